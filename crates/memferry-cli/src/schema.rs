@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The benchmark file, schema `memferry-bench/1`: what `--json` writes and `memferry report` reads.
+//!
+//! GB is 1e9 bytes, times are nanoseconds. It only describes the file; `bench` fills it.
+
+use serde::{Deserialize, Serialize};
+
+/// The value of [`BenchFile::schema`].
+pub const BENCH_SCHEMA: &str = "memferry-bench/1";
+
+/// One benchmark run on one machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BenchFile {
+    /// Always [`BENCH_SCHEMA`].
+    pub schema: String,
+    /// The machine that was measured.
+    pub host: Host,
+    /// Copy throughput with no page moved, one entry per lane count.
+    #[serde(default)]
+    pub ceiling: Vec<Ceiling>,
+    /// The measurements, `bench` naming their shape.
+    #[serde(flatten)]
+    pub rows: Rows,
+    /// What a reader must know to judge the rows: a reduced total, a setting that was changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// The rows of a file; the tag `bench` says which kind.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "bench", content = "rows", rename_all = "lowercase")]
+pub enum Rows {
+    /// `bench move`: folio size by migrator and lanes.
+    Move(Vec<MoveRow>),
+    /// `bench count`: number of folios of one size.
+    Count(Vec<MoveRow>),
+    /// `bench stall`: how long accesses wait while their pages move.
+    Stall(Vec<StallRow>),
+}
+
+/// The machine that was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Host {
+    /// Processor model as /proc/cpuinfo names it.
+    pub cpu: String,
+    /// CPUs that are online.
+    pub cpus: usize,
+    /// Kernel release.
+    pub kernel: String,
+    /// NUMA nodes with memory.
+    pub nodes: usize,
+    /// Base page, bytes.
+    pub page_size: usize,
+    /// PMD-mapped transparent huge page, bytes; 0 where there is none.
+    pub thp_bytes: usize,
+    /// Memory, bytes.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// Hypervisor, where the CPU reports one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hypervisor: Option<String>,
+    /// The copy routine that won the measurement on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<String>,
+}
+
+/// Throughput of copying the same bytes with no page moved.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ceiling {
+    /// Threads that copied.
+    pub lanes: usize,
+    /// Mean over the runs, GB/s.
+    pub gbps: f64,
+    /// Standard deviation over the runs, GB/s.
+    pub gbps_sd: f64,
+}
+
+/// One cell of `bench move` or `bench count`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MoveRow {
+    /// `user` (userfaultfd) or `kernel` (move_pages).
+    pub backend: String,
+    /// `per-folio`, `batch` or `mtcopy`.
+    pub migrator: String,
+    /// Parallel copiers.
+    pub lanes: usize,
+    /// Bytes of a folio.
+    pub folio_bytes: usize,
+    /// Folios of one move (`bench count`); absent in `bench move`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folios: Option<usize>,
+    /// `warm`: the destination pages were there before; `cold`: allocated inside the timed part.
+    pub destination: String,
+    /// Bytes of one run.
+    pub bytes: u64,
+    /// Runs.
+    pub runs: usize,
+    /// Mean over the runs, GB/s.
+    pub gbps: f64,
+    /// Standard deviation over the runs, GB/s.
+    pub gbps_sd: f64,
+    /// `gbps` over the ceiling of the same lanes.
+    pub of_ceiling: f64,
+    /// Bytes compared with what they must be, after the timed part, over all runs.
+    pub verified_bytes: u64,
+    /// Largest resident memory beyond the one before the move, over all runs, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_rss_bytes: Option<u64>,
+}
+
+/// One cell of `bench stall`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StallRow {
+    /// `user` or `kernel`.
+    pub backend: String,
+    /// `per-folio`, `batch` or `mtcopy`.
+    pub migrator: String,
+    /// Bytes of a batch.
+    pub batch_bytes: usize,
+    /// Bytes of a folio.
+    pub folio_bytes: usize,
+    /// Parallel copiers.
+    pub lanes: usize,
+    /// Application threads that read and write the pages.
+    pub threads: usize,
+    /// Mean throughput of the moves, GB/s.
+    pub gbps: f64,
+    /// Time an access waited, over the accesses that met a page on its way (that is the harsher count:
+    /// nearly all accesses meet none).
+    pub stall_ns: Quantiles,
+    /// Time of every access, also of those that did not wait.
+    pub access_ns: Quantiles,
+    /// All accesses.
+    pub accesses: u64,
+    /// Accesses that waited.
+    pub stalled: u64,
+    /// Bytes compared with what they must be, after the moves.
+    pub verified_bytes: u64,
+}
+
+/// Quantiles of a time, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// Largest.
+    pub max: u64,
+}
