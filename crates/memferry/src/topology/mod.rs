@@ -1,9 +1,109 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one machine has, as sysfs and procfs tell it; so far the parsers of their texts.
+//! What one machine has: nodes, tiers, CPUs and their caches, memory, huge pages, limits, kernel interface.
+//! All of it is read from sysfs and procfs below a root folder, so that tests can hand in a tree of their own.
+//! It is a snapshot: nothing is watched, measured, probed with system calls, or changed.
+//!
+//! ```no_run
+//! let machine = memferry::topology::Topology::read()?;
+//! for node in machine.nodes_with_memory() {
+//!     println!("node {}: {} bytes, tier {:?}", node.id, node.memory_total_bytes, node.tier);
+//! }
+//! # Ok::<(), memferry::topology::TopologyError>(())
+//! ```
 
+mod cpus;
 mod error;
+mod files;
+mod kernel;
+mod memory;
+mod nodes;
 pub mod parse;
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
+
+pub use cpus::{CacheGroup, Cpus};
 pub use error::{ParseError, TopologyError};
+pub use kernel::{KernelInterface, Limits, NumaBalancing, Overcommit};
+pub use memory::{Memory, Thp, ThpDefrag, ThpMode, ThpSize};
+pub use nodes::{Distance, Node, Tier};
+
+use files::Root;
+
+/// What one machine has. Sizes are in bytes; CPUs and nodes are the kernel's ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    /// All online nodes, ascending by id; never empty. A machine without NUMA is one node 0.
+    pub nodes: Vec<Node>,
+    /// The tiers, fastest first; never empty unless no node has memory.
+    pub tiers: Vec<Tier>,
+    /// Whether the kernel's reclaim demotes pages to slower tiers; `None` on a kernel that cannot.
+    pub demotion_enabled: Option<bool>,
+    /// Online CPUs, their last-level caches, model and hypervisor.
+    pub cpus: Cpus,
+    /// The machine's memory as a whole.
+    pub memory: Memory,
+    /// Transparent huge pages; `None` on a machine without them.
+    pub thp: Option<Thp>,
+    /// Limits of `/proc/sys/vm`.
+    pub limits: Limits,
+    /// What the running kernel offers for moving pages.
+    pub kernel_interface: KernelInterface,
+}
+
+impl Topology {
+    /// Reads this machine.
+    ///
+    /// # Errors
+    /// A file that every kernel has is missing or unreadable, or a file's text is not as documented. CPUs or nodes
+    /// that go offline meanwhile can cause either; reading again is safe.
+    pub fn read() -> Result<Self, TopologyError> {
+        Self::read_from(Path::new("/"))
+    }
+
+    /// Reads the machine whose `sys`, `proc` and `dev` lie in the folder `root`. The page size is this machine's.
+    ///
+    /// # Errors
+    /// As [`Topology::read`]; paths in errors begin with `root`.
+    pub fn read_from(root: &Path) -> Result<Self, TopologyError> {
+        let root = Root(root);
+        let online = cpus::read_online(&root)?;
+        let (meminfo, memory) = memory::read_meminfo(&root)?;
+        let mut nodes = nodes::read_nodes(&root, &online, meminfo)?;
+        let tiers = nodes::read_tiers(&root, &mut nodes)?;
+        Ok(Self {
+            cpus: cpus::read_cpus(&root, online, &nodes)?,
+            nodes,
+            tiers,
+            demotion_enabled: kernel::read_demotion_enabled(&root)?,
+            memory,
+            thp: memory::read_thp(&root)?,
+            limits: kernel::read_limits(&root)?,
+            kernel_interface: kernel::read_kernel_interface(&root)?,
+        })
+    }
+
+    /// The node with the id `id`.
+    pub fn node(&self, id: u32) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    /// The node that the online CPU `cpu` lies on; `None` for an unknown or offline CPU.
+    pub fn node_of_cpu(&self, cpu: u32) -> Option<&Node> {
+        self.nodes
+            .iter()
+            .find(|node| node.cpus.binary_search(&cpu).is_ok())
+    }
+
+    /// The tier of the node `id` as an index into `tiers`, 0 the fastest; `None` for an unknown node and for one
+    /// in no tier.
+    pub fn tier_of_node(&self, id: u32) -> Option<usize> {
+        self.node(id)?.tier
+    }
+
+    /// The nodes that pages can be moved to, ascending by id.
+    pub fn nodes_with_memory(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.has_memory)
+    }
+}

@@ -1,6 +1,82 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the topology.
+//! Tests of the topology: its parsers, fake machines of each kind, broken ones, and the one the test runs on.
 
-#![allow(clippy::unwrap_used, reason = "a test that unwraps nothing has failed")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod broken;
+mod fixture;
+mod machines;
 mod parse;
+
+use std::collections::BTreeSet;
+
+use super::Topology;
+
+/// What holds for every machine that can be read.
+fn assert_consistent(machine: &Topology) {
+    let grouped: Vec<u32> = machine
+        .cpus
+        .cache_groups
+        .iter()
+        .flat_map(|g| g.cpus.clone())
+        .collect();
+    let set: BTreeSet<u32> = grouped.iter().copied().collect();
+    assert_eq!(
+        grouped.len(),
+        set.len(),
+        "a CPU in two cache groups: {grouped:?}"
+    );
+    assert_eq!(
+        Vec::from_iter(set),
+        machine.cpus.online,
+        "every online CPU is in a cache group"
+    );
+    assert!(!machine.cpus.online.is_empty() && machine.cpus.online.is_sorted_by(|a, b| a < b));
+    assert!(!machine.nodes.is_empty() && machine.nodes.is_sorted_by(|a, b| a.id < b.id));
+    for node in &machine.nodes {
+        assert_eq!(node.has_cpu, !node.cpus.is_empty());
+        assert_eq!(node.distances.len(), machine.nodes.len());
+        assert_eq!(
+            node.tier,
+            machine
+                .tiers
+                .iter()
+                .position(|tier| tier.nodes.contains(&node.id))
+        );
+    }
+    for (index, tier) in machine.tiers.iter().enumerate() {
+        assert!(!tier.nodes.is_empty());
+        assert!(
+            tier.nodes
+                .iter()
+                .all(|&node| machine.tier_of_node(node) == Some(index))
+        );
+    }
+    for &cpu in &machine.cpus.online {
+        assert!(
+            machine
+                .node_of_cpu(cpu)
+                .is_none_or(|node| node.cpus.contains(&cpu))
+        );
+    }
+    if let Some(thp) = &machine.thp {
+        assert!(!thp.sizes.is_empty() && thp.sizes.is_sorted_by(|a, b| a.bytes < b.bytes));
+    }
+    assert!(machine.memory.page_bytes.is_power_of_two());
+}
+
+#[test]
+fn this_machine_is_consistent() {
+    let machine = Topology::read().unwrap();
+    assert_consistent(&machine);
+    assert!(
+        machine
+            .nodes_with_memory()
+            .any(|node| node.memory_total_bytes > 0)
+    );
+    assert!(machine.memory.available_bytes <= machine.memory.total_bytes);
+    assert!(machine.limits.max_map_count > 0);
+    if let Some(thp) = &machine.thp {
+        assert_eq!(thp.pmd_bytes % machine.memory.page_bytes, 0);
+    }
+}

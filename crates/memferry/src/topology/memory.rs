@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The machine's memory as a whole, its page sizes, and which sizes of transparent huge pages it gives.
+//! What one node has is in `nodes`; nothing here changes a setting.
+
+use super::error::{ParseError, TopologyError};
+use super::files::Root;
+use super::parse;
+
+const THP: &str = "sys/kernel/mm/transparent_hugepage";
+
+/// All memory of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// `MemTotal` in bytes.
+    pub total_bytes: u64,
+    /// `MemAvailable` in bytes when it was read: what can be had without swapping.
+    pub available_bytes: u64,
+    /// The base page size in bytes.
+    pub page_bytes: u64,
+}
+
+/// The settings of transparent huge pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thp {
+    /// Who gets huge pages, for the sizes that inherit it.
+    pub enabled: ThpMode,
+    /// What a fault does when no huge page is free.
+    pub defrag: ThpDefrag,
+    /// The size in bytes of a page that one PMD entry maps: 2 MiB on x86-64.
+    pub pmd_bytes: u64,
+    /// The sizes of anonymous huge pages, ascending. A kernel without a setting for each size (before 6.8) has
+    /// the one of `pmd_bytes`, under `enabled`.
+    pub sizes: Vec<ThpSize>,
+}
+
+/// One size of anonymous huge pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThpSize {
+    /// The size in bytes.
+    pub bytes: u64,
+    /// Who gets pages of this size; `inherit` is resolved to [`Thp::enabled`].
+    pub mode: ThpMode,
+}
+
+/// Who gets huge pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ThpMode {
+    /// Every mapping that is large enough.
+    Always,
+    /// Mappings that ask with `madvise(MADV_HUGEPAGE)`.
+    Madvise,
+    /// None.
+    Never,
+    /// A mode of a newer kernel, by its name.
+    Other(String),
+}
+
+/// What a page fault does when no huge page is free.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ThpDefrag {
+    /// It reclaims and compacts at once.
+    Always,
+    /// It wakes the background daemons and takes a small page.
+    Defer,
+    /// As `Always` for mappings with `madvise(MADV_HUGEPAGE)`, else as `Defer`.
+    DeferMadvise,
+    /// As `Always` for mappings with `madvise(MADV_HUGEPAGE)`, else a small page.
+    Madvise,
+    /// It takes a small page.
+    Never,
+    /// A mode of a newer kernel, by its name.
+    Other(String),
+}
+
+/// Reads `/proc/meminfo`.
+pub(super) fn read_meminfo(root: &Root) -> Result<(parse::MemInfo, Memory), TopologyError> {
+    let (info, available_bytes) =
+        root.required("proc/meminfo", "the machine's memory", |text| {
+            let info = parse::meminfo(text, None)?;
+            let missing = || ParseError::new("a line MemAvailable: NUMBER kB", text.trim());
+            Ok((info, info.available_bytes.ok_or_else(missing)?))
+        })?;
+    Ok((
+        info,
+        Memory {
+            total_bytes: info.total_bytes,
+            available_bytes,
+            page_bytes: page_bytes(),
+        },
+    ))
+}
+
+/// The base page size in bytes. No file tells it, so this is the one question here that goes to the C library,
+/// which has it from the auxiliary vector: it is this machine's, whatever the root folder.
+fn page_bytes() -> u64 {
+    // SAFETY: sysconf takes no pointer and changes nothing.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    // POSIX requires _SC_PAGESIZE to be supported, so -1 does not come; 4096 is Linux's smallest page.
+    u64::try_from(bytes).unwrap_or(4096)
+}
+
+/// Reads the settings of transparent huge pages; `None` for a kernel or machine without them.
+pub(super) fn read_thp(root: &Root) -> Result<Option<Thp>, TopologyError> {
+    let Some(enabled) = root.optional(&format!("{THP}/enabled"), "the THP mode", parse::choice)?
+    else {
+        return Ok(None);
+    };
+    let enabled = thp_mode(enabled);
+    let defrag = root.required(
+        &format!("{THP}/defrag"),
+        "the THP defrag mode",
+        parse::choice,
+    )?;
+    let pmd_bytes = root.required(
+        &format!("{THP}/hpage_pmd_size"),
+        "the huge page size in bytes",
+        parse::number,
+    )?;
+    let mut sizes = Vec::new();
+    for kib in root.numbered(THP, "hugepages-", "kB", "the folder of THP settings")? {
+        // A size that only shared memory can have shows no `enabled`.
+        let file = format!("{THP}/hugepages-{kib}kB/enabled");
+        let Some(choice) = root.optional(&file, "the mode of this THP size", parse::choice)? else {
+            continue;
+        };
+        let mode = if choice.active == "inherit" {
+            enabled.clone()
+        } else {
+            thp_mode(choice)
+        };
+        sizes.push(ThpSize {
+            bytes: u64::from(kib) * 1024,
+            mode,
+        });
+    }
+    if sizes.is_empty() {
+        sizes.push(ThpSize {
+            bytes: pmd_bytes,
+            mode: enabled.clone(),
+        });
+    }
+    Ok(Some(Thp {
+        enabled,
+        defrag: thp_defrag(defrag),
+        pmd_bytes,
+        sizes,
+    }))
+}
+
+fn thp_mode(choice: parse::Choice) -> ThpMode {
+    match choice.active.as_str() {
+        "always" => ThpMode::Always,
+        "madvise" => ThpMode::Madvise,
+        "never" => ThpMode::Never,
+        _ => ThpMode::Other(choice.active),
+    }
+}
+
+fn thp_defrag(choice: parse::Choice) -> ThpDefrag {
+    match choice.active.as_str() {
+        "always" => ThpDefrag::Always,
+        "defer" => ThpDefrag::Defer,
+        "defer+madvise" => ThpDefrag::DeferMadvise,
+        "madvise" => ThpDefrag::Madvise,
+        "never" => ThpDefrag::Never,
+        _ => ThpDefrag::Other(choice.active),
+    }
+}
