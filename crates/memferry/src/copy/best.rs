@@ -104,19 +104,13 @@ pub(super) fn winner() -> Routine {
 
 /// From the last routine to the first, an earlier one only if it is faster by the margin.
 pub(super) fn choose(routines: &[Routine], fastest: &[Duration]) -> Routine {
-    let mut last_first = routines.iter().zip(fastest).rev();
-    let Some(first) = last_first.next() else {
-        return memcpy();
-    };
-    let better = |best: (&'_ Routine, &'_ Duration), next: (&'_ Routine, &'_ Duration)| {
-        next.1.as_secs_f64() < best.1.as_secs_f64() * MARGIN
-    };
-    *last_first
-        .fold(
-            first,
-            |best, next| if better(best, next) { next } else { best },
-        )
-        .0
+    let mut best: Option<(Routine, Duration)> = None;
+    for (&routine, &time) in routines.iter().zip(fastest).rev() {
+        if best.is_none_or(|(_, least)| time < least.mul_f64(MARGIN)) {
+            best = Some((routine, time));
+        }
+    }
+    best.map_or(memcpy(), |(routine, _)| routine)
 }
 
 /// Writes a buffer back to memory and drops it from every cache, on architectures where a program may.

@@ -4,7 +4,7 @@
 
 use super::buffer::{Buffer, shuffled};
 use super::{Extent, Routine, available};
-use std::sync::Barrier;
+use std::sync::RwLock;
 use std::time::Instant;
 
 /// Which pages back the memory that is copied.
@@ -32,7 +32,7 @@ pub struct MeasureOptions {
     /// Size of the source and of the destination, in bytes, rounded up to 2 MiB; by default 1 GiB, well
     /// above any last-level cache. Twice as much memory is needed.
     pub buffer_bytes: usize,
-    /// Timed passes over the buffer for each row; by default 5.
+    /// Timed passes over the buffer for each row, at least 1; by default 5.
     pub runs: usize,
 }
 
@@ -151,9 +151,10 @@ unsafe impl Send for Share<'_> {}
 
 /// Copies all extents once with several threads; seconds from the first start to the last end.
 fn pass(routine: Routine, extents: &[Extent], threads: usize, per_call: usize) -> f64 {
-    let ready = Barrier::new(threads);
+    // A lock and not a barrier: if a thread cannot be had, those that wait must still end.
+    let gate = RwLock::new(());
     let work = |share: Share<'_>| {
-        ready.wait();
+        drop(gate.read());
         let start = Instant::now();
         for call in share.0.chunks(per_call) {
             match call {
@@ -166,11 +167,13 @@ fn pass(routine: Routine, extents: &[Extent], threads: usize, per_call: usize) -
         (start, Instant::now())
     };
     let spans: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
+        let closed = gate.write();
         let n = extents.len();
         let running: Vec<_> = (0..threads)
             .map(|t| Share(&extents[n * t / threads..n * (t + 1) / threads]))
             .map(|share| scope.spawn(|| work(share)))
             .collect();
+        drop(closed);
         running.into_iter().filter_map(|t| t.join().ok()).collect()
     });
     let start = spans.iter().map(|s| s.0).min();
