@@ -1,5 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Moves memory pages between the tiers of one machine at the speed of the memory.
+//!
+//! ```no_run
+//! use memferry::{MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions};
+//!
+//! # fn main() -> Result<(), memferry::MoveError> {
+//! # let (address, bytes) = (0x7f00_0000_0000, 1 << 30);
+//! let mut mover = Mover::new(MoverOptions::new(MtCopy::new(MtCopyOptions::default())?))?;
+//! let result = mover.move_range(address..address + bytes, 1, &MoveOptions::default())?;
+//! println!("{} bytes moved, {} stayed", result.moved.bytes, result.left_bytes());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The data's way is the reading order: [`Mover`] checks and registers a range, `flight` carries its batches through
+//! unmap, copy and remap, a [`Migrator`] copies them with a [`copy::Routine`] into pages of the `pool`.
 
 pub mod copy;
+mod crew;
+mod error;
+mod flight;
+mod forkgate;
+mod migrator;
+pub mod move_pages;
+mod mover;
+mod pool;
+pub mod probe;
+mod result;
+mod schedule;
+#[cfg(test)]
+mod schedule_model;
+mod sync;
+mod sys;
 pub mod topology;
+mod vma;
+
+pub use error::{MoveError, Unmovable};
+pub use migrator::{Batch, Migrator, MtCopy, MtCopyOptions, PerFolio, Placement};
+pub use mover::{
+    Backend, DEFAULT_BATCH_BYTES, DEFAULT_GRANULE_BYTES, DEFAULT_POOL_BYTES, MoveOptions, Mover,
+    MoverOptions, SourcePages,
+};
+pub use result::{Count, MoveResult, Outcome};

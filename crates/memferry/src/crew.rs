@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The lanes of `mtcopy`: worker threads that wait between moves. The thread that asks is always lane 0.
+//!
+//! It runs one job at a time and decides nothing about the work.
+
+use crate::sys;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Stack of a worker, bytes. A lane keeps everything large on the heap.
+const STACK_BYTES: usize = 256 << 10;
+
+/// The job of one round: called once per lane with the lane's number.
+type Body<'a> = dyn Fn(usize) + Sync + 'a;
+
+/// A pointer to the job that outlives its borrow only within `Crew::run`, which waits for every worker.
+#[derive(Clone, Copy)]
+struct JobPtr(*const Body<'static>);
+
+// SAFETY: the pointee is Sync, and `Crew::run` keeps it alive until the last worker has finished with it.
+unsafe impl Send for JobPtr {}
+
+struct State {
+    job: Option<JobPtr>,
+    /// Counts rounds, so that a worker takes each job once.
+    round: u64,
+    /// Workers that have not finished the round.
+    busy: usize,
+    /// The first panic of the round.
+    panic: Option<Box<dyn std::any::Any + Send>>,
+    stop: bool,
+    /// Stacks of the workers: memory that must not be moved away under them.
+    stacks: Vec<Range<usize>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    start: Condvar,
+    done: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic never happens under this lock, and the state is plain counters: poison means nothing.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lanes 1 to N-1; lane 0 is whoever calls [`Crew::run`].
+pub(crate) struct Crew {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Crew {
+    /// Starts one worker per entry of `cpus`, each pinned to its CPU and with that nice value.
+    ///
+    /// A CPU that may not be used (a cpuset changed meanwhile) leaves that worker unpinned.
+    pub(crate) fn start(cpus: &[u32], nice: i32) -> std::io::Result<Crew> {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                job: None,
+                round: 0,
+                busy: 0,
+                panic: None,
+                stop: false,
+                stacks: Vec::with_capacity(cpus.len()),
+            }),
+            start: Condvar::new(),
+            done: Condvar::new(),
+        });
+        let mut crew = Crew {
+            shared,
+            workers: Vec::with_capacity(cpus.len()),
+        };
+        for (index, &cpu) in cpus.iter().enumerate() {
+            let shared = Arc::clone(&crew.shared);
+            let worker = std::thread::Builder::new()
+                .name(format!("ferry-lane{}", index + 1))
+                .stack_size(STACK_BYTES)
+                .spawn(move || {
+                    let _ = sys::thread::pin_to(cpu);
+                    if nice != 0 {
+                        let _ = sys::thread::set_nice(nice);
+                    }
+                    work(&shared, index + 1);
+                })?;
+            crew.workers.push(worker);
+        }
+        let mut state = crew.shared.lock();
+        while state.stacks.len() < cpus.len() {
+            state = crew
+                .shared
+                .done
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        Ok(crew)
+    }
+
+    /// Lanes, the calling thread counted.
+    pub(crate) fn lanes(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Memory that the workers stand on.
+    pub(crate) fn stacks(&self) -> Vec<Range<usize>> {
+        self.shared.lock().stacks.clone()
+    }
+
+    /// Calls `body(lane)` once on every lane and returns when all are done.
+    ///
+    /// # Panics
+    /// Passes on the first panic of a lane, after all lanes have ended.
+    pub(crate) fn run(&mut self, body: &Body<'_>) {
+        let ptr: *const Body<'_> = body;
+        // SAFETY: only the lifetime is erased. The pointer is cleared below before `body`'s borrow ends, and no worker
+        // reads it after it has counted itself out of `busy`.
+        let job =
+            JobPtr(unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(ptr) });
+        if !self.workers.is_empty() {
+            let mut state = self.shared.lock();
+            state.job = Some(job);
+            state.round += 1;
+            state.busy = self.workers.len();
+            drop(state);
+            self.shared.start.notify_all();
+        }
+        let mine = catch_unwind(AssertUnwindSafe(|| body(0)));
+        let mut state = self.shared.lock();
+        while state.busy > 0 {
+            state = self
+                .shared
+                .done
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        state.job = None;
+        let theirs = state.panic.take();
+        drop(state);
+        if let Some(panic) = mine.err().or(theirs) {
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.shared.lock().stop = true;
+        self.shared.start.notify_all();
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+    }
+}
+
+fn work(shared: &Shared, lane: usize) {
+    let mut state = shared.lock();
+    state.stacks.push(sys::thread::stack().unwrap_or(0..0));
+    shared.done.notify_all();
+    let mut seen = 0;
+    loop {
+        while !state.stop && state.round == seen {
+            state = shared
+                .start
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.stop {
+            return;
+        }
+        seen = state.round;
+        let Some(job) = state.job else { continue };
+        drop(state);
+        // SAFETY: `Crew::run` waits until this worker has decremented `busy`, so the job is alive here.
+        let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*job.0)(lane) }));
+        state = shared.lock();
+        if let Err(panic) = result {
+            state.panic.get_or_insert(panic);
+        }
+        state.busy -= 1;
+        if state.busy == 0 {
+            shared.done.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn every_lane_runs_every_round_once() {
+        let cpus = sys::thread::allowed_cpus().unwrap();
+        let mut crew = Crew::start(&[cpus[0], cpus[0], cpus[0]], 0).unwrap();
+        assert_eq!(crew.lanes(), 4);
+        let counts: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
+        for _ in 0..100 {
+            crew.run(&|lane| {
+                counts[lane].fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 100));
+    }
+
+    #[test]
+    fn a_panicking_lane_ends_the_round_and_the_crew_goes_on() {
+        let mut crew = Crew::start(&[0], 0).unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            crew.run(&|lane| assert!(lane == 0, "lane 1 breaks"));
+        }));
+        assert!(panicked.is_err());
+        let ran = AtomicUsize::new(0);
+        crew.run(&|_| {
+            ran.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(ran.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn the_stacks_of_the_workers_are_known() {
+        let crew = Crew::start(&[0, 0], 0).unwrap();
+        let stacks = crew.stacks();
+        assert_eq!(stacks.len(), 2);
+        assert!(stacks.iter().all(|s| s.end > s.start));
+    }
+}

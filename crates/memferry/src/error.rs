@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one error type of the library's moves: what is wrong, why, and what to try.
+
+use std::io;
+use std::ops::Range;
+
+/// Why nothing was moved.
+///
+/// What happens to single pages on the way is no error: [`MoveResult`](crate::MoveResult) counts it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MoveError {
+    /// The range is empty, unaligned or wraps.
+    #[error(
+        "range {:#x}-{:#x} cannot be moved: {why}; give a start and a length that are multiples of {page} bytes",
+        range.start, range.end
+    )]
+    BadRange {
+        /// The range as given.
+        range: Range<usize>,
+        /// What is wrong with it.
+        why: &'static str,
+        /// Base page, bytes.
+        page: usize,
+    },
+    /// Part of the range is no memory that this backend can move.
+    #[error("range {:#x}-{:#x} cannot be moved: {what}; {hint}", range.start, range.end)]
+    Unmovable {
+        /// The offending part.
+        range: Range<usize>,
+        /// What lies there.
+        what: Unmovable,
+        /// What to try.
+        hint: &'static str,
+    },
+    /// The range holds memory that the mover itself stands on.
+    #[error(
+        "range {:#x}-{:#x} holds {what}, which the move itself needs; move the ranges around it",
+        range.start, range.end
+    )]
+    OwnMemory {
+        /// The part that the mover needs.
+        range: Range<usize>,
+        /// What lies there.
+        what: &'static str,
+    },
+    /// Another userfaultfd watches the range.
+    #[error(
+        "range {:#x}-{:#x} is registered with another userfaultfd; move it before that one is set up or after it is closed",
+        range.start, range.end
+    )]
+    Watched {
+        /// The range as given.
+        range: Range<usize>,
+    },
+    /// The node is not there or has no memory.
+    #[error(
+        "node {node} cannot take pages: {why}; `memferry topology` lists the nodes with memory"
+    )]
+    BadNode {
+        /// The node asked for.
+        node: u32,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// An option is outside what is possible.
+    #[error("option {name} is {value}: {why}")]
+    BadOption {
+        /// Name of the option.
+        name: &'static str,
+        /// Its value.
+        value: usize,
+        /// What is allowed.
+        why: String,
+    },
+    /// Neither way to move pages works on this system.
+    #[error("no way to move pages here: userfaultfd: {userfaultfd}; move_pages: {move_pages}")]
+    NoBackend {
+        /// Why userfaultfd does not do, and what would enable it.
+        userfaultfd: String,
+        /// Why move_pages(2) does not do, and what would enable it.
+        move_pages: String,
+    },
+    /// The value was made before a fork and belongs to the parent process.
+    #[error("this mover belongs to the process that made it; make a new one after fork")]
+    OtherProcess,
+    /// A system call failed that has no other reason to fail.
+    #[error("{call} failed: {source}; {hint}")]
+    System {
+        /// The system call.
+        call: &'static str,
+        /// What to try.
+        hint: &'static str,
+        /// The error.
+        source: io::Error,
+    },
+}
+
+/// Memory that cannot be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unmovable {
+    /// Nothing is mapped there.
+    #[error("nothing is mapped there")]
+    Unmapped,
+    /// A shared mapping.
+    #[error("it is a shared mapping")]
+    Shared,
+    /// A private mapping of a file.
+    #[error("it is backed by a file")]
+    File,
+    /// Huge pages of hugetlbfs.
+    #[error("it is made of hugetlb pages")]
+    Hugetlb,
+    /// Memory of a device or of the kernel.
+    #[error("it is memory of a device or of the kernel")]
+    Device,
+}
+
+impl MoveError {
+    pub(crate) fn system(
+        call: &'static str,
+        hint: &'static str,
+    ) -> impl FnOnce(io::Error) -> MoveError {
+        move |source| MoveError::System { call, hint, source }
+    }
+
+    /// The nearest errno, as the C interface returns it (positive).
+    pub fn errno(&self) -> i32 {
+        match self {
+            MoveError::BadRange { .. } | MoveError::BadOption { .. } => libc::EINVAL,
+            MoveError::Unmovable {
+                what: Unmovable::Unmapped,
+                ..
+            } => libc::EFAULT,
+            MoveError::Unmovable { .. } => libc::EOPNOTSUPP,
+            MoveError::OwnMemory { .. } => libc::EDEADLK,
+            MoveError::Watched { .. } => libc::EBUSY,
+            MoveError::BadNode { .. } => libc::ENODEV,
+            MoveError::NoBackend { .. } => libc::ENOSYS,
+            MoveError::OtherProcess => libc::ESRCH,
+            MoveError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+}

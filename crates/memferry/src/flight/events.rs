@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Answers the kernel's messages about the range: faults on holes, MADV_DONTNEED, mremap.
+//!
+//! A message is read with `places` held for writing, so that no page is put into a place between the kernel's word that
+//! the place is being emptied and the note of it here.
+
+use super::Flight;
+use crate::pool::SEGMENT;
+use crate::sys::pagemap::Region;
+use crate::sys::uffd::Message;
+use crate::sys::{errno, page_size};
+use std::ops::Range;
+use std::sync::PoisonError;
+
+/// Parts of the range that the flight must leave alone from now on.
+#[derive(Default)]
+pub(super) struct Places {
+    excluded: Vec<Range<usize>>,
+}
+
+impl Places {
+    /// Where the excluded part that `range` begins in or meets ends; `None` when it is all clear.
+    pub(super) fn excluded(&self, range: &Range<usize>) -> Option<Range<usize>> {
+        let meets = |r: &&Range<usize>| r.start < range.end && range.start < r.end;
+        self.excluded
+            .iter()
+            .filter(meets)
+            .min_by_key(|r| r.start)
+            .cloned()
+    }
+
+    fn exclude(&mut self, range: Range<usize>) {
+        self.excluded.push(range);
+    }
+}
+
+impl Flight<'_> {
+    /// Takes and answers what waits, without blocking.
+    pub(super) fn serve_messages(&self) {
+        if !self.plan.kernel.pending() {
+            return;
+        }
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut messages = [Message::Other; 16];
+        loop {
+            let count = match self.plan.kernel.messages(&mut messages) {
+                Ok(0) | Err(_) => return,
+                Ok(count) => count,
+            };
+            for message in &messages[..count] {
+                match *message {
+                    Message::Fault { addr } => self.answer_fault(&mut places, addr),
+                    Message::Remove { start, end } => {
+                        // The kernel empties the range only after this message was read: a page that left it now would
+                        // come back from the dead.
+                        places.exclude(start..end);
+                        for slot in 0..self.batches.len() {
+                            self.write(slot).remove(&(start..end));
+                        }
+                    }
+                    Message::Remap { from, to, len } => {
+                        for slot in 0..self.batches.len() {
+                            self.write(slot).relocate(&(from..from + len), to);
+                        }
+                    }
+                    Message::Other => {}
+                }
+            }
+        }
+    }
+
+    /// Someone waits at `addr`: for a page on its way, which comes by itself, or for one that never was.
+    fn answer_fault(&self, places: &mut Places, addr: usize) {
+        if (0..self.batches.len()).any(|slot| self.read(slot).holds(addr)) {
+            return;
+        }
+        let kernel = self.plan.kernel;
+        let block = addr / SEGMENT * SEGMENT..(addr / SEGMENT + 1) * SEGMENT;
+        if self.plan.range.start <= block.start
+            && block.end <= self.plan.range.end
+            && self.is_untouched(&block)
+        {
+            // A whole 2 MiB that never was: the kernel fills it by its own rules (a THP, the owner's memory policy).
+            places.exclude(block.clone());
+            if kernel.release(block.start, SEGMENT).is_ok() {
+                return;
+            }
+        }
+        match kernel.zero(addr, page_size()) {
+            Ok(()) => {}
+            // Filled meanwhile, or its mapping changed: whoever waits looks again.
+            Err(error) => {
+                debug_assert!(
+                    errno(&error) != libc::EFAULT,
+                    "a fault message names no address"
+                );
+                let _ = kernel.wake(addr, page_size());
+            }
+        }
+    }
+
+    /// No page of the block exists, neither in its place nor on its way.
+    fn is_untouched(&self, block: &Range<usize>) -> bool {
+        let away = |slot| {
+            let batch = self.read(slot);
+            batch
+                .away
+                .iter()
+                .any(|r| r.place < block.end && block.start < r.place + r.len)
+        };
+        let mut region = [Region::default()];
+        !(0..self.batches.len()).any(away)
+            && matches!(
+                self.plan.kernel.scan(block.start, block.end, &mut region),
+                Ok((0, _))
+            )
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a flight asks of the kernel, behind one trait so that tests can make every call fail.
+
+use crate::sys::numa;
+use crate::sys::pagemap::{Pagemap, Region};
+use crate::sys::uffd::{Message, Progress, Uffd};
+use std::io;
+
+/// The kernel's part of a move.
+pub(crate) trait Kernel: Sync {
+    /// Moves pages from their place out to staging.
+    fn unmap(&self, staging: usize, place: usize, len: usize) -> Progress;
+    /// Moves pages into their place and wakes who waits for them.
+    fn remap(&self, place: usize, from: usize, len: usize) -> Progress;
+    /// Puts a copy of `from` into the place, in pages that the kernel allocates, and wakes who waits.
+    fn fill(&self, place: usize, from: usize, len: usize) -> Progress;
+    /// Answers a fault on a page that never was.
+    fn zero(&self, place: usize, len: usize) -> io::Result<()>;
+    /// Faults on the range are the kernel's own again.
+    fn release(&self, place: usize, len: usize) -> io::Result<()>;
+    /// Who waits in the range looks again.
+    fn wake(&self, place: usize, len: usize) -> io::Result<()>;
+    /// Whether a message waits.
+    fn pending(&self) -> bool;
+    /// Takes waiting messages without blocking.
+    fn messages(&self, out: &mut [Message]) -> io::Result<usize>;
+    /// Runs of present or swapped pages.
+    fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)>;
+    /// Node or -errno of each page.
+    fn nodes(&self, pages: &[usize], status: &mut [i32]) -> io::Result<()>;
+}
+
+/// The running kernel.
+pub(crate) struct Live<'a> {
+    /// Watches the staging ranges.
+    pub stage: &'a Uffd,
+    /// Watches the range that is moved.
+    pub place: &'a Uffd,
+    pub pagemap: &'a Pagemap,
+}
+
+impl Kernel for Live<'_> {
+    fn unmap(&self, staging: usize, place: usize, len: usize) -> Progress {
+        self.stage.move_pages(staging, place, len)
+    }
+
+    fn remap(&self, place: usize, from: usize, len: usize) -> Progress {
+        self.place.move_pages(place, from, len)
+    }
+
+    fn fill(&self, place: usize, from: usize, len: usize) -> Progress {
+        // SAFETY: `from` is a staging or pool range of the flight, which stays mapped and readable for its whole time.
+        unsafe { self.place.copy(place, from, len) }
+    }
+
+    fn zero(&self, place: usize, len: usize) -> io::Result<()> {
+        self.place.zero(place, len)
+    }
+
+    fn release(&self, place: usize, len: usize) -> io::Result<()> {
+        self.place.unregister(place, len)
+    }
+
+    fn wake(&self, place: usize, len: usize) -> io::Result<()> {
+        self.place.wake(place, len)
+    }
+
+    fn pending(&self) -> bool {
+        self.place.is_readable()
+    }
+
+    fn messages(&self, out: &mut [Message]) -> io::Result<usize> {
+        self.place.read(out)
+    }
+
+    fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)> {
+        self.pagemap.scan(start, end, out)
+    }
+
+    fn nodes(&self, pages: &[usize], status: &mut [i32]) -> io::Result<()> {
+        numa::move_pages(0, pages, None, status).map(drop)
+    }
+}

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One move under way: the lanes carry batches through unmap, copy and remap.
+//!
+//! At every moment each page is mapped, with its data, at exactly one of place, staging or destination; whatever fails,
+//! `remap` brings back either the copy or the staged original. Locks are taken in the order gate, `places`, batch, pool.
+//! It knows no threads: `run_lane` is called by every lane of a migrator.
+
+mod batch;
+mod cursor;
+mod events;
+mod kernel;
+mod remap;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cursor::{Cursor, Wanted};
+pub(crate) use kernel::{Kernel, Live};
+
+use crate::forkgate::{self, Away};
+use crate::migrator::Migrator;
+use crate::pool::{PagePool, Piece, SEGMENT, Shelf};
+use crate::result::{Ledger, Outcome};
+use crate::schedule::{Schedule, Task};
+use crate::sys::pagemap::{HUGE, Region};
+use crate::sys::uffd::Uffd;
+use crate::sys::{errno, page_size};
+use batch::Batch;
+use cursor::{Kind, Run};
+use events::Places;
+use memferry_core::{Deal, Dealt, Extent};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// How often an idle lane looks for a task before it sleeps: about 20 us, less than a wake-up costs.
+const SPINS: u32 = 500;
+
+/// What a flight needs and what was asked of it.
+pub(crate) struct Plan<'a> {
+    pub kernel: &'a dyn Kernel,
+    pub stage: &'a Uffd,
+    pub pool: &'a PagePool,
+    pub ledger: &'a Ledger,
+    pub migrator: &'a dyn Migrator,
+    /// The part of the range that is registered for this flight.
+    pub range: Range<usize>,
+    /// Its mappings are locked (mlock).
+    pub locked: bool,
+    pub batch_bytes: usize,
+    /// How a batch is dealt to the lanes.
+    pub deal: Deal,
+    pub wanted: Wanted,
+    /// Keep source pages as free pages of their node.
+    pub recycle: bool,
+    /// Set by anyone: no further batch leaves.
+    pub cancel: &'a AtomicBool,
+}
+
+/// The state that the lanes share.
+pub(crate) struct Flight<'a> {
+    plan: Plan<'a>,
+    schedule: Schedule,
+    batches: Vec<RwLock<Batch>>,
+    cursor: Mutex<Cursor<'a>>,
+    places: RwLock<Places>,
+    /// A pool or scan error that ends the flight early.
+    error: Mutex<Option<std::io::Error>>,
+}
+
+impl<'a> Flight<'a> {
+    /// A flight over what `cursor` walks. `slots` batches at a time.
+    pub(crate) fn new(plan: Plan<'a>, cursor: Cursor<'a>, slots: usize) -> Flight<'a> {
+        let spins = if plan.migrator.lanes() > 1 { SPINS } else { 0 };
+        let batches = (0..slots)
+            .map(|_| RwLock::new(Batch::new(Dealt::new(plan.deal))))
+            .collect();
+        Flight {
+            schedule: Schedule::new(slots, spins),
+            batches,
+            cursor: Mutex::new(cursor),
+            places: RwLock::new(Places::default()),
+            error: Mutex::new(None),
+            plan,
+        }
+    }
+
+    /// The share of one lane; returns when no batch is left or away.
+    pub(crate) fn run_lane(&self) {
+        // Small batches come many a microsecond; the kernel is asked for messages once per 64 KiB or more.
+        let patience = ((64 << 10) / self.plan.batch_bytes).max(1);
+        let mut remaps = 0;
+        loop {
+            if self.plan.cancel.load(Ordering::Relaxed) {
+                self.schedule.stop();
+            }
+            match self.schedule.next() {
+                Task::Prepare { slot } => self.prepare(slot),
+                Task::Unmap { slot } => self.unmap(slot),
+                Task::Copy { slot, share } => self.copy(slot, share),
+                Task::Remap { slot } => {
+                    self.remap(slot);
+                    remaps += 1;
+                    if remaps % patience == 0 {
+                        self.serve_messages();
+                    }
+                }
+                Task::AwaitFork => {
+                    forkgate::wait_until_open();
+                    self.schedule.fork_over();
+                }
+                Task::Finished => return,
+            }
+        }
+    }
+
+    /// Closes the books: what was never looked at, and the error that ended the flight, if one did.
+    pub(crate) fn finish(self) -> (usize, Option<std::io::Error>) {
+        let mut left = self
+            .cursor
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+            .left();
+        for batch in self.batches {
+            // Prepared when the move was cancelled, never unmapped.
+            let mut batch = batch.into_inner().unwrap_or_else(PoisonError::into_inner);
+            left += batch.planned.iter().map(|r| r.len).sum::<usize>();
+            release_pieces(&self.plan, &mut batch);
+        }
+        (
+            left,
+            self.error
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+
+    fn read(&self, slot: usize) -> RwLockReadGuard<'_, Batch> {
+        self.batches[slot]
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, slot: usize) -> RwLockWriteGuard<'_, Batch> {
+        self.batches[slot]
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shelf(&self, kind: Kind, node: u32) -> Shelf {
+        Shelf {
+            node,
+            huge: kind.huge,
+            locked: self.plan.locked,
+        }
+    }
+
+    /// Cuts the next batch and finds pages for it. Nothing is away yet, so this may take its time.
+    fn prepare(&self, slot: usize) {
+        let mut runs = std::mem::take(&mut self.write(slot).planned);
+        loop {
+            let cut = {
+                let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+                cursor.next(
+                    self.plan.kernel,
+                    self.plan.ledger,
+                    self.plan.batch_bytes,
+                    &mut runs,
+                )
+            };
+            let kind = match cut {
+                Ok(Some(kind)) => kind,
+                Ok(None) => break,
+                Err(error) => {
+                    *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    self.schedule.stop();
+                    break;
+                }
+            };
+            let bytes = runs.iter().map(|r| r.len).sum();
+            match self.find_pages(kind, bytes) {
+                Ok((staged, dest)) => {
+                    let keep = bytes.min(staged.len).min(dest.map_or(bytes, |d| d.len));
+                    if keep < bytes {
+                        let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+                        cursor.give_back(kind, &mut runs, keep);
+                    }
+                    let mut batch = self.write(slot);
+                    batch.clear();
+                    batch.kind = Some(kind);
+                    batch.planned = runs;
+                    batch.staged = staged;
+                    batch.dest = dest;
+                    drop(batch);
+                    self.schedule.prepared(slot);
+                    return;
+                }
+                Err(error) => {
+                    let unit = if kind.huge { SEGMENT } else { page_size() };
+                    for run in &runs {
+                        self.plan.ledger.book(
+                            Outcome::NoMemory,
+                            run.place,
+                            run.len,
+                            unit,
+                            -errno(&error),
+                        );
+                    }
+                }
+            }
+        }
+        runs.clear();
+        self.write(slot).planned = runs;
+        self.schedule.exhausted(slot);
+    }
+
+    /// A staging range and free pages for one batch; both may be shorter than asked, never for a THP.
+    fn find_pages(&self, kind: Kind, bytes: usize) -> std::io::Result<(Piece, Option<Piece>)> {
+        let pool = self.plan.pool;
+        let (from, to) = (
+            self.shelf(kind, kind.node),
+            self.shelf(kind, self.plan.wanted.node),
+        );
+        let staged = pool.take_empty(from, bytes, Some(self.plan.stage))?;
+        let give_up = |error| {
+            pool.put_empty(from, staged);
+            Err(error)
+        };
+        if kind.huge && staged.len < SEGMENT {
+            return give_up(std::io::Error::from_raw_os_error(libc::ENOMEM));
+        }
+        if let Some(piece) = pool.take_full(to, bytes.min(staged.len)) {
+            if !kind.huge || piece.len == SEGMENT {
+                return Ok((staged, Some(piece)));
+            }
+            pool.discard(to, piece);
+        }
+        if !kind.huge && !self.plan.wanted.ask_nodes {
+            // One node: the kernel allocates right at the place, which saves zeroing and one remap.
+            return Ok((staged, None));
+        }
+        let piece = match pool.take_empty(to, bytes.min(staged.len), None) {
+            Ok(piece) => piece,
+            Err(error) => return give_up(error),
+        };
+        if let Err(error) = pool
+            .populate(piece)
+            .and_then(|()| self.check_huge(kind, piece))
+        {
+            pool.discard(to, piece);
+            return give_up(error);
+        }
+        Ok((staged, Some(piece)))
+    }
+
+    /// A THP must become a THP: pages that the kernel could only give one by one do not do.
+    fn check_huge(&self, kind: Kind, piece: Piece) -> std::io::Result<()> {
+        if !kind.huge {
+            return Ok(());
+        }
+        let mut region = [Region::default()];
+        let (count, _) = self
+            .plan
+            .kernel
+            .scan(piece.addr, piece.end(), &mut region)?;
+        if count == 1 && region[0].categories & HUGE != 0 && piece.len == SEGMENT {
+            Ok(())
+        } else {
+            Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
+        }
+    }
+
+    /// Moves the planned pages out to staging. From here on their owners wait for them.
+    fn unmap(&self, slot: usize) {
+        let Some(gate) = Away::try_begin() else {
+            self.schedule.unmap_refused(slot);
+            return;
+        };
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.write(slot);
+        let batch = &mut *guard;
+        let huge = batch.kind.is_some_and(|k| k.huge);
+        let unit = if huge { SEGMENT } else { page_size() };
+        for index in 0..batch.planned.len() {
+            let run = batch.planned[index];
+            self.unmap_run(&places, batch, run, unit);
+        }
+        batch.planned.clear();
+        drop(places);
+        if batch.bytes == 0 {
+            release_pieces(&self.plan, batch);
+            drop(guard);
+            drop(gate);
+            self.schedule.free(slot);
+            return;
+        }
+        batch.gate = Some(gate);
+        let dst = batch.dest.map_or(0, |d| d.addr);
+        let extent = Extent {
+            src: batch.staged.addr as u64,
+            dst: dst as u64,
+            bytes: batch.bytes as u64,
+        };
+        // Without destination pages the lanes only need to know which part of staging is theirs.
+        let extent = if batch.dest.is_none() {
+            Extent {
+                dst: extent.src + SEGMENT as u64,
+                ..extent
+            }
+        } else {
+            extent
+        };
+        let shares = match batch.deal.deal_into(&[extent]) {
+            Ok(()) => self
+                .plan
+                .migrator
+                .lanes()
+                .min(batch.bytes.div_ceil(self.plan.deal.granule() as usize))
+                .max(1),
+            Err(_) => {
+                batch.failed.store(true, Ordering::Relaxed);
+                1
+            }
+        };
+        drop(guard);
+        self.schedule.unmapped(slot, shares);
+    }
+
+    /// Moves one run out, page by page around those that cannot go.
+    fn unmap_run(&self, places: &Places, batch: &mut Batch, run: Run, unit: usize) {
+        let ledger = self.plan.ledger;
+        let (mut at, end) = (run.place, run.place + run.len);
+        let mut tries = 0;
+        while at < end {
+            let mut stop = end;
+            if let Some(excluded) = places.excluded(&(at..end)) {
+                stop = (excluded.start.max(at) - run.place) / unit * unit + run.place;
+                if stop <= at {
+                    stop = ((excluded.end.min(end) - run.place).next_multiple_of(unit) + run.place)
+                        .min(end);
+                    ledger.book(Outcome::NotPresent, at, stop - at, unit, -libc::ENOENT);
+                    at = stop;
+                    continue;
+                }
+            }
+            let len = stop - at;
+            let progress = self
+                .plan
+                .kernel
+                .unmap(batch.staged.addr + batch.bytes, at, len);
+            if progress.done > 0 {
+                batch.add_away(at, progress.done);
+                at += progress.done;
+                tries = 0;
+            }
+            let Some(error) = progress.stopped else {
+                continue;
+            };
+            if progress.done > 0 {
+                // The reason shows when the call begins at the page that stopped it.
+                continue;
+            }
+            let outcome = match errno(&error) {
+                libc::EAGAIN | libc::EINTR if tries < 1000 => {
+                    tries += 1;
+                    std::thread::yield_now();
+                    continue;
+                }
+                libc::ENOENT => Outcome::NotPresent,
+                libc::ENOMEM => Outcome::NoMemory,
+                libc::EINVAL => Outcome::Unsupported,
+                _ => Outcome::Busy,
+            };
+            tries = 0;
+            ledger.book(outcome, at, unit, unit, -errno(&error));
+            at += unit;
+        }
+    }
+
+    /// Copies one share; a panic or a failure sends the whole batch back as it was.
+    fn copy(&self, slot: usize, share: usize) {
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let batch = self.read(slot);
+            if batch.dest.is_none() {
+                drop(batch);
+                return self.fill(slot, share);
+            }
+            for extent in batch.deal.lane(share) {
+                // SAFETY: `src` lies in the batch's staging range, which holds its pages; `dst` in its destination
+                // piece, which holds free pages. Both belong to this flight alone, and core/lanes deals each byte to
+                // one share.
+                unsafe {
+                    self.plan.migrator.copy(
+                        extent.src as usize as *const u8,
+                        extent.dst as usize as *mut u8,
+                        extent.bytes as usize,
+                    );
+                }
+            }
+        }));
+        if done.is_err() {
+            self.read(slot).failed.store(true, Ordering::Relaxed);
+        }
+        self.schedule.copied(slot);
+    }
+
+    /// Lets the kernel allocate, copy and map a share in one step. What does not succeed stays staged and goes back in
+    /// `remap`.
+    fn fill(&self, slot: usize, share: usize) {
+        let mut tries = 0;
+        loop {
+            let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+            let batch = self.read(slot);
+            let base = batch.staged.addr;
+            let shares = batch
+                .deal
+                .lane(share)
+                .iter()
+                .map(|e| (e.src as usize - base, e.bytes as usize));
+            let Some((place, from, len)) =
+                shares.flat_map(|(at, len)| batch.to_fill(at, len)).next()
+            else {
+                return;
+            };
+            let progress = self.plan.kernel.fill(place, base + from, len);
+            batch.placed.add(from, progress.done);
+            batch.filled.add(from, progress.done);
+            match progress.stopped.as_ref().map(errno) {
+                None => {}
+                Some(_) if progress.done > 0 => {}
+                Some(libc::EAGAIN | libc::EINTR) if tries < 1000 => {
+                    tries += 1;
+                    drop(batch);
+                    drop(places);
+                    self.serve_messages();
+                    std::thread::yield_now();
+                }
+                Some(_) => {
+                    batch.failed.store(true, Ordering::Relaxed);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Puts a batch's pieces back into the pool when nothing is away.
+fn release_pieces(plan: &Plan<'_>, batch: &mut Batch) {
+    let Some(kind) = batch.kind.take() else {
+        return;
+    };
+    let shelf = |node| Shelf {
+        node,
+        huge: kind.huge,
+        locked: plan.locked,
+    };
+    plan.pool.put_empty(shelf(kind.node), batch.staged);
+    if let Some(dest) = batch.dest.take() {
+        plan.pool.put_full(shelf(plan.wanted.node), dest);
+    }
+    batch.clear();
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Migrators: what copies a batch, and on which threads.
+//!
+//! | name | what it does |
+//! |---|---|
+//! | `per-folio` | unmap, copy, remap one folio at a time, plain memcpy, one thread: what kernels do today, the baseline |
+//! | `batch` | whole batches, the best copy routine, one lane |
+//! | `mtcopy` | whole batches, the best copy routine, N lanes; the calling thread is one of them |
+//!
+//! A migrator knows nothing of page tables: `flight` unmaps and remaps.
+
+use crate::copy::{self, Routine};
+use crate::crew::Crew;
+use crate::error::MoveError;
+use crate::sys;
+use crate::topology::Topology;
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// Copies batches for a [`Mover`](crate::Mover).
+///
+/// # Safety
+/// When [`copy`](Migrator::copy) returns, all bytes must be in the destination, visible to every CPU, and nothing may
+/// write there later: the pages are given to the application right after.
+pub unsafe trait Migrator: Send + Sync {
+    /// Its name in results and tables.
+    fn name(&self) -> &'static str;
+
+    /// Parallel copiers, at least 1.
+    fn lanes(&self) -> usize {
+        1
+    }
+
+    /// One folio per batch instead of a whole batch.
+    fn is_per_folio(&self) -> bool {
+        false
+    }
+
+    /// Copies `len` bytes; several lanes call it at once, each for bytes of its own. A panic is a failed copy: the
+    /// batch goes back to its place as it was.
+    ///
+    /// # Safety
+    /// `src .. src + len` is readable, `dst .. dst + len` writable, they do not overlap, and nobody else uses either.
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize);
+
+    /// Calls `lane(i)` once for each `i` below [`lanes`](Migrator::lanes), lane 0 on the calling thread, and returns
+    /// when all have returned.
+    fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
+        lane(0);
+    }
+
+    /// Memory that must stay mapped while it runs: stacks of its threads.
+    fn own_memory(&self) -> Vec<Range<usize>> {
+        Vec::new()
+    }
+}
+
+/// The baseline; see the module.
+#[derive(Clone, Copy, Debug)]
+pub struct PerFolio(Routine);
+
+impl Default for PerFolio {
+    fn default() -> PerFolio {
+        PerFolio(copy::memcpy())
+    }
+}
+
+// SAFETY: memcpy has copied everything when it returns.
+unsafe impl Migrator for PerFolio {
+    fn name(&self) -> &'static str {
+        "per-folio"
+    }
+
+    fn is_per_folio(&self) -> bool {
+        true
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: the caller's promise is the routine's condition.
+        unsafe { self.0.copy(src, dst, len) };
+    }
+}
+
+/// Whole batches on the calling thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch(Routine);
+
+impl Batch {
+    /// With a copy routine of choice.
+    pub fn with_routine(routine: Routine) -> Batch {
+        Batch(routine)
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Batch {
+        Batch(copy::best())
+    }
+}
+
+// SAFETY: the routines have copied everything, and fenced it, when they return.
+unsafe impl Migrator for Batch {
+    fn name(&self) -> &'static str {
+        "batch"
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: the caller's promise is the routine's condition.
+        unsafe { self.0.copy(src, dst, len) };
+    }
+}
+
+/// Which CPUs the lanes take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// One lane per last-level cache group in turn: the most memory bandwidth.
+    #[default]
+    Spread,
+    /// All CPUs of one group first: the other groups stay undisturbed.
+    Fill,
+}
+
+/// How [`MtCopy`] is set up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MtCopyOptions {
+    /// Parallel copiers, the calling thread counted; 0: one per CPU that the process may use.
+    pub lanes: usize,
+    /// Which CPUs the workers take.
+    pub placement: Placement,
+    /// Nice value of the workers, -20 (first) to 19 (last); below 0 needs CAP_SYS_NICE, and without it is ignored.
+    pub nice: i32,
+    /// Copy routine; `None`: the fastest on this machine.
+    pub routine: Option<Routine>,
+}
+
+/// Whole batches on several lanes.
+pub struct MtCopy {
+    crew: Mutex<Crew>,
+    lanes: usize,
+    stacks: Vec<Range<usize>>,
+    routine: Routine,
+}
+
+impl MtCopy {
+    /// Starts the workers; they sleep between moves.
+    ///
+    /// # Errors
+    /// More lanes than CPUs, a topology that cannot be read, or a thread that cannot be started.
+    pub fn new(options: MtCopyOptions) -> Result<MtCopy, MoveError> {
+        let allowed = sys::thread::allowed_cpus().map_err(MoveError::system(
+            "sched_getaffinity",
+            "report this as a bug",
+        ))?;
+        let lanes = if options.lanes == 0 {
+            allowed.len()
+        } else {
+            options.lanes
+        };
+        if lanes > allowed.len() {
+            return Err(MoveError::BadOption {
+                name: "lanes",
+                value: lanes,
+                why: format!(
+                    "this process may use {} CPUs, and a lane needs one for itself",
+                    allowed.len()
+                ),
+            });
+        }
+        let groups = Topology::read()
+            .map(|t| {
+                t.cpus
+                    .cache_groups
+                    .into_iter()
+                    .map(|g| g.cpus)
+                    .collect::<Vec<_>>()
+            })
+            .unwrap_or_else(|_| vec![allowed.clone()]);
+        let order = order_cpus(
+            &groups,
+            &allowed,
+            sys::thread::current_cpu(),
+            options.placement,
+        );
+        let crew = Crew::start(&order[..lanes - 1], options.nice).map_err(MoveError::system(
+            "starting a lane's thread",
+            "raise RLIMIT_NPROC or ask for fewer lanes",
+        ))?;
+        let stacks = crew.stacks();
+        let routine = options.routine.unwrap_or_else(copy::best);
+        Ok(MtCopy {
+            crew: Mutex::new(crew),
+            lanes,
+            stacks,
+            routine,
+        })
+    }
+}
+
+// SAFETY: the routines have copied everything, and fenced it, when they return.
+unsafe impl Migrator for MtCopy {
+    fn name(&self) -> &'static str {
+        "mtcopy"
+    }
+
+    fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: the caller's promise is the routine's condition.
+        unsafe { self.routine.copy(src, dst, len) };
+    }
+
+    fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
+        // A panic of an earlier round was passed on to its caller; the crew itself is sound.
+        self.crew
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .run(lane);
+    }
+
+    fn own_memory(&self) -> Vec<Range<usize>> {
+        self.stacks.clone()
+    }
+}
+
+/// The CPUs for the workers, best first: all that are allowed, the caller's own last.
+fn order_cpus(groups: &[Vec<u32>], allowed: &[u32], own: u32, placement: Placement) -> Vec<u32> {
+    let usable = |group: &Vec<u32>| -> Vec<u32> {
+        group
+            .iter()
+            .copied()
+            .filter(|cpu| allowed.contains(cpu) && *cpu != own)
+            .collect()
+    };
+    // The caller is a lane of its own group, so that group comes first when filling and last when spreading.
+    let (mut home, mut others): (Vec<_>, Vec<_>) = groups.iter().partition(|g| g.contains(&own));
+    let ordered: Vec<Vec<u32>> = match placement {
+        Placement::Fill => home.drain(..).chain(others.drain(..)).map(usable).collect(),
+        Placement::Spread => others.drain(..).chain(home.drain(..)).map(usable).collect(),
+    };
+    let mut order: Vec<u32> = match placement {
+        Placement::Fill => ordered.concat(),
+        Placement::Spread => {
+            let longest = ordered.iter().map(Vec::len).max().unwrap_or(0);
+            (0..longest)
+                .flat_map(|i| ordered.iter().filter_map(move |g| g.get(i).copied()))
+                .collect()
+        }
+    };
+    // CPUs that no group names (a topology without caches), then the caller's own as the last resort.
+    for &cpu in allowed.iter().filter(|&&cpu| cpu != own).chain([&own]) {
+        if !order.contains(&cpu) {
+            order.push(cpu);
+        }
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const GROUPS: [&[u32]; 2] = [&[0, 1, 2, 3], &[4, 5, 6, 7]];
+
+    fn order(allowed: &[u32], own: u32, placement: Placement) -> Vec<u32> {
+        let groups: Vec<Vec<u32>> = GROUPS.iter().map(|g| g.to_vec()).collect();
+        order_cpus(&groups, allowed, own, placement)
+    }
+
+    #[test]
+    fn fill_takes_the_callers_cache_first() {
+        assert_eq!(
+            order(&[0, 1, 2, 3, 4, 5, 6, 7], 5, Placement::Fill),
+            [4, 6, 7, 0, 1, 2, 3, 5]
+        );
+    }
+
+    #[test]
+    fn spread_takes_the_other_cache_first_and_then_in_turn() {
+        assert_eq!(
+            order(&[0, 1, 2, 3, 4, 5, 6, 7], 0, Placement::Spread),
+            [4, 1, 5, 2, 6, 3, 7, 0]
+        );
+    }
+
+    #[test]
+    fn only_allowed_cpus_are_taken() {
+        assert_eq!(order(&[1, 6], 6, Placement::Spread), [1, 6]);
+        assert_eq!(order(&[1, 9], 1, Placement::Fill), [9, 1]);
+    }
+
+    #[test]
+    fn mtcopy_runs_as_many_lanes_as_asked() {
+        let cpus = sys::thread::allowed_cpus().unwrap().len();
+        let migrator = MtCopy::new(MtCopyOptions::default()).unwrap();
+        assert_eq!(migrator.lanes(), cpus);
+        let ran = AtomicUsize::new(0);
+        migrator.run(&|lane| {
+            ran.fetch_add(1 << (8 * lane), Ordering::Relaxed);
+        });
+        assert_eq!(
+            ran.load(Ordering::Relaxed),
+            (0..cpus).map(|lane| 1 << (8 * lane)).sum()
+        );
+        assert_eq!(migrator.own_memory().len(), cpus - 1);
+    }
+
+    #[test]
+    fn more_lanes_than_cpus_are_refused() {
+        let lanes = sys::thread::allowed_cpus().unwrap().len() + 1;
+        let refused = MtCopy::new(MtCopyOptions {
+            lanes,
+            ..Default::default()
+        })
+        .err()
+        .unwrap();
+        assert!(
+            refused.to_string().contains(&format!("lanes is {lanes}")),
+            "{refused}"
+        );
+    }
+}

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Moves ranges of the own process to a node, through userfaultfd where that works, else through move_pages(2).
+//!
+//! The order of a call: check the range, register it, let the migrator's lanes run the flight, close the books. The
+//! policy of what to move is not here.
+
+use crate::error::MoveError;
+use crate::flight::{Cursor, Flight, Live, Plan, Wanted};
+use crate::migrator::Migrator;
+use crate::move_pages;
+use crate::pool::{PagePool, SEGMENT, Shelf};
+use crate::result::{Ledger, MoveResult};
+use crate::sys::pagemap::Pagemap;
+use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
+use crate::sys::{self, errno, page_size};
+use crate::topology::Topology;
+use crate::vma::{self, Vma};
+use crate::{forkgate, probe};
+use memferry_core::Deal;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Part of a range that is registered at a time. Holes of it are filled by the mover, more slowly than by the kernel,
+/// and the pipeline drains at its end (0.1 ms): 1 GiB keeps both small.
+const STRETCH: usize = 1 << 30;
+
+/// Bytes of a batch unless the options say otherwise; docs/results has the measured trade of throughput against stall.
+pub const DEFAULT_BATCH_BYTES: usize = 1 << 20;
+
+/// Smallest piece that a batch is cut into for the lanes, bytes.
+pub const DEFAULT_GRANULE_BYTES: usize = 64 << 10;
+
+/// Bytes of free pages that a pool keeps unless told otherwise.
+pub const DEFAULT_POOL_BYTES: usize = 64 << 20;
+
+/// How pages are moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// userfaultfd where it works, else move_pages(2).
+    #[default]
+    Auto,
+    /// userfaultfd's UFFDIO_MOVE, Linux 6.8.
+    Userfaultfd,
+    /// move_pages(2): any process and any kernel, two nodes or more.
+    MovePages,
+}
+
+/// How one move is done.
+#[derive(Clone, Debug, Default)]
+pub struct MoveOptions {
+    /// Bytes that are away from their place together; 0: [`DEFAULT_BATCH_BYTES`]. A multiple of the base page, at most
+    /// 2 MiB, one page table's worth: beyond that a batch only makes waiters wait longer. A THP is a batch of its own.
+    pub batch_bytes: usize,
+    /// Move pages that lie on the target node already, to other pages of it.
+    pub relocate: bool,
+    /// List what became of each page in [`MoveResult::pages`].
+    pub list_pages: bool,
+    /// Whoever sets it ends the move early: batches under way are finished, the others stay where they are.
+    pub cancel: Option<Arc<AtomicBool>>,
+    /// What becomes of the source pages.
+    pub source: SourcePages,
+}
+
+/// What becomes of the source pages of a move.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourcePages {
+    keep: bool,
+}
+
+impl SourcePages {
+    /// They are given back to the kernel, which frees each when nobody refers to it any more. The default.
+    pub const GIVE_BACK: SourcePages = SourcePages { keep: false };
+
+    /// They are kept as free pages of their node, up to the pool's limit: the next move in the other direction finds
+    /// its destination warm, without allocating and zeroing.
+    ///
+    /// # Safety
+    /// The kernel must hold no reference to the pages other than page-table entries and FOLL_PIN pins (which make a
+    /// page [`Busy`](crate::Outcome::Busy)): nothing of the range may be under `vmsplice(2)` or in a `MSG_ZEROCOPY`
+    /// transmission. UFFDIO_MOVE does not look at such references, so a page would be reused under its reader.
+    pub const unsafe fn keep() -> SourcePages {
+        SourcePages { keep: true }
+    }
+}
+
+/// What a mover is set up with.
+pub struct MoverOptions {
+    /// What copies.
+    pub migrator: Box<dyn Migrator>,
+    /// How pages are moved.
+    pub backend: Backend,
+    /// Bytes of free pages that the mover may keep between moves.
+    pub pool_bytes: usize,
+}
+
+impl MoverOptions {
+    /// With the library's defaults.
+    pub fn new(migrator: impl Migrator + 'static) -> MoverOptions {
+        MoverOptions {
+            migrator: Box::new(migrator),
+            backend: Backend::Auto,
+            pool_bytes: DEFAULT_POOL_BYTES,
+        }
+    }
+}
+
+/// Fields in the order of their dropping: mappings after the descriptors that watch them.
+struct Userfault {
+    stage: Uffd,
+    pagemap: Pagemap,
+}
+
+/// Moves pages of this process.
+pub struct Mover {
+    migrator: Box<dyn Migrator>,
+    userfault: Option<Userfault>,
+    pool: PagePool,
+    nodes: Vec<u32>,
+    generation: u32,
+}
+
+impl Mover {
+    /// Sets up what the backend needs; moves nothing.
+    ///
+    /// # Errors
+    /// [`MoveError::NoBackend`] names, for each way to move pages, why it does not work here and what would enable it.
+    pub fn new(options: MoverOptions) -> Result<Mover, MoveError> {
+        forkgate::install();
+        let nodes = memory_nodes();
+        let userfault = match options.backend {
+            Backend::MovePages => None,
+            Backend::Auto | Backend::Userfaultfd => match open_userfault() {
+                Ok(userfault) => Some(userfault),
+                Err(_) if options.backend == Backend::Auto && nodes.len() > 1 => None,
+                Err(why) => {
+                    return Err(MoveError::NoBackend {
+                        userfaultfd: why,
+                        move_pages: move_pages::verdict(nodes.len()),
+                    });
+                }
+            },
+        };
+        if userfault.is_none() && nodes.len() < 2 {
+            return Err(MoveError::NoBackend {
+                userfaultfd: "not asked for".to_owned(),
+                move_pages: move_pages::verdict(nodes.len()),
+            });
+        }
+        Ok(Mover {
+            migrator: options.migrator,
+            userfault,
+            pool: PagePool::new(options.pool_bytes, nodes.len() > 1),
+            nodes,
+            generation: forkgate::generation(),
+        })
+    }
+
+    /// How this mover moves pages: never [`Backend::Auto`].
+    pub fn backend(&self) -> Backend {
+        if self.userfault.is_some() {
+            Backend::Userfaultfd
+        } else {
+            Backend::MovePages
+        }
+    }
+
+    /// The migrator.
+    pub fn migrator(&self) -> &dyn Migrator {
+        &*self.migrator
+    }
+
+    /// Takes another migrator; the pool stays.
+    pub fn set_migrator(&mut self, migrator: impl Migrator + 'static) {
+        self.migrator = Box::new(migrator);
+    }
+
+    /// Moves the pages of `range` to node `to` and tells what became of each. Other threads may use the memory all the
+    /// while; who touches a page on its way waits for it.
+    ///
+    /// # Errors
+    /// When nothing was moved: a range that is unaligned, not mapped as a whole, or not anonymous private memory; a node
+    /// without memory; a system that does not allow it. Trouble with single pages is in the result instead.
+    ///
+    /// # Panics
+    /// Passes on a panic of the migrator's `run`; all pages are in place then.
+    pub fn move_range(
+        &mut self,
+        range: Range<usize>,
+        to: u32,
+        options: &MoveOptions,
+    ) -> Result<MoveResult, MoveError> {
+        if self.generation != forkgate::generation() {
+            return Err(MoveError::OtherProcess);
+        }
+        check_range(&range)?;
+        if !self.nodes.contains(&to) {
+            return Err(MoveError::BadNode {
+                node: to,
+                why: "it is not there or has no memory",
+            });
+        }
+        let batch_bytes = batch_bytes(options, &*self.migrator)?;
+        let lanes = self.migrator.lanes();
+        let deal =
+            Deal::new(lanes, DEFAULT_GRANULE_BYTES as u64).map_err(|why| MoveError::BadOption {
+                name: "lanes",
+                value: lanes,
+                why: why.to_string(),
+            })?;
+        let Some(userfault) = &self.userfault else {
+            return move_pages::move_range(0, range, to, lanes, options);
+        };
+        let started = Instant::now();
+        let vmas = vma::movable(Path::new("/proc/self/maps"), &range)?;
+        self.check_own_memory(&range)?;
+        let locked = if sys::memory::any_locked() {
+            vma::locked(Path::new("/proc/self/smaps"), &vmas)
+        } else {
+            vec![]
+        };
+        let ledger = Ledger::new(range.start, range.len(), options.list_pages);
+        let mut cancelled = 0;
+        let never = AtomicBool::new(false);
+        let cancel = options.cancel.as_deref().unwrap_or(&never);
+        for (stretch, vmas) in stretches(&vmas, &locked) {
+            if cancel.load(Ordering::Relaxed) {
+                cancelled += stretch.len();
+                continue;
+            }
+            let locked = locked.contains(&vmas[0].range.start);
+            // One descriptor per stretch: closing it ends the registration whatever happened to the mappings meanwhile,
+            // and releases who still waits for an answer.
+            let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).map_err(MoveError::system(
+                "userfaultfd",
+                "raise the limit of open files",
+            ))?;
+            match place.register(stretch.start, stretch.len()) {
+                Err(e) if errno(&e) == libc::EBUSY => {
+                    return Err(MoveError::Watched { range: stretch });
+                }
+                other => other.map_err(MoveError::system(
+                    "UFFDIO_REGISTER",
+                    "check vm.max_map_count",
+                ))?,
+            }
+            let wanted = Wanted {
+                node: to,
+                relocate: options.relocate,
+                ask_nodes: self.nodes.len() > 1,
+            };
+            let plan = Plan {
+                kernel: &Live {
+                    stage: &userfault.stage,
+                    place: &place,
+                    pagemap: &userfault.pagemap,
+                },
+                stage: &userfault.stage,
+                pool: &self.pool,
+                ledger: &ledger,
+                migrator: &*self.migrator,
+                range: stretch.clone(),
+                locked,
+                batch_bytes,
+                deal,
+                wanted,
+                recycle: options.source.keep,
+                cancel,
+            };
+            let slots = if self.migrator.is_per_folio() {
+                1
+            } else {
+                lanes + 2
+            };
+            let flight = Flight::new(
+                plan,
+                Cursor::new(wanted, vmas, stretch.start, stretch.end),
+                slots,
+            );
+            self.migrator.run(&|_| flight.run_lane());
+            let (left, error) = flight.finish();
+            cancelled += left;
+            if let Some(error) = error {
+                return Err(MoveError::system(
+                    "PAGEMAP_SCAN",
+                    "Linux 6.7 has it; report this kernel",
+                )(error));
+            }
+        }
+        let mut result = ledger.close(started.elapsed());
+        result.cancelled_bytes = cancelled as u64;
+        Ok(result)
+    }
+
+    /// Allocates free pages ahead of moves to `node`, until `bytes` of that page size are kept (or the pool's limit is
+    /// reached), on all lanes. `page_bytes` is the base page or 2 MiB. Returns the bytes that are kept.
+    ///
+    /// # Errors
+    /// An unknown page size or node, or no memory.
+    pub fn prefill(
+        &mut self,
+        node: u32,
+        page_bytes: usize,
+        bytes: usize,
+    ) -> Result<usize, MoveError> {
+        if page_bytes != page_size() && page_bytes != SEGMENT {
+            let why = format!("pages are {} or {SEGMENT} bytes", page_size());
+            return Err(MoveError::BadOption {
+                name: "page_bytes",
+                value: page_bytes,
+                why,
+            });
+        }
+        if !self.nodes.contains(&node) {
+            return Err(MoveError::BadNode {
+                node,
+                why: "it is not there or has no memory",
+            });
+        }
+        let shelf = Shelf {
+            node,
+            huge: page_bytes == SEGMENT,
+            locked: false,
+        };
+        let pool = &self.pool;
+        let failure = std::sync::Mutex::new(None);
+        self.migrator.run(&|_| {
+            while pool.kept() < pool.limit() && pool.kept_on(shelf) < bytes {
+                let filled = pool.take_empty(shelf, SEGMENT, None).and_then(|piece| {
+                    let filled = pool.populate(piece);
+                    if filled.is_ok() {
+                        pool.put_full(shelf, piece)
+                    } else {
+                        pool.put_empty(shelf, piece)
+                    }
+                    filled
+                });
+                if let Err(error) = filled {
+                    *failure
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
+                    return;
+                }
+            }
+        });
+        match failure
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        {
+            Some(error) => Err(MoveError::system(
+                "allocating pool pages",
+                "lower the pool's limit",
+            )(error)),
+            None => Ok(pool.kept_on(shelf)),
+        }
+    }
+
+    /// Bytes of free pages that the mover keeps at this moment.
+    pub fn pool_bytes(&self) -> usize {
+        self.pool.kept()
+    }
+
+    /// Changes the limit of free pages; what is over it goes back to the kernel.
+    pub fn set_pool_limit(&mut self, bytes: usize) {
+        self.pool.set_limit(bytes);
+    }
+
+    /// Gives free pages back to the kernel until at most `bytes` are kept.
+    pub fn trim_pool(&mut self, bytes: usize) {
+        self.pool.trim(bytes);
+    }
+
+    /// Refuses ranges that hold what the lanes stand on: a lane that waits for its own page waits for ever.
+    fn check_own_memory(&self, range: &Range<usize>) -> Result<(), MoveError> {
+        let here = std::ptr::from_ref(self).addr();
+        let migrator = std::ptr::from_ref(&*self.migrator).cast::<u8>().addr();
+        let own = [
+            (here..here + size_of::<Mover>(), "the mover"),
+            (
+                migrator..migrator + size_of_val(&*self.migrator),
+                "the migrator",
+            ),
+            (
+                sys::thread::stack().unwrap_or(0..0),
+                "the stack of the calling thread",
+            ),
+            (self.pool.own_memory(), "the pool's lists"),
+        ];
+        let stacks = self.migrator.own_memory();
+        let own = own
+            .into_iter()
+            .chain(stacks.into_iter().map(|s| (s, "the stack of a lane")));
+        for (memory, what) in own {
+            if memory.start < range.end && range.start < memory.end {
+                let range = memory.start.max(range.start)..memory.end.min(range.end);
+                return Err(MoveError::OwnMemory { range, what });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Mover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mover")
+            .field("backend", &self.backend())
+            .field("migrator", &self.migrator.name())
+            .field("lanes", &self.migrator.lanes())
+            .field("pool_bytes", &self.pool.kept())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Nodes with memory; node 0 alone where the kernel tells nothing.
+fn memory_nodes() -> Vec<u32> {
+    Topology::read()
+        .map(|t| t.nodes_with_memory().map(|n| n.id).collect())
+        .unwrap_or_else(|_| vec![0])
+}
+
+fn open_userfault() -> Result<Userfault, String> {
+    let stage =
+        Uffd::open(FEATURE_MOVE | FEATURE_SIGBUS).map_err(|e| probe::explain_userfaultfd(&e))?;
+    let pagemap = Pagemap::open()
+        .map_err(|e| format!("/proc/self/pagemap cannot be opened: {e}; mount /proc"))?;
+    pagemap
+        .scan(0, 0, &mut [Default::default()])
+        .map_err(|e| format!("PAGEMAP_SCAN is missing ({e}); Linux 6.7 has it"))?;
+    Ok(Userfault { stage, pagemap })
+}
+
+fn check_range(range: &Range<usize>) -> Result<(), MoveError> {
+    let page = page_size();
+    let why = if range.start >= range.end {
+        "it is empty or ends before it starts"
+    } else if range.start % page != 0 || range.end % page != 0 {
+        "it is not aligned to pages"
+    } else {
+        return Ok(());
+    };
+    Err(MoveError::BadRange {
+        range: range.clone(),
+        why,
+        page,
+    })
+}
+
+fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {
+    let default = if migrator.is_per_folio() {
+        page_size()
+    } else {
+        DEFAULT_BATCH_BYTES
+    };
+    let bytes = if options.batch_bytes == 0 {
+        default
+    } else {
+        options.batch_bytes
+    };
+    if bytes % page_size() != 0 || bytes > SEGMENT {
+        let why = format!(
+            "it must be a multiple of {} bytes and at most {SEGMENT}",
+            page_size()
+        );
+        return Err(MoveError::BadOption {
+            name: "batch_bytes",
+            value: bytes,
+            why,
+        });
+    }
+    Ok(bytes)
+}
+
+/// Cuts the mappings into parts of at most [`STRETCH`] bytes that are locked alike.
+fn stretches<'v>(vmas: &'v [Vma], locked: &[usize]) -> Vec<(Range<usize>, &'v [Vma])> {
+    let mut parts = Vec::new();
+    for group in
+        vmas.chunk_by(|a, b| locked.contains(&a.range.start) == locked.contains(&b.range.start))
+    {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else {
+            continue;
+        };
+        let mut start = first.range.start;
+        while start < last.range.end {
+            // Whole THPs in every part.
+            let end = ((start + STRETCH) / SEGMENT * SEGMENT).min(last.range.end);
+            parts.push((start..end, group));
+            start = end;
+        }
+    }
+    parts
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Destination pages on a node, and the staging ranges that pages are moved out to.
+//!
+//! A pool keeps two kinds of address ranges ("pieces") of mappings that it owns: full ones hold a free page at each
+//! address, empty ones wait for pages that are moved out. It moves nothing itself. Free pages come from `prefill`, from
+//! the kernel when there is none (cold), and, where the caller allows it, from the source pages of earlier moves (warm).
+
+use crate::sys::memory::{self, Mapping};
+use crate::sys::uffd::Uffd;
+use crate::sys::{self, numa};
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Address space that is mapped at a time, bytes. Each such mapping has an anon_vma lock of its own, so lanes that
+/// remap from different ones do not wait for each other.
+const CHUNK: usize = 64 << 20;
+
+/// Pieces stay below this size and never cross a multiple of it: one page table, one PMD, one THP.
+pub(crate) const SEGMENT: usize = 2 << 20;
+
+/// What one free list holds: pages of one node, size and locking, since UFFDIO_MOVE demands equal VMA flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shelf {
+    /// Node the pages lie on.
+    pub node: u32,
+    /// 2 MiB THPs rather than base pages.
+    pub huge: bool,
+    /// The mapping is locked (mlock).
+    pub locked: bool,
+}
+
+/// A range of addresses inside one segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub addr: usize,
+    pub len: usize,
+    /// Lies in a mapping that pages can be moved out to.
+    pub staging: bool,
+}
+
+impl Piece {
+    pub(crate) fn end(&self) -> usize {
+        self.addr + self.len
+    }
+
+    /// The first `len` bytes; `self` keeps the rest.
+    fn cut(&mut self, len: usize) -> Piece {
+        let head = Piece { len, ..*self };
+        self.addr += len;
+        self.len -= len;
+        head
+    }
+
+    fn joins(&self, next: &Piece) -> bool {
+        self.staging == next.staging && self.end() == next.addr && next.addr % SEGMENT != 0
+    }
+}
+
+struct Stock {
+    shelf: Shelf,
+    /// Free pages, first in first out: the page that was used longest ago is the coldest in the caches, and reusing
+    /// it last would measure the cache.
+    full: VecDeque<Piece>,
+    /// Empty staging ranges, ascending.
+    empty: Vec<Piece>,
+    /// Empty ranges that pages can be allocated in, ascending.
+    fresh: Vec<Piece>,
+    mappings: Vec<Mapping>,
+}
+
+struct State {
+    stocks: Vec<Stock>,
+    /// Bytes of free pages that may be kept.
+    limit: usize,
+    /// Bytes of free pages kept.
+    kept: usize,
+}
+
+/// The pool of one mover.
+pub(crate) struct PagePool {
+    state: Mutex<State>,
+    /// Whether a node must be asked for: a machine with one node takes pages where they are.
+    bind: bool,
+}
+
+impl PagePool {
+    /// An empty pool that keeps at most `limit` bytes of free pages.
+    pub(crate) fn new(limit: usize, bind: bool) -> PagePool {
+        PagePool {
+            state: Mutex::new(State {
+                stocks: Vec::new(),
+                limit,
+                kept: 0,
+            }),
+            bind,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of free pages kept at this moment.
+    pub(crate) fn kept(&self) -> usize {
+        self.lock().kept
+    }
+
+    /// Bytes of free pages kept for one shelf.
+    pub(crate) fn kept_on(&self, shelf: Shelf) -> usize {
+        self.lock().stock(shelf).full.iter().map(|p| p.len).sum()
+    }
+
+    /// Free pages for at most `len` bytes, contiguous addresses; `None` when there are none.
+    pub(crate) fn take_full(&self, shelf: Shelf, len: usize) -> Option<Piece> {
+        let mut state = self.lock();
+        let stock = state.stock(shelf);
+        let front = stock.full.front_mut()?;
+        let piece = front.cut(len.min(front.len));
+        if front.len == 0 {
+            stock.full.pop_front();
+        }
+        state.kept -= piece.len;
+        Some(piece)
+    }
+
+    /// An empty range of at most `len` bytes: to move pages out to (`staging`), or to allocate pages in.
+    pub(crate) fn take_empty(
+        &self,
+        shelf: Shelf,
+        len: usize,
+        staging: Option<&Uffd>,
+    ) -> io::Result<Piece> {
+        let mut state = self.lock();
+        let bind = self.bind;
+        let stock = state.stock(shelf);
+        let list = if staging.is_some() {
+            &mut stock.empty
+        } else {
+            &mut stock.fresh
+        };
+        // A whole segment if there is one: small remains would make small batches.
+        let best = (0..list.len())
+            .rev()
+            .find(|&i| list[i].len >= len)
+            .or_else(|| {
+                (0..list.len())
+                    .max_by_key(|&i| list[i].len)
+                    .filter(|&i| list[i].len * 2 >= len)
+            });
+        if let Some(index) = best {
+            let len = len.min(list[index].len);
+            let piece = list[index].cut(len);
+            if list[index].len == 0 {
+                list.remove(index);
+            }
+            return Ok(piece);
+        }
+        stock.grow(bind, staging)?;
+        let list = if staging.is_some() {
+            &mut stock.empty
+        } else {
+            &mut stock.fresh
+        };
+        let last = list.len() - 1;
+        let piece = list[last].cut(len.min(SEGMENT));
+        if list[last].len == 0 {
+            list.pop();
+        }
+        Ok(piece)
+    }
+
+    /// Takes a range back that holds a free page at each address. What the limit does not allow goes to the kernel.
+    pub(crate) fn put_full(&self, shelf: Shelf, piece: Piece) {
+        if piece.len == 0 {
+            return;
+        }
+        {
+            let mut state = self.lock();
+            if state.kept + piece.len <= state.limit {
+                state.kept += piece.len;
+                let stock = state.stock(shelf);
+                match stock.full.back_mut() {
+                    Some(back) if back.joins(&piece) => back.len += piece.len,
+                    _ => stock.full.push_back(piece),
+                }
+                return;
+            }
+        }
+        self.discard(shelf, piece);
+    }
+
+    /// Gives the pages of a range to the kernel and keeps the addresses.
+    pub(crate) fn discard(&self, shelf: Shelf, piece: Piece) {
+        if piece.len == 0 {
+            return;
+        }
+        // MADV_DONTNEED fails on a locked range; then unlock it first. It cannot fail otherwise on our own mapping.
+        if memory::discard(piece.addr, piece.len).is_err() {
+            let _ = memory::unlock(piece.addr, piece.len);
+            let _ = memory::discard(piece.addr, piece.len);
+            let _ = memory::lock_on_fault(piece.addr, piece.len);
+        }
+        self.put_empty(shelf, piece);
+    }
+
+    /// Takes an empty range back.
+    pub(crate) fn put_empty(&self, shelf: Shelf, piece: Piece) {
+        if piece.len == 0 {
+            return;
+        }
+        let mut state = self.lock();
+        let stock = state.stock(shelf);
+        insert(
+            if piece.staging {
+                &mut stock.empty
+            } else {
+                &mut stock.fresh
+            },
+            piece,
+        );
+    }
+
+    /// Allocates the pages of an empty, non-staging range on the shelf's node. On failure the range is empty again.
+    pub(crate) fn populate(&self, piece: Piece) -> io::Result<()> {
+        debug_assert!(!piece.staging);
+        let filled = memory::populate(piece.addr, piece.len);
+        if filled.is_err() {
+            let _ = memory::discard(piece.addr, piece.len);
+        }
+        filled
+    }
+
+    /// Gives free pages back until at most `bytes` are kept.
+    pub(crate) fn trim(&self, bytes: usize) {
+        loop {
+            let (shelf, piece) = {
+                let mut state = self.lock();
+                let over = state.kept.saturating_sub(bytes);
+                let Some(stock) = state.stocks.iter_mut().find(|s| !s.full.is_empty()) else {
+                    return;
+                };
+                if over == 0 {
+                    return;
+                }
+                let shelf = stock.shelf;
+                let Some(piece) = stock.full.pop_front() else {
+                    return;
+                };
+                state.kept -= piece.len;
+                (shelf, piece)
+            };
+            self.discard(shelf, piece);
+        }
+    }
+
+    /// Memory of the lists, which lanes use while pages are away.
+    pub(crate) fn own_memory(&self) -> Range<usize> {
+        let state = self.lock();
+        let start = state.stocks.as_ptr().addr();
+        start..start + size_of_val(state.stocks.as_slice())
+    }
+
+    /// Changes the limit and gives back what is over it.
+    pub(crate) fn set_limit(&self, bytes: usize) {
+        self.lock().limit = bytes;
+        self.trim(bytes);
+    }
+
+    /// The limit, bytes.
+    pub(crate) fn limit(&self) -> usize {
+        self.lock().limit
+    }
+}
+
+impl State {
+    fn stock(&mut self, shelf: Shelf) -> &mut Stock {
+        let index = match self.stocks.iter().position(|s| s.shelf == shelf) {
+            Some(index) => index,
+            None => {
+                self.stocks.push(Stock {
+                    shelf,
+                    full: VecDeque::with_capacity(1024),
+                    empty: Vec::with_capacity(1024),
+                    fresh: Vec::with_capacity(1024),
+                    mappings: Vec::new(),
+                });
+                self.stocks.len() - 1
+            }
+        };
+        &mut self.stocks[index]
+    }
+}
+
+impl Stock {
+    /// Maps another chunk, as staging or to allocate in.
+    fn grow(&mut self, bind: bool, staging: Option<&Uffd>) -> io::Result<()> {
+        let mapping = Mapping::new(CHUNK, SEGMENT, 0)?;
+        let (addr, len) = (mapping.addr(), mapping.len());
+        // Under mlockall(MCL_FUTURE) the kernel has locked and filled it.
+        memory::unlock(addr, len)?;
+        memory::discard(addr, len)?;
+        // A kernel without THP knows neither advice; it has no huge pages to keep away either.
+        let advice = if self.shelf.huge {
+            libc::MADV_HUGEPAGE
+        } else {
+            libc::MADV_NOHUGEPAGE
+        };
+        match memory::madvise(addr, len, advice) {
+            Err(e) if sys::errno(&e) != libc::EINVAL || self.shelf.huge => return Err(e),
+            _ => {}
+        }
+        if bind {
+            numa::bind(addr, len, self.shelf.node)?;
+        }
+        if self.shelf.locked {
+            memory::lock_on_fault(addr, len)?;
+        }
+        if let Some(uffd) = staging {
+            uffd.register(addr, len)?;
+        }
+        let list = if staging.is_some() {
+            &mut self.empty
+        } else {
+            &mut self.fresh
+        };
+        for start in (addr..addr + len).step_by(SEGMENT) {
+            insert(
+                list,
+                Piece {
+                    addr: start,
+                    len: SEGMENT,
+                    staging: staging.is_some(),
+                },
+            );
+        }
+        self.mappings.push(mapping);
+        Ok(())
+    }
+}
+
+/// Inserts in ascending order and joins neighbours within a segment.
+fn insert(list: &mut Vec<Piece>, piece: Piece) {
+    let at = list.partition_point(|p| p.addr < piece.addr);
+    let joins_next = at < list.len() && piece.joins(&list[at]);
+    let joins_previous = at > 0 && list[at - 1].joins(&piece);
+    match (joins_previous, joins_next) {
+        (true, true) => {
+            list[at - 1].len += piece.len + list[at].len;
+            list.remove(at);
+        }
+        (true, false) => list[at - 1].len += piece.len,
+        (false, true) => {
+            list[at].addr = piece.addr;
+            list[at].len += piece.len;
+        }
+        (false, false) => list.insert(at, piece),
+    }
+}

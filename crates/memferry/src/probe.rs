@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What this kernel lets this process do, found by trying: userfaultfd, UFFDIO_MOVE, PAGEMAP_SCAN, move_pages(2).
+
+use crate::move_pages;
+use crate::sys::errno;
+use crate::sys::pagemap::{Pagemap, Region};
+use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
+use crate::topology::Topology;
+use std::io;
+
+/// One ability of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ability {
+    /// What it is.
+    pub name: &'static str,
+    /// What the library needs it for.
+    pub purpose: &'static str,
+    /// `Err` says why it is missing and what would enable it.
+    pub state: Result<(), String>,
+}
+
+/// Tries everything that a mover can use. Changes nothing.
+pub fn abilities(topology: &Topology) -> Vec<Ability> {
+    let nodes = topology.nodes_with_memory().count();
+    let uffd = |features| {
+        Uffd::open(features)
+            .map(drop)
+            .map_err(|e| explain_userfaultfd(&e))
+    };
+    let scan = Pagemap::open()
+        .and_then(|pagemap| pagemap.scan(0, 0, &mut [Region::default()]))
+        .map(drop)
+        .map_err(|e| format!("{e}; Linux 6.7 has it"));
+    let own = match &topology.kernel_interface.migrators {
+        Some(_) => Ok(()),
+        None => Err("stock kernel; Memferry's series for Linux 6.12 adds it".to_owned()),
+    };
+    let pages = if nodes > 1 {
+        Ok(())
+    } else {
+        Err(move_pages::verdict(nodes))
+    };
+    vec![
+        Ability {
+            name: "userfaultfd",
+            purpose: "watch pages on their way",
+            state: uffd(FEATURE_EVENTS),
+        },
+        Ability {
+            name: "UFFDIO_MOVE",
+            purpose: "unmap and remap in batches",
+            state: uffd(FEATURE_MOVE | FEATURE_SIGBUS),
+        },
+        Ability {
+            name: "PAGEMAP_SCAN",
+            purpose: "find pages and THPs",
+            state: scan,
+        },
+        Ability {
+            name: "move_pages",
+            purpose: "move pages of any process",
+            state: pages,
+        },
+        Ability {
+            name: "kernel migrators",
+            purpose: "batch copies inside the kernel",
+            state: own,
+        },
+    ]
+}
+
+/// Why a userfaultfd could not be opened, and what would enable it.
+pub(crate) fn explain_userfaultfd(error: &io::Error) -> String {
+    match errno(error) {
+        libc::EPERM => "not permitted: give this process CAP_SYS_PTRACE, or access to /dev/userfaultfd, or set \
+                        vm.unprivileged_userfaultfd=1 (a container's seccomp profile may also forbid it)"
+            .to_owned(),
+        libc::ENOSYS => "this kernel is built without CONFIG_USERFAULTFD".to_owned(),
+        libc::EINVAL => "this kernel has no UFFDIO_MOVE; Linux 6.8 has it".to_owned(),
+        _ => format!("{error}; raise the limit of open files if it is reached"),
+    }
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who does what next: the pipeline of batches over the lanes, as a state machine that knows no addresses.
+//!
+//! Each slot carries one batch through its steps. A lane asks for a task, does it and says so. It does no work itself;
+//! `flight` does. Its locks come from the parent module, so that tests run the same file under a model checker.
+//!
+//! ```text
+//! Free -> Preparing -> Ready -> Unmapping -> Copying (shares) -> Remapping -> Free
+//! ```
+
+use super::sync::{Condvar, Mutex, MutexGuard};
+
+/// What a lane does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Cut the next batch from the range and find destination pages for it. Nothing is away yet.
+    Prepare { slot: usize },
+    /// Move the batch out to staging. One lane at a time: the kernel would serialise two on the range's lock anyway.
+    Unmap { slot: usize },
+    /// Copy one share of the batch.
+    Copy { slot: usize, share: usize },
+    /// Put the batch into its place.
+    Remap { slot: usize },
+    /// Someone forks: wait until that is over. No batch is away.
+    AwaitFork,
+    /// All batches are done.
+    Finished,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Free,
+    Preparing,
+    Ready,
+    Unmapping,
+    Copying {
+        shares: usize,
+        claimed: usize,
+        done: usize,
+    },
+    Remapping,
+}
+
+struct Slot {
+    step: Step,
+    /// Order of preparation: the oldest batch goes first at each step, so that none stays away for long.
+    age: u64,
+}
+
+struct State {
+    slots: Vec<Slot>,
+    next_age: u64,
+    /// The range has no further batch, or nobody wants one.
+    no_more: bool,
+    /// An unmap was refused because someone forks.
+    forking: bool,
+    /// A lane waits for the end of that fork.
+    awaiting: bool,
+    /// Lanes that sleep. Waking nobody would still cost a system call.
+    sleepers: usize,
+}
+
+/// The pipeline's state, shared by the lanes.
+pub(crate) struct Schedule {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// How often an idle lane looks again before it sleeps. A sleeping lane takes tens of microseconds to come back,
+    /// about as long as a task.
+    spins: u32,
+}
+
+impl Schedule {
+    /// A pipeline of `slots` batches, at least one.
+    pub(crate) fn new(slots: usize, spins: u32) -> Schedule {
+        let slots = (0..slots.max(1))
+            .map(|_| Slot {
+                step: Step::Free,
+                age: 0,
+            })
+            .collect();
+        let state = State {
+            slots,
+            next_age: 0,
+            no_more: false,
+            forking: false,
+            awaiting: false,
+            sleepers: 0,
+        };
+        Schedule {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            spins,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics under this lock.
+        self.state
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    /// The next task of a lane; waits while others hold all of them. After `Finished` the lane leaves.
+    pub(crate) fn next(&self) -> Task {
+        for _ in 0..self.spins {
+            if let Some(task) = self.lock().pick() {
+                return task;
+            }
+            std::hint::spin_loop();
+        }
+        let mut state = self.lock();
+        loop {
+            if let Some(task) = state.pick() {
+                return task;
+            }
+            state.sleepers += 1;
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(|poison| poison.into_inner());
+            state.sleepers -= 1;
+        }
+    }
+
+    fn advance(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let asleep = state.sleepers > 0;
+        drop(state);
+        if asleep {
+            self.changed.notify_all();
+        }
+    }
+
+    /// The batch of `slot` has pages to move and a place for them.
+    pub(crate) fn prepared(&self, slot: usize) {
+        self.advance(|s| s.slots[slot].step = Step::Ready);
+    }
+
+    /// There was no batch for `slot`: the range is done.
+    pub(crate) fn exhausted(&self, slot: usize) {
+        self.advance(|s| {
+            s.slots[slot].step = Step::Free;
+            s.no_more = true;
+        });
+    }
+
+    /// No batch is prepared from now on, and none that is not away leaves.
+    pub(crate) fn stop(&self) {
+        self.advance(|s| s.no_more = true);
+    }
+
+    /// The batch is away, to be copied in `shares` parts.
+    pub(crate) fn unmapped(&self, slot: usize, shares: usize) {
+        self.advance(|s| {
+            s.slots[slot].step = Step::Copying {
+                shares,
+                claimed: 0,
+                done: 0,
+            }
+        });
+    }
+
+    /// Not now, someone forks; nothing is away.
+    pub(crate) fn unmap_refused(&self, slot: usize) {
+        self.advance(|s| {
+            s.slots[slot].step = Step::Ready;
+            s.forking = true;
+        });
+    }
+
+    /// The fork is over.
+    pub(crate) fn fork_over(&self) {
+        self.advance(|s| {
+            s.forking = false;
+            s.awaiting = false;
+        });
+    }
+
+    /// One share is copied (or given up; the batch itself knows).
+    pub(crate) fn copied(&self, slot: usize) {
+        self.advance(|s| {
+            if let Step::Copying { done, .. } = &mut s.slots[slot].step {
+                *done += 1;
+            }
+        });
+    }
+
+    /// The batch is over and its slot free.
+    pub(crate) fn free(&self, slot: usize) {
+        self.advance(|s| s.slots[slot].step = Step::Free);
+    }
+}
+
+impl State {
+    fn oldest(&self, wanted: impl Fn(&Step) -> bool) -> Option<usize> {
+        let ages = self
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| wanted(&s.step));
+        ages.min_by_key(|(_, s)| s.age).map(|(index, _)| index)
+    }
+
+    /// The most urgent task: what brings pages back comes first, what takes them away last.
+    fn pick(&mut self) -> Option<Task> {
+        let all_copied =
+            |s: &Step| matches!(s, Step::Copying { shares, done, .. } if done == shares);
+        if let Some(slot) = self.oldest(all_copied) {
+            self.slots[slot].step = Step::Remapping;
+            return Some(Task::Remap { slot });
+        }
+        let unclaimed =
+            |s: &Step| matches!(s, Step::Copying { shares, claimed, .. } if claimed < shares);
+        if let Some(slot) = self.oldest(unclaimed) {
+            if let Step::Copying { claimed, .. } = &mut self.slots[slot].step {
+                *claimed += 1;
+                return Some(Task::Copy {
+                    slot,
+                    share: *claimed - 1,
+                });
+            }
+        }
+        let unmapping = self.slots.iter().any(|s| s.step == Step::Unmapping);
+        if !unmapping && !self.forking {
+            if let Some(slot) = self.oldest(|s| *s == Step::Ready) {
+                self.slots[slot].step = Step::Unmapping;
+                return Some(Task::Unmap { slot });
+            }
+        }
+        if self.forking && !self.awaiting && !unmapping {
+            let away = |s: &Step| matches!(s, Step::Copying { .. } | Step::Remapping);
+            if !self.slots.iter().any(|s| away(&s.step)) {
+                self.awaiting = true;
+                return Some(Task::AwaitFork);
+            }
+        }
+        if !self.no_more {
+            if let Some(slot) = self.slots.iter().position(|s| s.step == Step::Free) {
+                self.slots[slot] = Slot {
+                    step: Step::Preparing,
+                    age: self.next_age,
+                };
+                self.next_age += 1;
+                return Some(Task::Prepare { slot });
+            }
+        }
+        let idle = self.no_more && self.slots.iter().all(|s| s.step == Step::Free);
+        idle.then_some(Task::Finished)
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `schedule` under a model checker: every interleaving of small pipelines, and random ones of larger.
+//!
+//! It compiles the same source with shuttle's locks instead of the standard library's.
+mod sync {
+    pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard};
+}
+#[path = "schedule.rs"]
+mod schedule;
+
+use schedule::{Schedule, Task};
+use shuttle::sync::{Arc, Mutex};
+
+/// What the lanes did to each batch.
+#[derive(Default)]
+struct Log {
+    prepared: usize,
+    unmapped: usize,
+    copied: Vec<usize>,
+    remapped: usize,
+    unmapping: bool,
+    away: usize,
+    refused: bool,
+    waited: bool,
+}
+
+/// Runs `batches` batches of `shares` shares over `lanes` lanes and `slots` slots, and asserts that each step of
+/// each batch happened once, in order; one unmap is refused as if someone forked.
+fn pipeline(lanes: usize, slots: usize, batches: usize, shares: usize, fork: bool) {
+    let schedule = Arc::new(Schedule::new(slots, 0));
+    let log = Arc::new(Mutex::new(Log::default()));
+    let threads: Vec<_> = (0..lanes)
+        .map(|_| {
+            let (schedule, log) = (Arc::clone(&schedule), Arc::clone(&log));
+            shuttle::thread::spawn(move || lane(&schedule, &log, slots, batches, shares, fork))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let log = log.lock().unwrap();
+    assert_eq!(
+        (log.prepared, log.unmapped, log.remapped, log.away),
+        (batches, batches, batches, 0)
+    );
+    assert_eq!((log.refused, log.waited), (fork, fork));
+}
+
+fn lane(
+    schedule: &Schedule,
+    log: &Mutex<Log>,
+    slots: usize,
+    batches: usize,
+    shares: usize,
+    fork: bool,
+) {
+    loop {
+        match schedule.next() {
+            Task::Prepare { slot } => {
+                let mut log = log.lock().unwrap();
+                log.copied.resize(slots, 0);
+                if log.prepared == batches {
+                    drop(log);
+                    schedule.exhausted(slot);
+                } else {
+                    log.prepared += 1;
+                    drop(log);
+                    schedule.prepared(slot);
+                }
+            }
+            Task::Unmap { slot } => {
+                {
+                    let mut log = log.lock().unwrap();
+                    if fork && !log.refused {
+                        log.refused = true;
+                        drop(log);
+                        schedule.unmap_refused(slot);
+                        continue;
+                    }
+                    assert!(!log.unmapping, "two lanes unmap at once");
+                    log.unmapping = true;
+                }
+                {
+                    let mut log = log.lock().unwrap();
+                    log.unmapping = false;
+                    log.unmapped += 1;
+                    log.away += 1;
+                    log.copied[slot] = 0;
+                }
+                schedule.unmapped(slot, shares);
+            }
+            Task::Copy { slot, share } => {
+                assert!(share < shares);
+                log.lock().unwrap().copied[slot] += 1;
+                schedule.copied(slot);
+            }
+            Task::Remap { slot } => {
+                let mut log = log.lock().unwrap();
+                assert_eq!(
+                    log.copied[slot], shares,
+                    "remapped before all shares were copied"
+                );
+                log.remapped += 1;
+                log.away -= 1;
+                drop(log);
+                schedule.free(slot);
+            }
+            Task::AwaitFork => {
+                let mut log = log.lock().unwrap();
+                assert_eq!(log.away, 0, "waits for a fork with pages away");
+                log.waited = true;
+                drop(log);
+                schedule.fork_over();
+            }
+            Task::Finished => return,
+        }
+    }
+}
+
+#[test]
+fn every_interleaving_of_two_lanes_carries_each_batch_once() {
+    shuttle::check_dfs(|| pipeline(2, 1, 1, 2, false), Some(20_000));
+    shuttle::check_dfs(|| pipeline(2, 2, 2, 1, false), Some(20_000));
+}
+
+#[test]
+fn random_interleavings_of_more_lanes_carry_each_batch_once() {
+    shuttle::check_random(|| pipeline(4, 6, 9, 4, false), 2_000);
+    shuttle::check_pct(|| pipeline(3, 5, 6, 3, false), 2_000, 3);
+}
+
+#[test]
+fn a_fork_waits_for_all_pages_and_the_pipeline_goes_on() {
+    shuttle::check_random(|| pipeline(3, 5, 6, 3, true), 2_000);
+    shuttle::check_dfs(|| pipeline(2, 2, 1, 2, true), Some(20_000));
+}
+
+#[test]
+fn a_stopped_pipeline_brings_back_what_is_away() {
+    let body = || {
+        let schedule = Arc::new(Schedule::new(3, 0));
+        let log = Arc::new(Mutex::new(Log::default()));
+        let (theirs, book) = (Arc::clone(&schedule), Arc::clone(&log));
+        let worker = shuttle::thread::spawn(move || lane(&theirs, &book, 3, 50, 2, false));
+        schedule.stop();
+        lane(&schedule, &log, 3, 50, 2, false);
+        worker.join().unwrap();
+        let log = log.lock().unwrap();
+        assert_eq!((log.unmapped, log.away), (log.remapped, 0));
+    };
+    shuttle::check_random(body, 2_000);
+}

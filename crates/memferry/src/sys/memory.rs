@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! mmap, madvise, mlock2: anonymous mappings that the library owns, and advice on any range.
+
+use super::{check, check_long, page_size};
+use std::io;
+
+/// An anonymous private mapping of this process, unmapped when dropped.
+///
+/// It is never inherited by a child process (MADV_DONTFORK), so its pages stay exclusive to this process, which
+/// UFFDIO_MOVE demands.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    addr: usize,
+    len: usize,
+    owner: u32,
+}
+
+impl Mapping {
+    /// Maps `len` bytes, readable and writable plus `extra_prot`, at a multiple of `align` (a power of two, at least
+    /// a page). No memory is committed yet.
+    pub(crate) fn new(len: usize, align: usize, extra_prot: libc::c_int) -> io::Result<Mapping> {
+        debug_assert!(align.is_power_of_two() && align >= page_size() && len % page_size() == 0);
+        let padded = len
+            .checked_add(align)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        // SAFETY: an anonymous mapping at an address the kernel chooses overlaps nothing.
+        let raw = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                padded,
+                libc::PROT_READ | libc::PROT_WRITE | extra_prot,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if raw == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = raw as usize;
+        let addr = (start + align - 1) & !(align - 1);
+        // At least one page stays unmapped on some side, which keeps neighbours from merging into one VMA; each
+        // arena then has an anon_vma lock of its own.
+        for (from, to) in [(start, addr), (addr + len, start + padded)] {
+            if to > from {
+                // SAFETY: both ends lie inside the mapping made above, which nobody else knows yet.
+                unsafe { libc::munmap(from as *mut libc::c_void, to - from) };
+            }
+        }
+        let mapping = Mapping {
+            addr,
+            len,
+            owner: crate::forkgate::generation(),
+        };
+        madvise(addr, len, libc::MADV_DONTFORK)?;
+        Ok(mapping)
+    }
+
+    pub(crate) fn addr(&self) -> usize {
+        self.addr
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // A forked child did not inherit the mapping; what lies there in the child is not ours.
+        if self.owner != crate::forkgate::generation() {
+            return;
+        }
+        // SAFETY: the range was mapped by `new` and is owned by this value alone.
+        unsafe { libc::munmap(self.addr as *mut libc::c_void, self.len) };
+    }
+}
+
+/// madvise(2) on a range.
+pub(crate) fn madvise(addr: usize, len: usize, advice: libc::c_int) -> io::Result<()> {
+    // SAFETY: the callers pass ranges of their own `Mapping`, where losing contents is what they ask for; advice
+    // that keeps contents is harmless anywhere.
+    check(unsafe { libc::madvise(addr as *mut libc::c_void, len, advice) }).map(drop)
+}
+
+/// Allocates and maps every page of a range (MADV_POPULATE_WRITE, Linux 5.14; before it, one write per page).
+///
+/// The range must belong to a `Mapping` and hold no data: the fallback writes zeroes.
+pub(crate) fn populate(addr: usize, len: usize) -> io::Result<()> {
+    match madvise(addr, len, libc::MADV_POPULATE_WRITE) {
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+            for page in (addr..addr + len).step_by(page_size()) {
+                // SAFETY: the caller owns the range, and it is mapped writable.
+                unsafe { std::ptr::write_volatile(page as *mut u8, 0) };
+            }
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Gives the pages of a range back to the kernel; the range stays mapped and empty.
+pub(crate) fn discard(addr: usize, len: usize) -> io::Result<()> {
+    madvise(addr, len, libc::MADV_DONTNEED)
+}
+
+/// Locks a range as its pages appear (mlock2 with MLOCK_ONFAULT), populating nothing.
+pub(crate) fn lock_on_fault(addr: usize, len: usize) -> io::Result<()> {
+    const MLOCK_ONFAULT: libc::c_uint = linux_raw_sys::general::MLOCK_ONFAULT;
+    // SAFETY: locking changes no contents.
+    check_long(unsafe { libc::syscall(libc::SYS_mlock2, addr, len, MLOCK_ONFAULT) }).map(drop)
+}
+
+/// Unlocks a range.
+pub(crate) fn unlock(addr: usize, len: usize) -> io::Result<()> {
+    // SAFETY: unlocking changes no contents.
+    check(unsafe { libc::munlock(addr as *const libc::c_void, len) }).map(drop)
+}
+
+/// Whether any memory of this process is locked, by /proc/self/status. If that cannot be read, it may be.
+pub(crate) fn any_locked() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    locked.is_none_or(|value| value.trim() != "0 kB")
+}

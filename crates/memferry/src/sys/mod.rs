@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All raw system calls of the library, one file per subsystem of the kernel.
+//!
+//! Each function wraps one call, keeps the kernel's meaning and returns `io::Error`; it decides nothing.
+
+pub(crate) mod memory;
+pub(crate) mod numa;
+pub(crate) mod pagemap;
+pub(crate) mod thread;
+pub(crate) mod uffd;
+
+use std::io;
+
+/// Base page of this process, bytes.
+pub(crate) fn page_size() -> usize {
+    use std::sync::OnceLock;
+    static SIZE: OnceLock<usize> = OnceLock::new();
+    *SIZE.get_or_init(|| {
+        // SAFETY: sysconf has no memory preconditions.
+        let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(size).unwrap_or(4096)
+    })
+}
+
+/// Turns a -1 of libc into the error that errno holds.
+fn check(ret: libc::c_int) -> io::Result<libc::c_int> {
+    if ret < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(ret)
+    }
+}
+
+/// The same for raw `syscall`, which returns a long.
+fn check_long(ret: libc::c_long) -> io::Result<libc::c_long> {
+    if ret < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(ret)
+    }
+}
+
+/// The errno of an error that came from a system call; EIO for one that did not.
+pub(crate) fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}

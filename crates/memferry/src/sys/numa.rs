@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! mbind(2), set_mempolicy(2) and move_pages(2).
+
+use super::check_long;
+use linux_raw_sys::mempolicy as raw;
+use std::io;
+
+/// Nodes a mask can name: the kernel's largest MAX_NUMNODES (1 << CONFIG_NODES_SHIFT, at most 10).
+const MAX_NODES: usize = 1024;
+const BITS: usize = usize::BITS as usize;
+
+/// A node mask as the kernel reads it.
+struct NodeMask([usize; MAX_NODES / BITS]);
+
+impl NodeMask {
+    fn of(node: u32) -> io::Result<NodeMask> {
+        let node = node as usize;
+        if node >= MAX_NODES {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let mut mask = [0; MAX_NODES / BITS];
+        mask[node / BITS] |= 1 << (node % BITS);
+        Ok(NodeMask(mask))
+    }
+}
+
+/// Binds the future pages of a range to one node.
+pub(crate) fn bind(addr: usize, len: usize, node: u32) -> io::Result<()> {
+    let mask = NodeMask::of(node)?;
+    // SAFETY: the kernel reads MAX_NODES bits of the mask; no contents change.
+    check_long(unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            addr,
+            len,
+            raw::MPOL_BIND,
+            mask.0.as_ptr(),
+            MAX_NODES + 1,
+            0,
+        )
+    })
+    .map(drop)
+}
+
+/// The calling thread allocates on one node, or as before (`None`).
+pub(crate) fn prefer_node(node: Option<u32>) -> io::Result<()> {
+    let ret = match node {
+        Some(node) => {
+            let mask = NodeMask::of(node)?;
+            // SAFETY: the kernel reads MAX_NODES bits of the mask.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_set_mempolicy,
+                    raw::MPOL_BIND,
+                    mask.0.as_ptr(),
+                    MAX_NODES + 1,
+                )
+            }
+        }
+        // SAFETY: no mask is read for the default policy.
+        None => unsafe { libc::syscall(libc::SYS_set_mempolicy, raw::MPOL_DEFAULT, 0, 0) },
+    };
+    check_long(ret).map(drop)
+}
+
+/// move_pages(2): moves `pages` of process `pid` (0: this one) to `nodes`, or with `nodes` `None` only asks where they
+/// are. Fills `status` with a node or -errno per page; returns the number of pages that the kernel did not reach.
+///
+/// # Panics
+/// When the slices differ in length.
+pub(crate) fn move_pages(
+    pid: i32,
+    pages: &[usize],
+    nodes: Option<&[i32]>,
+    status: &mut [i32],
+) -> io::Result<usize> {
+    assert!(
+        pages.len() == status.len() && nodes.is_none_or(|n| n.len() == pages.len()),
+        "one entry per page"
+    );
+    const MPOL_MF_MOVE: libc::c_int = 1 << 1;
+    let nodes = nodes.map_or(std::ptr::null(), <[i32]>::as_ptr);
+    // SAFETY: all three arrays have `pages.len()` entries; the kernel writes `status` only. The contents of the moved
+    // pages stay.
+    check_long(unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            pid,
+            pages.len(),
+            pages.as_ptr(),
+            nodes,
+            status.as_mut_ptr(),
+            MPOL_MF_MOVE,
+        )
+    })
+    .map(|left| left as usize)
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! /proc/self/pagemap's PAGEMAP_SCAN (Linux 6.7) and /proc/self/maps' PROCMAP_QUERY are read-only looks at page tables.
+
+use super::check;
+use linux_raw_sys::general as raw;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// `_IOWR('f', 16, struct pm_scan_arg)`.
+const PAGEMAP_SCAN: libc::c_ulong =
+    ((3u32 << 30) | ((size_of::<raw::pm_scan_arg>() as u32) << 16) | ((b'f' as u32) << 8) | 16)
+        as libc::c_ulong;
+const _: () = assert!(PAGEMAP_SCAN == 0xc060_6610);
+
+/// A run of pages of one kind. Laid out as the kernel's `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub start: u64,
+    pub end: u64,
+    pub categories: u64,
+}
+const _: () = assert!(size_of::<Region>() == size_of::<raw::page_region>());
+
+/// The page is in memory.
+pub(crate) const PRESENT: u64 = raw::PAGE_IS_PRESENT as u64;
+/// It is part of a PMD-mapped huge page.
+pub(crate) const HUGE: u64 = raw::PAGE_IS_HUGE as u64;
+/// It is the kernel's shared zero page: no memory of its own.
+pub(crate) const ZERO: u64 = raw::PAGE_IS_PFNZERO as u64;
+/// It is swapped out.
+pub(crate) const SWAPPED: u64 = raw::PAGE_IS_SWAPPED as u64;
+
+/// The page tables of this process.
+#[derive(Debug)]
+pub(crate) struct Pagemap {
+    file: File,
+}
+
+impl Pagemap {
+    pub(crate) fn open() -> io::Result<Pagemap> {
+        Ok(Pagemap {
+            file: File::open("/proc/self/pagemap")?,
+        })
+    }
+
+    /// Fills `out` with the runs of present or swapped pages in `start .. end`, ascending, each with its categories;
+    /// returns how many runs there are and the address up to which the walk came.
+    pub(crate) fn scan(
+        &self,
+        start: usize,
+        end: usize,
+        out: &mut [Region],
+    ) -> io::Result<(usize, usize)> {
+        let mut arg = raw::pm_scan_arg {
+            size: size_of::<raw::pm_scan_arg>() as u64,
+            flags: 0,
+            start: start as u64,
+            end: end as u64,
+            walk_end: 0,
+            vec: out.as_mut_ptr() as u64,
+            vec_len: out.len() as u64,
+            max_pages: 0,
+            category_inverted: 0,
+            category_mask: 0,
+            category_anyof_mask: PRESENT | SWAPPED,
+            return_mask: PRESENT | SWAPPED | HUGE | ZERO,
+        };
+        // SAFETY: the kernel reads and writes one `pm_scan_arg` and writes at most `vec_len` regions to `out`.
+        let runs =
+            check(unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) })?;
+        Ok((runs as usize, arg.walk_end as usize))
+    }
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is mapped in a range, from /proc/PID/maps: whether it can be moved, and where its mappings begin and end.
+
+use crate::error::{MoveError, Unmovable};
+use std::ops::Range;
+use std::path::Path;
+
+/// One mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Vma {
+    pub range: Range<usize>,
+    pub read: bool,
+    pub write: bool,
+    pub exec: bool,
+    pub shared: bool,
+    pub inode: u64,
+    pub name: String,
+}
+
+impl Vma {
+    /// Reads one line of /proc/PID/maps; `None` for a line of another shape.
+    pub(crate) fn parse(line: &str) -> Option<Vma> {
+        let mut fields = line.splitn(6, ' ');
+        let (start, end) = fields.next()?.split_once('-')?;
+        let start = usize::from_str_radix(start, 16).ok()?;
+        let end = usize::from_str_radix(end, 16).ok()?;
+        let perms = fields.next()?.as_bytes();
+        let (_offset, _device) = (fields.next()?, fields.next()?);
+        let inode = fields.next()?.parse().ok()?;
+        let name = fields.next().unwrap_or("").trim_start().to_owned();
+        let &[r, w, x, s, ..] = perms else {
+            return None;
+        };
+        (start < end).then_some(Vma {
+            range: start..end,
+            read: r == b'r',
+            write: w == b'w',
+            exec: x == b'x',
+            shared: s == b's',
+            inode,
+            name,
+        })
+    }
+
+    /// Why its pages cannot be moved through userfaultfd, if they cannot.
+    pub(crate) fn unmovable(&self) -> Option<Unmovable> {
+        if self.name.starts_with("/anon_hugepage") || self.name.starts_with("/dev/hugepages") {
+            Some(Unmovable::Hugetlb)
+        } else if self.name.starts_with("[v")
+            || self.name.starts_with("[uprobes")
+            || self.name.starts_with("[gate")
+        {
+            Some(Unmovable::Device)
+        } else if self.name.starts_with("/dev/")
+            && !self.name.starts_with("/dev/zero")
+            && !self.name.starts_with("/dev/shm")
+        {
+            Some(Unmovable::Device)
+        } else if self.shared {
+            Some(Unmovable::Shared)
+        } else if self.inode != 0 {
+            Some(Unmovable::File)
+        } else {
+            None
+        }
+    }
+}
+
+fn hint(what: Unmovable) -> &'static str {
+    match what {
+        Unmovable::Unmapped => "give a range that is mapped as a whole",
+        Unmovable::Shared | Unmovable::File => {
+            "only anonymous private memory can be moved from userspace; on a machine with several nodes the \
+             move_pages backend moves it"
+        }
+        Unmovable::Hugetlb => "the move_pages backend moves it on a machine with several nodes",
+        Unmovable::Device => "it has to stay where it is",
+    }
+}
+
+/// The mappings of this process that cover `range`, cut to it, ascending.
+///
+/// # Errors
+/// When a part is unmapped or cannot be moved; it names the first such part.
+pub(crate) fn movable(maps: &Path, range: &Range<usize>) -> Result<Vec<Vma>, MoveError> {
+    let text = std::fs::read_to_string(maps).map_err(MoveError::system(
+        "reading /proc/self/maps",
+        "mount /proc in this container",
+    ))?;
+    cover(&text, range)
+}
+
+/// Start addresses (cut as in `vmas`) of the mappings that are locked, from the `lo` flag of /proc/PID/smaps.
+pub(crate) fn locked(smaps: &Path, vmas: &[Vma]) -> Vec<usize> {
+    let text = std::fs::read_to_string(smaps).unwrap_or_default();
+    let mut current = None;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let is_locked = flags.split_whitespace().any(|flag| flag == "lo");
+            let range: Range<usize> = current.clone().unwrap_or(0..0);
+            found.extend(
+                vmas.iter()
+                    .map(|v| v.range.start)
+                    .filter(|s| is_locked && range.contains(s)),
+            );
+        } else if let Some(vma) = Vma::parse(line) {
+            current = Some(vma.range);
+        }
+    }
+    found
+}
+
+fn cover(text: &str, range: &Range<usize>) -> Result<Vec<Vma>, MoveError> {
+    let refuse = |range: Range<usize>, what| MoveError::Unmovable {
+        range,
+        what,
+        hint: hint(what),
+    };
+    let mut covered = range.start;
+    let mut found = Vec::new();
+    for mut vma in text.lines().filter_map(Vma::parse) {
+        if vma.range.end <= range.start || vma.range.start >= range.end {
+            continue;
+        }
+        vma.range = vma.range.start.max(range.start)..vma.range.end.min(range.end);
+        if vma.range.start > covered {
+            return Err(refuse(covered..vma.range.start, Unmovable::Unmapped));
+        }
+        if let Some(what) = vma.unmovable() {
+            return Err(refuse(vma.range, what));
+        }
+        covered = vma.range.end;
+        found.push(vma);
+    }
+    if covered < range.end {
+        return Err(refuse(covered..range.end, Unmovable::Unmapped));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAPS: &str = "\
+1000-3000 rw-p 00000000 00:00 0 
+3000-5000 r--p 00000000 00:00 0                          [heap]
+5000-6000 rw-s 00000000 00:01 77                         /dev/zero (deleted)
+7000-9000 rw-p 00000000 08:01 12                         /usr/lib/a file
+9000-a000 rw-p 00000000 00:0f 5                          /anon_hugepage (deleted)
+a000-b000 rw-s 00000000 00:06 9                          /dev/mem
+";
+
+    fn what(range: Range<usize>) -> (Range<usize>, Unmovable) {
+        match cover(MAPS, &range) {
+            Err(MoveError::Unmovable { range, what, .. }) => (range, what),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_part_that_cannot_be_moved_is_named() {
+        assert_eq!(what(0x1000..0x6000), (0x5000..0x6000, Unmovable::Shared));
+        assert_eq!(what(0x6000..0x7000), (0x6000..0x7000, Unmovable::Unmapped));
+        assert_eq!(what(0x0..0x2000), (0x0..0x1000, Unmovable::Unmapped));
+        assert_eq!(what(0x8000..0x9000), (0x8000..0x9000, Unmovable::File));
+        assert_eq!(what(0x9000..0xa000), (0x9000..0xa000, Unmovable::Hugetlb));
+        assert_eq!(what(0xa000..0xb000), (0xa000..0xb000, Unmovable::Device));
+        assert_eq!(what(0xb000..0xc000), (0xb000..0xc000, Unmovable::Unmapped));
+    }
+
+    #[test]
+    fn anonymous_memory_is_cut_to_the_range() {
+        let vmas = cover(MAPS, &(0x2000..0x4000)).unwrap();
+        assert_eq!(
+            vmas.iter().map(|v| v.range.clone()).collect::<Vec<_>>(),
+            [0x2000..0x3000, 0x3000..0x4000]
+        );
+        assert!(vmas[0].write && !vmas[1].write);
+        assert_eq!(vmas[1].name, "[heap]");
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_or_refused(line in "\\PC*") {
+            let _ = Vma::parse(&line);
+        }
+
+        #[test]
+        fn a_line_keeps_its_fields(start in 0usize..1 << 46, len in 1usize..1 << 40, inode: u64, name in "[a-z /]{0,20}") {
+            let line = format!("{:x}-{:x} r-xp 0 08:01 {inode} {name}", start, start + len);
+            let vma = Vma::parse(&line).unwrap();
+            prop_assert_eq!(vma.range, start..start + len);
+            prop_assert_eq!(vma.inode, inode);
+            prop_assert_eq!(vma.name, name.trim_start());
+            prop_assert!(vma.read && !vma.write && vma.exec && !vma.shared);
+        }
+    }
+}
