@@ -1,20 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `memferry` command.
 
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "the benchmarks will call the rest")
-)]
 mod bench;
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "the benchmarks will call the rest")
-)]
 mod cli;
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "the benchmarks will call the rest")
-)]
 mod failure;
 mod generate;
 mod output;
@@ -25,10 +13,6 @@ mod schema;
 mod synthetic;
 mod table;
 mod topology;
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "the benchmarks will call the rest")
-)]
 mod ui;
 mod units;
 

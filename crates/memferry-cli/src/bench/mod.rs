@@ -3,25 +3,17 @@
 //!
 //! Tables, JSON and the report are made elsewhere from what these return.
 
-use crate::cli::bench::{Backend, CountArgs, MoveArgs, StallArgs};
+mod host;
+mod region;
+mod rig;
+mod stall;
+mod throughput;
+
+pub use stall::run_stall;
+pub use throughput::{run_count, run_move};
+
+use crate::cli::bench::Backend;
 use crate::failure::Failure;
-use crate::schema::BenchFile;
-use crate::ui::Ui;
-
-/// `memferry bench move`: folio size by migrator and lanes.
-pub fn run_move(_args: &MoveArgs, _ui: &Ui) -> Result<BenchFile, Failure> {
-    Err(not_built("move"))
-}
-
-/// `memferry bench count`: the number of folios in one move.
-pub fn run_count(_args: &CountArgs, _ui: &Ui) -> Result<BenchFile, Failure> {
-    Err(not_built("count"))
-}
-
-/// `memferry bench stall`: how long accesses wait while their pages move.
-pub fn run_stall(_args: &StallArgs, _ui: &Ui) -> Result<BenchFile, Failure> {
-    Err(not_built("stall"))
-}
 
 /// Refuses the kernel's backend on a machine with `nodes` memory nodes, where nothing can move.
 pub fn check_backend(backend: Backend, nodes: usize) -> Result<(), Failure> {
@@ -34,14 +26,6 @@ pub fn check_backend(backend: Backend, nodes: usize) -> Result<(), Failure> {
         "use --backend user, which moves within one node, or a machine (or a guest started with \
          `-numa`) that has two nodes",
     ))
-}
-
-fn not_built(name: &str) -> Failure {
-    Failure::new(
-        format!("bench {name} is not built yet"),
-        "this build of the command holds no benchmark code",
-        "build a later version of memferry; `memferry report` already reads benchmark files",
-    )
 }
 
 #[cfg(test)]
