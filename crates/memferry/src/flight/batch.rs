@@ -146,19 +146,10 @@ impl Batch {
         }
     }
 
-    /// What of `len` bytes from `offset` on still has to be filled: place, offset and length.
-    pub(crate) fn to_fill(&self, offset: usize, len: usize) -> Option<(usize, usize, usize)> {
+    /// The first stretch that still has to be filled: place, offset and length.
+    pub(crate) fn to_fill(&self) -> Option<(usize, usize, usize)> {
         self.away.iter().filter(|r| !r.gone).find_map(|run| {
-            let (from, to) = (
-                run.offset.max(offset),
-                (run.offset + run.len).min(offset + len),
-            );
-            let part = AwayRun {
-                offset: from,
-                len: to.checked_sub(from)?,
-                ..*run
-            };
-            let (at, len) = self.unplaced(&part)?;
+            let (at, len) = self.unplaced(run)?;
             Some((run.place + (at - run.offset), at, len))
         })
     }
