@@ -64,8 +64,12 @@ impl Away {
 
 impl Drop for Away {
     fn drop(&mut self) {
-        gate().away -= 1;
-        CHANGED.notify_all();
+        let mut gate = gate();
+        gate.away -= 1;
+        // Waking nobody would still cost a system call.
+        if gate.forking > 0 {
+            CHANGED.notify_all();
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use std::time::Instant;
 const STRETCH: usize = 1 << 30;
 
 /// Bytes of a batch unless the options say otherwise; docs/results has the measured trade of throughput against stall.
-pub const DEFAULT_BATCH_BYTES: usize = 1 << 20;
+pub const DEFAULT_BATCH_BYTES: usize = 2 << 20;
 
 /// Smallest piece that a batch is cut into for the lanes, bytes.
 pub const DEFAULT_GRANULE_BYTES: usize = 64 << 10;

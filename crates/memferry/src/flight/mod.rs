@@ -318,9 +318,15 @@ impl<'a> Flight<'a> {
         if batch.deal.deal_into(&[extent]).is_ok() {
             let lanes = self.plan.migrator.lanes();
             let deal = &batch.deal;
-            batch.shares.extend((0..lanes).filter(|&lane| deal.lane_bytes(lane) > 0));
+            batch
+                .shares
+                .extend((0..lanes).filter(|&lane| deal.lane_bytes(lane) > 0));
         }
-        let dealt: u64 = batch.shares.iter().map(|&lane| batch.deal.lane_bytes(lane)).sum();
+        let dealt: u64 = batch
+            .shares
+            .iter()
+            .map(|&lane| batch.deal.lane_bytes(lane))
+            .sum();
         if dealt != batch.bytes as u64 {
             // What is not dealt would not be copied: better no copy at all than a part of one.
             batch.failed.store(true, Ordering::Relaxed);
