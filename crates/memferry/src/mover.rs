@@ -4,7 +4,7 @@
 //! The order of a call: check the range, register it, let the migrator's lanes run the flight, close the books. The
 //! policy of what to move is not here.
 
-use crate::error::MoveError;
+use crate::error::{MoveError, check_range};
 use crate::flight::{Cursor, Flight, Live, Plan, Wanted};
 use crate::migrator::Migrator;
 use crate::move_pages;
@@ -429,22 +429,6 @@ fn open_userfault() -> Result<Userfault, String> {
         .scan(0, 0, &mut [Default::default()])
         .map_err(|e| format!("PAGEMAP_SCAN is missing ({e}); Linux 6.7 has it"))?;
     Ok(Userfault { stage, pagemap })
-}
-
-fn check_range(range: &Range<usize>) -> Result<(), MoveError> {
-    let page = page_size();
-    let why = if range.start >= range.end {
-        "it is empty or ends before it starts"
-    } else if range.start % page != 0 || range.end % page != 0 {
-        "it is not aligned to pages"
-    } else {
-        return Ok(());
-    };
-    Err(MoveError::BadRange {
-        range: range.clone(),
-        why,
-        page,
-    })
 }
 
 fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {
