@@ -215,7 +215,9 @@ impl Mover {
         };
         let started = Instant::now();
         let vmas = vma::movable(Path::new("/proc/self/maps"), &range)?;
-        self.check_own_memory(&range)?;
+        let never = AtomicBool::new(false);
+        let cancel = options.cancel.as_deref().unwrap_or(&never);
+        self.check_own_memory(&range, cancel)?;
         let locked = if sys::memory::any_locked() {
             vma::locked(Path::new("/proc/self/smaps"), &vmas)
         } else {
@@ -223,8 +225,6 @@ impl Mover {
         };
         let ledger = Ledger::new(range.start, range.len(), options.list_pages);
         let mut cancelled = 0;
-        let never = AtomicBool::new(false);
-        let cancel = options.cancel.as_deref().unwrap_or(&never);
         for (stretch, vmas) in stretches(&vmas, &locked) {
             if cancel.load(Ordering::Relaxed) {
                 cancelled += stretch.len();
@@ -373,10 +373,12 @@ impl Mover {
     }
 
     /// Refuses ranges that hold what the lanes stand on: a lane that waits for its own page waits for ever.
-    fn check_own_memory(&self, range: &Range<usize>) -> Result<(), MoveError> {
+    fn check_own_memory(&self, range: &Range<usize>, cancel: &AtomicBool) -> Result<(), MoveError> {
         let here = std::ptr::from_ref(self).addr();
         let migrator = std::ptr::from_ref(&*self.migrator).cast::<u8>().addr();
+        let flag = std::ptr::from_ref(cancel).addr();
         let own = [
+            (flag..flag + 1, "the cancel flag"),
             (here..here + size_of::<Mover>(), "the mover"),
             (
                 migrator..migrator + size_of_val(&*self.migrator),
