@@ -169,8 +169,10 @@ fn guard(call: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
             remember(format!(
                 "the library failed inside: {what}; all pages are in place; please report this"
             ));
-            // Dropping a payload can run anything, another panic included.
-            std::mem::forget(panic);
+            // Dropping a payload can run anything, another panic included; that one's is left.
+            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+                std::mem::forget(again);
+            }
             -libc::EIO
         }
     }
