@@ -28,8 +28,9 @@ fn gate() -> MutexGuard<'static, Gate> {
     GATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which process, in the line of forks, this is.
-pub(crate) fn generation() -> u32 {
+/// How many forks lie between the process that set up the first [`Mover`](crate::Mover) and this one. A mover that was
+/// made at another count belongs to a parent, and its threads and locks are not here: neither use nor drop it.
+pub fn generation() -> u32 {
     GENERATION.load(Ordering::Acquire)
 }
 
