@@ -1,4 +1,90 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `memferry` command.
 
-fn main() {}
+mod bench;
+mod cli;
+mod failure;
+mod generate;
+mod output;
+mod published;
+mod report;
+mod schema;
+#[cfg(test)]
+mod synthetic;
+mod table;
+mod topology;
+mod ui;
+mod units;
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use cli::bench::{Bench, OutputArgs};
+use cli::{Cli, Command};
+use failure::Failure;
+use output::Target;
+use schema::BenchFile;
+use ui::Ui;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
+        Err(Failure::Usage(error)) => {
+            // Help goes to stdout with status 0, wrong usage to stderr with status 2.
+            let _ = error.print();
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+        }
+        Err(failure) => {
+            let _ = writeln!(io::stderr(), "memferry: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Failure> {
+    match Cli::read(std::env::args_os())?.command {
+        Command::Topology(args) => topology::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Generate(args) => generate::run(&args),
+        Command::Bench(Bench::Move(args)) => measure(&args.output, |ui| bench::run_move(&args, ui)),
+        Command::Bench(Bench::Count(args)) => {
+            measure(&args.output, |ui| bench::run_count(&args, ui))
+        }
+        Command::Bench(Bench::Stall(args)) => {
+            measure(&args.output, |ui| bench::run_stall(&args, ui))
+        }
+    }
+}
+
+/// Runs a benchmark, then prints and saves what it measured, also if it stopped half-way.
+fn measure(
+    output: &OutputArgs,
+    bench: impl FnOnce(&Ui) -> Result<BenchFile, Failure>,
+) -> Result<(), Failure> {
+    // A file that cannot be written is told before the minutes of measuring.
+    let json = output.json.as_deref().map(Target::open).transpose()?;
+    let ui = Ui::new(output.json_on_stdout());
+    ui.catch_interrupts()?;
+    let (file, failure) = match bench(&ui) {
+        Ok(file) => (Some(file), None),
+        Err(mut failure) => (failure.take_partial(), Some(failure)),
+    };
+    if let Some(file) = file {
+        if let Some(target) = json {
+            let text = serde_json::to_string_pretty(&file).map_err(|error| {
+                Failure::new(
+                    "cannot write the result as JSON",
+                    error,
+                    "report this as a bug",
+                )
+            })?;
+            target.write(&(text + "\n"))?;
+        }
+        if !output.json_on_stdout() {
+            let text = table::text::benchmark(&file, output.published, Ui::columns());
+            Target::open(Path::new("-"))?.write(&text)?;
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}

@@ -69,10 +69,17 @@ pub struct Host {
 pub struct Ceiling {
     /// Threads that copied.
     pub lanes: usize,
+    /// Pages that map the copied memory, bytes; files without it were measured on base pages.
+    #[serde(default = "base_page")]
+    pub page_bytes: usize,
     /// Mean over the runs, GB/s.
     pub gbps: f64,
     /// Standard deviation over the runs, GB/s.
     pub gbps_sd: f64,
+}
+
+fn base_page() -> usize {
+    4096
 }
 
 /// One cell of `bench move` or `bench count`.

@@ -12,7 +12,8 @@ use std::ffi::c_int;
 pub enum DealError {
     /// No lane, or more than [`LANES_MAX`].
     #[error(
-        "cannot deal to {lanes} lanes: a deal needs 1 to {LANES_MAX}; pass as many as there are copiers"
+        "cannot deal to {lanes} lanes: a deal needs 1 to {LANES_MAX}; \
+         pass as many as there are copiers"
     )]
     Lanes {
         /// The number that was asked for.
@@ -21,7 +22,8 @@ pub enum DealError {
     /// The granule is no power of two, or out of range.
     #[error(
         "cannot deal with a granule of {granule} bytes: it must be a power of two from \
-         {GRANULE_MIN} to {GRANULE_MAX}, so that cuts stay aligned to pages; {GRANULE_DEFAULT} suits most machines"
+         {GRANULE_MIN} to {GRANULE_MAX}, so that cuts stay aligned to pages; \
+         {GRANULE_DEFAULT} suits most machines"
     )]
     Granule {
         /// The granule that was asked for, in bytes.
@@ -66,7 +68,8 @@ pub enum DealError {
     },
     /// The core answered with a number that its header does not document.
     #[error(
-        "the policy core refused the batch with error {code}, which it does not document; please report this"
+        "the policy core refused the batch with error {code}, which it does not \
+         document; please report this"
     )]
     Undocumented {
         /// The core's answer: an error number, negated.

@@ -41,6 +41,8 @@ pub(crate) struct Batch {
     pub dest: Option<Piece>,
     /// Which lane copies what.
     pub deal: Dealt,
+    /// The lanes of `deal` that got something.
+    pub shares: Vec<usize>,
     /// A copy failed: the batch goes back as it was.
     pub failed: AtomicBool,
     /// Pages that are back in their place.
@@ -60,6 +62,7 @@ impl Batch {
             bytes: 0,
             staged: Piece::default(),
             dest: None,
+            shares: Vec::with_capacity(deal.deal().lanes()),
             deal,
             failed: AtomicBool::new(false),
             placed: PageSet::default(),

@@ -310,18 +310,18 @@ impl<'a> Flight<'a> {
         } else {
             extent
         };
-        let shares = match batch.deal.deal_into(&[extent]) {
-            Ok(()) => self
-                .plan
-                .migrator
-                .lanes()
-                .min(batch.bytes.div_ceil(self.plan.deal.granule() as usize))
-                .max(1),
-            Err(_) => {
-                batch.failed.store(true, Ordering::Relaxed);
-                1
-            }
-        };
+        batch.shares.clear();
+        if batch.deal.deal_into(&[extent]).is_ok() {
+            let lanes = self.plan.migrator.lanes();
+            batch.shares.extend((0..lanes).filter(|&lane| batch.deal.lane_bytes(lane) > 0));
+        }
+        let dealt: u64 = batch.shares.iter().map(|&lane| batch.deal.lane_bytes(lane)).sum();
+        if dealt != batch.bytes as u64 {
+            // Whatever is not dealt would not be copied: better no copy at all than half of one.
+            batch.failed.store(true, Ordering::Relaxed);
+            batch.shares.truncate(0);
+        }
+        let shares = batch.shares.len();
         drop(guard);
         self.schedule.unmapped(slot, shares);
     }
@@ -385,7 +385,7 @@ impl<'a> Flight<'a> {
                 drop(batch);
                 return self.fill(slot, share);
             }
-            for extent in batch.deal.lane(share) {
+            for extent in batch.deal.lane(batch.shares[share]) {
                 // SAFETY: `src` lies in the batch's staging range, which holds its pages; `dst` in its destination
                 // piece, which holds free pages. Both belong to this flight alone, and core/lanes deals each byte to
                 // one share.
@@ -414,7 +414,7 @@ impl<'a> Flight<'a> {
             let base = batch.staged.addr;
             let shares = batch
                 .deal
-                .lane(share)
+                .lane(batch.shares[share])
                 .iter()
                 .map(|e| (e.src as usize - base, e.bytes as usize));
             let Some((place, from, len)) =

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The options of `memferry bench`, and the defaults that depend on the machine.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+
+use crate::units::{Size, folio_size, positive};
+
+/// The benchmarks.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Throughput by folio size, migrator and lanes, as a share of what the memory can copy
+    Move(MoveArgs),
+    /// Throughput by the number of folios in one move
+    Count(CountArgs),
+    /// How long the application's accesses wait while their pages move
+    Stall(StallArgs),
+}
+
+/// Options of `memferry bench move`.
+#[derive(Debug, Args)]
+pub struct MoveArgs {
+    /// Bytes moved in one run [default: 1GiB, less on a small machine]
+    #[arg(long, value_name = "SIZE")]
+    pub total: Option<Size>,
+    /// Folio sizes [default: 4K,16K,64K,128K,256K,512K,1M,2M]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = folio_size)]
+    pub folio: Vec<Size>,
+    /// What `move` and `count` share.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Where the result goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+impl MoveArgs {
+    /// The folio sizes to measure.
+    pub fn folios(&self) -> Vec<Size> {
+        let sizes: &[u64] = match (self.folio.is_empty(), self.run.quick) {
+            (false, _) => return distinct(&self.folio),
+            (true, true) => &[4, 64, 2048],
+            (true, false) => &[4, 16, 64, 128, 256, 512, 1024, 2048],
+        };
+        sizes.iter().map(|kib| Size(kib << 10)).collect()
+    }
+
+    /// The bytes of a run on a machine with enough memory: what was asked for, else 1 GiB, or a
+    /// quarter of it for a demo.
+    pub fn wanted_total(&self) -> Size {
+        let usual = Size(if self.run.quick { 1 << 28 } else { 1 << 30 });
+        self.total.unwrap_or(usual)
+    }
+}
+
+/// Options of `memferry bench count`.
+#[derive(Debug, Args)]
+pub struct CountArgs {
+    /// Folio size
+    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = folio_size)]
+    pub folio: Size,
+    /// Numbers of folios; those that do not fit in memory are left out, and that is said
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive,
+          default_value = "1,8,16,32,64,256,512,2048")]
+    pub folios: Vec<usize>,
+    /// What `move` and `count` share.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Where the result goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Options that `move` and `count` share.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Runs of each case; the tables give mean and standard deviation [default: 5, --quick: 2]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub runs: Option<usize>,
+    /// Parallel copiers [default: 1,2,4 … up to the CPUs]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive)]
+    pub lanes: Vec<usize>,
+    /// What copies; per-folio and batch have one lane
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_enum,
+        default_value = "per-folio,batch,mtcopy"
+    )]
+    pub migrator: Vec<Migrator>,
+    /// Destination pages: there before (warm), allocated inside the timed part (cold), or both
+    #[arg(long, value_enum, default_value_t = Destination::Both)]
+    pub destination: Destination,
+    /// Copy routine, as `memferry topology --copy` lists them [default: the fastest measured]
+    #[arg(long, value_name = "ROUTINE")]
+    pub copy: Option<String>,
+    /// Bytes that are unmapped, copied and remapped together [default: the library's]
+    #[arg(long, value_name = "SIZE")]
+    pub batch: Option<Size>,
+    /// What moves the pages
+    #[arg(long, value_enum, default_value_t = Backend::User)]
+    pub backend: Backend,
+    /// Fewer cases, smaller moves: shows the shape in seconds, not for publication
+    #[arg(long)]
+    pub quick: bool,
+}
+
+impl RunArgs {
+    /// Runs of each case.
+    pub fn runs(&self) -> usize {
+        self.runs.unwrap_or(if self.quick { 2 } else { 5 })
+    }
+
+    /// Lane counts for a machine with `cpus` CPUs: 1, 2, 4 … and all of them; for a demo one and all.
+    pub fn lanes(&self, cpus: usize) -> Vec<usize> {
+        if !self.lanes.is_empty() {
+            return distinct(&self.lanes);
+        }
+        let mut lanes: Vec<usize> = std::iter::successors(Some(1), |lanes| Some(lanes * 2))
+            .take_while(|&lanes| lanes < cpus && (lanes == 1 || !self.quick))
+            .collect();
+        lanes.push(cpus.max(1));
+        lanes
+    }
+}
+
+/// Options of `memferry bench stall`.
+#[derive(Debug, Args)]
+pub struct StallArgs {
+    /// Batch sizes
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "64K,256K,1M,4M,16M"
+    )]
+    pub batch: Vec<Size>,
+    /// Threads that keep reading and writing the pages that move [default: the CPUs less the
+    /// lanes, at least 1]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
+    /// Seconds of moving per batch size [default: 3, --quick: 1]
+    #[arg(long, value_name = "S", conflicts_with = "rounds",
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: Option<u64>,
+    /// Moves of the whole memory per batch size, instead of a time
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub rounds: Option<usize>,
+    /// Bytes that the threads use and that move [default: 256MiB, less on a small machine]
+    #[arg(long, value_name = "SIZE")]
+    pub total: Option<Size>,
+    /// Parallel copiers
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive,
+          default_value = "1")]
+    pub lanes: Vec<usize>,
+    /// What copies
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_enum,
+        default_value = "mtcopy"
+    )]
+    pub migrator: Vec<Migrator>,
+    /// Folio sizes
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = folio_size,
+          default_value = "4K")]
+    pub folio: Vec<Size>,
+    /// Copy routine, as `memferry topology --copy` lists them [default: the fastest measured]
+    #[arg(long, value_name = "ROUTINE")]
+    pub copy: Option<String>,
+    /// What moves the pages
+    #[arg(long, value_enum, default_value_t = Backend::User)]
+    pub backend: Backend,
+    /// Shorter runs: shows the shape in seconds, not for publication
+    #[arg(long)]
+    pub quick: bool,
+    /// Where the result goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// What ends the measurement of one batch size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// So many seconds.
+    Seconds(u64),
+    /// So many moves of the whole memory.
+    Rounds(usize),
+}
+
+impl StallArgs {
+    /// What ends the measurement of one batch size.
+    pub fn length(&self) -> Length {
+        match (self.rounds, self.seconds) {
+            (Some(rounds), _) => Length::Rounds(rounds),
+            (None, Some(seconds)) => Length::Seconds(seconds),
+            (None, None) => Length::Seconds(if self.quick { 1 } else { 3 }),
+        }
+    }
+
+    /// Application threads beside `lanes` lanes on `cpus` CPUs.
+    pub fn threads(&self, cpus: usize, lanes: usize) -> usize {
+        self.threads.unwrap_or(cpus.saturating_sub(lanes).max(1))
+    }
+}
+
+/// Where a benchmark's result goes.
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// Print the published tables after ours
+    #[arg(long)]
+    pub published: bool,
+    /// Write JSON to FILE besides the tables; without FILE, JSON instead of the tables
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-",
+          value_hint = ValueHint::FilePath)]
+    pub json: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// Whether stdout is for JSON alone.
+    pub fn json_on_stdout(&self) -> bool {
+        self.json
+            .as_ref()
+            .is_some_and(|path| path.as_os_str() == "-")
+    }
+}
+
+/// What copies a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Migrator {
+    /// Unmap, copy and remap one folio at a time, the way kernels do it today: the baseline
+    PerFolio,
+    /// The whole batch on one lane
+    Batch,
+    /// The whole batch on many lanes
+    Mtcopy,
+}
+
+impl Migrator {
+    /// The name in tables and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PerFolio => "per-folio",
+            Self::Batch => "batch",
+            Self::Mtcopy => "mtcopy",
+        }
+    }
+}
+
+/// Where destination pages come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Destination {
+    /// They were there before, recycled from earlier moves
+    Warm,
+    /// They are allocated inside the timed part
+    Cold,
+    /// One after the other
+    Both,
+}
+
+/// What moves pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// userfaultfd(2): works within one memory node too
+    User,
+    /// move_pages(2): needs two memory nodes or more
+    Kernel,
+}
+
+/// `list` without its later duplicates.
+fn distinct<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
+    list.iter().fold(Vec::new(), |mut kept, item| {
+        if !kept.contains(item) {
+            kept.push(*item);
+        }
+        kept
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn read(line: &str) -> Result<Command, clap::Error> {
+        Cli::read(line.split(' ').map(Into::into)).map(|cli| cli.command)
+    }
+
+    fn read_move(line: &str) -> MoveArgs {
+        match read(line) {
+            Ok(Command::Bench(Bench::Move(args))) => args,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn lanes_double_up_to_the_cpus() {
+        let args = read_move("memferry bench move");
+        assert_eq!(args.run.lanes(1), [1]);
+        assert_eq!(args.run.lanes(2), [1, 2]);
+        assert_eq!(args.run.lanes(12), [1, 2, 4, 8, 12]);
+        let args = read_move("memferry bench move --lanes 3,1,3");
+        assert_eq!(args.run.lanes(2), [3, 1]);
+    }
+
+    #[test]
+    fn quick_is_smaller_unless_told_otherwise() {
+        let usual = read_move("memferry bench move");
+        let quick = read_move("memferry bench move --quick");
+        assert!(quick.run.runs() < usual.run.runs());
+        assert!(quick.folios().len() < usual.folios().len());
+        assert!(quick.wanted_total() < usual.wanted_total());
+        assert_eq!(quick.run.lanes(16), [1, 16]);
+        let told = read_move("memferry bench move --quick --runs 7 --folio 8K --total 64M");
+        assert_eq!((told.run.runs(), told.wanted_total()), (7, Size(64 << 20)));
+        assert_eq!(told.folios(), [Size(8192)]);
+    }
+
+    #[test]
+    fn json_may_lack_its_file() {
+        assert!(
+            read_move("memferry bench move --json")
+                .output
+                .json_on_stdout()
+        );
+        let named = read_move("memferry bench move --json x.json").output;
+        assert!(!named.json_on_stdout() && named.json.is_some());
+        assert!(read_move("memferry bench move").output.json.is_none());
+    }
+
+    #[test]
+    fn a_stall_run_ends_by_time_or_by_rounds() {
+        let Ok(Command::Bench(Bench::Stall(args))) = read("memferry bench stall --rounds 9") else {
+            panic!("stall");
+        };
+        assert_eq!(args.length(), Length::Rounds(9));
+        assert_eq!((args.threads(8, 2), args.threads(2, 2)), (6, 1));
+        assert!(read("memferry bench stall --rounds 9 --seconds 1").is_err());
+        assert!(read("memferry bench stall --seconds 0").is_err());
+    }
+
+    #[test]
+    fn migrators_have_one_name() {
+        for migrator in Migrator::value_variants() {
+            let value = migrator.to_possible_value().expect("value");
+            assert_eq!(value.get_name(), migrator.name());
+        }
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line: one definition from which help, man pages and completions come.
+//!
+//! It says what can be asked for; what the benchmarks take is in `bench`.
+
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+
+pub mod bench;
+
+use bench::Bench;
+
+/// Moves memory pages between the tiers of a machine at the speed of its memory.
+#[derive(Debug, Parser)]
+#[command(
+    name = "memferry",
+    version,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    after_help = "Exit status: 0 done, 1 failed or partly done (the message says what, why and \
+                  what to try), 2 wrong usage.\nSizes are bytes, or a whole number with K, M, G \
+                  or T (powers of 1024): 4K, 64KiB, 2M, 1GiB."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show the memory nodes, caches, tiers and what this kernel lets memferry do
+    Topology(TopologyArgs),
+    /// Measure how fast pages move on this machine
+    #[command(subcommand, arg_required_else_help = true)]
+    Bench(Bench),
+    /// Make one HTML page, with charts, from benchmark files
+    Report(ReportArgs),
+    /// Write man pages or shell completions, for packagers
+    #[command(hide = true)]
+    Generate(GenerateArgs),
+}
+
+/// Options of `memferry topology`.
+#[derive(Debug, Args)]
+pub struct TopologyArgs {
+    /// Measure every copy routine and show the table
+    #[arg(long)]
+    pub copy: bool,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `memferry report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Files that `memferry bench … --json FILE` wrote
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// The page to write; - is stdout
+    #[arg(short, long, value_name = "HTML", default_value = "memferry-report.html",
+          value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+    /// Print the tables on the terminal and write no page
+    #[arg(long, conflicts_with = "output")]
+    pub text: bool,
+    /// With --text: print the published tables after ours (a page always has them)
+    #[arg(long, requires = "text")]
+    pub published: bool,
+}
+
+/// Options of `memferry generate`.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// What to write
+    pub what: Generated,
+    /// The folder to write into; it is made if it is missing
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: PathBuf,
+}
+
+/// What `memferry generate` writes.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Generated {
+    /// One man page per command
+    Man,
+    /// Completions for bash, zsh and fish
+    Completions,
+}
+
+impl Cli {
+    /// Reads the command line; what clap cannot check alone is checked here.
+    pub fn read(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
+        let cli = Self::try_parse_from(args)?;
+        let (batches, folios) = match &cli.command {
+            Command::Bench(Bench::Move(args)) => (Vec::from_iter(args.run.batch), args.folios()),
+            Command::Bench(Bench::Count(args)) => {
+                (Vec::from_iter(args.run.batch), vec![args.folio])
+            }
+            Command::Bench(Bench::Stall(args)) => (args.batch.clone(), args.folio.clone()),
+            _ => return Ok(cli),
+        };
+        match (batches.iter().min(), folios.iter().max()) {
+            (Some(batch), Some(folio)) if batch < folio => Err(Self::command().error(
+                ErrorKind::ValueValidation,
+                format!(
+                    "a batch of {batch} cannot hold a folio of {folio}; give --batch {folio} or \
+                     more, or smaller folios with --folio"
+                ),
+            )),
+            _ => Ok(cli),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Command, clap::Error> {
+        Cli::read(line.split(' ').map(Into::into)).map(|cli| cli.command)
+    }
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_batch_smaller_than_a_folio_is_wrong_usage() {
+        let error = read("memferry bench move --batch 64K").expect_err("2M folios");
+        assert!(error.to_string().contains("--batch 2M or more"), "{error}");
+        assert!(read("memferry bench move --batch 64K --folio 4K").is_ok());
+        assert!(read("memferry bench stall --batch 64K --folio 2M").is_err());
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a command did not do what it was asked to: what happened, why, and what to try.
+//!
+//! It carries the reason; `main` alone turns it into an exit status.
+
+use std::fmt;
+use std::io;
+
+use crate::schema::BenchFile;
+
+/// The reason a command ends without having done all of its work.
+#[derive(Debug)]
+pub enum Failure {
+    /// The command line is wrong, or asks for help, which clap reports the same way.
+    Usage(clap::Error),
+    /// The reader of stdout has gone, as in `memferry … | head`; nobody is left to tell.
+    BrokenPipe,
+    /// Everything else.
+    Told(Box<Told>),
+}
+
+/// A failure with a message.
+#[derive(Debug)]
+pub struct Told {
+    /// What was not done.
+    pub what: String,
+    /// The reason.
+    pub why: String,
+    /// What the user can try.
+    pub next: String,
+    /// What was measured before the failure; it is printed and saved, then the command fails.
+    pub partial: Option<BenchFile>,
+}
+
+impl Failure {
+    /// A failure that says what was not done, why, and what to try.
+    pub fn new(what: impl Into<String>, why: impl fmt::Display, next: impl Into<String>) -> Self {
+        Self::Told(Box::new(Told {
+            what: what.into(),
+            why: why.to_string(),
+            next: next.into(),
+            partial: None,
+        }))
+    }
+
+    /// The same failure with the part that was measured before it.
+    pub fn with_partial(mut self, file: BenchFile) -> Self {
+        if let Self::Told(told) = &mut self {
+            told.partial = Some(file);
+        }
+        self
+    }
+
+    /// Takes what was measured before the failure.
+    pub fn take_partial(&mut self) -> Option<BenchFile> {
+        match self {
+            Self::Told(told) => told.partial.take(),
+            Self::Usage(_) | Self::BrokenPipe => None,
+        }
+    }
+
+    /// The failure of a write to stdout.
+    pub fn stdout(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::BrokenPipe;
+        }
+        Self::new(
+            "cannot write to stdout",
+            error,
+            "free some space, or send the output elsewhere",
+        )
+    }
+}
+
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        Self::Usage(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(error) => error.fmt(f),
+            Self::BrokenPipe => f.write_str("the reader of stdout has gone"),
+            Self::Told(told) => write!(
+                f,
+                "{}\n  why: {}\n  try: {}",
+                told.what, told.why, told.next
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_pipe_is_no_message() {
+        let gone = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(matches!(Failure::stdout(gone), Failure::BrokenPipe));
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let text = Failure::stdout(full).to_string();
+        assert!(text.contains("why: ") && text.contains("try: "), "{text}");
+    }
+
+    #[test]
+    fn the_measured_part_is_taken_once() {
+        let file = crate::synthetic::file("move");
+        let mut failure = Failure::new("stopped", "Ctrl-C", "run again").with_partial(file);
+        assert!(failure.take_partial().is_some());
+        assert!(failure.take_partial().is_none());
+    }
+}

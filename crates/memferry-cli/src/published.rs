@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The published figures that ours stand beside: `data/published.csv`, one row per figure.
+//!
+//! They were measured by others on other machines: shapes and ratios compare, GB/s do not.
+
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+/// One published figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// The posting, with its date.
+    pub source: String,
+    /// The machine and kernel that it was measured on.
+    pub system: String,
+    /// `move`, `count`, `topology-spread` or `topology-fill`.
+    pub bench: String,
+    /// `kernel` (one by one, the baseline), `mtcopy` or `dcbm`.
+    pub migrator: String,
+    /// Threads or DMA channels.
+    pub lanes: usize,
+    /// Bytes of a folio.
+    pub folio_bytes: u64,
+    /// Folios of one move, in `count`.
+    pub folios: Option<usize>,
+    /// Bytes of one move as the source words it, in `move`.
+    pub total: Option<String>,
+    /// Mean, GB/s.
+    pub gbps: f64,
+    /// Standard deviation, GB/s, where the source gives it.
+    pub gbps_sd: Option<f64>,
+    /// What else the machine did.
+    pub load: String,
+}
+
+impl Figure {
+    /// Whether it is the source's own way without batching or extra lanes.
+    pub fn is_baseline(&self) -> bool {
+        self.migrator == "kernel"
+    }
+}
+
+/// All published figures, in the order of the file.
+pub fn figures() -> &'static [Figure] {
+    static FIGURES: OnceLock<Vec<Figure>> = OnceLock::new();
+    // The file is compiled in and a test reads every row, so no row is lost here.
+    FIGURES.get_or_init(|| read().filter_map(Result::ok).collect())
+}
+
+/// The sources that have figures of `bench` on an otherwise idle machine, each with its figures.
+pub fn idle(bench: &str) -> Vec<Vec<&'static Figure>> {
+    group(
+        figures()
+            .iter()
+            .filter(|figure| figure.bench == bench && figure.load == "idle"),
+        |figure| figure.source.clone(),
+    )
+}
+
+/// Groups figures by `key`, in order of first sight.
+pub fn group<K: PartialEq>(
+    figures: impl Iterator<Item = &'static Figure>,
+    key: impl Fn(&Figure) -> K,
+) -> Vec<Vec<&'static Figure>> {
+    let mut groups: Vec<(K, Vec<&'static Figure>)> = Vec::new();
+    for figure in figures {
+        let key = key(figure);
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, group)) => group.push(figure),
+            None => groups.push((key, vec![figure])),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
+fn read() -> impl Iterator<Item = csv::Result<Figure>> {
+    csv::Reader::from_reader(&include_bytes!("../data/published.csv")[..]).into_deserialize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_read() {
+        let rows: Vec<Figure> = read().map(|row| row.expect("row")).collect();
+        assert_eq!(rows.len(), 650);
+        assert_eq!(rows, figures());
+        for row in &rows {
+            assert!(
+                row.gbps > 0.0 && row.lanes > 0 && row.folio_bytes >= 4096,
+                "{row:?}"
+            );
+            assert_eq!(row.folios.is_some(), row.bench == "count", "{row:?}");
+        }
+    }
+
+    #[test]
+    fn every_source_is_whole() {
+        let counts: Vec<(&str, usize)> = group(figures().iter(), |figure| figure.source.clone())
+            .iter()
+            .map(|group| (group[0].source.as_str(), group.len()))
+            .collect();
+        assert_eq!(
+            counts,
+            [
+                ("RFC V2 2025-03-19", 100),
+                ("RFC V3 2025-09-23", 131),
+                ("RFC v4 2026-03-09", 62),
+                ("Zi Yan RFC 2025-01-03", 357),
+            ]
+        );
+    }
+
+    #[test]
+    fn moves_and_counts_are_found() {
+        assert_eq!(idle("move").len(), 3);
+        assert_eq!(idle("count").len(), 3);
+        assert!(idle("stall").is_empty());
+    }
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ours and the published figures in one picture: as multiples of each system's own baseline.
+//!
+//! GB/s of other machines say more about those machines than about their software, so no chart
+//! here puts them on one axis with ours; `absolute` shows them in charts of their own.
+
+use super::chart::{Chart, Point, STYLES, Series, Style, X, Y};
+use super::figures::sorted;
+use crate::published::{Figure, idle};
+use crate::schema::{BenchFile, MoveRow, Rows};
+use crate::table::distinct;
+use crate::units::{lanes, long, short};
+
+/// One system's throughput in the terms that ours and the published ones share.
+#[derive(Clone)]
+struct Case {
+    /// `ours, warm` or the source without its date.
+    who: String,
+    ours: bool,
+    migrator: String,
+    lanes: usize,
+    folio_bytes: u64,
+    folios: Option<usize>,
+    gbps: f64,
+    /// Moves one folio after the other with a plain copy.
+    one_by_one: bool,
+}
+
+/// The charts of multiples; empty if no file has a figure to compare.
+pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Chart> {
+    let moves: Vec<Case> = (files.clone())
+        .filter_map(|file| match &file.rows {
+            Rows::Move(rows) => Some(rows),
+            _ => None,
+        })
+        .enumerate()
+        .flat_map(|(index, rows)| ours(index, rows))
+        .chain(published("move"))
+        .collect();
+    let counts: Vec<Case> = files
+        .filter_map(|file| match &file.rows {
+            Rows::Count(rows) => Some(rows),
+            _ => None,
+        })
+        .enumerate()
+        .flat_map(|(index, rows)| ours(index, rows))
+        .chain(published("count"))
+        // The folio size that all of them have.
+        .filter(|case| case.folio_bytes == 2 << 20)
+        .collect();
+
+    let mut charts = Vec::new();
+    if moves.iter().any(|case| case.ours) {
+        let chart = over_one_by_one(&moves, |case| case.folio_bytes as f64);
+        charts.push(Chart {
+            title: "Over its own one-by-one way, by folio size".to_owned(),
+            note: format!(
+                "Each with its most lanes, divided by the way that moves one folio after the other \
+                 on the same machine (published: the unpatched kernel; ours: per-folio). {}",
+                chart.note
+            ),
+            x: X::Bytes,
+            x_label: "folio size",
+            ..chart
+        });
+        for size in [4 << 10, 2 << 20] {
+            charts.push(Chart {
+                title: format!("Over its own one lane, folios of {}", long(size)),
+                ..over_one_lane(&moves, size)
+            });
+        }
+    }
+    if counts.iter().any(|case| case.ours) {
+        let chart = over_one_by_one(&counts, |case| case.folios.unwrap_or(1) as f64);
+        charts.push(Chart {
+            title: "Over its own one-by-one way, by number of 2 MiB folios".to_owned(),
+            note: format!(
+                "Each with its most lanes, divided by the one-by-one way for as many folios. {}",
+                chart.note
+            ),
+            x: X::Count,
+            x_label: "folios in one move",
+            ..chart
+        });
+    }
+    charts.retain(|chart| chart.series.iter().any(is_ours));
+    charts
+}
+
+/// The published throughputs, one chart per source, all with one scale.
+pub fn absolute() -> Vec<Chart> {
+    let mut charts: Vec<Chart> = idle("move")
+        .iter()
+        .map(|figures| {
+            let all: Vec<Case> = figures.iter().map(|figure| case(figure)).collect();
+            let all: Vec<&Case> = all.iter().collect();
+            let ways = distinct(&all, |case| (case.migrator.clone(), case.lanes));
+            let ends = ways.iter().filter(|(migrator, count)| {
+                let of = ways.iter().filter(|way| way.0 == *migrator);
+                *count == 1 || of.max().is_some_and(|most| most.1 == *count)
+            });
+            let lines = ends.enumerate().map(|(index, (migrator, count))| {
+                let of = all
+                    .iter()
+                    .filter(|case| (&case.migrator, &case.lanes) == (migrator, count));
+                Series {
+                    name: format!("{migrator}, {}", lanes(*count)),
+                    style: Style::Number(style(index, migrator == "kernel")),
+                    points: sorted(of.map(|case| Point {
+                        x: case.folio_bytes as f64,
+                        y: case.gbps,
+                        sd: 0.0,
+                        tip: format!(
+                            "{:.1} GB/s, {migrator}, {}, folios of {}",
+                            case.gbps,
+                            lanes(*count),
+                            short(case.folio_bytes)
+                        ),
+                    })),
+                }
+            });
+            Chart {
+                title: figures[0].source.clone(),
+                note: figures[0].system.clone(),
+                x: X::Bytes,
+                x_label: "folio size",
+                y: Y::Linear,
+                y_label: "GB/s",
+                y_least: 0.0,
+                series: lines.collect(),
+            }
+        })
+        .collect();
+    let largest = charts.iter().map(Chart::largest).fold(0.0, f64::max);
+    for chart in &mut charts {
+        chart.y_least = largest;
+    }
+    charts
+}
+
+fn style(index: usize, baseline: bool) -> usize {
+    if baseline {
+        0
+    } else {
+        1 + index % (STYLES - 1)
+    }
+}
+
+fn is_ours(series: &Series) -> bool {
+    matches!(series.style, Style::Ours(_))
+}
+
+/// The cases of the file with this place among those of its benchmark.
+fn ours(index: usize, rows: &[MoveRow]) -> impl Iterator<Item = Case> {
+    let which = match index {
+        0 => "ours".to_owned(),
+        _ => format!("ours {}", index + 1),
+    };
+    rows.iter().map(move |row| Case {
+        who: format!("{which}, {}", row.destination),
+        ours: true,
+        migrator: row.migrator.clone(),
+        lanes: row.lanes,
+        folio_bytes: row.folio_bytes as u64,
+        folios: row.folios,
+        gbps: row.gbps,
+        one_by_one: row.migrator == "per-folio",
+    })
+}
+
+fn case(figure: &Figure) -> Case {
+    // `RFC V3 2025-09-23`: the date stands in the tables.
+    let who = figure.source.rsplit_once(' ').map_or("", |(name, _)| name);
+    Case {
+        who: who.to_owned(),
+        ours: false,
+        migrator: figure.migrator.clone(),
+        lanes: figure.lanes,
+        folio_bytes: figure.folio_bytes,
+        folios: figure.folios,
+        gbps: figure.gbps,
+        one_by_one: figure.is_baseline(),
+    }
+}
+
+fn published(bench: &str) -> Vec<Case> {
+    let figures = idle(bench).into_iter().flatten();
+    figures.map(case).collect()
+}
+
+/// Each system with its most lanes over its own one-by-one way at the same x.
+fn over_one_by_one(cases: &[Case], x: impl Fn(&Case) -> f64) -> Chart {
+    let all: Vec<&Case> = cases.iter().filter(|case| !case.one_by_one).collect();
+    // Ours: the best migrator stands for all, as the published series choose their best too.
+    let systems = distinct(&all, |case| {
+        (
+            case.who.clone(),
+            (!case.ours).then(|| case.migrator.clone()),
+        )
+    });
+    let lines = systems.into_iter().map(|(who, migrator)| {
+        let of = |case: &&Case| {
+            case.who == who && migrator.as_ref().is_none_or(|name| *name == case.migrator)
+        };
+        let most = all
+            .iter()
+            .copied()
+            .filter(of)
+            .max_by(|a, b| (a.lanes.cmp(&b.lanes)).then(a.gbps.total_cmp(&b.gbps)));
+        let most = most.map_or((String::new(), 0), |case| {
+            (case.migrator.clone(), case.lanes)
+        });
+        let points = all.iter().copied().filter(of).filter_map(|case| {
+            let baseline = cases.iter().find(|other| {
+                other.one_by_one && other.who == who && x(other).to_bits() == x(case).to_bits()
+            })?;
+            let chosen = (&case.migrator, case.lanes) == (&most.0, most.1);
+            chosen.then(|| point(x(case), case.gbps / baseline.gbps, case, "one by one"))
+        });
+        let name = format!("{who}: {}, {}", most.0, lanes(most.1));
+        (name, who.starts_with("ours"), sorted(points))
+    });
+    multiples(lines)
+}
+
+/// Each migrator over its own one lane at one folio size.
+fn over_one_lane(cases: &[Case], size: u64) -> Chart {
+    let all: Vec<&Case> = (cases.iter())
+        .filter(|case| case.folio_bytes == size && !case.one_by_one && case.migrator != "batch")
+        .collect();
+    let systems = distinct(&all, |case| (case.who.clone(), case.migrator.clone()));
+    let lines = systems.into_iter().map(|(who, migrator)| {
+        let of = |case: &&Case| case.who == who && case.migrator == migrator;
+        let one = all.iter().copied().filter(of).find(|case| case.lanes == 1);
+        let points = all.iter().copied().filter(of).filter_map(|case| {
+            Some(point(
+                case.lanes as f64,
+                case.gbps / one?.gbps,
+                case,
+                "its one lane",
+            ))
+        });
+        let points = sorted(points);
+        let points = if points.len() > 1 { points } else { Vec::new() };
+        (
+            format!("{who}: {migrator}"),
+            who.starts_with("ours"),
+            points,
+        )
+    });
+    let chart = multiples(lines);
+    Chart {
+        x_label: "lanes",
+        note: format!("Divided by the same migrator with one lane. {}", chart.note),
+        ..chart
+    }
+}
+
+fn point(x: f64, y: f64, case: &Case, over: &str) -> Point {
+    let folios = case
+        .folios
+        .map_or_else(String::new, |count| format!("{count} "));
+    Point {
+        x,
+        y,
+        sd: 0.0,
+        tip: format!(
+            "{y:.1} times {over}, {}: {}, {}, {folios}folios of {}",
+            case.who,
+            case.migrator,
+            lanes(case.lanes),
+            short(case.folio_bytes)
+        ),
+    }
+}
+
+fn multiples(lines: impl Iterator<Item = (String, bool, Vec<Point>)>) -> Chart {
+    let series = lines
+        .filter(|(_, _, points)| !points.is_empty())
+        .enumerate()
+        .map(|(index, (name, ours, points))| Series {
+            name,
+            style: match ours {
+                true => Style::Ours(index + 1),
+                false => Style::Number(index + 1),
+            },
+            points,
+        });
+    let mut series: Vec<Series> = series.collect();
+    let left_out = series.len().saturating_sub(STYLES);
+    series.truncate(STYLES);
+    Chart {
+        title: String::new(),
+        note: match left_out {
+            0 => String::new(),
+            _ => format!("{left_out} more are only in the tables."),
+        },
+        x: X::Count,
+        x_label: "",
+        y: Y::Linear,
+        y_label: "times",
+        y_least: 0.0,
+        series,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    #[test]
+    fn ours_stands_first_and_bold_beside_every_source_with_a_baseline() {
+        let files = [synthetic::file("move"), synthetic::file("count")];
+        let charts = charts(files.iter());
+        assert_eq!(charts.len(), 4);
+        for chart in &charts {
+            assert!(is_ours(&chart.series[0]), "{}", chart.title);
+            assert!(
+                chart.series.iter().any(|series| !is_ours(series)),
+                "{}",
+                chart.title
+            );
+        }
+        let names: Vec<&str> = (charts[0].series.iter())
+            .map(|series| series.name.as_str())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "ours, warm: mtcopy, 2 lanes",
+                "ours, cold: mtcopy, 2 lanes",
+                "RFC V3: mtcopy, 16 lanes",
+                "RFC V3: dcbm, 16 lanes",
+                "RFC v4: dcbm, 16 lanes"
+            ]
+        );
+    }
+
+    #[test]
+    fn multiples_are_of_the_own_baseline() {
+        let file = synthetic::file("move");
+        let chart = &charts(std::iter::once(&file))[0];
+        let Rows::Move(rows) = &file.rows else {
+            panic!("move");
+        };
+        let gbps = |migrator: &str, lanes: usize| {
+            let mut rows = rows.iter();
+            rows.find(|row| (row.migrator.as_str(), row.lanes) == (migrator, lanes))
+                .map(|row| row.gbps)
+                .expect("row")
+        };
+        let expected = gbps("mtcopy", 2) / gbps("per-folio", 1);
+        assert!((chart.series[0].points[0].y - expected).abs() < 1e-9);
+    }
+
+    #[test]
+    fn one_lane_is_one_in_every_line() {
+        let file = synthetic::file("move");
+        for chart in &charts(std::iter::once(&file))[1..] {
+            for series in &chart.series {
+                assert!((series.points[0].y - 1.0).abs() < 1e-9, "{}", series.name);
+            }
+        }
+    }
+
+    #[test]
+    fn without_ours_there_is_nothing_to_compare() {
+        let file = synthetic::file("stall");
+        assert!(charts(std::iter::once(&file)).is_empty());
+        assert_eq!(absolute().len(), 3);
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every field of every row as a table, in the file's own words, for those who check or recompute.
+
+use crate::schema::{BenchFile, MoveRow, Quantiles, Rows, StallRow};
+use crate::table::Table;
+
+/// The whole content of a file's rows.
+pub fn rows(name: &str, file: &BenchFile) -> Table {
+    let (head, rows): (&[&str], Vec<Vec<String>>) = match &file.rows {
+        Rows::Move(rows) | Rows::Count(rows) => (
+            &[
+                "migrator",
+                "backend",
+                "lanes",
+                "folio_bytes",
+                "folios",
+                "destination",
+                "bytes",
+                "runs",
+                "gbps",
+                "gbps_sd",
+                "of_ceiling",
+                "verified_bytes",
+                "extra_rss_bytes",
+            ],
+            rows.iter().map(move_row).collect(),
+        ),
+        Rows::Stall(rows) => (
+            &[
+                "migrator",
+                "backend",
+                "lanes",
+                "folio_bytes",
+                "batch_bytes",
+                "threads",
+                "gbps",
+                "stall p50 ns",
+                "p99",
+                "p99.9",
+                "max",
+                "access p50 ns",
+                "p99",
+                "p99.9",
+                "max",
+                "accesses",
+                "stalled",
+                "verified_bytes",
+            ],
+            rows.iter().map(stall_row).collect(),
+        ),
+    };
+    Table {
+        title: format!("All rows of {name}"),
+        caption: "Units: bytes, GB/s of 1e9 bytes, nanoseconds.".to_owned(),
+        head: head.iter().map(|&name| name.to_owned()).collect(),
+        rows,
+    }
+}
+
+fn move_row(row: &MoveRow) -> Vec<String> {
+    let absent = || "–".to_owned();
+    vec![
+        row.migrator.clone(),
+        row.backend.clone(),
+        row.lanes.to_string(),
+        row.folio_bytes.to_string(),
+        row.folios.map_or_else(absent, |count| count.to_string()),
+        row.destination.clone(),
+        row.bytes.to_string(),
+        row.runs.to_string(),
+        format!("{:.3}", row.gbps),
+        format!("{:.3}", row.gbps_sd),
+        format!("{:.3}", row.of_ceiling),
+        row.verified_bytes.to_string(),
+        row.extra_rss_bytes
+            .map_or_else(absent, |bytes| bytes.to_string()),
+    ]
+}
+
+fn stall_row(row: &StallRow) -> Vec<String> {
+    let mut line = vec![row.migrator.clone(), row.backend.clone()];
+    let counts = [row.lanes, row.folio_bytes, row.batch_bytes, row.threads];
+    line.extend(counts.map(|count| count.to_string()));
+    line.push(format!("{:.3}", row.gbps));
+    for Quantiles {
+        p50,
+        p99,
+        p999,
+        max,
+    } in [row.stall_ns, row.access_ns]
+    {
+        line.extend([p50, p99, p999, max].map(|ns| ns.to_string()));
+    }
+    line.extend([row.accesses, row.stalled, row.verified_bytes].map(|count| count.to_string()));
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    #[test]
+    fn every_row_fills_every_column() {
+        for bench in ["move", "count", "stall"] {
+            let table = rows("x.json", &synthetic::file(bench));
+            assert!(!table.rows.is_empty());
+            assert!(
+                table.rows.iter().all(|row| row.len() == table.head.len()),
+                "{bench}"
+            );
+        }
+    }
+}

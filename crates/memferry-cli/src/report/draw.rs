@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The geometry of a line chart with a log2 x axis; `chart.html` writes it as SVG.
+//!
+//! Own code instead of a chart library: those write fixed colours and sizes into the SVG, while this
+//! page needs classes (light, dark and print are style sheets), a tooltip and a shape per point, and
+//! every text escaped by the template. It knows axes and lines, nothing of benchmarks.
+
+use serde::Serialize;
+
+use super::chart::{Chart, Point, STYLES, Series, Style, X};
+use super::scale::Scale;
+use crate::units::short;
+
+/// The picture's size in its own units; the page scales it.
+const WIDTH: f64 = 520.0;
+const HEIGHT: f64 = 320.0;
+/// Room for the labels: left, right, top, bottom. The left one holds `100 µs` at phone size.
+const MARGIN: [f64; 4] = [56.0, 18.0, 30.0, 50.0];
+/// Labels of the x axis that are closer are left out.
+const LABEL_GAP: f64 = 40.0;
+/// Labels that are closer go where the page draws the chart small.
+const SMALL_LABEL_GAP: f64 = 66.0;
+/// A chart as the template needs it: every number is text already.
+#[derive(Serialize)]
+pub struct Drawing {
+    title: String,
+    note: String,
+    /// The figures as a sentence, for those who cannot see the picture.
+    description: String,
+    x_label: &'static str,
+    y_label: &'static str,
+    frame: Frame,
+    x_ticks: Vec<Tick>,
+    y_ticks: Vec<Tick>,
+    lines: Vec<Line>,
+}
+
+#[derive(Serialize)]
+struct Frame {
+    width: f64,
+    height: f64,
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+#[derive(Serialize)]
+struct Tick {
+    at: String,
+    label: String,
+    /// Left out in a small chart.
+    minor: bool,
+}
+
+#[derive(Serialize)]
+struct Line {
+    name: String,
+    class: String,
+    path: String,
+    /// The shape of its marks around 0,0; none for a ceiling.
+    shape: &'static str,
+    marks: Vec<Mark>,
+    /// Where its name stands in the picture; only for a ceiling.
+    label: Option<Label>,
+}
+
+#[derive(Serialize)]
+struct Label {
+    x: String,
+    y: String,
+    anchor: &'static str,
+}
+
+#[derive(Serialize)]
+struct Mark {
+    x: String,
+    y: String,
+    tip: String,
+    /// Ends of the error bar.
+    bar: Option<(String, String)>,
+}
+
+/// Shapes that differ without their colour: circle, square, triangle, diamond, triangle down, plus,
+/// bar, cross.
+const SHAPES: [&str; STYLES] = [
+    "M-4,0a4,4 0 1 0 8,0a4,4 0 1 0 -8,0z",
+    "M-3.6,-3.6h7.2v7.2h-7.2z",
+    "M0,-4.8L4.6,3.6H-4.6z",
+    "M0,-5.2L5.2,0L0,5.2L-5.2,0z",
+    "M0,4.8L4.6,-3.6H-4.6z",
+    "M-1.5,-4.8h3v3.3h3.3v3h-3.3v3.3h-3v-3.3h-3.3v-3h3.3z",
+    "M-2,-5h4v10h-4z",
+    "M-4.8,-2.7L-2.7,-4.8L0,-2.1L2.7,-4.8L4.8,-2.7L2.1,0L4.8,2.7L2.7,4.8L0,2.1L-2.7,4.8L-4.8,2.7L-2.1,0z",
+];
+
+/// Draws a chart; `None` if it has no point.
+pub fn draw(chart: &Chart) -> Option<Drawing> {
+    let xs: Vec<f64> = {
+        let mut xs: Vec<f64> = (chart.series.iter())
+            .flat_map(|series| series.points.iter().map(|point| point.x))
+            .collect();
+        xs.sort_by(f64::total_cmp);
+        xs.dedup();
+        xs
+    };
+    let (first, last) = (xs.first()?.log2(), xs.last()?.log2());
+    let [left, right, top, bottom] = MARGIN;
+    let frame = Frame {
+        width: WIDTH,
+        height: HEIGHT,
+        left,
+        right: WIDTH - right,
+        top,
+        bottom: HEIGHT - bottom,
+    };
+    // Points keep a distance from the frame, so that marks are not cut.
+    let (start, end) = (frame.left + 14.0, frame.right - 14.0);
+    let x_at = |x: f64| {
+        if last > first {
+            start + (x.log2() - first) / (last - first) * (end - start)
+        } else {
+            f64::midpoint(start, end)
+        }
+    };
+    let scale = Scale::new(chart);
+    let y_at = |y: f64| frame.bottom - scale.share(y) * (frame.bottom - frame.top);
+
+    let mut x_ticks: Vec<(f64, String)> = Vec::new();
+    for &x in &xs {
+        let label = match chart.x {
+            X::Bytes => short(x as u64),
+            X::Count => format!("{x:.0}"),
+        };
+        if x_ticks
+            .last()
+            .is_none_or(|tick| x_at(x) - tick.0 >= LABEL_GAP)
+        {
+            x_ticks.push((x_at(x), label));
+        }
+    }
+    // Whether a text just above a point would cover another point.
+    let crowded = |of: &Point| {
+        let points = chart
+            .series
+            .iter()
+            .filter(|series| series.style != Style::Ceiling);
+        points.flat_map(|series| &series.points).any(|point| {
+            let (right, up) = (x_at(point.x) - x_at(of.x), y_at(of.y) - y_at(point.y));
+            (0.0..80.0).contains(&right) && (0.0..26.0).contains(&up)
+        })
+    };
+    let lines = (chart.series.iter()).map(|series| line(series, x_at, y_at, crowded));
+    Some(Drawing {
+        title: chart.title.clone(),
+        note: chart.note.clone(),
+        description: describe(chart),
+        x_label: chart.x_label,
+        y_label: chart.y_label,
+        lines: lines.collect(),
+        x_ticks: ticks(x_ticks, SMALL_LABEL_GAP),
+        y_ticks: ticks(
+            scale.ticks().map(|(y, label)| (y_at(y), label)),
+            f64::NEG_INFINITY,
+        ),
+        frame,
+    })
+}
+
+fn ticks(ticks: impl IntoIterator<Item = (f64, String)>, small_gap: f64) -> Vec<Tick> {
+    let mut kept = f64::NEG_INFINITY;
+    let tick = |(at, label): (f64, String)| {
+        let minor = at - kept < small_gap;
+        if !minor {
+            kept = at;
+        }
+        Tick {
+            at: number(at),
+            label,
+            minor,
+        }
+    };
+    ticks.into_iter().map(tick).collect()
+}
+
+fn line(
+    series: &Series,
+    x_at: impl Fn(f64) -> f64,
+    y_at: impl Fn(f64) -> f64,
+    crowded: impl Fn(&Point) -> bool,
+) -> Line {
+    let (class, shape) = match series.style {
+        Style::Number(style) => (format!("s{}", style % STYLES), SHAPES[style % STYLES]),
+        Style::Ours(style) => (format!("s{} ours", style % STYLES), SHAPES[style % STYLES]),
+        Style::Ceiling => ("ceiling".to_owned(), ""),
+    };
+    let path: Vec<String> = (series.points.iter().enumerate())
+        .map(|(index, point)| {
+            let letter = if index == 0 { 'M' } else { 'L' };
+            format!(
+                "{letter}{},{}",
+                number(x_at(point.x)),
+                number(y_at(point.y))
+            )
+        })
+        .collect();
+    let marks = (series.points.iter()).map(|point| Mark {
+        x: number(x_at(point.x)),
+        y: number(y_at(point.y)),
+        tip: point.tip.clone(),
+        bar: (point.sd > 0.0).then(|| {
+            let ends = [point.y + point.sd, (point.y - point.sd).max(0.0)];
+            let [high, low] = ends.map(|y| number(y_at(y)));
+            (high, low)
+        }),
+    });
+    let label = match (series.style, series.points.first(), series.points.last()) {
+        (Style::Ceiling, Some(first), Some(last)) => {
+            // Above its end a rising ceiling has nothing; a level one is named where no line runs.
+            let (point, anchor) = if first.y < last.y || crowded(first) {
+                (last, "end")
+            } else {
+                (first, "start")
+            };
+            Some(Label {
+                x: number(x_at(point.x)),
+                y: number(y_at(point.y) - 7.0),
+                anchor,
+            })
+        }
+        _ => None,
+    };
+    Line {
+        name: series.name.clone(),
+        class,
+        path: path.concat(),
+        shape,
+        marks: marks.collect(),
+        label,
+    }
+}
+
+fn describe(chart: &Chart) -> String {
+    let lines = chart.series.iter().map(|series| {
+        let points: Vec<&str> = series
+            .points
+            .iter()
+            .map(|point| point.tip.as_str())
+            .collect();
+        format!("{}: {}.", series.name, points.join("; "))
+    });
+    let lines: Vec<String> = lines.collect();
+    format!(
+        "{} against {}. {}",
+        chart.y_label,
+        chart.x_label,
+        lines.join(" ")
+    )
+}
+
+/// A coordinate, to a tenth.
+fn number(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::chart::Y;
+
+    fn chart(y: Y, points: &[(f64, f64)]) -> Chart {
+        let point = |&(x, y): &(f64, f64)| Point {
+            x,
+            y,
+            sd: 0.0,
+            tip: format!("{y} at {x}"),
+        };
+        Chart {
+            title: "synthetic".to_owned(),
+            note: String::new(),
+            x: X::Bytes,
+            x_label: "folio size",
+            y,
+            y_label: "GB/s",
+            y_least: 0.0,
+            series: vec![Series {
+                name: "one".to_owned(),
+                style: Style::Number(9),
+                points: points.iter().map(point).collect(),
+            }],
+        }
+    }
+
+    fn labels(ticks: &[Tick]) -> Vec<&str> {
+        ticks.iter().map(|tick| tick.label.as_str()).collect()
+    }
+
+    #[test]
+    fn equal_ratios_are_equal_steps_of_x() {
+        let points = [(4096.0, 1.0), (65536.0, 2.0), (1_048_576.0, 24.5)];
+        let drawing = draw(&chart(Y::Linear, &points)).expect("points");
+        assert_eq!(labels(&drawing.x_ticks), ["4K", "64K", "1M"]);
+        let at: Vec<f64> = (drawing.x_ticks.iter())
+            .map(|tick| tick.at.parse().expect("number"))
+            .collect();
+        assert!((at[1] - at[0] - (at[2] - at[1])).abs() < 0.2, "{at:?}");
+        assert_eq!(labels(&drawing.y_ticks), ["0", "5", "10", "15", "20", "25"]);
+        assert_eq!(drawing.lines[0].class, "s1");
+    }
+
+    #[test]
+    fn times_are_in_decades() {
+        let drawing = draw(&chart(Y::Time, &[(1.0, 31_000.0), (2.0, 2_400_000.0)]));
+        let drawing = drawing.expect("points");
+        assert_eq!(
+            labels(&drawing.y_ticks),
+            ["10 µs", "100 µs", "1 ms", "10 ms"]
+        );
+    }
+
+    #[test]
+    fn every_point_lies_in_the_frame_whatever_its_size() {
+        for y in [Y::Linear, Y::Time] {
+            for value in [1e-9, 0.4, 1.0, 99.0, 1e6, 1e30] {
+                let drawing = draw(&chart(y, &[(1.0, value), (2.0, value / 3.0)])).expect("points");
+                assert!((2..=12).contains(&drawing.y_ticks.len()) || value > 1e10);
+                for mark in &drawing.lines[0].marks {
+                    let at: f64 = mark.y.parse().expect("number");
+                    assert!(
+                        (drawing.frame.top..=drawing.frame.bottom).contains(&at),
+                        "{value}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_point_is_drawn_and_none_is_not() {
+        assert!(draw(&chart(Y::Linear, &[(4096.0, 1.0)])).is_some());
+        assert!(draw(&chart(Y::Linear, &[])).is_none());
+    }
+
+    #[test]
+    fn crowded_labels_are_left_out() {
+        let points: Vec<(f64, f64)> = (1..200).map(|x| (f64::from(x), 1.0)).collect();
+        let drawing = draw(&chart(Y::Linear, &points)).expect("points");
+        assert!(drawing.x_ticks.len() < 16, "{}", drawing.x_ticks.len());
+        assert_eq!(drawing.lines[0].marks.len(), 199);
+    }
+}

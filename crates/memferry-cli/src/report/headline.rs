@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sentence and the few figures at the top of the report, computed from the files.
+
+use serde::Serialize;
+
+use crate::schema::{BenchFile, MoveRow, Rows, StallRow};
+use crate::units::{decimal, lanes, long, short, time};
+
+/// One large figure with the words that belong to it.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Fact {
+    /// `20.2 GB/s`.
+    pub value: String,
+    /// What it is.
+    pub label: String,
+}
+
+/// What the report says first, in one sentence.
+pub fn sentence<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> String {
+    if let Some((best, baseline)) = files.clone().find_map(best_small) {
+        let mut text = format!(
+            "{} pages move at {:.1} GB/s",
+            long(best.folio_bytes as u64),
+            best.gbps
+        );
+        if best.of_ceiling > 0.0 {
+            text += &format!(
+                ", {:.0}% of what this memory can copy",
+                best.of_ceiling * 100.0
+            );
+        }
+        if let Some(baseline) = baseline {
+            let times = best.gbps / baseline.gbps;
+            text += &format!("; {times:.1} times the one-by-one way");
+        }
+        return text + ".";
+    }
+    if let Some(row) = files.clone().find_map(fair_stall) {
+        return format!(
+            "While {} pages move at {:.1} GB/s, 99 of 100 accesses that meet one wait less than {}.",
+            long(row.folio_bytes as u64),
+            row.gbps,
+            time(row.stall_ns.p99)
+        );
+    }
+    let largest = files
+        .flat_map(move_rows)
+        .max_by(|a, b| a.gbps.total_cmp(&b.gbps));
+    largest.map_or_else(
+        || "Nothing was measured.".to_owned(),
+        |row| {
+            format!(
+                "{} folios of {} move at {:.1} GB/s, {:.0}% of what this memory can copy.",
+                row.folios.unwrap_or(1),
+                long(row.folio_bytes as u64),
+                row.gbps,
+                row.of_ceiling * 100.0
+            )
+        },
+    )
+}
+
+/// The large figures below the sentence.
+pub fn facts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let small = files.clone().find_map(best_small);
+    if let Some((best, baseline)) = small {
+        facts.push(throughput(best));
+        if let Some(baseline) = baseline {
+            facts.push(Fact {
+                value: format!("{:.1}×", best.gbps / baseline.gbps),
+                label: format!(
+                    "the one-by-one way, which moves {} pages at {:.1} GB/s",
+                    short(best.folio_bytes as u64),
+                    baseline.gbps
+                ),
+            });
+        }
+    }
+    let rows = files.clone().flat_map(move_rows);
+    let large = rows
+        .filter(|row| row.destination == "warm" && row.folios.is_none())
+        .max_by(|a, b| (a.folio_bytes.cmp(&b.folio_bytes)).then(a.gbps.total_cmp(&b.gbps)));
+    if let Some(row) =
+        large.filter(|row| small.is_none_or(|(s, _)| s.folio_bytes < row.folio_bytes))
+    {
+        facts.push(throughput(row));
+    }
+    if let Some(row) = files.clone().find_map(fair_stall) {
+        facts.push(Fact {
+            value: time(row.stall_ns.p99),
+            label: format!(
+                "p99 wait of an access that meets a moving page, batches of {} at {:.1} GB/s",
+                long(row.batch_bytes as u64),
+                row.gbps
+            ),
+        });
+    }
+    let verified = files.fold(0u64, |sum, file| {
+        let of_stall = match &file.rows {
+            Rows::Stall(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
+            _ => 0u64,
+        };
+        let of_moves: u64 = move_rows(file).map(|row| row.verified_bytes).sum();
+        sum.saturating_add(of_stall).saturating_add(of_moves)
+    });
+    if verified > 0 {
+        facts.push(Fact {
+            value: decimal(verified),
+            label: "compared byte by byte after the moves".to_owned(),
+        });
+    }
+    facts
+}
+
+fn throughput(row: &MoveRow) -> Fact {
+    Fact {
+        value: format!("{:.1} GB/s", row.gbps),
+        label: format!(
+            "{} pages, {} destination, {}: {:.0}% of the ceiling",
+            short(row.folio_bytes as u64),
+            row.destination,
+            lanes(row.lanes),
+            row.of_ceiling * 100.0
+        ),
+    }
+}
+
+fn move_rows(file: &BenchFile) -> impl Iterator<Item = &MoveRow> {
+    let rows: &[MoveRow] = match &file.rows {
+        Rows::Move(rows) | Rows::Count(rows) => rows,
+        Rows::Stall(_) => &[],
+    };
+    rows.iter()
+}
+
+/// The fastest way for the smallest folios of `bench move`, warm if that was measured, and the
+/// one-by-one way beside it.
+fn best_small(file: &BenchFile) -> Option<(&MoveRow, Option<&MoveRow>)> {
+    let Rows::Move(rows) = &file.rows else {
+        return None;
+    };
+    let smallest = rows.iter().map(|row| row.folio_bytes).min()?;
+    let warm = rows.iter().any(|row| row.destination == "warm");
+    let of = |row: &&MoveRow| row.folio_bytes == smallest && (!warm || row.destination == "warm");
+    let best = rows
+        .iter()
+        .filter(of)
+        .max_by(|a, b| a.gbps.total_cmp(&b.gbps))?;
+    let baseline = rows.iter().find(|row| {
+        row.migrator == "per-folio"
+            && row.folio_bytes == smallest
+            && row.destination == best.destination
+    });
+    Some((best, baseline.filter(|_| best.migrator != "per-folio")))
+}
+
+/// The row of `bench stall` with the smallest batch that moves nearly (90%) as much as the best:
+/// larger ones only let accesses wait longer.
+fn fair_stall(file: &BenchFile) -> Option<&StallRow> {
+    let Rows::Stall(rows) = &file.rows else {
+        return None;
+    };
+    let best = rows.iter().map(|row| row.gbps).fold(0.0, f64::max);
+    rows.iter()
+        .filter(|row| row.gbps >= 0.9 * best)
+        .min_by_key(|row| (row.batch_bytes, row.stall_ns.p99))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    #[test]
+    fn the_sentence_comes_from_the_smallest_warm_folios() {
+        let file = synthetic::file("move");
+        assert_eq!(
+            sentence(std::iter::once(&file)),
+            "4 KiB pages move at 20.2 GB/s, 82% of what this memory can copy; 14.3 times the \
+             one-by-one way."
+        );
+    }
+
+    #[test]
+    fn without_a_baseline_nothing_is_claimed_over_it() {
+        let mut file = synthetic::file("move");
+        if let Rows::Move(rows) = &mut file.rows {
+            rows.retain(|row| row.migrator == "batch");
+        }
+        assert!(!sentence(std::iter::once(&file)).contains("one-by-one"));
+        assert!(
+            facts(std::iter::once(&file))
+                .iter()
+                .all(|fact| !fact.value.contains('×'))
+        );
+    }
+
+    #[test]
+    fn every_benchmark_alone_has_a_sentence() {
+        for (bench, part) in [("count", "folios of 2 MiB"), ("stall", "99 of 100")] {
+            let file = synthetic::file(bench);
+            let text = sentence(std::iter::once(&file));
+            assert!(text.contains(part), "{text}");
+            assert!(!facts(std::iter::once(&file)).is_empty());
+        }
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reads benchmark files and refuses what the report cannot draw, saying what to do about it.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::schema::{BENCH_SCHEMA, BenchFile, MoveRow, Rows, StallRow};
+
+/// A benchmark file is some kilobytes; a larger file is something else (a disk image, /dev/zero).
+const LARGEST_BYTES: u64 = 64 << 20;
+
+/// How to make a file that can be read.
+const MAKE_ONE: &str = "give a file that `memferry bench move|count|stall --json FILE` wrote";
+
+/// A benchmark file and where it came from.
+pub struct Loaded {
+    /// The file's name without its folder.
+    pub name: String,
+    /// What it holds, checked.
+    pub file: BenchFile,
+}
+
+/// Reads one file.
+pub fn load(path: &Path) -> Result<Loaded, Failure> {
+    let shown = path.display();
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(LARGEST_BYTES + 1).read_to_string(&mut text))
+        .map_err(|error| {
+            let missing = error.kind() == std::io::ErrorKind::NotFound;
+            let next = if missing {
+                "check the name, or measure first: memferry bench move --json FILE"
+            } else {
+                MAKE_ONE
+            };
+            Failure::new(format!("cannot read {shown}"), error, next)
+        })?;
+    if text.len() as u64 > LARGEST_BYTES {
+        return Err(Failure::new(
+            format!("{shown} is not a benchmark file"),
+            "it is larger than 64 MiB",
+            MAKE_ONE,
+        ));
+    }
+    let file = parse(&text)
+        .map_err(|(why, next)| Failure::new(format!("cannot use {shown}"), why, next))?;
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    Ok(Loaded {
+        name: name.to_string_lossy().into_owned(),
+        file,
+    })
+}
+
+/// Why a text is refused, and what to try.
+type Refusal = (String, String);
+
+fn parse(text: &str) -> Result<BenchFile, Refusal> {
+    let refuse = |why: String| (why, MAKE_ONE.to_owned());
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| refuse(format!("it is not JSON: {error}")))?;
+    let Some(schema) = value.get("schema").and_then(Value::as_str) else {
+        return Err(refuse(
+            "it is JSON, but no benchmark file: it has no \"schema\"".to_owned(),
+        ));
+    };
+    if schema != BENCH_SCHEMA {
+        let why = format!("its schema is {schema:?}; this memferry draws {BENCH_SCHEMA:?}");
+        let next = if schema.starts_with("memferry-bench/") {
+            "draw it with the version of memferry that wrote it, or measure again with this one"
+        } else {
+            MAKE_ONE
+        };
+        return Err((why, next.to_owned()));
+    }
+    // Straight from the text: its errors name the line, those from a Value do not.
+    let file: BenchFile = serde_json::from_str(text)
+        .map_err(|error| refuse(format!("it does not fit {BENCH_SCHEMA}: {error}")))?;
+    check(&file).map_err(|why| {
+        let next = "measure again; if memferry wrote this file, report it as a bug";
+        (why, next.to_owned())
+    })?;
+    Ok(file)
+}
+
+/// Refuses figures that no measurement gives and no axis can hold.
+fn check(file: &BenchFile) -> Result<(), String> {
+    let positive = |value: f64| value.is_finite() && value > 0.0;
+    let move_row = |row: &MoveRow| {
+        row.lanes > 0 && row.folio_bytes > 0 && row.folios != Some(0) && positive(row.gbps)
+    };
+    let stall_row = |row: &StallRow| {
+        row.lanes > 0 && row.folio_bytes > 0 && row.batch_bytes > 0 && positive(row.gbps)
+    };
+    let (count, bad) = match &file.rows {
+        Rows::Move(rows) => (rows.len(), rows.iter().position(|row| !move_row(row))),
+        Rows::Count(rows) => (
+            rows.len(),
+            rows.iter()
+                .position(|row| !move_row(row) || row.folios.is_none()),
+        ),
+        Rows::Stall(rows) => (rows.len(), rows.iter().position(|row| !stall_row(row))),
+    };
+    if count == 0 {
+        return Err("it has no rows".to_owned());
+    }
+    if let Some(bad) = bad {
+        return Err(format!(
+            "row {} of {count} has no size, no lanes, no number of folios or no throughput",
+            bad + 1
+        ));
+    }
+    if file
+        .ceiling
+        .iter()
+        .any(|ceiling| ceiling.lanes == 0 || !positive(ceiling.gbps))
+    {
+        return Err("its ceiling has an entry without lanes or throughput".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    fn why(text: &str) -> String {
+        parse(text).expect_err("refused").0
+    }
+
+    #[test]
+    fn the_three_benchmarks_are_read() {
+        for bench in ["move", "count", "stall"] {
+            assert!(parse(synthetic::text(bench)).is_ok(), "{bench}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_benchmark_file_is_told_apart() {
+        assert!(why("memferry").contains("not JSON"));
+        assert!(why("").contains("not JSON"));
+        assert!(why("[1]").contains("no \"schema\""));
+        assert!(why(r#"{"schema":"memferry-replay/1"}"#).contains("memferry-replay/1"));
+        assert!(why(r#"{"schema":"memferry-bench/1"}"#).contains("does not fit"));
+    }
+
+    #[test]
+    fn a_newer_version_is_told_apart() {
+        let newer = synthetic::text("move").replace("memferry-bench/1", "memferry-bench/2");
+        let (why, next) = parse(&newer).expect_err("newer");
+        assert!(
+            why.contains("memferry-bench/2") && next.contains("version"),
+            "{why}; {next}"
+        );
+    }
+
+    #[test]
+    fn figures_that_no_axis_holds_are_refused() {
+        let text = synthetic::text("move");
+        for (from, to) in [
+            ("\"lanes\": 2", "\"lanes\": 0"),
+            ("\"folio_bytes\": 16384", "\"folio_bytes\": 0"),
+            ("\"gbps\": ", "\"gbps\": -"),
+        ] {
+            assert!(text.contains(from));
+            assert!(parse(&text.replace(from, to)).is_err(), "{to}");
+        }
+        let mut file = synthetic::file("stall");
+        file.rows = Rows::Stall(Vec::new());
+        assert_eq!(check(&file), Err("it has no rows".to_owned()));
+    }
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry report`: one HTML page that needs nothing else, from one or several benchmark files.
+//!
+//! The way is load -> figures and compare (which rows become which chart) -> draw (geometry) ->
+//! page (HTML). Nothing is written unless every file was good.
+
+mod chart;
+mod compare;
+mod data;
+mod draw;
+mod figures;
+mod headline;
+mod load;
+mod page;
+mod scale;
+
+use std::path::Path;
+
+use crate::cli::ReportArgs;
+use crate::failure::Failure;
+use crate::output::Target;
+use crate::table::text::benchmark;
+use crate::ui::Ui;
+
+/// Reads the files and writes the page, or prints the tables.
+pub fn run(args: &ReportArgs) -> Result<(), Failure> {
+    let loaded = (args.files.iter())
+        .map(|path| load::load(path))
+        .collect::<Result<Vec<_>, _>>()?;
+    if args.text {
+        let texts = loaded
+            .iter()
+            .map(|loaded| benchmark(&loaded.file, args.published, Ui::columns()));
+        let texts: Vec<String> = texts.collect();
+        return Target::open(Path::new("-"))?.write(&texts.join("\n"));
+    }
+    let html = page::render(&loaded).map_err(|error| {
+        Failure::new(
+            "cannot make the page",
+            format!("{error:#}"),
+            "report this as a bug",
+        )
+    })?;
+    Target::open(&args.output)?.write(&html)
+}

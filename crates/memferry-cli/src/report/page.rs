@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The report's content in reading order, and its HTML through `page.html`.
+//!
+//! Every text reaches the page through the template, which escapes it: nothing that a benchmark file
+//! holds can become markup.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment};
+use serde::Serialize;
+
+use super::chart::Chart;
+use super::draw::{Drawing, draw};
+use super::headline::{Fact, facts, sentence};
+use super::load::Loaded;
+use super::{compare, data, figures};
+use crate::schema::{BenchFile, Rows};
+use crate::table::{self, Table, throughput};
+use crate::units::{about, lanes, long};
+
+/// The page before it is HTML.
+#[derive(Serialize)]
+struct Page {
+    version: &'static str,
+    headline: String,
+    machine: String,
+    facts: Vec<Fact>,
+    sections: Vec<Section>,
+    multiples: Vec<Drawing>,
+    absolute: Vec<Drawing>,
+    machines: Vec<Machine>,
+    data: Vec<Table>,
+    published: Vec<Table>,
+}
+
+/// What one file shows.
+#[derive(Serialize)]
+struct Section {
+    title: &'static str,
+    intro: &'static str,
+    /// The file, and the machine where the report has several.
+    source: String,
+    charts: Vec<Drawing>,
+    tables: Vec<Table>,
+    notes: Vec<String>,
+}
+
+/// A machine and its properties.
+#[derive(Serialize)]
+struct Machine {
+    name: String,
+    properties: Vec<(&'static str, String)>,
+}
+
+/// The page for these files.
+pub fn render(loaded: &[Loaded]) -> Result<String, minijinja::Error> {
+    let files = loaded.iter().map(|loaded| &loaded.file);
+    let machines = machines(files.clone());
+    let machine = (machines.first()).map_or_else(String::new, |machine| machine.name.clone());
+    // The head names one machine, so its figures are that machine's.
+    let head = files.clone().filter(|file| table::machine(file) == machine);
+    let page = Page {
+        version: env!("CARGO_PKG_VERSION"),
+        headline: sentence(head.clone()),
+        facts: facts(head),
+        machine: machine.clone(),
+        sections: (loaded.iter())
+            .map(|loaded| section(loaded, machines.len() > 1))
+            .collect(),
+        multiples: drawings(compare::charts(files.clone())),
+        absolute: drawings(compare::absolute()),
+        machines,
+        data: (loaded.iter())
+            .map(|loaded| data::rows(&loaded.name, &loaded.file))
+            .collect(),
+        published: ["move", "count", "topology-spread", "topology-fill"]
+            .into_iter()
+            .flat_map(|bench| table::published::tables(bench, true))
+            .collect(),
+    };
+    let mut templates = Environment::new();
+    // Also for `chart.html` and whatever comes later, whatever its name ends in.
+    templates.set_auto_escape_callback(|_| AutoEscape::Html);
+    templates.set_syntax(
+        SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()?,
+    );
+    templates.add_template("page.css", include_str!("page.css"))?;
+    templates.add_template("chart.html", include_str!("chart.html"))?;
+    templates.add_template("page.html", include_str!("page.html"))?;
+    templates.get_template("page.html")?.render(Serde(page))
+}
+
+fn drawings(charts: Vec<Chart>) -> Vec<Drawing> {
+    charts.iter().filter_map(draw).collect()
+}
+
+fn section(loaded: &Loaded, name_machine: bool) -> Section {
+    let (title, intro) = match loaded.file.rows {
+        Rows::Move(_) => (
+            "Moving memory",
+            "The same bytes are moved in folios of each size. The dashed lines are the ceiling: what \
+             as many threads copy when no page is moved. Warm destination pages were there before; \
+             cold ones are allocated inside the timed part.",
+        ),
+        Rows::Count(_) => (
+            "Few folios or many",
+            "One move of a growing number of folios: where the cost of starting a move stops to matter.",
+        ),
+        Rows::Stall(_) => (
+            "What the application feels",
+            "Threads keep reading and writing the pages that are being moved. An access that meets a \
+             page on its way waits until the page has arrived; larger batches move faster and let it \
+             wait longer.",
+        ),
+    };
+    let mut source = loaded.name.clone();
+    if name_machine {
+        source += &format!(" · {}", table::machine(&loaded.file));
+    }
+    Section {
+        title,
+        intro,
+        source,
+        charts: drawings(figures::charts(&loaded.file)),
+        tables: table::tables(&loaded.file),
+        notes: loaded.file.notes.clone(),
+    }
+}
+
+/// The machines of the files, each once, with all that its files say about it.
+fn machines<'a>(files: impl Iterator<Item = &'a BenchFile>) -> Vec<Machine> {
+    let mut machines: Vec<Machine> = Vec::new();
+    for file in files {
+        let name = table::machine(file);
+        let mut properties = properties(file);
+        if let Some(known) = machines.iter_mut().find(|machine| machine.name == name) {
+            // A later file adds what an earlier one did not measure, such as ceilings.
+            properties.retain(|(of, _)| known.properties.iter().all(|(have, _)| have != of));
+            known.properties.append(&mut properties);
+        } else {
+            machines.push(Machine { name, properties });
+        }
+    }
+    machines
+}
+
+fn properties(file: &BenchFile) -> Vec<(&'static str, String)> {
+    let host = &file.host;
+    let mut list = vec![
+        ("Processor", host.cpu.clone()),
+        ("CPUs online", host.cpus.to_string()),
+        ("Memory nodes", host.nodes.to_string()),
+        ("Linux", host.kernel.clone()),
+        ("Base page", long(host.page_size as u64)),
+    ];
+    if host.memory_bytes > 0 {
+        list.push(("Memory", about(host.memory_bytes)));
+    }
+    list.push((
+        "Huge page",
+        match host.thp_bytes {
+            0 => "none".to_owned(),
+            bytes => long(bytes as u64),
+        },
+    ));
+    let hypervisor = host.hypervisor.clone();
+    list.push((
+        "Hypervisor",
+        hypervisor.unwrap_or_else(|| "none reported".to_owned()),
+    ));
+    if let Some(copy) = &host.copy {
+        list.push(("Copy routine", copy.clone()));
+    }
+    for ceiling in &file.ceiling {
+        list.push((
+            "Ceiling",
+            format!(
+                "{} GB/s, {}",
+                throughput(ceiling.gbps, ceiling.gbps_sd),
+                lanes(ceiling.lanes)
+            ),
+        ));
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    fn loaded(bench: &str) -> Loaded {
+        Loaded {
+            name: format!("{bench}.json"),
+            file: synthetic::file(bench),
+        }
+    }
+
+    #[test]
+    fn one_machine_is_described_once() {
+        let files = [loaded("stall"), loaded("move"), loaded("count")];
+        let machines = machines(files.iter().map(|of| &of.file));
+        assert_eq!(machines.len(), 1);
+        let ceilings = machines[0].properties.iter().filter(|of| of.0 == "Ceiling");
+        assert_eq!(ceilings.count(), 2, "from the file that measured them");
+    }
+
+    #[test]
+    fn the_head_speaks_of_one_machine() {
+        let mut other = loaded("move");
+        other.file.host.cpu = "Another synthetic CPU".to_owned();
+        if let Rows::Move(rows) = &mut other.file.rows {
+            for row in rows {
+                row.gbps *= 10.0;
+            }
+        }
+        let html = render(&[loaded("move"), other]).expect("page");
+        let (head, _) = html.split_once("</header>").expect("header");
+        assert!(
+            !head.contains("Another") && head.contains("24.1 GB"),
+            "{head}"
+        );
+    }
+
+    #[test]
+    fn every_mark_has_its_tooltip() {
+        let html = render(&[loaded("move"), loaded("stall")]).expect("page");
+        let marks = html.matches("class=\"mark\"").count();
+        assert!(marks > 64, "{marks}");
+        assert_eq!(html.matches("class=\"mark\"><title>").count(), marks);
+    }
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Synthetic benchmark files for the tests: plausible, measured by nobody.
+
+use crate::schema::BenchFile;
+
+/// The synthetic file of a benchmark: `move`, `count` or `stall`.
+pub fn file(bench: &str) -> BenchFile {
+    serde_json::from_str(text(bench)).expect("synthetic file")
+}
+
+/// The text of [`file`].
+pub fn text(bench: &str) -> &'static str {
+    match bench {
+        "move" => include_str!("../tests/synthetic/move.json"),
+        "count" => include_str!("../tests/synthetic/count.json"),
+        _ => include_str!("../tests/synthetic/stall.json"),
+    }
+}
+
+/// The schema's own test stands here, beside the files that it needs.
+#[test]
+fn a_file_that_is_written_again_is_the_same() {
+    for bench in ["move", "count", "stall"] {
+        let before: serde_json::Value = serde_json::from_str(text(bench)).expect("JSON");
+        let after = serde_json::to_value(file(bench)).expect("JSON");
+        assert_eq!(before, after, "{bench}");
+        assert_eq!(after["bench"], bench);
+    }
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A benchmark file as tables of text, for the terminal and for the report.
+//!
+//! It arranges and formats figures; it computes none and prints nothing.
+
+pub mod published;
+pub mod text;
+
+use serde::Serialize;
+
+use crate::schema::{BenchFile, Ceiling, MoveRow, Quantiles, Rows, StallRow};
+use crate::units::{about, lanes, long, short, time};
+
+/// A table; the first column holds the rows' names.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    /// What the table shows.
+    pub title: String,
+    /// How to read a cell.
+    pub caption: String,
+    /// The columns' names, the first column's first.
+    pub head: Vec<String>,
+    /// The rows, each as long as the head.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// The tables of a file, in reading order.
+pub fn tables(file: &BenchFile) -> Vec<Table> {
+    match &file.rows {
+        Rows::Move(rows) => by_destination(rows)
+            .map(|(destination, rows)| {
+                let title = format!("bench move, destination {destination}");
+                let folio = |row: &MoveRow| row.folio_bytes as u64;
+                pivot(title, "folio", &rows, &file.ceiling, folio, short)
+            })
+            .collect(),
+        Rows::Count(rows) => by_destination(rows)
+            .flat_map(|(destination, rows)| {
+                let sizes = distinct(&rows, |row| row.folio_bytes);
+                sizes.into_iter().map(move |size| {
+                    let of_size: Vec<&MoveRow> = rows
+                        .iter()
+                        .copied()
+                        .filter(|row| row.folio_bytes == size)
+                        .collect();
+                    let title = format!(
+                        "bench count, folios of {}, destination {destination}",
+                        long(size as u64)
+                    );
+                    let folios = |row: &MoveRow| row.folios.unwrap_or(0) as u64;
+                    let name = |count: u64| count.to_string();
+                    pivot(title, "folios", &of_size, &file.ceiling, folios, name)
+                })
+            })
+            .collect(),
+        Rows::Stall(rows) => stall(rows),
+    }
+}
+
+/// The machine on one line.
+pub fn machine(file: &BenchFile) -> String {
+    let host = &file.host;
+    let mut parts = vec![
+        host.cpu.clone(),
+        counted(host.cpus, "CPU"),
+        counted(host.nodes, "memory node"),
+    ];
+    if host.memory_bytes > 0 {
+        parts.push(about(host.memory_bytes));
+    }
+    parts.push(format!("Linux {}", host.kernel));
+    if let Some(hypervisor) = &host.hypervisor {
+        parts.push(format!("virtual ({hypervisor})"));
+    }
+    parts.join(", ")
+}
+
+/// The name of a row of `bench move` or `bench count`; the usual backend goes without saying.
+pub fn series(row: &MoveRow) -> String {
+    named(&row.backend, &row.migrator, row.lanes)
+}
+
+fn named(backend: &str, migrator: &str, count: usize) -> String {
+    let prefix = if backend == "user" {
+        String::new()
+    } else {
+        format!("{backend} ")
+    };
+    format!("{prefix}{migrator}, {}", lanes(count))
+}
+
+/// The destinations that a file has, each with its rows.
+pub fn by_destination(rows: &[MoveRow]) -> impl Iterator<Item = (&str, Vec<&MoveRow>)> {
+    let all: Vec<&MoveRow> = rows.iter().collect();
+    distinct(&all, |row| row.destination.as_str())
+        .into_iter()
+        .map(move |destination| {
+            let of = all.iter().filter(|row| row.destination == destination);
+            (destination, of.copied().collect())
+        })
+}
+
+/// The values of `key`, each once, in order of first sight.
+pub fn distinct<'a, R, K: PartialEq>(rows: &[&'a R], key: impl Fn(&'a R) -> K) -> Vec<K> {
+    rows.iter().fold(Vec::new(), |mut keys, row| {
+        let key = key(row);
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+        keys
+    })
+}
+
+/// A throughput with its deviation: `17.9 ±0.3`.
+pub fn throughput(gbps: f64, sd: f64) -> String {
+    format!("{gbps:.1} ±{sd:.1}")
+}
+
+fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
+fn pivot(
+    title: String,
+    corner: &str,
+    rows: &[&MoveRow],
+    ceiling: &[Ceiling],
+    column: impl Fn(&MoveRow) -> u64,
+    name: impl Fn(u64) -> String,
+) -> Table {
+    let mut columns = distinct(rows, &column);
+    columns.sort_unstable();
+    let mut head = vec![corner.to_owned()];
+    head.extend(columns.iter().map(|&value| name(value)));
+    let mut body: Vec<Vec<String>> = ceiling
+        .iter()
+        .map(|ceiling| {
+            let mut line = vec![format!("ceiling, {}", lanes(ceiling.lanes))];
+            // As wide as a cell with its share, so that the figures stand below each other.
+            let cell = throughput(ceiling.gbps, ceiling.gbps_sd) + "    ";
+            line.resize(head.len(), cell);
+            line
+        })
+        .collect();
+    for of in distinct(rows, series) {
+        let mut line = vec![of.clone()];
+        line.extend(columns.iter().map(|&value| {
+            rows.iter()
+                .find(|row| column(row) == value && series(row) == of)
+                .map_or_else(String::new, |row| {
+                    let share = row.of_ceiling * 100.0;
+                    format!("{} {share:>2.0}%", throughput(row.gbps, row.gbps_sd))
+                })
+        }));
+        body.push(line);
+    }
+    Table {
+        title,
+        caption: "GB/s, mean ± standard deviation of the runs, and the share of the ceiling with \
+                  as many lanes"
+            .to_owned(),
+        head,
+        rows: body,
+    }
+}
+
+fn stall(rows: &[StallRow]) -> Vec<Table> {
+    let all: Vec<&StallRow> = rows.iter().collect();
+    let case = |row: &StallRow| {
+        (
+            named(&row.backend, &row.migrator, row.lanes),
+            row.folio_bytes,
+            row.threads,
+        )
+    };
+    distinct(&all, case)
+        .into_iter()
+        .map(|of| Table {
+            title: format!(
+                "bench stall, {}, folios of {}, {}",
+                of.0,
+                long(of.1 as u64),
+                counted(of.2, "application thread")
+            ),
+            caption: "time that an access waited, over the accesses that met a page on its way"
+                .to_owned(),
+            head: ["batch", "p50", "p99", "p99.9", "max", "GB/s", "waited"]
+                .map(str::to_owned)
+                .to_vec(),
+            rows: all
+                .iter()
+                .filter(|row| case(row) == of)
+                .map(|row| stall_line(row))
+                .collect(),
+        })
+        .collect()
+}
+
+fn stall_line(row: &StallRow) -> Vec<String> {
+    let Quantiles {
+        p50,
+        p99,
+        p999,
+        max,
+    } = row.stall_ns;
+    let share = row.stalled as f64 / row.accesses.max(1) as f64 * 100.0;
+    let mut line = vec![short(row.batch_bytes as u64)];
+    line.extend([p50, p99, p999, max].map(time));
+    line.push(format!("{:.1}", row.gbps));
+    line.push(format!("{share:.2}% of {:.1e}", row.accesses as f64));
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    #[test]
+    fn move_has_a_table_per_destination_with_the_ceiling_on_top() {
+        let tables = tables(&synthetic::file("move"));
+        let titles: Vec<&str> = tables.iter().map(|table| table.title.as_str()).collect();
+        assert_eq!(
+            titles,
+            [
+                "bench move, destination warm",
+                "bench move, destination cold"
+            ]
+        );
+        let warm = &tables[0];
+        assert_eq!(
+            warm.head,
+            [
+                "folio", "4K", "16K", "64K", "128K", "256K", "512K", "1M", "2M"
+            ]
+        );
+        let names: Vec<&str> = warm.rows.iter().map(|row| row[0].as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "ceiling, 1 lane",
+                "ceiling, 2 lanes",
+                "per-folio, 1 lane",
+                "batch, 1 lane",
+                "mtcopy, 1 lane",
+                "mtcopy, 2 lanes"
+            ]
+        );
+        assert!(warm.rows.iter().all(|row| row.len() == warm.head.len()));
+        let cell = &warm.rows[5][1];
+        assert!(cell.contains(" ±") && cell.ends_with('%'), "{cell}");
+    }
+
+    #[test]
+    fn a_missing_cell_is_empty() {
+        let mut file = synthetic::file("move");
+        if let Rows::Move(rows) = &mut file.rows {
+            rows.retain(|row| row.folio_bytes != 4096 || row.migrator != "batch");
+        }
+        let warm = &tables(&file)[0];
+        assert_eq!(warm.rows[3][..2], ["batch, 1 lane", ""]);
+    }
+
+    #[test]
+    fn stall_names_every_quantile() {
+        let tables = tables(&synthetic::file("stall"));
+        assert_eq!(tables.len(), 1);
+        assert_eq!(tables[0].rows.len(), 5);
+        assert!(tables[0].head.contains(&"p99.9".to_owned()));
+    }
+
+    #[test]
+    fn the_machine_is_named() {
+        let line = machine(&synthetic::file("move"));
+        for part in ["Synthetic CPU", "2 CPUs", "1 memory node,", "KVM"] {
+            assert!(line.contains(part), "{line}");
+        }
+    }
+}

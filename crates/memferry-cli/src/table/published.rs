@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The published figures as tables in the shape of ours, each naming its source and system.
+
+use super::{Table, throughput};
+use crate::published::{Figure, group};
+use crate::units::{lanes, long, short};
+
+/// The tables of `bench` on an otherwise idle machine, or under every load.
+pub fn tables(bench: &str, every_load: bool) -> Vec<Table> {
+    let of_bench = crate::published::figures()
+        .iter()
+        .filter(|figure| figure.bench == bench && (every_load || figure.load == "idle"));
+    group(of_bench, |figure| {
+        let size = figure.folios.map(|_| figure.folio_bytes);
+        (figure.source.clone(), figure.load.clone(), size)
+    })
+    .iter()
+    .map(|figures| table(figures))
+    .collect()
+}
+
+fn table(figures: &[&'static Figure]) -> Table {
+    let first = figures[0];
+    let counted = first.folios.is_some();
+    let column = |figure: &Figure| match figure.folios {
+        Some(folios) => folios as u64,
+        None => figure.folio_bytes,
+    };
+    let mut columns = super::distinct(figures, column);
+    columns.sort_unstable();
+    let row_key = |figure: &'static Figure| (figure.migrator.as_str(), figure.lanes);
+    let baseline = |value: u64| {
+        figures
+            .iter()
+            .find(|figure| figure.is_baseline() && column(figure) == value)
+            .map(|figure| figure.gbps)
+    };
+    let rows = super::distinct(figures, row_key)
+        .into_iter()
+        .map(|key| {
+            let mut line = vec![format!("{}, {}", key.0, lanes(key.1))];
+            line.extend(columns.iter().map(|&value| {
+                figures
+                    .iter()
+                    .find(|figure| row_key(figure) == key && column(figure) == value)
+                    .map_or_else(String::new, |figure| cell(figure, baseline(value)))
+            }));
+            line
+        })
+        .collect();
+    let mut head = vec![if counted { "folios" } else { "folio" }.to_owned()];
+    head.extend(columns.iter().map(|&value| match counted {
+        true => value.to_string(),
+        false => short(value),
+    }));
+    let size = match counted {
+        true => format!(", folios of {}", long(first.folio_bytes)),
+        false => String::new(),
+    };
+    Table {
+        title: format!(
+            "published: {}, {}{size}, {}",
+            first.source, first.bench, first.load
+        ),
+        caption: format!(
+            "{}; GB/s{}",
+            first.system,
+            if figures.iter().any(|figure| figure.is_baseline()) {
+                ", and the multiple of its own kernel baseline"
+            } else {
+                "; it gives no kernel baseline"
+            }
+        ),
+        head,
+        rows,
+    }
+}
+
+fn cell(figure: &Figure, baseline: Option<f64>) -> String {
+    let mut text = match figure.gbps_sd {
+        Some(sd) => throughput(figure.gbps, sd),
+        None => format!("{:.1}", figure.gbps),
+    };
+    if let Some(baseline) = baseline {
+        text += &format!(" {:>3.1}x", figure.gbps / baseline);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_source_is_named_with_its_system() {
+        let moves = tables("move", false);
+        assert_eq!(moves.len(), 3);
+        for table in &moves {
+            assert!(table.title.contains("RFC"), "{}", table.title);
+            assert!(table.caption.contains("EPYC Zen 3"), "{}", table.caption);
+            assert!(table.rows.iter().all(|row| row.len() == table.head.len()));
+        }
+        assert_eq!(tables("count", false).len(), 4);
+        assert_eq!(tables("count", true).len(), 8);
+    }
+
+    #[test]
+    fn every_figure_has_its_cell() {
+        let benches = ["move", "count", "topology-spread", "topology-fill"];
+        let cells = benches
+            .iter()
+            .flat_map(|bench| tables(bench, true))
+            .flat_map(|table| table.rows)
+            .flat_map(|row| row.into_iter().skip(1))
+            .filter(|cell| !cell.is_empty())
+            .count();
+        assert_eq!(cells, 650);
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tables on a terminal or in a log: split where they are too wide, readable without colour.
+
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, Table as Drawn, TableComponent, presets,
+};
+
+use super::{Table, machine, tables};
+use crate::schema::{BenchFile, Rows};
+
+/// Spaces between two columns.
+const GAP: usize = 2;
+
+/// A whole benchmark: the machine, its tables, the published ones if wanted, the notes.
+pub fn benchmark(file: &BenchFile, published: bool, columns: usize) -> String {
+    let copy = file.host.copy.as_ref();
+    let copy = copy.map_or_else(String::new, |copy| format!(", copy routine {copy}"));
+    let mut text = wrap(&(machine(file) + &copy), columns, "") + "\n\n";
+    for table in tables(file) {
+        text += &draw(&table, columns);
+    }
+    if published {
+        text += &published_text(file, columns);
+    }
+    for note in &file.notes {
+        text += &wrap(&format!("note: {note}"), columns, "      ");
+        text.push('\n');
+    }
+    // A file from elsewhere must not steer the terminal.
+    text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
+}
+
+fn published_text(file: &BenchFile, columns: usize) -> String {
+    let bench = match file.rows {
+        Rows::Move(_) => "move",
+        Rows::Count(_) => "count",
+        Rows::Stall(_) => {
+            return "No published series gives the time that an access waits.\n\n".to_owned();
+        }
+    };
+    let mut text = wrap(
+        "Published figures come from the machines that each table names: compare shapes and \
+         multiples, not GB/s.",
+        columns,
+        "",
+    ) + "\n\n";
+    for table in super::published::tables(bench, false) {
+        text += &draw(&table, columns);
+    }
+    text
+}
+
+/// Draws one table, as several below each other where its columns do not fit.
+fn draw(table: &Table, columns: usize) -> String {
+    let width = |column: usize| {
+        let cells = table.rows.iter().map(|row| row[column].chars().count());
+        cells
+            .chain([table.head[column].chars().count()])
+            .max()
+            .unwrap_or(0)
+    };
+    let first = width(0);
+    let widest = (1..table.head.len()).map(width).max().unwrap_or(0);
+    let fit = (columns.saturating_sub(first) / (widest + GAP)).max(1);
+    let whole = first
+        + (1..table.head.len())
+            .map(|column| width(column) + GAP)
+            .sum::<usize>();
+    let parts = if whole <= columns {
+        1
+    } else {
+        (table.head.len() - 1).div_ceil(fit)
+    };
+    // Parts of equal width look like one table; every column is as wide as the widest.
+    let part = (table.head.len() - 1).div_ceil(parts).max(1);
+
+    let mut text = wrap(&table.title, columns, "  ");
+    text.push('\n');
+    text += &wrap(&table.caption, columns, "");
+    text.push('\n');
+    let values: Vec<usize> = (1..table.head.len()).collect();
+    for chosen in values.chunks(part) {
+        text += &draw_part(table, chosen, (parts > 1).then_some(widest));
+        text.push('\n');
+    }
+    text
+}
+
+fn draw_part(table: &Table, chosen: &[usize], width: Option<usize>) -> String {
+    let pick = |row: &[String]| -> Vec<String> {
+        let chosen = chosen.iter().map(|&column| row[column].clone());
+        std::iter::once(row[0].clone()).chain(chosen).collect()
+    };
+    let mut drawn = Drawn::new();
+    // Only a line under the head, as in a printed book.
+    drawn
+        .load_preset(presets::NOTHING)
+        .set_style(TableComponent::HeaderLines, '─')
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(pick(&table.head));
+    for row in &table.rows {
+        drawn.add_row(pick(row));
+    }
+    for (index, column) in drawn.column_iter_mut().enumerate() {
+        column.set_padding((0, 0));
+        if index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+            column.set_padding((GAP as u16, 0));
+            if let Some(width) = width {
+                let width = comfy_table::Width::Fixed((width + GAP) as u16);
+                column.set_constraint(ColumnConstraint::LowerBoundary(width));
+            }
+        }
+    }
+    drawn
+        .lines()
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
+}
+
+/// Breaks `text` at spaces so that no line is longer than `columns`.
+fn wrap(text: &str, columns: usize, indent: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let length = lines.last().map_or(0, |line| line.chars().count());
+        match lines.last_mut() {
+            Some(line) if length == 0 => line.push_str(word),
+            Some(line) if length + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("{indent}{word}")),
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for bench in ["move", "count", "stall"] {
+            for columns in [80, 100, 140] {
+                let text = benchmark(&synthetic::file(bench), true, columns);
+                println!("{text}");
+                for line in text.lines() {
+                    assert!(line.chars().count() <= columns, "{columns}: {line}");
+                    assert_eq!(line, line.trim_end());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_wide_table_is_split_and_keeps_every_column() {
+        let text = benchmark(&synthetic::file("move"), false, 80);
+        for size in ["4K", "16K", "64K", "128K", "256K", "512K", "1M", "2M"] {
+            let heads = text
+                .lines()
+                .filter(|line| line.split_whitespace().any(|word| word == size))
+                .count();
+            assert_eq!(heads, 2, "{size}: once for warm, once for cold");
+        }
+        let rows = |text: &str| text.matches("mtcopy, 2 lanes").count();
+        assert!(rows(&text) > rows(&benchmark(&synthetic::file("move"), false, 200)));
+    }
+
+    #[test]
+    fn a_table_that_fits_is_not_split() {
+        let text = benchmark(&synthetic::file("stall"), false, 80);
+        assert_eq!(text.matches("batch").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_file_cannot_steer_the_terminal() {
+        let mut file = synthetic::file("stall");
+        file.host.cpu = "\u{1b}[31mred\u{7}".to_owned();
+        file.notes = vec!["\u{9b}2J".to_owned()];
+        let text = benchmark(&file, false, 100);
+        assert!(text.contains("[31mred"));
+        assert!(!text.contains(['\u{1b}', '\u{7}', '\u{9b}']));
+    }
+
+    #[test]
+    fn notes_come_last_and_published_tables_on_demand() {
+        let file = synthetic::file("count");
+        let text = benchmark(&file, false, 100);
+        assert!(!text.contains("published"));
+        assert!(text.trim_end().ends_with("invented for the tests."));
+        assert!(benchmark(&file, true, 100).contains("NVIDIA Grace"));
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a long command shows while it works: progress bars, warnings, and whether to stop.
+//!
+//! Bars are drawn only for a person at a terminal. Results are not its business.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::failure::Failure;
+
+/// Columns of output that is not a terminal's: fits a mail, a log and a review page.
+const COLUMNS_WITHOUT_TERMINAL: usize = 100;
+
+/// The terminal's side of a command.
+pub struct Ui {
+    bars: MultiProgress,
+    stop: Arc<AtomicBool>,
+}
+
+impl Ui {
+    /// Bars are drawn if stdout and stderr are terminals, unless `quiet`.
+    pub fn new(quiet: bool) -> Self {
+        let shown = !quiet && io::stdout().is_terminal() && io::stderr().is_terminal();
+        Self {
+            bars: MultiProgress::with_draw_target(if shown {
+                ProgressDrawTarget::stderr()
+            } else {
+                ProgressDrawTarget::hidden()
+            }),
+            stop: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// From here on the first Ctrl-C (or SIGTERM) asks the command to stop cleanly, see
+    /// [`Ui::stopped`]; the second ends it at once.
+    pub fn catch_interrupts(&self) -> Result<(), Failure> {
+        for signal in [SIGINT, SIGTERM] {
+            // The order matters: the default action is armed before the flag is set.
+            flag::register_conditional_default(signal, Arc::clone(&self.stop))
+                .and_then(|_| flag::register(signal, Arc::clone(&self.stop)))
+                .map_err(|error| {
+                    Failure::new(
+                        "cannot prepare for Ctrl-C",
+                        error,
+                        "run the command outside of the sandbox that forbids sigaction(2)",
+                    )
+                })?;
+        }
+        Ok(())
+    }
+
+    /// Whether the user asked to stop; asked between two moves.
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// A progress bar of `steps` steps.
+    pub fn bar(&self, title: &str, steps: u64) -> Bar {
+        let style = ProgressStyle::with_template(
+            "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:<28} {eta:>4} left",
+        )
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("━╸─");
+        let bar = self.bars.add(ProgressBar::new(steps).with_style(style));
+        bar.set_prefix(title.to_owned());
+        Bar(bar)
+    }
+
+    /// Tells the user something that changes how the result is to be read.
+    pub fn warn(&self, text: &str) {
+        self.bars.suspend(|| {
+            // Without stderr there is nobody to warn; the same text is in the file's notes.
+            let _ = writeln!(io::stderr(), "memferry: warning: {text}");
+        });
+    }
+
+    /// Columns that a table may take.
+    pub fn columns() -> usize {
+        if !io::stdout().is_terminal() {
+            return COLUMNS_WITHOUT_TERMINAL;
+        }
+        terminal_size::terminal_size()
+            .map_or(COLUMNS_WITHOUT_TERMINAL, |(width, _)| usize::from(width.0))
+            .max(40)
+    }
+}
+
+/// A progress bar; it goes away when it is dropped.
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// Says what is being done now.
+    pub fn now(&self, text: &str) {
+        self.0.set_message(text.to_owned());
+    }
+
+    /// One step is done.
+    pub fn step(&self) {
+        self.0.inc(1);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_interrupt_asks_to_stop() {
+        let ui = Ui::new(true);
+        ui.catch_interrupts().expect("handlers");
+        assert!(!ui.stopped());
+        signal_hook::low_level::raise(SIGTERM).expect("raise");
+        assert!(ui.stopped());
+    }
+
+    #[test]
+    fn a_quiet_bar_counts_without_a_terminal() {
+        let ui = Ui::new(true);
+        let bar = ui.bar("bench move", 2);
+        bar.now("mtcopy, 2 lanes");
+        bar.step();
+        bar.step();
+        assert_eq!(bar.0.position(), 2);
+        ui.warn("synthetic warning of a test");
+    }
+}

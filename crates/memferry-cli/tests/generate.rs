@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Man pages and completions come from the same definitions as the help.
+
+mod command;
+
+use std::fs;
+
+use command::{memferry, status, stderr};
+
+#[test]
+fn every_command_has_a_man_page() {
+    let folder = tempfile::tempdir().expect("folder");
+    let out = folder.path().join("share/man1");
+    let output = memferry(&["generate", "man", "--out", out.to_str().expect("path")]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let mut names: Vec<String> = fs::read_dir(&out)
+        .expect("list")
+        .map(|entry| {
+            entry
+                .expect("entry")
+                .file_name()
+                .into_string()
+                .expect("UTF-8")
+        })
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            "memferry-bench-count.1",
+            "memferry-bench-move.1",
+            "memferry-bench-stall.1",
+            "memferry-bench.1",
+            "memferry-report.1",
+            "memferry-topology.1",
+            "memferry.1"
+        ]
+    );
+    let page = fs::read_to_string(out.join("memferry-bench-move.1")).expect("page");
+    assert!(page.contains("\\-\\-destination"), "{page}");
+}
+
+#[test]
+fn every_shell_has_completions() {
+    let folder = tempfile::tempdir().expect("folder");
+    let out = folder.path().to_str().expect("path");
+    let output = memferry(&["generate", "completions", "--out", out]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    for name in ["memferry.bash", "_memferry", "memferry.fish"] {
+        let text = fs::read_to_string(folder.path().join(name)).expect(name);
+        for word in ["topology", "stall", "published", "per-folio"] {
+            assert!(text.contains(word), "{name}: {word}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_told() {
+    let output = memferry(&["generate", "man", "--out", "/dev/null/man"]);
+    assert_eq!(status(&output), 1);
+    assert!(stderr(&output).contains("/dev/null/man"));
+}

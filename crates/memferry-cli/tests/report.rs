@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry report` from files to a page.
+
+mod command;
+
+use std::fs;
+use std::path::Path;
+
+use command::{memferry, status, stderr, stdout, synthetic};
+
+fn report(files: &[&Path], page: &Path) -> std::process::Output {
+    let mut command = command::command();
+    command.arg("report").args(files).arg("-o").arg(page);
+    command.output().expect("start")
+}
+
+/// The page of all three synthetic files.
+fn page() -> String {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("report.html");
+    let files = ["move", "count", "stall"].map(synthetic);
+    let files: Vec<&Path> = files.iter().map(AsRef::as_ref).collect();
+    let output = report(&files, &path);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert_eq!(stdout(&output), "");
+    fs::read_to_string(path).expect("page")
+}
+
+#[test]
+fn the_page_needs_no_network_and_no_script() {
+    let page = page();
+    for foreign in [
+        "<script", "http://", "https://", "<link", "<img", "url(", "@import", "src=",
+    ] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    assert!(page.starts_with("<!DOCTYPE html>"));
+    assert!(page.contains("name=\"viewport\""));
+    assert!(page.contains("prefers-color-scheme: dark") && page.contains("@media print"));
+}
+
+#[test]
+fn the_page_says_what_was_measured() {
+    let page = page();
+    assert!(
+        page.contains("<h1>4 KiB pages move at 20.2 GB&#x2f;s, 82% of what"),
+        "headline"
+    );
+    for part in [
+        "Throughput by folio size, warm destination",
+        "Throughput by folio size, cold destination",
+        "Throughput by lanes, warm destination",
+        "Throughput by number of folios of 2 MiB, cold destination",
+        "Time that an access waits",
+        "Over its own one-by-one way, by folio size",
+        "RFC V2 2025-03-19",
+        "RFC V3 2025-09-23",
+        "RFC v4 2026-03-09",
+        "Zi Yan RFC 2025-01-03",
+        "GB/s do not compare",
+        "Synthetic CPU (invented for tests)",
+        "2048 folios did not fit in memory",
+        "p99.9",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn every_picture_has_a_title_a_description_and_ids_of_its_own() {
+    let page = page();
+    let pictures = page.matches("role=\"img\"").count();
+    assert!(pictures >= 14, "{pictures}");
+    assert_eq!(page.matches("<desc id=").count(), pictures);
+    let mut ids: Vec<&str> = page
+        .split(" id=\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!((ids.len(), all), (2 * pictures, 2 * pictures));
+    assert!(!page.contains("NaN") && !page.contains("inf,") && !page.contains(">inf"));
+}
+
+#[test]
+fn every_row_of_the_files_is_in_the_page() {
+    let page = page();
+    for bench in ["move", "count", "stall"] {
+        let text = fs::read_to_string(synthetic(bench)).expect("file");
+        let file: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        for row in file["rows"].as_array().expect("rows") {
+            let gbps = format!("<td>{:.3}</td>", row["gbps"].as_f64().expect("gbps"));
+            assert!(page.contains(&gbps), "{bench}: {gbps}");
+        }
+    }
+}
+
+#[test]
+fn nothing_in_a_file_becomes_markup() {
+    let folder = tempfile::tempdir().expect("folder");
+    // Also the name of the file stands in the page.
+    let evil = "</title></svg><script>alert(1)</script><img src=x onerror='alert(2)'>\"";
+    let path = folder.path().join("<script>alert(3)<&.json");
+    for bench in ["move", "count", "stall"] {
+        let text = fs::read_to_string(synthetic(bench)).expect("file");
+        let mut file: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        for field in ["cpu", "kernel", "hypervisor", "copy"] {
+            file["host"][field] = evil.into();
+        }
+        file["notes"] = serde_json::json!([evil]);
+        for row in file["rows"].as_array_mut().expect("rows") {
+            for field in ["backend", "migrator", "destination"] {
+                row[field] = evil.into();
+            }
+        }
+        fs::write(&path, file.to_string()).expect("write");
+        let page = folder.path().join("page.html");
+        let output = report(&[&path], &page);
+        assert_eq!(status(&output), 0, "{}", stderr(&output));
+        let page = fs::read_to_string(page).expect("page");
+        assert!(
+            page.contains("&lt;script&gt;alert(1)"),
+            "{bench}: it is shown as text"
+        );
+        for markup in ["<script", "<img", "onerror='"] {
+            assert!(!page.contains(markup), "{bench}: {markup}");
+        }
+    }
+}
+
+#[test]
+fn a_bad_file_leaves_the_old_page_and_says_why() {
+    let folder = tempfile::tempdir().expect("folder");
+    let page = folder.path().join("page.html");
+    fs::write(&page, "the old page").expect("write");
+    let good = synthetic("move");
+    let bad = folder.path().join("bad.json");
+    let newer = fs::read_to_string(&good).expect("file");
+    for (text, why) in [
+        ("not json".to_owned(), "it is not JSON"),
+        ("{}".to_owned(), "no \"schema\""),
+        (
+            r#"{"schema":"memferry-promote/1"}"#.to_owned(),
+            "memferry-promote/1",
+        ),
+        (newer.replace("bench/1", "bench/9"), "memferry-bench/9"),
+        (newer.replace("\"rows\"", "\"lines\""), "rows"),
+    ] {
+        fs::write(&bad, text).expect("write");
+        let output = report(&[&good, &bad], &page);
+        assert_eq!(status(&output), 1);
+        let text = stderr(&output);
+        assert!(
+            text.contains(why) && text.contains("bad.json"),
+            "{why}: {text}"
+        );
+        assert!(text.contains("try: "), "{text}");
+        assert_eq!(fs::read_to_string(&page).expect("page"), "the old page");
+    }
+    fs::remove_file(&bad).expect("remove");
+    let output = report(&[&bad], &page);
+    assert_eq!(status(&output), 1);
+    assert!(
+        stderr(&output).contains("memferry bench move --json"),
+        "{}",
+        stderr(&output)
+    );
+    let left = fs::read_dir(folder.path()).expect("list").count();
+    assert_eq!(left, 1, "no temporary file stays");
+}
+
+#[test]
+fn the_page_may_go_to_stdout_and_the_tables_to_a_terminal() {
+    let file = synthetic("stall");
+    let file = file.to_str().expect("path");
+    let html = memferry(&["report", file, "-o", "-"]);
+    assert_eq!(status(&html), 0);
+    assert!(stdout(&html).starts_with("<!DOCTYPE html>"));
+    let text = memferry(&["report", file, "--text", "--published"]);
+    assert_eq!(status(&text), 0);
+    assert!(stdout(&text).contains("p99.9"));
+    assert!(stdout(&text).contains("No published series gives the time that an access waits."));
+    assert!(
+        stdout(&text)
+            .lines()
+            .all(|line| line.chars().count() <= 100)
+    );
+}

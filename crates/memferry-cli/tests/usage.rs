@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Help, wrong usage and exit statuses, as a shell sees them.
+
+mod command;
+
+use std::io::Read;
+use std::process::Stdio;
+
+use command::{memferry, status, stderr, stdout};
+
+#[test]
+fn help_names_every_command_but_the_hidden_one() {
+    let output = memferry(&["--help"]);
+    assert_eq!(status(&output), 0);
+    let text = stdout(&output);
+    for part in ["topology", "bench", "report", "Exit status", "4K, 64KiB"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("generate"), "{text}");
+}
+
+#[test]
+fn help_of_a_benchmark_names_its_options_and_defaults() {
+    for (bench, parts) in [
+        (
+            "move",
+            &[
+                "--total",
+                "1GiB, less on a small machine",
+                "4K,16K,64K",
+                "--published",
+                "--json",
+            ][..],
+        ),
+        (
+            "count",
+            &["--folios", "1,8,16,32,64,256,512,2048", "[default: 2M]"],
+        ),
+        ("stall", &["--batch", "--threads", "--seconds", "--rounds"]),
+    ] {
+        let output = memferry(&["bench", bench, "--help"]);
+        assert_eq!(status(&output), 0);
+        // Wrapping must not break what is looked for.
+        let text: Vec<String> = stdout(&output)
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+        let text = text.join(" ");
+        for part in parts {
+            assert!(text.contains(part), "{bench}: {part}: {text}");
+        }
+    }
+    let text = stdout(&memferry(&["bench", "move", "--help"]));
+    assert!(text.contains("needs two memory nodes"), "{text}");
+}
+
+#[test]
+fn wrong_usage_is_status_2_and_says_what_is_accepted() {
+    for (arguments, part) in [
+        (&[][..], "Usage"),
+        (&["bench"], "Usage"),
+        (&["migrate"], "unrecognized subcommand"),
+        (&["bench", "move", "--total", "1GB"], "64KiB"),
+        (&["bench", "move", "--folio", "4K,5K"], "power of two"),
+        (&["bench", "move", "--lanes", "0"], "at least 1"),
+        (
+            &["bench", "move", "--migrator", "dma"],
+            "per-folio, batch, mtcopy",
+        ),
+        (
+            &["bench", "move", "--destination", "hot"],
+            "warm, cold, both",
+        ),
+        (&["bench", "move", "--batch", "64K"], "--batch 2M or more"),
+        (
+            &["bench", "stall", "--seconds", "1", "--rounds", "1"],
+            "cannot be used with",
+        ),
+        (&["report"], "<FILE>"),
+        (&["report", "x.json", "--published"], "--text"),
+    ] {
+        let output = memferry(arguments);
+        assert_eq!(status(&output), 2, "{arguments:?}");
+        assert!(
+            stderr(&output).contains(part),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        assert!(stdout(&output).is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_benchmark_that_cannot_save_its_result_fails_before_it_measures() {
+    let output = memferry(&["bench", "move", "--json", "/no/such/folder/x.json"]);
+    assert_eq!(status(&output), 1);
+    let text = stderr(&output);
+    assert!(text.contains("/no/such/folder/x.json"), "{text}");
+    assert!(text.contains("why: ") && text.contains("try: "), "{text}");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    // Far more than a pipe holds, so that the writer meets the closed end.
+    let file = command::synthetic("move");
+    let files = vec![file.to_str().expect("path"); 200];
+    let mut child = command::command()
+        .args(["report", "--text", "--published"])
+        .args(files)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start");
+    let mut first = [0; 16];
+    let mut reader = child.stdout.take().expect("stdout");
+    reader.read_exact(&mut first).expect("read");
+    drop(reader);
+    let output = child.wait_with_output().expect("end");
+    assert_eq!(status(&output), 0);
+    assert_eq!(stderr(&output), "");
+}
