@@ -372,8 +372,10 @@ impl<'a> Flight<'a> {
                 _ => Outcome::Busy,
             };
             tries = 0;
-            ledger.book(outcome, at, unit, unit, -errno(&error));
-            at += unit;
+            // A THP that was split under way may have lost some of its pages already: the rest of it stays.
+            let rest = (unit - (at - run.place) % unit).min(end - at);
+            ledger.book(outcome, at, rest, unit, -errno(&error));
+            at += rest;
         }
     }
 
