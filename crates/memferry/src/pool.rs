@@ -284,13 +284,7 @@ impl PagePool {
         for stock in &state.stocks {
             kept += stock.full.iter().map(|p| p.len).sum::<usize>();
             let mut pieces: Vec<(Piece, bool)> = stock.full.iter().map(|&p| (p, true)).collect();
-            pieces.extend(
-                stock
-                    .empty
-                    .iter()
-                    .chain(&stock.fresh)
-                    .map(|&p| (p, false)),
-            );
+            pieces.extend(stock.empty.iter().chain(&stock.fresh).map(|&p| (p, false)));
             assert!(
                 stock.empty.iter().all(|p| p.staging) && stock.fresh.iter().all(|p| !p.staging)
             );
@@ -308,12 +302,13 @@ impl PagePool {
                     assert_eq!(piece.addr, at, "a piece is missing or handed out twice");
                     assert!(piece.len > 0 && piece.addr / SEGMENT == (piece.end() - 1) / SEGMENT);
                     let mut regions = vec![Default::default(); 1024];
-                    let (count, _) = pagemap
-                        .scan(piece.addr, piece.end(), &mut regions)
-                        .unwrap();
+                    let (count, _) = pagemap.scan(piece.addr, piece.end(), &mut regions).unwrap();
                     let there: u64 = regions[..count].iter().map(|r| r.end - r.start).sum();
                     let expected = if full { piece.len } else { 0 };
-                    assert_eq!(there as usize, expected, "pages in {piece:x?}, full: {full}");
+                    assert_eq!(
+                        there as usize, expected,
+                        "pages in {piece:x?}, full: {full}"
+                    );
                     at = piece.end();
                 }
                 assert_eq!(at, end, "the last piece of a mapping is missing");

@@ -313,9 +313,15 @@ impl<'a> Flight<'a> {
         batch.shares.clear();
         if batch.deal.deal_into(&[extent]).is_ok() {
             let lanes = self.plan.migrator.lanes();
-            batch.shares.extend((0..lanes).filter(|&lane| batch.deal.lane_bytes(lane) > 0));
+            batch
+                .shares
+                .extend((0..lanes).filter(|&lane| batch.deal.lane_bytes(lane) > 0));
         }
-        let dealt: u64 = batch.shares.iter().map(|&lane| batch.deal.lane_bytes(lane)).sum();
+        let dealt: u64 = batch
+            .shares
+            .iter()
+            .map(|&lane| batch.deal.lane_bytes(lane))
+            .sum();
         if dealt != batch.bytes as u64 {
             // Whatever is not dealt would not be copied: better no copy at all than half of one.
             batch.failed.store(true, Ordering::Relaxed);
