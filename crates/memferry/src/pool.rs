@@ -274,6 +274,52 @@ impl PagePool {
     }
 }
 
+#[cfg(test)]
+impl PagePool {
+    /// Asserts that every address of every mapping lies in exactly one piece, that full pieces hold a page at each
+    /// address and the others none, and that the count of kept bytes is right.
+    pub(crate) fn audit(&self, pagemap: &sys::pagemap::Pagemap) {
+        let state = self.lock();
+        let mut kept = 0;
+        for stock in &state.stocks {
+            kept += stock.full.iter().map(|p| p.len).sum::<usize>();
+            let mut pieces: Vec<(Piece, bool)> = stock.full.iter().map(|&p| (p, true)).collect();
+            pieces.extend(stock.empty.iter().chain(&stock.fresh).map(|&p| (p, false)));
+            assert!(
+                stock.empty.iter().all(|p| p.staging) && stock.fresh.iter().all(|p| !p.staging)
+            );
+            pieces.sort_by_key(|(p, _)| p.addr);
+            let mut mappings: Vec<_> = stock
+                .mappings
+                .iter()
+                .map(|m| (m.addr(), m.addr() + m.len()))
+                .collect();
+            mappings.sort_unstable();
+            let mut pieces = pieces.into_iter().peekable();
+            for (start, end) in mappings {
+                let mut at = start;
+                while let Some((piece, full)) = pieces.next_if(|(p, _)| p.addr < end) {
+                    assert_eq!(piece.addr, at, "a piece is missing or handed out twice");
+                    assert!(piece.len > 0 && piece.addr / SEGMENT == (piece.end() - 1) / SEGMENT);
+                    let mut regions = vec![Default::default(); 1024];
+                    let (count, _) = pagemap.scan(piece.addr, piece.end(), &mut regions).unwrap();
+                    let there: u64 = regions[..count].iter().map(|r| r.end - r.start).sum();
+                    let expected = if full { piece.len } else { 0 };
+                    assert_eq!(
+                        there as usize, expected,
+                        "pages in {piece:x?}, full: {full}"
+                    );
+                    at = piece.end();
+                }
+                assert_eq!(at, end, "the last piece of a mapping is missing");
+            }
+            assert!(pieces.next().is_none(), "a piece outside all mappings");
+        }
+        assert_eq!(kept, state.kept);
+        assert!(kept <= state.limit);
+    }
+}
+
 impl State {
     fn stock(&mut self, shelf: Shelf) -> &mut Stock {
         let index = match self.stocks.iter().position(|s| s.shelf == shelf) {

@@ -123,14 +123,16 @@ impl Batch {
     pub(crate) fn relocate(&mut self, range: &Range<usize>, to: usize) {
         self.split_at(range.start);
         self.split_at(range.end);
-        for run in self.away.iter_mut().filter(|r| range.contains(&r.place)) {
+        let moved = |r: &&mut AwayRun| !r.gone && range.contains(&r.place);
+        for run in self.away.iter_mut().filter(moved) {
             run.place = to + (run.place - range.start);
         }
     }
 
     /// Makes a run begin at `addr` if one holds it in its middle.
     fn split_at(&mut self, addr: usize) {
-        let inside = |r: &AwayRun| r.place < addr && addr < r.place + r.len;
+        // A run that is gone may have shared its addresses with one that was moved there later.
+        let inside = |r: &AwayRun| !r.gone && r.place < addr && addr < r.place + r.len;
         if let Some(index) = self.away.iter().position(inside) {
             let whole = self.away[index];
             let head = addr - whole.place;
@@ -272,6 +274,17 @@ mod tests {
             assert_eq!(set.next(from * page, MAX_PAGES * page, false), after);
             assert_eq!(set.next(from * page, (from + count) * page, false), None);
         }
+    }
+
+    #[test]
+    fn a_run_that_is_gone_does_not_hide_one_that_came_to_its_addresses() {
+        let mut batch = batch();
+        batch.remove(&(0x10000..0x14000));
+        batch.relocate(&(0x20000..0x22000), 0x11000);
+        batch.remove(&(0x12000..0x13000));
+        assert!(batch.holds(0x11000) && !batch.holds(0x12000));
+        batch.relocate(&(0x10000..0x14000), 0x50000);
+        assert!(batch.holds(0x51000) && !batch.holds(0x50000));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Answers the kernel's messages about the range: faults on holes, MADV_DONTNEED, mremap.
+//! Answers the kernel's messages about the range: faults on holes, MADV_DONTNEED, munmap, mremap.
 //!
 //! A message is read with `places` held for writing, so that no page is put into a place between the kernel's word that
 //! the place is being emptied and the note of it here.
@@ -57,11 +57,16 @@ impl Flight<'_> {
                         for slot in 0..self.batches.len() {
                             self.write(slot).remove(&(start..end));
                         }
+                        // Pages that waiters hope for do not come any more.
+                        let _ = self.plan.kernel.wake(start, end - start);
                     }
                     Message::Remap { from, to, len } => {
+                        // What appears at the old addresses is another mapping, which nobody watches.
+                        places.exclude(from..from + len);
                         for slot in 0..self.batches.len() {
                             self.write(slot).relocate(&(from..from + len), to);
                         }
+                        let _ = self.plan.kernel.wake(from, len);
                     }
                     Message::Other => {}
                 }

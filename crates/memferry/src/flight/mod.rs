@@ -98,7 +98,7 @@ impl<'a> Flight<'a> {
                 self.schedule.stop();
             }
             match self.schedule.next() {
-                Task::Prepare { slot } => self.prepare(slot),
+                Task::Prepare { slot, epoch } => self.prepare(slot, epoch),
                 Task::Unmap { slot } => self.unmap(slot),
                 Task::Copy { slot, share } => self.copy(slot, share),
                 Task::Remap { slot } => {
@@ -159,7 +159,7 @@ impl<'a> Flight<'a> {
     }
 
     /// Cuts the next batch and finds pages for it. Nothing is away yet, so this may take its time.
-    fn prepare(&self, slot: usize) {
+    fn prepare(&self, slot: usize, epoch: u64) {
         let mut runs = std::mem::take(&mut self.write(slot).planned);
         loop {
             let cut = {
@@ -187,6 +187,9 @@ impl<'a> Flight<'a> {
                     if keep < bytes {
                         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
                         cursor.give_back(kind, &mut runs, keep);
+                        drop(cursor);
+                        // Another lane may have found the range at its end meanwhile.
+                        self.schedule.more();
                     }
                     let mut batch = self.write(slot);
                     batch.clear();
@@ -214,7 +217,7 @@ impl<'a> Flight<'a> {
         }
         runs.clear();
         self.write(slot).planned = runs;
-        self.schedule.exhausted(slot);
+        self.schedule.exhausted(slot, epoch);
     }
 
     /// A staging range and free pages for one batch; both may be shorter than asked, never for a THP.
@@ -381,8 +384,10 @@ impl<'a> Flight<'a> {
                 _ => Outcome::Busy,
             };
             tries = 0;
-            ledger.book(outcome, at, unit, unit, -errno(&error));
-            at += unit;
+            // A THP that was split under way may have lost some of its pages already: the rest of it stays.
+            let rest = (unit - (at - run.place) % unit).min(end - at);
+            ledger.book(outcome, at, rest, unit, -errno(&error));
+            at += rest;
         }
     }
 

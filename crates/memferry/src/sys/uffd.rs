@@ -35,9 +35,10 @@ const _: () =
 
 /// UFFD_FEATURE_MOVE, Linux 6.8.
 pub(crate) const FEATURE_MOVE: u64 = raw::UFFD_FEATURE_MOVE as u64;
-/// mremap and MADV_DONTNEED of a registered range are reported.
-pub(crate) const FEATURE_EVENTS: u64 =
-    (raw::UFFD_FEATURE_EVENT_REMAP | raw::UFFD_FEATURE_EVENT_REMOVE) as u64;
+/// mremap, MADV_DONTNEED and munmap of a registered range are reported, and return once the report is read.
+pub(crate) const FEATURE_EVENTS: u64 = (raw::UFFD_FEATURE_EVENT_REMAP
+    | raw::UFFD_FEATURE_EVENT_REMOVE
+    | raw::UFFD_FEATURE_EVENT_UNMAP) as u64;
 /// A fault that nobody can answer raises SIGBUS at once.
 pub(crate) const FEATURE_SIGBUS: u64 = raw::UFFD_FEATURE_SIGBUS as u64;
 
@@ -74,7 +75,7 @@ pub(crate) enum Message {
     Fault { addr: usize },
     /// mremap moved `len` bytes; the new place is registered too.
     Remap { from: usize, to: usize, len: usize },
-    /// madvise is about to empty the range.
+    /// madvise is about to empty the range, or munmap has.
     Remove { start: usize, end: usize },
     /// Something the library did not ask for.
     Other,
@@ -257,7 +258,7 @@ fn decode(chunk: &[u8]) -> Message {
             to: word(16),
             len: word(24),
         },
-        raw::UFFD_EVENT_REMOVE => Message::Remove {
+        raw::UFFD_EVENT_REMOVE | raw::UFFD_EVENT_UNMAP => Message::Remove {
             start: word(8),
             end: word(16),
         },
