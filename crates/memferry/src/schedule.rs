@@ -241,7 +241,7 @@ impl State {
             }
         }
         let unmapping = self.slots.iter().any(|s| s.step == Step::Unmapping);
-        if !unmapping && !self.forking {
+        if !unmapping && !self.forking && !self.stopped {
             if let Some(slot) = self.oldest(|s| *s == Step::Ready) {
                 self.slots[slot].step = Step::Unmapping;
                 return Some(Task::Unmap { slot });
@@ -267,8 +267,9 @@ impl State {
                 });
             }
         }
-        let idle =
-            (self.no_more || self.stopped) && self.slots.iter().all(|s| s.step == Step::Free);
+        // What is only prepared when the pipeline is stopped stays where it is.
+        let over = |s: &Step| *s == Step::Free || (self.stopped && *s == Step::Ready);
+        let idle = (self.no_more || self.stopped) && self.slots.iter().all(|s| over(&s.step));
         idle.then_some(Task::Finished)
     }
 }

@@ -278,6 +278,11 @@ impl<'a> Flight<'a> {
 
     /// Moves the planned pages out to staging. From here on their owners wait for them.
     fn unmap(&self, slot: usize) {
+        if self.plan.cancel.load(Ordering::Relaxed) {
+            self.schedule.stop();
+            self.schedule.prepared(slot);
+            return;
+        }
         let Some(gate) = Away::try_begin() else {
             self.schedule.unmap_refused(slot);
             return;
