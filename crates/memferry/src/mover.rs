@@ -237,6 +237,7 @@ impl Mover {
                 "userfaultfd",
                 "raise the limit of open files",
             ))?;
+            let _parent_only = forkgate::ParentOnly::new(place.fd());
             match place.register(stretch.start, stretch.len()) {
                 Err(e) if errno(&e) == libc::EBUSY => {
                     return Err(MoveError::Watched { range: stretch });

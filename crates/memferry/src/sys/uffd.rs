@@ -8,7 +8,7 @@ use super::check;
 use linux_raw_sys::general as raw;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 /// `_IOWR(0xAA, nr, T)` of the kernel's asm-generic/ioctl.h, which x86, arm64 and riscv use.
 const fn iowr<T>(nr: u32) -> libc::c_ulong {
@@ -117,6 +117,11 @@ impl Uffd {
         // SAFETY: the kernel reads and writes one `uffdio_api`.
         check(unsafe { libc::ioctl(file.as_raw_fd(), UFFDIO_API, &raw mut api) })?;
         Ok(Uffd { file })
+    }
+
+    /// Its number, for [`ParentOnly`](crate::forkgate::ParentOnly).
+    pub(crate) fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 
     /// Faults on missing pages of the range wait for this descriptor from now on.
