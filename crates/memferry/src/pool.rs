@@ -140,14 +140,14 @@ impl PagePool {
         } else {
             &mut stock.fresh
         };
-        // A whole segment if there is one: small remains would make small batches.
+        // A whole segment if there is one: small remains would make small batches, and no THP at all.
         let best = (0..list.len())
             .rev()
             .find(|&i| list[i].len >= len)
             .or_else(|| {
                 (0..list.len())
                     .max_by_key(|&i| list[i].len)
-                    .filter(|&i| list[i].len * 2 >= len)
+                    .filter(|&i| !shelf.huge && list[i].len * 2 >= len)
             });
         if let Some(index) = best {
             let len = len.min(list[index].len);
