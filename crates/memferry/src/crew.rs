@@ -106,11 +106,6 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Lanes, the calling thread counted.
-    pub(crate) fn lanes(&self) -> usize {
-        self.workers.len() + 1
-    }
-
     /// Memory that the workers stand on.
     pub(crate) fn stacks(&self) -> Vec<Range<usize>> {
         self.shared.lock().stacks.clone()
@@ -207,7 +202,6 @@ mod tests {
     fn every_lane_runs_every_round_once() {
         let cpus = sys::thread::allowed_cpus().unwrap();
         let mut crew = Crew::start(&[cpus[0], cpus[0], cpus[0]], 0).unwrap();
-        assert_eq!(crew.lanes(), 4);
         let counts: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
         for _ in 0..100 {
             crew.run(&|lane| {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The one error type of the library's moves: what is wrong, why, and what to try.
 
+use crate::sys::page_size;
 use std::io;
 use std::ops::Range;
 
@@ -142,4 +143,23 @@ impl MoveError {
             MoveError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
         }
     }
+}
+
+/// A range that some process can have: whole base pages, at least one, in the lower half of the addresses.
+pub(crate) fn check_range(range: &Range<usize>) -> Result<(), MoveError> {
+    let page = page_size();
+    let why = if range.start >= range.end {
+        "it is empty or ends before it starts"
+    } else if range.start % page != 0 || range.end % page != 0 {
+        "it is not aligned to pages"
+    } else if size_of::<usize>() > 4 && range.end > usize::MAX / 2 {
+        "it ends beyond the last address of a process"
+    } else {
+        return Ok(());
+    };
+    Err(MoveError::BadRange {
+        range: range.clone(),
+        why,
+        page,
+    })
 }

@@ -46,8 +46,9 @@ fn gate_unless_forking() -> Option<MutexGuard<'static, Gate>> {
     }
 }
 
-/// Which process, in the line of forks, this is.
-pub(crate) fn generation() -> u32 {
+/// How many forks lie between the process that set up the first [`Mover`](crate::Mover) and this one. A mover that was
+/// made at another count belongs to a parent, and its threads and locks are not here: neither use nor drop it.
+pub fn generation() -> u32 {
     GENERATION.load(Ordering::Acquire)
 }
 
@@ -82,8 +83,12 @@ impl Away {
 
 impl Drop for Away {
     fn drop(&mut self) {
-        gate().away -= 1;
-        CHANGED.notify_all();
+        let mut gate = gate();
+        gate.away -= 1;
+        // Waking nobody would still cost a system call.
+        if gate.forking > 0 {
+            CHANGED.notify_all();
+        }
     }
 }
 

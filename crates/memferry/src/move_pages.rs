@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The same move through move_pages(2): any process, any kernel, two nodes or more, in parallel callers.
 
-use crate::error::MoveError;
+use crate::error::{MoveError, check_range};
 use crate::mover::MoveOptions;
 use crate::result::{Ledger, MoveResult, Outcome};
 use crate::sys::{errno, numa, page_size};
@@ -25,7 +25,8 @@ pub(crate) fn verdict(nodes: usize) -> String {
 /// Moves the pages of `range` of process `pid` (0: this one) to `node` with `callers` threads over disjoint parts.
 ///
 /// # Errors
-/// When the first call fails as a whole: no such process, not permitted, no such node.
+/// A range that is empty, unaligned or beyond the last address of a process; a call that fails as a whole: no such
+/// process, not permitted, no such node.
 pub fn move_range(
     pid: i32,
     range: Range<usize>,
@@ -33,6 +34,7 @@ pub fn move_range(
     callers: usize,
     options: &MoveOptions,
 ) -> Result<MoveResult, MoveError> {
+    check_range(&range)?;
     let started = Instant::now();
     let page = page_size();
     let ledger = Ledger::new(range.start, range.len(), options.list_pages);

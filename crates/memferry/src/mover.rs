@@ -4,7 +4,7 @@
 //! The order of a call: check the range, register it, let the migrator's lanes run the flight, close the books. The
 //! policy of what to move is not here.
 
-use crate::error::MoveError;
+use crate::error::{MoveError, check_range};
 use crate::flight::{Cursor, Flight, Live, Plan, Wanted};
 use crate::migrator::Migrator;
 use crate::move_pages;
@@ -28,7 +28,7 @@ use std::time::Instant;
 const STRETCH: usize = 1 << 30;
 
 /// Bytes of a batch unless the options say otherwise; docs/results has the measured trade of throughput against stall.
-pub const DEFAULT_BATCH_BYTES: usize = 1 << 20;
+pub const DEFAULT_BATCH_BYTES: usize = 2 << 20;
 
 /// Smallest piece that a batch is cut into for the lanes, bytes.
 pub const DEFAULT_GRANULE_BYTES: usize = 64 << 10;
@@ -215,7 +215,9 @@ impl Mover {
         };
         let started = Instant::now();
         let vmas = vma::movable(Path::new("/proc/self/maps"), &range)?;
-        self.check_own_memory(&range)?;
+        let never = AtomicBool::new(false);
+        let cancel = options.cancel.as_deref().unwrap_or(&never);
+        self.check_own_memory(&range, cancel)?;
         let locked = if sys::memory::any_locked() {
             vma::locked(Path::new("/proc/self/smaps"), &vmas)
         } else {
@@ -224,8 +226,6 @@ impl Mover {
         let ledger = Ledger::new(range.start, range.len(), options.list_pages);
         let mut cancelled = 0;
         let mut failure = None;
-        let never = AtomicBool::new(false);
-        let cancel = options.cancel.as_deref().unwrap_or(&never);
         for (stretch, vmas) in stretches(&vmas, &locked) {
             if cancel.load(Ordering::Relaxed) {
                 cancelled += stretch.len();
@@ -376,10 +376,12 @@ impl Mover {
     }
 
     /// Refuses ranges that hold what the lanes stand on: a lane that waits for its own page waits for ever.
-    fn check_own_memory(&self, range: &Range<usize>) -> Result<(), MoveError> {
+    fn check_own_memory(&self, range: &Range<usize>, cancel: &AtomicBool) -> Result<(), MoveError> {
         let here = std::ptr::from_ref(self).addr();
         let migrator = std::ptr::from_ref(&*self.migrator).cast::<u8>().addr();
+        let flag = std::ptr::from_ref(cancel).addr();
         let own = [
+            (flag..flag + 1, "the cancel flag"),
             (here..here + size_of::<Mover>(), "the mover"),
             (
                 migrator..migrator + size_of_val(&*self.migrator),
@@ -454,22 +456,6 @@ fn watch(stretch: &Range<usize>) -> Result<Uffd, (i32, MoveError)> {
             Err((errno(&error), why(error)))
         }
     }
-}
-
-fn check_range(range: &Range<usize>) -> Result<(), MoveError> {
-    let page = page_size();
-    let why = if range.start >= range.end {
-        "it is empty or ends before it starts"
-    } else if range.start % page != 0 || range.end % page != 0 {
-        "it is not aligned to pages"
-    } else {
-        return Ok(());
-    };
-    Err(MoveError::BadRange {
-        range: range.clone(),
-        why,
-        page,
-    })
 }
 
 fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {

@@ -5,6 +5,10 @@
 mod sync {
     pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard};
 }
+#[allow(
+    clippy::duplicate_mod,
+    reason = "the same source with other locks is what is checked"
+)]
 #[path = "schedule.rs"]
 mod schedule;
 

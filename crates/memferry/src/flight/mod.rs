@@ -40,6 +40,9 @@ const SPINS: u32 = 500;
 /// How often a lane looks whether a fork is over: forks of large processes take milliseconds.
 const FORK_LOOK: Duration = Duration::from_micros(50);
 
+/// Bytes that the kernel fills in one call; who waits for them is woken at its end.
+const FILL_BYTES: usize = 512 << 10;
+
 /// What a flight needs and what was asked of it.
 pub(crate) struct Plan<'a> {
     pub kernel: &'a dyn Kernel,
@@ -303,27 +306,29 @@ impl<'a> Flight<'a> {
             return;
         }
         batch.gate = Some(gate);
-        let dst = batch.dest.map_or(0, |d| d.addr);
+        let shares = match batch.dest {
+            Some(dest) => self.deal(batch, dest),
+            // Two lanes that fill one page table take turns at its lock: a batch each is 15% faster.
+            None => 1,
+        };
+        drop(guard);
+        self.schedule.unmapped(slot, shares);
+    }
+
+    /// Deals the batch to the lanes; gives the number of shares.
+    fn deal(&self, batch: &mut Batch, dest: Piece) -> usize {
         let extent = Extent {
             src: batch.staged.addr as u64,
-            dst: dst as u64,
+            dst: dest.addr as u64,
             bytes: batch.bytes as u64,
-        };
-        // Without destination pages the lanes only need to know which part of staging is theirs.
-        let extent = if batch.dest.is_none() {
-            Extent {
-                dst: extent.src + SEGMENT as u64,
-                ..extent
-            }
-        } else {
-            extent
         };
         batch.shares.clear();
         if batch.deal.deal_into(&[extent]).is_ok() {
             let lanes = self.plan.migrator.lanes();
+            let deal = &batch.deal;
             batch
                 .shares
-                .extend((0..lanes).filter(|&lane| batch.deal.lane_bytes(lane) > 0));
+                .extend((0..lanes).filter(|&lane| deal.lane_bytes(lane) > 0));
         }
         let dealt: u64 = batch
             .shares
@@ -331,13 +336,11 @@ impl<'a> Flight<'a> {
             .map(|&lane| batch.deal.lane_bytes(lane))
             .sum();
         if dealt != batch.bytes as u64 {
-            // Whatever is not dealt would not be copied: better no copy at all than half of one.
+            // What is not dealt would not be copied: better no copy at all than a part of one.
             batch.failed.store(true, Ordering::Relaxed);
-            batch.shares.truncate(0);
+            batch.shares.clear();
         }
-        let shares = batch.shares.len();
-        drop(guard);
-        self.schedule.unmapped(slot, shares);
+        batch.shares.len()
     }
 
     /// Moves one run out, page by page around those that cannot go.
@@ -399,7 +402,7 @@ impl<'a> Flight<'a> {
             let batch = self.read(slot);
             if batch.dest.is_none() {
                 drop(batch);
-                return self.fill(slot, share);
+                return self.fill(slot);
             }
             for extent in batch.deal.lane(batch.shares[share]) {
                 // SAFETY: `src` lies in the batch's staging range, which holds its pages; `dst` in its destination
@@ -420,24 +423,18 @@ impl<'a> Flight<'a> {
         self.schedule.copied(slot);
     }
 
-    /// Lets the kernel allocate, copy and map a share in one step. What does not succeed stays staged and goes back in
-    /// `remap`.
-    fn fill(&self, slot: usize, share: usize) {
+    /// Lets the kernel allocate, copy and map the batch in one step. What does not succeed stays
+    /// staged and goes back in `remap`.
+    fn fill(&self, slot: usize) {
         let mut tries = 0;
         loop {
             let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
             let batch = self.read(slot);
             let base = batch.staged.addr;
-            let shares = batch
-                .deal
-                .lane(batch.shares[share])
-                .iter()
-                .map(|e| (e.src as usize - base, e.bytes as usize));
-            let Some((place, from, len)) =
-                shares.flat_map(|(at, len)| batch.to_fill(at, len)).next()
-            else {
+            let Some((place, from, len)) = batch.to_fill() else {
                 return;
             };
+            let len = len.min(FILL_BYTES);
             let progress = self.plan.kernel.fill(place, base + from, len);
             batch.placed.add(from, progress.done);
             batch.filled.add(from, progress.done);

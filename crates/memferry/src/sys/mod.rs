@@ -11,8 +11,8 @@ pub(crate) mod uffd;
 
 use std::io;
 
-/// Base page of this process, bytes.
-pub(crate) fn page_size() -> usize {
+/// Base page of this process, bytes: starts and lengths of ranges are multiples of it.
+pub fn page_size() -> usize {
     use std::sync::OnceLock;
     static SIZE: OnceLock<usize> = OnceLock::new();
     *SIZE.get_or_init(|| {

@@ -97,8 +97,8 @@ impl Uffd {
             .write(true)
             .open("/dev/userfaultfd")
         {
-            // SAFETY: the ioctl takes flags by value and returns a new descriptor.
             Ok(device) => {
+                // SAFETY: the ioctl takes flags by value and returns a new descriptor.
                 check(unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW, flags) })
             }
             Err(e) => Err(e),

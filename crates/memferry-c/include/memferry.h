@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/**
+ * memferry.h - moves memory pages between the tiers of one machine at the speed of the memory.
+ *
+ *     memferry_options options = { .size = sizeof options };
+ *     memferry_mover *mover;
+ *     if (memferry_new(&options, &mover) < 0)
+ *         errx(1, "%s", memferry_last_error());
+ *
+ *     memferry_move_options how = { .size = sizeof how };
+ *     memferry_result result = { .size = sizeof result };
+ *     if (memferry_move(mover, memory, bytes, node, &how, &result) < 0)
+ *         errx(1, "%s", memferry_last_error());
+ *     printf("%" PRIu64 " bytes moved\n", result.moved.bytes);
+ *     memferry_free(mover);
+ *
+ * Structures. The caller owns them. Set `size` to sizeof the structure and all else to 0: 0 is the default everywhere.
+ * Later versions add fields at the end only and take the sizes of earlier ones.
+ *
+ * Errors. Functions that return int return 0 or a count when they succeed and a negative errno when they do not;
+ * memferry_strerror() names the code, memferry_last_error() says what was wrong, why, and what to try. A failed call
+ * writes nothing to what it was given but where its description says so. Every function can return -EINVAL for an
+ * argument that is null, misaligned or out of range, and -EIO for an error in the library itself.
+ *
+ * Threads. Every function may be called from any thread at any time, but memferry_free() only as the last call for
+ * its mover. Calls for one mover that move or allocate wait for each other. Movers are independent of each other.
+ *
+ * fork. A mover belongs to the process that made it. In a child calls for it return -ESRCH, only memferry_cancel() does
+ * not look, and memferry_free() does nothing; make a new one there. While a move is under way fork() waits until no page
+ * is away from its place.
+ *
+ * Loading. Handlers of pthread_atfork(3) and worker threads run the library's code, so the shared library must never be
+ * unloaded: it is linked with `-z nodelete`, and dlclose() leaves it in memory. A shared library that the static one is
+ * linked into must be linked in the same way.
+ *
+ * C11 and C++11.
+ */
+#ifndef MEMFERRY_H
+#define MEMFERRY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Version of this header. */
+#define MEMFERRY_VERSION "0.1.0"
+
+/** Sets up and carries out moves. Made by memferry_new(), released by memferry_free(). */
+typedef struct memferry_mover memferry_mover;
+
+/** What copies: memferry_options.migrator. */
+enum {
+	/** Whole batches on several lanes. The default. */
+	MEMFERRY_MTCOPY = 0,
+	/** Whole batches on the calling thread. */
+	MEMFERRY_BATCH = 1,
+	/** One folio at a time with plain memcpy on the calling thread: the baseline. */
+	MEMFERRY_PER_FOLIO = 2
+};
+
+/** Which CPUs the lanes of MEMFERRY_MTCOPY take: memferry_options.placement. */
+enum {
+	/** One lane per last-level cache group in turn: the most memory bandwidth. The default. */
+	MEMFERRY_SPREAD = 0,
+	/** All CPUs of one group first: the other groups stay undisturbed. */
+	MEMFERRY_FILL = 1
+};
+
+/** How pages are moved: memferry_options.backend. */
+enum {
+	/** userfaultfd where it works, else move_pages(2). The default. */
+	MEMFERRY_AUTO = 0,
+	/** userfaultfd's UFFDIO_MOVE: Linux 6.8. */
+	MEMFERRY_USERFAULTFD = 1,
+	/** move_pages(2): any kernel, two memory nodes or more. */
+	MEMFERRY_MOVE_PAGES = 2
+};
+
+/** memferry_options.pool_bytes for a mover that keeps no free pages. */
+#define MEMFERRY_NO_POOL UINT64_MAX
+
+/** What a mover is set up with. */
+typedef struct memferry_options {
+	/** sizeof(memferry_options). */
+	size_t size;
+	/** MEMFERRY_MTCOPY, MEMFERRY_BATCH or MEMFERRY_PER_FOLIO. */
+	uint32_t migrator;
+	/** Parallel copiers, the calling thread counted; 0: one per CPU that the process may use. Only MEMFERRY_MTCOPY
+	 *  takes more than 1. */
+	uint32_t lanes;
+	/** MEMFERRY_SPREAD or MEMFERRY_FILL; for MEMFERRY_MTCOPY. */
+	uint32_t placement;
+	/** Nice value of the worker threads, -20 (first) to 19 (last), for MEMFERRY_MTCOPY. Below 0 needs CAP_SYS_NICE and
+	 *  is ignored without it. */
+	int32_t nice;
+	/** MEMFERRY_AUTO, MEMFERRY_USERFAULTFD or MEMFERRY_MOVE_PAGES. */
+	uint32_t backend;
+	/** 0. */
+	uint32_t reserved;
+	/** Bytes of free pages that the mover may keep between moves; 0: 64 MiB; MEMFERRY_NO_POOL: none. */
+	uint64_t pool_bytes;
+} memferry_options;
+
+/** memferry_move_options.flags: also move pages that lie on the target node already, to other pages of it. */
+#define MEMFERRY_RELOCATE UINT64_C(1)
+
+/**
+ * memferry_move_options.flags: keep the source pages as free pages of their node, up to the pool's limit, instead of
+ * giving them back to the kernel. The next move in the other direction finds its destination warm.
+ *
+ * DANGER. The kernel must hold no reference to the pages of the range but page-table entries and pins (FOLL_PIN):
+ * nothing of the range may be under vmsplice(2) or in a MSG_ZEROCOPY transmission. UFFDIO_MOVE does not look at such
+ * references, so a page would be reused under its reader, who would read other data. The library cannot check this.
+ */
+#define MEMFERRY_KEEP_SOURCE_PAGES UINT64_C(2)
+
+/** How one move is done. The move_pages backend ignores batch_bytes and flags. */
+typedef struct memferry_move_options {
+	/** sizeof(memferry_move_options). */
+	size_t size;
+	/** Bytes that are away from their place together: a multiple of the base page, at most 2 MiB; 0: 1 MiB, or a base
+	 *  page for MEMFERRY_PER_FOLIO. A transparent huge page is a batch of its own. */
+	uint64_t batch_bytes;
+	/** MEMFERRY_RELOCATE, MEMFERRY_KEEP_SOURCE_PAGES, or both. */
+	uint64_t flags;
+	/** Null, or where to write what became of each base page of the range, in move_pages(2)'s terms: the node it lies
+	 *  on, or -ENOENT (not present), -EFAULT (the shared zero page), -EBUSY (pinned, shared, in use), -ENOMEM (the node
+	 *  had no page), -EINVAL (the mapping does not allow it), -ECANCELED (not looked at). The caller owns it. */
+	int *status;
+	/** Entries that `status` has room for: at least one per base page of the range; 0 without `status`. */
+	size_t status_len;
+} memferry_move_options;
+
+/** Folios and their bytes. A transparent huge page is one folio. */
+typedef struct memferry_count {
+	uint64_t folios;
+	uint64_t bytes;
+} memferry_count;
+
+/** The account of a move: every byte of the range is counted exactly once. */
+typedef struct memferry_result {
+	/** sizeof(memferry_result), set by the caller. */
+	size_t size;
+	/** They lie on the target node now. */
+	memferry_count moved;
+	/** They lay there before. */
+	memferry_count already_there;
+	/** No page: never touched, swapped out, the shared zero page, or unmapped by another thread meanwhile. */
+	memferry_count not_present;
+	/** Pinned for I/O, shared with another process, or in use by the kernel at that moment. */
+	memferry_count busy;
+	/** The target node had no free page. */
+	memferry_count no_memory;
+	/** The mapping does not allow it: read-only, or a part of a huge page. */
+	memferry_count unsupported;
+	/** Bytes that were not looked at because the move was cancelled. */
+	uint64_t cancelled_bytes;
+	/** Time of the move, nanoseconds. */
+	uint64_t elapsed_ns;
+} memferry_result;
+
+/**
+ * Makes a mover and starts its worker threads, which sleep between moves. Moves nothing.
+ *
+ * @options: null for the defaults.
+ * @mover: where to write the mover, which the caller owns and releases with memferry_free(). Null is written there
+ *         when the call fails.
+ *
+ * Returns 0; -EINVAL for options that are out of range or do not go together, more lanes than CPUs among them; -E2BIG
+ * for options of a later version of this header; -ENOSYS where neither backend works: memferry_last_error() then says
+ * of each why, and what would enable it; or the error of the system call that failed.
+ */
+int memferry_new(const memferry_options *options, memferry_mover **mover);
+
+/**
+ * Releases a mover: ends its threads and gives its free pages to the kernel. No other call for the mover may be under
+ * way or follow. Null is allowed.
+ */
+void memferry_free(memferry_mover *mover);
+
+/**
+ * How the mover moves pages: MEMFERRY_USERFAULTFD or MEMFERRY_MOVE_PAGES. Returns -ESRCH in a child of fork.
+ */
+int memferry_backend(const memferry_mover *mover);
+
+/**
+ * Moves the pages of this process at @addr to @node. Other threads may use the memory all the while; who touches a page
+ * on its way waits for it. Whatever happens, each page ends mapped, with its data, at its address.
+ *
+ * @addr, @len: start and length in bytes, multiples of the base page, mapped as a whole; with userfaultfd anonymous
+ *              private memory.
+ * @node: number of a node that has memory.
+ * @options: null for the defaults.
+ * @result: where to write the account; null when it is not wanted.
+ *
+ * Of its own memory the library finds only a part. The heap of malloc(3) may hold more of it, and a move of such a page
+ * can wait for itself for ever: move memory that has a mapping of its own, not the heap as a whole.
+ *
+ * Trouble with single pages is no error but counted in the result. Returns 0; -EINVAL for a bad range or option or a
+ * `status` that is too short; -E2BIG for a structure of a later version of this header; -EFAULT for a range with an
+ * unmapped part; -EOPNOTSUPP for memory that is shared, of a file, of hugetlbfs or of a device; -EDEADLK for memory
+ * that the move itself needs, such as the calling thread's stack; -EBUSY for a range that another userfaultfd watches;
+ * -ENODEV for a node that is not there or has no memory; -ESRCH in a child of fork; or the error of the system call
+ * that failed. When it fails @result and `status` are not written. A range above 1 GiB or of several mappings is
+ * registered part by part, and the parts before the failed one may have been moved.
+ */
+int memferry_move(memferry_mover *mover, void *addr, size_t len, int node, const memferry_move_options *options,
+		  memferry_result *result);
+
+/**
+ * Moves pages of any process to @node through move_pages(2), whatever the mover's backend, with as many parallel callers
+ * as the mover has lanes. Needs the same user or CAP_SYS_NICE, and ptrace access to the process.
+ *
+ * @pid: the process; 0: this one.
+ * @addr: start address in that process, a multiple of the base page. Parts that are not mapped count as not present.
+ * @len, @node, @options, @result: as for memferry_move().
+ *
+ * Returns 0; -EINVAL and -E2BIG as memferry_move(); -ESRCH when there is no such process, and in a child of fork; -EPERM
+ * or -EACCES when it is not permitted; -ENODEV when the node is not there or not in the process's cpuset; or another
+ * error of move_pages(2). Pages may have been moved before it failed.
+ */
+int memferry_move_pid(memferry_mover *mover, int pid, uint64_t addr, uint64_t len, int node,
+		      const memferry_move_options *options, memferry_result *result);
+
+/**
+ * Ends moves of the mover early, or no longer. While it is on, batches under way are finished, the other pages stay
+ * where they are, and the move returns 0 with them in cancelled_bytes; moves that begin later end at once. It stays on
+ * until it is turned off, so a request that comes between two moves is not lost.
+ *
+ * @on: nonzero to cancel, 0 to allow moves again.
+ *
+ * Never waits, and may be called from a signal handler: it only stores a flag, and leaves memferry_last_error() alone.
+ * Returns 0, or -EINVAL for a null mover.
+ */
+int memferry_cancel(memferry_mover *mover, int on);
+
+/**
+ * Allocates free pages ahead of moves to @node, on all lanes, until @bytes of that page size are kept or the pool's limit
+ * is reached.
+ *
+ * @page_bytes: the base page or 2 MiB.
+ * @kept: where to write the bytes of that page size that are kept now; null when it is not wanted.
+ *
+ * Returns 0; -EINVAL for another page size; -ENODEV for a node that is not there or has no memory; -ENOMEM; -ESRCH in a
+ * child of fork; or the error of the system call that failed.
+ */
+int memferry_prefill(memferry_mover *mover, int node, uint64_t page_bytes, uint64_t bytes, uint64_t *kept);
+
+/**
+ * Gives free pages back to the kernel until at most @bytes are kept. Returns 0, or -ESRCH in a child of fork.
+ */
+int memferry_trim(memferry_mover *mover, uint64_t bytes);
+
+/**
+ * What a code that this library returned means, in a few words: a string that is never released and never changes.
+ * Unknown codes have a string too. Thread-safe.
+ */
+const char *memferry_strerror(int code);
+
+/**
+ * What was wrong with the last call of this thread that failed, why, and what to try; "" before the first. It belongs
+ * to the library and stays until the thread's next failing call, or its end. Calls that succeed leave it alone.
+ */
+const char *memferry_last_error(void);
+
+/**
+ * Version of the library, as in MEMFERRY_VERSION: a string that is never released and never changes.
+ */
+const char *memferry_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MEMFERRY_H */
