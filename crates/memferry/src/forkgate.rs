@@ -2,10 +2,13 @@
 //! fork(2) must not happen while pages are away from their place: the child would see holes there.
 //!
 //! A handler that `fork` runs first waits until no batch is away and keeps new ones from leaving; both sides open the
-//! gate again afterwards. The child closes the descriptors that watch its parent's memory. A raw `clone` system call without CLONE_VM runs no handlers: see docs/limits.md.
+//! gate again afterwards. The child closes the descriptors that watch its parent's memory. A raw `clone` system call
+//! without CLONE_VM runs no handlers: see docs/limits.md.
 
 use std::cell::UnsafeCell;
-use std::os::fd::RawFd;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError, TryLockError};
 
@@ -97,24 +100,35 @@ pub(crate) fn is_open() -> bool {
     gate_unless_forking().is_some_and(|gate| gate.forking == 0)
 }
 
-/// A descriptor that watches memory of this process. A child that kept it would keep the watch alive when its parent
-/// closes it, and nobody would answer faults any more. Drop it before the descriptor.
-pub(crate) struct ParentOnly(RawFd);
+/// What watches memory of this process. A child that kept the descriptor would keep the watch alive when its parent
+/// closes it, and nobody would answer faults any more: no fork meets it open and unknown.
+pub(crate) struct ParentOnly<T: AsRawFd>(Option<T>);
 
-impl ParentOnly {
-    /// Children close `fd`. None of them may close it otherwise.
-    pub(crate) fn new(fd: RawFd) -> ParentOnly {
-        gate().watching.push(fd);
-        ParentOnly(fd)
+impl<T: AsRawFd> ParentOnly<T> {
+    /// Opens it; children close it.
+    pub(crate) fn open(open: impl FnOnce() -> io::Result<T>) -> io::Result<ParentOnly<T>> {
+        let mut gate = gate();
+        let value = open()?;
+        gate.watching.push(value.as_raw_fd());
+        Ok(ParentOnly(Some(value)))
     }
 }
 
-impl Drop for ParentOnly {
+impl<T: AsRawFd> Deref for ParentOnly<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // It is empty in its own `drop` only.
+        self.0.as_ref().unwrap_or_else(|| unreachable!())
+    }
+}
+
+impl<T: AsRawFd> Drop for ParentOnly<T> {
     fn drop(&mut self) {
         let mut gate = gate();
-        if let Some(index) = gate.watching.iter().position(|fd| *fd == self.0) {
-            gate.watching.swap_remove(index);
-        }
+        let fd = self.0.as_ref().map(T::as_raw_fd);
+        gate.watching.retain(|known| Some(*known) != fd);
+        self.0 = None;
     }
 }
 
@@ -165,7 +179,6 @@ fn reopen() {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::os::fd::AsRawFd;
 
     /// Runs `body` where a fork would be under way.
     pub(crate) fn as_if_forking(body: impl FnOnce()) {
@@ -225,15 +238,14 @@ pub(crate) mod tests {
 
     #[test]
     fn a_child_keeps_no_watch_on_its_parent() {
-        let file = std::fs::File::open("/dev/null").unwrap();
-        let fd = file.as_raw_fd();
         // SAFETY: F_GETFD only looks.
-        let is_open = || unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
-        assert!(in_child(is_open));
-        let parent_only = ParentOnly::new(fd);
-        assert!(in_child(|| !is_open()));
-        assert!(is_open());
-        drop(parent_only);
-        assert!(in_child(is_open));
+        let is_open = |fd: RawFd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let watch = ParentOnly::open(|| std::fs::File::open("/dev/null")).unwrap();
+        let (kept, closed) = (file.as_raw_fd(), watch.as_raw_fd());
+        assert!(in_child(|| is_open(kept) && !is_open(closed)));
+        assert!(is_open(closed));
+        drop(watch);
+        assert!(!gate().watching.contains(&closed));
     }
 }

@@ -15,7 +15,8 @@ use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
 use crate::sys::{self, errno, page_size};
 use crate::topology::Topology;
 use crate::vma::{self, Vma};
-use crate::{forkgate, probe};
+use crate::forkgate::{self, ParentOnly};
+use crate::probe;
 use memferry_core::Deal;
 use std::ops::Range;
 use std::path::Path;
@@ -245,7 +246,6 @@ impl Mover {
                     continue;
                 }
             };
-            let _parent_only = forkgate::ParentOnly::new(place.fd());
             let wanted = Wanted {
                 node: to,
                 relocate: options.relocate,
@@ -281,6 +281,8 @@ impl Mover {
             );
             self.migrator.run(&|_| flight.run_lane());
             let (left, error) = flight.finish();
+            // Who forks may wait for an answer, and the close waits for the fork.
+            let _ = place.unregister(stretch.start, stretch.len());
             cancelled += left;
             if let Some(error) = error {
                 failure.get_or_insert_with(|| {
@@ -438,8 +440,9 @@ fn open_userfault() -> Result<Userfault, String> {
 
 /// One descriptor per stretch: closing it ends the registration whatever happened to the mappings meanwhile, and releases
 /// who still waits for an answer. An error comes with its errno.
-fn watch(stretch: &Range<usize>) -> Result<Uffd, (i32, MoveError)> {
-    let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).map_err(|error| {
+fn watch(stretch: &Range<usize>) -> Result<ParentOnly<Uffd>, (i32, MoveError)> {
+    let open = || Uffd::open(FEATURE_MOVE | FEATURE_EVENTS);
+    let place = ParentOnly::open(open).map_err(|error| {
         let why = MoveError::system("userfaultfd", "raise the limit of open files");
         (errno(&error), why(error))
     })?;

@@ -119,11 +119,6 @@ impl Uffd {
         Ok(Uffd { file })
     }
 
-    /// Its number, for [`ParentOnly`](crate::forkgate::ParentOnly).
-    pub(crate) fn fd(&self) -> RawFd {
-        self.file.as_raw_fd()
-    }
-
     /// Faults on missing pages of the range wait for this descriptor from now on.
     pub(crate) fn register(&self, addr: usize, len: usize) -> io::Result<()> {
         let mut arg = raw::uffdio_register {
@@ -237,6 +232,12 @@ impl Uffd {
             }
             Err(e) => Err(e),
         }
+    }
+}
+
+impl AsRawFd for Uffd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 }
 
