@@ -6,17 +6,17 @@
 
 use crate::error::{MoveError, check_range};
 use crate::flight::{Cursor, Flight, Live, Plan, Wanted};
+use crate::forkgate::{self, ParentOnly};
 use crate::migrator::Migrator;
 use crate::move_pages;
 use crate::pool::{PagePool, SEGMENT, Shelf};
+use crate::probe;
 use crate::result::{Ledger, MoveResult, Outcome};
 use crate::sys::pagemap::Pagemap;
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
 use crate::sys::{self, errno, page_size};
 use crate::topology::Topology;
 use crate::vma::{self, Vma};
-use crate::forkgate::{self, ParentOnly};
-use crate::probe;
 use memferry_core::Deal;
 use std::ops::Range;
 use std::path::Path;
