@@ -6,9 +6,9 @@
 
 use super::Flight;
 use crate::pool::SEGMENT;
+use crate::sys::page_size;
 use crate::sys::pagemap::Region;
 use crate::sys::uffd::Message;
-use crate::sys::{errno, page_size};
 use std::ops::Range;
 use std::sync::PoisonError;
 
@@ -94,11 +94,7 @@ impl Flight<'_> {
         match kernel.zero(addr, page_size()) {
             Ok(()) => {}
             // Filled meanwhile, or its mapping changed: whoever waits looks again.
-            Err(error) => {
-                debug_assert!(
-                    errno(&error) != libc::EFAULT,
-                    "a fault message names no address"
-                );
+            Err(_) => {
                 let _ = kernel.wake(addr, page_size());
             }
         }

@@ -32,9 +32,13 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 /// How often an idle lane looks for a task before it sleeps: about 20 us, less than a wake-up costs.
 const SPINS: u32 = 500;
+
+/// How often a lane looks whether a fork is over: forks of large processes take milliseconds.
+const FORK_LOOK: Duration = Duration::from_micros(50);
 
 /// Bytes that the kernel fills in one call; who waits for them is woken at its end.
 const FILL_BYTES: usize = 512 << 10;
@@ -109,7 +113,11 @@ impl<'a> Flight<'a> {
                     }
                 }
                 Task::AwaitFork => {
-                    forkgate::wait_until_open();
+                    // Who forks may touch a hole of the range, in another handler or on its stack.
+                    while !forkgate::is_open() {
+                        self.serve_messages();
+                        std::thread::sleep(FORK_LOOK);
+                    }
                     self.schedule.fork_over();
                 }
                 Task::Finished => return,

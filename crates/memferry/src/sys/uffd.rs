@@ -8,7 +8,7 @@ use super::check;
 use linux_raw_sys::general as raw;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 /// `_IOWR(0xAA, nr, T)` of the kernel's asm-generic/ioctl.h, which x86, arm64 and riscv use.
 const fn iowr<T>(nr: u32) -> libc::c_ulong {
@@ -232,6 +232,12 @@ impl Uffd {
             }
             Err(e) => Err(e),
         }
+    }
+}
+
+impl AsRawFd for Uffd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 }
 
