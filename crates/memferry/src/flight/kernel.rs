@@ -20,6 +20,8 @@ pub(crate) trait Kernel: Sync {
     fn release(&self, place: usize, len: usize) -> io::Result<()>;
     /// Who waits in the range looks again.
     fn wake(&self, place: usize, len: usize) -> io::Result<()>;
+    /// Whether somebody is in the middle of changing a mapping of the range and has not gone on since.
+    fn changing(&self) -> bool;
     /// Whether a message waits.
     fn pending(&self) -> bool;
     /// Takes waiting messages without blocking.
@@ -63,6 +65,10 @@ impl Kernel for Live<'_> {
 
     fn wake(&self, place: usize, len: usize) -> io::Result<()> {
         self.place.wake(place, len)
+    }
+
+    fn changing(&self) -> bool {
+        self.place.is_changing()
     }
 
     fn pending(&self) -> bool {

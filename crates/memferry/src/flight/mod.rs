@@ -116,6 +116,7 @@ impl<'a> Flight<'a> {
 
     /// Closes the books: what was never looked at, and the error that ended the flight, if one did.
     pub(crate) fn finish(self) -> (usize, Option<std::io::Error>) {
+        self.end_watch();
         let mut left = self
             .cursor
             .into_inner()
@@ -313,9 +314,15 @@ impl<'a> Flight<'a> {
         batch.shares.clear();
         if batch.deal.deal_into(&[extent]).is_ok() {
             let lanes = self.plan.migrator.lanes();
-            batch.shares.extend((0..lanes).filter(|&lane| batch.deal.lane_bytes(lane) > 0));
+            batch
+                .shares
+                .extend((0..lanes).filter(|&lane| batch.deal.lane_bytes(lane) > 0));
         }
-        let dealt: u64 = batch.shares.iter().map(|&lane| batch.deal.lane_bytes(lane)).sum();
+        let dealt: u64 = batch
+            .shares
+            .iter()
+            .map(|&lane| batch.deal.lane_bytes(lane))
+            .sum();
         if dealt != batch.bytes as u64 {
             // Whatever is not dealt would not be copied: better no copy at all than half of one.
             batch.failed.store(true, Ordering::Relaxed);
