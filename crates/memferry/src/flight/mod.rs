@@ -379,8 +379,10 @@ impl<'a> Flight<'a> {
                 _ => Outcome::Busy,
             };
             tries = 0;
-            ledger.book(outcome, at, unit, unit, -errno(&error));
-            at += unit;
+            // A THP may have been split since it was planned, and part of it be away already.
+            let rest = unit - (at - run.place) % unit;
+            ledger.book(outcome, at, rest, unit, -errno(&error));
+            at += rest;
         }
     }
 
