@@ -97,18 +97,19 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn after_fork_in_parent() {
-    reopen();
+    reopen(|gate| gate.forking -= 1);
 }
 
 extern "C" fn after_fork_in_child() {
     GENERATION.fetch_add(1, Ordering::Release);
-    reopen();
+    // Other threads that waited to fork do not exist here.
+    reopen(|gate| gate.forking = 0);
 }
 
-fn reopen() {
+fn reopen(count: impl FnOnce(&mut Gate)) {
     // SAFETY: this thread took the lock in `before_fork`; the child's only thread is its copy.
     if let Some(mut guard) = unsafe { (*HELD.0.get()).take() } {
-        guard.forking -= 1;
+        count(&mut guard);
     }
     CHANGED.notify_all();
 }
