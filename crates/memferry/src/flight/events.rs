@@ -16,6 +16,8 @@ use std::sync::PoisonError;
 #[derive(Default)]
 pub(super) struct Places {
     excluded: Vec<Range<usize>>,
+    /// Where mremap took parts of the range; the kernel watches them there too.
+    taken: Vec<Range<usize>>,
 }
 
 impl Places {
@@ -50,9 +52,10 @@ impl Flight<'_> {
             for message in &messages[..count] {
                 match *message {
                     Message::Fault { addr } => self.answer_fault(&mut places, addr),
-                    Message::Remove { start, end } => {
-                        // The kernel empties the range only after this message was read: a page that left it now would
-                        // come back from the dead.
+                    Message::Remove { start, end } | Message::Unmap { start, end } => {
+                        // Remove: the kernel empties the range only after this message was read: a page that left it
+                        // now would come back from the dead. Unmap: what lies there from now on is not watched, so a
+                        // page of it that left could not come back, and its owner would not wait for it.
                         places.exclude(start..end);
                         for slot in 0..self.batches.len() {
                             self.write(slot).remove(&(start..end));
@@ -67,10 +70,43 @@ impl Flight<'_> {
                             self.write(slot).relocate(&(from..from + len), to);
                         }
                         let _ = self.plan.kernel.wake(from, len);
+                        places.taken.push(to..to + len);
                     }
                     Message::Other => {}
                 }
             }
+        }
+    }
+
+    /// Ends the watch when no page is away: from here on owners change their mappings without a message, and who was in
+    /// the middle of it has gone on. Without this the next move could take pages away from under a MADV_DONTNEED whose
+    /// message nobody would read.
+    pub(super) fn end_watch(&self) {
+        self.release(self.plan.range.clone());
+        loop {
+            let taken = {
+                let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+                std::mem::take(&mut places.taken)
+            };
+            for range in taken {
+                self.release(range);
+            }
+            // Nobody new can begin, so this ends when those who had begun were scheduled again.
+            if !self.plan.kernel.changing() {
+                return;
+            }
+            self.serve_messages();
+            std::thread::yield_now();
+        }
+    }
+
+    /// Ends the watch of a range, around what is mapped there meanwhile that never was watched.
+    fn release(&self, range: Range<usize>) {
+        let pages = range.len() / page_size();
+        if self.plan.kernel.release(range.start, range.len()).is_err() && pages > 1 {
+            let middle = range.start + pages / 2 * page_size();
+            self.release(range.start..middle);
+            self.release(middle..range.end);
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a flight asks of the kernel, behind one trait so that tests can make every call fail.
 
+use crate::sys::errno;
 use crate::sys::numa;
 use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::uffd::{Message, Progress, Uffd};
@@ -20,6 +21,8 @@ pub(crate) trait Kernel: Sync {
     fn release(&self, place: usize, len: usize) -> io::Result<()>;
     /// Who waits in the range looks again.
     fn wake(&self, place: usize, len: usize) -> io::Result<()>;
+    /// Whether somebody is in the middle of changing a mapping of the range and has not gone on since.
+    fn changing(&self) -> bool;
     /// Whether a message waits.
     fn pending(&self) -> bool;
     /// Takes waiting messages without blocking.
@@ -39,13 +42,49 @@ pub(crate) struct Live<'a> {
     pub pagemap: &'a Pagemap,
 }
 
+impl Live<'_> {
+    /// Adds the pages that UFFDIO_MOVE has moved without saying so.
+    ///
+    /// Linux 6.18 does that: `move_pages()` of mm/userfaultfd.c keeps an -EAGAIN of its own when the next attempt
+    /// succeeds, tries the pages that it has just moved once more, and returns EEXIST, for they are at `dst` already.
+    /// They are told from pages that were at `dst` before (which none should be) by their absence at `src`.
+    fn with_unreported(&self, dst: usize, src: usize, len: usize, progress: Progress) -> Progress {
+        let exists = |e: &io::Error| errno(e) == libc::EEXIST;
+        if progress.done > 0 || !progress.stopped.as_ref().is_some_and(exists) {
+            return progress;
+        }
+        let mut region = [Region::default()];
+        let mut first = |from: usize| match self.pagemap.scan(from, from + len, &mut region) {
+            Ok((0, _)) => Some((len, len)),
+            Ok(_) => {
+                let end = (region[0].end as usize).min(from + len);
+                Some((region[0].start as usize - from, end - from))
+            }
+            Err(_) => None,
+        };
+        let done = match (first(dst), first(src)) {
+            (Some((0, moved)), Some((stays, _))) => moved.min(stays),
+            _ => 0,
+        };
+        Progress { done, ..progress }
+    }
+}
+
 impl Kernel for Live<'_> {
     fn unmap(&self, staging: usize, place: usize, len: usize) -> Progress {
-        self.stage.move_pages(staging, place, len)
+        let progress = self.stage.move_pages(staging, place, len);
+        self.with_unreported(staging, place, len, progress)
     }
 
     fn remap(&self, place: usize, from: usize, len: usize) -> Progress {
-        self.place.move_pages(place, from, len)
+        let progress = self.place.move_pages(place, from, len);
+        let reported = progress.done;
+        let progress = self.with_unreported(place, from, len, progress);
+        if progress.done > reported {
+            // The kernel wakes waiters of what it reports only.
+            let _ = self.place.wake(place + reported, progress.done - reported);
+        }
+        progress
     }
 
     fn fill(&self, place: usize, from: usize, len: usize) -> Progress {
@@ -63,6 +102,10 @@ impl Kernel for Live<'_> {
 
     fn wake(&self, place: usize, len: usize) -> io::Result<()> {
         self.place.wake(place, len)
+    }
+
+    fn changing(&self) -> bool {
+        self.place.is_changing()
     }
 
     fn pending(&self) -> bool {

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Another thread changes the mappings of a range while it is moved: what it did stands, and all else keeps its data.
+
+mod support;
+
+use memferry::{MoveError, MoveOptions, Outcome, Unmovable};
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::*;
+
+const LEN: usize = 8 << 20;
+/// What the disturbing thread changes: base pages before, inside and after a block of 2 MiB.
+const PART: std::ops::Range<usize> = (3 << 20) + 5 * PAGE..(5 << 20) + 9 * PAGE;
+const TIMES: u64 = 40;
+
+/// Runs `body` beside moves for every migrator, kind of page and use of the source pages.
+fn for_each(
+    tolerate: impl Fn(&MoveError) -> bool + Sync,
+    body: impl Fn(&Moving<'_>, &Region, &str),
+) {
+    for migrator in MIGRATORS {
+        for kind in KINDS {
+            for source in both_sources() {
+                let what = format!("{migrator}, {kind:?}, {source:?}");
+                let region = Region::filled(LEN, kind, 1);
+                let mut mover = mover(migrator);
+                let options = MoveOptions {
+                    source,
+                    list_pages: true,
+                    ..relocate()
+                };
+                let sum =
+                    while_moving(&mut mover, &region.range(), &options, &tolerate, |moving| {
+                        body(moving, &region, &what)
+                    });
+                assert!(sum.of(Outcome::Moved) > 0, "{what}: {sum:?}");
+                let before = region.addr..region.addr + PART.start;
+                let after = region.addr + PART.end..region.addr + region.len;
+                assert_filled_part(&region, &before, &what);
+                assert_filled_part(&region, &after, &what);
+            }
+        }
+    }
+}
+
+fn part(region: &Region) -> (usize, usize) {
+    (region.addr + PART.start, PART.len())
+}
+
+/// Contents 1 of the whole region, looked at in a part.
+fn assert_filled_part(region: &Region, range: &std::ops::Range<usize>, what: &str) {
+    for at in range.clone().step_by(8) {
+        let (index, found) = ((at - region.addr) / 8, load(at));
+        assert!(
+            found == word(1, index),
+            "{what}: word {index} (page {}) is {found:#x}",
+            index * 8 / PAGE
+        );
+    }
+}
+
+#[test]
+fn pages_that_were_thrown_away_stay_away() {
+    for_each(no_error, |moving, region, what| {
+        let (addr, len) = part(region);
+        for time in 0..TIMES {
+            advise(addr, len, libc::MADV_DONTNEED).unwrap();
+            // Twice, with moves between: what was away when it was thrown away must not come back.
+            assert_zero(addr, len, what);
+            if time % 4 == 0 {
+                moving.wait_rounds(1);
+                assert_zero(addr, len, what);
+            }
+            fill(addr, len, time + 2);
+            if time % 4 == 1 {
+                moving.wait_rounds(1);
+            }
+            assert_filled(addr, len, time + 2, what);
+        }
+    });
+}
+
+#[test]
+fn pages_thrown_away_and_written_at_once_keep_the_write() {
+    for_each(no_error, |_, region, what| {
+        let (addr, len) = part(region);
+        for time in 0..TIMES * 20 {
+            // One page at a time, all over the part.
+            let page = addr + (time as usize * 7919 % (len / PAGE)) * PAGE;
+            advise(page, PAGE, libc::MADV_DONTNEED).unwrap();
+            store(page + 8, time + 1);
+            assert_eq!(load(page), 0, "{what}: time {time}");
+            assert_eq!(load(page + 8), time + 1, "{what}: time {time}");
+        }
+    });
+}
+
+#[test]
+fn a_part_that_was_unmapped_stays_unmapped() {
+    let gap = |error: &MoveError| {
+        matches!(
+            error,
+            MoveError::Unmovable {
+                what: Unmovable::Unmapped,
+                ..
+            }
+        )
+    };
+    for_each(gap, |moving, region, what| {
+        let (addr, len) = part(region);
+        for time in 0..TIMES {
+            // SAFETY: the region is the test's own.
+            check(unsafe { libc::munmap(addr as *mut _, len) }).unwrap();
+            let mut vector = 0u8;
+            // SAFETY: the kernel writes one byte.
+            let mapped = unsafe { libc::mincore(addr as *mut _, PAGE, &raw mut vector) };
+            assert_eq!(mapped, -1, "{what}: nothing is mapped there");
+            if time % 4 == 0 {
+                moving.wait_rounds(1);
+            }
+            map_fixed(addr, len, libc::PROT_READ | libc::PROT_WRITE);
+            assert_zero(addr, len, what);
+            fill(addr, len, time + 2);
+            if time % 4 == 1 {
+                moving.wait_rounds(1);
+            }
+            assert_filled(addr, len, time + 2, what);
+        }
+    });
+}
+
+#[test]
+fn a_new_mapping_over_a_part_keeps_its_contents() {
+    for_each(no_error, |moving, region, what| {
+        let (addr, len) = part(region);
+        for time in 0..TIMES * 4 {
+            map_fixed(addr, len, libc::PROT_READ | libc::PROT_WRITE);
+            assert_zero(addr, len, what);
+            fill(addr, len, time + 2);
+            if time % 8 == 0 {
+                moving.wait_rounds(1);
+            }
+            assert_filled(addr, len, time + 2, what);
+        }
+    });
+}
+
+#[test]
+fn small_new_mappings_keep_their_contents() {
+    for_each(no_error, |_, region, what| {
+        let (addr, len) = part(region);
+        map_fixed(addr, len, libc::PROT_READ | libc::PROT_WRITE);
+        fill(addr, len, 1);
+        for time in 0..TIMES * 50 {
+            let page = addr + (time as usize * 7919 % (len / PAGE)) * PAGE;
+            map_fixed(page, PAGE, libc::PROT_READ | libc::PROT_WRITE);
+            for line in (page..page + PAGE).step_by(64) {
+                assert_eq!(load(line), 0, "{what}: time {time}");
+                store(line, time + 1);
+            }
+            for line in (page..page + PAGE).step_by(64) {
+                assert_eq!(load(line), time + 1, "{what}: time {time}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_part_that_becomes_read_only_and_back_keeps_its_contents() {
+    for_each(no_error, |moving, region, what| {
+        let (addr, len) = part(region);
+        for time in 0..TIMES {
+            protect(addr, len, libc::PROT_READ);
+            assert_filled_part(region, &(addr..addr + len), what);
+            if time % 4 == 0 {
+                moving.wait_rounds(1);
+            }
+            protect(addr, len, libc::PROT_READ | libc::PROT_WRITE);
+            assert_filled_part(region, &(addr..addr + len), what);
+            for page in (addr..addr + len).step_by(PAGE) {
+                store(page, load(page));
+            }
+        }
+    });
+}
+
+#[test]
+fn contents_follow_mremap_and_come_back() {
+    let gap = |error: &MoveError| {
+        matches!(
+            error,
+            MoveError::Unmovable {
+                what: Unmovable::Unmapped,
+                ..
+            }
+        )
+    };
+    for_each(gap, |moving, region, what| {
+        let (addr, len) = part(region);
+        let other = Region::new(LEN, Kind::Base);
+        let remap = |from: usize, to: usize| {
+            // SAFETY: both ranges are the test's own.
+            let got = unsafe {
+                libc::mremap(
+                    from as *mut _,
+                    len,
+                    len,
+                    libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+                    to as *mut libc::c_void,
+                )
+            };
+            assert_eq!(got as usize, to, "{what}: mremap");
+        };
+        // The contents of the whole region, looked at in the part, wherever that lies.
+        let assert_follows = |at: usize, time: u64| {
+            for byte in (0..len).step_by(8) {
+                let found = load(at + byte);
+                let wanted = word(1, (PART.start + byte) / 8);
+                assert!(
+                    found == wanted,
+                    "{what}: time {time}: byte {byte:#x} of the part is {found:#x}"
+                );
+            }
+        };
+        for time in 0..TIMES {
+            // Same offset in its 2 MiB block, so that THPs can move whole.
+            let to = other.addr + PART.start;
+            remap(addr, to);
+            assert_follows(to, time);
+            if time % 4 == 0 {
+                moving.wait_rounds(1);
+                assert_follows(to, time);
+            }
+            remap(to, addr);
+            assert_follows(addr, time);
+            if time % 4 == 1 {
+                moving.wait_rounds(1);
+                assert_follows(addr, time);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_part_that_is_locked_meanwhile_keeps_its_contents() {
+    for_each(no_error, |moving, region, what| {
+        let (addr, len) = part(region);
+        for time in 0..TIMES {
+            // SAFETY: locking changes no contents.
+            check(unsafe { libc::mlock(addr as *const _, len) })
+                .expect("root, or a RLIMIT_MEMLOCK above 3 MiB");
+            assert_filled_part(region, &(addr..addr + len), what);
+            if time % 4 == 0 {
+                moving.wait_rounds(1);
+            }
+            // SAFETY: unlocking changes no contents.
+            check(unsafe { libc::munlock(addr as *const _, len) }).unwrap();
+            assert_filled_part(region, &(addr..addr + len), what);
+        }
+    });
+}
+
+#[test]
+fn advice_on_parts_changes_nothing() {
+    for_each(no_error, |_, region, what| {
+        let (addr, len) = part(region);
+        for time in 0..TIMES {
+            for advice in [
+                libc::MADV_DONTDUMP,
+                libc::MADV_COLD,
+                libc::MADV_DODUMP,
+                libc::MADV_NOHUGEPAGE,
+                libc::MADV_RANDOM,
+                libc::MADV_HUGEPAGE,
+                libc::MADV_COLLAPSE,
+                libc::MADV_NORMAL,
+            ] {
+                // MADV_COLLAPSE may find no memory or pages away.
+                let _ = advise(addr, len, advice);
+            }
+            assert_filled_part(region, &(addr..addr + len), &format!("{what}: {time}"));
+        }
+    });
+}
+
+#[test]
+fn all_at_once_keeps_what_nobody_changed() {
+    // Each disturbing thread has pages of its own.
+    for migrator in MIGRATORS {
+        let region = Region::filled(LEN, Kind::Base, 1);
+        let mut mover = mover(migrator);
+        let pages = |thread: usize| {
+            (0..LEN / PAGE)
+                .filter(move |page| page % 8 == thread)
+                .map(|page| region.addr + page * PAGE)
+        };
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let gone = scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    for page in pages(0) {
+                        advise(page, PAGE, libc::MADV_DONTNEED).unwrap();
+                        assert_eq!(load(page), 0, "{migrator}: thrown away");
+                        store(page, 5);
+                        assert_eq!(load(page), 5, "{migrator}: written again");
+                    }
+                }
+            });
+            let replaced = scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    for page in pages(2) {
+                        map_fixed(page, PAGE, libc::PROT_READ | libc::PROT_WRITE);
+                        assert_eq!(load(page + 8), 0, "{migrator}: replaced");
+                        store(page + 8, 6);
+                        assert_eq!(load(page + 8), 6, "{migrator}: written again");
+                    }
+                }
+            });
+            let _raise = Raise(&stop);
+            let sum = while_moving(
+                &mut mover,
+                &region.range(),
+                &relocate(),
+                no_error,
+                |moving| {
+                    moving.wait_rounds(30);
+                },
+            );
+            assert!(sum.of(Outcome::Moved) > 0, "{sum:?}");
+            stop.store(true, Ordering::Release);
+            gone.join().unwrap();
+            replaced.join().unwrap();
+        });
+        for thread in [1, 3, 4, 5, 6, 7] {
+            for page in pages(thread) {
+                let first = (page - region.addr) / 8;
+                assert!(
+                    (0..PAGE / 8).all(|i| load(page + 8 * i) == word(1, first + i)),
+                    "{migrator}: page {}",
+                    first * 8 / PAGE
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Locked, read-only and mixed mappings: what moves, what stays, and that flags of mappings are as they were.
+
+mod support;
+
+use memferry::MoveOptions;
+use support::*;
+
+fn lock(region: &Region, flags: libc::c_uint) {
+    // SAFETY: locking changes no contents.
+    let ret = unsafe { libc::syscall(libc::SYS_mlock2, region.addr, region.len, flags) };
+    assert_eq!(
+        ret, 0,
+        "mlock2 of {} bytes: run as root or raise RLIMIT_MEMLOCK",
+        region.len
+    );
+}
+
+fn locked_range_moves(test: &str, flags: libc::c_uint) {
+    in_own_process(test, || {
+        for migrator in MIGRATORS {
+            for kind in KINDS {
+                let region = Region::filled(4 << 20, kind, 5);
+                lock(&region, flags);
+                let before = status_kb("VmLck:");
+                assert_eq!(before, region.len >> 10, "{migrator}, {kind:?}");
+                let mut mover = mover(migrator);
+                for source in both_sources() {
+                    let frames = pfns(&region.range());
+                    let options = MoveOptions {
+                        source,
+                        ..relocate()
+                    };
+                    let result = move_all(&mut mover, &region.range(), &options);
+                    assert_eq!(
+                        result.moved.bytes, region.len as u64,
+                        "{migrator}, {kind:?}: {result:?}"
+                    );
+                    assert_pages_changed(&frames, &region.range(), migrator);
+                    assert_filled(region.addr, region.len, 5, migrator);
+                    assert!(
+                        vm_flags(region.addr).contains("lo"),
+                        "{migrator}: still locked"
+                    );
+                    assert_eq!(smaps_sum(&region.range(), "Locked:"), region.len >> 10);
+                    if kind == Kind::Thp {
+                        assert_eq!(thp_bytes(&region.range()), region.len, "{migrator}");
+                    }
+                }
+                // The mover's own pages are locked like the range's as long as it lives.
+                drop(mover);
+                assert_eq!(status_kb("VmLck:"), before, "{migrator}, {kind:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_locked_range_moves_and_stays_locked() {
+    locked_range_moves("a_locked_range_moves_and_stays_locked", 0);
+}
+
+#[test]
+fn a_range_locked_on_fault_moves_and_stays_locked() {
+    const MLOCK_ONFAULT: libc::c_uint = 1;
+    locked_range_moves(
+        "a_range_locked_on_fault_moves_and_stays_locked",
+        MLOCK_ONFAULT,
+    );
+}
+
+#[test]
+fn holes_of_a_range_locked_on_fault_stay_holes() {
+    for migrator in MIGRATORS {
+        let region = Region::new(1 << 20, Kind::Base);
+        fill(region.addr, PAGE, 1);
+        lock(&region, 1);
+        let result = move_all(&mut mover(migrator), &region.range(), &relocate());
+        assert_eq!(result.moved.bytes, PAGE as u64, "{migrator}: {result:?}");
+        assert_eq!(present_bytes(&region.range()), PAGE as u64, "{migrator}");
+        assert_filled(region.addr, PAGE, 1, migrator);
+    }
+}
+
+#[test]
+fn read_only_pages_are_unsupported_and_stay() {
+    for prot in [
+        libc::PROT_READ,
+        libc::PROT_NONE,
+        libc::PROT_READ | libc::PROT_EXEC,
+    ] {
+        for migrator in MIGRATORS {
+            for kind in KINDS {
+                let region = Region::filled(2 * HUGE, kind, 6);
+                protect(region.addr, region.len, prot);
+                let frames = pfns(&region.range());
+                let result = move_all(&mut mover(migrator), &region.range(), &relocate());
+                assert_eq!(
+                    result.unsupported.bytes, region.len as u64,
+                    "{migrator}, {kind:?}, protection {prot}: {result:?}"
+                );
+                assert_pages_stayed(&frames, &region.range(), migrator);
+                protect(region.addr, region.len, libc::PROT_READ);
+                assert_filled(region.addr, region.len, 6, migrator);
+            }
+        }
+    }
+}
+
+#[test]
+fn writable_parts_move_around_read_only_ones() {
+    for migrator in MIGRATORS {
+        let region = Region::filled(6 << 20, Kind::Base, 7);
+        let (first, last) = (region.addr + 37 * PAGE, region.addr + 900 * PAGE);
+        protect(first, 100 * PAGE, libc::PROT_READ);
+        protect(last, 3 * PAGE, libc::PROT_NONE);
+        let frames = pfns(&region.range());
+        let result = move_all(&mut mover(migrator), &region.range(), &relocate());
+        assert_eq!(
+            result.unsupported.bytes,
+            103 * PAGE as u64,
+            "{migrator}: {result:?}"
+        );
+        assert_eq!(
+            result.moved.bytes,
+            (region.len - 103 * PAGE) as u64,
+            "{migrator}: {result:?}"
+        );
+        if let (Some(before), Some(after)) = (frames, pfns(&region.range())) {
+            for page in 0..region.len / PAGE {
+                let stays = (37..137).contains(&page) || (900..903).contains(&page);
+                assert_eq!(
+                    before[page] == after[page],
+                    stays,
+                    "{migrator}: page {page}"
+                );
+            }
+        }
+        protect(last, 3 * PAGE, libc::PROT_READ);
+        assert_filled(region.addr, region.len, 7, migrator);
+    }
+}
+
+#[test]
+fn neighbouring_mappings_of_other_flags_all_move() {
+    for migrator in MIGRATORS {
+        for kind in KINDS {
+            let region = Region::filled(4 * HUGE, kind, 8);
+            // Another flag makes another mapping; both can be moved. Its ends lie in the middle of batches.
+            let part = match kind {
+                Kind::Base => (region.addr + 100 * PAGE, 333 * PAGE),
+                Kind::Thp => (region.addr + HUGE, HUGE),
+            };
+            advise(part.0, part.1, libc::MADV_DONTDUMP).unwrap();
+            let frames = pfns(&region.range());
+            let result = move_all(&mut mover(migrator), &region.range(), &relocate());
+            assert_eq!(
+                result.moved.bytes, region.len as u64,
+                "{migrator}, {kind:?}: {result:?}"
+            );
+            assert_pages_changed(&frames, &region.range(), migrator);
+            assert_filled(region.addr, region.len, 8, migrator);
+        }
+    }
+}
+
+#[test]
+fn a_locked_part_moves_with_its_neighbours() {
+    for migrator in MIGRATORS {
+        let region = Region::filled(4 << 20, Kind::Base, 9);
+        // SAFETY: locking changes no contents.
+        check(unsafe { libc::mlock((region.addr + 300 * PAGE) as *const _, 200 * PAGE) })
+            .expect("mlock of 800 KiB");
+        let frames = pfns(&region.range());
+        let result = move_all(&mut mover(migrator), &region.range(), &relocate());
+        assert_eq!(
+            result.moved.bytes, region.len as u64,
+            "{migrator}: {result:?}"
+        );
+        assert_pages_changed(&frames, &region.range(), migrator);
+        assert_filled(region.addr, region.len, 9, migrator);
+        assert!(
+            vm_flags(region.addr + 300 * PAGE).contains("lo"),
+            "{migrator}"
+        );
+    }
+}
+
+#[test]
+fn a_range_that_cuts_thps_leaves_them_whole() {
+    for migrator in MIGRATORS {
+        let region = Region::filled(4 * HUGE, Kind::Thp, 10);
+        let cut = region.addr + HUGE / 2..region.addr + 3 * HUGE + HUGE / 4;
+        let frames = pfns(&region.range());
+        let result = move_all(&mut mover(migrator), &cut, &relocate());
+        assert_eq!(
+            result.moved.bytes,
+            2 * HUGE as u64,
+            "{migrator}: {result:?}"
+        );
+        assert_eq!(result.moved.folios, 2, "{migrator}: {result:?}");
+        assert_eq!(result.unsupported.bytes, (HUGE / 2 + HUGE / 4) as u64);
+        if let (Some(before), Some(after)) = (frames, pfns(&region.range())) {
+            let block = HUGE / PAGE;
+            assert_eq!(before[..block], after[..block], "{migrator}: the first THP");
+            assert_eq!(
+                before[3 * block..],
+                after[3 * block..],
+                "{migrator}: the last THP"
+            );
+        }
+        assert_eq!(
+            thp_bytes(&region.range()),
+            region.len,
+            "{migrator}: all whole"
+        );
+        assert_filled(region.addr, region.len, 10, migrator);
+    }
+}

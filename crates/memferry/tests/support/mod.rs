@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Regions of memory with known contents, where their pages lie, and moves that go on while a test disturbs them.
+//!
+//! All moves go to node 0 with `relocate`, so that a machine with one node moves pages too. It asserts nothing about
+//! what a test is for.
+
+#![allow(
+    dead_code,
+    reason = "each test binary compiles this module and uses a part of it"
+)]
+
+use memferry::{
+    Batch, MoveError, MoveOptions, MoveResult, Mover, MoverOptions, MtCopy, MtCopyOptions, Outcome,
+    PerFolio, SourcePages,
+};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Base page, bytes.
+pub const PAGE: usize = 4096;
+/// THP, bytes.
+pub const HUGE: usize = 2 << 20;
+
+/// What a region is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Base pages, never THPs.
+    Base,
+    /// THPs.
+    Thp,
+}
+
+/// Both kinds.
+pub const KINDS: [Kind; 2] = [Kind::Base, Kind::Thp];
+
+/// An anonymous private mapping at a multiple of 2 MiB with unmapped space around it, unmapped when dropped.
+#[derive(Debug)]
+pub struct Region {
+    /// First address.
+    pub addr: usize,
+    /// Bytes.
+    pub len: usize,
+    outer: Range<usize>,
+}
+
+impl Region {
+    /// Maps `len` bytes, untouched.
+    pub fn new(len: usize, kind: Kind) -> Region {
+        let padded = len + 2 * HUGE;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                padded,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(base, libc::MAP_FAILED, "mmap of {padded} bytes");
+        let outer = base as usize..base as usize + padded;
+        let addr = (outer.start + 1).next_multiple_of(HUGE);
+        let region = Region { addr, len, outer };
+        map_fixed(addr, len, libc::PROT_READ | libc::PROT_WRITE);
+        let advice = match kind {
+            Kind::Base => libc::MADV_NOHUGEPAGE,
+            Kind::Thp => libc::MADV_HUGEPAGE,
+        };
+        advise(addr, len, advice).expect("advice on THPs");
+        region
+    }
+
+    /// Maps and fills `len` bytes; THPs are checked to be THPs.
+    pub fn filled(len: usize, kind: Kind, seed: u64) -> Region {
+        let region = Region::new(len, kind);
+        fill(region.addr, len, seed);
+        if kind == Kind::Thp {
+            assert_eq!(
+                thp_bytes(&region.range()),
+                len,
+                "the kernel gives no THPs: set /sys/kernel/mm/transparent_hugepage/enabled to madvise"
+            );
+        }
+        region
+    }
+
+    /// Its addresses.
+    pub fn range(&self) -> Range<usize> {
+        self.addr..self.addr + self.len
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new`, and the test is over with it.
+        unsafe { libc::munmap(self.outer.start as *mut _, self.outer.len()) };
+    }
+}
+
+/// Replaces what is mapped at `addr` by untouched anonymous private memory.
+pub fn map_fixed(addr: usize, len: usize, prot: libc::c_int) {
+    // SAFETY: the tests pass ranges of a `Region` of theirs.
+    let got = unsafe {
+        libc::mmap(
+            addr as *mut _,
+            len,
+            prot,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    assert_eq!(got as usize, addr, "mmap with MAP_FIXED");
+}
+
+/// madvise(2).
+pub fn advise(addr: usize, len: usize, advice: libc::c_int) -> std::io::Result<()> {
+    // SAFETY: the tests pass ranges of a `Region` of theirs, and what the advice does to contents is what they test.
+    check(unsafe { libc::madvise(addr as *mut _, len, advice) })
+}
+
+/// mprotect(2).
+pub fn protect(addr: usize, len: usize, prot: libc::c_int) {
+    // SAFETY: the tests pass ranges of a `Region` of theirs.
+    check(unsafe { libc::mprotect(addr as *mut _, len, prot) }).expect("mprotect");
+}
+
+/// -1 becomes errno.
+pub fn check(ret: libc::c_int) -> std::io::Result<()> {
+    if ret < 0 {
+        Err(std::io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Word `index` of contents `seed`; never 0.
+pub fn word(seed: u64, index: usize) -> u64 {
+    (index as u64 + 1)
+        .wrapping_add(seed << 32)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        | 1
+}
+
+/// The word at an address, as the hardware would read it.
+pub fn load(addr: usize) -> u64 {
+    // SAFETY: the tests pass aligned addresses of mapped memory.
+    unsafe { std::ptr::read_volatile(addr as *const u64) }
+}
+
+/// Writes a word.
+pub fn store(addr: usize, value: u64) {
+    // SAFETY: as in `load`; no reference to the word exists.
+    unsafe { std::ptr::write_volatile(addr as *mut u64, value) }
+}
+
+/// A counter in memory that moves.
+pub fn counter(addr: usize) -> &'static AtomicU64 {
+    // SAFETY: aligned and mapped for as long as the test's region; the reference does not outlive the test.
+    unsafe { AtomicU64::from_ptr(addr as *mut u64) }
+}
+
+/// Writes contents `seed`; words count from `addr`.
+pub fn fill(addr: usize, len: usize, seed: u64) {
+    for index in 0..len / 8 {
+        store(addr + 8 * index, word(seed, index));
+    }
+}
+
+/// The first word that is not as `fill` left it: its index and what is there.
+pub fn first_wrong(addr: usize, len: usize, seed: u64) -> Option<(usize, u64)> {
+    (0..len / 8)
+        .map(|index| (index, load(addr + 8 * index)))
+        .find(|&(index, found)| found != word(seed, index))
+}
+
+/// Asserts contents `seed`.
+pub fn assert_filled(addr: usize, len: usize, seed: u64, what: &str) {
+    if let Some((index, found)) = first_wrong(addr, len, seed) {
+        panic!(
+            "{what}: word {index} (page {}) is {found:#x}, not {:#x}",
+            index * 8 / PAGE,
+            word(seed, index)
+        );
+    }
+}
+
+/// Asserts zeroes.
+pub fn assert_zero(addr: usize, len: usize, what: &str) {
+    for at in (addr..addr + len).step_by(8) {
+        let found = load(at);
+        assert_eq!(found, 0, "{what}: byte {:#x} is {found:#x}", at - addr);
+    }
+}
+
+/// The words of /proc/self/pagemap for a range.
+fn pagemap(range: &Range<usize>) -> Vec<u64> {
+    let file = std::fs::File::open("/proc/self/pagemap").expect("pagemap");
+    let mut bytes = vec![0; range.len() / PAGE * 8];
+    file.read_exact_at(&mut bytes, (range.start / PAGE * 8) as u64)
+        .expect("pagemap");
+    bytes
+        .chunks_exact(8)
+        .map(|chunk| u64::from_ne_bytes(chunk.try_into().expect("eight bytes")))
+        .collect()
+}
+
+/// Whether each page is present.
+pub fn present(range: &Range<usize>) -> Vec<bool> {
+    pagemap(range)
+        .iter()
+        .map(|entry| entry >> 63 == 1)
+        .collect()
+}
+
+/// Bytes that are present.
+pub fn present_bytes(range: &Range<usize>) -> u64 {
+    present(range).iter().filter(|p| **p).count() as u64 * PAGE as u64
+}
+
+/// Whether this process may see physical page numbers, asserted in a way that a run without root shows.
+pub fn is_root() -> bool {
+    // SAFETY: no memory is touched.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Physical page numbers, 0 where nothing is present; `None` unless root, where only counts can be asserted.
+pub fn pfns(range: &Range<usize>) -> Option<Vec<u64>> {
+    is_root().then(|| {
+        pagemap(range)
+            .iter()
+            .map(|entry| {
+                if entry >> 63 == 1 {
+                    entry & ((1 << 55) - 1)
+                } else {
+                    0
+                }
+            })
+            .collect()
+    })
+}
+
+/// Asserts that every page that was present lies elsewhere now. Without root nothing can be seen.
+pub fn assert_pages_changed(before: &Option<Vec<u64>>, range: &Range<usize>, what: &str) {
+    if let (Some(before), Some(after)) = (before, pfns(range)) {
+        for (page, (old, new)) in before.iter().zip(&after).enumerate() {
+            assert!(
+                *old == 0 || old != new,
+                "{what}: page {page} still lies in frame {old:#x}"
+            );
+        }
+    }
+}
+
+/// Asserts that no page lies elsewhere now. Without root nothing can be seen.
+pub fn assert_pages_stayed(before: &Option<Vec<u64>>, range: &Range<usize>, what: &str) {
+    assert_eq!(before, &pfns(range), "{what}: frames");
+}
+
+/// Bytes of a range that THPs map, by smaps.
+pub fn thp_bytes(range: &Range<usize>) -> usize {
+    smaps_sum(range, "AnonHugePages:") << 10
+}
+
+/// The sum of a field of smaps (kB) over the mappings that begin in a range.
+pub fn smaps_sum(range: &Range<usize>, field: &str) -> usize {
+    let text = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
+    let mut inside = false;
+    let mut sum = 0;
+    for line in text.lines() {
+        let head = line.split(' ').next().unwrap_or("");
+        if let Some((start, _)) = head.split_once('-') {
+            if let Ok(start) = usize::from_str_radix(start, 16) {
+                inside = range.contains(&start);
+                continue;
+            }
+        }
+        if inside && line.starts_with(field) {
+            sum += kilobytes(line);
+        }
+    }
+    sum
+}
+
+/// The flags (`VmFlags`) of the mapping that begins at `addr`.
+pub fn vm_flags(addr: usize) -> String {
+    let text = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
+    let head = format!("{addr:x}-");
+    text.lines()
+        .skip_while(|line| !line.starts_with(&head))
+        .find_map(|line| line.strip_prefix("VmFlags:"))
+        .expect("a mapping begins there")
+        .trim()
+        .to_owned()
+}
+
+/// A field of /proc/self/status, kB.
+pub fn status_kb(field: &str) -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").expect("status");
+    kilobytes(
+        text.lines()
+            .find(|line| line.starts_with(field))
+            .expect("the field"),
+    )
+}
+
+fn kilobytes(line: &str) -> usize {
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|n| n.parse().ok())
+        .expect("a number of kB")
+}
+
+/// The names of the library's migrators.
+pub const MIGRATORS: [&str; 3] = ["per-folio", "batch", "mtcopy"];
+
+/// Options for a mover with the migrator of that name.
+pub fn options(migrator: &str) -> MoverOptions {
+    match migrator {
+        "per-folio" => MoverOptions::new(PerFolio::default()),
+        "batch" => MoverOptions::new(Batch::default()),
+        "mtcopy" => MoverOptions::new(MtCopy::new(MtCopyOptions::default()).expect("lanes")),
+        other => panic!("no migrator {other}"),
+    }
+}
+
+/// A mover with the migrator of that name.
+pub fn mover(migrator: &str) -> Mover {
+    Mover::new(options(migrator)).expect("userfaultfd with UFFDIO_MOVE, Linux 6.8")
+}
+
+/// What becomes of source pages, both ways.
+pub fn both_sources() -> [SourcePages; 2] {
+    // SAFETY: the tests that keep source pages hold no vmsplice and no MSG_ZEROCOPY transmission of them.
+    [SourcePages::GIVE_BACK, unsafe { SourcePages::keep() }]
+}
+
+/// Options that move pages of node 0 to other pages of node 0.
+pub fn relocate() -> MoveOptions {
+    MoveOptions {
+        relocate: true,
+        ..MoveOptions::default()
+    }
+}
+
+/// Asserts that a result counts each byte of `len` once.
+pub fn assert_each_byte_once(result: &MoveResult, len: usize) {
+    let counted: u64 = Outcome::ALL.iter().map(|&o| result.count(o).bytes).sum();
+    assert_eq!(
+        counted + result.cancelled_bytes,
+        len as u64,
+        "each byte of {len} is counted once: {result:?}"
+    );
+}
+
+/// Moves a whole region and asserts that every byte was counted.
+pub fn move_all(mover: &mut Mover, range: &Range<usize>, options: &MoveOptions) -> MoveResult {
+    let result = mover
+        .move_range(range.clone(), 0, options)
+        .expect("the range can be moved");
+    assert_each_byte_once(&result, range.len());
+    result
+}
+
+/// Raises a flag when dropped, so that a failing assertion ends the other threads too.
+pub struct Raise<'a>(pub &'a AtomicBool);
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Moves going on beside a test's body.
+pub struct Moving<'a> {
+    rounds: &'a AtomicU64,
+    over: &'a AtomicBool,
+}
+
+impl Moving<'_> {
+    /// Calls to `move_range` that have ended.
+    pub fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Acquire)
+    }
+
+    /// Waits until `count` more calls have begun and ended.
+    pub fn wait_rounds(&self, count: u64) {
+        // The call under way may have begun before.
+        let goal = self.rounds() + count + 1;
+        while self.rounds() < goal {
+            assert!(!self.over.load(Ordering::Acquire), "the mover has failed");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// What the moves beside a body came to, added up.
+#[derive(Debug, Default)]
+pub struct Sum {
+    /// Calls that returned a result.
+    pub ok: u64,
+    /// Calls that were refused, as `tolerate` allowed.
+    pub refused: u64,
+    /// Bytes per outcome, in the order of `Outcome::ALL`.
+    pub bytes: [u64; 6],
+}
+
+impl Sum {
+    /// Bytes of one outcome.
+    pub fn of(&self, outcome: Outcome) -> u64 {
+        let index = Outcome::ALL.iter().position(|o| *o == outcome);
+        self.bytes[index.expect("one of them")]
+    }
+}
+
+/// Moves `range` again and again on another thread until `body` has returned. Every result must count each byte once;
+/// an error is passed to `tolerate`, which says whether it is due to what the body does.
+pub fn while_moving(
+    mover: &mut Mover,
+    range: &Range<usize>,
+    options: &MoveOptions,
+    tolerate: impl Fn(&MoveError) -> bool + Sync,
+    body: impl FnOnce(&Moving<'_>),
+) -> Sum {
+    let (rounds, stop, over) = (
+        AtomicU64::new(0),
+        AtomicBool::new(false),
+        AtomicBool::new(false),
+    );
+    std::thread::scope(|scope| {
+        let moves = scope.spawn(|| {
+            let _raise = Raise(&over);
+            let mut sum = Sum::default();
+            while !stop.load(Ordering::Acquire) {
+                match mover.move_range(range.clone(), 0, options) {
+                    Ok(result) => {
+                        assert_each_byte_once(&result, range.len());
+                        sum.ok += 1;
+                        for (bytes, outcome) in sum.bytes.iter_mut().zip(Outcome::ALL) {
+                            *bytes += result.count(outcome).bytes;
+                        }
+                    }
+                    Err(error) if tolerate(&error) => sum.refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+                rounds.fetch_add(1, Ordering::Release);
+            }
+            sum
+        });
+        {
+            let _raise = Raise(&stop);
+            let moving = Moving {
+                rounds: &rounds,
+                over: &over,
+            };
+            moving.wait_rounds(1);
+            body(&moving);
+        }
+        match moves.join() {
+            Ok(sum) => sum,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// No error is tolerated.
+pub fn no_error(_: &MoveError) -> bool {
+    false
+}
+
+/// Runs `body` in a process of its own: the test binary again, with this one test. For limits and states that belong to
+/// a whole process.
+pub fn in_own_process(test: &str, body: impl FnOnce()) {
+    const CHILD: &str = "MEMFERRY_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some_and(|name| name == test) {
+        return body();
+    }
+    let output = std::process::Command::new(std::env::current_exe().expect("the test binary"))
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, test)
+        .output()
+        .expect("the test binary starts");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{test} in its own process: {}\n{text}",
+        output.status
+    );
+}
+
+/// Forks; the child runs `body`, which may only do what is safe in a signal handler, and exits with what it returns.
+pub fn fork(body: impl FnOnce() -> i32) -> libc::pid_t {
+    // SAFETY: the child calls `body` and `_exit` only.
+    match unsafe { libc::fork() } {
+        // SAFETY: ends the child without running anything of the parent's.
+        0 => unsafe { libc::_exit(body()) },
+        pid => {
+            assert!(pid > 0, "fork: {}", std::io::Error::last_os_error());
+            pid
+        }
+    }
+}
+
+/// Waits for a child and returns its exit status; a child that a signal ended gives 1000 + the signal.
+pub fn wait(pid: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: the kernel writes one int.
+    let got = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!(got, pid, "waitpid: {}", std::io::Error::last_os_error());
+    if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status)
+    } else {
+        1000 + libc::WTERMSIG(status)
+    }
+}
+
+/// A pipe: (read end, write end).
+pub fn pipe() -> (std::fs::File, std::fs::File) {
+    use std::os::fd::FromRawFd;
+    let mut ends = [0; 2];
+    // SAFETY: the kernel writes two descriptors, which are owned by the files from here on.
+    unsafe {
+        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC)).expect("pipe");
+        (
+            std::fs::File::from_raw_fd(ends[0]),
+            std::fs::File::from_raw_fd(ends[1]),
+        )
+    }
+}

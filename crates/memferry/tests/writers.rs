@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Threads count in every page at full speed while the pages are moved: no count is lost.
+//!
+//! `MEMFERRY_ROUNDS` sets the moves per migrator and kind of page (1,000 unless set), split over what becomes of the
+//! source pages.
+
+mod support;
+
+use memferry::{MoveOptions, Outcome};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::*;
+
+const WRITERS: usize = 2;
+/// Words of a page that the writers use; the others keep their contents.
+const SHARED: usize = 0;
+const OWNED: usize = 8;
+const CANARY: usize = 16;
+
+fn rounds() -> u64 {
+    std::env::var("MEMFERRY_ROUNDS").ok().map_or(1000, |text| {
+        text.parse().expect("MEMFERRY_ROUNDS is a number")
+    })
+}
+
+/// Counts in each page until told to stop; returns how often.
+fn write(pages: &[usize], own: impl Fn(usize) -> bool, stop: &AtomicBool) -> u64 {
+    let mut passes = 0;
+    loop {
+        for (index, &page) in pages.iter().enumerate() {
+            counter(page + SHARED).fetch_add(1, Ordering::Relaxed);
+            if own(index) {
+                // Not atomic: a move that copied between the read and the write would lose it.
+                store(page + OWNED, load(page + OWNED) + 1);
+            }
+        }
+        passes += 1;
+        if stop.load(Ordering::Acquire) {
+            return passes;
+        }
+    }
+}
+
+/// Moves `range`, of which `pages` exist, beside writers.
+fn storm(migrator: &str, range: &Range<usize>, pages: &[usize], holes: u64) {
+    for &page in pages {
+        fill(page, PAGE, page as u64);
+        store(page + SHARED, 0);
+        store(page + OWNED, 0);
+    }
+    let mut mover = mover(migrator);
+    let stop = AtomicBool::new(false);
+    let passes: Vec<u64> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let stop = &stop;
+                scope.spawn(move || write(pages, |index| index % WRITERS == writer, stop))
+            })
+            .collect();
+        {
+            let _raise = Raise(&stop);
+            for source in both_sources() {
+                let options = MoveOptions {
+                    source,
+                    ..relocate()
+                };
+                for round in 0..rounds().div_ceil(2) {
+                    let before = (round == 0).then(|| pfns(range));
+                    let result = move_all(&mut mover, range, &options);
+                    assert_eq!(
+                        result.not_present.bytes, holes,
+                        "round {round}, {source:?}: the holes: {result:?}"
+                    );
+                    assert_eq!(
+                        result.moved.bytes,
+                        range.len() as u64 - holes,
+                        "round {round}, {source:?}: every page moves: {result:?}"
+                    );
+                    if let Some(before) = before {
+                        assert_pages_changed(&before, range, migrator);
+                    }
+                }
+            }
+        }
+        writers
+            .into_iter()
+            .map(|writer| writer.join().expect("a writer"))
+            .collect()
+    });
+    let all: u64 = passes.iter().sum();
+    for (index, &page) in pages.iter().enumerate() {
+        assert_eq!(
+            load(page + SHARED),
+            all,
+            "{migrator}: atomic counts of page {index}"
+        );
+        assert_eq!(
+            load(page + OWNED),
+            passes[index % WRITERS],
+            "{migrator}: plain counts of page {index}"
+        );
+        let canaries = (CANARY / 8..PAGE / 8)
+            .find(|&word_index| load(page + 8 * word_index) != word(page as u64, word_index));
+        assert_eq!(canaries, None, "contents of page {index}");
+    }
+    assert!(passes.iter().all(|p| *p > 0), "every writer wrote");
+}
+
+/// 4 KiB pages, every seventh one never touched.
+fn base_pages(migrator: &str) {
+    let region = Region::new(1 << 20, Kind::Base);
+    let pages: Vec<usize> = region
+        .range()
+        .step_by(PAGE)
+        .enumerate()
+        .filter(|(index, _)| index % 7 != 3)
+        .map(|(_, page)| page)
+        .collect();
+    let holes = (region.len - pages.len() * PAGE) as u64;
+    storm(migrator, &region.range(), &pages, holes);
+}
+
+/// Two THPs with a hole of 2 MiB between them.
+fn thps(migrator: &str) {
+    let region = Region::new(3 * HUGE, Kind::Thp);
+    let pages: Vec<usize> = region
+        .range()
+        .step_by(PAGE)
+        .filter(|page| (page - region.addr) / HUGE != 1)
+        .collect();
+    storm(migrator, &region.range(), &pages, HUGE as u64);
+    assert_eq!(
+        thp_bytes(&region.range()),
+        2 * HUGE,
+        "THPs are THPs after all the moves"
+    );
+}
+
+#[test]
+fn per_folio_loses_no_count_in_base_pages() {
+    base_pages("per-folio");
+}
+
+#[test]
+fn per_folio_loses_no_count_in_thps() {
+    thps("per-folio");
+}
+
+#[test]
+fn batch_loses_no_count_in_base_pages() {
+    base_pages("batch");
+}
+
+#[test]
+fn batch_loses_no_count_in_thps() {
+    thps("batch");
+}
+
+#[test]
+fn mtcopy_loses_no_count_in_base_pages() {
+    base_pages("mtcopy");
+}
+
+#[test]
+fn mtcopy_loses_no_count_in_thps() {
+    thps("mtcopy");
+}
+
+#[test]
+fn a_mixed_range_loses_no_count() {
+    for migrator in MIGRATORS {
+        let region = Region::new(3 * HUGE, Kind::Thp);
+        // The middle block becomes base pages with holes: only a few are touched while THPs are not allowed there.
+        let middle = region.addr + HUGE;
+        advise(middle, HUGE, libc::MADV_NOHUGEPAGE).unwrap();
+        for page in (middle..middle + HUGE).step_by(3 * PAGE) {
+            store(page, 1);
+        }
+        advise(middle, HUGE, libc::MADV_HUGEPAGE).unwrap();
+        let pages: Vec<usize> = region
+            .range()
+            .step_by(PAGE)
+            .filter(|page| (page - region.addr) / HUGE != 1 || (page - middle) % (3 * PAGE) == 0)
+            .collect();
+        let holes = (region.len - pages.len() * PAGE) as u64;
+        storm(migrator, &region.range(), &pages, holes);
+    }
+}
+
+#[test]
+fn writers_beside_a_move_that_only_looks_see_nothing() {
+    let region = Region::filled(1 << 20, Kind::Base, 7);
+    let before = pfns(&region.range());
+    let mut mover = mover("batch");
+    let sum = while_moving(
+        &mut mover,
+        &region.range(),
+        &MoveOptions::default(),
+        no_error,
+        |moving| moving.wait_rounds(10),
+    );
+    assert_eq!(sum.of(Outcome::AlreadyThere), sum.ok * region.len as u64);
+    assert_pages_stayed(&before, &region.range(), "already there");
+    assert_filled(region.addr, region.len, 7, "already there");
+}
