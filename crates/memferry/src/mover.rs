@@ -13,7 +13,7 @@ use crate::pool::{PagePool, SEGMENT, Shelf};
 use crate::probe;
 use crate::result::{Ledger, MoveResult, Outcome};
 use crate::sys::pagemap::Pagemap;
-use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
+use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
 use crate::sys::{self, errno, page_size};
 use crate::topology::Topology;
 use crate::vma::{self, Vma};
@@ -27,6 +27,11 @@ use std::time::Instant;
 /// Part of a range that is registered at a time. Holes of it are filled by the mover, more slowly than by the kernel,
 /// and the pipeline drains at its end (0.1 ms): 1 GiB keeps both small.
 const STRETCH: usize = 1 << 30;
+
+/// Attempts to watch a range whose mappings change at the same time.
+const WATCH_ATTEMPTS: usize = 100;
+
+const MAPS: &str = "/proc/self/maps";
 
 /// Bytes of a batch unless the options say otherwise; docs/results has the measured trade of throughput against stall.
 pub const DEFAULT_BATCH_BYTES: usize = 2 << 20;
@@ -108,9 +113,8 @@ impl MoverOptions {
     }
 }
 
-/// Fields in the order of their dropping: mappings after the descriptors that watch them.
+/// What moves through userfaultfd need.
 struct Userfault {
-    stage: Uffd,
     pagemap: Pagemap,
 }
 
@@ -215,26 +219,24 @@ impl Mover {
             return move_pages::move_range(0, range, to, lanes, options);
         };
         let started = Instant::now();
-        let vmas = vma::movable(Path::new("/proc/self/maps"), &range)?;
+        if range.len() > STRETCH {
+            // All of it or nothing; what a stretch is made of is looked at again when it is watched.
+            vma::movable(Path::new(MAPS), &range)?;
+        }
         let never = AtomicBool::new(false);
         let cancel = options.cancel.as_deref().unwrap_or(&never);
         self.check_own_memory(&range, cancel)?;
-        let locked = if sys::memory::any_locked() {
-            vma::locked(Path::new("/proc/self/smaps"), &vmas)
-        } else {
-            vec![]
-        };
         let ledger = Ledger::new(range.start, range.len(), options.list_pages);
         let mut cancelled = 0;
         let mut failure = None;
-        for (stretch, vmas) in stretches(&vmas, &locked) {
+        for stretch in stretches(&range) {
             if cancel.load(Ordering::Relaxed) {
                 cancelled += stretch.len();
                 continue;
             }
-            let locked = locked.contains(&vmas[0].range.start);
-            let place = match watch(&stretch) {
-                Ok(place) => place,
+            let (place, vmas) = match self.watch(&stretch, to) {
+                Ok(watch) => watch,
+                Err((_, error)) if stretch.start == range.start => return Err(error),
                 Err((errno, error)) => {
                     // Earlier stretches may have moved: the account stands, with this one in it.
                     let outcome = match errno {
@@ -246,48 +248,46 @@ impl Mover {
                     continue;
                 }
             };
-            let wanted = Wanted {
-                node: to,
-                relocate: options.relocate,
-                ask_nodes: self.nodes.len() > 1,
-            };
-            let plan = Plan {
-                kernel: &Live {
-                    stage: &userfault.stage,
+            for vmas in vmas.chunk_by(|a, b| a.locked == b.locked) {
+                let (start, end) = (vmas[0].range.start, vmas[vmas.len() - 1].range.end);
+                let wanted = Wanted {
+                    node: to,
+                    relocate: options.relocate,
+                    ask_nodes: self.nodes.len() > 1,
+                };
+                let plan = Plan {
+                    kernel: &Live {
+                        place: &place,
+                        pagemap: &userfault.pagemap,
+                    },
                     place: &place,
-                    pagemap: &userfault.pagemap,
-                },
-                stage: &userfault.stage,
-                pool: &self.pool,
-                ledger: &ledger,
-                migrator: &*self.migrator,
-                range: stretch.clone(),
-                locked,
-                batch_bytes,
-                deal,
-                wanted,
-                recycle: options.source.keep,
-                cancel,
-            };
-            let slots = if self.migrator.is_per_folio() {
-                1
-            } else {
-                lanes + 2
-            };
-            let flight = Flight::new(
-                plan,
-                Cursor::new(wanted, vmas, stretch.start, stretch.end),
-                slots,
-            );
-            self.migrator.run(&|_| flight.run_lane());
-            let (left, error) = flight.finish();
-            // Who forks may wait for an answer, and the close waits for the fork.
-            let _ = place.unregister(stretch.start, stretch.len());
-            cancelled += left;
-            if let Some(error) = error {
-                failure.get_or_insert_with(|| {
-                    MoveError::system("PAGEMAP_SCAN", "Linux 6.7 has it; report this kernel")(error)
-                });
+                    pool: &self.pool,
+                    ledger: &ledger,
+                    migrator: &*self.migrator,
+                    range: start..end,
+                    locked: vmas[0].locked,
+                    batch_bytes,
+                    deal,
+                    wanted,
+                    recycle: options.source.keep,
+                    cancel,
+                };
+                let slots = if self.migrator.is_per_folio() {
+                    1
+                } else {
+                    lanes + 2
+                };
+                let flight = Flight::new(plan, Cursor::new(wanted, vmas, start, end), slots);
+                self.migrator.run(&|_| flight.run_lane());
+                let (left, error) = flight.finish();
+                cancelled += left;
+                if let Some(error) = error {
+                    failure.get_or_insert_with(|| {
+                        MoveError::system("PAGEMAP_SCAN", "Linux 6.7 has it; report this kernel")(
+                            error,
+                        )
+                    });
+                }
             }
         }
         let mut result = ledger.close(started.elapsed());
@@ -333,7 +333,7 @@ impl Mover {
         let failure = std::sync::Mutex::new(None);
         self.migrator.run(&|_| {
             while pool.kept() < pool.limit() && pool.kept_on(shelf) < bytes {
-                let filled = pool.take_empty(shelf, SEGMENT, None).and_then(|piece| {
+                let filled = pool.take_empty(shelf, SEGMENT, false).and_then(|piece| {
                     let filled = pool.populate(piece);
                     if filled.is_ok() {
                         pool.put_full(shelf, piece)
@@ -375,6 +375,73 @@ impl Mover {
     /// Gives free pages back to the kernel until at most `bytes` are kept.
     pub fn trim_pool(&mut self, bytes: usize) {
         self.pool.trim(bytes);
+    }
+
+    /// Watches a stretch: the descriptor, and the mappings that it watches, which are all there are. From here on any
+    /// change of them is reported. An error comes with its errno.
+    ///
+    /// One descriptor per stretch: closing it ends the watch whatever happened to the mappings meanwhile, and releases
+    /// who still waits for an answer.
+    fn watch(
+        &self,
+        stretch: &Range<usize>,
+        node: u32,
+    ) -> Result<(ParentOnly<Uffd>, Vec<Vma>), (i32, MoveError)> {
+        let fail = |call, hint| {
+            move |error: std::io::Error| (errno(&error), MoveError::system(call, hint)(error))
+        };
+        for _ in 0..WATCH_ATTEMPTS {
+            let place = ParentOnly::open(|| Uffd::open(FEATURE_MOVE | FEATURE_EVENTS))
+                .map_err(fail("userfaultfd", "raise the limit of open files"))?;
+            let registered = place.register(stretch.start, stretch.len());
+            // A better reason than the kernel's, if there is one.
+            let mut vmas =
+                vma::movable(Path::new(MAPS), stretch).map_err(|why| (why.errno(), why))?;
+            match registered {
+                Err(error) if errno(&error) == libc::EBUSY => {
+                    let range = stretch.clone();
+                    return Err((libc::EBUSY, MoveError::Watched { range }));
+                }
+                // Not yet mapped as it is now.
+                Err(error) if errno(&error) == libc::EINVAL => continue,
+                other => other.map_err(fail("UFFDIO_REGISTER", "check vm.max_map_count"))?,
+            }
+            if sys::memory::any_locked() {
+                vma::mark_locked(Path::new("/proc/self/smaps"), &mut vmas);
+            }
+            let movable = vmas.iter().filter(|v| v.read && v.write && !v.exec);
+            let watched = movable
+                .map(|vma| self.is_watched(&place, vma, node))
+                .collect::<Result<Vec<bool>, _>>()
+                .map_err(fail(
+                    "mapping staging memory",
+                    "raise RLIMIT_AS or free memory",
+                ))?;
+            // Who changed a mapping since waits until we read that; rather begin again.
+            if watched.into_iter().all(|is| is) && !place.is_changing() {
+                return Ok((place, vmas));
+            }
+        }
+        let why = std::io::Error::from_raw_os_error(libc::EAGAIN);
+        Err(fail(
+            "watching the range",
+            "its mappings keep changing: move it at a calmer time",
+        )(why))
+    }
+
+    /// Whether `place` watches a mapping. One that came into the range after it was registered is not watched: pages
+    /// that left it could not come back.
+    fn is_watched(&self, place: &Uffd, vma: &Vma, node: u32) -> std::io::Result<bool> {
+        let shelf = Shelf {
+            node,
+            huge: false,
+            locked: vma.locked,
+        };
+        let nothing = self.pool.take_empty(shelf, page_size(), true)?;
+        // The kernel looks at the watch first and finds no page to move then.
+        let progress = place.move_pages(vma.range.start, nothing.addr, page_size());
+        self.pool.put_empty(shelf, nothing);
+        Ok(progress.stopped.is_some_and(|e| errno(&e) != libc::EINVAL))
     }
 
     /// Refuses ranges that hold what the lanes stand on: a lane that waits for its own page waits for ever.
@@ -428,37 +495,14 @@ fn memory_nodes() -> Vec<u32> {
 }
 
 fn open_userfault() -> Result<Userfault, String> {
-    let stage =
-        Uffd::open(FEATURE_MOVE | FEATURE_SIGBUS).map_err(|e| probe::explain_userfaultfd(&e))?;
+    // Each move opens its own; here it only shows that one can.
+    Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).map_err(|e| probe::explain_userfaultfd(&e))?;
     let pagemap = Pagemap::open()
         .map_err(|e| format!("/proc/self/pagemap cannot be opened: {e}; mount /proc"))?;
     pagemap
         .scan(0, 0, &mut [Default::default()])
         .map_err(|e| format!("PAGEMAP_SCAN is missing ({e}); Linux 6.7 has it"))?;
-    Ok(Userfault { stage, pagemap })
-}
-
-/// One descriptor per stretch: closing it ends the registration whatever happened to the mappings meanwhile, and releases
-/// who still waits for an answer. An error comes with its errno.
-fn watch(stretch: &Range<usize>) -> Result<ParentOnly<Uffd>, (i32, MoveError)> {
-    let open = || Uffd::open(FEATURE_MOVE | FEATURE_EVENTS);
-    let place = ParentOnly::open(open).map_err(|error| {
-        let why = MoveError::system("userfaultfd", "raise the limit of open files");
-        (errno(&error), why(error))
-    })?;
-    match place.register(stretch.start, stretch.len()) {
-        Ok(()) => Ok(place),
-        Err(error) if errno(&error) == libc::EBUSY => Err((
-            libc::EBUSY,
-            MoveError::Watched {
-                range: stretch.clone(),
-            },
-        )),
-        Err(error) => {
-            let why = MoveError::system("UFFDIO_REGISTER", "check vm.max_map_count");
-            Err((errno(&error), why(error)))
-        }
-    }
+    Ok(Userfault { pagemap })
 }
 
 fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {
@@ -486,22 +530,14 @@ fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, 
     Ok(bytes)
 }
 
-/// Cuts the mappings into parts of at most [`STRETCH`] bytes that are locked alike.
-fn stretches<'v>(vmas: &'v [Vma], locked: &[usize]) -> Vec<(Range<usize>, &'v [Vma])> {
+/// Cuts a range into parts of at most [`STRETCH`] bytes, whole THPs in every part.
+fn stretches(range: &Range<usize>) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
-    for group in
-        vmas.chunk_by(|a, b| locked.contains(&a.range.start) == locked.contains(&b.range.start))
-    {
-        let (Some(first), Some(last)) = (group.first(), group.last()) else {
-            continue;
-        };
-        let mut start = first.range.start;
-        while start < last.range.end {
-            // Whole THPs in every part.
-            let end = ((start + STRETCH) / SEGMENT * SEGMENT).min(last.range.end);
-            parts.push((start..end, group));
-            start = end;
-        }
+    let mut start = range.start;
+    while start < range.end {
+        let end = ((start / SEGMENT * SEGMENT).saturating_add(STRETCH)).min(range.end);
+        parts.push(start..end);
+        start = end;
     }
     parts
 }
@@ -513,45 +549,21 @@ mod tests {
     use crate::sys::memory::Mapping;
     use proptest::prelude::*;
 
-    fn vma(start: usize, end: usize) -> Vma {
-        Vma {
-            range: start..end,
-            read: true,
-            write: true,
-            exec: false,
-            shared: false,
-            inode: 0,
-            name: String::new(),
-        }
-    }
-
     proptest! {
         #[test]
-        fn stretches_cover_the_mappings_once_and_are_locked_alike(
+        fn stretches_cover_the_range_once_and_cut_no_huge_page(
             first in 0usize..1 << 34,
-            mappings in prop::collection::vec((1usize..1 << 20, any::<bool>()), 1..12),
+            pages in 1usize..1 << 21,
         ) {
-            let mut at = first * 4096;
-            let mut vmas = vec![];
-            let mut locked = vec![];
-            for (pages, lock) in mappings {
-                vmas.push(vma(at, at + pages * 4096));
-                if lock {
-                    locked.push(at);
-                }
-                at += pages * 4096;
-            }
-            let mut covered = first * 4096;
-            for (stretch, group) in stretches(&vmas, &locked) {
+            let range = first * 4096..(first + pages) * 4096;
+            let mut covered = range.start;
+            for stretch in stretches(&range) {
                 prop_assert_eq!(stretch.start, covered);
                 prop_assert!(stretch.len() <= STRETCH && !stretch.is_empty());
-                prop_assert!(stretch.end % SEGMENT == 0 || vmas.iter().any(|v| v.range.end == stretch.end));
-                let mut inside = group.iter().filter(|v| v.range.start < stretch.end && stretch.start < v.range.end);
-                let kind = locked.contains(&group[0].range.start);
-                prop_assert!(inside.all(|v| locked.contains(&v.range.start) == kind));
+                prop_assert!(stretch.end % SEGMENT == 0 || stretch.end == range.end);
                 covered = stretch.end;
             }
-            prop_assert_eq!(covered, at);
+            prop_assert_eq!(covered, range.end);
         }
     }
 
@@ -575,34 +587,36 @@ mod tests {
     }
 
     #[test]
-    fn what_was_moved_before_an_error_is_told() {
-        // The locked half is a stretch of its own, and somebody else watches it.
+    fn a_range_that_somebody_else_watches_in_part_stays_as_it_is() {
         let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
         let half = memory.addr() + SEGMENT;
         sys::memory::populate(memory.addr(), 2 * SEGMENT).unwrap();
-        if sys::memory::lock_on_fault(half, SEGMENT).is_err() {
-            // RLIMIT_MEMLOCK.
-            return;
-        }
-        let Ok(mut mover) = Mover::new(MoverOptions {
-            backend: Backend::Userfaultfd,
-            ..MoverOptions::new(Batch::default())
-        }) else {
-            return;
-        };
+        let mut mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
         let other = Uffd::open(FEATURE_MOVE).unwrap();
         other.register(half, SEGMENT).unwrap();
-        let options = MoveOptions {
-            relocate: true,
-            list_pages: true,
-            ..MoveOptions::default()
-        };
         let range = memory.addr()..memory.addr() + 2 * SEGMENT;
-        let result = mover.move_range(range, 0, &options).unwrap();
-        assert_eq!(result.moved.bytes as usize, SEGMENT);
-        assert_eq!(result.busy.bytes as usize, SEGMENT);
-        assert_eq!(result.pages.unwrap().last(), Some(&-libc::EBUSY));
-        let alone = mover.move_range(half..half + SEGMENT, 0, &options);
-        assert!(matches!(alone, Err(MoveError::Watched { .. })), "{alone:?}");
+        let refused = mover.move_range(range.clone(), 0, &MoveOptions::default());
+        assert!(
+            matches!(&refused, Err(MoveError::Watched { range: told }) if *told == range),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn a_mapping_that_came_after_the_watch_is_not_watched() {
+        let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
+        let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
+        let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
+        place.register(memory.addr(), SEGMENT).unwrap();
+        let vmas = vma::movable(
+            Path::new(MAPS),
+            &(memory.addr()..memory.addr() + 2 * SEGMENT),
+        );
+        let watched: Vec<bool> = vmas
+            .unwrap()
+            .iter()
+            .map(|vma| mover.is_watched(&place, vma, 0).unwrap())
+            .collect();
+        assert_eq!(watched, [true, false]);
     }
 }

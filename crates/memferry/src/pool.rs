@@ -6,11 +6,12 @@
 //! the kernel when there is none (cold), and, where the caller allows it, from the source pages of earlier moves (warm).
 
 use crate::sys::memory::{self, Mapping};
-use crate::sys::uffd::Uffd;
+use crate::sys::uffd::{self, Uffd};
 use crate::sys::{self, numa};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Address space that is mapped at a time, bytes. Each such mapping has an anon_vma lock of its own, so lanes that
@@ -78,9 +79,30 @@ struct State {
     kept: usize,
 }
 
+/// A segment of staging that a userfaultfd watches.
+struct Watched {
+    segment: usize,
+    /// Of a descriptor that is open until `end_staging`.
+    fd: RawFd,
+}
+
+/// Keeps a segment of staging watched, and others from giving up its pages.
+pub(crate) struct Staging<'p> {
+    _watched: MutexGuard<'p, Option<Watched>>,
+}
+
+fn end_watch(watched: &mut Option<Watched>) {
+    if let Some(watched) = watched.take() {
+        // It cannot fail on a range of ours.
+        let _ = uffd::unregister(watched.fd, watched.segment, SEGMENT);
+    }
+}
+
 /// The pool of one mover.
 pub(crate) struct PagePool {
     state: Mutex<State>,
+    /// The segment of staging that is watched at this moment.
+    watched: Mutex<Option<Watched>>,
     /// Whether a node must be asked for: a machine with one node takes pages where they are.
     bind: bool,
 }
@@ -94,6 +116,7 @@ impl PagePool {
                 limit,
                 kept: 0,
             }),
+            watched: Mutex::new(None),
             bind,
         }
     }
@@ -126,16 +149,11 @@ impl PagePool {
     }
 
     /// An empty range of at most `len` bytes: to move pages out to (`staging`), or to allocate pages in.
-    pub(crate) fn take_empty(
-        &self,
-        shelf: Shelf,
-        len: usize,
-        staging: Option<&Uffd>,
-    ) -> io::Result<Piece> {
+    pub(crate) fn take_empty(&self, shelf: Shelf, len: usize, staging: bool) -> io::Result<Piece> {
         let mut state = self.lock();
         let bind = self.bind;
         let stock = state.stock(shelf);
-        let list = if staging.is_some() {
+        let list = if staging {
             &mut stock.empty
         } else {
             &mut stock.fresh
@@ -158,7 +176,7 @@ impl PagePool {
             return Ok(piece);
         }
         stock.grow(bind, staging)?;
-        let list = if staging.is_some() {
+        let list = if staging {
             &mut stock.empty
         } else {
             &mut stock.fresh
@@ -195,16 +213,46 @@ impl PagePool {
         self.discard(shelf, piece);
     }
 
+    /// Watches the segment of a staging piece, so that pages can be moved out to it as long as the answer lives.
+    pub(crate) fn stage(&self, place: &Uffd, piece: Piece) -> io::Result<Staging<'_>> {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let segment = piece.addr / SEGMENT * SEGMENT;
+        if watched.as_ref().is_none_or(|w| w.segment != segment) {
+            end_watch(&mut watched);
+            place.register(segment, SEGMENT)?;
+            *watched = Some(Watched {
+                segment,
+                fd: place.as_raw_fd(),
+            });
+        }
+        Ok(Staging { _watched: watched })
+    }
+
+    /// Watches no staging any more. Must come before the descriptor is closed.
+    pub(crate) fn end_staging(&self) {
+        end_watch(&mut self.watched.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Gives the pages of a range to the kernel and keeps the addresses.
     pub(crate) fn discard(&self, shelf: Shelf, piece: Piece) {
         if piece.len == 0 {
             return;
         }
-        // MADV_DONTNEED fails on a locked range; then unlock it first. It cannot fail otherwise on our own mapping.
-        if memory::discard(piece.addr, piece.len).is_err() {
-            let _ = memory::unlock(piece.addr, piece.len);
-            let _ = memory::discard(piece.addr, piece.len);
-            let _ = memory::lock_on_fault(piece.addr, piece.len);
+        {
+            // The kernel would report that a watched range is emptied, and wait until we have read it.
+            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            let segment = piece.addr / SEGMENT * SEGMENT;
+            if watched.as_ref().is_some_and(|w| w.segment == segment) {
+                end_watch(&mut watched);
+            }
+            // Nobody else has a piece of a segment that is ours as a whole.
+            let _others = (piece.staging && piece.len < SEGMENT).then_some(watched);
+            // MADV_DONTNEED fails on a locked range; then unlock it first. It cannot fail otherwise on our own mapping.
+            if memory::discard(piece.addr, piece.len).is_err() {
+                let _ = memory::unlock(piece.addr, piece.len);
+                let _ = memory::discard(piece.addr, piece.len);
+                let _ = memory::lock_on_fault(piece.addr, piece.len);
+            }
         }
         self.put_empty(shelf, piece);
     }
@@ -345,7 +393,7 @@ impl State {
 
 impl Stock {
     /// Maps another chunk, as staging or to allocate in.
-    fn grow(&mut self, bind: bool, staging: Option<&Uffd>) -> io::Result<()> {
+    fn grow(&mut self, bind: bool, staging: bool) -> io::Result<()> {
         let mapping = Mapping::new(CHUNK, SEGMENT, 0)?;
         let (addr, len) = (mapping.addr(), mapping.len());
         // Under mlockall(MCL_FUTURE) the kernel has locked and filled it.
@@ -367,10 +415,7 @@ impl Stock {
         if self.shelf.locked {
             memory::lock_on_fault(addr, len)?;
         }
-        if let Some(uffd) = staging {
-            uffd.register(addr, len)?;
-        }
-        let list = if staging.is_some() {
+        let list = if staging {
             &mut self.empty
         } else {
             &mut self.fresh
@@ -381,7 +426,7 @@ impl Stock {
                 Piece {
                     addr: start,
                     len: SEGMENT,
-                    staging: staging.is_some(),
+                    staging,
                 },
             );
         }
@@ -414,7 +459,6 @@ mod tests {
     use super::*;
     use crate::sys::page_size;
     use crate::sys::pagemap::Pagemap;
-    use crate::sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS};
     use proptest::prelude::*;
 
     const SHELVES: [Shelf; 3] = [shelf(0, false), shelf(1, false), shelf(0, true)];
@@ -466,7 +510,6 @@ mod tests {
         #[test]
         fn no_address_is_lost_or_given_out_twice(ops in prop::collection::vec(any_op(), 1..80)) {
             let (page, pagemap) = (page_size(), Pagemap::open().unwrap());
-            let stage = Uffd::open(FEATURE_MOVE | FEATURE_SIGBUS).unwrap();
             let pool = PagePool::new(1024 * page, false);
             let mut held: Vec<Held> = vec![];
             for op in ops {
@@ -484,7 +527,7 @@ mod tests {
                     Op::TakeEmpty(s, pages, staging) => {
                         let pages = if SHELVES[s].huge { 512 } else { pages };
                         let piece = pool
-                            .take_empty(SHELVES[s], pages * page, staging.then_some(&stage))
+                            .take_empty(SHELVES[s], pages * page, staging)
                             .unwrap();
                         prop_assert!(piece.len <= pages * page && piece.len * 2 >= pages * page);
                         prop_assert!(!SHELVES[s].huge || piece.len == SEGMENT);
@@ -543,14 +586,14 @@ mod tests {
     #[test]
     fn a_thp_is_never_offered_a_part_of_a_segment() {
         let (pool, thp) = (PagePool::new(0, false), shelf(0, true));
-        let whole = pool.take_empty(thp, SEGMENT, None).unwrap();
+        let whole = pool.take_empty(thp, SEGMENT, false).unwrap();
         // All segments of the first mapping, and one page of one of them back.
         let mut pieces: Vec<_> = (1..CHUNK / SEGMENT)
-            .map(|_| pool.take_empty(thp, SEGMENT, None).unwrap())
+            .map(|_| pool.take_empty(thp, SEGMENT, false).unwrap())
             .collect();
         let mut part = pieces.pop().unwrap();
         pool.put_empty(thp, part.cut(SEGMENT - page_size()));
-        assert_eq!(pool.take_empty(thp, SEGMENT, None).unwrap().len, SEGMENT);
+        assert_eq!(pool.take_empty(thp, SEGMENT, false).unwrap().len, SEGMENT);
         assert_eq!(whole.len, SEGMENT);
     }
 }

@@ -4,7 +4,7 @@
 use crate::move_pages;
 use crate::sys::errno;
 use crate::sys::pagemap::{Pagemap, Region};
-use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
+use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
 use crate::topology::Topology;
 use std::io;
 
@@ -49,7 +49,7 @@ pub fn abilities(topology: &Topology) -> Vec<Ability> {
         Ability {
             name: "UFFDIO_MOVE",
             purpose: "unmap and remap in batches",
-            state: uffd(FEATURE_MOVE | FEATURE_SIGBUS),
+            state: uffd(FEATURE_MOVE),
         },
         Ability {
             name: "PAGEMAP_SCAN",

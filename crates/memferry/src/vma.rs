@@ -13,6 +13,8 @@ pub(crate) struct Vma {
     pub write: bool,
     pub exec: bool,
     pub shared: bool,
+    /// Its pages are locked (mlock); `mark_locked` finds out.
+    pub locked: bool,
     pub inode: u64,
     pub name: String,
 }
@@ -37,6 +39,7 @@ impl Vma {
             write: w == b'w',
             exec: x == b'x',
             shared: s == b's',
+            locked: false,
             inode,
             name,
         })
@@ -88,25 +91,20 @@ pub(crate) fn movable(maps: &Path, range: &Range<usize>) -> Result<Vec<Vma>, Mov
     cover(&text, range)
 }
 
-/// Start addresses (cut as in `vmas`) of the mappings that are locked, from the `lo` flag of /proc/PID/smaps.
-pub(crate) fn locked(smaps: &Path, vmas: &[Vma]) -> Vec<usize> {
+/// Marks the mappings that are locked, by the `lo` flag of /proc/PID/smaps.
+pub(crate) fn mark_locked(smaps: &Path, vmas: &mut [Vma]) {
     let text = std::fs::read_to_string(smaps).unwrap_or_default();
-    let mut current = None;
-    let mut found = Vec::new();
+    let mut current = 0..0;
     for line in text.lines() {
         if let Some(flags) = line.strip_prefix("VmFlags:") {
-            let is_locked = flags.split_whitespace().any(|flag| flag == "lo");
-            let range: Range<usize> = current.clone().unwrap_or(0..0);
-            found.extend(
-                vmas.iter()
-                    .map(|v| v.range.start)
-                    .filter(|s| is_locked && range.contains(s)),
-            );
+            if flags.split_whitespace().any(|flag| flag == "lo") {
+                let inside = vmas.iter_mut().filter(|v| current.contains(&v.range.start));
+                inside.for_each(|v| v.locked = true);
+            }
         } else if let Some(vma) = Vma::parse(line) {
-            current = Some(vma.range);
+            current = vma.range;
         }
     }
-    found
 }
 
 fn cover(text: &str, range: &Range<usize>) -> Result<Vec<Vma>, MoveError> {

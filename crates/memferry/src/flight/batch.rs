@@ -29,7 +29,7 @@ pub(crate) struct AwayRun {
 /// The pages of one slot.
 pub(crate) struct Batch {
     pub kind: Option<Kind>,
-    /// What was planned; nothing of it is away before `Flight::unmap`.
+    /// What is planned and not away, from its end backwards.
     pub planned: Vec<Run>,
     /// What is away.
     pub away: Vec<AwayRun>,
@@ -83,6 +83,13 @@ impl Batch {
         self.placed = PageSet::default();
         self.filled = PageSet::default();
         self.gate = None;
+    }
+
+    /// Forgets the run that is next, when nothing of it is left.
+    pub(crate) fn drop_empty_run(&mut self) {
+        if self.planned.last().is_some_and(|run| run.len == 0) {
+            self.planned.pop();
+        }
     }
 
     /// Notes a page that came away.

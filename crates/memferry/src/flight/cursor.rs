@@ -25,6 +25,14 @@ pub(crate) struct Run {
     pub len: usize,
 }
 
+impl Run {
+    /// Goes on after its first `len` bytes.
+    pub(crate) fn skip(&mut self, len: usize) {
+        self.place += len;
+        self.len -= len;
+    }
+}
+
 /// What one batch is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
@@ -404,6 +412,7 @@ mod tests {
             write,
             exec: false,
             shared: false,
+            locked: false,
             inode: 0,
             name: String::new(),
         }

@@ -35,9 +35,7 @@ pub(crate) trait Kernel: Sync {
 
 /// The running kernel.
 pub(crate) struct Live<'a> {
-    /// Watches the staging ranges.
-    pub stage: &'a Uffd,
-    /// Watches the range that is moved.
+    /// Watches the range that is moved, and staging.
     pub place: &'a Uffd,
     pub pagemap: &'a Pagemap,
 }
@@ -72,7 +70,7 @@ impl Live<'_> {
 
 impl Kernel for Live<'_> {
     fn unmap(&self, staging: usize, place: usize, len: usize) -> Progress {
-        let progress = self.stage.move_pages(staging, place, len);
+        let progress = self.place.move_pages(staging, place, len);
         self.with_unreported(staging, place, len, progress)
     }
 

@@ -9,6 +9,7 @@ mod batch;
 mod cursor;
 mod events;
 mod kernel;
+mod outward;
 mod remap;
 #[cfg(test)]
 mod tests;
@@ -16,7 +17,7 @@ mod tests;
 pub(crate) use cursor::{Cursor, Wanted};
 pub(crate) use kernel::{Kernel, Live};
 
-use crate::forkgate::{self, Away};
+use crate::forkgate;
 use crate::migrator::Migrator;
 use crate::pool::{PagePool, Piece, SEGMENT, Shelf};
 use crate::result::{Ledger, Outcome};
@@ -25,7 +26,7 @@ use crate::sys::pagemap::{HUGE, Region};
 use crate::sys::uffd::Uffd;
 use crate::sys::{errno, page_size};
 use batch::Batch;
-use cursor::{Kind, Run};
+use cursor::Kind;
 use events::Places;
 use memferry_core::{Deal, Dealt, Extent};
 use std::ops::Range;
@@ -46,7 +47,8 @@ const FILL_BYTES: usize = 512 << 10;
 /// What a flight needs and what was asked of it.
 pub(crate) struct Plan<'a> {
     pub kernel: &'a dyn Kernel,
-    pub stage: &'a Uffd,
+    /// Watches the range, and staging while pages move out to it.
+    pub place: &'a Uffd,
     pub pool: &'a PagePool,
     pub ledger: &'a Ledger,
     pub migrator: &'a dyn Migrator,
@@ -127,6 +129,7 @@ impl<'a> Flight<'a> {
 
     /// Closes the books: what was never looked at, and the error that ended the flight, if one did.
     pub(crate) fn finish(self) -> (usize, Option<std::io::Error>) {
+        self.plan.pool.end_staging();
         self.end_watch();
         let mut left = self
             .cursor
@@ -203,6 +206,8 @@ impl<'a> Flight<'a> {
                     let mut batch = self.write(slot);
                     batch.clear();
                     batch.kind = Some(kind);
+                    // The lanes take runs from the end.
+                    runs.reverse();
                     batch.planned = runs;
                     batch.staged = staged;
                     batch.dest = dest;
@@ -236,7 +241,7 @@ impl<'a> Flight<'a> {
             self.shelf(kind, kind.node),
             self.shelf(kind, self.plan.wanted.node),
         );
-        let staged = pool.take_empty(from, bytes, Some(self.plan.stage))?;
+        let staged = pool.take_empty(from, bytes, true)?;
         let give_up = |error| {
             pool.put_empty(from, staged);
             Err(error)
@@ -254,7 +259,7 @@ impl<'a> Flight<'a> {
             // One node: the kernel allocates right at the place, which saves zeroing and one remap.
             return Ok((staged, None));
         }
-        let piece = match pool.take_empty(to, bytes.min(staged.len), None) {
+        let piece = match pool.take_empty(to, bytes.min(staged.len), false) {
             Ok(piece) => piece,
             Err(error) => return give_up(error),
         };
@@ -285,45 +290,6 @@ impl<'a> Flight<'a> {
         }
     }
 
-    /// Moves the planned pages out to staging. From here on their owners wait for them.
-    fn unmap(&self, slot: usize) {
-        if self.plan.cancel.load(Ordering::Relaxed) {
-            self.schedule.stop();
-            self.schedule.prepared(slot);
-            return;
-        }
-        let Some(gate) = Away::try_begin() else {
-            self.schedule.unmap_refused(slot);
-            return;
-        };
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
-        let mut guard = self.write(slot);
-        let batch = &mut *guard;
-        let huge = batch.kind.is_some_and(|k| k.huge);
-        let unit = if huge { SEGMENT } else { page_size() };
-        for index in 0..batch.planned.len() {
-            let run = batch.planned[index];
-            self.unmap_run(&places, batch, run, unit);
-        }
-        batch.planned.clear();
-        drop(places);
-        if batch.bytes == 0 {
-            release_pieces(&self.plan, batch);
-            drop(guard);
-            drop(gate);
-            self.schedule.free(slot);
-            return;
-        }
-        batch.gate = Some(gate);
-        let shares = match batch.dest {
-            Some(dest) => self.deal(batch, dest),
-            // Two lanes that fill one page table take turns at its lock: a batch each is 15% faster.
-            None => 1,
-        };
-        drop(guard);
-        self.schedule.unmapped(slot, shares);
-    }
-
     /// Deals the batch to the lanes; gives the number of shares.
     fn deal(&self, batch: &mut Batch, dest: Piece) -> usize {
         let extent = Extent {
@@ -350,59 +316,6 @@ impl<'a> Flight<'a> {
             batch.shares.clear();
         }
         batch.shares.len()
-    }
-
-    /// Moves one run out, page by page around those that cannot go.
-    fn unmap_run(&self, places: &Places, batch: &mut Batch, run: Run, unit: usize) {
-        let ledger = self.plan.ledger;
-        let (mut at, end) = (run.place, run.place + run.len);
-        let mut tries = 0;
-        while at < end {
-            let mut stop = end;
-            if let Some(excluded) = places.excluded(&(at..end)) {
-                stop = (excluded.start.max(at) - run.place) / unit * unit + run.place;
-                if stop <= at {
-                    stop = ((excluded.end.min(end) - run.place).next_multiple_of(unit) + run.place)
-                        .min(end);
-                    ledger.book(Outcome::NotPresent, at, stop - at, unit, -libc::ENOENT);
-                    at = stop;
-                    continue;
-                }
-            }
-            let len = stop - at;
-            let progress = self
-                .plan
-                .kernel
-                .unmap(batch.staged.addr + batch.bytes, at, len);
-            if progress.done > 0 {
-                batch.add_away(at, progress.done);
-                at += progress.done;
-                tries = 0;
-            }
-            let Some(error) = progress.stopped else {
-                continue;
-            };
-            if progress.done > 0 {
-                // The reason shows when the call begins at the page that stopped it.
-                continue;
-            }
-            let outcome = match errno(&error) {
-                libc::EAGAIN | libc::EINTR if tries < 1000 => {
-                    tries += 1;
-                    std::thread::yield_now();
-                    continue;
-                }
-                libc::ENOENT => Outcome::NotPresent,
-                libc::ENOMEM => Outcome::NoMemory,
-                libc::EINVAL => Outcome::Unsupported,
-                _ => Outcome::Busy,
-            };
-            tries = 0;
-            // A THP that was split under way may have lost some of its pages already: the rest of it stays.
-            let rest = (unit - (at - run.place) % unit).min(end - at);
-            ledger.book(outcome, at, rest, unit, -errno(&error));
-            at += rest;
-        }
     }
 
     /// Copies one share; a panic or a failure sends the whole batch back as it was.

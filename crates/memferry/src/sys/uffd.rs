@@ -40,8 +40,6 @@ pub(crate) const FEATURE_MOVE: u64 = raw::UFFD_FEATURE_MOVE as u64;
 pub(crate) const FEATURE_EVENTS: u64 = (raw::UFFD_FEATURE_EVENT_REMAP
     | raw::UFFD_FEATURE_EVENT_REMOVE
     | raw::UFFD_FEATURE_EVENT_UNMAP) as u64;
-/// A fault that nobody can answer raises SIGBUS at once.
-pub(crate) const FEATURE_SIGBUS: u64 = raw::UFFD_FEATURE_SIGBUS as u64;
 
 /// How much of a range was done before the call stopped.
 #[derive(Debug)]
@@ -53,6 +51,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// Nothing is done.
+    pub(crate) fn none(errno: i32) -> Progress {
+        Progress {
+            done: 0,
+            stopped: Some(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
     fn all(len: usize) -> Progress {
         Progress {
             done: len,
@@ -136,10 +142,7 @@ impl Uffd {
 
     /// Faults on the range are the kernel's own again; who waits is woken.
     pub(crate) fn unregister(&self, addr: usize, len: usize) -> io::Result<()> {
-        let mut arg = range(addr, len);
-        // SAFETY: the kernel reads one `uffdio_range`; no contents change.
-        check(unsafe { libc::ioctl(self.file.as_raw_fd(), UFFDIO_UNREGISTER, &raw mut arg) })
-            .map(drop)
+        unregister(self.file.as_raw_fd(), addr, len)
     }
 
     /// Wakes the threads that wait in the range; they look again.
@@ -252,6 +255,13 @@ impl AsRawFd for Uffd {
     fn as_raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
+}
+
+/// [`Uffd::unregister`] by the number of the descriptor, for who does not own it.
+pub(crate) fn unregister(fd: RawFd, addr: usize, len: usize) -> io::Result<()> {
+    let mut arg = range(addr, len);
+    // SAFETY: the kernel reads one `uffdio_range`; no contents change. On another kind of file it fails.
+    check(unsafe { libc::ioctl(fd, UFFDIO_UNREGISTER, &raw mut arg) }).map(drop)
 }
 
 fn range(addr: usize, len: usize) -> raw::uffdio_range {

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Moves the pages of a batch out to staging. From there on their owners wait for them.
+//!
+//! Staging is watched by the same userfaultfd as the range: while anybody changes a mapping of the range and the message
+//! of it is unread, the kernel refuses to move (EAGAIN). With two descriptors a page could leave a mapping that took the
+//! place of a watched one a moment ago, and could never come back.
+
+use super::batch::Batch;
+use super::events::Places;
+use super::{Flight, release_pieces};
+use crate::forkgate::Away;
+use crate::pool::SEGMENT;
+use crate::result::Outcome;
+use crate::sys::{errno, page_size};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+/// Refusals after which pages that the kernel keeps refusing stay where they are.
+const PATIENCE: u32 = 10_000;
+
+impl Flight<'_> {
+    pub(super) fn unmap(&self, slot: usize) {
+        if self.plan.cancel.load(Ordering::Relaxed) {
+            self.schedule.stop();
+            self.schedule.prepared(slot);
+            return;
+        }
+        let Some(gate) = Away::try_begin() else {
+            self.schedule.unmap_refused(slot);
+            return;
+        };
+        let mut refusals = 0;
+        loop {
+            let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+            let mut batch = self.write(slot);
+            if self.unmap_runs(&places, &mut batch, refusals < PATIENCE) {
+                break;
+            }
+            drop(batch);
+            drop(places);
+            refusals += 1;
+            self.serve_messages();
+            std::thread::yield_now();
+        }
+        let mut guard = self.write(slot);
+        let batch = &mut *guard;
+        if batch.bytes == 0 {
+            release_pieces(&self.plan, batch);
+            drop(guard);
+            drop(gate);
+            self.schedule.free(slot);
+            return;
+        }
+        batch.gate = Some(gate);
+        let shares = match batch.dest {
+            Some(dest) => self.deal(batch, dest),
+            // Two lanes that fill one page table take turns at its lock: a batch each is 15% faster.
+            None => 1,
+        };
+        drop(guard);
+        self.schedule.unmapped(slot, shares);
+    }
+
+    /// Moves what is planned out, page by page around what cannot go. False when the kernel wants its messages read
+    /// first (or, without `patient`, books what it refuses as busy).
+    fn unmap_runs(&self, places: &Places, batch: &mut Batch, patient: bool) -> bool {
+        let (kernel, ledger) = (self.plan.kernel, self.plan.ledger);
+        let huge = batch.kind.is_some_and(|k| k.huge);
+        let unit = if huge { SEGMENT } else { page_size() };
+        let staging = self.plan.pool.stage(self.plan.place, batch.staged);
+        while let Some(run) = batch.planned.last_mut() {
+            let (at, end) = (run.place, run.place + run.len);
+            let mut stop = end;
+            if let Some(excluded) = places.excluded(&(at..end)) {
+                // Places are multiples of their unit, but for the rest of a THP that was split under way.
+                stop = (excluded.start / unit * unit).max(at);
+                if stop == at {
+                    stop = excluded.end.next_multiple_of(unit).min(end);
+                    ledger.book(Outcome::NotPresent, at, stop - at, unit, -libc::ENOENT);
+                    run.skip(stop - at);
+                    batch.drop_empty_run();
+                    continue;
+                }
+            }
+            let progress = match &staging {
+                Ok(_) => kernel.unmap(batch.staged.addr + batch.bytes, at, stop - at),
+                Err(error) => crate::sys::uffd::Progress::none(errno(error)),
+            };
+            if progress.done > 0 {
+                run.skip(progress.done);
+                batch.drop_empty_run();
+                batch.add_away(at, progress.done);
+                // The reason shows when the call begins at the page that stopped it.
+                continue;
+            }
+            let outcome = match progress.stopped.as_ref().map_or(0, errno) {
+                0 => continue,
+                libc::EAGAIN | libc::EINTR if patient => return false,
+                libc::ENOENT => Outcome::NotPresent,
+                libc::ENOMEM => Outcome::NoMemory,
+                libc::EINVAL => Outcome::Unsupported,
+                _ => Outcome::Busy,
+            };
+            // A THP that was split under way may have lost some of its pages already: the rest of it stays.
+            let rest = (unit - at % unit).min(end - at);
+            let status = -progress.stopped.as_ref().map_or(libc::EIO, errno);
+            ledger.book(outcome, at, rest, unit, status);
+            run.skip(rest);
+            batch.drop_empty_run();
+        }
+        true
+    }
+}
