@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Part of a range that is registered at a time. Holes of it are filled by the mover, more slowly than by the kernel,
 /// and the pipeline drains at its end (0.1 ms): 1 GiB keeps both small.
@@ -30,6 +30,11 @@ const STRETCH: usize = 1 << 30;
 
 /// Attempts to watch a range whose mappings change at the same time.
 const WATCH_ATTEMPTS: usize = 100;
+
+/// How long a range that its owner was emptying at the end of a move stays where it is. The kernel tells before it empties
+/// (MADV_DONTNEED), not after: a page that left in between would come back from the dead. The owner needs microseconds;
+/// this is what a busy machine may keep it from a CPU.
+const EMPTYING: Duration = Duration::from_secs(1);
 
 const MAPS: &str = "/proc/self/maps";
 
@@ -124,6 +129,8 @@ pub struct Mover {
     userfault: Option<Userfault>,
     pool: PagePool,
     nodes: Vec<u32>,
+    /// What owners were about to empty at the end of earlier moves.
+    emptied: Vec<(Instant, Range<usize>)>,
     generation: u32,
 }
 
@@ -159,6 +166,7 @@ impl Mover {
             userfault,
             pool: PagePool::new(options.pool_bytes, nodes.len() > 1),
             nodes,
+            emptied: Vec::new(),
             generation: forkgate::generation(),
         })
     }
@@ -227,6 +235,7 @@ impl Mover {
         let cancel = options.cancel.as_deref().unwrap_or(&never);
         self.check_own_memory(&range, cancel)?;
         let ledger = Ledger::new(range.start, range.len(), options.list_pages);
+        self.emptied.retain(|(when, _)| when.elapsed() < EMPTYING);
         let mut cancelled = 0;
         let mut failure = None;
         for stretch in stretches(&range) {
@@ -255,6 +264,11 @@ impl Mover {
                     relocate: options.relocate,
                     ask_nodes: self.nodes.len() > 1,
                 };
+                let excluded: Vec<_> = self
+                    .emptied
+                    .iter()
+                    .map(|(_, range)| range.clone())
+                    .collect();
                 let plan = Plan {
                     kernel: &Live {
                         place: &place,
@@ -265,6 +279,7 @@ impl Mover {
                     ledger: &ledger,
                     migrator: &*self.migrator,
                     range: start..end,
+                    excluded: &excluded,
                     locked: vmas[0].locked,
                     batch_bytes,
                     deal,
@@ -279,9 +294,12 @@ impl Mover {
                 };
                 let flight = Flight::new(plan, Cursor::new(wanted, vmas, start, end), slots);
                 self.migrator.run(&|_| flight.run_lane());
-                let (left, error) = flight.finish();
-                cancelled += left;
-                if let Some(error) = error {
+                let landing = flight.finish();
+                cancelled += landing.left;
+                let now = Instant::now();
+                let emptied = landing.emptied.into_iter().map(|range| (now, range));
+                self.emptied.extend(emptied);
+                if let Some(error) = landing.error {
                     failure.get_or_insert_with(|| {
                         MoveError::system("PAGEMAP_SCAN", "Linux 6.7 has it; report this kernel")(
                             error,

@@ -16,11 +16,21 @@ use std::sync::PoisonError;
 #[derive(Default)]
 pub(super) struct Places {
     excluded: Vec<Range<usize>>,
+    /// Parts that an owner was about to empty when its message was read. When it goes on is not known.
+    pub(super) emptied: Vec<Range<usize>>,
     /// Where mremap took parts of the range; the kernel watches them there too.
     taken: Vec<Range<usize>>,
 }
 
 impl Places {
+    /// Leaves `excluded` alone from the start.
+    pub(super) fn without(excluded: &[Range<usize>]) -> Places {
+        Places {
+            excluded: excluded.to_vec(),
+            ..Places::default()
+        }
+    }
+
     /// Where the excluded part that `range` begins in or meets ends; `None` when it is all clear.
     pub(super) fn excluded(&self, range: &Range<usize>) -> Option<Range<usize>> {
         let meets = |r: &&Range<usize>| r.start < range.end && range.start < r.end;
@@ -57,6 +67,9 @@ impl Flight<'_> {
                         // now would come back from the dead. Unmap: what lies there from now on is not watched, so a
                         // page of it that left could not come back, and its owner would not wait for it.
                         places.exclude(start..end);
+                        if matches!(message, Message::Remove { .. }) {
+                            places.emptied.push(start..end);
+                        }
                         for slot in 0..self.batches.len() {
                             self.write(slot).remove(&(start..end));
                         }

@@ -54,6 +54,8 @@ pub(crate) struct Plan<'a> {
     pub migrator: &'a dyn Migrator,
     /// The part of the range that is registered for this flight.
     pub range: Range<usize>,
+    /// Parts of it to leave alone.
+    pub excluded: &'a [Range<usize>],
     /// Its mappings are locked (mlock).
     pub locked: bool,
     pub batch_bytes: usize,
@@ -64,6 +66,16 @@ pub(crate) struct Plan<'a> {
     pub recycle: bool,
     /// Set by anyone: no further batch leaves.
     pub cancel: &'a AtomicBool,
+}
+
+/// What a flight leaves behind.
+pub(crate) struct Landing {
+    /// Bytes that were never looked at.
+    pub left: usize,
+    /// What ended it early.
+    pub error: Option<std::io::Error>,
+    /// Parts that their owner was about to empty (MADV_DONTNEED), and may still be.
+    pub emptied: Vec<Range<usize>>,
 }
 
 /// The state that the lanes share.
@@ -88,7 +100,7 @@ impl<'a> Flight<'a> {
             schedule: Schedule::new(slots, spins),
             batches,
             cursor: Mutex::new(cursor),
-            places: RwLock::new(Places::default()),
+            places: RwLock::new(Places::without(plan.excluded)),
             error: Mutex::new(None),
             plan,
         }
@@ -127,8 +139,8 @@ impl<'a> Flight<'a> {
         }
     }
 
-    /// Closes the books: what was never looked at, and the error that ended the flight, if one did.
-    pub(crate) fn finish(self) -> (usize, Option<std::io::Error>) {
+    /// Closes the books.
+    pub(crate) fn finish(self) -> Landing {
         self.plan.pool.end_staging();
         self.end_watch();
         let mut left = self
@@ -142,12 +154,15 @@ impl<'a> Flight<'a> {
             left += batch.planned.iter().map(|r| r.len).sum::<usize>();
             release_pieces(&self.plan, &mut batch);
         }
-        (
+        let places = self.places.into_inner();
+        Landing {
             left,
-            self.error
+            error: self
+                .error
                 .into_inner()
                 .unwrap_or_else(PoisonError::into_inner),
-        )
+            emptied: places.unwrap_or_else(PoisonError::into_inner).emptied,
+        }
     }
 
     fn read(&self, slot: usize) -> RwLockReadGuard<'_, Batch> {
