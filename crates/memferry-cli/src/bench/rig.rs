@@ -132,8 +132,9 @@ impl Rig {
         );
         let started = Instant::now();
         in_parts(bytes, lanes, &|part: Range<usize>| {
+            let end = part.end;
             for at in part.step_by(SHARE) {
-                let len = SHARE.min(bytes - at);
+                let len = SHARE.min(end - at);
                 // SAFETY: both regions are larger than `bytes`, and parts are disjoint.
                 unsafe { routine.copy((src + at) as *const u8, (dst + at) as *mut u8, len) };
             }

@@ -54,7 +54,6 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         "bench move",
         total as usize,
         &cases,
-        &mut notes,
     )?;
     finish(&topology, &args.run, ceiling, Rows::Move(rows), notes, ui)
 }
@@ -88,15 +87,7 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         };
         counts.iter().flat_map(case).collect()
     };
-    let (ceiling, mut rows) = measure(
-        &topology,
-        &args.run,
-        ui,
-        "bench count",
-        total,
-        &cases,
-        &mut notes,
-    )?;
+    let (ceiling, mut rows) = measure(&topology, &args.run, ui, "bench count", total, &cases)?;
     for row in &mut rows {
         row.folios = Some(row.bytes as usize / folio);
     }
@@ -116,12 +107,14 @@ fn measure(
     title: &str,
     bytes: usize,
     cases: &dyn Fn(&[(Migrator, usize)], bool) -> Vec<Case>,
-    notes: &mut Vec<String>,
 ) -> Result<Table, Failure> {
     super::check_backend(args.backend, topology.nodes_with_memory().count())?;
     let routine = routine(args.copy.as_deref())?;
-    let lanes = args.lanes(topology.cpus.online.len());
-    let columns = migrators(args, &lanes);
+    let columns = migrators(args, &args.lanes(topology.cpus.online.len()));
+    // One ceiling for every lane count that a row has.
+    let mut lanes: Vec<usize> = columns.iter().map(|&(_, lanes)| lanes).collect();
+    lanes.sort_unstable();
+    lanes.dedup();
     let mut all: Vec<Case> = Vec::new();
     for warm in [true, false] {
         if args.destination == Destination::Both || warm == (args.destination == Destination::Warm)
@@ -206,13 +199,6 @@ fn measure(
             "run it again",
         ));
     }
-    if ceilings.len() > lanes.len() {
-        notes.push(
-            "A row's share is of the ceiling over memory mapped the same way: base pages for folios below 2 MiB, THPs for \
-             2 MiB."
-                .to_owned(),
-        );
-    }
     Ok((ceilings, rows))
 }
 
@@ -233,10 +219,7 @@ fn row(case: &Case, runs: &[Run], ceilings: &[Ceiling]) -> Option<MoveRow> {
         return None;
     }
     let (gbps, gbps_sd) = mean_sd(&runs.iter().map(|run| run.gbps).collect::<Vec<_>>());
-    let ceiling = ceilings
-        .iter()
-        .find(|c| c.lanes == case.lanes)
-        .or(ceilings.first())?;
+    let ceiling = ceilings.iter().find(|c| c.lanes == case.lanes)?;
     Some(MoveRow {
         backend: "user".to_owned(),
         migrator: case.migrator.name().to_owned(),
