@@ -49,17 +49,17 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let mut cells = Vec::new();
     for &folio in &args.folio {
         for &migrator in &args.migrator {
-            let lanes: &[usize] = if migrator == Migrator::Mtcopy {
-                &args.lanes
-            } else {
-                &[1]
+            let lanes: &[usize] = match migrator {
+                Migrator::Mtcopy => &args.lanes,
+                Migrator::Batch | Migrator::PerFolio => &[1],
+            };
+            let batches = match migrator {
+                // Its batch is the folio, whatever the list says.
+                Migrator::PerFolio => vec![folio],
+                Migrator::Batch | Migrator::Mtcopy => args.batches(folio),
             };
             for &lanes in lanes {
-                cells.extend(
-                    args.batch
-                        .iter()
-                        .map(|&batch| (folio, migrator, lanes, batch)),
-                );
+                cells.extend(batches.iter().map(|&batch| (folio, migrator, lanes, batch)));
             }
         }
     }
@@ -196,11 +196,7 @@ impl Cell<'_> {
         Ok(StallRow {
             backend: "user".to_owned(),
             migrator: self.migrator.name().to_owned(),
-            batch_bytes: if self.huge {
-                self.batch.max(THP)
-            } else {
-                self.batch
-            },
+            batch_bytes: self.batch,
             folio_bytes: self.folio,
             lanes: self.lanes,
             threads: self.threads,
@@ -239,11 +235,7 @@ impl Cell<'_> {
         ui: &Ui,
     ) -> Result<(u64, Duration), Failure> {
         let options = MoveOptions {
-            batch_bytes: if self.migrator == Migrator::PerFolio {
-                self.folio
-            } else {
-                self.batch
-            },
+            batch_bytes: self.batch,
             relocate: nodes.len() < 2,
             // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
             source: unsafe { SourcePages::keep() },
