@@ -31,9 +31,10 @@ pub enum Style {
     Number(usize),
     /// Ours among published ones: the same, but bold.
     Ours(usize),
-    /// A dashed line that nothing can pass; its name is written on it.
+    /// A dashed line that nothing can pass; its name is written on it, or in the legend if there is a
+    /// [`Style::HugeCeiling`] close by.
     Ceiling(Course),
-    /// The dotted one beside it that is for THPs; its name stands in the legend.
+    /// The dotted one beside it that is for THPs.
     HugeCeiling,
 }
 

@@ -150,7 +150,8 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
             (0.0..80.0).contains(&right) && (0.0..26.0).contains(&up)
         })
     };
-    let lines = (chart.series.iter()).map(|series| line(series, x_at, y_at, crowded));
+    let apart = (chart.series.iter()).all(|series| series.style != Style::HugeCeiling);
+    let lines = (chart.series.iter()).map(|series| line(series, x_at, y_at, crowded, apart));
     Some(Drawing {
         title: chart.title.clone(),
         note: chart.note.clone(),
@@ -188,6 +189,7 @@ fn line(
     x_at: impl Fn(f64) -> f64,
     y_at: impl Fn(f64) -> f64,
     crowded: impl Fn(&Point) -> bool,
+    named: bool,
 ) -> Line {
     let (class, shape) = match series.style {
         Style::Number(style) => (format!("s{}", style % STYLES), SHAPES[style % STYLES]),
@@ -220,9 +222,9 @@ fn line(
         }),
     });
     let label = match (series.style, series.points.first(), series.points.last()) {
-        (Style::Ceiling(_), Some(first), Some(last)) => {
+        (Style::Ceiling(_), Some(first), Some(last)) if named => {
             // Above its end a rising ceiling has nothing; a level one is named where no line runs.
-            let (point, anchor) = if first.y < last.y || crowded(first) {
+            let (point, anchor) = if first.y < 0.9 * last.y || crowded(first) {
                 (last, "end")
             } else {
                 (first, "start")
@@ -345,10 +347,7 @@ mod tests {
         let mut chart = chart(Y::Linear, &[(1.0, 20.0), (2.0, 20.0), (4.0, 25.0)]);
         chart.series[0].style = Style::Ceiling(Course::Steps);
         let line = &draw(&chart).expect("points").lines[0];
-        assert_eq!(
-            line.path,
-            "M70.0,110.0H174.5V110.0H279.0H383.5V70.0H488.0"
-        );
+        assert_eq!(line.path, "M70.0,110.0H174.5V110.0H279.0H383.5V70.0H488.0");
         assert_eq!(line.label.as_ref().map(|label| label.anchor), Some("end"));
     }
 
