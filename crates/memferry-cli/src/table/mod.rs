@@ -69,8 +69,10 @@ pub fn machine(file: &BenchFile) -> String {
         parts.push(about(host.memory_bytes));
     }
     parts.push(format!("Linux {}", host.kernel));
-    if let Some(hypervisor) = &host.hypervisor {
-        parts.push(format!("virtual ({hypervisor})"));
+    match host.hypervisor.as_deref() {
+        None => {}
+        Some("unnamed") => parts.push("virtual".to_owned()),
+        Some(name) => parts.push(format!("virtual ({name})")),
     }
     parts.join(", ")
 }
@@ -125,7 +127,8 @@ pub fn throughput(gbps: f64, sd: f64) -> String {
     format!("{gbps:.1} ±{sd:.1}")
 }
 
-fn counted(count: usize, thing: &str) -> String {
+/// `1 thread`, `2 threads`.
+pub fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
