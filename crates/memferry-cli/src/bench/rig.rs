@@ -166,8 +166,8 @@ impl Rig {
                 _ => case.batch,
             },
             relocate: !several,
-            // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
             source: if case.warm {
+                // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
                 unsafe { SourcePages::keep() }
             } else {
                 SourcePages::GIVE_BACK
