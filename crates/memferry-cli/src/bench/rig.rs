@@ -17,6 +17,7 @@ use memferry::{
 use super::region::{PAGE, Region, THP, in_parts};
 use crate::cli::bench::Migrator;
 use crate::failure::Failure;
+use crate::units::{Size, lanes};
 
 /// One case of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -183,7 +184,15 @@ impl Rig {
         self.at = target;
         if result.moved.bytes != case.bytes as u64 {
             return Err(Failure::new(
-                format!("only {} of {} bytes moved", result.moved.bytes, case.bytes),
+                format!(
+                    "only {} of {} bytes moved by {} with {}, folios of {}, {}",
+                    result.moved.bytes,
+                    case.bytes,
+                    case.migrator.name(),
+                    lanes(case.lanes),
+                    Size(case.folio as u64),
+                    if case.warm { "warm" } else { "cold" }
+                ),
                 format!("{result:?}"),
                 "free memory on the target node, and look for swap or pinned pages",
             ));
