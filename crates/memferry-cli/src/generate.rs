@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
 use crate::cli::{Cli, GenerateArgs, Generated};
@@ -15,11 +15,11 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let write = || -> io::Result<()> {
         fs::create_dir_all(&args.out)?;
         match args.what {
-            Generated::Man => clap_mangen::generate_to(Cli::command(), &args.out),
+            Generated::Man => clap_mangen::generate_to(offered(), &args.out),
             Generated::Completions => [Shell::Bash, Shell::Zsh, Shell::Fish]
                 .into_iter()
                 .try_for_each(|shell| {
-                    clap_complete::generate_to(shell, &mut Cli::command(), "memferry", &args.out)
+                    clap_complete::generate_to(shell, &mut offered(), "memferry", &args.out)
                         .map(drop)
                 }),
         }
@@ -31,4 +31,24 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
             "name a folder that you may write to, with space left",
         )
     })
+}
+
+/// The command line without its hidden commands, which completions would offer: a command cannot lose one, so
+/// this is a new one with all else.
+fn offered() -> Command {
+    let all = Cli::command();
+    let shown = (all.get_subcommands()).filter(|command| !command.is_hide_set());
+    let mut offered = Command::new("memferry")
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_subcommand(true)
+        .arg_required_else_help(true)
+        .args(all.get_arguments())
+        .subcommands(shown);
+    if let Some(about) = all.get_about() {
+        offered = offered.about(about.clone());
+    }
+    if let Some(after) = all.get_after_help() {
+        offered = offered.after_help(after.clone());
+    }
+    offered
 }

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The value of [`BenchFile::schema`].
 pub const BENCH_SCHEMA: &str = "memferry-bench/1";
 
+/// Folios of this size and larger are THPs, smaller ones are made of base pages; bytes.
+pub const THP_BYTES: usize = 2 << 20;
+
 /// One benchmark run on one machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BenchFile {
@@ -15,7 +18,7 @@ pub struct BenchFile {
     pub schema: String,
     /// The machine that was measured.
     pub host: Host,
-    /// Copy throughput with no page moved, one entry per lane count.
+    /// Copy throughput with no page moved, one entry per lane count and kind of pages.
     #[serde(default)]
     pub ceiling: Vec<Ceiling>,
     /// The measurements, `bench` naming their shape.
@@ -82,6 +85,33 @@ fn base_page() -> usize {
     4096
 }
 
+impl Ceiling {
+    /// Whether the copied memory was mapped by THPs.
+    pub fn is_huge(&self) -> bool {
+        self.page_bytes >= THP_BYTES
+    }
+}
+
+impl BenchFile {
+    /// What a row with these lanes and folios is measured against: as many lanes copying memory that is mapped
+    /// the same way. A file that measured one kind of pages has that for all folios.
+    pub fn ceiling_of(&self, lanes: usize, folio_bytes: usize) -> Option<&Ceiling> {
+        let mut same_lanes: Vec<&Ceiling> = (self.ceiling.iter())
+            .filter(|ceiling| ceiling.lanes == lanes)
+            .collect();
+        same_lanes.sort_by_key(|ceiling| ceiling.is_huge() != (folio_bytes >= THP_BYTES));
+        same_lanes.first().copied()
+    }
+
+    /// The lane counts that have a ceiling, ascending.
+    pub fn ceiling_lanes(&self) -> Vec<usize> {
+        let mut lanes: Vec<usize> = self.ceiling.iter().map(|ceiling| ceiling.lanes).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        lanes
+    }
+}
+
 /// One cell of `bench move` or `bench count`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MoveRow {
@@ -106,7 +136,7 @@ pub struct MoveRow {
     pub gbps: f64,
     /// Standard deviation over the runs, GB/s.
     pub gbps_sd: f64,
-    /// `gbps` over the ceiling of the same lanes.
+    /// `gbps` over the ceiling of the same lanes and kind of pages.
     pub of_ceiling: f64,
     /// Bytes compared with what they must be, after the timed part, over all runs.
     pub verified_bytes: u64,

@@ -27,3 +27,24 @@ fn a_file_that_is_written_again_is_the_same() {
         assert_eq!(after["bench"], bench);
     }
 }
+
+/// Every share is of the ceiling that the tables show above it.
+#[test]
+fn shares_are_of_the_ceiling_with_the_same_lanes_and_pages() {
+    for bench in ["move", "count"] {
+        let file = file(bench);
+        let (crate::schema::Rows::Move(rows) | crate::schema::Rows::Count(rows)) = &file.rows
+        else {
+            panic!("{bench}");
+        };
+        for row in rows {
+            let ceiling = file
+                .ceiling_of(row.lanes, row.folio_bytes)
+                .expect("ceiling");
+            assert!(
+                (row.gbps / ceiling.gbps - row.of_ceiling).abs() < 0.001,
+                "{row:?}"
+            );
+        }
+    }
+}

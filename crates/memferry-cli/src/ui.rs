@@ -71,10 +71,11 @@ impl Ui {
         Bar(bar)
     }
 
-    /// Tells the user something that changes how the result is to be read.
+    /// Tells the user at once what the file's notes say at the end: measuring takes minutes, and may not be wanted
+    /// this way.
     pub fn warn(&self, text: &str) {
         self.bars.suspend(|| {
-            // Without stderr there is nobody to warn; the same text is in the file's notes.
+            // Without stderr there is nobody to warn.
             let _ = writeln!(io::stderr(), "memferry: warning: {text}");
         });
     }

@@ -54,11 +54,33 @@ impl fmt::Display for Size {
     }
 }
 
-/// Parses the size of a folio: a power of two of at least 4 KiB.
+/// The smallest folio, and what a batch is a multiple of: the base page where the benchmarks run.
+const SMALLEST: u64 = 4 << 10;
+
+/// The largest folio, and the largest batch: one page table's worth, which is the library's limit.
+const LARGEST: u64 = 2 << 20;
+
+/// Parses the size of a folio: a power of two from 4 KiB to 2 MiB.
 pub fn folio_size(text: &str) -> Result<Size, String> {
     let size: Size = text.parse()?;
-    if size.0 < 4096 || !size.0.is_power_of_two() {
-        return Err("a folio is a power of two of at least 4K (4K, 16K, 64K … 2M)".to_owned());
+    if !(SMALLEST..=LARGEST).contains(&size.0) || !size.0.is_power_of_two() {
+        return Err("a folio is a power of two from 4K to 2M (4K, 16K, 64K … 2M)".to_owned());
+    }
+    Ok(size)
+}
+
+/// Parses the size of a batch: whole base pages, 2 MiB at most.
+pub fn batch_size(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse()?;
+    if size.0 > LARGEST {
+        return Err(
+            "a batch is 2M at most, one page table's worth: a larger one only lets accesses wait \
+             longer"
+                .to_owned(),
+        );
+    }
+    if size.0 % SMALLEST != 0 {
+        return Err("a batch is a multiple of the 4K page (4K, 64K, 100K … 2M)".to_owned());
     }
     Ok(size)
 }
@@ -187,6 +209,19 @@ mod tests {
         assert_eq!(folio_size("2M"), Ok(Size(2 << 20)));
         assert!(folio_size("2K").is_err());
         assert!(folio_size("12K").is_err());
+        let error = folio_size("4M").expect_err("too large");
+        assert!(error.contains("to 2M"), "{error}");
+    }
+
+    #[test]
+    fn batches_are_whole_pages_up_to_a_page_table() {
+        for text in ["4K", "100K", "2M"] {
+            assert!(batch_size(text).is_ok(), "{text}");
+        }
+        for (text, part) in [("2052K", "2M at most"), ("6000", "multiple of the 4K page")] {
+            let error = batch_size(text).expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
     }
 
     #[test]

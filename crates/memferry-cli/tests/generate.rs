@@ -38,6 +38,14 @@ fn every_command_has_a_man_page() {
     );
     let page = fs::read_to_string(out.join("memferry-bench-move.1")).expect("page");
     assert!(page.contains("\\-\\-destination"), "{page}");
+    let page = fs::read_to_string(out.join("memferry.1")).expect("page");
+    for part in [
+        "memferry\\-report",
+        "Exit status",
+        env!("CARGO_PKG_VERSION"),
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }
 
 #[test]
@@ -51,6 +59,7 @@ fn every_shell_has_completions() {
         for word in ["topology", "stall", "published", "per-folio"] {
             assert!(text.contains(word), "{name}: {word}");
         }
+        assert!(!text.contains("generate"), "{name} offers a hidden command");
     }
 }
 

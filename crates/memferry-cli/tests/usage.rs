@@ -71,7 +71,19 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
             &["bench", "move", "--destination", "hot"],
             "warm, cold, both",
         ),
+        (&["bench", "move", "--folio", "4M"], "from 4K to 2M"),
         (&["bench", "move", "--batch", "64K"], "--batch 2M or more"),
+        (&["bench", "move", "--batch", "4M"], "2M at most"),
+        (
+            &["bench", "count", "--batch", "5000"],
+            "multiple of the 4K page",
+        ),
+        (&["bench", "count", "--folio", "3M"], "power of two"),
+        (&["bench", "stall", "--batch", "64K,16M"], "2M at most"),
+        (
+            &["bench", "stall", "--folio", "2M", "--batch", "64K"],
+            "--batch 2M or more",
+        ),
         (
             &["bench", "stall", "--seconds", "1", "--rounds", "1"],
             "cannot be used with",

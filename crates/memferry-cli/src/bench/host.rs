@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The machine as a benchmark file describes it, and how much of its memory a benchmark may use.
 
+use std::cmp::Ordering;
+
 use memferry::topology::Topology;
 
+use super::region::{PAGE, THP};
 use crate::failure::Failure;
 use crate::schema::Host;
+use crate::units::Size;
 
-/// Reads the topology, or says why it cannot be read.
+/// Reads the topology of a machine whose pages the benchmarks know, or says why it cannot be read.
 pub fn topology() -> Result<Topology, Failure> {
-    Topology::read().map_err(|error| {
-        Failure::new(
-            "cannot read the machine's topology",
-            error,
-            "mount /proc and /sys in this container",
-        )
-    })
+    let topology = crate::topology::read()?;
+    let page = topology.memory.page_bytes;
+    if page != PAGE as u64 {
+        return Err(Failure::new(
+            "cannot measure here",
+            format!("the base page is {page} bytes, and the benchmarks' folios are made of {PAGE}"),
+            "use a kernel with 4 KiB pages",
+        ));
+    }
+    Ok(topology)
 }
 
 /// Describes the machine. `copy` is the copy routine that the lanes use.
@@ -43,10 +50,54 @@ pub fn describe(topology: &Topology, copy: &str) -> Host {
     }
 }
 
-/// `wanted` bytes, or less where the machine is small: a run needs the region, its destination pages and the
-/// ceiling's buffer, and half of the free memory is left to others. A multiple of 2 MiB.
+/// `wanted` bytes rounded up to 2 MiB, or less where the machine is small: a run needs `copies` times as much (its
+/// region, its destination pages, the ceiling's buffer), and half of the free memory is left to others.
 pub fn fitting(wanted: u64, topology: &Topology, copies: u64) -> u64 {
     let room = topology.memory.available_bytes / 2 / copies;
-    let thp = super::region::THP as u64;
-    (wanted.min(room) / thp * thp).max(thp)
+    let thp = THP as u64;
+    let whole = wanted.checked_next_multiple_of(thp).unwrap_or(u64::MAX);
+    (whole.min(room) / thp * thp).max(thp)
+}
+
+/// What a reader must know where `total` is not what was asked for.
+pub fn changed_total(wanted: u64, total: u64) -> Option<String> {
+    let why = match total.cmp(&wanted) {
+        Ordering::Equal => return None,
+        Ordering::Less => "this machine has no room for more",
+        Ordering::Greater => "it is moved in whole THPs",
+    };
+    Some(format!(
+        "The total is {} instead of {}: {why}.",
+        Size(total),
+        Size(wanted)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_total_is_whole_thps_that_fit() {
+        let mut topology = Topology::read().expect("topology");
+        topology.memory.available_bytes = 1 << 30;
+        assert_eq!(fitting(64 << 20, &topology, 3), 64 << 20);
+        assert_eq!(fitting((64 << 20) - 1, &topology, 3), 64 << 20);
+        assert_eq!(fitting(1 << 30, &topology, 4), 128 << 20);
+        assert_eq!(fitting(u64::MAX, &topology, 4), 128 << 20);
+        topology.memory.available_bytes = 0;
+        assert_eq!(fitting(1, &topology, 3), 2 << 20);
+    }
+
+    #[test]
+    fn a_changed_total_has_its_reason() {
+        assert_eq!(changed_total(2 << 20, 2 << 20), None);
+        let text = changed_total(1 << 30, 128 << 20).expect("less");
+        assert!(
+            text.contains("128M instead of 1G") && text.contains("no room"),
+            "{text}"
+        );
+        let text = changed_total(1 << 20, 2 << 20).expect("more");
+        assert!(text.contains("whole THPs"), "{text}");
+    }
 }

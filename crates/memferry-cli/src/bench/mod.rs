@@ -14,6 +14,8 @@ pub use throughput::{run_count, run_move};
 
 use crate::cli::bench::Backend;
 use crate::failure::Failure;
+use crate::schema::{BenchFile, Rows};
+use crate::ui::Ui;
 
 /// Refuses the kernel's backend on a machine with `nodes` memory nodes, where nothing can move.
 pub fn check_backend(backend: Backend, nodes: usize) -> Result<(), Failure> {
@@ -26,6 +28,45 @@ pub fn check_backend(backend: Backend, nodes: usize) -> Result<(), Failure> {
         "use --backend user, which moves within one node, or a machine (or a guest started with \
          `-numa`) that has two nodes",
     ))
+}
+
+/// Ends a benchmark: with all of its rows, or with the failure and the rows that were measured before it.
+pub fn finish(
+    mut file: BenchFile,
+    quick: bool,
+    failure: Option<Failure>,
+    ui: &Ui,
+) -> Result<BenchFile, Failure> {
+    let empty = match &file.rows {
+        Rows::Move(rows) | Rows::Count(rows) => rows.is_empty(),
+        Rows::Stall(rows) => rows.is_empty(),
+    };
+    if quick {
+        let note = "A --quick run: it shows the shape and is not for publication.";
+        file.notes.push(note.to_owned());
+    }
+    let failure = match failure {
+        Some(failure) => {
+            file.notes
+                .push("Ended by a failure: cases or runs are missing.".to_owned());
+            failure
+        }
+        None if !ui.stopped() => return Ok(file),
+        None => {
+            file.notes
+                .push("Stopped by the user: cases or runs are missing.".to_owned());
+            let what = match empty {
+                true => "stopped before anything was measured",
+                false => "stopped half-way; what is shown is what was measured",
+            };
+            Failure::new(what, "interrupted", "run it again for the whole table")
+        }
+    };
+    Err(if empty {
+        failure
+    } else {
+        failure.with_partial(file)
+    })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A PMD-mapped THP on x86 and on arm64 with 4 KiB pages.
-pub const THP: usize = 2 << 20;
+pub const THP: usize = crate::schema::THP_BYTES;
 /// A base page where the benchmarks run; checked against the topology before anything is mapped.
 pub const PAGE: usize = 4096;
 /// What one thread fills or checks at a time.
@@ -161,16 +161,17 @@ fn word(at: usize, salt: u64) -> u64 {
     (at as u64 ^ salt << 48).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Runs `work` over `0..len` in parts, on `threads` threads.
+/// Runs `work` over `0..len` in parts of whole pages, on `threads` threads that all get some of a small `len`.
 pub fn in_parts(len: usize, threads: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
+    let part = (len.div_ceil(threads).next_multiple_of(PAGE)).min(PART);
     let next = AtomicU64::new(0);
     let worker = || {
         loop {
-            let at = next.fetch_add(PART as u64, Ordering::Relaxed) as usize;
+            let at = next.fetch_add(part as u64, Ordering::Relaxed) as usize;
             if at >= len {
                 return;
             }
-            work(at..(at + PART).min(len));
+            work(at..(at + part).min(len));
         }
     };
     std::thread::scope(|scope| {

@@ -17,6 +17,7 @@ use memferry::{
 use super::region::{PAGE, Region, THP, in_parts};
 use crate::cli::bench::Migrator;
 use crate::failure::Failure;
+use crate::units::{Size, lanes};
 
 /// One case of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -132,8 +133,9 @@ impl Rig {
         );
         let started = Instant::now();
         in_parts(bytes, lanes, &|part: Range<usize>| {
+            let end = part.end;
             for at in part.step_by(SHARE) {
-                let len = SHARE.min(bytes - at);
+                let len = SHARE.min(end - at);
                 // SAFETY: both regions are larger than `bytes`, and parts are disjoint.
                 unsafe { routine.copy((src + at) as *const u8, (dst + at) as *mut u8, len) };
             }
@@ -165,8 +167,8 @@ impl Rig {
                 _ => case.batch,
             },
             relocate: !several,
-            // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
             source: if case.warm {
+                // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
                 unsafe { SourcePages::keep() }
             } else {
                 SourcePages::GIVE_BACK
@@ -182,7 +184,15 @@ impl Rig {
         self.at = target;
         if result.moved.bytes != case.bytes as u64 {
             return Err(Failure::new(
-                format!("only {} of {} bytes moved", result.moved.bytes, case.bytes),
+                format!(
+                    "only {} of {} bytes moved by {} with {}, folios of {}, {}",
+                    result.moved.bytes,
+                    case.bytes,
+                    case.migrator.name(),
+                    lanes(case.lanes),
+                    Size(case.folio as u64),
+                    if case.warm { "warm" } else { "cold" }
+                ),
                 format!("{result:?}"),
                 "free memory on the target node, and look for swap or pinned pages",
             ));

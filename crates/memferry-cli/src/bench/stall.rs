@@ -22,7 +22,6 @@ use crate::cli::bench::{Length, Migrator, StallArgs};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Quantiles, Rows, StallRow};
 use crate::ui::Ui;
-use crate::units::Size;
 
 /// An access that takes longer has waited: it met a page on its way, or the CPU did something else (an interrupt, a
 /// hypervisor that took it away). A cache miss with a TLB miss takes below 1 us.
@@ -39,27 +38,24 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         "stall_ns counts the accesses that took longer than {} us; access_ns counts all.",
         WAITED_NS / 1000
     )];
-    if total < wanted {
-        notes.push(format!(
-            "The memory is {} instead of {}: this machine has no room for more.",
-            Size(total),
-            Size(wanted)
-        ));
+    if let Some(note) = host::changed_total(wanted, total) {
+        ui.warn(&note);
+        notes.push(note);
     }
     let mut cells = Vec::new();
     for &folio in &args.folio {
         for &migrator in &args.migrator {
-            let lanes: &[usize] = if migrator == Migrator::Mtcopy {
-                &args.lanes
-            } else {
-                &[1]
+            let lanes: &[usize] = match migrator {
+                Migrator::Mtcopy => &args.lanes,
+                Migrator::Batch | Migrator::PerFolio => &[1],
+            };
+            let batches = match migrator {
+                // Its batch is the folio, whatever the list says.
+                Migrator::PerFolio => vec![folio],
+                Migrator::Batch | Migrator::Mtcopy => args.batches(folio),
             };
             for &lanes in lanes {
-                cells.extend(
-                    args.batch
-                        .iter()
-                        .map(|&batch| (folio, migrator, lanes, batch)),
-                );
+                cells.extend(batches.iter().map(|&batch| (folio, migrator, lanes, batch)));
             }
         }
     }
@@ -68,14 +64,9 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let mut failure = None;
     for (folio, migrator, lanes, batch) in cells {
         if ui.stopped() {
-            failure = Some(Failure::new(
-                "stopped half-way",
-                "interrupted",
-                "run it again for the whole table",
-            ));
             break;
         }
-        bar.now(&format!("{} x{lanes}, batches of {batch}", migrator.name()));
+        bar.now(&format!("{} x{lanes}, {batch} batches", migrator.name()));
         let cell = Cell {
             topology: &topology,
             total: total as usize,
@@ -87,23 +78,28 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             threads: args.threads(topology.cpus.online.len(), lanes),
             length: args.length(),
         };
-        rows.push(cell.measure(routine, ui)?);
+        match cell.measure(routine, ui) {
+            Ok(row) => rows.extend(row),
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        }
         bar.step();
     }
-    if args.quick {
-        notes.push("A --quick run: it shows the shape and is not for publication.".to_owned());
-    }
-    let file = BenchFile {
-        schema: BENCH_SCHEMA.to_owned(),
-        host: host::describe(&topology, routine.name()),
-        ceiling: Vec::new(),
-        rows: Rows::Stall(rows),
-        notes,
-    };
-    match failure {
-        Some(failure) => Err(failure.with_partial(file)),
-        None => Ok(file),
-    }
+    drop(bar);
+    super::finish(
+        BenchFile {
+            schema: BENCH_SCHEMA.to_owned(),
+            host: host::describe(&topology, routine.name()),
+            ceiling: Vec::new(),
+            rows: Rows::Stall(rows),
+            notes,
+        },
+        args.quick,
+        failure,
+        ui,
+    )
 }
 
 /// One row of the table.
@@ -128,7 +124,12 @@ struct Seen {
 }
 
 impl Cell<'_> {
-    fn measure(&self, routine: memferry::copy::Routine, ui: &Ui) -> Result<StallRow, Failure> {
+    /// The row; none if the user stopped before anything moved.
+    fn measure(
+        &self,
+        routine: memferry::copy::Routine,
+        ui: &Ui,
+    ) -> Result<Option<StallRow>, Failure> {
         let region = Region::new(self.total, self.huge, self.topology.cpus.online.len()).map_err(
             |error| {
                 Failure::new(
@@ -187,20 +188,19 @@ impl Cell<'_> {
             ));
         }
         let verified = counters.check(&seen)?;
+        if bytes == 0 {
+            return Ok(None);
+        }
         let mut waited = new_histogram();
         let mut all = new_histogram();
         for seen in &seen {
             // Both have the same bounds.
             let _ = (waited.add(&seen.waited), all.add(&seen.all));
         }
-        Ok(StallRow {
+        Ok(Some(StallRow {
             backend: "user".to_owned(),
             migrator: self.migrator.name().to_owned(),
-            batch_bytes: if self.huge {
-                self.batch.max(THP)
-            } else {
-                self.batch
-            },
+            batch_bytes: self.batch,
             folio_bytes: self.folio,
             lanes: self.lanes,
             threads: self.threads,
@@ -210,7 +210,7 @@ impl Cell<'_> {
             accesses: all.len(),
             stalled: waited.len(),
             verified_bytes: verified,
-        })
+        }))
     }
 
     fn mover(&self, routine: memferry::copy::Routine) -> Result<Mover, Failure> {
@@ -239,11 +239,7 @@ impl Cell<'_> {
         ui: &Ui,
     ) -> Result<(u64, Duration), Failure> {
         let options = MoveOptions {
-            batch_bytes: if self.migrator == Migrator::PerFolio {
-                self.folio
-            } else {
-                self.batch
-            },
+            batch_bytes: self.batch,
             relocate: nodes.len() < 2,
             // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
             source: unsafe { SourcePages::keep() },

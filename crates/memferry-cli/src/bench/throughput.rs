@@ -10,7 +10,7 @@ use super::rig::{Case, Rig, Run, mean_sd};
 use crate::cli::bench::{CountArgs, Destination, Migrator, MoveArgs, RunArgs};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, MoveRow, Rows};
-use crate::ui::Ui;
+use crate::ui::{Bar, Ui};
 use crate::units::Size;
 
 /// `bench move`.
@@ -19,12 +19,9 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let wanted = args.wanted_total().0;
     let total = host::fitting(wanted, &topology, COPIES);
     let mut notes = Vec::new();
-    if total < wanted {
-        notes.push(format!(
-            "The total is {} instead of {}: this machine has no room for more.",
-            Size(total),
-            Size(wanted)
-        ));
+    if let Some(note) = host::changed_total(wanted, total) {
+        ui.warn(&note);
+        notes.push(note);
     }
     let folios: Vec<usize> = args.folios().iter().map(|size| size.0 as usize).collect();
     let cases = |lanes: &[(Migrator, usize)], warm: bool| -> Vec<Case> {
@@ -47,16 +44,15 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
                 .to_owned(),
         );
     }
-    let (ceiling, rows) = measure(
+    let measured = measure(
         &topology,
         &args.run,
         ui,
         "bench move",
         total as usize,
         &cases,
-        &mut notes,
     )?;
-    finish(&topology, &args.run, ceiling, Rows::Move(rows), notes, ui)
+    finish(&topology, &args.run, measured, Rows::Move, notes, ui)
 }
 
 /// `bench count`.
@@ -69,11 +65,24 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let mut counts = args.folios.clone();
     counts.retain(|&count| count.saturating_mul(folio) <= total);
     let mut notes = Vec::new();
+    if counts.is_empty() {
+        return Err(Failure::new(
+            "cannot measure any of these numbers of folios",
+            format!(
+                "this machine has room for {} of {}",
+                total / folio,
+                args.folio
+            ),
+            "give smaller --folios",
+        ));
+    }
     if counts.len() < args.folios.len() {
-        notes.push(format!(
+        let note = format!(
             "Counts above {} are left out: this machine has no room for them.",
             total / folio
-        ));
+        );
+        ui.warn(&note);
+        notes.push(note);
     }
     let cases = |lanes: &[(Migrator, usize)], warm: bool| -> Vec<Case> {
         let case = |&count: &usize| {
@@ -88,25 +97,26 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         };
         counts.iter().flat_map(case).collect()
     };
-    let (ceiling, mut rows) = measure(
-        &topology,
-        &args.run,
-        ui,
-        "bench count",
-        total,
-        &cases,
-        &mut notes,
-    )?;
-    for row in &mut rows {
+    let mut measured = measure(&topology, &args.run, ui, "bench count", total, &cases)?;
+    for row in &mut measured.rows {
         row.folios = Some(row.bytes as usize / folio);
     }
-    finish(&topology, &args.run, ceiling, Rows::Count(rows), notes, ui)
+    finish(&topology, &args.run, measured, Rows::Count, notes, ui)
 }
 
 /// Region, warm destination, ceiling buffer.
 const COPIES: u64 = 3;
 
-type Table = (Vec<Ceiling>, Vec<MoveRow>);
+/// The cases of some migrators with their lanes, with a warm destination or a cold one.
+type Cases<'a> = dyn Fn(&[(Migrator, usize)], bool) -> Vec<Case> + 'a;
+
+/// What was measured, up to the failure if there was one.
+#[derive(Default)]
+struct Measured {
+    ceilings: Vec<Ceiling>,
+    rows: Vec<MoveRow>,
+    failure: Option<Failure>,
+}
 
 /// Runs all cases, page size by page size, interleaved run by run with the ceilings.
 fn measure(
@@ -115,13 +125,15 @@ fn measure(
     ui: &Ui,
     title: &str,
     bytes: usize,
-    cases: &dyn Fn(&[(Migrator, usize)], bool) -> Vec<Case>,
-    notes: &mut Vec<String>,
-) -> Result<Table, Failure> {
+    cases: &Cases<'_>,
+) -> Result<Measured, Failure> {
     super::check_backend(args.backend, topology.nodes_with_memory().count())?;
     let routine = routine(args.copy.as_deref())?;
-    let lanes = args.lanes(topology.cpus.online.len());
-    let columns = migrators(args, &lanes);
+    let columns = migrators(args, &args.lanes(topology.cpus.online.len()));
+    // One ceiling for every lane count that a row has.
+    let mut lanes: Vec<usize> = columns.iter().map(|&(_, lanes)| lanes).collect();
+    lanes.sort_unstable();
+    lanes.dedup();
     let mut all: Vec<Case> = Vec::new();
     for warm in [true, false] {
         if args.destination == Destination::Both || warm == (args.destination == Destination::Warm)
@@ -133,32 +145,63 @@ fn measure(
     all.iter_mut().for_each(|case| case.batch = batch);
     let steps = args.runs() * all.len();
     let bar = ui.bar(title, steps as u64);
-    let (mut ceilings, mut rows) = (Vec::new(), Vec::new());
+    let mut measured = Measured::default();
     for huge in [false, true] {
         let cases: Vec<Case> = all
             .iter()
             .copied()
             .filter(|case| (case.folio >= THP) == huge)
             .collect();
-        if cases.is_empty() {
+        if cases.is_empty() || ui.stopped() || measured.failure.is_some() {
             continue;
         }
-        if ui.stopped() {
-            break;
-        }
         bar.now("warming up the memory");
-        let mut rig = Rig::new(topology, bytes, huge, routine)?;
-        let mut copied: Vec<Vec<f64>> = vec![Vec::new(); lanes.len()];
-        let mut ran: Vec<Vec<Run>> = vec![Vec::new(); cases.len()];
+        let mut rounds = Rounds {
+            copied: vec![Vec::new(); lanes.len()],
+            ran: vec![Vec::new(); cases.len()],
+        };
+        measured.failure = Rig::new(topology, bytes, huge, routine)
+            .and_then(|mut rig| rounds.run(&mut rig, &cases, &lanes, args.runs(), ui, &bar))
+            .err();
+        let own = rounds.ceilings(&lanes, if huge { THP } else { PAGE });
+        let rows = cases.iter().zip(&rounds.ran);
+        (measured.rows).extend(rows.filter_map(|(case, runs)| row(case, runs, &own)));
+        measured.ceilings.extend(own);
+    }
+    Ok(measured)
+}
+
+/// The runs of all cases on memory of one page size.
+struct Rounds {
+    /// GB/s of each ceiling.
+    copied: Vec<Vec<f64>>,
+    /// Runs of each case.
+    ran: Vec<Vec<Run>>,
+}
+
+impl Rounds {
+    /// Runs every ceiling and every case once, and that `runs` times, until the user stops it.
+    fn run(
+        &mut self,
+        rig: &mut Rig,
+        cases: &[Case],
+        lanes: &[usize],
+        runs: usize,
+        ui: &Ui,
+        bar: &Bar,
+    ) -> Result<(), Failure> {
         // One round more than is counted: the first warms caches, page tables and the host's memory.
-        for round in 0..=args.runs() {
-            for (lanes, copied) in lanes.iter().zip(&mut copied) {
+        for round in 0..=runs {
+            for (lanes, copied) in lanes.iter().zip(&mut self.copied) {
+                if ui.stopped() {
+                    return Ok(());
+                }
                 let gbps = rig.ceiling(*lanes, rig.bytes());
                 copied.extend((round > 0).then_some(gbps));
             }
-            for (case, ran) in cases.iter().zip(&mut ran) {
+            for (case, ran) in cases.iter().zip(&mut self.ran) {
                 if ui.stopped() {
-                    break;
+                    return Ok(());
                 }
                 if round == 0 && case.migrator == Migrator::PerFolio {
                     continue;
@@ -176,10 +219,12 @@ fn measure(
                 }
             }
         }
-        let page_bytes = if huge { THP } else { PAGE };
-        let own: Vec<Ceiling> = lanes
-            .iter()
-            .zip(&copied)
+        Ok(())
+    }
+
+    fn ceilings(&self, lanes: &[usize], page_bytes: usize) -> Vec<Ceiling> {
+        let measured = lanes.iter().zip(&self.copied);
+        measured
             .filter(|(_, copied)| !copied.is_empty())
             .map(|(&lanes, copied)| {
                 let (gbps, gbps_sd) = mean_sd(copied);
@@ -190,30 +235,8 @@ fn measure(
                     gbps_sd,
                 }
             })
-            .collect();
-        rows.extend(
-            cases
-                .iter()
-                .zip(&ran)
-                .filter_map(|(case, runs)| row(case, runs, &own)),
-        );
-        ceilings.extend(own);
+            .collect()
     }
-    if rows.is_empty() && ui.stopped() {
-        return Err(Failure::new(
-            "stopped before anything was measured",
-            "interrupted",
-            "run it again",
-        ));
-    }
-    if ceilings.len() > lanes.len() {
-        notes.push(
-            "A row's share is of the ceiling over memory mapped the same way: base pages for folios below 2 MiB, THPs for \
-             2 MiB."
-                .to_owned(),
-        );
-    }
-    Ok((ceilings, rows))
 }
 
 /// Which migrators run with how many lanes.
@@ -233,10 +256,7 @@ fn row(case: &Case, runs: &[Run], ceilings: &[Ceiling]) -> Option<MoveRow> {
         return None;
     }
     let (gbps, gbps_sd) = mean_sd(&runs.iter().map(|run| run.gbps).collect::<Vec<_>>());
-    let ceiling = ceilings
-        .iter()
-        .find(|c| c.lanes == case.lanes)
-        .or(ceilings.first())?;
+    let ceiling = ceilings.iter().find(|c| c.lanes == case.lanes)?;
     Some(MoveRow {
         backend: "user".to_owned(),
         migrator: case.migrator.name().to_owned(),
@@ -277,32 +297,17 @@ pub fn routine(name: Option<&str>) -> Result<Routine, Failure> {
 fn finish(
     topology: &Topology,
     args: &RunArgs,
-    ceiling: Vec<Ceiling>,
-    rows: Rows,
-    mut notes: Vec<String>,
+    measured: Measured,
+    rows: impl Fn(Vec<MoveRow>) -> Rows,
+    notes: Vec<String>,
     ui: &Ui,
 ) -> Result<BenchFile, Failure> {
-    if args.quick {
-        notes.push("A --quick run: it shows the shape and is not for publication.".to_owned());
-    }
-    if ui.stopped() {
-        notes.push("Stopped by the user: cases or runs are missing.".to_owned());
-    }
-    let copy = routine(args.copy.as_deref())?.name();
     let file = BenchFile {
         schema: BENCH_SCHEMA.to_owned(),
-        host: host::describe(topology, copy),
-        ceiling,
-        rows,
+        host: host::describe(topology, routine(args.copy.as_deref())?.name()),
+        ceiling: measured.ceilings,
+        rows: rows(measured.rows),
         notes,
     };
-    if ui.stopped() {
-        let stopped = Failure::new(
-            "stopped half-way",
-            "interrupted",
-            "run it again for the whole table",
-        );
-        return Err(stopped.with_partial(file));
-    }
-    Ok(file)
+    super::finish(file, args.quick, measured.failure, ui)
 }

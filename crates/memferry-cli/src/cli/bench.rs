@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-use crate::units::{Size, folio_size, positive};
+use crate::units::{Size, batch_size, folio_size, positive};
 
 /// The benchmarks.
 #[derive(Debug, Subcommand)]
@@ -96,8 +96,9 @@ pub struct RunArgs {
     /// Copy routine, as `memferry topology --copy` lists them [default: the fastest measured]
     #[arg(long, value_name = "ROUTINE")]
     pub copy: Option<String>,
-    /// Bytes that are unmapped, copied and remapped together [default: the library's]
-    #[arg(long, value_name = "SIZE")]
+    /// Bytes that batch and mtcopy unmap, copy and remap together, 2M at most; per-folio has batches of
+    /// one folio [default: 2M]
+    #[arg(long, value_name = "SIZE", value_parser = batch_size)]
     pub batch: Option<Size>,
     /// What moves the pages
     #[arg(long, value_enum, default_value_t = Backend::User)]
@@ -129,13 +130,9 @@ impl RunArgs {
 /// Options of `memferry bench stall`.
 #[derive(Debug, Args)]
 pub struct StallArgs {
-    /// Batch sizes
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "64K,256K,1M,4M,16M"
-    )]
+    /// Batch sizes, 2M at most [default: 64K,128K,256K,512K,1M,2M without those that cannot hold a
+    /// folio]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = batch_size)]
     pub batch: Vec<Size>,
     /// Threads that keep reading and writing the pages that move [default: the CPUs less the
     /// lanes, at least 1]
@@ -192,6 +189,15 @@ pub enum Length {
 }
 
 impl StallArgs {
+    /// The batch sizes to measure with folios of this size.
+    pub fn batches(&self, folio: Size) -> Vec<Size> {
+        if !self.batch.is_empty() {
+            return distinct(&self.batch);
+        }
+        let usual = (6..=11).map(|power| Size(1 << (power + 10)));
+        usual.filter(|batch| *batch >= folio).collect()
+    }
+
     /// What ends the measurement of one batch size.
     pub fn length(&self) -> Length {
         match (self.rounds, self.seconds) {
@@ -340,6 +346,19 @@ mod tests {
         assert_eq!((args.threads(8, 2), args.threads(2, 2)), (6, 1));
         assert!(read("memferry bench stall --rounds 9 --seconds 1").is_err());
         assert!(read("memferry bench stall --seconds 0").is_err());
+    }
+
+    #[test]
+    fn a_batch_holds_a_folio_unless_told_otherwise() {
+        let Ok(Command::Bench(Bench::Stall(args))) = read("memferry bench stall") else {
+            panic!("stall");
+        };
+        let sizes = |folio| {
+            let sizes = args.batches(Size(folio)).into_iter();
+            sizes.map(|size| size.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(4096), ["64K", "128K", "256K", "512K", "1M", "2M"]);
+        assert_eq!(sizes(2 << 20), ["2M"]);
     }
 
     #[test]

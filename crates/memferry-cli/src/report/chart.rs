@@ -31,8 +31,27 @@ pub enum Style {
     Number(usize),
     /// Ours among published ones: the same, but bold.
     Ours(usize),
-    /// The dashed line that nothing can pass; its name is written on it.
-    Ceiling,
+    /// A dashed line that nothing can pass; its name is written on it, or in the legend if there is a
+    /// [`Style::HugeCeiling`] close by.
+    Ceiling(Course),
+    /// The dotted one beside it that is for THPs.
+    HugeCeiling,
+}
+
+impl Style {
+    /// Whether it is a limit and no measurement of a move.
+    pub fn is_ceiling(self) -> bool {
+        matches!(self, Self::Ceiling(_) | Self::HugeCeiling)
+    }
+}
+
+/// How a line goes from one point to the next.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Course {
+    /// Straight.
+    Straight,
+    /// Level, with a step half-way: base pages end and THPs begin between two folio sizes.
+    Steps,
 }
 
 /// One point.

@@ -1,11 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every field of every row as a table, in the file's own words, for those who check or recompute.
 
-use crate::schema::{BenchFile, MoveRow, Quantiles, Rows, StallRow};
+use crate::schema::{BenchFile, Ceiling, MoveRow, Quantiles, Rows, StallRow};
 use crate::table::Table;
 
-/// The whole content of a file's rows.
-pub fn rows(name: &str, file: &BenchFile) -> Table {
+/// The whole content of a file: its rows, then its ceilings if it has any.
+pub fn tables(name: &str, file: &BenchFile) -> Vec<Table> {
+    let mut tables = vec![rows(name, file)];
+    if !file.ceiling.is_empty() {
+        tables.push(ceilings(name, file));
+    }
+    tables
+}
+
+fn ceilings(name: &str, file: &BenchFile) -> Table {
+    let line = |ceiling: &Ceiling| {
+        vec![
+            ceiling.lanes.to_string(),
+            ceiling.page_bytes.to_string(),
+            format!("{:.3}", ceiling.gbps),
+            format!("{:.3}", ceiling.gbps_sd),
+        ]
+    };
+    Table {
+        title: format!("Ceilings of {name}"),
+        caption:
+            "page_bytes: the pages that mapped the copied memory. Units: bytes, GB/s of 1e9 bytes."
+                .to_owned(),
+        head: ["lanes", "page_bytes", "gbps", "gbps_sd"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: file.ceiling.iter().map(line).collect(),
+    }
+}
+
+fn rows(name: &str, file: &BenchFile) -> Table {
     let (head, rows): (&[&str], Vec<Vec<String>>) = match &file.rows {
         Rows::Move(rows) | Rows::Count(rows) => (
             &[
@@ -103,12 +132,15 @@ mod tests {
     #[test]
     fn every_row_fills_every_column() {
         for bench in ["move", "count", "stall"] {
-            let table = rows("x.json", &synthetic::file(bench));
-            assert!(!table.rows.is_empty());
-            assert!(
-                table.rows.iter().all(|row| row.len() == table.head.len()),
-                "{bench}"
-            );
+            let tables = tables("x.json", &synthetic::file(bench));
+            assert_eq!(tables.len(), if bench == "stall" { 1 } else { 2 });
+            for table in tables {
+                assert!(!table.rows.is_empty());
+                assert!(
+                    table.rows.iter().all(|row| row.len() == table.head.len()),
+                    "{bench}"
+                );
+            }
         }
     }
 }

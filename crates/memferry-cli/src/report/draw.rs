@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use super::chart::{Chart, Point, STYLES, Series, Style, X};
+use super::chart::{Chart, Course, Point, STYLES, Series, Style, X};
 use super::scale::Scale;
 use crate::units::short;
 
@@ -144,13 +144,14 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
         let points = chart
             .series
             .iter()
-            .filter(|series| series.style != Style::Ceiling);
+            .filter(|series| !series.style.is_ceiling());
         points.flat_map(|series| &series.points).any(|point| {
             let (right, up) = (x_at(point.x) - x_at(of.x), y_at(of.y) - y_at(point.y));
             (0.0..80.0).contains(&right) && (0.0..26.0).contains(&up)
         })
     };
-    let lines = (chart.series.iter()).map(|series| line(series, x_at, y_at, crowded));
+    let apart = (chart.series.iter()).all(|series| series.style != Style::HugeCeiling);
+    let lines = (chart.series.iter()).map(|series| line(series, x_at, y_at, crowded, apart));
     Some(Drawing {
         title: chart.title.clone(),
         note: chart.note.clone(),
@@ -188,22 +189,28 @@ fn line(
     x_at: impl Fn(f64) -> f64,
     y_at: impl Fn(f64) -> f64,
     crowded: impl Fn(&Point) -> bool,
+    named: bool,
 ) -> Line {
     let (class, shape) = match series.style {
         Style::Number(style) => (format!("s{}", style % STYLES), SHAPES[style % STYLES]),
         Style::Ours(style) => (format!("s{} ours", style % STYLES), SHAPES[style % STYLES]),
-        Style::Ceiling => ("ceiling".to_owned(), ""),
+        Style::Ceiling(_) => ("ceiling".to_owned(), ""),
+        Style::HugeCeiling => ("ceiling huge".to_owned(), ""),
     };
-    let path: Vec<String> = (series.points.iter().enumerate())
-        .map(|(index, point)| {
-            let letter = if index == 0 { 'M' } else { 'L' };
-            format!(
-                "{letter}{},{}",
-                number(x_at(point.x)),
-                number(y_at(point.y))
-            )
-        })
-        .collect();
+    let mut path = String::new();
+    let mut before = None;
+    for point in &series.points {
+        let (x, y) = (x_at(point.x), y_at(point.y));
+        path += &match (before, series.style) {
+            (None, _) => format!("M{},{}", number(x), number(y)),
+            (Some(from), Style::Ceiling(Course::Steps)) => {
+                let half = number(f64::midpoint(from, x));
+                format!("H{half}V{}H{}", number(y), number(x))
+            }
+            (Some(_), _) => format!("L{},{}", number(x), number(y)),
+        };
+        before = Some(x);
+    }
     let marks = (series.points.iter()).map(|point| Mark {
         x: number(x_at(point.x)),
         y: number(y_at(point.y)),
@@ -215,9 +222,9 @@ fn line(
         }),
     });
     let label = match (series.style, series.points.first(), series.points.last()) {
-        (Style::Ceiling, Some(first), Some(last)) => {
+        (Style::Ceiling(_), Some(first), Some(last)) if named => {
             // Above its end a rising ceiling has nothing; a level one is named where no line runs.
-            let (point, anchor) = if first.y < last.y || crowded(first) {
+            let (point, anchor) = if first.y < 0.9 * last.y || crowded(first) {
                 (last, "end")
             } else {
                 (first, "start")
@@ -233,7 +240,7 @@ fn line(
     Line {
         name: series.name.clone(),
         class,
-        path: path.concat(),
+        path,
         shape,
         marks: marks.collect(),
         label,
@@ -333,6 +340,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_ceiling_steps_half_way_between_two_sizes() {
+        let mut chart = chart(Y::Linear, &[(1.0, 20.0), (2.0, 20.0), (4.0, 25.0)]);
+        chart.series[0].style = Style::Ceiling(Course::Steps);
+        let line = &draw(&chart).expect("points").lines[0];
+        assert_eq!(line.path, "M70.0,110.0H174.5V110.0H279.0H383.5V70.0H488.0");
+        assert_eq!(line.label.as_ref().map(|label| label.anchor), Some("end"));
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //!
 //! What stands beside published figures is in `compare`.
 
-use super::chart::{Chart, Point, STYLES, Series, Style, X, Y};
+use super::chart::{Chart, Course, Point, STYLES, Series, Style, X, Y};
 use crate::schema::{BenchFile, Ceiling, MoveRow, Rows, StallRow};
-use crate::table::{by_destination, distinct, series, throughput};
+use crate::table::{by_destination, distinct, pages, series, throughput};
 use crate::units::{lanes, long, short, time};
 
 /// Lines of a chart that the eye can still tell apart: as many as there are styles.
@@ -21,12 +21,12 @@ pub fn charts(file: &BenchFile) -> Vec<Chart> {
                     title: format!("Throughput by folio size, {destination} destination"),
                     x: X::Bytes,
                     x_label: "folio size",
-                    ..against(rows, &file.ceiling, folio)
+                    ..against(rows, file, folio)
                 }
             });
             charts.extend(side_by_side(rows, |destination, rows| Chart {
                 title: format!("Throughput by lanes, {destination} destination"),
-                ..by_lanes(rows, &file.ceiling)
+                ..by_lanes(rows, file)
             }));
             charts.retain(|chart| distinct_x(chart) > 1);
             charts
@@ -46,7 +46,7 @@ pub fn charts(file: &BenchFile) -> Vec<Chart> {
                         ),
                         x: X::Count,
                         x_label: "folios in one move",
-                        ..against(rows, &file.ceiling, folios)
+                        ..against(rows, file, folios)
                     }
                 })
             };
@@ -68,7 +68,7 @@ fn side_by_side(rows: &[MoveRow], chart: impl Fn(&str, &[&MoveRow]) -> Chart) ->
 }
 
 /// A line per migrator and lanes against `x`, under the ceilings.
-fn against(rows: &[&MoveRow], ceiling: &[Ceiling], x: impl Fn(&MoveRow) -> f64) -> Chart {
+fn against(rows: &[&MoveRow], file: &BenchFile, x: impl Fn(&MoveRow) -> f64) -> Chart {
     let names = distinct(rows, series);
     let chosen = choose(rows);
     let mut lines: Vec<Series> = Vec::new();
@@ -95,24 +95,32 @@ fn against(rows: &[&MoveRow], ceiling: &[Ceiling], x: impl Fn(&MoveRow) -> f64) 
             })),
         });
     }
-    let (mut left, mut right) = (f64::INFINITY, 0f64);
-    for row in rows {
-        (left, right) = (left.min(x(row)), right.max(x(row)));
-    }
+    let ceiling = |count: usize| Series {
+        name: format!("ceiling, {}", lanes(count)),
+        style: Style::Ceiling(Course::Steps),
+        points: distinct(rows, |row| x(row).to_bits())
+            .into_iter()
+            .filter_map(|at| rows.iter().find(|row| x(row).to_bits() == at))
+            .filter_map(|row| {
+                let ceiling = file.ceiling_of(count, row.folio_bytes)?;
+                Some(ceiling_point(ceiling, x(row)))
+            })
+            .collect(),
+    };
+    let counts = file.ceiling_lanes();
+    let height = |series: &Series| series.points.first().map_or(0.0, |point| point.y);
     // The lowest and the highest ceiling frame the picture; more would cross the data, as does the
     // lowest where the highest is far above it.
-    let mut ends: Vec<&Ceiling> = ceiling.iter().collect();
-    ends.sort_by_key(|ceiling| ceiling.lanes);
-    let ends = match ends[..] {
-        [first, .., last] if first.gbps > 0.25 * last.gbps => vec![first, last],
-        [.., last] => vec![last],
-        [] => vec![],
-    };
-    lines.extend(ends.into_iter().map(|ceiling| Series {
-        name: format!("ceiling, {}", lanes(ceiling.lanes)),
-        style: Style::Ceiling,
-        points: vec![ceiling_point(ceiling, left), ceiling_point(ceiling, right)],
-    }));
+    let mut ends: Vec<Series> = (counts.first().into_iter().chain(counts.last()))
+        .map(|&count| ceiling(count))
+        .collect();
+    if counts.len() < 2 || height(&ends[0]) < 0.25 * height(&ends[1]) {
+        ends = ends.pop().into_iter().collect();
+    }
+    for series in &mut ends {
+        series.points = sorted(std::mem::take(&mut series.points).into_iter());
+    }
+    lines.extend(ends);
     let left_out = names.len() - chosen.len();
     let note = match left_out {
         0 => String::new(),
@@ -145,7 +153,7 @@ fn choose(rows: &[&MoveRow]) -> Vec<usize> {
 }
 
 /// A line per folio size against the lanes of the migrator that has the most of them.
-fn by_lanes(rows: &[&MoveRow], ceiling: &[Ceiling]) -> Chart {
+fn by_lanes(rows: &[&MoveRow], file: &BenchFile) -> Chart {
     let widest = rows.iter().max_by_key(|row| row.lanes);
     let rows: Vec<&MoveRow> = (rows.iter().copied())
         .filter(|row| {
@@ -177,16 +185,27 @@ fn by_lanes(rows: &[&MoveRow], ceiling: &[Ceiling]) -> Chart {
         })
         .collect();
     let measured = distinct(&rows, |row| row.lanes);
-    let known: Vec<&Ceiling> = (ceiling.iter())
-        .filter(|ceiling| measured.contains(&ceiling.lanes))
-        .collect();
-    if !known.is_empty() {
+    let of_pages = |huge: bool| -> Vec<Point> {
+        let known = (file.ceiling.iter())
+            .filter(|ceiling| ceiling.is_huge() == huge && measured.contains(&ceiling.lanes));
+        sorted(known.map(|of| ceiling_point(of, of.lanes as f64)))
+    };
+    let both = !of_pages(false).is_empty() && !of_pages(true).is_empty();
+    for huge in [false, true] {
         lines.push(Series {
-            name: "ceiling".to_owned(),
-            style: Style::Ceiling,
-            points: sorted(known.iter().map(|of| ceiling_point(of, of.lanes as f64))),
+            name: match (both, huge) {
+                (false, _) => "ceiling".to_owned(),
+                (true, false) => "ceiling, base pages".to_owned(),
+                (true, true) => "ceiling, THPs".to_owned(),
+            },
+            style: match (both, huge) {
+                (true, true) => Style::HugeCeiling,
+                _ => Style::Ceiling(Course::Straight),
+            },
+            points: of_pages(huge),
         });
     }
+    lines.retain(|line| !line.points.is_empty());
     Chart {
         title: String::new(),
         note: widest.map_or_else(String::new, |row| format!("Migrator {}.", row.migrator)),
@@ -285,9 +304,10 @@ fn ceiling_point(ceiling: &Ceiling, x: f64) -> Point {
         y: ceiling.gbps,
         sd: 0.0,
         tip: format!(
-            "{} GB/s copied by {} with no page moved",
+            "{} GB/s copied by {} with no page moved, memory mapped by {}",
             throughput(ceiling.gbps, ceiling.gbps_sd),
-            lanes(ceiling.lanes)
+            lanes(ceiling.lanes),
+            pages(ceiling)
         ),
     }
 }
@@ -345,7 +365,26 @@ mod tests {
             .map(|series| series.name.as_str())
             .collect();
         assert_eq!(names.len(), 6, "four cases and two ceilings: {names:?}");
-        assert!(charts[0].series[5].style == Style::Ceiling);
+        assert!(charts[0].series[5].style == Style::Ceiling(Course::Steps));
+    }
+
+    #[test]
+    fn the_ceiling_of_thps_begins_with_the_folios_that_are_thps() {
+        let mut file = synthetic::file("move");
+        let of_two_lanes = |file: &BenchFile| charts(file)[0].series[5].points.clone();
+        let heights: Vec<f64> = of_two_lanes(&file).iter().map(|point| point.y).collect();
+        assert_eq!(heights, [24.5, 24.5, 24.5, 24.5, 24.5, 24.5, 24.5, 25.2]);
+        let named = |file: &BenchFile| -> Vec<String> {
+            let lines = charts(file)[2].series.clone().into_iter();
+            lines
+                .filter(|line| line.style.is_ceiling())
+                .map(|line| line.name)
+                .collect()
+        };
+        assert_eq!(named(&file), ["ceiling, base pages", "ceiling, THPs"]);
+        file.ceiling.retain(Ceiling::is_huge);
+        assert_eq!(named(&file), ["ceiling"]);
+        assert!(of_two_lanes(&file).iter().all(|point| point.y > 25.0));
     }
 
     #[test]
@@ -378,9 +417,16 @@ mod tests {
         let chosen = choose(&rows);
         assert_eq!((chosen.len(), chosen[0], chosen[7]), (8, 0, 39));
         assert!(
-            against(&rows, &[], |row| row.lanes as f64)
-                .note
-                .contains("32 of 40")
+            against(
+                &rows,
+                &BenchFile {
+                    ceiling: Vec::new(),
+                    ..file.clone()
+                },
+                |row| row.lanes as f64
+            )
+            .note
+            .contains("32 of 40")
         );
     }
 
@@ -393,7 +439,7 @@ mod tests {
             charts[0]
                 .series
                 .iter()
-                .all(|series| series.points.len() == 5)
+                .all(|series| series.points.len() == 6)
         );
     }
 }

@@ -71,7 +71,7 @@ pub fn render(loaded: &[Loaded]) -> Result<String, minijinja::Error> {
         absolute: drawings(compare::absolute()),
         machines,
         data: (loaded.iter())
-            .map(|loaded| data::rows(&loaded.name, &loaded.file))
+            .flat_map(|loaded| data::tables(&loaded.name, &loaded.file))
             .collect(),
         published: ["move", "count", "topology-spread", "topology-fill"]
             .into_iter()
@@ -102,7 +102,8 @@ fn section(loaded: &Loaded, name_machine: bool) -> Section {
         Rows::Move(_) => (
             "Moving memory",
             "The same bytes are moved in folios of each size. The dashed lines are the ceiling: what \
-             as many threads copy when no page is moved. Warm destination pages were there before; \
+             as many threads copy when no page is moved, between memory that is mapped the same way \
+             (base pages, for folios of 2 MiB THPs). Warm destination pages were there before; \
              cold ones are allocated inside the timed part.",
         ),
         Rows::Count(_) => (
@@ -137,7 +138,8 @@ fn machines<'a>(files: impl Iterator<Item = &'a BenchFile>) -> Vec<Machine> {
         let name = table::machine(file);
         let mut properties = properties(file);
         if let Some(known) = machines.iter_mut().find(|machine| machine.name == name) {
-            // A later file adds what an earlier one did not measure, such as ceilings.
+            // A later file adds what an earlier one did not measure, such as the copy routine. Ceilings of
+            // several files are several measurements: those of the first that has any stand for all.
             properties.retain(|(of, _)| known.properties.iter().all(|(have, _)| have != of));
             known.properties.append(&mut properties);
         } else {
@@ -178,9 +180,10 @@ fn properties(file: &BenchFile) -> Vec<(&'static str, String)> {
         list.push((
             "Ceiling",
             format!(
-                "{} GB/s, {}",
+                "{} GB/s, {}, {}",
                 throughput(ceiling.gbps, ceiling.gbps_sd),
-                lanes(ceiling.lanes)
+                lanes(ceiling.lanes),
+                table::pages(ceiling)
             ),
         ));
     }
@@ -205,7 +208,11 @@ mod tests {
         let machines = machines(files.iter().map(|of| &of.file));
         assert_eq!(machines.len(), 1);
         let ceilings = machines[0].properties.iter().filter(|of| of.0 == "Ceiling");
-        assert_eq!(ceilings.count(), 2, "from the file that measured them");
+        assert_eq!(
+            ceilings.count(),
+            4,
+            "from the first file that measured them"
+        );
     }
 
     #[test]

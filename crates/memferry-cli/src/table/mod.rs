@@ -31,7 +31,7 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
             .map(|(destination, rows)| {
                 let title = format!("bench move, destination {destination}");
                 let folio = |row: &MoveRow| row.folio_bytes as u64;
-                pivot(title, "folio", &rows, &file.ceiling, folio, short)
+                pivot(file, title, "folio", &rows, folio, short)
             })
             .collect(),
         Rows::Count(rows) => by_destination(rows)
@@ -49,7 +49,7 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
                     );
                     let folios = |row: &MoveRow| row.folios.unwrap_or(0) as u64;
                     let name = |count: u64| count.to_string();
-                    pivot(title, "folios", &of_size, &file.ceiling, folios, name)
+                    pivot(file, title, "folios", &of_size, folios, name)
                 })
             })
             .collect(),
@@ -69,8 +69,10 @@ pub fn machine(file: &BenchFile) -> String {
         parts.push(about(host.memory_bytes));
     }
     parts.push(format!("Linux {}", host.kernel));
-    if let Some(hypervisor) = &host.hypervisor {
-        parts.push(format!("virtual ({hypervisor})"));
+    match host.hypervisor.as_deref() {
+        None => {}
+        Some("unnamed") => parts.push("virtual".to_owned()),
+        Some(name) => parts.push(format!("virtual ({name})")),
     }
     parts.join(", ")
 }
@@ -111,20 +113,30 @@ pub fn distinct<'a, R, K: PartialEq>(rows: &[&'a R], key: impl Fn(&'a R) -> K) -
     })
 }
 
+/// The pages that mapped what a ceiling copied.
+pub fn pages(ceiling: &Ceiling) -> &'static str {
+    if ceiling.is_huge() {
+        "THPs"
+    } else {
+        "base pages"
+    }
+}
+
 /// A throughput with its deviation: `17.9 ±0.3`.
 pub fn throughput(gbps: f64, sd: f64) -> String {
     format!("{gbps:.1} ±{sd:.1}")
 }
 
-fn counted(count: usize, thing: &str) -> String {
+/// `1 thread`, `2 threads`.
+pub fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 fn pivot(
+    file: &BenchFile,
     title: String,
     corner: &str,
     rows: &[&MoveRow],
-    ceiling: &[Ceiling],
     column: impl Fn(&MoveRow) -> u64,
     name: impl Fn(u64) -> String,
 ) -> Table {
@@ -132,16 +144,20 @@ fn pivot(
     columns.sort_unstable();
     let mut head = vec![corner.to_owned()];
     head.extend(columns.iter().map(|&value| name(value)));
-    let mut body: Vec<Vec<String>> = ceiling
-        .iter()
-        .map(|ceiling| {
-            let mut line = vec![format!("ceiling, {}", lanes(ceiling.lanes))];
-            // As wide as a cell with its share, so that the figures stand below each other.
-            let cell = throughput(ceiling.gbps, ceiling.gbps_sd) + "    ";
-            line.resize(head.len(), cell);
-            line
-        })
-        .collect();
+    let mut body = Vec::new();
+    for count in file.ceiling_lanes() {
+        let mut line = vec![format!("ceiling, {}", lanes(count))];
+        line.extend(columns.iter().map(|&value| {
+            rows.iter()
+                .find(|row| column(row) == value)
+                .and_then(|row| file.ceiling_of(count, row.folio_bytes))
+                // As wide as a cell with its share, so that the figures stand below each other.
+                .map_or_else(String::new, |ceiling| {
+                    throughput(ceiling.gbps, ceiling.gbps_sd) + "    "
+                })
+        }));
+        body.push(line);
+    }
     for of in distinct(rows, series) {
         let mut line = vec![of.clone()];
         line.extend(columns.iter().map(|&value| {
@@ -157,7 +173,7 @@ fn pivot(
     Table {
         title,
         caption: "GB/s, mean ± standard deviation of the runs, and the share of the ceiling with \
-                  as many lanes"
+                  as many lanes and the same pages: THPs for folios of 2 MiB, base pages below"
             .to_owned(),
         head,
         rows: body,
@@ -252,6 +268,24 @@ mod tests {
     }
 
     #[test]
+    fn each_column_stands_under_the_ceiling_of_its_pages() {
+        let mut file = synthetic::file("move");
+        let two_lanes = |file: &BenchFile| -> Vec<String> {
+            let row = tables(file)[0].rows[1].clone();
+            row.iter().map(|cell| cell.trim().to_owned()).collect()
+        };
+        let cells = two_lanes(&file);
+        assert!(
+            cells[1..8].iter().all(|cell| cell == "24.5 ±0.2"),
+            "{cells:?}"
+        );
+        assert_eq!(cells[8], "25.2 ±0.1");
+        // A file of base pages alone.
+        file.ceiling.retain(|ceiling| !ceiling.is_huge());
+        assert_eq!(two_lanes(&file)[8], "24.5 ±0.2");
+    }
+
+    #[test]
     fn a_missing_cell_is_empty() {
         let mut file = synthetic::file("move");
         if let Rows::Move(rows) = &mut file.rows {
@@ -265,7 +299,7 @@ mod tests {
     fn stall_names_every_quantile() {
         let tables = tables(&synthetic::file("stall"));
         assert_eq!(tables.len(), 1);
-        assert_eq!(tables[0].rows.len(), 5);
+        assert_eq!(tables[0].rows.len(), 6);
         assert!(tables[0].head.contains(&"p99.9".to_owned()));
     }
 

@@ -17,7 +17,7 @@ pub fn benchmark(file: &BenchFile, published: bool, columns: usize) -> String {
     let copy = copy.map_or_else(String::new, |copy| format!(", copy routine {copy}"));
     let mut text = wrap(&(machine(file) + &copy), columns, "") + "\n\n";
     for table in tables(file) {
-        text += &draw(&table, columns);
+        text += &draw(&table, columns, Align::Right);
     }
     if published {
         text += &published_text(file, columns);
@@ -45,13 +45,22 @@ fn published_text(file: &BenchFile, columns: usize) -> String {
         "",
     ) + "\n\n";
     for table in super::published::tables(bench, false) {
-        text += &draw(&table, columns);
+        text += &draw(&table, columns, Align::Right);
     }
     text
 }
 
+/// On which side the cells of a table stand, but for its first column: that is always on the left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Figures.
+    Right,
+}
+
 /// Draws one table, as several below each other where its columns do not fit.
-fn draw(table: &Table, columns: usize) -> String {
+pub fn draw(table: &Table, columns: usize, align: Align) -> String {
     let width = |column: usize| {
         let cells = table.rows.iter().map(|row| row[column].chars().count());
         cells
@@ -80,13 +89,13 @@ fn draw(table: &Table, columns: usize) -> String {
     text.push('\n');
     let values: Vec<usize> = (1..table.head.len()).collect();
     for chosen in values.chunks(part) {
-        text += &draw_part(table, chosen, (parts > 1).then_some(widest));
+        text += &draw_part(table, chosen, (parts > 1).then_some(widest), align);
         text.push('\n');
     }
     text
 }
 
-fn draw_part(table: &Table, chosen: &[usize], width: Option<usize>) -> String {
+fn draw_part(table: &Table, chosen: &[usize], width: Option<usize>, align: Align) -> String {
     let pick = |row: &[String]| -> Vec<String> {
         let chosen = chosen.iter().map(|&column| row[column].clone());
         std::iter::once(row[0].clone()).chain(chosen).collect()
@@ -104,7 +113,10 @@ fn draw_part(table: &Table, chosen: &[usize], width: Option<usize>) -> String {
     for (index, column) in drawn.column_iter_mut().enumerate() {
         column.set_padding((0, 0));
         if index > 0 {
-            column.set_cell_alignment(CellAlignment::Right);
+            column.set_cell_alignment(match align {
+                Align::Left => CellAlignment::Left,
+                Align::Right => CellAlignment::Right,
+            });
             column.set_padding((GAP as u16, 0));
             if let Some(width) = width {
                 let width = comfy_table::Width::Fixed((width + GAP) as u16);
@@ -119,7 +131,7 @@ fn draw_part(table: &Table, chosen: &[usize], width: Option<usize>) -> String {
 }
 
 /// Breaks `text` at spaces so that no line is longer than `columns`.
-fn wrap(text: &str, columns: usize, indent: &str) -> String {
+pub fn wrap(text: &str, columns: usize, indent: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let length = lines.last().map_or(0, |line| line.chars().count());

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry topology`: what the library found out about the machine, as text or as JSON.
+//!
+//! The way is library -> `description` (the JSON's shape) -> `text`. Nothing here reads sysfs.
+
+mod copies;
+mod description;
+mod text;
+
+use std::path::Path;
+
+use memferry::topology::Topology;
+
+use crate::cli::TopologyArgs;
+use crate::failure::Failure;
+use crate::output::Target;
+use crate::ui::Ui;
+use description::Description;
+
+/// Prints the machine.
+pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
+    let topology = read()?;
+    let abilities = memferry::probe::abilities(&topology);
+    let mut description = Description::new(&topology, &abilities);
+    if args.copy {
+        description.copy = Some(copies::measure(&topology, &Ui::new(args.json))?);
+    }
+    let text = if args.json {
+        let json = serde_json::to_string_pretty(&description).map_err(|error| {
+            Failure::new(
+                "cannot write the machine as JSON",
+                error,
+                "report this as a bug",
+            )
+        })?;
+        json + "\n"
+    } else {
+        text::machine(&description, Ui::columns())
+    };
+    Target::open(Path::new("-"))?.write(&text)
+}
+
+/// Reads the topology, or says why it cannot be read.
+pub fn read() -> Result<Topology, Failure> {
+    Topology::read().map_err(|error| {
+        Failure::new(
+            "cannot read the machine's topology",
+            error,
+            "mount /proc and /sys in this container",
+        )
+    })
+}

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The machine as tables for a terminal or a log. It arranges what `description` holds and reads nothing.
+
+use memferry::topology::parse::format_id_list;
+
+use super::description::{Copies, Description, Limits, NumaBalancing, Thp};
+use crate::schema::THP_BYTES;
+use crate::table::text::{Align, draw, wrap};
+use crate::table::{Table, counted, distinct};
+use crate::units::{about, short};
+
+/// The whole machine.
+pub fn machine(of: &Description, columns: usize) -> String {
+    let mut text = wrap(&headline(of), columns, "") + "\n\n";
+    text += &draw(&nodes(of), columns, Align::Right);
+    text += &draw(&tiers(of), columns, Align::Left);
+    text += &draw(&caches(of), columns, Align::Left);
+    text += &match &of.thp {
+        Some(thp) => draw(&huge_pages(thp), columns, Align::Left),
+        None => "This kernel has no transparent huge pages.\n\n".to_owned(),
+    };
+    text += &abilities(of, columns);
+    text += &draw(&settings(of), columns, Align::Left);
+    if let Some(copies) = &of.copy {
+        text += &copy_tables(copies, columns);
+    }
+    // The last table ends the output.
+    text.truncate(text.trim_end().len());
+    text + "\n"
+}
+
+fn headline(of: &Description) -> String {
+    let machine = &of.machine;
+    let with_memory = of.nodes.iter().filter(|node| node.has_memory).count();
+    let mut parts = vec![
+        machine
+            .cpu
+            .clone()
+            .unwrap_or_else(|| "unknown CPU".to_owned()),
+        counted(machine.cpus, "CPU"),
+        counted(with_memory, "memory node"),
+        format!(
+            "{} of memory ({} available)",
+            about(machine.memory_bytes),
+            about(machine.available_bytes)
+        ),
+        format!("pages of {}", short(machine.page_bytes)),
+        format!("Linux {}", machine.kernel),
+    ];
+    match (&machine.hypervisor, machine.is_virtual) {
+        (Some(name), _) => parts.push(format!("virtual ({name})")),
+        (None, Some(true)) => parts.push("virtual".to_owned()),
+        _ => {}
+    }
+    parts.join(", ")
+}
+
+fn table(title: &str, caption: &str, head: &[&str], rows: Vec<Vec<String>>) -> Table {
+    Table {
+        title: title.to_owned(),
+        caption: caption.to_owned(),
+        head: head.iter().map(|&name| name.to_owned()).collect(),
+        rows,
+    }
+}
+
+/// A list of ids, or a word that there are none.
+fn ids(list: &[u32]) -> String {
+    if list.is_empty() {
+        "none".to_owned()
+    } else {
+        format_id_list(list)
+    }
+}
+
+/// A value, or a dash where nobody tells it.
+fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
+}
+
+fn nodes(of: &Description) -> Table {
+    let mut head = vec!["node", "tier", "CPUs", "memory", "free"];
+    let to: Vec<String> = of
+        .nodes
+        .iter()
+        .map(|node| format!("to {}", node.id))
+        .collect();
+    head.extend(to.iter().map(String::as_str));
+    let line = |node: &super::description::Node| {
+        let mut line = vec![node.id.to_string(), or_dash(node.tier), ids(&node.cpus)];
+        line.extend(match node.has_memory {
+            true => [about(node.memory_bytes), about(node.free_bytes)],
+            false => ["none".to_owned(), "none".to_owned()],
+        });
+        line.extend(of.nodes.iter().map(|to| {
+            let known = node.distances.iter().find(|known| known.node == to.id);
+            or_dash(known.map(|known| known.distance))
+        }));
+        line
+    };
+    table(
+        "nodes",
+        "distances as the firmware tells them: 10 is local, 20 twice as slow",
+        &head,
+        of.nodes.iter().map(line).collect(),
+    )
+}
+
+fn tiers(of: &Description) -> Table {
+    let line = |(index, tier): (usize, &super::description::Tier)| {
+        let name = tier.kernel_id.map(|id| format!("memory_tier{id}"));
+        let name = name.unwrap_or_else(|| "none: all memory is taken as one tier".to_owned());
+        vec![index.to_string(), ids(&tier.nodes), name]
+    };
+    table(
+        "tiers",
+        "fastest first",
+        &["tier", "nodes", "kernel's name"],
+        of.tiers.iter().enumerate().map(line).collect(),
+    )
+}
+
+fn caches(of: &Description) -> Table {
+    let line = |group: &super::description::CacheGroup| {
+        vec![
+            ids(&group.cpus),
+            group
+                .level
+                .map_or_else(|| "–".to_owned(), |level| format!("L{level}")),
+            or_dash(group.bytes.map(about)),
+            group
+                .node
+                .map_or_else(|| "several".to_owned(), |node| node.to_string()),
+        ]
+    };
+    table(
+        "cache groups",
+        "CPUs that share a last-level cache",
+        &["CPUs", "level", "size", "node"],
+        of.cache_groups.iter().map(line).collect(),
+    )
+}
+
+fn huge_pages(thp: &Thp) -> Table {
+    let who = |mode: &str| {
+        match mode {
+            "always" => "always: every mapping that is large enough",
+            "madvise" => "madvise: mappings that ask for them",
+            "never" => "never",
+            other => other,
+        }
+        .to_owned()
+    };
+    let line = |size: &super::description::ThpSize| vec![short(size.bytes), who(&size.mode)];
+    table(
+        "transparent huge pages",
+        &format!(
+            "the one that a whole page table maps: {}; what a fault does when none is free: {}",
+            short(thp.pmd_bytes),
+            thp.defrag
+        ),
+        &["size", "who gets them"],
+        thp.sizes.iter().map(line).collect(),
+    )
+}
+
+fn abilities(of: &Description, columns: usize) -> String {
+    let line = |ability: &super::description::Capability| {
+        let state = if ability.available { "yes" } else { "no" };
+        vec![
+            ability.name.to_owned(),
+            ability.purpose.to_owned(),
+            state.to_owned(),
+        ]
+    };
+    let table = table(
+        "what this kernel lets memferry do",
+        "found by trying, as the user who asks",
+        &["ability", "what it is for", "here"],
+        of.abilities.iter().map(line).collect(),
+    );
+    let mut text = draw(&table, columns, Align::Left);
+    let missing = of
+        .abilities
+        .iter()
+        .filter_map(|ability| Some((ability.name, ability.why.as_ref()?)));
+    let missing: Vec<String> = missing
+        .map(|(name, why)| wrap(&format!("no {name}: {why}"), columns, "  ") + "\n")
+        .collect();
+    if !missing.is_empty() {
+        text += &(missing.concat() + "\n");
+    }
+    text
+}
+
+fn settings(of: &Description) -> Table {
+    let Limits {
+        max_map_count,
+        unprivileged_userfaultfd,
+        overcommit_memory,
+        nr_hugepages,
+    } = of.limits;
+    let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+    let balancing = |of: &NumaBalancing| match (of.placement, of.tiering) {
+        (false, false) => "off".to_owned(),
+        (true, false) => "placement".to_owned(),
+        (false, true) => "tiering".to_owned(),
+        (true, true) => "both".to_owned(),
+    };
+    let absent = || "absent".to_owned();
+    let mut rows = vec![
+        (
+            "vm.max_map_count",
+            max_map_count.to_string(),
+            "mappings of one process at most",
+        ),
+        (
+            "vm.unprivileged_userfaultfd",
+            unprivileged_userfaultfd.map_or_else(absent, switch),
+            "userfaultfd(2) for everyone",
+        ),
+        (
+            "vm.overcommit_memory",
+            overcommit_memory.to_owned(),
+            "what mappings may promise",
+        ),
+        (
+            "vm.nr_hugepages",
+            nr_hugepages.map_or_else(absent, |count| count.to_string()),
+            "hugetlb pages, set aside",
+        ),
+        (
+            "kernel.numa_balancing",
+            of.numa_balancing.as_ref().map_or_else(absent, balancing),
+            "placement can move pages back",
+        ),
+        (
+            "demotion_enabled",
+            of.demotion.map_or_else(absent, switch),
+            "reclaim demotes to slower tiers",
+        ),
+    ];
+    if let Some(migrators) = &of.migrators {
+        rows.push(("migrator", migrators.active.clone(), "copies in the kernel"));
+    }
+    let rows = rows.into_iter();
+    table(
+        "limits and settings",
+        "files of /proc/sys, and of /sys/kernel/mm",
+        &["name", "value", "meaning"],
+        rows.map(|(name, value, meaning)| vec![name.to_owned(), value, meaning.to_owned()])
+            .collect(),
+    )
+}
+
+fn copy_tables(of: &Copies, columns: usize) -> String {
+    let marked = |name: &str| {
+        let mark = if name == of.best { " *" } else { "" };
+        format!("{name}{mark}")
+    };
+    let about_routines = of.routines.iter();
+    let routines = table(
+        "copy routines",
+        "* is the one that memferry uses; MEMFERRY_COPY=NAME chooses another",
+        &["routine", "what it does"],
+        about_routines
+            .map(|routine| vec![marked(routine.name), routine.about.to_owned()])
+            .collect(),
+    );
+    let mut text = draw(&routines, columns, Align::Left);
+    let rows: Vec<_> = of.rows.iter().collect();
+    let extents = distinct(&rows, |row| (row.extent_bytes, row.extents_per_call));
+    for case in distinct(&rows, |row| (row.page_bytes, row.threads)) {
+        let (page_bytes, threads) = case;
+        let mut head = vec!["routine".to_owned()];
+        head.extend(extents.iter().map(|&(bytes, count)| match count {
+            1 => short(bytes as u64),
+            _ => format!("{count} x {}", short(bytes as u64)),
+        }));
+        let line = |routine: &super::description::CopyRoutine| {
+            let mut line = vec![marked(routine.name)];
+            line.extend(extents.iter().map(|&extent| {
+                let row = rows.iter().find(|row| {
+                    row.routine == routine.name
+                        && (row.page_bytes, row.threads) == case
+                        && (row.extent_bytes, row.extents_per_call) == extent
+                });
+                row.map_or_else(String::new, |row| format!("{:.1}", row.gbps))
+            }));
+            line
+        };
+        let pages = if page_bytes >= THP_BYTES as u64 {
+            "THPs"
+        } else {
+            "base pages"
+        };
+        let table = Table {
+            title: format!("copy between {pages}, {}", counted(threads, "thread")),
+            caption: format!(
+                "GB/s by bytes of one call, median of {} runs over {} in random order",
+                of.runs,
+                about(of.buffer_bytes)
+            ),
+            head,
+            rows: of.routines.iter().map(line).collect(),
+        };
+        text += &draw(&table, columns, Align::Right);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::description::{CopyRoutine, CopyRow, synthetic};
+    use super::*;
+
+    fn with_copies() -> Description {
+        let row = |routine, page_bytes, threads, gbps| CopyRow {
+            routine,
+            page_bytes,
+            extent_bytes: 4096,
+            extents_per_call: 32,
+            threads,
+            gbps,
+            gbps_min: gbps,
+            gbps_max: gbps,
+        };
+        let routine = |name| CopyRoutine {
+            name,
+            about: "synthetic",
+        };
+        Description {
+            copy: Some(Copies {
+                best: "fast",
+                buffer_bytes: 64 << 20,
+                runs: 3,
+                routines: vec![routine("memcpy"), routine("fast")],
+                rows: vec![
+                    row("memcpy", 4096, 1, 8.0),
+                    row("fast", 4096, 1, 12.8),
+                    row("memcpy", 2 << 20, 8, 61.0),
+                ],
+            }),
+            ..synthetic::machine()
+        }
+    }
+
+    /// The line that begins with `start`, its words single-spaced.
+    fn line(text: &str, start: &str) -> String {
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut lines = text.lines().map(words);
+        lines
+            .find(|line| line.starts_with(start))
+            .unwrap_or_else(|| panic!("{start}: {text}"))
+    }
+
+    #[test]
+    fn every_part_of_the_machine_is_shown() {
+        let text = machine(&with_copies(), 100);
+        for expected in [
+            "Synthetic CPU (invented for tests), 8 CPUs, 3 memory nodes, 96 GiB of memory",
+            "0 0 0-3 16 GiB 8 GiB 10 21 14",
+            "2 1 none 64 GiB 32 GiB 14 24 10",
+            "1 2 memory_tier22",
+            "0-3 L3 32 MiB 0",
+            "4,6 – – several",
+            "64K always: every",
+            "2M madvise: mappings that ask",
+            "UFFDIO_MOVE unmap and remap in batches yes",
+            "kernel migrators batch copies inside the kernel no",
+            "no kernel migrators: stock kernel",
+            "kernel.numa_balancing tiering",
+            "demotion_enabled on",
+            "routine 32 x 4K",
+            "memcpy 8.0",
+            "fast * 12.8",
+            "memcpy 61.0",
+        ] {
+            line(&text, expected);
+        }
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for columns in [80, 100, 140] {
+            for text in machine(&with_copies(), columns).lines() {
+                assert!(text.chars().count() <= columns, "{columns}: {text}");
+                assert_eq!(text, text.trim_end());
+            }
+        }
+    }
+
+    #[test]
+    fn json_has_the_documented_names() {
+        let json = serde_json::to_value(with_copies()).expect("JSON");
+        assert_eq!(json["schema"], "memferry-topology/1");
+        for pointer in [
+            "/machine/cpu",
+            "/machine/virtual",
+            "/machine/page_bytes",
+            "/nodes/2/distances/1/distance",
+            "/tiers/1/kernel_id",
+            "/cache_groups/0/bytes",
+            "/thp/sizes/0/mode",
+            "/numa_balancing/tiering",
+            "/abilities/1/why",
+            "/limits/max_map_count",
+            "/copy/rows/0/extents_per_call",
+        ] {
+            assert!(
+                json.pointer(pointer).is_some_and(|value| !value.is_null()),
+                "{pointer}"
+            );
+        }
+        let without = serde_json::to_value(synthetic::machine()).expect("JSON");
+        assert!(without.get("copy").is_none());
+    }
+}

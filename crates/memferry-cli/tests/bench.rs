@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The benchmarks end to end: they really move memory, little of it. No test here looks at how fast.
+
+mod command;
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use command::{memferry, status, stderr, stdout};
+use serde_json::Value;
+
+/// Runs `memferry bench ARGUMENTS --json FILE`; gives the tables and the file.
+fn bench(arguments: &str, folder: &Path) -> (String, Value) {
+    let path = folder.join("result.json");
+    let output = command::command()
+        .arg("bench")
+        .args(arguments.split(' '))
+        .arg("--json")
+        .arg(&path)
+        .output()
+        .expect("start");
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let json = serde_json::from_str(&fs::read_to_string(&path).expect("file")).expect("JSON");
+    // What the report reads is what the schema allows.
+    let shown = memferry(&["report", "--text", path.to_str().expect("path")]);
+    assert_eq!(stdout(&shown), stdout(&output), "{}", stderr(&shown));
+    let page = folder.join("page.html");
+    let paths = [
+        path.to_str().expect("path"),
+        "-o",
+        page.to_str().expect("path"),
+    ];
+    let report = memferry(&[&["report"], &paths[..]].concat());
+    assert_eq!(status(&report), 0, "{}", stderr(&report));
+    (stdout(&output), json)
+}
+
+fn rows(file: &Value) -> &[Value] {
+    file["rows"].as_array().expect("rows")
+}
+
+fn number(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+/// The ceiling that a row's share refers to.
+fn ceiling<'a>(file: &'a Value, row: &Value) -> &'a Value {
+    let page = if number(&row["folio_bytes"]) >= 2 << 20 {
+        2 << 20
+    } else {
+        4096
+    };
+    let mut ceilings = file["ceiling"].as_array().expect("ceiling").iter();
+    ceilings
+        .find(|of| of["lanes"] == row["lanes"] && number(&of["page_bytes"]) == page)
+        .unwrap_or_else(|| panic!("no ceiling for {row}"))
+}
+
+#[test]
+fn move_gives_a_verified_row_for_every_case() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (text, file) = bench(
+        "move --quick --total 4M --runs 1 --folio 4K,64K,2M --lanes 1,2",
+        folder.path(),
+    );
+    assert_eq!(
+        rows(&file).len(),
+        2 * 3 * 4,
+        "destinations, folios, migrators with lanes"
+    );
+    for row in rows(&file) {
+        assert_eq!(number(&row["bytes"]), 4 << 20);
+        assert_eq!(number(&row["runs"]), 1);
+        assert_eq!(row["verified_bytes"], row["bytes"], "{row}");
+        let share = row["gbps"].as_f64().expect("gbps")
+            / ceiling(&file, row)["gbps"].as_f64().expect("gbps");
+        assert!(
+            (share - row["of_ceiling"].as_f64().expect("share")).abs() < 1e-9,
+            "{row}"
+        );
+    }
+    assert_eq!(file["ceiling"].as_array().expect("ceiling").len(), 4);
+    for part in [
+        "destination warm",
+        "destination cold",
+        "per-folio, 1 lane",
+        "mtcopy, 2 lanes",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(
+        text.matches("ceiling, 2 lanes").count(),
+        2,
+        "once for each table: {text}"
+    );
+    assert!(text.contains("--quick run"), "{text}");
+}
+
+#[test]
+fn a_lane_count_that_was_not_asked_for_has_its_ceiling() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (_, file) = bench(
+        "move --total 2M --runs 2 --folio 4K --lanes 2 --destination warm --migrator batch,mtcopy --batch 64K",
+        folder.path(),
+    );
+    assert_eq!(rows(&file).len(), 2);
+    for row in rows(&file) {
+        ceiling(&file, row);
+        assert_eq!(number(&row["verified_bytes"]), 2 * number(&row["bytes"]));
+    }
+}
+
+#[test]
+fn count_gives_a_row_for_every_number_of_folios() {
+    let folder = tempfile::tempdir().expect("folder");
+    for (folio, bytes, page) in [("2M", 2 << 20, 2 << 20), ("64K", 65536, 4096)] {
+        let (text, file) = bench(
+            &format!("count --quick --runs 1 --folios 1,2 --folio {folio} --destination warm"),
+            folder.path(),
+        );
+        let cpus = number(&file["host"]["cpus"]);
+        let columns = if cpus > 1 { 4 } else { 3 };
+        assert_eq!(rows(&file).len(), 2 * columns);
+        for row in rows(&file) {
+            assert_eq!(
+                number(&row["bytes"]),
+                number(&row["folios"]) * bytes,
+                "{row}"
+            );
+            assert_eq!(row["verified_bytes"], row["bytes"], "{row}");
+        }
+        for ceiling in file["ceiling"].as_array().expect("ceiling") {
+            assert_eq!(
+                number(&ceiling["page_bytes"]),
+                page,
+                "one kind of pages, as the folios"
+            );
+        }
+        assert!(text.contains("destination warm"), "{text}");
+    }
+}
+
+#[test]
+fn stall_loses_no_write_and_counts_every_access() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (text, file) = bench(
+        "stall --rounds 3 --total 4M --migrator per-folio,mtcopy --folio 4K,2M",
+        folder.path(),
+    );
+    // per-folio has one batch, its folio; mtcopy has those from 64 KiB to 2 MiB that hold a folio.
+    assert_eq!(rows(&file).len(), 1 + 6 + 1 + 1, "{file}");
+    for row in rows(&file) {
+        assert!(number(&row["accesses"]) >= number(&row["stalled"]), "{row}");
+        // One counter of four bytes per page and thread.
+        let counters = (4 << 20) / 4096 * 4 * number(&row["threads"]);
+        assert_eq!(number(&row["verified_bytes"]), counters, "{row}");
+        if row["migrator"] == "per-folio" {
+            assert_eq!(row["batch_bytes"], row["folio_bytes"]);
+        }
+        for quantiles in [&row["stall_ns"], &row["access_ns"]] {
+            let values = ["p50", "p99", "p999", "max"].map(|name| number(&quantiles[name]));
+            assert!(values.is_sorted(), "{row}");
+        }
+    }
+    assert!(text.contains("p99.9"), "{text}");
+}
+
+#[test]
+fn a_total_that_is_not_what_was_asked_for_is_told_at_once() {
+    let output = memferry(
+        &"bench move --total 3M --runs 1 --folio 4K --migrator batch --destination warm --json"
+            .split(' ')
+            .collect::<Vec<_>>(),
+    );
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("warning: The total is 4M instead of 3M"),
+        "{}",
+        stderr(&output)
+    );
+    // Stdout is JSON alone, and nothing of a progress bar is anywhere in a pipe.
+    let file: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(number(&rows(&file)[0]["bytes"]), 4 << 20);
+    assert!(
+        file["notes"].to_string().contains("4M instead of 3M"),
+        "{file}"
+    );
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+}
+
+#[test]
+fn an_unknown_copy_routine_is_told_before_anything_moves() {
+    for bench in ["move", "count", "stall"] {
+        let named = memferry(&["bench", bench, "--copy", "bad"]);
+        let set = command::command()
+            .args(["bench", bench])
+            .env("MEMFERRY_COPY", "bad")
+            .output()
+            .expect("start");
+        for output in [named, set] {
+            assert_eq!(status(&output), 1, "{bench}");
+            assert_eq!(stdout(&output), "");
+            let text = stderr(&output);
+            assert!(
+                text.contains("unknown copy routine") && text.contains("bad"),
+                "{text}"
+            );
+            assert!(text.contains("topology --copy"), "{text}");
+        }
+    }
+}
+
+/// A child that does not outlive a test that fails.
+struct Running(Child);
+
+impl Running {
+    fn interrupt(&self) {
+        let pid = i32::try_from(self.0.id()).expect("pid");
+        // SAFETY: the child is not waited for yet, so the number is still its own.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    }
+
+    /// Whether the child, which has not ended, handles SIGINT itself.
+    fn catches_interrupts(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("status");
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = u64::from_str_radix(mask.expect("SigCgt").trim(), 16).expect("mask");
+        mask & 1 << (libc::SIGINT - 1) != 0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Benchmarks that would take days.
+const ENDLESS: [&str; 3] = [
+    "bench move --runs 100000000 --total 4M --folio 4K,2M",
+    "bench count --runs 100000000 --folios 1,2",
+    "bench stall --rounds 1000000000 --total 4M",
+];
+
+#[test]
+fn an_interrupt_ends_every_benchmark_with_status_1() {
+    for line in ENDLESS {
+        let mut child = Running(
+            command::command()
+                .args(line.split(' '))
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("start"),
+        );
+        while !child.catches_interrupts() {
+            std::thread::yield_now();
+        }
+        child.interrupt();
+        let (mut out, mut told) = (String::new(), String::new());
+        let (stdout, stderr) = (child.0.stdout.take(), child.0.stderr.take());
+        stdout
+            .expect("stdout")
+            .read_to_string(&mut out)
+            .expect("read");
+        stderr
+            .expect("stderr")
+            .read_to_string(&mut told)
+            .expect("read");
+        assert_eq!(child.0.wait().expect("end").code(), Some(1), "{told}");
+        assert!(
+            told.contains("stopped") && told.contains("interrupted"),
+            "{told}"
+        );
+        // Either nothing was measured yet, or the table says that it is not whole.
+        assert_eq!(
+            told.contains("before anything"),
+            out.is_empty(),
+            "{out}{told}"
+        );
+        assert!(
+            out.is_empty() || out.contains("Stopped by the user"),
+            "{out}"
+        );
+    }
+}
+
+/// A terminal of 80 columns: the side that a person sees, and the side of the program.
+fn terminal() -> (File, OwnedFd) {
+    let (mut person, mut program) = (0, 0);
+    let size = libc::winsize {
+        ws_row: 24,
+        ws_col: 80,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: two places for descriptors and a size; no name and no settings are asked for.
+    let result = unsafe {
+        libc::openpty(
+            &mut person,
+            &mut program,
+            std::ptr::null_mut(),
+            std::ptr::null(),
+            &size,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: both were opened just now and belong to nobody else.
+    unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) }
+}
+
+#[test]
+fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
+    let (mut person, program) = terminal();
+    let mut child = Running({
+        let mut command = command::command();
+        command
+            .args(
+                "bench move --runs 100000000 --total 4M --folio 4K --migrator batch --lanes 1"
+                    .split(' '),
+            )
+            .env("TERM", "xterm-256color")
+            .stdout(program.try_clone().expect("clone"))
+            .stderr(program);
+        // The command, which holds the program's side, goes with this block: the last one is the child's.
+        command.spawn().expect("start")
+    });
+    let mut seen = Vec::new();
+    let mut interrupted = false;
+    let mut part = [0; 4096];
+    // At the end of the program's side Linux gives EIO.
+    while let Ok(count @ 1..) = person.read(&mut part) {
+        seen.extend_from_slice(&part[..count]);
+        let text = String::from_utf8_lossy(&seen);
+        // Some digit but 0 of so many done: a case was measured.
+        let measured = text.match_indices("/200000000").any(|(at, _)| {
+            text[..at].ends_with(|c: char| c.is_ascii_digit()) && !text[..at].ends_with(" 0")
+        });
+        if measured && !interrupted {
+            interrupted = true;
+            child.interrupt();
+        }
+    }
+    let text = String::from_utf8_lossy(&seen);
+    assert_eq!(child.0.wait().expect("end").code(), Some(1), "{text}");
+    assert!(
+        text.contains("bench move ") && text.contains("batch x1, 4K"),
+        "{text}"
+    );
+    let (_, end) = text
+        .rsplit_once("\u{1b}[2K")
+        .expect("the bar is wiped away");
+    for part in [
+        "bench move, destination warm",
+        "batch, 1 lane",
+        "Stopped by the user",
+        "stopped half-way",
+    ] {
+        assert!(end.contains(part), "{part}: {end}");
+    }
+    assert!(
+        end.lines()
+            .all(|line| line.trim_end().chars().count() <= 80),
+        "{end}"
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure_and_the_file_is_written() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("result.json");
+    let (reader, writer) = UnixStream::pair().expect("pair");
+    drop(reader);
+    let output = command::command()
+        .args("bench count --quick --runs 1 --folios 1 --destination warm --json".split(' '))
+        .arg(&path)
+        .stdout(OwnedFd::from(writer))
+        .stderr(Stdio::piped())
+        .output()
+        .expect("run");
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
+    assert!(
+        fs::read_to_string(path)
+            .expect("file")
+            .contains("memferry-bench/1")
+    );
+}

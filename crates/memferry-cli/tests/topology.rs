@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry topology` on the machine that runs the tests.
+
+mod command;
+
+use command::{memferry, status, stderr, stdout};
+
+#[test]
+fn the_machine_is_shown_with_what_its_kernel_can_do() {
+    let output = memferry(&["topology"]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
+    let text = stdout(&output);
+    for part in [
+        "nodes",
+        "tiers",
+        "cache groups",
+        "UFFDIO_MOVE",
+        "vm.max_map_count",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 100),
+        "{text}"
+    );
+}
+
+#[test]
+fn json_agrees_with_the_kernel() {
+    let output = memferry(&["topology", "--json"]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let json: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(json["schema"], "memferry-topology/1");
+    let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("read");
+    assert_eq!(json["limits"]["max_map_count"].to_string(), limit.trim());
+    let cpus = json["nodes"].as_array().expect("nodes").iter();
+    let cpus: usize = cpus
+        .map(|node| node["cpus"].as_array().expect("cpus").len())
+        .sum();
+    assert_eq!(json["machine"]["cpus"], cpus);
+    for ability in json["abilities"].as_array().expect("abilities") {
+        let available = ability["available"].as_bool().expect("available");
+        assert_eq!(available, ability["why"].is_null(), "{ability}");
+    }
+    assert!(json.get("copy").is_none());
+}
+
+#[test]
+fn an_unknown_copy_routine_is_told_before_anything_is_measured() {
+    let output = command::command()
+        .args(["topology", "--copy"])
+        .env("MEMFERRY_COPY", "bad")
+        .output()
+        .expect("start");
+    assert_eq!(status(&output), 1);
+    assert_eq!(stdout(&output), "");
+    let text = stderr(&output);
+    assert!(
+        text.contains("MEMFERRY_COPY=bad") && text.contains("memcpy"),
+        "{text}"
+    );
+}
