@@ -25,8 +25,9 @@
  * Threads. Every function may be called from any thread at any time, but memferry_free() only as the last call for
  * its mover. Calls for one mover that move or allocate wait for each other. Movers are independent of each other.
  *
- * fork. A mover belongs to the process that made it. In a child every call for it returns -ESRCH, and memferry_free()
- * does nothing; make a new one there. While a move is under way fork() waits until no page is away from its place.
+ * fork. A mover belongs to the process that made it. In a child calls for it return -ESRCH, only memferry_cancel() does
+ * not look, and memferry_free() does nothing; make a new one there. While a move is under way fork() waits until no page
+ * is away from its place.
  *
  * Loading. Handlers of pthread_atfork(3) and worker threads run the library's code, so the shared library must never be
  * unloaded: it is linked with `-z nodelete`, and dlclose() leaves it in memory. A shared library that the static one is
@@ -194,6 +195,9 @@ int memferry_backend(const memferry_mover *mover);
  * @node: number of a node that has memory.
  * @options: null for the defaults.
  * @result: where to write the account; null when it is not wanted.
+ *
+ * Of its own memory the library finds only a part. The heap of malloc(3) may hold more of it, and a move of such a page
+ * can wait for itself for ever: move memory that has a mapping of its own, not the heap as a whole.
  *
  * Trouble with single pages is no error but counted in the result. Returns 0; -EINVAL for a bad range or option or a
  * `status` that is too short; -E2BIG for a structure of a later version of this header; -EFAULT for a range with an

@@ -229,7 +229,7 @@ fn a_mover_and_the_handlers_of_fork_outlive_dlclose() {
     let built = folder("unload").join("program");
     run(compiler(false, "-std=gnu11")
         .arg(source)
-        .arg("-ldl")
+        .args(["-pthread", "-ldl"])
         .arg("-o")
         .arg(&built));
     let printed = run(Command::new(built).arg(&libraries().shared));

@@ -3,7 +3,7 @@
 //!
 //! It runs one job at a time and decides nothing about the work.
 
-use crate::sys;
+use crate::{forkgate, sys};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -52,6 +52,7 @@ impl Shared {
 pub(crate) struct Crew {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    generation: u32,
 }
 
 impl Crew {
@@ -59,6 +60,7 @@ impl Crew {
     ///
     /// A CPU that may not be used (a cpuset changed meanwhile) leaves that worker unpinned.
     pub(crate) fn start(cpus: &[u32], nice: i32) -> std::io::Result<Crew> {
+        forkgate::install();
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 job: None,
@@ -74,6 +76,7 @@ impl Crew {
         let mut crew = Crew {
             shared,
             workers: Vec::with_capacity(cpus.len()),
+            generation: forkgate::generation(),
         };
         for (index, &cpu) in cpus.iter().enumerate() {
             let shared = Arc::clone(&crew.shared);
@@ -81,6 +84,8 @@ impl Crew {
                 .name(format!("ferry-lane{}", index + 1))
                 .stack_size(STACK_BYTES)
                 .spawn(move || {
+                    // A handler of the application may touch a page that waits for this very lane.
+                    let _ = sys::thread::block_signals();
                     let _ = sys::thread::pin_to(cpu);
                     if nice != 0 {
                         let _ = sys::thread::set_nice(nice);
@@ -99,11 +104,6 @@ impl Crew {
         }
         drop(state);
         Ok(crew)
-    }
-
-    /// Lanes, the calling thread counted.
-    pub(crate) fn lanes(&self) -> usize {
-        self.workers.len() + 1
     }
 
     /// Memory that the workers stand on.
@@ -149,6 +149,11 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
+        if self.generation != forkgate::generation() {
+            // The workers stayed in the parent: joining them would wait for ever.
+            std::mem::forget(std::mem::take(&mut self.workers));
+            return;
+        }
         self.shared.lock().stop = true;
         self.shared.start.notify_all();
         for worker in self.workers.drain(..) {
@@ -197,7 +202,6 @@ mod tests {
     fn every_lane_runs_every_round_once() {
         let cpus = sys::thread::allowed_cpus().unwrap();
         let mut crew = Crew::start(&[cpus[0], cpus[0], cpus[0]], 0).unwrap();
-        assert_eq!(crew.lanes(), 4);
         let counts: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
         for _ in 0..100 {
             crew.run(&|lane| {
@@ -219,6 +223,36 @@ mod tests {
             ran.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(ran.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_child_drops_its_copy_without_waiting() {
+        let mut crew = Some(Crew::start(&[0], 0).unwrap());
+        assert!(forkgate::tests::in_child(|| {
+            drop(crew.take());
+            true
+        }));
+    }
+
+    #[test]
+    fn workers_take_no_signals_of_the_application() {
+        let mut crew = Crew::start(&[0], 0).unwrap();
+        let blocked = AtomicUsize::new(0);
+        crew.run(&|lane| {
+            // SAFETY: pthread_sigmask only reads the thread's mask here.
+            let (usr1, segv) = unsafe {
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set);
+                (
+                    libc::sigismember(&raw const set, libc::SIGUSR1),
+                    libc::sigismember(&raw const set, libc::SIGSEGV),
+                )
+            };
+            if (lane, usr1, segv) == (1, 1, 0) {
+                blocked.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        assert_eq!(blocked.load(Ordering::Relaxed), 1);
     }
 
     #[test]

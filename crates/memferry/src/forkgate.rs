@@ -2,11 +2,15 @@
 //! fork(2) must not happen while pages are away from their place: the child would see holes there.
 //!
 //! A handler that `fork` runs first waits until no batch is away and keeps new ones from leaving; both sides open the
-//! gate again afterwards. A raw `clone` system call without CLONE_VM runs no handlers: see docs/limits.md.
+//! gate again afterwards. The child closes the descriptors that watch its parent's memory. A raw `clone` system call
+//! without CLONE_VM runs no handlers: see docs/limits.md.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError, TryLockError};
 
 /// Counts forks on the way down from the first process: a value made before a fork is foreign after it.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -16,16 +20,33 @@ struct Gate {
     away: usize,
     /// Forks that wait or are under way.
     forking: usize,
+    /// Descriptors that a child must not keep.
+    watching: Vec<RawFd>,
 }
 
 static GATE: Mutex<Gate> = Mutex::new(Gate {
     away: 0,
     forking: 0,
+    watching: Vec::new(),
 });
+/// A fork is under way: its thread holds the gate's lock until it is over.
+static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 static CHANGED: Condvar = Condvar::new();
 
 fn gate() -> MutexGuard<'static, Gate> {
     GATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The gate's lock, unless a fork holds it: a lane that waited for it could not answer faults of who forks.
+fn gate_unless_forking() -> Option<MutexGuard<'static, Gate>> {
+    loop {
+        match GATE.try_lock() {
+            Ok(gate) => return Some(gate),
+            Err(TryLockError::Poisoned(poison)) => return Some(poison.into_inner()),
+            Err(TryLockError::WouldBlock) if UNDER_WAY.load(Ordering::Acquire) => return None,
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
 }
 
 /// How many forks lie between the process that set up the first [`Mover`](crate::Mover) and this one. A mover that was
@@ -54,7 +75,7 @@ pub(crate) struct Away(());
 impl Away {
     /// `None` while somebody forks: try again when the pages that are away are back.
     pub(crate) fn try_begin() -> Option<Away> {
-        let mut gate = gate();
+        let mut gate = gate_unless_forking()?;
         if gate.forking > 0 {
             return None;
         }
@@ -65,16 +86,49 @@ impl Away {
 
 impl Drop for Away {
     fn drop(&mut self) {
-        gate().away -= 1;
-        CHANGED.notify_all();
+        let mut gate = gate();
+        gate.away -= 1;
+        // Waking nobody would still cost a system call.
+        if gate.forking > 0 {
+            CHANGED.notify_all();
+        }
     }
 }
 
-/// Blocks until nobody forks. Call it only with no batch away.
-pub(crate) fn wait_until_open() {
-    let mut gate = gate();
-    while gate.forking > 0 {
-        gate = CHANGED.wait(gate).unwrap_or_else(PoisonError::into_inner);
+/// Whether nobody forks.
+pub(crate) fn is_open() -> bool {
+    gate_unless_forking().is_some_and(|gate| gate.forking == 0)
+}
+
+/// What watches memory of this process. A child that kept the descriptor would keep the watch alive when its parent
+/// closes it, and nobody would answer faults any more: no fork meets it open and unknown.
+pub(crate) struct ParentOnly<T: AsRawFd>(Option<T>);
+
+impl<T: AsRawFd> ParentOnly<T> {
+    /// Opens it; children close it.
+    pub(crate) fn open(open: impl FnOnce() -> io::Result<T>) -> io::Result<ParentOnly<T>> {
+        let mut gate = gate();
+        let value = open()?;
+        gate.watching.push(value.as_raw_fd());
+        Ok(ParentOnly(Some(value)))
+    }
+}
+
+impl<T: AsRawFd> Deref for ParentOnly<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // It is empty in its own `drop` only.
+        self.0.as_ref().unwrap_or_else(|| unreachable!())
+    }
+}
+
+impl<T: AsRawFd> Drop for ParentOnly<T> {
+    fn drop(&mut self) {
+        let mut gate = gate();
+        let fd = self.0.as_ref().map(T::as_raw_fd);
+        gate.watching.retain(|known| Some(*known) != fd);
+        self.0 = None;
     }
 }
 
@@ -92,6 +146,7 @@ extern "C" fn before_fork() {
     while guard.away > 0 {
         guard = CHANGED.wait(guard).unwrap_or_else(PoisonError::into_inner);
     }
+    UNDER_WAY.store(true, Ordering::Release);
     // SAFETY: this thread holds the lock.
     unsafe { *HELD.0.get() = Some(guard) };
 }
@@ -102,6 +157,13 @@ extern "C" fn after_fork_in_parent() {
 
 extern "C" fn after_fork_in_child() {
     GENERATION.fetch_add(1, Ordering::Release);
+    // SAFETY: this thread took the lock in `before_fork`; the child's only thread is its copy.
+    if let Some(gate) = unsafe { (*HELD.0.get()).as_mut() } {
+        for fd in gate.watching.drain(..) {
+            // SAFETY: the thread that owns the descriptor does not exist in the child.
+            unsafe { libc::close(fd) };
+        }
+    }
     // Other threads that waited to fork do not exist here.
     reopen(|gate| gate.forking = 0);
 }
@@ -110,6 +172,81 @@ fn reopen(count: impl FnOnce(&mut Gate)) {
     // SAFETY: this thread took the lock in `before_fork`; the child's only thread is its copy.
     if let Some(mut guard) = unsafe { (*HELD.0.get()).take() } {
         count(&mut guard);
+        UNDER_WAY.store(false, Ordering::Release);
     }
     CHANGED.notify_all();
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Runs `body` where a fork would be under way.
+    pub(crate) fn as_if_forking(body: impl FnOnce()) {
+        before_fork();
+        body();
+        after_fork_in_parent();
+    }
+
+    /// Forks; the child runs `body` and ends with its answer. It may do only what a signal handler may, and allocate.
+    pub(crate) fn in_child(body: impl FnOnce() -> bool) -> bool {
+        install();
+        // SAFETY: the child calls `body` and ends at once.
+        unsafe {
+            match libc::fork() {
+                0 => libc::_exit(i32::from(!body())),
+                pid => {
+                    assert!(pid > 0);
+                    let mut status = -1;
+                    assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+                    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_child_is_another_process_and_its_gate_is_open() {
+        let here = generation();
+        assert!(in_child(|| {
+            generation() == here + 1 && is_open() && Away::try_begin().is_some()
+        }));
+        assert_eq!(generation(), here);
+    }
+
+    #[test]
+    fn a_fork_waits_for_pages_that_are_away_and_nothing_leaves_meanwhile() {
+        // Other tests may fork at any time.
+        let away = loop {
+            if let Some(away) = Away::try_begin() {
+                break away;
+            }
+        };
+        let (told, tells) = std::sync::mpsc::channel();
+        let forker = std::thread::spawn(move || {
+            as_if_forking(|| {
+                told.send(gate_unless_forking().is_none()).unwrap();
+            });
+        });
+        while Away::try_begin().is_some() {
+            std::thread::yield_now();
+        }
+        assert!(tells.try_recv().is_err(), "forked while pages were away");
+        drop(away);
+        assert!(tells.recv().unwrap());
+        forker.join().unwrap();
+    }
+
+    #[test]
+    fn a_child_keeps_no_watch_on_its_parent() {
+        // SAFETY: F_GETFD only looks.
+        let is_open = |fd: RawFd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let watch = ParentOnly::open(|| std::fs::File::open("/dev/null")).unwrap();
+        let (kept, closed) = (file.as_raw_fd(), watch.as_raw_fd());
+        assert!(in_child(|| is_open(kept) && !is_open(closed)));
+        assert!(is_open(closed));
+        drop(watch);
+        assert!(!gate().watching.contains(&closed));
+    }
 }

@@ -6,16 +6,17 @@
 
 use crate::error::{MoveError, check_range};
 use crate::flight::{Cursor, Flight, Live, Plan, Wanted};
+use crate::forkgate::{self, ParentOnly};
 use crate::migrator::Migrator;
 use crate::move_pages;
 use crate::pool::{PagePool, SEGMENT, Shelf};
-use crate::result::{Ledger, MoveResult};
+use crate::probe;
+use crate::result::{Ledger, MoveResult, Outcome};
 use crate::sys::pagemap::Pagemap;
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
 use crate::sys::{self, errno, page_size};
 use crate::topology::Topology;
 use crate::vma::{self, Vma};
-use crate::{forkgate, probe};
 use memferry_core::Deal;
 use std::ops::Range;
 use std::path::Path;
@@ -28,7 +29,7 @@ use std::time::Instant;
 const STRETCH: usize = 1 << 30;
 
 /// Bytes of a batch unless the options say otherwise; docs/results has the measured trade of throughput against stall.
-pub const DEFAULT_BATCH_BYTES: usize = 1 << 20;
+pub const DEFAULT_BATCH_BYTES: usize = 2 << 20;
 
 /// Smallest piece that a batch is cut into for the lanes, bytes.
 pub const DEFAULT_GRANULE_BYTES: usize = 64 << 10;
@@ -215,7 +216,9 @@ impl Mover {
         };
         let started = Instant::now();
         let vmas = vma::movable(Path::new("/proc/self/maps"), &range)?;
-        self.check_own_memory(&range)?;
+        let never = AtomicBool::new(false);
+        let cancel = options.cancel.as_deref().unwrap_or(&never);
+        self.check_own_memory(&range, cancel)?;
         let locked = if sys::memory::any_locked() {
             vma::locked(Path::new("/proc/self/smaps"), &vmas)
         } else {
@@ -223,29 +226,26 @@ impl Mover {
         };
         let ledger = Ledger::new(range.start, range.len(), options.list_pages);
         let mut cancelled = 0;
-        let never = AtomicBool::new(false);
-        let cancel = options.cancel.as_deref().unwrap_or(&never);
+        let mut failure = None;
         for (stretch, vmas) in stretches(&vmas, &locked) {
             if cancel.load(Ordering::Relaxed) {
                 cancelled += stretch.len();
                 continue;
             }
             let locked = locked.contains(&vmas[0].range.start);
-            // One descriptor per stretch: closing it ends the registration whatever happened to the mappings meanwhile,
-            // and releases who still waits for an answer.
-            let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).map_err(MoveError::system(
-                "userfaultfd",
-                "raise the limit of open files",
-            ))?;
-            match place.register(stretch.start, stretch.len()) {
-                Err(e) if errno(&e) == libc::EBUSY => {
-                    return Err(MoveError::Watched { range: stretch });
+            let place = match watch(&stretch) {
+                Ok(place) => place,
+                Err((errno, error)) => {
+                    // Earlier stretches may have moved: the account stands, with this one in it.
+                    let outcome = match errno {
+                        libc::ENOMEM => Outcome::NoMemory,
+                        _ => Outcome::Busy,
+                    };
+                    ledger.book(outcome, stretch.start, stretch.len(), page_size(), -errno);
+                    failure.get_or_insert(error);
+                    continue;
                 }
-                other => other.map_err(MoveError::system(
-                    "UFFDIO_REGISTER",
-                    "check vm.max_map_count",
-                ))?,
-            }
+            };
             let wanted = Wanted {
                 node: to,
                 relocate: options.relocate,
@@ -280,18 +280,23 @@ impl Mover {
                 slots,
             );
             self.migrator.run(&|_| flight.run_lane());
+            // Also because who forks may wait for an answer, and the close waits for the fork.
+            flight.end_watch();
             let (left, error) = flight.finish();
             cancelled += left;
             if let Some(error) = error {
-                return Err(MoveError::system(
-                    "PAGEMAP_SCAN",
-                    "Linux 6.7 has it; report this kernel",
-                )(error));
+                failure.get_or_insert_with(|| {
+                    MoveError::system("PAGEMAP_SCAN", "Linux 6.7 has it; report this kernel")(error)
+                });
             }
         }
         let mut result = ledger.close(started.elapsed());
         result.cancelled_bytes = cancelled as u64;
-        Ok(result)
+        // An error means that nothing was moved; what was moved must not go unsaid.
+        match failure {
+            Some(error) if result.moved.bytes == 0 => Err(error),
+            _ => Ok(result),
+        }
     }
 
     /// Allocates free pages ahead of moves to `node`, until `bytes` of that page size are kept (or the pool's limit is
@@ -373,10 +378,12 @@ impl Mover {
     }
 
     /// Refuses ranges that hold what the lanes stand on: a lane that waits for its own page waits for ever.
-    fn check_own_memory(&self, range: &Range<usize>) -> Result<(), MoveError> {
+    fn check_own_memory(&self, range: &Range<usize>, cancel: &AtomicBool) -> Result<(), MoveError> {
         let here = std::ptr::from_ref(self).addr();
         let migrator = std::ptr::from_ref(&*self.migrator).cast::<u8>().addr();
+        let flag = std::ptr::from_ref(cancel).addr();
         let own = [
+            (flag..flag + 1, "the cancel flag"),
             (here..here + size_of::<Mover>(), "the mover"),
             (
                 migrator..migrator + size_of_val(&*self.migrator),
@@ -431,6 +438,29 @@ fn open_userfault() -> Result<Userfault, String> {
     Ok(Userfault { stage, pagemap })
 }
 
+/// One descriptor per stretch: closing it ends the registration whatever happened to the mappings meanwhile, and releases
+/// who still waits for an answer. An error comes with its errno.
+fn watch(stretch: &Range<usize>) -> Result<ParentOnly<Uffd>, (i32, MoveError)> {
+    let open = || Uffd::open(FEATURE_MOVE | FEATURE_EVENTS);
+    let place = ParentOnly::open(open).map_err(|error| {
+        let why = MoveError::system("userfaultfd", "raise the limit of open files");
+        (errno(&error), why(error))
+    })?;
+    match place.register(stretch.start, stretch.len()) {
+        Ok(()) => Ok(place),
+        Err(error) if errno(&error) == libc::EBUSY => Err((
+            libc::EBUSY,
+            MoveError::Watched {
+                range: stretch.clone(),
+            },
+        )),
+        Err(error) => {
+            let why = MoveError::system("UFFDIO_REGISTER", "check vm.max_map_count");
+            Err((errno(&error), why(error)))
+        }
+    }
+}
+
 fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {
     let default = if migrator.is_per_folio() {
         page_size()
@@ -474,4 +504,105 @@ fn stretches<'v>(vmas: &'v [Vma], locked: &[usize]) -> Vec<(Range<usize>, &'v [V
         }
     }
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::migrator::{Batch, PerFolio};
+    use crate::sys::memory::Mapping;
+    use proptest::prelude::*;
+
+    fn vma(start: usize, end: usize) -> Vma {
+        Vma {
+            range: start..end,
+            read: true,
+            write: true,
+            exec: false,
+            shared: false,
+            inode: 0,
+            name: String::new(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn stretches_cover_the_mappings_once_and_are_locked_alike(
+            first in 0usize..1 << 34,
+            mappings in prop::collection::vec((1usize..1 << 20, any::<bool>()), 1..12),
+        ) {
+            let mut at = first * 4096;
+            let mut vmas = vec![];
+            let mut locked = vec![];
+            for (pages, lock) in mappings {
+                vmas.push(vma(at, at + pages * 4096));
+                if lock {
+                    locked.push(at);
+                }
+                at += pages * 4096;
+            }
+            let mut covered = first * 4096;
+            for (stretch, group) in stretches(&vmas, &locked) {
+                prop_assert_eq!(stretch.start, covered);
+                prop_assert!(stretch.len() <= STRETCH && !stretch.is_empty());
+                prop_assert!(stretch.end % SEGMENT == 0 || vmas.iter().any(|v| v.range.end == stretch.end));
+                let mut inside = group.iter().filter(|v| v.range.start < stretch.end && stretch.start < v.range.end);
+                let kind = locked.contains(&group[0].range.start);
+                prop_assert!(inside.all(|v| locked.contains(&v.range.start) == kind));
+                covered = stretch.end;
+            }
+            prop_assert_eq!(covered, at);
+        }
+    }
+
+    #[test]
+    fn a_batch_is_whole_pages_up_to_a_segment() {
+        let bytes = |batch_bytes, migrator: &dyn Migrator| {
+            let options = MoveOptions {
+                batch_bytes,
+                ..MoveOptions::default()
+            };
+            super::batch_bytes(&options, migrator)
+        };
+        let (batch, single) = (Batch::default(), PerFolio::default());
+        assert_eq!(bytes(0, &batch).unwrap(), DEFAULT_BATCH_BYTES);
+        assert_eq!(bytes(0, &single).unwrap(), page_size());
+        assert_eq!(bytes(SEGMENT, &batch).unwrap(), SEGMENT);
+        for refused in [1, page_size() + 1, SEGMENT + page_size(), usize::MAX] {
+            let error = bytes(refused, &batch).unwrap_err().to_string();
+            assert!(error.contains("batch_bytes"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_moved_before_an_error_is_told() {
+        // The locked half is a stretch of its own, and somebody else watches it.
+        let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
+        let half = memory.addr() + SEGMENT;
+        sys::memory::populate(memory.addr(), 2 * SEGMENT).unwrap();
+        if sys::memory::lock_on_fault(half, SEGMENT).is_err() {
+            // RLIMIT_MEMLOCK.
+            return;
+        }
+        let Ok(mut mover) = Mover::new(MoverOptions {
+            backend: Backend::Userfaultfd,
+            ..MoverOptions::new(Batch::default())
+        }) else {
+            return;
+        };
+        let other = Uffd::open(FEATURE_MOVE).unwrap();
+        other.register(half, SEGMENT).unwrap();
+        let options = MoveOptions {
+            relocate: true,
+            list_pages: true,
+            ..MoveOptions::default()
+        };
+        let range = memory.addr()..memory.addr() + 2 * SEGMENT;
+        let result = mover.move_range(range, 0, &options).unwrap();
+        assert_eq!(result.moved.bytes as usize, SEGMENT);
+        assert_eq!(result.busy.bytes as usize, SEGMENT);
+        assert_eq!(result.pages.unwrap().last(), Some(&-libc::EBUSY));
+        let alone = mover.move_range(half..half + SEGMENT, 0, &options);
+        assert!(matches!(alone, Err(MoveError::Watched { .. })), "{alone:?}");
+    }
 }

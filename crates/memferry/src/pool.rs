@@ -140,14 +140,14 @@ impl PagePool {
         } else {
             &mut stock.fresh
         };
-        // A whole segment if there is one: small remains would make small batches.
+        // A whole segment if there is one: small remains would make small batches, and no THP at all.
         let best = (0..list.len())
             .rev()
             .find(|&i| list[i].len >= len)
             .or_else(|| {
                 (0..list.len())
                     .max_by_key(|&i| list[i].len)
-                    .filter(|&i| list[i].len * 2 >= len)
+                    .filter(|&i| !shelf.huge && list[i].len * 2 >= len)
             });
         if let Some(index) = best {
             let len = len.min(list[index].len);
@@ -163,10 +163,14 @@ impl PagePool {
         } else {
             &mut stock.fresh
         };
-        let last = list.len() - 1;
-        let piece = list[last].cut(len.min(SEGMENT));
-        if list[last].len == 0 {
-            list.pop();
+        // The new segments may lie below old remains, which are too short.
+        let len = len.min(SEGMENT);
+        let Some(index) = (0..list.len()).rev().find(|&i| list[i].len >= len) else {
+            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        };
+        let piece = list[index].cut(len);
+        if list[index].len == 0 {
+            list.remove(index);
         }
         Ok(piece)
     }
@@ -274,6 +278,52 @@ impl PagePool {
     }
 }
 
+#[cfg(test)]
+impl PagePool {
+    /// Asserts that every address of every mapping lies in exactly one piece, that full pieces hold a page at each
+    /// address and the others none, and that the count of kept bytes is right.
+    pub(crate) fn audit(&self, pagemap: &sys::pagemap::Pagemap) {
+        let state = self.lock();
+        let mut kept = 0;
+        for stock in &state.stocks {
+            kept += stock.full.iter().map(|p| p.len).sum::<usize>();
+            let mut pieces: Vec<(Piece, bool)> = stock.full.iter().map(|&p| (p, true)).collect();
+            pieces.extend(stock.empty.iter().chain(&stock.fresh).map(|&p| (p, false)));
+            assert!(
+                stock.empty.iter().all(|p| p.staging) && stock.fresh.iter().all(|p| !p.staging)
+            );
+            pieces.sort_by_key(|(p, _)| p.addr);
+            let mut mappings: Vec<_> = stock
+                .mappings
+                .iter()
+                .map(|m| (m.addr(), m.addr() + m.len()))
+                .collect();
+            mappings.sort_unstable();
+            let mut pieces = pieces.into_iter().peekable();
+            for (start, end) in mappings {
+                let mut at = start;
+                while let Some((piece, full)) = pieces.next_if(|(p, _)| p.addr < end) {
+                    assert_eq!(piece.addr, at, "a piece is missing or handed out twice");
+                    assert!(piece.len > 0 && piece.addr / SEGMENT == (piece.end() - 1) / SEGMENT);
+                    let mut regions = vec![Default::default(); 1024];
+                    let (count, _) = pagemap.scan(piece.addr, piece.end(), &mut regions).unwrap();
+                    let there: u64 = regions[..count].iter().map(|r| r.end - r.start).sum();
+                    let expected = if full { piece.len } else { 0 };
+                    assert_eq!(
+                        there as usize, expected,
+                        "pages in {piece:x?}, full: {full}"
+                    );
+                    at = piece.end();
+                }
+                assert_eq!(at, end, "the last piece of a mapping is missing");
+            }
+            assert!(pieces.next().is_none(), "a piece outside all mappings");
+        }
+        assert_eq!(kept, state.kept);
+        assert!(kept <= state.limit);
+    }
+}
+
 impl State {
     fn stock(&mut self, shelf: Shelf) -> &mut Stock {
         let index = match self.stocks.iter().position(|s| s.shelf == shelf) {
@@ -356,5 +406,151 @@ fn insert(list: &mut Vec<Piece>, piece: Piece) {
             list[at].len += piece.len;
         }
         (false, false) => list.insert(at, piece),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::page_size;
+    use crate::sys::pagemap::Pagemap;
+    use crate::sys::uffd::{FEATURE_MOVE, FEATURE_SIGBUS};
+    use proptest::prelude::*;
+
+    const SHELVES: [Shelf; 3] = [shelf(0, false), shelf(1, false), shelf(0, true)];
+
+    const fn shelf(node: u32, huge: bool) -> Shelf {
+        Shelf {
+            node,
+            huge,
+            locked: false,
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        TakeFull(usize, usize),
+        TakeEmpty(usize, usize, bool),
+        /// Gives a held piece back: full, or discarded.
+        PutFull(usize),
+        Discard(usize),
+        /// Gives a part of a held empty piece back.
+        PutEmpty(usize, usize),
+        Populate(usize),
+        Trim(usize),
+        Limit(usize),
+    }
+
+    fn any_op() -> impl Strategy<Value = Op> {
+        let shelf = 0usize..SHELVES.len();
+        prop_oneof![
+            (shelf.clone(), 1usize..513).prop_map(|(s, p)| Op::TakeFull(s, p)),
+            (shelf, 1usize..513, any::<bool>()).prop_map(|(s, p, g)| Op::TakeEmpty(s, p, g)),
+            any::<usize>().prop_map(Op::PutFull),
+            any::<usize>().prop_map(Op::Discard),
+            (any::<usize>(), any::<usize>()).prop_map(|(i, p)| Op::PutEmpty(i, p)),
+            any::<usize>().prop_map(Op::Populate),
+            (0usize..1024).prop_map(Op::Trim),
+            (0usize..2048).prop_map(Op::Limit),
+        ]
+    }
+
+    struct Held {
+        shelf: Shelf,
+        piece: Piece,
+        full: bool,
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn no_address_is_lost_or_given_out_twice(ops in prop::collection::vec(any_op(), 1..80)) {
+            let (page, pagemap) = (page_size(), Pagemap::open().unwrap());
+            let stage = Uffd::open(FEATURE_MOVE | FEATURE_SIGBUS).unwrap();
+            let pool = PagePool::new(1024 * page, false);
+            let mut held: Vec<Held> = vec![];
+            for op in ops {
+                match op {
+                    Op::TakeFull(s, pages) => {
+                        let before = pool.kept();
+                        if let Some(piece) = pool.take_full(SHELVES[s], pages * page) {
+                            prop_assert!(piece.len <= pages * page && piece.len > 0);
+                            prop_assert_eq!(pool.kept(), before - piece.len);
+                            held.push(Held { shelf: SHELVES[s], piece, full: true });
+                        } else {
+                            prop_assert_eq!(pool.kept_on(SHELVES[s]), 0);
+                        }
+                    }
+                    Op::TakeEmpty(s, pages, staging) => {
+                        let pages = if SHELVES[s].huge { 512 } else { pages };
+                        let piece = pool
+                            .take_empty(SHELVES[s], pages * page, staging.then_some(&stage))
+                            .unwrap();
+                        prop_assert!(piece.len <= pages * page && piece.len * 2 >= pages * page);
+                        prop_assert!(!SHELVES[s].huge || piece.len == SEGMENT);
+                        prop_assert_eq!(piece.staging, staging);
+                        held.push(Held { shelf: SHELVES[s], piece, full: false });
+                    }
+                    Op::PutFull(i) | Op::Discard(i) | Op::PutEmpty(i, _) | Op::Populate(i) if !held.is_empty() => {
+                        let index = i % held.len();
+                        let Held { shelf, mut piece, full } = held.swap_remove(index);
+                        match op {
+                            Op::PutFull(_) if full => pool.put_full(shelf, piece),
+                            Op::Discard(_) => pool.discard(shelf, piece),
+                            Op::PutEmpty(_, pages) if !full => {
+                                let part = piece.cut(pages % (piece.len / page + 1) * page);
+                                pool.put_empty(shelf, part);
+                                if piece.len > 0 {
+                                    held.push(Held { shelf, piece, full });
+                                }
+                            }
+                            Op::Populate(_) if !full && !piece.staging && (!shelf.huge || piece.len == SEGMENT) => {
+                                pool.populate(piece).unwrap();
+                                held.push(Held { shelf, piece, full: true });
+                            }
+                            _ => held.push(Held { shelf, piece, full }),
+                        }
+                    }
+                    Op::Trim(pages) => {
+                        pool.trim(pages * page);
+                        prop_assert!(pool.kept() <= pages * page);
+                    }
+                    Op::Limit(pages) => {
+                        pool.set_limit(pages * page);
+                        prop_assert!(pool.kept() <= pages * page);
+                    }
+                    _ => {}
+                }
+                prop_assert!(pool.kept() <= pool.limit());
+                let mut pieces: Vec<_> = held.iter().map(|h| h.piece).collect();
+                pieces.sort_by_key(|p| p.addr);
+                prop_assert!(pieces.windows(2).all(|w| w[0].end() <= w[1].addr), "held twice");
+            }
+            for Held { shelf, piece, full } in held {
+                if full {
+                    pool.put_full(shelf, piece);
+                } else {
+                    pool.put_empty(shelf, piece);
+                }
+            }
+            pool.audit(&pagemap);
+            pool.trim(0);
+            prop_assert_eq!(pool.kept(), 0);
+            pool.audit(&pagemap);
+        }
+    }
+
+    #[test]
+    fn a_thp_is_never_offered_a_part_of_a_segment() {
+        let (pool, thp) = (PagePool::new(0, false), shelf(0, true));
+        let whole = pool.take_empty(thp, SEGMENT, None).unwrap();
+        // All segments of the first mapping, and one page of one of them back.
+        let mut pieces: Vec<_> = (1..CHUNK / SEGMENT)
+            .map(|_| pool.take_empty(thp, SEGMENT, None).unwrap())
+            .collect();
+        let mut part = pieces.pop().unwrap();
+        pool.put_empty(thp, part.cut(SEGMENT - page_size()));
+        assert_eq!(pool.take_empty(thp, SEGMENT, None).unwrap().len, SEGMENT);
+        assert_eq!(whole.len, SEGMENT);
     }
 }

@@ -169,3 +169,35 @@ impl Ledger {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folios_bytes_and_pages_are_counted() {
+        let page = page_size();
+        let ledger = Ledger::new(0x1000_0000, 10 * page, true);
+        ledger.book(Outcome::Moved, 0x1000_0000 + page, 3 * page, page, 1);
+        ledger.book(
+            Outcome::Busy,
+            0x1000_0000 + 4 * page,
+            4 * page,
+            4 * page,
+            -libc::EBUSY,
+        );
+        ledger.book(Outcome::Busy, 0x1000_0000 + 4 * page, 0, page, -libc::EBUSY);
+        let result = ledger.close(Duration::from_secs(1));
+        let count = |folios, pages: usize| Count {
+            folios,
+            bytes: (pages * page) as u64,
+        };
+        assert_eq!((result.moved, result.busy), (count(3, 3), count(1, 4)));
+        assert_eq!(result.left_bytes(), 4 * page as u64);
+        let (left, busy) = (-libc::ECANCELED, -libc::EBUSY);
+        assert_eq!(
+            result.pages.unwrap(),
+            [left, 1, 1, 1, busy, busy, busy, busy, left, left]
+        );
+    }
+}

@@ -14,7 +14,11 @@ use super::sync::{Condvar, Mutex, MutexGuard};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     /// Cut the next batch from the range and find destination pages for it. Nothing is away yet.
-    Prepare { slot: usize },
+    Prepare {
+        slot: usize,
+        /// To be given to `exhausted`.
+        epoch: u64,
+    },
     /// Move the batch out to staging. One lane at a time: the kernel would serialise two on the range's lock anyway.
     Unmap { slot: usize },
     /// Copy one share of the batch.
@@ -50,8 +54,12 @@ struct Slot {
 struct State {
     slots: Vec<Slot>,
     next_age: u64,
-    /// The range has no further batch, or nobody wants one.
+    /// The range has no further batch.
     no_more: bool,
+    /// Counts the times that a lane gave a part of the range back.
+    epoch: u64,
+    /// Nobody wants a further batch.
+    stopped: bool,
     /// An unmap was refused because someone forks.
     forking: bool,
     /// A lane waits for the end of that fork.
@@ -82,6 +90,8 @@ impl Schedule {
             slots,
             next_age: 0,
             no_more: false,
+            epoch: 0,
+            stopped: false,
             forking: false,
             awaiting: false,
             sleepers: 0,
@@ -137,17 +147,26 @@ impl Schedule {
         self.advance(|s| s.slots[slot].step = Step::Ready);
     }
 
-    /// There was no batch for `slot`: the range is done.
-    pub(crate) fn exhausted(&self, slot: usize) {
+    /// There was no batch for `slot` in the `epoch` of its task: the range is done, unless a lane gave something back
+    /// since.
+    pub(crate) fn exhausted(&self, slot: usize, epoch: u64) {
         self.advance(|s| {
             s.slots[slot].step = Step::Free;
-            s.no_more = true;
+            s.no_more |= s.epoch == epoch;
         });
     }
 
     /// No batch is prepared from now on, and none that is not away leaves.
     pub(crate) fn stop(&self) {
-        self.advance(|s| s.no_more = true);
+        self.advance(|s| s.stopped = true);
+    }
+
+    /// A lane that prepares gave a part of its batch back, so that the range has one after all.
+    pub(crate) fn more(&self) {
+        self.advance(|s| {
+            s.no_more = false;
+            s.epoch += 1;
+        });
     }
 
     /// The batch is away, to be copied in `shares` parts.
@@ -222,7 +241,7 @@ impl State {
             }
         }
         let unmapping = self.slots.iter().any(|s| s.step == Step::Unmapping);
-        if !unmapping && !self.forking {
+        if !unmapping && !self.forking && !self.stopped {
             if let Some(slot) = self.oldest(|s| *s == Step::Ready) {
                 self.slots[slot].step = Step::Unmapping;
                 return Some(Task::Unmap { slot });
@@ -235,17 +254,22 @@ impl State {
                 return Some(Task::AwaitFork);
             }
         }
-        if !self.no_more {
+        if !self.no_more && !self.stopped {
             if let Some(slot) = self.slots.iter().position(|s| s.step == Step::Free) {
                 self.slots[slot] = Slot {
                     step: Step::Preparing,
                     age: self.next_age,
                 };
                 self.next_age += 1;
-                return Some(Task::Prepare { slot });
+                return Some(Task::Prepare {
+                    slot,
+                    epoch: self.epoch,
+                });
             }
         }
-        let idle = self.no_more && self.slots.iter().all(|s| s.step == Step::Free);
+        // What is only prepared when the pipeline is stopped stays where it is.
+        let over = |s: &Step| *s == Step::Free || (self.stopped && *s == Step::Ready);
+        let idle = (self.no_more || self.stopped) && self.slots.iter().all(|s| over(&s.step));
         idle.then_some(Task::Finished)
     }
 }

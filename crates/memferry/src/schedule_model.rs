@@ -5,6 +5,10 @@
 mod sync {
     pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard};
 }
+#[allow(
+    clippy::duplicate_mod,
+    reason = "the same source with other locks is what is checked"
+)]
 #[path = "schedule.rs"]
 mod schedule;
 
@@ -56,12 +60,12 @@ fn lane(
 ) {
     loop {
         match schedule.next() {
-            Task::Prepare { slot } => {
+            Task::Prepare { slot, epoch } => {
                 let mut log = log.lock().unwrap();
                 log.copied.resize(slots, 0);
                 if log.prepared == batches {
                     drop(log);
-                    schedule.exhausted(slot);
+                    schedule.exhausted(slot, epoch);
                 } else {
                     log.prepared += 1;
                     drop(log);
@@ -133,6 +137,61 @@ fn random_interleavings_of_more_lanes_carry_each_batch_once() {
 fn a_fork_waits_for_all_pages_and_the_pipeline_goes_on() {
     shuttle::check_random(|| pipeline(3, 5, 6, 3, true), 2_000);
     shuttle::check_dfs(|| pipeline(2, 2, 1, 2, true), Some(20_000));
+}
+
+/// A range of two batches whose first preparation cuts one too large and gives the rest back: by then another lane may
+/// have found the end.
+#[test]
+fn what_a_lane_gives_back_is_carried_too() {
+    let body = || {
+        let schedule = Arc::new(Schedule::new(3, 0));
+        // Batches in the range, and batches brought back.
+        let range = Arc::new(Mutex::new((1, 0)));
+        let lanes: Vec<_> = (0..2)
+            .map(|_| {
+                let (schedule, range) = (Arc::clone(&schedule), Arc::clone(&range));
+                shuttle::thread::spawn(move || {
+                    let mut gave = false;
+                    loop {
+                        match schedule.next() {
+                            Task::Prepare { slot, epoch } => {
+                                let mut left = range.lock().unwrap();
+                                if left.0 == 0 {
+                                    drop(left);
+                                    schedule.exhausted(slot, epoch);
+                                    continue;
+                                }
+                                left.0 -= 1;
+                                let first = left.1 == 0 && !gave;
+                                drop(left);
+                                if first {
+                                    gave = true;
+                                    range.lock().unwrap().0 += 1;
+                                    schedule.more();
+                                }
+                                schedule.prepared(slot);
+                            }
+                            Task::Unmap { slot } => schedule.unmapped(slot, 1),
+                            Task::Copy { slot, .. } => schedule.copied(slot),
+                            Task::Remap { slot } => {
+                                range.lock().unwrap().1 += 1;
+                                schedule.free(slot);
+                            }
+                            Task::AwaitFork => unreachable!("nobody forks"),
+                            Task::Finished => return,
+                        }
+                    }
+                })
+            })
+            .collect();
+        for lane in lanes {
+            lane.join().unwrap();
+        }
+        let range = range.lock().unwrap();
+        assert!(range.0 == 0 && range.1 >= 2, "{range:?}");
+    };
+    shuttle::check_random(body, 3_000);
+    shuttle::check_pct(body, 3_000, 3);
 }
 
 #[test]

@@ -46,14 +46,12 @@ impl Vma {
     pub(crate) fn unmovable(&self) -> Option<Unmovable> {
         if self.name.starts_with("/anon_hugepage") || self.name.starts_with("/dev/hugepages") {
             Some(Unmovable::Hugetlb)
-        } else if self.name.starts_with("[v")
-            || self.name.starts_with("[uprobes")
-            || self.name.starts_with("[gate")
-        {
-            Some(Unmovable::Device)
-        } else if self.name.starts_with("/dev/")
-            && !self.name.starts_with("/dev/zero")
-            && !self.name.starts_with("/dev/shm")
+        } else if ["[v", "[uprobes", "[gate"]
+            .iter()
+            .any(|start| self.name.starts_with(start))
+            || self.name.starts_with("/dev/")
+                && !self.name.starts_with("/dev/zero")
+                && !self.name.starts_with("/dev/shm")
         {
             Some(Unmovable::Device)
         } else if self.shared {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel itself uses memory that moves: read(2), write(2), futex(2), and signals that interrupt all threads.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Moves that are cancelled, and migrators of one's own: with copies that panic, and with lanes of their own.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use memferry::{Migrator, MoveOptions, Mover, MoverOptions, Outcome};

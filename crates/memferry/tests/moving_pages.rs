@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The move_pages(2) backend on a machine with one node: it cannot move, and says so, but it can count.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use memferry::{Backend, MoveError, MoveOptions, Mover, MoverOptions, PerFolio, move_pages};

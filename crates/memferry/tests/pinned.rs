@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pages that the kernel holds: those pinned for I/O stay, those in a pipe keep what was spliced.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use memferry::{MoveOptions, SourcePages};

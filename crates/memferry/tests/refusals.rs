@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What cannot be moved: which error says so, which range it names, and that nothing has moved.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use memferry::{MoveError, MoveOptions, Unmovable};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Scarce resources: address space, descriptors, the pool's limit; and that memory is given back.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use memferry::{MoveError, MoveOptions, MoverOptions, Outcome};

@@ -123,14 +123,16 @@ impl Batch {
     pub(crate) fn relocate(&mut self, range: &Range<usize>, to: usize) {
         self.split_at(range.start);
         self.split_at(range.end);
-        for run in self.away.iter_mut().filter(|r| range.contains(&r.place)) {
+        let moved = |r: &&mut AwayRun| !r.gone && range.contains(&r.place);
+        for run in self.away.iter_mut().filter(moved) {
             run.place = to + (run.place - range.start);
         }
     }
 
     /// Makes a run begin at `addr` if one holds it in its middle.
     fn split_at(&mut self, addr: usize) {
-        let inside = |r: &AwayRun| r.place < addr && addr < r.place + r.len;
+        // A run that is gone may have shared its addresses with one that was moved there later.
+        let inside = |r: &AwayRun| !r.gone && r.place < addr && addr < r.place + r.len;
         if let Some(index) = self.away.iter().position(inside) {
             let whole = self.away[index];
             let head = addr - whole.place;
@@ -146,31 +148,20 @@ impl Batch {
         }
     }
 
-    /// What of `len` bytes from `offset` on still has to be filled: place, offset and length.
-    pub(crate) fn to_fill(&self, offset: usize, len: usize) -> Option<(usize, usize, usize)> {
+    /// The first stretch that still has to be filled: place, offset and length.
+    pub(crate) fn to_fill(&self) -> Option<(usize, usize, usize)> {
         self.away.iter().filter(|r| !r.gone).find_map(|run| {
-            let (from, to) = (
-                run.offset.max(offset),
-                (run.offset + run.len).min(offset + len),
-            );
-            let part = AwayRun {
-                offset: from,
-                len: to.checked_sub(from)?,
-                ..*run
-            };
-            let (at, len) = self.unplaced(&part)?;
+            let (at, len) = self.unplaced(run)?;
             Some((run.place + (at - run.offset), at, len))
         })
     }
 
     /// The first stretch of a run that still has to come back: offset in the batch and length.
     pub(crate) fn unplaced(&self, run: &AwayRun) -> Option<(usize, usize)> {
-        let page = page_size();
-        let free = |p: &usize| !self.placed.has(p * page);
-        let pages = run.offset / page..(run.offset + run.len) / page;
-        let first = pages.clone().find(free)?;
-        let count = (first..pages.end).take_while(free).count();
-        Some((first * page, count * page))
+        let end = run.offset + run.len;
+        let first = self.placed.next(run.offset, end, false)?;
+        let stop = self.placed.next(first, end, true).unwrap_or(end);
+        Some((first, stop - first))
     }
 }
 
@@ -181,8 +172,11 @@ pub(crate) struct PageSet([AtomicU64; MAX_PAGES / 64]);
 impl PageSet {
     /// Adds the whole pages of `len` bytes from `offset` on.
     pub(crate) fn add(&self, offset: usize, len: usize) {
-        for page in offset / page_size()..(offset + len) / page_size() {
-            self.0[page / 64].fetch_or(1 << (page % 64), Ordering::Relaxed);
+        let (mut page, end) = (offset / page_size(), (offset + len) / page_size());
+        while page < end {
+            let (bit, count) = (page % 64, (end - page).min(64 - page % 64));
+            self.0[page / 64].fetch_or(u64::MAX >> (64 - count) << bit, Ordering::Relaxed);
+            page += count;
         }
     }
 
@@ -190,6 +184,21 @@ impl PageSet {
     pub(crate) fn has(&self, offset: usize) -> bool {
         let page = offset / page_size();
         self.0[page / 64].load(Ordering::Relaxed) & (1 << (page % 64)) != 0
+    }
+
+    /// Offset of the first page of `from .. end` that is in the set (`member`) or is not.
+    fn next(&self, from: usize, end: usize, member: bool) -> Option<usize> {
+        let (mut page, end) = (from / page_size(), end / page_size());
+        while page < end {
+            let word = self.0[page / 64].load(Ordering::Relaxed);
+            let found = (if member { word } else { !word }) >> (page % 64);
+            if found != 0 {
+                page += found.trailing_zeros() as usize;
+                return (page < end).then_some(page * page_size());
+            }
+            page = (page / 64 + 1) * 64;
+        }
+        None
     }
 }
 
@@ -237,6 +246,45 @@ mod tests {
         let moved = batch.away.iter().find(|r| r.place == 0x90000).unwrap();
         assert_eq!((moved.offset, moved.len), (0x2000, 0x2000));
         assert!(!batch.holds(0x12000) && batch.holds(0x91000));
+    }
+
+    #[test]
+    fn a_run_that_is_gone_does_not_hide_one_that_came_to_its_addresses() {
+        let mut batch = batch();
+        batch.remove(&(0x10000..0x14000));
+        batch.relocate(&(0x20000..0x22000), 0x11000);
+        batch.remove(&(0x12000..0x13000));
+        assert!(batch.holds(0x11000) && !batch.holds(0x12000));
+        batch.relocate(&(0x10000..0x14000), 0x50000);
+        assert!(batch.holds(0x51000) && !batch.holds(0x50000));
+    }
+
+    #[test]
+    fn a_page_set_agrees_with_one_page_at_a_time() {
+        let page = page_size();
+        for (from, count) in [
+            (0, 1),
+            (0, 64),
+            (1, 63),
+            (60, 10),
+            (63, 130),
+            (448, 64),
+            (0, 512),
+        ] {
+            let set = PageSet::default();
+            set.add(from * page, count * page);
+            for at in 0..MAX_PAGES {
+                assert_eq!(
+                    set.has(at * page),
+                    (from..from + count).contains(&at),
+                    "{from} {count} {at}"
+                );
+            }
+            assert_eq!(set.next(0, MAX_PAGES * page, true), Some(from * page));
+            let after = (from + count < MAX_PAGES).then_some((from + count) * page);
+            assert_eq!(set.next(from * page, MAX_PAGES * page, false), after);
+            assert_eq!(set.next(from * page, (from + count) * page, false), None);
+        }
     }
 
     #[test]

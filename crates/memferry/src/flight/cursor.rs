@@ -295,3 +295,248 @@ impl<'a> Cursor<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::pagemap::SWAPPED;
+    use crate::sys::uffd::{Message, Progress};
+    use proptest::prelude::*;
+    use std::ops::Range;
+    use std::time::Duration;
+
+    const BASE: usize = 1 << 40;
+    const PAGES: usize = SEGMENT / 4096;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Page {
+        Hole,
+        Zero,
+        Swapped,
+        /// A base page and what the kernel says of its node.
+        Base(i32),
+        Huge(i32),
+    }
+
+    impl Page {
+        fn categories(self) -> u64 {
+            match self {
+                Page::Hole => 0,
+                Page::Zero => PRESENT | ZERO,
+                Page::Swapped => SWAPPED,
+                Page::Base(_) => PRESENT,
+                Page::Huge(_) => PRESENT | HUGE,
+            }
+        }
+    }
+
+    /// Page tables that exist nowhere, from `BASE` on.
+    struct Tables(Vec<Page>);
+
+    impl Kernel for Tables {
+        fn unmap(&self, _: usize, _: usize, _: usize) -> Progress {
+            unreachable!("a cursor moves nothing")
+        }
+        fn remap(&self, _: usize, _: usize, _: usize) -> Progress {
+            unreachable!("a cursor moves nothing")
+        }
+        fn fill(&self, _: usize, _: usize, _: usize) -> Progress {
+            unreachable!("a cursor moves nothing")
+        }
+        fn zero(&self, _: usize, _: usize) -> io::Result<()> {
+            unreachable!("a cursor moves nothing")
+        }
+        fn release(&self, _: usize, _: usize) -> io::Result<()> {
+            unreachable!("a cursor moves nothing")
+        }
+        fn wake(&self, _: usize, _: usize) -> io::Result<()> {
+            unreachable!("a cursor moves nothing")
+        }
+        fn pending(&self) -> bool {
+            false
+        }
+        fn messages(&self, _: &mut [Message]) -> io::Result<usize> {
+            Ok(0)
+        }
+        fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)> {
+            let mut count = 0;
+            for at in (start..end).step_by(4096) {
+                let categories = self.0[(at - BASE) / 4096].categories();
+                if categories == 0 {
+                    continue;
+                }
+                if count > 0
+                    && out[count - 1].end == at as u64
+                    && out[count - 1].categories == categories
+                {
+                    out[count - 1].end += 4096;
+                } else if count == out.len() {
+                    return Ok((count, at));
+                } else {
+                    out[count] = Region {
+                        start: at as u64,
+                        end: at as u64 + 4096,
+                        categories,
+                    };
+                    count += 1;
+                }
+            }
+            Ok((count, end))
+        }
+        fn nodes(&self, pages: &[usize], status: &mut [i32]) -> io::Result<()> {
+            for (page, status) in pages.iter().zip(status) {
+                *status = match self.0[(page - BASE) / 4096] {
+                    Page::Base(node) | Page::Huge(node) => node,
+                    _ => -libc::ENOENT,
+                };
+            }
+            Ok(())
+        }
+    }
+
+    fn vma(pages: Range<usize>, write: bool) -> Vma {
+        Vma {
+            range: BASE + pages.start * 4096..BASE + pages.end * 4096,
+            read: true,
+            write,
+            exec: false,
+            shared: false,
+            inode: 0,
+            name: String::new(),
+        }
+    }
+
+    fn any_status() -> impl Strategy<Value = i32> {
+        prop_oneof![4 => Just(0), 4 => Just(1), 1 => Just(-libc::ENOENT), 1 => Just(-libc::EACCES)]
+    }
+
+    /// One segment: a THP, or base pages in short runs or a sieve.
+    fn any_segment() -> impl Strategy<Value = Vec<Page>> {
+        let page = prop_oneof![
+            4 => any_status().prop_map(Page::Base),
+            2 => Just(Page::Hole),
+            1 => Just(Page::Zero),
+            1 => Just(Page::Swapped),
+        ];
+        let runs = prop::collection::vec((page, 1usize..40), 1..60).prop_map(|runs| {
+            let cycle = runs.iter().cycle();
+            cycle
+                .flat_map(|(page, n)| vec![*page; *n])
+                .take(PAGES)
+                .collect()
+        });
+        let sieve = (2usize..5).prop_map(|n| {
+            let page = |i| {
+                if i % n == 0 {
+                    Page::Hole
+                } else {
+                    Page::Base(1)
+                }
+            };
+            (0..PAGES).map(page).collect()
+        });
+        prop_oneof![
+            2 => runs,
+            1 => sieve,
+            2 => (0i32..2).prop_map(|node| vec![Page::Huge(node); PAGES]),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn every_page_is_booked_or_in_one_run(
+            segments in prop::collection::vec(any_segment(), 1..12),
+            cuts in (0usize..PAGES, 0usize..PAGES),
+            borders in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..3),
+            ask_nodes: bool,
+            relocate: bool,
+            limits in prop::collection::vec((1usize..PAGES + 1, 0usize..PAGES + 1), 1..20),
+        ) {
+            let tables = Tables(segments.concat());
+            let (first, last) = (cuts.0, tables.0.len() - cuts.1);
+            prop_assume!(first < last);
+            let mut starts = vec![(first, true)];
+            starts.extend(borders.iter().map(|(at, write)| (first + at.index(last - first), *write)));
+            starts.sort_by_key(|(at, _)| *at);
+            starts.dedup_by_key(|(at, _)| *at);
+            let ends = starts.iter().skip(1).map(|s| s.0).chain([last]);
+            let vmas: Vec<_> = starts.iter().zip(ends).map(|(s, end)| vma(s.0..end, s.1)).collect();
+            let (start, end) = (BASE + first * 4096, BASE + last * 4096);
+            let wanted = Wanted { node: 0, relocate, ask_nodes };
+            let ledger = Ledger::new(start, end - start, true);
+            let mut cursor = Cursor::new(wanted, &vmas, start, end);
+            let mut taken = vec![0; tables.0.len()];
+            let mut runs = vec![];
+            let mut limits = limits.iter().cycle();
+            while let Some(kind) = {
+                let limit = limits.next().unwrap().0 * 4096;
+                cursor.next(&tables, &ledger, limit, &mut runs).unwrap()
+            } {
+                let (limit, keep) = *limits.next().unwrap();
+                let bytes: usize = runs.iter().map(|r| r.len).sum();
+                prop_assert!(bytes > 0 && bytes <= SEGMENT);
+                if !kind.huge && limit % 3 == 0 {
+                    // At least a page, or the walk would not end.
+                    cursor.give_back(kind, &mut runs, (keep * 4096).clamp(4096, bytes));
+                    let kept: usize = runs.iter().map(|r| r.len).sum();
+                    prop_assert_eq!(kept, (keep * 4096).clamp(4096, bytes));
+                }
+                for run in &runs {
+                    prop_assert!(!kind.huge || run.place % SEGMENT == 0 && run.len == SEGMENT);
+                    let inside = |v: &Vma| v.range.start <= run.place && run.place + run.len <= v.range.end && v.write;
+                    prop_assert!(vmas.iter().any(inside), "a run crosses mappings");
+                    for at in (run.place..run.place + run.len).step_by(4096) {
+                        let page = (at - BASE) / 4096;
+                        taken[page] += 1;
+                        let expected = match tables.0[page] {
+                            Page::Base(node) => (false, node),
+                            Page::Huge(node) => (true, node),
+                            other => return Err(TestCaseError::fail(format!("{other:?} is no page"))),
+                        };
+                        prop_assert_eq!(kind.huge, expected.0);
+                        if ask_nodes {
+                            prop_assert_eq!(kind.node as i32, expected.1);
+                            prop_assert!(relocate || expected.1 != 0);
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!(cursor.left(), 0);
+            let result = ledger.close(Duration::ZERO);
+            let booked: u64 = Outcome::ALL.iter().map(|o| result.count(*o).bytes).sum();
+            let in_runs = taken.iter().sum::<usize>() * 4096;
+            prop_assert_eq!(booked as usize + in_runs, end - start);
+            for (page, status) in result.pages.unwrap().iter().enumerate() {
+                let runs = taken[first + page];
+                prop_assert_eq!(runs, usize::from(*status == -libc::ECANCELED), "page {}", first + page);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_is_left() {
+        let tables = Tables(vec![Page::Base(1); 10]);
+        let vmas = [vma(0..10, true)];
+        let wanted = Wanted {
+            node: 0,
+            relocate: true,
+            ask_nodes: false,
+        };
+        let ledger = Ledger::new(BASE, 10 * 4096, false);
+        let mut cursor = Cursor::new(wanted, &vmas, BASE, BASE + 10 * 4096);
+        let mut runs = vec![];
+        let kind = cursor.next(&tables, &ledger, 3 * 4096, &mut runs).unwrap();
+        assert!(kind.is_some());
+        assert_eq!(cursor.left(), 7 * 4096);
+        cursor.give_back(kind.unwrap(), &mut runs, 4096);
+        assert_eq!(cursor.left(), 9 * 4096);
+        assert_eq!(
+            runs,
+            [Run {
+                place: BASE,
+                len: 4096
+            }]
+        );
+    }
+}

@@ -32,9 +32,16 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 /// How often an idle lane looks for a task before it sleeps: about 20 us, less than a wake-up costs.
 const SPINS: u32 = 500;
+
+/// How often a lane looks whether a fork is over: forks of large processes take milliseconds.
+const FORK_LOOK: Duration = Duration::from_micros(50);
+
+/// Bytes that the kernel fills in one call; who waits for them is woken at its end.
+const FILL_BYTES: usize = 512 << 10;
 
 /// What a flight needs and what was asked of it.
 pub(crate) struct Plan<'a> {
@@ -95,7 +102,7 @@ impl<'a> Flight<'a> {
                 self.schedule.stop();
             }
             match self.schedule.next() {
-                Task::Prepare { slot } => self.prepare(slot),
+                Task::Prepare { slot, epoch } => self.prepare(slot, epoch),
                 Task::Unmap { slot } => self.unmap(slot),
                 Task::Copy { slot, share } => self.copy(slot, share),
                 Task::Remap { slot } => {
@@ -106,7 +113,11 @@ impl<'a> Flight<'a> {
                     }
                 }
                 Task::AwaitFork => {
-                    forkgate::wait_until_open();
+                    // Who forks may touch a hole of the range, in another handler or on its stack.
+                    while !forkgate::is_open() {
+                        self.serve_messages();
+                        std::thread::sleep(FORK_LOOK);
+                    }
                     self.schedule.fork_over();
                 }
                 Task::Finished => return,
@@ -116,7 +127,6 @@ impl<'a> Flight<'a> {
 
     /// Closes the books: what was never looked at, and the error that ended the flight, if one did.
     pub(crate) fn finish(self) -> (usize, Option<std::io::Error>) {
-        self.end_watch();
         let mut left = self
             .cursor
             .into_inner()
@@ -157,7 +167,7 @@ impl<'a> Flight<'a> {
     }
 
     /// Cuts the next batch and finds pages for it. Nothing is away yet, so this may take its time.
-    fn prepare(&self, slot: usize) {
+    fn prepare(&self, slot: usize, epoch: u64) {
         let mut runs = std::mem::take(&mut self.write(slot).planned);
         loop {
             let cut = {
@@ -185,6 +195,9 @@ impl<'a> Flight<'a> {
                     if keep < bytes {
                         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
                         cursor.give_back(kind, &mut runs, keep);
+                        drop(cursor);
+                        // Another lane may have found the range at its end meanwhile.
+                        self.schedule.more();
                     }
                     let mut batch = self.write(slot);
                     batch.clear();
@@ -212,7 +225,7 @@ impl<'a> Flight<'a> {
         }
         runs.clear();
         self.write(slot).planned = runs;
-        self.schedule.exhausted(slot);
+        self.schedule.exhausted(slot, epoch);
     }
 
     /// A staging range and free pages for one batch; both may be shorter than asked, never for a THP.
@@ -273,6 +286,11 @@ impl<'a> Flight<'a> {
 
     /// Moves the planned pages out to staging. From here on their owners wait for them.
     fn unmap(&self, slot: usize) {
+        if self.plan.cancel.load(Ordering::Relaxed) {
+            self.schedule.stop();
+            self.schedule.prepared(slot);
+            return;
+        }
         let Some(gate) = Away::try_begin() else {
             self.schedule.unmap_refused(slot);
             return;
@@ -296,27 +314,29 @@ impl<'a> Flight<'a> {
             return;
         }
         batch.gate = Some(gate);
-        let dst = batch.dest.map_or(0, |d| d.addr);
+        let shares = match batch.dest {
+            Some(dest) => self.deal(batch, dest),
+            // Two lanes that fill one page table take turns at its lock: a batch each is 15% faster.
+            None => 1,
+        };
+        drop(guard);
+        self.schedule.unmapped(slot, shares);
+    }
+
+    /// Deals the batch to the lanes; gives the number of shares.
+    fn deal(&self, batch: &mut Batch, dest: Piece) -> usize {
         let extent = Extent {
             src: batch.staged.addr as u64,
-            dst: dst as u64,
+            dst: dest.addr as u64,
             bytes: batch.bytes as u64,
-        };
-        // Without destination pages the lanes only need to know which part of staging is theirs.
-        let extent = if batch.dest.is_none() {
-            Extent {
-                dst: extent.src + SEGMENT as u64,
-                ..extent
-            }
-        } else {
-            extent
         };
         batch.shares.clear();
         if batch.deal.deal_into(&[extent]).is_ok() {
             let lanes = self.plan.migrator.lanes();
+            let deal = &batch.deal;
             batch
                 .shares
-                .extend((0..lanes).filter(|&lane| batch.deal.lane_bytes(lane) > 0));
+                .extend((0..lanes).filter(|&lane| deal.lane_bytes(lane) > 0));
         }
         let dealt: u64 = batch
             .shares
@@ -324,13 +344,11 @@ impl<'a> Flight<'a> {
             .map(|&lane| batch.deal.lane_bytes(lane))
             .sum();
         if dealt != batch.bytes as u64 {
-            // Whatever is not dealt would not be copied: better no copy at all than half of one.
+            // What is not dealt would not be copied: better no copy at all than a part of one.
             batch.failed.store(true, Ordering::Relaxed);
-            batch.shares.truncate(0);
+            batch.shares.clear();
         }
-        let shares = batch.shares.len();
-        drop(guard);
-        self.schedule.unmapped(slot, shares);
+        batch.shares.len()
     }
 
     /// Moves one run out, page by page around those that cannot go.
@@ -379,8 +397,8 @@ impl<'a> Flight<'a> {
                 _ => Outcome::Busy,
             };
             tries = 0;
-            // A THP may have been split since it was planned, and part of it be away already.
-            let rest = unit - (at - run.place) % unit;
+            // A THP that was split under way may have lost some of its pages already: the rest of it stays.
+            let rest = (unit - (at - run.place) % unit).min(end - at);
             ledger.book(outcome, at, rest, unit, -errno(&error));
             at += rest;
         }
@@ -392,7 +410,7 @@ impl<'a> Flight<'a> {
             let batch = self.read(slot);
             if batch.dest.is_none() {
                 drop(batch);
-                return self.fill(slot, share);
+                return self.fill(slot);
             }
             for extent in batch.deal.lane(batch.shares[share]) {
                 // SAFETY: `src` lies in the batch's staging range, which holds its pages; `dst` in its destination
@@ -413,24 +431,18 @@ impl<'a> Flight<'a> {
         self.schedule.copied(slot);
     }
 
-    /// Lets the kernel allocate, copy and map a share in one step. What does not succeed stays staged and goes back in
-    /// `remap`.
-    fn fill(&self, slot: usize, share: usize) {
+    /// Lets the kernel allocate, copy and map the batch in one step. What does not succeed stays
+    /// staged and goes back in `remap`.
+    fn fill(&self, slot: usize) {
         let mut tries = 0;
         loop {
             let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
             let batch = self.read(slot);
             let base = batch.staged.addr;
-            let shares = batch
-                .deal
-                .lane(batch.shares[share])
-                .iter()
-                .map(|e| (e.src as usize - base, e.bytes as usize));
-            let Some((place, from, len)) =
-                shares.flat_map(|(at, len)| batch.to_fill(at, len)).next()
-            else {
+            let Some((place, from, len)) = batch.to_fill() else {
                 return;
             };
+            let len = len.min(FILL_BYTES);
             let progress = self.plan.kernel.fill(place, base + from, len);
             batch.placed.add(from, progress.done);
             batch.filled.add(from, progress.done);

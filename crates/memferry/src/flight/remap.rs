@@ -8,7 +8,7 @@ use super::Flight;
 use super::batch::AwayRun;
 use crate::pool::{Piece, SEGMENT, Shelf};
 use crate::result::Outcome;
-use crate::sys::pagemap::{PRESENT, Region};
+use crate::sys::pagemap::Region;
 use crate::sys::{errno, page_size};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -17,8 +17,30 @@ use std::time::Duration;
 /// Attempts after which a place that keeps refusing gets its contents by `fill`.
 const PATIENCE: u32 = 1000;
 
-/// Refusals after which a place counts as unmapped.
+/// Times in a row that a place must be found unmapped before it counts as that.
 const CERTAINTY: u32 = 8;
+
+/// What a batch met on its way back.
+#[derive(Default)]
+struct Refusals {
+    /// Calls that moved nothing.
+    total: u32,
+    /// The place that was found unmapped last, and how often in a row.
+    unmapped: (usize, u32),
+}
+
+impl Refusals {
+    /// Whether `place` was found unmapped often enough. A count over all places would give one up for its neighbours'
+    /// sake.
+    fn is_certain(&mut self, place: usize) -> bool {
+        let times = match self.unmapped {
+            (at, times) if at == place => times + 1,
+            _ => 1,
+        };
+        self.unmapped = (place, times);
+        times > CERTAINTY
+    }
+}
 
 /// What one attempt to bring pages back came to.
 enum Step {
@@ -33,7 +55,7 @@ enum Step {
 impl Flight<'_> {
     pub(super) fn remap(&self, slot: usize) {
         let failed = self.read(slot).failed.load(Ordering::Relaxed);
-        let mut refused = 0;
+        let mut refused = Refusals::default();
         // Whether each page of the piece they came from has left it.
         let mut left_behind = false;
         let mut index = 0;
@@ -69,10 +91,10 @@ impl Flight<'_> {
                 }
             }
         }
-        self.settle(slot, failed, left_behind || refused > 0);
+        self.settle(slot, failed, left_behind || refused.total > 0);
     }
 
-    fn bring_back(&self, place: usize, from: usize, len: usize, refused: &mut u32) -> Step {
+    fn bring_back(&self, place: usize, from: usize, len: usize, refused: &mut Refusals) -> Step {
         let kernel = self.plan.kernel;
         let progress = kernel.remap(place, from, len);
         if progress.done > 0 {
@@ -81,9 +103,9 @@ impl Flight<'_> {
         let Some(error) = progress.stopped else {
             return Step::Back(len);
         };
-        *refused += 1;
+        refused.total += 1;
         match errno(&error) {
-            libc::EAGAIN | libc::EINTR if *refused < PATIENCE => Step::Again,
+            libc::EAGAIN | libc::EINTR if refused.total < PATIENCE => Step::Again,
             libc::ENOMEM => {
                 // Page tables or accounting: our own free pages are the first to give.
                 self.plan.pool.trim(0);
@@ -95,10 +117,16 @@ impl Flight<'_> {
     }
 
     /// The careful way, one page at a time.
-    fn bring_back_page(&self, place: usize, from: usize, refused: &mut u32) -> Step {
+    fn bring_back_page(&self, place: usize, from: usize, refused: &mut Refusals) -> Step {
         let (kernel, page) = (self.plan.kernel, page_size());
-        if kernel.remap(place, from, page).done > 0 {
+        let progress = kernel.remap(place, from, page);
+        if progress.done > 0 {
             return Step::Back(page);
+        }
+        // Nobody but the owner can have put something there: a new mapping's page, or a guard (MADV_GUARD_INSTALL),
+        // which `fill` would overwrite.
+        if progress.stopped.is_some_and(|e| errno(&e) == libc::EEXIST) && self.is_taken(place) {
+            return self.give_up(place);
         }
         let progress = kernel.fill(place, from, page);
         if progress.done > 0 {
@@ -106,13 +134,9 @@ impl Flight<'_> {
         }
         match progress.stopped.as_ref().map_or(0, errno) {
             0 => Step::Back(page),
-            libc::EEXIST if self.is_present(place) => {
-                // Nobody but the owner can have put a page there, by replacing the mapping.
-                let _ = kernel.wake(place, page);
-                Step::Gone(page)
-            }
+            libc::EEXIST if self.is_taken(place) => self.give_up(place),
             // The mapping is not there, or another one is: munmap, not a passing state.
-            libc::ENOENT | libc::EINVAL if *refused > CERTAINTY => Step::Gone(page),
+            libc::ENOENT | libc::EINVAL if refused.is_certain(place) => self.give_up(place),
             libc::ENOMEM => {
                 self.plan.pool.trim(0);
                 std::thread::sleep(Duration::from_millis(1));
@@ -122,13 +146,20 @@ impl Flight<'_> {
         }
     }
 
-    fn is_present(&self, place: usize) -> bool {
+    /// A place that is gone. Who waits there looks again, and finds what its owner left.
+    fn give_up(&self, place: usize) -> Step {
+        let _ = self.plan.kernel.wake(place, page_size());
+        Step::Gone(page_size())
+    }
+
+    /// Whether the page table has an entry for the place: a page, or a mark (which counts as swapped).
+    fn is_taken(&self, place: usize) -> bool {
         let mut region = [Region::default()];
         let scanned = self
             .plan
             .kernel
             .scan(place, place + page_size(), &mut region);
-        matches!(scanned, Ok((1, _)) if region[0].categories & PRESENT != 0)
+        matches!(scanned, Ok((1, _)))
     }
 
     /// All pages are back: books them, opens the gate, and gives the addresses to the pool.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! mbind(2), set_mempolicy(2) and move_pages(2).
+//! mbind(2) and move_pages(2).
 
 use super::check_long;
 use linux_raw_sys::mempolicy as raw;
@@ -40,27 +40,6 @@ pub(crate) fn bind(addr: usize, len: usize, node: u32) -> io::Result<()> {
         )
     })
     .map(drop)
-}
-
-/// The calling thread allocates on one node, or as before (`None`).
-pub(crate) fn prefer_node(node: Option<u32>) -> io::Result<()> {
-    let ret = match node {
-        Some(node) => {
-            let mask = NodeMask::of(node)?;
-            // SAFETY: the kernel reads MAX_NODES bits of the mask.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_set_mempolicy,
-                    raw::MPOL_BIND,
-                    mask.0.as_ptr(),
-                    MAX_NODES + 1,
-                )
-            }
-        }
-        // SAFETY: no mask is read for the default policy.
-        None => unsafe { libc::syscall(libc::SYS_set_mempolicy, raw::MPOL_DEFAULT, 0, 0) },
-    };
-    check_long(ret).map(drop)
 }
 
 /// move_pages(2): moves `pages` of process `pid` (0: this one) to `nodes`, or with `nodes` `None` only asks where they

@@ -44,6 +44,33 @@ pub(crate) fn set_nice(nice: i32) -> io::Result<()> {
         .map(drop)
 }
 
+/// The calling thread takes no more signals but those that it raises itself by a fault.
+pub(crate) fn block_signals() -> io::Result<()> {
+    const OWN: [libc::c_int; 7] = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGABRT,
+        libc::SIGSYS,
+    ];
+    // SAFETY: the set lives here, and the calls touch nothing else.
+    let ret = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut set);
+        for signal in OWN {
+            libc::sigdelset(&raw mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
+    };
+    if ret == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(ret))
+    }
+}
+
 /// The stack of the calling thread.
 pub(crate) fn stack() -> io::Result<Range<usize>> {
     // SAFETY: pthread_getattr_np initialises the attribute object, which is destroyed below.

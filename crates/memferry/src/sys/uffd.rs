@@ -8,7 +8,7 @@ use super::check;
 use linux_raw_sys::general as raw;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 /// `_IOWR(0xAA, nr, T)` of the kernel's asm-generic/ioctl.h, which x86, arm64 and riscv use.
 const fn iowr<T>(nr: u32) -> libc::c_ulong {
@@ -35,8 +35,7 @@ const _: () =
 
 /// UFFD_FEATURE_MOVE, Linux 6.8.
 pub(crate) const FEATURE_MOVE: u64 = raw::UFFD_FEATURE_MOVE as u64;
-/// mremap, munmap (also by MAP_FIXED) and MADV_DONTNEED of a registered range are reported, and whoever does it waits
-/// until the report was read.
+/// mremap, MADV_DONTNEED and munmap of a registered range are reported, and return once the report is read.
 pub(crate) const FEATURE_EVENTS: u64 = (raw::UFFD_FEATURE_EVENT_REMAP
     | raw::UFFD_FEATURE_EVENT_REMOVE
     | raw::UFFD_FEATURE_EVENT_UNMAP) as u64;
@@ -76,10 +75,8 @@ pub(crate) enum Message {
     Fault { addr: usize },
     /// mremap moved `len` bytes; the new place is registered too.
     Remap { from: usize, to: usize, len: usize },
-    /// madvise is about to empty the range.
+    /// madvise is about to empty the range, or munmap has.
     Remove { start: usize, end: usize },
-    /// The range was unmapped; what is mapped there from now on is something else.
-    Unmap { start: usize, end: usize },
     /// Something the library did not ask for.
     Other,
 }
@@ -100,8 +97,8 @@ impl Uffd {
             .write(true)
             .open("/dev/userfaultfd")
         {
-            // SAFETY: the ioctl takes flags by value and returns a new descriptor.
             Ok(device) => {
+                // SAFETY: the ioctl takes flags by value and returns a new descriptor.
                 check(unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW, flags) })
             }
             Err(e) => Err(e),
@@ -248,6 +245,12 @@ impl Uffd {
     }
 }
 
+impl AsRawFd for Uffd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
 fn range(addr: usize, len: usize) -> raw::uffdio_range {
     raw::uffdio_range {
         start: addr as u64,
@@ -271,11 +274,7 @@ fn decode(chunk: &[u8]) -> Message {
             to: word(16),
             len: word(24),
         },
-        raw::UFFD_EVENT_REMOVE => Message::Remove {
-            start: word(8),
-            end: word(16),
-        },
-        raw::UFFD_EVENT_UNMAP => Message::Unmap {
+        raw::UFFD_EVENT_REMOVE | raw::UFFD_EVENT_UNMAP => Message::Remove {
             start: word(8),
             end: word(16),
         },

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Thin names for what cargo and the memferry command do. `make help` lists them.
+
+CARGO ?= cargo
+DEMO := target/demo
+BENCH := target/bench
+MEMFERRY := target/release/memferry
+
+.PHONY: help demo test test-all check bench setup clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup:
+	@ci/setup.sh
+
+demo: setup ## build, move real pages with every migrator, check every byte, leave a table and a report
+	$(CARGO) build --release --locked --package memferry-cli
+	@mkdir -p $(DEMO)
+	$(MEMFERRY) topology
+	$(MEMFERRY) bench move --quick --json $(DEMO)/move.json
+	$(MEMFERRY) bench count --quick --json $(DEMO)/count.json
+	$(MEMFERRY) bench stall --quick --json $(DEMO)/stall.json
+	$(MEMFERRY) report $(DEMO)/move.json $(DEMO)/count.json $(DEMO)/stall.json --output $(DEMO)/report.html
+	@echo "Open $(DEMO)/report.html in a browser. The numbers behind it are in $(DEMO)/*.json."
+
+test: setup ## all tests: the C core, the libraries, the command, with real pages moved
+	ci/spdx.sh
+	$(CARGO) test --workspace --locked
+
+test-all: check test ## the same, the lints, and the tests again under sanitizers
+	ci/sanitize.sh address
+	ci/sanitize.sh thread
+	ci/sanitize.sh miri
+
+check: setup ## formatting, lints, documentation, licences
+	ci/spdx.sh
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+bench: setup ## the full measurement, as published in docs/results (about ten minutes)
+	$(CARGO) build --release --locked --package memferry-cli
+	@mkdir -p $(BENCH)
+	$(MEMFERRY) bench move --json $(BENCH)/move.json
+	$(MEMFERRY) bench count --json $(BENCH)/count.json
+	$(MEMFERRY) bench stall --json $(BENCH)/stall.json
+	$(MEMFERRY) report $(BENCH)/move.json $(BENCH)/count.json $(BENCH)/stall.json --output $(BENCH)/report.html
+
+clean: ## remove what was built
+	$(CARGO) clean

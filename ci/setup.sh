@@ -1,0 +1,33 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Makes sure of cargo and a C compiler. As root on Debian it installs what is missing; otherwise it
+# prints the one line that does.
+set -eu
+
+missing=
+command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
+# The tests look into the objects that the compiler made.
+command -v nm >/dev/null 2>&1 || missing="$missing binutils"
+
+if [ -n "$missing" ]; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        echo "installing:$missing"
+        apt-get update -qq
+        # shellcheck disable=SC2086 # a list of packages
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    else
+        echo "missing:$missing; run: sudo apt-get install -y$missing" >&2
+        exit 1
+    fi
+fi
+
+if ! command -v cargo >/dev/null 2>&1; then
+    echo "missing: cargo 1.85 or newer; install it with rustup, or on Debian 13: sudo apt-get install -y cargo" >&2
+    exit 1
+fi
+version=$(cargo --version | cut -d' ' -f2)
+oldest=$(printf '%s\n1.85.0\n' "$version" | sort -V | head -n1)
+if [ "$oldest" != 1.85.0 ]; then
+    echo "cargo $version is too old: 1.85 or newer is needed; update it with rustup" >&2
+    exit 1
+fi
