@@ -12,7 +12,7 @@ use support::*;
 const LEN: usize = 8 << 20;
 /// What the disturbing thread changes: base pages before, inside and after a block of 2 MiB.
 const PART: std::ops::Range<usize> = (3 << 20) + 5 * PAGE..(5 << 20) + 9 * PAGE;
-const TIMES: u64 = 40;
+const TIMES: u64 = 24;
 
 /// Runs `body` beside moves for every migrator, kind of page and use of the source pages.
 fn for_each(
@@ -134,11 +134,11 @@ fn a_part_that_was_unmapped_stays_unmapped() {
 fn a_new_mapping_over_a_part_keeps_its_contents() {
     for_each(no_error, |moving, region, what| {
         let (addr, len) = part(region);
-        for time in 0..TIMES * 4 {
+        for time in 0..TIMES {
             map_fixed(addr, len, libc::PROT_READ | libc::PROT_WRITE);
             assert_zero(addr, len, what);
             fill(addr, len, time + 2);
-            if time % 8 == 0 {
+            if time % 4 == 0 {
                 moving.wait_rounds(1);
             }
             assert_filled(addr, len, time + 2, what);

@@ -32,10 +32,8 @@ fn without_address_space_pages_stay_and_are_counted() {
                 let frames = pfns(&region.range());
                 let mut mover = mover(migrator);
                 // Room for the heap, not for a staging range.
-                limit(
-                    libc::RLIMIT_AS,
-                    ((status_kb("VmSize:") + 8192) << 10) as u64,
-                );
+                let room = (status_kb("VmSize:") + 8192) << 10;
+                limit(libc::RLIMIT_AS, Some(room as u64));
                 let result = mover.move_range(region.range(), 0, &relocate());
                 limit(libc::RLIMIT_AS, None);
                 let result = result.expect("single pages, no error");

@@ -352,6 +352,9 @@ mod tests {
         fn wake(&self, _: usize, _: usize) -> io::Result<()> {
             unreachable!("a cursor moves nothing")
         }
+        fn changing(&self) -> bool {
+            false
+        }
         fn pending(&self) -> bool {
             false
         }
