@@ -157,21 +157,20 @@ extern "C" fn after_fork_in_parent() {
 
 extern "C" fn after_fork_in_child() {
     GENERATION.fetch_add(1, Ordering::Release);
-    // SAFETY: this thread took the lock in `before_fork`; the child's only thread is its copy.
-    if let Some(gate) = unsafe { (*HELD.0.get()).as_mut() } {
+    reopen(|gate| {
+        // Other threads that waited to fork do not exist here.
+        gate.forking = 0;
         for fd in gate.watching.drain(..) {
             // SAFETY: the thread that owns the descriptor does not exist in the child.
             unsafe { libc::close(fd) };
         }
-    }
-    // Other threads that waited to fork do not exist here.
-    reopen(|gate| gate.forking = 0);
+    });
 }
 
-fn reopen(count: impl FnOnce(&mut Gate)) {
+fn reopen(change: impl FnOnce(&mut Gate)) {
     // SAFETY: this thread took the lock in `before_fork`; the child's only thread is its copy.
     if let Some(mut guard) = unsafe { (*HELD.0.get()).take() } {
-        count(&mut guard);
+        change(&mut guard);
         UNDER_WAY.store(false, Ordering::Release);
     }
     CHANGED.notify_all();

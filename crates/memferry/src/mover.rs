@@ -280,9 +280,9 @@ impl Mover {
                 slots,
             );
             self.migrator.run(&|_| flight.run_lane());
-            // Also because who forks may wait for an answer, and the close waits for the fork.
-            flight.end_watch();
             let (left, error) = flight.finish();
+            // Who forks may wait for an answer, and the close waits for the fork.
+            let _ = place.unregister(stretch.start, stretch.len());
             cancelled += left;
             if let Some(error) = error {
                 failure.get_or_insert_with(|| {

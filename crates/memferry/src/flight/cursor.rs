@@ -353,7 +353,7 @@ mod tests {
             unreachable!("a cursor moves nothing")
         }
         fn changing(&self) -> bool {
-            false
+            unreachable!()
         }
         fn pending(&self) -> bool {
             false

@@ -52,7 +52,7 @@ impl Flight<'_> {
             for message in &messages[..count] {
                 match *message {
                     Message::Fault { addr } => self.answer_fault(&mut places, addr),
-                    Message::Remove { start, end } => {
+                    Message::Remove { start, end } | Message::Unmap { start, end } => {
                         // Remove: the kernel empties the range only after this message was read: a page that left it
                         // now would come back from the dead. Unmap: what lies there from now on is not watched, so a
                         // page of it that left could not come back, and its owner would not wait for it.
@@ -69,8 +69,8 @@ impl Flight<'_> {
                         for slot in 0..self.batches.len() {
                             self.write(slot).relocate(&(from..from + len), to);
                         }
-                        places.taken.push(to..to + len);
                         let _ = self.plan.kernel.wake(from, len);
+                        places.taken.push(to..to + len);
                     }
                     Message::Other => {}
                 }
@@ -81,7 +81,7 @@ impl Flight<'_> {
     /// Ends the watch when no page is away: from here on owners change their mappings without a message, and who was in
     /// the middle of it has gone on. Without this the next move could take pages away from under a MADV_DONTNEED whose
     /// message nobody would read.
-    pub(crate) fn end_watch(&self) {
+    pub(super) fn end_watch(&self) {
         self.release(self.plan.range.clone());
         loop {
             let taken = {

@@ -127,6 +127,7 @@ impl<'a> Flight<'a> {
 
     /// Closes the books: what was never looked at, and the error that ended the flight, if one did.
     pub(crate) fn finish(self) -> (usize, Option<std::io::Error>) {
+        self.end_watch();
         let mut left = self
             .cursor
             .into_inner()

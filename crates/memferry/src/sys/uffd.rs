@@ -35,7 +35,8 @@ const _: () =
 
 /// UFFD_FEATURE_MOVE, Linux 6.8.
 pub(crate) const FEATURE_MOVE: u64 = raw::UFFD_FEATURE_MOVE as u64;
-/// mremap, MADV_DONTNEED and munmap of a registered range are reported, and return once the report is read.
+/// mremap, munmap (also by MAP_FIXED) and MADV_DONTNEED of a registered range are reported, and whoever does it waits
+/// until the report was read.
 pub(crate) const FEATURE_EVENTS: u64 = (raw::UFFD_FEATURE_EVENT_REMAP
     | raw::UFFD_FEATURE_EVENT_REMOVE
     | raw::UFFD_FEATURE_EVENT_UNMAP) as u64;
@@ -75,8 +76,10 @@ pub(crate) enum Message {
     Fault { addr: usize },
     /// mremap moved `len` bytes; the new place is registered too.
     Remap { from: usize, to: usize, len: usize },
-    /// madvise is about to empty the range, or munmap has.
+    /// madvise is about to empty the range.
     Remove { start: usize, end: usize },
+    /// The range was unmapped; what is mapped there from now on is something else.
+    Unmap { start: usize, end: usize },
     /// Something the library did not ask for.
     Other,
 }
@@ -274,7 +277,11 @@ fn decode(chunk: &[u8]) -> Message {
             to: word(16),
             len: word(24),
         },
-        raw::UFFD_EVENT_REMOVE | raw::UFFD_EVENT_UNMAP => Message::Remove {
+        raw::UFFD_EVENT_REMOVE => Message::Remove {
+            start: word(8),
+            end: word(16),
+        },
+        raw::UFFD_EVENT_UNMAP => Message::Unmap {
             start: word(8),
             end: word(16),
         },
