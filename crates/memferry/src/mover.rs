@@ -332,8 +332,17 @@ impl Mover {
         let pool = &self.pool;
         let failure = std::sync::Mutex::new(None);
         self.migrator.run(&|_| {
-            while pool.kept() < pool.limit() && pool.kept_on(shelf) < bytes {
-                let filled = pool.take_empty(shelf, SEGMENT, None).and_then(|piece| {
+            loop {
+                // What the pool has no room for it would give back at once, and this would go on for ever.
+                let room = pool.limit().saturating_sub(pool.kept());
+                let wanted = bytes.saturating_sub(pool.kept_on(shelf));
+                let len = match wanted.min(room).min(SEGMENT) / page_size() * page_size() {
+                    0 => return,
+                    _ if shelf.huge && room < SEGMENT => return,
+                    _ if shelf.huge => SEGMENT,
+                    len => len,
+                };
+                let filled = pool.take_empty(shelf, len, None).and_then(|piece| {
                     let filled = pool.populate(piece);
                     if filled.is_ok() {
                         pool.put_full(shelf, piece)
