@@ -12,7 +12,7 @@ use crate::move_pages;
 use crate::pool::{PagePool, SEGMENT, Shelf};
 use crate::probe;
 use crate::result::{Ledger, MoveResult, Outcome};
-use crate::sys::pagemap::Pagemap;
+use crate::sys::pagemap::{HUGE, Pagemap, Region, ZERO};
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
 use crate::sys::{self, errno, page_size};
 use crate::topology::Topology;
@@ -233,6 +233,10 @@ impl Mover {
                 continue;
             }
             let locked = locked.contains(&vmas[0].range.start);
+            let stretch = leave_cut_thps(&userfault.pagemap, stretch, &ledger);
+            if stretch.is_empty() {
+                continue;
+            }
             let place = match watch(&stretch) {
                 Ok(place) => place,
                 Err((errno, error)) => {
@@ -449,6 +453,37 @@ fn open_userfault() -> Result<Userfault, String> {
 
 /// One descriptor per stretch: closing it ends the registration whatever happened to the mappings meanwhile, and releases
 /// who still waits for an answer. An error comes with its errno.
+/// Books the parts of THPs that the range cuts, and returns what lies between them: the kernel splits a THP when only a
+/// part of it is watched.
+fn leave_cut_thps(pagemap: &Pagemap, range: Range<usize>, ledger: &Ledger) -> Range<usize> {
+    let leave = |part: &Range<usize>| {
+        let mut region = [Region::default()];
+        let looked = pagemap.scan(part.start, part.end, &mut region);
+        let is_cut = matches!(looked, Ok((1.., _))) && region[0].categories & (HUGE | ZERO) == HUGE;
+        if is_cut {
+            let status = -libc::EINVAL;
+            ledger.book(
+                Outcome::Unsupported,
+                part.start,
+                part.len(),
+                page_size(),
+                status,
+            );
+        }
+        is_cut
+    };
+    let mut left = range;
+    let head = left.start..left.start.next_multiple_of(SEGMENT).min(left.end);
+    if !head.is_empty() && leave(&head) {
+        left.start = head.end;
+    }
+    let tail = (left.end / SEGMENT * SEGMENT).max(left.start)..left.end;
+    if !tail.is_empty() && leave(&tail) {
+        left.end = tail.start;
+    }
+    left
+}
+
 fn watch(stretch: &Range<usize>) -> Result<ParentOnly<Uffd>, (i32, MoveError)> {
     let open = || Uffd::open(FEATURE_MOVE | FEATURE_EVENTS);
     let place = ParentOnly::open(open).map_err(|error| {
