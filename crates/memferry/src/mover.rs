@@ -12,6 +12,7 @@ use crate::move_pages;
 use crate::pool::{PagePool, SEGMENT, Shelf};
 use crate::probe;
 use crate::result::{Ledger, MoveResult, Outcome};
+use crate::sys::memory::Mapping;
 use crate::sys::pagemap::{HUGE, Pagemap, Region, ZERO};
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, FEATURE_SIGBUS, Uffd};
 use crate::sys::{self, errno, page_size};
@@ -237,6 +238,12 @@ impl Mover {
             if stretch.is_empty() {
                 continue;
             }
+            let Ok(empty) = empty_page(locked) else {
+                let status = -libc::ENOMEM;
+                let (start, len) = (stretch.start, stretch.len());
+                ledger.book(Outcome::NoMemory, start, len, page_size(), status);
+                continue;
+            };
             let place = match watch(&stretch) {
                 Ok(place) => place,
                 Err((errno, error)) => {
@@ -249,6 +256,11 @@ impl Mover {
                     failure.get_or_insert(error);
                     continue;
                 }
+            };
+            // The kernel registers what is mapped at that moment, gaps or not. Only now does nothing change unheard.
+            let (vmas, unread) = match vma::without_gaps(Path::new("/proc/self/maps"), &stretch) {
+                Ok(vmas) => (vmas, None),
+                Err(error) => (Vec::new(), Some(error)),
             };
             let wanted = Wanted {
                 node: to,
@@ -280,10 +292,16 @@ impl Mover {
             };
             let flight = Flight::new(
                 plan,
-                Cursor::new(wanted, vmas, stretch.start, stretch.end),
+                Cursor::new(wanted, &vmas, stretch.start, stretch.end),
                 slots,
             );
-            self.migrator.run(&|_| flight.run_lane());
+            if let Some(error) = unread {
+                let why = MoveError::system("reading /proc/self/maps", "mount /proc");
+                failure.get_or_insert(why(error));
+            } else {
+                flight.check_watch(&|addr| place.watches(addr, empty.addr()));
+                self.migrator.run(&|_| flight.run_lane());
+            }
             let (left, error) = flight.finish();
             // Who forks may wait for an answer, and the close waits for the fork.
             let _ = place.unregister(stretch.start, stretch.len());
@@ -453,6 +471,18 @@ fn open_userfault() -> Result<Userfault, String> {
 
 /// One descriptor per stretch: closing it ends the registration whatever happened to the mappings meanwhile, and releases
 /// who still waits for an answer. An error comes with its errno.
+/// A page that never is: what could be moved to a place could be moved from its mapping.
+fn empty_page(locked: bool) -> std::io::Result<Mapping> {
+    let mapping = Mapping::new(page_size(), page_size(), 0)?;
+    // mlockall(MCL_FUTURE) has locked and filled it.
+    sys::memory::unlock(mapping.addr(), mapping.len())?;
+    sys::memory::discard(mapping.addr(), mapping.len())?;
+    if locked {
+        sys::memory::lock_on_fault(mapping.addr(), mapping.len())?;
+    }
+    Ok(mapping)
+}
+
 /// Books the parts of THPs that the range cuts, and returns what lies between them: the kernel splits a THP when only a
 /// part of it is watched.
 fn leave_cut_thps(pagemap: &Pagemap, range: Range<usize>, ledger: &Ledger) -> Range<usize> {

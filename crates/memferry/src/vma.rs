@@ -109,6 +109,45 @@ pub(crate) fn locked(smaps: &Path, vmas: &[Vma]) -> Vec<usize> {
     found
 }
 
+/// The mappings of this process in `range`, cut to it, ascending and without gaps: what is not mapped, and what cannot
+/// be moved, counts as a mapping without access.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn without_gaps(maps: &Path, range: &Range<usize>) -> std::io::Result<Vec<Vma>> {
+    Ok(fill_gaps(&std::fs::read_to_string(maps)?, range))
+}
+
+fn fill_gaps(text: &str, range: &Range<usize>) -> Vec<Vma> {
+    let nothing = |range: Range<usize>| Vma {
+        range,
+        read: false,
+        write: false,
+        exec: false,
+        shared: false,
+        inode: 0,
+        name: String::new(),
+    };
+    let mut covered = range.start;
+    let mut found = Vec::new();
+    for mut vma in text.lines().filter_map(Vma::parse) {
+        vma.range = vma.range.start.max(covered)..vma.range.end.min(range.end);
+        if vma.range.is_empty() {
+            continue;
+        }
+        if vma.range.start > covered {
+            found.push(nothing(covered..vma.range.start));
+        }
+        covered = vma.range.end;
+        vma.write &= vma.unmovable().is_none();
+        found.push(vma);
+    }
+    if covered < range.end {
+        found.push(nothing(covered..range.end));
+    }
+    found
+}
+
 fn cover(text: &str, range: &Range<usize>) -> Result<Vec<Vma>, MoveError> {
     let refuse = |range: Range<usize>, what| MoveError::Unmovable {
         range,
@@ -178,6 +217,23 @@ a000-b000 rw-s 00000000 00:06 9                          /dev/mem
         );
         assert!(vmas[0].write && !vmas[1].write);
         assert_eq!(vmas[1].name, "[heap]");
+    }
+
+    #[test]
+    fn gaps_and_foreign_mappings_count_as_mappings_without_access() {
+        let vmas = fill_gaps(MAPS, &(0x2000..0x9000));
+        let seen: Vec<_> = vmas.iter().map(|v| (v.range.clone(), v.write)).collect();
+        assert_eq!(
+            seen,
+            [
+                (0x2000..0x3000, true),
+                (0x3000..0x5000, false),
+                (0x5000..0x6000, false),
+                (0x6000..0x7000, false),
+                (0x7000..0x9000, false),
+            ]
+        );
+        assert_eq!(fill_gaps("", &(0..0x1000)).len(), 1);
     }
 
     proptest! {

@@ -49,6 +49,8 @@ pub(crate) struct Wanted {
 pub(crate) struct Cursor<'a> {
     wanted: Wanted,
     vmas: &'a [Vma],
+    /// Starts of mappings that nobody watches: their pages must not leave.
+    unwatched: Vec<usize>,
     /// Next mapping, and next address in it.
     vma: usize,
     at: usize,
@@ -67,6 +69,7 @@ impl<'a> Cursor<'a> {
         Cursor {
             wanted,
             vmas,
+            unwatched: Vec::new(),
             vma,
             at: start,
             end,
@@ -139,6 +142,27 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Asks for each mapping that pages could leave whether it is watched, before the first batch. `Err` ends the
+    /// asking, to begin again where it ended (the count of mappings that are done).
+    pub(super) fn check_watch(
+        &mut self,
+        done: usize,
+        is_watched: &dyn Fn(usize) -> io::Result<bool>,
+    ) -> Result<(), usize> {
+        for (index, vma) in self.vmas.iter().enumerate().skip(done) {
+            let (start, end) = (vma.range.start.max(self.at), vma.range.end.min(self.end));
+            if start >= end || !vma.write || !vma.read {
+                continue;
+            }
+            match is_watched(start) {
+                Ok(true) => {}
+                Ok(false) => self.unwatched.push(vma.range.start),
+                Err(_) => return Err(index),
+            }
+        }
+        Ok(())
+    }
+
     /// Bytes of the range that have not been given out.
     pub(crate) fn left(&self) -> usize {
         self.end - self.at + self.pending.iter().map(|(_, r)| r.len).sum::<usize>()
@@ -206,7 +230,7 @@ impl<'a> Cursor<'a> {
             ledger.book(Outcome::NotPresent, from, to - from, page, -libc::ENOENT);
         } else if categories & ZERO != 0 {
             ledger.book(Outcome::NotPresent, from, to - from, page, -libc::EFAULT);
-        } else if !vma.write || !vma.read || vma.exec {
+        } else if !vma.write || !vma.read || vma.exec || self.unwatched.contains(&vma.range.start) {
             // UFFDIO_MOVE wants both mappings readable and writable alike.
             ledger.book(Outcome::Unsupported, from, to - from, page, -libc::EINVAL);
         } else if categories & HUGE != 0 {

@@ -92,6 +92,25 @@ impl<'a> Flight<'a> {
         }
     }
 
+    /// Asks `is_watched` about each mapping of the range, before the first lane runs: what was mapped there while the
+    /// range was about to be registered is watched by nobody, and none of its pages may leave.
+    pub(crate) fn check_watch(&self, is_watched: &dyn Fn(usize) -> std::io::Result<bool>) {
+        let mut done = 0;
+        loop {
+            let checked = {
+                let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+                cursor.check_watch(done, is_watched)
+            };
+            match checked {
+                Ok(()) => return,
+                Err(at) => done = at,
+            }
+            // Somebody changes a mapping and waits until that is heard.
+            self.serve_messages();
+            std::thread::yield_now();
+        }
+    }
+
     /// The share of one lane; returns when no batch is left or away.
     pub(crate) fn run_lane(&self) {
         // Small batches come many a microsecond; the kernel is asked for messages once per 64 KiB or more.

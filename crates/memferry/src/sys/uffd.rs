@@ -168,6 +168,21 @@ impl Uffd {
         }
     }
 
+    /// Whether this descriptor watches the mapping of `addr`, and could move pages from a mapping like that of `empty`
+    /// to it. `empty` must have no page, so that nothing is moved.
+    ///
+    /// # Errors
+    /// EAGAIN while somebody changes a mapping (see [`is_changing`](Uffd::is_changing)).
+    pub(crate) fn watches(&self, addr: usize, empty: usize) -> io::Result<bool> {
+        let stopped = self.move_pages(addr, empty, super::page_size()).stopped;
+        match stopped.as_ref().map(super::errno) {
+            // The kernel looks at both mappings before it looks for pages.
+            Some(libc::ENOENT | libc::EEXIST) => Ok(true),
+            Some(libc::EAGAIN) => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            _ => Ok(false),
+        }
+    }
+
     /// Allocates pages for the empty, registered range at `dst`, fills them from `src` and wakes who waits there.
     ///
     /// # Safety
