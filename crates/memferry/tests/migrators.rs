@@ -145,6 +145,7 @@ fn a_copy_that_panics_leaves_its_batch_in_place() {
             let frames = pfns(&region.range());
             let options = MoveOptions {
                 list_pages: true,
+                batch_bytes: 1 << 20,
                 ..relocate()
             };
             let result = move_all(&mut mover, &region.range(), &options);
@@ -155,7 +156,8 @@ fn a_copy_that_panics_leaves_its_batch_in_place() {
             };
             assert!(
                 result.busy.bytes > 0 && result.busy.bytes <= batch,
-                "{what}: {result:?}"
+                "{what}: {:?} busy",
+                result.busy
             );
             assert_eq!(result.moved.bytes + result.busy.bytes, LEN as u64, "{what}");
             assert_filled(region.addr, LEN, 1, &what);
