@@ -12,7 +12,7 @@ use crate::move_pages;
 use crate::pool::{PagePool, SEGMENT, Shelf};
 use crate::probe;
 use crate::result::{Ledger, MoveResult, Outcome};
-use crate::sys::pagemap::Pagemap;
+use crate::sys::pagemap::{HUGE, Pagemap, Region, ZERO};
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
 use crate::sys::{self, errno, page_size};
 use crate::topology::Topology;
@@ -243,9 +243,14 @@ impl Mover {
                 cancelled += stretch.len();
                 continue;
             }
+            let first = stretch.start == range.start;
+            let stretch = leave_cut_thps(&userfault.pagemap, stretch, &ledger);
+            if stretch.is_empty() {
+                continue;
+            }
             let (place, vmas) = match self.watch(&stretch, to) {
                 Ok(watch) => watch,
-                Err((_, error)) if stretch.start == range.start => return Err(error),
+                Err((_, error)) if first => return Err(error),
                 Err((errno, error)) => {
                     // Earlier stretches may have moved: the account stands, with this one in it.
                     let outcome = match errno {
@@ -350,8 +355,17 @@ impl Mover {
         let pool = &self.pool;
         let failure = std::sync::Mutex::new(None);
         self.migrator.run(&|_| {
-            while pool.kept() < pool.limit() && pool.kept_on(shelf) < bytes {
-                let filled = pool.take_empty(shelf, SEGMENT, false).and_then(|piece| {
+            loop {
+                // What the pool has no room for it would give back at once, and this would go on for ever.
+                let room = pool.limit().saturating_sub(pool.kept());
+                let wanted = bytes.saturating_sub(pool.kept_on(shelf));
+                let len = match wanted.min(room).min(SEGMENT) / page_size() * page_size() {
+                    0 => return,
+                    _ if shelf.huge && room < SEGMENT => return,
+                    _ if shelf.huge => SEGMENT,
+                    len => len,
+                };
+                let filled = pool.take_empty(shelf, len, false).and_then(|piece| {
                     let filled = pool.populate(piece);
                     if filled.is_ok() {
                         pool.put_full(shelf, piece)
@@ -546,6 +560,31 @@ fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, 
         });
     }
     Ok(bytes)
+}
+
+/// Books the parts of THPs that the range cuts, and returns what lies between them: the kernel splits a THP when only a
+/// part of it is watched.
+fn leave_cut_thps(pagemap: &Pagemap, range: Range<usize>, ledger: &Ledger) -> Range<usize> {
+    let leave = |part: &Range<usize>| {
+        let mut region = [Region::default()];
+        let looked = pagemap.scan(part.start, part.end, &mut region);
+        let is_cut = matches!(looked, Ok((1.., _))) && region[0].categories & (HUGE | ZERO) == HUGE;
+        if is_cut {
+            let (start, len) = (part.start, part.len());
+            ledger.book(Outcome::Unsupported, start, len, page_size(), -libc::EINVAL);
+        }
+        is_cut
+    };
+    let mut left = range;
+    let head = left.start..left.start.next_multiple_of(SEGMENT).min(left.end);
+    if !head.is_empty() && leave(&head) {
+        left.start = head.end;
+    }
+    let tail = (left.end / SEGMENT * SEGMENT).max(left.start)..left.end;
+    if !tail.is_empty() && leave(&tail) {
+        left.end = tail.start;
+    }
+    left
 }
 
 /// Cuts a range into parts of at most [`STRETCH`] bytes, whole THPs in every part.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Another thread changes the mappings of a range while it is moved: what it did stands, and all else keeps its data.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use memferry::{MoveError, MoveOptions, Outcome, Unmovable};
@@ -10,7 +12,7 @@ use support::*;
 const LEN: usize = 8 << 20;
 /// What the disturbing thread changes: base pages before, inside and after a block of 2 MiB.
 const PART: std::ops::Range<usize> = (3 << 20) + 5 * PAGE..(5 << 20) + 9 * PAGE;
-const TIMES: u64 = 40;
+const TIMES: u64 = 24;
 
 /// Runs `body` beside moves for every migrator, kind of page and use of the source pages.
 fn for_each(
@@ -132,11 +134,11 @@ fn a_part_that_was_unmapped_stays_unmapped() {
 fn a_new_mapping_over_a_part_keeps_its_contents() {
     for_each(no_error, |moving, region, what| {
         let (addr, len) = part(region);
-        for time in 0..TIMES * 4 {
+        for time in 0..TIMES {
             map_fixed(addr, len, libc::PROT_READ | libc::PROT_WRITE);
             assert_zero(addr, len, what);
             fill(addr, len, time + 2);
-            if time % 8 == 0 {
+            if time % 4 == 0 {
                 moving.wait_rounds(1);
             }
             assert_filled(addr, len, time + 2, what);
@@ -184,20 +186,13 @@ fn a_part_that_becomes_read_only_and_back_keeps_its_contents() {
 }
 
 #[test]
-fn contents_follow_mremap_and_come_back() {
-    let gap = |error: &MoveError| {
-        matches!(
-            error,
-            MoveError::Unmovable {
-                what: Unmovable::Unmapped,
-                ..
-            }
-        )
-    };
-    for_each(gap, |moving, region, what| {
+fn pages_that_mremap_puts_over_a_part_win() {
+    for_each(no_error, |moving, region, what| {
         let (addr, len) = part(region);
-        let other = Region::new(LEN, Kind::Base);
-        let remap = |from: usize, to: usize| {
+        for time in 0..TIMES {
+            let other = Region::new(LEN, Kind::Base);
+            let from = other.addr + PART.start;
+            fill(from, len, time + 2);
             // SAFETY: both ranges are the test's own.
             let got = unsafe {
                 libc::mremap(
@@ -205,36 +200,14 @@ fn contents_follow_mremap_and_come_back() {
                     len,
                     len,
                     libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
-                    to as *mut libc::c_void,
+                    addr as *mut libc::c_void,
                 )
             };
-            assert_eq!(got as usize, to, "{what}: mremap");
-        };
-        // The contents of the whole region, looked at in the part, wherever that lies.
-        let assert_follows = |at: usize, time: u64| {
-            for byte in (0..len).step_by(8) {
-                let found = load(at + byte);
-                let wanted = word(1, (PART.start + byte) / 8);
-                assert!(
-                    found == wanted,
-                    "{what}: time {time}: byte {byte:#x} of the part is {found:#x}"
-                );
-            }
-        };
-        for time in 0..TIMES {
-            // Same offset in its 2 MiB block, so that THPs can move whole.
-            let to = other.addr + PART.start;
-            remap(addr, to);
-            assert_follows(to, time);
+            assert_eq!(got as usize, addr, "{what}: mremap");
+            assert_filled(addr, len, time + 2, what);
             if time % 4 == 0 {
                 moving.wait_rounds(1);
-                assert_follows(to, time);
-            }
-            remap(to, addr);
-            assert_follows(addr, time);
-            if time % 4 == 1 {
-                moving.wait_rounds(1);
-                assert_follows(addr, time);
+                assert_filled(addr, len, time + 2, what);
             }
         }
     });

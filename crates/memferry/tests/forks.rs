@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! fork(2) and moves: pages that are shared stay and are counted, and a child never sees a page on its way.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use memferry::{MoveError, MoveOptions, Mover};

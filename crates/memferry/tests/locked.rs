@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Locked, read-only and mixed mappings: what moves, what stays, and that flags of mappings are as they were.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use memferry::MoveOptions;

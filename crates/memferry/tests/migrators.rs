@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Moves that are cancelled, and migrators of one's own: with copies that panic, and with lanes of their own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use memferry::{Migrator, MoveOptions, Mover, MoverOptions, Outcome};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use support::*;
+
+const LEN: usize = 8 << 20;
+
+#[test]
+fn a_cancelled_move_ends_early_and_counts_the_rest() {
+    for migrator in MIGRATORS {
+        for kind in KINDS {
+            let region = Region::filled(LEN, kind, 1);
+            let mut mover = mover(migrator);
+            let (mut early, mut seen) = (0, 0);
+            for round in 0..40 {
+                let cancel = Arc::new(AtomicBool::new(false));
+                let options = MoveOptions {
+                    cancel: Some(Arc::clone(&cancel)),
+                    source: both_sources()[round % 2],
+                    ..relocate()
+                };
+                let started = AtomicBool::new(false);
+                let result = std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        while !started.load(Ordering::Acquire) {
+                            std::hint::spin_loop();
+                        }
+                        // Anywhere in the move.
+                        for _ in 0..round * 2000 {
+                            std::hint::spin_loop();
+                        }
+                        cancel.store(true, Ordering::Release);
+                    });
+                    started.store(true, Ordering::Release);
+                    move_all(&mut mover, &region.range(), &options)
+                });
+                assert_eq!(
+                    result.moved.bytes + result.cancelled_bytes,
+                    LEN as u64,
+                    "{migrator}, {kind:?}: {result:?}"
+                );
+                early += u32::from(result.cancelled_bytes > 0);
+                seen += 1;
+                assert_filled(region.addr, LEN, 1, migrator);
+            }
+            assert!(
+                early > 0,
+                "{migrator}, {kind:?}: none of {seen} ended early"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_move_cancelled_before_it_begins_touches_nothing() {
+    for migrator in MIGRATORS {
+        let region = Region::filled(LEN, Kind::Base, 1);
+        let frames = pfns(&region.range());
+        let options = MoveOptions {
+            cancel: Some(Arc::new(AtomicBool::new(true))),
+            list_pages: true,
+            ..relocate()
+        };
+        let result = move_all(&mut mover(migrator), &region.range(), &options);
+        assert_eq!(result.cancelled_bytes, LEN as u64, "{migrator}: {result:?}");
+        assert_eq!(
+            result.pages,
+            Some(vec![-libc::ECANCELED; LEN / PAGE]),
+            "{migrator}"
+        );
+        assert_pages_stayed(&frames, &region.range(), migrator);
+    }
+}
+
+/// Copies on threads of its own, and panics in some copies after it has written half of what it should.
+struct Brittle {
+    lanes: usize,
+    calls: AtomicUsize,
+    breaks: fn(usize) -> bool,
+    broken: Arc<AtomicUsize>,
+}
+
+// SAFETY: memcpy has copied everything when `copy` returns.
+unsafe impl Migrator for Brittle {
+    fn name(&self) -> &'static str {
+        "brittle"
+    }
+
+    fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let breaks = (self.breaks)(call);
+        let done = if breaks { len / 2 } else { len };
+        // SAFETY: the caller's promise, for all bytes or half of them.
+        unsafe { std::ptr::copy_nonoverlapping(src, dst, done) };
+        if breaks {
+            self.broken.fetch_add(1, Ordering::Relaxed);
+            // Not `panic!`: hundreds of messages would hide the test's own.
+            std::panic::resume_unwind(Box::new("this copy breaks"));
+        }
+    }
+
+    fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            for number in 1..self.lanes {
+                scope.spawn(move || lane(number));
+            }
+            lane(0);
+        });
+    }
+}
+
+fn brittle(lanes: usize, breaks: fn(usize) -> bool) -> (Mover, Arc<AtomicUsize>) {
+    let broken = Arc::new(AtomicUsize::new(0));
+    let migrator = Brittle {
+        lanes,
+        calls: AtomicUsize::new(0),
+        breaks,
+        broken: Arc::clone(&broken),
+    };
+    let mut mover = Mover::new(MoverOptions::new(migrator)).unwrap();
+    // Copies are the migrator's where there are free pages; else the kernel copies while it allocates.
+    mover.prefill(0, PAGE, LEN).unwrap();
+    mover.prefill(0, HUGE, LEN).unwrap();
+    (mover, broken)
+}
+
+#[test]
+fn a_copy_that_panics_leaves_its_batch_in_place() {
+    for lanes in [1, 2, 4] {
+        for kind in KINDS {
+            let what = format!("{lanes} lanes, {kind:?}");
+            let region = Region::filled(LEN, kind, 1);
+            let (mut mover, broken) = brittle(lanes, |call| call == 2);
+            let frames = pfns(&region.range());
+            let options = MoveOptions {
+                list_pages: true,
+                batch_bytes: 1 << 20,
+                ..relocate()
+            };
+            let result = move_all(&mut mover, &region.range(), &options);
+            assert_eq!(broken.load(Ordering::Relaxed), 1, "{what}: one copy broke");
+            let batch = match kind {
+                Kind::Base => 1 << 20,
+                Kind::Thp => HUGE as u64,
+            };
+            assert!(
+                result.busy.bytes > 0 && result.busy.bytes <= batch,
+                "{what}: {:?} busy",
+                result.busy
+            );
+            assert_eq!(result.moved.bytes + result.busy.bytes, LEN as u64, "{what}");
+            assert_filled(region.addr, LEN, 1, &what);
+            let pages = result.pages.unwrap();
+            if let (Some(before), Some(after)) = (frames, pfns(&region.range())) {
+                for (page, status) in pages.iter().enumerate() {
+                    let stayed = before[page] == after[page];
+                    assert_eq!(stayed, *status == -libc::EBUSY, "{what}: page {page}");
+                }
+            }
+            if kind == Kind::Thp {
+                assert_eq!(thp_bytes(&region.range()), LEN, "{what}: THPs stay THPs");
+            }
+
+            // The mover goes on as if nothing had happened.
+            let result = move_all(&mut mover, &region.range(), &relocate());
+            assert_eq!(result.moved.bytes, LEN as u64, "{what}: {result:?}");
+            assert_filled(region.addr, LEN, 1, &what);
+        }
+    }
+}
+
+#[test]
+fn copies_that_panic_now_and_then_lose_nothing_that_is_written() {
+    for lanes in [1, 3] {
+        for kind in KINDS {
+            for source in both_sources() {
+                let what = format!("{lanes} lanes, {kind:?}, {source:?}");
+                let region = Region::filled(LEN, kind, 1);
+                for page in region.range().step_by(PAGE) {
+                    store(page, 0);
+                }
+                // Scattered, about one in five.
+                let (mut mover, broken) =
+                    brittle(lanes, |call| call.wrapping_mul(0x9E37_79B9) >> 7 & 31 < 6);
+                let options = MoveOptions {
+                    source,
+                    ..relocate()
+                };
+                let sum = while_moving(&mut mover, &region.range(), &options, no_error, |moving| {
+                    let mut passes = 0;
+                    let goal = moving.rounds() + 30;
+                    while moving.rounds() < goal {
+                        passes += 1;
+                        for page in region.range().step_by(PAGE) {
+                            store(page, load(page) + 1);
+                            assert_eq!(load(page), passes, "{what}");
+                        }
+                    }
+                });
+                assert!(
+                    broken.load(Ordering::Relaxed) > 0,
+                    "{what}: some copies broke"
+                );
+                assert!(
+                    sum.of(Outcome::Busy) > 0 && sum.of(Outcome::Moved) > 0,
+                    "{what}: {sum:?}"
+                );
+                assert_eq!(
+                    sum.of(Outcome::Busy) + sum.of(Outcome::Moved),
+                    sum.ok * LEN as u64,
+                    "{what}: {sum:?}"
+                );
+                for page in region.range().step_by(PAGE) {
+                    for at in (page + 8..page + PAGE).step_by(8) {
+                        assert_eq!(load(at), word(1, (at - region.addr) / 8), "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn if_every_copy_panics_nothing_moves() {
+    for kind in KINDS {
+        let region = Region::filled(LEN, kind, 1);
+        let frames = pfns(&region.range());
+        let (mut mover, _) = brittle(2, |_| true);
+        for _ in 0..3 {
+            let result = move_all(&mut mover, &region.range(), &relocate());
+            assert_eq!(result.busy.bytes, LEN as u64, "{kind:?}: {result:?}");
+            assert_pages_stayed(&frames, &region.range(), "nothing moves");
+            assert_filled(region.addr, LEN, 1, "nothing moves");
+        }
+    }
+}
+
+#[test]
+fn a_migrator_with_threads_of_its_own_moves_everything() {
+    for lanes in [2, 3, 8] {
+        for kind in KINDS {
+            for batch_bytes in [PAGE, 3 * PAGE, 1 << 20, HUGE] {
+                let what = format!("{lanes} lanes, {kind:?}, batches of {batch_bytes}");
+                let region = Region::filled(LEN, kind, 1);
+                let (mut mover, _) = brittle(lanes, |_| false);
+                for source in both_sources() {
+                    let frames = pfns(&region.range());
+                    let options = MoveOptions {
+                        source,
+                        batch_bytes,
+                        ..relocate()
+                    };
+                    let result = move_all(&mut mover, &region.range(), &options);
+                    assert_eq!(result.moved.bytes, LEN as u64, "{what}: {result:?}");
+                    assert_pages_changed(&frames, &region.range(), &what);
+                    assert_filled(region.addr, LEN, 1, &what);
+                }
+            }
+        }
+    }
+}
+
+/// A migrator whose `run` panics after its lanes are done.
+struct PanicsAfter;
+
+// SAFETY: memcpy has copied everything when `copy` returns.
+unsafe impl Migrator for PanicsAfter {
+    fn name(&self) -> &'static str {
+        "panics-after"
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
+    }
+
+    fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
+        lane(0);
+        std::panic::resume_unwind(Box::new("run breaks"));
+    }
+}
+
+#[test]
+fn a_panic_of_run_is_passed_on_with_every_page_in_place() {
+    let region = Region::filled(LEN, Kind::Base, 1);
+    let mut mover = Mover::new(MoverOptions::new(PanicsAfter)).unwrap();
+    for _ in 0..3 {
+        let moved = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            mover.move_range(region.range(), 0, &relocate()).map(drop)
+        }));
+        assert!(moved.is_err(), "the panic is passed on");
+        assert_filled(region.addr, LEN, 1, "after the panic");
+    }
+    mover.set_migrator(memferry::Batch::default());
+    let result = move_all(&mut mover, &region.range(), &relocate());
+    assert_eq!(result.moved.bytes, LEN as u64, "{result:?}");
+    assert_filled(region.addr, LEN, 1, "with another migrator");
+}
