@@ -9,7 +9,7 @@ use crate::flight::{Cursor, Flight, Live, Plan, Wanted};
 use crate::forkgate::{self, ParentOnly};
 use crate::migrator::Migrator;
 use crate::move_pages;
-use crate::pool::{PagePool, SEGMENT, Shelf};
+use crate::pool::{PagePool, SEGMENT, Shelf, extent_of};
 use crate::probe;
 use crate::result::{Ledger, MoveResult, Outcome};
 use crate::sys::pagemap::{HUGE, Pagemap, Region, ZERO};
@@ -298,6 +298,17 @@ impl Mover {
                     lanes + 2
                 };
                 let flight = Flight::new(plan, Cursor::new(wanted, vmas, start, end), slots);
+                // Whatever the flight has allocated by now: a heap that is moved holds some of it.
+                if let Some(own) = first_within(&flight.own_memory(), &range) {
+                    let _ = flight.finish();
+                    let (len, status) = (end - start, -libc::EDEADLK);
+                    ledger.book(Outcome::Busy, start, len, page_size(), status);
+                    failure.get_or_insert(MoveError::OwnMemory {
+                        range: own,
+                        what: "lists of the mover (they are on the heap)",
+                    });
+                    continue;
+                }
                 self.migrator.run(&|_| flight.run_lane());
                 let landing = flight.finish();
                 cancelled += landing.left;
@@ -492,15 +503,18 @@ impl Mover {
                 sys::thread::stack().unwrap_or(0..0),
                 "the stack of the calling thread",
             ),
-            (self.pool.own_memory(), "the pool's lists"),
+            // Where errno is, so are the other thread-locals.
+            (
+                extent_of(sys::errno_location(), 1),
+                "thread-local data of the calling thread",
+            ),
         ];
         let stacks = self.migrator.own_memory();
         let own = own
             .into_iter()
             .chain(stacks.into_iter().map(|s| (s, "the stack of a lane")));
         for (memory, what) in own {
-            if memory.start < range.end && range.start < memory.end {
-                let range = memory.start.max(range.start)..memory.end.min(range.end);
+            if let Some(range) = first_within(&[memory], range) {
                 return Err(MoveError::OwnMemory { range, what });
             }
         }
@@ -560,6 +574,12 @@ fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, 
         });
     }
     Ok(bytes)
+}
+
+/// The part of the first of `memory` that lies in `range`.
+fn first_within(memory: &[Range<usize>], range: &Range<usize>) -> Option<Range<usize>> {
+    let cut = |m: &Range<usize>| m.start.max(range.start)..m.end.min(range.end);
+    memory.iter().map(cut).find(|part| !part.is_empty())
 }
 
 /// Books the parts of THPs that the range cuts, and returns what lies between them: the kernel splits a THP when only a

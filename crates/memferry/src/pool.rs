@@ -98,6 +98,11 @@ fn end_watch(watched: &mut Option<Watched>) {
     }
 }
 
+/// Addresses of `count` values from `start` on.
+pub(crate) fn extent_of<T>(start: *const T, count: usize) -> Range<usize> {
+    start.addr()..start.addr() + count * size_of::<T>()
+}
+
 /// The pool of one mover.
 pub(crate) struct PagePool {
     state: Mutex<State>,
@@ -308,10 +313,20 @@ impl PagePool {
     }
 
     /// Memory of the lists, which lanes use while pages are away.
-    pub(crate) fn own_memory(&self) -> Range<usize> {
+    pub(crate) fn own_memory(&self) -> Vec<Range<usize>> {
         let state = self.lock();
-        let start = state.stocks.as_ptr().addr();
-        start..start + size_of_val(state.stocks.as_slice())
+        let lists = state.stocks.iter().flat_map(|stock| {
+            let (head, tail) = stock.full.as_slices();
+            [
+                extent_of(head.as_ptr(), stock.full.capacity()),
+                extent_of(tail.as_ptr(), tail.len()),
+                extent_of(stock.empty.as_ptr(), stock.empty.capacity()),
+                extent_of(stock.fresh.as_ptr(), stock.fresh.capacity()),
+                extent_of(stock.mappings.as_ptr(), stock.mappings.capacity()),
+            ]
+        });
+        let stocks = extent_of(state.stocks.as_ptr(), state.stocks.capacity());
+        lists.chain([stocks]).collect()
     }
 
     /// Changes the limit and gives back what is over it.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What became of every page of a move.
 
+use crate::pool::extent_of;
 use crate::sys::page_size;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -154,6 +156,13 @@ impl Ledger {
                 page.store(status, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Memory of the page list.
+    pub(crate) fn own_memory(&self) -> Option<Range<usize>> {
+        self.pages
+            .as_ref()
+            .map(|pages| extent_of(pages.as_ptr(), pages.capacity()))
     }
 
     /// Closes the account.

@@ -110,6 +110,13 @@ impl Schedule {
             .unwrap_or_else(|poison| poison.into_inner())
     }
 
+    /// Memory of the slots.
+    pub(crate) fn own_memory(&self) -> Option<std::ops::Range<usize>> {
+        let state = self.lock();
+        let slots = state.slots.as_ptr_range();
+        Some(slots.start.addr()..slots.end.addr())
+    }
+
     /// The next task of a lane; waits while others hold all of them. After `Finished` the lane leaves.
     pub(crate) fn next(&self) -> Task {
         for _ in 0..self.spins {

@@ -12,23 +12,9 @@ mod throughput;
 pub use stall::run_stall;
 pub use throughput::{run_count, run_move};
 
-use crate::cli::bench::Backend;
 use crate::failure::Failure;
 use crate::schema::{BenchFile, Rows};
 use crate::ui::Ui;
-
-/// Refuses the kernel's backend on a machine with `nodes` memory nodes, where nothing can move.
-pub fn check_backend(backend: Backend, nodes: usize) -> Result<(), Failure> {
-    if backend == Backend::User || nodes >= 2 {
-        return Ok(());
-    }
-    Err(Failure::new(
-        "the kernel backend cannot move pages here",
-        format!("move_pages(2) moves between memory nodes, and this machine has {nodes}"),
-        "use --backend user, which moves within one node, or a machine (or a guest started with \
-         `-numa`) that has two nodes",
-    ))
-}
 
 /// Ends a benchmark: with all of its rows, or with the failure and the rows that were measured before it.
 pub fn finish(
@@ -67,19 +53,4 @@ pub fn finish(
     } else {
         failure.with_partial(file)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernel_backend_needs_two_nodes() {
-        assert!(check_backend(Backend::User, 1).is_ok());
-        assert!(check_backend(Backend::Kernel, 2).is_ok());
-        let text = check_backend(Backend::Kernel, 1)
-            .expect_err("one node")
-            .to_string();
-        assert!(text.contains("--backend user"), "{text}");
-    }
 }

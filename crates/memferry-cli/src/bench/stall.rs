@@ -30,7 +30,6 @@ const WAITED_NS: u64 = 5_000;
 /// `bench stall`.
 pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let topology = host::topology()?;
-    super::check_backend(args.backend, topology.nodes_with_memory().count())?;
     let routine = routine(args.copy.as_deref())?;
     let wanted = args.total.map_or(256 << 20, |size| size.0);
     let total = host::fitting(wanted, &topology, 2);

@@ -127,7 +127,6 @@ fn measure(
     bytes: usize,
     cases: &Cases<'_>,
 ) -> Result<Measured, Failure> {
-    super::check_backend(args.backend, topology.nodes_with_memory().count())?;
     let routine = routine(args.copy.as_deref())?;
     let columns = migrators(args, &args.lanes(topology.cpus.online.len()));
     // One ceiling for every lane count that a row has.

@@ -100,9 +100,6 @@ pub struct RunArgs {
     /// one folio [default: 2M]
     #[arg(long, value_name = "SIZE", value_parser = batch_size)]
     pub batch: Option<Size>,
-    /// What moves the pages
-    #[arg(long, value_enum, default_value_t = Backend::User)]
-    pub backend: Backend,
     /// Fewer cases, smaller moves: shows the shape in seconds, not for publication
     #[arg(long)]
     pub quick: bool,
@@ -168,9 +165,6 @@ pub struct StallArgs {
     /// Copy routine, as `memferry topology --copy` lists them [default: the fastest measured]
     #[arg(long, value_name = "ROUTINE")]
     pub copy: Option<String>,
-    /// What moves the pages
-    #[arg(long, value_enum, default_value_t = Backend::User)]
-    pub backend: Backend,
     /// Shorter runs: shows the shape in seconds, not for publication
     #[arg(long)]
     pub quick: bool,
@@ -265,15 +259,6 @@ pub enum Destination {
     Cold,
     /// One after the other
     Both,
-}
-
-/// What moves pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Backend {
-    /// userfaultfd(2): works within one memory node too
-    User,
-    /// move_pages(2): needs two memory nodes or more
-    Kernel,
 }
 
 /// `list` without its later duplicates.

@@ -4,13 +4,14 @@
 //! Whatever need not or cannot be moved is booked here and never leaves its place.
 
 use super::kernel::Kernel;
-use crate::pool::SEGMENT;
+use crate::pool::{SEGMENT, extent_of};
 use crate::result::{Ledger, Outcome};
 use crate::sys::page_size;
 use crate::sys::pagemap::{HUGE, PRESENT, Region, ZERO};
 use crate::vma::Vma;
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 
 /// Bytes that one look at the page tables covers: 20 us for 4 KiB pages, so that a lane is not held up.
 const WINDOW: usize = 16 << 20;
@@ -145,6 +146,17 @@ impl<'a> Cursor<'a> {
             }
             self.pending.push_front((kind, run));
         }
+    }
+
+    /// Memory of the lists.
+    pub(crate) fn own_memory(&self) -> [Range<usize>; 5] {
+        [
+            extent_of(self.vmas.as_ptr(), self.vmas.len()),
+            extent_of(self.pending.as_slices().0.as_ptr(), self.pending.capacity()),
+            extent_of(self.regions.as_ptr(), self.regions.capacity()),
+            extent_of(self.addresses.as_ptr(), self.addresses.capacity()),
+            extent_of(self.status.as_ptr(), self.status.capacity()),
+        ]
     }
 
     /// Bytes of the range that have not been given out.

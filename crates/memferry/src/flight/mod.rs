@@ -19,7 +19,7 @@ pub(crate) use kernel::{Kernel, Live};
 
 use crate::forkgate;
 use crate::migrator::Migrator;
-use crate::pool::{PagePool, Piece, SEGMENT, Shelf};
+use crate::pool::{PagePool, Piece, SEGMENT, Shelf, extent_of};
 use crate::result::{Ledger, Outcome};
 use crate::schedule::{Schedule, Task};
 use crate::sys::pagemap::{HUGE, Region};
@@ -104,6 +104,23 @@ impl<'a> Flight<'a> {
             error: Mutex::new(None),
             plan,
         }
+    }
+
+    /// Memory that the lanes use while pages are away.
+    pub(crate) fn own_memory(&self) -> Vec<Range<usize>> {
+        let mut own = self.plan.pool.own_memory();
+        own.extend(self.plan.ledger.own_memory());
+        own.push(extent_of(self.batches.as_ptr(), self.batches.capacity()));
+        own.extend(self.schedule.own_memory());
+        for slot in 0..self.batches.len() {
+            let batch = self.read(slot);
+            own.push(extent_of(batch.planned.as_ptr(), batch.planned.capacity()));
+            own.push(extent_of(batch.away.as_ptr(), batch.away.capacity()));
+            own.push(extent_of(batch.shares.as_ptr(), batch.shares.capacity()));
+        }
+        let cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        own.extend(cursor.own_memory());
+        own
     }
 
     /// The share of one lane; returns when no batch is left or away.

@@ -44,3 +44,9 @@ fn check_long(ret: libc::c_long) -> io::Result<libc::c_long> {
 pub(crate) fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
+
+/// Where errno of the calling thread lies.
+pub(crate) fn errno_location() -> *const i32 {
+    // SAFETY: it returns an address and touches nothing.
+    unsafe { libc::__errno_location() }
+}
