@@ -12,6 +12,14 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::*;
 
+/// A fork shares the pages of all tests of this process: one test at a time.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// A child that looks at a region when told, and exits with 0 if it is as filled.
 struct Watcher {
     pid: libc::pid_t,
@@ -43,6 +51,7 @@ impl Watcher {
 
 #[test]
 fn pages_shared_with_a_child_stay_and_are_busy() {
+    let _alone = alone();
     for migrator in MIGRATORS {
         for kind in KINDS {
             let what = format!("{migrator}, {kind:?}");
@@ -85,6 +94,7 @@ fn pages_shared_with_a_child_stay_and_are_busy() {
 
 #[test]
 fn after_the_childs_end_untouched_pages_are_counted_once_and_keep_their_contents() {
+    let _alone = alone();
     for migrator in MIGRATORS {
         let region = Region::filled(HUGE, Kind::Base, 1);
         let mut mover = mover(migrator);
@@ -175,6 +185,7 @@ fn assert_canaries(region: &Region, what: &str) {
 
 #[test]
 fn a_child_forked_during_moves_sees_every_page() {
+    let _alone = alone();
     for migrator in MIGRATORS {
         fork_during_moves(migrator, Kind::Base, 100);
     }
@@ -182,6 +193,7 @@ fn a_child_forked_during_moves_sees_every_page() {
 
 #[test]
 fn a_child_forked_during_moves_sees_every_thp() {
+    let _alone = alone();
     for migrator in MIGRATORS {
         fork_during_moves(migrator, Kind::Thp, 100);
     }
@@ -207,6 +219,7 @@ fn moves_in_child() -> i32 {
 
 #[test]
 fn a_child_moves_with_a_mover_of_its_own() {
+    let _alone = alone();
     in_own_process("a_child_moves_with_a_mover_of_its_own", || {
         let _mover = mover("batch");
         assert_eq!(wait(fork(moves_in_child)), 0);
@@ -215,6 +228,7 @@ fn a_child_moves_with_a_mover_of_its_own() {
 
 #[test]
 fn a_child_of_one_of_two_threads_that_fork_at_once_can_move() {
+    let _alone = alone();
     in_own_process(
         "a_child_of_one_of_two_threads_that_fork_at_once_can_move",
         || {
@@ -240,6 +254,7 @@ fn a_child_of_one_of_two_threads_that_fork_at_once_can_move() {
 
 #[test]
 fn the_parents_mover_refuses_to_work_in_the_child() {
+    let _alone = alone();
     let region = Region::filled(1 << 20, Kind::Base, 1);
     let mut mover = mover("batch");
     let range = region.range();
@@ -255,6 +270,7 @@ fn the_parents_mover_refuses_to_work_in_the_child() {
 
 #[test]
 fn commands_start_during_moves() {
+    let _alone = alone();
     let region = Region::filled(4 << 20, Kind::Base, 1);
     let mut mover = mover("mtcopy");
     while_moving(&mut mover, &region.range(), &relocate(), no_error, |_| {

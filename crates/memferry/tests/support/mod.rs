@@ -15,7 +15,7 @@ use memferry::{
 };
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Base page, bytes.
 pub const PAGE: usize = 4096;
@@ -34,7 +34,11 @@ pub enum Kind {
 /// Both kinds.
 pub const KINDS: [Kind; 2] = [Kind::Base, Kind::Thp];
 
-/// An anonymous private mapping at a multiple of 2 MiB with unmapped space around it, unmapped when dropped.
+/// Where regions lie: far below what the kernel and the allocator map by themselves, or something of theirs could come to
+/// lie in a part that a test has unmapped for a moment.
+static NEXT: AtomicUsize = AtomicUsize::new(64 << 30);
+
+/// An anonymous private mapping at a multiple of 2 MiB with inaccessible space around it, unmapped when dropped.
 #[derive(Debug)]
 pub struct Region {
     /// First address.
@@ -47,21 +51,25 @@ pub struct Region {
 impl Region {
     /// Maps `len` bytes, untouched.
     pub fn new(len: usize, kind: Kind) -> Region {
-        let padded = len + 2 * HUGE;
-        // SAFETY: a new mapping at an address that the kernel chooses.
+        let padded = len.next_multiple_of(HUGE) + 2 * HUGE;
+        let start = NEXT.fetch_add(padded, Ordering::Relaxed);
+        // SAFETY: a new mapping that replaces nothing.
         let base = unsafe {
             libc::mmap(
-                std::ptr::null_mut(),
+                start as *mut _,
                 padded,
                 libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                libc::MAP_PRIVATE
+                    | libc::MAP_ANONYMOUS
+                    | libc::MAP_NORESERVE
+                    | libc::MAP_FIXED_NOREPLACE,
                 -1,
                 0,
             )
         };
-        assert_ne!(base, libc::MAP_FAILED, "mmap of {padded} bytes");
-        let outer = base as usize..base as usize + padded;
-        let addr = (outer.start + 1).next_multiple_of(HUGE);
+        assert_eq!(base as usize, start, "mmap of {padded} bytes");
+        let outer = start..start + padded;
+        let addr = start + HUGE;
         let region = Region { addr, len, outer };
         map_fixed(addr, len, libc::PROT_READ | libc::PROT_WRITE);
         let advice = match kind {
