@@ -6,6 +6,8 @@ set -eu
 
 missing=
 command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
+# The tests compile the C header as C++ too.
+command -v c++ >/dev/null 2>&1 || missing="$missing g++"
 # The tests look into the objects that the compiler made.
 command -v nm >/dev/null 2>&1 || missing="$missing binutils"
 

@@ -12,8 +12,9 @@ use crate::move_pages;
 use crate::pool::{PagePool, SEGMENT, Shelf, extent_of};
 use crate::probe;
 use crate::result::{Ledger, MoveResult, Outcome};
+use crate::sys::memory::Mapping;
 use crate::sys::pagemap::{HUGE, Pagemap, Region, ZERO};
-use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
+use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Message, Uffd};
 use crate::sys::{self, errno, page_size};
 use crate::topology::Topology;
 use crate::vma::{self, Vma};
@@ -121,6 +122,8 @@ impl MoverOptions {
 /// What moves through userfaultfd need.
 struct Userfault {
     pagemap: Pagemap,
+    /// A mapped page that is not there.
+    nothing: Mapping,
 }
 
 /// Moves pages of this process.
@@ -248,7 +251,7 @@ impl Mover {
             if stretch.is_empty() {
                 continue;
             }
-            let (place, vmas) = match self.watch(&stretch, to) {
+            let (place, vmas) = match watch(userfault, &stretch, &mut self.emptied) {
                 Ok(watch) => watch,
                 Err((_, error)) if first => return Err(error),
                 Err((errno, error)) => {
@@ -420,73 +423,6 @@ impl Mover {
         self.pool.trim(bytes);
     }
 
-    /// Watches a stretch: the descriptor, and the mappings that it watches, which are all there are. From here on any
-    /// change of them is reported. An error comes with its errno.
-    ///
-    /// One descriptor per stretch: closing it ends the watch whatever happened to the mappings meanwhile, and releases
-    /// who still waits for an answer.
-    fn watch(
-        &self,
-        stretch: &Range<usize>,
-        node: u32,
-    ) -> Result<(ParentOnly<Uffd>, Vec<Vma>), (i32, MoveError)> {
-        let fail = |call, hint| {
-            move |error: std::io::Error| (errno(&error), MoveError::system(call, hint)(error))
-        };
-        for _ in 0..WATCH_ATTEMPTS {
-            let place = ParentOnly::open(|| Uffd::open(FEATURE_MOVE | FEATURE_EVENTS))
-                .map_err(fail("userfaultfd", "raise the limit of open files"))?;
-            let registered = place.register(stretch.start, stretch.len());
-            // A better reason than the kernel's, if there is one.
-            let mut vmas =
-                vma::movable(Path::new(MAPS), stretch).map_err(|why| (why.errno(), why))?;
-            match registered {
-                Err(error) if errno(&error) == libc::EBUSY => {
-                    let range = stretch.clone();
-                    return Err((libc::EBUSY, MoveError::Watched { range }));
-                }
-                // Not yet mapped as it is now.
-                Err(error) if errno(&error) == libc::EINVAL => continue,
-                other => other.map_err(fail("UFFDIO_REGISTER", "check vm.max_map_count"))?,
-            }
-            if sys::memory::any_locked() {
-                vma::mark_locked(Path::new("/proc/self/smaps"), &mut vmas);
-            }
-            let movable = vmas.iter().filter(|v| v.read && v.write && !v.exec);
-            let watched = movable
-                .map(|vma| self.is_watched(&place, vma, node))
-                .collect::<Result<Vec<bool>, _>>()
-                .map_err(fail(
-                    "mapping staging memory",
-                    "raise RLIMIT_AS or free memory",
-                ))?;
-            // Who changed a mapping since waits until we read that; rather begin again.
-            if watched.into_iter().all(|is| is) && !place.is_changing() {
-                return Ok((place, vmas));
-            }
-        }
-        let why = std::io::Error::from_raw_os_error(libc::EAGAIN);
-        Err(fail(
-            "watching the range",
-            "its mappings keep changing: move it at a calmer time",
-        )(why))
-    }
-
-    /// Whether `place` watches a mapping. One that came into the range after it was registered is not watched: pages
-    /// that left it could not come back.
-    fn is_watched(&self, place: &Uffd, vma: &Vma, node: u32) -> std::io::Result<bool> {
-        let shelf = Shelf {
-            node,
-            huge: false,
-            locked: vma.locked,
-        };
-        let nothing = self.pool.take_empty(shelf, page_size(), true)?;
-        // The kernel looks at the watch first and finds no page to move then.
-        let progress = place.move_pages(vma.range.start, nothing.addr, page_size());
-        self.pool.put_empty(shelf, nothing);
-        Ok(progress.stopped.is_some_and(|e| errno(&e) != libc::EINVAL))
-    }
-
     /// Refuses ranges that hold what the lanes stand on: a lane that waits for its own page waits for ever.
     fn check_own_memory(&self, range: &Range<usize>, cancel: &AtomicBool) -> Result<(), MoveError> {
         let here = std::ptr::from_ref(self).addr();
@@ -540,6 +476,135 @@ fn memory_nodes() -> Vec<u32> {
         .unwrap_or_else(|_| vec![0])
 }
 
+/// Watches a stretch: the descriptor, and the mappings that it watches, which are all there are. From here on any
+/// change of them is reported. An error comes with its errno.
+///
+/// One descriptor per stretch: closing it ends the watch whatever happened to the mappings meanwhile, and releases
+/// who still waits for an answer.
+fn watch(
+    userfault: &Userfault,
+    stretch: &Range<usize>,
+    emptied: &mut Vec<(Instant, Range<usize>)>,
+) -> Result<(ParentOnly<Uffd>, Vec<Vma>), (i32, MoveError)> {
+    let fail = |call, hint| {
+        move |error: std::io::Error| (errno(&error), MoveError::system(call, hint)(error))
+    };
+    for _ in 0..WATCH_ATTEMPTS {
+        let place = ParentOnly::open(|| Uffd::open(FEATURE_MOVE | FEATURE_EVENTS))
+            .map_err(fail("userfaultfd", "raise the limit of open files"))?;
+        let registered = place.register(stretch.start, stretch.len());
+        let looked = match registered {
+            Err(error) if errno(&error) == libc::EBUSY => {
+                let range = stretch.clone();
+                Err((libc::EBUSY, MoveError::Watched { range }))
+            }
+            // The mappings tell the reason, if it is not over.
+            Err(error) if errno(&error) == libc::EINVAL => {
+                look(userfault, &place, stretch).map(|_| None)
+            }
+            Err(error) => Err(fail("UFFDIO_REGISTER", "check vm.max_map_count")(error)),
+            Ok(()) => look(userfault, &place, stretch),
+        };
+        // Who changes a mapping waits until we read that, and what was read may not be so any more.
+        let changing = place.is_changing();
+        match looked {
+            Ok(Some(vmas)) if !changing => return Ok((place, vmas)),
+            looked => {
+                end_watch(&place, stretch, emptied);
+                match looked {
+                    Err(why) if !changing => return Err(why),
+                    _ => std::thread::yield_now(),
+                }
+            }
+        }
+    }
+    let why = std::io::Error::from_raw_os_error(libc::EAGAIN);
+    Err(fail(
+        "watching the range",
+        "its mappings keep changing: move it at a calmer time",
+    )(why))
+}
+
+/// The mappings of a stretch; `None` when one of them is not watched.
+fn look(
+    userfault: &Userfault,
+    place: &Uffd,
+    stretch: &Range<usize>,
+) -> Result<Option<Vec<Vma>>, (i32, MoveError)> {
+    let mut vmas = vma::movable(Path::new(MAPS), stretch).map_err(|why| (why.errno(), why))?;
+    if sys::memory::any_locked() {
+        vma::mark_locked(Path::new("/proc/self/smaps"), &mut vmas);
+    }
+    for vma in vmas.iter().filter(|v| v.read && v.write && !v.exec) {
+        let watched = is_watched(place, vma, &userfault.nothing).map_err(|error| {
+            let why = MoveError::system("mapping a locked page", "raise RLIMIT_MEMLOCK");
+            (errno(&error), why(error))
+        })?;
+        if !watched {
+            return Ok(None);
+        }
+    }
+    Ok(Some(vmas))
+}
+
+/// Ends a watch before any page has left, and notes what its owner is about to empty: the kernel does not tell again.
+fn end_watch(place: &Uffd, range: &Range<usize>, emptied: &mut Vec<(Instant, Range<usize>)>) {
+    unregister(place, range.clone());
+    let mut messages = [Message::Other; 16];
+    loop {
+        let count = place.read(&mut messages).unwrap_or(0);
+        for message in &messages[..count] {
+            match *message {
+                Message::Remove { start, end } => emptied.push((Instant::now(), start..end)),
+                Message::Remap { to, len, .. } => unregister(place, to..to + len),
+                _ => {}
+            }
+        }
+        // Nobody new can begin, so this ends when those who had begun were scheduled again.
+        if count == 0 && !place.is_changing() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Ends the watch of a range, around what is mapped there that never was watched.
+fn unregister(place: &Uffd, range: Range<usize>) {
+    let pages = range.len() / page_size();
+    if place.unregister(range.start, range.len()).is_err() && pages > 1 {
+        let middle = range.start + pages / 2 * page_size();
+        unregister(place, range.start..middle);
+        unregister(place, middle..range.end);
+    }
+}
+
+/// Whether `place` watches a mapping. One that came into the range after it was registered is not watched: pages that left
+/// it could not come back. `nothing` is a page that is not there.
+fn is_watched(place: &Uffd, vma: &Vma, nothing: &Mapping) -> std::io::Result<bool> {
+    // The kernel compares the mappings' locks too.
+    let locked = if vma.locked {
+        Some(empty_page(true)?)
+    } else {
+        None
+    };
+    let nothing = locked.as_ref().unwrap_or(nothing);
+    // It looks at the watch first and finds no page to move then.
+    let progress = place.move_pages(vma.range.start, nothing.addr(), page_size());
+    Ok(progress.stopped.is_some_and(|e| errno(&e) != libc::EINVAL))
+}
+
+/// A mapped page that is not there.
+fn empty_page(locked: bool) -> std::io::Result<Mapping> {
+    let mapping = Mapping::new(page_size(), page_size(), 0)?;
+    // mlockall(MCL_FUTURE) has locked and filled it.
+    sys::memory::unlock(mapping.addr(), mapping.len())?;
+    sys::memory::discard(mapping.addr(), mapping.len())?;
+    if locked {
+        sys::memory::lock_on_fault(mapping.addr(), mapping.len())?;
+    }
+    Ok(mapping)
+}
+
 fn open_userfault() -> Result<Userfault, String> {
     // Each move opens its own; here it only shows that one can.
     Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).map_err(|e| probe::explain_userfaultfd(&e))?;
@@ -548,7 +613,8 @@ fn open_userfault() -> Result<Userfault, String> {
     pagemap
         .scan(0, 0, &mut [Default::default()])
         .map_err(|e| format!("PAGEMAP_SCAN is missing ({e}); Linux 6.7 has it"))?;
-    Ok(Userfault { pagemap })
+    let nothing = empty_page(false).map_err(|e| format!("no memory: {e}; raise RLIMIT_AS"))?;
+    Ok(Userfault { pagemap, nothing })
 }
 
 fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {
@@ -623,7 +689,6 @@ fn stretches(range: &Range<usize>) -> Vec<Range<usize>> {
 mod tests {
     use super::*;
     use crate::migrator::{Batch, PerFolio};
-    use crate::sys::memory::Mapping;
     use proptest::prelude::*;
 
     proptest! {
@@ -682,7 +747,7 @@ mod tests {
     #[test]
     fn a_mapping_that_came_after_the_watch_is_not_watched() {
         let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
-        let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
+        let nothing = empty_page(false).unwrap();
         let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
         place.register(memory.addr(), SEGMENT).unwrap();
         let vmas = vma::movable(
@@ -692,7 +757,7 @@ mod tests {
         let watched: Vec<bool> = vmas
             .unwrap()
             .iter()
-            .map(|vma| mover.is_watched(&place, vma, 0).unwrap())
+            .map(|vma| is_watched(&place, vma, &nothing).unwrap())
             .collect();
         assert_eq!(watched, [true, false]);
     }

@@ -214,34 +214,6 @@ fn pages_that_mremap_puts_over_a_part_win() {
 }
 
 #[test]
-fn pages_that_mremap_puts_over_a_part_win() {
-    for_each(no_error, |moving, region, what| {
-        let (addr, len) = part(region);
-        for time in 0..TIMES {
-            let other = Region::new(LEN, Kind::Base);
-            let from = other.addr + PART.start;
-            fill(from, len, time + 2);
-            // SAFETY: both ranges are the test's own.
-            let got = unsafe {
-                libc::mremap(
-                    from as *mut _,
-                    len,
-                    len,
-                    libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
-                    addr as *mut libc::c_void,
-                )
-            };
-            assert_eq!(got as usize, addr, "{what}: mremap");
-            assert_filled(addr, len, time + 2, what);
-            if time % 4 == 0 {
-                moving.wait_rounds(1);
-                assert_filled(addr, len, time + 2, what);
-            }
-        }
-    });
-}
-
-#[test]
 fn a_part_that_is_locked_meanwhile_keeps_its_contents() {
     for_each(no_error, |moving, region, what| {
         let (addr, len) = part(region);
