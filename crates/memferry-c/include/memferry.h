@@ -121,7 +121,7 @@ typedef struct memferry_options {
 typedef struct memferry_move_options {
 	/** sizeof(memferry_move_options). */
 	size_t size;
-	/** Bytes that are away from their place together: a multiple of the base page, at most 2 MiB; 0: 1 MiB, or a base
+	/** Bytes that are away from their place together: a multiple of the base page, at most 2 MiB; 0: 1 MiB a lane, or a base
 	 *  page for MEMFERRY_PER_FOLIO. A transparent huge page is a batch of its own. */
 	uint64_t batch_bytes;
 	/** MEMFERRY_RELOCATE, MEMFERRY_KEEP_SOURCE_PAGES, or both. */

@@ -34,6 +34,7 @@ mod sync;
 mod sys;
 pub mod topology;
 mod vma;
+mod watch;
 
 pub use error::{MoveError, Unmovable};
 pub use forkgate::generation as fork_generation;

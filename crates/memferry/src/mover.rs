@@ -6,18 +6,15 @@
 
 use crate::error::{MoveError, check_range};
 use crate::flight::{Cursor, Flight, Live, Plan, Wanted};
-use crate::forkgate::{self, ParentOnly};
+use crate::forkgate;
 use crate::migrator::Migrator;
 use crate::move_pages;
 use crate::pool::{PagePool, SEGMENT, Shelf, extent_of};
-use crate::probe;
 use crate::result::{Ledger, MoveResult, Outcome};
-use crate::sys::memory::Mapping;
-use crate::sys::pagemap::{HUGE, Pagemap, Region, ZERO};
-use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Message, Uffd};
-use crate::sys::{self, errno, page_size};
+use crate::sys::{self, page_size};
 use crate::topology::Topology;
-use crate::vma::{self, Vma};
+use crate::vma;
+use crate::watch::{MAPS, Userfault, leave_cut_thps, open_userfault, watch};
 use memferry_core::Deal;
 use std::ops::Range;
 use std::path::Path;
@@ -29,18 +26,14 @@ use std::time::{Duration, Instant};
 /// and the pipeline drains at its end (0.1 ms): 1 GiB keeps both small.
 const STRETCH: usize = 1 << 30;
 
-/// Attempts to watch a range whose mappings change at the same time.
-const WATCH_ATTEMPTS: usize = 100;
-
 /// How long a range that its owner was emptying at the end of a move stays where it is. The kernel tells before it empties
 /// (MADV_DONTNEED), not after: a page that left in between would come back from the dead. The owner needs microseconds;
 /// this is what a busy machine may keep it from a CPU.
 const EMPTYING: Duration = Duration::from_secs(1);
 
-const MAPS: &str = "/proc/self/maps";
-
-/// Bytes of a batch unless the options say otherwise; docs/results has the measured trade of throughput against stall.
-pub const DEFAULT_BATCH_BYTES: usize = 2 << 20;
+/// Bytes of a batch for each lane, unless the options say otherwise; a batch ends at 2 MiB all the same. A page is then
+/// away for about 0.2 ms whatever the lanes; docs/results has the measured trade of throughput against stall.
+pub const DEFAULT_BATCH_BYTES: usize = 1 << 20;
 
 /// Smallest piece that a batch is cut into for the lanes, bytes.
 pub const DEFAULT_GRANULE_BYTES: usize = 64 << 10;
@@ -63,8 +56,8 @@ pub enum Backend {
 /// How one move is done.
 #[derive(Clone, Debug, Default)]
 pub struct MoveOptions {
-    /// Bytes that are away from their place together; 0: [`DEFAULT_BATCH_BYTES`]. A multiple of the base page, at most
-    /// 2 MiB, one page table's worth: beyond that a batch only makes waiters wait longer. A THP is a batch of its own.
+    /// Bytes that are away from their place together; 0: [`DEFAULT_BATCH_BYTES`] per lane. A multiple of the base page, at
+    /// most 2 MiB, one page table's worth: beyond that a batch only makes waiters wait longer. A THP is a batch of its own.
     pub batch_bytes: usize,
     /// Move pages that lie on the target node already, to other pages of it.
     pub relocate: bool,
@@ -117,13 +110,6 @@ impl MoverOptions {
             pool_bytes: DEFAULT_POOL_BYTES,
         }
     }
-}
-
-/// What moves through userfaultfd need.
-struct Userfault {
-    pagemap: Pagemap,
-    /// A mapped page that is not there.
-    nothing: Mapping,
 }
 
 /// Moves pages of this process.
@@ -476,152 +462,13 @@ fn memory_nodes() -> Vec<u32> {
         .unwrap_or_else(|_| vec![0])
 }
 
-/// Watches a stretch: the descriptor, and the mappings that it watches, which are all there are. From here on any
-/// change of them is reported. An error comes with its errno.
-///
-/// One descriptor per stretch: closing it ends the watch whatever happened to the mappings meanwhile, and releases
-/// who still waits for an answer.
-fn watch(
-    userfault: &Userfault,
-    stretch: &Range<usize>,
-    emptied: &mut Vec<(Instant, Range<usize>)>,
-) -> Result<(ParentOnly<Uffd>, Vec<Vma>), (i32, MoveError)> {
-    let fail = |call, hint| {
-        move |error: std::io::Error| (errno(&error), MoveError::system(call, hint)(error))
-    };
-    for _ in 0..WATCH_ATTEMPTS {
-        let place = ParentOnly::open(|| Uffd::open(FEATURE_MOVE | FEATURE_EVENTS))
-            .map_err(fail("userfaultfd", "raise the limit of open files"))?;
-        let registered = place.register(stretch.start, stretch.len());
-        let looked = match registered {
-            Err(error) if errno(&error) == libc::EBUSY => {
-                let range = stretch.clone();
-                Err((libc::EBUSY, MoveError::Watched { range }))
-            }
-            // The mappings tell the reason, if it is not over.
-            Err(error) if errno(&error) == libc::EINVAL => {
-                look(userfault, &place, stretch).map(|_| None)
-            }
-            Err(error) => Err(fail("UFFDIO_REGISTER", "check vm.max_map_count")(error)),
-            Ok(()) => look(userfault, &place, stretch),
-        };
-        // Who changes a mapping waits until we read that, and what was read may not be so any more.
-        let changing = place.is_changing();
-        match looked {
-            Ok(Some(vmas)) if !changing => return Ok((place, vmas)),
-            looked => {
-                end_watch(&place, stretch, emptied);
-                match looked {
-                    Err(why) if !changing => return Err(why),
-                    _ => std::thread::yield_now(),
-                }
-            }
-        }
-    }
-    let why = std::io::Error::from_raw_os_error(libc::EAGAIN);
-    Err(fail(
-        "watching the range",
-        "its mappings keep changing: move it at a calmer time",
-    )(why))
-}
-
-/// The mappings of a stretch; `None` when one of them is not watched.
-fn look(
-    userfault: &Userfault,
-    place: &Uffd,
-    stretch: &Range<usize>,
-) -> Result<Option<Vec<Vma>>, (i32, MoveError)> {
-    let mut vmas = vma::movable(Path::new(MAPS), stretch).map_err(|why| (why.errno(), why))?;
-    if sys::memory::any_locked() {
-        vma::mark_locked(Path::new("/proc/self/smaps"), &mut vmas);
-    }
-    for vma in vmas.iter().filter(|v| v.read && v.write && !v.exec) {
-        let watched = is_watched(place, vma, &userfault.nothing).map_err(|error| {
-            let why = MoveError::system("mapping a locked page", "raise RLIMIT_MEMLOCK");
-            (errno(&error), why(error))
-        })?;
-        if !watched {
-            return Ok(None);
-        }
-    }
-    Ok(Some(vmas))
-}
-
-/// Ends a watch before any page has left, and notes what its owner is about to empty: the kernel does not tell again.
-fn end_watch(place: &Uffd, range: &Range<usize>, emptied: &mut Vec<(Instant, Range<usize>)>) {
-    unregister(place, range.clone());
-    let mut messages = [Message::Other; 16];
-    loop {
-        let count = place.read(&mut messages).unwrap_or(0);
-        for message in &messages[..count] {
-            match *message {
-                Message::Remove { start, end } => emptied.push((Instant::now(), start..end)),
-                Message::Remap { to, len, .. } => unregister(place, to..to + len),
-                _ => {}
-            }
-        }
-        // Nobody new can begin, so this ends when those who had begun were scheduled again.
-        if count == 0 && !place.is_changing() {
-            return;
-        }
-        std::thread::yield_now();
-    }
-}
-
-/// Ends the watch of a range, around what is mapped there that never was watched.
-fn unregister(place: &Uffd, range: Range<usize>) {
-    let pages = range.len() / page_size();
-    if place.unregister(range.start, range.len()).is_err() && pages > 1 {
-        let middle = range.start + pages / 2 * page_size();
-        unregister(place, range.start..middle);
-        unregister(place, middle..range.end);
-    }
-}
-
-/// Whether `place` watches a mapping. One that came into the range after it was registered is not watched: pages that left
-/// it could not come back. `nothing` is a page that is not there.
-fn is_watched(place: &Uffd, vma: &Vma, nothing: &Mapping) -> std::io::Result<bool> {
-    // The kernel compares the mappings' locks too.
-    let locked = if vma.locked {
-        Some(empty_page(true)?)
-    } else {
-        None
-    };
-    let nothing = locked.as_ref().unwrap_or(nothing);
-    // It looks at the watch first and finds no page to move then.
-    let progress = place.move_pages(vma.range.start, nothing.addr(), page_size());
-    Ok(progress.stopped.is_some_and(|e| errno(&e) != libc::EINVAL))
-}
-
-/// A mapped page that is not there.
-fn empty_page(locked: bool) -> std::io::Result<Mapping> {
-    let mapping = Mapping::new(page_size(), page_size(), 0)?;
-    // mlockall(MCL_FUTURE) has locked and filled it.
-    sys::memory::unlock(mapping.addr(), mapping.len())?;
-    sys::memory::discard(mapping.addr(), mapping.len())?;
-    if locked {
-        sys::memory::lock_on_fault(mapping.addr(), mapping.len())?;
-    }
-    Ok(mapping)
-}
-
-fn open_userfault() -> Result<Userfault, String> {
-    // Each move opens its own; here it only shows that one can.
-    Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).map_err(|e| probe::explain_userfaultfd(&e))?;
-    let pagemap = Pagemap::open()
-        .map_err(|e| format!("/proc/self/pagemap cannot be opened: {e}; mount /proc"))?;
-    pagemap
-        .scan(0, 0, &mut [Default::default()])
-        .map_err(|e| format!("PAGEMAP_SCAN is missing ({e}); Linux 6.7 has it"))?;
-    let nothing = empty_page(false).map_err(|e| format!("no memory: {e}; raise RLIMIT_AS"))?;
-    Ok(Userfault { pagemap, nothing })
-}
-
 fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {
     let default = if migrator.is_per_folio() {
         page_size()
     } else {
         DEFAULT_BATCH_BYTES
+            .saturating_mul(migrator.lanes())
+            .min(SEGMENT)
     };
     let bytes = if options.batch_bytes == 0 {
         default
@@ -648,31 +495,6 @@ fn first_within(memory: &[Range<usize>], range: &Range<usize>) -> Option<Range<u
     memory.iter().map(cut).find(|part| !part.is_empty())
 }
 
-/// Books the parts of THPs that the range cuts, and returns what lies between them: the kernel splits a THP when only a
-/// part of it is watched.
-fn leave_cut_thps(pagemap: &Pagemap, range: Range<usize>, ledger: &Ledger) -> Range<usize> {
-    let leave = |part: &Range<usize>| {
-        let mut region = [Region::default()];
-        let looked = pagemap.scan(part.start, part.end, &mut region);
-        let is_cut = matches!(looked, Ok((1.., _))) && region[0].categories & (HUGE | ZERO) == HUGE;
-        if is_cut {
-            let (start, len) = (part.start, part.len());
-            ledger.book(Outcome::Unsupported, start, len, page_size(), -libc::EINVAL);
-        }
-        is_cut
-    };
-    let mut left = range;
-    let head = left.start..left.start.next_multiple_of(SEGMENT).min(left.end);
-    if !head.is_empty() && leave(&head) {
-        left.start = head.end;
-    }
-    let tail = (left.end / SEGMENT * SEGMENT).max(left.start)..left.end;
-    if !tail.is_empty() && leave(&tail) {
-        left.end = tail.start;
-    }
-    left
-}
-
 /// Cuts a range into parts of at most [`STRETCH`] bytes, whole THPs in every part.
 fn stretches(range: &Range<usize>) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
@@ -689,6 +511,8 @@ fn stretches(range: &Range<usize>) -> Vec<Range<usize>> {
 mod tests {
     use super::*;
     use crate::migrator::{Batch, PerFolio};
+    use crate::sys::memory::Mapping;
+    use crate::sys::uffd::{FEATURE_MOVE, Uffd};
     use proptest::prelude::*;
 
     proptest! {
@@ -742,23 +566,5 @@ mod tests {
             matches!(&refused, Err(MoveError::Watched { range: told }) if *told == range),
             "{refused:?}"
         );
-    }
-
-    #[test]
-    fn a_mapping_that_came_after_the_watch_is_not_watched() {
-        let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
-        let nothing = empty_page(false).unwrap();
-        let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
-        place.register(memory.addr(), SEGMENT).unwrap();
-        let vmas = vma::movable(
-            Path::new(MAPS),
-            &(memory.addr()..memory.addr() + 2 * SEGMENT),
-        );
-        let watched: Vec<bool> = vmas
-            .unwrap()
-            .iter()
-            .map(|vma| is_watched(&place, vma, &nothing).unwrap())
-            .collect();
-        assert_eq!(watched, [true, false]);
     }
 }

@@ -18,6 +18,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// remap from different ones do not wait for each other.
 const CHUNK: usize = 64 << 20;
 
+/// How far from the front of the queue a free piece of the right size may lie.
+const SOON: usize = 16;
+
 /// Pieces stay below this size and never cross a multiple of it: one page table, one PMD, one THP.
 pub(crate) const SEGMENT: usize = 2 << 20;
 
@@ -144,10 +147,14 @@ impl PagePool {
     pub(crate) fn take_full(&self, shelf: Shelf, len: usize) -> Option<Piece> {
         let mut state = self.lock();
         let stock = state.stock(shelf);
-        let front = stock.full.front_mut()?;
-        let piece = front.cut(len.min(front.len));
-        if front.len == 0 {
-            stock.full.pop_front();
+        // A remain that is too short waits a while for its other half to come back.
+        let soon = stock.full.len().min(SOON);
+        let whole = (0..soon).find(|&i| stock.full[i].len >= len);
+        let index = whole.unwrap_or(0);
+        let found = stock.full.get_mut(index)?;
+        let piece = found.cut(len.min(found.len));
+        if found.len == 0 {
+            stock.full.remove(index);
         }
         state.kept -= piece.len;
         Some(piece)
@@ -163,15 +170,14 @@ impl PagePool {
         } else {
             &mut stock.fresh
         };
-        // A whole segment if there is one: small remains would make small batches, and no THP at all.
-        let best = (0..list.len())
-            .rev()
-            .find(|&i| list[i].len >= len)
-            .or_else(|| {
-                (0..list.len())
-                    .max_by_key(|&i| list[i].len)
-                    .filter(|&i| !shelf.huge && list[i].len * 2 >= len)
-            });
+        // The tightest fit, so that remains are used up and segments become whole again; else a remain of half the
+        // length at least, for small ones would make small batches, and no THP at all.
+        let fits = (0..list.len()).filter(|&i| list[i].len >= len);
+        let best = fits.min_by_key(|&i| list[i].len).or_else(|| {
+            (0..list.len())
+                .max_by_key(|&i| list[i].len)
+                .filter(|&i| !shelf.huge && list[i].len * 2 >= len)
+        });
         if let Some(index) = best {
             let len = len.min(list[index].len);
             let piece = list[index].cut(len);
@@ -208,10 +214,7 @@ impl PagePool {
             if state.kept + piece.len <= state.limit {
                 state.kept += piece.len;
                 let stock = state.stock(shelf);
-                match stock.full.back_mut() {
-                    Some(back) if back.joins(&piece) => back.len += piece.len,
-                    _ => stock.full.push_back(piece),
-                }
+                queue(&mut stock.full, piece);
                 return;
             }
         }
@@ -447,6 +450,25 @@ impl Stock {
         }
         self.mappings.push(mapping);
         Ok(())
+    }
+}
+
+/// Appends to the queue, or joins the neighbours within its segment, whose place in the queue it takes: pieces that were
+/// cut become whole again, and with them the batches that they are for.
+fn queue(full: &mut VecDeque<Piece>, piece: Piece) {
+    let before = full.iter().position(|p| p.joins(&piece));
+    let after = full.iter().position(|p| piece.joins(p));
+    match (before, after) {
+        (Some(before), Some(after)) => {
+            full[before].len += piece.len + full[after].len;
+            full.remove(after);
+        }
+        (Some(before), None) => full[before].len += piece.len,
+        (None, Some(after)) => {
+            full[after].addr = piece.addr;
+            full[after].len += piece.len;
+        }
+        (None, None) => full.push_back(piece),
     }
 }
 

@@ -273,36 +273,41 @@ impl<'a> Flight<'a> {
             self.shelf(kind, kind.node),
             self.shelf(kind, self.plan.wanted.node),
         );
-        let staged = pool.take_empty(from, bytes, true)?;
-        let give_up = |error| {
+        let dest = self.find_free(kind, to, bytes)?;
+        let len = dest.map_or(bytes, |dest| dest.len);
+        let staged = pool.take_empty(from, len, true).and_then(|staged| {
+            if !kind.huge || staged.len == SEGMENT {
+                return Ok(staged);
+            }
             pool.put_empty(from, staged);
-            Err(error)
-        };
-        if kind.huge && staged.len < SEGMENT {
-            return give_up(std::io::Error::from_raw_os_error(libc::ENOMEM));
+            Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
+        });
+        if let (Err(_), Some(dest)) = (&staged, dest) {
+            pool.put_full(to, dest);
         }
-        if let Some(piece) = pool.take_full(to, bytes.min(staged.len)) {
+        Ok((staged?, dest))
+    }
+
+    /// Free pages for at most `bytes`; `None` when the kernel shall allocate them right at the place.
+    fn find_free(&self, kind: Kind, to: Shelf, bytes: usize) -> std::io::Result<Option<Piece>> {
+        let pool = self.plan.pool;
+        if let Some(piece) = pool.take_full(to, bytes) {
             if !kind.huge || piece.len == SEGMENT {
-                return Ok((staged, Some(piece)));
+                return Ok(Some(piece));
             }
             pool.discard(to, piece);
         }
         if !kind.huge && !self.plan.wanted.ask_nodes {
-            // One node: the kernel allocates right at the place, which saves zeroing and one remap.
-            return Ok((staged, None));
+            // One node: that saves zeroing and one remap.
+            return Ok(None);
         }
-        let piece = match pool.take_empty(to, bytes.min(staged.len), false) {
-            Ok(piece) => piece,
-            Err(error) => return give_up(error),
-        };
-        if let Err(error) = pool
-            .populate(piece)
-            .and_then(|()| self.check_huge(kind, piece))
-        {
+        let piece = pool.take_empty(to, bytes, false)?;
+        let filled = pool.populate(piece);
+        if let Err(error) = filled.and_then(|()| self.check_huge(kind, piece)) {
             pool.discard(to, piece);
-            return give_up(error);
+            return Err(error);
         }
-        Ok((staged, Some(piece)))
+        Ok(Some(piece))
     }
 
     /// A THP must become a THP: pages that the kernel could only give one by one do not do.
