@@ -296,10 +296,10 @@ impl<'a> Flight<'a> {
             Err(error) => return give_up(error),
         };
         if let Err(error) = pool
-            .populate(piece)
+            .populate(to, piece)
             .and_then(|()| self.check_huge(kind, piece))
         {
-            pool.discard(to, piece);
+            pool.reset(to, piece);
             return give_up(error);
         }
         Ok((staged, Some(piece)))
