@@ -59,7 +59,8 @@ pub struct MoveOptions {
     /// Bytes that are away from their place together; 0: [`DEFAULT_BATCH_BYTES`] per lane. A multiple of the base page, at
     /// most 2 MiB, one page table's worth: beyond that a batch only makes waiters wait longer. A THP is a batch of its own.
     pub batch_bytes: usize,
-    /// Move pages that lie on the target node already, to other pages of it.
+    /// Move pages that lie on the target node already, to other pages of it. move_pages(2) cannot: there they stay, and
+    /// count as already there.
     pub relocate: bool,
     /// List what became of each page in [`MoveResult::pages`].
     pub list_pages: bool,
@@ -198,12 +199,7 @@ impl Mover {
             return Err(MoveError::OtherProcess);
         }
         check_range(&range)?;
-        if !self.nodes.contains(&to) {
-            return Err(MoveError::BadNode {
-                node: to,
-                why: "it is not there or has no memory",
-            });
-        }
+        self.check_node(to)?;
         let batch_bytes = batch_bytes(options, &*self.migrator)?;
         let lanes = self.migrator.lanes();
         let deal =
@@ -323,7 +319,8 @@ impl Mover {
     }
 
     /// Allocates free pages ahead of moves to `node`, until `bytes` of that page size are kept (or the pool's limit is
-    /// reached), on all lanes. `page_bytes` is the base page or 2 MiB. Returns the bytes that are kept.
+    /// reached), on all lanes. `page_bytes` is the base page or 2 MiB. Returns the bytes that are kept: with move_pages(2)
+    /// none, since the kernel finds the pages itself.
     ///
     /// # Errors
     /// An unknown page size or node, or no memory.
@@ -341,12 +338,10 @@ impl Mover {
                 why,
             });
         }
-        if !self.nodes.contains(&node) {
-            return Err(MoveError::BadNode {
-                node,
-                why: "it is not there or has no memory",
-            });
-        }
+        self.check_node(node)?;
+        let Some(userfault) = &self.userfault else {
+            return Ok(0);
+        };
         let shelf = Shelf {
             node,
             huge: page_bytes == SEGMENT,
@@ -356,21 +351,30 @@ impl Mover {
         let failure = std::sync::Mutex::new(None);
         self.migrator.run(&|_| {
             loop {
-                // What the pool has no room for it would give back at once, and this would go on for ever.
                 let room = pool.limit().saturating_sub(pool.kept());
                 let wanted = bytes.saturating_sub(pool.kept_on(shelf));
-                let len = match wanted.min(room).min(SEGMENT) / page_size() * page_size() {
-                    0 => return,
-                    _ if shelf.huge && room < SEGMENT => return,
-                    _ if shelf.huge => SEGMENT,
-                    len => len,
-                };
+                // What the pool has no room for it would give back at once, and this would go on for ever.
+                // A THP is populated whole also for the last byte of `bytes`; the limit is never exceeded.
+                let len = room
+                    .min(wanted.checked_next_multiple_of(page_bytes).unwrap_or(room))
+                    .min(SEGMENT)
+                    / page_bytes
+                    * page_bytes;
+                if len == 0 {
+                    return;
+                }
                 let filled = pool.take_empty(shelf, len, false).and_then(|piece| {
-                    let filled = pool.populate(piece);
+                    let filled = pool.populate(shelf, piece).and_then(|()| {
+                        if !shelf.huge || userfault.pagemap.is_huge(piece.addr, piece.len)? {
+                            Ok(())
+                        } else {
+                            Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
+                        }
+                    });
                     if filled.is_ok() {
                         pool.put_full(shelf, piece)
                     } else {
-                        pool.put_empty(shelf, piece)
+                        pool.reset(shelf, piece)
                     }
                     filled
                 });
@@ -388,10 +392,22 @@ impl Mover {
         {
             Some(error) => Err(MoveError::system(
                 "allocating pool pages",
-                "lower the pool's limit",
+                "ask for fewer bytes, or free memory on that node (THPs need whole 2 MiB of it)",
             )(error)),
             None => Ok(pool.kept_on(shelf)),
         }
+    }
+
+    /// Refuses nodes that can take no page of this process.
+    fn check_node(&self, node: u32) -> Result<(), MoveError> {
+        let why = if !self.nodes.contains(&node) {
+            "it is not there or has no memory"
+        } else if self.nodes.len() > 1 && !sys::numa::is_allowed(node) {
+            "the cpuset of this process does not allow it"
+        } else {
+            return Ok(());
+        };
+        Err(MoveError::BadNode { node, why })
     }
 
     /// Bytes of free pages that the mover keeps at this moment.

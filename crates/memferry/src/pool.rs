@@ -282,14 +282,27 @@ impl PagePool {
         );
     }
 
-    /// Allocates the pages of an empty, non-staging range on the shelf's node. On failure the range is empty again.
-    pub(crate) fn populate(&self, piece: Piece) -> io::Result<()> {
+    /// Allocates the pages of an empty, non-staging range on the shelf's node. After a failure, `reset` the range.
+    pub(crate) fn populate(&self, shelf: Shelf, piece: Piece) -> io::Result<()> {
         debug_assert!(!piece.staging);
-        let filled = memory::populate(piece.addr, piece.len);
-        if filled.is_err() {
-            let _ = memory::discard(piece.addr, piece.len);
+        memory::populate(piece.addr, piece.len)?;
+        if self.bind {
+            bring_to_node(shelf, piece)?;
         }
-        filled
+        Ok(())
+    }
+
+    /// Takes back a range that `populate` filled only in part, or with base pages instead of a THP. Discarding would keep
+    /// the page table of those, and no THP would ever fit there again.
+    pub(crate) fn reset(&self, shelf: Shelf, piece: Piece) {
+        if shelf.huge && memory::map_anew(piece.addr, piece.len).is_ok() {
+            if set_up(piece.addr, piece.len, shelf, self.bind).is_ok() {
+                self.put_empty(shelf, piece);
+            }
+            // Else the addresses lie idle until the pool ends.
+            return;
+        }
+        self.discard(shelf, piece);
     }
 
     /// Gives free pages back until at most `bytes` are kept.
@@ -414,25 +427,7 @@ impl Stock {
     fn grow(&mut self, bind: bool, staging: bool) -> io::Result<()> {
         let mapping = Mapping::new(CHUNK, SEGMENT, 0)?;
         let (addr, len) = (mapping.addr(), mapping.len());
-        // Under mlockall(MCL_FUTURE) the kernel has locked and filled it.
-        memory::unlock(addr, len)?;
-        memory::discard(addr, len)?;
-        // A kernel without THP knows neither advice; it has no huge pages to keep away either.
-        let advice = if self.shelf.huge {
-            libc::MADV_HUGEPAGE
-        } else {
-            libc::MADV_NOHUGEPAGE
-        };
-        match memory::madvise(addr, len, advice) {
-            Err(e) if sys::errno(&e) != libc::EINVAL || self.shelf.huge => return Err(e),
-            _ => {}
-        }
-        if bind {
-            numa::bind(addr, len, self.shelf.node)?;
-        }
-        if self.shelf.locked {
-            memory::lock_on_fault(addr, len)?;
-        }
+        set_up(addr, len, self.shelf, bind)?;
         let list = if staging {
             &mut self.empty
         } else {
@@ -470,6 +465,64 @@ fn queue(full: &mut VecDeque<Piece>, piece: Piece) {
         }
         (None, None) => full.push_back(piece),
     }
+}
+
+/// Makes a fresh mapping one for pages of the shelf.
+fn set_up(addr: usize, len: usize, shelf: Shelf, bind: bool) -> io::Result<()> {
+    // Under mlockall(MCL_FUTURE) the kernel has locked and filled it.
+    memory::unlock(addr, len)?;
+    memory::discard(addr, len)?;
+    // A kernel without THP knows neither advice; it has no huge pages to keep away either.
+    let advice = if shelf.huge {
+        libc::MADV_HUGEPAGE
+    } else {
+        libc::MADV_NOHUGEPAGE
+    };
+    match memory::madvise(addr, len, advice) {
+        Err(e) if sys::errno(&e) != libc::EINVAL || shelf.huge => return Err(e),
+        _ => {}
+    }
+    if bind {
+        numa::prefer(addr, len, shelf.node)?;
+    }
+    if shelf.locked {
+        memory::lock_on_fault(addr, len)?;
+    }
+    Ok(())
+}
+
+/// Sees to it that the fresh pages of a range lie on the shelf's node. The kernel took those that the node did not have
+/// at once from another one; move_pages(2) tries harder, but kills nobody.
+fn bring_to_node(shelf: Shelf, piece: Piece) -> io::Result<()> {
+    // On the stack: a lane must not touch memory that may itself be on its way.
+    const AT_ONCE: usize = 256;
+    let unit = if shelf.huge {
+        SEGMENT
+    } else {
+        sys::page_size()
+    };
+    let node = shelf.node as i32;
+    let mut addresses = [0; AT_ONCE];
+    let mut status = [0; AT_ONCE];
+    let mut start = piece.addr;
+    while start < piece.end() {
+        let count = ((piece.end() - start) / unit).clamp(1, AT_ONCE);
+        for (index, address) in addresses[..count].iter_mut().enumerate() {
+            *address = start + index * unit;
+        }
+        let (addresses, status) = (&addresses[..count], &mut status[..count]);
+        numa::move_pages(0, addresses, None, status)?;
+        if status.iter().any(|&s| s != node) {
+            // Whether it worked shows in the second look.
+            let _ = numa::move_pages(0, addresses, Some(&[node; AT_ONCE][..count]), status);
+            numa::move_pages(0, addresses, None, status)?;
+            if status.iter().any(|&s| s != node) {
+                return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+            }
+        }
+        start += count * unit;
+    }
+    Ok(())
 }
 
 /// Inserts in ascending order and joins neighbours within a segment.
@@ -585,7 +638,7 @@ mod tests {
                                 }
                             }
                             Op::Populate(_) if !full && !piece.staging && (!shelf.huge || piece.len == SEGMENT) => {
-                                pool.populate(piece).unwrap();
+                                pool.populate(shelf, piece).unwrap();
                                 held.push(Held { shelf, piece, full: true });
                             }
                             _ => held.push(Held { shelf, piece, full }),

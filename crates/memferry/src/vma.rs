@@ -82,13 +82,25 @@ fn hint(what: Unmovable) -> &'static str {
 /// The mappings of this process that cover `range`, cut to it, ascending.
 ///
 /// # Errors
-/// When a part is unmapped or cannot be moved; it names the first such part.
+/// When a part is unmapped or cannot be moved through userfaultfd; it names the first such part.
 pub(crate) fn movable(maps: &Path, range: &Range<usize>) -> Result<Vec<Vma>, MoveError> {
-    let text = std::fs::read_to_string(maps).map_err(MoveError::system(
-        "reading /proc/self/maps",
-        "mount /proc in this container",
-    ))?;
-    cover(&text, range)
+    cover(&read(maps)?, range, Vma::unmovable)
+}
+
+/// Whether a process has all of `range` mapped, to something that move_pages(2) knows.
+///
+/// # Errors
+/// When a part is not; it names the first such part.
+pub(crate) fn mapped(maps: &Path, range: &Range<usize>) -> Result<(), MoveError> {
+    let unmovable = |vma: &Vma| vma.unmovable().filter(|&what| what == Unmovable::Device);
+    cover(&read(maps)?, range, unmovable).map(drop)
+}
+
+fn read(maps: &Path) -> Result<String, MoveError> {
+    std::fs::read_to_string(maps).map_err(MoveError::system(
+        "reading the process's maps",
+        "it needs the same user or ptrace access to the process, and /proc in this container",
+    ))
 }
 
 /// Marks the mappings that are locked, by the `lo` flag of /proc/PID/smaps.
@@ -107,7 +119,11 @@ pub(crate) fn mark_locked(smaps: &Path, vmas: &mut [Vma]) {
     }
 }
 
-fn cover(text: &str, range: &Range<usize>) -> Result<Vec<Vma>, MoveError> {
+fn cover(
+    text: &str,
+    range: &Range<usize>,
+    unmovable: impl Fn(&Vma) -> Option<Unmovable>,
+) -> Result<Vec<Vma>, MoveError> {
     let refuse = |range: Range<usize>, what| MoveError::Unmovable {
         range,
         what,
@@ -123,7 +139,7 @@ fn cover(text: &str, range: &Range<usize>) -> Result<Vec<Vma>, MoveError> {
         if vma.range.start > covered {
             return Err(refuse(covered..vma.range.start, Unmovable::Unmapped));
         }
-        if let Some(what) = vma.unmovable() {
+        if let Some(what) = unmovable(&vma) {
             return Err(refuse(vma.range, what));
         }
         covered = vma.range.end;
@@ -150,7 +166,7 @@ a000-b000 rw-s 00000000 00:06 9                          /dev/mem
 ";
 
     fn what(range: Range<usize>) -> (Range<usize>, Unmovable) {
-        match cover(MAPS, &range) {
+        match cover(MAPS, &range, Vma::unmovable) {
             Err(MoveError::Unmovable { range, what, .. }) => (range, what),
             other => panic!("{other:?}"),
         }
@@ -169,7 +185,7 @@ a000-b000 rw-s 00000000 00:06 9                          /dev/mem
 
     #[test]
     fn anonymous_memory_is_cut_to_the_range() {
-        let vmas = cover(MAPS, &(0x2000..0x4000)).unwrap();
+        let vmas = cover(MAPS, &(0x2000..0x4000), Vma::unmovable).unwrap();
         assert_eq!(
             vmas.iter().map(|v| v.range.clone()).collect::<Vec<_>>(),
             [0x2000..0x3000, 0x3000..0x4000]

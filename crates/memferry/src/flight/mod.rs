@@ -302,9 +302,9 @@ impl<'a> Flight<'a> {
             return Ok(None);
         }
         let piece = pool.take_empty(to, bytes, false)?;
-        let filled = pool.populate(piece);
+        let filled = pool.populate(to, piece);
         if let Err(error) = filled.and_then(|()| self.check_huge(kind, piece)) {
-            pool.discard(to, piece);
+            pool.reset(to, piece);
             return Err(error);
         }
         Ok(Some(piece))

@@ -76,6 +76,25 @@ impl Drop for Mapping {
     }
 }
 
+/// Puts a fresh anonymous mapping, without pages and page tables, in the place of a part of a `Mapping`.
+pub(crate) fn map_anew(addr: usize, len: usize) -> io::Result<()> {
+    // SAFETY: the callers pass a part of their own `Mapping` that holds nothing of worth.
+    let raw = unsafe {
+        libc::mmap(
+            addr as *mut libc::c_void,
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    if raw == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    madvise(addr, len, libc::MADV_DONTFORK)
+}
+
 /// madvise(2) on a range.
 pub(crate) fn madvise(addr: usize, len: usize, advice: libc::c_int) -> io::Result<()> {
     // SAFETY: the callers pass ranges of their own `Mapping`, where losing contents is what they ask for; advice

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! mbind(2) and move_pages(2).
+//! mbind(2), get_mempolicy(2) and move_pages(2).
 
 use super::check_long;
 use linux_raw_sys::mempolicy as raw;
@@ -24,8 +24,11 @@ impl NodeMask {
     }
 }
 
-/// Binds the future pages of a range to one node.
-pub(crate) fn bind(addr: usize, len: usize, node: u32) -> io::Result<()> {
+/// Lets the future pages of a range come from one node as long as it has free ones, else from others
+/// (MPOL_PREFERRED_MANY, Linux 5.15).
+///
+/// Not MPOL_BIND: when the node is full, the kernel would kill a process to make room, most likely this one.
+pub(crate) fn prefer(addr: usize, len: usize, node: u32) -> io::Result<()> {
     let mask = NodeMask::of(node)?;
     // SAFETY: the kernel reads MAX_NODES bits of the mask; no contents change.
     check_long(unsafe {
@@ -33,13 +36,33 @@ pub(crate) fn bind(addr: usize, len: usize, node: u32) -> io::Result<()> {
             libc::SYS_mbind,
             addr,
             len,
-            raw::MPOL_BIND,
+            raw::MPOL_PREFERRED_MANY,
             mask.0.as_ptr(),
             MAX_NODES + 1,
             0,
         )
     })
     .map(drop)
+}
+
+/// Whether this process may use the memory of a node: its cpuset can keep it away. If that cannot be told, it may.
+pub(crate) fn is_allowed(node: u32) -> bool {
+    let Ok(wanted) = NodeMask::of(node) else {
+        return false;
+    };
+    let mut allowed = NodeMask([0; MAX_NODES / BITS]);
+    // SAFETY: the kernel writes MAX_NODES bits of the mask.
+    let told = check_long(unsafe {
+        libc::syscall(
+            libc::SYS_get_mempolicy,
+            std::ptr::null_mut::<libc::c_int>(),
+            allowed.0.as_mut_ptr(),
+            MAX_NODES,
+            0,
+            raw::MPOL_F_MEMS_ALLOWED,
+        )
+    });
+    told.is_err() || allowed.0.iter().zip(wanted.0).any(|(a, w)| a & w != 0)
 }
 
 /// move_pages(2): moves `pages` of process `pid` (0: this one) to `nodes`, or with `nodes` `None` only asks where they

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! /proc/self/pagemap's PAGEMAP_SCAN (Linux 6.7) and /proc/self/maps' PROCMAP_QUERY are read-only looks at page tables.
+//! /proc/PID/pagemap's PAGEMAP_SCAN (Linux 6.7): a read-only look at page tables.
 
 use super::check;
 use linux_raw_sys::general as raw;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
 const PAGEMAP_SCAN: libc::c_ulong =
@@ -32,16 +33,22 @@ pub(crate) const ZERO: u64 = raw::PAGE_IS_PFNZERO as u64;
 /// It is swapped out.
 pub(crate) const SWAPPED: u64 = raw::PAGE_IS_SWAPPED as u64;
 
-/// The page tables of this process.
+/// The page tables of a process.
 #[derive(Debug)]
 pub(crate) struct Pagemap {
     file: File,
 }
 
 impl Pagemap {
+    /// Those of this process.
     pub(crate) fn open() -> io::Result<Pagemap> {
+        Pagemap::of(Path::new("/proc/self"))
+    }
+
+    /// Those of the process with this folder below /proc, as far as this process may look at it.
+    pub(crate) fn of(process: &Path) -> io::Result<Pagemap> {
         Ok(Pagemap {
-            file: File::open("/proc/self/pagemap")?,
+            file: File::open(process.join("pagemap"))?,
         })
     }
 
@@ -71,5 +78,21 @@ impl Pagemap {
         let runs =
             check(unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) })?;
         Ok((runs as usize, arg.walk_end as usize))
+    }
+
+    /// Whether the range is one PMD-mapped huge page, or several.
+    pub(crate) fn is_huge(&self, addr: usize, len: usize) -> io::Result<bool> {
+        let mut region = [Region::default()];
+        let (count, _) = self.scan(addr, addr + len, &mut region)?;
+        let [
+            Region {
+                start,
+                end,
+                categories,
+            },
+        ] = region;
+        Ok(count == 1
+            && categories & (PRESENT | HUGE) == PRESENT | HUGE
+            && (start as usize, end as usize) == (addr, addr + len))
     }
 }

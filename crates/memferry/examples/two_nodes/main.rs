@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Checks of the mover that need two memory nodes or more, as TAP 13 on stdout.
+//!
+//! `two_nodes` runs every case, each in a process of its own; `two_nodes NAME…` runs these. It needs root on a machine
+//! that nobody else uses: some cases fill a node. Exit status 1 when a case failed, or when the machine cannot run
+//! them: nothing is ever skipped in silence, only what a kernel without UFFDIO_MOVE cannot do says `# SKIP`.
+
+#![allow(clippy::unwrap_used, reason = "a case fails by panicking")]
+
+mod backends;
+mod fallback;
+mod machine;
+mod memory;
+mod move_pages;
+mod userfaultfd;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+/// What a case needs of the kernel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// move_pages(2) alone.
+    MovePages,
+    /// UFFDIO_MOVE, Linux 6.8.
+    Userfaultfd,
+}
+
+/// A check: its name, what it needs, what it does. It fails by panicking.
+pub type Case = (&'static str, Needs, fn());
+
+/// A case that takes longer hangs: the slowest takes seconds on an emulated machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The hidden argument that runs one case in this process.
+const INSIDE: &str = "--inside";
+
+fn cases() -> Vec<Case> {
+    [
+        userfaultfd::CASES,
+        move_pages::CASES,
+        backends::CASES,
+        fallback::CASES,
+    ]
+    .concat()
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let all = cases();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [INSIDE, name] => {
+            let (_, _, case) = all.iter().find(|c| c.0 == name).unwrap();
+            case();
+            ExitCode::SUCCESS
+        }
+        [move_pages::SERVE, bytes] => move_pages::serve(bytes.parse().unwrap()),
+        ref names => {
+            let chosen: Vec<Case> = all
+                .into_iter()
+                .filter(|c| names.is_empty() || names.contains(&c.0))
+                .collect();
+            run(&chosen)
+        }
+    }
+}
+
+fn run(cases: &[Case]) -> ExitCode {
+    println!("TAP version 13");
+    let nodes = machine::nodes();
+    if nodes.len() < 2 || cases.is_empty() {
+        println!(
+            "Bail out! not run: this needs two memory nodes and a case to run; the nodes are {nodes:?}"
+        );
+        return ExitCode::FAILURE;
+    }
+    let can_uffd = machine::has_uffdio_move();
+    println!("1..{}", cases.len());
+    println!(
+        "# Linux {}, memory nodes {nodes:?}, UFFDIO_MOVE {}",
+        machine::release(),
+        if can_uffd { "yes" } else { "no" }
+    );
+    let _balancing = machine::NoBalancing::begin();
+    let mut failed = 0;
+    for (index, &(name, needs, _)) in cases.iter().enumerate() {
+        let number = index + 1;
+        if needs == Needs::Userfaultfd && !can_uffd {
+            println!("ok {number} - {name} # SKIP this kernel has no UFFDIO_MOVE");
+            continue;
+        }
+        match run_inside(name) {
+            Ok(took) => println!("ok {number} - {name} # {:.1} s", took.as_secs_f64()),
+            Err(why) => {
+                failed += 1;
+                println!("not ok {number} - {name}");
+                println!("# {why}");
+            }
+        }
+    }
+    println!("# {failed} of {} failed", cases.len());
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// One case in a process of its own: the kernel may kill it, and its memory is gone afterwards.
+fn run_inside(name: &str) -> Result<Duration, String> {
+    let started = Instant::now();
+    let me = std::env::current_exe().map_err(|e| e.to_string())?;
+    let mut child = Command::new(me)
+        .args([INSIDE, name])
+        .spawn()
+        .map_err(|e| e.to_string())?;
+    loop {
+        match child.try_wait().map_err(|e| e.to_string())? {
+            Some(status) if status.success() => return Ok(started.elapsed()),
+            Some(status) => {
+                return Err(match status.signal() {
+                    Some(signal) => format!("killed by signal {signal}"),
+                    None => "failed, see above".to_owned(),
+                });
+            }
+            None if started.elapsed() > PATIENCE => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("hangs: not done after {PATIENCE:?}"));
+            }
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The userfaultfd backend between nodes: cold, warm and prefilled pools, base pages and THPs.
+
+use crate::memory::{PAGE, Region, THP, assert_all_moved, resident_on, summary};
+use crate::{Case, Needs, machine};
+use memferry::{
+    Backend, Batch, Migrator, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, PerFolio,
+    SourcePages,
+};
+
+pub const CASES: &[Case] = &[
+    (
+        "userfaultfd: there and back, recycled pages",
+        Needs::Userfaultfd,
+        there_and_back,
+    ),
+    (
+        "userfaultfd: cold pages come from the target",
+        Needs::Userfaultfd,
+        cold,
+    ),
+    (
+        "userfaultfd: prefilled pages lie on their node",
+        Needs::Userfaultfd,
+        prefilled,
+    ),
+    (
+        "userfaultfd: prefill ends at any pool limit",
+        Needs::Userfaultfd,
+        odd_pool_limits,
+    ),
+    (
+        "userfaultfd: THPs stay THPs, there and back",
+        Needs::Userfaultfd,
+        huge,
+    ),
+    (
+        "userfaultfd: prefilled THPs are THPs",
+        Needs::Userfaultfd,
+        huge_prefilled,
+    ),
+    (
+        "userfaultfd: THPs and base pages in one range",
+        Needs::Userfaultfd,
+        huge_and_base,
+    ),
+    (
+        "userfaultfd: recycled pages of two sources keep their nodes",
+        Needs::Userfaultfd,
+        two_sources,
+    ),
+    (
+        "userfaultfd: relocate moves what is there already",
+        Needs::Userfaultfd,
+        relocate,
+    ),
+    ("userfaultfd: locked memory", Needs::Userfaultfd, locked),
+];
+
+/// Every migrator, with as many lanes as it has here.
+pub fn migrators() -> Vec<Box<dyn Migrator>> {
+    vec![
+        Box::new(PerFolio::default()),
+        Box::new(Batch::default()),
+        Box::new(MtCopy::new(MtCopyOptions::default()).unwrap()),
+    ]
+}
+
+/// A mover through userfaultfd.
+pub fn mover(migrator: Box<dyn Migrator>, pool_bytes: usize) -> Mover {
+    let mover = Mover::new(MoverOptions {
+        migrator,
+        backend: Backend::Userfaultfd,
+        pool_bytes,
+    })
+    .unwrap();
+    assert_eq!(mover.backend(), Backend::Userfaultfd);
+    mover
+}
+
+/// Keeps the source pages.
+pub fn recycling() -> MoveOptions {
+    // SAFETY: nothing of the cases that use it is under vmsplice or in a zero-copy transmission.
+    let source = unsafe { SourcePages::keep() };
+    MoveOptions {
+        source,
+        ..MoveOptions::default()
+    }
+}
+
+fn there_and_back() {
+    let bytes = 16 << 20;
+    for migrator in migrators() {
+        let name = migrator.name();
+        let region = Region::on(0, bytes);
+        let mut mover = mover(migrator, bytes);
+        let before = region.frames();
+        for round in 0..4u64 {
+            region.fill(round);
+            let to = if round % 2 == 0 { 1 } else { 0 };
+            let result = mover.move_range(region.range(), to, &recycling()).unwrap();
+            assert_all_moved(&result, bytes, bytes / PAGE);
+            region.assert_on(to);
+            region.verify(round);
+            assert!(
+                mover.pool_bytes() <= bytes,
+                "{name}: {}",
+                mover.pool_bytes()
+            );
+            if round == 1 {
+                // The pages that node 0 lent are the ones that came back.
+                let mut frames = [before.clone(), region.frames()];
+                frames.iter_mut().for_each(|f| f.sort_unstable());
+                assert_eq!(frames[0], frames[1], "{name}: not recycled");
+            }
+        }
+    }
+}
+
+fn cold() {
+    let bytes = 16 << 20;
+    for migrator in migrators() {
+        let region = Region::on(0, bytes);
+        let mut mover = mover(migrator, 0);
+        for (round, to) in [(1, 1), (2, machine::last_node()), (3, 0)] {
+            region.fill(round);
+            let result = mover
+                .move_range(region.range(), to, &MoveOptions::default())
+                .unwrap();
+            assert_all_moved(&result, bytes, bytes / PAGE);
+            region.assert_on(to);
+            region.verify(round);
+            assert_eq!(mover.pool_bytes(), 0);
+        }
+    }
+}
+
+fn prefilled() {
+    let bytes = 16 << 20;
+    for node in machine::nodes() {
+        let region = Region::on((node + 1) % 2, bytes);
+        let mut mover = mover(migrators().remove(1), bytes);
+        let before = resident_on(node);
+        assert_eq!(mover.prefill(node, PAGE, bytes).unwrap(), bytes);
+        assert_eq!(mover.pool_bytes(), bytes);
+        let taken = resident_on(node).saturating_sub(before);
+        // The mover's own lists are memory, too.
+        assert!(
+            (bytes..bytes + (1 << 20)).contains(&taken),
+            "node {node} gave {taken} bytes"
+        );
+        let before = resident_on(node);
+        let result = mover
+            .move_range(region.range(), node, &MoveOptions::default())
+            .unwrap();
+        assert_all_moved(&result, bytes, bytes / PAGE);
+        region.assert_on(node);
+        region.verify(0);
+        assert_eq!(mover.pool_bytes(), 0, "the move did not use the free pages");
+        let taken = resident_on(node).saturating_sub(before);
+        assert!(
+            taken < 1 << 20,
+            "the move took {taken} bytes of node {node} besides"
+        );
+    }
+}
+
+fn odd_pool_limits() {
+    for limit in [0, PAGE, THP - PAGE, THP + PAGE, 5 << 20] {
+        for page in [PAGE, THP] {
+            let mut mover = mover(migrators().remove(1), limit);
+            let kept = mover.prefill(1, page, 64 << 20).unwrap();
+            assert_eq!(kept, limit / page * page, "limit {limit}, pages of {page}");
+        }
+    }
+}
+
+fn huge() {
+    let bytes = 8 << 20;
+    for (index, migrator) in migrators().into_iter().enumerate() {
+        let recycle = index != 1;
+        let region = Region::huge_on(0, bytes);
+        let mut mover = mover(migrator, bytes);
+        let options = if recycle {
+            recycling()
+        } else {
+            MoveOptions::default()
+        };
+        for round in 0..4u64 {
+            region.fill(round);
+            let to = if round % 2 == 0 { 1 } else { 0 };
+            let result = mover.move_range(region.range(), to, &options).unwrap();
+            assert_all_moved(&result, bytes, bytes / THP);
+            assert_eq!(region.thp_bytes(), bytes, "a THP was split");
+            region.assert_on(to);
+            region.verify(round);
+        }
+    }
+}
+
+fn huge_prefilled() {
+    let bytes = 8 << 20;
+    let mut mover = mover(migrators().remove(2), bytes);
+    assert_eq!(mover.prefill(1, THP, bytes).unwrap(), bytes);
+    let region = Region::huge_on(0, bytes);
+    let result = mover
+        .move_range(region.range(), 1, &MoveOptions::default())
+        .unwrap();
+    assert_all_moved(&result, bytes, bytes / THP);
+    assert_eq!((region.thp_bytes(), mover.pool_bytes()), (bytes, 0));
+    region.assert_on(1);
+    region.verify(0);
+}
+
+/// Base pages, THPs and holes by turns.
+fn huge_and_base() {
+    let bytes = 12 << 20;
+    for migrator in migrators() {
+        let region = Region::huge_on(0, bytes);
+        // Emptying a part of a THP splits its mapping into base pages.
+        region.advise(512 + 7..512 + 9, libc::MADV_DONTNEED);
+        region.advise(1536..2048, libc::MADV_DONTNEED);
+        let holes = 2 + 512;
+        let mut mover = mover(migrator, bytes);
+        for to in [1, 0] {
+            let result = mover.move_range(region.range(), to, &recycling()).unwrap();
+            assert_eq!(
+                result.moved.bytes as usize,
+                bytes - holes * PAGE,
+                "{}",
+                summary(&result)
+            );
+            assert_eq!(
+                result.moved.folios as usize,
+                4 + 510,
+                "{}",
+                summary(&result)
+            );
+            assert_eq!(
+                result.not_present.folios as usize,
+                holes,
+                "{}",
+                summary(&result)
+            );
+            assert_eq!(region.thp_bytes(), 4 * THP);
+            for (page, node) in region.nodes().into_iter().enumerate() {
+                let hole = (519..521).contains(&page) || (1536..2048).contains(&page);
+                assert_eq!(
+                    node,
+                    if hole { machine::hole() } else { to as i32 },
+                    "page {page}"
+                );
+                if !hole {
+                    region.verify_page(page, 0);
+                }
+            }
+        }
+    }
+}
+
+/// One move takes pages from two nodes; the free pages that it leaves behind belong to two nodes.
+fn two_sources() {
+    let last = machine::last_node();
+    let bytes = 4 << 20;
+    let (a, b) = (Region::on(0, bytes), Region::on(last, bytes));
+    let mut mover = mover(migrators().remove(1), 8 << 20);
+    for region in [&a, &b] {
+        let result = mover.move_range(region.range(), 1, &recycling()).unwrap();
+        assert_all_moved(&result, bytes, bytes / PAGE);
+    }
+    assert_eq!(mover.pool_bytes(), 2 * bytes);
+    for (region, to) in [(&a, last), (&b, 0)] {
+        let result = mover.move_range(region.range(), to, &recycling()).unwrap();
+        assert_all_moved(&result, bytes, bytes / PAGE);
+        region.assert_on(to);
+        region.verify(0);
+    }
+}
+
+fn relocate() {
+    let bytes = 8 << 20;
+    for huge in [false, true] {
+        let make = if huge { Region::huge_on } else { Region::on };
+        let region = make(1, bytes);
+        let mut mover = mover(migrators().remove(1), bytes);
+        let unit = if huge { THP } else { PAGE };
+        let stay = mover
+            .move_range(region.range(), 1, &MoveOptions::default())
+            .unwrap();
+        assert_eq!(
+            (stay.already_there.bytes, stay.already_there.folios),
+            (bytes as u64, (bytes / unit) as u64)
+        );
+        let before = region.frames();
+        let options = MoveOptions {
+            relocate: true,
+            ..MoveOptions::default()
+        };
+        let result = mover.move_range(region.range(), 1, &options).unwrap();
+        assert_all_moved(&result, bytes, bytes / unit);
+        region.assert_on(1);
+        region.verify(0);
+        let same = before
+            .iter()
+            .zip(region.frames())
+            .filter(|(a, b)| **a == *b)
+            .count();
+        // A page given back early in the move may be taken late in it, at another place than before.
+        assert!(same < before.len() / 2, "{same} pages are the same frames");
+    }
+}
+
+fn locked() {
+    let bytes = 4 << 20;
+    for migrator in migrators() {
+        let region = Region::on(0, bytes);
+        // SAFETY: locking changes no contents.
+        let ret = unsafe { libc::mlock(region.range().start as *const _, bytes) };
+        assert_eq!(ret, 0, "mlock: {}", std::io::Error::last_os_error());
+        let mut mover = mover(migrator, bytes);
+        for to in [1, 0] {
+            let result = mover.move_range(region.range(), to, &recycling()).unwrap();
+            assert_all_moved(&result, bytes, bytes / PAGE);
+            region.assert_on(to);
+            region.verify(0);
+        }
+    }
+}
