@@ -246,7 +246,7 @@ static void bad_moves(memferry_mover *mover)
 	FAILS(MOVE_PID(0, addr, UINT64_MAX, 0), -EINVAL, "beyond the last address");
 	FAILS(MOVE_PID(0, UINT64_MAX - page + 1, page, 0), -EINVAL, "beyond the last address");
 	FAILS(MOVE_PID(0, addr, bytes, -1), -ENODEV, "node -1");
-	FAILS(MOVE_PID(0, addr, bytes, 1023), -ENODEV, "move_pages");
+	FAILS(MOVE_PID(0, addr, bytes, 1023), -ENODEV, "node 1023");
 	FAILS(MOVE_PID(0, addr, 17 * page, 0), -EINVAL, "status_len is 16");
 
 	/* Free pages. */
