@@ -77,6 +77,9 @@ static struct disk *disk_on(int memory)
 	if (disk->fd < 0 || ioctl(disk->fd, LOOP_CONFIGURE, &config))
 		tap_bail("%s: %s", disk->path, strerror(errno));
 	close(memory);
+	/* A device that is open for writing cannot be mounted. */
+	close(disk->fd);
+	disk->fd = open(disk->path, O_RDONLY | O_CLOEXEC);
 	undo_at_exit();
 	nr_disks++;
 	return disk;

@@ -65,7 +65,7 @@ void *map_anonymous(size_t bytes, bool huge)
 	return at;
 }
 
-/* Anonymous folios of one size and no other. */
+/* Folios of one size, of anonymous memory ("enabled") or shmem ("shmem_enabled"). */
 static void choose_folio(size_t folio, const char *enabled)
 {
 	file_restore_at_exit(THP "/%s", enabled);
@@ -100,6 +100,7 @@ static bool settle_mlocked(struct memory *memory)
 
 static void make_shared(struct memory *memory)
 {
+	choose_folio(memory->folio, "shmem_enabled");
 	map(memory, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1);
 }
 
@@ -108,8 +109,7 @@ static void make_memfd(struct memory *memory)
 	memory->fd = memfd_create("memory", MFD_CLOEXEC);
 	if (memory->fd < 0 || ftruncate(memory->fd, memory->bytes))
 		tap_bail("no memory file: %s", strerror(errno));
-	if (memory->folio > page_bytes())
-		choose_folio(memory->folio, "shmem_enabled");
+	choose_folio(memory->folio, "shmem_enabled");
 	map(memory, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd);
 	if (memory->folio > page_bytes())
 		madvise(memory->at, memory->bytes, MADV_HUGEPAGE);
@@ -129,6 +129,7 @@ static void make_file(struct memory *memory, const char *folder)
 
 static void make_tmpfs(struct memory *memory)
 {
+	choose_folio(memory->folio, "shmem_enabled");
 	make_file(memory, disk_tmpfs());
 	map(memory, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd);
 }
@@ -334,6 +335,12 @@ static void make_block_device(struct memory *memory)
 	map(memory, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd);
 }
 
+/* Those of the device itself get them when they are written out. */
+static bool settle_block_device(struct memory *memory)
+{
+	return !msync(memory->at, memory->bytes, MS_SYNC) && settle_buffers(memory);
+}
+
 static bool drop_block_device(struct memory *memory)
 {
 	/* The next one must find no page on another node. */
@@ -439,7 +446,7 @@ const struct kind kinds[] = {
 		.name = "block device",
 		.moves = true,
 		.make = make_block_device,
-		.settle = settle_buffers,
+		.settle = settle_block_device,
 		.drop = drop_block_device,
 	},
 	{

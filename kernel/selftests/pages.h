@@ -26,7 +26,7 @@
 #define PAGE_KSM		(1ULL << 21)
 #define PAGE_THP		(1ULL << 22)
 #define PAGE_MLOCKED		(1ULL << 33)
-#define PAGE_PRIVATE		(1ULL << 36)
+#define PAGE_PRIVATE		(1ULL << 35)
 
 /* Page frame of an address, 0 if nothing is there or the kernel does not say. */
 uint64_t page_frame(const void *at);
