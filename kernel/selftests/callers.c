@@ -26,8 +26,12 @@
 #define BYTES		(4UL << 20)
 #define MEMORY_BLOCKS	"/sys/devices/system/memory"
 #define CMA		"/sys/kernel/debug/cma"
+#define PER_CPU_LISTS	"/proc/sys/vm/percpu_pagelist_high_fraction"
 #define DAMON		"/sys/kernel/mm/damon/admin/kdamonds"
 
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 #ifndef MADV_SOFT_OFFLINE
 #define MADV_SOFT_OFFLINE 101
 #endif
@@ -82,6 +86,13 @@ static size_t moved(const struct range *range)
 		changed += frame && frame != range->frames[n];
 	}
 	return changed;
+}
+
+static void drop_filler(struct range *range)
+{
+	if (range->filler)
+		munmap(range->filler, range->filler_bytes);
+	range->filler = NULL;
 }
 
 static bool make_on(struct range *range, int node)
@@ -177,26 +188,63 @@ static void run_cpuset(struct range *range)
 		usleep(10000);
 }
 
-/* Pages of the range alternate with pages that become free. */
-static bool make_fragments(struct range *range)
-{
-	unsigned char *gaps;
+struct place {
+	uint64_t frame;
+	unsigned char *at;
+};
 
-	memory_policy(MPOL_BIND, node_at(1));
+static int by_frame(const void *one, const void *other)
+{
+	const struct place *a = one, *b = other;
+
+	return (a->frame > b->frame) - (a->frame < b->frame);
+}
+
+/*
+ * Compaction moves pages from a zone's start into gaps towards its end, and leaves pageblocks
+ * alone that are free as a whole. So the range is made of the lowest of many pages, and the
+ * highest half of them gets gaps.
+ */
+static bool make_low(struct range *range)
+{
+	size_t page = page_bytes(), wanted = range->bytes / page, count = 16 * wanted;
+	struct place *places = calloc(count, sizeof(*places));
+
+	/* The gaps would stay on per-CPU lists, where compaction does not see them. */
+	file_write("1000000", PER_CPU_LISTS);
 	range->at = map_anonymous(range->bytes, false);
-	gaps = map_anonymous(range->bytes, false);
-	for (size_t offset = 0; offset < range->bytes; offset += page_bytes()) {
-		range->at[offset] = 1;
-		gaps[offset] = 1;
-	}
+	memory_policy(MPOL_BIND, node_at(1));
+	range->filler_bytes = count * page;
+	range->filler = map_anonymous(range->filler_bytes, false);
+	memset(range->filler, 1, range->filler_bytes);
 	memory_policy(MPOL_DEFAULT, 0);
-	munmap(gaps, range->bytes);
-	return true;
+	for (size_t n = 0; n < count; n++) {
+		places[n].at = range->filler + n * page;
+		places[n].frame = page_frame(places[n].at);
+	}
+	qsort(places, count, sizeof(*places), by_frame);
+	for (size_t n = 0; n < count; n++) {
+		if (n < wanted)
+			/* A hole would be taken by the stack of a writer. */
+			mremap(places[n].at, page, page,
+			       MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
+			       range->at + n * page);
+		else if (n < count / 2 || places[n].frame / 128 % 2)
+			madvise(places[n].at, page, MADV_DONTNEED);
+	}
+	free(places);
+	return pages_on(range->at, range->bytes, node_at(1)) == wanted;
+}
+
+static void drop_low(struct range *range)
+{
+	drop_filler(range);
+	file_write("0", PER_CPU_LISTS);
 }
 
 static void run_compaction(struct range *range)
 {
-	for (int try = 0; try < 5 && moved(range) * 10 < range->bytes / page_bytes(); try++)
+	for (int try = 0; try < 5 && moved(range) * 10 < range->bytes / page_bytes() * 9; try++)
 		file_write("1", "/sys/devices/system/node/node%d/compact", node_at(1));
 }
 
@@ -242,11 +290,6 @@ static long long block_bytes(void)
 	return strtoll(text, NULL, 16);
 }
 
-static int block_state(int block, const char *state)
-{
-	return file_write(state, MEMORY_BLOCKS "/memory%d/state", block);
-}
-
 /* Memory blocks of a node, highest first. */
 static int blocks_of(int node, int *blocks, int space)
 {
@@ -256,6 +299,11 @@ static int blocks_of(int node, int *blocks, int space)
 		if (file_exists("/sys/devices/system/node/node%d/memory%d", node, block))
 			blocks[count++] = block;
 	return count;
+}
+
+static int block_state(int block, const char *state)
+{
+	return file_write(state, MEMORY_BLOCKS "/memory%d/state", block);
 }
 
 /* The first block, slow nodes first, that can go offline; it comes back as movable. */
@@ -404,8 +452,7 @@ static void run_cma(struct range *range)
 			 file_number(CMA "/%s/used", range->area);
 	long long part = 1024, failures = 0;
 
-	munmap(range->filler, range->filler_bytes);
-	range->filler = NULL;
+	drop_filler(range);
 	while (left > 0 && failures < 5) {
 		if (part > left)
 			part = left;
@@ -419,8 +466,7 @@ static void run_cma(struct range *range)
 
 static void drop_cma(struct range *range)
 {
-	if (range->filler)
-		munmap(range->filler, range->filler_bytes);
+	drop_filler(range);
 	file_write_number(file_number(CMA "/%s/count", range->area), CMA "/%s/free", range->area);
 }
 
@@ -520,10 +566,11 @@ static const struct caller callers[] = {
 	{
 		.name = "compaction",
 		.reason = "compaction",
-		.least = 5,
+		.least = 90,
 		.writers = 2,
-		.make = make_fragments,
+		.make = make_low,
 		.run = run_compaction,
+		.drop = drop_low,
 	},
 	{
 		.name = "soft-offline",
@@ -610,7 +657,7 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 {
 	struct range range = { .bytes = BYTES };
 	struct stats here, elsewhere;
-	size_t pages = BYTES / page_bytes(), changed, wrong;
+	size_t pages = BYTES / page_bytes(), changed, wrong, visits;
 	char what[96];
 
 	snprintf(what, sizeof(what), "%s, %s%s", caller->name, migrator,
@@ -630,6 +677,7 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 	content_start_writers(range.content);
 	caller->run(&range);
 	content_stop_writers(range.content);
+	visits = content_visits(range.content);
 	changed = moved(&range);
 	elsewhere = migrator_since(migrator, NULL, elsewhere);
 	here = migrator_since(migrator, caller->reason, here);
@@ -637,7 +685,7 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 	tap_note("%s: %zu of %zu pages moved; batches %lld, folios %lld, fallbacks %lld, declined %lld",
 		 what, changed, pages, here.batches, here.folios, here.fallbacks, here.declined);
 	tap_ok(changed && changed * 100 >= pages * caller->least, "%s: pages moved", what);
-	tap_ok(!wrong, "%s: contents", what);
+	tap_ok(!wrong && visits, "%s: contents, %zu pages written", what, visits);
 	if (migrator_copies(migrator) && allowed) {
 		tap_ok(here.folios > 0, "%s: copied by the migrator", what);
 		tap_ok(elsewhere.folios == here.folios, "%s: for this reason alone", what);

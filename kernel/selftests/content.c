@@ -213,18 +213,18 @@ void content_stop_writers(struct content *content)
 		pthread_join(content->threads[n], NULL);
 }
 
-uint32_t content_generations(const struct content *content)
+size_t content_visits(const struct content *content)
 {
-	uint32_t least = UINT32_MAX;
+	size_t pages = content->bytes / page_bytes(), least = SIZE_MAX;
 
 	for (unsigned int n = 0; n < content->nr_writers; n++) {
 		const struct writer *writer = &content->writers[n];
-		uint32_t whole = writer->generation;
+		size_t visits = writer->generation ? (writer->generation - 1) * pages : 0;
 
-		if (whole && writer->pages_done < content->bytes / page_bytes())
-			whole--;
-		if (whole < least)
-			least = whole;
+		if (writer->generation)
+			visits += writer->pages_done;
+		if (visits < least)
+			least = visits;
 	}
 	return content->nr_writers ? least : 0;
 }

@@ -64,8 +64,8 @@ void content_stop_writers(struct content *content);
 /* A writer's whole life, for a process of its own; ends when .stop is set. */
 void content_write(struct content *content, unsigned int writer);
 
-/* Sweeps that the slowest writer finished. */
-uint32_t content_generations(const struct content *content);
+/* Pages that the slowest writer wrote to, counted at every visit; 0 without writers. */
+size_t content_visits(const struct content *content);
 
 /**
  * content_wrong - compare every word with what it must be; no writer may run

@@ -50,7 +50,7 @@ static bool stays_whole(const struct kind *kind)
 
 static void test(const struct kind *kind, enum way way, const char *migrator, long long ms)
 {
-	size_t wrong, moved, folios, wanted;
+	size_t wrong, moved, visits, folios, wanted;
 	struct stats before, done;
 	struct memory memory;
 	char what[96];
@@ -68,15 +68,16 @@ static void test(const struct kind *kind, enum way way, const char *migrator, lo
 	content_start_writers(memory.content);
 	moved = move_about(&memory, ms);
 	content_stop_writers(memory.content);
+	visits = content_visits(memory.content);
 	done = migrator_since(migrator, NULL, before);
 	wrong = memory_wrong(&memory, what);
 	folios = memory_folios(&memory);
 	wanted = memory_folios_wanted(&memory);
-	tap_note("%s: %zu pages moved, %u generations; batches %lld, folios %lld, fallbacks %lld",
-		 what, moved, content_generations(memory.content), done.batches, done.folios,
+	tap_note("%s: %zu pages moved, %zu written; batches %lld, folios %lld, fallbacks %lld",
+		 what, moved, visits, done.batches, done.folios,
 		 done.fallbacks);
 	twins = memory_drop(&memory);
-	tap_ok(!wrong && twins, "%s: contents", what);
+	tap_ok(!wrong && twins && (visits || kind->readonly), "%s: contents", what);
 	tap_ok(moved >= 2 * BYTES / page_bytes(), "%s: every page moved", what);
 	if (stays_whole(kind))
 		tap_ok(folios == wanted, "%s: %zu of %zu folios are whole", what, folios, wanted);

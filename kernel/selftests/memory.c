@@ -276,9 +276,20 @@ static void make_merged(struct memory *memory)
 	memory->twin->seed = memory->content->seed;
 }
 
+/* Of 6.12's kpageflags, KPF_KSM is set for every anonymous page. */
+static size_t merged(const struct memory *memory)
+{
+	size_t half = memory->bytes / 2, found = 0;
+
+	for (size_t offset = 0; offset < half; offset += page_bytes())
+		found += page_frame(memory->at + offset) ==
+			 page_frame(memory->at + half + offset);
+	return found;
+}
+
 static bool settle_merged(struct memory *memory)
 {
-	size_t pages = memory->bytes / page_bytes(), found = 0;
+	size_t pages = memory->bytes / 2 / page_bytes(), found = 0;
 
 	content_fill(memory->twin);
 	if (madvise(memory->at, memory->bytes, MADV_MERGEABLE)) {
@@ -292,7 +303,7 @@ static bool settle_merged(struct memory *memory)
 	file_write("1", KSM "/sleep_millisecs");
 	file_write("1", KSM "/run");
 	for (int ms = 0; ms < PATIENCE_MS; ms += 20) {
-		found = pages_flagged(memory->at, memory->bytes, PAGE_KSM);
+		found = merged(memory);
 		if (found == pages)
 			break;
 		usleep(20000);

@@ -168,13 +168,14 @@ const char *migrator_next(const char *previous)
 	else
 		while (strcmp(migrators[next++], previous))
 			;
-	if (next == NR_MIGRATORS) {
+	error = next == NR_MIGRATORS ? 0 : migrator_choose(migrators[next]);
+	if (error)
+		tap_ok(false, "migrator %s cannot be chosen: %s", migrators[next],
+		       strerror(-error));
+	if (error || next == NR_MIGRATORS) {
 		migrator_defaults();
 		return NULL;
 	}
-	error = migrator_choose(migrators[next]);
-	if (error)
-		tap_bail("migrator %s cannot be chosen: %s", migrators[next], strerror(-error));
 	migrator_eager();
 	return migrators[next];
 }

@@ -23,7 +23,6 @@
 #define PAGE_HUGE		(1ULL << 17)
 #define PAGE_UNEVICTABLE	(1ULL << 18)
 #define PAGE_HWPOISON		(1ULL << 19)
-#define PAGE_KSM		(1ULL << 21)
 #define PAGE_THP		(1ULL << 22)
 #define PAGE_MLOCKED		(1ULL << 33)
 #define PAGE_PRIVATE		(1ULL << 35)
