@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * eligible: which kinds of memory the batch copies, told by the migrator's statistics, and
+ * eligible [KIND]: which kinds of memory the batch copies, told by the migrator's statistics, and
  * that those which it must not touch move all the same, or stay if nothing moves them.
  */
 #include "memory.h"
@@ -9,6 +9,7 @@
 #include "tap.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define BYTES	(4UL << 20)
 #define TRIES	20
@@ -62,14 +63,15 @@ static void test(const struct kind *kind, const char *migrator)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	const char *name;
+	const char *only = argc > 1 ? argv[1] : NULL, *name;
 
 	tap_start();
 	nodes_with_memory();
 	for (name = migrator_next(NULL); name; name = migrator_next(name))
 		for (unsigned int n = 0; n < nr_kinds; n++)
-			test(&kinds[n], name);
+			if (!only || !strcmp(only, kinds[n].name))
+				test(&kinds[n], name);
 	return tap_done();
 }

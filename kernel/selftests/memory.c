@@ -316,14 +316,30 @@ static bool settle_merged(struct memory *memory)
 
 #define HUGETLB_POOL	"/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages"
 
+static void map_hugetlb(struct memory *memory)
+{
+	map(memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
+}
+
+/* A pool where they are made, and one where they go. */
 static void make_hugetlb(struct memory *memory)
 {
-	/* Where they are made, and where they go. */
 	for (int n = 0; n < nodes_with_memory(); n++) {
 		file_restore_at_exit(HUGETLB_POOL, node_at(n));
 		file_write_number(memory->bytes / HUGE_BYTES + 1, HUGETLB_POOL, node_at(n));
 	}
-	map(memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
+	map_hugetlb(memory);
+}
+
+/* Where they go, pages are allocated for the migration alone: temporary ones. */
+static void make_hugetlb_temporary(struct memory *memory)
+{
+	for (int n = 0; n < nodes_with_memory(); n++) {
+		file_restore_at_exit(HUGETLB_POOL, node_at(n));
+		file_write_number(node_at(n) == memory->node ? memory->bytes / HUGE_BYTES : 0,
+				  HUGETLB_POOL, node_at(n));
+	}
+	map_hugetlb(memory);
 }
 
 static bool drop_hugetlb(struct memory *memory)
@@ -465,6 +481,13 @@ const struct kind kinds[] = {
 		.folio = HUGE_BYTES,
 		.moves = true,
 		.make = make_hugetlb,
+		.drop = drop_hugetlb,
+	},
+	{
+		.name = "hugetlb, temporary",
+		.folio = HUGE_BYTES,
+		.moves = true,
+		.make = make_hugetlb_temporary,
 		.drop = drop_hugetlb,
 	},
 	{ .name = "secret", .make = make_secret },
