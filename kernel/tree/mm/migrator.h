@@ -8,6 +8,7 @@
 
 #include <linux/mm_types.h>
 #include <linux/migrator.h>
+#include <linux/page-flags.h>
 
 /*
  * Migration keeps its state of a destination folio in dst->private: the anon_vma of the
@@ -55,6 +56,9 @@ static inline bool migrator_take_copied(struct folio *dst)
 	unsigned long state = (unsigned long)dst->private;
 
 	if (!(state & MIGRATOR_FOLIO_COPIED))
+		return false;
+	/* hugetlb keeps flags of its own there; HPG_temporary looks like the mark. */
+	if (folio_test_hugetlb(dst))
 		return false;
 	dst->private = (void *)(state & ~MIGRATOR_FOLIO_COPIED);
 	return true;
