@@ -97,7 +97,12 @@ int migrator_parse_reasons(const char *text, unsigned int *mask);
 #else
 
 /* A macro: even an empty function that is inlined lets GCC choose other registers. */
-#define migrator_copy_folios(src_folios, dst_folios, reason)	do { } while (0)
+#define migrator_copy_folios(src_folios, dst_folios, reason)	\
+	do {							\
+		(void)(src_folios);				\
+		(void)(dst_folios);				\
+		(void)(reason);					\
+	} while (0)
 
 static inline unsigned int migrator_batch_pages(enum migrate_reason reason, unsigned int pages)
 {

@@ -115,6 +115,7 @@ EXPORT_SYMBOL_GPL(migrator_order_cpus);
  * @cpu: its number
  *
  * Context: Any. The answer can be old when it arrives.
+ * Return: true if it is online and idle.
  */
 bool migrator_cpu_idle(int cpu)
 {

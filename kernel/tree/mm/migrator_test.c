@@ -382,4 +382,5 @@ static struct kunit_suite migrator_test_suite = {
 	.exit = migrator_test_exit,
 	.test_cases = migrator_test_cases,
 };
+
 kunit_test_suite(migrator_test_suite);
