@@ -4,6 +4,7 @@
  * writers change what moves. Page frames before and after say what moved. `reasons` must let
  * the caller's batches through when it names the reason, and stop them when it does not.
  */
+#include "blocks.h"
 #include "content.h"
 #include "files.h"
 #include "memory.h"
@@ -24,7 +25,6 @@
 #include <unistd.h>
 
 #define BYTES		(4UL << 20)
-#define MEMORY_BLOCKS	"/sys/devices/system/memory"
 #define CMA		"/sys/kernel/debug/cma"
 #define PER_CPU_LISTS	"/proc/sys/vm/percpu_pagelist_high_fraction"
 #define DAMON		"/sys/kernel/mm/damon/admin/kdamonds"
@@ -281,60 +281,12 @@ static void run_promotion(struct range *range)
 	file_write("0", "/proc/sys/kernel/numa_balancing");
 }
 
-static long long block_bytes(void)
-{
-	char text[32];
-
-	if (file_read(text, sizeof(text), MEMORY_BLOCKS "/block_size_bytes"))
-		return -1;
-	return strtoll(text, NULL, 16);
-}
-
-/* Memory blocks of a node, highest first. */
-static int blocks_of(int node, int *blocks, int space)
-{
-	int count = 0;
-
-	for (int block = 4095; block >= 0 && count < space; block--)
-		if (file_exists("/sys/devices/system/node/node%d/memory%d", node, block))
-			blocks[count++] = block;
-	return count;
-}
-
-static int block_state(int block, const char *state)
-{
-	return file_write(state, MEMORY_BLOCKS "/memory%d/state", block);
-}
-
-/* The first block, slow nodes first, that can go offline; it comes back as movable. */
-static bool find_block(int *block, int *node)
-{
-	for (int n = nodes_with_memory() - 1; n >= 0; n--) {
-		int blocks[64], count = blocks_of(node_at(n), blocks, 64);
-
-		for (int i = 0; i < count; i++) {
-			if (block_state(blocks[i], "offline"))
-				continue;
-			if (block_state(blocks[i], "online_movable")) {
-				block_state(blocks[i], "online");
-				continue;
-			}
-			*block = blocks[i];
-			*node = node_at(n);
-			return true;
-		}
-	}
-	tap_note("no memory block can be made offline and come back as movable");
-	return false;
-}
-
 static size_t in_block(const struct range *range, int block)
 {
-	uint64_t pages = block_bytes() / page_bytes();
 	size_t found = 0;
 
 	for (size_t n = 0; n < range->bytes / page_bytes(); n++)
-		found += page_frame(range->at + n * page_bytes()) / pages == (uint64_t)block;
+		found += block_has(block, page_frame(range->at + n * page_bytes()));
 	return found;
 }
 
@@ -343,7 +295,7 @@ static bool make_block(struct range *range)
 	int node;
 
 	range->block = -1;
-	if (block_bytes() <= 0 || !find_block(&range->block, &node))
+	if (!block_make_movable(&range->block, &node))
 		return false;
 	if (!make_on(range, node))
 		return false;
@@ -363,14 +315,12 @@ static void run_offline(struct range *range)
 	       range->block);
 }
 
-/* Back to how it was at boot. */
 static void drop_block(struct range *range)
 {
 	if (range->block < 0)
 		return;
 	munmap(range->at, range->bytes);
-	block_state(range->block, "offline");
-	block_state(range->block, "online");
+	block_make_normal(range->block);
 }
 
 static void run_pin(struct range *range)
@@ -400,7 +350,7 @@ static bool make_cma(struct range *range)
 	long long base = 0, count = 0;
 	struct dirent *entry;
 	DIR *folder;
-	int node = -1;
+	int node;
 
 	folder = opendir(CMA);
 	while (folder && (entry = readdir(folder)))
@@ -415,11 +365,7 @@ static bool make_cma(struct range *range)
 		tap_note("no CMA area under " CMA);
 		return false;
 	}
-	for (int n = 0; n < nodes_with_memory() && node < 0; n++)
-		if (block_bytes() > 0 && file_exists("/sys/devices/system/node/node%d/memory%lld",
-						     node_at(n),
-						     base * (long long)page_bytes() / block_bytes()))
-			node = node_at(n);
+	node = block_node(base);
 	if (node < 0)
 		return false;
 	memory_policy(MPOL_BIND, node);
@@ -697,7 +643,8 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 drop:
 	if (caller->drop)
 		caller->drop(&range);
-	munmap(range.at, range.bytes);
+	if (range.at)
+		munmap(range.at, range.bytes);
 }
 
 static void test_all(const struct caller *caller)

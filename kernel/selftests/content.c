@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define WORD		sizeof(uint64_t)
@@ -126,7 +127,7 @@ static uint64_t load(struct content *content, struct writer *writer, size_t word
 {
 	uint64_t seen = 0;
 
-	if (content->fd < 0)
+	if (content->way != CONTENT_FILE)
 		return __atomic_load_n((uint64_t *)content->at + word, __ATOMIC_RELAXED);
 	if (pread(content->fd, &seen, WORD, word * WORD) != (ssize_t)WORD)
 		writer->error = errno;
@@ -135,9 +136,22 @@ static uint64_t load(struct content *content, struct writer *writer, size_t word
 
 static void store(struct content *content, struct writer *writer, size_t word, uint64_t new)
 {
-	if (content->fd < 0)
+	struct iovec from = { .iov_base = &new, .iov_len = WORD };
+	struct iovec to = { .iov_base = (uint64_t *)content->at + word, .iov_len = WORD };
+	ssize_t done = WORD;
+
+	switch (content->way) {
+	case CONTENT_MAPPING:
 		__atomic_store_n((uint64_t *)content->at + word, new, __ATOMIC_RELAXED);
-	else if (pwrite(content->fd, &new, WORD, word * WORD) != (ssize_t)WORD)
+		break;
+	case CONTENT_FILE:
+		done = pwrite(content->fd, &new, WORD, word * WORD);
+		break;
+	case CONTENT_PINS:
+		done = process_vm_writev(getpid(), &from, 1, &to, 1, 0);
+		break;
+	}
+	if (done != (ssize_t)WORD)
 		writer->error = errno;
 }
 

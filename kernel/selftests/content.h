@@ -35,11 +35,19 @@ struct writer {
 	volatile int stop;
 };
 
+/* How writers reach the memory. */
+enum content_way {
+	CONTENT_MAPPING,		/* loads and stores */
+	CONTENT_FILE,			/* pread(2) and pwrite(2) of .fd */
+	CONTENT_PINS,			/* loads, and process_vm_writev(2): a pin for each store */
+};
+
 /* All of it lies in memory that is shared with children. */
 struct content {
 	unsigned char *at;
 	size_t bytes;
-	int fd;				/* written through it, or -1: through the mapping */
+	enum content_way way;
+	int fd;
 	unsigned int seed;
 	unsigned int nr_writers;
 	unsigned int pause_us;		/* after each sweep over all pages */

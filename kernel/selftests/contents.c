@@ -25,8 +25,6 @@ static long long now_ms(void)
 	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-enum way { MAPPING, SYSTEM_CALLS };
-
 /* Returns how many base pages went to another node. */
 static size_t move_about(struct memory *memory, long long ms)
 {
@@ -48,22 +46,22 @@ static bool stays_whole(const struct kind *kind)
 	return !kind->folio || kind->folio == HUGE_BYTES;
 }
 
-static void test(const struct kind *kind, enum way way, const char *migrator, long long ms)
+static void test(const struct kind *kind, enum content_way way, const char *migrator, long long ms)
 {
 	size_t wrong, moved, visits, folios, wanted;
 	struct stats before, done;
 	struct memory memory;
+	static const char *const ways[] = { "", ", by write(2)", ", through pins" };
 	char what[96];
 	bool twins;
 
-	snprintf(what, sizeof(what), "%s%s, %s", kind->name,
-		 way == SYSTEM_CALLS ? " by write(2)" : "", migrator);
+	snprintf(what, sizeof(what), "%s%s, %s", kind->name, ways[way], migrator);
 	if (!memory_make(&memory, kind, BYTES, node_at(0), WRITERS)) {
 		tap_ok(false, "%s: cannot be made", what);
 		return;
 	}
-	if (way == SYSTEM_CALLS)
-		memory.content->fd = memory.fd;
+	memory.content->way = way;
+	memory.content->fd = memory.fd;
 	before = migrator_stats(migrator, NULL);
 	content_start_writers(memory.content);
 	moved = move_about(&memory, ms);
@@ -86,7 +84,7 @@ static void test(const struct kind *kind, enum way way, const char *migrator, lo
 	if (kind->batch && kind->folio)
 		tap_ok(done.bytes > done.folios * (long long)page_bytes(),
 		       "%s: whole folios copied by the migrator", what);
-	if (kind->batch && way == MAPPING)
+	if (kind->batch && way == CONTENT_MAPPING)
 		tap_ok(done.folios > 0, "%s: copied by the migrator", what);
 	else if (!kind->batch)
 		tap_ok(!done.folios, "%s: not copied by the migrator", what);
@@ -103,11 +101,19 @@ int main(int argc, char **argv)
 		for (unsigned int n = 0; n < nr_kinds; n++) {
 			if (!kinds[n].moves || (only && strcmp(only, kinds[n].name)))
 				continue;
-			test(&kinds[n], MAPPING, name, ms);
+			test(&kinds[n], CONTENT_MAPPING, name, ms);
 			/* The page cache, written by the kernel itself. */
 			if (!strcmp(kinds[n].name, "tmpfs file") ||
 			    !strcmp(kinds[n].name, "ext4 file, written"))
-				test(&kinds[n], SYSTEM_CALLS, name, ms);
+				test(&kinds[n], CONTENT_FILE, name, ms);
+			/*
+			 * A pin that is taken before the unmapping and dropped before the
+			 * move: what was written through it must be there afterwards.
+			 */
+			if (!strcmp(kinds[n].name, "anonymous") ||
+			    !strcmp(kinds[n].name, "memory file") ||
+			    !strcmp(kinds[n].name, "memory file, 2048 KiB"))
+				test(&kinds[n], CONTENT_PINS, name, ms);
 		}
 	return tap_done();
 }
