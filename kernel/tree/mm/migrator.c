@@ -74,6 +74,9 @@ struct migrator_active {
 	struct migrator_batch batches[] __counted_by(nr_batches);
 };
 
+/* Only its address matters. */
+const char migrator_mark;
+
 DEFINE_STATIC_KEY_FALSE(migrator_active_key);
 DEFINE_STATIC_SRCU(migrator_srcu);
 static DEFINE_MUTEX(migrator_mutex);

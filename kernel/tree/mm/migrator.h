@@ -8,13 +8,15 @@
 
 #include <linux/mm_types.h>
 #include <linux/migrator.h>
-#include <linux/page-flags.h>
 
 /*
  * Migration keeps its state of a destination folio in dst->private: the anon_vma of the
  * source plus two low bits. This third bit says that the migrator has copied the content.
- * It is set on the batch's way from the migrator to the move, and consumed there at its
- * first use, whatever comes of this use: a second attempt must copy again, because the
+ *
+ * The move takes the state out before it calls what may skip the copy. That is reached by
+ * others as well, with whatever their folios have there: hugetlb's flags, for example. So
+ * from then on an address that nobody else can have stands for the bit, until the first
+ * look at it. A second attempt must copy again, whatever came of the first, because the
  * source was not necessarily left alone in between.
  */
 #define MIGRATOR_FOLIO_COPIED	(IS_ENABLED(CONFIG_MIGRATION_COPY_OFFLOAD) ? BIT(2) : 0UL)
@@ -24,6 +26,7 @@
 struct migrator_entry;
 
 DECLARE_STATIC_KEY_FALSE(migrator_active_key);
+extern const char migrator_mark;
 
 void __migrator_copy_folios(struct list_head *src_folios, struct list_head *dst_folios,
 			    enum migrate_reason reason);
@@ -50,17 +53,18 @@ static inline unsigned int migrator_batch_pages(enum migrate_reason reason, unsi
 	return pages;
 }
 
-/* Whether the move may skip its copy to @dst. True once only for each copy. */
-static inline bool migrator_take_copied(struct folio *dst)
+/* What dst->private is while the folio with this @state moves. */
+static inline void *migrator_keep_mark(unsigned long state)
 {
-	unsigned long state = (unsigned long)dst->private;
+	return state & MIGRATOR_FOLIO_COPIED ? (void *)&migrator_mark : NULL;
+}
 
-	if (!(state & MIGRATOR_FOLIO_COPIED))
+/* Whether the move may skip its copy to @dst. True once only for each copy. */
+static inline bool migrator_take_mark(struct folio *dst)
+{
+	if (dst->private != &migrator_mark)
 		return false;
-	/* hugetlb keeps flags of its own there; HPG_temporary looks like the mark. */
-	if (folio_test_hugetlb(dst))
-		return false;
-	dst->private = (void *)(state & ~MIGRATOR_FOLIO_COPIED);
+	dst->private = NULL;
 	return true;
 }
 
@@ -109,7 +113,12 @@ static inline unsigned int migrator_batch_pages(enum migrate_reason reason, unsi
 	return pages;
 }
 
-static inline bool migrator_take_copied(struct folio *dst)
+static inline void *migrator_keep_mark(unsigned long state)
+{
+	return NULL;
+}
+
+static inline bool migrator_take_mark(struct folio *dst)
 {
 	return false;
 }

@@ -240,6 +240,9 @@ static void test_reasons(struct kunit *test)
 	}
 }
 
+/* The state that unmapping leaves in a destination, which the mark must leave alone. */
+#define TEST_STATE	(0xabc0UL | 1)
+
 /* Folios as migrate_pages_batch() holds them: locked, off the LRU, not mapped. */
 struct test_lists {
 	struct list_head src;
@@ -256,10 +259,24 @@ static void add_pair(struct kunit *test, struct test_lists *lists, unsigned int 
 	memset(folio_address(src), byte, folio_size(src));
 	__folio_set_locked(src);
 	__folio_set_locked(dst);
-	/* The state that unmapping left, which the mark must leave alone. */
-	dst->private = (void *)(0xabc0UL | 1);
+	dst->private = (void *)TEST_STATE;
 	list_add_tail(&src->lru, &lists->src);
 	list_add_tail(&dst->lru, &lists->dst);
+}
+
+/* Whether the move of @dst would skip its copy; as __migrate_folio_extract() begins it. */
+static bool test_move_skips_copy(struct kunit *test, struct folio *dst)
+{
+	unsigned long state = (unsigned long)dst->private;
+	bool skips;
+
+	KUNIT_EXPECT_EQ(test, state & ~MIGRATOR_FOLIO_COPIED, TEST_STATE);
+	dst->private = migrator_keep_mark(state);
+	skips = migrator_take_mark(dst);
+	KUNIT_EXPECT_NULL(test, dst->private);
+	KUNIT_EXPECT_FALSE_MSG(test, migrator_take_mark(dst), "once only");
+	dst->private = (void *)TEST_STATE;
+	return skips;
 }
 
 static void drop_pairs(struct list_head *folios)
@@ -300,7 +317,7 @@ static void test_stage(struct kunit *test)
 	migrator_copy_folios(&lists.src, &lists.dst, MR_DEMOTION);
 	KUNIT_EXPECT_EQ(test, seen.copies, 1);
 	list_for_each_entry(dst, &lists.dst, lru)
-		KUNIT_EXPECT_FALSE(test, migrator_take_copied(dst));
+		KUNIT_EXPECT_FALSE(test, test_move_skips_copy(test, dst));
 
 	seen.copy_error = 0;
 	migrator_copy_folios(&lists.src, &lists.dst, MR_DEMOTION);
@@ -309,9 +326,7 @@ static void test_stage(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, seen.last_bytes, 2 * SZ_256K + PAGE_SIZE);
 	i = 0;
 	list_for_each_entry(dst, &lists.dst, lru) {
-		KUNIT_EXPECT_EQ_MSG(test, migrator_take_copied(dst), i > 0, "folio %u", i);
-		KUNIT_EXPECT_FALSE_MSG(test, migrator_take_copied(dst), "once only");
-		KUNIT_EXPECT_EQ(test, (unsigned long)dst->private, 0xabc0UL | 1);
+		KUNIT_EXPECT_EQ_MSG(test, test_move_skips_copy(test, dst), i > 0, "folio %u", i);
 		if (i)
 			KUNIT_EXPECT_NULL(test, memchr_inv(folio_address(dst), i + 1,
 							   folio_size(dst)));
@@ -323,7 +338,7 @@ static void test_stage(struct kunit *test)
 	migrator_copy_folios(&lists.src, &lists.dst, MR_DEMOTION);
 	i = 0;
 	list_for_each_entry(dst, &lists.dst, lru) {
-		KUNIT_EXPECT_EQ_MSG(test, migrator_take_copied(dst), i > 1, "folio %u", i);
+		KUNIT_EXPECT_EQ_MSG(test, test_move_skips_copy(test, dst), i > 1, "folio %u", i);
 		i++;
 	}
 
@@ -331,6 +346,22 @@ static void test_stage(struct kunit *test)
 	folio_put(src);
 	drop_pairs(&lists.src);
 	drop_pairs(&lists.dst);
+}
+
+/* What others keep in the private word is not taken for a mark: hugetlb's flags are bits. */
+static void test_foreign_private(struct kunit *test)
+{
+	struct folio *dst = folio_alloc(GFP_KERNEL, 0);
+	unsigned long value;
+
+	KUNIT_ASSERT_NOT_NULL(test, dst);
+	for (value = 1; value; value <<= 1) {
+		dst->private = (void *)value;
+		KUNIT_EXPECT_FALSE_MSG(test, migrator_take_mark(dst), "private %lx", value);
+		KUNIT_EXPECT_PTR_EQ(test, dst->private, (void *)value);
+	}
+	dst->private = NULL;
+	folio_put(dst);
 }
 
 static void test_small_batches(struct kunit *test)
@@ -371,6 +402,7 @@ static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_limits),
 	KUNIT_CASE(test_reasons),
 	KUNIT_CASE(test_stage),
+	KUNIT_CASE(test_foreign_private),
 	KUNIT_CASE(test_small_batches),
 	KUNIT_CASE(test_batch_pages),
 	{}
