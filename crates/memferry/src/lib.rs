@@ -27,6 +27,7 @@ pub mod move_pages;
 mod mover;
 mod pool;
 pub mod probe;
+pub mod process;
 mod result;
 mod schedule;
 #[cfg(test)]
