@@ -5,6 +5,7 @@ mod bench;
 mod cli;
 mod failure;
 mod generate;
+mod kernel;
 mod output;
 mod published;
 mod report;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Failure> {
     match Cli::read(std::env::args_os())?.command {
         Command::Topology(args) => topology::run(&args),
+        Command::Kernel(command) => kernel::run(&command),
         Command::Report(args) => report::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Bench(Bench::Move(args)) => measure(&args.output, |ui| bench::run_move(&args, ui)),

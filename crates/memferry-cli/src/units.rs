@@ -94,6 +94,14 @@ pub fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses a number of bytes that may be zero.
+pub fn bytes_or_none(text: &str) -> Result<u64, String> {
+    match text {
+        "0" => Ok(0),
+        _ => text.parse::<Size>().map(|size| size.0),
+    }
+}
+
 /// The largest unit that divides `bytes` evenly, and how often it does.
 fn split(bytes: u64) -> (u64, usize) {
     let shift = (bytes.trailing_zeros() / 10 * 10).min(40);

@@ -9,8 +9,10 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub mod bench;
+pub mod kernel;
 
 use bench::Bench;
+use kernel::Kernel;
 
 /// Moves memory pages between the tiers of a machine at the speed of its memory.
 #[derive(Debug, Parser)]
@@ -37,6 +39,9 @@ pub enum Command {
     /// Measure how fast pages move on this machine
     #[command(subcommand, arg_required_else_help = true)]
     Bench(Bench),
+    /// Show or set how the kernel copies the pages that it migrates
+    #[command(subcommand, arg_required_else_help = true)]
+    Kernel(Kernel),
     /// Make one HTML page, with charts, from benchmark files
     Report(ReportArgs),
     /// Write man pages or shell completions, for packagers

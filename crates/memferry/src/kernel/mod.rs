@@ -174,6 +174,15 @@ impl Migration {
         }))
     }
 
+    /// The release of the kernel below `root`, such as `6.12.57`.
+    ///
+    /// # Errors
+    /// /proc is not mounted there.
+    pub fn release(root: &Path) -> Result<String, TopologyError> {
+        let line = |text: &str| Ok(text.trim().to_owned());
+        Root(root).required("proc/sys/kernel/osrelease", "the kernel's release", line)
+    }
+
     /// Whether a migrator of this name is registered.
     pub fn has(&self, migrator: &str) -> bool {
         self.migrators.names.iter().any(|name| name == migrator)
