@@ -10,9 +10,11 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub mod bench;
 pub mod kernel;
+pub mod process;
 
 use bench::Bench;
 use kernel::Kernel;
+use process::ProcessArgs;
 
 /// Moves memory pages between the tiers of a machine at the speed of its memory.
 #[derive(Debug, Parser)]
@@ -39,6 +41,8 @@ pub enum Command {
     /// Measure how fast pages move on this machine
     #[command(subcommand, arg_required_else_help = true)]
     Bench(Bench),
+    /// Move the pages of a running process to another memory node
+    Move(ProcessArgs),
     /// Show or set how the kernel copies the pages that it migrates
     #[command(subcommand, arg_required_else_help = true)]
     Kernel(Kernel),
@@ -107,6 +111,16 @@ impl Cli {
                 (Vec::from_iter(args.run.batch), vec![args.folio])
             }
             Command::Bench(Bench::Stall(args)) => (args.batch.clone(), args.folio.clone()),
+            Command::Move(args) if args.from == Some(args.to) => {
+                return Err(Self::command().error(
+                    ErrorKind::ValueValidation,
+                    format!(
+                        "--from {0} --to {0} moves nothing; give another node, or leave --from out to bring the pages of \
+                         all nodes to {0}",
+                        args.to
+                    ),
+                ));
+            }
             _ => return Ok(cli),
         };
         match (batches.iter().min(), folios.iter().max()) {
