@@ -29,7 +29,7 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
     match &file.rows {
         Rows::Move(rows) => by_destination(rows)
             .map(|(destination, rows)| {
-                let title = format!("bench move, destination {destination}");
+                let title = format!("bench move, {}", of_pages(destination, &rows));
                 let folio = |row: &MoveRow| row.folio_bytes as u64;
                 pivot(file, title, "folio", &rows, folio, short)
             })
@@ -44,14 +44,17 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
                         .filter(|row| row.folio_bytes == size)
                         .collect();
                     let title = format!(
-                        "bench count, folios of {}, destination {destination}",
-                        long(size as u64)
+                        "bench count, folios of {}, {}",
+                        long(size as u64),
+                        of_pages(destination, &of_size)
                     );
                     let folios = |row: &MoveRow| row.folios.unwrap_or(0) as u64;
                     let name = |count: u64| count.to_string();
-                    pivot(file, title, "folios", &of_size, folios, name)
+                    let table = pivot(file, title, "folios", &of_size, folios, name);
+                    std::iter::once(table).chain(calls(&of_size))
                 })
             })
+            .flatten()
             .collect(),
         Rows::Stall(rows) => stall(rows),
     }
@@ -73,6 +76,9 @@ pub fn machine(file: &BenchFile) -> String {
         None => {}
         Some("unnamed") => parts.push("virtual".to_owned()),
         Some(name) => parts.push(format!("virtual ({name})")),
+    }
+    if host.emulated {
+        parts.push("emulated: figures are ratios only".to_owned());
     }
     parts.join(", ")
 }
@@ -122,9 +128,61 @@ pub fn pages(ceiling: &Ceiling) -> &'static str {
     }
 }
 
-/// A throughput with its deviation: `17.9 ±0.3`.
+/// A throughput with its deviation: `17.9 ±0.3`, `0.24 ±0.01`, `0.013 ±0.002`.
 pub fn throughput(gbps: f64, sd: f64) -> String {
-    format!("{gbps:.1} ±{sd:.1}")
+    let digits = match gbps {
+        gbps if gbps >= 0.995 => 1,
+        gbps if gbps >= 0.0995 => 2,
+        _ => 3,
+    };
+    format!("{gbps:.digits$} ±{sd:.digits$}")
+}
+
+/// Where pages come from and go to: for a title.
+fn of_pages(destination: &str, rows: &[&MoveRow]) -> String {
+    match rows.first().and_then(|row| row.nodes) {
+        Some(nodes) => format!(
+            "move_pages(2) from node {} to node {}",
+            nodes.from, nodes.to
+        ),
+        None => format!("destination {destination}"),
+    }
+}
+
+/// How many times faster than migrator `none`, for the others.
+fn of_none(row: &MoveRow) -> Option<String> {
+    let ratio = row.of_none.filter(|_| row.migrator != "none")?;
+    Some(format!("{ratio:.2}x"))
+}
+
+/// The time of one call of `bench count`, where rows have it.
+fn calls(rows: &[&MoveRow]) -> Option<Table> {
+    let mut columns: Vec<usize> = distinct(rows, |row| row.folios.unwrap_or(0));
+    columns.sort_unstable();
+    rows.first()?.call_ns?;
+    let line = |of: String| {
+        let cell = |&count: &usize| {
+            let row = rows
+                .iter()
+                .find(|row| row.folios == Some(count) && series(row) == of);
+            let time = row.and_then(|row| row.call_ns).map(time);
+            let ratio = row.and_then(|row| of_none(row));
+            let parts = time.into_iter().chain(ratio);
+            parts.collect::<Vec<_>>().join(" ")
+        };
+        let cells: Vec<String> = columns.iter().map(cell).collect();
+        [vec![of], cells].concat()
+    };
+    let mut head = vec!["folios".to_owned()];
+    head.extend(columns.iter().map(ToString::to_string));
+    Some(Table {
+        title: "time of one call".to_owned(),
+        caption:
+            "median over all calls, and how many times faster than migrator none in the same rounds"
+                .to_owned(),
+        head,
+        rows: distinct(rows, series).into_iter().map(line).collect(),
+    })
 }
 
 /// `1 thread`, `2 threads`.
@@ -165,7 +223,8 @@ fn pivot(
                 .find(|row| column(row) == value && series(row) == of)
                 .map_or_else(String::new, |row| {
                     let share = row.of_ceiling * 100.0;
-                    format!("{} {share:>2.0}%", throughput(row.gbps, row.gbps_sd))
+                    let ratio = of_none(row).map_or_else(String::new, |ratio| format!(" {ratio}"));
+                    format!("{} {share:>2.0}%{ratio}", throughput(row.gbps, row.gbps_sd))
                 })
         }));
         body.push(line);
@@ -174,7 +233,11 @@ fn pivot(
         title,
         caption: "GB/s, mean ± standard deviation of the runs, and the share of the ceiling with \
                   as many lanes and the same pages: THPs for folios of 2 MiB, base pages below"
-            .to_owned(),
+            .to_owned()
+            + match rows.iter().any(|row| of_none(row).is_some()) {
+                true => "; then how many times faster than migrator none in the same rounds",
+                false => "",
+            },
         head,
         rows: body,
     }
