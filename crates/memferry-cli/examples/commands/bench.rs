@@ -92,7 +92,7 @@ fn tables() -> Result<(), String> {
         memferry("bench move --quick --backend kernel --total 4M --folio 4K --runs 1").gives(0);
     let done = done
         .says("move_pages(2) from node")
-        .says("kernel none, 1 lane")
+        .says("kernel/none, 1 lane")
         .says("ceiling, 1 lane");
     if is_there() {
         done.says("times faster than migrator none");

@@ -243,7 +243,7 @@ impl Stand for Between<'_> {
         let bytes = heads.len() * case.folio;
         self.control.choose(case)?;
         for _ in 0..TRIES {
-            self.region.fill(self.threads);
+            self.region.fill_head(bytes, self.threads);
             let times = self.carry(case, &heads)?;
             let verified = self
                 .region

@@ -45,8 +45,13 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
 /// The most calls of one run: enough for a median.
 const CALLS: usize = 128;
 
-/// The bytes of a run of `bench count`, if that is enough for the largest count.
-const COUNT_BYTES: usize = 64 << 20;
+/// The bytes of a run of `bench count`, if that is enough for the largest count; less where an emulator takes seconds for it.
+fn count_bytes(topology: &Topology) -> usize {
+    match memferry::probe::is_emulated(topology) {
+        true => 16 << 20,
+        false => 64 << 20,
+    }
+}
 
 /// `bench count --backend kernel`: so many folios in one call, as often as the memory allows.
 pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
@@ -59,7 +64,8 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         .max()
         .unwrap_or(1)
         .saturating_mul(folio);
-    let total = nodes::fitting(largest.max(COUNT_BYTES) as u64, &topology, bench.nodes) as usize;
+    let usual = count_bytes(&topology);
+    let total = nodes::fitting(largest.max(usual) as u64, &topology, bench.nodes) as usize;
     let room = total / folio;
     let asked = counts.len();
     counts.retain(|&count| count <= room);
@@ -76,7 +82,7 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         }));
     let most = if args.run.quick { CALLS / 4 } else { CALLS };
     // A large count makes its memory large; small ones need not fill it.
-    let calls = |count: usize| (COUNT_BYTES.min(total) / folio / count).clamp(1, most);
+    let calls = |count: usize| (usual.min(total) / folio / count).clamp(1, most);
     let group = Group {
         folio,
         bytes: total,

@@ -107,9 +107,14 @@ impl Region {
 
     /// Writes new words everywhere; no page holds what any page held before.
     pub fn fill(&mut self, threads: usize) {
+        self.fill_head(self.len, threads);
+    }
+
+    /// Writes new words to the first `len` bytes. What follows must not be checked until it is filled, too.
+    pub fn fill_head(&mut self, len: usize, threads: usize) {
         self.salt += 1;
         let (start, salt) = (self.start, self.salt);
-        in_parts(self.len, threads, &|part| {
+        in_parts(len.min(self.len), threads, &|part| {
             for at in part.step_by(8) {
                 // SAFETY: `at` lies in the mapping, and parts are disjoint.
                 unsafe { ((start + at) as *mut u64).write(word(at, salt)) };
@@ -117,7 +122,7 @@ impl Region {
         });
     }
 
-    /// Compares the first `len` bytes with what [`Region::fill`] wrote; gives the offset of the first wrong word.
+    /// Compares the first `len` bytes with what [`Region::fill`] or [`Region::fill_head`] wrote; gives the offset of the first wrong word.
     pub fn check(&self, len: usize, threads: usize) -> Result<u64, usize> {
         let wrong = AtomicU64::new(u64::MAX);
         let (start, salt) = (self.start, self.salt);

@@ -79,8 +79,21 @@ impl Rig {
                 "give a smaller --total",
             )
         };
-        let region = Region::new(bytes, huge, threads).map_err(memory)?;
-        let spare = Region::new(bytes, huge, threads).map_err(memory)?;
+        // Fastest nodes first, so that the region starts where the pages of a new process usually lie.
+        let nodes: Vec<u32> = topology
+            .nodes_with_memory()
+            .map(|node| node.id)
+            .take(2)
+            .collect();
+        let target = nodes[nodes.len() - 1];
+        let page = if huge { THP } else { PAGE };
+        // Threads on CPUs of several nodes would each fill a part of their own node.
+        let map = |node| match nodes.len() {
+            1 => Region::new(bytes, huge, threads),
+            _ => Region::on(node, bytes, page, threads),
+        };
+        let region = map(nodes[0]).map_err(memory)?;
+        let spare = map(target).map_err(memory)?;
         if !region.is_made_of(huge).map_err(memory)? {
             return Err(Failure::new(
                 if huge {
@@ -101,16 +114,9 @@ impl Rig {
             options.pool_bytes = pool_bytes;
             Mover::new(options).map_err(|error| failed(&error))
         };
-        // Fastest nodes first, so that the region starts where the pages of a new process usually lie.
-        let nodes: Vec<u32> = topology
-            .nodes_with_memory()
-            .map(|node| node.id)
-            .take(2)
-            .collect();
         let mut warm = mover(bytes + (64 << 20))?;
         warm.set_migrator(new_mtcopy(threads, routine)?);
-        let target = nodes[nodes.len() - 1];
-        warm.prefill(target, if huge { THP } else { PAGE }, bytes)
+        warm.prefill(target, page, bytes)
             .map_err(|error| failed(&error))?;
         Ok(Rig {
             region,

@@ -92,7 +92,7 @@ fn named(backend: &str, migrator: &str, count: usize) -> String {
     let prefix = if backend == "user" {
         String::new()
     } else {
-        format!("{backend} ")
+        format!("{backend}/")
     };
     format!("{prefix}{migrator}, {}", lanes(count))
 }
@@ -372,5 +372,54 @@ mod tests {
         for part in ["Synthetic CPU", "2 CPUs", "1 memory node,", "KVM"] {
             assert!(line.contains(part), "{line}");
         }
+    }
+
+    #[test]
+    fn the_kernels_rows_have_their_ratio_and_the_time_of_a_call() {
+        let mut file = synthetic::file("count");
+        if let Rows::Count(rows) = &mut file.rows {
+            rows.retain(|row| row.destination == "cold" && row.lanes == 1);
+            for row in rows {
+                row.backend = "kernel".to_owned();
+                row.nodes = Some(crate::schema::FromTo { from: 0, to: 1 });
+                row.call_ns = Some(1_200_000);
+                row.of_none = Some(if row.migrator == "mtcopy" { 1.834 } else { 1.0 });
+                if row.migrator == "per-folio" {
+                    row.migrator = "none".to_owned();
+                }
+            }
+        }
+        let tables = tables(&file);
+        let [throughput, calls, ..] = &tables[..] else {
+            panic!("{tables:?}");
+        };
+        assert!(
+            throughput
+                .title
+                .ends_with("move_pages(2) from node 0 to node 1"),
+            "{}",
+            throughput.title
+        );
+        assert!(
+            throughput.caption.contains("than migrator none"),
+            "{}",
+            throughput.caption
+        );
+        for table in [throughput, calls] {
+            let line = |name| table.rows.iter().find(|row| row[0] == name).expect(name);
+            assert!(
+                line("kernel/mtcopy, 1 lane")[1].ends_with("1.83x"),
+                "{table:?}"
+            );
+            assert!(!line("kernel/none, 1 lane")[1].contains('x'), "{table:?}");
+        }
+        assert!(calls.rows[0][1].starts_with("1.2 ms"), "{calls:?}");
+    }
+
+    #[test]
+    fn small_throughputs_keep_two_figures() {
+        assert_eq!(super::throughput(17.94, 0.26), "17.9 ±0.3");
+        assert_eq!(super::throughput(0.244, 0.012), "0.24 ±0.01");
+        assert_eq!(super::throughput(0.0131, 0.002), "0.013 ±0.002");
     }
 }
