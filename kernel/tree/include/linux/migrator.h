@@ -144,6 +144,7 @@ void migrator_unregister(const struct migrator *migrator);
 unsigned int migrator_order_cpus(int nid, enum migrator_placement placement,
 				 u16 *cpus, unsigned int space);
 bool migrator_cpu_idle(int cpu);
+u64 migrator_cpu_time(void);
 void migrator_charge(u64 ns);
 
 #endif /* CONFIG_MIGRATION_COPY_OFFLOAD */

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * allocations: a migrator allocates no memory while it copies. Every allocation of the
+ * kernel is traced, slab and pages; there must be none by the migrating task between the
+ * start and the end of a batch, and none by a worker of mtcopy inside its work. Outside the
+ * batches the same trace has to see many: the pages that the batches go to.
+ */
+#include "files.h"
+#include "memory.h"
+#include "migrator.h"
+#include "nodes.h"
+#include "tap.h"
+#include "trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BYTES		(8UL << 20)
+#define MAX_PIDS	(1 << 16)
+
+struct counts {
+	unsigned int batches;
+	unsigned int works;		/* of mtcopy, by workers */
+	unsigned int inside;		/* allocations in a batch */
+	unsigned int by_workers;	/* in a work of mtcopy */
+	unsigned int outside;		/* of the task, elsewhere */
+};
+
+static bool allocates(const struct trace_event *event)
+{
+	return trace_is(event, "kmalloc") || trace_is(event, "kmem_cache_alloc") ||
+	       trace_is(event, "mm_page_alloc");
+}
+
+static struct counts count(const struct trace_event *events, size_t nr)
+{
+	static bool working[MAX_PIDS];
+	struct counts counts = { 0 };
+	bool batch = false;
+
+	memset(working, 0, sizeof(working));
+	for (size_t n = 0; n < nr; n++) {
+		const struct trace_event *event = &events[n];
+		bool *works = &working[event->pid % MAX_PIDS];
+		const char *from = "";
+
+		if (event->pid == getpid()) {
+			if (trace_is(event, "migrator_batch_start"))
+				batch = true, counts.batches++;
+			else if (trace_is(event, "migrator_batch_done"))
+				batch = false;
+			else if (allocates(event) && batch)
+				counts.inside++, from = "in a batch";
+			else if (allocates(event))
+				counts.outside++;
+		} else if (trace_is(event, "workqueue_execute_start")) {
+			*works = strstr(event->fields, "mtcopy");
+			counts.works += *works;
+		} else if (trace_is(event, "workqueue_execute_end")) {
+			*works = false;
+		} else if (allocates(event) && *works) {
+			counts.by_workers++, from = "by a worker";
+		}
+		if (from[0] && counts.inside + counts.by_workers <= 4)
+			tap_note("%s: %s %s", from, event->name, event->fields);
+	}
+	return counts;
+}
+
+static struct counts traced_move(const char *kind)
+{
+	static const char *const names[] = {
+		"migrator", "kmem/kmalloc", "kmem/kmem_cache_alloc", "kmem/mm_page_alloc",
+		"workqueue/workqueue_execute_start", "workqueue/workqueue_execute_end", NULL,
+	};
+	struct trace_event *events;
+	struct counts counts;
+	struct memory memory;
+	size_t nr, left;
+
+	if (!memory_make(&memory, kind_named(kind), BYTES, node_at(0), 0))
+		tap_bail("%s cannot be made", kind);
+	trace_start(names);
+	left = memory_move(&memory, node_at(1), 1);
+	nr = trace_stop(&events);
+	if (left || memory_wrong(&memory, kind))
+		tap_bail("%s: %zu pages did not move", kind, left);
+	counts = count(events, nr);
+	free(events);
+	memory_drop(&memory);
+	return counts;
+}
+
+static void test(const char *kind, const char *migrator)
+{
+	struct counts counts = traced_move(kind);
+
+	tap_note("%s, %s: %u batches, %u works; %u allocations inside, %u by workers, %u outside",
+		 kind, migrator, counts.batches, counts.works, counts.inside, counts.by_workers,
+		 counts.outside);
+	tap_ok(counts.batches && counts.outside, "%s, %s: batches and allocations are seen", kind,
+	       migrator);
+	tap_ok(!counts.inside, "%s, %s: no allocation in a batch", kind, migrator);
+	if (!strcmp(migrator, "mtcopy"))
+		tap_ok(counts.works && !counts.by_workers,
+		       "%s, %s: no allocation in %u works", kind, migrator, counts.works);
+}
+
+int main(void)
+{
+	const char *name;
+
+	tap_start();
+	nodes_with_memory();
+	if (!migrator_kernel())
+		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	for (name = migrator_next(NULL); name; name = migrator_next(name)) {
+		if (!migrator_copies(name))
+			continue;
+		test("anonymous", name);
+		test("anonymous, 64 KiB", name);
+		test("anonymous, 2048 KiB", name);
+		test("memory file", name);
+	}
+	return tap_done();
+}

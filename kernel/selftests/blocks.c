@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Memory blocks through /sys/devices/system/memory. */
+#include "blocks.h"
+#include "files.h"
+#include "nodes.h"
+#include "tap.h"
+
+#include <stdlib.h>
+
+#define BLOCKS		"/sys/devices/system/memory"
+#define NODE_BLOCK	"/sys/devices/system/node/node%d/memory%d"
+
+/* Numbers above are not looked for. */
+#define MAX_BLOCK	4095
+
+uint64_t block_bytes(void)
+{
+	static uint64_t bytes;
+	char text[32];
+
+	if (!bytes && !file_read(text, sizeof(text), BLOCKS "/block_size_bytes"))
+		bytes = strtoull(text, NULL, 16);
+	return bytes;
+}
+
+static int block_of(uint64_t frame)
+{
+	return frame * page_bytes() / block_bytes();
+}
+
+bool block_has(int block, uint64_t frame)
+{
+	return block_of(frame) == block;
+}
+
+int block_node(uint64_t frame)
+{
+	for (int n = 0; block_bytes() && n < nodes_with_memory(); n++)
+		if (file_exists(NODE_BLOCK, node_at(n), block_of(frame)))
+			return node_at(n);
+	return -1;
+}
+
+int block_state(int block, const char *state)
+{
+	return file_write(state, BLOCKS "/memory%d/state", block);
+}
+
+static bool make_movable(int block)
+{
+	if (block_state(block, "offline"))
+		return false;
+	if (!block_state(block, "online_movable"))
+		return true;
+	block_state(block, "online");
+	return false;
+}
+
+bool block_make_movable(int *block, int *node)
+{
+	if (!block_bytes()) {
+		tap_note("no memory blocks: a kernel without memory hotplug");
+		return false;
+	}
+	/* The highest blocks have the fewest pages that do not move. */
+	for (int n = nodes_with_memory() - 1; n >= 0; n--)
+		for (int i = MAX_BLOCK; i >= 0; i--)
+			if (file_exists(NODE_BLOCK, node_at(n), i) && make_movable(i)) {
+				*block = i;
+				*node = node_at(n);
+				return true;
+			}
+	tap_note("no memory block goes off line and comes back as movable");
+	return false;
+}
+
+void block_make_normal(int block)
+{
+	block_state(block, "offline");
+	block_state(block, "online");
+}

@@ -1,0 +1,679 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * callers NAME...: everyone in Linux who migrates pages does it, with each migrator, while
+ * writers change what moves. Page frames before and after say what moved. `reasons` must let
+ * the caller's batches through when it names the reason, and stop them when it does not.
+ */
+#include "blocks.h"
+#include "content.h"
+#include "files.h"
+#include "memory.h"
+#include "migrator.h"
+#include "nodes.h"
+#include "pages.h"
+#include "ring.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BYTES		(4UL << 20)
+#define CMA		"/sys/kernel/debug/cma"
+#define PER_CPU_LISTS	"/proc/sys/vm/percpu_pagelist_high_fraction"
+#define DAMON		"/sys/kernel/mm/damon/admin/kdamonds"
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+#ifndef MADV_SOFT_OFFLINE
+#define MADV_SOFT_OFFLINE 101
+#endif
+
+/* What moves in one pass. */
+struct range {
+	unsigned char *at;
+	size_t bytes;
+	struct content *content;
+	uint64_t *frames;		/* before */
+	unsigned char *filler;
+	size_t filler_bytes;
+	int block;
+	char area[64];
+	struct ring *ring;
+};
+
+/**
+ * struct caller - who migrates
+ * @least: per cent of the pages that must have moved
+ * @pause_us: of the writers, for callers that take only what is not in use
+ * @make: another way to make the range, or NULL; false if this machine cannot, after a note
+ * @run: lets the caller migrate
+ * @drop: what is more to do than to unmap, or NULL
+ */
+struct caller {
+	const char *name;
+	const char *reason;
+	unsigned int least;
+	unsigned int writers;
+	unsigned int pause_us;
+	bool (*make)(struct range *range);
+	void (*run)(struct range *range);
+	void (*drop)(struct range *range);
+};
+
+static long long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+static size_t moved(const struct range *range)
+{
+	size_t changed = 0;
+
+	for (size_t n = 0; n < range->bytes / page_bytes(); n++) {
+		uint64_t frame = page_frame(range->at + n * page_bytes());
+
+		changed += frame && frame != range->frames[n];
+	}
+	return changed;
+}
+
+static void drop_filler(struct range *range)
+{
+	if (range->filler)
+		munmap(range->filler, range->filler_bytes);
+	range->filler = NULL;
+}
+
+static bool make_on(struct range *range, int node)
+{
+	memory_policy(MPOL_BIND, node);
+	range->at = map_anonymous(range->bytes, false);
+	memset(range->at, 1, range->bytes);
+	memory_policy(MPOL_DEFAULT, 0);
+	return pages_on(range->at, range->bytes, node) == range->bytes / page_bytes();
+}
+
+static bool make_first(struct range *range)
+{
+	return make_on(range, node_at(0));
+}
+
+static bool make_slow(struct range *range)
+{
+	return node_slow() >= 0 && make_on(range, node_slow());
+}
+
+static void run_move_pages(struct range *range)
+{
+	move_range(range->at, range->bytes, 0, node_at(1), MPOL_MF_MOVE, 20);
+}
+
+static void run_mbind(struct range *range)
+{
+	/* With writers some pages may be busy for a moment. */
+	for (int try = 0; try < 20; try++)
+		if (!bind_range(range->at, range->bytes, MPOL_BIND, node_at(1),
+				MPOL_MF_MOVE | MPOL_MF_STRICT))
+			break;
+}
+
+static void run_migrate_pages(struct range *range)
+{
+	(void)range;
+	for (int try = 0; try < 20; try++)
+		if (!migrate_process(0, node_at(0), node_at(1)))
+			break;
+}
+
+/* Our own mount, wherever the system has its cgroups. */
+static const char *cgroups(void)
+{
+	static char path[64];
+	static const char *const controllers[] = { "+memory", "+cpuset" };
+
+	if (!path[0]) {
+		mkdir("/tmp", 0777);
+		snprintf(path, sizeof(path), "/tmp/cgroup");
+		if (mount_once("cgroup2", path))
+			tap_bail("no cgroup2");
+		for (int n = 0; n < 2; n++)
+			if (file_write(controllers[n], "%s/cgroup.subtree_control", path))
+				tap_bail("no controller %s", controllers[n]);
+	}
+	return path;
+}
+
+static void enter_group(const char *name)
+{
+	char path[FILE_PATH];
+
+	snprintf(path, sizeof(path), "%s/%s", cgroups(), name);
+	if (mkdir(path, 0755) && errno != EEXIST)
+		tap_bail("%s: %s", path, strerror(errno));
+	if (file_write("0", "%s/cgroup.procs", path))
+		tap_bail("%s cannot be entered", path);
+}
+
+static void leave_group(struct range *range)
+{
+	(void)range;
+	file_write("0", "%s/cgroup.procs", cgroups());
+}
+
+static bool make_cpuset(struct range *range)
+{
+	enter_group("cpuset");
+	file_write_number(node_at(0), "%s/cpuset/cpuset.mems", cgroups());
+	return make_first(range);
+}
+
+static void run_cpuset(struct range *range)
+{
+	long long end = now_ms() + 10000;
+
+	file_write_number(node_at(1), "%s/cpuset/cpuset.mems", cgroups());
+	/* The kernel does it in the background. */
+	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 90)
+		usleep(10000);
+}
+
+struct place {
+	uint64_t frame;
+	unsigned char *at;
+};
+
+static int by_frame(const void *one, const void *other)
+{
+	const struct place *a = one, *b = other;
+
+	return (a->frame > b->frame) - (a->frame < b->frame);
+}
+
+/*
+ * Compaction moves pages from a zone's start into gaps towards its end, and leaves pageblocks
+ * alone that are free as a whole. So the range is made of the lowest of many pages, and the
+ * highest half of them gets gaps.
+ */
+static bool make_low(struct range *range)
+{
+	size_t page = page_bytes(), wanted = range->bytes / page, count = 16 * wanted;
+	struct place *places = calloc(count, sizeof(*places));
+
+	/* The gaps would stay on per-CPU lists, where compaction does not see them. */
+	file_write("1000000", PER_CPU_LISTS);
+	range->at = map_anonymous(range->bytes, false);
+	memory_policy(MPOL_BIND, node_at(1));
+	range->filler_bytes = count * page;
+	range->filler = map_anonymous(range->filler_bytes, false);
+	memset(range->filler, 1, range->filler_bytes);
+	memory_policy(MPOL_DEFAULT, 0);
+	for (size_t n = 0; n < count; n++) {
+		places[n].at = range->filler + n * page;
+		places[n].frame = page_frame(places[n].at);
+	}
+	qsort(places, count, sizeof(*places), by_frame);
+	for (size_t n = 0; n < count; n++) {
+		if (n < wanted)
+			/* A hole would be taken by the stack of a writer. */
+			mremap(places[n].at, page, page,
+			       MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
+			       range->at + n * page);
+		else if (n < count / 2 || places[n].frame / 128 % 2)
+			madvise(places[n].at, page, MADV_DONTNEED);
+	}
+	free(places);
+	return pages_on(range->at, range->bytes, node_at(1)) == wanted;
+}
+
+static void drop_low(struct range *range)
+{
+	drop_filler(range);
+	file_write("0", PER_CPU_LISTS);
+}
+
+static void run_compaction(struct range *range)
+{
+	for (int try = 0; try < 5 && moved(range) * 10 < range->bytes / page_bytes() * 9; try++)
+		file_write("1", "/sys/devices/system/node/node%d/compact", node_at(1));
+}
+
+static bool make_demotable(struct range *range)
+{
+	file_restore_at_exit("/sys/kernel/mm/numa/demotion_enabled");
+	if (node_slow() < 0 || file_write("1", "/sys/kernel/mm/numa/demotion_enabled"))
+		return false;
+	enter_group("demotion");
+	return make_first(range);
+}
+
+static void run_demotion(struct range *range)
+{
+	long long end = now_ms() + 10000;
+
+	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
+		file_write_number(range->bytes / 4, "%s/demotion/memory.reclaim", cgroups());
+}
+
+static bool make_promotable(struct range *range)
+{
+	file_restore_at_exit("/proc/sys/kernel/numa_balancing");
+	return make_slow(range);
+}
+
+static void run_promotion(struct range *range)
+{
+	long long end = now_ms() + 20000;
+
+	file_write("2", "/proc/sys/kernel/numa_balancing");
+	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
+		usleep(20000);
+	file_write("0", "/proc/sys/kernel/numa_balancing");
+}
+
+static size_t in_block(const struct range *range, int block)
+{
+	size_t found = 0;
+
+	for (size_t n = 0; n < range->bytes / page_bytes(); n++)
+		found += block_has(block, page_frame(range->at + n * page_bytes()));
+	return found;
+}
+
+static bool make_block(struct range *range)
+{
+	int node;
+
+	range->block = -1;
+	if (!block_make_movable(&range->block, &node))
+		return false;
+	if (!make_on(range, node))
+		return false;
+	tap_note("%zu of %zu pages lie in memory block %d of node %d",
+		 in_block(range, range->block), range->bytes / page_bytes(), range->block, node);
+	return in_block(range, range->block) == range->bytes / page_bytes();
+}
+
+static void run_offline(struct range *range)
+{
+	int error = -EBUSY;
+
+	for (int try = 0; try < 5 && error; try++)
+		error = block_state(range->block, "offline");
+	tap_ok(!error, "memory block %d is offline", range->block);
+	tap_ok(!in_block(range, range->block), "nothing is left in memory block %d",
+	       range->block);
+}
+
+static void drop_block(struct range *range)
+{
+	if (range->block < 0)
+		return;
+	munmap(range->at, range->bytes);
+	block_make_normal(range->block);
+}
+
+static void run_pin(struct range *range)
+{
+	int error;
+
+	range->ring = ring_new();
+	error = ring_pin(range->ring, range->at, range->bytes);
+	tap_ok(!error, "pages in movable memory can be pinned for long");
+}
+
+static void drop_pin(struct range *range)
+{
+	if (range->ring)
+		ring_free(range->ring);
+	drop_block(range);
+}
+
+static bool in_area(uint64_t frame, uint64_t base, uint64_t count)
+{
+	return frame >= base && frame < base + count;
+}
+
+/* The node's movable pages come from CMA when that has more free pages than the rest. */
+static bool make_cma(struct range *range)
+{
+	long long base = 0, count = 0;
+	struct dirent *entry;
+	DIR *folder;
+	int node;
+
+	folder = opendir(CMA);
+	while (folder && (entry = readdir(folder)))
+		if (entry->d_name[0] != '.') {
+			snprintf(range->area, sizeof(range->area), "%.60s", entry->d_name);
+			base = file_number(CMA "/%s/base_pfn", range->area);
+			count = file_number(CMA "/%s/count", range->area);
+		}
+	if (folder)
+		closedir(folder);
+	if (base <= 0 || count <= 0) {
+		tap_note("no CMA area under " CMA);
+		return false;
+	}
+	node = block_node(base);
+	if (node < 0)
+		return false;
+	memory_policy(MPOL_BIND, node);
+	range->filler_bytes = 512UL << 20;
+	range->filler = map_anonymous(range->filler_bytes, false);
+	for (size_t offset = 0; offset < range->filler_bytes; offset += page_bytes()) {
+		if (!(offset % (1 << 20)) && node_free_bytes(node) < 32 << 20)
+			break;
+		range->filler[offset] = 1;
+		if (in_area(page_frame(range->filler + offset), base, count))
+			break;
+	}
+	memory_policy(MPOL_DEFAULT, 0);
+	if (!make_on(range, node))
+		return false;
+	range->frames = malloc(range->bytes / page_bytes() * sizeof(*range->frames));
+	page_frames(range->at, range->bytes, range->frames);
+	node = 0;
+	for (size_t n = 0; n < range->bytes / page_bytes(); n++)
+		node += in_area(range->frames[n], base, count);
+	free(range->frames);
+	tap_note("%d of %zu pages lie in CMA area '%s'", node, range->bytes / page_bytes(),
+		 range->area);
+	return node * page_bytes() >= range->bytes * 9 / 10;
+}
+
+static void run_cma(struct range *range)
+{
+	long long left = file_number(CMA "/%s/count", range->area) -
+			 file_number(CMA "/%s/used", range->area);
+	long long part = 1024, failures = 0;
+
+	drop_filler(range);
+	while (left > 0 && failures < 5) {
+		if (part > left)
+			part = left;
+		if (file_write_number(part, CMA "/%s/alloc", range->area))
+			failures++;
+		else
+			left -= part;
+	}
+	tap_note("%lld pages of '%s' could not be allocated", left, range->area);
+}
+
+static void drop_cma(struct range *range)
+{
+	drop_filler(range);
+	file_write_number(file_number(CMA "/%s/count", range->area), CMA "/%s/free", range->area);
+}
+
+static void run_soft_offline(struct range *range)
+{
+	/* One page: what is taken off line does not come back. */
+	for (int try = 0; try < 10 && !moved(range); try++)
+		madvise(range->at, page_bytes(), MADV_SOFT_OFFLINE);
+}
+
+static int damon(const char *text, const char *file)
+{
+	int error = file_write(text, DAMON "/%s", file);
+
+	if (error)
+		tap_note("damon: %s: %s", file, strerror(-error));
+	return error;
+}
+
+static void run_damon(struct range *range)
+{
+	static const char *const settings[][2] = {
+		{ "1", "nr_kdamonds" },
+		{ "1", "0/contexts/nr_contexts" },
+		{ "paddr", "0/contexts/0/operations" },
+		{ "5000", "0/contexts/0/monitoring_attrs/intervals/sample_us" },
+		{ "20000", "0/contexts/0/monitoring_attrs/intervals/aggr_us" },
+		{ "1", "0/contexts/0/targets/nr_targets" },
+		{ "1", "0/contexts/0/targets/0/regions/nr_regions" },
+		{ "1", "0/contexts/0/schemes/nr_schemes" },
+		{ "migrate_cold", "0/contexts/0/schemes/0/action" },
+		{ "9223372036854775807", "0/contexts/0/schemes/0/access_pattern/sz/max" },
+		{ "1000000", "0/contexts/0/schemes/0/access_pattern/nr_accesses/max" },
+		{ "1000000", "0/contexts/0/schemes/0/access_pattern/age/max" },
+	};
+	uint64_t first = UINT64_MAX, last = 0;
+	long long end = now_ms() + 10000;
+
+	for (size_t n = 0; n < range->bytes / page_bytes(); n++) {
+		if (range->frames[n] < first)
+			first = range->frames[n];
+		if (range->frames[n] > last)
+			last = range->frames[n];
+	}
+	for (unsigned int n = 0; n < sizeof(settings) / sizeof(settings[0]); n++)
+		if (damon(settings[n][0], settings[n][1]))
+			return;
+	file_write_number(node_at(1), DAMON "/0/contexts/0/schemes/0/target_nid");
+	file_write_number(first * page_bytes(),
+			  DAMON "/0/contexts/0/targets/0/regions/0/start");
+	file_write_number((last + 1) * page_bytes(),
+			  DAMON "/0/contexts/0/targets/0/regions/0/end");
+	if (damon("on", "0/state"))
+		return;
+	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
+		usleep(20000);
+}
+
+static void drop_damon(struct range *range)
+{
+	(void)range;
+	file_write("off", DAMON "/0/state");
+	file_write("0", DAMON "/nr_kdamonds");
+}
+
+static const struct caller callers[] = {
+	{
+		.name = "move_pages",
+		.reason = "syscall_or_cpuset",
+		.least = 100,
+		.writers = 2,
+		.run = run_move_pages,
+	},
+	{
+		.name = "migrate_pages",
+		.reason = "syscall_or_cpuset",
+		.least = 90,
+		.writers = 2,
+		.run = run_migrate_pages,
+	},
+	{
+		.name = "cpuset",
+		.reason = "syscall_or_cpuset",
+		.least = 80,
+		.writers = 2,
+		.make = make_cpuset,
+		.run = run_cpuset,
+		.drop = leave_group,
+	},
+	{
+		.name = "mbind",
+		.reason = "mempolicy_mbind",
+		.least = 90,
+		.writers = 2,
+		.run = run_mbind,
+	},
+	{
+		.name = "compaction",
+		.reason = "compaction",
+		.least = 90,
+		.writers = 2,
+		.make = make_low,
+		.run = run_compaction,
+		.drop = drop_low,
+	},
+	{
+		.name = "soft-offline",
+		.reason = "memory_failure",
+		.writers = 2,
+		.run = run_soft_offline,
+	},
+	{
+		.name = "hotplug",
+		.reason = "memory_hotplug",
+		.least = 100,
+		.writers = 2,
+		.make = make_block,
+		.run = run_offline,
+		.drop = drop_block,
+	},
+	{
+		.name = "pin",
+		.reason = "longterm_pin",
+		.least = 100,
+		.writers = 1,
+		.pause_us = 1000,
+		.make = make_block,
+		.run = run_pin,
+		.drop = drop_pin,
+	},
+	{
+		.name = "cma",
+		.reason = "contig_range",
+		.least = 90,
+		.writers = 2,
+		.make = make_cma,
+		.run = run_cma,
+		.drop = drop_cma,
+	},
+	{
+		.name = "demotion",
+		.reason = "demotion",
+		.least = 50,
+		.writers = 1,
+		.pause_us = 200000,
+		.make = make_demotable,
+		.run = run_demotion,
+		.drop = leave_group,
+	},
+	{
+		.name = "promotion",
+		.reason = "numa_misplaced",
+		.least = 50,
+		.writers = 2,
+		.make = make_promotable,
+		.run = run_promotion,
+	},
+	{
+		.name = "damon",
+		.reason = "damon",
+		.least = 50,
+		.writers = 1,
+		.pause_us = 1000,
+		.run = run_damon,
+		.drop = drop_damon,
+	},
+};
+
+#define NR_CALLERS	(sizeof(callers) / sizeof(callers[0]))
+
+/* `reasons` with one name alone, or with all names but it. */
+static void choose_reasons(const char *reason, bool allowed)
+{
+	char text[512] = "";
+
+	if (!migrator_kernel())
+		return;
+	for (int n = 0; n < NR_REASONS; n++)
+		if (!strcmp(migrate_reasons[n], reason) == allowed) {
+			strcat(text, text[0] ? " " : "");
+			strcat(text, migrate_reasons[n]);
+		}
+	if (file_write(text, MIGRATION "/reasons"))
+		tap_bail("reasons does not take '%s'", text);
+}
+
+static void test(const struct caller *caller, const char *migrator, bool allowed)
+{
+	struct range range = { .bytes = BYTES };
+	struct stats here, elsewhere;
+	size_t pages = BYTES / page_bytes(), changed, wrong, visits;
+	char what[96];
+
+	snprintf(what, sizeof(what), "%s, %s%s", caller->name, migrator,
+		 allowed ? "" : ", other reasons only");
+	if (!(caller->make ? caller->make : make_first)(&range)) {
+		tap_ok(false, "%s: this machine cannot", what);
+		goto drop;
+	}
+	range.content = content_new(range.at, range.bytes, caller->writers);
+	range.content->pause_us = caller->pause_us;
+	content_fill(range.content);
+	range.frames = calloc(pages, sizeof(*range.frames));
+	page_frames(range.at, range.bytes, range.frames);
+	choose_reasons(caller->reason, allowed);
+	here = migrator_stats(migrator, caller->reason);
+	elsewhere = migrator_stats(migrator, NULL);
+	content_start_writers(range.content);
+	caller->run(&range);
+	content_stop_writers(range.content);
+	visits = content_visits(range.content);
+	changed = moved(&range);
+	elsewhere = migrator_since(migrator, NULL, elsewhere);
+	here = migrator_since(migrator, caller->reason, here);
+	wrong = content_wrong(range.content, what);
+	tap_note("%s: %zu of %zu pages moved; batches %lld, folios %lld, fallbacks %lld, declined %lld",
+		 what, changed, pages, here.batches, here.folios, here.fallbacks, here.declined);
+	tap_ok(changed && changed * 100 >= pages * caller->least, "%s: pages moved", what);
+	tap_ok(!wrong && visits, "%s: contents, %zu pages written", what, visits);
+	if (migrator_copies(migrator) && allowed) {
+		tap_ok(here.folios > 0, "%s: copied by the migrator", what);
+		tap_ok(elsewhere.folios == here.folios, "%s: for this reason alone", what);
+	} else if (migrator_copies(migrator)) {
+		tap_ok(!here.folios && !here.batches, "%s: not copied by the migrator", what);
+	}
+	free(range.frames);
+	content_free(range.content);
+drop:
+	if (caller->drop)
+		caller->drop(&range);
+	if (range.at)
+		munmap(range.at, range.bytes);
+}
+
+static void test_all(const struct caller *caller)
+{
+	const char *name;
+
+	for (name = migrator_next(NULL); name; name = migrator_next(name)) {
+		test(caller, name, true);
+		/* Who is asked after the reason does not depend on the migrator. */
+		if (!strcmp(name, "kernel"))
+			test(caller, name, false);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	tap_start();
+	nodes_with_memory();
+	mount_once("debugfs", "/sys/kernel/debug");
+	if (argc < 2)
+		tap_bail("say which callers");
+	for (int n = 1; n < argc; n++) {
+		unsigned int i = 0;
+
+		while (i < NR_CALLERS && strcmp(argv[n], callers[i].name))
+			i++;
+		if (i == NR_CALLERS)
+			tap_bail("nobody is called '%s'", argv[n]);
+		test_all(&callers[i]);
+	}
+	return tap_done();
+}

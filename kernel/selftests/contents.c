@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * contents [MILLISECONDS] [KIND]: every kind of memory moves from node to node while writers
+ * change it. Not one word may be lost, late or torn.
+ */
+#include "memory.h"
+#include "migrator.h"
+#include "nodes.h"
+#include "tap.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BYTES		(4UL << 20)
+#define WRITERS		2
+#define TRIES		20
+
+static long long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+/* Returns how many base pages went to another node. */
+static size_t move_about(struct memory *memory, long long ms)
+{
+	long long end = now_ms() + ms;
+	size_t pages = memory->bytes / page_bytes(), moved = 0;
+
+	/* There and back at the least, so that every page moved and came back. */
+	for (int n = 1; n <= 2 || now_ms() < end; n++)
+		moved += pages - memory_move(memory, node_at(n), TRIES);
+	return moved;
+}
+
+/*
+ * Linux splits folios of these sizes when it has to try again, because unmapping them page
+ * by page leaves them partially mapped. `eligible` sees that they stay whole in peace.
+ */
+static bool stays_whole(const struct kind *kind)
+{
+	return !kind->folio || kind->folio == HUGE_BYTES;
+}
+
+static void test(const struct kind *kind, enum content_way way, const char *migrator, long long ms)
+{
+	size_t wrong, moved, visits, folios, wanted;
+	struct stats before, done;
+	struct memory memory;
+	static const char *const ways[] = { "", ", by write(2)", ", through pins" };
+	char what[96];
+	bool twins;
+
+	snprintf(what, sizeof(what), "%s%s, %s", kind->name, ways[way], migrator);
+	if (!memory_make(&memory, kind, BYTES, node_at(0), WRITERS)) {
+		tap_ok(false, "%s: cannot be made", what);
+		return;
+	}
+	memory.content->way = way;
+	memory.content->fd = memory.fd;
+	before = migrator_stats(migrator, NULL);
+	content_start_writers(memory.content);
+	moved = move_about(&memory, ms);
+	content_stop_writers(memory.content);
+	visits = content_visits(memory.content);
+	done = migrator_since(migrator, NULL, before);
+	wrong = memory_wrong(&memory, what);
+	folios = memory_folios(&memory);
+	wanted = memory_folios_wanted(&memory);
+	tap_note("%s: %zu pages moved, %zu written; batches %lld, folios %lld, fallbacks %lld",
+		 what, moved, visits, done.batches, done.folios,
+		 done.fallbacks);
+	twins = memory_drop(&memory);
+	tap_ok(!wrong && twins && (visits || kind->readonly), "%s: contents", what);
+	tap_ok(moved >= 2 * BYTES / page_bytes(), "%s: every page moved", what);
+	if (stays_whole(kind))
+		tap_ok(folios == wanted, "%s: %zu of %zu folios are whole", what, folios, wanted);
+	if (!migrator_copies(migrator))
+		return;
+	if (kind->batch && kind->folio)
+		tap_ok(done.bytes > done.folios * (long long)page_bytes(),
+		       "%s: whole folios copied by the migrator", what);
+	if (kind->batch && way == CONTENT_MAPPING)
+		tap_ok(done.folios > 0, "%s: copied by the migrator", what);
+	else if (!kind->batch)
+		tap_ok(!done.folios, "%s: not copied by the migrator", what);
+}
+
+int main(int argc, char **argv)
+{
+	long long ms = argc > 1 ? atoll(argv[1]) : 100;
+	const char *only = argc > 2 ? argv[2] : NULL, *name;
+
+	tap_start();
+	nodes_with_memory();
+	for (name = migrator_next(NULL); name; name = migrator_next(name))
+		for (unsigned int n = 0; n < nr_kinds; n++) {
+			if (!kinds[n].moves || (only && strcmp(only, kinds[n].name)))
+				continue;
+			test(&kinds[n], CONTENT_MAPPING, name, ms);
+			/* The page cache, written by the kernel itself. */
+			if (!strcmp(kinds[n].name, "tmpfs file") ||
+			    !strcmp(kinds[n].name, "ext4 file, written"))
+				test(&kinds[n], CONTENT_FILE, name, ms);
+			/*
+			 * A pin that is taken before the unmapping and dropped before the
+			 * move: what was written through it must be there afterwards.
+			 */
+			if (!strcmp(kinds[n].name, "anonymous") ||
+			    !strcmp(kinds[n].name, "memory file") ||
+			    !strcmp(kinds[n].name, "memory file, 2048 KiB"))
+				test(&kinds[n], CONTENT_PINS, name, ms);
+		}
+	return tap_done();
+}

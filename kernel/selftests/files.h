@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Small text files of /proc and /sys: one call reads or writes one of them. Paths may be
+ * printf formats, because most of them hold a name or a number.
+ */
+#ifndef _FILES_H
+#define _FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#define FILE_PATH	512
+
+/* Reads a whole small file into @text, without its last newline. Returns 0 or -errno. */
+int file_read(char *text, size_t size, const char *path, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Writes @text with one write(2). Returns 0 or -errno; a short write is -EIO. */
+int file_write(const char *text, const char *path, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same for any bytes. */
+int file_write_bytes(const void *bytes, size_t nr, const char *path, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* The number in a file; -errno if there is none. */
+long long file_number(const char *path, ...) __attribute__((format(printf, 1, 2)));
+
+/* Writes a number. Returns 0 or -errno. */
+int file_write_number(long long number, const char *path, ...)
+	__attribute__((format(printf, 2, 3)));
+
+bool file_exists(const char *path, ...) __attribute__((format(printf, 1, 2)));
+
+/* The number after @name in a file of "name value" lines, such as /proc/vmstat. */
+long long file_field(const char *path, const char *name);
+
+/* Mounts a pseudo file system unless something is mounted there. Returns 0 or -errno. */
+int mount_once(const char *type, const char *where);
+
+/* Remembers what a file holds, and writes it back when the program ends by returning. */
+void file_restore_at_exit(const char *path, ...) __attribute__((format(printf, 1, 2)));
+
+#endif /* _FILES_H */

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * interface [SECONDS]: every file under /sys/kernel/mm/migration takes what it documents,
+ * gives it back, and refuses everything else with EINVAL without any change; also while
+ * pages migrate. Nobody but root may write.
+ */
+#include "content.h"
+#include "files.h"
+#include "memory.h"
+#include "migrator.h"
+#include "nodes.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TEXT	256
+
+struct file {
+	const char *name;
+	/* Pairs of what is written and what is read then; NULL: the same. Ends with NULL. */
+	const char *good[16][2];
+	const char *bad[24];
+};
+
+static const struct file files[] = {
+	{
+		.name = "migrator",
+		.good = {
+			{ "kernel", "none [kernel] mtcopy" },
+			{ "mtcopy\n", "none kernel [mtcopy]" },
+			{ "mtcopy", "none kernel [mtcopy]" },
+			{ "none\n", "[none] kernel mtcopy" },
+		},
+		.bad = {
+			"non", "nonex", "kerne", "kernel mtcopy", "Kernel", "[kernel]", " kernel",
+			"kernel\n\n", "dcbm-not-there", "0", "1", "\n", "mtcopy,kernel", "all",
+			"kernel\tmtcopy", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+		},
+	},
+	{
+		.name = "reasons",
+		.good = {
+			{ "none", NULL },
+			{ "compaction", NULL },
+			{ "demotion\n", "demotion" },
+			{ "demotion compaction", "compaction demotion" },
+			{ "damon longterm_pin contig_range\n", "contig_range longterm_pin damon" },
+			{ "memory_failure memory_hotplug syscall_or_cpuset mempolicy_mbind numa_misplaced",
+			  NULL },
+			{ "all\n", "all" },
+		},
+		.bad = {
+			"compactio", "compactionx", "compaction,demotion", "ALL", "0", "1", "-1",
+			"0x3ff", "compaction nothing", "nothing compaction", "mr_compaction",
+			"*", "[all]", "all!", "~0", "demotion\ncompaction\nx",
+		},
+	},
+	{
+		.name = "min_batch_bytes",
+		.good = {
+			{ "0", NULL },
+			{ "1", NULL },
+			{ "4096\n", "4096" },
+			{ "0x1000", "4096" },
+			{ "4194304", NULL },
+			{ "262144", NULL },
+		},
+		.bad = {
+			"4194305", "-1", "-4096", "99999999999999999999999", "18446744073709551615",
+			"abc", "12k", "1 2", "0x", "4096 ", " ", "\n", "1.5", "+-1", "0xg",
+			"67108864",
+		},
+	},
+	{
+		.name = "max_batch_bytes",
+		.good = {
+			{ "2097152", NULL },
+			{ "67108864\n", "67108864" },
+			{ "0x400000", "4194304" },
+			{ "2101248", NULL },
+			{ "4194304", NULL },
+		},
+		.bad = {
+			"0", "4096", "2097151", "2093056", "2097153", "67108865", "67112960", "-1",
+			"18446744073709551615", "18446744073709547520", "99999999999999999999", "abc",
+			"4M", "\n", " ", "4194304 1", "1048576",
+		},
+	},
+	{
+		.name = "mtcopy/lanes",
+		.good = {
+			{ "1", NULL },
+			{ "64\n", "64" },
+			{ "0x10", "16" },
+			{ "2", NULL },
+		},
+		.bad = {
+			"0", "65", "-1", "4294967297", "4294967298", "99999999999999999999", "two",
+			"2 2", "\n", " ", "1x", "18446744073709551617",
+		},
+	},
+	{
+		.name = "mtcopy/priority",
+		.good = {
+			{ "high", "normal [high]" },
+			{ "normal\n", "[normal] high" },
+		},
+		.bad = {
+			"hig", "highh", "High", "[high]", "normal high", "0", "1", "\n", " ", "low",
+		},
+	},
+	{
+		.name = "mtcopy/placement",
+		.good = {
+			{ "fill", "spread [fill]" },
+			{ "spread\n", "[spread] fill" },
+		},
+		.bad = {
+			"fil", "filll", "Fill", "[fill]", "spread fill", "0", "1", "\n", " ", "none",
+		},
+	},
+	{
+		.name = "mtcopy/nontemporal",
+		.good = {
+			{ "1", NULL },
+			{ "0\n", "0" },
+			{ "y", "1" },
+			{ "off", "0" },
+		},
+		.bad = { "2", "-1", "maybe", "\n", " ", "x", "ox" },
+	},
+	{
+		.name = "mtcopy/idle_only",
+		.good = {
+			{ "0", NULL },
+			{ "1\n", "1" },
+			{ "n", "0" },
+			{ "on", "1" },
+		},
+		.bad = { "2", "-1", "maybe", "\n", " ", "x", "ox" },
+	},
+};
+
+#define NR_FILES	(sizeof(files) / sizeof(files[0]))
+
+/* Every file, one per line: what must not change. */
+static void read_all(char *text, size_t size)
+{
+	size_t length = 0;
+
+	for (unsigned int n = 0; n < NR_FILES; n++) {
+		char one[TEXT] = "";
+
+		file_read(one, sizeof(one), MIGRATION "/%s", files[n].name);
+		length += snprintf(text + length, size - length, "%s=%s\n", files[n].name, one);
+		if (length >= size)
+			tap_bail("the files are longer than %zu bytes", size);
+	}
+}
+
+/* Text as a test's name can show it. */
+static const char *shown(const char *text)
+{
+	static char out[TEXT];
+	size_t n = 0;
+
+	for (; *text && n < 64; text++) {
+		if (*text == '\n' || *text == '\t') {
+			out[n++] = '\\';
+			out[n++] = *text == '\n' ? 'n' : 't';
+		} else if (*text == '#') {
+			out[n++] = '?';
+		} else {
+			out[n++] = *text;
+		}
+	}
+	out[n] = '\0';
+	return out;
+}
+
+/* Without non-temporal stores the switch takes 0 alone. */
+static bool refused_by_machine(const struct file *file, const char *text, int error)
+{
+	return !strcmp(file->name, "mtcopy/nontemporal") && error == -EOPNOTSUPP &&
+	       (text[0] == '1' || text[0] == 'y');
+}
+
+static void test_good(const struct file *file)
+{
+	for (unsigned int n = 0; file->good[n][0]; n++) {
+		const char *text = file->good[n][0];
+		const char *wanted = file->good[n][1] ? file->good[n][1] : text;
+		char seen[TEXT] = "";
+		int error = file_write(text, MIGRATION "/%s", file->name);
+
+		if (refused_by_machine(file, text, error)) {
+			tap_skip(file->name, "this architecture has no non-temporal stores");
+			continue;
+		}
+		file_read(seen, sizeof(seen), MIGRATION "/%s", file->name);
+		if (!tap_ok(!error && !strcmp(seen, wanted), "%s takes '%s'", file->name,
+			    shown(text)))
+			tap_note("error %d, then reads '%s' instead of '%s'", error, seen, wanted);
+	}
+}
+
+static bool refuses(const struct file *file, const void *bytes, size_t nr)
+{
+	char before[8 * TEXT], after[8 * TEXT];
+	int error;
+
+	read_all(before, sizeof(before));
+	error = file_write_bytes(bytes, nr, MIGRATION "/%s", file->name);
+	read_all(after, sizeof(after));
+	if (error != -EINVAL)
+		tap_note("%s: error %d instead of EINVAL", file->name, error);
+	if (strcmp(before, after))
+		tap_note("%s changed:\n# before\n%s# after\n%s", file->name, before, after);
+	return error == -EINVAL && !strcmp(before, after);
+}
+
+static void test_bad(const struct file *file)
+{
+	static char big[65536];
+
+	for (unsigned int n = 0; file->bad[n]; n++)
+		tap_ok(refuses(file, file->bad[n], strlen(file->bad[n])), "%s refuses '%s'",
+		       file->name, shown(file->bad[n]));
+	tap_ok(refuses(file, "\xff\xfe\0\x01\x80kernel", 11), "%s refuses bytes", file->name);
+	memset(big, 'a', sizeof(big));
+	/* sysfs itself cuts a write at a page and says so by a short count. */
+	tap_ok(refuses(file, big, 4096), "%s refuses a page of letters", file->name);
+	memset(big, '9', sizeof(big));
+	tap_ok(refuses(file, big, 4095), "%s refuses a page of digits", file->name);
+	memset(big, ' ', sizeof(big));
+	tap_ok(refuses(file, big, 4095), "%s refuses a page of spaces", file->name);
+	memset(big, '\0', sizeof(big));
+	tap_ok(refuses(file, big, 4095), "%s refuses a page of zeros", file->name);
+	memset(big, 'a', sizeof(big));
+	tap_ok(file_write_bytes(big, sizeof(big), MIGRATION "/%s", file->name) == -EINVAL,
+	       "%s refuses 64 KiB", file->name);
+}
+
+static void test_limits(void)
+{
+	file_write("8388608", MIGRATION "/max_batch_bytes");
+	tap_ok(!file_write("8388608", MIGRATION "/min_batch_bytes"),
+	       "min_batch_bytes can be max_batch_bytes");
+	tap_ok(file_write("4194304", MIGRATION "/max_batch_bytes") == -EINVAL &&
+	       file_number(MIGRATION "/max_batch_bytes") == 8388608,
+	       "max_batch_bytes cannot be below min_batch_bytes");
+	tap_ok(file_write("8388609", MIGRATION "/min_batch_bytes") == -EINVAL &&
+	       file_number(MIGRATION "/min_batch_bytes") == 8388608,
+	       "min_batch_bytes cannot be above max_batch_bytes");
+	file_write_number(MIN_BATCH, MIGRATION "/min_batch_bytes");
+	file_write_number(MAX_BATCH, MIGRATION "/max_batch_bytes");
+}
+
+static void test_boot_values(void)
+{
+	char text[TEXT];
+
+	tap_ok(!file_read(text, sizeof(text), MIGRATION "/migrator") &&
+	       !strncmp(text, "[none]", 6), "no migrator at first");
+	tap_ok(!file_read(text, sizeof(text), MIGRATION "/reasons") && !strcmp(text, "all"),
+	       "all reasons at first");
+	tap_ok(file_number(MIGRATION "/min_batch_bytes") == MIN_BATCH, "min_batch_bytes is %d",
+	       MIN_BATCH);
+	tap_ok(file_number(MIGRATION "/max_batch_bytes") == MAX_BATCH, "max_batch_bytes is %d",
+	       MAX_BATCH);
+}
+
+static void test_stats(void)
+{
+	static const char *const counts[] = {
+		"batches", "folios", "bytes", "fallbacks", "declined",
+	};
+	static const char *const names[] = { "kernel", "mtcopy" };
+
+	for (unsigned int m = 0; m < 2; m++) {
+		struct memory memory;
+		struct stats stats;
+		bool there = true, readonly = true;
+
+		for (unsigned int r = 0; r < NR_REASONS; r++)
+			for (unsigned int c = 0; c < 5; c++) {
+				const char *path = MIGRATION "/stats/%s/%s/%s";
+
+				there &= file_number(path, names[m], migrate_reasons[r],
+						     counts[c]) >= 0;
+				readonly &= file_write("0", path, names[m], migrate_reasons[r],
+						       counts[c]) < 0;
+			}
+		tap_ok(there, "stats of %s are there for every reason", names[m]);
+		tap_ok(readonly, "stats of %s cannot be written", names[m]);
+
+		migrator_choose(names[m]);
+		migrator_eager();
+		if (!memory_make(&memory, kind_named("anonymous"), HUGE_BYTES, node_at(0), 0))
+			tap_bail("no memory");
+		memory_move(&memory, node_at(1), 10);
+		stats = migrator_stats(names[m], "syscall_or_cpuset");
+		tap_ok(stats.folios > 0 && stats.bytes > 0 && stats.batches > 0,
+		       "stats of %s count", names[m]);
+		tap_ok(file_write("1", MIGRATION "/stats/%s/reset", names[m]) == -EINVAL &&
+		       file_write("", MIGRATION "/stats/%s/reset", names[m]) <= 0 &&
+		       migrator_stats(names[m], NULL).folios >= stats.folios,
+		       "stats/%s/reset takes nothing but 0", names[m]);
+		file_write("0", MIGRATION "/stats/%s/reset", names[m]);
+		stats = migrator_stats(names[m], NULL);
+		tap_ok(!stats.folios && !stats.bytes && !stats.batches && !stats.fallbacks &&
+		       !stats.declined, "stats/%s/reset clears them", names[m]);
+		memory_drop(&memory);
+	}
+	file_write("none", MIGRATION "/migrator");
+}
+
+static bool mode_is(const char *name, unsigned int mode)
+{
+	char path[FILE_PATH];
+	struct stat stat_;
+
+	snprintf(path, sizeof(path), MIGRATION "/%s", name);
+	if (stat(path, &stat_))
+		return false;
+	return (stat_.st_mode & 07777) == mode && !stat_.st_uid;
+}
+
+static void test_permissions(void)
+{
+	bool modes = true, refused = true, readable = true;
+	int status = -1;
+	pid_t pid;
+
+	for (unsigned int n = 0; n < NR_FILES; n++)
+		modes &= mode_is(files[n].name, 0644);
+	tap_ok(modes, "files are root's, mode 0644");
+	tap_ok(mode_is("stats/kernel/reset", 0200), "stats/kernel/reset has mode 0200");
+	tap_ok(mode_is("stats/kernel/compaction/folios", 0444), "stats have mode 0444");
+
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		if (setgid(65534) || setuid(65534))
+			_exit(2);
+		for (unsigned int n = 0; n < NR_FILES; n++) {
+			char text[TEXT];
+
+			refused &= file_write(files[n].good[0][0], MIGRATION "/%s",
+					      files[n].name) == -EACCES;
+			readable &= !file_read(text, sizeof(text), MIGRATION "/%s",
+					       files[n].name);
+		}
+		refused &= file_write("0", MIGRATION "/stats/kernel/reset") == -EACCES;
+		_exit(!refused || !readable);
+	}
+	waitpid(pid, &status, 0);
+	tap_ok(!status, "others read and do not write");
+}
+
+/* Random bytes, mostly made of pieces of valid values. */
+static size_t random_text(char *text, size_t size)
+{
+	static const char *const pieces[] = {
+		"none", "kernel", "mtcopy", "all", "compaction", "demotion", " ", "\n", ",", "0",
+		"1", "-", "2097152", "4194304", "262144", "x", "[", "]", "spread", "fill", "high",
+		"normal", "\t", "\xff",
+	};
+	size_t length = 0;
+
+	for (int n = rand() % 5; n >= 0; n--) {
+		const char *piece = pieces[rand() % (sizeof(pieces) / sizeof(pieces[0]))];
+
+		if (length + strlen(piece) < size) {
+			strcpy(text + length, piece);
+			length += strlen(piece);
+		}
+	}
+	while (length < size && !(rand() % 4))
+		text[length++] = rand();
+	return length;
+}
+
+/* Returns whether every file reads as one of the values that it may have. */
+static bool valid(void)
+{
+	long long least = file_number(MIGRATION "/min_batch_bytes");
+	long long most = file_number(MIGRATION "/max_batch_bytes");
+	long long lanes = file_number(MIGRATION "/mtcopy/lanes");
+	char text[TEXT];
+
+	if (file_read(text, sizeof(text), MIGRATION "/migrator") || !strchr(text, '[') ||
+	    strchr(text, '[') != strrchr(text, '['))
+		return false;
+	if (file_read(text, sizeof(text), MIGRATION "/reasons") || !text[0])
+		return false;
+	return least >= 0 && least <= most && most >= 2 << 20 && most <= 64 << 20 && lanes >= 1 &&
+	       lanes <= 64;
+}
+
+static void test_random(long long seconds)
+{
+	time_t end = time(NULL) + seconds;
+	unsigned long writes = 0, taken = 0, refused = 0;
+	struct content *content;
+	unsigned char *at;
+	size_t wrong, bytes = 4UL << 20;
+	bool good = true;
+	int status = -1, other = 0;
+	pid_t pid;
+
+	at = map_anonymous(bytes, false);
+	content = content_new(at, bytes, 1);
+	content_fill(content);
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		content_start_writers(content);
+		for (int n = 0; time(NULL) < end; n++)
+			move_range(at, bytes, 0, node_at(n), MPOL_MF_MOVE_ALL, 2);
+		content_stop_writers(content);
+		wrong = content_wrong(content, "while settings change");
+		fflush(stdout);
+		_exit(!!wrong);
+	}
+	srand(1);
+	while (time(NULL) < end) {
+		const struct file *file = &files[rand() % NR_FILES];
+		char text[TEXT];
+		size_t length = random_text(text, sizeof(text));
+		int error;
+
+		/* write(2) of nothing does not reach the file. */
+		if (!length)
+			continue;
+		error = file_write_bytes(text, length, MIGRATION "/%s", file->name);
+		writes++;
+		taken += !error;
+		refused += error == -EINVAL;
+		if (error && error != -EINVAL && error != -EOPNOTSUPP && !other)
+			other = error;
+		if (!(writes % 64) && !valid())
+			good = false;
+	}
+	waitpid(pid, &status, 0);
+	tap_note("%lu random writes: %lu taken, %lu refused", writes, taken, refused);
+	tap_ok(!other && taken && refused, "random writes are taken or refused with EINVAL");
+	if (other)
+		tap_note("there was error %d", other);
+	tap_ok(good && valid(), "files stay valid");
+	tap_ok(!status, "contents while settings change");
+	content_free(content);
+}
+
+int main(int argc, char **argv)
+{
+	tap_start();
+	nodes_with_memory();
+	if (!migrator_kernel())
+		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	atexit(migrator_defaults);
+	test_boot_values();
+	if (mtcopy_load())
+		tap_bail("mtcopy cannot be loaded");
+	for (unsigned int n = 0; n < NR_FILES; n++) {
+		test_good(&files[n]);
+		test_bad(&files[n]);
+	}
+	test_limits();
+	test_stats();
+	test_permissions();
+	test_random(argc > 1 ? atoll(argv[1]) : 3);
+	return tap_done();
+}

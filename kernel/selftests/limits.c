@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * limits: how large a batch gets, told by the trace events. Below min_batch_bytes nothing
+ * goes to a migrator, no batch is above max_batch_bytes, mtcopy shares one 2 MiB folio among
+ * its lanes, and events, statistics and what moved agree.
+ */
+#include "files.h"
+#include "memory.h"
+#include "migrator.h"
+#include "nodes.h"
+#include "tap.h"
+#include "trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What the events of one move say. */
+struct batches {
+	unsigned int started;
+	unsigned int finished;
+	unsigned int fallbacks;
+	long long bytes;
+	long long folios;
+	long long largest;
+	long long smallest;
+	unsigned int lanes;		/* that copied something */
+	long long lane_bytes;
+};
+
+static struct batches traced_move(const char *kind, size_t bytes)
+{
+	static const char *const names[] = { "migrator", NULL };
+	struct batches seen = { .smallest = -1 };
+	struct trace_event *events;
+	struct memory memory;
+	size_t count, left, wrong;
+	unsigned long lanes = 0;
+
+	if (!memory_make(&memory, kind_named(kind), bytes, node_at(0), 0))
+		tap_bail("%s cannot be made", kind);
+	trace_start(names);
+	left = memory_move(&memory, node_at(1), 1);
+	count = trace_stop(&events);
+	wrong = memory_wrong(&memory, kind);
+	memory_drop(&memory);
+	if (left || wrong)
+		tap_bail("%s: %zu pages did not move, %zu words are wrong", kind, left, wrong);
+	for (size_t n = 0; n < count; n++) {
+		const struct trace_event *event = &events[n];
+		long long part = trace_field(event, "bytes");
+
+		if (trace_is(event, "migrator_lane_done")) {
+			seen.lane_bytes += part;
+			if (part)
+				lanes |= 1UL << trace_field(event, "lane");
+		}
+		if (trace_is(event, "migrator_fallback"))
+			seen.fallbacks++;
+		if (event->pid != getpid())
+			continue;
+		if (trace_is(event, "migrator_batch_start")) {
+			seen.started++;
+			if (part > seen.largest)
+				seen.largest = part;
+			if (part < seen.smallest || seen.smallest < 0)
+				seen.smallest = part;
+		}
+		if (trace_is(event, "migrator_batch_done")) {
+			seen.finished++;
+			seen.bytes += part;
+			seen.folios += trace_field(event, "folios");
+		}
+	}
+	free(events);
+	seen.lanes = __builtin_popcountl(lanes);
+	return seen;
+}
+
+static void limit(const char *file, long long bytes)
+{
+	if (file_write_number(bytes, MIGRATION "/%s", file))
+		tap_bail("%s does not take %lld", file, bytes);
+}
+
+static void test_min(const char *migrator)
+{
+	struct batches seen;
+
+	limit("min_batch_bytes", 1 << 20);
+	seen = traced_move("anonymous", (1 << 20) - page_bytes());
+	tap_ok(!seen.started && !seen.finished,
+	       "%s: a page less than min_batch_bytes is no batch", migrator);
+	seen = traced_move("anonymous", 1 << 20);
+	tap_ok(seen.started == 1 && seen.bytes == 1 << 20,
+	       "%s: exactly min_batch_bytes is a batch", migrator);
+	seen = traced_move("ext4 file, written", 2 << 20);
+	tap_ok(!seen.started, "%s: what may not be copied does not count", migrator);
+
+	limit("min_batch_bytes", MIN_BATCH);
+	seen = traced_move("anonymous", page_bytes());
+	tap_ok(!seen.started, "%s: by default a single page is no batch", migrator);
+	seen = traced_move("anonymous, 64 KiB", 64 << 10);
+	tap_ok(!seen.started, "%s: nor is a single folio of 64 KiB", migrator);
+	seen = traced_move("anonymous, 2048 KiB", HUGE_BYTES);
+	tap_ok(seen.started == 1 && seen.folios == 1 && seen.bytes == (long long)HUGE_BYTES,
+	       "%s: a single folio of 2 MiB is one", migrator);
+	limit("min_batch_bytes", 0);
+	seen = traced_move("anonymous", page_bytes());
+	tap_ok(seen.started == 1 && seen.folios == 1, "%s: with 0 a single page is one", migrator);
+}
+
+static void test_max(const char *migrator, const char *kind, long long max, size_t bytes)
+{
+	struct stats before, done;
+	struct batches seen;
+	unsigned int least = (bytes + max - 1) / max;
+
+	limit("max_batch_bytes", max);
+	before = migrator_stats(migrator, "syscall_or_cpuset");
+	seen = traced_move(kind, bytes);
+	done = migrator_since(migrator, "syscall_or_cpuset", before);
+	tap_note("%s, %s, max %lld: %u batches, largest %lld, smallest %lld, %u lanes", migrator,
+		 kind, max, seen.started, seen.largest, seen.smallest, seen.lanes);
+	tap_ok(seen.largest <= max && seen.started == least,
+	       "%s, %s: %zu bytes in %u batches of %lld bytes at most", migrator, kind, bytes,
+	       least, max);
+	tap_ok(seen.bytes == (long long)bytes && seen.finished == seen.started &&
+	       !seen.fallbacks, "%s, %s: all of it is copied", migrator, kind);
+	tap_ok(done.batches == seen.finished && done.folios == seen.folios &&
+	       done.bytes == seen.bytes && !done.declined && !done.fallbacks,
+	       "%s, %s: events and statistics agree", migrator, kind);
+	if (!strcmp(migrator, "mtcopy"))
+		tap_ok(seen.lane_bytes == seen.bytes, "%s, %s: the lanes' bytes add up", migrator,
+		       kind);
+	limit("max_batch_bytes", MAX_BATCH);
+}
+
+static void test_lanes(void)
+{
+	struct batches seen;
+	unsigned int best = 0;
+
+	file_write("2", MIGRATION "/mtcopy/lanes");
+	/* A helper that is late finds nothing left; so some attempts. */
+	for (int try = 0; try < 20 && best < 2; try++) {
+		seen = traced_move("anonymous, 2048 KiB", HUGE_BYTES);
+		if (seen.lanes > best)
+			best = seen.lanes;
+	}
+	tap_ok(best == 2 && seen.lane_bytes == (long long)HUGE_BYTES && seen.folios == 1,
+	       "mtcopy: two lanes copy one folio");
+	file_write("1", MIGRATION "/mtcopy/lanes");
+	seen = traced_move("anonymous, 2048 KiB", HUGE_BYTES);
+	tap_ok(seen.lanes == 1 && seen.lane_bytes == (long long)HUGE_BYTES,
+	       "mtcopy: one lane copies it alone");
+}
+
+int main(void)
+{
+	const char *name;
+
+	tap_start();
+	nodes_with_memory();
+	if (!migrator_kernel())
+		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	for (name = migrator_next(NULL); name; name = migrator_next(name)) {
+		if (!migrator_copies(name)) {
+			struct batches seen = traced_move("anonymous", HUGE_BYTES);
+
+			tap_ok(!seen.started && !seen.finished, "none: no batch");
+			continue;
+		}
+		test_min(name);
+		test_max(name, "anonymous", 2 << 20, 8 << 20);
+		test_max(name, "anonymous", 4 << 20, 8 << 20);
+		test_max(name, "anonymous", 8 << 20, 8 << 20);
+		test_max(name, "anonymous, 64 KiB", 4 << 20, 8 << 20);
+		test_max(name, "anonymous, 2048 KiB", 2 << 20, 8 << 20);
+		test_max(name, "anonymous, 2048 KiB", 4 << 20, 8 << 20);
+		test_max(name, "anonymous, 2048 KiB", 64 << 20, 16 << 20);
+		if (!strcmp(name, "mtcopy"))
+			test_lanes();
+	}
+	return tap_done();
+}

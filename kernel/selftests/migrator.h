@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The interface under test, /sys/kernel/mm/migration, and the module of mtcopy.
+ *
+ * Most tests run once with every migrator:
+ *
+ *	for (name = migrator_next(NULL); name; name = migrator_next(name))
+ *
+ * On a kernel without the interface that is one pass, with the name "vanilla".
+ */
+#ifndef _MIGRATOR_H
+#define _MIGRATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define MIGRATION	"/sys/kernel/mm/migration"
+
+#define MIN_BATCH	262144
+#define MAX_BATCH	4194304
+
+/* The names of enum migrate_reason, in its order. */
+extern const char *const migrate_reasons[];
+#define NR_REASONS	10
+
+/* Whether this kernel has the interface. */
+bool migrator_kernel(void);
+
+/* The one after @previous, chosen, with settings under which every eligible folio goes to it. */
+const char *migrator_next(const char *previous);
+
+/* Chooses one, loading its module. 0 or -errno. */
+int migrator_choose(const char *name);
+
+/* Whether a name stands for something that copies batches: not "none", not "vanilla". */
+bool migrator_copies(const char *name);
+
+/* Every setting as it is after boot, and no migrator. */
+void migrator_defaults(void);
+
+/* Every folio of every reason is offered to the migrator, and helpers run at once. */
+void migrator_eager(void);
+
+/* Loads and unloads the module; 0 or -errno. Loading what is loaded is no error. */
+int mtcopy_load(void);
+int mtcopy_unload(void);
+bool mtcopy_loaded(void);
+
+/* What a migrator did for one reason, or for all of them (NULL). */
+struct stats {
+	long long batches, folios, bytes, fallbacks, declined;
+};
+
+/* Zeros for "none" and "vanilla". */
+struct stats migrator_stats(const char *name, const char *reason);
+
+/* What happened since @before. */
+struct stats migrator_since(const char *name, const char *reason, struct stats before);
+
+#endif /* _MIGRATOR_H */

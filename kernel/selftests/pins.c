@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * pins [MILLISECONDS]: pages that others hold. Registered buffers, pages in a pipe and
+ * secret memory stay where they are, and what is written through the pin is seen; short pins
+ * come and go while the pages move; the ring of aio moves by rules of its own.
+ */
+#include "content.h"
+#include "memory.h"
+#include "migrator.h"
+#include "nodes.h"
+#include "pages.h"
+#include "ring.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BYTES	(2UL << 20)
+#define PINNED	(64UL << 10)
+#define TRIES	3
+
+static long long duration_ms = 200;
+
+static long long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+/* A device: reads from a file into pinned pages, again and again, and looks at once. */
+struct device {
+	pthread_t thread;
+	struct ring *ring;
+	unsigned char *at;
+	size_t bytes;
+	int file;
+	bool pin_each;			/* for each read anew */
+	volatile bool stop;
+	unsigned long reads;
+	unsigned long lost;
+	int error;
+};
+
+static void device_read(struct device *device, size_t page, unsigned long round)
+{
+	size_t size = page_bytes(), words = size / sizeof(uint64_t);
+	uint64_t *into = (uint64_t *)(device->at + page * size), wanted[words];
+
+	for (size_t n = 0; n < words; n++)
+		wanted[n] = round << 32 | (page * words + n);
+	if (pwrite(device->file, wanted, size, 0) != (ssize_t)size)
+		device->error = errno;
+	if (device->pin_each)
+		device->error = ring_pin(device->ring, into, size);
+	if (!device->error && ring_read(device->ring, device->file, into, size, 0) !=
+			      (ssize_t)size)
+		device->error = EIO;
+	if (device->pin_each && !device->error)
+		device->error = ring_unpin(device->ring);
+	device->reads++;
+	if (!device->error && memcmp(into, wanted, size))
+		device->lost++;
+}
+
+static void *device_run(void *argument)
+{
+	struct device *device = argument;
+
+	for (unsigned long round = 1; !device->stop && !device->error; round++)
+		for (size_t page = 0; page < device->bytes / page_bytes() && !device->stop;
+		     page += 7)
+			device_read(device, page, round);
+	return NULL;
+}
+
+static void device_start(struct device *device, struct memory *memory, bool pin_each)
+{
+	memset(device, 0, sizeof(*device));
+	device->ring = ring_new();
+	device->at = memory->at;
+	device->bytes = memory->bytes;
+	device->pin_each = pin_each;
+	device->file = memfd_create("device", MFD_CLOEXEC);
+	if (!pin_each)
+		device->error = ring_pin(device->ring, memory->at, memory->bytes);
+	if (pthread_create(&device->thread, NULL, device_run, device))
+		tap_bail("no thread for a device");
+}
+
+static void device_stop(struct device *device)
+{
+	device->stop = true;
+	pthread_join(device->thread, NULL);
+}
+
+static void device_free(struct device *device)
+{
+	close(device->file);
+	ring_free(device->ring);
+}
+
+/* The first pages pinned for long, in one batch with the others. */
+static void test_registered(const char *name, const char *migrator)
+{
+	size_t pages = PINNED / page_bytes(), left, changed = 0, wrong;
+	struct memory memory, pinned;
+	struct stats before, done;
+	struct device device;
+	uint64_t *frames;
+
+	if (!memory_make(&memory, kind_named(name), BYTES, node_at(0), 0)) {
+		tap_ok(false, "%s, %s: cannot be made", name, migrator);
+		return;
+	}
+	/* The content is that of the others. */
+	pinned = memory;
+	pinned.bytes = PINNED;
+	memory.content->at += PINNED;
+	memory.content->bytes -= PINNED;
+	content_fill(memory.content);
+	device_start(&device, &pinned, false);
+	frames = calloc(pages, sizeof(*frames));
+	page_frames(memory.at, PINNED, frames);
+
+	before = migrator_stats(migrator, NULL);
+	/* Once: what is pinned makes the kernel try ten times. */
+	left = memory_move(&memory, node_at(1), 1);
+	done = migrator_since(migrator, NULL, before);
+	for (size_t n = 0; n < pages; n++)
+		changed += page_frame(memory.at + n * page_bytes()) != frames[n];
+	device_stop(&device);
+	wrong = content_wrong(memory.content, name);
+	tap_ok(left == pages && !changed, "%s, registered, %s: pinned pages stay, others move",
+	       name, migrator);
+	tap_ok(device.reads && !device.lost && !device.error && !wrong,
+	       "%s, registered, %s: %lu reads into pinned pages, none lost", name, migrator,
+	       device.reads);
+	if (migrator_copies(migrator))
+		tap_ok(done.folios == (long long)(BYTES / page_bytes() - pages),
+		       "%s, registered, %s: %lld folios copied, no pinned one", name, migrator,
+		       done.folios);
+	ring_unpin(device.ring);
+	tap_ok(!memory_move(&memory, node_at(1), 20),
+	       "%s, registered, %s: they move when nobody holds them", name, migrator);
+	device_free(&device);
+	free(frames);
+	memory_drop(&memory);
+}
+
+/* Each read has a pin of its own: the pages move in between. */
+static void test_short_pins(const char *name, const char *migrator)
+{
+	long long end = now_ms() + duration_ms;
+	struct memory memory;
+	struct stats before, done;
+	struct device device;
+	size_t moved = 0;
+
+	if (!memory_make(&memory, kind_named(name), BYTES, node_at(0), 0)) {
+		tap_ok(false, "%s, %s: cannot be made", name, migrator);
+		return;
+	}
+	before = migrator_stats(migrator, NULL);
+	device_start(&device, &memory, true);
+	for (int n = 1; n <= 2 || now_ms() < end; n++)
+		moved += BYTES / page_bytes() - memory_move(&memory, node_at(n), TRIES);
+	device_stop(&device);
+	done = migrator_since(migrator, NULL, before);
+	tap_note("%s, %s: %zu pages moved, %lu pins, %lld folios copied", name, migrator, moved,
+		 device.reads, done.folios);
+	tap_ok(moved && device.reads && !device.lost && !device.error,
+	       "%s, pinned for each read, %s: nothing lost", name, migrator);
+	device_free(&device);
+	memory_drop(&memory);
+}
+
+/* A pipe holds the pages themselves: what is written to them later comes out of it. */
+static void test_pipe(const char *migrator)
+{
+	size_t size = page_bytes(), pages = 16, bytes = pages * size, left;
+	struct iovec range = { .iov_len = bytes };
+	unsigned char *at, *out = malloc(bytes);
+	struct content *content, *later;
+	uint64_t frames[16], after[16];
+	int ends[2];
+
+	memory_policy(MPOL_BIND, node_at(0));
+	at = map_anonymous(bytes, false);
+	content = content_new(at, bytes, 0);
+	content_fill(content);
+	memory_policy(MPOL_DEFAULT, 0);
+	range.iov_base = at;
+	if (pipe(ends) || fcntl(ends[1], F_SETPIPE_SZ, bytes) < 0 ||
+	    vmsplice(ends[1], &range, 1, 0) != (ssize_t)bytes)
+		tap_bail("vmsplice: %s", strerror(errno));
+	page_frames(at, bytes, frames);
+	left = move_range(at, bytes, 0, node_at(1), MPOL_MF_MOVE, TRIES);
+	page_frames(at, bytes, after);
+	tap_ok(left == pages && !memcmp(frames, after, sizeof(frames)) &&
+	       !content_wrong(content, "in a pipe"), "pages in a pipe, %s: stay", migrator);
+	later = content_new(at, bytes, 0);
+	content_fill(later);
+	left = 0;
+	while (left < bytes) {
+		ssize_t got = read(ends[0], out + left, bytes - left);
+
+		if (got <= 0)
+			break;
+		left += got;
+	}
+	tap_ok(left == bytes && !content_wrong_at(later, out, "out of a pipe"),
+	       "pages in a pipe, %s: come out as they are now", migrator);
+	tap_ok(!move_range(at, bytes, 0, node_at(1), MPOL_MF_MOVE, 20) &&
+	       !content_wrong(later, "after the pipe"), "pages in a pipe, %s: move afterwards",
+	       migrator);
+	close(ends[0]);
+	close(ends[1]);
+	munmap(at, bytes);
+	free(out);
+	content_free(content);
+	content_free(later);
+}
+
+/* Submits one read through aio and waits for it. */
+static bool aio_read(aio_context_t context, int file, void *into, size_t bytes)
+{
+	struct iocb request = {
+		.aio_lio_opcode = IOCB_CMD_PREAD,
+		.aio_fildes = file,
+		.aio_buf = (uintptr_t)into,
+		.aio_nbytes = bytes,
+	}, *requests[] = { &request };
+	struct io_event event;
+
+	return syscall(SYS_io_submit, context, 1, requests) == 1 &&
+	       syscall(SYS_io_getevents, context, 1, 1, &event, NULL) == 1 &&
+	       event.res == (long long)bytes;
+}
+
+/* The kernel writes to the ring through its own mapping; it lies where the context says. */
+static void test_aio(const char *migrator)
+{
+	size_t size = page_bytes(), bytes = 4 * size, moved = 0;
+	long long end = now_ms() + duration_ms;
+	aio_context_t context = 0;
+	struct stats before, done;
+	unsigned long reads = 0;
+	bool good = true;
+	unsigned char *ring;
+	uint64_t word = 0;
+	int file;
+
+	file = memfd_create("aio", MFD_CLOEXEC);
+	if (syscall(SYS_io_setup, 400, &context))
+		tap_bail("io_setup: %s", strerror(errno));
+	ring = (unsigned char *)context;
+	before = migrator_stats(migrator, NULL);
+	for (int n = 0; good && (n < 4 || now_ms() < end); n++) {
+		size_t left = move_range(ring, bytes, 0, node_at(n), MPOL_MF_MOVE_ALL, TRIES);
+
+		moved += bytes / size - left;
+		for (int i = 0; good && i < 100; i++) {
+			uint64_t seen = 0;
+
+			word++;
+			good = pwrite(file, &word, sizeof(word), 0) == sizeof(word) &&
+			       aio_read(context, file, &seen, sizeof(seen)) && seen == word;
+			reads++;
+		}
+	}
+	done = migrator_since(migrator, NULL, before);
+	tap_note("aio, %s: %zu pages of the ring moved, %lu events", migrator, moved, reads);
+	tap_ok(moved > bytes / size, "the ring of aio, %s: moves", migrator);
+	tap_ok(good, "the ring of aio, %s: no event lost", migrator);
+	if (migrator_copies(migrator))
+		tap_ok(!done.folios && !done.batches, "the ring of aio, %s: nothing copied by the batch",
+		       migrator);
+	syscall(SYS_io_destroy, context);
+	close(file);
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const names[] = { "anonymous", "memory file" };
+	const char *name;
+
+	if (argc > 1)
+		duration_ms = atoll(argv[1]);
+	tap_start();
+	nodes_with_memory();
+	for (name = migrator_next(NULL); name; name = migrator_next(name)) {
+		for (int n = 0; n < 2; n++) {
+			test_registered(names[n], name);
+			test_short_pins(names[n], name);
+		}
+		test_short_pins("memory file, 2048 KiB", name);
+		test_pipe(name);
+		test_aio(name);
+	}
+	return tap_done();
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * switch [SECONDS]: the migrator is chosen anew, and mtcopy loaded and unloaded, at random,
+ * while four threads migrate and writers write. Nothing is lost, and the module can go.
+ */
+#include "content.h"
+#include "files.h"
+#include "memory.h"
+#include "migrator.h"
+#include "nodes.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MOVERS	4
+#define BYTES	(4UL << 20)
+
+static volatile bool stop;
+
+static struct mover {
+	pthread_t thread;
+	unsigned char *at;
+	size_t folio;
+	unsigned int number;
+	size_t moved;
+	struct content *content;
+} movers[MOVERS];
+
+static void *move(void *argument)
+{
+	struct mover *mover = argument;
+
+	for (unsigned int n = mover->number; !stop; n++)
+		mover->moved += BYTES / page_bytes() -
+				move_range(mover->at, BYTES, mover->folio, node_at(n), MPOL_MF_MOVE, 2);
+	return NULL;
+}
+
+struct counts {
+	unsigned int chosen, loads, unloads, busy, absent, strange;
+	int error;
+};
+
+/* What may happen to a choice: a module that is not there. */
+static void choose(struct counts *counts)
+{
+	static const char *const names[] = { "none", "kernel", "mtcopy" };
+	const char *name = names[rand() % 3];
+	int error = file_write(name, MIGRATION "/migrator");
+
+	if (!error)
+		counts->chosen++;
+	else if (!strcmp(name, "mtcopy") && !mtcopy_loaded() &&
+		 (error == -EINVAL || error == -ENODEV))
+		counts->absent++;
+	else
+		counts->error = error, counts->strange++;
+}
+
+static void load(struct counts *counts)
+{
+	int error = mtcopy_load();
+
+	if (!error)
+		counts->loads++;
+	else
+		counts->error = error, counts->strange++;
+	if (mtcopy_loaded() && rand() % 2) {
+		file_write_number(1 + rand() % 4, MIGRATION "/mtcopy/lanes");
+		file_write(rand() % 2 ? "high" : "normal", MIGRATION "/mtcopy/priority");
+		file_write(rand() % 2 ? "fill" : "spread", MIGRATION "/mtcopy/placement");
+		file_write(rand() % 2 ? "1" : "0", MIGRATION "/mtcopy/idle_only");
+	}
+}
+
+static void unload(struct counts *counts)
+{
+	int error = mtcopy_unload();
+
+	if (!error)
+		counts->unloads++;
+	else if (error == -EAGAIN || error == -EBUSY || error == -EWOULDBLOCK)
+		counts->busy++;
+	else if (error == -ENOENT)
+		counts->absent++;
+	else
+		counts->error = error, counts->strange++;
+}
+
+static void switch_for(long long seconds, struct counts *counts)
+{
+	time_t end = time(NULL) + seconds;
+
+	while (time(NULL) < end) {
+		switch (rand() % 8) {
+		case 0:
+			load(counts);
+			break;
+		case 1:
+			unload(counts);
+			break;
+		default:
+			choose(counts);
+			break;
+		}
+		if (!(rand() % 3))
+			usleep(rand() % 20000);
+	}
+}
+
+static void test_unload_in_use(void)
+{
+	tap_ok(!migrator_choose("mtcopy"), "mtcopy is loaded and active");
+	tap_ok(mtcopy_unload() < 0 && mtcopy_loaded(), "an active migrator cannot be unloaded");
+	tap_ok(!file_write("none", MIGRATION "/migrator") && !mtcopy_unload(),
+	       "one that is not active can");
+	tap_ok(!mtcopy_loaded() && !file_exists(MIGRATION "/mtcopy") &&
+	       !file_exists(MIGRATION "/stats/mtcopy"), "its files are gone");
+	tap_ok(file_write("mtcopy", MIGRATION "/migrator") == -EINVAL,
+	       "it cannot be chosen any more");
+}
+
+int main(int argc, char **argv)
+{
+	long long seconds = argc > 1 ? atoll(argv[1]) : 10;
+	struct counts counts = { 0 };
+	size_t wrong = 0, moved = 0, least = SIZE_MAX;
+	struct stats kernel;
+
+	tap_start();
+	nodes_with_memory();
+	if (!migrator_kernel())
+		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	atexit(migrator_defaults);
+	migrator_eager();
+	test_unload_in_use();
+
+	for (unsigned int n = 0; n < MOVERS; n++) {
+		struct mover *mover = &movers[n];
+
+		/* Half of them move 2 MiB folios. */
+		mover->number = n;
+		mover->folio = n % 2 ? HUGE_BYTES : page_bytes();
+		mover->at = map_anonymous(BYTES, n % 2);
+		mover->content = content_new(mover->at, BYTES, n < 2 ? 1 : 0);
+		content_fill(mover->content);
+	}
+	kernel = migrator_stats("kernel", NULL);
+	for (unsigned int n = 0; n < MOVERS; n++) {
+		content_start_writers(movers[n].content);
+		if (pthread_create(&movers[n].thread, NULL, move, &movers[n]))
+			tap_bail("no thread");
+	}
+	switch_for(seconds, &counts);
+	stop = true;
+	for (unsigned int n = 0; n < MOVERS; n++) {
+		pthread_join(movers[n].thread, NULL);
+		content_stop_writers(movers[n].content);
+		wrong += content_wrong(movers[n].content, "while migrators change");
+		moved += movers[n].moved;
+		if (movers[n].moved < least)
+			least = movers[n].moved;
+	}
+	kernel = migrator_since("kernel", NULL, kernel);
+	tap_note("%zu pages moved; %u choices, %u loads, %u unloads, %u busy, %u absent", moved,
+		 counts.chosen, counts.loads, counts.unloads, counts.busy, counts.absent);
+	tap_ok(!wrong, "contents");
+	tap_ok(least > 0, "every mover moved pages");
+	tap_ok(kernel.folios > 0, "the migrator copied");
+	tap_ok(!counts.strange, "nothing but what was expected was refused");
+	if (counts.strange)
+		tap_note("%u strange errors, the last is %s", counts.strange,
+			 strerror(-counts.error));
+	tap_ok(counts.chosen > 10 && counts.loads && counts.unloads,
+	       "migrators were chosen, the module loaded and unloaded");
+	tap_ok(!file_write("none", MIGRATION "/migrator"), "none at the end");
+	mtcopy_unload();
+	tap_ok(!mtcopy_loaded(), "the module is gone at the end");
+	tap_ok(!mtcopy_load() && mtcopy_loaded(), "and can come back");
+	return tap_done();
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Lanes: who copies which pages of a batch, and when the batch is finished.
+ *
+ * Each lane begins with its own share and takes it granule by granule; a lane that has
+ * nothing left takes granules of the other shares. So a lane that is slow, or that never
+ * begins, costs the others its share, but not their patience: they wait for at most the
+ * granule that it is copying.
+ *
+ * When mtcopy_lanes_copy() returns, nobody touches the batch any more:
+ *
+ * - A helper touches the batch only inside its work, mtcopy_lane_work().
+ * - Each work is queued at most once per batch and does not queue itself.
+ * - After the caller has copied all there was to take, it cancels every work. A work that
+ *   cancel_work() took from the queue will not run; the caller counts it as finished.
+ * - Every other work has begun, and counts itself as finished with the last thing that it
+ *   does to the batch. If it is the last of all and the caller waits already, it completes
+ *   @done after that; then the caller is what waits for @done, and complete() does not
+ *   touch it any more once wait_for_completion() can return.
+ * - The caller goes on when all are counted. A helper's stores to the pages come before
+ *   its count, which is a fully ordered atomic operation, and so before the marks that the
+ *   caller sets afterwards.
+ *
+ * What the workqueue does after a work returned needs none of its memory, so the work may
+ * be queued for the next batch, or freed, at once.
+ */
+#include <linux/bitmap.h>
+#include <linux/mm.h>
+#include <linux/sched.h>
+#include <linux/sched/clock.h>
+#include <linux/smp.h>
+#include <trace/events/migrator.h>
+
+#include "mtcopy.h"
+
+/*
+ * How long the caller watches its helpers before it sleeps. All of them are in their last
+ * granule then, which takes about as long; falling asleep and being woken takes some
+ * microseconds, too.
+ */
+#define MTCOPY_WATCH_NS		20000
+
+static struct workqueue_struct *mtcopy_wq, *mtcopy_wq_high;
+
+/*
+ * Takes a granule of a lane's share: pages @from up to, not including, @to. Everything
+ * that a lane needs to know was written before it began, so the order of what it reads
+ * does not matter here; only that no page is taken twice does.
+ */
+static bool mtcopy_lane_take(struct mtcopy_lane *lane, u32 *from, u32 *to)
+{
+	if ((u32)atomic_read(&lane->next) >= lane->end)
+		return false;
+	*from = atomic_fetch_add_relaxed(MTCOPY_GRANULE_PAGES, &lane->next);
+	if (*from >= lane->end)
+		return false;
+	*to = min(*from + MTCOPY_GRANULE_PAGES, lane->end);
+	return true;
+}
+
+/* The pair that page @page of the batch belongs to. */
+static unsigned int mtcopy_find_pair(const struct mtcopy_batch *mt, u32 page)
+{
+	unsigned int low = 0, high = mt->batch->nr, middle;
+
+	while (high - low > 1) {
+		middle = low + (high - low) / 2;
+		if (mt->begins[middle] <= page)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Copies the pages @from to @to of the batch, but no more of a pair that failed. */
+static void mtcopy_lane_copy_pages(struct mtcopy_lane *lane, u32 from, u32 to)
+{
+	struct mtcopy_batch *mt = lane->mt;
+	unsigned int i = mtcopy_find_pair(mt, from);
+	struct migrator_pair *pair = &mt->batch->pairs[i];
+	unsigned int first, nr;
+
+	for (; from < to; i++, pair++, from += nr) {
+		first = from - mt->begins[i];
+		nr = min(to, mt->begins[i + 1]) - from;
+		if (test_bit(i, mt->failed))
+			continue;
+		if (mtcopy_copy_pages(folio_page(pair->dst, first), folio_page(pair->src, first),
+				      nr, mt->nontemporal))
+			set_bit(i, mt->failed);
+		else
+			lane->bytes += (u64)nr << PAGE_SHIFT;
+	}
+}
+
+/* Copies this lane's share, and then what is left of the others. */
+static void mtcopy_lane_run(struct mtcopy_lane *lane)
+{
+	struct mtcopy_batch *mt = lane->mt;
+	u64 start = migrator_cpu_time();
+	unsigned int i, victim = lane->index;
+	u32 from, to;
+
+	for (i = 0; i < mt->nr_lanes; i++) {
+		while (mtcopy_lane_take(&mt->lanes[victim], &from, &to)) {
+			mtcopy_lane_copy_pages(lane, from, to);
+			cond_resched();
+		}
+		victim = victim + 1 < mt->nr_lanes ? victim + 1 : 0;
+	}
+	mtcopy_copy_finish(mt->nontemporal);
+	lane->ns = migrator_cpu_time() - start;
+	trace_migrator_lane_done(lane->index, raw_smp_processor_id(), lane->bytes, lane->ns);
+}
+
+static void mtcopy_lane_work(struct work_struct *work)
+{
+	struct mtcopy_lane *lane = container_of(work, struct mtcopy_lane, work);
+	struct mtcopy_batch *mt = lane->mt;
+
+	mtcopy_lane_run(lane);
+	/* If it is not the last, the batch may be gone after this line. */
+	if (atomic_dec_and_test(&mt->unfinished))
+		complete(&mt->done);
+}
+
+/* Waits for the helpers that have begun; all others have been cancelled. */
+static void mtcopy_lanes_wait(struct mtcopy_batch *mt)
+{
+	u64 start = local_clock();
+
+	while (atomic_read(&mt->unfinished) > 1 && !need_resched()) {
+		if (local_clock() - start > MTCOPY_WATCH_NS)
+			break;
+		cpu_relax();
+	}
+	if (!atomic_dec_and_test(&mt->unfinished))
+		wait_for_completion(&mt->done);
+}
+
+/**
+ * mtcopy_lanes_copy - copy a batch that has been dealt
+ * @mt: the batch; its lanes have their shares, and all helpers have a CPU
+ * @high: whether the helpers run at high priority
+ *
+ * A CPU that goes offline meanwhile does no harm: what is queued there runs elsewhere.
+ *
+ * Context: Sleeps, allocates nothing. Charges the helpers' CPU time to the caller.
+ */
+void mtcopy_lanes_copy(struct mtcopy_batch *mt, bool high)
+{
+	struct workqueue_struct *wq = high ? mtcopy_wq_high : mtcopy_wq;
+	unsigned int i;
+	u64 ns = 0;
+
+	for (i = 0; i < mt->nr_lanes; i++) {
+		mt->lanes[i].bytes = 0;
+		mt->lanes[i].ns = 0;
+	}
+	atomic_set(&mt->unfinished, mt->nr_lanes);
+	reinit_completion(&mt->done);
+
+	for (i = 1; i < mt->nr_lanes; i++) {
+		if (WARN_ON_ONCE(!queue_work_on(mt->cpus[i - 1], wq, &mt->lanes[i].work)))
+			atomic_dec(&mt->unfinished);
+	}
+	mtcopy_lane_run(&mt->lanes[0]);
+	for (i = 1; i < mt->nr_lanes; i++) {
+		if (cancel_work(&mt->lanes[i].work))
+			atomic_dec(&mt->unfinished);
+	}
+	mtcopy_lanes_wait(mt);
+
+	for (i = 1; i < mt->nr_lanes; i++)
+		ns += mt->lanes[i].ns;
+	if (ns)
+		migrator_charge(ns);
+}
+
+/**
+ * mtcopy_lanes_init - prepare the lanes of a new batch
+ * @mt: the batch, with space for its lanes
+ */
+void mtcopy_lanes_init(struct mtcopy_batch *mt)
+{
+	unsigned int i;
+
+	init_completion(&mt->done);
+	for (i = 0; i < MTCOPY_LANES_MAX; i++) {
+		INIT_WORK(&mt->lanes[i].work, mtcopy_lane_work);
+		mt->lanes[i].mt = mt;
+		mt->lanes[i].index = i;
+	}
+}
+
+/**
+ * mtcopy_lanes_start - make the workqueues
+ *
+ * They are bound to CPUs, as cpus.c chooses these with care. WQ_CPU_INTENSIVE, because a
+ * share may take milliseconds, and other works of its CPU need not wait for it.
+ * WQ_MEM_RECLAIM is the rule for whatever reclaim waits for, and demotion does: a lane
+ * that has begun needs no memory to go on. One that cannot begin for want of a worker is
+ * cancelled, so progress does not depend on the rescuer either.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int mtcopy_lanes_start(void)
+{
+	unsigned int flags = WQ_MEM_RECLAIM | WQ_CPU_INTENSIVE;
+
+	mtcopy_wq = alloc_workqueue("mtcopy", flags, 0);
+	if (!mtcopy_wq)
+		return -ENOMEM;
+	mtcopy_wq_high = alloc_workqueue("mtcopy_high", flags | WQ_HIGHPRI, 0);
+	if (!mtcopy_wq_high) {
+		destroy_workqueue(mtcopy_wq);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+/**
+ * mtcopy_lanes_stop - release the workqueues
+ *
+ * No batch is copied any more. Waits until the last works have returned to the workqueue,
+ * so that the module's text may go.
+ */
+void mtcopy_lanes_stop(void)
+{
+	destroy_workqueue(mtcopy_wq_high);
+	destroy_workqueue(mtcopy_wq);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * mtcopy: several CPUs copy the folios of a migration batch.
+ *
+ * What the files of the module share. The way of a batch is: migrator.c (measures and
+ * deals it), cpus.c (who helps), lanes.c (who copies which pages when), copy.c (bytes).
+ */
+#ifndef _MTCOPY_H
+#define _MTCOPY_H
+
+#include <linux/atomic.h>
+#include <linux/cache.h>
+#include <linux/completion.h>
+#include <linux/memferry/lanes.h>
+#include <linux/migrator.h>
+#include <linux/minmax.h>
+#include <linux/mm_types.h>
+#include <linux/types.h>
+#include <linux/workqueue.h>
+
+/* A share of less than 1/64 of a batch is not worth waking a CPU for. */
+#define MTCOPY_LANES_MAX	64
+
+/*
+ * What a lane takes at a time, and the least it gets. Some ten microseconds of copying:
+ * much more than taking it costs (one atomic operation), and as long as the other lanes
+ * wait at most for the last one.
+ */
+#define MTCOPY_GRANULE		max_t(u64, FERRY_GRANULE_DEFAULT, PAGE_SIZE)
+#define MTCOPY_GRANULE_PAGES	((u32)(MTCOPY_GRANULE >> PAGE_SHIFT))
+
+/**
+ * struct mtcopy_params - the settings, as they were when a batch began
+ * @lanes: lanes per batch, the caller's included; 1 to MTCOPY_LANES_MAX
+ * @placement: in which order the CPUs of a node are asked
+ * @high: helpers run at high priority
+ * @nontemporal: write past the caches
+ * @idle_only: helpers run on idle CPUs only
+ */
+struct mtcopy_params {
+	unsigned int lanes;
+	enum migrator_placement placement;
+	bool high;
+	bool nontemporal;
+	bool idle_only;
+};
+
+struct mtcopy_batch;
+
+/**
+ * struct mtcopy_lane - one of the CPUs that copy a batch, and its share
+ * @work: lets a helper begin; unused in lane 0, the caller
+ * @mt: the batch
+ * @index: of this lane
+ * @end: page behind the share's last
+ * @bytes: what this lane has copied, of whichever share
+ * @ns: CPU time that took
+ * @next: page that whoever takes from this share takes first; may pass @end
+ *
+ * Pages are counted over the whole batch, in the order of its pairs.
+ */
+struct mtcopy_lane {
+	struct work_struct work;
+	struct mtcopy_batch *mt;
+	unsigned int index;
+	u32 end;
+	u64 bytes;
+	u64 ns;
+	/* every lane may write this one */
+	atomic_t next ____cacheline_aligned_in_smp;
+};
+
+/**
+ * struct mtcopy_batch - &migrator_batch.private
+ * @batch: the batch, while it is copied
+ * @nr_lanes: lanes that share it
+ * @nontemporal: see &struct mtcopy_params
+ * @unfinished: helpers that may still touch the batch, and 1 for the caller
+ * @done: completed by the last of the helpers if the caller waits
+ * @begins: page where each pair begins, and the number of all pages behind them
+ * @failed: one bit per pair that could not be copied
+ * @extents: the pairs as ferry_deal() wants them
+ * @pieces: what ferry_deal() answers; only its space is needed
+ * @shares: the bytes of each lane
+ * @lanes: the lanes
+ * @cpus: where the helpers run; lane k on @cpus[k - 1]
+ */
+struct mtcopy_batch {
+	struct migrator_batch *batch;
+	unsigned int nr_lanes;
+	bool nontemporal;
+	atomic_t unfinished;
+	struct completion done;
+	u32 *begins;
+	unsigned long *failed;
+	struct ferry_extent *extents;
+	struct ferry_extent *pieces;
+	struct ferry_lane *shares;
+	struct mtcopy_lane *lanes;
+	u16 cpus[MTCOPY_LANES_MAX - 1];
+};
+
+/* params.c */
+extern const struct attribute_group mtcopy_group;
+void mtcopy_params_init(void);
+void mtcopy_params_read(struct mtcopy_params *params);
+
+/* cpus.c */
+int mtcopy_cpus_start(void);
+void mtcopy_cpus_stop(void);
+unsigned int mtcopy_cpus_choose(const struct migrator_batch *batch,
+				const struct mtcopy_params *params,
+				unsigned int want, u16 *cpus);
+
+/* lanes.c */
+int mtcopy_lanes_start(void);
+void mtcopy_lanes_stop(void);
+void mtcopy_lanes_init(struct mtcopy_batch *mt);
+void mtcopy_lanes_copy(struct mtcopy_batch *mt, bool high);
+
+/* copy.c */
+int mtcopy_copy_pages(struct page *dst, struct page *src, unsigned int nr,
+		      bool nontemporal);
+void mtcopy_copy_finish(bool nontemporal);
+
+/* copy_x86.c, or nowhere */
+unsigned long mtcopy_copy_nontemporal(struct page *dst, struct page *src, unsigned int nr);
+
+#endif /* _MTCOPY_H */

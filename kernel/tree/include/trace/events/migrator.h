@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM migrator
+
+#if !defined(_TRACE_MIGRATOR_H) || defined(TRACE_HEADER_MULTI_READ)
+#define _TRACE_MIGRATOR_H
+
+#include <linux/migrate.h>
+#include <linux/tracepoint.h>
+
+/* A batch goes to a migrator. */
+TRACE_EVENT(migrator_batch_start,
+
+	TP_PROTO(const char *migrator, int reason, unsigned int folios, size_t bytes,
+		 int dst_nid),
+
+	TP_ARGS(migrator, reason, folios, bytes, dst_nid),
+
+	TP_STRUCT__entry(
+		__string(migrator, migrator)
+		__string(reason, migrate_reason_names[reason])
+		__field(unsigned int, folios)
+		__field(size_t, bytes)
+		__field(int, dst_nid)
+	),
+
+	TP_fast_assign(
+		__assign_str(migrator);
+		__assign_str(reason);
+		__entry->folios = folios;
+		__entry->bytes = bytes;
+		__entry->dst_nid = dst_nid;
+	),
+
+	TP_printk("migrator=%s reason=%s folios=%u bytes=%zu dst_nid=%d",
+		  __get_str(migrator), __get_str(reason), __entry->folios, __entry->bytes,
+		  __entry->dst_nid)
+);
+
+/* It came back; folios and bytes are those it copied. */
+TRACE_EVENT(migrator_batch_done,
+
+	TP_PROTO(const char *migrator, int reason, unsigned int folios, size_t bytes, u64 ns),
+
+	TP_ARGS(migrator, reason, folios, bytes, ns),
+
+	TP_STRUCT__entry(
+		__string(migrator, migrator)
+		__string(reason, migrate_reason_names[reason])
+		__field(unsigned int, folios)
+		__field(size_t, bytes)
+		__field(u64, ns)
+	),
+
+	TP_fast_assign(
+		__assign_str(migrator);
+		__assign_str(reason);
+		__entry->folios = folios;
+		__entry->bytes = bytes;
+		__entry->ns = ns;
+	),
+
+	TP_printk("migrator=%s reason=%s folios=%u bytes=%zu ns=%llu",
+		  __get_str(migrator), __get_str(reason), __entry->folios, __entry->bytes,
+		  __entry->ns)
+);
+
+/* What one lane did of a batch; lane 0 is the migrating task itself. */
+TRACE_EVENT(migrator_lane_done,
+
+	TP_PROTO(unsigned int lane, int cpu, size_t bytes, u64 ns),
+
+	TP_ARGS(lane, cpu, bytes, ns),
+
+	TP_STRUCT__entry(
+		__field(unsigned int, lane)
+		__field(int, cpu)
+		__field(size_t, bytes)
+		__field(u64, ns)
+	),
+
+	TP_fast_assign(
+		__entry->lane = lane;
+		__entry->cpu = cpu;
+		__entry->bytes = bytes;
+		__entry->ns = ns;
+	),
+
+	TP_printk("lane=%u cpu=%d bytes=%zu ns=%llu",
+		  __entry->lane, __entry->cpu, __entry->bytes, __entry->ns)
+);
+
+/*
+ * Folios of a batch are left to the plain copy: all of it with the migrator's error, or,
+ * with error 0, those it could not copy.
+ */
+TRACE_EVENT(migrator_fallback,
+
+	TP_PROTO(const char *migrator, int reason, unsigned int folios, int error),
+
+	TP_ARGS(migrator, reason, folios, error),
+
+	TP_STRUCT__entry(
+		__string(migrator, migrator)
+		__string(reason, migrate_reason_names[reason])
+		__field(unsigned int, folios)
+		__field(int, error)
+	),
+
+	TP_fast_assign(
+		__assign_str(migrator);
+		__assign_str(reason);
+		__entry->folios = folios;
+		__entry->error = error;
+	),
+
+	TP_printk("migrator=%s reason=%s folios=%u error=%d",
+		  __get_str(migrator), __get_str(reason), __entry->folios, __entry->error)
+);
+
+#endif /* _TRACE_MIGRATOR_H */
+
+#include <trace/define_trace.h>

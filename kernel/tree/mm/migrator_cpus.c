@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What a migrator with threads needs to know about CPUs, and modules are not told: which
+ * ones share a cache, which are idle, and how to let the one who asked pay.
+ */
+#include <linux/bitmap.h>
+#include <linux/cpumask.h>
+#include <linux/export.h>
+#include <linux/migrator.h>
+#include <linux/nodemask.h>
+#include <linux/sched.h>
+#include <linux/sched/cputime.h>
+#include <linux/sched/topology.h>
+#include <linux/topology.h>
+
+/* How many CPUs before @cpu in @mask share its last-level cache; those of one core last. */
+static unsigned int migrator_cpu_rank(int cpu, const struct cpumask *mask)
+{
+	bool first = cpumask_first(topology_sibling_cpumask(cpu)) == cpu;
+	unsigned int rank = 0;
+	int other;
+
+	for_each_cpu_and(other, mask, cpu_online_mask) {
+		bool other_first = cpumask_first(topology_sibling_cpumask(other)) == other;
+
+		if (other == cpu || !cpus_share_cache(cpu, other))
+			continue;
+		if (other_first > first || (other_first == first && other < cpu))
+			rank++;
+	}
+	return rank;
+}
+
+/* The lowest CPU of the last-level cache stands for it. */
+static int migrator_cpu_cache(int cpu, const struct cpumask *mask)
+{
+	int other;
+
+	for_each_cpu_and(other, mask, cpu_online_mask)
+		if (cpus_share_cache(cpu, other))
+			return other;
+	return cpu;
+}
+
+/* Where @cpu stands among those of its node; lower numbers get a lane sooner. */
+static u64 migrator_cpu_key(int cpu, const struct cpumask *mask,
+			    enum migrator_placement placement)
+{
+	u64 rank = migrator_cpu_rank(cpu, mask), cache = migrator_cpu_cache(cpu, mask);
+
+	if (placement == MIGRATOR_FILL)
+		return cache << 32 | rank;
+	return rank << 32 | cache;
+}
+
+static unsigned int migrator_order_node(int nid, enum migrator_placement placement,
+					u16 *cpus, unsigned int nr, unsigned int space)
+{
+	const struct cpumask *mask = cpumask_of_node(nid);
+	unsigned int first = nr, at;
+	int cpu;
+
+	for_each_cpu_and(cpu, mask, cpu_online_mask) {
+		u64 key = migrator_cpu_key(cpu, mask, placement);
+
+		if (nr == space)
+			break;
+		/* Insertion: this runs when CPUs come and go, not when pages migrate. */
+		for (at = nr++; at > first; at--) {
+			if (migrator_cpu_key(cpus[at - 1], mask, placement) <= key)
+				break;
+			cpus[at] = cpus[at - 1];
+		}
+		cpus[at] = cpu;
+	}
+	return nr;
+}
+
+/**
+ * migrator_order_cpus - in which order lanes should get CPUs
+ * @nid: node of the destination
+ * @placement: the order among the CPUs of one node
+ * @cpus: receives the numbers of CPUs that are online, the best one first
+ * @space: entries of @cpus; further CPUs are left out
+ *
+ * CPUs of @nid come first, then those of the nearest node, and so on. Among CPUs with the
+ * same last-level cache, one thread of every core comes before the second threads.
+ *
+ * Context: Process context. CPUs that come and go meanwhile may be missing or too many:
+ * the caller either holds the CPU hotplug lock or can live with that.
+ * Return: the number of CPUs written.
+ */
+unsigned int migrator_order_cpus(int nid, enum migrator_placement placement, u16 *cpus,
+				 unsigned int space)
+{
+	nodemask_t left = node_states[N_CPU];
+	unsigned int nr = 0;
+
+	while (!nodes_empty(left) && nr < space) {
+		int node, nearest = NUMA_NO_NODE;
+
+		for_each_node_mask(node, left)
+			if (nearest == NUMA_NO_NODE ||
+			    node_distance(nid, node) < node_distance(nid, nearest))
+				nearest = node;
+		nr = migrator_order_node(nearest, placement, cpus, nr, space);
+		node_clear(nearest, left);
+	}
+	return nr;
+}
+EXPORT_SYMBOL_GPL(migrator_order_cpus);
+
+/**
+ * migrator_cpu_idle - whether a CPU has nothing to run
+ * @cpu: its number
+ *
+ * Context: Any. The answer can be old when it arrives.
+ * Return: true if it is online and idle.
+ */
+bool migrator_cpu_idle(int cpu)
+{
+	return cpu_online(cpu) && idle_cpu(cpu);
+}
+EXPORT_SYMBOL_GPL(migrator_cpu_idle);
+
+/**
+ * migrator_cpu_time - the CPU time that the current task has had
+ *
+ * What a lane took is the difference of two of these: unlike a clock's it leaves out the
+ * time in which something else ran.
+ *
+ * Context: Process context.
+ * Return: nanoseconds.
+ */
+u64 migrator_cpu_time(void)
+{
+	return task_sched_runtime(current);
+}
+EXPORT_SYMBOL_GPL(migrator_cpu_time);
+
+/**
+ * migrator_charge - charge the current task for what lanes did on its behalf
+ * @ns: CPU time of all lanes but the task itself
+ *
+ * It is system time of the task and of its cgroups from then on.
+ *
+ * Context: Process context, in the task whose migration it was.
+ */
+void migrator_charge(u64 ns)
+{
+	account_helper_time(ns);
+}
+EXPORT_SYMBOL_GPL(migrator_charge);
