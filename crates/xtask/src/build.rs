@@ -47,7 +47,11 @@ impl Image {
     /// The kernel of `folder`, if it is there and complete.
     fn open(folder: PathBuf, key: &str) -> Option<Self> {
         let release = fs::read_to_string(folder.join("release")).ok()?;
-        Some(Self { folder, release: release.trim().to_owned(), key: key.to_owned() })
+        Some(Self {
+            folder,
+            release: release.trim().to_owned(),
+            key: key.to_owned(),
+        })
     }
 }
 
@@ -61,7 +65,11 @@ pub fn image(
     source: &Source,
     ui: &Ui,
 ) -> Result<Image> {
-    let series = if profile.has_series() { Series::read(root)? } else { Series::none() };
+    let series = if profile.has_series() {
+        Series::read(root)?
+    } else {
+        Series::none()
+    };
     let options = options(root, machine, profile)?;
     let key = key(machine, source, &series, &options)?;
     let folder = cache.root.join("images").join(&key);
@@ -69,7 +77,12 @@ pub fn image(
         return Ok(image);
     }
 
-    let kind = if profile == Profile::Debug { "debug" } else { "main" };
+    ui.step(&format!("the cache has no kernel {key} ({}, {profile}) yet", machine.name));
+    let kind = if profile == Profile::Debug {
+        "debug"
+    } else {
+        "main"
+    };
     let place = source.tree(cache, &machine.kernel.arch, kind);
     let _lock = cache.lock(&place.file_name().unwrap_or_default().to_string_lossy(), ui)?;
     if let Some(image) = Image::open(folder.clone(), &key) {
@@ -81,10 +94,21 @@ pub fn image(
     }
     let version = source::version(&tree.linux)?;
     let changed = tree.set(&series)?;
-    ui.step(&format!("Linux {version}, profile {profile}: {changed} files of the source changed"));
+    ui.step(&format!(
+        "Linux {version}, profile {profile}: {changed} files of the source changed"
+    ));
     configure(&tree, machine, &options)?;
-    ui.step(&format!("building the kernel (progress: {})", tree.state.join("build.log").display()));
-    make(&tree, machine, &[&machine.kernel.target, "modules"], "build.log", "build the kernel")?;
+    ui.step(&format!(
+        "building the kernel (progress: {})",
+        tree.state.join("build.log").display()
+    ));
+    make(
+        &tree,
+        machine,
+        &[&machine.kernel.target, "modules"],
+        "build.log",
+        "build the kernel",
+    )?;
     keep(&tree, machine, &folder)?;
     ui.step("the kernel is built");
     Image::open(folder.clone(), &key).with_context(|| format!("{} is incomplete", folder.display()))
@@ -127,7 +151,10 @@ fn options(root: &Path, machine: &Machine, profile: Profile) -> Result<Options> 
 /// Reads the lines of a configuration into `options`.
 fn parse(text: &str, options: &mut Options) {
     for line in text.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix("# ").and_then(|rest| rest.strip_suffix(" is not set")) {
+        if let Some(name) = line
+            .strip_prefix("# ")
+            .and_then(|rest| rest.strip_suffix(" is not set"))
+        {
             options.insert(name.to_owned(), "n".to_owned());
         } else if let Some((name, value)) = line.split_once('=') {
             if name.starts_with("CONFIG_") {
@@ -145,7 +172,10 @@ fn unmet(asked: &Options, config: &str) -> Vec<String> {
         .iter()
         .filter(|(name, value)| got.get(*name).map_or("n", String::as_str) != value.as_str())
         .map(|(name, value)| {
-            format!("{name}={value} (is {})", got.get(name).map_or("n", String::as_str))
+            format!(
+                "{name}={value} (is {})",
+                got.get(name).map_or("n", String::as_str)
+            )
         })
         .collect()
 }
@@ -153,10 +183,19 @@ fn unmet(asked: &Options, config: &str) -> Vec<String> {
 /// Writes the tree's configuration: nothing but what is asked, and what that needs.
 fn configure(tree: &Tree, machine: &Machine, options: &Options) -> Result<()> {
     let asked = tree.state.join("asked.config");
-    let text: String = options.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    let text: String = options
+        .iter()
+        .map(|(name, value)| format!("{name}={value}\n"))
+        .collect();
     write_if_changed(&asked, text.as_bytes())?;
     let all = format!("KCONFIG_ALLCONFIG={}", asked.display());
-    make(tree, machine, &["allnoconfig", &all], "config.log", "configure the kernel")?;
+    make(
+        tree,
+        machine,
+        &["allnoconfig", &all],
+        "config.log",
+        "configure the kernel",
+    )?;
     let config = fs::read_to_string(tree.linux.join(".config")).context("read .config")?;
     let unmet = unmet(options, &config);
     if !unmet.is_empty() {
@@ -180,8 +219,15 @@ fn make(tree: &Tree, machine: &Machine, targets: &[&str], log: &str, what: &str)
         .arg(format!("ARCH={}", machine.kernel.arch))
         .arg(format!("CROSS_COMPILE={}", machine.kernel.cross_compile))
         // Nothing of where and when may get in: make would build again what names it.
-        .args(["LOCALVERSION=", "KBUILD_BUILD_USER=lab", "KBUILD_BUILD_HOST=memferry"])
-        .args(["KBUILD_BUILD_TIMESTAMP=Thu Jan  1 00:00:00 UTC 1970", "KBUILD_BUILD_VERSION=1"])
+        .args([
+            "LOCALVERSION=",
+            "KBUILD_BUILD_USER=lab",
+            "KBUILD_BUILD_HOST=memferry",
+        ])
+        .args([
+            "KBUILD_BUILD_TIMESTAMP=Thu Jan  1 00:00:00 UTC 1970",
+            "KBUILD_BUILD_VERSION=1",
+        ])
         .args(targets)
         .env_remove("MAKEFLAGS")
         .env_remove("MFLAGS")
@@ -200,14 +246,23 @@ fn keep(tree: &Tree, machine: &Machine, folder: &Path) -> Result<()> {
         fs::copy(&from, &to).with_context(|| format!("copy {}", from.display()))?;
         Ok(())
     };
-    copy(tree.linux.join(&machine.kernel.image), part.path().join("image"))?;
+    copy(
+        tree.linux.join(&machine.kernel.image),
+        part.path().join("image"),
+    )?;
     copy(tree.linux.join(".config"), part.path().join("config"))?;
-    copy(tree.linux.join("include/config/kernel.release"), part.path().join("release"))?;
+    copy(
+        tree.linux.join("include/config/kernel.release"),
+        part.path().join("release"),
+    )?;
     let order = fs::read_to_string(tree.linux.join("modules.order")).unwrap_or_default();
     fs::create_dir_all(part.path().join("modules"))?;
     for object in order.lines() {
         let module = Path::new(object).with_extension("ko");
-        copy(tree.linux.join(&module), part.path().join("modules").join(&module))?;
+        copy(
+            tree.linux.join(&module),
+            part.path().join("modules").join(&module),
+        )?;
     }
     let _ = fs::remove_dir_all(folder);
     fs::rename(part.keep(), folder).with_context(|| format!("rename to {}", folder.display()))
@@ -220,17 +275,29 @@ mod tests {
     #[test]
     fn later_fragments_win() {
         let mut options = Options::new();
-        parse("CONFIG_A=y\nCONFIG_B=m\n# a remark = nothing\n", &mut options);
+        parse(
+            "CONFIG_A=y\nCONFIG_B=m\n# a remark = nothing\n",
+            &mut options,
+        );
         parse("# CONFIG_A is not set\nCONFIG_C=\"x=y\"\n", &mut options);
-        let got: Vec<_> = options.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        let got: Vec<_> = options
+            .iter()
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
         assert_eq!(got, ["CONFIG_A n", "CONFIG_B m", "CONFIG_C \"x=y\""]);
     }
 
     #[test]
     fn options_that_the_kernel_lacks_are_named() {
         let mut asked = Options::new();
-        parse("CONFIG_A=y\nCONFIG_B=m\nCONFIG_C=n\nCONFIG_D=n\nCONFIG_E=y\n", &mut asked);
+        parse(
+            "CONFIG_A=y\nCONFIG_B=m\nCONFIG_C=n\nCONFIG_D=n\nCONFIG_E=y\n",
+            &mut asked,
+        );
         let config = "CONFIG_A=y\nCONFIG_B=y\n# CONFIG_C is not set\nCONFIG_F=y\n";
-        assert_eq!(unmet(&asked, config), ["CONFIG_B=m (is y)", "CONFIG_E=y (is n)"]);
+        assert_eq!(
+            unmet(&asked, config),
+            ["CONFIG_B=m (is y)", "CONFIG_E=y (is n)"]
+        );
     }
 }

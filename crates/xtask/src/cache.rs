@@ -82,7 +82,10 @@ impl Key {
     /// 16 hexadecimal digits.
     pub fn name(&self) -> String {
         let digest = self.0.clone().finalize();
-        digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        digest[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 }
 

@@ -70,7 +70,10 @@ impl Machine {
         let folder = root.join("lab");
         let path = folder.join(format!("{name}.toml"));
         if !path.is_file() {
-            bail!("no machine {name}; there are: {}", names(&folder)?.join(", "));
+            bail!(
+                "no machine {name}; there are: {}",
+                names(&folder)?.join(", ")
+            );
         }
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         let mut machine: Self =
@@ -86,7 +89,10 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
         let path = entry?.path();
         if path.extension().is_some_and(|end| end == "toml") {
-            names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+            names.extend(
+                path.file_stem()
+                    .map(|stem| stem.to_string_lossy().into_owned()),
+            );
         }
     }
     names.sort();
@@ -109,6 +115,9 @@ mod tests {
     fn an_unknown_machine_is_told_which_there_are() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let error = Machine::read(&root, "pdp11").unwrap_err().to_string();
-        assert!(error.contains("pdp11") && error.contains("x86_64"), "{error}");
+        assert!(
+            error.contains("pdp11") && error.contains("x86_64"),
+            "{error}"
+        );
     }
 }

@@ -5,28 +5,48 @@
 mod build;
 mod cache;
 mod command;
+mod cpio;
+mod guest;
+mod kvm;
+mod lab;
 mod machine;
 mod profile;
+mod qemu;
+mod report;
+mod session;
 mod source;
+mod splat;
+mod suite;
+mod tap;
 mod tree;
 mod ui;
+mod verdict;
+mod wire;
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 
 use build::Image;
 use cache::Cache;
+use guest::Programs;
+use lab::{Kind, Lab};
 use machine::Machine;
 use profile::Profile;
 use source::Source;
+use suite::Entry;
 use ui::Ui;
+use verdict::Verdict;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Builds kernels with the series, boots them, tests them")]
+#[command(
+    name = "cargo xtask",
+    about = "Builds kernels with the series, boots them, tests them"
+)]
 struct Cli {
     #[command(subcommand)]
     task: Task,
@@ -36,6 +56,29 @@ struct Cli {
 enum Task {
     /// Build a kernel and print the path of its image
     Kernel(KernelArgs),
+    /// Build a kernel, boot it in a virtual machine and run the guest tests, or a command
+    Lab(LabArgs),
+}
+
+#[derive(Args)]
+struct LabArgs {
+    #[command(flatten)]
+    kernel: KernelArgs,
+    /// Run this test of kernel/selftests/suite only; can be repeated
+    #[arg(long = "test", value_name = "NAME", conflicts_with_all = ["shell", "command"])]
+    tests: Vec<String>,
+    /// Get a shell in the guest
+    #[arg(long, conflicts_with = "command")]
+    shell: bool,
+    /// Multiply all time limits, on a machine busy with other things
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..1000))]
+    patience: u64,
+    /// How long COMMAND may take
+    #[arg(long, value_name = "N", default_value_t = 600)]
+    seconds: u64,
+    /// Run this in the guest's shell, among the guest programs, instead of the tests
+    #[arg(last = true)]
+    command: Vec<String>,
 }
 
 /// Which kernel.
@@ -75,10 +118,80 @@ fn run(cli: Cli) -> Result<bool> {
             let root = checkout()?;
             let machine = Machine::read(&root, &args.machine)?;
             let ui = Ui::new(args.verbose);
-            println!("{}", kernel(&root, &machine, &args, &ui)?.kernel().display());
+            println!(
+                "{}",
+                kernel(&root, &machine, &args, &ui)?.kernel().display()
+            );
             Ok(true)
         }
+        Task::Lab(args) => lab(&args),
     }
+}
+
+/// Boots a kernel for what `args` ask. Returns whether everything passed.
+fn lab(args: &LabArgs) -> Result<bool> {
+    let root = checkout()?;
+    let ui = Ui::new(args.kernel.verbose);
+    let machine = Machine::read(&root, &args.kernel.machine)?;
+    // Before anything that takes minutes.
+    let entries = chosen(&root, args)?;
+    let image = kernel(&root, &machine, &args.kernel, &ui)?;
+    let programs = Programs::build(&root, &machine, &ui)?;
+    let accelerator = kvm::accelerator(&Cache::open()?, &root, &machine, &image, &ui)?;
+    let lab = Lab {
+        root: &root,
+        machine: &machine,
+        profile: args.kernel.profile,
+        image,
+        programs,
+        accelerator,
+        patience: args.patience,
+        ui: &ui,
+    };
+    if args.shell {
+        lab.shell()?;
+        return Ok(true);
+    }
+    if !args.command.is_empty() {
+        let verdicts = lab.run(&entries, Kind::Command)?;
+        let good = !verdicts.iter().any(Verdict::is_failure);
+        if !good {
+            eprint!("{}", report::text(&lab.title(), &verdicts));
+        }
+        return Ok(good);
+    }
+    let verdicts = lab.run(&entries, Kind::Tests)?;
+    let text = report::text(&lab.title(), &verdicts);
+    print!("{text}");
+    println!("console, output and files: {}", lab.folder("").display());
+    fs::write(lab.folder("report.txt"), text)?;
+    Ok(!verdicts.iter().any(Verdict::is_failure))
+}
+
+/// What `args` want to be run.
+fn chosen(root: &Path, args: &LabArgs) -> Result<Vec<Entry>> {
+    if !args.command.is_empty() {
+        return Ok(vec![Entry::new(
+            "command",
+            args.seconds,
+            &args.command.join(" "),
+        )]);
+    }
+    let mut entries = suite::read(root)?;
+    if args.kernel.profile == Profile::Debug {
+        entries.push(Entry::new("kmemleak", 60, "/lab/kmemleak"));
+    }
+    for name in &args.tests {
+        if !entries.iter().any(|entry| entry.job.name == *name) {
+            let names: Vec<_> = entries
+                .iter()
+                .map(|entry| entry.job.name.as_str())
+                .collect();
+            bail!("no test {name}; there are: {}", names.join(", "));
+        }
+    }
+    entries.retain(|entry| args.tests.is_empty() || args.tests.contains(&entry.job.name));
+    Ok(entries)
 }
 
 /// Builds the kernel that `args` name, or takes it from the cache.
@@ -92,5 +205,6 @@ fn checkout() -> Result<PathBuf> {
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     let root = manifest.join("../..");
-    root.canonicalize().with_context(|| format!("find the checkout at {}", root.display()))
+    root.canonicalize()
+        .with_context(|| format!("find the checkout at {}", root.display()))
 }

@@ -74,7 +74,10 @@ impl Source {
         key.add(tarball.file_name().unwrap_or_default().as_encoded_bytes());
         key.add(&meta.size().to_le_bytes());
         key.add(&meta.mtime().to_le_bytes());
-        Ok(Self { tarball, id: key.name() })
+        Ok(Self {
+            tarball,
+            id: key.name(),
+        })
     }
 
     /// Unpacks it as `folder`, which must not exist, if it is a Linux that the series is made for.
@@ -86,7 +89,11 @@ impl Source {
         let part = tempfile::tempdir_in(parent)?;
         let part = part.path();
         command::logged(
-            Command::new("tar").args(["-x", "--strip-components=1", "-f"]).arg(&self.tarball).arg("-C").arg(part),
+            Command::new("tar")
+                .args(["-x", "--strip-components=1", "-f"])
+                .arg(&self.tarball)
+                .arg("-C")
+                .arg(part),
             &parent.join("unpack.log"),
             "unpack Linux",
         )?;
@@ -104,7 +111,10 @@ impl Source {
 
     /// The tree that is unpacked from it for `arch` and `kind`.
     pub fn tree(&self, cache: &Cache, arch: &str, kind: &str) -> PathBuf {
-        cache.root.join("trees").join(format!("{}-{arch}-{kind}", self.id))
+        cache
+            .root
+            .join("trees")
+            .join(format!("{}-{arch}-{kind}", self.id))
     }
 }
 
@@ -119,7 +129,11 @@ pub fn version(tree: &Path) -> Result<String> {
             .with_context(|| format!("{}: no {name}; is this Linux's source?", path.display()))
     };
     let (major, minor, patch) = (field("VERSION")?, field("PATCHLEVEL")?, field("SUBLEVEL")?);
-    Ok(if patch == "0" { format!("{major}.{minor}") } else { format!("{major}.{minor}.{patch}") })
+    Ok(if patch == "0" {
+        format!("{major}.{minor}")
+    } else {
+        format!("{major}.{minor}.{patch}")
+    })
 }
 
 /// The newest tarball of the series' Linux in `/usr/src`.
@@ -132,10 +146,19 @@ fn debian_tarball() -> Option<PathBuf> {
 
 /// The Debian packages of what is not here.
 fn missing_packages(machine: &Machine) -> Vec<&'static str> {
-    let named = [machine.qemu.program.as_str(), machine.guest.busybox.as_str()];
-    let named = MACHINE_NEEDS.iter().filter(|(file, _)| named.contains(file));
-    let mut missing: Vec<_> =
-        NEEDS.iter().chain(named).filter(|(file, _)| !is_here(file)).map(|need| need.1).collect();
+    let named = [
+        machine.qemu.program.as_str(),
+        machine.guest.busybox.as_str(),
+    ];
+    let named = MACHINE_NEEDS
+        .iter()
+        .filter(|(file, _)| named.contains(file));
+    let mut missing: Vec<_> = NEEDS
+        .iter()
+        .chain(named)
+        .filter(|(file, _)| !is_here(file))
+        .map(|need| need.1)
+        .collect();
     missing.dedup();
     missing
 }
@@ -153,7 +176,10 @@ fn is_here(file: &str) -> bool {
 
 /// Installs `packages` if we are root on Debian; else says how.
 fn install(packages: &[&str], ui: &Ui) -> Result<()> {
-    let line = format!("apt-get install -y --no-install-recommends {}", packages.join(" "));
+    let line = format!(
+        "apt-get install -y --no-install-recommends {}",
+        packages.join(" ")
+    );
     if !rustix::process::geteuid().is_root() || !is_here("apt-get") {
         bail!("missing: {}; run: sudo {line}", packages.join(" "));
     }
@@ -181,7 +207,11 @@ mod tests {
     fn the_version_is_read_from_the_makefile() {
         let tree = tempfile::tempdir().unwrap();
         let makefile = tree.path().join("Makefile");
-        fs::write(&makefile, "# SPDX\nVERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 117\n").unwrap();
+        fs::write(
+            &makefile,
+            "# SPDX\nVERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 117\n",
+        )
+        .unwrap();
         assert_eq!(version(tree.path()).unwrap(), "6.12.117");
         fs::write(&makefile, "all:\n").unwrap();
         let error = version(tree.path()).unwrap_err().to_string();
@@ -193,14 +223,33 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("linux");
         fs::create_dir(&inner).unwrap();
-        fs::write(inner.join("Makefile"), "VERSION = 5\nPATCHLEVEL = 4\nSUBLEVEL = 1\n").unwrap();
+        fs::write(
+            inner.join("Makefile"),
+            "VERSION = 5\nPATCHLEVEL = 4\nSUBLEVEL = 1\n",
+        )
+        .unwrap();
         let tarball = folder.path().join("linux.tar");
-        let done = Command::new("tar").arg("-C").arg(folder.path()).arg("-cf").arg(&tarball).arg("linux").status();
+        let done = Command::new("tar")
+            .arg("-C")
+            .arg(folder.path())
+            .arg("-cf")
+            .arg(&tarball)
+            .arg("linux")
+            .status();
         assert!(done.unwrap().success());
-        let source = Source { tarball, id: "1".into() };
+        let source = Source {
+            tarball,
+            id: "1".into(),
+        };
         let tree = folder.path().join("cache/tree");
-        let error = source.unpack(&tree, &Ui::new(false)).unwrap_err().to_string();
-        assert!(error.contains("5.4.1") && error.contains("--source"), "{error}");
+        let error = source
+            .unpack(&tree, &Ui::new(false))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("5.4.1") && error.contains("--source"),
+            "{error}"
+        );
         assert!(!tree.exists());
     }
 }

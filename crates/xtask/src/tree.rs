@@ -24,7 +24,10 @@ pub struct Series {
 impl Series {
     /// None: Linux as it is.
     pub fn none() -> Self {
-        Self { hooks: Vec::new(), files: BTreeMap::new() }
+        Self {
+            hooks: Vec::new(),
+            files: BTreeMap::new(),
+        }
     }
 
     /// Reads it from the checkout `root`.
@@ -36,10 +39,18 @@ impl Series {
         }
         // The policy core, byte for byte, where the kernel keeps such things.
         for path in files_below(&root.join("core"))? {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             let header = path.starts_with(root.join("core/include/memferry"));
             if header && name.ends_with(".h") {
-                insert(&mut files, Path::new("include/linux/memferry").join(name), &path)?;
+                insert(
+                    &mut files,
+                    Path::new("include/linux/memferry").join(name),
+                    &path,
+                )?;
             } else if name.ends_with(".c") && !name.ends_with("_test.c") {
                 insert(&mut files, Path::new("lib/memferry").join(name), &path)?;
             }
@@ -49,7 +60,10 @@ impl Series {
         let list = folder.join("series");
         let list = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
         let mut hooks = Vec::new();
-        for line in list.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
+        for line in list
+            .lines()
+            .map(|line| line.split('#').next().unwrap_or_default().trim())
+        {
             if !line.is_empty() {
                 let path = folder.join(line);
                 let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
@@ -75,7 +89,9 @@ impl Series {
         let mut paths = Vec::new();
         for (_, text) in &self.hooks {
             for line in String::from_utf8_lossy(text).lines() {
-                let path = line.strip_prefix("--- a/").and_then(|rest| rest.split('\t').next());
+                let path = line
+                    .strip_prefix("--- a/")
+                    .and_then(|rest| rest.split('\t').next());
                 paths.extend(path.map(PathBuf::from));
             }
         }
@@ -95,7 +111,10 @@ pub struct Tree {
 
 impl Tree {
     pub fn new(folder: &Path) -> Self {
-        Self { linux: folder.join("linux"), state: folder.join("lab") }
+        Self {
+            linux: folder.join("linux"),
+            state: folder.join("lab"),
+        }
     }
 
     /// Makes the tree Linux with exactly `series`. Returns how many files changed.
@@ -158,7 +177,10 @@ impl Tree {
         for path in files_below(scratch.path())? {
             let relative = path.strip_prefix(scratch.path())?.to_owned();
             if wanted.contains_key(&relative) {
-                bail!("{} is both hooked and added by the series", relative.display());
+                bail!(
+                    "{} is both hooked and added by the series",
+                    relative.display()
+                );
             }
             insert(&mut wanted, relative, &path)?;
         }
@@ -173,7 +195,10 @@ impl Tree {
         }
         let place = self.linux.join(path);
         let content = fs::read(&place).with_context(|| {
-            format!("a hook changes {}, which this Linux has not", path.display())
+            format!(
+                "a hook changes {}, which this Linux has not",
+                path.display()
+            )
         })?;
         write_if_changed(&kept, &content)?;
         Ok(content)
@@ -191,7 +216,10 @@ fn insert(files: &mut BTreeMap<PathBuf, Vec<u8>>, name: PathBuf, path: &Path) ->
 }
 
 fn write_list(path: &Path, list: &[&PathBuf]) -> Result<()> {
-    let text: String = list.iter().map(|path| format!("{}\n", path.display())).collect();
+    let text: String = list
+        .iter()
+        .map(|path| format!("{}\n", path.display()))
+        .collect();
     write_if_changed(path, text.as_bytes())?;
     Ok(())
 }

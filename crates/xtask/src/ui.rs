@@ -13,20 +13,22 @@ pub struct Ui {
 impl Ui {
     /// `verbose` shows steps also when stderr is not a terminal.
     pub fn new(verbose: bool) -> Self {
-        Self { steps: verbose || io::stderr().is_terminal(), began: Instant::now() }
+        Self {
+            steps: verbose || io::stderr().is_terminal(),
+            began: Instant::now(),
+        }
     }
 
     /// Says what begins now.
     pub fn step(&self, text: &str) {
         if self.steps {
             let seconds = self.began.elapsed().as_secs();
-            let _ =
-                writeln!(io::stderr(), "{:>2}:{:02}  {text}", seconds / 60, seconds % 60);
+            let _ = writeln!(
+                io::stderr(),
+                "{:>2}:{:02}  {text}",
+                seconds / 60,
+                seconds % 60
+            );
         }
-    }
-
-    /// Says what the user must know, whatever stderr is.
-    pub fn warn(&self, text: &str) {
-        let _ = writeln!(io::stderr(), "xtask: {text}");
     }
 }
