@@ -27,6 +27,7 @@ pub struct Job {
 }
 
 /// The programs that guests run, built.
+#[derive(Clone)]
 pub struct Programs {
     folders: Vec<PathBuf>,
     files: Vec<PathBuf>,

@@ -60,6 +60,9 @@ pub struct Qemu {
     #[serde(default)]
     pub kvm: Vec<String>,
     pub tcg: Vec<String>,
+    /// Arguments for an emulation whose clock counts instructions; none if there is no such use.
+    #[serde(default)]
+    pub counting: Vec<String>,
     /// How long it may take until the first process runs, under emulation.
     pub boot_seconds: u64,
 }

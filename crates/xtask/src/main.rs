@@ -5,6 +5,7 @@
 mod build;
 mod cache;
 mod command;
+mod compare;
 mod cpio;
 mod guest;
 mod kvm;
@@ -58,6 +59,9 @@ enum Task {
     Kernel(KernelArgs),
     /// Build a kernel, boot it in a virtual machine and run the guest tests, or a command
     Lab(LabArgs),
+    /// Count the instructions that a migrated page takes while no migrator is active, with the
+    /// series and without
+    Compare(KernelArgs),
 }
 
 #[derive(Args)]
@@ -125,6 +129,7 @@ fn run(cli: Cli) -> Result<bool> {
             Ok(true)
         }
         Task::Lab(args) => lab(&args),
+        Task::Compare(args) => compare(args),
     }
 }
 
@@ -166,6 +171,20 @@ fn lab(args: &LabArgs) -> Result<bool> {
     println!("console, output and files: {}", lab.folder("").display());
     fs::write(lab.folder("report.txt"), text)?;
     Ok(!verdicts.iter().any(Verdict::is_failure))
+}
+
+/// Compares the kernels with and without the series.
+fn compare(mut args: KernelArgs) -> Result<bool> {
+    let root = checkout()?;
+    let ui = Ui::new(args.verbose);
+    let machine = Machine::read(&root, &args.machine)?;
+    let mut image = |profile| -> Result<_> {
+        args.profile = profile;
+        Ok((profile, kernel(&root, &machine, &args, &ui)?))
+    };
+    let images = [image(Profile::Vanilla)?, image(Profile::Release)?];
+    let programs = Programs::build(&root, &machine, &ui)?;
+    compare::run(&root, &machine, images, &programs, &ui)
 }
 
 /// What `args` want to be run.
