@@ -152,7 +152,7 @@ pub struct MoveRow {
     /// Median time of one system call over all runs, nanoseconds (backend `kernel`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_ns: Option<u64>,
-    /// How many times faster than migrator `none` in the same round: mean over the rounds.
+    /// How many times faster than migrator `none` in the same round, by the median call: median over the rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_none: Option<f64>,
 }

@@ -245,12 +245,13 @@ impl Running {
         assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
     }
 
-    /// Whether the child, which has not ended, handles SIGINT itself.
+    /// Whether the child, which has not ended, handles SIGINT itself. SIGHUP is the last signal that it prepares for: when
+    /// that is caught, SIGINT is ready; before, it could be lost.
     fn catches_interrupts(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("status");
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         let mask = u64::from_str_radix(mask.expect("SigCgt").trim(), 16).expect("mask");
-        mask & 1 << (libc::SIGINT - 1) != 0
+        mask & 1 << (libc::SIGHUP - 1) != 0
     }
 }
 

@@ -186,14 +186,15 @@ fn interrupt() -> Result<(), String> {
         "bench move --backend kernel --migrator all --total 4M --folio 4K --runs 1000000 --json";
     let child = command(line).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
-    // It handles signals, and it has begun to set the kernel.
+    // It handles signals (this is the last of those that it prepares for, so SIGINT is ready), and it has begun to set the
+    // kernel.
     loop {
         let text = fs::read_to_string(&status).unwrap();
         let mask = text
             .lines()
             .find_map(|line| line.strip_prefix("SigCgt:"))
             .unwrap();
-        let catches = u64::from_str_radix(mask.trim(), 16).unwrap() & 1 << (libc::SIGINT - 1) != 0;
+        let catches = u64::from_str_radix(mask.trim(), 16).unwrap() & 1 << (libc::SIGHUP - 1) != 0;
         if catches && (!is_there() || settings() != before) {
             break;
         }

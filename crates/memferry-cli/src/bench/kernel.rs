@@ -306,13 +306,20 @@ impl Measured {
         };
         let none = rows.iter().find(same)?;
         let rounds = none.runs.iter().zip(&self.runs);
-        let ratios: Vec<f64> = rounds
+        let mut ratios: Vec<f64> = rounds
             .map(|(none, own)| {
                 let typical = |run: &Run| median(&mut run.call_ns.clone()).max(1) as f64;
                 typical(none) / typical(own)
             })
             .collect();
-        (!ratios.is_empty()).then(|| mean_sd(&ratios).0)
+        // The median: one round in which the machine did something else must not count.
+        ratios.sort_by(f64::total_cmp);
+        let middle = ratios.len() / 2;
+        match ratios.len() {
+            0 => None,
+            odd if odd % 2 == 1 => Some(ratios[middle]),
+            _ => Some((ratios[middle - 1] + ratios[middle]) / 2.0),
+        }
     }
 }
 
