@@ -216,6 +216,25 @@ fn an_unknown_copy_routine_is_told_before_anything_moves() {
     }
 }
 
+#[test]
+fn the_kernels_moves_need_two_nodes() {
+    let nodes = fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
+    if nodes.contains([',', '-']) {
+        return println!(
+            "not run: this machine has several nodes; examples/commands measures there"
+        );
+    }
+    for bench in ["move", "count"] {
+        let output = memferry(&["bench", bench, "--backend", "kernel", "--quick"]);
+        assert_eq!(status(&output), 1);
+        let text = stderr(&output);
+        for part in ["move_pages(2)", "has one", "numa=fake=2"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(stdout(&output), "");
+    }
+}
+
 /// A child that does not outlive a test that fails.
 struct Running(Child);
 
