@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Builds a kernel from a tree and keeps what a boot needs of it. Linux as it is and with the
+//! series are built in one tree, in place, so that the second costs little: at another path, or
+//! from another tree, make would build everything again. The debug profile has its own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cache::{Cache, Key, write_if_changed};
+use crate::command::{self, first_line};
+use crate::machine::Machine;
+use crate::profile::Profile;
+use crate::source::{self, Source};
+use crate::tree::{Series, Tree};
+use crate::ui::Ui;
+
+/// Part of every key: to be changed when this file makes other kernels from the same inputs.
+const RECIPE: &[u8] = b"1";
+
+/// A finished kernel.
+#[derive(Debug)]
+pub struct Image {
+    /// Holds the files below.
+    pub folder: PathBuf,
+    /// What `uname -r` says.
+    pub release: String,
+    /// Names what it was built from.
+    pub key: String,
+}
+
+impl Image {
+    /// What QEMU boots.
+    pub fn kernel(&self) -> PathBuf {
+        self.folder.join("image")
+    }
+
+    /// Its modules, at their paths in the source.
+    pub fn modules(&self) -> PathBuf {
+        self.folder.join("modules")
+    }
+
+    /// The kernel of `folder`, if it is there and complete.
+    fn open(folder: PathBuf, key: &str) -> Option<Self> {
+        let release = fs::read_to_string(folder.join("release")).ok()?;
+        Some(Self {
+            folder,
+            release: release.trim().to_owned(),
+            key: key.to_owned(),
+        })
+    }
+}
+
+/// Builds the kernel of `machine` and `profile` from the checkout `root`, or takes it from the
+/// cache.
+pub fn image(
+    cache: &Cache,
+    root: &Path,
+    machine: &Machine,
+    profile: Profile,
+    source: &Source,
+    ui: &Ui,
+) -> Result<Image> {
+    let series = if profile.has_series() {
+        Series::read(root)?
+    } else {
+        Series::none()
+    };
+    let options = options(root, machine, profile)?;
+    let key = key(machine, source, &series, &options)?;
+    let folder = cache.root.join("images").join(&key);
+    if let Some(image) = Image::open(folder.clone(), &key) {
+        return Ok(image);
+    }
+
+    ui.step(&format!("the cache has no kernel {key} ({}, {profile}) yet", machine.name));
+    let kind = if profile == Profile::Debug {
+        "debug"
+    } else {
+        "main"
+    };
+    let place = source.tree(cache, &machine.kernel.arch, kind);
+    let _lock = cache.lock(&place.file_name().unwrap_or_default().to_string_lossy(), ui)?;
+    if let Some(image) = Image::open(folder.clone(), &key) {
+        return Ok(image);
+    }
+    let tree = Tree::new(&place);
+    if !tree.linux.exists() {
+        source.unpack(&tree.linux, ui)?;
+    }
+    let version = source::version(&tree.linux)?;
+    let changed = tree.set(&series)?;
+    ui.step(&format!(
+        "Linux {version}, profile {profile}: {changed} files of the source changed"
+    ));
+    configure(&tree, machine, &options)?;
+    ui.step(&format!(
+        "building the kernel (progress: {})",
+        tree.state.join("build.log").display()
+    ));
+    make(
+        &tree,
+        machine,
+        &[&machine.kernel.target, "modules"],
+        "build.log",
+        "build the kernel",
+    )?;
+    keep(&tree, machine, &folder)?;
+    ui.step("the kernel is built");
+    Image::open(folder.clone(), &key).with_context(|| format!("{} is incomplete", folder.display()))
+}
+
+/// What names the result: everything that goes in.
+fn key(machine: &Machine, source: &Source, series: &Series, options: &Options) -> Result<String> {
+    let mut key = Key::default();
+    key.add(RECIPE);
+    key.add(source.id.as_bytes());
+    key.add(machine.kernel.arch.as_bytes());
+    key.add(machine.kernel.target.as_bytes());
+    series.add_to(&mut key);
+    for (name, value) in options {
+        key.add(name.as_bytes());
+        key.add(value.as_bytes());
+    }
+    for tool in ["gcc", "ld"] {
+        let program = format!("{}{tool}", machine.kernel.cross_compile);
+        key.add(first_line(Command::new(program).arg("--version"))?.as_bytes());
+    }
+    Ok(key.name())
+}
+
+/// Options by name: "y", "m", "n" or another value.
+type Options = BTreeMap<String, String>;
+
+/// What the fragments of `machine` and `profile` ask for; later ones win.
+fn options(root: &Path, machine: &Machine, profile: Profile) -> Result<Options> {
+    let mut options = Options::new();
+    let names = machine.kernel.fragments.iter().map(String::as_str);
+    for name in names.chain(profile.fragments().iter().copied()) {
+        let path = root.join("kernel/configs").join(format!("{name}.config"));
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        parse(&text, &mut options);
+    }
+    Ok(options)
+}
+
+/// Reads the lines of a configuration into `options`.
+fn parse(text: &str, options: &mut Options) {
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line
+            .strip_prefix("# ")
+            .and_then(|rest| rest.strip_suffix(" is not set"))
+        {
+            options.insert(name.to_owned(), "n".to_owned());
+        } else if let Some((name, value)) = line.split_once('=') {
+            if name.starts_with("CONFIG_") {
+                options.insert(name.to_owned(), value.to_owned());
+            }
+        }
+    }
+}
+
+/// The options that `config` does not have as they were `asked`.
+fn unmet(asked: &Options, config: &str) -> Vec<String> {
+    let mut got = Options::new();
+    parse(config, &mut got);
+    asked
+        .iter()
+        .filter(|(name, value)| got.get(*name).map_or("n", String::as_str) != value.as_str())
+        .map(|(name, value)| {
+            format!(
+                "{name}={value} (is {})",
+                got.get(name).map_or("n", String::as_str)
+            )
+        })
+        .collect()
+}
+
+/// Writes the tree's configuration: nothing but what is asked, and what that needs.
+fn configure(tree: &Tree, machine: &Machine, options: &Options) -> Result<()> {
+    let asked = tree.state.join("asked.config");
+    let text: String = options
+        .iter()
+        .map(|(name, value)| format!("{name}={value}\n"))
+        .collect();
+    write_if_changed(&asked, text.as_bytes())?;
+    let all = format!("KCONFIG_ALLCONFIG={}", asked.display());
+    make(
+        tree,
+        machine,
+        &["allnoconfig", &all],
+        "config.log",
+        "configure the kernel",
+    )?;
+    let config = fs::read_to_string(tree.linux.join(".config")).context("read .config")?;
+    let unmet = unmet(options, &config);
+    if !unmet.is_empty() {
+        bail!(
+            "the kernel cannot have these options of kernel/configs: {}; another option that they \
+             depend on is missing there, or this Linux has no such option",
+            unmet.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Runs make in the tree.
+fn make(tree: &Tree, machine: &Machine, targets: &[&str], log: &str, what: &str) -> Result<()> {
+    let jobs = thread::available_parallelism().map_or(1, usize::from);
+    let mut command = Command::new("make");
+    command
+        .arg("-C")
+        .arg(&tree.linux)
+        .arg(format!("-j{jobs}"))
+        .arg(format!("ARCH={}", machine.kernel.arch))
+        .arg(format!("CROSS_COMPILE={}", machine.kernel.cross_compile))
+        // Nothing of where and when may get in: make would build again what names it.
+        .args([
+            "LOCALVERSION=",
+            "KBUILD_BUILD_USER=lab",
+            "KBUILD_BUILD_HOST=memferry",
+        ])
+        .args([
+            "KBUILD_BUILD_TIMESTAMP=Thu Jan  1 00:00:00 UTC 1970",
+            "KBUILD_BUILD_VERSION=1",
+        ])
+        .args(targets)
+        .env_remove("MAKEFLAGS")
+        .env_remove("MFLAGS")
+        .env_remove("MAKELEVEL")
+        .env("LC_ALL", "C");
+    command::logged(&mut command, &tree.state.join(log), what)
+}
+
+/// Copies what a boot needs to `folder`, which is complete once it exists.
+fn keep(tree: &Tree, machine: &Machine, folder: &Path) -> Result<()> {
+    let images = folder.parent().context("a folder in the cache")?;
+    fs::create_dir_all(images).with_context(|| format!("create {}", images.display()))?;
+    let part = tempfile::tempdir_in(images)?;
+    let copy = |from: PathBuf, to: PathBuf| -> Result<()> {
+        fs::create_dir_all(to.parent().context("a file")?)?;
+        fs::copy(&from, &to).with_context(|| format!("copy {}", from.display()))?;
+        Ok(())
+    };
+    copy(
+        tree.linux.join(&machine.kernel.image),
+        part.path().join("image"),
+    )?;
+    copy(tree.linux.join(".config"), part.path().join("config"))?;
+    copy(
+        tree.linux.join("include/config/kernel.release"),
+        part.path().join("release"),
+    )?;
+    let order = fs::read_to_string(tree.linux.join("modules.order")).unwrap_or_default();
+    fs::create_dir_all(part.path().join("modules"))?;
+    for object in order.lines() {
+        let module = Path::new(object).with_extension("ko");
+        copy(
+            tree.linux.join(&module),
+            part.path().join("modules").join(&module),
+        )?;
+    }
+    let _ = fs::remove_dir_all(folder);
+    fs::rename(part.keep(), folder).with_context(|| format!("rename to {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_fragments_win() {
+        let mut options = Options::new();
+        parse(
+            "CONFIG_A=y\nCONFIG_B=m\n# a remark = nothing\n",
+            &mut options,
+        );
+        parse("# CONFIG_A is not set\nCONFIG_C=\"x=y\"\n", &mut options);
+        let got: Vec<_> = options
+            .iter()
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        assert_eq!(got, ["CONFIG_A n", "CONFIG_B m", "CONFIG_C \"x=y\""]);
+    }
+
+    #[test]
+    fn options_that_the_kernel_lacks_are_named() {
+        let mut asked = Options::new();
+        parse(
+            "CONFIG_A=y\nCONFIG_B=m\nCONFIG_C=n\nCONFIG_D=n\nCONFIG_E=y\n",
+            &mut asked,
+        );
+        let config = "CONFIG_A=y\nCONFIG_B=y\n# CONFIG_C is not set\nCONFIG_F=y\n";
+        assert_eq!(
+            unmet(&asked, config),
+            ["CONFIG_B=m (is y)", "CONFIG_E=y (is n)"]
+        );
+    }
+}

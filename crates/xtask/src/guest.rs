@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What runs in a guest: builds the guest programs, and packs them with busybox, the kernel's
+//! modules, `lab/guest` and the job into the file system that the kernel unpacks. QEMU is for
+//! `qemu`.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::build::Image;
+use crate::command;
+use crate::cpio::Archive;
+use crate::machine::Machine;
+use crate::tree::files_below;
+use crate::ui::Ui;
+
+/// One thing that a guest does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    pub name: String,
+    /// For the shell, in the folder of the guest programs.
+    pub command: String,
+}
+
+/// The programs that guests run, built.
+pub struct Programs {
+    folders: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+}
+
+impl Programs {
+    /// Builds kernel/selftests and, where Rust can, the command and an example.
+    pub fn build(root: &Path, machine: &Machine, ui: &Ui) -> Result<Self> {
+        ui.step("building the guest programs");
+        let target =
+            env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let target = target.join("guest");
+        let log = target.join("build.log");
+        let tests = target.join(format!("selftests-{}", machine.name));
+        command::logged(
+            Command::new("make")
+                .arg("-C")
+                .arg(root.join("kernel/selftests"))
+                .arg(format!("OUT={}", tests.display()))
+                .arg(format!("CROSS_COMPILE={}", machine.kernel.cross_compile))
+                .env_remove("MAKEFLAGS")
+                .env_remove("MAKELEVEL"),
+            &log,
+            "build kernel/selftests",
+        )?;
+        let mut files = Vec::new();
+        if let Some(triple) = &machine.guest.rust_target {
+            let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+            for what in [
+                ["--package=memferry-cli", "--bins"],
+                ["--package=memferry", "--example=two_nodes"],
+            ] {
+                command::logged(
+                    Command::new(&cargo)
+                        .args(["build", "--release", "--locked"])
+                        .args(what)
+                        .arg(format!("--target={triple}"))
+                        .arg(format!("--target-dir={}", target.display()))
+                        // The guest has no libraries.
+                        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+                        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+                        .current_dir(root),
+                    &log,
+                    "build the guest's Rust programs",
+                )?;
+            }
+            let release = target.join(triple).join("release");
+            files.push(release.join("memferry"));
+            files.push(release.join("examples/two_nodes"));
+        }
+        Ok(Self {
+            folders: vec![tests],
+            files,
+        })
+    }
+
+    /// None, for a boot that only shows that the machine works.
+    pub fn none() -> Self {
+        Self {
+            folders: Vec::new(),
+            files: Vec::new(),
+        }
+    }
+}
+
+/// Packs the file system of a guest that runs `jobs`.
+pub fn file_system(
+    root: &Path,
+    machine: &Machine,
+    image: &Image,
+    programs: &Programs,
+    jobs: &[Job],
+) -> Result<Vec<u8>> {
+    let mut archive = Archive::default();
+    for folder in [
+        "dev", "proc", "sys", "tmp", "results", "tests", "sbin", "etc",
+    ] {
+        archive.folder(folder);
+    }
+    // The kernel opens it for the first process.
+    archive.device("dev/console", 0o600, 5, 1);
+    archive.file("etc/passwd", 0o644, b"root:x:0:0:root:/:/bin/sh\n");
+    archive.file("etc/group", 0o644, b"root:x:0:\n");
+
+    let busybox = Path::new(&machine.guest.busybox);
+    archive.file("bin/busybox", 0o755, &read(busybox)?);
+    for applet in APPLETS.split_whitespace() {
+        archive.link(&format!("bin/{applet}"), "busybox");
+    }
+
+    let modules = format!("lib/modules/{}", image.release);
+    archive.folder(&modules);
+    for path in files_below(&image.modules())? {
+        let name = path.strip_prefix(image.modules())?;
+        archive.file(
+            &format!("{modules}/kernel/{}", name.display()),
+            0o644,
+            &read(&path)?,
+        );
+    }
+
+    let scripts = root.join("lab/guest");
+    archive.file("init", 0o755, &read(&scripts.join("init"))?);
+    add_folder(&mut archive, &scripts, "lab")?;
+    for folder in &programs.folders {
+        add_folder(&mut archive, folder, "tests")?;
+    }
+    for path in &programs.files {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        archive.file(&format!("tests/{name}"), 0o755, &read(path)?);
+    }
+    let job: String = jobs
+        .iter()
+        .map(|job| format!("{}\t{}\n", job.name, job.command))
+        .collect();
+    archive.file("lab/job", 0o644, job.as_bytes());
+    Ok(archive.finish())
+}
+
+/// Adds what is in `folder`, without objects, as `place`.
+fn add_folder(archive: &mut Archive, folder: &Path, place: &str) -> Result<()> {
+    for path in files_below(folder)? {
+        let name = path.strip_prefix(folder)?;
+        if name.starts_with("obj") {
+            continue;
+        }
+        let executable = fs::metadata(&path)?.permissions().mode() & 0o111 != 0;
+        let permissions = if executable { 0o755 } else { 0o644 };
+        archive.file(
+            &format!("{place}/{}", name.display()),
+            permissions,
+            &read(&path)?,
+        );
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("read {}", path.display()))
+}
+
+/// What busybox is called in a guest; it need not be run to find out, so that it may be of
+/// another architecture.
+const APPLETS: &str = "sh ash awk base64 basename cat chmod chown cmp cp cttyhack cut date dd depmod df \
+    diff dirname dmesg du echo egrep env expr false fgrep find free grep gunzip gzip head hexdump \
+    hostname id insmod ip kill killall less ln losetup ls lsmod mkdir mke2fs mkfifo mknod mkswap \
+    mktemp modinfo modprobe more mount mv nice nohup nproc od pidof ping poweroff printf ps pwd \
+    readlink realpath reboot rm rmdir rmmod sed seq setsid sha256sum sleep sort stat strings stty \
+    swapoff swapon sync sysctl tail tar taskset tee test [ time timeout top touch tr true truncate \
+    tty umount uname uniq uptime usleep vi wc which xargs xxd yes zcat";

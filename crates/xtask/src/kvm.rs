@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether KVM can run our guests here. That /dev/kvm opens says little: on some virtual machines
+//! guests then fail in their first instructions. So one kernel is booted, and the answer kept
+//! until the host, QEMU or the kernel is another.
+
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::build::Image;
+use crate::cache::{Cache, Key, write_if_changed};
+use crate::command::{first_line, interrupted};
+use crate::guest::{self, Programs};
+use crate::machine::Machine;
+use crate::qemu::{Accelerator, Line, Next, Qemu};
+use crate::ui::Ui;
+use crate::wire::{self, Word};
+
+/// How long a guest may take to its first process with KVM: it needs one or two seconds.
+const BOOT: Duration = Duration::from_secs(20);
+
+/// KVM if it works, else emulation.
+pub fn accelerator(
+    cache: &Cache,
+    root: &Path,
+    machine: &Machine,
+    image: &Image,
+    ui: &Ui,
+) -> Result<Accelerator> {
+    if machine.qemu.kvm.is_empty()
+        || OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/kvm")
+            .is_err()
+    {
+        return Ok(Accelerator::Tcg);
+    }
+    let mut key = Key::default();
+    key.add(first_line(Command::new(&machine.qemu.program).arg("--version"))?.as_bytes());
+    key.add(image.key.as_bytes());
+    key.add(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
+    let verdict = cache.root.join("probes").join(key.name());
+    if let Ok(known) = fs::read_to_string(&verdict) {
+        return Ok(if known.trim() == "kvm" {
+            Accelerator::Kvm
+        } else {
+            Accelerator::Tcg
+        });
+    }
+    ui.step("trying whether KVM works");
+    let files = guest::file_system(root, machine, image, &Programs::none(), &[])?;
+    let works = boots(machine, image, &files);
+    if interrupted() {
+        anyhow::bail!("interrupted");
+    }
+    if !works {
+        ui.step("KVM cannot run this kernel; emulating");
+    }
+    write_if_changed(&verdict, if works { b"kvm\n" } else { b"tcg\n" })?;
+    Ok(if works {
+        Accelerator::Kvm
+    } else {
+        Accelerator::Tcg
+    })
+}
+
+/// Whether a guest runs its first process with KVM.
+fn boots(machine: &Machine, image: &Image, files: &[u8]) -> bool {
+    let Ok(qemu) = Qemu::start(machine, Accelerator::Kvm, &image.kernel(), files) else {
+        return false;
+    };
+    let began = Instant::now();
+    while began.elapsed() < BOOT && !interrupted() {
+        match qemu.next(Duration::from_millis(200)) {
+            Next::Line(Line::Wire(line)) if wire::read(&line) == Some(Word::Boot) => return true,
+            Next::Line(Line::Console(line)) if line.contains("KVM internal error") => return false,
+            Next::Line(_) | Next::Nothing => {}
+            Next::Off => return false,
+        }
+    }
+    false
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs tests in guests: boots, and boots again when a test took its guest down, until every test
+//! has its verdict. Leaves console, what tests printed and their files in
+//! `target/lab/MACHINE-PROFILE`.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::build::Image;
+use crate::guest::{self, Job, Programs};
+use crate::machine::Machine;
+use crate::profile::Profile;
+use crate::qemu::{self, Accelerator, Qemu};
+use crate::session::{Boot, Limits, Session};
+use crate::suite::Entry;
+use crate::ui::Ui;
+use crate::verdict::{Outcome, Verdict};
+
+/// How many guests may be lost before the rest of the tests is given up.
+const REBOOTS: usize = 3;
+
+/// A kernel and all that is needed to boot it.
+pub struct Lab<'a> {
+    pub root: &'a Path,
+    pub machine: &'a Machine,
+    pub profile: Profile,
+    pub image: Image,
+    pub programs: Programs,
+    pub accelerator: Accelerator,
+    /// Multiplies every time limit.
+    pub patience: u64,
+    pub ui: &'a Ui,
+}
+
+/// How a run is judged and shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Tests, which print TAP.
+    Tests,
+    /// A command of the user, who sees what it prints.
+    Command,
+}
+
+impl Lab<'_> {
+    /// Runs `entries`, those that this kernel is for.
+    pub fn run(&self, entries: &[Entry], kind: Kind) -> Result<Vec<Verdict>> {
+        let folder = self.folder("");
+        let _ = fs::remove_dir_all(&folder);
+        for part in ["tap", "results"] {
+            let part = folder.join(part);
+            fs::create_dir_all(&part).with_context(|| format!("create {}", part.display()))?;
+        }
+        let mut log = File::create(folder.join("console.log"))?;
+
+        let mut left: Vec<_> = entries
+            .iter()
+            .filter(|entry| entry.is_for(self.profile))
+            .collect();
+        let mut verdicts = Vec::new();
+        let mut boots = Vec::new();
+        while !left.is_empty() && boots.len() <= REBOOTS {
+            let boot = self.boot(&left, kind, &mut log)?;
+            for test in &boot.tests {
+                let printed: String = test.output.iter().map(|line| format!("{line}\n")).collect();
+                fs::write(
+                    folder.join("tap").join(format!("{}.tap", test.name)),
+                    printed,
+                )?;
+                left.retain(|entry| entry.job.name != test.name);
+                verdicts.push(match kind {
+                    Kind::Tests => Verdict::test(test),
+                    Kind::Command => Verdict::command(test),
+                });
+            }
+            boots.push(Verdict::boot(&boot));
+            if kind == Kind::Tests && boots.len() == 1 {
+                boots.extend(self.kunit(&boot));
+            }
+        }
+        for entry in left {
+            let why = format!("not run: {REBOOTS} guests were lost before it");
+            verdicts.push(Verdict::new(&entry.job.name, Outcome::Failed(vec![why])));
+        }
+        for entry in entries.iter().filter(|entry| !entry.is_for(self.profile)) {
+            verdicts.push(Verdict::new(
+                &entry.job.name,
+                Outcome::NotFor(entry.needs()),
+            ));
+        }
+        boots.extend(verdicts);
+        Ok(boots)
+    }
+
+    /// Boots with the user at the console.
+    pub fn shell(&self) -> Result<()> {
+        let files = guest::file_system(self.root, self.machine, &self.image, &self.programs, &[])?;
+        qemu::interactive(self.machine, self.accelerator, &self.image.kernel(), &files)
+    }
+
+    /// Where `part` of what a run leaves is.
+    pub fn folder(&self, part: &str) -> PathBuf {
+        self.root
+            .join("target/lab")
+            .join(format!("{}-{}", self.machine.name, self.profile))
+            .join(part)
+    }
+
+    /// What ran, in a line.
+    pub fn title(&self) -> String {
+        let how = match self.accelerator {
+            Accelerator::Kvm => "KVM",
+            Accelerator::Tcg => "emulated",
+        };
+        format!(
+            "{}, {}: Linux {}, {how}",
+            self.machine.name, self.profile, self.image.release
+        )
+    }
+
+    fn boot(&self, entries: &[&Entry], kind: Kind, log: &mut dyn Write) -> Result<Boot> {
+        let jobs: Vec<Job> = entries.iter().map(|entry| entry.job.clone()).collect();
+        let files =
+            guest::file_system(self.root, self.machine, &self.image, &self.programs, &jobs)?;
+        let scale = self.patience * self.profile.slowness();
+        let seconds = |count: u64| Duration::from_secs(count * scale);
+        let limits = Limits {
+            boot: seconds(self.machine.qemu.boot_seconds),
+            tests: entries.iter().map(|entry| seconds(entry.seconds)).collect(),
+        };
+        self.ui.step(&format!("booting {}", self.title()));
+        let qemu = Qemu::start(self.machine, self.accelerator, &self.image.kernel(), &files)?;
+        let mut session = Session {
+            log,
+            results: &self.folder("results"),
+            on_output: &mut |line| {
+                if kind == Kind::Command {
+                    let _ = writeln!(io::stdout(), "{line}");
+                }
+            },
+            on_begin: &mut |name| self.ui.step(&format!("  {name}")),
+        };
+        session.follow(qemu, &limits)
+    }
+
+    /// The verdict on KUnit, which must have run where the series is.
+    fn kunit(&self, boot: &Boot) -> Option<Verdict> {
+        let verdict = Verdict::kunit(boot);
+        if verdict.is_some() || !self.profile.has_series() || boot.reached.is_none() {
+            return verdict;
+        }
+        let why = "the kernel ran no KUnit test while it booted".to_owned();
+        Some(Verdict::new("kunit", Outcome::Failed(vec![why])))
+    }
+}

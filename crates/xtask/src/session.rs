@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One boot of a guest with a list of jobs: tells whose the lines are that it prints, holds it to
+//! its time limits, and unpacks the files that it sends. What the lines say about success is for
+//! `verdict`.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::command::interrupted;
+use crate::qemu::{Line, Next, Qemu};
+use crate::wire::{self, Mark, Word};
+
+/// How long the machine may take between tests and to go off. Sending files falls into it.
+const BETWEEN: Duration = Duration::from_secs(120);
+
+/// How long the console's lines may lag behind the wire's.
+const LAG: Duration = Duration::from_secs(2);
+
+/// How long each part of a boot may take.
+pub struct Limits {
+    pub boot: Duration,
+    /// By the order of the jobs.
+    pub tests: Vec<Duration>,
+}
+
+/// How a test ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With this status, as a shell has it.
+    Exit(i32),
+    /// It was still running after its time.
+    TimedOut(Duration),
+    /// The machine went off.
+    Died,
+}
+
+/// What a test did.
+#[derive(Debug)]
+pub struct Ran {
+    pub name: String,
+    pub output: Vec<String>,
+    /// What the kernel said meanwhile.
+    pub console: Vec<String>,
+    pub end: End,
+    pub took: Duration,
+}
+
+/// What a boot did.
+#[derive(Debug)]
+pub struct Boot {
+    /// The kernel's messages before the first test, between tests and after the last.
+    pub console: Vec<String>,
+    /// Whether the first process came to run, and how long that took.
+    pub reached: Option<Duration>,
+    pub tests: Vec<Ran>,
+    /// Whether it went off by itself after the last test.
+    pub complete: bool,
+    /// Files that were sent and could not be unpacked.
+    pub damaged: Vec<String>,
+}
+
+/// Follows a machine.
+pub struct Session<'a> {
+    /// Takes everything the machine says: messages as they are, what tests print after a bar.
+    pub log: &'a mut dyn Write,
+    /// Where files go that the guest sends.
+    pub results: &'a Path,
+    /// Called with each line that a test prints.
+    pub on_output: &'a mut dyn FnMut(&str),
+    /// Called when a test begins: its name.
+    pub on_begin: &'a mut dyn FnMut(&str),
+}
+
+/// Files on their way: size, sum, base64 so far.
+type Files = (usize, String, Vec<String>);
+
+/// What is known of a boot half-way.
+struct Progress {
+    boot: Boot,
+    /// On the wire: a test that began and has not ended.
+    running: bool,
+    /// On the console: a test's messages are coming.
+    marked: bool,
+    files: Option<Files>,
+    /// Since when the current part of the boot lasts.
+    since: Instant,
+    done: bool,
+}
+
+impl Session<'_> {
+    /// Follows `qemu` until it goes off or exceeds a limit.
+    pub fn follow(&mut self, mut qemu: Qemu, limits: &Limits) -> Result<Boot> {
+        let boot = Boot {
+            console: Vec::new(),
+            reached: None,
+            tests: Vec::new(),
+            complete: false,
+            damaged: Vec::new(),
+        };
+        let mut now = Progress {
+            boot,
+            running: false,
+            marked: false,
+            files: None,
+            since: Instant::now(),
+            done: false,
+        };
+        loop {
+            if interrupted() {
+                bail!("interrupted");
+            }
+            match qemu.next(Duration::from_millis(200)) {
+                Next::Line(line) => self.take(&mut now, line)?,
+                Next::Nothing => {}
+                Next::Off => break,
+            }
+            let limit = now.limit(limits);
+            if now.since.elapsed() > limit {
+                qemu.kill();
+                self.drain(&mut now, &qemu)?;
+                let _ = writeln!(self.log, "lab: killed after {} s", limit.as_secs());
+                now.stop(End::TimedOut(limit));
+                return Ok(now.boot);
+            }
+        }
+        now.stop(End::Died);
+        now.boot.complete = now.done;
+        Ok(now.boot)
+    }
+
+    /// Takes what a killed machine had said.
+    fn drain(&mut self, now: &mut Progress, qemu: &Qemu) -> Result<()> {
+        while let Next::Line(line) = qemu.next(LAG) {
+            self.take(now, line)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, now: &mut Progress, line: Line) -> Result<()> {
+        match line {
+            Line::Console(line) => {
+                writeln!(self.log, "{line}")?;
+                now.console(line);
+            }
+            Line::Wire(line) => self.wire(now, line)?,
+        }
+        Ok(())
+    }
+
+    fn wire(&mut self, now: &mut Progress, line: String) -> Result<()> {
+        match wire::read(&line) {
+            Some(Word::Boot) => {
+                now.boot.reached = Some(now.since.elapsed());
+                now.since = Instant::now();
+            }
+            Some(Word::Begin(name)) => {
+                now.begin(name);
+                (self.on_begin)(name);
+            }
+            Some(Word::End(_, status)) => now.end(End::Exit(status)),
+            Some(Word::Files(size, sum)) => now.files = Some((size, sum.to_owned(), Vec::new())),
+            Some(Word::Sent) => {
+                if let Some((size, sum, lines)) = now.files.take() {
+                    if let Err(error) = wire::unpack(&lines, size, &sum, self.results) {
+                        now.boot.damaged.push(format!("{error:#}"));
+                    }
+                }
+            }
+            Some(Word::Done) => now.done = true,
+            None => {
+                if let Some((_, _, lines)) = &mut now.files {
+                    lines.push(line);
+                } else if let Some(test) = now.boot.tests.last_mut().filter(|_| now.running) {
+                    writeln!(self.log, "| {line}")?;
+                    (self.on_output)(&line);
+                    test.output.push(line);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Progress {
+    /// The limit of the current part.
+    fn limit(&self, limits: &Limits) -> Duration {
+        if self.boot.reached.is_none() {
+            limits.boot
+        } else if self.running {
+            let current = self.boot.tests.len().saturating_sub(1);
+            limits.tests.get(current).copied().unwrap_or(BETWEEN)
+        } else {
+            BETWEEN
+        }
+    }
+
+    /// The test `name`, which the console may have named before the wire, or the other way round.
+    fn test(&mut self, name: &str) -> &mut Ran {
+        let last = self.boot.tests.last().is_some_and(|test| test.name == name);
+        if !last {
+            self.boot.tests.push(Ran {
+                name: name.to_owned(),
+                output: Vec::new(),
+                console: Vec::new(),
+                end: End::Died,
+                took: Duration::ZERO,
+            });
+        }
+        let last = self.boot.tests.len() - 1;
+        &mut self.boot.tests[last]
+    }
+
+    fn begin(&mut self, name: &str) {
+        self.test(name);
+        self.running = true;
+        self.since = Instant::now();
+    }
+
+    fn end(&mut self, end: End) {
+        let took = self.since.elapsed();
+        if let Some(test) = self.boot.tests.last_mut().filter(|_| self.running) {
+            test.end = end;
+            test.took = took;
+        }
+        self.running = false;
+        self.since = Instant::now();
+    }
+
+    /// The machine is off: a test that ran then ended so.
+    fn stop(&mut self, end: End) {
+        if self.running {
+            self.end(end);
+        }
+    }
+
+    fn console(&mut self, line: String) {
+        match wire::mark(&line) {
+            Some(Mark::Begin(name)) => {
+                let name = name.to_owned();
+                self.test(&name);
+                self.marked = true;
+            }
+            Some(Mark::End(_)) => self.marked = false,
+            None => match self.boot.tests.last_mut().filter(|_| self.marked) {
+                Some(test) => test.console.push(line),
+                None => self.boot.console.push(line),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(lines: &[Line]) -> (Progress, String) {
+        let boot = Boot {
+            console: Vec::new(),
+            reached: None,
+            tests: Vec::new(),
+            complete: false,
+            damaged: Vec::new(),
+        };
+        let mut now = Progress {
+            boot,
+            running: false,
+            marked: false,
+            files: None,
+            since: Instant::now(),
+            done: false,
+        };
+        let mut log = Vec::new();
+        let mut session = Session {
+            log: &mut log,
+            results: Path::new("/nonexistent"),
+            on_output: &mut |_| {},
+            on_begin: &mut |_| {},
+        };
+        for line in lines {
+            let line = match line {
+                Line::Console(text) => Line::Console(text.clone()),
+                Line::Wire(text) => Line::Wire(text.clone()),
+            };
+            session.take(&mut now, line).unwrap();
+        }
+        now.stop(End::Died);
+        (now, String::from_utf8(log).unwrap())
+    }
+
+    fn console(text: &str) -> Line {
+        Line::Console(text.to_owned())
+    }
+
+    fn wire(text: &str) -> Line {
+        Line::Wire(text.to_owned())
+    }
+
+    #[test]
+    fn messages_go_to_the_test_between_whose_marks_they_are() {
+        let (now, log) = progress(&[
+            console("[ 0.1] Linux"),
+            wire("@@lab boot"),
+            console("[ 1.0] lab: begin one"),
+            wire("@@lab begin one"),
+            wire("ok 1 x"),
+            console("[ 1.1] WARNING: x"),
+            wire("@@lab end one 0"),
+            // The console lags.
+            console("[ 1.2] late"),
+            console("[ 1.3] lab: end one"),
+            console("[ 1.4] between"),
+            wire("@@lab begin two"),
+            console("[ 1.5] lab: begin two"),
+            wire("ok 1 y"),
+        ]);
+        let boot = now.boot;
+        assert_eq!(boot.console, ["[ 0.1] Linux", "[ 1.4] between"]);
+        assert_eq!(boot.tests.len(), 2);
+        assert_eq!(boot.tests[0].console, ["[ 1.1] WARNING: x", "[ 1.2] late"]);
+        assert_eq!(boot.tests[0].output, ["ok 1 x"]);
+        assert_eq!(boot.tests[0].end, End::Exit(0));
+        assert_eq!(boot.tests[1].output, ["ok 1 y"]);
+        assert_eq!(boot.tests[1].end, End::Died);
+        assert!(
+            log.contains("| ok 1 x\n") && log.contains("\n[ 1.4] between\n"),
+            "{log}"
+        );
+    }
+
+    #[test]
+    fn a_test_that_the_console_named_but_that_never_began_counts_as_dead() {
+        let (now, _) = progress(&[
+            wire("@@lab boot"),
+            console("[ 1.0] lab: begin one"),
+            console("x"),
+        ]);
+        assert_eq!(now.boot.tests[0].end, End::Died);
+        assert_eq!(now.boot.tests[0].console, ["x"]);
+    }
+
+    #[test]
+    fn damaged_files_are_told() {
+        let (now, _) = progress(&[
+            wire("@@lab boot"),
+            wire("@@lab begin one"),
+            wire("@@lab files 4 00"),
+            wire("TWVt"),
+            wire("@@lab sent"),
+            wire("@@lab end one 0"),
+        ]);
+        assert_eq!(now.boot.damaged.len(), 1);
+        assert!(now.boot.tests[0].output.is_empty());
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finds in a console's lines what a kernel says when something went wrong in it. A test during
+//! which it says so has failed, whatever the test itself says.
+
+/// What kernels say, as it stands in lib/, mm/ and kernel/ of Linux 6.12. Case matters.
+const REPORTS: &[&str] = &[
+    // BUG, WARN and what follows wild pointers
+    "WARNING: ",
+    "BUG: ",
+    "kernel BUG at ",
+    "Oops: ",
+    "Oops[",
+    "general protection fault",
+    "Unable to handle kernel ",
+    "Internal error: ",
+    "Kernel panic - not syncing",
+    "double fault:",
+    "stack segment: ",
+    "invalid opcode: ",
+    "divide error: ",
+    // lockdep and its kin
+    "possible circular locking",
+    "possible recursive locking",
+    "possible irq lock inversion",
+    "suspicious RCU usage",
+    "inconsistent lock state",
+    "bad unlock balance",
+    "held lock freed",
+    "lock held when returning to user space",
+    "DEBUG_LOCKS_WARN_ON",
+    "INFO: trying to register non-static key",
+    "-safe -> ",
+    "sleeping function called from invalid context",
+    "scheduling while atomic",
+    "workqueue leaked atomic",
+    // sanitizers and debugging of memory
+    "KASAN: ",
+    "KCSAN: ",
+    "KMSAN: ",
+    "KFENCE: ",
+    "UBSAN: ",
+    "new suspected memory leaks",
+    "ODEBUG: ",
+    "DMA-API: ",
+    "Bad page state",
+    "Bad page map",
+    "Bad rss-counter state",
+    "refcount_t: ",
+    "list_add corruption",
+    "list_del corruption",
+    "bad: scheduling from the idle thread",
+    "page dumped because: VM_",
+    "Object padding overwritten",
+    "Redzone overwritten",
+    "Poison overwritten",
+    // no progress
+    "blocked for more than",
+    "soft lockup",
+    "hard LOCKUP",
+    "rcu_sched detected",
+    "rcu_preempt detected",
+    "self-detected stall",
+    "detected stalls on CPUs/tasks",
+    "detected expedited stalls",
+    "workqueue lockup",
+    // the file systems that the tests migrate pages of
+    "EXT4-fs error",
+    "Buffer I/O error",
+    "I/O error, dev ",
+];
+
+/// Lines that contain one of the above and report nothing.
+const HARMLESS: &[&str] = &[
+    // Said at every boot of a kernel with the checker.
+    "DMA-API: preallocated",
+    "DMA-API: debugging enabled by kernel config",
+    "DMA-API: debugging disabled",
+    "DMA-API: disabled by",
+    "ODEBUG: selftest passed",
+    "KASAN: enabled",
+    "kasan: KernelAddressSanitizer initialized",
+    // The command line, as the kernel repeats it.
+    "Command line: ",
+    "Kernel command line: ",
+];
+
+/// The lines among `console` that report something wrong.
+pub fn find<'a>(console: impl IntoIterator<Item = &'a String>) -> Vec<&'a str> {
+    console
+        .into_iter()
+        .map(String::as_str)
+        .filter(|line| is_report(line))
+        .collect()
+}
+
+fn is_report(line: &str) -> bool {
+    REPORTS.iter().any(|text| line.contains(text))
+        && !HARMLESS.iter().any(|text| line.contains(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_of_every_kind_are_found() {
+        for line in [
+            "[    9.1] WARNING: CPU: 1 PID: 85 at mm/migrate.c:1234 migrate_pages_batch+0x1/0x2",
+            "[    9.1] BUG: unable to handle page fault for address: ffffa1",
+            "[    9.1] BUG: kernel NULL pointer dereference, address: 0000000000000008",
+            "[    9.1] kernel BUG at mm/migrate.c:99!",
+            "[    9.1] Oops: Oops: 0002 [#1] PREEMPT SMP NOPTI",
+            "[    9.1] Oops: general protection fault, probably for non-canonical address 0xdead: 0000 [#1]",
+            "[    9.1] Unable to handle kernel NULL pointer dereference at virtual address 00000008",
+            "[    9.1] Internal error: Oops: 96000004 [#1] SMP",
+            "[    9.1] Kernel panic - not syncing: Fatal exception",
+            "[    9.1] WARNING: possible circular locking dependency detected",
+            "[    9.1] WARNING: possible recursive locking detected",
+            "[    9.1] WARNING: suspicious RCU usage",
+            "[    9.1] WARNING: inconsistent lock state",
+            "[    9.1] WARNING: HARDIRQ-safe -> HARDIRQ-unsafe lock order detected",
+            "[    9.1] WARNING: bad unlock balance detected!",
+            "[    9.1] WARNING: lock held when returning to user space!",
+            "[    9.1] INFO: trying to register non-static key.",
+            "[    9.1] BUG: sleeping function called from invalid context at mm/util.c:9",
+            "[    9.1] BUG: scheduling while atomic: contents/85/0x00000002",
+            "[    9.1] BUG: KASAN: slab-use-after-free in migrator_copy+0x1/0x2",
+            "[    9.1] BUG: KCSAN: data-race in a / b",
+            "[    9.1] BUG: KFENCE: out-of-bounds read in x",
+            "[    9.1] UBSAN: array-index-out-of-bounds in mm/migrator.c:12:3",
+            "[   70.1] kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+            "[    9.1] ODEBUG: free active (active state 0) object: ffff8 object type: work_struct",
+            "[    9.1] DMA-API: dmatest dma0: device driver failed to check map error",
+            "[    9.1] DMA-API: zynqmp-dma: device driver frees DMA memory with wrong function",
+            "[    9.1] BUG: Bad page state in process contents  pfn:12345",
+            "[    9.1] BUG: Bad page map in process contents  pte:1 pmd:2",
+            "[    9.1] BUG: Bad rss-counter state mm:ffff8 type:MM_ANONPAGES val:2",
+            "[    9.1] page dumped because: VM_BUG_ON_FOLIO(!folio_test_locked(folio))",
+            "[    9.1] refcount_t: underflow; use-after-free.",
+            "[    9.1] list_add corruption. next->prev should be prev (ffff1), but was ffff2.",
+            "[    9.1] list_del corruption, ffff8->next is LIST_POISON1 (dead000000000100)",
+            "[  240.1] INFO: task contents:85 blocked for more than 120 seconds.",
+            "[   50.1] watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [contents:85]",
+            "[   50.1] rcu: INFO: rcu_preempt self-detected stall on CPU",
+            "[   50.1] rcu: INFO: rcu_sched detected stalls on CPUs/tasks:",
+            "[   50.1] rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: { 1-... }",
+            "[   50.1] BUG: workqueue lockup - pool cpus=0 node=0 flags=0x0 nice=0 stuck for 31s!",
+            "[    9.1] EXT4-fs error (device loop0): ext4_lookup:1: inode #2: comm x: deleted inode",
+        ] {
+            assert!(is_report(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn everyday_messages_are_not_reports() {
+        for line in [
+            "[    0.0] Linux version 6.12.117 (lab@memferry) (gcc (Debian 12.2.0) #1 SMP PREEMPT",
+            "[    0.0] Command line: console=ttyS0 panic=-1 oops=panic note=BUG: none",
+            "[    0.0] Kernel command line: console=ttyS0 panic=-1 oops=panic WARNING: none",
+            "[    0.0] kasan: KernelAddressSanitizer initialized (generic)",
+            "[    0.3] DMA-API: preallocated 65536 debug entries",
+            "[    0.3] DMA-API: debugging enabled by kernel config",
+            "[    0.3] ODEBUG: selftest passed",
+            "[    0.0] rcu: RCU lockdep checking is enabled.",
+            "[    0.0] Lock dependency validator: Copyright (c) 2006 Red Hat, Inc., Ingo Molnar",
+            "[    0.4] Demotion targets for Node 0: preferred: 2, fallback: 2",
+            "[    0.4] kmemleak: Kernel memory leak detector initialized (mem pool available: 15697)",
+            "[    0.4] kmemleak: Automatic memory scanning thread started",
+            "[    4.2] Memory failure: 0x12345: recovery action for free buddy page: Recovered",
+            "[    4.2] Injecting memory failure at pfn 0x12345",
+            "[    4.2] Soft offlining pfn 0x12345 at process virtual address 0x7f0000000000",
+            "[    4.2] EXT4-fs (loop0): mounted filesystem 00 r/w with ordered data mode.",
+            "[    4.2] contents (85): drop_caches: 3",
+            "[    4.2] Offlined Pages 32768",
+            // A page that could not leave a block of memory.
+            "[    4.2] page dumped because: migration failure",
+            "[    4.2] numa_add_cpu cpu 1 node 1: mask now 1",
+            "[    4.2] Warning: unable to open an initial console.",
+            "[    4.2] # debugging: 3 of 3 passed",
+            "ok 1 - no BUG found",
+        ] {
+            assert!(!is_report(line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The list of guest tests, `kernel/selftests/suite`: one a line,
+//! `NAME SECONDS NEEDS COMMAND...`, where NEEDS says on which kernels it can run.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::guest::Job;
+use crate::profile::Profile;
+
+/// One line of the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub job: Job,
+    /// How long it may take on a release kernel under emulation.
+    pub seconds: u64,
+    needs: Vec<Need>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    Any,
+    Series,
+    Only(Profile),
+}
+
+impl Entry {
+    /// An entry that runs on every kernel.
+    pub fn new(name: &str, seconds: u64, command: &str) -> Self {
+        let job = Job {
+            name: name.to_owned(),
+            command: command.to_owned(),
+        };
+        Self {
+            job,
+            seconds,
+            needs: vec![Need::Any],
+        }
+    }
+
+    /// Whether it can run on a kernel of `profile`.
+    pub fn is_for(&self, profile: Profile) -> bool {
+        self.needs.iter().any(|need| match need {
+            Need::Any => true,
+            Need::Series => profile.has_series(),
+            Need::Only(only) => *only == profile,
+        })
+    }
+
+    /// Why it cannot.
+    pub fn needs(&self) -> String {
+        let names = self.needs.iter().map(|need| match need {
+            Need::Any => "any kernel".to_owned(),
+            Need::Series => "the series".to_owned(),
+            Need::Only(profile) => format!("profile {profile}"),
+        });
+        names.collect::<Vec<_>>().join(" or ")
+    }
+}
+
+/// Reads the list of the checkout `root`.
+pub fn read(root: &Path) -> Result<Vec<Entry>> {
+    let path = root.join("kernel/selftests/suite");
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    parse(&text).with_context(|| format!("{}", path.display()))
+}
+
+fn parse(text: &str) -> Result<Vec<Entry>> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let entry = entry(line).with_context(|| format!("line {}: {line}", number + 1))?;
+        if entries.iter().any(|other| other.job.name == entry.job.name) {
+            bail!("line {}: a second test {}", number + 1, entry.job.name);
+        }
+        entries.push(entry);
+    }
+    if entries.is_empty() {
+        bail!("it lists no test");
+    }
+    Ok(entries)
+}
+
+fn entry(line: &str) -> Result<Entry> {
+    let (name, rest) = word(line);
+    let (seconds, rest) = word(rest);
+    let (needs, command) = word(rest);
+    if command.is_empty() {
+        bail!("a test is NAME SECONDS NEEDS COMMAND...");
+    }
+    // It names files, and stands in marks on the console.
+    if !name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    {
+        bail!("{name:?} is not a name of letters, digits and - _ .");
+    }
+    let seconds = seconds
+        .parse()
+        .with_context(|| format!("{seconds:?} is no number of seconds"))?;
+    let needs = needs
+        .split(',')
+        .map(|need| {
+            Ok(match need {
+                "any" => Need::Any,
+                "series" => Need::Series,
+                "vanilla" => Need::Only(Profile::Vanilla),
+                "release" => Need::Only(Profile::Release),
+                "debug" => Need::Only(Profile::Debug),
+                _ => bail!("{need:?} is none of: any, series, vanilla, release, debug"),
+            })
+        })
+        .collect::<Result<_>>()?;
+    Ok(Entry {
+        job: Job {
+            name: name.to_owned(),
+            command: command.to_owned(),
+        },
+        seconds,
+        needs,
+    })
+}
+
+/// The first word and what follows it.
+fn word(text: &str) -> (&str, &str) {
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    (word, rest.trim_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_runs_where_it_can() {
+        let list =
+            parse("# x\na 60 any ./a 1 2\n\nb  5 series,vanilla ./b\nc 5 debug ./c\n").unwrap();
+        let runs = |profile| -> String {
+            list.iter()
+                .filter(|e| e.is_for(profile))
+                .map(|e| e.job.name.as_str())
+                .collect()
+        };
+        assert_eq!(runs(Profile::Vanilla), "ab");
+        assert_eq!(runs(Profile::Release), "ab");
+        assert_eq!(runs(Profile::Debug), "abc");
+        assert_eq!(list[0].job.command, "./a 1 2");
+        assert_eq!(list[0].seconds, 60);
+    }
+
+    #[test]
+    fn a_wrong_line_is_told_with_its_number() {
+        for (text, why) in [
+            ("a 60 any", "COMMAND"),
+            ("a x any ./a", "no number"),
+            ("a 60 all ./a", "none of"),
+            ("a/b 60 any ./a", "not a name"),
+            ("a 60 any ./a\na 60 any ./b", "a second test"),
+            ("# nothing", "no test"),
+        ] {
+            let error = format!("{:#}", parse(text).unwrap_err());
+            assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_list_in_the_checkout_can_be_read() {
+        read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap();
+    }
+}

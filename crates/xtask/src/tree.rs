@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A tree of Linux's source, with or without the series. Only files whose content changes are
+//! written, so that make builds little; the originals of changed files are kept, so that the
+//! series can be taken out or replaced. Building is for `build`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cache::{Key, write_if_changed};
+use crate::command;
+
+/// What the series is made of, as files of the checkout.
+pub struct Series {
+    /// Diffs, in order: name and text.
+    hooks: Vec<(String, Vec<u8>)>,
+    /// Files that Linux gains: path in Linux, and content.
+    files: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+impl Series {
+    /// None: Linux as it is.
+    pub fn none() -> Self {
+        Self {
+            hooks: Vec::new(),
+            files: BTreeMap::new(),
+        }
+    }
+
+    /// Reads it from the checkout `root`.
+    pub fn read(root: &Path) -> Result<Self> {
+        let mut files = BTreeMap::new();
+        let tree = root.join("kernel/tree");
+        for path in files_below(&tree)? {
+            insert(&mut files, path.strip_prefix(&tree)?.to_owned(), &path)?;
+        }
+        // The policy core, byte for byte, where the kernel keeps such things.
+        for path in files_below(&root.join("core"))? {
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let header = path.starts_with(root.join("core/include/memferry"));
+            if header && name.ends_with(".h") {
+                insert(
+                    &mut files,
+                    Path::new("include/linux/memferry").join(name),
+                    &path,
+                )?;
+            } else if name.ends_with(".c") && !name.ends_with("_test.c") {
+                insert(&mut files, Path::new("lib/memferry").join(name), &path)?;
+            }
+        }
+
+        let folder = root.join("kernel/hooks");
+        let list = folder.join("series");
+        let list = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
+        let mut hooks = Vec::new();
+        for line in list
+            .lines()
+            .map(|line| line.split('#').next().unwrap_or_default().trim())
+        {
+            if !line.is_empty() {
+                let path = folder.join(line);
+                let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+                hooks.push((line.to_owned(), text));
+            }
+        }
+        Ok(Self { hooks, files })
+    }
+
+    /// Takes everything into `key`.
+    pub fn add_to(&self, key: &mut Key) {
+        for (_, text) in &self.hooks {
+            key.add(text);
+        }
+        for (path, content) in &self.files {
+            key.add(path.as_os_str().as_encoded_bytes());
+            key.add(content);
+        }
+    }
+
+    /// The files of Linux that the hooks change.
+    fn hooked(&self) -> Vec<PathBuf> {
+        let mut paths = Vec::new();
+        for (_, text) in &self.hooks {
+            for line in String::from_utf8_lossy(text).lines() {
+                let path = line
+                    .strip_prefix("--- a/")
+                    .and_then(|rest| rest.split('\t').next());
+                paths.extend(path.map(PathBuf::from));
+            }
+        }
+        paths.sort();
+        paths.dedup();
+        paths
+    }
+}
+
+/// An unpacked tree.
+pub struct Tree {
+    /// The source.
+    pub linux: PathBuf,
+    /// Beside it: what we know of it.
+    pub state: PathBuf,
+}
+
+impl Tree {
+    pub fn new(folder: &Path) -> Self {
+        Self {
+            linux: folder.join("linux"),
+            state: folder.join("lab"),
+        }
+    }
+
+    /// Makes the tree Linux with exactly `series`. Returns how many files changed.
+    pub fn set(&self, series: &Series) -> Result<usize> {
+        let wanted = self.with_series(series)?;
+        let added = self.state.join("added");
+        let mut changed = 0;
+        // What an earlier series had and this one has not goes first; the list of what is ours
+        // grows before the tree does, so that an interrupted change can be taken back.
+        let before: Vec<PathBuf> = fs::read_to_string(&added)
+            .unwrap_or_default()
+            .lines()
+            .map(PathBuf::from)
+            .collect();
+        let mut ours: Vec<_> = before.iter().chain(wanted.keys()).collect();
+        ours.sort();
+        ours.dedup();
+        write_list(&added, &ours)?;
+        for path in before.iter().filter(|path| !wanted.contains_key(*path)) {
+            let place = self.linux.join(path);
+            if let Ok(original) = fs::read(self.original(path)) {
+                changed += usize::from(write_if_changed(&place, &original)?);
+            } else if place.exists() {
+                fs::remove_file(&place).with_context(|| format!("remove {}", place.display()))?;
+                changed += 1;
+            }
+        }
+        for (path, content) in &wanted {
+            changed += usize::from(write_if_changed(&self.linux.join(path), content)?);
+        }
+        write_list(&added, &wanted.keys().collect::<Vec<_>>())?;
+        Ok(changed)
+    }
+
+    /// What each file that the series changes or adds shall be.
+    fn with_series(&self, series: &Series) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+        let scratch = tempfile::tempdir()?;
+        let mut wanted = series.files.clone();
+        for path in series.hooked() {
+            let original = self.keep_original(&path)?;
+            write_if_changed(&scratch.path().join(&path), &original)?;
+        }
+        for (name, text) in &series.hooks {
+            let patch = scratch.path().join("hook.patch");
+            fs::write(&patch, text)?;
+            // No fuzz: a hook whose surroundings changed is for a person to look at.
+            command::logged(
+                Command::new("patch")
+                    .args(["-p1", "--fuzz=0", "--no-backup-if-mismatch", "--force", "-i"])
+                    .arg(&patch)
+                    .current_dir(scratch.path()),
+                &self.state.join("patch.log"),
+                &format!("apply {name}"),
+            )
+            .with_context(|| {
+                format!("kernel/hooks/{name} is not made for this Linux; try another 6.12.y with --source")
+            })?;
+            fs::remove_file(&patch)?;
+        }
+        for path in files_below(scratch.path())? {
+            let relative = path.strip_prefix(scratch.path())?.to_owned();
+            if wanted.contains_key(&relative) {
+                bail!(
+                    "{} is both hooked and added by the series",
+                    relative.display()
+                );
+            }
+            insert(&mut wanted, relative, &path)?;
+        }
+        Ok(wanted)
+    }
+
+    /// The content of `path` in Linux as it is, kept from now on.
+    fn keep_original(&self, path: &Path) -> Result<Vec<u8>> {
+        let kept = self.original(path);
+        if let Ok(content) = fs::read(&kept) {
+            return Ok(content);
+        }
+        let place = self.linux.join(path);
+        let content = fs::read(&place).with_context(|| {
+            format!(
+                "a hook changes {}, which this Linux has not",
+                path.display()
+            )
+        })?;
+        write_if_changed(&kept, &content)?;
+        Ok(content)
+    }
+
+    fn original(&self, path: &Path) -> PathBuf {
+        self.state.join("originals").join(path)
+    }
+}
+
+fn insert(files: &mut BTreeMap<PathBuf, Vec<u8>>, name: PathBuf, path: &Path) -> Result<()> {
+    let content = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    files.insert(name, content);
+    Ok(())
+}
+
+fn write_list(path: &Path, list: &[&PathBuf]) -> Result<()> {
+    let text: String = list
+        .iter()
+        .map(|path| format!("{}\n", path.display()))
+        .collect();
+    write_if_changed(path, text.as_bytes())?;
+    Ok(())
+}
+
+/// Every file below `folder`, sorted.
+pub fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            } else {
+                files.push(entry.path());
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
