@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask`: builds kernels with the series, boots them in virtual machines and runs the
-//! guest tests. lab/README.md tells how to use it.
+//! guest tests, writes the series as mails and checks it. lab/README.md and docs/kernel.md tell
+//! how to use it.
 
 mod build;
 mod cache;
+mod check;
+mod checkpatch;
 mod command;
 mod cpio;
+mod deb;
 mod guest;
 mod kvm;
 mod lab;
+mod lint;
 mod machine;
+mod mail;
+mod mailbox;
 mod profile;
 mod qemu;
 mod report;
+mod series;
 mod session;
 mod source;
 mod splat;
@@ -45,7 +53,7 @@ use verdict::Verdict;
 #[derive(Parser)]
 #[command(
     name = "cargo xtask",
-    about = "Builds kernels with the series, boots them, tests them"
+    about = "Builds kernels with the series, boots them, tests them; writes and checks the mails"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -58,6 +66,10 @@ enum Task {
     Kernel(KernelArgs),
     /// Build a kernel, boot it in a virtual machine and run the guest tests, or a command
     Lab(LabArgs),
+    /// Write the series as mails, or check it
+    Series(series::Args),
+    /// Build Debian packages of a kernel with the series
+    Deb(deb::Args),
 }
 
 #[derive(Args)]
@@ -125,6 +137,8 @@ fn run(cli: Cli) -> Result<bool> {
             Ok(true)
         }
         Task::Lab(args) => lab(&args),
+        Task::Series(args) => series::run(&checkout()?, &args),
+        Task::Deb(args) => deb::run(&checkout()?, &args),
     }
 }
 
