@@ -178,7 +178,7 @@ pub fn write_mails(
         )?;
     }
     let cover = format!(
-        "{}\n\nBase: Linux {} ({}). No commit of a public repository is named, because\nthe mails are made from that release's source.",
+        "{}\n\nBase: Linux {} ({}). The mails are made from that\nrelease's source, so they name no commit of a public repository.",
         cover.trim(),
         base.version,
         base.origin
