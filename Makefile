@@ -6,10 +6,10 @@ DEMO := target/demo
 BENCH := target/bench
 MEMFERRY := target/release/memferry
 
-.PHONY: help demo test test-all check bench setup clean
+.PHONY: help demo test test-all check bench setup kernel-series kernel-check kernel-deb clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup:
 	@ci/setup.sh
@@ -32,6 +32,7 @@ test-all: check test ## the same, the lints, and the tests again under sanitizer
 	ci/sanitize.sh address
 	ci/sanitize.sh thread
 	ci/sanitize.sh miri
+	$(CARGO) xtask series --check
 
 check: setup ## formatting, lints, documentation, licences
 	ci/spdx.sh
@@ -46,6 +47,15 @@ bench: setup ## the full measurement, as published in docs/results (about ten mi
 	$(MEMFERRY) bench count --json $(BENCH)/count.json
 	$(MEMFERRY) bench stall --json $(BENCH)/stall.json
 	$(MEMFERRY) report $(BENCH)/move.json $(BENCH)/count.json $(BENCH)/stall.json --output $(BENCH)/report.html
+
+kernel-series: setup ## the kernel series as mails, in target/kernel-series
+	$(CARGO) xtask series
+
+kernel-check: setup ## checkpatch, sparse and kernel-doc on the mails, and a kernel after each of them
+	$(CARGO) xtask series --check
+
+kernel-deb: setup ## Debian packages of a kernel with the series, in target/kernel-deb (an hour or more)
+	$(CARGO) xtask deb
 
 clean: ## remove what was built
 	$(CARGO) clean

@@ -137,10 +137,10 @@ fn key(machine: &Machine, source: &Source, series: &Series, options: &Options) -
 }
 
 /// Options by name: "y", "m", "n" or another value.
-type Options = BTreeMap<String, String>;
+pub type Options = BTreeMap<String, String>;
 
 /// What the fragments of `machine` and `profile` ask for; later ones win.
-fn options(root: &Path, machine: &Machine, profile: Profile) -> Result<Options> {
+pub fn options(root: &Path, machine: &Machine, profile: Profile) -> Result<Options> {
     let mut options = Options::new();
     let names = machine.kernel.fragments.iter().map(String::as_str);
     for name in names.chain(profile.fragments().iter().copied()) {
@@ -184,7 +184,7 @@ fn unmet(asked: &Options, config: &str) -> Vec<String> {
 }
 
 /// Writes the tree's configuration: nothing but what is asked, and what that needs.
-fn configure(tree: &Tree, machine: &Machine, options: &Options) -> Result<()> {
+pub fn configure(tree: &Tree, machine: &Machine, options: &Options) -> Result<()> {
     let asked = tree.state.join("asked.config");
     let text: String = options
         .iter()
@@ -212,7 +212,7 @@ fn configure(tree: &Tree, machine: &Machine, options: &Options) -> Result<()> {
 }
 
 /// Runs make in the tree.
-fn make(tree: &Tree, machine: &Machine, targets: &[&str], log: &str, what: &str) -> Result<()> {
+pub fn make(tree: &Tree, machine: &Machine, targets: &[&str], log: &str, what: &str) -> Result<()> {
     let jobs = thread::available_parallelism().map_or(1, usize::from);
     let mut command = Command::new("make");
     command

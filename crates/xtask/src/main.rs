@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask`: builds kernels with the series, boots them in virtual machines and runs the
-//! guest tests. lab/README.md tells how to use it.
+//! guest tests, writes the series as mails and checks it. lab/README.md and docs/kernel.md tell
+//! how to use it.
 
 mod build;
 mod cache;
+mod check;
+mod checkpatch;
 mod command;
 mod compare;
 mod cpio;
+mod deb;
 mod guest;
 mod kvm;
 mod lab;
+mod lint;
 mod machine;
+mod mail;
+mod mailbox;
 mod profile;
 mod qemu;
 mod report;
+mod series;
 mod session;
 mod source;
 mod splat;
@@ -46,7 +54,7 @@ use verdict::Verdict;
 #[derive(Parser)]
 #[command(
     name = "cargo xtask",
-    about = "Builds kernels with the series, boots them, tests them"
+    about = "Builds kernels with the series, boots them, tests them; writes and checks the mails"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -62,6 +70,10 @@ enum Task {
     /// Count the instructions that a migrated page takes while no migrator is active, with the
     /// series and without
     Compare(KernelArgs),
+    /// Write the series as mails, or check it
+    Series(series::Args),
+    /// Build Debian packages of a kernel with the series
+    Deb(deb::Args),
 }
 
 #[derive(Args)]
@@ -130,6 +142,8 @@ fn run(cli: Cli) -> Result<bool> {
         }
         Task::Lab(args) => lab(&args),
         Task::Compare(args) => compare(args),
+        Task::Series(args) => series::run(&checkout()?, &args),
+        Task::Deb(args) => deb::run(&checkout()?, &args),
     }
 }
 

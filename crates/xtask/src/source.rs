@@ -164,7 +164,7 @@ fn missing_packages(machine: &Machine) -> Vec<&'static str> {
 }
 
 /// Whether `file` exists: a path, or a program in PATH or where root's are.
-fn is_here(file: &str) -> bool {
+pub fn is_here(file: &str) -> bool {
     if file.starts_with('/') {
         return Path::new(file).exists();
     }
@@ -175,7 +175,7 @@ fn is_here(file: &str) -> bool {
 }
 
 /// Installs `packages` if we are root on Debian; else says how.
-fn install(packages: &[&str], ui: &Ui) -> Result<()> {
+pub fn install(packages: &[&str], ui: &Ui) -> Result<()> {
     let line = format!(
         "apt-get install -y --no-install-recommends {}",
         packages.join(" ")

@@ -16,9 +16,9 @@ use crate::command;
 /// What the series is made of, as files of the checkout.
 pub struct Series {
     /// Diffs, in order: name and text.
-    hooks: Vec<(String, Vec<u8>)>,
+    pub hooks: Vec<(String, Vec<u8>)>,
     /// Files that Linux gains: path in Linux, and content.
-    files: BTreeMap<PathBuf, Vec<u8>>,
+    pub files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
 impl Series {
@@ -85,7 +85,7 @@ impl Series {
     }
 
     /// The files of Linux that the hooks change.
-    fn hooked(&self) -> Vec<PathBuf> {
+    pub fn hooked(&self) -> Vec<PathBuf> {
         let mut paths = Vec::new();
         for (_, text) in &self.hooks {
             for line in String::from_utf8_lossy(text).lines() {

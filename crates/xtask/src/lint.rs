@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What compilers and Linux's checkers say of the series' code: gcc with W=1, sparse, kernel-doc.
+//! And whether mm/migrate.o is the same as before where the series is configured out. All in a
+//! tree of its own, in which only the objects concerned are built.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::build::{self, Options};
+use crate::command;
+use crate::machine::Machine;
+use crate::profile::Profile;
+use crate::tree::{Series, Tree};
+use crate::ui::Ui;
+
+/// The one object of Linux that must not change where the series is configured out.
+const UNCHANGED: &str = "mm/migrate.o";
+
+/// The tree, and what it is built for.
+pub struct Lint<'a> {
+    pub root: &'a Path,
+    pub tree: &'a Tree,
+    pub machine: &'a Machine,
+    pub series: &'a Series,
+    pub ui: &'a Ui,
+}
+
+impl Lint<'_> {
+    /// What is to be found. The tree has the series afterwards.
+    pub fn findings(&self) -> Result<Vec<String>> {
+        let touched: Vec<_> = self.series.hooked().into_iter().filter(is_c).collect();
+        let ours: Vec<_> = self.series.files.keys().filter(|p| is_c(p)).collect();
+
+        self.ui.step("sparse and W=1 on Linux as it is");
+        self.tree.set(&Series::none())?;
+        self.configure(Profile::Vanilla)?;
+        let touched = self.objects(touched.iter())?;
+        let before = counted(&self.build(&touched, "lint-before.log")?);
+        let original = self.stripped()?;
+
+        self.ui
+            .step("the same code, with the series and configured out");
+        self.tree.set(self.series)?;
+        self.configure(Profile::Vanilla)?;
+        self.build(&touched, "lint-off.log")?;
+        let mut findings = Vec::new();
+        if self.stripped()? != original {
+            findings.push(format!(
+                "{UNCHANGED} is not the same as Linux's, with CONFIG_MIGRATION_COPY_OFFLOAD off"
+            ));
+        }
+
+        self.ui.step("sparse and W=1 on the series");
+        self.configure(Profile::Release)?;
+        let mut objects = self.objects(ours.iter().copied())?;
+        objects.extend(touched);
+        let text = self.build(&objects, "lint-after.log")?;
+        let mut old = before;
+        for (warning, line) in warnings(&text) {
+            let path = Path::new(warning.split(':').next().unwrap_or_default());
+            let left = old.entry(warning.clone()).or_default();
+            if *left > 0 {
+                *left -= 1;
+            } else if self.series.files.contains_key(path)
+                || self.series.hooked().iter().any(|other| other == path)
+            {
+                findings.push(line);
+            }
+        }
+
+        self.ui.step("kernel-doc");
+        findings.extend(self.kernel_doc()?);
+        findings.sort();
+        findings.dedup();
+        Ok(findings)
+    }
+
+    /// Configures the tree for `profile`. Without the line numbers that BUG() keeps, as they would
+    /// tell two objects of the same code apart.
+    fn configure(&self, profile: Profile) -> Result<()> {
+        let mut options: Options = build::options(self.root, self.machine, profile)?;
+        options.insert("CONFIG_DEBUG_BUGVERBOSE".to_owned(), "n".to_owned());
+        build::configure(self.tree, self.machine, &options)
+    }
+
+    /// Builds `objects` anew, with sparse and more warnings. Returns what was said.
+    fn build(&self, objects: &[String], log: &str) -> Result<String> {
+        for object in objects {
+            // gcc says nothing about what it need not compile.
+            let _ = fs::remove_file(self.tree.linux.join(object));
+        }
+        let mut targets = vec!["C=2", "W=1"];
+        targets.extend(objects.iter().map(String::as_str));
+        build::make(
+            self.tree,
+            self.machine,
+            &targets,
+            log,
+            "compile what the series adds and touches",
+        )?;
+        let path = self.tree.state.join(log);
+        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// The objects that the C files `paths` become part of.
+    fn objects<'p>(&self, paths: impl Iterator<Item = &'p PathBuf>) -> Result<Vec<String>> {
+        let mut objects = Vec::new();
+        for path in paths {
+            let source = self.includer(path)?.unwrap_or_else(|| path.clone());
+            objects.push(source.with_extension("o").display().to_string());
+        }
+        objects.sort();
+        objects.dedup();
+        Ok(objects)
+    }
+
+    /// The C file beside `path` that includes it, as kernel/sched does.
+    fn includer(&self, path: &Path) -> Result<Option<PathBuf>> {
+        let folder = path.parent().context("a file in a folder")?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let line = format!("#include \"{name}\"");
+        let place = self.tree.linux.join(folder);
+        for entry in fs::read_dir(&place).with_context(|| format!("list {}", place.display()))? {
+            let other = entry?.path();
+            if !is_c(&other) {
+                continue;
+            }
+            let text = fs::read(&other).with_context(|| format!("read {}", other.display()))?;
+            if String::from_utf8_lossy(&text).lines().any(|at| at == line) {
+                return Ok(other.file_name().map(|name| folder.join(name)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The object that must not change, without symbols that nothing refers to.
+    fn stripped(&self) -> Result<Vec<u8>> {
+        let copy = tempfile::NamedTempFile::new()?;
+        let mut objcopy = Command::new(format!("{}objcopy", self.machine.kernel.cross_compile));
+        objcopy
+            .args(["--strip-debug", "--strip-unneeded"])
+            .arg(self.tree.linux.join(UNCHANGED))
+            .arg(copy.path());
+        command::logged(
+            &mut objcopy,
+            &self.tree.state.join("objcopy.log"),
+            "strip an object",
+        )?;
+        fs::read(copy.path()).context("read the stripped object")
+    }
+
+    /// What kernel-doc says of the comments in our files. It says nothing of Linux's own, whose
+    /// comments the series does not touch.
+    fn kernel_doc(&self) -> Result<Vec<String>> {
+        let code = self
+            .series
+            .files
+            .keys()
+            .filter(|path| path.extension().is_some_and(|end| end == "c" || end == "h"));
+        let output = Command::new("perl")
+            .arg("scripts/kernel-doc")
+            .args(["-none", "-Wall"])
+            .args(code)
+            .current_dir(&self.tree.linux)
+            .output()
+            .context("run perl; try: sudo apt-get install -y perl")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let findings: Vec<_> = warnings(&said).into_iter().map(|(_, line)| line).collect();
+        if !output.status.success() && findings.is_empty() {
+            bail!("kernel-doc ended with {}: {}", output.status, said.trim());
+        }
+        Ok(findings)
+    }
+}
+
+fn is_c(path: &(impl AsRef<Path> + ?Sized)) -> bool {
+    path.as_ref().extension().is_some_and(|end| end == "c")
+}
+
+/// The warnings and errors in a log: without line numbers, for comparison, and as they are.
+fn warnings(text: &str) -> Vec<(String, String)> {
+    text.lines()
+        .filter(|line| line.contains(" warning: ") || line.contains(" error: "))
+        .map(|line| {
+            let (place, rest) = line.split_once(' ').unwrap_or((line, ""));
+            let path = place.split(':').next().unwrap_or_default();
+            (format!("{path}: {rest}"), line.to_owned())
+        })
+        .collect()
+}
+
+/// How often each is there.
+fn counted(text: &str) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for (warning, _) in warnings(text) {
+        *counts.entry(warning).or_default() += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_that_only_moved_is_the_same() {
+        let before =
+            "  CC      mm/migrate.o\nmm/migrate.c:10:5: warning: context imbalance in 'a'\n";
+        let after = "mm/migrate.c:17:5: warning: context imbalance in 'a'\n\
+                     mm/migrator.c:3: warning: Function parameter 'b' not described\n";
+        let old = counted(before);
+        let new = warnings(after);
+        assert_eq!(old.get(&new[0].0), Some(&1));
+        assert_eq!(old.get(&new[1].0), None);
+        assert!(new[1].0.starts_with("mm/migrator.c: warning: "));
+        assert_eq!(old.len(), 1);
+    }
+}

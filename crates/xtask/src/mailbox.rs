@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writes the series as files that `git send-email` sends and `git am` applies: a cover letter
+//! and a mail per change. git makes them, in a temporary repository of only those files of Linux
+//! that the series touches. The same inputs give the same bytes.
+
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::command;
+use crate::mail::Mail;
+use crate::source::{self, Source};
+use crate::tree::{self, Series};
+use crate::ui::Ui;
+
+/// Whom the mails are from when git does not know. Nobody can sign off with that.
+const NOBODY: [&str; 2] = ["Memferry", "nobody@memferry.invalid"];
+
+/// Who sends.
+pub struct Sender {
+    pub name: String,
+    pub address: String,
+    /// Whether it is a person, so that the mails get a `Signed-off-by`.
+    pub signs: bool,
+}
+
+impl Sender {
+    /// Who git says is working in the checkout `root`.
+    pub fn of(root: &Path) -> Self {
+        let get = |key| {
+            let mut command = Command::new("git");
+            command.arg("-C").arg(root).args(["config", key]);
+            command::first_line(&mut command).unwrap_or_default()
+        };
+        let (name, address) = (get("user.name"), get("user.email"));
+        if name.is_empty() || address.is_empty() {
+            return Self {
+                name: NOBODY[0].to_owned(),
+                address: NOBODY[1].to_owned(),
+                signs: false,
+            };
+        }
+        Self {
+            name,
+            address,
+            signs: true,
+        }
+    }
+}
+
+/// Linux's own files that the mails change, as they are before.
+pub struct Base {
+    folder: tempfile::TempDir,
+    /// "6.12.117".
+    version: String,
+    /// Where they are from: a name for readers.
+    origin: String,
+}
+
+impl Base {
+    /// Takes what `series` changes out of `source`.
+    pub fn extract(source: &Source, series: &Series, ui: &Ui) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let tarball = &source.tarball;
+        ui.step(&format!("reading {}", tarball.display()));
+        // The folder that everything in it is in.
+        let mut list = Command::new("tar")
+            .arg("-tf")
+            .arg(tarball)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("run tar")?;
+        let mut top = String::new();
+        if let Some(output) = list.stdout.take() {
+            std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut top)?;
+        }
+        // It has more to say, but nobody listens.
+        let _ = list.kill();
+        list.wait()?;
+        let top = top.trim().split('/').next().unwrap_or_default().to_owned();
+        let mut extract = Command::new("tar");
+        extract
+            .args(["-x", "--strip-components=1", "--occurrence=1", "-C"])
+            .arg(folder.path())
+            .arg("-f")
+            .arg(tarball)
+            .arg(format!("{top}/Makefile"));
+        for path in series.hooked() {
+            extract.arg(Path::new(&top).join(path));
+        }
+        let log = tempfile::NamedTempFile::new()?;
+        command::logged(
+            &mut extract,
+            log.path(),
+            "read the files that the series changes",
+        )
+        .with_context(|| format!("{} is not made for this series", tarball.display()))?;
+        Self::new(folder, tarball)
+    }
+
+    /// Takes them from the source tree `linux`, which must be without the series.
+    pub fn copy(linux: &Path, source: &Source, series: &Series) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        for path in series.hooked().iter().chain([&PathBuf::from("Makefile")]) {
+            let from = linux.join(path);
+            let content = fs::read(&from).with_context(|| format!("read {}", from.display()))?;
+            write(&folder.path().join(path), &content)?;
+        }
+        Self::new(folder, &source.tarball)
+    }
+
+    fn new(folder: tempfile::TempDir, tarball: &Path) -> Result<Self> {
+        let version = source::version(folder.path())?;
+        let origin = tarball
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        Ok(Self {
+            folder,
+            version,
+            origin,
+        })
+    }
+}
+
+/// Writes `mails` of the checkout `root` to the folder `output`, in place of earlier ones.
+/// Returns the files, the cover letter first.
+pub fn write_mails(
+    root: &Path,
+    series: &Series,
+    mails: &[Mail],
+    base: &Base,
+    sender: &Sender,
+    output: &Path,
+) -> Result<Vec<PathBuf>> {
+    let cover = root.join("kernel/hooks/cover.txt");
+    let cover = fs::read_to_string(&cover).with_context(|| format!("read {}", cover.display()))?;
+    let git = Git {
+        folder: tempfile::tempdir()?,
+        sender,
+        date: date(root)?,
+    };
+    git.run(&["init", "--quiet", "--initial-branch=series"], "")?;
+    for path in tree::files_below(base.folder.path())? {
+        let inside = path.strip_prefix(base.folder.path())?;
+        write(&git.folder.path().join(inside), &fs::read(&path)?)?;
+    }
+    git.run(&["add", "--all"], "")?;
+    git.run(&["commit", "--quiet", "-m", &base.origin], "")?;
+    for mail in mails {
+        if !mail.diff.is_empty() {
+            git.run(
+                &["apply", "--index", "--whitespace=nowarn", "-"],
+                &mail.diff,
+            )
+            .with_context(|| {
+                format!(
+                    "kernel/hooks/{} is not made for this Linux ({}); try another 6.12.y with \
+                         --source",
+                    mail.name, base.version
+                )
+            })?;
+        }
+        for path in &mail.adds {
+            write(&git.folder.path().join(path), &series.files[path])?;
+        }
+        git.run(&["add", "--all"], "")?;
+        let log = log(mail, sender);
+        git.run(
+            &["commit", "--quiet", "--cleanup=verbatim", "--file=-"],
+            &log,
+        )?;
+    }
+    let cover = format!(
+        "{}\n\nBase: Linux {} ({}). The mails are made from that\nrelease's source, so they name no commit of a public repository.",
+        cover.trim(),
+        base.version,
+        base.origin
+    );
+    git.run(&["config", "branch.series.description", &cover], "")?;
+    clear(output)?;
+    let range = format!("-{}", mails.len());
+    let list = git.run(
+        &[
+            "format-patch",
+            "--cover-letter",
+            "--cover-from-description=subject",
+            "--no-signature",
+            "--abbrev=12",
+            "--summary",
+            "--stat=72",
+            "-o",
+            &output.to_string_lossy(),
+            &range,
+        ],
+        "",
+    )?;
+    Ok(list.lines().map(PathBuf::from).collect())
+}
+
+/// The log of a commit.
+fn log(mail: &Mail, sender: &Sender) -> String {
+    let mut log = format!("{}\n\n{}\n", mail.subject, mail.text);
+    if sender.signs {
+        log += &format!("\nSigned-off-by: {} <{}>\n", sender.name, sender.address);
+    }
+    log
+}
+
+/// When the series was last changed, in seconds since 1970: the mails' date.
+fn date(root: &Path) -> Result<String> {
+    if let Ok(given) = env::var("SOURCE_DATE_EPOCH") {
+        return Ok(given);
+    }
+    let mut last = Command::new("git");
+    last.arg("-C").arg(root).args([
+        "log",
+        "-1",
+        "--format=%ct",
+        "--",
+        "kernel/hooks",
+        "kernel/tree",
+        "core",
+    ]);
+    let date = command::first_line(&mut last).unwrap_or_default();
+    if date.is_empty() {
+        bail!(
+            "when was the series last changed? {} has no git history; set SOURCE_DATE_EPOCH to \
+             seconds since 1970",
+            root.display()
+        );
+    }
+    Ok(date)
+}
+
+/// A temporary repository in which nothing of the user's settings counts.
+struct Git<'a> {
+    folder: tempfile::TempDir,
+    sender: &'a Sender,
+    date: String,
+}
+
+impl Git<'_> {
+    /// Runs git with `input`; returns what it prints.
+    fn run(&self, args: &[&str], input: &str) -> Result<String> {
+        let date = format!("@{} +0000", self.date);
+        let mut command = Command::new("git");
+        for (name, _) in env::vars_os() {
+            if name.to_string_lossy().starts_with("GIT_") {
+                command.env_remove(name);
+            }
+        }
+        let mut child = command
+            .args(args)
+            .current_dir(self.folder.path())
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CEILING_DIRECTORIES", env::temp_dir())
+            .env("GIT_AUTHOR_NAME", &self.sender.name)
+            .env("GIT_AUTHOR_EMAIL", &self.sender.address)
+            .env("GIT_AUTHOR_DATE", &date)
+            .env("GIT_COMMITTER_NAME", &self.sender.name)
+            .env("GIT_COMMITTER_EMAIL", &self.sender.address)
+            .env("GIT_COMMITTER_DATE", &date)
+            .env("TZ", "UTC")
+            .env("LC_ALL", "C.UTF-8")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("run git; try: sudo apt-get install -y git")?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // git may end without having read all; its status says more.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        let output = child.wait_with_output().context("wait for git")?;
+        if !output.status.success() {
+            bail!(
+                "git {}: {}",
+                args[0],
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// Removes earlier mails from `folder`, and creates it.
+fn clear(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
+        let path = entry?.path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let numbered = name.len() > 5 && name.bytes().take(4).all(|byte| byte.is_ascii_digit());
+        if numbered && name.ends_with(".patch") {
+            fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    }
+    fs::write(path, content).with_context(|| format!("write {}", path.display()))
+}
