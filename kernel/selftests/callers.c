@@ -435,7 +435,7 @@ static void run_damon(struct range *range)
 		if (range->frames[n] > last)
 			last = range->frames[n];
 	}
-	for (unsigned int n = 0; n < sizeof(settings) / sizeof(settings[0]); n++)
+	for (unsigned int n = 0; n < ARRAY_SIZE(settings); n++)
 		if (damon(settings[n][0], settings[n][1]))
 			return;
 	file_write_number(node_at(1), DAMON "/0/contexts/0/schemes/0/target_nid");
@@ -559,7 +559,7 @@ static const struct caller callers[] = {
 	},
 };
 
-#define NR_CALLERS	(sizeof(callers) / sizeof(callers[0]))
+#define NR_CALLERS	ARRAY_SIZE(callers)
 
 /* `reasons` with one name alone, or with all names but it. */
 static void choose_reasons(const char *reason, bool allowed)

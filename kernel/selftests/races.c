@@ -510,7 +510,7 @@ int main(int argc, char **argv)
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		      -1, 0);
 	for (name = migrator_next(NULL); name; name = migrator_next(name))
-		for (unsigned int n = 0; n < sizeof(tests) / sizeof(tests[0]); n++)
+		for (unsigned int n = 0; n < ARRAY_SIZE(tests); n++)
 			if (!only || !strcmp(only, tests[n].name))
 				tests[n].run(name);
 	return tap_done();
