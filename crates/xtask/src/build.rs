@@ -137,7 +137,7 @@ fn key(machine: &Machine, source: &Source, series: &Series, options: &Options) -
 }
 
 /// Options by name: "y", "m", "n" or another value.
-pub type Options = BTreeMap<String, String>;
+type Options = BTreeMap<String, String>;
 
 /// What the fragments of `machine` and `profile` ask for; later ones win.
 pub fn options(root: &Path, machine: &Machine, profile: Profile) -> Result<Options> {

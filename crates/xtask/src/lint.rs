@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::build::{self, Options};
+use crate::build;
 use crate::command;
 use crate::machine::Machine;
 use crate::profile::Profile;
@@ -82,9 +82,31 @@ impl Lint<'_> {
     /// Configures the tree for `profile`. Without the line numbers that BUG() keeps, as they would
     /// tell two objects of the same code apart.
     fn configure(&self, profile: Profile) -> Result<()> {
-        let mut options: Options = build::options(self.root, self.machine, profile)?;
-        options.insert("CONFIG_DEBUG_BUGVERBOSE".to_owned(), "n".to_owned());
-        build::configure(self.tree, self.machine, &options)
+        let options = build::options(self.root, self.machine, profile)?;
+        build::configure(self.tree, self.machine, &options)?;
+        // Not among the options above: allnoconfig says no to all that only experts may unset.
+        let path = self.tree.linux.join(".config");
+        let config = fs::read_to_string(&path).context("read .config")?;
+        let config: String = config
+            .lines()
+            .filter(|line| !line.contains("CONFIG_DEBUG_BUGVERBOSE"))
+            .filter(|line| !line.starts_with("# CONFIG_EXPERT "))
+            .map(|line| format!("{line}\n"))
+            .chain(["CONFIG_EXPERT=y\n# CONFIG_DEBUG_BUGVERBOSE is not set\n".to_owned()])
+            .collect();
+        fs::write(&path, config).context("write .config")?;
+        build::make(
+            self.tree,
+            self.machine,
+            &["olddefconfig"],
+            "config.log",
+            "configure the kernel",
+        )?;
+        let config = fs::read_to_string(&path).context("read .config")?;
+        if config.contains("CONFIG_DEBUG_BUGVERBOSE=y") {
+            bail!("this Linux cannot be configured without CONFIG_DEBUG_BUGVERBOSE");
+        }
+        Ok(())
     }
 
     /// Builds `objects` anew, with sparse and more warnings. Returns what was said.
