@@ -77,7 +77,10 @@ pub fn image(
         return Ok(image);
     }
 
-    ui.step(&format!("the cache has no kernel {key} ({}, {profile}) yet", machine.name));
+    ui.step(&format!(
+        "the cache has no kernel {key} ({}, {profile}) yet",
+        machine.name
+    ));
     let kind = if profile == Profile::Debug {
         "debug"
     } else {

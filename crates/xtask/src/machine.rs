@@ -8,6 +8,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use crate::cli::Usage;
+
 /// One machine.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
