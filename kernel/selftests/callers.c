@@ -490,7 +490,7 @@ static const struct caller callers[] = {
 	{
 		.name = "compaction",
 		.reason = "compaction",
-		.least = 90,
+		.least = 50,
 		.writers = 2,
 		.make = make_low,
 		.run = run_compaction,

@@ -5,12 +5,12 @@
 #include "tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #define WORD		sizeof(uint64_t)
@@ -134,10 +134,18 @@ static uint64_t load(struct content *content, struct writer *writer, size_t word
 	return seen;
 }
 
+/* Writes to it take a reference to the page and copy through the kernel's mapping. */
+static int memory_file(void)
+{
+	static int fd = -1;
+
+	if (fd < 0)
+		fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+	return fd;
+}
+
 static void store(struct content *content, struct writer *writer, size_t word, uint64_t new)
 {
-	struct iovec from = { .iov_base = &new, .iov_len = WORD };
-	struct iovec to = { .iov_base = (uint64_t *)content->at + word, .iov_len = WORD };
 	ssize_t done = WORD;
 
 	switch (content->way) {
@@ -148,7 +156,8 @@ static void store(struct content *content, struct writer *writer, size_t word, u
 		done = pwrite(content->fd, &new, WORD, word * WORD);
 		break;
 	case CONTENT_PINS:
-		done = process_vm_writev(getpid(), &from, 1, &to, 1, 0);
+		done = pwrite(memory_file(), &new, WORD,
+			      (uintptr_t)((uint64_t *)content->at + word));
 		break;
 	}
 	if (done != (ssize_t)WORD)
@@ -217,6 +226,10 @@ void content_start_writers(struct content *content)
 		if (pthread_create(&content->threads[n], NULL, writer_thread, start))
 			tap_bail("no thread for a writer");
 	}
+	/* On a busy machine a thread may come late. */
+	for (unsigned int n = 0; n < content->nr_writers; n++)
+		while (!content->writers[n].generation)
+			usleep(1000);
 }
 
 void content_stop_writers(struct content *content)

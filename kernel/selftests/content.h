@@ -26,8 +26,8 @@
 struct writer {
 	unsigned int number;
 	unsigned int stride;
-	uint32_t generation;		/* being written now */
-	size_t pages_done;		/* pages of this generation, in the writer's order */
+	volatile uint32_t generation;	/* being written now */
+	volatile size_t pages_done;	/* pages of this generation, in the writer's order */
 	size_t wrong;			/* words that were not what it wrote */
 	uint64_t expected, seen;	/* of the first wrong word */
 	size_t offset;
@@ -39,7 +39,7 @@ struct writer {
 enum content_way {
 	CONTENT_MAPPING,		/* loads and stores */
 	CONTENT_FILE,			/* pread(2) and pwrite(2) of .fd */
-	CONTENT_PINS,			/* loads, and process_vm_writev(2): a pin for each store */
+	CONTENT_PINS,			/* loads, and a reference to the page for each store */
 };
 
 /* All of it lies in memory that is shared with children. */
@@ -65,7 +65,7 @@ void content_fill(struct content *content);
 /* The same through write(2); 0 or -errno. */
 int content_fill_file(struct content *content, int fd);
 
-/* Starts and ends the writers as threads. */
+/* Starts and ends the writers as threads; when it returns all of them write. */
 void content_start_writers(struct content *content);
 void content_stop_writers(struct content *content);
 

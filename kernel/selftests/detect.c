@@ -25,14 +25,17 @@ static struct content *fresh(unsigned char **at)
 	return content;
 }
 
-/* Lets both writers sweep the content at least twice more. */
+/* Lets each writer begin at least three more sweeps over the content. */
 static void write_some(struct content *content)
 {
-	size_t enough = content_visits(content) + 3 * BYTES / page_bytes();
+	uint32_t enough[2];
 
+	for (int n = 0; n < 2; n++)
+		enough[n] = content->writers[n].generation + 3;
 	content_start_writers(content);
-	while (content_visits(content) < enough)
-		usleep(1000);
+	for (int n = 0; n < 2; n++)
+		while (content->writers[n].generation < enough[n])
+			usleep(1000);
 	content_stop_writers(content);
 }
 
