@@ -5,8 +5,9 @@ CARGO ?= cargo
 DEMO := target/demo
 BENCH := target/bench
 MEMFERRY := target/release/memferry
+LAB := $(CARGO) xtask lab
 
-.PHONY: help demo test test-all check bench setup kernel-series kernel-check kernel-deb clean
+.PHONY: help demo test test-all lab lab-debug check bench setup kernel-series kernel-check kernel-deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -24,11 +25,21 @@ demo: setup ## build, move real pages with every migrator, check every byte, lea
 	$(MEMFERRY) report $(DEMO)/move.json $(DEMO)/count.json $(DEMO)/stall.json --output $(DEMO)/report.html
 	@echo "Open $(DEMO)/report.html in a browser. The numbers behind it are in $(DEMO)/*.json."
 
-test: setup ## all tests: the C core, the libraries, the command, with real pages moved
+test: setup ## all tests: the C core, the libraries, the command, then the kernel in virtual machines
 	ci/spdx.sh
 	$(CARGO) test --workspace --locked
+	$(LAB) --profile release
 
-test-all: check test ## the same, the lints, and the tests again under sanitizers
+lab: setup ## build Linux without and with the series, test both in virtual machines, compare and measure them
+	$(LAB) --profile vanilla,release
+	$(CARGO) xtask compare
+	$(LAB) --profile release -- memferry bench move --backend kernel --quick
+
+lab-debug: ## the guest tests in a kernel with all its checkers: slow
+	$(LAB) --profile debug
+
+test-all: check test lab lab-debug ## the same, Linux without the series, a debug kernel, lints, the mails, sanitizers
+	$(LAB) --self-test
 	ci/sanitize.sh address
 	ci/sanitize.sh thread
 	ci/sanitize.sh miri

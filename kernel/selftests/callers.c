@@ -5,6 +5,7 @@
  * the caller's batches through when it names the reason, and stop them when it does not.
  */
 #include "blocks.h"
+#include "cgroup.h"
 #include "content.h"
 #include "files.h"
 #include "memory.h"
@@ -20,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -136,45 +136,17 @@ static void run_migrate_pages(struct range *range)
 			break;
 }
 
-/* Our own mount, wherever the system has its cgroups. */
-static const char *cgroups(void)
-{
-	static char path[64];
-	static const char *const controllers[] = { "+memory", "+cpuset" };
-
-	if (!path[0]) {
-		mkdir("/tmp", 0777);
-		snprintf(path, sizeof(path), "/tmp/cgroup");
-		if (mount_once("cgroup2", path))
-			tap_bail("no cgroup2");
-		for (int n = 0; n < 2; n++)
-			if (file_write(controllers[n], "%s/cgroup.subtree_control", path))
-				tap_bail("no controller %s", controllers[n]);
-	}
-	return path;
-}
-
-static void enter_group(const char *name)
-{
-	char path[FILE_PATH];
-
-	snprintf(path, sizeof(path), "%s/%s", cgroups(), name);
-	if (mkdir(path, 0755) && errno != EEXIST)
-		tap_bail("%s: %s", path, strerror(errno));
-	if (file_write("0", "%s/cgroup.procs", path))
-		tap_bail("%s cannot be entered", path);
-}
-
 static void leave_group(struct range *range)
 {
 	(void)range;
-	file_write("0", "%s/cgroup.procs", cgroups());
+	cgroup_enter(NULL);
 }
 
 static bool make_cpuset(struct range *range)
 {
-	enter_group("cpuset");
-	file_write_number(node_at(0), "%s/cpuset/cpuset.mems", cgroups());
+	cgroup_make("cpuset");
+	cgroup_enter("cpuset");
+	file_write_number(node_at(0), "%s/cpuset/cpuset.mems", cgroup_root());
 	return make_first(range);
 }
 
@@ -182,7 +154,7 @@ static void run_cpuset(struct range *range)
 {
 	long long end = now_ms() + 10000;
 
-	file_write_number(node_at(1), "%s/cpuset/cpuset.mems", cgroups());
+	file_write_number(node_at(1), "%s/cpuset/cpuset.mems", cgroup_root());
 	/* The kernel does it in the background. */
 	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 90)
 		usleep(10000);
@@ -253,7 +225,8 @@ static bool make_demotable(struct range *range)
 	file_restore_at_exit("/sys/kernel/mm/numa/demotion_enabled");
 	if (node_slow() < 0 || file_write("1", "/sys/kernel/mm/numa/demotion_enabled"))
 		return false;
-	enter_group("demotion");
+	cgroup_make("demotion");
+	cgroup_enter("demotion");
 	return make_first(range);
 }
 
@@ -262,7 +235,7 @@ static void run_demotion(struct range *range)
 	long long end = now_ms() + 10000;
 
 	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
-		file_write_number(range->bytes / 4, "%s/demotion/memory.reclaim", cgroups());
+		file_write_number(range->bytes / 4, "%s/demotion/memory.reclaim", cgroup_root());
 }
 
 static bool make_promotable(struct range *range)
@@ -339,9 +312,20 @@ static void drop_pin(struct range *range)
 	drop_block(range);
 }
 
-static bool in_area(uint64_t frame, uint64_t base, uint64_t count)
+static bool in_area(const char *area, uint64_t frame)
 {
-	return frame >= base && frame < base + count;
+	uint64_t base = file_number(CMA "/%s/base_pfn", area);
+
+	return frame >= base && frame < base + file_number(CMA "/%s/count", area);
+}
+
+static size_t in_cma(const struct range *range)
+{
+	size_t found = 0;
+
+	for (size_t n = 0; n < range->bytes / page_bytes(); n++)
+		found += in_area(range->area, page_frame(range->at + n * page_bytes()));
+	return found;
 }
 
 /* The node's movable pages come from CMA when that has more free pages than the rest. */
@@ -375,21 +359,15 @@ static bool make_cma(struct range *range)
 		if (!(offset % (1 << 20)) && node_free_bytes(node) < 32 << 20)
 			break;
 		range->filler[offset] = 1;
-		if (in_area(page_frame(range->filler + offset), base, count))
+		if (in_area(range->area, page_frame(range->filler + offset)))
 			break;
 	}
 	memory_policy(MPOL_DEFAULT, 0);
 	if (!make_on(range, node))
 		return false;
-	range->frames = malloc(range->bytes / page_bytes() * sizeof(*range->frames));
-	page_frames(range->at, range->bytes, range->frames);
-	node = 0;
-	for (size_t n = 0; n < range->bytes / page_bytes(); n++)
-		node += in_area(range->frames[n], base, count);
-	free(range->frames);
-	tap_note("%d of %zu pages lie in CMA area '%s'", node, range->bytes / page_bytes(),
-		 range->area);
-	return node * page_bytes() >= range->bytes * 9 / 10;
+	tap_note("%zu of %zu pages lie in CMA area '%s'", in_cma(range),
+		 range->bytes / page_bytes(), range->area);
+	return in_cma(range) * page_bytes() >= range->bytes / 4;
 }
 
 static void run_cma(struct range *range)
@@ -407,7 +385,7 @@ static void run_cma(struct range *range)
 		else
 			left -= part;
 	}
-	tap_note("%lld pages of '%s' could not be allocated", left, range->area);
+	tap_ok(!left && !in_cma(range), "nothing is left in CMA area '%s'", range->area);
 }
 
 static void drop_cma(struct range *range)
@@ -457,7 +435,7 @@ static void run_damon(struct range *range)
 		if (range->frames[n] > last)
 			last = range->frames[n];
 	}
-	for (unsigned int n = 0; n < sizeof(settings) / sizeof(settings[0]); n++)
+	for (unsigned int n = 0; n < ARRAY_SIZE(settings); n++)
 		if (damon(settings[n][0], settings[n][1]))
 			return;
 	file_write_number(node_at(1), DAMON "/0/contexts/0/schemes/0/target_nid");
@@ -546,7 +524,7 @@ static const struct caller callers[] = {
 	{
 		.name = "cma",
 		.reason = "contig_range",
-		.least = 90,
+		.least = 25,
 		.writers = 2,
 		.make = make_cma,
 		.run = run_cma,
@@ -581,7 +559,7 @@ static const struct caller callers[] = {
 	},
 };
 
-#define NR_CALLERS	(sizeof(callers) / sizeof(callers[0]))
+#define NR_CALLERS	ARRAY_SIZE(callers)
 
 /* `reasons` with one name alone, or with all names but it. */
 static void choose_reasons(const char *reason, bool allowed)

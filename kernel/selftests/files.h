@@ -10,27 +10,26 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "tap.h"
+
 #define FILE_PATH	512
 
 /* Reads a whole small file into @text, without its last newline. Returns 0 or -errno. */
-int file_read(char *text, size_t size, const char *path, ...)
-	__attribute__((format(printf, 3, 4)));
+__printf(3, 4) int file_read(char *text, size_t size, const char *path, ...);
 
 /* Writes @text with one write(2). Returns 0 or -errno; a short write is -EIO. */
-int file_write(const char *text, const char *path, ...) __attribute__((format(printf, 2, 3)));
+__printf(2, 3) int file_write(const char *text, const char *path, ...);
 
 /* The same for any bytes. */
-int file_write_bytes(const void *bytes, size_t nr, const char *path, ...)
-	__attribute__((format(printf, 3, 4)));
+__printf(3, 4) int file_write_bytes(const void *bytes, size_t nr, const char *path, ...);
 
 /* The number in a file; -errno if there is none. */
-long long file_number(const char *path, ...) __attribute__((format(printf, 1, 2)));
+__printf(1, 2) long long file_number(const char *path, ...);
 
 /* Writes a number. Returns 0 or -errno. */
-int file_write_number(long long number, const char *path, ...)
-	__attribute__((format(printf, 2, 3)));
+__printf(2, 3) int file_write_number(long long number, const char *path, ...);
 
-bool file_exists(const char *path, ...) __attribute__((format(printf, 1, 2)));
+__printf(1, 2) bool file_exists(const char *path, ...);
 
 /* The number after @name in a file of "name value" lines, such as /proc/vmstat. */
 long long file_field(const char *path, const char *name);
@@ -39,6 +38,6 @@ long long file_field(const char *path, const char *name);
 int mount_once(const char *type, const char *where);
 
 /* Remembers what a file holds, and writes it back when the program ends by returning. */
-void file_restore_at_exit(const char *path, ...) __attribute__((format(printf, 1, 2)));
+__printf(1, 2) void file_restore_at_exit(const char *path, ...);
 
 #endif /* _FILES_H */

@@ -148,7 +148,7 @@ static const struct file files[] = {
 	},
 };
 
-#define NR_FILES	(sizeof(files) / sizeof(files[0]))
+#define NR_FILES	ARRAY_SIZE(files)
 
 /* Every file, one per line: what must not change. */
 static void read_all(char *text, size_t size)
@@ -376,7 +376,7 @@ static size_t random_text(char *text, size_t size)
 	size_t length = 0;
 
 	for (int n = rand() % 5; n >= 0; n--) {
-		const char *piece = pieces[rand() % (sizeof(pieces) / sizeof(pieces[0]))];
+		const char *piece = pieces[rand() % ARRAY_SIZE(pieces)];
 
 		if (length + strlen(piece) < size) {
 			strcpy(text + length, piece);

@@ -493,7 +493,7 @@ const struct kind kinds[] = {
 	{ .name = "secret", .make = make_secret },
 };
 
-const unsigned int nr_kinds = sizeof(kinds) / sizeof(kinds[0]);
+const unsigned int nr_kinds = ARRAY_SIZE(kinds);
 
 const struct kind *kind_named(const char *name)
 {

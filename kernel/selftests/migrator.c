@@ -200,7 +200,7 @@ struct stats migrator_stats(const char *name, const char *reason)
 
 		if (reason && strcmp(reason, migrate_reasons[n]))
 			continue;
-		for (unsigned int i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		for (unsigned int i = 0; i < ARRAY_SIZE(counts); i++) {
 			long long count = file_number(MIGRATION "/stats/%s/%s/%s", name,
 						      migrate_reasons[n], counts[i].file);
 

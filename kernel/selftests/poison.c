@@ -115,7 +115,7 @@ static int inject(int per_cent, int times)
 	char failure[32];
 	int error;
 
-	for (unsigned int n = 0; n < sizeof(settings) / sizeof(settings[0]); n++)
+	for (unsigned int n = 0; n < ARRAY_SIZE(settings); n++)
 		file_write(settings[n][0], INJECT "/%s", settings[n][1]);
 	file_write_number(times, INJECT "/times");
 	error = file_write_number(per_cent, INJECT "/probability");

@@ -8,22 +8,23 @@
 
 #include <stdbool.h>
 
-#define TAP_PRINTF	__attribute__((format(printf, 1, 2)))
+#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
+#define __printf(text, first)	__attribute__((format(printf, text, first)))
 
 /* Prints the header. First of all calls. */
 void tap_start(void);
 
 /* One test: "ok N name" or "not ok N name". Returns @good. */
-bool tap_ok(bool good, const char *name, ...) __attribute__((format(printf, 2, 3)));
+__printf(2, 3) bool tap_ok(bool good, const char *name, ...);
 
 /* One test that this machine cannot run, and why. */
-void tap_skip(const char *name, const char *why, ...) __attribute__((format(printf, 2, 3)));
+__printf(2, 3) void tap_skip(const char *name, const char *why, ...);
 
 /* A line for people. */
-void tap_note(const char *text, ...) TAP_PRINTF;
+__printf(1, 2) void tap_note(const char *text, ...);
 
 /* Ends the program: nothing more can be tested. */
-void tap_bail(const char *text, ...) TAP_PRINTF __attribute__((noreturn));
+_Noreturn __printf(1, 2) void tap_bail(const char *text, ...);
 
 /* Prints the plan and returns the program's exit status. */
 int tap_done(void);

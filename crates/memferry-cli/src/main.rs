@@ -5,7 +5,9 @@ mod bench;
 mod cli;
 mod failure;
 mod generate;
+mod kernel;
 mod output;
+mod process;
 mod published;
 mod report;
 mod schema;
@@ -45,6 +47,8 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Failure> {
     match Cli::read(std::env::args_os())?.command {
         Command::Topology(args) => topology::run(&args),
+        Command::Kernel(command) => kernel::run(&command),
+        Command::Move(args) => process::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Bench(Bench::Move(args)) => measure(&args.output, |ui| bench::run_move(&args, ui)),

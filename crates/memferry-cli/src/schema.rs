@@ -62,6 +62,9 @@ pub struct Host {
     /// Hypervisor, where the CPU reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hypervisor: Option<String>,
+    /// Whether an emulator runs the processor's instructions: times are good for ratios only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub emulated: bool,
     /// The copy routine that won the measurement on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<String>,
@@ -117,7 +120,7 @@ impl BenchFile {
 pub struct MoveRow {
     /// `user` (userfaultfd) or `kernel` (move_pages).
     pub backend: String,
-    /// `per-folio`, `batch` or `mtcopy`.
+    /// `per-folio`, `batch` or `mtcopy`; of the kernel: `none`, `kernel`, `mtcopy`, as its sysfs names them.
     pub migrator: String,
     /// Parallel copiers.
     pub lanes: usize,
@@ -143,6 +146,24 @@ pub struct MoveRow {
     /// Largest resident memory beyond the one before the move, over all runs, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_rss_bytes: Option<u64>,
+    /// The nodes between which pages moved, where that was asked for (backend `kernel`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<FromTo>,
+    /// Median time of one system call over all runs, nanoseconds (backend `kernel`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_ns: Option<u64>,
+    /// How many times faster than migrator `none` in the same round, by the median call: median over the rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_none: Option<f64>,
+}
+
+/// Where pages come from and go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FromTo {
+    /// The node that they lie on.
+    pub from: u32,
+    /// The node that they are moved to.
+    pub to: u32,
 }
 
 /// One cell of `bench stall`.

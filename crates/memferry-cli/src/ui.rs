@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::failure::Failure;
@@ -36,10 +36,10 @@ impl Ui {
         }
     }
 
-    /// From here on the first Ctrl-C (or SIGTERM) asks the command to stop cleanly, see
+    /// From here on the first Ctrl-C (SIGTERM, SIGHUP) asks the command to stop cleanly, see
     /// [`Ui::stopped`]; the second ends it at once.
     pub fn catch_interrupts(&self) -> Result<(), Failure> {
-        for signal in [SIGINT, SIGTERM] {
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
             // The order matters: the default action is armed before the flag is set.
             flag::register_conditional_default(signal, Arc::clone(&self.stop))
                 .and_then(|_| flag::register(signal, Arc::clone(&self.stop)))
@@ -59,13 +59,31 @@ impl Ui {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// The same, for what asks by itself.
+    pub fn stop(&self) -> &AtomicBool {
+        &self.stop
+    }
+
     /// A progress bar of `steps` steps.
     pub fn bar(&self, title: &str, steps: u64) -> Bar {
         let style = ProgressStyle::with_template(
             "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:<28} {eta:>4} left",
         )
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
-        .progress_chars("━╸─");
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+        self.add(title, steps, style)
+    }
+
+    /// A progress bar of so many bytes.
+    pub fn bytes_bar(&self, title: &str, bytes: u64) -> Bar {
+        let style = ProgressStyle::with_template(
+            "{prefix} {wide_bar:.cyan/dim} {binary_bytes}/{binary_total_bytes}  {msg} {eta:>4} left",
+        )
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+        self.add(title, bytes, style)
+    }
+
+    fn add(&self, title: &str, steps: u64, style: ProgressStyle) -> Bar {
+        let style = style.progress_chars("━╸─");
         let bar = self.bars.add(ProgressBar::new(steps).with_style(style));
         bar.set_prefix(title.to_owned());
         Bar(bar)
@@ -98,6 +116,11 @@ impl Bar {
     /// Says what is being done now.
     pub fn now(&self, text: &str) {
         self.0.set_message(text.to_owned());
+    }
+
+    /// So much of it is done.
+    pub fn at(&self, position: u64) {
+        self.0.set_position(position);
     }
 
     /// One step is done.

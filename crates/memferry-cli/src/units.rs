@@ -94,6 +94,20 @@ pub fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses a number of bytes that may be zero.
+pub fn bytes_or_none(text: &str) -> Result<u64, String> {
+    match text {
+        "0" => Ok(0),
+        _ => text.parse::<Size>().map(|size| size.0),
+    }
+}
+
+/// Parses bytes per second: a size, with `/s` or without.
+pub fn rate(text: &str) -> Result<u64, String> {
+    let size: Size = text.strip_suffix("/s").unwrap_or(text).parse()?;
+    Ok(size.0)
+}
+
 /// The largest unit that divides `bytes` evenly, and how often it does.
 fn split(bytes: u64) -> (u64, usize) {
     let shift = (bytes.trailing_zeros() / 10 * 10).min(40);
@@ -222,6 +236,17 @@ mod tests {
             let error = batch_size(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn rates_and_limits_are_sizes() {
+        assert_eq!(rate("100M/s"), Ok(100 << 20));
+        assert_eq!(rate("4096"), Ok(4096));
+        assert!(rate("0").is_err() && rate("1M/h").is_err());
+        assert_eq!(
+            (bytes_or_none("0"), bytes_or_none("2M")),
+            (Ok(0), Ok(2 << 20))
+        );
     }
 
     #[test]

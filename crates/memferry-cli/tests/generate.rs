@@ -31,6 +31,10 @@ fn every_command_has_a_man_page() {
             "memferry-bench-move.1",
             "memferry-bench-stall.1",
             "memferry-bench.1",
+            "memferry-kernel-set.1",
+            "memferry-kernel-status.1",
+            "memferry-kernel.1",
+            "memferry-move.1",
             "memferry-report.1",
             "memferry-topology.1",
             "memferry.1"
@@ -56,7 +60,14 @@ fn every_shell_has_completions() {
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     for name in ["memferry.bash", "_memferry", "memferry.fish"] {
         let text = fs::read_to_string(folder.path().join(name)).expect(name);
-        for word in ["topology", "stall", "published", "per-folio"] {
+        for word in [
+            "topology",
+            "stall",
+            "published",
+            "per-folio",
+            "idle-only",
+            "callers",
+        ] {
             assert!(text.contains(word), "{name}: {word}");
         }
         assert!(!text.contains("generate"), "{name} offers a hidden command");

@@ -13,7 +13,15 @@ fn help_names_every_command_but_the_hidden_one() {
     let output = memferry(&["--help"]);
     assert_eq!(status(&output), 0);
     let text = stdout(&output);
-    for part in ["topology", "bench", "report", "Exit status", "4K, 64KiB"] {
+    for part in [
+        "topology",
+        "bench",
+        "move",
+        "kernel",
+        "report",
+        "Exit status",
+        "4K, 64KiB",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("generate"), "{text}");
@@ -85,6 +93,51 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         (
             &["bench", "stall", "--seconds", "1", "--rounds", "1"],
             "cannot be used with",
+        ),
+        (
+            &["bench", "move", "--migrator", "kernel"],
+            "without --backend kernel",
+        ),
+        (&["bench", "move", "--from", "0"], "for --backend kernel"),
+        (&["bench", "stall", "--migrator", "none"], "the kernel's"),
+        (
+            &[
+                "bench",
+                "move",
+                "--backend",
+                "kernel",
+                "--migrator",
+                "batch",
+            ],
+            "no migrator of the kernel",
+        ),
+        (
+            &[
+                "bench",
+                "count",
+                "--backend",
+                "kernel",
+                "--destination",
+                "warm",
+            ],
+            "only --destination cold",
+        ),
+        (
+            &["bench", "move", "--backend", "kernel", "--batch", "2M"],
+            "--max-batch-bytes",
+        ),
+        (
+            &[
+                "bench",
+                "move",
+                "--backend",
+                "kernel",
+                "--from",
+                "1",
+                "--to",
+                "1",
+            ],
+            "nothing moves",
         ),
         (&["report"], "<FILE>"),
         (&["report", "x.json", "--published"], "--text"),

@@ -82,6 +82,16 @@ pub enum MoveError {
         /// Why move_pages(2) does not do, and what would enable it.
         move_pages: String,
     },
+    /// There is no process of that number, or none that has memory.
+    #[error("process {pid} cannot be moved: {why}; {hint}")]
+    NoProcess {
+        /// The number.
+        pid: u32,
+        /// What is wrong with it.
+        why: &'static str,
+        /// What to try.
+        hint: &'static str,
+    },
     /// The value was made before a fork and belongs to the parent process.
     #[error("this mover belongs to the process that made it; make a new one after fork")]
     OtherProcess,
@@ -139,7 +149,7 @@ impl MoveError {
             MoveError::Watched { .. } => libc::EBUSY,
             MoveError::BadNode { .. } => libc::ENODEV,
             MoveError::NoBackend { .. } => libc::ENOSYS,
-            MoveError::OtherProcess => libc::ESRCH,
+            MoveError::NoProcess { .. } | MoveError::OtherProcess => libc::ESRCH,
             MoveError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
         }
     }

@@ -21,11 +21,13 @@ mod crew;
 mod error;
 mod flight;
 mod forkgate;
+pub mod kernel;
 mod migrator;
 pub mod move_pages;
 mod mover;
 mod pool;
 pub mod probe;
+pub mod process;
 mod result;
 mod schedule;
 #[cfg(test)]

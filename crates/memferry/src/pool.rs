@@ -511,11 +511,11 @@ fn bring_to_node(shelf: Shelf, piece: Piece) -> io::Result<()> {
             *address = start + index * unit;
         }
         let (addresses, status) = (&addresses[..count], &mut status[..count]);
-        numa::move_pages(0, addresses, None, status)?;
+        numa::move_pages(0, addresses, None, status, false)?;
         if status.iter().any(|&s| s != node) {
             // Whether it worked shows in the second look.
-            let _ = numa::move_pages(0, addresses, Some(&[node; AT_ONCE][..count]), status);
-            numa::move_pages(0, addresses, None, status)?;
+            let _ = numa::move_pages(0, addresses, Some(&[node; AT_ONCE][..count]), status, false);
+            numa::move_pages(0, addresses, None, status, false)?;
             if status.iter().any(|&s| s != node) {
                 return Err(io::Error::from_raw_os_error(libc::ENOMEM));
             }

@@ -48,7 +48,7 @@ pub struct Count {
 }
 
 impl Count {
-    fn add(&mut self, folios: u64, bytes: u64) {
+    pub(crate) fn add(&mut self, folios: u64, bytes: u64) {
         self.folios += folios;
         self.bytes += bytes;
     }

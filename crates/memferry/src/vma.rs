@@ -96,7 +96,7 @@ pub(crate) fn mapped(maps: &Path, range: &Range<usize>) -> Result<(), MoveError>
     cover(&read(maps)?, range, unmovable).map(drop)
 }
 
-fn read(maps: &Path) -> Result<String, MoveError> {
+pub(crate) fn read(maps: &Path) -> Result<String, MoveError> {
     std::fs::read_to_string(maps).map_err(MoveError::system(
         "reading the process's maps",
         "it needs the same user or ptrace access to the process, and /proc in this container",

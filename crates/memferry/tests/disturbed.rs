@@ -5,60 +5,10 @@
 
 mod support;
 
-use memferry::{MoveError, MoveOptions, Outcome, Unmovable};
+use memferry::{MoveError, Outcome, Unmovable};
 use std::sync::atomic::{AtomicBool, Ordering};
+use support::part::*;
 use support::*;
-
-const LEN: usize = 8 << 20;
-/// What the disturbing thread changes: base pages before, inside and after a block of 2 MiB.
-const PART: std::ops::Range<usize> = (3 << 20) + 5 * PAGE..(5 << 20) + 9 * PAGE;
-const TIMES: u64 = 24;
-
-/// Runs `body` beside moves for every migrator, kind of page and use of the source pages.
-fn for_each(
-    tolerate: impl Fn(&MoveError) -> bool + Sync,
-    body: impl Fn(&Moving<'_>, &Region, &str),
-) {
-    for migrator in MIGRATORS {
-        for kind in KINDS {
-            for source in both_sources() {
-                let what = format!("{migrator}, {kind:?}, {source:?}");
-                let region = Region::filled(LEN, kind, 1);
-                let mut mover = mover(migrator);
-                let options = MoveOptions {
-                    source,
-                    list_pages: true,
-                    ..relocate()
-                };
-                let sum =
-                    while_moving(&mut mover, &region.range(), &options, &tolerate, |moving| {
-                        body(moving, &region, &what)
-                    });
-                assert!(sum.of(Outcome::Moved) > 0, "{what}: {sum:?}");
-                let before = region.addr..region.addr + PART.start;
-                let after = region.addr + PART.end..region.addr + region.len;
-                assert_filled_part(&region, &before, &what);
-                assert_filled_part(&region, &after, &what);
-            }
-        }
-    }
-}
-
-fn part(region: &Region) -> (usize, usize) {
-    (region.addr + PART.start, PART.len())
-}
-
-/// Contents 1 of the whole region, looked at in a part.
-fn assert_filled_part(region: &Region, range: &std::ops::Range<usize>, what: &str) {
-    for at in range.clone().step_by(8) {
-        let (index, found) = ((at - region.addr) / 8, load(at));
-        assert!(
-            found == word(1, index),
-            "{what}: word {index} (page {}) is {found:#x}",
-            index * 8 / PAGE
-        );
-    }
-}
 
 #[test]
 fn pages_that_were_thrown_away_stay_away() {

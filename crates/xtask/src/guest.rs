@@ -27,6 +27,7 @@ pub struct Job {
 }
 
 /// The programs that guests run, built.
+#[derive(Clone)]
 pub struct Programs {
     folders: Vec<PathBuf>,
     files: Vec<PathBuf>,
@@ -67,6 +68,9 @@ impl Programs {
                         .arg(format!("--target-dir={}", target.display()))
                         // The guest has no libraries.
                         .env("RUSTFLAGS", "-C target-feature=+crt-static")
+                        // A guest unpacks them into memory at each boot.
+                        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+                        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
                         .env_remove("CARGO_ENCODED_RUSTFLAGS")
                         .current_dir(root),
                     &log,

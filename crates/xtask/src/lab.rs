@@ -43,6 +43,8 @@ pub enum Kind {
     Tests,
     /// A command of the user, who sees what it prints.
     Command,
+    /// A command of ours, whose files we read.
+    Quiet,
 }
 
 impl Lab<'_> {
@@ -73,7 +75,7 @@ impl Lab<'_> {
                 left.retain(|entry| entry.job.name != test.name);
                 verdicts.push(match kind {
                     Kind::Tests => Verdict::test(test),
-                    Kind::Command => Verdict::command(test),
+                    Kind::Command | Kind::Quiet => Verdict::command(test),
                 });
             }
             boots.push(Verdict::boot(&boot));
@@ -103,10 +105,11 @@ impl Lab<'_> {
 
     /// Where `part` of what a run leaves is.
     pub fn folder(&self, part: &str) -> PathBuf {
-        self.root
-            .join("target/lab")
-            .join(format!("{}-{}", self.machine.name, self.profile))
-            .join(part)
+        let mut name = format!("{}-{}", self.machine.name, self.profile);
+        if self.accelerator == Accelerator::Counting {
+            name.push_str("-counted");
+        }
+        self.root.join("target/lab").join(name).join(part)
     }
 
     /// What ran, in a line.
@@ -114,6 +117,7 @@ impl Lab<'_> {
         let how = match self.accelerator {
             Accelerator::Kvm => "KVM",
             Accelerator::Tcg => "emulated",
+            Accelerator::Counting => "emulated, counting instructions",
         };
         format!(
             "{}, {}: Linux {}, {how}",

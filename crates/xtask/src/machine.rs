@@ -8,6 +8,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use crate::cli::Usage;
+
 /// One machine.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,6 +62,9 @@ pub struct Qemu {
     #[serde(default)]
     pub kvm: Vec<String>,
     pub tcg: Vec<String>,
+    /// Arguments for an emulation whose clock counts instructions; none if there is no such use.
+    #[serde(default)]
+    pub counting: Vec<String>,
     /// How long it may take until the first process runs, under emulation.
     pub boot_seconds: u64,
 }
@@ -70,10 +75,8 @@ impl Machine {
         let folder = root.join("lab");
         let path = folder.join(format!("{name}.toml"));
         if !path.is_file() {
-            bail!(
-                "no machine {name}; there are: {}",
-                names(&folder)?.join(", ")
-            );
+            let names = names(&folder)?.join(", ");
+            bail!(Usage(format!("no machine {name}; there are: {names}")));
         }
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         let mut machine: Self =

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask`: builds kernels with the series, boots them in virtual machines and runs the
-//! guest tests, writes the series as mails and checks it. lab/README.md and docs/kernel.md tell
-//! how to use it.
+//! guest tests. lab/README.md tells how to use it.
 
 mod build;
 mod cache;
 mod check;
 mod checkpatch;
+mod cli;
 mod command;
+mod compare;
 mod cpio;
 mod deb;
 mod guest;
@@ -20,6 +21,7 @@ mod mailbox;
 mod profile;
 mod qemu;
 mod report;
+mod self_test;
 mod series;
 mod session;
 mod source;
@@ -37,10 +39,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Parser, Subcommand};
+use clap::Parser;
 
-use build::Image;
 use cache::Cache;
+use cli::{BaseArgs, Cli, LabArgs, Task, Usage};
 use guest::Programs;
 use lab::{Kind, Lab};
 use machine::Machine;
@@ -50,66 +52,6 @@ use suite::Entry;
 use ui::Ui;
 use verdict::Verdict;
 
-#[derive(Parser)]
-#[command(
-    name = "cargo xtask",
-    about = "Builds kernels with the series, boots them, tests them; writes and checks the mails"
-)]
-struct Cli {
-    #[command(subcommand)]
-    task: Task,
-}
-
-#[derive(Subcommand)]
-enum Task {
-    /// Build a kernel and print the path of its image
-    Kernel(KernelArgs),
-    /// Build a kernel, boot it in a virtual machine and run the guest tests, or a command
-    Lab(LabArgs),
-    /// Write the series as mails, or check it
-    Series(series::Args),
-    /// Build Debian packages of a kernel with the series
-    Deb(deb::Args),
-}
-
-#[derive(Args)]
-struct LabArgs {
-    #[command(flatten)]
-    kernel: KernelArgs,
-    /// Run this test of kernel/selftests/suite only; can be repeated
-    #[arg(long = "test", value_name = "NAME", conflicts_with_all = ["shell", "command"])]
-    tests: Vec<String>,
-    /// Get a shell in the guest
-    #[arg(long, conflicts_with = "command")]
-    shell: bool,
-    /// Multiply all time limits, on a machine busy with other things
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..1000))]
-    patience: u64,
-    /// How long COMMAND may take
-    #[arg(long, value_name = "N", default_value_t = 600)]
-    seconds: u64,
-    /// Run this in the guest's shell, among the guest programs, instead of the tests
-    #[arg(last = true)]
-    command: Vec<String>,
-}
-
-/// Which kernel.
-#[derive(Args)]
-struct KernelArgs {
-    /// A machine that lab/NAME.toml describes
-    #[arg(long, default_value = "x86_64", value_name = "NAME")]
-    machine: String,
-    /// What kind of kernel
-    #[arg(long, value_enum, default_value = "release")]
-    profile: Profile,
-    /// Linux's source, instead of Debian's package linux-source-6.12
-    #[arg(long, value_name = "TARBALL")]
-    source: Option<PathBuf>,
-    /// Show the steps also when stderr is not a terminal
-    #[arg(long, short)]
-    verbose: bool,
-}
-
 fn main() -> ExitCode {
     // Wrong usage ends here, with status 2.
     let cli = Cli::parse();
@@ -118,54 +60,81 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("xtask: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<Usage>() {
+                ExitCode::from(2)
+            } else {
+                ExitCode::FAILURE
+            }
         }
     }
 }
 
 /// Does what the user asked. Returns whether all went well.
 fn run(cli: Cli) -> Result<bool> {
+    let root = checkout()?;
     match cli.task {
         Task::Kernel(args) => {
-            let root = checkout()?;
-            let machine = Machine::read(&root, &args.machine)?;
-            let ui = Ui::new(args.verbose);
-            println!(
-                "{}",
-                kernel(&root, &machine, &args, &ui)?.kernel().display()
-            );
+            let machine = Machine::read(&root, &args.base.machine)?;
+            let ui = Ui::new(args.base.verbose);
+            let source = Source::find(args.base.source.as_deref(), &machine, &ui)?;
+            let cache = Cache::open()?;
+            let image = build::image(&cache, &root, &machine, args.profile, &source, &ui)?;
+            println!("{}", image.kernel().display());
             Ok(true)
         }
-        Task::Lab(args) => lab(&args),
-        Task::Series(args) => series::run(&checkout()?, &args),
-        Task::Deb(args) => deb::run(&checkout()?, &args),
+        Task::Lab(args) => lab(&root, &args),
+        Task::Compare(args) => compare(&root, &args),
+        Task::Series(args) => series::run(&root, &args),
+        Task::Deb(args) => deb::run(&root, &args),
     }
 }
 
-/// Boots a kernel for what `args` ask. Returns whether everything passed.
-fn lab(args: &LabArgs) -> Result<bool> {
-    let root = checkout()?;
-    let ui = Ui::new(args.kernel.verbose);
-    let machine = Machine::read(&root, &args.kernel.machine)?;
+/// Boots kernels for what `args` ask. Returns whether everything passed.
+fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
+    let ui = Ui::new(args.base.verbose);
+    let machine = Machine::read(root, &args.base.machine)?;
+    if args.profiles.len() > 1 && (args.shell || args.self_test || !args.command.is_empty()) {
+        bail!(Usage(
+            "one --profile at a time, unless it is for the guest tests".to_owned()
+        ));
+    }
     // Before anything that takes minutes.
-    let entries = chosen(&root, args)?;
-    let image = kernel(&root, &machine, &args.kernel, &ui)?;
-    let programs = Programs::build(&root, &machine, &ui)?;
-    let accelerator = kvm::accelerator(&Cache::open()?, &root, &machine, &image, &ui)?;
-    let lab = Lab {
-        root: &root,
-        machine: &machine,
-        profile: args.kernel.profile,
-        image,
-        programs,
-        accelerator,
-        patience: args.patience,
-        ui: &ui,
-    };
+    for profile in &args.profiles {
+        chosen(root, args, *profile)?;
+    }
+    let source = Source::find(args.base.source.as_deref(), &machine, &ui)?;
+    let cache = Cache::open()?;
+    let mut good = true;
+    for profile in &args.profiles {
+        let image = build::image(&cache, root, &machine, *profile, &source, &ui)?;
+        let programs = Programs::build(root, &machine, &ui)?;
+        let lab = Lab {
+            root,
+            machine: &machine,
+            profile: *profile,
+            accelerator: kvm::accelerator(&cache, root, &machine, &image, &ui)?,
+            image,
+            programs,
+            patience: args.patience,
+            ui: &ui,
+        };
+        good &= boot(&lab, args)?;
+    }
+    Ok(good)
+}
+
+/// Does in `lab` what `args` ask. Returns whether everything passed.
+fn boot(lab: &Lab, args: &LabArgs) -> Result<bool> {
     if args.shell {
         lab.shell()?;
         return Ok(true);
     }
+    if args.self_test {
+        let (text, good) = self_test::run(lab)?;
+        print!("{text}");
+        return Ok(good);
+    }
+    let entries = chosen(lab.root, args, lab.profile)?;
     if !args.command.is_empty() {
         let verdicts = lab.run(&entries, Kind::Command)?;
         let good = !verdicts.iter().any(Verdict::is_failure);
@@ -182,8 +151,23 @@ fn lab(args: &LabArgs) -> Result<bool> {
     Ok(!verdicts.iter().any(Verdict::is_failure))
 }
 
-/// What `args` want to be run.
-fn chosen(root: &Path, args: &LabArgs) -> Result<Vec<Entry>> {
+/// Compares the kernels with the series and without.
+fn compare(root: &Path, args: &BaseArgs) -> Result<bool> {
+    let ui = Ui::new(args.verbose);
+    let machine = Machine::read(root, &args.machine)?;
+    let source = Source::find(args.source.as_deref(), &machine, &ui)?;
+    let cache = Cache::open()?;
+    let image = |profile| -> Result<_> {
+        let image = build::image(&cache, root, &machine, profile, &source, &ui)?;
+        Ok((profile, image))
+    };
+    let images = [image(Profile::Vanilla)?, image(Profile::Release)?];
+    let programs = Programs::build(root, &machine, &ui)?;
+    compare::run(root, &machine, images, &programs, &ui)
+}
+
+/// What `args` want to be run on a kernel of `profile`.
+fn chosen(root: &Path, args: &LabArgs, profile: Profile) -> Result<Vec<Entry>> {
     if !args.command.is_empty() {
         return Ok(vec![Entry::new(
             "command",
@@ -192,26 +176,33 @@ fn chosen(root: &Path, args: &LabArgs) -> Result<Vec<Entry>> {
         )]);
     }
     let mut entries = suite::read(root)?;
-    if args.kernel.profile == Profile::Debug {
-        entries.push(Entry::new("kmemleak", 60, "/lab/kmemleak"));
-    }
-    for name in &args.tests {
-        if !entries.iter().any(|entry| entry.job.name == *name) {
-            let names: Vec<_> = entries
-                .iter()
-                .map(|entry| entry.job.name.as_str())
-                .collect();
-            bail!("no test {name}; there are: {}", names.join(", "));
-        }
+    entries.push(suite::kmemleak());
+    if let Some(name) = args
+        .tests
+        .iter()
+        .find(|name| !entries.iter().any(|e| e.job.name == **name))
+    {
+        let names: Vec<_> = entries
+            .iter()
+            .map(|entry| entry.job.name.as_str())
+            .collect();
+        bail!(Usage(format!(
+            "no test {name}; there are: {}",
+            names.join(", ")
+        )));
     }
     entries.retain(|entry| args.tests.is_empty() || args.tests.contains(&entry.job.name));
+    if let Some(entry) = entries
+        .iter()
+        .find(|entry| !args.tests.is_empty() && !entry.is_for(profile))
+    {
+        bail!(Usage(format!(
+            "{} needs {}, not profile {profile}",
+            entry.job.name,
+            entry.needs()
+        )));
+    }
     Ok(entries)
-}
-
-/// Builds the kernel that `args` name, or takes it from the cache.
-fn kernel(root: &Path, machine: &Machine, args: &KernelArgs, ui: &Ui) -> Result<Image> {
-    let source = Source::find(args.source.as_deref(), machine, ui)?;
-    build::image(&Cache::open()?, root, machine, args.profile, &source, ui)
 }
 
 /// The checkout that we were built from.

@@ -24,6 +24,8 @@ const START: Duration = Duration::from_secs(60);
 pub enum Accelerator {
     Kvm,
     Tcg,
+    /// Emulation by one thread, with a clock that counts instructions.
+    Counting,
 }
 
 /// A line from the machine, without its end.
@@ -184,6 +186,7 @@ fn command(
         .args(match accelerator {
             Accelerator::Kvm => &machine.qemu.kvm,
             Accelerator::Tcg => &machine.qemu.tcg,
+            Accelerator::Counting => &machine.qemu.counting,
         })
         .args(["-display", "none", "-nodefaults", "-no-reboot", "-kernel"])
         .arg(kernel)

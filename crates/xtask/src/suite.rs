@@ -67,6 +67,14 @@ pub fn read(root: &Path) -> Result<Vec<Entry>> {
     parse(&text).with_context(|| format!("{}", path.display()))
 }
 
+/// The test that comes after all others in a debug kernel: whether memory was lost.
+pub fn kmemleak() -> Entry {
+    Entry {
+        needs: vec![Need::Only(Profile::Debug)],
+        ..Entry::new("kmemleak", 60, "/lab/kmemleak")
+    }
+}
+
 fn parse(text: &str) -> Result<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
     for (number, line) in text.lines().enumerate() {

@@ -46,8 +46,17 @@ pub fn describe(topology: &Topology, copy: &str) -> Host {
             .hypervisor_name
             .clone()
             .or_else(|| (topology.cpus.hypervisor == Some(true)).then(|| "unnamed".to_owned())),
+        emulated: memferry::probe::is_emulated(topology),
         copy: Some(copy.to_owned()),
     }
+}
+
+/// What a reader must know of figures from an emulated processor.
+pub fn emulated_note(topology: &Topology) -> Option<String> {
+    memferry::probe::is_emulated(topology).then(|| {
+        "An emulator runs this processor: the figures are good for ratios within this run only."
+            .to_owned()
+    })
 }
 
 /// `wanted` bytes rounded up to 2 MiB, or less where the machine is small: a run needs `copies` times as much (its

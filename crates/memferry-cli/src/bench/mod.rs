@@ -3,9 +3,13 @@
 //!
 //! Tables, JSON and the report are made elsewhere from what these return.
 
+mod between;
 mod host;
+mod kernel;
+mod nodes;
 mod region;
 mod rig;
+mod rounds;
 mod stall;
 mod throughput;
 

@@ -30,6 +30,47 @@ impl Region {
     ///
     /// First touch is slow on a virtual machine, where the host may have to find the memory: it is never timed.
     pub fn new(len: usize, huge: bool, threads: usize) -> io::Result<Region> {
+        let mut region = Region::map(len)?;
+        region.advise(0..len, page_advice(huge));
+        region.fill(threads);
+        Ok(region)
+    }
+
+    /// Maps `len` bytes (a multiple of 2 MiB) on a node and touches every page, as folios of `folio` bytes as far as the
+    /// kernel gives them.
+    pub fn on(node: u32, len: usize, folio: usize, threads: usize) -> io::Result<Region> {
+        let mut region = Region::map(len)?;
+        memferry::move_pages::prefer(&region.range(), node)?;
+        if folio == PAGE || folio == THP {
+            region.advise(0..len, page_advice(folio == THP));
+            region.fill(threads);
+            return Ok(region);
+        }
+        // A fault gives the largest enabled size that fits into its mapping. So the mapping is cut into pieces of one folio
+        // while it is filled, by a flag that does nothing else. It has been touched before, so that the pieces share one
+        // anon_vma and grow together again afterwards.
+        region.advise(0..len, libc::MADV_NOHUGEPAGE);
+        // SAFETY: the first page of the region, which nobody else uses yet.
+        unsafe { (region.start as *mut u8).write_volatile(0) };
+        region.advise(0..len, libc::MADV_DONTNEED);
+        region.advise(0..len, libc::MADV_HUGEPAGE);
+        for piece in (0..len).step_by(2 * folio) {
+            region.advise(piece..piece + folio, libc::MADV_DONTDUMP);
+        }
+        region.fill(threads);
+        region.advise(0..len, libc::MADV_DODUMP);
+        Ok(region)
+    }
+
+    /// Advice that keeps contents, or empties a region that holds none yet. A kernel without THP refuses some of it and has
+    /// only base pages, which `is_made_of` and `folios_of` find out.
+    fn advise(&self, part: Range<usize>, advice: libc::c_int) {
+        let start = (self.start + part.start) as *mut libc::c_void;
+        // SAFETY: the range is this value's own.
+        unsafe { libc::madvise(start, part.len(), advice) };
+    }
+
+    fn map(len: usize) -> io::Result<Region> {
         let padded = len + THP;
         // SAFETY: an anonymous mapping at an address of the kernel's choice overlaps nothing.
         let raw = unsafe {
@@ -46,22 +87,12 @@ impl Region {
             return Err(io::Error::last_os_error());
         }
         let mapping = raw as usize..raw as usize + padded;
-        let mut region = Region {
+        Ok(Region {
             start: mapping.start.next_multiple_of(THP),
             len,
             salt: 0,
             mapping,
-        };
-        let advice = if huge {
-            libc::MADV_HUGEPAGE
-        } else {
-            libc::MADV_NOHUGEPAGE
-        };
-        // SAFETY: the advice keeps contents. Kernels without THP refuse it and have only base pages, which
-        // `is_made_of` finds out.
-        unsafe { libc::madvise(region.start as *mut libc::c_void, len, advice) };
-        region.fill(threads);
-        Ok(region)
+        })
     }
 
     /// The addresses.
@@ -76,9 +107,14 @@ impl Region {
 
     /// Writes new words everywhere; no page holds what any page held before.
     pub fn fill(&mut self, threads: usize) {
+        self.fill_head(self.len, threads);
+    }
+
+    /// Writes new words to the first `len` bytes. What follows must not be checked until it is filled, too.
+    pub fn fill_head(&mut self, len: usize, threads: usize) {
         self.salt += 1;
         let (start, salt) = (self.start, self.salt);
-        in_parts(self.len, threads, &|part| {
+        in_parts(len.min(self.len), threads, &|part| {
             for at in part.step_by(8) {
                 // SAFETY: `at` lies in the mapping, and parts are disjoint.
                 unsafe { ((start + at) as *mut u64).write(word(at, salt)) };
@@ -86,7 +122,7 @@ impl Region {
         });
     }
 
-    /// Compares the first `len` bytes with what [`Region::fill`] wrote; gives the offset of the first wrong word.
+    /// Compares the first `len` bytes with what [`Region::fill`] or [`Region::fill_head`] wrote; gives the offset of the first wrong word.
     pub fn check(&self, len: usize, threads: usize) -> Result<u64, usize> {
         let wrong = AtomicU64::new(u64::MAX);
         let (start, salt) = (self.start, self.salt);
@@ -144,6 +180,40 @@ impl Region {
             })
             .collect();
         frames.filter(|frames| frames.iter().any(|&frame| frame != 0))
+    }
+}
+
+impl Region {
+    /// The share of the region that lies in physically contiguous, aligned pieces of `folio` bytes, which is what folios of
+    /// that size are; `None` without the privilege to see it.
+    pub fn folios_of(&self, folio: usize) -> Option<f64> {
+        let pagemap = File::open("/proc/self/pagemap").ok()?;
+        let (pages, mut whole) = (folio / PAGE, 0);
+        let mut entries = vec![0; pages * 8];
+        for at in (0..self.len).step_by(folio) {
+            let offset = ((self.start + at) / PAGE * 8) as u64;
+            pagemap.read_exact_at(&mut entries, offset).ok()?;
+            let entries = entries.chunks_exact(8);
+            let frames: Vec<u64> = entries
+                .map(|entry| entry.try_into().map_or(0, u64::from_ne_bytes) & ((1 << 55) - 1))
+                .collect();
+            if frames[0] == 0 {
+                return None;
+            }
+            let follows = (frames[0]..)
+                .zip(&frames)
+                .all(|(next, &frame)| next == frame);
+            whole += usize::from(follows && frames[0] % pages as u64 == 0);
+        }
+        Some((whole * folio) as f64 / self.len as f64)
+    }
+}
+
+fn page_advice(huge: bool) -> libc::c_int {
+    if huge {
+        libc::MADV_HUGEPAGE
+    } else {
+        libc::MADV_NOHUGEPAGE
     }
 }
 

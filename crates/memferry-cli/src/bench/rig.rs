@@ -15,6 +15,7 @@ use memferry::{
 };
 
 use super::region::{PAGE, Region, THP, in_parts};
+use super::rounds::Stand;
 use crate::cli::bench::Migrator;
 use crate::failure::Failure;
 use crate::units::{Size, lanes};
@@ -78,8 +79,21 @@ impl Rig {
                 "give a smaller --total",
             )
         };
-        let region = Region::new(bytes, huge, threads).map_err(memory)?;
-        let spare = Region::new(bytes, huge, threads).map_err(memory)?;
+        // Fastest nodes first, so that the region starts where the pages of a new process usually lie.
+        let nodes: Vec<u32> = topology
+            .nodes_with_memory()
+            .map(|node| node.id)
+            .take(2)
+            .collect();
+        let target = nodes[nodes.len() - 1];
+        let page = if huge { THP } else { PAGE };
+        // Threads on CPUs of several nodes would each fill a part of their own node.
+        let map = |node| match nodes.len() {
+            1 => Region::new(bytes, huge, threads),
+            _ => Region::on(node, bytes, page, threads),
+        };
+        let region = map(nodes[0]).map_err(memory)?;
+        let spare = map(target).map_err(memory)?;
         if !region.is_made_of(huge).map_err(memory)? {
             return Err(Failure::new(
                 if huge {
@@ -100,16 +114,9 @@ impl Rig {
             options.pool_bytes = pool_bytes;
             Mover::new(options).map_err(|error| failed(&error))
         };
-        // Fastest nodes first, so that the region starts where the pages of a new process usually lie.
-        let nodes: Vec<u32> = topology
-            .nodes_with_memory()
-            .map(|node| node.id)
-            .take(2)
-            .collect();
         let mut warm = mover(bytes + (64 << 20))?;
         warm.set_migrator(new_mtcopy(threads, routine)?);
-        let target = nodes[nodes.len() - 1];
-        warm.prefill(target, if huge { THP } else { PAGE }, bytes)
+        warm.prefill(target, page, bytes)
             .map_err(|error| failed(&error))?;
         Ok(Rig {
             region,
@@ -123,28 +130,26 @@ impl Rig {
             current: None,
         })
     }
+}
 
-    /// Copies `bytes` with `lanes` threads; GB/s.
-    pub fn ceiling(&mut self, lanes: usize, bytes: usize) -> f64 {
-        let (src, dst, routine) = (
-            self.region.range().start,
-            self.spare.range().start,
-            self.routine,
-        );
-        let started = Instant::now();
-        in_parts(bytes, lanes, &|part: Range<usize>| {
-            let end = part.end;
-            for at in part.step_by(SHARE) {
-                let len = SHARE.min(end - at);
-                // SAFETY: both regions are larger than `bytes`, and parts are disjoint.
-                unsafe { routine.copy((src + at) as *const u8, (dst + at) as *mut u8, len) };
-            }
-        });
-        bytes as f64 / started.elapsed().as_secs_f64() / 1e9
+impl Stand for Rig {
+    type Case = Case;
+    type Run = Run;
+
+    fn copy(&mut self, lanes: usize) -> f64 {
+        ceiling(&self.region, &mut self.spare, self.routine, lanes)
     }
 
-    /// One run of a case: new contents, the timed move, every byte checked.
-    pub fn run(&mut self, case: &Case) -> Result<Run, Failure> {
+    fn warms_up(case: &Case) -> bool {
+        case.migrator != Migrator::PerFolio
+    }
+
+    fn name(case: &Case) -> String {
+        let folio = Size(case.folio as u64);
+        format!("{} x{}, {folio}", case.migrator.name(), case.lanes)
+    }
+
+    fn run(&mut self, case: &Case) -> Result<Run, Failure> {
         self.region.fill(self.threads);
         let mover = if case.warm {
             &mut self.warm
@@ -214,11 +219,25 @@ impl Rig {
             extra_rss,
         })
     }
+}
 
-    /// Bytes of the region.
-    pub fn bytes(&self) -> usize {
-        self.region.range().len()
-    }
+/// Copies all of `from` to `to`, which is as large, with `lanes` threads; GB/s.
+pub fn ceiling(from: &Region, to: &mut Region, routine: Routine, lanes: usize) -> f64 {
+    let (src, dst, bytes) = (
+        from.range().start,
+        to.range().start,
+        from.range().len().min(to.range().len()),
+    );
+    let started = Instant::now();
+    in_parts(bytes, lanes, &|part: Range<usize>| {
+        let end = part.end;
+        for at in part.step_by(SHARE) {
+            let len = SHARE.min(end - at);
+            // SAFETY: both regions are at least `bytes` long, and parts are disjoint.
+            unsafe { routine.copy((src + at) as *const u8, (dst + at) as *mut u8, len) };
+        }
+    });
+    bytes as f64 / started.elapsed().as_secs_f64() / 1e9
 }
 
 /// What a lane copies at a time in the ceiling: enough for the routine to run at full speed.
@@ -242,7 +261,7 @@ pub fn failed(error: &memferry::MoveError) -> Failure {
     )
 }
 
-fn bug(why: impl std::fmt::Display) -> Failure {
+pub fn bug(why: impl std::fmt::Display) -> Failure {
     Failure::new(
         "the move did not do what it reported",
         why,

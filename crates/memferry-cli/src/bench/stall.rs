@@ -18,7 +18,7 @@ use super::host;
 use super::region::{PAGE, Region, THP};
 use super::rig::failed;
 use super::throughput::routine;
-use crate::cli::bench::{Length, Migrator, StallArgs};
+use crate::cli::bench::{Length, Migrator, StallArgs, user_migrators};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Quantiles, Rows, StallRow};
 use crate::ui::Ui;
@@ -37,13 +37,14 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         "stall_ns counts the accesses that took longer than {} us; access_ns counts all.",
         WAITED_NS / 1000
     )];
+    notes.extend(host::emulated_note(&topology));
     if let Some(note) = host::changed_total(wanted, total) {
         ui.warn(&note);
         notes.push(note);
     }
     let mut cells = Vec::new();
     for &folio in &args.folio {
-        for &migrator in &args.migrator {
+        for migrator in user_migrators(&args.migrator) {
             let lanes: &[usize] = match migrator {
                 Migrator::Mtcopy => &args.lanes,
                 Migrator::Batch | Migrator::PerFolio => &[1],

@@ -7,14 +7,17 @@ use memferry::topology::Topology;
 use super::host;
 use super::region::{PAGE, THP};
 use super::rig::{Case, Rig, Run, mean_sd};
-use crate::cli::bench::{CountArgs, Destination, Migrator, MoveArgs, RunArgs};
+use super::rounds::{Rounds, ceilings};
+use crate::cli::bench::{Backend, CountArgs, Destination, Migrator, MoveArgs, RunArgs};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, MoveRow, Rows};
-use crate::ui::{Bar, Ui};
-use crate::units::Size;
+use crate::ui::Ui;
 
 /// `bench move`.
 pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+    if args.run.backend == Backend::Kernel {
+        return super::kernel::run_move(args, ui);
+    }
     let topology = host::topology()?;
     let wanted = args.wanted_total().0;
     let total = host::fitting(wanted, &topology, COPIES);
@@ -57,12 +60,16 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
 
 /// `bench count`.
 pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+    if args.run.backend == Backend::Kernel {
+        return super::kernel::run_count(args, ui);
+    }
     let topology = host::topology()?;
     let folio = args.folio.0 as usize;
-    let largest = args.folios.iter().copied().max().unwrap_or(1);
+    let wanted_counts = args.counts();
+    let largest = wanted_counts.iter().copied().max().unwrap_or(1);
     let wanted = (largest as u64).saturating_mul(folio as u64);
     let total = host::fitting(wanted.max(THP as u64), &topology, COPIES) as usize;
-    let mut counts = args.folios.clone();
+    let mut counts = wanted_counts.clone();
     counts.retain(|&count| count.saturating_mul(folio) <= total);
     let mut notes = Vec::new();
     if counts.is_empty() {
@@ -76,7 +83,7 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             "give smaller --folios",
         ));
     }
-    if counts.len() < args.folios.len() {
+    if counts.len() < wanted_counts.len() {
         let note = format!(
             "Counts above {} are left out: this machine has no room for them.",
             total / folio
@@ -135,7 +142,8 @@ fn measure(
     lanes.dedup();
     let mut all: Vec<Case> = Vec::new();
     for warm in [true, false] {
-        if args.destination == Destination::Both || warm == (args.destination == Destination::Warm)
+        if args.destination() == Destination::Both
+            || warm == (args.destination() == Destination::Warm)
         {
             all.extend(cases(&columns, warm));
         }
@@ -155,14 +163,11 @@ fn measure(
             continue;
         }
         bar.now("warming up the memory");
-        let mut rounds = Rounds {
-            copied: vec![Vec::new(); lanes.len()],
-            ran: vec![Vec::new(); cases.len()],
-        };
+        let mut rounds = Rounds::new(lanes.len(), cases.len());
         measured.failure = Rig::new(topology, bytes, huge, routine)
             .and_then(|mut rig| rounds.run(&mut rig, &cases, &lanes, args.runs(), ui, &bar))
             .err();
-        let own = rounds.ceilings(&lanes, if huge { THP } else { PAGE });
+        let own = ceilings(&lanes, &rounds.copied, if huge { THP } else { PAGE });
         let rows = cases.iter().zip(&rounds.ran);
         (measured.rows).extend(rows.filter_map(|(case, runs)| row(case, runs, &own)));
         measured.ceilings.extend(own);
@@ -170,78 +175,10 @@ fn measure(
     Ok(measured)
 }
 
-/// The runs of all cases on memory of one page size.
-struct Rounds {
-    /// GB/s of each ceiling.
-    copied: Vec<Vec<f64>>,
-    /// Runs of each case.
-    ran: Vec<Vec<Run>>,
-}
-
-impl Rounds {
-    /// Runs every ceiling and every case once, and that `runs` times, until the user stops it.
-    fn run(
-        &mut self,
-        rig: &mut Rig,
-        cases: &[Case],
-        lanes: &[usize],
-        runs: usize,
-        ui: &Ui,
-        bar: &Bar,
-    ) -> Result<(), Failure> {
-        // One round more than is counted: the first warms caches, page tables and the host's memory.
-        for round in 0..=runs {
-            for (lanes, copied) in lanes.iter().zip(&mut self.copied) {
-                if ui.stopped() {
-                    return Ok(());
-                }
-                let gbps = rig.ceiling(*lanes, rig.bytes());
-                copied.extend((round > 0).then_some(gbps));
-            }
-            for (case, ran) in cases.iter().zip(&mut self.ran) {
-                if ui.stopped() {
-                    return Ok(());
-                }
-                if round == 0 && case.migrator == Migrator::PerFolio {
-                    continue;
-                }
-                bar.now(&format!(
-                    "{} x{}, {}",
-                    case.migrator.name(),
-                    case.lanes,
-                    Size(case.folio as u64)
-                ));
-                let run = rig.run(case)?;
-                if round > 0 {
-                    ran.push(run);
-                    bar.step();
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn ceilings(&self, lanes: &[usize], page_bytes: usize) -> Vec<Ceiling> {
-        let measured = lanes.iter().zip(&self.copied);
-        measured
-            .filter(|(_, copied)| !copied.is_empty())
-            .map(|(&lanes, copied)| {
-                let (gbps, gbps_sd) = mean_sd(copied);
-                Ceiling {
-                    lanes,
-                    page_bytes,
-                    gbps,
-                    gbps_sd,
-                }
-            })
-            .collect()
-    }
-}
-
 /// Which migrators run with how many lanes.
 fn migrators(args: &RunArgs, lanes: &[usize]) -> Vec<(Migrator, usize)> {
     let mut columns = Vec::new();
-    for &migrator in &args.migrator {
+    for migrator in args.user_migrators() {
         match migrator {
             Migrator::Mtcopy => columns.extend(lanes.iter().map(|&lanes| (migrator, lanes))),
             _ => columns.push((migrator, 1)),
@@ -270,6 +207,9 @@ fn row(case: &Case, runs: &[Run], ceilings: &[Ceiling]) -> Option<MoveRow> {
         of_ceiling: gbps / ceiling.gbps,
         verified_bytes: runs.iter().map(|run| run.verified).sum(),
         extra_rss_bytes: runs.iter().map(|run| run.extra_rss).max(),
+        nodes: None,
+        call_ns: None,
+        of_none: None,
     })
 }
 
@@ -301,6 +241,8 @@ fn finish(
     notes: Vec<String>,
     ui: &Ui,
 ) -> Result<BenchFile, Failure> {
+    let mut notes = notes;
+    notes.extend(host::emulated_note(topology));
     let file = BenchFile {
         schema: BENCH_SCHEMA.to_owned(),
         host: host::describe(topology, routine(args.copy.as_deref())?.name()),

@@ -60,9 +60,9 @@ pub struct CountArgs {
     /// Folio size
     #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = folio_size)]
     pub folio: Size,
-    /// Numbers of folios; those that do not fit in memory are left out, and that is said
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive,
-          default_value = "1,8,16,32,64,256,512,2048")]
+    /// Numbers of folios; those that do not fit in memory are left out, and that is said [default:
+    /// 1,8,16,32,64,256,512,2048; --backend kernel: 1,2,4,8,16,32,64,128,256,512]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive)]
     pub folios: Vec<usize>,
     /// What `move` and `count` share.
     #[command(flatten)]
@@ -72,27 +72,51 @@ pub struct CountArgs {
     pub output: OutputArgs,
 }
 
+impl CountArgs {
+    /// The numbers of folios to measure. Of the kernel's, 1 is the case of a single folio, which no migrator may slow down.
+    pub fn counts(&self) -> Vec<usize> {
+        let counts: &[usize] = match (self.run.backend, self.run.quick) {
+            _ if !self.folios.is_empty() => return distinct(&self.folios),
+            (Backend::User, _) => &[1, 8, 16, 32, 64, 256, 512, 2048],
+            (Backend::Kernel, false) => &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
+            (Backend::Kernel, true) => &[1, 8, 64],
+        };
+        counts.to_vec()
+    }
+}
+
 /// Options that `move` and `count` share.
 #[derive(Debug, Args)]
 pub struct RunArgs {
+    /// Who moves: this command through userfaultfd, or the kernel through move_pages(2)
+    #[arg(long, value_enum, default_value_t = Backend::User)]
+    pub backend: Backend,
+    /// With --backend kernel: the node that pages lie on [default: one of the two nearest]
+    #[arg(long, value_name = "N")]
+    pub from: Option<u32>,
+    /// With --backend kernel: the node that pages move to [default: the nearest]
+    #[arg(long, value_name = "N")]
+    pub to: Option<u32>,
     /// Runs of each case; the tables give mean and standard deviation [default: 5, --quick: 2]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub runs: Option<usize>,
     /// Parallel copiers [default: 1,2,4 … up to the CPUs]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive)]
     pub lanes: Vec<usize>,
-    /// What copies; per-folio and batch have one lane
+    /// What copies: per-folio, batch (one lane each) and mtcopy here; none, kernel (one lane each) and mtcopy in the
+    /// kernel, which is set for the runs and set back afterwards (as root) [default: all]
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
         value_enum,
-        default_value = "per-folio,batch,mtcopy"
+        default_value = "all"
     )]
-    pub migrator: Vec<Migrator>,
-    /// Destination pages: there before (warm), allocated inside the timed part (cold), or both
-    #[arg(long, value_enum, default_value_t = Destination::Both)]
-    pub destination: Destination,
+    pub migrator: Vec<MigratorName>,
+    /// Destination pages: there before (warm), allocated inside the timed part (cold), or both; the kernel allocates
+    /// always [default: both]
+    #[arg(long, value_enum)]
+    pub destination: Option<Destination>,
     /// Copy routine, as `memferry topology --copy` lists them [default: the fastest measured]
     #[arg(long, value_name = "ROUTINE")]
     pub copy: Option<String>,
@@ -109,6 +133,51 @@ impl RunArgs {
     /// Runs of each case.
     pub fn runs(&self) -> usize {
         self.runs.unwrap_or(if self.quick { 2 } else { 5 })
+    }
+
+    /// Where destination pages come from.
+    pub fn destination(&self) -> Destination {
+        self.destination.unwrap_or(Destination::Both)
+    }
+
+    /// The migrators of this command.
+    pub fn user_migrators(&self) -> Vec<Migrator> {
+        user_migrators(&self.migrator)
+    }
+
+    /// What goes together on the command line, and what does not.
+    pub fn check(&self) -> Result<(), String> {
+        if self.backend == Backend::User {
+            if self.from.is_some() || self.to.is_some() {
+                return Err("--from and --to are for --backend kernel".to_owned());
+            }
+            return check_user(&self.migrator);
+        }
+        for name in &self.migrator {
+            if matches!(name, MigratorName::PerFolio | MigratorName::Batch) {
+                return Err(format!(
+                    "{} is no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy and all",
+                    name.name()
+                ));
+            }
+        }
+        if self.destination.is_some_and(|of| of != Destination::Cold) {
+            return Err(
+                "the kernel allocates every destination page: with --backend kernel there is only --destination cold".to_owned(),
+            );
+        }
+        if self.batch.is_some() {
+            return Err(
+                "--batch is for --backend user; the kernel's is set with `memferry kernel set --max-batch-bytes`"
+                    .to_owned(),
+            );
+        }
+        if self.from.is_some() && self.from == self.to {
+            return Err(
+                "--from and --to are the same node, between which nothing moves".to_owned(),
+            );
+        }
+        Ok(())
     }
 
     /// Lane counts for a machine with `cpus` CPUs: 1, 2, 4 … and all of them; for a demo one and all.
@@ -157,7 +226,7 @@ pub struct StallArgs {
         value_enum,
         default_value = "mtcopy"
     )]
-    pub migrator: Vec<Migrator>,
+    pub migrator: Vec<MigratorName>,
     /// Folio sizes
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = folio_size,
           default_value = "4K")]
@@ -228,14 +297,79 @@ impl OutputArgs {
     }
 }
 
-/// What copies a batch.
+/// Who moves the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Migrator {
+pub enum Backend {
+    /// This command, through userfaultfd
+    User,
+    /// The kernel, through move_pages(2), between two nodes
+    Kernel,
+}
+
+/// What copies a batch, as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MigratorName {
     /// Unmap, copy and remap one folio at a time, the way kernels do it today: the baseline
     PerFolio,
     /// The whole batch on one lane
     Batch,
     /// The whole batch on many lanes
+    Mtcopy,
+    /// The kernel without a migrator: the baseline of --backend kernel
+    None,
+    /// The kernel's own copy of whole batches
+    Kernel,
+    /// All that the backend has
+    All,
+}
+
+impl MigratorName {
+    /// The name on the command line and in sysfs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PerFolio => "per-folio",
+            Self::Batch => "batch",
+            Self::Mtcopy => "mtcopy",
+            Self::None => "none",
+            Self::Kernel => "kernel",
+            Self::All => "all",
+        }
+    }
+}
+
+/// The migrators of this command among `names`, each once.
+pub fn user_migrators(names: &[MigratorName]) -> Vec<Migrator> {
+    let named = names.iter().flat_map(|name| match name {
+        MigratorName::PerFolio => &[Migrator::PerFolio][..],
+        MigratorName::Batch => &[Migrator::Batch],
+        MigratorName::Mtcopy => &[Migrator::Mtcopy],
+        MigratorName::All => &[Migrator::PerFolio, Migrator::Batch, Migrator::Mtcopy],
+        MigratorName::None | MigratorName::Kernel => &[],
+    });
+    distinct(&named.copied().collect::<Vec<_>>())
+}
+
+/// Refuses migrators that only the kernel has.
+pub fn check_user(names: &[MigratorName]) -> Result<(), String> {
+    for name in names {
+        if matches!(name, MigratorName::None | MigratorName::Kernel) {
+            return Err(format!(
+                "{} is the kernel's; without --backend kernel there are per-folio, batch, mtcopy and all",
+                name.name()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What copies a batch in this command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migrator {
+    /// See [`MigratorName::PerFolio`].
+    PerFolio,
+    /// See [`MigratorName::Batch`].
+    Batch,
+    /// See [`MigratorName::Mtcopy`].
     Mtcopy,
 }
 
@@ -348,9 +482,28 @@ mod tests {
 
     #[test]
     fn migrators_have_one_name() {
-        for migrator in Migrator::value_variants() {
-            let value = migrator.to_possible_value().expect("value");
-            assert_eq!(value.get_name(), migrator.name());
+        for name in MigratorName::value_variants() {
+            let value = name.to_possible_value().expect("value");
+            assert_eq!(value.get_name(), name.name());
+            let of_user = user_migrators(&[*name]);
+            assert_eq!(of_user.is_empty(), check_user(&[*name]).is_err());
+            if let [migrator] = of_user[..] {
+                assert_eq!(migrator.name(), name.name());
+            }
         }
+        assert_eq!(
+            user_migrators(&[MigratorName::Batch, MigratorName::All]).len(),
+            3
+        );
+    }
+
+    #[test]
+    fn a_single_folio_is_among_the_kernels_counts() {
+        let Ok(Command::Bench(Bench::Count(args))) =
+            read("memferry bench count --backend kernel --quick")
+        else {
+            panic!("count");
+        };
+        assert_eq!(args.counts(), [1, 8, 64]);
     }
 }

@@ -9,8 +9,12 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub mod bench;
+pub mod kernel;
+pub mod process;
 
 use bench::Bench;
+use kernel::Kernel;
+use process::ProcessArgs;
 
 /// Moves memory pages between the tiers of a machine at the speed of its memory.
 #[derive(Debug, Parser)]
@@ -37,6 +41,11 @@ pub enum Command {
     /// Measure how fast pages move on this machine
     #[command(subcommand, arg_required_else_help = true)]
     Bench(Bench),
+    /// Move the pages of a running process to another memory node
+    Move(ProcessArgs),
+    /// Show or set how the kernel copies the pages that it migrates
+    #[command(subcommand, arg_required_else_help = true)]
+    Kernel(Kernel),
     /// Make one HTML page, with charts, from benchmark files
     Report(ReportArgs),
     /// Write man pages or shell completions, for packagers
@@ -96,22 +105,35 @@ impl Cli {
     /// Reads the command line; what clap cannot check alone is checked here.
     pub fn read(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
         let cli = Self::try_parse_from(args)?;
+        let wrong = |why| Self::command().error(ErrorKind::ValueValidation, why);
+        match &cli.command {
+            Command::Bench(Bench::Move(args)) => args.run.check().map_err(wrong)?,
+            Command::Bench(Bench::Count(args)) => args.run.check().map_err(wrong)?,
+            Command::Bench(Bench::Stall(args)) => {
+                bench::check_user(&args.migrator).map_err(wrong)?;
+            }
+            _ => {}
+        }
         let (batches, folios) = match &cli.command {
             Command::Bench(Bench::Move(args)) => (Vec::from_iter(args.run.batch), args.folios()),
             Command::Bench(Bench::Count(args)) => {
                 (Vec::from_iter(args.run.batch), vec![args.folio])
             }
             Command::Bench(Bench::Stall(args)) => (args.batch.clone(), args.folio.clone()),
+            Command::Move(args) if args.from == Some(args.to) => {
+                return Err(wrong(format!(
+                    "--from {0} --to {0} moves nothing; give another node, or leave --from out to bring the pages of \
+                         all nodes to {0}",
+                    args.to
+                )));
+            }
             _ => return Ok(cli),
         };
         match (batches.iter().min(), folios.iter().max()) {
-            (Some(batch), Some(folio)) if batch < folio => Err(Self::command().error(
-                ErrorKind::ValueValidation,
-                format!(
-                    "a batch of {batch} cannot hold a folio of {folio}; give --batch {folio} or \
-                     more, or smaller folios with --folio"
-                ),
-            )),
+            (Some(batch), Some(folio)) if batch < folio => Err(wrong(format!(
+                "a batch of {batch} cannot hold a folio of {folio}; give --batch {folio} or \
+                 more, or smaller folios with --folio"
+            ))),
             _ => Ok(cli),
         }
     }

@@ -29,7 +29,7 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
     match &file.rows {
         Rows::Move(rows) => by_destination(rows)
             .map(|(destination, rows)| {
-                let title = format!("bench move, destination {destination}");
+                let title = format!("bench move, {}", of_pages(destination, &rows));
                 let folio = |row: &MoveRow| row.folio_bytes as u64;
                 pivot(file, title, "folio", &rows, folio, short)
             })
@@ -44,14 +44,17 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
                         .filter(|row| row.folio_bytes == size)
                         .collect();
                     let title = format!(
-                        "bench count, folios of {}, destination {destination}",
-                        long(size as u64)
+                        "bench count, folios of {}, {}",
+                        long(size as u64),
+                        of_pages(destination, &of_size)
                     );
                     let folios = |row: &MoveRow| row.folios.unwrap_or(0) as u64;
                     let name = |count: u64| count.to_string();
-                    pivot(file, title, "folios", &of_size, folios, name)
+                    let table = pivot(file, title, "folios", &of_size, folios, name);
+                    std::iter::once(table).chain(calls(&of_size))
                 })
             })
+            .flatten()
             .collect(),
         Rows::Stall(rows) => stall(rows),
     }
@@ -74,6 +77,9 @@ pub fn machine(file: &BenchFile) -> String {
         Some("unnamed") => parts.push("virtual".to_owned()),
         Some(name) => parts.push(format!("virtual ({name})")),
     }
+    if host.emulated {
+        parts.push("emulated: figures are ratios only".to_owned());
+    }
     parts.join(", ")
 }
 
@@ -86,7 +92,7 @@ fn named(backend: &str, migrator: &str, count: usize) -> String {
     let prefix = if backend == "user" {
         String::new()
     } else {
-        format!("{backend} ")
+        format!("{backend}/")
     };
     format!("{prefix}{migrator}, {}", lanes(count))
 }
@@ -122,9 +128,61 @@ pub fn pages(ceiling: &Ceiling) -> &'static str {
     }
 }
 
-/// A throughput with its deviation: `17.9 ±0.3`.
+/// A throughput with its deviation: `17.9 ±0.3`, `0.24 ±0.01`, `0.013 ±0.002`.
 pub fn throughput(gbps: f64, sd: f64) -> String {
-    format!("{gbps:.1} ±{sd:.1}")
+    let digits = match gbps {
+        gbps if gbps >= 0.995 => 1,
+        gbps if gbps >= 0.0995 => 2,
+        _ => 3,
+    };
+    format!("{gbps:.digits$} ±{sd:.digits$}")
+}
+
+/// Where pages come from and go to: for a title.
+fn of_pages(destination: &str, rows: &[&MoveRow]) -> String {
+    match rows.first().and_then(|row| row.nodes) {
+        Some(nodes) => format!(
+            "move_pages(2) from node {} to node {}",
+            nodes.from, nodes.to
+        ),
+        None => format!("destination {destination}"),
+    }
+}
+
+/// How many times faster than migrator `none`, for the others.
+fn of_none(row: &MoveRow) -> Option<String> {
+    let ratio = row.of_none.filter(|_| row.migrator != "none")?;
+    Some(format!("{ratio:.2}x"))
+}
+
+/// The time of one call of `bench count`, where rows have it.
+fn calls(rows: &[&MoveRow]) -> Option<Table> {
+    let mut columns: Vec<usize> = distinct(rows, |row| row.folios.unwrap_or(0));
+    columns.sort_unstable();
+    rows.first()?.call_ns?;
+    let line = |of: String| {
+        let cell = |&count: &usize| {
+            let row = rows
+                .iter()
+                .find(|row| row.folios == Some(count) && series(row) == of);
+            let time = row.and_then(|row| row.call_ns).map(time);
+            let ratio = row.and_then(|row| of_none(row));
+            let parts = time.into_iter().chain(ratio);
+            parts.collect::<Vec<_>>().join(" ")
+        };
+        let cells: Vec<String> = columns.iter().map(cell).collect();
+        [vec![of], cells].concat()
+    };
+    let mut head = vec!["folios".to_owned()];
+    head.extend(columns.iter().map(ToString::to_string));
+    Some(Table {
+        title: "time of one call".to_owned(),
+        caption:
+            "median over all calls, and how many times faster than migrator none in the same rounds"
+                .to_owned(),
+        head,
+        rows: distinct(rows, series).into_iter().map(line).collect(),
+    })
 }
 
 /// `1 thread`, `2 threads`.
@@ -165,7 +223,8 @@ fn pivot(
                 .find(|row| column(row) == value && series(row) == of)
                 .map_or_else(String::new, |row| {
                     let share = row.of_ceiling * 100.0;
-                    format!("{} {share:>2.0}%", throughput(row.gbps, row.gbps_sd))
+                    let ratio = of_none(row).map_or_else(String::new, |ratio| format!(" {ratio}"));
+                    format!("{} {share:>2.0}%{ratio}", throughput(row.gbps, row.gbps_sd))
                 })
         }));
         body.push(line);
@@ -174,7 +233,11 @@ fn pivot(
         title,
         caption: "GB/s, mean ± standard deviation of the runs, and the share of the ceiling with \
                   as many lanes and the same pages: THPs for folios of 2 MiB, base pages below"
-            .to_owned(),
+            .to_owned()
+            + match rows.iter().any(|row| of_none(row).is_some()) {
+                true => "; then how many times faster than migrator none in the same rounds",
+                false => "",
+            },
         head,
         rows: body,
     }
@@ -309,5 +372,54 @@ mod tests {
         for part in ["Synthetic CPU", "2 CPUs", "1 memory node,", "KVM"] {
             assert!(line.contains(part), "{line}");
         }
+    }
+
+    #[test]
+    fn the_kernels_rows_have_their_ratio_and_the_time_of_a_call() {
+        let mut file = synthetic::file("count");
+        if let Rows::Count(rows) = &mut file.rows {
+            rows.retain(|row| row.destination == "cold" && row.lanes == 1);
+            for row in rows {
+                row.backend = "kernel".to_owned();
+                row.nodes = Some(crate::schema::FromTo { from: 0, to: 1 });
+                row.call_ns = Some(1_200_000);
+                row.of_none = Some(if row.migrator == "mtcopy" { 1.834 } else { 1.0 });
+                if row.migrator == "per-folio" {
+                    row.migrator = "none".to_owned();
+                }
+            }
+        }
+        let tables = tables(&file);
+        let [throughput, calls, ..] = &tables[..] else {
+            panic!("{tables:?}");
+        };
+        assert!(
+            throughput
+                .title
+                .ends_with("move_pages(2) from node 0 to node 1"),
+            "{}",
+            throughput.title
+        );
+        assert!(
+            throughput.caption.contains("than migrator none"),
+            "{}",
+            throughput.caption
+        );
+        for table in [throughput, calls] {
+            let line = |name| table.rows.iter().find(|row| row[0] == name).expect(name);
+            assert!(
+                line("kernel/mtcopy, 1 lane")[1].ends_with("1.83x"),
+                "{table:?}"
+            );
+            assert!(!line("kernel/none, 1 lane")[1].contains('x'), "{table:?}");
+        }
+        assert!(calls.rows[0][1].starts_with("1.2 ms"), "{calls:?}");
+    }
+
+    #[test]
+    fn small_throughputs_keep_two_figures() {
+        assert_eq!(super::throughput(17.94, 0.26), "17.9 ±0.3");
+        assert_eq!(super::throughput(0.244, 0.012), "0.24 ±0.01");
+        assert_eq!(super::throughput(0.0131, 0.002), "0.013 ±0.002");
     }
 }

@@ -240,9 +240,18 @@ fn settings(of: &Description) -> Table {
             "reclaim demotes to slower tiers",
         ),
     ];
-    if let Some(migrators) = &of.migrators {
-        rows.push(("migrator", migrators.active.clone(), "copies in the kernel"));
-    }
+    rows.push(match &of.migrators {
+        Some(migrators) => (
+            "kernel's migrator",
+            migrators.active.clone(),
+            "copies what the kernel migrates",
+        ),
+        None => (
+            "kernel's migrator",
+            "stock kernel".to_owned(),
+            "see `memferry kernel status`",
+        ),
+    });
     let rows = rows.into_iter();
     table(
         "limits and settings",
@@ -371,6 +380,7 @@ mod tests {
             "no kernel migrators: stock kernel",
             "kernel.numa_balancing tiering",
             "demotion_enabled on",
+            "kernel's migrator stock kernel",
             "routine 32 x 4K",
             "memcpy 8.0",
             "fast * 12.8",

@@ -119,6 +119,6 @@ impl Kernel for Live<'_> {
     }
 
     fn nodes(&self, pages: &[usize], status: &mut [i32]) -> io::Result<()> {
-        numa::move_pages(0, pages, None, status).map(drop)
+        numa::move_pages(0, pages, None, status, false).map(drop)
     }
 }

@@ -6,6 +6,7 @@
 pub(crate) mod memory;
 pub(crate) mod numa;
 pub(crate) mod pagemap;
+pub(crate) mod process;
 pub(crate) mod thread;
 pub(crate) mod uffd;
 

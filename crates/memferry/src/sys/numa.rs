@@ -66,7 +66,8 @@ pub(crate) fn is_allowed(node: u32) -> bool {
 }
 
 /// move_pages(2): moves `pages` of process `pid` (0: this one) to `nodes`, or with `nodes` `None` only asks where they
-/// are. Fills `status` with a node or -errno per page; returns the number of pages that the kernel did not reach.
+/// are. `shared`: also pages that other processes map. Fills `status` with a node or -errno per page; returns the number
+/// of pages that the kernel did not reach.
 ///
 /// # Panics
 /// When the slices differ in length.
@@ -75,12 +76,19 @@ pub(crate) fn move_pages(
     pages: &[usize],
     nodes: Option<&[i32]>,
     status: &mut [i32],
+    shared: bool,
 ) -> io::Result<usize> {
     assert!(
         pages.len() == status.len() && nodes.is_none_or(|n| n.len() == pages.len()),
         "one entry per page"
     );
     const MPOL_MF_MOVE: libc::c_int = 1 << 1;
+    const MPOL_MF_MOVE_ALL: libc::c_int = 1 << 2;
+    let flags = if shared {
+        MPOL_MF_MOVE_ALL
+    } else {
+        MPOL_MF_MOVE
+    };
     let nodes = nodes.map_or(std::ptr::null(), <[i32]>::as_ptr);
     // SAFETY: all three arrays have `pages.len()` entries; the kernel writes `status` only. The contents of the moved
     // pages stay.
@@ -92,7 +100,7 @@ pub(crate) fn move_pages(
             pages.as_ptr(),
             nodes,
             status.as_mut_ptr(),
-            MPOL_MF_MOVE,
+            flags,
         )
     })
     .map(|left| left as usize)

@@ -57,7 +57,7 @@ pub struct ParseError {
 
 impl ParseError {
     /// An error about `found`, with no line.
-    pub(super) fn new(expected: impl Into<String>, found: &str) -> Self {
+    pub(crate) fn new(expected: impl Into<String>, found: &str) -> Self {
         let mut short: String = found.chars().take(FOUND_MAX_CHARS).collect();
         if short.len() < found.len() {
             short.push('…');
@@ -70,7 +70,7 @@ impl ParseError {
     }
 
     /// The same error, at `line` counted from 1.
-    pub(super) fn at_line(self, line: usize) -> Self {
+    pub(crate) fn at_line(self, line: usize) -> Self {
         Self {
             line: Some(line),
             ..self

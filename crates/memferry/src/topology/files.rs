@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::error::{ParseError, TopologyError};
 
 /// The folder that holds `sys`, `proc` and `dev`. Paths handed to its functions are relative to it.
-pub(super) struct Root<'a>(pub(super) &'a Path);
+pub(crate) struct Root<'a>(pub(crate) &'a Path);
 
 impl Root<'_> {
     fn path(&self, relative: &str) -> PathBuf {
@@ -31,7 +31,7 @@ impl Root<'_> {
     }
 
     /// What `parser` makes of a file, or `None` where there is no such file.
-    pub(super) fn optional<T>(
+    pub(crate) fn optional<T>(
         &self,
         file: &str,
         expected: &'static str,
@@ -47,7 +47,7 @@ impl Root<'_> {
     }
 
     /// What `parser` makes of a file that must be there.
-    pub(super) fn required<T>(
+    pub(crate) fn required<T>(
         &self,
         file: &str,
         expected: &'static str,
@@ -62,7 +62,7 @@ impl Root<'_> {
     }
 
     /// Ties a parse error to its file.
-    pub(super) fn parse_error(&self, file: &str, error: ParseError) -> TopologyError {
+    pub(crate) fn parse_error(&self, file: &str, error: ParseError) -> TopologyError {
         TopologyError::Parse {
             path: self.path(file),
             error,
@@ -70,19 +70,16 @@ impl Root<'_> {
     }
 
     /// Whether a file, folder or device of this name exists. It is not opened.
-    pub(super) fn exists(&self, relative: &str) -> bool {
+    pub(crate) fn exists(&self, relative: &str) -> bool {
         self.path(relative).symlink_metadata().is_ok()
     }
 
-    /// The numbers N, ascending, of the entries `PREFIXnSUFFIX` of a folder; none where there is no such folder.
-    /// Entries that do not fit the pattern are left out.
-    pub(super) fn numbered(
+    /// The names of a folder's entries in the order of the alphabet; none where there is no such folder.
+    pub(crate) fn names(
         &self,
         folder: &str,
-        prefix: &str,
-        suffix: &str,
         expected: &'static str,
-    ) -> Result<Vec<u32>, TopologyError> {
+    ) -> Result<Vec<String>, TopologyError> {
         let path = self.path(folder);
         let failed = |error| TopologyError::Read {
             path: path.clone(),
@@ -94,17 +91,32 @@ impl Root<'_> {
             Err(error) if is_absent(error.kind()) => return Ok(Vec::new()),
             Err(error) => return Err(failed(error)),
         };
-        let mut numbers = Vec::new();
+        let mut names = Vec::new();
         for entry in entries {
             let name = entry.map_err(failed)?.file_name();
-            let digits = name
-                .to_str()
-                .and_then(|n| n.strip_prefix(prefix))
-                .and_then(|n| n.strip_suffix(suffix));
-            // The kernel writes no leading zeros; requiring the same text keeps one number to one entry.
-            let number = digits.and_then(|d| d.parse::<u32>().ok().filter(|n| n.to_string() == d));
-            numbers.extend(number);
+            names.push(name.to_string_lossy().into_owned());
         }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The numbers N, ascending, of the entries `PREFIXnSUFFIX` of a folder; none where there is no such folder.
+    /// Entries that do not fit the pattern are left out.
+    pub(crate) fn numbered(
+        &self,
+        folder: &str,
+        prefix: &str,
+        suffix: &str,
+        expected: &'static str,
+    ) -> Result<Vec<u32>, TopologyError> {
+        let names = self.names(folder, expected)?;
+        // The kernel writes no leading zeros; requiring the same text keeps one number to one entry.
+        let number = |name: &String| {
+            let digits = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
+            let number = digits.parse::<u32>().ok()?;
+            (number.to_string() == digits).then_some(number)
+        };
+        let mut numbers: Vec<u32> = names.iter().filter_map(number).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }

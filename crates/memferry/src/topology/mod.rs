@@ -12,8 +12,8 @@
 //! ```
 
 mod cpus;
-mod error;
-mod files;
+pub(crate) mod error;
+pub(crate) mod files;
 mod kernel;
 mod memory;
 mod nodes;

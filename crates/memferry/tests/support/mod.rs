@@ -9,6 +9,8 @@
     reason = "each test binary compiles this module and uses a part of it"
 )]
 
+pub mod part;
+
 use memferry::{
     Batch, MoveError, MoveOptions, MoveResult, Mover, MoverOptions, MtCopy, MtCopyOptions, Outcome,
     PerFolio, SourcePages,

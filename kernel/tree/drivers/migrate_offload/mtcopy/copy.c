@@ -14,8 +14,8 @@
 
 #ifdef copy_mc_to_kernel
 /*
- * As copy_mc_highpage(), but one call for all pages: x86's string instructions are faster
- * on long runs, and pages that follow each other in a folio do so in the direct map.
+ * As copy_mc_highpage(), but one call for all pages: x86's string instructions take a
+ * while to start, and pages that follow each other in a folio do so in the direct map.
  */
 static unsigned long mtcopy_copy_plain(struct page *dst, struct page *src, unsigned int nr)
 {

@@ -115,9 +115,9 @@ static void mtcopy_ask(int cpu, struct mtcopy_choice *choice)
 
 /*
  * To ask a busy CPU is to fetch a cache line from it, and a large machine may be busy
- * all over. So a batch may ask one CPU for each granule that it copies, at some percent of
- * what the copy takes. Half of these are the nearest ones; with the other half the batches
- * go round the rest of the machine.
+ * all over. So a batch may ask one CPU for each granule that it copies, which takes a
+ * hundred times as long. Half of these are the nearest ones; with the other half the
+ * batches go round the rest of the machine.
  */
 static void mtcopy_ask_all(struct mtcopy_order *order, unsigned int looks,
 			   struct mtcopy_choice *choice)

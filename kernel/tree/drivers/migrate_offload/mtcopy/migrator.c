@@ -99,10 +99,10 @@ static int mtcopy_deal(struct mtcopy_batch *mt)
 }
 
 /*
- * If lanes are wanted and no CPU is free to be one, the batch is declined: nothing would
- * be gained over the plain copy, which finds each folio's bytes in the cache when it maps
- * the folio, and maps the first one before it copies the second. A batch too small to be
- * shared is another thing: how small a batch may be is decided by min_batch_bytes.
+ * If more lanes are wanted and no CPU is free to be one, the batch is declined: one lane
+ * is no faster than the plain copy, which maps the first folio before it copies the second
+ * and leaves what it copied last in the cache. A batch too small to be shared is copied
+ * all the same: how small a batch may be is for min_batch_bytes to say.
  */
 static int mtcopy_copy(struct migrator_batch *batch)
 {

@@ -22,9 +22,9 @@
 #define MTCOPY_LANES_MAX	64
 
 /*
- * What a lane takes at a time, and the least it gets. Some ten microseconds of copying:
- * much more than taking it costs (one atomic operation), and as long as the other lanes
- * wait at most for the last one.
+ * What a lane takes at a time, and the least that makes a lane: about ten microseconds of
+ * copying. Taking it costs one atomic operation, waking a CPU for it a few microseconds;
+ * and in the end the caller waits for one granule of each helper at most.
  */
 #define MTCOPY_GRANULE		max_t(u64, FERRY_GRANULE_DEFAULT, PAGE_SIZE)
 #define MTCOPY_GRANULE_PAGES	((u32)(MTCOPY_GRANULE >> PAGE_SHIFT))

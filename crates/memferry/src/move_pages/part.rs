@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The same move through move_pages(2): any process, any kernel, two nodes or more, in parallel callers.
+//! One part of a process's memory through move_pages(2): which pages it has, the calls that move them, and what became of
+//! each. Who calls for which part, and what is counted, is decided elsewhere.
 
-use crate::error::{MoveError, check_range};
-use crate::mover::MoveOptions;
 use crate::pool::SEGMENT;
-use crate::result::{Ledger, MoveResult, Outcome};
+use crate::result::Outcome;
 use crate::sys::pagemap::{HUGE, PRESENT, Pagemap, Region, ZERO};
 use crate::sys::{errno, numa, page_size};
-use crate::vma;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes of one system call, and a multiple of them its end: whole THPs, long enough to batch TLB flushes (512 base
 /// pages in Linux 6.12), short enough that the process is not held up for long.
-const PART: usize = SEGMENT;
+pub(crate) const PART: usize = SEGMENT;
 
 /// Looks at a page that seems to have gone meanwhile; 1 ms altogether.
 const LOOKS: u32 = 20;
@@ -25,107 +20,28 @@ const LOOKS: u32 = 20;
 /// A status that the kernel never writes: it did not come to that page, or moved it and gave up later.
 const UNTOLD: i32 = i32::MIN;
 
-/// Why move_pages(2) does or does not do on a machine with so many memory nodes.
-pub(crate) fn verdict(nodes: usize) -> String {
-    if nodes < 2 {
-        "this machine has one memory node, and move_pages(2) only moves between nodes".to_owned()
-    } else {
-        "usable".to_owned()
-    }
+/// Which pages go where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// 0: this process.
+    pub pid: i32,
+    /// Only pages of this node; `None`: of all nodes.
+    pub from: Option<i32>,
+    pub node: i32,
+    /// Also pages that other processes map (MPOL_MF_MOVE_ALL).
+    pub shared: bool,
 }
 
-/// Moves the pages of `range` of process `pid` (0: this one) to `node` with `callers` threads over disjoint parts.
-///
-/// Any private, shared or file memory that only this process maps can go. The kernel moves a folio whole, also one that
-/// begins before or ends after the range. THPs count once where the kernel tells them apart (Linux 6.7), else, as smaller
-/// folios always, by their base pages.
-///
-/// # Errors
-/// A range that is empty, unaligned, not mapped as a whole or beyond the last address of a process; no such process or
-/// node, not permitted. Nothing was moved then.
-pub fn move_range(
-    pid: i32,
-    range: Range<usize>,
-    node: u32,
-    callers: usize,
-    options: &MoveOptions,
-) -> Result<MoveResult, MoveError> {
-    check_range(&range)?;
-    let started = Instant::now();
-    check_target(pid, node)?;
-    let process = match pid {
-        0 => PathBuf::from("/proc/self"),
-        pid => PathBuf::from(format!("/proc/{pid}")),
-    };
-    vma::mapped(&process.join("maps"), &range)?;
-    let pagemap = Pagemap::of(&process)
-        .ok()
-        .filter(|pagemap| pagemap.scan(0, 0, &mut [Region::default()]).is_ok());
-    let ledger = Ledger::new(range.start, range.len(), options.list_pages);
-    let never = AtomicBool::new(false);
-    let cancel = options.cancel.as_deref().unwrap_or(&never);
-    let next = AtomicUsize::new(range.start);
-    let claim = || {
-        let end_of = |at: usize| ((at / PART + 1) * PART).min(range.end);
-        let step = |at| (at < range.end).then(|| end_of(at));
-        let at = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
-        at.ok().map(|at| at..end_of(at))
-    };
-    let failure = Mutex::new(None);
-    let caller = || {
-        let mut call = Call::new(pid, node, pagemap.as_ref());
-        while !cancel.load(Ordering::Relaxed) {
-            let Some(part) = claim() else { return };
-            if let Err(error) = call.run(&part, &ledger) {
-                // The process has ended, or may not be looked at any more; so the other parts will fail fast.
-                let status = -errno(&error);
-                ledger.book(Outcome::Busy, part.start, part.len(), page_size(), status);
-                let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                failure.get_or_insert(error);
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..callers {
-            // Without another thread the others do its parts.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, caller);
-        }
-        caller();
-    });
-    let left = range.end - next.load(Ordering::Relaxed);
-    let mut result = ledger.close(started.elapsed());
-    result.cancelled_bytes = left as u64;
-    // An error means that nothing was moved; what was moved must not go unsaid.
-    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) if result.moved.bytes == 0 => Err(explain(error, node)),
-        _ => Ok(result),
-    }
-}
-
-/// Finds what would fail the call as a whole, by a call for a page that nobody has.
-fn check_target(pid: i32, node: u32) -> Result<(), MoveError> {
-    let target = i32::try_from(node).unwrap_or(i32::MAX);
-    let nowhere = usize::MAX - page_size() + 1;
-    numa::move_pages(pid, &[nowhere], Some(&[target]), &mut [0])
-        .map(drop)
-        .map_err(|error| explain(error, node))
-}
-
-fn explain(error: io::Error, node: u32) -> MoveError {
-    let hint = match errno(&error) {
-        libc::ENODEV => {
-            let why = "it is not there or has no memory";
-            return MoveError::BadNode { node, why };
-        }
-        libc::EACCES => {
-            let why = "the cpuset of the process does not allow it";
-            return MoveError::BadNode { node, why };
-        }
-        libc::EPERM => "it needs the same user or CAP_SYS_NICE, and ptrace access to the process",
-        libc::ESRCH => "the process is gone",
-        _ => "a container's seccomp profile may forbid it",
-    };
-    MoveError::system("move_pages", hint)(error)
+/// Neighbours that fared alike.
+pub(crate) struct Fate {
+    pub addr: usize,
+    pub bytes: usize,
+    /// Bytes of each page or THP.
+    pub folio: usize,
+    /// `None`: they lie on a node from which nothing is to be moved.
+    pub outcome: Option<Outcome>,
+    /// The node, or -errno.
+    pub status: i32,
 }
 
 /// A page, or a THP, and what became of it.
@@ -140,9 +56,8 @@ struct Unit {
 }
 
 /// The arrays of one caller.
-struct Call<'a> {
-    pid: i32,
-    node: i32,
+pub(crate) struct Call<'a> {
+    target: Target,
     /// Tells THPs from base pages.
     pagemap: Option<&'a Pagemap>,
     units: Vec<Unit>,
@@ -153,22 +68,25 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn new(pid: i32, node: u32, pagemap: Option<&Pagemap>) -> Call<'_> {
+    pub(crate) fn new(target: Target, pagemap: Option<&Pagemap>) -> Call<'_> {
         let pages = PART / page_size();
         Call {
-            pid,
-            node: node as i32,
+            target,
             pagemap,
             units: Vec::with_capacity(pages),
             regions: vec![Region::default(); pages],
             addresses: Vec::with_capacity(pages),
-            nodes: vec![node as i32; pages],
+            nodes: vec![target.node; pages],
             status: vec![0; pages],
         }
     }
 
-    /// Moves and books one part of the range.
-    fn run(&mut self, part: &Range<usize>, ledger: &Ledger) -> io::Result<()> {
+    /// Moves the pages of one part, which no multiple of [`PART`] cuts, and tells what became of all of it.
+    pub(crate) fn run(
+        &mut self,
+        part: &Range<usize>,
+        book: &mut dyn FnMut(Fate),
+    ) -> io::Result<()> {
         self.find_units(part);
         let all: Vec<usize> = (0..self.units.len()).collect();
         self.ask(&all)?;
@@ -178,14 +96,41 @@ impl Call<'_> {
         // Pages that are not there would make the kernel flush its batch at each of them.
         let (huge, base): (Vec<usize>, Vec<usize>) = all
             .into_iter()
-            .filter(|&i| self.units[i].before >= 0 && self.units[i].before != self.node)
+            .filter(|&i| self.is_wanted(self.units[i].before))
             .partition(|&i| self.units[i].len > page_size());
         self.attempt(huge)?;
         self.attempt(base)?;
         let split = self.split_units()?;
         self.attempt(split)?;
-        self.book(ledger);
+        self.tell(book);
         Ok(())
+    }
+
+    /// Tells where the pages of one part lie, and moves none.
+    pub(crate) fn look(
+        &mut self,
+        part: &Range<usize>,
+        book: &mut dyn FnMut(Fate),
+    ) -> io::Result<()> {
+        self.find_units(part);
+        let all: Vec<usize> = (0..self.units.len()).collect();
+        self.ask(&all)?;
+        for unit in &self.units {
+            book(Fate {
+                addr: unit.addr,
+                bytes: unit.len,
+                folio: unit.len,
+                outcome: None,
+                status: unit.status,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a page that lies there is to be moved.
+    fn is_wanted(&self, before: i32) -> bool {
+        let Target { from, node, .. } = self.target;
+        before >= 0 && before != node && from.is_none_or(|from| before == from)
     }
 
     /// A page that was there and is not any more is gone, or at this moment the kernel moves it (compaction, another
@@ -239,7 +184,7 @@ impl Call<'_> {
         self.addresses
             .extend(units.iter().map(|&i| self.units[i].addr));
         let status = &mut self.status[..units.len()];
-        numa::move_pages(self.pid, &self.addresses, None, status)?;
+        numa::move_pages(self.target.pid, &self.addresses, None, status, false)?;
         for (&index, &status) in units.iter().zip(status.iter()) {
             self.units[index].status = status;
         }
@@ -263,10 +208,11 @@ impl Call<'_> {
             let count = units.len();
             self.status[..count].fill(UNTOLD);
             let called = numa::move_pages(
-                self.pid,
+                self.target.pid,
                 &self.addresses,
                 Some(&self.nodes[..count]),
                 &mut self.status[..count],
+                self.target.shared,
             );
             let why = match called {
                 Ok(_) => -libc::EBUSY,
@@ -274,8 +220,10 @@ impl Call<'_> {
                 Err(error) => return Err(error),
             };
             let told = self.status[..count].to_vec();
-            if told.iter().all(|&status| status == self.node) {
-                units.iter().for_each(|&i| self.units[i].status = self.node);
+            if told.iter().all(|&status| status == self.target.node) {
+                units
+                    .iter()
+                    .for_each(|&i| self.units[i].status = self.target.node);
                 continue;
             }
             // The second page of a folio is told -EBUSY, although it goes with the first: what counts is where it is.
@@ -286,7 +234,7 @@ impl Call<'_> {
                 let told = told[index];
                 index += 1;
                 let status = &mut self.units[unit].status;
-                if *status == self.node || *status < 0 {
+                if *status == self.target.node || *status < 0 {
                     return false;
                 }
                 let sure = told != UNTOLD && told != -libc::EBUSY;
@@ -319,7 +267,7 @@ impl Call<'_> {
         let (mut again, mut at) = (Vec::new(), 0);
         while at < self.units.len() {
             let unit = self.units[at];
-            let tried = unit.before >= 0 && unit.before != self.node;
+            let tried = self.is_wanted(unit.before);
             if unit.len == page_size() || !tried || pagemap.is_huge(unit.addr, unit.len)? {
                 at += 1;
                 continue;
@@ -335,29 +283,38 @@ impl Call<'_> {
             at += pages.len();
             again.extend(pages.into_iter().filter(|&page| {
                 let status = self.units[page].status;
-                status >= 0 && status != self.node
+                status >= 0 && status != self.target.node
             }));
         }
         Ok(again)
     }
 
-    /// Books the units, equal neighbours together.
-    fn book(&self, ledger: &Ledger) {
+    /// Tells of the units, equal neighbours together.
+    fn tell(&self, book: &mut dyn FnMut(Fate)) {
         let end = |unit: &Unit| (unit.addr + unit.len, unit.len, self.outcome(unit));
         for run in self
             .units
             .chunk_by(|a, b| end(a) == (b.addr, b.len, self.outcome(b)))
         {
             let (outcome, status) = self.outcome(&run[0]);
-            let bytes = run.iter().map(|unit| unit.len).sum();
-            ledger.book(outcome, run[0].addr, bytes, run[0].len, status);
+            book(Fate {
+                addr: run[0].addr,
+                bytes: run.iter().map(|unit| unit.len).sum(),
+                folio: run[0].len,
+                outcome,
+                status,
+            });
         }
     }
 
-    fn outcome(&self, unit: &Unit) -> (Outcome, i32) {
+    fn outcome(&self, unit: &Unit) -> (Option<Outcome>, i32) {
+        let node = self.target.node;
         let outcome = match unit.status {
-            status if status == self.node && unit.before == self.node => Outcome::AlreadyThere,
-            status if status == self.node => Outcome::Moved,
+            status if status == node && unit.before == node => Outcome::AlreadyThere,
+            status if status == node => Outcome::Moved,
+            status if status >= 0 && unit.before >= 0 && !self.is_wanted(unit.before) => {
+                return (None, status);
+            }
             status => match -status {
                 libc::ENOENT | libc::EFAULT => Outcome::NotPresent,
                 libc::ENOMEM => Outcome::NoMemory,
@@ -371,7 +328,7 @@ impl Call<'_> {
         } else {
             unit.status
         };
-        (outcome, status)
+        (Some(outcome), status)
     }
 }
 

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry bench --backend kernel`: rows, verified bytes, and a kernel that is set as it was before.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::Case;
+use crate::kernel::{is_there, settings};
+use crate::program::{Done, command, memferry, nodes, number, signal};
+
+pub const CASES: &[Case] = &[
+    ("bench_move_of_the_kernel_verifies_every_byte", bench_move),
+    ("bench_move_of_the_kernel_has_its_tables", tables),
+    ("bench_count_of_the_kernel_begins_with_one_folio", count),
+    ("bench_count_of_the_kernel_moves_huge_pages", huge),
+    ("bench_move_of_the_kernel_moves_mthps", mthp),
+    ("bench_of_the_kernel_between_chosen_nodes", chosen),
+    ("bench_of_the_kernel_sets_back_at_an_interrupt", interrupt),
+    ("bench_of_the_kernel_refuses_what_it_cannot_do", refusals),
+    ("bench_move_between_nodes_from_userspace", userspace),
+];
+
+fn rows(json: &Value) -> &Vec<Value> {
+    json["rows"].as_array().unwrap()
+}
+
+/// Runs a benchmark and checks what all have in common.
+fn bench(line: &str) -> Value {
+    let before = settings();
+    let done = memferry(&format!("{line} --json")).gives(0);
+    let json = done.json();
+    assert_eq!(settings(), before, "the settings are as before");
+    assert_eq!(json["schema"], "memferry-bench/1");
+    assert!(!rows(&json).is_empty());
+    for row in rows(&json) {
+        assert_eq!(row["backend"], "kernel", "{row}");
+        assert_eq!(
+            number(&row["verified_bytes"]),
+            number(&row["bytes"]) * number(&row["runs"]),
+            "{row}"
+        );
+        assert!(row["of_none"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(number(&row["call_ns"]) > 0, "{row}");
+    }
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap();
+    if cpu.contains("QEMU TCG") {
+        assert_eq!(json["host"]["emulated"], true);
+        assert!(done.told.contains("ratios"), "{done:?}");
+    }
+    json
+}
+
+fn columns(json: &Value) -> Vec<(String, u64)> {
+    let mut columns = Vec::new();
+    for row in rows(json) {
+        let column = (
+            row["migrator"].as_str().unwrap().to_owned(),
+            number(&row["lanes"]),
+        );
+        if !columns.contains(&column) {
+            columns.push(column);
+        }
+    }
+    columns
+}
+
+fn bench_move() -> Result<(), String> {
+    let json = bench("bench move --quick --backend kernel --migrator all --total 8M --folio 4K");
+    let columns = columns(&json);
+    assert_eq!(columns[0], ("none".to_owned(), 1));
+    if is_there() {
+        assert!(columns.contains(&("kernel".to_owned(), 1)), "{columns:?}");
+    } else {
+        assert_eq!(columns.len(), 1);
+        assert!(
+            json["notes"].to_string().contains("kernel status"),
+            "{json}"
+        );
+    }
+    if fs::exists("/sys/kernel/mm/migration/mtcopy").unwrap() {
+        assert!(
+            columns.iter().any(|(name, _)| name == "mtcopy"),
+            "{columns:?}"
+        );
+    }
+    Ok(())
+}
+
+fn tables() -> Result<(), String> {
+    let done =
+        memferry("bench move --quick --backend kernel --total 4M --folio 4K --runs 1").gives(0);
+    let done = done
+        .says("move_pages(2) from node")
+        .says("kernel/none, 1 lane")
+        .says("ceiling, 1 lane");
+    if is_there() {
+        done.says("times faster than migrator none");
+    }
+    memferry("bench count --quick --backend kernel --migrator none --folio 4K --folios 1 --runs 1")
+        .gives(0)
+        .says("time of one call");
+    Ok(())
+}
+
+fn count() -> Result<(), String> {
+    let json = bench("bench count --quick --backend kernel --folio 4K --folios 1,64 --runs 2");
+    for folios in [1, 64] {
+        assert!(
+            rows(&json).iter().any(|row| row["folios"] == folios),
+            "{folios}: {json}"
+        );
+    }
+    Ok(())
+}
+
+fn huge() -> Result<(), String> {
+    if !fs::exists("/sys/kernel/mm/transparent_hugepage/enabled").unwrap() {
+        return Err("no transparent huge pages".to_owned());
+    }
+    let _enabled = Enabled::begin("enabled");
+    let json = bench("bench count --quick --backend kernel --folio 2M --folios 1,4 --runs 1");
+    assert!(rows(&json).iter().all(|row| row["folio_bytes"] == 2 << 20));
+    Ok(())
+}
+
+fn mthp() -> Result<(), String> {
+    let file = "hugepages-64kB/enabled";
+    if !fs::exists(format!("/sys/kernel/mm/transparent_hugepage/{file}")).unwrap() {
+        return Err("no folios of 64 KiB in this kernel".to_owned());
+    }
+    let line = "bench move --quick --backend kernel --total 8M --folio 64K --runs 1";
+    {
+        let _disabled = Enabled::with(file, "never");
+        memferry(line).gives(1).says("hugepages-64kB/enabled");
+    }
+    let _enabled = Enabled::begin(file);
+    let json = bench(line);
+    assert_eq!(rows(&json)[0]["folio_bytes"], 65536);
+    Ok(())
+}
+
+/// A setting of transparent huge pages, as before when the value goes.
+struct Enabled {
+    path: String,
+    before: String,
+}
+
+impl Enabled {
+    fn begin(file: &str) -> Enabled {
+        Enabled::with(file, "madvise")
+    }
+
+    fn with(file: &str, mode: &str) -> Enabled {
+        let path = format!("/sys/kernel/mm/transparent_hugepage/{file}");
+        let text = fs::read_to_string(&path).unwrap();
+        let before = text.split(['[', ']']).nth(1).unwrap().to_owned();
+        fs::write(&path, mode).unwrap();
+        Enabled { path, before }
+    }
+}
+
+impl Drop for Enabled {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.path, &self.before);
+    }
+}
+
+fn chosen() -> Result<(), String> {
+    let nodes = nodes();
+    let (from, to) = (nodes[nodes.len() - 1], nodes[0]);
+    let line = format!(
+        "bench move --quick --backend kernel --from {from} --to {to} --total 4M --folio 4K --runs 1"
+    );
+    let json = bench(&line);
+    assert_eq!(
+        json["rows"][0]["nodes"],
+        serde_json::json!({"from": from, "to": to})
+    );
+    Ok(())
+}
+
+fn interrupt() -> Result<(), String> {
+    let before = settings();
+    let line =
+        "bench move --backend kernel --migrator all --total 4M --folio 4K --runs 1000000 --json";
+    let child = command(line).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    // It handles signals (this is the last of those that it prepares for, so SIGINT is ready), and it has begun to set the
+    // kernel.
+    loop {
+        let text = fs::read_to_string(&status).unwrap();
+        let mask = text
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:"))
+            .unwrap();
+        let catches = u64::from_str_radix(mask.trim(), 16).unwrap() & 1 << (libc::SIGHUP - 1) != 0;
+        if catches && (!is_there() || settings() != before) {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    signal(child.id(), libc::SIGINT);
+    Done::new(line, child.wait_with_output().unwrap())
+        .gives(1)
+        .says("interrupted");
+    assert_eq!(settings(), before);
+    Ok(())
+}
+
+fn refusals() -> Result<(), String> {
+    memferry("bench move --backend kernel --from 999")
+        .gives(1)
+        .says("no memory node 999");
+    memferry("bench move --backend kernel --from 0 --to 0")
+        .gives(2)
+        .says("nothing moves");
+    memferry("bench move --backend kernel --migrator batch")
+        .gives(2)
+        .says("no migrator of the kernel");
+    memferry("bench move --backend kernel --destination warm")
+        .gives(2)
+        .says("--destination cold");
+    memferry("bench move --migrator kernel")
+        .gives(2)
+        .says("--backend kernel");
+    memferry("bench count --backend kernel --folios 100000000")
+        .gives(1)
+        .says("room for");
+    Ok(())
+}
+
+fn userspace() -> Result<(), String> {
+    let line = "bench move --quick --total 2M --folio 4K --runs 1 --destination cold --migrator batch --json";
+    let json = memferry(line).gives(0).json();
+    for row in rows(&json) {
+        assert_eq!(row["backend"], "user");
+        assert_eq!(row["verified_bytes"], row["bytes"]);
+    }
+    Ok(())
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process with memory on a known node, which says where it is and checks it on demand.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+
+/// The hidden argument: bytes, node and whether a child shares the memory follow.
+pub const SERVE: &str = "--victim";
+
+pub const PAGE: usize = 4096;
+const MPOL_BIND: libc::c_int = 2;
+
+/// The process, seen from outside.
+pub struct Victim {
+    pub child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    addr: usize,
+    len: usize,
+}
+
+impl Victim {
+    /// One with `len` bytes of base pages on `node`; with `forked` a child of its maps them too.
+    pub fn new(len: usize, node: u32, forked: bool) -> Victim {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                SERVE,
+                &len.to_string(),
+                &node.to_string(),
+                &forked.to_string(),
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let addr = line.trim().parse().unwrap();
+        let victim = Victim {
+            child,
+            stdin,
+            stdout,
+            addr,
+            len,
+        };
+        assert_eq!(victim.pages_on(node), len / PAGE);
+        victim
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How many of its pages lie on a node, by the kernel's word.
+    pub fn pages_on(&self, node: u32) -> usize {
+        let pages: Vec<usize> = (self.addr..self.addr + self.len).step_by(PAGE).collect();
+        let mut status = vec![i32::MIN; pages.len()];
+        // SAFETY: both arrays have `pages.len()` entries.
+        let ret = unsafe {
+            libc::syscall(
+                libc::SYS_move_pages,
+                self.pid(),
+                pages.len(),
+                pages.as_ptr(),
+                std::ptr::null::<i32>(),
+                status.as_mut_ptr(),
+                0,
+            )
+        };
+        assert_eq!(ret, 0, "move_pages: {}", std::io::Error::last_os_error());
+        status.iter().filter(|&&at| at == node as i32).count()
+    }
+
+    /// All its pages lie on a node, and every byte is what it was.
+    pub fn assert_whole_on(&mut self, node: u32) {
+        assert_eq!(self.pages_on(node), self.len / PAGE);
+        self.assert_whole();
+    }
+
+    /// Every byte is what it was.
+    pub fn assert_whole(&mut self) {
+        self.stdin.write_all(b"check\n").unwrap();
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), "whole");
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The process itself.
+pub fn serve(arguments: &[&str]) -> ExitCode {
+    let [len, node, forked] = arguments else {
+        return ExitCode::FAILURE;
+    };
+    let (len, node): (usize, u32) = (len.parse().unwrap(), node.parse().unwrap());
+    // SAFETY: an anonymous mapping at an address of the kernel's choice overlaps nothing.
+    let raw = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(raw, libc::MAP_FAILED);
+    // SAFETY: the range is ours and holds nothing yet.
+    unsafe { libc::madvise(raw, len, libc::MADV_NOHUGEPAGE) };
+    let mut mask = [0_u64; 16];
+    mask[node as usize / 64] = 1 << (node % 64);
+    // SAFETY: the kernel reads 1024 bits of the mask.
+    let ret =
+        unsafe { libc::syscall(libc::SYS_mbind, raw, len, MPOL_BIND, mask.as_ptr(), 1025, 0) };
+    assert_eq!(ret, 0, "mbind: {}", std::io::Error::last_os_error());
+    let words = raw.cast::<u64>();
+    let pattern = |word: usize| (word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for word in 0..len / 8 {
+        // SAFETY: inside the mapping, which only this thread uses.
+        unsafe { words.add(word).write_volatile(pattern(word)) };
+    }
+    if *forked == "true" {
+        // SAFETY: the child only waits for its parent's end.
+        unsafe {
+            if libc::fork() == 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+    }
+    println!("{}", raw as usize);
+    for _ in std::io::stdin().lines().map_while(Result::ok) {
+        // SAFETY: as above.
+        let whole =
+            (0..len / 8).all(|word| unsafe { words.add(word).read_volatile() } == pattern(word));
+        println!("{}", if whole { "whole" } else { "changed" });
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A move of a process's pages as text for a terminal.
+
+use super::description::{Description, Pages};
+use crate::table::Table;
+use crate::table::text::{Align, draw, wrap};
+use crate::units::about;
+
+/// Where the pages lie, or what became of them.
+pub fn account(of: &Description, columns: usize) -> String {
+    // A name is the process's own choice.
+    let name = of.name.as_deref().unwrap_or("?");
+    let name = name.replace(|c: char| c.is_control(), "\u{fffd}");
+    let mut text = format!(
+        "process {} ({name}): {} present in {} mappings\n",
+        of.pid,
+        about(of.resident_bytes),
+        of.mappings
+    );
+    if of.dry_run {
+        return text + "\n" + &draw(&nodes(of), columns, Align::Left);
+    }
+    let seconds = of.seconds.unwrap_or(0.0);
+    let speed = of.moved.bytes as f64 / seconds.max(1e-9) / 1e9;
+    let mut lines = vec![format!(
+        "moved to node {}: {}, in {seconds:.2} s, {speed:.2} GB/s",
+        of.to,
+        pages(&of.moved)
+    )];
+    lines.push(format!("already there: {}", pages(&of.already_there)));
+    if of.elsewhere.bytes > 0 {
+        lines.push(format!(
+            "left alone on other nodes: {}",
+            pages(&of.elsewhere)
+        ));
+    }
+    for line in lines {
+        text += &(wrap(&line, columns, "  ") + "\n");
+    }
+    if !of.stayed.is_empty() {
+        text += &("\n".to_owned() + &draw(&stayed(of), columns, Align::Left));
+    }
+    text
+}
+
+fn pages(of: &Pages) -> String {
+    format!("{} ({} pages)", about(of.bytes), of.pages)
+}
+
+fn nodes(of: &Description) -> Table {
+    let what = |node| match (node == of.to, of.from) {
+        (true, _) => "there already".to_owned(),
+        (false, Some(from)) if node != from => "left alone".to_owned(),
+        _ => format!("would move to node {}", of.to),
+    };
+    let nodes = of.nodes.iter();
+    Table {
+        title: "where its pages lie".to_owned(),
+        caption: "a THP counts as one page".to_owned(),
+        head: ["node", "bytes", "pages", ""].map(str::to_owned).to_vec(),
+        rows: nodes
+            .map(|of| {
+                vec![
+                    of.node.to_string(),
+                    about(of.bytes),
+                    of.pages.to_string(),
+                    what(of.node),
+                ]
+            })
+            .collect(),
+    }
+}
+
+fn stayed(of: &Description) -> Table {
+    let rows = of.stayed.iter().map(|row| {
+        let name = match row.errno {
+            "errno" => format!("errno {}", row.number),
+            name => name.to_owned(),
+        };
+        vec![
+            name,
+            row.pages.to_string(),
+            about(row.bytes),
+            row.why.to_owned(),
+        ]
+    });
+    Table {
+        title: "what stayed on a wrong node".to_owned(),
+        caption: "by what move_pages(2) said of the page".to_owned(),
+        head: ["errno", "pages", "bytes", "why"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: rows.collect(),
+    }
+}

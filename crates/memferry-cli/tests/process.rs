@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry move` on the machine that runs the tests. What moves between nodes is tested where there are two.
+
+mod command;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use command::{memferry, status, stderr, stdout};
+use serde_json::Value;
+
+/// A program that waits for its stdin to close.
+struct Waiting(Child);
+
+impl Waiting {
+    fn new() -> Waiting {
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start");
+        // It has begun its work once it answers.
+        let mut answer = [0];
+        let (stdin, stdout) = (child.stdin.as_mut(), child.stdout.as_mut());
+        std::io::Write::write_all(stdin.expect("stdin"), b"x").expect("write");
+        std::io::Read::read_exact(stdout.expect("stdout"), &mut answer).expect("read");
+        Waiting(child)
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn node() -> String {
+    let text = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
+    let first = text.trim().split(['-', ',']).next().unwrap_or("0");
+    if first.is_empty() { "0" } else { first }.to_owned()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value}"))
+}
+
+#[test]
+fn a_dry_run_counts_every_page_by_its_node() {
+    let process = Waiting::new();
+    let arguments = [
+        "move",
+        "--pid",
+        &process.pid(),
+        "--to",
+        &node(),
+        "--dry-run",
+    ];
+    let output = memferry(&arguments);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in ["(cat)", "where its pages lie", "there already"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let output = memferry(&[&arguments[..], &["--json"]].concat());
+    let json: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(json["schema"], "memferry-move/1");
+    let nodes = json["nodes"].as_array().expect("nodes");
+    let bytes: u64 = nodes.iter().map(|node| number(&node["bytes"])).sum();
+    assert!(
+        bytes > 0 && bytes <= number(&json["resident_bytes"]),
+        "{json}"
+    );
+    assert!(json["seconds"].is_null());
+}
+
+#[test]
+fn every_page_is_accounted_for() {
+    let process = Waiting::new();
+    for callers in ["1", "3"] {
+        let output = memferry(&[
+            "move",
+            "--pid",
+            &process.pid(),
+            "--to",
+            &node(),
+            "--callers",
+            callers,
+            "--rate",
+            "1G/s",
+            "--json",
+        ]);
+        let json: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        let stayed = json["stayed"].as_array().expect("stayed");
+        let counted: u64 = ["moved", "already_there", "elsewhere"]
+            .iter()
+            .map(|name| &json[name])
+            .chain(stayed)
+            .map(|pages| number(&pages["bytes"]))
+            .sum();
+        assert_eq!(counted, number(&json["resident_bytes"]), "{json}");
+        assert_eq!(
+            status(&output),
+            i32::from(!stayed.is_empty()),
+            "{}",
+            stderr(&output)
+        );
+        assert!(json["end"].is_null());
+    }
+}
+
+#[test]
+fn what_cannot_be_moved_says_why() {
+    let process = Waiting::new();
+    let (pid, node) = (process.pid(), node());
+    for (arguments, part) in [
+        (["move", "--pid", "4194303", "--to", &node], "it has ended"),
+        (["move", "--pid", &pid, "--to", "999"], "no memory node 999"),
+    ] {
+        let output = memferry(&arguments);
+        assert_eq!(status(&output), 1, "{arguments:?}");
+        let text = stderr(&output);
+        assert!(text.contains(part), "{part}: {text}");
+        assert!(text.contains("why: ") && text.contains("try: "), "{text}");
+        assert_eq!(stdout(&output), "");
+    }
+    let output = memferry(&["move", "--pid", &pid, "--from", "999", "--to", &node]);
+    assert!(
+        stderr(&output).contains("no memory node 999"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn another_users_process_needs_permission() {
+    // SAFETY: no memory is touched.
+    if unsafe { libc::geteuid() } != 0 {
+        return println!("not run: only root has processes that another user may not touch");
+    }
+    let process = Waiting::new();
+    // Another user may not be able to reach the folder that this was built in.
+    let folder = tempfile::tempdir().expect("folder");
+    let program = folder.path().join("memferry");
+    std::fs::copy(env!("CARGO_BIN_EXE_memferry"), &program).expect("copy");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).expect("permissions");
+    let output = Command::new(&program)
+        .args(["move", "--pid", &process.pid(), "--to", &node()])
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .expect("start");
+    assert_eq!(status(&output), 1, "{}", stdout(&output));
+    let text = stderr(&output);
+    assert!(text.contains("ptrace"), "{text}");
+}
+
+#[test]
+fn wrong_usage_is_status_2() {
+    for (line, part) in [
+        ("move", "--pid"),
+        ("move --pid 1", "--to"),
+        ("move --pid 0 --to 1", "1.."),
+        ("move --pid x --to 1", "invalid"),
+        ("move --pid 1 --to 1 --from 1", "moves nothing"),
+        ("move --pid 1 --to -1", "unexpected"),
+        ("move --pid 1 --to 1 --callers 0", "at least 1"),
+        ("move --pid 1 --to 1 --rate 0", "larger than 0"),
+        ("move --pid 1 --to 1 --rate fast", "not a size"),
+        (
+            "move --pid 1 --to 1 --all --anonymous",
+            "cannot be used with",
+        ),
+    ] {
+        let output = memferry(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(status(&output), 2, "{line}: {}", stderr(&output));
+        assert!(
+            stderr(&output).contains(part),
+            "{line}: {}",
+            stderr(&output)
+        );
+        assert_eq!(stdout(&output), "");
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of another process, moved from outside with move_pages(2).
+//!
+//! [`Process::survey`] finds its pages, [`Process::census`] says where they lie, [`Process::move_pages`] moves them in parts,
+//! on several threads, no faster than it is told. Nothing is stopped meanwhile: the process goes on, may map and unmap, and
+//! may end.
+
+mod census;
+mod moving;
+mod pace;
+mod reason;
+mod survey;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+
+use crate::error::MoveError;
+use crate::sys;
+
+pub use census::Census;
+pub use moving::{End, ProcessMove, ProcessResult};
+pub use reason::Reason;
+pub use survey::{Kinds, Survey};
+
+/// A process whose pages can be moved.
+#[derive(Debug)]
+pub struct Process {
+    pid: i32,
+    /// Its folder below /proc.
+    folder: PathBuf,
+    /// `None` where the kernel has none, or `pid` names a thread.
+    descriptor: Option<OwnedFd>,
+}
+
+/// How far a move has come; another thread may read it meanwhile.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes of present pages that were dealt with, moved or not; at the end those of the survey, unless the process
+    /// changed.
+    pub looked_bytes: AtomicU64,
+    /// Bytes of them that were moved.
+    pub moved_bytes: AtomicU64,
+}
+
+impl Process {
+    /// Finds a process of this machine.
+    ///
+    /// # Errors
+    /// There is none of this number.
+    pub fn open(pid: u32) -> Result<Process, MoveError> {
+        let process = Process::open_below(Path::new("/proc"), pid)?;
+        let descriptor = sys::process::open(process.pid).ok();
+        Ok(Process {
+            descriptor,
+            ..process
+        })
+    }
+
+    /// Finds a process by its folder below `proc`.
+    fn open_below(proc: &Path, pid: u32) -> Result<Process, MoveError> {
+        let none = |why, hint| MoveError::NoProcess { pid, why, hint };
+        let folder = proc.join(pid.to_string());
+        let number = i32::try_from(pid).ok().filter(|&pid| pid > 0);
+        let number = number.ok_or(none("no process has that number", "list them with ps"))?;
+        if !proc.join("self").exists() {
+            return Err(none("/proc is not mounted", "mount it in this container"));
+        }
+        if !folder.exists() {
+            return Err(none(
+                "it has ended, or it is hidden from this user",
+                "list those that can be seen with ps",
+            ));
+        }
+        Ok(Process {
+            pid: number,
+            folder,
+            descriptor: None,
+        })
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        match &self.descriptor {
+            Some(descriptor) => sys::process::has_ended(descriptor).unwrap_or(false),
+            None => !self.folder.exists(),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Another process by a descriptor (pidfd_open, Linux 5.3), which never names a later process of the same number.
+
+use super::{check, check_long};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Opens a process; a thread that does not lead its process is refused.
+pub(crate) fn open(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is touched.
+    let fd = check_long(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    // SAFETY: the descriptor was opened just now and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Whether the process has ended, waited for or not.
+pub(crate) fn has_ended(process: &OwnedFd) -> io::Result<bool> {
+    let mut poll = libc::pollfd {
+        fd: process.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: the kernel reads and writes one pollfd; it does not wait.
+    check(unsafe { libc::poll(&raw mut poll, 1, 0) }).map(|ready| ready > 0)
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line.
+
+use std::error::Error;
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::profile::Profile;
+use crate::{deb, series};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+#[command(about = "Builds kernels with the series, boots them in virtual machines and tests them")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub task: Task,
+}
+
+#[derive(Subcommand)]
+pub enum Task {
+    /// Build a kernel and print the path of its image
+    Kernel(KernelArgs),
+    /// Build a kernel, boot it in a virtual machine and run the guest tests, or a command
+    Lab(LabArgs),
+    /// Count the instructions that a migrated page takes while no migrator is active, with the
+    /// series and without
+    Compare(BaseArgs),
+    /// Write the series as mails, or check it
+    Series(series::Args),
+    /// Build Debian packages of a kernel with the series
+    Deb(deb::Args),
+}
+
+/// What all tasks need.
+#[derive(Args)]
+pub struct BaseArgs {
+    /// A machine that lab/NAME.toml describes
+    #[arg(long, default_value = "x86_64", value_name = "NAME")]
+    pub machine: String,
+    /// Linux's source, instead of Debian's package linux-source-6.12
+    #[arg(long, value_name = "TARBALL")]
+    pub source: Option<PathBuf>,
+    /// Show the steps also when stderr is not a terminal
+    #[arg(long, short)]
+    pub verbose: bool,
+}
+
+#[derive(Args)]
+pub struct KernelArgs {
+    #[command(flatten)]
+    pub base: BaseArgs,
+    /// What kind of kernel
+    #[arg(long, value_enum, default_value = "release")]
+    pub profile: Profile,
+}
+
+#[derive(Args)]
+pub struct LabArgs {
+    #[command(flatten)]
+    pub base: BaseArgs,
+    /// What kinds of kernel, one after the other
+    #[arg(
+        long = "profile",
+        value_enum,
+        default_value = "release",
+        value_delimiter = ','
+    )]
+    pub profiles: Vec<Profile>,
+    /// Run this test of kernel/selftests/suite only; can be repeated
+    #[arg(long = "test", value_name = "NAME", conflicts_with_all = ["shell", "command"])]
+    pub tests: Vec<String>,
+    /// Get a shell in the guest
+    #[arg(long, conflicts_with = "command")]
+    pub shell: bool,
+    /// Check that the lab notices warnings, crashes and hangs, and tests that did not run
+    #[arg(long, conflicts_with_all = ["tests", "shell", "command"])]
+    pub self_test: bool,
+    /// Multiply all time limits, on a machine busy with other things
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..1000))]
+    pub patience: u64,
+    /// How long COMMAND may take on a release kernel
+    #[arg(long, value_name = "N", default_value_t = 600)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..1_000_000))]
+    pub seconds: u64,
+    /// Run this in the guest's shell, among the guest programs, instead of the tests
+    #[arg(last = true)]
+    pub command: Vec<String>,
+}
+
+/// A mistake on the command line that clap cannot see: exit status 2.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Usage {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn profiles_can_be_listed() {
+        let cli = Cli::parse_from([
+            "xtask",
+            "lab",
+            "--profile",
+            "vanilla,release",
+            "--",
+            "a",
+            "-b",
+        ]);
+        let Task::Lab(args) = cli.task else {
+            panic!("not lab")
+        };
+        assert_eq!(args.profiles, [Profile::Vanilla, Profile::Release]);
+        assert_eq!(args.command, ["a", "-b"]);
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests of the lab itself: runs that go wrong in every way it must notice, each in a real guest.
+//! Linux's crash tests (CONFIG_LKDTM) make the kernel fail.
+
+use std::fs;
+
+use anyhow::Result;
+
+use crate::lab::{Kind, Lab};
+use crate::suite::Entry;
+use crate::verdict::{Outcome, Verdict};
+
+/// What the lab must say of a run.
+enum Want {
+    Passed,
+    Skipped,
+    /// For a reason with these words.
+    Failed(&'static str),
+}
+
+/// Name, seconds, command, verdict. Three of them lose their guest, which is as many as a run
+/// may lose; the last ones show that it goes on.
+const CASES: [(&str, u64, &str, Want); 12] = [
+    (
+        "good",
+        20,
+        "echo 1..1; echo ok 1; echo here >$RESULTS/good",
+        Want::Passed,
+    ),
+    (
+        "warning",
+        20,
+        "echo WARNING >$LKDTM; echo 1..1; echo ok 1",
+        Want::Failed("WARNING: CPU"),
+    ),
+    ("after-warning", 20, "echo 1..1; echo ok 1", Want::Passed),
+    (
+        "panic",
+        20,
+        "echo 1..1; echo ok 1; echo PANIC >$LKDTM",
+        Want::Failed("Kernel panic"),
+    ),
+    (
+        "oops",
+        20,
+        "echo 1..1; echo ok 1; echo EXCEPTION >$LKDTM",
+        Want::Failed("the machine went off"),
+    ),
+    (
+        "hang",
+        10,
+        "echo 1..1; echo ok 1; sleep 100000",
+        Want::Failed("still running after"),
+    ),
+    ("no-plan", 20, "echo ok 1", Want::Failed("no plan")),
+    (
+        "short",
+        20,
+        "echo 1..2; echo ok 1",
+        Want::Failed("planned 2 results and printed 1"),
+    ),
+    (
+        "not-ok",
+        20,
+        "echo 1..1; echo not ok 1 this",
+        Want::Failed("not ok 1 this"),
+    ),
+    (
+        "status",
+        20,
+        "echo 1..1; echo ok 1; exit 3",
+        Want::Failed("status 3"),
+    ),
+    (
+        "missing",
+        20,
+        "./there-is-no-such-program",
+        Want::Failed("status 127"),
+    ),
+    (
+        "skips",
+        20,
+        "echo 1..1; echo ok 1 x '# SKIP nothing here'",
+        Want::Skipped,
+    ),
+];
+
+/// Runs them. Returns the report, and whether the lab said what it must.
+pub fn run(lab: &Lab) -> Result<(String, bool)> {
+    let entries: Vec<_> = CASES
+        .iter()
+        .map(|(name, seconds, command, _)| {
+            let direct = "LKDTM=/sys/kernel/debug/provoke-crash/DIRECT";
+            Entry::new(name, *seconds, &format!("{direct}; {command}"))
+        })
+        .collect();
+    let verdicts = lab.run(&entries, Kind::Tests)?;
+    let mut text = format!("self-test of the lab on {}\n", lab.title());
+    let mut good = true;
+    for (name, _, _, want) in &CASES {
+        let got = verdicts.iter().find(|verdict| verdict.name == *name);
+        let right = got.is_some_and(|verdict| is(verdict, want));
+        good &= right;
+        let word = if right { "right" } else { "WRONG" };
+        text += &match got {
+            Some(verdict) => format!("  {word}  {name}: {}\n", said(&verdict.outcome)),
+            None => format!("  {word}  {name}: no verdict\n"),
+        };
+    }
+    let file = fs::read_to_string(lab.folder("results/good")).unwrap_or_default();
+    if file != "here\n" {
+        good = false;
+        text += "  WRONG  a file that a test left did not come out of the guest\n";
+    }
+    Ok((text, good))
+}
+
+fn is(verdict: &Verdict, want: &Want) -> bool {
+    match (&verdict.outcome, want) {
+        (Outcome::Passed { .. }, Want::Passed) | (Outcome::Skipped(_), Want::Skipped) => true,
+        (Outcome::Failed(reasons), Want::Failed(words)) => {
+            reasons.iter().any(|reason| reason.contains(words))
+        }
+        _ => false,
+    }
+}
+
+fn said(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Passed { .. } => "passed".to_owned(),
+        Outcome::Skipped(why) => format!("skipped, {why}"),
+        Outcome::Failed(reasons) => format!("failed, {}", reasons.join("; ")),
+        Outcome::NotFor(needs) => format!("not run, needs {needs}"),
+    }
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * charge: the CPU time of mtcopy's helpers belongs to the task that asked for the copy, and
+ * to its cgroup. A task alone cannot use more CPU time than passes; what it has above that is
+ * what helpers spent for it, and the trace events of the lanes say how much that was.
+ */
+#include "cgroup.h"
+#include "files.h"
+#include "memory.h"
+#include "migrator.h"
+#include "nodes.h"
+#include "tap.h"
+#include "trace.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BYTES	(16UL << 20)
+#define ROUNDS	8
+
+/* The clock tick, and what other tasks and interrupts take. */
+#define SLACK_US	20000
+
+#define GROUP	"charge/inner"
+#define OTHER	"charge/other"
+
+/* All in microseconds. */
+struct times {
+	long long wall;
+	long long helpers;
+	long long task;
+	long long thread;
+	long long group;
+	long long parent;
+	long long other;
+};
+
+static long long wall_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000LL + now.tv_nsec / 1000;
+}
+
+static long long usage_us(int who)
+{
+	struct rusage usage;
+
+	getrusage(who, &usage);
+	return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000LL +
+	       usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+}
+
+static long long group_us(const char *name)
+{
+	return cgroup_stat(name, "cpu.stat", "usage_usec");
+}
+
+static void read_times(struct times *times, int sign)
+{
+	times->wall += sign * wall_us();
+	times->task += sign * usage_us(RUSAGE_SELF);
+	times->thread += sign * usage_us(RUSAGE_THREAD);
+	times->group += sign * group_us(GROUP);
+	times->parent += sign * group_us("charge");
+	times->other += sign * group_us(OTHER);
+}
+
+/* In the group: moves memory and tells what it took. */
+static void measure(struct times *times)
+{
+	unsigned char *at;
+
+	cgroup_enter(GROUP);
+	memory_policy(MPOL_BIND, node_at(0));
+	at = map_anonymous(BYTES, true);
+	for (size_t offset = 0; offset < BYTES; offset += page_bytes())
+		at[offset] = 1;
+	memory_policy(MPOL_DEFAULT, 0);
+	read_times(times, -1);
+	for (int n = 1; n <= ROUNDS; n++)
+		if (move_range(at, BYTES, HUGE_BYTES, node_at(n % 2), MPOL_MF_MOVE, 5))
+			_exit(1);
+	read_times(times, 1);
+	_exit(0);
+}
+
+static bool run(unsigned int lanes, struct times *times)
+{
+	static const char *const names[] = { "migrator/migrator_lane_done", NULL };
+	struct times *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+				    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct trace_event *events;
+	int status = -1;
+	size_t count;
+	pid_t pid;
+
+	file_write_number(lanes, MIGRATION "/mtcopy/lanes");
+	trace_start(names);
+	pid = fork();
+	if (!pid)
+		measure(shared);
+	waitpid(pid, &status, 0);
+	count = trace_stop(&events);
+	*times = *shared;
+	for (size_t n = 0; n < count; n++)
+		if (trace_field(&events[n], "lane") > 0)
+			times->helpers += trace_field(&events[n], "ns") / 1000;
+	free(events);
+	munmap(shared, sizeof(*shared));
+	tap_note("%u lanes: %lld us pass, helpers %lld; task %lld, thread %lld, group %lld, its parent %lld, its neighbour %lld",
+		 lanes, times->wall, times->helpers, times->task, times->thread, times->group,
+		 times->parent, times->other);
+	return !status;
+}
+
+static bool has_helpers(long long used, const struct times *times)
+{
+	return used > times->wall + times->helpers / 2 &&
+	       used < times->wall + times->helpers + times->helpers / 4 + SLACK_US;
+}
+
+int main(void)
+{
+	struct times one, two;
+
+	tap_start();
+	nodes_with_memory();
+	if (!migrator_kernel())
+		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	atexit(migrator_defaults);
+	cgroup_make(GROUP);
+	cgroup_make(OTHER);
+	if (migrator_choose("mtcopy"))
+		tap_bail("mtcopy cannot be chosen");
+	migrator_eager();
+
+	tap_ok(run(1, &one) && !one.helpers, "one lane: no helper");
+	tap_ok(one.task < one.wall + SLACK_US && one.group < one.wall + SLACK_US,
+	       "one lane: no more CPU time than passes");
+	tap_ok(run(2, &two) && two.helpers > two.wall / 10, "two lanes: a helper works");
+	tap_ok(has_helpers(two.task, &two), "two lanes: the process has the helper's time");
+	tap_ok(has_helpers(two.thread, &two), "two lanes: the thread has it");
+	tap_ok(has_helpers(two.group, &two), "two lanes: its cgroup has it");
+	tap_ok(has_helpers(two.parent, &two), "two lanes: the cgroup above has it");
+	tap_ok(two.other < SLACK_US, "two lanes: another cgroup has nothing of it");
+	return tap_done();
+}

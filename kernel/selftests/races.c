@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * races [MILLISECONDS] [NAME]: what else happens to memory while it migrates. Several
+ * processes move the same pages to different nodes; ranges are unmapped, protected,
+ * discarded, forked and remapped; files are truncated; movers get signals and are killed;
+ * the target node is full. Whatever is there must be right afterwards, to the last byte.
+ */
+#include "content.h"
+#include "files.h"
+#include "memory.h"
+#include "migrator.h"
+#include "nodes.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BYTES	(2UL << 20)
+#define MOVERS	3
+
+static long long duration_ms = 200;
+
+/* In shared memory: children see it. */
+static struct shared {
+	volatile bool stop;
+	volatile size_t moved[MOVERS];
+} *shared;
+
+static long long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+static void begin(void)
+{
+	memset(shared, 0, sizeof(*shared));
+}
+
+static void touch(const volatile unsigned char *at)
+{
+	for (size_t offset = 0; offset < BYTES; offset += page_bytes())
+		(void)at[offset];
+}
+
+/* Moves a range from node to node until told to stop. */
+static void move_on(unsigned int mover, void *at, size_t folio)
+{
+	for (unsigned int n = mover; !shared->stop; n++)
+		shared->moved[mover] += BYTES / page_bytes() -
+					move_range(at, BYTES, folio, node_at(n),
+						   MPOL_MF_MOVE_ALL, 1);
+}
+
+static pid_t start_mover(unsigned int mover, void *at, size_t folio)
+{
+	pid_t pid = fork();
+
+	if (pid < 0)
+		tap_bail("fork: %s", strerror(errno));
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* A child has no page tables of shared mappings yet. */
+	touch(at);
+	move_on(mover, at, folio);
+	_exit(0);
+}
+
+static bool ended_well(pid_t pid)
+{
+	int status = -1;
+
+	return waitpid(pid, &status, 0) == pid && !status;
+}
+
+static void sleep_ms(long long ms)
+{
+	usleep(ms * 1000);
+}
+
+/* --- Several movers of the same pages --- */
+
+static bool movers_of(const char *kind, const char *migrator)
+{
+	size_t moved = 0;
+	bool good = true;
+	pid_t pids[MOVERS];
+	struct memory memory;
+	size_t wrong;
+
+	if (!memory_make(&memory, kind_named(kind), BYTES, node_at(0), 2))
+		return tap_ok(false, "%s, %s: cannot be made", kind, migrator);
+	begin();
+	for (int n = 0; n < MOVERS; n++)
+		pids[n] = start_mover(n, memory.at, memory.folio);
+	content_start_writers(memory.content);
+	sleep_ms(duration_ms);
+	shared->stop = true;
+	for (int n = 0; n < MOVERS; n++) {
+		good &= ended_well(pids[n]);
+		moved += shared->moved[n];
+	}
+	content_stop_writers(memory.content);
+	wrong = memory_wrong(&memory, kind);
+	if (!memory_drop(&memory) || !good) {
+		tap_note("%s: a child found something wrong", kind);
+		good = false;
+	}
+	tap_note("%s: the movers saw %zu, %zu and %zu pages where they wanted them", kind,
+		 shared->moved[0], shared->moved[1], shared->moved[2]);
+	return tap_ok(good && moved && !wrong, "%s, moved by %d processes at a time, %s", kind,
+		      MOVERS, migrator);
+}
+
+static void test_movers(const char *migrator)
+{
+	movers_of("shared anonymous", migrator);
+	movers_of("memory file, 2048 KiB", migrator);
+	movers_of("tmpfs file", migrator);
+	movers_of("shared with children", migrator);
+}
+
+/* --- Ranges that change while they move --- */
+
+#define SLOT	(64UL << 10)
+#define SLOTS	(BYTES / SLOT)
+
+static void fill_slot(uint64_t *slot, uint64_t with)
+{
+	for (size_t n = 0; n < SLOT / sizeof(*slot); n++)
+		slot[n] = with + n;
+}
+
+static size_t wrong_in_slot(const uint64_t *slot, uint64_t with, bool zero)
+{
+	size_t wrong = 0;
+
+	for (size_t n = 0; n < SLOT / sizeof(*slot); n++)
+		wrong += slot[n] != (zero ? 0 : with + n);
+	return wrong;
+}
+
+/* What a child sees of the slot is what it was at the fork, whatever the parent does. */
+static size_t fork_slot(uint64_t *slot, uint64_t with)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(wrong_in_slot(slot, with, false) ? 1 : 0);
+	fill_slot(slot, with + 1);
+	return (pid > 0 && ended_well(pid) ? 0 : 1) + wrong_in_slot(slot, with + 1, false);
+}
+
+static size_t change_slot(unsigned char *at, unsigned char *spare, unsigned int what,
+			  uint64_t with)
+{
+	uint64_t *slot = (uint64_t *)at;
+	size_t wrong;
+
+	fill_slot(slot, with);
+	switch (what % 6) {
+	case 0:
+		wrong = madvise(at, SLOT, MADV_DONTNEED) + wrong_in_slot(slot, 0, true);
+		break;
+	case 1:
+		munmap(at, SLOT);
+		if (mmap(at, SLOT, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+			return 1;
+		wrong = wrong_in_slot(slot, 0, true);
+		break;
+	case 2:
+		wrong = mprotect(at, SLOT, PROT_READ) + wrong_in_slot(slot, with, false) +
+			mprotect(at, SLOT, PROT_READ | PROT_WRITE);
+		break;
+	case 3:
+		return fork_slot(slot, with);
+	case 4:
+		if (mremap(at, SLOT, SLOT, MREMAP_MAYMOVE | MREMAP_FIXED, spare) == MAP_FAILED)
+			return 1;
+		wrong = wrong_in_slot((uint64_t *)spare, with, false);
+		if (mremap(spare, SLOT, SLOT, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED)
+			return 1;
+		break;
+	default:
+		/* The upper half goes and comes back empty, the lower one stays. */
+		wrong = madvise(at + SLOT / 2, SLOT / 2, MADV_DONTNEED);
+		for (size_t n = 0; n < SLOT / 2 / sizeof(*slot); n++)
+			wrong += slot[n] != with + n || slot[n + SLOT / 2 / sizeof(*slot)];
+		return wrong;
+	}
+	fill_slot(slot, with);
+	return wrong + wrong_in_slot(slot, with, false);
+}
+
+struct move_thread {
+	pthread_t thread;
+	unsigned int number;
+	unsigned char *at;
+	size_t folio;
+};
+
+static void *run_mover(void *argument)
+{
+	struct move_thread *mover = argument;
+
+	move_on(mover->number, mover->at, mover->folio);
+	return NULL;
+}
+
+static void start_thread(struct move_thread *mover, unsigned int number, void *at,
+			 size_t folio)
+{
+	mover->number = number;
+	mover->at = at;
+	mover->folio = folio;
+	if (pthread_create(&mover->thread, NULL, run_mover, mover))
+		tap_bail("no thread");
+}
+
+static void changes_of(bool huge, const char *migrator)
+{
+	long long end = now_ms() + duration_ms;
+	unsigned char *at = map_anonymous(BYTES, huge), *spare = reserve(SLOT);
+	struct move_thread movers[2];
+	unsigned long changes = 0;
+	size_t wrong = 0;
+
+	memset(at, 1, BYTES);
+	begin();
+	for (int n = 0; n < 2; n++)
+		start_thread(&movers[n], n, at, huge ? HUGE_BYTES : 0);
+	/* Each kind of change at least twice. */
+	for (; changes < 12 || now_ms() < end; changes++)
+		wrong += change_slot(at + rand() % SLOTS * SLOT, spare, changes,
+				     (uint64_t)(changes + 1) << 32);
+	shared->stop = true;
+	for (int n = 0; n < 2; n++)
+		pthread_join(movers[n].thread, NULL);
+	tap_note("%lu changes, %zu pages moved", changes, shared->moved[0] + shared->moved[1]);
+	tap_ok(!wrong && shared->moved[0] + shared->moved[1],
+	       "%s ranges unmapped, protected, discarded, forked and remapped, %s",
+	       huge ? "2 MiB" : "4 KiB", migrator);
+	munmap(at, BYTES);
+	munmap(spare, SLOT);
+}
+
+static void test_changes(const char *migrator)
+{
+	changes_of(false, migrator);
+	changes_of(true, migrator);
+}
+
+/* --- Files that are truncated while they move --- */
+
+/* Only through the file: the mapping may end anywhere. */
+static size_t truncate_once(int fd, uint64_t with)
+{
+	size_t keep = rand() % (BYTES / page_bytes()) * page_bytes() + rand() % 4096 / 8 * 8;
+	size_t words = BYTES / sizeof(uint64_t), wrong = 0;
+	uint64_t *text = malloc(BYTES);
+
+	for (size_t n = 0; n < words; n++)
+		text[n] = with + n;
+	if (pwrite(fd, text, BYTES, 0) != (ssize_t)BYTES || ftruncate(fd, keep) ||
+	    ftruncate(fd, BYTES) || pread(fd, text, BYTES, 0) != (ssize_t)BYTES)
+		wrong++;
+	for (size_t n = 0; n < words; n++)
+		wrong += text[n] != (n * sizeof(uint64_t) < keep ? with + n : 0);
+	free(text);
+	return wrong;
+}
+
+static void truncated(const char *kind, const char *migrator)
+{
+	long long end;
+	struct move_thread movers[2];
+	struct memory memory;
+	unsigned long rounds = 0;
+	size_t wrong = 0;
+
+	if (!memory_make(&memory, kind_named(kind), BYTES, node_at(0), 0)) {
+		tap_ok(false, "%s, %s: cannot be made", kind, migrator);
+		return;
+	}
+	begin();
+	for (int n = 0; n < 2; n++)
+		start_thread(&movers[n], n, memory.at, memory.folio);
+	end = now_ms() + duration_ms;
+	for (; rounds < 2 || now_ms() < end; rounds++) {
+		wrong += truncate_once(memory.fd, (uint64_t)(rounds + 1) << 32);
+		/* What is not mapped does not move. */
+		touch(memory.at);
+	}
+	shared->stop = true;
+	for (int n = 0; n < 2; n++)
+		pthread_join(movers[n].thread, NULL);
+	tap_note("%s: %lu rounds, %zu pages moved", kind, rounds,
+		 shared->moved[0] + shared->moved[1]);
+	tap_ok(!wrong && shared->moved[0] + shared->moved[1], "%s, truncated while it moves, %s",
+	       kind, migrator);
+	memory_drop(&memory);
+}
+
+static void test_truncate(const char *migrator)
+{
+	truncated("memory file", migrator);
+	truncated("memory file, 2048 KiB", migrator);
+	truncated("ext4 file, written", migrator);
+}
+
+/* --- Movers that are interrupted and killed --- */
+
+static void on_alarm(int number)
+{
+	(void)number;
+}
+
+static void move_with_signals(void *at)
+{
+	struct itimerval often = { { 0, 500 }, { 0, 500 } };
+	struct sigaction action = { .sa_handler = on_alarm };
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
+	touch(at);
+	move_on(0, at, 0);
+	_exit(0);
+}
+
+static void test_signals(const char *migrator)
+{
+	struct memory memory;
+	size_t wrong;
+	pid_t pid;
+	bool good;
+
+	if (!memory_make(&memory, kind_named("shared anonymous"), BYTES, node_at(0), 1)) {
+		tap_ok(false, "memory for signals, %s: cannot be made", migrator);
+		return;
+	}
+	begin();
+	content_start_writers(memory.content);
+	pid = fork();
+	if (!pid)
+		move_with_signals(memory.at);
+	sleep_ms(duration_ms);
+	shared->stop = true;
+	good = ended_well(pid);
+	content_stop_writers(memory.content);
+	wrong = memory_wrong(&memory, "signals");
+	tap_ok(good && !wrong && shared->moved[0], "a mover gets signals, %s", migrator);
+	memory_drop(&memory);
+}
+
+static void test_killed(const char *migrator)
+{
+	long long end;
+	struct memory memory;
+	unsigned int killed = 0;
+	size_t wrong, left;
+
+	if (!memory_make(&memory, kind_named("shared anonymous"), BYTES, node_at(0), 1)) {
+		tap_ok(false, "memory for the killed, %s: cannot be made", migrator);
+		return;
+	}
+	begin();
+	content_start_writers(memory.content);
+	end = now_ms() + duration_ms;
+	while (killed < 5 || now_ms() < end) {
+		pid_t pid = start_mover(killed % MOVERS, memory.at, 0);
+
+		usleep(1000 + rand() % 20000);
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		killed++;
+	}
+	content_stop_writers(memory.content);
+	wrong = memory_wrong(&memory, "killed movers");
+	left = memory_move(&memory, node_at(1), 20);
+	wrong += memory_wrong(&memory, "after killed movers");
+	tap_ok(!wrong && !left, "%u movers are killed, every page still moves, %s", killed,
+	       migrator);
+	memory_drop(&memory);
+}
+
+/* A process ends while another one moves its pages. */
+static void test_exit(const char *migrator)
+{
+	size_t pages = BYTES / page_bytes(), wrong;
+	long long end = now_ms() + duration_ms;
+	void **list = calloc(pages, sizeof(*list));
+	int *nodes = calloc(pages, sizeof(*nodes)), *status = calloc(pages, sizeof(*status));
+	struct memory memory;
+	unsigned int exits = 0;
+	bool good = true;
+
+	if (!memory_make(&memory, kind_named("anonymous"), BYTES, node_at(0), 0)) {
+		tap_ok(false, "memory for exits, %s: cannot be made", migrator);
+		return;
+	}
+	for (size_t n = 0; n < pages; n++)
+		list[n] = memory.at + n * page_bytes();
+	for (; exits < 5 || now_ms() < end; exits++) {
+		pid_t pid = fork();
+
+		if (!pid) {
+			/* Half of them are its own. */
+			memset(memory.at, exits, BYTES / 2);
+			usleep(rand() % 10000);
+			_exit(0);
+		}
+		for (size_t n = 0; n < pages; n++)
+			nodes[n] = node_at(exits % 3);
+		move_pages(pid, pages, list, nodes, status, MPOL_MF_MOVE_ALL);
+		good &= ended_well(pid);
+	}
+	wrong = memory_wrong(&memory, "processes that end");
+	tap_ok(good && !wrong, "%u processes end while their pages move, %s", exits, migrator);
+	memory_drop(&memory);
+	free(list);
+	free(nodes);
+	free(status);
+}
+
+/* --- A node without room --- */
+
+/* Less than this stays free: a little above what the node keeps for emergencies. */
+#define LEFT_FREE	(24LL << 20)
+
+static void test_full_node(const char *migrator)
+{
+	int node = node_slow() >= 0 ? node_slow() : node_at(1);
+	size_t most = node_bytes(node) / HUGE_BYTES * HUGE_BYTES, filled = 0, left, pages;
+	unsigned char *filler, *at;
+	size_t bytes = LEFT_FREE + (8 << 20), wrong;
+	struct content *content;
+
+	/* Filling a node takes its time, so this comes once. */
+	if (!strcmp(migrator, "none") || !strcmp(migrator, "kernel"))
+		return;
+	filler = map_anonymous(most, true);
+	/* Not by a policy of the task: page tables would have to lie there, too. */
+	if (bind_range(filler, most, MPOL_BIND, node, 0))
+		tap_bail("mbind: %s", strerror(errno));
+	while (filled < most && node_free_bytes(node) > LEFT_FREE) {
+		/* One touch for a 2 MiB folio, and one each where there was none. */
+		for (size_t page = 0; page < HUGE_BYTES; page += page_bytes())
+			filler[filled + page] = 1;
+		filled += HUGE_BYTES;
+	}
+	memory_policy(MPOL_BIND, node_at(0));
+	at = map_anonymous(bytes, false);
+	content = content_new(at, bytes, 1);
+	content_fill(content);
+	memory_policy(MPOL_DEFAULT, 0);
+
+	content_start_writers(content);
+	left = move_range(at, bytes, 0, node, MPOL_MF_MOVE, 1);
+	content_stop_writers(content);
+	wrong = content_wrong(content, "a full node");
+	pages = pages_on(at, bytes, node) + pages_on(at, bytes, node_at(0));
+	tap_note("node %d, %zu MiB of filler: %zu of %zu pages did not move", node,
+		 filled >> 20, left, bytes / page_bytes());
+	tap_ok(left && pages == bytes / page_bytes() && !wrong,
+	       "a full node: what does not fit stays, %s", migrator);
+	munmap(filler, most);
+	left = move_range(at, bytes, 0, node, MPOL_MF_MOVE, 20);
+	wrong = content_wrong(content, "a node with room again");
+	tap_ok(!left && !wrong, "a full node: it moves when there is room, %s", migrator);
+	munmap(at, bytes);
+	content_free(content);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(const char *migrator);
+} tests[] = {
+	{ "movers", test_movers },
+	{ "changes", test_changes },
+	{ "truncate", test_truncate },
+	{ "signals", test_signals },
+	{ "killed", test_killed },
+	{ "exit", test_exit },
+	{ "full", test_full_node },
+};
+
+int main(int argc, char **argv)
+{
+	const char *only = argc > 2 ? argv[2] : NULL, *name;
+
+	if (argc > 1)
+		duration_ms = atoll(argv[1]);
+	tap_start();
+	nodes_with_memory();
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		      -1, 0);
+	for (name = migrator_next(NULL); name; name = migrator_next(name))
+		for (unsigned int n = 0; n < ARRAY_SIZE(tests); n++)
+			if (!only || !strcmp(only, tests[n].name))
+				tests[n].run(name);
+	return tap_done();
+}
