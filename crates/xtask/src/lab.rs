@@ -15,13 +15,18 @@ use crate::guest::{self, Job, Programs};
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::qemu::{self, Accelerator, Qemu};
-use crate::session::{Boot, Limits, Session};
+use crate::session::{Boot, End, Limits, Ran, Session};
+use crate::splat;
 use crate::suite::Entry;
 use crate::ui::Ui;
 use crate::verdict::{Outcome, Verdict};
 
 /// How many guests may be lost before the rest of the tests is given up.
 const REBOOTS: usize = 3;
+
+/// What is said of a test that lost its guest by a fault of QEMU.
+const AGAIN: &str =
+    "run twice: the first time, QEMU executed a breakpoint that memory did not have";
 
 /// A kernel and all that is needed to boot it.
 pub struct Lab<'a> {
@@ -64,6 +69,7 @@ impl Lab<'_> {
             .collect();
         let mut verdicts = Vec::new();
         let mut boots = Vec::new();
+        let mut again: Vec<String> = Vec::new();
         let mut booted = 0;
         while !left.is_empty() && booted <= REBOOTS {
             booted += 1;
@@ -74,11 +80,17 @@ impl Lab<'_> {
                     folder.join("tap").join(format!("{}.tap", test.name)),
                     printed,
                 )?;
+                if self.blames_emulator(test) && !again.contains(&test.name) {
+                    again.push(test.name.clone());
+                    continue;
+                }
                 left.retain(|entry| entry.job.name != test.name);
-                verdicts.push(match kind {
+                let mut verdict = match kind {
                     Kind::Tests => Verdict::test(test),
                     Kind::Command | Kind::Quiet => Verdict::command(test),
-                });
+                };
+                verdict.remark = again.contains(&test.name).then_some(AGAIN);
+                verdicts.push(verdict);
             }
             boots.push(Verdict::boot(&boot));
             if kind == Kind::Tests && booted == 1 {
@@ -150,6 +162,13 @@ impl Lab<'_> {
             on_begin: &mut |name| self.ui.step(&format!("  {name}")),
         };
         session.follow(qemu, &limits)
+    }
+
+    /// Whether a test lost its guest by a fault of the emulator.
+    fn blames_emulator(&self, test: &Ran) -> bool {
+        self.accelerator != Accelerator::Kvm
+            && test.end == End::Died
+            && splat::is_stale_breakpoint(&test.console)
     }
 
     /// The verdict on KUnit, which must have run where the series is.

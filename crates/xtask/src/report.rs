@@ -46,6 +46,9 @@ fn line(text: &mut String, verdict: &Verdict, width: usize) {
     };
     let line = format!("  {word:<8} {:<width$} {time:>8}  {remark}", verdict.name);
     let _ = writeln!(text, "{}", line.trim_end());
+    if let Some(remark) = verdict.remark {
+        let _ = writeln!(text, "             {remark}");
+    }
     if matches!(verdict.outcome, Outcome::Passed { .. }) {
         for part in &verdict.skipped {
             let _ = writeln!(text, "             skipped: {part}");

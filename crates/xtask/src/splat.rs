@@ -93,6 +93,28 @@ pub fn find<'a>(console: impl IntoIterator<Item = &'a String>) -> Vec<&'a str> {
         .collect()
 }
 
+/// Whether the kernel died of a breakpoint that was not in memory when it looked: the byte before
+/// where it stopped is no `int3`. QEMU can run code that it translated while another CPU patched it,
+/// which Linux does when a tracepoint or another static branch is switched. No kernel can do so.
+pub fn is_stale_breakpoint(console: &[String]) -> bool {
+    let Some(at) = console
+        .iter()
+        .position(|line| line.contains("Oops: int3: "))
+    else {
+        return false;
+    };
+    let code = console[at..]
+        .iter()
+        .find_map(|line| line.split_once("Code: "));
+    let Some((before, _)) = code.and_then(|(_, bytes)| bytes.split_once('<')) else {
+        return false;
+    };
+    before
+        .split_whitespace()
+        .last()
+        .is_some_and(|byte| byte != "cc")
+}
+
 fn is_report(line: &str) -> bool {
     REPORTS.iter().any(|text| line.contains(text))
         && !HARMLESS.iter().any(|text| line.contains(text))
@@ -149,6 +171,32 @@ mod tests {
         ] {
             assert!(is_report(line), "{line}");
         }
+    }
+
+    #[test]
+    fn a_breakpoint_is_stale_if_memory_has_none() {
+        let oops = |code: &str| {
+            let lines = [
+                "[    9.1] Oops: int3: 0000 [#1] SMP",
+                "[    9.1] RIP: 0010:ttwu_do_activate.constprop.0+0x6c/0x150",
+                code,
+                "[    9.2] Code: 0f 05 <c3> cc",
+            ];
+            lines.map(str::to_owned)
+        };
+        assert!(is_stale_breakpoint(&oops(
+            "[    9.1] Code: 24 18 00 66 <90> 49 8b"
+        )));
+        // Someone's own breakpoint, and one whose code is not shown.
+        assert!(!is_stale_breakpoint(&oops(
+            "[    9.1] Code: 24 18 00 cc <90> 49 8b"
+        )));
+        assert!(!is_stale_breakpoint(&oops(
+            "[    9.1] Code: Unable to access opcode bytes"
+        )));
+        assert!(!is_stale_breakpoint(&[
+            "[    9.1] Oops: Oops: 0002".to_owned()
+        ]));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Verdict {
     pub took: Duration,
     /// The parts that it skipped, by name and reason.
     pub skipped: Vec<String>,
+    /// What else the reader must know.
+    pub remark: Option<&'static str>,
     /// For a failure: the last lines of test and kernel.
     pub tail: Vec<String>,
 }
@@ -47,6 +49,7 @@ impl Verdict {
             outcome,
             took: Duration::ZERO,
             skipped: Vec::new(),
+            remark: None,
             tail: Vec::new(),
         }
     }
@@ -188,6 +191,7 @@ impl Verdict {
             outcome,
             took: ran.took,
             skipped,
+            remark: None,
             tail,
         }
     }
