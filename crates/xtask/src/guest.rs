@@ -34,7 +34,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds kernel/selftests and, where Rust can, the command and an example.
+    /// Builds kernel/selftests and, where Rust can, the command and examples.
     pub fn build(root: &Path, machine: &Machine, ui: &Ui) -> Result<Self> {
         ui.step("building the guest programs");
         let target =
@@ -58,6 +58,7 @@ impl Programs {
             let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
             for what in [
                 ["--package=memferry-cli", "--bins"],
+                ["--package=memferry-cli", "--example=commands"],
                 ["--package=memferry", "--example=two_nodes"],
             ] {
                 command::logged(
@@ -79,6 +80,7 @@ impl Programs {
             }
             let release = target.join(triple).join("release");
             files.push(release.join("memferry"));
+            files.push(release.join("examples/commands"));
             files.push(release.join("examples/two_nodes"));
         }
         Ok(Self {

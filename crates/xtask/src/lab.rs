@@ -64,7 +64,9 @@ impl Lab<'_> {
             .collect();
         let mut verdicts = Vec::new();
         let mut boots = Vec::new();
-        while !left.is_empty() && boots.len() <= REBOOTS {
+        let mut booted = 0;
+        while !left.is_empty() && booted <= REBOOTS {
+            booted += 1;
             let boot = self.boot(&left, kind, &mut log)?;
             for test in &boot.tests {
                 let printed: String = test.output.iter().map(|line| format!("{line}\n")).collect();
@@ -79,7 +81,7 @@ impl Lab<'_> {
                 });
             }
             boots.push(Verdict::boot(&boot));
-            if kind == Kind::Tests && boots.len() == 1 {
+            if kind == Kind::Tests && booted == 1 {
                 boots.extend(self.kunit(&boot));
             }
         }

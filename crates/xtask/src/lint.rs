@@ -33,7 +33,7 @@ impl Lint<'_> {
     /// What is to be found. The tree has the series afterwards.
     pub fn findings(&self) -> Result<Vec<String>> {
         let touched: Vec<_> = self.series.hooked().into_iter().filter(is_c).collect();
-        let ours: Vec<_> = self.series.files.keys().filter(|p| is_c(p)).collect();
+        let ours: Vec<_> = self.series.files.keys().filter(is_c).collect();
 
         self.ui.step("sparse and W=1 on Linux as it is");
         self.tree.set(&Series::none())?;
@@ -200,7 +200,7 @@ impl Lint<'_> {
     }
 }
 
-fn is_c(path: &(impl AsRef<Path> + ?Sized)) -> bool {
+fn is_c(path: &impl AsRef<Path>) -> bool {
     path.as_ref().extension().is_some_and(|end| end == "c")
 }
 

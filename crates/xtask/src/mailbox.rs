@@ -315,3 +315,129 @@ fn write(path: &Path, content: &[u8]) -> Result<()> {
     }
     fs::write(path, content).with_context(|| format!("write {}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mail;
+
+    const HOOK: &str = "mm: Do it\n\nBecause.\n\nAdds: mm/new.c\n\n--- a/mm/old.c\n+++ b/mm/old.c\n\
+                        @@ -1 +1 @@\n-a\n+b\n";
+
+    /// A checkout with a history, a source, and the series of one mail.
+    struct World {
+        root: tempfile::TempDir,
+        linux: tempfile::TempDir,
+        series: Series,
+    }
+
+    fn world() -> World {
+        let root = tempfile::tempdir().unwrap();
+        let text = b"mm: All of it\n\nWhy it is wanted.\n";
+        write(&root.path().join("kernel/hooks/cover.txt"), text).unwrap();
+        let sender = sender(true);
+        let git = Git {
+            folder: root,
+            sender: &sender,
+            date: "1700000000".to_owned(),
+        };
+        git.run(&["init", "--quiet"], "").unwrap();
+        git.run(&["add", "--all"], "").unwrap();
+        git.run(&["commit", "--quiet", "-m", "x"], "").unwrap();
+        let linux = tempfile::tempdir().unwrap();
+        let makefile = b"VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 7\n";
+        write(&linux.path().join("Makefile"), makefile).unwrap();
+        write(&linux.path().join("mm/old.c"), b"a\n").unwrap();
+        let mut series = Series::none();
+        series
+            .hooks
+            .push(("01-it.patch".to_owned(), HOOK.as_bytes().to_vec()));
+        series
+            .files
+            .insert("mm/new.c".into(), b"int new;\n".to_vec());
+        World {
+            root: git.folder,
+            linux,
+            series,
+        }
+    }
+
+    fn sender(signs: bool) -> Sender {
+        Sender {
+            name: "A Person".to_owned(),
+            address: "person@example.org".to_owned(),
+            signs,
+        }
+    }
+
+    /// The mails' texts.
+    fn mails(world: &World, signs: bool, output: &Path) -> Result<Vec<String>> {
+        let source = Source {
+            tarball: "linux-x.tar".into(),
+            id: "1".to_owned(),
+        };
+        let mails = mail::read(&world.series)?;
+        let base = Base::copy(world.linux.path(), &source, &world.series)?;
+        let sender = sender(signs);
+        let root = world.root.path();
+        write_mails(root, &world.series, &mails, &base, &sender, output)?
+            .iter()
+            .map(|path| fs::read_to_string(path).with_context(|| path.display().to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn the_same_series_gives_the_same_bytes() {
+        let world = world();
+        let output = tempfile::tempdir().unwrap();
+        let old = output.path().join("0009-of-an-earlier-series.patch");
+        let other = output.path().join("notes.txt");
+        fs::write(&old, "").unwrap();
+        fs::write(&other, "").unwrap();
+        let first = mails(&world, true, output.path()).unwrap();
+        let second = mails(&world, true, output.path()).unwrap();
+        assert_eq!(first, second);
+        assert!(!old.exists() && other.exists());
+        assert_eq!(first.len(), 2);
+        let (cover, mail) = (&first[0], &first[1]);
+        assert!(
+            cover.contains("Subject: [PATCH 0/1] mm: All of it\n"),
+            "{cover}"
+        );
+        assert!(cover.contains("Linux 6.12.7 (linux-x.tar)"), "{cover}");
+        assert!(mail.contains("Subject: [PATCH 1/1] mm: Do it\n"), "{mail}");
+        assert!(
+            mail.contains("Date: Tue, 14 Nov 2023 22:13:20 +0000\n"),
+            "{mail}"
+        );
+        assert!(
+            mail.contains("Because.\n\nSigned-off-by: A Person <person@example.org>\n---\n"),
+            "{mail}"
+        );
+        assert!(
+            mail.contains("+int new;\n") && mail.contains("-a\n+b\n"),
+            "{mail}"
+        );
+        assert!(!mail.contains("Adds:"), "{mail}");
+    }
+
+    #[test]
+    fn nobody_signs_off() {
+        let output = tempfile::tempdir().unwrap();
+        let mails = mails(&world(), false, output.path()).unwrap();
+        assert!(!mails.concat().contains("Signed-off-by"));
+    }
+
+    #[test]
+    fn a_hook_for_another_linux_is_named() {
+        let world = world();
+        fs::write(world.linux.path().join("mm/old.c"), "z\n").unwrap();
+        let output = tempfile::tempdir().unwrap();
+        let error = mails(&world, true, output.path()).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("01-it.patch") && error.contains("6.12.7") && error.contains("--source"),
+            "{error}"
+        );
+    }
+}

@@ -140,7 +140,8 @@ impl Verdict {
             .map(|line| without_time(line).to_owned())
             .collect();
         let tap = Tap::read(&lines);
-        if tap.plans.is_empty() && tap.results() == 0 {
+        let planned: usize = tap.plans.iter().sum();
+        if planned + tap.results() == 0 {
             return None;
         }
         let mut reasons: Vec<_> = tap
@@ -155,7 +156,6 @@ impl Verdict {
                 .filter(|line| line.starts_with("not ok"))
                 .map(str::to_owned),
         );
-        let planned: usize = tap.plans.iter().sum();
         if planned != tap.results() {
             reasons.push(format!("{planned} suites planned, {} ended", tap.results()));
         }
@@ -328,6 +328,11 @@ mod tests {
         assert!(Verdict::kunit(&boot(&bad)).unwrap().is_failure());
         let cut = good.replace("[    0.5] ok 1 migrator", "");
         assert!(Verdict::kunit(&boot(&cut)).unwrap().is_failure());
-        assert!(Verdict::kunit(&boot("[    0.5] Linux")).is_none());
+        for none in [
+            "[    0.5] Linux",
+            "[    0.5] KTAP version 1\n[    0.5] 1..0",
+        ] {
+            assert!(Verdict::kunit(&boot(none)).is_none());
+        }
     }
 }

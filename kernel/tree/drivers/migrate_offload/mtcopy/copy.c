@@ -74,8 +74,8 @@ void mtcopy_copy_finish(bool nontemporal)
 	if (!nontemporal)
 		return;
 	/*
-	 * Before this lane says that it is finished. Non-temporal stores are weakly ordered,
-	 * and that the atomic operation which says so orders them as well is an accident.
+	 * Before this lane says that it is finished: non-temporal stores are weakly ordered.
+	 * That the atomic operation which says so orders them on x86 is not for us to know.
 	 */
 	wmb();
 }

@@ -18,7 +18,7 @@
 #include "mtcopy.h"
 
 /*
- * When a CPU comes or goes, the scheduler learns its caches some time later, and often
+ * When a CPU comes or goes, the scheduler learns its caches only afterwards, and often
  * others follow it (suspend, hotplug of a socket). Until then nobody misses it.
  */
 #define MTCOPY_SETTLE		HZ
@@ -90,7 +90,8 @@ static DECLARE_DELAYED_WORK(mtcopy_orders_later, mtcopy_orders_work);
 
 static int mtcopy_cpu_changed(unsigned int cpu)
 {
-	mod_delayed_work(system_wq, &mtcopy_orders_later, MTCOPY_SETTLE);
+	/* Not put off by further changes, or it might never come. */
+	schedule_delayed_work(&mtcopy_orders_later, MTCOPY_SETTLE);
 	return 0;
 }
 

@@ -142,24 +142,29 @@ static const struct kernel_param_ops mtcopy_param_ops = {
 	.set = mtcopy_param_set,
 };
 
-/* Only for loading: when it is loaded, there is the file. */
 #define MTCOPY_PARAM(_name)								\
 	static struct mtcopy_param mtcopy_param_##_name = {				\
 		.attr = __ATTR(_name, 0644, mtcopy_param_show, mtcopy_param_store),	\
 		.set = mtcopy_set_##_name,						\
 		.get = mtcopy_get_##_name,						\
-	};										\
-	module_param_cb(_name, &mtcopy_param_ops, &mtcopy_param_##_name, 0)
+	}
 
 MTCOPY_PARAM(lanes);
-MODULE_PARM_DESC(lanes, "Lanes per batch, the migrating task included (1 to 64)");
 MTCOPY_PARAM(priority);
-MODULE_PARM_DESC(priority, "Priority of the helpers: normal or high");
 MTCOPY_PARAM(placement);
-MODULE_PARM_DESC(placement, "Spread the lanes over the last-level caches, or fill one first");
 MTCOPY_PARAM(nontemporal);
-MODULE_PARM_DESC(nontemporal, "Write past the caches");
 MTCOPY_PARAM(idle_only);
+
+/* For loading only, so without a mode: once the module is loaded, there is the file. */
+module_param_cb(lanes, &mtcopy_param_ops, &mtcopy_param_lanes, 0);
+MODULE_PARM_DESC(lanes, "Lanes per batch, the migrating task included (1 to 64)");
+module_param_cb(priority, &mtcopy_param_ops, &mtcopy_param_priority, 0);
+MODULE_PARM_DESC(priority, "Priority of the helpers: normal or high");
+module_param_cb(placement, &mtcopy_param_ops, &mtcopy_param_placement, 0);
+MODULE_PARM_DESC(placement, "Spread the lanes over the last-level caches, or fill one first");
+module_param_cb(nontemporal, &mtcopy_param_ops, &mtcopy_param_nontemporal, 0);
+MODULE_PARM_DESC(nontemporal, "Write past the caches");
+module_param_cb(idle_only, &mtcopy_param_ops, &mtcopy_param_idle_only, 0);
 MODULE_PARM_DESC(idle_only, "Take only idle CPUs as helpers");
 
 static struct attribute *mtcopy_attrs[] = {
