@@ -13,7 +13,7 @@ const char *disk_new(size_t bytes);
 
 /*
  * Where an ext4 file system with blocks of @block bytes (1024 or 4096) is mounted: unpacked
- * at the first call from ext4-BLOCK.img.gz beside the program, 32 MiB.
+ * at the first call from ext4-BLOCK.img.gz beside the program, 16 MiB.
  */
 const char *disk_ext4(unsigned int block);
 

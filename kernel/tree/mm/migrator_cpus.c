@@ -11,6 +11,8 @@
 #include <linux/sched.h>
 #include <linux/sched/cputime.h>
 #include <linux/sched/topology.h>
+#include <linux/slab.h>
+#include <linux/sort.h>
 #include <linux/topology.h>
 
 /* How many CPUs before @cpu in @mask share its last-level cache; those of one core last. */
@@ -53,26 +55,34 @@ static u64 migrator_cpu_key(int cpu, const struct cpumask *mask,
 	return rank << 32 | cache;
 }
 
+struct migrator_cpu {
+	u64 key;
+	int cpu;
+};
+
+static int migrator_compare_cpus(const void *a, const void *b)
+{
+	const struct migrator_cpu *left = a, *right = b;
+
+	return left->key < right->key ? -1 : left->key > right->key;
+}
+
+/* Appends the CPUs of a node. @sorted is work space for all CPUs that there can be. */
 static unsigned int migrator_order_node(int nid, enum migrator_placement placement,
-					u16 *cpus, unsigned int nr, unsigned int space)
+					struct migrator_cpu *sorted, u16 *cpus,
+					unsigned int nr, unsigned int space)
 {
 	const struct cpumask *mask = cpumask_of_node(nid);
-	unsigned int first = nr, at;
+	unsigned int i, found = 0;
 	int cpu;
 
 	for_each_cpu_and(cpu, mask, cpu_online_mask) {
-		u64 key = migrator_cpu_key(cpu, mask, placement);
-
-		if (nr == space)
-			break;
-		/* Insertion: this runs when CPUs come and go, not when pages migrate. */
-		for (at = nr++; at > first; at--) {
-			if (migrator_cpu_key(cpus[at - 1], mask, placement) <= key)
-				break;
-			cpus[at] = cpus[at - 1];
-		}
-		cpus[at] = cpu;
+		sorted[found].key = migrator_cpu_key(cpu, mask, placement);
+		sorted[found++].cpu = cpu;
 	}
+	sort(sorted, found, sizeof(*sorted), migrator_compare_cpus, NULL);
+	for (i = 0; i < found && nr < space; i++)
+		cpus[nr++] = sorted[i].cpu;
 	return nr;
 }
 
@@ -86,16 +96,20 @@ static unsigned int migrator_order_node(int nid, enum migrator_placement placeme
  * CPUs of @nid come first, then those of the nearest node, and so on. Among CPUs with the
  * same last-level cache, one thread of every core comes before the second threads.
  *
- * Context: Process context. CPUs that come and go meanwhile may be missing or too many:
- * the caller either holds the CPU hotplug lock or can live with that.
- * Return: the number of CPUs written.
+ * Context: Process context; sleeps. CPUs that come and go meanwhile may be missing or too
+ * many: the caller either holds the CPU hotplug lock or can live with that.
+ * Return: the number of CPUs written; 0 if there is no memory to sort them.
  */
 unsigned int migrator_order_cpus(int nid, enum migrator_placement placement, u16 *cpus,
 				 unsigned int space)
 {
 	nodemask_t left = node_states[N_CPU];
+	struct migrator_cpu *sorted;
 	unsigned int nr = 0;
 
+	sorted = kcalloc(nr_cpu_ids, sizeof(*sorted), GFP_KERNEL);
+	if (!sorted)
+		return 0;
 	while (!nodes_empty(left) && nr < space) {
 		int node, nearest = NUMA_NO_NODE;
 
@@ -103,9 +117,10 @@ unsigned int migrator_order_cpus(int nid, enum migrator_placement placement, u16
 			if (nearest == NUMA_NO_NODE ||
 			    node_distance(nid, node) < node_distance(nid, nearest))
 				nearest = node;
-		nr = migrator_order_node(nearest, placement, cpus, nr, space);
+		nr = migrator_order_node(nearest, placement, sorted, cpus, nr, space);
 		node_clear(nearest, left);
 	}
+	kfree(sorted);
 	return nr;
 }
 EXPORT_SYMBOL_GPL(migrator_order_cpus);

@@ -51,6 +51,10 @@ static struct mtcopy_order *mtcopy_order_alloc(int nid, enum migrator_placement 
 		return NULL;
 	order->nr = nr_cpu_ids;
 	order->nr = migrator_order_cpus(nid, placement, order->cpus, nr_cpu_ids);
+	if (!order->nr) {
+		kfree(order);
+		return NULL;
+	}
 	return order;
 }
 
