@@ -71,6 +71,9 @@ pub struct LabArgs {
     /// Run this test of kernel/selftests/suite only; can be repeated
     #[arg(long = "test", value_name = "NAME", conflicts_with_all = ["shell", "command"])]
     pub tests: Vec<String>,
+    /// Run Linux's own tests of memory management instead (kernel/selftests/suite.linux)
+    #[arg(long)]
+    pub linux_tests: bool,
     /// Get a shell in the guest
     #[arg(long, conflicts_with = "command")]
     pub shell: bool,

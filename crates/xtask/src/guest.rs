@@ -89,6 +89,11 @@ impl Programs {
         })
     }
 
+    /// Adds what is in `folder`.
+    pub fn add(&mut self, folder: PathBuf) {
+        self.folders.push(folder);
+    }
+
     /// None, for a boot that only shows that the machine works.
     pub fn none() -> Self {
         Self {

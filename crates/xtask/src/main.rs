@@ -15,6 +15,7 @@ mod guest;
 mod kvm;
 mod lab;
 mod lint;
+mod linux_tests;
 mod machine;
 mod mail;
 mod mailbox;
@@ -107,7 +108,10 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
     let mut good = true;
     for profile in &args.profiles {
         let image = build::image(&cache, root, &machine, *profile, &source, &ui)?;
-        let programs = Programs::build(root, &machine, &ui)?;
+        let mut programs = Programs::build(root, &machine, &ui)?;
+        if args.linux_tests {
+            programs.add(linux_tests::build(&cache, root, &machine, &source, &ui)?);
+        }
         let lab = Lab {
             root,
             machine: &machine,
@@ -175,7 +179,12 @@ fn chosen(root: &Path, args: &LabArgs, profile: Profile) -> Result<Vec<Entry>> {
             &args.command.join(" "),
         )]);
     }
-    let mut entries = suite::read(root)?;
+    let list = if args.linux_tests {
+        linux_tests::SUITE
+    } else {
+        suite::OURS
+    };
+    let mut entries = suite::read(root, list)?;
     entries.push(suite::kmemleak());
     if let Some(name) = args
         .tests

@@ -80,10 +80,10 @@ type Files = (usize, String, Vec<String>);
 /// What is known of a boot half-way.
 struct Progress {
     boot: Boot,
-    /// On the wire: a test that began and has not ended.
-    running: bool,
-    /// On the console: a test's messages are coming.
-    marked: bool,
+    /// On the wire: the test that began and has not ended.
+    running: Option<usize>,
+    /// On the console, which may be ahead or behind: the test whose messages are coming.
+    marked: Option<usize>,
     files: Option<Files>,
     /// Since when the current part of the boot lasts.
     since: Instant,
@@ -102,8 +102,8 @@ impl Session<'_> {
         };
         let mut now = Progress {
             boot,
-            running: false,
-            marked: false,
+            running: None,
+            marked: None,
             files: None,
             since: Instant::now(),
             done: false,
@@ -173,10 +173,10 @@ impl Session<'_> {
             None => {
                 if let Some((_, _, lines)) = &mut now.files {
                     lines.push(line);
-                } else if let Some(test) = now.boot.tests.last_mut().filter(|_| now.running) {
+                } else if let Some(test) = now.running {
                     writeln!(self.log, "| {line}")?;
                     (self.on_output)(&line);
-                    test.output.push(line);
+                    now.boot.tests[test].output.push(line);
                 }
             }
         }
@@ -189,63 +189,56 @@ impl Progress {
     fn limit(&self, limits: &Limits) -> Duration {
         if self.boot.reached.is_none() {
             limits.boot
-        } else if self.running {
-            let current = self.boot.tests.len().saturating_sub(1);
-            limits.tests.get(current).copied().unwrap_or(BETWEEN)
+        } else if let Some(test) = self.running {
+            limits.tests.get(test).copied().unwrap_or(BETWEEN)
         } else {
             BETWEEN
         }
     }
 
-    /// The test `name`, which the console may have named before the wire, or the other way round.
-    fn test(&mut self, name: &str) -> &mut Ran {
-        let last = self.boot.tests.last().is_some_and(|test| test.name == name);
-        if !last {
-            self.boot.tests.push(Ran {
-                name: name.to_owned(),
-                output: Vec::new(),
-                console: Vec::new(),
-                end: End::Died,
-                took: Duration::ZERO,
-            });
+    /// The test `name`, whether the wire or the console names it first.
+    fn test(&mut self, name: &str) -> usize {
+        let tests = &mut self.boot.tests;
+        if let Some(known) = tests.iter().position(|test| test.name == name) {
+            return known;
         }
-        let last = self.boot.tests.len() - 1;
-        &mut self.boot.tests[last]
+        tests.push(Ran {
+            name: name.to_owned(),
+            output: Vec::new(),
+            console: Vec::new(),
+            end: End::Died,
+            took: Duration::ZERO,
+        });
+        tests.len() - 1
     }
 
     fn begin(&mut self, name: &str) {
-        self.test(name);
-        self.running = true;
+        self.running = Some(self.test(name));
         self.since = Instant::now();
     }
 
     fn end(&mut self, end: End) {
-        let took = self.since.elapsed();
-        if let Some(test) = self.boot.tests.last_mut().filter(|_| self.running) {
-            test.end = end;
-            test.took = took;
+        if let Some(test) = self.running.take() {
+            self.boot.tests[test].end = end;
+            self.boot.tests[test].took = self.since.elapsed();
         }
-        self.running = false;
         self.since = Instant::now();
     }
 
     /// The machine is off: a test that ran then ended so.
     fn stop(&mut self, end: End) {
-        if self.running {
-            self.end(end);
-        }
+        self.end(end);
     }
 
     fn console(&mut self, line: String) {
         match wire::mark(&line) {
             Some(Mark::Begin(name)) => {
                 let name = name.to_owned();
-                self.test(&name);
-                self.marked = true;
+                self.marked = Some(self.test(&name));
             }
-            Some(Mark::End(_)) => self.marked = false,
-            None => match self.boot.tests.last_mut().filter(|_| self.marked) {
-                Some(test) => test.console.push(line),
+            Some(Mark::End(_)) => self.marked = None,
+            None => match self.marked {
+                Some(test) => self.boot.tests[test].console.push(line),
                 None => self.boot.console.push(line),
             },
         }
@@ -266,8 +259,8 @@ mod tests {
         };
         let mut now = Progress {
             boot,
-            running: false,
-            marked: false,
+            running: None,
+            marked: None,
             files: None,
             since: Instant::now(),
             done: false,
@@ -328,6 +321,28 @@ mod tests {
             log.contains("| ok 1 x\n") && log.contains("\n[ 1.4] between\n"),
             "{log}"
         );
+    }
+
+    #[test]
+    fn a_console_that_is_ahead_takes_nothing_from_a_test() {
+        let (now, _) = progress(&[
+            wire("@@lab boot"),
+            console("[ 1.0] lab: begin one"),
+            console("[ 1.1] lab: end one"),
+            wire("@@lab begin one"),
+            console("[ 1.2] lab: begin two"),
+            console("[ 1.3] BUG: of two"),
+            wire("ok 1 x"),
+            wire("@@lab end one 3"),
+            wire("@@lab begin two"),
+            wire("@@lab end two 0"),
+        ]);
+        let [one, two] = &now.boot.tests[..] else {
+            panic!("two tests")
+        };
+        assert_eq!((one.end, two.end), (End::Exit(3), End::Exit(0)));
+        assert_eq!(one.output, ["ok 1 x"]);
+        assert!(one.console.is_empty() && two.console == ["[ 1.3] BUG: of two"]);
     }
 
     #[test]

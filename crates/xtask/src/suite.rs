@@ -60,9 +60,12 @@ impl Entry {
     }
 }
 
-/// Reads the list of the checkout `root`.
-pub fn read(root: &Path) -> Result<Vec<Entry>> {
-    let path = root.join("kernel/selftests/suite");
+/// The list of the project's own tests.
+pub const OURS: &str = "suite";
+
+/// Reads the list `name` of the checkout `root`.
+pub fn read(root: &Path, name: &str) -> Result<Vec<Entry>> {
+    let path = root.join("kernel/selftests").join(name);
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     parse(&text).with_context(|| format!("{}", path.display()))
 }
@@ -177,7 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn the_list_in_the_checkout_can_be_read() {
-        read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap();
+    fn the_lists_in_the_checkout_can_be_read() {
+        for name in [OURS, crate::linux_tests::SUITE] {
+            read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), name).unwrap();
+        }
     }
 }
