@@ -29,8 +29,6 @@ pub struct Image {
     pub folder: PathBuf,
     /// What `uname -r` says.
     pub release: String,
-    /// Names what it was built from.
-    pub key: String,
 }
 
 impl Image {
@@ -45,12 +43,11 @@ impl Image {
     }
 
     /// The kernel of `folder`, if it is there and complete.
-    fn open(folder: PathBuf, key: &str) -> Option<Self> {
+    fn open(folder: PathBuf) -> Option<Self> {
         let release = fs::read_to_string(folder.join("release")).ok()?;
         Some(Self {
             folder,
             release: release.trim().to_owned(),
-            key: key.to_owned(),
         })
     }
 }
@@ -73,7 +70,7 @@ pub fn image(
     let options = options(root, machine, profile)?;
     let key = key(machine, source, &series, &options)?;
     let folder = cache.root.join("images").join(&key);
-    if let Some(image) = Image::open(folder.clone(), &key) {
+    if let Some(image) = Image::open(folder.clone()) {
         return Ok(image);
     }
 
@@ -88,7 +85,7 @@ pub fn image(
     };
     let place = source.tree(cache, &machine.kernel.arch, kind);
     let _lock = cache.lock(&place.file_name().unwrap_or_default().to_string_lossy(), ui)?;
-    if let Some(image) = Image::open(folder.clone(), &key) {
+    if let Some(image) = Image::open(folder.clone()) {
         return Ok(image);
     }
     let tree = Tree::new(&place);
@@ -114,7 +111,7 @@ pub fn image(
     )?;
     keep(&tree, machine, &folder)?;
     ui.step("the kernel is built");
-    Image::open(folder.clone(), &key).with_context(|| format!("{} is incomplete", folder.display()))
+    Image::open(folder.clone()).with_context(|| format!("{} is incomplete", folder.display()))
 }
 
 /// What names the result: everything that goes in.

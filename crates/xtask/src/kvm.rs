@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether KVM can run our guests here. That /dev/kvm opens says little: on some virtual machines
 //! guests then fail in their first instructions. So one kernel is booted, and the answer kept
-//! until the host, QEMU or the kernel is another.
+//! until the host, QEMU or the kernel's release is another.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -41,7 +41,9 @@ pub fn accelerator(
     }
     let mut key = Key::default();
     key.add(first_line(Command::new(&machine.qemu.program).arg("--version"))?.as_bytes());
-    key.add(image.key.as_bytes());
+    // Not the image's key: a change of the series changes nothing about it.
+    key.add(image.release.as_bytes());
+    key.add(machine.name.as_bytes());
     key.add(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
     let verdict = cache.root.join("probes").join(key.name());
     if let Ok(known) = fs::read_to_string(&verdict) {
