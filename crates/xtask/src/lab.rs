@@ -178,6 +178,6 @@ impl Lab<'_> {
             return verdict;
         }
         let why = "the kernel ran no KUnit test while it booted".to_owned();
-        Some(Verdict::new("kunit", Outcome::Failed(vec![why])))
+        Some(Verdict::new("kunit-at-boot", Outcome::Failed(vec![why])))
     }
 }

@@ -170,7 +170,7 @@ impl Verdict {
         } else {
             Outcome::Failed(reasons)
         };
-        let mut verdict = Self::new("kunit", outcome);
+        let mut verdict = Self::new("kunit-at-boot", outcome);
         verdict.skipped = tap.skipped;
         Some(verdict)
     }
