@@ -214,10 +214,17 @@ static void drop_low(struct range *range)
 	file_write("0", PER_CPU_LISTS);
 }
 
+/*
+ * The gaps reach the zone when the per-CPU lists are drained, which the kernel does for an idle
+ * CPU within some seconds: until then compaction may find nowhere to move to.
+ */
 static void run_compaction(struct range *range)
 {
-	for (int try = 0; try < 5 && moved(range) * 10 < range->bytes / page_bytes() * 9; try++)
+	for (int try = 0; try < 50 && moved(range) * 10 < range->bytes / page_bytes() * 9; try++) {
+		if (try)
+			usleep(100000);
 		file_write("1", "/sys/devices/system/node/node%d/compact", node_at(1));
+	}
 }
 
 static bool make_demotable(struct range *range)
