@@ -28,7 +28,8 @@ demo: setup ## build, move real pages with every migrator, check every byte, lea
 test: setup ## all tests: the C core, the libraries, the command, then the kernel in virtual machines
 	ci/spdx.sh
 	$(CARGO) test --workspace --locked
-	$(LAB) --profile release
+	# Machines that run tests for everybody are slow at times, and a limit is for hangs.
+	$(LAB) --profile release --patience 3
 
 lab: setup ## build Linux without and with the series, test both in virtual machines, compare and measure them
 	$(LAB) --profile vanilla,release
