@@ -95,10 +95,14 @@ impl Batch {
     /// Notes a page that came away.
     pub(crate) fn add_away(&mut self, place: usize, len: usize) {
         let offset = self.bytes;
+        // One that is gone stays gone, and one that mremap took along does not come from there.
+        let continues = |last: &AwayRun| {
+            !last.gone
+                && [last.place, last.origin].map(|at| at + last.len) == [place; 2]
+                && last.offset + last.len == offset
+        };
         match self.away.last_mut() {
-            Some(last) if last.place + last.len == place && last.offset + last.len == offset => {
-                last.len += len
-            }
+            Some(last) if continues(last) => last.len += len,
             _ => self.away.push(AwayRun {
                 origin: place,
                 place,
@@ -244,6 +248,27 @@ mod tests {
                 && batch.holds(0x20000)
         );
         assert_eq!(batch.away.iter().map(|r| r.len).sum::<usize>(), 0x6000);
+    }
+
+    #[test]
+    fn a_page_that_follows_one_that_is_gone_comes_back() {
+        let mut batch = batch();
+        batch.remove(&(0x21000..0x22000));
+        batch.add_away(0x22000, 0x1000);
+        assert!(!batch.holds(0x21000) && batch.holds(0x22000));
+        assert_eq!(batch.bytes, 0x7000);
+    }
+
+    #[test]
+    fn a_page_that_follows_where_mremap_took_another_keeps_its_origin() {
+        let mut batch = batch();
+        batch.relocate(&(0x20000..0x22000), 0x50000);
+        batch.add_away(0x52000, 0x1000);
+        let last = *batch.away.last().unwrap();
+        assert_eq!(
+            (last.origin, last.place, last.len),
+            (0x52000, 0x52000, 0x1000)
+        );
     }
 
     #[test]
