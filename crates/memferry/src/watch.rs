@@ -15,9 +15,11 @@ use crate::sys::{self, errno, page_size};
 use crate::vma::{self, Vma};
 use std::ops::Range;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// Attempts to watch a range whose mappings change at the same time.
+/// How long, and how often at least, a range is tried whose mappings change at the same time. Each attempt is lost to
+/// anybody who changes one during it, so on a busy machine a hundred alone are lost to one busy thread now and then.
+const WATCH_PATIENCE: Duration = Duration::from_secs(1);
 const WATCH_ATTEMPTS: usize = 100;
 
 pub(crate) const MAPS: &str = "/proc/self/maps";
@@ -42,7 +44,10 @@ pub(crate) fn watch(
     let fail = |call, hint| {
         move |error: std::io::Error| (errno(&error), MoveError::system(call, hint)(error))
     };
-    for _ in 0..WATCH_ATTEMPTS {
+    let begun = Instant::now();
+    let mut attempts = 0;
+    while attempts < WATCH_ATTEMPTS || begun.elapsed() < WATCH_PATIENCE {
+        attempts += 1;
         let place = ParentOnly::open(|| Uffd::open(FEATURE_MOVE | FEATURE_EVENTS))
             .map_err(fail("userfaultfd", "raise the limit of open files"))?;
         let registered = place.register(stretch.start, stretch.len());
