@@ -101,6 +101,15 @@ fn end_watch(watched: &mut Option<Watched>) {
     }
 }
 
+/// Ends the watch if it is that of the piece's segment: the kernel would report that a watched range is emptied, and wait
+/// until we have read it.
+fn end_watch_of(watched: &mut Option<Watched>, piece: Piece) {
+    let segment = piece.addr / SEGMENT * SEGMENT;
+    if watched.as_ref().is_some_and(|w| w.segment == segment) {
+        end_watch(watched);
+    }
+}
+
 /// Addresses of `count` values from `start` on.
 pub(crate) fn extent_of<T>(start: *const T, count: usize) -> Range<usize> {
     start.addr()..start.addr() + count * size_of::<T>()
@@ -247,12 +256,8 @@ impl PagePool {
             return;
         }
         {
-            // The kernel would report that a watched range is emptied, and wait until we have read it.
             let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            let segment = piece.addr / SEGMENT * SEGMENT;
-            if watched.as_ref().is_some_and(|w| w.segment == segment) {
-                end_watch(&mut watched);
-            }
+            end_watch_of(&mut watched, piece);
             // Nobody else has a piece of a segment that is ours as a whole.
             let _others = (piece.staging && piece.len < SEGMENT).then_some(watched);
             // MADV_DONTNEED fails on a locked range; then unlock it first. It cannot fail otherwise on our own mapping.
@@ -292,17 +297,25 @@ impl PagePool {
         Ok(())
     }
 
-    /// Takes back a range that `populate` filled only in part, or with base pages instead of a THP. Discarding would keep
-    /// the page table of those, and no THP would ever fit there again.
+    /// Takes back a range whatever it holds: one that `populate` filled only in part, or with base pages instead of a THP,
+    /// or one in which a THP was split. Discarding would keep the page table of those, and no THP would ever fit there again.
     pub(crate) fn reset(&self, shelf: Shelf, piece: Piece) {
-        if shelf.huge && memory::map_anew(piece.addr, piece.len).is_ok() {
-            if set_up(piece.addr, piece.len, shelf, self.bind).is_ok() {
+        if !shelf.huge {
+            return self.discard(shelf, piece);
+        }
+        let anew = {
+            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            end_watch_of(&mut watched, piece);
+            memory::map_anew(piece.addr, piece.len)
+        };
+        match anew {
+            Ok(()) if set_up(piece.addr, piece.len, shelf, self.bind).is_ok() => {
                 self.put_empty(shelf, piece);
             }
-            // Else the addresses lie idle until the pool ends.
-            return;
+            // The addresses lie idle until the pool ends.
+            Ok(()) => {}
+            Err(_) => self.discard(shelf, piece),
         }
-        self.discard(shelf, piece);
     }
 
     /// Gives free pages back until at most `bytes` are kept.

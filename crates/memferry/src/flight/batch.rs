@@ -43,6 +43,8 @@ pub(crate) struct Batch {
     pub deal: Dealt,
     /// The lanes of `deal` that got something.
     pub shares: Vec<usize>,
+    /// It was a THP and is one no longer: the kernel split it on its way out.
+    pub split: bool,
     /// A copy failed: the batch goes back as it was.
     pub failed: AtomicBool,
     /// Pages that are back in their place.
@@ -64,6 +66,7 @@ impl Batch {
             dest: None,
             shares: Vec::with_capacity(deal.deal().lanes()),
             deal,
+            split: false,
             failed: AtomicBool::new(false),
             placed: PageSet::default(),
             filled: PageSet::default(),
@@ -79,6 +82,7 @@ impl Batch {
         self.bytes = 0;
         self.staged = Piece::default();
         self.dest = None;
+        self.split = false;
         self.failed = AtomicBool::new(false);
         self.placed = PageSet::default();
         self.filled = PageSet::default();

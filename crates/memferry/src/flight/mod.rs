@@ -301,20 +301,27 @@ impl<'a> Flight<'a> {
             // One node: that saves zeroing and one remap.
             return Ok(None);
         }
-        let piece = pool.take_empty(to, bytes, false)?;
-        let filled = pool.populate(to, piece);
-        if let Err(error) = filled.and_then(|()| self.check_huge(kind, piece)) {
+        // A THP that the kernel split as it went to its place has left its page table behind, and base pages come here
+        // instead of a THP, once.
+        let mut again = kind.huge;
+        loop {
+            let piece = pool.take_empty(to, bytes, false)?;
+            let filled = pool.populate(to, piece);
+            let Err(error) = filled.and_then(|()| match kind.huge {
+                true => self.check_huge(piece),
+                false => Ok(()),
+            }) else {
+                return Ok(Some(piece));
+            };
             pool.reset(to, piece);
-            return Err(error);
+            if !std::mem::take(&mut again) {
+                return Err(error);
+            }
         }
-        Ok(Some(piece))
     }
 
     /// A THP must become a THP: pages that the kernel could only give one by one do not do.
-    fn check_huge(&self, kind: Kind, piece: Piece) -> std::io::Result<()> {
-        if !kind.huge {
-            return Ok(());
-        }
+    fn check_huge(&self, piece: Piece) -> std::io::Result<()> {
         let mut region = [Region::default()];
         let (count, _) = self
             .plan

@@ -51,6 +51,8 @@ impl Flight<'_> {
             self.schedule.free(slot);
             return;
         }
+        let huge = batch.kind.is_some_and(|k| k.huge);
+        batch.split = huge && self.check_huge(batch.staged).is_err();
         batch.gate = Some(gate);
         let shares = match batch.dest {
             Some(dest) => self.deal(batch, dest),

@@ -186,6 +186,18 @@ impl Flight<'_> {
             },
         );
         let (staged, dest) = (batch.staged, batch.dest);
+        if batch.split {
+            // Its place has a page table by now, so the destination's THP was split as well.
+            plan.pool.reset(from, staged);
+            match dest {
+                Some(dest) if failed => plan.pool.put_full(to, dest),
+                Some(dest) => plan.pool.reset(to, dest),
+                None => {}
+            }
+            batch.clear();
+            drop(guard);
+            return self.schedule.free(slot);
+        }
         let (used, rest) = split(staged, batch.bytes);
         plan.pool.put_empty(from, rest);
         match dest {
