@@ -34,7 +34,7 @@ test: setup ## all tests: the C core, the libraries, the command, then the kerne
 lab: setup ## build Linux without and with the series, test both in virtual machines, compare and measure them
 	$(LAB) --profile vanilla,release
 	$(CARGO) xtask compare
-	$(LAB) --profile release -- memferry bench move --backend kernel --quick
+	$(LAB) --profile release -- 'modprobe mtcopy && memferry bench move --backend kernel --quick'
 
 lab-debug: ## the guest tests in a kernel with all its checkers: slow
 	$(LAB) --profile debug

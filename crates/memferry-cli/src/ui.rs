@@ -23,9 +23,11 @@ pub struct Ui {
 }
 
 impl Ui {
-    /// Bars are drawn if stdout and stderr are terminals, unless `quiet`.
+    /// Bars are drawn if stdout and stderr are terminals that can draw (TERM is not dumb), unless `quiet`.
     pub fn new(quiet: bool) -> Self {
-        let shown = !quiet && io::stdout().is_terminal() && io::stderr().is_terminal();
+        let terminals = io::stdout().is_terminal() && io::stderr().is_terminal();
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let shown = !quiet && terminals && !dumb;
         Self {
             bars: MultiProgress::with_draw_target(if shown {
                 ProgressDrawTarget::stderr()
