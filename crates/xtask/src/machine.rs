@@ -62,6 +62,9 @@ pub struct Qemu {
     #[serde(default)]
     pub kvm: Vec<String>,
     pub tcg: Vec<String>,
+    /// What the kernel's command line says only then.
+    #[serde(default)]
+    pub tcg_append: String,
     /// Arguments for an emulation whose clock counts instructions; none if there is no such use.
     #[serde(default)]
     pub counting: Vec<String>,

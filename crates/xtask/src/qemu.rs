@@ -176,8 +176,12 @@ fn command(
     fs::write(&packed, file_system).with_context(|| format!("write {}", packed.display()))?;
     // An oops ends the machine: a test after it would prove nothing. A warning does not: it is
     // found on the console.
+    let emulated = match accelerator {
+        Accelerator::Tcg => machine.qemu.tcg_append.as_str(),
+        Accelerator::Kvm | Accelerator::Counting => "",
+    };
     let append = format!(
-        "console={} panic=-1 oops=panic loglevel=7 printk.devkmsg=on {} {append}",
+        "console={} panic=-1 oops=panic loglevel=7 printk.devkmsg=on {} {emulated} {append}",
         machine.guest.console, machine.guest.append
     );
     let mut command = Command::new(&machine.qemu.program);
