@@ -16,6 +16,7 @@ use crate::cli::bench::{CountArgs, MigratorName, MoveArgs, RunArgs};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, FromTo, MoveRow, Rows};
 use crate::ui::Ui;
+use crate::units::Size;
 
 /// `bench move --backend kernel`: all folios in one call.
 pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
@@ -157,11 +158,16 @@ impl<'a> Bench<'a> {
             notes: Vec::new(),
             failure: None,
         };
-        if let Err(absence) = found {
-            bench.notes.push(format!(
+        bench.notes.push(match found {
+            Ok(now) => format!(
+                "A batch has at most {} (max_batch_bytes); one of less than {} is copied folio by folio (min_batch_bytes).",
+                Size(now.max_batch_bytes),
+                Size(now.min_batch_bytes)
+            ),
+            Err(absence) => format!(
                 "Only migrator none was measured: {absence}. `memferry kernel status` says what would bring more."
-            ));
-        }
+            ),
+        });
         bench.note(host::emulated_note(topology));
         Ok(bench)
     }
