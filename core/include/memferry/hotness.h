@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Hotness: what is known about the accesses to a page, in one byte or four, and which
+ * pages are hottest.
+ *
+ * Decides what one access and one sweep do to a record, how records rank, which of them
+ * fit a tier, and which pages two tiers should exchange. It moves nothing, keeps no
+ * clock, and does no atomics: a function turns one record into the next, and the caller
+ * stores it, by compare-and-exchange where others may write. How fast pages may move is
+ * pace.h's work.
+ *
+ * Record, default mode (uint8_t)		Record, precision mode (uint32_t)
+ *   bits 0-1	frequency, 0 to 3		  bits 0-9	node of the last access
+ *   bits 2-6	time, in buckets of 128 ms	  bits 10-12	frequency, 0 to 7
+ *   bit  7	ready				  bits 13-26	time, in ms
+ *						  bits 27-30	idle class, 0 if not idle
+ *						  bit  31	ready
+ * 0 is a page of which nothing is known.
+ *
+ * Time is kept modulo its field. A sweep turns a record whose last access left the window
+ * into an idle one, which holds a class in place of a time: how many sweeps ago, to a power of
+ * two. In default mode an idle record is one of frequency 0, and the time field holds the
+ * frequency that it had (bits 5-6) and the class less 1 (bits 2-4); in precision mode its
+ * time is 0. So an old access cannot look recent if sweeps are at most @sweep_ms apart.
+ *
+ * Frequency counts exactly up to the threshold and then logarithmically: the step from f to
+ * f + 1 is taken with a chance of 2^-(step * (f - threshold + 1)), after Morris. What 2 or 3
+ * bits tell apart is then orders of magnitude, not "once" and "twice"; each cooling takes a
+ * level away again, which divides all counts alike.
+ */
+#ifndef MEMFERRY_HOTNESS_H
+#define MEMFERRY_HOTNESS_H
+
+#include "types.h"
+
+/* The two formats. */
+#define FERRY_HOT_DEFAULT	((uint32_t)0)
+#define FERRY_HOT_PRECISE	((uint32_t)1)
+
+/* Pages of 4 KiB of one section of memory (128 MiB, as on x86-64 and arm64). */
+#define FERRY_HOT_SECTION	((uint32_t)32768)
+
+/* "No node": the source does not know who accessed the page. Nodes are below. */
+#define FERRY_HOT_NO_NODE	((uint32_t)1023)
+
+/* The ready bits: hot, and not claimed yet. */
+#define FERRY_HOT8_READY	((uint8_t)0x80)
+#define FERRY_HOT32_READY	((uint32_t)1 << 31)
+
+/* Largest frequency of each format. */
+#define FERRY_HOT8_FREQ_MAX	((uint32_t)3)
+#define FERRY_HOT32_FREQ_MAX	((uint32_t)7)
+
+/* Milliseconds of a time bucket in default mode, as a power of two: 128 as in pghot. */
+#define FERRY_HOT8_BUCKET_SHIFT	7
+
+/*
+ * How far in the future of a sweep's or an access's time a record's time may lie, because
+ * another CPU took the time later. Such a record counts as accessed now. ms.
+ */
+#define FERRY_HOT8_AHEAD_MS	((uint32_t)128)
+#define FERRY_HOT32_AHEAD_MS	((uint32_t)1024)
+
+/* Frequencies (0 to 7) and age classes (0 the youngest) of a histogram. */
+#define FERRY_HOT_FREQS		8
+#define FERRY_HOT_AGES		16
+
+/* Age classes below this one are of records that are not idle. */
+#define FERRY_HOT_IDLE_AGE	8
+
+/* Number of heats; the largest is one less. */
+#define FERRY_HOT_HEATS		128
+
+/* Largest weight of an access. */
+#define FERRY_HOT_WEIGHT_MAX	((uint32_t)0xffff)
+
+/* The fields of struct ferry_hot_params, as ferry_hot_check() names them. */
+#define FERRY_HOT_OK		((uint32_t)0)
+#define FERRY_HOT_WINDOW_MS	((uint32_t)1)
+#define FERRY_HOT_THRESHOLD	((uint32_t)2)
+#define FERRY_HOT_RECALL	((uint32_t)3)
+#define FERRY_HOT_STEP		((uint32_t)4)
+#define FERRY_HOT_SWEEP_MS	((uint32_t)5)
+#define FERRY_HOT_COOL_SWEEPS	((uint32_t)6)
+#define FERRY_HOT_FREQ_SHIFT	((uint32_t)7)
+#define FERRY_HOT_COST		((uint32_t)8)
+#define FERRY_HOT_DAMP		((uint32_t)9)
+#define FERRY_HOT_FORMAT	((uint32_t)10)
+
+/**
+ * struct ferry_hot_params - the policy's numbers
+ * @window_ms: a record whose last access is older than this has left the window: the next
+ *	access starts from @recall, and the next sweep makes it idle. In default mode, where
+ *	time has buckets, up to 255 ms sooner, never later
+ * @threshold: frequency at which a page is ready
+ * @recall: the most of a frequency that outlives the window: 0 starts anew, as pghot does;
+ *	the format's largest frequency leaves forgetting to the cooling
+ * @step: log2 of how many accesses more each level above the threshold takes; 0 counts
+ *	every access, as pghot does
+ * @sweep_ms: the longest time between two sweeps
+ * @cool_sweeps: each how many sweeps the records cool by a level; 0 for never
+ * @freq_shift: log2 of how many age classes a level of frequency outweighs in the ranking;
+ *	4 ranks by frequency first and by age within
+ * @cost: what an exchange must win to be worth it, in accesses per window
+ * @damp: by how many heats each bounce of a page raises the bar for its promotion
+ *
+ * The same for all pages of a machine. ferry_hot_check() tells the allowed ranges.
+ */
+struct ferry_hot_params {
+	uint32_t window_ms;
+	uint32_t threshold;
+	uint32_t recall;
+	uint32_t step;
+	uint32_t sweep_ms;
+	uint32_t cool_sweeps;
+	uint32_t freq_shift;
+	uint32_t cost;
+	uint32_t damp;
+};
+
+/**
+ * struct ferry_hot_bad - which parameter is out of its range
+ * @field: FERRY_HOT_WINDOW_MS and so on; FERRY_HOT_OK if none
+ * @least: smallest allowed value, given the parameters before it
+ * @most: largest allowed value
+ */
+struct ferry_hot_bad {
+	uint32_t field;
+	uint32_t least;
+	uint32_t most;
+};
+
+/**
+ * struct ferry_hot_view - what a record says at some time
+ * @freq: frequency, 0 if nothing is known
+ * @age: age class, 0 to FERRY_HOT_AGES - 1; the last one if nothing is known
+ * @ready: 1 if the page is ready, else 0
+ * @node: node of the last access, or FERRY_HOT_NO_NODE
+ *
+ * Age classes 0 to 7 are eighths of the time field's range (512 ms or 2048 ms); 8 to 15 are
+ * idle records: class 8 less than a sweep after it left the window, 9 less than two, 10
+ * less than four, and so on, each twice the last; in precision mode each four times the last.
+ */
+struct ferry_hot_view {
+	uint32_t freq;
+	uint32_t age;
+	uint32_t ready;
+	uint32_t node;
+};
+
+/**
+ * struct ferry_hot_sweep - one sweep over the records
+ * @now: time in ms, modulo 2^32
+ * @last: time of the sweep before it
+ * @number: counts the sweeps from 1 on; 0 is no sweep's number
+ *
+ * A sweep that comes later than @sweep_ms after the last one cannot tell old from new and
+ * makes every record idle.
+ */
+struct ferry_hot_sweep {
+	uint32_t now;
+	uint32_t last;
+	uint32_t number;
+};
+
+/**
+ * struct ferry_hot_histogram - pages by frequency and age class
+ * @pages: how many there are of each; pages of which nothing is known are in the last
+ *	age class of frequency 0
+ */
+struct ferry_hot_histogram {
+	uint64_t pages[FERRY_HOT_FREQS][FERRY_HOT_AGES];
+};
+
+/**
+ * struct ferry_hot_cut - the border between what fits and what does not
+ * @heat: pages of more heat fit
+ * @above: how many those are
+ * @room: of the pages of just @heat, how many fit as well
+ */
+struct ferry_hot_cut {
+	uint32_t heat;
+	uint64_t above;
+	uint64_t room;
+};
+
+/**
+ * struct ferry_hot_exchange - what two tiers should exchange
+ * @pages: pages to move each way; if 0 the other fields are 0
+ * @hot: least heat of those of the lower tier
+ * @hot_room: how many of just that heat; of more heat, all
+ * @cold: most heat of those of the top tier
+ * @cold_room: how many of just that heat; of less heat, all
+ */
+struct ferry_hot_exchange {
+	uint64_t pages;
+	uint32_t hot;
+	uint64_t hot_room;
+	uint32_t cold;
+	uint64_t cold_room;
+};
+
+/* Parameters */
+void ferry_hot_defaults(uint32_t format, struct ferry_hot_params *params);
+int ferry_hot_check(uint32_t format, const struct ferry_hot_params *params,
+		    struct ferry_hot_bad *bad);
+uint64_t ferry_hot_accesses(const struct ferry_hot_params *params, uint32_t freq);
+uint32_t ferry_hot_step(uint32_t format, const struct ferry_hot_params *params,
+			const struct ferry_hot_histogram *histogram, uint64_t capacity);
+
+/* One record */
+uint8_t ferry_hot8_access(uint8_t record, const struct ferry_hot_params *params,
+			  uint32_t now, uint32_t weight, uint32_t random);
+uint32_t ferry_hot32_access(uint32_t record, const struct ferry_hot_params *params,
+			    uint32_t now, uint32_t weight, uint32_t random, uint32_t node);
+uint8_t ferry_hot8_aged(uint8_t record, const struct ferry_hot_params *params,
+			const struct ferry_hot_sweep *sweep);
+uint32_t ferry_hot32_aged(uint32_t record, const struct ferry_hot_params *params,
+			  const struct ferry_hot_sweep *sweep);
+struct ferry_hot_view ferry_hot8_view(uint8_t record, uint32_t now);
+struct ferry_hot_view ferry_hot32_view(uint32_t record, uint32_t now);
+uint8_t ferry_hot8_claim(uint8_t record);
+uint32_t ferry_hot32_claim(uint32_t record);
+uint8_t ferry_hot8_unclaim(uint8_t record);
+uint32_t ferry_hot32_unclaim(uint32_t record);
+
+/* Many records, that nobody else writes */
+void ferry_hot8_access_all(uint8_t *records, const uint32_t *pages, size_t nr_pages,
+			   const struct ferry_hot_params *params, uint32_t now,
+			   uint32_t weight, uint32_t random);
+void ferry_hot32_access_all(uint32_t *records, const uint32_t *pages, size_t nr_pages,
+			    const struct ferry_hot_params *params, uint32_t now,
+			    uint32_t weight, uint32_t random, uint32_t node);
+size_t ferry_hot8_sweep(uint8_t *records, size_t nr_records,
+			const struct ferry_hot_params *params,
+			const struct ferry_hot_sweep *sweep,
+			struct ferry_hot_histogram *histogram);
+size_t ferry_hot32_sweep(uint32_t *records, size_t nr_records,
+			 const struct ferry_hot_params *params,
+			 const struct ferry_hot_sweep *sweep,
+			 struct ferry_hot_histogram *histogram);
+void ferry_hot8_count(const uint8_t *records, size_t nr_records, uint32_t now,
+		      struct ferry_hot_histogram *histogram);
+void ferry_hot32_count(const uint32_t *records, size_t nr_records, uint32_t now,
+		       struct ferry_hot_histogram *histogram);
+size_t ferry_hot8_find(const uint8_t *records, size_t nr_records, size_t *from,
+		       const struct ferry_hot_params *params, uint32_t now,
+		       uint32_t least, uint32_t most, uint32_t *found, size_t space);
+size_t ferry_hot32_find(const uint32_t *records, size_t nr_records, size_t *from,
+			const struct ferry_hot_params *params, uint32_t now,
+			uint32_t least, uint32_t most, uint32_t *found, size_t space);
+
+/* Ranking */
+uint32_t ferry_hot_heat(const struct ferry_hot_params *params, uint32_t freq, uint32_t age);
+uint64_t ferry_hot_worth(const struct ferry_hot_params *params, uint32_t heat);
+void ferry_hot_cut(const struct ferry_hot_params *params,
+		   const struct ferry_hot_histogram *histogram, uint32_t least_freq,
+		   uint64_t budget, struct ferry_hot_cut *cut);
+void ferry_hot_exchange(const struct ferry_hot_params *params,
+			const struct ferry_hot_histogram *top,
+			const struct ferry_hot_histogram *lower, uint64_t budget,
+			struct ferry_hot_exchange *exchange);
+
+/* The node that most accesses of a section come from: 10 bits of node, 6 of count */
+uint16_t ferry_hot_majority(uint16_t majority, uint32_t node);
+uint32_t ferry_hot_majority_node(uint16_t majority);
+
+/* Pages that go up and down: one entry of a small table of the caller's, by page */
+uint16_t ferry_hot_promoted(uint16_t entry, uint32_t tag, uint32_t *bounced);
+uint16_t ferry_hot_demoted(uint16_t entry, uint32_t tag);
+uint16_t ferry_hot_bounce_aged(uint16_t entry);
+uint32_t ferry_hot_bounces(uint16_t entry, uint32_t tag);
+
+#endif /* MEMFERRY_HOTNESS_H */
