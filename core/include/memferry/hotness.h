@@ -137,9 +137,9 @@ struct ferry_hot_bad {
  * @ready: 1 if the page is ready, else 0
  * @node: node of the last access, or FERRY_HOT_NO_NODE
  *
- * Age classes 0 to 7 are eighths of the time field's range (512 ms or 2048 ms); 8 to 15 are
- * idle records: class 8 less than a sweep after it left the window, 9 less than two, 10
- * less than four, and so on, each twice the last; in precision mode each four times the last.
+ * Age classes 0 to 7 are eighths of the time field's range; 8 to 15 are of idle records,
+ * each a multiple of the last: in precision mode 2048 ms and four times as many sweeps, in
+ * default mode, which has only the even ones, 1024 ms and four times as many sweeps.
  */
 struct ferry_hot_view {
 	uint32_t freq;
@@ -219,6 +219,8 @@ uint32_t ferry_hot32_aged(uint32_t record, const struct ferry_hot_params *params
 			  const struct ferry_hot_sweep *sweep);
 struct ferry_hot_view ferry_hot8_view(uint8_t record, uint32_t now);
 struct ferry_hot_view ferry_hot32_view(uint32_t record, uint32_t now);
+uint32_t ferry_hot8_age_ms(uint8_t record, uint32_t now);
+uint32_t ferry_hot32_age_ms(uint32_t record, uint32_t now);
 uint8_t ferry_hot8_claim(uint8_t record);
 uint32_t ferry_hot32_claim(uint32_t record);
 uint8_t ferry_hot8_unclaim(uint8_t record);

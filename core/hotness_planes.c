@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Sweeps over the records of default mode: ages and counts 64 of them and more at a time.
+ *
+ * The work is done on bit planes: plane i holds bit i of each of 64 records or more. Eight
+ * words of records become eight planes by a transposition in three steps, and back by the
+ * same one. On planes an addition costs a few operations per bit for all records at once, and so
+ * does a count: records of a class are ones of a mask, and masks are added up by adders of
+ * one bit (carry-save), so that ones are counted only once in a while.
+ *
+ * A plane is as wide as the compiler's target computes at once; in the kernel, which has no
+ * vector registers to spare, it is a word. The code is the same for all of them.
+ */
+#ifdef __KERNEL__
+#include <linux/memferry/hotness_format.h>
+#else
+#include <memferry/hotness_format.h>
+#endif
+
+#if defined(__KERNEL__)
+#define PLANE_WORDS	1
+#elif defined(__AVX512F__)
+#define PLANE_WORDS	8
+#elif defined(__AVX2__)
+#define PLANE_WORDS	4
+#elif defined(__SSE2__) || defined(__ARM_NEON)
+#define PLANE_WORDS	2
+#else
+#define PLANE_WORDS	1
+#endif
+
+#if PLANE_WORDS > 1
+typedef uint64_t ferry_plane __attribute__((vector_size(8 * PLANE_WORDS)));
+#else
+typedef uint64_t ferry_plane;
+#endif
+
+/* Eight planes' worth of records, as they lie in memory. */
+struct ferry_plane_memory {
+	ferry_plane plane;
+} __attribute__((packed, may_alias));
+
+/* The words of a plane. */
+typedef uint64_t ferry_plane_word __attribute__((may_alias));
+
+#define BLOCK		(64 * PLANE_WORDS)	/* records of eight planes */
+#define GROUP		4			/* blocks that are added up together */
+#define AGES		8			/* age classes of default mode */
+#define FREQS		3			/* frequencies above 0 */
+#define DIGITS		7			/* binary digits of a count kept in planes */
+#define GROUPS_MAX	(((1 << DIGITS) - 1) / GROUP)
+
+/* Bits of all records: all ones or all zeros. */
+#define ALL(bit)	((bit) ? ~(uint64_t)0 : 0)
+
+/**
+ * struct ferry_hot8_rule - a sweep, as masks for planes
+ * @now: bits of the bucket that it is now
+ * @recent: bits of the most buckets since an access in the window
+ * @patience: bits of the highest idle class less 1 that is left at this sweep
+ * @ages: does time pass at all? else records are only counted
+ * @late: is every record older than the window?
+ * @cools: do frequencies fall?
+ */
+struct ferry_hot8_rule {
+	uint64_t now[5];
+	uint64_t recent[5];
+	uint64_t patience[3];
+	uint64_t ages;
+	uint64_t late;
+	uint64_t cools;
+};
+
+/* The records of a block by age class and by frequency, as masks. */
+struct ferry_hot8_masks {
+	ferry_plane age[AGES];
+	ferry_plane freq[FREQS];
+};
+
+/* Counts in planes: bit i of the digits of one class is a count of its own. */
+struct ferry_hot8_counts {
+	ferry_plane digit[FREQS][AGES][DIGITS];
+};
+
+/* Exchanges the upper bits of @low with the lower ones of @high. */
+static inline void ferry_swap_bits(ferry_plane *low, ferry_plane *high, int shift,
+				   uint64_t mask)
+{
+	ferry_plane swap = (*low >> shift ^ *high) & mask;
+
+	*high ^= swap;
+	*low ^= swap << shift;
+}
+
+/* Words of records to planes, or planes to words of records. */
+static inline void ferry_transpose(ferry_plane *planes)
+{
+	int i;
+
+	for (i = 0; i < 4; i++)
+		ferry_swap_bits(&planes[i], &planes[i + 4], 4, 0x0f0f0f0f0f0f0f0fu);
+	for (i = 0; i < 8; i += i & 1 ? 3 : 1)
+		ferry_swap_bits(&planes[i], &planes[i + 2], 2, 0x3333333333333333u);
+	for (i = 0; i < 8; i += 2)
+		ferry_swap_bits(&planes[i], &planes[i + 1], 1, 0x5555555555555555u);
+}
+
+/* The carry of a + b + carry; with b inverted the borrow of a comparison. */
+static inline ferry_plane ferry_carry(ferry_plane a, ferry_plane b, ferry_plane carry)
+{
+	return (a & b) | ((a | b) & carry);
+}
+
+/* 1 where the number of @bits planes exceeds @limit. */
+static inline ferry_plane ferry_exceeds(const ferry_plane *number, const uint64_t *limit,
+					int bits)
+{
+	ferry_plane exceeds = number[0] & ~limit[0];
+	int i;
+
+	for (i = 1; i < bits; i++)
+		exceeds = (number[i] & exceeds) | ((number[i] | exceeds) & ~limit[i]);
+	return exceeds;
+}
+
+/*
+ * Ages the records of eight planes, as ferry_hot8_aged() does one, and fills in their
+ * classes. Returns where a record changed.
+ */
+static inline ferry_plane ferry_hot8_block(ferry_plane *planes,
+					   const struct ferry_hot8_rule *rule,
+					   struct ferry_hot8_masks *masks)
+{
+	ferry_plane *freq = planes, *time = planes + 2, *ready = planes + 7;
+	ferry_plane buckets[5], was[8], fresh, idle, expired, ahead, leaves, carry;
+	ferry_plane low, high, age_low, age_high, borrow;
+	int i;
+
+	for (i = 0; i < 8; i++)
+		was[i] = planes[i];
+
+	/* Buckets since the last access, modulo 32. */
+	buckets[0] = time[0] ^ rule->now[0];
+	borrow = time[0] & ~rule->now[0];
+	for (i = 1; i < 5; i++) {
+		buckets[i] = time[i] ^ borrow ^ rule->now[i];
+		borrow = (time[i] & borrow) | ((time[i] | borrow) & ~rule->now[i]);
+	}
+	ahead = buckets[0] & buckets[1] & buckets[2] & buckets[3] & buckets[4];
+	expired = ferry_exceeds(buckets, rule->recent, 5) & ~ahead;
+	expired = (expired | rule->late) & rule->ages;
+
+	fresh = freq[0] | freq[1];
+	idle = (time[3] | time[4]) & ~fresh;
+	low = (freq[0] & fresh) | (time[3] & idle);
+	high = (freq[1] & fresh) | (time[4] & idle);
+	carry = high & rule->cools;
+	high &= low | ~rule->cools;
+	low ^= carry;
+
+	/* Idle records that leave their class; those that leave the last one are forgotten. */
+	leaves = idle & rule->ages & ~ferry_exceeds(time, rule->patience, 3);
+	idle &= ~(time[0] & time[1] & time[2] & leaves);
+	carry = leaves;
+	for (i = 0; i < 3; i++) {
+		ferry_plane next = time[i] & carry;
+
+		time[i] ^= carry;
+		carry = next;
+	}
+	expired &= fresh;
+	fresh &= ~expired;
+	for (i = 0; i < 3; i++)
+		time[i] &= fresh | idle;
+	idle |= expired;
+	time[3] = (time[3] & fresh) | (low & idle);
+	time[4] = (time[4] & fresh) | (high & idle);
+	freq[0] = low & fresh;
+	freq[1] = high & fresh;
+	*ready &= fresh;
+
+	age_low = (buckets[3] & ~ahead & fresh) | (time[1] & idle);
+	age_high = (buckets[4] & ~ahead & fresh) | (time[2] & idle);
+	masks->age[0] = fresh & ~age_high & ~age_low;
+	masks->age[1] = fresh & ~age_high & age_low;
+	masks->age[2] = fresh & age_high & ~age_low;
+	masks->age[3] = fresh & age_high & age_low;
+	masks->age[4] = idle & ~age_high & ~age_low;
+	masks->age[5] = idle & ~age_high & age_low;
+	masks->age[6] = idle & age_high & ~age_low;
+	masks->age[7] = idle & age_high & age_low;
+	masks->freq[0] = low & ~high;
+	masks->freq[1] = high & ~low;
+	masks->freq[2] = high & low;
+
+	carry = planes[0] ^ was[0];
+	for (i = 1; i < 8; i++)
+		carry |= planes[i] ^ was[i];
+	return carry;
+}
+
+/* Adds the records of a group to the counts of their classes. */
+static inline void ferry_hot8_add(struct ferry_hot8_counts *counts,
+				  const struct ferry_hot8_masks *masks)
+{
+	ferry_plane one[GROUP], *digit, sum, carry, other, next;
+	int freq, age, i;
+
+	for (freq = 0; freq < FREQS; freq++) {
+		for (age = 0; age < AGES; age++) {
+			digit = counts->digit[freq][age];
+			for (i = 0; i < GROUP; i++)
+				one[i] = masks[i].freq[freq] & masks[i].age[age];
+			sum = digit[0] ^ one[0] ^ one[1];
+			carry = ferry_carry(one[0], one[1], digit[0]);
+			digit[0] = sum ^ one[2] ^ one[3];
+			other = ferry_carry(one[2], one[3], sum);
+			next = ferry_carry(carry, other, digit[1]);
+			digit[1] ^= carry ^ other;
+			for (i = 2; i < DIGITS; i++) {
+				carry = digit[i] & next;
+				digit[i] ^= next;
+				next = carry;
+			}
+		}
+	}
+}
+
+static inline uint32_t ferry_ones(uint64_t word)
+{
+	word -= word >> 1 & 0x5555555555555555u;
+	word = (word & 0x3333333333333333u) + (word >> 2 & 0x3333333333333333u);
+	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+	return (uint32_t)(word * 0x0101010101010101u >> 56);
+}
+
+/* Moves the counts to the histogram. Returns how many records they were of. */
+static uint64_t ferry_hot8_flush(struct ferry_hot8_counts *counts,
+				 struct ferry_hot_histogram *histogram)
+{
+	uint64_t all = 0, pages;
+	int freq, age, i, k;
+
+	for (freq = 0; freq < FREQS; freq++) {
+		for (age = 0; age < AGES; age++) {
+			ferry_plane *digit = counts->digit[freq][age];
+
+			pages = 0;
+			for (i = 0; i < DIGITS; i++) {
+				const ferry_plane_word *words = (ferry_plane_word *)&digit[i];
+
+				for (k = 0; k < PLANE_WORDS; k++)
+					pages += (uint64_t)ferry_ones(words[k]) << i;
+				digit[i] ^= digit[i];
+			}
+			histogram->pages[freq + 1][2 * age] += pages;
+			all += pages;
+		}
+	}
+	return all;
+}
+
+static inline bool ferry_all_zero(const ferry_plane *planes, size_t nr_planes)
+{
+	const ferry_plane_word *words;
+	ferry_plane any = planes[0];
+	uint64_t bits = 0;
+	size_t i;
+
+	for (i = 1; i < nr_planes; i++)
+		any |= planes[i];
+	words = (const ferry_plane_word *)&any;
+	for (i = 0; i < PLANE_WORDS; i++)
+		bits |= words[i];
+	return !bits;
+}
+
+/*
+ * Does one group. Returns 2 if a record changed, 1 if there was one at all, else 0.
+ * Changed blocks are written back if @write.
+ */
+static inline int ferry_hot8_group(uint8_t *records, const struct ferry_hot8_rule *rule,
+				   struct ferry_hot8_counts *counts, bool write,
+				   size_t *changed)
+{
+	struct ferry_plane_memory *memory = (struct ferry_plane_memory *)records;
+	struct ferry_hot8_masks masks[GROUP];
+	ferry_plane planes[GROUP * 8], differs;
+	int block, i, k;
+
+	for (i = 0; i < GROUP * 8; i++)
+		planes[i] = memory[i].plane;
+	if (ferry_all_zero(planes, GROUP * 8))
+		return 0;
+	for (block = 0; block < GROUP; block++) {
+		ferry_plane *mine = planes + 8 * block;
+
+		ferry_transpose(mine);
+		differs = ferry_hot8_block(mine, rule, &masks[block]);
+		if (!write || ferry_all_zero(&differs, 1))
+			continue;
+		for (k = 0; k < PLANE_WORDS; k++)
+			*changed += ferry_ones(((ferry_plane_word *)&differs)[k]);
+		ferry_transpose(mine);
+		for (i = 0; i < 8; i++)
+			memory[8 * block + i].plane = mine[i];
+	}
+	ferry_hot8_add(counts, masks);
+	return 1;
+}
+
+static size_t ferry_hot8_pass(uint8_t *records, size_t nr_records,
+			      const struct ferry_hot8_rule *rule, bool write, uint64_t *known,
+			      size_t *changed, struct ferry_hot_histogram *histogram)
+{
+	struct ferry_hot8_counts counts;
+	int groups = 0, freq, age, i;
+	size_t at;
+
+	for (freq = 0; freq < FREQS; freq++)
+		for (age = 0; age < AGES; age++)
+			for (i = 0; i < DIGITS; i++)
+				counts.digit[freq][age][i] = (ferry_plane){ 0 };
+	for (at = 0; nr_records - at >= GROUP * BLOCK; at += GROUP * BLOCK) {
+		groups += ferry_hot8_group(records + at, rule, &counts, write, changed);
+		if (groups == GROUPS_MAX) {
+			*known += ferry_hot8_flush(&counts, histogram);
+			groups = 0;
+		}
+	}
+	if (groups)
+		*known += ferry_hot8_flush(&counts, histogram);
+	return at;
+}
+
+static void ferry_hot8_count_one(uint8_t record, uint32_t now, uint64_t *known,
+				 struct ferry_hot_histogram *histogram)
+{
+	struct ferry_hot_view view = ferry_hot8_shown(record, now);
+
+	*known += view.freq != 0;
+	histogram->pages[view.freq][view.age] += view.freq != 0;
+}
+
+/**
+ * ferry_hot8_sweep - age and count the records of default mode
+ * @records: the records, which nobody else writes meanwhile; of a part of memory or all
+ * @nr_records: number of @records
+ * @params: as ferry_hot_check() accepts them
+ * @sweep: the sweep
+ * @histogram: gains the records as they are afterwards; not cleared before
+ *
+ * As ferry_hot8_aged() for each. Where others write, sweep a copy, and store what changed by
+ * compare-and-exchange. Fastest where nothing is known of the pages.
+ *
+ * Context: Any. About 1.5 KiB of stack.
+ * Return: how many records changed.
+ */
+size_t ferry_hot8_sweep(uint8_t *records, size_t nr_records,
+			const struct ferry_hot_params *params,
+			const struct ferry_hot_sweep *sweep,
+			struct ferry_hot_histogram *histogram)
+{
+	uint32_t bucket = sweep->now >> FERRY_HOT8_BUCKET_SHIFT, patience = 0, i;
+	struct ferry_hot8_rule rule = {
+		.ages = ALL(1),
+		.late = ALL(ferry_hot_late(params, sweep)),
+		.cools = ALL(ferry_hot_cooled(params, sweep, 2) == 1),
+	};
+	uint64_t known = 0;
+	size_t changed = 0, at;
+	uint8_t record;
+
+	while (patience < 7 && !(sweep->number >> patience & 1))
+		patience++;
+	for (i = 0; i < 5; i++) {
+		rule.now[i] = ALL(bucket >> i & 1);
+		rule.recent[i] = ALL(ferry_hot8_recent(params) >> i & 1);
+	}
+	for (i = 0; i < 3; i++)
+		rule.patience[i] = ALL(patience >> i & 1);
+	at = ferry_hot8_pass(records, nr_records, &rule, true, &known, &changed, histogram);
+	for (; at < nr_records; at++) {
+		record = ferry_hot8_swept(records[at], params, sweep);
+		changed += record != records[at];
+		records[at] = record;
+		ferry_hot8_count_one(record, sweep->now, &known, histogram);
+	}
+	histogram->pages[0][FERRY_HOT_AGES - 1] += nr_records - known;
+	return changed;
+}
+
+/**
+ * ferry_hot8_count - count the records of default mode
+ * @records: the records; only read
+ * @nr_records: number of @records
+ * @now: time in ms, modulo 2^32, at most the longest time between sweeps after the last one
+ * @histogram: gains the records; not cleared before
+ *
+ * Context: Any. About 1.5 KiB of stack.
+ */
+void ferry_hot8_count(const uint8_t *records, size_t nr_records, uint32_t now,
+		      struct ferry_hot_histogram *histogram)
+{
+	struct ferry_hot8_rule rule = { .ages = 0 };
+	uint64_t known = 0;
+	size_t changed = 0, at;
+	int i;
+
+	for (i = 0; i < 5; i++)
+		rule.now[i] = ALL(now >> (FERRY_HOT8_BUCKET_SHIFT + i) & 1);
+	at = ferry_hot8_pass((uint8_t *)records, nr_records, &rule, false, &known, &changed,
+			     histogram);
+	for (; at < nr_records; at++)
+		ferry_hot8_count_one(records[at], now, &known, histogram);
+	histogram->pages[0][FERRY_HOT_AGES - 1] += nr_records - known;
+}

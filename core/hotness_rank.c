@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * The policy's numbers, and what follows from a histogram of records: how pages rank, which
+ * fit a capacity, which two tiers should exchange. And the two small memories beside the
+ * records: which node a section is used from, and which pages go up and down.
+ */
+#ifdef __KERNEL__
+#include <linux/memferry/hotness_format.h>
+#else
+#include <memferry/hotness_format.h>
+#endif
+
+/* A window of one bucket could not tell an access from the last one of the bucket before. */
+#define WINDOW8_MIN	(2 * FERRY_HOT8_BUCKET_MS)
+/* Leaves two buckets between the window and the future, so that a sweep can come in time. */
+#define WINDOW8_MAX	((FERRY_HOT8_AHEAD - 2) * FERRY_HOT8_BUCKET_MS)
+#define WINDOW32_MIN	((uint32_t)16)
+/* Leaves sweeps at least a third of a second. */
+#define WINDOW32_MAX	((uint32_t)15000)
+
+/* Each level then counts for 256 of the one below: more no counter of a few levels needs. */
+#define STEP_MAX	((uint32_t)8)
+#define COOL_MAX	((uint32_t)0xffff)
+#define FREQ_SHIFT_MAX	((uint32_t)4)
+#define COST_MAX	((uint32_t)1 << 30)
+
+/* Worth is counted in 1/256 accesses, so that heats below one access differ. */
+#define WORTH_SHIFT	8
+
+static uint32_t ferry_hot_freq_max(uint32_t format)
+{
+	return format == FERRY_HOT_PRECISE ? FERRY_HOT32_FREQ_MAX : FERRY_HOT8_FREQ_MAX;
+}
+
+/**
+ * ferry_hot_defaults - numbers to begin with
+ * @format: FERRY_HOT_DEFAULT or FERRY_HOT_PRECISE
+ * @params: receives them
+ *
+ * Windows and threshold are pghot's. A level is worth 8 accesses in default mode, which has
+ * one level above the threshold, and 4 in precision mode, which has five and so reaches 1,366
+ * accesses per cooling. Cooling takes a level off every 8 and 10 seconds, as hot sets that move
+ * do so in seconds, and slower sources must not lose what they reported a minute ago.
+ *
+ * Context: Any.
+ */
+void ferry_hot_defaults(uint32_t format, struct ferry_hot_params *params)
+{
+	bool precise = format == FERRY_HOT_PRECISE;
+
+	*params = (struct ferry_hot_params){
+		.window_ms = precise ? 5000 : 3000,
+		.threshold = 2,
+		.recall = ferry_hot_freq_max(format),
+		.step = precise ? 2 : 3,
+		.sweep_ms = precise ? 5000 : 1000,
+		.cool_sweeps = precise ? 2 : 8,
+		.freq_shift = 3,
+		.cost = 8,
+		.damp = 8,
+	};
+}
+
+/* True if @value is from @least to @most; else *@bad says so. */
+static bool ferry_hot_within(struct ferry_hot_bad *bad, uint32_t field, uint32_t value,
+			     uint32_t least, uint32_t most)
+{
+	if (value >= least && value <= most)
+		return true;
+	*bad = (struct ferry_hot_bad){ .field = field, .least = least, .most = most };
+	return false;
+}
+
+/**
+ * ferry_hot_check - are these numbers sound?
+ * @format: FERRY_HOT_DEFAULT or FERRY_HOT_PRECISE
+ * @params: the numbers; only read
+ * @bad: receives the first one that is not, and its range; FERRY_HOT_OK if all are
+ *
+ * The ranges, of default and precision mode: window_ms 256 to 3712 and 16 to 15000;
+ * threshold 1 to 3 and 1 to 7; recall 0 to 3 and 0 to 7; step 0 to 8; sweep_ms from 1 to
+ * what the window leaves of the time field (1024 of a window of 3000; 10359 of one of 5000);
+ * cool_sweeps 0 to 65535; freq_shift 0 to 4; cost 0 to 2^30; damp 0 to 127.
+ *
+ * Context: Any.
+ * Return: 0 or -FERRY_EINVAL.
+ */
+int ferry_hot_check(uint32_t format, const struct ferry_hot_params *params,
+		    struct ferry_hot_bad *bad)
+{
+	uint32_t freq_max = ferry_hot_freq_max(format), sweep_max;
+	bool precise = format == FERRY_HOT_PRECISE;
+
+	if (!ferry_hot_within(bad, FERRY_HOT_FORMAT, format, FERRY_HOT_DEFAULT,
+			      FERRY_HOT_PRECISE) ||
+	    !ferry_hot_within(bad, FERRY_HOT_WINDOW_MS, params->window_ms,
+			      precise ? WINDOW32_MIN : WINDOW8_MIN,
+			      precise ? WINDOW32_MAX : WINDOW8_MAX))
+		return -FERRY_EINVAL;
+	/*
+	 * A record may be as old as the window at one sweep and not be made idle; at the next
+	 * one it must still be younger than where the future begins.
+	 */
+	if (precise)
+		sweep_max = FERRY_HOT32_AHEAD - 1 - params->window_ms;
+	else
+		sweep_max = (FERRY_HOT8_AHEAD - 1 - ferry_hot8_recent(params)) *
+			    FERRY_HOT8_BUCKET_MS;
+	if (!ferry_hot_within(bad, FERRY_HOT_THRESHOLD, params->threshold, 1, freq_max) ||
+	    !ferry_hot_within(bad, FERRY_HOT_RECALL, params->recall, 0, freq_max) ||
+	    !ferry_hot_within(bad, FERRY_HOT_STEP, params->step, 0, STEP_MAX) ||
+	    !ferry_hot_within(bad, FERRY_HOT_SWEEP_MS, params->sweep_ms, 1, sweep_max) ||
+	    !ferry_hot_within(bad, FERRY_HOT_COOL_SWEEPS, params->cool_sweeps, 0, COOL_MAX) ||
+	    !ferry_hot_within(bad, FERRY_HOT_FREQ_SHIFT, params->freq_shift, 0,
+			      FREQ_SHIFT_MAX) ||
+	    !ferry_hot_within(bad, FERRY_HOT_COST, params->cost, 0, COST_MAX) ||
+	    !ferry_hot_within(bad, FERRY_HOT_DAMP, params->damp, 0, FERRY_HOT_HEATS - 1))
+		return -FERRY_EINVAL;
+	*bad = (struct ferry_hot_bad){ .field = FERRY_HOT_OK };
+	return 0;
+}
+
+/**
+ * ferry_hot_accesses - how many accesses a frequency stands for
+ * @params: as ferry_hot_check() accepts them
+ * @freq: the frequency; more than FERRY_HOT_FREQS - 1 is taken as so much
+ *
+ * Context: Any.
+ * Return: the accesses that it takes on average to get there from 0.
+ */
+uint64_t ferry_hot_accesses(const struct ferry_hot_params *params, uint32_t freq)
+{
+	uint64_t accesses = 0;
+	uint32_t level;
+
+	freq = ferry_hot_least(freq, FERRY_HOT_FREQS - 1);
+	for (level = 0; level < freq; level++) {
+		if (level < params->threshold)
+			accesses++;
+		else
+			accesses += (uint64_t)1 << ferry_hot_exponent(params, level);
+	}
+	return accesses;
+}
+
+/**
+ * ferry_hot_step - how large a level should be
+ * @format: FERRY_HOT_DEFAULT or FERRY_HOT_PRECISE
+ * @params: as ferry_hot_check() accepts them
+ * @histogram: all pages, of both tiers
+ * @capacity: pages of the top tier
+ *
+ * Few levels tell most if the border of the tier is among them. If the pages of the largest
+ * frequency alone do not fit, they cannot be told apart: levels must be larger. If those
+ * above the threshold fill not an eighth of the tier, levels are too large. The answer takes
+ * some coolings to show, so ask once per cooling.
+ *
+ * Context: Any.
+ * Return: @params' step, or one more or less, from 0 to 8.
+ */
+uint32_t ferry_hot_step(uint32_t format, const struct ferry_hot_params *params,
+			const struct ferry_hot_histogram *histogram, uint64_t capacity)
+{
+	uint32_t most = ferry_hot_freq_max(format), freq, age;
+	uint64_t full = 0, above = 0;
+
+	for (freq = params->threshold + 1; freq <= most; freq++)
+		for (age = 0; age < FERRY_HOT_AGES; age++)
+			above += histogram->pages[freq][age];
+	for (age = 0; age < FERRY_HOT_AGES; age++)
+		full += histogram->pages[most][age];
+	if (full > capacity && params->step < STEP_MAX)
+		return params->step + 1;
+	if (above < capacity >> 3 && params->step)
+		return params->step - 1;
+	return params->step;
+}
+
+/**
+ * ferry_hot_heat - how hot a frequency and an age class are together
+ * @params: as ferry_hot_check() accepts them
+ * @freq: frequency, up to FERRY_HOT_FREQS - 1
+ * @age: age class, up to FERRY_HOT_AGES - 1
+ *
+ * A level of frequency outweighs 2^freq_shift classes of age.
+ *
+ * Context: Any.
+ * Return: 0 for frequency 0, else 1 to FERRY_HOT_HEATS - 1.
+ */
+uint32_t ferry_hot_heat(const struct ferry_hot_params *params, uint32_t freq, uint32_t age)
+{
+	if (!freq)
+		return 0;
+	return (freq << params->freq_shift) + FERRY_HOT_AGES - 1 - age;
+}
+
+/**
+ * ferry_hot_worth - what the top tier gains by a page of this heat
+ * @params: as ferry_hot_check() accepts them
+ * @heat: the heat; more than FERRY_HOT_HEATS - 1 is taken as so much
+ *
+ * Between the heats of two frequencies accessed just now it interpolates.
+ *
+ * Context: Any.
+ * Return: accesses per window, in 1/256; never less for more heat.
+ */
+uint64_t ferry_hot_worth(const struct ferry_hot_params *params, uint32_t heat)
+{
+	uint32_t level = (uint32_t)1 << params->freq_shift, first = FERRY_HOT_AGES - 1 + level;
+	uint64_t here, next;
+	uint32_t freq, rest;
+
+	heat = ferry_hot_least(heat, FERRY_HOT_HEATS - 1);
+	if (heat < first)
+		return (heat << WORTH_SHIFT) / first;
+	freq = ((heat - first) >> params->freq_shift) + 1;
+	rest = (heat - first) & (level - 1);
+	here = ferry_hot_accesses(params, freq);
+	next = ferry_hot_accesses(params, freq + 1);
+	return (here << WORTH_SHIFT) +
+	       (((next - here) * rest << WORTH_SHIFT) >> params->freq_shift);
+}
+
+/* Pages of just this heat and at least this frequency. */
+static uint64_t ferry_hot_of_heat(const struct ferry_hot_params *params,
+				  const struct ferry_hot_histogram *histogram,
+				  uint32_t least_freq, uint32_t heat)
+{
+	uint32_t freq = least_freq ? least_freq : 1, age;
+	uint64_t pages = 0;
+
+	if (!heat) {
+		for (age = 0; !least_freq && age < FERRY_HOT_AGES; age++)
+			pages += histogram->pages[0][age];
+		return pages;
+	}
+	for (; freq < FERRY_HOT_FREQS; freq++) {
+		age = (freq << params->freq_shift) + FERRY_HOT_AGES - 1 - heat;
+		if (age < FERRY_HOT_AGES)
+			pages += histogram->pages[freq][age];
+	}
+	return pages;
+}
+
+/**
+ * ferry_hot_cut - the threshold that fits a budget
+ * @params: as ferry_hot_check() accepts them
+ * @histogram: the pages that want to fit
+ * @least_freq: leave pages of less frequency out; 0 for none
+ * @budget: pages that there is room for
+ * @cut: receives the border
+ *
+ * The hottest pages fit, as many as @budget. If all do, the border is heat 0 and its room is
+ * what is left.
+ *
+ * Context: Any.
+ */
+void ferry_hot_cut(const struct ferry_hot_params *params,
+		   const struct ferry_hot_histogram *histogram, uint32_t least_freq,
+		   uint64_t budget, struct ferry_hot_cut *cut)
+{
+	uint64_t above = 0, pages;
+	uint32_t heat;
+
+	for (heat = FERRY_HOT_HEATS - 1; heat; heat--) {
+		pages = ferry_hot_of_heat(params, histogram, least_freq, heat);
+		if (pages > budget - above)
+			break;
+		above += pages;
+	}
+	*cut = (struct ferry_hot_cut){ .heat = heat, .above = above, .room = budget - above };
+}
+
+/**
+ * ferry_hot_exchange - which pages two tiers should exchange
+ * @params: as ferry_hot_check() accepts them
+ * @top: the pages of the top tier that may move
+ * @lower: the pages of the lower tier that may move
+ * @budget: pages to move each way at most
+ * @exchange: receives the two borders
+ *
+ * Pairs the hottest page of the lower tier that reached the threshold with the coldest of
+ * the top tier, then the next, as long as the difference of their worths exceeds the cost.
+ *
+ * Context: Any.
+ */
+void ferry_hot_exchange(const struct ferry_hot_params *params,
+			const struct ferry_hot_histogram *top,
+			const struct ferry_hot_histogram *lower, uint64_t budget,
+			struct ferry_hot_exchange *exchange)
+{
+	uint64_t cost = (uint64_t)params->cost << WORTH_SHIFT, hots, colds, pages;
+	uint64_t hots_left, colds_left;
+	uint32_t hot = FERRY_HOT_HEATS - 1, cold = 0;
+
+	*exchange = (struct ferry_hot_exchange){ 0 };
+	hots = hots_left = ferry_hot_of_heat(params, lower, params->threshold, hot);
+	colds = colds_left = ferry_hot_of_heat(params, top, 0, cold);
+	while (exchange->pages < budget) {
+		if (hot <= cold ||
+		    ferry_hot_worth(params, hot) - ferry_hot_worth(params, cold) <= cost)
+			return;
+		if (!hots_left) {
+			hots = hots_left = ferry_hot_of_heat(params, lower, params->threshold,
+							     --hot);
+			continue;
+		}
+		if (!colds_left) {
+			colds = colds_left = ferry_hot_of_heat(params, top, 0, ++cold);
+			continue;
+		}
+		pages = hots_left < colds_left ? hots_left : colds_left;
+		if (pages > budget - exchange->pages)
+			pages = budget - exchange->pages;
+		hots_left -= pages;
+		colds_left -= pages;
+		*exchange = (struct ferry_hot_exchange){
+			.pages = exchange->pages + pages,
+			.hot = hot,
+			.hot_room = hots - hots_left,
+			.cold = cold,
+			.cold_room = colds - colds_left,
+		};
+	}
+}
+
+#define MAJORITY_NODE	((uint32_t)1023)
+#define MAJORITY_SHIFT	10
+#define MAJORITY_MAX	((uint32_t)63)
+
+/**
+ * ferry_hot_majority - count the node of one access to a section
+ * @majority: what was known before it; 0 if nothing
+ * @node: the node; FERRY_HOT_NO_NODE or more counts for none
+ *
+ * Boyer's and Moore's vote: a node's own accesses count up, others' down, and at 0 the next
+ * one takes over. A node from which more than half of the accesses come prevails; the count
+ * ends at 63, so that a section whose user moved follows after as many accesses.
+ *
+ * Context: Any. The caller stores the result.
+ * Return: what is known after it: bits 0-9 the node, 10-15 the count.
+ */
+uint16_t ferry_hot_majority(uint16_t majority, uint32_t node)
+{
+	uint32_t known = majority & MAJORITY_NODE, count = majority >> MAJORITY_SHIFT;
+
+	if (node >= FERRY_HOT_NO_NODE)
+		return majority;
+	if (!count)
+		known = node;
+	if (known != node)
+		count--;
+	else if (count < MAJORITY_MAX)
+		count++;
+	return (uint16_t)(count << MAJORITY_SHIFT | known);
+}
+
+/**
+ * ferry_hot_majority_node - the node that a section is used from
+ * @majority: what is known
+ *
+ * Context: Any.
+ * Return: the node, or FERRY_HOT_NO_NODE if none prevails.
+ */
+uint32_t ferry_hot_majority_node(uint16_t majority)
+{
+	return majority >> MAJORITY_SHIFT ? majority & MAJORITY_NODE : FERRY_HOT_NO_NODE;
+}
+
+/*
+ * An entry for pages that go up and down: bits 0-2 bounces, 3-5 agings without one, 6 the
+ * page went down again, 7 in use, 8-15 tag.
+ */
+#define BOUNCES		((uint32_t)7)
+#define BOUNCE_AGE	((uint32_t)7 << 3)
+#define BOUNCE_AGE_ONE	((uint32_t)1 << 3)
+#define BOUNCE_DOWN	((uint32_t)1 << 6)
+#define BOUNCE_USED	((uint32_t)1 << 7)
+#define BOUNCE_TAG	((uint32_t)0xff)
+#define BOUNCE_SHIFT	8
+
+static bool ferry_hot_tagged(uint16_t entry, uint32_t tag)
+{
+	return (entry & BOUNCE_USED) && entry >> BOUNCE_SHIFT == (tag & BOUNCE_TAG);
+}
+
+/**
+ * ferry_hot_promoted - note that a page was promoted
+ * @entry: the page's entry: the caller keeps a table of some thousands, all 0 at first, and
+ *	takes the one that a hash of the page's number selects
+ * @tag: other bits of that hash; the lowest 8 are used
+ * @bounced: receives 1 if the page had been promoted and demoted before, else 0
+ *
+ * Only pages that move have entries, so a small table is enough. Where two pages meet in
+ * one, the later replaces the earlier, and a bounce is overlooked; with 8 bits of tag one in
+ * 256 such meetings is taken for the same page instead.
+ *
+ * Context: Any. The caller stores the result, and adds up @bounced.
+ * Return: the entry after it.
+ */
+uint16_t ferry_hot_promoted(uint16_t entry, uint32_t tag, uint32_t *bounced)
+{
+	uint32_t bounces = 0;
+
+	*bounced = 0;
+	if (ferry_hot_tagged(entry, tag)) {
+		bounces = entry & BOUNCES;
+		if (!(entry & BOUNCE_DOWN))
+			return entry;
+		*bounced = 1;
+		bounces = ferry_hot_least(bounces + 1, BOUNCES);
+	}
+	return (uint16_t)((tag & BOUNCE_TAG) << BOUNCE_SHIFT | BOUNCE_USED | bounces);
+}
+
+/**
+ * ferry_hot_demoted - note that a page was demoted
+ * @entry: the page's entry
+ * @tag: the page's tag
+ *
+ * Context: Any. The caller stores the result.
+ * Return: the entry after it; unchanged if the page's promotion is not known.
+ */
+uint16_t ferry_hot_demoted(uint16_t entry, uint32_t tag)
+{
+	return ferry_hot_tagged(entry, tag) ? entry | (uint16_t)BOUNCE_DOWN : entry;
+}
+
+/**
+ * ferry_hot_bounce_aged - what a cooling makes of an entry
+ * @entry: the entry before it
+ *
+ * Call it for the whole table as often as the records cool. It takes a bounce off, and
+ * forgets the page after 8 times without one.
+ *
+ * Context: Any. The caller stores the result.
+ * Return: the entry after it.
+ */
+uint16_t ferry_hot_bounce_aged(uint16_t entry)
+{
+	if (!(entry & BOUNCE_USED) || (entry & BOUNCE_AGE) == BOUNCE_AGE)
+		return 0;
+	if (entry & BOUNCES)
+		entry--;
+	return (uint16_t)(entry + BOUNCE_AGE_ONE);
+}
+
+/**
+ * ferry_hot_bounces - how often a page bounced lately
+ * @entry: the page's entry
+ * @tag: the page's tag
+ *
+ * A page is worth promoting only if its heat exceeds the border by so many times the damp
+ * of struct ferry_hot_params.
+ *
+ * Context: Any.
+ * Return: 0 to 7.
+ */
+uint32_t ferry_hot_bounces(uint16_t entry, uint32_t tag)
+{
+	return ferry_hot_tagged(entry, tag) ? entry & BOUNCES : 0;
+}
