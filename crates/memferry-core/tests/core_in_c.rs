@@ -93,6 +93,33 @@ fn lanes_pass_their_c_tests_under_sanitizers() {
     passes("lanes_test", &["lanes", "extents"], SANITIZERS);
 }
 
+const HOTNESS: &[&str] = &[
+    "hotness",
+    "hotness_planes",
+    "hotness_rank",
+    "hotness_sweep",
+];
+
+#[test]
+fn hotness_passes_its_c_tests() {
+    passes("hotness_test", HOTNESS, &[]);
+}
+
+#[test]
+fn hotness_passes_its_c_tests_under_sanitizers() {
+    passes("hotness_test", HOTNESS, SANITIZERS);
+}
+
+#[test]
+fn pace_passes_its_c_tests() {
+    passes("pace_test", &["pace"], &[]);
+}
+
+#[test]
+fn pace_passes_its_c_tests_under_sanitizers() {
+    passes("pace_test", &["pace"], SANITIZERS);
+}
+
 /// The whole core, linked to one object, has no undefined symbol: no C library, no memcpy,
 /// no division routine; at any optimisation, and on x86-64 also for its 32-bit sibling.
 #[test]

@@ -13,6 +13,10 @@ use anyhow::{Context, Result, bail};
 use crate::cache::{Key, write_if_changed};
 use crate::command;
 
+/// The files of the policy core that the series has, by the name of their header. Hotness and pace come with the code
+/// that calls them.
+const CORE: [&str; 3] = ["types", "extents", "lanes"];
+
 /// What the series is made of, as files of the checkout.
 pub struct Series {
     /// Diffs, in order: name and text.
@@ -38,21 +42,18 @@ impl Series {
             insert(&mut files, path.strip_prefix(&tree)?.to_owned(), &path)?;
         }
         // The policy core, byte for byte, where the kernel keeps such things.
-        for path in files_below(&root.join("core"))? {
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let header = path.starts_with(root.join("core/include/memferry"));
-            if header && name.ends_with(".h") {
-                insert(
-                    &mut files,
-                    Path::new("include/linux/memferry").join(name),
-                    &path,
-                )?;
-            } else if name.ends_with(".c") && !name.ends_with("_test.c") {
-                insert(&mut files, Path::new("lib/memferry").join(name), &path)?;
+        for name in CORE {
+            let header = format!("{name}.h");
+            let path = root.join("core/include/memferry").join(&header);
+            insert(
+                &mut files,
+                Path::new("include/linux/memferry").join(&header),
+                &path,
+            )?;
+            let source = format!("{name}.c");
+            let path = root.join("core").join(&source);
+            if path.exists() {
+                insert(&mut files, Path::new("lib/memferry").join(&source), &path)?;
             }
         }
 
