@@ -2,7 +2,8 @@
 //! Safe Rust binding to `core/`, Memferry's C policy core.
 //!
 //! The core decides and never acts: it sees addresses as numbers and touches no memory but
-//! the caller's arguments. [`lanes`] deals a batch to the lanes of a migrator.
+//! the caller's arguments. [`lanes`] deals a batch to the lanes of a migrator, [`hotness`] tells
+//! which pages are worth moving, and [`pace`] how fast they may go.
 //!
 //! ```
 //! use memferry_core::{Deal, Extent, GRANULE_DEFAULT};
@@ -15,7 +16,9 @@
 //! ```
 
 mod error;
+pub mod hotness;
 pub mod lanes;
+pub mod pace;
 mod sys;
 
 pub use error::DealError;

@@ -3,6 +3,7 @@
 //! sees by this module's tests. Nothing here decides or checks anything.
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 /// Bytes to copy from one place to another: a folio of a batch, or a lane's part of one.
 ///
@@ -67,6 +68,332 @@ unsafe extern "C" {
     /// beside it says (`lanes`: `nr_lanes`), for writes where it is `*mut`, and the spaces
     /// must not overlap each other.
     pub(crate) fn ferry_deal(deal: *const Deal) -> c_int;
+}
+
+/// The numbers of the hotness policy. [`Policy`](crate::hotness::Policy) checks them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Params {
+    /// A record whose last access is older than this, in ms, has left the window: the next access starts from
+    /// `recall`, and the next sweep makes it idle. In default mode up to 255 ms sooner, never later.
+    pub window_ms: u32,
+    /// Frequency at which a page is ready.
+    pub threshold: u32,
+    /// The most of a frequency that outlives the window: 0 starts anew, as pghot does.
+    pub recall: u32,
+    /// log2 of how many accesses more each level above the threshold takes; 0 counts every access, as pghot does.
+    pub step: u32,
+    /// The longest time between two sweeps, in ms.
+    pub sweep_ms: u32,
+    /// Each how many sweeps the records cool by a level; 0 for never.
+    pub cool_sweeps: u32,
+    /// log2 of how many age classes a level of frequency outweighs in the ranking.
+    pub freq_shift: u32,
+    /// What an exchange must win, in accesses per window.
+    pub cost: u32,
+    /// By how many heats each bounce of a page raises the bar for its promotion.
+    pub damp: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct BadParam {
+    pub field: u32,
+    pub least: u32,
+    pub most: u32,
+}
+
+/// What a record says at some time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    pub freq: u32,
+    pub age: u32,
+    pub ready: u32,
+    pub node: u32,
+}
+
+/// One sweep over the records.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// Time in ms, modulo 2^32.
+    pub now: u32,
+    /// Time of the sweep before it. If that was longer ago than `sweep_ms` every record becomes idle.
+    pub last: u32,
+    /// Counts the sweeps from 1 on.
+    pub number: u32,
+}
+
+/// Frequencies of a histogram: 0 to 7.
+pub const FREQS: usize = 8;
+/// Age classes of a histogram: 0 to 7 of records in the window, 8 to 15 of idle ones.
+pub const AGES: usize = 16;
+/// The first age class of idle records.
+pub const IDLE_AGE: usize = 8;
+/// Heats: 0 to 127.
+pub const HEATS: u32 = 128;
+/// Pages of a section: 128 MiB in pages of 4 KiB.
+pub const SECTION_PAGES: usize = 32768;
+/// The largest weight of an access.
+pub const WEIGHT_MAX: u32 = 0xffff;
+
+pub(crate) const NO_NODE: u32 = 1023;
+pub(crate) const FORMAT_DEFAULT: u32 = 0;
+pub(crate) const FORMAT_PRECISE: u32 = 1;
+
+/// Pages by frequency and age class. Pages of which nothing is known are in the last class of frequency 0.
+#[repr(C)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// How many there are.
+    pub pages: [[u64; AGES]; FREQS],
+}
+
+/// The border between what fits a budget and what does not.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// Pages of more heat fit.
+    pub heat: u32,
+    /// How many those are.
+    pub above: u64,
+    /// Of the pages of just this heat, how many fit as well.
+    pub room: u64,
+}
+
+/// What two tiers should exchange.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exchange {
+    /// Pages to move each way; if 0 the other fields are 0.
+    pub pages: u64,
+    /// Least heat of those of the lower tier.
+    pub hot: u32,
+    /// How many of just that heat; of more heat, all.
+    pub hot_room: u64,
+    /// Most heat of those of the top tier.
+    pub cold: u32,
+    /// How many of just that heat; of less heat, all.
+    pub cold_room: u64,
+}
+
+/// The numbers of one target's pace. [`Pace`](crate::pace::Pace) checks them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaceParams {
+    /// Bytes per second.
+    pub rate: u64,
+    /// How much unused time is saved up, in ms.
+    pub burst_ms: u32,
+    /// How often the threshold is adjusted, in ms.
+    pub window_ms: u32,
+    /// The threshold to begin with, in ms.
+    pub reference_ms: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct BadPace {
+    pub least: u64,
+    pub most: u64,
+    pub field: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PaceState {
+    pub tokens: i64,
+    pub depth: u64,
+    pub per_ms: u64,
+    pub candidates: u64,
+    pub per_ms_rest: u32,
+    pub carry: u32,
+    pub refilled: u32,
+    pub window_start: u32,
+    pub threshold_ms: u32,
+}
+
+/// The highest rate of a pace, in bytes per second.
+pub const PACE_RATE_MAX: u64 = 1 << 42;
+/// What a pace can be asked for at most, in bytes.
+pub const PACE_BYTES_MAX: u64 = 1 << 59;
+
+unsafe extern "C" {
+    pub(crate) safe fn ferry_hot_defaults(format: u32, params: &mut MaybeUninit<Params>);
+    pub(crate) safe fn ferry_hot_check(format: u32, params: &Params, bad: &mut BadParam) -> c_int;
+    pub(crate) safe fn ferry_hot_accesses(params: &Params, freq: u32) -> u64;
+    pub(crate) safe fn ferry_hot_step(
+        format: u32,
+        params: &Params,
+        histogram: &Histogram,
+        capacity: u64,
+    ) -> u32;
+    pub(crate) safe fn ferry_hot8_access(
+        record: u8,
+        params: &Params,
+        now: u32,
+        weight: u32,
+        random: u32,
+    ) -> u8;
+    pub(crate) safe fn ferry_hot32_access(
+        record: u32,
+        params: &Params,
+        now: u32,
+        weight: u32,
+        random: u32,
+        node: u32,
+    ) -> u32;
+    pub(crate) safe fn ferry_hot8_aged(record: u8, params: &Params, sweep: &Sweep) -> u8;
+    pub(crate) safe fn ferry_hot32_aged(record: u32, params: &Params, sweep: &Sweep) -> u32;
+    pub(crate) safe fn ferry_hot8_view(record: u8, now: u32) -> View;
+    pub(crate) safe fn ferry_hot32_view(record: u32, now: u32) -> View;
+    pub(crate) safe fn ferry_hot8_age_ms(record: u8, now: u32) -> u32;
+    pub(crate) safe fn ferry_hot32_age_ms(record: u32, now: u32) -> u32;
+    pub(crate) safe fn ferry_hot8_claim(record: u8) -> u8;
+    pub(crate) safe fn ferry_hot32_claim(record: u32) -> u32;
+    pub(crate) safe fn ferry_hot8_unclaim(record: u8) -> u8;
+    pub(crate) safe fn ferry_hot32_unclaim(record: u32) -> u32;
+    /// # Safety
+    /// `pages` must be valid for `nr_pages` reads, and `records` for reads and writes at each index that it has.
+    pub(crate) fn ferry_hot8_access_all(
+        records: *mut u8,
+        pages: *const u32,
+        nr_pages: usize,
+        params: &Params,
+        now: u32,
+        weight: u32,
+        random: u32,
+    );
+    /// # Safety
+    /// As [`ferry_hot8_access_all`].
+    pub(crate) fn ferry_hot32_access_all(
+        records: *mut u32,
+        pages: *const u32,
+        nr_pages: usize,
+        params: &Params,
+        now: u32,
+        weight: u32,
+        random: u32,
+        node: u32,
+    );
+    /// # Safety
+    /// `records` must be valid for reads and writes of `nr_records`.
+    pub(crate) fn ferry_hot32_sweep(
+        records: *mut u32,
+        nr_records: usize,
+        params: &Params,
+        sweep: &Sweep,
+        histogram: &mut Histogram,
+    ) -> usize;
+    /// # Safety
+    /// `records` must be valid for `nr_records` reads.
+    pub(crate) fn ferry_hot32_count(
+        records: *const u32,
+        nr_records: usize,
+        now: u32,
+        histogram: &mut Histogram,
+    );
+    /// # Safety
+    /// `records` must be valid for `nr_records` reads, and `found` for `space` writes.
+    pub(crate) fn ferry_hot8_find(
+        records: *const u8,
+        nr_records: usize,
+        from: &mut usize,
+        params: &Params,
+        now: u32,
+        least: u32,
+        most: u32,
+        found: *mut u32,
+        space: usize,
+    ) -> usize;
+    /// # Safety
+    /// As [`ferry_hot8_find`].
+    pub(crate) fn ferry_hot32_find(
+        records: *const u32,
+        nr_records: usize,
+        from: &mut usize,
+        params: &Params,
+        now: u32,
+        least: u32,
+        most: u32,
+        found: *mut u32,
+        space: usize,
+    ) -> usize;
+    pub(crate) safe fn ferry_hot_heat(params: &Params, freq: u32, age: u32) -> u32;
+    pub(crate) safe fn ferry_hot_worth(params: &Params, heat: u32) -> u64;
+    pub(crate) safe fn ferry_hot_cut(
+        params: &Params,
+        histogram: &Histogram,
+        least_freq: u32,
+        budget: u64,
+        cut: &mut Cut,
+    );
+    pub(crate) safe fn ferry_hot_exchange(
+        params: &Params,
+        top: &Histogram,
+        lower: &Histogram,
+        budget: u64,
+        exchange: &mut Exchange,
+    );
+    pub(crate) safe fn ferry_hot_majority(majority: u16, node: u32) -> u16;
+    pub(crate) safe fn ferry_hot_majority_node(majority: u16) -> u32;
+    pub(crate) safe fn ferry_hot_promoted(entry: u16, tag: u32, bounced: &mut u32) -> u16;
+    pub(crate) safe fn ferry_hot_demoted(entry: u16, tag: u32) -> u16;
+    pub(crate) safe fn ferry_hot_bounce_aged(entry: u16) -> u16;
+    pub(crate) safe fn ferry_hot_bounces(entry: u16, tag: u32) -> u32;
+
+    pub(crate) safe fn ferry_pace_defaults(params: &mut MaybeUninit<PaceParams>);
+    pub(crate) safe fn ferry_pace_check(params: &PaceParams, bad: &mut BadPace) -> c_int;
+    pub(crate) safe fn ferry_pace_start(pace: &mut PaceState, params: &PaceParams, now: u32);
+    pub(crate) safe fn ferry_pace_reserve(pace: &mut PaceState, now: u32, bytes: u64) -> bool;
+    pub(crate) safe fn ferry_pace_settle(pace: &mut PaceState, reserved: u64, moved: u64);
+    pub(crate) safe fn ferry_pace_budget(pace: &mut PaceState, now: u32) -> u64;
+    pub(crate) safe fn ferry_pace_candidate(pace: &mut PaceState, bytes: u64);
+    pub(crate) safe fn ferry_pace_threshold(
+        pace: &mut PaceState,
+        params: &PaceParams,
+        now: u32,
+    ) -> u32;
+    pub(crate) safe fn ferry_pace_bypass(
+        pace: &mut PaceState,
+        params: &PaceParams,
+        free: u64,
+        node: u64,
+        watermark: u64,
+    ) -> bool;
+}
+
+/// The passes over planes, and the same compiled for the wider registers of some x86-64.
+macro_rules! planes {
+    ($($sweep:ident, $count:ident;)*) => {
+        unsafe extern "C" {$(
+            /// # Safety
+            /// `records` must be valid for reads and writes of `nr_records`; the CPU must have what the name ends with.
+            pub(crate) fn $sweep(
+                records: *mut u8,
+                nr_records: usize,
+                params: &Params,
+                sweep: &Sweep,
+                histogram: &mut Histogram,
+            ) -> usize;
+            /// # Safety
+            /// `records` must be valid for `nr_records` reads; the CPU must have what the name ends with.
+            pub(crate) fn $count(
+                records: *const u8,
+                nr_records: usize,
+                now: u32,
+                histogram: &mut Histogram,
+            );
+        )*}
+    };
+}
+
+planes!(ferry_hot8_sweep, ferry_hot8_count;);
+#[cfg(target_arch = "x86_64")]
+planes! {
+    ferry_hot8_sweep_avx2, ferry_hot8_count_avx2;
+    ferry_hot8_sweep_avx512, ferry_hot8_count_avx512;
 }
 
 #[cfg(test)]
@@ -147,6 +474,59 @@ mod tests {
             scratch,
             scratch_space
         );
+        structure!(
+            rows,
+            "ferry_hot_params",
+            Params,
+            window_ms,
+            threshold,
+            recall,
+            step,
+            sweep_ms,
+            cool_sweeps,
+            freq_shift,
+            cost,
+            damp
+        );
+        structure!(rows, "ferry_hot_bad", BadParam, field, least, most);
+        structure!(rows, "ferry_hot_view", View, freq, age, ready, node);
+        structure!(rows, "ferry_hot_sweep", Sweep, now, last, number);
+        structure!(rows, "ferry_hot_histogram", Histogram, pages);
+        structure!(rows, "ferry_hot_cut", Cut, heat, above, room);
+        structure!(
+            rows,
+            "ferry_hot_exchange",
+            Exchange,
+            pages,
+            hot,
+            hot_room,
+            cold,
+            cold_room
+        );
+        structure!(
+            rows,
+            "ferry_pace_params",
+            PaceParams,
+            rate,
+            burst_ms,
+            window_ms,
+            reference_ms
+        );
+        structure!(rows, "ferry_pace_bad", BadPace, least, most, field);
+        structure!(
+            rows,
+            "ferry_pace",
+            PaceState,
+            tokens,
+            depth,
+            per_ms,
+            candidates,
+            per_ms_rest,
+            carry,
+            refilled,
+            window_start,
+            threshold_ms
+        );
         for (name, value) in [
             ("FERRY_GRANULE_DEFAULT", GRANULE_DEFAULT),
             ("FERRY_GRANULE_MIN", GRANULE_MIN),
@@ -154,6 +534,34 @@ mod tests {
             ("FERRY_LANES_MAX", LANES_MAX as u64),
             ("FERRY_EXTENTS_MAX", EXTENTS_MAX as u64),
             ("FERRY_BYTES_MAX", BYTES_MAX),
+            ("FERRY_HOT_DEFAULT", FORMAT_DEFAULT.into()),
+            ("FERRY_HOT_PRECISE", FORMAT_PRECISE.into()),
+            ("FERRY_HOT_SECTION", SECTION_PAGES as u64),
+            ("FERRY_HOT_NO_NODE", NO_NODE.into()),
+            ("FERRY_HOT8_READY", 0x80),
+            ("FERRY_HOT32_READY", 1 << 31),
+            ("FERRY_HOT_FREQS", FREQS as u64),
+            ("FERRY_HOT_AGES", AGES as u64),
+            ("FERRY_HOT_IDLE_AGE", IDLE_AGE as u64),
+            ("FERRY_HOT_HEATS", HEATS.into()),
+            ("FERRY_HOT_WEIGHT_MAX", WEIGHT_MAX.into()),
+            ("FERRY_HOT_OK", 0),
+            ("FERRY_HOT_WINDOW_MS", 1),
+            ("FERRY_HOT_THRESHOLD", 2),
+            ("FERRY_HOT_RECALL", 3),
+            ("FERRY_HOT_STEP", 4),
+            ("FERRY_HOT_SWEEP_MS", 5),
+            ("FERRY_HOT_COOL_SWEEPS", 6),
+            ("FERRY_HOT_FREQ_SHIFT", 7),
+            ("FERRY_HOT_COST", 8),
+            ("FERRY_HOT_DAMP", 9),
+            ("FERRY_PACE_RATE_MAX", PACE_RATE_MAX),
+            ("FERRY_PACE_BYTES_MAX", PACE_BYTES_MAX),
+            ("FERRY_PACE_OK", 0),
+            ("FERRY_PACE_RATE", 1),
+            ("FERRY_PACE_BURST_MS", 2),
+            ("FERRY_PACE_WINDOW_MS", 3),
+            ("FERRY_PACE_REFERENCE_MS", 4),
             ("FERRY_EEXIST", EEXIST as u64),
             ("FERRY_EINVAL", EINVAL as u64),
             ("FERRY_EOVERFLOW", EOVERFLOW as u64),

@@ -93,12 +93,7 @@ fn lanes_pass_their_c_tests_under_sanitizers() {
     passes("lanes_test", &["lanes", "extents"], SANITIZERS);
 }
 
-const HOTNESS: &[&str] = &[
-    "hotness",
-    "hotness_planes",
-    "hotness_rank",
-    "hotness_sweep",
-];
+const HOTNESS: &[&str] = &["hotness", "hotness_planes", "hotness_rank", "hotness_sweep"];
 
 #[test]
 fn hotness_passes_its_c_tests() {

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One record and many: the two formats behind one trait.
+
+use super::{Histogram, Policy, Sweep};
+use crate::sys::{self, NO_NODE};
+use std::fmt::Debug;
+
+/// One reported access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// When, in ms, modulo 2^32.
+    pub now: u32,
+    /// For how many accesses it stands; more than [`WEIGHT_MAX`](super::WEIGHT_MAX) counts as so many, 0 as none.
+    pub weight: u32,
+    /// Any 32 bits, evenly spread: counting beyond the threshold draws from them.
+    pub random: u32,
+    /// Whose CPU it was, 0 to 1022; None if the source does not know. Only precision mode keeps it.
+    pub node: Option<u16>,
+}
+
+impl Access {
+    /// One access at `time` ms of which no more is known.
+    pub fn at(time: u64) -> Self {
+        Self {
+            now: time as u32,
+            weight: 1,
+            random: 0,
+            node: None,
+        }
+    }
+}
+
+/// What a record says at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Frequency, 0 if nothing is known.
+    pub freq: u8,
+    /// Age class, 0 the youngest; from [`IDLE_AGE`](super::IDLE_AGE) on idle.
+    pub age: u8,
+    /// Hot, and not claimed.
+    pub ready: bool,
+    /// Node of the last access of a known node.
+    pub node: Option<u16>,
+}
+
+impl From<sys::View> for View {
+    fn from(view: sys::View) -> Self {
+        Self {
+            freq: view.freq as u8,
+            age: view.age as u8,
+            ready: view.ready != 0,
+            node: (view.node != NO_NODE).then_some(view.node as u16),
+        }
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for u8 {}
+    impl Sealed for u32 {}
+}
+
+/// A record: [`u8`] in default mode, [`u32`] in precision mode. 0 is a page of which nothing is known.
+///
+/// Methods are pure: they give the record after something happened, and the caller stores it, by compare-and-exchange
+/// where others write. `now` is ms modulo 2^32, and at most `sweep_ms` after the last sweep.
+pub trait Record: sealed::Sealed + Copy + Default + Eq + Debug + Send + Sync + 'static {
+    #[doc(hidden)]
+    const FORMAT: u32;
+
+    /// The largest frequency.
+    const FREQ_MAX: u32;
+
+    /// After an access.
+    #[must_use]
+    fn accessed(self, policy: &Policy<Self>, access: &Access) -> Self;
+
+    /// After a sweep.
+    #[must_use]
+    fn aged(self, policy: &Policy<Self>, sweep: &Sweep) -> Self;
+
+    /// What it says.
+    fn view(self, now: u32) -> View;
+
+    /// How many ms ago the last access was at most; None if it left the window before the last sweep, or never was.
+    fn age_ms(self, now: u32) -> Option<u32>;
+
+    /// Hot, and not claimed.
+    fn ready(self) -> bool;
+
+    /// After its page's move began: not ready, all else kept.
+    #[must_use]
+    fn claimed(self) -> Self;
+
+    /// After its page's move was refused: ready again, unless it became idle.
+    #[must_use]
+    fn unclaimed(self) -> Self;
+
+    /// Accesses, all at one time and of one weight, to the records at `pages`.
+    ///
+    /// # Panics
+    /// If there is no such record.
+    fn access_all(records: &mut [Self], pages: &[u32], policy: &Policy<Self>, access: &Access);
+
+    /// Ages all records and adds them to the histogram. Returns how many changed.
+    fn sweep(
+        records: &mut [Self],
+        policy: &Policy<Self>,
+        sweep: &Sweep,
+        histogram: &mut Histogram,
+    ) -> usize;
+
+    /// Adds all records to the histogram.
+    fn count(records: &[Self], now: u32, histogram: &mut Histogram);
+
+    /// The records of a heat from `least` to `most`, from index `from` on: fills `found` with indices, ascending.
+    /// Returns how many it found and where to go on.
+    fn find(
+        records: &[Self],
+        from: usize,
+        policy: &Policy<Self>,
+        now: u32,
+        heats: (u32, u32),
+        found: &mut [u32],
+    ) -> (usize, usize);
+}
+
+fn check_pages(pages: &[u32], records: usize) {
+    if let Some(page) = pages.iter().find(|&&page| page as usize >= records) {
+        panic!("there is no record {page}: there are {records}");
+    }
+}
+
+impl Record for u8 {
+    const FORMAT: u32 = sys::FORMAT_DEFAULT;
+    const FREQ_MAX: u32 = 3;
+
+    #[inline]
+    fn accessed(self, policy: &Policy<u8>, access: &Access) -> u8 {
+        sys::ferry_hot8_access(
+            self,
+            policy.params(),
+            access.now,
+            access.weight,
+            access.random,
+        )
+    }
+
+    fn aged(self, policy: &Policy<u8>, sweep: &Sweep) -> u8 {
+        sys::ferry_hot8_aged(self, policy.params(), sweep)
+    }
+
+    fn view(self, now: u32) -> View {
+        sys::ferry_hot8_view(self, now).into()
+    }
+
+    fn age_ms(self, now: u32) -> Option<u32> {
+        Some(sys::ferry_hot8_age_ms(self, now)).filter(|&age| age != u32::MAX)
+    }
+
+    fn ready(self) -> bool {
+        self & 0x80 != 0
+    }
+
+    fn claimed(self) -> u8 {
+        sys::ferry_hot8_claim(self)
+    }
+
+    fn unclaimed(self) -> u8 {
+        sys::ferry_hot8_unclaim(self)
+    }
+
+    fn access_all(records: &mut [u8], pages: &[u32], policy: &Policy<u8>, access: &Access) {
+        check_pages(pages, records.len());
+        // SAFETY: `pages` is a slice, and each page in it was compared with the length of `records`.
+        unsafe {
+            sys::ferry_hot8_access_all(
+                records.as_mut_ptr(),
+                pages.as_ptr(),
+                pages.len(),
+                policy.params(),
+                access.now,
+                access.weight,
+                access.random,
+            );
+        }
+    }
+
+    fn sweep(
+        records: &mut [u8],
+        policy: &Policy<u8>,
+        sweep: &Sweep,
+        histogram: &mut Histogram,
+    ) -> usize {
+        let pass = match width() {
+            #[cfg(target_arch = "x86_64")]
+            Width::Avx512 => sys::ferry_hot8_sweep_avx512,
+            #[cfg(target_arch = "x86_64")]
+            Width::Avx2 => sys::ferry_hot8_sweep_avx2,
+            Width::Plain => sys::ferry_hot8_sweep,
+        };
+        // SAFETY: pointer and length are of one slice that is borrowed mutably; the CPU has what `width` says.
+        unsafe {
+            pass(
+                records.as_mut_ptr(),
+                records.len(),
+                policy.params(),
+                sweep,
+                histogram,
+            )
+        }
+    }
+
+    fn count(records: &[u8], now: u32, histogram: &mut Histogram) {
+        let pass = match width() {
+            #[cfg(target_arch = "x86_64")]
+            Width::Avx512 => sys::ferry_hot8_count_avx512,
+            #[cfg(target_arch = "x86_64")]
+            Width::Avx2 => sys::ferry_hot8_count_avx2,
+            Width::Plain => sys::ferry_hot8_count,
+        };
+        // SAFETY: pointer and length are of one slice; the CPU has what `width` says.
+        unsafe { pass(records.as_ptr(), records.len(), now, histogram) }
+    }
+
+    fn find(
+        records: &[u8],
+        mut from: usize,
+        policy: &Policy<u8>,
+        now: u32,
+        heats: (u32, u32),
+        found: &mut [u32],
+    ) -> (usize, usize) {
+        // SAFETY: pointers and lengths are of two slices, one of them borrowed mutably.
+        let n = unsafe {
+            sys::ferry_hot8_find(
+                records.as_ptr(),
+                records.len(),
+                &mut from,
+                policy.params(),
+                now,
+                heats.0,
+                heats.1,
+                found.as_mut_ptr(),
+                found.len(),
+            )
+        };
+        (n, from)
+    }
+}
+
+impl Record for u32 {
+    const FORMAT: u32 = sys::FORMAT_PRECISE;
+    const FREQ_MAX: u32 = 7;
+
+    #[inline]
+    fn accessed(self, policy: &Policy<u32>, access: &Access) -> u32 {
+        sys::ferry_hot32_access(
+            self,
+            policy.params(),
+            access.now,
+            access.weight,
+            access.random,
+            access.node.map_or(NO_NODE, u32::from),
+        )
+    }
+
+    fn aged(self, policy: &Policy<u32>, sweep: &Sweep) -> u32 {
+        sys::ferry_hot32_aged(self, policy.params(), sweep)
+    }
+
+    fn view(self, now: u32) -> View {
+        sys::ferry_hot32_view(self, now).into()
+    }
+
+    fn age_ms(self, now: u32) -> Option<u32> {
+        Some(sys::ferry_hot32_age_ms(self, now)).filter(|&age| age != u32::MAX)
+    }
+
+    fn ready(self) -> bool {
+        self >> 31 != 0
+    }
+
+    fn claimed(self) -> u32 {
+        sys::ferry_hot32_claim(self)
+    }
+
+    fn unclaimed(self) -> u32 {
+        sys::ferry_hot32_unclaim(self)
+    }
+
+    fn access_all(records: &mut [u32], pages: &[u32], policy: &Policy<u32>, access: &Access) {
+        check_pages(pages, records.len());
+        // SAFETY: `pages` is a slice, and each page in it was compared with the length of `records`.
+        unsafe {
+            sys::ferry_hot32_access_all(
+                records.as_mut_ptr(),
+                pages.as_ptr(),
+                pages.len(),
+                policy.params(),
+                access.now,
+                access.weight,
+                access.random,
+                access.node.map_or(NO_NODE, u32::from),
+            );
+        }
+    }
+
+    fn sweep(
+        records: &mut [u32],
+        policy: &Policy<u32>,
+        sweep: &Sweep,
+        histogram: &mut Histogram,
+    ) -> usize {
+        // SAFETY: pointer and length are of one slice that is borrowed mutably.
+        unsafe {
+            sys::ferry_hot32_sweep(
+                records.as_mut_ptr(),
+                records.len(),
+                policy.params(),
+                sweep,
+                histogram,
+            )
+        }
+    }
+
+    fn count(records: &[u32], now: u32, histogram: &mut Histogram) {
+        // SAFETY: pointer and length are of one slice.
+        unsafe { sys::ferry_hot32_count(records.as_ptr(), records.len(), now, histogram) }
+    }
+
+    fn find(
+        records: &[u32],
+        mut from: usize,
+        policy: &Policy<u32>,
+        now: u32,
+        heats: (u32, u32),
+        found: &mut [u32],
+    ) -> (usize, usize) {
+        // SAFETY: pointers and lengths are of two slices, one of them borrowed mutably.
+        let n = unsafe {
+            sys::ferry_hot32_find(
+                records.as_ptr(),
+                records.len(),
+                &mut from,
+                policy.params(),
+                now,
+                heats.0,
+                heats.1,
+                found.as_mut_ptr(),
+                found.len(),
+            )
+        };
+        (n, from)
+    }
+}
+
+/// The widest registers of this CPU that the passes over planes are compiled for.
+enum Width {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    Plain,
+}
+
+fn width() -> Width {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+        {
+            return Width::Avx512;
+        }
+        if is_x86_feature_detected!("avx2") {
+            return Width::Avx2;
+        }
+    }
+    Width::Plain
+}
