@@ -21,6 +21,7 @@ mod crew;
 mod error;
 mod flight;
 mod forkgate;
+pub mod hotness;
 pub mod kernel;
 mod migrator;
 pub mod move_pages;

@@ -71,6 +71,12 @@ pub trait Record: sealed::Sealed + Copy + Default + Eq + Debug + Send + Sync + '
     /// The largest frequency.
     const FREQ_MAX: u32;
 
+    /// As a number.
+    fn bits(self) -> u64;
+
+    /// From a number, of which only as many bits count as a record has.
+    fn from_bits(bits: u64) -> Self;
+
     /// After an access.
     #[must_use]
     fn accessed(self, policy: &Policy<Self>, access: &Access) -> Self;
@@ -134,6 +140,16 @@ fn check_pages(pages: &[u32], records: usize) {
 impl Record for u8 {
     const FORMAT: u32 = sys::FORMAT_DEFAULT;
     const FREQ_MAX: u32 = 3;
+
+    #[inline]
+    fn bits(self) -> u64 {
+        self.into()
+    }
+
+    #[inline]
+    fn from_bits(bits: u64) -> u8 {
+        bits as u8
+    }
 
     #[inline]
     fn accessed(self, policy: &Policy<u8>, access: &Access) -> u8 {
@@ -252,6 +268,16 @@ impl Record for u8 {
 impl Record for u32 {
     const FORMAT: u32 = sys::FORMAT_PRECISE;
     const FREQ_MAX: u32 = 7;
+
+    #[inline]
+    fn bits(self) -> u64 {
+        self.into()
+    }
+
+    #[inline]
+    fn from_bits(bits: u64) -> u32 {
+        bits as u32
+    }
 
     #[inline]
     fn accessed(self, policy: &Policy<u32>, access: &Access) -> u32 {
