@@ -22,6 +22,8 @@ mod error;
 mod flight;
 mod forkgate;
 pub mod hotness;
+#[cfg(test)]
+mod hotness_model;
 pub mod kernel;
 mod migrator;
 pub mod move_pages;
