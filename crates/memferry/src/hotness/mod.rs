@@ -185,6 +185,24 @@ impl<R: Record> Tracker<R> {
         Ok(after.ready() && !before.ready())
     }
 
+    /// Records accesses to many pages, all at one time and of one source: a source's buffer. Returns how many became ready.
+    ///
+    /// # Errors
+    /// As [`Tracker::record`]; what comes before the first bad page is recorded.
+    pub fn record_all(
+        &self,
+        pages: &[u64],
+        node: Option<u16>,
+        source: Source,
+        time: u64,
+    ) -> Result<usize, TrackError> {
+        let mut ready = 0;
+        for &page in pages {
+            ready += usize::from(self.record(page, node, source, time)?);
+        }
+        Ok(ready)
+    }
+
     /// What is known of a page.
     pub fn view(&self, page: u64, time: u64) -> View {
         let Some(place) = self.map.get(page) else {
