@@ -44,7 +44,8 @@ struct ferry_plane_memory {
 typedef uint64_t ferry_plane_word __attribute__((may_alias));
 
 #define BLOCK		(64 * PLANE_WORDS)	/* records of eight planes */
-#define GROUP		4			/* blocks that are added up together */
+#define GROUP_SHIFT	2
+#define GROUP		(1 << GROUP_SHIFT)	/* blocks that are added up together */
 #define AGES		8			/* age classes of default mode */
 #define FREQS		3			/* frequencies above 0 */
 #define DIGITS		7			/* binary digits of a count kept in planes */
@@ -71,15 +72,23 @@ struct ferry_hot8_rule {
 	uint64_t cools;
 };
 
-/* The records of a block by age class and by frequency, as masks. */
+/* The records of a block by age class and by frequency, and those that changed, as masks. */
 struct ferry_hot8_masks {
 	ferry_plane age[AGES];
 	ferry_plane freq[FREQS];
+	ferry_plane changed;
 };
 
 /* Counts in planes: bit i of the digits of one class is a count of its own. */
 struct ferry_hot8_counts {
 	ferry_plane digit[FREQS][AGES][DIGITS];
+	ferry_plane changed[DIGITS];
+};
+
+/* Records of which anything is known, and those that changed. */
+struct ferry_hot8_sums {
+	uint64_t known;
+	uint64_t changed;
 };
 
 /* Exchanges the upper bits of @low with the lower ones of @high. */
@@ -105,12 +114,6 @@ static inline void ferry_transpose(ferry_plane *planes)
 		ferry_swap_bits(&planes[i], &planes[i + 1], 1, 0x5555555555555555u);
 }
 
-/* The carry of a + b + carry; with b inverted the borrow of a comparison. */
-static inline ferry_plane ferry_carry(ferry_plane a, ferry_plane b, ferry_plane carry)
-{
-	return (a & b) | ((a | b) & carry);
-}
-
 /* 1 where the number of @bits planes exceeds @limit. */
 static inline ferry_plane ferry_exceeds(const ferry_plane *number, const uint64_t *limit,
 					int bits)
@@ -124,20 +127,15 @@ static inline ferry_plane ferry_exceeds(const ferry_plane *number, const uint64_
 }
 
 /*
- * Ages the records of eight planes, as ferry_hot8_aged() does one, and fills in their
- * classes. Returns where a record changed.
+ * Ages the records of eight planes, as ferry_hot8_aged() does one, and fills in the masks.
  */
-static inline ferry_plane ferry_hot8_block(ferry_plane *planes,
-					   const struct ferry_hot8_rule *rule,
-					   struct ferry_hot8_masks *masks)
+static inline void ferry_hot8_block(ferry_plane *planes, const struct ferry_hot8_rule *rule,
+				    struct ferry_hot8_masks *masks)
 {
 	ferry_plane *freq = planes, *time = planes + 2, *ready = planes + 7;
-	ferry_plane buckets[5], was[8], fresh, idle, expired, ahead, leaves, carry;
+	ferry_plane buckets[5], fresh, idle, expired, ahead, leaves, carry, differs;
 	ferry_plane low, high, age_low, age_high, borrow;
 	int i;
-
-	for (i = 0; i < 8; i++)
-		was[i] = planes[i];
 
 	/* Buckets since the last access, modulo 32. */
 	buckets[0] = time[0] ^ rule->now[0];
@@ -154,12 +152,16 @@ static inline ferry_plane ferry_hot8_block(ferry_plane *planes,
 	idle = (time[3] | time[4]) & ~fresh;
 	low = (freq[0] & fresh) | (time[3] & idle);
 	high = (freq[1] & fresh) | (time[4] & idle);
+	/* No record is ready and idle, or has a class but no frequency; if one was made, it goes. */
+	differs = (*ready & ~fresh) | ((time[0] | time[1] | time[2]) & ~fresh & ~idle);
 	carry = high & rule->cools;
+	differs |= carry;
 	high &= low | ~rule->cools;
 	low ^= carry;
 
 	/* Idle records that leave their class; those that leave the last one are forgotten. */
 	leaves = idle & rule->ages & ~ferry_exceeds(time, rule->patience, 3);
+	differs |= leaves;
 	idle &= ~(time[0] & time[1] & time[2] & leaves);
 	carry = leaves;
 	for (i = 0; i < 3; i++) {
@@ -169,6 +171,7 @@ static inline ferry_plane ferry_hot8_block(ferry_plane *planes,
 		carry = next;
 	}
 	expired &= fresh;
+	differs |= expired;
 	fresh &= ~expired;
 	for (i = 0; i < 3; i++)
 		time[i] &= fresh | idle;
@@ -192,126 +195,153 @@ static inline ferry_plane ferry_hot8_block(ferry_plane *planes,
 	masks->freq[0] = low & ~high;
 	masks->freq[1] = high & ~low;
 	masks->freq[2] = high & low;
+	masks->changed = differs;
+}
 
-	carry = planes[0] ^ was[0];
-	for (i = 1; i < 8; i++)
-		carry |= planes[i] ^ was[i];
+/* Adds three planes of one digit: *@sum becomes their sum, and the carry is returned. */
+static inline ferry_plane ferry_add(ferry_plane *sum, ferry_plane a, ferry_plane b)
+{
+	ferry_plane carry = (a & b) | ((a | b) & *sum);
+
+	*sum ^= a ^ b;
 	return carry;
+}
+
+/* Adds a mask of each block of a group to a count; @ones is left with any content. */
+static inline void ferry_count(ferry_plane *digit, ferry_plane *ones)
+{
+	ferry_plane carry;
+	int i, k;
+
+	/* Each digit adds its planes in pairs, which leaves half as many to the next one. */
+	for (i = 0; i < GROUP_SHIFT; i++)
+		for (k = 0; k < GROUP >> (i + 1); k++)
+			ones[k] = ferry_add(&digit[i], ones[2 * k], ones[2 * k + 1]);
+	for (; i < DIGITS; i++) {
+		carry = digit[i] & ones[0];
+		digit[i] ^= ones[0];
+		ones[0] = carry;
+	}
 }
 
 /* Adds the records of a group to the counts of their classes. */
 static inline void ferry_hot8_add(struct ferry_hot8_counts *counts,
 				  const struct ferry_hot8_masks *masks)
 {
-	ferry_plane one[GROUP], *digit, sum, carry, other, next;
+	ferry_plane ones[GROUP];
 	int freq, age, i;
 
 	for (freq = 0; freq < FREQS; freq++) {
 		for (age = 0; age < AGES; age++) {
-			digit = counts->digit[freq][age];
 			for (i = 0; i < GROUP; i++)
-				one[i] = masks[i].freq[freq] & masks[i].age[age];
-			sum = digit[0] ^ one[0] ^ one[1];
-			carry = ferry_carry(one[0], one[1], digit[0]);
-			digit[0] = sum ^ one[2] ^ one[3];
-			other = ferry_carry(one[2], one[3], sum);
-			next = ferry_carry(carry, other, digit[1]);
-			digit[1] ^= carry ^ other;
-			for (i = 2; i < DIGITS; i++) {
-				carry = digit[i] & next;
-				digit[i] ^= next;
-				next = carry;
-			}
+				ones[i] = masks[i].freq[freq] & masks[i].age[age];
+			ferry_count(counts->digit[freq][age], ones);
 		}
 	}
+	for (i = 0; i < GROUP; i++)
+		ones[i] = masks[i].changed;
+	ferry_count(counts->changed, ones);
 }
 
-static inline uint32_t ferry_ones(uint64_t word)
+/* The ones of each byte. */
+static inline ferry_plane ferry_ones(ferry_plane plane)
 {
-	word -= word >> 1 & 0x5555555555555555u;
-	word = (word & 0x3333333333333333u) + (word >> 2 & 0x3333333333333333u);
-	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fu;
-	return (uint32_t)(word * 0x0101010101010101u >> 56);
+	plane -= plane >> 1 & 0x5555555555555555u;
+	plane = (plane & 0x3333333333333333u) + (plane >> 2 & 0x3333333333333333u);
+	return (plane + (plane >> 4)) & 0x0f0f0f0f0f0f0f0fu;
 }
 
-/* Moves the counts to the histogram. Returns how many records they were of. */
-static uint64_t ferry_hot8_flush(struct ferry_hot8_counts *counts,
-				 struct ferry_hot_histogram *histogram)
+/* The sum of the bytes of each word. */
+static inline ferry_plane ferry_bytes(ferry_plane plane)
 {
-	uint64_t all = 0, pages;
-	int freq, age, i, k;
+	plane = (plane & 0x00ff00ff00ff00ffu) + (plane >> 8 & 0x00ff00ff00ff00ffu);
+	plane += plane >> 16;
+	return (plane + (plane >> 32)) & 0xffff;
+}
+
+/* What a count in planes amounts to; it begins anew. */
+static uint64_t ferry_counted(ferry_plane *digit)
+{
+	ferry_plane low = ferry_ones(digit[0]), high = ferry_ones(digit[4]);
+	const ferry_plane_word *words = (const ferry_plane_word *)&low;
+	uint64_t count = 0;
+	int i, k;
+
+	/* Bytes hold 8 ones of each of the digits 0 to 3, and of the digits 4 to 6. */
+	for (i = 1; i < 4; i++)
+		low += ferry_ones(digit[i]) << i;
+	for (i = 5; i < DIGITS; i++)
+		high += ferry_ones(digit[i]) << (i - 4);
+	low = ferry_bytes(low) + (ferry_bytes(high) << 4);
+	for (k = 0; k < PLANE_WORDS; k++)
+		count += words[k];
+	for (i = 0; i < DIGITS; i++)
+		digit[i] ^= digit[i];
+	return count;
+}
+
+/* Moves the counts to the histogram and the sums. */
+static void ferry_hot8_flush(struct ferry_hot8_counts *counts, struct ferry_hot8_sums *sums,
+			     struct ferry_hot_histogram *histogram)
+{
+	uint64_t pages;
+	int freq, age;
 
 	for (freq = 0; freq < FREQS; freq++) {
 		for (age = 0; age < AGES; age++) {
-			ferry_plane *digit = counts->digit[freq][age];
-
-			pages = 0;
-			for (i = 0; i < DIGITS; i++) {
-				const ferry_plane_word *words = (ferry_plane_word *)&digit[i];
-
-				for (k = 0; k < PLANE_WORDS; k++)
-					pages += (uint64_t)ferry_ones(words[k]) << i;
-				digit[i] ^= digit[i];
-			}
+			pages = ferry_counted(counts->digit[freq][age]);
 			histogram->pages[freq + 1][2 * age] += pages;
-			all += pages;
+			sums->known += pages;
 		}
 	}
-	return all;
+	sums->changed += ferry_counted(counts->changed);
 }
 
-static inline bool ferry_all_zero(const ferry_plane *planes, size_t nr_planes)
+static inline bool ferry_zero(ferry_plane plane)
 {
-	const ferry_plane_word *words;
-	ferry_plane any = planes[0];
-	uint64_t bits = 0;
-	size_t i;
+	const ferry_plane_word *words = (const ferry_plane_word *)&plane;
+	uint64_t any = 0;
+	int k;
 
-	for (i = 1; i < nr_planes; i++)
-		any |= planes[i];
-	words = (const ferry_plane_word *)&any;
-	for (i = 0; i < PLANE_WORDS; i++)
-		bits |= words[i];
-	return !bits;
+	for (k = 0; k < PLANE_WORDS; k++)
+		any |= words[k];
+	return !any;
 }
 
 /*
- * Does one group. Returns 2 if a record changed, 1 if there was one at all, else 0.
- * Changed blocks are written back if @write.
+ * Does one group, and writes changed blocks back if @write. Returns false if it has only zeros.
  */
-static inline int ferry_hot8_group(uint8_t *records, const struct ferry_hot8_rule *rule,
-				   struct ferry_hot8_counts *counts, bool write,
-				   size_t *changed)
+static inline bool ferry_hot8_group(uint8_t *records, const struct ferry_hot8_rule *rule,
+				    struct ferry_hot8_counts *counts, bool write)
 {
 	struct ferry_plane_memory *memory = (struct ferry_plane_memory *)records;
 	struct ferry_hot8_masks masks[GROUP];
-	ferry_plane planes[GROUP * 8], differs;
-	int block, i, k;
+	ferry_plane planes[8], any = memory[0].plane;
+	int block, i;
 
-	for (i = 0; i < GROUP * 8; i++)
-		planes[i] = memory[i].plane;
-	if (ferry_all_zero(planes, GROUP * 8))
-		return 0;
-	for (block = 0; block < GROUP; block++) {
-		ferry_plane *mine = planes + 8 * block;
-
-		ferry_transpose(mine);
-		differs = ferry_hot8_block(mine, rule, &masks[block]);
-		if (!write || ferry_all_zero(&differs, 1))
-			continue;
-		for (k = 0; k < PLANE_WORDS; k++)
-			*changed += ferry_ones(((ferry_plane_word *)&differs)[k]);
-		ferry_transpose(mine);
+	for (i = 1; i < GROUP * 8; i++)
+		any |= memory[i].plane;
+	if (ferry_zero(any))
+		return false;
+	for (block = 0; block < GROUP; block++, memory += 8) {
 		for (i = 0; i < 8; i++)
-			memory[8 * block + i].plane = mine[i];
+			planes[i] = memory[i].plane;
+		ferry_transpose(planes);
+		ferry_hot8_block(planes, rule, &masks[block]);
+		if (!write || ferry_zero(masks[block].changed))
+			continue;
+		ferry_transpose(planes);
+		for (i = 0; i < 8; i++)
+			memory[i].plane = planes[i];
 	}
 	ferry_hot8_add(counts, masks);
-	return 1;
+	return true;
 }
 
 static size_t ferry_hot8_pass(uint8_t *records, size_t nr_records,
-			      const struct ferry_hot8_rule *rule, bool write, uint64_t *known,
-			      size_t *changed, struct ferry_hot_histogram *histogram)
+			      const struct ferry_hot8_rule *rule, bool write,
+			      struct ferry_hot8_sums *sums,
+			      struct ferry_hot_histogram *histogram)
 {
 	struct ferry_hot8_counts counts;
 	int groups = 0, freq, age, i;
@@ -321,24 +351,26 @@ static size_t ferry_hot8_pass(uint8_t *records, size_t nr_records,
 		for (age = 0; age < AGES; age++)
 			for (i = 0; i < DIGITS; i++)
 				counts.digit[freq][age][i] = (ferry_plane){ 0 };
+	for (i = 0; i < DIGITS; i++)
+		counts.changed[i] = (ferry_plane){ 0 };
 	for (at = 0; nr_records - at >= GROUP * BLOCK; at += GROUP * BLOCK) {
-		groups += ferry_hot8_group(records + at, rule, &counts, write, changed);
+		groups += ferry_hot8_group(records + at, rule, &counts, write);
 		if (groups == GROUPS_MAX) {
-			*known += ferry_hot8_flush(&counts, histogram);
+			ferry_hot8_flush(&counts, sums, histogram);
 			groups = 0;
 		}
 	}
 	if (groups)
-		*known += ferry_hot8_flush(&counts, histogram);
+		ferry_hot8_flush(&counts, sums, histogram);
 	return at;
 }
 
-static void ferry_hot8_count_one(uint8_t record, uint32_t now, uint64_t *known,
+static void ferry_hot8_count_one(uint8_t record, uint32_t now, struct ferry_hot8_sums *sums,
 				 struct ferry_hot_histogram *histogram)
 {
 	struct ferry_hot_view view = ferry_hot8_shown(record, now);
 
-	*known += view.freq != 0;
+	sums->known += view.freq != 0;
 	histogram->pages[view.freq][view.age] += view.freq != 0;
 }
 
@@ -367,9 +399,9 @@ size_t ferry_hot8_sweep(uint8_t *records, size_t nr_records,
 		.late = ALL(ferry_hot_late(params, sweep)),
 		.cools = ALL(ferry_hot_cooled(params, sweep, 2) == 1),
 	};
-	uint64_t known = 0;
-	size_t changed = 0, at;
+	struct ferry_hot8_sums sums = { 0 };
 	uint8_t record;
+	size_t at;
 
 	while (patience < 7 && !(sweep->number >> patience & 1))
 		patience++;
@@ -379,15 +411,15 @@ size_t ferry_hot8_sweep(uint8_t *records, size_t nr_records,
 	}
 	for (i = 0; i < 3; i++)
 		rule.patience[i] = ALL(patience >> i & 1);
-	at = ferry_hot8_pass(records, nr_records, &rule, true, &known, &changed, histogram);
+	at = ferry_hot8_pass(records, nr_records, &rule, true, &sums, histogram);
 	for (; at < nr_records; at++) {
 		record = ferry_hot8_swept(records[at], params, sweep);
-		changed += record != records[at];
+		sums.changed += record != records[at];
 		records[at] = record;
-		ferry_hot8_count_one(record, sweep->now, &known, histogram);
+		ferry_hot8_count_one(record, sweep->now, &sums, histogram);
 	}
-	histogram->pages[0][FERRY_HOT_AGES - 1] += nr_records - known;
-	return changed;
+	histogram->pages[0][FERRY_HOT_AGES - 1] += nr_records - sums.known;
+	return (size_t)sums.changed;
 }
 
 /**
@@ -403,15 +435,14 @@ void ferry_hot8_count(const uint8_t *records, size_t nr_records, uint32_t now,
 		      struct ferry_hot_histogram *histogram)
 {
 	struct ferry_hot8_rule rule = { .ages = 0 };
-	uint64_t known = 0;
-	size_t changed = 0, at;
+	struct ferry_hot8_sums sums = { 0 };
+	size_t at;
 	int i;
 
 	for (i = 0; i < 5; i++)
 		rule.now[i] = ALL(now >> (FERRY_HOT8_BUCKET_SHIFT + i) & 1);
-	at = ferry_hot8_pass((uint8_t *)records, nr_records, &rule, false, &known, &changed,
-			     histogram);
+	at = ferry_hot8_pass((uint8_t *)records, nr_records, &rule, false, &sums, histogram);
 	for (; at < nr_records; at++)
-		ferry_hot8_count_one(records[at], now, &known, histogram);
-	histogram->pages[0][FERRY_HOT_AGES - 1] += nr_records - known;
+		ferry_hot8_count_one(records[at], now, &sums, histogram);
+	histogram->pages[0][FERRY_HOT_AGES - 1] += nr_records - sums.known;
 }

@@ -196,9 +196,35 @@ impl<R: Record> Tracker<R> {
         source: Source,
         time: u64,
     ) -> Result<usize, TrackError> {
-        let mut ready = 0;
-        for &page in pages {
-            ready += usize::from(self.record(page, node, source, time)?);
+        let policy = self.options.policy;
+        let mut access = Access {
+            now: time as u32,
+            weight: self.options.weights[source as usize],
+            random: random(),
+            node,
+        };
+        let (mut ready, mut at) = (0, 0);
+        while let Some(&page) = pages.get(at) {
+            // One look for the section, then all that follow in it.
+            let section = self.map.get_or_make(page)?.section;
+            let words = section.words();
+            let first = page - page % SECTION_PAGES as u64;
+            let run = pages[at..]
+                .iter()
+                .take_while(|&&page| page.wrapping_sub(first) < SECTION_PAGES as u64);
+            for &page in run {
+                let index = (page - first) as usize;
+                let (word, lane) = (index / cell::lanes::<R>(), index % cell::lanes::<R>());
+                access.random = access.random.wrapping_mul(0x915f_77f5).wrapping_add(1);
+                let (before, after) = cell::update::<R>(&words[word], lane, |record| {
+                    record.accessed(&policy, &access)
+                });
+                ready += usize::from(after.ready() && !before.ready());
+                if let (Some(node), true) = (node, size_of::<R>() == 1) {
+                    section.vote(node);
+                }
+                at += 1;
+            }
         }
         Ok(ready)
     }
@@ -253,18 +279,15 @@ impl<R: Record> Tracker<R> {
     }
 }
 
-/// 32 random bits, of this thread's own sequence (Marsaglia's xorshift64*, whose high bits are good).
+/// 32 random bits, of this thread's own sequence: steps of an odd number, mixed. Only the step waits for the one before.
 #[inline]
 fn random() -> u32 {
     thread_local! {
-        static STATE: Cell<u64> = const { Cell::new(0x2545_f491_4f6c_dd1d) };
+        static STATE: Cell<u64> = const { Cell::new(0) };
     }
     STATE.with(|state| {
-        let mut x = state.get();
-        x ^= x >> 12;
-        x ^= x << 25;
-        x ^= x >> 27;
+        let x = state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         state.set(x);
-        (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+        ((x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32
     })
 }
