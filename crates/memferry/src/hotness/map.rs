@@ -35,13 +35,16 @@ impl Section {
         Majority::from_bits(self.majority.load(Ordering::Relaxed)).node()
     }
 
-    /// Counts an access from `node`. A vote that is lost to another thread's at the same moment is no loss.
+    /// Counts an access from `node`, in the mode whose records have none of their own. A vote that is lost to another
+    /// thread's at the same moment is no loss.
     #[inline]
-    pub(super) fn vote(&self, node: u16) {
-        let before = Majority::from_bits(self.majority.load(Ordering::Relaxed));
-        let after = before.accessed(node);
-        if after != before {
-            self.majority.store(after.bits(), Ordering::Relaxed);
+    pub(super) fn vote<R: Record>(&self, node: Option<u16>) {
+        if let (Some(node), 1) = (node, size_of::<R>()) {
+            let before = Majority::from_bits(self.majority.load(Ordering::Relaxed));
+            let after = before.accessed(node);
+            if after != before {
+                self.majority.store(after.bits(), Ordering::Relaxed);
+            }
         }
     }
 }
