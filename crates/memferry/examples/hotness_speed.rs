@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How fast records are updated and swept on one core, and what tracking a TiB costs in real memory.
 //!
-//! `cargo run --release -p memferry --example hotness_speed`. Each figure is the best of several runs, as other work on the
+//! `cargo run --release -p memferry --example hotness_speed [WORD]`, for figures with WORD in their names. Each figure is the best of several runs, as other work on the
 //! machine only ever makes a run slower; the median is beside it.
 
 #![allow(
@@ -20,8 +20,18 @@ const ACCESSES: usize = 1 << 21;
 const PER_MS: usize = 1 << 16;
 const RUNS: usize = 15;
 
+/// Whether the figure's name has the word that the command line asks for; all have no word.
+fn wanted(what: &str) -> bool {
+    std::env::args()
+        .nth(1)
+        .is_none_or(|word| what.contains(&word))
+}
+
 /// Best and median of what `run` says, in units per second.
 fn measure(what: &str, unit: &str, scale: f64, mut run: impl FnMut() -> f64) {
+    if !wanted(what) {
+        return;
+    }
     let mut rates: Vec<f64> = (0..RUNS).map(|_| run() / scale).collect();
     rates.sort_by(f64::total_cmp);
     println!(
@@ -221,6 +231,9 @@ fn resident() -> u64 {
 
 /// Tracks `sections` with every page of the records in use.
 fn memory<R: Record>(mode: &str, sections: u64) {
+    if !wanted("memory") {
+        return;
+    }
     let before = resident();
     let tracker = Tracker::<R>::new(TrackerOptions::default(), 0);
     let step = memferry::page_size() / size_of::<R>();
