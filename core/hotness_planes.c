@@ -76,6 +76,7 @@ struct ferry_hot8_rule {
 struct ferry_hot8_masks {
 	ferry_plane age[AGES];
 	ferry_plane freq[FREQS];
+	ferry_plane seen[2];	/* not idle, and idle */
 	ferry_plane changed;
 };
 
@@ -195,7 +196,20 @@ static inline void ferry_hot8_block(ferry_plane *planes, const struct ferry_hot8
 	masks->freq[0] = low & ~high;
 	masks->freq[1] = high & ~low;
 	masks->freq[2] = high & low;
+	masks->seen[0] = fresh;
+	masks->seen[1] = idle;
 	masks->changed = differs;
+}
+
+static inline bool ferry_zero(ferry_plane plane)
+{
+	const ferry_plane_word *words = (const ferry_plane_word *)&plane;
+	uint64_t any = 0;
+	int k;
+
+	for (k = 0; k < PLANE_WORDS; k++)
+		any |= words[k];
+	return !any;
 }
 
 /* Adds three planes of one digit: *@sum becomes their sum, and the carry is returned. */
@@ -228,14 +242,22 @@ static inline void ferry_count(ferry_plane *digit, ferry_plane *ones)
 static inline void ferry_hot8_add(struct ferry_hot8_counts *counts,
 				  const struct ferry_hot8_masks *masks)
 {
-	ferry_plane ones[GROUP];
-	int freq, age, i;
+	ferry_plane ones[GROUP], any;
+	int freq, age, half, i;
 
-	for (freq = 0; freq < FREQS; freq++) {
-		for (age = 0; age < AGES; age++) {
-			for (i = 0; i < GROUP; i++)
-				ones[i] = masks[i].freq[freq] & masks[i].age[age];
-			ferry_count(counts->digit[freq][age], ones);
+	/* Memory that is in use now, and memory that is not, mostly lie apart. */
+	for (half = 0; half < AGES; half += AGES / 2) {
+		any = masks[0].seen[half != 0];
+		for (i = 1; i < GROUP; i++)
+			any |= masks[i].seen[half != 0];
+		if (ferry_zero(any))
+			continue;
+		for (age = half; age < half + AGES / 2; age++) {
+			for (freq = 0; freq < FREQS; freq++) {
+				for (i = 0; i < GROUP; i++)
+					ones[i] = masks[i].freq[freq] & masks[i].age[age];
+				ferry_count(counts->digit[freq][age], ones);
+			}
 		}
 	}
 	for (i = 0; i < GROUP; i++)
@@ -262,17 +284,24 @@ static inline ferry_plane ferry_bytes(ferry_plane plane)
 /* What a count in planes amounts to; it begins anew. */
 static uint64_t ferry_counted(ferry_plane *digit)
 {
-	ferry_plane low = ferry_ones(digit[0]), high = ferry_ones(digit[4]);
-	const ferry_plane_word *words = (const ferry_plane_word *)&low;
+	const ferry_plane_word *words;
+	ferry_plane low, high = digit[0];
 	uint64_t count = 0;
 	int i, k;
 
+	for (i = 1; i < DIGITS; i++)
+		high |= digit[i];
+	if (ferry_zero(high))
+		return 0;
 	/* Bytes hold 8 ones of each of the digits 0 to 3, and of the digits 4 to 6. */
+	low = ferry_ones(digit[0]);
+	high = ferry_ones(digit[4]);
 	for (i = 1; i < 4; i++)
 		low += ferry_ones(digit[i]) << i;
 	for (i = 5; i < DIGITS; i++)
 		high += ferry_ones(digit[i]) << (i - 4);
 	low = ferry_bytes(low) + (ferry_bytes(high) << 4);
+	words = (const ferry_plane_word *)&low;
 	for (k = 0; k < PLANE_WORDS; k++)
 		count += words[k];
 	for (i = 0; i < DIGITS; i++)
@@ -295,17 +324,6 @@ static void ferry_hot8_flush(struct ferry_hot8_counts *counts, struct ferry_hot8
 		}
 	}
 	sums->changed += ferry_counted(counts->changed);
-}
-
-static inline bool ferry_zero(ferry_plane plane)
-{
-	const ferry_plane_word *words = (const ferry_plane_word *)&plane;
-	uint64_t any = 0;
-	int k;
-
-	for (k = 0; k < PLANE_WORDS; k++)
-		any |= words[k];
-	return !any;
 }
 
 /*

@@ -131,6 +131,10 @@ void ferry_hot32_count(const uint32_t *records, size_t nr_records, uint32_t now,
 	size_t i;
 
 	for (i = 0; i < nr_records; i++) {
+		if (!records[i]) {
+			histogram->pages[0][FERRY_HOT_AGES - 1]++;
+			continue;
+		}
 		view = ferry_hot32_shown(records[i], now);
 		histogram->pages[view.freq][view.age]++;
 	}

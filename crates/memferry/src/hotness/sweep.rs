@@ -55,23 +55,30 @@ impl<R: Record> Tracker<R> {
             cooled: params.cool_sweeps != 0 && sweep.number % params.cool_sweeps == 0,
             ..Swept::default()
         };
+        let mut copies = [[0; CHUNK]; 2];
         for (_, section) in self.map.sections() {
             for cells in section.words().chunks(CHUNK) {
-                swept.changed += self.sweep_chunk(cells, &sweep, &mut swept.histogram);
+                let histogram = &mut swept.histogram;
+                swept.changed += self.sweep_chunk(cells, &mut copies, &sweep, histogram);
             }
         }
         swept
     }
 
-    fn sweep_chunk(&self, cells: &[AtomicU64], sweep: &Sweep, histogram: &mut Histogram) -> u64 {
+    fn sweep_chunk(
+        &self,
+        cells: &[AtomicU64],
+        [before, after]: &mut [[u64; CHUNK]; 2],
+        sweep: &Sweep,
+        histogram: &mut Histogram,
+    ) -> u64 {
         let policy = &self.options.policy;
-        let (mut before, mut after) = ([0; CHUNK], [0; CHUNK]);
-        copy(cells, &mut before);
-        after.copy_from_slice(&before);
+        copy(cells, before);
+        after.copy_from_slice(before);
         let aged = records::<R>(&mut after[..cells.len()]);
         let changed = R::sweep(aged, policy, sweep, histogram);
         if changed > 0 {
-            for ((cell, &seen), &wanted) in cells.iter().zip(&before).zip(&after) {
+            for ((cell, &seen), &wanted) in cells.iter().zip(&*before).zip(&*after) {
                 if seen != wanted {
                     cell::update_all::<R>(cell, seen, wanted, |record| record.aged(policy, sweep));
                 }
