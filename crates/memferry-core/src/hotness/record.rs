@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One record and many: the two formats behind one trait.
 
-use super::{Histogram, Policy, Sweep};
+use super::{Histogram, Params, Policy, Sweep};
 use crate::sys::{self, NO_NODE};
 use std::fmt::Debug;
 
@@ -208,14 +208,8 @@ impl Record for u8 {
         sweep: &Sweep,
         histogram: &mut Histogram,
     ) -> usize {
-        let pass = match width() {
-            #[cfg(target_arch = "x86_64")]
-            Width::Avx512 => sys::ferry_hot8_sweep_avx512,
-            #[cfg(target_arch = "x86_64")]
-            Width::Avx2 => sys::ferry_hot8_sweep_avx2,
-            Width::Plain => sys::ferry_hot8_sweep,
-        };
-        // SAFETY: pointer and length are of one slice that is borrowed mutably; the CPU has what `width` says.
+        let pass = Width::of_this_cpu().sweep();
+        // SAFETY: pointer and length are of one slice that is borrowed mutably; the CPU has what the width needs.
         unsafe {
             pass(
                 records.as_mut_ptr(),
@@ -228,14 +222,8 @@ impl Record for u8 {
     }
 
     fn count(records: &[u8], now: u32, histogram: &mut Histogram) {
-        let pass = match width() {
-            #[cfg(target_arch = "x86_64")]
-            Width::Avx512 => sys::ferry_hot8_count_avx512,
-            #[cfg(target_arch = "x86_64")]
-            Width::Avx2 => sys::ferry_hot8_count_avx2,
-            Width::Plain => sys::ferry_hot8_count,
-        };
-        // SAFETY: pointer and length are of one slice; the CPU has what `width` says.
+        let pass = Width::of_this_cpu().count();
+        // SAFETY: pointer and length are of one slice; the CPU has what the width needs.
         unsafe { pass(records.as_ptr(), records.len(), now, histogram) }
     }
 
@@ -381,7 +369,8 @@ impl Record for u32 {
     }
 }
 
-/// The widest registers of this CPU that the passes over planes are compiled for.
+/// A width of registers that the passes over planes are compiled for.
+#[derive(Clone, Copy, Debug)]
 enum Width {
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -390,18 +379,99 @@ enum Width {
     Plain,
 }
 
-fn width() -> Width {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512vl")
-        {
-            return Width::Avx512;
-        }
-        if is_x86_feature_detected!("avx2") {
-            return Width::Avx2;
+type SweepPass = unsafe extern "C" fn(*mut u8, usize, &Params, &Sweep, &mut Histogram) -> usize;
+type CountPass = unsafe extern "C" fn(*const u8, usize, u32, &mut Histogram);
+
+impl Width {
+    /// Those that this CPU has, the widest first.
+    fn all() -> impl Iterator<Item = Width> {
+        let all = [
+            #[cfg(target_arch = "x86_64")]
+            (
+                Width::Avx512,
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl"),
+            ),
+            #[cfg(target_arch = "x86_64")]
+            (Width::Avx2, is_x86_feature_detected!("avx2")),
+            (Width::Plain, true),
+        ];
+        all.into_iter()
+            .filter_map(|(width, has)| has.then_some(width))
+    }
+
+    fn of_this_cpu() -> Width {
+        Self::all().next().unwrap_or(Width::Plain)
+    }
+
+    /// The function needs a CPU that has this width.
+    fn sweep(self) -> SweepPass {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Width::Avx512 => sys::ferry_hot8_sweep_avx512,
+            #[cfg(target_arch = "x86_64")]
+            Width::Avx2 => sys::ferry_hot8_sweep_avx2,
+            Width::Plain => sys::ferry_hot8_sweep,
         }
     }
-    Width::Plain
+
+    /// The function needs a CPU that has this width.
+    fn count(self) -> CountPass {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Width::Avx512 => sys::ferry_hot8_count_avx512,
+            #[cfg(target_arch = "x86_64")]
+            Width::Avx2 => sys::ferry_hot8_count_avx2,
+            Width::Plain => sys::ferry_hot8_count,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Every width that this CPU has against one record at a time.
+        #[test]
+        fn passes_over_planes_equal_one_record_at_a_time(
+            mut before in prop::collection::vec(any::<u8>(), 0..9000),
+            empty in 0..9000_usize,
+            now in any::<u32>(),
+            since in 0..1100_u32,
+            number in 1..600_u32,
+            cool_sweeps in 0..4_u32,
+        ) {
+            let params = Params { cool_sweeps, ..Params::of::<u8>() };
+            let policy = Policy::<u8>::new(params).unwrap();
+            let sweep = Sweep { now, last: now.wrapping_sub(since), number };
+            let empty = empty.min(before.len());
+            before[..empty].fill(0);
+            let after: Vec<u8> = before.iter().map(|record| record.aged(&policy, &sweep)).collect();
+            let mut expected = Histogram::default();
+            for record in &after {
+                let view = record.view(now);
+                expected.pages[usize::from(view.freq)][usize::from(view.age)] += 1;
+            }
+            let changed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
+            for width in Width::all() {
+                let (mut records, mut swept, mut counted) =
+                    (before.clone(), Histogram::default(), Histogram::default());
+                // SAFETY: pointers and lengths are of slices; `all` gives only widths that the CPU has.
+                let n = unsafe {
+                    let n = width.sweep()(
+                        records.as_mut_ptr(), records.len(), policy.params(), &sweep, &mut swept,
+                    );
+                    width.count()(records.as_ptr(), records.len(), now, &mut counted);
+                    n
+                };
+                prop_assert_eq!(n, changed, "{:?}", width);
+                prop_assert!(records == after, "{:?}", width);
+                prop_assert_eq!(&swept, &expected, "{:?}", width);
+                prop_assert_eq!(&counted, &expected, "{:?}", width);
+            }
+        }
+    }
 }

@@ -7,9 +7,8 @@ use memferry_core::hotness::{Record, Sweep};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words that are copied at once: 32 KiB, since the core's counts begin anew with each call; two copies stay in the
-/// second-level cache.
-pub(super) const CHUNK: usize = 4096;
+/// Words that are copied at once: two copies of 8 KiB stay in the smallest first-level cache. Larger ones were no faster.
+pub(super) const CHUNK: usize = 1024;
 
 /// What a sweep found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
