@@ -11,6 +11,9 @@ pub const LONGEST_TEXT: usize = 4096;
 /// The smallest and the largest page, bytes: a cache line, and the largest huge page there is (16 GiB) fits too.
 const PAGES: std::ops::RangeInclusive<u32> = 64..=1 << 31;
 
+/// Accesses of the longest window: an event's counts hold all of them.
+pub const LONGEST_WINDOW: u64 = 1 << 31;
+
 /// The first chunk of a trace file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -68,6 +71,9 @@ impl Header {
         }
         if self.sampling == 0 {
             return Err("a sampling of 0: one reported access stands for one at least");
+        }
+        if self.window > LONGEST_WINDOW {
+            return Err("a window of more than 2^31 accesses");
         }
         match self.cache {
             Some(cache) if !cache.is_possible() => Err("a cache whose size is not ways x lines"),
@@ -224,6 +230,10 @@ mod tests {
             },
             Header {
                 sampling: 0,
+                ..full()
+            },
+            Header {
+                window: 1 << 32,
                 ..full()
             },
             Header {

@@ -19,6 +19,7 @@ mod error;
 mod header;
 mod reader;
 mod sound;
+pub mod source;
 mod totals;
 mod varint;
 mod writer;
