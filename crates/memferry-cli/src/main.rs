@@ -15,6 +15,7 @@ mod schema;
 mod synthetic;
 mod table;
 mod topology;
+mod trace;
 mod ui;
 mod units;
 
@@ -49,6 +50,7 @@ fn run() -> Result<(), Failure> {
         Command::Topology(args) => topology::run(&args),
         Command::Kernel(command) => kernel::run(&command),
         Command::Move(args) => process::run(&args),
+        Command::Trace(command) => trace::run(&command),
         Command::Report(args) => report::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Bench(Bench::Move(args)) => measure(&args.output, |ui| bench::run_move(&args, ui)),

@@ -63,6 +63,12 @@ impl Target {
         Ok(Self { path, kind })
     }
 
+    /// A file to write part by part; [`Stream::commit`] puts it in its place. Dropped before that, it leaves the old
+    /// file as it was.
+    pub fn stream(self) -> Stream {
+        Stream(self)
+    }
+
     /// Writes `text` and puts it in its place.
     pub fn write(self, text: &str) -> Result<(), Failure> {
         let path = self.path;
@@ -84,6 +90,51 @@ impl Target {
                 file.persist(&path).map_err(|error| failed(error.error))?;
                 Ok(())
             }
+        }
+    }
+}
+
+/// A target that is being written.
+pub struct Stream(Target);
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.0.kind {
+            Kind::Stdout => io::stdout().write(bytes),
+            Kind::Special(file) => file.write(bytes),
+            Kind::Beside(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.0.kind {
+            Kind::Stdout => io::stdout().flush(),
+            Kind::Special(file) => file.flush(),
+            Kind::Beside(file) => file.flush(),
+        }
+    }
+}
+
+impl Stream {
+    /// Puts what was written in its place, and tells its size where it is a file.
+    pub fn commit(mut self) -> Result<Option<u64>, Failure> {
+        let path = self.0.path.clone();
+        let failed = |error: io::Error| cannot_write(&path, error);
+        self.flush().map_err(failed)?;
+        let Kind::Beside(file) = self.0.kind else {
+            return Ok(None);
+        };
+        file.as_file().sync_all().map_err(failed)?;
+        let bytes = file.as_file().metadata().map_err(failed)?.len();
+        file.persist(&path).map_err(|error| failed(error.error))?;
+        Ok(Some(bytes))
+    }
+
+    /// The failure of a write to it.
+    pub fn failure(path: &Path, error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
+            _ => cannot_write(path, error),
         }
     }
 }
@@ -114,6 +165,21 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("read"), "new");
         let left = fs::read_dir(folder.path()).expect("list").count();
         assert_eq!(left, 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn a_stream_is_in_its_place_when_it_is_whole() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("some.trace");
+        fs::write(&path, "old").expect("write");
+        let mut stream = Target::open(&path).expect("open").stream();
+        stream.write_all(b"half").expect("write");
+        drop(stream);
+        assert_eq!(fs::read_to_string(&path).expect("read"), "old");
+        let mut stream = Target::open(&path).expect("open").stream();
+        stream.write_all(b"whole").expect("write");
+        assert_eq!(stream.commit().expect("commit"), Some(5));
+        assert_eq!(fs::read_to_string(&path).expect("read"), "whole");
     }
 
     #[test]

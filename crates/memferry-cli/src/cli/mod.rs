@@ -11,10 +11,12 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 pub mod bench;
 pub mod kernel;
 pub mod process;
+pub mod trace;
 
 use bench::Bench;
 use kernel::Kernel;
 use process::ProcessArgs;
+use trace::Trace;
 
 /// Moves memory pages between the tiers of a machine at the speed of its memory.
 #[derive(Debug, Parser)]
@@ -46,6 +48,9 @@ pub enum Command {
     /// Show or set how the kernel copies the pages that it migrates
     #[command(subcommand, arg_required_else_help = true)]
     Kernel(Kernel),
+    /// Record which memory programs access, for `memferry replay`
+    #[command(subcommand, arg_required_else_help = true)]
+    Trace(Trace),
     /// Make one HTML page, with charts, from benchmark files
     Report(ReportArgs),
     /// Write man pages or shell completions, for packagers
@@ -112,6 +117,7 @@ impl Cli {
             Command::Bench(Bench::Stall(args)) => {
                 bench::check_user(&args.migrator).map_err(wrong)?;
             }
+            Command::Trace(Trace::Import(args)) => args.check().map_err(wrong)?,
             _ => {}
         }
         let (batches, folios) = match &cli.command {

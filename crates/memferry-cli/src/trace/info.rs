@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry trace info`: reads all of a trace, which checks it, and says what is in it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use memferry_replay::trace::{Limits, ReadError, Reader};
+
+use crate::cli::trace::InfoArgs;
+use crate::failure::Failure;
+use crate::output::Target;
+use crate::ui::Ui;
+
+use super::description::Description;
+use super::text;
+
+/// Prints what a trace has.
+pub fn run(args: &InfoArgs) -> Result<(), Failure> {
+    let failed = |error: ReadError| {
+        Failure::new(
+            format!("{} is no trace that can be read", args.file.display()),
+            &error,
+            error.next(),
+        )
+    };
+    let input: Box<dyn Read> = match args.file.as_os_str() == "-" {
+        true => Box::new(io::stdin()),
+        false => Box::new(
+            File::open(&args.file).map_err(|source| failed(ReadError::Io { offset: 0, source }))?,
+        ),
+    };
+    let mut counted = Counted { input, bytes: 0 };
+    // It is read block by block: events need no memory.
+    let limits = Limits {
+        events: u64::MAX,
+        ..Limits::default()
+    };
+    let mut reader = Reader::new(&mut counted, limits).map_err(failed)?;
+    let mut counts = Vec::new();
+    let mut events = Vec::new();
+    while reader.block(&mut events).map_err(failed)? {
+        counts.resize(reader.places().len(), 0u64);
+        for event in events.drain(..) {
+            let count = &mut counts[event.page as usize];
+            *count = count.saturating_add(u64::from(event.reads) + u64::from(event.writes));
+        }
+    }
+    let (header, totals) = (reader.header().clone(), *reader.totals());
+    let description = Description::new(&args.file, counted.bytes, &header, &totals, counts);
+    let text = match args.json {
+        true => {
+            let json = serde_json::to_string_pretty(&description).map_err(|error| {
+                Failure::new("cannot write JSON", error, "report this as a bug")
+            })?;
+            json + "\n"
+        }
+        false => text::description(&description, Ui::columns()),
+    };
+    Target::open(Path::new("-"))?.write(&text)
+}
+
+/// Counts what is read.
+struct Counted {
+    input: Box<dyn Read>,
+    bytes: u64,
+}
+
+impl Read for Counted {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(bytes)?;
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}

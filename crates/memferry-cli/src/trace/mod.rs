@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry trace`: traces made from running programs and from other tools' output, and what is in them.
+//!
+//! The library parses, reduces and writes; this finds the inputs, runs valgrind and prints.
+
+mod description;
+mod import;
+mod info;
+mod pipe;
+mod record;
+mod text;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use memferry_replay::trace::{Totals, WriteError};
+
+use crate::cli::trace::Trace;
+use crate::failure::Failure;
+use crate::output::Stream;
+use crate::units::about;
+
+/// Runs one of the commands.
+pub fn run(command: &Trace) -> Result<(), Failure> {
+    match command {
+        Trace::Record(args) => record::run(args),
+        Trace::Import(args) => import::run(args),
+        Trace::Info(args) => info::run(args),
+    }
+}
+
+/// The failure of a write to a trace file.
+fn not_written(path: &Path, error: WriteError) -> Failure {
+    match error {
+        WriteError::Io(error) => Stream::failure(path, error),
+        error => Failure::new(
+            format!("{} is not written", path.display()),
+            error,
+            "see `memferry trace import --help` for what each format can give",
+        ),
+    }
+}
+
+/// Puts the trace in its place and says on stderr what is in it; stdout may be the traced command's, or the trace.
+fn commit(out: Stream, path: &Path, totals: &Totals) -> Result<(), Failure> {
+    let bytes = out.commit()?;
+    let size = bytes.map_or(String::new(), |bytes| format!(", {}", about(bytes)));
+    // Without stderr there is nobody to tell.
+    let _ = writeln!(
+        io::stderr(),
+        "memferry: {}: {} accesses to {} pages in {} events{size}",
+        path.display(),
+        totals.accesses(),
+        totals.pages,
+        totals.events,
+    );
+    Ok(())
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry trace record`: runs a command under valgrind's lackey and records as it runs.
+//!
+//! One thread reads what valgrind writes, another waits for the command. However the command ends, what it did until
+//! then is a whole trace.
+
+use std::io::{self, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use memferry_replay::event::Clock;
+use memferry_replay::trace::source::{Lackey, More, Recorder, SourceError};
+use memferry_replay::trace::{Header, WriteError};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cli::trace::RecordArgs;
+use crate::failure::Failure;
+use crate::output::{Stream, Target};
+use crate::ui::Ui;
+
+use super::pipe::{self, Log, Writing};
+
+/// How often the command is looked at: what a person at Ctrl-C does not notice.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a command may take to end by itself after it was asked to; it runs a hundred times slower than usual.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Bytes read at once.
+const BUFFER: usize = 1 << 20;
+
+/// Why recording ended other than well.
+enum Broken {
+    Source(SourceError),
+    Write(WriteError),
+}
+
+/// Runs the command and writes the trace.
+pub fn run(args: &RecordArgs) -> Result<(), Failure> {
+    if args.output.as_os_str() == "-" {
+        return Err(Failure::new(
+            "the trace cannot go to stdout",
+            "stdout is the traced command's",
+            "name a file with --output",
+        ));
+    }
+    let version = version()?;
+    let out = Target::open(&args.output)?.stream();
+    let header = header(args, &version);
+    let mut recorder = Recorder::new(out, &header, args.reduction.span())
+        .map_err(|error| super::not_written(&args.output, error))?;
+    let ui = Ui::new(true);
+    ui.catch_interrupts()?;
+    let (log, writing) = pipe::new().map_err(not_started)?;
+    let child = start(args, &writing)?;
+    let enough = AtomicBool::new(false);
+    let (ended, recorded) = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(child, writing, &ui, &enough));
+        let recorded = follow(log, &mut recorder, &enough);
+        (waiting.join(), recorded)
+    });
+    let ended = match ended {
+        Ok(ended) => ended.map_err(not_started)?,
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    match recorded {
+        Err(Broken::Write(error)) => return Err(super::not_written(&args.output, error)),
+        Err(Broken::Source(error)) => {
+            return Err(Failure::new(
+                format!("no trace is written: {version} says what was not expected"),
+                &error,
+                "report this as a bug, with the version of valgrind",
+            ));
+        }
+        Ok(()) => {}
+    }
+    finish(args, &ui, recorder, ended, enough.into_inner())
+}
+
+/// Ends the file and says how the command ended.
+fn finish(
+    args: &RecordArgs,
+    ui: &Ui,
+    recorder: Recorder<Stream>,
+    ended: ExitStatus,
+    enough: bool,
+) -> Result<(), Failure> {
+    let command = args.command[0].to_string_lossy();
+    if recorder.seen() == 0 {
+        return Err(Failure::new(
+            "no trace is written: no access was recorded",
+            match args.reduction.skip {
+                Some(skip) => format!("{command} {} within the {skip} to skip", how(ended)),
+                None => format!("{command} {}", how(ended)),
+            },
+            "check that the command runs by itself, and is no script without an interpreter line",
+        ));
+    }
+    let (out, totals) = recorder
+        .finish()
+        .map_err(|error| super::not_written(&args.output, error))?;
+    super::commit(out, &args.output, &totals)?;
+    let path = args.output.display();
+    if enough {
+        return Ok(());
+    }
+    if ui.stopped() {
+        return Err(Failure::new(
+            format!("stopped: {path} has what {command} did until then"),
+            "interrupted",
+            "use the trace as it is, or record again; --max-accesses ends a recording by itself",
+        ));
+    }
+    match ended.success() {
+        true => Ok(()),
+        false => Err(Failure::new(
+            format!("{command} failed; {path} has what it did"),
+            format!("it {}", how(ended)),
+            "use the trace if that was to be expected; else make the command work and record again",
+        )),
+    }
+}
+
+/// Records until the log ends. Whatever happens, it reads on: the command would wait for its log to be read.
+fn follow(log: Log, recorder: &mut Recorder<Stream>, enough: &AtomicBool) -> Result<(), Broken> {
+    let mut text = BufReader::with_capacity(BUFFER, log);
+    let mut accesses = Lackey::new(&mut text);
+    let recorded = loop {
+        match accesses.next_access() {
+            Ok(None) => return Ok(()),
+            Err(error) => break Err(Broken::Source(error)),
+            Ok(Some(access)) => match recorder.record(access) {
+                Ok(More::Yes) => {}
+                Ok(More::No) => break Ok(()),
+                Err(error) => break Err(Broken::Write(error)),
+            },
+        }
+    };
+    enough.store(true, Ordering::Relaxed);
+    let mut rest = vec![0; BUFFER];
+    while !matches!(text.read(&mut rest), Ok(0) | Err(_)) {}
+    recorded
+}
+
+/// Waits for the command to end, and makes it end if that is wanted.
+fn wait(
+    mut child: Child,
+    writing: Writing,
+    ui: &Ui,
+    enough: &AtomicBool,
+) -> io::Result<ExitStatus> {
+    let mut asked: Option<Instant> = None;
+    let ended = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Ok(status),
+            Err(error) => break Err(error),
+            Ok(None) => {}
+        }
+        match asked {
+            None if ui.stopped() || enough.load(Ordering::Relaxed) => {
+                asked = Some(Instant::now());
+                if let Some(pid) = Pid::from_raw(child.id() as i32) {
+                    // It may have ended since; then there is nothing to ask.
+                    let _ = kill_process(pid, Signal::TERM);
+                }
+            }
+            Some(when) if when.elapsed() > GRACE => {
+                asked = Some(Instant::now());
+                // The same.
+                let _ = child.kill();
+            }
+            _ => {}
+        }
+        std::thread::sleep(LOOK);
+    };
+    writing.end();
+    ended
+}
+
+fn start(args: &RecordArgs, writing: &Writing) -> Result<Child, Failure> {
+    Command::new("valgrind")
+        .args(["--tool=lackey", "--trace-mem=yes", "--basic-counts=no"])
+        // Two processes in one log could not be told apart.
+        .args(["--trace-children=no", "--child-silent-after-fork=yes"])
+        .arg("--quiet")
+        .arg(format!("--log-file={}", writing.path()))
+        .arg("--")
+        .args(&args.command)
+        .spawn()
+        .map_err(not_started)
+}
+
+/// What `valgrind --version` says: `valgrind-3.19.0`.
+fn version() -> Result<String, Failure> {
+    let asked = Command::new("valgrind")
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output();
+    match asked {
+        Ok(output) if output.status.success() => {
+            Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        }
+        Ok(output) => Err(not_started(format!(
+            "valgrind --version {}: {}",
+            how(output.status),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::new(
+            "nothing is recorded: valgrind is missing",
+            "accesses are recorded with valgrind's tool lackey, and no valgrind is in PATH",
+            "sudo apt-get install valgrind (Debian, Ubuntu), sudo dnf install valgrind (Fedora)",
+        )),
+        Err(error) => Err(not_started(error)),
+    }
+}
+
+fn header(args: &RecordArgs, version: &str) -> Header {
+    let words: Vec<_> = (args.command.iter())
+        .map(|word| word.to_string_lossy())
+        .collect();
+    let name = args.name.clone().unwrap_or_else(|| words.join(" "));
+    Header {
+        page_bytes: args.reduction.page.0 as u32,
+        window: args.reduction.window(),
+        cache: args.reduction.cache(),
+        instructions: !args.reduction.data_only,
+        ..Header::new(name, format!("lackey ({version})"), Clock::Accesses)
+    }
+}
+
+/// How a process ended, as a sentence goes on.
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with status {code}"),
+        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+fn not_started(error: impl std::fmt::Display) -> Failure {
+    Failure::new(
+        "nothing is recorded: valgrind does not run",
+        error,
+        "check that `valgrind --tool=lackey true` works",
+    )
+}
