@@ -12,11 +12,14 @@
 //! HEAD is a [`Header`]. EVTS has up to 65,536 events and the pages that they are the first to touch, in columns that
 //! are delta-coded varints, each compressed with deflate. ENDS has the [`Totals`], by which a reader knows that it
 //! saw everything.
+//!
+//! Where events were merged ([`Header::window`]), those of one time have no order among them; see `order`.
 
 mod block;
 mod chunk;
 mod error;
 mod header;
+mod order;
 mod reader;
 mod sound;
 pub mod source;

@@ -13,6 +13,7 @@ use super::block::{self, Before};
 use super::chunk::{self, Input};
 use super::error::ReadError;
 use super::header::Header;
+use super::order::deal;
 use super::totals::Totals;
 use super::{MAGIC, VERSION};
 
@@ -98,7 +99,7 @@ impl<R: Read> Reader<R> {
         &self.places
     }
 
-    /// Appends the next block's events; `false` after the last one, when the file has been found whole.
+    /// Appends the next block's events in the order of the file; `false` after the last one, when the file has been found whole.
     pub fn block(&mut self, events: &mut Vec<Event>) -> Result<bool, ReadError> {
         if self.ended {
             return Ok(false);
@@ -162,6 +163,9 @@ impl<R: Read> Reader<R> {
             event.page = index[event.page as usize];
         }
         let header = self.header;
+        if header.window > 0 {
+            deal(&mut events);
+        }
         let trace = Trace {
             name: header.name.clone(),
             clock: header.clock,

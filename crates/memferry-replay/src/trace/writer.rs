@@ -58,6 +58,11 @@ impl<W: Write> Writer<W> {
         Ok(number)
     }
 
+    /// The number of a page that was met before.
+    pub(super) fn number(&self, place: u64) -> Option<u32> {
+        self.numbers.get(&place).copied()
+    }
+
     /// Adds accesses to the page with this virtual page number.
     pub fn push(
         &mut self,
@@ -118,7 +123,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Writes a trace that is in memory. `header` says where it comes from; what both say is taken from the trace.
+/// Writes a trace that is in memory. `header` says where it comes from; what both say is taken from the trace. With a
+/// window in the header, events of one time do not keep their order among them.
 pub fn write<W: Write>(out: W, header: &Header, trace: &Trace) -> Result<W, WriteError> {
     trace.check()?;
     let header = Header {

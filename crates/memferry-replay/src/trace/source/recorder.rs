@@ -7,7 +7,7 @@ use std::io::Write;
 use crate::trace::{Header, Totals, WriteError, Writer};
 
 use super::cache::CacheModel;
-use super::window::Window;
+use super::window::{Merged, Window};
 use super::{Access, Kind};
 
 /// Which of a program's accesses are recorded, counted as the header says (with instruction fetches or without).
@@ -145,9 +145,14 @@ impl<W: Write> Recorder<W> {
     }
 
     fn flush(&mut self) -> Result<(), WriteError> {
-        for page in self.window.take() {
-            self.writer
-                .push(self.start, page.place, page.reads, page.writes)?;
+        // By page number, new pages last, which get theirs by address: small steps from one to the next.
+        let writer = &mut self.writer;
+        let order = |page: &Merged| {
+            let number = writer.number(page.place);
+            (number.is_none(), number, page.place)
+        };
+        for page in self.window.take(order) {
+            writer.push(self.start, page.place, page.reads, page.writes)?;
         }
         self.start = self.seen;
         Ok(())
@@ -179,11 +184,14 @@ mod tests {
         (read(&bytes[..]).expect("read"), totals)
     }
 
+    /// Time, page, reads, writes; in the order of pages where times are the same.
     fn events(trace: &Trace) -> Vec<(u64, u64, u32, u32)> {
         let place = |page: u32| trace.pages[page as usize];
-        (trace.events.iter())
+        let mut events: Vec<_> = (trace.events.iter())
             .map(|e| (e.time, place(e.page), e.reads, e.writes))
-            .collect()
+            .collect();
+        events.sort_unstable();
+        events
     }
 
     fn header(window: u64) -> Header {

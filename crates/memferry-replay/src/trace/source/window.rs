@@ -2,6 +2,7 @@
 //! Accesses to one page that are close together, made into one.
 
 use std::collections::HashMap;
+use std::vec::Drain;
 
 /// Accesses to one page within a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub struct Merged {
     pub writes: u32,
 }
 
-/// The accesses of the window that is open, by page, in the order in which the pages were first touched.
+/// The accesses of the window that is open, by page.
 #[derive(Default)]
 pub struct Window {
     merged: Vec<Merged>,
@@ -43,10 +44,11 @@ impl Window {
         page.writes += u32::from(is_write);
     }
 
-    /// Takes what was counted; the next window starts empty.
-    pub fn take(&mut self) -> impl Iterator<Item = Merged> {
+    /// Takes what was counted, in this order; the next window starts empty.
+    pub fn take<K: Ord>(&mut self, order: impl FnMut(&Merged) -> K) -> Drain<'_, Merged> {
         self.at.clear();
         self.last = 0;
+        self.merged.sort_unstable_by_key(order);
         self.merged.drain(..)
     }
 }
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_come_in_the_order_of_their_first_touch() {
+    fn a_page_comes_once_with_all_its_accesses() {
         let mut window = Window::default();
         for (place, is_write) in [(9, false), (9, true), (3, false), (9, false), (3, false)] {
             window.add(place, is_write);
@@ -66,10 +68,10 @@ mod tests {
             reads,
             writes,
         };
-        let taken: Vec<Merged> = window.take().collect();
-        assert_eq!(taken, [merged(9, 2, 1), merged(3, 2, 0)]);
+        let take = |window: &mut Window| window.take(|page| page.place).collect::<Vec<_>>();
+        assert_eq!(take(&mut window), [merged(3, 2, 0), merged(9, 2, 1)]);
         window.add(3, true);
-        assert_eq!(window.take().collect::<Vec<_>>(), [merged(3, 0, 1)]);
-        assert_eq!(window.take().count(), 0);
+        assert_eq!(take(&mut window), [merged(3, 0, 1)]);
+        assert_eq!(take(&mut window), []);
     }
 }
