@@ -46,6 +46,25 @@ pub struct Chunk {
     pub contents: Vec<u8>,
 }
 
+/// The same bytes with the checksum of each chunk made right, as far as there are chunks.
+pub fn with_right_sums(bytes: &[u8]) -> Vec<u8> {
+    let mut all = bytes.to_vec();
+    let mut at = super::MAGIC.len() + 2;
+    while let Some(length) = all.get(at + 4..at + 8) {
+        let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
+        let end = at + 8 + length.min(LONGEST as usize);
+        let Some(checked) = all.get(at..end) else {
+            break;
+        };
+        let sum = crc32fast::hash(checked).to_le_bytes();
+        if let Some(place) = all.get_mut(end..end + 4) {
+            place.copy_from_slice(&sum);
+        }
+        at = end + 4;
+    }
+    all
+}
+
 /// Reads one part after the other and knows where it is.
 pub struct Input<R> {
     from: R,

@@ -18,6 +18,8 @@
 mod block;
 mod chunk;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod header;
 mod order;
 mod reader;

@@ -16,7 +16,7 @@
 
 use std::io::{BufRead, Write};
 
-use crate::trace::{Header, Totals, Writer};
+use crate::trace::{Header, Limits, Totals, Writer};
 
 use super::error::{ImportError, SourceError};
 use super::lines::Lines;
@@ -26,11 +26,11 @@ use super::stamp::{digits, hex, nanoseconds};
 const FORMS: &str = "give the output of damo report access --raw_form, or of perf script after perf record -e \
                      damon:damon_aggregated";
 
-/// Pages of a trace made from regions: a line of text can stand for any number of them.
-const MOST_PAGES: u64 = 16 << 20;
-
-/// Events of such a trace.
-const MOST_EVENTS: u64 = 64 << 20;
+/// The largest trace that is made from regions: a line of text can stand for any number of pages.
+const MOST: Limits = Limits {
+    pages: 16 << 20,
+    events: 64 << 20,
+};
 
 /// A region of memory over one aggregation interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,17 +251,16 @@ pub fn import<W: Write>(
     header: &Header,
     only: Option<u64>,
 ) -> Result<(W, Totals), ImportError> {
-    import_at_most(from, out, header, only, MOST_PAGES, MOST_EVENTS)
+    import_within(from, out, header, only, MOST)
 }
 
 /// The same within other limits.
-pub(super) fn import_at_most<W: Write>(
+pub fn import_within<W: Write>(
     from: impl BufRead,
     out: W,
     header: &Header,
     only: Option<u64>,
-    most_pages: u64,
-    most_events: u64,
+    most: Limits,
 ) -> Result<(W, Totals), ImportError> {
     let mut regions = Damon::new(from, only);
     let mut writer = Writer::new(out, header)?;
@@ -273,10 +272,10 @@ pub(super) fn import_at_most<W: Write>(
         let places = region.start >> shift..=(region.end - 1) >> shift;
         let pages = places.end() - places.start() + 1;
         let (known, events) = (writer.totals().pages, writer.totals().events);
-        if pages > most_pages || known > most_pages || pages > most_events.saturating_sub(events) {
+        if pages > most.pages || known > most.pages || pages > most.events.saturating_sub(events) {
             let why = format!(
-                "{pages} pages of {} bytes make a trace of more than {most_pages} pages or {most_events} events",
-                header.page_bytes
+                "{pages} pages of {} bytes make a trace of more than {} pages or {} events",
+                header.page_bytes, most.pages, most.events
             );
             let next = "import with larger pages (--page 2M), or a shorter record";
             return Err(regions.lines.unusable(why, next).into());

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What must hold for every input there can be, as functions for a fuzzer and for the bounded run in `cargo test`.
+//!
+//! Each takes any bytes. Nothing may panic, hang or fill the memory; what is accepted must be sound.
+
+use std::io::BufRead;
+
+use crate::event::Clock;
+
+use super::source::{Lackey, More, Recorder, Span, import_damon_within, import_perf};
+use super::{Cache, Header, Limits, Reader, read, write};
+
+/// Small enough that an input which exceeds it is found quickly.
+const LIMITS: Limits = Limits {
+    pages: 100_000,
+    events: 1_000_000,
+};
+
+/// A file: it is refused, or it is a sound trace that comes back as it is when it is written again.
+pub fn file(bytes: &[u8]) {
+    let Ok((header, trace, totals)) = Reader::new(bytes, LIMITS).and_then(Reader::trace) else {
+        return;
+    };
+    assert!(header.check().is_ok(), "{header:?}");
+    assert_eq!(trace.check(), Ok(()));
+    assert_eq!(totals.events, trace.events.len() as u64);
+    assert_eq!(totals.pages, trace.pages.len() as u64);
+    let kept = Header {
+        window: 0,
+        ..header
+    };
+    let again = write(Vec::new(), &kept, &trace).expect("a sound trace is written");
+    assert_eq!(read(&again[..]).expect("what was written is read"), trace);
+}
+
+/// A file as it would be if its checksums were right: the same, behind the first line of defence.
+pub fn file_with_sums(bytes: &[u8]) {
+    file(&super::chunk::with_right_sums(bytes));
+}
+
+/// The text of lackey.
+pub fn lackey(text: &[u8]) {
+    let header = Header {
+        window: 16,
+        instructions: true,
+        cache: Some(Cache {
+            bytes: 4096,
+            ways: 4,
+            line_bytes: 64,
+        }),
+        ..Header::new("", "", Clock::Accesses)
+    };
+    let mut accesses = Lackey::new(text);
+    let mut recorder = Recorder::new(Vec::new(), &header, Span::ALL).expect("header");
+    loop {
+        match accesses.next_access() {
+            Ok(None) => break,
+            Err(error) => return told(error.line(), text),
+            Ok(Some(access)) => {
+                assert_eq!(recorder.record(access).expect("record"), More::Yes);
+            }
+        }
+    }
+    let (bytes, _) = recorder.finish().expect("finish");
+    file(&bytes);
+}
+
+/// The text of `perf script`.
+pub fn perf(text: &[u8]) {
+    let header = Header::new("", "", Clock::Nanoseconds);
+    for only in [None, Some(1)] {
+        match import_perf(text, Vec::new(), &header, only) {
+            Ok((bytes, _, _)) => file(&bytes),
+            Err(super::source::ImportError::Source(error)) => told(error.line(), text),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// The text of DAMON.
+pub fn damon(text: &[u8]) {
+    let header = Header::new("", "", Clock::Nanoseconds);
+    for only in [None, Some(0)] {
+        match import_damon_within(text, Vec::new(), &header, only, LIMITS) {
+            Ok((bytes, _)) => file(&bytes),
+            Err(super::source::ImportError::Source(error)) => told(error.line(), text),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// An error names a line that is there.
+fn told(line: u64, text: &[u8]) {
+    let lines = text.lines().count() as u64;
+    assert!((1..=lines.max(1)).contains(&line), "line {line} of {lines}");
+}
