@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Makes sure of cargo and a C compiler. As root on Debian it installs what is missing; otherwise it
+# Makes sure of cargo, a C compiler and valgrind. As root on Debian it installs what is missing; otherwise it
 # prints the one line that does.
 set -eu
 
@@ -10,6 +10,9 @@ command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
 command -v c++ >/dev/null 2>&1 || missing="$missing g++"
 # The tests look into the objects that the compiler made.
 command -v nm >/dev/null 2>&1 || missing="$missing binutils"
+
+# The tests record what a command accesses.
+command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind"
 
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then

@@ -37,6 +37,10 @@ fn every_command_has_a_man_page() {
             "memferry-move.1",
             "memferry-report.1",
             "memferry-topology.1",
+            "memferry-trace-import.1",
+            "memferry-trace-info.1",
+            "memferry-trace-record.1",
+            "memferry-trace.1",
             "memferry.1"
         ]
     );
@@ -67,6 +71,7 @@ fn every_shell_has_completions() {
             "per-folio",
             "idle-only",
             "callers",
+            "max-accesses",
         ] {
             assert!(text.contains(word), "{name}: {word}");
         }

@@ -18,6 +18,7 @@ fn help_names_every_command_but_the_hidden_one() {
         "bench",
         "move",
         "kernel",
+        "trace",
         "report",
         "Exit status",
         "4K, 64KiB",

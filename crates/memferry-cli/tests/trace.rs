@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Traces as a user makes and looks at them. Recording needs valgrind, which ci/setup.sh installs.
+
+mod command;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use command::{memferry, status, stderr, stdout};
+
+/// Runs the command in a folder of its own; what it names without a path is there.
+fn run_in(folder: &Path, arguments: &[&str]) -> Output {
+    command::command()
+        .current_dir(folder)
+        .args(arguments)
+        .output()
+        .expect("start")
+}
+
+fn info(file: &Path) -> serde_json::Value {
+    let output = memferry(&["trace", "info", "--json", file.to_str().expect("path")]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn text_file(folder: &Path, text: &str) -> PathBuf {
+    let path = folder.join("input.txt");
+    fs::write(&path, text).expect("write");
+    path
+}
+
+#[test]
+fn a_command_is_recorded_and_keeps_its_output() {
+    let folder = tempfile::tempdir().expect("folder");
+    let output = run_in(
+        folder.path(),
+        &[
+            "trace",
+            "record",
+            "-o",
+            "echo.trace",
+            "--",
+            "/bin/echo",
+            "--its",
+            "own",
+        ],
+    );
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert_eq!(stdout(&output), "--its own\n");
+    assert!(
+        stderr(&output).contains("echo.trace: "),
+        "{}",
+        stderr(&output)
+    );
+
+    let path = folder.path().join("echo.trace");
+    let description = info(&path);
+    assert_eq!(description["schema"], "memferry-trace/1");
+    assert_eq!(description["name"], "/bin/echo --its own");
+    assert_eq!(description["clock"], "accesses");
+    assert_eq!(description["cache"]["bytes"], 1 << 20);
+    let number = |name: &str| description[name].as_u64().expect("number");
+    // echo and its loader: some dozens of pages, some hundred thousand accesses, most of them hits of the cache.
+    assert!((20..5000).contains(&number("pages")), "{description}");
+    assert!(number("seen") > 50_000, "{description}");
+    assert!(
+        number("accesses") > 100 && number("accesses") < number("seen") / 4,
+        "{description}"
+    );
+    assert_eq!(
+        number("file_bytes"),
+        fs::metadata(&path).expect("stat").len()
+    );
+
+    let output = memferry(&["trace", "info", path.to_str().expect("path")]);
+    let text = stdout(&output);
+    for part in [
+        "lackey (valgrind-",
+        "instruction fetches",
+        "1 MiB",
+        "bytes per access",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn options_say_what_is_left_out() {
+    let folder = tempfile::tempdir().expect("folder");
+    let record = |name: &str, options: &[&str]| {
+        let start = ["trace", "record", "-o", name];
+        let command = ["--", "/bin/true"];
+        let output = run_in(folder.path(), &[&start[..], options, &command].concat());
+        assert_eq!(status(&output), 0, "{}", stderr(&output));
+        info(&folder.path().join(name))
+    };
+    let all = record("all", &["--cache", "0", "--window", "0", "--name", "true"]);
+    assert_eq!(all["name"], "true");
+    assert_eq!(all["cache"], serde_json::Value::Null);
+    // An access on two pages is two events.
+    assert!(all["accesses"].as_u64() >= all["seen"].as_u64(), "{all}");
+    assert!(all["events"].as_u64() >= all["seen"].as_u64(), "{all}");
+    let data = record("data", &["--cache", "0", "--data-only"]);
+    assert!(
+        data["accesses"].as_u64() < all["accesses"].as_u64(),
+        "{data}"
+    );
+    let huge = record("huge", &["--page", "2M", "--max-accesses", "1k"]);
+    assert_eq!(huge["page_bytes"], 2 << 20);
+    assert_eq!(huge["seen"], 1000);
+}
+
+#[test]
+fn a_command_that_fails_leaves_its_trace_and_status_1() {
+    let folder = tempfile::tempdir().expect("folder");
+    let output = run_in(
+        folder.path(),
+        &["trace", "record", "--", "/bin/sh", "-c", "exit 3"],
+    );
+    assert_eq!(status(&output), 1);
+    assert!(
+        stderr(&output).contains("ended with status 3"),
+        "{}",
+        stderr(&output)
+    );
+    // The default name.
+    assert!(info(&folder.path().join("memferry.trace"))["events"].as_u64() > Some(0));
+}
+
+#[test]
+fn what_cannot_run_leaves_no_trace() {
+    let folder = tempfile::tempdir().expect("folder");
+    let output = run_in(
+        folder.path(),
+        &["trace", "record", "--", "/no/such/program"],
+    );
+    assert_eq!(status(&output), 1);
+    assert!(
+        stderr(&output).contains("no access was recorded"),
+        "{}",
+        stderr(&output)
+    );
+    let output = run_in(
+        folder.path(),
+        &["trace", "record", "-o", "-", "--", "/bin/true"],
+    );
+    assert_eq!(status(&output), 1);
+    assert!(stderr(&output).contains("--output"), "{}", stderr(&output));
+    let left = fs::read_dir(folder.path()).expect("list").count();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn a_missing_valgrind_is_told_with_how_to_get_it() {
+    let folder = tempfile::tempdir().expect("folder");
+    let output = command::command()
+        .env("PATH", folder.path())
+        .current_dir(folder.path())
+        .args(["trace", "record", "--", "/bin/true"])
+        .output()
+        .expect("start");
+    assert_eq!(status(&output), 1);
+    let text = stderr(&output);
+    assert!(text.contains("apt-get install valgrind"), "{text}");
+}
+
+#[test]
+fn an_endless_command_ends_with_the_accesses_that_were_asked_for() {
+    let folder = tempfile::tempdir().expect("folder");
+    let endless = "while :; do :; done";
+    let options = [
+        "trace",
+        "record",
+        "--skip",
+        "200k",
+        "--max-accesses",
+        "100k",
+        "--cache",
+        "0",
+    ];
+    let command = ["--", "/bin/sh", "-c", endless];
+    let output = run_in(folder.path(), &[&options[..], &command].concat());
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert_eq!(info(&folder.path().join("memferry.trace"))["seen"], 100_000);
+}
+
+#[test]
+fn an_interrupt_leaves_a_whole_trace() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut child = command::command()
+        .current_dir(folder.path())
+        .args(["trace", "record", "--", "/bin/sh", "-c"])
+        .arg("echo ready; while :; do :; done")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start");
+    let mut line = String::new();
+    let mut lines = BufReader::new(child.stdout.take().expect("stdout"));
+    lines.read_line(&mut line).expect("read");
+    assert_eq!(line, "ready\n");
+    let killed = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(killed.expect("kill").success());
+    let output = child.wait_with_output().expect("end");
+    assert_eq!(status(&output), 1, "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("interrupted"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(info(&folder.path().join("memferry.trace"))["events"].as_u64() > Some(0));
+}
+
+#[test]
+fn texts_of_other_tools_become_traces() {
+    let folder = tempfile::tempdir().expect("folder");
+    for (format, text, accesses, pages) in [
+        ("lackey", "==1== x\nI  0401ab70,3\n S 1fff000758,8\n", 2, 2),
+        (
+            "perf",
+            "ls 1/1 5.000001: cpu/mem-loads/: 7f1000\nls 1/1 5.000002: cpu/mem-stores/: 7f1008\n",
+            2,
+            1,
+        ),
+        (
+            "damon",
+            "monitoring_start: 0 ns\ntarget_id: 0\n1000-3000 (8.000 KiB) 5 0\n",
+            10,
+            2,
+        ),
+    ] {
+        text_file(folder.path(), text);
+        let output = run_in(
+            folder.path(),
+            &["trace", "import", "--format", format, "input.txt"],
+        );
+        assert_eq!(status(&output), 0, "{format}: {}", stderr(&output));
+        let description = info(&folder.path().join("memferry.trace"));
+        assert_eq!(description["accesses"], accesses, "{description}");
+        assert_eq!(description["pages"], pages, "{description}");
+        assert_eq!(description["name"], "input.txt");
+    }
+}
+
+#[test]
+fn a_text_is_read_from_stdin_and_a_trace_written_to_stdout() {
+    let mut child = command::command()
+        .args(["trace", "import", "--format", "lackey", "-", "-o", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start");
+    let mut input = child.stdin.take().expect("stdin");
+    input.write_all(b" L 1000,8\n").expect("write");
+    drop(input);
+    let output = child.wait_with_output().expect("end");
+    assert_eq!(status(&output), 0);
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("x.trace");
+    fs::write(&path, &output.stdout).expect("write");
+    assert_eq!(info(&path)["accesses"], 1);
+}
+
+#[test]
+fn a_text_that_is_not_right_is_told_with_its_line() {
+    let folder = tempfile::tempdir().expect("folder");
+    for (format, text, part) in [
+        ("lackey", " L 1000,8\nhello\n L 1000,8\n", "line 2"),
+        ("perf", "5.000001: 1000\n5.000000: 1000\n", "line 2"),
+        ("damon", "\nhello\n", "line 2"),
+        ("lackey", "==1== nothing\n", "no access"),
+        ("perf", "ls 1/1 5.000001: cycles: 0\n", "no access"),
+    ] {
+        text_file(folder.path(), text);
+        let output = run_in(
+            folder.path(),
+            &["trace", "import", "--format", format, "input.txt"],
+        );
+        assert_eq!(status(&output), 1, "{format}");
+        let told = stderr(&output);
+        assert!(told.contains(part), "{format}: {told}");
+        assert!(told.contains("why: ") && told.contains("try: "), "{told}");
+        assert!(!folder.path().join("memferry.trace").exists());
+    }
+    let output = run_in(
+        folder.path(),
+        &["trace", "import", "--format", "perf", "none.txt"],
+    );
+    assert_eq!(status(&output), 1);
+    assert!(stderr(&output).contains("none.txt"), "{}", stderr(&output));
+}
+
+#[test]
+fn samples_that_are_left_out_are_counted() {
+    let folder = tempfile::tempdir().expect("folder");
+    let text =
+        "a 1/1 5.000001: e: 1000\nb 2/2 5.000002: e: 1000\na 1/1 5.000003: e: ffffa7c22b4b2a00\n";
+    text_file(folder.path(), text);
+    let import = ["trace", "import", "--format", "perf", "input.txt"];
+    let output = run_in(folder.path(), &import);
+    assert_eq!(status(&output), 1);
+    assert!(stderr(&output).contains("--only"), "{}", stderr(&output));
+    let output = run_in(
+        folder.path(),
+        &[&import[..], &["--only", "1", "--sampling", "1000"]].concat(),
+    );
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let told = stderr(&output);
+    assert!(told.contains("1 samples of the kernel's memory"), "{told}");
+    assert!(told.contains("1 samples of other processes"), "{told}");
+    assert_eq!(
+        info(&folder.path().join("memferry.trace"))["sampling"],
+        1000
+    );
+}
+
+#[test]
+fn a_damaged_trace_is_told_with_its_offset() {
+    let folder = tempfile::tempdir().expect("folder");
+    text_file(folder.path(), " L 1000,8\n S 2000,8\n");
+    let output = run_in(
+        folder.path(),
+        &["trace", "import", "--format", "lackey", "input.txt"],
+    );
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let good = fs::read(folder.path().join("memferry.trace")).expect("read");
+    let mut flipped = good.clone();
+    // Within the header.
+    flipped[20] ^= 1;
+    let mut newer = good.clone();
+    newer[8] = 9;
+    for (bytes, part) in [
+        (&good[..good.len() - 3], format!("byte {}", good.len() - 3)),
+        (&flipped[..], "damaged at byte 10".to_owned()),
+        (&newer[..], "version 9".to_owned()),
+        (&b"I  0401ab70,3\n"[..], "memferry trace import".to_owned()),
+        (&[][..], "memferry trace import".to_owned()),
+    ] {
+        fs::write(folder.path().join("bad.trace"), bytes).expect("write");
+        let output = run_in(folder.path(), &["trace", "info", "bad.trace"]);
+        assert_eq!(status(&output), 1);
+        let told = stderr(&output);
+        assert!(
+            told.contains(&part) && told.contains("bad.trace"),
+            "{part}: {told}"
+        );
+    }
+}
+
+#[test]
+fn wrong_usage_says_what_is_accepted() {
+    for (arguments, part) in [
+        (&["trace"][..], "Usage"),
+        (&["trace", "record"], "<COMMAND>"),
+        (
+            &["trace", "record", "--cache", "3M", "x"],
+            "power of two from 4K to 1G",
+        ),
+        (
+            &["trace", "record", "--page", "1K", "x"],
+            "power of two from 4K to 1G",
+        ),
+        (&["trace", "record", "--window", "3G", "x"], "2147483648"),
+        (
+            &["trace", "record", "--max-accesses", "0", "x"],
+            "1 or more",
+        ),
+        (&["trace", "import", "x"], "--format"),
+        (
+            &["trace", "import", "--format", "gem5", "x"],
+            "lackey, perf, damon",
+        ),
+        (
+            &["trace", "import", "--format", "perf", "--window", "1", "x"],
+            "--format lackey",
+        ),
+        (
+            &["trace", "import", "--format", "lackey", "--only", "1", "x"],
+            "perf and damon",
+        ),
+        (
+            &[
+                "trace",
+                "import",
+                "--format",
+                "damon",
+                "--sampling",
+                "2",
+                "x",
+            ],
+            "--format perf",
+        ),
+        (&["trace", "info"], "<FILE>"),
+    ] {
+        let output = memferry(arguments);
+        assert_eq!(status(&output), 2, "{arguments:?}: {}", stderr(&output));
+        assert!(
+            stderr(&output).contains(part),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn the_traces_of_the_repository_are_whole() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).expect("list") {
+        let path = entry.expect("entry").path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "trace")
+        {
+            let description = info(&path);
+            assert!(description["pages"].as_u64() > Some(2000), "{description}");
+            names.push(
+                path.file_stem()
+                    .expect("name")
+                    .to_string_lossy()
+                    .into_owned(),
+            );
+        }
+    }
+    names.sort();
+    assert_eq!(
+        names,
+        ["compiler", "gups", "redis", "scan", "sort", "sqlite"]
+    );
+}

@@ -1,0 +1,68 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Makes the traces of this folder anew: all, or those that are named (traces/make.sh sqlite gups).
+# Needs valgrind, sqlite3, redis-server, gcc and python3 (Debian's packages of these names), and up to an hour.
+set -eu
+cd "$(dirname "$0")"
+
+memferry=${MEMFERRY:-../target/release/memferry}
+if ! command -v "$memferry" >/dev/null; then
+    echo "no $memferry: build it with cargo build --release, or name one in MEMFERRY" >&2
+    exit 1
+fi
+for program in valgrind sqlite3 redis-server gcc python3; do
+    if ! command -v "$program" >/dev/null; then
+        echo "missing: $program; run: sudo apt-get install valgrind sqlite3 redis-server gcc python3" >&2
+        exit 1
+    fi
+done
+# Debian's, not one that a version manager put in front: those are scripts, and what they start is not traced.
+python=/usr/bin/python3
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+traces=$PWD
+
+# record NAME WINDOW TITLE COMMAND...
+record() {
+    name=$1 window=$2 title=$3
+    shift 3
+    "$memferry" trace record --cache 256K --window "$window" --name "$title" --output "$traces/$name.trace" -- "$@"
+}
+
+for trace in ${*:-gups scan sqlite sort compiler redis}; do
+    case $trace in
+        gups | scan)
+            gcc -O2 -o "$work/$trace" "$trace.c"
+            case $trace in
+                gups) record gups 262144 "random updates, a hot set that moves" "$work/gups" ;;
+                scan) record scan 65536 "scans of a table beside an index in use" "$work/scan" ;;
+            esac
+            ;;
+        sqlite)
+            "$python" sqlite.py fill | sqlite3 "$work/orders.db"
+            "$python" sqlite.py load >"$work/load.sql"
+            record sqlite 4096 "sqlite3: mixed queries, 80,000 rows" sqlite3 "$work/orders.db" \
+                <"$work/load.sql" >"$work/answers"
+            ;;
+        sort)
+            PYTHONHASHSEED=0 record sort 65536 "python3: sort and look up 30,000 records" "$python" -S sort.py
+            ;;
+        compiler)
+            gcc -E -O2 -I ../core/include ../core/lanes.c -o "$work/lanes.i"
+            # gcc itself only starts the compiler, and what a program starts is not traced.
+            record compiler 4096 "cc1 -O2 core/lanes.c" "$(gcc -print-prog-name=cc1)" -quiet -O2 -fpreprocessed \
+                "$work/lanes.i" -o "$work/lanes.s"
+            ;;
+        redis)
+            "$python" redis.py "$work/socket" &
+            record redis 16384 "redis-server: fill, then zipf 0.99, nine reads to a write" redis-server --port 0 \
+                --unixsocket "$work/socket" --save "" --appendonly no --daemonize no --dir "$work" --timeout 0
+            wait
+            ;;
+        *)
+            echo "no trace is called $trace: gups, scan, sqlite, sort, compiler, redis" >&2
+            exit 2
+            ;;
+    esac
+done
