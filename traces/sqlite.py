@@ -7,7 +7,7 @@ import sys
 CUSTOMERS = 20_000
 ORDERS = 60_000
 CITIES = 200
-STATEMENTS = 2_000
+STATEMENTS = 2_500
 WORDS = "amber birch cedar delta ember fjord grove heron iris juniper kelp larch maple nectar olive pine".split()
 
 
