@@ -46,6 +46,8 @@ pub struct Reader<R> {
     /// The page number at which each block's new pages start, and the block's offset.
     blocks: Vec<(usize, u64)>,
     totals: Totals,
+    /// At the end, the numbers of the pages in the order of their addresses.
+    order: Vec<u32>,
     ended: bool,
 }
 
@@ -79,6 +81,7 @@ impl<R: Read> Reader<R> {
             places: Vec::new(),
             blocks: Vec::new(),
             totals: Totals::default(),
+            order: Vec::new(),
             ended: false,
         })
     }
@@ -132,6 +135,7 @@ impl<R: Read> Reader<R> {
                 }
                 self.totals = said;
                 self.input.end()?;
+                self.order = self.order()?;
                 self.ended = true;
                 Ok(false)
             }
@@ -144,19 +148,10 @@ impl<R: Read> Reader<R> {
         let mut events = Vec::new();
         while self.block(&mut events)? {}
         // From the order in which they were met to the order of addresses.
-        let mut order: Vec<u32> = (0..self.places.len() as u32).collect();
-        order.sort_unstable_by_key(|&number| self.places[number as usize]);
-        let pages: Vec<u64> = order.iter().map(|&n| self.places[n as usize]).collect();
-        if let Some(twice) = pages.windows(2).position(|pair| pair[0] == pair[1]) {
-            let number = order[twice].max(order[twice + 1]) as usize;
-            let block = self.blocks.partition_point(|&(first, _)| first <= number);
-            return Err(ReadError::Damaged {
-                offset: self.blocks[block - 1].1,
-                what: "a page that was there before",
-            });
-        }
-        let mut index = vec![0; order.len()];
-        for (at, &number) in order.iter().enumerate() {
+        let place = |&number: &u32| self.places[number as usize];
+        let pages = self.order.iter().map(place).collect();
+        let mut index = vec![0; self.order.len()];
+        for (at, &number) in self.order.iter().enumerate() {
             index[number as usize] = at as u32;
         }
         for event in &mut events {
@@ -175,6 +170,23 @@ impl<R: Read> Reader<R> {
             events,
         };
         Ok((header, trace, self.totals))
+    }
+
+    /// The numbers of all pages in the order of their addresses; no page may be there twice.
+    fn order(&self) -> Result<Vec<u32>, ReadError> {
+        let place = |number: u32| self.places[number as usize];
+        let mut order: Vec<u32> = (0..self.places.len() as u32).collect();
+        order.sort_unstable_by_key(|&number| place(number));
+        let same = |pair: &[u32]| place(pair[0]) == place(pair[1]);
+        let Some(twice) = order.windows(2).find(|pair| same(pair)) else {
+            return Ok(order);
+        };
+        let number = twice[0].max(twice[1]) as usize;
+        let block = self.blocks.partition_point(|&(first, _)| first <= number);
+        Err(ReadError::Damaged {
+            offset: self.blocks[block - 1].1,
+            what: "a page that was there before",
+        })
     }
 
     fn limit(&self, offset: u64) -> Result<(), ReadError> {
