@@ -12,7 +12,7 @@ command -v c++ >/dev/null 2>&1 || missing="$missing g++"
 command -v nm >/dev/null 2>&1 || missing="$missing binutils"
 
 # The tests record what a command accesses.
-command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind"
+command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind libc6-dbg"
 
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then

@@ -42,7 +42,7 @@ for trace in ${*:-gups scan sqlite sort compiler redis}; do
         sqlite)
             "$python" sqlite.py fill | sqlite3 "$work/orders.db"
             "$python" sqlite.py load >"$work/load.sql"
-            record sqlite 4096 "sqlite3: mixed queries, 80,000 rows" sqlite3 "$work/orders.db" \
+            record sqlite 65536 "sqlite3: mixed queries, 80,000 rows" sqlite3 "$work/orders.db" \
                 <"$work/load.sql" >"$work/answers"
             ;;
         sort)
@@ -51,12 +51,12 @@ for trace in ${*:-gups scan sqlite sort compiler redis}; do
         compiler)
             gcc -E -O2 -I ../core/include ../core/lanes.c -o "$work/lanes.i"
             # gcc itself only starts the compiler, and what a program starts is not traced.
-            record compiler 4096 "cc1 -O2 core/lanes.c" "$(gcc -print-prog-name=cc1)" -quiet -O2 -fpreprocessed \
+            record compiler 262144 "cc1 -O2 core/lanes.c" "$(gcc -print-prog-name=cc1)" -quiet -O2 -fpreprocessed \
                 "$work/lanes.i" -o "$work/lanes.s"
             ;;
         redis)
             "$python" redis.py "$work/socket" &
-            record redis 16384 "redis-server: fill, then zipf 0.99, nine reads to a write" redis-server --port 0 \
+            record redis 524288 "redis-server: fill, then zipf 0.99, nine reads to a write" redis-server --port 0 \
                 --unixsocket "$work/socket" --save "" --appendonly no --daemonize no --dir "$work" --timeout 0
             wait
             ;;

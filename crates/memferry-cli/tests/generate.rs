@@ -40,6 +40,7 @@ fn every_command_has_a_man_page() {
             "memferry-trace-import.1",
             "memferry-trace-info.1",
             "memferry-trace-record.1",
+            "memferry-trace-reduce.1",
             "memferry-trace.1",
             "memferry.1"
         ]

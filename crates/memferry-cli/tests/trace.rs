@@ -352,6 +352,35 @@ fn a_damaged_trace_is_told_with_its_offset() {
 }
 
 #[test]
+fn a_trace_is_reduced_in_its_place() {
+    let folder = tempfile::tempdir().expect("folder");
+    text_file(folder.path(), &" L 1000,8\n L 2000,8\n".repeat(20));
+    let import = [
+        "trace", "import", "--format", "lackey", "--cache", "0", "--window", "2",
+    ];
+    let output = run_in(folder.path(), &[&import[..], &["input.txt"]].concat());
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let path = folder.path().join("memferry.trace");
+    assert_eq!(info(&path)["events"], 40);
+    let reduce = ["trace", "reduce", "memferry.trace", "--window"];
+    let output = run_in(folder.path(), &[&reduce[..], &["5"]].concat());
+    assert_eq!(status(&output), 1);
+    assert!(
+        stderr(&output).contains("whole windows of 2"),
+        "{}",
+        stderr(&output)
+    );
+    let output = run_in(folder.path(), &[&reduce[..], &["20"]].concat());
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let description = info(&path);
+    assert_eq!(
+        (&description["events"], &description["accesses"]),
+        (&4.into(), &40.into())
+    );
+    assert_eq!(description["window"], 20);
+}
+
+#[test]
 fn wrong_usage_says_what_is_accepted() {
     for (arguments, part) in [
         (&["trace"][..], "Usage"),

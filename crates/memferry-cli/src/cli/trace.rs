@@ -26,6 +26,8 @@ pub enum Trace {
     /// Make a trace from what lackey, perf or DAMON wrote
     #[command(after_help = IMPORT_HELP)]
     Import(ImportArgs),
+    /// Make a smaller trace from a larger one: the same accesses in longer windows
+    Reduce(ReduceArgs),
     /// Show what a trace has in it, and whether it is whole
     Info(InfoArgs),
 }
@@ -87,6 +89,20 @@ pub struct ImportArgs {
     /// What is left out and merged.
     #[command(flatten)]
     pub reduction: Reduction,
+}
+
+/// Options of `memferry trace reduce`.
+#[derive(Debug, Args)]
+pub struct ReduceArgs {
+    /// The trace; - is stdin
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// The file to write; it may be FILE
+    #[arg(short, long, value_name = "FILE", default_value = OUTPUT, value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+    /// Merge accesses to one page within so many of the program's accesses: a multiple of what the trace has
+    #[arg(long, value_name = "N", value_parser = window, required = true)]
+    pub window: u64,
 }
 
 /// Options of `memferry trace info`.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memferry trace info`: reads all of a trace, which checks it, and says what is in it.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -17,19 +16,8 @@ use super::text;
 
 /// Prints what a trace has.
 pub fn run(args: &InfoArgs) -> Result<(), Failure> {
-    let failed = |error: ReadError| {
-        Failure::new(
-            format!("{} is no trace that can be read", args.file.display()),
-            &error,
-            error.next(),
-        )
-    };
-    let input: Box<dyn Read> = match args.file.as_os_str() == "-" {
-        true => Box::new(io::stdin()),
-        false => Box::new(
-            File::open(&args.file).map_err(|source| failed(ReadError::Io { offset: 0, source }))?,
-        ),
-    };
+    let failed = |error: ReadError| super::unreadable(&args.file, &error);
+    let input = super::open(&args.file)?;
     let mut counted = Counted { input, bytes: 0 };
     // It is read block by block: events need no memory.
     let limits = Limits {

@@ -8,12 +8,14 @@ mod import;
 mod info;
 mod pipe;
 mod record;
+mod reduce;
 mod text;
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::Path;
 
-use memferry_replay::trace::{Totals, WriteError};
+use memferry_replay::trace::{ReadError, Totals, WriteError};
 
 use crate::cli::trace::Trace;
 use crate::failure::Failure;
@@ -25,8 +27,25 @@ pub fn run(command: &Trace) -> Result<(), Failure> {
     match command {
         Trace::Record(args) => record::run(args),
         Trace::Import(args) => import::run(args),
+        Trace::Reduce(args) => reduce::run(args),
         Trace::Info(args) => info::run(args),
     }
+}
+
+/// A trace to read, or stdin.
+fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
+    if path.as_os_str() == "-" {
+        return Ok(Box::new(io::stdin()));
+    }
+    let file = File::open(path)
+        .map_err(|source| unreadable(path, &ReadError::Io { offset: 0, source }))?;
+    Ok(Box::new(file))
+}
+
+/// The failure to read a trace.
+fn unreadable(path: &Path, error: &ReadError) -> Failure {
+    let what = format!("{} is no trace that can be read", path.display());
+    Failure::new(what, error, error.next())
 }
 
 /// The failure of a write to a trace file.

@@ -21,6 +21,7 @@ pub use error::{ImportError, SourceError};
 pub use lackey::{Lackey, import as import_lackey};
 pub use perf::{Perf, Sample, Skipped, import as import_perf};
 pub use recorder::{More, Recorder, Span};
+pub(super) use window::Window;
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::io::Write;
 use crate::trace::{Header, Totals, WriteError, Writer};
 
 use super::cache::CacheModel;
-use super::window::{Merged, Window};
+use super::window::Window;
 use super::{Access, Kind};
 
 /// Which of a program's accesses are recorded, counted as the header says (with instruction fetches or without).
@@ -122,18 +122,20 @@ impl<W: Write> Recorder<W> {
             self.flush()?;
         }
         self.seen += 1;
+        let (reads, writes) = (u32::from(!is_write), u32::from(is_write));
         let page_shift = self.page_shift;
         match &mut self.cache {
             None => {
                 for place in access.address >> page_shift..=last >> page_shift {
-                    self.window.add(place, is_write);
+                    self.window.add(place, reads, writes);
                 }
             }
             Some(cache) => {
                 let shift = cache.line_shift();
                 for line in access.address >> shift..=last >> shift {
                     if !cache.touch(line) {
-                        self.window.add((line << shift) >> page_shift, is_write);
+                        self.window
+                            .add((line << shift) >> page_shift, reads, writes);
                     }
                 }
             }
@@ -145,15 +147,7 @@ impl<W: Write> Recorder<W> {
     }
 
     fn flush(&mut self) -> Result<(), WriteError> {
-        // By page number, new pages last, which get theirs by address: small steps from one to the next.
-        let writer = &mut self.writer;
-        let order = |page: &Merged| {
-            let number = writer.number(page.place);
-            (number.is_none(), number, page.place)
-        };
-        for page in self.window.take(order) {
-            writer.push(self.start, page.place, page.reads, page.writes)?;
-        }
+        self.window.write(&mut self.writer, self.start)?;
         self.start = self.seen;
         Ok(())
     }

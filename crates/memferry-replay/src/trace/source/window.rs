@@ -2,17 +2,18 @@
 //! Accesses to one page that are close together, made into one.
 
 use std::collections::HashMap;
-use std::vec::Drain;
+use std::io::Write;
+
+use crate::trace::{WriteError, Writer};
 
 /// Accesses to one page within a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Merged {
+struct Merged {
     /// Virtual page number.
-    pub place: u64,
+    place: u64,
     /// Loads.
-    pub reads: u32,
+    reads: u32,
     /// Stores.
-    pub writes: u32,
+    writes: u32,
 }
 
 /// The accesses of the window that is open, by page.
@@ -25,8 +26,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// Counts an access.
-    pub fn add(&mut self, place: u64, is_write: bool) {
+    /// Counts accesses to a page.
+    pub fn add(&mut self, place: u64, reads: u32, writes: u32) {
         let same = |of: &Merged| of.place == place;
         if !self.merged.get(self.last).is_some_and(same) {
             self.last = *self.at.entry(place).or_insert(self.merged.len());
@@ -39,39 +40,57 @@ impl Window {
             }
         }
         let page = &mut self.merged[self.last];
-        // A window is at most 2^31 accesses long, each of which reads and writes once at most.
-        page.reads += u32::from(!is_write);
-        page.writes += u32::from(is_write);
+        page.reads = page.reads.saturating_add(reads);
+        page.writes = page.writes.saturating_add(writes);
     }
 
-    /// Takes what was counted, in this order; the next window starts empty.
-    pub fn take<K: Ord>(&mut self, order: impl FnMut(&Merged) -> K) -> Drain<'_, Merged> {
+    /// Writes what was counted as events of this time; the next window starts empty.
+    ///
+    /// They come by page number, new pages last, which get theirs by address: small steps from one to the next.
+    pub fn write<W: Write>(&mut self, writer: &mut Writer<W>, time: u64) -> Result<(), WriteError> {
         self.at.clear();
         self.last = 0;
-        self.merged.sort_unstable_by_key(order);
-        self.merged.drain(..)
+        self.merged.sort_unstable_by_key(|page| {
+            let number = writer.number(page.place);
+            (number.is_none(), number, page.place)
+        });
+        for page in self.merged.drain(..) {
+            writer.push(time, page.place, page.reads, page.writes)?;
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Clock;
+    use crate::trace::{Header, Limits, Reader};
 
     #[test]
     fn a_page_comes_once_with_all_its_accesses() {
+        let header = Header::new("", "", Clock::Accesses);
+        let mut writer = Writer::new(Vec::new(), &header).expect("header");
         let mut window = Window::default();
-        for (place, is_write) in [(9, false), (9, true), (3, false), (9, false), (3, false)] {
-            window.add(place, is_write);
+        for (place, writes) in [(9, 0), (9, 1), (3, 0), (9, 0), (3, 0)] {
+            window.add(place, 1 - writes, writes);
         }
-        let merged = |place, reads, writes| Merged {
-            place,
-            reads,
-            writes,
-        };
-        let take = |window: &mut Window| window.take(|page| page.place).collect::<Vec<_>>();
-        assert_eq!(take(&mut window), [merged(3, 2, 0), merged(9, 2, 1)]);
-        window.add(3, true);
-        assert_eq!(take(&mut window), [merged(3, 0, 1)]);
-        assert_eq!(take(&mut window), []);
+        window.write(&mut writer, 0).expect("write");
+        // Known pages first, in the order of their numbers.
+        for place in [1, 9, 3] {
+            window.add(place, 0, 1);
+        }
+        window.write(&mut writer, 7).expect("write");
+        window.write(&mut writer, 8).expect("write");
+        let (bytes, _) = writer.finish(0, 0).expect("finish");
+        let mut reader = Reader::new(&bytes[..], Limits::default()).expect("header");
+        let mut events = Vec::new();
+        while reader.block(&mut events).expect("block") {}
+        let events: Vec<_> = (events.iter())
+            .map(|e| (e.time, reader.places()[e.page as usize], e.reads, e.writes))
+            .collect();
+        let first = [(0, 3, 2, 0), (0, 9, 2, 1)];
+        assert_eq!(events[..2], first);
+        assert_eq!(events[2..], [(7, 3, 0, 1), (7, 9, 0, 1), (7, 1, 0, 1)]);
     }
 }
