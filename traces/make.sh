@@ -46,7 +46,7 @@ for trace in ${*:-gups scan sqlite sort compiler redis}; do
                 <"$work/load.sql" >"$work/answers"
             ;;
         sort)
-            PYTHONHASHSEED=0 record sort 65536 "python3: sort and look up 30,000 records" "$python" -S sort.py
+            PYTHONHASHSEED=0 record sort 262144 "python3: sort and look up 30,000 records" "$python" -S sort.py
             ;;
         compiler)
             gcc -E -O2 -I ../core/include ../core/lanes.c -o "$work/lanes.i"
