@@ -45,7 +45,9 @@ const IMPORT_HELP: &str = "\
 lackey: valgrind --tool=lackey --trace-mem=yes --log-file=FILE COMMAND\n\
 perf:   perf mem record COMMAND; perf script -F pid,tid,time,event,addr,data_src > FILE\n\
 damon:  damo record PID; damo report access --raw_form > FILE\n\
-\u{20}       or: perf record -e damon:damon_aggregated; perf script > FILE";
+\u{20}       or: perf record -e damon:damon_aggregated; perf script > FILE\n\
+--cache, --window, --data-only, --skip and --max-accesses are for lackey, which tells every access; --only is for perf \
+and damon, --sampling for perf.";
 
 /// Options of `memferry trace record`.
 #[derive(Debug, Args)]
@@ -119,19 +121,19 @@ pub struct InfoArgs {
 /// What a trace of every access is reduced to.
 #[derive(Debug, Args)]
 pub struct Reduction {
-    /// lackey: leave out what a cache of this size serves (16 ways, lines of 64 bytes); 0: nothing [default: 1M]
+    /// Leave out what a cache of this size serves (16 ways, lines of 64 bytes); 0: nothing [default: 1M]
     #[arg(long, value_name = "SIZE", value_parser = cache_size)]
     pub cache: Option<u64>,
-    /// lackey: merge accesses to one page within so many of the program's accesses; 0: none [default: 4096]
+    /// Merge accesses to one page within so many of the program's accesses; 0: none [default: 4096]
     #[arg(long, value_name = "N", value_parser = window)]
     pub window: Option<u64>,
-    /// lackey: leave out instruction fetches
+    /// Leave out instruction fetches
     #[arg(long)]
     pub data_only: bool,
-    /// lackey: leave out the first so many accesses; they fill the cache
+    /// Leave out the first so many accesses; they fill the cache
     #[arg(long, value_name = "N", value_parser = count)]
     pub skip: Option<u64>,
-    /// lackey: end after so many accesses: 500000, 20M (millions)
+    /// End after so many accesses: 500000, 20M (millions)
     #[arg(long, value_name = "N", value_parser = count)]
     pub max_accesses: Option<u64>,
     /// Bytes of a page, 4K to 1G
