@@ -1,5 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Traces of memory accesses, and the replay of tiering policies on them.
+//!
+//! Reading order: `event` (what a trace is), `trace` (its file), `machine` (what it is replayed on), `truth` (what it says by
+//! itself), `tiers`, `policy`, `replay`, `outcome`.
 
 pub mod event;
+pub mod kswapd;
+pub mod machine;
+pub mod outcome;
+pub mod policy;
+mod random;
+pub mod replay;
+mod source;
+pub mod synthetic;
+pub mod tiers;
 pub mod trace;
+pub mod truth;

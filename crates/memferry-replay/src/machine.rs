@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The machine that a trace is replayed on: two tiers, what a move costs, what the source reports, and how the trace's
+//! time and size relate to those of the machines that policies have their constants from.
+//!
+//! It holds numbers and checks them; it decides nothing.
+
+use crate::event::{Clock, Event, Trace};
+
+/// Nanoseconds of a millisecond.
+pub const MS: u64 = 1_000_000;
+/// Nanoseconds of a second.
+pub const SECOND: u64 = 1000 * MS;
+
+/// How much smaller and shorter than the machine that policies are made for a trace is.
+///
+/// One page stands for so many pages, and one access for so many accesses, each to another of them. A trace of 64 MiB and
+/// 0.3 s so stands for 64 GiB and 5 minutes. Sizes and rates of the policies (256 MB of a scan, 1 GiB of free space,
+/// MB/s) are divided by it; times stay, because the trace's own time is multiplied.
+pub const SCALE: u64 = 1024;
+
+/// What one access of a trace without time takes, in nanoseconds before [`SCALE`]: the pace of one core that mostly hits
+/// its caches.
+pub const NS_PER_ACCESS: u64 = 1;
+
+/// What is wrong with a machine, a policy's name or a parameter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParameterError {
+    /// A number outside its range.
+    #[error("{name} is {value}; allowed: {least} to {most}")]
+    Range {
+        /// Which parameter.
+        name: &'static str,
+        /// What was given.
+        value: u64,
+        /// The least that is allowed.
+        least: u64,
+        /// The most that is allowed.
+        most: u64,
+    },
+    /// The top tier holds no page.
+    #[error("a top tier of {bytes} bytes holds no page of {page_bytes} bytes; allowed: {page_bytes} bytes or more")]
+    NoPage {
+        /// What was given.
+        bytes: u64,
+        /// Bytes of the trace's pages.
+        page_bytes: u32,
+    },
+    /// No such policy.
+    #[error("there is no policy {name:?}; allowed: all, {allowed}")]
+    Policy {
+        /// What was given.
+        name: String,
+        /// The names that there are.
+        allowed: String,
+    },
+    /// The trace has no access.
+    #[error("the trace has no access; allowed: traces with at least one")]
+    EmptyTrace,
+    /// An event names a page that the trace does not list, or runs back in time.
+    #[error("event {event} of the trace {what}; allowed: traces as `memferry trace` writes them")]
+    BadTrace {
+        /// Its index.
+        event: usize,
+        /// What it does.
+        what: &'static str,
+    },
+}
+
+/// Refuses a number outside `least..=most`.
+pub fn in_range(name: &'static str, value: u64, least: u64, most: u64) -> Result<(), ParameterError> {
+    match (least..=most).contains(&value) {
+        true => Ok(()),
+        false => Err(ParameterError::Range { name, value, least, most }),
+    }
+}
+
+/// How large the top tier is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Top {
+    /// A share of the trace's footprint, in thousandths: 1 to 1000.
+    Share(u32),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl Top {
+    /// Whole pages of the top tier for a trace.
+    pub fn pages(self, trace: &Trace) -> Result<u32, ParameterError> {
+        let footprint = trace.pages.len() as u64;
+        let pages = match self {
+            Self::Share(thousandths) => {
+                in_range("the top tier's share in thousandths", thousandths.into(), 1, 1000)?;
+                (footprint * u64::from(thousandths) / 1000).max(1)
+            }
+            Self::Bytes(bytes) => {
+                let page_bytes = trace.page_bytes;
+                let none = ParameterError::NoPage { bytes, page_bytes };
+                Some(bytes / u64::from(page_bytes.max(1))).filter(|&pages| pages > 0).ok_or(none)?
+            }
+        };
+        Ok(u32::try_from(pages).unwrap_or(u32::MAX))
+    }
+}
+
+/// The machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// What a load that misses the caches waits in the top tier, ns.
+    pub top_ns: u32,
+    /// The same in the lower tier, ns.
+    pub low_ns: u32,
+    /// What moving one page up costs the machine, ns: unmap, flush, copy, remap.
+    pub promote_ns: u32,
+    /// What moving one page down costs, ns.
+    pub demote_ns: u32,
+    /// What one hint fault costs the thread that takes it, ns.
+    pub fault_ns: u32,
+    /// Of so many accesses of a trace that counts every load and store, one reaches memory.
+    pub accesses_per_miss: u32,
+    /// The source of `pghot` and `ours` reports one access in so many.
+    pub sample_period: u32,
+    /// Where random numbers start: the source's jitter.
+    pub seed: u64,
+}
+
+impl Default for Machine {
+    /// Local DRAM and CXL memory; docs/replay.md says where each number is from.
+    fn default() -> Self {
+        Self {
+            top_ns: 100,
+            low_ns: 250,
+            promote_ns: 2000,
+            demote_ns: 2000,
+            fault_ns: 1000,
+            accesses_per_miss: 16,
+            sample_period: 1000,
+            seed: 1,
+        }
+    }
+}
+
+impl Machine {
+    /// Refuses a machine that cannot be.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        const LONGEST: u64 = 1_000_000_000;
+        in_range("the top tier's latency in ns", self.top_ns.into(), 1, LONGEST)?;
+        in_range("the lower tier's latency in ns", self.low_ns.into(), u64::from(self.top_ns) + 1, LONGEST)?;
+        in_range("the cost of a promotion in ns", self.promote_ns.into(), 0, LONGEST)?;
+        in_range("the cost of a demotion in ns", self.demote_ns.into(), 0, LONGEST)?;
+        in_range("the cost of a hint fault in ns", self.fault_ns.into(), 0, LONGEST)?;
+        in_range("accesses per miss", self.accesses_per_miss.into(), 1, 1_000_000)?;
+        in_range("the sample period", self.sample_period.into(), 1, 1_000_000_000)
+    }
+
+    /// Accesses in the top tier after which a page has paid for its way up and down again.
+    pub fn pays_after(&self) -> u64 {
+        let cost = u64::from(self.promote_ns) + u64::from(self.demote_ns);
+        (cost * u64::from(self.accesses_per_miss)).div_ceil(u64::from(self.low_ns - self.top_ns))
+    }
+}
+
+/// A trace's time in the time that policies count in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timebase {
+    ns_per_tick: u64,
+    /// What sizes and rates of the policies are divided by.
+    pub scale: u64,
+}
+
+impl Timebase {
+    /// Of a trace: one that counts accesses is a model at [`SCALE`]; one that knows nanoseconds is taken as it is.
+    pub fn of(trace: &Trace) -> Self {
+        match trace.clock {
+            Clock::Accesses => Self { ns_per_tick: NS_PER_ACCESS * SCALE, scale: SCALE },
+            Clock::Nanoseconds => Self { ns_per_tick: 1, scale: 1 },
+        }
+    }
+
+    /// When an event happens, ns.
+    pub fn at(self, event: &Event) -> u64 {
+        event.time.saturating_mul(self.ns_per_tick)
+    }
+
+    /// Pages that a size in bytes of a real machine is here; at least one.
+    pub fn pages(self, bytes: u64, page_bytes: u32) -> u32 {
+        let pages = bytes / self.scale / u64::from(page_bytes.max(1));
+        u32::try_from(pages).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+/// Accesses of an event.
+pub fn accesses(event: &Event) -> u64 {
+    u64::from(event.reads) + u64::from(event.writes)
+}
+
+/// Refuses a trace whose events contradict it.
+pub fn check_trace(trace: &Trace) -> Result<(), ParameterError> {
+    let mut last = 0;
+    for (event, of) in trace.events.iter().enumerate() {
+        if of.page as usize >= trace.pages.len() {
+            return Err(ParameterError::BadTrace { event, what: "names a page that is not in its list" });
+        }
+        if of.time < last {
+            return Err(ParameterError::BadTrace { event, what: "is earlier than the one before" });
+        }
+        last = of.time;
+    }
+    if trace.events.iter().all(|event| accesses(event) == 0) {
+        return Err(ParameterError::EmptyTrace);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    #[test]
+    fn refusals_name_the_allowed_range() {
+        let machine = Machine { sample_period: 0, ..Machine::default() };
+        let text = machine.check().expect_err("zero").to_string();
+        assert_eq!(text, "the sample period is 0; allowed: 1 to 1000000000");
+        let machine = Machine { low_ns: 100, ..Machine::default() };
+        assert!(machine.check().expect_err("not slower").to_string().contains("101 to"));
+        assert_eq!(Machine::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn a_top_tier_of_nothing_is_refused() {
+        let trace = synthetic::zipf(16, 1000, 1);
+        for top in [Top::Share(0), Top::Share(1001), Top::Bytes(0), Top::Bytes(4095)] {
+            let text = top.pages(&trace).expect_err("refused").to_string();
+            assert!(text.contains("allowed: "), "{text}");
+        }
+        assert_eq!(Top::Share(1).pages(&trace), Ok(1));
+        assert_eq!(Top::Bytes(8192).pages(&trace), Ok(2));
+    }
+
+    #[test]
+    fn a_trace_that_contradicts_itself_is_refused() {
+        let mut trace = synthetic::zipf(16, 1000, 1);
+        assert_eq!(check_trace(&trace), Ok(()));
+        trace.events[3].page = 16;
+        assert!(matches!(check_trace(&trace), Err(ParameterError::BadTrace { event: 3, .. })));
+        trace.events.clear();
+        assert_eq!(check_trace(&trace), Err(ParameterError::EmptyTrace));
+    }
+
+    #[test]
+    fn the_scan_of_a_second_is_a_thousandth_too() {
+        let base = Timebase::of(&synthetic::zipf(16, 1000, 1));
+        assert_eq!(base.pages(256 << 20, 4096), 64);
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What decides which page lies where: one file per policy, and what the replay asks of each.
+
+mod admission;
+mod lru;
+mod numab2;
+mod oracle;
+mod ours;
+mod pghot;
+mod records;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::event::Trace;
+use crate::machine::{Machine, ParameterError, Timebase};
+use crate::tiers::{Tier, Tiers};
+use crate::truth::Truth;
+
+pub use oracle::{Bound, bound};
+
+/// A policy's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Pages stay where they were touched first.
+    None,
+    /// Second chance in both tiers.
+    Lru,
+    /// NUMA balancing's memory tiering mode.
+    Numab2,
+    /// pghot with one byte a page, as published.
+    PghotDefault,
+    /// pghot with four bytes a page, as published.
+    PghotPrecise,
+    /// This project's.
+    Ours,
+    /// The best placement that never changes; knows the trace.
+    OracleStatic,
+    /// The best placement that changes between slices and pays for moves; knows the trace.
+    Oracle,
+}
+
+impl Kind {
+    /// All of them, rivals first.
+    pub const ALL: [Self; 8] = [
+        Self::None,
+        Self::Lru,
+        Self::Numab2,
+        Self::PghotDefault,
+        Self::PghotPrecise,
+        Self::Ours,
+        Self::OracleStatic,
+        Self::Oracle,
+    ];
+
+    /// As the command line and files have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lru => "lru",
+            Self::Numab2 => "numab2",
+            Self::PghotDefault => "pghot-default",
+            Self::PghotPrecise => "pghot-precise",
+            Self::Ours => "ours",
+            Self::OracleStatic => "oracle-static",
+            Self::Oracle => "oracle",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = ParameterError;
+
+    fn from_str(text: &str) -> Result<Self, ParameterError> {
+        let unknown = || ParameterError::Policy {
+            name: text.to_owned(),
+            allowed: Self::ALL.map(Self::name).join(", "),
+        };
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(unknown)
+    }
+}
+
+/// What the replay asks of a policy. All times are nanoseconds of the policy's time, see [`Timebase`].
+pub trait Policy {
+    /// Where a page goes that is touched first. Linux fills the top tier and then the lower one; so do all but the
+    /// oracles, which know better.
+    fn place(&mut self, page: u32, tiers: &Tiers) -> Tier {
+        let _ = (page, tiers);
+        Tier::Top
+    }
+
+    /// A page was touched first and lies there.
+    fn allocated(&mut self, page: u32, tier: Tier) {
+        let _ = (page, tier);
+    }
+
+    /// The first access of an event has been served: the place of hint faults.
+    fn access(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
+        let _ = (page, now, tiers);
+    }
+
+    /// Whether it wants to hear from the source.
+    fn samples(&self) -> bool {
+        false
+    }
+
+    /// The source reports an access.
+    fn report(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
+        let _ = (page, now, tiers);
+    }
+
+    /// When it wants to work by itself next.
+    fn next_wake(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// It is that time; afterwards `next_wake` is later.
+    fn wake(&mut self, now: u64, tiers: &mut Tiers) {
+        let _ = (now, tiers);
+    }
+
+    /// A slice of the replay begins: for oracles.
+    fn slice(&mut self, slice: usize, tiers: &mut Tiers) {
+        let _ = (slice, tiers);
+    }
+
+    /// Bytes that it keeps about pages, beyond what a kernel has anyway (page flags, LRU lists).
+    fn tracker_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// What a policy is built from.
+#[derive(Clone, Copy)]
+pub(crate) struct Site {
+    pub(crate) base: Timebase,
+    pub(crate) pages: u32,
+    pub(crate) page_bytes: u32,
+    pub(crate) capacity: u32,
+}
+
+/// Builds a policy for a trace on a machine.
+pub(crate) fn make<'a>(
+    kind: Kind,
+    trace: &Trace,
+    truth: &'a Truth,
+    machine: &Machine,
+    capacity: u32,
+) -> Result<Box<dyn Policy + 'a>, ParameterError> {
+    let site = Site {
+        base: Timebase::of(trace),
+        pages: trace.pages.len() as u32,
+        page_bytes: trace.page_bytes,
+        capacity,
+    };
+    Ok(match kind {
+        Kind::None => Box::new(Stay),
+        Kind::Lru => Box::new(lru::Lru::new(site)),
+        Kind::Numab2 => Box::new(numab2::Numab2::new(site)),
+        Kind::PghotDefault => Box::new(pghot::Pghot::new(site, pghot::Tunables::default_mode())?),
+        Kind::PghotPrecise => Box::new(pghot::Pghot::new(site, pghot::Tunables::precise_mode())?),
+        Kind::Ours => Box::new(ours::Ours::new(site, machine)?),
+        Kind::OracleStatic => Box::new(oracle::Static::new(truth, capacity)),
+        Kind::Oracle => Box::new(oracle::Dynamic::new(truth, capacity, machine.pays_after())),
+    })
+}
+
+/// Policy `none`.
+struct Stay;
+
+impl Policy for Stay {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_others_refused_with_the_list() {
+        for kind in Kind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        let text = "best".parse::<Kind>().expect_err("unknown").to_string();
+        assert!(text.contains("pghot-precise, ours, oracle-static, oracle"), "{text}");
+    }
+}

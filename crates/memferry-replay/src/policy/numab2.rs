@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `numab2`: NUMA balancing's memory tiering mode of Linux 6.12.
+//!
+//! A scan marks pages of the lower tier, in address order, so that their next access faults. A fault whose page was marked
+//! less than a threshold ago promotes it at once, in the thread that took it. Demotion is kswapd's.
+
+use super::admission::Admission;
+use super::{Policy, Site};
+use crate::kswapd::Kswapd;
+use crate::machine::{MS, SECOND};
+use crate::tiers::{Tier, Tiers};
+
+/// `numa_balancing_scan_size_mb`.
+const SCAN_BYTES: u64 = 256 << 20;
+
+/// `numa_balancing_scan_period_min_ms`. Faults in the lower tier do not change a task's period in this mode.
+const SCAN_PERIOD: u64 = SECOND;
+
+/// `numa_balancing_hot_threshold_ms`.
+const HOT_THRESHOLD: u64 = 1000 * MS;
+
+/// A scan looks at no more than so many times the pages that it may mark.
+const LOOK_FACTOR: u32 = 8;
+
+/// The policy.
+pub(super) struct Numab2 {
+    /// When a page was marked, for those that are.
+    marked: Vec<Option<u64>>,
+    next_page: u32,
+    next_scan: u64,
+    scan_pages: u32,
+    admission: Admission,
+    kswapd: Kswapd,
+}
+
+impl Numab2 {
+    pub(super) fn new(site: Site) -> Self {
+        Self {
+            marked: vec![None; site.pages as usize],
+            next_page: 0,
+            // `numa_balancing_scan_delay_ms` is a second as well.
+            next_scan: SCAN_PERIOD,
+            scan_pages: site.base.pages(SCAN_BYTES, site.page_bytes),
+            admission: Admission::new(site, HOT_THRESHOLD),
+            kswapd: Kswapd::new(site.pages, site.capacity),
+        }
+    }
+}
+
+impl Policy for Numab2 {
+    fn allocated(&mut self, page: u32, tier: Tier) {
+        if tier == Tier::Top {
+            self.kswapd.insert(page);
+        }
+    }
+
+    fn access(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
+        let Some(marked) = self.marked[page as usize].take() else {
+            return;
+        };
+        tiers.fault();
+        if tiers.tier(page) != Some(Tier::Low) || !self.admission.admit(now, now - marked, tiers.free()) {
+            return;
+        }
+        if tiers.promote(page) {
+            self.kswapd.insert(page);
+        } else {
+            // No room: this page is refused, and kswapd makes room for the next.
+            self.kswapd.run(tiers);
+        }
+    }
+
+    fn next_wake(&self) -> u64 {
+        self.next_scan
+    }
+
+    fn wake(&mut self, now: u64, tiers: &mut Tiers) {
+        self.next_scan = now + SCAN_PERIOD;
+        let mut looks = self.scan_pages.saturating_mul(LOOK_FACTOR).min(tiers.pages());
+        let mut marks = self.scan_pages;
+        while looks > 0 && marks > 0 {
+            let page = self.next_page;
+            self.next_page = (page + 1) % tiers.pages();
+            looks -= 1;
+            if tiers.tier(page) == Some(Tier::Low) {
+                marks -= 1;
+                self.marked[page as usize].get_or_insert(now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Timebase;
+    use crate::synthetic;
+
+    /// Ten pages, two of them up, all below marked at one second.
+    fn scanned() -> (Numab2, Tiers) {
+        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
+        let mut policy = Numab2::new(Site { base, pages: 10, page_bytes: 4096, capacity: 3 });
+        let mut tiers = Tiers::new(10, 3, 1);
+        for page in 0..10 {
+            let wanted = if page < 2 { Tier::Top } else { Tier::Low };
+            let tier = tiers.allocate(page, wanted);
+            policy.allocated(page, tier);
+        }
+        policy.wake(SECOND, &mut tiers);
+        (policy, tiers)
+    }
+
+    #[test]
+    fn one_access_soon_after_the_scan_promotes() {
+        let (mut policy, mut tiers) = scanned();
+        policy.access(5, SECOND + 999 * MS, &mut tiers);
+        assert_eq!(tiers.tier(5), Some(Tier::Top));
+        assert_eq!(tiers.close().faults, 1);
+    }
+
+    #[test]
+    fn a_late_access_does_not_and_another_before_the_next_scan_does_not_either() {
+        let (mut policy, mut tiers) = scanned();
+        policy.access(5, 2 * SECOND, &mut tiers);
+        policy.access(5, 2 * SECOND + 1, &mut tiers);
+        assert_eq!(tiers.tier(5), Some(Tier::Low));
+        assert_eq!(tiers.close().faults, 1, "the mark is gone after one fault");
+    }
+
+    #[test]
+    fn pages_of_the_top_tier_are_not_marked() {
+        let (mut policy, mut tiers) = scanned();
+        policy.access(0, SECOND, &mut tiers);
+        assert_eq!(tiers.close().faults, 0);
+    }
+
+    #[test]
+    fn without_room_the_page_is_refused_and_kswapd_makes_room() {
+        let (mut policy, mut tiers) = scanned();
+        for page in [5, 6] {
+            policy.access(page, SECOND + MS, &mut tiers);
+        }
+        assert_eq!((tiers.tier(5), tiers.tier(6)), (Some(Tier::Top), Some(Tier::Low)));
+        assert_eq!((tiers.tier(0), tiers.free()), (Some(Tier::Low), 1));
+        policy.access(7, SECOND + MS, &mut tiers);
+        assert_eq!(tiers.tier(7), Some(Tier::Top));
+    }
+
+    #[test]
+    fn a_scan_marks_its_size_and_goes_on_from_there() {
+        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
+        let mut policy = Numab2::new(Site { base, pages: 200, page_bytes: 4096, capacity: 3 });
+        let mut tiers = Tiers::new(200, 3, 1);
+        (0..200).for_each(|page| { tiers.allocate(page, Tier::Low); });
+        policy.wake(SECOND, &mut tiers);
+        let marked = |policy: &Numab2| policy.marked.iter().flatten().count();
+        assert_eq!(marked(&policy), 64);
+        policy.wake(2 * SECOND, &mut tiers);
+        assert_eq!(marked(&policy), 128);
+        assert_eq!(policy.marked[64], Some(2 * SECOND));
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pghot-default` and `pghot-precise`: the series as published (v6 to v8), with what it lacks.
+//!
+//! A record counts accesses that follow each other within a window. Its time is modulo its field and nothing ages it, so an
+//! access of long ago can count as recent. kmigrated takes ready pages in address order, whatever their frequency, and clears
+//! a record before it asks whether the page may go: who is refused starts from nothing. Pages of the top tier have no record;
+//! demotion is kswapd's.
+//!
+//! HZ is 1000, at which its window is in the unit that it takes it for. Its source is the replay's sampler.
+
+use super::admission::Admission;
+use super::{Policy, Site};
+use crate::kswapd::Kswapd;
+use crate::machine::{MS, ParameterError, in_range};
+use crate::tiers::{Tier, Tiers};
+
+/// `kmigrated_sleep_ms`.
+const SLEEP: u64 = 100 * MS;
+
+/// Bytes of a section of memory, whose flag says that it has a ready page.
+const SECTION_BYTES: u64 = 128 << 20;
+
+/// What the user can set, and what the two builds differ in.
+#[derive(Clone, Copy)]
+pub(super) struct Tunables {
+    /// `freq_threshold`.
+    pub(super) threshold: u32,
+    /// `pghot_promote_freq_window_ms`.
+    pub(super) window_ms: u64,
+    /// Largest frequency of a record.
+    freq_most: u32,
+    /// log2 of the milliseconds of a time bucket.
+    bucket_shift: u32,
+    /// Largest bucket; the next one is 0 again.
+    time_mask: u64,
+    /// Bytes of a record.
+    record_bytes: u64,
+}
+
+impl Tunables {
+    /// The build with one byte a page.
+    pub(super) fn default_mode() -> Self {
+        Self { threshold: 2, window_ms: 3000, freq_most: 3, bucket_shift: 7, time_mask: 31, record_bytes: 1 }
+    }
+
+    /// The build with four bytes a page (`CONFIG_PGHOT_PRECISE`).
+    pub(super) fn precise_mode() -> Self {
+        Self { threshold: 2, window_ms: 5000, freq_most: 7, bucket_shift: 0, time_mask: 0x3fff, record_bytes: 4 }
+    }
+}
+
+/// What a record says; all zero if nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Record {
+    freq: u32,
+    bucket: u64,
+    ready: bool,
+}
+
+/// The policy.
+pub(super) struct Pghot {
+    tunables: Tunables,
+    records: Vec<Record>,
+    section_pages: usize,
+    hot_sections: Vec<bool>,
+    active: bool,
+    next_wake: u64,
+    admission: Admission,
+    kswapd: Kswapd,
+}
+
+impl Pghot {
+    pub(super) fn new(site: Site, tunables: Tunables) -> Result<Self, ParameterError> {
+        in_range("pghot's freq_threshold", tunables.threshold.into(), 1, tunables.freq_most.into())?;
+        let most = tunables.time_mask << tunables.bucket_shift;
+        in_range("pghot's window in ms", tunables.window_ms, 1000, most)?;
+        let section_pages = site.base.pages(SECTION_BYTES, site.page_bytes) as usize;
+        Ok(Self {
+            tunables,
+            records: vec![Record::default(); site.pages as usize],
+            section_pages,
+            hot_sections: vec![false; (site.pages as usize).div_ceil(section_pages)],
+            active: false,
+            next_wake: SLEEP,
+            admission: Admission::new(site, tunables.window_ms * MS),
+            kswapd: Kswapd::new(site.pages, site.capacity),
+        })
+    }
+
+    fn bucket(&self, now: u64) -> u64 {
+        (now / MS >> self.tunables.bucket_shift) & self.tunables.time_mask
+    }
+
+    /// The age of a record's access as the record can tell it, ms.
+    fn age_ms(&self, record: Record, now: u64) -> u64 {
+        (self.bucket(now).wrapping_sub(record.bucket) & self.tunables.time_mask) << self.tunables.bucket_shift
+    }
+
+    fn migrate(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
+        let record = std::mem::take(&mut self.records[page as usize]);
+        let age = self.age_ms(record, now) * MS;
+        if !self.admission.admit(now, age, tiers.free()) {
+            return;
+        }
+        if tiers.promote(page) {
+            self.kswapd.insert(page);
+        } else {
+            self.kswapd.run(tiers);
+        }
+    }
+}
+
+impl Policy for Pghot {
+    fn allocated(&mut self, page: u32, tier: Tier) {
+        if tier == Tier::Top {
+            self.kswapd.insert(page);
+        }
+    }
+
+    fn samples(&self) -> bool {
+        true
+    }
+
+    fn report(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
+        if tiers.tier(page) != Some(Tier::Low) {
+            return;
+        }
+        let record = self.records[page as usize];
+        let freq = match self.age_ms(record, now) > self.tunables.window_ms {
+            true => 1,
+            false => (record.freq + 1).min(self.tunables.freq_most),
+        };
+        let ready = record.ready || freq >= self.tunables.threshold;
+        self.records[page as usize] = Record { freq, bucket: self.bucket(now), ready };
+        if ready {
+            self.hot_sections[page as usize / self.section_pages] = true;
+            self.active = true;
+        }
+    }
+
+    fn next_wake(&self) -> u64 {
+        self.next_wake
+    }
+
+    fn wake(&mut self, now: u64, tiers: &mut Tiers) {
+        self.next_wake = now + SLEEP;
+        if !std::mem::take(&mut self.active) {
+            return;
+        }
+        for section in 0..self.hot_sections.len() {
+            if !std::mem::take(&mut self.hot_sections[section]) {
+                continue;
+            }
+            let first = section * self.section_pages;
+            let last = (first + self.section_pages).min(self.records.len());
+            for page in first..last {
+                if tiers.tier(page as u32) == Some(Tier::Low) && self.records[page].ready {
+                    self.migrate(page as u32, now, tiers);
+                }
+            }
+        }
+    }
+
+    fn tracker_bytes(&self) -> u64 {
+        // The published map of a section has a header that doubles what the allocator gives it; here only what holds records.
+        self.records.len() as u64 * self.tunables.record_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Timebase;
+    use crate::synthetic;
+
+    fn rig(tunables: Tunables, capacity: u32) -> (Pghot, Tiers) {
+        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
+        let site = Site { base, pages: 100, page_bytes: 4096, capacity };
+        let mut policy = Pghot::new(site, tunables).expect("tunables");
+        let mut tiers = Tiers::new(100, capacity, 1);
+        // All above is taken, and in use.
+        for page in 0..100 {
+            let wanted = if page < 100 - capacity { Tier::Low } else { Tier::Top };
+            let tier = tiers.allocate(page, wanted);
+            policy.allocated(page, tier);
+            tiers.touch(page, 1);
+        }
+        (policy, tiers)
+    }
+
+    /// One promotion's room.
+    fn make_room(tiers: &mut Tiers) {
+        assert!(tiers.demote(99));
+    }
+
+    #[test]
+    fn two_accesses_within_the_window_make_a_page_ready() {
+        for (tunables, window) in [(Tunables::default_mode(), 2900), (Tunables::precise_mode(), 4900)] {
+            let (mut policy, mut tiers) = rig(tunables, 10);
+            make_room(&mut tiers);
+            policy.report(3, 0, &mut tiers);
+            policy.wake(SLEEP, &mut tiers);
+            assert_eq!(tiers.tier(3), Some(Tier::Low));
+            policy.report(3, window * MS, &mut tiers);
+            policy.wake(window * MS, &mut tiers);
+            assert_eq!(tiers.tier(3), Some(Tier::Top));
+        }
+    }
+
+    #[test]
+    fn accesses_a_window_apart_do_not() {
+        let (mut policy, mut tiers) = rig(Tunables::precise_mode(), 10);
+        make_room(&mut tiers);
+        policy.report(3, 0, &mut tiers);
+        policy.report(3, 5001 * MS, &mut tiers);
+        assert!(!policy.records[3].ready);
+    }
+
+    #[test]
+    fn an_access_of_one_time_range_ago_looks_recent() {
+        // 32 buckets of 128 ms, and 2^14 ms.
+        for (tunables, range) in [(Tunables::default_mode(), 4096), (Tunables::precise_mode(), 16384)] {
+            let (mut policy, mut tiers) = rig(tunables, 10);
+            make_room(&mut tiers);
+            policy.report(3, 128 * MS, &mut tiers);
+            policy.report(3, (128 + 10 * range) * MS, &mut tiers);
+            assert!(policy.records[3].ready, "two accesses, {} s apart", 10 * range / 1000);
+        }
+    }
+
+    #[test]
+    fn room_goes_by_address_not_by_frequency() {
+        let (mut policy, mut tiers) = rig(Tunables::precise_mode(), 10);
+        make_room(&mut tiers);
+        for _ in 0..7 {
+            policy.report(50, MS, &mut tiers);
+        }
+        (0..2).for_each(|_| policy.report(3, MS, &mut tiers));
+        policy.wake(SLEEP, &mut tiers);
+        assert_eq!((tiers.tier(3), tiers.tier(50)), (Some(Tier::Top), Some(Tier::Low)));
+    }
+
+    #[test]
+    fn a_refused_page_is_forgotten() {
+        let (mut policy, mut tiers) = rig(Tunables::precise_mode(), 10);
+        for _ in 0..7 {
+            policy.report(50, MS, &mut tiers);
+        }
+        policy.wake(SLEEP, &mut tiers);
+        assert_eq!(tiers.tier(50), Some(Tier::Low), "no room");
+        assert_eq!(policy.records[50], Record::default());
+        assert!(tiers.free() > 0, "kswapd made room for others");
+    }
+
+    #[test]
+    fn pages_of_the_top_tier_have_no_record() {
+        let (mut policy, mut tiers) = rig(Tunables::default_mode(), 10);
+        (0..9).for_each(|_| policy.report(95, MS, &mut tiers));
+        assert_eq!(policy.records[95], Record::default());
+    }
+
+    #[test]
+    fn thresholds_outside_the_field_are_refused_with_the_range() {
+        for (mode, most) in [(Tunables::default_mode(), 3), (Tunables::precise_mode(), 7)] {
+            for threshold in [0, most + 1] {
+                let base = Timebase::of(&synthetic::zipf(16, 100, 1));
+                let site = Site { base, pages: 9, page_bytes: 4096, capacity: 3 };
+                let error = Pghot::new(site, Tunables { threshold, ..mode }).err().expect("refused");
+                assert!(error.to_string().ends_with(&format!("allowed: 1 to {most}")), "{error}");
+            }
+        }
+    }
+}
