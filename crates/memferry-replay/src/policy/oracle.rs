@@ -359,6 +359,7 @@ impl Market {
         let born = next == self.first[page as usize];
         let up = stop.up - rent;
         match (is_up, born) {
+            (true, _) if stop.slice as usize == slice => up - stop.down,
             // Whoever leaves can come back for the price.
             (true, _) => up - (stop.up - self.price).max(stop.down),
             (false, true) => up - stop.down,
