@@ -9,6 +9,7 @@ mod kernel;
 mod output;
 mod process;
 mod published;
+mod replay;
 mod report;
 mod schema;
 #[cfg(test)]
@@ -50,6 +51,7 @@ fn run() -> Result<(), Failure> {
         Command::Topology(args) => topology::run(&args),
         Command::Kernel(command) => kernel::run(&command),
         Command::Move(args) => process::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Trace(command) => trace::run(&command),
         Command::Report(args) => report::run(&args),
         Command::Generate(args) => generate::run(&args),

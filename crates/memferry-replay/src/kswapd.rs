@@ -96,7 +96,10 @@ mod tests {
         }
         tiers.touch(0, 1);
         kswapd.run(&mut tiers);
-        assert_eq!([0, 1, 2].map(|page| tiers.tier(page)), [Some(Tier::Top), Some(Tier::Low), Some(Tier::Top)]);
+        assert_eq!(
+            [0, 1, 2].map(|page| tiers.tier(page)),
+            [Some(Tier::Top), Some(Tier::Low), Some(Tier::Top)]
+        );
         assert!(!tiers.take_accessed(0), "the chance is used up");
     }
 

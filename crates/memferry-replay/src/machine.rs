@@ -38,7 +38,9 @@ pub enum ParameterError {
         most: u64,
     },
     /// The top tier holds no page.
-    #[error("a top tier of {bytes} bytes holds no page of {page_bytes} bytes; allowed: {page_bytes} bytes or more")]
+    #[error(
+        "a top tier of {bytes} bytes holds no page of {page_bytes} bytes; allowed: {page_bytes} bytes or more"
+    )]
     NoPage {
         /// What was given.
         bytes: u64,
@@ -67,10 +69,20 @@ pub enum ParameterError {
 }
 
 /// Refuses a number outside `least..=most`.
-pub fn in_range(name: &'static str, value: u64, least: u64, most: u64) -> Result<(), ParameterError> {
+pub fn in_range(
+    name: &'static str,
+    value: u64,
+    least: u64,
+    most: u64,
+) -> Result<(), ParameterError> {
     match (least..=most).contains(&value) {
         true => Ok(()),
-        false => Err(ParameterError::Range { name, value, least, most }),
+        false => Err(ParameterError::Range {
+            name,
+            value,
+            least,
+            most,
+        }),
     }
 }
 
@@ -89,13 +101,20 @@ impl Top {
         let footprint = trace.pages.len() as u64;
         let pages = match self {
             Self::Share(thousandths) => {
-                in_range("the top tier's share in thousandths", thousandths.into(), 1, 1000)?;
+                in_range(
+                    "the top tier's share in thousandths",
+                    thousandths.into(),
+                    1,
+                    1000,
+                )?;
                 (footprint * u64::from(thousandths) / 1000).max(1)
             }
             Self::Bytes(bytes) => {
                 let page_bytes = trace.page_bytes;
                 let none = ParameterError::NoPage { bytes, page_bytes };
-                Some(bytes / u64::from(page_bytes.max(1))).filter(|&pages| pages > 0).ok_or(none)?
+                Some(bytes / u64::from(page_bytes.max(1)))
+                    .filter(|&pages| pages > 0)
+                    .ok_or(none)?
             }
         };
         Ok(u32::try_from(pages).unwrap_or(u32::MAX))
@@ -117,7 +136,7 @@ pub struct Machine {
     pub fault_ns: u32,
     /// Of so many accesses of a trace that counts every load and store, one reaches memory.
     pub accesses_per_miss: u32,
-    /// The source of `pghot` and `ours` reports one access in so many.
+    /// The source of `pghot` and `ours` reports one miss in so many.
     pub sample_period: u32,
     /// Where random numbers start: the source's jitter.
     pub seed: u64,
@@ -133,7 +152,7 @@ impl Default for Machine {
             demote_ns: 2000,
             fault_ns: 1000,
             accesses_per_miss: 16,
-            sample_period: 1000,
+            sample_period: 200,
             seed: 1,
         }
     }
@@ -143,13 +162,48 @@ impl Machine {
     /// Refuses a machine that cannot be.
     pub fn check(&self) -> Result<(), ParameterError> {
         const LONGEST: u64 = 1_000_000_000;
-        in_range("the top tier's latency in ns", self.top_ns.into(), 1, LONGEST)?;
-        in_range("the lower tier's latency in ns", self.low_ns.into(), u64::from(self.top_ns) + 1, LONGEST)?;
-        in_range("the cost of a promotion in ns", self.promote_ns.into(), 0, LONGEST)?;
-        in_range("the cost of a demotion in ns", self.demote_ns.into(), 0, LONGEST)?;
-        in_range("the cost of a hint fault in ns", self.fault_ns.into(), 0, LONGEST)?;
-        in_range("accesses per miss", self.accesses_per_miss.into(), 1, 1_000_000)?;
-        in_range("the sample period", self.sample_period.into(), 1, 1_000_000_000)
+        in_range(
+            "the top tier's latency in ns",
+            self.top_ns.into(),
+            1,
+            LONGEST,
+        )?;
+        in_range(
+            "the lower tier's latency in ns",
+            self.low_ns.into(),
+            u64::from(self.top_ns) + 1,
+            LONGEST,
+        )?;
+        in_range(
+            "the cost of a promotion in ns",
+            self.promote_ns.into(),
+            0,
+            LONGEST,
+        )?;
+        in_range(
+            "the cost of a demotion in ns",
+            self.demote_ns.into(),
+            0,
+            LONGEST,
+        )?;
+        in_range(
+            "the cost of a hint fault in ns",
+            self.fault_ns.into(),
+            0,
+            LONGEST,
+        )?;
+        in_range(
+            "accesses per miss",
+            self.accesses_per_miss.into(),
+            1,
+            1_000_000,
+        )?;
+        in_range("the sample period", self.sample_period.into(), 1, 1_000_000)
+    }
+
+    /// Accesses of which the source reports one.
+    pub fn accesses_per_sample(&self) -> u64 {
+        u64::from(self.sample_period) * u64::from(self.accesses_per_miss)
     }
 
     /// Accesses in the top tier after which a page has paid for its way up and down again.
@@ -171,8 +225,14 @@ impl Timebase {
     /// Of a trace: one that counts accesses is a model at [`SCALE`]; one that knows nanoseconds is taken as it is.
     pub fn of(trace: &Trace) -> Self {
         match trace.clock {
-            Clock::Accesses => Self { ns_per_tick: NS_PER_ACCESS * SCALE, scale: SCALE },
-            Clock::Nanoseconds => Self { ns_per_tick: 1, scale: 1 },
+            Clock::Accesses => Self {
+                ns_per_tick: NS_PER_ACCESS * SCALE,
+                scale: SCALE,
+            },
+            Clock::Nanoseconds => Self {
+                ns_per_tick: 1,
+                scale: 1,
+            },
         }
     }
 
@@ -198,10 +258,16 @@ pub fn check_trace(trace: &Trace) -> Result<(), ParameterError> {
     let mut last = 0;
     for (event, of) in trace.events.iter().enumerate() {
         if of.page as usize >= trace.pages.len() {
-            return Err(ParameterError::BadTrace { event, what: "names a page that is not in its list" });
+            return Err(ParameterError::BadTrace {
+                event,
+                what: "names a page that is not in its list",
+            });
         }
         if of.time < last {
-            return Err(ParameterError::BadTrace { event, what: "is earlier than the one before" });
+            return Err(ParameterError::BadTrace {
+                event,
+                what: "is earlier than the one before",
+            });
         }
         last = of.time;
     }
@@ -218,18 +284,35 @@ mod tests {
 
     #[test]
     fn refusals_name_the_allowed_range() {
-        let machine = Machine { sample_period: 0, ..Machine::default() };
+        let machine = Machine {
+            sample_period: 0,
+            ..Machine::default()
+        };
         let text = machine.check().expect_err("zero").to_string();
-        assert_eq!(text, "the sample period is 0; allowed: 1 to 1000000000");
-        let machine = Machine { low_ns: 100, ..Machine::default() };
-        assert!(machine.check().expect_err("not slower").to_string().contains("101 to"));
+        assert_eq!(text, "the sample period is 0; allowed: 1 to 1000000");
+        let machine = Machine {
+            low_ns: 100,
+            ..Machine::default()
+        };
+        assert!(
+            machine
+                .check()
+                .expect_err("not slower")
+                .to_string()
+                .contains("101 to")
+        );
         assert_eq!(Machine::default().check(), Ok(()));
     }
 
     #[test]
     fn a_top_tier_of_nothing_is_refused() {
         let trace = synthetic::zipf(16, 1000, 1);
-        for top in [Top::Share(0), Top::Share(1001), Top::Bytes(0), Top::Bytes(4095)] {
+        for top in [
+            Top::Share(0),
+            Top::Share(1001),
+            Top::Bytes(0),
+            Top::Bytes(4095),
+        ] {
             let text = top.pages(&trace).expect_err("refused").to_string();
             assert!(text.contains("allowed: "), "{text}");
         }
@@ -242,7 +325,10 @@ mod tests {
         let mut trace = synthetic::zipf(16, 1000, 1);
         assert_eq!(check_trace(&trace), Ok(()));
         trace.events[3].page = 16;
-        assert!(matches!(check_trace(&trace), Err(ParameterError::BadTrace { event: 3, .. })));
+        assert!(matches!(
+            check_trace(&trace),
+            Err(ParameterError::BadTrace { event: 3, .. })
+        ));
         trace.events.clear();
         assert_eq!(check_trace(&trace), Err(ParameterError::EmptyTrace));
     }

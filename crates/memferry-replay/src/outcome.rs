@@ -38,7 +38,13 @@ pub(crate) struct Run {
 
 impl Default for Run {
     fn default() -> Self {
-        let slice = Slice { accesses: 0, top: 0, promoted: 0, demoted: 0, bands: [0; BANDS] };
+        let slice = Slice {
+            accesses: 0,
+            top: 0,
+            promoted: 0,
+            demoted: 0,
+            bands: [0; BANDS],
+        };
         Self {
             slices: vec![slice; SLICES],
             account: Account::default(),
@@ -85,7 +91,14 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn of(trace: &Trace, truth: &Truth, machine: &Machine, top_pages: u32, kind: Kind, run: &Run) -> Self {
+    pub(crate) fn of(
+        trace: &Trace,
+        truth: &Truth,
+        machine: &Machine,
+        top_pages: u32,
+        kind: Kind,
+        run: &Run,
+    ) -> Self {
         let page_bytes = u64::from(trace.page_bytes);
         let accesses: u64 = run.slices.iter().map(|slice| slice.accesses).sum();
         let top: u64 = run.slices.iter().map(|slice| slice.top).sum();
@@ -100,7 +113,8 @@ impl Outcome {
             slowdown: slowdown(machine, accesses, top, &account),
             account,
             convergence_accesses: convergence(truth, &run.slices),
-            precision: (account.promoted > 0).then(|| ratio(account.promoted_hot, account.promoted)),
+            precision: (account.promoted > 0)
+                .then(|| ratio(account.promoted_hot, account.promoted)),
             recall: ratio(run.hot_in_top, run.hot),
             tracker_bytes: run.tracker_bytes,
             tracker_ns_per_access: run.tracker.as_nanos() as f64 / accesses.max(1) as f64,
@@ -152,7 +166,10 @@ fn convergence(truth: &Truth, slices: &[Slice]) -> Option<u64> {
                 >= u128::from(CONVERGED_PERCENT) * u128::from(steady_top) * u128::from(all)
         });
         let reached = reached.unwrap_or(to);
-        sum += slices[from..reached].iter().map(|slice| slice.accesses).sum::<u64>();
+        sum += slices[from..reached]
+            .iter()
+            .map(|slice| slice.accesses)
+            .sum::<u64>();
     }
     (!changes.is_empty()).then(|| sum / changes.len() as u64)
 }
@@ -168,7 +185,10 @@ mod tests {
         assert_eq!(slowdown(&machine, 1000, 1000, &Account::default()), 1.0);
         assert_eq!(slowdown(&machine, 1000, 0, &Account::default()), 2.5);
         // One promotion of 2000 ns is 16 * 20 accesses of 100 ns.
-        let account = Account { promoted: 1, ..Account::default() };
+        let account = Account {
+            promoted: 1,
+            ..Account::default()
+        };
         assert_eq!(slowdown(&machine, 320, 320, &account), 2.0);
     }
 

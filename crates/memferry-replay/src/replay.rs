@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::event::Trace;
 use crate::machine::{Machine, ParameterError, Timebase, accesses};
 use crate::outcome::{Outcome, Run};
-use crate::policy::{self, Kind, Policy};
+use crate::policy::{self, Kind, Parameters, Policy};
 use crate::source::Sampler;
 use crate::tiers::{BANDS, Tier, Tiers};
 use crate::truth::{Slicer, Truth};
@@ -20,11 +20,17 @@ pub fn replay(
     machine: &Machine,
     top_pages: u32,
     kind: Kind,
+    parameters: &Parameters,
     done: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Option<Outcome>, ParameterError> {
     machine.check()?;
-    crate::machine::in_range("pages of the top tier", top_pages.into(), 1, u32::MAX.into())?;
-    let mut policy = policy::make(kind, trace, truth, machine, top_pages)?;
+    crate::machine::in_range(
+        "pages of the top tier",
+        top_pages.into(),
+        1,
+        u32::MAX.into(),
+    )?;
+    let mut policy = policy::make(kind, parameters, trace, truth, machine, top_pages)?;
     let mut tiers = Tiers::new(trace.pages.len(), top_pages, machine.pays_after());
     let run = drive(trace, truth, machine, policy.as_mut(), &mut tiers, done);
     Ok(run.map(|run| Outcome::of(trace, truth, machine, top_pages, kind, &run)))
@@ -43,7 +49,7 @@ pub(crate) fn drive(
     done: &mut dyn FnMut(usize) -> bool,
 ) -> Option<Run> {
     let base = Timebase::of(trace);
-    let mut sampler = Sampler::new(machine.sample_period, machine.seed);
+    let mut sampler = Sampler::new(machine.accesses_per_sample(), machine.seed);
     let mut slicer = Slicer::new(trace);
     let hot = truth.hot(tiers.capacity());
     let mut run = Run::default();
@@ -103,7 +109,12 @@ pub(crate) fn drive(
 
 /// Tells the account which pages are hot in a slice or the next: a page promoted just before it is needed is not wrong.
 fn turn_hot(hot: &[Vec<u32>], from: usize, to: usize, tiers: &mut Tiers) {
-    let both = |slice: usize| hot[slice].iter().chain(hot.get(slice + 1).into_iter().flatten()).copied();
+    let both = |slice: usize| {
+        hot[slice]
+            .iter()
+            .chain(hot.get(slice + 1).into_iter().flatten())
+            .copied()
+    };
     if from != usize::MAX {
         both(from).for_each(|page| tiers.set_hot(page, false));
     }
@@ -122,7 +133,9 @@ impl Run {
         let Some(hot) = hot.get(slice) else {
             return;
         };
-        let up = hot.iter().filter(|&&page| tiers.tier(page) == Some(Tier::Top));
+        let up = hot
+            .iter()
+            .filter(|&&page| tiers.tier(page) == Some(Tier::Top));
         self.hot_in_top += up.count() as u64;
         self.hot += hot.len() as u64;
         let account = tiers.close();
@@ -147,7 +160,11 @@ impl Watch {
         for _ in 0..LOOKS {
             std::hint::black_box(Instant::now());
         }
-        Self { total: Duration::ZERO, calls: 0, look: start.elapsed() / LOOKS }
+        Self {
+            total: Duration::ZERO,
+            calls: 0,
+            look: start.elapsed() / LOOKS,
+        }
     }
 
     fn time(&mut self, work: impl FnOnce()) {

@@ -15,8 +15,12 @@ pub struct Sampler {
 
 impl Sampler {
     /// One access in `period`.
-    pub fn new(period: u32, seed: u64) -> Self {
-        let mut sampler = Self { period: period.into(), left: 0, random: Random::new(seed) };
+    pub fn new(period: u64, seed: u64) -> Self {
+        let mut sampler = Self {
+            period,
+            left: 0,
+            random: Random::new(seed),
+        };
         sampler.left = sampler.gap();
         sampler
     }

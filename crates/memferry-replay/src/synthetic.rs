@@ -40,7 +40,14 @@ impl Zipf {
     fn new(ranks: u32) -> Self {
         let mut sum = 0;
         let weights = (1..=u64::from(ranks)).map(|rank| (1 << 32) / rank);
-        Self { sums: weights.map(|weight| { sum += weight; sum }).collect() }
+        Self {
+            sums: weights
+                .map(|weight| {
+                    sum += weight;
+                    sum
+                })
+                .collect(),
+        }
     }
 
     fn draw(&self, random: &mut Random) -> u32 {
@@ -63,7 +70,9 @@ pub fn zipf(pages: u32, events: u32, seed: u64) -> Trace {
     let mut random = Random::new(seed);
     let order = shuffled(pages, &mut random);
     let zipf = Zipf::new(pages);
-    let draws: Vec<u32> = (0..events).map(|_| order[zipf.draw(&mut random) as usize]).collect();
+    let draws: Vec<u32> = (0..events)
+        .map(|_| order[zipf.draw(&mut random) as usize])
+        .collect();
     build("synthetic zipf", pages, 64, fill(pages).chain(draws))
 }
 
@@ -83,7 +92,12 @@ pub fn moving_hot_set(pages: u32, events: u32, moves: u32, seed: u64) -> Trace {
             order[rank as usize]
         })
         .collect();
-    build("synthetic moving hot set", pages, 64, fill(pages).chain(draws))
+    build(
+        "synthetic moving hot set",
+        pages,
+        64,
+        fill(pages).chain(draws),
+    )
 }
 
 /// A small hot set by Zipf's law, and scans over everything between: three of ten accesses are the scan's.
@@ -147,7 +161,10 @@ mod tests {
     fn zipf_has_its_hot_pages() {
         let trace = zipf(100, 100_000, 1);
         let mut counts = [0u32; 100];
-        trace.events.iter().for_each(|event| counts[event.page as usize] += 1);
+        trace
+            .events
+            .iter()
+            .for_each(|event| counts[event.page as usize] += 1);
         counts.sort_unstable();
         let top: u32 = counts[75..].iter().sum();
         // The first 25 of 100 ranks hold H(25)/H(100) = 0.736 of the weight.

@@ -160,8 +160,15 @@ impl Tiers {
 
     /// The account at the end: promotions that have not paid yet are wasted.
     pub(crate) fn close(&self) -> Account {
-        let unpaid = self.since.iter().flatten().filter(|&&accesses| accesses < self.pays_after);
-        Account { wasted: self.account.wasted + unpaid.count() as u64, ..self.account }
+        let unpaid = self
+            .since
+            .iter()
+            .flatten()
+            .filter(|&&accesses| accesses < self.pays_after);
+        Account {
+            wasted: self.account.wasted + unpaid.count() as u64,
+            ..self.account
+        }
     }
 
     fn enter(&mut self, page: u32) {
@@ -209,6 +216,14 @@ mod tests {
         assert_eq!(tiers.close().wasted, 0);
         assert!(tiers.demote(0) && tiers.promote(0) && tiers.demote(0));
         let account = tiers.close();
-        assert_eq!((account.promoted, account.demoted, account.wasted, account.returned), (2, 2, 1, 1));
+        assert_eq!(
+            (
+                account.promoted,
+                account.demoted,
+                account.wasted,
+                account.returned
+            ),
+            (2, 2, 1, 1)
+        );
     }
 }

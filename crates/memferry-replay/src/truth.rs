@@ -29,7 +29,10 @@ pub struct Slicer {
 impl Slicer {
     /// For a trace.
     pub fn new(trace: &Trace) -> Self {
-        Self { total: trace.events.iter().map(accesses).sum(), done: 0 }
+        Self {
+            total: trace.events.iter().map(accesses).sum(),
+            done: 0,
+        }
     }
 
     /// Accesses of the whole trace.
@@ -115,7 +118,10 @@ impl Truth {
                 sum += used.accesses;
                 short
             });
-            let mut hot: Vec<u32> = needed.take(capacity as usize).map(|used| used.page).collect();
+            let mut hot: Vec<u32> = needed
+                .take(capacity as usize)
+                .map(|used| used.page)
+                .collect();
             hot.sort_unstable();
             hot
         };
@@ -162,7 +168,11 @@ impl Truth {
             while left.next_if(|other| other.page < used.page).is_some() {}
             if let Some(other) = left.next_if(|other| other.page == used.page) {
                 let shares = [(other.accesses, of_before), (used.accesses, of_after)];
-                common += shares.map(|(part, of)| u128::from(part) * 1_000_000 / u128::from(of)).into_iter().min().unwrap_or(0);
+                common += shares
+                    .map(|(part, of)| u128::from(part) * 1_000_000 / u128::from(of))
+                    .into_iter()
+                    .min()
+                    .unwrap_or(0);
             }
         }
         (common / 10_000) as u64
@@ -171,7 +181,10 @@ impl Truth {
 
 fn harvest(touched: &mut Vec<u32>, counts: &mut [u64]) -> Vec<Use> {
     touched.sort_unstable();
-    let take = |page| Use { page, accesses: std::mem::take(&mut counts[page as usize]) };
+    let take = |page| Use {
+        page,
+        accesses: std::mem::take(&mut counts[page as usize]),
+    };
     touched.drain(..).map(take).collect()
 }
 
@@ -186,7 +199,12 @@ mod tests {
         let truth = Truth::of(&trace);
         assert_eq!(truth.totals().iter().sum::<u64>(), 20_200 * 64);
         assert_eq!(truth.accesses, 20_200 * 64);
-        assert!(truth.slices.iter().all(|slice| slice.is_sorted_by_key(|used| used.page)));
+        assert!(
+            truth
+                .slices
+                .iter()
+                .all(|slice| slice.is_sorted_by_key(|used| used.page))
+        );
         assert_eq!(truth.born[0], 0);
     }
 
@@ -195,7 +213,10 @@ mod tests {
         let truth = Truth::of(&synthetic::moving_hot_set(800, 200_000, 0, 3));
         let sizes: Vec<usize> = truth.hot(800)[64..].iter().map(Vec::len).collect();
         // An eighth of 800 pages takes 0.9125 of the accesses.
-        assert!(sizes.iter().all(|size| (90..=110).contains(size)), "{sizes:?}");
+        assert!(
+            sizes.iter().all(|size| (90..=110).contains(size)),
+            "{sizes:?}"
+        );
         assert!(truth.hot(50).iter().all(|hot| hot.len() <= 50));
     }
 

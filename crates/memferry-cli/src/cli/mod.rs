@@ -11,11 +11,13 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 pub mod bench;
 pub mod kernel;
 pub mod process;
+pub mod replay;
 pub mod trace;
 
 use bench::Bench;
 use kernel::Kernel;
 use process::ProcessArgs;
+use replay::ReplayArgs;
 use trace::Trace;
 
 /// Moves memory pages between the tiers of a machine at the speed of its memory.
@@ -48,6 +50,8 @@ pub enum Command {
     /// Show or set how the kernel copies the pages that it migrates
     #[command(subcommand, arg_required_else_help = true)]
     Kernel(Kernel),
+    /// Replay memory traces under tiering policies, and compare them
+    Replay(ReplayArgs),
     /// Record which memory programs access, for `memferry replay`
     #[command(subcommand, arg_required_else_help = true)]
     Trace(Trace),

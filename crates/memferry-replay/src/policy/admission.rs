@@ -34,7 +34,10 @@ impl Admission {
         Self {
             reference,
             threshold: reference,
-            limit_pages: site.base.pages(RATE_LIMIT_MBPS << 20, site.page_bytes).into(),
+            limit_pages: site
+                .base
+                .pages(RATE_LIMIT_MBPS << 20, site.page_bytes)
+                .into(),
             enough_free: promotion_watermark(site.capacity).saturating_add(enough),
             candidates: 0,
             window: (0, 0),
@@ -84,7 +87,12 @@ mod tests {
 
     fn site(capacity: u32) -> Site {
         let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        Site { base, pages: 10_000, page_bytes: 4096, capacity }
+        Site {
+            base,
+            pages: 10_000,
+            page_bytes: 4096,
+            capacity,
+        }
     }
 
     #[test]
@@ -111,7 +119,9 @@ mod tests {
     fn the_rate_limit_counts_candidates_of_a_second() {
         let mut admission = Admission::new(site(2000), SECOND);
         admission.limit_pages = 10;
-        let admitted = (0..100).filter(|_| admission.admit(SECOND * 3, 0, 0)).count();
+        let admitted = (0..100)
+            .filter(|_| admission.admit(SECOND * 3, 0, 0))
+            .count();
         // The candidate that opens the window is not counted in it.
         assert_eq!(admitted, 10);
         assert!(admission.admit(SECOND * 5, 0, 0));

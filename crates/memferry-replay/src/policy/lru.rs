@@ -78,7 +78,12 @@ mod tests {
     #[test]
     fn two_visits_that_find_a_page_accessed_promote_it() {
         let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        let mut policy = Lru::new(Site { base, pages: 4, page_bytes: 4096, capacity: 1 });
+        let mut policy = Lru::new(Site {
+            base,
+            pages: 4,
+            page_bytes: 4096,
+            capacity: 1,
+        });
         let mut tiers = Tiers::new(4, 1, 1);
         for page in 0..4 {
             let tier = tiers.allocate(page, Tier::Top);

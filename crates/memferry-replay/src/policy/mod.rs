@@ -13,7 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::event::Trace;
-use crate::machine::{Machine, ParameterError, Timebase};
+use crate::machine::{Machine, ParameterError, Timebase, in_range};
 use crate::tiers::{Tier, Tiers};
 use crate::truth::Truth;
 
@@ -82,7 +82,32 @@ impl FromStr for Kind {
             name: text.to_owned(),
             allowed: Self::ALL.map(Self::name).join(", "),
         };
-        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(unknown)
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == text)
+            .ok_or_else(unknown)
+    }
+}
+
+/// What a user can change about policies; the same for all traces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// Accesses that make a page hot for `pghot` and `ours`; 2 if none is given.
+    pub threshold: Option<u32>,
+}
+
+impl Parameters {
+    /// Refuses what a policy's records cannot hold.
+    pub fn check(&self, kind: Kind) -> Result<(), ParameterError> {
+        let most = match kind {
+            Kind::PghotDefault => 3,
+            Kind::PghotPrecise | Kind::Ours => 7,
+            _ => return Ok(()),
+        };
+        match self.threshold {
+            None => Ok(()),
+            Some(threshold) => in_range("the threshold", threshold.into(), 1, most),
+        }
     }
 }
 
@@ -148,11 +173,13 @@ pub(crate) struct Site {
 /// Builds a policy for a trace on a machine.
 pub(crate) fn make<'a>(
     kind: Kind,
+    parameters: &Parameters,
     trace: &Trace,
     truth: &'a Truth,
     machine: &Machine,
     capacity: u32,
 ) -> Result<Box<dyn Policy + 'a>, ParameterError> {
+    parameters.check(kind)?;
     let site = Site {
         base: Timebase::of(trace),
         pages: trace.pages.len() as u32,
@@ -163,8 +190,14 @@ pub(crate) fn make<'a>(
         Kind::None => Box::new(Stay),
         Kind::Lru => Box::new(lru::Lru::new(site)),
         Kind::Numab2 => Box::new(numab2::Numab2::new(site)),
-        Kind::PghotDefault => Box::new(pghot::Pghot::new(site, pghot::Tunables::default_mode())?),
-        Kind::PghotPrecise => Box::new(pghot::Pghot::new(site, pghot::Tunables::precise_mode())?),
+        Kind::PghotDefault => Box::new(pghot::Pghot::new(
+            site,
+            pghot::Tunables::default_mode().with(parameters),
+        )?),
+        Kind::PghotPrecise => Box::new(pghot::Pghot::new(
+            site,
+            pghot::Tunables::precise_mode().with(parameters),
+        )?),
         Kind::Ours => Box::new(ours::Ours::new(site, machine)?),
         Kind::OracleStatic => Box::new(oracle::Static::new(truth, capacity)),
         Kind::Oracle => Box::new(oracle::Dynamic::new(truth, capacity, machine.pays_after())),
@@ -186,6 +219,9 @@ mod tests {
             assert_eq!(kind.name().parse(), Ok(kind));
         }
         let text = "best".parse::<Kind>().expect_err("unknown").to_string();
-        assert!(text.contains("pghot-precise, ours, oracle-static, oracle"), "{text}");
+        assert!(
+            text.contains("pghot-precise, ours, oracle-static, oracle"),
+            "{text}"
+        );
     }
 }

@@ -59,7 +59,9 @@ impl Policy for Numab2 {
             return;
         };
         tiers.fault();
-        if tiers.tier(page) != Some(Tier::Low) || !self.admission.admit(now, now - marked, tiers.free()) {
+        if tiers.tier(page) != Some(Tier::Low)
+            || !self.admission.admit(now, now - marked, tiers.free())
+        {
             return;
         }
         if tiers.promote(page) {
@@ -76,7 +78,10 @@ impl Policy for Numab2 {
 
     fn wake(&mut self, now: u64, tiers: &mut Tiers) {
         self.next_scan = now + SCAN_PERIOD;
-        let mut looks = self.scan_pages.saturating_mul(LOOK_FACTOR).min(tiers.pages());
+        let mut looks = self
+            .scan_pages
+            .saturating_mul(LOOK_FACTOR)
+            .min(tiers.pages());
         let mut marks = self.scan_pages;
         while looks > 0 && marks > 0 {
             let page = self.next_page;
@@ -99,7 +104,12 @@ mod tests {
     /// Ten pages, two of them up, all below marked at one second.
     fn scanned() -> (Numab2, Tiers) {
         let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        let mut policy = Numab2::new(Site { base, pages: 10, page_bytes: 4096, capacity: 3 });
+        let mut policy = Numab2::new(Site {
+            base,
+            pages: 10,
+            page_bytes: 4096,
+            capacity: 3,
+        });
         let mut tiers = Tiers::new(10, 3, 1);
         for page in 0..10 {
             let wanted = if page < 2 { Tier::Top } else { Tier::Low };
@@ -140,7 +150,10 @@ mod tests {
         for page in [5, 6] {
             policy.access(page, SECOND + MS, &mut tiers);
         }
-        assert_eq!((tiers.tier(5), tiers.tier(6)), (Some(Tier::Top), Some(Tier::Low)));
+        assert_eq!(
+            (tiers.tier(5), tiers.tier(6)),
+            (Some(Tier::Top), Some(Tier::Low))
+        );
         assert_eq!((tiers.tier(0), tiers.free()), (Some(Tier::Low), 1));
         policy.access(7, SECOND + MS, &mut tiers);
         assert_eq!(tiers.tier(7), Some(Tier::Top));
@@ -149,9 +162,16 @@ mod tests {
     #[test]
     fn a_scan_marks_its_size_and_goes_on_from_there() {
         let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        let mut policy = Numab2::new(Site { base, pages: 200, page_bytes: 4096, capacity: 3 });
+        let mut policy = Numab2::new(Site {
+            base,
+            pages: 200,
+            page_bytes: 4096,
+            capacity: 3,
+        });
         let mut tiers = Tiers::new(200, 3, 1);
-        (0..200).for_each(|page| { tiers.allocate(page, Tier::Low); });
+        (0..200).for_each(|page| {
+            tiers.allocate(page, Tier::Low);
+        });
         policy.wake(SECOND, &mut tiers);
         let marked = |policy: &Numab2| policy.marked.iter().flatten().count();
         assert_eq!(marked(&policy), 64);

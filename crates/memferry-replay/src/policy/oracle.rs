@@ -42,14 +42,21 @@ impl Static {
         let mut order: Vec<u32> = (0..totals.len() as u32).collect();
         order.sort_unstable_by_key(|&page| (Reverse(totals[page as usize]), page));
         let mut up = vec![false; totals.len()];
-        order.iter().take(capacity as usize).for_each(|&page| up[page as usize] = true);
+        order
+            .iter()
+            .take(capacity as usize)
+            .for_each(|&page| up[page as usize] = true);
         Self { up }
     }
 }
 
 impl Policy for Static {
     fn place(&mut self, page: u32, _: &Tiers) -> Tier {
-        if self.up[page as usize] { Tier::Top } else { Tier::Low }
+        if self.up[page as usize] {
+            Tier::Top
+        } else {
+            Tier::Low
+        }
     }
 }
 
@@ -61,7 +68,10 @@ pub(super) struct Dynamic {
 
 impl Dynamic {
     pub(super) fn new(truth: &Truth, capacity: u32, price: u64) -> Self {
-        Self { plan: solve(truth, capacity, price).plan, slice: 0 }
+        Self {
+            plan: solve(truth, capacity, price).plan,
+            slice: 0,
+        }
     }
 }
 
@@ -98,7 +108,10 @@ pub struct Bound {
 /// The dynamic oracle's win and its bound for a top tier of `capacity` pages and a price per promotion, in accesses.
 pub fn bound(truth: &Truth, capacity: u32, price: u64) -> Bound {
     let solved = solve(truth, capacity, price);
-    Bound { plan: solved.plan.win, bound: solved.bound }
+    Bound {
+        plan: solved.plan.win,
+        bound: solved.bound,
+    }
 }
 
 /// Which pages are up in each slice, ascending.
@@ -112,10 +125,20 @@ impl Plan {
     /// The plan of the static oracle.
     fn fixed(truth: &Truth, capacity: u32) -> Self {
         let up = Static::new(truth, capacity).up;
-        let pages: Vec<u32> = (0..).zip(&up).filter(|(_, up)| **up).map(|(page, _)| page).collect();
+        let pages: Vec<u32> = (0..)
+            .zip(&up)
+            .filter(|(_, up)| **up)
+            .map(|(page, _)| page)
+            .collect();
         let uses = truth.slices.iter().flatten();
-        let win: u64 = uses.filter(|used| up[used.page as usize]).map(|used| used.accesses).sum();
-        Self { up: vec![pages; SLICES], win: win as f64 }
+        let win: u64 = uses
+            .filter(|used| up[used.page as usize])
+            .map(|used| used.accesses)
+            .sum();
+        Self {
+            up: vec![pages; SLICES],
+            win: win as f64,
+        }
     }
 }
 
@@ -192,7 +215,10 @@ fn solve(truth: &Truth, capacity: u32, price: u64) -> Solved {
     market.sum_rents();
     market.respond();
     let plan = market.plan(truth);
-    Solved { plan: if plan.win > best.win { plan } else { best }, bound: least }
+    Solved {
+        plan: if plan.win > best.win { plan } else { best },
+        bound: least,
+    }
 }
 
 impl Market {
@@ -206,12 +232,21 @@ impl Market {
             first[page + 1] += first[page];
         }
         let mut next = first.clone();
-        let blank = Stop { slice: 0, wins: 0.0, up: 0.0, down: 0.0 };
+        let blank = Stop {
+            slice: 0,
+            wins: 0.0,
+            up: 0.0,
+            down: 0.0,
+        };
         let mut stops = vec![blank; first[pages]];
         for (slice, uses) in truth.slices.iter().enumerate() {
             for used in uses {
                 let at = &mut next[used.page as usize];
-                stops[*at] = Stop { slice: slice as u16, wins: used.accesses as f64, ..blank };
+                stops[*at] = Stop {
+                    slice: slice as u16,
+                    wins: used.accesses as f64,
+                    ..blank
+                };
                 *at += 1;
             }
         }
@@ -219,7 +254,9 @@ impl Market {
         let rent = |uses: &Vec<crate::truth::Use>| {
             let mut accesses: Vec<u64> = uses.iter().map(|used| used.accesses).collect();
             accesses.sort_unstable_by_key(|&count| Reverse(count));
-            accesses.get(capacity as usize).map_or(0.0, |&count| count as f64)
+            accesses
+                .get(capacity as usize)
+                .map_or(0.0, |&count| count as f64)
         };
         let mut market = Self {
             stops,
@@ -322,7 +359,10 @@ impl Market {
             }
             for used in uses.iter().filter(|used| !is_up[used.page as usize]) {
                 let page = used.page;
-                ranked.push((self.advantage(next[page as usize], page, slice, false), page));
+                ranked.push((
+                    self.advantage(next[page as usize], page, slice, false),
+                    page,
+                ));
             }
             // Room that is left costs no rent, and who is up already pays nothing to stay.
             let rent = self.rents[slice];
@@ -341,7 +381,11 @@ impl Market {
             before.iter().for_each(|&page| is_up[page as usize] = false);
             now.iter().for_each(|&page| is_up[page as usize] = true);
             for used in uses {
-                win += if is_up[used.page as usize] { used.accesses as f64 } else { 0.0 };
+                win += if is_up[used.page as usize] {
+                    used.accesses as f64
+                } else {
+                    0.0
+                };
                 next[used.page as usize] += 1;
             }
             up.push(now);
@@ -382,9 +426,18 @@ mod tests {
             };
             let all = step.iter().enumerate();
             let touched = all.filter(|(_, accesses)| **accesses > 0);
-            touched.map(|(page, &accesses)| crate::truth::Use { page: page as u32, accesses }).collect()
+            touched
+                .map(|(page, &accesses)| crate::truth::Use {
+                    page: page as u32,
+                    accesses,
+                })
+                .collect()
         });
-        let born = |page: usize| uses.iter().position(|step| step[page] > 0).unwrap_or(SLICES) as u16;
+        let born = |page: usize| {
+            uses.iter()
+                .position(|step| step[page] > 0)
+                .unwrap_or(SLICES) as u16
+        };
         Truth {
             slices: slices.collect(),
             born: (0..uses[0].len()).map(born).collect(),
@@ -400,9 +453,14 @@ mod tests {
         let mut best: Vec<(u32, i64)> = vec![(0, 0)];
         let mut born = 0u32;
         for step in uses {
-            let touched = (0..pages).filter(|&page| step[page] > 0).fold(0, |set, page| set | 1 << page);
+            let touched = (0..pages)
+                .filter(|&page| step[page] > 0)
+                .fold(0, |set, page| set | 1 << page);
             let next = sets.iter().map(|&set| {
-                let wins: u64 = (0..pages).filter(|page| set >> page & 1 == 1).map(|page| step[page]).sum();
+                let wins: u64 = (0..pages)
+                    .filter(|page| set >> page & 1 == 1)
+                    .map(|page| step[page])
+                    .sum();
                 let from = best.iter().map(|&(before, win)| {
                     let promoted = (set & !before & born).count_ones();
                     win - i64::from(promoted) * price as i64
@@ -422,13 +480,23 @@ mod tests {
         for case in 0..300 {
             let (pages, steps) = (2 + random.below(4) as usize, 2 + random.below(6) as usize);
             let uses: Vec<Vec<u64>> = (0..steps)
-                .map(|_| (0..pages).map(|_| random.below(3) * random.below(20)).collect())
+                .map(|_| {
+                    (0..pages)
+                        .map(|_| random.below(3) * random.below(20))
+                        .collect()
+                })
                 .collect();
             let (capacity, price) = (1 + random.below(pages as u64) as u32, random.below(25));
             let best = brute_force(&uses, capacity, price) as f64;
             let Bound { plan, bound } = bound(&truth(&uses), capacity, price);
-            assert!(plan <= best + 1e-6 && best <= bound + 1e-6, "case {case}: {plan} {best} {bound}");
-            assert!(plan >= 0.9 * best - 1e-6, "case {case}: {plan} of {best}, {uses:?}, {capacity}, {price}");
+            assert!(
+                plan <= best + 1e-6 && best <= bound + 1e-6,
+                "case {case}: {plan} {best} {bound}"
+            );
+            assert!(
+                plan >= 0.9 * best - 1e-6,
+                "case {case}: {plan} of {best}, {uses:?}, {capacity}, {price}"
+            );
             exact += usize::from(plan >= best - 1e-6);
         }
         assert!(exact > 240, "{exact} of 300 plans are the best");
@@ -441,7 +509,15 @@ mod tests {
         let machine = crate::machine::Machine::default();
         let price = machine.pays_after();
         let promised = bound(&truth, 75, price).plan;
-        let outcome = crate::replay::replay(&trace, &truth, &machine, 75, super::super::Kind::Oracle, &mut |_| true);
+        let outcome = crate::replay::replay(
+            &trace,
+            &truth,
+            &machine,
+            75,
+            super::super::Kind::Oracle,
+            &Default::default(),
+            &mut |_| true,
+        );
         let outcome = outcome.expect("runs").expect("ends");
         let won = outcome.top_accesses as f64 - outcome.account.promoted as f64 * price as f64;
         assert_eq!(won, promised);
@@ -449,7 +525,12 @@ mod tests {
 
     #[test]
     fn static_takes_the_most_used_pages() {
-        let event = |page, reads| Event { time: 0, page, reads, writes: 0 };
+        let event = |page, reads| Event {
+            time: 0,
+            page,
+            reads,
+            writes: 0,
+        };
         let trace = Trace {
             name: String::new(),
             clock: Clock::Accesses,

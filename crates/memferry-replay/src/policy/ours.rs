@@ -14,7 +14,10 @@ pub(super) struct Ours {
 }
 
 fn env(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(default)
 }
 
 impl Ours {
@@ -22,7 +25,12 @@ impl Ours {
         let mut records = Records::new(site.pages, machine.seed);
         records.most = env("MOST", 7) as u8;
         records.step = env("STEP", 1) as u32;
-        Ok(Self { records, next_wake: env("SWEEP", 1000) * MS, sweeps: 0, site })
+        Ok(Self {
+            records,
+            next_wake: env("SWEEP", 1000) * MS,
+            sweeps: 0,
+            site,
+        })
     }
 }
 
@@ -51,7 +59,9 @@ impl Policy for Ours {
             match tiers.tier(page) {
                 Some(Tier::Low) => {
                     let heat = self.records.heat(page, now);
-                    if heat >= least { low.push((heat, page)); }
+                    if heat >= least {
+                        low.push((heat, page));
+                    }
                 }
                 Some(Tier::Top) => top.push((self.records.heat(page, now), page)),
                 None => {}
@@ -62,8 +72,12 @@ impl Policy for Ours {
         let mut cold = top.iter();
         for &(heat, page) in &low {
             if tiers.free() == 0 {
-                let Some(&(cold_heat, victim)) = cold.next() else { break };
-                if heat < cold_heat + margin { break; }
+                let Some(&(cold_heat, victim)) = cold.next() else {
+                    break;
+                };
+                if heat < cold_heat + margin {
+                    break;
+                }
                 tiers.demote(victim);
             }
             tiers.promote(page);

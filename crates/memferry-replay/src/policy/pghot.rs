@@ -9,7 +9,7 @@
 //! HZ is 1000, at which its window is in the unit that it takes it for. Its source is the replay's sampler.
 
 use super::admission::Admission;
-use super::{Policy, Site};
+use super::{Parameters, Policy, Site};
 use crate::kswapd::Kswapd;
 use crate::machine::{MS, ParameterError, in_range};
 use crate::tiers::{Tier, Tiers};
@@ -40,12 +40,36 @@ pub(super) struct Tunables {
 impl Tunables {
     /// The build with one byte a page.
     pub(super) fn default_mode() -> Self {
-        Self { threshold: 2, window_ms: 3000, freq_most: 3, bucket_shift: 7, time_mask: 31, record_bytes: 1 }
+        Self {
+            threshold: 2,
+            window_ms: 3000,
+            freq_most: 3,
+            bucket_shift: 7,
+            time_mask: 31,
+            record_bytes: 1,
+        }
     }
 
     /// The build with four bytes a page (`CONFIG_PGHOT_PRECISE`).
     pub(super) fn precise_mode() -> Self {
-        Self { threshold: 2, window_ms: 5000, freq_most: 7, bucket_shift: 0, time_mask: 0x3fff, record_bytes: 4 }
+        Self {
+            threshold: 2,
+            window_ms: 5000,
+            freq_most: 7,
+            bucket_shift: 0,
+            time_mask: 0x3fff,
+            record_bytes: 4,
+        }
+    }
+}
+
+impl Tunables {
+    /// With what the user set.
+    pub(super) fn with(self, parameters: &Parameters) -> Self {
+        Self {
+            threshold: parameters.threshold.unwrap_or(self.threshold),
+            ..self
+        }
     }
 }
 
@@ -71,7 +95,12 @@ pub(super) struct Pghot {
 
 impl Pghot {
     pub(super) fn new(site: Site, tunables: Tunables) -> Result<Self, ParameterError> {
-        in_range("pghot's freq_threshold", tunables.threshold.into(), 1, tunables.freq_most.into())?;
+        in_range(
+            "pghot's freq_threshold",
+            tunables.threshold.into(),
+            1,
+            tunables.freq_most.into(),
+        )?;
         let most = tunables.time_mask << tunables.bucket_shift;
         in_range("pghot's window in ms", tunables.window_ms, 1000, most)?;
         let section_pages = site.base.pages(SECTION_BYTES, site.page_bytes) as usize;
@@ -88,12 +117,13 @@ impl Pghot {
     }
 
     fn bucket(&self, now: u64) -> u64 {
-        (now / MS >> self.tunables.bucket_shift) & self.tunables.time_mask
+        ((now / MS) >> self.tunables.bucket_shift) & self.tunables.time_mask
     }
 
     /// The age of a record's access as the record can tell it, ms.
     fn age_ms(&self, record: Record, now: u64) -> u64 {
-        (self.bucket(now).wrapping_sub(record.bucket) & self.tunables.time_mask) << self.tunables.bucket_shift
+        (self.bucket(now).wrapping_sub(record.bucket) & self.tunables.time_mask)
+            << self.tunables.bucket_shift
     }
 
     fn migrate(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
@@ -131,7 +161,11 @@ impl Policy for Pghot {
             false => (record.freq + 1).min(self.tunables.freq_most),
         };
         let ready = record.ready || freq >= self.tunables.threshold;
-        self.records[page as usize] = Record { freq, bucket: self.bucket(now), ready };
+        self.records[page as usize] = Record {
+            freq,
+            bucket: self.bucket(now),
+            ready,
+        };
         if ready {
             self.hot_sections[page as usize / self.section_pages] = true;
             self.active = true;
@@ -175,12 +209,21 @@ mod tests {
 
     fn rig(tunables: Tunables, capacity: u32) -> (Pghot, Tiers) {
         let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        let site = Site { base, pages: 100, page_bytes: 4096, capacity };
+        let site = Site {
+            base,
+            pages: 100,
+            page_bytes: 4096,
+            capacity,
+        };
         let mut policy = Pghot::new(site, tunables).expect("tunables");
         let mut tiers = Tiers::new(100, capacity, 1);
         // All above is taken, and in use.
         for page in 0..100 {
-            let wanted = if page < 100 - capacity { Tier::Low } else { Tier::Top };
+            let wanted = if page < 100 - capacity {
+                Tier::Low
+            } else {
+                Tier::Top
+            };
             let tier = tiers.allocate(page, wanted);
             policy.allocated(page, tier);
             tiers.touch(page, 1);
@@ -195,7 +238,10 @@ mod tests {
 
     #[test]
     fn two_accesses_within_the_window_make_a_page_ready() {
-        for (tunables, window) in [(Tunables::default_mode(), 2900), (Tunables::precise_mode(), 4900)] {
+        for (tunables, window) in [
+            (Tunables::default_mode(), 2900),
+            (Tunables::precise_mode(), 4900),
+        ] {
             let (mut policy, mut tiers) = rig(tunables, 10);
             make_room(&mut tiers);
             policy.report(3, 0, &mut tiers);
@@ -219,12 +265,19 @@ mod tests {
     #[test]
     fn an_access_of_one_time_range_ago_looks_recent() {
         // 32 buckets of 128 ms, and 2^14 ms.
-        for (tunables, range) in [(Tunables::default_mode(), 4096), (Tunables::precise_mode(), 16384)] {
+        for (tunables, range) in [
+            (Tunables::default_mode(), 4096),
+            (Tunables::precise_mode(), 16384),
+        ] {
             let (mut policy, mut tiers) = rig(tunables, 10);
             make_room(&mut tiers);
             policy.report(3, 128 * MS, &mut tiers);
             policy.report(3, (128 + 10 * range) * MS, &mut tiers);
-            assert!(policy.records[3].ready, "two accesses, {} s apart", 10 * range / 1000);
+            assert!(
+                policy.records[3].ready,
+                "two accesses, {} s apart",
+                10 * range / 1000
+            );
         }
     }
 
@@ -237,7 +290,10 @@ mod tests {
         }
         (0..2).for_each(|_| policy.report(3, MS, &mut tiers));
         policy.wake(SLEEP, &mut tiers);
-        assert_eq!((tiers.tier(3), tiers.tier(50)), (Some(Tier::Top), Some(Tier::Low)));
+        assert_eq!(
+            (tiers.tier(3), tiers.tier(50)),
+            (Some(Tier::Top), Some(Tier::Low))
+        );
     }
 
     #[test]
@@ -264,9 +320,21 @@ mod tests {
         for (mode, most) in [(Tunables::default_mode(), 3), (Tunables::precise_mode(), 7)] {
             for threshold in [0, most + 1] {
                 let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-                let site = Site { base, pages: 9, page_bytes: 4096, capacity: 3 };
-                let error = Pghot::new(site, Tunables { threshold, ..mode }).err().expect("refused");
-                assert!(error.to_string().ends_with(&format!("allowed: 1 to {most}")), "{error}");
+                let site = Site {
+                    base,
+                    pages: 9,
+                    page_bytes: 4096,
+                    capacity: 3,
+                };
+                let error = Pghot::new(site, Tunables { threshold, ..mode })
+                    .err()
+                    .expect("refused");
+                assert!(
+                    error
+                        .to_string()
+                        .ends_with(&format!("allowed: 1 to {most}")),
+                    "{error}"
+                );
             }
         }
     }

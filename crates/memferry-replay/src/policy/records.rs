@@ -14,7 +14,14 @@ pub(super) struct Records {
 
 impl Records {
     pub(super) fn new(pages: u32, seed: u64) -> Self {
-        Self { freq: vec![0; pages as usize], last: vec![0; pages as usize], threshold: 2, most: 7, step: 1, random: Random::new(seed ^ 77) }
+        Self {
+            freq: vec![0; pages as usize],
+            last: vec![0; pages as usize],
+            threshold: 2,
+            most: 7,
+            step: 1,
+            random: Random::new(seed ^ 77),
+        }
     }
     pub(super) fn access(&mut self, page: u32, now: u64) {
         let f = &mut self.freq[page as usize];
@@ -36,7 +43,9 @@ impl Records {
     pub(super) fn heat(&self, page: u32, now: u64) -> u32 {
         let age_ms = (now - self.last[page as usize]) / 1_000_000;
         let freq = u32::from(self.freq[page as usize]);
-        if freq == 0 { return 0; }
+        if freq == 0 {
+            return 0;
+        }
         let age = match age_ms {
             0..16384 => age_ms / 2048,
             _ => (8 + (age_ms / 16384).ilog2()).min(15) as u64,

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry replay`: traces under several policies, in parallel; tables, JSON and a page of what came of them.
+//!
+//! The library replays; this reads traces, deals the work to threads and shows it.
+
+mod description;
+mod page;
+mod picture;
+mod text;
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use memferry_replay::event::{Clock, Trace};
+use memferry_replay::machine::{Machine, ParameterError, Top, check_trace};
+use memferry_replay::outcome::Outcome;
+use memferry_replay::policy::{Kind, Parameters};
+use memferry_replay::replay::replay;
+use memferry_replay::trace::{Limits, Reader};
+use memferry_replay::truth::Truth;
+
+use crate::cli::replay::ReplayArgs;
+use crate::failure::Failure;
+use crate::output::Target;
+use crate::ui::{Bar, Ui};
+
+/// One trace with what is known of it.
+pub struct Loaded {
+    /// The file's name without its folder.
+    pub file: String,
+    pub trace: Trace,
+    pub truth: Truth,
+    /// The machine that it is replayed on.
+    pub machine: Machine,
+}
+
+/// What came of one trace with a top tier of one size.
+pub struct Case<'a> {
+    pub loaded: &'a Loaded,
+    /// By policy, in the order of [`Kind::ALL`].
+    pub outcomes: Vec<Outcome>,
+}
+
+/// One replay.
+struct Job {
+    trace: usize,
+    top_pages: u32,
+    kind: Kind,
+}
+
+/// Replays the traces and shows what came of it.
+pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
+    // A file that cannot be written is told before the work.
+    let open = |path: &Option<PathBuf>| path.as_deref().map(Target::open).transpose();
+    let (json, html) = (open(&args.json)?, open(&args.html)?);
+    let ui = Ui::new(args.json_on_stdout());
+    ui.catch_interrupts()?;
+    let parameters = Parameters {
+        threshold: args.threshold,
+    };
+    let kinds = args.kinds();
+    for kind in &kinds {
+        parameters.check(*kind).map_err(|error| refused(&error))?;
+    }
+    let loaded = load_all(args, &ui)?;
+    let cases = replay_all(args, &loaded, &kinds, &parameters, &ui)?;
+    if let Some(target) = json {
+        target.write(&description::json(&cases, args.seed)?)?;
+    }
+    if let Some(target) = html {
+        let page = page::render(&cases).map_err(|error| {
+            Failure::new("cannot write the page", error, "report this as a bug")
+        })?;
+        target.write(&page)?;
+    }
+    match args.json_on_stdout() {
+        true => Ok(()),
+        false => Target::open(Path::new("-"))?.write(&text::tables(&cases, Ui::columns())),
+    }
+}
+
+fn refused(error: &ParameterError) -> Failure {
+    Failure::new(
+        "nothing was replayed",
+        error,
+        "give a value in the allowed range; `memferry replay --help` lists the options",
+    )
+}
+
+fn load_all(args: &ReplayArgs, ui: &Ui) -> Result<Vec<Loaded>, Failure> {
+    let bar = ui.bar("reading", args.traces.len() as u64);
+    let load = |path: &PathBuf| {
+        bar.now(&name(path));
+        let loaded = load(path, args);
+        bar.step();
+        loaded
+    };
+    args.traces.iter().map(load).collect()
+}
+
+fn load(path: &Path, args: &ReplayArgs) -> Result<Loaded, Failure> {
+    let failed = |why: String| {
+        Failure::new(
+            format!("cannot replay {}", path.display()),
+            why,
+            "give files that `memferry trace` wrote, whole and unchanged",
+        )
+    };
+    let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+    let read =
+        Reader::new(std::io::BufReader::new(file), Limits::default()).and_then(Reader::trace);
+    let (header, trace, _) = read.map_err(|error| failed(error.to_string()))?;
+    check_trace(&trace).map_err(|error| failed(error.to_string()))?;
+    let usual = Machine::default();
+    let per_miss = match (header.cache, trace.clock) {
+        (None, Clock::Accesses) => usual.accesses_per_miss,
+        // What passed a cache, or what a sampler of misses saw.
+        _ => 1,
+    };
+    let machine = Machine {
+        seed: args.seed,
+        accesses_per_miss: per_miss,
+        sample_period: args.sample_period.unwrap_or(usual.sample_period),
+        ..usual
+    };
+    machine.check().map_err(|error| refused(&error))?;
+    Ok(Loaded {
+        file: name(path),
+        truth: Truth::of(&trace),
+        trace,
+        machine,
+    })
+}
+
+fn name(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Deals the replays to threads.
+fn replay_all<'a>(
+    args: &ReplayArgs,
+    loaded: &'a [Loaded],
+    kinds: &[Kind],
+    parameters: &Parameters,
+    ui: &Ui,
+) -> Result<Vec<Case<'a>>, Failure> {
+    let jobs = jobs(loaded, &args.top, kinds)?;
+    let events = |job: &Job| loaded[job.trace].trace.events.len() as u64;
+    let bar = ui.bar("replay", jobs.iter().map(events).sum());
+    let crew = Crew {
+        jobs: &jobs,
+        loaded,
+        parameters,
+        next: AtomicUsize::new(0),
+        done: AtomicUsize::new(0),
+        bar: &bar,
+        ui,
+    };
+    let results: Vec<Mutex<Option<Outcome>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
+    let failed: Mutex<Option<ParameterError>> = Mutex::new(None);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let quit = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs.unwrap_or(cpus).min(jobs.len()) {
+            scope.spawn(|| {
+                while let Some((index, outcome)) = crew.one(&quit) {
+                    match outcome {
+                        Ok(outcome) => *lock(&results[index]) = outcome,
+                        Err(error) => {
+                            *lock(&failed) = Some(error);
+                            quit.store(true, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    if let Some(error) = lock(&failed).take() {
+        return Err(refused(&error));
+    }
+    let mut outcomes = results.into_iter().map(|slot| lock(&slot).take());
+    let per_trace = args.top.len();
+    let cases = (0..loaded.len() * per_trace).map(|case| {
+        let outcomes: Option<Vec<Outcome>> = outcomes.by_ref().take(kinds.len()).collect();
+        outcomes.map(|outcomes| Case {
+            loaded: &loaded[case / per_trace],
+            outcomes,
+        })
+    });
+    let cases: Option<Vec<Case>> = cases.collect();
+    cases.ok_or_else(|| {
+        Failure::new(
+            "stopped: nothing was written",
+            "interrupted",
+            "run it again",
+        )
+    })
+}
+
+fn jobs(loaded: &[Loaded], tops: &[Top], kinds: &[Kind]) -> Result<Vec<Job>, Failure> {
+    let mut jobs = Vec::new();
+    for (trace, of) in loaded.iter().enumerate() {
+        for top in tops {
+            let top_pages = top.pages(&of.trace).map_err(|error| refused(&error))?;
+            jobs.extend(kinds.iter().map(|&kind| Job {
+                trace,
+                top_pages,
+                kind,
+            }));
+        }
+    }
+    Ok(jobs)
+}
+
+/// What the threads share.
+struct Crew<'a> {
+    jobs: &'a [Job],
+    loaded: &'a [Loaded],
+    parameters: &'a Parameters,
+    next: AtomicUsize,
+    done: AtomicUsize,
+    bar: &'a Bar,
+    ui: &'a Ui,
+}
+
+impl Crew<'_> {
+    /// Does the next job; none if there is none, or it is time to stop.
+    fn one(&self, quit: &AtomicBool) -> Option<(usize, Result<Option<Outcome>, ParameterError>)> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        let job = self.jobs.get(index)?;
+        let stop = || self.ui.stopped() || quit.load(Ordering::Relaxed);
+        if stop() {
+            return None;
+        }
+        let of = &self.loaded[job.trace];
+        self.bar.now(&format!("{}, {}", job.kind, of.file));
+        let mut told = 0;
+        let mut tell = |events: usize| {
+            let done = self.done.fetch_add(events - told, Ordering::Relaxed) + events - told;
+            told = events;
+            self.bar.at(done as u64);
+            !stop()
+        };
+        let outcome = replay(
+            &of.trace,
+            &of.truth,
+            &of.machine,
+            job.top_pages,
+            job.kind,
+            self.parameters,
+            &mut tell,
+        );
+        tell(of.trace.events.len());
+        Some((index, outcome))
+    }
+}
+
+/// The value behind a lock that no thread leaves half-way.
+fn lock<T>(slot: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    slot.lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
