@@ -136,8 +136,13 @@ pub struct Machine {
     pub fault_ns: u32,
     /// Of so many accesses of a trace that counts every load and store, one reaches memory.
     pub accesses_per_miss: u32,
-    /// The source of `pghot` and `ours` reports one miss in so many.
+    /// The source of `pghot` and `ours` reports one miss in so many; 0 for none.
     pub sample_period: u32,
+    /// The source of `pghot` and `ours` walks the page tables so often and reports the pages that were accessed, ms; 0 for
+    /// never.
+    pub walk_ms: u32,
+    /// What a walk takes for each page, ns.
+    pub walk_page_ns: u32,
     /// Where random numbers start: the source's jitter.
     pub seed: u64,
 }
@@ -153,6 +158,8 @@ impl Default for Machine {
             fault_ns: 1000,
             accesses_per_miss: 16,
             sample_period: 200,
+            walk_ms: 250,
+            walk_page_ns: 2,
             seed: 1,
         }
     }
@@ -198,7 +205,14 @@ impl Machine {
             1,
             1_000_000,
         )?;
-        in_range("the sample period", self.sample_period.into(), 1, 1_000_000)
+        in_range("the walk's period in ms", self.walk_ms.into(), 0, 1_000_000)?;
+        in_range(
+            "the walk's cost per page in ns",
+            self.walk_page_ns.into(),
+            0,
+            LONGEST,
+        )?;
+        in_range("the sample period", self.sample_period.into(), 0, 1_000_000)
     }
 
     /// Accesses of which the source reports one.
@@ -285,11 +299,11 @@ mod tests {
     #[test]
     fn refusals_name_the_allowed_range() {
         let machine = Machine {
-            sample_period: 0,
+            accesses_per_miss: 0,
             ..Machine::default()
         };
         let text = machine.check().expect_err("zero").to_string();
-        assert_eq!(text, "the sample period is 0; allowed: 1 to 1000000");
+        assert_eq!(text, "accesses per miss is 0; allowed: 1 to 1000000");
         let machine = Machine {
             low_ns: 100,
             ..Machine::default()

@@ -32,6 +32,8 @@ pub(crate) struct Run {
     /// Pages of the hot sets, summed over the slices, and those of them that were in the top tier.
     pub(crate) hot: u64,
     pub(crate) hot_in_top: u64,
+    /// Pages that the source's walks looked at.
+    pub(crate) walked: u64,
     pub(crate) tracker_bytes: u64,
     pub(crate) tracker: Duration,
 }
@@ -48,6 +50,7 @@ impl Default for Run {
         Self {
             slices: vec![slice; SLICES],
             account: Account::default(),
+            walked: 0,
             hot: 0,
             hot_in_top: 0,
             tracker_bytes: 0,
@@ -71,7 +74,7 @@ pub struct Outcome {
     pub top_accesses: u64,
     /// Their share, 0 to 1.
     pub top_share: f64,
-    /// Time against all in the top tier: waiting for memory, moving, hint faults; 1 or more.
+    /// Time against all in the top tier: waiting for memory, moving, hint faults, the source's walks; 1 or more.
     pub slowdown: f64,
     /// What moved.
     pub account: Account,
@@ -110,7 +113,7 @@ impl Outcome {
             accesses,
             top_accesses: top,
             top_share: ratio(top, accesses),
-            slowdown: slowdown(machine, accesses, top, &account),
+            slowdown: slowdown(machine, accesses, top, run.walked, &account),
             account,
             convergence_accesses: convergence(truth, &run.slices),
             precision: (account.promoted > 0)
@@ -134,8 +137,8 @@ fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
-/// No cache is simulated: of every `accesses_per_miss` accesses one waits for its tier, and moves and faults wait whole.
-fn slowdown(machine: &Machine, accesses: u64, top: u64, account: &Account) -> f64 {
+/// No cache is simulated: of every `accesses_per_miss` accesses one waits for its tier, and moves, faults and walks wait whole.
+fn slowdown(machine: &Machine, accesses: u64, top: u64, walked: u64, account: &Account) -> f64 {
     let wide = |value: u32| u128::from(value);
     let waits = |count: u64, ns: u32| u128::from(count) * wide(ns);
     let per_miss = wide(machine.accesses_per_miss);
@@ -143,7 +146,8 @@ fn slowdown(machine: &Machine, accesses: u64, top: u64, account: &Account) -> f6
     let memory = waits(top, machine.top_ns) + waits(accesses - top, machine.low_ns);
     let moves = waits(account.promoted, machine.promote_ns)
         + waits(account.demoted, machine.demote_ns)
-        + waits(account.faults, machine.fault_ns);
+        + waits(account.faults, machine.fault_ns)
+        + waits(walked, machine.walk_page_ns);
     (memory + moves * per_miss) as f64 / best.max(1) as f64
 }
 
@@ -182,14 +186,17 @@ mod tests {
     #[test]
     fn all_in_the_top_tier_is_no_slowdown_and_all_below_is_the_ratio() {
         let machine = Machine::default();
-        assert_eq!(slowdown(&machine, 1000, 1000, &Account::default()), 1.0);
-        assert_eq!(slowdown(&machine, 1000, 0, &Account::default()), 2.5);
+        assert_eq!(
+            slowdown(&machine, 1000, 1000, 0, &Account::default()),
+            1.0
+        );
+        assert_eq!(slowdown(&machine, 1000, 0, 0, &Account::default()), 2.5);
         // One promotion of 2000 ns is 16 * 20 accesses of 100 ns.
         let account = Account {
             promoted: 1,
             ..Account::default()
         };
-        assert_eq!(slowdown(&machine, 320, 320, &account), 2.0);
+        assert_eq!(slowdown(&machine, 320, 320, 0, &account), 2.0);
     }
 
     #[test]

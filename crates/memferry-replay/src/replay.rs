@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::event::Trace;
-use crate::machine::{Machine, ParameterError, Timebase, accesses};
+use crate::machine::{MS, Machine, ParameterError, Timebase, accesses};
 use crate::outcome::{Outcome, Run};
 use crate::policy::{self, Kind, Parameters, Policy};
 use crate::source::Sampler;
@@ -55,6 +55,11 @@ pub(crate) fn drive(
     let mut run = Run::default();
     let mut current = usize::MAX;
     let mut watch = Watch::new();
+    let walk_ns = match machine.walk_ms {
+        0 => u64::MAX / 2,
+        ms => u64::from(ms) * MS,
+    };
+    let mut next_walk = walk_ns;
     for (index, event) in trace.events.iter().enumerate() {
         if index % TOLD_EVERY == 0 && !done(index) {
             return None;
@@ -74,10 +79,14 @@ pub(crate) fn drive(
             current = slice;
         }
         let now = base.at(event);
-        while policy.next_wake() <= now {
-            let at = policy.next_wake();
-            watch.time(|| policy.wake(at, tiers));
+        while policy.samples() && next_walk <= now {
+            // What the policy does at the same time sees the walk's reports.
+            wake_until(policy, next_walk - 1, tiers, &mut watch);
+            watch.time(|| walk(policy, next_walk, tiers));
+            run.walked += u64::from(tiers.pages());
+            next_walk += walk_ns;
         }
+        wake_until(policy, now, tiers, &mut watch);
         if tiers.tier(event.page).is_none() {
             let wanted = policy.place(event.page, tiers);
             let tier = tiers.allocate(event.page, wanted);
@@ -105,6 +114,23 @@ pub(crate) fn drive(
     run.tracker_bytes = policy.tracker_bytes();
     run.tracker = watch.total();
     Some(run)
+}
+
+/// Lets a policy do what it has to do up to some time.
+fn wake_until(policy: &mut dyn Policy, now: u64, tiers: &mut Tiers, watch: &mut Watch) {
+    while policy.next_wake() <= now {
+        let at = policy.next_wake();
+        watch.time(|| policy.wake(at, tiers));
+    }
+}
+
+/// Reports the pages that were accessed since the last walk, in address order.
+fn walk(policy: &mut dyn Policy, now: u64, tiers: &mut Tiers) {
+    for page in 0..tiers.pages() {
+        if tiers.take_young(page) {
+            policy.report(page, now, tiers);
+        }
+    }
 }
 
 /// Tells the account which pages are hot in a slice or the next: a page promoted just before it is needed is not wrong.

@@ -14,7 +14,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// One access in `period`.
+    /// One access in `period`; none if it is 0.
     pub fn new(period: u64, seed: u64) -> Self {
         let mut sampler = Self {
             period,
@@ -28,6 +28,9 @@ impl Sampler {
     /// How many of the next `accesses` are reported.
     pub fn take(&mut self, mut accesses: u64) -> u64 {
         let mut samples = 0;
+        if self.period == 0 {
+            return 0;
+        }
         while accesses >= self.left {
             accesses -= self.left;
             self.left = self.gap();
@@ -39,6 +42,7 @@ impl Sampler {
 
     fn gap(&mut self) -> u64 {
         match self.period {
+            0 => u64::MAX,
             1 => 1,
             period => period / 2 + self.random.below(period) + 1,
         }

@@ -37,6 +37,7 @@ pub struct Tiers {
     /// None until the first touch.
     place: Vec<Option<Tier>>,
     accessed: Vec<bool>,
+    young: Vec<bool>,
     capacity: u32,
     used: u32,
     /// Accesses since the last promotion, of pages that are up because of one.
@@ -55,6 +56,7 @@ impl Tiers {
         Self {
             place: vec![None; pages],
             accessed: vec![false; pages],
+            young: vec![false; pages],
             capacity,
             used: 0,
             since: vec![None; pages],
@@ -86,7 +88,13 @@ impl Tiers {
         self.place[page as usize]
     }
 
-    /// Reads and clears the accessed bit, as a walk over page tables does.
+    /// Whether a page was accessed since the source asked last. Linux keeps this apart from what reclaim sees (a page's
+    /// `young` flag), so that one does not blind the other.
+    pub fn take_young(&mut self, page: u32) -> bool {
+        std::mem::take(&mut self.young[page as usize])
+    }
+
+    /// Reads and clears the accessed bit, as reclaim does.
     pub fn take_accessed(&mut self, page: u32) -> bool {
         std::mem::take(&mut self.accessed[page as usize])
     }
@@ -143,6 +151,7 @@ impl Tiers {
     /// Accesses reach a page.
     pub(crate) fn touch(&mut self, page: u32, accesses: u64) {
         self.accessed[page as usize] = true;
+        self.young[page as usize] = true;
         if let Some(since) = &mut self.since[page as usize] {
             *since += accesses;
         }

@@ -29,9 +29,12 @@ pub struct ReplayArgs {
     /// Where the source's random numbers start
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
-    /// The source reports one cache miss in N to pghot and ours [default: 200]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub sample_period: Option<u32>,
+    /// The source of pghot and ours walks the page tables so often, in ms; 0: never [default: 250]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub walk: Option<u32>,
+    /// The source also reports one cache miss in N; 0: none [default: 200]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub sample: Option<u32>,
     /// Accesses that make a page hot for pghot and ours: 1 to 3, for records of four bytes 1 to 7 [default: 2]
     #[arg(long, value_name = "N")]
     pub threshold: Option<u32>,

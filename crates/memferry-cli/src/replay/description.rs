@@ -4,7 +4,7 @@
 //! ```text
 //! schema            "memferry-replay/1"
 //! machine           what every trace was replayed on: top_ns, low_ns, promote_ns, demote_ns, fault_ns, sample_period (in
-//!                   cache misses), seed, scale, ns_per_access
+//!                   cache misses), walk_ms, walk_page_ns, seed, scale, ns_per_access
 //! rows[]            trace (file), name (what was traced), policy, top_tier_bytes, footprint_bytes, accesses,
 //!                   accesses_per_miss, top_share, slowdown, promoted_pages, demoted_pages, promoted_bytes,
 //!                   demoted_bytes, wasted_pages, returned_pages, hint_faults, convergence_accesses (null if the trace has
@@ -38,6 +38,8 @@ struct Machine {
     demote_ns: u32,
     fault_ns: u32,
     sample_period: u32,
+    walk_ms: u32,
+    walk_page_ns: u32,
     seed: u64,
     scale: u64,
     ns_per_access: u64,
@@ -86,6 +88,8 @@ pub fn json(cases: &[Case], seed: u64) -> Result<String, Failure> {
             demote_ns: machine.demote_ns,
             fault_ns: machine.fault_ns,
             sample_period: machine.sample_period,
+            walk_ms: machine.walk_ms,
+            walk_page_ns: machine.walk_page_ns,
             seed,
             scale: SCALE,
             ns_per_access: NS_PER_ACCESS,

@@ -121,7 +121,8 @@ fn load(path: &Path, args: &ReplayArgs) -> Result<Loaded, Failure> {
     let machine = Machine {
         seed: args.seed,
         accesses_per_miss: per_miss,
-        sample_period: args.sample_period.unwrap_or(usual.sample_period),
+        sample_period: args.sample.unwrap_or(usual.sample_period),
+        walk_ms: args.walk.unwrap_or(usual.walk_ms),
         ..usual
     };
     machine.check().map_err(|error| refused(&error))?;

@@ -60,13 +60,14 @@ pub fn render(cases: &[Case]) -> Result<String, minijinja::Error> {
         version: env!("CARGO_PKG_VERSION"),
         headline: headline(cases),
         machine: format!(
-            "Top tier {} ns, lower tier {} ns; a promotion {} ns, a demotion {} ns, a hint fault {} ns; one cache miss in {} is \
-             reported. Traces without a clock: {NS_PER_ACCESS} ns an access, one page and one access for {SCALE}.",
+            "Top tier {} ns, lower tier {} ns; a promotion {} ns, a demotion {} ns, a hint fault {} ns; the source walks the \
+             page tables every {} ms and samples one cache miss in {}. Traces without a clock: {NS_PER_ACCESS} ns an access, one page and one access for {SCALE}.",
             machine.top_ns,
             machine.low_ns,
             machine.promote_ns,
             machine.demote_ns,
             machine.fault_ns,
+            machine.walk_ms,
             machine.sample_period
         ),
         facts: facts(cases),

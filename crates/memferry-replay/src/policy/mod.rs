@@ -7,7 +7,6 @@ mod numab2;
 mod oracle;
 mod ours;
 mod pghot;
-mod records;
 
 use std::fmt;
 use std::str::FromStr;
@@ -198,7 +197,7 @@ pub(crate) fn make<'a>(
             site,
             pghot::Tunables::precise_mode().with(parameters),
         )?),
-        Kind::Ours => Box::new(ours::Ours::new(site, machine)?),
+        Kind::Ours => Box::new(ours::Ours::<u32>::new(site, machine, parameters)?),
         Kind::OracleStatic => Box::new(oracle::Static::new(truth, capacity)),
         Kind::Oracle => Box::new(oracle::Dynamic::new(truth, capacity, machine.pays_after())),
     })

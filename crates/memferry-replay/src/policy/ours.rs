@@ -1,89 +1,423 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! prototype
+//! `ours`: the policy of `core/hotness` and `core/pace`, as kernel and daemon run it.
+//!
+//! Pages of both tiers have a record, which moves with its page. A sweep after each walk of the source ages the records and counts them by
+//! frequency and age; free space goes to the hottest pages that fit, and then the hottest of the lower tier change places with
+//! the coldest of the top one, as long as that wins more than it costs. Pages that bounced have a higher bar. Who is not chosen keeps
+//! its record.
 
-use super::records::Records;
-use super::{Policy, Site};
+use std::cmp::Reverse;
+
+use memferry_core::hotness::{
+    Access, Bounces, HEATS, Histogram, ParamError, Params, Policy as Core, Record, Sweep,
+};
+use memferry_core::pace::{Pace, PaceParams};
+
+use super::{Parameters, Policy, Site};
 use crate::machine::{MS, Machine, ParameterError};
+use crate::random::Random;
 use crate::tiers::{Tier, Tiers};
 
-pub(super) struct Ours {
-    records: Records,
-    next_wake: u64,
-    sweeps: u64,
-    site: Site,
+/// The records of one tier's pages, without gaps, so that a sweep sees nothing else.
+struct Store<R> {
+    records: Vec<R>,
+    pages: Vec<u32>,
 }
 
-fn env(name: &str, default: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .and_then(|v| v.parse().ok())
-        .unwrap_or(default)
-}
+impl<R: Record> Store<R> {
+    fn new() -> Self {
+        Self {
+            records: Vec::new(),
+            pages: Vec::new(),
+        }
+    }
 
-impl Ours {
-    pub(super) fn new(site: Site, machine: &Machine) -> Result<Self, ParameterError> {
-        let mut records = Records::new(site.pages, machine.seed);
-        records.most = env("MOST", 7) as u8;
-        records.step = env("STEP", 1) as u32;
-        Ok(Self {
-            records,
-            next_wake: env("SWEEP", 1000) * MS,
-            sweeps: 0,
-            site,
-        })
+    /// The pages with a heat in `heats`, with their heat, in no order that means anything.
+    fn find(&self, core: &Core<R>, now: u32, heats: (u32, u32)) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        let mut space = [0; 512];
+        let mut from = 0;
+        while from < self.records.len() {
+            let (count, next) = R::find(&self.records, from, core, now, heats, &mut space);
+            found.extend(space[..count].iter().map(|&at| {
+                let at = at as usize;
+                (core.heat(self.records[at].view(now)), self.pages[at])
+            }));
+            from = next;
+        }
+        found
     }
 }
 
-impl Policy for Ours {
+/// What the replay sets otherwise than the core's defaults, for a source that walks page tables four times a second: an access
+/// is then "touched within a quarter of a second". One set for all traces; docs/replay.md says what others gave.
+fn params<R: Record>(parameters: &Parameters) -> Params {
+    let usual = Params::of::<R>();
+    Params {
+        // Four walks without a touch, and a page is idle.
+        window_ms: 1000,
+        threshold: parameters.threshold.unwrap_or(usual.threshold),
+        recall: R::FREQ_MAX,
+        // Each touch is a level, until more pages are at the highest than fit.
+        step: 0,
+        sweep_ms: 250,
+        // A level each half second: a page touched at every walk rises by two meanwhile, one touched at every fourth falls.
+        cool_sweeps: 2,
+        // An idle page ranks four levels lower than one touched just now.
+        freq_shift: 1,
+        // More than chance alone makes between two pages of equal use.
+        cost: 3,
+        damp: 2,
+    }
+}
+
+/// Sweeps after which a bounce counts less: 16 s, a multiple of the time in which a page's frequency is forgotten.
+const BOUNCE_SWEEPS: u32 = 64;
+
+/// Bytes a second that may be promoted: as many as NUMA balancing and pghot allow, so that no policy is held back by it.
+const RATE: u64 = 65536 << 20;
+
+/// The policy.
+pub(super) struct Ours<R> {
+    core: Core<R>,
+    top: Store<R>,
+    low: Store<R>,
+    /// Where a page's record is in its tier's store.
+    place: Vec<u32>,
+    bounces: Bounces,
+    pace: Pace,
+    /// Bytes that one page stands for.
+    page_bytes: u64,
+    random: Random,
+    sweep: Sweep,
+    next_wake: u64,
+}
+
+impl<R: Record> Ours<R> {
+    pub(super) fn new(
+        site: Site,
+        machine: &Machine,
+        parameters: &Parameters,
+    ) -> Result<Self, ParameterError> {
+        let refused = |error: ParamError| ParameterError::Range {
+            name: error.field,
+            value: error.value,
+            least: error.least,
+            most: error.most,
+        };
+        let core = Core::new(params::<R>(parameters)).map_err(refused)?;
+        let pace = Pace::new(
+            PaceParams {
+                rate: RATE,
+                ..PaceParams::default()
+            },
+            0,
+        )
+        .map_err(refused)?;
+        Ok(Self {
+            next_wake: u64::from(core.params().sweep_ms) * MS,
+            core,
+            top: Store::new(),
+            low: Store::new(),
+            place: vec![0; site.pages as usize],
+            bounces: Bounces::default(),
+            pace,
+            page_bytes: u64::from(site.page_bytes) * site.base.scale,
+            // Any number that the sampler does not start from as well.
+            random: Random::new(machine.seed ^ 0x6f75_7273),
+            sweep: Sweep {
+                now: 0,
+                last: 0,
+                number: 0,
+            },
+        })
+    }
+
+    fn store(&mut self, tier: Tier) -> &mut Store<R> {
+        match tier {
+            Tier::Top => &mut self.top,
+            Tier::Low => &mut self.low,
+        }
+    }
+
+    fn insert(&mut self, page: u32, tier: Tier, record: R) {
+        let store = self.store(tier);
+        let at = store.pages.len() as u32;
+        store.pages.push(page);
+        store.records.push(record);
+        self.place[page as usize] = at;
+    }
+
+    /// Moves a page's record to another tier.
+    fn carry(&mut self, page: u32, from: Tier, to: Tier) {
+        let at = self.place[page as usize] as usize;
+        let store = self.store(from);
+        store.pages.swap_remove(at);
+        let record = store.records.swap_remove(at);
+        if let Some(&moved) = store.pages.get(at) {
+            self.place[moved as usize] = at as u32;
+        }
+        self.insert(page, to, record);
+    }
+
+    fn promote(&mut self, page: u32, tiers: &mut Tiers) -> bool {
+        let moved = tiers.promote(page);
+        if moved {
+            self.carry(page, Tier::Low, Tier::Top);
+            self.bounces.promoted(page.into());
+        }
+        moved
+    }
+
+    fn demote(&mut self, page: u32, tiers: &mut Tiers) {
+        if tiers.demote(page) {
+            self.carry(page, Tier::Top, Tier::Low);
+            self.bounces.demoted(page.into());
+        }
+    }
+
+    /// Ages the records, and counts those of the top and of the lower tier.
+    fn age(&mut self, now: u32, tiers: &Tiers) -> (Histogram, Histogram) {
+        self.sweep = Sweep {
+            now,
+            last: self.sweep.now,
+            number: self.sweep.number + 1,
+        };
+        let (mut top, mut low) = (Histogram::default(), Histogram::default());
+        R::sweep(&mut self.top.records, &self.core, &self.sweep, &mut top);
+        R::sweep(&mut self.low.records, &self.core, &self.sweep, &mut low);
+        if self.sweep.number % BOUNCE_SWEEPS == 0 {
+            self.bounces.age();
+        }
+        if self.sweep.number % self.core.params().cool_sweeps == 0 {
+            let mut all = top.clone();
+            all.add(&low);
+            self.core = self.core.stepped(&all, tiers.capacity().into());
+        }
+        (top, low)
+    }
+
+    /// Promotes the hottest pages that fit the free space; says how many went.
+    fn fill(&mut self, now: u32, low: &Histogram, room: u64, tiers: &mut Tiers) -> u64 {
+        let cut = self.core.cut(low, self.core.params().threshold, room);
+        let mut found = self.low.find(&self.core, now, (cut.heat, HEATS as u32 - 1));
+        hottest_first(&mut found);
+        let chosen = found.iter().take((cut.above + cut.room) as usize);
+        chosen
+            .filter(|&&(_, page)| self.promote(page, tiers))
+            .count() as u64
+    }
+
+    /// Exchanges the hottest of the lower tier with the coldest of the top one; says how many pairs went.
+    fn swap(
+        &mut self,
+        now: u32,
+        tops: &Histogram,
+        lows: &Histogram,
+        budget: u64,
+        tiers: &mut Tiers,
+    ) -> u64 {
+        let border = self.core.exchange(tops, lows, budget);
+        if border.pages == 0 {
+            return 0;
+        }
+        let mut hot = self
+            .low
+            .find(&self.core, now, (border.hot, HEATS as u32 - 1));
+        hottest_first(&mut hot);
+        let mut cold = self.top.find(&self.core, now, (0, border.cold));
+        cold.sort_unstable();
+        let damp = self.core.params().damp;
+        let mut pairs = 0;
+        let mut cold = cold.into_iter();
+        for (heat, page) in hot {
+            if pairs == border.pages {
+                break;
+            }
+            // What went up and down before has to be that much hotter than the border.
+            if heat < border.hot + damp * self.bounces.of(page.into()) {
+                continue;
+            }
+            let Some((_, victim)) = cold.next() else {
+                break;
+            };
+            self.demote(victim, tiers);
+            pairs += u64::from(self.promote(page, tiers));
+        }
+        pairs
+    }
+}
+
+/// The hottest first, and where heat is equal the lower address.
+fn hottest_first(found: &mut [(u32, u32)]) {
+    found.sort_unstable_by_key(|&(heat, page)| (Reverse(heat), page));
+}
+
+impl<R: Record> Policy for Ours<R> {
+    fn allocated(&mut self, page: u32, tier: Tier) {
+        self.insert(page, tier, R::default());
+    }
+
     fn samples(&self) -> bool {
         true
     }
-    fn report(&mut self, page: u32, now: u64, _: &mut Tiers) {
-        self.records.access(page, now);
+
+    fn report(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
+        let access = Access {
+            random: self.random.next() as u32,
+            ..Access::at(now / MS)
+        };
+        let Some(tier) = tiers.tier(page) else {
+            return;
+        };
+        let (at, core) = (self.place[page as usize] as usize, self.core);
+        let record = &mut self.store(tier).records[at];
+        *record = record.accessed(&core, &access);
     }
+
     fn next_wake(&self) -> u64 {
         self.next_wake
     }
+
     fn wake(&mut self, now: u64, tiers: &mut Tiers) {
-        self.next_wake = now + env("SWEEP", 1000) * MS;
-        self.sweeps += 1;
-        let margin = env("MARGIN", 16) as u32;
-        let least = env("LEAST", 2) as u32 * 16;
-        let cool = env("COOL", 16);
-        if cool > 0 && self.sweeps % cool == 0 {
-            self.records.cool();
+        self.next_wake = now + u64::from(self.core.params().sweep_ms) * MS;
+        let ms = now / MS;
+        let (mut top, mut low) = self.age(ms as u32, tiers);
+        let budget = self.pace.budget(ms) / self.page_bytes;
+        let Some(reserved) = self.pace.reserve(ms, budget * self.page_bytes) else {
+            return;
+        };
+        let mut moved = 0;
+        let room = u64::from(tiers.free()).min(budget);
+        if room > 0 {
+            moved = self.fill(ms as u32, &low, room, tiers);
+            (top, low) = (Histogram::default(), Histogram::default());
+            R::count(&self.top.records, ms as u32, &mut top);
+            R::count(&self.low.records, ms as u32, &mut low);
         }
-        let mut low: Vec<(u32, u32)> = Vec::new();
-        let mut top: Vec<(u32, u32)> = Vec::new();
-        for page in 0..self.site.pages {
-            match tiers.tier(page) {
-                Some(Tier::Low) => {
-                    let heat = self.records.heat(page, now);
-                    if heat >= least {
-                        low.push((heat, page));
-                    }
-                }
-                Some(Tier::Top) => top.push((self.records.heat(page, now), page)),
-                None => {}
-            }
+        moved += self.swap(ms as u32, &top, &low, budget - moved, tiers);
+        self.pace.settle(reserved, moved * self.page_bytes);
+    }
+
+    fn tracker_bytes(&self) -> u64 {
+        (self.place.len() * size_of::<R>() + self.bounces.bytes()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Timebase;
+    use crate::synthetic;
+
+    /// Ten pages, of which the first three are up.
+    fn rig() -> (Ours<u32>, Tiers) {
+        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
+        let site = Site {
+            base,
+            pages: 10,
+            page_bytes: 4096,
+            capacity: 3,
+        };
+        let mut policy =
+            Ours::new(site, &Machine::default(), &Parameters::default()).expect("parameters");
+        let mut tiers = Tiers::new(10, 3, 1);
+        for page in 0..10 {
+            let tier = tiers.allocate(page, Tier::Top);
+            policy.allocated(page, tier);
         }
-        low.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-        top.sort_unstable();
-        let mut cold = top.iter();
-        for &(heat, page) in &low {
-            if tiers.free() == 0 {
-                let Some(&(cold_heat, victim)) = cold.next() else {
-                    break;
-                };
-                if heat < cold_heat + margin {
-                    break;
-                }
-                tiers.demote(victim);
-            }
-            tiers.promote(page);
+        (policy, tiers)
+    }
+
+    /// Walks that find these pages touched, each with its sweep.
+    fn walks(policy: &mut Ours<u32>, tiers: &mut Tiers, from: u64, times: u64, touched: &[u32]) {
+        for walk in from..from + times {
+            let now = (walk + 1) * 250 * MS;
+            touched
+                .iter()
+                .for_each(|&page| policy.report(page, now, tiers));
+            policy.wake(now, tiers);
         }
     }
-    fn tracker_bytes(&self) -> u64 {
-        u64::from(self.site.pages) * 4
+
+    #[test]
+    fn one_touch_is_a_scan_and_several_are_use() {
+        let (mut policy, mut tiers) = rig();
+        walks(&mut policy, &mut tiers, 0, 1, &[0, 1, 2, 5]);
+        walks(&mut policy, &mut tiers, 1, 8, &[0, 1]);
+        assert_eq!(tiers.close().promoted, 0, "page 5 was touched once");
+        walks(&mut policy, &mut tiers, 9, 12, &[0, 1, 5]);
+        assert_eq!(tiers.tier(5), Some(Tier::Top));
+        assert_eq!(
+            tiers.tier(2),
+            Some(Tier::Low),
+            "the only one that nobody uses"
+        );
+        assert_eq!(tiers.close().promoted, 1);
+    }
+
+    #[test]
+    fn the_hotter_page_goes_first_whatever_its_address() {
+        let (mut policy, mut tiers) = rig();
+        for page in [0, 1, 2, 9] {
+            (0..6).for_each(|_| policy.report(page, 200 * MS, &mut tiers));
+        }
+        (0..3).for_each(|_| policy.report(4, 200 * MS, &mut tiers));
+        tiers.demote(2);
+        policy.carry(2, Tier::Top, Tier::Low);
+        policy.place[2] = policy
+            .low
+            .pages
+            .iter()
+            .position(|&page| page == 2)
+            .expect("below") as u32;
+        policy.wake(250 * MS, &mut tiers);
+        assert_eq!(tiers.close().promoted, 1, "one page's room");
+        assert_eq!(tiers.tier(4), Some(Tier::Low));
+    }
+
+    #[test]
+    fn a_page_that_was_not_chosen_keeps_its_record() {
+        let (mut policy, mut tiers) = rig();
+        walks(&mut policy, &mut tiers, 0, 12, &[0, 1, 2, 7]);
+        assert_eq!(tiers.tier(7), Some(Tier::Low), "no one above is colder");
+        let at = policy.place[7] as usize;
+        assert!(policy.low.records[at].view(3000).freq > 4);
+    }
+
+    #[test]
+    fn records_follow_their_pages() {
+        let (mut policy, mut tiers) = rig();
+        walks(&mut policy, &mut tiers, 0, 30, &[7, 8, 9]);
+        assert_eq!([7, 8, 9].map(|page| tiers.tier(page)), [Some(Tier::Top); 3]);
+        for (tier, store) in [(Tier::Top, &policy.top), (Tier::Low, &policy.low)] {
+            assert_eq!(store.pages.len(), store.records.len());
+            for (at, &page) in store.pages.iter().enumerate() {
+                assert_eq!(
+                    (tiers.tier(page), policy.place[page as usize] as usize),
+                    (Some(tier), at)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_threshold_outside_the_field_is_refused_with_the_range() {
+        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
+        let site = Site {
+            base,
+            pages: 10,
+            page_bytes: 4096,
+            capacity: 3,
+        };
+        for threshold in [0, 8] {
+            let parameters = Parameters {
+                threshold: Some(threshold),
+            };
+            let error = Ours::<u32>::new(site, &Machine::default(), &parameters)
+                .err()
+                .expect("refused");
+            assert!(error.to_string().ends_with("allowed: 1 to 7"), "{error}");
+        }
     }
 }
