@@ -186,10 +186,7 @@ mod tests {
     #[test]
     fn all_in_the_top_tier_is_no_slowdown_and_all_below_is_the_ratio() {
         let machine = Machine::default();
-        assert_eq!(
-            slowdown(&machine, 1000, 1000, 0, &Account::default()),
-            1.0
-        );
+        assert_eq!(slowdown(&machine, 1000, 1000, 0, &Account::default()), 1.0);
         assert_eq!(slowdown(&machine, 1000, 0, 0, &Account::default()), 2.5);
         // One promotion of 2000 ns is 16 * 20 accesses of 100 ns.
         let account = Account {

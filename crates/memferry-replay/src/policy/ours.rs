@@ -2,7 +2,8 @@
 //! `ours`: the policy of `core/hotness` and `core/pace`, as kernel and daemon run it.
 //!
 //! Pages of both tiers have a record, which moves with its page. A sweep after each walk of the source ages the records and counts them by
-//! frequency and age; free space goes to the hottest pages that fit, and then the hottest of the lower tier change places with
+//! frequency and age; room is kept for as many new pages as
+//! came lately, free space beyond it goes to the hottest pages that fit, and then the hottest of the lower tier change places with
 //! the coldest of the top one, as long as that wins more than it costs. Pages that bounced have a higher bar. Who is not chosen keeps
 //! its record.
 
@@ -74,6 +75,15 @@ fn params<R: Record>(parameters: &Parameters) -> Params {
 /// Sweeps after which a bounce counts less: 16 s, a multiple of the time in which a page's frequency is forgotten.
 const BOUNCE_SWEEPS: u32 = 64;
 
+/// Room for new pages is kept for so many sweeps' worth of them: a second's.
+const HEADROOM_SWEEPS: u32 = 4;
+
+/// That room takes at most one in so many pages of the tier.
+const MOST_HEADROOM: u32 = 8;
+
+/// Pages up to this heat make room: idle ones of few touches, which not even free space would be given to.
+const IDLE_HEAT: u32 = 11;
+
 /// Bytes a second that may be promoted: as many as NUMA balancing and pghot allow, so that no policy is held back by it.
 const RATE: u64 = 65536 << 20;
 
@@ -91,6 +101,10 @@ pub(super) struct Ours<R> {
     random: Random,
     sweep: Sweep,
     next_wake: u64,
+    /// Pages touched first since the last sweep.
+    born: u32,
+    /// Pages that the top tier keeps free for those that come next.
+    headroom: u32,
 }
 
 impl<R: Record> Ours<R> {
@@ -130,6 +144,8 @@ impl<R: Record> Ours<R> {
                 last: 0,
                 number: 0,
             },
+            born: 0,
+            headroom: 0,
         })
     }
 
@@ -197,10 +213,28 @@ impl<R: Record> Ours<R> {
         (top, low)
     }
 
+    /// Demotes idle pages until there is room for as many new pages as came lately: what is new is hot.
+    fn make_room(&mut self, now: u32, tiers: &mut Tiers) {
+        let most = tiers.capacity() / MOST_HEADROOM;
+        let needed = std::mem::take(&mut self.born) * HEADROOM_SWEEPS;
+        self.headroom = needed
+            .max(self.headroom - self.headroom.div_ceil(HEADROOM_SWEEPS))
+            .min(most);
+        let short = self.headroom.saturating_sub(tiers.free());
+        if short == 0 || needed == 0 {
+            return;
+        }
+        let mut cold = self.top.find(&self.core, now, (0, IDLE_HEAT));
+        cold.sort_unstable();
+        for (_, page) in cold.into_iter().take(short as usize) {
+            self.demote(page, tiers);
+        }
+    }
+
     /// Promotes the hottest pages that fit the free space; says how many went.
     fn fill(&mut self, now: u32, low: &Histogram, room: u64, tiers: &mut Tiers) -> u64 {
         let cut = self.core.cut(low, self.core.params().threshold, room);
-        let mut found = self.low.find(&self.core, now, (cut.heat, HEATS as u32 - 1));
+        let mut found = self.low.find(&self.core, now, (cut.heat, HEATS - 1));
         hottest_first(&mut found);
         let chosen = found.iter().take((cut.above + cut.room) as usize);
         chosen
@@ -221,9 +255,7 @@ impl<R: Record> Ours<R> {
         if border.pages == 0 {
             return 0;
         }
-        let mut hot = self
-            .low
-            .find(&self.core, now, (border.hot, HEATS as u32 - 1));
+        let mut hot = self.low.find(&self.core, now, (border.hot, HEATS - 1));
         hottest_first(&mut hot);
         let mut cold = self.top.find(&self.core, now, (0, border.cold));
         cold.sort_unstable();
@@ -256,6 +288,7 @@ fn hottest_first(found: &mut [(u32, u32)]) {
 impl<R: Record> Policy for Ours<R> {
     fn allocated(&mut self, page: u32, tier: Tier) {
         self.insert(page, tier, R::default());
+        self.born += 1;
     }
 
     fn samples(&self) -> bool {
@@ -288,7 +321,8 @@ impl<R: Record> Policy for Ours<R> {
             return;
         };
         let mut moved = 0;
-        let room = u64::from(tiers.free()).min(budget);
+        self.make_room(ms as u32, tiers);
+        let room = u64::from(tiers.free().saturating_sub(self.headroom)).min(budget);
         if room > 0 {
             moved = self.fill(ms as u32, &low, room, tiers);
             (top, low) = (Histogram::default(), Histogram::default());
@@ -312,17 +346,24 @@ mod tests {
 
     /// Ten pages, of which the first three are up.
     fn rig() -> (Ours<u32>, Tiers) {
+        let (mut policy, tiers) = rig_of(10, 3, 10);
+        policy.born = 0;
+        (policy, tiers)
+    }
+
+    /// Some pages, a top tier for some of them, and so many touched once, in order.
+    fn rig_of(pages: u32, capacity: u32, touched: u32) -> (Ours<u32>, Tiers) {
         let base = Timebase::of(&synthetic::zipf(16, 100, 1));
         let site = Site {
             base,
-            pages: 10,
+            pages,
             page_bytes: 4096,
-            capacity: 3,
+            capacity,
         };
         let mut policy =
             Ours::new(site, &Machine::default(), &Parameters::default()).expect("parameters");
-        let mut tiers = Tiers::new(10, 3, 1);
-        for page in 0..10 {
+        let mut tiers = Tiers::new(pages as usize, capacity, 1);
+        for page in 0..touched {
             let tier = tiers.allocate(page, Tier::Top);
             policy.allocated(page, tier);
         }
@@ -374,6 +415,20 @@ mod tests {
         policy.wake(250 * MS, &mut tiers);
         assert_eq!(tiers.close().promoted, 1, "one page's room");
         assert_eq!(tiers.tier(4), Some(Tier::Low));
+    }
+
+    #[test]
+    fn room_is_made_for_new_pages_while_there_are_any() {
+        let (mut policy, mut tiers) = rig_of(40, 16, 32);
+        walks(&mut policy, &mut tiers, 0, 1, &[]);
+        assert_eq!(tiers.free(), 2, "an eighth");
+        let tier = tiers.allocate(32, Tier::Top);
+        policy.allocated(32, tier);
+        assert_eq!(tier, Tier::Top);
+        walks(&mut policy, &mut tiers, 1, 1, &[]);
+        assert_eq!((tiers.free(), tiers.close().demoted), (2, 3));
+        walks(&mut policy, &mut tiers, 2, 100, &[]);
+        assert_eq!(tiers.close().demoted, 3);
     }
 
     #[test]
