@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry replay`, as a shell sees it.
+
+mod command;
+
+use std::path::{Path, PathBuf};
+
+use command::{memferry, status, stderr, stdout};
+use memferry_replay::event::Trace;
+use memferry_replay::synthetic;
+use memferry_replay::trace::{Header, write};
+
+fn file(folder: &Path, name: &str, trace: &Trace) -> PathBuf {
+    let path = folder.join(name);
+    let header = Header::new(&trace.name, "synthetic", trace.clock);
+    let mut bytes = Vec::new();
+    write(&mut bytes, &header, trace).expect("write");
+    std::fs::write(&path, bytes).expect("save");
+    path
+}
+
+#[test]
+fn traces_and_policies_become_tables_json_and_a_page() {
+    let folder = tempfile::tempdir().expect("folder");
+    let zipf = file(
+        folder.path(),
+        "zipf.trace",
+        &synthetic::zipf(300, 40_000, 1),
+    );
+    let phases = file(
+        folder.path(),
+        "phases.trace",
+        &synthetic::phases(300, 40_000, 4, 1),
+    );
+    let [json, html] = ["out.json", "out.html"].map(|name| folder.path().join(name));
+    let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let arguments = [
+        "replay",
+        &path(&zipf),
+        &path(&phases),
+        "--json",
+        &path(&json),
+        "--html",
+        &path(&html),
+        "--policy",
+        "ours,numab2,oracle",
+        "--top",
+        "25%,400K",
+    ];
+    let output = memferry(&arguments);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert_eq!(stderr(&output), "", "quiet in a pipe");
+    let text = stdout(&output);
+    for part in [
+        "zipf.trace, top tier 300 KiB of 1.2 MiB (25%)",
+        "phases.trace, top tier 400 KiB",
+        "numab2",
+        "oracle",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 100),
+        "{text}"
+    );
+    let read = || -> serde_json::Value {
+        let mut value: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(&json).expect("read")).expect("JSON");
+        for row in value["rows"].as_array_mut().expect("rows") {
+            row["tracker_ns_per_access"].take();
+        }
+        value
+    };
+    let value = read();
+    assert_eq!(value["schema"], "memferry-replay/1");
+    assert_eq!(value["rows"].as_array().map(Vec::len), Some(12));
+    let row = &value["rows"][1];
+    assert_eq!(
+        (&row["policy"], &row["trace"]),
+        (&"ours".into(), &"zipf.trace".into())
+    );
+    assert!(
+        row["top_share"]
+            .as_f64()
+            .is_some_and(|share| (0.25..1.0).contains(&share)),
+        "{row}"
+    );
+    let page = std::fs::read_to_string(&html).expect("read");
+    assert!(
+        page.contains("Address by time") && page.ends_with("</html>"),
+        "{page}"
+    );
+    assert_eq!(status(&memferry(&arguments)), 0);
+    assert_eq!(read(), value, "the same figures again");
+}
+
+#[test]
+fn wrong_usage_is_told_what_is_allowed() {
+    for (arguments, part) in [
+        (&["replay"][..], "TRACE"),
+        (
+            &["replay", "x", "--policy", "best"],
+            "numab2, pghot-default",
+        ),
+        (&["replay", "x", "--top", "0%"], "0.1% to 100%"),
+        (&["replay", "x", "--top", "0"], "larger than 0"),
+        (&["replay", "x", "--jobs", "0"], "at least 1"),
+    ] {
+        let output = memferry(arguments);
+        assert_eq!(status(&output), 2, "{arguments:?}");
+        assert!(
+            stderr(&output).contains(part),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_replayed_says_why_and_what_to_try() {
+    let folder = tempfile::tempdir().expect("folder");
+    let whole = file(folder.path(), "zipf.trace", &synthetic::zipf(30, 4000, 1));
+    let mut bytes = std::fs::read(&whole).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let damaged = folder.path().join("damaged.trace");
+    std::fs::write(&damaged, bytes).expect("save");
+    let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    for (arguments, part) in [
+        (vec!["replay".to_owned(), path(&damaged)], "byte"),
+        (
+            vec!["replay".to_owned(), path(&folder.path().join("none"))],
+            "cannot replay",
+        ),
+        (
+            vec![
+                "replay".to_owned(),
+                path(&whole),
+                "--threshold".into(),
+                "0".into(),
+            ],
+            "allowed: 1 to 3",
+        ),
+        (
+            vec![
+                "replay".to_owned(),
+                path(&whole),
+                "--top".into(),
+                "100".into(),
+            ],
+            "allowed: 4096 bytes or more",
+        ),
+    ] {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let output = memferry(&arguments);
+        let text = stderr(&output);
+        assert_eq!(status(&output), 1, "{arguments:?}: {text}");
+        assert!(
+            text.contains("why: ") && text.contains("try: ") && text.contains(part),
+            "{arguments:?}: {text}"
+        );
+    }
+}
