@@ -17,7 +17,7 @@
 #include <memferry/hotness_format.h>
 #endif
 
-#if defined(__KERNEL__)
+#if defined(__KERNEL__) || defined(FERRY_ONE_WORD)
 #define PLANE_WORDS	1
 #elif defined(__AVX512F__)
 #define PLANE_WORDS	8
@@ -48,7 +48,8 @@ typedef uint64_t ferry_plane_word __attribute__((may_alias));
 #define GROUP		(1 << GROUP_SHIFT)	/* blocks that are added up together */
 #define AGES		8			/* age classes of default mode */
 #define FREQS		3			/* frequencies above 0 */
-#define DIGITS		7			/* binary digits of a count kept in planes */
+/* Binary digits of a count kept in planes. The kernel warns of frames above 2 KiB. */
+#define DIGITS		(PLANE_WORDS > 1 ? 7 : 6)
 #define GROUPS_MAX	(((1 << DIGITS) - 1) / GROUP)
 
 /* Bits of all records: all ones or all zeros. */
@@ -403,7 +404,7 @@ static void ferry_hot8_count_one(uint8_t record, uint32_t now, struct ferry_hot8
  * As ferry_hot8_aged() for each. Where others write, sweep a copy, and store what changed by
  * compare-and-exchange. Fastest where nothing is known of the pages.
  *
- * Context: Any. About 1.5 KiB of stack.
+ * Context: Any. Needs 2 KiB of stack, or 2 KiB for each word of a wider plane.
  * Return: how many records changed.
  */
 size_t ferry_hot8_sweep(uint8_t *records, size_t nr_records,
@@ -447,7 +448,7 @@ size_t ferry_hot8_sweep(uint8_t *records, size_t nr_records,
  * @now: time in ms, modulo 2^32, at most the longest time between sweeps after the last one
  * @histogram: gains the records; not cleared before
  *
- * Context: Any. About 1.5 KiB of stack.
+ * Context: Any. Needs 2 KiB of stack, or 2 KiB for each word of a wider plane.
  */
 void ferry_hot8_count(const uint8_t *records, size_t nr_records, uint32_t now,
 		      struct ferry_hot_histogram *histogram)

@@ -105,6 +105,12 @@ fn hotness_passes_its_c_tests_under_sanitizers() {
     passes("hotness_test", HOTNESS, SANITIZERS);
 }
 
+/// As in the kernel, where planes are words.
+#[test]
+fn hotness_passes_its_c_tests_without_vector_registers() {
+    passes("hotness_test", HOTNESS, &["-DFERRY_ONE_WORD"]);
+}
+
 #[test]
 fn pace_passes_its_c_tests() {
     passes("pace_test", &["pace"], &[]);
