@@ -78,6 +78,10 @@ const BOUNCE_SWEEPS: u32 = 64;
 /// Room for new pages is kept for so many sweeps' worth of them: a second's.
 const HEADROOM_SWEEPS: u32 = 4;
 
+/// It shrinks by one part in so many a sweep (a half in 5 s) once fewer pages come: given away sooner, it has to be made again
+/// for the next burst.
+const HEADROOM_FADES: u32 = 32;
+
 /// That room takes at most one in so many pages of the tier.
 const MOST_HEADROOM: u32 = 8;
 
@@ -218,7 +222,7 @@ impl<R: Record> Ours<R> {
         let most = tiers.capacity() / MOST_HEADROOM;
         let needed = std::mem::take(&mut self.born) * HEADROOM_SWEEPS;
         self.headroom = needed
-            .max(self.headroom - self.headroom.div_ceil(HEADROOM_SWEEPS))
+            .max(self.headroom - self.headroom.div_ceil(HEADROOM_FADES))
             .min(most);
         let short = self.headroom.saturating_sub(tiers.free());
         if short == 0 || needed == 0 {
