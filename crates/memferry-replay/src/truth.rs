@@ -105,7 +105,7 @@ impl Truth {
         totals
     }
 
-    /// The hot set of each slice for a top tier of so many pages: the fewest pages with [`HOT_PERCENT`] of the accesses,
+    /// The hot set of each slice for a top tier of so many pages: the fewest pages with `HOT_PERCENT` of the accesses,
     /// never more than fit. Ascending.
     pub fn hot(&self, capacity: u32) -> Vec<Vec<u32>> {
         let of_slice = |uses: &Vec<Use>| {
