@@ -35,6 +35,7 @@ fn every_command_has_a_man_page() {
             "memferry-kernel-status.1",
             "memferry-kernel.1",
             "memferry-move.1",
+            "memferry-replay.1",
             "memferry-report.1",
             "memferry-topology.1",
             "memferry-trace-import.1",
