@@ -101,6 +101,25 @@ long long node_free_bytes(int node)
 	return node_field(node, "MemFree:");
 }
 
+long long node_reserve_bytes(int node)
+{
+	long long pages = 0, high;
+	char line[256];
+	FILE *file;
+	int at = -1;
+
+	file = fopen("/proc/zoneinfo", "re");
+	if (!file)
+		return -errno;
+	while (fgets(line, sizeof(line), file)) {
+		sscanf(line, "Node %d, zone", &at);
+		if (at == node && sscanf(line, " high %lld", &high) == 1)
+			pages += high;
+	}
+	fclose(file);
+	return pages * page_bytes();
+}
+
 long long node_bytes(int node)
 {
 	return node_field(node, "MemTotal:");

@@ -30,6 +30,8 @@ int node_slow(void);
 
 /* Free bytes of a node, and all of them; negative if unknown. */
 long long node_free_bytes(int node);
+/* What the kernel tries to keep free there; below it, it reclaims, and far below, it kills. */
+long long node_reserve_bytes(int node);
 long long node_bytes(int node);
 
 size_t page_bytes(void);

@@ -439,15 +439,23 @@ static void test_exit(const char *migrator)
 
 /* --- A node without room --- */
 
-/* Less than this stays free: a little above what the node keeps for emergencies. */
-#define LEFT_FREE	(24LL << 20)
+/*
+ * About so much stays free. A kernel with checkers keeps more for emergencies, and one that
+ * has run short of free blocks for a while keeps more as well.
+ */
+static long long left_free(int node)
+{
+	long long reserve = node_reserve_bytes(node) * 3 / 2;
+
+	return reserve > 24LL << 20 ? reserve : 24LL << 20;
+}
 
 static void test_full_node(const char *migrator)
 {
 	int node = node_slow() >= 0 ? node_slow() : node_at(1);
 	size_t most = node_bytes(node) / HUGE_BYTES * HUGE_BYTES, filled = 0, left, pages;
 	unsigned char *filler, *at;
-	size_t bytes = LEFT_FREE + (8 << 20), wrong;
+	size_t bytes, wrong;
 	struct content *content;
 
 	/* Filling a node takes its time, so this comes once. */
@@ -457,12 +465,13 @@ static void test_full_node(const char *migrator)
 	/* Not by a policy of the task: page tables would have to lie there, too. */
 	if (bind_range(filler, most, MPOL_BIND, node, 0))
 		tap_bail("mbind: %s", strerror(errno));
-	while (filled < most && node_free_bytes(node) > LEFT_FREE) {
+	while (filled < most && node_free_bytes(node) > left_free(node)) {
 		/* One touch for a 2 MiB folio, and one each where there was none. */
 		for (size_t page = 0; page < HUGE_BYTES; page += page_bytes())
 			filler[filled + page] = 1;
 		filled += HUGE_BYTES;
 	}
+	bytes = (node_free_bytes(node) + (8 << 20)) / HUGE_BYTES * HUGE_BYTES;
 	memory_policy(MPOL_BIND, node_at(0));
 	at = map_anonymous(bytes, false);
 	content = content_new(at, bytes, 1);
