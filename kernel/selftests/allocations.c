@@ -93,17 +93,29 @@ static struct counts traced_move(const char *kind)
 	return counts;
 }
 
+/* Moves for one result, at most: a worker may come too late for a batch that is copied soon. */
+#define TRIES		30
+
 static void test(const char *kind, const char *migrator)
 {
-	struct counts counts = traced_move(kind);
+	bool workers = !strcmp(migrator, "mtcopy");
+	struct counts counts = traced_move(kind), more;
 
+	for (int try = 1; workers && !counts.works && try < TRIES; try++) {
+		more = traced_move(kind);
+		counts.batches += more.batches;
+		counts.works += more.works;
+		counts.inside += more.inside;
+		counts.by_workers += more.by_workers;
+		counts.outside += more.outside;
+	}
 	tap_note("%s, %s: %u batches, %u works; %u allocations inside, %u by workers, %u outside",
 		 kind, migrator, counts.batches, counts.works, counts.inside, counts.by_workers,
 		 counts.outside);
 	tap_ok(counts.batches && counts.outside, "%s, %s: batches and allocations are seen", kind,
 	       migrator);
 	tap_ok(!counts.inside, "%s, %s: no allocation in a batch", kind, migrator);
-	if (!strcmp(migrator, "mtcopy"))
+	if (workers)
 		tap_ok(counts.works && !counts.by_workers,
 		       "%s, %s: no allocation in %u works", kind, migrator, counts.works);
 }
