@@ -125,6 +125,12 @@ long long node_bytes(int node)
 	return node_field(node, "MemTotal:");
 }
 
+long long node_movable_bytes(int node)
+{
+	/* Files of the initial file system and shared memory are among FilePages. */
+	return node_field(node, "FilePages:") + node_field(node, "AnonPages:");
+}
+
 size_t page_bytes(void)
 {
 	static size_t bytes;

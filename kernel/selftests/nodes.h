@@ -33,6 +33,8 @@ long long node_free_bytes(int node);
 /* What the kernel tries to keep free there; below it, it reclaims, and far below, it kills. */
 long long node_reserve_bytes(int node);
 long long node_bytes(int node);
+/* What programs and files have there. */
+long long node_movable_bytes(int node);
 
 size_t page_bytes(void);
 
