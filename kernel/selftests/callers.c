@@ -179,16 +179,23 @@ static int by_frame(const void *one, const void *other)
  */
 static bool make_low(struct range *range)
 {
-	size_t page = page_bytes(), wanted = range->bytes / page, others, count;
+	size_t page = page_bytes(), wanted = range->bytes / page, count;
+	long long others = node_movable_bytes(node_at(1));
 	struct place *places;
 
 	/*
 	 * A quarter of the filler becomes gaps. The pages of programs and files that lie below
 	 * the range go first, and may take as many as they are.
 	 */
-	others = node_movable_bytes(node_at(1)) / page;
-	count = 4 * (others + 2 * wanted);
+	count = 4 * ((others > 0 ? others / page : 0) + 2 * wanted);
+	if ((long long)(count * page) >
+	    node_free_bytes(node_at(1)) - 2 * node_reserve_bytes(node_at(1))) {
+		tap_note("node %d has no room for gaps of %zu pages", node_at(1), count / 4);
+		return false;
+	}
 	places = calloc(count, sizeof(*places));
+	if (!places)
+		tap_bail("no memory for %zu places", count);
 	/* The gaps would stay on per-CPU lists, where compaction does not see them. */
 	file_write("1000000", PER_CPU_LISTS);
 	range->at = map_anonymous(range->bytes, false);
@@ -227,7 +234,7 @@ static void drop_low(struct range *range)
  */
 static void run_compaction(struct range *range)
 {
-	for (int try = 0; try < 50 && moved(range) * 10 < range->bytes / page_bytes() * 9; try++) {
+	for (int try = 0; try < 20 && moved(range) * 10 < range->bytes / page_bytes() * 9; try++) {
 		if (try)
 			usleep(100000);
 		file_write("1", "/sys/devices/system/node/node%d/compact", node_at(1));
