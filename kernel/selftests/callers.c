@@ -45,7 +45,8 @@ struct range {
 	unsigned char *filler;
 	size_t filler_bytes;
 	int block;
-	char area[64];
+	char area[64];			/* of CMA: its name and frames */
+	long long area_base, area_count;
 	struct ring *ring;
 };
 
@@ -333,11 +334,11 @@ static void drop_pin(struct range *range)
 	drop_block(range);
 }
 
-static bool in_area(const char *area, uint64_t frame)
+static bool in_area(const struct range *range, uint64_t frame)
 {
-	uint64_t base = file_number(CMA "/%s/base_pfn", area);
+	long long offset = frame - range->area_base;
 
-	return frame >= base && frame < base + file_number(CMA "/%s/count", area);
+	return offset >= 0 && offset < range->area_count;
 }
 
 static size_t in_cma(const struct range *range)
@@ -345,14 +346,13 @@ static size_t in_cma(const struct range *range)
 	size_t found = 0;
 
 	for (size_t n = 0; n < range->bytes / page_bytes(); n++)
-		found += in_area(range->area, page_frame(range->at + n * page_bytes()));
+		found += in_area(range, page_frame(range->at + n * page_bytes()));
 	return found;
 }
 
 /* The node's movable pages come from CMA when that has more free pages than the rest. */
 static bool make_cma(struct range *range)
 {
-	long long base = 0, count = 0;
 	struct dirent *entry;
 	DIR *folder;
 	int node;
@@ -361,16 +361,16 @@ static bool make_cma(struct range *range)
 	while (folder && (entry = readdir(folder)))
 		if (entry->d_name[0] != '.') {
 			snprintf(range->area, sizeof(range->area), "%.60s", entry->d_name);
-			base = file_number(CMA "/%s/base_pfn", range->area);
-			count = file_number(CMA "/%s/count", range->area);
+			range->area_base = file_number(CMA "/%s/base_pfn", range->area);
+			range->area_count = file_number(CMA "/%s/count", range->area);
 		}
 	if (folder)
 		closedir(folder);
-	if (base <= 0 || count <= 0) {
+	if (range->area_base <= 0 || range->area_count <= 0) {
 		tap_note("no CMA area under " CMA);
 		return false;
 	}
-	node = block_node(base);
+	node = block_node(range->area_base);
 	if (node < 0)
 		return false;
 	memory_policy(MPOL_BIND, node);
@@ -380,7 +380,7 @@ static bool make_cma(struct range *range)
 		if (!(offset % (1 << 20)) && node_free_bytes(node) < 32 << 20)
 			break;
 		range->filler[offset] = 1;
-		if (in_area(range->area, page_frame(range->filler + offset)))
+		if (in_area(range, page_frame(range->filler + offset)))
 			break;
 	}
 	memory_policy(MPOL_DEFAULT, 0);
@@ -393,8 +393,7 @@ static bool make_cma(struct range *range)
 
 static void run_cma(struct range *range)
 {
-	long long left = file_number(CMA "/%s/count", range->area) -
-			 file_number(CMA "/%s/used", range->area);
+	long long left = range->area_count - file_number(CMA "/%s/used", range->area);
 	long long part = 1024, failures = 0;
 
 	drop_filler(range);
@@ -412,7 +411,7 @@ static void run_cma(struct range *range)
 static void drop_cma(struct range *range)
 {
 	drop_filler(range);
-	file_write_number(file_number(CMA "/%s/count", range->area), CMA "/%s/free", range->area);
+	file_write_number(range->area_count, CMA "/%s/free", range->area);
 }
 
 static void run_soft_offline(struct range *range)
