@@ -36,6 +36,9 @@
 #define MADV_SOFT_OFFLINE 101
 #endif
 
+/* How long the kernel may take to come round to it. */
+#define PATIENCE_MS	40000
+
 /* What moves in one pass. */
 struct range {
 	unsigned char *at;
@@ -153,7 +156,7 @@ static bool make_cpuset(struct range *range)
 
 static void run_cpuset(struct range *range)
 {
-	long long end = now_ms() + 10000;
+	long long end = now_ms() + PATIENCE_MS;
 
 	file_write_number(node_at(1), "%s/cpuset/cpuset.mems", cgroup_root());
 	/* The kernel does it in the background. */
@@ -254,7 +257,7 @@ static bool make_demotable(struct range *range)
 
 static void run_demotion(struct range *range)
 {
-	long long end = now_ms() + 10000;
+	long long end = now_ms() + PATIENCE_MS;
 
 	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
 		file_write_number(range->bytes / 4, "%s/demotion/memory.reclaim", cgroup_root());
@@ -268,7 +271,7 @@ static bool make_promotable(struct range *range)
 
 static void run_promotion(struct range *range)
 {
-	long long end = now_ms() + 20000;
+	long long end = now_ms() + PATIENCE_MS;
 
 	file_write("2", "/proc/sys/kernel/numa_balancing");
 	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
@@ -350,6 +353,8 @@ static size_t in_cma(const struct range *range)
 	return found;
 }
 
+#define STEP	(1UL << 20)
+
 /* The node's movable pages come from CMA when that has more free pages than the rest. */
 static bool make_cma(struct range *range)
 {
@@ -376,13 +381,11 @@ static bool make_cma(struct range *range)
 	memory_policy(MPOL_BIND, node);
 	range->filler_bytes = 512UL << 20;
 	range->filler = map_anonymous(range->filler_bytes, false);
-	for (size_t offset = 0; offset < range->filler_bytes; offset += page_bytes()) {
-		if (!(offset % (1 << 20)) && node_free_bytes(node) < 32 << 20)
+	/* In steps: a fault and a look for every page would take a kernel with checkers minutes. */
+	for (unsigned char *at = range->filler; at < range->filler + range->filler_bytes; at += STEP)
+		if (node_free_bytes(node) < 32 << 20 || madvise(at, STEP, MADV_POPULATE_WRITE) ||
+		    in_area(range, page_frame(at + STEP - 1)))
 			break;
-		range->filler[offset] = 1;
-		if (in_area(range, page_frame(range->filler + offset)))
-			break;
-	}
 	memory_policy(MPOL_DEFAULT, 0);
 	if (!make_on(range, node))
 		return false;
@@ -447,7 +450,7 @@ static void run_damon(struct range *range)
 		{ "1000000", "0/contexts/0/schemes/0/access_pattern/age/max" },
 	};
 	uint64_t first = UINT64_MAX, last = 0;
-	long long end = now_ms() + 10000;
+	long long end = now_ms() + PATIENCE_MS;
 
 	for (size_t n = 0; n < range->bytes / page_bytes(); n++) {
 		if (range->frames[n] < first)

@@ -21,6 +21,7 @@
 
 #define BYTES	(16UL << 20)
 #define ROUNDS	8
+#define TRIES	10
 
 /* The clock tick, and what other tasks and interrupts take. */
 #define SLACK_US	20000
@@ -125,9 +126,17 @@ static bool has_helpers(long long used, const struct times *times)
 	       used < times->wall + times->helpers + times->helpers / 4 + SLACK_US;
 }
 
+/* Enough to see in what is charged. */
+static bool helped(const struct times *times)
+{
+	return times->helpers > times->wall / 10;
+}
+
 int main(void)
 {
 	struct times one, two;
+	int tries = 0;
+	bool good;
 
 	tap_start();
 	nodes_with_memory();
@@ -143,7 +152,11 @@ int main(void)
 	tap_ok(run(1, &one) && !one.helpers, "one lane: no helper");
 	tap_ok(one.task < one.wall + SLACK_US && one.group < one.wall + SLACK_US,
 	       "one lane: no more CPU time than passes");
-	tap_ok(run(2, &two) && two.helpers > two.wall / 10, "two lanes: a helper works");
+	/* On a busy host the other CPU may not run for as long as one attempt takes. */
+	do
+		good = run(2, &two);
+	while (good && !helped(&two) && ++tries < TRIES);
+	tap_ok(good && helped(&two), "two lanes: a helper works");
 	tap_ok(has_helpers(two.task, &two), "two lanes: the process has the helper's time");
 	tap_ok(has_helpers(two.thread, &two), "two lanes: the thread has it");
 	tap_ok(has_helpers(two.group, &two), "two lanes: its cgroup has it");

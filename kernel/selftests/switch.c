@@ -123,11 +123,13 @@ static void unload(struct counts *counts)
 		counts->error = error, counts->strange++;
 }
 
+/* For some seconds, and until there was something of everything, within half a minute. */
 static void switch_for(long long seconds, struct counts *counts)
 {
 	time_t end = time(NULL) + seconds;
 
-	while (time(NULL) < end) {
+	while (time(NULL) < end ||
+	       ((!counts->chosen || !counts->loads || !counts->unloads) && time(NULL) < end + 30)) {
 		switch (rand() % 8) {
 		case 0:
 			load(counts);
@@ -212,7 +214,8 @@ int main(int argc, char **argv)
 	if (counts.strange)
 		tap_note("%u strange errors, the last is %s", counts.strange,
 			 strerror(-counts.error));
-	tap_ok(counts.chosen && counts.loads, "migrators were chosen, the module loaded");
+	tap_ok(counts.chosen && counts.loads && counts.unloads,
+	       "migrators were chosen, the module loaded and unloaded");
 	tap_ok(!file_write("none", MIGRATION "/migrator"), "none at the end");
 	mtcopy_unload();
 	tap_ok(!mtcopy_loaded(), "the module is gone at the end");
