@@ -263,17 +263,18 @@ static void run_demotion(struct range *range)
 		file_write_number(range->bytes / 4, "%s/demotion/memory.reclaim", cgroup_root());
 }
 
-static bool make_promotable(struct range *range)
+/* From slower memory to its users; where all memory is as fast, from the node where they are not. */
+static bool make_misplaced(struct range *range)
 {
 	file_restore_at_exit("/proc/sys/kernel/numa_balancing");
-	return make_slow(range);
+	return node_slow() >= 0 ? make_slow(range) : make_on(range, node_at(1));
 }
 
-static void run_promotion(struct range *range)
+static void run_misplaced(struct range *range)
 {
 	long long end = now_ms() + PATIENCE_MS;
 
-	file_write("2", "/proc/sys/kernel/numa_balancing");
+	file_write(node_slow() >= 0 ? "2" : "1", "/proc/sys/kernel/numa_balancing");
 	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
 		usleep(20000);
 	file_write("0", "/proc/sys/kernel/numa_balancing");
@@ -417,6 +418,21 @@ static void drop_cma(struct range *range)
 	file_write_number(range->area_count, CMA "/%s/free", range->area);
 }
 
+/* The kernel lends CMA's pages to nobody for long. */
+static void run_pin_cma(struct range *range)
+{
+	drop_filler(range);
+	run_pin(range);
+	tap_ok(!in_cma(range), "nothing pinned is left in CMA area '%s'", range->area);
+}
+
+static void drop_pin_cma(struct range *range)
+{
+	if (range->ring)
+		ring_free(range->ring);
+	drop_filler(range);
+}
+
 static void run_soft_offline(struct range *range)
 {
 	/* One page: what is taken off line does not come back. */
@@ -554,6 +570,16 @@ static const struct caller callers[] = {
 		.drop = drop_cma,
 	},
 	{
+		.name = "pin-cma",
+		.reason = "longterm_pin",
+		.least = 25,
+		.writers = 1,
+		.pause_us = 1000,
+		.make = make_cma,
+		.run = run_pin_cma,
+		.drop = drop_pin_cma,
+	},
+	{
 		.name = "demotion",
 		.reason = "demotion",
 		.least = 50,
@@ -568,8 +594,8 @@ static const struct caller callers[] = {
 		.reason = "numa_misplaced",
 		.least = 50,
 		.writers = 2,
-		.make = make_promotable,
-		.run = run_promotion,
+		.make = make_misplaced,
+		.run = run_misplaced,
 	},
 	{
 		.name = "damon",

@@ -12,6 +12,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::build::Image;
+use crate::busybox;
+use crate::cache::Cache;
 use crate::command;
 use crate::cpio::Archive;
 use crate::machine::Machine;
@@ -29,13 +31,15 @@ pub struct Job {
 /// The programs that guests run, built.
 #[derive(Clone)]
 pub struct Programs {
+    busybox: PathBuf,
     folders: Vec<PathBuf>,
     files: Vec<PathBuf>,
 }
 
 impl Programs {
     /// Builds kernel/selftests and, where Rust can, the command and examples.
-    pub fn build(root: &Path, machine: &Machine, ui: &Ui) -> Result<Self> {
+    pub fn build(cache: &Cache, root: &Path, machine: &Machine, ui: &Ui) -> Result<Self> {
+        let busybox = busybox::find(cache, machine, ui)?;
         ui.step("building the guest programs");
         let target =
             env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
@@ -84,6 +88,7 @@ impl Programs {
             files.push(release.join("examples/two_nodes"));
         }
         Ok(Self {
+            busybox,
             folders: vec![tests],
             files,
         })
@@ -94,9 +99,10 @@ impl Programs {
         self.folders.push(folder);
     }
 
-    /// None, for a boot that only shows that the machine works.
-    pub fn none() -> Self {
+    /// Only busybox, for a boot that shows that the machine works.
+    pub fn bare(&self) -> Self {
         Self {
+            busybox: self.busybox.clone(),
             folders: Vec::new(),
             files: Vec::new(),
         }
@@ -106,7 +112,6 @@ impl Programs {
 /// Packs the file system of a guest that runs `jobs`.
 pub fn file_system(
     root: &Path,
-    machine: &Machine,
     image: &Image,
     programs: &Programs,
     jobs: &[Job],
@@ -122,8 +127,7 @@ pub fn file_system(
     archive.file("etc/passwd", 0o644, b"root:x:0:0:root:/:/bin/sh\n");
     archive.file("etc/group", 0o644, b"root:x:0:\n");
 
-    let busybox = Path::new(&machine.guest.busybox);
-    archive.file("bin/busybox", 0o755, &read(busybox)?);
+    archive.file("bin/busybox", 0o755, &read(&programs.busybox)?);
     for applet in APPLETS.split_whitespace() {
         archive.link(&format!("bin/{applet}"), "busybox");
     }

@@ -28,6 +28,7 @@ pub fn accelerator(
     root: &Path,
     machine: &Machine,
     image: &Image,
+    programs: &Programs,
     ui: &Ui,
 ) -> Result<Accelerator> {
     if machine.qemu.kvm.is_empty()
@@ -54,7 +55,7 @@ pub fn accelerator(
         });
     }
     ui.step("trying whether KVM works");
-    let files = guest::file_system(root, machine, image, &Programs::none(), &[])?;
+    let files = guest::file_system(root, image, &programs.bare(), &[])?;
     let works = boots(machine, image, &files);
     if interrupted() {
         anyhow::bail!("interrupted");

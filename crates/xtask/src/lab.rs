@@ -63,9 +63,10 @@ impl Lab<'_> {
         }
         let mut log = File::create(folder.join("console.log"))?;
 
+        let lacks = |entry: &Entry| entry.lacks(self.profile, &self.machine.guest.has);
         let mut left: Vec<_> = entries
             .iter()
-            .filter(|entry| entry.is_for(self.profile))
+            .filter(|entry| lacks(entry).is_none())
             .collect();
         let mut verdicts = Vec::new();
         let mut boots = Vec::new();
@@ -101,11 +102,10 @@ impl Lab<'_> {
             let why = format!("not run: {REBOOTS} guests were lost before it");
             verdicts.push(Verdict::new(&entry.job.name, Outcome::Failed(vec![why])));
         }
-        for entry in entries.iter().filter(|entry| !entry.is_for(self.profile)) {
-            verdicts.push(Verdict::new(
-                &entry.job.name,
-                Outcome::NotFor(entry.needs()),
-            ));
+        for entry in entries {
+            if let Some(what) = lacks(entry) {
+                verdicts.push(Verdict::new(&entry.job.name, Outcome::NotFor(what)));
+            }
         }
         boots.extend(verdicts);
         Ok(boots)
@@ -113,7 +113,7 @@ impl Lab<'_> {
 
     /// Boots with the user at the console.
     pub fn shell(&self) -> Result<()> {
-        let files = guest::file_system(self.root, self.machine, &self.image, &self.programs, &[])?;
+        let files = guest::file_system(self.root, &self.image, &self.programs, &[])?;
         qemu::interactive(self.machine, self.accelerator, &self.image.kernel(), &files)
     }
 
@@ -141,8 +141,7 @@ impl Lab<'_> {
 
     fn boot(&self, entries: &[&Entry], kind: Kind, log: &mut dyn Write) -> Result<Boot> {
         let jobs: Vec<Job> = entries.iter().map(|entry| entry.job.clone()).collect();
-        let files =
-            guest::file_system(self.root, self.machine, &self.image, &self.programs, &jobs)?;
+        let files = guest::file_system(self.root, &self.image, &self.programs, &jobs)?;
         let scale = self.patience * self.profile.slowness();
         let seconds = |count: u64| Duration::from_secs(count * scale);
         let limits = Limits {

@@ -3,7 +3,7 @@
 //! describes it. What profiles add is in `profile`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -36,14 +36,50 @@ pub struct Kernel {
     pub fragments: Vec<String>,
 }
 
+/// What only some machines have, and some tests need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Feature {
+    /// Rust programs can be built for it.
+    Rust,
+    /// A node that the kernel takes for slower memory.
+    SlowTier,
+    /// Memory that is there from boot and can go off line; arm64 refuses.
+    OfflineMemory,
+    /// DMA channels that copy between memory.
+    DmaChannels,
+}
+
+impl Feature {
+    pub const ALL: [Self; 4] = [
+        Self::Rust,
+        Self::SlowTier,
+        Self::OfflineMemory,
+        Self::DmaChannels,
+    ];
+
+    /// Its name in the files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rust => "rust",
+            Self::SlowTier => "slow-tier",
+            Self::OfflineMemory => "offline-memory",
+            Self::DmaChannels => "dma-channels",
+        }
+    }
+}
+
 /// What runs in it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Guest {
-    /// A static busybox for the guest's architecture.
-    pub busybox: String,
+    /// Debian's name of the guest's architecture, if it is not the host's.
+    pub debian_arch: Option<String>,
     /// None where Rust programs cannot be built for it.
     pub rust_target: Option<String>,
+    /// What tests may need of it; `rust` goes with `rust_target`.
+    #[serde(default)]
+    pub has: Vec<Feature>,
     /// Serial ports: for the kernel's messages, and for what tests print and leave.
     pub console: String,
     pub wire: String,
@@ -57,6 +93,8 @@ pub struct Guest {
 #[serde(deny_unknown_fields)]
 pub struct Qemu {
     pub program: String,
+    /// The source of the device tree, in `lab`, for a machine that does not describe itself.
+    pub device_tree: Option<PathBuf>,
     pub args: Vec<String>,
     /// Arguments for hardware virtualisation; none where the architectures differ.
     #[serde(default)]
@@ -85,12 +123,17 @@ impl Machine {
         let mut machine: Self =
             basic_toml::from_str(&text).with_context(|| format!("{}", path.display()))?;
         machine.name = name.to_owned();
+        if machine.guest.rust_target.is_some() {
+            machine.guest.has.push(Feature::Rust);
+        }
+        let tree = &mut machine.qemu.device_tree;
+        *tree = tree.take().map(|file| folder.join(file));
         Ok(machine)
     }
 }
 
 /// The machines described in `folder`.
-fn names(folder: &Path) -> Result<Vec<String>> {
+pub fn names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
         let path = entry?.path();
@@ -113,8 +156,21 @@ mod tests {
     fn every_description_in_the_checkout_can_be_read() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for name in names(&root.join("lab")).unwrap() {
-            Machine::read(&root, &name).unwrap();
+            let machine = Machine::read(&root, &name).unwrap();
+            let tree = machine.qemu.device_tree;
+            assert!(tree.is_none_or(|file| file.is_file()), "{name}");
         }
+    }
+
+    #[test]
+    fn a_feature_is_called_the_same_everywhere() {
+        #[derive(Deserialize)]
+        struct File {
+            has: Vec<Feature>,
+        }
+        let names = Feature::ALL.map(|feature| format!("{:?}", feature.name()));
+        let file: File = basic_toml::from_str(&format!("has = [{}]", names.join(","))).unwrap();
+        assert_eq!(file.has, Feature::ALL);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! guest tests. lab/README.md tells how to use it.
 
 mod build;
+mod busybox;
 mod cache;
 mod check;
 mod checkpatch;
@@ -101,14 +102,14 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
     }
     // Before anything that takes minutes.
     for profile in &args.profiles {
-        chosen(root, args, *profile)?;
+        chosen(root, args, &machine, *profile)?;
     }
     let source = Source::find(args.base.source.as_deref(), &machine, &ui)?;
     let cache = Cache::open()?;
     let mut good = true;
     for profile in &args.profiles {
         let image = build::image(&cache, root, &machine, *profile, &source, &ui)?;
-        let mut programs = Programs::build(root, &machine, &ui)?;
+        let mut programs = Programs::build(&cache, root, &machine, &ui)?;
         if args.linux_tests {
             programs.add(linux_tests::build(&cache, root, &machine, &source, &ui)?);
         }
@@ -116,7 +117,7 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
             root,
             machine: &machine,
             profile: *profile,
-            accelerator: kvm::accelerator(&cache, root, &machine, &image, &ui)?,
+            accelerator: kvm::accelerator(&cache, root, &machine, &image, &programs, &ui)?,
             image,
             programs,
             patience: args.patience,
@@ -138,7 +139,7 @@ fn boot(lab: &Lab, args: &LabArgs) -> Result<bool> {
         print!("{text}");
         return Ok(good);
     }
-    let entries = chosen(lab.root, args, lab.profile)?;
+    let entries = chosen(lab.root, args, lab.machine, lab.profile)?;
     if !args.command.is_empty() {
         let verdicts = lab.run(&entries, Kind::Command)?;
         let good = !verdicts.iter().any(Verdict::is_failure);
@@ -166,12 +167,12 @@ fn compare(root: &Path, args: &BaseArgs) -> Result<bool> {
         Ok((profile, image))
     };
     let images = [image(Profile::Vanilla)?, image(Profile::Release)?];
-    let programs = Programs::build(root, &machine, &ui)?;
+    let programs = Programs::build(&cache, root, &machine, &ui)?;
     compare::run(root, &machine, images, &programs, &ui)
 }
 
 /// What `args` want to be run on a kernel of `profile`.
-fn chosen(root: &Path, args: &LabArgs, profile: Profile) -> Result<Vec<Entry>> {
+fn chosen(root: &Path, args: &LabArgs, machine: &Machine, profile: Profile) -> Result<Vec<Entry>> {
     if !args.command.is_empty() {
         return Ok(vec![Entry::new(
             "command",
@@ -201,15 +202,15 @@ fn chosen(root: &Path, args: &LabArgs, profile: Profile) -> Result<Vec<Entry>> {
         )));
     }
     entries.retain(|entry| args.tests.is_empty() || args.tests.contains(&entry.job.name));
-    if let Some(entry) = entries
-        .iter()
-        .find(|entry| !args.tests.is_empty() && !entry.is_for(profile))
-    {
-        bail!(Usage(format!(
-            "{} needs {}, not profile {profile}",
-            entry.job.name,
-            entry.needs()
-        )));
+    if !args.tests.is_empty() {
+        for entry in &entries {
+            if let Some(what) = entry.lacks(profile, &machine.guest.has) {
+                bail!(Usage(format!(
+                    "{} needs {what}; this is {}, profile {profile}",
+                    entry.job.name, machine.name
+                )));
+            }
+        }
     }
     Ok(entries)
 }

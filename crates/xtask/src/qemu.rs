@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
+use crate::command;
 use crate::machine::Machine;
 
 /// How long QEMU may take to start, on a machine busy with other things.
@@ -185,6 +186,18 @@ fn command(
         machine.guest.console, machine.guest.append
     );
     let mut command = Command::new(&machine.qemu.program);
+    if let Some(source) = &machine.qemu.device_tree {
+        let blob = folder.join("machine.dtb");
+        command::logged(
+            Command::new("dtc")
+                .args(["-I", "dts", "-O", "dtb", "-o"])
+                .arg(&blob)
+                .arg(source),
+            &folder.join("dtc.log"),
+            "compile the device tree",
+        )?;
+        command.arg("-dtb").arg(blob);
+    }
     command
         .args(&machine.qemu.args)
         .args(match accelerator {

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::busybox;
 use crate::cache::{Cache, Key};
 use crate::command;
 use crate::machine::Machine;
@@ -38,11 +39,17 @@ const NEEDS: [(&str, &str); 13] = [
     ("/usr/include/stdio.h", "libc6-dev"),
 ];
 
-/// The packages of programs that a machine names.
-const MACHINE_NEEDS: [(&str, &str); 3] = [
+/// The same for what only some machines need.
+const MACHINE_NEEDS: [(&str, &str); 6] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("qemu-system-aarch64", "qemu-system-arm"),
-    ("/bin/busybox", "busybox-static"),
+    (busybox::PLACE, busybox::PACKAGE),
+    ("dtc", "device-tree-compiler"),
+    ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    (
+        "/usr/aarch64-linux-gnu/include/stdio.h",
+        "libc6-dev-arm64-cross",
+    ),
 ];
 
 /// A tarball of Linux.
@@ -146,21 +153,36 @@ fn debian_tarball() -> Option<PathBuf> {
 
 /// The Debian packages of what is not here.
 fn missing_packages(machine: &Machine) -> Vec<&'static str> {
-    let named = [
-        machine.qemu.program.as_str(),
-        machine.guest.busybox.as_str(),
-    ];
-    let named = MACHINE_NEEDS
-        .iter()
-        .filter(|(file, _)| named.contains(file));
+    let named = files_of(machine);
     let mut missing: Vec<_> = NEEDS
         .iter()
-        .chain(named)
+        .chain(
+            MACHINE_NEEDS
+                .iter()
+                .filter(|(file, _)| named.iter().any(|name| name == file)),
+        )
         .filter(|(file, _)| !is_here(file))
         .map(|need| need.1)
         .collect();
     missing.dedup();
     missing
+}
+
+/// What `machine` needs beside what all do.
+fn files_of(machine: &Machine) -> Vec<String> {
+    let mut files = vec![machine.qemu.program.clone()];
+    if machine.guest.debian_arch.is_none() {
+        files.push(busybox::PLACE.to_owned());
+    }
+    if machine.qemu.device_tree.is_some() {
+        files.push("dtc".to_owned());
+    }
+    let cross = &machine.kernel.cross_compile;
+    if let Some(triple) = cross.strip_suffix('-') {
+        files.push(format!("{cross}gcc"));
+        files.push(format!("/usr/{triple}/include/stdio.h"));
+    }
+    files
 }
 
 /// Whether `file` exists: a path, or a program in PATH or where root's are.
@@ -216,6 +238,19 @@ mod tests {
         fs::write(&makefile, "all:\n").unwrap();
         let error = version(tree.path()).unwrap_err().to_string();
         assert!(error.contains("is this Linux's source"), "{error}");
+    }
+
+    #[test]
+    fn every_machine_needs_what_a_package_has() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for name in crate::machine::names(&root.join("lab")).unwrap() {
+            for file in files_of(&Machine::read(&root, &name).unwrap()) {
+                assert!(
+                    MACHINE_NEEDS.iter().any(|need| need.0 == file),
+                    "{name}: {file}"
+                );
+            }
+        }
     }
 
     #[test]

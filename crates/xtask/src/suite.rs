@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The list of guest tests, `kernel/selftests/suite`: one a line,
-//! `NAME SECONDS NEEDS COMMAND...`, where NEEDS says on which kernels it can run.
+//! `NAME SECONDS NEEDS COMMAND...`, where NEEDS says on which kernels and machines it can run.
 
 use std::fs;
 use std::path::Path;
@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::guest::Job;
+use crate::machine::Feature;
 use crate::profile::Profile;
 
 /// One line of the list.
@@ -16,7 +17,10 @@ pub struct Entry {
     pub job: Job,
     /// How long it may take on a release kernel under emulation.
     pub seconds: u64,
-    needs: Vec<Need>,
+    /// The kernels, any of which will do.
+    kernels: Vec<Need>,
+    /// All that its machine must have.
+    features: Vec<Feature>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,27 +40,33 @@ impl Entry {
         Self {
             job,
             seconds,
-            needs: vec![Need::Any],
+            kernels: vec![Need::Any],
+            features: Vec::new(),
         }
     }
 
-    /// Whether it can run on a kernel of `profile`.
-    pub fn is_for(&self, profile: Profile) -> bool {
-        self.needs.iter().any(|need| match need {
+    /// Why it cannot run on a kernel of `profile` in a machine that `has` so much, or None if it can.
+    pub fn lacks(&self, profile: Profile, has: &[Feature]) -> Option<String> {
+        let kernel = self.kernels.iter().any(|need| match need {
             Need::Any => true,
             Need::Series => profile.has_series(),
             Need::Only(only) => *only == profile,
-        })
-    }
-
-    /// Why it cannot.
-    pub fn needs(&self) -> String {
-        let names = self.needs.iter().map(|need| match need {
-            Need::Any => "any kernel".to_owned(),
-            Need::Series => "the series".to_owned(),
-            Need::Only(profile) => format!("profile {profile}"),
         });
-        names.collect::<Vec<_>>().join(" or ")
+        let mut lacking = Vec::new();
+        if !kernel {
+            let names = self.kernels.iter().map(|need| match need {
+                Need::Any => "any kernel".to_owned(),
+                Need::Series => "the series".to_owned(),
+                Need::Only(profile) => format!("profile {profile}"),
+            });
+            lacking.push(names.collect::<Vec<_>>().join(" or "));
+        }
+        let missing = self
+            .features
+            .iter()
+            .filter(|feature| !has.contains(feature));
+        lacking.extend(missing.map(|feature| format!("a machine with {}", feature.name())));
+        (!lacking.is_empty()).then(|| lacking.join(" and "))
     }
 }
 
@@ -73,7 +83,7 @@ pub fn read(root: &Path, name: &str) -> Result<Vec<Entry>> {
 /// The test that comes after all others in a debug kernel: whether memory was lost.
 pub fn kmemleak() -> Entry {
     Entry {
-        needs: vec![Need::Only(Profile::Debug)],
+        kernels: vec![Need::Only(Profile::Debug)],
         ..Entry::new("kmemleak", 60, "/lab/kmemleak")
     }
 }
@@ -114,7 +124,10 @@ fn entry(line: &str) -> Result<Entry> {
     let seconds = seconds
         .parse()
         .with_context(|| format!("{seconds:?} is no number of seconds"))?;
-    let needs = needs
+    let mut needs = needs.split('+');
+    let kernels = needs
+        .next()
+        .unwrap_or_default()
         .split(',')
         .map(|need| {
             Ok(match need {
@@ -123,7 +136,18 @@ fn entry(line: &str) -> Result<Entry> {
                 "vanilla" => Need::Only(Profile::Vanilla),
                 "release" => Need::Only(Profile::Release),
                 "debug" => Need::Only(Profile::Debug),
-                _ => bail!("{need:?} is none of: any, series, vanilla, release, debug"),
+                "kcsan" => Need::Only(Profile::Kcsan),
+                _ => bail!("{need:?} is none of: any, series, vanilla, release, debug, kcsan"),
+            })
+        })
+        .collect::<Result<_>>()?;
+    let features = needs
+        .map(|name| {
+            let all = Feature::ALL;
+            let found = all.into_iter().find(|feature| feature.name() == name);
+            found.with_context(|| {
+                let names = all.map(Feature::name).join(", ");
+                format!("a machine may have {names}, not {name:?}")
             })
         })
         .collect::<Result<_>>()?;
@@ -133,7 +157,8 @@ fn entry(line: &str) -> Result<Entry> {
             command: command.to_owned(),
         },
         seconds,
-        needs,
+        kernels,
+        features,
     })
 }
 
@@ -153,7 +178,7 @@ mod tests {
             parse("# x\na 60 any ./a 1 2\n\nb  5 series,vanilla ./b\nc 5 debug ./c\n").unwrap();
         let runs = |profile| -> String {
             list.iter()
-                .filter(|e| e.is_for(profile))
+                .filter(|e| e.lacks(profile, &[]).is_none())
                 .map(|e| e.job.name.as_str())
                 .collect()
         };
@@ -165,11 +190,28 @@ mod tests {
     }
 
     #[test]
+    fn a_test_that_its_machine_is_not_for_says_why() {
+        let list = parse("a 60 release+slow-tier+rust ./a\n").unwrap();
+        let lacks = |profile, has: &[Feature]| list[0].lacks(profile, has);
+        let all = [Feature::Rust, Feature::SlowTier];
+        assert_eq!(lacks(Profile::Release, &all), None);
+        assert_eq!(
+            lacks(Profile::Release, &all[..1]).unwrap(),
+            "a machine with slow-tier"
+        );
+        assert_eq!(
+            lacks(Profile::Debug, &[Feature::DmaChannels]).unwrap(),
+            "profile release and a machine with slow-tier and a machine with rust"
+        );
+    }
+
+    #[test]
     fn a_wrong_line_is_told_with_its_number() {
         for (text, why) in [
             ("a 60 any", "COMMAND"),
             ("a x any ./a", "no number"),
             ("a 60 all ./a", "none of"),
+            ("a 60 any+gold ./a", "not \"gold\""),
             ("a/b 60 any ./a", "not a name"),
             ("a 60 any ./a\na 60 any ./b", "a second test"),
             ("# nothing", "no test"),
