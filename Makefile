@@ -7,7 +7,7 @@ BENCH := target/bench
 MEMFERRY := target/release/memferry
 LAB := $(CARGO) xtask lab
 
-.PHONY: help demo test test-all lab lab-debug check bench setup kernel-series kernel-check kernel-deb clean
+.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench setup kernel-series kernel-check kernel-deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -30,16 +30,24 @@ test: setup ## all tests: the C core, the libraries, the command, then the kerne
 	$(CARGO) test --workspace --locked
 	# Machines that run tests for everybody are slow at times, and a limit is for hangs.
 	$(LAB) --profile release --patience 3
+	$(LAB) --machine zcu102 --profile release --patience 3
 
 lab: setup ## build Linux without and with the series, test both in virtual machines, compare and measure them
 	$(LAB) --profile vanilla,release
 	$(CARGO) xtask compare
 	$(LAB) --profile release -- 'modprobe mtcopy && memferry bench move --backend kernel --quick'
 
-lab-debug: ## the guest tests in a kernel with all its checkers: slow
-	$(LAB) --profile debug
+lab-zcu102: setup ## the same tests on arm64 with eight DMA channels, without and with the series
+	$(LAB) --machine zcu102 --profile vanilla,release
 
-test-all: check test lab lab-debug ## the same, Linux without the series, a debug kernel, lints, the mails, sanitizers
+lab-debug: setup ## the guest tests on both machines in kernels with all their checkers: slow
+	$(LAB) --profile debug
+	$(LAB) --machine zcu102 --profile debug
+
+lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
+	$(LAB) --profile kcsan
+
+test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, a debug kernel, lints, the mails, sanitizers
 	$(LAB) --self-test
 	ci/sanitize.sh address
 	ci/sanitize.sh thread

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Builds a kernel from a tree and keeps what a boot needs of it. Linux as it is and with the
 //! series are built in one tree, in place, so that the second costs little: at another path, or
-//! from another tree, make would build everything again. The debug profile has its own.
+//! from another tree, make would build everything again. Profiles with checkers have their own.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,12 +78,7 @@ pub fn image(
         "the cache has no kernel {key} ({}, {profile}) yet",
         machine.name
     ));
-    let kind = if profile == Profile::Debug {
-        "debug"
-    } else {
-        "main"
-    };
-    let place = source.tree(cache, &machine.kernel.arch, kind);
+    let place = source.tree(cache, &machine.kernel.arch, profile.tree());
     let _lock = cache.lock(&place.file_name().unwrap_or_default().to_string_lossy(), ui)?;
     if let Some(image) = Image::open(folder.clone()) {
         return Ok(image);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What kind of kernel: Linux as it is, with the series, or with the series and every checker.
+//! What kind of kernel: Linux as it is, with the series, or with the series and checkers.
 
 use std::fmt;
 
@@ -13,6 +13,8 @@ pub enum Profile {
     Release,
     /// with the series and the kernel's checkers: slow
     Debug,
+    /// with the series and the search for data races, which excludes KASAN: slow
+    Kcsan,
 }
 
 impl Profile {
@@ -27,12 +29,25 @@ impl Profile {
             Self::Vanilla => &["tests"],
             Self::Release => &["tests", "memferry"],
             Self::Debug => &["tests", "memferry", "debug"],
+            Self::Kcsan => &["tests", "memferry", "kcsan"],
         }
     }
 
-    /// By how much it is slower than a release kernel: KASAN and lockdep under emulation.
+    /// The tree that it is built in. Kernels that share one cost little after each other.
+    pub fn tree(self) -> &'static str {
+        match self {
+            Self::Vanilla | Self::Release => "main",
+            Self::Debug => "debug",
+            Self::Kcsan => "kcsan",
+        }
+    }
+
+    /// By how much it is slower than a release kernel: KASAN and lockdep, or KCSAN, under emulation.
     pub fn slowness(self) -> u64 {
-        if self == Self::Debug { 6 } else { 1 }
+        match self {
+            Self::Vanilla | Self::Release => 1,
+            Self::Debug | Self::Kcsan => 6,
+        }
     }
 }
 
@@ -42,6 +57,7 @@ impl fmt::Display for Profile {
             Self::Vanilla => "vanilla",
             Self::Release => "release",
             Self::Debug => "debug",
+            Self::Kcsan => "kcsan",
         })
     }
 }
