@@ -55,16 +55,24 @@ impl Cache {
 
     /// Takes the lock `name`, waiting for whoever has it.
     pub fn lock(&self, name: &str, ui: &Ui) -> Result<Lock> {
-        let folder = self.root.join("locks");
-        fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-        let path = folder.join(name);
-        let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+        let path = self.root.join("locks").join(name);
+        Lock::take(&path, &format!("another run that builds {name}"), ui)
+    }
+}
+
+impl Lock {
+    /// Takes the lock at `path`, saying that it waits for `whom` if it must.
+    pub fn take(path: &Path, whom: &str, ui: &Ui) -> Result<Self> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        }
+        let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            ui.step(&format!("waiting for another run that builds {name}"));
+            ui.step(&format!("waiting for {whom}"));
             flock(&file, FlockOperation::LockExclusive)
                 .with_context(|| format!("lock {}", path.display()))?;
         }
-        Ok(Lock { _file: file })
+        Ok(Self { _file: file })
     }
 }
 

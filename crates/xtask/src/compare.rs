@@ -69,6 +69,7 @@ pub fn run(
             root,
             machine,
             profile,
+            purpose: Some("counted"),
             image,
             programs: programs.clone(),
             accelerator: Accelerator::Counting,

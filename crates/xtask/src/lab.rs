@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs tests in guests: boots, and boots again when a test took its guest down, until every test
 //! has its verdict. Leaves console, what tests printed and their files in
-//! `target/lab/MACHINE-PROFILE`.
+//! `target/lab/MACHINE-PROFILE`, what else was run in a folder of its own beside that.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::build::Image;
+use crate::cache::Lock;
 use crate::guest::{self, Job, Programs};
 use crate::machine::Machine;
 use crate::profile::Profile;
@@ -33,6 +35,8 @@ pub struct Lab<'a> {
     pub root: &'a Path,
     pub machine: &'a Machine,
     pub profile: Profile,
+    /// What the guest is for, if not for the tests; part of the folder's name.
+    pub purpose: Option<&'static str>,
     pub image: Image,
     pub programs: Programs,
     pub accelerator: Accelerator,
@@ -56,6 +60,8 @@ impl Lab<'_> {
     /// Runs `entries`, those that this kernel is for.
     pub fn run(&self, entries: &[Entry], kind: Kind) -> Result<Vec<Verdict>> {
         let folder = self.folder("");
+        let lock = folder.with_extension("lock");
+        let _lock = Lock::take(&lock, &format!("another run of {}", self.title()), self.ui)?;
         let _ = fs::remove_dir_all(&folder);
         for part in ["tap", "results"] {
             let part = folder.join(part);
@@ -77,11 +83,11 @@ impl Lab<'_> {
             let boot = self.boot(&left, kind, &mut log)?;
             for test in &boot.tests {
                 let printed: String = test.output.iter().map(|line| format!("{line}\n")).collect();
-                fs::write(
-                    folder.join("tap").join(format!("{}.tap", test.name)),
-                    printed,
-                )?;
-                if self.blames_emulator(test) && !again.contains(&test.name) {
+                let repeats = self.blames_emulator(test) && !again.contains(&test.name);
+                let attempt = if repeats { ".first" } else { "" };
+                let tap = format!("{}{attempt}.tap", test.name);
+                fs::write(folder.join("tap").join(tap), printed)?;
+                if repeats {
                     again.push(test.name.clone());
                     continue;
                 }
@@ -120,8 +126,8 @@ impl Lab<'_> {
     /// Where `part` of what a run leaves is.
     pub fn folder(&self, part: &str) -> PathBuf {
         let mut name = format!("{}-{}", self.machine.name, self.profile);
-        if self.accelerator == Accelerator::Counting {
-            name.push_str("-counted");
+        if let Some(purpose) = self.purpose {
+            let _ = write!(name, "-{purpose}");
         }
         self.root.join("target/lab").join(name).join(part)
     }

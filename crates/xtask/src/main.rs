@@ -117,6 +117,7 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
             root,
             machine: &machine,
             profile: *profile,
+            purpose: purpose(args),
             accelerator: kvm::accelerator(&cache, root, &machine, &image, &programs, &ui)?,
             image,
             programs,
@@ -126,6 +127,19 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
         good &= boot(&lab, args)?;
     }
     Ok(good)
+}
+
+/// What the guest is for, if not for the guest tests: their report is not for a command to remove.
+fn purpose(args: &LabArgs) -> Option<&'static str> {
+    if args.self_test {
+        Some("self-test")
+    } else if args.linux_tests {
+        Some("linux-tests")
+    } else if !args.command.is_empty() {
+        Some("command")
+    } else {
+        None
+    }
 }
 
 /// Does in `lab` what `args` ask. Returns whether everything passed.

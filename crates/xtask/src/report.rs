@@ -81,6 +81,10 @@ fn sums(verdicts: &[Verdict]) -> String {
     if skipped > 0 {
         parts.push(format!("{skipped} SKIPPED"));
     }
+    let again = verdicts.iter().filter(|v| v.remark.is_some()).count();
+    if again > 0 {
+        parts.push(format!("{again} run twice"));
+    }
     let not_for = count(|o| matches!(o, Outcome::NotFor(_)));
     if not_for > 0 {
         parts.push(format!("{not_for} not for this kernel"));
@@ -102,13 +106,16 @@ mod tests {
                     skipped: 1,
                 },
             ),
-            Verdict::new("b", Outcome::Skipped("no memory".into())),
+            Verdict {
+                remark: Some("again"),
+                ..Verdict::new("b", Outcome::Skipped("no memory".into()))
+            },
             Verdict::new("c", Outcome::NotFor("the series".into())),
             Verdict::new("d", Outcome::Failed(vec!["not ok 1".into()])),
         ];
         let text = text("title", &verdicts);
         assert!(
-            text.contains("1 passed, 1 failed, 1 SKIPPED, 1 not for this kernel"),
+            text.contains("1 passed, 1 failed, 1 SKIPPED, 1 run twice, 1 not for this kernel"),
             "{text}"
         );
         assert!(
