@@ -7,13 +7,16 @@ BENCH := target/bench
 MEMFERRY := target/release/memferry
 LAB := $(CARGO) xtask lab
 
-.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench setup kernel-series kernel-check kernel-deb clean
+.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench setup setup-tests kernel-series kernel-check kernel-deb clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup:
 	@ci/setup.sh
+
+setup-tests:
+	@ci/setup.sh tests
 
 demo: setup ## build, move real pages with every migrator, check every byte, leave a table and a report
 	$(CARGO) build --release --locked --package memferry-cli
@@ -25,7 +28,7 @@ demo: setup ## build, move real pages with every migrator, check every byte, lea
 	$(MEMFERRY) report $(DEMO)/move.json $(DEMO)/count.json $(DEMO)/stall.json --output $(DEMO)/report.html
 	@echo "Open $(DEMO)/report.html in a browser. The numbers behind it are in $(DEMO)/*.json."
 
-test: setup ## all tests: the C core, the libraries, the command, then the kernel in virtual machines
+test: setup-tests ## all tests: the C core, the libraries, the command, then the kernel in virtual machines
 	ci/spdx.sh
 	$(CARGO) test --workspace --locked
 	# Machines that run tests for everybody are slow at times, and a limit is for hangs.
@@ -54,7 +57,7 @@ test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux witho
 	ci/sanitize.sh miri
 	$(CARGO) xtask series --check
 
-check: setup ## formatting, lints, documentation, licences
+check: setup-tests ## formatting, lints, documentation, licences
 	ci/spdx.sh
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
@@ -71,7 +74,7 @@ bench: setup ## the full measurement, as published in docs/results (about ten mi
 kernel-series: setup ## the kernel series as mails, in target/kernel-series
 	$(CARGO) xtask series
 
-kernel-check: setup ## checkpatch, sparse and kernel-doc on the mails, and a kernel after each of them
+kernel-check: setup-tests ## checkpatch, sparse and kernel-doc on the mails, and a kernel after each of them
 	$(CARGO) xtask series --check
 
 kernel-deb: setup ## Debian packages of a kernel with the series, in target/kernel-deb (an hour or more)

@@ -1,18 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Makes sure of cargo, a C compiler and valgrind. As root on Debian it installs what is missing; otherwise it
-# prints the one line that does.
+# setup.sh [tests]: makes sure of cargo and a C compiler; for the tests, of what they need, too. As root on
+# Debian it installs what is missing; otherwise it prints the one line that does.
 set -eu
 
 missing=
 command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
-# The tests compile the C header as C++ too.
-command -v c++ >/dev/null 2>&1 || missing="$missing g++"
-# The tests look into the objects that the compiler made.
-command -v nm >/dev/null 2>&1 || missing="$missing binutils"
-
-# The tests record what a command accesses.
-command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind libc6-dbg"
+if [ "${1:-}" = tests ]; then
+    # They compile the C header as C++ too.
+    command -v c++ >/dev/null 2>&1 || missing="$missing g++"
+    # They look into the objects that the compiler made.
+    command -v nm >/dev/null 2>&1 || missing="$missing binutils"
+    # They record what a command accesses.
+    command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind libc6-dbg"
+fi
 
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
