@@ -356,9 +356,15 @@ static size_t in_cma(const struct range *range)
 
 #define STEP	(1UL << 20)
 
+static long long cma_free_bytes(void)
+{
+	return file_field("/proc/meminfo", "CmaFree:") * 1024;
+}
+
 /* The node's movable pages come from CMA when that has more free pages than the rest. */
 static bool make_cma(struct range *range)
 {
+	long long unused, huge;
 	struct dirent *entry;
 	DIR *folder;
 	int node;
@@ -379,13 +385,24 @@ static bool make_cma(struct range *range)
 	node = block_node(range->area_base);
 	if (node < 0)
 		return false;
+	/* Else what one pass gave back would be on per-CPU lists in the next. */
+	file_write("1000000", PER_CPU_LISTS);
+	unused = cma_free_bytes();
 	memory_policy(MPOL_BIND, node);
-	range->filler_bytes = 512UL << 20;
-	range->filler = map_anonymous(range->filler_bytes, false);
-	/* In steps: a fault and a look for every page would take a kernel with checkers minutes. */
-	for (unsigned char *at = range->filler; at < range->filler + range->filler_bytes; at += STEP)
-		if (node_free_bytes(node) < 32 << 20 || madvise(at, STEP, MADV_POPULATE_WRITE) ||
-		    in_area(range, page_frame(at + STEP - 1)))
+	range->filler_bytes = node_free_bytes(node) & -STEP;
+	range->filler = map_anonymous(range->filler_bytes, true);
+	/*
+	 * From then on every other batch of the CPU's list comes from there. Huge pages are quick, but
+	 * do not find their way into the area.
+	 */
+	huge = range->filler_bytes - 3 * range->area_count * page_bytes();
+	if (huge < 0)
+		huge = 0;
+	madvise(range->filler + huge, range->filler_bytes - huge, MADV_NOHUGEPAGE);
+	/* In steps: a fault for every page would take a kernel with checkers minutes. */
+	for (size_t at = 0; at < range->filler_bytes; at += STEP)
+		if (node_free_bytes(node) < 32 << 20 || cma_free_bytes() < unused / 4 * 3 ||
+		    madvise(range->filler + at, STEP, MADV_POPULATE_WRITE))
 			break;
 	memory_policy(MPOL_DEFAULT, 0);
 	if (!make_on(range, node))
@@ -414,7 +431,7 @@ static void run_cma(struct range *range)
 
 static void drop_cma(struct range *range)
 {
-	drop_filler(range);
+	drop_low(range);
 	file_write_number(range->area_count, CMA "/%s/free", range->area);
 }
 
@@ -430,7 +447,7 @@ static void drop_pin_cma(struct range *range)
 {
 	if (range->ring)
 		ring_free(range->ring);
-	drop_filler(range);
+	drop_low(range);
 }
 
 static void run_soft_offline(struct range *range)
