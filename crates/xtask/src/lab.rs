@@ -96,7 +96,9 @@ impl Lab<'_> {
                     Kind::Tests => Verdict::test(test),
                     Kind::Command | Kind::Quiet => Verdict::command(test),
                 };
-                verdict.remark = again.contains(&test.name).then_some(AGAIN);
+                if again.contains(&test.name) {
+                    verdict.remark = Some(AGAIN.to_owned());
+                }
                 verdicts.push(verdict);
             }
             boots.push(Verdict::boot(&boot));

@@ -46,7 +46,7 @@ fn line(text: &mut String, verdict: &Verdict, width: usize) {
     };
     let line = format!("  {word:<8} {:<width$} {time:>8}  {remark}", verdict.name);
     let _ = writeln!(text, "{}", line.trim_end());
-    if let Some(remark) = verdict.remark {
+    if let Some(remark) = &verdict.remark {
         let _ = writeln!(text, "             {remark}");
     }
     if matches!(verdict.outcome, Outcome::Passed { .. }) {

@@ -84,13 +84,43 @@ const HARMLESS: &[&str] = &[
     "Kernel command line: ",
 ];
 
-/// The lines among `console` that report something wrong.
-pub fn find<'a>(console: impl IntoIterator<Item = &'a String>) -> Vec<&'a str> {
-    console
-        .into_iter()
-        .map(String::as_str)
-        .filter(|line| is_report(line))
-        .collect()
+/// What KCSAN's reports begin with, and end with.
+const RACE: &str = "BUG: KCSAN: ";
+const RACE_END: &str = "==========";
+
+/// What the names of the series' functions begin with.
+const OURS: &[&str] = &["migrator_", "mtcopy_", "dcbm_", "ferry_"];
+
+/// The lines among `console` that report something wrong. A data race is one if a function of the
+/// series takes part: Linux has races of its own, which its authors know or do not mind.
+pub fn find(console: &[String]) -> Vec<&str> {
+    let reports = console.iter().enumerate().filter(|(at, line)| {
+        is_report(line) && (!line.contains(RACE) || is_race_of_ours(&console[*at..]))
+    });
+    reports.map(|(_, line)| line.as_str()).collect()
+}
+
+/// How many data races among `console` are Linux's own.
+pub fn races_of_linux(console: &[String]) -> usize {
+    let races = console.iter().enumerate();
+    races
+        .filter(|(at, line)| line.contains(RACE) && !is_race_of_ours(&console[*at..]))
+        .count()
+}
+
+/// Whether a function of the series stands in the report that `lines` begin with. One that is cut
+/// short is taken for ours.
+fn is_race_of_ours(lines: &[String]) -> bool {
+    for line in lines {
+        if line.contains(RACE_END) {
+            return false;
+        }
+        let mut words = line.split_whitespace();
+        if words.any(|word| OURS.iter().any(|name| word.starts_with(name))) {
+            return true;
+        }
+    }
+    true
 }
 
 /// Whether the kernel died of a breakpoint that was not in memory when it looked: the byte before
@@ -171,6 +201,45 @@ mod tests {
         ] {
             assert!(is_report(line), "{line}");
         }
+    }
+
+    /// KCSAN's report on two functions.
+    fn race(one: &str, other: &str) -> String {
+        let line = "=".repeat(66);
+        format!(
+            "[ 9.1] {line}\n[ 9.1] BUG: KCSAN: data-race in {one} / {other}\n[ 9.1] \n\
+             [ 9.1] write to 0xffff8 of 8 bytes by task 85 on cpu 1:\n[ 9.1]  {one}+0x1/0x2\n\
+             [ 9.1]  ret_from_fork+0x1/0x2\n[ 9.1] \n\
+             [ 9.1] read to 0xffff8 of 8 bytes by task 86 on cpu 0:\n[ 9.1]  {other}+0x1/0x2\n\
+             [ 9.1] {line}"
+        )
+    }
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_data_race_counts_if_the_series_takes_part() {
+        for (one, other) in [
+            ("mtcopy_lane_run", "dequeue_task"),
+            ("dequeue_task", "migrator_count_show"),
+        ] {
+            let text = lines(&race(one, other));
+            assert_eq!(find(&text).len(), 1, "{one}");
+            assert_eq!(races_of_linux(&text), 0);
+        }
+        // Each for itself, whatever comes after it.
+        let text = lines(&format!(
+            "{}\n{}\n[ 9.9] WARNING: x",
+            race("folio_unlock", "filemap_map_pages"),
+            race("ferry_deal", "dequeue_task")
+        ));
+        assert_eq!(find(&text).len(), 2, "{text:?}");
+        assert_eq!(races_of_linux(&text), 1);
+        // Cut short: nobody knows whose.
+        let text = lines(&race("folio_unlock", "filemap_map_pages"));
+        assert_eq!(find(&text[..5]).len(), 1);
     }
 
     #[test]

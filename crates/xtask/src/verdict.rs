@@ -30,7 +30,7 @@ pub struct Verdict {
     /// The parts that it skipped, by name and reason.
     pub skipped: Vec<String>,
     /// What else the reader must know.
-    pub remark: Option<&'static str>,
+    pub remark: Option<String>,
     /// For a failure: the last lines of test and kernel.
     pub tail: Vec<String>,
 }
@@ -128,6 +128,7 @@ impl Verdict {
             },
         );
         verdict.took = boot.reached.unwrap_or_default();
+        verdict.remark = races(&boot.console);
         if !reasons.is_empty() {
             verdict.outcome = Outcome::Failed(reasons);
             verdict.tail = last(&boot.console).to_vec();
@@ -191,7 +192,7 @@ impl Verdict {
             outcome,
             took: ran.took,
             skipped,
-            remark: None,
+            remark: races(&ran.console),
             tail,
         }
     }
@@ -211,6 +212,13 @@ fn kernel_reasons(ran: &Ran) -> Vec<String> {
             .map(|line| format!("the kernel said: {line}")),
     );
     reasons
+}
+
+/// A word on data races that do not count.
+fn races(console: &[String]) -> Option<String> {
+    let count = splat::races_of_linux(console);
+    (count > 0)
+        .then(|| format!("{count} data races in Linux itself, without the series: see console.log"))
 }
 
 fn last(lines: &[String]) -> &[String] {
