@@ -50,8 +50,9 @@ lab-debug: setup ## the guest tests on both machines in kernels with all their c
 lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 	$(LAB) --profile kcsan
 
-test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, a debug kernel, lints, the mails, sanitizers
+test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers
 	$(LAB) --self-test
+	$(LAB) --machine zcu102 --self-test
 	ci/sanitize.sh address
 	ci/sanitize.sh thread
 	ci/sanitize.sh miri
