@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * channels COUNT DRIVER INTERRUPT COPIES: the machine's DMA channels themselves, without our series. So
+ * dmatest COUNT DRIVER INTERRUPT COPIES: the machine's DMA channels themselves, without our series. So
  * many are there, of this driver; dmatest makes so many copies with all of them at once and compares
  * every byte; every controller interrupts.
  */
