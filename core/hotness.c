@@ -84,7 +84,7 @@ uint8_t ferry_hot8_aged(uint8_t record, const struct ferry_hot_params *params,
  * @params: as ferry_hot_check() accepts them
  * @sweep: the sweep
  *
- * As ferry_hot8_aged().
+ * As ferry_hot8_aged(), but that a cooling takes an eighth off where every access counts.
  *
  * Context: Any. The caller stores the result, by compare-and-exchange where others write.
  * Return: the record after it.
@@ -148,7 +148,7 @@ uint32_t ferry_hot8_age_ms(uint8_t record, uint32_t now)
  */
 uint32_t ferry_hot32_age_ms(uint32_t record, uint32_t now)
 {
-	if (!(record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ) || (record >> FERRY_HOT32_IDLE_SHIFT & FERRY_HOT32_IDLE))
+	if (!(record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ) || (record & FERRY_HOT32_IDLE))
 		return ~(uint32_t)0;
 	return ferry_hot32_elapsed(record, now);
 }
@@ -203,7 +203,7 @@ uint8_t ferry_hot8_unclaim(uint8_t record)
 uint32_t ferry_hot32_unclaim(uint32_t record)
 {
 	bool fresh = (record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ) &&
-		     !(record >> FERRY_HOT32_IDLE_SHIFT & FERRY_HOT32_IDLE);
+		     !(record & FERRY_HOT32_IDLE);
 
 	return fresh ? record | FERRY_HOT32_READY : record;
 }

@@ -46,7 +46,7 @@ typedef uint64_t ferry_plane_word __attribute__((may_alias));
 #define BLOCK		(64 * PLANE_WORDS)	/* records of eight planes */
 #define GROUP_SHIFT	2
 #define GROUP		(1 << GROUP_SHIFT)	/* blocks that are added up together */
-#define AGES		8			/* age classes of default mode */
+#define AGES		8			/* age classes of default mode, half of them of idle records */
 #define FREQS		3			/* frequencies above 0 */
 /* Binary digits of a count kept in planes. The kernel warns of frames above 2 KiB. */
 #define DIGITS		(PLANE_WORDS > 1 ? 7 : 6)
@@ -320,7 +320,7 @@ static void ferry_hot8_flush(struct ferry_hot8_counts *counts, struct ferry_hot8
 	for (freq = 0; freq < FREQS; freq++) {
 		for (age = 0; age < AGES; age++) {
 			pages = ferry_counted(counts->digit[freq][age]);
-			histogram->pages[freq + 1][2 * age] += pages;
+			histogram->pages[8 * freq + 8][age < AGES / 2 ? age : 2 * age - 4] += pages;
 			sums->known += pages;
 		}
 	}
@@ -390,7 +390,7 @@ static void ferry_hot8_count_one(uint8_t record, uint32_t now, struct ferry_hot8
 	struct ferry_hot_view view = ferry_hot8_shown(record, now);
 
 	sums->known += view.freq != 0;
-	histogram->pages[view.freq][view.age] += view.freq != 0;
+	histogram->pages[view.eighths][view.age] += view.freq != 0;
 }
 
 /**
@@ -416,7 +416,7 @@ size_t ferry_hot8_sweep(uint8_t *records, size_t nr_records,
 	struct ferry_hot8_rule rule = {
 		.ages = ALL(1),
 		.late = ALL(ferry_hot_late(params, sweep)),
-		.cools = ALL(ferry_hot_cooled(params, sweep, 2) == 1),
+		.cools = ALL(ferry_hot_cools(params, sweep)),
 	};
 	struct ferry_hot8_sums sums = { 0 };
 	uint8_t record;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The policy's numbers, and what follows from a histogram of records: how pages rank, which
- * fit a capacity, which two tiers should exchange. And the two small memories beside the
- * records: which node a section is used from, and which pages go up and down.
+ * fit a capacity, which two tiers should exchange.
  */
 #ifdef __KERNEL__
 #include <linux/memferry/hotness_format.h>
@@ -61,16 +60,6 @@ void ferry_hot_defaults(uint32_t format, struct ferry_hot_params *params)
 	};
 }
 
-/* True if @value is from @least to @most; else *@bad says so. */
-static bool ferry_hot_within(struct ferry_hot_bad *bad, uint32_t field, uint32_t value,
-			     uint32_t least, uint32_t most)
-{
-	if (value >= least && value <= most)
-		return true;
-	*bad = (struct ferry_hot_bad){ .field = field, .least = least, .most = most };
-	return false;
-}
-
 /**
  * ferry_hot_check - are these numbers sound?
  * @format: FERRY_HOT_DEFAULT or FERRY_HOT_PRECISE
@@ -86,14 +75,14 @@ static bool ferry_hot_within(struct ferry_hot_bad *bad, uint32_t field, uint32_t
  * Return: 0 or -FERRY_EINVAL.
  */
 int ferry_hot_check(uint32_t format, const struct ferry_hot_params *params,
-		    struct ferry_hot_bad *bad)
+		    struct ferry_bad *bad)
 {
 	uint32_t freq_max = ferry_hot_freq_max(format), sweep_max;
 	bool precise = format == FERRY_HOT_PRECISE;
 
-	if (!ferry_hot_within(bad, FERRY_HOT_FORMAT, format, FERRY_HOT_DEFAULT,
+	if (!ferry_within(bad, FERRY_HOT_FORMAT, format, FERRY_HOT_DEFAULT,
 			      FERRY_HOT_PRECISE) ||
-	    !ferry_hot_within(bad, FERRY_HOT_WINDOW_MS, params->window_ms,
+	    !ferry_within(bad, FERRY_HOT_WINDOW_MS, params->window_ms,
 			      precise ? WINDOW32_MIN : WINDOW8_MIN,
 			      precise ? WINDOW32_MAX : WINDOW8_MAX))
 		return -FERRY_EINVAL;
@@ -106,24 +95,24 @@ int ferry_hot_check(uint32_t format, const struct ferry_hot_params *params,
 	else
 		sweep_max = (FERRY_HOT8_AHEAD - 1 - ferry_hot8_recent(params)) *
 			    FERRY_HOT8_BUCKET_MS;
-	if (!ferry_hot_within(bad, FERRY_HOT_THRESHOLD, params->threshold, 1, freq_max) ||
-	    !ferry_hot_within(bad, FERRY_HOT_RECALL, params->recall, 0, freq_max) ||
-	    !ferry_hot_within(bad, FERRY_HOT_STEP, params->step, 0, STEP_MAX) ||
-	    !ferry_hot_within(bad, FERRY_HOT_SWEEP_MS, params->sweep_ms, 1, sweep_max) ||
-	    !ferry_hot_within(bad, FERRY_HOT_COOL_SWEEPS, params->cool_sweeps, 0, COOL_MAX) ||
-	    !ferry_hot_within(bad, FERRY_HOT_FREQ_SHIFT, params->freq_shift, 0,
+	if (!ferry_within(bad, FERRY_HOT_THRESHOLD, params->threshold, 1, freq_max) ||
+	    !ferry_within(bad, FERRY_HOT_RECALL, params->recall, 0, freq_max) ||
+	    !ferry_within(bad, FERRY_HOT_STEP, params->step, 0, STEP_MAX) ||
+	    !ferry_within(bad, FERRY_HOT_SWEEP_MS, params->sweep_ms, 1, sweep_max) ||
+	    !ferry_within(bad, FERRY_HOT_COOL_SWEEPS, params->cool_sweeps, 0, COOL_MAX) ||
+	    !ferry_within(bad, FERRY_HOT_FREQ_SHIFT, params->freq_shift, 0,
 			      FREQ_SHIFT_MAX) ||
-	    !ferry_hot_within(bad, FERRY_HOT_COST, params->cost, 0, COST_MAX) ||
-	    !ferry_hot_within(bad, FERRY_HOT_DAMP, params->damp, 0, FERRY_HOT_HEATS - 1))
+	    !ferry_within(bad, FERRY_HOT_COST, params->cost, 0, COST_MAX) ||
+	    !ferry_within(bad, FERRY_HOT_DAMP, params->damp, 0, FERRY_HOT_HEATS - 1))
 		return -FERRY_EINVAL;
-	*bad = (struct ferry_hot_bad){ .field = FERRY_HOT_OK };
+	*bad = (struct ferry_bad){ .field = FERRY_HOT_OK };
 	return 0;
 }
 
 /**
  * ferry_hot_accesses - how many accesses a frequency stands for
  * @params: as ferry_hot_check() accepts them
- * @freq: the frequency; more than FERRY_HOT_FREQS - 1 is taken as so much
+ * @freq: the frequency; more than the largest of precision mode is taken as that
  *
  * Context: Any.
  * Return: the accesses that it takes on average to get there from 0.
@@ -133,7 +122,7 @@ uint64_t ferry_hot_accesses(const struct ferry_hot_params *params, uint32_t freq
 	uint64_t accesses = 0;
 	uint32_t level;
 
-	freq = ferry_hot_least(freq, FERRY_HOT_FREQS - 1);
+	freq = ferry_hot_least(freq, FERRY_HOT32_FREQ_MAX);
 	for (level = 0; level < freq; level++) {
 		if (level < params->threshold)
 			accesses++;
@@ -161,14 +150,15 @@ uint64_t ferry_hot_accesses(const struct ferry_hot_params *params, uint32_t freq
 uint32_t ferry_hot_step(uint32_t format, const struct ferry_hot_params *params,
 			const struct ferry_hot_histogram *histogram, uint64_t capacity)
 {
-	uint32_t most = ferry_hot_freq_max(format), freq, age;
+	uint32_t most = ferry_hot_freq_max(format), eighths, age;
 	uint64_t full = 0, above = 0;
 
-	for (freq = params->threshold + 1; freq <= most; freq++)
-		for (age = 0; age < FERRY_HOT_AGES; age++)
-			above += histogram->pages[freq][age];
-	for (age = 0; age < FERRY_HOT_AGES; age++)
-		full += histogram->pages[most][age];
+	for (age = 0; age < FERRY_HOT_AGES; age++) {
+		for (eighths = 8 * params->threshold + 1; eighths <= 8 * most; eighths++)
+			above += histogram->pages[eighths][age];
+		for (eighths = 8 * most - 7; eighths <= 8 * most; eighths++)
+			full += histogram->pages[eighths][age];
+	}
 	if (full > capacity && params->step < STEP_MAX)
 		return params->step + 1;
 	if (above < capacity >> 3 && params->step)
@@ -179,7 +169,7 @@ uint32_t ferry_hot_step(uint32_t format, const struct ferry_hot_params *params,
 /**
  * ferry_hot_heat - how hot a frequency and an age class are together
  * @params: as ferry_hot_check() accepts them
- * @freq: frequency, up to FERRY_HOT_FREQS - 1
+ * @eighths: frequency, in eighths, up to FERRY_HOT_EIGHTHS - 1
  * @age: age class, up to FERRY_HOT_AGES - 1
  *
  * A level of frequency outweighs 2^freq_shift classes of age.
@@ -187,11 +177,11 @@ uint32_t ferry_hot_step(uint32_t format, const struct ferry_hot_params *params,
  * Context: Any.
  * Return: 0 for frequency 0, else 1 to FERRY_HOT_HEATS - 1.
  */
-uint32_t ferry_hot_heat(const struct ferry_hot_params *params, uint32_t freq, uint32_t age)
+uint32_t ferry_hot_heat(const struct ferry_hot_params *params, uint32_t eighths, uint32_t age)
 {
-	if (!freq)
+	if (!eighths)
 		return 0;
-	return (freq << params->freq_shift) + FERRY_HOT_AGES - 1 - age;
+	return (((eighths << params->freq_shift) + 7) >> 3) + FERRY_HOT_AGES - 1 - age;
 }
 
 /**
@@ -226,7 +216,7 @@ static uint64_t ferry_hot_of_heat(const struct ferry_hot_params *params,
 				  const struct ferry_hot_histogram *histogram,
 				  uint32_t least_freq, uint32_t heat)
 {
-	uint32_t freq = least_freq ? least_freq : 1, age;
+	uint32_t eighths = least_freq ? 8 * least_freq - 7 : 1, age;
 	uint64_t pages = 0;
 
 	if (!heat) {
@@ -234,10 +224,10 @@ static uint64_t ferry_hot_of_heat(const struct ferry_hot_params *params,
 			pages += histogram->pages[0][age];
 		return pages;
 	}
-	for (; freq < FERRY_HOT_FREQS; freq++) {
-		age = (freq << params->freq_shift) + FERRY_HOT_AGES - 1 - heat;
+	for (; eighths < FERRY_HOT_EIGHTHS; eighths++) {
+		age = ferry_hot_heat(params, eighths, 0) - heat;
 		if (age < FERRY_HOT_AGES)
-			pages += histogram->pages[freq][age];
+			pages += histogram->pages[eighths][age];
 	}
 	return pages;
 }
@@ -322,141 +312,4 @@ void ferry_hot_exchange(const struct ferry_hot_params *params,
 			.cold_room = colds - colds_left,
 		};
 	}
-}
-
-#define MAJORITY_NODE	((uint32_t)1023)
-#define MAJORITY_SHIFT	10
-#define MAJORITY_MAX	((uint32_t)63)
-
-/**
- * ferry_hot_majority - count the node of one access to a section
- * @majority: what was known before it; 0 if nothing
- * @node: the node; FERRY_HOT_NO_NODE or more counts for none
- *
- * Boyer's and Moore's vote: a node's own accesses count up, others' down, and at 0 the next
- * one takes over. A node from which more than half of the accesses come prevails; the count
- * ends at 63, so that a section whose user moved follows after as many accesses.
- *
- * Context: Any. The caller stores the result.
- * Return: what is known after it: bits 0-9 the node, 10-15 the count.
- */
-uint16_t ferry_hot_majority(uint16_t majority, uint32_t node)
-{
-	uint32_t known = majority & MAJORITY_NODE, count = majority >> MAJORITY_SHIFT;
-
-	if (node >= FERRY_HOT_NO_NODE)
-		return majority;
-	if (!count)
-		known = node;
-	if (known != node)
-		count--;
-	else if (count < MAJORITY_MAX)
-		count++;
-	return (uint16_t)(count << MAJORITY_SHIFT | known);
-}
-
-/**
- * ferry_hot_majority_node - the node that a section is used from
- * @majority: what is known
- *
- * Context: Any.
- * Return: the node, or FERRY_HOT_NO_NODE if none prevails.
- */
-uint32_t ferry_hot_majority_node(uint16_t majority)
-{
-	return majority >> MAJORITY_SHIFT ? majority & MAJORITY_NODE : FERRY_HOT_NO_NODE;
-}
-
-/*
- * An entry for pages that go up and down: bits 0-2 bounces, 3-5 agings without one, 6 the
- * page went down again, 7 in use, 8-15 tag.
- */
-#define BOUNCES		((uint32_t)7)
-#define BOUNCE_AGE	((uint32_t)7 << 3)
-#define BOUNCE_AGE_ONE	((uint32_t)1 << 3)
-#define BOUNCE_DOWN	((uint32_t)1 << 6)
-#define BOUNCE_USED	((uint32_t)1 << 7)
-#define BOUNCE_TAG	((uint32_t)0xff)
-#define BOUNCE_SHIFT	8
-
-static bool ferry_hot_tagged(uint16_t entry, uint32_t tag)
-{
-	return (entry & BOUNCE_USED) && entry >> BOUNCE_SHIFT == (tag & BOUNCE_TAG);
-}
-
-/**
- * ferry_hot_promoted - note that a page was promoted
- * @entry: the page's entry: the caller keeps a table of some thousands, all 0 at first, and
- *	takes the one that a hash of the page's number selects
- * @tag: other bits of that hash; the lowest 8 are used
- * @bounced: receives 1 if the page had been promoted and demoted before, else 0
- *
- * Only pages that move have entries, so a small table is enough. Where two pages meet in
- * one, the later replaces the earlier, and a bounce is overlooked; with 8 bits of tag one in
- * 256 such meetings is taken for the same page instead.
- *
- * Context: Any. The caller stores the result, and adds up @bounced.
- * Return: the entry after it.
- */
-uint16_t ferry_hot_promoted(uint16_t entry, uint32_t tag, uint32_t *bounced)
-{
-	uint32_t bounces = 0;
-
-	*bounced = 0;
-	if (ferry_hot_tagged(entry, tag)) {
-		bounces = entry & BOUNCES;
-		if (!(entry & BOUNCE_DOWN))
-			return entry;
-		*bounced = 1;
-		bounces = ferry_hot_least(bounces + 1, BOUNCES);
-	}
-	return (uint16_t)((tag & BOUNCE_TAG) << BOUNCE_SHIFT | BOUNCE_USED | bounces);
-}
-
-/**
- * ferry_hot_demoted - note that a page was demoted
- * @entry: the page's entry
- * @tag: the page's tag
- *
- * Context: Any. The caller stores the result.
- * Return: the entry after it; unchanged if the page's promotion is not known.
- */
-uint16_t ferry_hot_demoted(uint16_t entry, uint32_t tag)
-{
-	return ferry_hot_tagged(entry, tag) ? entry | (uint16_t)BOUNCE_DOWN : entry;
-}
-
-/**
- * ferry_hot_bounce_aged - what a cooling makes of an entry
- * @entry: the entry before it
- *
- * Call it for the whole table as often as the records cool. It takes a bounce off, and
- * forgets the page after 8 times without one.
- *
- * Context: Any. The caller stores the result.
- * Return: the entry after it.
- */
-uint16_t ferry_hot_bounce_aged(uint16_t entry)
-{
-	if (!(entry & BOUNCE_USED) || (entry & BOUNCE_AGE) == BOUNCE_AGE)
-		return 0;
-	if (entry & BOUNCES)
-		entry--;
-	return (uint16_t)(entry + BOUNCE_AGE_ONE);
-}
-
-/**
- * ferry_hot_bounces - how often a page bounced lately
- * @entry: the page's entry
- * @tag: the page's tag
- *
- * A page is worth promoting only if its heat exceeds the border by so many times the damp
- * of struct ferry_hot_params.
- *
- * Context: Any.
- * Return: 0 to 7.
- */
-uint32_t ferry_hot_bounces(uint16_t entry, uint32_t tag)
-{
-	return ferry_hot_tagged(entry, tag) ? entry & BOUNCES : 0;
 }

@@ -110,7 +110,7 @@ size_t ferry_hot32_sweep(uint32_t *records, size_t nr_records,
 			changed++;
 		}
 		view = ferry_hot32_shown(record, sweep->now);
-		histogram->pages[view.freq][view.age]++;
+		histogram->pages[view.eighths][view.age]++;
 	}
 	return changed;
 }
@@ -136,7 +136,7 @@ void ferry_hot32_count(const uint32_t *records, size_t nr_records, uint32_t now,
 			continue;
 		}
 		view = ferry_hot32_shown(records[i], now);
-		histogram->pages[view.freq][view.age]++;
+		histogram->pages[view.eighths][view.age]++;
 	}
 }
 
@@ -168,7 +168,7 @@ size_t ferry_hot8_find(const uint8_t *records, size_t nr_records, size_t *from,
 	/* What a record says depends on its byte alone. */
 	for (record = 0; record < 256; record++) {
 		view = ferry_hot8_shown((uint8_t)record, now);
-		heat = ferry_hot_heat(params, view.freq, view.age);
+		heat = ferry_hot_heat(params, view.eighths, view.age);
 		if (heat >= least && heat <= most)
 			wanted[record >> 5] |= (uint32_t)1 << (record & 31);
 	}
@@ -204,7 +204,7 @@ size_t ferry_hot32_find(const uint32_t *records, size_t nr_records, size_t *from
 
 	for (; at < nr_records && n < space; at++) {
 		view = ferry_hot32_shown(records[at], now);
-		heat = ferry_hot_heat(params, view.freq, view.age);
+		heat = ferry_hot_heat(params, view.eighths, view.age);
 		if (heat >= least && heat <= most)
 			found[n++] = (uint32_t)at;
 	}

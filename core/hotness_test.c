@@ -16,7 +16,7 @@
 #define NEVER		UINT32_MAX
 
 static struct ferry_hot_params params;
-static struct ferry_hot_bad bad;
+static struct ferry_bad bad;
 static struct ferry_hot_histogram histogram, other;
 static uint8_t bytes[MANY], bytes_before[MANY];
 static uint32_t words[MANY], words_before[MANY];
@@ -267,7 +267,8 @@ static void idle_records_age_by_powers_of_two(void)
 			sweep = (struct ferry_hot_sweep){ .now = 7000, .last = 6000,
 							  .number = start + sweeps };
 			word = ferry_hot32_aged(word, &params, &sweep);
-			idle = word >> 27 & 15;
+			CHECK(word >> 30 == 1);
+			idle = word >> 13 & 16383;
 			CHECK(idle == was || idle == was + 1);
 			if (idle >= 2) {
 				CHECK(sweeps >= (uint32_t)1 << (idle - 2));
@@ -287,6 +288,45 @@ static void idle_records_age_by_powers_of_two(void)
 		CHECK(sweeps > 64 && sweeps <= 256);
 		as_published(FERRY_HOT_PRECISE, 2);
 	}
+}
+
+/* A page that every walk sees, one that every second sees, and one of which nobody sees more. */
+static void cooling_follows_how_often_a_page_is_accessed(void)
+{
+	struct ferry_hot_sweep sweep = { .now = 1000, .number = 0 };
+	uint32_t always = 0, half = 0, once = 0, sum = 0, i;
+
+	as_published(FERRY_HOT_PRECISE, 2);
+	params.recall = 7;
+	params.cool_sweeps = 1;
+	once = ferry_hot32_access(once, &params, sweep.now, 1, 0, 0);
+	CHECK(ferry_hot32_view(once, sweep.now).eighths == 8);
+	for (i = 0; i < 100; i++) {
+		always = ferry_hot32_access(always, &params, sweep.now, 1, 0, 0);
+		if (i % 2)
+			half = ferry_hot32_access(half, &params, sweep.now, 1, 0, 0);
+		sweep.last = sweep.now;
+		sweep.now += 250;
+		sweep.number++;
+		always = ferry_hot32_aged(always, &params, &sweep);
+		half = ferry_hot32_aged(half, &params, &sweep);
+		once = ferry_hot32_aged(once, &params, &sweep);
+		if (i >= 20) {
+			CHECK(ferry_hot32_view(always, sweep.now).eighths == 49);
+			sum += ferry_hot32_view(half, sweep.now).eighths;
+		}
+		if (i == 0)
+			CHECK(ferry_hot32_view(once, sweep.now).eighths == 7);
+	}
+	CHECK(sum > 80 * 20 && sum < 80 * 32);
+	/* Cooling alone forgets nothing. */
+	CHECK(ferry_hot32_view(once, sweep.now).eighths == 1);
+	CHECK(ferry_hot32_view(once, sweep.now).freq == 1);
+	/* Where levels are powers, it takes a level. */
+	params.step = 2;
+	sweep.number++;
+	always = ferry_hot32_aged(always, &params, &sweep);
+	CHECK(ferry_hot32_view(always, sweep.now).eighths == 41);
 }
 
 static void sweeps_equal_aging_one_by_one(void)
@@ -315,7 +355,7 @@ static void sweeps_equal_aging_one_by_one(void)
 			CHECK(bytes[i] == ferry_hot8_aged(bytes_before[i], &params, &sweep));
 			changed -= bytes[i] != bytes_before[i];
 			view = ferry_hot8_view(bytes[i], sweep.now);
-			other.pages[view.freq][view.age]++;
+			other.pages[view.eighths][view.age]++;
 		}
 		CHECK(changed == 0);
 		CHECK(!memcmp(&histogram, &other, sizeof(other)));
@@ -352,7 +392,7 @@ static void counts_do_not_overflow(void)
 	memset(&histogram, 0, sizeof(histogram));
 	if (many)
 		ferry_hot8_count(many, n, 0, &histogram);
-	CHECK(histogram.pages[3][0] == n);
+	CHECK(histogram.pages[24][0] == n);
 	free(many);
 }
 
@@ -383,7 +423,7 @@ static void a_claimed_page_keeps_its_rank(void)
 	CHECK(ferry_hot8_unclaim(0) == 0 && ferry_hot8_unclaim(0x7c) == 0x7c);
 	word = ferry_hot32_access(0, &params, 700, 2, 0, 3);
 	CHECK(ferry_hot32_unclaim(ferry_hot32_claim(word)) == word);
-	CHECK(ferry_hot32_unclaim(0) == 0 && ferry_hot32_unclaim(1 << 27 | 1 << 10) >> 31 == 0);
+	CHECK(ferry_hot32_unclaim(0) == 0 && ferry_hot32_unclaim(1 << 30 | 1 << 13 | 1 << 10) >> 31 == 0);
 }
 
 static void finding_finds_the_heats_asked_for(void)
@@ -405,11 +445,11 @@ static void finding_finds_the_heats_asked_for(void)
 			for (i = 0; i < n; i++, expected++) {
 				for (; expected < found[i]; expected++) {
 					view = ferry_hot8_view(bytes[expected], 77);
-					heat = ferry_hot_heat(&params, view.freq, view.age);
+					heat = ferry_hot_heat(&params, view.eighths, view.age);
 					CHECK(heat < least || heat > most);
 				}
 				view = ferry_hot8_view(bytes[found[i]], 77);
-				heat = ferry_hot_heat(&params, view.freq, view.age);
+				heat = ferry_hot_heat(&params, view.eighths, view.age);
 				CHECK(heat >= least && heat <= most);
 			}
 		}
@@ -418,7 +458,7 @@ static void finding_finds_the_heats_asked_for(void)
 						     found, 8);
 		for (i = 0; i < MANY; i++) {
 			view = ferry_hot32_view(words[i], 77);
-			heat = ferry_hot_heat(&params, view.freq, view.age);
+			heat = ferry_hot_heat(&params, view.eighths, view.age);
 			expected -= heat >= least && heat <= most;
 		}
 		CHECK(expected == 0);
@@ -427,20 +467,24 @@ static void finding_finds_the_heats_asked_for(void)
 
 static void heat_and_worth_rise_together(void)
 {
-	uint32_t freq, age, heat;
+	uint32_t eighths, age, heat, next;
 
 	ferry_hot_defaults(FERRY_HOT_PRECISE, &params);
 	for (params.freq_shift = 0; params.freq_shift <= 4; params.freq_shift++) {
 		CHECK(ferry_hot_worth(&params, 0) == 0);
 		for (heat = 1; heat < FERRY_HOT_HEATS; heat++)
 			CHECK(ferry_hot_worth(&params, heat) >= ferry_hot_worth(&params, heat - 1));
-		for (freq = 1; freq < FERRY_HOT_FREQS; freq++) {
-			heat = ferry_hot_heat(&params, freq, 0);
-			CHECK(heat < FERRY_HOT_HEATS);
-			CHECK(ferry_hot_worth(&params, heat) == 256 * ferry_hot_accesses(&params, freq));
+		for (eighths = 1; eighths < FERRY_HOT_EIGHTHS; eighths++) {
+			heat = ferry_hot_heat(&params, eighths, 0);
+			next = ferry_hot_heat(&params, eighths + 1, 0);
+			CHECK(heat < FERRY_HOT_HEATS && next >= heat);
+			CHECK(params.freq_shift < 3 || next > heat);
+			if (eighths % 8 == 0)
+				CHECK(ferry_hot_worth(&params, heat) ==
+				      256 * ferry_hot_accesses(&params, eighths / 8));
 			for (age = 1; age < FERRY_HOT_AGES; age++)
-				CHECK(ferry_hot_heat(&params, freq, age) == heat - age);
-			CHECK(ferry_hot_heat(&params, freq, FERRY_HOT_AGES - 1) >= 1);
+				CHECK(ferry_hot_heat(&params, eighths, age) == heat - age);
+			CHECK(ferry_hot_heat(&params, eighths, FERRY_HOT_AGES - 1) >= 1);
 		}
 	}
 }
@@ -448,23 +492,23 @@ static void heat_and_worth_rise_together(void)
 /* The pages of a histogram one by one: how many have each heat. */
 static void heats_of(const struct ferry_hot_histogram *of, uint32_t least_freq, uint64_t *pages)
 {
-	uint32_t freq, age;
+	uint32_t eighths, age;
 
 	memset(pages, 0, FERRY_HOT_HEATS * sizeof(*pages));
-	for (freq = least_freq; freq < FERRY_HOT_FREQS; freq++)
+	for (eighths = least_freq ? 8 * least_freq - 7 : 0; eighths < FERRY_HOT_EIGHTHS; eighths++)
 		for (age = 0; age < FERRY_HOT_AGES; age++)
-			pages[ferry_hot_heat(&params, freq, age)] += of->pages[freq][age];
+			pages[ferry_hot_heat(&params, eighths, age)] += of->pages[eighths][age];
 }
 
 static void fill(struct ferry_hot_histogram *of)
 {
-	uint32_t freq, age;
+	uint32_t eighths, age;
 
 	memset(of, 0, sizeof(*of));
 	of->pages[0][FERRY_HOT_AGES - 1] = tap_random(50);
-	for (freq = 1; freq < FERRY_HOT_FREQS; freq++)
+	for (eighths = 1; eighths < FERRY_HOT_EIGHTHS; eighths++)
 		for (age = 0; age < FERRY_HOT_AGES; age++)
-			of->pages[freq][age] = tap_random(3) ? 0 : tap_random(20);
+			of->pages[eighths][age] = tap_random(9) ? 0 : tap_random(20);
 }
 
 static void the_cut_fills_the_budget_with_the_hottest(void)
@@ -535,7 +579,7 @@ static void levels_grow_until_the_tier_lies_among_them(void)
 {
 	ferry_hot_defaults(FERRY_HOT_DEFAULT, &params);
 	memset(&histogram, 0, sizeof(histogram));
-	histogram.pages[3][0] = 101;
+	histogram.pages[24][0] = 101;
 	CHECK(ferry_hot_step(FERRY_HOT_DEFAULT, &params, &histogram, 100) == params.step + 1);
 	CHECK(ferry_hot_step(FERRY_HOT_DEFAULT, &params, &histogram, 101) == params.step);
 	CHECK(ferry_hot_step(FERRY_HOT_DEFAULT, &params, &histogram, 900) == params.step - 1);
@@ -604,6 +648,7 @@ int main(void)
 	RUN(a_late_sweep_trusts_no_time);
 	RUN(a_time_ahead_counts_as_now);
 	RUN(idle_records_age_by_powers_of_two);
+	RUN(cooling_follows_how_often_a_page_is_accessed);
 	RUN(sweeps_equal_aging_one_by_one);
 	RUN(counts_do_not_overflow);
 	RUN(lists_of_accesses_equal_single_ones);

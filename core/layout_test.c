@@ -3,6 +3,7 @@
  * The core's structures and constants as the C compiler sees them, for the binding's test
  * to compare its own declarations with. Not part of the core.
  */
+#include <memferry/balance.h>
 #include <memferry/hotness.h>
 #include <memferry/lanes.h>
 #include <memferry/pace.h>
@@ -52,12 +53,13 @@ const struct ferry_layout ferry_layouts[] = {
 	FIELD(ferry_hot_params, freq_shift),
 	FIELD(ferry_hot_params, cost),
 	FIELD(ferry_hot_params, damp),
-	SIZE(ferry_hot_bad),
-	FIELD(ferry_hot_bad, field),
-	FIELD(ferry_hot_bad, least),
-	FIELD(ferry_hot_bad, most),
+	SIZE(ferry_bad),
+	FIELD(ferry_bad, field),
+	FIELD(ferry_bad, least),
+	FIELD(ferry_bad, most),
 	SIZE(ferry_hot_view),
 	FIELD(ferry_hot_view, freq),
+	FIELD(ferry_hot_view, eighths),
 	FIELD(ferry_hot_view, age),
 	FIELD(ferry_hot_view, ready),
 	FIELD(ferry_hot_view, node),
@@ -71,6 +73,13 @@ const struct ferry_layout ferry_layouts[] = {
 	FIELD(ferry_hot_cut, heat),
 	FIELD(ferry_hot_cut, above),
 	FIELD(ferry_hot_cut, room),
+	SIZE(ferry_balance_params),
+	FIELD(ferry_balance_params, rounds),
+	FIELD(ferry_balance_params, fade_shift),
+	FIELD(ferry_balance_params, most_shift),
+	FIELD(ferry_balance_params, bounce_rounds),
+	SIZE(ferry_balance),
+	FIELD(ferry_balance, room),
 	SIZE(ferry_hot_exchange),
 	FIELD(ferry_hot_exchange, pages),
 	FIELD(ferry_hot_exchange, hot),
@@ -82,10 +91,6 @@ const struct ferry_layout ferry_layouts[] = {
 	FIELD(ferry_pace_params, burst_ms),
 	FIELD(ferry_pace_params, window_ms),
 	FIELD(ferry_pace_params, reference_ms),
-	SIZE(ferry_pace_bad),
-	FIELD(ferry_pace_bad, least),
-	FIELD(ferry_pace_bad, most),
-	FIELD(ferry_pace_bad, field),
 	SIZE(ferry_pace),
 	FIELD(ferry_pace, tokens),
 	FIELD(ferry_pace, depth),
@@ -108,7 +113,7 @@ const struct ferry_layout ferry_layouts[] = {
 	CONSTANT(FERRY_HOT_NO_NODE),
 	CONSTANT(FERRY_HOT8_READY),
 	CONSTANT(FERRY_HOT32_READY),
-	CONSTANT(FERRY_HOT_FREQS),
+	CONSTANT(FERRY_HOT_EIGHTHS),
 	CONSTANT(FERRY_HOT_AGES),
 	CONSTANT(FERRY_HOT_IDLE_AGE),
 	CONSTANT(FERRY_HOT_HEATS),

@@ -76,16 +76,6 @@ void ferry_pace_defaults(struct ferry_pace_params *params)
 	};
 }
 
-/* True if @value is from @least to @most; else *@bad says so. */
-static bool ferry_pace_within(struct ferry_pace_bad *bad, uint32_t field, uint64_t value,
-			      uint64_t least, uint64_t most)
-{
-	if (value >= least && value <= most)
-		return true;
-	*bad = (struct ferry_pace_bad){ .field = field, .least = least, .most = most };
-	return false;
-}
-
 /**
  * ferry_pace_check - are these numbers sound?
  * @params: the numbers; only read
@@ -97,15 +87,15 @@ static bool ferry_pace_within(struct ferry_pace_bad *bad, uint32_t field, uint64
  * Context: Any.
  * Return: 0 or -FERRY_EINVAL.
  */
-int ferry_pace_check(const struct ferry_pace_params *params, struct ferry_pace_bad *bad)
+int ferry_pace_check(const struct ferry_pace_params *params, struct ferry_bad *bad)
 {
-	if (!ferry_pace_within(bad, FERRY_PACE_RATE, params->rate, 1, FERRY_PACE_RATE_MAX) ||
-	    !ferry_pace_within(bad, FERRY_PACE_BURST_MS, params->burst_ms, 1, BURST_MAX) ||
-	    !ferry_pace_within(bad, FERRY_PACE_WINDOW_MS, params->window_ms, 1, WINDOW_MAX) ||
-	    !ferry_pace_within(bad, FERRY_PACE_REFERENCE_MS, params->reference_ms,
+	if (!ferry_within(bad, FERRY_PACE_RATE, params->rate, 1, FERRY_PACE_RATE_MAX) ||
+	    !ferry_within(bad, FERRY_PACE_BURST_MS, params->burst_ms, 1, BURST_MAX) ||
+	    !ferry_within(bad, FERRY_PACE_WINDOW_MS, params->window_ms, 1, WINDOW_MAX) ||
+	    !ferry_within(bad, FERRY_PACE_REFERENCE_MS, params->reference_ms,
 			       REFERENCE_MIN, REFERENCE_MAX))
 		return -FERRY_EINVAL;
-	*bad = (struct ferry_pace_bad){ .field = FERRY_PACE_OK };
+	*bad = (struct ferry_bad){ .field = FERRY_PACE_OK };
 	return 0;
 }
 

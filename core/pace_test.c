@@ -12,7 +12,7 @@
 #define GIB	((uint64_t)1 << 30)
 
 static struct ferry_pace_params params;
-static struct ferry_pace_bad bad;
+static struct ferry_bad bad;
 static struct ferry_pace pace;
 
 static void numbers_out_of_range_are_named(void)

@@ -13,20 +13,24 @@
  *   bits 0-1	frequency, 0 to 3		  bits 0-9	node of the last access
  *   bits 2-6	time, in buckets of 128 ms	  bits 10-12	frequency, 0 to 7
  *   bit  7	ready				  bits 13-26	time, in ms
- *						  bits 27-30	idle class, 0 if not idle
+ *						  bits 27-29	eighths of the frequency that
+ *								cooled off
+ *						  bit  30	idle
  *						  bit  31	ready
  * 0 is a page of which nothing is known.
  *
  * Time is kept modulo its field. A sweep turns a record whose last access left the window
  * into an idle one, which holds a class in place of a time: how many sweeps ago, to a power of
  * two. In default mode an idle record is one of frequency 0, and the time field holds the
- * frequency that it had (bits 5-6) and the class less 1 (bits 2-4); in precision mode its
- * time is 0. So an old access cannot look recent if sweeps are at most @sweep_ms apart.
+ * frequency that it had (bits 5-6) and the class less 1 (bits 2-4); in precision mode it has
+ * its own bit, and the class lies in the time field. So an old access cannot look recent if sweeps are at most @sweep_ms apart.
  *
  * Frequency counts exactly up to the threshold and then logarithmically: the step from f to
  * f + 1 is taken with a chance of 2^-(step * (f - threshold + 1)), after Morris. What 2 or 3
- * bits tell apart is then orders of magnitude, not "once" and "twice"; each cooling takes a
- * level away again, which divides all counts alike.
+ * bits tell apart is then orders of magnitude, not "once" and "twice". Each cooling takes an
+ * equal part of what all of them count: a level, and where every access counts (step 0) an
+ * eighth, which precision mode has bits for. So a frequency follows how often its page is
+ * accessed now, and after a change nearly as fast from any height.
  */
 #ifndef MEMFERRY_HOTNESS_H
 #define MEMFERRY_HOTNESS_H
@@ -61,12 +65,12 @@
 #define FERRY_HOT8_AHEAD_MS	((uint32_t)128)
 #define FERRY_HOT32_AHEAD_MS	((uint32_t)1024)
 
-/* Frequencies (0 to 7) and age classes (0 the youngest) of a histogram. */
-#define FERRY_HOT_FREQS		8
+/* Frequencies in eighths (0 to 7 accesses) and age classes (0 the youngest) of a histogram. */
+#define FERRY_HOT_EIGHTHS	57
 #define FERRY_HOT_AGES		16
 
 /* Age classes below this one are of records that are not idle. */
-#define FERRY_HOT_IDLE_AGE	8
+#define FERRY_HOT_IDLE_AGE	4
 
 /* Number of heats; the largest is one less. */
 #define FERRY_HOT_HEATS		128
@@ -98,7 +102,8 @@
  * @step: log2 of how many accesses more each level above the threshold takes; 0 counts
  *	every access, as pghot does
  * @sweep_ms: the longest time between two sweeps
- * @cool_sweeps: each how many sweeps the records cool by a level; 0 for never
+ * @cool_sweeps: each how many sweeps the records cool; 0 for never. In default mode by a
+ *	level; in precision mode by an eighth if @step is 0, else by a level
  * @freq_shift: log2 of how many age classes a level of frequency outweighs in the ranking;
  *	4 ranks by frequency first and by age within
  * @cost: what an exchange must win to be worth it, in accesses per window
@@ -119,30 +124,20 @@ struct ferry_hot_params {
 };
 
 /**
- * struct ferry_hot_bad - which parameter is out of its range
- * @field: FERRY_HOT_WINDOW_MS and so on; FERRY_HOT_OK if none
- * @least: smallest allowed value, given the parameters before it
- * @most: largest allowed value
- */
-struct ferry_hot_bad {
-	uint32_t field;
-	uint32_t least;
-	uint32_t most;
-};
-
-/**
  * struct ferry_hot_view - what a record says at some time
  * @freq: frequency, 0 if nothing is known
+ * @eighths: the same less what cooled off, in eighths: more than 8 * @freq - 8
  * @age: age class, 0 to FERRY_HOT_AGES - 1; the last one if nothing is known
  * @ready: 1 if the page is ready, else 0
  * @node: node of the last access, or FERRY_HOT_NO_NODE
  *
- * Age classes 0 to 7 are eighths of the time field's range; 8 to 15 are of idle records,
- * each a multiple of the last: in precision mode 2048 ms and four times as many sweeps, in
- * default mode, which has only the even ones, 1024 ms and four times as many sweeps.
+ * Age classes 0 to 3 are quarters of the time field's range; 4 to 15 are of idle records: in
+ * precision mode each of twice as many sweeps as the one before, in default mode, which has
+ * 4, 6, 8 and 10, of four times as many.
  */
 struct ferry_hot_view {
 	uint32_t freq;
+	uint32_t eighths;
 	uint32_t age;
 	uint32_t ready;
 	uint32_t node;
@@ -164,12 +159,12 @@ struct ferry_hot_sweep {
 };
 
 /**
- * struct ferry_hot_histogram - pages by frequency and age class
+ * struct ferry_hot_histogram - pages by frequency, in eighths, and age class
  * @pages: how many there are of each; pages of which nothing is known are in the last
  *	age class of frequency 0
  */
 struct ferry_hot_histogram {
-	uint64_t pages[FERRY_HOT_FREQS][FERRY_HOT_AGES];
+	uint64_t pages[FERRY_HOT_EIGHTHS][FERRY_HOT_AGES];
 };
 
 /**
@@ -203,7 +198,7 @@ struct ferry_hot_exchange {
 /* Parameters */
 void ferry_hot_defaults(uint32_t format, struct ferry_hot_params *params);
 int ferry_hot_check(uint32_t format, const struct ferry_hot_params *params,
-		    struct ferry_hot_bad *bad);
+		    struct ferry_bad *bad);
 uint64_t ferry_hot_accesses(const struct ferry_hot_params *params, uint32_t freq);
 uint32_t ferry_hot_step(uint32_t format, const struct ferry_hot_params *params,
 			const struct ferry_hot_histogram *histogram, uint64_t capacity);
@@ -253,7 +248,7 @@ size_t ferry_hot32_find(const uint32_t *records, size_t nr_records, size_t *from
 			uint32_t least, uint32_t most, uint32_t *found, size_t space);
 
 /* Ranking */
-uint32_t ferry_hot_heat(const struct ferry_hot_params *params, uint32_t freq, uint32_t age);
+uint32_t ferry_hot_heat(const struct ferry_hot_params *params, uint32_t eighths, uint32_t age);
 uint64_t ferry_hot_worth(const struct ferry_hot_params *params, uint32_t heat);
 void ferry_hot_cut(const struct ferry_hot_params *params,
 		   const struct ferry_hot_histogram *histogram, uint32_t least_freq,

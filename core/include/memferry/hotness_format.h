@@ -27,8 +27,9 @@
 #define FERRY_HOT32_FREQ_SHIFT	10
 #define FERRY_HOT32_TIME	((uint32_t)16383)
 #define FERRY_HOT32_TIME_SHIFT	13
-#define FERRY_HOT32_IDLE	((uint32_t)15)
-#define FERRY_HOT32_IDLE_SHIFT	27
+#define FERRY_HOT32_COOLED	((uint32_t)7)
+#define FERRY_HOT32_COOLED_SHIFT	27
+#define FERRY_HOT32_IDLE	((uint32_t)1 << 30)
 
 /* Larger exponents than this no 32-bit random number can tell from "never". */
 #define FERRY_HOT_CHANCE_MAX	((uint32_t)31)
@@ -88,6 +89,14 @@ static inline uint32_t ferry_hot_counted(const struct ferry_hot_params *params, 
 	return freq;
 }
 
+/* Class of an idle record, which it has in place of a time. A class of none counts as the first. */
+static inline uint32_t ferry_hot32_class(uint32_t record)
+{
+	uint32_t idle = record >> FERRY_HOT32_TIME_SHIFT & FERRY_HOT32_IDLE_MAX;
+
+	return idle ? idle : 1;
+}
+
 static inline uint8_t ferry_hot8_next(uint8_t record, const struct ferry_hot_params *params,
 				      uint32_t bucket, uint32_t weight, uint32_t random)
 {
@@ -115,20 +124,28 @@ static inline uint32_t ferry_hot32_next(uint32_t record, const struct ferry_hot_
 					uint32_t node)
 {
 	uint32_t freq = record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ;
+	uint32_t cooled = record >> FERRY_HOT32_COOLED_SHIFT & FERRY_HOT32_COOLED;
 	uint32_t ready = record & FERRY_HOT32_READY;
 	uint32_t known = freq ? record & FERRY_HOT32_NODE : FERRY_HOT_NO_NODE;
 
-	if ((record >> FERRY_HOT32_IDLE_SHIFT & FERRY_HOT32_IDLE) ||
-	    ferry_hot32_elapsed(record, now) > params->window_ms) {
-		freq = ferry_hot_least(freq, params->recall);
+	if ((record & FERRY_HOT32_IDLE) || ferry_hot32_elapsed(record, now) > params->window_ms) {
+		if (freq > params->recall) {
+			freq = params->recall;
+			cooled = 0;
+		}
 		ready = 0;
 	}
+	/* What cannot count further makes up for what cooled off. */
+	if (freq == FERRY_HOT32_FREQ_MAX)
+		cooled = 0;
 	freq = ferry_hot_counted(params, freq, FERRY_HOT32_FREQ_MAX, weight, random);
 	if (freq >= params->threshold)
 		ready = FERRY_HOT32_READY;
 	if (node >= FERRY_HOT_NO_NODE)
 		node = known;
-	return ready | (now & FERRY_HOT32_TIME) << FERRY_HOT32_TIME_SHIFT | freq << FERRY_HOT32_FREQ_SHIFT | node;
+	return ready | cooled << FERRY_HOT32_COOLED_SHIFT |
+	       (now & FERRY_HOT32_TIME) << FERRY_HOT32_TIME_SHIFT |
+	       freq << FERRY_HOT32_FREQ_SHIFT | node;
 }
 
 /* True if the sweep comes later than promised: no record's time can be trusted. */
@@ -138,13 +155,29 @@ static inline bool ferry_hot_late(const struct ferry_hot_params *params,
 	return sweep->now - sweep->last > params->sweep_ms;
 }
 
-/* What a sweep leaves of a frequency. */
-static inline uint32_t ferry_hot_cooled(const struct ferry_hot_params *params,
-				 const struct ferry_hot_sweep *sweep, uint32_t freq)
+/* True if records cool at this sweep. */
+static inline bool ferry_hot_cools(const struct ferry_hot_params *params,
+				   const struct ferry_hot_sweep *sweep)
 {
-	bool cools = params->cool_sweeps && sweep->number % params->cool_sweeps == 0;
+	return params->cool_sweeps && sweep->number % params->cool_sweeps == 0;
+}
 
-	return cools && freq > 1 ? freq - 1 : freq;
+/*
+ * What cooling leaves of a frequency in eighths: a part of what it counts. Where levels are
+ * powers that is a level, and where each is an access, an eighth, rounded up.
+ */
+static inline uint32_t ferry_hot32_cooled(const struct ferry_hot_params *params, uint32_t eighths)
+{
+	if (params->step)
+		return eighths > 8 ? eighths - 8 : eighths;
+	return eighths > 1 ? eighths - ((eighths + 7) >> 3) : eighths;
+}
+
+/* A frequency in eighths: less what cooled off. */
+static inline uint32_t ferry_hot32_eighths(uint32_t record)
+{
+	return (record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ) * 8 -
+	       (record >> FERRY_HOT32_COOLED_SHIFT & FERRY_HOT32_COOLED);
 }
 
 /*
@@ -171,7 +204,8 @@ static inline uint8_t ferry_hot8_swept(uint8_t record, const struct ferry_hot_pa
 		   ferry_hot8_buckets(time, sweep->now) > ferry_hot8_recent(params)) {
 		idle = 1;
 	}
-	freq = ferry_hot_cooled(params, sweep, freq);
+	if (freq > 1 && ferry_hot_cools(params, sweep))
+		freq--;
 	if (idle > FERRY_HOT8_IDLE_MAX)
 		return 0;
 	if (idle)
@@ -182,22 +216,27 @@ static inline uint8_t ferry_hot8_swept(uint8_t record, const struct ferry_hot_pa
 static inline uint32_t ferry_hot32_swept(uint32_t record, const struct ferry_hot_params *params,
 			  const struct ferry_hot_sweep *sweep)
 {
-	uint32_t freq = record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ;
-	uint32_t idle = record >> FERRY_HOT32_IDLE_SHIFT & FERRY_HOT32_IDLE;
+	uint32_t freq = record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ, eighths;
+	uint32_t idle = 0, kept = record & FERRY_HOT32_NODE;
 
 	if (!freq)
 		return 0;
-	if (idle)
-		idle = ferry_hot_idler(sweep, idle);
+	if (record & FERRY_HOT32_IDLE)
+		idle = ferry_hot_idler(sweep, ferry_hot32_class(record));
 	else if (ferry_hot_late(params, sweep) ||
 		 ferry_hot32_elapsed(record, sweep->now) > params->window_ms)
 		idle = 1;
-	freq = ferry_hot_cooled(params, sweep, freq);
 	if (idle > FERRY_HOT32_IDLE_MAX)
 		return 0;
 	if (idle)
-		return idle << FERRY_HOT32_IDLE_SHIFT | freq << FERRY_HOT32_FREQ_SHIFT | (record & FERRY_HOT32_NODE);
-	return (record & ~(FERRY_HOT32_FREQ << FERRY_HOT32_FREQ_SHIFT)) | freq << FERRY_HOT32_FREQ_SHIFT;
+		kept |= FERRY_HOT32_IDLE | idle << FERRY_HOT32_TIME_SHIFT;
+	else
+		kept |= record & (FERRY_HOT32_READY | FERRY_HOT32_TIME << FERRY_HOT32_TIME_SHIFT);
+	eighths = ferry_hot32_eighths(record);
+	if (ferry_hot_cools(params, sweep))
+		eighths = ferry_hot32_cooled(params, eighths);
+	freq = (eighths + 7) >> 3;
+	return kept | (8 * freq - eighths) << FERRY_HOT32_COOLED_SHIFT | freq << FERRY_HOT32_FREQ_SHIFT;
 }
 
 static inline struct ferry_hot_view ferry_hot8_shown(uint8_t record, uint32_t now)
@@ -206,19 +245,20 @@ static inline struct ferry_hot_view ferry_hot8_shown(uint8_t record, uint32_t no
 	struct ferry_hot_view view = { .freq = freq, .node = FERRY_HOT_NO_NODE };
 
 	if (freq) {
-		view.age = ferry_hot8_buckets(time, now) >> 3 << 1;
+		view.age = ferry_hot8_buckets(time, now) >> 3;
 		view.ready = record >> 7;
 	} else {
 		view.freq = time >> 3;
 		view.age = view.freq ? FERRY_HOT_IDLE_AGE + (time & 6) : FERRY_HOT_AGES - 1;
 	}
+	view.eighths = 8 * view.freq;
 	return view;
 }
 
 static inline struct ferry_hot_view ferry_hot32_shown(uint32_t record, uint32_t now)
 {
-	uint32_t idle = record >> FERRY_HOT32_IDLE_SHIFT & FERRY_HOT32_IDLE;
 	struct ferry_hot_view view = {
+		.eighths = ferry_hot32_eighths(record),
 		.freq = record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ,
 		.ready = record >> 31,
 		.node = record & FERRY_HOT32_NODE,
@@ -227,10 +267,11 @@ static inline struct ferry_hot_view ferry_hot32_shown(uint32_t record, uint32_t 
 	if (!view.freq)
 		return (struct ferry_hot_view){ .age = FERRY_HOT_AGES - 1,
 						.node = FERRY_HOT_NO_NODE };
-	if (idle)
-		view.age = FERRY_HOT_IDLE_AGE + ((idle - 1) >> 1);
+	if (record & FERRY_HOT32_IDLE)
+		view.age = ferry_hot_least(FERRY_HOT_IDLE_AGE - 1 + ferry_hot32_class(record),
+					   FERRY_HOT_AGES - 1);
 	else
-		view.age = ferry_hot32_elapsed(record, now) >> 11;
+		view.age = ferry_hot32_elapsed(record, now) >> 12;
 	return view;
 }
 

@@ -43,18 +43,6 @@ struct ferry_pace_params {
 };
 
 /**
- * struct ferry_pace_bad - which parameter is out of its range
- * @least: smallest allowed value
- * @most: largest allowed value
- * @field: FERRY_PACE_RATE and so on; FERRY_PACE_OK if none
- */
-struct ferry_pace_bad {
-	uint64_t least;
-	uint64_t most;
-	uint32_t field;
-};
-
-/**
  * struct ferry_pace - the state of one target; the caller only keeps it
  * @tokens: bytes that may be reserved now; below 0 what a move larger than the bucket owes
  * @depth: the most that @tokens saves up
@@ -79,7 +67,7 @@ struct ferry_pace {
 };
 
 void ferry_pace_defaults(struct ferry_pace_params *params);
-int ferry_pace_check(const struct ferry_pace_params *params, struct ferry_pace_bad *bad);
+int ferry_pace_check(const struct ferry_pace_params *params, struct ferry_bad *bad);
 void ferry_pace_start(struct ferry_pace *pace, const struct ferry_pace_params *params,
 		      uint32_t now);
 bool ferry_pace_reserve(struct ferry_pace *pace, uint32_t now, uint64_t bytes);

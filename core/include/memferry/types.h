@@ -25,4 +25,26 @@
 #define FERRY_ENOSPC	28	/* the caller's space is too small */
 #define FERRY_EOVERFLOW	75	/* an address or a sum does not fit */
 
+/**
+ * struct ferry_bad - which parameter is out of its range
+ * @field: the constant of its header that names it; 0 if none is
+ * @least: smallest allowed value, given the parameters before it
+ * @most: largest allowed value
+ */
+struct ferry_bad {
+	uint32_t field;
+	uint64_t least;
+	uint64_t most;
+};
+
+/* True if @value is from @least to @most; else *@bad says so. */
+static inline bool ferry_within(struct ferry_bad *bad, uint32_t field, uint64_t value,
+				uint64_t least, uint64_t most)
+{
+	if (value >= least && value <= most)
+		return true;
+	*bad = (struct ferry_bad){ .field = field, .least = least, .most = most };
+	return false;
+}
+
 #endif /* MEMFERRY_TYPES_H */

@@ -15,6 +15,7 @@
 //! # Ok::<(), memferry_core::DealError>(())
 //! ```
 
+pub mod balance;
 mod error;
 pub mod hotness;
 pub mod lanes;

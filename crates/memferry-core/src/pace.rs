@@ -6,7 +6,7 @@
 pub use crate::sys::{PACE_BYTES_MAX, PACE_RATE_MAX, PaceParams};
 
 use crate::hotness::ParamError;
-use crate::sys::{self, BadPace, PaceState};
+use crate::sys::{self, BadParam, PaceState};
 use std::mem::MaybeUninit;
 
 impl Default for PaceParams {
@@ -45,7 +45,7 @@ impl Pace {
     /// # Errors
     /// The first number that is out of its range, and the range.
     pub fn new(params: PaceParams, now: u64) -> Result<Self, ParamError> {
-        let mut bad = BadPace::default();
+        let mut bad = BadParam::default();
         if sys::ferry_pace_check(&params, &mut bad) == 0 {
             let mut state = PaceState::default();
             sys::ferry_pace_start(&mut state, &params, now as u32);

@@ -99,8 +99,8 @@ pub struct Params {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct BadParam {
     pub field: u32,
-    pub least: u32,
-    pub most: u32,
+    pub least: u64,
+    pub most: u64,
 }
 
 /// What a record says at some time.
@@ -108,6 +108,7 @@ pub(crate) struct BadParam {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub freq: u32,
+    pub eighths: u32,
     pub age: u32,
     pub ready: u32,
     pub node: u32,
@@ -125,12 +126,12 @@ pub struct Sweep {
     pub number: u32,
 }
 
-/// Frequencies of a histogram: 0 to 7.
-pub const FREQS: usize = 8;
-/// Age classes of a histogram: 0 to 7 of records in the window, 8 to 15 of idle ones.
+/// Frequencies of a histogram, in eighths: 0 to 7 accesses.
+pub const EIGHTHS: usize = 57;
+/// Age classes of a histogram: 0 to 3 of records in the window, 4 to 15 of idle ones.
 pub const AGES: usize = 16;
 /// The first age class of idle records.
-pub const IDLE_AGE: usize = 8;
+pub const IDLE_AGE: usize = 4;
 /// Heats: 0 to 127.
 pub const HEATS: u32 = 128;
 /// Pages of a section: 128 MiB in pages of 4 KiB.
@@ -142,12 +143,20 @@ pub(crate) const NO_NODE: u32 = 1023;
 pub(crate) const FORMAT_DEFAULT: u32 = 0;
 pub(crate) const FORMAT_PRECISE: u32 = 1;
 
-/// Pages by frequency and age class. Pages of which nothing is known are in the last class of frequency 0.
+/// Pages by frequency, in eighths, and age class. Pages of which nothing is known are in the last class of frequency 0.
 #[repr(C)]
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     /// How many there are.
-    pub pages: [[u64; AGES]; FREQS],
+    pub pages: [[u64; AGES]; EIGHTHS],
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            pages: [[0; AGES]; EIGHTHS],
+        }
+    }
 }
 
 /// The border between what fits a budget and what does not.
@@ -193,14 +202,6 @@ pub struct PaceParams {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(crate) struct BadPace {
-    pub least: u64,
-    pub most: u64,
-    pub field: u32,
-}
-
-#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PaceState {
     pub tokens: i64,
@@ -212,6 +213,26 @@ pub(crate) struct PaceState {
     pub refilled: u32,
     pub window_start: u32,
     pub threshold_ms: u32,
+}
+
+/// How much room the top tier keeps for new pages.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BalanceParams {
+    /// Room for the new pages of so many rounds is kept.
+    pub rounds: u32,
+    /// It shrinks by 1/2^`fade_shift` a round once fewer pages come.
+    pub fade_shift: u32,
+    /// It is at most 1/2^`most_shift` of the tier.
+    pub most_shift: u32,
+    /// Each how many rounds a bounce counts less.
+    pub bounce_rounds: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BalanceState {
+    pub room: u64,
 }
 
 /// The highest rate of a pace, in bytes per second.
@@ -320,7 +341,7 @@ unsafe extern "C" {
         found: *mut u32,
         space: usize,
     ) -> usize;
-    pub(crate) safe fn ferry_hot_heat(params: &Params, freq: u32, age: u32) -> u32;
+    pub(crate) safe fn ferry_hot_heat(params: &Params, eighths: u32, age: u32) -> u32;
     pub(crate) safe fn ferry_hot_worth(params: &Params, heat: u32) -> u64;
     pub(crate) safe fn ferry_hot_cut(
         params: &Params,
@@ -336,6 +357,28 @@ unsafe extern "C" {
         budget: u64,
         exchange: &mut Exchange,
     );
+    pub(crate) safe fn ferry_balance_defaults(
+        format: u32,
+        hot: &mut MaybeUninit<Params>,
+        params: &mut MaybeUninit<BalanceParams>,
+    );
+    pub(crate) safe fn ferry_balance_room(
+        balance: &mut BalanceState,
+        params: &BalanceParams,
+        born: u64,
+        capacity: u64,
+        free: u64,
+    ) -> u64;
+    pub(crate) safe fn ferry_balance_idle(hot: &Params) -> u32;
+    pub(crate) safe fn ferry_balance_fill(
+        balance: &BalanceState,
+        hot: &Params,
+        lower: &Histogram,
+        free: u64,
+        budget: u64,
+        cut: &mut Cut,
+    ) -> u64;
+    pub(crate) safe fn ferry_balance_bar(hot: &Params, heat: u32, bounces: u32) -> u32;
     pub(crate) safe fn ferry_hot_majority(majority: u16, node: u32) -> u16;
     pub(crate) safe fn ferry_hot_majority_node(majority: u16) -> u32;
     pub(crate) safe fn ferry_hot_promoted(entry: u16, tag: u32, bounced: &mut u32) -> u16;
@@ -344,7 +387,7 @@ unsafe extern "C" {
     pub(crate) safe fn ferry_hot_bounces(entry: u16, tag: u32) -> u32;
 
     pub(crate) safe fn ferry_pace_defaults(params: &mut MaybeUninit<PaceParams>);
-    pub(crate) safe fn ferry_pace_check(params: &PaceParams, bad: &mut BadPace) -> c_int;
+    pub(crate) safe fn ferry_pace_check(params: &PaceParams, bad: &mut BadParam) -> c_int;
     pub(crate) safe fn ferry_pace_start(pace: &mut PaceState, params: &PaceParams, now: u32);
     pub(crate) safe fn ferry_pace_reserve(pace: &mut PaceState, now: u32, bytes: u64) -> bool;
     pub(crate) safe fn ferry_pace_settle(pace: &mut PaceState, reserved: u64, moved: u64);
@@ -488,11 +531,30 @@ mod tests {
             cost,
             damp
         );
-        structure!(rows, "ferry_hot_bad", BadParam, field, least, most);
-        structure!(rows, "ferry_hot_view", View, freq, age, ready, node);
+        structure!(rows, "ferry_bad", BadParam, field, least, most);
+        structure!(
+            rows,
+            "ferry_hot_view",
+            View,
+            freq,
+            eighths,
+            age,
+            ready,
+            node
+        );
         structure!(rows, "ferry_hot_sweep", Sweep, now, last, number);
         structure!(rows, "ferry_hot_histogram", Histogram, pages);
         structure!(rows, "ferry_hot_cut", Cut, heat, above, room);
+        structure!(
+            rows,
+            "ferry_balance_params",
+            BalanceParams,
+            rounds,
+            fade_shift,
+            most_shift,
+            bounce_rounds
+        );
+        structure!(rows, "ferry_balance", BalanceState, room);
         structure!(
             rows,
             "ferry_hot_exchange",
@@ -512,7 +574,6 @@ mod tests {
             window_ms,
             reference_ms
         );
-        structure!(rows, "ferry_pace_bad", BadPace, least, most, field);
         structure!(
             rows,
             "ferry_pace",
@@ -540,7 +601,7 @@ mod tests {
             ("FERRY_HOT_NO_NODE", NO_NODE.into()),
             ("FERRY_HOT8_READY", 0x80),
             ("FERRY_HOT32_READY", 1 << 31),
-            ("FERRY_HOT_FREQS", FREQS as u64),
+            ("FERRY_HOT_EIGHTHS", EIGHTHS as u64),
             ("FERRY_HOT_AGES", AGES as u64),
             ("FERRY_HOT_IDLE_AGE", IDLE_AGE as u64),
             ("FERRY_HOT_HEATS", HEATS.into()),

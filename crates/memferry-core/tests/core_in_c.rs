@@ -93,7 +93,13 @@ fn lanes_pass_their_c_tests_under_sanitizers() {
     passes("lanes_test", &["lanes", "extents"], SANITIZERS);
 }
 
-const HOTNESS: &[&str] = &["hotness", "hotness_planes", "hotness_rank", "hotness_sweep"];
+const HOTNESS: &[&str] = &[
+    "hotness",
+    "hotness_marks",
+    "hotness_planes",
+    "hotness_rank",
+    "hotness_sweep",
+];
 
 #[test]
 fn hotness_passes_its_c_tests() {
@@ -119,6 +125,18 @@ fn pace_passes_its_c_tests() {
 #[test]
 fn pace_passes_its_c_tests_under_sanitizers() {
     passes("pace_test", &["pace"], SANITIZERS);
+}
+
+const BALANCE: &[&str] = &["balance", "hotness_rank"];
+
+#[test]
+fn balance_passes_its_c_tests() {
+    passes("balance_test", BALANCE, &[]);
+}
+
+#[test]
+fn balance_passes_its_c_tests_under_sanitizers() {
+    passes("balance_test", BALANCE, SANITIZERS);
 }
 
 /// The whole core, linked to one object, has no undefined symbol: no C library, no memcpy,

@@ -13,11 +13,12 @@ struct Format {
     freq_max: u32,
     /// Milliseconds of a unit of time.
     unit: u64,
-    /// Units of a youngest age class, and the classes between two of the histogram's.
+    /// Units of a youngest age class.
     class: u64,
-    class_step: u32,
-    /// Idle classes; two share one of the histogram's.
+    /// Idle classes.
     idle_max: u32,
+    /// Whether it keeps eighths of an access.
+    eighths: bool,
     keeps_node: bool,
 }
 
@@ -25,17 +26,17 @@ const DEFAULT: Format = Format {
     freq_max: 3,
     unit: 128,
     class: 8,
-    class_step: 2,
     idle_max: 8,
+    eighths: false,
     keeps_node: false,
 };
 
 const PRECISE: Format = Format {
     freq_max: 7,
     unit: 1,
-    class: 2048,
-    class_step: 1,
+    class: 4096,
     idle_max: 15,
+    eighths: true,
     keeps_node: true,
 };
 
@@ -45,6 +46,8 @@ enum Page {
     Unknown,
     Seen {
         freq: u32,
+        /// Eighths of an access that cooled off.
+        off: u32,
         /// In units, since the beginning of the world.
         time: u64,
         ready: bool,
@@ -52,6 +55,7 @@ enum Page {
     },
     Idle {
         freq: u32,
+        off: u32,
         class: u32,
         node: Option<u16>,
     },
@@ -68,22 +72,33 @@ impl Page {
         if access.weight == 0 {
             return self.clone();
         }
-        let (mut freq, mut ready, mut node) = match *self {
-            Page::Unknown => (0, false, None),
-            Page::Idle { freq, node, .. } => (freq.min(params.recall), false, node),
+        // What outlives the window.
+        let recalled = |freq: u32, off: u32| match freq > params.recall {
+            true => (params.recall, 0),
+            false => (freq, off),
+        };
+        let ((mut freq, mut off), mut ready, mut node) = match *self {
+            Page::Unknown => ((0, 0), false, None),
+            Page::Idle {
+                freq, off, node, ..
+            } => (recalled(freq, off), false, node),
             Page::Seen {
                 freq,
+                off,
                 time,
                 ready,
                 node,
             } => {
                 if Self::in_window(format, params, time, now) {
-                    (freq, ready, node)
+                    ((freq, off), ready, node)
                 } else {
-                    (freq.min(params.recall), false, node)
+                    (recalled(freq, off), false, node)
                 }
             }
         };
+        if freq == format.freq_max {
+            off = 0;
+        }
         let mut left = u64::from(access.weight.min(65535));
         while left > 0 && freq < format.freq_max {
             // How many accesses the next level takes.
@@ -109,6 +124,7 @@ impl Page {
         }
         Page::Seen {
             freq,
+            off,
             time: now / format.unit,
             ready,
             node: node.filter(|_| format.keeps_node),
@@ -117,39 +133,61 @@ impl Page {
 
     fn aged(&self, format: &Format, params: &Params, now: u64, last: u64, number: u32) -> Page {
         let cools = params.cool_sweeps != 0 && number % params.cool_sweeps == 0;
-        let cooled = |freq: u32| if cools { (freq - 1).max(1) } else { freq };
+        let cooled = |freq: u32, off: u32| {
+            if !cools {
+                return (freq, off);
+            }
+            let has = 8 * freq - off;
+            let left = match format.eighths && params.step == 0 {
+                true => (has - has.div_ceil(8)).max(1),
+                false if has > 8 => has - 8,
+                false => has,
+            };
+            (left.div_ceil(8), (8 - left % 8) % 8)
+        };
         match *self {
             Page::Unknown => Page::Unknown,
             Page::Seen {
                 freq,
+                off,
                 time,
                 ready,
                 node,
             } => {
+                let (freq, off) = cooled(freq, off);
                 let late = now - last > u64::from(params.sweep_ms);
                 if late || !Self::in_window(format, params, time, now) {
                     Page::Idle {
-                        freq: cooled(freq),
+                        freq,
+                        off,
                         class: 1,
                         node,
                     }
                 } else {
                     Page::Seen {
-                        freq: cooled(freq),
+                        freq,
+                        off,
                         time,
                         ready,
                         node,
                     }
                 }
             }
-            Page::Idle { freq, class, node } => {
+            Page::Idle {
+                freq,
+                off,
+                class,
+                node,
+            } => {
+                let (freq, off) = cooled(freq, off);
                 let leaves = number % 2_u32.pow(class - 1) == 0;
                 let class = class + u32::from(leaves);
                 if class > format.idle_max {
                     return Page::Unknown;
                 }
                 Page::Idle {
-                    freq: cooled(freq),
+                    freq,
+                    off,
                     class,
                     node,
                 }
@@ -163,23 +201,33 @@ impl Page {
         }
     }
 
-    /// Frequency, age class, ready, node.
-    fn view(&self, format: &Format, now: u64) -> (u8, u8, bool, Option<u16>) {
+    /// Frequency, the same in eighths, age class, ready, node.
+    fn view(&self, format: &Format, now: u64) -> (u8, u8, u8, bool, Option<u16>) {
         match *self {
-            Page::Unknown => (0, 15, false, None),
+            Page::Unknown => (0, 0, 15, false, None),
             Page::Seen {
                 freq,
+                off,
                 time,
                 ready,
                 node,
             } => {
                 let units = (now / format.unit).saturating_sub(time);
-                let age = (units / format.class) as u32 * format.class_step;
-                (freq as u8, age as u8, ready, node)
+                let age = units / format.class;
+                (freq as u8, (8 * freq - off) as u8, age as u8, ready, node)
             }
-            Page::Idle { freq, class, node } => {
-                let age = 8 + (class - 1) / 2 * format.class_step;
-                (freq as u8, age as u8, false, node)
+            Page::Idle {
+                freq,
+                off,
+                class,
+                node,
+            } => {
+                // Default mode has every second age class.
+                let age = match format.eighths {
+                    true => (3 + class).min(15),
+                    false => 4 + (class - 1) / 2 * 2,
+                };
+                (freq as u8, (8 * freq - off) as u8, age as u8, false, node)
             }
         }
     }
@@ -234,7 +282,11 @@ fn params<R: Record>() -> impl Strategy<Value = Params> {
     } else {
         16..=15000
     };
-    let counting = (1..=R::FREQ_MAX, 0..=R::FREQ_MAX, 0..=8_u32);
+    let counting = (
+        1..=R::FREQ_MAX,
+        0..=R::FREQ_MAX,
+        prop_oneof![Just(0), 0..=8_u32],
+    );
     (windows, counting, any::<prop::sample::Index>(), 0..5_u32).prop_map(
         |(window_ms, (threshold, recall, step), sweep, cool_sweeps)| {
             let mut params = Params {
@@ -300,8 +352,8 @@ fn agree<R: Record>(format: &Format, params: Params, start: u64, steps: &[Step])
                 assert_eq!(changed, differ.count());
                 for page in &mut pages {
                     *page = page.aged(format, &params, now, last, number);
-                    let (freq, age, ..) = page.view(format, now);
-                    histogram.pages[usize::from(freq)][usize::from(age)] -= 1;
+                    let (_, eighths, age, ..) = page.view(format, now);
+                    histogram.pages[usize::from(eighths)][usize::from(age)] -= 1;
                 }
                 assert_eq!(histogram, Histogram::default());
                 last = now;
@@ -321,7 +373,7 @@ fn agree<R: Record>(format: &Format, params: Params, start: u64, steps: &[Step])
         }
         for (record, page) in records.iter().zip(&pages) {
             let view = record.view(now as u32);
-            let seen = (view.freq, view.age, view.ready, view.node);
+            let seen = (view.freq, view.eighths, view.age, view.ready, view.node);
             assert_eq!(
                 seen,
                 page.view(format, now),

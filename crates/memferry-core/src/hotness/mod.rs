@@ -24,7 +24,7 @@ mod bounces;
 mod record;
 
 pub use crate::sys::{
-    AGES, Cut, Exchange, FREQS, HEATS, Histogram, IDLE_AGE, Params, SECTION_PAGES, Sweep,
+    AGES, Cut, EIGHTHS, Exchange, HEATS, Histogram, IDLE_AGE, Params, SECTION_PAGES, Sweep,
     WEIGHT_MAX,
 };
 pub use bounces::{Bounces, Majority};
@@ -117,8 +117,8 @@ impl<R: Record> Policy<R> {
         Err(ParamError {
             field,
             value: value.into(),
-            least: bad.least.into(),
-            most: bad.most.into(),
+            least: bad.least,
+            most: bad.most,
         })
     }
 
@@ -129,7 +129,7 @@ impl<R: Record> Policy<R> {
 
     /// How hot a frequency and an age class are together: 0 for frequency 0, else 1 to [`HEATS`] - 1.
     pub fn heat(&self, view: View) -> u32 {
-        sys::ferry_hot_heat(&self.params, view.freq.into(), view.age.into())
+        sys::ferry_hot_heat(&self.params, view.eighths.into(), view.age.into())
     }
 
     /// What the top tier gains by a page of this heat: accesses per window, in 1/256.

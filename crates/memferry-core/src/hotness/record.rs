@@ -35,6 +35,8 @@ impl Access {
 pub struct View {
     /// Frequency, 0 if nothing is known.
     pub freq: u8,
+    /// The same less what cooled off, in eighths.
+    pub eighths: u8,
     /// Age class, 0 the youngest; from [`IDLE_AGE`](super::IDLE_AGE) on idle.
     pub age: u8,
     /// Hot, and not claimed.
@@ -47,6 +49,7 @@ impl From<sys::View> for View {
     fn from(view: sys::View) -> Self {
         Self {
             freq: view.freq as u8,
+            eighths: view.eighths as u8,
             age: view.age as u8,
             ready: view.ready != 0,
             node: (view.node != NO_NODE).then_some(view.node as u16),
@@ -129,6 +132,45 @@ pub trait Record: sealed::Sealed + Copy + Default + Eq + Debug + Send + Sync + '
         heats: (u32, u32),
         found: &mut [u32],
     ) -> (usize, usize);
+}
+
+type FindPass<R> = unsafe extern "C" fn(
+    *const R,
+    usize,
+    &mut usize,
+    &Params,
+    u32,
+    u32,
+    u32,
+    *mut u32,
+    usize,
+) -> usize;
+
+/// [`Record::find`] by the core's function for that format.
+fn find<R: Record>(
+    pass: FindPass<R>,
+    records: &[R],
+    mut from: usize,
+    policy: &Policy<R>,
+    now: u32,
+    heats: (u32, u32),
+    found: &mut [u32],
+) -> (usize, usize) {
+    // SAFETY: pointers and lengths are of two slices, one of them borrowed mutably.
+    let n = unsafe {
+        pass(
+            records.as_ptr(),
+            records.len(),
+            &mut from,
+            policy.params(),
+            now,
+            heats.0,
+            heats.1,
+            found.as_mut_ptr(),
+            found.len(),
+        )
+    };
+    (n, from)
 }
 
 fn check_pages(pages: &[u32], records: usize) {
@@ -229,27 +271,21 @@ impl Record for u8 {
 
     fn find(
         records: &[u8],
-        mut from: usize,
+        from: usize,
         policy: &Policy<u8>,
         now: u32,
         heats: (u32, u32),
         found: &mut [u32],
     ) -> (usize, usize) {
-        // SAFETY: pointers and lengths are of two slices, one of them borrowed mutably.
-        let n = unsafe {
-            sys::ferry_hot8_find(
-                records.as_ptr(),
-                records.len(),
-                &mut from,
-                policy.params(),
-                now,
-                heats.0,
-                heats.1,
-                found.as_mut_ptr(),
-                found.len(),
-            )
-        };
-        (n, from)
+        find(
+            sys::ferry_hot8_find,
+            records,
+            from,
+            policy,
+            now,
+            heats,
+            found,
+        )
     }
 }
 
@@ -345,27 +381,21 @@ impl Record for u32 {
 
     fn find(
         records: &[u32],
-        mut from: usize,
+        from: usize,
         policy: &Policy<u32>,
         now: u32,
         heats: (u32, u32),
         found: &mut [u32],
     ) -> (usize, usize) {
-        // SAFETY: pointers and lengths are of two slices, one of them borrowed mutably.
-        let n = unsafe {
-            sys::ferry_hot32_find(
-                records.as_ptr(),
-                records.len(),
-                &mut from,
-                policy.params(),
-                now,
-                heats.0,
-                heats.1,
-                found.as_mut_ptr(),
-                found.len(),
-            )
-        };
-        (n, from)
+        find(
+            sys::ferry_hot32_find,
+            records,
+            from,
+            policy,
+            now,
+            heats,
+            found,
+        )
     }
 }
 
@@ -453,7 +483,7 @@ mod tests {
             let mut expected = Histogram::default();
             for record in &after {
                 let view = record.view(now);
-                expected.pages[usize::from(view.freq)][usize::from(view.age)] += 1;
+                expected.pages[usize::from(view.eighths)][usize::from(view.age)] += 1;
             }
             let changed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
             for width in Width::all() {

@@ -9,8 +9,9 @@
 
 use std::cmp::Reverse;
 
+use memferry_core::balance::{self, Balance};
 use memferry_core::hotness::{
-    Access, Bounces, HEATS, Histogram, ParamError, Params, Policy as Core, Record, Sweep,
+    Access, Bounces, HEATS, Histogram, ParamError, Policy as Core, Record, Sweep,
 };
 use memferry_core::pace::{Pace, PaceParams};
 
@@ -50,44 +51,6 @@ impl<R: Record> Store<R> {
     }
 }
 
-/// What the replay sets otherwise than the core's defaults, for a source that walks page tables four times a second: an access
-/// is then "touched within a quarter of a second". One set for all traces; docs/replay.md says what others gave.
-fn params<R: Record>(parameters: &Parameters) -> Params {
-    let usual = Params::of::<R>();
-    Params {
-        // Four walks without a touch, and a page is idle.
-        window_ms: 1000,
-        threshold: parameters.threshold.unwrap_or(usual.threshold),
-        recall: R::FREQ_MAX,
-        // Each touch is a level, until more pages are at the highest than fit.
-        step: 0,
-        sweep_ms: 250,
-        // A level each half second: a page touched at every walk rises by two meanwhile, one touched at every fourth falls.
-        cool_sweeps: 2,
-        // An idle page ranks four levels lower than one touched just now.
-        freq_shift: 1,
-        // More than chance alone makes between two pages of equal use.
-        cost: 3,
-        damp: 2,
-    }
-}
-
-/// Sweeps after which a bounce counts less: 16 s, a multiple of the time in which a page's frequency is forgotten.
-const BOUNCE_SWEEPS: u32 = 64;
-
-/// Room for new pages is kept for so many sweeps' worth of them: a second's.
-const HEADROOM_SWEEPS: u32 = 4;
-
-/// It shrinks by one part in so many a sweep (a half in 5 s) once fewer pages come: given away sooner, it has to be made again
-/// for the next burst.
-const HEADROOM_FADES: u32 = 32;
-
-/// That room takes at most one in so many pages of the tier.
-const MOST_HEADROOM: u32 = 8;
-
-/// Pages up to this heat make room: idle ones of few touches, which not even free space would be given to.
-const IDLE_HEAT: u32 = 11;
-
 /// Bytes a second that may be promoted: as many as NUMA balancing and pghot allow, so that no policy is held back by it.
 const RATE: u64 = 65536 << 20;
 
@@ -107,8 +70,7 @@ pub(super) struct Ours<R> {
     next_wake: u64,
     /// Pages touched first since the last sweep.
     born: u32,
-    /// Pages that the top tier keeps free for those that come next.
-    headroom: u32,
+    balance: Balance,
 }
 
 impl<R: Record> Ours<R> {
@@ -123,7 +85,9 @@ impl<R: Record> Ours<R> {
             least: error.least,
             most: error.most,
         };
-        let core = Core::new(params::<R>(parameters)).map_err(refused)?;
+        let (mut params, rounds) = balance::defaults::<R>();
+        params.threshold = parameters.threshold.unwrap_or(params.threshold);
+        let core = Core::new(params).map_err(refused)?;
         let pace = Pace::new(
             PaceParams {
                 rate: RATE,
@@ -149,7 +113,7 @@ impl<R: Record> Ours<R> {
                 number: 0,
             },
             born: 0,
-            headroom: 0,
+            balance: Balance::new(rounds),
         })
     }
 
@@ -197,7 +161,7 @@ impl<R: Record> Ours<R> {
     }
 
     /// Ages the records, and counts those of the top and of the lower tier.
-    fn age(&mut self, now: u32, tiers: &Tiers) -> (Histogram, Histogram) {
+    fn age(&mut self, now: u32) -> (Histogram, Histogram) {
         self.sweep = Sweep {
             now,
             last: self.sweep.now,
@@ -206,29 +170,23 @@ impl<R: Record> Ours<R> {
         let (mut top, mut low) = (Histogram::default(), Histogram::default());
         R::sweep(&mut self.top.records, &self.core, &self.sweep, &mut top);
         R::sweep(&mut self.low.records, &self.core, &self.sweep, &mut low);
-        if self.sweep.number % BOUNCE_SWEEPS == 0 {
+        if self.sweep.number % self.balance.params().bounce_rounds == 0 {
             self.bounces.age();
-        }
-        if self.sweep.number % self.core.params().cool_sweeps == 0 {
-            let mut all = top.clone();
-            all.add(&low);
-            self.core = self.core.stepped(&all, tiers.capacity().into());
         }
         (top, low)
     }
 
     /// Demotes idle pages until there is room for as many new pages as came lately: what is new is hot.
     fn make_room(&mut self, now: u32, tiers: &mut Tiers) {
-        let most = tiers.capacity() / MOST_HEADROOM;
-        let needed = std::mem::take(&mut self.born) * HEADROOM_SWEEPS;
-        self.headroom = needed
-            .max(self.headroom - self.headroom.div_ceil(HEADROOM_FADES))
-            .min(most);
-        let short = self.headroom.saturating_sub(tiers.free());
-        if short == 0 || needed == 0 {
+        let born = std::mem::take(&mut self.born).into();
+        let short = self
+            .balance
+            .room(born, tiers.capacity().into(), tiers.free().into());
+        if short == 0 {
             return;
         }
-        let mut cold = self.top.find(&self.core, now, (0, IDLE_HEAT));
+        let idle = balance::idle(&self.core);
+        let mut cold = self.top.find(&self.core, now, (0, idle));
         cold.sort_unstable();
         for (_, page) in cold.into_iter().take(short as usize) {
             self.demote(page, tiers);
@@ -236,8 +194,12 @@ impl<R: Record> Ours<R> {
     }
 
     /// Promotes the hottest pages that fit the free space; says how many went.
-    fn fill(&mut self, now: u32, low: &Histogram, room: u64, tiers: &mut Tiers) -> u64 {
-        let cut = self.core.cut(low, self.core.params().threshold, room);
+    fn fill(&mut self, now: u32, low: &Histogram, budget: u64, tiers: &mut Tiers) -> u64 {
+        let free = tiers.free().into();
+        let (cut, room) = self.balance.fill(&self.core, low, free, budget);
+        if room == 0 {
+            return 0;
+        }
         let mut found = self.low.find(&self.core, now, (cut.heat, HEATS - 1));
         hottest_first(&mut found);
         let chosen = found.iter().take((cut.above + cut.room) as usize);
@@ -263,7 +225,6 @@ impl<R: Record> Ours<R> {
         hottest_first(&mut hot);
         let mut cold = self.top.find(&self.core, now, (0, border.cold));
         cold.sort_unstable();
-        let damp = self.core.params().damp;
         let mut pairs = 0;
         let mut cold = cold.into_iter();
         for (heat, page) in hot {
@@ -271,7 +232,7 @@ impl<R: Record> Ours<R> {
                 break;
             }
             // What went up and down before has to be that much hotter than the border.
-            if heat < border.hot + damp * self.bounces.of(page.into()) {
+            if heat < balance::bar(&self.core, border.hot, self.bounces.of(page.into())) {
                 continue;
             }
             let Some((_, victim)) = cold.next() else {
@@ -319,16 +280,16 @@ impl<R: Record> Policy for Ours<R> {
     fn wake(&mut self, now: u64, tiers: &mut Tiers) {
         self.next_wake = now + u64::from(self.core.params().sweep_ms) * MS;
         let ms = now / MS;
-        let (mut top, mut low) = self.age(ms as u32, tiers);
+        let (mut top, mut low) = self.age(ms as u32);
         let budget = self.pace.budget(ms) / self.page_bytes;
         let Some(reserved) = self.pace.reserve(ms, budget * self.page_bytes) else {
             return;
         };
         let mut moved = 0;
+        let free = tiers.free();
         self.make_room(ms as u32, tiers);
-        let room = u64::from(tiers.free().saturating_sub(self.headroom)).min(budget);
-        if room > 0 {
-            moved = self.fill(ms as u32, &low, room, tiers);
+        moved += self.fill(ms as u32, &low, budget, tiers);
+        if moved > 0 || tiers.free() != free {
             (top, low) = (Histogram::default(), Histogram::default());
             R::count(&self.top.records, ms as u32, &mut top);
             R::count(&self.low.records, ms as u32, &mut low);
