@@ -131,10 +131,10 @@ pub fn course(case: &Case) -> Course {
 fn class(kind: Kind) -> String {
     let index = match kind {
         Kind::None => 0,
-        Kind::Ours => 1,
+        Kind::Ours | Kind::OursDefault => 1,
         Kind::Numab2 => 2,
-        Kind::PghotPrecise => 3,
-        Kind::PghotDefault => 4,
+        Kind::PghotPrecise | Kind::PghotPreciseFaults => 3,
+        Kind::PghotDefault | Kind::PghotDefaultFaults => 4,
         Kind::Lru => 5,
         Kind::OracleStatic => 6,
         Kind::Oracle => 7,
@@ -142,6 +142,9 @@ fn class(kind: Kind) -> String {
     match kind {
         Kind::Ours => format!("s{index} ours"),
         Kind::Oracle | Kind::OracleStatic => format!("s{index} oracle"),
+        Kind::OursDefault | Kind::PghotDefaultFaults | Kind::PghotPreciseFaults => {
+            format!("s{index} variant")
+        }
         _ => format!("s{index}"),
     }
 }

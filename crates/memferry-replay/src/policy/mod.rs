@@ -2,6 +2,7 @@
 //! What decides which page lies where: one file per policy, and what the replay asks of each.
 
 mod admission;
+mod hint_faults;
 mod lru;
 mod numab2;
 mod oracle;
@@ -31,7 +32,13 @@ pub enum Kind {
     PghotDefault,
     /// pghot with four bytes a page, as published.
     PghotPrecise,
-    /// This project's.
+    /// pghot with one byte a page, fed by hint faults.
+    PghotDefaultFaults,
+    /// pghot with four bytes a page, fed by hint faults.
+    PghotPreciseFaults,
+    /// This project's, with one byte a page.
+    OursDefault,
+    /// This project's, with four bytes a page.
     Ours,
     /// The best placement that never changes; knows the trace.
     OracleStatic,
@@ -41,12 +48,15 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, rivals first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::None,
         Self::Lru,
         Self::Numab2,
         Self::PghotDefault,
         Self::PghotPrecise,
+        Self::PghotDefaultFaults,
+        Self::PghotPreciseFaults,
+        Self::OursDefault,
         Self::Ours,
         Self::OracleStatic,
         Self::Oracle,
@@ -60,6 +70,9 @@ impl Kind {
             Self::Numab2 => "numab2",
             Self::PghotDefault => "pghot-default",
             Self::PghotPrecise => "pghot-precise",
+            Self::PghotDefaultFaults => "pghot-default-faults",
+            Self::PghotPreciseFaults => "pghot-precise-faults",
+            Self::OursDefault => "ours-default",
             Self::Ours => "ours",
             Self::OracleStatic => "oracle-static",
             Self::Oracle => "oracle",
@@ -99,8 +112,8 @@ impl Parameters {
     /// Refuses what a policy's records cannot hold.
     pub fn check(&self, kind: Kind) -> Result<(), ParameterError> {
         let most = match kind {
-            Kind::PghotDefault => 3,
-            Kind::PghotPrecise | Kind::Ours => 7,
+            Kind::PghotDefault | Kind::PghotDefaultFaults | Kind::OursDefault => 3,
+            Kind::PghotPrecise | Kind::PghotPreciseFaults | Kind::Ours => 7,
             _ => return Ok(()),
         };
         match self.threshold {
@@ -197,6 +210,19 @@ pub(crate) fn make<'a>(
             site,
             pghot::Tunables::precise_mode().with(parameters),
         )?),
+        Kind::PghotDefaultFaults => Box::new(pghot::Faulted::new(
+            site,
+            pghot::Tunables::default_mode()
+                .fed_by_faults()
+                .with(parameters),
+        )?),
+        Kind::PghotPreciseFaults => Box::new(pghot::Faulted::new(
+            site,
+            pghot::Tunables::precise_mode()
+                .fed_by_faults()
+                .with(parameters),
+        )?),
+        Kind::OursDefault => Box::new(ours::Ours::<u8>::new(site, machine, parameters)?),
         Kind::Ours => Box::new(ours::Ours::<u32>::new(site, machine, parameters)?),
         Kind::OracleStatic => Box::new(oracle::Static::new(truth, capacity)),
         Kind::Oracle => Box::new(oracle::Dynamic::new(truth, capacity, machine.pays_after())),
@@ -219,7 +245,7 @@ mod tests {
         }
         let text = "best".parse::<Kind>().expect_err("unknown").to_string();
         assert!(
-            text.contains("pghot-precise, ours, oracle-static, oracle"),
+            text.contains("ours-default, ours, oracle-static, oracle"),
             "{text}"
         );
     }

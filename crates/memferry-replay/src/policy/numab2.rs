@@ -5,30 +5,18 @@
 //! less than a threshold ago promotes it at once, in the thread that took it. Demotion is kswapd's.
 
 use super::admission::Admission;
+use super::hint_faults::HintFaults;
 use super::{Policy, Site};
 use crate::kswapd::Kswapd;
-use crate::machine::{MS, SECOND};
+use crate::machine::MS;
 use crate::tiers::{Tier, Tiers};
-
-/// `numa_balancing_scan_size_mb`.
-const SCAN_BYTES: u64 = 256 << 20;
-
-/// `numa_balancing_scan_period_min_ms`. Faults in the lower tier do not change a task's period in this mode.
-const SCAN_PERIOD: u64 = SECOND;
 
 /// `numa_balancing_hot_threshold_ms`.
 const HOT_THRESHOLD: u64 = 1000 * MS;
 
-/// A scan looks at no more than so many times the pages that it may mark.
-const LOOK_FACTOR: u32 = 8;
-
 /// The policy.
 pub(super) struct Numab2 {
-    /// When a page was marked, for those that are.
-    marked: Vec<Option<u64>>,
-    next_page: u32,
-    next_scan: u64,
-    scan_pages: u32,
+    faults: HintFaults,
     admission: Admission,
     kswapd: Kswapd,
 }
@@ -36,11 +24,7 @@ pub(super) struct Numab2 {
 impl Numab2 {
     pub(super) fn new(site: Site) -> Self {
         Self {
-            marked: vec![None; site.pages as usize],
-            next_page: 0,
-            // `numa_balancing_scan_delay_ms` is a second as well.
-            next_scan: SCAN_PERIOD,
-            scan_pages: site.base.pages(SCAN_BYTES, site.page_bytes),
+            faults: HintFaults::new(site),
             admission: Admission::new(site, HOT_THRESHOLD),
             kswapd: Kswapd::new(site.pages, site.capacity),
         }
@@ -55,10 +39,9 @@ impl Policy for Numab2 {
     }
 
     fn access(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
-        let Some(marked) = self.marked[page as usize].take() else {
+        let Some(marked) = self.faults.fault(page, tiers) else {
             return;
         };
-        tiers.fault();
         if tiers.tier(page) != Some(Tier::Low)
             || !self.admission.admit(now, now - marked, tiers.free())
         {
@@ -73,32 +56,18 @@ impl Policy for Numab2 {
     }
 
     fn next_wake(&self) -> u64 {
-        self.next_scan
+        self.faults.next_scan()
     }
 
     fn wake(&mut self, now: u64, tiers: &mut Tiers) {
-        self.next_scan = now + SCAN_PERIOD;
-        let mut looks = self
-            .scan_pages
-            .saturating_mul(LOOK_FACTOR)
-            .min(tiers.pages());
-        let mut marks = self.scan_pages;
-        while looks > 0 && marks > 0 {
-            let page = self.next_page;
-            self.next_page = (page + 1) % tiers.pages();
-            looks -= 1;
-            if tiers.tier(page) == Some(Tier::Low) {
-                marks -= 1;
-                self.marked[page as usize].get_or_insert(now);
-            }
-        }
+        self.faults.scan(now, tiers);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Timebase;
+    use crate::machine::{SECOND, Timebase};
     use crate::synthetic;
 
     /// Ten pages, two of them up, all below marked at one second.
@@ -157,26 +126,5 @@ mod tests {
         assert_eq!((tiers.tier(0), tiers.free()), (Some(Tier::Low), 1));
         policy.access(7, SECOND + MS, &mut tiers);
         assert_eq!(tiers.tier(7), Some(Tier::Top));
-    }
-
-    #[test]
-    fn a_scan_marks_its_size_and_goes_on_from_there() {
-        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        let mut policy = Numab2::new(Site {
-            base,
-            pages: 200,
-            page_bytes: 4096,
-            capacity: 3,
-        });
-        let mut tiers = Tiers::new(200, 3, 1);
-        (0..200).for_each(|page| {
-            tiers.allocate(page, Tier::Low);
-        });
-        policy.wake(SECOND, &mut tiers);
-        let marked = |policy: &Numab2| policy.marked.iter().flatten().count();
-        assert_eq!(marked(&policy), 64);
-        policy.wake(2 * SECOND, &mut tiers);
-        assert_eq!(marked(&policy), 128);
-        assert_eq!(policy.marked[64], Some(2 * SECOND));
     }
 }

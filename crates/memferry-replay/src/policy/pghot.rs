@@ -6,9 +6,11 @@
 //! a record before it asks whether the page may go: who is refused starts from nothing. Pages of the top tier have no record;
 //! demotion is kswapd's.
 //!
-//! HZ is 1000, at which its window is in the unit that it takes it for. Its source is the replay's sampler.
+//! HZ is 1000, at which its window is in the unit that it takes it for. Its source is the replay's sampler; or, as in the
+//! published runs against NUMA balancing, the faults of its scanner with a threshold of one access.
 
 use super::admission::Admission;
+use super::hint_faults::HintFaults;
 use super::{Parameters, Policy, Site};
 use crate::kswapd::Kswapd;
 use crate::machine::{MS, ParameterError, in_range};
@@ -64,6 +66,14 @@ impl Tunables {
 }
 
 impl Tunables {
+    /// As published for hint faults, of which a page has no two within the window: one makes it hot.
+    pub(super) fn fed_by_faults(self) -> Self {
+        Self {
+            threshold: 1,
+            ..self
+        }
+    }
+
     /// With what the user set.
     pub(super) fn with(self, parameters: &Parameters) -> Self {
         Self {
@@ -201,6 +211,50 @@ impl Policy for Pghot {
     }
 }
 
+/// The policy with hint faults as its source.
+pub(super) struct Faulted {
+    pghot: Pghot,
+    faults: HintFaults,
+}
+
+impl Faulted {
+    pub(super) fn new(site: Site, tunables: Tunables) -> Result<Self, ParameterError> {
+        Ok(Self {
+            pghot: Pghot::new(site, tunables)?,
+            faults: HintFaults::new(site),
+        })
+    }
+}
+
+impl Policy for Faulted {
+    fn allocated(&mut self, page: u32, tier: Tier) {
+        self.pghot.allocated(page, tier);
+    }
+
+    fn access(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
+        if self.faults.fault(page, tiers).is_some() {
+            self.pghot.report(page, now, tiers);
+        }
+    }
+
+    fn next_wake(&self) -> u64 {
+        self.pghot.next_wake().min(self.faults.next_scan())
+    }
+
+    fn wake(&mut self, now: u64, tiers: &mut Tiers) {
+        if self.faults.next_scan() <= now {
+            self.faults.scan(now, tiers);
+        }
+        if self.pghot.next_wake() <= now {
+            self.pghot.wake(now, tiers);
+        }
+    }
+
+    fn tracker_bytes(&self) -> u64 {
+        self.pghot.tracker_bytes()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,6 +367,40 @@ mod tests {
         let (mut policy, mut tiers) = rig(Tunables::default_mode(), 10);
         (0..9).for_each(|_| policy.report(95, MS, &mut tiers));
         assert_eq!(policy.records[95], Record::default());
+    }
+
+    #[test]
+    fn one_hint_fault_makes_a_page_hot_and_the_next_pass_moves_it() {
+        let (pghot, mut tiers) = rig(Tunables::default_mode().fed_by_faults(), 10);
+        make_room(&mut tiers);
+        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
+        let site = Site {
+            base,
+            pages: 100,
+            page_bytes: 4096,
+            capacity: 10,
+        };
+        let faults = HintFaults::new(site);
+        let mut policy = Faulted { pghot, faults };
+        policy.access(3, MS, &mut tiers);
+        assert_eq!(
+            tiers.close().faults,
+            0,
+            "nothing is marked before the first scan"
+        );
+        while policy.next_wake() <= 1000 * MS {
+            policy.wake(policy.next_wake(), &mut tiers);
+        }
+        policy.access(3, 1010 * MS, &mut tiers);
+        policy.access(3, 1020 * MS, &mut tiers);
+        assert_eq!(tiers.close().faults, 1);
+        assert_eq!(
+            tiers.tier(3),
+            Some(Tier::Low),
+            "the fault itself moves nothing"
+        );
+        policy.wake(policy.next_wake(), &mut tiers);
+        assert_eq!(tiers.tier(3), Some(Tier::Top));
     }
 
     #[test]
