@@ -133,40 +133,6 @@ uint64_t ferry_hot_accesses(const struct ferry_hot_params *params, uint32_t freq
 }
 
 /**
- * ferry_hot_step - how large a level should be
- * @format: FERRY_HOT_DEFAULT or FERRY_HOT_PRECISE
- * @params: as ferry_hot_check() accepts them
- * @histogram: all pages, of both tiers
- * @capacity: pages of the top tier
- *
- * Few levels tell most if the border of the tier is among them. If the pages of the largest
- * frequency alone do not fit, they cannot be told apart: levels must be larger. If those
- * above the threshold fill not an eighth of the tier, levels are too large. The answer takes
- * some coolings to show, so ask once per cooling.
- *
- * Context: Any.
- * Return: @params' step, or one more or less, from 0 to 8.
- */
-uint32_t ferry_hot_step(uint32_t format, const struct ferry_hot_params *params,
-			const struct ferry_hot_histogram *histogram, uint64_t capacity)
-{
-	uint32_t most = ferry_hot_freq_max(format), eighths, age;
-	uint64_t full = 0, above = 0;
-
-	for (age = 0; age < FERRY_HOT_AGES; age++) {
-		for (eighths = 8 * params->threshold + 1; eighths <= 8 * most; eighths++)
-			above += histogram->pages[eighths][age];
-		for (eighths = 8 * most - 7; eighths <= 8 * most; eighths++)
-			full += histogram->pages[eighths][age];
-	}
-	if (full > capacity && params->step < STEP_MAX)
-		return params->step + 1;
-	if (above < capacity >> 3 && params->step)
-		return params->step - 1;
-	return params->step;
-}
-
-/**
  * ferry_hot_heat - how hot a frequency and an age class are together
  * @params: as ferry_hot_check() accepts them
  * @eighths: frequency, in eighths, up to FERRY_HOT_EIGHTHS - 1

@@ -575,20 +575,6 @@ static void an_exchange_is_as_good_as_pairing_pages(void)
 	}
 }
 
-static void levels_grow_until_the_tier_lies_among_them(void)
-{
-	ferry_hot_defaults(FERRY_HOT_DEFAULT, &params);
-	memset(&histogram, 0, sizeof(histogram));
-	histogram.pages[24][0] = 101;
-	CHECK(ferry_hot_step(FERRY_HOT_DEFAULT, &params, &histogram, 100) == params.step + 1);
-	CHECK(ferry_hot_step(FERRY_HOT_DEFAULT, &params, &histogram, 101) == params.step);
-	CHECK(ferry_hot_step(FERRY_HOT_DEFAULT, &params, &histogram, 900) == params.step - 1);
-	params.step = 0;
-	CHECK(ferry_hot_step(FERRY_HOT_DEFAULT, &params, &histogram, 900) == 0);
-	params.step = 8;
-	CHECK(ferry_hot_step(FERRY_HOT_DEFAULT, &params, &histogram, 100) == 8);
-}
-
 static void the_majority_prevails(void)
 {
 	uint16_t majority = 0;
@@ -657,7 +643,6 @@ int main(void)
 	RUN(heat_and_worth_rise_together);
 	RUN(the_cut_fills_the_budget_with_the_hottest);
 	RUN(an_exchange_is_as_good_as_pairing_pages);
-	RUN(levels_grow_until_the_tier_lies_among_them);
 	RUN(the_majority_prevails);
 	RUN(pages_that_go_up_and_down_are_counted);
 	return tap_done();

@@ -200,8 +200,6 @@ void ferry_hot_defaults(uint32_t format, struct ferry_hot_params *params);
 int ferry_hot_check(uint32_t format, const struct ferry_hot_params *params,
 		    struct ferry_bad *bad);
 uint64_t ferry_hot_accesses(const struct ferry_hot_params *params, uint32_t freq);
-uint32_t ferry_hot_step(uint32_t format, const struct ferry_hot_params *params,
-			const struct ferry_hot_histogram *histogram, uint64_t capacity);
 
 /* One record */
 uint8_t ferry_hot8_access(uint8_t record, const struct ferry_hot_params *params,

@@ -244,12 +244,6 @@ unsafe extern "C" {
     pub(crate) safe fn ferry_hot_defaults(format: u32, params: &mut MaybeUninit<Params>);
     pub(crate) safe fn ferry_hot_check(format: u32, params: &Params, bad: &mut BadParam) -> c_int;
     pub(crate) safe fn ferry_hot_accesses(params: &Params, freq: u32) -> u64;
-    pub(crate) safe fn ferry_hot_step(
-        format: u32,
-        params: &Params,
-        histogram: &Histogram,
-        capacity: u64,
-    ) -> u32;
     pub(crate) safe fn ferry_hot8_access(
         record: u8,
         params: &Params,

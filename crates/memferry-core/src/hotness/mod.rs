@@ -156,14 +156,6 @@ impl<R: Record> Policy<R> {
         sys::ferry_hot_exchange(&self.params, top, lower, budget, &mut exchange);
         exchange
     }
-
-    /// This policy with the step of its counting one larger or smaller if the border of a top tier of `capacity` pages
-    /// then lies better among the levels of `histogram`, which is of all pages. Ask once per cooling.
-    #[must_use]
-    pub fn stepped(mut self, histogram: &Histogram, capacity: u64) -> Self {
-        self.params.step = sys::ferry_hot_step(R::FORMAT, &self.params, histogram, capacity);
-        self
-    }
 }
 
 impl Histogram {
