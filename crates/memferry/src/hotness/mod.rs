@@ -157,13 +157,19 @@ impl<R: Record> Tracker<R> {
         source: Source,
         time: u64,
     ) -> Result<bool, TrackError> {
+        let place = self.map.get_or_make(page)?;
+        // Most accesses end here: they change nothing.
+        let seen = cell::record::<R>(place.word.load(sync::Ordering::Relaxed), place.lane);
+        if seen.settled(time as u32, node) {
+            return Ok(false);
+        }
         let access = Access {
             now: time as u32,
             weight: self.options.weights[source as usize],
             random: random(),
             node,
         };
-        self.record_access(page, &access)
+        Ok(self.update(&place, &access))
     }
 
     /// The same of an access of any weight, and with the caller's random numbers: what is done is then the same each time.
@@ -172,18 +178,20 @@ impl<R: Record> Tracker<R> {
     /// As [`Tracker::record`].
     #[inline]
     pub fn record_access(&self, page: u64, access: &Access) -> Result<bool, TrackError> {
-        let Place {
-            section,
-            word,
-            lane,
-        } = self.map.get_or_make(page)?;
+        let place = self.map.get_or_make(page)?;
+        Ok(self.update(&place, access))
+    }
+
+    /// Records an access where it belongs. Returns whether its page became ready.
+    fn update(&self, place: &Place<'_>, access: &Access) -> bool {
         let policy = &self.options.policy;
-        let (before, after) =
-            cell::update::<R>(word, lane, |record| record.accessed(policy, access));
+        let (before, after) = cell::update::<R>(place.word, place.lane, |record| {
+            record.accessed(policy, access)
+        });
         if after != before {
-            section.vote::<R>(access.node);
+            place.section.vote::<R>(access.node);
         }
-        Ok(after.ready() && !before.ready())
+        after.ready() && !before.ready()
     }
 
     /// Records accesses to many pages, all at one time and of one source: a source's buffer. Returns how many became ready.
