@@ -40,7 +40,7 @@ thread)
         did_not_run "std's sources are missing; try: rustup component add rust-src"
     export RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread"
     cargo test -Zbuild-std -p memferry --lib --target "$host" "$@" -- \
-        crew:: schedule:: forkgate:: pool:: neighbouring_ranges
+        crew:: schedule:: forkgate:: pool:: hotness:: neighbouring_ranges
     cargo test -Zbuild-std -p memferry-c --lib --target "$host" "$@" -- --skip through_pointers
     ;;
 miri)
