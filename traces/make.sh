@@ -27,10 +27,16 @@ traces=$PWD
 record() {
     name=$1 window=$2 title=$3
     shift 3
-    "$memferry" trace record --cache 256K --window "$window" --name "$title" --output "$traces/$name.trace" -- "$@"
+    "$memferry" trace record --cache 256K --window "$window" --max-accesses "${most:-900M}" --name "$title" \
+        --output "$traces/$name.trace" -- "$@"
 }
 
-for trace in ${*:-gups scan sqlite sort compiler redis}; do
+# Text that is on every machine with a C compiler.
+headers() {
+    cat /usr/include/*.h /usr/include/linux/*.h >"$work/headers"
+}
+
+for trace in ${*:-gups scan sqlite sort compiler redis words xz ld}; do
     case $trace in
         gups | scan)
             gcc -O2 -o "$work/$trace" "$trace.c"
@@ -60,8 +66,22 @@ for trace in ${*:-gups scan sqlite sort compiler redis}; do
                 --unixsocket "$work/socket" --save "" --appendonly no --daemonize no --dir "$work" --timeout 0
             wait
             ;;
+        words)
+            headers
+            record held-back/words 524288 "perl: index the words of the system's headers, and ask" perl \
+                held-back/words.pl "$work/headers"
+            ;;
+        xz)
+            headers
+            most=350M record held-back/xz 1048576 "xz -3 of the system's headers" xz -3 --threads=1 --keep --stdout \
+                "$work/headers" >/dev/null
+            ;;
+        ld)
+            most=350M record held-back/ld 131072 "ld -r of the whole C library" ld -r --whole-archive \
+                "$(gcc -print-file-name=libc.a)" -o "$work/libc.o"
+            ;;
         *)
-            echo "no trace is called $trace: gups, scan, sqlite, sort, compiler, redis" >&2
+            echo "no trace is called $trace: gups, scan, sqlite, sort, compiler, redis, words, xz, ld" >&2
             exit 2
             ;;
     esac
