@@ -43,7 +43,7 @@ void ferry_balance_defaults(uint32_t format, struct ferry_hot_params *hot,
 	*params = (struct ferry_balance_params){
 		/* A second's new pages. */
 		.rounds = 4,
-		/* A half in 5 s: given away sooner, room has to be made again for the next burst. */
+		/* A half in 5 s: given away sooner, it has to be made again for the next burst. */
 		.fade_shift = 5,
 		.most_shift = 3,
 		/* 16 s, a multiple of the time in which a page's frequency is forgotten. */

@@ -46,7 +46,7 @@ typedef uint64_t ferry_plane_word __attribute__((may_alias));
 #define BLOCK		(64 * PLANE_WORDS)	/* records of eight planes */
 #define GROUP_SHIFT	2
 #define GROUP		(1 << GROUP_SHIFT)	/* blocks that are added up together */
-#define AGES		8			/* age classes of default mode, half of them of idle records */
+#define AGES		8			/* of default mode, 4 of them idle */
 #define FREQS		3			/* frequencies above 0 */
 /* Binary digits of a count kept in planes. The kernel warns of frames above 2 KiB. */
 #define DIGITS		(PLANE_WORDS > 1 ? 7 : 6)

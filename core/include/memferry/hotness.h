@@ -23,7 +23,8 @@
  * into an idle one, which holds a class in place of a time: how many sweeps ago, to a power of
  * two. In default mode an idle record is one of frequency 0, and the time field holds the
  * frequency that it had (bits 5-6) and the class less 1 (bits 2-4); in precision mode it has
- * its own bit, and the class lies in the time field. So an old access cannot look recent if sweeps are at most @sweep_ms apart.
+ * its own bit, and the class lies in the time field. So an old access cannot look recent if
+ * sweeps are at most @sweep_ms apart.
  *
  * Frequency counts exactly up to the threshold and then logarithmically: the step from f to
  * f + 1 is taken with a chance of 2^-(step * (f - threshold + 1)), after Morris. What 2 or 3

@@ -236,7 +236,8 @@ static inline uint32_t ferry_hot32_swept(uint32_t record, const struct ferry_hot
 	if (ferry_hot_cools(params, sweep))
 		eighths = ferry_hot32_cooled(params, eighths);
 	freq = (eighths + 7) >> 3;
-	return kept | (8 * freq - eighths) << FERRY_HOT32_COOLED_SHIFT | freq << FERRY_HOT32_FREQ_SHIFT;
+	return kept | (8 * freq - eighths) << FERRY_HOT32_COOLED_SHIFT |
+	       freq << FERRY_HOT32_FREQ_SHIFT;
 }
 
 static inline struct ferry_hot_view ferry_hot8_shown(uint8_t record, uint32_t now)
