@@ -74,8 +74,9 @@ struct migrator_active {
 	struct migrator_batch batches[] __counted_by(nr_batches);
 };
 
-/* Only its address matters. */
+/* Only their addresses matter. The low bits of a mapping's address have meanings. */
 const char migrator_mark;
+const unsigned long migrator_quarantine_mark;
 
 DEFINE_STATIC_KEY_FALSE(migrator_active_key);
 DEFINE_STATIC_SRCU(migrator_srcu);
@@ -86,6 +87,7 @@ static struct migrator_active __rcu *migrator_active;
 static unsigned int migrator_reason_mask = GENMASK(MR_TYPES - 1, 0);
 static size_t migrator_min_bytes = MIGRATOR_MIN_BYTES;
 static size_t migrator_max_bytes = MIGRATOR_MAX_BYTES;
+static atomic_long_t migrator_quarantine_sum;
 
 /* --- The stage --- */
 
@@ -202,12 +204,13 @@ static void migrator_fill_batch(const struct migrator *migrator, struct migrator
 	}
 }
 
-/* Marks what was copied. Returns the bytes of it. */
+/* Marks what was copied and can be moved to. Returns the bytes of it. */
 static size_t migrator_mark_copied(struct migrator_batch *batch)
 {
 	size_t bytes = 0;
 	unsigned int i;
 
+	bitmap_andnot(batch->copied, batch->copied, batch->quarantined, batch->nr);
 	for_each_set_bit(i, batch->copied, batch->nr) {
 		struct folio *dst = batch->pairs[i].dst;
 
@@ -228,6 +231,7 @@ static void migrator_run_batch(struct migrator_active *active, struct migrator_b
 	int error;
 
 	bitmap_zero(batch->copied, batch->nr);
+	bitmap_zero(batch->quarantined, batch->nr);
 	trace_migrator_batch_start(migrator->name, reason, batch->nr, batch->bytes,
 				   batch->dst_nid);
 	if (trace_migrator_batch_done_enabled())
@@ -240,8 +244,8 @@ static void migrator_run_batch(struct migrator_active *active, struct migrator_b
 		return;
 	}
 
-	copied = bitmap_weight(batch->copied, batch->nr);
 	bytes = migrator_mark_copied(batch);
+	copied = bitmap_weight(batch->copied, batch->nr);
 	if (trace_migrator_batch_done_enabled())
 		trace_migrator_batch_done(migrator->name, reason, copied, bytes,
 					  start ? ktime_get_ns() - start : 0);
@@ -300,6 +304,50 @@ unsigned int __migrator_batch_pages(enum migrate_reason reason, unsigned int pag
 	return pages;
 }
 
+/* --- Quarantine --- */
+
+/**
+ * migrator_quarantine - keep the destination of a pair from being used
+ * @batch: the batch that &migrator.copy was called with
+ * @index: of the pair
+ *
+ * For migrators that cannot tell whether something still writes to the destination: a
+ * device that does not answer. The move of this folio fails. Its source stays where it
+ * is, to be tried again with another destination, at once if the caller of
+ * migrate_pages() is one that waits. The destination is neither mapped nor freed before
+ * migrator_quarantine_release(), to which the migrator owes one call per call of this.
+ *
+ * Context: &migrator.copy. Takes a reference to the destination.
+ */
+void migrator_quarantine(struct migrator_batch *batch, unsigned int index)
+{
+	struct folio *dst = batch->pairs[index].dst;
+
+	folio_get(dst);
+	atomic_long_add(folio_size(dst), &migrator_quarantine_sum);
+	if (!__test_and_set_bit(index, batch->quarantined))
+		dst->mapping = (void *)&migrator_quarantine_mark;
+}
+EXPORT_SYMBOL_GPL(migrator_quarantine);
+
+/**
+ * migrator_quarantine_release - give back a folio of which it is sure that nothing writes to it
+ * @dst: was the destination of a pair given to migrator_quarantine()
+ *
+ * Context: Any but interrupts. Possibly frees the folio.
+ */
+void migrator_quarantine_release(struct folio *dst)
+{
+	atomic_long_sub(folio_size(dst), &migrator_quarantine_sum);
+	folio_put(dst);
+}
+EXPORT_SYMBOL_GPL(migrator_quarantine_release);
+
+size_t migrator_quarantined_bytes(void)
+{
+	return atomic_long_read(&migrator_quarantine_sum);
+}
+
 /* --- The migrator "kernel": the plain copy, but of a whole batch at a time --- */
 
 static int migrator_kernel_copy(struct migrator_batch *batch)
@@ -332,6 +380,7 @@ static void migrator_free_batches(struct migrator_active *active)
 		if (active->migrator->exit_batch)
 			active->migrator->exit_batch(batch);
 		kvfree(batch->private);
+		bitmap_free(batch->quarantined);
 		bitmap_free(batch->copied);
 		kvfree(batch->pairs);
 	}
@@ -346,15 +395,18 @@ static int migrator_make_batch(const struct migrator *migrator, struct migrator_
 	batch->max_nr = max_nr;
 	batch->pairs = kvcalloc(max_nr, sizeof(*batch->pairs), GFP_KERNEL);
 	batch->copied = bitmap_zalloc(max_nr, GFP_KERNEL);
+	batch->quarantined = bitmap_zalloc(max_nr, GFP_KERNEL);
 	if (migrator->private_size)
 		batch->private = kvzalloc(migrator->private_size, GFP_KERNEL);
-	if (!batch->pairs || !batch->copied || (migrator->private_size && !batch->private))
+	if (!batch->pairs || !batch->copied || !batch->quarantined ||
+	    (migrator->private_size && !batch->private))
 		goto fail;
 	error = migrator->init_batch ? migrator->init_batch(batch) : 0;
 	if (!error)
 		return 0;
 fail:
 	kvfree(batch->private);
+	bitmap_free(batch->quarantined);
 	bitmap_free(batch->copied);
 	kvfree(batch->pairs);
 	return error;

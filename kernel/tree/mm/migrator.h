@@ -27,6 +27,7 @@ struct migrator_entry;
 
 DECLARE_STATIC_KEY_FALSE(migrator_active_key);
 extern const char migrator_mark;
+extern const unsigned long migrator_quarantine_mark;
 
 void __migrator_copy_folios(struct list_head *src_folios, struct list_head *dst_folios,
 			    enum migrate_reason reason);
@@ -68,6 +69,20 @@ static inline bool migrator_take_mark(struct folio *dst)
 	return true;
 }
 
+/*
+ * Whether @dst cannot be moved to, because a device may still write to it. What stands for
+ * that is the address of an object of ours as the mapping of @dst, which has none before
+ * its move. True once only: the move then fails, and puts @dst as always. The migrator has
+ * a reference of its own, so that this frees nothing.
+ */
+static inline bool migrator_take_quarantined(struct folio *dst)
+{
+	if (likely(dst->mapping != (void *)&migrator_quarantine_mark))
+		return false;
+	dst->mapping = NULL;
+	return true;
+}
+
 /* migrator.c: the registry, and the policy that all migrators share */
 int migrator_select(const char *name);
 ssize_t migrator_show_names(char *buf);
@@ -77,6 +92,7 @@ size_t migrator_min_batch(void);
 int migrator_set_min_batch(size_t bytes);
 size_t migrator_max_batch(void);
 int migrator_set_max_batch(size_t bytes);
+size_t migrator_quarantined_bytes(void);
 
 /* What is counted per migrator and reason; the names of the files are the fields'. */
 struct migrator_counts {
@@ -122,6 +138,8 @@ static inline bool migrator_take_mark(struct folio *dst)
 {
 	return false;
 }
+
+#define migrator_take_quarantined(dst)	((void)(dst), false)
 
 #endif /* CONFIG_MIGRATION_COPY_OFFLOAD */
 

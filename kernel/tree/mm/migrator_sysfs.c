@@ -158,11 +158,20 @@ static ssize_t max_batch_bytes_store(struct kobject *kobj, struct kobj_attribute
 
 static struct kobj_attribute max_batch_bytes_attr = __ATTR_RW(max_batch_bytes);
 
+static ssize_t quarantined_bytes_show(struct kobject *kobj, struct kobj_attribute *attr,
+				      char *buf)
+{
+	return sysfs_emit(buf, "%zu\n", migrator_quarantined_bytes());
+}
+
+static struct kobj_attribute quarantined_bytes_attr = __ATTR_RO(quarantined_bytes);
+
 static struct attribute *migrator_attrs[] = {
 	&migrator_attr.attr,
 	&reasons_attr.attr,
 	&min_batch_bytes_attr.attr,
 	&max_batch_bytes_attr.attr,
+	&quarantined_bytes_attr.attr,
 	NULL
 };
 

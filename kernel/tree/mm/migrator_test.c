@@ -28,6 +28,8 @@ static struct {
 	int copy_error;
 	/* of every so many folios one is left out; 0 for none */
 	unsigned int leave_out;
+	/* the same for folios that are put into quarantine, although they are copied */
+	unsigned int quarantine;
 } seen;
 
 static int test_activate(void)
@@ -70,6 +72,8 @@ static int test_copy(struct migrator_batch *batch)
 			continue;
 		folio_copy(batch->pairs[i].dst, batch->pairs[i].src);
 		migrator_batch_copied(batch, i);
+		if (seen.quarantine && i % seen.quarantine == 0)
+			migrator_quarantine(batch, i);
 	}
 	return 0;
 }
@@ -348,6 +352,42 @@ static void test_stage(struct kunit *test)
 	drop_pairs(&lists.dst);
 }
 
+/* What a device may still write to is not moved to, and not freed when its move puts it. */
+static void test_quarantine(struct kunit *test)
+{
+	size_t before = migrator_quarantined_bytes();
+	unsigned int i, order = get_order(SZ_256K);
+	struct test_lists lists;
+	struct folio *dst, *kept[4];
+
+	INIT_LIST_HEAD(&lists.src);
+	INIT_LIST_HEAD(&lists.dst);
+	for (i = 0; i < 4; i++)
+		add_pair(test, &lists, order, i + 1);
+	KUNIT_ASSERT_EQ(test, migrator_select("kunit"), 0);
+	seen.quarantine = 2;
+	migrator_copy_folios(&lists.src, &lists.dst, MR_DEMOTION);
+	KUNIT_EXPECT_EQ(test, migrator_quarantined_bytes(), before + 2 * SZ_256K);
+
+	i = 0;
+	list_for_each_entry(dst, &lists.dst, lru) {
+		KUNIT_EXPECT_EQ_MSG(test, test_move_skips_copy(test, dst), i % 2, "folio %u", i);
+		KUNIT_EXPECT_EQ_MSG(test, migrator_take_quarantined(dst), !(i % 2), "folio %u", i);
+		KUNIT_EXPECT_NULL(test, dst->mapping);
+		KUNIT_EXPECT_FALSE_MSG(test, migrator_take_quarantined(dst), "once only");
+		KUNIT_EXPECT_EQ(test, folio_ref_count(dst), i % 2 ? 1 : 2);
+		kept[i++] = dst;
+	}
+	migrator_select("none");
+	drop_pairs(&lists.src);
+	drop_pairs(&lists.dst);
+	for (i = 0; i < 4; i += 2) {
+		KUNIT_EXPECT_EQ(test, folio_ref_count(kept[i]), 1);
+		migrator_quarantine_release(kept[i]);
+	}
+	KUNIT_EXPECT_EQ(test, migrator_quarantined_bytes(), before);
+}
+
 /* What others keep in the private word is not taken for a mark: hugetlb's flags are bits. */
 static void test_foreign_private(struct kunit *test)
 {
@@ -402,6 +442,7 @@ static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_limits),
 	KUNIT_CASE(test_reasons),
 	KUNIT_CASE(test_stage),
+	KUNIT_CASE(test_quarantine),
 	KUNIT_CASE(test_foreign_private),
 	KUNIT_CASE(test_small_batches),
 	KUNIT_CASE(test_batch_pages),

@@ -41,6 +41,7 @@ struct migrator_pair {
  * struct migrator_batch - what one call of &migrator.copy has to copy
  * @pairs: the folios
  * @copied: one bit per pair, all clear before the call; see migrator_batch_copied()
+ * @quarantined: one bit per pair, all clear before the call; see migrator_quarantine()
  * @private: the migrator's own space of &migrator.private_size bytes, zeroed before
  *	&migrator.init_batch and kept from batch to batch
  * @bytes: sum over @pairs
@@ -56,6 +57,7 @@ struct migrator_pair {
 struct migrator_batch {
 	struct migrator_pair *pairs;
 	unsigned long *copied;
+	unsigned long *quarantined;
 	void *private;
 	size_t bytes;
 	unsigned int nr;
@@ -104,9 +106,10 @@ enum migrator_flags {
  * @exit_batch: undoes @init_batch, or NULL
  * @copy: copies folios of the batch and marks those it copied whole. May sleep; must not
  *	allocate memory, because it can run inside reclaim with the whole batch locked;
- *	must not touch a folio after it returned. Runs in many tasks at a time, each
- *	with a batch of its own. Returns 0, or a negative error if it declined the batch
- *	without having copied anything (-EBUSY: no lane was free).
+ *	must not touch a folio after it returned, those that it put into quarantine
+ *	excepted. Runs in many tasks at a time, each with a batch of its own. Returns 0, or
+ *	a negative error if it declined the batch without having copied anything (-EBUSY: no
+ *	lane was free).
  *
  * All callbacks but @copy are called with the registry's lock held, so they must not
  * register or choose migrators.
@@ -140,6 +143,9 @@ enum migrator_placement {
 
 int migrator_register(const struct migrator *migrator);
 void migrator_unregister(const struct migrator *migrator);
+
+void migrator_quarantine(struct migrator_batch *batch, unsigned int index);
+void migrator_quarantine_release(struct folio *dst);
 
 unsigned int migrator_order_cpus(int nid, enum migrator_placement placement,
 				 u16 *cpus, unsigned int space);
