@@ -9,6 +9,7 @@
 #include "files.h"
 #include "memory.h"
 #include "migrator.h"
+#include "modules.h"
 #include "nodes.h"
 #include "tap.h"
 
@@ -34,10 +35,10 @@ static const struct file files[] = {
 	{
 		.name = "migrator",
 		.good = {
-			{ "kernel", "none [kernel] mtcopy" },
-			{ "mtcopy\n", "none kernel [mtcopy]" },
-			{ "mtcopy", "none kernel [mtcopy]" },
-			{ "none\n", "[none] kernel mtcopy" },
+			{ "kernel", "none [kernel] mtcopy dcbm" },
+			{ "mtcopy\n", "none kernel [mtcopy] dcbm" },
+			{ "mtcopy", "none kernel [mtcopy] dcbm" },
+			{ "none\n", "[none] kernel mtcopy dcbm" },
 		},
 		.bad = {
 			"non", "nonex", "kerne", "kernel mtcopy", "Kernel", "[kernel]", " kernel",
@@ -146,6 +147,52 @@ static const struct file files[] = {
 			{ "on", "1" },
 		},
 		.bad = { "2", "-1", "maybe", "\n", " ", "x", "ox" },
+	},
+	{
+		.name = "dcbm/lanes",
+		.good = {
+			{ "1", NULL },
+			{ "64\n", "64" },
+			{ "0x8", "8" },
+			{ "4", NULL },
+		},
+		.bad = {
+			"0", "65", "-1", "4294967297", "99999999999999999999", "four", "4 4", "\n",
+			" ", "1x",
+		},
+	},
+	{
+		.name = "dcbm/timeout_ms",
+		.good = {
+			{ "1", NULL },
+			{ "60000\n", "60000" },
+			{ "0x3e8", "1000" },
+		},
+		.bad = {
+			"0", "60001", "-1", "4294967296", "99999999999999999999", "1s", "1 1", "\n",
+			" ", "1.5",
+		},
+	},
+	{
+		.name = "dcbm/poll_below_bytes",
+		.good = {
+			{ "0", NULL },
+			{ "67108864\n", "67108864" },
+			{ "0x80000", "524288" },
+		},
+		.bad = {
+			"67108865", "-1", "99999999999999999999", "18446744073709551616", "1M", "1 1",
+			"\n", " ", "abc",
+		},
+	},
+	{
+		/* While dcbm is not active it has no channels. */
+		.name = "dcbm/devices",
+		.good = {
+			{ "retry", "" },
+			{ "retry\n", "" },
+		},
+		.bad = { "retr", "retryy", "Retry", "retry retry", "retry\n\n", "1", "\n", " " },
 	},
 };
 
@@ -264,6 +311,17 @@ static void test_limits(void)
 	file_write_number(MAX_BATCH, MIGRATION "/max_batch_bytes");
 }
 
+static bool mode_is(const char *name, unsigned int mode)
+{
+	char path[FILE_PATH];
+	struct stat stat_;
+
+	snprintf(path, sizeof(path), MIGRATION "/%s", name);
+	if (stat(path, &stat_))
+		return false;
+	return (stat_.st_mode & 07777) == mode && !stat_.st_uid;
+}
+
 static void test_boot_values(void)
 {
 	char text[TEXT];
@@ -276,6 +334,9 @@ static void test_boot_values(void)
 	       MIN_BATCH);
 	tap_ok(file_number(MIGRATION "/max_batch_bytes") == MAX_BATCH, "max_batch_bytes is %d",
 	       MAX_BATCH);
+	tap_ok(!file_number(MIGRATION "/quarantined_bytes") &&
+	       file_write("0", MIGRATION "/quarantined_bytes") < 0 &&
+	       mode_is("quarantined_bytes", 0444), "nothing is in quarantine");
 }
 
 static void test_stats(void)
@@ -283,9 +344,9 @@ static void test_stats(void)
 	static const char *const counts[] = {
 		"batches", "folios", "bytes", "fallbacks", "declined",
 	};
-	static const char *const names[] = { "kernel", "mtcopy" };
+	static const char *const names[] = { "kernel", "mtcopy", "dcbm" };
 
-	for (unsigned int m = 0; m < 2; m++) {
+	for (unsigned int m = 0; m < ARRAY_SIZE(names); m++) {
 		struct memory memory;
 		struct stats stats;
 		bool there = true, readonly = true;
@@ -321,17 +382,6 @@ static void test_stats(void)
 		memory_drop(&memory);
 	}
 	file_write("none", MIGRATION "/migrator");
-}
-
-static bool mode_is(const char *name, unsigned int mode)
-{
-	char path[FILE_PATH];
-	struct stat stat_;
-
-	snprintf(path, sizeof(path), MIGRATION "/%s", name);
-	if (stat(path, &stat_))
-		return false;
-	return (stat_.st_mode & 07777) == mode && !stat_.st_uid;
 }
 
 static void test_permissions(void)
@@ -372,7 +422,7 @@ static size_t random_text(char *text, size_t size)
 	static const char *const pieces[] = {
 		"none", "kernel", "mtcopy", "all", "compaction", "demotion", " ", "\n", ",", "0",
 		"1", "-", "2097152", "4194304", "262144", "x", "[", "]", "spread", "fill", "high",
-		"normal", "\t", "\xff",
+		"normal", "\t", "\xff", "retry",
 	};
 	size_t length = 0;
 
@@ -395,6 +445,7 @@ static bool valid(void)
 	long long least = file_number(MIGRATION "/min_batch_bytes");
 	long long most = file_number(MIGRATION "/max_batch_bytes");
 	long long lanes = file_number(MIGRATION "/mtcopy/lanes");
+	long long channels = file_number(MIGRATION "/dcbm/lanes");
 	char text[TEXT];
 
 	if (file_read(text, sizeof(text), MIGRATION "/migrator") || !strchr(text, '[') ||
@@ -403,7 +454,7 @@ static bool valid(void)
 	if (file_read(text, sizeof(text), MIGRATION "/reasons") || !text[0])
 		return false;
 	return least >= 0 && least <= most && most >= 2 << 20 && most <= 64 << 20 && lanes >= 1 &&
-	       lanes <= 64;
+	       lanes <= 64 && channels >= 1 && channels <= 64;
 }
 
 struct fuzz {
@@ -493,6 +544,8 @@ int main(int argc, char **argv)
 	test_boot_values();
 	if (mtcopy_load())
 		tap_bail("mtcopy cannot be loaded");
+	if (module_load("dcbm", ""))
+		tap_bail("dcbm cannot be loaded");
 	for (unsigned int n = 0; n < NR_FILES; n++) {
 		test_good(&files[n]);
 		test_bad(&files[n]);

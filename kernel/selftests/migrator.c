@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The sysfs interface of migration, and the module of mtcopy. */
+/* The sysfs interface of migration, and the modules behind it. */
 #include "migrator.h"
 #include "files.h"
+#include "modules.h"
 #include "tap.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <sys/utsname.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 const char *const migrate_reasons[NR_REASONS] = {
 	"compaction", "memory_failure", "memory_hotplug", "syscall_or_cpuset",
@@ -21,8 +16,8 @@ const char *const migrate_reasons[NR_REASONS] = {
 	"damon",
 };
 
-static const char *const migrators[] = { "none", "kernel", "mtcopy" };
-#define NR_MIGRATORS	3
+static const char *const migrators[] = { "none", "kernel", "mtcopy", "dcbm" };
+#define NR_MIGRATORS	4
 
 bool migrator_kernel(void)
 {
@@ -36,86 +31,36 @@ bool migrator_copies(const char *name)
 
 bool mtcopy_loaded(void)
 {
-	return file_exists("/sys/module/mtcopy") && file_exists(MIGRATION "/mtcopy");
-}
-
-static int run(const char *const *command)
-{
-	int status;
-	pid_t pid;
-
-	pid = fork();
-	if (!pid) {
-		int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-		dup2(null, STDOUT_FILENO);
-		dup2(null, STDERR_FILENO);
-		execvp(command[0], (char *const *)command);
-		_exit(127);
-	}
-	if (pid < 0 || waitpid(pid, &status, 0) != pid)
-		return -errno;
-	return status ? -ENOENT : 0;
-}
-
-static char module_path[FILE_PATH];
-
-static int find_module(const char *path, const struct stat *stat, int type, struct FTW *ftw)
-{
-	(void)stat;
-	if (type == FTW_F && !strcmp(path + ftw->base, "mtcopy.ko")) {
-		snprintf(module_path, sizeof(module_path), "%s", path);
-		return 1;
-	}
-	return 0;
-}
-
-/* MTCOPY_KO says where the module is when it is not installed. */
-static int load_file(void)
-{
-	const char *given = getenv("MTCOPY_KO");
-	struct utsname name;
-	char tree[FILE_PATH];
-	int fd, error = 0;
-
-	if (given) {
-		snprintf(module_path, sizeof(module_path), "%s", given);
-	} else if (!module_path[0]) {
-		uname(&name);
-		snprintf(tree, sizeof(tree), "/lib/modules/%s", name.release);
-		nftw(tree, find_module, 16, FTW_PHYS);
-	}
-	fd = open(module_path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	if (syscall(SYS_finit_module, fd, "", 0))
-		error = -errno;
-	close(fd);
-	return error == -EEXIST ? 0 : error;
+	return module_loaded("mtcopy") && file_exists(MIGRATION "/mtcopy");
 }
 
 int mtcopy_load(void)
 {
-	static const char *const modprobe[] = { "modprobe", "mtcopy", NULL };
-	static const char *const busybox[] = { "busybox", "modprobe", "mtcopy", NULL };
-	int error;
-
-	if (mtcopy_loaded())
-		return 0;
-	error = load_file();
-	/* modprobe also loads what the module needs. */
-	if (error && run(modprobe))
-		run(busybox);
-	return mtcopy_loaded() ? 0 : error ? error : -ENOENT;
+	return module_load("mtcopy", "");
 }
 
 int mtcopy_unload(void)
 {
-	return syscall(SYS_delete_module, "mtcopy", O_NONBLOCK) ? -errno : 0;
+	return module_unload("mtcopy");
+}
+
+/* A machine without an engine gets one that is made of threads. */
+static int choose_dcbm(void)
+{
+	int error = module_load("dcbm", "");
+
+	if (!error)
+		error = file_write("dcbm", MIGRATION "/migrator");
+	if (error != -ENODEV)
+		return error;
+	error = module_load("faultdma", "");
+	return error ? error : file_write("dcbm", MIGRATION "/migrator");
 }
 
 int migrator_choose(const char *name)
 {
+	if (!strcmp(name, "dcbm"))
+		return choose_dcbm();
 	if (!strcmp(name, "mtcopy")) {
 		int error = mtcopy_load();
 
@@ -137,6 +82,11 @@ void migrator_eager(void)
 		return;
 	must(file_write("0", MIGRATION "/min_batch_bytes"), "min_batch_bytes");
 	must(file_write("all", MIGRATION "/reasons"), "reasons");
+	if (module_loaded("dcbm")) {
+		must(file_write("4", MIGRATION "/dcbm/lanes"), "dcbm/lanes");
+		/* A guest that is emulated may stand still for seconds, the channels with it. */
+		must(file_write("30000", MIGRATION "/dcbm/timeout_ms"), "dcbm/timeout_ms");
+	}
 	if (!mtcopy_loaded())
 		return;
 	/* A guest that is busy with writers has no idle CPU: helpers run all the same. */
@@ -152,8 +102,10 @@ void migrator_defaults(void)
 	file_write_number(MIN_BATCH, MIGRATION "/min_batch_bytes");
 	file_write_number(MAX_BATCH, MIGRATION "/max_batch_bytes");
 	file_write("all", MIGRATION "/reasons");
-	/* Its settings go with it. */
+	/* Their settings go with them. */
 	mtcopy_unload();
+	module_unload("dcbm");
+	module_unload("faultdma");
 }
 
 const char *migrator_next(const char *previous)

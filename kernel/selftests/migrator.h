@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The interface under test, /sys/kernel/mm/migration, and the module of mtcopy.
+ * The interface under test, /sys/kernel/mm/migration, and the modules that copy.
  *
  * Most tests run once with every migrator:
  *
@@ -29,7 +29,7 @@ bool migrator_kernel(void);
 /* The one after @previous, chosen, with settings under which every eligible folio goes to it. */
 const char *migrator_next(const char *previous);
 
-/* Chooses one, loading its module. 0 or -errno. */
+/* Chooses one, loading its module, and for dcbm an engine if there is none. 0 or -errno. */
 int migrator_choose(const char *name);
 
 /* Whether a name stands for something that copies batches: not "none", not "vanilla". */
@@ -41,7 +41,7 @@ void migrator_defaults(void);
 /* Every folio of every reason is offered to the migrator, and helpers run at once. */
 void migrator_eager(void);
 
-/* Loads and unloads the module; 0 or -errno. Loading what is loaded is no error. */
+/* Loads and unloads the module of mtcopy; 0 or -errno. Loading what is loaded is no error. */
 int mtcopy_load(void);
 int mtcopy_unload(void);
 bool mtcopy_loaded(void);

@@ -80,8 +80,8 @@ struct counts {
 /* What may happen to a choice: a module that is not there. */
 static void choose(struct counts *counts)
 {
-	static const char *const names[] = { "none", "kernel", "mtcopy" };
-	const char *name = names[rand() % 3];
+	static const char *const names[] = { "none", "kernel", "mtcopy", "dcbm" };
+	const char *name = names[rand() % ARRAY_SIZE(names)];
 	int error = choose_name(name);
 
 	if (!error)
@@ -173,6 +173,9 @@ int main(int argc, char **argv)
 	tap_note("seed %u", seed);
 	srand(seed);
 	atexit(migrator_defaults);
+	/* With an engine, so that it can be chosen; mtcopy's module comes and goes. */
+	if (migrator_choose("dcbm"))
+		tap_bail("dcbm cannot be chosen");
 	migrator_eager();
 	test_unload_in_use();
 

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * channels: what dcbm makes of the channels that there are. Which it takes and which it
+ * refuses, what a batch costs in mappings and interrupts, and what becomes of channels that
+ * do not answer, with the engine faultdma.
+ */
+#include "content.h"
+#include "engine.h"
+#include "files.h"
+#include "memory.h"
+#include "migrator.h"
+#include "modules.h"
+#include "nodes.h"
+#include "tap.h"
+#include "trace.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BATCH	(2UL << 20)	/* 512 base pages */
+
+static void make(struct memory *memory, size_t bytes, unsigned int writers)
+{
+	if (!memory_make(memory, kind_named("anonymous"), bytes, node_at(0), writers))
+		tap_bail("no memory");
+}
+
+static void setting(const char *file, long long value)
+{
+	int error = file_write_number(value, DCBM "/%s", file);
+
+	if (error)
+		tap_bail("dcbm/%s: %s", file, strerror(-error));
+}
+
+static void settings(unsigned int lanes, unsigned int timeout_ms)
+{
+	file_write("0", MIGRATION "/min_batch_bytes");
+	setting("lanes", lanes);
+	setting("timeout_ms", timeout_ms);
+	setting("poll_below_bytes", 0);
+}
+
+/* --- Which channels --- */
+
+/* An engine that cannot be used: it is refused, and the file says why. */
+static void test_refused(const char *parameters, const char *why)
+{
+	char text[64];
+	int error;
+
+	/* Where there is another engine it is taken instead. */
+	if (module_load("faultdma", parameters) || module_load("dcbm", ""))
+		tap_bail("no modules");
+	error = file_write("dcbm", MIGRATION "/migrator");
+	tap_ok(error == -ENODEV || (!error && dcbm_devices(": taken")),
+	       "%s: dcbm becomes active only with another engine", parameters);
+	snprintf(text, sizeof(text), "faultdma: refused, %s", why);
+	tap_ok(dcbm_devices(text) == 4, "%s: %s", parameters, text);
+	tap_ok(!dcbm_devices("faultdma node"), "%s: no channel of it is taken", parameters);
+	tap_ok(engine_stop(), "%s: the engine can go", parameters);
+}
+
+static unsigned int migrate_once(unsigned int lanes, struct stats *done)
+{
+	static const char *const names[] = { "migrator/migrator_lane_done", NULL };
+	struct trace_event *events;
+	struct memory memory;
+	unsigned int seen = 0;
+	size_t left;
+
+	make(&memory, BATCH, 0);
+	setting("lanes", lanes);
+	*done = migrator_stats("dcbm", NULL);
+	trace_start(names);
+	left = memory_move(&memory, node_at(1), 1);
+	seen = trace_stop(&events);
+	free(events);
+	*done = migrator_since("dcbm", NULL, *done);
+	if (left || memory_wrong(&memory, "a batch"))
+		seen = 0;
+	memory_drop(&memory);
+	return seen;
+}
+
+static void test_lanes(void)
+{
+	struct stats done;
+	unsigned int seen;
+
+	engine_start("channels=3");
+	settings(1, 30000);
+	seen = migrate_once(1, &done);
+	tap_ok(seen == 1 && done.bytes == BATCH, "one lane");
+	seen = migrate_once(3, &done);
+	tap_ok(seen == 3 && done.bytes == BATCH, "three lanes of three channels");
+	seen = migrate_once(64, &done);
+	tap_ok(seen >= 3 && done.bytes == BATCH && !done.fallbacks,
+	       "more lanes than channels: %u", seen);
+	tap_ok(engine_stop(), "the engine can go");
+}
+
+/* Somebody else has channels: what is left is taken, and what comes free. */
+static void test_taken_by_others(void)
+{
+	struct stats done;
+	char text[16];
+	int error;
+
+	if (module_load("faultdma", "channels=4"))
+		tap_bail("no faultdma");
+	/* It takes one channel more than it is told, and keeps them when it has finished. */
+	error = module_load("dmatest", "max_channels=1 iterations=500 test_buf_size=4096 run=1");
+	if (error)
+		tap_bail("dmatest: %s", strerror(-error));
+	engine_start("");
+	settings(4, 30000);
+	tap_ok(dcbm_devices("refused, in use by others") == 2 && dcbm_devices(": taken") >= 2,
+	       "dmatest has two channels");
+	migrate_once(4, &done);
+	tap_ok(done.bytes == BATCH, "a batch is copied beside dmatest");
+	/* This reads when it has finished: unloaded before, it frees what is being written. */
+	file_read(text, sizeof(text), "/sys/module/dmatest/parameters/wait");
+	tap_ok(!module_unload("dmatest"), "dmatest goes");
+	tap_ok(!file_write("retry", DCBM "/devices") && !dcbm_devices("in use by others") &&
+	       dcbm_devices("faultdma node -1: taken") == 4, "what has come free is taken");
+	tap_ok(engine_stop(), "the engine can go");
+}
+
+/* --- What a batch costs --- */
+
+struct cost {
+	unsigned int maps_src, maps_dst;
+	long long interrupts, bytes;
+	struct stats done;
+};
+
+static struct cost cost_of_batch(unsigned int lanes)
+{
+	static const char *const names[] = { "dma/dma_map_sg", NULL };
+	struct cost cost = { 0 };
+	struct trace_event *events;
+	struct memory memory;
+	size_t nr, left;
+
+	make(&memory, BATCH, 0);
+	setting("lanes", lanes);
+	cost.interrupts = engine_count("interrupts");
+	cost.bytes = engine_count("bytes");
+	cost.done = migrator_stats("dcbm", NULL);
+	trace_start(names);
+	left = memory_move(&memory, node_at(1), 1);
+	nr = trace_stop(&events);
+	for (size_t n = 0; n < nr; n++) {
+		if (!strstr(events[n].fields, "faultdma"))
+			continue;
+		cost.maps_src += !!strstr(events[n].fields, "dir=TO_DEVICE");
+		cost.maps_dst += !!strstr(events[n].fields, "dir=FROM_DEVICE");
+	}
+	free(events);
+	cost.interrupts = engine_count("interrupts") - cost.interrupts;
+	cost.bytes = engine_count("bytes") - cost.bytes;
+	cost.done = migrator_since("dcbm", NULL, cost.done);
+	if (left || memory_wrong(&memory, "cost"))
+		tap_ok(false, "a batch moves");
+	memory_drop(&memory);
+	return cost;
+}
+
+static void test_cost(unsigned int lanes)
+{
+	struct cost cost = cost_of_batch(lanes);
+
+	tap_note("%u lanes: %lld batches; mappings %u and %u, interrupts %lld, bytes %lld", lanes,
+		 cost.done.batches, cost.maps_src, cost.maps_dst, cost.interrupts, cost.bytes);
+	tap_ok(cost.done.batches == 1 && cost.maps_src == lanes && cost.maps_dst == lanes,
+	       "%u lanes: one mapping per channel and side", lanes);
+	tap_ok(cost.interrupts == lanes, "%u lanes: one interrupt per channel", lanes);
+	tap_ok(cost.bytes == (long long)BATCH && cost.done.bytes == (long long)BATCH &&
+	       !cost.done.fallbacks && !cost.done.declined,
+	       "%u lanes: no byte is copied by the CPU", lanes);
+}
+
+static void test_costs(void)
+{
+	engine_start("channels=4");
+	settings(1, 30000);
+	test_cost(1);
+	test_cost(2);
+	test_cost(4);
+	tap_ok(engine_stop(), "the engine can go");
+}
+
+/* A queue that is shorter than a batch: full again and again, and nothing is left out. */
+static void test_short_queue(bool unordered)
+{
+	char parameters[64];
+	struct cost cost;
+
+	snprintf(parameters, sizeof(parameters), "channels=2 depth=8 unordered=%d", unordered);
+	engine_start(parameters);
+	settings(2, 30000);
+	for (int try = 0; try < 3; try++) {
+		cost = cost_of_batch(2);
+		tap_ok(cost.bytes == (long long)BATCH && cost.done.bytes == (long long)BATCH &&
+		       !cost.done.fallbacks, "%s: all is copied", parameters);
+	}
+	tap_ok(engine_stop(), "the engine can go");
+}
+
+/* --- Channels that do not answer --- */
+
+static void test_retired(void)
+{
+	struct memory memory;
+	struct stats done;
+	size_t left, wrong;
+
+	engine_start("channels=2");
+	settings(2, 50);
+	make(&memory, BATCH, 1);
+	/* One hangs, and cannot be terminated. */
+	engine_set_one(0, "terminate", 1);
+	engine_set_one(0, "hang_every", 1);
+	content_start_writers(memory.content);
+	done = migrator_stats("dcbm", NULL);
+	left = memory_move(&memory, node_at(1), 1);
+	done = migrator_since("dcbm", NULL, done);
+	tap_note("%zu pages did not move, fallbacks %lld, quarantined %lld", left, done.fallbacks,
+		 quarantined_bytes());
+	tap_ok(!left, "its folios get other destinations");
+	tap_ok(dcbm_devices("faultdma node -1: retired") == 1 &&
+	       dcbm_devices("faultdma node -1: taken") == 1, "the channel is retired");
+	tap_ok(quarantined_bytes() == BATCH / 2, "its share is in quarantine: %lld bytes",
+	       quarantined_bytes());
+	sleep(1);
+	tap_ok(dcbm_devices("cannot be terminated") == 1, "devices tells why it stays");
+	tap_ok(quarantined_bytes() == BATCH / 2, "and stays there");
+
+	done = migrator_stats("dcbm", NULL);
+	left = memory_move(&memory, node_at(0), 1);
+	done = migrator_since("dcbm", NULL, done);
+	tap_ok(!left && done.bytes == (long long)BATCH, "the other channel goes on");
+
+	/* Not active any more, and not to be unloaded either. */
+	file_write("none", MIGRATION "/migrator");
+	tap_ok(module_unload("dcbm") < 0 && module_unload("faultdma") < 0,
+	       "the modules stay while it may write");
+	tap_ok(quarantined_bytes() == BATCH / 2, "its memory, too");
+	tap_ok(!file_write("dcbm", MIGRATION "/migrator") &&
+	       dcbm_devices("faultdma node -1: retired") == 1, "active again: still retired");
+	engine_set_one(0, "terminate", 0);
+	engine_set_one(0, "hang_every", 0);
+	tap_ok(dcbm_recovers() && dcbm_devices("faultdma node -1: taken") == 2,
+	       "it is used again when it has stopped");
+	left = memory_move(&memory, node_at(1), 1);
+	content_stop_writers(memory.content);
+	wrong = memory_wrong(&memory, "a retired channel");
+	tap_ok(memory_drop(&memory) && !wrong && !left, "contents");
+	tap_ok(engine_stop(), "the engine can go");
+}
+
+/* Terminate itself does not return: batches, settings and the user do not wait for it. */
+static void test_stuck_terminate(void)
+{
+	struct memory memory;
+	size_t left;
+
+	engine_start("channels=2");
+	settings(2, 50);
+	make(&memory, BATCH, 0);
+	engine_set("terminate", 3);
+	engine_set("hang_every", 1);
+	left = memory_move(&memory, node_at(1), 1);
+	tap_ok(!left, "no channel answers: the CPU copies");
+	tap_ok(quarantined_bytes() == BATCH, "%lld bytes are in quarantine", quarantined_bytes());
+	tap_ok(!memory_move(&memory, node_at(0), 1), "none is left: the CPU copies");
+	tap_ok(!file_write("kernel", MIGRATION "/migrator"), "another migrator can be chosen");
+	tap_ok(!memory_move(&memory, node_at(1), 1) && !memory_wrong(&memory, "stuck"),
+	       "and copies");
+	engine_heal();
+	for (int try = 0; try < 100 && quarantined_bytes(); try++)
+		usleep(100000);
+	tap_ok(!quarantined_bytes(), "when it returns the memory comes back");
+	memory_drop(&memory);
+	tap_ok(engine_stop(), "the engine can go");
+}
+
+/* --- Others --- */
+
+static volatile bool stop;
+
+static void *move_about(void *argument)
+{
+	struct memory *memory = argument;
+
+	for (int n = 1; !stop; n++)
+		memory_move(memory, node_at(n), 1);
+	return NULL;
+}
+
+/* The migrator goes while copies are under way, which slow channels make sure of. */
+static void test_unload(void)
+{
+	unsigned int unloads = 0, refused = 0;
+	struct memory memory;
+	pthread_t mover;
+	size_t wrong;
+
+	engine_start("channels=2");
+	make(&memory, BATCH, 1);
+	content_start_writers(memory.content);
+	if (pthread_create(&mover, NULL, move_about, &memory))
+		tap_bail("no thread");
+	for (int n = 0; n < 30; n++) {
+		int error = migrator_choose("dcbm");
+
+		if (error)
+			tap_bail("dcbm: %s", strerror(-error));
+		settings(2, 30000);
+		engine_set("delay_us", 300);
+		usleep(30000);
+		refused += module_unload("dcbm") < 0;
+		if (!file_write("kernel", MIGRATION "/migrator"))
+			unloads += !module_unload("dcbm");
+	}
+	stop = true;
+	pthread_join(mover, NULL);
+	content_stop_writers(memory.content);
+	wrong = memory_wrong(&memory, "unloads");
+	tap_ok(refused == 30, "an active dcbm cannot be unloaded");
+	tap_ok(unloads == 30, "one that is not active can: %u times", unloads);
+	tap_ok(memory_drop(&memory) && !wrong, "contents");
+	tap_ok(!quarantined_bytes() && engine_stop(), "the engine can go");
+}
+
+#define INJECT	"/sys/kernel/debug/fail_function"
+
+/* Of the allocations of a kind, the nth fails. Returns what choosing dcbm says. */
+static int choose_without(const char *function, unsigned int nth)
+{
+	char failure[32];
+	int error;
+
+	snprintf(failure, sizeof(failure), "%#lx", -(unsigned long)ENOMEM);
+	if (mount_once("debugfs", "/sys/kernel/debug") ||
+	    file_write(function, INJECT "/inject") ||
+	    file_write(failure, INJECT "/%s/retval", function) ||
+	    file_write("100", INJECT "/probability") || file_write("1", INJECT "/times") ||
+	    file_write_number(nth, INJECT "/interval") || file_write("0", INJECT "/verbose"))
+		tap_bail("fail_function does not take %s", function);
+	error = file_write("dcbm", MIGRATION "/migrator");
+	file_write("", INJECT "/inject");
+	return error;
+}
+
+/* Choosing it fails where memory does, and all that was taken is given back. */
+static void test_no_memory(void)
+{
+	static const char *const functions[] = { "dcbm_channel_alloc", "dcbm_init_batch" };
+
+	engine_start("channels=4");
+	for (unsigned int i = 0; i < ARRAY_SIZE(functions); i++)
+		for (unsigned int nth = 1; nth <= 2; nth++) {
+			int error;
+
+			if (file_write("none", MIGRATION "/migrator"))
+				tap_bail("no migrator cannot be chosen");
+			error = choose_without(functions[i], nth);
+			tap_ok(error == -ENOMEM, "%s fails at number %u: dcbm is refused",
+			       functions[i], nth);
+			tap_ok(!dcbm_devices(": taken"), "%s, %u: no channel stays taken",
+			       functions[i], nth);
+			tap_ok(!file_write("dcbm", MIGRATION "/migrator") &&
+			       dcbm_devices("faultdma node -1: taken") == 4,
+			       "%s, %u: with memory it becomes active", functions[i], nth);
+		}
+	tap_ok(engine_stop(), "the engine can go");
+}
+
+/* What an IOMMU merges is cut differently on both sides; what is not mapped is noticed. */
+static void test_iommu(void)
+{
+	struct memory memory;
+	struct stats done;
+	size_t left;
+	int error = module_load("faultdma", "channels=2 iommu=1");
+
+	if (error) {
+		tap_skip("an engine behind an IOMMU", "this kernel has no DMA operations by device");
+		return;
+	}
+	engine_start("");
+	settings(2, 50);
+	make(&memory, BATCH, 0);
+	done = migrator_stats("dcbm", NULL);
+	left = memory_move(&memory, node_at(1), 1);
+	done = migrator_since("dcbm", NULL, done);
+	tap_ok(!left && done.bytes == (long long)BATCH && !memory_wrong(&memory, "IOMMU"),
+	       "behind an IOMMU all is copied");
+	/* A write long after the batch, where mappings must have been kept. */
+	engine_set("terminate", 2);
+	engine_set("late_ms", 300);
+	engine_set("hang_every", 1);
+	memory_move(&memory, node_at(0), 1);
+	engine_set("hang_every", 0);
+	usleep(600000);
+	tap_ok(engine_count("late") > 0, "late writes came");
+	tap_ok(!file_number("/sys/kernel/debug/faultdma/iommu_faults"),
+	       "to where they were allowed to write");
+	engine_heal();
+	tap_ok(dcbm_recovers() && !memory_wrong(&memory, "IOMMU"), "and hit nobody");
+	memory_drop(&memory);
+	tap_ok(engine_stop(), "the engine can go");
+}
+
+int main(void)
+{
+	tap_start();
+	nodes_with_memory();
+	if (!migrator_kernel())
+		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	atexit(migrator_defaults);
+	test_refused("memcpy=0", "does not copy memory");
+	test_refused("mask_bits=26", "does not reach all memory");
+	test_refused("align=16", "needs more alignment than a page has");
+	test_lanes();
+	test_taken_by_others();
+	test_costs();
+	test_short_queue(false);
+	test_short_queue(true);
+	test_retired();
+	test_stuck_terminate();
+	test_unload();
+	test_no_memory();
+	test_iommu();
+	return tap_done();
+}

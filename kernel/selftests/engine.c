@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The files of faultdma in debugfs, and those of dcbm. */
+#include "engine.h"
+#include "files.h"
+#include "migrator.h"
+#include "modules.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEBUG	"/sys/kernel/debug"
+#define ENGINE	DEBUG "/faultdma"
+
+static const char *const faults[] = {
+	"delay_us", "shuffle", "error_every", "silent_every", "hang_every", "late_ms",
+	"late_answer", "prep_every", "submit_every", "terminate",
+};
+
+void engine_start(const char *parameters)
+{
+	int error = module_load("faultdma", parameters);
+
+	if (error)
+		tap_bail("faultdma %s: %s", parameters, strerror(-error));
+	if (mount_once("debugfs", DEBUG))
+		tap_bail("no debugfs");
+	error = migrator_choose("dcbm");
+	if (error)
+		tap_bail("dcbm with faultdma %s: %s", parameters, strerror(-error));
+}
+
+bool engine_stop(void)
+{
+	if (file_write("none", MIGRATION "/migrator"))
+		return false;
+	/* Works of dcbm that have just ended, and channels being released. */
+	for (int try = 0; try < 100; try++) {
+		if (module_loaded("dcbm"))
+			module_unload("dcbm");
+		if (!module_loaded("dcbm") && module_loaded("faultdma"))
+			module_unload("faultdma");
+		if (!module_loaded("dcbm") && !module_loaded("faultdma"))
+			return true;
+		usleep(50000);
+	}
+	return false;
+}
+
+void engine_set_one(unsigned int channel, const char *fault, unsigned int value)
+{
+	int error = file_write_number(value, ENGINE "/%u/%s", channel, fault);
+
+	if (error)
+		tap_bail("faultdma/%u/%s: %s", channel, fault, strerror(-error));
+	file_write("1", ENGINE "/%u/wake", channel);
+}
+
+void engine_set(const char *fault, unsigned int value)
+{
+	for (unsigned int channel = 0; file_exists(ENGINE "/%u", channel); channel++)
+		engine_set_one(channel, fault, value);
+}
+
+void engine_heal(void)
+{
+	for (unsigned int i = 0; i < ARRAY_SIZE(faults); i++)
+		engine_set(faults[i], 0);
+}
+
+long long engine_count(const char *count)
+{
+	long long sum = 0, one;
+
+	for (unsigned int channel = 0; file_exists(ENGINE "/%u", channel); channel++) {
+		one = file_number(ENGINE "/%u/count_%s", channel, count);
+		if (one < 0)
+			tap_bail("faultdma/%u/count_%s: %s", channel, count, strerror(-one));
+		sum += one;
+	}
+	return sum;
+}
+
+unsigned int dcbm_devices(const char *text)
+{
+	char page[4097], *line;
+	unsigned int found = 0;
+
+	if (file_read(page, sizeof(page), DCBM "/devices"))
+		return 0;
+	for (line = strtok(page, "\n"); line; line = strtok(NULL, "\n"))
+		found += !!strstr(line, text);
+	return found;
+}
+
+bool dcbm_recovers(void)
+{
+	for (int try = 0; try < 100; try++) {
+		file_write("retry", DCBM "/devices");
+		if (!quarantined_bytes() && !dcbm_devices(": retired") &&
+		    !dcbm_devices(": stopped"))
+			return true;
+		usleep(100000);
+	}
+	return false;
+}
+
+long long quarantined_bytes(void)
+{
+	return file_number(MIGRATION "/quarantined_bytes");
+}
