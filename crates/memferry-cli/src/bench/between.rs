@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use memferry::copy::Routine;
-use memferry::kernel::{Change, MTCOPY, Migration, Plan, Saved};
+use memferry::kernel::{Change, DCBM, MTCOPY, Migration, Plan, Saved};
 use memferry::move_pages;
 
 use super::region::{PAGE, Region, THP};
@@ -70,6 +70,7 @@ impl Control {
         let change = Change {
             migrator: Some(case.migrator.clone()),
             lanes: (case.migrator == MTCOPY).then_some(case.lanes as u64),
+            dcbm_lanes: (case.migrator == DCBM).then_some(case.lanes as u64),
             ..Change::default()
         };
         Plan::new(root, &now, &change)

@@ -2,7 +2,7 @@
 //! `bench move` and `bench count` of the kernel: which cases there are, and the rows that they make. On a stock kernel the
 //! one migrator is `none`.
 
-use memferry::kernel::{MTCOPY, Migration, NO_MIGRATOR};
+use memferry::kernel::{DCBM, MTCOPY, Migration, NO_MIGRATOR};
 use memferry::topology::{ThpMode, Topology};
 
 use super::between::{Between, Case, Control, Run};
@@ -377,7 +377,7 @@ fn columns(
     }
     // The baseline stands first.
     wanted.sort_by_key(|name| name != NO_MIGRATOR);
-    let of = |name: String| match name == MTCOPY {
+    let of = |name: String| match name == MTCOPY || name == DCBM {
         true => lanes.iter().map(|&lanes| (name.clone(), lanes)).collect(),
         false => vec![(name, 1)],
     };
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baseline_stands_first_and_only_mtcopy_has_lanes() {
+    fn the_baseline_stands_first_and_modules_have_lanes() {
         let crate::cli::Command::Bench(crate::cli::bench::Bench::Move(args)) =
             crate::cli::Cli::read(
                 "memferry bench move --backend kernel"
@@ -410,11 +410,23 @@ mod tests {
             panic!("move");
         };
         let names = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let all = columns(&args.run, &[1, 2], &names(&["kernel", "mtcopy", "none"])).expect("all");
+        let all = columns(
+            &args.run,
+            &[1, 2],
+            &names(&["dcbm", "kernel", "mtcopy", "none"]),
+        )
+        .expect("all");
         let all: Vec<(&str, usize)> = all.iter().map(|(name, lanes)| (&**name, *lanes)).collect();
         assert_eq!(
             all,
-            [("none", 1), ("kernel", 1), ("mtcopy", 1), ("mtcopy", 2)]
+            [
+                ("none", 1),
+                ("dcbm", 1),
+                ("dcbm", 2),
+                ("kernel", 1),
+                ("mtcopy", 1),
+                ("mtcopy", 2)
+            ]
         );
     }
 

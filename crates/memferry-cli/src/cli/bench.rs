@@ -103,7 +103,7 @@ pub struct RunArgs {
     /// Parallel copiers [default: 1,2,4 … up to the CPUs]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive)]
     pub lanes: Vec<usize>,
-    /// What copies: per-folio, batch (one lane each) and mtcopy here; none, kernel (one lane each) and mtcopy in the
+    /// What copies: per-folio, batch (one lane each) and mtcopy here; none, kernel (one lane each), mtcopy and dcbm in the
     /// kernel, which is set for the runs and set back afterwards (as root) [default: all]
     #[arg(
         long,
@@ -156,7 +156,7 @@ impl RunArgs {
         for name in &self.migrator {
             if matches!(name, MigratorName::PerFolio | MigratorName::Batch) {
                 return Err(format!(
-                    "{} is no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy and all",
+                    "{} is no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy, dcbm and all",
                     name.name()
                 ));
             }
@@ -319,6 +319,8 @@ pub enum MigratorName {
     None,
     /// The kernel's own copy of whole batches
     Kernel,
+    /// DMA channels, in the kernel
+    Dcbm,
     /// All that the backend has
     All,
 }
@@ -332,6 +334,7 @@ impl MigratorName {
             Self::Mtcopy => "mtcopy",
             Self::None => "none",
             Self::Kernel => "kernel",
+            Self::Dcbm => "dcbm",
             Self::All => "all",
         }
     }
@@ -344,7 +347,7 @@ pub fn user_migrators(names: &[MigratorName]) -> Vec<Migrator> {
         MigratorName::Batch => &[Migrator::Batch],
         MigratorName::Mtcopy => &[Migrator::Mtcopy],
         MigratorName::All => &[Migrator::PerFolio, Migrator::Batch, Migrator::Mtcopy],
-        MigratorName::None | MigratorName::Kernel => &[],
+        MigratorName::None | MigratorName::Kernel | MigratorName::Dcbm => &[],
     });
     distinct(&named.copied().collect::<Vec<_>>())
 }
@@ -352,7 +355,10 @@ pub fn user_migrators(names: &[MigratorName]) -> Vec<Migrator> {
 /// Refuses migrators that only the kernel has.
 pub fn check_user(names: &[MigratorName]) -> Result<(), String> {
     for name in names {
-        if matches!(name, MigratorName::None | MigratorName::Kernel) {
+        if matches!(
+            name,
+            MigratorName::None | MigratorName::Kernel | MigratorName::Dcbm
+        ) {
             return Err(format!(
                 "{} is the kernel's; without --backend kernel there are per-folio, batch, mtcopy and all",
                 name.name()

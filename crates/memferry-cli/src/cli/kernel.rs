@@ -45,7 +45,7 @@ pub struct PlaceArgs {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("setting").required(true).multiple(true).args([
     "migrator", "reasons", "min_batch_bytes", "max_batch_bytes", "lanes", "priority", "placement",
-    "nontemporal", "idle_only", "reset_stats",
+    "nontemporal", "idle_only", "dcbm_lanes", "timeout_ms", "poll_below_bytes", "reset_stats",
 ])))]
 pub struct SetArgs {
     /// What copies batches; none: every folio is copied by itself, as in a stock kernel
@@ -75,6 +75,15 @@ pub struct SetArgs {
     /// mtcopy: other lanes on idle CPUs only
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub idle_only: Option<Switch>,
+    /// dcbm: DMA channels that copy a batch
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_LANES))]
+    pub dcbm_lanes: Option<u64>,
+    /// dcbm: milliseconds that a channel may take before it is not used any more
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60000))]
+    pub timeout_ms: Option<u64>,
+    /// dcbm: smaller batches are waited for without sleeping
+    #[arg(long, value_name = "SIZE", value_parser = bytes_or_none)]
+    pub poll_below_bytes: Option<u64>,
     /// Clear the statistics of all migrators, after everything else
     #[arg(long)]
     pub reset_stats: bool,
@@ -103,6 +112,9 @@ impl SetArgs {
             placement: self.placement.clone(),
             nontemporal: self.nontemporal.map(on),
             idle_only: self.idle_only.map(on),
+            dcbm_lanes: self.dcbm_lanes,
+            timeout_ms: self.timeout_ms,
+            poll_below_bytes: self.poll_below_bytes,
             reset_statistics: self.reset_stats,
         }
     }

@@ -10,6 +10,8 @@
 //! reasons           "all", "none" or names between spaces
 //! min_batch_bytes, max_batch_bytes
 //! mtcopy            null while the module is not loaded; else lanes, priority, placement, nontemporal, idle_only
+//! dcbm              the same: lanes, timeout_ms, poll_below_bytes, channels[] as the kernel lists them
+//! quarantined_bytes memory that a DMA channel may still write to
 //! statistics[]      migrator, reason, batches, folios, bytes, fallbacks, declined; rows that are not all zero
 //! ```
 //! All from `migrators` on is null, or an empty list, where nothing is available. `memferry kernel set --json` writes schema
@@ -31,6 +33,8 @@ pub struct Status {
     pub min_batch_bytes: Option<u64>,
     pub max_batch_bytes: Option<u64>,
     pub mtcopy: Option<Mtcopy>,
+    pub dcbm: Option<Dcbm>,
+    pub quarantined_bytes: Option<u64>,
     pub statistics: Vec<Row>,
 }
 
@@ -49,6 +53,15 @@ pub struct Mtcopy {
     pub placement: String,
     pub nontemporal: bool,
     pub idle_only: bool,
+}
+
+/// The settings of the module that copies with DMA channels.
+#[derive(Debug, Serialize)]
+pub struct Dcbm {
+    pub lanes: u64,
+    pub timeout_ms: u64,
+    pub poll_below_bytes: u64,
+    pub channels: Vec<String>,
 }
 
 /// What one migrator did for one reason.
@@ -77,6 +90,8 @@ impl Status {
             min_batch_bytes: None,
             max_batch_bytes: None,
             mtcopy: None,
+            dcbm: None,
+            quarantined_bytes: None,
             statistics: Vec::new(),
         };
         let Ok(found) = found else { return status };
@@ -96,6 +111,13 @@ impl Status {
                 nontemporal: mtcopy.nontemporal,
                 idle_only: mtcopy.idle_only,
             }),
+            dcbm: found.dcbm.as_ref().map(|dcbm| Dcbm {
+                lanes: dcbm.lanes,
+                timeout_ms: dcbm.timeout_ms,
+                poll_below_bytes: dcbm.poll_below_bytes,
+                channels: dcbm.channels.clone(),
+            }),
+            quarantined_bytes: Some(found.quarantined_bytes),
             statistics: moved
                 .map(|row| Row {
                     migrator: row.migrator.clone(),

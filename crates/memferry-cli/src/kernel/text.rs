@@ -12,6 +12,11 @@ use crate::units::{about, short};
 pub fn status(status: &Status, of: &Migration, columns: usize) -> String {
     let mut text = format!("Linux {}, with batch migration\n\n", status.kernel);
     text += &draw(&settings(of), columns, Align::Left);
+    if let Some(dcbm) = &of.dcbm {
+        for channel in &dcbm.channels {
+            text += &(wrap(channel, columns, "  ") + "\n");
+        }
+    }
     match status.statistics.is_empty() {
         true => text += "No migrator has copied anything yet.\n",
         false => text += &draw(&statistics(status), columns, Align::Right),
@@ -108,6 +113,25 @@ fn settings(of: &Migration) -> Table {
             ),
         ]);
     }
+    if let Some(dcbm) = &of.dcbm {
+        rows.extend([
+            (
+                "dcbm lanes",
+                dcbm.lanes.to_string(),
+                "DMA channels of a batch at most",
+            ),
+            (
+                "dcbm timeout_ms",
+                dcbm.timeout_ms.to_string(),
+                "then a channel is not used any more",
+            ),
+            (
+                "dcbm poll_below_bytes",
+                short(dcbm.poll_below_bytes),
+                "smaller ones are waited for awake",
+            ),
+        ]);
+    }
     let rows = rows.into_iter();
     Table {
         title: "settings".to_owned(),
@@ -154,6 +178,12 @@ fn hints(of: &Migration) -> Vec<String> {
         hints.push(
             "mtcopy, which copies on several CPUs, is not loaded: modprobe mtcopy (CONFIG_MIGRATOR_MTCOPY)".to_owned(),
         );
+    }
+    if of.quarantined_bytes > 0 {
+        hints.push(format!(
+            "{} bytes are kept from use, because a DMA channel does not answer and may still write there",
+            of.quarantined_bytes
+        ));
     }
     hints.push(format!("reasons there are: {}", REASONS.join(" ")));
     hints

@@ -5,6 +5,7 @@
 //! page, and nothing loads a module.
 
 mod absence;
+mod dcbm;
 mod refusal;
 mod saved;
 mod setting;
@@ -20,6 +21,7 @@ use crate::topology::files::Root;
 use crate::topology::parse::{self, Choice};
 
 pub use absence::Absence;
+pub use dcbm::Dcbm;
 pub use refusal::SettingError;
 pub use saved::Saved;
 pub use setting::{Change, Plan, Step};
@@ -33,6 +35,9 @@ pub const NO_MIGRATOR: &str = "none";
 
 /// The migrator that is a module, and has a folder of settings of its own.
 pub const MTCOPY: &str = "mtcopy";
+
+/// The migrator that copies with DMA channels, a module with a folder of settings as well.
+pub const DCBM: &str = "dcbm";
 
 /// Why the kernel migrates, by the names of `migrate_reason_names[]` in Linux 6.12, in its order.
 pub const REASONS: [&str; 10] = [
@@ -51,7 +56,7 @@ pub const REASONS: [&str; 10] = [
 /// The largest `max_batch_bytes` that the interface takes, bytes: 64 MiB.
 pub const LARGEST_BATCH_BYTES: u64 = 64 << 20;
 
-/// The most lanes that `mtcopy/lanes` takes.
+/// The most lanes that `mtcopy/lanes` and `dcbm/lanes` take.
 pub const MOST_LANES: u64 = 64;
 
 /// The interface as it is set now.
@@ -69,6 +74,10 @@ pub struct Migration {
     pub smallest_max_batch_bytes: u64,
     /// The settings of `mtcopy`; `None` while the module is not loaded.
     pub mtcopy: Option<Mtcopy>,
+    /// The settings of `dcbm`; `None` while the module is not loaded.
+    pub dcbm: Option<Dcbm>,
+    /// Bytes that a DMA channel which does not answer may still write to, and which nobody else gets.
+    pub quarantined_bytes: u64,
     /// What each migrator did, by reason.
     pub statistics: Vec<Statistics>,
 }
@@ -169,6 +178,18 @@ impl Migration {
                 true => Some(Mtcopy::read(root)?),
                 false => None,
             },
+            dcbm: match root.exists(&file(DCBM)) {
+                true => Some(Dcbm::read(root)?),
+                false => None,
+            },
+            // Kernels with an earlier series have no such file.
+            quarantined_bytes: root
+                .optional(
+                    &file("quarantined_bytes"),
+                    "bytes in quarantine",
+                    parse::number,
+                )?
+                .unwrap_or(0),
             statistics: statistics::read(root)?,
             migrators,
         }))

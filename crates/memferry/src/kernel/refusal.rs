@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::MTCOPY;
+use super::{DCBM, MTCOPY};
 use crate::topology::error::TopologyError;
 
 /// A setting that was refused.
@@ -79,13 +79,21 @@ impl SettingError {
                 format!("give one of those, or load the module of {name} with modprobe")
             }
             Self::BadValue { allowed, .. } => format!("give {allowed}"),
-            Self::Write { error, allowed, .. } => match error.raw_os_error() {
+            Self::Write {
+                error,
+                allowed,
+                value,
+                ..
+            } => match error.raw_os_error() {
                 Some(libc::EPERM | libc::EACCES | libc::EROFS) => {
                     "be root, outside of a container with a read-only /sys".to_owned()
                 }
                 Some(libc::EINVAL) => format!("give {allowed}"),
+                Some(libc::ENODEV) if value == DCBM => {
+                    "dcbm found no DMA channel that it can use: dcbm/devices tells why".to_owned()
+                }
                 Some(libc::ENODEV | libc::ENOENT) => {
-                    "its module is being unloaded: modprobe mtcopy, then again".to_owned()
+                    "its module is being unloaded: load it with modprobe, then again".to_owned()
                 }
                 Some(libc::ENOMEM) => "free some memory, or give fewer lanes".to_owned(),
                 Some(libc::EOPNOTSUPP) => {

@@ -16,6 +16,7 @@ impl Saved {
     /// Remembers all settings of the interface below `root`, which is `now`.
     pub fn new(root: &Path, now: &Migration) -> Self {
         let mtcopy = now.mtcopy.as_ref();
+        let dcbm = now.dcbm.as_ref();
         Self {
             root: root.to_owned(),
             change: Some(Change {
@@ -28,6 +29,9 @@ impl Saved {
                 placement: mtcopy.map(|of| of.placement.active.clone()),
                 nontemporal: mtcopy.map(|of| of.nontemporal),
                 idle_only: mtcopy.map(|of| of.idle_only),
+                dcbm_lanes: dcbm.map(|of| of.lanes),
+                timeout_ms: dcbm.map(|of| of.timeout_ms),
+                poll_below_bytes: dcbm.map(|of| of.poll_below_bytes),
                 reset_statistics: false,
             }),
         }

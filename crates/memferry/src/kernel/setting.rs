@@ -8,9 +8,10 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use super::dcbm::{LONGEST_TIMEOUT_MS, MOST_POLL_BYTES};
 use super::{
-    FOLDER, LARGEST_BATCH_BYTES, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR, REASONS, Reasons,
-    SettingError,
+    DCBM, FOLDER, LARGEST_BATCH_BYTES, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR, REASONS,
+    Reasons, SettingError,
 };
 
 /// What is to be set; `None` leaves a setting as it is.
@@ -34,6 +35,12 @@ pub struct Change {
     pub nontemporal: Option<bool>,
     /// Whether `mtcopy` uses idle CPUs only.
     pub idle_only: Option<bool>,
+    /// Lanes of `dcbm`.
+    pub dcbm_lanes: Option<u64>,
+    /// Timeout of `dcbm`, milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// See [`Dcbm::poll_below_bytes`](super::Dcbm::poll_below_bytes).
+    pub poll_below_bytes: Option<u64>,
     /// Whether the statistics of all migrators are cleared, after everything else.
     pub reset_statistics: bool,
 }
@@ -86,6 +93,7 @@ impl Plan {
             );
         }
         plan.mtcopy(now, change);
+        plan.dcbm(now, change);
         if !leaves {
             plan.migrator(now, change);
         }
@@ -201,6 +209,15 @@ impl Plan {
         }
     }
 
+    fn dcbm(&mut self, now: &Migration, change: &Change) {
+        for number in numbers_of_dcbm(now, change) {
+            if let (Some(before), Some(after)) = (number.before, number.after) {
+                let allowed = number.allowed();
+                self.step(number.file, before.to_string(), after.to_string(), allowed);
+            }
+        }
+    }
+
     /// Writes all steps.
     ///
     /// # Errors
@@ -270,6 +287,49 @@ fn known_reasons(now: &Migration) -> Vec<String> {
     known
 }
 
+/// A setting that is a number.
+struct Number {
+    file: &'static str,
+    before: Option<u64>,
+    after: Option<u64>,
+    least: u64,
+    most: u64,
+}
+
+impl Number {
+    fn allowed(&self) -> String {
+        format!("a number from {} to {}", self.least, self.most)
+    }
+}
+
+/// The settings of `dcbm`.
+fn numbers_of_dcbm(now: &Migration, change: &Change) -> [Number; 3] {
+    let dcbm = now.dcbm.as_ref();
+    [
+        Number {
+            file: "dcbm/lanes",
+            before: dcbm.map(|of| of.lanes),
+            after: change.dcbm_lanes,
+            least: 1,
+            most: MOST_LANES,
+        },
+        Number {
+            file: "dcbm/timeout_ms",
+            before: dcbm.map(|of| of.timeout_ms),
+            after: change.timeout_ms,
+            least: 1,
+            most: LONGEST_TIMEOUT_MS,
+        },
+        Number {
+            file: "dcbm/poll_below_bytes",
+            before: dcbm.map(|of| of.poll_below_bytes),
+            after: change.poll_below_bytes,
+            least: 0,
+            most: MOST_POLL_BYTES,
+        },
+    ]
+}
+
 fn check(now: &Migration, change: &Change) -> Result<(), SettingError> {
     let no_migrator = |name: &str| SettingError::NoMigrator {
         name: name.to_owned(),
@@ -303,6 +363,15 @@ fn check(now: &Migration, change: &Change) -> Result<(), SettingError> {
             Some(_) => bad("min_batch_bytes", min.to_string(), min_allowed(max)),
             None => bad("max_batch_bytes", max.to_string(), max_allowed(now)),
         });
+    }
+    for number in numbers_of_dcbm(now, change) {
+        let Some(after) = number.after else { continue };
+        if number.before.is_none() {
+            return Err(no_migrator(DCBM));
+        }
+        if !(number.least..=number.most).contains(&after) {
+            return Err(bad(number.file, after.to_string(), number.allowed()));
+        }
     }
     let of_mtcopy = change.lanes.is_some()
         || change.priority.is_some()

@@ -81,6 +81,51 @@ fn every_setting_is_read() {
 }
 
 #[test]
+fn dcbm_has_settings_and_channels() {
+    let root = machine();
+    let change = Change {
+        timeout_ms: Some(50),
+        ..Change::default()
+    };
+    let refused = |change: &Change| Plan::new(root.path(), &read(root.path()), change);
+    assert!(matches!(
+        refused(&change),
+        Err(SettingError::NoMigrator { name, .. }) if name == DCBM
+    ));
+    for (file, text) in [
+        ("lanes", "4\n"),
+        ("timeout_ms", "1000\n"),
+        ("poll_below_bytes", "524288\n"),
+        (
+            "devices",
+            "dma0chan0 a node 0: taken\ndma1chan0 b: refused, why\n",
+        ),
+    ] {
+        put(root.path(), &format!("dcbm/{file}"), text);
+    }
+    put(root.path(), "quarantined_bytes", "8192\n");
+    let now = read(root.path());
+    let dcbm = now.dcbm.as_ref().unwrap();
+    assert_eq!((dcbm.lanes, dcbm.timeout_ms), (4, 1000));
+    assert_eq!((dcbm.poll_below_bytes, dcbm.channels.len()), (524_288, 2));
+    assert_eq!(now.quarantined_bytes, 8192);
+
+    for (dcbm_lanes, timeout_ms) in [(Some(65), None), (None, Some(0)), (None, Some(60_001))] {
+        let change = Change {
+            dcbm_lanes,
+            timeout_ms,
+            ..Change::default()
+        };
+        assert!(matches!(
+            refused(&change),
+            Err(SettingError::BadValue { .. })
+        ));
+    }
+    refused(&change).unwrap().apply().unwrap();
+    assert_eq!(text(root.path(), "dcbm/timeout_ms"), "50\n");
+}
+
+#[test]
 fn a_module_that_is_not_loaded_has_no_settings() {
     let root = machine();
     fs::remove_dir_all(root.path().join(FOLDER).join("mtcopy")).unwrap();
@@ -151,6 +196,7 @@ fn everything() -> Change {
         nontemporal: Some(true),
         idle_only: Some(false),
         reset_statistics: true,
+        ..Change::default()
     }
 }
 
