@@ -15,6 +15,7 @@
 //! abilities[]       name, purpose, available, why (null if available; else the reason and what would
 //!                   enable it)
 //! migrators         null on a stock kernel; else active, all[]
+//! dma_channels[]    name, driver (or null), node (or null), in_use
 //! limits            max_map_count, unprivileged_userfaultfd (or null), overcommit_memory ("heuristic",
 //!                   "always", "never"), nr_hugepages (or null)
 //! copy              absent without --copy; else best, buffer_bytes, runs,
@@ -44,6 +45,7 @@ pub struct Description {
     pub numa_balancing: Option<NumaBalancing>,
     pub abilities: Vec<Capability>,
     pub migrators: Option<Migrators>,
+    pub dma_channels: Vec<DmaChannel>,
     pub limits: Limits,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<Copies>,
@@ -137,6 +139,15 @@ pub struct Migrators {
     pub all: Vec<String>,
 }
 
+/// A channel of a DMA engine.
+#[derive(Debug, Serialize)]
+pub struct DmaChannel {
+    pub name: String,
+    pub driver: Option<String>,
+    pub node: Option<u32>,
+    pub in_use: bool,
+}
+
 /// Limits of /proc/sys/vm.
 #[derive(Debug, Serialize)]
 pub struct Limits {
@@ -227,6 +238,14 @@ impl Description {
                 active: choice.active.clone(),
                 all: choice.names.clone(),
             }),
+            dma_channels: (topology.dma_channels.iter())
+                .map(|channel| DmaChannel {
+                    name: channel.name.clone(),
+                    driver: channel.driver.clone(),
+                    node: channel.node,
+                    in_use: channel.in_use,
+                })
+                .collect(),
             limits: Limits {
                 max_map_count: limits.max_map_count,
                 unprivileged_userfaultfd: limits.unprivileged_userfaultfd,
@@ -367,6 +386,14 @@ pub mod synthetic {
                     })
                     .into(),
             }),
+            dma_channels: [(0, true), (1, false), (2, false)]
+                .map(|(number, in_use)| DmaChannel {
+                    name: format!("dma0chan{number}"),
+                    driver: Some("ioatdma".to_owned()),
+                    node: Some(0),
+                    in_use,
+                })
+                .into(),
             demotion: Some(true),
             numa_balancing: Some(NumaBalancing {
                 placement: false,

@@ -3,7 +3,7 @@
 
 use memferry::topology::parse::format_id_list;
 
-use super::description::{Copies, Description, Limits, NumaBalancing, Thp};
+use super::description::{Copies, Description, DmaChannel, Limits, NumaBalancing, Thp};
 use crate::schema::THP_BYTES;
 use crate::table::text::{Align, draw, wrap};
 use crate::table::{Table, counted, distinct};
@@ -19,6 +19,9 @@ pub fn machine(of: &Description, columns: usize) -> String {
         Some(thp) => draw(&huge_pages(thp), columns, Align::Left),
         None => "This kernel has no transparent huge pages.\n\n".to_owned(),
     };
+    if !of.dma_channels.is_empty() {
+        text += &draw(&dma_engines(of), columns, Align::Left);
+    }
     text += &abilities(of, columns);
     text += &draw(&settings(of), columns, Align::Left);
     if let Some(copies) = &of.copy {
@@ -161,6 +164,32 @@ fn huge_pages(thp: &Thp) -> Table {
         ),
         &["size", "who gets them"],
         thp.sizes.iter().map(line).collect(),
+    )
+}
+
+/// A line for each driver and node, as a machine can have a hundred channels that are alike.
+fn dma_engines(of: &Description) -> Table {
+    let key = |channel: &DmaChannel| (channel.driver.clone(), channel.node);
+    let all: Vec<&DmaChannel> = of.dma_channels.iter().collect();
+    let line = |(driver, node): (Option<String>, Option<u32>)| {
+        let alike: Vec<_> = (all.iter())
+            .filter(|of| of.driver == driver && of.node == node)
+            .collect();
+        let used = alike.iter().filter(|channel| channel.in_use).count();
+        let channels = alike.len();
+        vec![
+            or_dash(driver),
+            or_dash(node),
+            channels.to_string(),
+            used.to_string(),
+        ]
+    };
+    let rows = distinct(&all, key).into_iter().map(line).collect();
+    table(
+        "DMA channels",
+        "those that copy memory serve the kernel's migrator dcbm, which says which they are",
+        &["driver", "node", "channels", "in use"],
+        rows,
     )
 }
 

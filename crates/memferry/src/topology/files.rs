@@ -74,6 +74,12 @@ impl Root<'_> {
         self.path(relative).symlink_metadata().is_ok()
     }
 
+    /// The last part of what a symbolic link points to; `None` where there is no such link.
+    pub(crate) fn link_name(&self, relative: &str) -> Option<String> {
+        let target = fs::read_link(self.path(relative)).ok()?;
+        Some(target.file_name()?.to_string_lossy().into_owned())
+    }
+
     /// The names of a folder's entries in the order of the alphabet; none where there is no such folder.
     pub(crate) fn names(
         &self,

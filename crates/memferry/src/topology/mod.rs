@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one machine has: nodes, tiers, CPUs and their caches, memory, huge pages, limits, kernel interface.
+//! What one machine has: nodes, tiers, CPUs and their caches, memory, huge pages, DMA channels, limits,
+//! kernel interface.
 //! All of it is read from sysfs and procfs below a root folder, so that tests can hand in a tree of their own.
 //! It is a snapshot: nothing is watched, measured, probed with system calls, or changed.
 //!
@@ -12,6 +13,7 @@
 //! ```
 
 mod cpus;
+mod dma;
 pub(crate) mod error;
 pub(crate) mod files;
 mod kernel;
@@ -24,6 +26,7 @@ mod tests;
 use std::path::Path;
 
 pub use cpus::{CacheGroup, Cpus};
+pub use dma::DmaChannel;
 pub use error::{ParseError, TopologyError};
 pub use kernel::{KernelInterface, Limits, NumaBalancing, Overcommit};
 pub use memory::{Memory, Thp, ThpDefrag, ThpMode, ThpSize};
@@ -46,6 +49,8 @@ pub struct Topology {
     pub memory: Memory,
     /// Transparent huge pages; `None` on a machine without them.
     pub thp: Option<Thp>,
+    /// Channels of DMA engines; most machines show none.
+    pub dma_channels: Vec<DmaChannel>,
     /// Limits of `/proc/sys/vm`.
     pub limits: Limits,
     /// What the running kernel offers for moving pages.
@@ -79,6 +84,7 @@ impl Topology {
             demotion_enabled: kernel::read_demotion_enabled(&root)?,
             memory,
             thp: memory::read_thp(&root)?,
+            dma_channels: dma::read_channels(&root)?,
             limits: kernel::read_limits(&root)?,
             kernel_interface: kernel::read_kernel_interface(&root)?,
         })

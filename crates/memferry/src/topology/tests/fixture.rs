@@ -30,6 +30,17 @@ impl Machine {
         self
     }
 
+    /// A DMA channel with a driver, a node and a number of users.
+    pub(super) fn dma_channel(self, name: &str, driver: &str, node: &str, users: u32) -> Self {
+        let folder = format!("sys/class/dma/{name}");
+        let machine = self
+            .file(&format!("{folder}/in_use"), format!("{users}\n"))
+            .file(&format!("{folder}/device/numa_node"), format!("{node}\n"));
+        let link = machine.root().join(folder).join("device/driver");
+        std::os::unix::fs::symlink(format!("../../bus/platform/drivers/{driver}"), link).unwrap();
+        machine
+    }
+
     /// Removes one file.
     pub(super) fn without(self, path: &str) -> Self {
         fs::remove_file(self.root().join(path)).unwrap();

@@ -367,3 +367,30 @@ fn xen_names_itself() {
         (Some(true), Some("xen"))
     );
 }
+
+#[test]
+fn a_machine_with_dma_engines() {
+    let machine = Machine::virtual_machine()
+        .dma_channel("dma10chan0", "idxd", "1", 0)
+        .dma_channel("dma2chan1", "ioatdma", "-1", 1)
+        .dma_channel("dma2chan0", "ioatdma", "-1", 0)
+        .file("sys/class/dma/dma3chan0/bytes_transferred", "0\n")
+        .read()
+        .unwrap();
+    let channel = |name: &str, driver: &str, node, in_use| DmaChannel {
+        name: name.to_owned(),
+        driver: Some(driver.to_owned()),
+        node,
+        in_use,
+    };
+    // What goes away while it is read is left out.
+    assert_eq!(
+        machine.dma_channels,
+        [
+            channel("dma2chan0", "ioatdma", None, false),
+            channel("dma2chan1", "ioatdma", None, true),
+            channel("dma10chan0", "idxd", Some(1), false),
+        ]
+    );
+    assert_eq!(Machine::virtual_machine().read().unwrap().dma_channels, []);
+}
