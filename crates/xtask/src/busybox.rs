@@ -99,9 +99,6 @@ fn options(work: &Path, arch: &str) -> Vec<String> {
         "Acquire::Languages=none".to_owned(),
         // As root, apt would become a user who may not write here.
         "APT::Sandbox::User=".to_owned(),
-        // Scripts of the host that look after its own state.
-        "APT::Update::Post-Invoke=".to_owned(),
-        "APT::Update::Post-Invoke-Success=".to_owned(),
     ]
     .map(|option| format!("--option={option}"))
     .to_vec()
