@@ -4,77 +4,29 @@
  * goes to a migrator, no batch is above max_batch_bytes, mtcopy shares one 2 MiB folio among
  * its lanes, and events, statistics and what moved agree.
  */
+#include "batches.h"
 #include "files.h"
 #include "memory.h"
 #include "migrator.h"
 #include "nodes.h"
 #include "tap.h"
-#include "trace.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-/* What the events of one move say. */
-struct batches {
-	unsigned int started;
-	unsigned int finished;
-	unsigned int fallbacks;
-	long long bytes;
-	long long folios;
-	long long largest;
-	long long smallest;
-	unsigned int lanes;		/* that copied something */
-	long long lane_bytes;
-};
 
 static struct batches traced_move(const char *kind, size_t bytes)
 {
-	static const char *const names[] = { "migrator", NULL };
-	struct batches seen = { .smallest = -1 };
-	struct trace_event *events;
+	struct batches seen;
 	struct memory memory;
-	size_t count, left, wrong;
-	unsigned long lanes = 0;
+	size_t left, wrong;
 
 	if (!memory_make(&memory, kind_named(kind), bytes, node_at(0), 0))
 		tap_bail("%s cannot be made", kind);
-	trace_start(names);
-	left = memory_move(&memory, node_at(1), 1);
-	count = trace_stop(&events);
+	left = batches_move(&memory, node_at(1), &seen);
 	wrong = memory_wrong(&memory, kind);
 	memory_drop(&memory);
 	if (left || wrong)
 		tap_bail("%s: %zu pages did not move, %zu words are wrong", kind, left, wrong);
-	for (size_t n = 0; n < count; n++) {
-		const struct trace_event *event = &events[n];
-		long long part = trace_field(event, "bytes");
-
-		if (trace_is(event, "migrator_lane_done")) {
-			seen.lane_bytes += part;
-			if (part)
-				lanes |= 1UL << trace_field(event, "lane");
-		}
-		if (trace_is(event, "migrator_fallback"))
-			seen.fallbacks++;
-		if (event->pid != getpid())
-			continue;
-		if (trace_is(event, "migrator_batch_start")) {
-			seen.started++;
-			if (part > seen.largest)
-				seen.largest = part;
-			if (part < seen.smallest || seen.smallest < 0)
-				seen.smallest = part;
-		}
-		if (trace_is(event, "migrator_batch_done")) {
-			seen.finished++;
-			seen.bytes += part;
-			seen.folios += trace_field(event, "folios");
-		}
-	}
-	free(events);
-	seen.lanes = __builtin_popcountl(lanes);
 	return seen;
 }
 
@@ -144,7 +96,7 @@ static void test_lanes(void)
 
 	file_write("2", MIGRATION "/mtcopy/lanes");
 	/* A helper that is late finds nothing left; so some attempts. */
-	for (int try = 0; try < 20 && best < 2; try++) {
+	for (int try = 0; try < 200 && best < 2; try++) {
 		seen = traced_move("anonymous, 2048 KiB", HUGE_BYTES);
 		if (seen.lanes > best)
 			best = seen.lanes;

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * lanes: which CPUs help mtcopy with a batch, and what becomes of the batch when they are
+ * wanted elsewhere. Idle CPUs alone help by default, never one outside the task's cpuset; a
+ * helper that loses its CPU keeps nobody waiting; and non-temporal copies are right.
+ */
+#include "batches.h"
+#include "cgroup.h"
+#include "files.h"
+#include "memory.h"
+#include "migrator.h"
+#include "nodes.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TRIES		20
+/* Under emulation on a busy machine a helper's CPU may be late again and again. */
+#define PATIENT_TRIES	200
+#define GROUP		"lanes"
+
+/* How long the greedy task keeps its CPU, and what a batch must not have waited for it. */
+#define HOG_MS		900
+#define STALL_NS	(HOG_MS * 1000000LL * 2 / 3)
+#define HOG_SECONDS	15
+
+enum { HERE, THERE };			/* CPUs: the task's, and the only other one */
+
+static void run_on(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		tap_bail("CPU %d cannot be used: %s", cpu, strerror(errno));
+}
+
+static long long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+/*
+ * Keeps the other CPU busy: for ever, or by real-time priority with @rest_us after HOG_MS.
+ * Memory is made afterwards, because pages that two processes have do not move.
+ */
+static pid_t start_busy(unsigned int rest_us)
+{
+	struct sched_param priority = { .sched_priority = 1 };
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	run_on(THERE);
+	if (rest_us && sched_setscheduler(0, SCHED_FIFO, &priority))
+		_exit(1);
+	for (;;) {
+		long long end = now_ms() + HOG_MS;
+
+		while (now_ms() < end)
+			;
+		if (rest_us)
+			usleep(rest_us);
+	}
+}
+
+static void stop_busy(pid_t pid)
+{
+	int status = 0;
+
+	if (waitpid(pid, &status, WNOHANG))
+		tap_bail("the busy task ended by itself");
+	kill(pid, SIGKILL);
+	waitpid(pid, &status, 0);
+}
+
+static void make(struct memory *memory, const char *kind, size_t bytes)
+{
+	if (!memory_make(memory, kind_named(kind), bytes, node_at(0), 0))
+		tap_bail("%s cannot be made", kind);
+}
+
+/* Moves some memory to and fro until two lanes had a part in it. */
+static unsigned int most_lanes(int tries, struct stats *done)
+{
+	struct stats before = migrator_stats("mtcopy", NULL);
+	struct memory memory;
+	struct batches seen;
+	unsigned int best = 0;
+
+	make(&memory, "anonymous, 2048 KiB", HUGE_BYTES);
+	for (int try = 1; try <= tries && best < 2; try++) {
+		if (batches_move(&memory, node_at(try % 2), &seen))
+			tap_bail("pages did not move");
+		if (seen.lanes > best)
+			best = seen.lanes;
+	}
+	if (memory_wrong(&memory, "moved"))
+		tap_bail("contents are wrong");
+	memory_drop(&memory);
+	*done = migrator_since("mtcopy", NULL, before);
+	tap_note("%u lanes; %lld batches, %lld declined", best, done->batches, done->declined);
+	return best;
+}
+
+static void test_idle_only(void)
+{
+	struct stats done;
+	pid_t busy;
+
+	file_write("1", MIGRATION "/mtcopy/idle_only");
+	tap_ok(most_lanes(PATIENT_TRIES, &done) == 2, "idle_only: an idle CPU helps");
+	busy = start_busy(0);
+	usleep(100000);
+	tap_ok(!most_lanes(TRIES, &done) && done.declined == TRIES && !done.batches,
+	       "idle_only: without one every batch is declined");
+	file_write("0", MIGRATION "/mtcopy/idle_only");
+	tap_ok(most_lanes(TRIES, &done) && !done.declined,
+	       "not idle_only: a busy CPU is asked, and no batch is declined");
+	stop_busy(busy);
+}
+
+int main(void)
+{
+	tap_start();
+	nodes_with_memory();
+	if (!migrator_kernel())
+		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	if (sysconf(_SC_NPROCESSORS_ONLN) != 2)
+		tap_bail("this test knows machines with two CPUs only");
+	atexit(migrator_defaults);
+	if (migrator_choose("mtcopy"))
+		tap_bail("mtcopy cannot be chosen");
+	migrator_eager();
+	run_on(HERE);
+	test_idle_only();
+	return tap_done();
+}
