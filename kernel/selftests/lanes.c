@@ -133,6 +133,41 @@ static void test_idle_only(void)
 	stop_busy(busy);
 }
 
+static void test_nontemporal(const char *kind, size_t bytes)
+{
+	unsigned int best = 0;
+	struct memory memory;
+	struct batches seen;
+	bool whole = true;
+	size_t left = 0;
+
+	make(&memory, kind, bytes);
+	for (int try = 1; try <= PATIENT_TRIES && best < 2; try++) {
+		left += batches_move(&memory, node_at(try % 2), &seen);
+		whole &= seen.lane_bytes == (long long)bytes;
+		if (seen.lanes > best)
+			best = seen.lanes;
+	}
+	tap_ok(best == 2 && whole && !left, "non-temporal, %s: two lanes copy all of it", kind);
+	tap_ok(!memory_wrong(&memory, kind), "non-temporal, %s: contents", kind);
+	memory_drop(&memory);
+}
+
+static void test_nontemporal_all(void)
+{
+	int error = file_write("1", MIGRATION "/mtcopy/nontemporal");
+
+	if (error == -EOPNOTSUPP) {
+		tap_skip("non-temporal", "this architecture has no such copy");
+		return;
+	}
+	tap_ok(!error, "non-temporal copies are on");
+	test_nontemporal("anonymous", 4 << 20);
+	test_nontemporal("anonymous, 64 KiB", 4 << 20);
+	test_nontemporal("anonymous, 2048 KiB", 4 << 20);
+	file_write("0", MIGRATION "/mtcopy/nontemporal");
+}
+
 int main(void)
 {
 	tap_start();
@@ -147,5 +182,6 @@ int main(void)
 	migrator_eager();
 	run_on(HERE);
 	test_idle_only();
+	test_nontemporal_all();
 	return tap_done();
 }
