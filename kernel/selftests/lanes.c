@@ -133,6 +133,32 @@ static void test_idle_only(void)
 	stop_busy(busy);
 }
 
+static void test_hog(void)
+{
+	struct memory memory;
+	struct batches seen;
+	unsigned int moves;
+	long long end;
+	pid_t hog;
+
+	file_write_number(16 << 20, MIGRATION "/max_batch_bytes");
+	hog = start_busy(3000);
+	make(&memory, "anonymous, 2048 KiB", 16 << 20);
+	batches_start();
+	end = now_ms() + HOG_SECONDS * 1000;
+	for (moves = 0; now_ms() < end; moves++)
+		memory_move(&memory, node_at((moves + 1) % 2), 1);
+	seen = batches_stop();
+	stop_busy(hog);
+	tap_note("%u moves, %u batches, the longest took %lld us", moves, seen.finished,
+		 seen.longest_ns / 1000);
+	tap_ok(seen.finished && seen.lanes == 2 && seen.longest_ns < STALL_NS,
+	       "no batch waits for a helper that lost its CPU");
+	tap_ok(!memory_wrong(&memory, "moved"), "contents when helpers lose their CPU");
+	memory_drop(&memory);
+	file_write_number(MAX_BATCH, MIGRATION "/max_batch_bytes");
+}
+
 static void test_nontemporal(const char *kind, size_t bytes)
 {
 	unsigned int best = 0;
@@ -183,5 +209,6 @@ int main(void)
 	run_on(HERE);
 	test_idle_only();
 	test_nontemporal_all();
+	test_hog();
 	return tap_done();
 }

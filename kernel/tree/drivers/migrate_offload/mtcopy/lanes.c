@@ -3,17 +3,24 @@
  * Lanes: who copies which pages of a batch, and when the batch is finished.
  *
  * Each lane begins with its own share and takes it granule by granule; a lane that has
- * nothing left takes granules of the other shares. So a lane that is slow, or that never
- * begins, costs the others its share, but not their patience: they wait for at most the
- * granule that it is copying.
+ * nothing left takes granules of the other shares. So a lane that never begins costs the
+ * others its share, but not their patience.
+ *
+ * Nor does a lane whose CPU is wanted elsewhere: a helper cannot be preempted from before it
+ * counts as begun until it counts as finished, and takes no further granule once its CPU
+ * needs to reschedule. The CPU has it for one granule more, and the others do the rest. What
+ * they wait for is the granules that are being copied, and interrupts of these CPUs.
  *
  * When mtcopy_lanes_copy() returns, nobody touches the batch any more:
  *
- * - A helper touches the batch only inside its work, mtcopy_lane_work().
- * - Each work is queued at most once per batch and does not queue itself.
- * - After the caller has copied all there was to take, it cancels every work. A work that
- *   cancel_work() took from the queue will not run; the caller counts it as finished.
- * - Every other work has begun, and counts itself as finished with the last thing that it
+ * - A helper touches the batch only in mtcopy_lane_work(), after it has turned its lane's
+ *   state from MTCOPY_OFFERED to MTCOPY_TAKEN.
+ * - After the caller has copied all there was to take, it turns every state that is still
+ *   MTCOPY_OFFERED back to MTCOPY_NONE, and counts these lanes as finished. Their works may
+ *   be about to run, on a CPU that does other things first, but look at the state alone.
+ *   (If they do so when the next batch has offered the lane again, they are helpers of that
+ *   one. Its own work finds the lane taken, then.)
+ * - Every other helper has begun, and counts itself as finished with the last thing that it
  *   does to the batch. If it is the last of all and the caller waits already, it completes
  *   @done after that; then the caller is what waits for @done, and complete() does not
  *   touch it any more once wait_for_completion() can return.
@@ -21,11 +28,11 @@
  *   its count, which is a fully ordered atomic operation, and so before the marks that the
  *   caller sets afterwards.
  *
- * What the workqueue does after a work returned needs none of its memory, so the work may
- * be queued for the next batch, or freed, at once.
+ * So the lanes outlive the batch: mtcopy_lanes_exit() waits for the last works.
  */
 #include <linux/bitmap.h>
 #include <linux/mm.h>
+#include <linux/preempt.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/smp.h>
@@ -94,6 +101,15 @@ static void mtcopy_lane_copy_pages(struct mtcopy_lane *lane, u32 from, u32 to)
 	}
 }
 
+/* Between two granules: the caller lets others run, a helper leaves the rest to others. */
+static bool mtcopy_lane_goes_on(const struct mtcopy_lane *lane)
+{
+	if (lane->index)
+		return !need_resched();
+	cond_resched();
+	return true;
+}
+
 /* Copies this lane's share, and then what is left of the others. */
 static void mtcopy_lane_run(struct mtcopy_lane *lane)
 {
@@ -103,10 +119,9 @@ static void mtcopy_lane_run(struct mtcopy_lane *lane)
 	u32 from, to;
 
 	for (i = 0; i < mt->nr_lanes; i++) {
-		while (mtcopy_lane_take(&mt->lanes[victim], &from, &to)) {
+		while (mtcopy_lane_goes_on(lane) &&
+		       mtcopy_lane_take(&mt->lanes[victim], &from, &to))
 			mtcopy_lane_copy_pages(lane, from, to);
-			cond_resched();
-		}
 		victim = victim + 1 < mt->nr_lanes ? victim + 1 : 0;
 	}
 	mtcopy_copy_finish(mt->nontemporal);
@@ -119,13 +134,36 @@ static void mtcopy_lane_work(struct work_struct *work)
 	struct mtcopy_lane *lane = container_of(work, struct mtcopy_lane, work);
 	struct mtcopy_batch *mt = lane->mt;
 
-	mtcopy_lane_run(lane);
-	/* If it is not the last, the batch may be gone after this line. */
-	if (atomic_dec_and_test(&mt->unfinished))
-		complete(&mt->done);
+	/* From here to the end somebody waits, so nobody else may have the CPU. */
+	preempt_disable();
+	if (atomic_cmpxchg(&lane->state, MTCOPY_OFFERED, MTCOPY_TAKEN) == MTCOPY_OFFERED) {
+		mtcopy_lane_run(lane);
+		/* If it is not the last, the batch may be gone after this line. */
+		if (atomic_dec_and_test(&mt->unfinished))
+			complete(&mt->done);
+	}
+	preempt_enable();
 }
 
-/* Waits for the helpers that have begun; all others have been cancelled. */
+/* Lets a helper begin, whenever its CPU comes to it. */
+static void mtcopy_lane_offer(struct mtcopy_lane *lane, struct workqueue_struct *wq, int cpu)
+{
+	/* A helper sees all that it needs once it sees this. */
+	atomic_set_release(&lane->state, MTCOPY_OFFERED);
+	queue_work_on(cpu, wq, &lane->work);
+}
+
+/* Nothing is left to copy. A helper that has not begun need not do so. */
+static void mtcopy_lane_withdraw(struct mtcopy_lane *lane)
+{
+	if (atomic_cmpxchg(&lane->state, MTCOPY_OFFERED, MTCOPY_NONE) != MTCOPY_OFFERED)
+		return;
+	atomic_dec(&lane->mt->unfinished);
+	/* Saves its CPU the trouble. */
+	cancel_work(&lane->work);
+}
+
+/* Waits for the helpers that have begun; none of the others will. */
 static void mtcopy_lanes_wait(struct mtcopy_batch *mt)
 {
 	u64 start = local_clock();
@@ -161,15 +199,11 @@ void mtcopy_lanes_copy(struct mtcopy_batch *mt, bool high)
 	atomic_set(&mt->unfinished, mt->nr_lanes);
 	reinit_completion(&mt->done);
 
-	for (i = 1; i < mt->nr_lanes; i++) {
-		if (WARN_ON_ONCE(!queue_work_on(mt->cpus[i - 1], wq, &mt->lanes[i].work)))
-			atomic_dec(&mt->unfinished);
-	}
+	for (i = 1; i < mt->nr_lanes; i++)
+		mtcopy_lane_offer(&mt->lanes[i], wq, mt->cpus[i - 1]);
 	mtcopy_lane_run(&mt->lanes[0]);
-	for (i = 1; i < mt->nr_lanes; i++) {
-		if (cancel_work(&mt->lanes[i].work))
-			atomic_dec(&mt->unfinished);
-	}
+	for (i = 1; i < mt->nr_lanes; i++)
+		mtcopy_lane_withdraw(&mt->lanes[i]);
 	mtcopy_lanes_wait(mt);
 
 	for (i = 1; i < mt->nr_lanes; i++)
@@ -195,13 +229,27 @@ void mtcopy_lanes_init(struct mtcopy_batch *mt)
 }
 
 /**
+ * mtcopy_lanes_exit - wait until no work looks at the lanes of a batch any more
+ * @mt: the batch, which nobody copies
+ *
+ * Context: Sleeps, as long as CPUs are kept from works that need not do anything any more.
+ */
+void mtcopy_lanes_exit(struct mtcopy_batch *mt)
+{
+	unsigned int i;
+
+	for (i = 0; i < MTCOPY_LANES_MAX; i++)
+		cancel_work_sync(&mt->lanes[i].work);
+}
+
+/**
  * mtcopy_lanes_start - make the workqueues
  *
  * They are bound to CPUs, as cpus.c chooses these with care. WQ_CPU_INTENSIVE, because a
  * share may take milliseconds, and other works of its CPU need not wait for it.
  * WQ_MEM_RECLAIM is the rule for whatever reclaim waits for, and demotion does: a lane
  * that has begun needs no memory to go on. One that cannot begin for want of a worker is
- * cancelled, so progress does not depend on the rescuer either.
+ * withdrawn, so progress does not depend on the rescuer either.
  *
  * Return: 0 or -ENOMEM.
  */

@@ -17,7 +17,8 @@ static void mtcopy_exit_batch(struct migrator_batch *batch)
 {
 	struct mtcopy_batch *mt = batch->private;
 
-	/* The works are neither queued nor running, see mtcopy_lanes_copy(). */
+	if (mt->lanes)
+		mtcopy_lanes_exit(mt);
 	kvfree(mt->lanes);
 	kvfree(mt->shares);
 	kvfree(mt->pieces);
@@ -38,12 +39,13 @@ static int mtcopy_init_batch(struct migrator_batch *batch)
 	mt->pieces = kvcalloc(nr_pieces, sizeof(*mt->pieces), GFP_KERNEL);
 	mt->shares = kvcalloc(MTCOPY_LANES_MAX, sizeof(*mt->shares), GFP_KERNEL);
 	mt->lanes = kvcalloc(MTCOPY_LANES_MAX, sizeof(*mt->lanes), GFP_KERNEL);
+	if (mt->lanes)
+		mtcopy_lanes_init(mt);
 	if (!mt->begins || !mt->failed || !mt->extents || !mt->pieces || !mt->shares ||
 	    !mt->lanes) {
 		mtcopy_exit_batch(batch);
 		return -ENOMEM;
 	}
-	mtcopy_lanes_init(mt);
 	return 0;
 }
 

@@ -48,9 +48,22 @@ struct mtcopy_params {
 struct mtcopy_batch;
 
 /**
+ * enum mtcopy_state - whether a helper may touch the batch
+ * @MTCOPY_NONE: no: the batch has no such lane, or nothing is left to copy
+ * @MTCOPY_OFFERED: not yet, but whoever makes it @MTCOPY_TAKEN may
+ * @MTCOPY_TAKEN: a helper does, or did until it counted itself as finished
+ */
+enum mtcopy_state {
+	MTCOPY_NONE,
+	MTCOPY_OFFERED,
+	MTCOPY_TAKEN,
+};
+
+/**
  * struct mtcopy_lane - one of the CPUs that copy a batch, and its share
  * @work: lets a helper begin; unused in lane 0, the caller
  * @mt: the batch
+ * @state: of &enum mtcopy_state; unused in lane 0
  * @index: of this lane
  * @end: page behind the share's last
  * @bytes: what this lane has copied, of whichever share
@@ -62,6 +75,7 @@ struct mtcopy_batch;
 struct mtcopy_lane {
 	struct work_struct work;
 	struct mtcopy_batch *mt;
+	atomic_t state;
 	unsigned int index;
 	u32 end;
 	u64 bytes;
@@ -116,6 +130,7 @@ unsigned int mtcopy_cpus_choose(const struct migrator_batch *batch,
 int mtcopy_lanes_start(void);
 void mtcopy_lanes_stop(void);
 void mtcopy_lanes_init(struct mtcopy_batch *mt);
+void mtcopy_lanes_exit(struct mtcopy_batch *mt);
 void mtcopy_lanes_copy(struct mtcopy_batch *mt, bool high);
 
 /* copy.c */
