@@ -44,6 +44,17 @@ static void run_on(int cpu)
 		tap_bail("CPU %d cannot be used: %s", cpu, strerror(errno));
 }
 
+static void run_anywhere(void)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(HERE, &set);
+	CPU_SET(THERE, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		tap_bail("CPUs cannot be used: %s", strerror(errno));
+}
+
 static long long now_ms(void)
 {
 	struct timespec now;
@@ -133,6 +144,25 @@ static void test_idle_only(void)
 	stop_busy(busy);
 }
 
+static void test_cpuset(void)
+{
+	struct stats done;
+	unsigned int lanes;
+	int error;
+
+	tap_ok(most_lanes(PATIENT_TRIES, &done) == 2, "affinity: a task bound to one CPU has a helper");
+	run_anywhere();
+	cgroup_make(GROUP);
+	error = file_write_number(HERE, "%s/" GROUP "/cpuset.cpus", cgroup_root());
+	if (error)
+		tap_bail("cpuset.cpus: %s", strerror(-error));
+	cgroup_enter(GROUP);
+	lanes = most_lanes(TRIES, &done);
+	tap_ok(!lanes && done.declined == TRIES, "cpuset: no CPU outside of it helps");
+	cgroup_enter(NULL);
+	run_on(HERE);
+}
+
 static void test_hog(void)
 {
 	struct memory memory;
@@ -208,6 +238,7 @@ int main(void)
 	migrator_eager();
 	run_on(HERE);
 	test_idle_only();
+	test_cpuset();
 	test_nontemporal_all();
 	test_hog();
 	return tap_done();

@@ -5,6 +5,7 @@
  */
 #include <linux/bitmap.h>
 #include <linux/cpumask.h>
+#include <linux/cpuset.h>
 #include <linux/export.h>
 #include <linux/migrator.h>
 #include <linux/nodemask.h>
@@ -137,6 +138,24 @@ bool migrator_cpu_idle(int cpu)
 	return cpu_online(cpu) && idle_cpu(cpu);
 }
 EXPORT_SYMBOL_GPL(migrator_cpu_idle);
+
+/**
+ * migrator_allowed_cpus - on which CPUs helpers of the current task may run
+ * @mask: receives them; some may be offline
+ *
+ * Those of its cpuset, which keeps containers apart. Kernel threads work for everybody and
+ * may have helpers everywhere.
+ *
+ * Context: Any but interrupts.
+ */
+void migrator_allowed_cpus(struct cpumask *mask)
+{
+	if (current->flags & PF_KTHREAD)
+		cpumask_copy(mask, cpu_possible_mask);
+	else
+		cpuset_cpus_allowed(current, mask);
+}
+EXPORT_SYMBOL_GPL(migrator_allowed_cpus);
 
 /**
  * migrator_cpu_time - the CPU time that the current task has had

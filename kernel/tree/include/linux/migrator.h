@@ -150,6 +150,7 @@ void migrator_quarantine_release(struct folio *dst);
 unsigned int migrator_order_cpus(int nid, enum migrator_placement placement,
 				 u16 *cpus, unsigned int space);
 bool migrator_cpu_idle(int cpu);
+void migrator_allowed_cpus(struct cpumask *mask);
 u64 migrator_cpu_time(void);
 void migrator_charge(u64 ns);
 

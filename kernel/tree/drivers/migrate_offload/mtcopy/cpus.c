@@ -104,6 +104,7 @@ struct mtcopy_choice {
 	u16 *cpus;		/* idle */
 	unsigned int nr;	/* of them */
 	unsigned int want;	/* of them at most */
+	const struct cpumask *allowed;
 	unsigned int nr_busy;
 	u16 busy[MTCOPY_LANES_MAX - 1];
 };
@@ -111,6 +112,8 @@ struct mtcopy_choice {
 static void mtcopy_ask(int cpu, struct mtcopy_choice *choice)
 {
 	if (cpu == raw_smp_processor_id() || !cpu_online(cpu) || cpu_is_isolated(cpu))
+		return;
+	if (!cpumask_test_cpu(cpu, choice->allowed))
 		return;
 	if (migrator_cpu_idle(cpu))
 		choice->cpus[choice->nr++] = cpu;
@@ -143,10 +146,13 @@ static void mtcopy_ask_all(struct mtcopy_order *order, unsigned int looks,
 
 /**
  * mtcopy_cpus_choose - find CPUs to help with a batch
- * @batch: the batch
+ * @mt: the batch; its @cpus receive them
  * @params: the settings
  * @want: number of CPUs, less than MTCOPY_LANES_MAX
- * @cpus: receives them; neither the caller's nor an isolated one is among them
+ *
+ * Neither the caller's CPU nor an isolated one is among them, nor one that is not in the
+ * caller's cpuset: those belong to others. The caller's own affinity does not count: a task
+ * that stays on one CPU for the sake of its caches is still one that idle CPUs may help.
  *
  * Busy CPUs are taken only if params->idle_only is not set and there are not enough idle
  * ones.
@@ -154,14 +160,19 @@ static void mtcopy_ask_all(struct mtcopy_order *order, unsigned int looks,
  * Context: Any. What was idle may be busy when this returns, and offline, too.
  * Return: number of CPUs, 0 to @want.
  */
-unsigned int mtcopy_cpus_choose(const struct migrator_batch *batch,
-				const struct mtcopy_params *params,
-				unsigned int want, u16 *cpus)
+unsigned int mtcopy_cpus_choose(struct mtcopy_batch *mt, const struct mtcopy_params *params,
+				unsigned int want)
 {
-	struct mtcopy_choice choice = { .cpus = cpus, .want = want };
+	struct mtcopy_choice choice = {
+		.cpus = mt->cpus,
+		.want = want,
+		.allowed = &mt->allowed,
+	};
+	const struct migrator_batch *batch = mt->batch;
 	struct mtcopy_order *order;
 	unsigned int i;
 
+	migrator_allowed_cpus(&mt->allowed);
 	rcu_read_lock();
 	order = rcu_dereference(mtcopy_orders[params->placement][batch->dst_nid]);
 	if (order)
@@ -170,7 +181,7 @@ unsigned int mtcopy_cpus_choose(const struct migrator_batch *batch,
 
 	if (!params->idle_only) {
 		for (i = 0; i < choice.nr_busy && choice.nr < want; i++)
-			cpus[choice.nr++] = choice.busy[i];
+			mt->cpus[choice.nr++] = choice.busy[i];
 	}
 	return choice.nr;
 }

@@ -116,7 +116,7 @@ static int mtcopy_copy(struct migrator_batch *batch)
 	mtcopy_params_read(&params);
 	lanes = min_t(u64, params.lanes, batch->bytes / MTCOPY_GRANULE);
 	if (lanes > 1) {
-		helpers = mtcopy_cpus_choose(batch, &params, lanes - 1, mt->cpus);
+		helpers = mtcopy_cpus_choose(mt, &params, lanes - 1);
 		if (!helpers)
 			return -EBUSY;
 	}

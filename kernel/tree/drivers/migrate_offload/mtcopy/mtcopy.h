@@ -11,6 +11,7 @@
 #include <linux/atomic.h>
 #include <linux/cache.h>
 #include <linux/completion.h>
+#include <linux/cpumask.h>
 #include <linux/memferry/lanes.h>
 #include <linux/migrator.h>
 #include <linux/minmax.h>
@@ -98,6 +99,7 @@ struct mtcopy_lane {
  * @shares: the bytes of each lane
  * @lanes: the lanes
  * @cpus: where the helpers run; lane k on @cpus[k - 1]
+ * @allowed: CPUs of the caller's cpuset
  */
 struct mtcopy_batch {
 	struct migrator_batch *batch;
@@ -112,6 +114,7 @@ struct mtcopy_batch {
 	struct ferry_lane *shares;
 	struct mtcopy_lane *lanes;
 	u16 cpus[MTCOPY_LANES_MAX - 1];
+	struct cpumask allowed;
 };
 
 /* params.c */
@@ -122,9 +125,8 @@ void mtcopy_params_read(struct mtcopy_params *params);
 /* cpus.c */
 int mtcopy_cpus_start(void);
 void mtcopy_cpus_stop(void);
-unsigned int mtcopy_cpus_choose(const struct migrator_batch *batch,
-				const struct mtcopy_params *params,
-				unsigned int want, u16 *cpus);
+unsigned int mtcopy_cpus_choose(struct mtcopy_batch *mt, const struct mtcopy_params *params,
+				unsigned int want);
 
 /* lanes.c */
 int mtcopy_lanes_start(void);
