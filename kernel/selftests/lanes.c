@@ -144,6 +144,33 @@ static void test_idle_only(void)
 	stop_busy(busy);
 }
 
+/* A batch that nobody helps with gains nothing, so the next is no larger than without us. */
+static void test_declined_size(void)
+{
+	struct memory memory;
+	struct batches seen;
+	pid_t busy;
+
+	file_write("1", MIGRATION "/mtcopy/idle_only");
+	busy = start_busy(0);
+	usleep(100000);
+	make(&memory, "anonymous", 16 << 20);
+	if (batches_move(&memory, node_at(1), &seen))
+		tap_bail("pages did not move");
+	tap_note("%u batches, largest %lld", seen.started, seen.largest);
+	tap_ok(seen.started >= 7 && seen.started == seen.fallbacks,
+	       "declined: the batches after it have 2 MiB");
+	stop_busy(busy);
+	usleep(100000);
+	if (batches_move(&memory, node_at(0), &seen) ||
+	    batches_move(&memory, node_at(1), &seen))
+		tap_bail("pages did not move");
+	tap_note("%u batches, largest %lld", seen.started, seen.largest);
+	tap_ok(seen.largest == MAX_BATCH, "an idle CPU is back: they have 4 MiB again");
+	memory_drop(&memory);
+	file_write("0", MIGRATION "/mtcopy/idle_only");
+}
+
 static void test_cpuset(void)
 {
 	struct stats done;
@@ -238,6 +265,7 @@ int main(void)
 	migrator_eager();
 	run_on(HERE);
 	test_idle_only();
+	test_declined_size();
 	test_cpuset();
 	test_nontemporal_all();
 	test_hog();

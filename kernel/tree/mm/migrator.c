@@ -88,6 +88,7 @@ static unsigned int migrator_reason_mask = GENMASK(MR_TYPES - 1, 0);
 static size_t migrator_min_bytes = MIGRATOR_MIN_BYTES;
 static size_t migrator_max_bytes = MIGRATOR_MAX_BYTES;
 static atomic_long_t migrator_quarantine_sum;
+static bool migrator_declined;		/* the last batch; see __migrator_batch_pages() */
 
 /* --- The stage --- */
 
@@ -238,6 +239,9 @@ static void migrator_run_batch(struct migrator_active *active, struct migrator_b
 		start = ktime_get_ns();
 
 	error = migrator->copy(batch);
+	/* Seldom written, since every migration reads it. */
+	if (READ_ONCE(migrator_declined) != !!error)
+		WRITE_ONCE(migrator_declined, !!error);
 	if (error) {
 		this_cpu_inc(counts->declined);
 		trace_migrator_fallback(migrator->name, reason, batch->nr, error);
@@ -297,8 +301,15 @@ out:
 	srcu_read_unlock(&migrator_srcu, srcu);
 }
 
+/*
+ * Pages of a larger batch are unmapped for longer, which pays if several lanes copy them. So
+ * after a batch that the migrator declined, the next one is as large as without a migrator,
+ * until one of these finds it ready again.
+ */
 unsigned int __migrator_batch_pages(enum migrate_reason reason, unsigned int pages)
 {
+	if (READ_ONCE(migrator_declined))
+		return pages;
 	if (READ_ONCE(migrator_reason_mask) & BIT(reason))
 		return READ_ONCE(migrator_max_bytes) >> PAGE_SHIFT;
 	return pages;
@@ -450,6 +461,7 @@ static void migrator_publish(struct migrator_active *new)
 	struct migrator_active *old = migrator_get_active();
 
 	rcu_assign_pointer(migrator_active, new);
+	WRITE_ONCE(migrator_declined, false);
 	if (new && !old)
 		static_branch_enable(&migrator_active_key);
 	if (!new && old)

@@ -435,6 +435,34 @@ static void test_batch_pages(struct kunit *test)
 	migrator_set_reasons(GENMASK(MR_TYPES - 1, 0));
 }
 
+/* A batch that was declined gained nothing from its size; the next one tries without. */
+static void test_declined_batch_pages(struct kunit *test)
+{
+	unsigned int pages = migrator_max_batch() >> PAGE_SHIFT;
+	struct test_lists lists;
+
+	INIT_LIST_HEAD(&lists.src);
+	INIT_LIST_HEAD(&lists.dst);
+	KUNIT_ASSERT_EQ(test, migrator_select("kunit"), 0);
+	add_pair(test, &lists, get_order(SZ_256K), 1);
+	seen.copy_error = -EBUSY;
+	migrator_copy_folios(&lists.src, &lists.dst, MR_SYSCALL);
+	KUNIT_EXPECT_EQ(test, migrator_batch_pages(MR_SYSCALL, 16), 16);
+
+	seen.copy_error = 0;
+	migrator_copy_folios(&lists.src, &lists.dst, MR_SYSCALL);
+	KUNIT_EXPECT_EQ(test, seen.copies, 2);
+	KUNIT_EXPECT_EQ(test, migrator_batch_pages(MR_SYSCALL, 16), pages);
+
+	/* What one migrator could not do says nothing about another. */
+	seen.copy_error = -EBUSY;
+	migrator_copy_folios(&lists.src, &lists.dst, MR_SYSCALL);
+	KUNIT_ASSERT_EQ(test, migrator_select("kernel"), 0);
+	KUNIT_EXPECT_EQ(test, migrator_batch_pages(MR_SYSCALL, 16), pages);
+	drop_pairs(&lists.src);
+	drop_pairs(&lists.dst);
+}
+
 static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_names),
 	KUNIT_CASE(test_choose),
@@ -446,6 +474,7 @@ static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_foreign_private),
 	KUNIT_CASE(test_small_batches),
 	KUNIT_CASE(test_batch_pages),
+	KUNIT_CASE(test_declined_batch_pages),
 	{}
 };
 
