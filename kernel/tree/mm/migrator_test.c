@@ -5,7 +5,9 @@
  * They run at boot, before anybody could have chosen a migrator, and leave none active.
  */
 #include <kunit/test.h>
+#include <linux/completion.h>
 #include <linux/gfp.h>
+#include <linux/kthread.h>
 #include <linux/list.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
@@ -463,6 +465,69 @@ static void test_declined_batch_pages(struct kunit *test)
 	drop_pairs(&lists.dst);
 }
 
+/* A migrator whose copy lasts as long as the test wants, and who uses it and withdraws it. */
+static struct {
+	struct test_lists lists;
+	struct completion copying, release, copied, leaving, left;
+} slow;
+
+static int slow_copy(struct migrator_batch *batch)
+{
+	complete(&slow.copying);
+	wait_for_completion(&slow.release);
+	return -EBUSY;
+}
+
+static const struct migrator slow_migrator = {
+	.name = "kunit-slow",
+	.copy = slow_copy,
+};
+
+static int slow_migrate(void *unused)
+{
+	migrator_copy_folios(&slow.lists.src, &slow.lists.dst, MR_SYSCALL);
+	complete(&slow.copied);
+	return 0;
+}
+
+static int slow_leave(void *unused)
+{
+	complete(&slow.leaving);
+	migrator_unregister(&slow_migrator);
+	complete_all(&slow.left);
+	return 0;
+}
+
+/* Whoever withdraws a migrator may free it afterwards: nobody may be inside. */
+static void test_leave_in_flight(struct kunit *test)
+{
+	init_completion(&slow.copying);
+	init_completion(&slow.release);
+	init_completion(&slow.copied);
+	init_completion(&slow.leaving);
+	init_completion(&slow.left);
+	INIT_LIST_HEAD(&slow.lists.src);
+	INIT_LIST_HEAD(&slow.lists.dst);
+	add_pair(test, &slow.lists, get_order(SZ_256K), 1);
+	KUNIT_ASSERT_EQ(test, migrator_register(&slow_migrator), 0);
+	KUNIT_ASSERT_EQ(test, migrator_select("kunit-slow"), 0);
+
+	KUNIT_ASSERT_FALSE(test, IS_ERR(kthread_run(slow_migrate, NULL, "kunit-migrate")));
+	wait_for_completion(&slow.copying);
+	KUNIT_ASSERT_FALSE(test, IS_ERR(kthread_run(slow_leave, NULL, "kunit-leave")));
+	wait_for_completion(&slow.leaving);
+	KUNIT_EXPECT_FALSE_MSG(test, wait_for_completion_timeout(&slow.left, HZ),
+			       "withdrawn while it copies");
+	KUNIT_EXPECT_FALSE(test, completion_done(&slow.copied));
+
+	complete(&slow.release);
+	wait_for_completion(&slow.copied);
+	wait_for_completion(&slow.left);
+	expect_names(test, "[none] kernel kunit\n");
+	drop_pairs(&slow.lists.src);
+	drop_pairs(&slow.lists.dst);
+}
+
 static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_names),
 	KUNIT_CASE(test_choose),
@@ -475,6 +540,7 @@ static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_small_batches),
 	KUNIT_CASE(test_batch_pages),
 	KUNIT_CASE(test_declined_batch_pages),
+	KUNIT_CASE(test_leave_in_flight),
 	{}
 };
 
