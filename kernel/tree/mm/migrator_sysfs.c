@@ -245,7 +245,7 @@ static ssize_t reset_store(struct kobject *kobj, struct kobj_attribute *attr,
 	unsigned int zero;
 	int cpu;
 
-	if (kstrtouint(buf, 10, &zero) || zero)
+	if (strlen(buf) != count || kstrtouint(buf, 10, &zero) || zero)
 		return -EINVAL;
 	for_each_possible_cpu(cpu)
 		memset(per_cpu_ptr(dir->stats, cpu), 0, sizeof(struct migrator_stats));

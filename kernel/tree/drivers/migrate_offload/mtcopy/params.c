@@ -88,11 +88,23 @@ static int mtcopy_get_placement(char *page)
 			  "spread [fill]\n" : "[spread] fill\n");
 }
 
+/* These words alone: kstrtobool() looks at the first letter and takes "none" for off. */
+static int mtcopy_parse_switch(const char *text, bool *on)
+{
+	static const char * const words[] = { "0", "n", "off", "1", "y", "on" };
+	int i = sysfs_match_string(words, text);
+
+	if (i < 0)
+		return i;
+	*on = i >= 3;
+	return 0;
+}
+
 static int mtcopy_set_nontemporal(const char *text)
 {
 	bool on;
 
-	if (kstrtobool(text, &on))
+	if (mtcopy_parse_switch(text, &on))
 		return -EINVAL;
 	if (on && !IS_ENABLED(CONFIG_MIGRATOR_MTCOPY_NONTEMPORAL))
 		return -EOPNOTSUPP;
@@ -109,7 +121,7 @@ static int mtcopy_set_idle_only(const char *text)
 {
 	bool on;
 
-	if (kstrtobool(text, &on))
+	if (mtcopy_parse_switch(text, &on))
 		return -EINVAL;
 	WRITE_ONCE(mtcopy_idle_only, on);
 	return 0;
@@ -128,8 +140,11 @@ static ssize_t mtcopy_param_show(struct kobject *kobj, struct kobj_attribute *at
 static ssize_t mtcopy_param_store(struct kobject *kobj, struct kobj_attribute *attr,
 				  const char *text, size_t count)
 {
-	int error = container_of(attr, struct mtcopy_param, attr)->set(text);
+	int error;
 
+	if (strlen(text) != count)
+		return -EINVAL;
+	error = container_of(attr, struct mtcopy_param, attr)->set(text);
 	return error ?: count;
 }
 
