@@ -663,6 +663,7 @@ static int migrator_add(const struct migrator *migrator)
  * Return: 0, or
  * * -EINVAL - the name is not as &migrator.name wants it, or there is no &migrator.copy
  * * -EEXIST - the name is taken
+ * * -ENODEV - /sys/kernel/mm/migration could not be made at boot
  * * -ENOMEM, or what sysfs says
  */
 int migrator_register(const struct migrator *migrator)

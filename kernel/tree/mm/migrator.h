@@ -114,6 +114,10 @@ struct kobject *migrator_sysfs_add(const struct migrator *migrator,
 void migrator_sysfs_remove(const struct migrator *migrator, struct kobject *kobj);
 int migrator_parse_reasons(const char *text, unsigned int *mask);
 
+#if IS_ENABLED(CONFIG_KUNIT)
+extern struct kobject *migrator_stats_kobj;
+#endif
+
 #else
 
 /* A macro: even an empty function that is inlined lets GCC choose other registers. */

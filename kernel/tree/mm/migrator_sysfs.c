@@ -5,6 +5,7 @@
  * Documentation/ABI/testing/sysfs-kernel-mm-migration describes every file. A value that
  * is refused changes nothing.
  */
+#include <kunit/visibility.h>
 #include <linux/kobject.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
@@ -16,7 +17,7 @@
 #include "migrator.h"
 
 static struct kobject *migrator_kobj;
-static struct kobject *migrator_stats_kobj;
+VISIBLE_IF_KUNIT struct kobject *migrator_stats_kobj;
 
 /* --- Choices --- */
 
@@ -308,6 +309,9 @@ struct kobject *migrator_sysfs_add(const struct migrator *migrator,
 	struct migrator_stats_dir *dir;
 	int error;
 
+	/* It could not be made at boot. */
+	if (!migrator_stats_kobj)
+		return ERR_PTR(-ENODEV);
 	dir = kzalloc(sizeof(*dir), GFP_KERNEL);
 	if (!dir)
 		return ERR_PTR(-ENOMEM);
@@ -346,6 +350,8 @@ int __init migrator_sysfs_init(void)
 	if (error) {
 		kobject_put(migrator_stats_kobj);
 		kobject_put(migrator_kobj);
+		migrator_stats_kobj = NULL;
+		migrator_kobj = NULL;
 	}
 	return error;
 }

@@ -528,6 +528,21 @@ static void test_leave_in_flight(struct kunit *test)
 	drop_pairs(&slow.lists.dst);
 }
 
+/* Without its directory in sysfs nobody could choose a migrator. */
+static void test_no_sysfs(struct kunit *test)
+{
+	struct kobject *kobj = migrator_stats_kobj;
+	int error;
+
+	migrator_stats_kobj = NULL;
+	error = migrator_register(&other_migrator);
+	migrator_stats_kobj = kobj;
+	KUNIT_EXPECT_EQ(test, error, -ENODEV);
+	if (!error)
+		migrator_unregister(&other_migrator);
+	expect_names(test, "[none] kernel kunit\n");
+}
+
 static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_names),
 	KUNIT_CASE(test_choose),
@@ -541,6 +556,7 @@ static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_batch_pages),
 	KUNIT_CASE(test_declined_batch_pages),
 	KUNIT_CASE(test_leave_in_flight),
+	KUNIT_CASE(test_no_sysfs),
 	{}
 };
 
