@@ -114,8 +114,23 @@ struct kobject *migrator_sysfs_add(const struct migrator *migrator,
 void migrator_sysfs_remove(const struct migrator *migrator, struct kobject *kobj);
 int migrator_parse_reasons(const char *text, unsigned int *mask);
 
+/*
+ * struct migrator_cpu - what migrator_cpus.c sorts CPUs by
+ *
+ * The lowest CPU of a cache and of a core stands for it. Sorting sets @key.
+ */
+struct migrator_cpu {
+	u64 key;
+	int cpu;
+	int cache;
+	int core;
+};
+
 #if IS_ENABLED(CONFIG_KUNIT)
 extern struct kobject *migrator_stats_kobj;
+
+void migrator_sort_cpus(struct migrator_cpu *cpus, unsigned int nr,
+			enum migrator_placement placement);
 #endif
 
 #else

@@ -3,6 +3,7 @@
  * What a migrator with threads needs to know about CPUs, and modules are not told: which
  * ones share a cache, which are idle, and how to let the one who asked pay.
  */
+#include <kunit/visibility.h>
 #include <linux/bitmap.h>
 #include <linux/cpumask.h>
 #include <linux/cpuset.h>
@@ -16,22 +17,48 @@
 #include <linux/sort.h>
 #include <linux/topology.h>
 
-/* How many CPUs before @cpu in @mask share its last-level cache; those of one core last. */
-static unsigned int migrator_cpu_rank(int cpu, const struct cpumask *mask)
+#include "migrator.h"
+
+/* How many of @nr CPUs with the same cache come before @cpu; of each core one comes first. */
+static unsigned int migrator_cpu_rank(const struct migrator_cpu *cpu,
+				      const struct migrator_cpu *cpus, unsigned int nr)
 {
-	bool first = cpumask_first(topology_sibling_cpumask(cpu)) == cpu;
-	unsigned int rank = 0;
-	int other;
+	bool first = cpu->core == cpu->cpu;
+	unsigned int i, rank = 0;
 
-	for_each_cpu_and(other, mask, cpu_online_mask) {
-		bool other_first = cpumask_first(topology_sibling_cpumask(other)) == other;
+	for (i = 0; i < nr; i++) {
+		bool other_first = cpus[i].core == cpus[i].cpu;
 
-		if (other == cpu || !cpus_share_cache(cpu, other))
+		if (cpus[i].cache != cpu->cache)
 			continue;
-		if (other_first > first || (other_first == first && other < cpu))
+		if (other_first > first || (other_first == first && cpus[i].cpu < cpu->cpu))
 			rank++;
 	}
 	return rank;
+}
+
+static int migrator_compare_cpus(const void *a, const void *b)
+{
+	const struct migrator_cpu *left = a, *right = b;
+
+	return left->key < right->key ? -1 : left->key > right->key;
+}
+
+/*
+ * Puts the CPUs of a node into the order in which they get lanes. Looks at nothing but the
+ * numbers it is given.
+ */
+VISIBLE_IF_KUNIT void migrator_sort_cpus(struct migrator_cpu *cpus, unsigned int nr,
+					 enum migrator_placement placement)
+{
+	unsigned int i;
+
+	for (i = 0; i < nr; i++) {
+		u64 rank = migrator_cpu_rank(&cpus[i], cpus, nr), cache = cpus[i].cache;
+
+		cpus[i].key = placement == MIGRATOR_FILL ? cache << 32 | rank : rank << 32 | cache;
+	}
+	sort(cpus, nr, sizeof(*cpus), migrator_compare_cpus, NULL);
 }
 
 /* The lowest CPU of the last-level cache stands for it. */
@@ -45,29 +72,6 @@ static int migrator_cpu_cache(int cpu, const struct cpumask *mask)
 	return cpu;
 }
 
-/* Where @cpu stands among those of its node; lower numbers get a lane sooner. */
-static u64 migrator_cpu_key(int cpu, const struct cpumask *mask,
-			    enum migrator_placement placement)
-{
-	u64 rank = migrator_cpu_rank(cpu, mask), cache = migrator_cpu_cache(cpu, mask);
-
-	if (placement == MIGRATOR_FILL)
-		return cache << 32 | rank;
-	return rank << 32 | cache;
-}
-
-struct migrator_cpu {
-	u64 key;
-	int cpu;
-};
-
-static int migrator_compare_cpus(const void *a, const void *b)
-{
-	const struct migrator_cpu *left = a, *right = b;
-
-	return left->key < right->key ? -1 : left->key > right->key;
-}
-
 /* Appends the CPUs of a node. @sorted is work space for all CPUs that there can be. */
 static unsigned int migrator_order_node(int nid, enum migrator_placement placement,
 					struct migrator_cpu *sorted, u16 *cpus,
@@ -78,10 +82,11 @@ static unsigned int migrator_order_node(int nid, enum migrator_placement placeme
 	int cpu;
 
 	for_each_cpu_and(cpu, mask, cpu_online_mask) {
-		sorted[found].key = migrator_cpu_key(cpu, mask, placement);
-		sorted[found++].cpu = cpu;
+		sorted[found].cpu = cpu;
+		sorted[found].cache = migrator_cpu_cache(cpu, mask);
+		sorted[found++].core = cpumask_first(topology_sibling_cpumask(cpu));
 	}
-	sort(sorted, found, sizeof(*sorted), migrator_compare_cpus, NULL);
+	migrator_sort_cpus(sorted, found, placement);
 	for (i = 0; i < found && nr < space; i++)
 		cpus[nr++] = sorted[i].cpu;
 	return nr;

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * KUnit tests of the order in which CPUs get lanes, on machines that are made up: two
+ * last-level caches, each of two cores with two threads.
+ */
+#include <kunit/test.h>
+#include <linux/migrator.h>
+
+#include "migrator.h"
+
+#define TEST_CPUS	8
+
+static void expect_order(struct kunit *test, const struct migrator_cpu *machine, unsigned int nr,
+			 enum migrator_placement placement, const int *order)
+{
+	struct migrator_cpu cpus[TEST_CPUS];
+	unsigned int i;
+
+	memcpy(cpus, machine, nr * sizeof(*cpus));
+	migrator_sort_cpus(cpus, nr, placement);
+	for (i = 0; i < nr; i++)
+		KUNIT_EXPECT_EQ_MSG(test, cpus[i].cpu, order[i], "place %u", i);
+}
+
+/* First all cores' first threads are counted, then their second ones: as most PCs do. */
+static void test_threads_apart(struct kunit *test)
+{
+	static const struct migrator_cpu machine[] = {
+		{ .cpu = 0, .cache = 0, .core = 0 }, { .cpu = 1, .cache = 0, .core = 1 },
+		{ .cpu = 2, .cache = 2, .core = 2 }, { .cpu = 3, .cache = 2, .core = 3 },
+		{ .cpu = 4, .cache = 0, .core = 0 }, { .cpu = 5, .cache = 0, .core = 1 },
+		{ .cpu = 6, .cache = 2, .core = 2 }, { .cpu = 7, .cache = 2, .core = 3 },
+	};
+	static const int spread[] = { 0, 2, 1, 3, 4, 6, 5, 7 };
+	static const int fill[] = { 0, 1, 4, 5, 2, 3, 6, 7 };
+
+	expect_order(test, machine, 8, MIGRATOR_SPREAD, spread);
+	expect_order(test, machine, 8, MIGRATOR_FILL, fill);
+}
+
+/* The threads of a core follow each other. */
+static void test_threads_together(struct kunit *test)
+{
+	static const struct migrator_cpu machine[] = {
+		{ .cpu = 0, .cache = 0, .core = 0 }, { .cpu = 1, .cache = 0, .core = 0 },
+		{ .cpu = 2, .cache = 0, .core = 2 }, { .cpu = 3, .cache = 0, .core = 2 },
+		{ .cpu = 4, .cache = 4, .core = 4 }, { .cpu = 5, .cache = 4, .core = 4 },
+		{ .cpu = 6, .cache = 4, .core = 6 }, { .cpu = 7, .cache = 4, .core = 6 },
+	};
+	static const int spread[] = { 0, 4, 2, 6, 1, 5, 3, 7 };
+	static const int fill[] = { 0, 2, 1, 3, 4, 6, 5, 7 };
+
+	expect_order(test, machine, 8, MIGRATOR_SPREAD, spread);
+	expect_order(test, machine, 8, MIGRATOR_FILL, fill);
+}
+
+/* The caches have unlike numbers of CPUs, and CPU 0 is off line: 4 is alone on its core. */
+static void test_holes(struct kunit *test)
+{
+	static const struct migrator_cpu machine[] = {
+		{ .cpu = 2, .cache = 2, .core = 2 }, { .cpu = 3, .cache = 2, .core = 3 },
+		{ .cpu = 4, .cache = 4, .core = 4 }, { .cpu = 6, .cache = 2, .core = 2 },
+		{ .cpu = 7, .cache = 2, .core = 3 },
+	};
+	static const int spread[] = { 2, 4, 3, 6, 7 };
+	static const int fill[] = { 2, 3, 6, 7, 4 };
+
+	expect_order(test, machine, 5, MIGRATOR_SPREAD, spread);
+	expect_order(test, machine, 5, MIGRATOR_FILL, fill);
+}
+
+static struct kunit_case migrator_cpus_test_cases[] = {
+	KUNIT_CASE(test_threads_apart),
+	KUNIT_CASE(test_threads_together),
+	KUNIT_CASE(test_holes),
+	{}
+};
+
+static struct kunit_suite migrator_cpus_test_suite = {
+	.name = "migrator-cpus",
+	.test_cases = migrator_cpus_test_cases,
+};
+
+kunit_test_suite(migrator_cpus_test_suite);
