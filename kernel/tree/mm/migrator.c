@@ -12,6 +12,7 @@
  */
 #define pr_fmt(fmt) "migrator: " fmt
 
+#include <kunit/visibility.h>
 #include <linux/bitmap.h>
 #include <linux/buffer_head.h>
 #include <linux/ctype.h>
@@ -145,8 +146,8 @@ static bool migrator_mapping_eligible(struct address_space *mapping, struct foli
  * reference to unmapped memory can be had later that does not come through the mapping,
  * whose users lock the folio to write.
  */
-static bool migrator_eligible(const struct migrator *migrator, struct folio *src,
-			      struct folio *dst)
+VISIBLE_IF_KUNIT bool migrator_eligible(const struct migrator *migrator, struct folio *src,
+					struct folio *dst)
 {
 	struct address_space *mapping;
 

@@ -129,6 +129,7 @@ struct migrator_cpu {
 #if IS_ENABLED(CONFIG_KUNIT)
 extern struct kobject *migrator_stats_kobj;
 
+bool migrator_eligible(const struct migrator *migrator, struct folio *src, struct folio *dst);
 void migrator_sort_cpus(struct migrator_cpu *cpus, unsigned int nr,
 			enum migrator_placement placement);
 #endif
