@@ -58,6 +58,13 @@ EXPORT_TRACEPOINT_SYMBOL_GPL(migrator_lane_done);
 /* More than this and nobody could call the wait bounded. */
 #define MIGRATOR_MAX_BYTES_LIMIT	SZ_64M
 
+/* A batch may always be one huge page, which is up to 512 MiB with large base pages. */
+#ifdef CONFIG_PGTABLE_HAS_HUGE_LEAVES
+#define MIGRATOR_MAX_BYTES_LEAST	max_t(size_t, SZ_2M, HPAGE_PMD_SIZE)
+#else
+#define MIGRATOR_MAX_BYTES_LEAST	((size_t)SZ_2M)
+#endif
+
 /* struct migrator_entry - a registered migrator */
 struct migrator_entry {
 	const struct migrator *migrator;
@@ -87,7 +94,7 @@ static struct migrator_active __rcu *migrator_active;
 
 static unsigned int migrator_reason_mask = GENMASK(MR_TYPES - 1, 0);
 static size_t migrator_min_bytes = MIGRATOR_MIN_BYTES;
-static size_t migrator_max_bytes = MIGRATOR_MAX_BYTES;
+static size_t migrator_max_bytes;	/* set by migrator_init() */
 static atomic_long_t migrator_quarantine_sum;
 static bool migrator_declined;		/* the last batch; see __migrator_batch_pages() */
 
@@ -592,8 +599,8 @@ int migrator_set_max_batch(size_t bytes)
 	struct migrator_active *active, *new;
 	int error = 0;
 
-	if (!PAGE_ALIGNED(bytes) || bytes < max_t(size_t, SZ_2M, HPAGE_PMD_SIZE) ||
-	    bytes > max_t(size_t, MIGRATOR_MAX_BYTES_LIMIT, HPAGE_PMD_SIZE))
+	if (!PAGE_ALIGNED(bytes) || bytes < MIGRATOR_MAX_BYTES_LEAST ||
+	    bytes > max_t(size_t, MIGRATOR_MAX_BYTES_LIMIT, MIGRATOR_MAX_BYTES_LEAST))
 		return -EINVAL;
 	mutex_lock(&migrator_mutex);
 	active = migrator_get_active();
@@ -720,6 +727,7 @@ static int __init migrator_init(void)
 	/* Two low bits of an anon_vma's address hold the state of old; the third is ours. */
 	BUILD_BUG_ON(__alignof__(struct anon_vma) < 8);
 
+	migrator_max_bytes = max_t(size_t, MIGRATOR_MAX_BYTES, MIGRATOR_MAX_BYTES_LEAST);
 	error = migrator_sysfs_init();
 	if (!error)
 		error = migrator_register(&migrator_kernel);

@@ -213,6 +213,7 @@ static void test_limits(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, migrator_max_batch(), 2 * max);
 	expect_names(test, "none kernel [kunit]\n");
 	seen.fail_batch = 0;
+	/* What it is at first can be written back, whatever the size of huge pages. */
 	KUNIT_EXPECT_EQ(test, migrator_set_max_batch(max), 0);
 }
 

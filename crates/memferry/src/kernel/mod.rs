@@ -53,7 +53,7 @@ pub const REASONS: [&str; 10] = [
     "damon",
 ];
 
-/// The largest `max_batch_bytes` that the interface takes, bytes: 64 MiB.
+/// The largest `max_batch_bytes` that the interface takes, bytes: 64 MiB. Where a huge page is larger, its size is the only one.
 pub const LARGEST_BATCH_BYTES: u64 = 64 << 20;
 
 /// The most lanes that `mtcopy/lanes` and `dcbm/lanes` take.

@@ -269,10 +269,16 @@ fn min_allowed(max: u64) -> String {
     format!("a number from 0 to the largest batch, {max}")
 }
 
+/// A batch may always be one huge page, which can be of 512 MiB.
+fn largest_max_batch_bytes(now: &Migration) -> u64 {
+    LARGEST_BATCH_BYTES.max(now.smallest_max_batch_bytes)
+}
+
 fn max_allowed(now: &Migration) -> String {
     format!(
-        "whole pages from {} to {LARGEST_BATCH_BYTES} bytes, and not below the smallest batch",
-        now.smallest_max_batch_bytes
+        "whole pages from {} to {} bytes, and not below the smallest batch",
+        now.smallest_max_batch_bytes,
+        largest_max_batch_bytes(now)
     )
 }
 
@@ -354,7 +360,8 @@ fn check(now: &Migration, change: &Change) -> Result<(), SettingError> {
     let max = change.max_batch_bytes.unwrap_or(now.max_batch_bytes);
     let page = crate::page_size() as u64;
     if change.max_batch_bytes.is_some()
-        && (max % page != 0 || !(now.smallest_max_batch_bytes..=LARGEST_BATCH_BYTES).contains(&max))
+        && (max % page != 0
+            || !(now.smallest_max_batch_bytes..=largest_max_batch_bytes(now)).contains(&max))
     {
         return Err(bad("max_batch_bytes", max.to_string(), max_allowed(now)));
     }

@@ -184,6 +184,29 @@ fn a_kernel_without_it_says_why() {
     assert_eq!(absence(), Absence::OptionOff);
 }
 
+#[test]
+fn a_huge_page_of_half_a_gigabyte_is_a_batch() {
+    let root = machine();
+    let mut now = read(root.path());
+    now.smallest_max_batch_bytes = 512 << 20;
+    now.max_batch_bytes = 512 << 20;
+    let plan = |bytes| {
+        let change = Change {
+            max_batch_bytes: Some(bytes),
+            ..Change::default()
+        };
+        Plan::new(root.path(), &now, &change).map(drop)
+    };
+    plan(512 << 20).unwrap();
+    for bytes in [64 << 20, (512 << 20) + crate::page_size() as u64] {
+        let error = plan(bytes).unwrap_err();
+        assert!(
+            error.to_string().contains("from 536870912 to 536870912"),
+            "{error}"
+        );
+    }
+}
+
 fn everything() -> Change {
     Change {
         migrator: Some(MTCOPY.to_owned()),
