@@ -149,9 +149,15 @@ static bool migrator_mapping_eligible(struct address_space *mapping, struct foli
  *
  * It is locked and unmapped and no TLB knows it any more. What could still write to it is
  * who holds a reference (a pin, direct I/O), and who drops that before the move counts
- * references would not be noticed there. So they must be as expected here as well: no new
- * reference to unmapped memory can be had later that does not come through the mapping,
- * whose users lock the folio to write.
+ * references would not be noticed there. So they must be as expected here as well: a new
+ * reference to unmapped memory comes through the mapping, and nearly all of its users lock
+ * the folio to write.
+ *
+ * Those who do not (memfd_pin_folios() for udmabuf, ttm_tt_swapout()) can take a reference,
+ * write, and drop it between this check and the move's. The move itself has the same gap
+ * while it copies one folio; here it lasts for the copy of the batch. Nothing closes it: such
+ * a writer need not make the folio dirty, and with frozen references every lookup would spin
+ * for that long.
  */
 VISIBLE_IF_KUNIT bool migrator_eligible(const struct migrator *migrator, struct folio *src,
 					struct folio *dst)
