@@ -19,6 +19,11 @@ pub enum Absence {
         "this kernel has Memferry's series, but was built without CONFIG_MIGRATION_COPY_OFFLOAD"
     )]
     OptionOff,
+    /// The kernel's configuration has the option switched on.
+    #[error(
+        "this kernel was built with CONFIG_MIGRATION_COPY_OFFLOAD, but /sys/kernel/mm/migration is not shown here"
+    )]
+    Hidden,
     /// No configuration of this kernel is to be found.
     #[error(
         "this is a stock kernel, or it was built without CONFIG_MIGRATION_COPY_OFFLOAD (its configuration is not to be \
@@ -32,6 +37,9 @@ impl Absence {
     pub fn hint(self) -> &'static str {
         match self {
             Absence::NoSysfs => "mount sysfs on /sys",
+            Absence::Hidden => {
+                "look outside of this container, which may hide /sys; else the kernel could not make it: dmesg"
+            }
             Absence::OptionOff => "build it again with CONFIG_MIGRATION_COPY_OFFLOAD=y",
             Absence::NoSeries | Absence::Unknown => {
                 "boot a Linux 6.12 with Memferry's series and CONFIG_MIGRATION_COPY_OFFLOAD=y"
@@ -61,7 +69,18 @@ pub(super) fn find(root: &Root<'_>) -> Absence {
     ];
     match places.iter().find_map(|file| read(file)) {
         None => Absence::Unknown,
-        Some(config) if config.contains(OPTION) => Absence::OptionOff,
-        Some(_) => Absence::NoSeries,
+        Some(config) => judge(&config),
+    }
+}
+
+/// What a configuration says of the option, in a line of its own.
+fn judge(config: &str) -> Absence {
+    let has = |line: &str| config.lines().any(|other| other.trim_end() == line);
+    if has(&format!("{OPTION}=y")) {
+        Absence::Hidden
+    } else if has(&format!("# {OPTION} is not set")) {
+        Absence::OptionOff
+    } else {
+        Absence::NoSeries
     }
 }

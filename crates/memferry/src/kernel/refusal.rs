@@ -95,7 +95,9 @@ impl SettingError {
                 Some(libc::ENODEV | libc::ENOENT) => {
                     "its module is being unloaded: load it with modprobe, then again".to_owned()
                 }
-                Some(libc::ENOMEM) => "free some memory, or give fewer lanes".to_owned(),
+                Some(libc::ENOMEM) => {
+                    "free some memory, or give a smaller --max-batch-bytes".to_owned()
+                }
                 Some(libc::EOPNOTSUPP) => {
                     "leave it off: this architecture has no such copy".to_owned()
                 }

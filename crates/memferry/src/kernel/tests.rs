@@ -182,6 +182,17 @@ fn a_kernel_without_it_says_why() {
     assert_eq!(absence(), Absence::NoSeries);
     fs::write(&config, "# CONFIG_MIGRATION_COPY_OFFLOAD is not set\n").unwrap();
     assert_eq!(absence(), Absence::OptionOff);
+    for other in [
+        "CONFIG_MIGRATION_COPY_OFFLOAD_X=y\n",
+        "CONFIG_NO_MIGRATION_COPY_OFFLOAD=y\n",
+        "# for CONFIG_MIGRATION_COPY_OFFLOAD\n",
+    ] {
+        fs::write(&config, other).unwrap();
+        assert_eq!(absence(), Absence::NoSeries, "{other}");
+    }
+    fs::write(&config, "CONFIG_A=y\nCONFIG_MIGRATION_COPY_OFFLOAD=y\n").unwrap();
+    assert_eq!(absence(), Absence::Hidden);
+    assert!(absence().hint().contains("container"));
 }
 
 #[test]
@@ -205,6 +216,22 @@ fn a_huge_page_of_half_a_gigabyte_is_a_batch() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn no_memory_for_batches_is_a_matter_of_their_size() {
+    let error = SettingError::Write {
+        path: "lanes".into(),
+        value: "64".to_owned(),
+        error: std::io::Error::from_raw_os_error(libc::ENOMEM),
+        allowed: String::new(),
+        not_restored: Vec::new(),
+    };
+    assert!(
+        error.hint().contains("--max-batch-bytes"),
+        "{}",
+        error.hint()
+    );
 }
 
 fn everything() -> Change {
