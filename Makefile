@@ -7,7 +7,7 @@ BENCH := target/bench
 MEMFERRY := target/release/memferry
 LAB := $(CARGO) xtask lab
 
-.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench setup setup-tests kernel-series kernel-check kernel-deb clean
+.PHONY: help demo test test-ci test-all lab lab-zcu102 lab-debug lab-kcsan check bench setup setup-tests kernel-series kernel-check kernel-deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -33,6 +33,8 @@ test: setup-tests ## all tests: the C core, the libraries, the command, then the
 	$(CARGO) test --workspace --locked
 	# Machines that run tests for everybody are slow at times, and a limit is for hangs.
 	$(LAB) --profile release --patience 3
+
+test-ci: test ## what continuous integration runs: the same, and the kernel on arm64 with DMA channels
 	$(LAB) --machine zcu102 --profile release --patience 3
 
 lab: setup ## build Linux without and with the series, test both in virtual machines, compare and measure them
@@ -51,6 +53,8 @@ lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 	$(LAB) --profile kcsan
 
 test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers
+	# A thousand batches with every fault of a DMA engine, and every pair of faults: half an hour.
+	$(LAB) --profile release -- 'modprobe dcbm && ./faults alone 1000 && ./faults pairs 1000'
 	$(LAB) --self-test
 	$(LAB) --machine zcu102 --self-test
 	ci/sanitize.sh address
