@@ -7,7 +7,7 @@ BENCH := target/bench
 MEMFERRY := target/release/memferry
 LAB := $(CARGO) xtask lab
 
-.PHONY: help demo test test-ci test-all lab lab-zcu102 lab-debug lab-kcsan check bench setup setup-tests kernel-series kernel-check kernel-deb clean
+.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench setup setup-tests kernel-series kernel-check kernel-deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -33,9 +33,6 @@ test: setup-tests ## all tests: the C core, the libraries, the command, then the
 	$(CARGO) test --workspace --locked
 	# Machines that run tests for everybody are slow at times, and a limit is for hangs.
 	$(LAB) --profile release --patience 3
-
-test-ci: test ## what continuous integration runs: the same, and the kernel on arm64 with DMA channels
-	$(LAB) --machine zcu102 --profile release --patience 3
 
 lab: setup ## build Linux without and with the series, test both in virtual machines, compare and measure them
 	$(LAB) --profile vanilla,release

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * channels: what dcbm makes of the channels that there are. Which it takes and which it
- * refuses, what a batch costs in mappings and interrupts, and what becomes of channels that
- * do not answer, with the engine faultdma.
+ * channels [INTERRUPT]: what dcbm makes of the channels that there are. Which it takes and
+ * which it refuses, what a batch costs in mappings and interrupts, and what becomes of
+ * channels that do not answer, with the engine faultdma; before that, a batch with the
+ * machine's own channels, if it has any, whose interrupts are called INTERRUPT.
  */
 #include "content.h"
 #include "engine.h"
@@ -140,7 +141,22 @@ struct cost {
 	struct stats done;
 };
 
-static struct cost cost_of_batch(unsigned int lanes)
+/* @interrupts: what the engine's are called in /proc/interrupts, NULL for faultdma. */
+static long long interrupts_of(const char *interrupts)
+{
+	unsigned long counts[64];
+	long long sum = 0;
+	int lines;
+
+	if (!interrupts)
+		return engine_count("interrupts");
+	lines = file_interrupts(interrupts, counts, ARRAY_SIZE(counts));
+	while (lines--)
+		sum += counts[lines];
+	return sum;
+}
+
+static struct cost cost_of_batch(unsigned int lanes, const char *interrupts)
 {
 	static const char *const names[] = { "dma/dma_map_sg", NULL };
 	struct cost cost = { 0 };
@@ -150,21 +166,21 @@ static struct cost cost_of_batch(unsigned int lanes)
 
 	make(&memory, BATCH, 0);
 	setting("lanes", lanes);
-	cost.interrupts = engine_count("interrupts");
-	cost.bytes = engine_count("bytes");
+	cost.interrupts = interrupts_of(interrupts);
+	cost.bytes = interrupts ? 0 : engine_count("bytes");
 	cost.done = migrator_stats("dcbm", NULL);
 	trace_start(names);
 	left = memory_move(&memory, node_at(1), 1);
 	nr = trace_stop(&events);
 	for (size_t n = 0; n < nr; n++) {
-		if (!strstr(events[n].fields, "faultdma"))
+		if (!interrupts && !strstr(events[n].fields, "faultdma"))
 			continue;
 		cost.maps_src += !!strstr(events[n].fields, "dir=TO_DEVICE");
 		cost.maps_dst += !!strstr(events[n].fields, "dir=FROM_DEVICE");
 	}
 	free(events);
-	cost.interrupts = engine_count("interrupts") - cost.interrupts;
-	cost.bytes = engine_count("bytes") - cost.bytes;
+	cost.interrupts = interrupts_of(interrupts) - cost.interrupts;
+	cost.bytes = interrupts ? 0 : engine_count("bytes") - cost.bytes;
 	cost.done = migrator_since("dcbm", NULL, cost.done);
 	if (left || memory_wrong(&memory, "cost"))
 		tap_ok(false, "a batch moves");
@@ -174,7 +190,7 @@ static struct cost cost_of_batch(unsigned int lanes)
 
 static void test_cost(unsigned int lanes)
 {
-	struct cost cost = cost_of_batch(lanes);
+	struct cost cost = cost_of_batch(lanes, NULL);
 
 	tap_note("%u lanes: %lld batches; mappings %u and %u, interrupts %lld, bytes %lld", lanes,
 		 cost.done.batches, cost.maps_src, cost.maps_dst, cost.interrupts, cost.bytes);
@@ -196,6 +212,31 @@ static void test_costs(void)
 	tap_ok(engine_stop(), "the engine can go");
 }
 
+/* A real engine's queue may be shorter than a batch: then it interrupts more than once. */
+static void test_own_engine(const char *interrupts)
+{
+	if (module_load("dcbm", "") || file_write("dcbm", MIGRATION "/migrator")) {
+		tap_skip("own channels", "this machine has none for dcbm");
+		return;
+	}
+	settings(1, 30000);
+	for (unsigned int lanes = 1; lanes <= 8; lanes *= 2) {
+		struct cost cost = cost_of_batch(lanes, interrupts);
+		unsigned int taken = dcbm_devices(": taken");
+
+		if (lanes > taken)
+			break;
+		tap_note("own engine, %u of %u channels: mappings %u and %u, interrupts %lld", lanes,
+			 taken, cost.maps_src, cost.maps_dst, cost.interrupts);
+		tap_ok(cost.done.batches == 1 && cost.maps_src == lanes && cost.maps_dst == lanes,
+		       "own engine, %u lanes: one mapping per channel and side", lanes);
+		tap_ok(cost.interrupts >= lanes, "own engine, %u lanes: each interrupts", lanes);
+		tap_ok(cost.done.bytes == (long long)BATCH && !cost.done.fallbacks,
+		       "own engine, %u lanes: no byte is copied by the CPU", lanes);
+	}
+	tap_ok(engine_stop(), "the engine can be left");
+}
+
 /* A queue that is shorter than a batch: full again and again, and nothing is left out. */
 static void test_short_queue(bool unordered)
 {
@@ -206,7 +247,7 @@ static void test_short_queue(bool unordered)
 	engine_start(parameters);
 	settings(2, 30000);
 	for (int try = 0; try < 3; try++) {
-		cost = cost_of_batch(2);
+		cost = cost_of_batch(2, NULL);
 		tap_ok(cost.bytes == (long long)BATCH && cost.done.bytes == (long long)BATCH &&
 		       !cost.done.fallbacks, "%s: all is copied", parameters);
 	}
@@ -419,12 +460,15 @@ static void test_iommu(void)
 	tap_ok(engine_stop(), "the engine can go");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	tap_start();
 	nodes_with_memory();
 	if (!migrator_kernel())
 		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	if (argc > 1)
+		test_own_engine(argv[1]);
+	engine_alone();
 	atexit(migrator_defaults);
 	test_refused("memcpy=0", "does not copy memory");
 	test_refused("mask_bits=26", "does not reach all memory");

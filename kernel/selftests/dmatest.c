@@ -72,30 +72,6 @@ static int in_use(int count)
 	return used;
 }
 
-/* How often each line of @name in /proc/interrupts came; returns how many lines. */
-static int interrupts(const char *name, unsigned long *counts)
-{
-	FILE *file = fopen("/proc/interrupts", "re");
-	char line[512];
-	int lines = 0;
-
-	while (file && fgets(line, sizeof(line), file) && lines < MAX_CHANNELS) {
-		char *at = strchr(line, ':'), *end;
-		unsigned long part;
-
-		if (!strstr(line, name) || !at)
-			continue;
-		/* A number for each CPU. */
-		for (counts[lines] = 0, at++; part = strtoul(at, &end, 10), end != at && *end == ' ';
-		     at = end)
-			counts[lines] += part;
-		lines++;
-	}
-	if (file)
-		fclose(file);
-	return lines;
-}
-
 /* Takes what dmatest says from the rest of @log. */
 static void read_summaries(int log, int count)
 {
@@ -186,9 +162,9 @@ int main(int argc, char **argv)
 	tap_ok(!in_use(count), "nobody has them");
 	if (system("busybox modprobe dmatest"))
 		tap_bail("the module dmatest cannot be loaded");
-	interrupts(interrupt, before);
+	file_interrupts(interrupt, before, MAX_CHANNELS);
 	test_copies(count, copies);
-	lines = interrupts(interrupt, after);
+	lines = file_interrupts(interrupt, after, MAX_CHANNELS);
 	for (int n = 0; n < lines; n++)
 		busy += after[n] - before[n] >= copies;
 	tap_ok(lines == count && busy == count, "%d of %d controllers interrupted for every copy", busy, count);

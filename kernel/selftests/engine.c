@@ -6,7 +6,11 @@
 #include "modules.h"
 #include "tap.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,6 +21,66 @@ static const char *const faults[] = {
 	"delay_us", "shuffle", "error_every", "silent_every", "hang_every", "late_ms",
 	"late_answer", "prep_every", "submit_every", "terminate",
 };
+
+/* Devices that were taken from their drivers. */
+static struct other {
+	char driver[PATH_MAX];
+	char device[NAME_MAX + 1];
+} others[64];
+
+static unsigned int nr_others;
+
+static void others_back(void)
+{
+	while (nr_others) {
+		struct other *other = &others[--nr_others];
+
+		if (file_write(other->device, "%s/bind", other->driver))
+			tap_note("%s did not come back", other->device);
+	}
+}
+
+/* The first channel of another driver leaves; false if there is none. */
+static bool other_away(void)
+{
+	struct other *other = &others[nr_others];
+	struct dirent *entry;
+	bool found = false;
+	DIR *folder;
+
+	folder = opendir("/sys/class/dma");
+	while (folder && !found && (entry = readdir(folder))) {
+		char path[FILE_PATH], device[PATH_MAX];
+
+		snprintf(path, sizeof(path), "/sys/class/dma/%.60s/device/driver", entry->d_name);
+		if (entry->d_name[0] == '.' || !realpath(path, other->driver) ||
+		    strstr(other->driver, "/faultdma"))
+			continue;
+		*strrchr(path, '/') = '\0';
+		if (!realpath(path, device))
+			continue;
+		snprintf(other->device, sizeof(other->device), "%.255s", strrchr(device, '/') + 1);
+		found = true;
+	}
+	if (folder)
+		closedir(folder);
+	if (!found)
+		return false;
+	if (nr_others + 1 == ARRAY_SIZE(others) ||
+	    file_write(other->device, "%s/unbind", other->driver))
+		tap_bail("%s cannot be taken from its driver", other->device);
+	nr_others++;
+	return true;
+}
+
+void engine_alone(void)
+{
+	atexit(others_back);
+	while (other_away())
+		;
+	if (nr_others)
+		tap_note("%u other DMA engines are away", nr_others);
+}
 
 void engine_start(const char *parameters)
 {

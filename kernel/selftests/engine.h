@@ -9,6 +9,9 @@
 
 #define DCBM	"/sys/kernel/mm/migration/dcbm"
 
+/* Takes the machine's own engines away until the program ends. */
+void engine_alone(void);
+
 /* Loads the engine with parameters, and makes dcbm active with it. Bails out. */
 void engine_start(const char *parameters);
 

@@ -167,6 +167,7 @@ int main(int argc, char **argv)
 	nodes_with_memory();
 	if (!migrator_kernel())
 		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	engine_alone();
 	atexit(migrator_defaults);
 	test_engine(false, pairs, batches);
 	test_engine(true, pairs, batches);

@@ -143,6 +143,29 @@ long long file_field(const char *path, const char *name)
 	return number;
 }
 
+int file_interrupts(const char *name, unsigned long *counts, int space)
+{
+	FILE *file = fopen("/proc/interrupts", "re");
+	char line[512];
+	int lines = 0;
+
+	while (file && fgets(line, sizeof(line), file) && lines < space) {
+		char *at = strchr(line, ':'), *end;
+		unsigned long part;
+
+		if (!strstr(line, name) || !at)
+			continue;
+		/* A number for each CPU. */
+		for (counts[lines] = 0, at++; part = strtoul(at, &end, 10), end != at && *end == ' ';
+		     at = end)
+			counts[lines] += part;
+		lines++;
+	}
+	if (file)
+		fclose(file);
+	return lines;
+}
+
 int mount_once(const char *type, const char *where)
 {
 	struct stat here, above;

@@ -34,6 +34,9 @@ __printf(1, 2) bool file_exists(const char *path, ...);
 /* The number after @name in a file of "name value" lines, such as /proc/vmstat. */
 long long file_field(const char *path, const char *name);
 
+/* How often each line with @name in /proc/interrupts came; returns how many lines. */
+int file_interrupts(const char *name, unsigned long *counts, int space);
+
 /* Mounts a pseudo file system unless something is mounted there. Returns 0 or -errno. */
 int mount_once(const char *type, const char *where);
 
