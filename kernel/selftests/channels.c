@@ -55,8 +55,14 @@ static void test_refused(const char *parameters, const char *why)
 	char text[64];
 	int error;
 
+	error = module_load("faultdma", parameters);
+	/* An architecture may allow no device that reaches less. */
+	if (error == -ENODEV && strstr(parameters, "mask_bits")) {
+		tap_skip(why, "no device can have %s here", parameters);
+		return;
+	}
 	/* Where there is another engine it is taken instead. */
-	if (module_load("faultdma", parameters) || module_load("dcbm", ""))
+	if (error || module_load("dcbm", ""))
 		tap_bail("no modules");
 	error = file_write("dcbm", MIGRATION "/migrator");
 	tap_ok(error == -ENODEV || (!error && dcbm_devices(": taken")),

@@ -222,18 +222,20 @@ static void test_nontemporal(const char *kind, size_t bytes)
 	struct memory memory;
 	struct batches seen;
 	bool whole = true;
-	size_t left = 0;
+	size_t left = 0, wrong = 0;
 
-	make(&memory, kind, bytes);
-	for (int try = 1; try <= PATIENT_TRIES && best < 2; try++) {
-		left += batches_move(&memory, node_at(try % 2), &seen);
+	for (int try = 0; try < PATIENT_TRIES && best < 2; try++) {
+		/* New memory: Linux 6.12 splits folios of 64 KiB when they move a second time. */
+		make(&memory, kind, bytes);
+		left += batches_move(&memory, node_at(1), &seen);
 		whole &= seen.lane_bytes == (long long)bytes;
 		if (seen.lanes > best)
 			best = seen.lanes;
+		wrong += memory_wrong(&memory, "copied past the caches");
+		memory_drop(&memory);
 	}
 	tap_ok(best == 2 && whole && !left, "non-temporal, %s: two lanes copy all of it", kind);
-	tap_ok(!memory_wrong(&memory, kind), "non-temporal, %s: contents", kind);
-	memory_drop(&memory);
+	tap_ok(!wrong, "non-temporal, %s: contents", kind);
 }
 
 static void test_nontemporal_all(void)

@@ -23,15 +23,22 @@ static unsigned int dcbm_timeout_ms = 1000;
 static size_t dcbm_poll_below_bytes = SZ_512K;
 #define DCBM_POLL_BYTES_MAX	SZ_64M
 
-static int dcbm_store_uint(const char *text, unsigned int least, unsigned int most,
-			   unsigned int *value)
+/* The parsers end at a zero byte; what is behind it was written, too. */
+static bool dcbm_is_text(const char *text, size_t count)
+{
+	return strlen(text) == count;
+}
+
+static ssize_t dcbm_store_uint(const char *text, size_t count, unsigned int least,
+			       unsigned int most, unsigned int *value)
 {
 	unsigned int number;
 
-	if (kstrtouint(text, 0, &number) || number < least || number > most)
+	if (!dcbm_is_text(text, count) || kstrtouint(text, 0, &number) || number < least ||
+	    number > most)
 		return -EINVAL;
 	WRITE_ONCE(*value, number);
-	return 0;
+	return count;
 }
 
 static ssize_t lanes_show(struct kobject *kobj, struct kobj_attribute *attr, char *page)
@@ -42,7 +49,7 @@ static ssize_t lanes_show(struct kobject *kobj, struct kobj_attribute *attr, cha
 static ssize_t lanes_store(struct kobject *kobj, struct kobj_attribute *attr, const char *text,
 			   size_t count)
 {
-	return dcbm_store_uint(text, 1, DCBM_CHANNELS_MAX, &dcbm_lanes) ?: count;
+	return dcbm_store_uint(text, count, 1, DCBM_CHANNELS_MAX, &dcbm_lanes);
 }
 
 static ssize_t timeout_ms_show(struct kobject *kobj, struct kobj_attribute *attr, char *page)
@@ -53,7 +60,7 @@ static ssize_t timeout_ms_show(struct kobject *kobj, struct kobj_attribute *attr
 static ssize_t timeout_ms_store(struct kobject *kobj, struct kobj_attribute *attr,
 				const char *text, size_t count)
 {
-	return dcbm_store_uint(text, 1, DCBM_TIMEOUT_MS_MAX, &dcbm_timeout_ms) ?: count;
+	return dcbm_store_uint(text, count, 1, DCBM_TIMEOUT_MS_MAX, &dcbm_timeout_ms);
 }
 
 static ssize_t poll_below_bytes_show(struct kobject *kobj, struct kobj_attribute *attr,
@@ -67,7 +74,8 @@ static ssize_t poll_below_bytes_store(struct kobject *kobj, struct kobj_attribut
 {
 	unsigned long bytes;
 
-	if (kstrtoul(text, 0, &bytes) || bytes > DCBM_POLL_BYTES_MAX)
+	if (!dcbm_is_text(text, count) || kstrtoul(text, 0, &bytes) ||
+	    bytes > DCBM_POLL_BYTES_MAX)
 		return -EINVAL;
 	WRITE_ONCE(dcbm_poll_below_bytes, bytes);
 	return count;
@@ -81,7 +89,7 @@ static ssize_t devices_show(struct kobject *kobj, struct kobj_attribute *attr, c
 static ssize_t devices_store(struct kobject *kobj, struct kobj_attribute *attr,
 			     const char *text, size_t count)
 {
-	if (!sysfs_streq(text, "retry"))
+	if (!dcbm_is_text(text, count) || !sysfs_streq(text, "retry"))
 		return -EINVAL;
 	return dcbm_channels_retry() ?: count;
 }
