@@ -5,6 +5,7 @@ mod bench;
 mod cli;
 mod failure;
 mod generate;
+mod html;
 mod kernel;
 mod output;
 mod process;

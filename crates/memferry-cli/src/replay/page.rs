@@ -3,14 +3,12 @@
 
 use memferry_replay::machine::{NS_PER_ACCESS, SCALE};
 use memferry_replay::policy::Kind;
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
 use super::Case;
 use super::picture::{Border, Course, Heat, borders, course, heat};
 use super::text::{count, percent, table, title};
+use crate::html;
 use crate::table::Table;
 
 #[derive(Serialize)]
@@ -74,19 +72,13 @@ pub fn render(cases: &[Case]) -> Result<String, minijinja::Error> {
         heats,
         sections,
     };
-    let mut templates = Environment::new();
-    templates.set_auto_escape_callback(|_| AutoEscape::Html);
-    templates.set_syntax(
-        SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build()?,
-    );
-    templates.add_template("page.css", include_str!("../report/page.css"))?;
-    templates.add_template("replay.css", include_str!("page.css"))?;
-    templates.add_template("chart.html", include_str!("../report/chart.html"))?;
-    templates.add_template("page.html", include_str!("page.html"))?;
-    templates.get_template("page.html")?.render(Serde(page))
+    html::render(
+        &[
+            ("replay.css", include_str!("page.css")),
+            ("page.html", include_str!("page.html")),
+        ],
+        &page,
+    )
 }
 
 fn section(case: &Case, heat: usize) -> Section {

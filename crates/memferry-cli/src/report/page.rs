@@ -4,9 +4,6 @@
 //! Every text reaches the page through the template, which escapes it: nothing that a benchmark file
 //! holds can become markup.
 
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
 use super::chart::Chart;
@@ -14,6 +11,7 @@ use super::draw::{Drawing, draw};
 use super::headline::{Fact, facts, sentence};
 use super::load::Loaded;
 use super::{compare, data, figures};
+use crate::html;
 use crate::schema::{BenchFile, Rows};
 use crate::table::{self, Table, throughput};
 use crate::units::{about, lanes, long};
@@ -78,19 +76,7 @@ pub fn render(loaded: &[Loaded]) -> Result<String, minijinja::Error> {
             .flat_map(|bench| table::published::tables(bench, true))
             .collect(),
     };
-    let mut templates = Environment::new();
-    // Also for `chart.html` and whatever comes later, whatever its name ends in.
-    templates.set_auto_escape_callback(|_| AutoEscape::Html);
-    templates.set_syntax(
-        SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build()?,
-    );
-    templates.add_template("page.css", include_str!("page.css"))?;
-    templates.add_template("chart.html", include_str!("chart.html"))?;
-    templates.add_template("page.html", include_str!("page.html"))?;
-    templates.get_template("page.html")?.render(Serde(page))
+    html::render(&[("page.html", include_str!("page.html"))], &page)
 }
 
 fn drawings(charts: Vec<Chart>) -> Vec<Drawing> {
