@@ -45,7 +45,7 @@ void ferry_balance_defaults(uint32_t format, struct ferry_hot_params *hot,
 		.rounds = 4,
 		/* A half in 5 s: given away sooner, it has to be made again for the next burst. */
 		.fade_shift = 5,
-		.most_shift = 3,
+		.most_shift = 2,
 		/* 16 s, a multiple of the time in which a page's frequency is forgotten. */
 		.bounce_rounds = 64,
 	};

@@ -30,9 +30,9 @@ static void room_is_for_the_new_pages_of_some_rounds(void)
 	ferry_balance_defaults(FERRY_HOT_PRECISE, &hot, &params);
 	CHECK(ferry_balance_room(&balance, &params, 10, 8000, 15) == 25);
 	CHECK(balance.room == 40);
-	/* An eighth of the tier at most. */
-	CHECK(ferry_balance_room(&balance, &params, 1000, 8000, 0) == 1000);
-	CHECK(ferry_balance_room(&balance, &params, 1000, 8000, 1200) == 0);
+	/* A quarter of the tier at most. */
+	CHECK(ferry_balance_room(&balance, &params, 1000, 8000, 0) == 2000);
+	CHECK(ferry_balance_room(&balance, &params, 1000, 8000, 2400) == 0);
 }
 
 static void room_fades_and_asks_for_nobody_while_none_comes(void)
@@ -62,7 +62,7 @@ static void room_is_never_more_than_its_part_of_the_tier(void)
 		free = tap_random(capacity + 1);
 		born = tap_random(3) ? 0 : tap_random(400);
 		leave = ferry_balance_room(&balance, &params, born, capacity, free);
-		CHECK(balance.room <= capacity / 8);
+		CHECK(balance.room <= capacity / 4);
 		CHECK(leave <= balance.room && leave <= capacity - free);
 		CHECK(!leave || free + leave == balance.room);
 	}

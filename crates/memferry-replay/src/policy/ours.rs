@@ -386,14 +386,14 @@ mod tests {
     fn room_is_made_for_new_pages_while_there_are_any() {
         let (mut policy, mut tiers) = rig_of(40, 16, 32);
         walks(&mut policy, &mut tiers, 0, 1, &[]);
-        assert_eq!(tiers.free(), 2, "an eighth");
+        assert_eq!(tiers.free(), 4, "a quarter");
         let tier = tiers.allocate(32, Tier::Top);
         policy.allocated(32, tier);
         assert_eq!(tier, Tier::Top);
         walks(&mut policy, &mut tiers, 1, 1, &[]);
-        assert_eq!((tiers.free(), tiers.close().demoted), (2, 3));
+        assert_eq!((tiers.free(), tiers.close().demoted), (4, 5));
         walks(&mut policy, &mut tiers, 2, 100, &[]);
-        assert_eq!(tiers.close().demoted, 3);
+        assert_eq!(tiers.close().demoted, 5);
     }
 
     #[test]
