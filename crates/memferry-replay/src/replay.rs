@@ -82,8 +82,12 @@ pub(crate) fn drive(
         while policy.samples() && next_walk <= now {
             // What the policy does at the same time sees the walk's reports.
             wake_until(policy, next_walk - 1, tiers, &mut watch);
-            watch.time(|| walk(policy, next_walk, tiers));
-            run.walked += u64::from(tiers.pages());
+            let mut walks = false;
+            watch.time(|| walks = policy.walks(tiers));
+            if walks {
+                watch.time(|| walk(policy, next_walk, tiers));
+                run.walked += u64::from(tiers.pages());
+            }
             next_walk += walk_ns;
         }
         wake_until(policy, now, tiers, &mut watch);
@@ -104,7 +108,7 @@ pub(crate) fn drive(
         let samples = sampler.take(count);
         if policy.samples() {
             for _ in 0..samples {
-                watch.time(|| policy.report(event.page, now, tiers));
+                watch.time(|| policy.sampled(event.page, now, tiers));
             }
         }
         debug_assert!(tiers.free() <= tiers.capacity());

@@ -147,7 +147,18 @@ pub trait Policy {
         false
     }
 
-    /// The source reports an access.
+    /// Whether the source is to walk page tables, each time that it could.
+    fn walks(&mut self, tiers: &Tiers) -> bool {
+        let _ = tiers;
+        true
+    }
+
+    /// The source sampled an access.
+    fn sampled(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
+        self.report(page, now, tiers);
+    }
+
+    /// The source reports an access, sampled or found by a walk.
     fn report(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
         let _ = (page, now, tiers);
     }

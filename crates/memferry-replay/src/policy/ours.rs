@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ours`: the policy of `core/hotness` and `core/pace`, as kernel and daemon run it.
 //!
-//! Pages of both tiers have a record, which moves with its page. A sweep after each walk of the source ages the records and counts them by
-//! frequency and age; room is kept for as many new pages as
+//! Pages of both tiers have a record, which moves with its page. The source walks page tables as often as samples say that the
+//! lower tier costs more than a walk does. Four times a second a sweep ages the records and counts them by frequency and age; room is kept for as many new pages as
 //! came lately, free space beyond it goes to the hottest pages that fit, and then the hottest of the lower tier change places with
 //! the coldest of the top one, as long as that wins more than it costs. Pages that bounced have a higher bar. Who is not chosen keeps
 //! its record.
@@ -71,6 +71,11 @@ pub(super) struct Ours<R> {
     /// Pages touched first since the last sweep.
     born: u32,
     balance: Balance,
+    /// What accesses to the lower tier cost since the last round, ns, and what each sample stands for of it; none without samples.
+    lost: u64,
+    lost_by_sample: Option<u64>,
+    /// What a walk takes for each page, ns.
+    walk_page_ns: u64,
 }
 
 impl<R: Record> Ours<R> {
@@ -114,6 +119,11 @@ impl<R: Record> Ours<R> {
             },
             born: 0,
             balance: Balance::new(rounds),
+            lost: 0,
+            lost_by_sample: (machine.sample_period > 0).then(|| {
+                u64::from(machine.sample_period) * u64::from(machine.low_ns - machine.top_ns)
+            }),
+            walk_page_ns: machine.walk_page_ns.into(),
         })
     }
 
@@ -260,6 +270,20 @@ impl<R: Record> Policy for Ours<R> {
         true
     }
 
+    fn walks(&mut self, tiers: &Tiers) -> bool {
+        let lost = std::mem::take(&mut self.lost);
+        let cost = u64::from(tiers.pages()) * self.walk_page_ns;
+        let capacity = tiers.capacity().into();
+        self.lost_by_sample.is_none() || self.balance.walk(self.born.into(), capacity, lost, cost)
+    }
+
+    fn sampled(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
+        if tiers.tier(page) == Some(Tier::Low) {
+            self.lost += self.lost_by_sample.unwrap_or(0);
+        }
+        self.report(page, now, tiers);
+    }
+
     fn report(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
         let access = Access {
             random: self.random.next() as u32,
@@ -344,6 +368,33 @@ mod tests {
                 .for_each(|&page| policy.report(page, now, tiers));
             policy.wake(now, tiers);
         }
+    }
+
+    #[test]
+    fn page_tables_are_walked_as_often_as_the_lower_tier_costs() {
+        let (mut policy, mut tiers) = rig();
+        let walked =
+            |policy: &mut Ours<u32>, tiers: &Tiers| (0..80).filter(|_| policy.walks(tiers)).count();
+        // A sample of the top tier is no loss.
+        policy.sampled(1, 0, &mut tiers);
+        assert_eq!(walked(&mut policy, &tiers), 10);
+        policy.sampled(7, 0, &mut tiers);
+        assert_eq!(walked(&mut policy, &tiers), 13);
+        policy.born = 1;
+        assert_eq!(walked(&mut policy, &tiers), 80);
+
+        let machine = Machine {
+            sample_period: 0,
+            ..Machine::default()
+        };
+        let site = Site {
+            base: Timebase::of(&synthetic::zipf(16, 100, 1)),
+            pages: 10,
+            page_bytes: 4096,
+            capacity: 3,
+        };
+        let mut blind = Ours::new(site, &machine, &Parameters::default()).expect("parameters");
+        assert_eq!(walked(&mut blind, &tiers), 80, "nobody tells what is lost");
     }
 
     #[test]
