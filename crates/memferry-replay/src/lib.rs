@@ -2,7 +2,7 @@
 //! Traces of memory accesses, and the replay of tiering policies on them.
 //!
 //! Reading order: `event` (what a trace is), `trace` (its file), `machine` (what it is replayed on), `truth` (what it says by
-//! itself), `tiers`, `policy`, `replay`, `outcome`.
+//! itself) and `seen` (what the source shows of that), `tiers`, `policy`, `replay`, `outcome`.
 
 pub mod event;
 pub mod kswapd;
@@ -11,6 +11,7 @@ pub mod outcome;
 pub mod policy;
 mod random;
 pub mod replay;
+mod seen;
 mod source;
 pub mod synthetic;
 pub mod tiers;

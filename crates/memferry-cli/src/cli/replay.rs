@@ -13,7 +13,7 @@ use crate::units::{Size, positive};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Policies: none, lru, numab2, pghot-default, pghot-precise, pghot-default-faults, pghot-precise-faults, \
-                  ours-default, ours, oracle-static, oracle. -default has records of one byte, -precise and ours of \
+                  ours-default, ours, oracle-static, oracle-sampled, oracle. -default has records of one byte, -precise and ours of \
                   four; -faults is fed by hint faults in place of the source.\nThe same trace, policy and seed give the same figures on every machine, but for the tracker's time, which is \
                   measured."
 )]

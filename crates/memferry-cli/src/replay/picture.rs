@@ -137,14 +137,15 @@ fn class(kind: Kind) -> String {
         Kind::PghotDefault | Kind::PghotDefaultFaults => 4,
         Kind::Lru => 5,
         Kind::OracleStatic => 6,
-        Kind::Oracle => 7,
+        Kind::OracleSampled | Kind::Oracle => 7,
     };
     match kind {
         Kind::Ours => format!("s{index} ours"),
         Kind::Oracle | Kind::OracleStatic => format!("s{index} oracle"),
-        Kind::OursDefault | Kind::PghotDefaultFaults | Kind::PghotPreciseFaults => {
-            format!("s{index} variant")
-        }
+        Kind::OursDefault
+        | Kind::PghotDefaultFaults
+        | Kind::PghotPreciseFaults
+        | Kind::OracleSampled => format!("s{index} variant"),
         _ => format!("s{index}"),
     }
 }

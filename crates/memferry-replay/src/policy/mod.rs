@@ -14,6 +14,7 @@ use std::str::FromStr;
 
 use crate::event::Trace;
 use crate::machine::{Machine, ParameterError, Timebase, in_range};
+use crate::seen::seen;
 use crate::tiers::{Tier, Tiers};
 use crate::truth::Truth;
 
@@ -42,13 +43,15 @@ pub enum Kind {
     Ours,
     /// The best placement that never changes; knows the trace.
     OracleStatic,
+    /// The best placement that changes between slices and pays for moves, for all that the source shows of the trace.
+    OracleSampled,
     /// The best placement that changes between slices and pays for moves; knows the trace.
     Oracle,
 }
 
 impl Kind {
     /// All of them, rivals first.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::None,
         Self::Lru,
         Self::Numab2,
@@ -59,6 +62,7 @@ impl Kind {
         Self::OursDefault,
         Self::Ours,
         Self::OracleStatic,
+        Self::OracleSampled,
         Self::Oracle,
     ];
 
@@ -75,6 +79,7 @@ impl Kind {
             Self::OursDefault => "ours-default",
             Self::Ours => "ours",
             Self::OracleStatic => "oracle-static",
+            Self::OracleSampled => "oracle-sampled",
             Self::Oracle => "oracle",
         }
     }
@@ -236,6 +241,11 @@ pub(crate) fn make<'a>(
         Kind::OursDefault => Box::new(ours::Ours::<u8>::new(site, machine, parameters)?),
         Kind::Ours => Box::new(ours::Ours::<u32>::new(site, machine, parameters)?),
         Kind::OracleStatic => Box::new(oracle::Static::new(truth, capacity)),
+        Kind::OracleSampled => Box::new(oracle::Dynamic::new(
+            &seen(trace, machine),
+            capacity,
+            machine.pays_after(),
+        )),
         Kind::Oracle => Box::new(oracle::Dynamic::new(truth, capacity, machine.pays_after())),
     })
 }
@@ -256,7 +266,7 @@ mod tests {
         }
         let text = "best".parse::<Kind>().expect_err("unknown").to_string();
         assert!(
-            text.contains("ours-default, ours, oracle-static, oracle"),
+            text.contains("ours-default, ours, oracle-static, oracle-sampled, oracle"),
             "{text}"
         );
     }

@@ -14,6 +14,8 @@
 //! - a *plan*: in each slice the pages for which being up is worth most at these rents, as many as fit. The replay runs it.
 //!
 //! The best plan lies between them; [`bound`] says how far they are apart.
+//!
+//! `oracle-sampled` is the same plan for what the source shows of the trace in place of the trace.
 
 use std::cmp::Reverse;
 
