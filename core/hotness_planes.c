@@ -2,55 +2,20 @@
 /*
  * Sweeps over the records of default mode: ages and counts 64 of them and more at a time.
  *
- * The work is done on bit planes: plane i holds bit i of each of 64 records or more. Eight
- * words of records become eight planes by a transposition in three steps, and back by the
- * same one. On planes an addition costs a few operations per bit for all records at once, and so
- * does a count: records of a class are ones of a mask, and masks are added up by adders of
- * one bit (carry-save), so that ones are counted only once in a while.
- *
- * A plane is as wide as the compiler's target computes at once; in the kernel, which has no
- * vector registers to spare, it is a word. The code is the same for all of them.
+ * The work is done on bit planes (planes.h): plane i holds bit i of each of 64 records or
+ * more. On planes an addition costs a few operations per bit for all records at once, and so
+ * does a count: records of a class are the ones of a mask.
  */
 #ifdef __KERNEL__
 #include <linux/memferry/hotness_format.h>
+#include <linux/memferry/planes.h>
 #else
 #include <memferry/hotness_format.h>
+#include <memferry/planes.h>
 #endif
 
-#if defined(__KERNEL__) || defined(FERRY_ONE_WORD)
-#define PLANE_WORDS	1
-#elif defined(__AVX512F__)
-#define PLANE_WORDS	8
-#elif defined(__AVX2__)
-#define PLANE_WORDS	4
-#elif defined(__SSE2__) || defined(__ARM_NEON)
-#define PLANE_WORDS	2
-#else
-#define PLANE_WORDS	1
-#endif
-
-#if PLANE_WORDS > 1
-typedef uint64_t ferry_plane __attribute__((vector_size(8 * PLANE_WORDS)));
-#else
-typedef uint64_t ferry_plane;
-#endif
-
-/* Eight planes' worth of records, as they lie in memory. */
-struct ferry_plane_memory {
-	ferry_plane plane;
-} __attribute__((packed, may_alias));
-
-/* The words of a plane. */
-typedef uint64_t ferry_plane_word __attribute__((may_alias));
-
-#define BLOCK		(64 * PLANE_WORDS)	/* records of eight planes */
-#define GROUP_SHIFT	2
-#define GROUP		(1 << GROUP_SHIFT)	/* blocks that are added up together */
 #define AGES		8			/* of default mode, 4 of them idle */
 #define FREQS		3			/* frequencies above 0 */
-/* Binary digits of a count kept in planes. The kernel warns of frames above 2 KiB. */
-#define DIGITS		(PLANE_WORDS > 1 ? 7 : 6)
-#define GROUPS_MAX	(((1 << DIGITS) - 1) / GROUP)
 
 /* Bits of all records: all ones or all zeros. */
 #define ALL(bit)	((bit) ? ~(uint64_t)0 : 0)
@@ -93,29 +58,6 @@ struct ferry_hot8_sums {
 	uint64_t changed;
 };
 
-/* Exchanges the upper bits of @low with the lower ones of @high. */
-static inline void ferry_swap_bits(ferry_plane *low, ferry_plane *high, int shift,
-				   uint64_t mask)
-{
-	ferry_plane swap = (*low >> shift ^ *high) & mask;
-
-	*high ^= swap;
-	*low ^= swap << shift;
-}
-
-/* Words of records to planes, or planes to words of records. */
-static inline void ferry_transpose(ferry_plane *planes)
-{
-	int i;
-
-	for (i = 0; i < 4; i++)
-		ferry_swap_bits(&planes[i], &planes[i + 4], 4, 0x0f0f0f0f0f0f0f0fu);
-	for (i = 0; i < 8; i += i & 1 ? 3 : 1)
-		ferry_swap_bits(&planes[i], &planes[i + 2], 2, 0x3333333333333333u);
-	for (i = 0; i < 8; i += 2)
-		ferry_swap_bits(&planes[i], &planes[i + 1], 1, 0x5555555555555555u);
-}
-
 /* 1 where the number of @bits planes exceeds @limit. */
 static inline ferry_plane ferry_exceeds(const ferry_plane *number, const uint64_t *limit,
 					int bits)
@@ -124,7 +66,7 @@ static inline ferry_plane ferry_exceeds(const ferry_plane *number, const uint64_
 	int i;
 
 	for (i = 1; i < bits; i++)
-		exceeds = (number[i] & exceeds) | ((number[i] | exceeds) & ~limit[i]);
+		exceeds = ferry_majority(number[i], exceeds, ferry_repeat(~limit[i]));
 	return exceeds;
 }
 
@@ -144,7 +86,7 @@ static inline void ferry_hot8_block(ferry_plane *planes, const struct ferry_hot8
 	borrow = time[0] & ~rule->now[0];
 	for (i = 1; i < 5; i++) {
 		buckets[i] = time[i] ^ borrow ^ rule->now[i];
-		borrow = (time[i] & borrow) | ((time[i] | borrow) & ~rule->now[i]);
+		borrow = ferry_majority(time[i], borrow, ferry_repeat(~rule->now[i]));
 	}
 	ahead = buckets[0] & buckets[1] & buckets[2] & buckets[3] & buckets[4];
 	expired = ferry_exceeds(buckets, rule->recent, 5) & ~ahead;
@@ -202,43 +144,6 @@ static inline void ferry_hot8_block(ferry_plane *planes, const struct ferry_hot8
 	masks->changed = differs;
 }
 
-static inline bool ferry_zero(ferry_plane plane)
-{
-	const ferry_plane_word *words = (const ferry_plane_word *)&plane;
-	uint64_t any = 0;
-	int k;
-
-	for (k = 0; k < PLANE_WORDS; k++)
-		any |= words[k];
-	return !any;
-}
-
-/* Adds three planes of one digit: *@sum becomes their sum, and the carry is returned. */
-static inline ferry_plane ferry_add(ferry_plane *sum, ferry_plane a, ferry_plane b)
-{
-	ferry_plane carry = (a & b) | ((a | b) & *sum);
-
-	*sum ^= a ^ b;
-	return carry;
-}
-
-/* Adds a mask of each block of a group to a count; @ones is left with any content. */
-static inline void ferry_count(ferry_plane *digit, ferry_plane *ones)
-{
-	ferry_plane carry;
-	int i, k;
-
-	/* Each digit adds its planes in pairs, which leaves half as many to the next one. */
-	for (i = 0; i < GROUP_SHIFT; i++)
-		for (k = 0; k < GROUP >> (i + 1); k++)
-			ones[k] = ferry_add(&digit[i], ones[2 * k], ones[2 * k + 1]);
-	for (; i < DIGITS; i++) {
-		carry = digit[i] & ones[0];
-		digit[i] ^= ones[0];
-		ones[0] = carry;
-	}
-}
-
 /* Adds the records of a group to the counts of their classes. */
 static inline void ferry_hot8_add(struct ferry_hot8_counts *counts,
 				  const struct ferry_hot8_masks *masks)
@@ -264,50 +169,6 @@ static inline void ferry_hot8_add(struct ferry_hot8_counts *counts,
 	for (i = 0; i < GROUP; i++)
 		ones[i] = masks[i].changed;
 	ferry_count(counts->changed, ones);
-}
-
-/* The ones of each byte. */
-static inline ferry_plane ferry_ones(ferry_plane plane)
-{
-	plane -= plane >> 1 & 0x5555555555555555u;
-	plane = (plane & 0x3333333333333333u) + (plane >> 2 & 0x3333333333333333u);
-	return (plane + (plane >> 4)) & 0x0f0f0f0f0f0f0f0fu;
-}
-
-/* The sum of the bytes of each word. */
-static inline ferry_plane ferry_bytes(ferry_plane plane)
-{
-	plane = (plane & 0x00ff00ff00ff00ffu) + (plane >> 8 & 0x00ff00ff00ff00ffu);
-	plane += plane >> 16;
-	return (plane + (plane >> 32)) & 0xffff;
-}
-
-/* What a count in planes amounts to; it begins anew. */
-static uint64_t ferry_counted(ferry_plane *digit)
-{
-	const ferry_plane_word *words;
-	ferry_plane low, high = digit[0];
-	uint64_t count = 0;
-	int i, k;
-
-	for (i = 1; i < DIGITS; i++)
-		high |= digit[i];
-	if (ferry_zero(high))
-		return 0;
-	/* Bytes hold 8 ones of each of the digits 0 to 3, and of the digits 4 to 6. */
-	low = ferry_ones(digit[0]);
-	high = ferry_ones(digit[4]);
-	for (i = 1; i < 4; i++)
-		low += ferry_ones(digit[i]) << i;
-	for (i = 5; i < DIGITS; i++)
-		high += ferry_ones(digit[i]) << (i - 4);
-	low = ferry_bytes(low) + (ferry_bytes(high) << 4);
-	words = (const ferry_plane_word *)&low;
-	for (k = 0; k < PLANE_WORDS; k++)
-		count += words[k];
-	for (i = 0; i < DIGITS; i++)
-		digit[i] ^= digit[i];
-	return count;
 }
 
 /* Moves the counts to the histogram and the sums. */

@@ -29,17 +29,17 @@ fn wider_planes(core: &Path) {
     if std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
         return;
     }
-    let widths: [(&str, &[&str]); 2] = [
-        ("avx2", &["-mavx2"]),
-        (
-            "avx512",
-            &[
-                "-mavx512f",
-                "-mavx512bw",
-                "-mavx512vl",
-                "-mprefer-vector-width=512",
-            ],
-        ),
+    let avx512 = [
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512vl",
+        "-mprefer-vector-width=512",
+    ];
+    let counts_ones = [&avx512[..], &["-mavx512vpopcntdq"]].concat();
+    let widths = [
+        ("avx2", &["-mavx2"][..]),
+        ("avx512", &avx512),
+        ("avx512_popcnt", &counts_ones),
     ];
     for (width, flags) in widths {
         let mut build = compiler(core);

@@ -447,6 +447,7 @@ planes!(ferry_hot8_sweep, ferry_hot8_count;);
 planes! {
     ferry_hot8_sweep_avx2, ferry_hot8_count_avx2;
     ferry_hot8_sweep_avx512, ferry_hot8_count_avx512;
+    ferry_hot8_sweep_avx512_popcnt, ferry_hot8_count_avx512_popcnt;
 }
 
 #[cfg(test)]

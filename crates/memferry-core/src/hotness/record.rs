@@ -420,6 +420,9 @@ impl Record for u32 {
 /// A width of registers that the passes over planes are compiled for.
 #[derive(Clone, Copy, Debug)]
 enum Width {
+    /// With an instruction that counts ones.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Popcnt,
     #[cfg(target_arch = "x86_64")]
     Avx512,
     #[cfg(target_arch = "x86_64")]
@@ -433,14 +436,18 @@ type CountPass = unsafe extern "C" fn(*const u8, usize, u32, &mut Histogram);
 impl Width {
     /// Those that this CPU has, the widest first.
     fn all() -> impl Iterator<Item = Width> {
+        #[cfg(target_arch = "x86_64")]
+        let avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl");
         let all = [
             #[cfg(target_arch = "x86_64")]
             (
-                Width::Avx512,
-                is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512vl"),
+                Width::Avx512Popcnt,
+                avx512 && is_x86_feature_detected!("avx512vpopcntdq"),
             ),
+            #[cfg(target_arch = "x86_64")]
+            (Width::Avx512, avx512),
             #[cfg(target_arch = "x86_64")]
             (Width::Avx2, is_x86_feature_detected!("avx2")),
             (Width::Plain, true),
@@ -457,6 +464,8 @@ impl Width {
     fn sweep(self) -> SweepPass {
         match self {
             #[cfg(target_arch = "x86_64")]
+            Width::Avx512Popcnt => sys::ferry_hot8_sweep_avx512_popcnt,
+            #[cfg(target_arch = "x86_64")]
             Width::Avx512 => sys::ferry_hot8_sweep_avx512,
             #[cfg(target_arch = "x86_64")]
             Width::Avx2 => sys::ferry_hot8_sweep_avx2,
@@ -467,6 +476,8 @@ impl Width {
     /// The function needs a CPU that has this width.
     fn count(self) -> CountPass {
         match self {
+            #[cfg(target_arch = "x86_64")]
+            Width::Avx512Popcnt => sys::ferry_hot8_count_avx512_popcnt,
             #[cfg(target_arch = "x86_64")]
             Width::Avx512 => sys::ferry_hot8_count_avx512,
             #[cfg(target_arch = "x86_64")]
