@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Makes the traces of this folder anew: all, or those that are named (traces/make.sh sqlite gups).
-# Needs valgrind, sqlite3, redis-server, gcc and python3 (Debian's packages of these names), and up to an hour.
+# Makes the traces of this folder and of held-back/ anew: all, or those that are named (traces/make.sh sqlite gups).
+# Needs valgrind, sqlite3, redis-server, gcc, python3, perl, xz and ld, the C library's headers and libc.a, and up to
+# two hours.
 set -eu
 cd "$(dirname "$0")"
 
@@ -10,9 +11,10 @@ if ! command -v "$memferry" >/dev/null; then
     echo "no $memferry: build it with cargo build --release, or name one in MEMFERRY" >&2
     exit 1
 fi
-for program in valgrind sqlite3 redis-server gcc python3; do
+packages="valgrind sqlite3 redis-server gcc python3 perl xz-utils binutils libc6-dev"
+for program in valgrind sqlite3 redis-server gcc python3 perl xz ld; do
     if ! command -v "$program" >/dev/null; then
-        echo "missing: $program; run: sudo apt-get install valgrind sqlite3 redis-server gcc python3" >&2
+        echo "missing: $program; run: sudo apt-get install $packages" >&2
         exit 1
     fi
 done

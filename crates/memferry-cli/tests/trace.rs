@@ -132,16 +132,22 @@ fn a_command_that_fails_leaves_its_trace_and_status_1() {
 #[test]
 fn what_cannot_run_leaves_no_trace() {
     let folder = tempfile::tempdir().expect("folder");
-    let output = run_in(
-        folder.path(),
-        &["trace", "record", "--", "/no/such/program"],
-    );
+    for (command, part) in [
+        ("/no/such/program", "/no/such/program was not found"),
+        ("no-such-program", "no-such-program was not found"),
+        ("/etc/passwd", "/etc/passwd cannot be run"),
+        ("/etc", "/etc cannot be run"),
+    ] {
+        let output = run_in(folder.path(), &["trace", "record", "--", command]);
+        assert_eq!(status(&output), 1, "{command}");
+        let told = stderr(&output);
+        assert!(told.contains(part), "{command}: {told}");
+        assert!(told.contains("why: ") && told.contains("try: "), "{told}");
+    }
+    let skips = ["trace", "record", "--skip", "1G", "--", "/bin/true"];
+    let output = run_in(folder.path(), &skips);
     assert_eq!(status(&output), 1);
-    assert!(
-        stderr(&output).contains("no access was recorded"),
-        "{}",
-        stderr(&output)
-    );
+    assert!(stderr(&output).contains("to skip"), "{}", stderr(&output));
     let output = run_in(
         folder.path(),
         &["trace", "record", "-o", "-", "--", "/bin/true"],
@@ -150,6 +156,24 @@ fn what_cannot_run_leaves_no_trace() {
     assert!(stderr(&output).contains("--output"), "{}", stderr(&output));
     let left = fs::read_dir(folder.path()).expect("list").count();
     assert_eq!(left, 0);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_told_before_anything_runs() {
+    let folder = tempfile::tempdir().expect("folder");
+    for output in ["no/such/folder/x.trace", ".", "/proc/x.trace"] {
+        let marker = folder.path().join("ran");
+        let marker = marker.to_str().expect("path");
+        let record = ["trace", "record", "-o", output, "--", "/bin/touch", marker];
+        let told = run_in(folder.path(), &record);
+        assert_eq!(status(&told), 1, "{output}");
+        let text = stderr(&told);
+        assert!(
+            text.contains("cannot write ") && text.contains("try: name a file in a folder"),
+            "{output}: {text}"
+        );
+        assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 0);
+    }
 }
 
 #[test]

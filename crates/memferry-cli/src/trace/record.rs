@@ -89,14 +89,7 @@ fn finish(
 ) -> Result<(), Failure> {
     let command = args.command[0].to_string_lossy();
     if recorder.seen() == 0 {
-        return Err(Failure::new(
-            "no trace is written: no access was recorded",
-            match args.reduction.skip {
-                Some(skip) => format!("{command} {} within the {skip} to skip", how(ended)),
-                None => format!("{command} {}", how(ended)),
-            },
-            "check that the command runs by itself, and is no script without an interpreter line",
-        ));
+        return Err(nothing(args, &command, ended));
     }
     let (out, totals) = recorder
         .finish()
@@ -120,6 +113,34 @@ fn finish(
             format!("it {}", how(ended)),
             "use the trace if that was to be expected; else make the command work and record again",
         )),
+    }
+}
+
+/// Why no access was recorded.
+fn nothing(args: &RecordArgs, command: &str, ended: ExitStatus) -> Failure {
+    let headline = "no trace is written: no access was recorded";
+    // What valgrind ends with, as shells do, if it cannot start the command.
+    match (args.reduction.skip, ended.code()) {
+        (Some(skip), _) => Failure::new(
+            headline,
+            format!("{command} {} within the {skip} to skip", how(ended)),
+            "skip less",
+        ),
+        (None, Some(127)) => Failure::new(
+            format!("no trace is written: {command} was not found"),
+            "it is no program in PATH, and no file",
+            "check its name; options of memferry come before the command",
+        ),
+        (None, Some(126)) => Failure::new(
+            format!("no trace is written: {command} cannot be run"),
+            "it is a folder, or a file that may not be executed",
+            "name a program, or make the file executable: chmod +x",
+        ),
+        (None, _) => Failure::new(
+            headline,
+            format!("{command} {}", how(ended)),
+            "check that `valgrind --tool=lackey` runs the command",
+        ),
     }
 }
 
