@@ -128,8 +128,11 @@ static void measure_round(const struct size *size, struct result *row, int round
 
 		if (!choose(&settings[s]))
 			continue;
-		/* The first move of a boot or a migrator is not like the others. */
-		for (int warm = !round; warm >= 0; warm--) {
+		/*
+		 * The first move after a choice is not like the others: the choice patches the kernel's
+		 * text, which an emulator translates anew.
+		 */
+		for (int warm = 2; warm >= 0; warm--) {
 			/*
 			 * Memory of its own: what one migrator leaves behind is not the next one's, and
 			 * Linux 6.12 splits folios smaller than 2 MiB when they move a second time.

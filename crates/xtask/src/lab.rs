@@ -26,10 +26,6 @@ use crate::verdict::{Outcome, Verdict};
 /// How many guests may be lost before the rest of the tests is given up.
 const REBOOTS: usize = 3;
 
-/// What is said of a test that lost its guest by a fault of QEMU.
-const AGAIN: &str =
-    "run twice: the first time, QEMU executed a breakpoint that memory did not have";
-
 /// A kernel and all that is needed to boot it.
 pub struct Lab<'a> {
     pub root: &'a Path,
@@ -96,9 +92,7 @@ impl Lab<'_> {
                     Kind::Tests => Verdict::test(test),
                     Kind::Command | Kind::Quiet => Verdict::command(test),
                 };
-                if again.contains(&test.name) {
-                    verdict.remark = Some(AGAIN.to_owned());
-                }
+                verdict.again = again.contains(&test.name);
                 verdicts.push(verdict);
             }
             boots.push(Verdict::boot(&boot));

@@ -6,6 +6,10 @@ use std::fmt::Write;
 
 use crate::verdict::{Outcome, Verdict};
 
+/// What is said of a test that lost its guest by a fault of QEMU.
+const AGAIN: &str =
+    "run twice: the first time, QEMU executed a breakpoint that memory did not have";
+
 /// How many reasons of one test are shown.
 const REASONS: usize = 8;
 
@@ -46,6 +50,9 @@ fn line(text: &mut String, verdict: &Verdict, width: usize) {
     };
     let line = format!("  {word:<8} {:<width$} {time:>8}  {remark}", verdict.name);
     let _ = writeln!(text, "{}", line.trim_end());
+    if verdict.again {
+        let _ = writeln!(text, "             {AGAIN}");
+    }
     if let Some(remark) = &verdict.remark {
         let _ = writeln!(text, "             {remark}");
     }
@@ -81,7 +88,7 @@ fn sums(verdicts: &[Verdict]) -> String {
     if skipped > 0 {
         parts.push(format!("{skipped} SKIPPED"));
     }
-    let again = verdicts.iter().filter(|v| v.remark.is_some()).count();
+    let again = verdicts.iter().filter(|v| v.again).count();
     if again > 0 {
         parts.push(format!("{again} run twice"));
     }
@@ -107,7 +114,7 @@ mod tests {
                 },
             ),
             Verdict {
-                remark: Some("again"),
+                again: true,
                 ..Verdict::new("b", Outcome::Skipped("no memory".into()))
             },
             Verdict::new("c", Outcome::NotFor("the series".into())),

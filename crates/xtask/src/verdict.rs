@@ -29,6 +29,8 @@ pub struct Verdict {
     pub took: Duration,
     /// The parts that it skipped, by name and reason.
     pub skipped: Vec<String>,
+    /// Whether it ran twice, because it lost its first guest by a fault of QEMU.
+    pub again: bool,
     /// What else the reader must know.
     pub remark: Option<String>,
     /// For a failure: the last lines of test and kernel.
@@ -49,6 +51,7 @@ impl Verdict {
             outcome,
             took: Duration::ZERO,
             skipped: Vec::new(),
+            again: false,
             remark: None,
             tail: Vec::new(),
         }
@@ -192,6 +195,7 @@ impl Verdict {
             outcome,
             took: ran.took,
             skipped,
+            again: false,
             remark: races(&ran.console),
             tail,
         }
