@@ -33,17 +33,18 @@ const NEEDS: [(&str, &str); 7] = [
 
 /// What the packages have other than Debian's. The release's name keeps them apart from Debian's;
 /// debug information would make them several times as large and the build as long.
-const OPTIONS: [(&str, &str); 6] = [
+const OPTIONS: [(&str, &str); 7] = [
     ("CONFIG_LOCALVERSION", "\"-memferry\""),
     ("CONFIG_MIGRATION_COPY_OFFLOAD", "y"),
     ("CONFIG_MIGRATOR_MTCOPY", "m"),
+    ("CONFIG_MIGRATOR_DCBM", "m"),
     ("CONFIG_DEBUG_INFO", "n"),
     ("CONFIG_DEBUG_INFO_NONE", "y"),
     ("CONFIG_DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT", "n"),
 ];
 
 /// What --quick compiles: where the series meets Linux, and what it adds.
-const QUICK: [&str; 7] = [
+const QUICK: [&str; 8] = [
     "kernel/sched/build_policy.o",
     "mm/migrate.o",
     "mm/migrator.o",
@@ -51,6 +52,7 @@ const QUICK: [&str; 7] = [
     "mm/migrator_sysfs.o",
     "lib/memferry/",
     "drivers/migrate_offload/",
+    "drivers/migrate_offload/dcbm/",
 ];
 
 #[derive(clap::Args)]
