@@ -310,6 +310,8 @@ void dcbm_channels_stop(void)
  * dcbm_channels_active - whether channels are kept for batches
  *
  * Context: dcbm_channels_lock is held.
+ *
+ * Return: true while dcbm is the migrator.
  */
 bool dcbm_channels_active(void)
 {

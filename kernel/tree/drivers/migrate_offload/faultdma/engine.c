@@ -9,7 +9,7 @@
 #include <linux/platform_device.h>
 #include <linux/slab.h>
 
-#include "dmaengine.h"
+#include "../../dma/dmaengine.h"
 #include "faultdma.h"
 
 static unsigned int faultdma_nr = 4;

@@ -10,7 +10,7 @@
 #include <linux/random.h>
 #include <linux/string.h>
 
-#include "dmaengine.h"
+#include "../../dma/dmaengine.h"
 #include "faultdma.h"
 
 /* What a descriptor writes that should not write any more. */
