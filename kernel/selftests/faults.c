@@ -94,6 +94,26 @@ static bool both_came(const struct seen *seen)
 	       (!seen->other || engine_count(seen->other->count) > seen->other_count);
 }
 
+static void inject_both(const struct seen *seen)
+{
+	inject(seen->fault);
+	if (seen->other)
+		inject(seen->other);
+}
+
+/*
+ * A channel that is retired for one fault makes no other one meanwhile, and if its engine
+ * cannot be told to stop, only a healthy engine brings it back.
+ */
+static bool bring_back(const struct seen *seen)
+{
+	engine_heal();
+	if (!dcbm_recovers())
+		return false;
+	inject_both(seen);
+	return true;
+}
+
 static void test(const struct fault *fault, const struct fault *other, unsigned int batches)
 {
 	struct seen seen = { .fault = fault, .other = other };
@@ -113,16 +133,13 @@ static void test(const struct fault *fault, const struct fault *other, unsigned 
 	late = engine_count("late");
 	errors = engine_count("errors");
 	before = migrator_stats("dcbm", NULL);
-	inject(fault);
-	if (other)
-		inject(other);
+	inject_both(&seen);
 	content_start_writers(memory.content);
 	moved = 0;
-	/* A channel that is retired for one fault makes no other one meanwhile. */
 	do {
 		moved += move_batches(&memory, batches);
 		done_batches += batches;
-	} while (!both_came(&seen) && done_batches < 20 * batches);
+	} while (!both_came(&seen) && done_batches < 20 * batches && bring_back(&seen));
 	content_stop_writers(memory.content);
 	done = migrator_since("dcbm", NULL, before);
 	visits = content_visits(memory.content);
