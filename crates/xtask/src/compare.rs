@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the series costs where it can win nothing, while no migrator is active and where mtcopy gets a
-//! single folio: instructions per migrated page, against the same kernel without the series.
+//! What the series costs where it can win nothing, while no migrator is active and where mtcopy or dcbm
+//! gets a single folio: instructions per migrated page, against the same kernel without the series.
+//! The engine that dcbm finds here copies in a thread, so that what it does is counted, too.
 //!
 //! Time says little about a percent on an emulated machine. But QEMU can let the guest's clock count
 //! instructions, one nanosecond each, whatever the host does meanwhile; then what the project's
@@ -25,7 +26,13 @@ use crate::ui::Ui;
 use crate::verdict::Verdict;
 
 /// How much more work a migrated page may take, by migrator.
-const LIMITS: [(&str, f64); 2] = [("none", 1.01), ("mtcopy", 1.02)];
+const LIMITS: [(&str, f64); 3] = [("none", 1.01), ("mtcopy", 1.02), ("dcbm", 1.02)];
+
+/// What loads a migrator, and what it copies with.
+const MODULES: [(&str, &str); 2] = [
+    ("mtcopy", "modprobe mtcopy"),
+    ("dcbm", "modprobe faultdma channels=2 && modprobe dcbm"),
+];
 
 /// How long the benchmark may take in a guest.
 const SECONDS: u64 = 300;
@@ -39,7 +46,7 @@ struct Bench {
     rows: Vec<Row>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Row {
     migrator: String,
     lanes: u64,
@@ -91,8 +98,10 @@ pub fn run(
 fn table(before: &[Row], after: &[Row]) -> Result<(String, bool)> {
     let cases = |migrator| after.iter().filter(move |row| row.migrator == migrator);
     let alone = before.iter().filter(|row| row.folios == 1).count();
-    // Those of mtcopy are as many for each number of lanes.
-    if before.is_empty() || cases("none").count() != before.len() || cases("mtcopy").count() < alone
+    // Those of a migrator are as many for each number of lanes.
+    if before.is_empty()
+        || cases("none").count() != before.len()
+        || MODULES.iter().any(|(name, _)| cases(name).count() < alone)
     {
         bail!(
             "{} cases without the series, {} with it; the folders target/lab/*-counted have both files",
@@ -154,9 +163,11 @@ fn measure(lab: &Lab<'_>) -> Result<Vec<Row>> {
         commands.push(count("none", folio, folios));
     }
     if lab.profile.has_series() {
-        commands.push("modprobe mtcopy".to_owned());
-        for (folio, _) in CASES {
-            commands.push(count("mtcopy", folio, "1"));
+        for (migrator, load) in MODULES {
+            commands.push(load.to_owned());
+            for (folio, _) in CASES {
+                commands.push(count(migrator, folio, "1"));
+            }
         }
     }
     let entry = Entry::new("count", SECONDS, &commands.join(" && "));
@@ -210,6 +221,7 @@ mod tests {
             row("none", 1, 512, 100_000.0),
             row("mtcopy", 1, 1, 1015.0),
             row("mtcopy", 2, 1, 1019.0),
+            row("dcbm", 1, 1, 1018.0),
         ];
         let (text, good) = table(&before, &after).unwrap();
         assert!(good, "{text}");
@@ -228,7 +240,14 @@ mod tests {
         let before = [row("none", 1, 1, 1000.0)];
         assert!(table(&before, &[row("none", 1, 1, 1000.0)]).is_err());
         assert!(table(&[], &[]).is_err());
-        let other = [row("none", 1, 2, 1000.0), row("mtcopy", 1, 1, 1000.0)];
+        let all = [
+            row("none", 1, 1, 1000.0),
+            row("mtcopy", 1, 1, 1000.0),
+            row("dcbm", 1, 1, 1000.0),
+        ];
+        assert!(table(&before, &all).is_ok());
+        assert!(table(&before, &all[..2]).is_err());
+        let other = [row("none", 1, 2, 1000.0), all[1].clone(), all[2].clone()];
         assert!(table(&before, &other).is_err());
     }
 }
