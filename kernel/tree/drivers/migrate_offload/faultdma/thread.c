@@ -5,10 +5,12 @@
 #include <linux/delay.h>
 #include <linux/dma-direct.h>
 #include <linux/jiffies.h>
+#include <linux/kasan-checks.h>
 #include <linux/kthread.h>
 #include <linux/mm.h>
 #include <linux/random.h>
 #include <linux/string.h>
+#include <linux/uaccess.h>
 
 #include "../../dma/dmaengine.h"
 #include "faultdma.h"
@@ -21,6 +23,17 @@ static void *faultdma_address(struct faultdma_channel *channel, dma_addr_t addr)
 	if (faultdma_iommu)
 		return faultdma_iommu_address(addr);
 	return phys_to_virt(dma_to_phys(channel->chan.device->dev, addr));
+}
+
+/*
+ * What it writes is checked as any other write is. What it reads is not: once its client has
+ * given a descriptor up, the source may be free, or gone, and a device reads it all the same.
+ */
+static void faultdma_copy_page(void *dst, const void *src, size_t len)
+{
+	kasan_check_write(dst, len);
+	if (copy_from_kernel_nofault(dst, src, len))
+		memset(dst, FAULTDMA_GARBAGE, len);
 }
 
 /* Page by page, as behind an IOMMU. @garbage: write that instead. */
@@ -38,7 +51,7 @@ static void faultdma_copy(struct faultdma_channel *channel, struct faultdma_desc
 		if (dst && garbage)
 			memset(dst, FAULTDMA_GARBAGE, len);
 		else if (dst && src)
-			memcpy(dst, src, len);
+			faultdma_copy_page(dst, src, len);
 	}
 }
 
