@@ -28,20 +28,22 @@ static void *faultdma_address(struct faultdma_channel *channel, dma_addr_t addr)
 /*
  * What it writes is checked as any other write is. What it reads is not: once its client has
  * given a descriptor up, the source may be free, and a device reads it all the same. Where
- * nobody checks, it takes as much work as the kernel's own copy does.
+ * nobody checks, it takes as much work as where the kernel copies a folio.
  */
-static void faultdma_copy_page(void *dst, const void *src, size_t len)
+static void faultdma_copy_part(void *dst, const void *src, size_t len)
 {
-	if (!IS_ENABLED(CONFIG_KASAN) && !IS_ENABLED(CONFIG_DEBUG_PAGEALLOC)) {
-		memcpy(dst, src, len);
-		return;
+	unsigned long left;
+
+	if (IS_ENABLED(CONFIG_KASAN) || IS_ENABLED(CONFIG_DEBUG_PAGEALLOC)) {
+		kasan_check_write(dst, len);
+		left = copy_from_kernel_nofault(dst, src, len) ? len : 0;
+	} else {
+		left = copy_mc_to_kernel(dst, src, len);
 	}
-	kasan_check_write(dst, len);
-	if (copy_from_kernel_nofault(dst, src, len))
-		memset(dst, FAULTDMA_GARBAGE, len);
+	memset(dst + len - left, FAULTDMA_GARBAGE, left);
 }
 
-/* Page by page, as behind an IOMMU. @garbage: write that instead. */
+/* Behind an IOMMU page by page. @garbage: write that instead. */
 static void faultdma_copy(struct faultdma_channel *channel, struct faultdma_desc *desc,
 			  size_t bytes, bool garbage)
 {
@@ -49,14 +51,16 @@ static void faultdma_copy(struct faultdma_channel *channel, struct faultdma_desc
 	void *src, *dst;
 
 	for (done = 0; done < bytes; done += len) {
-		len = min3(bytes - done, PAGE_SIZE - offset_in_page(desc->src + done),
-			   PAGE_SIZE - offset_in_page(desc->dst + done));
+		len = bytes - done;
+		if (faultdma_iommu)
+			len = min3(len, PAGE_SIZE - offset_in_page(desc->src + done),
+				   PAGE_SIZE - offset_in_page(desc->dst + done));
 		src = faultdma_address(channel, desc->src + done);
 		dst = faultdma_address(channel, desc->dst + done);
 		if (dst && garbage)
 			memset(dst, FAULTDMA_GARBAGE, len);
 		else if (dst && src)
-			faultdma_copy_page(dst, src, len);
+			faultdma_copy_part(dst, src, len);
 	}
 }
 
