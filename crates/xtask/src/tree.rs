@@ -13,9 +13,25 @@ use anyhow::{Context, Result, bail};
 use crate::cache::{Key, write_if_changed};
 use crate::command;
 
-/// The files of the policy core that the series has, by the name of their header. Hotness and pace come with the code
-/// that calls them.
-const CORE: [&str; 3] = ["types", "extents", "lanes"];
+/// The files of the policy core that the series has: where Linux keeps them below lib/memferry, and their names without
+/// .h and .c; some have only one of the two.
+const CORE: [(&str, &[&str]); 2] = [
+    ("", &["types", "extents", "lanes"]),
+    (
+        "hotness",
+        &[
+            "hotness",
+            "hotness_format",
+            "hotness_marks",
+            "hotness_planes",
+            "hotness_rank",
+            "hotness_sweep",
+            "planes",
+            "pace",
+            "balance",
+        ],
+    ),
+];
 
 /// What the series is made of, as files of the checkout.
 pub struct Series {
@@ -42,18 +58,24 @@ impl Series {
             insert(&mut files, path.strip_prefix(&tree)?.to_owned(), &path)?;
         }
         // The policy core, byte for byte, where the kernel keeps such things.
-        for name in CORE {
+        let names = CORE
+            .iter()
+            .flat_map(|(folder, names)| names.iter().map(move |name| (folder, name)));
+        for (folder, name) in names {
             let header = format!("{name}.h");
             let path = root.join("core/include/memferry").join(&header);
-            insert(
-                &mut files,
-                Path::new("include/linux/memferry").join(&header),
-                &path,
-            )?;
+            if path.exists() {
+                insert(
+                    &mut files,
+                    Path::new("include/linux/memferry").join(&header),
+                    &path,
+                )?;
+            }
             let source = format!("{name}.c");
             let path = root.join("core").join(&source);
             if path.exists() {
-                insert(&mut files, Path::new("lib/memferry").join(&source), &path)?;
+                let place = Path::new("lib/memferry").join(folder).join(&source);
+                insert(&mut files, place, &path)?;
             }
         }
 

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Hot-page tracking: how sources report accesses to memory.
+ *
+ * A source sees accesses and reports them by page frame; which pages are hot then, and when
+ * they move, is decided elsewhere (mm/kmigrated.c). A large folio has one record, that of its
+ * first page. Nothing here takes a lock, so that it can be called from any context, NMIs too.
+ */
+#ifndef _LINUX_PGHOT_H
+#define _LINUX_PGHOT_H
+
+#include <linux/jump_label.h>
+#include <linux/types.h>
+
+/* Who reports accesses; the bits of vm.pghot_enabled_sources. */
+enum pghot_src {
+	PGHOT_HINTFAULT,	/* hint faults of NUMA balancing */
+	PGHOT_HWHINT,		/* samples of a hardware counter */
+	PGHOT_PGTSCAN,		/* accessed bits of page tables */
+	PGHOT_SRC_MAX
+};
+
+#ifdef CONFIG_PGHOT
+
+extern struct static_key_false pghot_source_keys[PGHOT_SRC_MAX];
+
+bool pghot_record_access(unsigned long pfn, int nid, enum pghot_src src, u32 now_ms);
+unsigned int pghot_record_accesses(const unsigned long *pfns, unsigned int nr, int nid,
+				   enum pghot_src src, u32 now_ms);
+u32 pghot_now(void);
+void pghot_tiers_changed(void);
+
+/* Whether @src, a constant, is on. */
+static __always_inline bool pghot_source_on(enum pghot_src src)
+{
+	return static_branch_unlikely(&pghot_source_keys[src]);
+}
+
+#else
+
+static inline bool pghot_record_access(unsigned long pfn, int nid, enum pghot_src src,
+				       u32 now_ms)
+{
+	return false;
+}
+
+static inline unsigned int pghot_record_accesses(const unsigned long *pfns, unsigned int nr,
+						 int nid, enum pghot_src src, u32 now_ms)
+{
+	return 0;
+}
+
+static inline u32 pghot_now(void)
+{
+	return 0;
+}
+
+static inline void pghot_tiers_changed(void)
+{
+}
+
+static inline bool pghot_source_on(enum pghot_src src)
+{
+	return false;
+}
+
+#endif /* CONFIG_PGHOT */
+
+#endif /* _LINUX_PGHOT_H */

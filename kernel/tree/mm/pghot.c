@@ -1,0 +1,626 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Hot-page tracking: which sources are on, what one access does to the record of its page, and
+ * where a hot page should go. What the bits of a record mean is lib/memferry's work, and where
+ * records lie that of pghot_records.c.
+ *
+ * Nothing on the way from a source to a record takes a lock or a reference. The records of a
+ * section exist only while its memory is online, so that under RCU they stand for its struct
+ * pages as well. Of a page whose folio changes meanwhile, a neighbour's record may count: a
+ * record is a hint, and whoever acts on it looks at the folio itself.
+ */
+#define pr_fmt(fmt) "pghot: " fmt
+
+#include <linux/export.h>
+#include <linux/hash.h>
+#include <linux/init.h>
+#include <linux/memory-tiers.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/nodemask.h>
+#include <linux/slab.h>
+#include <linux/timekeeping.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "pghot.h"
+
+struct static_key_false pghot_source_keys[PGHOT_SRC_MAX] = {
+	[0 ... PGHOT_SRC_MAX - 1] = STATIC_KEY_FALSE_INIT,
+};
+
+struct pghot_tunables pghot_tunables = {
+	/* Upstream's: more than any machine copies today, so no limit unless someone sets one. */
+	.rate_limit_mbps = 65536,
+	.sleep_ms = 100,
+	.batch_nr = 512,
+	.exchange = 1,
+	/* The policy's numbers are made for four walks a second. */
+	.scan_period_ms = 250,
+	/* At some 10 ns a page a walk takes at most 4% of a CPU. */
+	.scan_rate = 4 << 20,
+	.weights = {
+		/* One fault or sample stands for many accesses, and reaches the threshold. */
+		[PGHOT_HINTFAULT] = 2,
+		[PGHOT_HWHINT] = 2,
+		[PGHOT_PGTSCAN] = 1,
+	},
+};
+
+struct ferry_balance_params pghot_balance_params;
+
+static u32 pghot_record_format __ro_after_init = FERRY_HOT_DEFAULT;
+
+/* Replaced as a whole, under pghot_lock, so that recording always sees one set of numbers. */
+static struct ferry_hot_params __rcu *pghot_params;
+static DEFINE_MUTEX(pghot_lock);
+
+static unsigned int pghot_enabled;
+static int pghot_wanted_nid = NUMA_NO_NODE;
+static bool pghot_initialized;
+static DECLARE_BITMAP(pghot_active, MAX_NUMNODES);
+
+/* --- Time, policy --- */
+
+/**
+ * pghot_now - the time of an access
+ *
+ * From the clock and not from jiffies: a CPU whose tick is stopped would see old ones.
+ *
+ * Context: Any.
+ * Return: milliseconds, modulo 2^32.
+ */
+u32 pghot_now(void)
+{
+	return (u32)div_u64(ktime_get_mono_fast_ns(), NSEC_PER_MSEC);
+}
+
+u32 pghot_format(void)
+{
+	return pghot_record_format;
+}
+
+/* The policy's numbers as they are now. */
+void pghot_get_params(struct ferry_hot_params *params)
+{
+	rcu_read_lock();
+	*params = *rcu_dereference(pghot_params);
+	rcu_read_unlock();
+}
+
+/*
+ * Takes new numbers if they are sound. Sweeps may be as late as the window allows: whoever
+ * sweeps intends to be far more regular, but may have to wait for a CPU.
+ */
+static int pghot_set_params(struct ferry_hot_params *params)
+{
+	struct ferry_hot_params *new, *old;
+	struct ferry_bad bad;
+
+	lockdep_assert_held(&pghot_lock);
+	params->sweep_ms = U32_MAX;
+	ferry_hot_check(pghot_record_format, params, &bad);
+	params->sweep_ms = bad.most;
+	if (ferry_hot_check(pghot_record_format, params, &bad))
+		return -EINVAL;
+	new = kmemdup(params, sizeof(*params), GFP_KERNEL);
+	if (!new)
+		return -ENOMEM;
+	old = rcu_replace_pointer(pghot_params, new, lockdep_is_held(&pghot_lock));
+	kvfree_rcu_mightsleep(old);
+	return 0;
+}
+
+int pghot_set_window(unsigned int ms)
+{
+	struct ferry_hot_params params;
+	int error;
+
+	mutex_lock(&pghot_lock);
+	pghot_get_params(&params);
+	params.window_ms = ms;
+	error = pghot_set_params(&params);
+	mutex_unlock(&pghot_lock);
+	return error;
+}
+
+int pghot_set_threshold(unsigned int threshold)
+{
+	struct ferry_hot_params params;
+	int error;
+
+	mutex_lock(&pghot_lock);
+	pghot_get_params(&params);
+	params.threshold = threshold;
+	error = pghot_set_params(&params);
+	mutex_unlock(&pghot_lock);
+	return error;
+}
+
+/* --- Records of single pages --- */
+
+/*
+ * Which page has the record of @pfn: the first one of its folio. False for what never moves:
+ * pages of devices, and what no LRU list has. Reads the flags without a check for tail pages,
+ * as the folio may change at any time.
+ */
+static bool pghot_record_pfn(unsigned long *pfn)
+{
+	struct page *page = compound_head(pfn_to_page(*pfn));
+	unsigned long flags = READ_ONCE(page->flags);
+
+	if (!(flags & BIT(PG_lru)) || is_zone_device_page(page))
+		return false;
+	*pfn = page_to_pfn(page);
+	return true;
+}
+
+/* The records that @pfn is among; NULL if its memory has none. Under RCU. */
+static struct pghot_section *pghot_section_of(unsigned long pfn)
+{
+	return xa_load(&pghot_sections, pfn_to_section_nr(pfn));
+}
+
+/* Counts an access. Returns whether the page is ready. */
+static bool pghot_update8(u8 *record, const struct ferry_hot_params *params, u32 now,
+			  u32 weight, u32 random)
+{
+	u8 old = READ_ONCE(*record), new;
+
+	do {
+		new = ferry_hot8_access(old, params, now, weight, random);
+		if (new == old)
+			break;
+	} while (!try_cmpxchg(record, &old, new));
+	return new & FERRY_HOT8_READY;
+}
+
+static bool pghot_update32(u32 *record, const struct ferry_hot_params *params, u32 now,
+			   u32 weight, u32 random, u32 node)
+{
+	u32 old = READ_ONCE(*record), new;
+
+	do {
+		new = ferry_hot32_access(old, params, now, weight, random, node);
+		if (new == old)
+			break;
+	} while (!try_cmpxchg(record, &old, new));
+	return new & FERRY_HOT32_READY;
+}
+
+/* Which node uses the section. Lost updates are no harm, and most change nothing. */
+static void pghot_vote(struct pghot_section *section, u32 node)
+{
+	u16 old = READ_ONCE(section->majority);
+	u16 new = ferry_hot_majority(old, node);
+
+	if (new != old)
+		WRITE_ONCE(section->majority, new);
+}
+
+static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 now)
+{
+	struct pghot_section *section = pghot_section_of(pfn);
+	const struct ferry_hot_params *params = rcu_dereference(pghot_params);
+	u32 weight = READ_ONCE(pghot_tunables.weights[src]);
+	u32 random = hash_64(pfn ^ (u64)now << 32, 32);
+	unsigned long offset;
+	bool ready;
+
+	if (!section || !pghot_record_pfn(&pfn))
+		return false;
+	/* Of a gigantic page, which no LRU list has, it could be another section's. */
+	offset = pfn - section->start_pfn;
+	if (offset >= PAGES_PER_SECTION)
+		return false;
+	if (pghot_record_format == FERRY_HOT_PRECISE)
+		ready = pghot_update32(&section->words[offset], params, now, weight, random, node);
+	else
+		ready = pghot_update8(&section->bytes[offset], params, now, weight, random);
+	pghot_vote(section, node);
+	if (ready && section->lower) {
+		if (!READ_ONCE(section->hot))
+			WRITE_ONCE(section->hot, 1);
+		pghot_kick(section->nid);
+	}
+	return ready;
+}
+
+static enum vm_event_item pghot_event_of(enum pghot_src src)
+{
+	switch (src) {
+	case PGHOT_HINTFAULT:
+		return PGHOT_RECORDED_HINTFAULTS;
+	case PGHOT_HWHINT:
+		return PGHOT_RECORDED_HWHINTS;
+	default:
+		return PGHOT_RECORDED_PGTSCANS;
+	}
+}
+
+/**
+ * pghot_record_accesses - pghot_record_access() for many pages
+ * @pfns: a page of each folio
+ * @nr: number of @pfns
+ * @nid: node whose CPU accessed them, or NUMA_NO_NODE
+ * @src: who saw it
+ * @now_ms: when, as pghot_now() says
+ *
+ * Context: Any, NMI included.
+ * Return: how many of them are ready to be promoted.
+ */
+unsigned int pghot_record_accesses(const unsigned long *pfns, unsigned int nr, int nid,
+				   enum pghot_src src, u32 now_ms)
+{
+	u32 node = nid < 0 || nid >= FERRY_HOT_NO_NODE ? FERRY_HOT_NO_NODE : nid;
+	unsigned int ready = 0, i;
+
+	if ((unsigned int)src >= PGHOT_SRC_MAX || !static_key_enabled(&pghot_source_keys[src]))
+		return 0;
+	rcu_read_lock();
+	for (i = 0; i < nr; i++)
+		ready += pghot_record(pfns[i], node, src, now_ms);
+	rcu_read_unlock();
+	pghot_count(PGHOT_RECORDED_ACCESSES, nr);
+	pghot_count(pghot_event_of(src), nr);
+	return ready;
+}
+EXPORT_SYMBOL_GPL(pghot_record_accesses);
+
+/**
+ * pghot_record_access - record an access to a page
+ * @pfn: the page, or any page of its folio
+ * @nid: node whose CPU accessed it, or NUMA_NO_NODE
+ * @src: who saw it
+ * @now_ms: when, as pghot_now() says
+ *
+ * Does nothing if the source is off, or if the page has no record: only the memory of lower
+ * tiers has them, and while page tables are scanned that of all tiers.
+ *
+ * Context: Any, NMI included. Takes no lock.
+ * Return: true if the page is ready to be promoted.
+ */
+bool pghot_record_access(unsigned long pfn, int nid, enum pghot_src src, u32 now_ms)
+{
+	return pghot_record_accesses(&pfn, 1, nid, src, now_ms);
+}
+EXPORT_SYMBOL_GPL(pghot_record_access);
+
+/* The record of @pfn itself, if it has one. Under RCU. */
+static void *pghot_record_at(unsigned long pfn)
+{
+	struct pghot_section *section = pghot_section_of(pfn);
+
+	if (!section)
+		return NULL;
+	if (pghot_record_format == FERRY_HOT_PRECISE)
+		return &section->words[pfn - section->start_pfn];
+	return &section->bytes[pfn - section->start_pfn];
+}
+
+/**
+ * pghot_look - what the record of a page says
+ * @pfn: the first page of a folio
+ * @now: time in ms
+ * @view: receives it
+ *
+ * Context: Any.
+ * Return: false if the page has no record.
+ */
+bool pghot_look(unsigned long pfn, u32 now, struct ferry_hot_view *view)
+{
+	void *record;
+
+	rcu_read_lock();
+	record = pghot_record_at(pfn);
+	if (record && pghot_record_format == FERRY_HOT_PRECISE)
+		*view = ferry_hot32_view(READ_ONCE(*(u32 *)record), now);
+	else if (record)
+		*view = ferry_hot8_view(READ_ONCE(*(u8 *)record), now);
+	rcu_read_unlock();
+	return record;
+}
+
+/* Claims a record or gives it back. Returns whether it was ready before. */
+static bool pghot_change_ready(unsigned long pfn, bool claim)
+{
+	bool was = false;
+	void *record;
+
+	rcu_read_lock();
+	record = pghot_record_at(pfn);
+	if (record && pghot_record_format == FERRY_HOT_PRECISE) {
+		u32 old = READ_ONCE(*(u32 *)record), new;
+
+		do {
+			new = claim ? ferry_hot32_claim(old) : ferry_hot32_unclaim(old);
+		} while (new != old && !try_cmpxchg((u32 *)record, &old, new));
+		was = old & FERRY_HOT32_READY;
+	} else if (record) {
+		u8 old = READ_ONCE(*(u8 *)record), new;
+
+		do {
+			new = claim ? ferry_hot8_claim(old) : ferry_hot8_unclaim(old);
+		} while (new != old && !try_cmpxchg((u8 *)record, &old, new));
+		was = old & FERRY_HOT8_READY;
+	}
+	rcu_read_unlock();
+	return was;
+}
+
+/**
+ * pghot_claim - take a page out of the queue of those that are ready
+ * @pfn: the first page of a folio
+ *
+ * The record keeps what is known of the page.
+ *
+ * Context: Any.
+ * Return: true if it was ready; of two callers, one gets it.
+ */
+bool pghot_claim(unsigned long pfn)
+{
+	return pghot_change_ready(pfn, true);
+}
+
+/**
+ * pghot_unclaim - give a page back that could not be moved now
+ * @pfn: the first page of a folio
+ *
+ * Context: Any.
+ */
+void pghot_unclaim(unsigned long pfn)
+{
+	pghot_change_ready(pfn, false);
+}
+
+/**
+ * pghot_carry - let a record follow its folio
+ * @from_pfn: first page of where it was
+ * @to_pfn: first page of where it is
+ *
+ * If the target's memory has no records, what is known of the folio is forgotten. It is not
+ * ready at its new place before the next access.
+ *
+ * Context: Any.
+ */
+void pghot_carry(unsigned long from_pfn, unsigned long to_pfn)
+{
+	void *from, *to;
+
+	rcu_read_lock();
+	from = pghot_record_at(from_pfn);
+	to = pghot_record_at(to_pfn);
+	if (pghot_record_format == FERRY_HOT_PRECISE) {
+		u32 record = from ? xchg((u32 *)from, 0) : 0;
+
+		if (to)
+			WRITE_ONCE(*(u32 *)to, ferry_hot32_claim(record));
+	} else {
+		u8 record = from ? xchg((u8 *)from, 0) : 0;
+
+		if (to)
+			WRITE_ONCE(*(u8 *)to, ferry_hot8_claim(record));
+	}
+	rcu_read_unlock();
+}
+
+/* --- Where hot pages go --- */
+
+static bool pghot_is_target(int nid)
+{
+	return nid >= 0 && nid < MAX_NUMNODES && node_state(nid, N_MEMORY) &&
+	       node_is_toptier(nid);
+}
+
+/* The node that is configured; else the first one of the top tier. */
+int pghot_target_nid(void)
+{
+	int nid = READ_ONCE(pghot_wanted_nid);
+
+	if (pghot_is_target(nid))
+		return nid;
+	for_each_node_state(nid, N_MEMORY)
+		if (node_is_toptier(nid))
+			return nid;
+	return first_memory_node;
+}
+
+int pghot_set_target_nid(unsigned int nid)
+{
+	if (nid >= MAX_NUMNODES || !pghot_is_target(nid))
+		return -EINVAL;
+	WRITE_ONCE(pghot_wanted_nid, nid);
+	return 0;
+}
+
+/**
+ * pghot_target - to which node a hot page should go
+ * @pfn: the first page of a folio
+ *
+ * Whose CPU accessed the page, if the record says so; else whose CPUs access the section most;
+ * else the configured node.
+ *
+ * Context: Any.
+ * Return: a node of the top tier with memory.
+ */
+int pghot_target(unsigned long pfn)
+{
+	struct pghot_section *section;
+	struct ferry_hot_view view;
+	int nid;
+
+	if (pghot_look(pfn, pghot_now(), &view) && pghot_is_target(view.node))
+		return view.node;
+	rcu_read_lock();
+	section = pghot_section_of(pfn);
+	nid = section ? ferry_hot_majority_node(READ_ONCE(section->majority)) : NUMA_NO_NODE;
+	rcu_read_unlock();
+	return pghot_is_target(nid) ? nid : pghot_target_nid();
+}
+
+/* Says that a node has pages to promote. Wakes nobody: its thread looks each sleep_ms. */
+void pghot_kick(int nid)
+{
+	if (!test_bit(nid, pghot_active))
+		set_bit(nid, pghot_active);
+}
+
+/* Whether a node was kicked since the last call. */
+bool pghot_take_kick(int nid)
+{
+	return test_bit(nid, pghot_active) && test_and_clear_bit(nid, pghot_active);
+}
+
+/* --- Sources --- */
+
+/* The bits of the sources that are on. */
+unsigned int pghot_sources(void)
+{
+	return READ_ONCE(pghot_enabled);
+}
+
+/* The bits of those that this kernel has. */
+unsigned int pghot_sources_supported(void)
+{
+	unsigned int sources = 0;
+
+	if (IS_ENABLED(CONFIG_NUMA_BALANCING))
+		sources |= BIT(PGHOT_HINTFAULT);
+	if (IS_ENABLED(CONFIG_PGHOT_HWHINTS))
+		sources |= BIT(PGHOT_HWHINT);
+	if (IS_ENABLED(CONFIG_PGHOT_PGTSCAN))
+		sources |= BIT(PGHOT_PGTSCAN);
+	return sources;
+}
+
+static int pghot_start_source(enum pghot_src src)
+{
+	int error = 0;
+
+	/* Before the thread or the counters, which record from their first moment on. */
+	static_branch_enable(&pghot_source_keys[src]);
+	if (src == PGHOT_PGTSCAN)
+		error = pghot_scan_start();
+	else if (src == PGHOT_HWHINT)
+		error = pghot_perf_start();
+	if (error)
+		static_branch_disable(&pghot_source_keys[src]);
+	return error;
+}
+
+static void pghot_stop_source(enum pghot_src src)
+{
+	if (src == PGHOT_PGTSCAN)
+		pghot_scan_stop();
+	else if (src == PGHOT_HWHINT)
+		pghot_perf_stop();
+	static_branch_disable(&pghot_source_keys[src]);
+}
+
+/* Makes exactly @sources run. On failure some more may be off than before. */
+static int pghot_switch_sources(unsigned int sources)
+{
+	unsigned int src, on = pghot_enabled;
+	int error = 0;
+
+	for (src = 0; src < PGHOT_SRC_MAX; src++) {
+		if (on & ~sources & BIT(src)) {
+			pghot_stop_source(src);
+			on &= ~BIT(src);
+		} else if (sources & ~on & BIT(src) && !error) {
+			error = pghot_start_source(src);
+			if (!error)
+				on |= BIT(src);
+		}
+	}
+	WRITE_ONCE(pghot_enabled, on);
+	return error;
+}
+
+/* Turns exactly these sources on. Returns 0 or an error, and then nothing changed. */
+int pghot_set_sources(unsigned int sources)
+{
+	unsigned int before;
+	int error;
+
+	if (sources & ~pghot_sources_supported())
+		return -EINVAL;
+	mutex_lock(&pghot_lock);
+	before = pghot_enabled;
+	/* Records come before the first access, and go after the last one. */
+	error = pghot_update_records(before | sources);
+	if (!error)
+		error = pghot_switch_sources(sources);
+	if (error)
+		pghot_switch_sources(before);
+	pghot_update_records(pghot_enabled);
+	if (pghot_enabled != before)
+		kmigrated_sources_changed();
+	mutex_unlock(&pghot_lock);
+	return error;
+}
+
+/* --- Nodes --- */
+
+static void pghot_follow_tiers(struct work_struct *work)
+{
+	int nid;
+
+	mutex_lock(&pghot_lock);
+	if (pghot_update_records(pghot_enabled))
+		pr_warn_once("no memory for the records of some memory\n");
+	for_each_node(nid) {
+		if (node_state(nid, N_MEMORY) && !node_is_toptier(nid)) {
+			if (kmigrated_start(nid))
+				pr_warn_once("no thread for node %d\n", nid);
+		} else {
+			kmigrated_stop(nid);
+		}
+	}
+	mutex_unlock(&pghot_lock);
+}
+
+static DECLARE_WORK(pghot_tiers_work, pghot_follow_tiers);
+
+/**
+ * pghot_tiers_changed - nodes may have another tier now, or another memory
+ *
+ * A node's tier is not known yet when its first memory comes online. So nobody waits for the
+ * records: they follow.
+ *
+ * Context: Any.
+ */
+void pghot_tiers_changed(void)
+{
+	if (READ_ONCE(pghot_initialized))
+		schedule_work(&pghot_tiers_work);
+}
+
+static int __init pghot_setup(char *text)
+{
+	if (!strcmp(text, "precise"))
+		pghot_record_format = FERRY_HOT_PRECISE;
+	else if (strcmp(text, "default"))
+		pr_warn("pghot=%s is neither default nor precise\n", text);
+	return 1;
+}
+__setup("pghot=", pghot_setup);
+
+static int __init pghot_init(void)
+{
+	struct ferry_hot_params params;
+	int error;
+
+	ferry_balance_defaults(pghot_record_format, &params, &pghot_balance_params);
+	mutex_lock(&pghot_lock);
+	error = pghot_set_params(&params);
+	mutex_unlock(&pghot_lock);
+	if (error)
+		return error;
+	pghot_records_init();
+	pghot_sysfs_init();
+	WRITE_ONCE(pghot_initialized, true);
+	pghot_tiers_changed();
+	return 0;
+}
+late_initcall(pghot_init);

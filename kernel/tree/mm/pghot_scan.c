@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Page tables as a source: a thread that goes through the page tables of all processes, tests
+ * and clears the accessed bits, and records what was accessed. It keeps to a number of pages
+ * per second, walks less often while nothing in a lower tier is accessed, and does not exist
+ * while the source is off.
+ *
+ * A walk finds a page accessed if it was since the last walk. Who else wants to know finds the
+ * folio marked as young, as after a look by idle page tracking or DAMON.
+ */
+#include <linux/huge_mm.h>
+#include <linux/kthread.h>
+#include <linux/memory-tiers.h>
+#include <linux/mm.h>
+#include <linux/mmu_notifier.h>
+#include <linux/nodemask.h>
+#include <linux/oom.h>
+#include <linux/page_idle.h>
+#include <linux/pagewalk.h>
+#include <linux/pid.h>
+#include <linux/pid_namespace.h>
+#include <linux/sched/cputime.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+
+#include <asm/tlbflush.h>
+
+#include "pghot.h"
+
+/* Under one hold of mmap_lock: 8192 small pages, some 100 us. */
+#define PGHOT_SCAN_BYTES	(32UL << 20)
+
+/* Pages that are recorded together. */
+#define PGHOT_SCAN_BATCH	256
+
+/* While nothing is found the period doubles, up to 16 times. */
+#define PGHOT_SCAN_IDLE		4
+
+/* Threads of a process whose CPUs tell where it runs. */
+#define PGHOT_SCAN_THREADS	64
+
+/**
+ * struct pghot_scan - where the thread is
+ * @pid: process that is being walked, in the first namespace of processes
+ * @addr: where to go on in it
+ * @left: pages that may be looked at before the next sleep
+ * @nid: node that all of the process's threads run on, or NUMA_NO_NODE
+ * @now: when the walk of the process began
+ * @last: folio of the last page that was recorded
+ * @lower: nodes of lower tiers
+ * @found: pages of theirs that this walk found accessed
+ * @cleared: accessed bits of this process that were cleared
+ * @idle: walks in a row that found nothing, up to PGHOT_SCAN_IDLE
+ * @nr: entries of @pfns
+ * @pfns: what was accessed
+ */
+struct pghot_scan {
+	pid_t pid;
+	unsigned long addr;
+	unsigned long left;
+	int nid;
+	u32 now;
+	struct folio *last;
+	nodemask_t lower;
+	unsigned long found;
+	unsigned long cleared;
+	unsigned int idle;
+	unsigned int nr;
+	unsigned long pfns[PGHOT_SCAN_BATCH];
+};
+
+/* One thread, one state. Under the lock of pghot_set_sources() while it starts and stops. */
+static struct task_struct *pghot_scan_task;
+static struct pghot_scan pghot_scan_state;
+
+/* --- Page tables --- */
+
+static void pghot_scan_flush(struct pghot_scan *scan)
+{
+	pghot_record_accesses(scan->pfns, scan->nr, scan->nid, PGHOT_PGTSCAN, scan->now);
+	scan->nr = 0;
+}
+
+/* Takes note of a folio whose accessed bit was set, and now is not. */
+static void pghot_scan_young(struct pghot_scan *scan, struct folio *folio)
+{
+	scan->cleared++;
+	/* Reclaim and idle page tracking must not take it for idle. */
+	folio_clear_idle(folio);
+	folio_set_young(folio);
+	/* The pages of a large folio have one record, and are one access of this walk. */
+	if (folio == scan->last)
+		return;
+	scan->last = folio;
+	if (node_isset(folio_nid(folio), scan->lower))
+		scan->found++;
+	if (scan->nr == PGHOT_SCAN_BATCH)
+		pghot_scan_flush(scan);
+	scan->pfns[scan->nr++] = folio_pfn(folio);
+}
+
+static void pghot_scan_pte(struct pghot_scan *scan, struct vm_area_struct *vma,
+			   unsigned long addr, pte_t *pte)
+{
+	pte_t entry = ptep_get(pte);
+	struct folio *folio;
+
+	if (!pte_present(entry) || (!pte_young(entry) && !mm_has_notifiers(vma->vm_mm)))
+		return;
+	folio = vm_normal_folio(vma, addr, entry);
+	if (folio && !folio_is_zone_device(folio) && ptep_clear_young_notify(vma, addr, pte))
+		pghot_scan_young(scan, folio);
+}
+
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
+static void pghot_scan_huge(struct pghot_scan *scan, struct vm_area_struct *vma,
+			    unsigned long addr, pmd_t *pmd)
+{
+	pmd_t entry = pmdp_get(pmd);
+	struct folio *folio;
+
+	if (!pmd_present(entry) || (!pmd_young(entry) && !mm_has_notifiers(vma->vm_mm)))
+		return;
+	folio = vm_normal_folio_pmd(vma, addr, entry);
+	if (folio && !folio_is_zone_device(folio) && pmdp_clear_young_notify(vma, addr, pmd))
+		pghot_scan_young(scan, folio);
+}
+#else
+static void pghot_scan_huge(struct pghot_scan *scan, struct vm_area_struct *vma,
+			    unsigned long addr, pmd_t *pmd)
+{
+}
+#endif
+
+static int pghot_scan_pmd(pmd_t *pmd, unsigned long addr, unsigned long end,
+			  struct mm_walk *walk)
+{
+	struct pghot_scan *scan = walk->private;
+	unsigned long pages;
+	spinlock_t *lock;
+	pte_t *ptes, *pte;
+
+	lock = pmd_trans_huge_lock(pmd, walk->vma);
+	if (lock) {
+		pghot_scan_huge(scan, walk->vma, addr & PMD_MASK, pmd);
+		spin_unlock(lock);
+		pages = 1;
+	} else {
+		ptes = pte_offset_map_lock(walk->mm, pmd, addr, &lock);
+		if (!ptes)
+			return 0;
+		pages = (end - addr) >> PAGE_SHIFT;
+		for (pte = ptes; addr < end; pte++, addr += PAGE_SIZE)
+			pghot_scan_pte(scan, walk->vma, addr, pte);
+		pte_unmap_unlock(ptes, lock);
+	}
+	pghot_scan_flush(scan);
+	/* Not across the lock: what follows there may be another folio at the same place. */
+	scan->last = NULL;
+	scan->left -= min(scan->left, pages);
+	pghot_count(PGHOT_SCANNED_PTES, pages);
+	cond_resched();
+	return 0;
+}
+
+static const struct mm_walk_ops pghot_scan_ops = {
+	.pmd_entry = pghot_scan_pmd,
+	.walk_lock = PGWALK_RDLOCK,
+};
+
+/* --- Processes --- */
+
+/* Walks the next piece of an address space. Returns false at its end. */
+static bool pghot_scan_piece(struct pghot_scan *scan, struct mm_struct *mm)
+{
+	struct vm_area_struct *vma;
+	unsigned long end;
+
+	/* Whoever changes the address space goes first; the next walk comes soon. */
+	if (!mmap_read_trylock(mm))
+		return false;
+	vma = find_vma(mm, scan->addr);
+	if (!vma) {
+		mmap_read_unlock(mm);
+		return false;
+	}
+	end = vma->vm_end;
+	if (!(vma->vm_flags & (VM_IO | VM_PFNMAP | VM_HUGETLB))) {
+		scan->addr = max(scan->addr, vma->vm_start);
+		end = min(end, ALIGN_DOWN(scan->addr, PGHOT_SCAN_BYTES) + PGHOT_SCAN_BYTES);
+		walk_page_range(mm, scan->addr, end, &pghot_scan_ops, scan);
+	}
+	scan->addr = end;
+	mmap_read_unlock(mm);
+	return true;
+}
+
+/* The node of all CPUs that the process's threads ran on last. */
+static int pghot_scan_nid(struct task_struct *leader)
+{
+	int nid = cpu_to_node(task_cpu(leader)), nr = 0;
+	struct task_struct *thread;
+
+	rcu_read_lock();
+	for_each_thread(leader, thread) {
+		if (cpu_to_node(task_cpu(thread)) != nid)
+			nid = NUMA_NO_NODE;
+		if (nid == NUMA_NO_NODE || ++nr == PGHOT_SCAN_THREADS)
+			break;
+	}
+	rcu_read_unlock();
+	return nid;
+}
+
+/* Walks as much of a process as it may. Returns whether it reached its end. */
+static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *leader)
+{
+	struct task_struct *thread;
+	struct mm_struct *mm;
+	bool more = true;
+
+	thread = find_lock_task_mm(leader);
+	if (!thread)
+		return true;
+	mm = thread->mm;
+	mmget(mm);
+	task_unlock(thread);
+
+	scan->nid = pghot_scan_nid(leader);
+	scan->now = pghot_now();
+	scan->cleared = 0;
+	while (more && scan->left && !kthread_should_stop()) {
+		more = pghot_scan_piece(scan, mm);
+		cond_resched();
+	}
+	/*
+	 * A CPU that has the translation does not set the bit again. Of all pages it would be
+	 * the hottest ones that then look idle.
+	 */
+	if (scan->cleared)
+		flush_tlb_mm(mm);
+	/* The last user's exit is not ours to do. */
+	mmput_async(mm);
+	return !more;
+}
+
+/* The process with the lowest number from scan->pid on, with a reference. */
+static struct task_struct *pghot_scan_next(struct pghot_scan *scan)
+{
+	struct task_struct *leader = NULL;
+	struct pid *pid;
+	pid_t nr;
+
+	rcu_read_lock();
+	for (nr = scan->pid; (pid = find_ge_pid(nr, &init_pid_ns)); nr++) {
+		nr = pid_nr(pid);
+		leader = pid_task(pid, PIDTYPE_TGID);
+		if (leader && !(leader->flags & PF_KTHREAD))
+			break;
+		leader = NULL;
+	}
+	if (leader) {
+		get_task_struct(leader);
+		/* The rest of an address space is nobody else's. */
+		if (nr != scan->pid)
+			scan->addr = 0;
+		scan->pid = nr;
+	}
+	rcu_read_unlock();
+	return leader;
+}
+
+/* Goes on with the walk. Returns true if it came to the last process. */
+static bool pghot_scan_go_on(struct pghot_scan *scan)
+{
+	struct task_struct *leader;
+	bool done;
+
+	while (scan->left && !kthread_should_stop()) {
+		leader = pghot_scan_next(scan);
+		if (!leader)
+			return true;
+		done = pghot_scan_process(scan, leader);
+		put_task_struct(leader);
+		if (done) {
+			scan->pid++;
+			scan->addr = 0;
+		}
+	}
+	return false;
+}
+
+/* --- The thread --- */
+
+static void pghot_scan_begin(struct pghot_scan *scan)
+{
+	int nid;
+
+	scan->pid = 1;
+	scan->addr = 0;
+	scan->found = 0;
+	nodes_clear(scan->lower);
+	for_each_node_state(nid, N_MEMORY)
+		if (!node_is_toptier(nid))
+			node_set(nid, scan->lower);
+}
+
+static void pghot_scan_sleep(unsigned int ms)
+{
+	set_current_state(TASK_IDLE);
+	if (!kthread_should_stop())
+		schedule_timeout(msecs_to_jiffies(ms));
+	__set_current_state(TASK_RUNNING);
+}
+
+static int pghot_scan_run(void *data)
+{
+	struct pghot_scan *scan = data;
+	unsigned int period, spent;
+	u64 cpu;
+	u32 start;
+
+	pghot_scan_begin(scan);
+	while (!kthread_should_stop()) {
+		period = READ_ONCE(pghot_tunables.scan_period_ms);
+		scan->left = div_u64((u64)READ_ONCE(pghot_tunables.scan_rate) * period,
+				     MSEC_PER_SEC);
+		start = pghot_now();
+		cpu = task_sched_runtime(current);
+		if (pghot_scan_go_on(scan)) {
+			scan->idle = scan->found ? 0 : min(scan->idle + 1, PGHOT_SCAN_IDLE);
+			pghot_scan_begin(scan);
+		}
+		pghot_count(PGHOT_SCAN_US,
+			    div_u64(task_sched_runtime(current) - cpu, NSEC_PER_USEC));
+		spent = pghot_now() - start;
+		period <<= scan->idle;
+		pghot_scan_sleep(spent < period ? period - spent : 1);
+	}
+	return 0;
+}
+
+int pghot_scan_start(void)
+{
+	struct task_struct *task;
+
+	memset(&pghot_scan_state, 0, sizeof(pghot_scan_state));
+	task = kthread_run(pghot_scan_run, &pghot_scan_state, "pghot_scan");
+	if (IS_ERR(task))
+		return PTR_ERR(task);
+	pghot_scan_task = task;
+	return 0;
+}
+
+/* Nothing is being scanned when this returns. */
+void pghot_scan_stop(void)
+{
+	kthread_stop(pghot_scan_task);
+	pghot_scan_task = NULL;
+}
