@@ -4,7 +4,11 @@
  *
  * cc -O2 -std=c11 -Iinclude balance.c hotness*.c balance_test.c && ./a.out
  */
+#ifdef __KERNEL__
+#include <linux/memferry/balance.h>
+#else
 #include <memferry/balance.h>
+#endif
 
 #include "tap_test.h"
 
@@ -140,7 +144,7 @@ static void room_is_never_more_than_its_part_of_the_tier(void)
 static void free_space_beyond_the_room_goes_to_the_hottest(void)
 {
 	struct ferry_balance balance = { .room = 30 };
-	struct ferry_hot_histogram lower = { 0 };
+	static struct ferry_hot_histogram lower;
 	struct ferry_hot_cut cut;
 
 	ferry_balance_defaults(FERRY_HOT_PRECISE, &hot, &params);
@@ -176,18 +180,18 @@ static void each_bounce_raises_the_bar(void)
 	CHECK(ferry_balance_bar(&hot, 50, 3) == 50 + 3 * hot.damp && hot.damp > 0);
 }
 
-int main(void)
-{
-	RUN(defaults_are_sound);
-	RUN(walks_take_as_much_time_as_is_lost);
-	RUN(walks_come_back_with_the_first_loss);
-	RUN(new_pages_are_a_reason_to_walk);
-	RUN(sums_of_losses_and_walks_do_not_overflow);
-	RUN(room_is_for_the_new_pages_of_some_rounds);
-	RUN(room_fades_and_asks_for_nobody_while_none_comes);
-	RUN(room_is_never_more_than_its_part_of_the_tier);
-	RUN(free_space_beyond_the_room_goes_to_the_hottest);
-	RUN(a_page_in_use_makes_no_room);
-	RUN(each_bounce_raises_the_bar);
-	return tap_done();
-}
+static const struct tap_test tests[] = {
+	TEST(defaults_are_sound),
+	TEST(walks_take_as_much_time_as_is_lost),
+	TEST(walks_come_back_with_the_first_loss),
+	TEST(new_pages_are_a_reason_to_walk),
+	TEST(sums_of_losses_and_walks_do_not_overflow),
+	TEST(room_is_for_the_new_pages_of_some_rounds),
+	TEST(room_fades_and_asks_for_nobody_while_none_comes),
+	TEST(room_is_never_more_than_its_part_of_the_tier),
+	TEST(free_space_beyond_the_room_goes_to_the_hottest),
+	TEST(a_page_in_use_makes_no_room),
+	TEST(each_bounce_raises_the_bar),
+};
+
+TAP_SUITE(balance, tests)

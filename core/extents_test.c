@@ -116,12 +116,12 @@ static void apart_agrees_with_all_pairs(void)
 	CHECK(seen[0] > 20000 && seen[1] > 20000);
 }
 
-int main(void)
-{
-	RUN(sum_adds_all_bytes);
-	RUN(sum_refuses_an_extent_of_no_bytes);
-	RUN(sum_refuses_what_does_not_fit);
-	RUN(apart_knows_the_plain_cases);
-	RUN(apart_agrees_with_all_pairs);
-	return tap_done();
-}
+static const struct tap_test tests[] = {
+	TEST(sum_adds_all_bytes),
+	TEST(sum_refuses_an_extent_of_no_bytes),
+	TEST(sum_refuses_what_does_not_fit),
+	TEST(apart_knows_the_plain_cases),
+	TEST(apart_agrees_with_all_pairs),
+};
+
+TAP_SUITE(extents, tests)

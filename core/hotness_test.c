@@ -5,10 +5,11 @@
  *
  * cc -O2 -std=c11 -Iinclude hotness*.c && ./a.out
  */
+#ifdef __KERNEL__
+#include <linux/memferry/hotness.h>
+#else
 #include <memferry/hotness.h>
-
-#include <stdlib.h>
-#include <string.h>
+#endif
 
 #include "tap_test.h"
 
@@ -384,7 +385,7 @@ static void sweeps_equal_aging_one_by_one(void)
 static void counts_do_not_overflow(void)
 {
 	size_t n = 4 << 20, i;
-	uint8_t *many = malloc(n);
+	uint8_t *many = tap_allocate(n);
 
 	ferry_hot_defaults(FERRY_HOT_DEFAULT, &params);
 	for (i = 0; many && i < n; i++)
@@ -393,7 +394,7 @@ static void counts_do_not_overflow(void)
 	if (many)
 		ferry_hot8_count(many, n, 0, &histogram);
 	CHECK(histogram.pages[24][0] == n);
-	free(many);
+	tap_release(many);
 }
 
 static void lists_of_accesses_equal_single_ones(void)
@@ -513,7 +514,8 @@ static void fill(struct ferry_hot_histogram *of)
 
 static void the_cut_fills_the_budget_with_the_hottest(void)
 {
-	uint64_t heats[FERRY_HOT_HEATS], budget, above;
+	static uint64_t heats[FERRY_HOT_HEATS];
+	uint64_t budget, above;
 	struct ferry_hot_cut cut;
 	uint32_t heat, least, round;
 
@@ -534,7 +536,8 @@ static void the_cut_fills_the_budget_with_the_hottest(void)
 
 static void an_exchange_is_as_good_as_pairing_pages(void)
 {
-	uint64_t hots[FERRY_HOT_HEATS], colds[FERRY_HOT_HEATS], budget, pairs;
+	static uint64_t hots[FERRY_HOT_HEATS], colds[FERRY_HOT_HEATS];
+	uint64_t budget, pairs;
 	struct ferry_hot_exchange exchange;
 	uint32_t hot, cold, round;
 
@@ -622,28 +625,28 @@ static void pages_that_go_up_and_down_are_counted(void)
 	CHECK(!bounced && ferry_hot_bounces(entry, 2) == 0);
 }
 
-int main(void)
-{
-	RUN(defaults_are_sound);
-	RUN(numbers_out_of_range_are_named);
-	RUN(frequency_counts_up_to_its_maximum);
-	RUN(an_access_after_the_window_starts_anew);
-	RUN(levels_above_the_threshold_take_their_share_of_accesses);
-	RUN(no_age_looks_less_in_default_mode);
-	RUN(no_age_looks_less_in_precision_mode);
-	RUN(a_late_sweep_trusts_no_time);
-	RUN(a_time_ahead_counts_as_now);
-	RUN(idle_records_age_by_powers_of_two);
-	RUN(cooling_follows_how_often_a_page_is_accessed);
-	RUN(sweeps_equal_aging_one_by_one);
-	RUN(counts_do_not_overflow);
-	RUN(lists_of_accesses_equal_single_ones);
-	RUN(a_claimed_page_keeps_its_rank);
-	RUN(finding_finds_the_heats_asked_for);
-	RUN(heat_and_worth_rise_together);
-	RUN(the_cut_fills_the_budget_with_the_hottest);
-	RUN(an_exchange_is_as_good_as_pairing_pages);
-	RUN(the_majority_prevails);
-	RUN(pages_that_go_up_and_down_are_counted);
-	return tap_done();
-}
+static const struct tap_test tests[] = {
+	TEST(defaults_are_sound),
+	TEST(numbers_out_of_range_are_named),
+	TEST(frequency_counts_up_to_its_maximum),
+	TEST(an_access_after_the_window_starts_anew),
+	TEST(levels_above_the_threshold_take_their_share_of_accesses),
+	TEST(no_age_looks_less_in_default_mode),
+	TEST(no_age_looks_less_in_precision_mode),
+	TEST(a_late_sweep_trusts_no_time),
+	TEST(a_time_ahead_counts_as_now),
+	TEST(idle_records_age_by_powers_of_two),
+	TEST(cooling_follows_how_often_a_page_is_accessed),
+	TEST(sweeps_equal_aging_one_by_one),
+	TEST(counts_do_not_overflow),
+	TEST(lists_of_accesses_equal_single_ones),
+	TEST(a_claimed_page_keeps_its_rank),
+	TEST(finding_finds_the_heats_asked_for),
+	TEST(heat_and_worth_rise_together),
+	TEST(the_cut_fills_the_budget_with_the_hottest),
+	TEST(an_exchange_is_as_good_as_pairing_pages),
+	TEST(the_majority_prevails),
+	TEST(pages_that_go_up_and_down_are_counted),
+};
+
+TAP_SUITE(hotness, tests)

@@ -7,9 +7,6 @@
  */
 #include <memferry/lanes.h>
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "tap_test.h"
 
 #define PAGE		4096
@@ -386,17 +383,17 @@ static void bad_batches_write_nothing(void)
 	check_refused(&deal, -FERRY_EINVAL);
 }
 
-int main(void)
-{
-	RUN(small_batches_exhaustively);
-	RUN(large_batches_at_random);
-	RUN(one_folio_on_twelve_lanes_keeps_its_tail);
-	RUN(folios_stay_whole_where_there_are_enough);
-	RUN(two_lanes_cut_only_if_they_must);
-	RUN(space_is_exactly_what_is_needed);
-	RUN(an_empty_batch_leaves_all_lanes_empty);
-	RUN(huge_extents_do_not_overflow);
-	RUN(bad_arguments_write_nothing);
-	RUN(bad_batches_write_nothing);
-	return tap_done();
-}
+static const struct tap_test tests[] = {
+	TEST(small_batches_exhaustively),
+	TEST(large_batches_at_random),
+	TEST(one_folio_on_twelve_lanes_keeps_its_tail),
+	TEST(folios_stay_whole_where_there_are_enough),
+	TEST(two_lanes_cut_only_if_they_must),
+	TEST(space_is_exactly_what_is_needed),
+	TEST(an_empty_batch_leaves_all_lanes_empty),
+	TEST(huge_extents_do_not_overflow),
+	TEST(bad_arguments_write_nothing),
+	TEST(bad_batches_write_nothing),
+};
+
+TAP_SUITE(lanes, tests)

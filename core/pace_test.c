@@ -4,7 +4,11 @@
  *
  * cc -O2 -std=c11 -Iinclude pace.c pace_test.c && ./a.out
  */
+#ifdef __KERNEL__
+#include <linux/memferry/pace.h>
+#else
 #include <memferry/pace.h>
+#endif
 
 #include "tap_test.h"
 
@@ -157,14 +161,14 @@ static void free_space_needs_no_pace(void)
 	CHECK(!ferry_pace_bypass(&pace, &params, 0, 0, UINT64_MAX));
 }
 
-int main(void)
-{
-	RUN(numbers_out_of_range_are_named);
-	RUN(the_rate_holds);
-	RUN(unused_time_is_saved_up_to_the_burst);
-	RUN(what_is_larger_than_the_bucket_waits_for_its_price);
-	RUN(only_what_moved_is_charged);
-	RUN(the_threshold_follows_what_asks);
-	RUN(free_space_needs_no_pace);
-	return tap_done();
-}
+static const struct tap_test tests[] = {
+	TEST(numbers_out_of_range_are_named),
+	TEST(the_rate_holds),
+	TEST(unused_time_is_saved_up_to_the_burst),
+	TEST(what_is_larger_than_the_bucket_waits_for_its_price),
+	TEST(only_what_moved_is_charged),
+	TEST(the_threshold_follows_what_asks),
+	TEST(free_space_needs_no_pace),
+};
+
+TAP_SUITE(pace, tests)

@@ -29,6 +29,9 @@ const CORE: [(&str, &[&str]); 2] = [
             "planes",
             "pace",
             "balance",
+            "hotness_test",
+            "pace_test",
+            "balance_test",
         ],
     ),
 ];

@@ -142,7 +142,7 @@ static inline void pghot_scan_stop(void)
 #ifdef CONFIG_PGHOT_HWHINTS
 int pghot_perf_start(void);
 void pghot_perf_stop(void);
-int pghot_perf_set_event(const char *text);
+int pghot_perf_set_event(char *text);
 int pghot_perf_show_event(char *text, size_t size);
 #else
 static inline int pghot_perf_start(void)

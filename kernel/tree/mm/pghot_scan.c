@@ -8,7 +8,6 @@
  * A walk finds a page accessed if it was since the last walk. Who else wants to know finds the
  * folio marked as young, as after a look by idle page tracking or DAMON.
  */
-#include <linux/huge_mm.h>
 #include <linux/kthread.h>
 #include <linux/memory-tiers.h>
 #include <linux/mm.h>

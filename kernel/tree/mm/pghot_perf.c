@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Samples of a hardware counter as a source: on each CPU a counter of perf whose samples have the
+ * address of the data, such as AMD's IBS or Intel's PEBS. Any event that perf can count is named
+ * by its type, its config and its period, so that this works with counters that it has not
+ * heard of, and with an event of software where a machine has none.
+ */
+#include <linux/cpu.h>
+#include <linux/cpuhotplug.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/perf_event.h>
+#include <linux/percpu.h>
+#include <linux/ptrace.h>
+#include <linux/string.h>
+#include <linux/topology.h>
+#include <linux/workqueue.h>
+
+#include "pghot.h"
+
+/* As precise as perf has it: a counter that skids says where some other access went. */
+#define PGHOT_PRECISE_MAX	3
+
+/**
+ * struct pghot_event - what to count
+ * @type: type of the event; perf's, or a PMU's as its file "type" in sysfs says
+ * @config: which event of that type
+ * @period: one of how many is a sample; 0 if no event is chosen
+ */
+struct pghot_event {
+	u32 type;
+	u64 config;
+	u64 period;
+};
+
+/* For all of this, except that CPUs that go say so in @pghot_counter_lost. */
+static DEFINE_MUTEX(pghot_perf_lock);
+static struct pghot_event pghot_event;
+static bool pghot_perf_on;
+static enum cpuhp_state pghot_perf_state;
+static DEFINE_PER_CPU(struct perf_event *, pghot_counter);
+static DEFINE_PER_CPU(bool, pghot_counter_lost);
+
+/*
+ * A sample, often in an NMI. The page is looked up in the page tables that the CPU uses: where
+ * it is not mapped, or only just being mapped, there is nothing to record.
+ */
+static void pghot_perf_sample(struct perf_event *counter, struct perf_sample_data *data,
+			      struct pt_regs *regs)
+{
+	struct page *page;
+	unsigned long pfn;
+
+	if (!(data->sample_flags & PERF_SAMPLE_ADDR) || !data->addr)
+		return;
+	if (!user_mode(regs) || !current->mm || data->addr >= TASK_SIZE)
+		return;
+	pagefault_disable();
+	if (get_user_page_fast_only(data->addr, 0, &page)) {
+		pfn = page_to_pfn(page);
+		put_page(page);
+		pghot_record_access(pfn, numa_node_id(), PGHOT_HWHINT, pghot_now());
+	}
+	pagefault_enable();
+}
+
+/*
+ * A counter on @cpu, or an error pointer. Some counters, such as IBS, cannot leave the kernel
+ * out, whose samples are then ignored.
+ */
+static struct perf_event *pghot_perf_create(int cpu, const struct pghot_event *event)
+{
+	struct perf_event_attr attr = {
+		.type = event->type,
+		.config = event->config,
+		.size = sizeof(attr),
+		.sample_period = event->period,
+		.sample_type = PERF_SAMPLE_ADDR,
+	};
+	struct perf_event *counter = ERR_PTR(-EINVAL);
+	int precise, user;
+
+	for (precise = PGHOT_PRECISE_MAX; precise >= 0; precise--) {
+		for (user = 1; user >= 0; user--) {
+			attr.precise_ip = precise;
+			attr.exclude_kernel = user;
+			attr.exclude_hv = user;
+			counter = perf_event_create_kernel_counter(&attr, cpu, NULL,
+								   pghot_perf_sample, NULL);
+			if (!IS_ERR(counter))
+				return counter;
+		}
+	}
+	return counter;
+}
+
+/* Lets exactly the CPUs that are online have a counter, or none if there is nothing to count. */
+static void pghot_perf_update(void)
+{
+	bool wanted = pghot_perf_on && pghot_event.period;
+	struct perf_event **counter;
+	int cpu;
+
+	lockdep_assert_held(&pghot_perf_lock);
+	for_each_possible_cpu(cpu) {
+		counter = per_cpu_ptr(&pghot_counter, cpu);
+		if (*counter && (!wanted || xchg(per_cpu_ptr(&pghot_counter_lost, cpu), false))) {
+			perf_event_release_kernel(*counter);
+			*counter = NULL;
+		}
+		if (wanted && !*counter && cpu_online(cpu)) {
+			WRITE_ONCE(*per_cpu_ptr(&pghot_counter_lost, cpu), false);
+			*counter = pghot_perf_create(cpu, &pghot_event);
+			if (IS_ERR(*counter))
+				*counter = NULL;
+		}
+	}
+}
+
+static void pghot_perf_follow(struct work_struct *work)
+{
+	mutex_lock(&pghot_perf_lock);
+	pghot_perf_update();
+	mutex_unlock(&pghot_perf_lock);
+}
+
+static DECLARE_WORK(pghot_perf_work, pghot_perf_follow);
+
+/* Not here, but in a work: to make a counter of software takes the lock of CPU hotplug. */
+static int pghot_perf_cpu_online(unsigned int cpu)
+{
+	schedule_work(&pghot_perf_work);
+	return 0;
+}
+
+static int pghot_perf_cpu_offline(unsigned int cpu)
+{
+	WRITE_ONCE(*per_cpu_ptr(&pghot_counter_lost, cpu), true);
+	schedule_work(&pghot_perf_work);
+	return 0;
+}
+
+/* Counts on all CPUs from now on; nothing before an event is chosen. */
+int pghot_perf_start(void)
+{
+	int state;
+
+	state = cpuhp_setup_state_nocalls(CPUHP_AP_ONLINE_DYN, "mm/pghot:online",
+					  pghot_perf_cpu_online, pghot_perf_cpu_offline);
+	if (state < 0)
+		return state;
+	pghot_perf_state = state;
+	mutex_lock(&pghot_perf_lock);
+	pghot_perf_on = true;
+	pghot_perf_update();
+	mutex_unlock(&pghot_perf_lock);
+	return 0;
+}
+
+/* No sample is being recorded when this returns. */
+void pghot_perf_stop(void)
+{
+	cpuhp_remove_state_nocalls(pghot_perf_state);
+	cancel_work_sync(&pghot_perf_work);
+	mutex_lock(&pghot_perf_lock);
+	pghot_perf_on = false;
+	pghot_perf_update();
+	mutex_unlock(&pghot_perf_lock);
+}
+
+/* Three numbers and nothing else; or nothing at all, for no event. */
+static int pghot_perf_parse(char *text, struct pghot_event *event)
+{
+	char *type = strsep(&text, " "), *config = strsep(&text, " "), *period = strsep(&text, " ");
+
+	*event = (struct pghot_event){ 0 };
+	if (!*type && !config)
+		return 0;
+	if (text || !config || !period || kstrtou32(type, 0, &event->type) ||
+	    kstrtou64(config, 0, &event->config) || kstrtou64(period, 0, &event->period) ||
+	    !event->period || event->period > S64_MAX)
+		return -EINVAL;
+	return 0;
+}
+
+/* Whether there is such a counter, and it takes samples. */
+static int pghot_perf_try(const struct pghot_event *event)
+{
+	struct perf_event *counter;
+
+	if (!event->period)
+		return 0;
+	counter = pghot_perf_create(cpumask_any(cpu_online_mask), event);
+	if (IS_ERR(counter))
+		return PTR_ERR(counter);
+	perf_event_release_kernel(counter);
+	return 0;
+}
+
+/**
+ * pghot_perf_set_event - choose what is counted
+ * @text: "TYPE CONFIG PERIOD", each as perf_event_open(2) has them; "" for nothing. It is
+ *	changed.
+ *
+ * Return: 0; -EINVAL for what is no event; what perf says where there is no such counter. Then
+ * nothing changed.
+ */
+int pghot_perf_set_event(char *text)
+{
+	struct pghot_event event;
+	int error;
+	bool on;
+
+	error = pghot_perf_parse(text, &event);
+	if (!error)
+		error = pghot_perf_try(&event);
+	if (error)
+		return error;
+	mutex_lock(&pghot_perf_lock);
+	on = pghot_perf_on;
+	pghot_perf_on = false;
+	pghot_perf_update();
+	pghot_event = event;
+	pghot_perf_on = on;
+	pghot_perf_update();
+	mutex_unlock(&pghot_perf_lock);
+	return 0;
+}
+
+/* The event as it can be written again; its length. */
+int pghot_perf_show_event(char *text, size_t size)
+{
+	int length;
+
+	mutex_lock(&pghot_perf_lock);
+	if (pghot_event.period)
+		length = scnprintf(text, size, "%u %llu %llu\n", pghot_event.type,
+				   pghot_event.config, pghot_event.period);
+	else
+		length = scnprintf(text, size, "\n");
+	mutex_unlock(&pghot_perf_lock);
+	return length;
+}
