@@ -11,27 +11,20 @@
 #include "migrator.h"
 #include "modules.h"
 #include "nodes.h"
+#include "settings.h"
 #include "tap.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define TEXT	256
 
-struct file {
-	const char *name;
-	/* Pairs of what is written and what is read then; NULL: the same. Ends with NULL. */
-	const char *good[16][2];
-	const char *bad[24];
-};
-
-static const struct file files[] = {
+static const struct setting files[] = {
 	{
 		.name = "migrator",
 		.good = {
@@ -204,106 +197,19 @@ static const struct file files[] = {
 
 #define NR_FILES	ARRAY_SIZE(files)
 
-/* Every file, one per line: what must not change. */
-static void read_all(char *text, size_t size)
-{
-	size_t length = 0;
-
-	for (unsigned int n = 0; n < NR_FILES; n++) {
-		char one[TEXT] = "";
-
-		file_read(one, sizeof(one), MIGRATION "/%s", files[n].name);
-		length += snprintf(text + length, size - length, "%s=%s\n", files[n].name, one);
-		if (length >= size)
-			tap_bail("the files are longer than %zu bytes", size);
-	}
-}
-
-/* Text as a test's name can show it. */
-static const char *shown(const char *text)
-{
-	static char out[TEXT];
-	size_t n = 0;
-
-	for (; *text && n < 64; text++) {
-		if (*text == '\n' || *text == '\t') {
-			out[n++] = '\\';
-			out[n++] = *text == '\n' ? 'n' : 't';
-		} else if (*text == '#') {
-			out[n++] = '?';
-		} else {
-			out[n++] = *text;
-		}
-	}
-	out[n] = '\0';
-	return out;
-}
-
 /* Without non-temporal stores the switch takes 0 alone. */
-static bool refused_by_machine(const struct file *file, const char *text, int error)
+static bool refused_by_machine(const struct setting *file, const char *text, int error)
 {
 	return !strcmp(file->name, "mtcopy/nontemporal") && error == -EOPNOTSUPP &&
 	       (text[0] == '1' || text[0] == 'y');
 }
 
-static void test_good(const struct file *file)
-{
-	for (unsigned int n = 0; file->good[n][0]; n++) {
-		const char *text = file->good[n][0];
-		const char *wanted = file->good[n][1] ? file->good[n][1] : text;
-		char seen[TEXT] = "";
-		int error = file_write(text, MIGRATION "/%s", file->name);
-
-		if (refused_by_machine(file, text, error)) {
-			tap_skip(file->name, "this architecture has no non-temporal stores");
-			continue;
-		}
-		file_read(seen, sizeof(seen), MIGRATION "/%s", file->name);
-		if (!tap_ok(!error && !strcmp(seen, wanted), "%s takes '%s'", file->name,
-			    shown(text)))
-			tap_note("error %d, then reads '%s' instead of '%s'", error, seen, wanted);
-	}
-}
-
-static bool refuses(const struct file *file, const void *bytes, size_t nr)
-{
-	char before[8 * TEXT], after[8 * TEXT];
-	int error;
-
-	read_all(before, sizeof(before));
-	error = file_write_bytes(bytes, nr, MIGRATION "/%s", file->name);
-	read_all(after, sizeof(after));
-	if (error != -EINVAL)
-		tap_note("%s: error %d instead of EINVAL", file->name, error);
-	if (strcmp(before, after))
-		tap_note("%s changed:\n# before\n%s# after\n%s", file->name, before, after);
-	return error == -EINVAL && !strcmp(before, after);
-}
-
-static void test_bad(const struct file *file)
-{
-	static char big[65536];
-
-	for (unsigned int n = 0; file->bad[n]; n++)
-		tap_ok(refuses(file, file->bad[n], strlen(file->bad[n])), "%s refuses '%s'",
-		       file->name, shown(file->bad[n]));
-	tap_ok(refuses(file, "\xff\xfe\0\x01\x80kernel", 11), "%s refuses bytes", file->name);
-	strcpy(big, file->good[0][0]);
-	tap_ok(refuses(file, big, strlen(big) + 1) && refuses(file, big, strlen(big) + 3),
-	       "%s refuses '%s' with a zero behind it", file->name, shown(big));
-	memset(big, 'a', sizeof(big));
-	/* sysfs itself cuts a write at a page and says so by a short count. */
-	tap_ok(refuses(file, big, 4096), "%s refuses a page of letters", file->name);
-	memset(big, '9', sizeof(big));
-	tap_ok(refuses(file, big, 4095), "%s refuses a page of digits", file->name);
-	memset(big, ' ', sizeof(big));
-	tap_ok(refuses(file, big, 4095), "%s refuses a page of spaces", file->name);
-	memset(big, '\0', sizeof(big));
-	tap_ok(refuses(file, big, 4095), "%s refuses a page of zeros", file->name);
-	memset(big, 'a', sizeof(big));
-	tap_ok(file_write_bytes(big, sizeof(big), MIGRATION "/%s", file->name) == -EINVAL,
-	       "%s refuses 64 KiB", file->name);
-}
+static const struct settings settings = {
+	.root = MIGRATION,
+	.list = files,
+	.nr = NR_FILES,
+	.lacks = refused_by_machine,
+};
 
 static void test_limits(void)
 {
@@ -320,17 +226,6 @@ static void test_limits(void)
 	file_write_number(MAX_BATCH, MIGRATION "/max_batch_bytes");
 }
 
-static bool mode_is(const char *name, unsigned int mode)
-{
-	char path[FILE_PATH];
-	struct stat stat_;
-
-	snprintf(path, sizeof(path), MIGRATION "/%s", name);
-	if (stat(path, &stat_))
-		return false;
-	return (stat_.st_mode & 07777) == mode && !stat_.st_uid;
-}
-
 static void test_boot_values(void)
 {
 	char text[TEXT];
@@ -345,7 +240,7 @@ static void test_boot_values(void)
 	       MAX_BATCH);
 	tap_ok(!file_number(MIGRATION "/quarantined_bytes") &&
 	       file_write("0", MIGRATION "/quarantined_bytes") < 0 &&
-	       mode_is("quarantined_bytes", 0444), "nothing is in quarantine");
+	       setting_mode_is(&settings, "quarantined_bytes", 0444), "nothing is in quarantine");
 }
 
 static bool reset_refuses(const char *migrator)
@@ -410,10 +305,10 @@ static void test_permissions(void)
 	pid_t pid;
 
 	for (unsigned int n = 0; n < NR_FILES; n++)
-		modes &= mode_is(files[n].name, 0644);
+		modes &= setting_mode_is(&settings, files[n].name, 0644);
 	tap_ok(modes, "files are root's, mode 0644");
-	tap_ok(mode_is("stats/kernel/reset", 0200), "stats/kernel/reset has mode 0200");
-	tap_ok(mode_is("stats/kernel/compaction/folios", 0444), "stats have mode 0444");
+	tap_ok(setting_mode_is(&settings, "stats/kernel/reset", 0200), "stats/kernel/reset has mode 0200");
+	tap_ok(setting_mode_is(&settings, "stats/kernel/compaction/folios", 0444), "stats have mode 0444");
 
 	fflush(stdout);
 	pid = fork();
@@ -486,7 +381,7 @@ struct fuzz {
 static void fuzz(struct fuzz *fuzz, unsigned int first, time_t end)
 {
 	while (time(NULL) < end) {
-		const struct file *file = &files[first + rand() % (NR_FILES - first)];
+		const struct setting *file = &files[first + rand() % (NR_FILES - first)];
 		char text[TEXT];
 		size_t length = random_text(text, sizeof(text));
 		int error;
@@ -565,10 +460,7 @@ int main(int argc, char **argv)
 		tap_bail("mtcopy cannot be loaded");
 	if (module_load("dcbm", ""))
 		tap_bail("dcbm cannot be loaded");
-	for (unsigned int n = 0; n < NR_FILES; n++) {
-		test_good(&files[n]);
-		test_bad(&files[n]);
-	}
+	settings_test(&settings);
 	test_limits();
 	test_stats();
 	test_permissions();

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Hot-page tracking: its sources, tunables and counters, and memory that processes use hard
+ * enough to be promoted.
+ */
+#ifndef _PGHOT_H
+#define _PGHOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define PGHOT_SYSCTL	"/proc/sys/vm/pghot_"
+#define PGHOT_DEBUGFS	"/sys/kernel/debug/pghot"
+
+/* The kernel's enum pghot_src. */
+enum pghot_source { PGHOT_HINTFAULT, PGHOT_HWHINT, PGHOT_PGTSCAN, PGHOT_SOURCES };
+
+extern const char *const pghot_sources[PGHOT_SOURCES];
+
+/*
+ * Mounts debugfs, remembers every setting for when the program ends, and leaves all sources
+ * off. Bails out if this kernel or this machine has nothing to track.
+ */
+void pghot_init(void);
+
+/* Whether this kernel has the source. */
+bool pghot_has(enum pghot_source source);
+
+/* Turns one source on, with what it needs, and all others off. Bails out if it cannot. */
+void pghot_start(enum pghot_source source);
+
+/* Turns all off. */
+void pghot_stop(void);
+
+/* A counter of /proc/vmstat; bails out if there is none of that name. */
+long long pghot_counter(const char *name);
+
+/* Milliseconds of a clock that never goes back. */
+long long pghot_ms(void);
+
+/*
+ * Waits until so many base pages of a range lie on nodes other than @node, or a time has
+ * passed. Returns how many do.
+ */
+size_t pghot_wait_moved(const void *at, size_t bytes, int node, size_t pages, long long ms);
+
+/* The process that promotes the pages of a node, or -1. */
+int pghot_kmigrated(int node);
+
+#endif /* _PGHOT_H */
