@@ -84,6 +84,9 @@ pub struct LabArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..1000))]
     pub patience: u64,
+    /// More of the guest's kernel command line
+    #[arg(long, value_name = "WORDS")]
+    pub append: Option<String>,
     /// How long COMMAND may take on a release kernel
     #[arg(long, value_name = "N", default_value_t = 600)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..1_000_000))]

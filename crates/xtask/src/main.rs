@@ -94,7 +94,11 @@ fn run(cli: Cli) -> Result<bool> {
 /// Boots kernels for what `args` ask. Returns whether everything passed.
 fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
     let ui = Ui::new(args.base.verbose);
-    let machine = Machine::read(root, &args.base.machine)?;
+    let mut machine = Machine::read(root, &args.base.machine)?;
+    if let Some(words) = &args.append {
+        machine.guest.append.push(' ');
+        machine.guest.append.push_str(words);
+    }
     if args.profiles.len() > 1 && (args.shell || args.self_test || !args.command.is_empty()) {
         bail!(Usage(
             "one --profile at a time, unless it is for the guest tests".to_owned()
@@ -137,6 +141,8 @@ fn purpose(args: &LabArgs) -> Option<&'static str> {
         Some("linux-tests")
     } else if !args.command.is_empty() {
         Some("command")
+    } else if args.append.is_some() {
+        Some("appended")
     } else {
         None
     }

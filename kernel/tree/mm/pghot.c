@@ -198,7 +198,9 @@ static void pghot_vote(struct pghot_section *section, u32 node)
 		WRITE_ONCE(section->majority, new);
 }
 
-static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 now)
+/* Returns whether there is a record, and in @hot how many more pages are ready. */
+static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 now,
+			 unsigned int *hot)
 {
 	struct pghot_section *section = pghot_section_of(pfn);
 	const struct ferry_hot_params *params = rcu_dereference(pghot_params);
@@ -218,12 +220,13 @@ static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 no
 	else
 		ready = pghot_update8(&section->bytes[offset], params, now, weight, random);
 	pghot_vote(section, node);
-	if (ready && section->lower) {
+	*hot += ready;
+	if (ready && READ_ONCE(section->lower)) {
 		if (!READ_ONCE(section->hot))
 			WRITE_ONCE(section->hot, 1);
 		pghot_kick(section->nid);
 	}
-	return ready;
+	return true;
 }
 
 static enum vm_event_item pghot_event_of(enum pghot_src src)
@@ -253,16 +256,18 @@ unsigned int pghot_record_accesses(const unsigned long *pfns, unsigned int nr, i
 				   enum pghot_src src, u32 now_ms)
 {
 	u32 node = nid < 0 || nid >= FERRY_HOT_NO_NODE ? FERRY_HOT_NO_NODE : nid;
-	unsigned int ready = 0, i;
+	unsigned int ready = 0, recorded = 0, i;
 
 	if ((unsigned int)src >= PGHOT_SRC_MAX || !static_key_enabled(&pghot_source_keys[src]))
 		return 0;
 	rcu_read_lock();
 	for (i = 0; i < nr; i++)
-		ready += pghot_record(pfns[i], node, src, now_ms);
+		recorded += pghot_record(pfns[i], node, src, now_ms, &ready);
 	rcu_read_unlock();
-	pghot_count(PGHOT_RECORDED_ACCESSES, nr);
-	pghot_count(pghot_event_of(src), nr);
+	if (recorded) {
+		pghot_count(PGHOT_RECORDED_ACCESSES, recorded);
+		pghot_count(pghot_event_of(src), recorded);
+	}
 	return ready;
 }
 EXPORT_SYMBOL_GPL(pghot_record_accesses);
@@ -482,10 +487,8 @@ unsigned int pghot_sources(void)
 /* The bits of those that this kernel has. */
 unsigned int pghot_sources_supported(void)
 {
-	unsigned int sources = 0;
+	unsigned int sources = BIT(PGHOT_HINTFAULT);
 
-	if (IS_ENABLED(CONFIG_NUMA_BALANCING))
-		sources |= BIT(PGHOT_HINTFAULT);
 	if (IS_ENABLED(CONFIG_PGHOT_HWHINTS))
 		sources |= BIT(PGHOT_HWHINT);
 	if (IS_ENABLED(CONFIG_PGHOT_PGTSCAN))

@@ -30,6 +30,9 @@
 /* Under one hold of mmap_lock: 8192 small pages, some 100 us. */
 #define PGHOT_SCAN_BYTES	(32UL << 20)
 
+/* What a piece costs by itself, in pages: some address spaces are large and empty. */
+#define PGHOT_SCAN_PIECE	32
+
 /* Pages that are recorded together. */
 #define PGHOT_SCAN_BATCH	256
 
@@ -77,6 +80,8 @@ static struct pghot_scan pghot_scan_state;
 
 static void pghot_scan_flush(struct pghot_scan *scan)
 {
+	if (!scan->nr)
+		return;
 	pghot_record_accesses(scan->pfns, scan->nr, scan->nid, PGHOT_PGTSCAN, scan->now);
 	scan->nr = 0;
 }
@@ -184,6 +189,7 @@ static bool pghot_scan_piece(struct pghot_scan *scan, struct mm_struct *mm)
 		mmap_read_unlock(mm);
 		return false;
 	}
+	scan->left -= min(scan->left, PGHOT_SCAN_PIECE);
 	end = vma->vm_end;
 	if (!(vma->vm_flags & (VM_IO | VM_PFNMAP | VM_HUGETLB))) {
 		scan->addr = max(scan->addr, vma->vm_start);

@@ -95,6 +95,7 @@ static void pghot_sweep_section(struct pghot_section *section, struct pghot_chun
 	bool unknown;
 
 	for (at = 0; at < pghot_section_bytes(); at += PGHOT_CHUNK_BYTES) {
+		/* An access that comes now is seen by the next sweep. */
 		unknown = !data_race(memchr_inv(section->records + at, 0, PGHOT_CHUNK_BYTES));
 		if (unknown)
 			histogram->pages[0][FERRY_HOT_AGES - 1] += PGHOT_CHUNK_BYTES / record;
