@@ -89,7 +89,14 @@ const RACE: &str = "BUG: KCSAN: ";
 const RACE_END: &str = "==========";
 
 /// What the names of the series' functions begin with.
-const OURS: &[&str] = &["migrator_", "mtcopy_", "dcbm_", "ferry_"];
+const OURS: &[&str] = &[
+    "migrator_",
+    "mtcopy_",
+    "dcbm_",
+    "ferry_",
+    "pghot_",
+    "kmigrated",
+];
 
 /// The lines among `console` that report something wrong. A data race is one if a function of the
 /// series takes part: Linux has races of its own, which its authors know or do not mind.
