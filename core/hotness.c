@@ -135,7 +135,8 @@ uint32_t ferry_hot8_age_ms(uint8_t record, uint32_t now)
 {
 	if (!(record & FERRY_HOT8_FREQ))
 		return ~(uint32_t)0;
-	return (ferry_hot8_buckets(record >> FERRY_HOT8_TIME_SHIFT, now) + 1) * FERRY_HOT8_BUCKET_MS - 1;
+	return (ferry_hot8_buckets(record >> FERRY_HOT8_TIME_SHIFT, now) + 1) *
+	       FERRY_HOT8_BUCKET_MS - 1;
 }
 
 /**

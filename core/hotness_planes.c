@@ -96,7 +96,7 @@ static inline void ferry_hot8_block(ferry_plane *planes, const struct ferry_hot8
 	idle = (time[3] | time[4]) & ~fresh;
 	low = (freq[0] & fresh) | (time[3] & idle);
 	high = (freq[1] & fresh) | (time[4] & idle);
-	/* No record is ready and idle, or has a class but no frequency; if one was made, it goes. */
+	/* No record is ready and idle, or has a class but no frequency; if made, it goes. */
 	differs = (*ready & ~fresh) | ((time[0] | time[1] | time[2]) & ~fresh & ~idle);
 	carry = high & rule->cools;
 	differs |= carry;

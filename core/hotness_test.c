@@ -205,8 +205,8 @@ static void no_age_looks_less_in_default_mode(void)
 
 	for (w = 0; w < 4; w++)
 		for (phase = 0; phase < 256; phase++)
-			check_ages(FERRY_HOT_DEFAULT, 0u - 70000 + 517 * phase, windows[w], phase & 1,
-				   40000);
+			check_ages(FERRY_HOT_DEFAULT, 0u - 70000 + 517 * phase, windows[w],
+				   phase & 1, 40000);
 }
 
 static void no_age_looks_less_in_precision_mode(void)
@@ -216,8 +216,8 @@ static void no_age_looks_less_in_precision_mode(void)
 
 	for (w = 0; w < 4; w++)
 		for (phase = 0; phase < 32; phase++)
-			check_ages(FERRY_HOT_PRECISE, 0u - 70000 + 4111 * phase, windows[w], phase & 1,
-				   160000);
+			check_ages(FERRY_HOT_PRECISE, 0u - 70000 + 4111 * phase, windows[w],
+				   phase & 1, 160000);
 }
 
 static void a_late_sweep_trusts_no_time(void)
@@ -424,7 +424,8 @@ static void a_claimed_page_keeps_its_rank(void)
 	CHECK(ferry_hot8_unclaim(0) == 0 && ferry_hot8_unclaim(0x7c) == 0x7c);
 	word = ferry_hot32_access(0, &params, 700, 2, 0, 3);
 	CHECK(ferry_hot32_unclaim(ferry_hot32_claim(word)) == word);
-	CHECK(ferry_hot32_unclaim(0) == 0 && ferry_hot32_unclaim(1 << 30 | 1 << 13 | 1 << 10) >> 31 == 0);
+	CHECK(ferry_hot32_unclaim(0) == 0);
+	CHECK(ferry_hot32_unclaim(1 << 30 | 1 << 13 | 1 << 10) >> 31 == 0);
 }
 
 static void finding_finds_the_heats_asked_for(void)
@@ -569,7 +570,8 @@ static void an_exchange_is_as_good_as_pairing_pages(void)
 			continue;
 		heats_of(&histogram, 0, colds);
 		heats_of(&other, params.threshold, hots);
-		for (pairs = exchange.hot_room, hot = exchange.hot + 1; hot < FERRY_HOT_HEATS; hot++)
+		pairs = exchange.hot_room;
+		for (hot = exchange.hot + 1; hot < FERRY_HOT_HEATS; hot++)
 			pairs += hots[hot];
 		CHECK(pairs == exchange.pages && exchange.hot_room <= hots[exchange.hot]);
 		for (pairs = exchange.cold_room, cold = 0; cold < exchange.cold; cold++)

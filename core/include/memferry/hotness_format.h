@@ -192,7 +192,8 @@ static inline uint32_t ferry_hot_idler(const struct ferry_hot_sweep *sweep, uint
 static inline uint8_t ferry_hot8_swept(uint8_t record, const struct ferry_hot_params *params,
 			const struct ferry_hot_sweep *sweep)
 {
-	uint32_t freq = record & FERRY_HOT8_FREQ, time = record >> FERRY_HOT8_TIME_SHIFT & FERRY_HOT8_TIME;
+	uint32_t time = record >> FERRY_HOT8_TIME_SHIFT & FERRY_HOT8_TIME;
+	uint32_t freq = record & FERRY_HOT8_FREQ;
 	uint32_t idle = 0;
 
 	if (!freq) {
@@ -242,7 +243,8 @@ static inline uint32_t ferry_hot32_swept(uint32_t record, const struct ferry_hot
 
 static inline struct ferry_hot_view ferry_hot8_shown(uint8_t record, uint32_t now)
 {
-	uint32_t freq = record & FERRY_HOT8_FREQ, time = record >> FERRY_HOT8_TIME_SHIFT & FERRY_HOT8_TIME;
+	uint32_t time = record >> FERRY_HOT8_TIME_SHIFT & FERRY_HOT8_TIME;
+	uint32_t freq = record & FERRY_HOT8_FREQ;
 	struct ferry_hot_view view = { .freq = freq, .node = FERRY_HOT_NO_NODE };
 
 	if (freq) {
