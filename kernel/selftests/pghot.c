@@ -92,6 +92,15 @@ long long pghot_counter(const char *name)
 	return count;
 }
 
+void pghot_settle(void *at)
+{
+	int node = node_of(at), status;
+
+	/* Moves nothing, but comes to all CPUs before. */
+	if (node < 0 || move_pages(0, 1, &at, &node, &status, MPOL_MF_MOVE) || status != node)
+		tap_bail("move_pages(2) did not look at a page");
+}
+
 size_t pghot_wait_moved(const void *at, size_t bytes, int node, size_t pages, long long ms)
 {
 	size_t all = bytes / page_bytes(), moved;

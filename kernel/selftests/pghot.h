@@ -39,6 +39,12 @@ long long pghot_counter(const char *name);
 long long pghot_ms(void);
 
 /*
+ * Pages that were touched last wait on a CPU for their LRU list, where no source sees them;
+ * after this all pages are on one. @at is any page of ours.
+ */
+void pghot_settle(void *at);
+
+/*
  * Waits until so many base pages of a range lie on nodes other than @node, or a time has
  * passed. Returns how many do.
  */

@@ -326,6 +326,29 @@ bool pghot_look(unsigned long pfn, u32 now, struct ferry_hot_view *view)
 	return record;
 }
 
+/**
+ * pghot_age_ms - how long ago a page was accessed
+ * @pfn: the first page of a folio
+ * @now: time in ms
+ *
+ * Context: Any.
+ * Return: milliseconds; U32_MAX if that is not known, or too long ago.
+ */
+u32 pghot_age_ms(unsigned long pfn, u32 now)
+{
+	u32 age = U32_MAX;
+	void *record;
+
+	rcu_read_lock();
+	record = pghot_record_at(pfn);
+	if (record && pghot_record_format == FERRY_HOT_PRECISE)
+		age = ferry_hot32_age_ms(READ_ONCE(*(u32 *)record), now);
+	else if (record)
+		age = ferry_hot8_age_ms(READ_ONCE(*(u8 *)record), now);
+	rcu_read_unlock();
+	return age;
+}
+
 /* Claims a record or gives it back. Returns whether it was ready before. */
 static bool pghot_change_ready(unsigned long pfn, bool claim)
 {

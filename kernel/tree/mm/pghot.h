@@ -85,6 +85,7 @@ extern struct ferry_balance_params pghot_balance_params;
 int pghot_target_nid(void);
 int pghot_set_target_nid(unsigned int nid);
 bool pghot_look(unsigned long pfn, u32 now, struct ferry_hot_view *view);
+u32 pghot_age_ms(unsigned long pfn, u32 now);
 bool pghot_claim(unsigned long pfn);
 void pghot_unclaim(unsigned long pfn);
 void pghot_carry(unsigned long from_pfn, unsigned long to_pfn);

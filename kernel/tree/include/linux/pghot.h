@@ -12,6 +12,8 @@
 #include <linux/jump_label.h>
 #include <linux/types.h>
 
+struct folio;
+
 /* Who reports accesses; the bits of vm.pghot_enabled_sources. */
 enum pghot_src {
 	PGHOT_HINTFAULT,	/* hint faults of NUMA balancing */
@@ -34,6 +36,13 @@ void pghot_tiers_changed(void);
 static __always_inline bool pghot_source_on(enum pghot_src src)
 {
 	return static_branch_unlikely(&pghot_source_keys[src]);
+}
+
+/* Whether any source is on. */
+static __always_inline bool pghot_on(void)
+{
+	return pghot_source_on(PGHOT_HINTFAULT) || pghot_source_on(PGHOT_HWHINT) ||
+	       pghot_source_on(PGHOT_PGTSCAN);
 }
 
 #else
@@ -64,6 +73,30 @@ static inline bool pghot_source_on(enum pghot_src src)
 	return false;
 }
 
+static inline bool pghot_on(void)
+{
+	return false;
+}
+
 #endif /* CONFIG_PGHOT */
+
+#ifdef CONFIG_PGHOT_KMIGRATED
+
+void __pghot_folio_moved(struct folio *dst, struct folio *src);
+
+/* A folio was replaced by its copy; both are locked. */
+static __always_inline void pghot_folio_moved(struct folio *dst, struct folio *src)
+{
+	if (pghot_on())
+		__pghot_folio_moved(dst, src);
+}
+
+#else
+
+static inline void pghot_folio_moved(struct folio *dst, struct folio *src)
+{
+}
+
+#endif /* CONFIG_PGHOT_KMIGRATED */
 
 #endif /* _LINUX_PGHOT_H */

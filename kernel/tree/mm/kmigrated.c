@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * kmigrated: a thread per node of a lower tier, which moves hot pages up. Here is when it
+ * works and what a round consists of; choosing and moving is kmigrated_promote.c's and
+ * kmigrated_exchange.c's work, and all numbers come from the policy of lib/memferry.
+ *
+ * It polls: nobody wakes it for an access, so sources may report from any context. While no
+ * source is on it sleeps without a timer.
+ */
+#include <linux/kthread.h>
+#include <linux/memory-tiers.h>
+#include <linux/mm.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/swap.h>
+#include <linux/wait.h>
+
+#include "internal.h"
+#include "kmigrated.h"
+
+/* What came within this time came lately: a round that was late and the longest sleep. */
+#define BORN_MS		(MSEC_PER_SEC + 2 * KMIGRATED_ROUND_MS)
+
+struct kmigrated_top kmigrated_top = {
+	.lock = __MUTEX_INITIALIZER(kmigrated_top.lock),
+};
+
+/* Where all threads sleep. */
+static DECLARE_WAIT_QUEUE_HEAD(kmigrated_wait);
+
+/* The threads by node; the lock is taken by whoever starts and stops them. */
+static DEFINE_MUTEX(kmigrated_lock);
+static struct kmigrated *kmigrated_threads[MAX_NUMNODES];
+
+/* Whether a sweep is due that the next wake-up would bring too late. */
+static bool kmigrated_due(const struct ferry_hot_sweep *last, u32 now)
+{
+	return now - last->now + READ_ONCE(pghot_tunables.sleep_ms) / 2 >= KMIGRATED_ROUND_MS;
+}
+
+/* Counts the node's pages, after aging their records if @due. */
+static void kmigrated_know_lower(struct kmigrated *k, bool due)
+{
+	struct ferry_hot_sweep sweep = {
+		.now = k->now,
+		.last = k->sweep.now,
+		.number = k->sweep.number + 1,
+	};
+
+	unsigned int i, age;
+
+	if (due) {
+		memset(&k->lower, 0, sizeof(k->lower));
+		pghot_sweep_node(k->nid, &sweep, &k->lower);
+		k->sweep = sweep;
+	} else {
+		kmigrated_count(k->nid, k->now, &k->lower);
+	}
+	/* What was hot once and is idle now takes no place from what is in use. */
+	k->hot_pages = 0;
+	for (i = 0; i < FERRY_HOT_EIGHTHS; i++) {
+		for (age = FERRY_HOT_IDLE_AGE; age < FERRY_HOT_AGES; age++)
+			k->lower.pages[i][age] = 0;
+		for (age = 0; age < FERRY_HOT_IDLE_AGE && i > 8 * k->hot.threshold - 8; age++)
+			k->hot_pages += k->lower.pages[i][age];
+	}
+}
+
+/*
+ * How many pages came into use since it was asked last, beyond those that were freed. Not in
+ * the first round after all sources were off: nobody asked for a long time.
+ */
+static unsigned long kmigrated_born(u32 now)
+{
+	unsigned long used = totalram_pages() - global_zone_page_state(NR_FREE_PAGES);
+	unsigned long before = kmigrated_top.used;
+	bool lately = now - kmigrated_top.asked <= BORN_MS;
+
+	kmigrated_top.used = used;
+	kmigrated_top.asked = now;
+	return lately && used > before ? used - before : 0;
+}
+
+/* Lets kswapd demote where hot pages found no room, and cold ones cannot be told. */
+static void kmigrated_wake_kswapd(void)
+{
+	struct zone *zone;
+	int nid, z;
+
+	for_each_top_node(nid) {
+		if (!kmigrated_top.targets[nid].full)
+			continue;
+		for (z = MAX_NR_ZONES - 1; z >= 0; z--) {
+			zone = &NODE_DATA(nid)->node_zones[z];
+			if (managed_zone(zone)) {
+				wakeup_kswapd(zone, 0, 0, ZONE_MOVABLE);
+				break;
+			}
+		}
+	}
+}
+
+/*
+ * The hottest pages take what is free. Without room, those that would have gone show which
+ * node needs some.
+ */
+static unsigned long kmigrated_fill(struct kmigrated *k)
+{
+	u64 budget = kmigrated_budget(k), free = 0, kept = kmigrated_top.balance.room;
+	struct ferry_hot_cut cut;
+	u64 wanted;
+	int nid;
+
+	for_each_top_node(nid)
+		free += max(kmigrated_top.targets[nid].room, 0L);
+	wanted = min3(k->hot_pages, free, (u64)KMIGRATED_CHOSEN);
+	if (budget < wanted)
+		pghot_count(PGHOT_REFUSED_PACE, wanted - budget);
+	if (!ferry_balance_fill(&kmigrated_top.balance, &k->hot, &k->lower, free, budget, &cut)) {
+		if (kmigrated_top.exchange)
+			return 0;
+		ferry_hot_cut(&k->hot, &k->lower, k->hot.threshold, budget, &cut);
+	}
+	kmigrated_choose(k, cut.heat, cut.room);
+	return kmigrated_promote(k, max(free, kept + 1) - kept, NUMA_NO_NODE, 0);
+}
+
+static void kmigrated_age_tier(struct kmigrated *k)
+{
+	if (k->now - kmigrated_top.marks_aged >=
+	    pghot_balance_params.bounce_rounds * KMIGRATED_ROUND_MS) {
+		kmigrated_top.marks_aged = k->now;
+		kmigrated_age_marks();
+	}
+}
+
+/* Which nodes are of the top tier, and whether it is known what is cold there. */
+static void kmigrated_find_top(void)
+{
+	int nid;
+
+	nodes_clear(kmigrated_top.nodes);
+	for_each_node_state(nid, N_MEMORY)
+		if (node_is_toptier(nid))
+			node_set(nid, kmigrated_top.nodes);
+	kmigrated_top.exchange = pghot_source_on(PGHOT_PGTSCAN) &&
+				 READ_ONCE(pghot_tunables.exchange);
+	if (!kmigrated_top.exchange)
+		kmigrated_top.balance = (struct ferry_balance){ 0 };
+}
+
+/* What is done with the top tier; returns how many pages moved up into free space. */
+static unsigned long kmigrated_move(struct kmigrated *k)
+{
+	unsigned long born = kmigrated_born(k->now), moved;
+
+	kmigrated_find_top();
+	kmigrated_age_tier(k);
+	kmigrated_open(k);
+	if (kmigrated_top.exchange) {
+		kmigrated_know_top(k, kmigrated_due(&kmigrated_top.sweep, k->now));
+		kmigrated_make_room(k, born);
+	}
+	moved = kmigrated_fill(k);
+	if (kmigrated_top.exchange) {
+		if (moved) {
+			kmigrated_know_top(k, false);
+			kmigrated_know_lower(k, false);
+		}
+		kmigrated_exchange(k);
+	} else {
+		kmigrated_wake_kswapd();
+	}
+	return moved;
+}
+
+/* Returns whether there is more to do at once. */
+static bool kmigrated_round(struct kmigrated *k)
+{
+	bool due, kicked = pghot_take_kick(k->nid);
+	unsigned long moved;
+
+	k->now = pghot_now();
+	due = kmigrated_due(&k->sweep, k->now);
+	if (!due && !kicked)
+		return false;
+	pghot_get_params(&k->hot);
+	kmigrated_know_lower(k, due);
+
+	mutex_lock(&kmigrated_top.lock);
+	moved = kmigrated_move(k);
+	mutex_unlock(&kmigrated_top.lock);
+	return moved >= KMIGRATED_CHOSEN / 2;
+}
+
+static void kmigrated_sleep(void)
+{
+	unsigned int ms = READ_ONCE(pghot_tunables.sleep_ms);
+
+	wait_event_interruptible_timeout(kmigrated_wait, !pghot_on() || kthread_should_stop(),
+					 msecs_to_jiffies(ms));
+	pghot_count(PGHOT_KMIGRATED_WAKEUPS, 1);
+}
+
+static int kmigrated(void *data)
+{
+	struct kmigrated *k = data;
+	bool more = false;
+
+	while (!kthread_should_stop()) {
+		if (!pghot_on()) {
+			wait_event_interruptible(kmigrated_wait,
+						 pghot_on() || kthread_should_stop());
+			/* What was known before cannot be told from what is known now. */
+			more = true;
+		}
+		if (!more)
+			kmigrated_sleep();
+		if (pghot_on() && !kthread_should_stop())
+			more = kmigrated_round(k);
+		cond_resched();
+	}
+	return 0;
+}
+
+static void kmigrated_free(struct kmigrated *k)
+{
+	if (k)
+		kvfree(k->chosen);
+	kfree(k);
+}
+
+static struct kmigrated *kmigrated_new(int nid)
+{
+	struct kmigrated *k = kzalloc(sizeof(*k), GFP_KERNEL);
+
+	if (!k)
+		return NULL;
+	k->nid = nid;
+	k->chosen = kvmalloc_array(KMIGRATED_CHOSEN, sizeof(*k->chosen), GFP_KERNEL);
+	if (!k->chosen)
+		goto fail;
+	k->task = kthread_create(kmigrated, k, "kmigrated%d", nid);
+	if (!IS_ERR(k->task))
+		return k;
+fail:
+	kmigrated_free(k);
+	return NULL;
+}
+
+/**
+ * kmigrated_start - start the thread of a node, unless it runs
+ * @nid: a node of a lower tier
+ *
+ * Context: May sleep.
+ * Return: 0 or -ENOMEM.
+ */
+int kmigrated_start(int nid)
+{
+	struct kmigrated *k;
+	int rc = -ENOMEM;
+
+	mutex_lock(&kmigrated_lock);
+	if (!kmigrated_top.targets)
+		kmigrated_top.targets = kcalloc(nr_node_ids, sizeof(*kmigrated_top.targets),
+						GFP_KERNEL);
+	if (!kmigrated_top.targets)
+		goto out;
+	rc = 0;
+	if (kmigrated_threads[nid])
+		goto out;
+	k = kmigrated_new(nid);
+	if (k) {
+		kmigrated_threads[nid] = k;
+		wake_up_process(k->task);
+	} else {
+		rc = -ENOMEM;
+	}
+out:
+	mutex_unlock(&kmigrated_lock);
+	return rc;
+}
+
+/**
+ * kmigrated_stop - stop the thread of a node, if there is one
+ * @nid: the node
+ *
+ * When it returns the thread holds no folio.
+ *
+ * Context: May sleep, for as long as a batch takes.
+ */
+void kmigrated_stop(int nid)
+{
+	struct kmigrated *k;
+
+	mutex_lock(&kmigrated_lock);
+	k = kmigrated_threads[nid];
+	kmigrated_threads[nid] = NULL;
+	if (k)
+		kthread_stop(k->task);
+	kmigrated_free(k);
+	mutex_unlock(&kmigrated_lock);
+}
+
+/* A source was switched on or off: threads begin to poll, or stop doing so. */
+void kmigrated_sources_changed(void)
+{
+	wake_up_all(&kmigrated_wait);
+}

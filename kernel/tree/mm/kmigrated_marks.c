@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What happens to records and marks when a folio moves, whoever moves it: the record goes
+ * along, and pages that go up and down are counted.
+ */
+#include <linux/hash.h>
+#include <linux/memory-tiers.h>
+#include <linux/mm.h>
+
+#include "kmigrated.h"
+
+/* Only pages that moved lately have a mark, and two that meet in one do little harm. */
+#define MARKS_BITS	12
+
+/* A promotion was wasted if its page went down again within this time. */
+#define WASTED_S	16
+
+/* A mark: an entry of ferry_hot_promoted(), and above it the second of the promotion. */
+#define MARK_SHIFT	16
+
+static u32 kmigrated_marks[1 << MARKS_BITS];
+
+/*
+ * A folio's place in its file or its process: its page frame changes with each move, and this
+ * does not. Folios of processes that forked may share one; they also share their fate.
+ */
+static u32 *kmigrated_mark(const struct folio *folio, u32 *tag)
+{
+	u64 hash = hash_64((unsigned long)folio->mapping + ((u64)folio->index << 16), 64);
+
+	/* Of a product, the upper bits are the ones that depend on all of it. */
+	*tag = hash >> (64 - MARKS_BITS - 8);
+	return &kmigrated_marks[hash >> (64 - MARKS_BITS)];
+}
+
+/* How often a page was promoted and demoted lately. */
+unsigned int kmigrated_bounces(struct folio *folio)
+{
+	u32 tag, *mark = kmigrated_mark(folio, &tag);
+
+	return ferry_hot_bounces((u16)READ_ONCE(*mark), tag);
+}
+
+void kmigrated_age_marks(void)
+{
+	u32 i, old, new;
+
+	for (i = 0; i < ARRAY_SIZE(kmigrated_marks); i++) {
+		old = READ_ONCE(kmigrated_marks[i]);
+		do {
+			new = ferry_hot_bounce_aged((u16)old);
+			if (new)
+				new |= old & ~(u32)U16_MAX;
+		} while (!try_cmpxchg(&kmigrated_marks[i], &old, new));
+	}
+}
+
+static void kmigrated_mark_promoted(const struct folio *folio, u32 now_s)
+{
+	u32 tag, bounced, *mark = kmigrated_mark(folio, &tag), old = READ_ONCE(*mark), new;
+
+	do {
+		new = ferry_hot_promoted((u16)old, tag, &bounced) | now_s << MARK_SHIFT;
+	} while (!try_cmpxchg(mark, &old, new));
+	if (bounced)
+		pghot_count(PGHOT_BOUNCED, folio_nr_pages(folio));
+}
+
+static void kmigrated_mark_demoted(const struct folio *folio, u32 now_s)
+{
+	u32 tag, *mark = kmigrated_mark(folio, &tag), old = READ_ONCE(*mark), new;
+
+	do {
+		new = ferry_hot_demoted((u16)old, tag) | (old & ~(u32)U16_MAX);
+		/* Not promoted lately, or demoted before. */
+		if (new == old)
+			return;
+	} while (!try_cmpxchg(mark, &old, new));
+	if ((u16)(now_s - (old >> MARK_SHIFT)) <= WASTED_S)
+		pghot_count(PGHOT_WASTED_PROMOTIONS, folio_nr_pages(folio));
+}
+
+/**
+ * __pghot_folio_moved - a folio was replaced by its copy
+ * @dst: the copy
+ * @src: the folio
+ *
+ * Context: Both are locked, and @dst has the mapping and the index.
+ */
+void __pghot_folio_moved(struct folio *dst, struct folio *src)
+{
+	bool from_top = node_is_toptier(folio_nid(src)), to_top = node_is_toptier(folio_nid(dst));
+
+	if (folio_test_hugetlb(src))
+		return;
+	pghot_carry(folio_pfn(src), folio_pfn(dst));
+	if (!from_top && to_top)
+		kmigrated_mark_promoted(dst, pghot_now() / MSEC_PER_SEC);
+	else if (from_top && !to_top)
+		kmigrated_mark_demoted(dst, pghot_now() / MSEC_PER_SEC);
+}
