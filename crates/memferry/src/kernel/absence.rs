@@ -51,8 +51,14 @@ impl Absence {
 /// The option's name, as a configuration writes it.
 const OPTION: &str = "CONFIG_MIGRATION_COPY_OFFLOAD";
 
-/// Finds the reason. An unreadable file counts as absent: it is only told, not acted on.
+/// Finds the reason why /sys/kernel/mm/migration is not there.
 pub(super) fn find(root: &Root<'_>) -> Absence {
+    of_option(root, OPTION)
+}
+
+/// Finds the reason why what the option `option` brings is not there. An unreadable file counts as absent: it is only told,
+/// not acted on.
+pub(super) fn of_option(root: &Root<'_>, option: &str) -> Absence {
     if !root.exists("sys/kernel/mm") {
         return Absence::NoSysfs;
     }
@@ -69,16 +75,16 @@ pub(super) fn find(root: &Root<'_>) -> Absence {
     ];
     match places.iter().find_map(|file| read(file)) {
         None => Absence::Unknown,
-        Some(config) => judge(&config),
+        Some(config) => judge(&config, option),
     }
 }
 
 /// What a configuration says of the option, in a line of its own.
-fn judge(config: &str) -> Absence {
+fn judge(config: &str, option: &str) -> Absence {
     let has = |line: &str| config.lines().any(|other| other.trim_end() == line);
-    if has(&format!("{OPTION}=y")) {
+    if has(&format!("{option}=y")) {
         Absence::Hidden
-    } else if has(&format!("# {OPTION} is not set")) {
+    } else if has(&format!("# {option} is not set")) {
         Absence::OptionOff
     } else {
         Absence::NoSeries

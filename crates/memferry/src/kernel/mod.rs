@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's own batch migration, /sys/kernel/mm/migration: which migrators there are, how they are set, what they did.
+//! The kernel's own batch migration, /sys/kernel/mm/migration: which migrators there are, how they are set, what they did. And
+//! its hot-page tracking, in [`pghot`].
 //!
 //! `absence` says why a kernel has none of it, `statistics` reads what was done, `setting` changes it. Nothing here moves a
 //! page, and nothing loads a module.
 
 mod absence;
 mod dcbm;
+pub mod pghot;
 mod refusal;
 mod saved;
 mod setting;
@@ -24,7 +26,7 @@ pub use absence::Absence;
 pub use dcbm::Dcbm;
 pub use refusal::SettingError;
 pub use saved::Saved;
-pub use setting::{Change, Plan, Step};
+pub use setting::{Change, PghotChange, Plan, Step};
 pub use statistics::Statistics;
 
 /// The folder of the interface, below the root.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Changes of /sys/kernel/mm/migration: checked as a whole, written in an order that the kernel takes at every step, undone
+//! Changes of /sys/kernel/mm/migration and of pghot's sysctls: checked as a whole, written in an order that the kernel takes at every step, undone
 //! when a step fails.
 //!
 //! No module is loaded: a migrator that is not registered is an error that says how to load it.
@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::dcbm::{LONGEST_TIMEOUT_MS, MOST_POLL_BYTES};
+use super::pghot::{self, Pghot};
 use super::{
     DCBM, FOLDER, LARGEST_BATCH_BYTES, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR, REASONS,
     Reasons, SettingError,
@@ -45,10 +46,27 @@ pub struct Change {
     pub reset_statistics: bool,
 }
 
+/// What of pghot's sysctls is to be set; `None` leaves one as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PghotChange {
+    /// See [`Pghot::sources`].
+    pub sources: Option<u64>,
+    /// See [`Pghot::target_node`].
+    pub target_node: Option<i64>,
+    /// See [`Pghot::threshold`].
+    pub threshold: Option<u64>,
+    /// See [`Pghot::window_ms`].
+    pub window_ms: Option<u64>,
+    /// See [`Pghot::rate_limit_mbps`].
+    pub rate_limit_mbps: Option<u64>,
+}
+
 /// One file to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The file, relative to /sys/kernel/mm/migration.
+    /// The folder of the file, below the root.
+    folder: &'static str,
+    /// The file, relative to /sys/kernel/mm/migration, or to /proc/sys/vm for pghot's.
     pub file: String,
     /// What it says now; `None` for a file that is only written.
     pub before: Option<String>,
@@ -61,7 +79,7 @@ pub struct Step {
 /// Steps in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    folder: PathBuf,
+    root: PathBuf,
     /// The steps; none when everything is as wanted.
     pub steps: Vec<Step>,
 }
@@ -73,10 +91,7 @@ impl Plan {
     /// Anything that the kernel would refuse, as far as it can be known. Nothing is written here.
     pub fn new(root: &Path, now: &Migration, change: &Change) -> Result<Self, SettingError> {
         check(now, change)?;
-        let mut plan = Self {
-            folder: root.join(FOLDER),
-            steps: Vec::new(),
-        };
+        let mut plan = Self::empty(root);
         // Nobody copies with settings that are changing: a migrator leaves first and comes last.
         let leaves = change.migrator.as_deref() == Some(NO_MIGRATOR);
         if leaves {
@@ -104,6 +119,7 @@ impl Plan {
                 registered
                     .filter(|name| *name != NO_MIGRATOR)
                     .map(|name| Step {
+                        folder: FOLDER,
                         file: format!("stats/{name}/reset"),
                         before: None,
                         after: "0".to_owned(),
@@ -114,9 +130,83 @@ impl Plan {
         Ok(plan)
     }
 
+    /// What has to be written so that pghot below `root`, which is `now`, becomes as `change` wants it. Sources go off before
+    /// anything else changes, and on after it.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn of_pghot(root: &Path, now: &Pghot, change: &PghotChange) -> Result<Self, SettingError> {
+        let most = match now.format() {
+            Some("default") => 3,
+            _ => 7,
+        };
+        if let Some(bad) = change.threshold.filter(|of| !(1..=most).contains(of)) {
+            return Err(SettingError::BadValue {
+                setting: "pghot_freq_threshold",
+                value: bad.to_string(),
+                allowed: format!("a number from 1 to {most} with this format of records"),
+            });
+        }
+        let number =
+            |before: u64, after: Option<u64>| after.map(|of| (before.to_string(), of.to_string()));
+        let kept = change.sources.map(|of| now.sources & of);
+        let wanted = [
+            ("enabled_sources", number(now.sources, kept)),
+            (
+                "target_nid",
+                (change.target_node).map(|of| (now.target_node.to_string(), of.to_string())),
+            ),
+            ("freq_threshold", number(now.threshold, change.threshold)),
+            (
+                "promote_freq_window_ms",
+                number(now.window_ms, change.window_ms),
+            ),
+            (
+                "promote_rate_limit_MBps",
+                number(now.rate_limit_mbps, change.rate_limit_mbps),
+            ),
+            (
+                "enabled_sources",
+                number(kept.unwrap_or(now.sources), change.sources),
+            ),
+        ];
+        let mut plan = Self::empty(root);
+        for (name, texts) in wanted {
+            let Some((before, after)) = texts.filter(|(before, after)| before != after) else {
+                continue;
+            };
+            plan.steps.push(Step {
+                folder: pghot::SYSCTLS,
+                file: format!("pghot_{name}"),
+                before: Some(before),
+                after,
+                allowed: "what vm.rst of this kernel's documentation says of it".to_owned(),
+            });
+        }
+        Ok(plan)
+    }
+
+    fn empty(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// The steps of both, these first: one change, undone as a whole.
+    pub fn and(mut self, next: Plan) -> Self {
+        self.steps.extend(next.steps);
+        self
+    }
+
+    fn path(&self, step: &Step) -> PathBuf {
+        self.root.join(step.folder).join(&step.file)
+    }
+
     fn step(&mut self, file: &str, before: String, after: String, allowed: impl Into<String>) {
         if before != after {
             self.steps.push(Step {
+                folder: FOLDER,
                 file: file.to_owned(),
                 before: Some(before),
                 after,
@@ -232,13 +322,13 @@ impl Plan {
         write: &mut dyn FnMut(&Path, &str) -> io::Result<()>,
     ) -> Result<(), SettingError> {
         for (index, step) in self.steps.iter().enumerate() {
-            let path = self.folder.join(&step.file);
+            let path = self.path(step);
             let Err(error) = write(&path, &step.after) else {
                 continue;
             };
             let mut not_restored = Vec::new();
             for done in self.steps[..index].iter().rev() {
-                let path = self.folder.join(&done.file);
+                let path = self.path(done);
                 if let Some(before) = &done.before {
                     if write(&path, before).is_err() {
                         not_restored.push(path);
