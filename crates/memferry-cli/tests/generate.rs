@@ -31,6 +31,7 @@ fn every_command_has_a_man_page() {
             "memferry-bench-move.1",
             "memferry-bench-stall.1",
             "memferry-bench.1",
+            "memferry-kernel-heat.1",
             "memferry-kernel-set.1",
             "memferry-kernel-status.1",
             "memferry-kernel.1",

@@ -123,6 +123,180 @@ fn status_shows_settings_and_rows_that_are_not_zero() {
     assert!(shown.contains("modprobe mtcopy"), "{shown}");
 }
 
+/// A kernel with pghot beside the migrators.
+fn with_pghot() -> tempfile::TempDir {
+    let root = machine();
+    for (file, text) in [
+        ("proc/sys/vm/pghot_enabled_sources", "4\n"),
+        ("proc/sys/vm/pghot_target_nid", "0\n"),
+        ("proc/sys/vm/pghot_freq_threshold", "2\n"),
+        ("proc/sys/vm/pghot_promote_freq_window_ms", "3000\n"),
+        ("proc/sys/vm/pghot_promote_rate_limit_MBps", "65536\n"),
+        (
+            "proc/vmstat",
+            "nr_free_pages 4\npgpromote_success 77\npghot_refused_pace 0\npghot_record_bytes 262144\n",
+        ),
+        ("sys/kernel/debug/pghot/format", "default\n"),
+        ("sys/kernel/debug/pghot/scan_period_ms", "250\n"),
+        (
+            "sys/kernel/debug/pghot/heat",
+            "# section nid pages_known hot majority_node freq1 freq2 freq3\n\
+             20 2 100 3 0 97 2 1\n\
+             21 2 32768 16384 1 0 16384 16384\n\
+             40 3 1 1 -1 0 0 1\n",
+        ),
+    ] {
+        let path = root.path().join(file);
+        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+        fs::write(path, text).expect("file");
+    }
+    root
+}
+
+fn sysctl(root: &Path, name: &str) -> String {
+    let path = root.join("proc/sys/vm").join(name);
+    fs::read_to_string(path).expect("file").trim().to_owned()
+}
+
+#[test]
+fn status_shows_hot_page_tracking() {
+    let root = with_pghot();
+    let shown = stdout(&kernel(root.path(), "status"));
+    for part in [
+        "pgtscan",
+        "3000",
+        "256 KiB",
+        "scan_period_ms",
+        "pgpromote_success",
+        "77",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(
+        !shown.contains("pghot_refused_pace") && !shown.contains("nr_free"),
+        "{shown}"
+    );
+    let json = kernel(root.path(), "status --json");
+    let json: Value = serde_json::from_str(&stdout(&json)).expect("JSON");
+    let pghot = &json["pghot"];
+    assert_eq!(pghot["available"], true);
+    assert_eq!(pghot["sources"], serde_json::json!(["pgtscan"]));
+    assert_eq!(pghot["format"], "default");
+    assert_eq!(pghot["record_bytes"], 262_144);
+    assert_eq!(pghot["tuning"]["scan_period_ms"], "250");
+    assert_eq!(pghot["counters"]["pghot_refused_pace"], 0);
+    fs::remove_dir_all(root.path().join("sys/kernel/debug")).expect("remove");
+    fs::write(root.path().join("proc/sys/vm/pghot_enabled_sources"), "0\n").expect("file");
+    let shown = stdout(&kernel(root.path(), "status"));
+    for part in ["debugfs", "kernel set --pghot-sources"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
+#[test]
+fn a_kernel_without_pghot_is_told_what_it_lacks_and_what_works() {
+    let root = machine();
+    let shown = stdout(&kernel(root.path(), "status"));
+    for part in ["no hot-page tracking", "CONFIG_PGHOT=y", "numa_balancing=2"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let json = kernel(root.path(), "status --json");
+    let json: Value = serde_json::from_str(&stdout(&json)).expect("JSON");
+    assert_eq!(json["available"], true, "the migrators are there");
+    assert_eq!(json["pghot"]["available"], false);
+    assert!(json["pghot"]["why"].is_string());
+    for line in ["set --pghot-sources all", "heat", "heat --json"] {
+        let output = kernel(root.path(), line);
+        assert_eq!(status(&output), 1, "{line}");
+        let told = stderr(&output);
+        assert!(
+            told.contains("CONFIG_PGHOT") && told.contains("try: "),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn set_changes_tracking_and_migrators_in_one_go() {
+    let root = with_pghot();
+    let line = "set --pghot-sources hintfaults,hwhints --pghot-target 1 --pghot-threshold 3 --pghot-window-ms 5000 \
+                --pghot-rate-limit 100 --lanes 4";
+    let dry = stdout(&kernel(root.path(), &format!("{line} --dry-run")));
+    let steps: Vec<&str> = dry.lines().collect();
+    assert_eq!(
+        steps,
+        [
+            "would set pghot_enabled_sources: 4 -> 0",
+            "would set pghot_target_nid: 0 -> 1",
+            "would set pghot_freq_threshold: 2 -> 3",
+            "would set pghot_promote_freq_window_ms: 3000 -> 5000",
+            "would set pghot_promote_rate_limit_MBps: 65536 -> 100",
+            "would set pghot_enabled_sources: 0 -> 3",
+            "would set mtcopy/lanes: 2 -> 4",
+        ]
+    );
+    assert_eq!(sysctl(root.path(), "pghot_target_nid"), "0");
+    let output = kernel(root.path(), line);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert_eq!(sysctl(root.path(), "pghot_enabled_sources"), "3");
+    assert_eq!(sysctl(root.path(), "pghot_freq_threshold"), "3");
+    assert_eq!(text(root.path(), "mtcopy/lanes"), "4\n");
+    // The statistics of `kernel` have no such file here: the last step fails, and all before it are undone.
+    let output = kernel(
+        root.path(),
+        "set --pghot-threshold 1 --pghot-sources none --reset-stats",
+    );
+    assert_eq!(status(&output), 1);
+    assert!(
+        stderr(&output).contains("everything else is as it was"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(sysctl(root.path(), "pghot_enabled_sources"), "3");
+    assert_eq!(sysctl(root.path(), "pghot_freq_threshold"), "3");
+    // Records of one byte count to 3.
+    let output = kernel(root.path(), "set --pghot-threshold 4");
+    assert_eq!(status(&output), 1);
+    assert!(
+        stderr(&output).contains("from 1 to 3"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn heat_shows_the_hottest_sections_first() {
+    let root = with_pghot();
+    let output = kernel(root.path(), "heat --most 2");
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let shown = stdout(&output);
+    for part in [
+        "3 sections",
+        "16388 hot pages",
+        "16384 (50%)",
+        "0xa8000000",
+        "freq3",
+        "1 more: --most 3",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let at = |part: &str| shown.find(part).expect(part);
+    assert!(at("0xa8000000") < at("0xa0000000"), "{shown}");
+    assert!(!shown.contains("0x140000000"), "{shown}");
+    let json = kernel(root.path(), "heat --json --node 3");
+    let json: Value = serde_json::from_str(&stdout(&json)).expect("JSON");
+    assert_eq!(json["schema"], "memferry-heat/1");
+    assert_eq!(
+        json["frequencies"],
+        serde_json::json!(["freq1", "freq2", "freq3"])
+    );
+    let sections = json["sections"].as_array().expect("sections");
+    assert_eq!(sections.len(), 1);
+    assert!(sections[0]["majority_node"].is_null() && sections[0]["hot"] == 1);
+    let shown = stdout(&kernel(root.path(), "heat --node 9"));
+    assert!(shown.contains("No section"), "{shown}");
+}
+
 #[test]
 fn a_file_that_cannot_be_understood_is_named() {
     let root = machine();
@@ -254,6 +428,12 @@ fn wrong_usage_is_status_2() {
         (&["kernel", "set"], "--migrator"),
         (&["kernel", "set", "--lanes", "0"], "1..=64"),
         (&["kernel", "set", "--lanes", "65"], "1..=64"),
+        (
+            &["kernel", "set", "--pghot-sources", "rumours"],
+            "hintfaults,hwhints,pgtscan",
+        ),
+        (&["kernel", "set", "--pghot-threshold", "8"], "1..=7"),
+        (&["kernel", "heat", "--most", "0"], "at least 1"),
         (&["kernel", "set", "--priority", "low"], "normal, high"),
         (&["kernel", "set", "--nontemporal", "maybe"], "on, off"),
         (&["kernel", "set", "--max-batch-bytes", "4MB"], "64KiB"),

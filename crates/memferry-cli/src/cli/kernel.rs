@@ -5,14 +5,15 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use memferry::kernel::{Change, MOST_LANES, Reasons};
+use memferry::kernel::pghot::source_mask;
+use memferry::kernel::{Change, MOST_LANES, PghotChange, Reasons};
 
-use crate::units::bytes_or_none;
+use crate::units::{bytes_or_none, positive};
 
 /// What can be asked of the kernel's half.
 #[derive(Debug, Subcommand)]
 pub enum Kernel {
-    /// Show migrators, settings and what was copied; on a stock kernel, what is missing
+    /// Show migrators, hot-page tracking, settings and what was done; on a stock kernel, what is missing
     #[command(
         after_help = "Exit status: 0 also on a stock kernel: to say that there is nothing \
                             is what was asked."
@@ -20,6 +21,25 @@ pub enum Kernel {
     Status(StatusArgs),
     /// Change settings: all of them, or on failure none
     Set(SetArgs),
+    /// Show how hot the sections of memory are, as the kernel tracks it
+    Heat(HeatArgs),
+}
+
+/// Options of `memferry kernel heat`.
+#[derive(Debug, Args)]
+pub struct HeatArgs {
+    /// Sections of this node only
+    #[arg(long, value_name = "N")]
+    pub node: Option<u32>,
+    /// Show so many sections, those with the most hot pages first (JSON has all)
+    #[arg(long, value_name = "N", value_parser = positive, default_value = "32")]
+    pub most: usize,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where to look for files.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 }
 
 /// Options of `memferry kernel status`.
@@ -46,6 +66,7 @@ pub struct PlaceArgs {
 #[command(group(ArgGroup::new("setting").required(true).multiple(true).args([
     "migrator", "reasons", "min_batch_bytes", "max_batch_bytes", "lanes", "priority", "placement",
     "nontemporal", "idle_only", "dcbm_lanes", "timeout_ms", "poll_below_bytes", "reset_stats",
+    "pghot_sources", "pghot_target", "pghot_threshold", "pghot_window_ms", "pghot_rate_limit",
 ])))]
 pub struct SetArgs {
     /// What copies batches; none: every folio is copied by itself, as in a stock kernel
@@ -84,6 +105,21 @@ pub struct SetArgs {
     /// dcbm: smaller batches are waited for without sleeping
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_none)]
     pub poll_below_bytes: Option<u64>,
+    /// pghot: what reports accesses: all, none, or of hintfaults,hwhints,pgtscan
+    #[arg(long, value_name = "LIST", value_parser = sources)]
+    pub pghot_sources: Option<u64>,
+    /// pghot: the node that pages go to of which no better one is known
+    #[arg(long, value_name = "NODE")]
+    pub pghot_target: Option<u32>,
+    /// pghot: accesses that make a page hot, up to 3 with records of one byte, else up to 7
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=7))]
+    pub pghot_threshold: Option<u64>,
+    /// pghot: milliseconds that these accesses may lie apart
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub pghot_window_ms: Option<u64>,
+    /// pghot: MB that are promoted in a second at most
+    #[arg(long, value_name = "MB")]
+    pub pghot_rate_limit: Option<u64>,
     /// Clear the statistics of all migrators, after everything else
     #[arg(long)]
     pub reset_stats: bool,
@@ -120,6 +156,19 @@ impl SetArgs {
     }
 }
 
+impl SetArgs {
+    /// The wanted change of pghot.
+    pub fn pghot(&self) -> PghotChange {
+        PghotChange {
+            sources: self.pghot_sources,
+            target_node: self.pghot_target.map(i64::from),
+            threshold: self.pghot_threshold,
+            window_ms: self.pghot_window_ms,
+            rate_limit_mbps: self.pghot_rate_limit,
+        }
+    }
+}
+
 /// A setting that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
@@ -127,6 +176,13 @@ pub enum Switch {
     On,
     /// Off
     Off,
+}
+
+/// Reads names of sources between commas.
+fn sources(text: &str) -> Result<u64, String> {
+    source_mask(text.split(',')).map_err(|name| {
+        format!("no source is called {name:?}: give all, none, or of hintfaults,hwhints,pgtscan")
+    })
 }
 
 /// Reads reasons between commas; which names there are, the kernel knows.

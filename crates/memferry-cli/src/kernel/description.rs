@@ -12,13 +12,17 @@
 //! mtcopy            null while the module is not loaded; else lanes, priority, placement, nontemporal, idle_only
 //! dcbm              the same: lanes, timeout_ms, poll_below_bytes, channels[] as the kernel lists them
 //! quarantined_bytes memory that a DMA channel may still write to
+//! pghot             available, why and next as above; sources[], target_node, threshold, window_ms, rate_limit_mbps, format
+//!                   and record_bytes (null if the kernel does not tell), tuning {file: text} of debugfs, counters {name: n}
 //! statistics[]      migrator, reason, batches, folios, bytes, fallbacks, declined; rows that are not all zero
 //! ```
-//! All from `migrators` on is null, or an empty list, where nothing is available. `memferry kernel set --json` writes schema
+//! All from `migrators` to quarantined_bytes is null, or an empty list, where nothing is available. `memferry kernel set --json` writes schema
 //! `memferry-kernel-set/1`: dry_run, steps[] of {file, before (null for statistics), after}.
 
 use memferry::kernel::{Absence, Migration, Plan};
 use serde::Serialize;
+
+use super::pghot::Tracking;
 
 /// What is known of the kernel's half. The fields are explained at the head of this file.
 #[derive(Debug, Serialize)]
@@ -35,6 +39,7 @@ pub struct Status {
     pub mtcopy: Option<Mtcopy>,
     pub dcbm: Option<Dcbm>,
     pub quarantined_bytes: Option<u64>,
+    pub pghot: Tracking,
     pub statistics: Vec<Row>,
 }
 
@@ -78,7 +83,7 @@ pub struct Row {
 
 impl Status {
     /// The kernel's half, or why there is none.
-    pub fn new(kernel: String, found: &Result<Migration, Absence>) -> Self {
+    pub fn new(kernel: String, found: &Result<Migration, Absence>, pghot: Tracking) -> Self {
         let status = Self {
             schema: "memferry-kernel/1",
             kernel,
@@ -92,6 +97,7 @@ impl Status {
             mtcopy: None,
             dcbm: None,
             quarantined_bytes: None,
+            pghot,
             statistics: Vec::new(),
         };
         let Ok(found) = found else { return status };

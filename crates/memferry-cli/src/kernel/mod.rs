@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memferry kernel`: the kernel's own batch migration, shown and set.
+//! `memferry kernel`: the kernel's own batch migration and hot-page tracking, shown and set.
 //!
 //! The library reads and writes; this parses, calls and prints. Nothing is loaded into the kernel.
 
 mod description;
+mod pghot;
 mod text;
 
 use std::path::Path;
 
-use memferry::kernel::{Migration, Plan, SettingError};
+use memferry::kernel::pghot::Pghot;
+use memferry::kernel::{Change, Migration, PghotChange, Plan, SettingError};
 use memferry::topology::TopologyError;
 use serde::Serialize;
 
@@ -23,34 +25,28 @@ pub fn run(command: &Kernel) -> Result<(), Failure> {
     match command {
         Kernel::Status(args) => status(args),
         Kernel::Set(args) => set(args),
+        Kernel::Heat(args) => pghot::heat(args),
     }
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
     let release = Migration::release(&args.place.root).map_err(|error| unreadable(&error))?;
     let found = Migration::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
-    let status = Status::new(release, &found);
+    let tracking = Pghot::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
+    let status = Status::new(release, &found, pghot::Tracking::new(&tracking));
     if args.json {
         return print_json(&status);
     }
-    print(&match &found {
+    let migration = match &found {
         Ok(migration) => text::status(&status, migration, Ui::columns()),
         Err(absence) => text::absence(&status, *absence, Ui::columns()),
-    })
+    };
+    let tracking = pghot::text(&tracking, Ui::columns());
+    print(&format!("{migration}\n{tracking}"))
 }
 
 fn set(args: &SetArgs) -> Result<(), Failure> {
-    let root = &args.place.root;
-    let now = Migration::read_from(root)
-        .map_err(|error| unreadable(&error))?
-        .map_err(|absence| {
-            Failure::new(
-                "there is nothing to set in this kernel",
-                absence,
-                absence.hint(),
-            )
-        })?;
-    let plan = Plan::new(root, &now, &args.change()).map_err(|error| refused(&error))?;
+    let plan = plan(args)?;
     if !args.dry_run {
         plan.apply().map_err(|error| refused(&error))?;
     }
@@ -59,6 +55,37 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
     } else {
         print(&text::changes(&plan, args.dry_run))
     }
+}
+
+/// The steps of pghot, then those of the migrators, of which clearing statistics cannot be undone.
+fn plan(args: &SetArgs) -> Result<Plan, Failure> {
+    let root = &args.place.root;
+    let (change, of_pghot) = (args.change(), args.pghot());
+    let nothing = |why: &dyn std::fmt::Display, next: &str| {
+        Failure::new("there is nothing to set in this kernel", why, next)
+    };
+    let mut plans = Vec::new();
+    if of_pghot != PghotChange::default() {
+        let now = Pghot::read_from(root)
+            .map_err(|error| unreadable(&error))?
+            .map_err(|absence| nothing(&absence, absence.hint()))?;
+        plans.push(Plan::of_pghot(root, &now, &of_pghot).map_err(|error| refused(&error))?);
+    }
+    if change != Change::default() {
+        let now = Migration::read_from(root)
+            .map_err(|error| unreadable(&error))?
+            .map_err(|absence| nothing(&absence, absence.hint()))?;
+        plans.push(Plan::new(root, &now, &change).map_err(|error| refused(&error))?);
+    }
+    let all = plans.into_iter().reduce(Plan::and);
+    // The command line has one setting at least.
+    all.ok_or_else(|| {
+        Failure::new(
+            "nothing was to be set",
+            "no setting was given",
+            "see --help",
+        )
+    })
 }
 
 fn print(text: &str) -> Result<(), Failure> {

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hot-page tracking in `memferry kernel`: its part of `status`, and `heat`, schema `memferry-heat/1`.
+//!
+//! ```text
+//! schema            "memferry-heat/1"
+//! frequencies[]     the names of the columns that count pages by frequency
+//! sections[]        section (number: first physical address over 128 MiB), node, known (pages of which an access is known),
+//!                   hot, majority_node (null while not known), by_frequency[] as frequencies
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use memferry::kernel::pghot::{Heat, Pghot, PghotAbsence, SECTION_PAGES, SectionHeat};
+use serde::Serialize;
+
+use crate::cli::kernel::HeatArgs;
+use crate::failure::Failure;
+use crate::table::text::{Align, draw, wrap};
+use crate::table::{Table, counted};
+use crate::ui::Ui;
+use crate::units::about;
+
+/// Hot-page tracking as `memferry kernel status --json` has it; explained in `description`.
+#[derive(Debug, Default, Serialize)]
+pub struct Tracking {
+    available: bool,
+    why: Option<String>,
+    next: Option<&'static str>,
+    sources: Vec<String>,
+    target_node: Option<i64>,
+    threshold: Option<u64>,
+    window_ms: Option<u64>,
+    rate_limit_mbps: Option<u64>,
+    format: Option<String>,
+    record_bytes: Option<u64>,
+    tuning: BTreeMap<String, String>,
+    counters: BTreeMap<String, u64>,
+}
+
+impl Tracking {
+    /// The tracking, or why there is none.
+    pub fn new(found: &Result<Pghot, PghotAbsence>) -> Self {
+        match found {
+            Err(absence) => Self {
+                why: Some(absence.to_string()),
+                next: Some(absence.hint()),
+                ..Self::default()
+            },
+            Ok(of) => Self {
+                available: true,
+                why: None,
+                next: None,
+                sources: of.enabled(),
+                target_node: Some(of.target_node),
+                threshold: Some(of.threshold),
+                window_ms: Some(of.window_ms),
+                rate_limit_mbps: Some(of.rate_limit_mbps),
+                format: of.format().map(str::to_owned),
+                record_bytes: of.record_bytes(),
+                tuning: of.tuning.iter().cloned().collect(),
+                counters: of.counters.clone(),
+            },
+        }
+    }
+}
+
+/// The part of `memferry kernel status`.
+pub fn text(found: &Result<Pghot, PghotAbsence>, columns: usize) -> String {
+    let of = match found {
+        Ok(of) => of,
+        Err(absence) => {
+            let lines = [
+                format!("no hot-page tracking: {absence}."),
+                format!("to have it: {}", absence.hint()),
+                "without it: kernel.numa_balancing=2 promotes by hint faults, page by page (`memferry bench promote` says how \
+                 soon)."
+                    .to_owned(),
+            ];
+            return lines.map(|line| wrap(&line, columns, "  ") + "\n").concat();
+        }
+    };
+    let mut text = draw(&settings(of), columns, Align::Left);
+    let counters: Vec<Vec<String>> = (of.counters.iter())
+        .filter(|(name, count)| **count > 0 && *name != "pghot_record_bytes")
+        .map(|(name, count)| vec![name.clone(), count.to_string()])
+        .collect();
+    match counters.is_empty() {
+        true => text += "Nothing was recorded, promoted or demoted yet.\n",
+        false => {
+            let table = Table {
+                title: "what was recorded and promoted".to_owned(),
+                caption: "/proc/vmstat; counters of zero are left out".to_owned(),
+                head: ["counter", "since boot"].map(str::to_owned).to_vec(),
+                rows: counters,
+            };
+            text += &draw(&table, columns, Align::Right);
+        }
+    }
+    if of.sources == 0 {
+        let hint = "no source is on: `memferry kernel set --pghot-sources pgtscan` lets the kernel look for hot pages";
+        text += &(wrap(hint, columns, "  ") + "\n");
+    }
+    if of.tuning.is_empty() {
+        let hint = "debugfs pghot/ cannot be read: be root, and mount debugfs on /sys/kernel/debug";
+        text += &(wrap(hint, columns, "  ") + "\n");
+    }
+    text
+}
+
+fn settings(of: &Pghot) -> Table {
+    let sources = match of.enabled() {
+        names if names.is_empty() => "none".to_owned(),
+        names => names.join(" "),
+    };
+    let mut rows = vec![
+        (
+            "enabled_sources".to_owned(),
+            sources,
+            "what reports accesses",
+        ),
+        (
+            "target_nid".to_owned(),
+            of.target_node.to_string(),
+            "where pages go of which no better node is known",
+        ),
+        (
+            "freq_threshold".to_owned(),
+            of.threshold.to_string(),
+            "accesses that make a page hot",
+        ),
+        (
+            "promote_freq_window_ms".to_owned(),
+            of.window_ms.to_string(),
+            "how far apart they may lie",
+        ),
+        (
+            "promote_rate_limit_MBps".to_owned(),
+            of.rate_limit_mbps.to_string(),
+            "promoted at most",
+        ),
+    ];
+    if let Some(bytes) = of.record_bytes() {
+        rows.push(("records".to_owned(), about(bytes), "memory that they take"));
+    }
+    let tuning = of.tuning.iter().map(|(name, text)| {
+        let text = if text.is_empty() { "none" } else { text };
+        (name.clone(), text.to_owned(), "debugfs")
+    });
+    rows.extend(tuning);
+    Table {
+        title: "hot-page tracking".to_owned(),
+        caption: "vm.pghot_*, which `memferry kernel set` changes, and debugfs pghot/".to_owned(),
+        head: ["setting", "value", "meaning"].map(str::to_owned).to_vec(),
+        rows: rows
+            .into_iter()
+            .map(|(name, value, meaning)| vec![name, value, meaning.to_owned()])
+            .collect(),
+    }
+}
+
+/// `memferry kernel heat`.
+pub fn heat(args: &HeatArgs) -> Result<(), Failure> {
+    let root = &args.place.root;
+    let read = Heat::read_from(root).map_err(|error| {
+        Failure::new(
+            "cannot read the heat of memory",
+            error,
+            "be root; if the text is not understood, use the memferry of this kernel's series",
+        )
+    })?;
+    let Some(mut heat) = read else {
+        return Err(absent(args)?);
+    };
+    heat.sections
+        .retain(|section| args.node.is_none_or(|node| node == section.node));
+    if args.json {
+        return super::print_json(&description(&heat));
+    }
+    super::print(&heat_text(heat, args.most, Ui::columns()))
+}
+
+/// Why there is no summary.
+fn absent(args: &HeatArgs) -> Result<Failure, Failure> {
+    let what = "this kernel tells no heat of memory";
+    let pghot = Pghot::read_from(&args.place.root).map_err(|error| super::unreadable(&error))?;
+    Ok(match pghot {
+        Err(absence) => Failure::new(what, absence, absence.hint()),
+        Ok(_) => Failure::new(
+            what,
+            "it tracks hot pages, but debugfs pghot/heat is not there",
+            "be root, and mount debugfs: mount -t debugfs debugfs /sys/kernel/debug",
+        ),
+    })
+}
+
+#[derive(Serialize)]
+struct Description<'a> {
+    schema: &'static str,
+    frequencies: &'a [String],
+    sections: Vec<Section<'a>>,
+}
+
+#[derive(Serialize)]
+struct Section<'a> {
+    section: u64,
+    node: u32,
+    known: u64,
+    hot: u64,
+    majority_node: Option<u32>,
+    by_frequency: &'a [u64],
+}
+
+fn description(heat: &Heat) -> Description<'_> {
+    Description {
+        schema: "memferry-heat/1",
+        frequencies: &heat.frequencies,
+        sections: heat.sections.iter().map(section).collect(),
+    }
+}
+
+fn section(of: &SectionHeat) -> Section<'_> {
+    Section {
+        section: of.section,
+        node: of.node,
+        known: of.known,
+        hot: of.hot,
+        majority_node: of.majority_node,
+        by_frequency: &of.by_frequency,
+    }
+}
+
+fn heat_text(mut heat: Heat, most: usize, columns: usize) -> String {
+    if heat.sections.is_empty() {
+        return "No section of memory has records: no source is on, or no such node has any.\n"
+            .to_owned();
+    }
+    heat.sections
+        .sort_by_key(|of| (Reverse((of.hot, of.known)), of.section));
+    let sum = |figure: fn(&SectionHeat) -> u64| heat.sections.iter().map(figure).sum::<u64>();
+    let (hot, known) = (sum(|of| of.hot), sum(|of| of.known));
+    let total = heat.sections.len();
+    let percent = |pages: u64| pages as f64 * 100.0 / SECTION_PAGES as f64;
+    let line = |of: &SectionHeat| {
+        let mut line = vec![
+            format!("{:#x}", of.section << 27),
+            of.node.to_string(),
+            format!("{} ({:.0}%)", of.hot, percent(of.hot)),
+            format!("{} ({:.0}%)", of.known, percent(of.known)),
+            of.majority_node
+                .map_or_else(|| "–".to_owned(), |node| node.to_string()),
+        ];
+        line.extend(of.by_frequency.iter().map(u64::to_string));
+        line
+    };
+    let mut head: Vec<String> = ["address", "node", "hot", "known", "used from"]
+        .map(str::to_owned)
+        .to_vec();
+    head.extend(heat.frequencies.iter().cloned());
+    let table = Table {
+        title: format!(
+            "{} with records: {hot} hot pages, {known} of which an access is known",
+            counted(total, "section")
+        ),
+        caption: "a section is 128 MiB of physical memory; used from: the node that most accesses come from".to_owned(),
+        head,
+        rows: heat.sections.iter().take(most).map(line).collect(),
+    };
+    let mut text = draw(&table, columns, Align::Right);
+    if total > most {
+        text += &format!("{} more: --most {total}\n", total - most);
+    }
+    text
+}
