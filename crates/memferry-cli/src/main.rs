@@ -13,6 +13,7 @@ mod published;
 mod replay;
 mod report;
 mod schema;
+mod spread;
 #[cfg(test)]
 mod synthetic;
 mod table;
@@ -63,6 +64,10 @@ fn run() -> Result<(), Failure> {
         Command::Bench(Bench::Stall(args)) => {
             measure(&args.output, |ui| bench::run_stall(&args, ui))
         }
+        Command::Bench(Bench::Promote(args)) => {
+            measure(&args.output, |ui| bench::run_promote(&args, ui))
+        }
+        Command::PromoteRun { spec } => bench::serve_promote(&spec),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::schema::BenchFile;
 
-/// The synthetic file of a benchmark: `move`, `count` or `stall`.
+/// The synthetic file of a benchmark: `move`, `count`, `promote` or `stall`.
 pub fn file(bench: &str) -> BenchFile {
     serde_json::from_str(text(bench)).expect("synthetic file")
 }
@@ -13,6 +13,7 @@ pub fn text(bench: &str) -> &'static str {
     match bench {
         "move" => include_str!("../tests/synthetic/move.json"),
         "count" => include_str!("../tests/synthetic/count.json"),
+        "promote" => include_str!("../tests/synthetic/promote.json"),
         _ => include_str!("../tests/synthetic/stall.json"),
     }
 }
@@ -20,7 +21,7 @@ pub fn text(bench: &str) -> &'static str {
 /// The schema's own test stands here, beside the files that it needs.
 #[test]
 fn a_file_that_is_written_again_is_the_same() {
-    for bench in ["move", "count", "stall"] {
+    for bench in ["move", "count", "stall", "promote"] {
         let before: serde_json::Value = serde_json::from_str(text(bench)).expect("JSON");
         let after = serde_json::to_value(file(bench)).expect("JSON");
         assert_eq!(before, after, "{bench}");

@@ -413,3 +413,83 @@ fn a_reader_that_leaves_is_no_failure_and_the_file_is_written() {
             .contains("memferry-bench/1")
     );
 }
+
+#[test]
+fn promote_refuses_a_machine_with_one_tier() {
+    let topology: Value =
+        serde_json::from_str(&stdout(&memferry(&["topology", "--json"]))).expect("JSON");
+    if topology["tiers"].as_array().expect("tiers").len() > 1 {
+        // Where there are two, examples/commands runs it.
+        return;
+    }
+    let output = memferry(&["bench", "promote", "--quick"]);
+    assert_eq!(status(&output), 1);
+    let told = stderr(&output);
+    for part in [
+        "cannot measure promotion here",
+        "one tier",
+        "try: ",
+        "memferry topology",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert_eq!(stdout(&output), "");
+}
+
+/// The process of a run, as `bench promote` uses it, on one node: it places, accesses and compares memory, and says so.
+#[test]
+fn the_process_of_a_promotion_run_accounts_for_its_accesses() {
+    let spec = r#"{"lower":0,"top":[0],"cpus":[0],"regions":2,"region_bytes":2097152,"threads":2,"accesses":5000,
+                   "most_ms":null,"fill":false,"sample_ms":1}"#;
+    let mut child = command::command()
+        .args(["promote-run", spec])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start");
+    std::io::Write::write_all(&mut child.stdin.take().expect("stdin"), b"go\ngo\n").expect("write");
+    let output = child.wait_with_output().expect("end");
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let said = stdout(&output);
+    let lines: Vec<Value> = (said.lines())
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(lines[0]["ready"], 0);
+    let done = &lines[1]["done"];
+    assert_eq!(number(&done["accesses"]), 2 * 2 * 5000);
+    assert_eq!(
+        done["top_accesses"].as_f64(),
+        Some(20_000.0),
+        "all memory is the top tier here"
+    );
+    let regions = done["regions"].as_array().expect("regions");
+    assert_eq!(regions.len(), 2);
+    for region in regions {
+        assert_eq!(
+            (&region["arrived_pages"], &region["share"]),
+            (&0.into(), &1.0.into()),
+            "{region}"
+        );
+    }
+    assert_eq!(lines[2]["checked"], 4 << 20);
+}
+
+#[test]
+fn the_process_of_a_promotion_run_ends_with_the_command() {
+    let spec = r#"{"lower":0,"top":[0],"cpus":[0],"regions":1,"region_bytes":2097152,"threads":1,"accesses":1,
+                   "most_ms":null,"fill":false,"sample_ms":1}"#;
+    let output = command::command()
+        .args(["promote-run", spec])
+        .stdin(Stdio::null())
+        .output()
+        .expect("start");
+    // Nobody lets it go on, so it makes no access.
+    assert_eq!(stdout(&output).lines().count(), 1, "{}", stdout(&output));
+    let output = memferry(&["promote-run", "no JSON"]);
+    assert_eq!(status(&output), 1);
+    assert!(
+        stderr(&output).contains("memferry bench promote"),
+        "{}",
+        stderr(&output)
+    );
+}

@@ -29,6 +29,7 @@ fn every_command_has_a_man_page() {
         [
             "memferry-bench-count.1",
             "memferry-bench-move.1",
+            "memferry-bench-promote.1",
             "memferry-bench-stall.1",
             "memferry-bench.1",
             "memferry-kernel-heat.1",
@@ -75,9 +76,14 @@ fn every_shell_has_completions() {
             "idle-only",
             "callers",
             "max-accesses",
+            "hwhints-event",
         ] {
             assert!(text.contains(word), "{name}: {word}");
         }
+        assert!(
+            !text.contains("promote-run"),
+            "{name} offers a hidden command"
+        );
         assert!(!text.contains("generate"), "{name} offers a hidden command");
     }
 }

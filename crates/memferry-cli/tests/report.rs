@@ -14,11 +14,11 @@ fn report(files: &[&Path], page: &Path) -> std::process::Output {
     command.output().expect("start")
 }
 
-/// The page of all three synthetic files.
+/// The page of all synthetic files.
 fn page() -> String {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("report.html");
-    let files = ["move", "count", "stall"].map(synthetic);
+    let files = ["move", "count", "stall", "promote"].map(synthetic);
     let files: Vec<&Path> = files.iter().map(AsRef::as_ref).collect();
     let output = report(&files, &path);
     assert_eq!(status(&output), 0, "{}", stderr(&output));
@@ -61,6 +61,9 @@ fn the_page_says_what_was_measured() {
         "Synthetic CPU (invented for tests)",
         "2048 folios did not fit in memory",
         "p99.9",
+        "Hot set in the top tier over time, scenario 1",
+        "Pages promoted over time, scenario 2",
+        "pghot pgtscan, default",
     ] {
         assert!(page.contains(part), "{part}");
     }
@@ -70,7 +73,7 @@ fn the_page_says_what_was_measured() {
 fn every_picture_has_a_title_a_description_and_ids_of_its_own() {
     let page = page();
     let pictures = page.matches("role=\"img\"").count();
-    assert!(pictures >= 14, "{pictures}");
+    assert!(pictures >= 18, "{pictures}");
     assert_eq!(page.matches("<desc id=").count(), pictures);
     let mut ids: Vec<&str> = page
         .split(" id=\"")

@@ -46,6 +46,16 @@ fn help_of_a_benchmark_names_its_options_and_defaults() {
             &["--folios", "1,8,16,32,64,256,512,2048", "[default: 2M]"],
         ),
         ("stall", &["--batch", "--threads", "--seconds", "--rounds"]),
+        (
+            "promote",
+            &[
+                "--scenario",
+                "none, numab2",
+                "--hwhints-event",
+                "as root",
+                "sets them back",
+            ],
+        ),
     ] {
         let output = memferry(&["bench", bench, "--help"]);
         assert_eq!(status(&output), 0);
@@ -139,6 +149,23 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
                 "1",
             ],
             "nothing moves",
+        ),
+        (
+            &["bench", "promote", "--scenario", "3"],
+            "possible values: 1, 2",
+        ),
+        (
+            &["bench", "promote", "--mode", "damon"],
+            "none, numab2, pghot",
+        ),
+        (
+            &["bench", "promote", "--source", "rumours"],
+            "hintfaults, pgtscan, hwhints",
+        ),
+        (&["bench", "promote", "--threads", "0"], "1..=4096"),
+        (
+            &["bench", "promote", "--seconds", "3", "--accesses", "9"],
+            "cannot be used with",
         ),
         (&["report"], "<FILE>"),
         (&["report", "x.json", "--published"], "--text"),

@@ -11,6 +11,7 @@ mod bench;
 mod kernel;
 mod process;
 mod program;
+mod promote;
 mod victim;
 
 use std::panic::catch_unwind;
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
     if let [victim::SERVE, rest @ ..] = &arguments[..] {
         return victim::serve(rest);
     }
-    let all = [kernel::CASES, process::CASES, bench::CASES].concat();
+    let all = [kernel::CASES, process::CASES, bench::CASES, promote::CASES].concat();
     let chosen: Vec<Case> = all
         .into_iter()
         .filter(|(name, _)| arguments.is_empty() || arguments.contains(name))

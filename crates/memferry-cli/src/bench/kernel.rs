@@ -9,12 +9,12 @@ use super::between::{Between, Case, Control, Run};
 use super::host;
 use super::nodes;
 use super::region::{PAGE, THP};
-use super::rig::mean_sd;
 use super::rounds::{Rounds, ceilings};
 use super::throughput::routine;
 use crate::cli::bench::{CountArgs, MigratorName, MoveArgs, RunArgs};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, FromTo, MoveRow, Rows};
+use crate::spread::mean_sd;
 use crate::ui::Ui;
 use crate::units::Size;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The three benchmarks: they measure and fill a [`BenchFile`], and print nothing but progress.
+//! The benchmarks: they measure and fill a [`BenchFile`], and print nothing but progress.
 //!
 //! Tables, JSON and the report are made elsewhere from what these return.
 
@@ -7,17 +7,19 @@ mod between;
 mod host;
 mod kernel;
 mod nodes;
+mod promote;
 mod region;
 mod rig;
 mod rounds;
 mod stall;
 mod throughput;
 
+pub use promote::{run_promote, serve_promote};
 pub use stall::run_stall;
 pub use throughput::{run_count, run_move};
 
 use crate::failure::Failure;
-use crate::schema::{BenchFile, Rows};
+use crate::schema::BenchFile;
 use crate::ui::Ui;
 
 /// Ends a benchmark: with all of its rows, or with the failure and the rows that were measured before it.
@@ -27,10 +29,7 @@ pub fn finish(
     failure: Option<Failure>,
     ui: &Ui,
 ) -> Result<BenchFile, Failure> {
-    let empty = match &file.rows {
-        Rows::Move(rows) | Rows::Count(rows) => rows.is_empty(),
-        Rows::Stall(rows) => rows.is_empty(),
-    };
+    let empty = file.rows.is_empty();
     if quick {
         let note = "A --quick run: it shows the shape and is not for publication.";
         file.notes.push(note.to_owned());

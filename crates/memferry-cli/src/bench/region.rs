@@ -13,6 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const THP: usize = crate::schema::THP_BYTES;
 /// A base page where the benchmarks run; checked against the topology before anything is mapped.
 pub const PAGE: usize = 4096;
+/// A cache line where the benchmarks run.
+pub const LINE: usize = 64;
+/// More than any run counts in one line, and less than the difference between the words of two places.
+const MOST_COUNTED: u64 = 1 << 40;
 /// What one thread fills or checks at a time.
 const PART: usize = 8 << 20;
 
@@ -137,6 +141,31 @@ impl Region {
         });
         match wrong.into_inner() {
             u64::MAX => Ok(len as u64),
+            at => Err(at as usize),
+        }
+    }
+
+    /// The word that starts a cache line may have been counted up since [`Region::fill`]: gives the sum of all counts, or the
+    /// offset of the first word that is neither what was written nor a count above it.
+    pub fn added(&self, threads: usize) -> Result<u64, usize> {
+        let (sum, wrong) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        let (start, salt) = (self.start, self.salt);
+        in_parts(self.len, threads, &|part| {
+            let mut own = 0;
+            for at in part.step_by(8) {
+                // SAFETY: `at` lies in the mapping, which nobody writes now.
+                let found = unsafe { ((start + at) as *const u64).read() };
+                let above = found.wrapping_sub(word(at, salt));
+                if above > if at % LINE == 0 { MOST_COUNTED } else { 0 } {
+                    wrong.fetch_min(at as u64, Ordering::Relaxed);
+                    return;
+                }
+                own += above;
+            }
+            sum.fetch_add(own, Ordering::Relaxed);
+        });
+        match wrong.into_inner() {
+            u64::MAX => Ok(sum.into_inner()),
             at => Err(at as usize),
         }
     }

@@ -292,26 +292,3 @@ fn status(field: &str) -> u64 {
     let kib = value.and_then(|v| v.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kib.unwrap_or(0) << 10
 }
-
-/// Mean and standard deviation (of the sample) of some runs.
-pub fn mean_sd(values: &[f64]) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    if values.len() < 2 {
-        return (mean, 0.0);
-    }
-    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    (mean, variance.sqrt())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_deviation_is_the_samples() {
-        assert_eq!(mean_sd(&[4.0]), (4.0, 0.0));
-        let (mean, sd) = mean_sd(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
-        assert!((mean - 5.0).abs() < 1e-12 && (sd - 2.138_089_935).abs() < 1e-6);
-    }
-}

@@ -2,9 +2,9 @@
 //! The order of a throughput benchmark: every ceiling and every case once, and that again, so that drift of the machine
 //! hits all alike. What a case does is its rig's business.
 
-use super::rig::mean_sd;
 use crate::failure::Failure;
 use crate::schema::Ceiling;
+use crate::spread::mean_sd;
 use crate::ui::{Bar, Ui};
 
 /// Memory that can be moved and copied.

@@ -6,11 +6,12 @@ use memferry::topology::Topology;
 
 use super::host;
 use super::region::{PAGE, THP};
-use super::rig::{Case, Rig, Run, mean_sd};
+use super::rig::{Case, Rig, Run};
 use super::rounds::{Rounds, ceilings};
 use crate::cli::bench::{Backend, CountArgs, Destination, Migrator, MoveArgs, RunArgs};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, MoveRow, Rows};
+use crate::spread::mean_sd;
 use crate::ui::Ui;
 
 /// `bench move`.

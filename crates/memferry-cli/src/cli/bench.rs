@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
+use super::promote::PromoteArgs;
 use crate::units::{Size, batch_size, folio_size, positive};
 
 /// The benchmarks.
@@ -16,6 +17,8 @@ pub enum Bench {
     Count(CountArgs),
     /// How long the application's accesses wait while their pages move
     Stall(StallArgs),
+    /// How soon, and how rightly, hot pages of a slow tier come to the top tier
+    Promote(PromoteArgs),
 }
 
 /// Options of `memferry bench move`.
@@ -402,7 +405,7 @@ pub enum Destination {
 }
 
 /// `list` without its later duplicates.
-fn distinct<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
+pub fn distinct<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
     list.iter().fold(Vec::new(), |mut kept, item| {
         if !kept.contains(item) {
             kept.push(*item);

@@ -11,6 +11,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 pub mod bench;
 pub mod kernel;
 pub mod process;
+pub mod promote;
 pub mod replay;
 pub mod trace;
 
@@ -60,6 +61,12 @@ pub enum Command {
     /// Write man pages or shell completions, for packagers
     #[command(hide = true)]
     Generate(GenerateArgs),
+    /// Make the accesses of one run of `memferry bench promote`, which starts this
+    #[command(hide = true)]
+    PromoteRun {
+        /// What to do, as JSON
+        spec: String,
+    },
 }
 
 /// Options of `memferry topology`.

@@ -13,6 +13,8 @@ pub enum X {
     Bytes,
     /// Things.
     Count,
+    /// Seconds from zero, in equal steps.
+    Seconds,
 }
 
 /// What the y axis counts.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every field of every row as a table, in the file's own words, for those who check or recompute.
 
+use crate::schema::promote::PromoteRow;
 use crate::schema::{BenchFile, Ceiling, MoveRow, Quantiles, Rows, StallRow};
 use crate::table::Table;
 
@@ -77,13 +78,64 @@ fn rows(name: &str, file: &BenchFile) -> Table {
             ],
             rows.iter().map(stall_row).collect(),
         ),
+        Rows::Promote(rows) => (&PROMOTE_COLUMNS, rows.iter().map(promote_row).collect()),
     };
     Table {
         title: format!("All rows of {name}"),
-        caption: "Units: bytes, GB/s of 1e9 bytes, nanoseconds.".to_owned(),
+        caption: "Units: bytes, GB/s of 1e9 bytes, nanoseconds unless the name says seconds (s)."
+            .to_owned(),
         head: head.iter().map(|&name| name.to_owned()).collect(),
         rows,
     }
+}
+
+/// The columns of a run of `bench promote`, but for its timelines, which the charts have.
+const PROMOTE_COLUMNS: [&str; 19] = [
+    "case",
+    "scenario",
+    "run",
+    "seconds",
+    "hot_in_top_95_s",
+    "promoted_pages",
+    "promoted_hot_pages",
+    "demoted_pages",
+    "top_share",
+    "precision",
+    "recall",
+    "tracker_cpu_s",
+    "migration_cpu_s",
+    "demotion_cpu_s",
+    "access_system_s",
+    "hint_faults",
+    "accesses",
+    "fill_bytes",
+    "verified_bytes",
+];
+
+fn promote_row(row: &PromoteRow) -> Vec<String> {
+    let figure = |value: f64| format!("{value:.3}");
+    let maybe = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), figure);
+    vec![
+        row.case(),
+        row.scenario.to_string(),
+        row.run.to_string(),
+        figure(row.seconds),
+        maybe(row.hot_in_top_95_s),
+        row.promoted_pages.to_string(),
+        row.promoted_hot_pages.to_string(),
+        row.demoted_pages.to_string(),
+        figure(row.top_share),
+        maybe(row.precision),
+        figure(row.recall),
+        figure(row.tracker_cpu_s),
+        maybe(row.migration_cpu_s),
+        figure(row.demotion_cpu_s),
+        figure(row.access_system_s),
+        row.hint_faults.to_string(),
+        row.accesses.to_string(),
+        row.fill_bytes.to_string(),
+        row.verified_bytes.to_string(),
+    ]
 }
 
 fn move_row(row: &MoveRow) -> Vec<String> {
@@ -131,9 +183,16 @@ mod tests {
 
     #[test]
     fn every_row_fills_every_column() {
-        for bench in ["move", "count", "stall"] {
+        for bench in ["move", "count", "stall", "promote"] {
             let tables = tables("x.json", &synthetic::file(bench));
-            assert_eq!(tables.len(), if bench == "stall" { 1 } else { 2 });
+            assert_eq!(
+                tables.len(),
+                if ["stall", "promote"].contains(&bench) {
+                    1
+                } else {
+                    2
+                }
+            );
             for table in tables {
                 assert!(!table.rows.is_empty());
                 assert!(

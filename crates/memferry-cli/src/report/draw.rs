@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The geometry of a line chart with a log2 x axis; `chart.html` writes it as SVG.
+//! The geometry of a line chart, whose x axis is log2 but for time; `chart.html` writes it as SVG.
 //!
 //! Own code instead of a chart library: those write fixed colours and sizes into the SVG, while this
 //! page needs classes (light, dark and print are style sheets), a tooltip and a shape per point, and
@@ -104,7 +104,11 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
         xs.dedup();
         xs
     };
-    let (first, last) = (xs.first()?.log2(), xs.last()?.log2());
+    let axis = |x: f64| match chart.x {
+        X::Bytes | X::Count => x.log2(),
+        X::Seconds => x,
+    };
+    let (first, last) = (axis(*xs.first()?), axis(*xs.last()?));
     let [left, right, top, bottom] = MARGIN;
     let frame = Frame {
         width: WIDTH,
@@ -118,7 +122,7 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
     let (start, end) = (frame.left + 14.0, frame.right - 14.0);
     let x_at = |x: f64| {
         if last > first {
-            start + (x.log2() - first) / (last - first) * (end - start)
+            start + (axis(x) - first) / (last - first) * (end - start)
         } else {
             f64::midpoint(start, end)
         }
@@ -127,10 +131,11 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
     let y_at = |y: f64| frame.bottom - scale.share(y) * (frame.bottom - frame.top);
 
     let mut x_ticks: Vec<(f64, String)> = Vec::new();
-    for &x in &xs {
+    for x in labelled(chart.x, &xs) {
         let label = match chart.x {
             X::Bytes => short(x as u64),
             X::Count => format!("{x:.0}"),
+            X::Seconds => format!("{x}"),
         };
         if x_ticks
             .last()
@@ -166,6 +171,25 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
         ),
         frame,
     })
+}
+
+/// Where the x axis has labels: at the points, or of seconds, which lie anywhere, at round ones.
+fn labelled(x: X, xs: &[f64]) -> Vec<f64> {
+    let (X::Seconds, Some(&first), Some(&last)) = (x, xs.first(), xs.last()) else {
+        return xs.to_vec();
+    };
+    let round = [1.0, 2.0, 5.0].iter().map(|step| step * 0.1);
+    let steps = (0..8).flat_map(|power| round.clone().map(move |step| step * 10f64.powi(power)));
+    let step = steps
+        .into_iter()
+        .find(|step| (last - first) / step <= 10.0)
+        .unwrap_or(last);
+    let from = (first / step).ceil() as usize;
+    let to = (last / step) as usize;
+    // Ten times as a whole number: 3 * 0.1 is not 0.3.
+    (from..=to)
+        .map(|at| (at as f64 * step * 10.0).round() / 10.0)
+        .collect()
 }
 
 fn ticks(ticks: impl IntoIterator<Item = (f64, String)>, small_gap: f64) -> Vec<Tick> {
@@ -313,6 +337,23 @@ mod tests {
         assert!((at[1] - at[0] - (at[2] - at[1])).abs() < 0.2, "{at:?}");
         assert_eq!(labels(&drawing.y_ticks), ["0", "5", "10", "15", "20", "25"]);
         assert_eq!(drawing.lines[0].class, "s1");
+    }
+
+    #[test]
+    fn seconds_are_equal_steps_from_zero_with_round_labels() {
+        let mut chart = chart(Y::Linear, &[(0.0, 0.0), (3.37, 1.0), (6.74, 2.0)]);
+        chart.x = X::Seconds;
+        let drawing = draw(&chart).expect("points");
+        assert_eq!(
+            labels(&drawing.x_ticks),
+            ["0", "1", "2", "3", "4", "5", "6"]
+        );
+        let at: Vec<f64> = (drawing.lines[0].marks.iter())
+            .map(|mark| mark.x.parse().expect("number"))
+            .collect();
+        assert!((at[1] - at[0] - (at[2] - at[1])).abs() < 0.2, "{at:?}");
+        chart.series[0].points.retain(|point| point.x < 1.0);
+        assert_eq!(labels(&draw(&chart).expect("point").x_ticks), ["0"]);
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub fn charts(file: &BenchFile) -> Vec<Chart> {
             sizes.into_iter().flat_map(of_size).collect()
         }
         Rows::Stall(rows) => stall(rows),
+        Rows::Promote(rows) => super::promoted::charts(rows),
     }
 }
 

@@ -3,7 +3,10 @@
 
 use serde::Serialize;
 
+use crate::schema::promote::PromoteRow;
 use crate::schema::{BenchFile, MoveRow, Rows, StallRow};
+use crate::spread::Spread;
+use crate::table::distinct;
 use crate::units::{decimal, lanes, long, short, time};
 
 /// One large figure with the words that belong to it.
@@ -41,6 +44,19 @@ pub fn sentence<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Strin
             long(row.folio_bytes as u64),
             row.gbps,
             time(row.stall_ns.p99)
+        );
+    }
+    if let Some((case, soon, than_numab2)) = files.clone().find_map(soonest) {
+        let mut text = format!("95% of a hot set is in the top tier after {soon:.1} s with {case}");
+        if let Some(times) = than_numab2 {
+            text += &format!(", {times:.1} times as soon as with numab2");
+        }
+        return text + ".";
+    }
+    if let Some((case, share)) = files.clone().find_map(best_served) {
+        let percent = share * 100.0;
+        return format!(
+            "The top tier served {percent:.0}% of the accesses to hot pages with {case}."
         );
     }
     let largest = files
@@ -99,6 +115,7 @@ pub fn facts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Fact
     let verified = files.fold(0u64, |sum, file| {
         let of_stall = match &file.rows {
             Rows::Stall(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
+            Rows::Promote(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
             _ => 0u64,
         };
         let of_moves: u64 = move_rows(file).map(|row| row.verified_bytes).sum();
@@ -129,7 +146,7 @@ fn throughput(row: &MoveRow) -> Fact {
 fn move_rows(file: &BenchFile) -> impl Iterator<Item = &MoveRow> {
     let rows: &[MoveRow] = match &file.rows {
         Rows::Move(rows) | Rows::Count(rows) => rows,
-        Rows::Stall(_) => &[],
+        Rows::Stall(_) | Rows::Promote(_) => &[],
     };
     rows.iter()
 }
@@ -153,6 +170,46 @@ fn best_small(file: &BenchFile) -> Option<(&MoveRow, Option<&MoveRow>)> {
             && row.destination == best.destination
     });
     Some((best, baseline.filter(|_| best.migrator != "per-folio")))
+}
+
+/// Of `bench promote`, scenario 1: the mode with which the hot set arrives soonest, when, and how many times as soon as with
+/// numab2.
+fn soonest(file: &BenchFile) -> Option<(String, f64, Option<f64>)> {
+    let Rows::Promote(rows) = &file.rows else {
+        return None;
+    };
+    let rows: Vec<&PromoteRow> = rows.iter().filter(|row| row.scenario == 1).collect();
+    let time = |case: &String| {
+        let of = rows.iter().filter(|row| row.case() == *case);
+        // Runs in which it never arrived have no time, so a case with one of them has no mean.
+        let times: Option<Vec<f64>> = of.map(|row| row.hot_in_top_95_s).collect();
+        Spread::of(&times?).map(|of| of.mean)
+    };
+    let cases = distinct(&rows, |row| row.case());
+    let known = cases
+        .into_iter()
+        .filter_map(|case| Some((time(&case)?, case)));
+    let (soon, case) = known.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let numab2 = time(&"numab2".to_owned()).filter(|_| case != "numab2");
+    Some((case, soon, numab2.map(|of| of / soon)))
+}
+
+/// Of `bench promote`: the mode with which the top tier served most accesses, and their share, whether the hot set arrived as a
+/// whole or not. The first scenario speaks.
+fn best_served(file: &BenchFile) -> Option<(String, f64)> {
+    let Rows::Promote(rows) = &file.rows else {
+        return None;
+    };
+    let first = rows.first()?.scenario;
+    let rows: Vec<&PromoteRow> = rows.iter().filter(|row| row.scenario == first).collect();
+    let share = |case: String| {
+        let of = rows.iter().filter(|row| row.case() == case);
+        let shares: Vec<f64> = of.map(|row| row.top_share).collect();
+        Some((case, Spread::of(&shares)?.mean))
+    };
+    let cases = distinct(&rows, |row| row.case());
+    let known = cases.into_iter().filter_map(share);
+    known.max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// The row of `bench stall` with the smallest batch that moves nearly (90%) as much as the best:
@@ -197,8 +254,29 @@ mod tests {
     }
 
     #[test]
+    fn a_hot_set_that_never_arrived_has_its_share() {
+        let mut file = synthetic::file("promote");
+        if let Rows::Promote(rows) = &mut file.rows {
+            for row in rows {
+                row.hot_in_top_95_s = None;
+            }
+        }
+        assert_eq!(
+            sentence(std::iter::once(&file)),
+            "The top tier served 95% of the accesses to hot pages with pghot pgtscan, default."
+        );
+    }
+
+    #[test]
     fn every_benchmark_alone_has_a_sentence() {
-        for (bench, part) in [("count", "folios of 2 MiB"), ("stall", "99 of 100")] {
+        for (bench, part) in [
+            ("count", "folios of 2 MiB"),
+            ("stall", "99 of 100"),
+            (
+                "promote",
+                "after 0.6 s with pghot pgtscan, default, 4.8 times",
+            ),
+        ] {
             let file = synthetic::file(bench);
             let text = sentence(std::iter::once(&file));
             assert!(text.contains(part), "{text}");

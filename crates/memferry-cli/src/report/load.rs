@@ -8,13 +8,15 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::schema::promote::{PROMOTE_SCHEMA, PromoteRow};
 use crate::schema::{BENCH_SCHEMA, BenchFile, MoveRow, Rows, StallRow};
 
 /// A benchmark file is some kilobytes; a larger file is something else (a disk image, /dev/zero).
 const LARGEST_BYTES: u64 = 64 << 20;
 
 /// How to make a file that can be read.
-const MAKE_ONE: &str = "give a file that `memferry bench move|count|stall --json FILE` wrote";
+const MAKE_ONE: &str =
+    "give a file that `memferry bench move|count|stall|promote --json FILE` wrote";
 
 /// A benchmark file and where it came from.
 pub struct Loaded {
@@ -67,9 +69,12 @@ fn parse(text: &str) -> Result<BenchFile, Refusal> {
             "it is JSON, but no benchmark file: it has no \"schema\"".to_owned(),
         ));
     };
-    if schema != BENCH_SCHEMA {
-        let why = format!("its schema is {schema:?}; this memferry draws {BENCH_SCHEMA:?}");
-        let next = if schema.starts_with("memferry-bench/") {
+    if ![BENCH_SCHEMA, PROMOTE_SCHEMA].contains(&schema) {
+        let why = format!(
+            "its schema is {schema:?}; this memferry draws {BENCH_SCHEMA:?} and {PROMOTE_SCHEMA:?}"
+        );
+        let versions = ["memferry-bench/", "memferry-promote/"];
+        let next = if versions.iter().any(|of| schema.starts_with(of)) {
             "draw it with the version of memferry that wrote it, or measure again with this one"
         } else {
             MAKE_ONE
@@ -78,7 +83,10 @@ fn parse(text: &str) -> Result<BenchFile, Refusal> {
     }
     // Straight from the text: its errors name the line, those from a Value do not.
     let file: BenchFile = serde_json::from_str(text)
-        .map_err(|error| refuse(format!("it does not fit {BENCH_SCHEMA}: {error}")))?;
+        .map_err(|error| refuse(format!("it does not fit {schema}: {error}")))?;
+    if file.rows.schema() != schema {
+        return Err(refuse(format!("its rows are not those of {schema}")));
+    }
     check(&file).map_err(|why| {
         let next = "measure again; if memferry wrote this file, report it as a bug";
         (why, next.to_owned())
@@ -95,6 +103,17 @@ fn check(file: &BenchFile) -> Result<(), String> {
     let stall_row = |row: &StallRow| {
         row.lanes > 0 && row.folio_bytes > 0 && row.batch_bytes > 0 && positive(row.gbps)
     };
+    let promote_row = |row: &PromoteRow| {
+        let shares = [row.top_share, row.recall];
+        let times = row.timeline.iter().map(|point| point.0);
+        let mut times = times.chain(row.hot_timeline.iter().map(|point| point.0));
+        let sound = |value: f64| value.is_finite() && value >= 0.0;
+        row.regions > 0
+            && row.threads > 0
+            && positive(row.seconds)
+            && shares.iter().all(|share| (0.0..=1.0).contains(share))
+            && times.all(sound)
+    };
     let (count, bad) = match &file.rows {
         Rows::Move(rows) => (rows.len(), rows.iter().position(|row| !move_row(row))),
         Rows::Count(rows) => (
@@ -103,13 +122,14 @@ fn check(file: &BenchFile) -> Result<(), String> {
                 .position(|row| !move_row(row) || row.folios.is_none()),
         ),
         Rows::Stall(rows) => (rows.len(), rows.iter().position(|row| !stall_row(row))),
+        Rows::Promote(rows) => (rows.len(), rows.iter().position(|row| !promote_row(row))),
     };
     if count == 0 {
         return Err("it has no rows".to_owned());
     }
     if let Some(bad) = bad {
         return Err(format!(
-            "row {} of {count} has no size, no lanes, no number of folios or no throughput",
+            "row {} of {count} has a figure that cannot be: no size, lanes, folios, time or throughput, or a share above 1",
             bad + 1
         ));
     }
@@ -133,8 +153,8 @@ mod tests {
     }
 
     #[test]
-    fn the_three_benchmarks_are_read() {
-        for bench in ["move", "count", "stall"] {
+    fn all_benchmarks_are_read() {
+        for bench in ["move", "count", "stall", "promote"] {
             assert!(parse(synthetic::text(bench)).is_ok(), "{bench}");
         }
     }

@@ -12,6 +12,7 @@ mod figures;
 mod headline;
 mod load;
 mod page;
+mod promoted;
 mod scale;
 
 use std::path::Path;

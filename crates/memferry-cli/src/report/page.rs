@@ -102,6 +102,11 @@ fn section(loaded: &Loaded, name_machine: bool) -> Section {
              page on its way waits until the page has arrived; larger batches move faster and let it \
              wait longer.",
         ),
+        Rows::Promote(_) => (
+            "Promoting hot pages",
+            "Threads access pages of a slow tier at random. Where the pages lie is looked up while they do, so it is known \
+             how soon they came to the top tier and which accesses it served. Every mode makes the same accesses.",
+        ),
     };
     let mut source = loaded.name.clone();
     if name_machine {

@@ -3,6 +3,7 @@
 //!
 //! It arranges and formats figures; it computes none and prints nothing.
 
+mod promote;
 pub mod published;
 pub mod text;
 
@@ -57,6 +58,7 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
             .flatten()
             .collect(),
         Rows::Stall(rows) => stall(rows),
+        Rows::Promote(rows) => promote::tables(rows),
     }
 }
 

@@ -37,6 +37,9 @@ fn published_text(file: &BenchFile, columns: usize) -> String {
         Rows::Stall(_) => {
             return "No published series gives the time that an access waits.\n\n".to_owned();
         }
+        Rows::Promote(_) => {
+            return "docs/promote.md has the published figures of both scenarios.\n\n".to_owned();
+        }
     };
     let mut text = wrap(
         "Published figures come from the machines that each table names: compare shapes and \
@@ -154,7 +157,7 @@ mod tests {
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {
-        for bench in ["move", "count", "stall"] {
+        for bench in ["move", "count", "stall", "promote"] {
             for columns in [80, 100, 140] {
                 let text = benchmark(&synthetic::file(bench), true, columns);
                 println!("{text}");

@@ -131,6 +131,15 @@ pub fn prefer(range: &Range<usize>, node: u32) -> io::Result<()> {
     numa::prefer(range.start, range.len(), node)
 }
 
+/// Takes back what [`prefer`] did, so that the kernel moves the pages of the range as any others. Pages that are there stay where
+/// they are.
+///
+/// # Errors
+/// The range is not mapped.
+pub fn follow_task(range: &Range<usize>) -> io::Result<()> {
+    numa::follow_task(range.start, range.len())
+}
+
 /// Finds what would fail the call as a whole, by a call for a page that nobody has; gives the node as the kernel takes it.
 pub(crate) fn check_target(pid: i32, node: u32, shared: bool) -> Result<i32, MoveError> {
     let target = i32::try_from(node).unwrap_or(i32::MAX);

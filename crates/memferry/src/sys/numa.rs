@@ -45,6 +45,15 @@ pub(crate) fn prefer(addr: usize, len: usize, node: u32) -> io::Result<()> {
     .map(drop)
 }
 
+/// Takes the policy of a range back: its pages follow that of the task, as if there had never been another. NUMA balancing leaves
+/// ranges with a policy of their own alone.
+pub(crate) fn follow_task(addr: usize, len: usize) -> io::Result<()> {
+    let none = std::ptr::null::<usize>();
+    // SAFETY: the kernel reads no mask with this policy; no contents change.
+    check_long(unsafe { libc::syscall(libc::SYS_mbind, addr, len, raw::MPOL_DEFAULT, none, 0, 0) })
+        .map(drop)
+}
+
 /// Whether this process may use the memory of a node: its cpuset can keep it away. If that cannot be told, it may.
 pub(crate) fn is_allowed(node: u32) -> bool {
     let Ok(wanted) = NodeMask::of(node) else {

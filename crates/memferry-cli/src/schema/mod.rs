@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The benchmark file, schema `memferry-bench/1`: what `--json` writes and `memferry report` reads.
+//! The benchmark file, schema `memferry-bench/1` (of `bench promote` `memferry-promote/1`): what `--json` writes and `memferry report` reads.
 //!
 //! GB is 1e9 bytes, times are nanoseconds. It only describes the file; `bench` fills it.
 
+pub mod promote;
+
 use serde::{Deserialize, Serialize};
+
+use promote::{PROMOTE_SCHEMA, PromoteRow};
 
 /// The value of [`BenchFile::schema`].
 pub const BENCH_SCHEMA: &str = "memferry-bench/1";
@@ -14,7 +18,7 @@ pub const THP_BYTES: usize = 2 << 20;
 /// One benchmark run on one machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BenchFile {
-    /// Always [`BENCH_SCHEMA`].
+    /// [`BENCH_SCHEMA`], or that of the rows.
     pub schema: String,
     /// The machine that was measured.
     pub host: Host,
@@ -39,6 +43,27 @@ pub enum Rows {
     Count(Vec<MoveRow>),
     /// `bench stall`: how long accesses wait while their pages move.
     Stall(Vec<StallRow>),
+    /// `bench promote`: how soon hot pages come to the top tier.
+    Promote(Vec<PromoteRow>),
+}
+
+impl Rows {
+    /// The schema of a file with these rows.
+    pub fn schema(&self) -> &'static str {
+        match self {
+            Self::Promote(_) => PROMOTE_SCHEMA,
+            Self::Move(_) | Self::Count(_) | Self::Stall(_) => BENCH_SCHEMA,
+        }
+    }
+
+    /// Whether nothing was measured.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Move(rows) | Self::Count(rows) => rows.is_empty(),
+            Self::Stall(rows) => rows.is_empty(),
+            Self::Promote(rows) => rows.is_empty(),
+        }
+    }
 }
 
 /// The machine that was measured.

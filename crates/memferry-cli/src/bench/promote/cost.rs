@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the kernel did and what it took, from before a run to after it: counters of /proc/vmstat, CPU time of its threads.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use memferry::kernel::pghot::vmstat;
+
+use crate::failure::Failure;
+
+/// Counters and CPU times at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Cost {
+    /// All of /proc/vmstat.
+    pub counters: BTreeMap<String, u64>,
+    /// CPU seconds of the threads that look for hot pages.
+    pub tracker_s: f64,
+    /// CPU seconds of `kmigrated`.
+    pub migration_s: f64,
+    /// CPU seconds of `kswapd`.
+    pub demotion_s: f64,
+}
+
+impl Cost {
+    /// Reads what the kernel below `root` says now.
+    pub fn read(root: &Path) -> Result<Self, Failure> {
+        let counters = vmstat(root).map_err(|error| {
+            Failure::new("cannot read the kernel's counters", error, "mount /proc")
+        })?;
+        let mut cost = Self {
+            counters,
+            ..Self::default()
+        };
+        for (name, seconds) in threads(root) {
+            if name.starts_with("kmigrated") {
+                cost.migration_s += seconds;
+            } else if name.starts_with("kswapd") {
+                cost.demotion_s += seconds;
+            } else if name.starts_with("pghot") || name.starts_with("kpghot") {
+                cost.tracker_s += seconds;
+            }
+        }
+        Ok(cost)
+    }
+
+    /// What came since `before`. A counter that a gauge lowered is 0.
+    pub fn since(&self, before: &Self) -> Self {
+        let rise = |(name, value): (&String, &u64)| {
+            let was = before.counters.get(name).copied().unwrap_or(0);
+            (name.clone(), value.saturating_sub(was))
+        };
+        Self {
+            counters: self.counters.iter().map(rise).collect(),
+            tracker_s: (self.tracker_s - before.tracker_s).max(0.0),
+            migration_s: (self.migration_s - before.migration_s).max(0.0),
+            demotion_s: (self.demotion_s - before.demotion_s).max(0.0),
+        }
+    }
+
+    /// A counter; 0 where the kernel has none of this name.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters.get(name).copied().unwrap_or(0)
+    }
+
+    /// Pages demoted, whoever did it.
+    pub fn demoted(&self) -> u64 {
+        let of = self.counters.iter();
+        of.filter(|(name, _)| name.starts_with("pgdemote_"))
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    /// The counters that tell of promotion, those that rose.
+    pub fn told(&self) -> BTreeMap<String, u64> {
+        let prefixes = ["pghot_", "pgpromote_", "pgdemote_", "numa_", "pgmigrate_"];
+        let told = |(name, count): (&String, &u64)| {
+            let wanted = *count > 0 && prefixes.iter().any(|prefix| name.starts_with(prefix));
+            wanted.then(|| (name.clone(), *count))
+        };
+        self.counters.iter().filter_map(told).collect()
+    }
+}
+
+/// The threads of the kernel that a run can make work, with their CPU seconds.
+fn threads(root: &Path) -> Vec<(String, f64)> {
+    let folders = fs::read_dir(root.join("proc"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let thread = |entry: fs::DirEntry| {
+        entry.file_name().to_str()?.parse::<u32>().ok()?;
+        let folder = entry.path();
+        let name = fs::read_to_string(folder.join("comm")).ok()?;
+        let name = name.trim();
+        let wanted = ["kmigrated", "kswapd", "pghot", "kpghot"];
+        if !wanted.iter().any(|of| name.starts_with(of)) {
+            return None;
+        }
+        // To the nanosecond where the kernel keeps such accounts, else in ticks of 10 ms.
+        let exact = fs::read_to_string(folder.join("schedstat")).ok();
+        let seconds = exact
+            .and_then(|text| Some(text.split(' ').next()?.parse::<u64>().ok()? as f64 / 1e9))
+            .or_else(|| {
+                Some(ticks(&fs::read_to_string(folder.join("stat")).ok()?)? as f64 / 100.0)
+            })?;
+        Some((name.to_owned(), seconds))
+    };
+    folders.filter_map(thread).collect()
+}
+
+/// User and system time of a /proc/PID/stat, in ticks (USER_HZ is 100 on all architectures that Linux's NUMA runs on).
+fn ticks(stat: &str) -> Option<u64> {
+    // The name stands in brackets and can hold anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let field = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    Some(field(11)? + field(12)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(root: &Path, file: &str, text: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+        fs::write(path, text).expect("file");
+    }
+
+    #[test]
+    fn threads_are_told_apart_by_name_and_counted_exactly_where_that_is_possible() {
+        let root = tempfile::tempdir().expect("folder");
+        put(
+            root.path(),
+            "proc/vmstat",
+            "pgpromote_success 5\nnr_free_pages 100\npgdemote_kswapd 1\n",
+        );
+        put(root.path(), "proc/40/comm", "kmigrated/2\n");
+        put(root.path(), "proc/40/schedstat", "2500000000 7 3\n");
+        let stat = "41 (kswapd0) S 2 0 0 0 -1 1 0 0 0 0 30 70 0 0 20 0 1 0\n";
+        put(root.path(), "proc/41/comm", "kswapd0\n");
+        put(root.path(), "proc/41/stat", stat);
+        put(root.path(), "proc/42/comm", "pghot_scan\n");
+        put(root.path(), "proc/42/schedstat", "500000000 7 3\n");
+        put(root.path(), "proc/43/comm", "bash\n");
+        put(root.path(), "proc/43/schedstat", "900000000 7 3\n");
+        let before = Cost::read(root.path()).expect("cost");
+        let times = [before.migration_s, before.demotion_s, before.tracker_s];
+        for (time, expected) in times.iter().zip([2.5, 1.0, 0.5]) {
+            assert!((time - expected).abs() < 1e-9, "{times:?}");
+        }
+        put(
+            root.path(),
+            "proc/vmstat",
+            "pgpromote_success 12\nnr_free_pages 90\npgdemote_kswapd 4\npgdemote_direct 2\npghot_promoted 7\n",
+        );
+        put(root.path(), "proc/40/schedstat", "3000000000 7 3\n");
+        let rise = Cost::read(root.path()).expect("cost").since(&before);
+        assert_eq!((rise.counter("pgpromote_success"), rise.demoted()), (7, 5));
+        assert_eq!(rise.counter("nr_free_pages"), 0);
+        assert!((rise.migration_s - 0.5).abs() < 1e-9);
+        let told: Vec<String> = rise.told().into_keys().collect();
+        assert_eq!(
+            told,
+            [
+                "pgdemote_direct",
+                "pgdemote_kswapd",
+                "pghot_promoted",
+                "pgpromote_success"
+            ]
+        );
+    }
+}

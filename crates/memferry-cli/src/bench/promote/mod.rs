@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `bench promote`: how soon and how rightly hot pages of the lower tier come to the top tier, in two scenarios, with each
+//! way of promotion that this kernel has.
+//!
+//! The way is place (nodes and sizes) -> mode (what is switched on) -> run (one process each: worker, with access and watch)
+//! -> rows. `control` sets the kernel and sets it back.
+
+mod access;
+mod control;
+mod cost;
+mod mode;
+mod place;
+mod run;
+mod spec;
+mod watch;
+mod worker;
+
+use std::path::Path;
+
+use memferry::kernel::pghot::Pghot;
+use memferry::topology::Topology;
+use rustix::process::geteuid;
+
+use super::host;
+use crate::cli::promote::{PromoteArgs, Scenario};
+use crate::failure::Failure;
+use crate::schema::promote::{PROMOTE_SCHEMA, PromoteRow};
+use crate::schema::{BenchFile, Rows};
+use crate::table::distinct;
+use crate::ui::{Bar, Ui};
+use control::Control;
+use mode::{Missing, Mode};
+use place::Place;
+use run::Bench;
+use spec::Spec;
+pub use worker::serve as serve_promote;
+
+/// `bench promote`.
+pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+    let topology = host::topology()?;
+    let plan = Plan::new(&topology, args)?;
+    if !geteuid().is_root() {
+        return Err(Failure::new(
+            "cannot measure promotion as this user",
+            "it sets kernel.numa_balancing and other settings of the kernel, and sets them back",
+            "run it as root",
+        ));
+    }
+    for note in &plan.notes {
+        ui.warn(note);
+    }
+    let mut bench = Bench {
+        root: Path::new("/"),
+        place: plan.place.clone(),
+        control: Control::new(Path::new("/")),
+        ui,
+    };
+    let mut rows = Vec::new();
+    let mut failure = plan.measure(&mut bench, args, &mut rows).err();
+    if let Err(of_restore) = bench.control.restore() {
+        // What failed first is told; this comes after it.
+        match &failure {
+            Some(_) => ui.warn(&of_restore.to_string()),
+            None => failure = Some(of_restore),
+        }
+    }
+    let mut notes = plan.notes;
+    notes.extend(host::emulated_note(&topology));
+    let mut host = host::describe(&topology, "");
+    host.copy = None;
+    let file = BenchFile {
+        schema: PROMOTE_SCHEMA.to_owned(),
+        host,
+        ceiling: Vec::new(),
+        rows: Rows::Promote(rows),
+        notes,
+    };
+    super::finish(file, args.quick, failure, ui)
+}
+
+/// What is measured here.
+struct Plan {
+    place: Place,
+    modes: Vec<Mode>,
+    /// Each scenario with its run, whose number of accesses is still to be found.
+    scenarios: Vec<(Scenario, Spec)>,
+    notes: Vec<String>,
+}
+
+impl Plan {
+    fn new(topology: &Topology, args: &PromoteArgs) -> Result<Self, Failure> {
+        let place = Place::choose(topology)?;
+        let root = Path::new("/");
+        let pghot = Pghot::read_from(root).map_err(|error| {
+            Failure::new(
+                "cannot read the settings of pghot",
+                error,
+                "run it as root, with /proc and /sys mounted",
+            )
+        })?;
+        let (modes, missing) = mode::choose(args, root, &pghot)?;
+        let mut notes = not_available(&missing);
+        if let Some(format) = pghot.as_ref().ok().and_then(Pghot::format) {
+            notes.push(format!(
+                "The records of pghot have the format {format}, which is fixed at boot: pghot={} on the kernel's command line \
+                 brings the other one, for a second file.",
+                if format == "precise" { "default" } else { "precise" }
+            ));
+        }
+        let threads = args.threads.unwrap_or(place.cpus.len());
+        let mut scenarios = Vec::new();
+        for scenario in args.scenarios() {
+            let (regions, region_bytes, note) = place.regions(topology, args, scenario)?;
+            notes.extend(note);
+            let spec = Spec {
+                lower: place.lower,
+                top: place.top.clone(),
+                cpus: place.cpus.clone(),
+                regions,
+                region_bytes,
+                threads,
+                accesses: args.accesses.unwrap_or(0),
+                most_ms: None,
+                fill: scenario == Scenario::Full,
+                sample_ms: args.sample_ms,
+            };
+            scenarios.push((scenario, spec));
+        }
+        Ok(Self {
+            place,
+            modes,
+            scenarios,
+            notes,
+        })
+    }
+
+    /// All runs, interleaved: every mode once, and that again.
+    fn measure(
+        &self,
+        bench: &mut Bench<'_>,
+        args: &PromoteArgs,
+        rows: &mut Vec<PromoteRow>,
+    ) -> Result<(), Failure> {
+        let steps = self.scenarios.len() * self.modes.len() * args.runs();
+        let bar = bench.ui.bar("bench promote", steps as u64);
+        bench
+            .control
+            .prepare(&self.place, args.demotes(), args.hwhints_event.as_deref())?;
+        for (scenario, spec) in &self.scenarios {
+            let Some(spec) = fixed(bench, args, spec, &bar)? else {
+                return Ok(());
+            };
+            for round in 0..args.runs() {
+                for at in 0..self.modes.len() {
+                    // Another one is first in each round: none always comes after the same one.
+                    let mode = &self.modes[(at + round) % self.modes.len()];
+                    bar.now(&format!("scenario {}, {}", scenario.number(), mode.title()));
+                    match bench.run(*scenario, mode, round + 1, &spec)? {
+                        Some(row) => rows.push(row),
+                        None => return Ok(()),
+                    }
+                    bar.step();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The run with its number of accesses: what was asked for, or what takes the wanted time while nothing promotes. It is the
+/// same in all modes.
+fn fixed(
+    bench: &mut Bench<'_>,
+    args: &PromoteArgs,
+    spec: &Spec,
+    bar: &Bar,
+) -> Result<Option<Spec>, Failure> {
+    if spec.accesses > 0 {
+        return Ok(Some(spec.clone()));
+    }
+    bar.now("finding the number of accesses");
+    let Some(rate) = bench.rate(spec)? else {
+        return Ok(None);
+    };
+    let accesses = rate * args.seconds() / spec.regions as f64;
+    Ok(Some(Spec {
+        accesses: (accesses as u64).max(1),
+        ..spec.clone()
+    }))
+}
+
+/// What cannot be run, one note for each reason.
+fn not_available(missing: &[Missing]) -> Vec<String> {
+    let all: Vec<&Missing> = missing.iter().collect();
+    let reasons = distinct(&all, |of| (&of.why, &of.next));
+    let note = |(why, next): (&String, &String)| {
+        let of = all.iter().filter(|of| (&of.why, &of.next) == (why, next));
+        let modes: Vec<&str> = of.map(|of| of.mode.as_str()).collect();
+        format!(
+            "Not available here: {}; {why}. To have it: {next}.",
+            modes.join(", ")
+        )
+    };
+    reasons.into_iter().map(note).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_for_one_reason_is_one_note() {
+        let missing = |mode: &str, why: &str| Missing {
+            mode: mode.to_owned(),
+            why: why.to_owned(),
+            next: "do this".to_owned(),
+        };
+        let notes = not_available(&[
+            missing("a", "no x"),
+            missing("b", "no y"),
+            missing("c", "no x"),
+        ]);
+        assert_eq!(
+            notes,
+            [
+                "Not available here: a, c; no x. To have it: do this.",
+                "Not available here: b; no y. To have it: do this."
+            ]
+        );
+    }
+}

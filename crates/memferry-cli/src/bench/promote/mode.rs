@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What promotes: which files of the kernel make it so, and whether this kernel can.
+
+use std::path::Path;
+
+use memferry::kernel::pghot::{Pghot, PghotAbsence, SOURCES};
+
+use crate::cli::promote::{PromoteArgs, SourceName};
+use crate::failure::Failure;
+
+/// What NUMA balancing does.
+pub const BALANCING: &str = "proc/sys/kernel/numa_balancing";
+/// Whether reclaim demotes.
+pub const DEMOTION: &str = "sys/kernel/mm/numa/demotion_enabled";
+/// Which sources report to pghot.
+pub const ENABLED: &str = "proc/sys/vm/pghot_enabled_sources";
+/// Where pghot promotes to if it knows nothing better.
+pub const TARGET: &str = "proc/sys/vm/pghot_target_nid";
+/// The event of the source hwhints.
+pub const EVENT: &str = "sys/kernel/debug/pghot/hwhints_event";
+
+/// One way to promote.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mode {
+    /// `none`, `numab2` or `pghot`.
+    pub name: &'static str,
+    /// Of pghot, what reports to it.
+    pub source: Option<&'static str>,
+    /// Of pghot, the format of its records.
+    pub record: Option<String>,
+}
+
+impl Mode {
+    /// `none`, `numab2`, `pghot hintfaults`.
+    pub fn title(&self) -> String {
+        let source = self.source.map(|source| format!(" {source}"));
+        self.name.to_owned() + &source.unwrap_or_default()
+    }
+
+    /// Whether the accessing threads take hint faults for it.
+    pub fn has_hint_faults(&self) -> bool {
+        self.name == "numab2" || self.source == Some(SOURCES[0])
+    }
+
+    /// The files that switch it on, with their texts. Before, everything is off.
+    pub fn files(&self) -> Vec<(&'static str, String)> {
+        let mut files = Vec::new();
+        if let Some(bit) = SOURCES.iter().position(|name| Some(*name) == self.source) {
+            files.push((ENABLED, (1 << bit).to_string()));
+        }
+        // What scans address spaces and makes hint faults is NUMA balancing, for pghot too. It comes last.
+        if self.has_hint_faults() {
+            files.push((BALANCING, "2".to_owned()));
+        }
+        files
+    }
+}
+
+/// A mode that this kernel cannot run.
+#[derive(Debug, PartialEq)]
+pub struct Missing {
+    /// Its name.
+    pub mode: String,
+    /// Why.
+    pub why: String,
+    /// What would bring it.
+    pub next: String,
+}
+
+/// The modes that were asked for: those that this kernel below `root` can run, and those that it cannot.
+pub fn choose(
+    args: &PromoteArgs,
+    root: &Path,
+    pghot: &Result<Pghot, PghotAbsence>,
+) -> Result<(Vec<Mode>, Vec<Missing>), Failure> {
+    let (mut modes, mut missing) = (Vec::new(), Vec::new());
+    let balancing = root.join(BALANCING).exists();
+    for wanted in args.modes() {
+        let plain = |name| Mode {
+            name,
+            source: None,
+            record: None,
+        };
+        match wanted {
+            "none" => modes.push(plain("none")),
+            "numab2" if balancing => modes.push(plain("numab2")),
+            "numab2" => missing.push(no_balancing("numab2")),
+            _ => {
+                for source in args.sources() {
+                    match of_source(source, pghot, balancing, args) {
+                        Ok(mode) => modes.push(mode),
+                        Err(why) => missing.push(why),
+                    }
+                }
+            }
+        }
+    }
+    let Some(first) = missing.first().filter(|_| modes.is_empty()) else {
+        return Ok((modes, missing));
+    };
+    Err(Failure::new(
+        format!("cannot measure {}", first.mode),
+        &first.why,
+        format!("{}; --mode none,numab2 runs on most kernels", first.next),
+    ))
+}
+
+fn of_source(
+    source: SourceName,
+    pghot: &Result<Pghot, PghotAbsence>,
+    balancing: bool,
+    args: &PromoteArgs,
+) -> Result<Mode, Missing> {
+    let name = source.name();
+    let title = format!("pghot {name}");
+    let pghot = pghot.as_ref().map_err(|absence| Missing {
+        mode: title.clone(),
+        why: absence.to_string(),
+        next: absence.hint().to_owned(),
+    })?;
+    if source == SourceName::Hintfaults && !balancing {
+        return Err(no_balancing(&title));
+    }
+    if source == SourceName::Hwhints {
+        let missing = |why: &str, next: &str| Missing {
+            mode: title.clone(),
+            why: why.to_owned(),
+            next: next.to_owned(),
+        };
+        let mut tuning = pghot.tuning.iter();
+        let Some((_, event)) = tuning.find(|(name, _)| name == "hwhints_event") else {
+            return Err(missing(
+                "debugfs pghot/hwhints_event is not there",
+                "mount debugfs, on a kernel with CONFIG_PGHOT_HWHINTS=y",
+            ));
+        };
+        if args.hwhints_event.is_none() && (event.is_empty() || event == "none") {
+            return Err(missing(
+                "no event that samples data addresses is set",
+                "name one with --hwhints-event \"TYPE CONFIG PERIOD\", see docs/promote.md",
+            ));
+        }
+    }
+    Ok(Mode {
+        name: "pghot",
+        source: Some(name),
+        record: pghot.format().map(str::to_owned),
+    })
+}
+
+fn no_balancing(mode: &str) -> Missing {
+    Missing {
+        mode: mode.to_owned(),
+        why: "this kernel has no /proc/sys/kernel/numa_balancing".to_owned(),
+        next: "boot one with CONFIG_NUMA_BALANCING=y".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn args(line: &str) -> PromoteArgs {
+        let line = format!("memferry bench promote {line}");
+        let words = line.split_whitespace().map(Into::into);
+        match crate::cli::Cli::read(words).expect("usage").command {
+            crate::cli::Command::Bench(crate::cli::bench::Bench::Promote(args)) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A stock kernel with NUMA balancing.
+    fn stock() -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("folder");
+        put(root.path(), BALANCING, "0\n");
+        put(root.path(), "proc/vmstat", "pgpromote_success 0\n");
+        put(root.path(), DEMOTION, "false\n");
+        root
+    }
+
+    fn with_pghot() -> tempfile::TempDir {
+        let root = stock();
+        for (file, text) in [
+            (ENABLED, "0\n"),
+            (TARGET, "0\n"),
+            ("proc/sys/vm/pghot_freq_threshold", "2\n"),
+            ("proc/sys/vm/pghot_promote_freq_window_ms", "3000\n"),
+            ("proc/sys/vm/pghot_promote_rate_limit_MBps", "65536\n"),
+            ("sys/kernel/debug/pghot/format", "precise\n"),
+        ] {
+            put(root.path(), file, text);
+        }
+        root
+    }
+
+    fn put(root: &Path, file: &str, text: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+        fs::write(path, text).expect("file");
+    }
+
+    fn chosen(root: &Path, line: &str) -> Result<(Vec<String>, Vec<String>), Failure> {
+        let pghot = Pghot::read_from(root).expect("readable");
+        let (modes, missing) = choose(&args(line), root, &pghot)?;
+        let missing = missing.iter().map(|of| format!("{}: {}", of.mode, of.why));
+        Ok((modes.iter().map(Mode::title).collect(), missing.collect()))
+    }
+
+    #[test]
+    fn a_stock_kernel_runs_the_baselines_and_lists_the_rest() {
+        let root = stock();
+        let (modes, missing) = chosen(root.path(), "").expect("modes");
+        assert_eq!(modes, ["none", "numab2"]);
+        assert_eq!(missing.len(), 3, "{missing:?}");
+        assert!(missing[1].starts_with("pghot pgtscan: "), "{missing:?}");
+        fs::remove_file(root.path().join(BALANCING)).expect("remove");
+        let (modes, missing) = chosen(root.path(), "--mode none,numab2").expect("modes");
+        assert_eq!((modes.len(), missing.len()), (1, 1));
+        assert!(missing[0].contains("numa_balancing"), "{missing:?}");
+    }
+
+    #[test]
+    fn nothing_but_what_is_missing_is_a_failure() {
+        let root = stock();
+        let told = chosen(root.path(), "--mode pghot --source pgtscan")
+            .expect_err("no pghot")
+            .to_string();
+        for part in [
+            "cannot measure pghot pgtscan",
+            "why: ",
+            "CONFIG_PGHOT",
+            "--mode none,numab2",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
+
+    #[test]
+    fn the_sources_of_pghot_are_modes_with_its_format() {
+        let root = with_pghot();
+        let (modes, missing) = chosen(root.path(), "").expect("modes");
+        assert_eq!(
+            modes,
+            ["none", "numab2", "pghot hintfaults", "pghot pgtscan"]
+        );
+        assert!(
+            missing[0].contains("hwhints_event is not there"),
+            "{missing:?}"
+        );
+        put(root.path(), EVENT, "none\n");
+        let (_, missing) = chosen(root.path(), "").expect("modes");
+        assert!(missing[0].contains("no event"), "{missing:?}");
+        put(root.path(), EVENT, "1 2 1000\n");
+        let (modes, missing) = chosen(root.path(), "--mode pghot").expect("modes");
+        assert_eq!((modes.len(), missing.len()), (3, 0));
+        let pghot = Pghot::read_from(root.path()).expect("readable");
+        let (modes, _) = choose(&args("--mode pghot"), root.path(), &pghot).expect("modes");
+        assert!(
+            modes
+                .iter()
+                .all(|mode| mode.record.as_deref() == Some("precise"))
+        );
+    }
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Between which nodes pages are promoted, and how much memory the scenarios may use there.
+
+use memferry::topology::{Node, Topology, parse};
+
+use crate::bench::region::{PAGE, THP};
+use crate::cli::promote::{PromoteArgs, Scenario};
+use crate::failure::Failure;
+use crate::units::Size;
+
+/// Free memory of the lower tier that stays for demoted pages and for other programs.
+const LEFT_BELOW: u64 = 64 << 20;
+/// Free memory of a filled node beyond its high watermark, so that filling it wakes nobody who makes room again.
+const LEFT_ABOVE: u64 = 8 << 20;
+
+/// Two tiers of a machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// The node of the lower tier that pages begin on.
+    pub lower: u32,
+    /// The node of the top tier whose CPUs access them.
+    pub near: u32,
+    /// All nodes of the top tier.
+    pub top: Vec<u32>,
+    /// The CPUs of `near`.
+    pub cpus: Vec<u32>,
+}
+
+impl Place {
+    /// The tier below the top one, there the node with the most free memory, and the CPUs that are nearest to it.
+    pub fn choose(topology: &Topology) -> Result<Self, Failure> {
+        let in_tier = |tier| {
+            let nodes = topology.nodes_with_memory();
+            nodes.filter(move |node| node.tier == Some(tier))
+        };
+        let lower =
+            in_tier(1).max_by_key(|node| (node.memory_free_bytes, std::cmp::Reverse(node.id)));
+        let Some(lower) = lower else {
+            let nodes: Vec<u32> = topology.nodes_with_memory().map(|node| node.id).collect();
+            return Err(Failure::new(
+                "cannot measure promotion here",
+                format!(
+                    "it moves pages between tiers of memory, and all memory of this machine is one tier, {} {}",
+                    if nodes.len() == 1 { "node" } else { "nodes" },
+                    parse::format_id_list(&nodes)
+                ),
+                "use a machine whose kernel knows slower memory (CXL, persistent memory; `memferry topology` shows tiers), or \
+                 the lab's: cargo xtask lab -- memferry bench promote --quick",
+            ));
+        };
+        let distance = |node: &Node| node.distance_to(lower.id).unwrap_or(u32::MAX);
+        let near = in_tier(0)
+            .filter(|node| node.has_cpu)
+            .min_by_key(|node| (distance(node), node.id));
+        let Some(near) = near else {
+            return Err(Failure::new(
+                "cannot measure promotion here",
+                "no node of the top tier has a CPU",
+                "see `memferry topology`",
+            ));
+        };
+        Ok(Self {
+            lower: lower.id,
+            near: near.id,
+            top: in_tier(0).map(|node| node.id).collect(),
+            cpus: near.cpus.clone(),
+        })
+    }
+
+    /// How many regions of how many bytes a scenario has here; a note if that is less than usual.
+    pub fn regions(
+        &self,
+        topology: &Topology,
+        args: &PromoteArgs,
+        scenario: Scenario,
+    ) -> Result<(usize, usize, Option<String>), Failure> {
+        let free = |id| topology.node(id).map_or(0, |node| node.memory_free_bytes);
+        let below = free(self.lower).saturating_sub(LEFT_BELOW) / 4 * 3;
+        let (count, room) = match scenario {
+            // Enough room in the top tier: twice what goes there.
+            Scenario::Room => (1, below.min(free(self.near) / 2)),
+            // Each region goes up in turn, and as much comes down.
+            Scenario::Full => (args.regions(), below),
+        };
+        let wanted = match args.size {
+            Some(size) => size.0,
+            None if memferry::probe::is_emulated(topology) => 64 << 20,
+            None if args.quick => 512 << 20,
+            None => 8 << 30,
+        };
+        let whole = |bytes: u64| bytes / count as u64 / THP as u64 * THP as u64;
+        let region = whole(wanted).max(THP as u64);
+        let most = whole(room);
+        if region <= most {
+            return Ok((count, region as usize, None));
+        }
+        if args.size.is_some() || most == 0 {
+            return Err(Failure::new(
+                format!("there is no memory for scenario {}", scenario.number()),
+                format!(
+                    "{} of the lower tier were to become hot, and there is room for {}: node {} has {} free, node {} of the \
+                     top tier {}",
+                    Size(region * count as u64),
+                    Size(most * count as u64),
+                    self.lower,
+                    crate::units::about(free(self.lower)),
+                    self.near,
+                    crate::units::about(free(self.near))
+                ),
+                "give a smaller --size or fewer --regions, or end what uses the memory",
+            ));
+        }
+        let note = format!(
+            "Scenario {}: {} of the lower tier become hot instead of {}; the nodes have no room for more.",
+            scenario.number(),
+            Size(most * count as u64),
+            Size(wanted)
+        );
+        Ok((count, most as usize, Some(note)))
+    }
+}
+
+/// The bytes of a node that filling it takes: what is free, less what keeps the kernel from making room at once.
+pub fn room_to_fill(node: u32) -> Result<usize, Failure> {
+    let zones = std::fs::read_to_string("/proc/zoneinfo").map_err(|error| {
+        Failure::new(
+            "cannot read /proc/zoneinfo",
+            error,
+            "run it outside of the container that hides it",
+        )
+    })?;
+    let room = above_watermarks(&zones, node).saturating_sub(LEFT_ABOVE);
+    Ok(room as usize / THP * THP)
+}
+
+/// What of a node's zones is free above their high watermarks, bytes: with less, kswapd wakes up and makes room. What a zone
+/// keeps for allocations that fit into no other is not for memory of programs.
+fn above_watermarks(zoneinfo: &str, node: u32) -> u64 {
+    let of_node = |zone: &&str| {
+        let id = zone.split(',').next().unwrap_or_default().trim();
+        id.parse() == Ok(node)
+    };
+    let pages = |zone: &str| -> u64 {
+        let (mut free, mut kept) = (0, 0);
+        for line in zone.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let number = |word: &str| {
+                let digits = word.trim_matches(|c: char| !c.is_ascii_digit());
+                digits.parse::<u64>().unwrap_or(0)
+            };
+            match words[..] {
+                ["pages", "free", count] => free = number(count),
+                ["high", count] => kept += number(count),
+                // The last one is for the zone that memory of programs asks for first.
+                ["protection:", .., last] => kept += number(last),
+                _ => {}
+            }
+        }
+        free.saturating_sub(kept)
+    };
+    // A zone begins with `Node N, zone NAME`.
+    let zones = zoneinfo.split("Node ").filter(of_node);
+    zones.map(pages).sum::<u64>() * PAGE as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memferry::topology::{Distance, Tier};
+
+    fn args(line: &str) -> PromoteArgs {
+        let line = format!("memferry bench promote {line}");
+        let words = line.split_whitespace().map(Into::into);
+        match crate::cli::Cli::read(words).expect("usage").command {
+            crate::cli::Command::Bench(crate::cli::bench::Bench::Promote(args)) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Two nodes with CPUs and two slow ones, the second with more free memory and nearer to node 1.
+    fn tiers() -> Topology {
+        let mut topology = Topology::read().expect("topology");
+        let node = |id: u32, has_cpu: bool, free: u64, distances: [u32; 4]| Node {
+            id,
+            cpus: if has_cpu { vec![id] } else { Vec::new() },
+            has_cpu,
+            has_memory: true,
+            memory_total_bytes: 2 << 30,
+            memory_free_bytes: free,
+            distances: (0..4)
+                .zip(distances)
+                .map(|(node, distance)| Distance { node, distance })
+                .collect(),
+            tier: Some(usize::from(!has_cpu)),
+        };
+        topology.nodes = vec![
+            node(0, true, 1 << 30, [10, 20, 20, 40]),
+            node(1, true, 1 << 30, [20, 10, 40, 20]),
+            node(2, false, 128 << 20, [20, 40, 10, 60]),
+            node(3, false, 1 << 30, [40, 20, 60, 10]),
+        ];
+        let tier = |id, nodes| Tier {
+            kernel_id: Some(id),
+            nodes,
+        };
+        topology.tiers = vec![tier(4, vec![0, 1]), tier(22, vec![2, 3])];
+        topology.cpus.hypervisor_name = None;
+        topology
+    }
+
+    #[test]
+    fn the_freest_slow_node_and_its_nearest_cpus_are_chosen() {
+        let place = Place::choose(&tiers()).expect("tiers");
+        let expected = Place {
+            lower: 3,
+            near: 1,
+            top: vec![0, 1],
+            cpus: vec![1],
+        };
+        assert_eq!(place, expected);
+    }
+
+    #[test]
+    fn one_tier_is_told_with_what_to_try() {
+        let mut topology = tiers();
+        for node in &mut topology.nodes {
+            node.tier = Some(0);
+        }
+        let error = Place::choose(&topology).expect_err("one tier").to_string();
+        for part in ["one tier, nodes 0-3", "try: ", "memferry topology"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_fit_and_what_was_asked_for_is_not_reduced() {
+        let topology = tiers();
+        let place = Place::choose(&topology).expect("tiers");
+        let of = |line: &str, scenario| place.regions(&topology, &args(line), scenario);
+        // Half of node 1's free memory.
+        let (count, bytes, note) = of("", Scenario::Room).expect("fits");
+        assert_eq!((count, bytes), (1, 512 << 20));
+        assert!(
+            note.expect("note")
+                .contains("512M of the lower tier become hot instead of 8G")
+        );
+        let (count, bytes, note) = of("--size 128M --regions 4", Scenario::Full).expect("fits");
+        assert_eq!((count, bytes, note), (4, 32 << 20, None));
+        let error = of("--size 4G", Scenario::Full)
+            .expect_err("no room")
+            .to_string();
+        assert!(
+            error.contains("no memory for scenario 2") && error.contains("smaller --size"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn filling_leaves_watermarks_and_what_a_zone_keeps() {
+        let zones = "Node 0, zone      DMA\n  pages free     3840\n        high     36\n        protection: (0, 941, 941, 941)\n    \
+                     pagesets\n    cpu: 0\n              high:  9\n\
+                     Node 0, zone    DMA32\n  pages free     9000\n        boost    0\n        high     700\n        \
+                     protection: (0, 0, 0, 0)\nNode 1, zone   Normal\n  pages free     50\n        high     100\n        \
+                     protection: (0, 0, 0, 0)\n";
+        assert_eq!(above_watermarks(zones, 0), (3840 - 36 - 941 + 8300) * 4096);
+        assert_eq!(above_watermarks(zones, 1), 0, "less than the watermark");
+        assert_eq!(above_watermarks(zones, 2), 0);
+    }
+}

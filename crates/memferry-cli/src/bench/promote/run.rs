@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One run: starts its process, switches the mode on for the time of its accesses, and makes a row of what both saw.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use super::control::Control;
+use super::cost::Cost;
+use super::mode::Mode;
+use super::place::Place;
+use super::spec::{Message, Seen, Spec};
+use super::watch::promoted_of;
+use crate::cli::promote::Scenario;
+use crate::failure::Failure;
+use crate::schema::FromTo;
+use crate::schema::promote::PromoteRow;
+use crate::ui::Ui;
+
+/// How often it is looked whether the user wants to stop.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What all runs share.
+pub struct Bench<'a> {
+    pub root: &'a Path,
+    pub place: Place,
+    pub control: Control,
+    pub ui: &'a Ui,
+}
+
+impl Bench<'_> {
+    /// One run; none if the user stopped it.
+    pub fn run(
+        &mut self,
+        scenario: Scenario,
+        mode: &Mode,
+        round: usize,
+        spec: &Spec,
+    ) -> Result<Option<PromoteRow>, Failure> {
+        let Some(measured) = self.measure(mode, spec)? else {
+            return Ok(None);
+        };
+        Ok(Some(row(
+            scenario,
+            mode,
+            round,
+            spec,
+            &self.place,
+            &measured,
+        )))
+    }
+
+    /// How many accesses a thread makes in a second while nothing promotes; none if the user stopped it.
+    pub fn rate(&mut self, spec: &Spec) -> Result<Option<f64>, Failure> {
+        let none = Mode {
+            name: "none",
+            source: None,
+            record: None,
+        };
+        let spec = Spec {
+            accesses: u64::MAX,
+            most_ms: Some(1000),
+            regions: 1,
+            fill: false,
+            ..spec.clone()
+        };
+        let Some(of) = self.measure(&none, &spec)? else {
+            return Ok(None);
+        };
+        Ok(Some(
+            of.seen.accesses as f64 / spec.threads as f64 / of.seen.seconds,
+        ))
+    }
+
+    fn measure(&mut self, mode: &Mode, spec: &Spec) -> Result<Option<Measured>, Failure> {
+        self.control.off()?;
+        let mut process = Process::start(spec)?;
+        let Some(Message::Ready(filled)) = process.hear(self.ui)? else {
+            return self.ended_early();
+        };
+        let before = Cost::read(self.root)?;
+        self.control.on(mode)?;
+        process.say()?;
+        let heard = process.hear(self.ui);
+        // Off before anything else: what is promoted now is not part of the run.
+        self.control.off()?;
+        let Some(Message::Done(seen)) = heard? else {
+            return self.ended_early();
+        };
+        let cost = Cost::read(self.root)?.since(&before);
+        process.say()?;
+        let Some(Message::Checked(verified)) = process.hear(self.ui)? else {
+            return self.ended_early();
+        };
+        Ok(Some(Measured {
+            seen: *seen,
+            cost,
+            filled,
+            verified,
+        }))
+    }
+
+    fn ended_early(&self) -> Result<Option<Measured>, Failure> {
+        match self.ui.stopped() {
+            true => Ok(None),
+            false => Err(Failure::new(
+                "a run did not say what was expected of it",
+                "its process is of another version of memferry",
+                "install memferry as a whole, then run it again",
+            )),
+        }
+    }
+}
+
+/// What one run came to.
+pub struct Measured {
+    pub seen: Seen,
+    pub cost: Cost,
+    pub filled: u64,
+    pub verified: u64,
+}
+
+fn row(
+    scenario: Scenario,
+    mode: &Mode,
+    round: usize,
+    spec: &Spec,
+    place: &Place,
+    measured: &Measured,
+) -> PromoteRow {
+    let Measured { seen, cost, .. } = measured;
+    let promoted = promoted_of(&cost.counters);
+    let seen_hot: u64 = seen.regions.iter().map(|region| region.arrived_pages).sum();
+    // Where a page stands for its neighbours, more can seem to arrive than the kernel promoted; it counts all it promotes.
+    let hot = if promoted > 0 {
+        seen_hot.min(promoted)
+    } else {
+        seen_hot
+    };
+    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    // One region that never arrives leaves the time without a value: a mean of the others would flatter it.
+    let reached: Option<Vec<f64>> = seen.regions.iter().map(|region| region.reached_s).collect();
+    let faults = if mode.has_hint_faults() {
+        seen.system_s
+    } else {
+        0.0
+    };
+    let first = seen.promoted.first().map_or(0, |&(_, count)| count);
+    PromoteRow {
+        scenario: scenario.number(),
+        mode: mode.name.to_owned(),
+        source: mode.source.map(str::to_owned),
+        record: mode.record.clone(),
+        run: round,
+        seconds: seen.seconds,
+        hot_in_top_95_s: reached.filter(|of| !of.is_empty()).map(mean),
+        promoted_pages: promoted,
+        promoted_hot_pages: hot,
+        demoted_pages: cost.demoted(),
+        top_share: seen.top_accesses / (seen.accesses.max(1)) as f64,
+        // A page that came and went between two looks is in the kernel's count only, and so counts against precision.
+        precision: (promoted.max(hot) > 0).then(|| hot as f64 / promoted.max(hot) as f64),
+        recall: mean(seen.regions.iter().map(|region| region.share).collect()),
+        tracker_cpu_s: cost.tracker_s + faults,
+        migration_cpu_s: (mode.name != "numab2").then_some(cost.migration_s),
+        demotion_cpu_s: cost.demotion_s,
+        access_system_s: seen.system_s,
+        hint_faults: cost.counter("numa_hint_faults"),
+        threads: spec.threads,
+        accesses: seen.accesses,
+        region_bytes: spec.region_bytes as u64,
+        regions: spec.regions,
+        fill_bytes: measured.filled,
+        nodes: FromTo {
+            from: place.lower,
+            to: place.near,
+        },
+        verified_bytes: measured.verified,
+        counters: cost.told(),
+        timeline: thin(&seen.promoted, |&(at, count)| {
+            (at, count.saturating_sub(first))
+        }),
+        hot_timeline: thin(&seen.hot, |&of| of),
+    }
+}
+
+/// Points of a timeline: more show nothing more.
+const POINTS: usize = 240;
+
+/// Some of the points, evenly, with the first and the last.
+fn thin<T, U>(points: &[T], make: impl Fn(&T) -> U) -> Vec<U> {
+    let step = points.len().div_ceil(POINTS).max(1);
+    let last = points.len().saturating_sub(1);
+    let kept = points.iter().enumerate();
+    kept.filter(|(at, _)| at % step == 0 || *at == last)
+        .map(|(_, point)| make(point))
+        .collect()
+}
+
+/// The process of a run; it ends with the value.
+struct Process {
+    child: Child,
+    heard: Receiver<String>,
+}
+
+impl Process {
+    fn start(spec: &Spec) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::new(
+                "cannot start the process of a run",
+                error,
+                "run memferry from a file that is still there",
+            )
+        };
+        let spec = serde_json::to_string(spec).map_err(|error| {
+            Failure::new(
+                "cannot write the run as JSON",
+                error,
+                "report this as a bug",
+            )
+        })?;
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut child = Command::new(program)
+            .args(["promote-run", &spec])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // A Ctrl-C of the terminal is for the command, which then ends this.
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let (heard, lines) = channel();
+        if let Some(stdout) = child.stdout.take() {
+            std::thread::spawn(move || {
+                let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+                // The receiver goes when the run is over.
+                lines.map(|line| heard.send(line)).find(Result::is_err)
+            });
+        }
+        Ok(Self {
+            child,
+            heard: lines,
+        })
+    }
+
+    /// What it says next; none if the user stopped it.
+    fn hear(&mut self, ui: &Ui) -> Result<Option<Message>, Failure> {
+        loop {
+            if ui.stopped() {
+                return Ok(None);
+            }
+            match self.heard.recv_timeout(PATIENCE) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(self.died()),
+                Ok(line) => {
+                    return match serde_json::from_str(&line) {
+                        Ok(Message::Failed([what, why, next])) => {
+                            Err(Failure::new(what, why, next))
+                        }
+                        Ok(message) => Ok(Some(message)),
+                        Err(error) => Err(Failure::new(
+                            "a run said nothing useful",
+                            error,
+                            "report this as a bug",
+                        )),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Lets it go on.
+    fn say(&mut self) -> Result<(), Failure> {
+        let sent = self
+            .child
+            .stdin
+            .as_mut()
+            .map(|stdin| stdin.write_all(b"go\n"));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.died()),
+        }
+    }
+
+    fn died(&mut self) -> Failure {
+        let status = self
+            .child
+            .wait()
+            .map_or_else(|error| error.to_string(), |status| status.to_string());
+        Failure::new(
+            "the process of a run ended early",
+            status,
+            "if the kernel killed it for want of memory (dmesg tells), give a smaller --size",
+        )
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::promote::spec::RegionSeen;
+
+    fn measured(reached: &[Option<f64>], promoted: u64) -> Measured {
+        let region = |&reached_s: &Option<f64>| RegionSeen {
+            reached_s,
+            arrived_pages: 100,
+            share: 0.5,
+        };
+        let counter = |name: &str, count: u64| (name.to_owned(), count);
+        Measured {
+            seen: Seen {
+                seconds: 4.0,
+                accesses: 1000,
+                top_accesses: 250.0,
+                system_s: 0.5,
+                regions: reached.iter().map(region).collect(),
+                promoted: vec![(0.0, 70), (1.0, 90)],
+                hot: vec![(0.0, 0.0)],
+            },
+            cost: Cost {
+                counters: [
+                    counter("pgpromote_success", promoted),
+                    counter("pgdemote_kswapd", 3),
+                    counter("numa_hint_faults", 8),
+                ]
+                .into(),
+                tracker_s: 0.25,
+                migration_s: 0.125,
+                demotion_s: 0.0,
+            },
+            filled: 0,
+            verified: 4096,
+        }
+    }
+
+    fn of(name: &'static str, source: Option<&'static str>, measured: &Measured) -> PromoteRow {
+        let mode = Mode {
+            name,
+            source,
+            record: None,
+        };
+        let spec = Spec {
+            lower: 2,
+            top: vec![0],
+            cpus: vec![0],
+            regions: 2,
+            region_bytes: 2 << 20,
+            threads: 1,
+            accesses: 500,
+            most_ms: None,
+            fill: true,
+            sample_ms: 100,
+        };
+        let place = Place {
+            lower: 2,
+            near: 0,
+            top: vec![0],
+            cpus: vec![0],
+        };
+        row(Scenario::Full, &mode, 1, &spec, &place, measured)
+    }
+
+    #[test]
+    fn shares_come_from_what_was_seen_and_counted() {
+        let row = of(
+            "pghot",
+            Some("pgtscan"),
+            &measured(&[Some(1.0), Some(3.0)], 400),
+        );
+        assert_eq!(row.hot_in_top_95_s, Some(2.0));
+        assert_eq!(
+            (
+                row.promoted_pages,
+                row.promoted_hot_pages,
+                row.demoted_pages
+            ),
+            (400, 200, 3)
+        );
+        assert_eq!(row.precision, Some(0.5));
+        assert!((row.top_share - 0.25).abs() < 1e-9 && (row.recall - 0.5).abs() < 1e-9);
+        assert_eq!(row.timeline, [(0.0, 0), (1.0, 20)]);
+        assert_eq!(row.case(), "pghot pgtscan");
+    }
+
+    #[test]
+    fn a_region_that_never_arrived_leaves_no_time() {
+        let row = of("numab2", None, &measured(&[Some(1.0), None], 0));
+        assert_eq!(row.hot_in_top_95_s, None);
+        assert_eq!(
+            row.precision,
+            Some(1.0),
+            "seen, though the kernel counts none"
+        );
+    }
+
+    #[test]
+    fn time_in_the_kernel_is_the_trackers_where_faults_track() {
+        let measured = measured(&[None], 1);
+        let cost = |name, source| {
+            let row = of(name, source, &measured);
+            (row.tracker_cpu_s, row.migration_cpu_s)
+        };
+        assert_eq!(cost("pghot", Some("pgtscan")), (0.25, Some(0.125)));
+        assert_eq!(cost("pghot", Some("hintfaults")), (0.75, Some(0.125)));
+        assert_eq!(cost("numab2", None), (0.75, None));
+        assert_eq!(cost("none", None), (0.25, Some(0.125)));
+    }
+
+    #[test]
+    fn a_long_timeline_keeps_its_ends() {
+        let points: Vec<usize> = (0..1000).collect();
+        let kept = thin(&points, |&point| point);
+        assert!(kept.len() <= POINTS + 1, "{}", kept.len());
+        assert_eq!((kept.first(), kept.last()), (Some(&0), Some(&999)));
+        assert_eq!(thin(&[1, 2], |&point| point), [1, 2]);
+    }
+}

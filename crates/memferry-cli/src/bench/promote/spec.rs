@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the command and the process that makes the accesses say to each other: a line of JSON each.
+//!
+//! Every run has a process of its own. So the kernel's state of a process (where the scan for hint faults is, how often it
+//! comes) is that of a new one each time, and if the kernel kills it for want of memory, the command is there to set
+//! everything back.
+
+use serde::{Deserialize, Serialize};
+
+/// What a run does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The node that the regions begin on.
+    pub lower: u32,
+    /// The nodes of the top tier.
+    pub top: Vec<u32>,
+    /// The CPUs of the accessing threads.
+    pub cpus: Vec<u32>,
+    /// Regions that become hot one after another.
+    pub regions: usize,
+    /// Bytes of one, a multiple of 2 MiB.
+    pub region_bytes: usize,
+    /// Threads that access.
+    pub threads: usize,
+    /// Accesses of one thread to one region.
+    pub accesses: u64,
+    /// If set, the accesses to one region end after so long: to find out how many there can be.
+    pub most_ms: Option<u64>,
+    /// Whether the top tier is filled before.
+    pub fill: bool,
+    /// How often it is looked where the pages are.
+    pub sample_ms: u64,
+}
+
+/// What the process says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Message {
+    /// The memory is in its place; the number is that of the bytes in the top tier that it filled.
+    Ready(u64),
+    /// The accesses are made.
+    Done(Box<Seen>),
+    /// So many bytes were compared with what they must be.
+    Checked(u64),
+    /// It cannot: what, why, what to try.
+    Failed([String; 3]),
+}
+
+/// What was seen from inside.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Seen {
+    /// Time of all accesses.
+    pub seconds: f64,
+    /// How many there were.
+    pub accesses: u64,
+    /// How many of them the top tier served.
+    pub top_accesses: f64,
+    /// System time of the accessing threads.
+    pub system_s: f64,
+    /// What became of each region while it was hot.
+    pub regions: Vec<RegionSeen>,
+    /// Seconds since the start, the kernel's count of promoted pages.
+    pub promoted: Vec<(f64, u64)>,
+    /// Seconds since the start, the share of the hot region in the top tier.
+    pub hot: Vec<(f64, f64)>,
+}
+
+/// What became of one region while it was hot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RegionSeen {
+    /// Seconds until 95% of it was seen in the top tier.
+    pub reached_s: Option<f64>,
+    /// Pages that were seen to arrive there.
+    pub arrived_pages: u64,
+    /// The share that was there at the end.
+    pub share: f64,
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The process of one run: puts its memory in place, makes the accesses when it is told to, and compares every byte
+//! afterwards. It changes no setting of the kernel.
+
+use std::io::{self, BufRead, Write};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use memferry::move_pages;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::access::Work;
+use super::place;
+use super::spec::{Message, Seen, Spec};
+use super::watch::Watch;
+use crate::bench::region::{PAGE, Region};
+use crate::failure::Failure;
+
+/// Serves one run to the process at the other end of stdin and stdout.
+pub fn serve(spec: &str) -> Result<(), Failure> {
+    // It ends with the command, whatever ends that, and is the first that the kernel takes when memory is short.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    let spec: Spec = serde_json::from_str(spec).map_err(|error| {
+        Failure::new(
+            "not a run of bench promote",
+            error,
+            "run `memferry bench promote`",
+        )
+    })?;
+    match run(&spec) {
+        Ok(()) => Ok(()),
+        Err(Failure::Told(told)) => say(&Message::Failed([told.what, told.why, told.next])),
+        Err(other) => Err(other),
+    }
+}
+
+fn run(spec: &Spec) -> Result<(), Failure> {
+    let memory = Memory::new(spec)?;
+    say(&Message::Ready(memory.filled()))?;
+    await_word()?;
+    let (seen, stores) = memory.access(spec)?;
+    say(&Message::Done(Box::new(seen)))?;
+    await_word()?;
+    say(&Message::Checked(memory.check(&stores, spec.threads)?))
+}
+
+fn say(message: &Message) -> Result<(), Failure> {
+    let line = serde_json::to_string(message)
+        .map_err(|error| Failure::new("cannot say it as JSON", error, "report this as a bug"))?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .map_err(Failure::stdout)
+}
+
+/// Waits for a line; the command that has gone is told as a broken pipe.
+fn await_word() -> Result<(), Failure> {
+    let mut line = String::new();
+    match io::stdin().lock().read_line(&mut line) {
+        Ok(0) | Err(_) => Err(Failure::BrokenPipe),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The memory of a run.
+struct Memory {
+    regions: Vec<Region>,
+    /// What fills the top tier.
+    fill: Vec<Region>,
+}
+
+impl Memory {
+    /// Puts the regions on the lower node, and fills the top tier if that is wanted.
+    fn new(spec: &Spec) -> Result<Self, Failure> {
+        let threads = spec.threads;
+        let region = |_| on(spec.lower, spec.region_bytes, threads);
+        let regions: Vec<Region> = (0..spec.regions).map(region).collect::<Result<_, _>>()?;
+        for region in &regions {
+            let away = elsewhere(region, &[spec.lower])?;
+            if away > 0 {
+                return Err(Failure::new(
+                    format!("cannot place the hot memory on node {}", spec.lower),
+                    format!(
+                        "{away} of {} pages came from other nodes",
+                        region.range().len() / PAGE
+                    ),
+                    "free memory there (`memferry topology` shows it), or give a smaller --size",
+                ));
+            }
+        }
+        let mut memory = Self {
+            regions,
+            fill: Vec::new(),
+        };
+        if spec.fill {
+            for &node in &spec.top {
+                let bytes = place::room_to_fill(node)?;
+                if bytes > 0 {
+                    memory.fill.push(on(node, bytes, threads)?);
+                }
+            }
+            memory.check_fill(spec)?;
+        }
+        Ok(memory)
+    }
+
+    /// Whether the top tier is as full as it was to be: what others freed meanwhile would be room for promotion.
+    fn check_fill(&self, spec: &Spec) -> Result<(), Failure> {
+        for &node in &spec.top {
+            let left = place::room_to_fill(node)?;
+            if left > spec.region_bytes.max(64 << 20) {
+                return Err(Failure::new(
+                    format!("cannot fill node {node} of the top tier"),
+                    format!("{} MiB are free that were to be filled", left >> 20),
+                    "end what frees memory meanwhile, or run --scenario 1 alone",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn filled(&self) -> u64 {
+        self.fill
+            .iter()
+            .map(|region| region.range().len() as u64)
+            .sum()
+    }
+
+    /// Makes all accesses; gives what was seen, and the stores to each region.
+    fn access(&self, spec: &Spec) -> Result<(Seen, Vec<u64>), Failure> {
+        let mut book = Seen::default();
+        let mut stores = Vec::new();
+        look_from_elsewhere(&spec.cpus);
+        let started = Instant::now();
+        for (number, region) in self.regions.iter().enumerate() {
+            let (made, stored, stop) =
+                (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+            let work = Work {
+                start: region.range().start,
+                pages: region.range().len() / PAGE,
+                region: number,
+                accesses: spec.accesses,
+                deadline: spec.most_ms.map(Duration::from_millis),
+                made: &made,
+                stores: &stored,
+                stop: &stop,
+            };
+            let mut watch = Watch::new(work.start, work.pages, &spec.top);
+            watch
+                .begin(started, &mut book)
+                .map_err(|error| cannot_look(&error))?;
+            let (seconds, system) = together(spec, &work, &mut watch, started, &mut book)?;
+            book.seconds += seconds;
+            book.system_s += system;
+            stores.push(stored.into_inner());
+        }
+        Ok((book, stores))
+    }
+
+    /// Compares every byte with what it must be; gives their number.
+    fn check(&self, stores: &[u64], threads: usize) -> Result<u64, Failure> {
+        let mut bytes = 0;
+        for (region, &expected) in self.regions.iter().zip(stores) {
+            match region.added(threads) {
+                Ok(counted) if counted == expected => {}
+                Ok(counted) => {
+                    return Err(lost(format!(
+                        "{counted} of {expected} stores are in the memory"
+                    )));
+                }
+                Err(at) => {
+                    return Err(lost(format!(
+                        "byte {at} of a region is not what was written"
+                    )));
+                }
+            }
+            bytes += region.range().len() as u64;
+        }
+        for region in &self.fill {
+            let len = region.range().len();
+            bytes += (region.check(len, threads)).map_err(|at| {
+                lost(format!(
+                    "byte {at} of the idle memory is not what was written"
+                ))
+            })?;
+        }
+        Ok(bytes)
+    }
+}
+
+/// Runs the threads of one region to their end, and looks meanwhile; the time and the system time that they took.
+fn together(
+    spec: &Spec,
+    work: &Work<'_>,
+    watch: &mut Watch<'_>,
+    started: Instant,
+    book: &mut Seen,
+) -> Result<(f64, f64), Failure> {
+    let begin = Barrier::new(spec.threads + 1);
+    let (done, running) = (AtomicBool::new(false), AtomicU64::new(spec.threads as u64));
+    let system_us = AtomicU64::new(0);
+    let end_us = AtomicU64::new(0);
+    let watcher = std::thread::current();
+    std::thread::scope(|scope| {
+        for thread in 0..spec.threads {
+            let (begin, done, running) = (&begin, &done, &running);
+            let (system_us, end_us, watcher) = (&system_us, &end_us, &watcher);
+            scope.spawn(move || {
+                pin(&spec.cpus);
+                begin.wait();
+                let from = Instant::now();
+                work.run(thread);
+                end_us.fetch_max(from.elapsed().as_micros() as u64, Ordering::Relaxed);
+                system_us.fetch_add(system_time_us(), Ordering::Relaxed);
+                if running.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    done.store(true, Ordering::Release);
+                    watcher.unpark();
+                }
+            });
+        }
+        begin.wait();
+        let period = Duration::from_millis(spec.sample_ms);
+        let followed = watch.follow(period, work.made, &done, started, book);
+        if followed.is_err() {
+            work.stop.store(true, Ordering::Relaxed);
+        }
+        followed
+    })
+    .map_err(|error| cannot_look(&error))?;
+    let seconds = |us: AtomicU64| us.into_inner() as f64 / 1e6;
+    Ok((seconds(end_us), seconds(system_us)))
+}
+
+/// Memory of base pages on a node, which the kernel may move as any other afterwards.
+fn on(node: u32, bytes: usize, threads: usize) -> Result<Region, Failure> {
+    Region::on(node, bytes, PAGE, threads)
+        .and_then(|region| move_pages::follow_task(&region.range()).map(|()| region))
+        .map_err(|error| {
+            Failure::new(
+                format!("cannot map {} MiB on node {node}", bytes >> 20),
+                error,
+                "free memory, or give a smaller --size",
+            )
+        })
+}
+
+/// How many pages of a region are on none of these nodes.
+fn elsewhere(region: &Region, nodes: &[u32]) -> Result<usize, Failure> {
+    let pages: Vec<usize> = region.range().step_by(PAGE).collect();
+    let mut status = vec![0; pages.len()];
+    move_pages::call(&pages, None, &mut status).map_err(|error| cannot_look(&error))?;
+    let is_there = |&at: &i32| nodes.iter().any(|&node| at == node as i32);
+    Ok(status.iter().filter(|at| !is_there(at)).count())
+}
+
+/// The calling thread runs on these CPUs. Without the permission it runs where it may.
+fn pin(cpus: &[u32]) {
+    let mut set = CpuSet::new();
+    for &cpu in cpus.iter().filter(|cpu| (**cpu as usize) < CpuSet::MAX_CPU) {
+        set.set(cpu as usize);
+    }
+    let _ = sched_setaffinity(None, &set);
+}
+
+/// Who looks leaves the CPUs of those who access, if there are others.
+fn look_from_elsewhere(cpus: &[u32]) {
+    let others = crate::topology::read().map(|topology| topology.cpus.online);
+    let mut others = others.unwrap_or_default();
+    others.retain(|cpu| !cpus.contains(cpu));
+    if !others.is_empty() {
+        pin(&others);
+    }
+}
+
+/// System time of the calling thread.
+fn system_time_us() -> u64 {
+    // SAFETY: an all-zero rusage is one of numbers, and the call writes it whole.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage
+    };
+    let time = usage.ru_stime;
+    (time.tv_sec * 1_000_000 + time.tv_usec) as u64
+}
+
+fn cannot_look(error: &io::Error) -> Failure {
+    Failure::new(
+        "cannot look where the pages are",
+        error,
+        "a container's seccomp profile may forbid move_pages(2); `memferry topology` says what works",
+    )
+}
+
+fn lost(why: String) -> Failure {
+    Failure::new(
+        "memory was changed while its pages were promoted and demoted",
+        why,
+        "report this with the machine's `memferry topology` and `memferry kernel status`",
+    )
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The options of `memferry bench promote`.
+
+use clap::{Args, ValueEnum};
+
+use super::bench::{OutputArgs, distinct};
+use crate::units::{Size, positive};
+
+/// Options of `memferry bench promote`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Run it as root on a machine that nobody else uses: it sets kernel.numa_balancing, \
+                  numa/demotion_enabled and vm.pghot_*, and sets them back, also after a failure or Ctrl-C. \
+                  Scenario 2 fills the top tier."
+)]
+pub struct PromoteArgs {
+    /// 1: the top tier has room. 2: it is full and idle, and regions of the lower tier become hot one after another
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_enum,
+        default_value = "1,2",
+        hide_possible_values = true
+    )]
+    scenario: Vec<Scenario>,
+    /// What promotes: none, numab2 (kernel.numa_balancing=2), pghot [default: all that this kernel has]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_enum,
+        hide_possible_values = true
+    )]
+    mode: Vec<ModeName>,
+    /// What reports accesses to pghot: hintfaults, pgtscan, hwhints [default: all that this machine has]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_enum,
+        hide_possible_values = true
+    )]
+    source: Vec<SourceName>,
+    /// The event of the source hwhints, as debugfs pghot/hwhints_event takes it
+    #[arg(long, value_name = "TYPE CONFIG PERIOD")]
+    pub hwhints_event: Option<String>,
+    /// Bytes of the lower tier that become hot, all regions together [default: 8GiB, --quick: 512MiB, emulated: 64MiB, less
+    /// on a small machine]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Size>,
+    /// Scenario 2: regions that become hot one after another [default: 8, --quick: 4]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    regions: Option<usize>,
+    /// Threads that access [default: the CPUs of the top tier's node that is nearest to the lower tier]
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    pub threads: Option<usize>,
+    /// Accesses of one thread to one region [default: what takes --seconds while nothing promotes]
+    #[arg(long, value_name = "N", conflicts_with = "seconds",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub accesses: Option<u64>,
+    /// How long the accesses of a run take about [default: 60, --quick: 12]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    seconds: Option<u64>,
+    /// Runs of each case; the tables give mean, standard deviation and confidence [default: 10, --quick: 2]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    runs: Option<usize>,
+    /// Whether reclaim demotes from a full top tier
+    #[arg(
+        long,
+        value_enum,
+        value_name = "on|off",
+        hide_possible_values = true,
+        default_value = "on"
+    )]
+    demotion: super::kernel::Switch,
+    /// How often it is looked where the hot pages are
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60000))]
+    pub sample_ms: u64,
+    /// Fewer and shorter runs: shows the shape in minutes, not for publication
+    #[arg(long)]
+    pub quick: bool,
+    /// Where the result goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+impl PromoteArgs {
+    /// The scenarios, each once.
+    pub fn scenarios(&self) -> Vec<Scenario> {
+        distinct(&self.scenario)
+    }
+
+    /// The names of the modes, the baselines first.
+    pub fn modes(&self) -> Vec<&'static str> {
+        let all = [ModeName::None, ModeName::Numab2, ModeName::Pghot];
+        let wanted = all
+            .iter()
+            .filter(|mode| self.mode.is_empty() || self.mode.contains(mode));
+        wanted.map(|mode| mode.name()).collect()
+    }
+
+    /// The sources of pghot.
+    pub fn sources(&self) -> Vec<SourceName> {
+        match self.source.is_empty() {
+            true => SourceName::value_variants().to_vec(),
+            false => distinct(&self.source),
+        }
+    }
+
+    /// Regions of scenario 2.
+    pub fn regions(&self) -> usize {
+        self.regions.unwrap_or(if self.quick { 4 } else { 8 })
+    }
+
+    /// Seconds of a run.
+    pub fn seconds(&self) -> f64 {
+        self.seconds.unwrap_or(if self.quick { 12 } else { 60 }) as f64
+    }
+
+    /// Runs of each case.
+    pub fn runs(&self) -> usize {
+        self.runs.unwrap_or(if self.quick { 2 } else { 10 })
+    }
+
+    /// Whether reclaim demotes.
+    pub fn demotes(&self) -> bool {
+        self.demotion == super::kernel::Switch::On
+    }
+}
+
+/// A published scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scenario {
+    /// The top tier has room
+    #[value(name = "1")]
+    Room,
+    /// The top tier is full and idle
+    #[value(name = "2")]
+    Full,
+}
+
+impl Scenario {
+    /// Its published number.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Room => 1,
+            Self::Full => 2,
+        }
+    }
+}
+
+/// What promotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeName {
+    /// Nothing
+    None,
+    /// NUMA balancing between tiers
+    Numab2,
+    /// Hot-page tracking
+    Pghot,
+}
+
+impl ModeName {
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Numab2 => "numab2",
+            Self::Pghot => "pghot",
+        }
+    }
+}
+
+/// What reports accesses to pghot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SourceName {
+    /// Hint faults
+    Hintfaults,
+    /// A scan of page tables
+    Pgtscan,
+    /// Hardware samples
+    Hwhints,
+}
+
+impl SourceName {
+    /// Its name in tables and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hintfaults => "hintfaults",
+            Self::Pgtscan => "pgtscan",
+            Self::Hwhints => "hwhints",
+        }
+    }
+}

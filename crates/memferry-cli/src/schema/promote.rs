@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rows of `bench promote`, schema `memferry-promote/1`, one for each run, and what the runs of one case come to.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::FromTo;
+
+/// The value of [`BenchFile::schema`](super::BenchFile) for this benchmark.
+pub const PROMOTE_SCHEMA: &str = "memferry-promote/1";
+
+/// One run of one case.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PromoteRow {
+    /// 1: the top tier has room; 2: it is full and idle, and regions of the lower tier become hot one after another.
+    pub scenario: u32,
+    /// `none`, `numab2` or `pghot`.
+    pub mode: String,
+    /// What reported accesses to pghot: `hintfaults`, `pgtscan` or `hwhints`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The format of pghot's records, `default` or `precise`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<String>,
+    /// The round, from 1: every case has one run in each.
+    pub run: usize,
+    /// Time for the fixed sequence of accesses.
+    pub seconds: f64,
+    /// Time until 95% of the hot set was seen in the top tier, in scenario 2 the mean over the regions; absent if that
+    /// was never seen, of one region at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_in_top_95_s: Option<f64>,
+    /// Pages promoted meanwhile, by the kernel's count, of all processes.
+    pub promoted_pages: u64,
+    /// Pages of the hot set that were seen to arrive in the top tier while they were hot.
+    pub promoted_hot_pages: u64,
+    /// Pages demoted meanwhile, by the kernel's count.
+    pub demoted_pages: u64,
+    /// Share of the accesses that the top tier served.
+    pub top_share: f64,
+    /// `promoted_hot_pages` over `promoted_pages`; absent if nothing was promoted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<f64>,
+    /// Share of the hot set in the top tier when its time was over, in scenario 2 the mean over the regions.
+    pub recall: f64,
+    /// CPU time of what finds hot pages. See docs/promote.md.
+    pub tracker_cpu_s: f64,
+    /// CPU time of `kmigrated`; absent where the accessing threads migrate themselves, which is in `tracker_cpu_s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration_cpu_s: Option<f64>,
+    /// CPU time of `kswapd`, which demotes.
+    pub demotion_cpu_s: f64,
+    /// Time that the accessing threads spent in the kernel.
+    pub access_system_s: f64,
+    /// Hint faults meanwhile.
+    pub hint_faults: u64,
+    /// Threads that accessed.
+    pub threads: usize,
+    /// Accesses of all threads.
+    pub accesses: u64,
+    /// Bytes of one region; scenario 1 has one region.
+    pub region_bytes: u64,
+    /// Regions that became hot one after another.
+    pub regions: usize,
+    /// Idle bytes that the benchmark filled the top tier with.
+    pub fill_bytes: u64,
+    /// From the node of the lower tier to that of the accessing CPUs.
+    pub nodes: FromTo,
+    /// Bytes compared afterwards with what they must be.
+    pub verified_bytes: u64,
+    /// What the kernel's counters of pghot, promotion and demotion rose by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counters: BTreeMap<String, u64>,
+    /// Seconds since the start, pages promoted until then.
+    pub timeline: Vec<(f64, u64)>,
+    /// Seconds since the start, share of the set that is hot then in the top tier.
+    pub hot_timeline: Vec<(f64, f64)>,
+}
+
+impl PromoteRow {
+    /// The name of its case: `numab2`, `pghot hintfaults, default`.
+    pub fn case(&self) -> String {
+        let source = self.source.as_ref().map(|source| format!(" {source}"));
+        let record = self.record.as_ref().map(|record| format!(", {record}"));
+        self.mode.clone() + &source.unwrap_or_default() + &record.unwrap_or_default()
+    }
+}
