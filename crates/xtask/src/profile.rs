@@ -27,7 +27,7 @@ impl Profile {
     pub fn fragments(self) -> &'static [&'static str] {
         match self {
             Self::Vanilla => &["tests"],
-            Self::Release => &["tests", "memferry"],
+            Self::Release => &["tests", "memferry", "pghot"],
             Self::Debug => &["tests", "memferry", "debug"],
             Self::Kcsan => &["tests", "memferry", "kcsan"],
         }
