@@ -7,7 +7,7 @@ BENCH := target/bench
 MEMFERRY := target/release/memferry
 LAB := $(CARGO) xtask lab
 
-.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench setup setup-tests kernel-series kernel-check kernel-deb clean
+.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan lab-pghot check bench setup setup-tests kernel-series kernel-check kernel-deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -48,6 +48,9 @@ lab-debug: setup ## the guest tests on both machines in kernels with all their c
 
 lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 	$(LAB) --profile kcsan
+
+lab-pghot: setup ## the guest tests in a kernel that tracks hot pages, which is in work
+	$(LAB) --profile pghot
 
 test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers
 	# A thousand batches with every fault of a DMA engine, and every pair of faults: half an hour.

@@ -15,6 +15,8 @@ pub enum Profile {
     Debug,
     /// with the series and the search for data races, which excludes KASAN: slow
     Kcsan,
+    /// with the series and hot-page tracking, which is in work and off in the others
+    Pghot,
 }
 
 impl Profile {
@@ -27,9 +29,10 @@ impl Profile {
     pub fn fragments(self) -> &'static [&'static str] {
         match self {
             Self::Vanilla => &["tests"],
-            Self::Release => &["tests", "memferry", "pghot"],
+            Self::Release => &["tests", "memferry"],
             Self::Debug => &["tests", "memferry", "debug"],
             Self::Kcsan => &["tests", "memferry", "kcsan"],
+            Self::Pghot => &["tests", "memferry", "pghot"],
         }
     }
 
@@ -39,13 +42,14 @@ impl Profile {
             Self::Vanilla | Self::Release => "main",
             Self::Debug => "debug",
             Self::Kcsan => "kcsan",
+            Self::Pghot => "pghot",
         }
     }
 
     /// By how much it is slower than a release kernel: KASAN and lockdep, or KCSAN, under emulation.
     pub fn slowness(self) -> u64 {
         match self {
-            Self::Vanilla | Self::Release => 1,
+            Self::Vanilla | Self::Release | Self::Pghot => 1,
             Self::Debug | Self::Kcsan => 6,
         }
     }
@@ -58,6 +62,7 @@ impl fmt::Display for Profile {
             Self::Release => "release",
             Self::Debug => "debug",
             Self::Kcsan => "kcsan",
+            Self::Pghot => "pghot",
         })
     }
 }

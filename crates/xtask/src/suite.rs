@@ -137,7 +137,10 @@ fn entry(line: &str) -> Result<Entry> {
                 "release" => Need::Only(Profile::Release),
                 "debug" => Need::Only(Profile::Debug),
                 "kcsan" => Need::Only(Profile::Kcsan),
-                _ => bail!("{need:?} is none of: any, series, vanilla, release, debug, kcsan"),
+                "pghot" => Need::Only(Profile::Pghot),
+                _ => {
+                    bail!("{need:?} is none of: any, series, vanilla, release, debug, kcsan, pghot")
+                }
             })
         })
         .collect::<Result<_>>()?;

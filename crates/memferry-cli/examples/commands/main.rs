@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the real `memferry` on a machine with two memory nodes or more, stock kernel or ours, as TAP 13 on stdout.
 //!
-//! `commands` runs every case, `commands NAME…` runs these. The command is `$MEMFERRY`, else the one beside this program or
+//! `commands` runs every case but those of promotion, `commands promote` runs these, and `commands NAME…` runs the ones
+//! with these names. The command is `$MEMFERRY`, else the one beside this program or
 //! in the folder above, else the PATH's. It needs root on a machine that nobody else uses: it moves, kills and sets kernel
 //! settings, which it sets back. Exit status 1 when a case failed, or when the machine cannot run them.
 
@@ -27,11 +28,16 @@ fn main() -> ExitCode {
     if let [victim::SERVE, rest @ ..] = &arguments[..] {
         return victim::serve(rest);
     }
-    let all = [kernel::CASES, process::CASES, bench::CASES, promote::CASES].concat();
-    let chosen: Vec<Case> = all
-        .into_iter()
-        .filter(|(name, _)| arguments.is_empty() || arguments.contains(name))
-        .collect();
+    let most = [kernel::CASES, process::CASES, bench::CASES].concat();
+    let chosen: Vec<Case> = match &arguments[..] {
+        [] => most,
+        ["promote"] => promote::CASES.to_vec(),
+        names => [&most[..], promote::CASES]
+            .concat()
+            .into_iter()
+            .filter(|(name, _)| names.contains(name))
+            .collect(),
+    };
     run(&chosen)
 }
 

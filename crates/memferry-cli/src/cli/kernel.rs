@@ -20,7 +20,7 @@ pub enum Kernel {
     )]
     Status(StatusArgs),
     /// Change settings: all of them, or on failure none
-    Set(SetArgs),
+    Set(Box<SetArgs>),
     /// Show how hot the sections of memory are, as the kernel tracks it
     Heat(HeatArgs),
 }

@@ -35,7 +35,7 @@ impl Random {
 /// One access: which line of which page, and whether it is a store.
 fn choose(random: u64, pages: u64) -> (usize, bool) {
     // The upper half of the product of two numbers below 2^32 lies below the second.
-    let page = ((random >> 32) * pages >> 32) as usize;
+    let page = (((random >> 32) * pages) >> 32) as usize;
     let line = (random >> 8) as usize % (PAGE / LINE);
     (page * PAGE + line * LINE, random & 1 == 1)
 }
