@@ -167,7 +167,7 @@ uint32_t ferry_hot32_age_ms(uint32_t record, uint32_t now)
  */
 uint8_t ferry_hot8_claim(uint8_t record)
 {
-	return record & (uint8_t)~FERRY_HOT8_READY;
+	return record & (0xff ^ FERRY_HOT8_READY);
 }
 
 /**

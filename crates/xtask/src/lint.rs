@@ -55,7 +55,7 @@ impl Lint<'_> {
         }
 
         self.ui.step("sparse and W=1 on the series");
-        self.configure(Profile::Release)?;
+        self.configure(Profile::Pghot)?;
         let mut objects = self.objects(ours.iter().copied())?;
         objects.extend(touched);
         let text = self.build(&objects, "lint-after.log")?;

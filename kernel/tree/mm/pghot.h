@@ -24,6 +24,7 @@
  * @start_pfn: first page frame
  * @bytes: the records in default mode
  * @words: the records in precision mode
+ * @records: the records
  * @rcu: to free it
  *
  * The records are an allocation of their own, of exactly a power of two: with a header

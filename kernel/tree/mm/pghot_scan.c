@@ -147,6 +147,8 @@ static int pghot_scan_pmd(pmd_t *pmd, unsigned long addr, unsigned long end,
 
 	lock = pmd_trans_huge_lock(pmd, walk->vma);
 	if (lock) {
+		/* Sparse does not know that it is held, here and below. */
+		__acquire(lock);
 		pghot_scan_huge(scan, walk->vma, addr & PMD_MASK, pmd);
 		spin_unlock(lock);
 		pages = 1;
@@ -154,6 +156,7 @@ static int pghot_scan_pmd(pmd_t *pmd, unsigned long addr, unsigned long end,
 		ptes = pte_offset_map_lock(walk->mm, pmd, addr, &lock);
 		if (!ptes)
 			return 0;
+		__acquire(lock);
 		pages = (end - addr) >> PAGE_SHIFT;
 		for (pte = ptes; addr < end; pte++, addr += PAGE_SIZE)
 			pghot_scan_pte(scan, walk->vma, addr, pte);
@@ -228,6 +231,7 @@ static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *lead
 	thread = find_lock_task_mm(leader);
 	if (!thread)
 		return true;
+	__acquire(&thread->alloc_lock);
 	mm = thread->mm;
 	mmget(mm);
 	task_unlock(thread);
