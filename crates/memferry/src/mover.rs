@@ -17,6 +17,7 @@ use crate::vma;
 use crate::watch::{MAPS, Userfault, leave_cut_thps, open_userfault, watch};
 use memferry_core::Deal;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -247,6 +248,11 @@ impl Mover {
                     continue;
                 }
             };
+            let mut excluded: Vec<_> = self
+                .emptied
+                .iter()
+                .map(|(_, range)| range.clone())
+                .collect();
             for vmas in vmas.chunk_by(|a, b| a.locked == b.locked) {
                 let (start, end) = (vmas[0].range.start, vmas[vmas.len() - 1].range.end);
                 let wanted = Wanted {
@@ -254,11 +260,6 @@ impl Mover {
                     relocate: options.relocate,
                     ask_nodes: self.nodes.len() > 1,
                 };
-                let excluded: Vec<_> = self
-                    .emptied
-                    .iter()
-                    .map(|(_, range)| range.clone())
-                    .collect();
                 let plan = Plan {
                     kernel: &Live {
                         place: &place,
@@ -284,22 +285,29 @@ impl Mover {
                 };
                 let flight = Flight::new(plan, Cursor::new(wanted, vmas, start, end), slots);
                 // Whatever the flight has allocated by now: a heap that is moved holds some of it.
-                if let Some(own) = first_within(&flight.own_memory(), &range) {
-                    let _ = flight.finish();
-                    let (len, status) = (end - start, -libc::EDEADLK);
-                    ledger.book(Outcome::Busy, start, len, page_size(), status);
-                    failure.get_or_insert(MoveError::OwnMemory {
-                        range: own,
-                        what: "lists of the mover (they are on the heap)",
-                    });
-                    continue;
-                }
-                self.migrator.run(&|_| flight.run_lane());
+                let own = first_within(&flight.own_memory(), &range);
+                let run = match own {
+                    Some(_) => Ok(()),
+                    None => catch_unwind(AssertUnwindSafe(|| {
+                        self.migrator.run(&|_| flight.run_lane());
+                    })),
+                };
                 let landing = flight.finish();
-                cancelled += landing.left;
                 let now = Instant::now();
                 let emptied = landing.emptied.into_iter().map(|range| (now, range));
                 self.emptied.extend(emptied);
+                excluded = landing.excluded;
+                if let Some(range) = own {
+                    let (len, status) = (end - start, -libc::EDEADLK);
+                    ledger.book(Outcome::Busy, start, len, page_size(), status);
+                    let what = "lists of the mover (they are on the heap)";
+                    failure.get_or_insert(MoveError::OwnMemory { range, what });
+                    continue;
+                }
+                cancelled += landing.left;
+                if let Err(panic) = run {
+                    resume_unwind(panic);
+                }
                 if let Some(error) = landing.error {
                     failure.get_or_insert_with(|| {
                         MoveError::system("PAGEMAP_SCAN", "Linux 6.7 has it; report this kernel")(
@@ -448,9 +456,13 @@ impl Mover {
             ),
         ];
         let stacks = self.migrator.own_memory();
+        let pages = self.pool.addresses();
+        let nothing = self.userfault.as_ref().map(Userfault::own_memory);
         let own = own
             .into_iter()
-            .chain(stacks.into_iter().map(|s| (s, "the stack of a lane")));
+            .chain(stacks.into_iter().map(|s| (s, "the stack of a lane")))
+            .chain(pages.into_iter().map(|p| (p, "pages of the mover's pool")))
+            .chain(nothing.map(|n| (n, "a page of the mover")));
         for (memory, what) in own {
             if let Some(range) = first_within(&[memory], range) {
                 return Err(MoveError::OwnMemory { range, what });
@@ -582,5 +594,24 @@ mod tests {
             matches!(&refused, Err(MoveError::Watched { range: told }) if *told == range),
             "{refused:?}"
         );
+        // Its watch is still there.
+        let nothing = Mapping::new(sys::page_size(), sys::page_size(), 0).unwrap();
+        assert!(other.is_registered(half, nothing.addr()).unwrap());
+    }
+
+    #[test]
+    fn the_movers_own_pages_are_refused() {
+        let mut mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
+        mover.prefill(0, page_size(), 1 << 20).unwrap();
+        let mut own = mover.pool.addresses();
+        assert!(!own.is_empty());
+        own.extend(mover.userfault.as_ref().map(Userfault::own_memory));
+        for range in own {
+            let refused = mover.move_range(range.clone(), 0, &MoveOptions::default());
+            assert!(
+                matches!(&refused, Err(MoveError::OwnMemory { range: told, .. }) if *told == range),
+                "{refused:?}"
+            );
+        }
     }
 }

@@ -358,6 +358,14 @@ impl PagePool {
         lists.chain([stocks]).collect()
     }
 
+    /// Addresses of its pages, and where pages wait that are moved out.
+    pub(crate) fn addresses(&self) -> Vec<Range<usize>> {
+        let extent = |mapping: &Mapping| mapping.addr()..mapping.addr() + mapping.len();
+        let state = self.lock();
+        let mappings = state.stocks.iter().flat_map(|stock| &stock.mappings);
+        mappings.map(extent).collect()
+    }
+
     /// Changes the limit and gives back what is over it.
     pub(crate) fn set_limit(&self, bytes: usize) {
         self.lock().limit = bytes;

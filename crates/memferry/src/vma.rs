@@ -15,6 +15,8 @@ pub(crate) struct Vma {
     pub shared: bool,
     /// Its pages are locked (mlock); `mark_locked` finds out.
     pub locked: bool,
+    /// It is known to be watched for a move, so its pages may leave; `watch` finds out.
+    pub watched: bool,
     pub inode: u64,
     pub name: String,
 }
@@ -40,6 +42,7 @@ impl Vma {
             exec: x == b'x',
             shared: s == b's',
             locked: false,
+            watched: false,
             inode,
             name,
         })

@@ -31,6 +31,13 @@ pub(crate) struct Userfault {
     nothing: Mapping,
 }
 
+impl Userfault {
+    /// The mapping that must not be moved.
+    pub(crate) fn own_memory(&self) -> Range<usize> {
+        self.nothing.addr()..self.nothing.addr() + self.nothing.len()
+    }
+}
+
 /// Watches a stretch: the descriptor, and the mappings that it watches, which are all there are. From here on any
 /// change of them is reported. An error comes with its errno.
 ///
@@ -51,6 +58,10 @@ pub(crate) fn watch(
         let place = ParentOnly::open(|| Uffd::open(FEATURE_MOVE | FEATURE_EVENTS))
             .map_err(fail("userfaultfd", "raise the limit of open files"))?;
         let registered = place.register(stretch.start, stretch.len());
+        // Then the kernel has registered nothing, and before Linux 6.17 it would end somebody else's watch.
+        let refused = registered
+            .as_ref()
+            .is_err_and(|e| matches!(errno(e), libc::EBUSY | libc::EINVAL));
         let looked = match registered {
             Err(error) if errno(&error) == libc::EBUSY => {
                 let range = stretch.clone();
@@ -68,7 +79,9 @@ pub(crate) fn watch(
         match looked {
             Ok(Some(vmas)) if !changing => return Ok((place, vmas)),
             looked => {
-                end_watch(&place, stretch, emptied);
+                if !refused {
+                    end_watch(&place, stretch, emptied);
+                }
                 match looked {
                     Err(why) if !changing => return Err(why),
                     _ => std::thread::yield_now(),
@@ -93,13 +106,16 @@ fn look(
     if sys::memory::any_locked() {
         vma::mark_locked(Path::new("/proc/self/smaps"), &mut vmas);
     }
-    for vma in vmas.iter().filter(|v| v.read && v.write && !v.exec) {
-        let watched = is_watched(place, vma, &userfault.nothing).map_err(|error| {
-            let why = MoveError::system("mapping a locked page", "raise RLIMIT_MEMLOCK");
-            (errno(&error), why(error))
-        })?;
-        if !watched {
-            return Ok(None);
+    for vma in vmas.iter_mut().filter(|v| v.read && v.write && !v.exec) {
+        match watched(userfault, place, vma) {
+            Ok(Watched::Yes) => vma.watched = true,
+            Ok(Watched::Empty) => {}
+            Ok(Watched::No) => return Ok(None),
+            Err(error) => {
+                let hint = "free some memory, or raise RLIMIT_MEMLOCK if the range is locked";
+                let why = MoveError::system("asking whether a mapping is watched", hint);
+                return Err((errno(&error), why(error)));
+            }
         }
     }
     Ok(Some(vmas))
@@ -115,6 +131,8 @@ fn end_watch(place: &Uffd, range: &Range<usize>, emptied: &mut Vec<(Instant, Ran
             match *message {
                 Message::Remove { start, end } => emptied.push((Instant::now(), start..end)),
                 Message::Remap { to, len, .. } => unregister(place, to..to + len),
+                // In the middle of an mremap that fills what it adds, nothing but this lets it go on.
+                Message::Fault { addr, .. } => unregister(place, addr..addr + page_size()),
                 _ => {}
             }
         }
@@ -136,19 +154,34 @@ fn unregister(place: &Uffd, range: Range<usize>) {
     }
 }
 
+/// What is known of a mapping that was in the list a moment ago.
+#[derive(Debug, PartialEq, Eq)]
+enum Watched {
+    Yes,
+    /// No page was found that tells. Whatever comes to it stays there.
+    Empty,
+    No,
+}
+
 /// Whether `place` watches a mapping. One that came into the range after it was registered is not watched: pages that left
-/// it could not come back. `nothing` is a page that is not there.
-fn is_watched(place: &Uffd, vma: &Vma, nothing: &Mapping) -> std::io::Result<bool> {
+/// it could not come back. It may also be elsewhere at this moment and come back later, as little watched as before, and
+/// nobody would tell: so only a page that is registered for sure speaks for its mapping.
+fn watched(userfault: &Userfault, place: &Uffd, vma: &Vma) -> std::io::Result<Watched> {
+    let Some(page) = userfault.pagemap.first(vma.range.start, vma.range.end)? else {
+        // To ask at a hole would leave a page table there, where a THP might have come.
+        return Ok(Watched::Empty);
+    };
     // The kernel compares the mappings' locks too.
     let locked = if vma.locked {
         Some(empty_page(true)?)
     } else {
         None
     };
-    let nothing = locked.as_ref().unwrap_or(nothing);
-    // It looks at the watch first and finds no page to move then.
-    let progress = place.move_pages(vma.range.start, nothing.addr(), page_size());
-    Ok(progress.stopped.is_some_and(|e| errno(&e) != libc::EINVAL))
+    let nothing = locked.as_ref().unwrap_or(&userfault.nothing);
+    Ok(match place.is_registered(page, nothing.addr())? {
+        true => Watched::Yes,
+        false => Watched::No,
+    })
 }
 
 /// A mapped page that is not there.
@@ -208,21 +241,50 @@ pub(crate) fn leave_cut_thps(
 mod tests {
     use super::*;
 
+    fn all_watched(place: &Uffd, vmas: &[Vma]) -> Vec<Watched> {
+        let userfault = open_userfault().unwrap();
+        vmas.iter()
+            .map(|vma| watched(&userfault, place, vma).unwrap())
+            .collect()
+    }
+
+    fn mappings_of(memory: &Mapping) -> Vec<Vma> {
+        let range = memory.addr()..memory.addr() + memory.len();
+        vma::movable(Path::new(MAPS), &range).unwrap()
+    }
+
     #[test]
     fn a_mapping_that_came_after_the_watch_is_not_watched() {
         let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
-        let nothing = empty_page(false).unwrap();
+        sys::memory::populate(memory.addr(), memory.len()).unwrap();
         let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
         place.register(memory.addr(), SEGMENT).unwrap();
-        let vmas = vma::movable(
-            Path::new(MAPS),
-            &(memory.addr()..memory.addr() + 2 * SEGMENT),
-        );
-        let watched: Vec<bool> = vmas
-            .unwrap()
-            .iter()
-            .map(|vma| is_watched(&place, vma, &nothing).unwrap())
-            .collect();
-        assert_eq!(watched, [true, false]);
+        let vmas = mappings_of(&memory);
+        assert_eq!(all_watched(&place, &vmas), [Watched::Yes, Watched::No]);
+    }
+
+    #[test]
+    fn a_mapping_that_went_elsewhere_after_it_was_listed_is_not_watched() {
+        let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
+        let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
+        sys::memory::populate(memory.addr(), memory.len()).unwrap();
+        let (vmas, gone) = (mappings_of(&memory), memory.addr());
+        drop(memory);
+        let nothing = empty_page(false).unwrap();
+        assert!(!place.is_registered(gone, nothing.addr()).unwrap());
+        assert_eq!(all_watched(&place, &vmas), [Watched::Empty]);
+    }
+
+    #[test]
+    fn asking_about_an_empty_mapping_leaves_room_for_a_thp() {
+        let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
+        sys::memory::madvise(memory.addr(), memory.len(), libc::MADV_HUGEPAGE).unwrap();
+        let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
+        place.register(memory.addr(), memory.len()).unwrap();
+        assert_eq!(all_watched(&place, &mappings_of(&memory)), [Watched::Empty]);
+        drop(place);
+        sys::memory::populate(memory.addr(), SEGMENT).unwrap();
+        let pagemap = Pagemap::open().unwrap();
+        assert!(pagemap.is_huge(memory.addr(), SEGMENT).unwrap());
     }
 }

@@ -5,7 +5,8 @@
 
 mod support;
 
-use memferry::MoveOptions;
+use memferry::{Migrator, MoveOptions, Mover, MoverOptions};
+use std::sync::{Arc, Mutex};
 use support::*;
 
 fn lock(region: &Region, flags: libc::c_uint) {
@@ -16,6 +17,11 @@ fn lock(region: &Region, flags: libc::c_uint) {
         "mlock2 of {} bytes: run as root or raise RLIMIT_MEMLOCK",
         region.len
     );
+}
+
+fn lock_part(addr: usize, len: usize) {
+    // SAFETY: locking changes no contents.
+    check(unsafe { libc::mlock(addr as *const _, len) }).expect("mlock");
 }
 
 fn locked_range_moves(test: &str, flags: libc::c_uint) {
@@ -170,9 +176,7 @@ fn neighbouring_mappings_of_other_flags_all_move() {
 fn a_locked_part_moves_with_its_neighbours() {
     for migrator in MIGRATORS {
         let region = Region::filled(4 << 20, Kind::Base, 9);
-        // SAFETY: locking changes no contents.
-        check(unsafe { libc::mlock((region.addr + 300 * PAGE) as *const _, 200 * PAGE) })
-            .expect("mlock of 800 KiB");
+        lock_part(region.addr + 300 * PAGE, 200 * PAGE);
         let frames = pfns(&region.range());
         let result = move_all(&mut mover(migrator), &region.range(), &relocate());
         assert_eq!(
@@ -218,4 +222,118 @@ fn a_range_that_cuts_thps_leaves_them_whole() {
         );
         assert_filled(region.addr, region.len, 10, migrator);
     }
+}
+
+/// When somebody else does something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// When a run of the lanes begins; pages are watched, and none is away.
+    Watched,
+    /// At a copy, when pages are away.
+    Away,
+}
+
+/// Copies with memcpy, and lets somebody else begin something at the first time that is named. They have ended when the
+/// next run begins.
+struct Disturbed {
+    when: When,
+    act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl Disturbed {
+    fn begin(&self, when: When) {
+        if when != self.when {
+            return;
+        }
+        if let Some(act) = self.act.lock().unwrap().take() {
+            *self.thread.lock().unwrap() = Some(std::thread::spawn(act));
+            // Until it has begun, and waits to be heard.
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    }
+}
+
+// SAFETY: memcpy has copied everything when it returns.
+unsafe impl Migrator for Disturbed {
+    fn name(&self) -> &'static str {
+        "disturbed"
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        self.begin(When::Away);
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
+    }
+
+    fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
+        if let Some(thread) = self.thread.lock().unwrap().take() {
+            thread.join().unwrap();
+        }
+        self.begin(When::Watched);
+        lane(0);
+    }
+}
+
+/// Moves two THPs, of which the second one is locked, while `act` does something to a part of it. Two runs of the lanes:
+/// the kernel moves no page between locked and other memory.
+fn move_disturbed(when: When, act: impl FnOnce(usize) + Send + 'static) -> Region {
+    let region = Region::filled(2 * HUGE, Kind::Thp, 1);
+    let second = region.addr + HUGE;
+    lock_part(second, HUGE);
+    let migrator = Disturbed {
+        when,
+        act: Mutex::new(Some(Box::new(move || act(second)))),
+        thread: Mutex::default(),
+    };
+    let mut mover = Mover::new(MoverOptions::new(migrator)).unwrap();
+    // SAFETY: ends the process with a signal, which the test sees, if the move hangs.
+    unsafe { libc::alarm(120) };
+    let result = move_all(&mut mover, &region.range(), &relocate());
+    assert_eq!(result.moved.bytes, HUGE as u64, "the first one: {result:?}");
+    assert_filled(region.addr, HUGE, 1, "the first one");
+    region
+}
+
+#[test]
+fn a_mapping_that_came_while_the_part_before_it_moved_is_left_alone() {
+    in_own_process(
+        "a_mapping_that_came_while_the_part_before_it_moved_is_left_alone",
+        || {
+            for when in [When::Watched, When::Away] {
+                let region = move_disturbed(when, |second| {
+                    map_fixed(second, HUGE, libc::PROT_READ | libc::PROT_WRITE);
+                    // Or the kernel would refuse to move its pages to where those of the locked one went.
+                    lock_part(second, HUGE);
+                    fill(second, HUGE, 7);
+                });
+                assert_filled(region.addr + HUGE, HUGE, 7, "the new mapping");
+            }
+        },
+    );
+}
+
+#[test]
+fn a_locked_mapping_that_grows_elsewhere_hangs_nobody() {
+    in_own_process("a_locked_mapping_that_grows_elsewhere_hangs_nobody", || {
+        for when in [When::Watched, When::Away] {
+            let came = Arc::new(Mutex::new(0));
+            let told = Arc::clone(&came);
+            let region = move_disturbed(when, move |second| {
+                // SAFETY: the test's own; the old addresses are not used any more.
+                let at =
+                    unsafe { libc::mremap(second as *mut _, HUGE, 2 * HUGE, libc::MREMAP_MAYMOVE) };
+                assert_ne!(at, libc::MAP_FAILED);
+                *told.lock().unwrap() = at as usize;
+            });
+            let at = *came.lock().unwrap();
+            let words = HUGE / 8;
+            for index in 0..words {
+                assert_eq!(load(at + 8 * index), word(1, words + index), "{when:?}");
+            }
+            assert_zero(at + HUGE, HUGE, "what was added");
+            // What lies at the old addresses by now is not the region's.
+            std::mem::forget(region);
+        }
+    });
 }

@@ -4,9 +4,11 @@
 use crate::memory::{PAGE, Region, THP, assert_all_moved, resident_on, summary};
 use crate::{Case, Needs, machine};
 use memferry::{
-    Backend, Batch, Migrator, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, PerFolio,
-    SourcePages,
+    Backend, Batch, Migrator, MoveError, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions,
+    PerFolio, SourcePages,
 };
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 pub const CASES: &[Case] = &[
     (
@@ -55,6 +57,11 @@ pub const CASES: &[Case] = &[
         relocate,
     ),
     ("userfaultfd: locked memory", Needs::Userfaultfd, locked),
+    (
+        "userfaultfd: a refused move ends nobody's watch",
+        Needs::Userfaultfd,
+        watched_by_another,
+    ),
 ];
 
 /// Every migrator, with as many lanes as it has here.
@@ -325,4 +332,41 @@ fn locked() {
             region.verify(0);
         }
     }
+}
+
+/// A userfaultfd of somebody else's that watches a range.
+fn watch(watched: &Range<usize>) -> OwnedFd {
+    const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+    const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+    let mut api = [0xAAu64, 0, 0];
+    let mut register = [watched.start as u64, watched.len() as u64, 1, 0];
+    // SAFETY: a fresh descriptor; the kernel reads and writes the two structures, which are laid out as `uffdio_api`
+    // and `uffdio_register`.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) as i32;
+        assert!(fd >= 0, "userfaultfd: {}", std::io::Error::last_os_error());
+        let fd = OwnedFd::from_raw_fd(fd);
+        assert_eq!(libc::ioctl(fd.as_raw_fd(), UFFDIO_API, &raw mut api), 0);
+        assert_eq!(
+            libc::ioctl(fd.as_raw_fd(), UFFDIO_REGISTER, &raw mut register),
+            0
+        );
+        fd
+    }
+}
+
+/// Before Linux 6.17 whoever ends a watch ends that of others, too: the second move would not be refused.
+fn watched_by_another() {
+    let region = Region::on(0, 4 << 20);
+    let _watcher = watch(&region.range());
+    let mut mover = mover(migrators().remove(1), 0);
+    for _ in 0..2 {
+        let refused = mover.move_range(region.range(), 1, &MoveOptions::default());
+        assert!(
+            matches!(refused, Err(MoveError::Watched { .. })),
+            "{refused:?}"
+        );
+    }
+    region.assert_on(0);
+    region.verify(0);
 }

@@ -22,8 +22,57 @@ pub(crate) struct AwayRun {
     /// Where it lies in the batch, bytes from its start.
     pub offset: usize,
     pub len: usize,
-    /// Its owner threw it away meanwhile (MADV_DONTNEED, munmap): it must not come back.
+    /// Its owner threw it away meanwhile (MADV_DONTNEED), or its mapping is gone: it must not come back.
     pub gone: bool,
+    /// Something was unmapped at its place, or would have been: the kernel says so when it is over, to whoever it may
+    /// concern by then, and also when it failed. Whether the place is there shows when it comes back.
+    pub doubtful: bool,
+    /// mremap took its mapping to `place`.
+    pub moved: bool,
+    /// And who did may not have gone on since.
+    pub arrived: bool,
+    /// Where it belongs if `place` is not there: of two mremaps at the same time, one from where the other one went to,
+    /// the messages do not tell which was first.
+    pub alternative: Option<usize>,
+}
+
+impl AwayRun {
+    fn new(place: usize, offset: usize, len: usize) -> AwayRun {
+        AwayRun {
+            origin: place,
+            place,
+            offset,
+            len,
+            gone: false,
+            doubtful: false,
+            moved: false,
+            arrived: false,
+            alternative: None,
+        }
+    }
+
+    /// It is not at its place: at the other one, or gone. Says which.
+    fn leave(&mut self) -> bool {
+        match self.alternative.take() {
+            Some(place) => self.place = place,
+            None => self.gone = true,
+        }
+        self.doubtful = false;
+        self.gone
+    }
+
+    /// Both parts of it, cut after `head` bytes.
+    fn cut(self, head: usize) -> [AwayRun; 2] {
+        let tail = AwayRun {
+            origin: self.origin + head,
+            place: self.place + head,
+            offset: self.offset + head,
+            len: self.len - head,
+            alternative: self.alternative.map(|at| at + head),
+            ..self
+        };
+        [AwayRun { len: head, ..self }, tail]
+    }
 }
 
 /// The pages of one slot.
@@ -100,65 +149,128 @@ impl Batch {
     pub(crate) fn add_away(&mut self, place: usize, len: usize) {
         let offset = self.bytes;
         // One that is gone stays gone, and one that mremap took along does not come from there.
-        let continues = |last: &AwayRun| {
-            !last.gone
-                && [last.place, last.origin].map(|at| at + last.len) == [place; 2]
-                && last.offset + last.len == offset
-        };
         match self.away.last_mut() {
-            Some(last) if continues(last) => last.len += len,
-            _ => self.away.push(AwayRun {
-                origin: place,
-                place,
-                offset,
-                len,
-                gone: false,
-            }),
+            Some(last) if last.cut(last.len)[1] == AwayRun::new(place, offset, 0) => {
+                last.len += len
+            }
+            _ => self.away.push(AwayRun::new(place, offset, len)),
         }
         self.bytes += len;
     }
 
     /// Whether the page at `addr` is away and will come back.
     pub(crate) fn holds(&self, addr: usize) -> bool {
+        let holds = |at: usize, r: &AwayRun| (at..at + r.len).contains(&addr);
         self.away
             .iter()
-            .any(|r| !r.gone && (r.place..r.place + r.len).contains(&addr))
+            .filter(|r| !r.gone)
+            .any(|r| holds(r.place, r) || r.alternative.is_some_and(|at| holds(at, r)))
+    }
+
+    /// Whether nothing of it still has to come back.
+    pub(crate) fn is_back(&self) -> bool {
+        let is_back = |r: &AwayRun| r.gone || self.unplaced(r).is_none();
+        self.away.iter().all(is_back)
     }
 
     /// Its owner threw `range` away.
     pub(crate) fn remove(&mut self, range: &Range<usize>) {
-        self.split_at(range.start);
-        self.split_at(range.end);
-        for run in self.away.iter_mut().filter(|r| range.contains(&r.place)) {
-            run.gone = true;
-        }
+        self.at(range).for_each(|run| run.gone = true);
+    }
+
+    /// A mapping went from `range`, if it went.
+    pub(crate) fn doubt(&mut self, range: &Range<usize>) {
+        self.at(range).for_each(|run| run.doubtful = true);
     }
 
     /// Its owner moved `range` to `to`.
     pub(crate) fn relocate(&mut self, range: &Range<usize>, to: usize) {
-        self.split_at(range.start);
-        self.split_at(range.end);
-        let moved = |r: &&mut AwayRun| !r.gone && range.contains(&r.place);
-        for run in self.away.iter_mut().filter(moved) {
-            run.place = to + (run.place - range.start);
+        let target = to..to + range.len();
+        // Whoever may have left made room for this one.
+        for run in self.at(&target) {
+            if (run.doubtful || run.alternative.is_some()) && !range.contains(&run.place) {
+                run.leave();
+            }
+        }
+        self.split_alternatives_at(range.start);
+        self.split_alternatives_at(range.end);
+        for run in self.away.iter_mut().filter(|r| !r.gone) {
+            let other = run.alternative.filter(|at| range.contains(at));
+            run.alternative = other.map(|at| to + (at - range.start)).or(run.alternative);
+        }
+        for run in self.at(range) {
+            let place = to + (run.place - range.start);
+            if run.arrived {
+                run.alternative = Some(place);
+            } else {
+                run.place = place;
+            }
+            (run.moved, run.arrived) = (true, true);
         }
     }
 
-    /// Makes a run begin at `addr` if one holds it in its middle.
-    fn split_at(&mut self, addr: usize) {
-        // A run that is gone may have shared its addresses with one that was moved there later.
-        let inside = |r: &AwayRun| !r.gone && r.place < addr && addr < r.place + r.len;
-        if let Some(index) = self.away.iter().position(inside) {
+    /// Nobody is in the middle of an mremap.
+    pub(crate) fn settle_arrivals(&mut self) {
+        for run in &mut self.away {
+            run.arrived = false;
+        }
+    }
+
+    /// What came from `range` itself is gone: another mapping came there.
+    pub(crate) fn remove_originals(&mut self, range: &Range<usize>) {
+        self.at(range)
+            .filter(|run| !run.moved)
+            .for_each(|run| run.gone = true);
+    }
+
+    /// The place of a part of run `index`, `len` bytes from `offset` of the batch on, is not there. It has another one to
+    /// go to, or is gone; says which.
+    pub(crate) fn give_up(&mut self, index: usize, offset: usize, len: usize) -> bool {
+        let mut index = index;
+        for at in [offset, offset + len] {
             let whole = self.away[index];
-            let head = addr - whole.place;
-            self.away[index].len = head;
-            let tail = AwayRun {
-                origin: whole.origin + head,
-                place: addr,
-                offset: whole.offset + head,
-                len: whole.len - head,
-                ..whole
-            };
+            if whole.offset < at && at < whole.offset + whole.len {
+                let [head, tail] = whole.cut(at - whole.offset);
+                self.away[index] = head;
+                self.away.insert(index + 1, tail);
+                if at == offset {
+                    index += 1;
+                }
+            }
+        }
+        self.away[index].leave()
+    }
+
+    /// The runs whose places lie in `range`, cut to it.
+    fn at(&mut self, range: &Range<usize>) -> impl Iterator<Item = &mut AwayRun> {
+        self.split_at(range.start);
+        self.split_at(range.end);
+        let range = range.clone();
+        self.away
+            .iter_mut()
+            .filter(move |r| !r.gone && range.contains(&r.place))
+    }
+
+    /// Makes runs begin at `addr` if they hold it in their middle: two may, one that came there and one that is in doubt.
+    fn split_at(&mut self, addr: usize) {
+        self.split_where(addr, |run| Some(run.place));
+    }
+
+    fn split_alternatives_at(&mut self, addr: usize) {
+        self.split_where(addr, |run| run.alternative);
+    }
+
+    fn split_where(&mut self, addr: usize, start: impl Fn(&AwayRun) -> Option<usize>) {
+        // A run that is gone may have shared its addresses with one that was moved there later.
+        let inside = |r: &AwayRun| {
+            let head = start(r).filter(|_| !r.gone)?;
+            (head < addr && addr < head + r.len).then(|| addr - head)
+        };
+        while let Some((index, head)) =
+            (0..self.away.len()).find_map(|i| Some((i, inside(&self.away[i])?)))
+        {
+            let [head, tail] = self.away[index].cut(head);
+            self.away[index] = head;
             self.away.insert(index + 1, tail);
         }
     }
@@ -282,6 +394,105 @@ mod tests {
         let moved = batch.away.iter().find(|r| r.place == 0x90000).unwrap();
         assert_eq!((moved.offset, moved.len), (0x2000, 0x2000));
         assert!(!batch.holds(0x12000) && batch.holds(0x91000));
+    }
+
+    #[test]
+    fn who_left_where_another_came_at_the_same_time_has_two_places() {
+        let mut batch = batch();
+        batch.relocate(&(0x20000..0x22000), 0x50000);
+        batch.relocate(&(0x50000..0x51000), 0x70000);
+        assert!(
+            [0x50000, 0x51000, 0x70000]
+                .iter()
+                .all(|at| batch.holds(*at))
+        );
+        assert!(!batch.holds(0x71000));
+        // It is not at the one, so it is at the other.
+        let index = batch.away.iter().position(|r| r.place == 0x50000).unwrap();
+        assert!(!batch.give_up(index, batch.away[index].offset, 0x1000));
+        assert!(!batch.holds(0x50000) && batch.holds(0x51000) && batch.holds(0x70000));
+        assert!(batch.give_up(index, batch.away[index].offset, 0x1000));
+        assert!(!batch.holds(0x70000) && batch.holds(0x51000));
+    }
+
+    #[test]
+    fn the_other_place_goes_along_and_is_taken_when_another_mapping_comes() {
+        let mut batch = batch();
+        batch.relocate(&(0x20000..0x22000), 0x50000);
+        batch.relocate(&(0x50000..0x52000), 0x70000);
+        batch.relocate(&(0x70000..0x71000), 0x90000);
+        assert!(
+            [0x50000, 0x51000, 0x90000, 0x71000]
+                .iter()
+                .all(|at| batch.holds(*at))
+        );
+        assert!(!batch.holds(0x70000));
+        // Something else comes to where it was thought to be.
+        batch.relocate(&(0xb0000..0xb2000), 0x50000);
+        let places: Vec<_> = batch.away[1..].iter().map(|r| (r.place, r.gone)).collect();
+        assert_eq!(places, [(0x90000, false), (0x71000, false)]);
+    }
+
+    #[test]
+    fn who_came_and_went_on_leaves_as_a_whole() {
+        let mut batch = batch();
+        batch.relocate(&(0x20000..0x22000), 0x50000);
+        batch.settle_arrivals();
+        batch.relocate(&(0x50000..0x52000), 0x70000);
+        assert!(!batch.holds(0x50000) && batch.holds(0x70000) && batch.holds(0x71000));
+    }
+
+    #[test]
+    fn what_is_in_doubt_is_gone_when_another_mapping_comes() {
+        let mut batch = batch();
+        batch.doubt(&(0x10000..0x12000));
+        assert!(batch.holds(0x10000));
+        batch.relocate(&(0x20000..0x22000), 0x11000);
+        let places: Vec<_> = batch
+            .away
+            .iter()
+            .filter(|r| !r.gone)
+            .map(|r| (r.place, r.len, r.offset))
+            .collect();
+        assert_eq!(
+            places,
+            [
+                (0x10000, 0x1000, 0),
+                (0x12000, 0x1000, 0x2000),
+                (0x13000, 0x1000, 0x3000),
+                (0x11000, 0x2000, 0x4000)
+            ]
+        );
+    }
+
+    #[test]
+    fn what_another_mapping_replaced_is_gone_and_that_one_stays() {
+        let mut batch = batch();
+        batch.relocate(&(0x20000..0x22000), 0x11000);
+        batch.remove_originals(&(0x11000..0x13000));
+        let of = |origin: usize| batch.away.iter().filter(move |r| r.origin == origin);
+        assert!(of(0x11000).all(|r| r.gone) && of(0x20000).all(|r| !r.gone));
+        assert!(batch.holds(0x10000) && batch.holds(0x13000));
+    }
+
+    #[test]
+    fn a_part_that_is_given_up_leaves_both_ends() {
+        let mut batch = batch();
+        assert!(batch.give_up(0, 0x1000, 0x1000));
+        let runs: Vec<_> = batch
+            .away
+            .iter()
+            .map(|r| (r.offset, r.len, r.gone))
+            .collect();
+        assert_eq!(
+            runs,
+            [
+                (0, 0x1000, false),
+                (0x1000, 0x1000, true),
+                (0x2000, 0x2000, false),
+                (0x4000, 0x2000, false)
+            ]
+        );
     }
 
     #[test]

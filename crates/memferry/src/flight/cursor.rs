@@ -229,6 +229,8 @@ impl<'a> Cursor<'a> {
         } else if !vma.write || !vma.read || vma.exec {
             // UFFDIO_MOVE wants both mappings readable and writable alike.
             ledger.book(Outcome::Unsupported, from, to - from, page, -libc::EINVAL);
+        } else if !vma.watched {
+            ledger.book(Outcome::Busy, from, to - from, page, -libc::EBUSY);
         } else if categories & HUGE != 0 {
             let (first, last) = (
                 from.next_multiple_of(SEGMENT).min(to),
@@ -327,6 +329,11 @@ mod tests {
 
     const BASE: usize = 1 << 40;
     const PAGES: usize = SEGMENT / 4096;
+    const RELOCATE: Wanted = Wanted {
+        node: 0,
+        relocate: true,
+        ask_nodes: false,
+    };
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Page {
@@ -367,6 +374,9 @@ mod tests {
             unreachable!("a cursor moves nothing")
         }
         fn release(&self, _: usize, _: usize) -> io::Result<()> {
+            unreachable!("a cursor moves nothing")
+        }
+        fn watch(&self, _: usize, _: usize) -> io::Result<()> {
             unreachable!("a cursor moves nothing")
         }
         fn wake(&self, _: usize, _: usize) -> io::Result<()> {
@@ -417,7 +427,7 @@ mod tests {
         }
     }
 
-    fn vma(pages: Range<usize>, write: bool) -> Vma {
+    fn vma(pages: Range<usize>, (write, watched): (bool, bool)) -> Vma {
         Vma {
             range: BASE + pages.start * 4096..BASE + pages.end * 4096,
             read: true,
@@ -425,6 +435,7 @@ mod tests {
             exec: false,
             shared: false,
             locked: false,
+            watched,
             inode: 0,
             name: String::new(),
         }
@@ -472,7 +483,7 @@ mod tests {
         fn every_page_is_booked_or_in_one_run(
             segments in prop::collection::vec(any_segment(), 1..12),
             cuts in (0usize..PAGES, 0usize..PAGES),
-            borders in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..3),
+            borders in prop::collection::vec((any::<prop::sample::Index>(), any::<(bool, bool)>()), 0..3),
             ask_nodes: bool,
             relocate: bool,
             limits in prop::collection::vec((1usize..PAGES + 1, 0usize..PAGES + 1), 1..20),
@@ -480,8 +491,8 @@ mod tests {
             let tables = Tables(segments.concat());
             let (first, last) = (cuts.0, tables.0.len() - cuts.1);
             prop_assume!(first < last);
-            let mut starts = vec![(first, true)];
-            starts.extend(borders.iter().map(|(at, write)| (first + at.index(last - first), *write)));
+            let mut starts = vec![(first, (true, true))];
+            starts.extend(borders.iter().map(|(at, kind)| (first + at.index(last - first), *kind)));
             starts.sort_by_key(|(at, _)| *at);
             starts.dedup_by_key(|(at, _)| *at);
             let ends = starts.iter().skip(1).map(|s| s.0).chain([last]);
@@ -508,7 +519,7 @@ mod tests {
                 }
                 for run in &runs {
                     prop_assert!(!kind.huge || run.place % SEGMENT == 0 && run.len == SEGMENT);
-                    let inside = |v: &Vma| v.range.start <= run.place && run.place + run.len <= v.range.end && v.write;
+                    let inside = |v: &Vma| v.range.start <= run.place && run.place + run.len <= v.range.end && v.write && v.watched;
                     prop_assert!(vmas.iter().any(inside), "a run crosses mappings");
                     for at in (run.place..run.place + run.len).step_by(4096) {
                         let page = (at - BASE) / 4096;
@@ -539,16 +550,25 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_a_mapping_that_nobody_is_known_to_watch_stay() {
+        let tables = Tables(vec![Page::Base(1); 10]);
+        let vmas = [vma(0..4, (true, false)), vma(4..10, (true, true))];
+        let ledger = Ledger::new(BASE, 10 * 4096, false);
+        let mut cursor = Cursor::new(RELOCATE, &vmas, BASE, BASE + 10 * 4096);
+        let mut runs = vec![];
+        cursor.next(&tables, &ledger, SEGMENT, &mut runs).unwrap();
+        let (place, len) = (BASE + 4 * 4096, 6 * 4096);
+        assert_eq!(runs, [Run { place, len }]);
+        let result = ledger.close(Duration::ZERO);
+        assert_eq!(result.count(Outcome::Busy).bytes, 4 * 4096);
+    }
+
+    #[test]
     fn what_is_given_back_is_left() {
         let tables = Tables(vec![Page::Base(1); 10]);
-        let vmas = [vma(0..10, true)];
-        let wanted = Wanted {
-            node: 0,
-            relocate: true,
-            ask_nodes: false,
-        };
+        let vmas = [vma(0..10, (true, true))];
         let ledger = Ledger::new(BASE, 10 * 4096, false);
-        let mut cursor = Cursor::new(wanted, &vmas, BASE, BASE + 10 * 4096);
+        let mut cursor = Cursor::new(RELOCATE, &vmas, BASE, BASE + 10 * 4096);
         let mut runs = vec![];
         let kind = cursor.next(&tables, &ledger, 3 * 4096, &mut runs).unwrap();
         assert!(kind.is_some());

@@ -5,21 +5,26 @@
 //! the place is being emptied and the note of it here.
 
 use super::Flight;
+use super::batch::Batch;
 use crate::pool::SEGMENT;
-use crate::sys::page_size;
 use crate::sys::pagemap::Region;
 use crate::sys::uffd::Message;
+use crate::sys::{errno, page_size, thread};
 use std::ops::Range;
 use std::sync::PoisonError;
 
 /// Parts of the range that the flight must leave alone from now on.
 #[derive(Default)]
 pub(super) struct Places {
-    excluded: Vec<Range<usize>>,
+    pub(super) excluded: Vec<Range<usize>>,
     /// Parts that an owner was about to empty when its message was read. When it goes on is not known.
     pub(super) emptied: Vec<Range<usize>>,
     /// Where mremap took parts of the range; the kernel watches them there too.
     taken: Vec<Range<usize>>,
+    /// Where mappings went away, if they did.
+    left: Vec<Range<usize>>,
+    /// Whether mremap took something along and may not be over.
+    arriving: bool,
 }
 
 impl Places {
@@ -44,6 +49,12 @@ impl Places {
     fn exclude(&mut self, range: Range<usize>) {
         self.excluded.push(range);
     }
+
+    /// A mapping left `range`: what appears there is another one, which nobody watches.
+    fn leave(&mut self, range: Range<usize>) {
+        self.left.push(range.clone());
+        self.exclude(range);
+    }
 }
 
 impl Flight<'_> {
@@ -56,32 +67,40 @@ impl Flight<'_> {
         let mut messages = [Message::Other; 16];
         loop {
             let count = match self.plan.kernel.messages(&mut messages) {
-                Ok(0) | Err(_) => return,
+                Ok(0) | Err(_) => break,
                 Ok(count) => count,
             };
             for message in &messages[..count] {
                 match *message {
-                    Message::Fault { addr } => self.answer_fault(&mut places, addr),
-                    Message::Remove { start, end } | Message::Unmap { start, end } => {
-                        // Remove: the kernel empties the range only after this message was read: a page that left it
-                        // now would come back from the dead. Unmap: what lies there from now on is not watched, so a
-                        // page of it that left could not come back, and its owner would not wait for it.
+                    Message::Fault { addr, thread } => {
+                        self.answer_fault(&mut places, addr, thread);
+                    }
+                    Message::Remove { start, end } => {
+                        // The kernel empties the range only after this message was read: a page that left it now would
+                        // come back from the dead.
                         places.exclude(start..end);
-                        if matches!(message, Message::Remove { .. }) {
-                            places.emptied.push(start..end);
-                        }
-                        for slot in 0..self.batches.len() {
-                            self.write(slot).remove(&(start..end));
-                        }
+                        places.emptied.push(start..end);
+                        self.each_batch(|batch| batch.remove(&(start..end)));
                         // Pages that waiters hope for do not come any more.
                         let _ = self.plan.kernel.wake(start, end - start);
                     }
-                    Message::Remap { from, to, len } => {
-                        // What appears at the old addresses is another mapping, which nobody watches.
-                        places.exclude(from..from + len);
-                        for slot in 0..self.batches.len() {
-                            self.write(slot).relocate(&(from..from + len), to);
+                    Message::Unmap { start, end } => {
+                        // What lies there from now on is not watched, so a page of it that left could not come back,
+                        // and its owner would not wait for it.
+                        places.leave(start..end);
+                        for taken in &places.taken {
+                            let part = taken.start.max(start)..taken.end.min(end);
+                            if !part.is_empty() {
+                                self.each_batch(|batch| batch.remove_originals(&part));
+                            }
                         }
+                        self.each_batch(|batch| batch.doubt(&(start..end)));
+                        let _ = self.plan.kernel.wake(start, end - start);
+                    }
+                    Message::Remap { from, to, len } => {
+                        places.leave(from..from + len);
+                        places.arriving = true;
+                        self.each_batch(|batch| batch.relocate(&(from..from + len), to));
                         let _ = self.plan.kernel.wake(from, len);
                         places.taken.push(to..to + len);
                     }
@@ -89,17 +108,31 @@ impl Flight<'_> {
                 }
             }
         }
+        // Only with all messages read, and nobody about to send one, is it known who was first.
+        if places.arriving && !self.plan.kernel.changing() {
+            places.arriving = false;
+            self.each_batch(Batch::settle_arrivals);
+        }
+    }
+
+    fn each_batch(&self, mut act: impl FnMut(&mut Batch)) {
+        for slot in 0..self.batches.len() {
+            act(&mut self.write(slot));
+        }
     }
 
     /// Ends the watch when no page is away: from here on owners change their mappings without a message, and who was in
     /// the middle of it has gone on. Without this the next move could take pages away from under a MADV_DONTNEED whose
     /// message nobody would read.
     pub(super) fn end_watch(&self) {
-        self.release(self.plan.range.clone());
+        self.release_watched(self.plan.range.clone());
         loop {
             let taken = {
                 let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
-                std::mem::take(&mut places.taken)
+                let taken = std::mem::take(&mut places.taken);
+                // The next flight of the same watch must not take them for watched.
+                places.excluded.extend(taken.iter().cloned());
+                taken
             };
             for range in taken {
                 self.release(range);
@@ -110,6 +143,24 @@ impl Flight<'_> {
             }
             self.serve_messages();
             std::thread::yield_now();
+        }
+    }
+
+    /// Ends the watch of a range, but for what mappings left: before Linux 6.17 the kernel would also end the watch of
+    /// somebody else who has it by now.
+    fn release_watched(&self, range: Range<usize>) {
+        let mut left: Vec<Range<usize>> = {
+            let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+            places.left.clone()
+        };
+        left.sort_by_key(|gap| gap.start);
+        let mut from = range.start;
+        for gap in left.iter().chain([&(range.end..range.end)]) {
+            let to = gap.start.min(range.end);
+            if from < to {
+                self.release(from..to);
+            }
+            from = from.max(gap.end);
         }
     }
 
@@ -124,7 +175,7 @@ impl Flight<'_> {
     }
 
     /// Someone waits at `addr`: for a page on its way, which comes by itself, or for one that never was.
-    fn answer_fault(&self, places: &mut Places, addr: usize) {
+    fn answer_fault(&self, places: &mut Places, addr: usize, thread: u32) {
         if (0..self.batches.len()).any(|slot| self.read(slot).holds(addr)) {
             return;
         }
@@ -133,20 +184,50 @@ impl Flight<'_> {
         if self.plan.range.start <= block.start
             && block.end <= self.plan.range.end
             && self.is_untouched(&block)
+            // Faults are read before other messages: a page that is away may belong here, since an mremap that is not
+            // told yet.
+            && !kernel.changing()
         {
             // A whole 2 MiB that never was: the kernel fills it by its own rules (a THP, the owner's memory policy).
             places.exclude(block.clone());
             if kernel.release(block.start, SEGMENT).is_ok() {
+                if kernel.changing() {
+                    // The mremap came in between.
+                    let _ = kernel.watch(block.start, SEGMENT);
+                }
                 return;
             }
         }
-        match kernel.zero(addr, page_size()) {
-            Ok(()) => {}
-            // Filled meanwhile, or its mapping changed: whoever waits looks again.
-            Err(_) => {
-                let _ = kernel.wake(addr, page_size());
+        let Err(error) = kernel.zero(addr, page_size()) else {
+            return;
+        };
+        if errno(&error) == libc::EAGAIN
+            && let Some(own) = self.kernels_own(addr, thread)
+        {
+            places.exclude(own.clone());
+            if kernel.release(own.start, own.len()).is_ok() {
+                return;
             }
         }
+        // Filled meanwhile, or its mapping changed: whoever waits looks again.
+        let _ = kernel.wake(addr, page_size());
+    }
+
+    /// Where the kernel may fill pages by itself around a fault that cannot be answered while somebody changes a mapping:
+    /// anywhere if nothing is away. But an mremap of a locked mapping fills what it adds before it tells of itself, and
+    /// nothing comes back before it has told; no page belongs there yet.
+    fn kernels_own(&self, addr: usize, thread: u32) -> Option<Range<usize>> {
+        let added = match thread::system_call(thread) {
+            Some((libc::SYS_mremap, [_, old, new, ..])) => added_by_mremap(old, new),
+            _ => None,
+        };
+        // It begins with the first page.
+        let bytes = added.or_else(|| self.nothing_is_away().then(page_size))?;
+        Some(addr..addr.checked_add(bytes)?)
+    }
+
+    fn nothing_is_away(&self) -> bool {
+        (0..self.batches.len()).all(|slot| self.read(slot).is_back())
     }
 
     /// No page of the block exists, neither in its place nor on its way.
@@ -164,5 +245,33 @@ impl Flight<'_> {
                 self.plan.kernel.scan(block.start, block.end, &mut region),
                 Ok((0, _))
             )
+    }
+}
+
+/// What mremap adds to a mapping, in whole pages as the kernel counts them; `None` if nothing.
+fn added_by_mremap(old: usize, new: usize) -> Option<usize> {
+    let pages = |len: usize| len.checked_next_multiple_of(page_size());
+    pages(new)?
+        .checked_sub(pages(old)?)
+        .filter(|added| *added > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_mremap_adds_is_whole_pages() {
+        let page = page_size();
+        for (old, new, added) in [
+            (page, 3 * page, Some(2 * page)),
+            (3 * page + 1, 5 * page, Some(page)),
+            (page, 2 * page + 1, Some(2 * page)),
+            (page + 1, 2 * page, None),
+            (2 * page, page, None),
+            (page, usize::MAX, None),
+        ] {
+            assert_eq!(added_by_mremap(old, new), added, "{old} to {new}");
+        }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) trait Kernel: Sync {
     fn zero(&self, place: usize, len: usize) -> io::Result<()>;
     /// Faults on the range are the kernel's own again.
     fn release(&self, place: usize, len: usize) -> io::Result<()>;
+    /// Takes that back.
+    fn watch(&self, place: usize, len: usize) -> io::Result<()>;
     /// Who waits in the range looks again.
     fn wake(&self, place: usize, len: usize) -> io::Result<()>;
     /// Whether somebody is in the middle of changing a mapping of the range and has not gone on since.
@@ -96,6 +98,10 @@ impl Kernel for Live<'_> {
 
     fn release(&self, place: usize, len: usize) -> io::Result<()> {
         self.place.unregister(place, len)
+    }
+
+    fn watch(&self, place: usize, len: usize) -> io::Result<()> {
+        self.place.register(place, len)
     }
 
     fn wake(&self, place: usize, len: usize) -> io::Result<()> {

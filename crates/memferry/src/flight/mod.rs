@@ -76,6 +76,8 @@ pub(crate) struct Landing {
     pub error: Option<std::io::Error>,
     /// Parts that their owner was about to empty (MADV_DONTNEED), and may still be.
     pub emptied: Vec<Range<usize>>,
+    /// Parts that no further flight over the same watch may touch: what is there now may be another mapping, unwatched.
+    pub excluded: Vec<Range<usize>>,
 }
 
 /// The state that the lanes share.
@@ -172,13 +174,15 @@ impl<'a> Flight<'a> {
             release_pieces(&self.plan, &mut batch);
         }
         let places = self.places.into_inner();
+        let places = places.unwrap_or_else(PoisonError::into_inner);
         Landing {
             left,
             error: self
                 .error
                 .into_inner()
                 .unwrap_or_else(PoisonError::into_inner),
-            emptied: places.unwrap_or_else(PoisonError::into_inner).emptied,
+            emptied: places.emptied,
+            excluded: places.excluded,
         }
     }
 

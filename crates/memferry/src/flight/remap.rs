@@ -27,18 +27,18 @@ struct Refusals {
     total: u32,
     /// The place that was found unmapped last, and how often in a row.
     unmapped: (usize, u32),
+    /// The kernel told that something was unmapped at the place.
+    doubtful: bool,
 }
 
 impl Refusals {
     /// Whether `place` was found unmapped often enough. A count over all places would give one up for its neighbours'
-    /// sake.
+    /// sake; but where it was told that they are all unmapped, the first ones speak for the next.
     fn is_certain(&mut self, place: usize) -> bool {
-        let times = match self.unmapped {
-            (at, times) if at == place => times + 1,
-            _ => 1,
-        };
-        self.unmapped = (place, times);
-        times > CERTAINTY
+        let (at, times) = self.unmapped;
+        let counts = at == place || self.doubtful && at + page_size() == place;
+        self.unmapped = (place, if counts { times + 1 } else { 1 });
+        self.unmapped.1 > CERTAINTY
     }
 }
 
@@ -76,13 +76,11 @@ impl Flight<'_> {
                 _ => batch.staged,
             };
             let place = run.place + (offset - run.offset);
+            refused.doubtful = run.doubtful;
             let step = self.bring_back(place, source.addr + offset, len, &mut refused);
             match step {
                 Step::Back(done) => batch.placed.add(offset, done),
-                Step::Gone(done) => {
-                    batch.remove(&(place..place + done));
-                    left_behind = true;
-                }
+                Step::Gone(done) => left_behind |= batch.give_up(index, offset, done),
                 Step::Again => {
                     drop(batch);
                     drop(places);

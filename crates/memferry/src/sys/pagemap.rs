@@ -60,6 +60,24 @@ impl Pagemap {
         end: usize,
         out: &mut [Region],
     ) -> io::Result<(usize, usize)> {
+        self.scan_up_to(0, start, end, out)
+    }
+
+    /// Address of the first present or swapped page in `start .. end`.
+    pub(crate) fn first(&self, start: usize, end: usize) -> io::Result<Option<usize>> {
+        let mut region = [Region::default()];
+        let (count, _) = self.scan_up_to(1, start, end, &mut region)?;
+        Ok((count > 0).then_some(region[0].start as usize))
+    }
+
+    /// A scan that ends after so many pages; 0: at the end.
+    fn scan_up_to(
+        &self,
+        pages: u64,
+        start: usize,
+        end: usize,
+        out: &mut [Region],
+    ) -> io::Result<(usize, usize)> {
         let mut arg = raw::pm_scan_arg {
             size: size_of::<raw::pm_scan_arg>() as u64,
             flags: 0,
@@ -68,7 +86,7 @@ impl Pagemap {
             walk_end: 0,
             vec: out.as_mut_ptr() as u64,
             vec_len: out.len() as u64,
-            max_pages: 0,
+            max_pages: pages,
             category_inverted: 0,
             category_mask: 0,
             category_anyof_mask: PRESENT | SWAPPED,

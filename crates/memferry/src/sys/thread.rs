@@ -90,3 +90,64 @@ pub(crate) fn stack() -> io::Result<Range<usize>> {
         Ok(base as usize..base as usize + size)
     }
 }
+
+/// The system call in which a thread of this process sleeps, and its six arguments; `None` if it does not, or the kernel
+/// does not say (CONFIG_HAVE_ARCH_TRACEHOOK, /proc). Allocates nothing.
+pub(crate) fn system_call(thread: u32) -> Option<(libc::c_long, [usize; 6])> {
+    use std::io::{Read, Write};
+    let mut path = [0u8; 48];
+    write!(&mut path[..47], "/proc/self/task/{thread}/syscall").ok()?;
+    let path = std::ffi::CStr::from_bytes_until_nul(&path).ok()?;
+    // SAFETY: the path ends with a zero byte.
+    let fd = check(unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) }).ok()?;
+    // SAFETY: a fresh descriptor that nothing else owns.
+    let mut file = unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(fd) };
+    let mut text = [0u8; 256];
+    let read = file.read(&mut text).ok()?;
+    parse_system_call(std::str::from_utf8(&text[..read]).ok()?)
+}
+
+/// `NUMBER ARGUMENT.. STACK PROGRAM`, or `running`, or `-1 STACK PROGRAM` outside of one.
+fn parse_system_call(text: &str) -> Option<(libc::c_long, [usize; 6])> {
+    let mut words = text.split_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let mut arguments = [0; 6];
+    for argument in &mut arguments {
+        *argument = usize::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    }
+    Some((number, arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_calls_of_the_kernel_are_read() {
+        let mremap = "25 0x7f0000000000 0x200000 0x400000 0x1 0x0 0x22 0x7ffd5 0x7f12\n";
+        let arguments = [0x7f00_0000_0000, 0x20_0000, 0x40_0000, 1, 0, 0x22];
+        assert_eq!(parse_system_call(mremap), Some((25, arguments)));
+        for other in ["running\n", "-1 0x7ffd5 0x7f12\n", "", "25 0x1 0x2"] {
+            assert_eq!(parse_system_call(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_in_its_system_call() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            // SAFETY: no memory is touched.
+            tell.send(unsafe { libc::gettid() }).unwrap();
+            std::thread::park();
+        });
+        let thread = told.recv().unwrap() as u32;
+        let begun = std::time::Instant::now();
+        while system_call(thread).is_none_or(|(number, _)| number != libc::SYS_futex) {
+            assert!(begun.elapsed().as_secs() < 20, "{:?}", system_call(thread));
+            std::thread::yield_now();
+        }
+        sleeper.thread().unpark();
+        sleeper.join().unwrap();
+        assert_eq!(system_call(0), None);
+    }
+}

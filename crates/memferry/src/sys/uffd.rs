@@ -33,13 +33,17 @@ const _: () = assert!(size_of::<raw::uffd_msg>() == 32);
 const _: () =
     assert!(UFFDIO_MOVE == 0xc028_aa05 && UFFDIO_API == 0xc018_aa3f && UFFDIO_WAKE == 0x8010_aa02);
 
+/// UFFDIO_MOVE_MODE_ALLOW_SRC_HOLES of the kernel's uapi/linux/userfaultfd.h, an expression that `linux-raw-sys` leaves out.
+const MOVE_MODE_ALLOW_SRC_HOLES: u64 = 1 << 1;
+
 /// UFFD_FEATURE_MOVE, Linux 6.8.
 pub(crate) const FEATURE_MOVE: u64 = raw::UFFD_FEATURE_MOVE as u64;
 /// mremap, munmap (also by MAP_FIXED) and MADV_DONTNEED of a registered range are reported, and whoever does it waits
-/// until the report was read.
+/// until the report was read; faults are reported with the thread.
 pub(crate) const FEATURE_EVENTS: u64 = (raw::UFFD_FEATURE_EVENT_REMAP
     | raw::UFFD_FEATURE_EVENT_REMOVE
-    | raw::UFFD_FEATURE_EVENT_UNMAP) as u64;
+    | raw::UFFD_FEATURE_EVENT_UNMAP
+    | raw::UFFD_FEATURE_THREAD_ID) as u64;
 
 /// How much of a range was done before the call stopped.
 #[derive(Debug)]
@@ -78,8 +82,8 @@ impl Progress {
 /// One message of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// A thread waits at this address (the start of its page).
-    Fault { addr: usize },
+    /// A thread waits at this address (the start of its page). It is 0 if the descriptor does not tell.
+    Fault { addr: usize, thread: u32 },
     /// mremap moved `len` bytes; the new place is registered too.
     Remap { from: usize, to: usize, len: usize },
     /// madvise is about to empty the range.
@@ -155,11 +159,31 @@ impl Uffd {
     /// Moves the pages at `src` to the empty range at `dst`, which is registered with this descriptor, and wakes who
     /// waits there. Both ranges stay mapped; the page tables change, not the pages.
     pub(crate) fn move_pages(&self, dst: usize, src: usize, len: usize) -> Progress {
+        self.move_with(dst, src, len, 0)
+    }
+
+    /// Whether the page at `addr` is registered with this descriptor, for sure: not one that is unmapped at the moment.
+    /// `empty` is a page that is mapped but not there. The mapping gets a page table for `addr` if it has none.
+    pub(crate) fn is_registered(&self, addr: usize, empty: usize) -> io::Result<bool> {
+        // Nothing moves from a hole. Without the mode ENOENT would mean the hole or no mapping at `addr`.
+        let progress = self.move_with(addr, empty, super::page_size(), MOVE_MODE_ALLOW_SRC_HOLES);
+        match progress.stopped {
+            None => Ok(true),
+            // The kernel looks at the registration before it looks for pages.
+            Some(error) => match super::errno(&error) {
+                libc::EEXIST => Ok(true),
+                libc::EINVAL | libc::ENOENT | libc::EAGAIN => Ok(false),
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn move_with(&self, dst: usize, src: usize, len: usize, mode: u64) -> Progress {
         let mut arg = raw::uffdio_move {
             dst: dst as u64,
             src: src as u64,
             len: len as u64,
-            mode: 0,
+            mode,
             move_: 0,
         };
         // SAFETY: the kernel reads and writes one `uffdio_move`. No page is lost: each is mapped at `src` or `dst`.
@@ -281,6 +305,7 @@ fn decode(chunk: &[u8]) -> Message {
     match u32::from(chunk[0]) {
         raw::UFFD_EVENT_PAGEFAULT => Message::Fault {
             addr: word(16) & !(super::page_size() - 1),
+            thread: word(24) as u32,
         },
         raw::UFFD_EVENT_REMAP => Message::Remap {
             from: word(8),
