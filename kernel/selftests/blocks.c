@@ -5,13 +5,18 @@
 #include "nodes.h"
 #include "tap.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define BLOCKS		"/sys/devices/system/memory"
 #define NODE_BLOCK	"/sys/devices/system/node/node%d/memory%d"
 
 /* Numbers above are not looked for. */
 #define MAX_BLOCK	4095
+
+/* A block is emptied in a second or two; kernels with checkers take longer. */
+#define PATIENCE_S	60
 
 uint64_t block_bytes(void)
 {
@@ -41,9 +46,23 @@ int block_node(uint64_t frame)
 	return -1;
 }
 
+static void ring(int signal)
+{
+	(void)signal;
+}
+
 int block_state(int block, const char *state)
 {
-	return file_write(state, BLOCKS "/memory%d/state", block);
+	struct sigaction wake = { .sa_handler = ring }, before;
+	int error;
+
+	/* Linux tries to empty a block until a signal comes, and of some pages it never gets rid. */
+	sigaction(SIGALRM, &wake, &before);
+	alarm(PATIENCE_S);
+	error = file_write(state, BLOCKS "/memory%d/state", block);
+	alarm(0);
+	sigaction(SIGALRM, &before, NULL);
+	return error;
 }
 
 static bool make_movable(int block)

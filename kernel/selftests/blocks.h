@@ -19,7 +19,10 @@ bool block_has(int block, uint64_t frame);
 /* Node of a page frame, from its block; -1 if unknown. */
 int block_node(uint64_t frame);
 
-/* "offline", "online", "online_movable": 0 or -errno. */
+/*
+ * "offline", "online", "online_movable": 0 or -errno; -EINTR if the block could not be emptied
+ * in a minute.
+ */
 int block_state(int block, const char *state);
 
 /*

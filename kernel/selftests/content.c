@@ -182,12 +182,24 @@ static void write_page(struct content *content, struct writer *writer, size_t pa
 	}
 }
 
+static void rest(const struct content *content, struct writer *writer)
+{
+	writer->rests = 1;
+	while (content->rest && !writer->stop)
+		usleep(1000);
+	writer->rests = 0;
+}
+
 void content_write(struct content *content, unsigned int number)
 {
 	struct writer *writer = &content->writers[number];
 	size_t pages = content->bytes / page_bytes();
 
 	while (!writer->stop) {
+		if (content->rest) {
+			rest(content, writer);
+			continue;
+		}
 		if (writer->pages_done == pages) {
 			writer->generation++;
 			writer->pages_done = 0;
@@ -238,6 +250,23 @@ void content_stop_writers(struct content *content)
 		content->writers[n].stop = 1;
 	for (unsigned int n = 0; n < content->nr_writers; n++)
 		pthread_join(content->threads[n], NULL);
+}
+
+void content_rest_writers(struct content *content)
+{
+	content->rest = 1;
+	for (unsigned int n = 0; n < content->nr_writers; n++)
+		while (!content->writers[n].rests)
+			usleep(1000);
+}
+
+void content_resume_writers(struct content *content)
+{
+	content->rest = 0;
+	/* Not before all go on: who still rests would count as resting again. */
+	for (unsigned int n = 0; n < content->nr_writers; n++)
+		while (content->writers[n].rests)
+			usleep(1000);
 }
 
 size_t content_visits(const struct content *content)

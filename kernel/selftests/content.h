@@ -33,6 +33,7 @@ struct writer {
 	size_t offset;
 	int error;			/* of pwrite(2) and pread(2) */
 	volatile int stop;
+	volatile int rests;
 };
 
 /* How writers reach the memory. */
@@ -51,6 +52,7 @@ struct content {
 	unsigned int seed;
 	unsigned int nr_writers;
 	unsigned int pause_us;		/* after each sweep over all pages */
+	volatile int rest;
 	struct writer writers[CONTENT_WRITERS];
 	pthread_t threads[CONTENT_WRITERS];
 };
@@ -68,6 +70,10 @@ int content_fill_file(struct content *content, int fd);
 /* Starts and ends the writers as threads; when it returns all of them write. */
 void content_start_writers(struct content *content);
 void content_stop_writers(struct content *content);
+
+/* Lets the writers wait where they are, and go on. When it returns none touches the memory. */
+void content_rest_writers(struct content *content);
+void content_resume_writers(struct content *content);
 
 /* A writer's whole life, for a process of its own; ends when .stop is set. */
 void content_write(struct content *content, unsigned int writer);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * detect: the tests' own eyes. Whatever a bad migration could do to memory is done to it by
- * hand, and the comparison has to see it; what is right must pass.
+ * hand, and the comparison has to see it; what is right must pass. A kernel that looks for
+ * data races has to look.
  */
 #include "content.h"
+#include "files.h"
 #include "memory.h"
 #include "nodes.h"
 #include "pages.h"
@@ -136,6 +138,27 @@ static void test_places(void)
 	       !folios_of_size(at, BYTES, 65536), "they are base pages, not folios of 64 KiB");
 }
 
+#define KCSAN	"/sys/kernel/debug/kcsan"
+
+/* That nothing was reported tells something only if accesses were watched. */
+static void test_races(void)
+{
+	long long before, after;
+	unsigned char *at;
+
+	if (!file_exists("/sys/module/kcsan"))
+		return;
+	if (mount_once("debugfs", "/sys/kernel/debug"))
+		tap_bail("no debugfs");
+	before = file_field(KCSAN, "setup_watchpoints");
+	at = map_anonymous(8 * BYTES, false);
+	memset(at, 1, 8 * BYTES);
+	after = file_field(KCSAN, "setup_watchpoints");
+	tap_note("KCSAN: %lld watchpoints were set up, and %lld more", before, after - before);
+	tap_ok(file_field(KCSAN, "enabled") == 1 && before > 0 && after > before,
+	       "KCSAN watches accesses");
+}
+
 int main(void)
 {
 	tap_start();
@@ -146,5 +169,6 @@ int main(void)
 	test_lost_write();
 	test_swapped_pages();
 	test_places();
+	test_races();
 	return tap_done();
 }

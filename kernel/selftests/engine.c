@@ -18,8 +18,9 @@
 #define ENGINE	DEBUG "/faultdma"
 
 static const char *const faults[] = {
-	"delay_us", "shuffle", "error_every", "silent_every", "hang_every", "late_ms",
-	"late_answer", "prep_every", "submit_every", "terminate",
+	"delay_us", "shuffle", "error_every", "silent_every", "tell_after_us", "hang_every",
+	"late_ms", "late_answer", "prep_every", "submit_every", "depth", "give_back_ms",
+	"terminate",
 };
 
 /* Devices that were taken from their drivers. */
@@ -133,16 +134,21 @@ void engine_heal(void)
 		engine_set(faults[i], 0);
 }
 
+long long engine_count_one(unsigned int channel, const char *count)
+{
+	long long one = file_number(ENGINE "/%u/count_%s", channel, count);
+
+	if (one < 0)
+		tap_bail("faultdma/%u/count_%s: %s", channel, count, strerror(-one));
+	return one;
+}
+
 long long engine_count(const char *count)
 {
-	long long sum = 0, one;
+	long long sum = 0;
 
-	for (unsigned int channel = 0; file_exists(ENGINE "/%u", channel); channel++) {
-		one = file_number(ENGINE "/%u/count_%s", channel, count);
-		if (one < 0)
-			tap_bail("faultdma/%u/count_%s: %s", channel, count, strerror(-one));
-		sum += one;
-	}
+	for (unsigned int channel = 0; file_exists(ENGINE "/%u", channel); channel++)
+		sum += engine_count_one(channel, count);
 	return sum;
 }
 

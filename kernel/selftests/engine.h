@@ -25,8 +25,9 @@ void engine_set_one(unsigned int channel, const char *fault, unsigned int value)
 /* Makes no faults any more. What hangs ends. */
 void engine_heal(void);
 
-/* A count, of all channels. */
+/* A count, of all channels, or of one. */
 long long engine_count(const char *count);
+long long engine_count_one(unsigned int channel, const char *count);
 
 /* Lines of dcbm/devices in which @text occurs. */
 unsigned int dcbm_devices(const char *text);

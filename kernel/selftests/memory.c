@@ -134,15 +134,26 @@ static void make_tmpfs(struct memory *memory)
 	map(memory, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd);
 }
 
+/* What the file system keeps for itself does not migrate, and is to lie anywhere else. */
+static const char *ext4(unsigned int block, int node)
+{
+	const char *folder;
+
+	memory_policy(MPOL_DEFAULT, 0);
+	folder = disk_ext4(block);
+	memory_policy(MPOL_BIND, node);
+	return folder;
+}
+
 static void make_ext4(struct memory *memory)
 {
-	make_file(memory, disk_ext4(4096));
+	make_file(memory, ext4(4096, memory->node));
 	map(memory, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd);
 }
 
 static void make_ext4_small_blocks(struct memory *memory)
 {
-	make_file(memory, disk_ext4(1024));
+	make_file(memory, ext4(1024, memory->node));
 	map(memory, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd);
 }
 
@@ -562,12 +573,17 @@ size_t memory_folios(const struct memory *memory)
 	return folios_of_size(memory->at, memory->bytes, memory->folio);
 }
 
+unsigned int memory_views(const struct memory *memory)
+{
+	/* Pages merged by KSM are two views of one process; those of children are theirs. */
+	return memory->twin && memory->twin->at != memory->at ? 2 : 1;
+}
+
 size_t memory_wrong(struct memory *memory, const char *what)
 {
 	size_t wrong = content_wrong(memory->content, what);
 
-	/* Pages merged by KSM are two views of one process; those of children are theirs. */
-	if (memory->twin && memory->twin->at != memory->at)
+	if (memory_views(memory) > 1)
 		wrong += content_wrong(memory->twin, what);
 	if (memory->fd >= 0 && !wrong && memory->kind->moves)
 		wrong = content_wrong_in_file(memory->content, memory->fd, what);

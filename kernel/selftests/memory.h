@@ -78,6 +78,9 @@ size_t memory_move(struct memory *memory, int node, int tries);
 size_t memory_folios(const struct memory *memory);
 size_t memory_folios_wanted(const struct memory *memory);
 
+/* At how many of its addresses each page is mapped. */
+unsigned int memory_views(const struct memory *memory);
+
 /* Wrong words everywhere that the content can be seen. */
 size_t memory_wrong(struct memory *memory, const char *what);
 

@@ -103,7 +103,7 @@ long long node_free_bytes(int node)
 
 long long node_reserve_bytes(int node)
 {
-	long long pages = 0, high;
+	long long pages = 0, high, reserve;
 	char line[256];
 	FILE *file;
 	int at = -1;
@@ -113,8 +113,13 @@ long long node_reserve_bytes(int node)
 		return -errno;
 	while (fgets(line, sizeof(line), file)) {
 		sscanf(line, "Node %d, zone", &at);
-		if (at == node && sscanf(line, " high %lld", &high) == 1)
+		if (at != node)
+			continue;
+		if (sscanf(line, " high %lld", &high) == 1)
 			pages += high;
+		/* What a zone keeps from those that could have come from higher ones. */
+		if (sscanf(line, " protection: (%*d, %*d, %*d, %lld", &reserve) == 1)
+			pages += reserve;
 	}
 	fclose(file);
 	return pages * page_bytes();

@@ -50,11 +50,19 @@ static bool dcbm_is_ours(const struct dma_chan *chan)
 	return false;
 }
 
+/*
+ * Drivers that say of a copy that failed, or of one that has not ended, that all is well. It
+ * would be mapped. As of Linux 6.12; crypto/ccp/ccp-dmaengine.c, dma/ptdma and dma/sf-pdma.
+ */
+static const char * const dcbm_untrue[] = { "ccp", "ptdma", "sf-pdma" };
+
 /* Why a channel cannot be used, or NULL. */
 static const char *dcbm_objection(struct dma_chan *chan)
 {
 	struct device *dev = dmaengine_get_dma_device(chan);
 
+	if (match_string(dcbm_untrue, ARRAY_SIZE(dcbm_untrue), dev_driver_string(dev)) >= 0)
+		return "its driver does not tell what failed";
 	if (!dma_has_cap(DMA_MEMCPY, chan->device->cap_mask))
 		return "does not copy memory";
 	if (chan->client_count)
@@ -130,7 +138,9 @@ static void dcbm_channel_free(struct dcbm_channel *channel)
 	kvfree(channel->round.descs);
 	free_pages((unsigned long)channel->probe.pages, 1);
 	memset(&channel->round, 0, sizeof(channel->round));
-	memset(&channel->probe, 0, sizeof(channel->probe));
+	channel->probe.pages = NULL;
+	/* An answer to the last probe may still come, so its number is not used again. */
+	channel->probe.answered = channel->probe.number;
 	channel->chan = NULL;
 }
 
@@ -165,17 +175,19 @@ static void dcbm_channel_describe(struct dcbm_channel *channel, struct dma_chan 
 	channel->dev = dmaengine_get_dma_device(chan);
 	channel->nid = dev_to_node(channel->dev);
 	channel->ordered = !dma_has_cap(DMA_COMPLETION_NO_ORDER, engine->cap_mask);
+	channel->tells_residue =
+		engine->residue_granularity != DMA_RESIDUE_GRANULARITY_DESCRIPTOR;
 	channel->align = BIT(engine->copy_align) - 1;
 	channel->max_bytes = round_down(min_t(u32, dma_get_max_seg_size(channel->dev), SZ_1G),
 					PAGE_SIZE);
 	channel->boundary = dma_get_seg_boundary(channel->dev);
 	channel->depth = 0;
+	channel->barren = false;
 	channel->claimed = 0;
 	channel->why = NULL;
 	channel->submitted = 0;
 	channel->waiting = 0;
 	channel->wake = NULL;
-	init_completion(&channel->probe.done);
 }
 
 static bool dcbm_take_filter(struct dma_chan *chan, void *param)
@@ -201,7 +213,8 @@ static int dcbm_channel_take(struct dcbm_channel *channel)
 		return error;
 	}
 	dcbm_channel_describe(channel, chan);
-	WRITE_ONCE(channel->state, DCBM_READY);
+	/* Batches may claim it from here on. */
+	smp_store_release(&channel->state, DCBM_READY);
 	return 0;
 }
 
@@ -261,10 +274,12 @@ static void dcbm_retry_all(void)
 		if (channel->state == DCBM_STOPPED) {
 			channel->why = NULL;
 			channel->depth = 0;
+			channel->barren = false;
 			channel->claimed = 0;
 			/* Batches may claim it from here on. */
 			smp_store_release(&channel->state, DCBM_READY);
 		} else if (channel->state == DCBM_RETIRED) {
+			WRITE_ONCE(channel->insist, true);
 			dcbm_recover_start(channel);
 		}
 	}
@@ -348,6 +363,7 @@ void dcbm_channels_init(void)
 
 	for (i = 0; i < DCBM_CHANNELS_MAX; i++) {
 		spin_lock_init(&dcbm_channels[i].lock);
+		init_completion(&dcbm_channels[i].probe.done);
 		INIT_WORK(&dcbm_channels[i].recover, dcbm_recover_work);
 	}
 }
@@ -356,7 +372,7 @@ void dcbm_channels_init(void)
 
 static bool dcbm_channel_claim(struct dcbm_channel *channel)
 {
-	/* Pairs with dcbm_retry_all(). */
+	/* Pairs with dcbm_retry_all() and dcbm_channel_take(). */
 	return smp_load_acquire(&channel->state) == DCBM_READY &&
 	       !test_and_set_bit_lock(0, &channel->claimed);
 }

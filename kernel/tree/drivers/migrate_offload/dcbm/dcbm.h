@@ -22,6 +22,9 @@
 
 #define DCBM_CHANNELS_MAX	64
 
+/* What callbacks carry: the number of the channel, and above it what is known there. */
+#define DCBM_TAG_CHANNEL_BITS	6
+
 /* The least that is worth a channel: descriptors cost about as much as copying this. */
 #define DCBM_GRANULE		max_t(u64, FERRY_GRANULE_DEFAULT, PAGE_SIZE)
 
@@ -62,12 +65,21 @@ enum dcbm_answer {
 	DCBM_FAILED,
 };
 
-/* struct dcbm_desc - a copy that the engine makes at once */
+/**
+ * struct dcbm_desc - a copy that the engine makes at once
+ * @src: where from
+ * @dst: where to
+ * @len: bytes
+ * @cookie: by which its driver knows it
+ * @asks: it is to interrupt
+ * @answer: what is known of it
+ */
 struct dcbm_desc {
 	dma_addr_t src;
 	dma_addr_t dst;
 	u32 len;
 	dma_cookie_t cookie;
+	bool asks;
 	enum dcbm_answer answer;
 };
 
@@ -101,7 +113,8 @@ struct dcbm_round {
  * @src: the first, mapped
  * @dst: the second, mapped
  * @mapped: whether they are
- * @number: differs from probe to probe; what is copied
+ * @number: of the last probe, and what it copies
+ * @answered: number of the last one that was answered
  * @done: by the engine
  */
 struct dcbm_probe {
@@ -110,6 +123,7 @@ struct dcbm_probe {
 	dma_addr_t dst;
 	bool mapped;
 	u64 number;
+	u64 answered;
 	struct completion done;
 };
 
@@ -119,10 +133,12 @@ struct dcbm_probe {
  * @dev: that does DMA for it
  * @nid: node of it
  * @ordered: descriptors complete in the order in which they were submitted
+ * @tells_residue: what it says of bytes that are left means something
  * @align: of addresses and lengths, as a mask
  * @max_bytes: of one descriptor
  * @boundary: that no descriptor may cross, as a mask
  * @depth: how many descriptors it took at a time when it was full; 0 if that never was
+ * @barren: it gave no descriptor for all of a round's time, and none since
  * @state: changes under dcbm_channels_lock, but for the step from ready to retired
  * @claimed: bit 0: a batch uses it
  * @round: what it copies, or copied last; only of whoever has claimed it
@@ -133,6 +149,7 @@ struct dcbm_probe {
  * @waiting: descriptors that have been submitted and not answered
  * @wake: of the batch that waits, or NULL
  * @recover: stops a retired channel
+ * @insist: the user wants it to be asked once more
  * @probe: for @recover
  * @why: what is wrong with it, for people; NULL if nothing is
  */
@@ -141,10 +158,12 @@ struct dcbm_channel {
 	struct device *dev;
 	int nid;
 	bool ordered;
+	bool tells_residue;
 	u32 align;
 	u32 max_bytes;
 	unsigned long boundary;
 	unsigned int depth;
+	bool barren;
 	enum dcbm_state state;
 	unsigned long claimed;
 	struct dcbm_round round;
@@ -155,6 +174,7 @@ struct dcbm_channel {
 	unsigned int waiting;
 	struct completion *wake;
 	struct work_struct recover;
+	bool insist;
 	struct dcbm_probe probe;
 	const char *why;
 };
@@ -166,7 +186,9 @@ struct dcbm_channel {
  * @offset: in its folio
  * @left: bytes that are not in a round yet
  * @running: there is a round that has not ended
+ * @hungry: the engine gave no descriptor although it has answered all
  * @deadline: of the round, in jiffies
+ * @silence: for how long it may be silent, in jiffies
  * @silent: since when the engine has been finished without having told, in jiffies; 0: it is
  *	not
  * @bytes: that it copied
@@ -178,7 +200,9 @@ struct dcbm_lane {
 	size_t offset;
 	size_t left;
 	bool running;
+	bool hungry;
 	unsigned long deadline;
+	unsigned long silence;
 	unsigned long silent;
 	size_t bytes;
 	u64 start;

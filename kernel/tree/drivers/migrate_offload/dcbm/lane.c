@@ -27,15 +27,16 @@
 #include "dcbm.h"
 
 /*
- * For how long an engine may be finished and silent, before the interrupt counts as lost:
- * some ticks, as a busy CPU may run the callback late.
+ * For how long an engine may be finished and silent, before the interrupt counts as lost: a
+ * quarter of timeout_ms, and some ticks at least. A busy CPU may run the callback late, and
+ * one of a virtual machine may stop in the middle of it for longer than that.
  */
-#define DCBM_SILENCE_MS		20
+#define DCBM_SILENCE_MIN_MS	20
+#define DCBM_SILENCE_PART	4
 
 /* --- Answers --- */
 
 /* What the callbacks carry: channel, descriptor, and the rest is the round. */
-#define DCBM_TAG_CHANNEL_BITS	6
 #define DCBM_TAG_DESC_BITS	11
 
 static void *dcbm_tag(const struct dcbm_channel *channel, unsigned int desc)
@@ -76,16 +77,21 @@ void dcbm_answered(void *param, const struct dmaengine_result *result)
 	u64 tag = (uintptr_t)param;
 	struct dcbm_channel *channel = &dcbm_channels[tag % BIT(DCBM_TAG_CHANNEL_BITS)];
 	unsigned int index = (tag >> DCBM_TAG_CHANNEL_BITS) % BIT(DCBM_TAG_DESC_BITS);
-	bool good = result->result == DMA_TRANS_NOERROR && !result->residue;
+	bool good = result->result == DMA_TRANS_NOERROR &&
+		    !(channel->tells_residue && result->residue);
 	u64 generation = tag >> (DCBM_TAG_CHANNEL_BITS + DCBM_TAG_DESC_BITS);
 	unsigned long flags;
 
 	spin_lock_irqsave(&channel->lock, flags);
 	if (generation == dcbm_tag_generation(channel->generation) &&
 	    index < channel->submitted) {
-		dcbm_set_answer(channel, &channel->round.descs[index],
-				good ? DCBM_COPIED : DCBM_FAILED);
-		if (channel->wake && (!channel->waiting || index + 1 == channel->submitted))
+		struct dcbm_desc *desc = &channel->round.descs[index];
+		/* An ordered engine that is to interrupt half-way wants more. */
+		bool wakes = index + 1 == channel->submitted ||
+			     (channel->ordered && desc->asks);
+
+		dcbm_set_answer(channel, desc, good ? DCBM_COPIED : DCBM_FAILED);
+		if (channel->wake && (wakes || !channel->waiting))
 			complete(channel->wake);
 		if (!channel->waiting && READ_ONCE(channel->state) == DCBM_RETIRED)
 			dcbm_recover_start(channel);
@@ -238,24 +244,32 @@ static void dcbm_fail(struct dcbm_channel *channel, struct dcbm_desc *desc)
 	spin_unlock_irq(&channel->lock);
 }
 
-/* Gives the engine one descriptor. False if it is full. */
-static bool dcbm_submit_one(struct dcbm_channel *channel)
+/*
+ * Gives the engine one descriptor. False if it takes none now: it is full, or what it has
+ * answered its driver has not made free yet, as in a tasklet that has not come to run.
+ */
+static bool dcbm_submit_one(struct dcbm_lane *lane)
 {
+	struct dcbm_channel *channel = lane->channel;
 	unsigned int index = channel->submitted;
 	struct dcbm_desc *desc = &channel->round.descs[index];
 	struct dma_async_tx_descriptor *tx = NULL;
 	bool aligned = dcbm_aligned(channel, desc), asks = dcbm_asks(channel, index);
 	unsigned long flags = DMA_CTRL_ACK | (asks ? DMA_PREP_INTERRUPT : 0);
-	unsigned int waiting;
+	/* Before it is asked: afterwards all may be answered. */
+	unsigned int waiting = READ_ONCE(channel->waiting);
 
 	if (aligned)
 		tx = dmaengine_prep_dma_memcpy(channel->chan, desc->dst, desc->src, desc->len,
 					       flags);
-	waiting = READ_ONCE(channel->waiting);
-	if (!tx && waiting && aligned) {
-		channel->depth = waiting;
+	if (!tx && aligned) {
+		if (waiting)
+			channel->depth = waiting;
+		lane->hungry = !waiting;
 		return false;
 	}
+	lane->hungry = false;
+	desc->asks = asks;
 	/* The answer may come before the cookie. */
 	spin_lock_irq(&channel->lock);
 	channel->submitted++;
@@ -265,6 +279,7 @@ static bool dcbm_submit_one(struct dcbm_channel *channel)
 		dcbm_fail(channel, desc);
 		return true;
 	}
+	channel->barren = false;
 	tx->callback_result = dcbm_answered;
 	tx->callback_param = dcbm_tag(channel, index);
 	desc->cookie = dmaengine_submit(tx);
@@ -280,7 +295,7 @@ static void dcbm_submit(struct dcbm_lane *lane)
 	struct dcbm_channel *channel = lane->channel;
 	unsigned int before = channel->submitted;
 
-	while (channel->submitted < channel->round.nr_descs && dcbm_submit_one(channel))
+	while (channel->submitted < channel->round.nr_descs && dcbm_submit_one(lane))
 		;
 	if (channel->submitted == before)
 		return;
@@ -317,19 +332,20 @@ static void dcbm_settle_passed(struct dcbm_channel *channel)
 	}
 }
 
-/* Whether the engine has finished with all that it was given, whatever it has told. */
+/*
+ * Whether the engine has finished with all that it was given, whatever it has told. Not if it
+ * says that something is wrong: some say so of a channel that still holds all it was given.
+ */
 static bool dcbm_finished(struct dcbm_channel *channel)
 {
 	struct dcbm_desc *last = &channel->round.descs[channel->submitted - 1];
-	enum dma_status status;
 
 	if (!channel->ordered)
 		return false;
 	/* Those at the end may have been refused. */
 	while (READ_ONCE(last->answer) != DCBM_NONE && last > channel->round.descs)
 		last--;
-	status = dcbm_status(channel, last);
-	return status == DMA_COMPLETE || status == DMA_ERROR;
+	return dcbm_status(channel, last) == DMA_COMPLETE;
 }
 
 /* What was not told is not known. */
@@ -343,14 +359,31 @@ static void dcbm_settle_silent(struct dcbm_channel *channel)
 	spin_unlock_irq(&channel->lock);
 }
 
+static bool dcbm_last_asked_answered(struct dcbm_channel *channel)
+{
+	return channel->asked &&
+	       READ_ONCE(channel->round.descs[channel->asked - 1].answer) != DCBM_NONE;
+}
+
+/*
+ * Whether there is something to hear of an engine that has finished. If it took less at a
+ * time than expected, none of that may have been asked to interrupt: then it is silent by
+ * right until it takes more.
+ */
+static bool dcbm_is_due(struct dcbm_channel *channel)
+{
+	if (channel->submitted == channel->round.nr_descs)
+		return true;
+	return channel->asked && !dcbm_last_asked_answered(channel);
+}
+
 static void dcbm_look(struct dcbm_lane *lane)
 {
 	struct dcbm_channel *channel = lane->channel;
 
 	if (!READ_ONCE(channel->waiting))
 		return;
-	if (channel->ordered && channel->asked && channel->asked <= channel->submitted &&
-	    READ_ONCE(channel->round.descs[channel->asked - 1].answer) != DCBM_NONE)
+	if (channel->ordered && dcbm_last_asked_answered(channel))
 		dcbm_settle_passed(channel);
 	if (!READ_ONCE(channel->waiting))
 		return;
@@ -361,7 +394,8 @@ static void dcbm_look(struct dcbm_lane *lane)
 	/* It may be that it frees descriptors only when it is looked at, as here. */
 	if (!lane->silent)
 		lane->silent = jiffies ?: 1;
-	else if (time_after(jiffies, lane->silent + msecs_to_jiffies(DCBM_SILENCE_MS)))
+	if (time_after(jiffies, dcbm_is_due(channel) ?
+		       lane->silent + lane->silence : lane->deadline))
 		dcbm_settle_silent(channel);
 }
 
@@ -388,7 +422,10 @@ static void dcbm_round_start(struct dcbm_batch *db, struct dcbm_lane *lane)
 	spin_unlock_irq(&channel->lock);
 	channel->asked = 0;
 	lane->running = true;
+	lane->hungry = false;
 	lane->silent = 0;
+	lane->silence = msecs_to_jiffies(max(db->params.timeout_ms / DCBM_SILENCE_PART,
+					     DCBM_SILENCE_MIN_MS));
 	lane->deadline = jiffies + msecs_to_jiffies(db->params.timeout_ms) + 1;
 }
 
@@ -472,6 +509,18 @@ static bool dcbm_retire(struct dcbm_batch *db, struct dcbm_lane *lane)
 	return true;
 }
 
+/*
+ * The engine has nothing to do, and gives no descriptor all the same. That ends by itself as
+ * a rule, so it is waited for as long as for an answer. If it does not, what is left of the
+ * round is the CPU's, and that of the next rounds at once, until it gives one again: else
+ * an engine that never does would hold up every batch. It is not retired, as it cannot
+ * write to anything.
+ */
+static bool dcbm_gives_up(const struct dcbm_lane *lane)
+{
+	return lane->hungry && (lane->channel->barren || time_after(jiffies, lane->deadline));
+}
+
 /**
  * dcbm_lane_step - do for a lane what can be done without waiting
  * @db: its batch
@@ -497,8 +546,14 @@ bool dcbm_lane_step(struct dcbm_batch *db, struct dcbm_lane *lane)
 		dcbm_submit(lane);
 		dcbm_look(lane);
 		if (!READ_ONCE(channel->waiting)) {
-			if (channel->submitted < channel->round.nr_descs)
+			if (dcbm_gives_up(lane)) {
+				channel->barren = true;
+				lane->hungry = false;
+			} else if (lane->hungry) {
+				return true;
+			} else if (channel->submitted < channel->round.nr_descs) {
 				continue;
+			}
 			dcbm_round_end(db, lane);
 		} else if (!time_after(jiffies, lane->deadline) || !dcbm_retire(db, lane)) {
 			return true;

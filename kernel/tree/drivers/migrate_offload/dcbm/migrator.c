@@ -6,6 +6,7 @@
  * calling task gives all of them their work and waits for all. It copies nothing itself:
  * what the channels do not copy, the move of the folio copies.
  */
+#include <linux/delay.h>
 #include <linux/error-injection.h>
 #include <linux/module.h>
 #include <linux/sched.h>
@@ -17,6 +18,13 @@
 
 /* How long a batch is waited for without sleeping, at most. */
 #define DCBM_SPIN_NS		(200 * NSEC_PER_USEC)
+
+/*
+ * The first sleep for an engine that gives no descriptor yet, in microseconds: where the
+ * tasklet that frees them is not held up it takes less. The next are longer.
+ */
+#define DCBM_NAP_US		50
+#define DCBM_NAP_MAX_US		1000
 
 /* How long it is slept for at a time: an interrupt that is lost costs no more. */
 #define DCBM_SLICE_MS		4
@@ -106,6 +114,7 @@ static int dcbm_deal(struct dcbm_batch *db)
 		lane->offset = offset;
 		lane->left = db->shares[i].bytes;
 		lane->running = false;
+		lane->hungry = false;
 		lane->bytes = 0;
 		lane->start = trace_migrator_lane_done_enabled() ? local_clock() : 0;
 		dcbm_advance(batch, &pair, &offset, lane->left);
@@ -113,22 +122,36 @@ static int dcbm_deal(struct dcbm_batch *db)
 	return 0;
 }
 
+static void dcbm_nap(unsigned int *us)
+{
+	usleep_range(*us, 2 * *us);
+	*us *= 2;
+}
+
 /* Returns when nothing of the batch is under way any more. */
 static void dcbm_drive(struct dcbm_batch *db)
 {
 	bool spins = db->batch->bytes < db->params.poll_below_bytes;
 	u64 start = local_clock();
-	unsigned int i, running;
+	unsigned int i, running, nap_us = DCBM_NAP_US;
+	bool hungry;
 
 	for (;;) {
 		/* What completes it from here on is seen below, or ends the sleep at once. */
 		reinit_completion(&db->wake);
-		for (i = 0, running = 0; i < db->nr_lanes; i++)
+		hungry = false;
+		for (i = 0, running = 0; i < db->nr_lanes; i++) {
 			running += dcbm_lane_step(db, &db->lanes[i]);
+			hungry |= db->lanes[i].hungry;
+		}
 		if (!running)
 			return;
+		if (!hungry)
+			nap_us = DCBM_NAP_US;
 		if (spins && local_clock() - start < DCBM_SPIN_NS && !need_resched())
 			cpu_relax();
+		else if (hungry && nap_us < DCBM_NAP_MAX_US)
+			dcbm_nap(&nap_us);
 		else
 			wait_for_completion_timeout(&db->wake, msecs_to_jiffies(DCBM_SLICE_MS));
 	}

@@ -26,11 +26,24 @@ static struct workqueue_struct *dcbm_wq;
 
 /* --- A copy of our own --- */
 
+static void *dcbm_probe_tag(const struct dcbm_channel *channel)
+{
+	u64 tag = channel->probe.number << DCBM_TAG_CHANNEL_BITS | (channel - dcbm_channels);
+
+	return (void *)(uintptr_t)tag;
+}
+
 static void dcbm_probe_done(void *param, const struct dmaengine_result *result)
 {
-	struct dcbm_probe *probe = param;
+	u64 tag = (uintptr_t)param;
+	struct dcbm_channel *channel = &dcbm_channels[tag % BIT(DCBM_TAG_CHANNEL_BITS)];
+	struct dcbm_probe *probe = &channel->probe;
 
+	WRITE_ONCE(probe->answered, tag >> DCBM_TAG_CHANNEL_BITS);
 	complete(&probe->done);
+	/* One that comes too late may be all that was missing. */
+	if (READ_ONCE(channel->state) == DCBM_RETIRED)
+		dcbm_recover_start(channel);
 }
 
 static bool dcbm_probe_map(struct dcbm_channel *channel)
@@ -63,12 +76,26 @@ static void dcbm_probe_unmap(struct dcbm_channel *channel)
 	probe->mapped = false;
 }
 
-/* Whether the channel copies again. If not, the probe is under way like all before it. */
-static bool dcbm_probe(struct dcbm_channel *channel)
+/* Whether the last probe was copied, and not its number by one before it. */
+static bool dcbm_probe_landed(struct dcbm_channel *channel, dma_cookie_t cookie)
 {
 	struct dcbm_probe *probe = &channel->probe;
 	u64 *dst = probe->pages + PAGE_SIZE / sizeof(*dst);
+
+	if (READ_ONCE(probe->answered) != probe->number &&
+	    dmaengine_tx_status(channel->chan, cookie, NULL) != DMA_COMPLETE)
+		return false;
+	dma_sync_single_for_cpu(channel->dev, probe->dst, PAGE_SIZE, DMA_FROM_DEVICE);
+	return READ_ONCE(*dst) == probe->number;
+}
+
+/* Whether the channel copies again. If not, the probe is under way like all before it. */
+static bool dcbm_probe(struct dcbm_channel *channel)
+{
+	unsigned long left = msecs_to_jiffies(dcbm_params_timeout());
+	struct dcbm_probe *probe = &channel->probe;
 	struct dma_async_tx_descriptor *tx;
+	dma_cookie_t cookie;
 
 	if (!dcbm_probe_map(channel))
 		return false;
@@ -79,23 +106,40 @@ static bool dcbm_probe(struct dcbm_channel *channel)
 	tx = dmaengine_prep_dma_memcpy(channel->chan, probe->dst, probe->src, PAGE_SIZE,
 				       DMA_CTRL_ACK | DMA_PREP_INTERRUPT);
 	if (!tx)
-		return false;
+		goto not_sent;
 	tx->callback_result = dcbm_probe_done;
-	tx->callback_param = probe;
-	if (dma_submit_error(dmaengine_submit(tx)))
-		return false;
+	tx->callback_param = dcbm_probe_tag(channel);
+	cookie = dmaengine_submit(tx);
+	if (dma_submit_error(cookie))
+		goto not_sent;
 	dma_async_issue_pending(channel->chan);
-	/* Also woken by an earlier probe: what it copied tells. */
-	wait_for_completion_timeout(&probe->done, msecs_to_jiffies(dcbm_params_timeout()));
-	dma_sync_single_for_cpu(channel->dev, probe->dst, PAGE_SIZE, DMA_FROM_DEVICE);
-	return READ_ONCE(*dst) == probe->number;
+	/* Also woken by an earlier probe. */
+	do
+		left = wait_for_completion_timeout(&probe->done, left);
+	while (left && !dcbm_probe_landed(channel, cookie));
+	return dcbm_probe_landed(channel, cookie);
+
+not_sent:
+	/* The last one that may be under way is still the one before. */
+	probe->number--;
+	return false;
 }
 
 /* --- Recovery --- */
 
-static bool dcbm_all_answered(struct dcbm_channel *channel)
+/* A probe writes as well, and nothing has come of the last one. */
+static bool dcbm_probe_waits(struct dcbm_channel *channel)
+{
+	struct dcbm_probe *probe = &channel->probe;
+
+	return probe->mapped && READ_ONCE(probe->answered) != probe->number;
+}
+
+/* No copy of a batch is under way. */
+static bool dcbm_copies_answered(struct dcbm_channel *channel)
 {
 	bool all;
+
 
 	spin_lock_irq(&channel->lock);
 	all = !channel->waiting;
@@ -103,11 +147,21 @@ static bool dcbm_all_answered(struct dcbm_channel *channel)
 	return all;
 }
 
+static bool dcbm_all_answered(struct dcbm_channel *channel)
+{
+	return dcbm_copies_answered(channel) && !dcbm_probe_waits(channel);
+}
+
 /* Why nobody can be sure that the channel has stopped, or NULL. */
 static const char *dcbm_stop(struct dcbm_channel *channel)
 {
+	bool insist = xchg(&channel->insist, false);
+
 	if (dcbm_all_answered(channel))
 		return NULL;
+	/* A slow engine would have one more to answer each time. */
+	if (dcbm_copies_answered(channel) && !insist)
+		return "late, and not through with a copy that shows whether it goes on";
 	if (dmaengine_terminate_sync(channel->chan))
 		return dcbm_all_answered(channel) ? NULL : "cannot be terminated";
 	if (!dcbm_probe(channel))

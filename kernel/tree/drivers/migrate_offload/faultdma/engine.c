@@ -4,6 +4,7 @@
  */
 #include <linux/debugfs.h>
 #include <linux/dma-mapping.h>
+#include <linux/jiffies.h>
 #include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/platform_device.h>
@@ -70,6 +71,47 @@ static dma_cookie_t faultdma_submit(struct dma_async_tx_descriptor *tx)
 	return cookie;
 }
 
+/**
+ * faultdma_spend - a descriptor was answered
+ * @channel: of it
+ * @desc: is in no list
+ *
+ * Drivers make it free later, as in a tasklet that a busy CPU does not come to run.
+ *
+ * Context: The lock of the channel is held.
+ */
+void faultdma_spend(struct faultdma_channel *channel, struct faultdma_desc *desc)
+{
+	desc->answered = jiffies;
+	list_add_tail(&desc->node, &channel->spent);
+}
+
+/* A descriptor for a client, in no list, or NULL. */
+static struct faultdma_desc *faultdma_take(struct faultdma_channel *channel)
+{
+	unsigned long late = msecs_to_jiffies(READ_ONCE(channel->faults.give_back_ms));
+	u32 depth = READ_ONCE(channel->faults.depth);
+	struct faultdma_desc *desc, *next;
+
+	list_for_each_entry_safe(desc, next, &channel->spent, node) {
+		if (late && time_before_eq(jiffies, desc->answered + late))
+			break;
+		list_move_tail(&desc->node, &channel->free);
+	}
+	desc = list_first_entry_or_null(&channel->free, struct faultdma_desc, node);
+	if (depth && faultdma_depth - list_count_nodes(&channel->free) >= depth)
+		desc = NULL;
+	if (!desc && !list_empty(&channel->spent))
+		channel->counts.spent++;
+	if (faultdma_now(&channel->faults.prep_every, ++channel->preps)) {
+		channel->counts.prep++;
+		desc = NULL;
+	}
+	if (desc)
+		list_del(&desc->node);
+	return desc;
+}
+
 static struct dma_async_tx_descriptor *faultdma_prep(struct dma_chan *chan, dma_addr_t dst,
 						     dma_addr_t src, size_t len,
 						     unsigned long prep_flags)
@@ -79,13 +121,7 @@ static struct dma_async_tx_descriptor *faultdma_prep(struct dma_chan *chan, dma_
 	unsigned long flags;
 
 	spin_lock_irqsave(&channel->lock, flags);
-	desc = list_first_entry_or_null(&channel->free, struct faultdma_desc, node);
-	if (faultdma_now(&channel->faults.prep_every, ++channel->preps)) {
-		channel->counts.prep++;
-		desc = NULL;
-	}
-	if (desc)
-		list_del(&desc->node);
+	desc = faultdma_take(channel);
 	spin_unlock_irqrestore(&channel->lock, flags);
 	if (!desc)
 		return NULL;
@@ -123,8 +159,10 @@ static void faultdma_clean_up(struct faultdma_channel *channel)
 	spin_lock_irqsave(&channel->lock, flags);
 	list_for_each_entry_safe(desc, next, &channel->finished, node)
 		if (!(desc->tx.flags & DMA_PREP_INTERRUPT) &&
-		    desc->result.result == DMA_TRANS_NOERROR)
-			list_move_tail(&desc->node, &channel->free);
+		    desc->result.result == DMA_TRANS_NOERROR) {
+			list_del(&desc->node);
+			faultdma_spend(channel, desc);
+		}
 	spin_unlock_irqrestore(&channel->lock, flags);
 }
 
@@ -152,6 +190,7 @@ static int faultdma_terminate_all(struct dma_chan *chan)
 	list_splice_tail_init(&channel->submitted, &channel->free);
 	list_splice_tail_init(&channel->active, &channel->free);
 	list_splice_tail_init(&channel->finished, &channel->free);
+	list_splice_tail_init(&channel->spent, &channel->free);
 	channel->forgotten = true;
 	channel->cancel = channel->running && mode != FAULTDMA_PRETENDS;
 	spin_unlock_irqrestore(&channel->lock, flags);
@@ -181,6 +220,7 @@ static void faultdma_free(struct dma_chan *chan)
 	spin_lock_irqsave(&channel->lock, flags);
 	list_splice_tail_init(&channel->submitted, &channel->free);
 	list_splice_tail_init(&channel->finished, &channel->free);
+	list_splice_tail_init(&channel->spent, &channel->free);
 	spin_unlock_irqrestore(&channel->lock, flags);
 }
 
@@ -195,6 +235,7 @@ static int faultdma_channel_init(struct faultdma_channel *channel, unsigned int 
 	INIT_LIST_HEAD(&channel->submitted);
 	INIT_LIST_HEAD(&channel->active);
 	INIT_LIST_HEAD(&channel->finished);
+	INIT_LIST_HEAD(&channel->spent);
 	channel->descs = kvcalloc(faultdma_depth, sizeof(*channel->descs), GFP_KERNEL);
 	if (!channel->descs)
 		return -ENOMEM;

@@ -37,11 +37,14 @@ enum faultdma_terminate {
  * @shuffle: take descriptors in another order; of an unordered engine only
  * @error_every: descriptors that write half of what they shall, and report an error
  * @silent_every: interrupts that do not come
+ * @tell_after_us: from when the status says that a descriptor has finished until it is told
  * @hang_every: descriptors that hang
  * @late_ms: after which one that hangs writes garbage and goes on; 0 for never
  * @late_answer: whether it is answered then
  * @prep_every: descriptors that the channel has no space for
  * @submit_every: descriptors that it does not accept
+ * @depth: descriptors that it has, if less than the module was told; 0 for as many
+ * @give_back_ms: for which a descriptor that was answered is still not to be had
  * @terminate: of enum faultdma_terminate
  */
 struct faultdma_faults {
@@ -49,11 +52,14 @@ struct faultdma_faults {
 	u32 shuffle;
 	u32 error_every;
 	u32 silent_every;
+	u32 tell_after_us;
 	u32 hang_every;
 	u32 late_ms;
 	u32 late_answer;
 	u32 prep_every;
 	u32 submit_every;
+	u32 depth;
+	u32 give_back_ms;
 	u32 terminate;
 };
 
@@ -64,10 +70,12 @@ struct faultdma_counts {
 	u64 interrupts;
 	u64 errors;
 	u64 silent;
+	u64 told_late;
 	u64 hung;
 	u64 late;		/* writes of those that hung */
 	u64 prep;
 	u64 submit;
+	u64 spent;		/* times that it had none, as they were not given back */
 };
 
 struct faultdma_desc {
@@ -77,6 +85,7 @@ struct faultdma_desc {
 	dma_addr_t dst;
 	size_t len;
 	struct dmaengine_result result;
+	unsigned long answered;		/* in jiffies */
 };
 
 /**
@@ -90,6 +99,7 @@ struct faultdma_desc {
  * @submitted: of which the client has not said that they may begin
  * @active: that may
  * @finished: that wait for an interrupt
+ * @spent: that are answered, and were not given back yet
  * @running: the thread works on one
  * @cancel: and shall give up
  * @forgotten: the client has terminated, and expects no answer for what the thread works on
@@ -109,6 +119,7 @@ struct faultdma_channel {
 	struct list_head submitted;
 	struct list_head active;
 	struct list_head finished;
+	struct list_head spent;
 	bool running;
 	bool cancel;
 	bool forgotten;
@@ -134,6 +145,9 @@ static inline bool faultdma_now(const u32 *every, u64 nth)
 
 	return n && nth % n == 0;
 }
+
+/* engine.c */
+void faultdma_spend(struct faultdma_channel *channel, struct faultdma_desc *desc);
 
 /* thread.c */
 int faultdma_thread(void *channel);

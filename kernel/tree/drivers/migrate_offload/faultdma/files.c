@@ -34,21 +34,26 @@ static void faultdma_channel_files(struct faultdma_channel *channel, struct dent
 	FAULTDMA_FAULT(shuffle);
 	FAULTDMA_FAULT(error_every);
 	FAULTDMA_FAULT(silent_every);
+	FAULTDMA_FAULT(tell_after_us);
 	FAULTDMA_FAULT(hang_every);
 	FAULTDMA_FAULT(late_ms);
 	FAULTDMA_FAULT(late_answer);
 	FAULTDMA_FAULT(prep_every);
 	FAULTDMA_FAULT(submit_every);
+	FAULTDMA_FAULT(depth);
+	FAULTDMA_FAULT(give_back_ms);
 	FAULTDMA_FAULT(terminate);
 	FAULTDMA_COUNT(descriptors);
 	FAULTDMA_COUNT(bytes);
 	FAULTDMA_COUNT(interrupts);
 	FAULTDMA_COUNT(errors);
 	FAULTDMA_COUNT(silent);
+	FAULTDMA_COUNT(told_late);
 	FAULTDMA_COUNT(hung);
 	FAULTDMA_COUNT(late);
 	FAULTDMA_COUNT(prep);
 	FAULTDMA_COUNT(submit);
+	FAULTDMA_COUNT(spent);
 	debugfs_create_file_unsafe("wake", 0200, dir, channel, &faultdma_wake_fops);
 }
 

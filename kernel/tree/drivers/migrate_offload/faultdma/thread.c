@@ -82,7 +82,7 @@ static void faultdma_interrupt(struct faultdma_channel *channel)
 		dmaengine_desc_callback_invoke(&callback, &desc->result);
 		local_bh_enable();
 		spin_lock_irq(&channel->lock);
-		list_add_tail(&desc->node, &channel->free);
+		faultdma_spend(channel, desc);
 	}
 	spin_unlock_irq(&channel->lock);
 }
@@ -91,6 +91,7 @@ static void faultdma_finish(struct faultdma_channel *channel, struct faultdma_de
 {
 	bool failed = desc->result.result != DMA_TRANS_NOERROR;
 	bool interrupts = failed || (desc->tx.flags & DMA_PREP_INTERRUPT);
+	u32 late = READ_ONCE(channel->faults.tell_after_us);
 
 	spin_lock_irq(&channel->lock);
 	dma_cookie_complete(&desc->tx);
@@ -101,8 +102,13 @@ static void faultdma_finish(struct faultdma_channel *channel, struct faultdma_de
 		interrupts = false;
 	}
 	spin_unlock_irq(&channel->lock);
-	if (interrupts)
-		faultdma_interrupt(channel);
+	if (!interrupts)
+		return;
+	if (late) {
+		channel->counts.told_late++;
+		usleep_range(late, late + late / 4 + 1);
+	}
+	faultdma_interrupt(channel);
 }
 
 /* --- Faults --- */
