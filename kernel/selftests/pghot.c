@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Hot-page tracking. */
 #include "pghot.h"
+#include "content.h"
+#include "emulator.h"
 #include "files.h"
+#include "memory.h"
 #include "nodes.h"
 #include "tap.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-#define BALANCING	"/proc/sys/kernel/numa_balancing"
+/* A round takes milliseconds; minutes are for kernels with checkers on a busy host. */
+#define ROUND_MS	120000
+/* While sources are on there may always be one more. */
+#define GAP_MS		2000
 
 const char *const pghot_sources[PGHOT_SOURCES] = { "hint faults", "hardware", "page tables" };
 
 static const char *const settings[] = {
-	BALANCING,
+	NUMA_BALANCING,
 	PGHOT_SYSCTL "target_nid",
 	PGHOT_SYSCTL "freq_threshold",
 	PGHOT_SYSCTL "promote_freq_window_ms",
@@ -68,25 +76,68 @@ void pghot_start(enum pghot_source source)
 	int error = file_write_number(1 << source, PGHOT_SYSCTL "enabled_sources");
 
 	if (!error && source == PGHOT_HINTFAULT)
-		error = file_write("2", BALANCING);
+		error = file_write("2", NUMA_BALANCING);
+	else if (!error && source == PGHOT_HWHINT)
+		error = file_write(PGHOT_FAULTS, PGHOT_EVENT);
 	if (error)
 		tap_bail("source %s: %s", pghot_sources[source], strerror(-error));
 }
 
+/* Whether a thread waits as kmigrated does between its rounds, and nowhere else. */
+static bool waits(int pid)
+{
+	char text[256] = "";
+
+	file_read(text, sizeof(text), "/proc/%d/stat", pid);
+	/* PID (NAME) STATE ... */
+	return strstr(text, ") S ");
+}
+
+/* Waits until no node is in a round; returns whether that came to be in time. */
+static bool rounds_end(long long ms)
+{
+	long long end = pghot_ms() + ms;
+
+	for (int n = 0; n < nodes_with_memory(); n++) {
+		int pid = pghot_kmigrated(node_at(n));
+
+		while (pid > 0 && !waits(pid)) {
+			if (pghot_ms() > end)
+				return false;
+			usleep(1000);
+		}
+	}
+	return true;
+}
+
 void pghot_stop(void)
 {
-	int error = file_write("0", BALANCING);
+	int error;
+
+	/* See emulator.h: what folios pass when they move is patched. */
+	if (emulator_patches_badly())
+		rounds_end(GAP_MS);
+	error = file_write("0", NUMA_BALANCING);
 
 	if (!error)
 		error = file_write("0", PGHOT_SYSCTL "enabled_sources");
+	if (!error && file_exists(PGHOT_EVENT))
+		error = file_write("\n", PGHOT_EVENT);
 	if (error)
 		tap_bail("sources cannot be turned off: %s", strerror(-error));
+	/* A page is where it goes a moment before it is counted. */
+	if (!rounds_end(ROUND_MS))
+		tap_bail("kmigrated does not end its round");
 }
 
 long long pghot_counter(const char *name)
 {
-	long long count = file_field("/proc/vmstat", name);
+	long long count;
 
+	/* CPUs keep what they counted of nodes to themselves for a while. */
+	if (file_write("1", "/proc/sys/vm/stat_refresh"))
+		tap_bail("the counters cannot be brought up to date");
+	count = file_field("/proc/vmstat", name);
 	if (count < 0)
 		tap_bail("no counter %s", name);
 	return count;
@@ -99,6 +150,43 @@ void pghot_settle(void *at)
 	/* Moves nothing, but comes to all CPUs before. */
 	if (node < 0 || move_pages(0, 1, &at, &node, &status, MPOL_MF_MOVE) || status != node)
 		tap_bail("move_pages(2) did not look at a page");
+}
+
+void pghot_run_on(int node)
+{
+	char text[64] = "";
+	int cpus[64], nr;
+	cpu_set_t set;
+
+	file_read(text, sizeof(text), "/sys/devices/system/node/node%d/cpulist", node);
+	nr = list_read(text, cpus, 64);
+	CPU_ZERO(&set);
+	for (int n = 0; n < nr; n++)
+		CPU_SET(cpus[n], &set);
+	if (!nr || sched_setaffinity(0, sizeof(set), &set))
+		tap_bail("node %d has no CPU for us", node);
+}
+
+struct content *pghot_memory(int node, size_t bytes, bool huge, unsigned int writers)
+{
+	void *at = map_anonymous(bytes, huge);
+	struct content *content;
+
+	memory_policy(MPOL_BIND, node);
+	memset(at, 1, bytes);
+	memory_policy(MPOL_DEFAULT, 0);
+	if (pages_on(at, bytes, node) != bytes / page_bytes())
+		tap_bail("no room on node %d", node);
+	content = content_new(at, bytes, writers);
+	content_fill(content);
+	pghot_settle(at);
+	return content;
+}
+
+void pghot_memory_drop(struct content *content)
+{
+	munmap(content->at, content->bytes);
+	content_free(content);
 }
 
 size_t pghot_wait_moved(const void *at, size_t bytes, int node, size_t pages, long long ms)

@@ -9,8 +9,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct content;
+
+#define NUMA_BALANCING	"/proc/sys/kernel/numa_balancing"
 #define PGHOT_SYSCTL	"/proc/sys/vm/pghot_"
 #define PGHOT_DEBUGFS	"/sys/kernel/debug/pghot"
+#define PGHOT_EVENT	PGHOT_DEBUGFS "/hwhints_event"
+
+/* Minor faults, each of them: their samples come when the page is mapped. */
+#define PGHOT_FAULTS	"1 5 1"
 
 /* The kernel's enum pghot_src. */
 enum pghot_source { PGHOT_HINTFAULT, PGHOT_HWHINT, PGHOT_PGTSCAN, PGHOT_SOURCES };
@@ -26,10 +33,13 @@ void pghot_init(void);
 /* Whether this kernel has the source. */
 bool pghot_has(enum pghot_source source);
 
-/* Turns one source on, with what it needs, and all others off. Bails out if it cannot. */
+/*
+ * Turns one source on, with what it needs, and all others off. Bails out if it cannot. Samples
+ * are those of PGHOT_FAULTS, which every machine has.
+ */
 void pghot_start(enum pghot_source source);
 
-/* Turns all off. */
+/* Turns all off, and waits until what they found has moved and is counted. */
 void pghot_stop(void);
 
 /* A counter of /proc/vmstat; bails out if there is none of that name. */
@@ -43,6 +53,13 @@ long long pghot_ms(void);
  * after this all pages are on one. @at is any page of ours.
  */
 void pghot_settle(void *at);
+
+/* From now on this thread and those that it makes run on the CPUs of a node. */
+void pghot_run_on(int node);
+
+/* Memory of a node, settled, with a content for @writers writers. Bails out if it is elsewhere. */
+struct content *pghot_memory(int node, size_t bytes, bool huge, unsigned int writers);
+void pghot_memory_drop(struct content *content);
 
 /*
  * Waits until so many base pages of a range lie on nodes other than @node, or a time has

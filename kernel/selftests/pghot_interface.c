@@ -42,8 +42,8 @@ static const struct setting sysctls[] = {
 	},
 	{
 		.name = "pghot_promote_freq_window_ms",
-		.good = { { "256", NULL }, { "3712\n", "3712" }, { "0x3e8", "1000" } },
-		.bad = { "0", "15", "15001", "16384", "4294968296", NOT_NUMBERS },
+		.good = { { "256", NULL }, { "3326\n", "3326" }, { "0x3e8", "1000" } },
+		.bad = { "0", "15", "14610", "16384", "4294968296", NOT_NUMBERS },
 	},
 	{
 		.name = "pghot_promote_rate_limit_MBps",
@@ -127,7 +127,8 @@ static void test_boot_values(void)
 		{ PGHOT_DEBUGFS "/scan_period_ms", 250 },
 		{ PGHOT_DEBUGFS "/scan_rate_pages_ps", 4194304 },
 	};
-	char text[64] = "";
+	char text[64] = "", line[1024] = "";
+	const char *format;
 
 	for (unsigned int n = 0; n < ARRAY_SIZE(values); n++)
 		tap_ok(file_number("%s", values[n].path) == values[n].value, "%s is %lld at first",
@@ -136,8 +137,10 @@ static void test_boot_values(void)
 	       "weights are 2 2 1 at first");
 	tap_ok(!file_read(text, sizeof(text), PGHOT_DEBUGFS "/hwhints_event") && !text[0],
 	       "no event is chosen at first");
-	tap_ok(!file_read(text, sizeof(text), PGHOT_DEBUGFS "/format") && !strcmp(text, "default"),
-	       "records have one byte");
+	file_read(line, sizeof(line), "/proc/cmdline");
+	format = strstr(line, "pghot=precise") ? "precise" : "default";
+	tap_ok(!file_read(text, sizeof(text), PGHOT_DEBUGFS "/format") && !strcmp(text, format),
+	       "records have the format %s, as the kernel was told", format);
 	tap_ok(!pghot_counter("pghot_record_bytes") && !heat_of_node(-1).sections,
 	       "nothing has records at first");
 }
@@ -189,6 +192,21 @@ static void test_events(void)
 	file_write("\n", PGHOT_DEBUGFS "/hwhints_event");
 }
 
+/* A record's stamp comes round: the longest window is the one that still leaves time to sweep. */
+static void test_widest_window(void)
+{
+	const char *path = PGHOT_SYSCTL "promote_freq_window_ms";
+	char format[16] = "";
+	long long widest;
+
+	file_read(format, sizeof(format), PGHOT_DEBUGFS "/format");
+	widest = strcmp(format, "precise") ? 3326 : 14609;
+	tap_ok(!file_write_number(widest, "%s", path) && file_number("%s", path) == widest,
+	       "a window may be %lld ms", widest);
+	tap_ok(file_write_number(widest + 1, "%s", path) == -EINVAL &&
+	       file_number("%s", path) == widest, "and not longer, where the format is %s", format);
+}
+
 int main(void)
 {
 	tap_start();
@@ -200,6 +218,7 @@ int main(void)
 	test_counters();
 	settings_test(&of_sysctls);
 	settings_test(&of_debugfs);
+	test_widest_window();
 	test_events();
 	test_permissions();
 	return tap_done();

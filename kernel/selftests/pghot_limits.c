@@ -7,6 +7,7 @@
 #include "content.h"
 #include "emulator.h"
 #include "files.h"
+#include "heat.h"
 #include "memory.h"
 #include "migrator.h"
 #include "nodes.h"
@@ -14,7 +15,9 @@
 #include "ring.h"
 #include "tap.h"
 
+#include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,29 +26,13 @@
 
 #define BYTES		(8UL << 20)
 #define PAGES		(BYTES / page_bytes())
-#define PATIENCE_MS	40000
+/* It takes seconds. But hint faults are rationed by CPU time, of which checkers leave little. */
+#define PATIENCE_MS	240000
 
 /* Memory on the slow node that two threads use. */
 static struct content *use_slow(bool huge)
 {
-	void *at = map_anonymous(BYTES, huge);
-	struct content *content;
-
-	memory_policy(MPOL_BIND, node_slow());
-	memset(at, 1, BYTES);
-	memory_policy(MPOL_DEFAULT, 0);
-	if (pages_on(at, BYTES, node_slow()) != PAGES)
-		tap_bail("no room on node %d", node_slow());
-	content = content_new(at, BYTES, 2);
-	content_fill(content);
-	pghot_settle(at);
-	return content;
-}
-
-static void drop(struct content *content)
-{
-	munmap(content->at, content->bytes);
-	content_free(content);
+	return pghot_memory(node_slow(), BYTES, huge, 2);
 }
 
 static size_t promoted(const struct content *content)
@@ -56,22 +43,6 @@ static size_t promoted(const struct content *content)
 static size_t wait_promoted(const struct content *content, size_t pages)
 {
 	return pghot_wait_moved(content->at, BYTES, node_slow(), pages, PATIENCE_MS);
-}
-
-/* Pages of the slow node of which something is known. */
-static long long pages_known(void)
-{
-	FILE *file = fopen(PGHOT_DEBUGFS "/heat", "r");
-	long long known, sum = 0;
-	char line[256];
-	int node;
-
-	while (file && fgets(line, sizeof(line), file))
-		if (sscanf(line, "%*u %d %lld", &node, &known) == 2 && node == node_slow())
-			sum += known;
-	if (file)
-		fclose(file);
-	return sum;
 }
 
 /* How often a thread went to sleep. */
@@ -115,35 +86,50 @@ static void test_idle(void)
 static void test_pace(enum pghot_source source)
 {
 	struct content *content = use_slow(false);
-	long long refused = pghot_counter("pghot_refused_pace"), known, start, ms;
-	size_t moved, most;
+	long long refused = pghot_counter("pghot_refused_pace"), known, start, ms, began;
+	size_t moved, most, first;
+	cpu_set_t all;
 
+	/* Each node of the top tier has a pace of its own. */
+	sched_getaffinity(0, sizeof(all), &all);
+	pghot_run_on(node_at(0));
 	file_write("1", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	/* Rounds that are far apart make use of the time between them. */
+	file_write("500", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
 	start = pghot_ms();
 	pghot_start(source);
 	content_start_writers(content);
-	wait_promoted(content, 1);
-	usleep(2000000);
-	known = pages_known();
+	first = wait_promoted(content, 1);
+	began = pghot_ms();
+	usleep(3000000);
+	known = heat_of_node(node_slow()).known;
 	moved = promoted(content);
 	ms = pghot_ms() - start;
-	/* A tenth of a second's worth may have been saved up. */
-	most = (ms + 100) * (1 << 20) / 1000 / page_bytes();
+	/* Two rounds' worth may have been saved up. */
+	most = (ms + 1000) * (1 << 20) / 1000 / page_bytes();
 	tap_note("%s: %zu pages in %lld ms at 256 pages a second; %lld records",
 		 pghot_sources[source], moved, ms, known);
 	tap_ok(moved > 0 && moved < PAGES && moved <= most, "%s: promotion keeps to the pace",
 	       pghot_sources[source]);
+	ms = pghot_ms() - began;
+	/* A hint fault tells of a page once in a second or more; who waits longer is not recent. */
+	if (source != PGHOT_HINTFAULT)
+		tap_ok(moved - first >= (size_t)ms * (1 << 20) / 1000 / page_bytes() / 2,
+		       "%s: and makes use of it: %zu pages in %lld ms", pghot_sources[source],
+		       moved - first, ms);
 	tap_ok(pghot_counter("pghot_refused_pace") > refused, "%s: what had to wait is counted",
 	       pghot_sources[source]);
 	tap_ok(known >= (long long)(PAGES - moved) / 2, "%s: and keeps its record",
 	       pghot_sources[source]);
 	file_write("65536", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	file_write("100", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
 	moved = wait_promoted(content, PAGES);
 	content_stop_writers(content);
 	pghot_stop();
 	tap_ok(moved == PAGES, "%s: and goes when the pace allows it", pghot_sources[source]);
 	tap_ok(!content_wrong(content, "paced"), "%s: contents", pghot_sources[source]);
-	drop(content);
+	pghot_memory_drop(content);
+	sched_setaffinity(0, sizeof(all), &all);
 }
 
 static void test_pins(enum pghot_source source)
@@ -176,12 +162,85 @@ static void test_pins(enum pghot_source source)
 	tap_ok(moved == PAGES, "%s: they go when nobody pins them", pghot_sources[source]);
 	tap_ok(!content_wrong(content, "pinned"), "%s: contents", pghot_sources[source]);
 	ring_free(ring);
-	drop(content);
+	pghot_memory_drop(content);
+}
+
+/* Reads every page again and again, for some time. */
+static void use(const unsigned char *at, size_t bytes, long long ms)
+{
+	for (long long end = pghot_ms() + ms; pghot_ms() < end; usleep(10000))
+		for (size_t offset = 0; offset < bytes; offset += page_bytes())
+			(void)*(const volatile unsigned char *)(at + offset);
+}
+
+static long long wait_hot(long long least, long long most)
+{
+	long long end = pghot_ms() + PATIENCE_MS, hot;
+
+	do {
+		usleep(20000);
+		hot = heat_of_node(node_slow()).hot;
+	} while ((hot < least || hot > most) && pghot_ms() < end);
+	return hot;
+}
+
+/* Pinned pages stay where their records are seen to age. */
+static void test_age(enum pghot_source source)
+{
+	struct content *content = use_slow(false);
+	long long refused = pghot_counter("pghot_refused_latency"), hot, cold, pinned;
+	long long end = pghot_ms() + PATIENCE_MS;
+	struct ring *ring = ring_new();
+
+	if (ring_pin(ring, content->at, BYTES))
+		tap_bail("no pins");
+	pinned = pages_on(content->at, BYTES, node_slow());
+	/*
+	 * Several rounds between two sweeps: in some of them a page is too old and not idle yet.
+	 * Between sweeps there are rounds only after walks that found something hot, and walks are
+	 * rare if they find little.
+	 */
+	file_write("50", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
+	file_write("50", PGHOT_DEBUGFS "/scan_period_ms");
+	pghot_start(source);
+	do {
+		content_start_writers(content);
+		hot = wait_hot(pinned / 2, LLONG_MAX);
+		content_stop_writers(content);
+		use(content->at, BYTES / 4, 1500);
+	} while (pghot_counter("pghot_refused_latency") == refused && pghot_ms() < end);
+	refused = pghot_counter("pghot_refused_latency") - refused;
+	cold = wait_hot(0, pinned / 8);
+	tap_note("%s: %lld pinned, %lld hot, then %lld; refused %lld", pghot_sources[source],
+		 pinned, hot, cold, refused);
+	tap_ok(pinned && hot >= pinned / 2, "%s: pinned pages are hot while they are used",
+	       pghot_sources[source]);
+	tap_ok(refused > 0, "%s: what was used too long ago is counted", pghot_sources[source]);
+	tap_ok(cold <= pinned / 8, "%s: what nobody uses any more is not hot",
+	       pghot_sources[source]);
+	pghot_stop();
+	file_write("100", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
+	file_write("250", PGHOT_DEBUGFS "/scan_period_ms");
+	ring_unpin(ring);
+	ring_free(ring);
+	tap_ok(!content_wrong(content, "aged"), "%s: contents", pghot_sources[source]);
+	pghot_memory_drop(content);
 }
 
 static long long group_number(const char *name, const char *file)
 {
 	return file_number("%s/%s/%s", cgroup_root(), name, file);
+}
+
+/* What a group counted. Its CPUs bring it together every two seconds, or sooner if it is much. */
+static long long group_promoted(const char *name, long long expected)
+{
+	long long end = pghot_ms() + 5000, count;
+
+	while ((count = cgroup_stat(name, "memory.stat", "pgpromote_success")) < expected &&
+	       pghot_ms() < end)
+		usleep(100000);
+	return count;
 }
 
 static void test_groups(enum pghot_source source)
@@ -209,7 +268,7 @@ static void test_groups(enum pghot_source source)
 		content_stop_writers(contents[n]);
 	pghot_stop();
 	for (int n = 0; n < 2; n++) {
-		long long success = cgroup_stat(groups[n], "memory.stat", "pgpromote_success");
+		long long success = group_promoted(groups[n], before[n] + (long long)PAGES);
 		long long now = group_number(groups[n], "memory.current");
 
 		tap_ok(promoted(contents[n]) == PAGES && success - before[n] == (long long)PAGES,
@@ -219,7 +278,7 @@ static void test_groups(enum pghot_source source)
 		       "%s: group %s: uses what it used", pghot_sources[source], groups[n]);
 		tap_ok(!content_wrong(contents[n], groups[n]), "%s: group %s: contents",
 		       pghot_sources[source], groups[n]);
-		drop(contents[n]);
+		pghot_memory_drop(contents[n]);
 	}
 	tap_ok(cgroup_stat("full", "memory.events", "max") == ooms,
 	       "%s: the group at its limit did not run into it", pghot_sources[source]);
@@ -263,6 +322,9 @@ static const char *other_migrator(const char *now)
 static void test_switch(enum pghot_source source, long long seconds)
 {
 	struct mover movers[2] = { { .content = use_slow(false) }, { .content = use_slow(true) } };
+	long long wasted = pghot_counter("pghot_wasted_promotions");
+	long long bounced = pghot_counter("pghot_bounced");
+	long long came = pghot_counter("pghot_promoted");
 	unsigned int chosen = 0, refused = 0;
 	const char *name = NULL;
 	long long end, start;
@@ -283,7 +345,8 @@ static void test_switch(enum pghot_source source, long long seconds)
 	}
 	start = pghot_ms();
 	end = start + seconds * 1000;
-	while (pghot_ms() < end || ((!movers[0].moved || !movers[1].moved) &&
+	while (pghot_ms() < end || ((!movers[0].moved || !movers[1].moved ||
+				     pghot_counter("pghot_bounced") == bounced) &&
 				    pghot_ms() < start + PATIENCE_MS)) {
 		name = other_migrator(name);
 		refused += !!migrator_choose(name);
@@ -301,13 +364,21 @@ static void test_switch(enum pghot_source source, long long seconds)
 	migrator_defaults();
 	for (int n = 0; n < 2; n++)
 		wrong += content_wrong(movers[n].content, "while migrators change");
-	tap_note("%s: %u migrators chosen, %zu and %zu pages were up", pghot_sources[source], chosen,
-		 movers[0].moved, movers[1].moved);
+	wasted = pghot_counter("pghot_wasted_promotions") - wasted;
+	bounced = pghot_counter("pghot_bounced") - bounced;
+	came = pghot_counter("pghot_promoted") - came;
+	tap_note("%s: %u migrators chosen, %zu and %zu pages were up; of %lld wasted %lld, bounced %lld",
+		 pghot_sources[source], chosen, movers[0].moved, movers[1].moved, came, wasted,
+		 bounced);
 	tap_ok(!wrong, "%s: contents while migrators change", pghot_sources[source]);
 	tap_ok(movers[0].moved && movers[1].moved, "%s: pages were promoted meanwhile", pghot_sources[source]);
+	tap_ok(wasted > 0 && wasted <= came,
+	       "%s: what went down again soon was wasted", pghot_sources[source]);
+	tap_ok(bounced > 0 && bounced <= came, "%s: what came up again after that bounced",
+	       pghot_sources[source]);
 	tap_ok(chosen > 1 && !refused, "%s: every migrator could be chosen", pghot_sources[source]);
 	for (int n = 0; n < 2; n++)
-		drop(movers[n].content);
+		pghot_memory_drop(movers[n].content);
 	stop = false;
 }
 
@@ -328,8 +399,10 @@ int main(int argc, char **argv)
 			continue;
 		test_pace(source);
 		/* Linux makes no hint faults of pinned pages. */
-		if (source != PGHOT_HINTFAULT)
+		if (source != PGHOT_HINTFAULT) {
 			test_pins(source);
+			test_age(source);
+		}
 		test_groups(source);
 		test_switch(source, seconds);
 	}

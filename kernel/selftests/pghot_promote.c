@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * pghot_promote [KIND]: kmigrated promotes every kind of memory that a source can see, with every
- * migrator, while writers change it. Not one word may be lost, folios stay whole, and the
- * counters say what happened.
+ * pghot_promote [all | KIND]: kmigrated promotes every kind of memory that a source can see, with
+ * every migrator in turn, or each kind with each, while writers change it. Not one word may be
+ * lost, folios stay whole, and the counters say what happened. Without a name: pages go to the
+ * node of the top tier that uses them, as far as that is known, else to the configured one.
  */
+#include "content.h"
+#include "files.h"
 #include "memory.h"
 #include "migrator.h"
 #include "nodes.h"
@@ -13,10 +16,12 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define BYTES		(4UL << 20)
 #define WRITERS		2
+#define MIGRATORS	4
 
 /* Scans for hint faults are a second apart, and begin after one more. */
 #define PATIENCE_MS	40000
@@ -44,8 +49,26 @@ static const struct {
 	{ PGHOT_PGTSCAN, "hugetlb, temporary" },
 };
 
+/*
+ * Faults are the samples that every machine has. These stay where they are while they are not
+ * mapped, and each store to what is not mapped is a fault.
+ */
+static const char *const sampled[] = {
+	"shared anonymous", "memory file", "memory file, 2048 KiB", "tmpfs file",
+};
+
+static bool is_sampled(const struct kind *kind)
+{
+	for (unsigned int n = 0; n < ARRAY_SIZE(sampled); n++)
+		if (!strcmp(sampled[n], kind->name))
+			return true;
+	return false;
+}
+
 static bool sees(enum pghot_source source, const struct kind *kind)
 {
+	if (source == PGHOT_HWHINT)
+		return is_sampled(kind);
 	for (unsigned int n = 0; n < ARRAY_SIZE(unseen); n++)
 		if (unseen[n].source == source && !strcmp(unseen[n].kind, kind->name))
 			return false;
@@ -61,15 +84,29 @@ static bool stays_whole(const struct kind *kind)
 	return !kind->folio || kind->folio == HUGE_BYTES;
 }
 
+static void read_all(const struct memory *memory)
+{
+	for (size_t offset = 0; offset < memory->bytes; offset += page_bytes())
+		(void)*(volatile unsigned char *)(memory->at + offset);
+}
+
+/* Stores, which change nothing: reads would map the neighbours without a fault. */
+static void fault_all(const struct memory *memory)
+{
+	madvise(memory->at, memory->bytes, MADV_DONTNEED);
+	for (size_t offset = 0; offset < memory->bytes; offset += page_bytes())
+		__atomic_fetch_or(memory->at + offset, 0, __ATOMIC_RELAXED);
+}
+
 /* What nobody writes to has to be used all the same. */
-static void read_until_moved(struct memory *memory, size_t pages)
+static void use_until_moved(const struct memory *memory, size_t pages,
+			    void (*use)(const struct memory *memory))
 {
 	long long end = pghot_ms() + PATIENCE_MS;
 
 	while (memory->bytes / page_bytes() -
 	       pages_on(memory->at, memory->bytes, memory->node) < pages && pghot_ms() < end) {
-		for (size_t offset = 0; offset < memory->bytes; offset += page_bytes())
-			(void)*(volatile unsigned char *)(memory->at + offset);
+		use(memory);
 		usleep(1000);
 	}
 }
@@ -87,6 +124,8 @@ static void check_counters(const char *what, size_t moved, long long promoted, l
 static void test(const struct kind *kind, enum pghot_source source, const char *migrator)
 {
 	size_t pages = BYTES / page_bytes(), moved, visits, wrong, folios, wanted;
+	/* Who writes to what others share gets a page of its own, and that is no promotion. */
+	unsigned int writers = kind->shared || source == PGHOT_HWHINT ? 0 : WRITERS;
 	long long promoted, success, migrated;
 	struct stats before, done;
 	struct memory memory;
@@ -94,7 +133,7 @@ static void test(const struct kind *kind, enum pghot_source source, const char *
 	bool twins;
 
 	snprintf(what, sizeof(what), "%s, by %s, %s", kind->name, pghot_sources[source], migrator);
-	if (!memory_make(&memory, kind, BYTES, node_slow(), WRITERS)) {
+	if (!memory_make(&memory, kind, BYTES, node_slow(), writers)) {
 		tap_ok(false, "%s: cannot be made", what);
 		return;
 	}
@@ -108,13 +147,13 @@ static void test(const struct kind *kind, enum pghot_source source, const char *
 	if (memory.content->nr_writers)
 		pghot_wait_moved(memory.at, BYTES, memory.node, pages, PATIENCE_MS);
 	else
-		read_until_moved(&memory, pages);
+		use_until_moved(&memory, pages, source == PGHOT_HWHINT ? fault_all : read_all);
 	content_stop_writers(memory.content);
 	pghot_stop();
 	visits = content_visits(memory.content);
 	moved = pages - pages_on(memory.at, BYTES, memory.node);
 	done = migrator_since(migrator, "numa_misplaced", before);
-	check_counters(what, moved, pghot_counter("pghot_promoted") - promoted,
+	check_counters(what, moved / memory_views(&memory), pghot_counter("pghot_promoted") - promoted,
 		       pghot_counter("pgpromote_success") - success,
 		       pghot_counter("numa_pages_migrated") - migrated);
 	wrong = memory_wrong(&memory, what);
@@ -122,7 +161,7 @@ static void test(const struct kind *kind, enum pghot_source source, const char *
 	wanted = memory_folios_wanted(&memory);
 	twins = memory_drop(&memory);
 	tap_ok(moved == pages, "%s: %zu of %zu pages promoted", what, moved, pages);
-	tap_ok(!wrong && twins && (visits || kind->readonly), "%s: contents, %zu pages written",
+	tap_ok(!wrong && twins && (visits || !memory.writers), "%s: contents, %zu pages written",
 	       what, visits);
 	if (stays_whole(kind))
 		tap_ok(folios == wanted, "%s: %zu of %zu folios are whole", what, folios, wanted);
@@ -131,21 +170,136 @@ static void test(const struct kind *kind, enum pghot_source source, const char *
 		       done.folios, done.batches);
 }
 
+/* --- Where pages arrive --- */
+
+/* One page of so many is used from elsewhere: too few for the section, even several times. */
+#define FEW_EVERY	128
+#define FEW		(BYTES / page_bytes() / FEW_EVERY)
+#define FEW_TRIES	3
+
+static bool records_know_nodes(void)
+{
+	char format[32] = "";
+
+	file_read(format, sizeof(format), PGHOT_DEBUGFS "/format");
+	return !strcmp(format, "precise");
+}
+
+/* How many of the pages that many or few use lie on a node. */
+static size_t arrived(const unsigned char *at, bool few, int node)
+{
+	size_t pages = BYTES / page_bytes(), found = 0;
+	int nodes[BYTES / 4096];
+
+	nodes_of(at, BYTES, nodes);
+	for (size_t n = 0; n < pages; n++)
+		found += (n % FEW_EVERY == 0) == few && nodes[n] == node;
+	return found;
+}
+
+static void fault_from(int node, unsigned char *at, bool few)
+{
+	pghot_run_on(node);
+	for (size_t n = 0; n < BYTES / page_bytes(); n++)
+		if ((n % FEW_EVERY == 0) == few)
+			__atomic_fetch_or(at + n * page_bytes(), 0, __ATOMIC_RELAXED);
+}
+
+/* Samples say whose CPU it was. Most come from one node, few from the configured one. */
+static void test_sampled_target(int user, int configured)
+{
+	size_t pages = BYTES / page_bytes(), moved = 0, many, few;
+	bool precise = records_know_nodes();
+	struct memory memory;
+	char what[96];
+
+	snprintf(what, sizeof(what), "used on node %d, %s, few on node %d, which is configured",
+		 user, precise ? "precise" : "default", configured);
+	file_write_number(configured, PGHOT_SYSCTL "target_nid");
+	if (!memory_make(&memory, kind_named("memory file"), BYTES, node_slow(), 0))
+		tap_bail("no memory file on the slow node");
+	pghot_settle(memory.at);
+	madvise(memory.at, BYTES, MADV_DONTNEED);
+	pghot_start(PGHOT_HWHINT);
+	for (int tries = 0; tries < FEW_TRIES && moved < pages; tries++) {
+		madvise(memory.at, BYTES, MADV_DONTNEED);
+		fault_from(user, memory.at, false);
+		fault_from(configured, memory.at, true);
+		moved = pghot_wait_moved(memory.at, BYTES, node_slow(), pages, 3000);
+	}
+	pghot_stop();
+	many = arrived(memory.at, false, user);
+	few = arrived(memory.at, true, precise ? configured : user);
+	tap_ok(many == pages - FEW, "%s: %zu of %zu pages go to whoever uses them", what, many,
+	       pages - FEW);
+	tap_ok(few == FEW, "%s: %zu of %zu go to %s", what, few, FEW,
+	       precise ? "their own users" : "most of their section");
+	memory_drop(&memory);
+}
+
+/* A scan knows the node of a process that runs on one; else the configured one is the target. */
+static void test_used_target(enum pghot_source source, int user, int main_thread, int configured)
+{
+	struct content *content = pghot_memory(node_slow(), BYTES, false, WRITERS);
+	int wanted = user == main_thread ? user : configured;
+	size_t pages = BYTES / page_bytes(), there;
+
+	file_write_number(configured, PGHOT_SYSCTL "target_nid");
+	pghot_run_on(user);
+	content_start_writers(content);
+	pghot_run_on(main_thread);
+	pghot_start(source);
+	pghot_wait_moved(content->at, BYTES, node_slow(), pages, PATIENCE_MS);
+	content_stop_writers(content);
+	pghot_stop();
+	there = pages_on(content->at, BYTES, wanted);
+	tap_ok(there == pages,
+	       "%s: threads on nodes %d and %d, node %d is configured: %zu of %zu pages on node %d",
+	       pghot_sources[source], user, main_thread, configured, there, pages, wanted);
+	pghot_memory_drop(content);
+}
+
+static void test_targets(const bool *has)
+{
+	int top[2] = { node_at(0), node_at(1) };
+
+	if (top[1] == node_slow())
+		tap_bail("one node of the top tier is no choice");
+	for (int n = 0; n < 2; n++) {
+		int user = top[n], other = top[!n];
+
+		if (has[PGHOT_HWHINT])
+			test_sampled_target(user, other);
+		test_used_target(PGHOT_HINTFAULT, user, user, other);
+		if (has[PGHOT_PGTSCAN]) {
+			test_used_target(PGHOT_PGTSCAN, user, user, other);
+			test_used_target(PGHOT_PGTSCAN, user, other, user);
+			test_used_target(PGHOT_PGTSCAN, user, other, other);
+		}
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const char *only = argc > 1 ? argv[1] : NULL, *name;
+	unsigned int first = 0, turn;
 	bool has[PGHOT_SOURCES];
 
 	tap_start();
 	nodes_with_memory();
 	pghot_init();
 	for (int source = 0; source < PGHOT_SOURCES; source++)
-		has[source] = source != PGHOT_HWHINT && pghot_has(source);
-	for (name = migrator_next(NULL); name; name = migrator_next(name))
+		has[source] = pghot_has(source);
+	for (name = migrator_next(NULL); name; name = migrator_next(name)) {
+		turn = first++;
 		for (int source = 0; source < PGHOT_SOURCES; source++)
 			for (unsigned int n = 0; has[source] && n < nr_kinds; n++)
 				if (sees(source, &kinds[n]) &&
-				    (!only || !strcmp(only, kinds[n].name)))
+				    (only ? !strcmp(only, "all") || !strcmp(only, kinds[n].name) :
+				     turn++ % MIGRATORS == 0))
 					test(&kinds[n], source, name);
+	}
+	if (!only)
+		test_targets(has);
 	return tap_done();
 }

@@ -7,6 +7,7 @@
  */
 #include "blocks.h"
 #include "content.h"
+#include "emulator.h"
 #include "files.h"
 #include "heat.h"
 #include "memory.h"
@@ -23,16 +24,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SOURCES	PGHOT_SYSCTL "enabled_sources"
-#define EVENT	PGHOT_DEBUGFS "/hwhints_event"
 #define BITMAP	"/sys/kernel/mm/page_idle/bitmap"
 #define BYTES	(4UL << 20)
 
-/* Minor faults, each of them: their samples come when the page is mapped. */
-#define FAULTS	"1 5 1"
+/* In ms: how often NUMA balancing makes a process take hint faults. */
+#define FAULT_SCANS	"/sys/kernel/debug/sched/numa_balancing/scan_"
 
 /* Longer than any walk is apart in this test, in ms. */
 #define PATIENCE_MS	10000
@@ -288,7 +287,7 @@ static void test_samples(void)
 		tap_bail("no memory file on the slow node");
 	end_batches(memory.at);
 	before = pghot_counter("pghot_recorded_hwhints");
-	tap_ok(!file_write(FAULTS, EVENT) && !set_sources(1 << PGHOT_HWHINT),
+	tap_ok(!file_write(PGHOT_FAULTS, PGHOT_EVENT) && !set_sources(1 << PGHOT_HWHINT),
 	       "minor faults are an event");
 	/* The last CPU's node is not the configured target. */
 	run_on(sysconf(_SC_NPROCESSORS_ONLN) - 1);
@@ -310,7 +309,7 @@ static void test_samples(void)
 	for (size_t n = 0; n < BYTES; n += page_bytes())
 		__atomic_fetch_or(at + n, 0, __ATOMIC_RELAXED);
 	tap_ok(pghot_counter("pghot_recorded_hwhints") == before, "no sample without the source");
-	file_write("\n", EVENT);
+	file_write("\n", PGHOT_EVENT);
 	munmap(at, BYTES);
 	sched_setaffinity(0, sizeof(all), &all);
 	tap_ok(memory_drop(&memory), "the file is as it was");
@@ -318,14 +317,11 @@ static void test_samples(void)
 
 /* --- Under load --- */
 
+/* Without a policy of its own, with which it would be nobody's to promote. */
 static struct content *load_start(void)
 {
-	unsigned char *at = map_anonymous(BYTES, false);
-	struct content *content;
+	struct content *content = pghot_memory(node_slow(), BYTES, false, 2);
 
-	bind_range(at, BYTES, MPOL_PREFERRED, node_slow(), 0);
-	content = content_new(at, BYTES, 2);
-	content_fill(content);
 	content_start_writers(content);
 	return content;
 }
@@ -333,36 +329,76 @@ static struct content *load_start(void)
 static void load_stop(struct content *content, const char *what)
 {
 	content_stop_writers(content);
-	tap_ok(!content_wrong(content, what), "contents %s", what);
-	munmap(content->at, content->bytes);
-	content_free(content);
+	tap_ok(!content_wrong(content, what), "%s: contents", what);
+	pghot_memory_drop(content);
 }
 
-static void test_toggle(long long seconds)
+static int change_sources(void)
 {
-	struct content *content = load_start();
-	time_t end = time(NULL) + seconds;
+	unsigned int sources = rand() % 8;
+	int error;
+
+	error = set_sources(sources) ?: file_number(SOURCES) != sources;
+	error = error ?: file_write_number(1 + rand() % 3, PGHOT_SYSCTL "freq_threshold");
+	error = error ?: file_write_number(256 + rand() % 3000,
+					   PGHOT_SYSCTL "promote_freq_window_ms");
+	return error ?: file_write(rand() % 2 ? PGHOT_FAULTS : "\n", PGHOT_EVENT);
+}
+
+/* Scans that are a second apart at least would find few sources on for long enough. */
+static void scan_often(void)
+{
+	static const char *const names[] = { "delay_ms", "period_min_ms", "period_max_ms" };
+
+	for (unsigned int n = 0; n < ARRAY_SIZE(names); n++) {
+		file_restore_at_exit(FAULT_SCANS "%s", names[n]);
+		file_write("100", FAULT_SCANS "%s", names[n]);
+	}
+}
+
+static void test_toggle(long long seconds, bool balancing)
+{
+	const char *what = balancing ? "sources change, with hint faults" : "sources change";
+	/* See emulator.h: each hint fault passes what is patched. */
+	bool rests = balancing && emulator_patches_badly();
+	long long faults = pghot_counter("pghot_recorded_hintfaults");
+	long long end = pghot_ms() + seconds * 1000, last = end + PATIENCE_MS, now;
+	struct content *content;
 	unsigned int changes = 0;
 	int error = 0;
 
 	file_write("50", PGHOT_DEBUGFS "/scan_period_ms");
-	while (time(NULL) < end && !error) {
-		unsigned int sources = rand() % 8;
-
-		error = set_sources(sources) ?: file_number(SOURCES) != sources;
-		error = error ?: file_write_number(1 + rand() % 3, PGHOT_SYSCTL "freq_threshold");
-		error = error ?: file_write_number(256 + rand() % 3000,
-						   PGHOT_SYSCTL "promote_freq_window_ms");
-		error = error ?: file_write(rand() % 2 ? FAULTS : "\n", EVENT);
+	if (balancing) {
+		scan_often();
+		if (file_write("2", NUMA_BALANCING))
+			tap_bail("no NUMA balancing");
+	}
+	content = load_start();
+	while (!error && ((now = pghot_ms()) < end ||
+			  (balancing && now < last &&
+			   pghot_counter("pghot_recorded_hintfaults") == faults))) {
+		if (rests)
+			content_rest_writers(content);
+		error = change_sources();
+		if (rests)
+			content_resume_writers(content);
 		heat_of_node(-1);
 		usleep(rand() % 50000);
+		/* Only what is slow has hint faults. */
+		if (balancing)
+			move_range(content->at, BYTES, 0, node_slow(), MPOL_MF_MOVE, 1);
 		changes++;
 	}
+	if (rests)
+		content_rest_writers(content);
 	set_sources(0);
-	file_write("\n", EVENT);
-	tap_ok(!error, "sources change %u times under load", changes);
-	tap_ok(no_bytes(), "and leave no records behind");
-	load_stop(content, "while sources change");
+	file_write("\n", PGHOT_EVENT);
+	faults = pghot_counter("pghot_recorded_hintfaults") - faults;
+	tap_ok(!error, "%s: %u times under load", what, changes);
+	tap_ok(!balancing == !faults, "%s: %lld faults recorded", what, faults);
+	tap_ok(no_bytes(), "%s: no records are left behind", what);
+	load_stop(content, what);
+	file_write("0", NUMA_BALANCING);
 }
 
 /* --- Memory that comes and goes --- */
@@ -376,13 +412,51 @@ static bool sections_are(int node, long long wanted)
 	return heat_of_node(node).sections == wanted;
 }
 
+/* The first page of a range that lies in a block: its frame, or 0. */
+static uint64_t frame_in_block(const void *at, int block)
+{
+	uint64_t frames[BYTES / 4096];
+
+	page_frames(at, BYTES, frames);
+	for (size_t n = 0; n < BYTES / page_bytes(); n++)
+		if (block_has(block, frames[n]))
+			return frames[n];
+	return 0;
+}
+
+/* Of what is used; kernels with checkers walk so slowly that much of it is promoted meanwhile. */
+#define KNOWN_PAGES	((long long)(BYTES / page_bytes()) / 8)
+#define KNOWN_MS	(6 * PATIENCE_MS)
+
+/*
+ * Brings what is used back to a node, where memory for movable pages is taken first, and waits
+ * until the records of a block know some of it. Returns how many pages they know.
+ */
+static long long wait_known_in_block(const struct content *content, int block, int node)
+{
+	long long end = pghot_ms() + KNOWN_MS, known = 0;
+	uint64_t frame;
+
+	do {
+		move_range(content->at, BYTES, 0, node, MPOL_MF_MOVE, 1);
+		usleep(20000);
+		frame = frame_in_block(content->at, block);
+		known = frame ? heat_of_frame(frame).known : 0;
+	} while (known < KNOWN_PAGES && pghot_ms() < end);
+	return known;
+}
+
 static void test_hotplug(void)
 {
+	long long all, known, accesses, least_known = -1, least_accesses = -1;
 	bool gone = true, back = true;
 	struct content *content;
 	int block, node, rounds;
-	long long all;
 
+	/* Promotion leaves most of it where it is for longer than a round takes. */
+	hesitate();
+	file_write("1", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	file_write("1000", PGHOT_SYSCTL "promote_freq_window_ms");
 	file_write("50", PGHOT_DEBUGFS "/scan_period_ms");
 	set_sources(1 << PGHOT_PGTSCAN);
 	if (!block_make_movable(&block, &node))
@@ -392,6 +466,8 @@ static void test_hotplug(void)
 	all = heat_of_node(node).sections;
 	back = sections_are(node, all);
 	for (rounds = 0; rounds < 5; rounds++) {
+		known = wait_known_in_block(content, block, node);
+		accesses = pghot_counter("pghot_recorded_accesses");
 		if (block_state(block, "offline")) {
 			tap_note("round %d: the block does not go", rounds);
 			gone = false;
@@ -399,10 +475,21 @@ static void test_hotplug(void)
 		}
 		/* At once: the memory itself may be gone next. */
 		gone &= heat_of_node(node).sections < all;
+		accesses = pghot_counter("pghot_recorded_accesses") - accesses;
 		block_state(block, "online_movable");
 		back &= sections_are(node, all);
+		tap_note("round %d: %lld pages were known, %lld accesses recorded meanwhile", rounds,
+			 known, accesses);
+		if (!rounds || known < least_known)
+			least_known = known;
+		if (!rounds || accesses < least_accesses)
+			least_accesses = accesses;
 	}
-	load_stop(content, "while memory goes off line");
+	load_stop(content, "memory goes off line");
+	tap_ok(least_known >= KNOWN_PAGES,
+	       "at least %lld of its pages are known when memory goes off line", least_known);
+	tap_ok(least_accesses > 0, "and at least %lld accesses are recorded meanwhile",
+	       least_accesses);
 	tap_ok(gone, "memory that is off line has no records");
 	tap_ok(back, "memory that comes back has");
 	block_make_normal(block);
@@ -416,6 +503,7 @@ int main(int argc, char **argv)
 		"memory file, 2048 KiB", "tmpfs file", "ext4 file, read", "locked",
 		"shared with children",
 	};
+	long long seconds = argc > 1 ? atoll(argv[1]) : 5;
 
 	tap_start();
 	pghot_init();
@@ -426,7 +514,8 @@ int main(int argc, char **argv)
 	test_samples();
 	test_idle_tracking();
 	test_rest();
-	test_toggle(argc > 1 ? atoll(argv[1]) : 5);
+	test_toggle(seconds, false);
+	test_toggle(seconds, true);
 	test_hotplug();
 	return tap_done();
 }

@@ -18,8 +18,11 @@
 #include "internal.h"
 #include "kmigrated.h"
 
+/* No round takes longer, so what seems to be later than now is not an age ago. */
+#define LATE_MS		(60 * MSEC_PER_SEC)
+
 /* What came within this time came lately: a round that was late and the longest sleep. */
-#define BORN_MS		(MSEC_PER_SEC + 2 * KMIGRATED_ROUND_MS)
+#define BORN_MS		(MSEC_PER_SEC + 2 * PGHOT_ROUND_MS)
 
 struct kmigrated_top kmigrated_top = {
 	.lock = __MUTEX_INITIALIZER(kmigrated_top.lock),
@@ -32,10 +35,23 @@ static DECLARE_WAIT_QUEUE_HEAD(kmigrated_wait);
 static DEFINE_MUTEX(kmigrated_lock);
 static struct kmigrated *kmigrated_threads[MAX_NUMNODES];
 
-/* Whether a sweep is due that the next wake-up would bring too late. */
-static bool kmigrated_due(const struct ferry_hot_sweep *last, u32 now)
+/* How long it sleeps: half of what sweeps may be late at most, so that one wake-up may fail. */
+static u32 kmigrated_sleep_ms(const struct kmigrated *k)
 {
-	return now - last->now + READ_ONCE(pghot_tunables.sleep_ms) / 2 >= KMIGRATED_ROUND_MS;
+	return min(READ_ONCE(pghot_tunables.sleep_ms), k->hot.sweep_ms / 2);
+}
+
+/*
+ * Whether a sweep is due that the next wake-up would bring too late. Another thread may have
+ * swept since @now.
+ */
+static bool kmigrated_due(const struct kmigrated *k, const struct ferry_hot_sweep *last)
+{
+	u32 passed = k->now - last->now;
+
+	/* Weeks may have passed without a source: as signed numbers half of them look negative. */
+	return passed < U32_MAX - LATE_MS &&
+	       passed + kmigrated_sleep_ms(k) / 2 >= PGHOT_ROUND_MS;
 }
 
 /* Counts the node's pages, after aging their records if @due. */
@@ -66,19 +82,53 @@ static void kmigrated_know_lower(struct kmigrated *k, bool due)
 	}
 }
 
-/*
- * How many pages came into use since it was asked last, beyond those that were freed. Not in
- * the first round after all sources were off: nobody asked for a long time.
- */
+/* Pages that nobody has. A CPU that keeps some to itself took them for no use yet. */
+static unsigned long kmigrated_unused(void)
+{
+	unsigned long unused = global_zone_page_state(NR_FREE_PAGES);
+	struct zone *zone;
+	int cpu;
+
+	for_each_populated_zone(zone)
+		for_each_online_cpu(cpu)
+			unused += READ_ONCE(per_cpu_ptr(zone->per_cpu_pageset, cpu)->count);
+	return unused;
+}
+
+static unsigned long kmigrated_used(void)
+{
+	unsigned long unused = kmigrated_unused();
+
+	return totalram_pages() - min(totalram_pages(), unused);
+}
+
+/* How many pages came into use since the last round, beyond those that were freed. */
 static unsigned long kmigrated_born(u32 now)
 {
-	unsigned long used = totalram_pages() - global_zone_page_state(NR_FREE_PAGES);
-	unsigned long before = kmigrated_top.used;
-	bool lately = now - kmigrated_top.asked <= BORN_MS;
+	unsigned long used = kmigrated_used(), before = kmigrated_top.used;
+	bool lately = before && now - kmigrated_top.asked <= BORN_MS;
 
-	kmigrated_top.used = used;
 	kmigrated_top.asked = now;
+	kmigrated_top.used = used;
 	return lately && used > before ? used - before : 0;
+}
+
+/* While no source is on nobody looks, and what came into use then says nothing of what comes. */
+static void kmigrated_forget(struct kmigrated *k)
+{
+	int nid;
+
+	k->now = pghot_now();
+	k->sweep.now = k->now - PGHOT_ROUND_MS;
+	mutex_lock(&kmigrated_top.lock);
+	kmigrated_top.sweep.now = k->sweep.now;
+	kmigrated_top.used = 0;
+	kmigrated_top.born = 0;
+	kmigrated_top.balance = (struct ferry_balance){ 0 };
+	/* A pace that was not asked for weeks cannot tell them from none. */
+	for_each_node(nid)
+		kmigrated_top.targets[nid].paced = false;
+	mutex_unlock(&kmigrated_top.lock);
 }
 
 /* Lets kswapd demote where hot pages found no room, and cold ones cannot be told. */
@@ -122,20 +172,21 @@ static unsigned long kmigrated_fill(struct kmigrated *k)
 		ferry_hot_cut(&k->hot, &k->lower, k->hot.threshold, budget, &cut);
 	}
 	kmigrated_choose(k, cut.heat, cut.room);
-	return kmigrated_promote(k, max(free, kept + 1) - kept, NUMA_NO_NODE, 0);
+	return kmigrated_promote(k, min(max(free, kept + 1) - kept, KMIGRATED_PAGES), NUMA_NO_NODE,
+				 0);
 }
 
 static void kmigrated_age_tier(struct kmigrated *k)
 {
 	if (k->now - kmigrated_top.marks_aged >=
-	    pghot_balance_params.bounce_rounds * KMIGRATED_ROUND_MS) {
+	    pghot_balance_params.bounce_rounds * PGHOT_ROUND_MS) {
 		kmigrated_top.marks_aged = k->now;
 		kmigrated_age_marks();
 	}
 }
 
 /* Which nodes are of the top tier, and whether it is known what is cold there. */
-static void kmigrated_find_top(void)
+static void kmigrated_find_top(const struct kmigrated *k)
 {
 	int nid;
 
@@ -143,61 +194,75 @@ static void kmigrated_find_top(void)
 	for_each_node_state(nid, N_MEMORY)
 		if (node_is_toptier(nid))
 			node_set(nid, kmigrated_top.nodes);
+	/* While a walk takes longer than the window, what is in use looks idle between two. */
 	kmigrated_top.exchange = pghot_source_on(PGHOT_PGTSCAN) &&
-				 READ_ONCE(pghot_tunables.exchange);
+				 READ_ONCE(pghot_tunables.exchange) &&
+				 pghot_scan_ms() <= k->hot.window_ms;
 	if (!kmigrated_top.exchange)
 		kmigrated_top.balance = (struct ferry_balance){ 0 };
 }
 
-/* What is done with the top tier; returns how many pages moved up into free space. */
+/* What is done with the top tier; returns how many pages moved up. */
 static unsigned long kmigrated_move(struct kmigrated *k)
 {
-	unsigned long born = kmigrated_born(k->now), moved;
+	unsigned long moved;
+	bool due;
 
-	kmigrated_find_top();
+	kmigrated_top.born += kmigrated_born(k->now);
+	k->looks = KMIGRATED_LOOKS;
+	kmigrated_find_top(k);
 	kmigrated_age_tier(k);
 	kmigrated_open(k);
 	if (kmigrated_top.exchange) {
-		kmigrated_know_top(k, kmigrated_due(&kmigrated_top.sweep, k->now));
-		kmigrated_make_room(k, born);
+		due = kmigrated_due(k, &kmigrated_top.sweep);
+		kmigrated_know_top(k, due);
+		/* Once a round of all threads: its numbers are made for that. */
+		if (due) {
+			kmigrated_make_room(k, kmigrated_top.born);
+			kmigrated_top.born = 0;
+		}
 	}
 	moved = kmigrated_fill(k);
 	if (kmigrated_top.exchange) {
-		if (moved) {
+		/* Where all that is hot came up, nothing is left to be exchanged. */
+		if (moved && moved < k->hot_pages) {
+			k->now = pghot_now();
 			kmigrated_know_top(k, false);
 			kmigrated_know_lower(k, false);
 		}
-		kmigrated_exchange(k);
+		if (moved < k->hot_pages)
+			moved += kmigrated_exchange(k);
 	} else {
 		kmigrated_wake_kswapd();
 	}
 	return moved;
 }
 
-/* Returns whether there is more to do at once. */
-static bool kmigrated_round(struct kmigrated *k)
+static void kmigrated_round(struct kmigrated *k)
 {
 	bool due, kicked = pghot_take_kick(k->nid);
 	unsigned long moved;
 
 	k->now = pghot_now();
-	due = kmigrated_due(&k->sweep, k->now);
-	if (!due && !kicked)
-		return false;
 	pghot_get_params(&k->hot);
+	due = kmigrated_due(k, &k->sweep);
+	if (!due && !kicked && !k->more)
+		return;
 	kmigrated_know_lower(k, due);
 
 	mutex_lock(&kmigrated_top.lock);
+	/* Others had the lock for as long as their pages took. */
+	k->now = pghot_now();
 	moved = kmigrated_move(k);
 	mutex_unlock(&kmigrated_top.lock);
-	return moved >= KMIGRATED_CHOSEN / 2;
+	k->more = moved >= KMIGRATED_CHOSEN / 2;
 }
 
-static void kmigrated_sleep(void)
+static void kmigrated_sleep(struct kmigrated *k)
 {
-	unsigned int ms = READ_ONCE(pghot_tunables.sleep_ms);
+	unsigned int ms = kmigrated_sleep_ms(k);
 
-	wait_event_interruptible_timeout(kmigrated_wait, !pghot_on() || kthread_should_stop(),
+	wait_event_interruptible_timeout(kmigrated_wait, kmigrated_should_stop(),
 					 msecs_to_jiffies(ms));
 	pghot_count(PGHOT_KMIGRATED_WAKEUPS, 1);
 }
@@ -205,19 +270,21 @@ static void kmigrated_sleep(void)
 static int kmigrated(void *data)
 {
 	struct kmigrated *k = data;
-	bool more = false;
 
+	pghot_get_params(&k->hot);
 	while (!kthread_should_stop()) {
 		if (!pghot_on()) {
 			wait_event_interruptible(kmigrated_wait,
 						 pghot_on() || kthread_should_stop());
 			/* What was known before cannot be told from what is known now. */
-			more = true;
+			kmigrated_forget(k);
+			k->more = true;
 		}
-		if (!more)
-			kmigrated_sleep();
-		if (pghot_on() && !kthread_should_stop())
-			more = kmigrated_round(k);
+		if (!k->more)
+			kmigrated_sleep(k);
+		k->more &= !kmigrated_should_stop();
+		if (!kmigrated_should_stop())
+			kmigrated_round(k);
 		cond_resched();
 	}
 	return 0;

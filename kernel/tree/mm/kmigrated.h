@@ -6,6 +6,7 @@
 #ifndef _MM_KMIGRATED_H
 #define _MM_KMIGRATED_H
 
+#include <linux/kthread.h>
 #include <linux/list.h>
 #include <linux/memferry/balance.h>
 #include <linux/memferry/pace.h>
@@ -19,14 +20,26 @@ struct folio;
 struct mem_cgroup;
 struct task_struct;
 
-/* The rounds that ferry_balance_defaults() is made for. */
-#define KMIGRATED_ROUND_MS	250
-
 /*
  * The most pages that are chosen at once: 64 MiB of base pages take longer to move than the
  * records of a terabyte take to look through, and their list is small.
  */
 #define KMIGRATED_CHOSEN	16384
+
+/*
+ * How many records of the top tier are looked at in a round at most, to find cold pages: those
+ * that may not move are many, and other threads wait for the lock.
+ */
+#define KMIGRATED_LOOKS		(4 * KMIGRATED_CHOSEN)
+
+/*
+ * The most base pages that move in one go, a gigabyte: some 100 ms, in which the records must
+ * not grow old.
+ */
+#define KMIGRATED_PAGES		((1UL << 30) >> PAGE_SHIFT)
+
+/* What was accessed later than this is recent, whatever the pace says: records know no better. */
+#define KMIGRATED_RECENT_MS	256U
 
 /* A page frame has fewer bits than this on every machine of 64 bits. */
 #define KMIGRATED_HEAT_SHIFT	52
@@ -40,6 +53,7 @@ struct task_struct;
  * @memcg: of all of them, with a reference
  * @nid: where they go
  * @pages: base pages of them
+ * @folios_nr: how many those are
  * @reserved: how many bytes of the target's pace are reserved for them
  */
 struct kmigrated_batch {
@@ -47,6 +61,7 @@ struct kmigrated_batch {
 	struct mem_cgroup *memcg;
 	int nid;
 	unsigned long pages;
+	unsigned int folios_nr;
 	u64 reserved;
 };
 
@@ -54,7 +69,7 @@ struct kmigrated_batch {
  * struct kmigrated - the thread of a node of a lower tier
  * @nid: the node
  * @task: the thread
- * @now: time of this round, ms
+ * @now: when this round last asked for the time, ms
  * @hot: the records' numbers in this round
  * @sweep: the last sweep of the node's records
  * @lower: what is known of the node's pages that are not idle
@@ -62,6 +77,8 @@ struct kmigrated_batch {
  * @chosen: pages by heat, the hottest first: see kmigrated_chosen_pfn()
  * @nr_chosen: how many those are
  * @next: the first that was not looked at yet
+ * @looks: how many records of the top tier this round may still look at
+ * @more: whether there is more to do at once
  * @border: how many pages had the border's heat when pages were chosen last
  * @turn: how many of them had their turn
  * @batches: what is isolated
@@ -79,6 +96,8 @@ struct kmigrated {
 	u64 *chosen;
 	unsigned int nr_chosen;
 	unsigned int next;
+	unsigned int looks;
+	bool more;
 	unsigned long border;
 	unsigned long turn;
 	struct kmigrated_batch batches[KMIGRATED_BATCHES];
@@ -91,14 +110,16 @@ struct kmigrated {
  * @pace: how fast pages may move there and back
  * @params: what @pace was started with
  * @paced: whether it was
- * @room: base pages that may go there in this round
+ * @room: base pages that may go there in this round; below 0 so many lack already
  * @recent_ms: how recent an access must be
  * @bypass: so much is free that neither pace nor @recent_ms count
  * @closed: the pace is used up in this round
  * @full: a page found no room in this round
+ * @gathered: when what CPUs keep of its pages was given back last, ms
  * @cold_pfn: where the search for cold pages goes on
  * @unknown_seen: pages without a record that the search looked at lately
  * @unknown_usable: those of them that could be demoted
+ * @known: what the records of its pages say, if &kmigrated_top.exchange
  */
 struct kmigrated_target {
 	struct ferry_pace pace;
@@ -109,9 +130,11 @@ struct kmigrated_target {
 	bool bypass;
 	bool closed;
 	bool full;
+	u32 gathered;
 	unsigned long cold_pfn;
 	unsigned long unknown_seen;
 	unsigned long unknown_usable;
+	struct ferry_hot_histogram known;
 };
 
 /**
@@ -121,10 +144,9 @@ struct kmigrated_target {
  * @targets: by node
  * @balance: how much room is kept for new pages
  * @sweep: the last sweep of the records of the top tier
- * @known: what those say, if @exchange
- * @part: what those of one node say
  * @exchange: whether pages of the top tier have records, and may leave
- * @used: pages that were in use on all nodes in the last round
+ * @used: pages that were in use on all nodes in the last round; 0 if nobody looked
+ * @born: pages that came into use since the last time that room was made
  * @asked: when that was, ms
  * @marks_aged: when the marks of pages that bounced were aged last, ms
  */
@@ -134,15 +156,20 @@ struct kmigrated_top {
 	struct kmigrated_target *targets;
 	struct ferry_balance balance;
 	struct ferry_hot_sweep sweep;
-	struct ferry_hot_histogram known;
-	struct ferry_hot_histogram part;
 	bool exchange;
 	unsigned long used;
+	unsigned long born;
 	u32 asked;
 	u32 marks_aged;
 };
 
 extern struct kmigrated_top kmigrated_top;
+
+/* Nothing may move any more: the thread ends, or nobody tracks hot pages. */
+static inline bool kmigrated_should_stop(void)
+{
+	return kthread_should_stop() || !pghot_on();
+}
 
 #define for_each_top_node(nid) for_each_node_mask(nid, kmigrated_top.nodes)
 
@@ -164,6 +191,7 @@ static inline u32 kmigrated_chosen_heat(const struct kmigrated *k, unsigned int 
 
 /* kmigrated_promote.c */
 void kmigrated_open(struct kmigrated *k);
+long kmigrated_room(int nid);
 u64 kmigrated_budget(struct kmigrated *k);
 bool kmigrated_reserve(struct kmigrated_target *target, u32 now, unsigned long pages,
 		       u64 *reserved);
@@ -175,7 +203,7 @@ struct folio *kmigrated_folio(unsigned long pfn, int nid);
 void kmigrated_count(int nid, u32 now, struct ferry_hot_histogram *histogram);
 void kmigrated_know_top(struct kmigrated *k, bool due);
 void kmigrated_make_room(struct kmigrated *k, unsigned long born);
-void kmigrated_exchange(struct kmigrated *k);
+unsigned long kmigrated_exchange(struct kmigrated *k);
 
 /* kmigrated_marks.c */
 unsigned int kmigrated_bounces(struct folio *folio);

@@ -8,15 +8,12 @@
 #include <linux/memory-tiers.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
-#include <linux/page_idle.h>
+#include <linux/mmu_notifier.h>
 #include <linux/rmap.h>
 #include <linux/sched.h>
 
 #include "internal.h"
 #include "kmigrated.h"
-
-/* How many records are looked at for one step at most: pages that may not move are many. */
-#define COLD_LOOKS	(4 * KMIGRATED_CHOSEN)
 
 /* A step moves at least a folio of the largest kind. */
 #define STEP_PAGES	((unsigned long)HPAGE_PMD_NR)
@@ -37,17 +34,14 @@ void kmigrated_count(int nid, u32 now, struct ferry_hot_histogram *histogram)
  * Pages of which nothing is known are cold, but many of them are no pages that could move:
  * free, of the kernel, the rest of a large folio. The search for cold pages knows their share.
  */
-static void kmigrated_add(struct ferry_hot_histogram *sum, struct ferry_hot_histogram *part,
-			  const struct kmigrated_target *target)
+static u64 kmigrated_unknown(const struct kmigrated_target *target, int nid, u64 unknown)
 {
-	u64 *unknown = &part->pages[0][FERRY_HOT_AGES - 1];
-	unsigned int i, age;
+	u64 free = sum_zone_node_page_state(nid, NR_FREE_PAGES);
+	u64 used = unknown - min(unknown, free);
 
-	if (target->unknown_seen > COLD_LOOKS / 4)
-		*unknown = div64_u64(*unknown * target->unknown_usable, target->unknown_seen);
-	for (i = 0; i < FERRY_HOT_EIGHTHS; i++)
-		for (age = 0; age < FERRY_HOT_AGES; age++)
-			sum->pages[i][age] += part->pages[i][age];
+	if (target->unknown_seen <= KMIGRATED_LOOKS / 4)
+		return used;
+	return min(used, div64_u64(unknown * target->unknown_usable, target->unknown_seen));
 }
 
 /* Ages the records of the top tier, if that is due, and counts them. */
@@ -58,18 +52,20 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 		.last = kmigrated_top.sweep.now,
 		.number = kmigrated_top.sweep.number + 1,
 	};
-	struct ferry_hot_histogram *part = &kmigrated_top.part;
+	struct kmigrated_target *target;
+	u64 *unknown;
 	int nid;
 
-	memset(&kmigrated_top.known, 0, sizeof(kmigrated_top.known));
 	for_each_top_node(nid) {
+		target = &kmigrated_top.targets[nid];
 		if (due) {
-			memset(part, 0, sizeof(*part));
-			pghot_sweep_node(nid, &sweep, part);
+			memset(&target->known, 0, sizeof(target->known));
+			pghot_sweep_node(nid, &sweep, &target->known);
 		} else {
-			kmigrated_count(nid, k->now, part);
+			kmigrated_count(nid, k->now, &target->known);
 		}
-		kmigrated_add(&kmigrated_top.known, part, &kmigrated_top.targets[nid]);
+		unknown = &target->known.pages[0][FERRY_HOT_AGES - 1];
+		*unknown = kmigrated_unknown(target, nid, *unknown);
 	}
 	if (due)
 		kmigrated_top.sweep = sweep;
@@ -90,27 +86,50 @@ static bool kmigrated_may_leave(struct folio *folio)
 	return folio_mapped(folio) || (!folio_test_active(folio) && !folio_test_referenced(folio));
 }
 
-/* Whether it was accessed since page tables were scanned; then its record says so. */
-static bool kmigrated_in_use(struct kmigrated *k, struct folio *folio)
+static bool kmigrated_young_one(struct folio *folio, struct vm_area_struct *vma,
+				unsigned long addr, void *found)
 {
-	unsigned long vm_flags;
-	int referenced;
-	bool young;
+	DEFINE_FOLIO_VMA_WALK(walk, folio, vma, addr, 0);
+	bool *young = found;
+
+	while (page_vma_mapped_walk(&walk)) {
+		*young = walk.pte ? pte_young(ptep_get(walk.pte)) : pmd_young(pmdp_get(walk.pmd));
+		*young |= mmu_notifier_test_young(vma->vm_mm, walk.address);
+		if (!*young)
+			continue;
+		page_vma_mapped_walk_done(&walk);
+		break;
+	}
+	return !*young;
+}
+
+/*
+ * Whether it was accessed since page tables were scanned; then its record says so. The bits
+ * stay as they are: to clear them is the scan's work, and reclaim's.
+ */
+static bool kmigrated_in_use(struct folio *folio)
+{
+	bool young = false;
+	struct rmap_walk_control walk = {
+		.arg = &young,
+		.rmap_one = kmigrated_young_one,
+		.anon_lock = folio_lock_anon_vma_read,
+	};
 
 	if (!folio_trylock(folio))
 		return true;
-	/* That the scan found it accessed at some time is a note for others. */
-	young = folio_test_clear_young(folio);
-	referenced = folio_referenced(folio, 1, NULL, &vm_flags);
-	if (young || referenced)
-		folio_set_young(folio);
+	if (folio_mapped(folio))
+		rmap_walk(folio, &walk);
 	folio_unlock(folio);
-	if (referenced > 0)
-		pghot_record_access(folio_pfn(folio), NUMA_NO_NODE, PGHOT_PGTSCAN, k->now);
-	return referenced;
+	if (young)
+		pghot_record_access(folio_pfn(folio), NUMA_NO_NODE, PGHOT_PGTSCAN, pghot_now());
+	return young;
 }
 
-/* Isolates a folio of the top tier if it is as cold as its record; returns its pages. */
+/*
+ * Isolates a folio of the top tier if it is as cold as its record. Returns its pages, which are
+ * more than @most if that is why it stayed.
+ */
 static unsigned long kmigrated_isolate_cold(struct kmigrated *k, unsigned long pfn, int nid,
 					    unsigned long most, struct list_head *folios)
 {
@@ -119,11 +138,15 @@ static unsigned long kmigrated_isolate_cold(struct kmigrated *k, unsigned long p
 
 	if (!folio)
 		return 0;
-	if (folio_nr_pages(folio) > most || !kmigrated_may_leave(folio) ||
-	    kmigrated_in_use(k, folio) || !folio_isolate_lru(folio))
+	if (!kmigrated_may_leave(folio) || kmigrated_in_use(folio))
+		goto out;
+	if (folio_nr_pages(folio) > most) {
+		pages = folio_nr_pages(folio);
+		goto out;
+	}
+	if (!folio_isolate_lru(folio))
 		goto out;
 	pages = folio_nr_pages(folio);
-	node_stat_mod_folio(folio, NR_ISOLATED_ANON + folio_is_file_lru(folio), pages);
 	list_add_tail(&folio->lru, folios);
 out:
 	folio_put(folio);
@@ -135,63 +158,151 @@ static void kmigrated_saw_unknown(struct kmigrated_target *target, bool usable)
 	target->unknown_seen++;
 	target->unknown_usable += usable;
 	/* Half of what was seen before counts with what is seen now. */
-	if (target->unknown_seen > 2 * COLD_LOOKS) {
+	if (target->unknown_seen > 2 * KMIGRATED_LOOKS) {
 		target->unknown_seen /= 2;
 		target->unknown_usable /= 2;
 	}
 }
 
-/* Looks through a section from target->cold_pfn on; returns the pages that it isolated. */
-static unsigned long kmigrated_cold_of(struct kmigrated *k, struct pghot_section *section,
-				       unsigned long most, u32 heat, unsigned int *looks,
-				       struct list_head *folios)
+/**
+ * struct kmigrated_cold - a search for cold pages
+ * @nid: of this node
+ * @heat: of at most this heat
+ * @left: how many base pages are still wanted; none after a folio that is larger than that
+ * @got: how many it isolated
+ * @folios: those
+ */
+struct kmigrated_cold {
+	int nid;
+	u32 heat;
+	unsigned long left;
+	unsigned long got;
+	struct list_head *folios;
+};
+
+/*
+ * Looks at one page. Returns false if its folio is larger than what is still wanted, so that it
+ * comes first the next time; one that is larger than all that was wanted is passed over.
+ */
+static bool kmigrated_cold_page(struct kmigrated *k, struct kmigrated_cold *cold,
+				unsigned long pfn)
+{
+	unsigned long pages = kmigrated_isolate_cold(k, pfn, cold->nid, cold->left, cold->folios);
+	struct ferry_hot_view view;
+
+	k->looks -= k->looks > 0;
+	if (pages > cold->left) {
+		if (!cold->got)
+			return true;
+		cold->left = 0;
+		return false;
+	}
+	cold->got += pages;
+	cold->left -= pages;
+	if (pghot_look(pfn, k->now, &view) && !view.freq)
+		kmigrated_saw_unknown(&kmigrated_top.targets[cold->nid], pages);
+	return true;
+}
+
+/* Looks through a section from target->cold_pfn on. */
+static void kmigrated_cold_of(struct kmigrated *k, struct kmigrated_cold *cold,
+			      struct pghot_section *section)
 {
 	struct kmigrated_target *target = &kmigrated_top.targets[section->nid];
 	size_t from = target->cold_pfn - section->start_pfn, nr, i;
-	unsigned long got = 0, pages, pfn;
-	struct ferry_hot_view view;
 	u32 found[32];
 
-	while (from < FERRY_HOT_SECTION && got < most && *looks) {
-		nr = pghot_find(section, &from, k->now, 0, heat, found, ARRAY_SIZE(found));
-		for (i = 0; i < nr && got < most; i++) {
-			pfn = section->start_pfn + found[i];
-			pages = kmigrated_isolate_cold(k, pfn, section->nid, most - got, folios);
-			got += pages;
-			if (pghot_look(pfn, k->now, &view) && !view.freq)
-				kmigrated_saw_unknown(target, pages);
-			*looks -= *looks > 0;
-		}
+	while (from < PAGES_PER_SECTION && cold->left && k->looks) {
+		nr = pghot_find(section, &from, k->now, 0, cold->heat, found, ARRAY_SIZE(found));
+		for (i = 0; i < nr && cold->left; i++)
+			if (!kmigrated_cold_page(k, cold, section->start_pfn + found[i]))
+				break;
 		/* Those that were found and not looked at come first the next time. */
 		target->cold_pfn = section->start_pfn + (i < nr ? found[i] : from);
 		cond_resched();
 	}
-	return got;
 }
 
-/* Isolates pages of at most @heat of a node; goes on where it stopped, and once around. */
-static unsigned long kmigrated_find_cold(struct kmigrated *k, int nid, unsigned long most,
-					 u32 heat, struct list_head *folios)
+/* Isolates pages of a node; goes on where it stopped, and once around. */
+static void kmigrated_find_cold(struct kmigrated *k, struct kmigrated_cold *cold)
 {
-	struct kmigrated_target *target = &kmigrated_top.targets[nid];
-	unsigned int looks = COLD_LOOKS, rounds;
+	struct kmigrated_target *target = &kmigrated_top.targets[cold->nid];
 	struct pghot_section *section;
-	unsigned long got = 0;
+	unsigned int rounds;
 
-	for (rounds = 0; rounds < 2 && got < most && looks; rounds++) {
-		for_each_pghot_section(section, nid) {
-			if (section->start_pfn + FERRY_HOT_SECTION <= target->cold_pfn)
+	for (rounds = 0; rounds < 2 && cold->left && k->looks; rounds++) {
+		for_each_pghot_section(section, cold->nid) {
+			if (section->start_pfn + PAGES_PER_SECTION <= target->cold_pfn)
 				continue;
 			target->cold_pfn = max(target->cold_pfn, section->start_pfn);
-			got += kmigrated_cold_of(k, section, most - got, heat, &looks, folios);
-			if (got >= most || !looks) {
+			kmigrated_cold_of(k, cold, section);
+			if (!cold->left || !k->looks) {
 				pghot_put_section(section);
-				return got;
+				return;
 			}
 		}
 		target->cold_pfn = 0;
 	}
-	return got;
+}
+
+/* Base pages of a list, anonymous ones and those of files. */
+static void kmigrated_pages_of(struct list_head *folios, long pages[2])
+{
+	struct folio *folio;
+
+	pages[0] = 0;
+	pages[1] = 0;
+	list_for_each_entry(folio, folios, lru)
+		pages[folio_is_file_lru(folio)] += folio_nr_pages(folio);
+}
+
+/*
+ * Moves folios to a lower tier; returns how many base pages went. What left a node is kept by
+ * the CPU that freed it, as if it would soon want it, where watermarks do not see it; but it is
+ * another node's page that comes. So this thread stays on that CPU until it has given it back.
+ */
+static unsigned long kmigrated_move_down(int nid, struct list_head *folios,
+					 struct migration_target_control *mtc)
+{
+	struct pglist_data *pgdat = NODE_DATA(nid);
+	long taken[2], left[2];
+	unsigned int moved = 0;
+	int i, z;
+
+	kmigrated_pages_of(folios, taken);
+	for (i = 0; i < 2; i++)
+		mod_node_page_state(pgdat, NR_ISOLATED_ANON + i, taken[i]);
+	migrate_disable();
+	migrate_pages(folios, alloc_migrate_folio, NULL, (unsigned long)mtc, MIGRATE_ASYNC,
+		      MR_DEMOTION, &moved);
+	/* Of what migrate_pages() demotes it leaves this to its caller; putback does the rest. */
+	kmigrated_pages_of(folios, left);
+	for (i = 0; i < 2; i++)
+		mod_node_page_state(pgdat, NR_ISOLATED_ANON + i, left[i] - taken[i]);
+	putback_movable_pages(folios);
+	for (z = 0; z < MAX_NR_ZONES; z++)
+		if (managed_zone(&pgdat->node_zones[z]))
+			drain_local_pages(&pgdat->node_zones[z]);
+	migrate_enable();
+	return moved;
+}
+
+/*
+ * Counts a node's room before pages leave for want of it: what all CPUs keep is free, too,
+ * thousands of pages each on large nodes. They fill up again, so this is for now and then.
+ */
+static void kmigrated_gather_free(struct kmigrated *k, int nid)
+{
+	struct kmigrated_target *target = &kmigrated_top.targets[nid];
+	int z;
+
+	if (k->now - target->gathered < MSEC_PER_SEC)
+		return;
+	target->gathered = k->now;
+	for (z = 0; z < MAX_NR_ZONES; z++)
+		if (managed_zone(&NODE_DATA(nid)->node_zones[z]))
+			drain_all_pages(&NODE_DATA(nid)->node_zones[z]);
+	target->room = kmigrated_room(nid);
 }
 
 /* Demotes pages of at most @heat; returns how many base pages went. */
@@ -207,22 +318,36 @@ static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned lon
 		.nmask = &allowed,
 		.reason = MR_DEMOTION,
 	};
-	unsigned int moved = 0;
 	LIST_HEAD(folios);
+	struct kmigrated_cold cold = {
+		.nid = nid, .heat = heat, .left = most, .folios = &folios,
+	};
+	unsigned long moved = 0;
 	u64 reserved = 0;
 
 	if (mtc.nid == NUMA_NO_NODE || !kmigrated_reserve(target, k->now, most, &reserved))
 		return 0;
+	k->now = pghot_now();
 	node_get_allowed_targets(NODE_DATA(nid), &allowed);
-	if (kmigrated_find_cold(k, nid, most, heat, &folios)) {
-		migrate_pages(&folios, alloc_migrate_folio, NULL, (unsigned long)&mtc,
-			      MIGRATE_ASYNC, MR_DEMOTION, &moved);
-		putback_movable_pages(&folios);
-	}
+	kmigrated_find_cold(k, &cold);
+	if (cold.got)
+		moved = kmigrated_move_down(nid, &folios, &mtc);
 	ferry_pace_settle(&target->pace, reserved, (u64)moved << PAGE_SHIFT);
 	pghot_count(PGHOT_DEMOTED, moved);
-	target->room += moved;
+	/* Others free and take pages as well. */
+	target->room = kmigrated_room(nid);
 	return moved;
+}
+
+/* Room of the whole tier. */
+static u64 kmigrated_free(void)
+{
+	u64 free = 0;
+	int nid;
+
+	for_each_top_node(nid)
+		free += max(kmigrated_top.targets[nid].room, 0L);
+	return free;
 }
 
 /**
@@ -232,18 +357,23 @@ static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned lon
  */
 void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 {
-	unsigned long capacity = 0, free = 0, wanted, share, moved;
+	unsigned long capacity = 0, wanted, share, moved;
 	int nid;
 
-	for_each_top_node(nid) {
+	for_each_top_node(nid)
 		capacity += node_present_pages(nid);
-		free += max(kmigrated_top.targets[nid].room, 0L);
-	}
 	wanted = ferry_balance_room(&kmigrated_top.balance, &pghot_balance_params, born,
-				    capacity, free);
+				    capacity, kmigrated_free());
+	if (!wanted)
+		return;
+	for_each_top_node(nid)
+		kmigrated_gather_free(k, nid);
+	/* What is kept is known now, and asks for pages as long as there is less. */
+	wanted = kmigrated_top.balance.room - min(kmigrated_top.balance.room, kmigrated_free());
+	wanted = min(wanted, KMIGRATED_PAGES);
 	share = DIV_ROUND_UP(wanted, max(nodes_weight(kmigrated_top.nodes), 1));
 	for_each_top_node(nid) {
-		for (wanted = share; wanted && !kthread_should_stop(); wanted -= moved) {
+		for (wanted = share; wanted && !kmigrated_should_stop(); wanted -= moved) {
 			moved = kmigrated_demote(k, nid, min(wanted, STEP_PAGES),
 						 ferry_balance_idle(&k->hot));
 			if (!moved)
@@ -272,45 +402,83 @@ static unsigned long kmigrated_wanted(struct kmigrated *k, int nid)
 	return pages;
 }
 
-/* One step after the other, so that neither tier needs more room than for one. */
+/*
+ * Room of a node for hot pages: what is not kept for new ones, which may come to any node; or
+ * what @made of it was made for hot ones, as far as others left it.
+ */
+static long kmigrated_spare(int nid, long made)
+{
+	long room = kmigrated_top.targets[nid].room, kept = kmigrated_top.balance.room;
+	int other;
+
+	for_each_top_node(other)
+		if (other != nid)
+			kept -= max(kmigrated_top.targets[other].room, 0L);
+	return max(room - max(kept, 0L), min(room, made));
+}
+
+/*
+ * One step after the other, so that neither tier needs more room than for one. Room that is
+ * there already, as the last step's if nothing came for it, is used before more is made; and
+ * what others took meanwhile comes first. Returns how many pages came.
+ */
 static unsigned long kmigrated_exchange_with(struct kmigrated *k, int nid, unsigned long most,
 					     const struct ferry_hot_exchange *border)
 {
-	unsigned long step = max_t(unsigned long, READ_ONCE(pghot_tunables.batch_nr), STEP_PAGES);
-	unsigned long down, up = 1, pairs = 0;
+	long step = max_t(long, READ_ONCE(pghot_tunables.batch_nr), STEP_PAGES), wanted;
+	struct kmigrated_target *target = &kmigrated_top.targets[nid];
+	unsigned long came = 0, went = 0, lack, down, up;
+	long spare;
 
+	if (most && target->room < 0)
+		kmigrated_gather_free(k, nid);
+	lack = max(-target->room, 0L);
 	k->next = 0;
-	while (pairs < most && up && k->next < k->nr_chosen && !kthread_should_stop()) {
-		down = kmigrated_demote(k, nid, min(most - pairs, step), border->cold);
-		if (!down)
+	while (came < most && k->next < k->nr_chosen && !kmigrated_should_stop()) {
+		wanted = min_t(long, most - came, step);
+		down = 0;
+		spare = kmigrated_spare(nid, went - lack - came);
+		if (spare < wanted && went < most + lack)
+			down = kmigrated_demote(k, nid, step, border->cold);
+		went += down;
+		spare = min(kmigrated_spare(nid, went - lack - came), wanted);
+		up = spare > 0 ? kmigrated_promote(k, spare, nid, border->hot) : 0;
+		if (!up && (!down || spare > 0))
 			break;
-		up = kmigrated_promote(k, down, nid, border->hot);
-		pairs += min(up, down);
+		came += up;
+		pghot_count(PGHOT_EXCHANGED, min(up, down));
 	}
-	return pairs;
+	return came;
 }
 
 /**
  * kmigrated_exchange - let the hottest pages below change places with the coldest above
  * @k: the thread
  *
- * As long as that wins more than it costs, see ferry_hot_exchange().
+ * As long as that wins more than it costs, see ferry_hot_exchange(). Each node for itself: that
+ * another one has cold pages makes no room on this one. But what is free anywhere in the tier is
+ * for the next hot pages, whatever their node, and nothing goes down meanwhile.
+ *
+ * Return: how many base pages came up.
  */
-void kmigrated_exchange(struct kmigrated *k)
+unsigned long kmigrated_exchange(struct kmigrated *k)
 {
 	struct ferry_hot_exchange border;
-	unsigned long pairs = 0, most;
+	unsigned long most, came = 0;
 	int nid;
 
-	/* The pace counts both directions. */
-	most = kmigrated_budget(k) / 2;
-	ferry_hot_exchange(&k->hot, &kmigrated_top.known, &k->lower, most, &border);
-	if (!border.pages)
-		return;
-	kmigrated_choose(k, border.hot, border.hot_room);
-	for_each_top_node(nid)
-		pairs += kmigrated_exchange_with(k, nid,
-						 min(most - pairs, kmigrated_wanted(k, nid)),
-						 &border);
-	pghot_count(PGHOT_EXCHANGED, pairs);
+	if (kmigrated_free() >= kmigrated_top.balance.room + STEP_PAGES)
+		return 0;
+	for_each_top_node(nid) {
+		/* The pace counts both directions. */
+		most = kmigrated_budget(k) / 2;
+		ferry_hot_exchange(&k->hot, &kmigrated_top.targets[nid].known, &k->lower, most,
+				   &border);
+		if (!border.pages)
+			continue;
+		kmigrated_choose(k, border.hot, border.hot_room);
+		came += kmigrated_exchange_with(k, nid, min(most, kmigrated_wanted(k, nid)),
+						&border);
+	}
+	return came;
 }

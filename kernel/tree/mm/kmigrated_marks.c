@@ -4,13 +4,20 @@
  * along, and pages that go up and down are counted.
  */
 #include <linux/hash.h>
+#include <linux/log2.h>
 #include <linux/memory-tiers.h>
 #include <linux/mm.h>
+#include <linux/slab.h>
 
 #include "kmigrated.h"
 
-/* Only pages that moved lately have a mark, and two that meet in one do little harm. */
-#define MARKS_BITS	12
+/*
+ * Only pages that moved lately have a mark, and two that meet in one do little harm: one for
+ * 64 pages of the top tier is enough, in 4 MiB at most.
+ */
+#define MARKS_BITS_MIN	12
+#define MARKS_BITS_MAX	20
+#define MARKS_SHARE	6
 
 /* A promotion was wasted if its page went down again within this time. */
 #define WASTED_S	16
@@ -18,7 +25,9 @@
 /* A mark: an entry of ferry_hot_promoted(), and above it the second of the promotion. */
 #define MARK_SHIFT	16
 
-static u32 kmigrated_marks[1 << MARKS_BITS];
+/* There from the moment that tracking is switched on first. */
+static u32 *kmigrated_marks;
+static unsigned int kmigrated_marks_bits;
 
 /*
  * A folio's place in its file or its process: its page frame changes with each move, and this
@@ -26,11 +35,29 @@ static u32 kmigrated_marks[1 << MARKS_BITS];
  */
 static u32 *kmigrated_mark(const struct folio *folio, u32 *tag)
 {
-	u64 hash = hash_64((unsigned long)folio->mapping + ((u64)folio->index << 16), 64);
+	u32 hash = hash_64((unsigned long)folio->mapping + ((u64)folio->index << 16), 32);
 
 	/* Of a product, the upper bits are the ones that depend on all of it. */
-	*tag = hash >> (64 - MARKS_BITS - 8);
-	return &kmigrated_marks[hash >> (64 - MARKS_BITS)];
+	*tag = hash >> (32 - kmigrated_marks_bits - 8);
+	return &kmigrated_marks[hash >> (32 - kmigrated_marks_bits)];
+}
+
+/**
+ * kmigrated_marks_init - make the table of marks, unless it is there
+ * @pages: of the top tier
+ *
+ * Context: May sleep; before tracking is switched on.
+ * Return: 0 or -ENOMEM.
+ */
+int kmigrated_marks_init(unsigned long pages)
+{
+	if (kmigrated_marks)
+		return 0;
+	kmigrated_marks_bits = clamp(ilog2(max(pages >> MARKS_SHARE, 1UL)), MARKS_BITS_MIN,
+				     MARKS_BITS_MAX);
+	kmigrated_marks = kvcalloc(1UL << kmigrated_marks_bits, sizeof(*kmigrated_marks),
+				   GFP_KERNEL);
+	return kmigrated_marks ? 0 : -ENOMEM;
 }
 
 /* How often a page was promoted and demoted lately. */
@@ -45,7 +72,7 @@ void kmigrated_age_marks(void)
 {
 	u32 i, old, new;
 
-	for (i = 0; i < ARRAY_SIZE(kmigrated_marks); i++) {
+	for (i = 0; i < 1U << kmigrated_marks_bits; i++) {
 		old = READ_ONCE(kmigrated_marks[i]);
 		do {
 			new = ferry_hot_bounce_aged((u16)old);

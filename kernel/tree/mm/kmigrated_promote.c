@@ -15,10 +15,15 @@
 #include "internal.h"
 #include "kmigrated.h"
 
-/* Free pages of a node that promotion may take without waking its kswapd. */
-static unsigned long kmigrated_free(int nid)
+/*
+ * Free pages of a node that promotion may take without waking its kswapd, as
+ * migrate_misplaced_folio_prepare() counts them. If there are none, what its highest zone
+ * lacks, as a negative number: pages come there first. Lower zones keep more from such pages
+ * than they have.
+ */
+long kmigrated_room(int nid)
 {
-	unsigned long free = 0, kept, pages;
+	long room = 0, lack = 0, pages;
 	struct zone *zone;
 	int z;
 
@@ -26,11 +31,13 @@ static unsigned long kmigrated_free(int nid)
 		zone = &NODE_DATA(nid)->node_zones[z];
 		if (!managed_zone(zone))
 			continue;
-		kept = high_wmark_pages(zone) + zone->lowmem_reserve[ZONE_MOVABLE];
-		pages = zone_page_state(zone, NR_FREE_PAGES);
-		free += pages > kept ? pages - kept : 0;
+		pages = (long)zone_page_state(zone, NR_FREE_PAGES) -
+			(long)READ_ONCE(zone->nr_free_highatomic) -
+			(long)high_wmark_pages(zone) - zone->lowmem_reserve[ZONE_MOVABLE] - 1;
+		room += max(pages, 0L);
+		lack = min(pages, 0L);
 	}
-	return free;
+	return room ?: lack;
 }
 
 static u64 kmigrated_watermark(int nid)
@@ -54,7 +61,10 @@ static void kmigrated_pace(struct kmigrated *k, struct kmigrated_target *target)
 	params.rate = min((u64)READ_ONCE(pghot_tunables.rate_limit_mbps) << 20,
 			  FERRY_PACE_RATE_MAX);
 	params.reference_ms = k->hot.window_ms;
+	/* What came together between two rounds is not lost if the second one is late. */
+	params.burst_ms = 2 * max(READ_ONCE(pghot_tunables.sleep_ms), PGHOT_ROUND_MS);
 	if (target->paced && params.rate == target->params.rate &&
+	    params.burst_ms == target->params.burst_ms &&
 	    params.reference_ms == target->params.reference_ms)
 		return;
 	/* A rate of nothing is none that ferry_pace_start() takes. */
@@ -68,21 +78,25 @@ static void kmigrated_pace(struct kmigrated *k, struct kmigrated_target *target)
 void kmigrated_open(struct kmigrated *k)
 {
 	struct kmigrated_target *target;
-	unsigned long free;
+	u64 free;
 	int nid;
 
 	for_each_top_node(nid) {
 		target = &kmigrated_top.targets[nid];
 		kmigrated_pace(k, target);
-		free = kmigrated_free(nid);
-		target->room = free;
+		target->room = kmigrated_room(nid);
+		free = max(target->room, 0L);
 		target->full = false;
 		target->closed = !target->paced;
 		if (!target->paced)
 			continue;
-		target->recent_ms = ferry_pace_threshold(&target->pace, &target->params, k->now);
+		/* Asked too seldom, it takes weeks for no time; and bypassing does not ask. */
+		ferry_pace_budget(&target->pace, k->now);
+		target->recent_ms = max(KMIGRATED_RECENT_MS,
+					ferry_pace_threshold(&target->pace, &target->params,
+							     k->now));
 		target->bypass = ferry_pace_bypass(&target->pace, &target->params,
-						   (u64)free << PAGE_SHIFT,
+						   free << PAGE_SHIFT,
 						   (u64)node_present_pages(nid) << PAGE_SHIFT,
 						   kmigrated_watermark(nid) << PAGE_SHIFT);
 	}
@@ -153,11 +167,15 @@ void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room)
 	u32 found[128], heat;
 	size_t from, nr, i;
 
+	/* A record from the future looks old, and the round may have taken a while. */
+	k->now = pghot_now();
 	k->nr_chosen = 0;
 	k->next = 0;
 	least = max(least, 1U);
 	for_each_pghot_section(section, k->nid) {
-		for (from = 0; from < FERRY_HOT_SECTION; ) {
+		if (!READ_ONCE(section->hot))
+			continue;
+		for (from = 0; from < PAGES_PER_SECTION; ) {
 			nr = pghot_find(section, &from, k->now, least, FERRY_HOT_HEATS - 1,
 					found, ARRAY_SIZE(found));
 			for (i = 0; i < nr && k->nr_chosen < KMIGRATED_CHOSEN; i++) {
@@ -219,12 +237,19 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 	mem_cgroup_put(batch->memcg);
 
 	moved = min(moved, batch->pages);
+	/* What was put back waits on this CPU for its LRU list, where no source sees it. */
+	if (moved < batch->pages)
+		lru_add_drain();
 	ferry_pace_settle(&target->pace, batch->reserved, (u64)moved << PAGE_SHIFT);
 	target->room += batch->pages - moved;
 	pghot_count(PGHOT_PROMOTED, moved);
 	pghot_count(PGHOT_REFUSED_ISOLATION, batch->pages - moved);
+	k->pages -= batch->pages;
+	k->folios -= batch->folios_nr;
 	batch->pages = 0;
+	batch->folios_nr = 0;
 	batch->reserved = 0;
+	cond_resched();
 	return moved;
 }
 
@@ -236,13 +261,18 @@ static unsigned long kmigrated_flush(struct kmigrated *k)
 	for (i = 0; i < KMIGRATED_BATCHES; i++)
 		if (k->batches[i].pages)
 			moved += kmigrated_flush_batch(k, &k->batches[i]);
-	/* What was put back waits on this CPU for its LRU list, where no source sees it. */
-	if (moved < k->pages)
-		lru_add_drain();
-	k->folios = 0;
-	k->pages = 0;
-	cond_resched();
 	return moved;
+}
+
+/* Makes a batch empty: the one from which the migrator gains most. */
+static unsigned long kmigrated_flush_fullest(struct kmigrated *k)
+{
+	struct kmigrated_batch *batch, *fullest = k->batches;
+
+	for (batch = k->batches; batch < k->batches + KMIGRATED_BATCHES; batch++)
+		if (batch->pages > fullest->pages)
+			fullest = batch;
+	return kmigrated_flush_batch(k, fullest);
 }
 
 /* A batch that a folio can join, or NULL if all are taken. */
@@ -269,7 +299,7 @@ static unsigned long kmigrated_collect(struct kmigrated *k, struct folio *folio,
 	unsigned long moved = 0, pages = folio_nr_pages(folio);
 
 	if (!batch) {
-		moved = kmigrated_flush(k);
+		moved = kmigrated_flush_fullest(k);
 		batch = kmigrated_batch(k, memcg, nid);
 	}
 	if (batch->pages) {
@@ -282,14 +312,14 @@ static unsigned long kmigrated_collect(struct kmigrated *k, struct folio *folio,
 	list_add_tail(&folio->lru, &batch->folios);
 	batch->pages += pages;
 	batch->reserved += reserved;
+	batch->folios_nr++;
 	k->pages += pages;
 	k->folios++;
 	return moved;
 }
 
 /* Whether the last access to a page is recent enough, and its target has time for it. */
-static bool kmigrated_admits(struct kmigrated *k, struct kmigrated_target *target,
-			     unsigned long pfn)
+static bool kmigrated_admits(const struct kmigrated_target *target, unsigned long pfn)
 {
 	if (target->bypass)
 		return true;
@@ -297,7 +327,8 @@ static bool kmigrated_admits(struct kmigrated *k, struct kmigrated_target *targe
 		pghot_count(PGHOT_REFUSED_PACE, 1);
 		return false;
 	}
-	if (pghot_age_ms(pfn, k->now) >= target->recent_ms) {
+	/* Not since the round began: sources go on meanwhile. */
+	if (pghot_age_ms(pfn, pghot_now()) >= target->recent_ms) {
 		pghot_count(PGHOT_REFUSED_LATENCY, 1);
 		return false;
 	}
@@ -325,6 +356,8 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 		ferry_pace_settle(&target->pace, *reserved, 0);
 		pghot_unclaim(folio_pfn(folio));
 		pghot_count(PGHOT_REFUSED_ISOLATION, pages);
+		/* Others allocate as well; what they left is for all that come after this one. */
+		target->room = min(target->room, kmigrated_room(nid));
 		return false;
 	}
 	target->room -= pages;
@@ -332,8 +365,8 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 }
 
 /*
- * Takes one chosen page. Returns its pages if it is in a batch now; *@moved grows by what had
- * to move before.
+ * Takes one chosen page. Returns its pages if it is in a batch now, and more than @most if it
+ * has more; *@moved grows by what had to move before.
  */
 static unsigned long kmigrated_take(struct kmigrated *k, unsigned long pfn, int nid, u32 heat,
 				    u32 bar, unsigned long most, unsigned long *moved)
@@ -343,7 +376,7 @@ static unsigned long kmigrated_take(struct kmigrated *k, unsigned long pfn, int 
 	struct folio *folio;
 	u64 reserved = 0;
 
-	if (!kmigrated_admits(k, target, pfn))
+	if (!kmigrated_admits(target, pfn))
 		return 0;
 	folio = kmigrated_folio(pfn, k->nid);
 	if (!folio)
@@ -355,7 +388,16 @@ static unsigned long kmigrated_take(struct kmigrated *k, unsigned long pfn, int 
 		target->full = true;
 		goto out;
 	}
-	if (folio_nr_pages(folio) > most || !kmigrated_isolate(k, folio, nid, &reserved))
+	if (folio_nr_pages(folio) > most) {
+		pages = folio_nr_pages(folio);
+		goto out;
+	}
+	/* Migration would unmap it before it finds that it may not move. */
+	if (folio_maybe_dma_pinned(folio)) {
+		pghot_count(PGHOT_REFUSED_ISOLATION, folio_nr_pages(folio));
+		goto out;
+	}
+	if (!kmigrated_isolate(k, folio, nid, &reserved))
 		goto out;
 	pages = folio_nr_pages(folio);
 	*moved += kmigrated_collect(k, folio, nid, reserved);
@@ -364,11 +406,25 @@ out:
 	return pages;
 }
 
+/* The node itself if it has room; else the nearest one of the top tier that has some. */
+static int kmigrated_with_room(int nid)
+{
+	int other, best = nid;
+
+	if (kmigrated_top.targets[nid].room > 0)
+		return nid;
+	for_each_top_node(other)
+		if (kmigrated_top.targets[other].room > 0 &&
+		    (best == nid || node_distance(nid, other) < node_distance(nid, best)))
+			best = other;
+	return best;
+}
+
 /**
  * kmigrated_promote - move chosen pages up, the hottest first
  * @k: the thread; goes on where it stopped
  * @most: most base pages
- * @nid: only to this node; NUMA_NO_NODE for all
+ * @nid: only to this node; NUMA_NO_NODE for all, and then to another one if a page's own is full
  * @bar: least heat of pages that did not bounce; 0 for any
  *
  * Return: how many base pages moved.
@@ -376,18 +432,28 @@ out:
 unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid, u32 bar)
 {
 	unsigned int batch_nr = READ_ONCE(pghot_tunables.batch_nr);
-	unsigned long moved = 0, taken = 0, pfn;
+	unsigned long moved = 0, taken = 0, pages, pfn;
 	int target;
 	u32 heat;
 
-	while (k->next < k->nr_chosen && taken < most && !kthread_should_stop()) {
+	while (k->next < k->nr_chosen && taken < most && !kmigrated_should_stop()) {
 		pfn = kmigrated_chosen_pfn(k, k->next);
 		heat = kmigrated_chosen_heat(k, k->next);
 		k->next++;
 		target = pghot_target(pfn);
-		if (target == NUMA_NO_NODE || (nid != NUMA_NO_NODE && target != nid))
+		if (nid == NUMA_NO_NODE)
+			target = kmigrated_with_room(target);
+		else if (target != nid)
 			continue;
-		taken += kmigrated_take(k, pfn, target, heat, bar, most - taken, &moved);
+		pages = kmigrated_take(k, pfn, target, heat, bar, most - taken, &moved);
+		if (pages > most - taken) {
+			/* It comes first the next time; one larger than @most never fits. */
+			if (!taken)
+				continue;
+			k->next--;
+			break;
+		}
+		taken += pages;
 		if (k->folios >= batch_nr || k->pages >= KMIGRATED_CHOSEN)
 			moved += kmigrated_flush(k);
 	}

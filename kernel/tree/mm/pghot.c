@@ -15,9 +15,11 @@
 #include <linux/hash.h>
 #include <linux/init.h>
 #include <linux/memory-tiers.h>
+#include <linux/mempolicy.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/nodemask.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
 #include <linux/workqueue.h>
@@ -72,7 +74,10 @@ static DECLARE_BITMAP(pghot_active, MAX_NUMNODES);
  */
 u32 pghot_now(void)
 {
-	return (u32)div_u64(ktime_get_mono_fast_ns(), NSEC_PER_MSEC);
+	/* The fast clock reads a latch that timekeeping writes, and KCSAN does not know latches. */
+	u64 ns = data_race(ktime_get_mono_fast_ns());
+
+	return (u32)div_u64(ns, NSEC_PER_MSEC);
 }
 
 u32 pghot_format(void)
@@ -90,7 +95,8 @@ void pghot_get_params(struct ferry_hot_params *params)
 
 /*
  * Takes new numbers if they are sound. Sweeps may be as late as the window allows: whoever
- * sweeps intends to be far more regular, but may have to wait for a CPU.
+ * sweeps intends to be far more regular, but may have to wait for a CPU. A window that leaves
+ * less than three rounds for that would have all records forgotten every now and then.
  */
 static int pghot_set_params(struct ferry_hot_params *params)
 {
@@ -101,7 +107,8 @@ static int pghot_set_params(struct ferry_hot_params *params)
 	params->sweep_ms = U32_MAX;
 	ferry_hot_check(pghot_record_format, params, &bad);
 	params->sweep_ms = bad.most;
-	if (ferry_hot_check(pghot_record_format, params, &bad))
+	if (ferry_hot_check(pghot_record_format, params, &bad) ||
+	    params->sweep_ms < 3 * PGHOT_ROUND_MS)
 		return -EINVAL;
 	new = kmemdup(params, sizeof(*params), GFP_KERNEL);
 	if (!new)
@@ -436,8 +443,20 @@ void pghot_carry(unsigned long from_pfn, unsigned long to_pfn)
 
 static bool pghot_is_target(int nid)
 {
-	return nid >= 0 && nid < MAX_NUMNODES && node_state(nid, N_MEMORY) &&
-	       node_is_toptier(nid);
+	/* A record that names the largest node number there is says that it knows none. */
+	return nid >= 0 && nid < min_t(int, MAX_NUMNODES, FERRY_HOT_NO_NODE) &&
+	       node_state(nid, N_MEMORY) && node_is_toptier(nid);
+}
+
+static unsigned long pghot_top_pages(void)
+{
+	unsigned long pages = 0;
+	int nid;
+
+	for_each_node_state(nid, N_MEMORY)
+		if (node_is_toptier(nid))
+			pages += node_present_pages(nid);
+	return pages;
 }
 
 /* The node that is configured; else the first one of the top tier. */
@@ -484,6 +503,25 @@ int pghot_target(unsigned long pfn)
 	nid = section ? ferry_hot_majority_node(READ_ONCE(section->majority)) : NUMA_NO_NODE;
 	rcu_read_unlock();
 	return pghot_is_target(nid) ? nid : pghot_target_nid();
+}
+
+/**
+ * pghot_may_promote - whether a task's memory may go to where its pages would be promoted
+ * @task: the task
+ * @nid: node that it runs on, or NUMA_NO_NODE
+ *
+ * Policies of mappings are left to whoever knows the mapping.
+ *
+ * Context: Any, NMI too, if @task is current; else with its alloc_lock.
+ * Return: false if it is bound to other nodes by set_mempolicy(2) or its cpuset.
+ */
+bool pghot_may_promote(struct task_struct *task, int nid)
+{
+	struct mempolicy *policy = task->mempolicy;
+
+	if (policy && !(policy->flags & MPOL_F_MOF))
+		return false;
+	return node_isset(pghot_is_target(nid) ? nid : pghot_target_nid(), task->mems_allowed);
 }
 
 /* Says that a node has pages to promote. Wakes nobody: its thread looks each sleep_ms. */
@@ -573,8 +611,10 @@ int pghot_set_sources(unsigned int sources)
 		return -EINVAL;
 	mutex_lock(&pghot_lock);
 	before = pghot_enabled;
+	error = sources ? kmigrated_marks_init(pghot_top_pages()) : 0;
 	/* Records come before the first access, and go after the last one. */
-	error = pghot_update_records(before | sources);
+	if (!error)
+		error = pghot_update_records(before | sources);
 	if (!error)
 		error = pghot_switch_sources(sources);
 	if (error)

@@ -14,13 +14,17 @@
 
 #ifdef CONFIG_PGHOT
 
+/* How often records are swept; ferry_balance_defaults() is made for it. */
+#define PGHOT_ROUND_MS		250U
+
 /**
  * struct pghot_section - the records of a section of memory
  * @ref: one of the map's, and one of whoever iterates
  * @nid: node of the section
  * @lower: the node is of a lower tier
  * @majority: what ferry_hot_majority() knows of the section
- * @hot: an access made a page ready since this was last cleared
+ * @hot: a page may have reached the threshold: the last sweep found one, or an access since made
+ *	it ready
  * @start_pfn: first page frame
  * @bytes: the records in default mode
  * @words: the records in precision mode
@@ -91,6 +95,7 @@ bool pghot_claim(unsigned long pfn);
 void pghot_unclaim(unsigned long pfn);
 void pghot_carry(unsigned long from_pfn, unsigned long to_pfn);
 int pghot_target(unsigned long pfn);
+bool pghot_may_promote(struct task_struct *task, int nid);
 void pghot_kick(int nid);
 bool pghot_take_kick(int nid);
 
@@ -129,6 +134,7 @@ void pghot_sysfs_init(void);
 #ifdef CONFIG_PGHOT_PGTSCAN
 int pghot_scan_start(void);
 void pghot_scan_stop(void);
+u32 pghot_scan_ms(void);
 #else
 static inline int pghot_scan_start(void)
 {
@@ -137,6 +143,11 @@ static inline int pghot_scan_start(void)
 
 static inline void pghot_scan_stop(void)
 {
+}
+
+static inline u32 pghot_scan_ms(void)
+{
+	return 0;
 }
 #endif
 
@@ -165,6 +176,7 @@ static inline void pghot_perf_stop(void)
 int kmigrated_start(int nid);
 void kmigrated_stop(int nid);
 void kmigrated_sources_changed(void);
+int kmigrated_marks_init(unsigned long pages);
 #else
 static inline int kmigrated_start(int nid)
 {
@@ -177,6 +189,11 @@ static inline void kmigrated_stop(int nid)
 
 static inline void kmigrated_sources_changed(void)
 {
+}
+
+static inline int kmigrated_marks_init(unsigned long pages)
+{
+	return 0;
 }
 #endif
 

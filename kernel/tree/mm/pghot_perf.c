@@ -53,7 +53,8 @@ static void pghot_perf_sample(struct perf_event *counter, struct perf_sample_dat
 
 	if (!(data->sample_flags & PERF_SAMPLE_ADDR) || !data->addr)
 		return;
-	if (!user_mode(regs) || !current->mm || data->addr >= TASK_SIZE)
+	if (!user_mode(regs) || !current->mm || data->addr >= TASK_SIZE ||
+	    !pghot_may_promote(current, numa_node_id()))
 		return;
 	pagefault_disable();
 	if (get_user_page_fast_only(data->addr, 0, &page)) {
@@ -126,9 +127,13 @@ static void pghot_perf_follow(struct work_struct *work)
 
 static DECLARE_WORK(pghot_perf_work, pghot_perf_follow);
 
-/* Not here, but in a work: to make a counter of software takes the lock of CPU hotplug. */
+/*
+ * Not here, but in a work: to make a counter of software takes the lock of CPU hotplug. A
+ * counter that was made while the CPU was on its way out does not count any more.
+ */
 static int pghot_perf_cpu_online(unsigned int cpu)
 {
+	WRITE_ONCE(*per_cpu_ptr(&pghot_counter_lost, cpu), true);
 	schedule_work(&pghot_perf_work);
 	return 0;
 }

@@ -150,9 +150,10 @@ int pghot_update_records(unsigned int sources)
 			continue;
 		last = pfn_to_section_nr(node_end_pfn(nid) - 1);
 		for (nr = pfn_to_section_nr(node_start_pfn(nid)); nr <= last && !error; nr++)
-			if (online_section_nr(nr))
+			if (online_section_nr(nr)) {
 				error = pghot_update_section(nr, sources, tiered);
-		cond_resched();
+				cond_resched();
+			}
 	}
 	mutex_unlock(&pghot_map_lock);
 	put_online_mems();

@@ -8,8 +8,11 @@
  * A walk finds a page accessed if it was since the last walk. Who else wants to know finds the
  * folio marked as young, as after a look by idle page tracking or DAMON.
  */
+#include <linux/delay.h>
+#include <linux/hugetlb_inline.h>
 #include <linux/kthread.h>
 #include <linux/memory-tiers.h>
+#include <linux/mempolicy.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/nodemask.h>
@@ -33,6 +36,12 @@
 /* What a piece costs by itself, in pages: some address spaces are large and empty. */
 #define PGHOT_SCAN_PIECE	32
 
+/* What a page costs that a virtual machine may have accessed, in pages that none may. */
+#define PGHOT_SCAN_GUEST	16
+
+/* How often it asks for the lock of an address space that others change. */
+#define PGHOT_SCAN_TRIES	10
+
 /* Pages that are recorded together. */
 #define PGHOT_SCAN_BATCH	256
 
@@ -41,6 +50,9 @@
 
 /* Threads of a process whose CPUs tell where it runs. */
 #define PGHOT_SCAN_THREADS	64
+
+/* So many process numbers are looked at before others may run. */
+#define PGHOT_SCAN_PIDS		1024
 
 /**
  * struct pghot_scan - where the thread is
@@ -51,6 +63,9 @@
  * @now: when the walk of the process began
  * @last: folio of the last page that was recorded
  * @lower: nodes of lower tiers
+ * @task_moves: the process's own memory policy and cpuset let its pages move up
+ * @moves: and so does that of the mapping
+ * @walk_start: when this walk of all processes began
  * @found: pages of theirs that this walk found accessed
  * @cleared: accessed bits of this process that were cleared
  * @idle: walks in a row that found nothing, up to PGHOT_SCAN_IDLE
@@ -65,12 +80,18 @@ struct pghot_scan {
 	u32 now;
 	struct folio *last;
 	nodemask_t lower;
+	bool task_moves;
+	bool moves;
+	u32 walk_start;
 	unsigned long found;
 	unsigned long cleared;
 	unsigned int idle;
 	unsigned int nr;
 	unsigned long pfns[PGHOT_SCAN_BATCH];
 };
+
+/* How long the last walk of all processes took. */
+static u32 pghot_scan_walk_ms;
 
 /* One thread, one state. Under the lock of pghot_set_sources() while it starts and stops. */
 static struct task_struct *pghot_scan_task;
@@ -97,8 +118,11 @@ static void pghot_scan_young(struct pghot_scan *scan, struct folio *folio)
 	if (folio == scan->last)
 		return;
 	scan->last = folio;
-	if (node_isset(folio_nid(folio), scan->lower))
+	if (node_isset(folio_nid(folio), scan->lower)) {
+		if (!scan->moves)
+			return;
 		scan->found++;
+	}
 	if (scan->nr == PGHOT_SCAN_BATCH)
 		pghot_scan_flush(scan);
 	scan->pfns[scan->nr++] = folio_pfn(folio);
@@ -162,11 +186,13 @@ static int pghot_scan_pmd(pmd_t *pmd, unsigned long addr, unsigned long end,
 			pghot_scan_pte(scan, walk->vma, addr, pte);
 		pte_unmap_unlock(ptes, lock);
 	}
+	pghot_count(PGHOT_SCANNED_PTES, pages);
 	pghot_scan_flush(scan);
+	if (mm_has_notifiers(walk->mm))
+		pages *= PGHOT_SCAN_GUEST;
 	/* Not across the lock: what follows there may be another folio at the same place. */
 	scan->last = NULL;
 	scan->left -= min(scan->left, pages);
-	pghot_count(PGHOT_SCANNED_PTES, pages);
 	cond_resched();
 	return 0;
 }
@@ -178,14 +204,29 @@ static const struct mm_walk_ops pghot_scan_ops = {
 
 /* --- Processes --- */
 
-/* Walks the next piece of an address space. Returns false at its end. */
+/* Whoever changes the address space goes first, and may take a while. */
+static bool pghot_scan_lock(struct mm_struct *mm)
+{
+	unsigned int tries;
+
+	for (tries = 0; tries < PGHOT_SCAN_TRIES; tries++) {
+		if (mmap_read_trylock(mm))
+			return true;
+		usleep_range(100, 200);
+	}
+	return false;
+}
+
+/*
+ * Walks the next piece of an address space. Returns false at its end, and if its lock is not to
+ * be had; the next walk comes soon.
+ */
 static bool pghot_scan_piece(struct pghot_scan *scan, struct mm_struct *mm)
 {
 	struct vm_area_struct *vma;
 	unsigned long end;
 
-	/* Whoever changes the address space goes first; the next walk comes soon. */
-	if (!mmap_read_trylock(mm))
+	if (!pghot_scan_lock(mm))
 		return false;
 	vma = find_vma(mm, scan->addr);
 	if (!vma) {
@@ -194,7 +235,9 @@ static bool pghot_scan_piece(struct pghot_scan *scan, struct mm_struct *mm)
 	}
 	scan->left -= min(scan->left, PGHOT_SCAN_PIECE);
 	end = vma->vm_end;
-	if (!(vma->vm_flags & (VM_IO | VM_PFNMAP | VM_HUGETLB))) {
+	/* Not what cannot move anyway; of devices' memory, a walk would split the mapping. */
+	if (vma_migratable(vma) && !is_vm_hugetlb_page(vma)) {
+		scan->moves = scan->task_moves && vma_policy_mof(vma);
 		scan->addr = max(scan->addr, vma->vm_start);
 		end = min(end, ALIGN_DOWN(scan->addr, PGHOT_SCAN_BYTES) + PGHOT_SCAN_BYTES);
 		walk_page_range(mm, scan->addr, end, &pghot_scan_ops, scan);
@@ -228,15 +271,16 @@ static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *lead
 	struct mm_struct *mm;
 	bool more = true;
 
+	scan->nid = pghot_scan_nid(leader);
 	thread = find_lock_task_mm(leader);
 	if (!thread)
 		return true;
 	__acquire(&thread->alloc_lock);
 	mm = thread->mm;
 	mmget(mm);
+	scan->task_moves = pghot_may_promote(thread, scan->nid);
 	task_unlock(thread);
 
-	scan->nid = pghot_scan_nid(leader);
 	scan->now = pghot_now();
 	scan->cleared = 0;
 	while (more && scan->left && !kthread_should_stop()) {
@@ -258,6 +302,7 @@ static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *lead
 static struct task_struct *pghot_scan_next(struct pghot_scan *scan)
 {
 	struct task_struct *leader = NULL;
+	unsigned long looks = 0;
 	struct pid *pid;
 	pid_t nr;
 
@@ -268,7 +313,14 @@ static struct task_struct *pghot_scan_next(struct pghot_scan *scan)
 		if (leader && !(leader->flags & PF_KTHREAD))
 			break;
 		leader = NULL;
+		/* A process may have a hundred thousand threads. */
+		if (!(++looks % PGHOT_SCAN_PIDS)) {
+			rcu_read_unlock();
+			cond_resched();
+			rcu_read_lock();
+		}
 	}
+	scan->left -= min(scan->left, looks);
 	if (leader) {
 		get_task_struct(leader);
 		/* The rest of an address space is nobody else's. */
@@ -309,6 +361,7 @@ static void pghot_scan_begin(struct pghot_scan *scan)
 	scan->pid = 1;
 	scan->addr = 0;
 	scan->found = 0;
+	scan->walk_start = pghot_now();
 	nodes_clear(scan->lower);
 	for_each_node_state(nid, N_MEMORY)
 		if (!node_is_toptier(nid))
@@ -338,6 +391,7 @@ static int pghot_scan_run(void *data)
 		start = pghot_now();
 		cpu = task_sched_runtime(current);
 		if (pghot_scan_go_on(scan)) {
+			WRITE_ONCE(pghot_scan_walk_ms, pghot_now() - scan->walk_start);
 			scan->idle = scan->found ? 0 : min(scan->idle + 1, PGHOT_SCAN_IDLE);
 			pghot_scan_begin(scan);
 		}
@@ -350,11 +404,25 @@ static int pghot_scan_run(void *data)
 	return 0;
 }
 
+/**
+ * pghot_scan_ms - how long the last walk of all page tables took
+ *
+ * If that is longer than the window, a page that was not seen lately need not be idle.
+ *
+ * Context: Any.
+ * Return: milliseconds; 0 before the first walk's end.
+ */
+u32 pghot_scan_ms(void)
+{
+	return READ_ONCE(pghot_scan_walk_ms);
+}
+
 int pghot_scan_start(void)
 {
 	struct task_struct *task;
 
 	memset(&pghot_scan_state, 0, sizeof(pghot_scan_state));
+	WRITE_ONCE(pghot_scan_walk_ms, 0);
 	task = kthread_run(pghot_scan_run, &pghot_scan_state, "pghot_scan");
 	if (IS_ERR(task))
 		return PTR_ERR(task);

@@ -12,7 +12,7 @@
 #include "pghot.h"
 
 /* Records are swept in copies of this size, as sources write them at any time. */
-#define PGHOT_CHUNK_BYTES	4096
+#define PGHOT_CHUNK_BYTES	(PAGES_PER_SECTION < 4096 ? PAGES_PER_SECTION : 4096UL)
 
 /* struct pghot_chunk - records as they were, and as they are after the sweep */
 struct pghot_chunk {
@@ -27,8 +27,6 @@ struct pghot_chunk {
 		u64 new64[PGHOT_CHUNK_BYTES / sizeof(u64)];
 	};
 };
-
-static_assert(PGHOT_CHUNK_BYTES <= PAGES_PER_SECTION);
 
 /* What a sweep makes of eight bytes of records, of which it may be the only writer or not. */
 static void pghot_age_word(void *at, u64 old, u64 new, const struct ferry_hot_params *params,
@@ -86,14 +84,30 @@ static size_t pghot_section_bytes(void)
 	return PAGES_PER_SECTION * (pghot_format() == FERRY_HOT_PRECISE ? sizeof(u32) : sizeof(u8));
 }
 
+/* Pages that reached the threshold, whenever that was. */
+static u64 pghot_hot_pages(const struct ferry_hot_histogram *histogram, u32 threshold)
+{
+	unsigned int i, age;
+	u64 pages = 0;
+
+	for (i = 8 * threshold - 7; i < FERRY_HOT_EIGHTHS; i++)
+		for (age = 0; age < FERRY_HOT_AGES; age++)
+			pages += histogram->pages[i][age];
+	return pages;
+}
+
 static void pghot_sweep_section(struct pghot_section *section, struct pghot_chunk *chunk,
 				const struct ferry_hot_params *params,
 				const struct ferry_hot_sweep *sweep,
 				struct ferry_hot_histogram *histogram)
 {
 	size_t record = pghot_format() == FERRY_HOT_PRECISE ? sizeof(u32) : sizeof(u8), at;
+	u64 before = pghot_hot_pages(histogram, params->threshold);
 	bool unknown;
 
+	WRITE_ONCE(section->hot, 0);
+	/* Whoever makes a page ready from here on says so again: before records are read. */
+	smp_mb();
 	for (at = 0; at < pghot_section_bytes(); at += PGHOT_CHUNK_BYTES) {
 		/* An access that comes now is seen by the next sweep. */
 		unknown = !data_race(memchr_inv(section->records + at, 0, PGHOT_CHUNK_BYTES));
@@ -102,12 +116,15 @@ static void pghot_sweep_section(struct pghot_section *section, struct pghot_chun
 		else
 			pghot_sweep_chunk(section->records + at, chunk, params, sweep, histogram);
 	}
+	if (pghot_hot_pages(histogram, params->threshold) > before)
+		WRITE_ONCE(section->hot, 1);
 }
 
 /**
  * pghot_sweep_node - age all records of a node, and count them
  * @nid: the node
- * @sweep: the sweep; no node may be swept twice with the same number
+ * @sweep: the sweep; no node may be swept twice with the same number. Its @now is when the sweep
+ *	began; of a large node the last records are swept later
  * @histogram: gains the records as they are afterwards; not cleared before
  *
  * Accesses that are recorded meanwhile are not lost. Only one sweep of a node at a time.
@@ -117,6 +134,7 @@ static void pghot_sweep_section(struct pghot_section *section, struct pghot_chun
 void pghot_sweep_node(int nid, const struct ferry_hot_sweep *sweep,
 		      struct ferry_hot_histogram *histogram)
 {
+	struct ferry_hot_sweep later = *sweep;
 	struct pghot_section *section;
 	struct ferry_hot_params params;
 	struct pghot_chunk *chunk;
@@ -125,7 +143,8 @@ void pghot_sweep_node(int nid, const struct ferry_hot_sweep *sweep,
 	chunk = kmalloc(sizeof(*chunk), GFP_KERNEL | __GFP_NOFAIL);
 	pghot_get_params(&params);
 	for_each_pghot_section(section, nid) {
-		pghot_sweep_section(section, chunk, &params, sweep, histogram);
+		later.now = pghot_now();
+		pghot_sweep_section(section, chunk, &params, &later, histogram);
 		cond_resched();
 	}
 	kfree(chunk);
@@ -167,10 +186,19 @@ size_t pghot_find(const struct pghot_section *section, size_t *from, u32 now, u3
 void pghot_count_section(const struct pghot_section *section, u32 now,
 			 struct ferry_hot_histogram *histogram)
 {
+	size_t record = pghot_format() == FERRY_HOT_PRECISE ? sizeof(u32) : sizeof(u8), at;
+	size_t nr = PGHOT_CHUNK_BYTES / record;
+	void *records;
+
 	kcsan_disable_current();
-	if (pghot_format() == FERRY_HOT_PRECISE)
-		ferry_hot32_count(section->words, PAGES_PER_SECTION, now, histogram);
-	else
-		ferry_hot8_count(section->bytes, PAGES_PER_SECTION, now, histogram);
+	for (at = 0; at < pghot_section_bytes(); at += PGHOT_CHUNK_BYTES) {
+		records = section->records + at;
+		if (!memchr_inv(records, 0, PGHOT_CHUNK_BYTES))
+			histogram->pages[0][FERRY_HOT_AGES - 1] += nr;
+		else if (pghot_format() == FERRY_HOT_PRECISE)
+			ferry_hot32_count(records, nr, now, histogram);
+		else
+			ferry_hot8_count(records, nr, now, histogram);
+	}
 	kcsan_enable_current();
 }

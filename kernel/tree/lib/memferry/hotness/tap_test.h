@@ -10,6 +10,7 @@
 #include <kunit/test.h>
 #include <linux/limits.h>
 #include <linux/mm.h>
+#include <linux/sched.h>
 #include <linux/string.h>
 
 #define INT32_MAX	S32_MAX
@@ -69,11 +70,16 @@ static inline void tap_release(void *memory)
 	kvfree(memory);
 }
 
-/* Numbers that look random and are the same on every run (Steele's splitmix64). */
+/*
+ * Numbers that look random and are the same on every run (Steele's splitmix64). Every test that
+ * takes long asks for some in its outer loop, and so lets others run.
+ */
 static inline u64 tap_random(u64 below)
 {
 	static u64 state;
 	u64 z = state += 0x9e3779b97f4a7c15u;
+
+	cond_resched();
 
 	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
 	z = (z ^ z >> 27) * 0x94d049bb133111ebu;

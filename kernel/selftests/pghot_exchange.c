@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * pghot_exchange [scan]: while another node of the top tier has room, hot pages whose own is
+ * full go there. When the top tier is full of memory that nobody uses, they change places with
+ * it, and what is in use up there stays. What is bound to where it is stays there. Without a
+ * source that knows what is cold, kswapd makes the room; "scan" leaves that out.
+ */
+#include "content.h"
+#include "files.h"
+#include "memory.h"
+#include "nodes.h"
+#include "pghot.h"
+#include "tap.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define HOT_BYTES	(16UL << 20)
+#define BUSY_BYTES	HOT_BYTES
+#define PAGES		(HOT_BYTES / page_bytes())
+/* It takes seconds. But hint faults are rationed by CPU time, of which checkers leave little. */
+#define PATIENCE_MS	240000
+
+/* So many go at once, since one of them may be a huge page. */
+#define STEP_PAGES	512
+
+#define KEPT		"/proc/sys/vm/percpu_pagelist_high_fraction"
+#define DEMOTION	"/sys/kernel/mm/numa/demotion_enabled"
+
+/* What fills a node and is then left alone: each page has its number in it. */
+struct filler {
+	unsigned char *at;
+	size_t bytes;
+};
+
+/*
+ * Leaves a node so much that nothing is reclaimed, and no more. What others freed comes back
+ * late: CPUs keep it to themselves for some seconds.
+ */
+static struct filler fill(int node)
+{
+	struct filler filler = { .at = map_anonymous(node_bytes(node), false) };
+	int quiet = 0;
+
+	memory_policy(MPOL_BIND, node);
+	while (quiet < 3) {
+		long long free = node_free_bytes(node) - node_reserve_bytes(node);
+		size_t end = filler.bytes;
+
+		if (free > 0)
+			end += free / page_bytes() * page_bytes();
+		quiet = end - filler.bytes < HUGE_BYTES / 4 ? quiet + 1 : 0;
+		for (; filler.bytes < end; filler.bytes += page_bytes())
+			*(size_t *)(filler.at + filler.bytes) = filler.bytes;
+		usleep(500000);
+	}
+	memory_policy(MPOL_DEFAULT, 0);
+	pghot_settle(filler.at);
+	return filler;
+}
+
+static size_t filler_wrong(const struct filler *filler)
+{
+	size_t wrong = 0;
+
+	for (size_t offset = 0; offset < filler->bytes; offset += page_bytes())
+		wrong += *(size_t *)(filler->at + offset) != offset;
+	return wrong;
+}
+
+static size_t on(const struct content *content, int node)
+{
+	return pages_on(content->at, content->bytes, node);
+}
+
+static size_t up(const struct content *content)
+{
+	return content->bytes / page_bytes() - on(content, node_slow());
+}
+
+static void use(struct content *hot, struct content *busy, size_t pages, long long ms)
+{
+	content_start_writers(hot);
+	content_start_writers(busy);
+	pghot_wait_moved(hot->at, HOT_BYTES, node_slow(), pages, ms);
+	content_stop_writers(hot);
+	content_stop_writers(busy);
+}
+
+/* Its own node is full, the other one is not. */
+static void test_other_node(void)
+{
+	struct content *hot = pghot_memory(node_slow(), HOT_BYTES, false, 1);
+	struct content *busy = pghot_memory(node_at(0), BUSY_BYTES, false, 1);
+	struct filler filler = fill(node_at(0));
+	long long demoted = pghot_counter("pghot_demoted");
+
+	pghot_start(PGHOT_PGTSCAN);
+	use(hot, busy, PAGES, PATIENCE_MS);
+	pghot_stop();
+	demoted = pghot_counter("pghot_demoted") - demoted;
+	tap_note("other node: %zu of %zu hot pages there, %zu up, demoted %lld",
+		 on(hot, node_at(1)), PAGES, up(hot), demoted);
+	tap_ok(up(hot) == PAGES && on(hot, node_at(1)) >= PAGES / 2,
+	       "what finds its node full goes to one of the same tier");
+	tap_ok(!demoted, "and nothing is demoted for it");
+	tap_ok(!content_wrong(hot, "hot") && !content_wrong(busy, "busy") && !filler_wrong(&filler),
+	       "other node: contents");
+	pghot_memory_drop(hot);
+	pghot_memory_drop(busy);
+	munmap(filler.at, node_bytes(node_at(0)));
+}
+
+static void test_bound(void)
+{
+	struct content *hot = pghot_memory(node_slow(), HOT_BYTES, false, 1);
+	struct content *busy = pghot_memory(node_slow(), BUSY_BYTES, false, 1);
+
+	bind_range(hot->at, HOT_BYTES, MPOL_BIND, node_slow(), 0);
+	pghot_start(PGHOT_PGTSCAN);
+	/* As long as what is not bound takes, and then some. */
+	content_start_writers(hot);
+	content_start_writers(busy);
+	pghot_wait_moved(busy->at, BUSY_BYTES, node_slow(), PAGES, PATIENCE_MS);
+	usleep(1500000);
+	content_stop_writers(hot);
+	content_stop_writers(busy);
+	pghot_stop();
+	tap_ok(up(busy) == PAGES && !up(hot), "what is bound stays: %zu of it up, %zu of the rest",
+	       up(hot), up(busy));
+	pghot_memory_drop(hot);
+	pghot_memory_drop(busy);
+}
+
+static void test_full(enum pghot_source source, bool exchange)
+{
+	long long exchanged, demoted, wasted, woken, isolated, lacked = 0;
+	struct filler fillers[2];
+	struct content *hot, *busy;
+	size_t stayed, left, wrong;
+	char what[64];
+
+	snprintf(what, sizeof(what), "by %s%s", pghot_sources[source],
+		 exchange ? "" : ", by kswapd");
+	hot = pghot_memory(node_slow(), HOT_BYTES, false, 1);
+	busy = pghot_memory(node_at(0), BUSY_BYTES, false, 1);
+	for (int n = 0; n < 2; n++)
+		fillers[n] = fill(node_at(n));
+	if (up(hot) || on(busy, node_at(0)) != PAGES)
+		tap_bail("%s: memory is not where it should be", what);
+	exchanged = pghot_counter("pghot_exchanged");
+	demoted = pghot_counter("pghot_demoted");
+	wasted = pghot_counter("pghot_wasted_promotions");
+	file_write(exchange ? "1" : "0", PGHOT_DEBUGFS "/exchange");
+	woken = pghot_counter("pageoutrun");
+	for (int n = 0; n < 2; n++) {
+		long long unused = node_free_bytes(node_at(n)) / (long long)page_bytes(),
+			  kept = node_reserve_bytes(node_at(n)) / (long long)page_bytes();
+
+		tap_note("%s: node %d has %lld free pages, of which %lld are kept", what,
+			 node_at(n), unused, kept);
+		lacked += kept > unused ? kept - unused : 0;
+	}
+	pghot_start(source);
+	use(hot, busy, PAGES * 9 / 10, PATIENCE_MS);
+	stayed = on(busy, node_at(0));
+	left = pages_on(fillers[0].at, fillers[0].bytes, node_slow()) +
+	       pages_on(fillers[1].at, fillers[1].bytes, node_slow());
+	pghot_stop();
+	exchanged = pghot_counter("pghot_exchanged") - exchanged;
+	demoted = pghot_counter("pghot_demoted") - demoted;
+	wasted = pghot_counter("pghot_wasted_promotions") - wasted;
+	wrong = content_wrong(hot, "hot") + content_wrong(busy, "busy") +
+		filler_wrong(&fillers[0]) + filler_wrong(&fillers[1]);
+	tap_note("%s: %zu of %zu hot pages up, %zu busy ones stayed, %zu idle ones went; "
+		 "exchanged %lld, demoted %lld, wasted %lld", what, up(hot), PAGES, stayed, left,
+		 exchanged, demoted, wasted);
+	tap_ok(up(hot) >= PAGES * 9 / 10, "%s: what is hot comes up", what);
+	woken = pghot_counter("pageoutrun") - woken;
+	tap_note("%s: kswapd was woken %lld times", what, woken);
+	tap_ok(!wrong, "%s: contents", what);
+	if (exchange) {
+		tap_ok(left > 0, "%s: what is idle makes room", what);
+		tap_ok(stayed >= PAGES * 9 / 10, "%s: what is in use stays up", what);
+		tap_ok(exchanged > 0 && demoted >= exchanged, "%s: exchanges are counted", what);
+		tap_ok(demoted <= (long long)up(hot) + lacked + 2 * STEP_PAGES,
+		       "%s: no more goes than what comes and what lacked", what);
+		tap_ok(wasted <= (long long)PAGES / 10, "%s: few promotions are wasted", what);
+	} else {
+		tap_ok(woken > 0, "%s: kswapd is woken", what);
+		tap_ok(!exchanged && !demoted, "%s: nothing is exchanged", what);
+	}
+	/* Reclaim and compaction wait for what they believe to be in somebody's hands. */
+	isolated = pghot_counter("nr_isolated_anon") + pghot_counter("nr_isolated_file");
+	tap_ok(!isolated, "%s: no page still counts as isolated (%lld do)", what, isolated);
+	pghot_memory_drop(hot);
+	pghot_memory_drop(busy);
+	for (int n = 0; n < 2; n++)
+		munmap(fillers[n].at, node_bytes(node_at(n)));
+}
+
+int main(int argc, char **argv)
+{
+	tap_start();
+	nodes_with_memory();
+	pghot_init();
+	file_restore_at_exit(DEMOTION);
+	/* CPUs are to keep little of what is freed to themselves: it would come back as room. */
+	file_restore_at_exit(KEPT);
+	file_write("1000000", KEPT);
+	/* So that hot pages belong to the first node. */
+	pghot_run_on(node_at(0));
+	file_write_number(node_at(0), PGHOT_SYSCTL "target_nid");
+	/*
+	 * First, because Linux gives a node up where kswapd found nothing 16 times, as it may
+	 * below while it must not demote.
+	 */
+	if (argc < 2 || strcmp(argv[1], "scan")) {
+		file_write("1", DEMOTION);
+		test_full(PGHOT_HINTFAULT, false);
+		/* Without NUMA balancing, which hint faults need, kswapd has other goals. */
+		if (pghot_has(PGHOT_PGTSCAN))
+			test_full(PGHOT_PGTSCAN, false);
+		file_write("0", DEMOTION);
+	}
+	if (pghot_has(PGHOT_PGTSCAN)) {
+		test_bound();
+		test_other_node();
+		test_full(PGHOT_PGTSCAN, true);
+	}
+	return tap_done();
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * pghot_late_node: a node of slower memory comes online while sources are on. Its tier is known
+ * only then, and its records follow; they go with its memory.
+ */
+#include "blocks.h"
+#include "files.h"
+#include "heat.h"
+#include "memory.h"
+#include "nodes.h"
+#include "pghot.h"
+#include "tap.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define NODE		"/sys/devices/system/node/node%d"
+#define BYTES		(4UL << 20)
+#define PATIENCE_MS	10000
+#define MOST_BLOCKS	64
+
+static int blocks[MOST_BLOCKS];
+static int nr_blocks;
+
+static bool has_memory(int node)
+{
+	for (int n = 0; n < nodes_with_memory(); n++)
+		if (node_at(n) == node)
+			return true;
+	return false;
+}
+
+static void read_blocks(int node)
+{
+	struct dirent *entry;
+	char path[FILE_PATH];
+	DIR *folder;
+	int block;
+
+	nr_blocks = 0;
+	snprintf(path, sizeof(path), NODE, node);
+	folder = opendir(path);
+	while (folder && (entry = readdir(folder)))
+		if (sscanf(entry->d_name, "memory%d", &block) == 1 && nr_blocks < MOST_BLOCKS)
+			blocks[nr_blocks++] = block;
+	if (folder)
+		closedir(folder);
+}
+
+/* A node all of whose memory is off line; bails out if there is none. */
+static int late_node(void)
+{
+	for (int node = 0; node < MAX_NODES; node++) {
+		if (has_memory(node))
+			continue;
+		read_blocks(node);
+		if (nr_blocks)
+			return node;
+	}
+	tap_bail("no node has memory that is off line");
+}
+
+static bool set_blocks(const char *state)
+{
+	bool good = true;
+
+	for (int n = 0; n < nr_blocks; n++)
+		good &= !block_state(blocks[n], state);
+	return good;
+}
+
+static bool sections_are(int node, long long wanted)
+{
+	long long end = pghot_ms() + PATIENCE_MS;
+
+	while (heat_of_node(node).sections != wanted && pghot_ms() < end)
+		usleep(20000);
+	return heat_of_node(node).sections == wanted;
+}
+
+/* Whether pages there are seen by the scan of page tables. */
+static bool pages_are_seen(int node)
+{
+	long long end = pghot_ms() + PATIENCE_MS;
+	volatile unsigned char *at = map_anonymous(BYTES, false);
+
+	/* What stays bound is not tracked. */
+	memory_policy(MPOL_BIND, node);
+	memset((void *)at, 1, BYTES);
+	memory_policy(MPOL_DEFAULT, 0);
+	do {
+		for (size_t n = 0; n < BYTES; n += page_bytes())
+			at[n] = 1;
+		usleep(10000);
+	} while (!heat_of_node(node).known && pghot_ms() < end);
+	munmap((void *)at, BYTES);
+	return heat_of_node(node).known;
+}
+
+int main(void)
+{
+	long long sections, before;
+	int node;
+
+	tap_start();
+	pghot_init();
+	node = late_node();
+	sections = nr_blocks * block_bytes() / SECTION_BYTES;
+	tap_note("node %d, %d blocks", node, nr_blocks);
+	/* A source that asks for the records of lower tiers alone. */
+	file_write_number(1 << PGHOT_HWHINT, PGHOT_SYSCTL "enabled_sources");
+	before = heat_of_node(-1).sections;
+	tap_ok(!heat_of_node(node).sections, "memory that is off line has no records");
+	tap_ok(set_blocks("online_movable") && has_memory(node), "the node comes online");
+	tap_ok(sections_are(node, sections), "it is of a lower tier: it has records");
+	tap_ok(sections_are(-1, before + sections), "and no other node got some");
+	file_write_number(1 << PGHOT_PGTSCAN, PGHOT_SYSCTL "enabled_sources");
+	tap_ok(sections_are(node, sections) && pages_are_seen(node), "its pages are seen");
+	tap_ok(set_blocks("offline") && !has_memory(node), "the node goes off line");
+	tap_ok(!heat_of_node(node).sections, "its records are gone");
+	return tap_done();
+}
