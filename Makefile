@@ -6,8 +6,11 @@ DEMO := target/demo
 BENCH := target/bench
 MEMFERRY := target/release/memferry
 LAB := $(CARGO) xtask lab
+# How many virtual machines share the tests, where they may run beside each other.
+GUESTS ?= 2
+SUITE := $(LAB) --guests $(GUESTS)
 
-.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan lab-pghot check bench setup setup-tests kernel-series kernel-check kernel-deb clean
+.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench setup setup-tests kernel-series kernel-check kernel-deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -32,29 +35,30 @@ test: setup-tests ## all tests: the C core, the libraries, the command, then the
 	ci/spdx.sh
 	$(CARGO) test --workspace --locked
 	# Machines that run tests for everybody are slow at times, and a limit is for hangs.
-	$(LAB) --profile release --patience 3
+	$(SUITE) --profile release --patience 3
 
 lab: setup ## build Linux without and with the series, test both in virtual machines, compare and measure them
-	$(LAB) --profile vanilla,release
+	$(SUITE) --profile vanilla,release
 	$(CARGO) xtask compare
 	$(LAB) --profile release -- 'modprobe mtcopy && memferry bench move --backend kernel --quick'
 
 lab-zcu102: setup ## the same tests on arm64 with eight DMA channels, without and with the series
-	$(LAB) --machine zcu102 --profile vanilla,release
+	$(SUITE) --machine zcu102 --profile vanilla,release
 
 lab-debug: setup ## the guest tests on both machines in kernels with all their checkers: slow
-	$(LAB) --profile debug
-	$(LAB) --machine zcu102 --profile debug
+	$(SUITE) --profile debug
+	$(SUITE) --machine zcu102 --profile debug
 
 lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
-	$(LAB) --profile kcsan
-
-lab-pghot: setup ## the guest tests in a kernel that tracks hot pages, which is in work
-	$(LAB) --profile pghot
+	$(SUITE) --profile kcsan
 
 test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers
-	# A thousand batches with every fault of a DMA engine, and every pair of faults: half an hour.
-	$(LAB) --profile release -- 'modprobe dcbm && ./faults alone 1000 && ./faults pairs 1000'
+	# A thousand batches with every fault of a DMA engine, and every pair of faults: three quarters of an hour.
+	$(LAB) --profile release --seconds 7200 -- 'modprobe dcbm && ./faults alone 1000 && ./faults pairs 1000'
+	# Every kind of memory with every source and every migrator; the same with records of four bytes.
+	$(LAB) --profile release -- './pghot_promote all'
+	$(LAB) --profile debug --seconds 1800 -- 'modprobe dcbm && ./faults alone 100 && ./faults pairs 20'
+	$(LAB) --profile release --append pghot=precise --test pghot-interface --test pghot-records --test pghot-promote --test pghot-limits --test pghot-exchange
 	$(LAB) --self-test
 	$(LAB) --machine zcu102 --self-test
 	ci/sanitize.sh address

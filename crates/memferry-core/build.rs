@@ -5,7 +5,9 @@
 use std::path::{Path, PathBuf};
 
 fn main() {
-    let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../core");
+    // Asked now, not when this was compiled: two checkouts may share a target folder.
+    let package = std::env::var("CARGO_MANIFEST_DIR").expect("cargo names the package's folder");
+    let core = Path::new(&package).join("../../core");
     println!("cargo:rerun-if-changed={}", core.display());
 
     compiler(&core)

@@ -84,6 +84,10 @@ pub struct LabArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..1000))]
     pub patience: u64,
+    /// Deal the tests to so many guests that run at the same time
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..65))]
+    pub guests: u16,
     /// More of the guest's kernel command line
     #[arg(long, value_name = "WORDS")]
     pub append: Option<String>,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the series costs where it can win nothing, while no migrator is active and where mtcopy or dcbm
-//! gets a single folio: instructions per migrated page, against the same kernel without the series.
+//! What the series costs where it can win nothing: while no migrator is active and no source of hot-page
+//! tracking is on, and where mtcopy or dcbm gets a single folio. Instructions per migrated page and per page fault,
+//! against the same kernel without the series.
 //! The engine that dcbm finds here copies in a thread, so that what it does is counted, too.
 //!
 //! Time says little about a percent on an emulated machine. But QEMU can let the guest's clock count
@@ -25,8 +26,16 @@ use crate::suite::Entry;
 use crate::ui::Ui;
 use crate::verdict::Verdict;
 
-/// How much more work a migrated page may take, by migrator.
-const LIMITS: [(&str, f64); 3] = [("none", 1.01), ("mtcopy", 1.02), ("dcbm", 1.02)];
+/// How much more work a page may take, by migrator; the first two are of Linux without the series, too.
+const LIMITS: [(&str, f64); 4] = [
+    (FAULT, 1.01),
+    ("none", 1.01),
+    ("mtcopy", 1.02),
+    ("dcbm", 1.02),
+];
+
+/// What stands for the migrator where pages come into being and none moves.
+const FAULT: &str = "page fault";
 
 /// What loads a migrator, and what it copies with.
 const MODULES: [(&str, &str); 2] = [
@@ -82,6 +91,7 @@ pub fn run(
             accelerator: Accelerator::Counting,
             // One thread emulates both CPUs.
             patience: 3,
+            guests: 1,
             ui,
         };
         all.push(measure(&lab)?);
@@ -96,20 +106,25 @@ pub fn run(
 
 /// The rows of two kernels side by side, and whether each is within its limit.
 fn table(before: &[Row], after: &[Row]) -> Result<(String, bool)> {
-    let cases = |migrator| after.iter().filter(move |row| row.migrator == migrator);
-    let alone = before.iter().filter(|row| row.folios == 1).count();
+    let count =
+        |rows: &[Row], migrator: &str| rows.iter().filter(|row| row.migrator == migrator).count();
+    let alone = before
+        .iter()
+        .filter(|row| row.migrator == "none" && row.folios == 1)
+        .count();
     // Those of a migrator are as many for each number of lanes.
-    if before.is_empty()
-        || cases("none").count() != before.len()
-        || MODULES.iter().any(|(name, _)| cases(name).count() < alone)
-    {
+    let lacks = |name: &str| {
+        let nr = count(before, name);
+        nr == 0 || count(after, name) != nr
+    };
+    if lacks(FAULT) || lacks("none") || MODULES.iter().any(|(name, _)| count(after, name) < alone) {
         bail!(
             "{} cases without the series, {} with it; the folders target/lab/*-counted have both files",
             before.len(),
             after.len()
         );
     }
-    let mut text = "instructions per migrated page:\n".to_owned();
+    let mut text = "instructions per page:\n".to_owned();
     let _ = writeln!(
         text,
         "{:>10} {:>6} {:>10} {:>8} {:>12} {:>12} {:>8}",
@@ -117,8 +132,10 @@ fn table(before: &[Row], after: &[Row]) -> Result<(String, bool)> {
     );
     let mut good = true;
     for row in after {
-        let same =
-            |other: &&Row| (other.folio_bytes, other.folios) == (row.folio_bytes, row.folios);
+        let same = |other: &&Row| {
+            (other.folio_bytes, other.folios) == (row.folio_bytes, row.folios)
+                && (other.migrator == FAULT) == (row.migrator == FAULT)
+        };
         let vanilla = before.iter().find(same);
         let limit = LIMITS.iter().find(|(name, _)| *name == row.migrator);
         let (Some(vanilla), Some((_, limit))) = (vanilla, limit) else {
@@ -158,7 +175,7 @@ fn measure(lab: &Lab<'_>) -> Result<Vec<Row>> {
             file(migrator, folio)
         )
     };
-    let mut commands = Vec::new();
+    let mut commands = vec![format!("./fault_cost $RESULTS/{}", file(FAULT, ""))];
     for (folio, folios) in CASES {
         commands.push(count("none", folio, folios));
     }
@@ -179,10 +196,14 @@ fn measure(lab: &Lab<'_>) -> Result<Vec<Row>> {
     let migrators = if lab.profile.has_series() {
         &LIMITS[..]
     } else {
-        &LIMITS[..1]
+        &LIMITS[..2]
     };
     for (migrator, _) in migrators {
-        for (folio, _) in CASES {
+        let folios = match *migrator {
+            FAULT => vec![""],
+            _ => CASES.map(|(folio, _)| folio).to_vec(),
+        };
+        for folio in folios {
             let path = lab.folder("results").join(file(migrator, folio));
             let text =
                 fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
@@ -196,7 +217,7 @@ fn measure(lab: &Lab<'_>) -> Result<Vec<Row>> {
 
 /// The benchmark's file of a migrator and a folio size.
 fn file(migrator: &str, folio: &str) -> String {
-    format!("{migrator}-{folio}.json")
+    format!("{}-{folio}.json", migrator.replace(' ', "-"))
 }
 
 #[cfg(test)]
@@ -215,13 +236,18 @@ mod tests {
 
     #[test]
     fn each_case_has_the_limit_of_its_migrator() {
-        let before = [row("none", 1, 1, 1000.0), row("none", 1, 512, 100_000.0)];
+        let before = [
+            row(FAULT, 1, 1, 500.0),
+            row("none", 1, 1, 1000.0),
+            row("none", 1, 512, 100_000.0),
+        ];
         let mut after = vec![
             row("none", 1, 1, 1009.0),
             row("none", 1, 512, 100_000.0),
             row("mtcopy", 1, 1, 1015.0),
             row("mtcopy", 2, 1, 1019.0),
             row("dcbm", 1, 1, 1018.0),
+            row(FAULT, 1, 1, 504.0),
         ];
         let (text, good) = table(&before, &after).unwrap();
         assert!(good, "{text}");
@@ -233,21 +259,29 @@ mod tests {
         after[1].call_ns = 101_100.0;
         let (text, good) = table(&before, &after).unwrap();
         assert!(!good && text.contains("1.0110  more than 1.01"), "{text}");
+        after[1].call_ns = 100_000.0;
+        after[5].call_ns = 506.0;
+        let (text, good) = table(&before, &after).unwrap();
+        assert!(!good && text.contains("1.0120  more than 1.01"), "{text}");
     }
 
     #[test]
     fn a_missing_case_is_an_error() {
-        let before = [row("none", 1, 1, 1000.0)];
+        let before = [row(FAULT, 1, 1, 500.0), row("none", 1, 1, 1000.0)];
         assert!(table(&before, &[row("none", 1, 1, 1000.0)]).is_err());
         assert!(table(&[], &[]).is_err());
         let all = [
             row("none", 1, 1, 1000.0),
             row("mtcopy", 1, 1, 1000.0),
             row("dcbm", 1, 1, 1000.0),
+            row(FAULT, 1, 1, 500.0),
         ];
         assert!(table(&before, &all).is_ok());
-        assert!(table(&before, &all[..2]).is_err());
-        let other = [row("none", 1, 2, 1000.0), all[1].clone(), all[2].clone()];
+        assert!(table(&before, &all[..3]).is_err());
+        assert!(table(&before, &all[1..]).is_err());
+        assert!(table(&before[1..], &all).is_err());
+        let mut other = all.clone();
+        other[0] = row("none", 1, 2, 1000.0);
         assert!(table(&before, &other).is_err());
     }
 }

@@ -33,23 +33,24 @@ const NEEDS: [(&str, &str); 7] = [
 
 /// What the packages have other than Debian's. The release's name keeps them apart from Debian's;
 /// debug information would make them several times as large and the build as long.
-const OPTIONS: [(&str, &str); 7] = [
+const OPTIONS: [(&str, &str); 10] = [
     ("CONFIG_LOCALVERSION", "\"-memferry\""),
     ("CONFIG_MIGRATION_COPY_OFFLOAD", "y"),
     ("CONFIG_MIGRATOR_MTCOPY", "m"),
     ("CONFIG_MIGRATOR_DCBM", "m"),
+    ("CONFIG_PGHOT", "y"),
+    ("CONFIG_PGHOT_HWHINTS", "y"),
+    ("CONFIG_PGHOT_PGTSCAN", "y"),
     ("CONFIG_DEBUG_INFO", "n"),
     ("CONFIG_DEBUG_INFO_NONE", "y"),
     ("CONFIG_DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT", "n"),
 ];
 
 /// What --quick compiles: where the series meets Linux, and what it adds.
-const QUICK: [&str; 8] = [
+const QUICK: [&str; 6] = [
     "kernel/sched/build_policy.o",
-    "mm/migrate.o",
-    "mm/migrator.o",
-    "mm/migrator_cpus.o",
-    "mm/migrator_sysfs.o",
+    "kernel/sched/fair.o",
+    "mm/",
     "lib/memferry/",
     "drivers/migrate_offload/",
     "drivers/migrate_offload/dcbm/",

@@ -6,7 +6,9 @@
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -19,12 +21,15 @@ use crate::profile::Profile;
 use crate::qemu::{self, Accelerator, Qemu};
 use crate::session::{Boot, End, Limits, Ran, Session};
 use crate::splat;
-use crate::suite::Entry;
+use crate::suite::{self, Entry};
 use crate::ui::Ui;
 use crate::verdict::{Outcome, Verdict};
 
 /// How many guests may be lost before the rest of the tests is given up.
 const REBOOTS: usize = 3;
+
+/// How often a test is run again that lost its guest by a fault of QEMU. Those guests do not count as lost.
+const AGAIN: usize = 3;
 
 /// A kernel and all that is needed to boot it.
 pub struct Lab<'a> {
@@ -38,6 +43,8 @@ pub struct Lab<'a> {
     pub accelerator: Accelerator,
     /// Multiplies every time limit.
     pub patience: u64,
+    /// How many guests share the tests, at the same time.
+    pub guests: usize,
     pub ui: &'a Ui,
 }
 
@@ -63,24 +70,71 @@ impl Lab<'_> {
             let part = folder.join(part);
             fs::create_dir_all(&part).with_context(|| format!("create {}", part.display()))?;
         }
-        let mut log = File::create(folder.join("console.log"))?;
 
         let lacks = |entry: &Entry| entry.lacks(self.profile, &self.machine.guest.has);
-        let mut left: Vec<_> = entries
+        let fit: Vec<_> = entries
             .iter()
             .filter(|entry| lacks(entry).is_none())
             .collect();
+        let shares = suite::deal(&fit, self.guests);
+        let ran = thread::scope(|scope| {
+            let threads: Vec<_> = (1..)
+                .zip(&shares)
+                .map(|(guest, share)| scope.spawn(move || self.share(guest, share, kind)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect::<Result<Vec<_>>>()
+        })?;
+
+        let (boots, tests): (Vec<_>, Vec<_>) = ran.into_iter().unzip();
+        let place = |verdict: &Verdict| {
+            let is = |entry: &Entry| entry.job.name == verdict.name;
+            entries.iter().position(is).unwrap_or(entries.len())
+        };
+        let mut tests: Vec<_> = tests.into_iter().flatten().collect();
+        for entry in entries {
+            if let Some(what) = lacks(entry) {
+                tests.push(Verdict::new(&entry.job.name, Outcome::NotFor(what)));
+            }
+        }
+        tests.sort_by_key(place);
+        Ok(boots.into_iter().flatten().chain(tests).collect())
+    }
+
+    /// Runs one guest's share of the tests. Returns the verdicts on its boots, and on the tests.
+    fn share(
+        &self,
+        guest: usize,
+        entries: &[Entry],
+        kind: Kind,
+    ) -> Result<(Vec<Verdict>, Vec<Verdict>)> {
+        let folder = self.folder("");
+        let log = match guest {
+            1 => "console.log".to_owned(),
+            _ => format!("console-{guest}.log"),
+        };
+        let mut log = File::create(folder.join(log))?;
+        let mut left: Vec<_> = entries.iter().collect();
         let mut verdicts = Vec::new();
         let mut boots = Vec::new();
         let mut again: Vec<String> = Vec::new();
+        let attempts =
+            |again: &[String], name: &str| again.iter().filter(|lost| *lost == name).count();
         let mut booted = 0;
-        while !left.is_empty() && booted <= REBOOTS {
+        while !left.is_empty() && booted <= REBOOTS + again.len() {
             booted += 1;
             let boot = self.boot(&left, kind, &mut log)?;
             for test in &boot.tests {
                 let printed: String = test.output.iter().map(|line| format!("{line}\n")).collect();
-                let repeats = self.blames_emulator(test) && !again.contains(&test.name);
-                let attempt = if repeats { ".first" } else { "" };
+                let lost = attempts(&again, &test.name);
+                let repeats = self.blames_emulator(test) && lost < AGAIN;
+                let attempt = if repeats {
+                    format!(".lost{}", lost + 1)
+                } else {
+                    String::new()
+                };
                 let tap = format!("{}{attempt}.tap", test.name);
                 fs::write(folder.join("tap").join(tap), printed)?;
                 if repeats {
@@ -92,11 +146,11 @@ impl Lab<'_> {
                     Kind::Tests => Verdict::test(test),
                     Kind::Command | Kind::Quiet => Verdict::command(test),
                 };
-                verdict.again = again.contains(&test.name);
+                verdict.again = lost;
                 verdicts.push(verdict);
             }
             boots.push(Verdict::boot(&boot));
-            if kind == Kind::Tests && booted == 1 {
+            if kind == Kind::Tests && booted == 1 && guest == 1 {
                 boots.extend(self.kunit(&boot));
             }
         }
@@ -104,13 +158,7 @@ impl Lab<'_> {
             let why = format!("not run: {REBOOTS} guests were lost before it");
             verdicts.push(Verdict::new(&entry.job.name, Outcome::Failed(vec![why])));
         }
-        for entry in entries {
-            if let Some(what) = lacks(entry) {
-                verdicts.push(Verdict::new(&entry.job.name, Outcome::NotFor(what)));
-            }
-        }
-        boots.extend(verdicts);
-        Ok(boots)
+        Ok((boots, verdicts))
     }
 
     /// Boots with the user at the console.

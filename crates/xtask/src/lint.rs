@@ -55,7 +55,7 @@ impl Lint<'_> {
         }
 
         self.ui.step("sparse and W=1 on the series");
-        self.configure(Profile::Pghot)?;
+        self.configure(Profile::Release)?;
         let mut objects = self.objects(ours.iter().copied())?;
         objects.extend(touched);
         let text = self.build(&objects, "lint-after.log")?;

@@ -46,15 +46,18 @@ pub enum Feature {
     SlowTier,
     /// Memory that is there from boot and can go off line; arm64 refuses.
     OfflineMemory,
+    /// A node of slower memory that is off line at first.
+    LateNode,
     /// DMA channels that copy between memory.
     DmaChannels,
 }
 
 impl Feature {
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Rust,
         Self::SlowTier,
         Self::OfflineMemory,
+        Self::LateNode,
         Self::DmaChannels,
     ];
 
@@ -64,6 +67,7 @@ impl Feature {
             Self::Rust => "rust",
             Self::SlowTier => "slow-tier",
             Self::OfflineMemory => "offline-memory",
+            Self::LateNode => "late-node",
             Self::DmaChannels => "dma-channels",
         }
     }

@@ -126,6 +126,7 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
             image,
             programs,
             patience: args.patience,
+            guests: args.guests.into(),
             ui: &ui,
         };
         good &= boot(&lab, args)?;

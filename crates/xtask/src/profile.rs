@@ -15,8 +15,6 @@ pub enum Profile {
     Debug,
     /// with the series and the search for data races, which excludes KASAN: slow
     Kcsan,
-    /// with the series and hot-page tracking, which is in work and off in the others
-    Pghot,
 }
 
 impl Profile {
@@ -32,24 +30,23 @@ impl Profile {
             Self::Release => &["tests", "memferry"],
             Self::Debug => &["tests", "memferry", "debug"],
             Self::Kcsan => &["tests", "memferry", "kcsan"],
-            Self::Pghot => &["tests", "memferry", "pghot"],
         }
     }
 
     /// The tree that it is built in. Kernels that share one cost little after each other.
     pub fn tree(self) -> &'static str {
         match self {
-            Self::Vanilla | Self::Release => "main",
+            Self::Vanilla => "vanilla",
+            Self::Release => "main",
             Self::Debug => "debug",
             Self::Kcsan => "kcsan",
-            Self::Pghot => "pghot",
         }
     }
 
     /// By how much it is slower than a release kernel: KASAN and lockdep, or KCSAN, under emulation.
     pub fn slowness(self) -> u64 {
         match self {
-            Self::Vanilla | Self::Release | Self::Pghot => 1,
+            Self::Vanilla | Self::Release => 1,
             Self::Debug | Self::Kcsan => 6,
         }
     }
@@ -62,7 +59,6 @@ impl fmt::Display for Profile {
             Self::Release => "release",
             Self::Debug => "debug",
             Self::Kcsan => "kcsan",
-            Self::Pghot => "pghot",
         })
     }
 }

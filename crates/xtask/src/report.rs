@@ -6,10 +6,6 @@ use std::fmt::Write;
 
 use crate::verdict::{Outcome, Verdict};
 
-/// What is said of a test that lost its guest by a fault of QEMU.
-const AGAIN: &str =
-    "run twice: the first time, QEMU executed a breakpoint that memory did not have";
-
 /// How many reasons of one test are shown.
 const REASONS: usize = 8;
 
@@ -50,8 +46,12 @@ fn line(text: &mut String, verdict: &Verdict, width: usize) {
     };
     let line = format!("  {word:<8} {:<width$} {time:>8}  {remark}", verdict.name);
     let _ = writeln!(text, "{}", line.trim_end());
-    if verdict.again {
-        let _ = writeln!(text, "             {AGAIN}");
+    if verdict.again > 0 {
+        let _ = writeln!(
+            text,
+            "             run {} times: before, QEMU executed a breakpoint that memory did not have",
+            verdict.again + 1
+        );
     }
     if let Some(remark) = &verdict.remark {
         let _ = writeln!(text, "             {remark}");
@@ -88,9 +88,9 @@ fn sums(verdicts: &[Verdict]) -> String {
     if skipped > 0 {
         parts.push(format!("{skipped} SKIPPED"));
     }
-    let again = verdicts.iter().filter(|v| v.again).count();
+    let again = verdicts.iter().filter(|v| v.again > 0).count();
     if again > 0 {
-        parts.push(format!("{again} run twice"));
+        parts.push(format!("{again} run again"));
     }
     let not_for = count(|o| matches!(o, Outcome::NotFor(_)));
     if not_for > 0 {
@@ -114,7 +114,7 @@ mod tests {
                 },
             ),
             Verdict {
-                again: true,
+                again: 1,
                 ..Verdict::new("b", Outcome::Skipped("no memory".into()))
             },
             Verdict::new("c", Outcome::NotFor("the series".into())),
@@ -122,7 +122,7 @@ mod tests {
         ];
         let text = text("title", &verdicts);
         assert!(
-            text.contains("1 passed, 1 failed, 1 SKIPPED, 1 run twice, 1 not for this kernel"),
+            text.contains("1 passed, 1 failed, 1 SKIPPED, 1 run again, 1 not for this kernel"),
             "{text}"
         );
         assert!(

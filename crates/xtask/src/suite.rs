@@ -21,6 +21,8 @@ pub struct Entry {
     kernels: Vec<Need>,
     /// All that its machine must have.
     features: Vec<Feature>,
+    /// Whether every guest runs it, after all others.
+    everywhere: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,7 @@ impl Entry {
             seconds,
             kernels: vec![Need::Any],
             features: Vec::new(),
+            everywhere: false,
         }
     }
 
@@ -84,8 +87,33 @@ pub fn read(root: &Path, name: &str) -> Result<Vec<Entry>> {
 pub fn kmemleak() -> Entry {
     Entry {
         kernels: vec![Need::Only(Profile::Debug)],
+        everywhere: true,
         ..Entry::new("kmemleak", 60, "/lab/kmemleak")
     }
+}
+
+/// Deals `entries` to at most `guests` guests that run at the same time: each to the one that has the least to do so far,
+/// by the limits. Nobody gets nothing but what every guest runs.
+pub fn deal(entries: &[&Entry], guests: usize) -> Vec<Vec<Entry>> {
+    let (everywhere, once): (Vec<&Entry>, Vec<&Entry>) =
+        entries.iter().partition(|entry| entry.everywhere);
+    let mut shares = vec![(0, Vec::new()); guests.clamp(1, once.len().max(1))];
+    for entry in once {
+        if let Some((seconds, share)) = shares.iter_mut().min_by_key(|(seconds, _)| *seconds) {
+            *seconds += entry.seconds;
+            share.push(entry.clone());
+        }
+    }
+    for (number, (_, share)) in shares.iter_mut().enumerate() {
+        share.extend(everywhere.iter().map(|entry| {
+            let mut entry = (*entry).clone();
+            if number > 0 {
+                entry.job.name += &format!("-{}", number + 1);
+            }
+            entry
+        }));
+    }
+    shares.into_iter().map(|(_, share)| share).collect()
 }
 
 fn parse(text: &str) -> Result<Vec<Entry>> {
@@ -137,10 +165,7 @@ fn entry(line: &str) -> Result<Entry> {
                 "release" => Need::Only(Profile::Release),
                 "debug" => Need::Only(Profile::Debug),
                 "kcsan" => Need::Only(Profile::Kcsan),
-                "pghot" => Need::Only(Profile::Pghot),
-                _ => {
-                    bail!("{need:?} is none of: any, series, vanilla, release, debug, kcsan, pghot")
-                }
+                _ => bail!("{need:?} is none of: any, series, vanilla, release, debug, kcsan"),
             })
         })
         .collect::<Result<_>>()?;
@@ -162,6 +187,7 @@ fn entry(line: &str) -> Result<Entry> {
         seconds,
         kernels,
         features,
+        everywhere: false,
     })
 }
 
@@ -206,6 +232,25 @@ mod tests {
             lacks(Profile::Debug, &[Feature::DmaChannels]).unwrap(),
             "profile release and a machine with slow-tier and a machine with rust"
         );
+    }
+
+    #[test]
+    fn every_test_is_dealt_to_one_guest_and_every_guest_looks_for_leaks() {
+        let mut list = parse("a 60 any a\nb 20 any b\nc 30 any c\nd 20 any d\n").unwrap();
+        list.push(kmemleak());
+        let all: Vec<&Entry> = list.iter().collect();
+        let dealt = |guests| -> Vec<String> {
+            let share = |share: Vec<Entry>| {
+                let names = share.into_iter().map(|entry| entry.job.name);
+                names.collect::<Vec<_>>().join(" ")
+            };
+            deal(&all, guests).into_iter().map(share).collect()
+        };
+        assert_eq!(dealt(1), ["a b c d kmemleak"]);
+        assert_eq!(dealt(2), ["a kmemleak", "b c d kmemleak-2"]);
+        assert_eq!(dealt(9).len(), 4);
+        assert_eq!(deal(&all[4..], 2).len(), 1);
+        assert_eq!(deal(&[], 2), [vec![]]);
     }
 
     #[test]

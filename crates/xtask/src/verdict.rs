@@ -29,8 +29,8 @@ pub struct Verdict {
     pub took: Duration,
     /// The parts that it skipped, by name and reason.
     pub skipped: Vec<String>,
-    /// Whether it ran twice, because it lost its first guest by a fault of QEMU.
-    pub again: bool,
+    /// How often it ran before, and lost its guest by a fault of QEMU.
+    pub again: usize,
     /// What else the reader must know.
     pub remark: Option<String>,
     /// For a failure: the last lines of test and kernel.
@@ -51,7 +51,7 @@ impl Verdict {
             outcome,
             took: Duration::ZERO,
             skipped: Vec::new(),
-            again: false,
+            again: 0,
             remark: None,
             tail: Vec::new(),
         }
@@ -195,7 +195,7 @@ impl Verdict {
             outcome,
             took: ran.took,
             skipped,
-            again: false,
+            again: 0,
             remark: races(&ran.console),
             tail,
         }
