@@ -219,7 +219,7 @@ fn a_kernel_without_pghot_is_told_what_it_lacks_and_what_works() {
 #[test]
 fn set_changes_tracking_and_migrators_in_one_go() {
     let root = with_pghot();
-    let line = "set --pghot-sources hintfaults,hwhints --pghot-target 1 --pghot-threshold 3 --pghot-window-ms 5000 \
+    let line = "set --pghot-sources hintfaults,hwhints --pghot-target 1 --pghot-threshold 3 --pghot-window-ms 2000 \
                 --pghot-rate-limit 100 --lanes 4";
     let dry = stdout(&kernel(root.path(), &format!("{line} --dry-run")));
     let steps: Vec<&str> = dry.lines().collect();
@@ -229,7 +229,7 @@ fn set_changes_tracking_and_migrators_in_one_go() {
             "would set pghot_enabled_sources: 4 -> 0",
             "would set pghot_target_nid: 0 -> 1",
             "would set pghot_freq_threshold: 2 -> 3",
-            "would set pghot_promote_freq_window_ms: 3000 -> 5000",
+            "would set pghot_promote_freq_window_ms: 3000 -> 2000",
             "would set pghot_promote_rate_limit_MBps: 65536 -> 100",
             "would set pghot_enabled_sources: 0 -> 3",
             "would set mtcopy/lanes: 2 -> 4",
@@ -254,14 +254,29 @@ fn set_changes_tracking_and_migrators_in_one_go() {
     );
     assert_eq!(sysctl(root.path(), "pghot_enabled_sources"), "3");
     assert_eq!(sysctl(root.path(), "pghot_freq_threshold"), "3");
-    // Records of one byte count to 3.
-    let output = kernel(root.path(), "set --pghot-threshold 4");
-    assert_eq!(status(&output), 1);
-    assert!(
-        stderr(&output).contains("from 1 to 3"),
-        "{}",
-        stderr(&output)
-    );
+}
+
+#[test]
+fn records_of_one_byte_take_less_than_those_of_four() {
+    let root = with_pghot();
+    for (option, part) in [
+        ("--pghot-threshold 4", "from 1 to 3"),
+        ("--pghot-window-ms 255", "from 256 to 3326"),
+        ("--pghot-window-ms 3327", "from 256 to 3326"),
+    ] {
+        let output = kernel(root.path(), &format!("set --pghot-rate-limit 1 {option}"));
+        assert_eq!(status(&output), 1, "{option}");
+        let told = stderr(&output);
+        assert!(told.contains(part), "{option}: {told}");
+        let limit = sysctl(root.path(), "pghot_promote_rate_limit_MBps");
+        assert_eq!(limit, "65536", "{option}");
+    }
+    let format = root.path().join("sys/kernel/debug/pghot/format");
+    fs::write(format, "precise\n").expect("file");
+    for option in ["--pghot-threshold 7", "--pghot-window-ms 14609"] {
+        let output = kernel(root.path(), &format!("set {option}"));
+        assert_eq!(status(&output), 0, "{option}: {}", stderr(&output));
+    }
 }
 
 #[test]
@@ -433,6 +448,17 @@ fn wrong_usage_is_status_2() {
             "hintfaults,hwhints,pgtscan",
         ),
         (&["kernel", "set", "--pghot-threshold", "8"], "1..=7"),
+        (&["kernel", "set", "--pghot-target", "1023"], "0..=1022"),
+        (&["kernel", "set", "--pghot-window-ms", "15"], "16..=14609"),
+        (
+            &["kernel", "set", "--pghot-window-ms", "14610"],
+            "16..=14609",
+        ),
+        (&["kernel", "set", "--pghot-rate-limit", "0"], "1..=4194304"),
+        (
+            &["kernel", "set", "--pghot-rate-limit", "4194305"],
+            "1..=4194304",
+        ),
         (&["kernel", "heat", "--most", "0"], "at least 1"),
         (&["kernel", "set", "--priority", "low"], "normal, high"),
         (&["kernel", "set", "--nontemporal", "maybe"], "on, off"),

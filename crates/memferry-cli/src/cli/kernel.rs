@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use memferry::kernel::pghot::source_mask;
+use memferry::kernel::pghot::{MOST_RATE_MBPS, MOST_TARGET, WINDOWS_MS, source_mask};
 use memferry::kernel::{Change, MOST_LANES, PghotChange, Reasons};
 
 use crate::units::{bytes_or_none, positive};
@@ -109,16 +109,17 @@ pub struct SetArgs {
     #[arg(long, value_name = "LIST", value_parser = sources)]
     pub pghot_sources: Option<u64>,
     /// pghot: the node that pages go to of which no better one is known
-    #[arg(long, value_name = "NODE")]
-    pub pghot_target: Option<u32>,
+    #[arg(long, value_name = "NODE", value_parser = clap::value_parser!(u64).range(0..=MOST_TARGET))]
+    pub pghot_target: Option<u64>,
     /// pghot: accesses that make a page hot, up to 3 with records of one byte, else up to 7
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=7))]
     pub pghot_threshold: Option<u64>,
-    /// pghot: milliseconds that these accesses may lie apart
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    /// pghot: milliseconds without an access after which a page is not in use any more, up to 3326 with records of one byte, else up
+    /// to 14609
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(WINDOWS_MS))]
     pub pghot_window_ms: Option<u64>,
-    /// pghot: MB that are promoted in a second at most
-    #[arg(long, value_name = "MB")]
+    /// pghot: MiB that move to a node, and in exchange away from it, in a second at most
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=MOST_RATE_MBPS))]
     pub pghot_rate_limit: Option<u64>,
     /// Clear the statistics of all migrators, after everything else
     #[arg(long)]
@@ -161,7 +162,7 @@ impl SetArgs {
     pub fn pghot(&self) -> PghotChange {
         PghotChange {
             sources: self.pghot_sources,
-            target_node: self.pghot_target.map(i64::from),
+            target_node: self.pghot_target.map(|node| node as i64),
             threshold: self.pghot_threshold,
             window_ms: self.pghot_window_ms,
             rate_limit_mbps: self.pghot_rate_limit,

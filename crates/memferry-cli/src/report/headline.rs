@@ -46,12 +46,8 @@ pub fn sentence<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Strin
             time(row.stall_ns.p99)
         );
     }
-    if let Some((case, soon, than_numab2)) = files.clone().find_map(soonest) {
-        let mut text = format!("95% of a hot set is in the top tier after {soon:.1} s with {case}");
-        if let Some(times) = than_numab2 {
-            text += &format!(", {times:.1} times as soon as with numab2");
-        }
-        return text + ".";
+    if let Some(text) = files.clone().find_map(arrival) {
+        return text;
     }
     if let Some((case, share)) = files.clone().find_map(best_served) {
         let percent = share * 100.0;
@@ -194,6 +190,24 @@ fn soonest(file: &BenchFile) -> Option<(String, f64, Option<f64>)> {
     Some((case, soon, numab2.map(|of| of / soon)))
 }
 
+/// How soon the hot set arrives, in words. The seconds of an emulator mean nothing by themselves.
+fn arrival(file: &BenchFile) -> Option<String> {
+    let (case, soon, than_numab2) = soonest(file)?;
+    let times = than_numab2.map(|times| format!("{times:.1} times as soon"));
+    Some(match (times, file.host.emulated) {
+        (None, true) => return None,
+        (Some(times), true) => {
+            format!("95% of a hot set is in the top tier {times} with {case} as with numab2.")
+        }
+        (None, false) => {
+            format!("95% of a hot set is in the top tier after {soon:.1} s with {case}.")
+        }
+        (Some(times), false) => format!(
+            "95% of a hot set is in the top tier after {soon:.1} s with {case}, {times} as with numab2."
+        ),
+    })
+}
+
 /// Of `bench promote`: the mode with which the top tier served most accesses, and their share, whether the hot set arrived as a
 /// whole or not. The first scenario speaks.
 fn best_served(file: &BenchFile) -> Option<(String, f64)> {
@@ -251,6 +265,24 @@ mod tests {
                 .iter()
                 .all(|fact| !fact.value.contains('×'))
         );
+    }
+
+    #[test]
+    fn an_emulator_tells_no_seconds() {
+        let mut file = synthetic::file("promote");
+        let real = sentence(std::iter::once(&file));
+        assert!(real.contains(" s with pghot"), "{real}");
+        file.host.emulated = true;
+        let emulated = sentence(std::iter::once(&file));
+        assert!(
+            emulated.contains("times as soon with pghot") && !emulated.contains(" s "),
+            "{emulated}"
+        );
+        if let Rows::Promote(rows) = &mut file.rows {
+            rows.retain(|row| row.mode != "numab2");
+        }
+        let alone = sentence(std::iter::once(&file));
+        assert!(alone.starts_with("The top tier served"), "{alone}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::absence::{self, Absence};
@@ -24,6 +25,15 @@ pub const SOURCES: [&str; 3] = ["hintfaults", "hwhints", "pgtscan"];
 /// Pages of one section of memory with records: 128 MiB.
 pub const SECTION_PAGES: u64 = 32_768;
 
+/// The windows that some kernel takes, milliseconds. Which one does depends on the format of its records: [`Pghot::windows_ms`].
+pub const WINDOWS_MS: RangeInclusive<u64> = 16..=14_609;
+
+/// The largest `vm.pghot_promote_rate_limit_MBps`, MiB/s: 4 TiB/s, the fastest pace of the core.
+pub const MOST_RATE_MBPS: u64 = 1 << 22;
+
+/// The largest `vm.pghot_target_nid`: the next number is what a record says that knows no node.
+pub const MOST_TARGET: u64 = 1022;
+
 /// Hot-page tracking as it is set now, and what it did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pghot {
@@ -33,9 +43,9 @@ pub struct Pghot {
     pub target_node: i64,
     /// `vm.pghot_freq_threshold`: accesses that make a page hot.
     pub threshold: u64,
-    /// `vm.pghot_promote_freq_window_ms`: how far apart they may lie.
+    /// `vm.pghot_promote_freq_window_ms`: a page that was not accessed for so long is not in use any more, milliseconds.
     pub window_ms: u64,
-    /// `vm.pghot_promote_rate_limit_MBps`: promoted at most.
+    /// `vm.pghot_promote_rate_limit_MBps`: what moves to a node, and in exchange away from it, at most, MiB/s.
     pub rate_limit_mbps: u64,
     /// The files of debugfs with one value, by name; empty without debugfs or the permission to read it.
     pub tuning: Vec<(String, String)>,
@@ -117,6 +127,22 @@ impl Pghot {
         // The active one of several stands in brackets.
         let active = text.split(['[', ']']).nth(1);
         active.or_else(|| text.split_whitespace().next())
+    }
+
+    /// The thresholds that this kernel takes; of any format, if debugfs does not tell which it has.
+    pub fn thresholds(&self) -> RangeInclusive<u64> {
+        match self.format() {
+            Some("default") => 1..=3,
+            _ => 1..=7,
+        }
+    }
+
+    /// The windows that this kernel takes, milliseconds, likewise: the sweep must find each record while its time can be trusted.
+    pub fn windows_ms(&self) -> RangeInclusive<u64> {
+        match self.format() {
+            Some("default") => 256..=3326,
+            _ => WINDOWS_MS,
+        }
     }
 
     /// Memory that the records take, bytes; `None` if the kernel does not count it.

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::dcbm::{LONGEST_TIMEOUT_MS, MOST_POLL_BYTES};
-use super::pghot::{self, Pghot};
+use super::pghot::{self, MOST_RATE_MBPS, Pghot};
 use super::{
     DCBM, FOLDER, LARGEST_BATCH_BYTES, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR, REASONS,
     Reasons, SettingError,
@@ -136,16 +136,35 @@ impl Plan {
     /// # Errors
     /// As [`Plan::new`].
     pub fn of_pghot(root: &Path, now: &Pghot, change: &PghotChange) -> Result<Self, SettingError> {
-        let most = match now.format() {
-            Some("default") => 3,
-            _ => 7,
-        };
-        if let Some(bad) = change.threshold.filter(|of| !(1..=most).contains(of)) {
-            return Err(SettingError::BadValue {
-                setting: "pghot_freq_threshold",
-                value: bad.to_string(),
-                allowed: format!("a number from 1 to {most} with this format of records"),
-            });
+        let format = " with this format of records";
+        for (setting, value, range, why) in [
+            (
+                "pghot_freq_threshold",
+                change.threshold,
+                now.thresholds(),
+                format,
+            ),
+            (
+                "pghot_promote_freq_window_ms",
+                change.window_ms,
+                now.windows_ms(),
+                format,
+            ),
+            (
+                "pghot_promote_rate_limit_MBps",
+                change.rate_limit_mbps,
+                1..=MOST_RATE_MBPS,
+                "",
+            ),
+        ] {
+            let (least, most) = (range.start(), range.end());
+            if let Some(bad) = value.filter(|of| !range.contains(of)) {
+                return Err(SettingError::BadValue {
+                    setting,
+                    value: bad.to_string(),
+                    allowed: format!("a number from {least} to {most}{why}"),
+                });
+            }
         }
         let number =
             |before: u64, after: Option<u64>| after.map(|of| (before.to_string(), of.to_string()));

@@ -14,7 +14,8 @@ use crate::failure::Failure;
 pub struct Cost {
     /// All of /proc/vmstat.
     pub counters: BTreeMap<String, u64>,
-    /// CPU seconds of the threads that look for hot pages.
+    /// CPU seconds of the thread that walks page tables. It is gone when its source is off, so the kernel's own count is
+    /// taken.
     pub tracker_s: f64,
     /// CPU seconds of `kmigrated`.
     pub migration_s: f64,
@@ -28,8 +29,10 @@ impl Cost {
         let counters = vmstat(root).map_err(|error| {
             Failure::new("cannot read the kernel's counters", error, "mount /proc")
         })?;
+        let walked_us = counters.get("pghot_scan_us").copied().unwrap_or(0);
         let mut cost = Self {
             counters,
+            tracker_s: walked_us as f64 / 1e6,
             ..Self::default()
         };
         for (name, seconds) in threads(root) {
@@ -37,8 +40,6 @@ impl Cost {
                 cost.migration_s += seconds;
             } else if name.starts_with("kswapd") {
                 cost.demotion_s += seconds;
-            } else if name.starts_with("pghot") || name.starts_with("kpghot") {
-                cost.tracker_s += seconds;
             }
         }
         Ok(cost)
@@ -63,10 +64,10 @@ impl Cost {
         self.counters.get(name).copied().unwrap_or(0)
     }
 
-    /// Pages demoted, whoever did it.
+    /// Pages demoted, whoever did it: reclaim, or `kmigrated`.
     pub fn demoted(&self) -> u64 {
         let of = self.counters.iter();
-        of.filter(|(name, _)| name.starts_with("pgdemote_"))
+        of.filter(|(name, _)| name.starts_with("pgdemote_") || *name == "pghot_demoted")
             .map(|(_, count)| count)
             .sum()
     }
@@ -93,7 +94,7 @@ fn threads(root: &Path) -> Vec<(String, f64)> {
         let folder = entry.path();
         let name = fs::read_to_string(folder.join("comm")).ok()?;
         let name = name.trim();
-        let wanted = ["kmigrated", "kswapd", "pghot", "kpghot"];
+        let wanted = ["kmigrated", "kswapd"];
         if !wanted.iter().any(|of| name.starts_with(of)) {
             return None;
         }
@@ -134,15 +135,13 @@ mod tests {
         put(
             root.path(),
             "proc/vmstat",
-            "pgpromote_success 5\nnr_free_pages 100\npgdemote_kswapd 1\n",
+            "pgpromote_success 5\nnr_free_pages 100\npgdemote_kswapd 1\npghot_demoted 3\npghot_scan_us 500000\n",
         );
         put(root.path(), "proc/40/comm", "kmigrated/2\n");
         put(root.path(), "proc/40/schedstat", "2500000000 7 3\n");
         let stat = "41 (kswapd0) S 2 0 0 0 -1 1 0 0 0 0 30 70 0 0 20 0 1 0\n";
         put(root.path(), "proc/41/comm", "kswapd0\n");
         put(root.path(), "proc/41/stat", stat);
-        put(root.path(), "proc/42/comm", "pghot_scan\n");
-        put(root.path(), "proc/42/schedstat", "500000000 7 3\n");
         put(root.path(), "proc/43/comm", "bash\n");
         put(root.path(), "proc/43/schedstat", "900000000 7 3\n");
         let before = Cost::read(root.path()).expect("cost");
@@ -153,20 +152,23 @@ mod tests {
         put(
             root.path(),
             "proc/vmstat",
-            "pgpromote_success 12\nnr_free_pages 90\npgdemote_kswapd 4\npgdemote_direct 2\npghot_promoted 7\n",
+            "pgpromote_success 12\nnr_free_pages 90\npgdemote_kswapd 4\npgdemote_direct 2\npghot_promoted 7\npghot_demoted 13\npghot_scan_us 750000\n",
         );
         put(root.path(), "proc/40/schedstat", "3000000000 7 3\n");
         let rise = Cost::read(root.path()).expect("cost").since(&before);
-        assert_eq!((rise.counter("pgpromote_success"), rise.demoted()), (7, 5));
+        assert_eq!((rise.counter("pgpromote_success"), rise.demoted()), (7, 15));
         assert_eq!(rise.counter("nr_free_pages"), 0);
         assert!((rise.migration_s - 0.5).abs() < 1e-9);
+        assert!((rise.tracker_s - 0.25).abs() < 1e-9);
         let told: Vec<String> = rise.told().into_keys().collect();
         assert_eq!(
             told,
             [
                 "pgdemote_direct",
                 "pgdemote_kswapd",
+                "pghot_demoted",
                 "pghot_promoted",
+                "pghot_scan_us",
                 "pgpromote_success"
             ]
         );
