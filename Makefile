@@ -55,6 +55,8 @@ lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers
 	# A thousand batches with every fault of a DMA engine, and every pair of faults: three quarters of an hour.
 	$(LAB) --profile release --seconds 7200 -- 'modprobe dcbm && ./faults alone 1000 && ./faults pairs 1000'
+	# Where all DMA bounces no channel is taken.
+	$(LAB) --profile release --append swiotlb=force -- 'modprobe faultdma && ./devices bounce'
 	# Every kind of memory with every source and every migrator; the same with records of four bytes.
 	$(LAB) --profile release -- './pghot_promote all'
 	$(LAB) --profile debug --seconds 1800 -- 'modprobe dcbm && ./faults alone 100 && ./faults pairs 20'

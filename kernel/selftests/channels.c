@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * channels: what dcbm makes of the channels that there are. Which it takes and which it
- * refuses, what a batch costs in mappings and interrupts, and what becomes of channels that
- * do not answer, with the engine faultdma.
+ * channels: what dcbm does with the channels that it has. What a batch costs in mappings and
+ * interrupts, how it is waited for, and what becomes of channels that do not answer, with the
+ * engine faultdma. Which channels it takes is for the test devices.
  * channels own NUMBER INTERRUPT QUEUE: batches with the machine's own channels, of which there
  * are that many, with interrupts of that name and that many descriptors each.
  */
@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BATCH	(2UL << 20)	/* 512 base pages */
@@ -48,31 +49,7 @@ static void settings(unsigned int lanes, unsigned int timeout_ms)
 	setting("poll_below_bytes", 0);
 }
 
-/* --- Which channels --- */
-
-/* An engine that cannot be used: it is refused, and the file says why. */
-static void test_refused(const char *parameters, const char *why)
-{
-	char text[64];
-	int error;
-
-	error = module_load("faultdma", parameters);
-	/* An architecture may allow no device that reaches less. */
-	if (error == -ENODEV && strstr(parameters, "mask_bits")) {
-		tap_skip(why, "no device can have %s here", parameters);
-		return;
-	}
-	/* Where there is another engine it is taken instead. */
-	if (error || module_load("dcbm", ""))
-		tap_bail("no modules");
-	error = file_write("dcbm", MIGRATION "/migrator");
-	tap_ok(error == -ENODEV || (!error && dcbm_devices(": taken")),
-	       "%s: dcbm becomes active only with another engine", parameters);
-	snprintf(text, sizeof(text), "faultdma: refused, %s", why);
-	tap_ok(dcbm_devices(text) == 4, "%s: %s", parameters, text);
-	tap_ok(!dcbm_devices("faultdma node"), "%s: no channel of it is taken", parameters);
-	tap_ok(engine_stop(), "%s: the engine can go", parameters);
-}
+/* --- Which channels a batch gets --- */
 
 static unsigned int migrate_once(unsigned int lanes, struct stats *done)
 {
@@ -110,33 +87,6 @@ static void test_lanes(void)
 	seen = migrate_once(64, &done);
 	tap_ok(seen >= 3 && done.bytes == BATCH && !done.fallbacks,
 	       "more lanes than channels: %u", seen);
-	tap_ok(engine_stop(), "the engine can go");
-}
-
-/* Somebody else has channels: what is left is taken, and what comes free. */
-static void test_taken_by_others(void)
-{
-	struct stats done;
-	char text[16];
-	int error;
-
-	if (module_load("faultdma", "channels=4"))
-		tap_bail("no faultdma");
-	/* It takes one channel more than it is told, and keeps them when it has finished. */
-	error = module_load("dmatest", "max_channels=1 iterations=500 test_buf_size=4096 run=1");
-	if (error)
-		tap_bail("dmatest: %s", strerror(-error));
-	engine_start("");
-	settings(4, 30000);
-	tap_ok(dcbm_devices("refused, in use by others") == 2 && dcbm_devices(": taken") >= 2,
-	       "dmatest has two channels");
-	migrate_once(4, &done);
-	tap_ok(done.bytes == BATCH, "a batch is copied beside dmatest");
-	/* This reads when it has finished: unloaded before, it frees what is being written. */
-	file_read(text, sizeof(text), "/sys/module/dmatest/parameters/wait");
-	tap_ok(!module_unload("dmatest"), "dmatest goes");
-	tap_ok(!file_write("retry", DCBM "/devices") && !dcbm_devices("in use by others") &&
-	       dcbm_devices("faultdma node -1: taken") == 4, "what has come free is taken");
 	tap_ok(engine_stop(), "the engine can go");
 }
 
@@ -265,6 +215,68 @@ static void test_short_queue(bool unordered)
 		tap_ok(cost.bytes == (long long)BATCH && cost.done.bytes == (long long)BATCH &&
 		       !cost.done.fallbacks, "%s: all is copied", parameters);
 	}
+	tap_ok(engine_stop(), "the engine can go");
+}
+
+/* --- Waiting --- */
+
+#define POLL_TIMES	31
+#define POLL_DELAY_US	1000
+#define POLL_LEAST_NS	50000	/* of the 200 us for which it polls */
+
+static long long cpu_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+static int ascending(const void *left, const void *right)
+{
+	long long a = *(const long long *)left, b = *(const long long *)right;
+
+	return (a > b) - (a < b);
+}
+
+/*
+ * Whoever polls spends the time that the engine takes on a CPU. Three settings take turns, so
+ * that all have the same machine.
+ */
+static void test_poll(void)
+{
+	const long long below[] = { 0, page_bytes(), page_bytes() + 1 };
+	long long took[ARRAY_SIZE(below)][POLL_TIMES];
+	struct memory memory;
+	struct stats done;
+	size_t left = 0;
+
+	engine_start("channels=1");
+	settings(1, 30000);
+	engine_set("delay_us", POLL_DELAY_US);
+	make(&memory, page_bytes(), 0);
+	done = migrator_stats("dcbm", NULL);
+	for (unsigned int n = 0; n < ARRAY_SIZE(below) * POLL_TIMES; n++) {
+		long long start;
+
+		setting("poll_below_bytes", below[n % ARRAY_SIZE(below)]);
+		start = cpu_ns();
+		left += memory_move(&memory, node_at(n + 1), 1);
+		took[n % ARRAY_SIZE(below)][n / ARRAY_SIZE(below)] = cpu_ns() - start;
+	}
+	done = migrator_since("dcbm", NULL, done);
+	tap_ok(!left && done.batches == ARRAY_SIZE(below) * POLL_TIMES &&
+	       !memory_wrong(&memory, "polled"), "short batches are copied by the channel");
+	for (unsigned int i = 0; i < ARRAY_SIZE(below); i++)
+		qsort(took[i], POLL_TIMES, sizeof(took[i][0]), ascending);
+	tap_note("CPU time of a move, by poll_below_bytes: 0 %lld us, its size %lld us, one more %lld us",
+		 took[0][POLL_TIMES / 2] / 1000, took[1][POLL_TIMES / 2] / 1000,
+		 took[2][POLL_TIMES / 2] / 1000);
+	tap_ok(took[2][POLL_TIMES / 2] - took[0][POLL_TIMES / 2] >= POLL_LEAST_NS,
+	       "a batch below poll_below_bytes is waited for without sleeping");
+	tap_ok(took[1][POLL_TIMES / 2] - took[0][POLL_TIMES / 2] < POLL_LEAST_NS,
+	       "one of as many bytes is slept for");
+	memory_drop(&memory);
 	tap_ok(engine_stop(), "the engine can go");
 }
 
@@ -437,50 +449,6 @@ static void test_unload(void)
 	tap_ok(!quarantined_bytes() && engine_stop(), "the engine can go");
 }
 
-#define INJECT	"/sys/kernel/debug/fail_function"
-
-/* Of the allocations of a kind, the nth fails. Returns what choosing dcbm says. */
-static int choose_without(const char *function, unsigned int nth)
-{
-	char failure[32];
-	int error;
-
-	snprintf(failure, sizeof(failure), "%#lx", -(unsigned long)ENOMEM);
-	if (mount_once("debugfs", "/sys/kernel/debug") ||
-	    file_write(function, INJECT "/inject") ||
-	    file_write(failure, INJECT "/%s/retval", function) ||
-	    file_write("100", INJECT "/probability") || file_write("1", INJECT "/times") ||
-	    file_write_number(nth, INJECT "/interval") || file_write("0", INJECT "/verbose"))
-		tap_bail("fail_function does not take %s", function);
-	error = file_write("dcbm", MIGRATION "/migrator");
-	file_write("", INJECT "/inject");
-	return error;
-}
-
-/* Choosing it fails where memory does, and all that was taken is given back. */
-static void test_no_memory(void)
-{
-	static const char *const functions[] = { "dcbm_channel_alloc", "dcbm_init_batch" };
-
-	engine_start("channels=4");
-	for (unsigned int i = 0; i < ARRAY_SIZE(functions); i++)
-		for (unsigned int nth = 1; nth <= 2; nth++) {
-			int error;
-
-			if (file_write("none", MIGRATION "/migrator"))
-				tap_bail("no migrator cannot be chosen");
-			error = choose_without(functions[i], nth);
-			tap_ok(error == -ENOMEM, "%s fails at number %u: dcbm is refused",
-			       functions[i], nth);
-			tap_ok(!dcbm_devices(": taken"), "%s, %u: no channel stays taken",
-			       functions[i], nth);
-			tap_ok(!file_write("dcbm", MIGRATION "/migrator") &&
-			       dcbm_devices("faultdma node -1: taken") == 4,
-			       "%s, %u: with memory it becomes active", functions[i], nth);
-		}
-	tap_ok(engine_stop(), "the engine can go");
-}
-
 /* What an IOMMU merges is cut differently on both sides; what is not mapped is noticed. */
 static void test_iommu(void)
 {
@@ -530,19 +498,15 @@ int main(int argc, char **argv)
 	}
 	engine_alone();
 	atexit(migrator_defaults);
-	test_refused("memcpy=0", "does not copy memory");
-	test_refused("mask_bits=26", "does not reach all memory");
-	test_refused("align=16", "needs more alignment than a page has");
 	test_lanes();
-	test_taken_by_others();
 	test_costs();
 	test_short_queue(false);
 	test_short_queue(true);
+	test_poll();
 	test_retired();
 	test_stuck_terminate();
 	test_late_probe();
 	test_unload();
-	test_no_memory();
 	test_iommu();
 	return tap_done();
 }

@@ -11,6 +11,7 @@
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/slab.h>
+#include <linux/stdarg.h>
 #include <linux/string.h>
 #include <linux/sysfs.h>
 
@@ -37,6 +38,9 @@ struct dcbm_seen {
 
 static struct dcbm_seen dcbm_seen[DCBM_SEEN_MAX];
 static unsigned int dcbm_nr_seen;
+
+/* No channel of the machine was free, or it has none: then they cannot be looked at. */
+static bool dcbm_none_free;
 
 /* --- Looking for channels --- */
 
@@ -118,7 +122,10 @@ static bool dcbm_survey_filter(struct dma_chan *chan, void *surveyed)
 	return false;
 }
 
-/* Writes down what cannot be taken. Where no channel is free nothing new is learnt. */
+/*
+ * Writes down what cannot be taken. Where no channel is free nothing new is learnt: the
+ * engines tell of free ones alone, and the class only by one of them.
+ */
 static void dcbm_survey(void)
 {
 	bool surveyed = false;
@@ -126,6 +133,7 @@ static void dcbm_survey(void)
 
 	dma_cap_zero(any);
 	WARN_ON_ONCE(dma_request_channel(any, dcbm_survey_filter, &surveyed));
+	dcbm_none_free = !surveyed;
 }
 
 /* --- Taking and releasing them --- */
@@ -421,6 +429,33 @@ static const char * const dcbm_states[] = {
 	[DCBM_STOPPED] = "stopped",
 };
 
+/* struct dcbm_list - lines of text in a page, never half a line */
+struct dcbm_list {
+	char *page;
+	int len;
+	unsigned int lines;
+	unsigned int left_out;
+};
+
+/* Space for the last line, which tells how many were left out. */
+#define DCBM_LIST_END	32
+
+static __printf(2, 3) void dcbm_list_add(struct dcbm_list *list, const char *format, ...)
+{
+	int space = PAGE_SIZE - DCBM_LIST_END - list->len;
+	va_list args;
+	int len;
+
+	va_start(args, format);
+	len = vsnprintf(list->page + list->len, space, format, args);
+	va_end(args);
+	list->lines++;
+	if (list->left_out || len >= space)
+		list->left_out++;
+	else
+		list->len += len;
+}
+
 /**
  * dcbm_channels_show - write down which channels there are
  * @page: for the text
@@ -429,8 +464,8 @@ static const char * const dcbm_states[] = {
  */
 int dcbm_channels_show(char *page)
 {
+	struct dcbm_list list = { .page = page };
 	unsigned int i;
-	int len = 0;
 
 	mutex_lock(&dcbm_channels_lock);
 	for (i = 0; i < DCBM_CHANNELS_MAX; i++) {
@@ -439,14 +474,17 @@ int dcbm_channels_show(char *page)
 
 		if (channel->state == DCBM_EMPTY)
 			continue;
-		len += sysfs_emit_at(page, len, "%s %s node %d: %s%s%s\n",
-				     dma_chan_name(channel->chan), dev_name(channel->dev),
-				     channel->nid, dcbm_states[channel->state],
-				     why ? ", " : "", why ?: "");
+		dcbm_list_add(&list, "%s %s node %d: %s%s%s\n", dma_chan_name(channel->chan),
+			      dev_name(channel->dev), channel->nid, dcbm_states[channel->state],
+			      why ? ", " : "", why ?: "");
 	}
+	if (!list.lines && dcbm_none_free)
+		dcbm_list_add(&list, "no DMA channel of this machine is free\n");
 	for (i = 0; i < dcbm_nr_seen; i++)
-		len += sysfs_emit_at(page, len, "%s %s: refused, %s\n", dcbm_seen[i].channel,
-				     dcbm_seen[i].device, dcbm_seen[i].why);
+		dcbm_list_add(&list, "%s %s: refused, %s\n", dcbm_seen[i].channel,
+			      dcbm_seen[i].device, dcbm_seen[i].why);
 	mutex_unlock(&dcbm_channels_lock);
-	return len;
+	if (list.left_out)
+		list.len += sysfs_emit_at(page, list.len, "and %u more\n", list.left_out);
+	return list.len;
 }

@@ -6,6 +6,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
+#include <linux/mod_devicetable.h>
 #include <linux/module.h>
 #include <linux/platform_device.h>
 #include <linux/slab.h>
@@ -37,9 +38,21 @@ static bool faultdma_memcpy = true;
 module_param_named(memcpy, faultdma_memcpy, bool, 0444);
 MODULE_PARM_DESC(memcpy, "It copies memory");
 
+static unsigned int faultdma_segment;
+module_param_named(segment, faultdma_segment, uint, 0444);
+MODULE_PARM_DESC(segment, "Bytes that it copies at a time, at most; 0 for Linux's default");
+
+static char *faultdma_name = "faultdma";
+module_param_named(driver, faultdma_name, charp, 0444);
+MODULE_PARM_DESC(driver, "Name of its driver, to pass for another one");
+
 bool faultdma_iommu;
 module_param_named(iommu, faultdma_iommu, bool, 0444);
 MODULE_PARM_DESC(iommu, "It is behind an IOMMU, which merges and notices");
+
+bool faultdma_bounces;
+module_param_named(bounces, faultdma_bounces, bool, 0444);
+MODULE_PARM_DESC(bounces, "Its IOMMU has bounce buffers; needs iommu");
 
 u64 faultdma_iommu_faults;
 
@@ -291,6 +304,8 @@ static int faultdma_probe(struct platform_device *pdev)
 	error = faultdma_iommu_start(&pdev->dev);
 	if (error)
 		return error;
+	if (faultdma_segment)
+		dma_set_max_seg_size(&pdev->dev, faultdma_segment);
 	faultdma_channels = kvcalloc(faultdma_nr, sizeof(*faultdma_channels), GFP_KERNEL);
 	if (!faultdma_channels) {
 		faultdma_iommu_stop(&pdev->dev);
@@ -323,8 +338,13 @@ static void faultdma_remove(struct platform_device *pdev)
 	faultdma_iommu_stop(&pdev->dev);
 }
 
+static const struct platform_device_id faultdma_ids[] = {
+	{ .name = "faultdma" },
+	{ }
+};
+
 static struct platform_driver faultdma_driver = {
-	.driver.name = "faultdma",
+	.id_table = faultdma_ids,
 	.probe = faultdma_probe,
 	.remove = faultdma_remove,
 };
@@ -336,8 +356,9 @@ static int __init faultdma_init(void)
 	int error;
 
 	if (!faultdma_nr || faultdma_nr > 64 || !faultdma_depth || faultdma_mask_bits > 64 ||
-	    faultdma_mask_bits < 16)
+	    faultdma_mask_bits < 16 || (faultdma_bounces && !faultdma_iommu))
 		return -EINVAL;
+	faultdma_driver.driver.name = faultdma_name;
 	error = platform_driver_register(&faultdma_driver);
 	if (error)
 		return error;

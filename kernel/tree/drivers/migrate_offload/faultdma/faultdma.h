@@ -132,6 +132,7 @@ struct faultdma_channel {
 
 extern bool faultdma_unordered;
 extern bool faultdma_iommu;
+extern bool faultdma_bounces;
 
 static inline struct faultdma_channel *faultdma_channel_of(struct dma_chan *chan)
 {

@@ -9,6 +9,7 @@
 #include <linux/dma-map-ops.h>
 #include <linux/mm.h>
 #include <linux/scatterlist.h>
+#include <linux/sizes.h>
 #include <linux/xarray.h>
 
 #include "faultdma.h"
@@ -117,7 +118,14 @@ fail:
 	return -EIO;
 }
 
+/* What bounces has a limit, and nothing else tells of it. */
+static size_t faultdma_max_mapping_size(struct device *dev)
+{
+	return faultdma_bounces ? SZ_256K : SIZE_MAX;
+}
+
 static const struct dma_map_ops faultdma_ops = {
+	.max_mapping_size = faultdma_max_mapping_size,
 	.map_page = faultdma_map_page,
 	.unmap_page = faultdma_unmap_page,
 	.map_sg = faultdma_map_sg,
