@@ -26,7 +26,7 @@ fn rows(json: &Value) -> &Vec<Value> {
 }
 
 /// Runs a benchmark and checks what all have in common.
-fn bench(line: &str) -> Value {
+pub fn bench(line: &str) -> Value {
     let before = settings();
     let done = memferry(&format!("{line} --json")).gives(0);
     let json = done.json();
@@ -51,7 +51,8 @@ fn bench(line: &str) -> Value {
     json
 }
 
-fn columns(json: &Value) -> Vec<(String, u64)> {
+/// Each migrator and its lanes, in the order of the rows.
+pub fn columns(json: &Value) -> Vec<(String, u64)> {
     let mut columns = Vec::new();
     for row in rows(json) {
         let column = (

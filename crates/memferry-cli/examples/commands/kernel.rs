@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[
     ("kernel_set_clears_the_statistics", clears),
 ];
 
-const FOLDER: &str = "/sys/kernel/mm/migration";
+pub const FOLDER: &str = "/sys/kernel/mm/migration";
 
 /// Whether this kernel has the interface.
 pub fn is_there() -> bool {
@@ -30,7 +30,8 @@ fn has_mtcopy() -> bool {
     fs::exists(format!("{FOLDER}/mtcopy")).unwrap()
 }
 
-fn file(name: &str) -> String {
+/// One of the kernel's files.
+pub fn file(name: &str) -> String {
     fs::read_to_string(format!("{FOLDER}/{name}"))
         .unwrap()
         .trim()
@@ -47,6 +48,10 @@ pub fn settings() -> Vec<(String, String)> {
     }
     if has_mtcopy() {
         names.extend(mtcopy.map(|name| format!("mtcopy/{name}")));
+    }
+    if fs::exists(format!("{FOLDER}/dcbm")).unwrap() {
+        let dcbm = ["lanes", "timeout_ms", "poll_below_bytes"];
+        names.extend(dcbm.map(|name| format!("dcbm/{name}")));
     }
     names
         .into_iter()
@@ -96,10 +101,10 @@ fn stock() -> Result<(), String> {
 }
 
 /// Sets everything as it was when the value goes.
-struct AsBefore(Vec<(String, String)>);
+pub struct AsBefore(Vec<(String, String)>);
 
 impl AsBefore {
-    fn begin() -> AsBefore {
+    pub fn begin() -> AsBefore {
         AsBefore(settings())
     }
 }

@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, reason = "a case fails by panicking")]
 
 mod bench;
+mod dcbm;
 mod kernel;
 mod process;
 mod program;
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     if let [victim::SERVE, rest @ ..] = &arguments[..] {
         return victim::serve(rest);
     }
-    let most = [kernel::CASES, process::CASES, bench::CASES].concat();
+    let most = [kernel::CASES, dcbm::CASES, process::CASES, bench::CASES].concat();
     let chosen: Vec<Case> = match &arguments[..] {
         [] => most,
         ["promote"] => promote::CASES.to_vec(),
