@@ -192,19 +192,35 @@ static void test_events(void)
 	file_write("\n", PGHOT_DEBUGFS "/hwhints_event");
 }
 
-/* A record's stamp comes round: the longest window is the one that still leaves time to sweep. */
-static void test_widest_window(void)
+/* What a format has room for, to the last value: a count, and a stamp that comes round. */
+static void test_format_limits(void)
 {
-	const char *path = PGHOT_SYSCTL "promote_freq_window_ms";
-	char format[16] = "";
-	long long widest;
+	static const struct {
+		const char *file;
+		long long least, most;			/* of one byte */
+		long long precise_least, precise_most;	/* of four */
+	} limits[] = {
+		{ "freq_threshold", 1, 3, 1, 7 },
+		{ "promote_freq_window_ms", 256, 3326, 16, 14609 },
+	};
+	char format[16] = "", path[64];
 
 	file_read(format, sizeof(format), PGHOT_DEBUGFS "/format");
-	widest = strcmp(format, "precise") ? 3326 : 14609;
-	tap_ok(!file_write_number(widest, "%s", path) && file_number("%s", path) == widest,
-	       "a window may be %lld ms", widest);
-	tap_ok(file_write_number(widest + 1, "%s", path) == -EINVAL &&
-	       file_number("%s", path) == widest, "and not longer, where the format is %s", format);
+	for (unsigned int n = 0; n < ARRAY_SIZE(limits); n++) {
+		bool precise = !strcmp(format, "precise");
+		long long least = precise ? limits[n].precise_least : limits[n].least;
+		long long most = precise ? limits[n].precise_most : limits[n].most;
+
+		snprintf(path, sizeof(path), PGHOT_SYSCTL "%s", limits[n].file);
+		tap_ok(!file_write_number(least, "%s", path) && file_number("%s", path) == least &&
+		       file_write_number(least - 1, "%s", path) == -EINVAL &&
+		       file_number("%s", path) == least, "%s, %s: %lld and not less", format,
+		       limits[n].file, least);
+		tap_ok(!file_write_number(most, "%s", path) && file_number("%s", path) == most &&
+		       file_write_number(most + 1, "%s", path) == -EINVAL &&
+		       file_number("%s", path) == most, "%s, %s: %lld and not more", format,
+		       limits[n].file, most);
+	}
 }
 
 int main(void)
@@ -218,7 +234,7 @@ int main(void)
 	test_counters();
 	settings_test(&of_sysctls);
 	settings_test(&of_debugfs);
-	test_widest_window();
+	test_format_limits();
 	test_events();
 	test_permissions();
 	return tap_done();

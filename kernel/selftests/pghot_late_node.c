@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * pghot_late_node: a node of slower memory comes online while sources are on. Its tier is known
- * only then, and its records follow; they go with its memory.
+ * only then, and its records and its thread follow; they go with its memory.
  */
 #include "blocks.h"
+#include "content.h"
 #include "files.h"
 #include "heat.h"
 #include "memory.h"
@@ -21,6 +22,7 @@
 #define NODE		"/sys/devices/system/node/node%d"
 #define BYTES		(4UL << 20)
 #define PATIENCE_MS	10000
+#define PROMOTION_MS	120000	/* seconds, but for kernels with checkers */
 #define MOST_BLOCKS	64
 
 static int blocks[MOST_BLOCKS];
@@ -101,6 +103,22 @@ static bool pages_are_seen(int node)
 	return heat_of_node(node).known;
 }
 
+/* Its own thread promotes what is used there. */
+static void test_promotion(int node)
+{
+	struct content *content = pghot_memory(node, BYTES, false, 1);
+	size_t pages = BYTES / page_bytes(), moved;
+
+	content_start_writers(content);
+	moved = pghot_wait_moved(content->at, BYTES, node, pages, PROMOTION_MS);
+	content_stop_writers(content);
+	tap_ok(pghot_kmigrated(node) > 0 && moved == pages,
+	       "its hot pages are promoted: %zu of %zu", moved, pages);
+	tap_ok(!pages_on(content->at, BYTES, node_slow()), "to the top tier");
+	tap_ok(!content_wrong(content, "promoted"), "contents");
+	pghot_memory_drop(content);
+}
+
 int main(void)
 {
 	long long sections, before;
@@ -120,6 +138,7 @@ int main(void)
 	tap_ok(sections_are(-1, before + sections), "and no other node got some");
 	file_write_number(1 << PGHOT_PGTSCAN, PGHOT_SYSCTL "enabled_sources");
 	tap_ok(sections_are(node, sections) && pages_are_seen(node), "its pages are seen");
+	test_promotion(node);
 	tap_ok(set_blocks("offline") && !has_memory(node), "the node goes off line");
 	tap_ok(!heat_of_node(node).sections, "its records are gone");
 	return tap_done();

@@ -28,6 +28,10 @@
 #define PAGES		(BYTES / page_bytes())
 /* It takes seconds. But hint faults are rationed by CPU time, of which checkers leave little. */
 #define PATIENCE_MS	240000
+#define SELDOM_US	700000
+
+/* What threads look at. */
+static volatile bool stop;
 
 /* Memory on the slow node that two threads use. */
 static struct content *use_slow(bool huge)
@@ -43,6 +47,17 @@ static size_t promoted(const struct content *content)
 static size_t wait_promoted(const struct content *content, size_t pages)
 {
 	return pghot_wait_moved(content->at, BYTES, node_slow(), pages, PATIENCE_MS);
+}
+
+static long long wait_hot(long long least, long long most)
+{
+	long long end = pghot_ms() + PATIENCE_MS, hot;
+
+	do {
+		usleep(20000);
+		hot = heat_of_node(node_slow()).hot;
+	} while ((hot < least || hot > most) && pghot_ms() < end);
+	return hot;
 }
 
 /* How often a thread went to sleep. */
@@ -132,6 +147,73 @@ static void test_pace(enum pghot_source source)
 	sched_setaffinity(0, sizeof(all), &all);
 }
 
+/* Uses memory so seldom that it is hot, and less so than what is used all the time. */
+static void *use_seldom(void *argument)
+{
+	const struct content *content = argument;
+
+	while (!stop) {
+		for (size_t offset = 0; offset < BYTES; offset += page_bytes())
+			(void)*(const volatile unsigned char *)(content->at + offset);
+		usleep(SELDOM_US);
+	}
+	return NULL;
+}
+
+/* More is hot than the pace lets go: what is used most goes first. Pins hold all until it is known. */
+static void test_hottest(enum pghot_source source)
+{
+	struct content *warm = use_slow(false), *hot = use_slow(false);
+	struct ring *rings[2] = { ring_new(), ring_new() };
+	size_t pinned, went, warm_went;
+	long long known;
+	pthread_t user;
+	cpu_set_t all;
+
+	if (ring_pin(rings[0], warm->at, BYTES) || ring_pin(rings[1], hot->at, BYTES))
+		tap_bail("no pins");
+	warm_went = promoted(warm);
+	went = promoted(hot);
+	pinned = 2 * PAGES - went - warm_went;
+	sched_getaffinity(0, sizeof(all), &all);
+	pghot_run_on(node_at(0));
+	if (pthread_create(&user, NULL, use_seldom, warm))
+		tap_bail("no thread");
+	content_start_writers(hot);
+	pghot_start(source);
+	known = wait_hot(pinned * 9 / 10, LLONG_MAX);
+	file_write("4", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	/* A round that was chosen from before is over. */
+	usleep(500000);
+	for (int n = 0; n < 2; n++)
+		ring_unpin(rings[n]);
+	wait_promoted(hot, PAGES - (PAGES - went) / 10);
+	went = promoted(hot) - went;
+	warm_went = promoted(warm) - warm_went;
+	file_write("65536", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	wait_promoted(warm, PAGES);
+	stop = true;
+	pthread_join(user, NULL);
+	content_stop_writers(hot);
+	pghot_stop();
+	stop = false;
+	tap_note("%s: %lld of %zu pages were hot; %zu of the hottest went, and %zu others",
+		 pghot_sources[source], known, pinned, went, warm_went);
+	tap_ok(known >= (long long)pinned * 9 / 10, "%s: two kinds of memory are hot",
+	       pghot_sources[source]);
+	tap_ok(went && went >= 4 * warm_went, "%s: what is used most goes first",
+	       pghot_sources[source]);
+	tap_ok(promoted(warm) == PAGES, "%s: and the rest when the pace allows it",
+	       pghot_sources[source]);
+	tap_ok(!content_wrong(hot, "hottest") && !content_wrong(warm, "less hot"),
+	       "%s: contents of both", pghot_sources[source]);
+	for (int n = 0; n < 2; n++)
+		ring_free(rings[n]);
+	pghot_memory_drop(hot);
+	pghot_memory_drop(warm);
+	sched_setaffinity(0, sizeof(all), &all);
+}
+
 static void test_pins(enum pghot_source source)
 {
 	struct content *content = use_slow(false);
@@ -171,17 +253,6 @@ static void use(const unsigned char *at, size_t bytes, long long ms)
 	for (long long end = pghot_ms() + ms; pghot_ms() < end; usleep(10000))
 		for (size_t offset = 0; offset < bytes; offset += page_bytes())
 			(void)*(const volatile unsigned char *)(at + offset);
-}
-
-static long long wait_hot(long long least, long long most)
-{
-	long long end = pghot_ms() + PATIENCE_MS, hot;
-
-	do {
-		usleep(20000);
-		hot = heat_of_node(node_slow()).hot;
-	} while ((hot < least || hot > most) && pghot_ms() < end);
-	return hot;
 }
 
 /* Pinned pages stay where their records are seen to age. */
@@ -284,8 +355,6 @@ static void test_groups(enum pghot_source source)
 	       "%s: the group at its limit did not run into it", pghot_sources[source]);
 	file_write("max", "%s/full/memory.max", cgroup_root());
 }
-
-static volatile bool stop;
 
 struct mover {
 	struct content *content;
@@ -398,6 +467,9 @@ int main(int argc, char **argv)
 		if (!has[source])
 			continue;
 		test_pace(source);
+		/* Hint faults do not tell how often a page is used. */
+		if (source != PGHOT_HINTFAULT)
+			test_hottest(source);
 		/* Linux makes no hint faults of pinned pages. */
 		if (source != PGHOT_HINTFAULT) {
 			test_pins(source);
