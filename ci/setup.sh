@@ -18,9 +18,15 @@ fi
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         echo "installing:$missing"
-        apt-get update -qq
-        # shellcheck disable=SC2086 # a list of packages
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+        # Servers that do not answer are asked again, and other runs of apt waited for.
+        patient="-o Acquire::Retries=5 -o DPkg::Lock::Timeout=600"
+        # shellcheck disable=SC2086 # lists of options and packages
+        install() {
+            apt-get update -qq $patient
+            DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $patient $missing >/dev/null
+        }
+        # A list that could not be fetched is a warning to apt, and a package that is not in it an error.
+        install || install
     else
         echo "missing:$missing; run: sudo apt-get install -y$missing" >&2
         exit 1

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::cache::Cache;
 use crate::command;
 use crate::machine::Machine;
-use crate::source::is_here;
+use crate::source::{PATIENT_APT, is_here};
 use crate::ui::Ui;
 
 /// Debian's package of it, for every architecture.
@@ -65,6 +65,7 @@ fn fetch(work: &Path, arch: &str, log: &Path) -> Result<()> {
         command::logged(
             Command::new("apt-get")
                 .args(options(work, arch))
+                .args(PATIENT_APT)
                 .args(task)
                 .current_dir(work),
             log,

@@ -13,17 +13,16 @@ use crate::command::interrupted;
 use crate::qemu::{Line, Next, Qemu};
 use crate::wire::{self, Mark, Word};
 
-/// How long the machine may take between tests and to go off. Sending files falls into it.
-const BETWEEN: Duration = Duration::from_secs(120);
-
 /// How long the console's lines may lag behind the wire's.
 const LAG: Duration = Duration::from_secs(2);
 
 /// How long each part of a boot may take.
 pub struct Limits {
     pub boot: Duration,
-    /// By the order of the jobs.
-    pub tests: Vec<Duration>,
+    /// The tests that there are, by name. Sending a test's files falls into its time.
+    pub tests: Vec<(String, Duration)>,
+    /// Between tests, and to go off after the last.
+    pub between: Duration,
 }
 
 /// How a test ended.
@@ -78,8 +77,9 @@ pub struct Session<'a> {
 type Files = (usize, String, Vec<String>);
 
 /// What is known of a boot half-way.
-struct Progress {
+struct Progress<'a> {
     boot: Boot,
+    limits: &'a Limits,
     /// On the wire: the test that began and has not ended.
     running: Option<usize>,
     /// On the console, which may be ahead or behind: the test whose messages are coming.
@@ -102,6 +102,7 @@ impl Session<'_> {
         };
         let mut now = Progress {
             boot,
+            limits,
             running: None,
             marked: None,
             files: None,
@@ -117,7 +118,7 @@ impl Session<'_> {
                 Next::Nothing => {}
                 Next::Off => break,
             }
-            let limit = now.limit(limits);
+            let limit = now.limit();
             if now.since.elapsed() > limit {
                 qemu.kill();
                 self.drain(&mut now, &qemu)?;
@@ -132,14 +133,14 @@ impl Session<'_> {
     }
 
     /// Takes what a killed machine had said.
-    fn drain(&mut self, now: &mut Progress, qemu: &Qemu) -> Result<()> {
+    fn drain(&mut self, now: &mut Progress<'_>, qemu: &Qemu) -> Result<()> {
         while let Next::Line(line) = qemu.next(LAG) {
             self.take(now, line)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, now: &mut Progress, line: Line) -> Result<()> {
+    fn take(&mut self, now: &mut Progress<'_>, line: Line) -> Result<()> {
         match line {
             Line::Console(line) => {
                 writeln!(self.log, "{line}")?;
@@ -150,7 +151,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn wire(&mut self, now: &mut Progress, line: String) -> Result<()> {
+    fn wire(&mut self, now: &mut Progress<'_>, line: String) -> Result<()> {
         match wire::read(&line) {
             Some(Word::Boot) => {
                 now.boot.reached = Some(now.since.elapsed());
@@ -184,16 +185,24 @@ impl Session<'_> {
     }
 }
 
-impl Progress {
+impl Progress<'_> {
     /// The limit of the current part.
-    fn limit(&self, limits: &Limits) -> Duration {
+    fn limit(&self) -> Duration {
         if self.boot.reached.is_none() {
-            limits.boot
-        } else if let Some(test) = self.running {
-            limits.tests.get(test).copied().unwrap_or(BETWEEN)
-        } else {
-            BETWEEN
+            return self.limits.boot;
         }
+        let running = self.running.map(|test| &self.boot.tests[test].name);
+        running
+            .and_then(|name| self.known(name))
+            .unwrap_or(self.limits.between)
+    }
+
+    /// The limit of the test `name`, if there is one of that name.
+    fn known(&self, name: &str) -> Option<Duration> {
+        let mut tests = self.limits.tests.iter();
+        tests
+            .find(|(known, _)| known == name)
+            .map(|(_, limit)| *limit)
     }
 
     /// The test `name`, whether the wire or the console names it first.
@@ -232,12 +241,13 @@ impl Progress {
 
     fn console(&mut self, line: String) {
         match wire::mark(&line) {
-            Some(Mark::Begin(name)) => {
+            // A console can lose bytes. What is no test's name is a message.
+            Some(Mark::Begin(name)) if self.known(name).is_some() => {
                 let name = name.to_owned();
                 self.marked = Some(self.test(&name));
             }
             Some(Mark::End(_)) => self.marked = None,
-            None => match self.marked {
+            Some(Mark::Begin(_)) | None => match self.marked {
                 Some(test) => self.boot.tests[test].console.push(line),
                 None => self.boot.console.push(line),
             },
@@ -249,7 +259,14 @@ impl Progress {
 mod tests {
     use super::*;
 
-    fn progress(lines: &[Line]) -> (Progress, String) {
+    fn progress(lines: &[Line]) -> (Boot, String) {
+        let limits = Limits {
+            boot: Duration::from_secs(1),
+            tests: ["one", "two"]
+                .map(|name| (name.to_owned(), Duration::from_secs(2)))
+                .to_vec(),
+            between: Duration::from_secs(3),
+        };
         let boot = Boot {
             console: Vec::new(),
             reached: None,
@@ -259,6 +276,7 @@ mod tests {
         };
         let mut now = Progress {
             boot,
+            limits: &limits,
             running: None,
             marked: None,
             files: None,
@@ -280,7 +298,7 @@ mod tests {
             session.take(&mut now, line).unwrap();
         }
         now.stop(End::Died);
-        (now, String::from_utf8(log).unwrap())
+        (now.boot, String::from_utf8(log).unwrap())
     }
 
     fn console(text: &str) -> Line {
@@ -293,7 +311,7 @@ mod tests {
 
     #[test]
     fn messages_go_to_the_test_between_whose_marks_they_are() {
-        let (now, log) = progress(&[
+        let (boot, log) = progress(&[
             console("[ 0.1] Linux"),
             wire("@@lab boot"),
             console("[ 1.0] lab: begin one"),
@@ -309,7 +327,6 @@ mod tests {
             console("[ 1.5] lab: begin two"),
             wire("ok 1 y"),
         ]);
-        let boot = now.boot;
         assert_eq!(boot.console, ["[ 0.1] Linux", "[ 1.4] between"]);
         assert_eq!(boot.tests.len(), 2);
         assert_eq!(boot.tests[0].console, ["[ 1.1] WARNING: x", "[ 1.2] late"]);
@@ -325,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_console_that_is_ahead_takes_nothing_from_a_test() {
-        let (now, _) = progress(&[
+        let (boot, _) = progress(&[
             wire("@@lab boot"),
             console("[ 1.0] lab: begin one"),
             console("[ 1.1] lab: end one"),
@@ -337,7 +354,7 @@ mod tests {
             wire("@@lab begin two"),
             wire("@@lab end two 0"),
         ]);
-        let [one, two] = &now.boot.tests[..] else {
+        let [one, two] = &boot.tests[..] else {
             panic!("two tests")
         };
         assert_eq!((one.end, two.end), (End::Exit(3), End::Exit(0)));
@@ -347,18 +364,31 @@ mod tests {
 
     #[test]
     fn a_test_that_the_console_named_but_that_never_began_counts_as_dead() {
-        let (now, _) = progress(&[
+        let (boot, _) = progress(&[
             wire("@@lab boot"),
             console("[ 1.0] lab: begin one"),
             console("x"),
         ]);
-        assert_eq!(now.boot.tests[0].end, End::Died);
-        assert_eq!(now.boot.tests[0].console, ["x"]);
+        assert_eq!(boot.tests[0].end, End::Died);
+        assert_eq!(boot.tests[0].console, ["x"]);
+    }
+
+    #[test]
+    fn a_name_that_the_console_cut_short_is_no_test() {
+        let (boot, _) = progress(&[
+            wire("@@lab boot"),
+            console("[ 1.0] lab: begin on"),
+            wire("@@lab begin one"),
+            wire("@@lab end one 0"),
+        ]);
+        assert_eq!(boot.tests.len(), 1);
+        assert_eq!(boot.tests[0].end, End::Exit(0));
+        assert_eq!(boot.console, ["[ 1.0] lab: begin on"]);
     }
 
     #[test]
     fn damaged_files_are_told() {
-        let (now, _) = progress(&[
+        let (boot, _) = progress(&[
             wire("@@lab boot"),
             wire("@@lab begin one"),
             wire("@@lab files 4 00"),
@@ -366,7 +396,7 @@ mod tests {
             wire("@@lab sent"),
             wire("@@lab end one 0"),
         ]);
-        assert_eq!(now.boot.damaged.len(), 1);
-        assert!(now.boot.tests[0].output.is_empty());
+        assert_eq!(boot.damaged.len(), 1);
+        assert!(boot.tests[0].output.is_empty());
     }
 }

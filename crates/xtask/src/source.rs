@@ -196,6 +196,12 @@ pub fn is_here(file: &str) -> bool {
         .any(|folder| folder.join(file).is_file())
 }
 
+/// apt asks servers again that did not answer, and waits for other runs of itself.
+pub const PATIENT_APT: [&str; 2] = [
+    "--option=Acquire::Retries=5",
+    "--option=DPkg::Lock::Timeout=600",
+];
+
 /// Installs `packages` if we are root on Debian; else says how.
 pub fn install(packages: &[&str], ui: &Ui) -> Result<()> {
     let line = format!(
@@ -207,16 +213,20 @@ pub fn install(packages: &[&str], ui: &Ui) -> Result<()> {
     }
     ui.step(&format!("installing {}", packages.join(" ")));
     let log = std::env::temp_dir().join(format!("memferry-install-{}.log", std::process::id()));
-    for line in ["apt-get update -qq", &line] {
+    let run = |line: &str| {
         let mut words = line.split(' ');
         command::logged(
             Command::new(words.next().unwrap_or_default())
                 .args(words)
+                .args(PATIENT_APT)
                 .env("DEBIAN_FRONTEND", "noninteractive"),
             &log,
             "install what the lab needs",
-        )?;
-    }
+        )
+    };
+    // A list that could not be fetched is a warning to apt, and a package that is not in it an error.
+    let attempt = || run("apt-get update -qq").and_then(|()| run(&line));
+    attempt().or_else(|_| attempt())?;
     let _ = fs::remove_file(&log);
     Ok(())
 }
