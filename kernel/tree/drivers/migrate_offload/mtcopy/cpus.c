@@ -105,13 +105,14 @@ struct mtcopy_choice {
 	unsigned int nr;	/* of them */
 	unsigned int want;	/* of them at most */
 	const struct cpumask *allowed;
+	int own;		/* the caller's, when it began to ask: it may move meanwhile */
 	unsigned int nr_busy;
 	u16 busy[MTCOPY_LANES_MAX - 1];
 };
 
 static void mtcopy_ask(int cpu, struct mtcopy_choice *choice)
 {
-	if (cpu == raw_smp_processor_id() || !cpu_online(cpu) || cpu_is_isolated(cpu))
+	if (cpu == choice->own || !cpu_online(cpu) || cpu_is_isolated(cpu))
 		return;
 	if (!cpumask_test_cpu(cpu, choice->allowed))
 		return;
@@ -167,6 +168,7 @@ unsigned int mtcopy_cpus_choose(struct mtcopy_batch *mt, const struct mtcopy_par
 		.cpus = mt->cpus,
 		.want = want,
 		.allowed = &mt->allowed,
+		.own = raw_smp_processor_id(),
 	};
 	const struct migrator_batch *batch = mt->batch;
 	struct mtcopy_order *order;
