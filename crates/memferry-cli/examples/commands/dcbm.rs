@@ -130,7 +130,8 @@ fn shown() -> Result<(), String> {
 
 fn moves() -> Result<(), String> {
     let _engine = Engine::begin()?;
-    memferry("kernel set --reset-stats").gives(0);
+    // A limit for what hangs: an emulated channel can be late.
+    memferry("kernel set --timeout-ms 60000 --reset-stats").gives(0);
     let json =
         bench("bench move --backend kernel --migrator none,dcbm --total 4M --folio 4K --runs 1");
     let lanes: Vec<u64> = columns(&json)

@@ -129,9 +129,16 @@ fn full() -> Result<(), String> {
 fn tracked() -> Result<(), String> {
     need_tiers()?;
     need_pghot()?;
-    let line =
-        "--scenario 1 --mode pghot --source hintfaults,pgtscan --size 16M --seconds 8 --runs 1";
-    for row in &bench(line) {
+    let line = "--scenario 1 --mode pghot --source hintfaults,pgtscan --size 16M --runs 1";
+    let mut rows = bench(&format!("{line} --seconds 8"));
+    // An emulator's rate of accesses is not what it was found to be before: then it is over too soon.
+    if rows
+        .iter()
+        .any(|row| number(&row["promoted_hot_pages"]) == 0)
+    {
+        rows = bench(&format!("{line} --seconds 60"));
+    }
+    for row in &rows {
         assert!(
             ["default", "precise"]
                 .map(Value::from)
