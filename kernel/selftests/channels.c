@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * channels: what dcbm does with the channels that it has. What a batch costs in mappings and
- * interrupts, how it is waited for, and what becomes of channels that do not answer, with the
+ * interrupts, and what becomes of channels that do not answer, with the
  * engine faultdma. Which channels it takes is for the test devices.
  * channels own NUMBER INTERRUPT QUEUE: batches with the machine's own channels, of which there
  * are that many, with interrupts of that name and that many descriptors each.
+ * channels poll: how short batches are waited for.
  */
 #include "content.h"
 #include "engine.h"
@@ -220,7 +221,7 @@ static void test_short_queue(bool unordered)
 
 /* --- Waiting --- */
 
-#define POLL_TIMES	31
+#define POLL_TIMES	101
 #define POLL_DELAY_US	1000
 #define POLL_LEAST_NS	50000	/* of the 200 us for which it polls */
 
@@ -241,7 +242,7 @@ static int ascending(const void *left, const void *right)
 
 /*
  * Whoever polls spends the time that the engine takes on a CPU. Three settings take turns, so
- * that all have the same machine.
+ * that all have the same machine. With checkers a move takes so much that 0.2 ms are not seen.
  */
 static void test_poll(void)
 {
@@ -261,7 +262,8 @@ static void test_poll(void)
 
 		setting("poll_below_bytes", below[n % ARRAY_SIZE(below)]);
 		start = cpu_ns();
-		left += memory_move(&memory, node_at(n + 1), 1);
+		/* Each setting goes to each node, and never to where the memory is. */
+		left += memory_move(&memory, node_at(n % 3 + n / 3 + 1), 1);
 		took[n % ARRAY_SIZE(below)][n / ARRAY_SIZE(below)] = cpu_ns() - start;
 	}
 	done = migrator_since("dcbm", NULL, done);
@@ -270,11 +272,11 @@ static void test_poll(void)
 	for (unsigned int i = 0; i < ARRAY_SIZE(below); i++)
 		qsort(took[i], POLL_TIMES, sizeof(took[i][0]), ascending);
 	tap_note("CPU time of a move, by poll_below_bytes: 0 %lld us, its size %lld us, one more %lld us",
-		 took[0][POLL_TIMES / 2] / 1000, took[1][POLL_TIMES / 2] / 1000,
-		 took[2][POLL_TIMES / 2] / 1000);
-	tap_ok(took[2][POLL_TIMES / 2] - took[0][POLL_TIMES / 2] >= POLL_LEAST_NS,
+		 took[0][POLL_TIMES / 4] / 1000, took[1][POLL_TIMES / 4] / 1000,
+		 took[2][POLL_TIMES / 4] / 1000);
+	tap_ok(took[2][POLL_TIMES / 4] - took[0][POLL_TIMES / 4] >= POLL_LEAST_NS,
 	       "a batch below poll_below_bytes is waited for without sleeping");
-	tap_ok(took[1][POLL_TIMES / 2] - took[0][POLL_TIMES / 2] < POLL_LEAST_NS,
+	tap_ok(took[1][POLL_TIMES / 4] - took[0][POLL_TIMES / 4] < POLL_LEAST_NS,
 	       "one of as many bytes is slept for");
 	memory_drop(&memory);
 	tap_ok(engine_stop(), "the engine can go");
@@ -289,7 +291,8 @@ static void test_retired(void)
 	size_t left, wrong;
 
 	engine_start("channels=2");
-	settings(2, 50);
+	/* For the other channel, too, which is to answer. */
+	settings(2, 5000);
 	make(&memory, BATCH, 1);
 	/* One hangs, and cannot be terminated. */
 	engine_set_one(0, "terminate", 1);
@@ -366,7 +369,7 @@ static void test_late_probe(void)
 	tap_ok(engine_count("late") == late + 1 && dcbm_devices("retired") == 1,
 	       "its channel has not stopped while another copy is under way");
 	tap_ok(wait_late(late + 2), "which ends late, too");
-	for (int try = 0; try < 100 && quarantined_bytes(); try++)
+	for (int try = 0; try < 100 && (quarantined_bytes() || !dcbm_devices("stopped")); try++)
 		usleep(20000);
 	tap_ok(!quarantined_bytes() && dcbm_devices("stopped") == 1, "then it has stopped");
 	tap_ok(!memory_wrong(&memory, "late"), "late copies: contents");
@@ -428,11 +431,15 @@ static void test_unload(void)
 	if (pthread_create(&mover, NULL, move_about, &memory))
 		tap_bail("no thread");
 	for (int n = 0; n < 30; n++) {
-		int error = migrator_choose("dcbm");
+		int error = module_load("dcbm", "");
 
+		/* Before it is active: a channel that is late by what it begins with is retired. */
+		if (!error)
+			settings(2, 30000);
+		if (!error)
+			error = migrator_choose("dcbm");
 		if (error)
 			tap_bail("dcbm: %s", strerror(-error));
-		settings(2, 30000);
 		engine_set("delay_us", 300);
 		usleep(30000);
 		refused += module_unload("dcbm") < 0;
@@ -462,7 +469,7 @@ static void test_iommu(void)
 		return;
 	}
 	engine_start("");
-	settings(2, 50);
+	settings(2, 30000);
 	make(&memory, BATCH, 0);
 	done = migrator_stats("dcbm", NULL);
 	left = memory_move(&memory, node_at(1), 1);
@@ -470,13 +477,13 @@ static void test_iommu(void)
 	tap_ok(!left && done.bytes == (long long)BATCH && !memory_wrong(&memory, "IOMMU"),
 	       "behind an IOMMU all is copied");
 	/* A write long after the batch, where mappings must have been kept. */
+	settings(2, 50);
 	engine_set("terminate", 2);
 	engine_set("late_ms", 300);
 	engine_set("hang_every", 1);
 	memory_move(&memory, node_at(0), 1);
 	engine_set("hang_every", 0);
-	usleep(600000);
-	tap_ok(engine_count("late") > 0, "late writes came");
+	tap_ok(wait_late(2), "late writes came");
 	tap_ok(!file_number("/sys/kernel/debug/faultdma/iommu_faults"),
 	       "to where they were allowed to write");
 	engine_heal();
@@ -498,11 +505,14 @@ int main(int argc, char **argv)
 	}
 	engine_alone();
 	atexit(migrator_defaults);
+	if (argc == 2 && !strcmp(argv[1], "poll")) {
+		test_poll();
+		return tap_done();
+	}
 	test_lanes();
 	test_costs();
 	test_short_queue(false);
 	test_short_queue(true);
-	test_poll();
 	test_retired();
 	test_stuck_terminate();
 	test_late_probe();

@@ -3,6 +3,7 @@
  * devices: which channels dcbm takes, which it refuses, and what it says of them, with the
  * engine faultdma: engines that cannot be used, others that have channels, and no memory.
  * devices bounce: the same of a machine where all DMA bounces (swiotlb=force).
+ * devices pressure: while all memory is taken. Linux gives up kswapd for what comes after.
  */
 #include "content.h"
 #include "engine.h"
@@ -24,6 +25,17 @@
 
 #define BATCH	(2UL << 20)	/* 512 base pages */
 #define TAKEN	"faultdma node -1: taken"
+
+/* Loads dcbm, with a limit that catches what hangs and not what is slow. */
+static void load(void)
+{
+	int error = module_load("dcbm", "");
+
+	if (!error)
+		error = file_write("30000", DCBM "/timeout_ms");
+	if (error)
+		tap_bail("dcbm: %s", strerror(-error));
+}
 
 /* Whether dcbm copies a batch, with all the bytes right. */
 static bool copies(void)
@@ -48,10 +60,9 @@ static bool copies(void)
 static void refuses(const char *engine, unsigned int channels, const char *why)
 {
 	char text[80];
-	int error = module_load("dcbm", "");
+	int error;
 
-	if (error)
-		tap_bail("dcbm: %s", strerror(-error));
+	load();
 	error = file_write("dcbm", MIGRATION "/migrator");
 	/* Where there is another engine it is taken instead. */
 	tap_ok(error == -ENODEV || (!error && dcbm_devices(": taken")),
@@ -67,7 +78,7 @@ static void test_refused(const char *parameters, const char *why)
 	int error = module_load("faultdma", parameters);
 
 	/* An architecture may allow no device that reaches less, or have no IOMMU of ours. */
-	if (error && (strstr(parameters, "mask_bits") || strstr(parameters, "iommu"))) {
+	if (error == -ENODEV && (strstr(parameters, "mask_bits") || strstr(parameters, "iommu"))) {
 		tap_skip(why, "no device can have %s here", parameters);
 		return;
 	}
@@ -83,8 +94,9 @@ static void test_many(void)
 	char page[8192], *last;
 	unsigned int lines = 0, more = 0;
 
-	if (module_load("faultdma", "channels=64 depth=16 align=16") || module_load("dcbm", ""))
-		tap_bail("no modules");
+	if (module_load("faultdma", "channels=64 depth=16 align=16"))
+		tap_bail("no faultdma");
+	load();
 	tap_ok(file_write("dcbm", MIGRATION "/migrator") == -ENODEV, "64 channels are refused");
 	if (file_read(page, sizeof(page), DCBM "/devices"))
 		tap_bail("no devices");
@@ -113,6 +125,7 @@ static void test_taken_by_others(void)
 
 	if (module_load("faultdma", "channels=4"))
 		tap_bail("no faultdma");
+	load();
 	/* It takes one channel more than it is told, and keeps them when it has finished. */
 	error = module_load("dmatest", "max_channels=1 iterations=500 test_buf_size=4096 run=1");
 	if (error)
@@ -132,8 +145,9 @@ static void test_none_free(void)
 {
 	int error;
 
-	if (module_load("faultdma", "channels=2") || module_load("dcbm", ""))
-		tap_bail("no modules");
+	if (module_load("faultdma", "channels=2"))
+		tap_bail("no faultdma");
+	load();
 	error = module_load("dmatest", "max_channels=0 iterations=500 test_buf_size=4096 run=1");
 	if (error)
 		tap_bail("dmatest: %s", strerror(-error));
@@ -227,15 +241,20 @@ static void test_pressure(void)
 		tap_skip("all memory is taken", "kmemleak ends with the first record it has no memory for");
 		return;
 	}
-	engine_start("channels=4");
+	if (module_load("faultdma", "channels=4"))
+		tap_bail("no faultdma");
+	load();
+	/* See emulator.h: compaction migrates meanwhile, so it is never without a migrator. */
+	if (file_write("kernel", MIGRATION "/migrator"))
+		tap_bail("no migrator kernel");
 	child = fork();
 	if (!child)
 		hog();
 	if (child < 0)
 		tap_bail("no process");
 	while (!waitpid(child, &status, WNOHANG)) {
-		if (file_write("none", MIGRATION "/migrator"))
-			wrong++;
+		error = file_write("kernel", MIGRATION "/migrator");
+		wrong += error && error != -ENOMEM;
 		error = file_write("dcbm", MIGRATION "/migrator");
 		active += !error;
 		refused += error == -ENOMEM;
@@ -247,7 +266,7 @@ static void test_pressure(void)
 	       "memory came to its end, and whoever took it was killed");
 	tap_ok(active + refused && !wrong, "dcbm had all channels or none, %u times",
 	       active + refused);
-	file_write("none", MIGRATION "/migrator");
+	file_write("kernel", MIGRATION "/migrator");
 	tap_ok(!file_write("dcbm", MIGRATION "/migrator") && dcbm_devices(TAKEN) == 4 && copies(),
 	       "with memory it becomes active and copies");
 	tap_ok(engine_stop(), "the engine can go");
@@ -265,6 +284,10 @@ int main(int argc, char **argv)
 		test_refused("", "has its memory in bounce buffers");
 		return tap_done();
 	}
+	if (argc == 2 && !strcmp(argv[1], "pressure")) {
+		test_pressure();
+		return tap_done();
+	}
 	test_refused("memcpy=0", "does not copy memory");
 	test_refused("mask_bits=26", "does not reach all memory");
 	test_refused("align=16", "needs more alignment than a page has");
@@ -275,6 +298,5 @@ int main(int argc, char **argv)
 	test_taken_by_others();
 	test_none_free();
 	test_no_memory();
-	test_pressure();
 	return tap_done();
 }

@@ -88,8 +88,11 @@ static bool choose(const struct setting *setting)
 	if (migrator_choose(setting->migrator))
 		return false;
 	if (strcmp(setting->migrator, "none") && strcmp(setting->migrator, "kernel"))
-		return !file_write_number(setting->lanes, MIGRATION "/%s/lanes", setting->migrator);
-	return true;
+		if (file_write_number(setting->lanes, MIGRATION "/%s/lanes", setting->migrator))
+			return false;
+	/* For what hangs, not for what is slow: all bytes are to be copied by it. */
+	return strcmp(setting->migrator, "dcbm") ||
+	       !file_write("30000", MIGRATION "/dcbm/timeout_ms");
 }
 
 /* One call of move_pages(2) to the other node. */

@@ -106,9 +106,13 @@ static bool pages_are_seen(int node)
 /* Its own thread promotes what is used there. */
 static void test_promotion(int node)
 {
-	struct content *content = pghot_memory(node, BYTES, false, 1);
 	size_t pages = BYTES / page_bytes(), moved;
+	struct content *content;
 
+	/* Its frames were used before: they could be hot already. */
+	pghot_stop();
+	content = pghot_memory(node, BYTES, false, 1);
+	pghot_start(PGHOT_PGTSCAN);
 	content_start_writers(content);
 	moved = pghot_wait_moved(content->at, BYTES, node, pages, PROMOTION_MS);
 	content_stop_writers(content);

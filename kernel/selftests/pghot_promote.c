@@ -23,8 +23,11 @@
 #define WRITERS		2
 #define MIGRATORS	4
 
-/* Scans for hint faults are a second apart, and begin after one more. */
-#define PATIENCE_MS	40000
+/*
+ * Scans for hint faults are a second apart, and begin after one more. But they are rationed by
+ * CPU time, of which checkers leave little.
+ */
+#define PATIENCE_MS	240000
 
 /* Kinds that a source does not see, though move_pages(2) moves them. */
 static const struct {
@@ -175,7 +178,7 @@ static void test(const struct kind *kind, enum pghot_source source, const char *
 /* One page of so many is used from elsewhere: too few for the section, even several times. */
 #define FEW_EVERY	128
 #define FEW		(BYTES / page_bytes() / FEW_EVERY)
-#define FEW_TRIES	3
+#define FEW_TRIES	6
 
 static bool records_know_nodes(void)
 {

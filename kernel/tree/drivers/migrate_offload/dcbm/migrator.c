@@ -132,7 +132,7 @@ static void dcbm_nap(unsigned int *us)
 static void dcbm_drive(struct dcbm_batch *db)
 {
 	bool spins = db->batch->bytes < db->params.poll_below_bytes;
-	u64 start = local_clock();
+	u64 start = 0;
 	unsigned int i, running, nap_us = DCBM_NAP_US;
 	bool hungry;
 
@@ -148,6 +148,9 @@ static void dcbm_drive(struct dcbm_batch *db)
 			return;
 		if (!hungry)
 			nap_us = DCBM_NAP_US;
+		/* From when the channels had their work: until then there was no waiting. */
+		if (spins && !start)
+			start = local_clock();
 		if (spins && local_clock() - start < DCBM_SPIN_NS && !need_resched())
 			cpu_relax();
 		else if (hungry && nap_us < DCBM_NAP_MAX_US)
