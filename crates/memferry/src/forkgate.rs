@@ -221,19 +221,27 @@ pub(crate) mod tests {
                 break away;
             }
         };
-        let (told, tells) = std::sync::mpsc::channel();
-        let forker = std::thread::spawn(move || {
-            as_if_forking(|| {
-                told.send(gate_unless_forking().is_none()).unwrap();
+        let back = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let forker = scope.spawn(|| {
+                let mut seen = (false, false);
+                as_if_forking(|| {
+                    seen = (
+                        back.load(Ordering::Acquire),
+                        gate_unless_forking().is_none(),
+                    );
+                });
+                seen
             });
+            while Away::try_begin().is_some() {
+                std::thread::yield_now();
+            }
+            back.store(true, Ordering::Release);
+            drop(away);
+            let (after, closed) = forker.join().unwrap();
+            assert!(after, "forked while pages were away");
+            assert!(closed);
         });
-        while Away::try_begin().is_some() {
-            std::thread::yield_now();
-        }
-        assert!(tells.try_recv().is_err(), "forked while pages were away");
-        drop(away);
-        assert!(tells.recv().unwrap());
-        forker.join().unwrap();
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod support;
 
 use memferry::{Migrator, MoveOptions, Mover, MoverOptions};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use support::*;
 
@@ -247,11 +248,34 @@ impl Disturbed {
             return;
         }
         if let Some(act) = self.act.lock().unwrap().take() {
-            *self.thread.lock().unwrap() = Some(std::thread::spawn(act));
-            // Until it has begun, and waits to be heard.
-            std::thread::sleep(std::time::Duration::from_millis(100));
+            let thread = std::thread::spawn(act);
+            // If it began when the flight is over, the next run would wait for it, and it for somebody who hears it.
+            while !is_unheard() && !thread.is_finished() {
+                std::thread::yield_now();
+            }
+            *self.thread.lock().unwrap() = Some(thread);
         }
     }
+}
+
+/// Whether somebody waits for this process to read what it told a userfaultfd.
+fn is_unheard() -> bool {
+    let is_watch = |path: &Path| {
+        std::fs::read_link(path).is_ok_and(|file| file.as_os_str() == "anon_inode:[userfaultfd]")
+    };
+    let mut files = std::fs::read_dir("/proc/self/fd").unwrap();
+    files.any(|file| {
+        let file = file.unwrap();
+        let mut poll = libc::pollfd {
+            fd: file.file_name().to_str().unwrap().parse().unwrap(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: the kernel reads and writes one `pollfd` and does not wait.
+        is_watch(&file.path())
+            && unsafe { libc::poll(&raw mut poll, 1, 0) } == 1
+            && poll.revents & libc::POLLIN != 0
+    })
 }
 
 // SAFETY: memcpy has copied everything when it returns.

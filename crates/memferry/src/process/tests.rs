@@ -2,6 +2,7 @@
 //! Surveys of invented processes, and moves of real ones on whatever nodes this machine has.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -92,11 +93,17 @@ fn a_process_without_memory_is_told() {
 
 /// A program that waits for its stdin to close.
 fn waiting() -> Child {
-    Command::new("cat")
+    let mut child = Command::new("cat")
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .spawn()
-        .unwrap()
+        .unwrap();
+    // Once it answers, it is loaded and gets no further pages.
+    let mut answer = [0];
+    let (stdin, stdout) = (child.stdin.as_mut(), child.stdout.as_mut());
+    stdin.unwrap().write_all(b"x").unwrap();
+    stdout.unwrap().read_exact(&mut answer).unwrap();
+    child
 }
 
 fn options(to: u32) -> ProcessMove {
