@@ -43,14 +43,18 @@ fn write(pages: &[usize], own: impl Fn(usize) -> bool, stop: &AtomicBool) -> u64
     }
 }
 
-/// Moves `range`, of which `pages` exist, beside writers.
-fn storm(migrator: &str, range: &Range<usize>, pages: &[usize], holes: u64) {
+/// Makes `pages` of `range` exist, all but the `holes`, with no count in them.
+fn prepare(range: &Range<usize>, pages: &[usize], holes: u64) {
     for &page in pages {
         fill(page, PAGE, page as u64);
         store(page + SHARED, 0);
         store(page + OWNED, 0);
     }
     assert_eq!(present_bytes(range), range.len() as u64 - holes);
+}
+
+/// Moves `range`, of which `pages` were prepared, beside writers.
+fn storm(migrator: &str, range: &Range<usize>, pages: &[usize]) {
     let mut mover = mover(migrator);
     let stop = AtomicBool::new(false);
     let passes: Vec<u64> = std::thread::scope(|scope| {
@@ -122,7 +126,8 @@ fn base_pages(migrator: &str) {
         .map(|(_, page)| page)
         .collect();
     let holes = (region.len - pages.len() * PAGE) as u64;
-    storm(migrator, &region.range(), &pages, holes);
+    prepare(&region.range(), &pages, holes);
+    storm(migrator, &region.range(), &pages);
 }
 
 /// Two THPs with a hole of 2 MiB between them.
@@ -133,7 +138,8 @@ fn thps(migrator: &str) {
         .step_by(PAGE)
         .filter(|page| (page - region.addr) / HUGE != 1)
         .collect();
-    storm(migrator, &region.range(), &pages, HUGE as u64);
+    prepare(&region.range(), &pages, HUGE as u64);
+    storm(migrator, &region.range(), &pages);
     assert_eq!(
         thp_bytes(&region.range()),
         2 * HUGE,
@@ -178,17 +184,16 @@ fn a_mixed_range_loses_no_count() {
         // The middle block becomes base pages with holes: only a few are touched while THPs are not allowed there.
         let middle = region.addr + HUGE;
         advise(middle, HUGE, libc::MADV_NOHUGEPAGE).unwrap();
-        for page in (middle..middle + HUGE).step_by(3 * PAGE) {
-            store(page, 1);
-        }
-        advise(middle, HUGE, libc::MADV_HUGEPAGE).unwrap();
         let pages: Vec<usize> = region
             .range()
             .step_by(PAGE)
             .filter(|page| (page - region.addr) / HUGE != 1 || (page - middle) % (3 * PAGE) == 0)
             .collect();
         let holes = (region.len - pages.len() * PAGE) as u64;
-        storm(migrator, &region.range(), &pages, holes);
+        prepare(&region.range(), &pages, holes);
+        // From here on khugepaged may fill the holes.
+        advise(middle, HUGE, libc::MADV_HUGEPAGE).unwrap();
+        storm(migrator, &region.range(), &pages);
     }
 }
 
