@@ -269,10 +269,24 @@ mod tests {
         let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
         sys::memory::populate(memory.addr(), memory.len()).unwrap();
         let (vmas, gone) = (mappings_of(&memory), memory.addr());
-        drop(memory);
+        let elsewhere = Mapping::new(memory.len(), SEGMENT, 0).unwrap();
+        // DONTUNMAP keeps other threads from mapping something there, which would not be empty.
+        // SAFETY: both ranges are the test's own.
+        let moved = unsafe {
+            libc::mremap(
+                gone as *mut libc::c_void,
+                memory.len(),
+                memory.len(),
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP,
+                elsewhere.addr() as *mut libc::c_void,
+            )
+        };
+        assert_eq!(moved as usize, elsewhere.addr());
         let nothing = empty_page(false).unwrap();
         assert!(!place.is_registered(gone, nothing.addr()).unwrap());
         assert_eq!(all_watched(&place, &vmas), [Watched::Empty]);
+        drop(memory);
+        assert!(!place.is_registered(gone, nothing.addr()).unwrap());
     }
 
     #[test]
