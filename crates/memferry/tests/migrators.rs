@@ -6,21 +6,69 @@
 mod support;
 
 use memferry::{Migrator, MoveOptions, Mover, MoverOptions, Outcome};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use support::*;
 
 const LEN: usize = 8 << 20;
 
+/// Copies as another migrator does, and raises a flag at every copy.
+struct Raises {
+    migrator: Box<dyn Migrator>,
+    flag: Arc<AtomicBool>,
+}
+
+// SAFETY: the other migrator has copied everything when it returns.
+unsafe impl Migrator for Raises {
+    fn name(&self) -> &'static str {
+        self.migrator.name()
+    }
+
+    fn lanes(&self) -> usize {
+        self.migrator.lanes()
+    }
+
+    fn is_per_folio(&self) -> bool {
+        self.migrator.is_per_folio()
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        self.flag.store(true, Ordering::Release);
+        // SAFETY: the caller's promise.
+        unsafe { self.migrator.copy(src, dst, len) };
+    }
+
+    fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
+        self.migrator.run(lane);
+    }
+
+    fn own_memory(&self) -> Vec<Range<usize>> {
+        self.migrator.own_memory()
+    }
+}
+
 #[test]
 fn a_cancelled_move_ends_early_and_counts_the_rest() {
     for migrator in MIGRATORS {
         for kind in KINDS {
             let region = Region::filled(LEN, kind, 1);
-            let mut mover = mover(migrator);
+            let first = Arc::new(AtomicBool::new(false));
+            let raises = Raises {
+                migrator: options(migrator).migrator,
+                flag: Arc::clone(&first),
+            };
+            let mut mover = Mover::new(MoverOptions::new(raises)).unwrap();
+            // Copies are the migrator's where there are free pages.
+            mover.prefill(0, PAGE, LEN).unwrap();
+            mover.prefill(0, HUGE, LEN).unwrap();
             let (mut early, mut seen) = (0, 0);
             for round in 0..40 {
-                let cancel = Arc::new(AtomicBool::new(false));
+                // The first move is cancelled at its first copy at the latest, whenever threads get a CPU.
+                let cancel = match round {
+                    0 => Arc::clone(&first),
+                    _ => Arc::default(),
+                };
                 let options = MoveOptions {
                     cancel: Some(Arc::clone(&cancel)),
                     source: both_sources()[round % 2],
