@@ -563,6 +563,12 @@ size_t memory_move(struct memory *memory, int node, int tries)
 	return move_range(memory->at, memory->bytes, memory->folio, node, memory->flags, tries);
 }
 
+size_t memory_move_counting(struct memory *memory, int node, int tries, size_t *moved)
+{
+	return move_range_counting(memory->at, memory->bytes, memory->folio, node, memory->flags,
+				   tries, moved);
+}
+
 size_t memory_folios_wanted(const struct memory *memory)
 {
 	return memory->bytes / memory->folio;

@@ -74,6 +74,9 @@ bool memory_drop(struct memory *memory);
 /* Moves all of it; returns how many base pages lie elsewhere. */
 size_t memory_move(struct memory *memory, int node, int tries);
 
+/* The same; adds to @moved how many base pages were elsewhere before and are there afterwards. */
+size_t memory_move_counting(struct memory *memory, int node, int tries, size_t *moved);
+
 /* Folios that still have the size of the kind, and how many there must be. */
 size_t memory_folios(const struct memory *memory);
 size_t memory_folios_wanted(const struct memory *memory);

@@ -221,15 +221,17 @@ size_t pages_on(const void *at, size_t bytes, int node)
 	return found;
 }
 
-size_t move_range(void *at, size_t bytes, size_t folio, int node, int flags, int tries)
+size_t move_range_counting(void *at, size_t bytes, size_t folio, int node, int flags, int tries,
+			   size_t *moved)
 {
 	size_t page = page_bytes(), count = bytes / page, left = count;
+	int *before = malloc(count * sizeof(*before));
 	int *where = malloc(count * sizeof(*where));
 	void **pages = malloc(count * sizeof(*pages));
 	int *nodes = malloc(count * sizeof(*nodes));
 	int *status = malloc(count * sizeof(*status));
 
-	if (!where || !pages || !nodes || !status)
+	if (!before || !where || !pages || !nodes || !status)
 		tap_bail("no memory for the arrays of move_pages(2)");
 	if (folio < page)
 		folio = page;
@@ -237,6 +239,8 @@ size_t move_range(void *at, size_t bytes, size_t folio, int node, int flags, int
 		size_t asked = 0;
 
 		nodes_of(at, bytes, where);
+		if (!try)
+			memcpy(before, where, count * sizeof(*before));
 		left = 0;
 		for (size_t i = 0; i < count; i++) {
 			if (where[i] == node)
@@ -258,9 +262,19 @@ size_t move_range(void *at, size_t bytes, size_t folio, int node, int flags, int
 		if (try)
 			sched_yield();
 	}
+	for (size_t i = 0; i < count; i++)
+		*moved += before[i] >= 0 && before[i] != node && where[i] == node;
+	free(before);
 	free(where);
 	free(pages);
 	free(nodes);
 	free(status);
 	return left;
+}
+
+size_t move_range(void *at, size_t bytes, size_t folio, int node, int flags, int tries)
+{
+	size_t moved = 0;
+
+	return move_range_counting(at, bytes, folio, node, flags, tries, &moved);
 }

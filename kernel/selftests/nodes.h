@@ -67,6 +67,10 @@ int bind_range(void *at, size_t bytes, int mode, int node, unsigned int flags);
  */
 size_t move_range(void *at, size_t bytes, size_t folio, int node, int flags, int tries);
 
+/* The same; adds to @moved how many base pages were elsewhere before and are there afterwards. */
+size_t move_range_counting(void *at, size_t bytes, size_t folio, int node, int flags, int tries,
+			   size_t *moved);
+
 /* move_pages(2) itself. */
 long move_pages(pid_t pid, unsigned long count, void **pages, const int *nodes, int *status,
 		int flags);

@@ -268,9 +268,7 @@ static void test_aio(const char *migrator)
 	ring = (unsigned char *)context;
 	before = migrator_stats(migrator, NULL);
 	for (int n = 0; good && (n < 4 || now_ms() < end); n++) {
-		size_t left = move_range(ring, bytes, 0, node_at(n), MPOL_MF_MOVE_ALL, TRIES);
-
-		moved += bytes / size - left;
+		move_range_counting(ring, bytes, 0, node_at(n), MPOL_MF_MOVE_ALL, TRIES, &moved);
 		for (int i = 0; good && i < 100; i++) {
 			uint64_t seen = 0;
 

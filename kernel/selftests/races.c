@@ -61,10 +61,13 @@ static void touch(const volatile unsigned char *at)
 /* Moves a range from node to node until told to stop. */
 static void move_on(unsigned int mover, void *at, size_t folio)
 {
-	for (unsigned int n = mover; !shared->stop; n++)
-		shared->moved[mover] += BYTES / page_bytes() -
-					move_range(at, BYTES, folio, node_at(n),
-						   MPOL_MF_MOVE_ALL, 1);
+	for (unsigned int n = mover; !shared->stop; n++) {
+		/* What already lies there is none of what moved. */
+		size_t moved = 0;
+
+		move_range_counting(at, BYTES, folio, node_at(n), MPOL_MF_MOVE_ALL, 1, &moved);
+		shared->moved[mover] += moved;
+	}
 }
 
 static pid_t start_mover(unsigned int mover, void *at, size_t folio)

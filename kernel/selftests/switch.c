@@ -43,9 +43,8 @@ static void *move(void *argument)
 
 	for (unsigned int n = mover->number; !stop; n++) {
 		pthread_rwlock_rdlock(&migrating);
-		mover->moved += BYTES / page_bytes() -
-				move_range(mover->at, BYTES, mover->folio, node_at(n),
-					   MPOL_MF_MOVE, 2);
+		move_range_counting(mover->at, BYTES, mover->folio, node_at(n), MPOL_MF_MOVE, 2,
+				    &mover->moved);
 		pthread_rwlock_unlock(&migrating);
 	}
 	return NULL;
