@@ -257,9 +257,12 @@ static bool make_demotable(struct range *range)
 
 static void run_demotion(struct range *range)
 {
+	size_t visits = content_visits(range->content);
 	long long end = now_ms() + PATIENCE_MS;
 
-	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
+	/* Pages can be quicker than the writer, who pauses. */
+	while (now_ms() < end && (moved(range) * 100 < range->bytes / page_bytes() * 60 ||
+				  content_visits(range->content) == visits))
 		file_write_number(range->bytes / 4, "%s/demotion/memory.reclaim", cgroup_root());
 }
 
@@ -624,7 +627,7 @@ static const struct caller callers[] = {
 		.reason = "demotion",
 		.least = 50,
 		.writers = 1,
-		.pause_us = 200000,
+		.pause_us = 100000,
 		.make = make_demotable,
 		.run = run_demotion,
 		.drop = leave_group,
@@ -671,6 +674,7 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 	struct range range = { .bytes = BYTES };
 	struct stats here, elsewhere;
 	size_t pages = BYTES / page_bytes(), changed, wrong, visits;
+	long long end;
 	char what[96];
 
 	snprintf(what, sizeof(what), "%s, %s%s", caller->name, migrator,
@@ -688,9 +692,17 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 	here = migrator_stats(migrator, caller->reason);
 	elsewhere = migrator_stats(migrator, NULL);
 	content_start_writers(range.content);
-	caller->run(&range);
-	content_stop_writers(range.content);
+	/* All of it is in use from the beginning. */
+	while (content_visits(range.content) < pages)
+		usleep(1000);
 	visits = content_visits(range.content);
+	caller->run(&range);
+	/* Who met a page that was moving waits until that is over, and goes on. */
+	for (end = now_ms() + PATIENCE_MS;
+	     content_visits(range.content) == visits && now_ms() < end;)
+		usleep(1000);
+	visits = content_visits(range.content) - visits;
+	content_stop_writers(range.content);
 	changed = moved(&range);
 	elsewhere = migrator_since(migrator, NULL, elsewhere);
 	here = migrator_since(migrator, caller->reason, here);

@@ -96,6 +96,7 @@ static void forget_writers(struct content *content)
 
 		writer->generation = 0;
 		writer->pages_done = content->bytes / page_bytes();
+		writer->visits = 0;
 		writer->wrong = 0;
 		writer->error = 0;
 	}
@@ -208,6 +209,7 @@ void content_write(struct content *content, unsigned int number)
 		}
 		write_page(content, writer, writer->pages_done * writer->stride % pages);
 		writer->pages_done++;
+		writer->visits++;
 	}
 }
 
@@ -271,17 +273,11 @@ void content_resume_writers(struct content *content)
 
 size_t content_visits(const struct content *content)
 {
-	size_t pages = content->bytes / page_bytes(), least = SIZE_MAX;
+	size_t least = SIZE_MAX;
 
-	for (unsigned int n = 0; n < content->nr_writers; n++) {
-		const struct writer *writer = &content->writers[n];
-		size_t visits = writer->generation ? (writer->generation - 1) * pages : 0;
-
-		if (writer->generation)
-			visits += writer->pages_done;
-		if (visits < least)
-			least = visits;
-	}
+	for (unsigned int n = 0; n < content->nr_writers; n++)
+		if (content->writers[n].visits < least)
+			least = content->writers[n].visits;
 	return content->nr_writers ? least : 0;
 }
 

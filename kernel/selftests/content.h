@@ -28,6 +28,7 @@ struct writer {
 	unsigned int stride;
 	volatile uint32_t generation;	/* being written now */
 	volatile size_t pages_done;	/* pages of this generation, in the writer's order */
+	volatile size_t visits;		/* pages of all generations; never less than before */
 	size_t wrong;			/* words that were not what it wrote */
 	uint64_t expected, seen;	/* of the first wrong word */
 	size_t offset;
@@ -78,7 +79,10 @@ void content_resume_writers(struct content *content);
 /* A writer's whole life, for a process of its own; ends when .stop is set. */
 void content_write(struct content *content, unsigned int writer);
 
-/* Pages that the slowest writer wrote to, counted at every visit; 0 without writers. */
+/*
+ * Pages that the slowest writer wrote to, counted at every visit, also while they write; 0
+ * without writers.
+ */
 size_t content_visits(const struct content *content);
 
 /**
