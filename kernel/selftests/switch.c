@@ -122,13 +122,19 @@ static void unload(struct counts *counts)
 		counts->error = error, counts->strange++;
 }
 
+/* Whether there was something of everything, what the migrator "kernel" copied included. */
+static bool had_all(const struct counts *counts, struct stats kernel)
+{
+	return counts->chosen && counts->loads && counts->unloads &&
+	       migrator_since("kernel", NULL, kernel).folios;
+}
+
 /* For some seconds, and until there was something of everything, within half a minute. */
-static void switch_for(long long seconds, struct counts *counts)
+static void switch_for(long long seconds, struct counts *counts, struct stats kernel)
 {
 	time_t end = time(NULL) + seconds;
 
-	while (time(NULL) < end ||
-	       ((!counts->chosen || !counts->loads || !counts->unloads) && time(NULL) < end + 30)) {
+	while (time(NULL) < end || (!had_all(counts, kernel) && time(NULL) < end + 30)) {
 		switch (rand() % 8) {
 		case 0:
 			load(counts);
@@ -196,7 +202,7 @@ int main(int argc, char **argv)
 		if (pthread_create(&movers[n].thread, NULL, move, &movers[n]))
 			tap_bail("no thread");
 	}
-	switch_for(seconds, &counts);
+	switch_for(seconds, &counts, kernel);
 	stop = true;
 	for (unsigned int n = 0; n < MOVERS; n++) {
 		pthread_join(movers[n].thread, NULL);
