@@ -18,6 +18,9 @@
 /* A block is emptied in a second or two; kernels with checkers take longer. */
 #define PATIENCE_S	60
 
+/* For each block that may do; there are others. */
+#define SEARCH_S	15
+
 uint64_t block_bytes(void)
 {
 	static uint64_t bytes;
@@ -51,27 +54,45 @@ static void ring(int signal)
 	(void)signal;
 }
 
-int block_state(int block, const char *state)
+static int block_state_within(int block, const char *state, unsigned int seconds)
 {
 	struct sigaction wake = { .sa_handler = ring }, before;
 	int error;
 
 	/* Linux tries to empty a block until a signal comes, and of some pages it never gets rid. */
 	sigaction(SIGALRM, &wake, &before);
-	alarm(PATIENCE_S);
+	alarm(seconds);
 	error = file_write(state, BLOCKS "/memory%d/state", block);
 	alarm(0);
 	sigaction(SIGALRM, &before, NULL);
 	return error;
 }
 
-static bool make_movable(int block)
+int block_state(int block, const char *state)
 {
-	if (block_state(block, "offline"))
+	return block_state_within(block, state, PATIENCE_S);
+}
+
+static bool make_movable(int block, unsigned int seconds)
+{
+	if (block_state_within(block, "offline", seconds))
 		return false;
 	if (!block_state(block, "online_movable"))
 		return true;
 	block_state(block, "online");
+	return false;
+}
+
+static bool find_movable(int *block, int *node, unsigned int seconds)
+{
+	/* The highest blocks have the fewest pages that do not move. */
+	for (int n = nodes_with_memory() - 1; n >= 0; n--)
+		for (int i = MAX_BLOCK; i >= 0; i--)
+			if (file_exists(NODE_BLOCK, node_at(n), i) && make_movable(i, seconds)) {
+				*block = i;
+				*node = node_at(n);
+				return true;
+			}
 	return false;
 }
 
@@ -81,14 +102,9 @@ bool block_make_movable(int *block, int *node)
 		tap_note("no memory blocks: a kernel without memory hotplug");
 		return false;
 	}
-	/* The highest blocks have the fewest pages that do not move. */
-	for (int n = nodes_with_memory() - 1; n >= 0; n--)
-		for (int i = MAX_BLOCK; i >= 0; i--)
-			if (file_exists(NODE_BLOCK, node_at(n), i) && make_movable(i)) {
-				*block = i;
-				*node = node_at(n);
-				return true;
-			}
+	/* Where no block was emptied in little time, each gets more. */
+	if (find_movable(block, node, SEARCH_S) || find_movable(block, node, PATIENCE_S))
+		return true;
 	tap_note("no memory block goes off line and comes back as movable");
 	return false;
 }
