@@ -529,12 +529,13 @@ static void run_damon(struct range *range)
 		return;
 	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
 		usleep(20000);
+	/* Waits for its thread: what that migrates later would not be in all counts. */
+	damon("off", "0/state");
 }
 
 static void drop_damon(struct range *range)
 {
 	(void)range;
-	file_write("off", DAMON "/0/state");
 	file_write("0", DAMON "/nr_kdamonds");
 }
 
