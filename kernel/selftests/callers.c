@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <dirent.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -327,10 +328,15 @@ static void drop_block(struct range *range)
 
 static void run_pin(struct range *range)
 {
-	int error;
+	int error = -EAGAIN;
 
 	range->ring = ring_new();
-	error = ring_pin(range->ring, range->at, range->bytes);
+	/* With a writer a page may be busy for a moment, and the kernel then pins none. */
+	for (int try = 0; try < 5 && error; try++) {
+		if (try)
+			usleep(100000);
+		error = ring_pin(range->ring, range->at, range->bytes);
+	}
 	tap_ok(!error, "pages in movable memory can be pinned for long");
 }
 
@@ -391,12 +397,26 @@ static bool make_in_cma(struct range *range, int node)
 	return good && enough;
 }
 
+/* Keeps the task on the CPU where it is; @before is where it may run. */
+static void stay_here(cpu_set_t *before)
+{
+	cpu_set_t here;
+
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	if (sched_getaffinity(0, sizeof(*before), before) ||
+	    sched_setaffinity(0, sizeof(here), &here))
+		tap_bail("the task cannot stay on its CPU: %s", strerror(errno));
+}
+
 /* The node's movable pages come from CMA when that has more free pages than the rest. */
 static bool make_cma(struct range *range)
 {
 	long long unused, huge;
 	struct dirent *entry;
+	cpu_set_t before;
 	DIR *folder;
+	bool good;
 	int node;
 
 	folder = opendir(CMA);
@@ -418,6 +438,8 @@ static bool make_cma(struct range *range)
 	/* Else what one pass gave back would be on per-CPU lists in the next. */
 	file_write("1000000", PER_CPU_LISTS);
 	unused = cma_free_bytes();
+	/* The range has to come from the list that filling turned to the area. */
+	stay_here(&before);
 	memory_policy(MPOL_BIND, node);
 	range->filler_bytes = node_free_bytes(node) & -STEP;
 	range->filler = map_anonymous(range->filler_bytes, true);
@@ -435,7 +457,9 @@ static bool make_cma(struct range *range)
 		    madvise(range->filler + at, STEP, MADV_POPULATE_WRITE))
 			break;
 	memory_policy(MPOL_DEFAULT, 0);
-	return make_in_cma(range, node);
+	good = make_in_cma(range, node);
+	sched_setaffinity(0, sizeof(before), &before);
+	return good;
 }
 
 static void run_cma(struct range *range)
@@ -447,10 +471,15 @@ static void run_cma(struct range *range)
 	while (left > 0 && failures < 5) {
 		if (part > left)
 			part = left;
-		if (file_write_number(part, CMA "/%s/alloc", range->area))
-			failures++;
-		else
+		if (!file_write_number(part, CMA "/%s/alloc", range->area)) {
 			left -= part;
+		} else if (part > 1) {
+			/* Where no gap is so long, or a page in each is busy for a moment. */
+			part /= 2;
+		} else {
+			failures++;
+			usleep(200000);
+		}
 	}
 	tap_ok(!left && !in_cma(range), "nothing is left in CMA area '%s'", range->area);
 }
