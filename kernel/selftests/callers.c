@@ -88,7 +88,7 @@ static size_t moved(const struct range *range)
 	for (size_t n = 0; n < range->bytes / page_bytes(); n++) {
 		uint64_t frame = page_frame(range->at + n * page_bytes());
 
-		changed += frame && frame != range->frames[n];
+		changed += frame != NO_FRAME && frame != range->frames[n];
 	}
 	return changed;
 }
@@ -543,7 +543,7 @@ static void run_damon(struct range *range)
 	for (size_t n = 0; n < range->bytes / page_bytes(); n++) {
 		if (range->frames[n] < first)
 			first = range->frames[n];
-		if (range->frames[n] > last)
+		if (range->frames[n] != NO_FRAME && range->frames[n] > last)
 			last = range->frames[n];
 	}
 	for (unsigned int n = 0; n < ARRAY_SIZE(settings); n++)

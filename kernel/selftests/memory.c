@@ -292,9 +292,11 @@ static size_t merged(const struct memory *memory)
 {
 	size_t half = memory->bytes / 2, found = 0;
 
-	for (size_t offset = 0; offset < half; offset += page_bytes())
-		found += page_frame(memory->at + offset) ==
-			 page_frame(memory->at + half + offset);
+	for (size_t offset = 0; offset < half; offset += page_bytes()) {
+		uint64_t frame = page_frame(memory->at + offset);
+
+		found += frame != NO_FRAME && frame == page_frame(memory->at + half + offset);
+	}
 	return found;
 }
 

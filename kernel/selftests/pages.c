@@ -50,7 +50,7 @@ uint64_t page_frame(const void *at)
 {
 	uint64_t entry = of_frame(pagemap(), (uintptr_t)at / page_bytes());
 
-	return entry & PRESENT ? entry & FRAME : 0;
+	return entry & PRESENT ? entry & FRAME : NO_FRAME;
 }
 
 void page_frames(const void *at, size_t bytes, uint64_t *frames)
@@ -63,7 +63,7 @@ static uint64_t flags_of_frame(uint64_t frame)
 {
 	static int fd;
 
-	return frame ? of_frame(open_once(&fd, "/proc/kpageflags"), frame) : 0;
+	return frame != NO_FRAME ? of_frame(open_once(&fd, "/proc/kpageflags"), frame) : 0;
 }
 
 uint64_t page_flags(const void *at)
@@ -76,7 +76,8 @@ int page_mappings(const void *at)
 	uint64_t frame = page_frame(at);
 	static int fd;
 
-	return frame ? (int)of_frame(open_once(&fd, "/proc/kpagecount"), frame) : -1;
+	return frame != NO_FRAME ? (int)of_frame(open_once(&fd, "/proc/kpagecount"), frame) :
+				   -1;
 }
 
 size_t pages_flagged(const void *at, size_t bytes, uint64_t flags)
@@ -94,7 +95,7 @@ static bool folio_at(const char *at, size_t folio)
 	uint64_t first = page_frame(at);
 	size_t pages = folio / page_bytes();
 
-	if (!first)
+	if (first == NO_FRAME)
 		return false;
 	if (pages == 1)
 		return !(flags_of_frame(first) & (PAGE_COMPOUND_HEAD | PAGE_COMPOUND_TAIL));

@@ -27,7 +27,10 @@
 #define PAGE_MLOCKED		(1ULL << 33)
 #define PAGE_PRIVATE		(1ULL << 35)
 
-/* Page frame of an address, 0 if nothing is there or the kernel does not say. */
+/* On a board whose memory begins at address 0, the frame 0 is one like any other. */
+#define NO_FRAME		UINT64_MAX
+
+/* Page frame of an address, NO_FRAME if nothing is there. */
 uint64_t page_frame(const void *at);
 
 /* Frames of a whole range. */

@@ -218,7 +218,7 @@ static void test_idle_tracking(void)
 	touched = page_frame(at);
 	left = page_frame(at + page_bytes());
 	file_write("50", PGHOT_DEBUGFS "/scan_period_ms");
-	if (!touched || !idle_mark(touched) || !idle_mark(left))
+	if (touched == NO_FRAME || !idle_mark(touched) || !idle_mark(left))
 		tap_bail("idle pages are not tracked");
 	set_sources(1 << PGHOT_PGTSCAN);
 	/* More than once: a CPU that has the translation does not set the bit. */
@@ -412,7 +412,7 @@ static bool sections_are(int node, long long wanted)
 	return heat_of_node(node).sections == wanted;
 }
 
-/* The first page of a range that lies in a block: its frame, or 0. */
+/* The first page of a range that lies in a block: its frame, or NO_FRAME. */
 static uint64_t frame_in_block(const void *at, int block)
 {
 	uint64_t frames[BYTES / 4096];
@@ -421,7 +421,7 @@ static uint64_t frame_in_block(const void *at, int block)
 	for (size_t n = 0; n < BYTES / page_bytes(); n++)
 		if (block_has(block, frames[n]))
 			return frames[n];
-	return 0;
+	return NO_FRAME;
 }
 
 /* Of what is used; kernels with checkers walk so slowly that much of it is promoted meanwhile. */
@@ -441,7 +441,7 @@ static long long wait_known_in_block(const struct content *content, int block, i
 		move_range(content->at, BYTES, 0, node, MPOL_MF_MOVE, 1);
 		usleep(20000);
 		frame = frame_in_block(content->at, block);
-		known = frame ? heat_of_frame(frame).known : 0;
+		known = frame != NO_FRAME ? heat_of_frame(frame).known : 0;
 	} while (known < KNOWN_PAGES && pghot_ms() < end);
 	return known;
 }
