@@ -157,6 +157,10 @@ static void test_none_free(void)
 	dmatest_ends();
 	tap_ok(!file_write("dcbm", MIGRATION "/migrator") && dcbm_devices(TAKEN) == 2 &&
 	       dcbm_devices("") == 2, "when they are free they are taken");
+	/* It has all of them: that nobody else has a free one is nothing to tell. */
+	file_write("retry", DCBM "/devices");
+	file_write("none", MIGRATION "/migrator");
+	tap_ok(!dcbm_devices(""), "given back, none is spoken of");
 	tap_ok(engine_stop(), "the engine can go");
 }
 

@@ -39,10 +39,20 @@ struct dcbm_seen {
 static struct dcbm_seen dcbm_seen[DCBM_SEEN_MAX];
 static unsigned int dcbm_nr_seen;
 
-/* No channel of the machine was free, or it has none: then they cannot be looked at. */
+/* The machine has no channel, or others have all of them: then they cannot be looked at. */
 static bool dcbm_none_free;
 
 /* --- Looking for channels --- */
+
+static bool dcbm_has_channels(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < DCBM_CHANNELS_MAX; i++)
+		if (dcbm_channels[i].state != DCBM_EMPTY)
+			return true;
+	return false;
+}
 
 static bool dcbm_is_ours(const struct dma_chan *chan)
 {
@@ -133,7 +143,7 @@ static void dcbm_survey(void)
 
 	dma_cap_zero(any);
 	WARN_ON_ONCE(dma_request_channel(any, dcbm_survey_filter, &surveyed));
-	dcbm_none_free = !surveyed;
+	dcbm_none_free = !surveyed && !dcbm_has_channels();
 }
 
 /* --- Taking and releasing them --- */
@@ -478,7 +488,7 @@ int dcbm_channels_show(char *page)
 			      dev_name(channel->dev), channel->nid, dcbm_states[channel->state],
 			      why ? ", " : "", why ?: "");
 	}
-	if (!list.lines && dcbm_none_free)
+	if (dcbm_none_free && !list.lines)
 		dcbm_list_add(&list, "no DMA channel of this machine is free\n");
 	for (i = 0; i < dcbm_nr_seen; i++)
 		dcbm_list_add(&list, "%s %s: refused, %s\n", dcbm_seen[i].channel,
