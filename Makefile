@@ -61,6 +61,7 @@ test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux witho
 	$(LAB) --profile release -- './pghot_promote all'
 	$(LAB) --profile debug --seconds 1800 -- 'modprobe dcbm && ./faults alone 100 && ./faults pairs 20'
 	$(LAB) --profile release --append pghot=precise --test pghot-interface --test pghot-records --test pghot-promote --test pghot-limits --test pghot-exchange
+	$(SUITE) --profile debug --append pghot=precise --test pghot-interface --test pghot-records --test pghot-late-node --test pghot-promote --test pghot-limits --test pghot-exchange-scan
 	$(LAB) --self-test
 	$(LAB) --machine zcu102 --self-test
 	ci/sanitize.sh address
