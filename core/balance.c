@@ -19,8 +19,6 @@
  * "touched within a quarter of a second", and a touch at every walk holds a record at its largest
  * frequency against the cooling of every round. A gain of more than two touches is what a
  * page that two walks in a row saw, as the end of a scan may be, does not have.
- *
- * Context: Any.
  */
 void ferry_balance_defaults(uint32_t format, struct ferry_hot_params *hot,
 			    struct ferry_balance_params *params)
@@ -73,7 +71,7 @@ void ferry_balance_defaults(uint32_t format, struct ferry_hot_params *hot,
  *
  * Who does not know what is lost walks in every round and need not ask.
  *
- * Context: Any, one call per tier and round, before all others.
+ * Context: One call per tier and round, before all others.
  * Return: true if it does.
  */
 bool ferry_balance_walk(struct ferry_balance *balance,
@@ -108,7 +106,7 @@ bool ferry_balance_walk(struct ferry_balance *balance,
  *
  * New pages are hot, and the only ones whose move up costs nothing.
  *
- * Context: Any, one call per tier and round.
+ * Context: One call per tier and round.
  * Return: pages to demote, the coldest ones of at most ferry_balance_idle() heat.
  */
 uint64_t ferry_balance_room(struct ferry_balance *balance,
@@ -133,7 +131,6 @@ uint64_t ferry_balance_room(struct ferry_balance *balance,
  * ferry_balance_idle - up to which heat a page makes room for a new one
  * @hot: the records' numbers
  *
- * Context: Any.
  * Return: the heat of a page that just became idle with one access left.
  */
 uint32_t ferry_balance_idle(const struct ferry_hot_params *hot)
@@ -152,7 +149,6 @@ uint32_t ferry_balance_idle(const struct ferry_hot_params *hot)
  *
  * Only pages that reached the threshold are candidates.
  *
- * Context: Any.
  * Return: pages that may go at most.
  */
 uint64_t ferry_balance_fill(const struct ferry_balance *balance,
@@ -174,7 +170,6 @@ uint64_t ferry_balance_fill(const struct ferry_balance *balance,
  * @heat: the border, the hot one of struct ferry_hot_exchange
  * @bounces: ferry_hot_bounces() of the page
  *
- * Context: Any.
  * Return: the least heat: each bounce raises the bar.
  */
 uint32_t ferry_balance_bar(const struct ferry_hot_params *hot, uint32_t heat, uint32_t bounces)

@@ -24,7 +24,7 @@
  * the weight, up to its maximum. The page is ready if its frequency reaches the threshold, and
  * stays so until it is claimed or leaves the window.
  *
- * Context: Any. The caller stores the result, by compare-and-exchange where others write.
+ * The caller stores the result, by compare-and-exchange where others write.
  * Return: the record after it.
  */
 uint8_t ferry_hot8_access(uint8_t record, const struct ferry_hot_params *params,
@@ -36,19 +36,9 @@ uint8_t ferry_hot8_access(uint8_t record, const struct ferry_hot_params *params,
 			       ferry_hot_least(weight, FERRY_HOT_WEIGHT_MAX), random);
 }
 
-/**
- * ferry_hot32_access - what an access makes of a record of precision mode
- * @record: the record before it
- * @params: as ferry_hot_check() accepts them
- * @now: time of the access in ms, modulo 2^32
- * @weight: as for ferry_hot8_access()
- * @random: as for ferry_hot8_access()
- * @node: whose CPU accessed the page; FERRY_HOT_NO_NODE or more keeps the node that is known
- *
- * As ferry_hot8_access().
- *
- * Context: Any. The caller stores the result, by compare-and-exchange where others write.
- * Return: the record after it.
+/*
+ * ferry_hot8_access() of precision mode. @node: whose CPU accessed the page; FERRY_HOT_NO_NODE or
+ * more keeps the node that is known.
  */
 uint32_t ferry_hot32_access(uint32_t record, const struct ferry_hot_params *params,
 			    uint32_t now, uint32_t weight, uint32_t random, uint32_t node)
@@ -69,7 +59,7 @@ uint32_t ferry_hot32_access(uint32_t record, const struct ferry_hot_params *para
  * next class in its time, and is forgotten after the last; a cooling takes a level off all
  * frequencies above 1.
  *
- * Context: Any. The caller stores the result, by compare-and-exchange where others write.
+ * The caller stores the result, by compare-and-exchange where others write.
  * Return: the record after it.
  */
 uint8_t ferry_hot8_aged(uint8_t record, const struct ferry_hot_params *params,
@@ -78,17 +68,7 @@ uint8_t ferry_hot8_aged(uint8_t record, const struct ferry_hot_params *params,
 	return ferry_hot8_swept(record, params, sweep);
 }
 
-/**
- * ferry_hot32_aged - what a sweep makes of a record of precision mode
- * @record: the record before it
- * @params: as ferry_hot_check() accepts them
- * @sweep: the sweep
- *
- * As ferry_hot8_aged(), but that a cooling takes an eighth off where every access counts.
- *
- * Context: Any. The caller stores the result, by compare-and-exchange where others write.
- * Return: the record after it.
- */
+/* ferry_hot8_aged() of precision mode. Where every access counts, cooling takes an eighth off. */
 uint32_t ferry_hot32_aged(uint32_t record, const struct ferry_hot_params *params,
 			  const struct ferry_hot_sweep *sweep)
 {
@@ -100,7 +80,6 @@ uint32_t ferry_hot32_aged(uint32_t record, const struct ferry_hot_params *params
  * @record: the record
  * @now: time in ms, modulo 2^32, at most the longest time between sweeps after the last one
  *
- * Context: Any.
  * Return: its frequency and age class, and whether it is ready.
  */
 struct ferry_hot_view ferry_hot8_view(uint8_t record, uint32_t now)
@@ -108,14 +87,7 @@ struct ferry_hot_view ferry_hot8_view(uint8_t record, uint32_t now)
 	return ferry_hot8_shown(record, now);
 }
 
-/**
- * ferry_hot32_view - what a record of precision mode says
- * @record: the record
- * @now: time in ms, modulo 2^32, at most the longest time between sweeps after the last one
- *
- * Context: Any.
- * Return: its frequency, age class and node, and whether it is ready.
- */
+/* ferry_hot8_view() of precision mode, and the node. */
 struct ferry_hot_view ferry_hot32_view(uint32_t record, uint32_t now)
 {
 	return ferry_hot32_shown(record, now);
@@ -128,7 +100,6 @@ struct ferry_hot_view ferry_hot32_view(uint32_t record, uint32_t now)
  *
  * Never less than the truth: this is what may be compared with a threshold in time.
  *
- * Context: Any.
  * Return: milliseconds; all bits set for an idle record or none.
  */
 uint32_t ferry_hot8_age_ms(uint8_t record, uint32_t now)
@@ -139,14 +110,7 @@ uint32_t ferry_hot8_age_ms(uint8_t record, uint32_t now)
 	       FERRY_HOT8_BUCKET_MS - 1;
 }
 
-/**
- * ferry_hot32_age_ms - how long ago the last access was, in precision mode
- * @record: the record
- * @now: time in ms, modulo 2^32, at most the longest time between sweeps after the last one
- *
- * Context: Any.
- * Return: milliseconds; all bits set for an idle record or none.
- */
+/* ferry_hot8_age_ms() of precision mode, where it is exact. */
 uint32_t ferry_hot32_age_ms(uint32_t record, uint32_t now)
 {
 	if (!(record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ) || (record & FERRY_HOT32_IDLE))
@@ -162,7 +126,6 @@ uint32_t ferry_hot32_age_ms(uint32_t record, uint32_t now)
  * isolated, is given back with ferry_hot8_unclaim() or was never claimed; both ways it
  * keeps its rank. To forget a page (it was freed) store 0.
  *
- * Context: Any.
  * Return: the record, not ready.
  */
 uint8_t ferry_hot8_claim(uint8_t record)
@@ -170,13 +133,7 @@ uint8_t ferry_hot8_claim(uint8_t record)
 	return record & (0xff ^ FERRY_HOT8_READY);
 }
 
-/**
- * ferry_hot32_claim - as ferry_hot8_claim(), in precision mode
- * @record: the record
- *
- * Context: Any.
- * Return: the record, not ready.
- */
+/* ferry_hot8_claim() of precision mode. */
 uint32_t ferry_hot32_claim(uint32_t record)
 {
 	return record & ~FERRY_HOT32_READY;
@@ -186,7 +143,6 @@ uint32_t ferry_hot32_claim(uint32_t record)
  * ferry_hot8_unclaim - give a page back to the queue
  * @record: the record as it is now
  *
- * Context: Any.
  * Return: the record, ready; unchanged if it became idle meanwhile, or was cleared.
  */
 uint8_t ferry_hot8_unclaim(uint8_t record)
@@ -194,13 +150,7 @@ uint8_t ferry_hot8_unclaim(uint8_t record)
 	return record & FERRY_HOT8_FREQ ? record | FERRY_HOT8_READY : record;
 }
 
-/**
- * ferry_hot32_unclaim - as ferry_hot8_unclaim(), in precision mode
- * @record: the record as it is now
- *
- * Context: Any.
- * Return: the record, ready; unchanged if it became idle meanwhile, or was cleared.
- */
+/* ferry_hot8_unclaim() of precision mode. */
 uint32_t ferry_hot32_unclaim(uint32_t record)
 {
 	bool fresh = (record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ) &&

@@ -22,7 +22,7 @@
  * one takes over. A node from which more than half of the accesses come prevails; the count
  * ends at 63, so that a section whose user moved follows after as many accesses.
  *
- * Context: Any. The caller stores the result.
+ * The caller stores the result.
  * Return: what is known after it: bits 0-9 the node, 10-15 the count.
  */
 uint16_t ferry_hot_majority(uint16_t majority, uint32_t node)
@@ -44,7 +44,6 @@ uint16_t ferry_hot_majority(uint16_t majority, uint32_t node)
  * ferry_hot_majority_node - the node that a section is used from
  * @majority: what is known
  *
- * Context: Any.
  * Return: the node, or FERRY_HOT_NO_NODE if none prevails.
  */
 uint32_t ferry_hot_majority_node(uint16_t majority)
@@ -80,7 +79,7 @@ static bool ferry_hot_tagged(uint16_t entry, uint32_t tag)
  * one, the later replaces the earlier, and a bounce is overlooked; with 8 bits of tag one in
  * 256 such meetings is taken for the same page instead.
  *
- * Context: Any. The caller stores the result, and adds up @bounced.
+ * The caller stores the result, and adds up @bounced.
  * Return: the entry after it.
  */
 uint16_t ferry_hot_promoted(uint16_t entry, uint32_t tag, uint32_t *bounced)
@@ -103,7 +102,7 @@ uint16_t ferry_hot_promoted(uint16_t entry, uint32_t tag, uint32_t *bounced)
  * @entry: the page's entry
  * @tag: the page's tag
  *
- * Context: Any. The caller stores the result.
+ * The caller stores the result.
  * Return: the entry after it; unchanged if the page's promotion is not known.
  */
 uint16_t ferry_hot_demoted(uint16_t entry, uint32_t tag)
@@ -118,7 +117,7 @@ uint16_t ferry_hot_demoted(uint16_t entry, uint32_t tag)
  * Call it for the whole table as often as the records cool. It takes a bounce off, and
  * forgets the page after 8 times without one.
  *
- * Context: Any. The caller stores the result.
+ * The caller stores the result.
  * Return: the entry after it.
  */
 uint16_t ferry_hot_bounce_aged(uint16_t entry)
@@ -138,7 +137,6 @@ uint16_t ferry_hot_bounce_aged(uint16_t entry)
  * A page is worth promoting only if its heat exceeds the border by so many times the damp
  * of struct ferry_hot_params.
  *
- * Context: Any.
  * Return: 0 to 7.
  */
 uint32_t ferry_hot_bounces(uint16_t entry, uint32_t tag)

@@ -40,8 +40,6 @@ static uint32_t ferry_hot_freq_max(uint32_t format)
  * one level above the threshold, and 4 in precision mode, which has five and so reaches 1,366
  * accesses per cooling. Cooling takes a level off every 8 and 10 seconds, as hot sets that move
  * do so in seconds, and slower sources must not lose what they reported a minute ago.
- *
- * Context: Any.
  */
 void ferry_hot_defaults(uint32_t format, struct ferry_hot_params *params)
 {
@@ -71,7 +69,6 @@ void ferry_hot_defaults(uint32_t format, struct ferry_hot_params *params)
  * what the window leaves of the time field (1024 of a window of 3000; 10359 of one of 5000);
  * cool_sweeps 0 to 65535; freq_shift 0 to 4; cost 0 to 2^30; damp 0 to 127.
  *
- * Context: Any.
  * Return: 0 or -FERRY_EINVAL.
  */
 int ferry_hot_check(uint32_t format, const struct ferry_hot_params *params,
@@ -114,7 +111,6 @@ int ferry_hot_check(uint32_t format, const struct ferry_hot_params *params,
  * @params: as ferry_hot_check() accepts them
  * @freq: the frequency; more than the largest of precision mode is taken as that
  *
- * Context: Any.
  * Return: the accesses that it takes on average to get there from 0.
  */
 uint64_t ferry_hot_accesses(const struct ferry_hot_params *params, uint32_t freq)
@@ -140,7 +136,6 @@ uint64_t ferry_hot_accesses(const struct ferry_hot_params *params, uint32_t freq
  *
  * A level of frequency outweighs 2^freq_shift classes of age.
  *
- * Context: Any.
  * Return: 0 for frequency 0, else 1 to FERRY_HOT_HEATS - 1.
  */
 uint32_t ferry_hot_heat(const struct ferry_hot_params *params, uint32_t eighths, uint32_t age)
@@ -157,7 +152,6 @@ uint32_t ferry_hot_heat(const struct ferry_hot_params *params, uint32_t eighths,
  *
  * Between the heats of two frequencies accessed just now it interpolates.
  *
- * Context: Any.
  * Return: accesses per window, in 1/256; never less for more heat.
  */
 uint64_t ferry_hot_worth(const struct ferry_hot_params *params, uint32_t heat)
@@ -208,8 +202,6 @@ static uint64_t ferry_hot_of_heat(const struct ferry_hot_params *params,
  *
  * The hottest pages fit, as many as @budget. If all do, the border is heat 0 and its room is
  * what is left.
- *
- * Context: Any.
  */
 void ferry_hot_cut(const struct ferry_hot_params *params,
 		   const struct ferry_hot_histogram *histogram, uint32_t least_freq,
@@ -237,8 +229,6 @@ void ferry_hot_cut(const struct ferry_hot_params *params,
  *
  * Pairs the hottest page of the lower tier that reached the threshold with the coldest of
  * the top tier, then the next, as long as the difference of their worths exceeds the cost.
- *
- * Context: Any.
  */
 void ferry_hot_exchange(const struct ferry_hot_params *params,
 			const struct ferry_hot_histogram *top,

@@ -381,36 +381,6 @@ static void sweeps_equal_aging_one_by_one(void)
 	}
 }
 
-/* More records than planes count without moving their digits to the histogram. */
-static void counts_do_not_overflow(void)
-{
-	size_t n = 4 << 20, i;
-	uint8_t *many = tap_allocate(n);
-
-	ferry_hot_defaults(FERRY_HOT_DEFAULT, &params);
-	for (i = 0; many && i < n; i++)
-		many[i] = 3;
-	memset(&histogram, 0, sizeof(histogram));
-	if (many)
-		ferry_hot8_count(many, n, 0, &histogram);
-	CHECK(histogram.pages[24][0] == n);
-	tap_release(many);
-}
-
-static void lists_of_accesses_equal_single_ones(void)
-{
-	uint32_t pages[4] = { 7, 3, 7, 7 };
-
-	as_published(FERRY_HOT_DEFAULT, 2);
-	memset(bytes, 0, sizeof(bytes));
-	ferry_hot8_access_all(bytes, pages, 4, &params, 900, 1, random32());
-	CHECK(bytes[7] == (0x80 | 7 << 2 | 3) && bytes[3] == (7 << 2 | 1) && !bytes[0]);
-	as_published(FERRY_HOT_PRECISE, 4);
-	memset(words, 0, sizeof(words));
-	ferry_hot32_access_all(words, pages, 4, &params, 900, 1, random32(), 5);
-	CHECK(words[7] == (900 << 13 | 3 << 10 | 5) && words[3] == (900 << 13 | 1 << 10 | 5));
-}
-
 static void a_claimed_page_keeps_its_rank(void)
 {
 	uint8_t byte;
@@ -640,8 +610,6 @@ static const struct tap_test tests[] = {
 	TEST(idle_records_age_by_powers_of_two),
 	TEST(cooling_follows_how_often_a_page_is_accessed),
 	TEST(sweeps_equal_aging_one_by_one),
-	TEST(counts_do_not_overflow),
-	TEST(lists_of_accesses_equal_single_ones),
 	TEST(a_claimed_page_keeps_its_rank),
 	TEST(finding_finds_the_heats_asked_for),
 	TEST(heat_and_worth_rise_together),

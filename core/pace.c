@@ -63,8 +63,6 @@ static uint64_t ferry_pace_per_ms(uint64_t bytes, uint32_t *rest)
  * NUMA balancing's, but for its rate of 64 GiB/s, which limits nothing: 256 MiB/s is what its
  * own scanner can report at most (256 MB per scan, a scan per second). A tenth of a second
  * may be saved up: a burst of one batch of 2 MiB folios.
- *
- * Context: Any.
  */
 void ferry_pace_defaults(struct ferry_pace_params *params)
 {
@@ -84,7 +82,6 @@ void ferry_pace_defaults(struct ferry_pace_params *params)
  * The ranges: rate 1 to FERRY_PACE_RATE_MAX; burst_ms 1 to 60000; window_ms 1 to 2^29;
  * reference_ms 8 to 2^29.
  *
- * Context: Any.
  * Return: 0 or -FERRY_EINVAL.
  */
 int ferry_pace_check(const struct ferry_pace_params *params, struct ferry_bad *bad)
@@ -106,8 +103,6 @@ int ferry_pace_check(const struct ferry_pace_params *params, struct ferry_bad *b
  * @now: time in ms, modulo 2^32
  *
  * Also after the rate or the burst changed; what is reserved then must be settled before.
- *
- * Context: Any.
  */
 void ferry_pace_start(struct ferry_pace *pace, const struct ferry_pace_params *params,
 		      uint32_t now)
@@ -153,7 +148,7 @@ static void ferry_pace_refill(struct ferry_pace *pace, uint32_t now)
  * @pace: the target's state
  * @now: time in ms, modulo 2^32
  *
- * Context: Any, one call per target at a time.
+ * Context: One call per target at a time.
  * Return: bytes; 0 if a larger move is still being paid for.
  */
 uint64_t ferry_pace_budget(struct ferry_pace *pace, uint32_t now)
@@ -173,7 +168,7 @@ uint64_t ferry_pace_budget(struct ferry_pace *pace, uint32_t now)
  * it is paid for: over a long time the rate holds. If not, nothing changes: the page keeps
  * its record and asks again.
  *
- * Context: Any, one call per target at a time.
+ * Context: One call per target at a time.
  * Return: true to promote, false to defer.
  */
 bool ferry_pace_reserve(struct ferry_pace *pace, uint32_t now, uint64_t bytes)
@@ -193,7 +188,7 @@ bool ferry_pace_reserve(struct ferry_pace *pace, uint32_t now, uint64_t bytes)
  * @reserved: bytes that were reserved
  * @moved: how many of them really moved; more than @reserved counts as all
  *
- * Context: Any, one call per target at a time.
+ * Context: One call per target at a time.
  */
 void ferry_pace_settle(struct ferry_pace *pace, uint64_t reserved, uint64_t moved)
 {
@@ -212,7 +207,7 @@ void ferry_pace_settle(struct ferry_pace *pace, uint64_t reserved, uint64_t move
  * Once per page and hot spell, not again each time it is deferred: the count decides
  * whether the threshold lets too many pages ask.
  *
- * Context: Any, one call per target at a time.
+ * Context: One call per target at a time.
  */
 void ferry_pace_candidate(struct ferry_pace *pace, uint64_t bytes)
 {
@@ -232,7 +227,7 @@ void ferry_pace_candidate(struct ferry_pace *pace, uint64_t bytes)
  * and moves by an eighth of the reference: down if more than 110 % asked, up if less than
  * 90 %. It stays between an eighth of the reference and its double.
  *
- * Context: Any, one call per target at a time.
+ * Context: One call per target at a time.
  * Return: milliseconds.
  */
 uint32_t ferry_pace_threshold(struct ferry_pace *pace,
@@ -275,7 +270,7 @@ uint32_t ferry_pace_threshold(struct ferry_pace *pace,
  * As NUMA balancing: if more is free than the watermark and the larger of 1 GiB and a 16th of
  * the node. Such a page is neither a candidate nor charged.
  *
- * Context: Any, one call per target at a time.
+ * Context: One call per target at a time.
  * Return: true to promote at once.
  */
 bool ferry_pace_bypass(struct ferry_pace *pace, const struct ferry_pace_params *params,

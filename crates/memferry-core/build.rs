@@ -13,7 +13,6 @@ fn main() {
     compiler(&core)
         .files(sources(&core))
         .compile("memferry_core");
-    wider_planes(&core);
     // Linked by the unit tests only, so no link line for everybody.
     compiler(&core)
         .file(core.join("layout_test.c"))
@@ -23,37 +22,6 @@ fn main() {
     // The tests compile the core again, in other ways, for the same machine.
     let target = std::env::var("TARGET").expect("cargo names the target");
     println!("cargo:rustc-env=MEMFERRY_TARGET={target}");
-}
-
-/// The passes over planes once more for each width of register that an x86-64 may have, with the width in the functions'
-/// names; `hotness` chooses among them when it runs.
-fn wider_planes(core: &Path) {
-    if std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
-        return;
-    }
-    let avx512 = [
-        "-mavx512f",
-        "-mavx512bw",
-        "-mavx512vl",
-        "-mprefer-vector-width=512",
-    ];
-    let counts_ones = [&avx512[..], &["-mavx512vpopcntdq"]].concat();
-    let widths = [
-        ("avx2", &["-mavx2"][..]),
-        ("avx512", &avx512),
-        ("avx512_popcnt", &counts_ones),
-    ];
-    for (width, flags) in widths {
-        let mut build = compiler(core);
-        for name in ["sweep", "count"] {
-            let renamed = format!("ferry_hot8_{name}_{width}");
-            build.define(&format!("ferry_hot8_{name}"), renamed.as_str());
-        }
-        build
-            .flags(flags)
-            .file(core.join("hotness_planes.c"))
-            .compile(&format!("memferry_core_{width}"));
-    }
 }
 
 /// The C files of the core; those named `*_test.c` are not part of it.

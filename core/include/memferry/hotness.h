@@ -221,12 +221,6 @@ uint8_t ferry_hot8_unclaim(uint8_t record);
 uint32_t ferry_hot32_unclaim(uint32_t record);
 
 /* Many records, that nobody else writes */
-void ferry_hot8_access_all(uint8_t *records, const uint32_t *pages, size_t nr_pages,
-			   const struct ferry_hot_params *params, uint32_t now,
-			   uint32_t weight, uint32_t random);
-void ferry_hot32_access_all(uint32_t *records, const uint32_t *pages, size_t nr_pages,
-			    const struct ferry_hot_params *params, uint32_t now,
-			    uint32_t weight, uint32_t random, uint32_t node);
 size_t ferry_hot8_sweep(uint8_t *records, size_t nr_records,
 			const struct ferry_hot_params *params,
 			const struct ferry_hot_sweep *sweep,

@@ -5,69 +5,15 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-/// Bytes to copy from one place to another: a folio of a batch, or a lane's part of one.
-///
-/// Addresses are numbers of one address space; dealing never follows them.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Extent {
-    /// Address of the first byte to read.
-    pub src: u64,
-    /// Address of the first byte to write.
-    pub dst: u64,
-    /// Length of both in bytes, at least 1.
-    pub bytes: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lane {
-    pub bytes: u64,
-    pub first: u32,
-    pub count: u32,
-}
-
-#[repr(C)]
-pub(crate) struct Deal {
-    pub extents: *const Extent,
-    pub nr_extents: usize,
-    pub granule: u64,
-    pub nr_lanes: u32,
-    pub flags: u32,
-    pub out: *mut Extent,
-    pub out_space: usize,
-    pub lanes: *mut Lane,
-    pub scratch: *mut u32,
-    pub scratch_space: usize,
-}
-
-/// The granule where there is no better one, in bytes: 64 KiB. One granule more or less on a
-/// lane costs a few microseconds, and pieces stay long enough for prefetchers and DMA bursts.
-pub const GRANULE_DEFAULT: u64 = 64 << 10;
-/// The smallest granule in bytes: Linux's smallest base page. On a host with larger pages
-/// use at least its page size.
-pub const GRANULE_MIN: u64 = 4096;
-/// The largest granule in bytes: Linux's largest folio.
-pub const GRANULE_MAX: u64 = 1 << 30;
-/// The most lanes of one deal.
-pub const LANES_MAX: usize = 1024;
-/// The most extents of one batch.
-pub const EXTENTS_MAX: usize = 1 << 28;
-/// The most bytes of one batch.
-pub const BYTES_MAX: u64 = 1 << 62;
-
-pub(crate) const EEXIST: c_int = 17;
-pub(crate) const EINVAL: c_int = 22;
-pub(crate) const EOVERFLOW: c_int = 75;
-
 unsafe extern "C" {
-    pub(crate) safe fn ferry_deal_space(nr_extents: usize, nr_lanes: u32) -> usize;
-    pub(crate) safe fn ferry_extents_scratch(nr_extents: usize) -> usize;
     /// # Safety
-    /// Each pointer of `deal` that is not null must be valid for as many entries as the field
-    /// beside it says (`lanes`: `nr_lanes`), for writes where it is `*mut`, and the spaces
-    /// must not overlap each other.
-    pub(crate) fn ferry_deal(deal: *const Deal) -> c_int;
+    /// `lanes` and `granule` must not be 0.
+    pub(crate) fn ferry_share_begin(
+        total: usize,
+        lanes: usize,
+        granule: usize,
+        lane: usize,
+    ) -> usize;
 }
 
 /// The numbers of the hotness policy. [`Policy`](crate::hotness::Policy) checks them.
@@ -251,7 +197,6 @@ pub const PACE_BYTES_MAX: u64 = 1 << 59;
 unsafe extern "C" {
     pub(crate) safe fn ferry_hot_defaults(format: u32, params: &mut MaybeUninit<Params>);
     pub(crate) safe fn ferry_hot_check(format: u32, params: &Params, bad: &mut BadParam) -> c_int;
-    pub(crate) safe fn ferry_hot_accesses(params: &Params, freq: u32) -> u64;
     pub(crate) safe fn ferry_hot8_access(
         record: u8,
         params: &Params,
@@ -278,28 +223,14 @@ unsafe extern "C" {
     pub(crate) safe fn ferry_hot8_unclaim(record: u8) -> u8;
     pub(crate) safe fn ferry_hot32_unclaim(record: u32) -> u32;
     /// # Safety
-    /// `pages` must be valid for `nr_pages` reads, and `records` for reads and writes at each index that it has.
-    pub(crate) fn ferry_hot8_access_all(
+    /// `records` must be valid for reads and writes of `nr_records`, which fits 32 bits.
+    pub(crate) fn ferry_hot8_sweep(
         records: *mut u8,
-        pages: *const u32,
-        nr_pages: usize,
+        nr_records: usize,
         params: &Params,
-        now: u32,
-        weight: u32,
-        random: u32,
-    );
-    /// # Safety
-    /// As [`ferry_hot8_access_all`].
-    pub(crate) fn ferry_hot32_access_all(
-        records: *mut u32,
-        pages: *const u32,
-        nr_pages: usize,
-        params: &Params,
-        now: u32,
-        weight: u32,
-        random: u32,
-        node: u32,
-    );
+        sweep: &Sweep,
+        histogram: &mut Histogram,
+    ) -> usize;
     /// # Safety
     /// `records` must be valid for reads and writes of `nr_records`.
     pub(crate) fn ferry_hot32_sweep(
@@ -309,6 +240,14 @@ unsafe extern "C" {
         sweep: &Sweep,
         histogram: &mut Histogram,
     ) -> usize;
+    /// # Safety
+    /// `records` must be valid for `nr_records` reads, which fits 32 bits.
+    pub(crate) fn ferry_hot8_count(
+        records: *const u8,
+        nr_records: usize,
+        now: u32,
+        histogram: &mut Histogram,
+    );
     /// # Safety
     /// `records` must be valid for `nr_records` reads.
     pub(crate) fn ferry_hot32_count(
@@ -344,7 +283,6 @@ unsafe extern "C" {
         space: usize,
     ) -> usize;
     pub(crate) safe fn ferry_hot_heat(params: &Params, eighths: u32, age: u32) -> u32;
-    pub(crate) safe fn ferry_hot_worth(params: &Params, heat: u32) -> u64;
     pub(crate) safe fn ferry_hot_cut(
         params: &Params,
         histogram: &Histogram,
@@ -417,43 +355,9 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// The passes over planes, and the same compiled for the wider registers of some x86-64.
-macro_rules! planes {
-    ($($sweep:ident, $count:ident;)*) => {
-        unsafe extern "C" {$(
-            /// # Safety
-            /// `records` must be valid for reads and writes of `nr_records`; the CPU must have what the name ends with.
-            pub(crate) fn $sweep(
-                records: *mut u8,
-                nr_records: usize,
-                params: &Params,
-                sweep: &Sweep,
-                histogram: &mut Histogram,
-            ) -> usize;
-            /// # Safety
-            /// `records` must be valid for `nr_records` reads; the CPU must have what the name ends with.
-            pub(crate) fn $count(
-                records: *const u8,
-                nr_records: usize,
-                now: u32,
-                histogram: &mut Histogram,
-            );
-        )*}
-    };
-}
-
-planes!(ferry_hot8_sweep, ferry_hot8_count;);
-#[cfg(target_arch = "x86_64")]
-planes! {
-    ferry_hot8_sweep_avx2, ferry_hot8_count_avx2;
-    ferry_hot8_sweep_avx512, ferry_hot8_count_avx512;
-    ferry_hot8_sweep_avx512_popcnt, ferry_hot8_count_avx512_popcnt;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use std::ffi::{CStr, c_char};
     use std::mem::{align_of, offset_of, size_of};
 
@@ -511,23 +415,6 @@ mod tests {
     #[test]
     fn declarations_equal_the_c_headers() {
         let mut rows: Vec<Row> = Vec::new();
-        structure!(rows, "ferry_extent", Extent, src, dst, bytes);
-        structure!(rows, "ferry_lane", Lane, bytes, first, count);
-        structure!(
-            rows,
-            "ferry_deal",
-            Deal,
-            extents,
-            nr_extents,
-            granule,
-            nr_lanes,
-            flags,
-            out,
-            out_space,
-            lanes,
-            scratch,
-            scratch_space
-        );
         structure!(
             rows,
             "ferry_hot_params",
@@ -603,12 +490,7 @@ mod tests {
             threshold_ms
         );
         for (name, value) in [
-            ("FERRY_GRANULE_DEFAULT", GRANULE_DEFAULT),
-            ("FERRY_GRANULE_MIN", GRANULE_MIN),
-            ("FERRY_GRANULE_MAX", GRANULE_MAX),
-            ("FERRY_LANES_MAX", LANES_MAX as u64),
-            ("FERRY_EXTENTS_MAX", EXTENTS_MAX as u64),
-            ("FERRY_BYTES_MAX", BYTES_MAX),
+            ("FERRY_SHARE_GRANULE", crate::GRANULE as u64),
             ("FERRY_HOT_DEFAULT", FORMAT_DEFAULT.into()),
             ("FERRY_HOT_PRECISE", FORMAT_PRECISE.into()),
             ("FERRY_HOT_SECTION", SECTION_PAGES as u64),
@@ -637,60 +519,9 @@ mod tests {
             ("FERRY_PACE_BURST_MS", 2),
             ("FERRY_PACE_WINDOW_MS", 3),
             ("FERRY_PACE_REFERENCE_MS", 4),
-            ("FERRY_EEXIST", EEXIST as u64),
-            ("FERRY_EINVAL", EINVAL as u64),
-            ("FERRY_EOVERFLOW", EOVERFLOW as u64),
         ] {
             rows.push((name.into(), value, 0, 0));
         }
         assert_eq!(rows, layout_in_c());
-    }
-
-    const UNTOUCHED: u64 = 0xa5a5_a5a5_a5a5_a5a5;
-
-    proptest! {
-        /// Batches in a crowded address space, most of which overlap or do not fit.
-        #[test]
-        fn a_refused_deal_writes_nothing(
-            batch in prop::collection::vec((0..40_u64, 0..40_u64, 0..5_u64), 1..8),
-            high in any::<bool>(),
-            nr_lanes in 0..5_u32,
-            granule in prop::sample::select(vec![0, 1, 2048, 4096, 4097, 1 << 30, 1 << 31]),
-            out_space in 0..16_usize,
-            scratch_space in 0..40_usize,
-            flags in 0..3_u32,
-        ) {
-            let base = if high { u64::MAX - 40 } else { 0 };
-            let extents: Vec<Extent> = batch
-                .iter()
-                .map(|&(src, dst, bytes)| Extent { src: src + base, dst: dst + base, bytes })
-                .collect();
-            let piece = Extent { src: UNTOUCHED, dst: UNTOUCHED, bytes: UNTOUCHED };
-            let lane = Lane { bytes: UNTOUCHED, first: 1, count: 2 };
-            let mut out = vec![piece; out_space];
-            let mut lanes = vec![lane; nr_lanes as usize];
-            let mut scratch = vec![0; scratch_space];
-            let deal = Deal {
-                extents: extents.as_ptr(),
-                nr_extents: extents.len(),
-                granule,
-                nr_lanes,
-                flags,
-                out: out.as_mut_ptr(),
-                out_space,
-                lanes: lanes.as_mut_ptr(),
-                scratch: scratch.as_mut_ptr(),
-                scratch_space,
-            };
-            // SAFETY: every pointer is of a vector of as many entries as declared.
-            let code = unsafe { ferry_deal(&deal) };
-            prop_assert!(code <= 0);
-            if code < 0 {
-                prop_assert!(out.iter().all(|&written| written == piece));
-                prop_assert!(lanes.iter().all(|&written| written == lane));
-            } else {
-                prop_assert!(lanes.iter().all(|&written| written != lane));
-            }
-        }
     }
 }

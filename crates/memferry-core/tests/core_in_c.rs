@@ -74,32 +74,16 @@ const SANITIZERS: &[&str] = &[
 ];
 
 #[test]
-fn extents_pass_their_c_tests() {
-    passes("extents_test", &["extents"], &[]);
+fn share_passes_its_c_tests() {
+    passes("share_test", &["share"], &[]);
 }
 
 #[test]
-fn extents_pass_their_c_tests_under_sanitizers() {
-    passes("extents_test", &["extents"], SANITIZERS);
+fn share_passes_its_c_tests_under_sanitizers() {
+    passes("share_test", &["share"], SANITIZERS);
 }
 
-#[test]
-fn lanes_pass_their_c_tests() {
-    passes("lanes_test", &["lanes", "extents"], &[]);
-}
-
-#[test]
-fn lanes_pass_their_c_tests_under_sanitizers() {
-    passes("lanes_test", &["lanes", "extents"], SANITIZERS);
-}
-
-const HOTNESS: &[&str] = &[
-    "hotness",
-    "hotness_marks",
-    "hotness_planes",
-    "hotness_rank",
-    "hotness_sweep",
-];
+const HOTNESS: &[&str] = &["hotness", "hotness_marks", "hotness_rank", "hotness_sweep"];
 
 #[test]
 fn hotness_passes_its_c_tests() {
@@ -109,12 +93,6 @@ fn hotness_passes_its_c_tests() {
 #[test]
 fn hotness_passes_its_c_tests_under_sanitizers() {
     passes("hotness_test", HOTNESS, SANITIZERS);
-}
-
-/// As in the kernel, where planes are words.
-#[test]
-fn hotness_passes_its_c_tests_without_vector_registers() {
-    passes("hotness_test", HOTNESS, &["-DFERRY_ONE_WORD"]);
 }
 
 #[test]
@@ -174,7 +152,7 @@ fn the_core_is_freestanding() {
                 .arg(&object);
             run(&mut link);
             let defined = run(Command::new("nm").arg("--defined-only").arg(&object));
-            assert!(defined.contains(" T ferry_deal\n"), "{defined}");
+            assert!(defined.contains(" T ferry_share_begin\n"), "{defined}");
             let undefined = run(Command::new("nm").arg("--undefined-only").arg(&object));
             assert_eq!(undefined, "", "undefined symbols with {word:?} {level}");
         }

@@ -132,16 +132,6 @@ impl<R: Record> Policy<R> {
         sys::ferry_hot_heat(&self.params, view.eighths.into(), view.age.into())
     }
 
-    /// What the top tier gains by a page of this heat: accesses per window, in 1/256.
-    pub fn worth(&self, heat: u32) -> u64 {
-        sys::ferry_hot_worth(&self.params, heat)
-    }
-
-    /// How many accesses it takes on average to reach a frequency from 0.
-    pub fn accesses(&self, freq: u32) -> u64 {
-        sys::ferry_hot_accesses(&self.params, freq)
-    }
-
     /// The threshold that fits `budget` pages: of those of at least `least_freq`, the hottest.
     pub fn cut(&self, histogram: &Histogram, least_freq: u32, budget: u64) -> Cut {
         let mut cut = Cut::default();

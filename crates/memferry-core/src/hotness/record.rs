@@ -109,12 +109,6 @@ pub trait Record: sealed::Sealed + Copy + Default + Eq + Debug + Send + Sync + '
     #[must_use]
     fn unclaimed(self) -> Self;
 
-    /// Accesses, all at one time and of one weight, to the records at `pages`.
-    ///
-    /// # Panics
-    /// If there is no such record.
-    fn access_all(records: &mut [Self], pages: &[u32], policy: &Policy<Self>, access: &Access);
-
     /// Ages all records and adds them to the histogram. Returns how many changed.
     fn sweep(
         records: &mut [Self],
@@ -180,11 +174,8 @@ fn find<R: Record>(
 /// Milliseconds of a time bucket of default mode, as a power of two.
 const BUCKET_SHIFT: u32 = 7;
 
-fn check_pages(pages: &[u32], records: usize) {
-    if let Some(page) = pages.iter().find(|&&page| page as usize >= records) {
-        panic!("there is no record {page}: there are {records}");
-    }
-}
+/// Records of default mode that the core counts in one call, in 32 bits.
+const PART: usize = 1 << 30;
 
 impl Record for u8 {
     const FORMAT: u32 = sys::FORMAT_DEFAULT;
@@ -240,45 +231,32 @@ impl Record for u8 {
         sys::ferry_hot8_unclaim(self)
     }
 
-    fn access_all(records: &mut [u8], pages: &[u32], policy: &Policy<u8>, access: &Access) {
-        check_pages(pages, records.len());
-        // SAFETY: `pages` is a slice, and each page in it was compared with the length of `records`.
-        unsafe {
-            sys::ferry_hot8_access_all(
-                records.as_mut_ptr(),
-                pages.as_ptr(),
-                pages.len(),
-                policy.params(),
-                access.now,
-                access.weight,
-                access.random,
-            );
-        }
-    }
-
     fn sweep(
         records: &mut [u8],
         policy: &Policy<u8>,
         sweep: &Sweep,
         histogram: &mut Histogram,
     ) -> usize {
-        let pass = Width::of_this_cpu().sweep();
-        // SAFETY: pointer and length are of one slice that is borrowed mutably; the CPU has what the width needs.
-        unsafe {
-            pass(
-                records.as_mut_ptr(),
-                records.len(),
-                policy.params(),
-                sweep,
-                histogram,
-            )
-        }
+        let pass = |records: &mut [u8]| {
+            // SAFETY: pointer and length are of one slice that is borrowed mutably; the length fits 32 bits.
+            unsafe {
+                sys::ferry_hot8_sweep(
+                    records.as_mut_ptr(),
+                    records.len(),
+                    policy.params(),
+                    sweep,
+                    histogram,
+                )
+            }
+        };
+        records.chunks_mut(PART).map(pass).sum()
     }
 
     fn count(records: &[u8], now: u32, histogram: &mut Histogram) {
-        let pass = Width::of_this_cpu().count();
-        // SAFETY: pointer and length are of one slice; the CPU has what the width needs.
-        unsafe { pass(records.as_ptr(), records.len(), now, histogram) }
+        for part in records.chunks(PART) {
+            // SAFETY: pointer and length are of one slice; the length fits 32 bits.
+            unsafe { sys::ferry_hot8_count(part.as_ptr(), part.len(), now, histogram) }
+        }
     }
 
     fn find(
@@ -357,23 +335,6 @@ impl Record for u32 {
         sys::ferry_hot32_unclaim(self)
     }
 
-    fn access_all(records: &mut [u32], pages: &[u32], policy: &Policy<u32>, access: &Access) {
-        check_pages(pages, records.len());
-        // SAFETY: `pages` is a slice, and each page in it was compared with the length of `records`.
-        unsafe {
-            sys::ferry_hot32_access_all(
-                records.as_mut_ptr(),
-                pages.as_ptr(),
-                pages.len(),
-                policy.params(),
-                access.now,
-                access.weight,
-                access.random,
-                access.node.map_or(NO_NODE, u32::from),
-            );
-        }
-    }
-
     fn sweep(
         records: &mut [u32],
         policy: &Policy<u32>,
@@ -417,80 +378,9 @@ impl Record for u32 {
     }
 }
 
-/// A width of registers that the passes over planes are compiled for.
-#[derive(Clone, Copy, Debug)]
-enum Width {
-    /// With an instruction that counts ones.
-    #[cfg(target_arch = "x86_64")]
-    Avx512Popcnt,
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    Plain,
-}
-
-type SweepPass = unsafe extern "C" fn(*mut u8, usize, &Params, &Sweep, &mut Histogram) -> usize;
-type CountPass = unsafe extern "C" fn(*const u8, usize, u32, &mut Histogram);
-
-impl Width {
-    /// Those that this CPU has, the widest first.
-    fn all() -> impl Iterator<Item = Width> {
-        #[cfg(target_arch = "x86_64")]
-        let avx512 = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512vl");
-        let all = [
-            #[cfg(target_arch = "x86_64")]
-            (
-                Width::Avx512Popcnt,
-                avx512 && is_x86_feature_detected!("avx512vpopcntdq"),
-            ),
-            #[cfg(target_arch = "x86_64")]
-            (Width::Avx512, avx512),
-            #[cfg(target_arch = "x86_64")]
-            (Width::Avx2, is_x86_feature_detected!("avx2")),
-            (Width::Plain, true),
-        ];
-        all.into_iter()
-            .filter_map(|(width, has)| has.then_some(width))
-    }
-
-    fn of_this_cpu() -> Width {
-        Self::all().next().unwrap_or(Width::Plain)
-    }
-
-    /// The function needs a CPU that has this width.
-    fn sweep(self) -> SweepPass {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Width::Avx512Popcnt => sys::ferry_hot8_sweep_avx512_popcnt,
-            #[cfg(target_arch = "x86_64")]
-            Width::Avx512 => sys::ferry_hot8_sweep_avx512,
-            #[cfg(target_arch = "x86_64")]
-            Width::Avx2 => sys::ferry_hot8_sweep_avx2,
-            Width::Plain => sys::ferry_hot8_sweep,
-        }
-    }
-
-    /// The function needs a CPU that has this width.
-    fn count(self) -> CountPass {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Width::Avx512Popcnt => sys::ferry_hot8_count_avx512_popcnt,
-            #[cfg(target_arch = "x86_64")]
-            Width::Avx512 => sys::ferry_hot8_count_avx512,
-            #[cfg(target_arch = "x86_64")]
-            Width::Avx2 => sys::ferry_hot8_count_avx2,
-            Width::Plain => sys::ferry_hot8_count,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     /// A settled record is one that no access changes, of whatever weight and random number; and there is one.
     fn settled_records_stay<R: Record>(most: u64) {
@@ -526,47 +416,5 @@ mod tests {
     fn no_access_changes_a_settled_record() {
         settled_records_stay::<u8>(256);
         settled_records_stay::<u32>(1 << 22);
-    }
-
-    proptest! {
-        /// Every width that this CPU has against one record at a time.
-        #[test]
-        fn passes_over_planes_equal_one_record_at_a_time(
-            mut before in prop::collection::vec(any::<u8>(), 0..9000),
-            empty in 0..9000_usize,
-            now in any::<u32>(),
-            since in 0..1100_u32,
-            number in 1..600_u32,
-            cool_sweeps in 0..4_u32,
-        ) {
-            let params = Params { cool_sweeps, ..Params::of::<u8>() };
-            let policy = Policy::<u8>::new(params).unwrap();
-            let sweep = Sweep { now, last: now.wrapping_sub(since), number };
-            let empty = empty.min(before.len());
-            before[..empty].fill(0);
-            let after: Vec<u8> = before.iter().map(|record| record.aged(&policy, &sweep)).collect();
-            let mut expected = Histogram::default();
-            for record in &after {
-                let view = record.view(now);
-                expected.pages[usize::from(view.eighths)][usize::from(view.age)] += 1;
-            }
-            let changed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
-            for width in Width::all() {
-                let (mut records, mut swept, mut counted) =
-                    (before.clone(), Histogram::default(), Histogram::default());
-                // SAFETY: pointers and lengths are of slices; `all` gives only widths that the CPU has.
-                let n = unsafe {
-                    let n = width.sweep()(
-                        records.as_mut_ptr(), records.len(), policy.params(), &sweep, &mut swept,
-                    );
-                    width.count()(records.as_ptr(), records.len(), now, &mut counted);
-                    n
-                };
-                prop_assert_eq!(n, changed, "{:?}", width);
-                prop_assert!(records == after, "{:?}", width);
-                prop_assert_eq!(&swept, &expected, "{:?}", width);
-                prop_assert_eq!(&counted, &expected, "{:?}", width);
-            }
-        }
     }
 }
