@@ -1,192 +1,158 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a migrator with threads needs to know about CPUs, and modules are not told: which
- * ones share a cache, which are idle, and how to let the one who asked pay.
+ * CPUs for migrators with threads, as far as modules are not told: which of them are idle, which
+ * share a cache, and how their time is charged.
  */
 #include <kunit/visibility.h>
-#include <linux/bitmap.h>
+#include <linux/cgroup.h>
 #include <linux/cpumask.h>
 #include <linux/cpuset.h>
 #include <linux/export.h>
+#include <linux/kernel_stat.h>
 #include <linux/migrator.h>
 #include <linux/nodemask.h>
 #include <linux/sched.h>
 #include <linux/sched/cputime.h>
+#include <linux/sched/isolation.h>
 #include <linux/sched/topology.h>
-#include <linux/slab.h>
-#include <linux/sort.h>
 #include <linux/topology.h>
 
 #include "migrator.h"
 
-/* How many of @nr CPUs with the same cache come before @cpu; of each core one comes first. */
-static unsigned int migrator_cpu_rank(const struct migrator_cpu *cpu,
-				      const struct migrator_cpu *cpus, unsigned int nr)
+/* The seen CPU that is to be taken next, or NULL. */
+static struct migrator_cpu *migrator_next_cpu(struct migrator_cpus *cpus)
 {
-	bool first = cpu->core == cpu->cpu;
-	unsigned int i, rank = 0;
+	struct migrator_cpu *best = NULL, *cpu;
+	unsigned int key, best_key = 0;
 
-	for (i = 0; i < nr; i++) {
-		bool other_first = cpus[i].core == cpus[i].cpu;
+	for (cpu = cpus->seen; cpu < cpus->seen + cpus->nr_seen; cpu++) {
+		unsigned int load = cpus->seen[cpu->cache].load;
 
-		if (cpus[i].cache != cpu->cache)
+		if (cpu->taken)
 			continue;
-		if (other_first > first || (other_first == first && cpus[i].cpu < cpu->cpu))
-			rank++;
+		if (cpus->placement == MIGRATOR_FILL)
+			load = MIGRATOR_CPUS_MAX - load;
+		/* Idle ones first, then by cache; one thread of each core before the others. */
+		key = cpu->busy << 16 | load << 8 | cpus->seen[cpu->core].threads;
+		if (!best || key < best_key) {
+			best = cpu;
+			best_key = key;
+		}
 	}
-	return rank;
+	return best;
 }
 
-static int migrator_compare_cpus(const void *a, const void *b)
+/* Orders the CPUs that were seen. Looks at nothing else. */
+VISIBLE_IF_KUNIT void migrator_place_cpus(struct migrator_cpus *cpus)
 {
-	const struct migrator_cpu *left = a, *right = b;
+	struct migrator_cpu *cpu;
 
-	return left->key < right->key ? -1 : left->key > right->key;
+	cpus->nr = 0;
+	while (cpus->nr < cpus->want && (cpu = migrator_next_cpu(cpus))) {
+		cpu->taken = true;
+		cpus->seen[cpu->cache].load++;
+		cpus->seen[cpu->core].threads++;
+		cpus->cpus[cpus->nr++] = cpu->cpu;
+	}
 }
 
-/*
- * Puts the CPUs of a node into the order in which they get lanes. Looks at nothing but the
- * numbers it is given.
- */
-VISIBLE_IF_KUNIT void migrator_sort_cpus(struct migrator_cpu *cpus, unsigned int nr,
-					 enum migrator_placement placement)
+/* The first CPU seen of a cache and of a core stands for it. */
+static void migrator_see_cpu(struct migrator_cpus *cpus, int number)
 {
+	struct migrator_cpu *cpu = &cpus->seen[cpus->nr_seen];
 	unsigned int i;
 
-	for (i = 0; i < nr; i++) {
-		u64 rank = migrator_cpu_rank(&cpus[i], cpus, nr), cache = cpus[i].cache;
-
-		cpus[i].key = placement == MIGRATOR_FILL ? cache << 32 | rank : rank << 32 | cache;
-	}
-	sort(cpus, nr, sizeof(*cpus), migrator_compare_cpus, NULL);
-}
-
-/* The lowest CPU of the last-level cache stands for it. */
-static int migrator_cpu_cache(int cpu, const struct cpumask *mask)
-{
-	int other;
-
-	for_each_cpu_and(other, mask, cpu_online_mask)
-		if (cpus_share_cache(cpu, other))
-			return other;
-	return cpu;
-}
-
-/* Appends the CPUs of a node. @sorted is work space for all CPUs that there can be. */
-static unsigned int migrator_order_node(int nid, enum migrator_placement placement,
-					struct migrator_cpu *sorted, u16 *cpus,
-					unsigned int nr, unsigned int space)
-{
-	const struct cpumask *mask = cpumask_of_node(nid);
-	unsigned int i, found = 0;
-	int cpu;
-
-	for_each_cpu_and(cpu, mask, cpu_online_mask) {
-		sorted[found].cpu = cpu;
-		sorted[found].cache = migrator_cpu_cache(cpu, mask);
-		sorted[found++].core = cpumask_first(topology_sibling_cpumask(cpu));
-	}
-	migrator_sort_cpus(sorted, found, placement);
-	for (i = 0; i < found && nr < space; i++)
-		cpus[nr++] = sorted[i].cpu;
-	return nr;
+	*cpu = (struct migrator_cpu) {
+		.cpu = number,
+		.cache = cpus->nr_seen,
+		.core = cpus->nr_seen,
+		.busy = !idle_cpu(number),
+	};
+	if (cpu->busy && cpus->idle_only)
+		return;
+	for (i = 0; i < cpus->nr_seen && cpu->cache == cpus->nr_seen; i++)
+		if (cpus_share_cache(cpus->seen[i].cpu, number))
+			cpu->cache = i;
+	for (i = 0; i < cpus->nr_seen && cpu->core == cpus->nr_seen; i++)
+		if (cpumask_test_cpu(cpus->seen[i].cpu, topology_sibling_cpumask(number)))
+			cpu->core = i;
+	cpus->nr_seen++;
 }
 
 /**
- * migrator_order_cpus - in which order lanes should get CPUs
- * @nid: node of the destination
- * @placement: the order among the CPUs of one node
- * @cpus: receives the numbers of CPUs that are online, the best one first
- * @space: entries of @cpus; further CPUs are left out
+ * migrator_choose_cpus - find CPUs to help the current task with a batch
+ * @cpus: &migrator_cpus.nr and &migrator_cpus.cpus are the answer
+ * @nid: node of the destinations: its CPUs come first, then those of the nearest nodes
  *
- * CPUs of @nid come first, then those of the nearest node, and so on. Among CPUs with the
- * same last-level cache, one thread of every core comes before the second threads.
- *
- * Context: Process context; sleeps. CPUs that come and go meanwhile may be missing or too
- * many: the caller either holds the CPU hotplug lock or can live with that.
- * Return: the number of CPUs written; 0 if there is no memory to sort them.
+ * The caller's CPU and isolated ones are never among them, nor those outside the caller's
+ * cpuset: they belong to others. (Kernel threads work for everybody.) The caller's affinity does
+ * not count: a task that stays on one CPU for the sake of its caches may have helpers. CPUs that
+ * were idle may be busy, and off line, when this returns.
  */
-unsigned int migrator_order_cpus(int nid, enum migrator_placement placement, u16 *cpus,
-				 unsigned int space)
+void migrator_choose_cpus(struct migrator_cpus *cpus, int nid)
 {
+	/* Batches begin at different places, so that those on a large machine see all of it. */
+	static unsigned int turn;
+	unsigned int looks = cpus->looks, start = READ_ONCE(turn);
+	int cpu, node, nearest, own = raw_smp_processor_id();
 	nodemask_t left = node_states[N_CPU];
-	struct migrator_cpu *sorted;
-	unsigned int nr = 0;
 
-	sorted = kcalloc(nr_cpu_ids, sizeof(*sorted), GFP_KERNEL);
-	if (!sorted)
-		return 0;
-	while (!nodes_empty(left) && nr < space) {
-		int node, nearest = NUMA_NO_NODE;
-
+	WRITE_ONCE(turn, start + looks);
+	if (current->flags & PF_KTHREAD)
+		cpumask_copy(&cpus->allowed, cpu_possible_mask);
+	else
+		cpuset_cpus_allowed(current, &cpus->allowed);
+	cpumask_and(&cpus->allowed, &cpus->allowed, cpu_online_mask);
+	cpus->nr_seen = 0;
+	while (!nodes_empty(left)) {
+		nearest = NUMA_NO_NODE;
 		for_each_node_mask(node, left)
 			if (nearest == NUMA_NO_NODE ||
 			    node_distance(nid, node) < node_distance(nid, nearest))
 				nearest = node;
-		nr = migrator_order_node(nearest, placement, sorted, cpus, nr, space);
 		node_clear(nearest, left);
+		for_each_cpu_wrap(cpu, cpumask_of_node(nearest), start % nr_cpu_ids) {
+			if (cpu == own || !cpumask_test_cpu(cpu, &cpus->allowed) ||
+			    cpu_is_isolated(cpu))
+				continue;
+			if (!looks-- || cpus->nr_seen == MIGRATOR_CPUS_MAX)
+				goto place;
+			migrator_see_cpu(cpus, cpu);
+			/* Its number must not be seen again: a CPU can belong to two nodes. */
+			cpumask_clear_cpu(cpu, &cpus->allowed);
+		}
+		if (cpus->nr_seen >= cpus->want)
+			break;
 	}
-	kfree(sorted);
-	return nr;
+place:
+	migrator_place_cpus(cpus);
 }
-EXPORT_SYMBOL_GPL(migrator_order_cpus);
+EXPORT_SYMBOL_GPL(migrator_choose_cpus);
 
-/**
- * migrator_cpu_idle - whether a CPU has nothing to run
- * @cpu: its number
- *
- * Context: Any. The answer can be old when it arrives.
- * Return: true if it is online and idle.
- */
-bool migrator_cpu_idle(int cpu)
-{
-	return cpu_online(cpu) && idle_cpu(cpu);
-}
-EXPORT_SYMBOL_GPL(migrator_cpu_idle);
-
-/**
- * migrator_allowed_cpus - on which CPUs helpers of the current task may run
- * @mask: receives them; some may be offline
- *
- * Those of its cpuset, which keeps containers apart. Kernel threads work for everybody and
- * may have helpers everywhere.
- *
- * Context: Any but interrupts.
- */
-void migrator_allowed_cpus(struct cpumask *mask)
-{
-	if (current->flags & PF_KTHREAD)
-		cpumask_copy(mask, cpu_possible_mask);
-	else
-		cpuset_cpus_allowed(current, mask);
-}
-EXPORT_SYMBOL_GPL(migrator_allowed_cpus);
-
-/**
- * migrator_cpu_time - the CPU time that the current task has had
- *
- * What a lane took is the difference of two of these: unlike a clock's it leaves out the
- * time in which something else ran.
- *
- * Context: Process context.
- * Return: nanoseconds.
- */
+/* CPU time of the current task, in nanoseconds; unlike a clock it leaves out preemption. */
 u64 migrator_cpu_time(void)
 {
 	return task_sched_runtime(current);
 }
 EXPORT_SYMBOL_GPL(migrator_cpu_time);
 
-/**
- * migrator_charge - charge the current task for what lanes did on its behalf
- * @ns: CPU time of all lanes but the task itself
- *
- * It is system time of the task and of its cgroups from then on.
- *
- * Context: Process context, in the task whose migration it was.
+/*
+ * Charge @ns of CPU time, spent by helpers, to the cgroup of the current task and its parents, as
+ * system time in cpu.stat. The task's own clocks must not run ahead of wall time.
  */
 void migrator_charge(u64 ns)
 {
-	account_helper_time(ns);
+#ifdef CONFIG_CGROUPS
+	struct cgroup *cgrp;
+
+	rcu_read_lock();
+	cgrp = task_dfl_cgroup(current);
+	/* The root's cpu.stat is made of the statistics of CPUs, which have the time already. */
+	if (cgroup_parent(cgrp)) {
+		__cgroup_account_cputime(cgrp, ns);
+		__cgroup_account_cputime_field(cgrp, CPUTIME_SYSTEM, ns);
+	}
+	rcu_read_unlock();
+#endif
 }
 EXPORT_SYMBOL_GPL(migrator_charge);

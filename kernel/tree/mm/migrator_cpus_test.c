@@ -8,18 +8,22 @@
 
 #include "migrator.h"
 
-#define TEST_CPUS	8
-
+/* @machine's caches and cores are places in it. */
 static void expect_order(struct kunit *test, const struct migrator_cpu *machine, unsigned int nr,
 			 enum migrator_placement placement, const int *order)
 {
-	struct migrator_cpu cpus[TEST_CPUS];
+	struct migrator_cpus *cpus = kunit_kzalloc(test, sizeof(*cpus), GFP_KERNEL);
 	unsigned int i;
 
-	memcpy(cpus, machine, nr * sizeof(*cpus));
-	migrator_sort_cpus(cpus, nr, placement);
+	KUNIT_ASSERT_NOT_NULL(test, cpus);
+	memcpy(cpus->seen, machine, nr * sizeof(*machine));
+	cpus->placement = placement;
+	cpus->nr_seen = nr;
+	cpus->want = nr;
+	migrator_place_cpus(cpus);
+	KUNIT_EXPECT_EQ(test, cpus->nr, nr);
 	for (i = 0; i < nr; i++)
-		KUNIT_EXPECT_EQ_MSG(test, cpus[i].cpu, order[i], "place %u", i);
+		KUNIT_EXPECT_EQ_MSG(test, cpus->cpus[i], order[i], "place %u", i);
 }
 
 /* First all cores' first threads are counted, then their second ones: as most PCs do. */
@@ -58,9 +62,9 @@ static void test_threads_together(struct kunit *test)
 static void test_holes(struct kunit *test)
 {
 	static const struct migrator_cpu machine[] = {
-		{ .cpu = 2, .cache = 2, .core = 2 }, { .cpu = 3, .cache = 2, .core = 3 },
-		{ .cpu = 4, .cache = 4, .core = 4 }, { .cpu = 6, .cache = 2, .core = 2 },
-		{ .cpu = 7, .cache = 2, .core = 3 },
+		{ .cpu = 2, .cache = 0, .core = 0 }, { .cpu = 3, .cache = 0, .core = 1 },
+		{ .cpu = 4, .cache = 2, .core = 2 }, { .cpu = 6, .cache = 0, .core = 0 },
+		{ .cpu = 7, .cache = 0, .core = 1 },
 	};
 	static const int spread[] = { 2, 4, 3, 6, 7 };
 	static const int fill[] = { 2, 3, 6, 7, 4 };
@@ -69,10 +73,24 @@ static void test_holes(struct kunit *test)
 	expect_order(test, machine, 5, MIGRATOR_FILL, fill);
 }
 
+/* A busy CPU comes after all idle ones, wherever it is. */
+static void test_busy(struct kunit *test)
+{
+	static const struct migrator_cpu machine[] = {
+		{ .cpu = 0, .cache = 0, .core = 0, .busy = true },
+		{ .cpu = 1, .cache = 0, .core = 1 }, { .cpu = 2, .cache = 0, .core = 2 },
+	};
+	static const int order[] = { 1, 2, 0 };
+
+	expect_order(test, machine, 3, MIGRATOR_SPREAD, order);
+	expect_order(test, machine, 3, MIGRATOR_FILL, order);
+}
+
 static struct kunit_case migrator_cpus_test_cases[] = {
 	KUNIT_CASE(test_threads_apart),
 	KUNIT_CASE(test_threads_together),
 	KUNIT_CASE(test_holes),
+	KUNIT_CASE(test_busy),
 	{}
 };
 

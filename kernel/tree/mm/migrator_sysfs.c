@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * /sys/kernel/mm/migration: choosing a migrator, its limits, and what it did.
+ * /sys/kernel/mm/migration: choosing a migrator, its limits, and statistics.
  *
  * Documentation/ABI/testing/sysfs-kernel-mm-migration describes every file. A value that
  * is refused changes nothing.
@@ -16,14 +16,11 @@
 
 #include "migrator.h"
 
-static struct kobject *migrator_kobj;
-VISIBLE_IF_KUNIT struct kobject *migrator_stats_kobj;
-
-/* --- Choices --- */
+static struct kobject *migrator_kobj, *migrator_stats_kobj;
 
 static ssize_t migrator_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
-	return migrator_show_names(buf);
+	return migrator_show_names(&migrator_registry, buf);
 }
 
 static ssize_t migrator_store(struct kobject *kobj, struct kobj_attribute *attr,
@@ -37,7 +34,7 @@ static ssize_t migrator_store(struct kobject *kobj, struct kobj_attribute *attr,
 		return -EINVAL;
 	if (count && text[count - 1] == '\n')
 		text[count - 1] = '\0';
-	error = migrator_select(text);
+	error = migrator_select(&migrator_registry, text);
 	return error ?: count;
 }
 
@@ -87,7 +84,7 @@ out:
 
 static ssize_t reasons_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
-	unsigned int reason, mask = migrator_reasons();
+	unsigned int reason, mask = READ_ONCE(migrator_registry.reasons);
 	ssize_t len = 0;
 
 	if (mask == GENMASK(MR_TYPES - 1, 0))
@@ -113,48 +110,29 @@ static ssize_t reasons_store(struct kobject *kobj, struct kobj_attribute *attr,
 	error = migrator_parse_reasons(buf, &mask);
 	if (error)
 		return error;
-	migrator_set_reasons(mask);
+	WRITE_ONCE(migrator_registry.reasons, mask);
 	return count;
 }
 
 static struct kobj_attribute reasons_attr = __ATTR_RW(reasons);
 
-static ssize_t min_batch_bytes_show(struct kobject *kobj, struct kobj_attribute *attr,
-				    char *buf)
-{
-	return sysfs_emit(buf, "%zu\n", migrator_min_batch());
-}
-
-static ssize_t migrator_store_bytes(const char *buf, size_t count, int (*set)(size_t))
-{
-	unsigned long bytes;
-	int error;
-
-	if (strlen(buf) != count)
-		return -EINVAL;
-	/* kstrtoul() says -ERANGE for numbers that no size has: wrong all the same. */
-	error = kstrtoul(buf, 0, &bytes) ? -EINVAL : set(bytes);
-	return error ?: count;
-}
-
-static ssize_t min_batch_bytes_store(struct kobject *kobj, struct kobj_attribute *attr,
-				     const char *buf, size_t count)
-{
-	return migrator_store_bytes(buf, count, migrator_set_min_batch);
-}
-
-static struct kobj_attribute min_batch_bytes_attr = __ATTR_RW(min_batch_bytes);
-
 static ssize_t max_batch_bytes_show(struct kobject *kobj, struct kobj_attribute *attr,
 				    char *buf)
 {
-	return sysfs_emit(buf, "%zu\n", migrator_max_batch());
+	return sysfs_emit(buf, "%zu\n", READ_ONCE(migrator_registry.max_bytes));
 }
 
 static ssize_t max_batch_bytes_store(struct kobject *kobj, struct kobj_attribute *attr,
 				     const char *buf, size_t count)
 {
-	return migrator_store_bytes(buf, count, migrator_set_max_batch);
+	unsigned long bytes;
+	int error;
+
+	/* kstrtoul() says -ERANGE for numbers that no size has: wrong all the same. */
+	if (strlen(buf) != count || kstrtoul(buf, 0, &bytes))
+		return -EINVAL;
+	error = migrator_set_max_bytes(&migrator_registry, bytes);
+	return error ?: count;
 }
 
 static struct kobj_attribute max_batch_bytes_attr = __ATTR_RW(max_batch_bytes);
@@ -170,7 +148,6 @@ static struct kobj_attribute quarantined_bytes_attr = __ATTR_RO(quarantined_byte
 static struct attribute *migrator_attrs[] = {
 	&migrator_attr.attr,
 	&reasons_attr.attr,
-	&min_batch_bytes_attr.attr,
 	&max_batch_bytes_attr.attr,
 	&quarantined_bytes_attr.attr,
 	NULL
@@ -180,116 +157,47 @@ static const struct attribute_group migrator_group = {
 	.attrs = migrator_attrs,
 };
 
-/* --- Statistics: stats/MIGRATOR/REASON/COUNT --- */
-
-/* struct migrator_stats_dir - the directory of one migrator */
+/* struct migrator_stats_dir - the directory stats/NAME of one migrator */
 struct migrator_stats_dir {
 	struct kobject kobj;
-	struct migrator_stats __percpu *stats;
+	struct migrator_counts __percpu *counts;
 };
 
-static struct migrator_stats_dir *migrator_stats_dir_of(struct kobject *kobj)
+static ssize_t migrator_count_show(struct kobject *kobj, char *buf, size_t offset)
 {
-	return container_of(kobj, struct migrator_stats_dir, kobj);
-}
-
-/*
- * struct migrator_count_attr - a file: which count of which reason
- *
- * sysfs does not tell a show function in which group its file is; hence one attribute per
- * reason and count. All migrators share them.
- */
-struct migrator_count_attr {
-	struct kobj_attribute kattr;
-	enum migrate_reason reason;
-	size_t offset;
-};
-
-static const struct {
-	const char *name;
-	size_t offset;
-} migrator_count_files[] = {
-	{ "batches", offsetof(struct migrator_counts, batches) },
-	{ "folios", offsetof(struct migrator_counts, folios) },
-	{ "bytes", offsetof(struct migrator_counts, bytes) },
-	{ "fallbacks", offsetof(struct migrator_counts, fallbacks) },
-	{ "declined", offsetof(struct migrator_counts, declined) },
-};
-
-#define MIGRATOR_COUNTS		ARRAY_SIZE(migrator_count_files)
-
-static struct migrator_count_attr migrator_count_attrs[MR_TYPES][MIGRATOR_COUNTS];
-static struct attribute *migrator_count_lists[MR_TYPES][MIGRATOR_COUNTS + 1];
-static struct attribute_group migrator_count_groups[MR_TYPES];
-static const struct attribute_group *migrator_stats_groups[MR_TYPES + 2];
-
-static ssize_t migrator_count_show(struct kobject *kobj, struct kobj_attribute *kattr, char *buf)
-{
-	struct migrator_count_attr *attr = container_of(kattr, struct migrator_count_attr, kattr);
-	struct migrator_stats_dir *dir = migrator_stats_dir_of(kobj);
+	struct migrator_stats_dir *dir = container_of(kobj, struct migrator_stats_dir, kobj);
 	u64 sum = 0;
 	int cpu;
 
-	for_each_possible_cpu(cpu) {
-		void *counts = &per_cpu_ptr(dir->stats, cpu)->reason[attr->reason];
-
-		sum += READ_ONCE(*(u64 *)(counts + attr->offset));
-	}
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(*(u64 *)((void *)per_cpu_ptr(dir->counts, cpu) + offset));
 	return sysfs_emit(buf, "%llu\n", sum);
 }
 
-/* Counts of batches that are under way while they are cleared may survive. */
-static ssize_t reset_store(struct kobject *kobj, struct kobj_attribute *attr,
-			   const char *buf, size_t count)
-{
-	struct migrator_stats_dir *dir = migrator_stats_dir_of(kobj);
-	unsigned int zero;
-	int cpu;
+#define MIGRATOR_COUNT(_name)								\
+static ssize_t _name##_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)	\
+{											\
+	return migrator_count_show(kobj, buf, offsetof(struct migrator_counts, _name));	\
+}											\
+static struct kobj_attribute _name##_attr = __ATTR_RO(_name)
 
-	if (strlen(buf) != count || kstrtouint(buf, 10, &zero) || zero)
-		return -EINVAL;
-	for_each_possible_cpu(cpu)
-		memset(per_cpu_ptr(dir->stats, cpu), 0, sizeof(struct migrator_stats));
-	return count;
-}
+MIGRATOR_COUNT(folios);
+MIGRATOR_COUNT(bytes);
+MIGRATOR_COUNT(fallbacks);
+MIGRATOR_COUNT(declined);
 
-static struct kobj_attribute reset_attr = __ATTR_WO(reset);
-
-static struct attribute *migrator_reset_attrs[] = {
-	&reset_attr.attr,
+static struct attribute *migrator_stats_attrs[] = {
+	&folios_attr.attr,
+	&bytes_attr.attr,
+	&fallbacks_attr.attr,
+	&declined_attr.attr,
 	NULL
 };
-
-static const struct attribute_group migrator_reset_group = {
-	.attrs = migrator_reset_attrs,
-};
-
-static void __init migrator_init_counts(void)
-{
-	unsigned int reason, i;
-
-	for (reason = 0; reason < MR_TYPES; reason++) {
-		for (i = 0; i < MIGRATOR_COUNTS; i++) {
-			struct migrator_count_attr *attr = &migrator_count_attrs[reason][i];
-
-			sysfs_attr_init(&attr->kattr.attr);
-			attr->kattr.attr.name = migrator_count_files[i].name;
-			attr->kattr.attr.mode = 0444;
-			attr->kattr.show = migrator_count_show;
-			attr->reason = reason;
-			attr->offset = migrator_count_files[i].offset;
-			migrator_count_lists[reason][i] = &attr->kattr.attr;
-		}
-		migrator_count_groups[reason].name = migrate_reason_names[reason];
-		migrator_count_groups[reason].attrs = migrator_count_lists[reason];
-		migrator_stats_groups[reason] = &migrator_count_groups[reason];
-	}
-	migrator_stats_groups[reason] = &migrator_reset_group;
-}
+ATTRIBUTE_GROUPS(migrator_stats);
 
 static void migrator_stats_release(struct kobject *kobj)
 {
-	kfree(migrator_stats_dir_of(kobj));
+	kfree(container_of(kobj, struct migrator_stats_dir, kobj));
 }
 
 static const struct kobj_type migrator_stats_ktype = {
@@ -299,12 +207,12 @@ static const struct kobj_type migrator_stats_ktype = {
 };
 
 /*
- * Adds the directories of a migrator that registers. @stats must live until
+ * Adds the directories of a migrator that registers. @counts must live until
  * migrator_sysfs_remove() has returned. Returns the directory of the statistics or an
  * error pointer.
  */
 struct kobject *migrator_sysfs_add(const struct migrator *migrator,
-				   struct migrator_stats __percpu *stats)
+				   struct migrator_counts __percpu *counts)
 {
 	struct migrator_stats_dir *dir;
 	int error;
@@ -315,7 +223,7 @@ struct kobject *migrator_sysfs_add(const struct migrator *migrator,
 	dir = kzalloc(sizeof(*dir), GFP_KERNEL);
 	if (!dir)
 		return ERR_PTR(-ENOMEM);
-	dir->stats = stats;
+	dir->counts = counts;
 	error = kobject_init_and_add(&dir->kobj, &migrator_stats_ktype, migrator_stats_kobj,
 				     "%s", migrator->name);
 	if (!error && migrator->group)
@@ -341,7 +249,6 @@ int __init migrator_sysfs_init(void)
 {
 	int error;
 
-	migrator_init_counts();
 	migrator_kobj = kobject_create_and_add("migration", mm_kobj);
 	if (!migrator_kobj)
 		return -ENOMEM;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * KUnit tests of the registry of migrators, and of the stage that gives them folios.
- *
- * They run at boot, before anybody could have chosen a migrator, and leave none active.
+ * KUnit tests of the registry of migrators, and of the stage that gives them folios. They have
+ * a registry of their own: the live one, its settings and the static key stay as they are.
  */
 #include <kunit/test.h>
 #include <linux/completion.h>
@@ -15,8 +14,11 @@
 #include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/timekeeping.h>
 
 #include "migrator.h"
+
+static struct migrator_registry registry;
 
 /* What the migrator of the tests has seen, and what it is told to do. */
 static struct {
@@ -32,6 +34,10 @@ static struct {
 	unsigned int leave_out;
 	/* the same for folios that are put into quarantine, although they are copied */
 	unsigned int quarantine;
+	/* and for folios that met poison */
+	unsigned int poison;
+	/* of the copy */
+	u64 lasts_ns;
 } seen;
 
 static int test_activate(void)
@@ -62,6 +68,7 @@ static void test_exit_batch(struct migrator_batch *batch)
 
 static int test_copy(struct migrator_batch *batch)
 {
+	u64 end = ktime_get_ns() + seen.lasts_ns;
 	unsigned int i;
 
 	seen.copies++;
@@ -69,6 +76,9 @@ static int test_copy(struct migrator_batch *batch)
 	seen.last_bytes = batch->bytes;
 	if (seen.copy_error)
 		return seen.copy_error;
+	/* Not udelay(), which is short where the clock was calibrated on a busy host. */
+	while (ktime_get_ns() < end)
+		cpu_relax();
 	for (i = 0; i < batch->nr; i++) {
 		if (seen.leave_out && i % seen.leave_out == 0)
 			continue;
@@ -76,6 +86,8 @@ static int test_copy(struct migrator_batch *batch)
 		migrator_batch_copied(batch, i);
 		if (seen.quarantine && i % seen.quarantine == 0)
 			migrator_quarantine(batch, i);
+		if (seen.poison && i % seen.poison == 0)
+			migrator_batch_poisoned(batch, i);
 	}
 	return 0;
 }
@@ -100,7 +112,7 @@ static void expect_names(struct kunit *test, const char *names)
 	char *page = (char *)get_zeroed_page(GFP_KERNEL);
 
 	KUNIT_ASSERT_NOT_NULL(test, page);
-	migrator_show_names(page);
+	migrator_show_names(&registry, page);
 	KUNIT_EXPECT_STREQ(test, page, names);
 	free_page((unsigned long)page);
 }
@@ -108,113 +120,102 @@ static void expect_names(struct kunit *test, const char *names)
 static int migrator_test_init(struct kunit *test)
 {
 	memset(&seen, 0, sizeof(seen));
-	return migrator_register(&test_migrator);
+	migrator_registry_init(&registry);
+	return migrator_add(&registry, &test_migrator);
 }
 
 static void migrator_test_exit(struct kunit *test)
 {
-	migrator_select("none");
-	migrator_unregister(&test_migrator);
+	migrator_select(&registry, "none");
+	migrator_remove(&registry, &test_migrator);
 	KUNIT_EXPECT_EQ(test, seen.activations, 0);
 	KUNIT_EXPECT_EQ(test, seen.batches_made, 0);
 }
 
 static void test_names(struct kunit *test)
 {
-	static const char *const bad[] = {
-		"", "none", "with space", "a/b", "new\nline", "sixteen-letters-", NULL,
-	};
-	struct migrator wrong = { .copy = test_copy };
-	unsigned int i;
+	struct migrator wrong = { .name = "sixteen-letters-", .copy = test_copy };
 
-	for (i = 0; i < ARRAY_SIZE(bad); i++) {
-		wrong.name = bad[i];
-		KUNIT_EXPECT_EQ_MSG(test, migrator_register(&wrong), -EINVAL, "name %s", bad[i]);
-	}
+	KUNIT_EXPECT_EQ(test, migrator_add(&registry, &wrong), -EINVAL);
+	wrong.name = "none";
+	KUNIT_EXPECT_EQ(test, migrator_add(&registry, &wrong), -EEXIST);
 	wrong.name = "kunit";
-	KUNIT_EXPECT_EQ(test, migrator_register(&wrong), -EEXIST);
-	wrong.name = "nocopy";
-	wrong.copy = NULL;
-	KUNIT_EXPECT_EQ(test, migrator_register(&wrong), -EINVAL);
-	expect_names(test, "[none] kernel kunit\n");
+	KUNIT_EXPECT_EQ(test, migrator_add(&registry, &wrong), -EEXIST);
+	expect_names(test, "[none] kunit\n");
 }
 
 static void test_choose(struct kunit *test)
 {
-	KUNIT_ASSERT_EQ(test, migrator_register(&other_migrator), 0);
-	expect_names(test, "[none] kernel kunit kunit-other\n");
-	KUNIT_EXPECT_FALSE(test, static_key_enabled(&migrator_active_key));
+	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &other_migrator), 0);
+	expect_names(test, "[none] kunit kunit-other\n");
 
-	KUNIT_EXPECT_EQ(test, migrator_select("kunit"), 0);
-	expect_names(test, "none kernel [kunit] kunit-other\n");
-	KUNIT_EXPECT_TRUE(test, static_key_enabled(&migrator_active_key));
+	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kunit"), 0);
+	expect_names(test, "none [kunit] kunit-other\n");
 	KUNIT_EXPECT_EQ(test, seen.activations, 1);
 	KUNIT_EXPECT_GT(test, seen.batches_made, 0);
 
 	/* What is not there changes nothing; what is active already stays as it is. */
-	KUNIT_EXPECT_EQ(test, migrator_select("kuni"), -EINVAL);
-	KUNIT_EXPECT_EQ(test, migrator_select(""), -EINVAL);
-	KUNIT_EXPECT_EQ(test, migrator_select("kunit"), 0);
+	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kuni"), -EINVAL);
+	KUNIT_EXPECT_EQ(test, migrator_select(&registry, ""), -EINVAL);
+	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kunit"), 0);
 	KUNIT_EXPECT_EQ(test, seen.activations, 1);
-	expect_names(test, "none kernel [kunit] kunit-other\n");
+	expect_names(test, "none [kunit] kunit-other\n");
 
-	KUNIT_EXPECT_EQ(test, migrator_select("kunit-other"), 0);
+	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kunit-other"), 0);
 	KUNIT_EXPECT_EQ(test, seen.activations, 0);
 	KUNIT_EXPECT_EQ(test, seen.batches_made, 0);
-	KUNIT_EXPECT_TRUE(test, static_key_enabled(&migrator_active_key));
 
 	/* The active one goes: none is active. */
-	migrator_unregister(&other_migrator);
-	expect_names(test, "[none] kernel kunit\n");
-	KUNIT_EXPECT_FALSE(test, static_key_enabled(&migrator_active_key));
+	migrator_remove(&registry, &other_migrator);
+	expect_names(test, "[none] kunit\n");
 }
 
 static void test_choose_fails(struct kunit *test)
 {
-	KUNIT_ASSERT_EQ(test, migrator_select("kernel"), 0);
+	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &other_migrator), 0);
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "kunit-other"), 0);
 
 	seen.activate_error = -ENODEV;
-	KUNIT_EXPECT_EQ(test, migrator_select("kunit"), -ENODEV);
-	expect_names(test, "none [kernel] kunit\n");
+	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kunit"), -ENODEV);
+	expect_names(test, "none kunit [kunit-other]\n");
 
 	/* Some batches were made when one could not be. */
 	seen.activate_error = 0;
 	seen.fail_batch = num_possible_cpus() > 1 ? 2 : 1;
-	KUNIT_EXPECT_EQ(test, migrator_select("kunit"), -ENOSPC);
+	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kunit"), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, seen.activations, 0);
 	KUNIT_EXPECT_EQ(test, seen.batches_made, 0);
-	expect_names(test, "none [kernel] kunit\n");
+	expect_names(test, "none kunit [kunit-other]\n");
+	migrator_remove(&registry, &other_migrator);
 }
 
 static void test_limits(struct kunit *test)
 {
-	size_t min = migrator_min_batch(), max = migrator_max_batch();
+	size_t max = registry.max_bytes;
 	int made;
 
-	KUNIT_EXPECT_EQ(test, migrator_set_min_batch(max + 1), -EINVAL);
-	KUNIT_EXPECT_EQ(test, migrator_set_max_batch(PAGE_SIZE), -EINVAL);
-	KUNIT_EXPECT_EQ(test, migrator_set_max_batch(max + 1), -EINVAL);
-	KUNIT_EXPECT_EQ(test, migrator_set_max_batch(SIZE_MAX & PAGE_MASK), -EINVAL);
-	KUNIT_EXPECT_EQ(test, migrator_min_batch(), min);
-	KUNIT_EXPECT_EQ(test, migrator_max_batch(), max);
+	KUNIT_EXPECT_EQ(test, migrator_set_max_bytes(&registry, PAGE_SIZE), -EINVAL);
+	KUNIT_EXPECT_EQ(test, migrator_set_max_bytes(&registry, max + 1), -EINVAL);
+	KUNIT_EXPECT_EQ(test, migrator_set_max_bytes(&registry, SIZE_MAX & PAGE_MASK), -EINVAL);
+	KUNIT_EXPECT_EQ(test, registry.max_bytes, max);
 
 	/* The active migrator's batches grow with the limit. */
-	KUNIT_ASSERT_EQ(test, migrator_select("kunit"), 0);
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "kunit"), 0);
 	made = seen.batches_made;
-	KUNIT_EXPECT_EQ(test, migrator_set_max_batch(2 * max), 0);
+	KUNIT_EXPECT_EQ(test, migrator_set_max_bytes(&registry, 2 * max), 0);
 	KUNIT_EXPECT_EQ(test, seen.batches_made, made);
 	KUNIT_EXPECT_EQ(test, seen.activations, 1);
-	KUNIT_EXPECT_EQ(test, migrator_max_batch(), 2 * max);
+	KUNIT_EXPECT_EQ(test, registry.max_bytes, 2 * max);
 
 	/* And if they cannot, the limit stays with them. */
 	seen.fail_batch = made + 1;
-	KUNIT_EXPECT_EQ(test, migrator_set_max_batch(max), -ENOSPC);
+	KUNIT_EXPECT_EQ(test, migrator_set_max_bytes(&registry, max), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, seen.batches_made, made);
-	KUNIT_EXPECT_EQ(test, migrator_max_batch(), 2 * max);
-	expect_names(test, "none kernel [kunit]\n");
+	KUNIT_EXPECT_EQ(test, registry.max_bytes, 2 * max);
+	expect_names(test, "none [kunit]\n");
 	seen.fail_batch = 0;
 	/* What it is at first can be written back, whatever the size of huge pages. */
-	KUNIT_EXPECT_EQ(test, migrator_set_max_batch(max), 0);
+	KUNIT_EXPECT_EQ(test, migrator_set_max_bytes(&registry, max), 0);
 }
 
 static void test_reasons(struct kunit *test)
@@ -248,12 +249,14 @@ static void test_reasons(struct kunit *test)
 }
 
 /* The state that unmapping leaves in a destination, which the mark must leave alone. */
-#define TEST_STATE	(0xabc0UL | 1)
+#define TEST_STATE	(0xabc0UL | PAGE_WAS_MLOCKED)
 
 /* Folios as migrate_pages_batch() holds them: locked, off the LRU, not mapped. */
 struct test_lists {
 	struct list_head src;
 	struct list_head dst;
+	struct list_head bad_src;
+	struct list_head bad_dst;
 };
 
 static void add_pair(struct kunit *test, struct test_lists *lists, unsigned int order, u8 byte)
@@ -277,16 +280,30 @@ static bool test_move_skips_copy(struct kunit *test, struct folio *dst)
 	unsigned long state = (unsigned long)dst->private;
 	bool skips;
 
-	KUNIT_EXPECT_EQ(test, state & ~MIGRATOR_FOLIO_COPIED, TEST_STATE);
-	dst->private = migrator_keep_mark(state);
-	skips = migrator_take_mark(dst);
+	KUNIT_EXPECT_EQ(test, state & ~PAGE_WAS_COPIED, TEST_STATE);
+	dst->private = (void *)(state & PAGE_WAS_COPIED);
+	skips = migrator_take_copied(dst);
 	KUNIT_EXPECT_NULL(test, dst->private);
-	KUNIT_EXPECT_FALSE_MSG(test, migrator_take_mark(dst), "once only");
+	KUNIT_EXPECT_FALSE_MSG(test, migrator_take_copied(dst), "once only");
 	dst->private = (void *)TEST_STATE;
 	return skips;
 }
 
-static void drop_pairs(struct list_head *folios)
+static void run_stage(struct test_lists *lists, enum migrate_reason reason)
+{
+	__migrator_copy_folios(&registry, &lists->src, &lists->dst, &lists->bad_src,
+			       &lists->bad_dst, MIGRATE_ASYNC, reason);
+}
+
+static void init_lists(struct test_lists *lists)
+{
+	INIT_LIST_HEAD(&lists->src);
+	INIT_LIST_HEAD(&lists->dst);
+	INIT_LIST_HEAD(&lists->bad_src);
+	INIT_LIST_HEAD(&lists->bad_dst);
+}
+
+static void drop_list(struct list_head *folios)
 {
 	struct folio *folio, *next;
 
@@ -298,36 +315,43 @@ static void drop_pairs(struct list_head *folios)
 	}
 }
 
+static void drop_pairs(struct test_lists *lists)
+{
+	drop_list(&lists->src);
+	drop_list(&lists->dst);
+	drop_list(&lists->bad_src);
+	drop_list(&lists->bad_dst);
+}
+
 static void test_stage(struct kunit *test)
 {
 	struct test_lists lists;
 	struct folio *src, *dst;
 	unsigned int i, order = get_order(SZ_256K);
 
-	INIT_LIST_HEAD(&lists.src);
-	INIT_LIST_HEAD(&lists.dst);
+	init_lists(&lists);
 	for (i = 0; i < 4; i++)
 		add_pair(test, &lists, i == 3 ? 0 : order, i + 1);
 	/* A reference that nobody accounts for, as of a pin: this one must wait. */
 	src = list_first_entry(&lists.src, struct folio, lru);
 	folio_get(src);
 
-	migrator_copy_folios(&lists.src, &lists.dst, MR_SYSCALL);
+	run_stage(&lists, MR_SYSCALL);
 	KUNIT_EXPECT_EQ_MSG(test, seen.copies, 0, "nothing is active");
 
-	KUNIT_ASSERT_EQ(test, migrator_select("kunit"), 0);
-	migrator_set_reasons(BIT(MR_DEMOTION));
-	migrator_copy_folios(&lists.src, &lists.dst, MR_SYSCALL);
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "kunit"), 0);
+	registry.reasons = BIT(MR_DEMOTION);
+	run_stage(&lists, MR_SYSCALL);
 	KUNIT_EXPECT_EQ_MSG(test, seen.copies, 0, "not for this reason");
 
 	seen.copy_error = -EBUSY;
-	migrator_copy_folios(&lists.src, &lists.dst, MR_DEMOTION);
+	run_stage(&lists, MR_DEMOTION);
 	KUNIT_EXPECT_EQ(test, seen.copies, 1);
 	list_for_each_entry(dst, &lists.dst, lru)
 		KUNIT_EXPECT_FALSE(test, test_move_skips_copy(test, dst));
 
 	seen.copy_error = 0;
-	migrator_copy_folios(&lists.src, &lists.dst, MR_DEMOTION);
+	run_stage(&lists, MR_DEMOTION);
 	KUNIT_EXPECT_EQ(test, seen.copies, 2);
 	KUNIT_EXPECT_EQ(test, seen.last_nr, 3);
 	KUNIT_EXPECT_EQ(test, seen.last_bytes, 2 * SZ_256K + PAGE_SIZE);
@@ -342,128 +366,162 @@ static void test_stage(struct kunit *test)
 
 	/* One of three left out by the migrator. */
 	seen.leave_out = 3;
-	migrator_copy_folios(&lists.src, &lists.dst, MR_DEMOTION);
+	run_stage(&lists, MR_DEMOTION);
 	i = 0;
 	list_for_each_entry(dst, &lists.dst, lru) {
 		KUNIT_EXPECT_EQ_MSG(test, test_move_skips_copy(test, dst), i > 1, "folio %u", i);
 		i++;
 	}
 
-	migrator_set_reasons(GENMASK(MR_TYPES - 1, 0));
 	folio_put(src);
-	drop_pairs(&lists.src);
-	drop_pairs(&lists.dst);
+	drop_pairs(&lists);
 }
 
-/* What a device may still write to is not moved to, and not freed when its move puts it. */
+/* What a device may still write to is taken out, and not freed when it is put. */
 static void test_quarantine(struct kunit *test)
 {
 	size_t before = migrator_quarantined_bytes();
 	unsigned int i, order = get_order(SZ_256K);
+	struct folio *src, *dst, *kept[2];
 	struct test_lists lists;
-	struct folio *dst, *kept[4];
 
-	INIT_LIST_HEAD(&lists.src);
-	INIT_LIST_HEAD(&lists.dst);
+	init_lists(&lists);
 	for (i = 0; i < 4; i++)
 		add_pair(test, &lists, order, i + 1);
-	KUNIT_ASSERT_EQ(test, migrator_select("kunit"), 0);
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "kunit"), 0);
 	seen.quarantine = 2;
-	migrator_copy_folios(&lists.src, &lists.dst, MR_DEMOTION);
+	run_stage(&lists, MR_DEMOTION);
 	KUNIT_EXPECT_EQ(test, migrator_quarantined_bytes(), before + 2 * SZ_256K);
-
+	KUNIT_EXPECT_EQ(test, list_count_nodes(&lists.src), 2);
+	KUNIT_EXPECT_EQ(test, list_count_nodes(&lists.bad_src), 2);
+	list_for_each_entry(dst, &lists.dst, lru)
+		KUNIT_EXPECT_TRUE(test, test_move_skips_copy(test, dst));
 	i = 0;
-	list_for_each_entry(dst, &lists.dst, lru) {
-		KUNIT_EXPECT_EQ_MSG(test, test_move_skips_copy(test, dst), i % 2, "folio %u", i);
-		KUNIT_EXPECT_EQ_MSG(test, migrator_take_quarantined(dst), !(i % 2), "folio %u", i);
-		KUNIT_EXPECT_NULL(test, dst->mapping);
-		KUNIT_EXPECT_FALSE_MSG(test, migrator_take_quarantined(dst), "once only");
-		KUNIT_EXPECT_EQ(test, folio_ref_count(dst), i % 2 ? 1 : 2);
+	list_for_each_entry(dst, &lists.bad_dst, lru) {
+		KUNIT_EXPECT_FALSE(test, test_move_skips_copy(test, dst));
+		KUNIT_EXPECT_EQ(test, folio_ref_count(dst), 2);
 		kept[i++] = dst;
 	}
-	migrator_select("none");
-	drop_pairs(&lists.src);
-	drop_pairs(&lists.dst);
-	for (i = 0; i < 4; i += 2) {
+	i = 1;
+	list_for_each_entry(src, &lists.bad_src, lru) {
+		KUNIT_EXPECT_EQ(test, *(u8 *)folio_address(src), i);
+		i += 2;
+	}
+	migrator_select(&registry, "none");
+	drop_pairs(&lists);
+	for (i = 0; i < 2; i++) {
 		KUNIT_EXPECT_EQ(test, folio_ref_count(kept[i]), 1);
 		migrator_quarantine_release(kept[i]);
 	}
 	KUNIT_EXPECT_EQ(test, migrator_quarantined_bytes(), before);
 }
 
-/* What others keep in the private word is not taken for a mark: hugetlb's flags are bits. */
-static void test_foreign_private(struct kunit *test)
+/* A folio that met poison is taken out, although its copy was said to be whole. */
+static void test_poison(struct kunit *test)
 {
-	struct folio *dst = folio_alloc(GFP_KERNEL, 0);
-	unsigned long value;
+	struct test_lists lists;
+	unsigned int i;
+
+	init_lists(&lists);
+	for (i = 0; i < 3; i++)
+		add_pair(test, &lists, get_order(SZ_256K), i + 1);
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "kunit"), 0);
+	seen.poison = 3;
+	run_stage(&lists, MR_SYSCALL);
+	KUNIT_EXPECT_EQ(test, list_count_nodes(&lists.src), 2);
+	KUNIT_EXPECT_EQ(test, list_count_nodes(&lists.bad_src), 1);
+	KUNIT_EXPECT_EQ(test, list_count_nodes(&lists.bad_dst), 1);
+	drop_pairs(&lists);
+}
+
+/* Beyond 10 ms copies of page-cache folios are not used, and those of anonymous ones are. */
+static void test_late(struct kunit *test)
+{
+	const struct address_space_operations operations = { .migrate_folio = migrate_folio };
+	struct address_space mapping = { .a_ops = &operations };
+	struct folio *anon, *file, *dst;
+	struct test_lists lists;
+	unsigned int round, i, in_time = 0;
+
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "kunit"), 0);
+	/* A host that stops the guest makes any copy late: one in time is enough. */
+	for (round = 0; round < 20; round++) {
+		init_lists(&lists);
+		add_pair(test, &lists, get_order(SZ_256K), 1);
+		add_pair(test, &lists, get_order(SZ_256K), 2);
+		list_for_each_entry(dst, &lists.dst, lru)
+			dst->private = (void *)(TEST_STATE | PAGE_WAS_MAPPED);
+		anon = list_first_entry(&lists.src, struct folio, lru);
+		anon->mapping = (void *)PAGE_MAPPING_ANON;
+		file = list_last_entry(&lists.src, struct folio, lru);
+		file->mapping = &mapping;
+		folio_ref_add(file, folio_nr_pages(file));
+		seen.lasts_ns = round == 19 ? 11 * NSEC_PER_MSEC : 0;
+		run_stage(&lists, MR_SYSCALL);
+		KUNIT_EXPECT_EQ(test, seen.last_nr, 2);
+		i = 0;
+		list_for_each_entry(dst, &lists.dst, lru) {
+			bool copied = (unsigned long)dst->private & PAGE_WAS_COPIED;
+
+			if (!i)
+				KUNIT_EXPECT_TRUE_MSG(test, copied, "anonymous, round %u", round);
+			else if (seen.lasts_ns)
+				KUNIT_EXPECT_FALSE(test, copied);
+			else
+				in_time += copied;
+			i++;
+		}
+		folio_ref_sub(file, folio_nr_pages(file));
+		anon->mapping = NULL;
+		file->mapping = NULL;
+		drop_pairs(&lists);
+	}
+	KUNIT_EXPECT_GT(test, in_time, 0);
+}
+
+/* The flags that hugetlb keeps in the private word are not taken for a state. */
+static void test_hugetlb_private(struct kunit *test)
+{
+#ifdef CONFIG_HUGETLB_PAGE
+	struct folio *dst = folio_alloc(GFP_KERNEL | __GFP_COMP, 2);
 
 	KUNIT_ASSERT_NOT_NULL(test, dst);
-	for (value = 1; value; value <<= 1) {
-		dst->private = (void *)value;
-		KUNIT_EXPECT_FALSE_MSG(test, migrator_take_mark(dst), "private %lx", value);
-		KUNIT_EXPECT_PTR_EQ(test, dst->private, (void *)value);
-	}
+	dst->private = (void *)PAGE_WAS_COPIED;
+	__folio_set_hugetlb(dst);
+	KUNIT_EXPECT_FALSE(test, migrator_take_copied(dst));
+	KUNIT_EXPECT_PTR_EQ(test, dst->private, (void *)PAGE_WAS_COPIED);
+	__folio_clear_hugetlb(dst);
 	dst->private = NULL;
 	folio_put(dst);
+#else
+	kunit_skip(test, "no CONFIG_HUGETLB_PAGE");
+#endif
 }
 
 static void test_small_batches(struct kunit *test)
 {
 	struct test_lists lists;
 
-	INIT_LIST_HEAD(&lists.src);
-	INIT_LIST_HEAD(&lists.dst);
-	KUNIT_ASSERT_EQ(test, migrator_select("kunit"), 0);
-	migrator_copy_folios(&lists.src, &lists.dst, MR_SYSCALL);
+	init_lists(&lists);
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "kunit"), 0);
+	run_stage(&lists, MR_SYSCALL);
 	add_pair(test, &lists, 0, 1);
-	migrator_copy_folios(&lists.src, &lists.dst, MR_SYSCALL);
+	run_stage(&lists, MR_SYSCALL);
 	add_pair(test, &lists, 0, 2);
-	migrator_copy_folios(&lists.src, &lists.dst, MR_SYSCALL);
+	run_stage(&lists, MR_SYSCALL);
 	KUNIT_EXPECT_EQ(test, seen.copies, 0);
 	add_pair(test, &lists, get_order(SZ_256K), 3);
-	migrator_copy_folios(&lists.src, &lists.dst, MR_SYSCALL);
+	run_stage(&lists, MR_SYSCALL);
 	KUNIT_EXPECT_EQ(test, seen.copies, 1);
-	drop_pairs(&lists.src);
-	drop_pairs(&lists.dst);
+	drop_pairs(&lists);
 }
 
 static void test_batch_pages(struct kunit *test)
 {
-	KUNIT_EXPECT_EQ(test, migrator_batch_pages(MR_SYSCALL, 512), 512);
-	KUNIT_ASSERT_EQ(test, migrator_select("kunit"), 0);
-	KUNIT_EXPECT_EQ(test, migrator_batch_pages(MR_SYSCALL, 512),
-			migrator_max_batch() >> PAGE_SHIFT);
-	migrator_set_reasons(BIT(MR_DEMOTION));
-	KUNIT_EXPECT_EQ(test, migrator_batch_pages(MR_SYSCALL, 512), 512);
-	migrator_set_reasons(GENMASK(MR_TYPES - 1, 0));
-}
-
-/* A batch that was declined gained nothing from its size; the next one tries without. */
-static void test_declined_batch_pages(struct kunit *test)
-{
-	unsigned int pages = migrator_max_batch() >> PAGE_SHIFT;
-	struct test_lists lists;
-
-	INIT_LIST_HEAD(&lists.src);
-	INIT_LIST_HEAD(&lists.dst);
-	KUNIT_ASSERT_EQ(test, migrator_select("kunit"), 0);
-	add_pair(test, &lists, get_order(SZ_256K), 1);
-	seen.copy_error = -EBUSY;
-	migrator_copy_folios(&lists.src, &lists.dst, MR_SYSCALL);
-	KUNIT_EXPECT_EQ(test, migrator_batch_pages(MR_SYSCALL, 16), 16);
-
-	seen.copy_error = 0;
-	migrator_copy_folios(&lists.src, &lists.dst, MR_SYSCALL);
-	KUNIT_EXPECT_EQ(test, seen.copies, 2);
-	KUNIT_EXPECT_EQ(test, migrator_batch_pages(MR_SYSCALL, 16), pages);
-
-	/* What one migrator could not do says nothing about another. */
-	seen.copy_error = -EBUSY;
-	migrator_copy_folios(&lists.src, &lists.dst, MR_SYSCALL);
-	KUNIT_ASSERT_EQ(test, migrator_select("kernel"), 0);
-	KUNIT_EXPECT_EQ(test, migrator_batch_pages(MR_SYSCALL, 16), pages);
-	drop_pairs(&lists.src);
-	drop_pairs(&lists.dst);
+	KUNIT_EXPECT_EQ(test, __migrator_batch_pages(&registry, MR_SYSCALL, 512),
+			registry.max_bytes >> PAGE_SHIFT);
+	registry.reasons = BIT(MR_DEMOTION);
+	KUNIT_EXPECT_EQ(test, __migrator_batch_pages(&registry, MR_SYSCALL, 512), 512);
 }
 
 /* A migrator whose copy lasts as long as the test wants, and who uses it and withdraws it. */
@@ -486,7 +544,7 @@ static const struct migrator slow_migrator = {
 
 static int slow_migrate(void *unused)
 {
-	migrator_copy_folios(&slow.lists.src, &slow.lists.dst, MR_SYSCALL);
+	run_stage(&slow.lists, MR_SYSCALL);
 	complete(&slow.copied);
 	return 0;
 }
@@ -494,7 +552,7 @@ static int slow_migrate(void *unused)
 static int slow_leave(void *unused)
 {
 	complete(&slow.leaving);
-	migrator_unregister(&slow_migrator);
+	migrator_remove(&registry, &slow_migrator);
 	complete_all(&slow.left);
 	return 0;
 }
@@ -507,11 +565,10 @@ static void test_leave_in_flight(struct kunit *test)
 	init_completion(&slow.copied);
 	init_completion(&slow.leaving);
 	init_completion(&slow.left);
-	INIT_LIST_HEAD(&slow.lists.src);
-	INIT_LIST_HEAD(&slow.lists.dst);
+	init_lists(&slow.lists);
 	add_pair(test, &slow.lists, get_order(SZ_256K), 1);
-	KUNIT_ASSERT_EQ(test, migrator_register(&slow_migrator), 0);
-	KUNIT_ASSERT_EQ(test, migrator_select("kunit-slow"), 0);
+	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &slow_migrator), 0);
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "kunit-slow"), 0);
 
 	KUNIT_ASSERT_FALSE(test, IS_ERR(kthread_run(slow_migrate, NULL, "kunit-migrate")));
 	wait_for_completion(&slow.copying);
@@ -524,24 +581,8 @@ static void test_leave_in_flight(struct kunit *test)
 	complete(&slow.release);
 	wait_for_completion(&slow.copied);
 	wait_for_completion(&slow.left);
-	expect_names(test, "[none] kernel kunit\n");
-	drop_pairs(&slow.lists.src);
-	drop_pairs(&slow.lists.dst);
-}
-
-/* Without its directory in sysfs nobody could choose a migrator. */
-static void test_no_sysfs(struct kunit *test)
-{
-	struct kobject *kobj = migrator_stats_kobj;
-	int error;
-
-	migrator_stats_kobj = NULL;
-	error = migrator_register(&other_migrator);
-	migrator_stats_kobj = kobj;
-	KUNIT_EXPECT_EQ(test, error, -ENODEV);
-	if (!error)
-		migrator_unregister(&other_migrator);
-	expect_names(test, "[none] kernel kunit\n");
+	expect_names(test, "[none] kunit\n");
+	drop_pairs(&slow.lists);
 }
 
 static struct kunit_case migrator_test_cases[] = {
@@ -552,12 +593,12 @@ static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_reasons),
 	KUNIT_CASE(test_stage),
 	KUNIT_CASE(test_quarantine),
-	KUNIT_CASE(test_foreign_private),
+	KUNIT_CASE(test_poison),
+	KUNIT_CASE(test_late),
+	KUNIT_CASE(test_hugetlb_private),
 	KUNIT_CASE(test_small_batches),
 	KUNIT_CASE(test_batch_pages),
-	KUNIT_CASE(test_declined_batch_pages),
 	KUNIT_CASE(test_leave_in_flight),
-	KUNIT_CASE(test_no_sysfs),
 	{}
 };
 

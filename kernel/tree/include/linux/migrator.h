@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Migrators: what copies the folios of a migration batch.
+ * Migrators copy the folios of a migration batch.
  *
- * migrate_pages() unmaps a batch of folios, flushes the TLBs once, lets the active
- * migrator copy the batch, and then moves folio by folio as it always did. A folio that
- * the migrator copied skips its own copy there; every other folio is copied there. So a
- * migrator may copy as much or as little of a batch as it likes, and may fail.
+ * migrate_pages() unmaps a batch of folios, flushes the TLBs once, lets the active migrator
+ * copy the batch, and then moves folio by folio as without one. A folio that the migrator
+ * copied skips its own copy there, every other folio is copied there. So a migrator may copy
+ * as much or as little of a batch as it likes, and may fail.
  *
- * Documentation/mm/migrate_copy_offload.rst tells the whole story.
+ * See Documentation/mm/migrate_copy_offload.rst.
  */
 #ifndef _LINUX_MIGRATOR_H
 #define _LINUX_MIGRATOR_H
@@ -23,7 +23,7 @@ struct attribute_group;
 struct folio;
 struct module;
 
-/* Bounds a name in sysfs and in the tracepoints, with its final NUL. */
+/* Length of a name in sysfs and in the tracepoints, with its final NUL. */
 #define MIGRATOR_NAME_LEN	16
 
 /**
@@ -38,45 +38,49 @@ struct migrator_pair {
 };
 
 /**
- * struct migrator_batch - what one call of &migrator.copy has to copy
+ * struct migrator_batch - folios that one call of &migrator.copy has to copy
  * @pairs: the folios
- * @copied: one bit per pair, all clear before the call; see migrator_batch_copied()
- * @quarantined: one bit per pair, all clear before the call; see migrator_quarantine()
+ * @copied: one bit per pair, see migrator_batch_copied()
+ * @poisoned: one bit per pair, see migrator_batch_poisoned()
+ * @quarantined: one bit per pair, see migrator_quarantine()
  * @private: the migrator's own space of &migrator.private_size bytes, zeroed before
  *	&migrator.init_batch and kept from batch to batch
  * @bytes: sum over @pairs
  * @nr: number of @pairs, at least 1
- * @max_nr: the most pairs that a batch in this structure will ever have; set before
- *	&migrator.init_batch
+ * @max_nr: largest @nr that this batch will ever have; set before &migrator.init_batch
  * @dst_nid: node of the first destination
- * @reason: why these folios migrate
+ * @mode: how long this attempt to migrate may wait
+ * @reason: why the folios migrate
  *
- * There are a few of them, made when the migrator becomes active. One is used by one
- * task at a time, so nothing in it needs a lock against other batches.
+ * The bits are clear before each call. A batch is used by one task at a time.
  */
 struct migrator_batch {
 	struct migrator_pair *pairs;
 	unsigned long *copied;
+	unsigned long *poisoned;
 	unsigned long *quarantined;
 	void *private;
 	size_t bytes;
 	unsigned int nr;
 	unsigned int max_nr;
 	int dst_nid;
+	enum migrate_mode mode;
 	enum migrate_reason reason;
 };
 
-/**
- * migrator_batch_copied - say that the folio of a pair was copied, all of it
- * @batch: the batch
- * @index: of the pair
- *
- * Context: Any. Several lanes may call it for one batch at the same time; all must have
- * done so before &migrator.copy returns.
- */
+/* The whole folio of pair @index was copied. Lanes may call it at the same time. */
 static inline void migrator_batch_copied(struct migrator_batch *batch, unsigned int index)
 {
 	set_bit(index, batch->copied);
+}
+
+/*
+ * The source of pair @index met poison, which memory_failure_queue() was told: this attempt to
+ * move it fails, so that nobody reads it again. Lanes may call it at the same time.
+ */
+static inline void migrator_batch_poisoned(struct migrator_batch *batch, unsigned int index)
+{
+	set_bit(index, batch->poisoned);
 }
 
 /**
@@ -90,9 +94,8 @@ enum migrator_flags {
 };
 
 /**
- * struct migrator - what can copy a batch
- * @name: under which it is chosen; shorter than MIGRATOR_NAME_LEN, letters, digits, '-'
- *	and '_'; not "none"
+ * struct migrator - copies batches
+ * @name: under which it is chosen; one word, shorter than MIGRATOR_NAME_LEN, not "none"
  * @owner: module to pin while the migrator is active; NULL if built in
  * @group: its attributes, or NULL; they appear under /sys/kernel/mm/migration/ in a
  *	directory of the group's name as long as the migrator is registered
@@ -106,10 +109,9 @@ enum migrator_flags {
  * @exit_batch: undoes @init_batch, or NULL
  * @copy: copies folios of the batch and marks those it copied whole. May sleep; must not
  *	allocate memory, because it can run inside reclaim with the whole batch locked;
- *	must not touch a folio after it returned, those that it put into quarantine
- *	excepted. Runs in many tasks at a time, each with a batch of its own. Returns 0, or
- *	a negative error if it declined the batch without having copied anything (-EBUSY: no
- *	lane was free).
+ *	must not touch a folio after it returned, those in quarantine excepted. Runs in
+ *	many tasks at a time, each with a batch of its own. Returns 0, or a negative error
+ *	if it declined the batch without having copied anything (-EBUSY: no lane was free).
  *
  * All callbacks but @copy are called with the registry's lock held, so they must not
  * register or choose migrators.
@@ -139,6 +141,42 @@ enum migrator_placement {
 	MIGRATOR_FILL,
 };
 
+/* Seen CPUs at most, and chosen ones. */
+#define MIGRATOR_CPUS_MAX	64
+
+/* A CPU, and how much of its cache and core is taken; see mm/migrator_cpus.c. */
+struct migrator_cpu {
+	u16 cpu;
+	u8 cache;
+	u8 core;
+	u8 load;
+	u8 threads;
+	bool busy;
+	bool taken;
+};
+
+/**
+ * struct migrator_cpus - which CPUs shall help, and the answer
+ * @placement: the order among CPUs of one node
+ * @idle_only: take no busy CPU, even if there are too few idle ones
+ * @want: at most so many, up to MIGRATOR_CPUS_MAX
+ * @looks: CPUs to ask at most; asking a busy one is fetching a cache line from it
+ * @nr: number of @cpus
+ * @cpus: the best one first
+ */
+struct migrator_cpus {
+	enum migrator_placement placement;
+	bool idle_only;
+	unsigned int want;
+	unsigned int looks;
+	unsigned int nr;
+	u16 cpus[MIGRATOR_CPUS_MAX];
+	/* private: work space of migrator_choose_cpus() */
+	unsigned int nr_seen;
+	struct migrator_cpu seen[MIGRATOR_CPUS_MAX];
+	struct cpumask allowed;
+};
+
 #ifdef CONFIG_MIGRATION_COPY_OFFLOAD
 
 int migrator_register(const struct migrator *migrator);
@@ -147,10 +185,7 @@ void migrator_unregister(const struct migrator *migrator);
 void migrator_quarantine(struct migrator_batch *batch, unsigned int index);
 void migrator_quarantine_release(struct folio *dst);
 
-unsigned int migrator_order_cpus(int nid, enum migrator_placement placement,
-				 u16 *cpus, unsigned int space);
-bool migrator_cpu_idle(int cpu);
-void migrator_allowed_cpus(struct cpumask *mask);
+void migrator_choose_cpus(struct migrator_cpus *cpus, int nid);
 u64 migrator_cpu_time(void);
 void migrator_charge(u64 ns);
 

@@ -1,86 +1,59 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Channels: which there are, which are taken, and which of them a batch gets.
+ * Channels: which are taken, which of them a batch gets, and how they are given back.
  *
- * All that can be used are taken when the migrator becomes active, so that a batch finds
- * them ready; a batch has those that it claims to itself.
+ * dcbm_mutex serialises all here but batches and the notifier. Bit 0 of a channel's claimed is the
+ * lock between these: a batch tries it, who gives the channel back waits for it.
+ *
+ * A channel goes back when dcbm is not chosen any more, and before its driver is unbound, as the
+ * driver may free it then. What a retired channel was given follows in steps, as the driver core
+ * takes the driver from the device (drivers/base/dd.c):
+ *
+ *	BUS_NOTIFY_UNBIND_DRIVER	the channel is given back
+ *	remove() of the driver		stops the device
+ *	devres is released		the tables are unmapped: not before, as the device may read
+ *					and write; not later, as DMA ops and offsets end with it
+ *	BUS_NOTIFY_UNBOUND_DRIVER	nothing of the driver is left: quarantine ends
  */
-#include <linux/device.h>
 #include <linux/dma-mapping.h>
 #include <linux/error-injection.h>
+#include <linux/kobject.h>
 #include <linux/mm.h>
+#include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/seq_buf.h>
 #include <linux/slab.h>
-#include <linux/stdarg.h>
 #include <linux/string.h>
 #include <linux/sysfs.h>
+#include <linux/wait_bit.h>
 
 #include "dcbm.h"
 
-struct dcbm_channel dcbm_channels[DCBM_CHANNELS_MAX];
-
-/*
- * For the states of channels, and for what was seen. Batches do not take it: they change
- * the state of a channel only from ready to retired, and only the one that claimed it.
- */
-DEFINE_MUTEX(dcbm_channels_lock);
-
+static DEFINE_MUTEX(dcbm_mutex);
 static bool dcbm_active;
 
-/* struct dcbm_seen - a channel of the machine that was not taken, and why */
-struct dcbm_seen {
-	char channel[24];
-	char device[32];
-	const char *why;
-};
+/* Few channels saturate the memory of a node, and others want some, too. */
+static unsigned int dcbm_lanes = 4;
 
-#define DCBM_SEEN_MAX	64
+/* Lines for channels of the machine that cannot be taken, as of when some were taken last. */
+static DECLARE_SEQ_BUF(dcbm_refused, SZ_8K);
 
-static struct dcbm_seen dcbm_seen[DCBM_SEEN_MAX];
-static unsigned int dcbm_nr_seen;
-
-/* The machine has no channel, or others have all of them: then they cannot be looked at. */
-static bool dcbm_none_free;
-
-/* --- Looking for channels --- */
-
-static bool dcbm_has_channels(void)
-{
-	unsigned int i;
-
-	for (i = 0; i < DCBM_CHANNELS_MAX; i++)
-		if (dcbm_channels[i].state != DCBM_EMPTY)
-			return true;
-	return false;
-}
-
-static bool dcbm_is_ours(const struct dma_chan *chan)
-{
-	unsigned int i;
-
-	for (i = 0; i < DCBM_CHANNELS_MAX; i++)
-		if (dcbm_channels[i].chan == chan)
-			return true;
-	return false;
-}
-
-/*
- * Drivers that say of a copy that failed, or of one that has not ended, that all is well. It
- * would be mapped. As of Linux 6.12; crypto/ccp/ccp-dmaengine.c, dma/ptdma and dma/sf-pdma.
- */
-static const char * const dcbm_untrue[] = { "ccp", "ptdma", "sf-pdma" };
-
-/* Why a channel cannot be used, or NULL. */
+/* Why a channel cannot be taken, or NULL. */
 static const char *dcbm_objection(struct dma_chan *chan)
 {
-	struct device *dev = dmaengine_get_dma_device(chan);
+	struct device *dev = chan->device->dev;
 
-	if (match_string(dcbm_untrue, ARRAY_SIZE(dcbm_untrue), dev_driver_string(dev)) >= 0)
-		return "its driver does not tell what failed";
 	if (!dma_has_cap(DMA_MEMCPY, chan->device->cap_mask))
 		return "does not copy memory";
 	if (chan->client_count)
 		return "in use by others";
+	/* Peripherals ask for theirs when their drivers are bound, at any time. */
+	if (dma_has_cap(DMA_SLAVE, chan->device->cap_mask))
+		return "kept for peripherals";
+	/* Mappings would belong to a device without a driver, whose end nobody tells. */
+	if (dmaengine_get_dma_device(chan) != dev)
+		return "maps memory for another device";
+	/* All that is copied are whole pages. */
 	if (chan->device->copy_align > PAGE_SHIFT)
 		return "needs more alignment than a page has";
 	if (dma_get_max_seg_size(dev) < PAGE_SIZE)
@@ -90,319 +63,293 @@ static const char *dcbm_objection(struct dma_chan *chan)
 		return "does not reach all memory";
 	if (dma_max_mapping_size(dev) != SIZE_MAX)
 		return "has its memory in bounce buffers";
-	return NULL;
+	return dcbm_engine_objection(dev);
 }
 
-static void dcbm_note(struct dma_chan *chan, const char *why)
+static bool dcbm_take_filter(struct dma_chan *chan, void *unused)
 {
-	struct dcbm_seen *seen = &dcbm_seen[dcbm_nr_seen];
-
-	if (dcbm_nr_seen == DCBM_SEEN_MAX)
-		return;
-	strscpy(seen->channel, dma_chan_name(chan));
-	strscpy(seen->device, dev_name(dmaengine_get_dma_device(chan)));
-	seen->why = why;
-	dcbm_nr_seen++;
+	return !dcbm_objection(chan);
 }
 
-static int dcbm_see(struct device *dev, void *unused)
+static int dcbm_note_refused(struct device *dev, void *unused)
 {
 	struct dma_chan *chan = container_of(dev, struct dma_chan_dev, device)->chan;
-	const char *why;
+	const char *why = chan ? dcbm_objection(chan) : NULL;
+	unsigned int i;
 
-	if (!chan || dcbm_is_ours(chan))
-		return 0;
-	why = dcbm_objection(chan);
+	for (i = 0; i < DCBM_CHANNELS_MAX; i++)
+		if (dcbm_channels[i].chan == chan)
+			return 0;
 	if (why)
-		dcbm_note(chan, why);
+		seq_buf_printf(&dcbm_refused, "%s %s: refused, %s\n", dma_chan_name(chan),
+			       dev_name(chan->device->dev), why);
 	return 0;
 }
 
 /*
- * Called for every free channel of the machine, with the lock of the DMA engines held, so
- * that none of them can vanish. The class has those that are in use as well.
+ * Called for free channels, with the lock of the DMA engines, so that none of the class can
+ * vanish, which has the channels of others as well.
  */
 static bool dcbm_survey_filter(struct dma_chan *chan, void *surveyed)
 {
-	if (*(bool *)surveyed)
-		return false;
+	if (!*(bool *)surveyed) {
+		seq_buf_clear(&dcbm_refused);
+		class_for_each_device(chan->dev->device.class, NULL, NULL, dcbm_note_refused);
+	}
 	*(bool *)surveyed = true;
-	dcbm_nr_seen = 0;
-	class_for_each_device(chan->dev->device.class, NULL, NULL, dcbm_see);
 	return false;
 }
 
-/*
- * Writes down what cannot be taken. Where no channel is free nothing new is learnt: the
- * engines tell of free ones alone, and the class only by one of them.
- */
-static void dcbm_survey(void)
+/* Where no channel is free nothing new is learnt. @held: channels that dcbm has. */
+static void dcbm_survey(unsigned int held)
 {
 	bool surveyed = false;
 	dma_cap_mask_t any;
 
 	dma_cap_zero(any);
 	WARN_ON_ONCE(dma_request_channel(any, dcbm_survey_filter, &surveyed));
-	dcbm_none_free = !surveyed && !dcbm_has_channels();
+	if (surveyed || held)
+		return;
+	seq_buf_clear(&dcbm_refused);
+	seq_buf_puts(&dcbm_refused, "no DMA channel of this machine is free\n");
 }
-
-/* --- Taking and releasing them --- */
 
 static void dcbm_channel_free(struct dcbm_channel *channel)
 {
-	kvfree(channel->round.src);
-	kvfree(channel->round.dst);
-	kvfree(channel->round.pairs);
-	kvfree(channel->round.descs);
-	free_pages((unsigned long)channel->probe.pages, 1);
-	memset(&channel->round, 0, sizeof(channel->round));
-	channel->probe.pages = NULL;
-	/* An answer to the last probe may still come, so its number is not used again. */
-	channel->probe.answered = channel->probe.number;
-	channel->chan = NULL;
+	kvfree(channel->src);
+	kvfree(channel->dst);
+	kvfree(channel->pairs);
+	kvfree(channel->descs);
+	channel->src = NULL;
+	channel->dst = NULL;
+	channel->pairs = NULL;
+	channel->descs = NULL;
+	put_device(channel->dev);
+	channel->dev = NULL;
+	/* Pairs with dcbm_channels_adjust(), after which the slot is used again. */
+	smp_store_release(&channel->state, DCBM_EMPTY);
 }
 
 static noinline int dcbm_channel_alloc(struct dcbm_channel *channel)
 {
-	struct dcbm_round *round = &channel->round;
-
-	round->src = kvcalloc(DCBM_ENTRIES, sizeof(*round->src), GFP_KERNEL);
-	round->dst = kvcalloc(DCBM_ENTRIES, sizeof(*round->dst), GFP_KERNEL);
-	round->pairs = kvcalloc(DCBM_ENTRIES, sizeof(*round->pairs), GFP_KERNEL);
-	round->descs = kvcalloc(DCBM_DESCS, sizeof(*round->descs), GFP_KERNEL);
-	channel->probe.pages = (void *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, 1);
-	if (!round->src || !round->dst || !round->pairs || !round->descs ||
-	    !channel->probe.pages) {
-		dcbm_channel_free(channel);
+	channel->src = kvcalloc(DCBM_ENTRIES, sizeof(*channel->src), GFP_KERNEL);
+	channel->dst = kvcalloc(DCBM_ENTRIES, sizeof(*channel->dst), GFP_KERNEL);
+	channel->pairs = kvcalloc(DCBM_ENTRIES, sizeof(*channel->pairs), GFP_KERNEL);
+	channel->descs = kvcalloc(DCBM_DESCS, sizeof(*channel->descs), GFP_KERNEL);
+	if (!channel->src || !channel->dst || !channel->pairs || !channel->descs)
 		return -ENOMEM;
-	}
-	/* The end is marked anew in each round. */
-	sg_init_table(round->src, DCBM_ENTRIES);
-	sg_init_table(round->dst, DCBM_ENTRIES);
-	sg_unmark_end(&round->src[DCBM_ENTRIES - 1]);
-	sg_unmark_end(&round->dst[DCBM_ENTRIES - 1]);
+	sg_init_table(channel->src, DCBM_ENTRIES);
+	sg_init_table(channel->dst, DCBM_ENTRIES);
 	return 0;
 }
 ALLOW_ERROR_INJECTION(dcbm_channel_alloc, ERRNO);
 
-static void dcbm_channel_describe(struct dcbm_channel *channel, struct dma_chan *chan)
+static void dcbm_channel_describe(struct dcbm_channel *channel)
 {
-	struct dma_device *engine = chan->device;
+	struct dma_device *engine = channel->chan->device;
+	struct device *dev = get_device(engine->dev);
 
-	channel->chan = chan;
-	channel->dev = dmaengine_get_dma_device(chan);
-	channel->nid = dev_to_node(channel->dev);
+	channel->dev = dev;
+	channel->nid = dev_to_node(dev);
+	snprintf(channel->name, sizeof(channel->name), "%s %s node %d",
+		 dma_chan_name(channel->chan), dev_name(dev), channel->nid);
 	channel->ordered = !dma_has_cap(DMA_COMPLETION_NO_ORDER, engine->cap_mask);
-	channel->tells_residue =
+	channel->reports_residue =
 		engine->residue_granularity != DMA_RESIDUE_GRANULARITY_DESCRIPTOR;
-	channel->align = BIT(engine->copy_align) - 1;
-	channel->max_bytes = round_down(min_t(u32, dma_get_max_seg_size(channel->dev), SZ_1G),
-					PAGE_SIZE);
-	channel->boundary = dma_get_seg_boundary(channel->dev);
+	channel->max_bytes = round_down(min_t(u32, dma_get_max_seg_size(dev), SZ_1G), PAGE_SIZE);
+	channel->boundary = dma_get_seg_boundary(dev);
 	channel->depth = 0;
-	channel->barren = false;
-	channel->claimed = 0;
-	channel->why = NULL;
-	channel->submitted = 0;
-	channel->waiting = 0;
-	channel->wake = NULL;
+	channel->gave_none = false;
 }
 
-static bool dcbm_take_filter(struct dma_chan *chan, void *param)
+/*
+ * Its driver cannot be unbound while the device is locked. If that is under way, or the device
+ * is locked for another reason, the channel is left alone.
+ */
+static int dcbm_channel_publish(struct dcbm_channel *channel)
 {
-	return !dcbm_objection(chan);
+	const struct bus_type *bus = channel->dev->bus;
+	int error;
+
+	if (!device_trylock(channel->dev))
+		return -ENODEV;
+	error = bus_register_notifier(bus, &channel->nb);
+	if (!error) {
+		channel->bus = bus;
+		/* Pairs with the barrier in dcbm_channel_claim(). */
+		smp_store_release(&channel->state, DCBM_READY);
+	}
+	device_unlock(channel->dev);
+	return error;
 }
 
 /* Takes one more channel. -ENODEV if there is none. */
 static int dcbm_channel_take(struct dcbm_channel *channel)
 {
-	struct dma_chan *chan;
 	dma_cap_mask_t memcpy;
 	int error;
 
 	dma_cap_zero(memcpy);
 	dma_cap_set(DMA_MEMCPY, memcpy);
-	chan = dma_request_channel(memcpy, dcbm_take_filter, NULL);
-	if (!chan)
+	channel->chan = dma_request_channel(memcpy, dcbm_take_filter, NULL);
+	if (!channel->chan)
 		return -ENODEV;
+	dcbm_channel_describe(channel);
 	error = dcbm_channel_alloc(channel);
+	if (!error)
+		error = dcbm_channel_publish(channel);
 	if (error) {
-		dma_release_channel(chan);
-		return error;
+		dma_release_channel(channel->chan);
+		channel->chan = NULL;
+		dcbm_channel_free(channel);
 	}
-	dcbm_channel_describe(channel, chan);
-	/* Batches may claim it from here on. */
-	smp_store_release(&channel->state, DCBM_READY);
-	return 0;
+	return error;
 }
 
-/**
- * dcbm_channel_release - give a channel back to the DMA engines
- * @channel: nothing of it is under way
- *
- * Context: dcbm_channels_lock is held.
- */
-void dcbm_channel_release(struct dcbm_channel *channel)
+/* Waits for the batch that has the channel, which may retire it, and for who else gives it back. */
+static void dcbm_channel_release(struct dcbm_channel *channel)
 {
-	WRITE_ONCE(channel->state, DCBM_EMPTY);
-	dma_release_channel(channel->chan);
-	dcbm_channel_free(channel);
+	/* Keeps further batches out. */
+	cmpxchg(&channel->state, DCBM_READY, DCBM_LEAVING);
+	wait_on_bit_lock(&channel->claimed, 0, TASK_UNINTERRUPTIBLE);
+	if (channel->state == DCBM_LEAVING) {
+		dma_release_channel(channel->chan);
+		channel->chan = NULL;
+		dcbm_channel_free(channel);
+	}
+	dcbm_channel_unclaim(channel);
 }
 
-/* Takes all that can be taken. -ENOMEM if memory was short. */
-static int dcbm_take_all(void)
+static void dcbm_unmap_retired(void *channel)
+{
+	dcbm_round_unmap(channel);
+}
+
+static void dcbm_driver_leaves(struct dcbm_channel *channel)
+{
+	dcbm_channel_release(channel);
+	if (channel->state != DCBM_RETIRED)
+		return;
+	/* Without memory for it the unmapping is early, which an IOMMU may report. */
+	devm_add_action_or_reset(channel->dev, dcbm_unmap_retired, channel);
+	dmaengine_terminate_async(channel->chan);
+	dma_release_channel(channel->chan);
+	channel->chan = NULL;
+}
+
+static void dcbm_driver_left(struct dcbm_channel *channel)
 {
 	unsigned int i;
+
+	if (channel->state != DCBM_RETIRED)
+		return;
+	for (i = 0; i < channel->nr; i++)
+		if (!i || channel->pairs[i] != channel->pairs[i - 1])
+			migrator_quarantine_release(page_folio(sg_page(&channel->dst[i])));
+	dev_info(channel->dev, "dcbm: %s is unbound, its quarantine ends\n", channel->name);
+	dcbm_channel_free(channel);
+	/* Removal of the module waits for this notifier to return. */
+	module_put(THIS_MODULE);
+}
+
+static int dcbm_notify(struct notifier_block *nb, unsigned long event, void *dev)
+{
+	struct dcbm_channel *channel = container_of(nb, struct dcbm_channel, nb);
+
+	if (dev != READ_ONCE(channel->dev))
+		return NOTIFY_DONE;
+	if (event == BUS_NOTIFY_UNBIND_DRIVER)
+		dcbm_driver_leaves(channel);
+	else if (event == BUS_NOTIFY_UNBOUND_DRIVER)
+		dcbm_driver_left(channel);
+	return NOTIFY_DONE;
+}
+
+/* Static, as late answers and the notifiers look at slots whose channel has gone. */
+struct dcbm_channel dcbm_channels[DCBM_CHANNELS_MAX] = {
+	[0 ... DCBM_CHANNELS_MAX - 1] = {
+		.nb.notifier_call = dcbm_notify,
+		.lock = __SPIN_LOCK_UNLOCKED(dcbm_channels.lock),
+	},
+};
+
+/*
+ * Gives back what is more than @want, or takes what is missing, as far as there is some. Returns
+ * how many there are, or -ENOMEM.
+ */
+static int dcbm_channels_adjust(unsigned int want)
+{
+	struct dcbm_channel *channel, *end = dcbm_channels + DCBM_CHANNELS_MAX;
+	unsigned int nr = 0;
 	int error = 0;
 
-	dcbm_survey();
-	for (i = 0; i < DCBM_CHANNELS_MAX && !error; i++)
-		if (dcbm_channels[i].state == DCBM_EMPTY)
-			error = dcbm_channel_take(&dcbm_channels[i]);
-	return error == -ENOMEM ? error : 0;
-}
-
-static unsigned int dcbm_nr_ready(void)
-{
-	unsigned int i, nr = 0;
-
-	for (i = 0; i < DCBM_CHANNELS_MAX; i++)
-		nr += dcbm_channels[i].state == DCBM_READY;
-	return nr;
-}
-
-static void dcbm_release_all(void)
-{
-	unsigned int i;
-
-	for (i = 0; i < DCBM_CHANNELS_MAX; i++)
-		if (dcbm_channels[i].state == DCBM_READY ||
-		    dcbm_channels[i].state == DCBM_STOPPED)
-			dcbm_channel_release(&dcbm_channels[i]);
-}
-
-/* Channels that were retired get another chance. */
-static void dcbm_retry_all(void)
-{
-	unsigned int i;
-
-	for (i = 0; i < DCBM_CHANNELS_MAX; i++) {
-		struct dcbm_channel *channel = &dcbm_channels[i];
-
-		if (channel->state == DCBM_STOPPED) {
-			channel->why = NULL;
-			channel->depth = 0;
-			channel->barren = false;
-			channel->claimed = 0;
-			/* Batches may claim it from here on. */
-			smp_store_release(&channel->state, DCBM_READY);
-		} else if (channel->state == DCBM_RETIRED) {
-			WRITE_ONCE(channel->insist, true);
-			dcbm_recover_start(channel);
+	for (channel = dcbm_channels; channel < end; channel++) {
+		if (READ_ONCE(channel->state) == DCBM_READY && nr++ >= want)
+			dcbm_channel_release(channel);
+		/* A notifier cannot take itself off when it has released the channel. */
+		if (channel->bus && smp_load_acquire(&channel->state) == DCBM_EMPTY) {
+			bus_unregister_notifier(channel->bus, &channel->nb);
+			channel->bus = NULL;
 		}
 	}
+	if (nr >= want)
+		return want;
+	dcbm_survey(nr);
+	for (channel = dcbm_channels; channel < end && nr < want && !error; channel++)
+		if (!channel->bus) {
+			error = dcbm_channel_take(channel);
+			nr += !error;
+		}
+	return error == -ENOMEM ? error : nr;
 }
 
-/**
- * dcbm_channels_start - take the channels
- *
- * Return: 0, -ENODEV if there is no channel that can copy, or -ENOMEM.
- */
+/* Takes channels. 0; -ENODEV if there is none that can copy; -ENOMEM, and none was taken. */
 int dcbm_channels_start(void)
 {
-	int error;
+	int nr;
 
-	mutex_lock(&dcbm_channels_lock);
-	dcbm_retry_all();
-	error = dcbm_take_all();
-	if (!error && !dcbm_nr_ready())
-		error = -ENODEV;
-	if (error)
-		dcbm_release_all();
-	else
-		dcbm_active = true;
-	mutex_unlock(&dcbm_channels_lock);
-	return error;
+	mutex_lock(&dcbm_mutex);
+	nr = dcbm_channels_adjust(dcbm_lanes);
+	dcbm_active = nr > 0;
+	if (nr < 0)
+		dcbm_channels_adjust(0);
+	mutex_unlock(&dcbm_mutex);
+	return nr < 0 ? nr : nr ? 0 : -ENODEV;
 }
 
-/**
- * dcbm_channels_stop - give the channels back
- *
- * No batch uses them any more. Those that do not answer stay; they have their memory and
- * the module until they do.
- */
+/* Gives back all channels but retired ones. */
 void dcbm_channels_stop(void)
 {
-	mutex_lock(&dcbm_channels_lock);
+	mutex_lock(&dcbm_mutex);
 	dcbm_active = false;
-	dcbm_release_all();
-	mutex_unlock(&dcbm_channels_lock);
+	dcbm_channels_adjust(0);
+	mutex_unlock(&dcbm_mutex);
 }
 
-/**
- * dcbm_channels_active - whether channels are kept for batches
- *
- * Context: dcbm_channels_lock is held.
- *
- * Return: true while dcbm is the migrator.
- */
-bool dcbm_channels_active(void)
-{
-	return dcbm_active;
-}
-
-/**
- * dcbm_channels_retry - use channels again that were retired, and take new ones
- *
- * What does not answer yet is asked once more, which this does not wait for.
- *
- * Return: 0 or -ENOMEM.
- */
-int dcbm_channels_retry(void)
-{
-	int error = 0;
-
-	mutex_lock(&dcbm_channels_lock);
-	dcbm_retry_all();
-	if (dcbm_active)
-		error = dcbm_take_all();
-	mutex_unlock(&dcbm_channels_lock);
-	return error;
-}
-
-/**
- * dcbm_channels_init - prepare what outlives the channels themselves
- *
- * Their drivers may call back, and works may run, when a channel was given back.
- */
-void dcbm_channels_init(void)
+/* Takes off the notifiers, and waits for those that run. Retired channels pin the module. */
+void dcbm_channels_exit(void)
 {
 	unsigned int i;
 
-	for (i = 0; i < DCBM_CHANNELS_MAX; i++) {
-		spin_lock_init(&dcbm_channels[i].lock);
-		init_completion(&dcbm_channels[i].probe.done);
-		INIT_WORK(&dcbm_channels[i].recover, dcbm_recover_work);
-	}
+	for (i = 0; i < DCBM_CHANNELS_MAX; i++)
+		if (dcbm_channels[i].bus)
+			bus_unregister_notifier(dcbm_channels[i].bus, &dcbm_channels[i].nb);
 }
-
-/* --- Batches --- */
 
 static bool dcbm_channel_claim(struct dcbm_channel *channel)
 {
-	/* Pairs with dcbm_retry_all() and dcbm_channel_take(). */
-	return smp_load_acquire(&channel->state) == DCBM_READY &&
-	       !test_and_set_bit_lock(0, &channel->claimed);
+	if (READ_ONCE(channel->state) != DCBM_READY)
+		return false;
+	/* A full barrier: dcbm_channel_release() changes state and then looks at claimed. */
+	if (test_and_set_bit(0, &channel->claimed))
+		return false;
+	if (READ_ONCE(channel->state) == DCBM_READY)
+		return true;
+	dcbm_channel_unclaim(channel);
+	return false;
 }
 
-/**
- * dcbm_channels_claim - get channels for a batch
- * @nid: node of the destinations: its channels come first
- * @want: number of channels
- * @lanes: receive them
- *
- * Return: number of channels, 0 to @want.
- */
+/* Gets up to @want channels for a batch, those of node @nid first. Returns how many. */
 unsigned int dcbm_channels_claim(int nid, unsigned int want, struct dcbm_lane *lanes)
 {
 	unsigned int i, nr = 0;
@@ -411,9 +358,8 @@ unsigned int dcbm_channels_claim(int nid, unsigned int want, struct dcbm_lane *l
 	do {
 		for (i = 0; i < DCBM_CHANNELS_MAX && nr < want; i++) {
 			struct dcbm_channel *channel = &dcbm_channels[i];
-			bool is_near = channel->nid == nid;
 
-			if (is_near == near && dcbm_channel_claim(channel))
+			if ((channel->nid == nid) == near && dcbm_channel_claim(channel))
 				lanes[nr++].channel = channel;
 		}
 		near = !near;
@@ -421,80 +367,85 @@ unsigned int dcbm_channels_claim(int nid, unsigned int want, struct dcbm_lane *l
 	return nr;
 }
 
-/**
- * dcbm_channel_unclaim - let others have a channel
- * @channel: that was claimed, and not retired since: such a one stays claimed until it is
- *	used again
- */
+/* Lets others have a channel that was claimed. */
 void dcbm_channel_unclaim(struct dcbm_channel *channel)
 {
-	clear_bit_unlock(0, &channel->claimed);
+	clear_and_wake_up_bit(0, &channel->claimed);
 }
 
-/* --- What people can read --- */
-
-static const char * const dcbm_states[] = {
-	[DCBM_READY] = "taken",
-	[DCBM_RETIRED] = "retired",
-	[DCBM_STOPPED] = "stopped",
-};
-
-/* struct dcbm_list - lines of text in a page, never half a line */
-struct dcbm_list {
-	char *page;
-	int len;
-	unsigned int lines;
-	unsigned int left_out;
-};
-
-/* Space for the last line, which tells how many were left out. */
-#define DCBM_LIST_END	32
-
-static __printf(2, 3) void dcbm_list_add(struct dcbm_list *list, const char *format, ...)
+static ssize_t lanes_show(struct kobject *kobj, struct kobj_attribute *attr, char *page)
 {
-	int space = PAGE_SIZE - DCBM_LIST_END - list->len;
-	va_list args;
-	int len;
-
-	va_start(args, format);
-	len = vsnprintf(list->page + list->len, space, format, args);
-	va_end(args);
-	list->lines++;
-	if (list->left_out || len >= space)
-		list->left_out++;
-	else
-		list->len += len;
+	return sysfs_emit(page, "%u\n", READ_ONCE(dcbm_lanes));
 }
 
-/**
- * dcbm_channels_show - write down which channels there are
- * @page: for the text
- *
- * Return: length of it.
- */
-int dcbm_channels_show(char *page)
+static ssize_t lanes_store(struct kobject *kobj, struct kobj_attribute *attr, const char *text,
+			   size_t count)
 {
-	struct dcbm_list list = { .page = page };
-	unsigned int i;
+	unsigned int lanes;
+	int nr = 0;
 
-	mutex_lock(&dcbm_channels_lock);
-	for (i = 0; i < DCBM_CHANNELS_MAX; i++) {
-		struct dcbm_channel *channel = &dcbm_channels[i];
-		const char *why = READ_ONCE(channel->why);
+	/* kstrtouint() ends at a zero byte, but what is behind it was written, too. */
+	if (strlen(text) != count || kstrtouint(text, 0, &lanes) || !lanes ||
+	    lanes > DCBM_CHANNELS_MAX)
+		return -EINVAL;
+	mutex_lock(&dcbm_mutex);
+	WRITE_ONCE(dcbm_lanes, lanes);
+	if (dcbm_active)
+		nr = dcbm_channels_adjust(lanes);
+	mutex_unlock(&dcbm_mutex);
+	return nr < 0 ? nr : count;
+}
 
-		if (channel->state == DCBM_EMPTY)
-			continue;
-		dcbm_list_add(&list, "%s %s node %d: %s%s%s\n", dma_chan_name(channel->chan),
-			      dev_name(channel->dev), channel->nid, dcbm_states[channel->state],
-			      why ? ", " : "", why ?: "");
+/* Whole lines, and how many more there are. */
+static int dcbm_cut(char *text, size_t len)
+{
+	const size_t space = PAGE_SIZE - 32;
+	unsigned int lines = 0;
+
+	while (len > space) {
+		while (text[--len - 1] != '\n')
+			;
+		lines++;
 	}
-	if (dcbm_none_free && !list.lines)
-		dcbm_list_add(&list, "no DMA channel of this machine is free\n");
-	for (i = 0; i < dcbm_nr_seen; i++)
-		dcbm_list_add(&list, "%s %s: refused, %s\n", dcbm_seen[i].channel,
-			      dcbm_seen[i].device, dcbm_seen[i].why);
-	mutex_unlock(&dcbm_channels_lock);
-	if (list.left_out)
-		list.len += sysfs_emit_at(page, list.len, "and %u more\n", list.left_out);
-	return list.len;
+	return lines ? len + sprintf(text + len, "and %u more\n", lines) : len;
 }
+
+static ssize_t devices_show(struct kobject *kobj, struct kobj_attribute *attr, char *page)
+{
+	struct dcbm_channel *channel, *end = dcbm_channels + DCBM_CHANNELS_MAX;
+	char *text = kvmalloc(SZ_16K, GFP_KERNEL);
+	struct seq_buf buf;
+	int len;
+
+	if (!text)
+		return -ENOMEM;
+	seq_buf_init(&buf, text, SZ_16K);
+	mutex_lock(&dcbm_mutex);
+	for (channel = dcbm_channels; channel < end; channel++) {
+		enum dcbm_state state = READ_ONCE(channel->state);
+
+		if (state != DCBM_EMPTY)
+			seq_buf_printf(&buf, "%s: %s\n", channel->name, state == DCBM_RETIRED ?
+				       "retired, no answer in time" : "taken");
+	}
+	seq_buf_puts(&buf, seq_buf_str(&dcbm_refused));
+	mutex_unlock(&dcbm_mutex);
+	len = dcbm_cut(text, seq_buf_used(&buf));
+	memcpy(page, text, len);
+	kvfree(text);
+	return len;
+}
+
+static struct kobj_attribute lanes_attr = __ATTR_RW(lanes);
+static struct kobj_attribute devices_attr = __ATTR_RO(devices);
+
+static struct attribute *dcbm_attrs[] = {
+	&lanes_attr.attr,
+	&devices_attr.attr,
+	NULL
+};
+
+const struct attribute_group dcbm_group = {
+	.name = "dcbm",
+	.attrs = dcbm_attrs,
+};

@@ -41,41 +41,29 @@ static unsigned long mtcopy_copy_plain(struct page *dst, struct page *src, unsig
  * @dst: first page to write
  * @src: first page to read
  * @nr: number of pages; both runs lie in one folio and have MTCOPY_GRANULE bytes at most
- * @nontemporal: write past the caches; needs CONFIG_MIGRATOR_MTCOPY_NONTEMPORAL
+ * @nontemporal: write past the caches; needs CONFIG_X86_64
  *
- * A page that cannot be read is not reported to memory_failure(): the folio is left to
- * the plain copy, which reads the page again and reports it.
- *
- * Context: Any. fail_function can make it fail, to test what becomes of the folio.
- * Return: 0; -EHWPOISON if a machine check stopped it; then @dst has any content.
+ * Return: 0; -EHWPOISON if a machine check stopped it, which memory_failure() then learns of.
  */
 noinline int mtcopy_copy_pages(struct page *dst, struct page *src, unsigned int nr,
 			       bool nontemporal)
 {
 	unsigned long left;
 
-	if (IS_ENABLED(CONFIG_MIGRATOR_MTCOPY_NONTEMPORAL) && nontemporal)
+	if (IS_ENABLED(CONFIG_X86_64) && nontemporal)
 		left = mtcopy_copy_nontemporal(dst, src, nr);
 	else
 		left = mtcopy_copy_plain(dst, src, nr);
-	return left ? -EHWPOISON : 0;
+	if (!left)
+		return 0;
+	memory_failure_queue(page_to_pfn(src + nr - 1 - (left - 1) / PAGE_SIZE), 0);
+	return -EHWPOISON;
 }
 ALLOW_ERROR_INJECTION(mtcopy_copy_pages, ERRNO);
 
-/**
- * mtcopy_copy_finish - let other CPUs see what this one has copied
- * @nontemporal: as for the copies
- *
- * Context: Any, on the CPU that copied; a task that moved to another one in between was
- * scheduled, and that orders its stores as well.
- */
 void mtcopy_copy_finish(bool nontemporal)
 {
-	if (!nontemporal)
-		return;
-	/*
-	 * Before this lane says that it is finished: non-temporal stores are weakly ordered.
-	 * That the atomic operation which says so orders them on x86 is not for us to know.
-	 */
-	wmb();
+	/* Non-temporal stores are weakly ordered; what follows says that this lane is finished. */
+	if (nontemporal)
+		wmb();	/* order them before it */
 }

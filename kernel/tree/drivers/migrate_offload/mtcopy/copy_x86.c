@@ -57,14 +57,9 @@ static unsigned long mtcopy_copy_lines(void *dst, const void *src, unsigned long
 	return lines;
 }
 
-/**
- * mtcopy_copy_nontemporal - copy pages past the caches
- * @dst: first page to write
- * @src: first page to read
- * @nr: number of pages; both runs lie in one folio
- *
- * Context: Any. Its stores are weakly ordered, see mtcopy_copy_finish().
- * Return: 0, or about how many bytes are left if a machine check stopped it.
+/*
+ * Copies pages past the caches; see mtcopy_copy_finish(). Returns 0, or how many bytes are left,
+ * in cache lines, if a machine check stopped it.
  */
 unsigned long mtcopy_copy_nontemporal(struct page *dst, struct page *src, unsigned int nr)
 {

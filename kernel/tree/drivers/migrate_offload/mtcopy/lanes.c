@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Lanes: who copies which pages of a batch, and when the batch is finished.
+ * Lanes: which CPU copies which pages of a batch, and when the batch is finished.
  *
- * Each lane begins with its own share and takes it granule by granule; a lane that has
- * nothing left takes granules of the other shares. So a lane that never begins costs the
- * others its share, but not their patience.
+ * A lane takes its own share granule by granule, and then granules of the other shares, so a
+ * lane that never begins is not waited for. Nor is a lane whose CPU is wanted elsewhere: a
+ * helper is not preempted between its beginning and its end, and takes no further granule once
+ * its CPU needs to reschedule. The caller waits for granules that are being copied, and for
+ * interrupts of these CPUs.
  *
- * Nor does a lane whose CPU is wanted elsewhere: a helper cannot be preempted from before it
- * counts as begun until it counts as finished, and takes no further granule once its CPU
- * needs to reschedule. The CPU has it for one granule more, and the others do the rest. What
- * they wait for is the granules that are being copied, and interrupts of these CPUs.
- *
- * When mtcopy_lanes_copy() returns, nobody touches the batch any more:
+ * When mtcopy_lanes_copy() returns, no helper touches the batch any more:
  *
  * - A helper touches the batch only in mtcopy_lane_work(), after it has turned its lane's
  *   state from MTCOPY_OFFERED to MTCOPY_TAKEN.
@@ -30,7 +27,6 @@
  *
  * So the lanes outlive the batch: mtcopy_lanes_exit() waits for the last works.
  */
-#include <linux/bitmap.h>
 #include <linux/mm.h>
 #include <linux/preempt.h>
 #include <linux/sched.h>
@@ -80,7 +76,7 @@ static unsigned int mtcopy_find_pair(const struct mtcopy_batch *mt, u32 page)
 	return low;
 }
 
-/* Copies the pages @from to @to of the batch, but no more of a pair that failed. */
+/* Copies the pages @from to @to of the batch, but no more of a pair that met poison. */
 static void mtcopy_lane_copy_pages(struct mtcopy_lane *lane, u32 from, u32 to)
 {
 	struct mtcopy_batch *mt = lane->mt;
@@ -91,11 +87,11 @@ static void mtcopy_lane_copy_pages(struct mtcopy_lane *lane, u32 from, u32 to)
 	for (; from < to; i++, pair++, from += nr) {
 		first = from - mt->begins[i];
 		nr = min(to, mt->begins[i + 1]) - from;
-		if (test_bit(i, mt->failed))
+		if (test_bit(i, mt->batch->poisoned))
 			continue;
 		if (mtcopy_copy_pages(folio_page(pair->dst, first), folio_page(pair->src, first),
 				      nr, mt->nontemporal))
-			set_bit(i, mt->failed);
+			migrator_batch_poisoned(mt->batch, i);
 		else
 			lane->bytes += (u64)nr << PAGE_SHIFT;
 	}
@@ -178,13 +174,12 @@ static void mtcopy_lanes_wait(struct mtcopy_batch *mt)
 }
 
 /**
- * mtcopy_lanes_copy - copy a batch that has been dealt
+ * mtcopy_lanes_copy - copy a batch
  * @mt: the batch; its lanes have their shares, and all helpers have a CPU
  * @high: whether the helpers run at high priority
  *
- * A CPU that goes offline meanwhile does no harm: what is queued there runs elsewhere.
- *
- * Context: Sleeps, allocates nothing. Charges the helpers' CPU time to the caller.
+ * Sleeps, allocates nothing, and charges the helpers' CPU time to the caller's cgroup. Works on
+ * a CPU that goes off line meanwhile run elsewhere.
  */
 void mtcopy_lanes_copy(struct mtcopy_batch *mt, bool high)
 {
@@ -200,7 +195,7 @@ void mtcopy_lanes_copy(struct mtcopy_batch *mt, bool high)
 	reinit_completion(&mt->done);
 
 	for (i = 1; i < mt->nr_lanes; i++)
-		mtcopy_lane_offer(&mt->lanes[i], wq, mt->cpus[i - 1]);
+		mtcopy_lane_offer(&mt->lanes[i], wq, mt->cpus.cpus[i - 1]);
 	mtcopy_lane_run(&mt->lanes[0]);
 	for (i = 1; i < mt->nr_lanes; i++)
 		mtcopy_lane_withdraw(&mt->lanes[i]);
@@ -212,10 +207,6 @@ void mtcopy_lanes_copy(struct mtcopy_batch *mt, bool high)
 		migrator_charge(ns);
 }
 
-/**
- * mtcopy_lanes_init - prepare the lanes of a new batch
- * @mt: the batch, with space for its lanes
- */
 void mtcopy_lanes_init(struct mtcopy_batch *mt)
 {
 	unsigned int i;
@@ -228,12 +219,7 @@ void mtcopy_lanes_init(struct mtcopy_batch *mt)
 	}
 }
 
-/**
- * mtcopy_lanes_exit - wait until no work looks at the lanes of a batch any more
- * @mt: the batch, which nobody copies
- *
- * Context: Sleeps, as long as CPUs are kept from works that need not do anything any more.
- */
+/* Waits until no work looks at the lanes of a batch that is not copied any more. */
 void mtcopy_lanes_exit(struct mtcopy_batch *mt)
 {
 	unsigned int i;
@@ -242,16 +228,11 @@ void mtcopy_lanes_exit(struct mtcopy_batch *mt)
 		cancel_work_sync(&mt->lanes[i].work);
 }
 
-/**
- * mtcopy_lanes_start - make the workqueues
- *
- * They are bound to CPUs, as cpus.c chooses these with care. WQ_CPU_INTENSIVE, because a
- * share may take milliseconds, and other works of its CPU need not wait for it.
- * WQ_MEM_RECLAIM is the rule for whatever reclaim waits for, and demotion does: a lane
- * that has begun needs no memory to go on. One that cannot begin for want of a worker is
- * withdrawn, so progress does not depend on the rescuer either.
- *
- * Return: 0 or -ENOMEM.
+/*
+ * Bound workqueues, since the CPUs are chosen with care. WQ_CPU_INTENSIVE: a share may take
+ * milliseconds, and other works of its CPU need not wait for it. WQ_MEM_RECLAIM is the rule for
+ * what reclaim waits for, and demotion does; but a lane that cannot begin for want of a worker
+ * is withdrawn, so progress does not depend on the rescuer.
  */
 int mtcopy_lanes_start(void)
 {
@@ -268,12 +249,7 @@ int mtcopy_lanes_start(void)
 	return 0;
 }
 
-/**
- * mtcopy_lanes_stop - release the workqueues
- *
- * No batch is copied any more. Waits until the last works have returned to the workqueue,
- * so that the module's text may go.
- */
+/* No batch is copied any more. Waits for the last works, so that the module's text may go. */
 void mtcopy_lanes_stop(void)
 {
 	destroy_workqueue(mtcopy_wq_high);

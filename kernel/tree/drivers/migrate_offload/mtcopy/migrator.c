@@ -1,17 +1,109 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The migrator "mtcopy": what mm/ calls, and the module.
+ * The migrator "mtcopy": the module, its settings, and how a batch is prepared.
  *
- * A batch is seen as one line of pages, pair after pair. ferry_deal() cuts it into as
- * many shares as there are lanes; the calling task is one of the lanes, idle CPUs are the
- * others. All space is made by init_batch, so copy() cannot fail for want of memory.
+ * A batch is seen as one line of pages, pair after pair, and cut into as many shares as there
+ * are lanes: the calling task is one, idle CPUs are the others. All space is made by
+ * init_batch, so copy() cannot fail for want of memory.
  */
-#include <linux/bitmap.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/sysfs.h>
 
 #include "mtcopy.h"
+
+/* Few CPUs saturate the memory of a node, and a batch is not worth more of them. */
+#define MTCOPY_LANES_DEFAULT	4
+
+/* One CPU is asked for each of these: looking takes a hundredth of copying it. */
+#define MTCOPY_LOOK_BYTES	SZ_64K
+
+static unsigned int mtcopy_lanes;
+
+static ssize_t lanes_show(struct kobject *kobj, struct kobj_attribute *attr, char *page)
+{
+	return sysfs_emit(page, "%u\n", READ_ONCE(mtcopy_lanes));
+}
+
+static ssize_t lanes_store(struct kobject *kobj, struct kobj_attribute *attr, const char *text,
+			   size_t count)
+{
+	unsigned int lanes;
+
+	if (strlen(text) != count || kstrtouint(text, 0, &lanes) || !lanes ||
+	    lanes > MTCOPY_LANES_MAX)
+		return -EINVAL;
+	WRITE_ONCE(mtcopy_lanes, lanes);
+	return count;
+}
+
+static struct kobj_attribute lanes_attr = __ATTR_RW(lanes);
+
+static struct attribute *mtcopy_attrs[] = {
+	&lanes_attr.attr,
+	NULL
+};
+
+static const struct attribute_group mtcopy_group = {
+	.name = "mtcopy",
+	.attrs = mtcopy_attrs,
+};
+
+/* struct mtcopy_choice - a module parameter that is one of two words */
+struct mtcopy_choice {
+	const char * const words[2];
+	int chosen;
+};
+
+static int mtcopy_choice_set(const char *text, const struct kernel_param *kp)
+{
+	struct mtcopy_choice *choice = kp->arg;
+	int i = __sysfs_match_string(choice->words, ARRAY_SIZE(choice->words), text);
+
+	if (i < 0)
+		return i;
+	WRITE_ONCE(choice->chosen, i);
+	return 0;
+}
+
+static int mtcopy_choice_get(char *page, const struct kernel_param *kp)
+{
+	struct mtcopy_choice *choice = kp->arg;
+
+	return sysfs_emit(page, "%s\n", choice->words[READ_ONCE(choice->chosen)]);
+}
+
+static const struct kernel_param_ops mtcopy_choice_ops = {
+	.set = mtcopy_choice_set,
+	.get = mtcopy_choice_get,
+};
+
+/* For experiments, as are the next three. */
+static struct mtcopy_choice mtcopy_placement = {
+	.words = { [MIGRATOR_SPREAD] = "spread", [MIGRATOR_FILL] = "fill" },
+};
+module_param_cb(placement, &mtcopy_choice_ops, &mtcopy_placement, 0644);
+MODULE_PARM_DESC(placement, "spread lanes over the last-level caches, or fill one first");
+
+static struct mtcopy_choice mtcopy_priority = { .words = { "normal", "high" } };
+module_param_cb(priority, &mtcopy_choice_ops, &mtcopy_priority, 0644);
+MODULE_PARM_DESC(priority, "priority of the helpers: normal or high");
+
+static bool mtcopy_idle_only = true;
+module_param_named(idle_only, mtcopy_idle_only, bool, 0644);
+MODULE_PARM_DESC(idle_only, "take only idle CPUs as helpers");
+
+#ifdef CONFIG_X86_64
+static bool mtcopy_nontemporal;
+module_param_named(nontemporal, mtcopy_nontemporal, bool, 0644);
+MODULE_PARM_DESC(nontemporal, "write past the caches");
+#else
+#define mtcopy_nontemporal false
+#endif
 
 static void mtcopy_exit_batch(struct migrator_batch *batch)
 {
@@ -20,138 +112,74 @@ static void mtcopy_exit_batch(struct migrator_batch *batch)
 	if (mt->lanes)
 		mtcopy_lanes_exit(mt);
 	kvfree(mt->lanes);
-	kvfree(mt->shares);
-	kvfree(mt->pieces);
-	kvfree(mt->extents);
-	kvfree(mt->failed);
 	kvfree(mt->begins);
 }
 
 static int mtcopy_init_batch(struct migrator_batch *batch)
 {
-	size_t nr_pieces = ferry_deal_space(batch->max_nr, MTCOPY_LANES_MAX);
 	struct mtcopy_batch *mt = batch->private;
 
 	mt->batch = batch;
 	mt->begins = kvcalloc(batch->max_nr + 1, sizeof(*mt->begins), GFP_KERNEL);
-	mt->failed = kvcalloc(BITS_TO_LONGS(batch->max_nr), sizeof(*mt->failed), GFP_KERNEL);
-	mt->extents = kvcalloc(batch->max_nr, sizeof(*mt->extents), GFP_KERNEL);
-	mt->pieces = kvcalloc(nr_pieces, sizeof(*mt->pieces), GFP_KERNEL);
-	mt->shares = kvcalloc(MTCOPY_LANES_MAX, sizeof(*mt->shares), GFP_KERNEL);
 	mt->lanes = kvcalloc(MTCOPY_LANES_MAX, sizeof(*mt->lanes), GFP_KERNEL);
 	if (mt->lanes)
 		mtcopy_lanes_init(mt);
-	if (!mt->begins || !mt->failed || !mt->extents || !mt->pieces || !mt->shares ||
-	    !mt->lanes) {
+	if (!mt->begins || !mt->lanes) {
 		mtcopy_exit_batch(batch);
 		return -ENOMEM;
 	}
 	return 0;
 }
 
-/* Writes down where each pair begins. */
-static void mtcopy_measure(struct mtcopy_batch *mt)
+static void mtcopy_cut_shares(struct mtcopy_batch *mt)
 {
 	struct migrator_batch *batch = mt->batch;
-	struct migrator_pair *pair = batch->pairs;
-	u32 pages = 0, nr_pages;
+	u64 begin, end = 0;
+	u32 pages = 0;
 	unsigned int i;
 
-	for (i = 0; i < batch->nr; i++, pair++) {
-		nr_pages = folio_nr_pages(pair->src);
+	for (i = 0; i < batch->nr; i++) {
 		mt->begins[i] = pages;
-		mt->extents[i].src = (unsigned long)folio_address(pair->src);
-		mt->extents[i].dst = (unsigned long)folio_address(pair->dst);
-		mt->extents[i].bytes = (u64)nr_pages << PAGE_SHIFT;
-		pages += nr_pages;
+		pages += folio_nr_pages(batch->pairs[i].src);
 	}
 	mt->begins[batch->nr] = pages;
-}
-
-/*
- * Gives each lane its share. The lanes' pieces follow each other as the batch does, so
- * the sums of their bytes say all.
- */
-static int mtcopy_deal(struct mtcopy_batch *mt)
-{
-	struct ferry_deal deal = {
-		.extents = mt->extents,
-		.nr_extents = mt->batch->nr,
-		.granule = MTCOPY_GRANULE,
-		.nr_lanes = mt->nr_lanes,
-		/* Locked folios and new folios have no page in common. */
-		.flags = FERRY_DEAL_DISJOINT,
-		.out = mt->pieces,
-		.out_space = ferry_deal_space(mt->batch->max_nr, MTCOPY_LANES_MAX),
-		.lanes = mt->shares,
-	};
-	u32 page = 0;
-	unsigned int i;
-	int error;
-
-	error = ferry_deal(&deal);
-	if (WARN_ON_ONCE(error))
-		return error;
 	for (i = 0; i < mt->nr_lanes; i++) {
-		atomic_set(&mt->lanes[i].next, page);
-		page += mt->shares[i].bytes >> PAGE_SHIFT;
-		mt->lanes[i].end = page;
+		begin = end;
+		end = ferry_share_begin(batch->bytes, mt->nr_lanes, MTCOPY_GRANULE, i + 1);
+		atomic_set(&mt->lanes[i].next, begin >> PAGE_SHIFT);
+		mt->lanes[i].end = end >> PAGE_SHIFT;
 	}
-	return 0;
 }
 
 /*
- * If more lanes are wanted and no CPU is free to be one, the batch is declined: one lane
- * is no faster than the plain copy, which maps the first folio before it copies the second
- * and leaves what it copied last in the cache. A batch too small to be shared is copied
- * all the same: how small a batch may be is for min_batch_bytes to say.
+ * If more lanes are wanted and no CPU is free to be one, the batch is declined: one lane is no
+ * faster than the plain copy, which maps the first folio before it copies the second and leaves
+ * what it copied last in the cache. A batch too small to be shared is copied all the same.
  */
 static int mtcopy_copy(struct migrator_batch *batch)
 {
 	struct mtcopy_batch *mt = batch->private;
-	struct mtcopy_params params;
-	unsigned int lanes, helpers = 0, i;
-	int error;
+	struct migrator_cpus *cpus = &mt->cpus;
+	unsigned int lanes, i;
 
-	mtcopy_params_read(&params);
-	lanes = min_t(u64, params.lanes, batch->bytes / MTCOPY_GRANULE);
+	lanes = min_t(u64, READ_ONCE(mtcopy_lanes), batch->bytes / MTCOPY_GRANULE);
+	cpus->nr = 0;
 	if (lanes > 1) {
-		helpers = mtcopy_cpus_choose(mt, &params, lanes - 1);
-		if (!helpers)
+		cpus->placement = READ_ONCE(mtcopy_placement.chosen);
+		cpus->idle_only = READ_ONCE(mtcopy_idle_only);
+		cpus->want = lanes - 1;
+		cpus->looks = batch->bytes / MTCOPY_LOOK_BYTES;
+		migrator_choose_cpus(cpus, batch->dst_nid);
+		if (!cpus->nr)
 			return -EBUSY;
 	}
-	mt->nr_lanes = 1 + helpers;
-	mt->nontemporal = params.nontemporal;
-	bitmap_zero(mt->failed, batch->nr);
-	mtcopy_measure(mt);
-	error = mtcopy_deal(mt);
-	if (error)
-		return error;
-
-	mtcopy_lanes_copy(mt, params.high);
-
-	for_each_clear_bit(i, mt->failed, batch->nr)
+	mt->nr_lanes = 1 + cpus->nr;
+	mt->nontemporal = mtcopy_nontemporal;
+	mtcopy_cut_shares(mt);
+	mtcopy_lanes_copy(mt, READ_ONCE(mtcopy_priority.chosen));
+	for_each_clear_bit(i, batch->poisoned, batch->nr)
 		migrator_batch_copied(batch, i);
 	return 0;
-}
-
-static int mtcopy_activate(void)
-{
-	int error;
-
-	error = mtcopy_lanes_start();
-	if (error)
-		return error;
-	error = mtcopy_cpus_start();
-	if (error)
-		mtcopy_lanes_stop();
-	return error;
-}
-
-static void mtcopy_deactivate(void)
-{
-	mtcopy_cpus_stop();
-	mtcopy_lanes_stop();
 }
 
 static const struct migrator mtcopy_migrator = {
@@ -161,8 +189,8 @@ static const struct migrator mtcopy_migrator = {
 	/* copy_highpage() does; the one copy that does not is x86's, which has no tags. */
 	.flags = MIGRATOR_COPIES_TAGS,
 	.private_size = sizeof(struct mtcopy_batch),
-	.activate = mtcopy_activate,
-	.deactivate = mtcopy_deactivate,
+	.activate = mtcopy_lanes_start,
+	.deactivate = mtcopy_lanes_stop,
 	.init_batch = mtcopy_init_batch,
 	.exit_batch = mtcopy_exit_batch,
 	.copy = mtcopy_copy,
@@ -170,7 +198,7 @@ static const struct migrator mtcopy_migrator = {
 
 static int __init mtcopy_init(void)
 {
-	mtcopy_params_init();
+	mtcopy_lanes = min_t(unsigned int, MTCOPY_LANES_DEFAULT, num_online_cpus());
 	return migrator_register(&mtcopy_migrator);
 }
 module_init(mtcopy_init);

@@ -2,8 +2,7 @@
 /*
  * mtcopy: several CPUs copy the folios of a migration batch.
  *
- * What the files of the module share. The way of a batch is: migrator.c (measures and
- * deals it), cpus.c (who helps), lanes.c (who copies which pages when), copy.c (bytes).
+ * migrator.c prepares a batch, lanes.c copies its pages on several CPUs, copy.c the bytes.
  */
 #ifndef _MTCOPY_H
 #define _MTCOPY_H
@@ -11,40 +10,24 @@
 #include <linux/atomic.h>
 #include <linux/cache.h>
 #include <linux/completion.h>
-#include <linux/cpumask.h>
-#include <linux/memferry/lanes.h>
+#include <linux/memferry/share.h>
 #include <linux/migrator.h>
 #include <linux/minmax.h>
 #include <linux/mm_types.h>
+#include <linux/sizes.h>
 #include <linux/types.h>
 #include <linux/workqueue.h>
 
 /* A share of less than 1/64 of a batch is not worth waking a CPU for. */
-#define MTCOPY_LANES_MAX	64
+#define MTCOPY_LANES_MAX	MIGRATOR_CPUS_MAX
 
 /*
- * What a lane takes at a time, and the least that makes a lane: about ten microseconds of
- * copying. Taking it costs one atomic operation, waking a CPU for it a few microseconds;
- * and in the end the caller waits for one granule of each helper at most.
+ * A lane takes so much at a time, and has at least so much: about ten microseconds of copying.
+ * Taking it costs one atomic operation, waking a CPU for it a few microseconds, and the caller
+ * waits in the end for one granule of each helper at most.
  */
-#define MTCOPY_GRANULE		max_t(u64, FERRY_GRANULE_DEFAULT, PAGE_SIZE)
+#define MTCOPY_GRANULE		max_t(u64, FERRY_SHARE_GRANULE, PAGE_SIZE)
 #define MTCOPY_GRANULE_PAGES	((u32)(MTCOPY_GRANULE >> PAGE_SHIFT))
-
-/**
- * struct mtcopy_params - the settings, as they were when a batch began
- * @lanes: lanes per batch, the caller's included; 1 to MTCOPY_LANES_MAX
- * @placement: in which order the CPUs of a node are asked
- * @high: helpers run at high priority
- * @nontemporal: write past the caches
- * @idle_only: helpers run on idle CPUs only
- */
-struct mtcopy_params {
-	unsigned int lanes;
-	enum migrator_placement placement;
-	bool high;
-	bool nontemporal;
-	bool idle_only;
-};
 
 struct mtcopy_batch;
 
@@ -67,9 +50,9 @@ enum mtcopy_state {
  * @state: of &enum mtcopy_state; unused in lane 0
  * @index: of this lane
  * @end: page behind the share's last
- * @bytes: what this lane has copied, of whichever share
+ * @bytes: copied by this lane, of whichever share
  * @ns: CPU time that took
- * @next: page that whoever takes from this share takes first; may pass @end
+ * @next: page of this share that is taken next; may pass @end
  *
  * Pages are counted over the whole batch, in the order of its pairs.
  */
@@ -89,17 +72,12 @@ struct mtcopy_lane {
  * struct mtcopy_batch - &migrator_batch.private
  * @batch: the batch, while it is copied
  * @nr_lanes: lanes that share it
- * @nontemporal: see &struct mtcopy_params
+ * @nontemporal: write past the caches
  * @unfinished: helpers that may still touch the batch, and 1 for the caller
  * @done: completed by the last of the helpers if the caller waits
  * @begins: page where each pair begins, and the number of all pages behind them
- * @failed: one bit per pair that could not be copied
- * @extents: the pairs as ferry_deal() wants them
- * @pieces: what ferry_deal() answers; only its space is needed
- * @shares: the bytes of each lane
  * @lanes: the lanes
- * @cpus: where the helpers run; lane k on @cpus[k - 1]
- * @allowed: CPUs of the caller's cpuset
+ * @cpus: where the helpers run; lane k on @cpus.cpus[k - 1]
  */
 struct mtcopy_batch {
 	struct migrator_batch *batch;
@@ -108,25 +86,9 @@ struct mtcopy_batch {
 	atomic_t unfinished;
 	struct completion done;
 	u32 *begins;
-	unsigned long *failed;
-	struct ferry_extent *extents;
-	struct ferry_extent *pieces;
-	struct ferry_lane *shares;
 	struct mtcopy_lane *lanes;
-	u16 cpus[MTCOPY_LANES_MAX - 1];
-	struct cpumask allowed;
+	struct migrator_cpus cpus;
 };
-
-/* params.c */
-extern const struct attribute_group mtcopy_group;
-void mtcopy_params_init(void);
-void mtcopy_params_read(struct mtcopy_params *params);
-
-/* cpus.c */
-int mtcopy_cpus_start(void);
-void mtcopy_cpus_stop(void);
-unsigned int mtcopy_cpus_choose(struct mtcopy_batch *mt, const struct mtcopy_params *params,
-				unsigned int want);
 
 /* lanes.c */
 int mtcopy_lanes_start(void);
