@@ -4,9 +4,11 @@
  * works and what a round consists of; choosing and moving is kmigrated_promote.c's and
  * kmigrated_exchange.c's work, and all numbers come from the policy of lib/memferry.
  *
- * It polls: nobody wakes it for an access, so sources may report from any context. While no
- * source is on it sleeps without a timer.
+ * It is woken when hint faults made a batch of pages ready, and when kswapd made room that it
+ * lacked. Else it polls, so that sources may report from any context. While no source is on it
+ * sleeps without a timer.
  */
+#include <linux/freezer.h>
 #include <linux/kthread.h>
 #include <linux/memory-tiers.h>
 #include <linux/mm.h>
@@ -30,6 +32,9 @@ struct kmigrated_top kmigrated_top = {
 
 /* Where all threads sleep. */
 static DECLARE_WAIT_QUEUE_HEAD(kmigrated_wait);
+
+/* How often a kswapd ended its work. */
+static atomic_t kmigrated_room_made;
 
 /* The threads by node; the lock is taken by whoever starts and stops them. */
 static DEFINE_MUTEX(kmigrated_lock);
@@ -72,6 +77,7 @@ static void kmigrated_know_lower(struct kmigrated *k, bool due)
 	} else {
 		kmigrated_count(k->nid, k->now, &k->lower);
 	}
+	kmigrated_leave_out_failed(k);
 	/* What was hot once and is idle now takes no place from what is in use. */
 	k->hot_pages = 0;
 	for (i = 0; i < FERRY_HOT_EIGHTHS; i++) {
@@ -132,7 +138,7 @@ static void kmigrated_forget(struct kmigrated *k)
 }
 
 /* Lets kswapd demote where hot pages found no room, and cold ones cannot be told. */
-static void kmigrated_wake_kswapd(void)
+static void kmigrated_wake_kswapd(struct kmigrated *k)
 {
 	struct zone *zone;
 	int nid, z;
@@ -140,6 +146,7 @@ static void kmigrated_wake_kswapd(void)
 	for_each_top_node(nid) {
 		if (!kmigrated_top.targets[nid].full)
 			continue;
+		k->lacks_room = true;
 		for (z = MAX_NR_ZONES - 1; z >= 0; z--) {
 			zone = &NODE_DATA(nid)->node_zones[z];
 			if (managed_zone(zone)) {
@@ -151,12 +158,13 @@ static void kmigrated_wake_kswapd(void)
 }
 
 /*
- * The hottest pages take what is free. Without room, those that would have gone show which
- * node needs some.
+ * The hottest pages take what is free. Where kswapd makes room, the first one that finds none
+ * shows which node needs some.
  */
 static unsigned long kmigrated_fill(struct kmigrated *k)
 {
 	u64 budget = kmigrated_budget(k), free = 0, kept = kmigrated_top.balance.room;
+	unsigned long most = KMIGRATED_PAGES;
 	struct ferry_hot_cut cut;
 	u64 wanted;
 	int nid;
@@ -166,14 +174,16 @@ static unsigned long kmigrated_fill(struct kmigrated *k)
 	wanted = min3(k->hot_pages, free, (u64)KMIGRATED_CHOSEN);
 	if (budget < wanted)
 		pghot_count(PGHOT_REFUSED_PACE, wanted - budget);
-	if (!ferry_balance_fill(&kmigrated_top.balance, &k->hot, &k->lower, free, budget, &cut)) {
-		if (kmigrated_top.exchange)
-			return 0;
+	if (!kmigrated_top.exchange) {
 		ferry_hot_cut(&k->hot, &k->lower, k->hot.threshold, budget, &cut);
+	} else {
+		if (!ferry_balance_fill(&kmigrated_top.balance, &k->hot, &k->lower, free, budget,
+					&cut))
+			return 0;
+		most = min(free - kept, KMIGRATED_PAGES);
 	}
 	kmigrated_choose(k, cut.heat, cut.room);
-	return kmigrated_promote(k, min(max(free, kept + 1) - kept, KMIGRATED_PAGES), NUMA_NO_NODE,
-				 0);
+	return kmigrated_promote(k, most, NUMA_NO_NODE, 0);
 }
 
 static void kmigrated_age_tier(struct kmigrated *k)
@@ -195,7 +205,7 @@ static void kmigrated_find_top(const struct kmigrated *k)
 		if (node_is_toptier(nid))
 			node_set(nid, kmigrated_top.nodes);
 	/* While a walk takes longer than the window, what is in use looks idle between two. */
-	kmigrated_top.exchange = pghot_source_on(PGHOT_PGTSCAN) &&
+	kmigrated_top.exchange = numa_demotion_enabled && pghot_source_on(PGHOT_PGTSCAN) &&
 				 READ_ONCE(pghot_tunables.exchange) &&
 				 pghot_scan_ms() <= k->hot.window_ms;
 	if (!kmigrated_top.exchange)
@@ -233,7 +243,7 @@ static unsigned long kmigrated_move(struct kmigrated *k)
 		if (moved < k->hot_pages)
 			moved += kmigrated_exchange(k);
 	} else {
-		kmigrated_wake_kswapd();
+		kmigrated_wake_kswapd(k);
 	}
 	return moved;
 }
@@ -246,9 +256,11 @@ static void kmigrated_round(struct kmigrated *k)
 	k->now = pghot_now();
 	pghot_get_params(&k->hot);
 	due = kmigrated_due(k, &k->sweep);
-	if (!due && !kicked && !k->more)
+	if (!due && !kicked && !k->more && !k->lacks_room)
 		return;
 	kmigrated_know_lower(k, due);
+	k->lacks_room = false;
+	k->room_made = atomic_read(&kmigrated_room_made);
 
 	mutex_lock(&kmigrated_top.lock);
 	/* Others had the lock for as long as their pages took. */
@@ -258,24 +270,33 @@ static void kmigrated_round(struct kmigrated *k)
 	k->more = moved >= KMIGRATED_CHOSEN / 2;
 }
 
+/* Whether a batch is ready, or room was made after there was too little. */
+static bool kmigrated_has_work(const struct kmigrated *k)
+{
+	return pghot_batch_ready(k->nid) ||
+	       (k->lacks_room && atomic_read(&kmigrated_room_made) != k->room_made);
+}
+
 static void kmigrated_sleep(struct kmigrated *k)
 {
 	unsigned int ms = kmigrated_sleep_ms(k);
 
-	wait_event_interruptible_timeout(kmigrated_wait, kmigrated_should_stop(),
-					 msecs_to_jiffies(ms));
+	wait_event_freezable_timeout(kmigrated_wait,
+				     kmigrated_should_stop() || kmigrated_has_work(k),
+				     msecs_to_jiffies(ms));
 	pghot_count(PGHOT_KMIGRATED_WAKEUPS, 1);
 }
 
-static int kmigrated(void *data)
+int kmigrated(void *data)
 {
 	struct kmigrated *k = data;
 
+	/* Nothing moves while the image of a hibernation is written. */
+	set_freezable();
 	pghot_get_params(&k->hot);
 	while (!kthread_should_stop()) {
 		if (!pghot_on()) {
-			wait_event_interruptible(kmigrated_wait,
-						 pghot_on() || kthread_should_stop());
+			wait_event_freezable(kmigrated_wait, pghot_on() || kthread_should_stop());
 			/* What was known before cannot be told from what is known now. */
 			kmigrated_forget(k);
 			k->more = true;
@@ -286,14 +307,17 @@ static int kmigrated(void *data)
 		if (!kmigrated_should_stop())
 			kmigrated_round(k);
 		cond_resched();
+		try_to_freeze();
 	}
 	return 0;
 }
 
 static void kmigrated_free(struct kmigrated *k)
 {
-	if (k)
+	if (k) {
+		kvfree(k->failed);
 		kvfree(k->chosen);
+	}
 	kfree(k);
 }
 
@@ -305,7 +329,8 @@ static struct kmigrated *kmigrated_new(int nid)
 		return NULL;
 	k->nid = nid;
 	k->chosen = kvmalloc_array(KMIGRATED_CHOSEN, sizeof(*k->chosen), GFP_KERNEL);
-	if (!k->chosen)
+	k->failed = kvcalloc(KMIGRATED_CHOSEN, sizeof(*k->failed), GFP_KERNEL);
+	if (!k->chosen || !k->failed)
 		goto fail;
 	k->task = kthread_create(kmigrated, k, "kmigrated%d", nid);
 	if (!IS_ERR(k->task))
@@ -369,8 +394,15 @@ void kmigrated_stop(int nid)
 	mutex_unlock(&kmigrated_lock);
 }
 
-/* A source was switched on or off: threads begin to poll, or stop doing so. */
-void kmigrated_sources_changed(void)
+/* Sources were switched on or off, or there may be something to do. */
+void kmigrated_wake(void)
 {
 	wake_up_all(&kmigrated_wait);
+}
+
+/* kswapd ended its work on some node. */
+void __pghot_room_made(void)
+{
+	atomic_inc(&kmigrated_room_made);
+	kmigrated_wake();
 }

@@ -13,6 +13,7 @@
 #include <linux/mmzone.h>
 #include <linux/mutex.h>
 #include <linux/nodemask.h>
+#include <linux/sched.h>
 
 #include "pghot.h"
 
@@ -44,14 +45,33 @@ struct task_struct;
 /* A page frame has fewer bits than this on every machine of 64 bits. */
 #define KMIGRATED_HEAT_SHIFT	52
 
-/* Targets and cgroups that a batch is collected for at the same time. */
+/* Targets, cgroups and orders that a batch is collected for at the same time. */
 #define KMIGRATED_BATCHES	8
+
+/*
+ * A page that failed to move waits for a round, then for 2, 4, 8, 16: four seconds, in which
+ * kcompactd makes many blocks.
+ */
+#define KMIGRATED_FAILED_MAX	4U
+
+/**
+ * struct kmigrated_failed - a page that failed to move
+ * @pfn: the page
+ * @until: when it may be tried again, ms
+ * @times: how often it failed in a row, less 1
+ */
+struct kmigrated_failed {
+	unsigned long pfn;
+	u32 until;
+	u32 times;
+};
 
 /**
  * struct kmigrated_batch - isolated folios that may move together
  * @folios: linked by their lru
  * @memcg: of all of them, with a reference
  * @nid: where they go
+ * @order: of all of them: without a block of it, migration does not try what is behind
  * @pages: base pages of them
  * @folios_nr: how many those are
  * @reserved: how many bytes of the target's pace are reserved for them
@@ -60,6 +80,7 @@ struct kmigrated_batch {
 	struct list_head folios;
 	struct mem_cgroup *memcg;
 	int nid;
+	unsigned int order;
 	unsigned long pages;
 	unsigned int folios_nr;
 	u64 reserved;
@@ -72,13 +93,17 @@ struct kmigrated_batch {
  * @now: when this round last asked for the time, ms
  * @hot: the records' numbers in this round
  * @sweep: the last sweep of the node's records
- * @lower: what is known of the node's pages that are not idle
+ * @lower: what is known of the node's pages that are not idle and do not wait in @failed
  * @hot_pages: how many of them reached the threshold
  * @chosen: pages by heat, the hottest first: see kmigrated_chosen_pfn()
  * @nr_chosen: how many those are
  * @next: the first that was not looked at yet
+ * @failed: pages that failed to move lately, hashed by page frame; a later one replaces another
+ * @failed_until: when the last of them may be tried again, ms
  * @looks: how many records of the top tier this round may still look at
  * @more: whether there is more to do at once
+ * @lacks_room: pages found no room in the last round, and kswapd was woken
+ * @room_made: how often a kswapd had ended its work when that round began
  * @border: how many pages had the border's heat when pages were chosen last
  * @turn: how many of them had their turn
  * @batches: what is isolated
@@ -96,8 +121,12 @@ struct kmigrated {
 	u64 *chosen;
 	unsigned int nr_chosen;
 	unsigned int next;
+	struct kmigrated_failed *failed;
+	u32 failed_until;
 	unsigned int looks;
 	bool more;
+	bool lacks_room;
+	int room_made;
 	unsigned long border;
 	unsigned long turn;
 	struct kmigrated_batch batches[KMIGRATED_BATCHES];
@@ -171,6 +200,14 @@ static inline bool kmigrated_should_stop(void)
 	return kthread_should_stop() || !pghot_on();
 }
 
+/* The function of all threads. */
+int kmigrated(void *data);
+
+static inline bool is_kmigrated(struct task_struct *task)
+{
+	return task->flags & PF_KTHREAD && kthread_func(task) == kmigrated;
+}
+
 #define for_each_top_node(nid) for_each_node_mask(nid, kmigrated_top.nodes)
 
 /* A chosen page in one number, which is smaller for the hotter page. */
@@ -195,9 +232,27 @@ long kmigrated_room(int nid);
 u64 kmigrated_budget(struct kmigrated *k);
 bool kmigrated_reserve(struct kmigrated_target *target, u32 now, unsigned long pages,
 		       u64 *reserved);
+void kmigrated_leave_out_failed(struct kmigrated *k);
 void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room);
 unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid, u32 bar);
 struct folio *kmigrated_folio(unsigned long pfn, int nid);
+int kmigrated_target_nid(struct folio *folio, bool room);
+
+/* kmigrated_owner.c */
+void kmigrated_allowed(struct folio *folio, nodemask_t *nodes);
+#ifdef CONFIG_MEMCG
+void kmigrated_know_protection(void);
+bool kmigrated_protected(struct folio *folio);
+#else
+static inline void kmigrated_know_protection(void)
+{
+}
+
+static inline bool kmigrated_protected(struct folio *folio)
+{
+	return false;
+}
+#endif
 
 /* kmigrated_exchange.c */
 void kmigrated_count(int nid, u32 now, struct ferry_hot_histogram *histogram);

@@ -56,6 +56,7 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 	u64 *unknown;
 	int nid;
 
+	kmigrated_know_protection();
 	for_each_top_node(nid) {
 		target = &kmigrated_top.targets[nid];
 		if (due) {
@@ -126,28 +127,48 @@ static bool kmigrated_in_use(struct folio *folio)
 	return young;
 }
 
+/**
+ * struct kmigrated_cold - a search for cold pages
+ * @nid: of this node
+ * @to: to that one
+ * @heat: of at most this heat
+ * @left: how many base pages are still wanted; none after a folio that is larger than that
+ * @got: how many it isolated
+ * @folios: those
+ */
+struct kmigrated_cold {
+	int nid;
+	int to;
+	u32 heat;
+	unsigned long left;
+	unsigned long got;
+	struct list_head *folios;
+};
+
 /*
  * Isolates a folio of the top tier if it is as cold as its record. Returns its pages, which are
- * more than @most if that is why it stayed.
+ * more than cold->left if that is why it stayed.
  */
-static unsigned long kmigrated_isolate_cold(struct kmigrated *k, unsigned long pfn, int nid,
-					    unsigned long most, struct list_head *folios)
+static unsigned long kmigrated_isolate_cold(struct kmigrated *k, unsigned long pfn,
+					    struct kmigrated_cold *cold)
 {
-	struct folio *folio = kmigrated_folio(pfn, nid);
+	struct folio *folio = kmigrated_folio(pfn, cold->nid);
+	nodemask_t nodes = nodemask_of_node(cold->to);
 	unsigned long pages = 0;
 
 	if (!folio)
 		return 0;
-	if (!kmigrated_may_leave(folio) || kmigrated_in_use(folio))
+	if (!kmigrated_may_leave(folio) || kmigrated_protected(folio) || kmigrated_in_use(folio))
 		goto out;
-	if (folio_nr_pages(folio) > most) {
+	if (folio_nr_pages(folio) > cold->left) {
 		pages = folio_nr_pages(folio);
 		goto out;
 	}
-	if (!folio_isolate_lru(folio))
+	kmigrated_allowed(folio, &nodes);
+	if (nodes_empty(nodes) || !folio_isolate_lru(folio))
 		goto out;
 	pages = folio_nr_pages(folio);
-	list_add_tail(&folio->lru, folios);
+	list_add_tail(&folio->lru, cold->folios);
 out:
 	folio_put(folio);
 	return pages;
@@ -164,22 +185,6 @@ static void kmigrated_saw_unknown(struct kmigrated_target *target, bool usable)
 	}
 }
 
-/**
- * struct kmigrated_cold - a search for cold pages
- * @nid: of this node
- * @heat: of at most this heat
- * @left: how many base pages are still wanted; none after a folio that is larger than that
- * @got: how many it isolated
- * @folios: those
- */
-struct kmigrated_cold {
-	int nid;
-	u32 heat;
-	unsigned long left;
-	unsigned long got;
-	struct list_head *folios;
-};
-
 /*
  * Looks at one page. Returns false if its folio is larger than what is still wanted, so that it
  * comes first the next time; one that is larger than all that was wanted is passed over.
@@ -187,7 +192,7 @@ struct kmigrated_cold {
 static bool kmigrated_cold_page(struct kmigrated *k, struct kmigrated_cold *cold,
 				unsigned long pfn)
 {
-	unsigned long pages = kmigrated_isolate_cold(k, pfn, cold->nid, cold->left, cold->folios);
+	unsigned long pages = kmigrated_isolate_cold(k, pfn, cold);
 	struct ferry_hot_view view;
 
 	k->looks -= k->looks > 0;
@@ -212,7 +217,7 @@ static void kmigrated_cold_of(struct kmigrated *k, struct kmigrated_cold *cold,
 	size_t from = target->cold_pfn - section->start_pfn, nr, i;
 	u32 found[32];
 
-	while (from < PAGES_PER_SECTION && cold->left && k->looks) {
+	while (from < PAGES_PER_SECTION && cold->left && k->looks && !kmigrated_should_stop()) {
 		nr = pghot_find(section, &from, k->now, 0, cold->heat, found, ARRAY_SIZE(found));
 		for (i = 0; i < nr && cold->left; i++)
 			if (!kmigrated_cold_page(k, cold, section->start_pfn + found[i]))
@@ -257,9 +262,24 @@ static void kmigrated_pages_of(struct list_head *folios, long pages[2])
 }
 
 /*
- * Moves folios to a lower tier; returns how many base pages went. What left a node is kept by
- * the CPU that freed it, as if it would soon want it, where watermarks do not see it; but it is
- * another node's page that comes. So this thread stays on that CPU until it has given it back.
+ * As kswapd demotes: from free memory, or not at all. alloc_migration_target() would reclaim and
+ * compact for large folios, even under PF_MEMALLOC; but these are split if there is no block.
+ */
+static struct folio *kmigrated_alloc_lower(struct folio *src, unsigned long private)
+{
+	struct migration_target_control *mtc = (struct migration_target_control *)private;
+	gfp_t gfp = mtc->gfp_mask;
+
+	/* kswapd would reclaim until there is a block. */
+	if (folio_test_large(src))
+		gfp &= ~__GFP_KSWAPD_RECLAIM;
+	return __folio_alloc(gfp, folio_order(src), mtc->nid, mtc->nmask);
+}
+
+/*
+ * Moves folios to a lower tier; returns how many base pages went. CPUs keep what they free,
+ * where watermarks do not see it, but another node's pages come for it: so drain this CPU,
+ * which freed most of it.
  */
 static unsigned long kmigrated_move_down(int nid, struct list_head *folios,
 					 struct migration_target_control *mtc)
@@ -272,14 +292,14 @@ static unsigned long kmigrated_move_down(int nid, struct list_head *folios,
 	kmigrated_pages_of(folios, taken);
 	for (i = 0; i < 2; i++)
 		mod_node_page_state(pgdat, NR_ISOLATED_ANON + i, taken[i]);
-	migrate_disable();
-	migrate_pages(folios, alloc_migrate_folio, NULL, (unsigned long)mtc, MIGRATE_ASYNC,
+	migrate_pages(folios, kmigrated_alloc_lower, NULL, (unsigned long)mtc, MIGRATE_ASYNC,
 		      MR_DEMOTION, &moved);
 	/* Of what migrate_pages() demotes it leaves this to its caller; putback does the rest. */
 	kmigrated_pages_of(folios, left);
 	for (i = 0; i < 2; i++)
 		mod_node_page_state(pgdat, NR_ISOLATED_ANON + i, left[i] - taken[i]);
 	putback_movable_pages(folios);
+	migrate_disable();
 	for (z = 0; z < MAX_NR_ZONES; z++)
 		if (managed_zone(&pgdat->node_zones[z]))
 			drain_local_pages(&pgdat->node_zones[z]);
@@ -309,26 +329,26 @@ static void kmigrated_gather_free(struct kmigrated *k, int nid)
 static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned long most, u32 heat)
 {
 	struct kmigrated_target *target = &kmigrated_top.targets[nid];
+	int to = next_demotion_node(nid);
 	nodemask_t allowed;
 	struct migration_target_control mtc = {
-		/* As kswapd demotes: from free memory, or not at all. */
 		.gfp_mask = (GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN |
 			__GFP_NOMEMALLOC | GFP_NOWAIT,
-		.nid = next_demotion_node(nid),
+		.nid = to,
 		.nmask = &allowed,
 		.reason = MR_DEMOTION,
 	};
 	LIST_HEAD(folios);
 	struct kmigrated_cold cold = {
-		.nid = nid, .heat = heat, .left = most, .folios = &folios,
+		.nid = nid, .to = to, .heat = heat, .left = most, .folios = &folios,
 	};
 	unsigned long moved = 0;
 	u64 reserved = 0;
 
-	if (mtc.nid == NUMA_NO_NODE || !kmigrated_reserve(target, k->now, most, &reserved))
+	if (to == NUMA_NO_NODE || !kmigrated_reserve(target, k->now, most, &reserved))
 		return 0;
 	k->now = pghot_now();
-	node_get_allowed_targets(NODE_DATA(nid), &allowed);
+	allowed = nodemask_of_node(to);
 	kmigrated_find_cold(k, &cold);
 	if (cold.got)
 		moved = kmigrated_move_down(nid, &folios, &mtc);
@@ -385,18 +405,17 @@ void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 /* Base pages of the chosen pages that go to a node. */
 static unsigned long kmigrated_wanted(struct kmigrated *k, int nid)
 {
-	unsigned long pages = 0, pfn;
+	unsigned long pages = 0;
 	struct folio *folio;
 	unsigned int i;
 
 	for (i = 0; i < k->nr_chosen; i++) {
-		pfn = kmigrated_chosen_pfn(k, i);
-		if (pghot_target(pfn) != nid)
-			continue;
-		folio = kmigrated_folio(pfn, k->nid);
+		cond_resched();
+		folio = kmigrated_folio(kmigrated_chosen_pfn(k, i), k->nid);
 		if (!folio)
 			continue;
-		pages += folio_nr_pages(folio);
+		if (kmigrated_target_nid(folio, false) == nid)
+			pages += folio_nr_pages(folio);
 		folio_put(folio);
 	}
 	return pages;

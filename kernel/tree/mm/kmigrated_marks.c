@@ -5,9 +5,12 @@
  */
 #include <linux/hash.h>
 #include <linux/log2.h>
+#include <linux/memcontrol.h>
 #include <linux/memory-tiers.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
+
+#include <trace/events/pghot.h>
 
 #include "kmigrated.h"
 
@@ -73,6 +76,7 @@ void kmigrated_age_marks(void)
 	u32 i, old, new;
 
 	for (i = 0; i < 1U << kmigrated_marks_bits; i++) {
+		cond_resched();
 		old = READ_ONCE(kmigrated_marks[i]);
 		do {
 			new = ferry_hot_bounce_aged((u16)old);
@@ -120,9 +124,13 @@ void __pghot_folio_moved(struct folio *dst, struct folio *src)
 
 	if (folio_test_hugetlb(src))
 		return;
+	trace_pghot_moved(folio_pfn(src), folio_pfn(dst), folio_nid(dst));
 	pghot_carry(folio_pfn(src), folio_pfn(dst));
 	if (!from_top && to_top)
 		kmigrated_mark_promoted(dst, pghot_now() / MSEC_PER_SEC);
 	else if (from_top && !to_top)
 		kmigrated_mark_demoted(dst, pghot_now() / MSEC_PER_SEC);
+	/* As reclaim counts what it demotes; kmigrated is a thread of the kernel like kswapd. */
+	if (from_top && !to_top && is_kmigrated(current))
+		mod_lruvec_state(folio_lruvec(src), PGDEMOTE_KSWAPD, folio_nr_pages(src));
 }

@@ -3,14 +3,20 @@
  * Promotion: from records to batches of folios that move up. Which pages are worth it, and
  * how many fit, was decided before (mm/kmigrated.c); which folio may not move now, is here.
  */
+#include <linux/hash.h>
 #include <linux/memcontrol.h>
 #include <linux/memory-tiers.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
+/* Which is not complete by itself. */
+#include <linux/compaction.h>
 #include <linux/sched.h>
+#include <linux/sched/sysctl.h>
 #include <linux/kthread.h>
 #include <linux/sort.h>
 #include <linux/swap.h>
+
+#include <trace/events/pghot.h>
 
 #include "internal.h"
 #include "kmigrated.h"
@@ -58,7 +64,7 @@ static void kmigrated_pace(struct kmigrated *k, struct kmigrated_target *target)
 	struct ferry_bad bad;
 
 	ferry_pace_defaults(&params);
-	params.rate = min((u64)READ_ONCE(pghot_tunables.rate_limit_mbps) << 20,
+	params.rate = min((u64)READ_ONCE(sysctl_numa_balancing_promote_rate_limit) << 20,
 			  FERRY_PACE_RATE_MAX);
 	params.reference_ms = k->hot.window_ms;
 	/* What came together between two rounds is not lost if the second one is late. */
@@ -135,6 +141,63 @@ bool kmigrated_reserve(struct kmigrated_target *target, u32 now, unsigned long p
 	return true;
 }
 
+unsigned long kmigrated_failures[KMIGRATED_CAUSES];
+
+static struct kmigrated_failed *kmigrated_failed_entry(struct kmigrated *k, unsigned long pfn)
+{
+	return &k->failed[hash_long(pfn, ilog2(KMIGRATED_CHOSEN))];
+}
+
+/* Whether it is before @until, which is at most the longest wait away. */
+static bool kmigrated_before(u32 now, u32 until)
+{
+	return until - now - 1 < PGHOT_ROUND_MS << KMIGRATED_FAILED_MAX;
+}
+
+static void kmigrated_fail(struct kmigrated *k, struct folio *folio, enum kmigrated_cause cause)
+{
+	unsigned long pfn = folio_pfn(folio), pages = folio_nr_pages(folio);
+	struct kmigrated_failed *failed = kmigrated_failed_entry(k, pfn);
+	u32 now = pghot_now();
+
+	if (failed->pfn == pfn && now - failed->until < PGHOT_ROUND_MS << KMIGRATED_FAILED_MAX)
+		failed->times = min(failed->times + 1, KMIGRATED_FAILED_MAX);
+	else
+		failed->times = 0;
+	failed->pfn = pfn;
+	failed->until = now + (PGHOT_ROUND_MS << failed->times);
+	if (!kmigrated_before(failed->until, k->failed_until))
+		k->failed_until = failed->until;
+	WRITE_ONCE(kmigrated_failures[cause], kmigrated_failures[cause] + pages);
+	pghot_count(PGHOT_REFUSED_ISOLATION, pages);
+}
+
+static bool kmigrated_waits(struct kmigrated *k, unsigned long pfn)
+{
+	struct kmigrated_failed *failed = kmigrated_failed_entry(k, pfn);
+
+	return failed->pfn == pfn && kmigrated_before(k->now, failed->until);
+}
+
+/* What waits takes no place from what may move. */
+void kmigrated_leave_out_failed(struct kmigrated *k)
+{
+	struct ferry_hot_view view;
+	unsigned int i;
+	u64 *pages;
+
+	if (!kmigrated_before(k->now, k->failed_until))
+		return;
+	for (i = 0; i < KMIGRATED_CHOSEN; i++) {
+		cond_resched();
+		if (!kmigrated_before(k->now, k->failed[i].until) ||
+		    !pghot_look(k->failed[i].pfn, k->now, &view))
+			continue;
+		pages = &k->lower.pages[view.eighths][view.age];
+		*pages -= *pages > 0;
+	}
+}
+
 /* Whether a page of the border's heat is one of those whose turn it is. */
 static bool kmigrated_has_turn(const struct kmigrated *k, unsigned long number, u64 room)
 {
@@ -147,6 +210,8 @@ static int kmigrated_compare(const void *a, const void *b)
 {
 	u64 left = *(const u64 *)a, right = *(const u64 *)b;
 
+	/* sort() itself does not. */
+	cond_resched();
 	return left < right ? -1 : left > right;
 }
 
@@ -173,7 +238,7 @@ void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room)
 	k->next = 0;
 	least = max(least, 1U);
 	for_each_pghot_section(section, k->nid) {
-		if (!READ_ONCE(section->hot))
+		if (!READ_ONCE(section->hot) || kmigrated_should_stop())
 			continue;
 		for (from = 0; from < PAGES_PER_SECTION; ) {
 			nr = pghot_find(section, &from, k->now, least, FERRY_HOT_HEATS - 1,
@@ -183,12 +248,13 @@ void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room)
 
 				if (!pghot_look(pfn, k->now, &view) ||
 				    view.freq < k->hot.threshold ||
-				    view.age >= FERRY_HOT_IDLE_AGE)
+				    view.age >= FERRY_HOT_IDLE_AGE || kmigrated_waits(k, pfn))
 					continue;
 				heat = ferry_hot_heat(&k->hot, view.eighths, view.age);
 				if (heat <= least && !kmigrated_has_turn(k, border++, border_room))
 					continue;
 				k->chosen[k->nr_chosen++] = kmigrated_entry(pfn, heat);
+				trace_pghot_chosen(pfn, heat);
 			}
 		}
 		cond_resched();
@@ -228,22 +294,30 @@ struct folio *kmigrated_folio(unsigned long pfn, int nid)
 static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated_batch *batch)
 {
 	struct kmigrated_target *target = &kmigrated_top.targets[batch->nid];
-	unsigned long moved = migrate_misplaced_folios_batch(&batch->folios, batch->nid);
+	unsigned int moved;
 	struct folio *folio;
+	bool no_block;
 
-	list_for_each_entry(folio, &batch->folios, lru)
+	no_block = migrate_misplaced_folios_batch(&batch->folios, batch->nid, &moved) == -ENOMEM;
+	list_for_each_entry(folio, &batch->folios, lru) {
 		pghot_unclaim(folio_pfn(folio));
+		kmigrated_fail(k, folio, no_block ? KMIGRATED_NO_BLOCK : KMIGRATED_BUSY);
+	}
 	putback_movable_pages(&batch->folios);
 	mem_cgroup_put(batch->memcg);
+	if (no_block)
+		wakeup_kcompactd(NODE_DATA(batch->nid), batch->order, MAX_NR_ZONES - 1);
 
-	moved = min(moved, batch->pages);
-	/* What was put back waits on this CPU for its LRU list, where no source sees it. */
-	if (moved < batch->pages)
-		lru_add_drain();
+	moved = min_t(unsigned long, moved, batch->pages);
 	ferry_pace_settle(&target->pace, batch->reserved, (u64)moved << PAGE_SHIFT);
 	target->room += batch->pages - moved;
+	if (moved < batch->pages) {
+		/* Drain this CPU's LRU cache: the sources do not see folios there. */
+		lru_add_drain();
+		/* What is behind gets what was reserved. */
+		target->closed = !target->paced;
+	}
 	pghot_count(PGHOT_PROMOTED, moved);
-	pghot_count(PGHOT_REFUSED_ISOLATION, batch->pages - moved);
 	k->pages -= batch->pages;
 	k->folios -= batch->folios_nr;
 	batch->pages = 0;
@@ -277,14 +351,15 @@ static unsigned long kmigrated_flush_fullest(struct kmigrated *k)
 
 /* A batch that a folio can join, or NULL if all are taken. */
 static struct kmigrated_batch *kmigrated_batch(struct kmigrated *k, struct mem_cgroup *memcg,
-					       int nid)
+					       int nid, unsigned int order)
 {
 	struct kmigrated_batch *batch, *empty = NULL;
 
 	for (batch = k->batches; batch < k->batches + KMIGRATED_BATCHES; batch++) {
 		if (!batch->pages)
 			empty = batch;
-		else if (batch->memcg == memcg && batch->nid == nid)
+		else if (batch->memcg == memcg && batch->nid == nid &&
+			 batch->order == order)
 			return batch;
 	}
 	return empty;
@@ -295,12 +370,13 @@ static unsigned long kmigrated_collect(struct kmigrated *k, struct folio *folio,
 				       u64 reserved)
 {
 	struct mem_cgroup *memcg = get_mem_cgroup_from_folio(folio);
-	struct kmigrated_batch *batch = kmigrated_batch(k, memcg, nid);
+	unsigned int order = folio_order(folio);
+	struct kmigrated_batch *batch = kmigrated_batch(k, memcg, nid, order);
 	unsigned long moved = 0, pages = folio_nr_pages(folio);
 
 	if (!batch) {
 		moved = kmigrated_flush_fullest(k);
-		batch = kmigrated_batch(k, memcg, nid);
+		batch = kmigrated_batch(k, memcg, nid, order);
 	}
 	if (batch->pages) {
 		mem_cgroup_put(memcg);
@@ -308,6 +384,7 @@ static unsigned long kmigrated_collect(struct kmigrated *k, struct folio *folio,
 		INIT_LIST_HEAD(&batch->folios);
 		batch->memcg = memcg;
 		batch->nid = nid;
+		batch->order = order;
 	}
 	list_add_tail(&folio->lru, &batch->folios);
 	batch->pages += pages;
@@ -355,12 +432,14 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 	if (migrate_misplaced_folio_prepare(folio, NULL, nid)) {
 		ferry_pace_settle(&target->pace, *reserved, 0);
 		pghot_unclaim(folio_pfn(folio));
-		pghot_count(PGHOT_REFUSED_ISOLATION, pages);
 		/* Others allocate as well; what they left is for all that come after this one. */
 		target->room = min(target->room, kmigrated_room(nid));
+		if (target->room >= (long)pages)
+			kmigrated_fail(k, folio, KMIGRATED_OFF_LRU);
 		return false;
 	}
 	target->room -= pages;
+	trace_pghot_isolated(folio_pfn(folio), nid);
 	return true;
 }
 
@@ -368,56 +447,68 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
  * Takes one chosen page. Returns its pages if it is in a batch now, and more than @most if it
  * has more; *@moved grows by what had to move before.
  */
-static unsigned long kmigrated_take(struct kmigrated *k, unsigned long pfn, int nid, u32 heat,
+static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, int nid, u32 heat,
 				    u32 bar, unsigned long most, unsigned long *moved)
 {
 	struct kmigrated_target *target = &kmigrated_top.targets[nid];
-	unsigned long pages = 0;
-	struct folio *folio;
 	u64 reserved = 0;
 
-	if (!kmigrated_admits(target, pfn))
-		return 0;
-	folio = kmigrated_folio(pfn, k->nid);
-	if (!folio)
+	if (!kmigrated_admits(target, folio_pfn(folio)))
 		return 0;
 	/* What went up and down before has to be that much hotter. */
 	if (bar && heat < ferry_balance_bar(&k->hot, bar, kmigrated_bounces(folio)))
-		goto out;
+		return 0;
 	if ((long)folio_nr_pages(folio) > target->room) {
 		target->full = true;
-		goto out;
+		return 0;
 	}
-	if (folio_nr_pages(folio) > most) {
-		pages = folio_nr_pages(folio);
-		goto out;
-	}
+	if (folio_nr_pages(folio) > most)
+		return folio_nr_pages(folio);
 	/* Migration would unmap it before it finds that it may not move. */
 	if (folio_maybe_dma_pinned(folio)) {
-		pghot_count(PGHOT_REFUSED_ISOLATION, folio_nr_pages(folio));
-		goto out;
+		kmigrated_fail(k, folio, KMIGRATED_PINNED);
+		return 0;
 	}
 	if (!kmigrated_isolate(k, folio, nid, &reserved))
-		goto out;
-	pages = folio_nr_pages(folio);
+		return 0;
 	*moved += kmigrated_collect(k, folio, nid, reserved);
-out:
-	folio_put(folio);
-	return pages;
+	return folio_nr_pages(folio);
 }
 
-/* The node itself if it has room; else the nearest one of the top tier that has some. */
-static int kmigrated_with_room(int nid)
+/**
+ * kmigrated_target_nid - to which node of the top tier a folio should go
+ * @folio: the folio, with a reference
+ * @room: rather to one that has room
+ *
+ * Return: the node that uses it, or the nearest one that its owners may use; NUMA_NO_NODE if
+ * they may use none.
+ */
+int kmigrated_target_nid(struct folio *folio, bool room)
 {
-	int other, best = nid;
+	int user = pghot_target(folio_pfn(folio)), best = NUMA_NO_NODE, nid, cost, least = INT_MAX;
+	nodemask_t nodes = kmigrated_top.nodes;
 
-	if (kmigrated_top.targets[nid].room > 0)
-		return nid;
-	for_each_top_node(other)
-		if (kmigrated_top.targets[other].room > 0 &&
-		    (best == nid || node_distance(nid, other) < node_distance(nid, best)))
-			best = other;
+	kmigrated_allowed(folio, &nodes);
+	for_each_node_mask(nid, nodes) {
+		cost = node_distance(user, nid);
+		if (room && kmigrated_top.targets[nid].room <= 0)
+			cost += U8_MAX;
+		if (cost < least) {
+			least = cost;
+			best = nid;
+		}
+	}
 	return best;
+}
+
+static bool kmigrated_has_room(void)
+{
+	int nid;
+
+	for_each_top_node(nid)
+		if (kmigrated_top.targets[nid].room > 0)
+			return true;
+	return false;
 }
 
 /**
@@ -432,29 +523,44 @@ static int kmigrated_with_room(int nid)
 unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid, u32 bar)
 {
 	unsigned int batch_nr = READ_ONCE(pghot_tunables.batch_nr);
-	unsigned long moved = 0, taken = 0, pages, pfn;
+	unsigned long moved = 0, pages, left;
+	struct folio *folio;
+	bool closed;
 	int target;
 	u32 heat;
 
-	while (k->next < k->nr_chosen && taken < most && !kmigrated_should_stop()) {
-		pfn = kmigrated_chosen_pfn(k, k->next);
+	/* What did not move leaves its share to what is behind. */
+	while (k->next < k->nr_chosen && moved + k->pages < most && !kmigrated_should_stop()) {
+		cond_resched();
+		left = most - moved - k->pages;
+		folio = kmigrated_folio(kmigrated_chosen_pfn(k, k->next), k->nid);
 		heat = kmigrated_chosen_heat(k, k->next);
 		k->next++;
-		target = pghot_target(pfn);
-		if (nid == NUMA_NO_NODE)
-			target = kmigrated_with_room(target);
-		else if (target != nid)
+		if (!folio)
 			continue;
-		pages = kmigrated_take(k, pfn, target, heat, bar, most - taken, &moved);
-		if (pages > most - taken) {
+		pages = 0;
+		closed = false;
+		target = kmigrated_target_nid(folio, nid == NUMA_NO_NODE);
+		if (target == NUMA_NO_NODE) {
+			pghot_count(PGHOT_REFUSED_ISOLATION, folio_nr_pages(folio));
+		} else if (nid == NUMA_NO_NODE || target == nid) {
+			closed = kmigrated_top.targets[target].closed;
+			pages = kmigrated_take(k, folio, target, heat, bar, left, &moved);
+			closed = closed != kmigrated_top.targets[target].closed;
+		}
+		folio_put(folio);
+		/* Whoever makes room knows of one node by now. */
+		if (!pages && nid == NUMA_NO_NODE && target != NUMA_NO_NODE &&
+		    kmigrated_top.targets[target].full && !kmigrated_has_room())
+			break;
+		if (pages > left) {
 			/* It comes first the next time; one larger than @most never fits. */
-			if (!taken)
+			if (pages > most)
 				continue;
 			k->next--;
 			break;
 		}
-		taken += pages;
-		if (k->folios >= batch_nr || k->pages >= KMIGRATED_CHOSEN)
+		if (k->folios >= batch_nr || k->pages >= KMIGRATED_CHOSEN || closed)
 			moved += kmigrated_flush(k);
 	}
 	return moved + kmigrated_flush(k);

@@ -14,6 +14,7 @@
 #include <linux/export.h>
 #include <linux/hash.h>
 #include <linux/init.h>
+#include <linux/memcontrol.h>
 #include <linux/memory-tiers.h>
 #include <linux/mempolicy.h>
 #include <linux/mm.h>
@@ -27,13 +28,14 @@
 
 #include "pghot.h"
 
+#define CREATE_TRACE_POINTS
+#include <trace/events/pghot.h>
+
 struct static_key_false pghot_source_keys[PGHOT_SRC_MAX] = {
 	[0 ... PGHOT_SRC_MAX - 1] = STATIC_KEY_FALSE_INIT,
 };
 
 struct pghot_tunables pghot_tunables = {
-	/* Upstream's: more than any machine copies today, so no limit unless someone sets one. */
-	.rate_limit_mbps = 65536,
 	.sleep_ms = 100,
 	.batch_nr = 512,
 	.exchange = 1,
@@ -59,8 +61,12 @@ static DEFINE_MUTEX(pghot_lock);
 
 static unsigned int pghot_enabled;
 static int pghot_wanted_nid = NUMA_NO_NODE;
+/* The window that was set by hand, in ms; 0 for the one that fits the sources. */
+static unsigned int pghot_wanted_window;
 static bool pghot_initialized;
 static DECLARE_BITMAP(pghot_active, MAX_NUMNODES);
+/* Pages of each node that hint faults made ready since kmigrated looked. */
+static atomic_t pghot_ready[MAX_NUMNODES];
 
 /* --- Time, policy --- */
 
@@ -118,15 +124,46 @@ static int pghot_set_params(struct ferry_hot_params *params)
 	return 0;
 }
 
+/* The policy's numbers for these sources. */
+static void pghot_defaults(unsigned int sources, struct ferry_hot_params *params)
+{
+	struct ferry_balance_params unused;
+
+	ferry_balance_defaults(pghot_record_format, params, &unused);
+	if (sources & BIT(PGHOT_PGTSCAN))
+		return;
+	/* As published: faults and samples see a page once in a second or more. */
+	params->window_ms = pghot_record_format == FERRY_HOT_PRECISE ? 5000 : 3000;
+	params->recall = 0;
+	params->cool_sweeps = 0;
+}
+
+/* Takes the numbers for these sources, and keeps what was set by hand. */
+static int pghot_fit_params(unsigned int sources)
+{
+	struct ferry_hot_params old, new;
+
+	pghot_get_params(&old);
+	pghot_defaults(sources, &new);
+	new.threshold = old.threshold;
+	if (pghot_wanted_window)
+		new.window_ms = pghot_wanted_window;
+	return pghot_set_params(&new);
+}
+
 int pghot_set_window(unsigned int ms)
 {
-	struct ferry_hot_params params;
+	struct ferry_hot_params params, fitting;
 	int error;
 
 	mutex_lock(&pghot_lock);
 	pghot_get_params(&params);
 	params.window_ms = ms;
 	error = pghot_set_params(&params);
+	if (!error) {
+		pghot_defaults(pghot_enabled, &fitting);
+		pghot_wanted_window = ms == fitting.window_ms ? 0 : ms;
+	}
 	mutex_unlock(&pghot_lock);
 	return error;
 }
@@ -168,9 +205,9 @@ static struct pghot_section *pghot_section_of(unsigned long pfn)
 	return xa_load(&pghot_sections, pfn_to_section_nr(pfn));
 }
 
-/* Counts an access. Returns whether the page is ready. */
+/* Counts an access. Returns whether the page is ready, and in @was whether it was before. */
 static bool pghot_update8(u8 *record, const struct ferry_hot_params *params, u32 now,
-			  u32 weight, u32 random)
+			  u32 weight, u32 random, bool *was)
 {
 	u8 old = READ_ONCE(*record), new;
 
@@ -179,11 +216,12 @@ static bool pghot_update8(u8 *record, const struct ferry_hot_params *params, u32
 		if (new == old)
 			break;
 	} while (!try_cmpxchg(record, &old, new));
+	*was = old & FERRY_HOT8_READY;
 	return new & FERRY_HOT8_READY;
 }
 
 static bool pghot_update32(u32 *record, const struct ferry_hot_params *params, u32 now,
-			   u32 weight, u32 random, u32 node)
+			   u32 weight, u32 random, u32 node, bool *was)
 {
 	u32 old = READ_ONCE(*record), new;
 
@@ -192,15 +230,42 @@ static bool pghot_update32(u32 *record, const struct ferry_hot_params *params, u
 		if (new == old)
 			break;
 	} while (!try_cmpxchg(record, &old, new));
+	*was = old & FERRY_HOT32_READY;
 	return new & FERRY_HOT32_READY;
 }
 
-/* Which node uses the section. Lost updates are no harm, and most change nothing. */
-static void pghot_vote(struct pghot_section *section, u32 node)
+/*
+ * Whose memory a page is, by the first page of its folio: a number that no other memory cgroup
+ * had lately. Under RCU.
+ */
+static u32 pghot_owner(unsigned long pfn)
 {
-	u16 old = READ_ONCE(section->majority);
-	u16 new = ferry_hot_majority(old, node);
+#ifdef CONFIG_MEMCG
+	struct mem_cgroup *memcg = page_memcg_check(pfn_to_page(pfn));
 
+	return memcg ? memcg->css.serial_nr : 0;
+#else
+	return 0;
+#endif
+}
+
+/*
+ * Which node uses the section, and whose memory it uses. Accesses to other owners' memory count
+ * against it, wherever they come from. Lost updates are no harm, and most change nothing.
+ */
+static void pghot_vote(struct pghot_section *section, unsigned long pfn, u32 node)
+{
+	u64 old = READ_ONCE(section->majority), new;
+	u32 owner = old >> 32, other;
+
+	if (node == FERRY_HOT_NO_NODE)
+		return;
+	other = ferry_hot_majority_node((u16)old);
+	if (other == FERRY_HOT_NO_NODE)
+		owner = pghot_owner(pfn);
+	else if (owner != pghot_owner(pfn))
+		node = !other;
+	new = (u64)owner << 32 | ferry_hot_majority((u16)old, node);
 	if (new != old)
 		WRITE_ONCE(section->majority, new);
 }
@@ -214,7 +279,7 @@ static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 no
 	u32 weight = READ_ONCE(pghot_tunables.weights[src]);
 	u32 random = hash_64(pfn ^ (u64)now << 32, 32);
 	unsigned long offset;
-	bool ready;
+	bool ready, was;
 
 	if (!section || !pghot_record_pfn(&pfn))
 		return false;
@@ -223,15 +288,22 @@ static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 no
 	if (offset >= PAGES_PER_SECTION)
 		return false;
 	if (pghot_record_format == FERRY_HOT_PRECISE)
-		ready = pghot_update32(&section->words[offset], params, now, weight, random, node);
+		ready = pghot_update32(&section->words[offset], params, now, weight, random, node,
+				       &was);
 	else
-		ready = pghot_update8(&section->bytes[offset], params, now, weight, random);
-	pghot_vote(section, node);
+		ready = pghot_update8(&section->bytes[offset], params, now, weight, random, &was);
+	trace_pghot_reported(pfn, node, src, ready);
+	pghot_vote(section, pfn, node);
 	*hot += ready;
 	if (ready && READ_ONCE(section->lower)) {
 		if (!READ_ONCE(section->hot))
 			WRITE_ONCE(section->hot, 1);
 		pghot_kick(section->nid);
+		/* Hint faults alone are never reported from NMIs, in which nobody can be woken. */
+		if (src == PGHOT_HINTFAULT && !was &&
+		    atomic_inc_return(&pghot_ready[section->nid]) ==
+		    READ_ONCE(pghot_tunables.batch_nr))
+			kmigrated_wake();
 	}
 	return true;
 }
@@ -439,6 +511,26 @@ void pghot_carry(unsigned long from_pfn, unsigned long to_pfn)
 	rcu_read_unlock();
 }
 
+/**
+ * __pghot_forget - forget what is known of a page
+ * @page: the first page of a folio
+ *
+ * Context: Any.
+ */
+void __pghot_forget(const struct page *page)
+{
+	void *record;
+
+	rcu_read_lock();
+	record = pghot_record_at(page_to_pfn(page));
+	/* Most have none: do not dirty the cache line. */
+	if (record && pghot_record_format == FERRY_HOT_PRECISE && READ_ONCE(*(u32 *)record))
+		WRITE_ONCE(*(u32 *)record, 0);
+	else if (record && pghot_record_format != FERRY_HOT_PRECISE && READ_ONCE(*(u8 *)record))
+		WRITE_ONCE(*(u8 *)record, 0);
+	rcu_read_unlock();
+}
+
 /* --- Where hot pages go --- */
 
 static bool pghot_is_target(int nid)
@@ -484,8 +576,8 @@ int pghot_set_target_nid(unsigned int nid)
  * pghot_target - to which node a hot page should go
  * @pfn: the first page of a folio
  *
- * Whose CPU accessed the page, if the record says so; else whose CPUs access the section most;
- * else the configured node.
+ * Whose CPU accessed the page, if the record says so; else whose CPUs access the section most,
+ * if that is for the same owner; else the configured node.
  *
  * Context: Any.
  * Return: a node of the top tier with memory.
@@ -494,46 +586,59 @@ int pghot_target(unsigned long pfn)
 {
 	struct pghot_section *section;
 	struct ferry_hot_view view;
-	int nid;
+	int nid = NUMA_NO_NODE;
+	u64 majority;
 
 	if (pghot_look(pfn, pghot_now(), &view) && pghot_is_target(view.node))
 		return view.node;
 	rcu_read_lock();
 	section = pghot_section_of(pfn);
-	nid = section ? ferry_hot_majority_node(READ_ONCE(section->majority)) : NUMA_NO_NODE;
+	majority = section ? READ_ONCE(section->majority) : 0;
+	if (majority && majority >> 32 == pghot_owner(pfn))
+		nid = ferry_hot_majority_node((u16)majority);
 	rcu_read_unlock();
 	return pghot_is_target(nid) ? nid : pghot_target_nid();
 }
 
 /**
- * pghot_may_promote - whether a task's memory may go to where its pages would be promoted
+ * pghot_may_promote - whether a task's memory may be promoted at all
  * @task: the task
- * @nid: node that it runs on, or NUMA_NO_NODE
  *
  * Policies of mappings are left to whoever knows the mapping.
  *
  * Context: Any, NMI too, if @task is current; else with its alloc_lock.
  * Return: false if it is bound to other nodes by set_mempolicy(2) or its cpuset.
  */
-bool pghot_may_promote(struct task_struct *task, int nid)
+bool pghot_may_promote(struct task_struct *task)
 {
 	struct mempolicy *policy = task->mempolicy;
+	int nid;
 
 	if (policy && !(policy->flags & MPOL_F_MOF))
 		return false;
-	return node_isset(pghot_is_target(nid) ? nid : pghot_target_nid(), task->mems_allowed);
+	for_each_node_mask(nid, task->mems_allowed)
+		if (pghot_is_target(nid))
+			return true;
+	return false;
 }
 
-/* Says that a node has pages to promote. Wakes nobody: its thread looks each sleep_ms. */
+/* Says that a node has pages to promote. Its thread looks each sleep_ms. */
 void pghot_kick(int nid)
 {
 	if (!test_bit(nid, pghot_active))
 		set_bit(nid, pghot_active);
 }
 
+/* Whether hint faults made a batch of a node's pages ready since pghot_take_kick(). */
+bool pghot_batch_ready(int nid)
+{
+	return atomic_read(&pghot_ready[nid]) >= READ_ONCE(pghot_tunables.batch_nr);
+}
+
 /* Whether a node was kicked since the last call. */
 bool pghot_take_kick(int nid)
 {
+	atomic_set(&pghot_ready[nid], 0);
 	return test_bit(nid, pghot_active) && test_and_clear_bit(nid, pghot_active);
 }
 
@@ -612,16 +717,20 @@ int pghot_set_sources(unsigned int sources)
 	mutex_lock(&pghot_lock);
 	before = pghot_enabled;
 	error = sources ? kmigrated_marks_init(pghot_top_pages()) : 0;
+	if (!error)
+		error = pghot_fit_params(sources);
 	/* Records come before the first access, and go after the last one. */
 	if (!error)
 		error = pghot_update_records(before | sources);
 	if (!error)
 		error = pghot_switch_sources(sources);
-	if (error)
+	if (error) {
 		pghot_switch_sources(before);
+		pghot_fit_params(pghot_enabled);
+	}
 	pghot_update_records(pghot_enabled);
 	if (pghot_enabled != before)
-		kmigrated_sources_changed();
+		kmigrated_wake();
 	mutex_unlock(&pghot_lock);
 	return error;
 }
@@ -678,6 +787,7 @@ static int __init pghot_init(void)
 	int error;
 
 	ferry_balance_defaults(pghot_record_format, &params, &pghot_balance_params);
+	pghot_defaults(0, &params);
 	mutex_lock(&pghot_lock);
 	error = pghot_set_params(&params);
 	mutex_unlock(&pghot_lock);

@@ -22,7 +22,8 @@
  * @ref: one of the map's, and one of whoever iterates
  * @nid: node of the section
  * @lower: the node is of a lower tier
- * @majority: what ferry_hot_majority() knows of the section
+ * @majority: in its lower half what ferry_hot_majority() knows of the section, in the upper one
+ *	the owner of the memory that is used so
  * @hot: a page may have reached the threshold: the last sweep found one, or an access since made
  *	it ready
  * @start_pfn: first page frame
@@ -39,7 +40,7 @@ struct pghot_section {
 	refcount_t ref;
 	int nid;
 	bool lower;
-	u16 majority;
+	u64 majority;
 	unsigned long hot;
 	unsigned long start_pfn;
 	union {
@@ -52,7 +53,6 @@ struct pghot_section {
 
 /**
  * struct pghot_tunables - what the files of sysctl and debugfs set; read with READ_ONCE()
- * @rate_limit_mbps: promotion to one node, in MB/s
  * @sleep_ms: how often kmigrated looks for work
  * @batch_nr: most folios that it moves at once
  * @exchange: whether hot pages change places with cold ones
@@ -61,7 +61,6 @@ struct pghot_section {
  * @weights: for how many accesses a report of each source stands
  */
 struct pghot_tunables {
-	unsigned int rate_limit_mbps;
 	unsigned int sleep_ms;
 	unsigned int batch_nr;
 	unsigned int exchange;
@@ -95,9 +94,10 @@ bool pghot_claim(unsigned long pfn);
 void pghot_unclaim(unsigned long pfn);
 void pghot_carry(unsigned long from_pfn, unsigned long to_pfn);
 int pghot_target(unsigned long pfn);
-bool pghot_may_promote(struct task_struct *task, int nid);
+bool pghot_may_promote(struct task_struct *task);
 void pghot_kick(int nid);
 bool pghot_take_kick(int nid);
+bool pghot_batch_ready(int nid);
 
 /*
  * pghot_records.c: the map. A section that pghot_next_section() returned is pinned until it is
@@ -168,6 +168,17 @@ static inline void pghot_perf_stop(void)
 }
 #endif
 
+/* Why a page failed to move; debugfs pghot/status says how many did, in base pages. */
+enum kmigrated_cause {
+	KMIGRATED_PINNED,	/* pinned for DMA */
+	KMIGRATED_OFF_LRU,	/* could not be isolated */
+	KMIGRATED_NO_BLOCK,	/* the target has no free block of the folio's order */
+	KMIGRATED_BUSY,		/* referenced, locked or under writeback */
+	KMIGRATED_CAUSES
+};
+
+extern unsigned long kmigrated_failures[KMIGRATED_CAUSES];
+
 /*
  * kmigrated.c: a thread per node of a lower tier, and it sleeps while all sources are off.
  * kmigrated_start() of a node that has one and kmigrated_stop() of one without do nothing.
@@ -175,7 +186,7 @@ static inline void pghot_perf_stop(void)
 #ifdef CONFIG_PGHOT_KMIGRATED
 int kmigrated_start(int nid);
 void kmigrated_stop(int nid);
-void kmigrated_sources_changed(void);
+void kmigrated_wake(void);
 int kmigrated_marks_init(unsigned long pages);
 #else
 static inline int kmigrated_start(int nid)
@@ -187,7 +198,7 @@ static inline void kmigrated_stop(int nid)
 {
 }
 
-static inline void kmigrated_sources_changed(void)
+static inline void kmigrated_wake(void)
 {
 }
 

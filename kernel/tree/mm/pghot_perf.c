@@ -7,6 +7,7 @@
  */
 #include <linux/cpu.h>
 #include <linux/cpuhotplug.h>
+#include <linux/irq_work.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/perf_event.h>
@@ -41,28 +42,74 @@ static enum cpuhp_state pghot_perf_state;
 static DEFINE_PER_CPU(struct perf_event *, pghot_counter);
 static DEFINE_PER_CPU(bool, pghot_counter_lost);
 
-/*
- * A sample, often in an NMI. The page is looked up in the page tables that the CPU uses: where
- * it is not mapped, or only just being mapped, there is nothing to record.
+/**
+ * struct pghot_perf_later - a sample of an NMI whose page is looked up once that is over
+ * @work: does so
+ * @mm: whose address it is; NULL if there is none
+ * @addr: the address
  */
-static void pghot_perf_sample(struct perf_event *counter, struct perf_sample_data *data,
-			      struct pt_regs *regs)
+struct pghot_perf_later {
+	struct irq_work work;
+	struct mm_struct *mm;
+	unsigned long addr;
+};
+
+static void pghot_perf_look_up_later(struct irq_work *work);
+static DEFINE_PER_CPU(struct pghot_perf_later, pghot_perf_later) = {
+	.work = IRQ_WORK_INIT_HARD(pghot_perf_look_up_later),
+};
+
+/*
+ * Finds the page in the page tables that the CPU uses: where it is not mapped, or only just being
+ * mapped, there is nothing to record.
+ */
+static void pghot_perf_look_up(unsigned long addr)
 {
 	struct page *page;
 	unsigned long pfn;
 
-	if (!(data->sample_flags & PERF_SAMPLE_ADDR) || !data->addr)
-		return;
-	if (!user_mode(regs) || !current->mm || data->addr >= TASK_SIZE ||
-	    !pghot_may_promote(current, numa_node_id()))
-		return;
 	pagefault_disable();
-	if (get_user_page_fast_only(data->addr, 0, &page)) {
+	if (get_user_page_fast_only(addr, 0, &page)) {
 		pfn = page_to_pfn(page);
 		put_page(page);
 		pghot_record_access(pfn, numa_node_id(), PGHOT_HWHINT, pghot_now());
 	}
 	pagefault_enable();
+}
+
+static void pghot_perf_look_up_later(struct irq_work *work)
+{
+	struct pghot_perf_later *later = container_of(work, struct pghot_perf_later, work);
+
+	if (later->mm == current->mm)
+		pghot_perf_look_up(later->addr);
+	WRITE_ONCE(later->mm, NULL);
+}
+
+/* A sample, often in an NMI. */
+static void pghot_perf_sample(struct perf_event *counter, struct perf_sample_data *data,
+			      struct pt_regs *regs)
+{
+	struct pghot_perf_later *later = this_cpu_ptr(&pghot_perf_later);
+
+	if (!user_mode(regs) || !current->mm || !pghot_may_promote(current))
+		return;
+	if (data->sample_flags & PERF_SAMPLE_PHYS_ADDR) {
+		if (data->phys_addr)
+			pghot_record_access(PHYS_PFN(data->phys_addr), numa_node_id(),
+					    PGHOT_HWHINT, pghot_now());
+		return;
+	}
+	if (!(data->sample_flags & PERF_SAMPLE_ADDR) || !data->addr || data->addr >= TASK_SIZE)
+		return;
+	if (!in_nmi()) {
+		pghot_perf_look_up(data->addr);
+	} else if (!READ_ONCE(later->mm)) {
+		/* The one before, if there still is one, goes first; samples are many. */
+		later->addr = data->addr;
+		WRITE_ONCE(later->mm, current->mm);
+		irq_work_queue(&later->work);
+	}
 }
 
 /*
@@ -76,7 +123,7 @@ static struct perf_event *pghot_perf_create(int cpu, const struct pghot_event *e
 		.config = event->config,
 		.size = sizeof(attr),
 		.sample_period = event->period,
-		.sample_type = PERF_SAMPLE_ADDR,
+		.sample_type = PERF_SAMPLE_ADDR | PERF_SAMPLE_PHYS_ADDR,
 	};
 	struct perf_event *counter = ERR_PTR(-EINVAL);
 	int precise, user;

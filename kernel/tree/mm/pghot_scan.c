@@ -9,6 +9,7 @@
  * folio marked as young, as after a look by idle page tracking or DAMON.
  */
 #include <linux/delay.h>
+#include <linux/freezer.h>
 #include <linux/hugetlb_inline.h>
 #include <linux/kthread.h>
 #include <linux/memory-tiers.h>
@@ -22,6 +23,7 @@
 #include <linux/pid.h>
 #include <linux/pid_namespace.h>
 #include <linux/sched/cputime.h>
+#include <linux/sched/isolation.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
@@ -264,6 +266,17 @@ static int pghot_scan_nid(struct task_struct *leader)
 	return nid;
 }
 
+/* Whether a flush interrupts no CPU that is to be left alone. */
+static bool pghot_scan_may_flush(struct mm_struct *mm)
+{
+	int cpu;
+
+	for_each_cpu(cpu, mm_cpumask(mm))
+		if (cpu_is_isolated(cpu))
+			return false;
+	return true;
+}
+
 /* Walks as much of a process as it may. Returns whether it reached its end. */
 static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *leader)
 {
@@ -278,7 +291,7 @@ static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *lead
 	__acquire(&thread->alloc_lock);
 	mm = thread->mm;
 	mmget(mm);
-	scan->task_moves = pghot_may_promote(thread, scan->nid);
+	scan->task_moves = pghot_may_promote(thread);
 	task_unlock(thread);
 
 	scan->now = pghot_now();
@@ -289,9 +302,9 @@ static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *lead
 	}
 	/*
 	 * A CPU that has the translation does not set the bit again. Of all pages it would be
-	 * the hottest ones that then look idle.
+	 * the hottest ones that then look idle. Isolated CPUs may keep theirs, as with reclaim.
 	 */
-	if (scan->cleared)
+	if (scan->cleared && pghot_scan_may_flush(mm))
 		flush_tlb_mm(mm);
 	/* The last user's exit is not ours to do. */
 	mmput_async(mm);
@@ -370,10 +383,11 @@ static void pghot_scan_begin(struct pghot_scan *scan)
 
 static void pghot_scan_sleep(unsigned int ms)
 {
-	set_current_state(TASK_IDLE);
+	set_current_state(TASK_IDLE | TASK_FREEZABLE);
 	if (!kthread_should_stop())
 		schedule_timeout(msecs_to_jiffies(ms));
 	__set_current_state(TASK_RUNNING);
+	try_to_freeze();
 }
 
 static int pghot_scan_run(void *data)
@@ -383,9 +397,16 @@ static int pghot_scan_run(void *data)
 	u64 cpu;
 	u32 start;
 
+	set_freezable();
 	pghot_scan_begin(scan);
 	while (!kthread_should_stop()) {
 		period = READ_ONCE(pghot_tunables.scan_period_ms);
+		/* Without a lower tier there is nothing to find. */
+		if (nodes_empty(scan->lower)) {
+			pghot_scan_sleep(period << PGHOT_SCAN_IDLE);
+			pghot_scan_begin(scan);
+			continue;
+		}
 		scan->left = div_u64((u64)READ_ONCE(pghot_tunables.scan_rate) * period,
 				     MSEC_PER_SEC);
 		start = pghot_now();

@@ -8,6 +8,7 @@
 #include <linux/memferry/pace.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
+#include <linux/sched/sysctl.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -89,7 +90,7 @@ static const struct pghot_number pghot_sysctls[] = {
 	  .set = pghot_set_window },
 	{
 		.name = "pghot_promote_rate_limit_MBps",
-		.value = &pghot_tunables.rate_limit_mbps,
+		.value = &sysctl_numa_balancing_promote_rate_limit,
 		.least = 1,
 		.most = FERRY_PACE_RATE_MAX >> 20,
 	},
@@ -269,6 +270,18 @@ static int pghot_format_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(pghot_format);
 
+static int pghot_status_show(struct seq_file *file, void *unused)
+{
+	static const char * const causes[] = { "pinned", "off_lru", "no_block", "busy" };
+	unsigned int i;
+
+	BUILD_BUG_ON(ARRAY_SIZE(causes) != KMIGRATED_CAUSES);
+	for (i = 0; i < KMIGRATED_CAUSES; i++)
+		seq_printf(file, "failed_%s %lu\n", causes[i], READ_ONCE(kmigrated_failures[i]));
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(pghot_status);
+
 /* --- Heat per section: positions are section numbers, behind the headings --- */
 
 /* A section from number *@pos - 1 on, with a reference. */
@@ -346,7 +359,7 @@ static int pghot_heat_show(struct seq_file *file, void *at)
 				hot += pages;
 		}
 	}
-	majority = ferry_hot_majority_node(READ_ONCE(section->majority));
+	majority = ferry_hot_majority_node((u16)READ_ONCE(section->majority));
 	seq_printf(file, "%lu %d %llu %llu %d", pfn_to_section_nr(section->start_pfn),
 		   section->nid, known, hot,
 		   majority == FERRY_HOT_NO_NODE ? NUMA_NO_NODE : (int)majority);
@@ -390,6 +403,7 @@ static void __init pghot_debugfs_init(void)
 	debugfs_create_file("hwhints_event", 0644, folder, NULL, &pghot_event_fops);
 #endif
 	debugfs_create_file("format", 0444, folder, NULL, &pghot_format_fops);
+	debugfs_create_file("status", 0444, folder, NULL, &pghot_status_fops);
 	debugfs_create_file("heat", 0444, folder, NULL, &pghot_heat_fops);
 }
 

@@ -13,6 +13,7 @@
 #include <linux/types.h>
 
 struct folio;
+struct page;
 
 /* Who reports accesses; the bits of vm.pghot_enabled_sources. */
 enum pghot_src {
@@ -31,6 +32,7 @@ unsigned int pghot_record_accesses(const unsigned long *pfns, unsigned int nr, i
 				   enum pghot_src src, u32 now_ms);
 u32 pghot_now(void);
 void pghot_tiers_changed(void);
+void __pghot_forget(const struct page *page);
 
 /* Whether @src, a constant, is on. */
 static __always_inline bool pghot_source_on(enum pghot_src src)
@@ -43,6 +45,13 @@ static __always_inline bool pghot_on(void)
 {
 	return pghot_source_on(PGHOT_HINTFAULT) || pghot_source_on(PGHOT_HWHINT) ||
 	       pghot_source_on(PGHOT_PGTSCAN);
+}
+
+/* A page is being freed: its next owner does not inherit its record. */
+static __always_inline void pghot_forget(const struct page *page)
+{
+	if (pghot_on())
+		__pghot_forget(page);
 }
 
 #else
@@ -78,11 +87,16 @@ static inline bool pghot_on(void)
 	return false;
 }
 
+static inline void pghot_forget(const struct page *page)
+{
+}
+
 #endif /* CONFIG_PGHOT */
 
 #ifdef CONFIG_PGHOT_KMIGRATED
 
 void __pghot_folio_moved(struct folio *dst, struct folio *src);
+void __pghot_room_made(void);
 
 /* A folio was replaced by its copy; both are locked. */
 static __always_inline void pghot_folio_moved(struct folio *dst, struct folio *src)
@@ -91,7 +105,18 @@ static __always_inline void pghot_folio_moved(struct folio *dst, struct folio *s
 		__pghot_folio_moved(dst, src);
 }
 
+/* kswapd ended its work on a node. */
+static __always_inline void pghot_room_made(void)
+{
+	if (pghot_on())
+		__pghot_room_made();
+}
+
 #else
+
+static inline void pghot_room_made(void)
+{
+}
 
 static inline void pghot_folio_moved(struct folio *dst, struct folio *src)
 {
