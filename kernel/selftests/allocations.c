@@ -150,8 +150,7 @@ int main(void)
 
 	tap_start();
 	nodes_with_memory();
-	if (!migrator_kernel())
-		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	migrator_needed();
 	for (name = migrator_next(NULL); name; name = migrator_next(name)) {
 		if (!migrator_copies(name))
 			continue;

@@ -6,6 +6,8 @@
  */
 #include "blocks.h"
 #include "cgroup.h"
+#include "clock.h"
+#include "cma.h"
 #include "content.h"
 #include "files.h"
 #include "memory.h"
@@ -16,17 +18,14 @@
 #include "tap.h"
 
 #include <errno.h>
-#include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BYTES		(4UL << 20)
-#define CMA		"/sys/kernel/debug/cma"
 #define PER_CPU_LISTS	"/proc/sys/vm/percpu_pagelist_high_fraction"
 #define DAMON		"/sys/kernel/mm/damon/admin/kdamonds"
 
@@ -49,8 +48,7 @@ struct range {
 	unsigned char *filler;
 	size_t filler_bytes;
 	int block;
-	char area[64];			/* of CMA: its name and frames */
-	long long area_base, area_count;
+	struct cma_area area;
 	struct ring *ring;
 };
 
@@ -72,14 +70,6 @@ struct caller {
 	void (*run)(struct range *range);
 	void (*drop)(struct range *range);
 };
-
-static long long now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
 
 static size_t moved(const struct range *range)
 {
@@ -347,27 +337,9 @@ static void drop_pin(struct range *range)
 	drop_block(range);
 }
 
-static bool in_area(const struct range *range, uint64_t frame)
-{
-	long long offset = frame - range->area_base;
-
-	return offset >= 0 && offset < range->area_count;
-}
-
 static size_t in_cma(const struct range *range)
 {
-	size_t found = 0;
-
-	for (size_t n = 0; n < range->bytes / page_bytes(); n++)
-		found += in_area(range, page_frame(range->at + n * page_bytes()));
-	return found;
-}
-
-#define STEP	(1UL << 20)
-
-static long long cma_free_bytes(void)
-{
-	return file_field("/proc/meminfo", "CmaFree:") * 1024;
+	return cma_pages(&range->area, range->at, range->bytes);
 }
 
 #define TRIES	8
@@ -386,7 +358,7 @@ static bool make_in_cma(struct range *range, int node)
 		good = make_on(range, node);
 		enough = in_cma(range) * page_bytes() >= range->bytes / 4;
 		tap_note("%zu of %zu pages lie in CMA area '%s'", in_cma(range),
-			 range->bytes / page_bytes(), range->area);
+			 range->bytes / page_bytes(), range->area.name);
 		if (good && !enough)
 			kept[nr++] = range->at;
 	} while (good && !enough && nr < TRIES);
@@ -409,85 +381,37 @@ static void stay_here(cpu_set_t *before)
 		tap_bail("the task cannot stay on its CPU: %s", strerror(errno));
 }
 
-/* The node's movable pages come from CMA when that has more free pages than the rest. */
 static bool make_cma(struct range *range)
 {
-	long long unused, huge;
-	struct dirent *entry;
 	cpu_set_t before;
-	DIR *folder;
+	size_t small;
 	bool good;
-	int node;
 
-	folder = opendir(CMA);
-	while (folder && (entry = readdir(folder)))
-		if (entry->d_name[0] != '.') {
-			snprintf(range->area, sizeof(range->area), "%.60s", entry->d_name);
-			range->area_base = file_number(CMA "/%s/base_pfn", range->area);
-			range->area_count = file_number(CMA "/%s/count", range->area);
-		}
-	if (folder)
-		closedir(folder);
-	if (range->area_base <= 0 || range->area_count <= 0) {
-		tap_note("no CMA area under " CMA);
-		return false;
-	}
-	node = block_node(range->area_base);
-	if (node < 0)
+	if (!cma_find(&range->area))
 		return false;
 	/* Else what one pass gave back would be on per-CPU lists in the next. */
 	file_write("1000000", PER_CPU_LISTS);
-	unused = cma_free_bytes();
 	/* The range has to come from the list that filling turned to the area. */
 	stay_here(&before);
-	memory_policy(MPOL_BIND, node);
-	range->filler_bytes = node_free_bytes(node) & -STEP;
-	range->filler = map_anonymous(range->filler_bytes, true);
-	/*
-	 * From then on every other batch of the CPU's list comes from there. Huge pages are quick, but
-	 * do not find their way into the area.
-	 */
-	huge = range->filler_bytes - 3 * range->area_count * page_bytes();
-	if (huge < 0)
-		huge = 0;
-	madvise(range->filler + huge, range->filler_bytes - huge, MADV_NOHUGEPAGE);
-	/* In steps: a fault for every page would take a kernel with checkers minutes. */
-	for (size_t at = 0; at < range->filler_bytes; at += STEP)
-		if (node_free_bytes(node) < 32 << 20 || cma_free_bytes() < unused / 4 * 3 ||
-		    madvise(range->filler + at, STEP, MADV_POPULATE_WRITE))
-			break;
-	memory_policy(MPOL_DEFAULT, 0);
-	good = make_in_cma(range, node);
+	range->filler = cma_fill(&range->area, 25, &range->filler_bytes, &small);
+	good = make_in_cma(range, range->area.node);
 	sched_setaffinity(0, sizeof(before), &before);
 	return good;
 }
 
 static void run_cma(struct range *range)
 {
-	long long left = range->area_count - file_number(CMA "/%s/used", range->area);
-	long long part = 1024, failures = 0;
+	bool taken;
 
 	drop_filler(range);
-	while (left > 0 && failures < 5) {
-		if (part > left)
-			part = left;
-		if (!file_write_number(part, CMA "/%s/alloc", range->area)) {
-			left -= part;
-		} else if (part > 1) {
-			/* Where no gap is so long, or a page in each is busy for a moment. */
-			part /= 2;
-		} else {
-			failures++;
-			usleep(200000);
-		}
-	}
-	tap_ok(!left && !in_cma(range), "nothing is left in CMA area '%s'", range->area);
+	taken = cma_take(&range->area);
+	tap_ok(taken && !in_cma(range), "nothing is left in CMA area '%s'", range->area.name);
 }
 
 static void drop_cma(struct range *range)
 {
 	drop_low(range);
-	file_write_number(range->area_count, CMA "/%s/free", range->area);
+	cma_give(&range->area);
 }
 
 /* The kernel lends CMA's pages to nobody for long. */
@@ -495,7 +419,7 @@ static void run_pin_cma(struct range *range)
 {
 	drop_filler(range);
 	run_pin(range);
-	tap_ok(!in_cma(range), "nothing pinned is left in CMA area '%s'", range->area);
+	tap_ok(!in_cma(range), "nothing pinned is left in CMA area '%s'", range->area.name);
 }
 
 static void drop_pin_cma(struct range *range)
@@ -702,7 +626,7 @@ static void choose_reasons(const char *reason, bool allowed)
 static void test(const struct caller *caller, const char *migrator, bool allowed)
 {
 	struct range range = { .bytes = BYTES };
-	struct stats here, elsewhere;
+	struct stats done;
 	size_t pages = BYTES / page_bytes(), changed, wrong, visits;
 	long long end;
 	char what[96];
@@ -719,8 +643,7 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 	range.frames = calloc(pages, sizeof(*range.frames));
 	page_frames(range.at, range.bytes, range.frames);
 	choose_reasons(caller->reason, allowed);
-	here = migrator_stats(migrator, caller->reason);
-	elsewhere = migrator_stats(migrator, NULL);
+	done = migrator_stats(migrator);
 	content_start_writers(range.content);
 	/* All of it is in use from the beginning. */
 	while (content_visits(range.content) < pages)
@@ -734,19 +657,16 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 	visits = content_visits(range.content) - visits;
 	content_stop_writers(range.content);
 	changed = moved(&range);
-	elsewhere = migrator_since(migrator, NULL, elsewhere);
-	here = migrator_since(migrator, caller->reason, here);
+	done = migrator_since(migrator, done);
 	wrong = content_wrong(range.content, what);
-	tap_note("%s: %zu of %zu pages moved; batches %lld, folios %lld, fallbacks %lld, declined %lld",
-		 what, changed, pages, here.batches, here.folios, here.fallbacks, here.declined);
+	tap_note("%s: %zu of %zu pages moved; folios %lld, fallbacks %lld, declined %lld",
+		 what, changed, pages, done.folios, done.fallbacks, done.declined);
 	tap_ok(changed && changed * 100 >= pages * caller->least, "%s: pages moved", what);
 	tap_ok(!wrong && visits, "%s: contents, %zu pages written", what, visits);
-	if (migrator_copies(migrator) && allowed) {
-		tap_ok(here.folios > 0, "%s: copied by the migrator", what);
-		tap_ok(elsewhere.folios == here.folios, "%s: for this reason alone", what);
-	} else if (migrator_copies(migrator)) {
-		tap_ok(!here.folios && !here.batches, "%s: not copied by the migrator", what);
-	}
+	/* `reasons` lets no other reason through, or all but this one. */
+	if (migrator_copies(migrator))
+		tap_ok(!done.folios != allowed, "%s: %scopied by the migrator", what,
+		       allowed ? "" : "not ");
 	free(range.frames);
 	content_free(range.content);
 drop:

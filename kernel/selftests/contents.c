@@ -3,6 +3,7 @@
  * contents [MILLISECONDS] [KIND]: every kind of memory moves from node to node while writers
  * change it. Not one word may be lost, late or torn.
  */
+#include "clock.h"
 #include "memory.h"
 #include "migrator.h"
 #include "nodes.h"
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define BYTES		(4UL << 20)
 #define WRITERS		2
@@ -19,14 +19,6 @@
 
 /* How long a page may be busy, and a writer without a CPU, on a machine that stands still. */
 #define PATIENCE_MS	10000
-
-static long long now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
 
 /* Returns whether every page moved; counts those that went to another node. */
 static bool move_all(struct memory *memory, int node, size_t *moved)
@@ -90,19 +82,18 @@ static void test(const struct kind *kind, enum content_way way, const char *migr
 	}
 	memory.content->way = way;
 	memory.content->fd = memory.fd;
-	before = migrator_stats(migrator, NULL);
+	before = migrator_stats(migrator);
 	content_start_writers(memory.content);
 	visits = content_visits(memory.content);
 	all = move_about(&memory, ms, &moved);
 	visits = content_visits(memory.content) - visits;
 	content_stop_writers(memory.content);
-	done = migrator_since(migrator, NULL, before);
+	done = migrator_since(migrator, before);
 	wrong = memory_wrong(&memory, what);
 	folios = memory_folios(&memory);
 	wanted = memory_folios_wanted(&memory);
-	tap_note("%s: %zu pages moved, %zu written; batches %lld, folios %lld, fallbacks %lld",
-		 what, moved, visits, done.batches, done.folios,
-		 done.fallbacks);
+	tap_note("%s: %zu pages moved, %zu written; folios %lld, fallbacks %lld",
+		 what, moved, visits, done.folios, done.fallbacks);
 	twins = memory_drop(&memory);
 	tap_ok(!wrong && twins && (visits || kind->readonly), "%s: contents", what);
 	tap_ok(all && moved >= 2 * BYTES / page_bytes(), "%s: every page moved", what);

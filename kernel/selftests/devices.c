@@ -26,15 +26,16 @@
 #define BATCH	(2UL << 20)	/* 512 base pages */
 #define TAKEN	"faultdma node -1: taken"
 
-/* Loads dcbm, with a limit that catches what hangs and not what is slow. */
+/* dcbm's parameters: it believes faultdma, unless a test says otherwise. */
+static const char *trust = MIGRATOR_TRUST;
+
 static void load(void)
 {
-	int error = module_load("dcbm", "");
+	int error = module_load("dcbm", trust);
 
-	if (!error)
-		error = file_write("30000", DCBM "/timeout_ms");
 	if (error)
 		tap_bail("dcbm: %s", strerror(-error));
+	dcbm_slack(SLACK_MS);
 }
 
 /* Whether dcbm copies a batch, with all the bytes right. */
@@ -46,10 +47,10 @@ static bool copies(void)
 
 	if (!memory_make(&memory, kind_named("anonymous"), BATCH, node_at(0), 0))
 		tap_bail("no memory");
-	file_write("0", MIGRATION "/min_batch_bytes");
-	done = migrator_stats("dcbm", NULL);
+	file_write("0", MIN_BATCH_BYTES);
+	done = migrator_stats("dcbm");
 	wrong = memory_move(&memory, node_at(1), 1);
-	done = migrator_since("dcbm", NULL, done);
+	done = migrator_since("dcbm", done);
 	wrong += memory_wrong(&memory, "a batch");
 	memory_drop(&memory);
 	return !wrong && done.bytes == (long long)BATCH;
@@ -86,6 +87,28 @@ static void test_refused(const char *parameters, const char *why)
 		tap_bail("faultdma %s: %s", parameters, strerror(-error));
 	refuses(parameters, 4, why);
 	tap_ok(engine_stop(), "%s: the engine can go", parameters);
+}
+
+/*
+ * An engine that reports what it has not copied as copied. dcbm refuses it, and what it does to
+ * memory if root says that it is to be believed is why.
+ */
+static void test_lies(const char *fault)
+{
+	struct memory memory;
+	struct stats done;
+
+	engine_start("");
+	if (!memory_make(&memory, kind_named("anonymous"), BATCH, node_at(0), 0))
+		tap_bail("no memory");
+	engine_set(fault, 3);
+	done = migrator_stats("dcbm");
+	memory_move(&memory, node_at(1), 1);
+	done = migrator_since("dcbm", done);
+	tap_ok(done.bytes == (long long)BATCH && engine_count("lies") &&
+	       content_wrong(memory.content, NULL), "%s: an engine that lies loses data", fault);
+	memory_drop(&memory);
+	tap_ok(engine_stop(), "the engine can go");
 }
 
 /* A page holds whole lines, and how many more there are. */
@@ -135,7 +158,7 @@ static void test_taken_by_others(void)
 	       "dmatest has two channels");
 	tap_ok(copies(), "a batch is copied beside dmatest");
 	dmatest_ends();
-	tap_ok(!file_write("retry", DCBM "/devices") && !dcbm_devices("in use by others") &&
+	tap_ok(!file_write("4", DCBM "/lanes") && !dcbm_devices("in use by others") &&
 	       dcbm_devices(TAKEN) == 4, "what has come free is taken");
 	tap_ok(engine_stop(), "the engine can go");
 }
@@ -158,7 +181,7 @@ static void test_none_free(void)
 	tap_ok(!file_write("dcbm", MIGRATION "/migrator") && dcbm_devices(TAKEN) == 2 &&
 	       dcbm_devices("") == 2, "when they are free they are taken");
 	/* It has all of them: that nobody else has a free one is nothing to tell. */
-	file_write("retry", DCBM "/devices");
+	file_write("2", DCBM "/lanes");
 	file_write("none", MIGRATION "/migrator");
 	tap_ok(!dcbm_devices(""), "given back, none is spoken of");
 	tap_ok(engine_stop(), "the engine can go");
@@ -278,12 +301,7 @@ static void test_pressure(void)
 
 int main(int argc, char **argv)
 {
-	tap_start();
-	nodes_with_memory();
-	if (!migrator_kernel())
-		tap_bail("no " MIGRATION ": this kernel is without migrators");
-	engine_alone();
-	atexit(migrator_defaults);
+	engine_test();
 	if (argc == 2 && !strcmp(argv[1], "bounce")) {
 		test_refused("", "has its memory in bounce buffers");
 		return tap_done();
@@ -296,8 +314,13 @@ int main(int argc, char **argv)
 	test_refused("mask_bits=26", "does not reach all memory");
 	test_refused("align=16", "needs more alignment than a page has");
 	test_refused("segment=2048", "copies less than a page at a time");
-	test_refused("driver=ccp", "its driver does not tell what failed");
+	test_refused("driver=sf-pdma", "its driver reports failed copies as good");
+	trust = "";
+	test_refused("", "its driver is not known to report failed copies");
+	trust = MIGRATOR_TRUST;
 	test_refused("iommu=1 bounces=1", "has its memory in bounce buffers");
+	test_lies("false_every");
+	test_lies("half_every");
 	test_many();
 	test_taken_by_others();
 	test_none_free();

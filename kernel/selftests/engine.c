@@ -4,6 +4,7 @@
 #include "files.h"
 #include "migrator.h"
 #include "modules.h"
+#include "nodes.h"
 #include "tap.h"
 
 #include <dirent.h>
@@ -16,11 +17,12 @@
 
 #define DEBUG	"/sys/kernel/debug"
 #define ENGINE	DEBUG "/faultdma"
+#define DRIVER	"/sys/bus/platform/drivers/faultdma"
 
 static const char *const faults[] = {
-	"delay_us", "shuffle", "error_every", "silent_every", "tell_after_us", "hang_every",
-	"late_ms", "late_answer", "prep_every", "submit_every", "depth", "give_back_ms",
-	"terminate",
+	"delay_us", "shuffle", "error_every", "false_every", "half_every", "abort_every",
+	"hang_every", "late_ms", "late_answer", "silent_every", "tell_after_us", "prep_every",
+	"submit_every", "depth", "give_back_ms",
 };
 
 /* Devices that were taken from their drivers. */
@@ -74,13 +76,23 @@ static bool other_away(void)
 	return true;
 }
 
-void engine_alone(void)
+/* Takes the machine's own engines away until the program ends. */
+static void engine_alone(void)
 {
 	atexit(others_back);
 	while (other_away())
 		;
 	if (nr_others)
 		tap_note("%u other DMA engines are away", nr_others);
+}
+
+void engine_test(void)
+{
+	tap_start();
+	nodes_with_memory();
+	migrator_needed();
+	engine_alone();
+	atexit(migrator_defaults);
 }
 
 void engine_start(const char *parameters)
@@ -94,6 +106,9 @@ void engine_start(const char *parameters)
 	error = migrator_choose("dcbm");
 	if (error)
 		tap_bail("dcbm with faultdma %s: %s", parameters, strerror(-error));
+	dcbm_slack(SLACK_MS);
+	if (file_write("0", MIN_BATCH_BYTES))
+		tap_bail("no " MIN_BATCH_BYTES);
 }
 
 bool engine_stop(void)
@@ -119,7 +134,6 @@ void engine_set_one(unsigned int channel, const char *fault, unsigned int value)
 
 	if (error)
 		tap_bail("faultdma/%u/%s: %s", channel, fault, strerror(-error));
-	file_write("1", ENGINE "/%u/wake", channel);
 }
 
 void engine_set(const char *fault, unsigned int value)
@@ -132,6 +146,19 @@ void engine_heal(void)
 {
 	for (unsigned int i = 0; i < ARRAY_SIZE(faults); i++)
 		engine_set(faults[i], 0);
+}
+
+bool engine_rebind(void)
+{
+	long long lanes = file_number(DCBM "/lanes");
+	bool released;
+
+	if (file_write("faultdma", DRIVER "/unbind"))
+		tap_bail("faultdma cannot be unbound");
+	released = !quarantined_bytes() && !dcbm_devices("faultdma");
+	if (file_write("faultdma", DRIVER "/bind") || file_write_number(lanes, DCBM "/lanes"))
+		tap_bail("faultdma cannot be bound again");
+	return released;
 }
 
 long long engine_count_one(unsigned int channel, const char *count)
@@ -164,16 +191,12 @@ unsigned int dcbm_devices(const char *text)
 	return found;
 }
 
-bool dcbm_recovers(void)
+void dcbm_slack(unsigned int ms)
 {
-	for (int try = 0; try < 100; try++) {
-		file_write("retry", DCBM "/devices");
-		if (!quarantined_bytes() && !dcbm_devices(": retired") &&
-		    !dcbm_devices(": stopped"))
-			return true;
-		usleep(100000);
-	}
-	return false;
+	int error = file_write_number(ms, "/sys/module/dcbm/parameters/slack_ms");
+
+	if (error)
+		tap_bail("slack_ms: %s", strerror(-error));
 }
 
 long long quarantined_bytes(void)

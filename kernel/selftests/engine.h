@@ -9,10 +9,16 @@
 
 #define DCBM	"/sys/kernel/mm/migration/dcbm"
 
-/* Takes the machine's own engines away until the program ends. */
-void engine_alone(void);
+/* Of a batch, besides what its bytes take: more than a busy host stops a guest. */
+#define SLACK_MS	10000
 
-/* Loads the engine with parameters, and makes dcbm active with it. Bails out. */
+/*
+ * What a test of the engine begins with: the machine's own engines are away, and the settings of
+ * migration come back, when the program ends.
+ */
+void engine_test(void);
+
+/* Loads the engine with parameters, and makes dcbm active with it, eager and patient. Bails out. */
 void engine_start(const char *parameters);
 
 /* No migrator, no dcbm, no engine; false if something stays. */
@@ -22,8 +28,14 @@ bool engine_stop(void);
 void engine_set(const char *fault, unsigned int value);
 void engine_set_one(unsigned int channel, const char *fault, unsigned int value);
 
-/* Makes no faults any more. What hangs ends. */
+/* Makes no faults any more. What hangs goes on to hang. */
 void engine_heal(void);
+
+/*
+ * Unbinds the driver of the engine and binds it again: dcbm has as many channels as before any
+ * was lost. False if memory stays in quarantine in between. Bails out.
+ */
+bool engine_rebind(void);
 
 /* A count, of all channels, or of one. */
 long long engine_count(const char *count);
@@ -32,8 +44,8 @@ long long engine_count_one(unsigned int channel, const char *count);
 /* Lines of dcbm/devices in which @text occurs. */
 unsigned int dcbm_devices(const char *text);
 
-/* Uses retired channels again; false if memory stays in quarantine for ten seconds. */
-bool dcbm_recovers(void);
+/* How much longer dcbm waits for a batch than its bytes take. Bails out. */
+void dcbm_slack(unsigned int ms);
 
 long long quarantined_bytes(void);
 

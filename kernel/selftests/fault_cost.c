@@ -4,6 +4,7 @@
  * the folio: the median of some rounds, in the form of the benchmark's file. Of use where time
  * is counted in instructions, to compare kernels.
  */
+#include "clock.h"
 #include "files.h"
 #include "memory.h"
 #include "nodes.h"
@@ -15,18 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #define ROUNDS	9
 #define BYTES	(32UL << 20)
-
-static double now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1e9 + now.tv_nsec;
-}
 
 static int compare(const void *a, const void *b)
 {
@@ -39,11 +31,11 @@ static int compare(const void *a, const void *b)
 static double round_ns(size_t folio)
 {
 	volatile unsigned char *at = map_anonymous(BYTES, folio == HUGE_BYTES);
-	double start = now_ns(), end;
+	double start = now_ns(CLOCK_MONOTONIC), end;
 
 	for (size_t offset = 0; offset < BYTES; offset += folio)
 		at[offset] = 1;
-	end = now_ns();
+	end = now_ns(CLOCK_MONOTONIC);
 	if (folios_of_size((void *)at, BYTES, folio) != BYTES / folio)
 		tap_bail("no folios of %zu bytes", folio);
 	munmap((void *)at, BYTES);

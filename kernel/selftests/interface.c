@@ -58,22 +58,6 @@ static const struct setting files[] = {
 		},
 	},
 	{
-		.name = "min_batch_bytes",
-		.good = {
-			{ "0", NULL },
-			{ "1", NULL },
-			{ "4096\n", "4096" },
-			{ "0x1000", "4096" },
-			{ "4194304", NULL },
-			{ "262144", NULL },
-		},
-		.bad = {
-			"4194305", "-1", "-4096", "99999999999999999999999", "18446744073709551615",
-			"abc", "12k", "1 2", "0x", "4096 ", " ", "\n", "1.5", "+-1", "0xg",
-			"67108864",
-		},
-	},
-	{
 		.name = "max_batch_bytes",
 		.good = {
 			{ "2097152", NULL },
@@ -102,52 +86,6 @@ static const struct setting files[] = {
 		},
 	},
 	{
-		.name = "mtcopy/priority",
-		.good = {
-			{ "high", "normal [high]" },
-			{ "normal\n", "[normal] high" },
-		},
-		.bad = {
-			"hig", "highh", "High", "[high]", "normal high", "0", "1", "\n", " ", "low",
-		},
-	},
-	{
-		.name = "mtcopy/placement",
-		.good = {
-			{ "fill", "spread [fill]" },
-			{ "spread\n", "[spread] fill" },
-		},
-		.bad = {
-			"fil", "filll", "Fill", "[fill]", "spread fill", "0", "1", "\n", " ", "none",
-		},
-	},
-	{
-		.name = "mtcopy/nontemporal",
-		.good = {
-			{ "1", NULL },
-			{ "0\n", "0" },
-			{ "y", "1" },
-			{ "off", "0" },
-		},
-		.bad = {
-			"2", "-1", "maybe", "\n", " ", "x", "ox", "none", "0x5", "10", "01", "yellow",
-			"yes", "no", "offf", "0 ", "1\n\n", "true",
-		},
-	},
-	{
-		.name = "mtcopy/idle_only",
-		.good = {
-			{ "0", NULL },
-			{ "1\n", "1" },
-			{ "n", "0" },
-			{ "on", "1" },
-		},
-		.bad = {
-			"2", "-1", "maybe", "\n", " ", "x", "ox", "none", "0x5", "10", "01", "yellow",
-			"yes", "no", "offf", "0 ", "1\n\n", "true",
-		},
-	},
-	{
 		.name = "dcbm/lanes",
 		.good = {
 			{ "1", NULL },
@@ -160,71 +98,15 @@ static const struct setting files[] = {
 			" ", "1x",
 		},
 	},
-	{
-		.name = "dcbm/timeout_ms",
-		.good = {
-			{ "1", NULL },
-			{ "60000\n", "60000" },
-			{ "0x3e8", "1000" },
-		},
-		.bad = {
-			"0", "60001", "-1", "4294967296", "99999999999999999999", "1s", "1 1", "\n",
-			" ", "1.5",
-		},
-	},
-	{
-		.name = "dcbm/poll_below_bytes",
-		.good = {
-			{ "0", NULL },
-			{ "67108864\n", "67108864" },
-			{ "0x80000", "524288" },
-		},
-		.bad = {
-			"67108865", "-1", "99999999999999999999", "18446744073709551616", "1M", "1 1",
-			"\n", " ", "abc",
-		},
-	},
-	{
-		/* While dcbm is not active it has no channels. */
-		.name = "dcbm/devices",
-		.good = {
-			{ "retry", "" },
-			{ "retry\n", "" },
-		},
-		.bad = { "retr", "retryy", "Retry", "retry retry", "retry\n\n", "1", "\n", " " },
-	},
 };
 
 #define NR_FILES	ARRAY_SIZE(files)
-
-/* Without non-temporal stores the switch takes 0 alone. */
-static bool refused_by_machine(const struct setting *file, const char *text, int error)
-{
-	return !strcmp(file->name, "mtcopy/nontemporal") && error == -EOPNOTSUPP &&
-	       (text[0] == '1' || text[0] == 'y');
-}
 
 static const struct settings settings = {
 	.root = MIGRATION,
 	.list = files,
 	.nr = NR_FILES,
-	.lacks = refused_by_machine,
 };
-
-static void test_limits(void)
-{
-	file_write("8388608", MIGRATION "/max_batch_bytes");
-	tap_ok(!file_write("8388608", MIGRATION "/min_batch_bytes"),
-	       "min_batch_bytes can be max_batch_bytes");
-	tap_ok(file_write("4194304", MIGRATION "/max_batch_bytes") == -EINVAL &&
-	       file_number(MIGRATION "/max_batch_bytes") == 8388608,
-	       "max_batch_bytes cannot be below min_batch_bytes");
-	tap_ok(file_write("8388609", MIGRATION "/min_batch_bytes") == -EINVAL &&
-	       file_number(MIGRATION "/min_batch_bytes") == 8388608,
-	       "min_batch_bytes cannot be above max_batch_bytes");
-	file_write_number(MIN_BATCH, MIGRATION "/min_batch_bytes");
-	file_write_number(MAX_BATCH, MIGRATION "/max_batch_bytes");
-}
 
 static void test_boot_values(void)
 {
@@ -234,8 +116,7 @@ static void test_boot_values(void)
 	       !strncmp(text, "[none]", 6), "no migrator at first");
 	tap_ok(!file_read(text, sizeof(text), MIGRATION "/reasons") && !strcmp(text, "all"),
 	       "all reasons at first");
-	tap_ok(file_number(MIGRATION "/min_batch_bytes") == MIN_BATCH, "min_batch_bytes is %d",
-	       MIN_BATCH);
+	tap_ok(file_number(MIN_BATCH_BYTES) == MIN_BATCH, "min_batch_bytes is %d", MIN_BATCH);
 	tap_ok(file_number(MIGRATION "/max_batch_bytes") == MAX_BATCH, "max_batch_bytes is %d",
 	       MAX_BATCH);
 	tap_ok(!file_number(MIGRATION "/quarantined_bytes") &&
@@ -243,56 +124,29 @@ static void test_boot_values(void)
 	       setting_mode_is(&settings, "quarantined_bytes", 0444), "nothing is in quarantine");
 }
 
-static bool reset_refuses(const char *migrator)
-{
-	static const char *const bad[] = { "1", "\n", " ", "-1", "0 0", "0x0", "00x", "x", "none" };
-	bool refused;
-
-	refused = file_write_bytes("0\0x", 3, MIGRATION "/stats/%s/reset", migrator) == -EINVAL;
-	for (unsigned int n = 0; n < ARRAY_SIZE(bad); n++)
-		refused &= file_write(bad[n], MIGRATION "/stats/%s/reset", migrator) == -EINVAL;
-	return refused;
-}
-
 static void test_stats(void)
 {
-	static const char *const counts[] = {
-		"batches", "folios", "bytes", "fallbacks", "declined",
-	};
+	static const char *const counts[] = { "folios", "bytes", "fallbacks", "declined" };
 	static const char *const names[] = { "kernel", "mtcopy", "dcbm" };
 
 	for (unsigned int m = 0; m < ARRAY_SIZE(names); m++) {
+		struct stats before, stats;
 		struct memory memory;
-		struct stats stats;
-		bool there = true, readonly = true;
+		bool readonly = true;
 
-		for (unsigned int r = 0; r < NR_REASONS; r++)
-			for (unsigned int c = 0; c < 5; c++) {
-				const char *path = MIGRATION "/stats/%s/%s/%s";
-
-				there &= file_number(path, names[m], migrate_reasons[r],
-						     counts[c]) >= 0;
-				readonly &= file_write("0", path, names[m], migrate_reasons[r],
-						       counts[c]) < 0;
-			}
-		tap_ok(there, "stats of %s are there for every reason", names[m]);
+		for (unsigned int c = 0; c < ARRAY_SIZE(counts); c++)
+			readonly &= file_write("0", MIGRATION "/stats/%s/%s", names[m],
+					       counts[c]) < 0;
 		tap_ok(readonly, "stats of %s cannot be written", names[m]);
 
 		migrator_choose(names[m]);
 		migrator_eager();
 		if (!memory_make(&memory, kind_named("anonymous"), HUGE_BYTES, node_at(0), 0))
 			tap_bail("no memory");
+		before = migrator_stats(names[m]);
 		memory_move(&memory, node_at(1), 10);
-		stats = migrator_stats(names[m], "syscall_or_cpuset");
-		tap_ok(stats.folios > 0 && stats.bytes > 0 && stats.batches > 0,
-		       "stats of %s count", names[m]);
-		tap_ok(reset_refuses(names[m]) &&
-		       migrator_stats(names[m], NULL).folios >= stats.folios,
-		       "stats/%s/reset takes nothing but 0", names[m]);
-		file_write("0", MIGRATION "/stats/%s/reset", names[m]);
-		stats = migrator_stats(names[m], NULL);
-		tap_ok(!stats.folios && !stats.bytes && !stats.batches && !stats.fallbacks &&
-		       !stats.declined, "stats/%s/reset clears them", names[m]);
+		stats = migrator_since(names[m], before);
+		tap_ok(stats.folios > 0 && stats.bytes > 0, "stats of %s count", names[m]);
 		memory_drop(&memory);
 	}
 	file_write("none", MIGRATION "/migrator");
@@ -307,8 +161,7 @@ static void test_permissions(void)
 	for (unsigned int n = 0; n < NR_FILES; n++)
 		modes &= setting_mode_is(&settings, files[n].name, 0644);
 	tap_ok(modes, "files are root's, mode 0644");
-	tap_ok(setting_mode_is(&settings, "stats/kernel/reset", 0200), "stats/kernel/reset has mode 0200");
-	tap_ok(setting_mode_is(&settings, "stats/kernel/compaction/folios", 0444), "stats have mode 0444");
+	tap_ok(setting_mode_is(&settings, "stats/kernel/folios", 0444), "stats have mode 0444");
 
 	fflush(stdout);
 	pid = fork();
@@ -323,7 +176,6 @@ static void test_permissions(void)
 			readable &= !file_read(text, sizeof(text), MIGRATION "/%s",
 					       files[n].name);
 		}
-		refused &= file_write("0", MIGRATION "/stats/kernel/reset") == -EACCES;
 		_exit(!refused || !readable);
 	}
 	waitpid(pid, &status, 0);
@@ -335,8 +187,7 @@ static size_t random_text(char *text, size_t size)
 {
 	static const char *const pieces[] = {
 		"none", "kernel", "mtcopy", "all", "compaction", "demotion", " ", "\n", ",", "0",
-		"1", "-", "2097152", "4194304", "262144", "x", "[", "]", "spread", "fill", "high",
-		"normal", "\t", "\xff", "retry",
+		"1", "-", "2097152", "4194304", "262144", "x", "[", "]", "\t", "\xff",
 	};
 	size_t length = 0;
 
@@ -356,7 +207,6 @@ static size_t random_text(char *text, size_t size)
 /* Returns whether every file reads as one of the values that it may have. */
 static bool valid(void)
 {
-	long long least = file_number(MIGRATION "/min_batch_bytes");
 	long long most = file_number(MIGRATION "/max_batch_bytes");
 	long long lanes = file_number(MIGRATION "/mtcopy/lanes");
 	long long channels = file_number(MIGRATION "/dcbm/lanes");
@@ -367,7 +217,7 @@ static bool valid(void)
 		return false;
 	if (file_read(text, sizeof(text), MIGRATION "/reasons") || !text[0])
 		return false;
-	return least >= 0 && least <= most && most >= 2 << 20 && most <= 64 << 20 && lanes >= 1 &&
+	return most >= 2 << 20 && most <= 64 << 20 && lanes >= 1 &&
 	       lanes <= 64 && channels >= 1 && channels <= 64;
 }
 
@@ -393,7 +243,7 @@ static void fuzz(struct fuzz *fuzz, unsigned int first, time_t end)
 		fuzz->writes++;
 		fuzz->taken += !error;
 		fuzz->refused += error == -EINVAL;
-		if (error && error != -EINVAL && error != -EOPNOTSUPP)
+		if (error && error != -EINVAL)
 			fuzz->other = error;
 		if (!(fuzz->writes % 64) && !valid())
 			fuzz->valid = false;
@@ -452,16 +302,14 @@ int main(int argc, char **argv)
 {
 	tap_start();
 	nodes_with_memory();
-	if (!migrator_kernel())
-		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	migrator_needed();
 	atexit(migrator_defaults);
 	test_boot_values();
 	if (mtcopy_load())
 		tap_bail("mtcopy cannot be loaded");
-	if (module_load("dcbm", ""))
+	if (module_load("dcbm", MIGRATOR_TRUST))
 		tap_bail("dcbm cannot be loaded");
 	settings_test(&settings);
-	test_limits();
 	test_stats();
 	test_permissions();
 	test_random(argc > 1 ? atoll(argv[1]) : 3);

@@ -6,6 +6,7 @@
  */
 #include "batches.h"
 #include "cgroup.h"
+#include "clock.h"
 #include "files.h"
 #include "memory.h"
 #include "migrator.h"
@@ -19,7 +20,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TRIES		20
@@ -61,14 +61,6 @@ static void run_anywhere(void)
 	CPU_SET(THERE, &set);
 	if (sched_setaffinity(0, sizeof(set), &set))
 		tap_bail("CPUs cannot be used: %s", strerror(errno));
-}
-
-static long long now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
 /*
@@ -151,7 +143,7 @@ static size_t move_new(const char *kind, size_t bytes, int moves, struct batches
 /* Moves some memory to and fro until two lanes had a part in it; false if a page stayed. */
 static bool try_lanes(int tries, unsigned int *best, struct stats *done)
 {
-	struct stats before = migrator_stats("mtcopy", NULL);
+	struct stats before = migrator_stats("mtcopy");
 	struct memory memory;
 	struct batches seen;
 	size_t left = 0;
@@ -166,8 +158,8 @@ static bool try_lanes(int tries, unsigned int *best, struct stats *done)
 	if (memory_wrong(&memory, "moved"))
 		tap_bail("contents are wrong");
 	memory_drop(&memory);
-	*done = migrator_since("mtcopy", NULL, before);
-	tap_note("%u lanes; %lld batches, %lld declined%s", *best, done->batches, done->declined,
+	*done = migrator_since("mtcopy", before);
+	tap_note("%u lanes; %lld folios, %lld declined%s", *best, done->folios, done->declined,
 		 left ? "; not all moved" : "");
 	return !left;
 }
@@ -187,37 +179,15 @@ static void test_idle_only(void)
 	struct stats done;
 	pid_t busy;
 
-	file_write("1", MIGRATION "/mtcopy/idle_only");
+	file_write("1", MTCOPY_PARAMS "/idle_only");
 	tap_ok(most_lanes(PATIENT_TRIES, &done) == 2, "idle_only: an idle CPU helps");
 	busy = start_busy(0);
-	tap_ok(!most_lanes(TRIES, &done) && done.declined == TRIES && !done.batches,
+	tap_ok(!most_lanes(TRIES, &done) && done.declined == TRIES && !done.folios,
 	       "idle_only: without one every batch is declined");
-	file_write("0", MIGRATION "/mtcopy/idle_only");
+	file_write("0", MTCOPY_PARAMS "/idle_only");
 	tap_ok(most_lanes(TRIES, &done) && !done.declined,
 	       "not idle_only: a busy CPU is asked, and no batch is declined");
 	stop_busy(busy);
-}
-
-/* A batch that nobody helps with gains nothing, so the next is no larger than without us. */
-static void test_declined_size(void)
-{
-	struct batches seen;
-	pid_t busy;
-
-	file_write("1", MIGRATION "/mtcopy/idle_only");
-	busy = start_busy(0);
-	if (move_new("anonymous", 16 << 20, 1, &seen))
-		tap_bail("contents are wrong");
-	tap_note("%u batches, largest %lld", seen.started, seen.largest);
-	tap_ok(seen.started >= 7 && seen.started == seen.fallbacks,
-	       "declined: the batches after it have 2 MiB");
-	stop_busy(busy);
-	usleep(100000);
-	if (move_new("anonymous", 16 << 20, 2, &seen))
-		tap_bail("contents are wrong");
-	tap_note("%u batches, largest %lld", seen.started, seen.largest);
-	tap_ok(seen.largest == MAX_BATCH, "an idle CPU is back: they have 4 MiB again");
-	file_write("0", MIGRATION "/mtcopy/idle_only");
 }
 
 static void test_cpuset(void)
@@ -293,9 +263,9 @@ static void test_nontemporal(const char *kind, size_t bytes)
 
 static void test_nontemporal_all(void)
 {
-	int error = file_write("1", MIGRATION "/mtcopy/nontemporal");
+	int error = file_write("1", MTCOPY_PARAMS "/nontemporal");
 
-	if (error == -EOPNOTSUPP) {
+	if (error == -ENOENT) {
 		tap_skip("non-temporal", "this architecture has no such copy");
 		return;
 	}
@@ -303,15 +273,14 @@ static void test_nontemporal_all(void)
 	test_nontemporal("anonymous", 4 << 20);
 	test_nontemporal("anonymous, 64 KiB", 4 << 20);
 	test_nontemporal("anonymous, 2048 KiB", 4 << 20);
-	file_write("0", MIGRATION "/mtcopy/nontemporal");
+	file_write("0", MTCOPY_PARAMS "/nontemporal");
 }
 
 int main(void)
 {
 	tap_start();
 	nodes_with_memory();
-	if (!migrator_kernel())
-		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	migrator_needed();
 	if (sysconf(_SC_NPROCESSORS_ONLN) != 2)
 		tap_bail("this test knows machines with two CPUs only");
 	atexit(migrator_defaults);
@@ -320,7 +289,6 @@ int main(void)
 	migrator_eager();
 	run_on(HERE);
 	test_idle_only();
-	test_declined_size();
 	test_cpuset();
 	test_nontemporal_all();
 	test_hog();

@@ -6,6 +6,7 @@
  * measured once per round, so that what the host does meanwhile hits all alike; medians are
  * told. Every byte is compared after each move. Writes measure.json to $RESULTS.
  */
+#include "clock.h"
 #include "content.h"
 #include "files.h"
 #include "memory.h"
@@ -18,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #define ROUNDS_MAX	99
 
@@ -58,14 +58,6 @@ static struct result {
 	size_t verified, left;
 } results[NR_SIZES][NR_SETTINGS];
 
-static long long now_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
 static int by_value(const void *one, const void *other)
 {
 	const long long *a = one, *b = other;
@@ -87,19 +79,15 @@ static bool choose(const struct setting *setting)
 {
 	if (migrator_choose(setting->migrator))
 		return false;
-	if (strcmp(setting->migrator, "none") && strcmp(setting->migrator, "kernel"))
-		if (file_write_number(setting->lanes, MIGRATION "/%s/lanes", setting->migrator))
-			return false;
-	/* For what hangs, not for what is slow: all bytes are to be copied by it. */
-	return strcmp(setting->migrator, "dcbm") ||
-	       !file_write("30000", MIGRATION "/dcbm/timeout_ms");
+	return !strcmp(setting->migrator, "none") || !strcmp(setting->migrator, "kernel") ||
+	       !file_write_number(setting->lanes, MIGRATION "/%s/lanes", setting->migrator);
 }
 
 /* One call of move_pages(2) to the other node. */
 static void move_once(const struct size *size, const char *migrator, struct memory *memory,
 		      struct result *result, int round)
 {
-	struct stats before = migrator_stats(migrator, NULL);
+	struct stats before = migrator_stats(migrator);
 	size_t pages = size->folios;
 	long long wall, cpu, rc;
 	void *addresses[512];
@@ -117,7 +105,7 @@ static void move_once(const struct size *size, const char *migrator, struct memo
 	result->cpu[round] = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
 	if (rc < 0)
 		tap_bail("move_pages(2): %s", strerror(-rc));
-	result->copied += migrator_since(migrator, NULL, before).bytes;
+	result->copied += migrator_since(migrator, before).bytes;
 	result->left += memory->bytes / page_bytes() -
 			pages_on(memory->at, memory->bytes, node_at(1));
 	if (!memory_wrong(memory, size->kind))
@@ -216,8 +204,7 @@ int main(int argc, char **argv)
 		tap_bail("1 to %d rounds", ROUNDS_MAX);
 	tap_start();
 	nodes_with_memory();
-	if (!migrator_kernel())
-		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	migrator_needed();
 	atexit(migrator_defaults);
 	for (unsigned int z = 0; z < NR_SIZES; z++)
 		for (int round = 0; round < rounds; round++)

@@ -244,6 +244,8 @@ static bool fork_twins(struct memory *memory, unsigned int children)
 							     0);
 
 			looker->seed = memory->content->seed;
+			/* It only looks, and shall not bind what it shares. */
+			memory_policy(MPOL_DEFAULT, 0);
 			while (read(ends[0], &byte, 1) > 0)
 				;
 			wrong = content_wrong(looker, "a child that looked");

@@ -24,6 +24,12 @@ bool migrator_kernel(void)
 	return file_exists(MIGRATION "/migrator");
 }
 
+void migrator_needed(void)
+{
+	if (!migrator_kernel())
+		tap_bail("no " MIGRATION ": this kernel is without migrators");
+}
+
 bool migrator_copies(const char *name)
 {
 	return strcmp(name, "none") && strcmp(name, "vanilla");
@@ -47,7 +53,7 @@ int mtcopy_unload(void)
 /* A machine without an engine gets one that is made of threads. */
 static int choose_dcbm(void)
 {
-	int error = module_load("dcbm", "");
+	int error = module_load("dcbm", MIGRATOR_TRUST);
 
 	if (!error)
 		error = file_write("dcbm", MIGRATION "/migrator");
@@ -80,18 +86,15 @@ void migrator_eager(void)
 {
 	if (!migrator_kernel())
 		return;
-	must(file_write("0", MIGRATION "/min_batch_bytes"), "min_batch_bytes");
+	must(file_write("0", MIN_BATCH_BYTES), MIN_BATCH_BYTES);
+	/* An emulated machine copies slowly, and may stand still. */
+	must(file_write("60000", FILE_WINDOW_MS), FILE_WINDOW_MS);
 	must(file_write("all", MIGRATION "/reasons"), "reasons");
-	if (module_loaded("dcbm")) {
-		must(file_write("4", MIGRATION "/dcbm/lanes"), "dcbm/lanes");
-		/* A guest that is emulated may stand still for seconds, the channels with it. */
-		must(file_write("30000", MIGRATION "/dcbm/timeout_ms"), "dcbm/timeout_ms");
-	}
 	if (!mtcopy_loaded())
 		return;
 	/* A guest that is busy with writers has no idle CPU: helpers run all the same. */
 	must(file_write("2", MIGRATION "/mtcopy/lanes"), "mtcopy/lanes");
-	must(file_write("0", MIGRATION "/mtcopy/idle_only"), "mtcopy/idle_only");
+	must(file_write("0", MTCOPY_PARAMS "/idle_only"), "idle_only");
 }
 
 void migrator_defaults(void)
@@ -99,7 +102,8 @@ void migrator_defaults(void)
 	if (!migrator_kernel())
 		return;
 	file_write("none", MIGRATION "/migrator");
-	file_write_number(MIN_BATCH, MIGRATION "/min_batch_bytes");
+	file_write_number(MIN_BATCH, MIN_BATCH_BYTES);
+	file_write("10", FILE_WINDOW_MS);
 	file_write_number(MAX_BATCH, MIGRATION "/max_batch_bytes");
 	file_write("all", MIGRATION "/reasons");
 	/* Their settings go with them. */
@@ -132,44 +136,34 @@ const char *migrator_next(const char *previous)
 	return migrators[next];
 }
 
-struct stats migrator_stats(const char *name, const char *reason)
+struct stats migrator_stats(const char *name)
 {
-	struct stats sum = { 0 };
+	struct stats stats = { 0 };
+	const struct {
+		const char *file;
+		long long *count;
+	} counts[] = {
+		{ "folios", &stats.folios },
+		{ "bytes", &stats.bytes },
+		{ "fallbacks", &stats.fallbacks },
+		{ "declined", &stats.declined },
+	};
 
 	if (!migrator_copies(name))
-		return sum;
-	for (int n = 0; n < NR_REASONS; n++) {
-		const struct {
-			const char *file;
-			long long *sum;
-		} counts[] = {
-			{ "batches", &sum.batches },
-			{ "folios", &sum.folios },
-			{ "bytes", &sum.bytes },
-			{ "fallbacks", &sum.fallbacks },
-			{ "declined", &sum.declined },
-		};
-
-		if (reason && strcmp(reason, migrate_reasons[n]))
-			continue;
-		for (unsigned int i = 0; i < ARRAY_SIZE(counts); i++) {
-			long long count = file_number(MIGRATION "/stats/%s/%s/%s", name,
-						      migrate_reasons[n], counts[i].file);
-
-			if (count < 0)
-				tap_bail("stats/%s/%s/%s: %s", name, migrate_reasons[n],
-					 counts[i].file, strerror(-count));
-			*counts[i].sum += count;
-		}
+		return stats;
+	for (unsigned int i = 0; i < ARRAY_SIZE(counts); i++) {
+		*counts[i].count = file_number(MIGRATION "/stats/%s/%s", name, counts[i].file);
+		if (*counts[i].count < 0)
+			tap_bail("stats/%s/%s: %s", name, counts[i].file,
+				 strerror(-*counts[i].count));
 	}
-	return sum;
+	return stats;
 }
 
-struct stats migrator_since(const char *name, const char *reason, struct stats before)
+struct stats migrator_since(const char *name, struct stats before)
 {
-	struct stats now = migrator_stats(name, reason);
+	struct stats now = migrator_stats(name);
 
-	now.batches -= before.batches;
 	now.folios -= before.folios;
 	now.bytes -= before.bytes;
 	now.fallbacks -= before.fallbacks;

@@ -16,6 +16,14 @@
 
 #define MIGRATION	"/sys/kernel/mm/migration"
 
+/* Module parameters: of the core, for tests alone; and of mtcopy, for experiments. */
+#define MIN_BATCH_BYTES	"/sys/module/migrator/parameters/min_batch_bytes"
+#define FILE_WINDOW_MS	"/sys/module/migrator/parameters/file_window_ms"
+#define MTCOPY_PARAMS	"/sys/module/mtcopy/parameters"
+
+/* Parameters with which dcbm believes the engine that is made of threads. */
+#define MIGRATOR_TRUST	"trust=faultdma"
+
 #define MIN_BATCH	262144
 #define MAX_BATCH	4194304
 
@@ -25,6 +33,9 @@ extern const char *const migrate_reasons[];
 
 /* Whether this kernel has the interface. */
 bool migrator_kernel(void);
+
+/* Bails out if it has not. */
+void migrator_needed(void);
 
 /* The one after @previous, chosen, with settings under which every eligible folio goes to it. */
 const char *migrator_next(const char *previous);
@@ -46,15 +57,15 @@ int mtcopy_load(void);
 int mtcopy_unload(void);
 bool mtcopy_loaded(void);
 
-/* What a migrator did for one reason, or for all of them (NULL). */
+/* What a migrator did. */
 struct stats {
-	long long batches, folios, bytes, fallbacks, declined;
+	long long folios, bytes, fallbacks, declined;
 };
 
 /* Zeros for "none" and "vanilla". */
-struct stats migrator_stats(const char *name, const char *reason);
+struct stats migrator_stats(const char *name);
 
 /* What happened since @before. */
-struct stats migrator_since(const char *name, const char *reason, struct stats before);
+struct stats migrator_since(const char *name, struct stats before);
 
 #endif /* _MIGRATOR_H */

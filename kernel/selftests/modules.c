@@ -58,8 +58,24 @@ static const char *given_path(const char *name)
 	return getenv(variable);
 }
 
-static int load_file(const char *name, const char *parameters)
+/* Parameters of the kernel's command line, as modprobe takes them, and then @given, which win. */
+static void all_parameters(char *text, size_t size, const char *name, const char *given)
 {
+	char line[4096], *word, *left;
+	size_t len = strlen(name), used = 0;
+
+	if (file_read(line, sizeof(line), "/proc/cmdline"))
+		line[0] = '\0';
+	for (word = strtok_r(line, " ", &left); word; word = strtok_r(NULL, " ", &left))
+		if (!strncmp(word, name, len) && word[len] == '.' && used < size)
+			used += snprintf(text + used, size - used, "%s ", word + len + 1);
+	if (used < size)
+		snprintf(text + used, size - used, "%s", given);
+}
+
+static int load_file(const char *name, const char *given_parameters)
+{
+	char parameters[256];
 	const char *given = given_path(name);
 	struct utsname kernel;
 	char tree[FILE_PATH];
@@ -77,6 +93,7 @@ static int load_file(const char *name, const char *parameters)
 	fd = open(found, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
+	all_parameters(parameters, sizeof(parameters), name, given_parameters);
 	if (syscall(SYS_finit_module, fd, parameters, 0))
 		error = -errno;
 	close(fd);

@@ -10,7 +10,10 @@
 
 #include <stdbool.h>
 
-/* Loads one with parameters ("" for none); 0 or -errno. Loading what is loaded is no error. */
+/*
+ * Loads one with parameters ("" for none) and those of the kernel's command line; 0 or -errno.
+ * Loading what is loaded is no error.
+ */
 int module_load(const char *name, const char *parameters);
 
 /* 0 or -errno; does not wait for its users. */

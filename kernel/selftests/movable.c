@@ -96,10 +96,10 @@ static void test(const char *migrator)
 	pages = zone_pages(node, "nr_zspages");
 
 	lru = lru_pages(node);
-	before = migrator_stats(migrator, NULL);
+	before = migrator_stats(migrator);
 	for (int try = 0; try < 5 && error; try++)
 		error = block_state(block, "offline");
-	done = migrator_since(migrator, NULL, before);
+	done = migrator_since(migrator, before);
 	left = zone_pages(node, "nr_zspages");
 	tap_note("%s: %lld pages of zsmalloc and %lld of others in block %d of node %d, %lld afterwards; %lld folios copied",
 		 migrator, pages, lru, block, node, left, done.folios);

@@ -172,9 +172,10 @@ int memory_policy(int mode, int node)
 
 int bind_range(void *at, size_t bytes, int mode, int node, unsigned int flags)
 {
-	unsigned long mask = 1UL << node;
+	unsigned long mask = mode == MPOL_DEFAULT ? 0 : 1UL << node;
 
-	if (syscall(SYS_mbind, at, bytes, mode, &mask, sizeof(mask) * 8 + 1, flags))
+	if (syscall(SYS_mbind, at, bytes, mode, mask ? &mask : NULL,
+		    mask ? sizeof(mask) * 8 + 1 : 0, flags))
 		return -errno;
 	return 0;
 }

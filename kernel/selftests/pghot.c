@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Hot-page tracking. */
+#include "clock.h"
 #include "pghot.h"
 #include "content.h"
 #include "emulator.h"
@@ -15,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A round takes milliseconds; minutes are for kernels with checkers on a busy host. */
@@ -39,14 +39,6 @@ static const char *const settings[] = {
 	/* Last to be remembered, so first to be put back: nothing runs while the rest changes. */
 	PGHOT_SYSCTL "enabled_sources",
 };
-
-long long pghot_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
 
 void pghot_init(void)
 {
@@ -96,13 +88,13 @@ static bool waits(int pid)
 /* Waits until no node is in a round; returns whether that came to be in time. */
 static bool rounds_end(long long ms)
 {
-	long long end = pghot_ms() + ms;
+	long long end = now_ms() + ms;
 
 	for (int n = 0; n < nodes_with_memory(); n++) {
 		int pid = pghot_kmigrated(node_at(n));
 
 		while (pid > 0 && !waits(pid)) {
-			if (pghot_ms() > end)
+			if (now_ms() > end)
 				return false;
 			usleep(1000);
 		}
@@ -192,9 +184,9 @@ void pghot_memory_drop(struct content *content)
 size_t pghot_wait_moved(const void *at, size_t bytes, int node, size_t pages, long long ms)
 {
 	size_t all = bytes / page_bytes(), moved;
-	long long end = pghot_ms() + ms;
+	long long end = now_ms() + ms;
 
-	while ((moved = all - pages_on(at, bytes, node)) < pages && pghot_ms() < end)
+	while ((moved = all - pages_on(at, bytes, node)) < pages && now_ms() < end)
 		usleep(20000);
 	return moved;
 }

@@ -45,9 +45,6 @@ void pghot_stop(void);
 /* A counter of /proc/vmstat; bails out if there is none of that name. */
 long long pghot_counter(const char *name);
 
-/* Milliseconds of a clock that never goes back. */
-long long pghot_ms(void);
-
 /*
  * Pages that were touched last wait on a CPU for their LRU list, where no source sees them;
  * after this all pages are on one. @at is any page of ours.

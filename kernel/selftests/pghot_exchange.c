@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * pghot_exchange [scan]: while another node of the top tier has room, hot pages whose own is
+ * pghot_exchange [once | scan]: while another node of the top tier has room, hot pages whose own is
  * full go there. When the top tier is full of memory that nobody uses, they change places with
  * it, and what is in use up there stays. What is bound to where it is stays there. Without a
- * source that knows what is cold, kswapd makes the room; "scan" leaves that out.
+ * source that knows what is cold, kswapd makes the room; "scan" leaves that out, and "once" does
+ * it for what is touched once alone.
  */
+#include "cgroup.h"
+#include "clock.h"
 #include "content.h"
 #include "files.h"
 #include "memory.h"
@@ -28,6 +31,8 @@
 
 #define KEPT		"/proc/sys/vm/percpu_pagelist_high_fraction"
 #define DEMOTION	"/sys/kernel/mm/numa/demotion_enabled"
+/* The cgroup of what fills the top tier. */
+#define NEIGHBOUR	"neighbour"
 
 /* What fills a node and is then left alone: each page has its number in it. */
 struct filler {
@@ -35,30 +40,40 @@ struct filler {
 	size_t bytes;
 };
 
-/*
- * Leaves a node so much that nothing is reclaimed, and no more. What others freed comes back
- * late: CPUs keep it to themselves for some seconds.
- */
-static struct filler fill(int node)
+/* Takes what a node has above its reserve. Returns whether that was little. */
+static bool fill_more(struct filler *filler, int node)
 {
-	struct filler filler = { .at = map_anonymous(node_bytes(node), false) };
+	long long free = node_free_bytes(node) - node_reserve_bytes(node);
+	size_t begin = filler->bytes, end = begin;
+
+	if (free > 0)
+		end += free / page_bytes() * page_bytes();
+	memory_policy(MPOL_BIND, node);
+	for (; filler->bytes < end; filler->bytes += page_bytes())
+		*(size_t *)(filler->at + filler->bytes) = filler->bytes;
+	memory_policy(MPOL_DEFAULT, 0);
+	return end - begin < HUGE_BYTES / 4;
+}
+
+/*
+ * Leaves the first nodes so much that nothing is reclaimed, and no more. What others freed comes back
+ * late, on either node: CPUs keep it to themselves for some seconds.
+ */
+static void fill(struct filler *fillers, int nodes)
+{
 	int quiet = 0;
 
-	memory_policy(MPOL_BIND, node);
-	while (quiet < 3) {
-		long long free = node_free_bytes(node) - node_reserve_bytes(node);
-		size_t end = filler.bytes;
-
-		if (free > 0)
-			end += free / page_bytes() * page_bytes();
-		quiet = end - filler.bytes < HUGE_BYTES / 4 ? quiet + 1 : 0;
-		for (; filler.bytes < end; filler.bytes += page_bytes())
-			*(size_t *)(filler.at + filler.bytes) = filler.bytes;
+	for (int n = 0; n < nodes; n++)
+		fillers[n] = (struct filler) { map_anonymous(node_bytes(node_at(n)), false), 0 };
+	while (quiet < 4) {
+		quiet++;
+		for (int n = 0; n < nodes; n++)
+			if (!fill_more(&fillers[n], node_at(n)))
+				quiet = 0;
 		usleep(500000);
 	}
-	memory_policy(MPOL_DEFAULT, 0);
-	pghot_settle(filler.at);
-	return filler;
+	for (int n = 0; n < nodes; n++)
+		pghot_settle(fillers[n].at);
 }
 
 static size_t filler_wrong(const struct filler *filler)
@@ -98,9 +113,10 @@ static void test_other_node(void)
 	size_t pages = 2 * PAGES;
 	struct content *hot = pghot_memory(node_slow(), 2 * HOT_BYTES, false, 1);
 	struct content *busy = pghot_memory(node_at(0), BUSY_BYTES, false, 1);
-	struct filler filler = fill(node_at(0));
 	long long demoted = pghot_counter("pghot_demoted");
+	struct filler filler;
 
+	fill(&filler, 1);
 	pghot_start(PGHOT_PGTSCAN);
 	use(hot, busy, pages, PATIENCE_MS);
 	pghot_stop();
@@ -138,9 +154,69 @@ static void test_bound(void)
 	pghot_memory_drop(busy);
 }
 
+static size_t went(const struct filler fillers[2])
+{
+	return pages_on(fillers[0].at, fillers[0].bytes, node_slow()) +
+	       pages_on(fillers[1].at, fillers[1].bytes, node_slow());
+}
+
+/* Many rounds in which hot pages want to come up; returns how many filler pages went. */
+static size_t flood(struct content *hot, struct content *busy, const struct filler fillers[2])
+{
+	long long rounds = pghot_counter("pghot_kmigrated_wakeups") + 30, end = now_ms() + PATIENCE_MS,
+		  seen = pghot_counter("pghot_recorded_pgtscans") + 10 * (long long)PAGES;
+
+	content_start_writers(hot);
+	content_start_writers(busy);
+	while ((pghot_counter("pghot_kmigrated_wakeups") < rounds ||
+		pghot_counter("pghot_recorded_pgtscans") < seen) && now_ms() < end)
+		usleep(20000);
+	content_stop_writers(hot);
+	content_stop_writers(busy);
+	if (now_ms() >= end)
+		tap_bail("no page is found hot");
+	return went(fillers);
+}
+
+/* Nothing is demoted that must not be, however hot what lies below is. */
+static void test_kept(struct content *hot, struct content *busy, const struct filler fillers[2])
+{
+	long long demoted = pghot_counter("pghot_demoted");
+	size_t gone;
+
+	file_write("0", DEMOTION);
+	gone = flood(hot, busy, fillers);
+	tap_ok(!gone && pghot_counter("pghot_demoted") == demoted,
+	       "while demotion is off nothing is demoted: %zu pages", gone);
+	file_write("max", "%s/" NEIGHBOUR "/memory.low", cgroup_root());
+	file_write("1", DEMOTION);
+	gone = flood(hot, busy, fillers);
+	tap_ok(!gone, "what memory.low protects is not demoted: %zu pages", gone);
+	file_write("0", "%s/" NEIGHBOUR "/memory.low", cgroup_root());
+	file_write("max", "%s/" NEIGHBOUR "/memory.min", cgroup_root());
+	gone = flood(hot, busy, fillers);
+	tap_ok(!gone, "nor what memory.min does: %zu pages", gone);
+	file_write("0", "%s/" NEIGHBOUR "/memory.min", cgroup_root());
+}
+
+/* Pages demoted by whomever, of all and of the neighbour's cgroup. */
+static long long demotions(long long *charged)
+{
+	static const char *const names[] = { "pgdemote_kswapd", "pgdemote_direct",
+					     "pgdemote_khugepaged" };
+	long long all = 0;
+
+	*charged = 0;
+	for (int n = 0; n < 3; n++) {
+		all += pghot_counter(names[n]);
+		*charged += cgroup_stat(NEIGHBOUR, "memory.stat", names[n]);
+	}
+	return all;
+}
+
 static void test_full(enum pghot_source source, bool exchange)
 {
-	long long exchanged, demoted, wasted, woken, isolated, lacked = 0;
+	long long exchanged, demoted, wasted, woken, isolated, reclaimed, charged, of_group, lacked = 0;
 	struct filler fillers[2];
 	struct content *hot, *busy;
 	size_t stayed, left, wrong;
@@ -150,11 +226,14 @@ static void test_full(enum pghot_source source, bool exchange)
 		 exchange ? "" : ", by kswapd");
 	hot = pghot_memory(node_slow(), HOT_BYTES, false, 1);
 	busy = pghot_memory(node_at(0), BUSY_BYTES, false, 1);
-	for (int n = 0; n < 2; n++)
-		fillers[n] = fill(node_at(n));
+	cgroup_make(NEIGHBOUR);
+	cgroup_enter(NEIGHBOUR);
+	fill(fillers, 2);
+	cgroup_enter(NULL);
 	if (up(hot) || on(busy, node_at(0)) != PAGES)
 		tap_bail("%s: memory is not where it should be", what);
 	exchanged = pghot_counter("pghot_exchanged");
+	reclaimed = demotions(&charged);
 	demoted = pghot_counter("pghot_demoted");
 	wasted = pghot_counter("pghot_wasted_promotions");
 	file_write(exchange ? "1" : "0", PGHOT_DEBUGFS "/exchange");
@@ -168,12 +247,15 @@ static void test_full(enum pghot_source source, bool exchange)
 		lacked += kept > unused ? kept - unused : 0;
 	}
 	pghot_start(source);
+	if (exchange)
+		test_kept(hot, busy, fillers);
 	use(hot, busy, PAGES * 9 / 10, PATIENCE_MS);
 	stayed = on(busy, node_at(0));
-	left = pages_on(fillers[0].at, fillers[0].bytes, node_slow()) +
-	       pages_on(fillers[1].at, fillers[1].bytes, node_slow());
+	left = went(fillers);
 	pghot_stop();
 	exchanged = pghot_counter("pghot_exchanged") - exchanged;
+	reclaimed = demotions(&of_group) - reclaimed;
+	of_group -= charged;
 	demoted = pghot_counter("pghot_demoted") - demoted;
 	wasted = pghot_counter("pghot_wasted_promotions") - wasted;
 	wrong = content_wrong(hot, "hot") + content_wrong(busy, "busy") +
@@ -189,9 +271,14 @@ static void test_full(enum pghot_source source, bool exchange)
 		tap_ok(left > 0, "%s: what is idle makes room", what);
 		tap_ok(stayed >= PAGES * 9 / 10, "%s: what is in use stays up", what);
 		tap_ok(exchanged > 0 && demoted >= exchanged, "%s: exchanges are counted", what);
+		tap_ok(reclaimed >= demoted && of_group >= (long long)left && of_group <= reclaimed,
+		       "%s: %lld demotions of %lld pages are counted, %lld in the cgroup of %zu",
+		       what, reclaimed, demoted, of_group, left);
 		tap_ok(demoted <= (long long)up(hot) + lacked + 2 * STEP_PAGES,
 		       "%s: no more goes than what comes and what lacked", what);
 		tap_ok(wasted <= (long long)PAGES / 10, "%s: few promotions are wasted", what);
+		/* Whatever is demoted revives a kswapd that gave up while it must not demote. */
+		file_write("1M", "%s/" NEIGHBOUR "/memory.reclaim", cgroup_root());
 	} else {
 		tap_ok(woken > 0, "%s: kswapd is woken", what);
 		tap_ok(!exchanged && !demoted, "%s: nothing is exchanged", what);
@@ -211,6 +298,55 @@ static void test_full(enum pghot_source source, bool exchange)
 		munmap(fillers[n].at, node_bytes(node_at(n)));
 }
 
+/*
+ * Whether pages come up after one touch of each, and no fault later, though the tier is full; and
+ * sooner than by two looks, which are half a second apart, or by more looks than time allows.
+ */
+static bool touched_once(void)
+{
+	struct content *hot = pghot_memory(node_slow(), HOT_BYTES, false, 0);
+	long long end = now_ms() + PATIENCE_MS, marked, woken, ms;
+	struct filler fillers[2];
+	size_t came;
+
+	fill(fillers, 2);
+	marked = pghot_counter("numa_pte_updates") + PAGES;
+	pghot_start(PGHOT_HINTFAULT);
+	/* Scans come by the CPU time that this takes. */
+	while (pghot_counter("numa_pte_updates") < marked && now_ms() < end)
+		;
+	for (size_t offset = 0; offset < HOT_BYTES; offset += page_bytes())
+		(void)*(volatile unsigned char *)(hot->at + offset);
+	/* After the last fault no batch wakes it, but for one. */
+	woken = pghot_counter("pghot_kmigrated_wakeups");
+	ms = now_ms();
+	came = pghot_wait_moved(hot->at, HOT_BYTES, node_slow(), PAGES * 9 / 10, 6000);
+	ms = now_ms() - ms;
+	woken = pghot_counter("pghot_kmigrated_wakeups") - woken;
+	tap_note("touched once: %zu of %zu pages came in %lld ms, woken %lld times", came, PAGES,
+		 ms, woken);
+	pghot_stop();
+	tap_ok(!content_wrong(hot, "hot") && !filler_wrong(&fillers[0]) && !filler_wrong(&fillers[1]),
+	       "touched once: contents");
+	pghot_memory_drop(hot);
+	for (int n = 0; n < 2; n++)
+		munmap(fillers[n].at, node_bytes(node_at(n)));
+	return came >= PAGES * 9 / 10 && (ms < 1000 || woken > ms / 500 + 2);
+}
+
+/* On a host that stands still records may grow old before there is room. */
+static void test_touched_once(void)
+{
+	bool came = false;
+
+	/* So seldom does kmigrated look by itself. */
+	file_write("1000", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
+	for (int try = 0; try < 5 && !came; try++)
+		came = touched_once();
+	file_write("100", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
+	tap_ok(came, "what is touched once finds room as soon as it is made");
+}
+
 int main(int argc, char **argv)
 {
 	tap_start();
@@ -227,13 +363,16 @@ int main(int argc, char **argv)
 	 * First, because Linux gives a node up where kswapd found nothing 16 times, as it may
 	 * below while it must not demote.
 	 */
+	file_write("1", DEMOTION);
 	if (argc < 2 || strcmp(argv[1], "scan")) {
-		file_write("1", DEMOTION);
+		if (argc > 1 && !strcmp(argv[1], "once")) {
+			test_touched_once();
+			return tap_done();
+		}
 		test_full(PGHOT_HINTFAULT, false);
 		/* Without NUMA balancing, which hint faults need, kswapd has other goals. */
 		if (pghot_has(PGHOT_PGTSCAN))
 			test_full(PGHOT_PGTSCAN, false);
-		file_write("0", DEMOTION);
 	}
 	if (pghot_has(PGHOT_PGTSCAN)) {
 		test_bound();

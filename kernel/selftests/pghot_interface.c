@@ -119,7 +119,6 @@ static void test_boot_values(void)
 		{ PGHOT_SYSCTL "enabled_sources", 0 },
 		{ PGHOT_SYSCTL "target_nid", 0 },
 		{ PGHOT_SYSCTL "freq_threshold", 2 },
-		{ PGHOT_SYSCTL "promote_freq_window_ms", 1000 },
 		{ PGHOT_SYSCTL "promote_rate_limit_MBps", 65536 },
 		{ PGHOT_DEBUGFS "/kmigrated_sleep_ms", 100 },
 		{ PGHOT_DEBUGFS "/kmigrated_batch_nr", 512 },
@@ -139,6 +138,8 @@ static void test_boot_values(void)
 	       "no event is chosen at first");
 	file_read(line, sizeof(line), "/proc/cmdline");
 	format = strstr(line, "pghot=precise") ? "precise" : "default";
+	tap_ok(file_number(PGHOT_SYSCTL "promote_freq_window_ms") ==
+	       (strcmp(format, "precise") ? 3000 : 5000), "the window is the published one at first");
 	tap_ok(!file_read(text, sizeof(text), PGHOT_DEBUGFS "/format") && !strcmp(text, format),
 	       "records have the format %s, as the kernel was told", format);
 	tap_ok(!pghot_counter("pghot_record_bytes") && !heat_of_node(-1).sections,
@@ -175,7 +176,8 @@ static void test_permissions(void)
 		modes &= setting_mode_is(&of_debugfs, files[n].name, 0644);
 	tap_ok(modes, "what can be set is root's, mode 0644");
 	tap_ok(setting_mode_is(&of_debugfs, "heat", 0444) &&
-	       setting_mode_is(&of_debugfs, "format", 0444), "what cannot has mode 0444");
+	       setting_mode_is(&of_debugfs, "format", 0444) &&
+	       setting_mode_is(&of_debugfs, "status", 0444), "what cannot has mode 0444");
 }
 
 /* What perf itself does not know is refused with its error. */
@@ -223,6 +225,20 @@ static void test_format_limits(void)
 	}
 }
 
+/* The limit of NUMA balancing is the same number. */
+static void test_alias(void)
+{
+	static const char *const limits[] = {
+		PGHOT_SYSCTL "promote_rate_limit_MBps",
+		"/proc/sys/kernel/numa_balancing_promote_rate_limit_MBps",
+	};
+
+	for (int n = 0; n < 2; n++)
+		tap_ok(!file_write_number(1234 + n, "%s", limits[n]) &&
+		       file_number("%s", limits[!n]) == 1234 + n, "%s is %s", limits[n], limits[!n]);
+	file_write("65536", "%s", limits[0]);
+}
+
 int main(void)
 {
 	tap_start();
@@ -236,6 +252,7 @@ int main(void)
 	settings_test(&of_debugfs);
 	test_format_limits();
 	test_events();
+	test_alias();
 	test_permissions();
 	return tap_done();
 }

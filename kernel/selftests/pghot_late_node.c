@@ -4,6 +4,7 @@
  * only then, and its records and its thread follow; they go with its memory.
  */
 #include "blocks.h"
+#include "clock.h"
 #include "content.h"
 #include "files.h"
 #include "heat.h"
@@ -77,9 +78,9 @@ static bool set_blocks(const char *state)
 
 static bool sections_are(int node, long long wanted)
 {
-	long long end = pghot_ms() + PATIENCE_MS;
+	long long end = now_ms() + PATIENCE_MS;
 
-	while (heat_of_node(node).sections != wanted && pghot_ms() < end)
+	while (heat_of_node(node).sections != wanted && now_ms() < end)
 		usleep(20000);
 	return heat_of_node(node).sections == wanted;
 }
@@ -87,8 +88,9 @@ static bool sections_are(int node, long long wanted)
 /* Whether pages there are seen by the scan of page tables. */
 static bool pages_are_seen(int node)
 {
-	long long end = pghot_ms() + PATIENCE_MS;
+	long long end = now_ms() + PATIENCE_MS;
 	volatile unsigned char *at = map_anonymous(BYTES, false);
+	bool seen;
 
 	/* What stays bound is not tracked. */
 	memory_policy(MPOL_BIND, node);
@@ -98,9 +100,11 @@ static bool pages_are_seen(int node)
 		for (size_t n = 0; n < BYTES; n += page_bytes())
 			at[n] = 1;
 		usleep(10000);
-	} while (!heat_of_node(node).known && pghot_ms() < end);
+		seen = heat_of_node(node).known;
+	} while (!seen && now_ms() < end);
+	/* The records of freed pages are cleared. */
 	munmap((void *)at, BYTES);
-	return heat_of_node(node).known;
+	return seen;
 }
 
 /* Its own thread promotes what is used there. */

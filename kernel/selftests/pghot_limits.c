@@ -4,6 +4,7 @@
  * pins, control groups at their limit, migrators that come and go, and sources that are off.
  */
 #include "cgroup.h"
+#include "clock.h"
 #include "content.h"
 #include "emulator.h"
 #include "files.h"
@@ -52,12 +53,12 @@ static size_t wait_promoted(const struct content *content, size_t pages)
 
 static long long wait_hot(long long least, long long most)
 {
-	long long end = pghot_ms() + PATIENCE_MS, hot;
+	long long end = now_ms() + PATIENCE_MS, hot;
 
 	do {
 		usleep(20000);
 		hot = heat_of_node(node_slow()).hot;
-	} while ((hot < least || hot > most) && pghot_ms() < end);
+	} while ((hot < least || hot > most) && now_ms() < end);
 	return hot;
 }
 
@@ -88,11 +89,11 @@ static void test_idle(void)
 	file_write("500", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
 	/* Without NUMA balancing nothing is reported. */
 	file_write("1", PGHOT_SYSCTL "enabled_sources");
-	start = pghot_ms();
+	start = now_ms();
 	wakes = pghot_counter("pghot_kmigrated_wakeups");
 	usleep(3000000);
 	wakes = pghot_counter("pghot_kmigrated_wakeups") - wakes;
-	ms = pghot_ms() - start;
+	ms = now_ms() - start;
 	tap_ok(wakes > 0 && wakes <= ms / 500 + 1,
 	       "with a source on it looks each 500 ms (%lld times in %lld ms)", wakes, ms);
 	file_write("100", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
@@ -112,22 +113,22 @@ static void test_pace(enum pghot_source source)
 	file_write("1", PGHOT_SYSCTL "promote_rate_limit_MBps");
 	/* Rounds that are far apart make use of the time between them. */
 	file_write("500", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
-	start = pghot_ms();
+	start = now_ms();
 	pghot_start(source);
 	content_start_writers(content);
 	first = wait_promoted(content, 1);
-	began = pghot_ms();
+	began = now_ms();
 	usleep(3000000);
 	known = heat_of_node(node_slow()).known;
 	moved = promoted(content);
-	ms = pghot_ms() - start;
+	ms = now_ms() - start;
 	/* Two rounds' worth may have been saved up. */
 	most = (ms + 1000) * (1 << 20) / 1000 / page_bytes();
 	tap_note("%s: %zu pages in %lld ms at 256 pages a second; %lld records",
 		 pghot_sources[source], moved, ms, known);
 	tap_ok(moved > 0 && moved < PAGES && moved <= most, "%s: promotion keeps to the pace",
 	       pghot_sources[source]);
-	ms = pghot_ms() - began;
+	ms = now_ms() - began;
 	/* A hint fault tells of a page once in a second or more; who waits longer is not recent. */
 	if (source != PGHOT_HINTFAULT)
 		tap_ok(moved - first >= (size_t)ms * (1 << 20) / 1000 / page_bytes() / 2,
@@ -251,7 +252,7 @@ static void test_pins(enum pghot_source source)
 /* Reads every page again and again, for some time. */
 static void use(const unsigned char *at, size_t bytes, long long ms)
 {
-	for (long long end = pghot_ms() + ms; pghot_ms() < end; usleep(10000))
+	for (long long end = now_ms() + ms; now_ms() < end; usleep(10000))
 		for (size_t offset = 0; offset < bytes; offset += page_bytes())
 			(void)*(const volatile unsigned char *)(at + offset);
 }
@@ -261,7 +262,7 @@ static void test_age(enum pghot_source source)
 {
 	struct content *content = use_slow(false);
 	long long refused = pghot_counter("pghot_refused_latency"), hot, cold, pinned;
-	long long end = pghot_ms() + PATIENCE_MS;
+	long long end = now_ms() + PATIENCE_MS;
 	struct ring *ring = ring_new();
 
 	if (ring_pin(ring, content->at, BYTES))
@@ -280,7 +281,7 @@ static void test_age(enum pghot_source source)
 		hot = wait_hot(pinned / 2, LLONG_MAX);
 		content_stop_writers(content);
 		use(content->at, BYTES / 4, 1500);
-	} while (pghot_counter("pghot_refused_latency") == refused && pghot_ms() < end);
+	} while (pghot_counter("pghot_refused_latency") == refused && now_ms() < end);
 	refused = pghot_counter("pghot_refused_latency") - refused;
 	cold = wait_hot(0, pinned / 8);
 	tap_note("%s: %lld pinned, %lld hot, then %lld; refused %lld", pghot_sources[source],
@@ -299,6 +300,35 @@ static void test_age(enum pghot_source source)
 	pghot_memory_drop(content);
 }
 
+/* What was hot, and would be for minutes, is freed: whoever gets its pages begins with nothing. */
+static void test_freed(enum pghot_source source)
+{
+	struct content *content = use_slow(false);
+	struct ring *ring = ring_new();
+	long long before, hot, after, end;
+	long long pinned;
+
+	if (ring_pin(ring, content->at, BYTES))
+		tap_bail("no pins");
+	pinned = pages_on(content->at, BYTES, node_slow());
+	before = heat_of_node(node_slow()).known;
+	pghot_start(source);
+	content_start_writers(content);
+	hot = wait_hot(pinned * 9 / 10, LLONG_MAX);
+	content_stop_writers(content);
+	/* Pinned to the end, they are freed and not promoted. */
+	pghot_memory_drop(content);
+	ring_unpin(ring);
+	ring_free(ring);
+	end = now_ms() + 5000;
+	while ((after = heat_of_node(node_slow()).known) > before + pinned / 8 && now_ms() < end)
+		usleep(20000);
+	pghot_stop();
+	tap_ok(hot >= pinned * 9 / 10 && after <= before + pinned / 8,
+	       "%s: nothing is known of freed pages: %lld were, then %lld hot, then %lld",
+	       pghot_sources[source], before, hot, after);
+}
+
 static long long group_number(const char *name, const char *file)
 {
 	return file_number("%s/%s/%s", cgroup_root(), name, file);
@@ -307,10 +337,10 @@ static long long group_number(const char *name, const char *file)
 /* What a group counted. Its CPUs bring it together every two seconds, or sooner if it is much. */
 static long long group_promoted(const char *name, long long expected)
 {
-	long long end = pghot_ms() + 5000, count;
+	long long end = now_ms() + 5000, count;
 
 	while ((count = cgroup_stat(name, "memory.stat", "pgpromote_success")) < expected &&
-	       pghot_ms() < end)
+	       now_ms() < end)
 		usleep(100000);
 	return count;
 }
@@ -413,11 +443,11 @@ static void test_switch(enum pghot_source source, long long seconds)
 		if (pthread_create(&movers[n].thread, NULL, take_down, &movers[n]))
 			tap_bail("no thread");
 	}
-	start = pghot_ms();
+	start = now_ms();
 	end = start + seconds * 1000;
-	while (pghot_ms() < end || ((!movers[0].moved || !movers[1].moved ||
+	while (now_ms() < end || ((!movers[0].moved || !movers[1].moved ||
 				     pghot_counter("pghot_bounced") == bounced) &&
-				    pghot_ms() < start + PATIENCE_MS)) {
+				    now_ms() < start + PATIENCE_MS)) {
 		name = other_migrator(name);
 		refused += !!migrator_choose(name);
 		chosen++;
@@ -475,6 +505,7 @@ int main(int argc, char **argv)
 		if (source != PGHOT_HINTFAULT) {
 			test_pins(source);
 			test_age(source);
+			test_freed(source);
 		}
 		test_groups(source);
 		test_switch(source, seconds);

@@ -6,6 +6,7 @@
  * sources come and go under load.
  */
 #include "blocks.h"
+#include "clock.h"
 #include "content.h"
 #include "emulator.h"
 #include "files.h"
@@ -89,9 +90,9 @@ static void reader_stop(void)
 /* Waits until so many pages of a node are known; returns how many are. */
 static long long wait_known(int node, long long pages)
 {
-	long long end = pghot_ms() + PATIENCE_MS, known;
+	long long end = now_ms() + PATIENCE_MS, known;
 
-	while ((known = heat_of_node(node).known) < pages && pghot_ms() < end)
+	while ((known = heat_of_node(node).known) < pages && now_ms() < end)
 		usleep(50000);
 	return known;
 }
@@ -101,9 +102,9 @@ static long long wait_known(int node, long long pages)
 /* Soon: whoever promotes pages may be looking at the last ones. */
 static bool no_bytes(void)
 {
-	long long end = pghot_ms() + PATIENCE_MS;
+	long long end = now_ms() + PATIENCE_MS;
 
-	while (pghot_counter("pghot_record_bytes") && pghot_ms() < end)
+	while (pghot_counter("pghot_record_bytes") && now_ms() < end)
 		usleep(20000);
 	return !pghot_counter("pghot_record_bytes");
 }
@@ -197,10 +198,10 @@ static bool idle_still(uint64_t frame)
 /* Several walks, which in this guest look at some 5000 pages each; touches a page meanwhile. */
 static void let_walk(volatile unsigned char *touch)
 {
-	long long end = pghot_ms() + PATIENCE_MS;
+	long long end = now_ms() + PATIENCE_MS;
 	long long scanned = pghot_counter("pghot_scanned_ptes");
 
-	while (pghot_counter("pghot_scanned_ptes") < scanned + 20000 && pghot_ms() < end) {
+	while (pghot_counter("pghot_scanned_ptes") < scanned + 20000 && now_ms() < end) {
 		if (touch)
 			(void)*touch;
 		usleep(10000);
@@ -362,7 +363,7 @@ static void test_toggle(long long seconds, bool balancing)
 	/* See emulator.h: each hint fault passes what is patched. */
 	bool rests = balancing && emulator_patches_badly();
 	long long faults = pghot_counter("pghot_recorded_hintfaults");
-	long long end = pghot_ms() + seconds * 1000, last = end + PATIENCE_MS, now;
+	long long end = now_ms() + seconds * 1000, last = end + PATIENCE_MS, now;
 	struct content *content;
 	unsigned int changes = 0;
 	int error = 0;
@@ -374,7 +375,7 @@ static void test_toggle(long long seconds, bool balancing)
 			tap_bail("no NUMA balancing");
 	}
 	content = load_start();
-	while (!error && ((now = pghot_ms()) < end ||
+	while (!error && ((now = now_ms()) < end ||
 			  (balancing && now < last &&
 			   pghot_counter("pghot_recorded_hintfaults") == faults))) {
 		if (rests)
@@ -405,9 +406,9 @@ static void test_toggle(long long seconds, bool balancing)
 
 static bool sections_are(int node, long long wanted)
 {
-	long long end = pghot_ms() + PATIENCE_MS;
+	long long end = now_ms() + PATIENCE_MS;
 
-	while (heat_of_node(node).sections != wanted && pghot_ms() < end)
+	while (heat_of_node(node).sections != wanted && now_ms() < end)
 		usleep(20000);
 	return heat_of_node(node).sections == wanted;
 }
@@ -434,7 +435,7 @@ static uint64_t frame_in_block(const void *at, int block)
  */
 static long long wait_known_in_block(const struct content *content, int block, int node)
 {
-	long long end = pghot_ms() + KNOWN_MS, known = 0;
+	long long end = now_ms() + KNOWN_MS, known = 0;
 	uint64_t frame;
 
 	do {
@@ -442,7 +443,7 @@ static long long wait_known_in_block(const struct content *content, int block, i
 		usleep(20000);
 		frame = frame_in_block(content->at, block);
 		known = frame != NO_FRAME ? heat_of_frame(frame).known : 0;
-	} while (known < KNOWN_PAGES && pghot_ms() < end);
+	} while (known < KNOWN_PAGES && now_ms() < end);
 	return known;
 }
 

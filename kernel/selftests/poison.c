@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * poison: a page whose memory failed is in the middle of what moves. The others move, it
- * stays a SIGBUS. And copies of mtcopy that fail, injected with fail_function: those folios
- * are left to the plain copy, nothing is lost, and the statistics say so.
+ * stays a SIGBUS. A page that fails while a batch is copied is reported, and not read again in
+ * this attempt. And copies of mtcopy that fail, injected with fail_function: those folios do not
+ * move in this attempt, nothing is lost, and the statistics say so.
  */
 #include "content.h"
 #include "files.h"
 #include "memory.h"
 #include "migrator.h"
+#include "modules.h"
 #include "nodes.h"
+#include "pages.h"
 #include "tap.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -78,13 +82,13 @@ static void test_poison(const char *name, const char *migrator)
 	error = poison(memory.at + middle);
 	if (!tap_ok(!error, "%s, %s: a page is poisoned", name, migrator))
 		tap_note("MADV_HWPOISON: %s", strerror(-error));
-	stats = migrator_stats(migrator, NULL);
+	stats = migrator_stats(migrator);
 	content_start_writers(before);
 	content_start_writers(after);
 	memory_move(&memory, node_at(1), 20);
 	content_stop_writers(before);
 	content_stop_writers(after);
-	done = migrator_since(migrator, NULL, stats);
+	done = migrator_since(migrator, stats);
 	tap_ok(pages_on(memory.at, middle, node_at(1)) == middle / page &&
 	       pages_on(memory.at + middle + page, BYTES - middle - page, node_at(1)) ==
 	       (BYTES - middle) / page - 1, "%s, %s: the others moved", name, migrator);
@@ -97,6 +101,74 @@ static void test_poison(const char *name, const char *migrator)
 	content_free(before);
 	content_free(after);
 	/* The file behind it cannot be read at that page. */
+	munmap(memory.at, memory.bytes);
+	if (memory.fd >= 0)
+		close(memory.fd);
+	content_free(memory.content);
+}
+
+#define BADPAGE		"/sys/module/badpage/parameters"
+
+#ifdef __x86_64__
+#define COPIES_SURVIVE	true
+#else
+#define COPIES_SURVIVE	false
+#endif
+
+/*
+ * One call of move_pages(2) is two attempts at most: with the batch, and by itself, which is too
+ * small for the migrator. An attempt reads and reports the page once, with any migrator and none.
+ */
+#define ATTEMPTS	2
+
+static void test_machine_check(const char *name, const char *migrator)
+{
+	size_t page = page_bytes(), bad = BYTES / 2 + 5 * page, folio, wrong;
+	struct content *before, *after;
+	struct stats stats, done;
+	long long reads, reports;
+	struct memory memory;
+	char parameters[32];
+	int error;
+
+	if (!COPIES_SURVIVE) {
+		tap_skip(name, "no copy of this architecture survives a machine check");
+		return;
+	}
+	if (!memory_make(&memory, kind_named(name), BYTES, node_at(0), 0)) {
+		tap_ok(false, "%s, %s: cannot be made", name, migrator);
+		return;
+	}
+	folio = bad / memory.folio * memory.folio;
+	before = content_new(memory.at, folio, 0);
+	after = content_new(memory.at + folio + memory.folio, BYTES - folio - memory.folio, 0);
+	content_fill(before);
+	content_fill(after);
+	snprintf(parameters, sizeof(parameters), "pfn=%" PRIu64, page_frame(memory.at + bad));
+	error = module_load("badpage", parameters);
+	if (error)
+		tap_bail("badpage %s: %s", parameters, strerror(-error));
+	if (migrator_copies(migrator))
+		file_write_number(MIN_BATCH, MIN_BATCH_BYTES);
+	stats = migrator_stats(migrator);
+	memory_move(&memory, node_at(1), 1);
+	done = migrator_since(migrator, stats);
+	reads = file_number(BADPAGE "/reads");
+	reports = file_number(BADPAGE "/reports");
+	error = module_unload("badpage");
+	if (migrator_copies(migrator))
+		file_write_number(0, MIN_BATCH_BYTES);
+	wrong = content_wrong(before, name) + content_wrong(after, name);
+	tap_note("%s, %s: the bad page was read %lld times and reported %lld times; folios %lld, fallbacks %lld",
+		 name, migrator, reads, reports, done.folios, done.fallbacks);
+	tap_ok(!error && reads > 0 && reads <= ATTEMPTS && reports == reads,
+	       "%s, %s: an attempt reads and reports the page once", name, migrator);
+	tap_ok(!wrong && pages_on(memory.at, folio, node_at(1)) == folio / page,
+	       "%s, %s: the others moved, with their contents", name, migrator);
+	if (migrator_copies(migrator))
+		tap_ok(done.fallbacks == 1, "%s, %s: it is counted once", name, migrator);
+	content_free(before);
+	content_free(after);
 	munmap(memory.at, memory.bytes);
 	if (memory.fd >= 0)
 		close(memory.fd);
@@ -127,14 +199,17 @@ static int inject(int per_cent, int times)
 	return file_write(failure, INJECT "/" COPY "/retval");
 }
 
-/* Whether what the statistics say can come of failures like these. */
+/*
+ * Whether the statistics fit: an attempt that met poison fails, so the folio is not read again by
+ * its move, and the next attempt brings it to the migrator anew.
+ */
 static bool right_stats(struct stats done, int per_cent, int times, long long folios)
 {
 	if (times == 1)
-		return done.fallbacks == 1 && done.folios == folios - 1;
+		return done.fallbacks == 1 && done.folios == folios;
 	if (per_cent == 100)
-		return !done.folios && !done.batches && done.fallbacks == folios;
-	return done.folios > 0 && done.fallbacks > 0 && done.folios + done.fallbacks == folios;
+		return !done.folios && done.fallbacks >= folios;
+	return done.folios == folios && done.fallbacks > 0;
 }
 
 static void test_injected(const char *name, int per_cent, int times)
@@ -158,19 +233,24 @@ static void test_injected(const char *name, int per_cent, int times)
 	error = inject(per_cent, times);
 	if (error)
 		tap_note("fail_function does not take " COPY ": %s", strerror(-error));
-	before = migrator_stats("mtcopy", NULL);
+	before = migrator_stats("mtcopy");
 	left = memory_move(&memory, node_at(1), 20);
-	done = migrator_since("mtcopy", NULL, before);
+	done = migrator_since("mtcopy", before);
 	file_write("", INJECT "/inject");
 	if (times == 1)
 		file_write("2", MIGRATION "/mtcopy/lanes");
 	wrong = memory_wrong(&memory, name);
 	tap_note("%s: folios %lld, fallbacks %lld, declined %lld", what, done.folios,
 		 done.fallbacks, done.declined);
-	tap_ok(!error && !left, "%s: every page moved", what);
-	tap_ok(!wrong && memory_folios(&memory) == folios, "%s: contents, whole folios", what);
+	if (per_cent == 100 && times < 0)
+		tap_ok(!error && left == BYTES / page_bytes(), "%s: no page moved", what);
+	else
+		tap_ok(!error && !left, "%s: every page moved", what);
+	/* Linux 6.12 splits folios of 64 KiB that were unmapped, also if they then stay. */
+	tap_ok(!wrong && (left || memory_folios(&memory) == folios), "%s: contents, whole folios",
+	       what);
 	tap_ok(right_stats(done, per_cent, times, folios),
-	       "%s: these folios are left to the plain copy", what);
+	       "%s: these attempts fail, no plain copy reads the folio again", what);
 	memory_drop(&memory);
 }
 
@@ -186,6 +266,12 @@ int main(void)
 	for (name = migrator_next(NULL); name; name = migrator_next(name)) {
 		for (int n = 0; n < 2; n++)
 			test_poison(names[n], name);
+		/* A DMA engine does not see it. */
+		if (strcmp(name, "dcbm")) {
+			test_machine_check("anonymous", name);
+			test_machine_check("anonymous, 64 KiB", name);
+			test_machine_check("memory file", name);
+		}
 		if (strcmp(name, "mtcopy"))
 			continue;
 		test_injected("anonymous", 30, -1);

@@ -5,7 +5,10 @@
  * discarded, forked and remapped; files are truncated; movers get signals and are killed;
  * the target node is full. Whatever is there must be right afterwards, to the last byte.
  */
+#include "clock.h"
 #include "content.h"
+#include "delay.h"
+#include "device.h"
 #include "files.h"
 #include "memory.h"
 #include "migrator.h"
@@ -22,7 +25,6 @@
 #include <sys/prctl.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BYTES	(2UL << 20)
@@ -31,6 +33,12 @@
 /* How long nothing may move before it counts: an emulated kernel with checkers takes its time. */
 #define PATIENCE_MS	30000
 
+/* Between the copy of a batch and its moves: time for what else happens. */
+#define DELAY_MS	10
+
+/* With each of them a page is written between a copy and its move, if the movers let it be. */
+#define READS		50
+
 static long long duration_ms = 200;
 
 /* In shared memory: children see it. */
@@ -38,14 +46,6 @@ static struct shared {
 	volatile bool stop;
 	volatile size_t moved[MOVERS];
 } *shared;
-
-static long long now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
 
 static void begin(void)
 {
@@ -152,6 +152,37 @@ static void test_movers(const char *migrator)
 	movers_of("memory file, 2048 KiB", migrator);
 	movers_of("tmpfs file", migrator);
 	movers_of("shared with children", migrator);
+}
+
+/* --- A device that reads into what moves --- */
+
+/* Each read has a pin of its own, which comes before a copy and goes before the moves. */
+static void test_device(const char *migrator)
+{
+	pid_t pids[MOVERS];
+	struct memory memory;
+	struct device device;
+	bool good = true;
+
+	if (!memory_make(&memory, kind_named("memory file"), BYTES, node_at(0), 0)) {
+		tap_ok(false, "memory for a device, %s: cannot be made", migrator);
+		return;
+	}
+	begin();
+	for (int n = 0; n < MOVERS; n++)
+		pids[n] = start_mover(n, memory.at, memory.folio);
+	device_start(&device, memory.at, memory.bytes, true);
+	let_move();
+	device_wait(&device, READS);
+	device_stop(&device);
+	shared->stop = true;
+	for (int n = 0; n < MOVERS; n++)
+		good &= ended_well(pids[n]);
+	tap_note("%lu reads, %lu lost, %zu pages moved", device.reads, device.lost, all_moved());
+	tap_ok(good && all_moved() && !device.lost && !device.error,
+	       "a device reads while %d processes move, %s", MOVERS, migrator);
+	device_free(&device);
+	memory_drop(&memory);
 }
 
 /* --- Ranges that change while they move --- */
@@ -552,6 +583,7 @@ static const struct {
 	void (*run)(const char *migrator);
 } tests[] = {
 	{ "movers", test_movers },
+	{ "device", test_device },
 	{ "changes", test_changes },
 	{ "truncate", test_truncate },
 	{ "signals", test_signals },
@@ -570,9 +602,16 @@ int main(int argc, char **argv)
 	nodes_with_memory();
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		      -1, 0);
-	for (name = migrator_next(NULL); name; name = migrator_next(name))
+	for (name = migrator_next(NULL); name; name = migrator_next(name)) {
+		unsigned int delays;
+
+		delay_start(name, DELAY_MS);
 		for (unsigned int n = 0; n < ARRAY_SIZE(tests); n++)
 			if (!only || !strcmp(only, tests[n].name))
 				tests[n].run(name);
+		delays = delay_stop();
+		if (migrator_copies(name))
+			tap_ok(delays, "%u batches were delayed, %s", delays, name);
+	}
 	return tap_done();
 }

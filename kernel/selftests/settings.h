@@ -24,13 +24,11 @@ struct setting {
  * @root: the folder
  * @list: the files
  * @nr: number of @list
- * @lacks: whether a good value was refused because this machine lacks what it is for; or NULL
  */
 struct settings {
 	const char *root;
 	const struct setting *list;
 	unsigned int nr;
-	bool (*lacks)(const struct setting *setting, const char *text, int error);
 };
 
 /* One test for each good and each bad value of each file, and for what no file takes. */

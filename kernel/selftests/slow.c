@@ -4,6 +4,7 @@
  * nothing else: no byte is copied by the CPU for it, and no channel is retired. One that never
  * gives a descriptor is waited for once.
  */
+#include "clock.h"
 #include "engine.h"
 #include "files.h"
 #include "memory.h"
@@ -13,7 +14,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define BATCH		(2UL << 20)	/* 512 base pages */
 #define CHANNELS	2
@@ -38,13 +38,10 @@ static const struct slow {
 	{ "give_back_ms", 200, "spent", false },
 };
 
-static void start(struct memory *memory, const char *parameters, unsigned int timeout_ms)
+static void start(struct memory *memory, const char *parameters, unsigned int slack_ms)
 {
 	engine_start(parameters);
-	file_write("0", MIGRATION "/min_batch_bytes");
-	if (file_write_number(CHANNELS, DCBM "/lanes") ||
-	    file_write_number(timeout_ms, DCBM "/timeout_ms"))
-		tap_bail("no settings");
+	dcbm_slack(slack_ms);
 	if (!memory_make(memory, kind_named("anonymous"), BATCH, node_at(0), 0))
 		tap_bail("no memory");
 }
@@ -57,11 +54,11 @@ static bool none_retired(void)
 /* Every page moves, and the engine copies all of them. */
 static bool copies_all(struct memory *memory, int node)
 {
-	struct stats done = migrator_stats("dcbm", NULL);
+	struct stats done = migrator_stats("dcbm");
 	long long bytes = engine_count("bytes");
 	size_t left = memory_move(memory, node, 1);
 
-	done = migrator_since("dcbm", NULL, done);
+	done = migrator_since("dcbm", done);
 	bytes = engine_count("bytes") - bytes;
 	tap_note("%lld of %lu bytes by dcbm, %lld by the engine, fallbacks %lld", done.bytes, BATCH,
 		 bytes, done.fallbacks);
@@ -92,34 +89,26 @@ static void test_slow(const struct slow *slow, bool unordered)
 	tap_ok(engine_stop(), "the engine can go");
 }
 
-static long long now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
-
 /* It is waited for as for an answer, but once, and the channel is not retired for it. */
 static void test_none(void)
 {
-	const int timeout_ms = 3000, batches = 9;
+	const int slack_ms = 3000, batches = 9;
 	struct memory memory;
 	struct stats done;
 	long long took;
 	size_t left = 0;
 
-	start(&memory, "channels=2", timeout_ms);
+	start(&memory, "channels=2", slack_ms);
 	engine_set("prep_every", 1);
-	done = migrator_stats("dcbm", NULL);
+	done = migrator_stats("dcbm");
 	took = now_ms();
 	for (int n = 1; n <= batches; n++)
 		left += memory_move(&memory, node_at(n), 1);
 	took = now_ms() - took;
-	done = migrator_since("dcbm", NULL, done);
+	done = migrator_since("dcbm", done);
 	tap_note("no descriptors: %d moves in %lld ms", batches, took);
 	tap_ok(!left && !done.bytes, "an engine without descriptors: the CPU copies");
-	tap_ok(took >= timeout_ms && took < (batches - 1) * timeout_ms,
+	tap_ok(took >= slack_ms && took < (batches - 1) * slack_ms,
 	       "it is waited for once, not for each batch");
 	tap_ok(none_retired(), "no channel is retired");
 	engine_heal();
@@ -130,12 +119,7 @@ static void test_none(void)
 
 int main(void)
 {
-	tap_start();
-	nodes_with_memory();
-	if (!migrator_kernel())
-		tap_bail("no " MIGRATION ": this kernel is without migrators");
-	engine_alone();
-	atexit(migrator_defaults);
+	engine_test();
 	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
 		test_slow(&ways[i], false);
 		if (!ways[i].ordered)

@@ -102,9 +102,9 @@ static void load(struct counts *counts)
 		counts->error = error, counts->strange++;
 	if (mtcopy_loaded() && rand() % 2) {
 		file_write_number(1 + rand() % 4, MIGRATION "/mtcopy/lanes");
-		file_write(rand() % 2 ? "high" : "normal", MIGRATION "/mtcopy/priority");
-		file_write(rand() % 2 ? "fill" : "spread", MIGRATION "/mtcopy/placement");
-		file_write(rand() % 2 ? "1" : "0", MIGRATION "/mtcopy/idle_only");
+		file_write(rand() % 2 ? "high" : "normal", MTCOPY_PARAMS "/priority");
+		file_write(rand() % 2 ? "fill" : "spread", MTCOPY_PARAMS "/placement");
+		file_write(rand() % 2 ? "1" : "0", MTCOPY_PARAMS "/idle_only");
 	}
 }
 
@@ -126,7 +126,7 @@ static void unload(struct counts *counts)
 static bool had_all(const struct counts *counts, struct stats kernel)
 {
 	return counts->chosen && counts->loads && counts->unloads &&
-	       migrator_since("kernel", NULL, kernel).folios;
+	       migrator_since("kernel", kernel).folios;
 }
 
 /* For some seconds, and until there was something of everything, within half a minute. */
@@ -173,8 +173,7 @@ int main(int argc, char **argv)
 
 	tap_start();
 	nodes_with_memory();
-	if (!migrator_kernel())
-		tap_bail("no " MIGRATION ": this kernel is without migrators");
+	migrator_needed();
 	tap_note("seed %u", seed);
 	srand(seed);
 	atexit(migrator_defaults);
@@ -194,7 +193,7 @@ int main(int argc, char **argv)
 		mover->content = content_new(mover->at, BYTES, n < 2 ? 1 : 0);
 		content_fill(mover->content);
 	}
-	kernel = migrator_stats("kernel", NULL);
+	kernel = migrator_stats("kernel");
 	if (emulator_patches_badly())
 		tap_note("under this emulator nobody migrates while there is none, or first one");
 	for (unsigned int n = 0; n < MOVERS; n++) {
@@ -212,7 +211,7 @@ int main(int argc, char **argv)
 		if (movers[n].moved < least)
 			least = movers[n].moved;
 	}
-	kernel = migrator_since("kernel", NULL, kernel);
+	kernel = migrator_since("kernel", kernel);
 	tap_note("%zu pages moved; %u choices, %u loads, %u unloads, %u busy, %u absent", moved,
 		 counts.chosen, counts.loads, counts.unloads, counts.busy, counts.absent);
 	tap_ok(!wrong, "contents");

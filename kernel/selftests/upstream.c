@@ -167,9 +167,9 @@ static void test_one(const struct test *test, const char *migrator)
 			 test->arguments[n]);
 	file_write("3", "/proc/sys/vm/drop_caches");
 	file_write_number(test->huge_pages, POOL);
-	before = migrator_stats(migrator, NULL);
+	before = migrator_stats(migrator);
 	result = run(test);
-	done = migrator_since(migrator, NULL, before);
+	done = migrator_since(migrator, before);
 	file_write("0", POOL);
 
 	status = WIFEXITED(result.status) ? WEXITSTATUS(result.status) : -1;

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The time. */
+#ifndef _CLOCK_H
+#define _CLOCK_H
+
+#include <time.h>
+
+/* Of CLOCK_MONOTONIC, which never goes back, or of a task's CPU time, in nanoseconds. */
+long long now_ns(clockid_t clock);
+
+/* Of CLOCK_MONOTONIC, in milliseconds. */
+long long now_ms(void);
+
+#endif /* _CLOCK_H */

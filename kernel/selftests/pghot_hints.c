@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * pghot_hints: hint faults as a source. One access is enough however late it comes, its record
+ * stays as long as the published one, a batch of them wakes kmigrated, and mappings of slower
+ * memory that NUMA balancing leaves out are scanned.
+ */
+#include "clock.h"
+#include "content.h"
+#include "files.h"
+#include "heat.h"
+#include "memory.h"
+#include "nodes.h"
+#include "pages.h"
+#include "pghot.h"
+#include "tap.h"
+#include "trace.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SCANS		"/sys/kernel/debug/sched/numa_balancing/"
+#define BYTES		(4UL << 20)
+#define PAGES		(BYTES / page_bytes())
+#define WINDOW		PGHOT_SYSCTL "promote_freq_window_ms"
+#define PATIENCE_MS	60000
+#define TRIES		20
+
+/* Scans of this process that begin while others' memory had no access. */
+#define SCANS_SEEN	12
+
+/* What happens to a page, as the tracepoints tell it. */
+enum { REPORTED, CHOSEN, ISOLATED, MOVED, STEPS };
+static const char *const steps[STEPS] = {
+	"pghot_reported", "pghot_chosen", "pghot_isolated", "pghot_moved",
+};
+
+static void touch_bytes(unsigned char *at, size_t bytes)
+{
+	for (size_t offset = 0; offset < bytes; offset += page_bytes())
+		(void)*(volatile unsigned char *)(at + offset);
+}
+
+static void touch(unsigned char *at)
+{
+	touch_bytes(at, BYTES);
+}
+
+/* How often all memory of this process was scanned. */
+static long long scans(void)
+{
+	char text[8192] = "", *at;
+
+	file_read(text, sizeof(text), "/proc/self/sched");
+	at = strstr(text, "mm->numa_scan_seq");
+	if (!at)
+		tap_bail("/proc/self/sched does not say how often memory was scanned");
+	return atoll(strchr(at, ':') + 1);
+}
+
+/* Scans are rationed by CPU time, so it takes some. */
+static void wait_scans(long long nr)
+{
+	long long end = now_ms() + PATIENCE_MS;
+
+	for (nr += scans(); scans() < nr && now_ms() < end; )
+		for (volatile int spin = 0; spin < 1000000; spin++)
+			;
+}
+
+static void test_window(void)
+{
+	char format[32] = "";
+	long long wanted;
+
+	file_read(format, sizeof(format), PGHOT_DEBUGFS "/format");
+	wanted = strcmp(format, "precise") ? 3000 : 5000;
+	file_write("1", PGHOT_SYSCTL "enabled_sources");
+	tap_ok(file_number(WINDOW) == wanted, "hint faults: the window is %lld ms", wanted);
+	if (pghot_has(PGHOT_PGTSCAN)) {
+		file_write("5", PGHOT_SYSCTL "enabled_sources");
+		tap_ok(file_number(WINDOW) == 1000, "with page tables: 1000 ms");
+		file_write("2000", WINDOW);
+		file_write("1", PGHOT_SYSCTL "enabled_sources");
+		tap_ok(file_number(WINDOW) == 2000, "one that was set stays");
+		file_write_number(wanted, WINDOW);
+		file_write("4", PGHOT_SYSCTL "enabled_sources");
+		tap_ok(file_number(WINDOW) == 1000, "the one that fits follows the sources");
+	}
+	pghot_stop();
+}
+
+/*
+ * Faults of one access per page come later than NUMA balancing would accept. The pace keeps most
+ * pages where their records can be seen.
+ */
+static void test_one_access(void)
+{
+	struct content *content = pghot_memory(node_slow(), BYTES, false, 0);
+	long long recorded, hot = 0, start, ms = 0;
+	bool all = true;
+	size_t moved;
+
+	file_write("1", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	pghot_start(PGHOT_HINTFAULT);
+	for (int try = 0; try < TRIES; try++) {
+		wait_scans(2);
+		usleep(20000);
+		moved = PAGES - pages_on(content->at, BYTES, node_slow());
+		recorded = pghot_counter("pghot_recorded_hintfaults");
+		start = now_ms();
+		touch(content->at);
+		recorded = pghot_counter("pghot_recorded_hintfaults") - recorded;
+		all &= recorded >= (long long)(PAGES - moved);
+		usleep(1500000);
+		hot = heat_of_node(node_slow()).hot;
+		moved = PAGES - pages_on(content->at, BYTES, node_slow());
+		ms = now_ms() - start;
+		tap_note("%lld faults recorded; after %lld ms %lld pages are hot, %zu moved",
+			 recorded, ms, hot, moved);
+		/* Later the records would leave the window. */
+		if (ms < 2500)
+			break;
+	}
+	pghot_stop();
+	file_write("65536", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	tap_ok(all, "late faults are recorded");
+	tap_ok(ms < 2500 && hot >= (long long)PAGES / 4 && hot + moved >= PAGES,
+	       "one access keeps a page hot for 1.5 s");
+	tap_ok(!content_wrong(content, "one access"), "one access: contents");
+	pghot_memory_drop(content);
+}
+
+/* One process sleeps; the other one only reads. */
+static void test_shared(void)
+{
+	unsigned char *at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				 -1, 0);
+	struct content *content;
+	size_t moved;
+	pid_t reader;
+
+	memory_policy(MPOL_BIND, node_slow());
+	memset(at, 1, BYTES);
+	memory_policy(MPOL_DEFAULT, 0);
+	content = content_new(at, BYTES, 0);
+	content_fill(content);
+	pghot_settle(at);
+	reader = fork();
+	if (!reader) {
+		mprotect(at, BYTES, PROT_READ);
+		for (;;)
+			touch(at);
+	}
+	pghot_start(PGHOT_HINTFAULT);
+	moved = pghot_wait_moved(at, BYTES, node_slow(), PAGES, PATIENCE_MS);
+	pghot_stop();
+	kill(reader, SIGKILL);
+	waitpid(reader, NULL, 0);
+	tap_ok(moved == PAGES, "shmem that two processes share, one of them read-only: %zu of %zu",
+	       moved, PAGES);
+	tap_ok(!content_wrong(content, "shared"), "shmem: contents");
+	pghot_memory_drop(content);
+}
+
+/* Two processes read a file by private mappings. */
+static void test_file(void)
+{
+	struct memory memory;
+	size_t moved = 0;
+	pid_t reader;
+	void *at;
+
+	if (!memory_make(&memory, kind_named("ext4 file, read"), BYTES, node_slow(), 0))
+		tap_bail("no file on the slow node");
+	at = mmap(memory.at, BYTES, PROT_READ, MAP_PRIVATE | MAP_FIXED, memory.fd, 0);
+	if (at == MAP_FAILED)
+		tap_bail("the file cannot be mapped");
+	touch(at);
+	reader = fork();
+	if (!reader) {
+		touch(at);
+		pause();
+	}
+	pghot_settle(at);
+	pghot_start(PGHOT_HINTFAULT);
+	for (long long end = now_ms() + PATIENCE_MS; now_ms() < end; ) {
+		touch(at);
+		moved = PAGES - pages_on(at, BYTES, node_slow());
+		if (moved == PAGES)
+			break;
+	}
+	pghot_stop();
+	kill(reader, SIGKILL);
+	waitpid(reader, NULL, 0);
+	tap_ok(moved == PAGES, "a file that two processes only read: %zu of %zu", moved, PAGES);
+	tap_ok(!memory_wrong(&memory, "file") && memory_drop(&memory), "file: contents");
+}
+
+/*
+ * kmigrated is asleep for half a second and more at a time. If more wakes it than time does, it
+ * was the batch; a host that is slow needs a few tries to show it.
+ */
+static void test_batch(void)
+{
+	const size_t bytes = 4 * BYTES;
+	struct content *content = pghot_memory(node_slow(), bytes, false, 0);
+	long long wakes = 0, ms = 0, start;
+
+	file_write("1000", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
+	pghot_start(PGHOT_HINTFAULT);
+	for (int try = 0; try < TRIES && (wakes < 2 || ms >= 500); try++) {
+		move_range(content->at, bytes, 0, node_slow(), MPOL_MF_MOVE, 10);
+		wait_scans(2);
+		wakes = pghot_counter("pghot_kmigrated_wakeups");
+		start = now_ms();
+		touch_bytes(content->at, bytes);
+		pghot_wait_moved(content->at, bytes, node_slow(), bytes / page_bytes(), 400);
+		ms = now_ms() - start;
+		wakes = pghot_counter("pghot_kmigrated_wakeups") - wakes;
+		tap_note("kmigrated woke %lld times in %lld ms", wakes, ms);
+	}
+	pghot_stop();
+	file_write("100", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
+	tap_ok(wakes >= 2 && ms < 500, "a batch of hint faults wakes kmigrated");
+	tap_ok(!content_wrong(content, "batch"), "batch: contents");
+	pghot_memory_drop(content);
+}
+
+static int compare(const void *a, const void *b)
+{
+	const double *left = a, *right = b;
+
+	return *left < *right ? -1 : *left > *right;
+}
+
+/* Notes how long the pages took from one step to another; returns how many took both. */
+static size_t note_step(double times[][STEPS], size_t pages, int from, int to)
+{
+	double *took = calloc(pages, sizeof(*took));
+	size_t nr = 0;
+
+	for (size_t n = 0; n < pages; n++)
+		if (times[n][from] && times[n][to] >= times[n][from])
+			took[nr++] = (times[n][to] - times[n][from]) * 1e6;
+	qsort(took, nr, sizeof(*took), compare);
+	if (nr)
+		tap_note("%s to %s: %zu pages, us: median %.0f, nine tenths %.0f, all %.0f",
+			 steps[from] + 6, steps[to] + 6, nr, took[nr / 2], took[nr * 9 / 10],
+			 took[nr - 1]);
+	free(took);
+	return nr;
+}
+
+/* Where the time goes between a fault and the end of the page's move. */
+static void test_steps(void)
+{
+	static const char *const events[] = { "pghot", NULL };
+	const size_t bytes = 4 * BYTES, pages = bytes / page_bytes();
+	struct content *content = pghot_memory(node_slow(), bytes, false, 0);
+	double (*times)[STEPS] = calloc(pages, sizeof(*times));
+	uint64_t *frames = calloc(pages, sizeof(*frames));
+	struct trace_event *event;
+	size_t nr, moved, n;
+	int step;
+
+	page_frames(content->at, bytes, frames);
+	pghot_start(PGHOT_HINTFAULT);
+	wait_scans(2);
+	trace_start(events);
+	touch_bytes(content->at, bytes);
+	moved = pghot_wait_moved(content->at, bytes, node_slow(), pages, PATIENCE_MS);
+	nr = trace_stop(&event);
+	pghot_stop();
+	for (size_t e = 0; e < nr; e++) {
+		for (n = 0; n < pages && frames[n] != (uint64_t)trace_field(&event[e], "pfn"); n++)
+			;
+		for (step = 0; step < STEPS && !trace_is(&event[e], steps[step]); step++)
+			;
+		/* A page that is passed over in a round is chosen again. */
+		if (n < pages && step < STEPS && (!times[n][step] || step == CHOSEN))
+			times[n][step] = event[e].seconds;
+	}
+	for (step = 1; step < STEPS; step++)
+		note_step(times, pages, step - 1, step);
+	tap_ok(moved == pages && note_step(times, pages, 0, STEPS - 1) == pages,
+	       "each page is reported, chosen, isolated and moved, in this order");
+	free(event);
+	free(frames);
+	free(times);
+	pghot_memory_drop(content);
+}
+
+/* What keeps NUMA balancing from scanning memory at @at. */
+static size_t skipped(const void *at)
+{
+	struct trace_event *events;
+	size_t nr = trace_stop(&events), found = 0;
+
+	for (size_t n = 0; n < nr; n++) {
+		char *start = strstr(events[n].fields, "vm_start=");
+		char *end = strstr(events[n].fields, "vm_end=");
+
+		if (start && end && strtoul(start + 9, NULL, 16) <= (unsigned long)at &&
+		    strtoul(end + 7, NULL, 16) > (unsigned long)at &&
+		    (strstr(events[n].fields, "inactive") || strstr(events[n].fields, "shared_ro")))
+			found++;
+	}
+	free(events);
+	return found;
+}
+
+static void *touch_after_sleep(void *pipe_fd)
+{
+	struct content *content;
+
+	/* The content's address comes when it is time. */
+	if (read(*(int *)pipe_fd, &content, sizeof(content)) == sizeof(content))
+		touch(content->at);
+	return NULL;
+}
+
+/* Another thread's scans do not leave out what only the sleeping one uses. */
+static void test_slept(void)
+{
+	static const char *const events[] = { "sched/sched_skip_vma_numa", NULL };
+	struct content *content = pghot_memory(node_slow(), BYTES, false, 0);
+	pthread_t sleeper;
+	size_t left_out, moved;
+	int ends[2];
+
+	if (pipe(ends) || pthread_create(&sleeper, NULL, touch_after_sleep, &ends[0]))
+		tap_bail("no thread");
+	pghot_start(PGHOT_HINTFAULT);
+	trace_start(events);
+	wait_scans(SCANS_SEEN);
+	left_out = skipped(content->at);
+	if (write(ends[1], &content, sizeof(content)) != sizeof(content))
+		tap_bail("no pipe");
+	pthread_join(sleeper, NULL);
+	moved = pghot_wait_moved(content->at, BYTES, node_slow(), PAGES, PATIENCE_MS);
+	pghot_stop();
+	tap_ok(!left_out, "what a sleeping thread used is left out of no scan (%zu times)", left_out);
+	tap_ok(moved == PAGES, "and comes up when it is touched once: %zu of %zu pages", moved,
+	       PAGES);
+	tap_ok(!content_wrong(content, "slept"), "slept: contents");
+	pghot_memory_drop(content);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+int main(void)
+{
+	static const char *const quick[] = { "scan_delay_ms", "scan_period_min_ms",
+					     "scan_period_max_ms" };
+
+	tap_start();
+	nodes_with_memory();
+	pghot_init();
+	for (unsigned int n = 0; n < ARRAY_SIZE(quick); n++) {
+		file_restore_at_exit(SCANS "%s", quick[n]);
+		file_write("100", SCANS "%s", quick[n]);
+	}
+	/* Each node of the top tier has a pace of its own. */
+	pghot_run_on(node_at(0));
+	file_restore_at_exit(SCANS "hot_threshold_ms");
+	file_write("1", SCANS "hot_threshold_ms");
+	test_window();
+	test_one_access();
+	test_batch();
+	test_steps();
+	test_shared();
+	test_file();
+	test_slept();
+	return tap_done();
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * pghot_owners: with every source, hot pages go only to nodes that their owners may use: the
+ * cgroup that is charged, the processes that map them, and the policies of mappings and files.
+ */
+#include "cgroup.h"
+#include "clock.h"
+#include "files.h"
+#include "memory.h"
+#include "nodes.h"
+#include "pghot.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BYTES		(2UL << 20)
+#define PAGES		(BYTES / page_bytes())
+#define PATIENCE_MS	120000
+#define GROUP		"owner"
+#define SCANS		"/sys/kernel/debug/sched/numa_balancing"
+
+#ifndef MPOL_INTERLEAVE
+#define MPOL_INTERLEAVE		3
+#endif
+#ifndef MPOL_F_NUMA_BALANCING
+#define MPOL_F_NUMA_BALANCING	(1 << 13)
+#endif
+
+enum nodes { NEAR, OTHER, SLOW };
+
+static int node_number[3];
+
+static unsigned long mask(unsigned int nodes)
+{
+	unsigned long bits = 0;
+
+	for (int n = 0; n < 3; n++)
+		if (nodes & 1 << n)
+			bits |= 1UL << node_number[n];
+	return bits;
+}
+
+/* Whose owner may use which nodes, and by what. */
+struct rule {
+	const char *name;
+	bool anonymous;
+	/* of the mapping */
+	int mode;
+	/* the process that makes and uses it: of the task, or of its cgroup */
+	int task_mode;
+	bool cpuset;
+	/* Only the process that made it is bound. It sleeps, and another one uses its memory. */
+	bool lent;
+	unsigned int nodes;
+	/* Sources that see it: what they do not report stays. */
+	unsigned int sources;
+};
+
+#define EVERY	(1 << PGHOT_HINTFAULT | 1 << PGHOT_HWHINT | 1 << PGHOT_PGTSCAN)
+/* A sample is a fault, and anonymous memory that is mapped again is other memory. */
+#define MAPPED	(EVERY & ~(1 << PGHOT_HWHINT))
+
+static const struct rule rules[] = {
+	{ "free", .nodes = 7, .sources = EVERY },
+	{ "free, anonymous", .anonymous = true, .nodes = 7, .sources = MAPPED },
+	{ "bound file", .mode = MPOL_BIND, .nodes = 1 << SLOW, .sources = 0 },
+	{ "bound mapping", .anonymous = true, .mode = MPOL_BIND, .nodes = 1 << SLOW },
+	/* It is bound to be on both: what lies here stays. */
+	{ "interleaved file", .mode = MPOL_INTERLEAVE, .nodes = 1 << SLOW },
+	{ "interleaved mapping", .anonymous = true, .mode = MPOL_INTERLEAVE, .nodes = 1 << SLOW },
+	{ "balanced between two nodes", .mode = MPOL_BIND | MPOL_F_NUMA_BALANCING,
+	  .nodes = 1 << OTHER | 1 << SLOW, .sources = EVERY & ~(1 << PGHOT_HINTFAULT) },
+	{ "bound process", .task_mode = MPOL_BIND, .nodes = 1 << SLOW },
+	{ "cpuset of the other node", .cpuset = true, .nodes = 1 << OTHER | 1 << SLOW,
+	  .sources = EVERY },
+	{ "lent from a cpuset", .cpuset = true, .lent = true, .nodes = 1 << SLOW },
+};
+
+#define RULES	ARRAY_SIZE(rules)
+
+/* In memory that all processes share. */
+struct region {
+	volatile size_t on[3];
+	volatile unsigned long uses;
+	volatile bool made;
+	pid_t maker;
+	int fd;
+	unsigned char *at;
+};
+
+static void map_region(struct region *region, const struct rule *rule)
+{
+	region->at = rule->anonymous ? map_anonymous(BYTES, false) : reserve(BYTES);
+	if (!rule->anonymous && mmap(region->at, BYTES, PROT_READ | PROT_WRITE,
+				     MAP_SHARED | MAP_FIXED, region->fd, 0) == MAP_FAILED)
+		tap_bail("%s cannot be mapped: %s", rule->name, strerror(errno));
+	/* Or the next write copies what a child shares, to where the policy says. */
+	madvise(region->at, BYTES, MADV_DONTFORK);
+}
+
+static void make_region(struct region *region, const struct rule *rule)
+{
+	unsigned long bits = mask(rule->mode == MPOL_INTERLEAVE ? 7 : rule->nodes);
+
+	map_region(region, rule);
+	memory_policy(MPOL_BIND, node_number[SLOW]);
+	memset(region->at, 1, BYTES);
+	memory_policy(rule->task_mode, node_number[SLOW]);
+	if (rule->mode && syscall(SYS_mbind, region->at, BYTES, rule->mode, &bits, 64, 0))
+		tap_bail("%s: mbind: %s", rule->name, strerror(errno));
+	pghot_settle(region->at);
+	if (pages_on(region->at, BYTES, node_number[SLOW]) != PAGES)
+		tap_bail("%s is not on the slow node", rule->name);
+	region->made = true;
+}
+
+static void use_region(struct region *region, enum pghot_source source)
+{
+	if (source == PGHOT_HWHINT)
+		madvise(region->at, BYTES, MADV_DONTNEED);
+	for (size_t offset = 0; offset < BYTES; offset += page_bytes())
+		__atomic_fetch_or(region->at + offset, 0, __ATOMIC_RELAXED);
+	if (region->uses++ % 8)
+		return;
+	for (int n = 0; n < 3; n++)
+		region->on[n] = pages_on(region->at, BYTES, node_number[n]);
+}
+
+static void wait_made(const struct region *region, const struct rule *rule)
+{
+	long long end = now_ms() + PATIENCE_MS;
+
+	while (!region->made && now_ms() < end)
+		usleep(1000);
+	if (!region->made)
+		tap_bail("%s was not made", rule->name);
+}
+
+static void child_dies_with_us(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+/* A process of its own makes it, and uses it unless it is lent. */
+static void start_region(struct region *region, const struct rule *rule, enum pghot_source source)
+{
+	char mems[32];
+
+	memset(region, 0, sizeof(*region));
+	region->fd = memfd_create("region", 0);
+	if (region->fd < 0 || ftruncate(region->fd, BYTES))
+		tap_bail("no memory file: %s", strerror(errno));
+	if (!rule->cpuset && !rule->task_mode) {
+		make_region(region, rule);
+		return;
+	}
+	region->maker = fork();
+	if (!region->maker) {
+		child_dies_with_us();
+		if (rule->cpuset) {
+			snprintf(mems, sizeof(mems), rule->nodes & 1 << OTHER ? "%d,%d" : "%d",
+				 node_number[SLOW], node_number[OTHER]);
+			cgroup_make(rule->lent ? GROUP "-lends" : GROUP);
+			file_write(mems, "%s/%s/cpuset.mems", cgroup_root(),
+				   rule->lent ? GROUP "-lends" : GROUP);
+			cgroup_enter(rule->lent ? GROUP "-lends" : GROUP);
+		}
+		make_region(region, rule);
+		while (!rule->lent)
+			use_region(region, source);
+		for (;;)
+			pause();
+	}
+	wait_made(region, rule);
+	if (rule->lent)
+		map_region(region, rule);
+}
+
+static bool is_ours(const struct rule *rule)
+{
+	return rule->lent || (!rule->cpuset && !rule->task_mode);
+}
+
+static void end_region(struct region *region, const struct rule *rule)
+{
+	if (region->maker > 0) {
+		kill(region->maker, SIGKILL);
+		waitpid(region->maker, NULL, 0);
+	}
+	if (is_ours(rule))
+		munmap(region->at, BYTES);
+	close(region->fd);
+}
+
+/* Uses everything until what may move has left the slow node. */
+static bool use_until_moved(struct region *regions, enum pghot_source source)
+{
+	long long end = now_ms() + PATIENCE_MS;
+	bool all;
+
+	do {
+		all = true;
+		for (unsigned int r = 0; r < RULES; r++) {
+			if (rules[r].anonymous && source == PGHOT_HWHINT)
+				continue;
+			if (is_ours(&rules[r]))
+				use_region(&regions[r], source);
+			all &= !(rules[r].sources & 1 << source) || !regions[r].on[SLOW];
+			all &= regions[r].uses > 8;
+		}
+	} while (!all && now_ms() < end);
+	return all;
+}
+
+static void test(enum pghot_source source)
+{
+	struct region *regions = mmap(NULL, sizeof(*regions) * RULES, PROT_READ | PROT_WRITE,
+				      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	for (unsigned int r = 0; r < RULES; r++)
+		start_region(&regions[r], &rules[r], source);
+	pghot_start(source);
+	use_until_moved(regions, source);
+	/* What is bound has been used for as long as it takes the rest to move once more. */
+	for (unsigned int r = 0; r < 2; r++) {
+		end_region(&regions[r], &rules[r]);
+		start_region(&regions[r], &rules[r], source);
+	}
+	use_until_moved(regions, source);
+	pghot_stop();
+	for (unsigned int r = 0; r < RULES; r++) {
+		const volatile size_t *on = regions[r].on;
+		bool moves = rules[r].sources & 1 << source;
+
+		if (rules[r].anonymous && source == PGHOT_HWHINT) {
+			end_region(&regions[r], &rules[r]);
+			continue;
+		}
+		if (is_ours(&rules[r])) {
+			regions[r].uses = 0;
+			use_region(&regions[r], PGHOT_PGTSCAN);
+		}
+		tap_ok(moves ? !on[SLOW] && (rules[r].nodes & 1 || !on[NEAR]) : on[SLOW] == PAGES,
+		       "%s, %s: %zu, %zu and %zu pages on nodes %d, %d and %d", pghot_sources[source],
+		       rules[r].name, on[0], on[1], on[2], node_number[0], node_number[1],
+		       node_number[2]);
+		end_region(&regions[r], &rules[r]);
+	}
+	munmap(regions, sizeof(*regions) * RULES);
+}
+
+/* One page of so many is ours, among a neighbour's that are used from the other node. */
+#define OURS_EVERY	32
+
+/* Where a section's pages go is what its owner's accesses say, not what a neighbour's do. */
+static void test_neighbour(void)
+{
+	const struct rule rule = { .name = "shared with a neighbour" };
+	struct region *region = mmap(NULL, sizeof(*region), PROT_READ | PROT_WRITE,
+				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	long long end = now_ms() + PATIENCE_MS;
+	size_t moved = 0, there = 0, ours = PAGES / OURS_EVERY;
+	int on[BYTES / 4096];
+
+	region->fd = memfd_create("region", 0);
+	if (region->fd < 0 || ftruncate(region->fd, BYTES))
+		tap_bail("no memory file: %s", strerror(errno));
+	map_region(region, &rule);
+	madvise(region->at, BYTES, MADV_DOFORK);
+	memory_policy(MPOL_BIND, node_number[SLOW]);
+	for (size_t n = 0; n < PAGES; n += OURS_EVERY)
+		region->at[n * page_bytes()] = 1;
+	memory_policy(MPOL_DEFAULT, 0);
+	region->maker = fork();
+	if (!region->maker) {
+		child_dies_with_us();
+		cgroup_make(GROUP "-neighbour");
+		cgroup_enter(GROUP "-neighbour");
+		pghot_run_on(node_number[OTHER]);
+		memory_policy(MPOL_BIND, node_number[SLOW]);
+		memset(region->at, 1, BYTES);
+		memory_policy(MPOL_DEFAULT, 0);
+		region->made = true;
+		for (;;) {
+			madvise(region->at, BYTES, MADV_DONTNEED);
+			for (size_t n = 0; n < PAGES; n++)
+				if (n % OURS_EVERY)
+					__atomic_fetch_or(region->at + n * page_bytes(), 0,
+							  __ATOMIC_RELAXED);
+			region->uses++;
+		}
+	}
+	wait_made(region, &rule);
+	pghot_start(PGHOT_HWHINT);
+	/* Its accesses come first. */
+	while (region->uses < 4 && now_ms() < end)
+		usleep(1000);
+	while (moved < ours && now_ms() < end) {
+		madvise(region->at, BYTES, MADV_DONTNEED);
+		for (size_t n = 0; n < PAGES; n += OURS_EVERY)
+			__atomic_fetch_or(region->at + n * page_bytes(), 0, __ATOMIC_RELAXED);
+		nodes_of(region->at, BYTES, on);
+		moved = 0;
+		there = 0;
+		for (size_t n = 0; n < PAGES; n += OURS_EVERY) {
+			moved += on[n] != node_number[SLOW];
+			there += on[n] == node_number[NEAR];
+		}
+	}
+	pghot_stop();
+	tap_ok(there == ours, "among a neighbour's pages: %zu of %zu go to node %d, used from there",
+	       there, ours, node_number[NEAR]);
+	end_region(region, &rule);
+	munmap(region, sizeof(*region));
+}
+
+int main(void)
+{
+	tap_start();
+	nodes_with_memory();
+	pghot_init();
+	node_number[NEAR] = node_at(0);
+	node_number[OTHER] = node_at(1);
+	node_number[SLOW] = node_slow();
+	/* All accesses come from the first node. */
+	pghot_run_on(node_number[NEAR]);
+	file_write_number(node_number[NEAR], PGHOT_SYSCTL "target_nid");
+	/* Each process is scanned for faults after this much of its time. */
+	file_restore_at_exit(SCANS "/scan_delay_ms");
+	file_restore_at_exit(SCANS "/scan_period_min_ms");
+	file_write("100", SCANS "/scan_delay_ms");
+	file_write("100", SCANS "/scan_period_min_ms");
+	for (int source = 0; source < PGHOT_SOURCES; source++)
+		if (pghot_has(source))
+			test(source);
+	if (pghot_has(PGHOT_HWHINT))
+		test_neighbour();
+	return tap_done();
+}

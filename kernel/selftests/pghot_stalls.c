@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * pghot_stalls: a hot huge page that finds no free block, or that somebody has a reference to,
+ * stays where it is, and nothing behind it does. Nor does kmigrated reclaim or compact memory
+ * itself while it has folios isolated: it wakes kcompactd. And the scan of page tables does not
+ * interrupt a CPU that is isolated.
+ */
+#include "cgroup.h"
+#include "content.h"
+#include "files.h"
+#include "memory.h"
+#include "nodes.h"
+#include "pghot.h"
+#include "tap.h"
+#include "trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BASE_BYTES	(8UL << 20)
+#define ALONE_BYTES	(4UL << 20)
+#define MIXED_BYTES	(32UL << 20)
+/* It takes seconds; minutes are for kernels with checkers. */
+#define PATIENCE_MS	120000
+/* Of each of these a page stays: blocks of 2 MiB and pages of a virtual range need not coincide. */
+#define HOLD_BYTES	(512UL << 10)
+/* More blocks than what a node keeps free can have. */
+#define REST		64
+/* Areas of CMA hold part of what is free, and not everybody can use it. */
+#define SPARE		(16LL << 20)
+/* A level of frequency fades in half of this, so what is used so seldom never has all. */
+#define SELDOM_US	800000
+
+#define KEPT		"/proc/sys/vm/percpu_pagelist_high_fraction"
+#define PROACTIVE	"/proc/sys/vm/compaction_proactiveness"
+#define DEMOTION	"/sys/kernel/mm/numa/demotion_enabled"
+#define DEFRAG		"/sys/kernel/mm/transparent_hugepage/defrag"
+
+static const char *const events[] = {
+	"compaction/mm_compaction_begin",
+	"compaction/mm_compaction_wakeup_kcompactd",
+	"vmscan/mm_vmscan_direct_reclaim_begin",
+	NULL,
+};
+
+static volatile bool stop;
+
+static size_t up(const struct content *content)
+{
+	return content->bytes / page_bytes() - pages_on(content->at, content->bytes, node_slow());
+}
+
+/* References to one page of each @stride bytes, held by a pipe: nobody can move these pages. */
+static int hold(unsigned char *at, size_t bytes, size_t stride)
+{
+	size_t nr = bytes / stride, done = 0;
+	int pipes[2];
+
+	if (pipe2(pipes, O_CLOEXEC) ||
+	    fcntl(pipes[1], F_SETPIPE_SZ, nr * page_bytes()) < (int)(nr * page_bytes()))
+		tap_bail("no pipe for %zu pages: %s", nr, strerror(errno));
+	for (; done < nr; done++) {
+		struct iovec page = { at + done * stride, page_bytes() };
+
+		if (vmsplice(pipes[1], &page, 1, SPLICE_F_NONBLOCK) != (ssize_t)page_bytes())
+			tap_bail("the pipe took %zu pages: %s", done, strerror(errno));
+	}
+	close(pipes[1]);
+	return pipes[0];
+}
+
+/* Leaves a node what it keeps free, and @spare bytes. */
+static unsigned char *fill(int node, bool huge, long long spare, size_t *bytes)
+{
+	unsigned char *at = map_anonymous(node_bytes(node), huge);
+	int quiet = 0;
+
+	*bytes = 0;
+	/* Not the task's policy, which page tables have as well. */
+	bind_range(at, node_bytes(node), MPOL_BIND, node, 0);
+	while (quiet < 3) {
+		long long free = node_free_bytes(node) - node_reserve_bytes(node) - spare;
+		size_t end = *bytes + (free > 0 ? free / page_bytes() * page_bytes() : 0);
+
+		quiet = end - *bytes < HUGE_BYTES ? quiet + 1 : 0;
+		for (; *bytes < end; *bytes += page_bytes())
+			at[*bytes] = 1;
+		/* CPUs keep to themselves what others freed, for a while. */
+		usleep(200000);
+	}
+	/* What stays bound may not be demoted. */
+	bind_range(at, node_bytes(node), MPOL_DEFAULT, 0, 0);
+	pghot_settle(at);
+	return at;
+}
+
+/* A node whose free memory is in pieces of less than 2 MiB. */
+struct fragments {
+	unsigned char *rest;	/* blocks of 2 MiB that were left over */
+	int pipe;
+};
+
+static struct fragments fragment(int node)
+{
+	struct fragments fragments = { .rest = map_anonymous(node_bytes(node), true) };
+	size_t bytes;
+	unsigned char *at = fill(node, false, SPARE, &bytes);
+
+	fragments.pipe = hold(at, bytes, HOLD_BYTES);
+	munmap(at, node_bytes(node));
+	file_restore_at_exit(DEFRAG);
+	file_write("never", DEFRAG);
+	bind_range(fragments.rest, node_bytes(node), MPOL_BIND, node, 0);
+	/* What a CPU keeps to itself it gives to nobody else. */
+	for (int cpu = 1; cpu >= 0; cpu--) {
+		pghot_run_on(node_at(cpu));
+		for (size_t n = 0; n < REST; n++)
+			fragments.rest[(cpu * REST + n) * HUGE_BYTES] = 1;
+	}
+	return fragments;
+}
+
+static void defragment(const struct fragments *fragments, int node)
+{
+	munmap(fragments->rest, node_bytes(node));
+	close(fragments->pipe);
+}
+
+static bool is_huge_piece(size_t offset)
+{
+	return offset / HUGE_BYTES % 2;
+}
+
+/* Base pages and huge pages in turn, 2 MiB of each, on the slow node. */
+static struct content *mixed_memory(void)
+{
+	unsigned char *at = map_anonymous(MIXED_BYTES, false);
+	struct content *content;
+
+	for (size_t offset = HUGE_BYTES; offset < MIXED_BYTES; offset += 2 * HUGE_BYTES)
+		madvise(at + offset, HUGE_BYTES, MADV_HUGEPAGE);
+	memory_policy(MPOL_BIND, node_slow());
+	memset(at, 1, MIXED_BYTES);
+	memory_policy(MPOL_DEFAULT, 0);
+	if (pages_on(at, MIXED_BYTES, node_slow()) != MIXED_BYTES / page_bytes())
+		tap_bail("no room on node %d", node_slow());
+	content = content_new(at, MIXED_BYTES, 2);
+	content_fill(content);
+	pghot_settle(at);
+	return content;
+}
+
+/* Base pages of mixed memory that came up, and those of huge pieces. */
+static size_t mixed_up(const struct content *content, bool huge)
+{
+	size_t pages = 0;
+
+	for (size_t offset = 0; offset < MIXED_BYTES; offset += HUGE_BYTES)
+		if (is_huge_piece(offset) == huge)
+			pages += HUGE_BYTES / page_bytes() -
+				 pages_on(content->at + offset, HUGE_BYTES, node_slow());
+	return pages;
+}
+
+static size_t wait_mixed_up(const struct content *content, bool huge)
+{
+	size_t pages = MIXED_BYTES / 2 / page_bytes(), moved;
+
+	for (int left = PATIENCE_MS; (moved = mixed_up(content, huge)) < pages && left > 0;
+	     left -= 50)
+		usleep(50000);
+	return moved;
+}
+
+/* How often kmigrated woke kcompactd for huge pages. Checks that it did not do its work. */
+static size_t check_trace(const char *what)
+{
+	int pid = pghot_kmigrated(node_slow());
+	size_t woken = 0, compacted = 0, reclaimed = 0;
+	struct trace_event *trace;
+	size_t nr = trace_stop(&trace);
+
+	for (size_t n = 0; n < nr; n++) {
+		if (trace[n].pid != pid)
+			continue;
+		woken += trace_is(&trace[n], "mm_compaction_wakeup_kcompactd") &&
+			 trace_field(&trace[n], "order") == 9;
+		compacted += trace_is(&trace[n], "mm_compaction_begin");
+		reclaimed += trace_is(&trace[n], "mm_vmscan_direct_reclaim_begin");
+	}
+	free(trace);
+	tap_ok(!compacted && !reclaimed,
+	       "%s: kmigrated neither compacts nor reclaims itself (%zu, %zu times)", what,
+	       compacted, reclaimed);
+	return woken;
+}
+
+static void test_fragmented(void)
+{
+	struct content *content = mixed_memory();
+	struct fragments fragments[2];
+	size_t base, huge, woken;
+
+	for (int n = 0; n < 2; n++)
+		fragments[n] = fragment(node_at(n));
+	trace_start(events);
+	pghot_start(PGHOT_PGTSCAN);
+	content_start_writers(content);
+	base = wait_mixed_up(content, false);
+	huge = mixed_up(content, true);
+	content_rest_writers(content);
+	pghot_stop();
+	woken = check_trace("fragmented");
+	tap_note("fragmented: up %zu base pages, and %zu of huge ones; kcompactd woken %zu times",
+		 base, huge, woken);
+	tap_ok(base == MIXED_BYTES / 2 / page_bytes(), "fragmented: all base pages come up");
+	tap_ok(woken > 0, "fragmented: kcompactd is woken for a huge page");
+	for (int n = 0; n < 2; n++)
+		defragment(&fragments[n], node_at(n));
+	pghot_start(PGHOT_PGTSCAN);
+	content_resume_writers(content);
+	huge = wait_mixed_up(content, true);
+	content_stop_writers(content);
+	pghot_stop();
+	tap_ok(huge == MIXED_BYTES / 2 / page_bytes(),
+	       "fragmented: huge pages come up once there are blocks (%zu pages)", huge);
+	tap_ok(!content_wrong(content, "mixed"), "fragmented: contents");
+	pghot_memory_drop(content);
+}
+
+/* Uses memory so seldom that it is hot, and less so than what is used all the time. */
+static void *use_seldom(void *argument)
+{
+	const struct content *content = argument;
+
+	while (!stop) {
+		for (size_t offset = 0; offset < content->bytes; offset += page_bytes())
+			(void)*(const volatile unsigned char *)(content->at + offset);
+		usleep(SELDOM_US);
+	}
+	return NULL;
+}
+
+/* A second's pace is two huge pages, and the hottest ones cannot move. */
+static void test_held(void)
+{
+	struct content *held = pghot_memory(node_slow(), 8 * HUGE_BYTES, true, 2);
+	struct content *base = pghot_memory(node_slow(), BASE_BYTES, false, 0);
+	int pipe = hold(held->at, held->bytes, HUGE_BYTES);
+	size_t pages = held->bytes / page_bytes(), moved;
+	pthread_t user;
+
+	file_write("4", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	if (pthread_create(&user, NULL, use_seldom, base))
+		tap_bail("no thread");
+	content_start_writers(held);
+	pghot_start(PGHOT_PGTSCAN);
+	moved = pghot_wait_moved(base->at, BASE_BYTES, node_slow(), BASE_BYTES / page_bytes(),
+				 PATIENCE_MS);
+	tap_ok(!up(held), "held: huge pages that a pipe holds stay (%zu pages moved)", up(held));
+	tap_ok(moved == BASE_BYTES / page_bytes(),
+	       "held: less hot base pages come up (%zu of them)", moved);
+	close(pipe);
+	file_write("65536", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	moved = pghot_wait_moved(held->at, held->bytes, node_slow(), pages, PATIENCE_MS);
+	stop = true;
+	pthread_join(user, NULL);
+	content_stop_writers(held);
+	pghot_stop();
+	tap_ok(moved == pages, "held: and huge ones once they are let go (%zu pages)", moved);
+	tap_ok(!content_wrong(held, "held") && !content_wrong(base, "base"), "held: contents");
+	pghot_memory_drop(held);
+	pghot_memory_drop(base);
+}
+
+/* Idle huge pages fill the top tier, and the slow node has no block for one. */
+static void test_demotion(void)
+{
+	struct content *hot = pghot_memory(node_slow(), 2 * BASE_BYTES, false, 1);
+	struct fragments fragments = fragment(node_slow());
+	unsigned char *fillers[2];
+	long long demoted;
+	size_t bytes, moved;
+
+	for (int n = 0; n < 2; n++)
+		fillers[n] = fill(node_at(n), true, 0, &bytes);
+	file_restore_at_exit(DEMOTION);
+	file_write("1", DEMOTION);
+	demoted = pghot_counter("pghot_demoted");
+	trace_start(events);
+	pghot_start(PGHOT_PGTSCAN);
+	content_start_writers(hot);
+	moved = pghot_wait_moved(hot->at, hot->bytes, node_slow(),
+				 hot->bytes / page_bytes() * 9 / 10, PATIENCE_MS);
+	content_stop_writers(hot);
+	pghot_stop();
+	demoted = pghot_counter("pghot_demoted") - demoted;
+	check_trace("demotion");
+	tap_ok(demoted > 0 && moved >= hot->bytes / page_bytes() * 9 / 10,
+	       "demotion: idle huge pages make room (%lld demoted, %zu came)", demoted, moved);
+	tap_ok(!content_wrong(hot, "hot"), "demotion: contents");
+	defragment(&fragments, node_slow());
+	pghot_memory_drop(hot);
+	for (int n = 0; n < 2; n++)
+		munmap(fillers[n], node_bytes(node_at(n)));
+}
+
+/* Uses memory on the last node's CPU until it is killed. */
+static pid_t use_alone(void)
+{
+	pid_t pid = fork();
+	unsigned char *at;
+
+	if (pid)
+		return pid;
+	cgroup_enter("alone");
+	at = map_anonymous(ALONE_BYTES, false);
+	for (;;)
+		for (size_t offset = 0; offset < ALONE_BYTES; offset += page_bytes())
+			at[offset]++;
+}
+
+/* TLB shootdowns while page tables are scanned some times. */
+static unsigned long shootdowns(void)
+{
+	long long end = pghot_counter("pghot_scanned_ptes") + 32 * ALONE_BYTES / page_bytes();
+	unsigned long before = 0, after = 0;
+
+	file_interrupts("TLB", &before, 1);
+	while (pghot_counter("pghot_scanned_ptes") < end)
+		usleep(20000);
+	file_interrupts("TLB", &after, 1);
+	return after - before;
+}
+
+/* A CPU on its own is not interrupted for a scan of what it uses. */
+static void test_isolated(void)
+{
+	unsigned long shared, isolated;
+	char text[32] = "";
+	pid_t pid;
+
+	cgroup_make("alone");
+	file_read(text, sizeof(text), "/sys/devices/system/node/node%d/cpulist", node_at(1));
+	if (file_write(text, "%s/alone/cpuset.cpus", cgroup_root()))
+		tap_bail("no cpuset of CPU %s", text);
+	pid = use_alone();
+	file_write("50", PGHOT_DEBUGFS "/scan_period_ms");
+	pghot_start(PGHOT_PGTSCAN);
+	shared = shootdowns();
+	if (file_write("isolated", "%s/alone/cpuset.cpus.partition", cgroup_root()) ||
+	    file_read(text, sizeof(text), "%s/alone/cpuset.cpus.partition", cgroup_root()) ||
+	    strcmp(text, "isolated"))
+		tap_bail("no isolated CPU: %s", text);
+	isolated = shootdowns();
+	pghot_stop();
+	file_write("member", "%s/alone/cpuset.cpus.partition", cgroup_root());
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	tap_ok(shared > 0 && isolated <= shared / 4,
+	       "a scan leaves an isolated CPU alone: %lu TLB shootdowns, of another %lu", isolated,
+	       shared);
+}
+
+int main(void)
+{
+	tap_start();
+	nodes_with_memory();
+	pghot_init();
+	/* CPUs are to keep little of what is freed to themselves, huge pages neither. */
+	file_restore_at_exit(KEPT);
+	file_write("1000000", KEPT);
+	/* Blocks are not to come back by themselves. */
+	file_restore_at_exit(PROACTIVE);
+	file_write("0", PROACTIVE);
+	if (!pghot_has(PGHOT_PGTSCAN))
+		tap_bail("this kernel does not scan page tables");
+	/* So that hot pages belong to the first node. */
+	pghot_run_on(node_at(0));
+	file_write_number(node_at(0), PGHOT_SYSCTL "target_nid");
+	test_isolated();
+	test_held();
+	test_fragmented();
+	test_demotion();
+	return tap_done();
+}
