@@ -14,10 +14,14 @@ use anyhow::{Context, Result, bail};
 use crate::cache::{Cache, Key, write_if_changed};
 use crate::command::{self, first_line};
 use crate::machine::Machine;
+use crate::packages;
 use crate::profile::Profile;
 use crate::source::{self, Source};
-use crate::tree::{Series, Tree};
+use crate::tree::{Series, Tree, files_below, insert};
 use crate::ui::Ui;
+
+/// Where a checkout has the modules for the tests.
+const MODULES: &str = "kernel/selftests/modules";
 
 /// Part of every key: to be changed when this file makes other kernels from the same inputs.
 const RECIPE: &[u8] = b"1";
@@ -43,7 +47,7 @@ impl Image {
     }
 
     /// The kernel of `folder`, if it is there and complete.
-    fn open(folder: PathBuf) -> Option<Self> {
+    pub fn open(folder: PathBuf) -> Option<Self> {
         let release = fs::read_to_string(folder.join("release")).ok()?;
         Some(Self {
             folder,
@@ -62,13 +66,17 @@ pub fn image(
     source: &Source,
     ui: &Ui,
 ) -> Result<Image> {
+    if profile == Profile::Debian {
+        return packages::image(cache, root, machine, ui);
+    }
     let series = if profile.has_series() {
         Series::read(root)?
     } else {
         Series::none()
     };
     let options = options(root, machine, profile)?;
-    let key = key(machine, source, &series, &options)?;
+    let modules = modules(root)?;
+    let key = key(machine, source, &series, &options, &modules)?;
     let folder = cache.root.join("images").join(&key);
     if let Some(image) = Image::open(folder.clone()) {
         return Ok(image);
@@ -104,13 +112,20 @@ pub fn image(
         "build.log",
         "build the kernel",
     )?;
+    make_modules(&tree, machine, &modules)?;
     keep(&tree, machine, &folder)?;
     ui.step("the kernel is built");
     Image::open(folder.clone()).with_context(|| format!("{} is incomplete", folder.display()))
 }
 
 /// What names the result: everything that goes in.
-fn key(machine: &Machine, source: &Source, series: &Series, options: &Options) -> Result<String> {
+fn key(
+    machine: &Machine,
+    source: &Source,
+    series: &Series,
+    options: &Options,
+    modules: &Files,
+) -> Result<String> {
     let mut key = Key::default();
     key.add(RECIPE);
     key.add(source.id.as_bytes());
@@ -120,6 +135,10 @@ fn key(machine: &Machine, source: &Source, series: &Series, options: &Options) -
     for (name, value) in options {
         key.add(name.as_bytes());
         key.add(value.as_bytes());
+    }
+    for (path, content) in modules {
+        key.add(path.as_os_str().as_encoded_bytes());
+        key.add(content);
     }
     for tool in ["gcc", "ld"] {
         let program = format!("{}{tool}", machine.kernel.cross_compile);
@@ -231,36 +250,89 @@ pub fn make(tree: &Tree, machine: &Machine, targets: &[&str], log: &str, what: &
     command::logged(&mut command, &tree.state.join(log), what)
 }
 
+/// Files by path, with their content.
+pub type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// The sources of the tests' modules; none in a checkout of some mails of the series.
+pub fn modules(root: &Path) -> Result<Files> {
+    let folder = root.join(MODULES);
+    let mut files = Files::new();
+    if folder.is_dir() {
+        for path in files_below(&folder)? {
+            insert(&mut files, path.strip_prefix(&folder)?.to_owned(), &path)?;
+        }
+    }
+    Ok(files)
+}
+
+/// Builds the tests' modules in a folder of their own, anew, since it takes seconds.
+pub fn make_modules(tree: &Tree, machine: &Machine, sources: &Files) -> Result<()> {
+    let folder = tree.state.join("modules");
+    let _ = fs::remove_dir_all(&folder);
+    for (path, content) in sources {
+        write_if_changed(&folder.join(path), content)?;
+    }
+    if sources.is_empty() {
+        return Ok(());
+    }
+    let place = format!("M={}", folder.display());
+    make(
+        tree,
+        machine,
+        &[&place, "modules"],
+        "modules.log",
+        "build kernel/selftests/modules",
+    )
+}
+
 /// Copies what a boot needs to `folder`, which is complete once it exists.
 fn keep(tree: &Tree, machine: &Machine, folder: &Path) -> Result<()> {
     let images = folder.parent().context("a folder in the cache")?;
     fs::create_dir_all(images).with_context(|| format!("create {}", images.display()))?;
     let part = tempfile::tempdir_in(images)?;
-    let copy = |from: PathBuf, to: PathBuf| -> Result<()> {
-        fs::create_dir_all(to.parent().context("a file")?)?;
-        fs::copy(&from, &to).with_context(|| format!("copy {}", from.display()))?;
-        Ok(())
-    };
     copy(
-        tree.linux.join(&machine.kernel.image),
-        part.path().join("image"),
+        &tree.linux.join(&machine.kernel.image),
+        &part.path().join("image"),
     )?;
-    copy(tree.linux.join(".config"), part.path().join("config"))?;
+    copy(&tree.linux.join(".config"), &part.path().join("config"))?;
     copy(
-        tree.linux.join("include/config/kernel.release"),
-        part.path().join("release"),
+        &tree.linux.join("include/config/kernel.release"),
+        &part.path().join("release"),
     )?;
     let order = fs::read_to_string(tree.linux.join("modules.order")).unwrap_or_default();
     fs::create_dir_all(part.path().join("modules"))?;
     for object in order.lines() {
         let module = Path::new(object).with_extension("ko");
         copy(
-            tree.linux.join(&module),
-            part.path().join("modules").join(&module),
+            &tree.linux.join(&module),
+            &part.path().join("modules").join(&module),
         )?;
     }
+    keep_modules(tree, part.path())?;
     let _ = fs::remove_dir_all(folder);
     fs::rename(part.keep(), folder).with_context(|| format!("rename to {}", folder.display()))
+}
+
+/// Copies the tests' modules that were built in `tree` into the image `folder`.
+pub fn keep_modules(tree: &Tree, folder: &Path) -> Result<()> {
+    let ours = tree.state.join("modules");
+    if !ours.is_dir() {
+        return Ok(());
+    }
+    for module in files_below(&ours)? {
+        if module.extension().is_some_and(|end| end == "ko") {
+            let name = module.file_name().context("a file")?;
+            copy(&module, &folder.join("modules/selftests").join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies the file `from` to `to`, whose folder need not be there.
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to.parent().context("a file")?)?;
+    fs::copy(from, to).with_context(|| format!("copy {}", from.display()))?;
+    Ok(())
 }
 
 #[cfg(test)]

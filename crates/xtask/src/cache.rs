@@ -63,16 +63,27 @@ impl Cache {
 impl Lock {
     /// Takes the lock at `path`, saying that it waits for `whom` if it must.
     pub fn take(path: &Path, whom: &str, ui: &Ui) -> Result<Self> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        }
-        let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+        let file = Self::open(path)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             ui.step(&format!("waiting for {whom}"));
             flock(&file, FlockOperation::LockExclusive)
                 .with_context(|| format!("lock {}", path.display()))?;
         }
         Ok(Self { _file: file })
+    }
+
+    /// Takes the lock at `path` if nobody has it.
+    pub fn try_take(path: &Path) -> Result<Option<Self>> {
+        let file = Self::open(path)?;
+        let free = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        Ok(free.then_some(Self { _file: file }))
+    }
+
+    fn open(path: &Path) -> Result<File> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        }
+        File::create(path).with_context(|| format!("create {}", path.display()))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::mail::{self, Mail};
 use crate::mailbox::{self, Base, Sender};
 use crate::profile::Profile;
 use crate::source::{self, Source};
-use crate::tree::{Series, Tree};
+use crate::tree::{HOOKS, Series, Tree};
 use crate::ui::Ui;
 
 /// What the lints need besides what builds a kernel.
@@ -58,8 +58,7 @@ pub fn run(
         let output = place.join("mails");
         let written = mailbox::write_mails(root, series, mails, &base, &sender, &output)?;
         ui.step("checkpatch");
-        // The first is the cover letter.
-        let findings = checkpatch::findings(root, &tree.linux, &written[1..], sender.signs)?;
+        let findings = checkpatch::findings(root, &tree.linux, &written.mails, sender.signs)?;
         let signed = if sender.signs {
             ""
         } else {
@@ -78,7 +77,7 @@ pub fn run(
             ui,
         };
         good &= report(
-            "sparse, W=1, kernel-doc, and mm/migrate.o with the option off",
+            "sparse, W=1, kernel-doc, and symbols with the options off",
             &lint.findings()?,
         );
     }
@@ -127,7 +126,7 @@ fn builds(
             if crate::command::interrupted() {
                 return Err(error);
             }
-            findings.push(format!("after kernel/hooks/{}: {error:#}", mail.name));
+            findings.push(format!("after {HOOKS}/{}: {error:#}", mail.name));
         }
     }
     Ok(findings)
@@ -137,18 +136,18 @@ fn builds(
 fn checkout_of(root: &Path, series: &Series) -> Result<tempfile::TempDir> {
     let part = tempfile::tempdir()?;
     let place = part.path();
-    for folder in ["core", "kernel/tree", "kernel/hooks", "kernel/configs"] {
+    for folder in ["core", "kernel/tree", HOOKS, "kernel/configs"] {
         fs::create_dir_all(place.join(folder))?;
     }
     for (path, content) in &series.files {
         write_if_changed(&place.join("kernel/tree").join(path), content)?;
     }
     let mut list = String::new();
-    for (name, text) in &series.hooks {
-        write_if_changed(&place.join("kernel/hooks").join(name), text)?;
-        list += &format!("{name}\n");
+    for hook in &series.hooks {
+        write_if_changed(&place.join(HOOKS).join(&hook.name), &hook.text)?;
+        list += &format!("[{}]\n{}\n", hook.part, hook.name);
     }
-    fs::write(place.join("kernel/hooks/series"), list)?;
+    fs::write(place.join(HOOKS).join("series"), list)?;
     let configs = root.join("kernel/configs");
     for entry in fs::read_dir(&configs).with_context(|| format!("list {}", configs.display()))? {
         let entry = entry?;
@@ -166,7 +165,7 @@ fn checkout_of(root: &Path, series: &Series) -> Result<tempfile::TempDir> {
 /// The lines of the fragment `text` whose options `series` has already.
 fn known(text: &str, series: &Series) -> String {
     let mut options = Vec::new();
-    let hooks = series.hooks.iter().map(|(_, text)| text);
+    let hooks = series.hooks.iter().map(|hook| &hook.text);
     for content in hooks.chain(series.files.values()) {
         for line in String::from_utf8_lossy(content).lines() {
             let line = line.strip_prefix('+').unwrap_or(line);
@@ -188,13 +187,18 @@ fn known(text: &str, series: &Series) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::Hook;
 
     #[test]
     fn a_kernel_in_between_is_asked_only_for_what_it_has() {
         let mut series = Series::none();
         let hook =
             b"x\n\nx\n\n--- a/mm/Kconfig\n+++ b/mm/Kconfig\n@@ -1 +1,2 @@\n config A\n+config B\n";
-        series.hooks.push(("01.patch".to_owned(), hook.to_vec()));
+        series.hooks.push(Hook {
+            part: "part".to_owned(),
+            name: "01.patch".to_owned(),
+            text: hook.to_vec(),
+        });
         let kconfig = b"config C\n\tbool\n".to_vec();
         series.files.insert("lib/x/Kconfig".into(), kconfig);
         let text = "# all\nCONFIG_B=y\nCONFIG_C=m\nCONFIG_D=y\n";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Linux's checkpatch.pl on every mail. What it finds and we mean to leave is listed with reasons
-//! in `kernel/hooks/checkpatch.exceptions`; an exception that is not needed any more is a finding.
+//! in `checkpatch.exceptions` beside them; an exception that is not needed any more is a finding.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 /// Where the exceptions are, in the checkout.
-const LIST: &str = "kernel/hooks/checkpatch.exceptions";
+const LIST: &str = "kernel/hooks/6.12/checkpatch.exceptions";
 
 /// A complaint.
 #[derive(Debug, PartialEq, Eq)]

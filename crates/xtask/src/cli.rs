@@ -78,7 +78,7 @@ pub struct LabArgs {
     #[arg(long, conflicts_with = "command")]
     pub shell: bool,
     /// Check that the lab notices warnings, crashes and hangs, and tests that did not run
-    #[arg(long, conflicts_with_all = ["tests", "shell", "command"])]
+    #[arg(long, conflicts_with_all = ["tests", "shell", "command", "programs"])]
     pub self_test: bool,
     /// Multiply all time limits, on a machine busy with other things
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -91,6 +91,12 @@ pub struct LabArgs {
     /// More of the guest's kernel command line
     #[arg(long, value_name = "WORDS")]
     pub append: Option<String>,
+    /// Put the static programs of this folder into the guest, before all others in PATH
+    #[arg(long, value_name = "FOLDER")]
+    pub programs: Option<PathBuf>,
+    /// Emulate all CPUs by one thread: slower, and QEMU executes no breakpoint that is gone
+    #[arg(long)]
+    pub single_thread: bool,
     /// How long COMMAND may take on a release kernel
     #[arg(long, value_name = "N", default_value_t = 600)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..1_000_000))]

@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use crate::build::Image;
 use crate::guest::Programs;
-use crate::lab::{Kind, Lab};
+use crate::lab::{Kind, Lab, Place};
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::qemu::Accelerator;
@@ -40,7 +40,10 @@ const FAULT: &str = "page fault";
 /// What loads a migrator, and what it copies with.
 const MODULES: [(&str, &str); 2] = [
     ("mtcopy", "modprobe mtcopy"),
-    ("dcbm", "modprobe faultdma channels=2 && modprobe dcbm"),
+    (
+        "dcbm",
+        "modprobe faultdma channels=2 && modprobe dcbm trust=faultdma",
+    ),
 ];
 
 /// How long the benchmark may take in a guest.
@@ -85,7 +88,7 @@ pub fn run(
             root,
             machine,
             profile,
-            purpose: Some("counted"),
+            place: Place::take(root, machine, profile, Some("counted"), ui)?,
             image,
             programs: programs.clone(),
             accelerator: Accelerator::Counting,

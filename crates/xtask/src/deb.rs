@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::build;
 use crate::cache::{Cache, write_if_changed};
 use crate::machine::Machine;
+use crate::packages;
 use crate::series::MACHINE;
 use crate::source::{self, Source};
 use crate::tree::{Series, Tree};
@@ -33,11 +34,12 @@ const NEEDS: [(&str, &str); 7] = [
 
 /// What the packages have other than Debian's. The release's name keeps them apart from Debian's;
 /// debug information would make them several times as large and the build as long.
-const OPTIONS: [(&str, &str); 10] = [
+const OPTIONS: [(&str, &str); 11] = [
     ("CONFIG_LOCALVERSION", "\"-memferry\""),
     ("CONFIG_MIGRATION_COPY_OFFLOAD", "y"),
     ("CONFIG_MIGRATOR_MTCOPY", "m"),
     ("CONFIG_MIGRATOR_DCBM", "m"),
+    ("CONFIG_AMD_PTDMA", "m"),
     ("CONFIG_PGHOT", "y"),
     ("CONFIG_PGHOT_HWHINTS", "y"),
     ("CONFIG_PGHOT_PGTSCAN", "y"),
@@ -47,11 +49,13 @@ const OPTIONS: [(&str, &str); 10] = [
 ];
 
 /// What --quick compiles: where the series meets Linux, and what it adds.
-const QUICK: [&str; 6] = [
+const QUICK: [&str; 8] = [
     "kernel/sched/build_policy.o",
     "kernel/sched/fair.o",
     "mm/",
     "lib/memferry/",
+    "drivers/crypto/ccp/",
+    "drivers/dma/ptdma/",
     "drivers/migrate_offload/",
     "drivers/migrate_offload/dcbm/",
 ];
@@ -82,7 +86,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
     let series = Series::read(root)?;
     let output = match &args.output {
         Some(folder) => std::path::absolute(folder)?,
-        None => root.join("target/kernel-deb"),
+        None => root.join(packages::FOLDER),
     };
     let source = Source::find(args.source.as_deref(), &machine, &ui)?;
     install(args, &ui)?;
@@ -113,11 +117,11 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         return Ok(true);
     }
 
-    for old in packages(&place)? {
+    for old in packages::list(&place)? {
         fs::remove_file(&old).with_context(|| format!("remove {}", old.display()))?;
     }
     ui.step(&format!(
-        "building the packages, an hour or more (progress: {})",
+        "building the packages, hours on few cores (progress: {})",
         tree.state.join("deb.log").display()
     ));
     build::make(
@@ -128,7 +132,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         "build the packages",
     )?;
     fs::create_dir_all(&output).with_context(|| format!("create {}", output.display()))?;
-    for package in packages(&place)? {
+    for package in packages::list(&place)? {
         let copy = output.join(package.file_name().unwrap_or_default());
         fs::copy(&package, &copy).with_context(|| format!("copy {}", package.display()))?;
         println!("{}", copy.display());
@@ -223,19 +227,6 @@ fn configure(tree: &Tree, machine: &Machine, config: &str) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The packages in `folder`.
-fn packages(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut packages = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|end| end == "deb") {
-            packages.push(path);
-        }
-    }
-    packages.sort();
-    Ok(packages)
 }
 
 #[cfg(test)]

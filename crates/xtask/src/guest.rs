@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 use crate::build::Image;
 use crate::busybox;
-use crate::cache::Cache;
+use crate::cache::{Cache, Lock};
 use crate::command;
 use crate::cpio::Archive;
 use crate::machine::Machine;
@@ -32,7 +32,8 @@ pub struct Job {
 #[derive(Clone)]
 pub struct Programs {
     busybox: PathBuf,
-    folders: Vec<PathBuf>,
+    /// What each holds, and where the guest has it.
+    folders: Vec<(PathBuf, &'static str)>,
     files: Vec<PathBuf>,
 }
 
@@ -44,6 +45,7 @@ impl Programs {
         let target =
             env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let target = target.join("guest");
+        let _lock = Lock::take(&target.join("lock"), "another build of them", ui)?;
         let log = target.join("build.log");
         let tests = target.join(format!("selftests-{}", machine.name));
         command::logged(
@@ -89,14 +91,14 @@ impl Programs {
         }
         Ok(Self {
             busybox,
-            folders: vec![tests],
+            folders: vec![(tests, "tests")],
             files,
         })
     }
 
-    /// Adds what is in `folder`.
-    pub fn add(&mut self, folder: PathBuf) {
-        self.folders.push(folder);
+    /// Adds what is in `folder`, as `place` of the guest.
+    pub fn add(&mut self, folder: PathBuf, place: &'static str) {
+        self.folders.push((folder, place));
     }
 
     /// Only busybox, for a boot that shows that the machine works.
@@ -124,13 +126,12 @@ pub fn file_system(
     }
     // The kernel opens it for the first process.
     archive.device("dev/console", 0o600, 5, 1);
-    archive.file("etc/passwd", 0o644, b"root:x:0:0:root:/:/bin/sh\n");
-    archive.file("etc/group", 0o644, b"root:x:0:\n");
+    archive.file("etc/passwd", 0o644, USERS);
+    archive.file("etc/group", 0o644, GROUPS);
 
     archive.file("bin/busybox", 0o755, &read(&programs.busybox)?);
-    for applet in APPLETS.split_whitespace() {
-        archive.link(&format!("bin/{applet}"), "busybox");
-    }
+    // For `init`, which adds the others: busybox may be of another architecture than ours.
+    archive.link("bin/sh", "busybox");
 
     let modules = format!("lib/modules/{}", image.release);
     archive.folder(&modules);
@@ -146,8 +147,8 @@ pub fn file_system(
     let scripts = root.join("lab/guest");
     archive.file("init", 0o755, &read(&scripts.join("init"))?);
     add_folder(&mut archive, &scripts, "lab")?;
-    for folder in &programs.folders {
-        add_folder(&mut archive, folder, "tests")?;
+    for (folder, place) in &programs.folders {
+        add_folder(&mut archive, folder, place)?;
     }
     for path in &programs.files {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -161,11 +162,11 @@ pub fn file_system(
     Ok(archive.finish())
 }
 
-/// Adds what is in `folder`, without objects, as `place`.
+/// Adds what is in `folder` as `place`, without the objects that the guest programs were made from.
 fn add_folder(archive: &mut Archive, folder: &Path, place: &str) -> Result<()> {
     for path in files_below(folder)? {
         let name = path.strip_prefix(folder)?;
-        if name.starts_with("obj") {
+        if place == "tests" && name.starts_with("obj") {
             continue;
         }
         let executable = fs::metadata(&path)?.permissions().mode() & 0o111 != 0;
@@ -183,12 +184,5 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
-/// What busybox is called in a guest; it need not be run to find out, so that it may be of
-/// another architecture.
-const APPLETS: &str = "sh ash awk base64 basename cat chmod chown cmp cp cttyhack cut date dd depmod df \
-    diff dirname dmesg du echo egrep env expr false fgrep find free grep gunzip gzip head hexdump \
-    hostname id insmod ip kill killall less ln losetup ls lsmod mkdir mke2fs mkfifo mknod mkswap \
-    mktemp modinfo modprobe more mount mv nice nohup nproc od pidof ping poweroff printf ps pwd \
-    readlink realpath reboot rm rmdir rmmod sed seq setsid sha256sum sleep sort stat strings stty \
-    swapoff swapon sync sysctl tail tar taskset tee test [ time timeout top touch tr true truncate \
-    tty umount uname uniq uptime usleep vi wc which xargs xxd yes zcat";
+const USERS: &[u8] = b"root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n";
+const GROUPS: &[u8] = b"root:x:0:\nnobody:x:65534:\nnogroup:x:65534:\n";

@@ -19,6 +19,7 @@ use crate::guest::{self, Job, Programs};
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::qemu::{self, Accelerator, Qemu};
+use crate::report;
 use crate::session::{Boot, End, Limits, Ran, Session};
 use crate::splat;
 use crate::suite::{self, Entry};
@@ -29,7 +30,7 @@ use crate::verdict::{Outcome, Verdict};
 const REBOOTS: usize = 3;
 
 /// How often a test is run again that lost its guest by a fault of QEMU. Those guests do not count as lost.
-const AGAIN: usize = 3;
+pub const AGAIN: usize = 5;
 
 /// How long a guest may take between tests and to go off.
 const BETWEEN_SECONDS: u64 = 60;
@@ -39,8 +40,7 @@ pub struct Lab<'a> {
     pub root: &'a Path,
     pub machine: &'a Machine,
     pub profile: Profile,
-    /// What the guest is for, if not for the tests; part of the folder's name.
-    pub purpose: Option<&'static str>,
+    pub place: Place,
     pub image: Image,
     pub programs: Programs,
     pub accelerator: Accelerator,
@@ -49,6 +49,63 @@ pub struct Lab<'a> {
     /// How many guests share the tests, at the same time.
     pub guests: usize,
     pub ui: &'a Ui,
+}
+
+/// The folder of what a run leaves, `target/lab/MACHINE-PROFILE`; until dropped nobody else's.
+pub struct Place {
+    folder: PathBuf,
+    _lock: Lock,
+}
+
+impl Place {
+    /// Takes the folder of runs for the tests, or for another `purpose`, waiting for whoever has it.
+    pub fn take(
+        root: &Path,
+        machine: &Machine,
+        profile: Profile,
+        purpose: Option<&str>,
+        ui: &Ui,
+    ) -> Result<Self> {
+        let folder = Self::folder(root, machine, profile, purpose);
+        let whom = format!("another run that leaves {}", folder.display());
+        let lock = Lock::take(&folder.with_extension("lock"), &whom, ui)?;
+        Ok(Self {
+            folder,
+            _lock: lock,
+        })
+    }
+
+    /// Takes the first folder for `purpose` that nobody has: PURPOSE, PURPOSE-2 and so on.
+    pub fn take_free(
+        root: &Path,
+        machine: &Machine,
+        profile: Profile,
+        purpose: &str,
+    ) -> Result<Self> {
+        let mut number = 0;
+        loop {
+            number += 1;
+            let name = match number {
+                1 => purpose.to_owned(),
+                _ => format!("{purpose}-{number}"),
+            };
+            let folder = Self::folder(root, machine, profile, Some(&name));
+            if let Some(lock) = Lock::try_take(&folder.with_extension("lock"))? {
+                return Ok(Self {
+                    folder,
+                    _lock: lock,
+                });
+            }
+        }
+    }
+
+    fn folder(root: &Path, machine: &Machine, profile: Profile, purpose: Option<&str>) -> PathBuf {
+        let mut name = format!("{}-{profile}", machine.name);
+        if let Some(purpose) = purpose {
+            let _ = write!(name, "-{purpose}");
+        }
+        root.join("target/lab").join(name)
+    }
 }
 
 /// How a run is judged and shown.
@@ -66,8 +123,6 @@ impl Lab<'_> {
     /// Runs `entries`, those that this kernel is for.
     pub fn run(&self, entries: &[Entry], kind: Kind) -> Result<Vec<Verdict>> {
         let folder = self.folder("");
-        let lock = folder.with_extension("lock");
-        let _lock = Lock::take(&lock, &format!("another run of {}", self.title()), self.ui)?;
         let _ = fs::remove_dir_all(&folder);
         for part in ["tap", "results"] {
             let part = folder.join(part);
@@ -143,6 +198,12 @@ impl Lab<'_> {
                 fs::write(folder.join("tap").join(tap), printed)?;
                 if repeats {
                     again.push(test.name.clone());
+                    if kind == Kind::Command {
+                        println!(
+                            "lab: COMMAND runs again from its beginning: {}",
+                            report::STALE
+                        );
+                    }
                     continue;
                 }
                 left.retain(|entry| entry.job.name != test.name);
@@ -180,11 +241,7 @@ impl Lab<'_> {
 
     /// Where `part` of what a run leaves is.
     pub fn folder(&self, part: &str) -> PathBuf {
-        let mut name = format!("{}-{}", self.machine.name, self.profile);
-        if let Some(purpose) = self.purpose {
-            let _ = write!(name, "-{purpose}");
-        }
-        self.root.join("target/lab").join(name).join(part)
+        self.place.folder.join(part)
     }
 
     /// What ran, in a line.
@@ -228,7 +285,7 @@ impl Lab<'_> {
         session.follow(qemu, &limits)
     }
 
-    fn emulates(&self) -> bool {
+    pub fn emulates(&self) -> bool {
         self.accelerator != Accelerator::Kvm
     }
 
@@ -240,7 +297,7 @@ impl Lab<'_> {
     /// The verdict on KUnit, which must have run where the series is.
     fn kunit(&self, boot: &Boot) -> Option<Verdict> {
         let verdict = Verdict::kunit(boot);
-        if verdict.is_some() || !self.profile.has_series() || boot.reached.is_none() {
+        if verdict.is_some() || !self.profile.has_kunit() || boot.reached.is_none() {
             return verdict;
         }
         let why = "the kernel ran no KUnit test while it booted".to_owned();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What compilers and Linux's checkers say of the series' code: gcc with W=1, sparse, kernel-doc.
-//! And whether mm/migrate.o is the same as before where the series is configured out. All in a
-//! tree of its own, in which only the objects concerned are built.
+//! And whether Linux's objects name nothing new where the series is configured out. All in a tree
+//! of its own, in which only the objects concerned are built.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,14 +11,10 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::build;
-use crate::command;
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::tree::{Series, Tree};
 use crate::ui::Ui;
-
-/// The one object of Linux that must not change where the series is configured out.
-const UNCHANGED: &str = "mm/migrate.o";
 
 /// The tree, and what it is built for.
 pub struct Lint<'a> {
@@ -40,7 +36,7 @@ impl Lint<'_> {
         self.configure(Profile::Vanilla)?;
         let touched = self.objects(touched.iter())?;
         let before = counted(&self.build(&touched, "lint-before.log")?);
-        let original = self.stripped()?;
+        let symbols = self.symbols(&touched)?;
 
         self.ui
             .step("the same code, with the series and configured out");
@@ -48,10 +44,8 @@ impl Lint<'_> {
         self.configure(Profile::Vanilla)?;
         self.build(&touched, "lint-off.log")?;
         let mut findings = Vec::new();
-        if self.stripped()? != original {
-            findings.push(format!(
-                "{UNCHANGED} is not the same as Linux's, with CONFIG_MIGRATION_COPY_OFFLOAD off"
-            ));
+        for symbol in self.symbols(&touched)?.difference(&symbols) {
+            findings.push(format!("with the options off there is {symbol}"));
         }
 
         self.ui.step("sparse and W=1 on the series");
@@ -79,34 +73,9 @@ impl Lint<'_> {
         Ok(findings)
     }
 
-    /// Configures the tree for `profile`. Without the line numbers that BUG() keeps, as they would
-    /// tell two objects of the same code apart.
     fn configure(&self, profile: Profile) -> Result<()> {
         let options = build::options(self.root, self.machine, profile)?;
-        build::configure(self.tree, self.machine, &options)?;
-        // Not among the options above: allnoconfig says no to all that only experts may unset.
-        let path = self.tree.linux.join(".config");
-        let config = fs::read_to_string(&path).context("read .config")?;
-        let config: String = config
-            .lines()
-            .filter(|line| !line.contains("CONFIG_DEBUG_BUGVERBOSE"))
-            .filter(|line| !line.starts_with("# CONFIG_EXPERT "))
-            .map(|line| format!("{line}\n"))
-            .chain(["CONFIG_EXPERT=y\n# CONFIG_DEBUG_BUGVERBOSE is not set\n".to_owned()])
-            .collect();
-        fs::write(&path, config).context("write .config")?;
-        build::make(
-            self.tree,
-            self.machine,
-            &["olddefconfig"],
-            "config.log",
-            "configure the kernel",
-        )?;
-        let config = fs::read_to_string(&path).context("read .config")?;
-        if config.contains("CONFIG_DEBUG_BUGVERBOSE=y") {
-            bail!("this Linux cannot be configured without CONFIG_DEBUG_BUGVERBOSE");
-        }
-        Ok(())
+        build::configure(self.tree, self.machine, &options)
     }
 
     /// Builds `objects` anew, with sparse and more warnings. Returns what was said.
@@ -160,20 +129,19 @@ impl Lint<'_> {
         Ok(None)
     }
 
-    /// The object that must not change, without symbols that nothing refers to.
-    fn stripped(&self) -> Result<Vec<u8>> {
-        let copy = tempfile::NamedTempFile::new()?;
-        let mut objcopy = Command::new(format!("{}objcopy", self.machine.kernel.cross_compile));
-        objcopy
-            .args(["--strip-debug", "--strip-unneeded"])
-            .arg(self.tree.linux.join(UNCHANGED))
-            .arg(copy.path());
-        command::logged(
-            &mut objcopy,
-            &self.tree.state.join("objcopy.log"),
-            "strip an object",
-        )?;
-        fs::read(copy.path()).context("read the stripped object")
+    /// The external symbols that `objects` define and refer to: "mm/migrate.o: U migrator_copy".
+    fn symbols(&self, objects: &[String]) -> Result<BTreeSet<String>> {
+        let nm = format!("{}nm", self.machine.kernel.cross_compile);
+        let output = Command::new(&nm)
+            .args(["--extern-only", "--print-file-name", "--format=posix"])
+            .args(objects)
+            .current_dir(&self.tree.linux)
+            .output()
+            .with_context(|| format!("run {nm}"))?;
+        if !output.status.success() {
+            bail!("{nm}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(symbols(&String::from_utf8_lossy(&output.stdout)))
     }
 
     /// What kernel-doc says of the comments in our files. It says nothing of Linux's own, whose
@@ -204,6 +172,21 @@ fn is_c(path: &impl AsRef<Path>) -> bool {
     path.as_ref().extension().is_some_and(|end| end == "c")
 }
 
+/// What `nm --format=posix` says, without addresses: `OBJECT: NAME KIND ADDRESS SIZE`.
+fn symbols(text: &str) -> BTreeSet<String> {
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            Some(format!(
+                "{} {} {}",
+                words.next()?,
+                words.next()?,
+                words.next()?
+            ))
+        })
+        .collect()
+}
+
 /// The warnings and errors in a log: without line numbers, for comparison, and as they are.
 fn warnings(text: &str) -> Vec<(String, String)> {
     text.lines()
@@ -228,6 +211,15 @@ fn counted(text: &str) -> BTreeMap<String, usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_symbol_is_seen_wherever_the_others_lie() {
+        let before = symbols("mm/a.o: migrate_pages T 10 20\nmm/a.o: memcpy U\n");
+        let after =
+            symbols("mm/a.o: migrate_pages T 18 2c\nmm/a.o: memcpy U\nmm/a.o: our_copy U\n");
+        let new: Vec<_> = after.difference(&before).collect();
+        assert_eq!(new, ["mm/a.o: our_copy U"]);
+    }
 
     #[test]
     fn a_warning_that_only_moved_is_the_same() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The mails of the series: what each file of `kernel/hooks` says, which files of `kernel/tree`
+//! The mails of the series: what each file of `HOOKS` says, which files of `kernel/tree`
 //! and the core it adds, and whether every such file is in exactly one mail. Writing them out is
 //! for `mailbox`.
 
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::tree::Series;
+use crate::tree::{HOOKS, Hook, Series};
 
 /// The longest line that Linux's maintainers want in a log.
 const COLUMNS: usize = 75;
@@ -16,7 +16,9 @@ const COLUMNS: usize = 75;
 /// One mail.
 #[derive(Debug)]
 pub struct Mail {
-    /// Its file in `kernel/hooks`.
+    /// The part of the series that it is posted with.
+    pub part: String,
+    /// Its file in `HOOKS`.
     pub name: String,
     /// The subject, without `[PATCH]`.
     pub subject: String,
@@ -29,12 +31,14 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// Reads the content of the file `name`.
-    fn parse(name: &str, content: &str) -> Result<Self> {
+    fn parse(hook: &Hook) -> Result<Self> {
+        let name = &hook.name;
+        let content = std::str::from_utf8(&hook.text)
+            .with_context(|| format!("{HOOKS}/{name} is not UTF-8"))?;
         let mut lines = content.lines();
         let subject = lines.next().unwrap_or_default().trim().to_owned();
         if subject.is_empty() {
-            bail!("kernel/hooks/{name}: the first line is empty; it must be the mail's subject");
+            bail!("{HOOKS}/{name}: the first line is empty; it must be the mail's subject");
         }
         let mut text = Vec::new();
         let mut adds = Vec::new();
@@ -53,7 +57,8 @@ impl Mail {
             .map_or("", |at| &content[at + 1..])
             .to_owned();
         let mail = Self {
-            name: name.to_owned(),
+            part: hook.part.clone(),
+            name: name.clone(),
             subject,
             text: text.join("\n").trim().to_owned(),
             adds,
@@ -67,15 +72,13 @@ impl Mail {
     fn check_text(&self) -> Result<()> {
         let name = &self.name;
         if self.text.is_empty() {
-            bail!(
-                "kernel/hooks/{name}: a subject but no text; say below it why the change is wanted"
-            );
+            bail!("{HOOKS}/{name}: a subject but no text; say below it why the change is wanted");
         }
         for line in [self.subject.as_str()].into_iter().chain(self.text.lines()) {
             let columns = line.chars().count();
             if columns > COLUMNS {
                 bail!(
-                    "kernel/hooks/{name}: {columns} columns in the log, and {COLUMNS} are allowed: {line}"
+                    "{HOOKS}/{name}: {columns} columns in the log, and {COLUMNS} are allowed: {line}"
                 );
             }
             // `git am` takes these for the end of the log and the begin of the diff.
@@ -83,11 +86,11 @@ impl Mail {
                 .iter()
                 .any(|start| line.starts_with(start))
             {
-                bail!("kernel/hooks/{name}: part of a diff in the log: {line}");
+                bail!("{HOOKS}/{name}: part of a diff in the log: {line}");
             }
         }
         if self.diff.is_empty() && self.adds.is_empty() {
-            bail!("kernel/hooks/{name}: neither a diff nor an `Adds:` line; it changes nothing");
+            bail!("{HOOKS}/{name}: neither a diff nor an `Adds:` line; it changes nothing");
         }
         Ok(())
     }
@@ -97,21 +100,20 @@ impl Mail {
 pub fn read(series: &Series) -> Result<Vec<Mail>> {
     let mut mails = Vec::new();
     let mut owners: BTreeMap<PathBuf, String> = BTreeMap::new();
-    for (name, content) in &series.hooks {
-        let content = std::str::from_utf8(content)
-            .with_context(|| format!("kernel/hooks/{name} is not UTF-8"))?;
-        let mail = Mail::parse(name, content)?;
+    for hook in &series.hooks {
+        let name = &hook.name;
+        let mail = Mail::parse(hook)?;
         for path in &mail.adds {
             if !series.files.contains_key(path) {
                 bail!(
-                    "kernel/hooks/{name} adds {}, which neither kernel/tree nor the core has; \
+                    "{HOOKS}/{name} adds {}, which neither kernel/tree nor the core has; \
                      add the file or drop the line",
                     path.display()
                 );
             }
             if let Some(other) = owners.insert(path.clone(), name.clone()) {
                 bail!(
-                    "kernel/hooks/{name} adds {}, and so does {other}; leave it in one",
+                    "{HOOKS}/{name} adds {}, and so does {other}; leave it in one",
                     path.display()
                 );
             }
@@ -126,12 +128,12 @@ pub fn read(series: &Series) -> Result<Vec<Mail>> {
         .collect();
     if !forgotten.is_empty() {
         bail!(
-            "no mail of kernel/hooks adds {}; write an `Adds:` line for it",
+            "no mail of {HOOKS} adds {}; write an `Adds:` line for it",
             forgotten.join(", ")
         );
     }
     if mails.is_empty() {
-        bail!("kernel/hooks/series names no mail");
+        bail!("{HOOKS}/series names no mail");
     }
     Ok(mails)
 }
@@ -157,9 +159,11 @@ mod tests {
     fn series(hooks: &[(&str, &str)], files: &[&str]) -> Series {
         let mut series = Series::none();
         for (name, text) in hooks {
-            series
-                .hooks
-                .push(((*name).to_owned(), text.as_bytes().to_vec()));
+            series.hooks.push(Hook {
+                part: "part".to_owned(),
+                name: (*name).to_owned(),
+                text: text.as_bytes().to_vec(),
+            });
         }
         for path in files {
             series.files.insert(PathBuf::from(path), Vec::new());

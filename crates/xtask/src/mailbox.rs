@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the series as files that `git send-email` sends and `git am` applies: a cover letter
-//! and a mail per change. git makes them, in a temporary repository of only those files of Linux
+//! Writes the series as files that `git send-email` sends and `git am` applies: for each part a
+//! folder with a cover letter and a mail per change. git makes them, in a temporary repository of only those files of Linux
 //! that the series touches. The same inputs give the same bytes.
 
 use std::env;
@@ -14,8 +14,11 @@ use anyhow::{Context, Result, bail};
 use crate::command;
 use crate::mail::Mail;
 use crate::source::{self, Source};
-use crate::tree::{self, Series};
+use crate::tree::{self, HOOKS, Series};
 use crate::ui::Ui;
+
+/// Stands in hooks to MAINTAINERS for the one who sends the mails.
+const MAINTAINER: &str = "+M:\tSENDER\n";
 
 /// Whom the mails are from when git does not know. Nobody can sign off with that.
 const NOBODY: [&str; 2] = ["Memferry", "nobody@memferry.invalid"];
@@ -129,8 +132,14 @@ impl Base {
     }
 }
 
-/// Writes `mails` of the checkout `root` to the folder `output`, in place of earlier ones.
-/// Returns the files, the cover letter first.
+/// What was written, in order.
+pub struct Written {
+    pub covers: Vec<PathBuf>,
+    pub mails: Vec<PathBuf>,
+}
+
+/// Writes `mails` of the checkout `root` to folders of the folder `output` that are named after
+/// the parts, in place of earlier ones.
 pub fn write_mails(
     root: &Path,
     series: &Series,
@@ -138,9 +147,7 @@ pub fn write_mails(
     base: &Base,
     sender: &Sender,
     output: &Path,
-) -> Result<Vec<PathBuf>> {
-    let cover = root.join("kernel/hooks/cover.txt");
-    let cover = fs::read_to_string(&cover).with_context(|| format!("read {}", cover.display()))?;
+) -> Result<Written> {
     let git = Git {
         folder: tempfile::tempdir()?,
         sender,
@@ -153,55 +160,23 @@ pub fn write_mails(
     }
     git.run(&["add", "--all"], "")?;
     git.run(&["commit", "--quiet", "-m", &base.origin], "")?;
-    for mail in mails {
-        if !mail.diff.is_empty() {
-            git.run(
-                &["apply", "--index", "--whitespace=nowarn", "-"],
-                &mail.diff,
-            )
-            .with_context(|| {
-                format!(
-                    "kernel/hooks/{} is not made for this Linux ({}); try another 6.12.y with \
-                         --source",
-                    mail.name, base.version
-                )
-            })?;
+    let mut written = Written {
+        covers: Vec::new(),
+        mails: Vec::new(),
+    };
+    for part in mails.chunk_by(|one, next| one.part == next.part) {
+        for mail in part {
+            git.commit(mail, series, base)?;
         }
-        for path in &mail.adds {
-            write(&git.folder.path().join(path), &series.files[path])?;
-        }
-        git.run(&["add", "--all"], "")?;
-        let log = log(mail, sender);
-        git.run(
-            &["commit", "--quiet", "--cleanup=verbatim", "--file=-"],
-            &log,
-        )?;
+        let name = &part[0].part;
+        let cover = root.join(HOOKS).join(format!("cover-{name}.txt"));
+        let cover =
+            fs::read_to_string(&cover).with_context(|| format!("read {}", cover.display()))?;
+        let mut list = git.format(&cover, part.len(), base, &output.join(name))?;
+        written.covers.extend(list.drain(..1));
+        written.mails.extend(list);
     }
-    let cover = format!(
-        "{}\n\nBase: Linux {} ({}). The mails are made from that\nrelease's source, so they name no commit of a public repository.",
-        cover.trim(),
-        base.version,
-        base.origin
-    );
-    git.run(&["config", "branch.series.description", &cover], "")?;
-    clear(output)?;
-    let range = format!("-{}", mails.len());
-    let list = git.run(
-        &[
-            "format-patch",
-            "--cover-letter",
-            "--cover-from-description=subject",
-            "--no-signature",
-            "--abbrev=12",
-            "--summary",
-            "--stat=72",
-            "-o",
-            &output.to_string_lossy(),
-            &range,
-        ],
-        "",
-    )?;
-    Ok(list.lines().map(PathBuf::from).collect())
+    Ok(written)
 }
 
 /// The log of a commit.
@@ -224,7 +199,7 @@ fn date(root: &Path) -> Result<String> {
         "-1",
         "--format=%ct",
         "--",
-        "kernel/hooks",
+        HOOKS,
         "kernel/tree",
         "core",
     ]);
@@ -247,6 +222,68 @@ struct Git<'a> {
 }
 
 impl Git<'_> {
+    /// Commits what `mail` of `series` changes.
+    fn commit(&self, mail: &Mail, series: &Series, base: &Base) -> Result<()> {
+        if !mail.diff.is_empty() {
+            let sender = format!("+M:\t{} <{}>\n", self.sender.name, self.sender.address);
+            let diff = mail.diff.replace(MAINTAINER, &sender);
+            self.run(&["apply", "--index", "--whitespace=nowarn", "-"], &diff)
+                .with_context(|| {
+                    format!(
+                        "{HOOKS}/{} is not made for this Linux ({}); try another 6.12.y with \
+                         --source",
+                        mail.name, base.version
+                    )
+                })?;
+        }
+        for path in &mail.adds {
+            write(&self.folder.path().join(path), &series.files[path])?;
+        }
+        self.run(&["add", "--all"], "")?;
+        let log = log(mail, self.sender);
+        self.run(
+            &["commit", "--quiet", "--cleanup=verbatim", "--file=-"],
+            &log,
+        )?;
+        Ok(())
+    }
+
+    /// Writes the last `count` commits and the letter `cover` to `output`. Returns the files, the
+    /// letter first.
+    fn format(
+        &self,
+        cover: &str,
+        count: usize,
+        base: &Base,
+        output: &Path,
+    ) -> Result<Vec<PathBuf>> {
+        let cover = format!(
+            "{}\n\nBase: Linux {} ({}). The mails are made from that\nrelease's source, so they name no commit of a public repository.",
+            cover.trim(),
+            base.version,
+            base.origin
+        );
+        self.run(&["config", "branch.series.description", &cover], "")?;
+        clear(output)?;
+        let range = format!("-{count}");
+        let list = self.run(
+            &[
+                "format-patch",
+                "--cover-letter",
+                "--cover-from-description=subject",
+                "--no-signature",
+                "--abbrev=12",
+                "--summary",
+                "--stat=72",
+                "-o",
+                &output.to_string_lossy(),
+                &range,
+            ],
+            "",
+        )?;
+        Ok(list.lines().map(PathBuf::from).collect())
+    }
+
     /// Runs git with `input`; returns what it prints.
     fn run(&self, args: &[&str], input: &str) -> Result<String> {
         let date = format!("@{} +0000", self.date);
@@ -320,11 +357,15 @@ fn write(path: &Path, content: &[u8]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::mail;
+    use crate::tree::Hook;
 
     const HOOK: &str = "mm: Do it\n\nBecause.\n\nAdds: mm/new.c\n\n--- a/mm/old.c\n+++ b/mm/old.c\n\
                         @@ -1 +1 @@\n-a\n+b\n";
 
-    /// A checkout with a history, a source, and the series of one mail.
+    const SECOND: &str = "mm: Own it\n\nSo.\n\n--- a/MAINTAINERS\n+++ b/MAINTAINERS\n@@ -1 +1,2 @@\n \
+                          NEW\n+M:\tSENDER\n";
+
+    /// A checkout with a history, a source, and a series of two parts with a mail each.
     struct World {
         root: tempfile::TempDir,
         linux: tempfile::TempDir,
@@ -333,8 +374,11 @@ mod tests {
 
     fn world() -> World {
         let root = tempfile::tempdir().unwrap();
-        let text = b"mm: All of it\n\nWhy it is wanted.\n";
-        write(&root.path().join("kernel/hooks/cover.txt"), text).unwrap();
+        for part in ["one", "two"] {
+            let cover = root.path().join(HOOKS).join(format!("cover-{part}.txt"));
+            let text = format!("mm: Part {part}\n\nWhy it is wanted.\n");
+            write(&cover, text.as_bytes()).unwrap();
+        }
         let sender = sender(true);
         let git = Git {
             folder: root,
@@ -348,10 +392,18 @@ mod tests {
         let makefile = b"VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 7\n";
         write(&linux.path().join("Makefile"), makefile).unwrap();
         write(&linux.path().join("mm/old.c"), b"a\n").unwrap();
+        write(&linux.path().join("MAINTAINERS"), b"NEW\n").unwrap();
         let mut series = Series::none();
-        series
-            .hooks
-            .push(("01-it.patch".to_owned(), HOOK.as_bytes().to_vec()));
+        for (part, name, text) in [
+            ("one", "01-it.patch", HOOK),
+            ("two", "02-own.patch", SECOND),
+        ] {
+            series.hooks.push(Hook {
+                part: part.to_owned(),
+                name: name.to_owned(),
+                text: text.as_bytes().to_vec(),
+            });
+        }
         series
             .files
             .insert("mm/new.c".into(), b"int new;\n".to_vec());
@@ -370,7 +422,7 @@ mod tests {
         }
     }
 
-    /// The mails' texts.
+    /// The texts, the cover letters first.
     fn mails(world: &World, signs: bool, output: &Path) -> Result<Vec<String>> {
         let source = Source {
             tarball: "linux-x.tar".into(),
@@ -380,8 +432,11 @@ mod tests {
         let base = Base::copy(world.linux.path(), &source, &world.series)?;
         let sender = sender(signs);
         let root = world.root.path();
-        write_mails(root, &world.series, &mails, &base, &sender, output)?
+        let written = write_mails(root, &world.series, &mails, &base, &sender, output)?;
+        written
+            .covers
             .iter()
+            .chain(&written.mails)
             .map(|path| fs::read_to_string(path).with_context(|| path.display().to_string()))
             .collect()
     }
@@ -390,19 +445,29 @@ mod tests {
     fn the_same_series_gives_the_same_bytes() {
         let world = world();
         let output = tempfile::tempdir().unwrap();
-        let old = output.path().join("0009-of-an-earlier-series.patch");
-        let other = output.path().join("notes.txt");
+        fs::create_dir(output.path().join("two")).unwrap();
+        let old = output.path().join("two/0009-of-an-earlier-series.patch");
+        let other = output.path().join("two/notes.txt");
         fs::write(&old, "").unwrap();
         fs::write(&other, "").unwrap();
         let first = mails(&world, true, output.path()).unwrap();
         let second = mails(&world, true, output.path()).unwrap();
         assert_eq!(first, second);
         assert!(!old.exists() && other.exists());
-        assert_eq!(first.len(), 2);
-        let (cover, mail) = (&first[0], &first[1]);
+        let [cover, second_cover, mail, second] = first.as_slice() else {
+            panic!("{first:?}")
+        };
         assert!(
-            cover.contains("Subject: [PATCH 0/1] mm: All of it\n"),
+            cover.contains("Subject: [PATCH 0/1] mm: Part one\n"),
             "{cover}"
+        );
+        assert!(
+            second_cover.contains("Subject: [PATCH 0/1] mm: Part two\n"),
+            "{second_cover}"
+        );
+        assert!(
+            second.contains("+M:\tA Person <person@example.org>\n"),
+            "{second}"
         );
         assert!(cover.contains("Linux 6.12.7 (linux-x.tar)"), "{cover}");
         assert!(mail.contains("Subject: [PATCH 1/1] mm: Do it\n"), "{mail}");

@@ -20,6 +20,7 @@ mod linux_tests;
 mod machine;
 mod mail;
 mod mailbox;
+mod packages;
 mod profile;
 mod qemu;
 mod report;
@@ -46,7 +47,7 @@ use clap::Parser;
 use cache::Cache;
 use cli::{BaseArgs, Cli, LabArgs, Task, Usage};
 use guest::Programs;
-use lab::{Kind, Lab};
+use lab::{Kind, Lab, Place};
 use machine::Machine;
 use profile::Profile;
 use source::Source;
@@ -99,10 +100,19 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
         machine.guest.append.push(' ');
         machine.guest.append.push_str(words);
     }
+    if args.single_thread {
+        machine.qemu.use_one_thread();
+    }
+    if args.self_test {
+        machine.guest.append.push_str(self_test::APPEND);
+    }
     if args.profiles.len() > 1 && (args.shell || args.self_test || !args.command.is_empty()) {
         bail!(Usage(
             "one --profile at a time, unless it is for the guest tests".to_owned()
         ));
+    }
+    if let Some(folder) = args.programs.iter().find(|folder| !folder.is_dir()) {
+        bail!(Usage(format!("--programs: no folder {}", folder.display())));
     }
     // Before anything that takes minutes.
     for profile in &args.profiles {
@@ -115,13 +125,22 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
         let image = build::image(&cache, root, &machine, *profile, &source, &ui)?;
         let mut programs = Programs::build(&cache, root, &machine, &ui)?;
         if args.linux_tests {
-            programs.add(linux_tests::build(&cache, root, &machine, &source, &ui)?);
+            programs.add(
+                linux_tests::build(&cache, root, &machine, &source, &ui)?,
+                "tests",
+            );
+        }
+        if let Some(folder) = &args.programs {
+            programs.add(folder.clone(), "programs");
+        }
+        if args.self_test {
+            programs.add(root.join(self_test::PROGRAMS), "programs");
         }
         let lab = Lab {
             root,
             machine: &machine,
             profile: *profile,
-            purpose: purpose(args),
+            place: place(root, args, &machine, *profile, &ui)?,
             accelerator: kvm::accelerator(&cache, root, &machine, &image, &programs, &ui)?,
             image,
             programs,
@@ -134,19 +153,28 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
     Ok(good)
 }
 
-/// What the guest is for, if not for the guest tests: their report is not for a command to remove.
-fn purpose(args: &LabArgs) -> Option<&'static str> {
-    if args.self_test {
+/// The folder for what `args` ask. That of the guest tests is for nothing else.
+fn place(
+    root: &Path,
+    args: &LabArgs,
+    machine: &Machine,
+    profile: Profile,
+    ui: &Ui,
+) -> Result<Place> {
+    let purpose = if args.self_test {
         Some("self-test")
     } else if args.linux_tests {
         Some("linux-tests")
+    } else if args.shell {
+        return Place::take_free(root, machine, profile, "shell");
     } else if !args.command.is_empty() {
-        Some("command")
+        return Place::take_free(root, machine, profile, "command");
     } else if args.append.is_some() {
         Some("appended")
     } else {
         None
-    }
+    };
+    Place::take(root, machine, profile, purpose, ui)
 }
 
 /// Does in `lab` what `args` ask. Returns whether everything passed.
@@ -163,10 +191,12 @@ fn boot(lab: &Lab, args: &LabArgs) -> Result<bool> {
     let entries = chosen(lab.root, args, lab.machine, lab.profile)?;
     if !args.command.is_empty() {
         let verdicts = lab.run(&entries, Kind::Command)?;
+        let text = report::text(&lab.title(), &verdicts);
         let good = !verdicts.iter().any(Verdict::is_failure);
-        if !good {
-            eprint!("{}", report::text(&lab.title(), &verdicts));
+        if !good || verdicts.iter().any(|verdict| verdict.again > 0) {
+            eprint!("{text}");
         }
+        fs::write(lab.folder("report.txt"), text)?;
         return Ok(good);
     }
     let verdicts = lab.run(&entries, Kind::Tests)?;

@@ -15,6 +15,8 @@ pub enum Profile {
     Debug,
     /// with the series and the search for data races, which excludes KASAN: slow
     Kcsan,
+    /// with the series, as Debian configures its own: the packages that `make kernel-deb` left
+    Debian,
 }
 
 impl Profile {
@@ -23,9 +25,15 @@ impl Profile {
         self != Self::Vanilla
     }
 
+    /// Whether KUnit's tests run while it boots.
+    pub fn has_kunit(self) -> bool {
+        self.has_series() && self != Self::Debian
+    }
+
     /// The configuration fragments that it adds to the machine's.
     pub fn fragments(self) -> &'static [&'static str] {
         match self {
+            Self::Debian => &[],
             Self::Vanilla => &["tests"],
             Self::Release => &["tests", "memferry"],
             Self::Debug => &["tests", "memferry", "debug"],
@@ -40,13 +48,14 @@ impl Profile {
             Self::Release => "main",
             Self::Debug => "debug",
             Self::Kcsan => "kcsan",
+            Self::Debian => "deb",
         }
     }
 
     /// By how much it is slower than a release kernel: KASAN and lockdep, or KCSAN, under emulation.
     pub fn slowness(self) -> u64 {
         match self {
-            Self::Vanilla | Self::Release => 1,
+            Self::Vanilla | Self::Release | Self::Debian => 1,
             Self::Debug | Self::Kcsan => 6,
         }
     }
@@ -59,6 +68,7 @@ impl fmt::Display for Profile {
             Self::Release => "release",
             Self::Debug => "debug",
             Self::Kcsan => "kcsan",
+            Self::Debian => "debian",
         })
     }
 }

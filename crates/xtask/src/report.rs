@@ -9,6 +9,9 @@ use crate::verdict::{Outcome, Verdict};
 /// How many reasons of one test are shown.
 const REASONS: usize = 8;
 
+/// Why something runs again.
+pub const STALE: &str = "QEMU executed a breakpoint that memory did not have";
+
 /// The report on `verdicts`, headed by `title`.
 pub fn text(title: &str, verdicts: &[Verdict]) -> String {
     let mut text = format!("{title}\n");
@@ -47,11 +50,8 @@ fn line(text: &mut String, verdict: &Verdict, width: usize) {
     let line = format!("  {word:<8} {:<width$} {time:>8}  {remark}", verdict.name);
     let _ = writeln!(text, "{}", line.trim_end());
     if verdict.again > 0 {
-        let _ = writeln!(
-            text,
-            "             run {} times: before, QEMU executed a breakpoint that memory did not have",
-            verdict.again + 1
-        );
+        let times = verdict.again + 1;
+        let _ = writeln!(text, "             run {times} times: before, {STALE}");
     }
     if let Some(remark) = &verdict.remark {
         let _ = writeln!(text, "             {remark}");
@@ -126,7 +126,9 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("2 results, 1 SKIPPED") && text.contains("not ok 1"),
+            text.contains("2 results, 1 SKIPPED")
+                && text.contains("not ok 1")
+                && text.contains("run 2 times: before, QEMU"),
             "{text}"
         );
     }

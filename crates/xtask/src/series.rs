@@ -52,7 +52,8 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         Some(folder) => std::path::absolute(folder)?,
         None => root.join("target/kernel-series"),
     };
-    for path in mailbox::write_mails(root, &series, &mails, &base, &sender, &output)? {
+    let written = mailbox::write_mails(root, &series, &mails, &base, &sender, &output)?;
+    for path in written.covers.iter().chain(&written.mails) {
         println!("{}", path.display());
     }
     if !sender.signs {

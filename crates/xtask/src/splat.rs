@@ -130,9 +130,10 @@ fn is_race_of_ours(lines: &[String]) -> bool {
     true
 }
 
-/// Whether the kernel died of a breakpoint that was not in memory when it looked: the byte before
-/// where it stopped is no `int3`. QEMU can run code that it translated while another CPU patched it,
-/// which Linux does when a tracepoint or another static branch is switched. No kernel can do so.
+/// Whether the kernel died of a breakpoint that was not in memory when the CPU met it. QEMU can run code that it translated
+/// while another CPU patched it, which Linux does when a tracepoint or another static branch is switched. No kernel can do
+/// so. Where it stopped, the byte before is no `int3` then; or it is one again, as the first byte of a jump that is being
+/// patched the next time: a CPU that meets that one in time goes on.
 pub fn is_stale_breakpoint(console: &[String]) -> bool {
     let Some(at) = console
         .iter()
@@ -143,13 +144,26 @@ pub fn is_stale_breakpoint(console: &[String]) -> bool {
     let code = console[at..]
         .iter()
         .find_map(|line| line.split_once("Code: "));
-    let Some((before, _)) = code.and_then(|(_, bytes)| bytes.split_once('<')) else {
+    let Some((before, behind)) = code.and_then(|(_, bytes)| bytes.split_once('<')) else {
         return false;
     };
-    before
-        .split_whitespace()
-        .last()
-        .is_some_and(|byte| byte != "cc")
+    let behind: Vec<_> = behind
+        .split([' ', '>'])
+        .filter(|byte| !byte.is_empty())
+        .collect();
+    match before.split_whitespace().last() {
+        Some("cc") => is_rest_of_jump(&behind),
+        Some(_) => true,
+        None => false,
+    }
+}
+
+/// Whether `code` begins with what follows the first byte of a near jump or of the NOP in its place.
+fn is_rest_of_jump(code: &[&str]) -> bool {
+    matches!(
+        code,
+        ["1f", "44", "00", "00", ..] | [_, _, "00", "00", ..] | [_, _, "ff", "ff", ..]
+    )
 }
 
 fn is_report(line: &str) -> bool {
@@ -240,7 +254,7 @@ mod tests {
         let text = lines(&format!(
             "{}\n{}\n[ 9.9] WARNING: x",
             race("folio_unlock", "filemap_map_pages"),
-            race("ferry_deal", "dequeue_task")
+            race("mtcopy_copy", "dequeue_task")
         ));
         assert_eq!(find(&text).len(), 2, "{text:?}");
         assert_eq!(races_of_linux(&text), 1);
@@ -263,6 +277,11 @@ mod tests {
         assert!(is_stale_breakpoint(&oops(
             "[    9.1] Code: 24 18 00 66 <90> 49 8b"
         )));
+        // Jumps that are being patched again.
+        for rest in ["c4> 00 00 00 e9", "1f> 44 00 00 48", "12> fd ff ff 48"] {
+            let code = format!("[    9.1] Code: 0f 84 b8 00 00 00 cc <{rest}");
+            assert!(is_stale_breakpoint(&oops(&code)), "{rest}");
+        }
         // Someone's own breakpoint, and one whose code is not shown.
         assert!(!is_stale_breakpoint(&oops(
             "[    9.1] Code: 24 18 00 cc <90> 49 8b"

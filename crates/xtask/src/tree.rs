@@ -16,17 +16,15 @@ use crate::command;
 /// The files of the policy core that the series has: where Linux keeps them below lib/memferry, and their names without
 /// .h and .c; some have only one of the two.
 const CORE: [(&str, &[&str]); 2] = [
-    ("", &["types", "extents", "lanes"]),
+    ("", &["types", "share"]),
     (
         "hotness",
         &[
             "hotness",
             "hotness_format",
             "hotness_marks",
-            "hotness_planes",
             "hotness_rank",
             "hotness_sweep",
-            "planes",
             "pace",
             "balance",
             "hotness_test",
@@ -36,10 +34,23 @@ const CORE: [(&str, &[&str]); 2] = [
     ),
 ];
 
+/// The folder of the diffs to Linux's own files, named after the Linux that they are for.
+pub const HOOKS: &str = "kernel/hooks/6.12";
+
+/// A diff to Linux's own files, below the text of its mail.
+#[derive(Clone)]
+pub struct Hook {
+    /// The `[PART]` of `series` that it belongs to, which is posted with a cover letter of its own.
+    pub part: String,
+    /// Its file in `HOOKS`.
+    pub name: String,
+    pub text: Vec<u8>,
+}
+
 /// What the series is made of, as files of the checkout.
 pub struct Series {
-    /// Diffs, in order: name and text.
-    pub hooks: Vec<(String, Vec<u8>)>,
+    /// In the order in which they apply.
+    pub hooks: Vec<Hook>,
     /// Files that Linux gains: path in Linux, and content.
     pub files: BTreeMap<PathBuf, Vec<u8>>,
 }
@@ -82,18 +93,31 @@ impl Series {
             }
         }
 
-        let folder = root.join("kernel/hooks");
+        let folder = root.join(HOOKS);
         let list = folder.join("series");
         let list = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
         let mut hooks = Vec::new();
+        let mut part = String::new();
         for line in list
             .lines()
             .map(|line| line.split('#').next().unwrap_or_default().trim())
+            .filter(|line| !line.is_empty())
         {
-            if !line.is_empty() {
+            if let Some(name) = line
+                .strip_prefix('[')
+                .and_then(|rest| rest.strip_suffix(']'))
+            {
+                name.clone_into(&mut part);
+            } else if part.is_empty() {
+                bail!("{HOOKS}/series: {line} comes before the first [PART]");
+            } else {
                 let path = folder.join(line);
                 let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-                hooks.push((line.to_owned(), text));
+                hooks.push(Hook {
+                    part: part.clone(),
+                    name: line.to_owned(),
+                    text,
+                });
             }
         }
         Ok(Self { hooks, files })
@@ -101,8 +125,8 @@ impl Series {
 
     /// Takes everything into `key`.
     pub fn add_to(&self, key: &mut Key) {
-        for (_, text) in &self.hooks {
-            key.add(text);
+        for hook in &self.hooks {
+            key.add(&hook.text);
         }
         for (path, content) in &self.files {
             key.add(path.as_os_str().as_encoded_bytes());
@@ -113,8 +137,8 @@ impl Series {
     /// The files of Linux that the hooks change.
     pub fn hooked(&self) -> Vec<PathBuf> {
         let mut paths = Vec::new();
-        for (_, text) in &self.hooks {
-            for line in String::from_utf8_lossy(text).lines() {
+        for hook in &self.hooks {
+            for line in String::from_utf8_lossy(&hook.text).lines() {
                 let path = line
                     .strip_prefix("--- a/")
                     .and_then(|rest| rest.split('\t').next());
@@ -183,20 +207,28 @@ impl Tree {
             let original = self.keep_original(&path)?;
             write_if_changed(&scratch.path().join(&path), &original)?;
         }
-        for (name, text) in &series.hooks {
+        for Hook { name, text, .. } in &series.hooks {
             let patch = scratch.path().join("hook.patch");
             fs::write(&patch, text)?;
             // No fuzz: a hook whose surroundings changed is for a person to look at.
             command::logged(
                 Command::new("patch")
-                    .args(["-p1", "--fuzz=0", "--no-backup-if-mismatch", "--force", "-i"])
+                    .args([
+                        "-p1",
+                        "--fuzz=0",
+                        "--no-backup-if-mismatch",
+                        "--force",
+                        "-i",
+                    ])
                     .arg(&patch)
                     .current_dir(scratch.path()),
                 &self.state.join("patch.log"),
                 &format!("apply {name}"),
             )
             .with_context(|| {
-                format!("kernel/hooks/{name} is not made for this Linux; try another 6.12.y with --source")
+                format!(
+                    "{HOOKS}/{name} is not made for this Linux; try another 6.12.y with --source"
+                )
             })?;
             fs::remove_file(&patch)?;
         }
@@ -235,7 +267,8 @@ impl Tree {
     }
 }
 
-fn insert(files: &mut BTreeMap<PathBuf, Vec<u8>>, name: PathBuf, path: &Path) -> Result<()> {
+/// Reads `path` into `files` as `name`.
+pub fn insert(files: &mut BTreeMap<PathBuf, Vec<u8>>, name: PathBuf, path: &Path) -> Result<()> {
     let content = fs::read(path).with_context(|| format!("read {}", path.display()))?;
     files.insert(name, content);
     Ok(())

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Boots what `deb` made: takes the kernel and the modules that the guest needs out of the Debian
+//! packages, and builds the tests' modules against their headers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::build::{self, Image, copy};
+use crate::cache::{Cache, Key};
+use crate::command;
+use crate::machine::Machine;
+use crate::series::MACHINE;
+use crate::tree::{Tree, files_below};
+use crate::ui::Ui;
+
+/// Where a checkout has the packages.
+pub const FOLDER: &str = "target/kernel-deb";
+
+/// The folders whose modules a guest gets. All of Debian's are 400 MiB.
+const MODULES: [&str; 3] = ["drivers/migrate_offload", "drivers/dma", "mm"];
+
+/// The packages in `folder`.
+pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut packages = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "deb") {
+            packages.push(path);
+        }
+    }
+    packages.sort();
+    Ok(packages)
+}
+
+/// The kernel of the packages that the checkout `root` has, from the cache if it was there before.
+pub fn image(cache: &Cache, root: &Path, machine: &Machine, ui: &Ui) -> Result<Image> {
+    if machine.name != MACHINE {
+        bail!("profile debian is for machine {MACHINE}: there are no packages for others");
+    }
+    let sources = build::modules(root)?;
+    let (kernel, headers) = find(&root.join(FOLDER))?;
+    let mut key = Key::default();
+    for package in [&kernel, &headers] {
+        key.add(&fs::read(package).with_context(|| format!("read {}", package.display()))?);
+    }
+    for (path, content) in &sources {
+        key.add(path.as_os_str().as_encoded_bytes());
+        key.add(content);
+    }
+    let images = cache.root.join("images");
+    let folder = images.join(key.name());
+    if let Some(image) = Image::open(folder.clone()) {
+        return Ok(image);
+    }
+
+    ui.step(&format!("unpacking {}", kernel.display()));
+    fs::create_dir_all(&images).with_context(|| format!("create {}", images.display()))?;
+    let unpacked = tempfile::tempdir_in(&images)?;
+    let unpacked = unpacked.path();
+    for package in [&kernel, &headers] {
+        command::logged(
+            Command::new("dpkg-deb")
+                .arg("--extract")
+                .args([package.as_path(), unpacked]),
+            &unpacked.join("unpack.log"),
+            &format!("unpack {}", package.display()),
+        )?;
+    }
+    let part = tempfile::tempdir_in(&images)?;
+    let release = take(unpacked, part.path())?;
+    let tree = Tree {
+        linux: unpacked.join(format!("usr/src/linux-headers-{release}")),
+        state: unpacked.join("lab"),
+    };
+    build::make_modules(&tree, machine, &sources)?;
+    build::keep_modules(&tree, part.path())?;
+    let _ = fs::remove_dir_all(&folder);
+    fs::rename(part.keep(), &folder).with_context(|| format!("rename to {}", folder.display()))?;
+    Image::open(folder.clone()).with_context(|| format!("{} is incomplete", folder.display()))
+}
+
+/// The packages of the kernel and of its headers in `folder`, one of each.
+fn find(folder: &Path) -> Result<(PathBuf, PathBuf)> {
+    let packages = if folder.is_dir() {
+        list(folder)?
+    } else {
+        Vec::new()
+    };
+    let one = |start: &str| {
+        let mut found = packages.iter().filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(start))
+        });
+        match (found.next(), found.next()) {
+            (Some(package), None) => Ok(package.clone()),
+            (None, _) => bail!(
+                "no {start}*.deb in {}; try: make kernel-deb",
+                folder.display()
+            ),
+            _ => bail!("several {start}*.deb in {}; leave one", folder.display()),
+        }
+    };
+    Ok((one("linux-image-")?, one("linux-headers-")?))
+}
+
+/// Copies what a boot needs from the unpacked packages to the image `folder`. Returns the release.
+fn take(unpacked: &Path, folder: &Path) -> Result<String> {
+    let kernel = files_below(&unpacked.join("boot"))?
+        .into_iter()
+        .find_map(|path| {
+            let name = path.file_name()?.to_str()?.to_owned();
+            Some((name.strip_prefix("vmlinuz-")?.to_owned(), path))
+        });
+    let (release, kernel) = kernel.context("the package has no boot/vmlinuz-*")?;
+    copy(&kernel, &folder.join("image"))?;
+    fs::write(folder.join("release"), &release)?;
+    fs::create_dir_all(folder.join("modules"))?;
+    let modules = unpacked.join(format!("lib/modules/{release}/kernel"));
+    for place in MODULES.map(|place| modules.join(place)) {
+        let files = if place.is_dir() {
+            files_below(&place)?
+        } else {
+            Vec::new()
+        };
+        for path in files {
+            let to = folder.join("modules").join(path.strip_prefix(&modules)?);
+            copy(&path, &to)?;
+            if to.extension().is_some_and(|end| end == "xz") {
+                command::logged(
+                    Command::new("xz").arg("--decompress").arg(&to),
+                    &unpacked.join("xz.log"),
+                    "unpack a module",
+                )?;
+            }
+        }
+    }
+    Ok(release)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_package_of_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let add = |name: &str| fs::write(folder.path().join(name), "").unwrap();
+        let error = || find(folder.path()).unwrap_err().to_string();
+        assert!(error().contains("make kernel-deb"), "{}", error());
+        add("linux-image-6.12.1-memferry_1_amd64.deb");
+        assert!(error().contains("no linux-headers-*.deb"), "{}", error());
+        add("linux-headers-6.12.1-memferry_1_amd64.deb");
+        add("linux-libc-dev_1_amd64.deb");
+        let (kernel, headers) = find(folder.path()).unwrap();
+        assert!(kernel.ends_with("linux-image-6.12.1-memferry_1_amd64.deb"));
+        assert!(headers.ends_with("linux-headers-6.12.1-memferry_1_amd64.deb"));
+        add("linux-image-6.12.2-memferry_1_amd64.deb");
+        assert!(error().contains("several linux-image-*.deb"), "{}", error());
+    }
+}
