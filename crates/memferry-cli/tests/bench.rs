@@ -172,6 +172,48 @@ fn stall_loses_no_write_and_counts_every_access() {
 }
 
 #[test]
+fn more_threads_than_a_page_has_cache_lines_lose_no_write() {
+    let folder = tempfile::tempdir().expect("folder");
+    for threads in [66, 256] {
+        let (_, file) = bench(
+            &format!("stall --quick --rounds 3 --total 2M --batch 64K --threads {threads}"),
+            folder.path(),
+        );
+        let row = &rows(&file)[0];
+        assert_eq!(number(&row["threads"]), threads);
+        assert_eq!(
+            number(&row["verified_bytes"]),
+            (2 << 20) / 4096 * threads * 4
+        );
+    }
+}
+
+#[test]
+fn a_process_with_one_cpu_of_several_measures_with_that_one() {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    let all = sched_getaffinity(None).expect("affinity");
+    let mut one = CpuSet::new();
+    let first = (0..CpuSet::MAX_CPU)
+        .find(|&cpu| all.is_set(cpu))
+        .expect("a CPU");
+    one.set(first);
+    // That of this thread alone, and of what it starts.
+    sched_setaffinity(None, &one).expect("affinity");
+    let folder = tempfile::tempdir().expect("folder");
+    for arguments in [
+        "move --quick --total 2M --runs 1 --folio 4K",
+        "count --quick --runs 1 --folios 1 --folio 64K",
+        "stall --quick --rounds 1 --total 2M --batch 64K",
+    ] {
+        let (_, file) = bench(arguments, folder.path());
+        for row in rows(&file) {
+            assert_eq!(number(&row["lanes"]), 1, "{row}");
+        }
+    }
+}
+
+#[test]
 fn a_total_that_is_not_what_was_asked_for_is_told_at_once() {
     let output = memferry(
         &"bench move --total 3M --runs 1 --folio 4K --migrator batch --destination warm --json"

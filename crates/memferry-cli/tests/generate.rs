@@ -73,7 +73,7 @@ fn every_shell_has_completions() {
             "stall",
             "published",
             "per-folio",
-            "idle-only",
+            "dcbm-lanes",
             "callers",
             "max-accesses",
             "hwhints-event",

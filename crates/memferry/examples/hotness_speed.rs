@@ -72,23 +72,6 @@ fn updates<R: Record>(mode: &str) {
 
     let mut records = vec![R::default(); SECTION_PAGES];
     measure(
-        &format!("{mode}: core, a list of accesses, not atomic"),
-        "M/s",
-        1e6,
-        || {
-            rate(ACCESSES, || {
-                for pages in pages.chunks(PER_MS) {
-                    now += 1;
-                    let access = Access {
-                        random: now as u32 | 1,
-                        ..Access::at(now)
-                    };
-                    R::access_all(&mut records, pages, &policy, &access);
-                }
-            })
-        },
-    );
-    measure(
         &format!("{mode}: core, one access at a time, not atomic"),
         "M/s",
         1e6,

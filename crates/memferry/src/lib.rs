@@ -45,8 +45,7 @@ pub use error::{MoveError, Unmovable};
 pub use forkgate::generation as fork_generation;
 pub use migrator::{Batch, Migrator, MtCopy, MtCopyOptions, PerFolio, Placement};
 pub use mover::{
-    Backend, DEFAULT_BATCH_BYTES, DEFAULT_GRANULE_BYTES, DEFAULT_POOL_BYTES, MoveOptions, Mover,
-    MoverOptions, SourcePages,
+    Backend, DEFAULT_BATCH_BYTES, DEFAULT_POOL_BYTES, MoveOptions, Mover, MoverOptions, SourcePages,
 };
 pub use result::{Count, MoveResult, Outcome};
 pub use sys::page_size;

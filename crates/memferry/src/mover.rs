@@ -15,7 +15,6 @@ use crate::sys::{self, page_size};
 use crate::topology::Topology;
 use crate::vma;
 use crate::watch::{MAPS, Userfault, leave_cut_thps, open_userfault, watch};
-use memferry_core::Deal;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
@@ -35,9 +34,6 @@ const EMPTYING: Duration = Duration::from_secs(1);
 /// Bytes of a batch for each lane, unless the options say otherwise; a batch ends at 2 MiB all the same. A page is then
 /// away for about 0.2 ms whatever the lanes; docs/results has the measured trade of throughput against stall.
 pub const DEFAULT_BATCH_BYTES: usize = 1 << 20;
-
-/// Smallest piece that a batch is cut into for the lanes, bytes.
-pub const DEFAULT_GRANULE_BYTES: usize = 64 << 10;
 
 /// Bytes of free pages that a pool keeps unless told otherwise.
 pub const DEFAULT_POOL_BYTES: usize = 64 << 20;
@@ -203,12 +199,13 @@ impl Mover {
         self.check_node(to)?;
         let batch_bytes = batch_bytes(options, &*self.migrator)?;
         let lanes = self.migrator.lanes();
-        let deal =
-            Deal::new(lanes, DEFAULT_GRANULE_BYTES as u64).map_err(|why| MoveError::BadOption {
+        if lanes == 0 {
+            return Err(MoveError::BadOption {
                 name: "lanes",
                 value: lanes,
-                why: why.to_string(),
-            })?;
+                why: "nothing would be copied; a migrator has at least one lane".to_owned(),
+            });
+        }
         let Some(userfault) = &self.userfault else {
             return move_pages::move_range(0, range, to, lanes, options);
         };
@@ -273,7 +270,7 @@ impl Mover {
                     excluded: &excluded,
                     locked: vmas[0].locked,
                     batch_bytes,
-                    deal,
+                    lanes,
                     wanted,
                     recycle: options.source.keep,
                     cancel,

@@ -19,6 +19,15 @@ pub struct Ability {
     pub state: Result<(), String>,
 }
 
+/// CPUs that the calling thread may use, ascending: what its affinity and cpuset leave of those that are online. A
+/// migrator has at most so many lanes.
+///
+/// # Errors
+/// Those of sched_getaffinity(2), which a sandbox may refuse.
+pub fn usable_cpus() -> io::Result<Vec<u32>> {
+    crate::sys::thread::allowed_cpus()
+}
+
 /// Tries everything that a mover can use. Changes nothing.
 pub fn abilities(topology: &Topology) -> Vec<Ability> {
     let nodes = topology.nodes_with_memory().count();

@@ -229,6 +229,19 @@ fn a_copy_that_panics_leaves_its_batch_in_place() {
 }
 
 #[test]
+fn a_migrator_without_lanes_moves_nothing() {
+    let region = Region::filled(LEN, Kind::Base, 1);
+    let (mut mover, _) = brittle(0, |_| false);
+    let options = MoveOptions {
+        batch_bytes: 1 << 20,
+        ..relocate()
+    };
+    let refused = mover.move_range(region.range(), 0, &options).unwrap_err();
+    assert!(refused.to_string().contains("lanes is 0"), "{refused}");
+    assert_filled(region.addr, LEN, 1, "no lanes");
+}
+
+#[test]
 fn copies_that_panic_now_and_then_lose_nothing_that_is_written() {
     for lanes in [1, 3] {
         for kind in KINDS {

@@ -6,7 +6,8 @@ use std::ffi::CString;
 use std::fs;
 
 use crate::Case;
-use crate::program::memferry;
+use crate::bench::bench;
+use crate::program::{memferry, number};
 
 pub const CASES: &[Case] = &[
     ("kernel_status_says_what_is_there", status),
@@ -16,7 +17,7 @@ pub const CASES: &[Case] = &[
     ("kernel_set_dry_run_changes_nothing", dry_run),
     ("kernel_set_refuses_wrong_values", wrong_values),
     ("kernel_set_undoes_what_it_did_when_a_write_fails", undone),
-    ("kernel_set_clears_the_statistics", clears),
+    ("kernel_status_counts_what_a_migrator_copied", counts),
 ];
 
 pub const FOLDER: &str = "/sys/kernel/mm/migration";
@@ -40,22 +41,17 @@ pub fn file(name: &str) -> String {
 
 /// All settings, as the kernel says them.
 pub fn settings() -> Vec<(String, String)> {
-    let general = ["migrator", "reasons", "min_batch_bytes", "max_batch_bytes"];
-    let mtcopy = ["lanes", "priority", "placement", "nontemporal", "idle_only"];
-    let mut names: Vec<String> = Vec::new();
-    if is_there() {
-        names.extend(general.map(str::to_owned));
-    }
-    if has_mtcopy() {
-        names.extend(mtcopy.map(|name| format!("mtcopy/{name}")));
-    }
-    if fs::exists(format!("{FOLDER}/dcbm")).unwrap() {
-        let dcbm = ["lanes", "timeout_ms", "poll_below_bytes"];
-        names.extend(dcbm.map(|name| format!("dcbm/{name}")));
-    }
+    let names = [
+        "migrator",
+        "reasons",
+        "max_batch_bytes",
+        "mtcopy/lanes",
+        "dcbm/lanes",
+    ];
     names
         .into_iter()
-        .map(|name| (name.clone(), file(&name)))
+        .filter(|name| fs::exists(format!("{FOLDER}/{name}")).unwrap())
+        .map(|name| (name.to_owned(), file(name)))
         .collect()
 }
 
@@ -73,7 +69,7 @@ fn status() -> Result<(), String> {
             .says("CONFIG_MIGRATION_COPY_OFFLOAD");
         return Ok(());
     }
-    let text = text.says("min_batch_bytes").says(&file("migrator"));
+    let text = text.says("max_batch_bytes").says(&file("migrator"));
     if !has_mtcopy() {
         text.says("modprobe mtcopy");
     }
@@ -111,15 +107,10 @@ impl AsBefore {
 
 impl Drop for AsBefore {
     fn drop(&mut self) {
-        // Twice: the smallest batch may stand above the largest one at first.
-        for _ in 0..2 {
-            for (name, text) in &self.0 {
-                let active = text.split_whitespace().find_map(|word| {
-                    word.strip_prefix('[')
-                        .and_then(|word| word.strip_suffix(']'))
-                });
-                let _ = fs::write(format!("{FOLDER}/{name}"), active.unwrap_or(text));
-            }
+        for (name, text) in &self.0 {
+            // The active one of several stands in brackets.
+            let active = text.split(['[', ']']).nth(1);
+            let _ = fs::write(format!("{FOLDER}/{name}"), active.unwrap_or(text));
         }
         if !std::thread::panicking() {
             assert_eq!(settings(), self.0);
@@ -130,8 +121,8 @@ impl Drop for AsBefore {
 fn every_setting() -> Result<(), String> {
     need(is_there(), "a stock kernel")?;
     let _before = AsBefore::begin();
-    memferry("kernel set --min-batch-bytes 8M --max-batch-bytes 16M --reasons demotion,damon --migrator kernel").gives(0);
-    assert_eq!(file("min_batch_bytes"), "8388608");
+    memferry("kernel set --max-batch-bytes 16M --reasons demotion,damon --migrator kernel")
+        .gives(0);
     assert_eq!(file("max_batch_bytes"), "16777216");
     let mut reasons: Vec<String> = file("reasons")
         .split_whitespace()
@@ -140,15 +131,11 @@ fn every_setting() -> Result<(), String> {
     reasons.sort();
     assert_eq!(reasons, ["damon", "demotion"]);
     assert!(file("migrator").contains("[kernel]"));
-    memferry("kernel set --min-batch-bytes 0 --max-batch-bytes 2M --reasons none --migrator none")
-        .gives(0);
-    assert_eq!(
-        (file("min_batch_bytes"), file("max_batch_bytes")),
-        ("0".to_owned(), "2097152".to_owned())
-    );
+    memferry("kernel set --max-batch-bytes 2M --reasons none --migrator none").gives(0);
+    assert_eq!(file("max_batch_bytes"), "2097152");
     assert!(file("migrator").contains("[none]"));
     assert_eq!(file("reasons"), "none");
-    for reason in memferry_reasons() {
+    for reason in memferry::kernel::REASONS {
         memferry(&format!("kernel set --reasons {reason}")).gives(0);
         assert_eq!(file("reasons"), reason);
     }
@@ -163,21 +150,11 @@ fn every_setting() -> Result<(), String> {
             .says("modprobe mtcopy");
         return Ok(());
     }
-    memferry(
-        "kernel set --migrator mtcopy --lanes 3 --priority high --placement fill --idle-only off",
-    )
-    .gives(0);
+    memferry("kernel set --migrator mtcopy --lanes 3").gives(0);
     assert!(file("migrator").contains("[mtcopy]"));
     assert_eq!(file("mtcopy/lanes"), "3");
-    assert!(file("mtcopy/priority").contains("[high]"));
-    assert!(file("mtcopy/placement").contains("[fill]"));
-    assert_eq!(file("mtcopy/idle_only"), "0");
     memferry("kernel status").gives(0).says("[mtcopy]");
     Ok(())
-}
-
-fn memferry_reasons() -> [&'static str; 10] {
-    memferry::kernel::REASONS
 }
 
 fn dry_run() -> Result<(), String> {
@@ -196,14 +173,13 @@ fn wrong_values() -> Result<(), String> {
     for (line, status) in [
         ("--migrator nobody --max-batch-bytes 8M", 1),
         ("--reasons nothing --max-batch-bytes 8M", 1),
-        ("--min-batch-bytes 64M", 1),
         ("--max-batch-bytes 1M", 1),
         ("--max-batch-bytes 128M", 1),
         ("--max-batch-bytes 4194305", 1),
         ("--max-batch-bytes much", 2),
         ("--lanes 0 --max-batch-bytes 8M", 2),
         ("--lanes 65 --max-batch-bytes 8M", 2),
-        ("--priority low --max-batch-bytes 8M", 2),
+        ("--min-batch-bytes 0 --max-batch-bytes 8M", 2),
     ] {
         memferry(&format!("kernel set {line}")).gives(status);
         assert_eq!(settings(), before, "{line}");
@@ -212,7 +188,6 @@ fn wrong_values() -> Result<(), String> {
     for (name, value) in [
         ("migrator", "nobody"),
         ("reasons", "nothing"),
-        ("min_batch_bytes", "67108865"),
         ("max_batch_bytes", "1048576"),
         ("max_batch_bytes", "4194305"),
     ] {
@@ -223,28 +198,33 @@ fn wrong_values() -> Result<(), String> {
     Ok(())
 }
 
-/// A file that takes no bytes lies over another while the value lives.
-struct Covered(CString);
+/// A file that can be read and not be written while the value lives.
+struct ReadOnly(CString);
 
-impl Covered {
-    fn begin(path: &str) -> Covered {
+impl ReadOnly {
+    fn begin(path: &str) -> ReadOnly {
         let path = CString::new(path).unwrap();
-        // SAFETY: the three texts end with a zero; no data is given.
-        let ret = unsafe {
-            libc::mount(
-                c"/dev/full".as_ptr(),
-                path.as_ptr(),
-                c"none".as_ptr(),
-                libc::MS_BIND,
-                std::ptr::null(),
-            )
-        };
-        assert_eq!(ret, 0, "mount: {}", std::io::Error::last_os_error());
-        Covered(path)
+        for flags in [
+            libc::MS_BIND,
+            libc::MS_BIND | libc::MS_REMOUNT | libc::MS_RDONLY,
+        ] {
+            // SAFETY: both texts end with a zero; neither type nor data is given.
+            let ret = unsafe {
+                libc::mount(
+                    path.as_ptr(),
+                    path.as_ptr(),
+                    std::ptr::null(),
+                    flags,
+                    std::ptr::null(),
+                )
+            };
+            assert_eq!(ret, 0, "mount: {}", std::io::Error::last_os_error());
+        }
+        ReadOnly(path)
     }
 }
 
-impl Drop for Covered {
+impl Drop for ReadOnly {
     fn drop(&mut self) {
         // SAFETY: the text ends with a zero.
         unsafe { libc::umount(self.0.as_ptr()) };
@@ -253,43 +233,35 @@ impl Drop for Covered {
 
 fn undone() -> Result<(), String> {
     need(is_there(), "a stock kernel")?;
-    need(fs::exists("/dev/full").unwrap(), "no /dev/full")?;
     let _before = AsBefore::begin();
     memferry("kernel set --migrator none --reasons all").gives(0);
     let before = settings();
-    let covered = Covered::begin(&format!("{FOLDER}/stats/kernel/reset"));
-    memferry("kernel set --migrator kernel --max-batch-bytes 32M --reasons damon --reset-stats")
+    let read_only = ReadOnly::begin(&format!("{FOLDER}/migrator"));
+    memferry("kernel set --migrator kernel --max-batch-bytes 32M --reasons damon")
         .gives(1)
         .says("everything else is as it was");
-    drop(covered);
+    drop(read_only);
     assert_eq!(settings(), before);
     Ok(())
 }
 
-fn clears() -> Result<(), String> {
-    need(is_there(), "a stock kernel")?;
-    let _before = AsBefore::begin();
-    memferry("kernel set --migrator kernel --reasons all --min-batch-bytes 0 --reset-stats")
-        .gives(0);
-    memferry("bench move --backend kernel --migrator kernel --total 4M --folio 4K --runs 1")
-        .gives(0);
+/// What `memferry kernel status` says that a migrator copied, bytes, and how many folios it left.
+pub fn counted(migrator: &str) -> (u64, u64) {
     let json = memferry("kernel status --json").gives(0).json();
     let rows = json["statistics"].as_array().unwrap();
-    let bytes = |row: &serde_json::Value| row["bytes"].as_u64().unwrap();
-    let moved =
-        |row: &&serde_json::Value| row["reason"] == "syscall_or_cpuset" && bytes(row) >= 4 << 20;
-    assert!(rows.iter().any(|row| moved(&row)), "{json}");
-    memferry("kernel set --reset-stats")
-        .gives(0)
-        .says("cleared");
-    let json = memferry("kernel status --json").gives(0).json();
-    assert!(
-        !json["statistics"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|row| moved(&row)),
-        "{json}"
-    );
+    let row = rows.iter().find(|row| row["migrator"] == migrator);
+    let row = row.unwrap_or_else(|| panic!("{migrator}: {json}"));
+    (number(&row["bytes"]), number(&row["fallbacks"]))
+}
+
+fn counts() -> Result<(), String> {
+    need(is_there(), "a stock kernel")?;
+    let (before, _) = counted("kernel");
+    let json =
+        bench("bench move --backend kernel --migrator none,kernel --total 4M --folio 4K --runs 1");
+    let (after, _) = counted("kernel");
+    let row = number(&json["rows"][1]["copied_bytes"]);
+    // Beside the timed call it brings the pages back.
+    assert!(after - before >= row, "{before} {after} {json}");
     Ok(())
 }

@@ -8,14 +8,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use memferry::copy::Routine;
-use memferry::kernel::{Change, DCBM, MTCOPY, Migration, Plan, Saved};
+use memferry::kernel::{Change, DCBM, MTCOPY, Migration, NO_MIGRATOR, Plan};
 use memferry::move_pages;
 
 use super::region::{PAGE, Region, THP};
 use super::rig::{bug, ceiling};
 use super::rounds::Stand;
 use crate::failure::Failure;
-use crate::kernel::refused;
 use crate::schema::FromTo;
 use crate::units::{Size, lanes};
 
@@ -44,52 +43,80 @@ pub struct Run {
     pub gbps: f64,
     /// Bytes compared afterwards.
     pub verified: u64,
+    /// Bytes that the kernel says the migrator copied meanwhile; `None` for migrator none.
+    pub copied: Option<u64>,
     /// Time of each call, nanoseconds.
     pub call_ns: Vec<u64>,
 }
 
-/// The kernel's migrators, set back when this value goes; on a stock kernel nothing is to be set.
-pub struct Control(Option<Saved>);
+/// The active migrator and the lanes, set back when this value goes; `None` on a stock kernel, where nothing can be set.
+pub struct Control(Option<Change>);
 
 impl Control {
     /// Remembers the settings.
     pub fn new(now: Option<&Migration>) -> Self {
-        Self(now.map(|now| Saved::new(Path::new("/"), now)))
+        Self(now.map(|now| Change {
+            migrator: Some(now.migrators.active.clone()),
+            lanes: now.lanes,
+            dcbm_lanes: now.dcbm.as_ref().map(|dcbm| dcbm.lanes),
+            ..Change::default()
+        }))
     }
 
     /// Activates a migrator.
     fn choose(&self, case: &Case) -> Result<(), Failure> {
-        let root = Path::new("/");
         if self.0.is_none() {
             return Ok(());
         }
-        let now = Migration::read_from(root)
-            .ok()
-            .and_then(Result::ok)
-            .ok_or_else(|| bug("/sys/kernel/mm/migration cannot be read any more"))?;
         let change = Change {
             migrator: Some(case.migrator.clone()),
             lanes: (case.migrator == MTCOPY).then_some(case.lanes as u64),
             dcbm_lanes: (case.migrator == DCBM).then_some(case.lanes as u64),
             ..Change::default()
         };
-        Plan::new(root, &now, &change)
-            .and_then(|plan| plan.apply())
-            .map_err(|error| refused(&error))
+        set(&change, "the kernel's migrator could not be set")
     }
 
     /// Sets everything as it was, and says if that fails.
-    pub fn restore(self) -> Result<(), Failure> {
-        self.0.map_or(Ok(()), |saved| {
-            saved.restore().map_err(|error| {
-                Failure::new(
-                    "the kernel's migrator could not be set back",
-                    &error,
-                    format!("{}; then see `memferry kernel status`", error.hint()),
-                )
-            })
-        })
+    pub fn restore(mut self) -> Result<(), Failure> {
+        self.bring_back()
     }
+
+    fn bring_back(&mut self) -> Result<(), Failure> {
+        let what = "the kernel's migrator could not be set back";
+        self.0.take().map_or(Ok(()), |before| set(&before, what))
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // A failure before this one is what the user hears of.
+        let _ = self.bring_back();
+    }
+}
+
+/// Changes the kernel's settings; `what` begins the message of a failure.
+fn set(change: &Change, what: &str) -> Result<(), Failure> {
+    let plan = Plan::new(Path::new("/"), &migration(what)?, change);
+    plan.and_then(|plan| plan.apply())
+        .map_err(|error| Failure::new(what, &error, error.hint()))
+}
+
+fn migration(what: &str) -> Result<Migration, Failure> {
+    let next = "see `memferry kernel status`";
+    Migration::read()
+        .map_err(|error| Failure::new(what, &error, next))?
+        .map_err(|absence| Failure::new(what, absence, next))
+}
+
+/// Bytes that a migrator has copied since it was registered; `None` for migrator none.
+fn copied(migrator: &str) -> Result<Option<u64>, Failure> {
+    if migrator == NO_MIGRATOR {
+        return Ok(None);
+    }
+    let now = migration("the kernel's statistics could not be read")?;
+    let row = now.statistics.iter().find(|row| row.migrator == migrator);
+    Ok(row.map(|row| row.bytes))
 }
 
 /// Memory of one folio size on one node, and as much on the other.
@@ -113,15 +140,7 @@ impl<'a> Between<'a> {
         threads: usize,
         control: &'a Control,
     ) -> Result<Self, Failure> {
-        let map = |node| {
-            Region::on(node, bytes, folio, threads).map_err(|error| {
-                Failure::new(
-                    format!("cannot map the benchmark's memory on node {node}"),
-                    error,
-                    "give a smaller --total",
-                )
-            })
-        };
+        let map = |node| map(node, bytes, folio, threads);
         let between = Self {
             region: map(nodes.from)?,
             spare: map(nodes.to)?,
@@ -203,6 +222,17 @@ impl<'a> Between<'a> {
         ))
     }
 
+    /// Makes the next run find its memory as this one did. Linux 6.12 splits folios between 4 KiB and 2 MiB when they migrate
+    /// again (docs/kernel.md, Limits), so these are mapped anew.
+    fn renew(&mut self, heads: &[usize]) -> Result<(), Failure> {
+        if self.folio == PAGE || self.folio == THP {
+            return self.bring(heads, self.nodes.from);
+        }
+        let bytes = self.region.range().len();
+        self.region = map(self.nodes.from, bytes, self.folio, self.threads)?;
+        self.check_folios()
+    }
+
     /// The timed calls; `None` when a folio stayed where it was.
     fn carry(&self, case: &Case, heads: &[usize]) -> Result<Option<Vec<u64>>, Failure> {
         let target = vec![self.nodes.to as i32; case.folios];
@@ -217,6 +247,16 @@ impl<'a> Between<'a> {
         }
         Ok((self.missing(heads, self.nodes.to)? == 0).then_some(times))
     }
+}
+
+fn map(node: u32, bytes: usize, folio: usize, threads: usize) -> Result<Region, Failure> {
+    Region::on(node, bytes, folio, threads).map_err(|error| {
+        Failure::new(
+            format!("cannot map the benchmark's memory on node {node}"),
+            error,
+            "give a smaller --total",
+        )
+    })
 }
 
 impl Stand for Between<'_> {
@@ -240,22 +280,28 @@ impl Stand for Between<'_> {
     }
 
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
-        let heads = self.heads(case.folios * case.calls);
-        let bytes = heads.len() * case.folio;
+        let folios = case.folios * case.calls;
+        let bytes = folios * case.folio;
         self.control.choose(case)?;
         for _ in 0..TRIES {
+            let heads = self.heads(folios);
             self.region.fill_head(bytes, self.threads);
+            let before = copied(&case.migrator)?;
             let times = self.carry(case, &heads)?;
+            let after = copied(&case.migrator)?;
             let verified = self
                 .region
                 .check(bytes, self.threads)
                 .map_err(|at| bug(format!("byte {at} is not what was written before the move")))?;
-            self.bring(&heads, self.nodes.from)?;
+            self.renew(&heads)?;
             if let Some(call_ns) = times {
                 let total: u64 = call_ns.iter().sum();
                 return Ok(Run {
                     gbps: bytes as f64 / total.max(1) as f64,
                     verified,
+                    copied: after
+                        .zip(before)
+                        .map(|(after, before)| after.saturating_sub(before)),
                     call_ns,
                 });
             }

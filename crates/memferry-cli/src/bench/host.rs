@@ -24,6 +24,11 @@ pub fn topology() -> Result<Topology, Failure> {
     Ok(topology)
 }
 
+/// How many CPUs the benchmark's threads have: taskset, cgroups and containers can leave it fewer than are online.
+pub fn usable_cpus(topology: &Topology) -> usize {
+    memferry::probe::usable_cpus().map_or(topology.cpus.online.len(), |cpus| cpus.len())
+}
+
 /// Describes the machine. `copy` is the copy routine that the lanes use.
 pub fn describe(topology: &Topology, copy: &str) -> Host {
     Host {

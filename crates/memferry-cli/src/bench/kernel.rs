@@ -2,7 +2,7 @@
 //! `bench move` and `bench count` of the kernel: which cases there are, and the rows that they make. On a stock kernel the
 //! one migrator is `none`.
 
-use memferry::kernel::{DCBM, MTCOPY, Migration, NO_MIGRATOR};
+use memferry::kernel::{DCBM, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR};
 use memferry::topology::{ThpMode, Topology};
 
 use super::between::{Between, Case, Control, Run};
@@ -131,7 +131,8 @@ impl<'a> Bench<'a> {
         let found = Migration::read().map_err(|error| {
             Failure::new("cannot read the kernel's settings", error, "try again")
         })?;
-        let lanes = args.lanes(topology.cpus.online.len());
+        let cpus = topology.cpus.online.len().min(MOST_LANES as usize);
+        let lanes = args.lanes(cpus);
         let columns = match &found {
             Ok(now) => columns(args, &lanes, &now.migrators.names)?,
             Err(absence) => {
@@ -160,9 +161,8 @@ impl<'a> Bench<'a> {
         };
         bench.notes.push(match found {
             Ok(now) => format!(
-                "A batch has at most {} (max_batch_bytes); one of less than {} is copied folio by folio (min_batch_bytes).",
-                Size(now.max_batch_bytes),
-                Size(now.min_batch_bytes)
+                "A batch has at most {} (max_batch_bytes).",
+                Size(now.max_batch_bytes)
             ),
             Err(absence) => format!(
                 "Only migrator none was measured: {absence}. `memferry kernel status` says what would bring more."
@@ -202,7 +202,7 @@ impl<'a> Bench<'a> {
         let bar = self.ui.bar(title, (steps * self.args.runs()) as u64);
         let mut copied = [vec![Vec::new(); lanes.len()], vec![Vec::new(); lanes.len()]];
         let mut measured = Vec::new();
-        let threads = self.topology.cpus.online.len();
+        let threads = host::usable_cpus(self.topology);
         for group in groups {
             if self.ui.stopped() || self.failure.is_some() {
                 break;
@@ -235,7 +235,9 @@ impl<'a> Bench<'a> {
         let [base, huge] = copied;
         self.ceilings = ceilings(&lanes, &base, PAGE);
         self.ceilings.extend(ceilings(&lanes, &huge, THP));
-        Ok(self.rows(measured))
+        let rows = self.rows(measured);
+        self.note(not_copied(&rows));
+        Ok(rows)
     }
 
     fn rows(&self, measured: Vec<(Case, Vec<Run>)>) -> Vec<Measured> {
@@ -260,6 +262,7 @@ impl<'a> Bench<'a> {
                 verified_bytes: runs.iter().map(|run| run.verified).sum(),
                 extra_rss_bytes: None,
                 nodes: Some(self.nodes),
+                copied_bytes: runs.iter().map(|run| run.copied).sum(),
                 call_ns: Some(median(&mut calls)),
                 of_none: None,
             })
@@ -327,6 +330,30 @@ impl Measured {
             _ => Some((ratios[middle - 1] + ratios[middle]) / 2.0),
         }
     }
+}
+
+/// The rows that are not what their name says: the migrator left more than a tenth of the bytes to the plain copy. Calls of
+/// less than a huge page do not count: they can be too small for a migrator.
+fn not_copied(rows: &[Measured]) -> Option<String> {
+    let part = |of: &Measured| {
+        let (row, case) = (&of.row, &of.case);
+        let share = row.copied_bytes? as f64 / (row.bytes * row.runs as u64) as f64;
+        let folio = Size(case.folio as u64);
+        let (migrator, lanes, percent) = (&case.migrator, case.lanes, share * 100.0);
+        (share < 0.9 && case.folio * case.folios >= THP).then(|| {
+            format!(
+                "{migrator} x{lanes}, {} of {folio}: {percent:.0}%",
+                case.folios
+            )
+        })
+    };
+    let parts: Vec<String> = rows.iter().filter_map(part).collect();
+    (!parts.is_empty()).then(|| {
+        format!(
+            "The named migrator did not copy all bytes, the kernel copied the rest folio by folio: {}.",
+            parts.join("; ")
+        )
+    })
 }
 
 /// The median; the lower of two in the middle. 0 of nothing.
@@ -445,6 +472,7 @@ mod tests {
                 .map(|&ns| Run {
                     gbps: 1.0,
                     verified: 0,
+                    copied: None,
                     call_ns: vec![ns],
                 })
                 .collect(),
@@ -463,5 +491,37 @@ mod tests {
         assert_eq!(rows[1].of_none(&rows), Some(2.0));
         assert_eq!(rows[0].of_none(&rows), Some(1.0));
         assert_eq!(rows[1].of_none(&rows[1..]), None);
+    }
+
+    #[test]
+    fn a_row_that_its_migrator_did_not_copy_is_told() {
+        let row = |migrator: &str, folios: usize, copied: Option<u64>| {
+            let bytes = (folios * PAGE) as u64;
+            Measured {
+                case: Case {
+                    migrator: migrator.to_owned(),
+                    lanes: 2,
+                    folio: PAGE,
+                    folios,
+                    calls: 1,
+                },
+                runs: Vec::new(),
+                row: serde_json::from_value(serde_json::json!({
+                    "backend": "kernel", "migrator": migrator, "lanes": 2, "folio_bytes": PAGE,
+                    "destination": "cold", "bytes": bytes, "runs": 2, "gbps": 1.0, "gbps_sd": 0.0,
+                    "of_ceiling": 0.5, "verified_bytes": 0, "copied_bytes": copied
+                }))
+                .expect("row"),
+            }
+        };
+        let two_mib = 2 << 20;
+        let good = [
+            row("none", 512, None),
+            row("mtcopy", 512, Some(2 * two_mib)),
+            row("mtcopy", 511, Some(0)),
+        ];
+        assert_eq!(not_copied(&good), None);
+        let told = not_copied(&[row("mtcopy", 512, Some(two_mib))]).expect("told");
+        assert!(told.contains("mtcopy x2, 512 of 4K: 50%"), "{told}");
     }
 }

@@ -14,6 +14,7 @@ use memferry::{
     Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, PerFolio, SourcePages,
 };
 
+use super::host;
 use super::region::{PAGE, Region, THP, in_parts};
 use super::rounds::Stand;
 use crate::cli::bench::Migrator;
@@ -71,7 +72,7 @@ impl Rig {
         huge: bool,
         routine: Routine,
     ) -> Result<Rig, Failure> {
-        let threads = topology.cpus.online.len();
+        let threads = host::usable_cpus(topology);
         let memory = |error| {
             Failure::new(
                 "cannot map the benchmark's memory",

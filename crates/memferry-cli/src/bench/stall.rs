@@ -75,7 +75,7 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             migrator,
             lanes,
             batch: batch.0 as usize,
-            threads: args.threads(topology.cpus.online.len(), lanes),
+            threads: args.threads(host::usable_cpus(&topology), lanes),
             length: args.length(),
         };
         match cell.measure(routine, ui) {
@@ -130,7 +130,7 @@ impl Cell<'_> {
         routine: memferry::copy::Routine,
         ui: &Ui,
     ) -> Result<Option<StallRow>, Failure> {
-        let region = Region::new(self.total, self.huge, self.topology.cpus.online.len()).map_err(
+        let region = Region::new(self.total, self.huge, host::usable_cpus(self.topology)).map_err(
             |error| {
                 Failure::new(
                     "cannot map the benchmark's memory",
@@ -273,9 +273,12 @@ struct Counters {
 }
 
 impl Counters {
-    /// The counter of one thread in one page. Pages begin with them, a cache line apart.
+    /// The counter of one thread in one page. Pages begin with them, a cache line apart while there are lines.
     fn at(self, page: usize, thread: usize) -> *mut u32 {
-        (self.start + page * PAGE + thread * 64 % PAGE) as *mut u32
+        const LINE: usize = 64;
+        const LINES: usize = PAGE / LINE;
+        let offset = thread % LINES * LINE + thread / LINES * size_of::<u32>();
+        (self.start + page * PAGE + offset) as *mut u32
     }
 
     fn clear(self, threads: usize) {
@@ -352,5 +355,33 @@ fn quantiles(histogram: &Histogram<u64>) -> Quantiles {
         p99: histogram.value_at_quantile(0.99),
         p999: histogram.value_at_quantile(0.999),
         max: histogram.max(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::cli::bench::MOST_THREADS;
+
+    #[test]
+    fn no_two_threads_share_a_counter() {
+        for threads in [1, 2, 64, 65, 66, 256, MOST_THREADS] {
+            let counters = Counters {
+                start: 0x10000,
+                pages: 2,
+            };
+            let places: BTreeSet<usize> = (0..2)
+                .flat_map(|page| (0..threads).map(move |thread| counters.at(page, thread) as usize))
+                .collect();
+            assert_eq!(places.len(), 2 * threads, "{threads}");
+            let end = counters.start + counters.pages * PAGE;
+            assert!(
+                places
+                    .iter()
+                    .all(|place| (counters.start..end).contains(place))
+            );
+        }
     }
 }

@@ -136,7 +136,7 @@ fn measure(
     cases: &Cases<'_>,
 ) -> Result<Measured, Failure> {
     let routine = routine(args.copy.as_deref())?;
-    let columns = migrators(args, &args.lanes(topology.cpus.online.len()));
+    let columns = migrators(args, &args.lanes(host::usable_cpus(topology)));
     // One ceiling for every lane count that a row has.
     let mut lanes: Vec<usize> = columns.iter().map(|&(_, lanes)| lanes).collect();
     lanes.sort_unstable();
@@ -209,6 +209,7 @@ fn row(case: &Case, runs: &[Run], ceilings: &[Ceiling]) -> Option<MoveRow> {
         verified_bytes: runs.iter().map(|run| run.verified).sum(),
         extra_rss_bytes: runs.iter().map(|run| run.extra_rss).max(),
         nodes: None,
+        copied_bytes: None,
         call_ns: None,
         of_none: None,
     })

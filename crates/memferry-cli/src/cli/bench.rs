@@ -196,6 +196,9 @@ impl RunArgs {
     }
 }
 
+/// Threads of `memferry bench stall`: each has a counter of four bytes in every page.
+pub const MOST_THREADS: usize = 1024;
+
 /// Options of `memferry bench stall`.
 #[derive(Debug, Args)]
 pub struct StallArgs {
@@ -204,8 +207,8 @@ pub struct StallArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = batch_size)]
     pub batch: Vec<Size>,
     /// Threads that keep reading and writing the pages that move [default: the CPUs less the
-    /// lanes, at least 1]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    /// lanes, at least 1 and at most 1024]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
     /// Seconds of moving per batch size [default: 3, --quick: 1]
     #[arg(long, value_name = "S", conflicts_with = "rounds",
@@ -254,6 +257,13 @@ pub enum Length {
     Rounds(usize),
 }
 
+fn threads(text: &str) -> Result<usize, String> {
+    match positive(text)? {
+        threads if threads > MOST_THREADS => Err(format!("must be at most {MOST_THREADS}")),
+        threads => Ok(threads),
+    }
+}
+
 impl StallArgs {
     /// The batch sizes to measure with folios of this size.
     pub fn batches(&self, folio: Size) -> Vec<Size> {
@@ -275,7 +285,8 @@ impl StallArgs {
 
     /// Application threads beside `lanes` lanes on `cpus` CPUs.
     pub fn threads(&self, cpus: usize, lanes: usize) -> usize {
-        self.threads.unwrap_or(cpus.saturating_sub(lanes).max(1))
+        let default = cpus.saturating_sub(lanes).clamp(1, MOST_THREADS);
+        self.threads.unwrap_or(default)
     }
 }
 

@@ -3,10 +3,9 @@
 
 use std::path::PathBuf;
 
-use clap::builder::PossibleValuesParser;
-use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand};
 use memferry::kernel::pghot::{MOST_RATE_MBPS, MOST_TARGET, WINDOWS_MS, source_mask};
-use memferry::kernel::{Change, MOST_LANES, PghotChange, Reasons};
+use memferry::kernel::{Change, MOST_LANES, PghotChange};
 
 use crate::units::{bytes_or_none, positive};
 
@@ -64,8 +63,7 @@ pub struct PlaceArgs {
 /// Options of `memferry kernel set`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("setting").required(true).multiple(true).args([
-    "migrator", "reasons", "min_batch_bytes", "max_batch_bytes", "lanes", "priority", "placement",
-    "nontemporal", "idle_only", "dcbm_lanes", "timeout_ms", "poll_below_bytes", "reset_stats",
+    "migrator", "reasons", "max_batch_bytes", "lanes", "dcbm_lanes",
     "pghot_sources", "pghot_target", "pghot_threshold", "pghot_window_ms", "pghot_rate_limit",
 ])))]
 pub struct SetArgs {
@@ -73,38 +71,17 @@ pub struct SetArgs {
     #[arg(long, value_name = "NAME")]
     pub migrator: Option<String>,
     /// For which reasons it copies: all, none, or names as `kernel status` lists them
-    #[arg(long, value_name = "LIST", value_parser = reasons)]
-    pub reasons: Option<Reasons>,
-    /// Batches below this size are copied folio by folio; 0: none is
-    #[arg(long, value_name = "SIZE", value_parser = bytes_or_none)]
-    pub min_batch_bytes: Option<u64>,
+    #[arg(long, value_name = "LIST")]
+    pub reasons: Option<String>,
     /// Bytes that one batch unmaps at most, 2M to 64M
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_none)]
     pub max_batch_bytes: Option<u64>,
-    /// mtcopy: parallel copiers of a batch, the caller included
+    /// mtcopy: CPUs that copy a batch at most, the caller's included
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_LANES))]
     pub lanes: Option<u64>,
-    /// mtcopy: priority of the other lanes
-    #[arg(long, value_name = "P", value_parser = PossibleValuesParser::new(["normal", "high"]))]
-    pub priority: Option<String>,
-    /// mtcopy: lanes spread over last-level caches, or fill one first
-    #[arg(long, value_name = "P", value_parser = PossibleValuesParser::new(["spread", "fill"]))]
-    pub placement: Option<String>,
-    /// mtcopy: store around the caches
-    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
-    pub nontemporal: Option<Switch>,
-    /// mtcopy: other lanes on idle CPUs only
-    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
-    pub idle_only: Option<Switch>,
-    /// dcbm: DMA channels that copy a batch
+    /// dcbm: DMA channels that copy a batch at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_LANES))]
     pub dcbm_lanes: Option<u64>,
-    /// dcbm: milliseconds that a channel may take before it is not used any more
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60000))]
-    pub timeout_ms: Option<u64>,
-    /// dcbm: smaller batches are waited for without sleeping
-    #[arg(long, value_name = "SIZE", value_parser = bytes_or_none)]
-    pub poll_below_bytes: Option<u64>,
     /// pghot: what reports accesses: all, none, or of hintfaults,hwhints,pgtscan
     #[arg(long, value_name = "LIST", value_parser = sources)]
     pub pghot_sources: Option<u64>,
@@ -121,9 +98,6 @@ pub struct SetArgs {
     /// pghot: MiB that move to a node, and in exchange away from it, in a second at most
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=MOST_RATE_MBPS))]
     pub pghot_rate_limit: Option<u64>,
-    /// Clear the statistics of all migrators, after everything else
-    #[arg(long)]
-    pub reset_stats: bool,
     /// Check everything, say what would be written, write nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -138,26 +112,15 @@ pub struct SetArgs {
 impl SetArgs {
     /// The wanted change.
     pub fn change(&self) -> Change {
-        let on = |switch: Switch| switch == Switch::On;
         Change {
             migrator: self.migrator.clone(),
-            reasons: self.reasons.clone(),
-            min_batch_bytes: self.min_batch_bytes,
+            reasons: self.reasons.as_ref().map(|list| list.replace(',', " ")),
             max_batch_bytes: self.max_batch_bytes,
             lanes: self.lanes,
-            priority: self.priority.clone(),
-            placement: self.placement.clone(),
-            nontemporal: self.nontemporal.map(on),
-            idle_only: self.idle_only.map(on),
             dcbm_lanes: self.dcbm_lanes,
-            timeout_ms: self.timeout_ms,
-            poll_below_bytes: self.poll_below_bytes,
-            reset_statistics: self.reset_stats,
         }
     }
-}
 
-impl SetArgs {
     /// The wanted change of pghot.
     pub fn pghot(&self) -> PghotChange {
         PghotChange {
@@ -170,24 +133,9 @@ impl SetArgs {
     }
 }
 
-/// A setting that is on or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Switch {
-    /// On
-    On,
-    /// Off
-    Off,
-}
-
 /// Reads names of sources between commas.
 fn sources(text: &str) -> Result<u64, String> {
     source_mask(text.split(',')).map_err(|name| {
         format!("no source is called {name:?}: give all, none, or of hintfaults,hwhints,pgtscan")
     })
-}
-
-/// Reads reasons between commas; which names there are, the kernel knows.
-fn reasons(text: &str) -> Result<Reasons, String> {
-    Reasons::parse(&text.replace(',', " "))
-        .map_err(|_| "give all, none, or names between commas: demotion,compaction".to_owned())
 }

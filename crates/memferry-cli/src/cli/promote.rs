@@ -73,7 +73,7 @@ pub struct PromoteArgs {
         hide_possible_values = true,
         default_value = "on"
     )]
-    demotion: super::kernel::Switch,
+    demotion: Switch,
     /// How often it is looked where the hot pages are
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60000))]
     pub sample_ms: u64,
@@ -125,8 +125,17 @@ impl PromoteArgs {
 
     /// Whether reclaim demotes.
     pub fn demotes(&self) -> bool {
-        self.demotion == super::kernel::Switch::On
+        self.demotion == Switch::On
     }
+}
+
+/// A setting that is on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// On
+    On,
+    /// Off
+    Off,
 }
 
 /// A published scenario.

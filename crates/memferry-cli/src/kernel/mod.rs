@@ -33,13 +33,13 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     let release = Migration::release(&args.place.root).map_err(|error| unreadable(&error))?;
     let found = Migration::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
     let tracking = Pghot::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
-    let status = Status::new(release, &found, pghot::Tracking::new(&tracking));
     if args.json {
-        return print_json(&status);
+        let tracking = pghot::Tracking::new(&tracking);
+        return print_json(&Status::new(release, &found, tracking));
     }
     let migration = match &found {
-        Ok(migration) => text::status(&status, migration, Ui::columns()),
-        Err(absence) => text::absence(&status, *absence, Ui::columns()),
+        Ok(migration) => text::status(&release, migration, Ui::columns()),
+        Err(absence) => text::absence(&release, *absence, Ui::columns()),
     };
     let tracking = pghot::text(&tracking, Ui::columns());
     print(&format!("{migration}\n{tracking}"))
@@ -57,7 +57,7 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
     }
 }
 
-/// The steps of pghot, then those of the migrators, of which clearing statistics cannot be undone.
+/// The steps of pghot, then those of the migrators.
 fn plan(args: &SetArgs) -> Result<Plan, Failure> {
     let root = &args.place.root;
     let (change, of_pghot) = (args.change(), args.pghot());
@@ -107,7 +107,7 @@ fn unreadable(error: &TopologyError) -> Failure {
 }
 
 /// A setting that could not be made.
-pub fn refused(error: &SettingError) -> Failure {
+fn refused(error: &SettingError) -> Failure {
     Failure::new(
         "the kernel's settings were not changed",
         error,

@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's half as text for a terminal.
 
-use memferry::kernel::{Absence, MTCOPY, Migration, NO_MIGRATOR, Plan, REASONS};
+use memferry::kernel::{Absence, MTCOPY, Migration, NO_MIGRATOR, Plan, REASONS, Statistics, Step};
 
-use super::description::Status;
 use crate::table::Table;
 use crate::table::text::{Align, draw, wrap};
 use crate::units::{about, short};
 
 /// The settings and what was copied.
-pub fn status(status: &Status, of: &Migration, columns: usize) -> String {
-    let mut text = format!("Linux {}, with batch migration\n\n", status.kernel);
+pub fn status(kernel: &str, of: &Migration, columns: usize) -> String {
+    let mut text = format!("Linux {kernel}, with batch migration\n\n");
     text += &draw(&settings(of), columns, Align::Left);
-    if let Some(dcbm) = &of.dcbm {
-        for channel in &dcbm.channels {
-            text += &(wrap(channel, columns, "  ") + "\n");
-        }
+    for channel in of.dcbm.iter().flat_map(|dcbm| &dcbm.channels) {
+        text += &(wrap(channel, columns, "  ") + "\n");
     }
-    match status.statistics.is_empty() {
-        true => text += "No migrator has copied anything yet.\n",
-        false => text += &draw(&statistics(status), columns, Align::Right),
-    }
+    text += &draw(&statistics(of), columns, Align::Right);
     for hint in hints(of) {
         text += &(wrap(&hint, columns, "  ") + "\n");
     }
@@ -28,12 +22,9 @@ pub fn status(status: &Status, of: &Migration, columns: usize) -> String {
 }
 
 /// What is missing, and what works without it.
-pub fn absence(status: &Status, absence: Absence, columns: usize) -> String {
+pub fn absence(kernel: &str, absence: Absence, columns: usize) -> String {
     let lines = [
-        format!(
-            "Linux {}: no batch migration in this kernel: {absence}.",
-            status.kernel
-        ),
+        format!("Linux {kernel}: no batch migration in this kernel: {absence}."),
         format!("to have it: {}", absence.hint()),
         "without it: the kernel copies the pages that it migrates one by one, on one CPU. The mover in userspace works \
          (`memferry topology` says how well, `memferry bench move` how fast), and so does `memferry move --pid` on a \
@@ -49,119 +40,67 @@ pub fn changes(plan: &Plan, dry_run: bool) -> String {
     if plan.steps.is_empty() {
         return "Nothing to do: everything is set so already.\n".to_owned();
     }
-    let lines = plan.steps.iter().map(|step| match (&step.before, dry_run) {
-        (Some(before), false) => format!("{}: {before} -> {}\n", step.file, step.after),
-        (Some(before), true) => format!("would set {}: {before} -> {}\n", step.file, step.after),
-        (None, false) => format!("{}: cleared\n", step.file),
-        (None, true) => format!("would clear {}\n", step.file),
-    });
-    lines.collect()
+    let would = if dry_run { "would set " } else { "" };
+    let line = |step: &Step| format!("{would}{}: {} -> {}\n", step.file, step.before, step.after);
+    plan.steps.iter().map(line).collect()
 }
 
 fn settings(of: &Migration) -> Table {
-    let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
-    let bracketed = |names: &[String], active: &str| {
-        let name = |name: &String| match name == active {
-            true => format!("[{name}]"),
-            false => name.clone(),
-        };
-        names.iter().map(name).collect::<Vec<_>>().join(" ")
+    let name = |name: &String| match *name == of.migrators.active {
+        true => format!("[{name}]"),
+        false => name.clone(),
     };
-    let (min, max) = (of.min_batch_bytes, of.max_batch_bytes);
-    let mut rows = vec![
-        (
+    let migrators: Vec<String> = of.migrators.names.iter().map(name).collect();
+    let lanes = |name, lanes: Option<u64>, meaning| Some((name, lanes?.to_string(), meaning));
+    let dcbm = of.dcbm.as_ref().map(|dcbm| dcbm.lanes);
+    let rows = [
+        Some((
             "migrator",
-            bracketed(&of.migrators.names, &of.migrators.active),
+            migrators.join(" "),
             "copies batches; none: folio by folio",
+        )),
+        Some(("reasons", of.reasons.clone(), "for which it copies")),
+        Some((
+            "max_batch_bytes",
+            short(of.max_batch_bytes),
+            "unmapped together at most",
+        )),
+        lanes(
+            "mtcopy lanes",
+            of.lanes,
+            "CPUs of a batch at most, the caller's included",
         ),
-        ("reasons", of.reasons.to_string(), "for which it copies"),
-        (
-            "min_batch_bytes",
-            short(min),
-            "smaller ones are copied folio by folio",
-        ),
-        ("max_batch_bytes", short(max), "unmapped together at most"),
+        lanes("dcbm lanes", dcbm, "DMA channels of a batch at most"),
     ];
-    if let Some(mtcopy) = &of.mtcopy {
-        let choice =
-            |choice: &memferry::topology::parse::Choice| bracketed(&choice.names, &choice.active);
-        rows.extend([
-            (
-                "mtcopy lanes",
-                mtcopy.lanes.to_string(),
-                "parallel copiers, the caller included",
-            ),
-            (
-                "mtcopy priority",
-                choice(&mtcopy.priority),
-                "of the other lanes",
-            ),
-            (
-                "mtcopy placement",
-                choice(&mtcopy.placement),
-                "of lanes over last-level caches",
-            ),
-            (
-                "mtcopy nontemporal",
-                switch(mtcopy.nontemporal),
-                "stores around the caches",
-            ),
-            (
-                "mtcopy idle_only",
-                switch(mtcopy.idle_only),
-                "other lanes on idle CPUs only",
-            ),
-        ]);
-    }
-    if let Some(dcbm) = &of.dcbm {
-        rows.extend([
-            (
-                "dcbm lanes",
-                dcbm.lanes.to_string(),
-                "DMA channels of a batch at most",
-            ),
-            (
-                "dcbm timeout_ms",
-                dcbm.timeout_ms.to_string(),
-                "then a channel is not used any more",
-            ),
-            (
-                "dcbm poll_below_bytes",
-                short(dcbm.poll_below_bytes),
-                "smaller ones are waited for awake",
-            ),
-        ]);
-    }
-    let rows = rows.into_iter();
+    let row = |(name, value, meaning): (&str, String, &str)| {
+        vec![name.to_owned(), value, meaning.to_owned()]
+    };
     Table {
         title: "settings".to_owned(),
         caption: "/sys/kernel/mm/migration; `memferry kernel set` changes them".to_owned(),
         head: ["setting", "value", "meaning"].map(str::to_owned).to_vec(),
-        rows: rows
-            .map(|(name, value, meaning)| vec![name.to_owned(), value, meaning.to_owned()])
-            .collect(),
+        rows: rows.into_iter().flatten().map(row).collect(),
     }
 }
 
-fn statistics(status: &Status) -> Table {
-    let rows = status.statistics.iter().map(|row| {
+fn statistics(of: &Migration) -> Table {
+    let row = |row: &Statistics| {
         vec![
-            format!("{}, {}", row.migrator, row.reason),
-            row.batches.to_string(),
+            row.migrator.clone(),
             row.folios.to_string(),
             about(row.bytes),
             row.fallbacks.to_string(),
             row.declined.to_string(),
         ]
-    });
+    };
     Table {
         title: "what was copied".to_owned(),
-        caption: "fallbacks: folios left to the plain copy; declined: batches refused whole; rows of zeros are left out"
+        caption: "fallbacks: folios left to the plain copy; declined: batches refused whole"
             .to_owned(),
-        head: ["migrator, reason", "batches", "folios", "bytes", "fallbacks", "declined"]
+        head: ["migrator", "folios", "bytes", "fallbacks", "declined"]
             .map(str::to_owned)
             .to_vec(),
-        rows: rows.collect(),
+        rows: of.statistics.iter().map(row).collect(),
     }
 }
 

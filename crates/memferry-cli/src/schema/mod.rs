@@ -174,6 +174,10 @@ pub struct MoveRow {
     /// The nodes between which pages moved, where that was asked for (backend `kernel`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<FromTo>,
+    /// Bytes that the kernel's statistics say this migrator copied in the timed calls, over all runs (backend `kernel`;
+    /// absent for `none`). What is missing of `bytes` times `runs` the kernel copied folio by folio.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied_bytes: Option<u64>,
     /// Median time of one system call over all runs, nanoseconds (backend `kernel`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_ns: Option<u64>,

@@ -13,8 +13,8 @@ use crate::ui::Ui;
 /// Timed passes of each routine; their median is shown. The fewest that have one.
 const RUNS: usize = 3;
 
-/// Extents of each length, and how many of them one call gets: a single page, scattered pages in a list, a THP.
-const EXTENTS: [(usize, usize); 3] = [(4 << 10, 1), (4 << 10, 32), (THP_BYTES, 1)];
+/// Bytes of one call: a single page, a lane's granule, a THP.
+const EXTENTS: [usize; 3] = [4 << 10, 64 << 10, THP_BYTES];
 
 /// Measures all routines of this CPU.
 pub fn measure(topology: &Topology, ui: &Ui) -> Result<Copies, Failure> {
@@ -27,13 +27,13 @@ pub fn measure(topology: &Topology, ui: &Ui) -> Result<Copies, Failure> {
     })?;
     let buffer_bytes = buffer_bytes(topology);
     let usual = MeasureOptions::default();
-    let cases: Vec<(Pages, usize, (usize, usize))> = (usual.pages.iter())
+    let cases: Vec<(Pages, usize, usize)> = (usual.pages.iter())
         .flat_map(|&pages| usual.threads.iter().map(move |&threads| (pages, threads)))
         .flat_map(|(pages, threads)| EXTENTS.map(|extent| (pages, threads, extent)))
         .collect();
     let bar = ui.bar("copy routines", cases.len() as u64);
     let mut rows = Vec::new();
-    for (pages, threads, (extent_bytes, extents_per_call)) in cases {
+    for (pages, threads, extent_bytes) in cases {
         let page_bytes = match pages {
             Pages::Small => topology.memory.page_bytes,
             Pages::Huge => THP_BYTES as u64,
@@ -47,7 +47,6 @@ pub fn measure(topology: &Topology, ui: &Ui) -> Result<Copies, Failure> {
             extent_bytes: vec![extent_bytes],
             threads: vec![threads],
             pages: vec![pages],
-            extents_per_call,
             buffer_bytes: buffer_bytes as usize,
             runs: RUNS,
             ..usual.clone()
@@ -56,7 +55,6 @@ pub fn measure(topology: &Topology, ui: &Ui) -> Result<Copies, Failure> {
             routine: of.routine,
             page_bytes,
             extent_bytes,
-            extents_per_call,
             threads,
             gbps: of.gbps,
             gbps_min: of.gbps_min,

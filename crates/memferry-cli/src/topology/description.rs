@@ -20,8 +20,7 @@
 //!                   "always", "never"), nr_hugepages (or null)
 //! copy              absent without --copy; else best, buffer_bytes, runs,
 //!                   routines[] of {name, about},
-//!                   rows[] of {routine, page_bytes, extent_bytes, extents_per_call, threads, gbps (median),
-//!                   gbps_min, gbps_max}
+//!                   rows[] of {routine, page_bytes, extent_bytes, threads, gbps (median), gbps_min, gbps_max}
 //! ```
 //! Names stay as they are within version 1; new ones may come. Sizes are bytes, GB is 1e9 bytes.
 
@@ -180,7 +179,6 @@ pub struct CopyRow {
     pub routine: &'static str,
     pub page_bytes: u64,
     pub extent_bytes: usize,
-    pub extents_per_call: usize,
     pub threads: usize,
     pub gbps: f64,
     pub gbps_min: f64,

@@ -307,21 +307,18 @@ fn copy_tables(of: &Copies, columns: usize) -> String {
     );
     let mut text = draw(&routines, columns, Align::Left);
     let rows: Vec<_> = of.rows.iter().collect();
-    let extents = distinct(&rows, |row| (row.extent_bytes, row.extents_per_call));
+    let extents = distinct(&rows, |row| row.extent_bytes);
     for case in distinct(&rows, |row| (row.page_bytes, row.threads)) {
         let (page_bytes, threads) = case;
         let mut head = vec!["routine".to_owned()];
-        head.extend(extents.iter().map(|&(bytes, count)| match count {
-            1 => short(bytes as u64),
-            _ => format!("{count} x {}", short(bytes as u64)),
-        }));
+        head.extend(extents.iter().map(|&bytes| short(bytes as u64)));
         let line = |routine: &super::description::CopyRoutine| {
             let mut line = vec![marked(routine.name)];
             line.extend(extents.iter().map(|&extent| {
                 let row = rows.iter().find(|row| {
                     row.routine == routine.name
                         && (row.page_bytes, row.threads) == case
-                        && (row.extent_bytes, row.extents_per_call) == extent
+                        && row.extent_bytes == extent
                 });
                 row.map_or_else(String::new, |row| format!("{:.1}", row.gbps))
             }));
@@ -357,7 +354,6 @@ mod tests {
             routine,
             page_bytes,
             extent_bytes: 4096,
-            extents_per_call: 32,
             threads,
             gbps,
             gbps_min: gbps,
@@ -410,7 +406,7 @@ mod tests {
             "kernel.numa_balancing tiering",
             "demotion_enabled on",
             "kernel's migrator stock kernel",
-            "routine 32 x 4K",
+            "routine 4K",
             "memcpy 8.0",
             "fast * 12.8",
             "memcpy 61.0",
@@ -444,7 +440,7 @@ mod tests {
             "/numa_balancing/tiering",
             "/abilities/1/why",
             "/limits/max_map_count",
-            "/copy/rows/0/extents_per_call",
+            "/copy/rows/0/extent_bytes",
         ] {
             assert!(
                 json.pointer(pointer).is_some_and(|value| !value.is_null()),

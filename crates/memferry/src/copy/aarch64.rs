@@ -2,7 +2,7 @@
 //! AArch64: paired 16-byte loads and non-temporal paired stores (LDP, STNP), one stream.
 //! STNP only hints that the lines should not stay in cache. Not yet measured on hardware.
 
-use super::{Extent, Routine};
+use super::Routine;
 use std::arch::asm;
 
 pub(super) const NEON: Routine = Routine {
@@ -10,7 +10,6 @@ pub(super) const NEON: Routine = Routine {
     about: "LDP/STNP of 16-byte pairs, one stream",
     bypasses_cache: false,
     copy,
-    list,
 };
 
 /// Bytes copied by one step.
@@ -20,16 +19,6 @@ unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
     // SAFETY: `Routine::copy`'s contract; the barrier has no preconditions.
     unsafe {
         unfenced(src, dst, len);
-        fence();
-    }
-}
-
-unsafe fn list(extents: &[Extent]) {
-    // SAFETY: `Routine::copy_list`'s contract holds for each extent.
-    unsafe {
-        for e in extents {
-            unfenced(e.src, e.dst, e.bytes);
-        }
         fence();
     }
 }

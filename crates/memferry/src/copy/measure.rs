@@ -3,7 +3,8 @@
 //! It takes seconds and gigabytes; the choice at start-up is `best`'s, not made here.
 
 use super::buffer::{Buffer, shuffled};
-use super::{Extent, Routine, available};
+use super::{Routine, available};
+use memferry_core::share;
 use std::sync::RwLock;
 use std::time::Instant;
 
@@ -27,8 +28,6 @@ pub struct MeasureOptions {
     pub threads: Vec<usize>,
     /// Kinds of pages; by default both.
     pub pages: Vec<Pages>,
-    /// Extents given to one call: 1 measures [`Routine::copy`], more measure [`Routine::copy_list`].
-    pub extents_per_call: usize,
     /// Size of the source and of the destination, in bytes, rounded up to 2 MiB; by default 1 GiB, well
     /// above any last-level cache. Twice as much memory is needed.
     pub buffer_bytes: usize,
@@ -44,7 +43,6 @@ impl Default for MeasureOptions {
             extent_bytes: vec![4 << 10, 256 << 10, 2 << 20],
             threads: if cpus > 1 { vec![1, cpus] } else { vec![1] },
             pages: vec![Pages::Small, Pages::Huge],
-            extents_per_call: 1,
             buffer_bytes: 1 << 30,
             runs: 5,
         }
@@ -120,58 +118,50 @@ fn take_turns(
 ) -> Vec<Vec<f64>> {
     let mut samples = vec![Vec::new(); options.routines.len()];
     for run in 0..options.runs.max(1) {
-        let extents = deal(src, dst, extent_bytes, run as u64);
+        let offsets = pairs(src.bytes() / extent_bytes, extent_bytes, run as u64);
         for (routine, speeds) in options.routines.iter().zip(&mut samples) {
-            let seconds = pass(*routine, &extents, threads, options.extents_per_call.max(1));
-            speeds.push((extents.len() * extent_bytes) as f64 / seconds / 1e9);
+            let seconds = pass(*routine, src, dst, &offsets, extent_bytes, threads);
+            speeds.push((offsets.len() * extent_bytes) as f64 / seconds / 1e9);
         }
     }
     samples
 }
 
-/// Every extent of the source with one of the destination, in random order.
-fn deal(src: &Buffer, dst: &Buffer, bytes: usize, seed: u64) -> Vec<Extent> {
-    let n = src.bytes() / bytes;
+/// Offsets of every extent of the source, each with one of the destination, in random order.
+fn pairs(n: usize, bytes: usize, seed: u64) -> Vec<(usize, usize)> {
     shuffled(n, 2 * seed)
         .into_iter()
         .zip(shuffled(n, 2 * seed + 1))
-        .map(|(from, to)| Extent {
-            src: src.start().wrapping_add(from * bytes),
-            dst: dst.start().wrapping_add(to * bytes),
-            bytes,
-        })
+        .map(|(from, to)| (from * bytes, to * bytes))
         .collect()
 }
 
-/// Extents that one thread copies.
-struct Share<'a>(&'a [Extent]);
-
-// SAFETY: the shares of a pass have disjoint destinations, and nobody writes the sources.
-unsafe impl Send for Share<'_> {}
-
 /// Copies all extents once with several threads; seconds from the first start to the last end.
-fn pass(routine: Routine, extents: &[Extent], threads: usize, per_call: usize) -> f64 {
+fn pass(
+    routine: Routine,
+    src: &Buffer,
+    dst: &Buffer,
+    offsets: &[(usize, usize)],
+    bytes: usize,
+    threads: usize,
+) -> f64 {
     // A lock and not a barrier: if a thread cannot be had, those that wait must still end.
     let gate = RwLock::new(());
-    let work = |share: Share<'_>| {
+    let work = |thread: usize| {
+        let part = &offsets[share(offsets.len(), threads, 1, thread)];
         drop(gate.read());
         let start = Instant::now();
-        for call in share.0.chunks(per_call) {
-            match call {
-                // SAFETY: the extents lie inside two live buffers and do not overlap.
-                [e] => unsafe { routine.copy(e.src, e.dst, e.bytes) },
-                // SAFETY: the same.
-                list => unsafe { routine.copy_list(list) },
-            }
+        for &(from, to) in part {
+            // SAFETY: both extents lie inside their buffers, and no other one has the same destination.
+            unsafe { routine.copy(src.start().add(from), dst.start().add(to), bytes) }
         }
         (start, Instant::now())
     };
     let spans: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
         let closed = gate.write();
-        let n = extents.len();
+        let work = &work;
         let running: Vec<_> = (0..threads)
-            .map(|t| Share(&extents[n * t / threads..n * (t + 1) / threads]))
-            .map(|share| scope.spawn(|| work(share)))
+            .map(|thread| scope.spawn(move || work(thread)))
             .collect();
         drop(closed);
         running.into_iter().filter_map(|t| t.join().ok()).collect()

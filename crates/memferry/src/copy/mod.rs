@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The routines that copy pages: plain `memcpy` and the non-temporal ones of each instruction set.
-//! One call copies one extent or a list of extents on the calling thread. Dealing a batch to several
-//! lanes is the migrator's work, not done here.
+//! One call copies one extent on the calling thread. Lanes are the migrator's work, not done here.
 //!
 //! A page that moves was in use on the old node and will be used on the new one, but the copy itself
 //! seldom finds it in cache and never reads the destination. So a plain store is wasteful twice: it first
@@ -13,27 +12,26 @@
 //!
 //! GB/s (1e9 bytes copied per second), medians of 3, on a 2-vCPU KVM guest on an Intel Xeon, family 6 model
 //! 207; source and destination 1 GiB each, so cold in every cache, extents in random order. Mapped with
-//! randomly placed 4 KiB pages; 2 MiB pages are 2 to 4 percent faster. "Listed" is [`Routine::copy_list`]
-//! with 32 single pages, all other columns are one [`Routine::copy`] for each extent.
+//! randomly placed 4 KiB pages; 2 MiB pages are 2 to 4 percent faster. One [`Routine::copy`] for each extent.
 //!
-//! | routine | threads | 4 KiB | 4 KiB listed | 64 KiB | 256 KiB | 1 MiB | 2 MiB |
-//! |---|---|---|---|---|---|---|---|
-//! | memcpy | 1 | 6.9 | 6.9 | 7.5 | 7.6 | 7.6 | 7.6 |
-//! | rep-movsb | 1 | 6.8 | 6.8 | 7.5 | 7.6 | 7.6 | 7.6 |
-//! | sse2-nt | 1 | 7.4 | 8.1 | 9.8 | 10.0 | 10.0 | 10.1 |
-//! | sse2-nt-4 | 1 | 7.3 | 10.7 | 12.8 | 13.5 | 13.6 | 13.5 |
-//! | avx512-nt | 1 | 7.5 | 9.9 | 10.7 | 11.1 | 11.1 | 11.0 |
-//! | avx512-nt-4 | 1 | 7.6 | 11.6 | 12.9 | 13.7 | 13.9 | 13.8 |
-//! | avx2-nt | 1 | 8.0 | 9.0 | 10.5 | 10.8 | 10.9 | 10.9 |
-//! | avx2-nt-4 | 1 | 8.1 | 11.5 | 13.0 | 13.8 | 14.0 | 13.8 |
-//! | memcpy | 2 | 13.5 | 13.8 | 14.6 | 14.3 | 14.4 | 14.0 |
-//! | rep-movsb | 2 | 13.4 | 13.2 | 14.6 | 14.2 | 14.3 | 14.6 |
-//! | sse2-nt | 2 | 14.2 | 15.0 | 18.7 | 19.6 | 19.7 | 19.8 |
-//! | sse2-nt-4 | 2 | 14.3 | 21.8 | 25.3 | 23.5 | 24.6 | 25.9 |
-//! | avx512-nt | 2 | 14.6 | 19.5 | 19.8 | 21.3 | 21.0 | 21.2 |
-//! | avx512-nt-4 | 2 | 15.1 | 22.1 | 24.0 | 25.8 | 25.4 | 26.6 |
-//! | avx2-nt | 2 | 15.4 | 16.9 | 20.7 | 21.0 | 20.0 | 20.1 |
-//! | avx2-nt-4 | 2 | 15.4 | 23.4 | 25.6 | 26.3 | 26.2 | 26.2 |
+//! | routine | threads | 4 KiB | 64 KiB | 256 KiB | 1 MiB | 2 MiB |
+//! |---|---|---|---|---|---|---|
+//! | memcpy | 1 | 6.9 | 7.5 | 7.6 | 7.6 | 7.6 |
+//! | rep-movsb | 1 | 6.8 | 7.5 | 7.6 | 7.6 | 7.6 |
+//! | sse2-nt | 1 | 7.4 | 9.8 | 10.0 | 10.0 | 10.1 |
+//! | sse2-nt-4 | 1 | 7.3 | 12.8 | 13.5 | 13.6 | 13.5 |
+//! | avx512-nt | 1 | 7.5 | 10.7 | 11.1 | 11.1 | 11.0 |
+//! | avx512-nt-4 | 1 | 7.6 | 12.9 | 13.7 | 13.9 | 13.8 |
+//! | avx2-nt | 1 | 8.0 | 10.5 | 10.8 | 10.9 | 10.9 |
+//! | avx2-nt-4 | 1 | 8.1 | 13.0 | 13.8 | 14.0 | 13.8 |
+//! | memcpy | 2 | 13.5 | 14.6 | 14.3 | 14.4 | 14.0 |
+//! | rep-movsb | 2 | 13.4 | 14.6 | 14.2 | 14.3 | 14.6 |
+//! | sse2-nt | 2 | 14.2 | 18.7 | 19.6 | 19.7 | 19.8 |
+//! | sse2-nt-4 | 2 | 14.3 | 25.3 | 23.5 | 24.6 | 25.9 |
+//! | avx512-nt | 2 | 14.6 | 19.8 | 21.3 | 21.0 | 21.2 |
+//! | avx512-nt-4 | 2 | 15.1 | 24.0 | 25.8 | 25.4 | 26.6 |
+//! | avx2-nt | 2 | 15.4 | 20.7 | 21.0 | 20.0 | 20.1 |
+//! | avx2-nt-4 | 2 | 15.4 | 25.6 | 26.3 | 26.2 | 26.2 |
 
 mod best;
 mod buffer;
@@ -57,17 +55,6 @@ pub use measure::{MeasureOptions, Measurement, Pages, measure};
 /// The environment variable that names the routine [`best`] must return.
 pub const ROUTINE_VARIABLE: &str = "MEMFERRY_COPY";
 
-/// One contiguous piece to copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// First byte to read.
-    pub src: *const u8,
-    /// First byte to write.
-    pub dst: *mut u8,
-    /// Length in bytes; any value.
-    pub bytes: usize,
-}
-
 /// One way to copy memory that this CPU can run.
 ///
 /// A value exists only if the CPU and the operating system support its instructions, so calling it needs
@@ -79,7 +66,6 @@ pub struct Routine {
     /// Leaves the destination in no cache, so that its whole cost shows at once.
     bypasses_cache: bool,
     copy: unsafe fn(*const u8, *mut u8, usize),
-    list: unsafe fn(&[Extent]),
 }
 
 impl Routine {
@@ -96,8 +82,7 @@ impl Routine {
     /// Copies `len` bytes from `src` to `dst`; any length and any alignment.
     ///
     /// When it returns, the data is visible to every thread that synchronises with the caller in the
-    /// usual ways: non-temporal routines end with a store fence. A single 4 KiB page pays dearly for that
-    /// fence; for several pages use [`Routine::copy_list`].
+    /// usual ways: non-temporal routines end with a store fence, which costs a single 4 KiB page dearly.
     ///
     /// # Safety
     ///
@@ -108,21 +93,6 @@ impl Routine {
     pub unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
         // SAFETY: the caller keeps the contract above, which is the contract of every `copy` in the tables.
         unsafe { (self.copy)(src, dst, len) }
-    }
-
-    /// Copies every extent, with one fence at the end; the order among them is not defined.
-    ///
-    /// Where the list holds runs of equally long short extents (single pages), the interleaving routines
-    /// copy several at a time and prefetch the ones that follow: this is how to copy scattered pages.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Routine::copy`], for each extent; moreover no destination may overlap any other extent's
-    /// source or destination.
-    #[inline]
-    pub unsafe fn copy_list(&self, extents: &[Extent]) {
-        // SAFETY: the caller keeps the contract above, which is the contract of every `list` in the tables.
-        unsafe { (self.list)(extents) }
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every available routine against a byte-by-byte expectation: all short lengths, all alignments, the edges of
-//! mappings, lists, and threads side by side. Nothing here depends on time.
+//! mappings, and threads side by side. Nothing here depends on time.
 
 use super::best::{choose, parse, winner};
 use super::*;
@@ -176,97 +176,6 @@ fn nothing_outside_is_read_or_written_at_the_edges_of_a_mapping() {
     }
 }
 
-/// Copies pieces of these lengths and offsets in one list, each with guards around its destination.
-fn check_list(routine: Routine, pieces: &[(usize, usize, usize)]) {
-    let room = |&(len, from, to): &(usize, usize, usize)| {
-        (
-            Lines::pattern(len + from),
-            Lines::filled(len + to + 2 * GUARD_BYTES, GUARD),
-        )
-    };
-    let mut memory: Vec<(Lines, Lines)> = pieces.iter().map(room).collect();
-    let extents: Vec<Extent> = pieces
-        .iter()
-        .zip(&mut memory)
-        .map(|(&(bytes, from, to), (src, dst))| Extent {
-            src: src.bytes()[from..].as_ptr(),
-            dst: dst.bytes()[GUARD_BYTES + to..].as_mut_ptr(),
-            bytes,
-        })
-        .collect();
-    // SAFETY: every extent has its own memory, long enough by construction.
-    unsafe { routine.copy_list(&extents) }
-    for (&(len, from, to), (src, dst)) in pieces.iter().zip(&mut memory) {
-        let (before, rest) = dst.bytes().split_at(GUARD_BYTES + to);
-        let (copied, after) = rest.split_at(len);
-        assert!(
-            copied == &src.bytes()[from..from + len],
-            "{routine:?} {len} {from} {to}"
-        );
-        assert!(
-            before.iter().chain(after).all(|&b| b == GUARD),
-            "{routine:?} {len} {from} {to}"
-        );
-    }
-}
-
-#[test]
-fn lists_of_pages_of_any_number() {
-    for &routine in available() {
-        for pages in 0..14 {
-            check_list(routine, &vec![(4096, 0, 0); pages]);
-            check_list(routine, &vec![(64, 3, 0); pages]);
-        }
-    }
-}
-
-#[test]
-fn lists_of_unlike_extents() {
-    let (page, odd, long) = ((4096, 0, 0), (4097, 1, 3), (50_000, 9, 0));
-    let lists: &[&[_]] = &[
-        &[page, page, page, page, odd, page, page, page, page],
-        &[
-            odd,
-            page,
-            page,
-            page,
-            page,
-            (0, 0, 0),
-            (0, 0, 0),
-            (0, 0, 0),
-            (0, 0, 0),
-        ],
-        &[
-            long,
-            page,
-            page,
-            page,
-            page,
-            long,
-            (512, 0, 0),
-            (512, 0, 0),
-            (512, 0, 0),
-            (512, 0, 0),
-        ],
-        &[
-            page,
-            page,
-            page,
-            (4096, 0, 16),
-            page,
-            page,
-            (64, 0, 0),
-            (64, 0, 0),
-            (64, 0, 0),
-        ],
-    ];
-    for &routine in available() {
-        for list in lists {
-            check_list(routine, list);
-        }
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -276,16 +185,6 @@ proptest! {
         let mut dst = Lines::filled(len + 64 + 2 * GUARD_BYTES, GUARD);
         for &routine in available() {
             check(routine, &mut src, from, &mut dst, to, len);
-        }
-    }
-
-    #[test]
-    fn random_lists(list in prop::collection::vec(
-        (prop_oneof![Just(4096usize), Just(64), Just(8192), 0usize..20_000],
-         0usize..64,
-         prop_oneof![3 => Just(0usize), 1 => 0usize..64]), 0..24)) {
-        for &routine in available() {
-            check_list(routine, &list);
         }
     }
 }
@@ -372,7 +271,6 @@ fn measure_gives_one_row_for_each_combination_that_makes_sense() {
         extent_bytes: vec![4096, 0, 1 << 20, 1 << 40],
         threads: vec![1, 2, 0],
         buffer_bytes: 4 << 20,
-        extents_per_call: 3,
         runs: 2,
         ..MeasureOptions::default()
     };

@@ -3,7 +3,7 @@
 //! `rep movsb`. The instructions differ per set, the loops are written once.
 //! Everything that is wider than SSE2 is assembly: its intrinsics are newer than our oldest compiler.
 
-use super::{Extent, Routine};
+use super::Routine;
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
@@ -47,49 +47,42 @@ const REP_MOVSB: Routine = Routine {
     about: "one string instruction, as the kernel's own page copy",
     bypasses_cache: false,
     copy: rep_movsb,
-    list: rep_movsb_list,
 };
 const SSE2: Routine = Routine {
     name: "sse2-nt",
     about: "16-byte non-temporal stores, one stream",
     bypasses_cache: true,
     copy: copy::<Sse2, 1>,
-    list: list::<Sse2, 1>,
 };
 const SSE2_4: Routine = Routine {
     name: "sse2-nt-4",
     about: "16-byte non-temporal stores, four streams, prefetch",
     bypasses_cache: true,
     copy: copy::<Sse2, STREAMS>,
-    list: list::<Sse2, STREAMS>,
 };
 const AVX2: Routine = Routine {
     name: "avx2-nt",
     about: "32-byte non-temporal stores, one stream",
     bypasses_cache: true,
     copy: copy::<Avx2, 1>,
-    list: list::<Avx2, 1>,
 };
 const AVX2_4: Routine = Routine {
     name: "avx2-nt-4",
     about: "32-byte non-temporal stores, four streams, prefetch",
     bypasses_cache: true,
     copy: copy::<Avx2, STREAMS>,
-    list: list::<Avx2, STREAMS>,
 };
 const AVX512: Routine = Routine {
     name: "avx512-nt",
     about: "64-byte non-temporal stores, one stream",
     bypasses_cache: true,
     copy: copy::<Avx512, 1>,
-    list: list::<Avx512, 1>,
 };
 const AVX512_4: Routine = Routine {
     name: "avx512-nt-4",
     about: "64-byte non-temporal stores, four streams, prefetch",
     bypasses_cache: true,
     copy: copy::<Avx512, STREAMS>,
-    list: list::<Avx512, STREAMS>,
 };
 
 /// How one instruction set copies a line.
@@ -191,55 +184,7 @@ unsafe fn copy<I: Isa, const S: usize>(src: *const u8, dst: *mut u8, len: usize)
     }
 }
 
-/// `Routine::copy_list` with `S` streams: groups of `S` short extents go together, others one by one.
-unsafe fn list<I: Isa, const S: usize>(extents: &[Extent]) {
-    let mut rest = extents;
-    let mut group = Group::<S>::first(rest);
-    while !rest.is_empty() {
-        if let Some(now) = group {
-            rest = &rest[S..];
-            group = Group::first(rest);
-            // SAFETY: `Routine::copy_list`'s contract for these extents; `Group` checked the alignment.
-            unsafe { interleave::<I, S>(now.src, now.dst, now.bytes, group.map(|g| g.src)) }
-        } else {
-            let e = rest[0];
-            rest = &rest[1..];
-            group = Group::first(rest);
-            // SAFETY: `Routine::copy_list`'s contract holds for each extent.
-            unsafe { unfenced::<I, S>(e.src, e.dst, e.bytes) }
-        }
-    }
-    // SAFETY: the table holds only what the CPU can run.
-    unsafe {
-        I::leave();
-        _mm_sfence();
-    }
-}
-
-/// `S` extents that can be copied as streams: equally long whole lines, aligned, each too short to be split.
-#[derive(Clone, Copy)]
-struct Group<const S: usize> {
-    src: [*const u8; S],
-    dst: [*mut u8; S],
-    bytes: usize,
-}
-
-impl<const S: usize> Group<S> {
-    #[inline(always)]
-    fn first(extents: &[Extent]) -> Option<Self> {
-        let group: &[Extent; S] = extents.first_chunk()?;
-        let bytes = group[0].bytes;
-        let fits = |e: &Extent| e.bytes == bytes && e.dst.addr() % LINE == 0;
-        let short = S > 1 && bytes != 0 && bytes % LINE == 0 && bytes < S * PAGE;
-        (short && group.iter().all(fits)).then(|| Self {
-            src: group.map(|e| e.src),
-            dst: group.map(|e| e.dst),
-            bytes,
-        })
-    }
-}
-
-/// Copies one extent: bytes up to the destination's first line boundary, lines, then the bytes that remain.
+/// Bytes up to the destination's first line boundary, lines, then the bytes that remain.
 #[inline(always)]
 unsafe fn unfenced<I: Isa, const S: usize>(src: *const u8, dst: *mut u8, len: usize) {
     if len == 0 {
@@ -276,7 +221,7 @@ unsafe fn whole_lines<I: Isa, const S: usize>(src: *const u8, dst: *mut u8, byte
             unsafe { (from[k], to[k]) = (src.add(k * each), dst.add(k * each)) }
         }
         // SAFETY: the streams are disjoint parts of the caller's ranges, S * each <= bytes.
-        unsafe { interleave::<I, S>(from, to, each, None) }
+        unsafe { interleave::<I, S>(from, to, each) }
     }
     let mut at = S * each;
     while at < bytes {
@@ -286,15 +231,9 @@ unsafe fn whole_lines<I: Isa, const S: usize>(src: *const u8, dst: *mut u8, byte
     }
 }
 
-/// Copies `S` streams of `bytes` each, a line of every stream in turn, and prefetches each stream's source;
-/// towards the end the start of `next`.
+/// Copies `S` streams of `bytes` each, a line of every stream in turn, and prefetches each stream's source.
 #[inline(always)]
-unsafe fn interleave<I: Isa, const S: usize>(
-    src: [*const u8; S],
-    dst: [*mut u8; S],
-    bytes: usize,
-    next: Option<[*const u8; S]>,
-) {
+unsafe fn interleave<I: Isa, const S: usize>(src: [*const u8; S], dst: [*mut u8; S], bytes: usize) {
     let last = bytes.saturating_sub(AHEAD);
     let mut at = 0;
     while at < last {
@@ -309,9 +248,6 @@ unsafe fn interleave<I: Isa, const S: usize>(
     }
     while at < bytes {
         for k in 0..S {
-            if let Some(next) = next {
-                prefetch(next[k].wrapping_add(at - last));
-            }
             // SAFETY: at < bytes, and `bytes` is a multiple of LINE.
             unsafe { I::line(src[k].add(at), dst[k].add(at)) }
         }
@@ -334,13 +270,6 @@ unsafe fn rep_movsb(src: *const u8, dst: *mut u8, len: usize) {
             inout("rsi") src => _, inout("rdi") dst => _, inout("rcx") len => _,
             options(nostack, preserves_flags),
         );
-    }
-}
-
-unsafe fn rep_movsb_list(extents: &[Extent]) {
-    for e in extents {
-        // SAFETY: `Routine::copy_list`'s contract holds for each extent.
-        unsafe { rep_movsb(e.src, e.dst, e.bytes) }
     }
 }
 

@@ -5,7 +5,6 @@ use super::cursor::{Kind, Run};
 use crate::forkgate::Away;
 use crate::pool::{Piece, SEGMENT};
 use crate::sys::page_size;
-use memferry_core::Dealt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -88,10 +87,6 @@ pub(crate) struct Batch {
     pub staged: Piece,
     /// Free pages that take the contents; `None`: the kernel allocates them place by place (`Kernel::fill`).
     pub dest: Option<Piece>,
-    /// Which lane copies what.
-    pub deal: Dealt,
-    /// The lanes of `deal` that got something.
-    pub shares: Vec<usize>,
     /// It was a THP and is one no longer: the kernel split it on its way out.
     pub split: bool,
     /// A copy failed: the batch goes back as it was.
@@ -105,7 +100,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(deal: Dealt) -> Batch {
+    pub(crate) fn new() -> Batch {
         Batch {
             kind: None,
             planned: Vec::with_capacity(MAX_PAGES),
@@ -113,8 +108,6 @@ impl Batch {
             bytes: 0,
             staged: Piece::default(),
             dest: None,
-            shares: Vec::with_capacity(deal.deal().lanes()),
-            deal,
             split: false,
             failed: AtomicBool::new(false),
             placed: PageSet::default(),
@@ -334,7 +327,7 @@ mod tests {
     use super::*;
 
     fn batch() -> Batch {
-        let mut batch = Batch::new(Dealt::new(memferry_core::Deal::new(1, 1 << 16).unwrap()));
+        let mut batch = Batch::new();
         batch.add_away(0x10000, 0x4000);
         batch.add_away(0x20000, 0x2000);
         batch

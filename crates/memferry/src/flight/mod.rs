@@ -28,7 +28,7 @@ use crate::sys::{errno, page_size};
 use batch::Batch;
 use cursor::Kind;
 use events::Places;
-use memferry_core::{Deal, Dealt, Extent};
+use memferry_core::{GRANULE, share};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,8 +59,8 @@ pub(crate) struct Plan<'a> {
     /// Its mappings are locked (mlock).
     pub locked: bool,
     pub batch_bytes: usize,
-    /// How a batch is dealt to the lanes.
-    pub deal: Deal,
+    /// The migrator's lanes, at least 1; asked once, so that the shares of a batch fit together.
+    pub lanes: usize,
     pub wanted: Wanted,
     /// Keep source pages as free pages of their node.
     pub recycle: bool,
@@ -94,10 +94,8 @@ pub(crate) struct Flight<'a> {
 impl<'a> Flight<'a> {
     /// A flight over what `cursor` walks. `slots` batches at a time.
     pub(crate) fn new(plan: Plan<'a>, cursor: Cursor<'a>, slots: usize) -> Flight<'a> {
-        let spins = if plan.migrator.lanes() > 1 { SPINS } else { 0 };
-        let batches = (0..slots)
-            .map(|_| RwLock::new(Batch::new(Dealt::new(plan.deal))))
-            .collect();
+        let spins = if plan.lanes > 1 { SPINS } else { 0 };
+        let batches = (0..slots).map(|_| RwLock::new(Batch::new())).collect();
         Flight {
             schedule: Schedule::new(slots, spins),
             batches,
@@ -118,7 +116,6 @@ impl<'a> Flight<'a> {
             let batch = self.read(slot);
             own.push(extent_of(batch.planned.as_ptr(), batch.planned.capacity()));
             own.push(extent_of(batch.away.as_ptr(), batch.away.capacity()));
-            own.push(extent_of(batch.shares.as_ptr(), batch.shares.capacity()));
         }
         let cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         own.extend(cursor.own_memory());
@@ -338,53 +335,29 @@ impl<'a> Flight<'a> {
         }
     }
 
-    /// Deals the batch to the lanes; gives the number of shares.
-    fn deal(&self, batch: &mut Batch, dest: Piece) -> usize {
-        let extent = Extent {
-            src: batch.staged.addr as u64,
-            dst: dest.addr as u64,
-            bytes: batch.bytes as u64,
-        };
-        batch.shares.clear();
-        if batch.deal.deal_into(&[extent]).is_ok() {
-            let lanes = self.plan.migrator.lanes();
-            let deal = &batch.deal;
-            batch
-                .shares
-                .extend((0..lanes).filter(|&lane| deal.lane_bytes(lane) > 0));
-        }
-        let dealt: u64 = batch
-            .shares
-            .iter()
-            .map(|&lane| batch.deal.lane_bytes(lane))
-            .sum();
-        if dealt != batch.bytes as u64 {
-            // What is not dealt would not be copied: better no copy at all than a part of one.
-            batch.failed.store(true, Ordering::Relaxed);
-            batch.shares.clear();
-        }
-        batch.shares.len()
+    /// How many lanes have a share of `bytes`.
+    fn shares(&self, bytes: usize) -> usize {
+        bytes.div_ceil(GRANULE).min(self.plan.lanes)
     }
 
     /// Copies one share; a panic or a failure sends the whole batch back as it was.
-    fn copy(&self, slot: usize, share: usize) {
+    fn copy(&self, slot: usize, lane: usize) {
         let done = catch_unwind(AssertUnwindSafe(|| {
             let batch = self.read(slot);
-            if batch.dest.is_none() {
+            let Some(dest) = batch.dest else {
                 drop(batch);
                 return self.fill(slot);
-            }
-            for extent in batch.deal.lane(batch.shares[share]) {
-                // SAFETY: `src` lies in the batch's staging range, which holds its pages; `dst` in its destination
-                // piece, which holds free pages. Both belong to this flight alone, and core/lanes deals each byte to
-                // one share.
-                unsafe {
-                    self.plan.migrator.copy(
-                        extent.src as usize as *const u8,
-                        extent.dst as usize as *mut u8,
-                        extent.bytes as usize,
-                    );
-                }
+            };
+            let part = share(batch.bytes, self.plan.lanes, GRANULE, lane);
+            // SAFETY: the source lies in the batch's staging range, which holds its pages; the destination in its
+            // destination piece, which holds free pages. Both belong to this flight alone, and shares have no byte in
+            // common.
+            unsafe {
+                self.plan.migrator.copy(
+                    (batch.staged.addr + part.start) as *const u8,
+                    (dest.addr + part.start) as *mut u8,
+                    part.len(),
+                );
             }
         }));
         if done.is_err() {

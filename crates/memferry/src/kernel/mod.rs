@@ -1,33 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's own batch migration, /sys/kernel/mm/migration: which migrators there are, how they are set, what they did. And
-//! its hot-page tracking, in [`pghot`].
+//! The kernel's own batch migration, /sys/kernel/mm/migration: its migrators, their settings, what they copied. And its
+//! hot-page tracking, in [`pghot`].
 //!
-//! `absence` says why a kernel has none of it, `statistics` reads what was done, `setting` changes it. Nothing here moves a
-//! page, and nothing loads a module.
+//! `absence` says why a kernel has none of it, `setting` changes it. Nothing here moves a page, and nothing loads a module.
 
 mod absence;
-mod dcbm;
 pub mod pghot;
 mod refusal;
-mod saved;
 mod setting;
-mod statistics;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::path::Path;
 
-use crate::topology::error::{ParseError, TopologyError};
+use crate::topology::error::TopologyError;
 use crate::topology::files::Root;
 use crate::topology::parse::{self, Choice};
 
 pub use absence::Absence;
-pub use dcbm::Dcbm;
 pub use refusal::SettingError;
-pub use saved::Saved;
 pub use setting::{Change, PghotChange, Plan, Step};
-pub use statistics::Statistics;
 
 /// The folder of the interface, below the root.
 pub(crate) const FOLDER: &str = "sys/kernel/mm/migration";
@@ -35,10 +27,10 @@ pub(crate) const FOLDER: &str = "sys/kernel/mm/migration";
 /// The name in `migrator` that stands for no migrator: pages are copied one by one, as in kernels without the interface.
 pub const NO_MIGRATOR: &str = "none";
 
-/// The migrator that is a module, and has a folder of settings of its own.
+/// The migrator that copies on several CPUs: a module.
 pub const MTCOPY: &str = "mtcopy";
 
-/// The migrator that copies with DMA channels, a module with a folder of settings as well.
+/// The migrator that copies with DMA channels: a module.
 pub const DCBM: &str = "dcbm";
 
 /// Why the kernel migrates, by the names of `migrate_reason_names[]` in Linux 6.12, in its order.
@@ -66,80 +58,44 @@ pub const MOST_LANES: u64 = 64;
 pub struct Migration {
     /// The registered migrators and the active one; [`NO_MIGRATOR`] is always among them.
     pub migrators: Choice,
-    /// For which reasons the active migrator copies.
-    pub reasons: Reasons,
-    /// Batches below so many bytes are copied folio by folio.
-    pub min_batch_bytes: u64,
+    /// For which reasons the active migrator copies: `all`, `none`, or names between spaces.
+    pub reasons: String,
     /// Bytes that one batch unmaps at most.
     pub max_batch_bytes: u64,
     /// The smallest `max_batch_bytes` that this kernel takes: what one page-table entry maps at most.
     pub smallest_max_batch_bytes: u64,
-    /// The settings of `mtcopy`; `None` while the module is not loaded.
-    pub mtcopy: Option<Mtcopy>,
+    /// CPUs that copy a batch of `mtcopy` at most; `None` while the module is not loaded.
+    pub lanes: Option<u64>,
     /// The settings of `dcbm`; `None` while the module is not loaded.
     pub dcbm: Option<Dcbm>,
-    /// Bytes that a DMA channel which does not answer may still write to, and which nobody else gets.
+    /// Bytes that a DMA channel which does not answer may still write to, and which the kernel keeps from use.
     pub quarantined_bytes: u64,
-    /// What each migrator did, by reason.
+    /// What each migrator did, in the order of their names.
     pub statistics: Vec<Statistics>,
 }
 
-/// The settings of the migrator `mtcopy`.
+/// The settings of the migrator `dcbm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mtcopy {
-    /// Parallel copiers of a batch, the calling task included.
+pub struct Dcbm {
+    /// DMA channels that copy one batch at most.
     pub lanes: u64,
-    /// The workqueue of the other lanes: `normal` or `high`.
-    pub priority: Choice,
-    /// `spread` over last-level caches, or `fill` one first.
-    pub placement: Choice,
-    /// Whether stores go around the caches.
-    pub nontemporal: bool,
-    /// Whether lanes run on idle CPUs only.
-    pub idle_only: bool,
+    /// The kernel's line for each channel that it has or could not take.
+    pub channels: Vec<String>,
 }
 
-/// Reasons for which a migrator copies.
+/// What one migrator did since it was registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reasons {
-    /// All, also those that a newer kernel adds.
-    All,
-    /// None.
-    None,
-    /// These.
-    Some(Vec<String>),
-}
-
-impl Reasons {
-    /// Reads `all`, `none`, or names between white space.
-    ///
-    /// # Errors
-    /// No name at all, or `all` or `none` beside others.
-    pub fn parse(text: &str) -> Result<Reasons, ParseError> {
-        let names: Vec<&str> = text.split_whitespace().collect();
-        match names[..] {
-            ["all"] => Ok(Reasons::All),
-            ["none"] => Ok(Reasons::None),
-            [] => Err(ParseError::new("all, none or names of reasons", text)),
-            _ if names.contains(&"all") || names.contains(&"none") => Err(ParseError::new(
-                "all or none alone, or names of reasons",
-                text.trim(),
-            )),
-            _ => Ok(Reasons::Some(
-                names.into_iter().map(str::to_owned).collect(),
-            )),
-        }
-    }
-}
-
-impl fmt::Display for Reasons {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reasons::All => f.write_str("all"),
-            Reasons::None => f.write_str("none"),
-            Reasons::Some(names) => f.write_str(&names.join(" ")),
-        }
-    }
+pub struct Statistics {
+    /// The migrator.
+    pub migrator: String,
+    /// Folios that it copied.
+    pub folios: u64,
+    /// Bytes that it copied.
+    pub bytes: u64,
+    /// Folios that it was handed and did not copy.
+    pub fallbacks: u64,
+    /// Batches that it refused whole.
+    pub declined: u64,
 }
 
 impl Migration {
@@ -163,11 +119,14 @@ impl Migration {
         else {
             return Ok(Err(absence::find(root)));
         };
-        let bytes = |name, expected| root.required(&file(name), expected, parse::number);
+        let number = |name: &str, expected| root.required(&file(name), expected, parse::number);
+        let lines = |text: &str| Ok(text.lines().map(str::to_owned).collect());
+        let words = |text: &str| Ok(text.split_whitespace().collect::<Vec<_>>().join(" "));
+        let dcbm = root.optional(&file("dcbm/lanes"), "dcbm's lanes", parse::number)?;
         Ok(Ok(Self {
-            reasons: root.required(&file("reasons"), "the reasons", Reasons::parse)?,
-            min_batch_bytes: bytes("min_batch_bytes", "the smallest batch")?,
-            max_batch_bytes: bytes("max_batch_bytes", "the largest batch")?,
+            migrators,
+            reasons: root.required(&file("reasons"), "the reasons", words)?,
+            max_batch_bytes: number("max_batch_bytes", "the largest batch")?,
             // PMD_SIZE; without THPs the kernel's default of 2 MiB.
             smallest_max_batch_bytes: root
                 .optional(
@@ -176,24 +135,16 @@ impl Migration {
                     parse::number,
                 )?
                 .unwrap_or(2 << 20),
-            mtcopy: match root.exists(&file(MTCOPY)) {
-                true => Some(Mtcopy::read(root)?),
-                false => None,
+            lanes: root.optional(&file("mtcopy/lanes"), "mtcopy's lanes", parse::number)?,
+            dcbm: match dcbm {
+                None => None,
+                Some(lanes) => Some(Dcbm {
+                    lanes,
+                    channels: root.required(&file("dcbm/devices"), "DMA channels", lines)?,
+                }),
             },
-            dcbm: match root.exists(&file(DCBM)) {
-                true => Some(Dcbm::read(root)?),
-                false => None,
-            },
-            // Kernels with an earlier series have no such file.
-            quarantined_bytes: root
-                .optional(
-                    &file("quarantined_bytes"),
-                    "bytes in quarantine",
-                    parse::number,
-                )?
-                .unwrap_or(0),
-            statistics: statistics::read(root)?,
-            migrators,
+            quarantined_bytes: number("quarantined_bytes", "bytes in quarantine")?,
+            statistics: Statistics::read(root)?,
         }))
     }
 
@@ -212,15 +163,23 @@ impl Migration {
     }
 }
 
-impl Mtcopy {
-    fn read(root: &Root<'_>) -> Result<Self, TopologyError> {
-        let file = |name: &str| format!("{FOLDER}/{MTCOPY}/{name}");
-        Ok(Self {
-            lanes: root.required(&file("lanes"), "mtcopy's lanes", parse::number)?,
-            priority: root.required(&file("priority"), "mtcopy's priority", parse::choice)?,
-            placement: root.required(&file("placement"), "mtcopy's placement", parse::choice)?,
-            nontemporal: root.required(&file("nontemporal"), "a switch", parse::switch)?,
-            idle_only: root.required(&file("idle_only"), "a switch", parse::switch)?,
-        })
+impl Statistics {
+    fn read(root: &Root<'_>) -> Result<Vec<Self>, TopologyError> {
+        let folder = format!("{FOLDER}/stats");
+        let row = |migrator: String| {
+            let count = |name| {
+                let file = format!("{folder}/{migrator}/{name}");
+                root.required(&file, "a count", parse::number)
+            };
+            Ok(Self {
+                folios: count("folios")?,
+                bytes: count("bytes")?,
+                fallbacks: count("fallbacks")?,
+                declined: count("declined")?,
+                migrator,
+            })
+        };
+        let migrators = root.names(&folder, "the statistics")?.into_iter();
+        migrators.map(row).collect()
     }
 }

@@ -5,8 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::{DCBM, MTCOPY};
-use crate::topology::error::TopologyError;
+use super::DCBM;
 
 /// A setting that was refused.
 #[derive(Debug, thiserror::Error)]
@@ -44,15 +43,6 @@ pub enum SettingError {
         /// Files that were changed before and could not be written back.
         not_restored: Vec<PathBuf>,
     },
-    /// The interface could not be read.
-    #[error(transparent)]
-    Read(#[from] TopologyError),
-    /// The kernel has no interface any more.
-    #[error("{} has gone", path.display())]
-    Gone {
-        /// Its folder.
-        path: PathBuf,
-    },
 }
 
 /// The end of a message: whether everything else is as it was.
@@ -72,11 +62,8 @@ impl SettingError {
     /// What to try.
     pub fn hint(&self) -> String {
         match self {
-            Self::NoMigrator { name, .. } if name == MTCOPY => {
-                "load it: modprobe mtcopy".to_owned()
-            }
             Self::NoMigrator { name, .. } => {
-                format!("give one of those, or load the module of {name} with modprobe")
+                format!("if {name} is a module, load it: modprobe {name}")
             }
             Self::BadValue { allowed, .. } => format!("give {allowed}"),
             Self::Write {
@@ -98,13 +85,8 @@ impl SettingError {
                 Some(libc::ENOMEM) => {
                     "free some memory, or give a smaller --max-batch-bytes".to_owned()
                 }
-                Some(libc::EOPNOTSUPP) => {
-                    "leave it off: this architecture has no such copy".to_owned()
-                }
                 _ => "see the kernel's log: dmesg".to_owned(),
             },
-            Self::Read(_) => "try again: a module may have been loaded meanwhile".to_owned(),
-            Self::Gone { .. } => "mount sysfs on /sys".to_owned(),
         }
     }
 }

@@ -13,33 +13,18 @@ fn machine() -> tempfile::TempDir {
     for (file, text) in [
         ("migrator", "[none] kernel mtcopy\n"),
         ("reasons", "all\n"),
-        ("min_batch_bytes", "262144\n"),
         ("max_batch_bytes", "4194304\n"),
+        ("quarantined_bytes", "0\n"),
         ("mtcopy/lanes", "2\n"),
-        ("mtcopy/priority", "[normal] high\n"),
-        ("mtcopy/placement", "[spread] fill\n"),
-        ("mtcopy/nontemporal", "0\n"),
-        ("mtcopy/idle_only", "1\n"),
     ] {
         put(root.path(), file, text);
     }
-    for (migrator, reason, folios) in [
-        ("kernel", "compaction", "0\n"),
-        ("mtcopy", "syscall_or_cpuset", "7\n"),
-    ] {
-        for name in ["batches", "bytes", "fallbacks", "declined"] {
-            put(
-                root.path(),
-                &format!("stats/{migrator}/{reason}/{name}"),
-                "0\n",
-            );
+    for (migrator, counts) in [("kernel", [0, 0, 0, 0]), ("mtcopy", [7, 28672, 1, 2])] {
+        let names = ["folios", "bytes", "fallbacks", "declined"];
+        for (name, count) in names.into_iter().zip(counts) {
+            let file = format!("stats/{migrator}/{name}");
+            put(root.path(), &file, &format!("{count}\n"));
         }
-        put(
-            root.path(),
-            &format!("stats/{migrator}/{reason}/folios"),
-            folios,
-        );
-        put(root.path(), &format!("stats/{migrator}/reset"), "");
     }
     root
 }
@@ -63,66 +48,45 @@ fn every_setting_is_read() {
     let root = machine();
     let now = read(root.path());
     assert_eq!(now.migrators.active, NO_MIGRATOR);
-    assert!(now.has(MTCOPY) && !now.has("dcbm"));
-    assert_eq!(
-        (now.min_batch_bytes, now.max_batch_bytes),
-        (262_144, 4_194_304)
-    );
-    assert_eq!(
-        (now.reasons, now.smallest_max_batch_bytes),
-        (Reasons::All, 2 << 20)
-    );
-    let mtcopy = now.mtcopy.unwrap();
-    assert_eq!((mtcopy.lanes, &*mtcopy.priority.active), (2, "normal"));
-    assert!(mtcopy.idle_only && !mtcopy.nontemporal);
-    let folios: Vec<u64> = now.statistics.iter().map(|row| row.folios).collect();
-    assert_eq!(folios, [0, 7]);
-    assert!(now.statistics[0].is_zero() && !now.statistics[1].is_zero());
+    assert!(now.has(MTCOPY) && !now.has(DCBM));
+    assert_eq!((&*now.reasons, now.max_batch_bytes), ("all", 4_194_304));
+    assert_eq!(now.smallest_max_batch_bytes, 2 << 20);
+    assert_eq!((now.lanes, &now.dcbm), (Some(2), &None));
+    let mtcopy = Statistics {
+        migrator: MTCOPY.to_owned(),
+        folios: 7,
+        bytes: 28672,
+        fallbacks: 1,
+        declined: 2,
+    };
+    assert_eq!((now.statistics.len(), &now.statistics[1]), (2, &mtcopy));
 }
 
 #[test]
-fn dcbm_has_settings_and_channels() {
+fn dcbm_has_lanes_and_channels() {
     let root = machine();
-    let change = Change {
-        timeout_ms: Some(50),
-        ..Change::default()
+    let refused = |lanes| {
+        let change = Change {
+            dcbm_lanes: Some(lanes),
+            ..Change::default()
+        };
+        Plan::new(root.path(), &read(root.path()), &change)
     };
-    let refused = |change: &Change| Plan::new(root.path(), &read(root.path()), change);
     assert!(matches!(
-        refused(&change),
+        refused(3),
         Err(SettingError::NoMigrator { name, .. }) if name == DCBM
     ));
-    for (file, text) in [
-        ("lanes", "4\n"),
-        ("timeout_ms", "1000\n"),
-        ("poll_below_bytes", "524288\n"),
-        (
-            "devices",
-            "dma0chan0 a node 0: taken\ndma1chan0 b: refused, why\n",
-        ),
-    ] {
-        put(root.path(), &format!("dcbm/{file}"), text);
-    }
+    let lines = "dma0chan0 a node 0: taken\ndma1chan0 b: refused, why\n";
+    put(root.path(), "dcbm/lanes", "4\n");
+    put(root.path(), "dcbm/devices", lines);
     put(root.path(), "quarantined_bytes", "8192\n");
     let now = read(root.path());
     let dcbm = now.dcbm.as_ref().unwrap();
-    assert_eq!((dcbm.lanes, dcbm.timeout_ms), (4, 1000));
-    assert_eq!((dcbm.poll_below_bytes, dcbm.channels.len()), (524_288, 2));
+    assert_eq!((dcbm.lanes, dcbm.channels.len()), (4, 2));
     assert_eq!(now.quarantined_bytes, 8192);
-
-    for (dcbm_lanes, timeout_ms) in [(Some(65), None), (None, Some(0)), (None, Some(60_001))] {
-        let change = Change {
-            dcbm_lanes,
-            timeout_ms,
-            ..Change::default()
-        };
-        assert!(matches!(
-            refused(&change),
-            Err(SettingError::BadValue { .. })
-        ));
-    }
-    refused(&change).unwrap().apply().unwrap();
-    assert_eq!(text(root.path(), "dcbm/timeout_ms"), "50\n");
+    assert!(matches!(refused(65), Err(SettingError::BadValue { .. })));
+    refused(3).unwrap().apply().unwrap();
+    assert_eq!(text(root.path(), "dcbm/lanes"), "3\n");
 }
 
 #[test]
@@ -131,7 +95,7 @@ fn a_module_that_is_not_loaded_has_no_settings() {
     fs::remove_dir_all(root.path().join(FOLDER).join("mtcopy")).unwrap();
     put(root.path(), "migrator", "none [kernel]\n");
     let now = read(root.path());
-    assert_eq!(now.mtcopy, None);
+    assert_eq!(now.lanes, None);
     for change in [
         Change {
             migrator: Some(MTCOPY.to_owned()),
@@ -153,11 +117,8 @@ fn a_module_that_is_not_loaded_has_no_settings() {
 fn a_text_that_the_kernel_does_not_write_names_its_file() {
     for (file, text) in [
         ("migrator", "none kernel\n"),
-        ("reasons", "\n"),
-        ("reasons", "all damon\n"),
         ("max_batch_bytes", "2M\n"),
-        ("mtcopy/idle_only", "yes\n"),
-        ("stats/mtcopy/syscall_or_cpuset/bytes", "-1\n"),
+        ("stats/mtcopy/bytes", "-1\n"),
     ] {
         let root = machine();
         put(root.path(), file, text);
@@ -237,58 +198,30 @@ fn no_memory_for_batches_is_a_matter_of_their_size() {
 fn everything() -> Change {
     Change {
         migrator: Some(MTCOPY.to_owned()),
-        reasons: Some(Reasons::parse("demotion syscall_or_cpuset").unwrap()),
-        min_batch_bytes: Some(8 << 20),
+        reasons: Some("demotion syscall_or_cpuset".to_owned()),
         max_batch_bytes: Some(16 << 20),
         lanes: Some(3),
-        priority: Some("high".to_owned()),
-        placement: Some("fill".to_owned()),
-        nontemporal: Some(true),
-        idle_only: Some(false),
-        reset_statistics: true,
-        ..Change::default()
+        dcbm_lanes: None,
     }
 }
 
-fn files(plan: &Plan) -> Vec<&str> {
-    plan.steps.iter().map(|step| step.file.as_str()).collect()
-}
-
 #[test]
-fn the_migrator_comes_last_and_leaves_first() {
+fn every_file_is_written_and_the_migrator_last() {
     let root = machine();
-    let now = read(root.path());
-    let plan = Plan::new(root.path(), &now, &everything()).unwrap();
-    assert_eq!(
-        files(&plan),
-        [
-            "max_batch_bytes",
-            "min_batch_bytes",
-            "reasons",
-            "mtcopy/lanes",
-            "mtcopy/priority",
-            "mtcopy/placement",
-            "mtcopy/nontemporal",
-            "mtcopy/idle_only",
-            "migrator",
-            "stats/kernel/reset",
-            "stats/mtcopy/reset",
-        ]
-    );
-    put(root.path(), "migrator", "none kernel [mtcopy]\n");
-    put(root.path(), "max_batch_bytes", "16777216\n");
-    put(root.path(), "min_batch_bytes", "8388608\n");
-    let change = Change {
-        migrator: Some(NO_MIGRATOR.to_owned()),
-        min_batch_bytes: Some(0),
-        max_batch_bytes: Some(2 << 20),
-        ..Change::default()
-    };
-    let plan = Plan::new(root.path(), &read(root.path()), &change).unwrap();
-    assert_eq!(
-        files(&plan),
-        ["migrator", "min_batch_bytes", "max_batch_bytes"]
-    );
+    let plan = Plan::new(root.path(), &read(root.path()), &everything()).unwrap();
+    plan.apply().unwrap();
+    let expected = [
+        ("max_batch_bytes", "16777216"),
+        ("reasons", "demotion syscall_or_cpuset"),
+        ("mtcopy/lanes", "3"),
+        ("migrator", "mtcopy"),
+    ];
+    let steps = plan.steps.iter();
+    let steps: Vec<(&str, &str)> = steps.map(|step| (step.file, &*step.after)).collect();
+    assert_eq!(steps, expected);
+    for (file, after) in expected {
+        assert_eq!(text(root.path(), file), format!("{after}\n"), "{file}");
+    }
 }
 
 #[test]
@@ -297,31 +230,11 @@ fn what_is_so_already_is_not_written() {
     let change = Change {
         migrator: Some(NO_MIGRATOR.to_owned()),
         lanes: Some(2),
-        idle_only: Some(true),
-        reasons: Some(Reasons::All),
+        reasons: Some("all".to_owned()),
         ..Change::default()
     };
     let plan = Plan::new(root.path(), &read(root.path()), &change).unwrap();
     assert_eq!(plan.steps, []);
-}
-
-#[test]
-fn the_files_are_written() {
-    let root = machine();
-    Plan::new(root.path(), &read(root.path()), &everything())
-        .unwrap()
-        .apply()
-        .unwrap();
-    for (file, expected) in [
-        ("migrator", "mtcopy\n"),
-        ("reasons", "demotion syscall_or_cpuset\n"),
-        ("min_batch_bytes", "8388608\n"),
-        ("mtcopy/nontemporal", "1\n"),
-        ("mtcopy/idle_only", "0\n"),
-        ("stats/mtcopy/reset", "0\n"),
-    ] {
-        assert_eq!(text(root.path(), file), expected, "{file}");
-    }
 }
 
 #[test]
@@ -334,56 +247,31 @@ fn wrong_values_are_refused_before_anything_is_written() {
         assert!(text.contains(part), "{part}: {text}");
     };
     let none = Change::default;
-    let name = |name: &str| Some(name.to_owned());
     refused(
         Change {
-            migrator: name("dcbm"),
+            migrator: Some(DCBM.to_owned()),
             ..none()
         },
         "none, kernel, mtcopy",
     );
-    refused(
-        Change {
-            reasons: Some(Reasons::Some(vec!["sunday".to_owned()])),
-            ..none()
-        },
-        "demotion",
-    );
-    refused(
-        Change {
-            lanes: Some(0),
-            ..none()
-        },
-        "from 1 to 64",
-    );
-    refused(
-        Change {
-            lanes: Some(65),
-            ..none()
-        },
-        "from 1 to 64",
-    );
-    refused(
-        Change {
-            priority: name("low"),
-            ..none()
-        },
-        "normal, high",
-    );
-    refused(
-        Change {
-            placement: name("x"),
-            ..none()
-        },
-        "spread, fill",
-    );
-    refused(
-        Change {
-            min_batch_bytes: Some(5 << 20),
-            ..none()
-        },
-        "to the largest batch, 4194304",
-    );
+    for reasons in ["sunday", "", "all damon", "none none"] {
+        refused(
+            Change {
+                reasons: Some(reasons.to_owned()),
+                ..none()
+            },
+            "all, none, or some of compaction",
+        );
+    }
+    for lanes in [0, 65] {
+        refused(
+            Change {
+                lanes: Some(lanes),
+                ..none()
+            },
+            "from 1 to 64",
+        );
+    }
     for bytes in [0, 1 << 20, (2 << 20) + 1, 65 << 20] {
         refused(
             Change {
@@ -393,24 +281,17 @@ fn wrong_values_are_refused_before_anything_is_written() {
             "from 2097152 to 67108864",
         );
     }
-    put(root.path(), "min_batch_bytes", "4194304\n");
-    let now = read(root.path());
-    let change = Change {
-        max_batch_bytes: Some(2 << 20),
-        ..none()
-    };
-    let error = Plan::new(root.path(), &now, &change).unwrap_err();
-    assert!(
-        error.to_string().contains("not below the smallest batch"),
-        "{error}"
-    );
 }
 
 #[test]
 fn a_step_that_fails_undoes_those_before_it_backwards() {
     let root = machine();
     let plan = Plan::new(root.path(), &read(root.path()), &everything()).unwrap();
-    for (fails_at, errno) in [(0, libc::EPERM), (3, libc::EINVAL), (8, libc::ENODEV)] {
+    for (fails_at, errno, part) in [
+        (0, libc::EPERM, "be root"),
+        (2, libc::EINVAL, "from 1 to 64"),
+        (3, libc::ENODEV, "modprobe"),
+    ] {
         let mut written: Vec<(String, String)> = Vec::new();
         let folder = root.path().join(FOLDER);
         let error = plan
@@ -425,19 +306,12 @@ fn a_step_that_fails_undoes_those_before_it_backwards() {
             .unwrap_err();
         let undone = plan.steps[..fails_at].iter().rev();
         let undone: Vec<_> = undone
-            .map(|step| (step.file.clone(), step.before.clone().unwrap()))
+            .map(|step| (step.file.to_owned(), step.before.clone()))
             .collect();
         assert_eq!(written[fails_at..], undone);
-        assert!(
-            error.to_string().contains("everything else is as it was"),
-            "{error}"
-        );
-        let hint = error.hint();
-        match errno {
-            libc::EPERM => assert!(hint.contains("be root"), "{hint}"),
-            libc::EINVAL => assert!(hint.contains("from 1 to 64"), "{hint}"),
-            _ => assert!(hint.contains("modprobe"), "{hint}"),
-        }
+        let told = format!("{error}; {}", error.hint());
+        assert!(told.contains("everything else is as it was"), "{told}");
+        assert!(told.contains(part), "{told}");
     }
 }
 
@@ -445,7 +319,7 @@ fn a_step_that_fails_undoes_those_before_it_backwards() {
 fn what_cannot_be_undone_is_named() {
     let root = machine();
     let plan = Plan::new(root.path(), &read(root.path()), &everything()).unwrap();
-    let mut left = 4;
+    let mut left = 3;
     let error = plan
         .apply_with(&mut |_, _| {
             left -= 1;
@@ -462,20 +336,4 @@ fn what_cannot_be_undone_is_named() {
         text.contains("reasons") && text.contains("max_batch_bytes"),
         "{text}"
     );
-}
-
-#[test]
-fn saved_settings_come_back_when_the_value_goes() {
-    let root = machine();
-    let saved = Saved::new(root.path(), &read(root.path()));
-    // As the kernel shows it; a file of a tree holds what was written last.
-    put(root.path(), "migrator", "none kernel [mtcopy]\n");
-    put(root.path(), "mtcopy/lanes", "9\n");
-    drop(saved);
-    assert_eq!(text(root.path(), "migrator"), "none\n");
-    assert_eq!(text(root.path(), "mtcopy/lanes"), "2\n");
-    put(root.path(), "migrator", "[none] kernel mtcopy\n");
-    let saved = Saved::new(root.path(), &read(root.path()));
-    fs::remove_dir_all(root.path().join(FOLDER)).unwrap();
-    assert!(matches!(saved.restore(), Err(SettingError::Gone { .. })));
 }

@@ -67,7 +67,7 @@ impl Cost {
     /// Pages demoted, whoever did it: reclaim, or `kmigrated`.
     pub fn demoted(&self) -> u64 {
         let of = self.counters.iter();
-        of.filter(|(name, _)| name.starts_with("pgdemote_") || *name == "pghot_demoted")
+        of.filter(|(name, _)| name.starts_with("pgdemote_"))
             .map(|(_, count)| count)
             .sum()
     }
@@ -156,7 +156,7 @@ mod tests {
         );
         put(root.path(), "proc/40/schedstat", "3000000000 7 3\n");
         let rise = Cost::read(root.path()).expect("cost").since(&before);
-        assert_eq!((rise.counter("pgpromote_success"), rise.demoted()), (7, 15));
+        assert_eq!((rise.counter("pgpromote_success"), rise.demoted()), (7, 5));
         assert_eq!(rise.counter("nr_free_pages"), 0);
         assert!((rise.migration_s - 0.5).abs() < 1e-9);
         assert!((rise.tracker_s - 0.25).abs() < 1e-9);
