@@ -53,13 +53,18 @@ lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 	$(SUITE) --profile kcsan
 
 test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers
-	# A thousand batches with every fault of a DMA engine, and every pair of faults: three quarters of an hour.
-	$(LAB) --profile release --seconds 7200 -- 'modprobe dcbm && ./faults alone 1000 && ./faults pairs 1000'
+	# A thousand batches with every fault of a DMA engine, and two hundred with every pair: an hour or more.
+	$(LAB) --profile release --seconds 7200 -- 'modprobe dcbm trust=faultdma && ./faults alone 1000 && ./faults pairs 200'
+	# Debian's own kernel with the series: hours on few cores.
+	$(MAKE) kernel-deb
+	$(LAB) --profile debian --test detect --test contents --test callers
 	# Where all DMA bounces no channel is taken.
 	$(LAB) --profile release --append swiotlb=force -- 'modprobe faultdma && ./devices bounce'
 	# Every kind of memory with every source and every migrator; the same with records of four bytes.
 	$(LAB) --profile release -- './pghot_promote all'
-	$(LAB) --profile debug --seconds 1800 -- 'modprobe dcbm && ./faults alone 100 && ./faults pairs 20'
+	# How soon hint faults promote, which a host that stands still spoils.
+	$(LAB) --profile release -- './pghot_hints && ./pghot_exchange once'
+	$(LAB) --profile debug --seconds 1800 -- 'modprobe dcbm trust=faultdma && ./faults alone 100 && ./faults pairs 20'
 	$(LAB) --profile release --append pghot=precise --test pghot-interface --test pghot-records --test pghot-promote --test pghot-limits --test pghot-exchange
 	$(SUITE) --profile debug --append pghot=precise --test pghot-interface --test pghot-records --test pghot-late-node --test pghot-promote --test pghot-limits --test pghot-exchange-scan
 	$(LAB) --self-test
@@ -89,7 +94,7 @@ kernel-series: setup ## the kernel series as mails, in target/kernel-series
 kernel-check: setup-tests ## checkpatch, sparse and kernel-doc on the mails, and a kernel after each of them
 	$(CARGO) xtask series --check
 
-kernel-deb: setup ## Debian packages of a kernel with the series, in target/kernel-deb (an hour or more)
+kernel-deb: setup ## Debian packages of a kernel with the series, in target/kernel-deb (hours on few cores)
 	$(CARGO) xtask deb
 
 clean: ## remove what was built
