@@ -88,8 +88,8 @@ typedef struct memferry_options {
 	size_t size;
 	/** MEMFERRY_MTCOPY, MEMFERRY_BATCH or MEMFERRY_PER_FOLIO. */
 	uint32_t migrator;
-	/** Parallel copiers, the calling thread counted; 0: one per CPU that the process may use. Only MEMFERRY_MTCOPY
-	 *  takes more than 1. */
+	/** Parallel copiers, the calling thread counted; 0: one per CPU that the process may use by affinity and cgroup quota,
+	 *  at most 4. Only MEMFERRY_MTCOPY takes more than 1. */
 	uint32_t lanes;
 	/** MEMFERRY_SPREAD or MEMFERRY_FILL; for MEMFERRY_MTCOPY. */
 	uint32_t placement;

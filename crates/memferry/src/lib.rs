@@ -43,7 +43,9 @@ mod watch;
 
 pub use error::{MoveError, Unmovable};
 pub use forkgate::generation as fork_generation;
-pub use migrator::{Batch, Migrator, MtCopy, MtCopyOptions, PerFolio, Placement};
+pub use migrator::{
+    Batch, Migrator, MtCopy, MtCopyOptions, PerFolio, Placement, default_lanes,
+};
 pub use mover::{
     Backend, DEFAULT_BATCH_BYTES, DEFAULT_POOL_BYTES, MoveOptions, Mover, MoverOptions, SourcePages,
 };

@@ -120,10 +120,22 @@ pub enum Placement {
     Fill,
 }
 
+/// The most lanes that [`MtCopy`] has unless told: the other CPUs are the application's, whatever the machine.
+const MOST_DEFAULT_LANES: usize = 4;
+
+/// The lanes of [`MtCopy`] unless told: one per CPU that the process may use by affinity and cgroup quota, at most 4.
+pub fn default_lanes() -> usize {
+    lanes_for(std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+fn lanes_for(cpus: usize) -> usize {
+    cpus.min(MOST_DEFAULT_LANES)
+}
+
 /// How [`MtCopy`] is set up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MtCopyOptions {
-    /// Parallel copiers, the calling thread counted; 0: one per CPU that the process may use.
+    /// Parallel copiers, the calling thread counted; 0: [`default_lanes`].
     pub lanes: usize,
     /// Which CPUs the workers take.
     pub placement: Placement,
@@ -151,10 +163,9 @@ impl MtCopy {
             "sched_getaffinity",
             "report this as a bug",
         ))?;
-        let lanes = if options.lanes == 0 {
-            allowed.len()
-        } else {
-            options.lanes
+        let lanes = match options.lanes {
+            0 => default_lanes(),
+            lanes => lanes,
         };
         if lanes > allowed.len() {
             return Err(MoveError::BadOption {
@@ -294,7 +305,11 @@ mod tests {
     #[test]
     fn mtcopy_runs_as_many_lanes_as_asked() {
         let cpus = sys::thread::allowed_cpus().unwrap().len();
-        let migrator = MtCopy::new(MtCopyOptions::default()).unwrap();
+        let migrator = MtCopy::new(MtCopyOptions {
+            lanes: cpus,
+            ..Default::default()
+        })
+        .unwrap();
         assert_eq!(migrator.lanes(), cpus);
         let ran = AtomicUsize::new(0);
         migrator.run(&|lane| {
@@ -305,6 +320,19 @@ mod tests {
             (0..cpus).map(|lane| 1 << (8 * lane)).sum()
         );
         assert_eq!(migrator.own_memory().len(), cpus - 1);
+    }
+
+    #[test]
+    fn unless_told_lanes_are_few_and_no_more_than_the_cpus_that_the_thread_may_use() {
+        let lanes = || MtCopy::new(MtCopyOptions::default()).unwrap().lanes();
+        let cpus = sys::thread::allowed_cpus().unwrap();
+        assert!((1..=cpus.len().min(4)).contains(&lanes()));
+        let pinned = std::thread::spawn(move || {
+            sys::thread::pin_to(cpus[0]).unwrap();
+            lanes()
+        });
+        assert_eq!(pinned.join().unwrap(), 1);
+        assert_eq!([1, 2, 4, 5, 224].map(lanes_for), [1, 2, 4, 4, 4]);
     }
 
     #[test]
