@@ -79,6 +79,12 @@ enum {
 	MEMFERRY_MOVE_PAGES = 2
 };
 
+/**
+ * memferry_options.flags: use userfaultfd also on a kernel whose UFFDIO_MOVE has known faults by its release
+ * (docs/limits.md). For one whose distributor has mended them.
+ */
+#define MEMFERRY_ALLOW_FAULTY_KERNEL UINT32_C(1)
+
 /** memferry_options.pool_bytes for a mover that keeps no free pages. */
 #define MEMFERRY_NO_POOL UINT64_MAX
 
@@ -98,8 +104,8 @@ typedef struct memferry_options {
 	int32_t nice;
 	/** MEMFERRY_AUTO, MEMFERRY_USERFAULTFD or MEMFERRY_MOVE_PAGES. */
 	uint32_t backend;
-	/** 0. */
-	uint32_t reserved;
+	/** MEMFERRY_ALLOW_FAULTY_KERNEL, or 0. */
+	uint32_t flags;
 	/** Bytes of free pages that the mover may keep between moves; 0: 64 MiB; MEMFERRY_NO_POOL: none. */
 	uint64_t pool_bytes;
 } memferry_options;

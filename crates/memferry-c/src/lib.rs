@@ -28,7 +28,7 @@ pub struct Options {
     placement: u32,
     nice: i32,
     backend: u32,
-    reserved: u32,
+    flags: u32,
     pool_bytes: u64,
 }
 
@@ -72,7 +72,7 @@ const _: () = {
     assert!(size_of::<Options>() == 40 && offset_of!(Options, migrator) == 8);
     assert!(offset_of!(Options, lanes) == 12 && offset_of!(Options, placement) == 16);
     assert!(offset_of!(Options, nice) == 20 && offset_of!(Options, backend) == 24);
-    assert!(offset_of!(Options, reserved) == 28 && offset_of!(Options, pool_bytes) == 32);
+    assert!(offset_of!(Options, flags) == 28 && offset_of!(Options, pool_bytes) == 32);
     assert!(size_of::<How>() == 40 && offset_of!(How, batch_bytes) == 8);
     assert!(offset_of!(How, flags) == 16 && offset_of!(How, status) == 24);
     assert!(offset_of!(How, status_len) == 32);
@@ -94,6 +94,7 @@ const FILL: u32 = 1;
 const AUTO: u32 = 0;
 const USERFAULTFD: u32 = 1;
 const MOVE_PAGES: u32 = 2;
+const ALLOW_FAULTY_KERNEL: u32 = 1;
 const NO_POOL: u64 = u64::MAX;
 const RELOCATE: u64 = 1;
 const KEEP_SOURCE_PAGES: u64 = 2;
@@ -251,8 +252,8 @@ fn build(options: Options) -> Result<Handle, Failure> {
             "memferry_options.{name} is {value}, which memferry.h does not name; take one of its constants, or 0"
         ))
     };
-    if options.reserved != 0 {
-        return Err(unknown("reserved", options.reserved));
+    if options.flags & !ALLOW_FAULTY_KERNEL != 0 {
+        return Err(unknown("flags", options.flags));
     }
     let backend = match options.backend {
         AUTO => Backend::Auto,
@@ -292,6 +293,7 @@ fn build(options: Options) -> Result<Handle, Failure> {
         other => return Err(unknown("migrator", other)),
     };
     setup.backend = backend;
+    setup.allow_faulty_kernel = options.flags & ALLOW_FAULTY_KERNEL != 0;
     setup.pool_bytes = match options.pool_bytes {
         0 => DEFAULT_POOL_BYTES,
         NO_POOL => 0,

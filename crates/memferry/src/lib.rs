@@ -25,6 +25,7 @@ pub mod hotness;
 #[cfg(test)]
 mod hotness_model;
 pub mod kernel;
+mod known_faults;
 mod migrator;
 pub mod move_pages;
 mod mover;
@@ -43,9 +44,7 @@ mod watch;
 
 pub use error::{MoveError, Unmovable};
 pub use forkgate::generation as fork_generation;
-pub use migrator::{
-    Batch, Migrator, MtCopy, MtCopyOptions, PerFolio, Placement, default_lanes,
-};
+pub use migrator::{Batch, Migrator, MtCopy, MtCopyOptions, PerFolio, Placement, default_lanes};
 pub use mover::{
     Backend, DEFAULT_BATCH_BYTES, DEFAULT_POOL_BYTES, MoveOptions, Mover, MoverOptions, SourcePages,
 };

@@ -7,6 +7,7 @@
 use crate::error::{MoveError, check_range};
 use crate::flight::{Cursor, Flight, Live, Plan, Wanted};
 use crate::forkgate;
+use crate::known_faults;
 use crate::migrator::Migrator;
 use crate::move_pages;
 use crate::pool::{PagePool, SEGMENT, Shelf, extent_of};
@@ -97,6 +98,9 @@ pub struct MoverOptions {
     pub backend: Backend,
     /// Bytes of free pages that the mover may keep between moves.
     pub pool_bytes: usize,
+    /// Use userfaultfd also on a kernel whose UFFDIO_MOVE has known faults by its release (docs/limits.md): for one whose
+    /// distributor has mended them.
+    pub allow_faulty_kernel: bool,
 }
 
 impl MoverOptions {
@@ -106,6 +110,7 @@ impl MoverOptions {
             migrator: Box::new(migrator),
             backend: Backend::Auto,
             pool_bytes: DEFAULT_POOL_BYTES,
+            allow_faulty_kernel: false,
         }
     }
 }
@@ -127,11 +132,18 @@ impl Mover {
     /// # Errors
     /// [`MoveError::NoBackend`] names, for each way to move pages, why it does not work here and what would enable it.
     pub fn new(options: MoverOptions) -> Result<Mover, MoveError> {
+        Mover::on(&sys::process::kernel_release(), options)
+    }
+
+    fn on(release: &str, options: MoverOptions) -> Result<Mover, MoveError> {
         forkgate::install();
         let nodes = memory_nodes();
         let userfault = match options.backend {
             Backend::MovePages => None,
-            Backend::Auto | Backend::Userfaultfd => match open_userfault() {
+            Backend::Auto | Backend::Userfaultfd => match known_faults::refusal(release)
+                .filter(|_| !options.allow_faulty_kernel)
+                .map_or_else(open_userfault, Err)
+            {
                 Ok(userfault) => Some(userfault),
                 Err(_) if options.backend == Backend::Auto && nodes.len() > 1 => None,
                 Err(why) => {
@@ -574,6 +586,23 @@ mod tests {
         for refused in [1, page_size() + 1, SEGMENT + page_size(), usize::MAX] {
             let error = bytes(refused, &batch).unwrap_err().to_string();
             assert!(error.contains("batch_bytes"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_faulty_kernel_is_refused_unless_it_is_allowed() {
+        let options = |allow_faulty_kernel| MoverOptions {
+            backend: Backend::Userfaultfd,
+            allow_faulty_kernel,
+            ..MoverOptions::new(Batch::default())
+        };
+        let refused = Mover::on("6.12.42-amd64", options(false)).unwrap_err();
+        assert!(
+            matches!(&refused, MoveError::NoBackend { userfaultfd, .. } if userfaultfd.contains("6.12.42-amd64")),
+            "{refused}"
+        );
+        for (release, allow) in [("6.12.42-amd64", true), ("6.12.43-amd64", false)] {
+            Mover::on(release, options(allow)).unwrap();
         }
     }
 

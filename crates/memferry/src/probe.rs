@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What this kernel lets this process do, found by trying: userfaultfd, UFFDIO_MOVE, PAGEMAP_SCAN, move_pages(2).
 
+use crate::known_faults;
 use crate::move_pages;
 use crate::sys::errno;
 use crate::sys::pagemap::{Pagemap, Region};
@@ -61,7 +62,10 @@ pub fn abilities(topology: &Topology) -> Vec<Ability> {
         Ability {
             name: "UFFDIO_MOVE",
             purpose: "unmap and remap in batches",
-            state: uffd(FEATURE_MOVE),
+            state: match known_faults::refusal(&topology.kernel_interface.release) {
+                Some(why) => Err(why),
+                None => uffd(FEATURE_MOVE),
+            },
         },
         Ability {
             name: "PAGEMAP_SCAN",

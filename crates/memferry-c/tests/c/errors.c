@@ -24,7 +24,7 @@ AT(memferry_options, lanes, 12);
 AT(memferry_options, placement, 16);
 AT(memferry_options, nice, 20);
 AT(memferry_options, backend, 24);
-AT(memferry_options, reserved, 28);
+AT(memferry_options, flags, 28);
 AT(memferry_options, pool_bytes, 32);
 _Static_assert(sizeof(memferry_move_options) == 40, "memferry_move_options");
 AT(memferry_move_options, size, 0);
@@ -125,7 +125,7 @@ static void bad_setups(void)
 	BAD(nice, -21, "nice is -21");
 	BAD(nice, 20, "nice is 20");
 	BAD(backend, 3, "backend is 3");
-	BAD(reserved, 1, "reserved is 1");
+	BAD(flags, 2, "flags is 2");
 	options = (memferry_options){ .size = sizeof options, .migrator = MEMFERRY_BATCH, .lanes = 2 };
 	FAILS(memferry_new(&options, &mover), -EINVAL, "MEMFERRY_MTCOPY");
 	options = (memferry_options){ .size = sizeof options, .migrator = MEMFERRY_PER_FOLIO, .nice = 1 };

@@ -71,6 +71,7 @@ impl Rig {
         bytes: usize,
         huge: bool,
         routine: Routine,
+        allow_faulty_kernel: bool,
     ) -> Result<Rig, Failure> {
         let threads = host::usable_cpus(topology);
         let memory = |error| {
@@ -113,6 +114,7 @@ impl Rig {
         let mover = |pool_bytes| {
             let mut options = MoverOptions::new(Batch::with_routine(routine));
             options.pool_bytes = pool_bytes;
+            options.allow_faulty_kernel = allow_faulty_kernel;
             Mover::new(options).map_err(|error| failed(&error))
         };
         let mut warm = mover(bytes + (64 << 20))?;

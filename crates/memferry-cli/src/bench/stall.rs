@@ -77,6 +77,7 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             batch: batch.0 as usize,
             threads: args.threads(host::usable_cpus(&topology), lanes),
             length: args.length(),
+            allow_faulty_kernel: args.allow_faulty_kernel,
         };
         match cell.measure(routine, ui) {
             Ok(row) => rows.extend(row),
@@ -113,6 +114,7 @@ struct Cell<'a> {
     batch: usize,
     threads: usize,
     length: Length,
+    allow_faulty_kernel: bool,
 }
 
 /// What one application thread saw.
@@ -227,6 +229,7 @@ impl Cell<'_> {
             }
         };
         options.pool_bytes = self.total + (64 << 20);
+        options.allow_faulty_kernel = self.allow_faulty_kernel;
         Mover::new(options).map_err(|error| failed(&error))
     }
 

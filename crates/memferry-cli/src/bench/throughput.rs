@@ -165,7 +165,7 @@ fn measure(
         }
         bar.now("warming up the memory");
         let mut rounds = Rounds::new(lanes.len(), cases.len());
-        measured.failure = Rig::new(topology, bytes, huge, routine)
+        measured.failure = Rig::new(topology, bytes, huge, routine, args.allow_faulty_kernel)
             .and_then(|mut rig| rounds.run(&mut rig, &cases, &lanes, args.runs(), ui, &bar))
             .err();
         let own = ceilings(&lanes, &rounds.copied, if huge { THP } else { PAGE });

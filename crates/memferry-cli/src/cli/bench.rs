@@ -127,6 +127,10 @@ pub struct RunArgs {
     /// one folio [default: 2M]
     #[arg(long, value_name = "SIZE", value_parser = batch_size)]
     pub batch: Option<Size>,
+    /// Measure userfaultfd also on a kernel whose UFFDIO_MOVE has known faults by its release: for one whose distributor has
+    /// mended them
+    #[arg(long)]
+    pub allow_faulty_kernel: bool,
     /// Fewer cases, smaller moves: shows the shape in seconds, not for publication
     #[arg(long)]
     pub quick: bool,
@@ -240,6 +244,10 @@ pub struct StallArgs {
     /// Copy routine, as `memferry topology --copy` lists them [default: the fastest measured]
     #[arg(long, value_name = "ROUTINE")]
     pub copy: Option<String>,
+    /// Measure userfaultfd also on a kernel whose UFFDIO_MOVE has known faults by its release: for one whose distributor has
+    /// mended them
+    #[arg(long)]
+    pub allow_faulty_kernel: bool,
     /// Shorter runs: shows the shape in seconds, not for publication
     #[arg(long)]
     pub quick: bool,

@@ -112,6 +112,7 @@ pub fn mover(backend: Backend, lanes: usize, pool_bytes: usize) -> Mover {
         migrator,
         backend,
         pool_bytes,
+        allow_faulty_kernel: false,
     })
     .unwrap();
     assert_eq!(mover.backend(), backend);

@@ -79,6 +79,7 @@ pub fn mover(migrator: Box<dyn Migrator>, pool_bytes: usize) -> Mover {
         migrator,
         backend: Backend::Userfaultfd,
         pool_bytes,
+        allow_faulty_kernel: false,
     })
     .unwrap();
     assert_eq!(mover.backend(), Backend::Userfaultfd);

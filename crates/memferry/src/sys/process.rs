@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Another process by a descriptor (pidfd_open, Linux 5.3), which never names a later process of the same number.
+//! Another process by a descriptor (pidfd_open, Linux 5.3), which never names a later process of the same number; and the
+//! release of the kernel.
 
 use super::{check, check_long};
 use std::io;
@@ -22,4 +23,16 @@ pub(crate) fn has_ended(process: &OwnedFd) -> io::Result<bool> {
     };
     // SAFETY: the kernel reads and writes one pollfd; it does not wait.
     check(unsafe { libc::poll(&raw mut poll, 1, 0) }).map(|ready| ready > 0)
+}
+
+/// The kernel's release (uname(2)), such as `6.12.57+deb13-amd64`.
+pub(crate) fn kernel_release() -> String {
+    // SAFETY: zeroes are a `utsname`, the kernel writes one, and its strings end with a zero.
+    let name = unsafe {
+        let mut name: libc::utsname = std::mem::zeroed();
+        libc::uname(&raw mut name);
+        name
+    };
+    let text = name.release.iter().take_while(|c| **c != 0);
+    text.map(|c| char::from(*c as u8)).collect()
 }
