@@ -166,6 +166,11 @@ typedef struct memferry_result {
 	uint64_t cancelled_bytes;
 	/** Time of the move, nanoseconds. */
 	uint64_t elapsed_ns;
+	/** 0, or a negative errno: what ended the first later part of the range that failed, after an earlier one had moved;
+	 *  memferry_last_error() says more. */
+	int error;
+	/** 0. */
+	int reserved;
 } memferry_result;
 
 /**
@@ -211,7 +216,7 @@ int memferry_backend(const memferry_mover *mover);
  * that the move itself needs, such as the calling thread's stack; -EBUSY for a range that another userfaultfd watches;
  * -ENODEV for a node that is not there or has no memory; -ESRCH in a child of fork; or the error of the system call
  * that failed. When it fails @result and `status` are not written. A range above 1 GiB or of several mappings is
- * registered part by part, and the parts before the failed one may have been moved.
+ * registered part by part: where a later part fails after an earlier one moved, the call returns 0, with the error in the result.
  */
 int memferry_move(memferry_mover *mover, void *addr, size_t len, int node, const memferry_move_options *options,
 		  memferry_result *result);

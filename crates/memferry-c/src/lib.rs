@@ -64,6 +64,8 @@ pub struct Account {
     unsupported: Count,
     cancelled_bytes: u64,
     elapsed_ns: u64,
+    error: c_int,
+    reserved: c_int,
 }
 
 // tests/c/errors.c asserts the same numbers of the header.
@@ -77,11 +79,12 @@ const _: () = {
     assert!(offset_of!(How, flags) == 16 && offset_of!(How, status) == 24);
     assert!(offset_of!(How, status_len) == 32);
     assert!(size_of::<Count>() == 16 && offset_of!(Count, bytes) == 8);
-    assert!(size_of::<Account>() == 120 && offset_of!(Account, moved) == 8);
+    assert!(size_of::<Account>() == 128 && offset_of!(Account, moved) == 8);
     assert!(offset_of!(Account, already_there) == 24 && offset_of!(Account, not_present) == 40);
     assert!(offset_of!(Account, busy) == 56 && offset_of!(Account, no_memory) == 72);
     assert!(offset_of!(Account, unsupported) == 88 && offset_of!(Account, cancelled_bytes) == 104);
-    assert!(offset_of!(Account, elapsed_ns) == 112);
+    assert!(offset_of!(Account, elapsed_ns) == 112 && offset_of!(Account, error) == 120);
+    assert!(offset_of!(Account, reserved) == 124);
 };
 // What `From` below relies on when it widens.
 const _: () = assert!(size_of::<usize>() <= size_of::<u64>() && size_of::<c_int>() == 4);
@@ -399,6 +402,9 @@ impl Request {
                     .copy_from_nonoverlapping(pages.as_ptr(), count)
             };
         }
+        if let Some(error) = &done.error {
+            remember(error.to_string());
+        }
         if !self.result.is_null() {
             // SAFETY: checked when the request was read, and writable (caller).
             unsafe { self.result.write(Account::from(done)) };
@@ -427,6 +433,8 @@ impl From<&MoveResult> for Account {
             unsupported: done.unsupported.into(),
             cancelled_bytes: done.cancelled_bytes,
             elapsed_ns: u64::try_from(done.elapsed.as_nanos()).unwrap_or(u64::MAX),
+            error: done.error.as_ref().map_or(0, |error| -error.errno()),
+            reserved: 0,
         }
     }
 }

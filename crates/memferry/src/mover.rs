@@ -11,6 +11,7 @@ use crate::known_faults;
 use crate::migrator::Migrator;
 use crate::move_pages;
 use crate::pool::{PagePool, SEGMENT, Shelf, extent_of};
+use crate::probe;
 use crate::result::{Ledger, MoveResult, Outcome};
 use crate::sys::{self, page_size};
 use crate::topology::Topology;
@@ -124,6 +125,7 @@ pub struct Mover {
     /// What owners were about to empty at the end of earlier moves.
     emptied: Vec<(Instant, Range<usize>)>,
     generation: u32,
+    notes: Vec<String>,
 }
 
 impl Mover {
@@ -137,13 +139,19 @@ impl Mover {
 
     fn on(release: &str, options: MoverOptions) -> Result<Mover, MoveError> {
         forkgate::install();
-        let nodes = memory_nodes();
+        let topology = Topology::read();
+        // Node 0 alone where the kernel tells nothing.
+        let nodes = topology.as_ref().map_or_else(
+            |_| vec![0],
+            |topology| topology.nodes_with_memory().map(|n| n.id).collect(),
+        );
         let userfault = match options.backend {
             Backend::MovePages => None,
-            Backend::Auto | Backend::Userfaultfd => match known_faults::refusal(release)
-                .filter(|_| !options.allow_faulty_kernel)
-                .map_or_else(open_userfault, Err)
-            {
+            Backend::Auto | Backend::Userfaultfd => match open_userfault().and_then(|userfault| {
+                let faulty =
+                    known_faults::refusal(release).filter(|_| !options.allow_faulty_kernel);
+                faulty.map_or(Ok(userfault), Err)
+            }) {
                 Ok(userfault) => Some(userfault),
                 Err(_) if options.backend == Backend::Auto && nodes.len() > 1 => None,
                 Err(why) => {
@@ -167,7 +175,13 @@ impl Mover {
             nodes,
             emptied: Vec::new(),
             generation: forkgate::generation(),
+            notes: topology.map_or_else(|_| Vec::new(), |topology| probe::notes(&topology)),
         })
+    }
+
+    /// What limits moves on this machine, in words for its user: see [`probe::notes`].
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// How this mover moves pages: never [`Backend::Auto`].
@@ -331,7 +345,10 @@ impl Mover {
         // An error means that nothing was moved; what was moved must not go unsaid.
         match failure {
             Some(error) if result.moved.bytes == 0 => Err(error),
-            _ => Ok(result),
+            failure => {
+                result.error = failure.map(Arc::new);
+                Ok(result)
+            }
         }
     }
 
@@ -490,13 +507,6 @@ impl std::fmt::Debug for Mover {
             .field("pool_bytes", &self.pool.kept())
             .finish_non_exhaustive()
     }
-}
-
-/// Nodes with memory; node 0 alone where the kernel tells nothing.
-fn memory_nodes() -> Vec<u32> {
-    Topology::read()
-        .map(|t| t.nodes_with_memory().map(|n| n.id).collect())
-        .unwrap_or_else(|_| vec![0])
 }
 
 fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {

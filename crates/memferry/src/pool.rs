@@ -446,7 +446,9 @@ impl State {
 impl Stock {
     /// Maps another chunk, as staging or to allocate in.
     fn grow(&mut self, bind: bool, staging: bool) -> io::Result<()> {
-        let mapping = Mapping::new(CHUNK, SEGMENT, 0)?;
+        // What is locked counts against RLIMIT_MEMLOCK whether pages are there or not.
+        let chunk = if self.shelf.locked { SEGMENT } else { CHUNK };
+        let mapping = Mapping::new(chunk, SEGMENT, 0)?;
         let (addr, len) = (mapping.addr(), mapping.len());
         set_up(addr, len, self.shelf, bind)?;
         let list = if staging {
@@ -692,6 +694,23 @@ mod tests {
             prop_assert_eq!(pool.kept(), 0);
             pool.audit(&pagemap);
         }
+    }
+
+    #[test]
+    fn a_locked_shelf_locks_no_more_than_it_uses() {
+        let pool = PagePool::new(0, false);
+        for locked in [false, true] {
+            let shelf = Shelf {
+                locked,
+                ..shelf(0, false)
+            };
+            for staging in [false, true] {
+                pool.take_empty(shelf, page_size(), staging).unwrap();
+            }
+        }
+        let mut lengths: Vec<usize> = pool.addresses().iter().map(Range::len).collect();
+        lengths.sort_unstable();
+        assert_eq!(lengths, [SEGMENT, SEGMENT, CHUNK, CHUNK]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::known_faults;
 use crate::move_pages;
+use crate::pool::SEGMENT;
 use crate::sys::errno;
 use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
@@ -62,10 +63,10 @@ pub fn abilities(topology: &Topology) -> Vec<Ability> {
         Ability {
             name: "UFFDIO_MOVE",
             purpose: "unmap and remap in batches",
-            state: match known_faults::refusal(&topology.kernel_interface.release) {
-                Some(why) => Err(why),
-                None => uffd(FEATURE_MOVE),
-            },
+            state: uffd(FEATURE_MOVE).and_then(|()| {
+                let release = &topology.kernel_interface.release;
+                known_faults::refusal(release).map_or(Ok(()), Err)
+            }),
         },
         Ability {
             name: "PAGEMAP_SCAN",
@@ -83,6 +84,21 @@ pub fn abilities(topology: &Topology) -> Vec<Ability> {
             state: own,
         },
     ]
+}
+
+/// What limits moves through userfaultfd on this machine, and is nobody's fault; empty where nothing does.
+pub fn notes(topology: &Topology) -> Vec<String> {
+    let thp = topology.thp.as_ref().map(|thp| thp.pmd_bytes);
+    huge_page_note(thp).into_iter().collect()
+}
+
+fn huge_page_note(thp_bytes: Option<u64>) -> Option<String> {
+    let bytes = thp_bytes.filter(|bytes| *bytes != SEGMENT as u64)?;
+    Some(format!(
+        "transparent huge pages are {} MiB here, and the mover moves those of 2 MiB alone: others stay where they are and \
+         count as unsupported",
+        bytes >> 20
+    ))
 }
 
 /// Whether an emulator runs this machine's instructions (QEMU's TCG), by its processor's name or by what CPUID says of the
@@ -120,5 +136,18 @@ pub(crate) fn explain_userfaultfd(error: &io::Error) -> String {
         libc::ENOSYS => "this kernel is built without CONFIG_USERFAULTFD".to_owned(),
         libc::EINVAL => "this kernel has no UFFDIO_MOVE; Linux 6.8 has it".to_owned(),
         _ => format!("{error}; raise the limit of open files if it is reached"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_of_another_size_are_told_of() {
+        assert_eq!(huge_page_note(None), None);
+        assert_eq!(huge_page_note(Some(2 << 20)), None);
+        let note = huge_page_note(Some(32 << 20)).unwrap();
+        assert!(note.contains("32 MiB"), "{note}");
     }
 }

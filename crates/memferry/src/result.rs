@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What became of every page of a move.
 
+use crate::error::MoveError;
 use crate::pool::extent_of;
 use crate::sys::page_size;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What became of a folio.
@@ -55,7 +56,7 @@ impl Count {
 }
 
 /// The account of one move: every byte of the range is counted exactly once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct MoveResult {
     /// See [`Outcome::Moved`].
     pub moved: Count,
@@ -74,6 +75,9 @@ pub struct MoveResult {
     /// Per base page of the range, when the options ask for it: the node it lies on, or -errno, as in move_pages(2)
     /// (-ENOENT not present, -EFAULT the zero page, -EBUSY, -ENOMEM, -EINVAL unsupported; -ECANCELED not looked at).
     pub pages: Option<Vec<i32>>,
+    /// What ended the first later part of the range that failed, after an earlier one had moved. Its pages are counted,
+    /// with an outcome of their own.
+    pub error: Option<Arc<MoveError>>,
     /// Time from the first system call to the last.
     pub elapsed: Duration,
 }

@@ -13,7 +13,7 @@ pub(crate) struct Vma {
     pub write: bool,
     pub exec: bool,
     pub shared: bool,
-    /// Its pages are locked (mlock); `mark_locked` finds out.
+    /// Its pages are locked (mlock); `watch` finds out where there are pages.
     pub locked: bool,
     /// It is known to be watched for a move, so its pages may leave; `watch` finds out.
     pub watched: bool,
@@ -104,22 +104,6 @@ pub(crate) fn read(maps: &Path) -> Result<String, MoveError> {
         "reading the process's maps",
         "it needs the same user or ptrace access to the process, and /proc in this container",
     ))
-}
-
-/// Marks the mappings that are locked, by the `lo` flag of /proc/PID/smaps.
-pub(crate) fn mark_locked(smaps: &Path, vmas: &mut [Vma]) {
-    let text = std::fs::read_to_string(smaps).unwrap_or_default();
-    let mut current = 0..0;
-    for line in text.lines() {
-        if let Some(flags) = line.strip_prefix("VmFlags:") {
-            if flags.split_whitespace().any(|flag| flag == "lo") {
-                let inside = vmas.iter_mut().filter(|v| current.contains(&v.range.start));
-                inside.for_each(|v| v.locked = true);
-            }
-        } else if let Some(vma) = Vma::parse(line) {
-            current = vma.range;
-        }
-    }
 }
 
 fn cover(

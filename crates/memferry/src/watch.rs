@@ -103,12 +103,10 @@ fn look(
     stretch: &Range<usize>,
 ) -> Result<Option<Vec<Vma>>, (i32, MoveError)> {
     let mut vmas = vma::movable(Path::new(MAPS), stretch).map_err(|why| (why.errno(), why))?;
-    if sys::memory::any_locked() {
-        vma::mark_locked(Path::new("/proc/self/smaps"), &mut vmas);
-    }
+    let mut pages = Nothing::new(userfault);
     for vma in vmas.iter_mut().filter(|v| v.read && v.write && !v.exec) {
-        match watched(userfault, place, vma) {
-            Ok(Watched::Yes) => vma.watched = true,
+        match watched(&mut pages, place, vma) {
+            Ok(Watched::Yes { locked }) => (vma.watched, vma.locked) = (true, locked),
             Ok(Watched::Empty) => {}
             Ok(Watched::No) => return Ok(None),
             Err(error) => {
@@ -157,7 +155,10 @@ fn unregister(place: &Uffd, range: Range<usize>) {
 /// What is known of a mapping that was in the list a moment ago.
 #[derive(Debug, PartialEq, Eq)]
 enum Watched {
-    Yes,
+    Yes {
+        /// The mapping is locked (mlock).
+        locked: bool,
+    },
     /// No page was found that tells. Whatever comes to it stays there.
     Empty,
     No,
@@ -166,22 +167,44 @@ enum Watched {
 /// Whether `place` watches a mapping. One that came into the range after it was registered is not watched: pages that left
 /// it could not come back. It may also be elsewhere at this moment and come back later, as little watched as before, and
 /// nobody would tell: so only a page that is registered for sure speaks for its mapping.
-fn watched(userfault: &Userfault, place: &Uffd, vma: &Vma) -> std::io::Result<Watched> {
-    let Some(page) = userfault.pagemap.first(vma.range.start, vma.range.end)? else {
+fn watched(pages: &mut Nothing<'_>, place: &Uffd, vma: &Vma) -> std::io::Result<Watched> {
+    let (start, end) = (vma.range.start, vma.range.end);
+    let Some(page) = pages.userfault.pagemap.first(start, end)? else {
         // To ask at a hole would leave a page table there, where a THP might have come.
         return Ok(Watched::Empty);
     };
-    // The kernel compares the mappings' locks too.
-    let locked = if vma.locked {
-        Some(empty_page(true)?)
-    } else {
-        None
-    };
-    let nothing = locked.as_ref().unwrap_or(&userfault.nothing);
-    Ok(match place.is_registered(page, nothing.addr())? {
-        true => Watched::Yes,
-        false => Watched::No,
-    })
+    // The kernel compares the mappings' locks too: the page that it takes tells which the mapping has.
+    if place.is_registered(page, pages.userfault.nothing.addr())? {
+        return Ok(Watched::Yes { locked: false });
+    }
+    if sys::memory::any_locked() && place.is_registered(page, pages.locked()?)? {
+        return Ok(Watched::Yes { locked: true });
+    }
+    Ok(Watched::No)
+}
+
+/// Mapped pages that are not there, unlocked and locked. The locked one is made when a mapping asks for it, since it counts
+/// against RLIMIT_MEMLOCK.
+struct Nothing<'u> {
+    userfault: &'u Userfault,
+    locked: Option<Mapping>,
+}
+
+impl<'u> Nothing<'u> {
+    fn new(userfault: &'u Userfault) -> Nothing<'u> {
+        Nothing {
+            userfault,
+            locked: None,
+        }
+    }
+
+    fn locked(&mut self) -> std::io::Result<usize> {
+        let page = match self.locked.take() {
+            Some(page) => page,
+            None => empty_page(true)?,
+        };
+        Ok(self.locked.insert(page).addr())
+    }
 }
 
 /// A mapped page that is not there.
@@ -243,8 +266,9 @@ mod tests {
 
     fn all_watched(place: &Uffd, vmas: &[Vma]) -> Vec<Watched> {
         let userfault = open_userfault().unwrap();
+        let mut pages = Nothing::new(&userfault);
         vmas.iter()
-            .map(|vma| watched(&userfault, place, vma).unwrap())
+            .map(|vma| watched(&mut pages, place, vma).unwrap())
             .collect()
     }
 
@@ -260,7 +284,10 @@ mod tests {
         let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
         place.register(memory.addr(), SEGMENT).unwrap();
         let vmas = mappings_of(&memory);
-        assert_eq!(all_watched(&place, &vmas), [Watched::Yes, Watched::No]);
+        assert_eq!(
+            all_watched(&place, &vmas),
+            [Watched::Yes { locked: false }, Watched::No]
+        );
     }
 
     #[test]
@@ -287,6 +314,20 @@ mod tests {
         assert_eq!(all_watched(&place, &vmas), [Watched::Empty]);
         drop(memory);
         assert!(!place.is_registered(gone, nothing.addr()).unwrap());
+    }
+
+    #[test]
+    fn a_locked_mapping_is_told_from_its_neighbours() {
+        let memory = Mapping::new(4 * SEGMENT, SEGMENT, 0).unwrap();
+        sys::memory::populate(memory.addr(), memory.len()).unwrap();
+        sys::memory::lock_on_fault(memory.addr() + SEGMENT, SEGMENT).unwrap();
+        let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
+        place.register(memory.addr(), 3 * SEGMENT).unwrap();
+        let yes = |locked| Watched::Yes { locked };
+        assert_eq!(
+            all_watched(&place, &mappings_of(&memory)),
+            [yes(false), yes(true), yes(false), Watched::No]
+        );
     }
 
     #[test]

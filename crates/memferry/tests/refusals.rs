@@ -359,3 +359,19 @@ fn a_range_that_is_watched_in_part_is_refused_as_a_whole() {
     drop(watcher);
     assert_filled(region.addr, region.len, 1, "refused");
 }
+
+#[test]
+fn the_error_that_ended_a_later_part_is_in_the_result() {
+    const PART: usize = 1 << 30;
+    let region = Region::new(PART + 2 * HUGE, Kind::Base);
+    fill(region.addr, 4 * PAGE, 3);
+    fill(region.addr + PART, 4 * PAGE, 4);
+    let later = region.addr + PART + HUGE;
+    let _other = watch(&(later..later + PAGE));
+    let moved = move_all(&mut mover("batch"), &region.range(), &relocate());
+    assert_eq!(moved.moved.bytes, 4 * PAGE as u64);
+    let error = moved.error.expect("the second part is watched by another");
+    assert!(matches!(*error, MoveError::Watched { .. }), "{error}");
+    assert_filled(region.addr, 4 * PAGE, 3, "the first part");
+    assert_filled(region.addr + PART, 4 * PAGE, 4, "the second part");
+}

@@ -35,7 +35,7 @@ AT(memferry_move_options, status_len, 32);
 _Static_assert(sizeof(memferry_count) == 16, "memferry_count");
 AT(memferry_count, folios, 0);
 AT(memferry_count, bytes, 8);
-_Static_assert(sizeof(memferry_result) == 120, "memferry_result");
+_Static_assert(sizeof(memferry_result) == 128, "memferry_result");
 AT(memferry_result, size, 0);
 AT(memferry_result, moved, 8);
 AT(memferry_result, already_there, 24);
@@ -45,6 +45,8 @@ AT(memferry_result, no_memory, 72);
 AT(memferry_result, unsupported, 88);
 AT(memferry_result, cancelled_bytes, 104);
 AT(memferry_result, elapsed_ns, 112);
+AT(memferry_result, error, 120);
+AT(memferry_result, reserved, 124);
 #endif
 
 static int tests, failures;

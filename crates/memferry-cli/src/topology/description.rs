@@ -14,6 +14,7 @@
 //! numa_balancing    null on a kernel without it; else placement, tiering
 //! abilities[]       name, purpose, available, why (null if available; else the reason and what would
 //!                   enable it)
+//! notes[]           what limits the mover here, as text
 //! migrators         null on a stock kernel; else active, all[]
 //! dma_channels[]    name, driver (or null), node (or null), in_use
 //! limits            max_map_count, unprivileged_userfaultfd (or null), overcommit_memory ("heuristic",
@@ -43,6 +44,7 @@ pub struct Description {
     pub demotion: Option<bool>,
     pub numa_balancing: Option<NumaBalancing>,
     pub abilities: Vec<Capability>,
+    pub notes: Vec<String>,
     pub migrators: Option<Migrators>,
     pub dma_channels: Vec<DmaChannel>,
     pub limits: Limits,
@@ -232,6 +234,7 @@ impl Description {
                     why: ability.state.clone().err(),
                 })
                 .collect(),
+            notes: memferry::probe::notes(topology),
             migrators: interface.migrators.as_ref().map(|choice| Migrators {
                 active: choice.active.clone(),
                 all: choice.names.clone(),

@@ -216,8 +216,10 @@ fn abilities(of: &Description, columns: usize) -> String {
     let missing: Vec<String> = missing
         .map(|(name, why)| wrap(&format!("no {name}: {why}"), columns, "  ") + "\n")
         .collect();
-    if !missing.is_empty() {
-        text += &(missing.concat() + "\n");
+    let notes = of.notes.iter().map(|note| wrap(note, columns, "  ") + "\n");
+    let below: Vec<String> = missing.into_iter().chain(notes).collect();
+    if !below.is_empty() {
+        text += &(below.concat() + "\n");
     }
     text
 }

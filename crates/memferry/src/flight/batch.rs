@@ -50,6 +50,11 @@ impl AwayRun {
         }
     }
 
+    /// Whether the mapping at its place may be another one, which somebody else may watch.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.doubtful || self.alternative.is_some()
+    }
+
     /// It is not at its place: at the other one, or gone. Says which.
     fn leave(&mut self) -> bool {
         match self.alternative.take() {
@@ -268,11 +273,11 @@ impl Batch {
         }
     }
 
-    /// The first stretch that still has to be filled: place, offset and length.
-    pub(crate) fn to_fill(&self) -> Option<(usize, usize, usize)> {
+    /// The first stretch that still has to be filled: place, offset, length, and whether its place is in doubt.
+    pub(crate) fn to_fill(&self) -> Option<(usize, usize, usize, bool)> {
         self.away.iter().filter(|r| !r.gone).find_map(|run| {
             let (at, len) = self.unplaced(run)?;
-            Some((run.place + (at - run.offset), at, len))
+            Some((run.place + (at - run.offset), at, len, run.is_in_doubt()))
         })
     }
 

@@ -379,6 +379,9 @@ mod tests {
         fn watch(&self, _: usize, _: usize) -> io::Result<()> {
             unreachable!("a cursor moves nothing")
         }
+        fn watches(&self, _: usize) -> io::Result<bool> {
+            unreachable!("a cursor moves nothing")
+        }
         fn wake(&self, _: usize, _: usize) -> io::Result<()> {
             unreachable!("a cursor moves nothing")
         }

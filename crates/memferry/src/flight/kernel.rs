@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a flight asks of the kernel, behind one trait so that tests can make every call fail.
 
-use crate::sys::errno;
 use crate::sys::numa;
 use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::uffd::{Message, Progress, Uffd};
+use crate::sys::{errno, page_size};
 use std::io;
 
 /// The kernel's part of a move.
@@ -21,6 +21,8 @@ pub(crate) trait Kernel: Sync {
     fn release(&self, place: usize, len: usize) -> io::Result<()>;
     /// Takes that back.
     fn watch(&self, place: usize, len: usize) -> io::Result<()>;
+    /// Whether this descriptor watches the page at `place`, whatever the mapping allows.
+    fn watches(&self, place: usize) -> io::Result<bool>;
     /// Who waits in the range looks again.
     fn wake(&self, place: usize, len: usize) -> io::Result<()>;
     /// Whether somebody is in the middle of changing a mapping of the range and has not gone on since.
@@ -102,6 +104,22 @@ impl Kernel for Live<'_> {
 
     fn watch(&self, place: usize, len: usize) -> io::Result<()> {
         self.place.register(place, len)
+    }
+
+    fn watches(&self, place: usize) -> io::Result<bool> {
+        let page = page_size();
+        // A new descriptor is refused where anybody watches, ours where somebody else does.
+        let stranger = Uffd::open(0)?;
+        match stranger.register(place, page) {
+            Ok(()) => stranger.unregister(place, page).map(|()| false),
+            Err(error) if errno(&error) == libc::EBUSY => match self.place.register(place, page) {
+                Ok(()) => Ok(true),
+                Err(error) if errno(&error) == libc::EBUSY => Ok(false),
+                Err(error) => Err(error),
+            },
+            Err(error) if errno(&error) == libc::EINVAL => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn wake(&self, place: usize, len: usize) -> io::Result<()> {

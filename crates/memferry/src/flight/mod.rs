@@ -31,7 +31,7 @@ use events::Places;
 use memferry_core::{GRANULE, share};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -89,6 +89,38 @@ pub(crate) struct Flight<'a> {
     places: RwLock<Places>,
     /// A pool or scan error that ends the flight early.
     error: Mutex<Option<std::io::Error>>,
+    /// Lanes that have not ended.
+    inside: AtomicUsize,
+}
+
+/// A lane at work. Unless it ends in order its task stays undone: the other lanes would wait for that for ever, and pages
+/// that are away would be lost.
+struct Inside<'f>(&'f AtomicUsize);
+
+impl Inside<'_> {
+    fn begin(lanes: &AtomicUsize) -> Inside<'_> {
+        lanes.fetch_add(1, Ordering::Relaxed);
+        Inside(lanes)
+    }
+
+    fn end(self) {
+        self.0.fetch_sub(1, Ordering::Release);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        end_process();
+    }
+}
+
+fn end_process() -> ! {
+    const TEXT: &[u8] = b"memferry: a move broke off while pages were away from their places; ending the process, since \
+        they would be lost\n";
+    // SAFETY: the bytes are there; what cannot be said is not said.
+    unsafe { libc::write(libc::STDERR_FILENO, TEXT.as_ptr().cast(), TEXT.len()) };
+    std::process::abort()
 }
 
 impl<'a> Flight<'a> {
@@ -102,6 +134,7 @@ impl<'a> Flight<'a> {
             cursor: Mutex::new(cursor),
             places: RwLock::new(Places::without(plan.excluded)),
             error: Mutex::new(None),
+            inside: AtomicUsize::new(0),
             plan,
         }
     }
@@ -122,8 +155,10 @@ impl<'a> Flight<'a> {
         own
     }
 
-    /// The share of one lane; returns when no batch is left or away.
+    /// The share of one lane; returns when no batch is left or away. A panic in it, other than of the migrator's copy, ends
+    /// the process.
     pub(crate) fn run_lane(&self) {
+        let inside = Inside::begin(&self.inside);
         // Small batches come many a microsecond; the kernel is asked for messages once per 64 KiB or more.
         let patience = ((64 << 10) / self.plan.batch_bytes).max(1);
         let mut remaps = 0;
@@ -150,13 +185,16 @@ impl<'a> Flight<'a> {
                     }
                     self.schedule.fork_over();
                 }
-                Task::Finished => return,
+                Task::Finished => return inside.end(),
             }
         }
     }
 
     /// Closes the books.
     pub(crate) fn finish(self) -> Landing {
+        if self.inside.load(Ordering::Acquire) > 0 {
+            end_process();
+        }
         self.plan.pool.end_staging();
         self.end_watch();
         let mut left = self
@@ -374,10 +412,15 @@ impl<'a> Flight<'a> {
             let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
             let batch = self.read(slot);
             let base = batch.staged.addr;
-            let Some((place, from, len)) = batch.to_fill() else {
+            let Some((place, from, len, in_doubt)) = batch.to_fill() else {
                 return;
             };
-            let len = len.min(FILL_BYTES);
+            // The kernel fills any place that anybody watches.
+            if in_doubt && !self.plan.kernel.watches(place).unwrap_or(false) {
+                batch.failed.store(true, Ordering::Relaxed);
+                return;
+            }
+            let len = len.min(if in_doubt { page_size() } else { FILL_BYTES });
             let progress = self.plan.kernel.fill(place, base + from, len);
             batch.placed.add(from, progress.done);
             batch.filled.add(from, progress.done);

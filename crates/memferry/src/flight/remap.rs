@@ -29,6 +29,8 @@ struct Refusals {
     unmapped: (usize, u32),
     /// The kernel told that something was unmapped at the place.
     doubtful: bool,
+    /// It may be another mapping's by now.
+    in_doubt: bool,
 }
 
 impl Refusals {
@@ -76,7 +78,7 @@ impl Flight<'_> {
                 _ => batch.staged,
             };
             let place = run.place + (offset - run.offset);
-            refused.doubtful = run.doubtful;
+            (refused.doubtful, refused.in_doubt) = (run.doubtful, run.is_in_doubt());
             let step = self.bring_back(place, source.addr + offset, len, &mut refused);
             match step {
                 Step::Back(done) => batch.placed.add(offset, done),
@@ -125,6 +127,18 @@ impl Flight<'_> {
         // which `fill` would overwrite.
         if progress.stopped.is_some_and(|e| errno(&e) == libc::EEXIST) && self.is_taken(place) {
             return self.give_up(place);
+        }
+        if refused.in_doubt {
+            match kernel.watches(place) {
+                Ok(true) => {}
+                Ok(false) if refused.is_certain(place) => return self.give_up(place),
+                Ok(false) => return Step::Again,
+                // No descriptor or memory to ask with.
+                Err(_) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    return Step::Again;
+                }
+            }
         }
         let progress = kernel.fill(place, from, page);
         if progress.done > 0 {
@@ -250,6 +264,11 @@ impl Flight<'_> {
         } else if !filled {
             ledger.book(Outcome::Busy, origin, run.len, unit, -libc::EBUSY);
         } else {
+            // What was in doubt went back as it was.
+            let (outcome, status) = match run.is_in_doubt() {
+                true => (Outcome::Busy, -libc::EBUSY),
+                false => (Outcome::NoMemory, -libc::ENOMEM),
+            };
             for page in (0..run.len).step_by(page_size()) {
                 if batch.filled.has(run.offset + page) {
                     ledger.book(
@@ -260,13 +279,7 @@ impl Flight<'_> {
                         node,
                     );
                 } else {
-                    ledger.book(
-                        Outcome::NoMemory,
-                        origin + page,
-                        page_size(),
-                        page_size(),
-                        -libc::ENOMEM,
-                    );
+                    ledger.book(outcome, origin + page, page_size(), page_size(), status);
                 }
             }
         }

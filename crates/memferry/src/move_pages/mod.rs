@@ -17,7 +17,7 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Why move_pages(2) does or does not do on a machine with so many memory nodes.
@@ -103,7 +103,10 @@ pub fn move_range(
     // An error means that nothing was moved; what was moved must not go unsaid.
     match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(error) if result.moved.bytes == 0 => Err(explain(error, node)),
-        _ => Ok(result),
+        failure => {
+            result.error = failure.map(|error| Arc::new(explain(error, node)));
+            Ok(result)
+        }
     }
 }
 
