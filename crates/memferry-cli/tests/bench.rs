@@ -496,7 +496,10 @@ fn the_process_of_a_promotion_run_accounts_for_its_accesses() {
     let lines: Vec<Value> = (said.lines())
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
-    assert_eq!(lines[0]["ready"], 0);
+    assert_eq!(
+        lines[0]["ready"],
+        serde_json::json!({"filled": 0, "locked": 0})
+    );
     let done = &lines[1]["done"];
     assert_eq!(number(&done["accesses"]), 2 * 2 * 5000);
     assert_eq!(

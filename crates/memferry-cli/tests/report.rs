@@ -63,6 +63,7 @@ fn the_page_says_what_was_measured() {
         "p99.9",
         "Hot set in the top tier over time, scenario 1",
         "Pages promoted over time, scenario 2",
+        "Pages promoted per second, pghot-v6-1",
         "pghot pgtscan, default",
     ] {
         assert!(page.contains(part), "{part}");

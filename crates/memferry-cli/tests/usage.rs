@@ -167,6 +167,15 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
             &["bench", "promote", "--seconds", "3", "--accesses", "9"],
             "cannot be used with",
         ),
+        (
+            &["bench", "promote", "--like", "pghot-v5-1"],
+            "pghot-v6-1, pghot-v6-2",
+        ),
+        (&["bench", "promote", "--scale", "1/128"], "--like <NAME>"),
+        (
+            &["bench", "promote", "--like", "pghot-v6-1", "--scale", "2"],
+            "at most 1",
+        ),
         (&["report"], "<FILE>"),
         (&["report", "x.json", "--published"], "--text"),
     ] {
@@ -178,6 +187,28 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
             stderr(&output)
         );
         assert!(stdout(&output).is_empty(), "{arguments:?}");
+    }
+}
+
+/// What a published scenario says is not said twice.
+#[test]
+fn options_that_contradict_a_published_scenario_are_refused() {
+    for option in [
+        "--scenario=1",
+        "--size=1G",
+        "--regions=4",
+        "--threads=2",
+        "--seconds=9",
+        "--demotion=on",
+        "--quick",
+    ] {
+        let output = memferry(&["bench", "promote", "--like", "pghot-v6-2", option]);
+        assert_eq!(status(&output), 2, "{option}");
+        let told = stderr(&output);
+        assert!(
+            told.contains("--like") && told.contains("cannot be used with"),
+            "{option}: {told}"
+        );
     }
 }
 

@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     ("bench_promote_of_none_and_numab2", baselines),
     ("bench_promote_fills_the_top_tier", full),
     ("bench_promote_with_pghot", tracked),
+    ("bench_promote_repeats_published_scenarios", like),
     ("bench_promote_sets_back_at_an_interrupt", interrupt),
     ("bench_promote_sets_back_when_its_process_is_killed", killed),
     ("bench_promote_refuses_what_it_cannot_do", refusals),
@@ -23,11 +24,12 @@ pub const CASES: &[Case] = &[
 ];
 
 /// What the benchmark may set.
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "/proc/sys/kernel/numa_balancing",
     "/sys/kernel/mm/numa/demotion_enabled",
     "/proc/sys/vm/pghot_enabled_sources",
     "/proc/sys/vm/pghot_target_nid",
+    "/sys/kernel/debug/sched/numa_balancing/scan_size_mb",
 ];
 
 fn settings() -> Vec<Option<String>> {
@@ -59,14 +61,18 @@ fn need_pghot() -> Result<(), String> {
 
 /// Runs the benchmark and checks what all have in common.
 fn bench(line: &str) -> Vec<Value> {
+    file(line)["rows"].as_array().unwrap().clone()
+}
+
+fn file(line: &str) -> Value {
     let before = settings();
     let json = memferry(&format!("bench promote {line} --json"))
         .gives(0)
         .json();
     assert_eq!(settings(), before, "the settings are as before");
     assert_eq!(json["schema"], "memferry-promote/1");
-    let rows = json["rows"].as_array().unwrap().clone();
-    for row in &rows {
+    let rows = json["rows"].as_array().unwrap();
+    for row in rows {
         let hot = number(&row["region_bytes"]) * number(&row["regions"]);
         assert_eq!(
             number(&row["verified_bytes"]),
@@ -85,7 +91,7 @@ fn bench(line: &str) -> Vec<Value> {
         rows.iter().all(|row| accesses(row) == accesses(&rows[0])),
         "{rows:?}"
     );
-    rows
+    json
 }
 
 fn of<'a>(rows: &'a [Value], mode: &str) -> &'a Value {
@@ -123,6 +129,47 @@ fn full() -> Result<(), String> {
         (&2.into(), &(4 << 20).into())
     );
     assert!(number(&rows[0]["fill_bytes"]) >= 256 << 20, "{}", rows[0]);
+    Ok(())
+}
+
+fn like() -> Result<(), String> {
+    need_tiers()?;
+    let json =
+        file("--like pghot-v6-1 --scale 1/1024 --mode none,numab2 --accesses 20000 --runs 1");
+    let rows = json["rows"].as_array().unwrap();
+    for row in rows {
+        let shape = [&row["scenario"], &row["threads"], &row["regions"]].map(number);
+        assert_eq!(shape, [1, 64, 1], "{row}");
+        assert_eq!(number(&row["region_bytes"]), 8 << 20, "{row}");
+    }
+    let results = json["like"]["results"].as_array().unwrap();
+    let numab2 = results.iter().find(|of| of["case"] == "numab2").unwrap();
+    assert_eq!(numab2["pages"]["published"], 2_097_152.0, "{numab2}");
+    assert_eq!(
+        numab2["pages"]["ours"].as_f64().unwrap(),
+        number(&of(rows, "numab2")["promoted_pages"]) as f64
+    );
+    let rates = json["like"]["rates"].as_array().unwrap();
+    assert_eq!(rates.len(), 4, "two published lines and ours: {rates:?}");
+
+    // Half the memory of the usual scale of the lab, so that filling takes most of the time.
+    let line = "--like pghot-v6-2 --scale 1/512 --mode none --accesses 2000 --runs 1";
+    let row = &file(line)["rows"][0];
+    let shape = [&row["scenario"], &row["threads"], &row["regions"]].map(number);
+    assert_eq!(shape, [2, 1, 40], "{row}");
+    let idle = number(&row["fill_bytes"]) - number(&row["locked_bytes"]);
+    assert_eq!(
+        (number(&row["region_bytes"]), idle),
+        (2 << 20, 3 * 40 * (2 << 20)),
+        "three quarters of what can move lie in the top tier: {row}"
+    );
+
+    memferry("bench promote --like pghot-v6-2")
+        .gives(1)
+        .says("cannot run pghot-v6-2 at scale 1")
+        .says("it needs 53.4 GiB free")
+        .says("120 GiB")
+        .says("--scale 1/");
     Ok(())
 }
 

@@ -300,6 +300,7 @@ impl<'a> Bench<'a> {
             host: host::describe(self.topology, routine(self.args.copy.as_deref())?.name()),
             ceiling: self.ceilings,
             rows: make(rows.into_iter().map(|of| of.row).collect()),
+            like: None,
             notes: self.notes,
         };
         super::finish(file, self.args.quick, self.failure, self.ui)

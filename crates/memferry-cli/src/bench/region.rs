@@ -74,7 +74,8 @@ impl Region {
         unsafe { libc::madvise(start, part.len(), advice) };
     }
 
-    fn map(len: usize) -> io::Result<Region> {
+    /// Maps `len` bytes (a multiple of 2 MiB) and touches none.
+    pub fn map(len: usize) -> io::Result<Region> {
         let padded = len + THP;
         // SAFETY: an anonymous mapping at an address of the kernel's choice overlaps nothing.
         let raw = unsafe {

@@ -95,6 +95,7 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             host: host::describe(&topology, routine.name()),
             ceiling: Vec::new(),
             rows: Rows::Stall(rows),
+            like: None,
             notes,
         },
         args.quick,

@@ -250,6 +250,7 @@ fn finish(
         host: host::describe(topology, routine(args.copy.as_deref())?.name()),
         ceiling: measured.ceilings,
         rows: rows(measured.rows),
+        like: None,
         notes,
     };
     super::finish(file, args.quick, measured.failure, ui)

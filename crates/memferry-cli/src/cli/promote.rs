@@ -4,6 +4,7 @@
 use clap::{Args, ValueEnum};
 
 use super::bench::{OutputArgs, distinct};
+use crate::published::promotion::{self, Published, Scale};
 use crate::units::{Size, positive};
 
 /// Options of `memferry bench promote`.
@@ -14,6 +15,17 @@ use crate::units::{Size, positive};
                   Scenario 2 fills the top tier."
 )]
 pub struct PromoteArgs {
+    /// A published scenario with its own threads, sizes, proportions, regions, length and runs: pghot-v6-1, pghot-v6-2
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = promotion::scenario,
+        conflicts_with_all = ["scenario", "size", "regions", "threads", "seconds", "demotion", "quick"]
+    )]
+    pub like: Option<&'static Published>,
+    /// With --like: the part of the published sizes, at most 1 (0.01, 1/128) [default: 1]
+    #[arg(long, value_name = "F", requires = "like")]
+    scale: Option<Scale>,
     /// 1: the top tier has room. 2: it is full and idle, and regions of the lower tier become hot one after another
     #[arg(
         long,
@@ -62,7 +74,7 @@ pub struct PromoteArgs {
     /// How long the accesses of a run take about [default: 60, --quick: 12]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86400))]
     seconds: Option<u64>,
-    /// Runs of each case; the tables give mean, standard deviation and confidence [default: 10, --quick: 2]
+    /// Runs of each case; the tables give mean, standard deviation and confidence [default: 10, --quick: 2, --like: as published]
     #[arg(long, value_name = "N", value_parser = positive)]
     runs: Option<usize>,
     /// Whether reclaim demotes from a full top tier
@@ -88,7 +100,21 @@ pub struct PromoteArgs {
 impl PromoteArgs {
     /// The scenarios, each once.
     pub fn scenarios(&self) -> Vec<Scenario> {
-        distinct(&self.scenario)
+        match self.like {
+            Some(like) => vec![if like.scenario == 1 {
+                Scenario::Room
+            } else {
+                Scenario::Full
+            }],
+            None => distinct(&self.scenario),
+        }
+    }
+
+    /// The part of the published sizes: what was asked for, with regions of whole huge pages if they have any.
+    pub fn scale(&self) -> Scale {
+        let asked = self.scale.unwrap_or(Scale(1.0));
+        let fitted = self.like.map(|like| like.fitted(asked));
+        fitted.filter(|of| of.0 > 0.0).unwrap_or(asked)
     }
 
     /// The names of the modes, the baselines first.
@@ -113,14 +139,22 @@ impl PromoteArgs {
         self.regions.unwrap_or(if self.quick { 4 } else { 8 })
     }
 
-    /// Seconds of a run.
+    /// Seconds of a run while nothing promotes.
     pub fn seconds(&self) -> f64 {
+        if let Some(seconds) = self.like.and_then(Published::seconds) {
+            return seconds;
+        }
         self.seconds.unwrap_or(if self.quick { 12 } else { 60 }) as f64
     }
 
     /// Runs of each case.
     pub fn runs(&self) -> usize {
-        self.runs.unwrap_or(if self.quick { 2 } else { 10 })
+        let usual = match self.like {
+            Some(like) => like.runs,
+            None if self.quick => 2,
+            None => 10,
+        };
+        self.runs.unwrap_or(usual)
     }
 
     /// Whether reclaim demotes.

@@ -53,7 +53,13 @@ pub fn charts(file: &BenchFile) -> Vec<Chart> {
             sizes.into_iter().flat_map(of_size).collect()
         }
         Rows::Stall(rows) => stall(rows),
-        Rows::Promote(rows) => super::promoted::charts(rows),
+        Rows::Promote(rows) => {
+            let rates = file.like.as_ref().map(super::promoted::rates);
+            super::promoted::charts(rows)
+                .into_iter()
+                .chain(rates)
+                .collect()
+        }
     }
 }
 

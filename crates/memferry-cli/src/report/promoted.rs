@@ -2,7 +2,8 @@
 //! The charts of `bench promote`: promotion over time, one line per mode, the mean of its runs.
 
 use super::chart::{Chart, Point, STYLES, Series, Style, X, Y};
-use crate::schema::promote::PromoteRow;
+use crate::published::promotion::Scale;
+use crate::schema::promote::{Like, PromoteRow};
 use crate::spread::Spread;
 use crate::table::distinct;
 
@@ -47,6 +48,48 @@ pub fn charts(rows: &[PromoteRow]) -> Vec<Chart> {
     };
     let scenarios = distinct(&all, |row| row.scenario);
     scenarios.into_iter().flat_map(of_scenario).collect()
+}
+
+/// Pages promoted per second, ours bold beside the published ones.
+pub fn rates(like: &Like) -> Chart {
+    let series = like
+        .rates
+        .iter()
+        .take(STYLES)
+        .enumerate()
+        .map(|(index, of)| {
+            let name = match of.published {
+                true => format!("{}: {}", like.source, of.case),
+                false => format!("ours: {}", of.case),
+            };
+            let point = |&(at, pages): &(f64, f64)| Point {
+                x: at,
+                y: pages,
+                sd: 0.0,
+                tip: format!("{pages:.0} pages a second until {at:.0} s, {name}"),
+            };
+            Series {
+                points: of.pages_per_s.iter().map(point).collect(),
+                style: match of.published {
+                    true => Style::Number(index),
+                    false => Style::Ours(index),
+                },
+                name,
+            }
+        });
+    Chart {
+        title: format!("Pages promoted per second, {}", like.name),
+        note: format!(
+            "Published ones are multiplied by {}, as the memory is.",
+            Scale(like.scale)
+        ),
+        x: X::Seconds,
+        x_label: "seconds",
+        y: Y::Linear,
+        y_label: "pages a second",
+        y_least: 0.0,
+        series: series.collect(),
+    }
 }
 
 fn chart(
@@ -173,6 +216,25 @@ mod tests {
                 assert_eq!(series.points.len(), POINTS + 1, "{}", series.name);
             }
         }
+    }
+
+    #[test]
+    fn ours_is_bold_beside_published_rates() {
+        let like = synthetic::file("promote").like.expect("like");
+        let chart = rates(&like);
+        let bold = |series: &Series| matches!(series.style, Style::Ours(_));
+        let names: Vec<(&str, bool)> = (chart.series.iter())
+            .map(|series| (series.name.as_str(), bold(series)))
+            .collect();
+        assert_eq!(
+            names[..3],
+            [
+                ("synthetic: numab2", false),
+                ("synthetic: pghot", false),
+                ("ours: none", true)
+            ]
+        );
+        assert_eq!(chart.series[0].points.len(), 16);
     }
 
     #[test]

@@ -7,7 +7,7 @@ pub mod promote;
 
 use serde::{Deserialize, Serialize};
 
-use promote::{PROMOTE_SCHEMA, PromoteRow};
+use promote::{Like, PROMOTE_SCHEMA, PromoteRow};
 
 /// The value of [`BenchFile::schema`].
 pub const BENCH_SCHEMA: &str = "memferry-bench/1";
@@ -28,6 +28,9 @@ pub struct BenchFile {
     /// The measurements, `bench` naming their shape.
     #[serde(flatten)]
     pub rows: Rows,
+    /// The published scenario that the rows repeat (`bench promote --like`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub like: Option<Like>,
     /// What a reader must know to judge the rows: a reduced total, a setting that was changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -65,6 +65,9 @@ pub struct PromoteRow {
     pub regions: usize,
     /// Idle bytes that the benchmark filled the top tier with.
     pub fill_bytes: u64,
+    /// Those of them that were locked, as if the top tier ended before them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub locked_bytes: u64,
     /// From the node of the lower tier to that of the accessing CPUs.
     pub nodes: FromTo,
     /// Bytes compared afterwards with what they must be.
@@ -78,6 +81,11 @@ pub struct PromoteRow {
     pub hot_timeline: Vec<(f64, f64)>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 impl PromoteRow {
     /// The name of its case: `numab2`, `pghot hintfaults, default`.
     pub fn case(&self) -> String {
@@ -85,4 +93,58 @@ impl PromoteRow {
         let record = self.record.as_ref().map(|record| format!(", {record}"));
         self.mode.clone() + &source.unwrap_or_default() + &record.unwrap_or_default()
     }
+}
+
+/// What a file that repeats a published scenario says of it: the published figures and ours, side by side.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Like {
+    /// The scenario, as `--like` takes it.
+    pub name: String,
+    /// The posting that published it.
+    pub source: String,
+    /// The machine that it was measured on.
+    pub system: String,
+    /// The part of its sizes that ours has.
+    pub scale: f64,
+    /// MiB that NUMA balancing scanned in a second, scaled likewise.
+    pub scan_mib: u64,
+    /// What came out, case by case; ours are means of the runs.
+    pub results: Vec<LikeResult>,
+    /// Pages that hint faults promoted with pghot for each that NUMA balancing promoted.
+    pub hintfaults_over_numab2: Both,
+    /// Pages promoted per second, over time. Published ones are multiplied by the scale.
+    pub rates: Vec<LikeRate>,
+}
+
+/// A figure, published and ours.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Both {
+    /// The published one, as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<f64>,
+    /// Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ours: Option<f64>,
+}
+
+/// A case of a published scenario.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LikeResult {
+    /// [`PromoteRow::case`]; of pghot with no source on, which has no case here, what it was published as.
+    pub case: String,
+    /// Time for the accesses.
+    pub seconds: Both,
+    /// Pages promoted.
+    pub pages: Both,
+}
+
+/// A line of promotion over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LikeRate {
+    /// `numab2`, `pghot`, or [`PromoteRow::case`].
+    pub case: String,
+    /// Whether it is published.
+    pub published: bool,
+    /// The second in which an interval ends, pages promoted per second in it.
+    pub pages_per_s: Vec<(f64, f64)>,
 }

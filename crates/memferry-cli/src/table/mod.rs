@@ -3,7 +3,7 @@
 //!
 //! It arranges and formats figures; it computes none and prints nothing.
 
-mod promote;
+pub mod promote;
 pub mod published;
 pub mod text;
 
@@ -58,7 +58,10 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
             .flatten()
             .collect(),
         Rows::Stall(rows) => stall(rows),
-        Rows::Promote(rows) => promote::tables(rows),
+        Rows::Promote(rows) => {
+            let alike = file.like.iter().flat_map(promote::alike);
+            promote::tables(rows).into_iter().chain(alike).collect()
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 //! The runs of `bench promote` as tables: for each scenario what promotion achieved, and what it took.
 
 use super::{Table, counted, distinct};
-use crate::schema::promote::PromoteRow;
+use crate::published::promotion::{self, Scale};
+use crate::schema::promote::{Like, LikeRate, PromoteRow};
 use crate::spread::Spread;
 use crate::units::about;
 
@@ -19,6 +20,130 @@ pub fn tables(rows: &[PromoteRow]) -> Vec<Table> {
     };
     let scenarios = distinct(&all, |row| row.scenario);
     scenarios.into_iter().flat_map(of_scenario).collect()
+}
+
+/// A published scenario beside ours: what came out, and promotion over time.
+pub fn alike(like: &Like) -> Vec<Table> {
+    vec![results(like), rates(like)]
+}
+
+/// The published figures of the scenarios of these rows.
+pub fn published(rows: &[PromoteRow]) -> Vec<Table> {
+    let of = promotion::scenarios().iter();
+    let there = of.filter(|of| rows.iter().any(|row| row.scenario == of.scenario));
+    let table = |of: &promotion::Published| {
+        let line = |row: &promotion::Outcome| {
+            let case = row
+                .case()
+                .unwrap_or_else(|| format!("pghot, {}, no source", row.format));
+            let seconds = format!("{:.1}", row.seconds());
+            vec![case, seconds, row.pages_promoted.to_string()]
+        };
+        Table {
+            title: format!("published: {}, scenario {}", of.source, of.scenario),
+            caption: format!(
+                "{}; mean of {}; `bench promote --like {}` repeats it",
+                of.system,
+                counted(of.runs, "run"),
+                of.name
+            ),
+            head: ["mode", "seconds", "promoted"].map(str::to_owned).to_vec(),
+            rows: of.results().map(line).collect(),
+        }
+    };
+    there.map(table).collect()
+}
+
+fn results(like: &Like) -> Table {
+    let scale = Scale(like.scale);
+    let figure = |value: Option<f64>, digits: usize| {
+        value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
+    };
+    let line =
+        |case: &str, cells: [String; 5]| std::iter::once(case.to_owned()).chain(cells).collect();
+    let mut rows: Vec<Vec<String>> = (like.results.iter())
+        .map(|of| {
+            let scaled = of.pages.published.map(|pages| pages * like.scale);
+            line(
+                &of.case,
+                [
+                    figure(of.seconds.published, 1),
+                    figure(of.pages.published, 0),
+                    figure(scaled, 0),
+                    figure(of.seconds.ours, 1),
+                    figure(of.pages.ours, 0),
+                ],
+            )
+        })
+        .collect();
+    let times = |value: Option<f64>| figure(value, 1) + if value.is_some() { "x" } else { "" };
+    let ratio = like.hintfaults_over_numab2;
+    let empty = String::new;
+    let cells = [
+        empty(),
+        times(ratio.published),
+        times(ratio.published),
+        empty(),
+        times(ratio.ours),
+    ];
+    rows.push(line("pghot hintfaults / numab2", cells));
+    Table {
+        title: format!("{} at scale {scale}, published and ours", like.name),
+        caption: format!(
+            "published: {}, {}; ours: NUMA balancing scans {} MiB a second; seconds of other machines do not compare, their order does",
+            like.source, like.system, like.scan_mib
+        ),
+        head: [
+            "mode".to_owned(),
+            "published, s".to_owned(),
+            "promoted".to_owned(),
+            format!("times {scale}"),
+            "ours, s".to_owned(),
+            "promoted".to_owned(),
+        ]
+        .to_vec(),
+        rows,
+    }
+}
+
+/// Intervals after the last one in which anything was promoted are left out.
+fn rates(like: &Like) -> Table {
+    let promotes = |of: &LikeRate| of.pages_per_s.iter().rposition(|point| point.1 > 0.0);
+    let used = like.rates.iter().filter_map(promotes).max();
+    let name = |of: &LikeRate| match of.published {
+        true => format!("{}, published", of.case),
+        false => of.case.clone(),
+    };
+    let row = |at: usize| {
+        let ends = like.rates.iter().find_map(|of| of.pages_per_s.get(at));
+        let cell = |of: &LikeRate| {
+            let point = of.pages_per_s.get(at);
+            point.map_or_else(String::new, |point| format!("{:.0}", point.1))
+        };
+        let cells = like.rates.iter().map(cell);
+        std::iter::once(ends.map_or_else(String::new, |point| format!("{:.0}", point.0)))
+            .chain(cells)
+            .collect()
+    };
+    let published = like.rates.iter().any(|of| of.published);
+    Table {
+        title: format!("{}: pages promoted per second", like.name),
+        caption: match published {
+            true => format!(
+                "by the second in which an interval ends; ours: mean of the runs; published: {}, times {}",
+                like.source,
+                Scale(like.scale)
+            ),
+            false => format!(
+                "by the second in which an interval ends; mean of the runs; {} has none for this scenario",
+                like.source
+            ),
+        },
+        head: std::iter::once("second".to_owned())
+            .chain(like.rates.iter().map(name))
+            .collect(),
+        rows: used.map_or_else(Vec::new, |last| (0..=last).map(row).collect()),
+    }
 }
 
 /// A figure of a run, if it has it.
@@ -70,7 +195,7 @@ fn what(rows: &[&PromoteRow]) -> String {
         1 => about(row.region_bytes),
         count => format!("{count} times {}", about(row.region_bytes)),
     };
-    let idle = match row.fill_bytes {
+    let idle = match row.fill_bytes - row.locked_bytes.min(row.fill_bytes) {
         0 => String::new(),
         bytes => format!(", {} idle in the top tier", about(bytes)),
     };
@@ -167,6 +292,50 @@ mod tests {
         assert_eq!(names, ["none", "numab2", "pghot pgtscan, default"]);
         assert!(
             tables[0].caption.starts_with("2 runs;"),
+            "{}",
+            tables[0].caption
+        );
+    }
+
+    #[test]
+    fn published_and_ours_stand_side_by_side() {
+        let like = synthetic::file("promote").like.expect("like");
+        let [results, rates] = &alike(&like)[..] else {
+            panic!("two tables");
+        };
+        let line = |case: &str| {
+            let mut lines = results.rows.iter();
+            lines.find(|row| row[0] == case).expect(case).join(" ")
+        };
+        // Half the size: half the pages.
+        assert_eq!(line("numab2"), "numab2 104.2 2097152 1048576 9.2 16384");
+        assert_eq!(
+            line("pghot, default, no source"),
+            "pghot, default, no source 118.0 0 0 – –"
+        );
+        assert_eq!(
+            line("pghot hintfaults / numab2"),
+            "pghot hintfaults / numab2  1.0x 1.0x  2.0x"
+        );
+        assert_eq!(
+            rates.head[..3],
+            ["second", "numab2, published", "pghot, published"]
+        );
+        let at_32 = rates.rows.iter().find(|row| row[0] == "32").expect("32 s");
+        assert_eq!(at_32[1..4], ["32768", "32768", ""]);
+        assert_eq!(rates.rows.last().map(|row| &*row[0]), Some("64"));
+        assert_eq!(rates.rows[0].len(), rates.head.len());
+    }
+
+    #[test]
+    fn published_figures_are_of_the_scenarios_that_were_run() {
+        let mut rows = rows();
+        assert_eq!(published(&rows).len(), 2);
+        rows.retain(|row| row.scenario == 2);
+        let tables = published(&rows);
+        assert_eq!((tables.len(), tables[0].rows.len()), (1, 6));
+        assert!(
+            tables[0].caption.contains("--like pghot-v6-2"),
             "{}",
             tables[0].caption
         );

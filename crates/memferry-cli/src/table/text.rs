@@ -31,23 +31,21 @@ pub fn benchmark(file: &BenchFile, published: bool, columns: usize) -> String {
 }
 
 fn published_text(file: &BenchFile, columns: usize) -> String {
-    let bench = match file.rows {
-        Rows::Move(_) => "move",
-        Rows::Count(_) => "count",
+    let tables = match &file.rows {
+        Rows::Move(_) => super::published::tables("move", false),
+        Rows::Count(_) => super::published::tables("count", false),
         Rows::Stall(_) => {
             return "No published series gives the time that an access waits.\n\n".to_owned();
         }
-        Rows::Promote(_) => {
-            return "docs/promote.md has the published figures of both scenarios.\n\n".to_owned();
-        }
+        Rows::Promote(rows) => super::promote::published(rows),
     };
     let mut text = wrap(
         "Published figures come from the machines that each table names: compare shapes and \
-         multiples, not GB/s.",
+         multiples, not GB/s or seconds.",
         columns,
         "",
     ) + "\n\n";
-    for table in super::published::tables(bench, false) {
+    for table in tables {
         text += &draw(&table, columns, Align::Right);
     }
     text

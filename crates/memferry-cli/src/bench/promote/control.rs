@@ -53,7 +53,7 @@ impl Control {
     }
 
     /// Writes a file if it is there, and remembers what it said at first.
-    fn set(&mut self, file: &str, text: &str) -> Result<(), Failure> {
+    pub fn set(&mut self, file: &str, text: &str) -> Result<(), Failure> {
         let path = self.root.join(file);
         let now = match fs::read_to_string(&path) {
             Ok(now) => now.trim().to_owned(),

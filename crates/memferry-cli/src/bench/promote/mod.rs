@@ -8,6 +8,7 @@
 mod access;
 mod control;
 mod cost;
+mod like;
 mod mode;
 mod place;
 mod run;
@@ -29,7 +30,7 @@ use crate::schema::{BenchFile, Rows};
 use crate::table::distinct;
 use crate::ui::{Bar, Ui};
 use control::Control;
-use mode::{Missing, Mode};
+use mode::{Missing, Mode, SCAN_SIZE};
 use place::Place;
 use run::Bench;
 use spec::Spec;
@@ -72,6 +73,7 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         schema: PROMOTE_SCHEMA.to_owned(),
         host,
         ceiling: Vec::new(),
+        like: (args.like).map(|like| like::like(like, args.scale(), &rows)),
         rows: Rows::Promote(rows),
         notes,
     };
@@ -84,6 +86,8 @@ struct Plan {
     modes: Vec<Mode>,
     /// Each scenario with its run, whose number of accesses is still to be found.
     scenarios: Vec<(Scenario, Spec)>,
+    /// What NUMA balancing scans in a second, if that is to be set.
+    scan_mib: Option<u64>,
     notes: Vec<String>,
 }
 
@@ -99,6 +103,10 @@ impl Plan {
             )
         })?;
         let (modes, missing) = mode::choose(args, root, &pghot)?;
+        let scan_mib = args.like.map(|like| like.scan_mib(args.scale()));
+        if scan_mib.is_some() && modes.iter().any(Mode::has_hint_faults) {
+            mode::need_scan_size(root)?;
+        }
         let mut notes = not_available(&missing);
         if let Some(format) = pghot.as_ref().ok().and_then(Pghot::format) {
             notes.push(format!(
@@ -107,14 +115,25 @@ impl Plan {
                 if format == "precise" { "default" } else { "precise" }
             ));
         }
-        let threads = args.threads.unwrap_or(place.cpus.len());
+        let usual = args.threads.unwrap_or(place.cpus.len());
+        let threads = args.like.map_or(usual, |like| like.threads);
         let mut scenarios = Vec::new();
         for scenario in args.scenarios() {
-            let (regions, region_bytes, note) = place.regions(topology, args, scenario)?;
-            notes.extend(note);
+            let (regions, region_bytes) = match args.like {
+                Some(like) => {
+                    let room = place::room_to_fill;
+                    let bytes = place.region_like(topology, like, args.scale(), room)?;
+                    (like.regions, bytes)
+                }
+                None => {
+                    let (regions, bytes, note) = place.regions(topology, args, scenario)?;
+                    notes.extend(note);
+                    (regions, bytes)
+                }
+            };
             let spec = Spec {
                 lower: place.lower,
-                top: place.top.clone(),
+                top: place.top_near_first(),
                 cpus: place.cpus.clone(),
                 regions,
                 region_bytes,
@@ -122,6 +141,7 @@ impl Plan {
                 accesses: args.accesses.unwrap_or(0),
                 most_ms: None,
                 fill: scenario == Scenario::Full,
+                idle_bytes: args.like.map(|like| like.idle_bytes(args.scale())),
                 sample_ms: args.sample_ms,
             };
             scenarios.push((scenario, spec));
@@ -130,6 +150,7 @@ impl Plan {
             place,
             modes,
             scenarios,
+            scan_mib,
             notes,
         })
     }
@@ -146,6 +167,9 @@ impl Plan {
         bench
             .control
             .prepare(&self.place, args.demotes(), args.hwhints_event.as_deref())?;
+        if let Some(mib) = self.scan_mib {
+            bench.control.set(SCAN_SIZE, &mib.to_string())?;
+        }
         for (scenario, spec) in &self.scenarios {
             let Some(spec) = fixed(bench, args, spec, &bar)? else {
                 return Ok(());

@@ -18,6 +18,8 @@ pub const ENABLED: &str = "proc/sys/vm/pghot_enabled_sources";
 pub const TARGET: &str = "proc/sys/vm/pghot_target_nid";
 /// The event of the source hwhints.
 pub const EVENT: &str = "sys/kernel/debug/pghot/hwhints_event";
+/// MiB that NUMA balancing scans at a time, once a second while it finds enough.
+pub const SCAN_SIZE: &str = "sys/kernel/debug/sched/numa_balancing/scan_size_mb";
 
 /// One way to promote.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,6 +150,18 @@ fn of_source(
     })
 }
 
+/// Whether the pace of hint faults can be set.
+pub fn need_scan_size(root: &Path) -> Result<(), Failure> {
+    match root.join(SCAN_SIZE).exists() {
+        true => Ok(()),
+        false => Err(Failure::new(
+            "cannot scale NUMA balancing's scanner with the memory",
+            format!("/{SCAN_SIZE} is not there"),
+            "mount debugfs: mount -t debugfs none /sys/kernel/debug",
+        )),
+    }
+}
+
 fn no_balancing(mode: &str) -> Missing {
     Missing {
         mode: mode.to_owned(),
@@ -234,6 +248,18 @@ mod tests {
         ] {
             assert!(told.contains(part), "{part}: {told}");
         }
+    }
+
+    #[test]
+    fn a_scanner_that_cannot_be_scaled_is_told() {
+        let root = stock();
+        let told = need_scan_size(root.path()).expect_err("none").to_string();
+        assert!(
+            told.contains("scan_size_mb") && told.contains("mount -t debugfs"),
+            "{told}"
+        );
+        put(root.path(), SCAN_SIZE, "256\n");
+        assert!(need_scan_size(root.path()).is_ok());
     }
 
     #[test]

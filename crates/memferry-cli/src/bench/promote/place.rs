@@ -6,7 +6,8 @@ use memferry::topology::{Node, Topology, parse};
 use crate::bench::region::{PAGE, THP};
 use crate::cli::promote::{PromoteArgs, Scenario};
 use crate::failure::Failure;
-use crate::units::Size;
+use crate::published::promotion::{Published, Scale};
+use crate::units::{Size, about};
 
 /// Free memory of the lower tier that stays for demoted pages and for other programs.
 const LEFT_BELOW: u64 = 64 << 20;
@@ -67,6 +68,80 @@ impl Place {
         })
     }
 
+    /// Bytes of the lower node that may become hot.
+    fn below(&self, topology: &Topology) -> u64 {
+        let free = topology
+            .node(self.lower)
+            .map_or(0, |node| node.memory_free_bytes);
+        free.saturating_sub(LEFT_BELOW) / 4 * 3
+    }
+
+    /// The nodes of the top tier, those first whose CPUs access.
+    pub fn top_near_first(&self) -> Vec<u32> {
+        let mut top = self.top.clone();
+        top.sort_by_key(|&node| node != self.near);
+        top
+    }
+
+    /// Bytes of one region of a published scenario; refused where it does not fit, with what it needs. `room` says what may be
+    /// filled of a node.
+    pub fn region_like(
+        &self,
+        topology: &Topology,
+        like: &Published,
+        scale: Scale,
+        room: impl Fn(u32) -> Result<usize, Failure>,
+    ) -> Result<usize, Failure> {
+        let below = self.below(topology);
+        let near = room(self.near)? as u64;
+        let rooms: Vec<usize> = self
+            .top
+            .iter()
+            .map(|&node| room(node))
+            .collect::<Result<_, _>>()?;
+        let top = rooms.iter().sum::<usize>() as u64;
+        let needs = |scale| {
+            let hot = like.region_bytes(scale) * like.regions as u64;
+            // The hot pages must find room, or none but that of idle ones.
+            let (idle, above) = match like.idle_bytes(scale) {
+                0 => (0, 2 * hot),
+                idle => (idle, 0),
+            };
+            (hot, idle, above)
+        };
+        let fits = |scale| {
+            let (hot, idle, above) = needs(scale);
+            hot > 0 && hot <= below && idle <= top && above <= near
+        };
+        if fits(scale) {
+            return Ok(like.region_bytes(scale) as usize);
+        }
+        let (hot, idle, above) = needs(scale);
+        let free = |node| topology.node(node).map_or(0, |of| of.memory_free_bytes);
+        let nodes = parse::format_id_list(&self.top);
+        let why = match hot {
+            0 => "a region would be smaller than 2 MiB".to_owned(),
+            _ => format!(
+                "it needs {} free on node {} of the lower tier, which has {}, and {} to fill or to promote to in the top tier \
+                 (nodes {nodes}), which has {}",
+                about(hot / 3 * 4 + LEFT_BELOW),
+                self.lower,
+                about(free(self.lower)),
+                about(idle.max(above)),
+                about(if idle > 0 { top } else { near }),
+            ),
+        };
+        let largest = (1..=4096).find(|&below| fits(Scale(1.0 / f64::from(below))));
+        Err(Failure::new(
+            format!("cannot run {} at scale {scale}", like.name),
+            why,
+            largest.map_or_else(
+                || "use a machine with more memory; no scale fits here".to_owned(),
+                |below| format!("--scale 1/{below}"),
+            ),
+        ))
+    }
+
     /// How many regions of how many bytes a scenario has here; a note if that is less than usual.
     pub fn regions(
         &self,
@@ -75,7 +150,7 @@ impl Place {
         scenario: Scenario,
     ) -> Result<(usize, usize, Option<String>), Failure> {
         let free = |id| topology.node(id).map_or(0, |node| node.memory_free_bytes);
-        let below = free(self.lower).saturating_sub(LEFT_BELOW) / 4 * 3;
+        let below = self.below(topology);
         let (count, room) = match scenario {
             // Enough room in the top tier: twice what goes there.
             Scenario::Room => (1, below.min(free(self.near) / 2)),
@@ -103,9 +178,9 @@ impl Place {
                     Size(region * count as u64),
                     Size(most * count as u64),
                     self.lower,
-                    crate::units::about(free(self.lower)),
+                    about(free(self.lower)),
                     self.near,
-                    crate::units::about(free(self.near))
+                    about(free(self.near))
                 ),
                 "give a smaller --size or fewer --regions, or end what uses the memory",
             ));
@@ -253,6 +328,39 @@ mod tests {
             error.contains("no memory for scenario 2") && error.contains("smaller --size"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_published_scenario_says_what_it_needs_and_which_scale_fits() {
+        let topology = tiers();
+        let place = Place::choose(&topology).expect("tiers");
+        assert_eq!(place.top_near_first(), [1, 0]);
+        let of = |name: &str, scale: &str| {
+            let like = crate::published::promotion::scenario(name).expect("known");
+            let scale = scale.parse().expect("scale");
+            place.region_like(&topology, like, scale, |_| Ok(900 << 20))
+        };
+        // 720 MiB of node 3 may become hot, and 1800 MiB of the top tier be idle: three times the hot ones.
+        assert_eq!(of("pghot-v6-2", "1/128").expect("fits"), 8 << 20);
+        let told = of("pghot-v6-2", "1").expect_err("too large").to_string();
+        for part in [
+            "cannot run pghot-v6-2 at scale 1",
+            "53.4 GiB free on node 3",
+            "which has 1 GiB",
+            "120 GiB to fill",
+            "(nodes 0-1), which has 1.8 GiB",
+            "--scale 1/65",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        let told = of("pghot-v6-2", "1/1024")
+            .expect_err("too small")
+            .to_string();
+        assert!(told.contains("smaller than 2 MiB"), "{told}");
+        // Twice what goes up, as node 1 has 900 MiB.
+        assert_eq!(of("pghot-v6-1", "1/19").expect("fits"), 430 << 20);
+        let told = of("pghot-v6-1", "1/16").expect_err("too large").to_string();
+        assert!(told.contains("--scale 1/19"), "{told}");
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Bench<'_> {
     fn measure(&mut self, mode: &Mode, spec: &Spec) -> Result<Option<Measured>, Failure> {
         self.control.off()?;
         let mut process = Process::start(spec)?;
-        let Some(Message::Ready(filled)) = process.hear(self.ui)? else {
+        let Some(Message::Ready { filled, locked }) = process.hear(self.ui)? else {
             return self.ended_early();
         };
         let before = Cost::read(self.root)?;
@@ -112,6 +112,7 @@ impl Bench<'_> {
             seen: *seen,
             cost,
             filled,
+            locked,
             verified,
         }))
     }
@@ -133,6 +134,7 @@ pub struct Measured {
     pub seen: Seen,
     pub cost: Cost,
     pub filled: u64,
+    pub locked: u64,
     pub verified: u64,
 }
 
@@ -187,6 +189,7 @@ fn row(
         region_bytes: spec.region_bytes as u64,
         regions: spec.regions,
         fill_bytes: measured.filled,
+        locked_bytes: measured.locked,
         nodes: FromTo {
             from: place.lower,
             to: place.near,
@@ -352,6 +355,7 @@ mod tests {
                 demotion_s: 0.0,
             },
             filled: 0,
+            locked: 0,
             verified: 4096,
         }
     }
@@ -372,6 +376,7 @@ mod tests {
             accesses: 500,
             most_ms: None,
             fill: true,
+            idle_bytes: None,
             sample_ms: 100,
         };
         let place = Place {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Spec {
     /// The node that the regions begin on.
     pub lower: u32,
-    /// The nodes of the top tier.
+    /// The nodes of the top tier, in the order in which they are filled.
     pub top: Vec<u32>,
     /// The CPUs of the accessing threads.
     pub cpus: Vec<u32>,
@@ -28,6 +28,8 @@ pub struct Spec {
     pub most_ms: Option<u64>,
     /// Whether the top tier is filled before.
     pub fill: bool,
+    /// Of what fills it, the bytes that are idle; the rest is locked, as if the tier ended there. All, if not set.
+    pub idle_bytes: Option<u64>,
     /// How often it is looked where the pages are.
     pub sample_ms: u64,
 }
@@ -36,8 +38,13 @@ pub struct Spec {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Message {
-    /// The memory is in its place; the number is that of the bytes in the top tier that it filled.
-    Ready(u64),
+    /// The memory is in its place.
+    Ready {
+        /// Bytes of the top tier that it filled.
+        filled: u64,
+        /// Those of them that it locked.
+        locked: u64,
+    },
     /// The accesses are made.
     Done(Box<Seen>),
     /// So many bytes were compared with what they must be.

@@ -39,7 +39,10 @@ pub fn serve(spec: &str) -> Result<(), Failure> {
 
 fn run(spec: &Spec) -> Result<(), Failure> {
     let memory = Memory::new(spec)?;
-    say(&Message::Ready(memory.filled()))?;
+    say(&Message::Ready {
+        filled: memory.filled(),
+        locked: memory.locked,
+    })?;
     await_word()?;
     let (seen, stores) = memory.access(spec)?;
     say(&Message::Done(Box::new(seen)))?;
@@ -70,14 +73,22 @@ struct Memory {
     regions: Vec<Region>,
     /// What fills the top tier.
     fill: Vec<Region>,
+    /// Bytes of it that cannot be demoted.
+    locked: u64,
 }
 
 impl Memory {
     /// Puts the regions on the lower node, and fills the top tier if that is wanted.
     fn new(spec: &Spec) -> Result<Self, Failure> {
         let threads = spec.threads;
+        // NUMA balancing scans from the lowest address on: the hot memory, not the idle one, comes first.
+        let above = match spec.fill {
+            true => Some(reserve(room_above(spec)?)?),
+            false => None,
+        };
         let region = |_| on(spec.lower, spec.region_bytes, threads);
         let regions: Vec<Region> = (0..spec.regions).map(region).collect::<Result<_, _>>()?;
+        drop(above);
         for region in &regions {
             let away = elsewhere(region, &[spec.lower])?;
             if away > 0 {
@@ -94,17 +105,40 @@ impl Memory {
         let mut memory = Self {
             regions,
             fill: Vec::new(),
+            locked: 0,
         };
         if spec.fill {
-            for &node in &spec.top {
-                let bytes = place::room_to_fill(node)?;
-                if bytes > 0 {
-                    memory.fill.push(on(node, bytes, threads)?);
-                }
-            }
+            memory.fill(spec)?;
             memory.check_fill(spec)?;
         }
         Ok(memory)
+    }
+
+    /// Fills the top tier with idle memory, and what is left of it with locked memory, which nothing demotes.
+    fn fill(&mut self, spec: &Spec) -> Result<(), Failure> {
+        let mut idle = spec.idle_bytes.map_or(usize::MAX, |bytes| bytes as usize);
+        for &node in &spec.top {
+            let room = place::room_to_fill(node)?;
+            let unlocked = room.min(idle);
+            if unlocked > 0 {
+                self.fill.push(on(node, unlocked, spec.threads)?);
+            }
+            if room > unlocked {
+                let region = on(node, room - unlocked, spec.threads)?;
+                lock(&region)?;
+                self.locked += region.range().len() as u64;
+                self.fill.push(region);
+            }
+            idle -= unlocked;
+        }
+        match spec.idle_bytes {
+            Some(_) if idle > 0 => Err(Failure::new(
+                "cannot fill the top tier",
+                format!("{} MiB of idle memory found no room", idle >> 20),
+                "end what uses the memory, or give a smaller --scale",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the top tier is as full as it was to be: what others freed meanwhile would be room for promotion.
@@ -245,6 +279,38 @@ fn on(node: u32, bytes: usize, threads: usize) -> Result<Region, Failure> {
                 "free memory, or give a smaller --size",
             )
         })
+}
+
+/// Addresses that new mappings stay below; no page is touched.
+fn reserve(bytes: usize) -> Result<Region, Failure> {
+    Region::map(bytes).map_err(|error| {
+        Failure::new(
+            format!("cannot reserve {} MiB of addresses", bytes >> 20),
+            error,
+            "raise the limit of virtual memory (ulimit -v)",
+        )
+    })
+}
+
+/// Bytes of addresses that what fills the top tier needs.
+fn room_above(spec: &Spec) -> Result<usize, Failure> {
+    let rooms = spec.top.iter().map(|&node| place::room_to_fill(node));
+    rooms
+        .sum::<Result<usize, _>>()
+        .map(|room| room + (64 << 20))
+}
+
+fn lock(region: &Region) -> Result<(), Failure> {
+    let range = region.range();
+    // SAFETY: the range is mapped; locking changes neither contents nor addresses.
+    match unsafe { libc::mlock(range.start as *const libc::c_void, range.len()) } {
+        0 => Ok(()),
+        _ => Err(Failure::new(
+            format!("cannot lock {} MiB", range.len() >> 20),
+            io::Error::last_os_error(),
+            "be root, with CAP_IPC_LOCK",
+        )),
+    }
 }
 
 /// How many pages of a region are on none of these nodes.

@@ -3,6 +3,8 @@
 //!
 //! They were measured by others on other machines: shapes and ratios compare, GB/s do not.
 
+pub mod promotion;
+
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
@@ -75,7 +77,7 @@ pub fn group<K: PartialEq>(
 }
 
 fn read() -> impl Iterator<Item = csv::Result<Figure>> {
-    csv::Reader::from_reader(&include_bytes!("../data/published.csv")[..]).into_deserialize()
+    csv::Reader::from_reader(&include_bytes!("../../data/published.csv")[..]).into_deserialize()
 }
 
 #[cfg(test)]
