@@ -94,9 +94,10 @@ pub struct LabArgs {
     /// Put the static programs of this folder into the guest, before all others in PATH
     #[arg(long, value_name = "FOLDER")]
     pub programs: Option<PathBuf>,
-    /// Emulate all CPUs by one thread: slower, and QEMU executes no breakpoint that is gone
+    /// Emulate with a clock that counts instructions: slower, but no host is too busy for what depends on time, and QEMU
+    /// executes no breakpoint that is gone
     #[arg(long)]
-    pub single_thread: bool,
+    pub steady_clock: bool,
     /// How long COMMAND may take on a release kernel
     #[arg(long, value_name = "N", default_value_t = 600)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..1_000_000))]

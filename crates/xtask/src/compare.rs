@@ -75,7 +75,7 @@ pub fn run(
     programs: &Programs,
     ui: &Ui,
 ) -> Result<bool> {
-    if machine.qemu.counting.is_empty() {
+    if !machine.qemu.counts() {
         bail!(
             "{}: lab/{}.toml has no qemu.counting, the arguments with which QEMU counts instructions",
             machine.name,
@@ -92,8 +92,7 @@ pub fn run(
             image,
             programs: programs.clone(),
             accelerator: Accelerator::Counting,
-            // One thread emulates both CPUs.
-            patience: 3,
+            patience: 1,
             guests: 1,
             ui,
         };

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::qemu::{self, Accelerator, Qemu};
 use crate::report;
 use crate::session::{Boot, End, Limits, Ran, Session};
 use crate::splat;
-use crate::suite::{self, Entry};
+use crate::suite::{self, Entry, Share};
 use crate::ui::Ui;
 use crate::verdict::{Outcome, Verdict};
 
@@ -134,19 +135,28 @@ impl Lab<'_> {
             .iter()
             .filter(|entry| lacks(entry).is_none())
             .collect();
-        let shares = suite::deal(&fit, self.guests);
+        let counting = self.accelerator == Accelerator::Tcg && self.machine.qemu.counts();
+        let shares = suite::deal(&fit, self.guests, counting);
+        let next = AtomicUsize::new(0);
+        let work = || -> Result<Vec<_>> {
+            let mut ran = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(share) = shares.get(number) else {
+                    return Ok(ran);
+                };
+                ran.push(self.share(number + 1, share, kind)?);
+            }
+        };
         let ran = thread::scope(|scope| {
-            let threads: Vec<_> = (1..)
-                .zip(&shares)
-                .map(|(guest, share)| scope.spawn(move || self.share(guest, share, kind)))
-                .collect();
+            let threads: Vec<_> = (0..self.guests).map(|_| scope.spawn(work)).collect();
             threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
                 .collect::<Result<Vec<_>>>()
         })?;
 
-        let (boots, tests): (Vec<_>, Vec<_>) = ran.into_iter().unzip();
+        let (boots, tests): (Vec<_>, Vec<_>) = ran.into_iter().flatten().unzip();
         let place = |verdict: &Verdict| {
             let is = |entry: &Entry| entry.job.name == verdict.name;
             entries.iter().position(is).unwrap_or(entries.len())
@@ -165,16 +175,21 @@ impl Lab<'_> {
     fn share(
         &self,
         guest: usize,
-        entries: &[Entry],
+        share: &Share,
         kind: Kind,
     ) -> Result<(Vec<Verdict>, Vec<Verdict>)> {
+        let accelerator = if share.steady_clock {
+            Accelerator::Counting
+        } else {
+            self.accelerator
+        };
         let folder = self.folder("");
         let log = match guest {
             1 => "console.log".to_owned(),
             _ => format!("console-{guest}.log"),
         };
         let mut log = File::create(folder.join(log))?;
-        let mut left: Vec<_> = entries.iter().collect();
+        let mut left: Vec<_> = share.entries.iter().collect();
         let mut verdicts = Vec::new();
         let mut boots = Vec::new();
         let mut again: Vec<String> = Vec::new();
@@ -184,7 +199,7 @@ impl Lab<'_> {
         let mut stale_boots = 0;
         while !left.is_empty() && booted <= REBOOTS + again.len() + stale_boots {
             booted += 1;
-            let boot = self.boot(&left, kind, &mut log)?;
+            let boot = self.boot(accelerator, &left, kind, &mut log)?;
             for test in &boot.tests {
                 let printed: String = test.output.iter().map(|line| format!("{line}\n")).collect();
                 let lost = attempts(&again, &test.name);
@@ -257,10 +272,16 @@ impl Lab<'_> {
         )
     }
 
-    fn boot(&self, entries: &[&Entry], kind: Kind, log: &mut dyn Write) -> Result<Boot> {
+    fn boot(
+        &self,
+        accelerator: Accelerator,
+        entries: &[&Entry],
+        kind: Kind,
+        log: &mut dyn Write,
+    ) -> Result<Boot> {
         let jobs: Vec<Job> = entries.iter().map(|entry| entry.job.clone()).collect();
         let files = guest::file_system(self.root, &self.image, &self.programs, &jobs)?;
-        let scale = self.patience * self.profile.slowness();
+        let scale = self.patience * self.profile.slowness() * accelerator.slowness();
         let seconds = |count: u64| Duration::from_secs(count * scale);
         let limits = Limits {
             boot: seconds(self.machine.qemu.boot_seconds),
@@ -271,7 +292,7 @@ impl Lab<'_> {
             between: seconds(BETWEEN_SECONDS),
         };
         self.ui.step(&format!("booting {}", self.title()));
-        let qemu = Qemu::start(self.machine, self.accelerator, &self.image.kernel(), &files)?;
+        let qemu = Qemu::start(self.machine, accelerator, &self.image.kernel(), &files)?;
         let mut session = Session {
             log,
             results: &self.folder("results"),

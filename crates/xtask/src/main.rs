@@ -50,6 +50,7 @@ use guest::Programs;
 use lab::{Kind, Lab, Place};
 use machine::Machine;
 use profile::Profile;
+use qemu::Accelerator;
 use source::Source;
 use suite::Entry;
 use ui::Ui;
@@ -100,8 +101,11 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
         machine.guest.append.push(' ');
         machine.guest.append.push_str(words);
     }
-    if args.single_thread {
-        machine.qemu.use_one_thread();
+    if args.steady_clock && !machine.qemu.counts() {
+        bail!(Usage(format!(
+            "--steady-clock: lab/{0}.toml has no qemu.counting; x86_64 has",
+            machine.name
+        )));
     }
     if args.self_test {
         machine.guest.append.push_str(self_test::APPEND);
@@ -141,7 +145,11 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
             machine: &machine,
             profile: *profile,
             place: place(root, args, &machine, *profile, &ui)?,
-            accelerator: kvm::accelerator(&cache, root, &machine, &image, &programs, &ui)?,
+            accelerator: if args.steady_clock {
+                Accelerator::Counting
+            } else {
+                kvm::accelerator(&cache, root, &machine, &image, &programs, &ui)?
+            },
             image,
             programs,
             patience: args.patience,

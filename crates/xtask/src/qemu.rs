@@ -29,6 +29,17 @@ pub enum Accelerator {
     Counting,
 }
 
+impl Accelerator {
+    /// How much longer tests may take.
+    pub fn slowness(self) -> u64 {
+        match self {
+            Self::Kvm | Self::Tcg => 1,
+            // One thread emulates all CPUs.
+            Self::Counting => 3,
+        }
+    }
+}
+
 /// A line from the machine, without its end.
 #[derive(Debug)]
 pub enum Line {

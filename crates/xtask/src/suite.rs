@@ -21,8 +21,18 @@ pub struct Entry {
     kernels: Vec<Need>,
     /// All that its machine must have.
     features: Vec<Feature>,
+    /// Whether what it checks depends on time, so that a busy host would fail it.
+    steady_clock: bool,
     /// Whether every guest runs it, after all others.
     everywhere: bool,
+}
+
+/// What one guest runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub entries: Vec<Entry>,
+    /// Whether the guest's clock shall not depend on the host.
+    pub steady_clock: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +54,7 @@ impl Entry {
             seconds,
             kernels: vec![Need::Any],
             features: Vec::new(),
+            steady_clock: false,
             everywhere: false,
         }
     }
@@ -73,6 +84,9 @@ impl Entry {
     }
 }
 
+/// What stands in the list for [`Entry::steady_clock`].
+const STEADY_CLOCK: &str = "steady-clock";
+
 /// The list of the project's own tests.
 pub const OURS: &str = "suite";
 
@@ -92,26 +106,45 @@ pub fn kmemleak() -> Entry {
     }
 }
 
-/// Deals `entries` to at most `guests` guests that run at the same time: each to the one that has the least to do so far,
-/// by the limits. Nobody gets nothing but what every guest runs.
-pub fn deal(entries: &[&Entry], guests: usize) -> Vec<Vec<Entry>> {
+/// Deals `entries` to guests, of which at most `guests` run at the same time: each to the one that has the least to do so
+/// far, by the limits. With `counting`, those that need a steady clock get guests of their own, which come after the others.
+/// Nobody gets nothing but what every guest runs.
+pub fn deal(entries: &[&Entry], guests: usize, counting: bool) -> Vec<Share> {
     let (everywhere, once): (Vec<&Entry>, Vec<&Entry>) =
         entries.iter().partition(|entry| entry.everywhere);
-    let mut shares = vec![(0, Vec::new()); guests.clamp(1, once.len().max(1))];
-    for entry in once {
-        if let Some((seconds, share)) = shares.iter_mut().min_by_key(|(seconds, _)| *seconds) {
-            *seconds += entry.seconds;
-            share.push(entry.clone());
-        }
+    let (steady, others): (Vec<&Entry>, Vec<&Entry>) = once
+        .iter()
+        .partition(|entry| counting && entry.steady_clock);
+    let mut shares = Vec::new();
+    if !others.is_empty() || steady.is_empty() {
+        shares.extend(split(&others, guests, false));
     }
-    for (number, (_, share)) in shares.iter_mut().enumerate() {
-        share.extend(everywhere.iter().map(|entry| {
+    if !steady.is_empty() {
+        shares.extend(split(&steady, guests, true));
+    }
+    for (number, share) in shares.iter_mut().enumerate() {
+        share.entries.extend(everywhere.iter().map(|entry| {
             let mut entry = (*entry).clone();
             if number > 0 {
                 entry.job.name += &format!("-{}", number + 1);
             }
             entry
         }));
+    }
+    shares
+}
+
+fn split(entries: &[&Entry], guests: usize, steady_clock: bool) -> Vec<Share> {
+    let share = Share {
+        entries: Vec::new(),
+        steady_clock,
+    };
+    let mut shares = vec![(0, share); guests.clamp(1, entries.len().max(1))];
+    for entry in entries {
+        if let Some((seconds, share)) = shares.iter_mut().min_by_key(|(seconds, _)| *seconds) {
+            *seconds += entry.seconds;
+            share.entries.push((*entry).clone());
+        }
     }
     shares.into_iter().map(|(_, share)| share).collect()
 }
@@ -169,13 +202,19 @@ fn entry(line: &str) -> Result<Entry> {
             })
         })
         .collect::<Result<_>>()?;
+    let mut steady_clock = false;
     let features = needs
+        .filter(|name| {
+            let is = *name == STEADY_CLOCK;
+            steady_clock |= is;
+            !is
+        })
         .map(|name| {
             let all = Feature::ALL;
             let found = all.into_iter().find(|feature| feature.name() == name);
             found.with_context(|| {
                 let names = all.map(Feature::name).join(", ");
-                format!("a machine may have {names}, not {name:?}")
+                format!("a test may need {names} or {STEADY_CLOCK}, not {name:?}")
             })
         })
         .collect::<Result<_>>()?;
@@ -187,6 +226,7 @@ fn entry(line: &str) -> Result<Entry> {
         seconds,
         kernels,
         features,
+        steady_clock,
         everywhere: false,
     })
 }
@@ -239,18 +279,41 @@ mod tests {
         let mut list = parse("a 60 any a\nb 20 any b\nc 30 any c\nd 20 any d\n").unwrap();
         list.push(kmemleak());
         let all: Vec<&Entry> = list.iter().collect();
-        let dealt = |guests| -> Vec<String> {
-            let share = |share: Vec<Entry>| {
-                let names = share.into_iter().map(|entry| entry.job.name);
-                names.collect::<Vec<_>>().join(" ")
-            };
-            deal(&all, guests).into_iter().map(share).collect()
+        let names = |share: &Share| {
+            let names = share.entries.iter().map(|entry| entry.job.name.as_str());
+            names.collect::<Vec<_>>().join(" ")
         };
+        let dealt =
+            |guests| -> Vec<String> { deal(&all, guests, true).iter().map(names).collect() };
         assert_eq!(dealt(1), ["a b c d kmemleak"]);
         assert_eq!(dealt(2), ["a kmemleak", "b c d kmemleak-2"]);
         assert_eq!(dealt(9).len(), 4);
-        assert_eq!(deal(&all[4..], 2).len(), 1);
-        assert_eq!(deal(&[], 2), [vec![]]);
+        assert_eq!(deal(&all[4..], 2, true).len(), 1);
+        assert!(deal(&[], 2, true)[0].entries.is_empty());
+    }
+
+    #[test]
+    fn a_test_of_time_has_a_guest_whose_clock_is_steady() {
+        let mut list = parse("a 60 any a\nb 20 series+steady-clock+rust b\n").unwrap();
+        list.push(kmemleak());
+        let all: Vec<&Entry> = list.iter().collect();
+        let dealt = |entries: &[&Entry], counting| -> Vec<(String, bool)> {
+            let share = |share: Share| {
+                let names = share.entries.into_iter().map(|entry| entry.job.name);
+                (names.collect::<Vec<_>>().join(" "), share.steady_clock)
+            };
+            deal(entries, 2, counting).into_iter().map(share).collect()
+        };
+        let share = |names: &str, steady| (names.to_owned(), steady);
+        assert_eq!(
+            dealt(&all, true),
+            [share("a kmemleak", false), share("b kmemleak-2", true)]
+        );
+        assert_eq!(dealt(&all[1..], true), [share("b kmemleak", true)]);
+        assert_eq!(
+            dealt(&all, false),
+            [share("a kmemleak", false), share("b kmemleak-2", false)]
+        );
     }
 
     #[test]
@@ -259,7 +322,7 @@ mod tests {
             ("a 60 any", "COMMAND"),
             ("a x any ./a", "no number"),
             ("a 60 all ./a", "none of"),
-            ("a 60 any+gold ./a", "not \"gold\""),
+            ("a 60 any+gold ./a", "steady-clock, not \"gold\""),
             ("a/b 60 any ./a", "not a name"),
             ("a 60 any ./a\na 60 any ./b", "a second test"),
             ("# nothing", "no test"),
