@@ -36,16 +36,22 @@ use ui::Ui;
 fn main() -> ExitCode {
     match run() {
         Ok(()) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
-        Err(Failure::Usage(error)) => {
-            // Help goes to stdout with status 0, wrong usage to stderr with status 2.
-            let _ = error.print();
-            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
-        }
-        Err(failure) => {
-            let _ = writeln!(io::stderr(), "memferry: {failure}");
-            ExitCode::FAILURE
-        }
+        // Help goes to stdout with status 0, wrong usage to stderr with status 2.
+        Err(Failure::Usage(error)) => match error.print() {
+            Err(failed) if failed.kind() != io::ErrorKind::BrokenPipe => {
+                tell(&Failure::stdout(failed))
+            }
+            _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
+        },
+        Err(failure) => tell(&failure),
     }
+}
+
+/// Says why, and gives the status: as a shell has it for a command that a signal ended, if one asked to stop.
+fn tell(failure: &Failure) -> ExitCode {
+    // Without stderr there is nobody to tell.
+    let _ = writeln!(io::stderr(), "memferry: {failure}");
+    ExitCode::from(ui::interrupted().map_or(1, |signal| 128 + signal))
 }
 
 fn run() -> Result<(), Failure> {
@@ -84,6 +90,7 @@ fn measure(
         Ok(file) => (Some(file), None),
         Err(mut failure) => (failure.take_partial(), Some(failure)),
     };
+    let mut shown = Ok(());
     if let Some(file) = file {
         if let Some(target) = json {
             let text = serde_json::to_string_pretty(&file).map_err(|error| {
@@ -97,8 +104,8 @@ fn measure(
         }
         if !output.json_on_stdout() {
             let text = table::text::benchmark(&file, output.published, Ui::columns());
-            Target::open(Path::new("-"))?.write(&text)?;
+            shown = Target::open(Path::new("-"))?.write(&text);
         }
     }
-    failure.map_or(Ok(()), Err)
+    failure.map_or(shown, Err)
 }

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a result goes: stdout, or a file that is replaced whole or not at all.
 //!
-//! A file is written beside its place and renamed, so that a failure leaves the old one.
+//! A file is written without a name and then put in its place, so that a failure leaves the old one, and nothing else.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use tempfile::TempPath;
 
+use crate::cli::Cli;
 use crate::failure::Failure;
 
 /// A place that is known to be writable; nothing is there until [`Target::write`].
@@ -24,7 +29,70 @@ enum Kind {
     /// A device, a pipe: it must not be replaced by a file.
     Special(fs::File),
     /// A file that takes the place of `path` when it is whole.
-    Beside(NamedTempFile),
+    Whole(Whole),
+}
+
+/// A file that is not in its place yet. It has no name, where the file system can do that, so that not even a killed
+/// process leaves it.
+struct Whole {
+    file: fs::File,
+    folder: PathBuf,
+    name: Option<TempPath>,
+}
+
+impl Whole {
+    /// A new file that will replace `path`, in the same folder.
+    fn new(path: &Path) -> io::Result<Self> {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        // As any new file: the umask decides.
+        let mode = Mode::from_raw_mode(0o666);
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let (file, name) = match rustix::fs::open(folder, flags, mode) {
+            Ok(file) => (file.into(), None),
+            Err(_) => {
+                let permissions = Permissions::from_mode(0o666);
+                let named = beside().permissions(permissions).tempfile_in(folder)?;
+                let (file, name) = named.into_parts();
+                (file, Some(name))
+            }
+        };
+        if let Ok(old) = fs::metadata(path) {
+            file.set_permissions(old.permissions())?;
+        }
+        Ok(Self {
+            file,
+            folder: folder.to_owned(),
+            name,
+        })
+    }
+
+    /// Puts it in its place; returns its size.
+    fn commit(self, path: &Path) -> io::Result<u64> {
+        self.file.sync_all()?;
+        let bytes = self.file.metadata()?.len();
+        let name = match self.name {
+            Some(name) => name,
+            None => {
+                let ours = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                let link = |name: &Path| {
+                    let follow = AtFlags::SYMLINK_FOLLOW;
+                    rustix::fs::linkat(CWD, &ours, CWD, name, follow).map_err(io::Error::from)
+                };
+                beside().make_in(&self.folder, link)?.into_temp_path()
+            }
+        };
+        name.persist(path).map_err(|error| error.error)?;
+        Ok(bytes)
+    }
+}
+
+fn beside() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".memferry-");
+    builder
 }
 
 impl Target {
@@ -46,21 +114,29 @@ impl Target {
             Ok(found) if !found.is_file() => {
                 Kind::Special(OpenOptions::new().write(true).open(&path).map_err(failed)?)
             }
-            _ => {
-                let folder = match path.parent() {
-                    Some(folder) if !folder.as_os_str().is_empty() => folder,
-                    _ => Path::new("."),
-                };
-                let beside = tempfile::Builder::new()
-                    .prefix(".memferry-")
-                    // As any new file: the umask decides.
-                    .permissions(Permissions::from_mode(0o666))
-                    .tempfile_in(folder)
-                    .map_err(failed)?;
-                Kind::Beside(beside)
-            }
+            _ => Kind::Whole(Whole::new(&path).map_err(failed)?),
         };
         Ok(Self { path, kind })
+    }
+
+    /// The same for a command that reads `inputs`: none of them is replaced, under whatever name.
+    pub fn open_beside(path: &Path, inputs: &[PathBuf]) -> Result<Self, Failure> {
+        let same = |input: &&PathBuf| {
+            let file = |path| fs::metadata(path).ok().filter(fs::Metadata::is_file);
+            let id = |path| file(path).map(|file| (file.dev(), file.ino()));
+            id(path).is_some() && id(path) == id(input.as_path())
+        };
+        match inputs.iter().find(same) {
+            Some(input) => Err(Failure::Usage(Cli::command().error(
+                ErrorKind::ValueValidation,
+                format!(
+                    "{} would be replaced by what is read from {}; name another file to write",
+                    path.display(),
+                    input.display()
+                ),
+            ))),
+            None => Self::open(path),
+        }
     }
 
     /// A file to write part by part; [`Stream::commit`] puts it in its place. Dropped before that, it leaves the old
@@ -84,10 +160,9 @@ impl Target {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::BrokenPipe),
                 other => other.map_err(failed),
             },
-            Kind::Beside(mut file) => {
-                file.write_all(text.as_bytes()).map_err(failed)?;
-                file.as_file().sync_all().map_err(failed)?;
-                file.persist(&path).map_err(|error| failed(error.error))?;
+            Kind::Whole(mut whole) => {
+                let written = whole.file.write_all(text.as_bytes());
+                written.and_then(|()| whole.commit(&path)).map_err(failed)?;
                 Ok(())
             }
         }
@@ -102,7 +177,7 @@ impl Write for Stream {
         match &mut self.0.kind {
             Kind::Stdout => io::stdout().write(bytes),
             Kind::Special(file) => file.write(bytes),
-            Kind::Beside(file) => file.write(bytes),
+            Kind::Whole(whole) => whole.file.write(bytes),
         }
     }
 
@@ -110,7 +185,7 @@ impl Write for Stream {
         match &mut self.0.kind {
             Kind::Stdout => io::stdout().flush(),
             Kind::Special(file) => file.flush(),
-            Kind::Beside(file) => file.flush(),
+            Kind::Whole(whole) => whole.file.flush(),
         }
     }
 }
@@ -121,13 +196,10 @@ impl Stream {
         let path = self.0.path.clone();
         let failed = |error: io::Error| cannot_write(&path, error);
         self.flush().map_err(failed)?;
-        let Kind::Beside(file) = self.0.kind else {
-            return Ok(None);
-        };
-        file.as_file().sync_all().map_err(failed)?;
-        let bytes = file.as_file().metadata().map_err(failed)?.len();
-        file.persist(&path).map_err(|error| failed(error.error))?;
-        Ok(Some(bytes))
+        match self.0.kind {
+            Kind::Whole(whole) => whole.commit(&path).map(Some).map_err(failed),
+            Kind::Stdout | Kind::Special(_) => Ok(None),
+        }
     }
 
     /// The failure of a write to it.
@@ -194,6 +266,46 @@ mod tests {
             .expect("write");
         assert!(fs::symlink_metadata(&link).expect("stat").is_symlink());
         assert_eq!(fs::read_to_string(&real).expect("read"), "new");
+    }
+
+    #[test]
+    fn an_unwritten_target_has_no_name() {
+        let folder = tempfile::tempdir().expect("folder");
+        let flags = OFlags::TMPFILE | OFlags::WRONLY;
+        if let Err(error) = rustix::fs::open(folder.path(), flags, Mode::empty()) {
+            return println!("not run: files here have names ({error})");
+        }
+        let target = Target::open(&folder.path().join("result.json")).expect("open");
+        assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 0);
+        target.write("whole").expect("write");
+        assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_keeps_its_mode() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("result.json");
+        fs::write(&path, "old").expect("write");
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("chmod");
+        let target = Target::open(&path).expect("open");
+        target.write("new").expect("write");
+        let mode = fs::metadata(&path).expect("stat").permissions().mode();
+        assert_eq!(mode & 0o7777, 0o640);
+    }
+
+    #[test]
+    fn what_is_read_is_not_replaced() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (read, link) = (folder.path().join("read"), folder.path().join("link"));
+        fs::write(&read, "input").expect("write");
+        fs::hard_link(&read, &link).expect("link");
+        let inputs = [folder.path().join("other"), read.clone()];
+        for path in [&read, &link] {
+            let refused = Target::open_beside(path, &inputs);
+            assert!(matches!(refused, Err(Failure::Usage(_))), "{path:?}");
+        }
+        assert!(Target::open_beside(&folder.path().join("new"), &inputs).is_ok());
+        assert!(Target::open_beside(Path::new("/dev/null"), &["/dev/null".into()]).is_ok());
     }
 
     #[test]

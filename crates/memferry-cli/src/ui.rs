@@ -4,8 +4,8 @@
 //! Bars are drawn only for a person at a terminal. Results are not its business.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -15,6 +15,15 @@ use crate::failure::Failure;
 
 /// Columns of output that is not a terminal's: fits a mail, a log and a review page.
 const COLUMNS_WITHOUT_TERMINAL: usize = 100;
+
+/// The signal that asked to stop; 0: none did.
+static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// The signal that asked the command to stop, if one did.
+pub fn interrupted() -> Option<u8> {
+    let signal = SIGNAL.load(Ordering::Relaxed);
+    u8::try_from(signal).ok().filter(|signal| *signal > 0)
+}
 
 /// The terminal's side of a command.
 pub struct Ui {
@@ -45,6 +54,7 @@ impl Ui {
             // The order matters: the default action is armed before the flag is set.
             flag::register_conditional_default(signal, Arc::clone(&self.stop))
                 .and_then(|_| flag::register(signal, Arc::clone(&self.stop)))
+                .and_then(|_| flag::register_usize(signal, Arc::clone(&SIGNAL), signal as usize))
                 .map_err(|error| {
                     Failure::new(
                         "cannot prepare for Ctrl-C",

@@ -311,8 +311,27 @@ const ENDLESS: [&str; 3] = [
     "bench stall --rounds 1000000000 --total 4M",
 ];
 
+/// What ended early says so by its status also if nobody reads the rest.
 #[test]
-fn an_interrupt_ends_every_benchmark_with_status_1() {
+fn an_interrupt_counts_without_a_reader() {
+    let mut child = Running(
+        command::command()
+            .args(ENDLESS[0].split(' '))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("start"),
+    );
+    drop(child.0.stdout.take());
+    while !child.catches_interrupts() {
+        std::thread::yield_now();
+    }
+    child.interrupt();
+    assert_eq!(child.0.wait().expect("end").code(), Some(130));
+}
+
+#[test]
+fn an_interrupt_ends_every_benchmark_with_status_130() {
     for line in ENDLESS {
         let mut child = Running(
             command::command()
@@ -336,7 +355,7 @@ fn an_interrupt_ends_every_benchmark_with_status_1() {
             .expect("stderr")
             .read_to_string(&mut told)
             .expect("read");
-        assert_eq!(child.0.wait().expect("end").code(), Some(1), "{told}");
+        assert_eq!(child.0.wait().expect("end").code(), Some(130), "{told}");
         assert!(
             told.contains("stopped") && told.contains("interrupted"),
             "{told}"
@@ -411,7 +430,7 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
         }
     }
     let text = String::from_utf8_lossy(&seen);
-    assert_eq!(child.0.wait().expect("end").code(), Some(1), "{text}");
+    assert_eq!(child.0.wait().expect("end").code(), Some(130), "{text}");
     assert!(
         text.contains("bench move ") && text.contains("batch x1, 4K"),
         "{text}"

@@ -161,3 +161,39 @@ fn what_cannot_be_replayed_says_why_and_what_to_try() {
         );
     }
 }
+
+#[test]
+fn a_trace_is_never_replaced_by_what_comes_of_it() {
+    let folder = tempfile::tempdir().expect("folder");
+    let made = synthetic::zipf(300, 4000, 1);
+    let [first, second] = ["a.trace", "b.trace"].map(|name| file(folder.path(), name, &made));
+    let before = std::fs::read(&first).expect("read");
+    let [a, b] = [&first, &second].map(|path| path.to_str().expect("UTF-8"));
+    for arguments in [
+        ["replay", "--json", a, b, a],
+        ["replay", a, b, "--html", a],
+        ["replay", b, a, "--json", a],
+    ] {
+        let output = memferry(&arguments);
+        assert_eq!(status(&output), 2, "{arguments:?}");
+        assert!(
+            stderr(&output).contains("name another file"),
+            "{}",
+            stderr(&output)
+        );
+        assert_eq!(std::fs::read(&first).expect("read"), before);
+    }
+}
+
+#[test]
+fn a_trace_is_read_from_stdin() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = file(folder.path(), "a.trace", &synthetic::zipf(300, 4000, 1));
+    let output = command::command()
+        .args(["replay", "-", "--policy", "lru"])
+        .stdin(std::fs::File::open(path).expect("open"))
+        .output()
+        .expect("start");
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert!(stdout(&output).contains("lru"));
+}

@@ -192,3 +192,15 @@ fn the_page_may_go_to_stdout_and_the_tables_to_a_terminal() {
             .all(|line| line.chars().count() <= 100)
     );
 }
+
+#[test]
+fn a_page_never_replaces_what_it_shows() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("move.json");
+    fs::copy(synthetic("move"), &path).expect("copy");
+    let before = fs::read(&path).expect("read");
+    let output = report(&[&path], &path);
+    assert_eq!(status(&output), 2, "{}", stderr(&output));
+    assert!(stderr(&output).contains("name another file"));
+    assert_eq!(fs::read(&path).expect("read"), before);
+}

@@ -229,7 +229,7 @@ fn an_interrupt_leaves_a_whole_trace() {
     // SAFETY: the child is not waited for yet, so the number is still its own.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
     let output = child.wait_with_output().expect("end");
-    assert_eq!(status(&output), 1, "{}", stderr(&output));
+    assert_eq!(status(&output), 130, "{}", stderr(&output));
     assert!(
         stderr(&output).contains("interrupted"),
         "{}",

@@ -241,3 +241,22 @@ fn a_reader_that_leaves_is_no_failure() {
     assert_eq!(status(&output), 0);
     assert_eq!(stderr(&output), "");
 }
+
+#[test]
+fn help_that_finds_no_space_fails() {
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("/dev/full");
+    let output = command::command()
+        .arg("--help")
+        .stdout(full)
+        .output()
+        .expect("start");
+    assert_eq!(status(&output), 1);
+    assert!(
+        stderr(&output).contains("cannot write to stdout"),
+        "{}",
+        stderr(&output)
+    );
+}

@@ -18,7 +18,7 @@ use crate::units::{Size, positive};
                   measured."
 )]
 pub struct ReplayArgs {
-    /// Files that `memferry trace` wrote
+    /// Files that `memferry trace` wrote; - is stdin
     #[arg(required = true, value_name = "TRACE", value_hint = ValueHint::FilePath)]
     pub traces: Vec<PathBuf>,
     /// Policies to compare, or all

@@ -8,6 +8,8 @@ mod page;
 mod picture;
 mod text;
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -52,7 +54,11 @@ struct Job {
 /// Replays the traces and shows what came of it.
 pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     // A file that cannot be written is told before the work.
-    let open = |path: &Option<PathBuf>| path.as_deref().map(Target::open).transpose();
+    let open = |path: &Option<PathBuf>| {
+        let path = path.as_deref();
+        path.map(|path| Target::open_beside(path, &args.traces))
+            .transpose()
+    };
     let (json, html) = (open(&args.json)?, open(&args.html)?);
     let ui = Ui::new(args.json_on_stdout());
     ui.catch_interrupts()?;
@@ -107,9 +113,11 @@ fn load(path: &Path, args: &ReplayArgs) -> Result<Loaded, Failure> {
             "give files that `memferry trace` wrote, whole and unchanged",
         )
     };
-    let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
-    let read =
-        Reader::new(std::io::BufReader::new(file), Limits::default()).and_then(Reader::trace);
+    let input: Box<dyn Read> = match path.as_os_str() == "-" {
+        true => Box::new(io::stdin()),
+        false => Box::new(File::open(path).map_err(|error| failed(error.to_string()))?),
+    };
+    let read = Reader::new(input, Limits::default()).and_then(Reader::trace);
     let (header, trace, _) = read.map_err(|error| failed(error.to_string()))?;
     check_trace(&trace).map_err(|error| failed(error.to_string()))?;
     let usual = Machine::default();

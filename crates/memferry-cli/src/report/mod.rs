@@ -25,6 +25,10 @@ use crate::ui::Ui;
 
 /// Reads the files and writes the page, or prints the tables.
 pub fn run(args: &ReportArgs) -> Result<(), Failure> {
+    let target = match args.text {
+        true => Target::open(Path::new("-"))?,
+        false => Target::open_beside(&args.output, &args.files)?,
+    };
     let loaded = (args.files.iter())
         .map(|path| load::load(path))
         .collect::<Result<Vec<_>, _>>()?;
@@ -33,7 +37,7 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
             .iter()
             .map(|loaded| benchmark(&loaded.file, args.published, Ui::columns()));
         let texts: Vec<String> = texts.collect();
-        return Target::open(Path::new("-"))?.write(&texts.join("\n"));
+        return target.write(&texts.join("\n"));
     }
     let html = page::render(&loaded).map_err(|error| {
         Failure::new(
@@ -42,5 +46,5 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
             "report this as a bug",
         )
     })?;
-    Target::open(&args.output)?.write(&html)
+    target.write(&html)
 }

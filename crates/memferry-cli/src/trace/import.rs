@@ -27,7 +27,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     } else {
         open(&args.file)?
     };
-    let out = Target::open(&args.output)?.stream();
+    let out = Target::open_beside(&args.output, std::slice::from_ref(&args.file))?.stream();
     let ui = Ui::new(is_stdin);
     let bar = ui.bytes_bar("import", bytes);
     let text = BufReader::with_capacity(
