@@ -71,7 +71,8 @@ enum {
 
 /** How pages are moved: memferry_options.backend. */
 enum {
-	/** userfaultfd where it works, else move_pages(2). The default. */
+	/** userfaultfd where it works, else move_pages(2); between two nodes or more the one that moves base pages faster, as
+	 *  memferry_new() measures once in a process. The default. */
 	MEMFERRY_AUTO = 0,
 	/** userfaultfd's UFFDIO_MOVE: Linux 6.8. */
 	MEMFERRY_USERFAULTFD = 1,

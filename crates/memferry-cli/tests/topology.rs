@@ -44,6 +44,12 @@ fn json_agrees_with_the_kernel() {
         assert_eq!(available, ability["why"].is_null(), "{ability}");
     }
     assert!(json.get("copy").is_none());
+    let abilities = json["abilities"].as_array().expect("abilities");
+    let can_move = abilities
+        .iter()
+        .any(|ability| ability["name"] == "UFFDIO_MOVE" && ability["available"] == true);
+    let cost = json["move_cost"]["uffdio_move_ns"].as_f64();
+    assert_eq!(cost.is_some_and(|ns| ns > 0.0), can_move, "{cost:?}");
 }
 
 #[test]

@@ -80,6 +80,11 @@ pub(crate) fn refusal(release: &str) -> Option<String> {
     ))
 }
 
+/// Whether UFFDIO_MOVE flushes the TLB for each base page; of a release that cannot be read it does not.
+pub(crate) fn flushes_each_page(release: &str) -> bool {
+    parse(release).is_some_and(|release| release < (6, 18, 0))
+}
+
 fn parse(release: &str) -> Option<Release> {
     let numbers = release
         .split(|c: char| !c.is_ascii_digit() && c != '.')

@@ -17,6 +17,7 @@
 //! unmap, copy and remap, a [`Migrator`] copies them with a [`copy::Routine`] into pages of the `pool`.
 
 pub mod copy;
+mod cost;
 mod crew;
 mod error;
 mod flight;

@@ -4,6 +4,7 @@
 //! The order of a call: check the range, register it, let the migrator's lanes run the flight, close the books. The
 //! policy of what to move is not here.
 
+use crate::cost;
 use crate::error::{MoveError, check_range};
 use crate::flight::{Cursor, Flight, Live, Plan, Wanted};
 use crate::forkgate;
@@ -43,7 +44,8 @@ pub const DEFAULT_POOL_BYTES: usize = 64 << 20;
 /// How pages are moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// userfaultfd where it works, else move_pages(2).
+    /// userfaultfd where it works, else move_pages(2); between two nodes or more the one that moves base pages faster, as
+    /// [`probe::move_cost`] measures it.
     #[default]
     Auto,
     /// userfaultfd's UFFDIO_MOVE, Linux 6.8.
@@ -162,6 +164,10 @@ impl Mover {
                 }
             },
         };
+        let userfault = userfault.filter(|_| {
+            options.backend != Backend::Auto
+                || !cost::measured(&nodes).is_some_and(|cost| cost.favours_move_pages())
+        });
         if userfault.is_none() && nodes.len() < 2 {
             return Err(MoveError::NoBackend {
                 userfaultfd: "not asked for".to_owned(),

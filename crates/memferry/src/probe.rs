@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What this kernel lets this process do, found by trying: userfaultfd, UFFDIO_MOVE, PAGEMAP_SCAN, move_pages(2).
 
+use crate::cost;
 use crate::known_faults;
 use crate::move_pages;
 use crate::pool::SEGMENT;
@@ -9,6 +10,8 @@ use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
 use crate::topology::Topology;
 use std::io;
+
+pub use crate::cost::{BetweenNodes, MoveCost};
 
 /// One ability of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,10 +89,28 @@ pub fn abilities(topology: &Topology) -> Vec<Ability> {
     ]
 }
 
+/// What moving a base page takes here, measured by the first call in a process, within milliseconds; `None` where UFFDIO_MOVE
+/// does not work.
+pub fn move_cost(topology: &Topology) -> Option<MoveCost> {
+    let nodes: Vec<u32> = topology.nodes_with_memory().map(|node| node.id).collect();
+    cost::measured(&nodes)
+}
+
 /// What limits moves through userfaultfd on this machine, and is nobody's fault; empty where nothing does.
 pub fn notes(topology: &Topology) -> Vec<String> {
     let thp = topology.thp.as_ref().map(|thp| thp.pmd_bytes);
-    huge_page_note(thp).into_iter().collect()
+    let flushes = flush_note(&topology.kernel_interface.release, move_cost(topology));
+    huge_page_note(thp).into_iter().chain(flushes).collect()
+}
+
+fn flush_note(release: &str, cost: Option<MoveCost>) -> Option<String> {
+    let cost = cost.filter(|_| known_faults::flushes_each_page(release))?;
+    Some(format!(
+        "before Linux 6.18 UFFDIO_MOVE flushes the TLB for each base page: at {:.0} ns a page each way base pages move at \
+         {:.1} GB/s at most; huge pages are not held back",
+        cost.uffdio_move_ns,
+        cost.bound_gbps()
+    ))
 }
 
 fn huge_page_note(thp_bytes: Option<u64>) -> Option<String> {
@@ -142,6 +163,22 @@ pub(crate) fn explain_userfaultfd(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_that_flush_each_page_are_told_of() {
+        let cost = MoveCost {
+            uffdio_move_ns: 1024.0,
+            beside_a_thread: true,
+            between_nodes: None,
+        };
+        assert_eq!(flush_note("6.18.0", Some(cost)), None);
+        assert_eq!(flush_note("6.12.117", None), None);
+        let note = flush_note("6.12.117-amd64", Some(cost)).unwrap();
+        assert!(
+            note.contains("1024 ns") && note.contains("2.0 GB/s"),
+            "{note}"
+        );
+    }
 
     #[test]
     fn huge_pages_of_another_size_are_told_of() {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use memferry::copy::Routine;
 use memferry::topology::Topology;
 use memferry::{
-    Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, PerFolio, SourcePages,
+    Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, PerFolio, SourcePages,
 };
 
 use super::host;
@@ -114,6 +114,7 @@ impl Rig {
         let mover = |pool_bytes| {
             let mut options = MoverOptions::new(Batch::with_routine(routine));
             options.pool_bytes = pool_bytes;
+            options.backend = Backend::Userfaultfd;
             options.allow_faulty_kernel = allow_faulty_kernel;
             Mover::new(options).map_err(|error| failed(&error))
         };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use memferry::topology::Topology;
 use memferry::{
-    Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, PerFolio, SourcePages,
+    Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, PerFolio, SourcePages,
 };
 
 use super::host;
@@ -230,6 +230,7 @@ impl Cell<'_> {
             }
         };
         options.pool_bytes = self.total + (64 << 20);
+        options.backend = Backend::Userfaultfd;
         options.allow_faulty_kernel = self.allow_faulty_kernel;
         Mover::new(options).map_err(|error| failed(&error))
     }

@@ -14,6 +14,10 @@
 //! numa_balancing    null on a kernel without it; else placement, tiering
 //! abilities[]       name, purpose, available, why (null if available; else the reason and what would
 //!                   enable it)
+//! move_cost         null where UFFDIO_MOVE does not work; else uffdio_move_ns (one way, for each base page),
+//!                   beside_a_thread (another thread of the process ran meanwhile), bound_gbps (what it lets
+//!                   through at most), between_nodes (null with one node; else userfaultfd_ns and
+//!                   move_pages_ns, there with all that belongs to it)
 //! notes[]           what limits the mover here, as text
 //! migrators         null on a stock kernel; else active, all[]
 //! dma_channels[]    name, driver (or null), node (or null), in_use
@@ -44,6 +48,7 @@ pub struct Description {
     pub demotion: Option<bool>,
     pub numa_balancing: Option<NumaBalancing>,
     pub abilities: Vec<Capability>,
+    pub move_cost: Option<MoveCost>,
     pub notes: Vec<String>,
     pub migrators: Option<Migrators>,
     pub dma_channels: Vec<DmaChannel>,
@@ -187,6 +192,22 @@ pub struct CopyRow {
     pub gbps_max: f64,
 }
 
+/// What moving a base page takes.
+#[derive(Debug, Serialize)]
+pub struct MoveCost {
+    pub uffdio_move_ns: f64,
+    pub beside_a_thread: bool,
+    pub bound_gbps: f64,
+    pub between_nodes: Option<BetweenNodes>,
+}
+
+/// The same to another node, both ways.
+#[derive(Debug, Serialize)]
+pub struct BetweenNodes {
+    pub userfaultfd_ns: f64,
+    pub move_pages_ns: f64,
+}
+
 impl Description {
     /// The machine without its copy routines.
     pub fn new(topology: &Topology, abilities: &[Ability]) -> Self {
@@ -234,6 +255,15 @@ impl Description {
                     why: ability.state.clone().err(),
                 })
                 .collect(),
+            move_cost: memferry::probe::move_cost(topology).map(|cost| MoveCost {
+                uffdio_move_ns: cost.uffdio_move_ns,
+                beside_a_thread: cost.beside_a_thread,
+                bound_gbps: cost.bound_gbps(),
+                between_nodes: cost.between_nodes.map(|cost| BetweenNodes {
+                    userfaultfd_ns: cost.userfaultfd_ns,
+                    move_pages_ns: cost.move_pages_ns,
+                }),
+            }),
             notes: memferry::probe::notes(topology),
             migrators: interface.migrators.as_ref().map(|choice| Migrators {
                 active: choice.active.clone(),

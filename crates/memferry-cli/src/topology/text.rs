@@ -3,7 +3,7 @@
 
 use memferry::topology::parse::format_id_list;
 
-use super::description::{Copies, Description, DmaChannel, Limits, NumaBalancing, Thp};
+use super::description::{Copies, Description, DmaChannel, Limits, MoveCost, NumaBalancing, Thp};
 use crate::schema::THP_BYTES;
 use crate::table::text::{Align, draw, wrap};
 use crate::table::{Table, counted, distinct};
@@ -23,6 +23,9 @@ pub fn machine(of: &Description, columns: usize) -> String {
         text += &draw(&dma_engines(of), columns, Align::Left);
     }
     text += &abilities(of, columns);
+    if let Some(cost) = &of.move_cost {
+        text += &draw(&move_cost(cost), columns, Align::Left);
+    }
     text += &draw(&settings(of), columns, Align::Left);
     if let Some(copies) = &of.copy {
         text += &copy_tables(copies, columns);
@@ -222,6 +225,39 @@ fn abilities(of: &Description, columns: usize) -> String {
         text += &(below.concat() + "\n");
     }
     text
+}
+
+fn move_cost(cost: &MoveCost) -> Table {
+    let ns = |ns: f64| format!("{ns:.0} ns");
+    let bound = format!("base pages move at {:.1} GB/s at most", cost.bound_gbps);
+    let mut rows = vec![["UFFDIO_MOVE".to_owned(), ns(cost.uffdio_move_ns), bound]];
+    if let Some(between) = &cost.between_nodes {
+        let taken = |is_it: bool| if is_it { "what the mover takes" } else { "" }.to_owned();
+        let kernel = between.move_pages_ns < between.userfaultfd_ns;
+        rows.push([
+            "userfaultfd to another node".to_owned(),
+            ns(between.userfaultfd_ns),
+            taken(!kernel),
+        ]);
+        rows.push([
+            "move_pages(2) there".to_owned(),
+            ns(between.move_pages_ns),
+            taken(kernel),
+        ]);
+    }
+    table(
+        "what a base page takes",
+        match cost.beside_a_thread {
+            true => {
+                "the fastest of a few times 64 pages to and fro, beside a thread on another CPU"
+            }
+            false => {
+                "the fastest of a few times 64 pages to and fro, with no thread on another CPU"
+            }
+        },
+        &["way", "each page", "what it means"],
+        rows.into_iter().map(Vec::from).collect(),
+    )
 }
 
 fn settings(of: &Description) -> Table {

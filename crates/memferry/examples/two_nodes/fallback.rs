@@ -3,14 +3,15 @@
 
 use crate::memory::{PAGE, Region, assert_all_moved};
 use crate::{Case, Needs};
-use memferry::{Backend, Batch, MoveError, MoveOptions, Mover, MoverOptions, move_pages};
+use memferry::topology::Topology;
+use memferry::{Backend, Batch, MoveError, MoveOptions, Mover, MoverOptions, move_pages, probe};
 use std::ffi::CString;
 
 pub const CASES: &[Case] = &[
     (
-        "auto: userfaultfd where it works",
+        "auto: the faster way where userfaultfd works",
         Needs::Userfaultfd,
-        auto_userfaultfd,
+        auto_faster,
     ),
     (
         "auto: move_pages where UFFDIO_MOVE is missing or not permitted",
@@ -54,11 +55,14 @@ fn try_mover(backend: Backend) -> Result<Mover, MoveError> {
     })
 }
 
-fn auto_userfaultfd() {
-    assert_eq!(
-        try_mover(Backend::Auto).unwrap().backend(),
-        Backend::Userfaultfd
-    );
+fn auto_faster() {
+    let cost = probe::move_cost(&Topology::read().unwrap()).unwrap();
+    assert!(cost.between_nodes.is_some(), "{cost:?}");
+    let faster = match cost.favours_move_pages() {
+        true => Backend::MovePages,
+        false => Backend::Userfaultfd,
+    };
+    assert_eq!(try_mover(Backend::Auto).unwrap().backend(), faster);
 }
 
 fn auto_move_pages() {

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What moving a page takes on this kernel, measured once in a process: 64 pages to and fro, of memory of its own.
+//!
+//! Before Linux 6.18 UFFDIO_MOVE flushes the TLB for each base page (`ptep_clear_flush` in `move_present_pte`), which costs
+//! most where other CPUs run threads of the process. So a thread runs on another CPU meanwhile, if there is one.
+
+use crate::forkgate::ParentOnly;
+use crate::sys::memory::{self, Mapping};
+use crate::sys::uffd::{FEATURE_MOVE, Progress, Uffd};
+use crate::sys::{numa, page_size};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Instant;
+
+const PAGES: usize = 64;
+
+/// Rounds beside a running thread that count; the fastest one does.
+const ROUNDS: usize = 5;
+
+/// Rounds at most: on a busy host the other thread may get no CPU.
+const MOST_ROUNDS: usize = 50;
+
+/// Nanoseconds for each base page, of the fastest round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MoveCost {
+    /// UFFDIO_MOVE, one way. A page that is moved goes out to staging, and its copy comes in: twice this, and the copy.
+    pub uffdio_move_ns: f64,
+    /// Whether another thread of the process ran at the same time.
+    pub beside_a_thread: bool,
+    /// Both ways to another node; `None` on a machine with one node.
+    pub between_nodes: Option<BetweenNodes>,
+}
+
+/// Nanoseconds for each base page that goes to another node, on one lane.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BetweenNodes {
+    /// Allocate, move out, copy, move in, and free.
+    pub userfaultfd_ns: f64,
+    /// move_pages(2).
+    pub move_pages_ns: f64,
+}
+
+impl MoveCost {
+    /// GB/s that UFFDIO_MOVE lets through at most, if copying took no time.
+    pub fn bound_gbps(&self) -> f64 {
+        page_size() as f64 / (2.0 * self.uffdio_move_ns)
+    }
+
+    /// Whether move_pages(2) moves base pages between nodes faster than userfaultfd.
+    pub fn favours_move_pages(&self) -> bool {
+        (self.between_nodes).is_some_and(|cost| cost.move_pages_ns < cost.userfaultfd_ns)
+    }
+}
+
+/// The cost on this kernel, measured by the first call; `None` where UFFDIO_MOVE does not work. `nodes` have memory.
+///
+/// No lock: a child of fork may ask while a thread that is not there was measuring. Two threads may both measure.
+pub(crate) fn measured(nodes: &[u32]) -> Option<MoveCost> {
+    const UNKNOWN: u8 = 0;
+    const NONE: u8 = 1;
+    const ALONE: u8 = 2;
+    const BESIDE: u8 = 3;
+    static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+    static NS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+    if STATE.load(Ordering::Acquire) == UNKNOWN {
+        let cost = measure(nodes).ok();
+        if let Some(cost) = cost {
+            let between = cost.between_nodes;
+            let ns = [
+                cost.uffdio_move_ns,
+                between.map_or(0.0, |cost| cost.userfaultfd_ns),
+                between.map_or(0.0, |cost| cost.move_pages_ns),
+            ];
+            for (cell, ns) in NS.iter().zip(ns) {
+                cell.store(ns.to_bits(), Ordering::Relaxed);
+            }
+        }
+        let state = cost.map_or(
+            NONE,
+            |cost| if cost.beside_a_thread { BESIDE } else { ALONE },
+        );
+        STATE.store(state, Ordering::Release);
+    }
+    let state = STATE.load(Ordering::Acquire);
+    let [uffdio_move_ns, userfaultfd_ns, move_pages_ns] =
+        [0, 1, 2].map(|index: usize| f64::from_bits(NS[index].load(Ordering::Relaxed)));
+    (state != NONE).then_some(MoveCost {
+        uffdio_move_ns,
+        beside_a_thread: state == BESIDE,
+        between_nodes: (move_pages_ns > 0.0).then_some(BetweenNodes {
+            userfaultfd_ns,
+            move_pages_ns,
+        }),
+    })
+}
+
+fn measure(nodes: &[u32]) -> io::Result<MoveCost> {
+    let ticks = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let beside = (cpus > 1).then(|| {
+            std::thread::Builder::new().spawn_scoped(scope, || {
+                let _ = crate::sys::thread::block_signals();
+                while !over.load(Ordering::Relaxed) {
+                    ticks.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        });
+        let runs = matches!(beside, Some(Ok(_)));
+        let result = Bench::new().and_then(|bench| bench.measure(nodes, runs.then_some(&ticks)));
+        over.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// The fastest of the rounds in which the other thread ran, else of all; and whether it ran.
+fn fastest(
+    ticks: Option<&AtomicU64>,
+    mut round: impl FnMut() -> io::Result<f64>,
+) -> io::Result<(f64, bool)> {
+    let now = || ticks.map_or(0, |ticks| ticks.load(Ordering::Relaxed));
+    let (mut alone, mut beside, mut counted) = (f64::INFINITY, f64::INFINITY, 0);
+    for number in 0..MOST_ROUNDS {
+        let before = now();
+        let ns = round()?;
+        alone = alone.min(ns);
+        if now() > before {
+            beside = beside.min(ns);
+            counted += 1;
+        }
+        if counted == ROUNDS || ticks.is_none() && number + 1 == ROUNDS {
+            break;
+        }
+    }
+    Ok(if counted > 0 {
+        (beside, true)
+    } else {
+        (alone, false)
+    })
+}
+
+/// Memory to measure with: 64 pages, where they go out to, and where their copies lie.
+struct Bench {
+    // Before the mappings: what it watches is let go before it is unmapped.
+    uffd: ParentOnly<Uffd>,
+    place: Mapping,
+    staging: Mapping,
+    copies: Mapping,
+}
+
+impl Bench {
+    fn new() -> io::Result<Bench> {
+        let bytes = PAGES * page_size();
+        let map = || {
+            let mapping = Mapping::new(bytes, page_size(), 0)?;
+            // mlockall(MCL_FUTURE) has locked and filled it.
+            memory::unlock(mapping.addr(), bytes)?;
+            memory::discard(mapping.addr(), bytes)?;
+            Ok::<_, io::Error>(mapping)
+        };
+        let bench = Bench {
+            uffd: ParentOnly::open(|| Uffd::open(FEATURE_MOVE))?,
+            place: map()?,
+            staging: map()?,
+            copies: map()?,
+        };
+        memory::populate(bench.place.addr(), bytes)?;
+        bench.uffd.register(bench.place.addr(), bytes)?;
+        bench.uffd.register(bench.staging.addr(), bytes)?;
+        Ok(bench)
+    }
+
+    fn measure(&self, nodes: &[u32], ticks: Option<&AtomicU64>) -> io::Result<MoveCost> {
+        let (uffdio_move_ns, beside_a_thread) = fastest(ticks, || {
+            let begun = Instant::now();
+            self.shift(&self.staging, &self.place)?;
+            self.shift(&self.place, &self.staging)?;
+            Ok(begun.elapsed().as_nanos() as f64 / (2 * PAGES) as f64)
+        })?;
+        let between_nodes = match nodes {
+            // A cpuset or a full node may be in the way; then nothing is compared.
+            [first, second, ..] => self.between([*first, *second], ticks).ok(),
+            _ => None,
+        };
+        Ok(MoveCost {
+            uffdio_move_ns,
+            beside_a_thread,
+            between_nodes,
+        })
+    }
+
+    fn shift(&self, to: &Mapping, from: &Mapping) -> io::Result<()> {
+        match self.uffd.move_pages(to.addr(), from.addr(), from.len()) {
+            Progress { stopped: None, .. } => Ok(()),
+            Progress {
+                stopped: Some(error),
+                ..
+            } => Err(error),
+        }
+    }
+
+    fn between(&self, nodes: [u32; 2], ticks: Option<&AtomicU64>) -> io::Result<BetweenNodes> {
+        let per_page = |begun: Instant| begun.elapsed().as_nanos() as f64 / PAGES as f64;
+        let addresses: [usize; PAGES] =
+            std::array::from_fn(|page| self.place.addr() + page * page_size());
+        let mut turn = 0;
+        let mut next = || {
+            turn += 1;
+            nodes[turn % 2]
+        };
+        let (move_pages_ns, _) = fastest(ticks, || {
+            let node = next() as i32;
+            let mut status = [0; PAGES];
+            let begun = Instant::now();
+            numa::move_pages(0, &addresses, Some(&[node; PAGES]), &mut status, false)?;
+            let ns = per_page(begun);
+            arrived(&status, node).map(|()| ns)
+        })?;
+        let bytes = self.copies.len();
+        let (userfaultfd_ns, _) = fastest(ticks, || {
+            numa::prefer(self.copies.addr(), bytes, next())?;
+            let begun = Instant::now();
+            memory::populate(self.copies.addr(), bytes)?;
+            self.shift(&self.staging, &self.place)?;
+            // SAFETY: both hold 64 pages of this value, which no one else knows.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    self.staging.addr() as *const u8,
+                    self.copies.addr() as *mut u8,
+                    bytes,
+                );
+            }
+            self.shift(&self.place, &self.copies)?;
+            memory::discard(self.staging.addr(), bytes)?;
+            Ok(per_page(begun))
+        })?;
+        Ok(BetweenNodes {
+            userfaultfd_ns,
+            move_pages_ns,
+        })
+    }
+}
+
+fn arrived(status: &[i32], node: i32) -> io::Result<()> {
+    match status.iter().all(|at| *at == node) {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_costs_something_and_the_pages_are_back() {
+        let bench = Bench::new().unwrap();
+        let start = bench.place.addr();
+        for page in 0..PAGES {
+            // SAFETY: the page belongs to the bench and is there.
+            unsafe { ((start + page * page_size()) as *mut usize).write(page + 1) };
+        }
+        let cost = bench.measure(&[0], None).unwrap();
+        assert!(
+            cost.uffdio_move_ns > 0.0 && cost.bound_gbps() > 0.0,
+            "{cost:?}"
+        );
+        assert!(!cost.beside_a_thread && cost.between_nodes.is_none());
+        for page in 0..PAGES {
+            // SAFETY: as above.
+            let word = unsafe { ((start + page * page_size()) as *const usize).read() };
+            assert_eq!(word, page + 1);
+        }
+    }
+
+    #[test]
+    fn it_is_measured_once() {
+        let first = measured(&[0]).unwrap();
+        assert_eq!(measured(&[0]), Some(first));
+    }
+
+    #[test]
+    fn the_faster_way_is_favoured() {
+        let cost = |userfaultfd_ns, move_pages_ns| MoveCost {
+            uffdio_move_ns: 50.0,
+            beside_a_thread: true,
+            between_nodes: Some(BetweenNodes {
+                userfaultfd_ns,
+                move_pages_ns,
+            }),
+        };
+        assert!(cost(2000.0, 1500.0).favours_move_pages());
+        assert!(!cost(1500.0, 2000.0).favours_move_pages());
+        let alone = MoveCost {
+            between_nodes: None,
+            ..cost(2000.0, 1500.0)
+        };
+        assert!(!alone.favours_move_pages());
+    }
+
+    #[test]
+    fn rounds_beside_a_thread_that_ran_count() {
+        let ticks = AtomicU64::new(0);
+        let mut number = 0;
+        let slow_beside = fastest(Some(&ticks), || {
+            number += 1;
+            if number % 2 == 0 {
+                ticks.fetch_add(1, Ordering::Relaxed);
+                return Ok(9.0);
+            }
+            Ok(1.0)
+        });
+        assert_eq!(slow_beside.unwrap(), (9.0, true));
+        assert_eq!(number, 2 * ROUNDS);
+        let never = fastest(Some(&ticks), || Ok(3.0));
+        assert_eq!(never.unwrap(), (3.0, false));
+    }
+}
