@@ -25,6 +25,10 @@
  * Threads. Every function may be called from any thread at any time, but memferry_free() only as the last call for
  * its mover. Calls for one mover that move or allocate wait for each other. Movers are independent of each other.
  *
+ * Signals. memferry_move() moves up to 2 MiB with the thread's signals blocked, for about a millisecond, and more than that on
+ * threads of its own while the caller sleeps: its handlers run meanwhile, may touch the memory, and may leave by siglongjmp(),
+ * when the move goes on and @result is not written. pthread_cancel() takes effect after the call.
+ *
  * fork. A mover belongs to the process that made it. In a child calls for it return -ESRCH, only memferry_cancel() does
  * not look, and memferry_free() does nothing; make a new one there. While a move is under way fork() waits until no page
  * is away from its place.

@@ -15,8 +15,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// `memferry_options`.
 #[repr(C)]
@@ -102,9 +102,9 @@ const NO_POOL: u64 = u64::MAX;
 const RELOCATE: u64 = 1;
 const KEEP_SOURCE_PAGES: u64 = 2;
 
-/// `memferry_mover`. Shared by the threads that call for it; what moves takes the lock.
+/// `memferry_mover`. Shared by the threads that call for it; moves of one mover wait for each other.
 pub struct Handle {
-    mover: Mutex<Mover>,
+    mover: Mover,
     cancel: Arc<AtomicBool>,
     backend: Backend,
     /// The process that made it: in a fork's child the lock may be held by a thread that is not there.
@@ -115,13 +115,6 @@ const _: () = {
     const fn shared_by_threads<T: Send + Sync>() {}
     shared_by_threads::<Handle>();
 };
-
-impl Handle {
-    fn lock(&self) -> MutexGuard<'_, Mover> {
-        // A move that panicked has put all pages back and left the mover sound.
-        self.mover.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// A call that failed.
 struct Failure {
@@ -305,7 +298,7 @@ fn build(options: Options) -> Result<Handle, Failure> {
     let mover = Mover::new(setup)?;
     Ok(Handle {
         backend: mover.backend(),
-        mover: Mutex::new(mover),
+        mover,
         cancel: Arc::default(),
         generation: fork_generation(),
     })
@@ -512,7 +505,7 @@ pub unsafe extern "C" fn memferry_move(
         let range = request.range(addr.addr(), len)?;
         let node = node_number(node)?;
         let options = request.options(handle)?;
-        let done = handle.lock().move_range(range, node, &options)?;
+        let done = handle.mover.move_range(range, node, &options)?;
         // SAFETY: the caller's promise, and the range is the request's.
         unsafe { request.answer(&done) };
         Ok(0)
@@ -542,11 +535,8 @@ pub unsafe extern "C" fn memferry_move_pid(
         let range = request.range(bytes_of(addr, "addr")?, bytes_of(len, "len")?)?;
         let node = node_number(node)?;
         let options = request.options(handle)?;
-        // Held for the whole move: calls for one mover wait for each other.
-        let mover = handle.lock();
-        let lanes = mover.migrator().lanes();
+        let lanes = handle.mover.migrator().lanes();
         let done = move_pages::move_range(pid, range, node, lanes, &options)?;
-        drop(mover);
         // SAFETY: the caller's promise, and the range is the request's.
         unsafe { request.answer(&done) };
         Ok(0)
@@ -584,7 +574,7 @@ pub unsafe extern "C" fn memferry_prefill(
         let node = node_number(node)?;
         let page_bytes = bytes_of(page_bytes, "page_bytes")?;
         let bytes = bytes_of(bytes, "bytes")?;
-        let now = handle.lock().prefill(node, page_bytes, bytes)?;
+        let now = handle.mover.prefill(node, page_bytes, bytes)?;
         if !kept.is_null() {
             // SAFETY: not null, aligned, and writable (caller).
             unsafe { kept.write(now as u64) };
@@ -602,7 +592,7 @@ pub unsafe extern "C" fn memferry_trim(mover: *mut Handle, bytes: u64) -> c_int 
         let handle = unsafe { handle(mover)? };
         // More than can be addressed keeps everything.
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        handle.lock().trim_pool(bytes);
+        handle.mover.trim_pool(bytes);
         Ok(0)
     })
 }

@@ -224,6 +224,18 @@ fn errors_are_reported_by_the_archive() {
 }
 
 #[test]
+fn a_caller_may_leave_a_move_by_longjmp_and_by_cancellation() {
+    let source = Path::new(HERE).join("tests/c/leave.c");
+    let mut command = program(&source, "leave", Linked::Shared);
+    if no_backend().is_some() {
+        assert_eq!(output(&mut command).status.code(), Some(77));
+        return;
+    }
+    let tap = run(&mut command);
+    assert!(tap.ends_with("1..48\n"), "{tap}");
+}
+
+#[test]
 fn a_mover_and_the_handlers_of_fork_outlive_dlclose() {
     let source = Path::new(HERE).join("tests/c/unload.c");
     let built = folder("unload").join("program");

@@ -5,6 +5,7 @@
 //! gate again afterwards. The child closes the descriptors that watch its parent's memory. A raw `clone` system call
 //! without CLONE_VM runs no handlers: see docs/limits.md.
 
+use crate::emptied;
 use std::cell::UnsafeCell;
 use std::io;
 use std::ops::Deref;
@@ -132,8 +133,9 @@ impl<T: AsRawFd> Drop for ParentOnly<T> {
     }
 }
 
-/// The gate's lock while a fork is under way, so that the child inherits it in a known state.
-struct Held(UnsafeCell<Option<MutexGuard<'static, Gate>>>);
+/// The locks of the gate and of the emptied ranges while a fork is under way, so that the child inherits them in a known
+/// state.
+struct Held(UnsafeCell<Option<(MutexGuard<'static, Gate>, emptied::Guard)>>);
 
 // SAFETY: the cell is touched only between `before_fork` and `after_fork`, by the thread that holds the gate's lock.
 unsafe impl Sync for Held {}
@@ -148,16 +150,17 @@ extern "C" fn before_fork() {
     }
     UNDER_WAY.store(true, Ordering::Release);
     // SAFETY: this thread holds the lock.
-    unsafe { *HELD.0.get() = Some(guard) };
+    unsafe { *HELD.0.get() = Some((guard, emptied::lock())) };
 }
 
 extern "C" fn after_fork_in_parent() {
-    reopen(|gate| gate.forking -= 1);
+    reopen(|gate, _| gate.forking -= 1);
 }
 
 extern "C" fn after_fork_in_child() {
     GENERATION.fetch_add(1, Ordering::Release);
-    reopen(|gate| {
+    reopen(|gate, emptied| {
+        emptied.clear();
         // Other threads that waited to fork do not exist here.
         gate.forking = 0;
         for fd in gate.watching.drain(..) {
@@ -167,10 +170,10 @@ extern "C" fn after_fork_in_child() {
     });
 }
 
-fn reopen(change: impl FnOnce(&mut Gate)) {
+fn reopen(change: impl FnOnce(&mut Gate, &mut emptied::Guard)) {
     // SAFETY: this thread took the lock in `before_fork`; the child's only thread is its copy.
-    if let Some(mut guard) = unsafe { (*HELD.0.get()).take() } {
-        change(&mut guard);
+    if let Some((mut guard, mut emptied)) = unsafe { (*HELD.0.get()).take() } {
+        change(&mut guard, &mut emptied);
         UNDER_WAY.store(false, Ordering::Release);
     }
     CHANGED.notify_all();

@@ -19,12 +19,14 @@
 pub mod copy;
 mod cost;
 mod crew;
+mod emptied;
 mod error;
 mod flight;
 mod forkgate;
 pub mod hotness;
 #[cfg(test)]
 mod hotness_model;
+mod job;
 pub mod kernel;
 mod known_faults;
 mod migrator;
@@ -45,6 +47,7 @@ mod watch;
 
 pub use error::{MoveError, Unmovable};
 pub use forkgate::generation as fork_generation;
+pub use job::MoveHandle;
 pub use migrator::{Batch, Migrator, MtCopy, MtCopyOptions, PerFolio, Placement, default_lanes};
 pub use mover::{
     Backend, DEFAULT_BATCH_BYTES, DEFAULT_POOL_BYTES, MoveOptions, Mover, MoverOptions, SourcePages,

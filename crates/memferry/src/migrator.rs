@@ -43,8 +43,9 @@ pub unsafe trait Migrator: Send + Sync {
     /// `src .. src + len` is readable, `dst .. dst + len` writable, they do not overlap, and nobody else uses either.
     unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize);
 
-    /// Calls `lane(i)` once for each `i` below [`lanes`](Migrator::lanes), lane 0 on the calling thread, and returns
-    /// when all have returned.
+    /// Calls `lane(i)` once for each `i` below [`lanes`](Migrator::lanes), lane 0 on the thread that calls it, and returns
+    /// when all have returned, also by a panic. That thread belongs to the move, or its signals are blocked; others that it
+    /// starts must block signals.
     fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
         lane(0);
     }

@@ -6,33 +6,21 @@
 
 use crate::cost;
 use crate::error::{MoveError, check_range};
-use crate::flight::{Cursor, Flight, Live, Plan, Wanted};
 use crate::forkgate;
+use crate::job::{Core, Job, MoveHandle};
 use crate::known_faults;
 use crate::migrator::Migrator;
 use crate::move_pages;
-use crate::pool::{PagePool, SEGMENT, Shelf, extent_of};
+use crate::pool::{PagePool, SEGMENT, Shelf};
 use crate::probe;
-use crate::result::{Ledger, MoveResult, Outcome};
+use crate::result::MoveResult;
+use crate::sys::thread::Quiet;
 use crate::sys::{self, page_size};
 use crate::topology::Topology;
-use crate::vma;
-use crate::watch::{MAPS, Userfault, leave_cut_thps, open_userfault, watch};
+use crate::watch::open_userfault;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-/// Part of a range that is registered at a time. Holes of it are filled by the mover, more slowly than by the kernel,
-/// and the pipeline drains at its end (0.1 ms): 1 GiB keeps both small.
-const STRETCH: usize = 1 << 30;
-
-/// How long a range that its owner was emptying at the end of a move stays where it is. The kernel tells before it empties
-/// (MADV_DONTNEED), not after: a page that left in between would come back from the dead. The owner needs microseconds;
-/// this is what a busy machine may keep it from a CPU.
-const EMPTYING: Duration = Duration::from_secs(1);
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 /// Bytes of a batch for each lane, unless the options say otherwise; a batch ends at 2 MiB all the same. A page is then
 /// away for about 0.2 ms whatever the lanes; docs/results has the measured trade of throughput against stall.
@@ -74,7 +62,7 @@ pub struct MoveOptions {
 /// What becomes of the source pages of a move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourcePages {
-    keep: bool,
+    pub(crate) keep: bool,
 }
 
 impl SourcePages {
@@ -118,17 +106,15 @@ impl MoverOptions {
     }
 }
 
-/// Moves pages of this process.
+/// Moves pages of this process. Shared by the threads that ask it to; its moves wait for each other.
 pub struct Mover {
-    migrator: Box<dyn Migrator>,
-    userfault: Option<Userfault>,
-    pool: PagePool,
-    nodes: Vec<u32>,
-    /// What owners were about to empty at the end of earlier moves.
-    emptied: Vec<(Instant, Range<usize>)>,
-    generation: u32,
+    core: Arc<Core>,
+    migrator: Arc<dyn Migrator>,
     notes: Vec<String>,
 }
+
+/// The longest range that is moved on the calling thread, its signals blocked: about a millisecond.
+const ON_THE_CALLER: usize = SEGMENT;
 
 impl Mover {
     /// Sets up what the backend needs; moves nothing.
@@ -174,14 +160,20 @@ impl Mover {
                 move_pages: move_pages::verdict(nodes.len()),
             });
         }
+        let notes = match (&userfault, topology) {
+            (Some(_), Ok(topology)) => probe::notes(&topology),
+            _ => Vec::new(),
+        };
         Ok(Mover {
-            migrator: options.migrator,
-            userfault,
-            pool: PagePool::new(options.pool_bytes, nodes.len() > 1),
-            nodes,
-            emptied: Vec::new(),
-            generation: forkgate::generation(),
-            notes: topology.map_or_else(|_| Vec::new(), |topology| probe::notes(&topology)),
+            migrator: options.migrator.into(),
+            core: Arc::new(Core {
+                userfault,
+                pool: PagePool::new(options.pool_bytes, nodes.len() > 1),
+                nodes,
+                generation: forkgate::generation(),
+                turn: Mutex::new(()),
+            }),
+            notes,
         })
     }
 
@@ -192,7 +184,7 @@ impl Mover {
 
     /// How this mover moves pages: never [`Backend::Auto`].
     pub fn backend(&self) -> Backend {
-        if self.userfault.is_some() {
+        if self.core.userfault.is_some() {
             Backend::Userfaultfd
         } else {
             Backend::MovePages
@@ -206,7 +198,7 @@ impl Mover {
 
     /// Takes another migrator; the pool stays.
     pub fn set_migrator(&mut self, migrator: impl Migrator + 'static) {
-        self.migrator = Box::new(migrator);
+        self.migrator = Arc::new(migrator);
     }
 
     /// Moves the pages of `range` to node `to` and tells what became of each. Other threads may use the memory all the
@@ -216,15 +208,55 @@ impl Mover {
     /// When nothing was moved: a range that is unaligned, not mapped as a whole, or not anonymous private memory; a node
     /// without memory; a system that does not allow it. Trouble with single pages is in the result instead.
     ///
+    /// Ranges above 2 MiB are moved on a thread of its own, while this one sleeps: its signal handlers run meanwhile, and
+    /// may touch the range. Up to 2 MiB its signals wait, about a millisecond. pthread_cancel(3) waits for the end.
+    ///
     /// # Panics
     /// Passes on a panic of the migrator's `run`; all pages are in place then.
     pub fn move_range(
-        &mut self,
+        &self,
         range: Range<usize>,
         to: u32,
         options: &MoveOptions,
     ) -> Result<MoveResult, MoveError> {
-        if self.generation != forkgate::generation() {
+        // Signals wait and cancellation is off but where the caller has nothing in hand: it sleeps until a thread of the
+        // move's own is done. A handler may leave by longjmp there, and the move goes on.
+        let quiet = Quiet::begin();
+        let job = self.job(range, to, options)?;
+        if job.range.len() > ON_THE_CALLER || self.core.is_busy() {
+            let job = Arc::new(job);
+            if let Some(handle) = MoveHandle::start(&job) {
+                drop(job);
+                return handle.wait_in(&quiet);
+            }
+            return job.run();
+        }
+        job.run()
+    }
+
+    /// Moves pages as [`move_range`](Mover::move_range) does, on a thread of its own. Moves of one mover wait for each other.
+    ///
+    /// # Errors
+    /// Those of `move_range` that show before it begins; or there is no thread or descriptor to be had.
+    pub fn move_range_async(
+        &self,
+        range: Range<usize>,
+        to: u32,
+        options: &MoveOptions,
+    ) -> Result<MoveHandle, MoveError> {
+        let _quiet = Quiet::begin();
+        let job = Arc::new(self.job(range, to, options)?);
+        MoveHandle::start(&job).ok_or_else(|| {
+            let hint = "raise the limits of threads and open files, or take move_range";
+            MoveError::system("starting a thread", hint)(std::io::Error::from_raw_os_error(
+                libc::EAGAIN,
+            ))
+        })
+    }
+
+    /// All that a move needs, checked.
+    fn job(&self, range: Range<usize>, to: u32, options: &MoveOptions) -> Result<Job, MoveError> {
+        if self.core.generation != forkgate::generation() {
             return Err(MoveError::OtherProcess);
         }
         check_range(&range)?;
@@ -238,124 +270,22 @@ impl Mover {
                 why: "nothing would be copied; a migrator has at least one lane".to_owned(),
             });
         }
-        let Some(userfault) = &self.userfault else {
-            return move_pages::move_range(0, range, to, lanes, options);
+        let mut options = options.clone();
+        let cancel = Arc::clone(options.cancel.get_or_insert_default());
+        let job = Job {
+            core: Arc::clone(&self.core),
+            migrator: Arc::clone(&self.migrator),
+            range,
+            to,
+            options,
+            cancel,
+            batch_bytes,
+            lanes,
+            moved_on: Arc::default(),
         };
-        let started = Instant::now();
-        if range.len() > STRETCH {
-            // All of it or nothing; what a stretch is made of is looked at again when it is watched.
-            vma::movable(Path::new(MAPS), &range)?;
-        }
-        let never = AtomicBool::new(false);
-        let cancel = options.cancel.as_deref().unwrap_or(&never);
-        self.check_own_memory(&range, cancel)?;
-        let ledger = Ledger::new(range.start, range.len(), options.list_pages);
-        self.emptied.retain(|(when, _)| when.elapsed() < EMPTYING);
-        let mut cancelled = 0;
-        let mut failure = None;
-        for stretch in stretches(&range) {
-            if cancel.load(Ordering::Relaxed) {
-                cancelled += stretch.len();
-                continue;
-            }
-            let first = stretch.start == range.start;
-            let stretch = leave_cut_thps(&userfault.pagemap, stretch, &ledger);
-            if stretch.is_empty() {
-                continue;
-            }
-            let (place, vmas) = match watch(userfault, &stretch, &mut self.emptied) {
-                Ok(watch) => watch,
-                Err((_, error)) if first => return Err(error),
-                Err((errno, error)) => {
-                    // Earlier stretches may have moved: the account stands, with this one in it.
-                    let outcome = match errno {
-                        libc::ENOMEM => Outcome::NoMemory,
-                        _ => Outcome::Busy,
-                    };
-                    ledger.book(outcome, stretch.start, stretch.len(), page_size(), -errno);
-                    failure.get_or_insert(error);
-                    continue;
-                }
-            };
-            let mut excluded: Vec<_> = self
-                .emptied
-                .iter()
-                .map(|(_, range)| range.clone())
-                .collect();
-            for vmas in vmas.chunk_by(|a, b| a.locked == b.locked) {
-                let (start, end) = (vmas[0].range.start, vmas[vmas.len() - 1].range.end);
-                let wanted = Wanted {
-                    node: to,
-                    relocate: options.relocate,
-                    ask_nodes: self.nodes.len() > 1,
-                };
-                let plan = Plan {
-                    kernel: &Live {
-                        place: &place,
-                        pagemap: &userfault.pagemap,
-                    },
-                    place: &place,
-                    pool: &self.pool,
-                    ledger: &ledger,
-                    migrator: &*self.migrator,
-                    range: start..end,
-                    excluded: &excluded,
-                    locked: vmas[0].locked,
-                    batch_bytes,
-                    lanes,
-                    wanted,
-                    recycle: options.source.keep,
-                    cancel,
-                };
-                let slots = if self.migrator.is_per_folio() {
-                    1
-                } else {
-                    lanes + 2
-                };
-                let flight = Flight::new(plan, Cursor::new(wanted, vmas, start, end), slots);
-                // Whatever the flight has allocated by now: a heap that is moved holds some of it.
-                let own = first_within(&flight.own_memory(), &range);
-                let run = match own {
-                    Some(_) => Ok(()),
-                    None => catch_unwind(AssertUnwindSafe(|| {
-                        self.migrator.run(&|_| flight.run_lane());
-                    })),
-                };
-                let landing = flight.finish();
-                let now = Instant::now();
-                let emptied = landing.emptied.into_iter().map(|range| (now, range));
-                self.emptied.extend(emptied);
-                excluded = landing.excluded;
-                if let Some(range) = own {
-                    let (len, status) = (end - start, -libc::EDEADLK);
-                    ledger.book(Outcome::Busy, start, len, page_size(), status);
-                    let what = "lists of the mover (they are on the heap)";
-                    failure.get_or_insert(MoveError::OwnMemory { range, what });
-                    continue;
-                }
-                cancelled += landing.left;
-                if let Err(panic) = run {
-                    resume_unwind(panic);
-                }
-                if let Some(error) = landing.error {
-                    failure.get_or_insert_with(|| {
-                        MoveError::system("PAGEMAP_SCAN", "Linux 6.7 has it; report this kernel")(
-                            error,
-                        )
-                    });
-                }
-            }
-        }
-        let mut result = ledger.close(started.elapsed());
-        result.cancelled_bytes = cancelled as u64;
-        // An error means that nothing was moved; what was moved must not go unsaid.
-        match failure {
-            Some(error) if result.moved.bytes == 0 => Err(error),
-            failure => {
-                result.error = failure.map(Arc::new);
-                Ok(result)
-            }
-        }
+        let here = std::ptr::from_ref(self).addr();
+        job.check_own_memory(Some(here..here + size_of::<Mover>()))?;
+        Ok(job)
     }
 
     /// Allocates free pages ahead of moves to `node`, until `bytes` of that page size are kept (or the pool's limit is
@@ -364,12 +294,7 @@ impl Mover {
     ///
     /// # Errors
     /// An unknown page size or node, or no memory.
-    pub fn prefill(
-        &mut self,
-        node: u32,
-        page_bytes: usize,
-        bytes: usize,
-    ) -> Result<usize, MoveError> {
+    pub fn prefill(&self, node: u32, page_bytes: usize, bytes: usize) -> Result<usize, MoveError> {
         if page_bytes != page_size() && page_bytes != SEGMENT {
             let why = format!("pages are {} or {SEGMENT} bytes", page_size());
             return Err(MoveError::BadOption {
@@ -379,7 +304,7 @@ impl Mover {
             });
         }
         self.check_node(node)?;
-        let Some(userfault) = &self.userfault else {
+        let Some(userfault) = &self.core.userfault else {
             return Ok(0);
         };
         let shelf = Shelf {
@@ -387,7 +312,7 @@ impl Mover {
             huge: page_bytes == SEGMENT,
             locked: false,
         };
-        let pool = &self.pool;
+        let pool = &self.core.pool;
         let failure = std::sync::Mutex::new(None);
         self.migrator.run(&|_| {
             loop {
@@ -440,9 +365,9 @@ impl Mover {
 
     /// Refuses nodes that can take no page of this process.
     fn check_node(&self, node: u32) -> Result<(), MoveError> {
-        let why = if !self.nodes.contains(&node) {
+        let why = if !self.core.nodes.contains(&node) {
             "it is not there or has no memory"
-        } else if self.nodes.len() > 1 && !sys::numa::is_allowed(node) {
+        } else if self.core.nodes.len() > 1 && !sys::numa::is_allowed(node) {
             "the cpuset of this process does not allow it"
         } else {
             return Ok(());
@@ -452,55 +377,17 @@ impl Mover {
 
     /// Bytes of free pages that the mover keeps at this moment.
     pub fn pool_bytes(&self) -> usize {
-        self.pool.kept()
+        self.core.pool.kept()
     }
 
     /// Changes the limit of free pages; what is over it goes back to the kernel.
-    pub fn set_pool_limit(&mut self, bytes: usize) {
-        self.pool.set_limit(bytes);
+    pub fn set_pool_limit(&self, bytes: usize) {
+        self.core.pool.set_limit(bytes);
     }
 
     /// Gives free pages back to the kernel until at most `bytes` are kept.
-    pub fn trim_pool(&mut self, bytes: usize) {
-        self.pool.trim(bytes);
-    }
-
-    /// Refuses ranges that hold what the lanes stand on: a lane that waits for its own page waits for ever.
-    fn check_own_memory(&self, range: &Range<usize>, cancel: &AtomicBool) -> Result<(), MoveError> {
-        let here = std::ptr::from_ref(self).addr();
-        let migrator = std::ptr::from_ref(&*self.migrator).cast::<u8>().addr();
-        let flag = std::ptr::from_ref(cancel).addr();
-        let own = [
-            (flag..flag + 1, "the cancel flag"),
-            (here..here + size_of::<Mover>(), "the mover"),
-            (
-                migrator..migrator + size_of_val(&*self.migrator),
-                "the migrator",
-            ),
-            (
-                sys::thread::stack().unwrap_or(0..0),
-                "the stack of the calling thread",
-            ),
-            // Where errno is, so are the other thread-locals.
-            (
-                extent_of(sys::errno_location(), 1),
-                "thread-local data of the calling thread",
-            ),
-        ];
-        let stacks = self.migrator.own_memory();
-        let pages = self.pool.addresses();
-        let nothing = self.userfault.as_ref().map(Userfault::own_memory);
-        let own = own
-            .into_iter()
-            .chain(stacks.into_iter().map(|s| (s, "the stack of a lane")))
-            .chain(pages.into_iter().map(|p| (p, "pages of the mover's pool")))
-            .chain(nothing.map(|n| (n, "a page of the mover")));
-        for (memory, what) in own {
-            if let Some(range) = first_within(&[memory], range) {
-                return Err(MoveError::OwnMemory { range, what });
-            }
-        }
-        Ok(())
+    pub fn trim_pool(&self, bytes: usize) {
+        self.core.pool.trim(bytes);
     }
 }
 
@@ -510,7 +397,7 @@ impl std::fmt::Debug for Mover {
             .field("backend", &self.backend())
             .field("migrator", &self.migrator.name())
             .field("lanes", &self.migrator.lanes())
-            .field("pool_bytes", &self.pool.kept())
+            .field("pool_bytes", &self.core.pool.kept())
             .finish_non_exhaustive()
     }
 }
@@ -542,49 +429,13 @@ fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, 
     Ok(bytes)
 }
 
-/// The part of the first of `memory` that lies in `range`.
-fn first_within(memory: &[Range<usize>], range: &Range<usize>) -> Option<Range<usize>> {
-    let cut = |m: &Range<usize>| m.start.max(range.start)..m.end.min(range.end);
-    memory.iter().map(cut).find(|part| !part.is_empty())
-}
-
-/// Cuts a range into parts of at most [`STRETCH`] bytes, whole THPs in every part.
-fn stretches(range: &Range<usize>) -> Vec<Range<usize>> {
-    let mut parts = Vec::new();
-    let mut start = range.start;
-    while start < range.end {
-        let end = ((start / SEGMENT * SEGMENT).saturating_add(STRETCH)).min(range.end);
-        parts.push(start..end);
-        start = end;
-    }
-    parts
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::migrator::{Batch, PerFolio};
     use crate::sys::memory::Mapping;
     use crate::sys::uffd::{FEATURE_MOVE, Uffd};
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn stretches_cover_the_range_once_and_cut_no_huge_page(
-            first in 0usize..1 << 34,
-            pages in 1usize..1 << 21,
-        ) {
-            let range = first * 4096..(first + pages) * 4096;
-            let mut covered = range.start;
-            for stretch in stretches(&range) {
-                prop_assert_eq!(stretch.start, covered);
-                prop_assert!(stretch.len() <= STRETCH && !stretch.is_empty());
-                prop_assert!(stretch.end % SEGMENT == 0 || stretch.end == range.end);
-                covered = stretch.end;
-            }
-            prop_assert_eq!(covered, range.end);
-        }
-    }
+    use crate::watch::Userfault;
 
     #[test]
     fn a_batch_is_whole_pages_up_to_a_segment() {
@@ -627,7 +478,7 @@ mod tests {
         let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
         let half = memory.addr() + SEGMENT;
         sys::memory::populate(memory.addr(), 2 * SEGMENT).unwrap();
-        let mut mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
+        let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
         let other = Uffd::open(FEATURE_MOVE).unwrap();
         other.register(half, SEGMENT).unwrap();
         let range = memory.addr()..memory.addr() + 2 * SEGMENT;
@@ -643,11 +494,11 @@ mod tests {
 
     #[test]
     fn the_movers_own_pages_are_refused() {
-        let mut mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
+        let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
         mover.prefill(0, page_size(), 1 << 20).unwrap();
-        let mut own = mover.pool.addresses();
+        let mut own = mover.core.pool.addresses();
         assert!(!own.is_empty());
-        own.extend(mover.userfault.as_ref().map(Userfault::own_memory));
+        own.extend(mover.core.userfault.as_ref().map(Userfault::own_memory));
         for range in own {
             let refused = mover.move_range(range.clone(), 0, &MoveOptions::default());
             assert!(

@@ -5,7 +5,7 @@ use crate::error::MoveError;
 use crate::pool::extent_of;
 use crate::sys::page_size;
 use std::ops::Range;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -117,11 +117,24 @@ pub(crate) struct Ledger {
     start: usize,
     result: Mutex<MoveResult>,
     pages: Option<Vec<AtomicI32>>,
+    /// Bytes booked so far, for others to see.
+    booked: Arc<AtomicU64>,
 }
 
 impl Ledger {
     /// An empty account of a range.
+    #[cfg(test)]
     pub(crate) fn new(start: usize, len: usize, list_pages: bool) -> Ledger {
+        Ledger::telling(start, len, list_pages, Arc::default())
+    }
+
+    /// An empty account of a range, which adds what is booked to `booked`.
+    pub(crate) fn telling(
+        start: usize,
+        len: usize,
+        list_pages: bool,
+        booked: Arc<AtomicU64>,
+    ) -> Ledger {
         let pages = list_pages.then(|| {
             (0..len / page_size())
                 .map(|_| AtomicI32::new(-libc::ECANCELED))
@@ -131,6 +144,7 @@ impl Ledger {
             start,
             result: Mutex::new(MoveResult::default()),
             pages,
+            booked,
         }
     }
 
@@ -147,6 +161,7 @@ impl Ledger {
             return;
         }
         let folios = len.div_ceil(folio) as u64;
+        self.booked.fetch_add(len as u64, Ordering::Relaxed);
         {
             let mut result = self
                 .result

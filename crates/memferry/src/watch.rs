@@ -3,6 +3,7 @@
 //!
 //! No page leaves here. What is decided is that everything in the range is watched, or that the range is refused.
 
+use crate::emptied;
 use crate::error::MoveError;
 use crate::forkgate::ParentOnly;
 use crate::pool::SEGMENT;
@@ -46,7 +47,6 @@ impl Userfault {
 pub(crate) fn watch(
     userfault: &Userfault,
     stretch: &Range<usize>,
-    emptied: &mut Vec<(Instant, Range<usize>)>,
 ) -> Result<(ParentOnly<Uffd>, Vec<Vma>), (i32, MoveError)> {
     let fail = |call, hint| {
         move |error: std::io::Error| (errno(&error), MoveError::system(call, hint)(error))
@@ -80,7 +80,7 @@ pub(crate) fn watch(
             Ok(Some(vmas)) if !changing => return Ok((place, vmas)),
             looked => {
                 if !refused {
-                    end_watch(&place, stretch, emptied);
+                    end_watch(&place, stretch);
                 }
                 match looked {
                     Err(why) if !changing => return Err(why),
@@ -120,14 +120,14 @@ fn look(
 }
 
 /// Ends a watch before any page has left, and notes what its owner is about to empty: the kernel does not tell again.
-fn end_watch(place: &Uffd, range: &Range<usize>, emptied: &mut Vec<(Instant, Range<usize>)>) {
+fn end_watch(place: &Uffd, range: &Range<usize>) {
     unregister(place, range.clone());
     let mut messages = [Message::Other; 16];
     loop {
         let count = place.read(&mut messages).unwrap_or(0);
         for message in &messages[..count] {
             match *message {
-                Message::Remove { start, end } => emptied.push((Instant::now(), start..end)),
+                Message::Remove { start, end } => emptied::note(start..end),
                 Message::Remap { to, len, .. } => unregister(place, to..to + len),
                 // In the middle of an mremap that fills what it adds, nothing but this lets it go on.
                 Message::Fault { addr, .. } => unregister(place, addr..addr + page_size()),

@@ -210,7 +210,7 @@ fn all_at_once_keeps_what_nobody_changed() {
     // Each disturbing thread has pages of its own.
     for migrator in MIGRATORS {
         let region = Region::filled(LEN, Kind::Base, 1);
-        let mut mover = mover(migrator);
+        let mover = mover(migrator);
         let pages = |thread: usize| {
             (0..LEN / PAGE)
                 .filter(move |page| page % 8 == thread)
@@ -251,7 +251,7 @@ fn all_at_once_keeps_what_nobody_changed() {
                 is_that
             };
             let sum = while_moving(
-                &mut mover,
+                &mover,
                 &region.range(),
                 &relocate(),
                 keep_changing,

@@ -56,10 +56,10 @@ fn pages_shared_with_a_child_stay_and_are_busy() {
         for kind in KINDS {
             let what = format!("{migrator}, {kind:?}");
             let region = Region::filled(2 * HUGE, kind, 1);
-            let mut mover = mover(migrator);
+            let mover = mover(migrator);
             let watcher = Watcher::fork(&region, 1);
             let frames = pfns(&region.range());
-            let result = move_all(&mut mover, &region.range(), &relocate());
+            let result = move_all(&mover, &region.range(), &relocate());
             assert_eq!(result.busy.bytes, region.len as u64, "{what}: {result:?}");
             assert_pages_stayed(&frames, &region.range(), &what);
             assert_filled(region.addr, region.len, 1, &what);
@@ -67,7 +67,7 @@ fn pages_shared_with_a_child_stay_and_are_busy() {
             // What the parent writes becomes its own, and movable; the child keeps what was.
             let half = region.addr..region.addr + HUGE;
             fill(half.start, HUGE, 2);
-            let result = move_all(&mut mover, &region.range(), &relocate());
+            let result = move_all(&mover, &region.range(), &relocate());
             assert_eq!(result.busy.bytes, HUGE as u64, "{what}: {result:?}");
             assert_eq!(result.moved.bytes, HUGE as u64, "{what}: {result:?}");
             assert_filled(half.start, HUGE, 2, &what);
@@ -82,7 +82,7 @@ fn pages_shared_with_a_child_stay_and_are_busy() {
                 store(page, load(page));
             }
             let frames = pfns(&region.range());
-            let result = move_all(&mut mover, &region.range(), &relocate());
+            let result = move_all(&mover, &region.range(), &relocate());
             assert_eq!(result.moved.bytes, region.len as u64, "{what}: {result:?}");
             assert_pages_changed(&frames, &region.range(), &what);
             for page in (half.end..half.end + HUGE).step_by(8) {
@@ -97,9 +97,9 @@ fn after_the_childs_end_untouched_pages_are_counted_once_and_keep_their_contents
     let _alone = alone();
     for migrator in MIGRATORS {
         let region = Region::filled(HUGE, Kind::Base, 1);
-        let mut mover = mover(migrator);
+        let mover = mover(migrator);
         assert_eq!(Watcher::fork(&region, 1).look(), 0);
-        let result = move_all(&mut mover, &region.range(), &relocate());
+        let result = move_all(&mover, &region.range(), &relocate());
         // The kernel may or may not have found out that the pages are exclusive again.
         assert_eq!(
             result.busy.bytes + result.moved.bytes,
@@ -118,7 +118,7 @@ fn fork_during_moves(migrator: &str, kind: Kind, forks: usize) {
     for page in region.range().step_by(PAGE) {
         store(page, 1);
     }
-    let (addr, mut mover) = (region.addr, mover(migrator));
+    let (addr, mover) = (region.addr, mover(migrator));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -134,7 +134,7 @@ fn fork_during_moves(migrator: &str, kind: Kind, forks: usize) {
             source: both_sources()[1],
             ..relocate()
         };
-        while_moving(&mut mover, &region.range(), &options, no_error, |moving| {
+        while_moving(&mover, &region.range(), &options, no_error, |moving| {
             for time in 0..forks {
                 let floor = load(addr + LEN - PAGE);
                 let child = fork(|| {
@@ -206,7 +206,7 @@ fn moves_in_child() -> i32 {
     unsafe { libc::alarm(60) };
     let region = Region::new(1 << 20, Kind::Base);
     fill(region.addr, region.len, 4);
-    let Ok(mut mover) = Mover::new(options("batch")) else {
+    let Ok(mover) = Mover::new(options("batch")) else {
         return 1;
     };
     match mover.move_range(region.range(), 0, &relocate()) {
@@ -233,9 +233,9 @@ fn a_child_of_one_of_two_threads_that_fork_at_once_can_move() {
         "a_child_of_one_of_two_threads_that_fork_at_once_can_move",
         || {
             let region = Region::filled(4 << 20, Kind::Base, 1);
-            let mut mover = mover("mtcopy");
+            let mover = mover("mtcopy");
             let both = Barrier::new(2);
-            while_moving(&mut mover, &region.range(), &relocate(), no_error, |_| {
+            while_moving(&mover, &region.range(), &relocate(), no_error, |_| {
                 std::thread::scope(|scope| {
                     for _ in 0..2 {
                         scope.spawn(|| {
@@ -256,14 +256,14 @@ fn a_child_of_one_of_two_threads_that_fork_at_once_can_move() {
 fn the_parents_mover_refuses_to_work_in_the_child() {
     let _alone = alone();
     let region = Region::filled(1 << 20, Kind::Base, 1);
-    let mut mover = mover("batch");
+    let mover = mover("batch");
     let range = region.range();
     let child = fork(|| match mover.move_range(range.clone(), 0, &relocate()) {
         Err(MoveError::OtherProcess) => 0,
         _ => 1,
     });
     assert_eq!(wait(child), 0);
-    let result = move_all(&mut mover, &range, &relocate());
+    let result = move_all(&mover, &range, &relocate());
     assert_eq!(result.busy.bytes + result.moved.bytes, region.len as u64);
     assert_filled(region.addr, region.len, 1, "the parent");
 }
@@ -272,8 +272,8 @@ fn the_parents_mover_refuses_to_work_in_the_child() {
 fn commands_start_during_moves() {
     let _alone = alone();
     let region = Region::filled(4 << 20, Kind::Base, 1);
-    let mut mover = mover("mtcopy");
-    while_moving(&mut mover, &region.range(), &relocate(), no_error, |_| {
+    let mover = mover("mtcopy");
+    while_moving(&mover, &region.range(), &relocate(), no_error, |_| {
         for time in 0..30 {
             let mut child = std::process::Command::new("/bin/echo")
                 .arg(time.to_string())

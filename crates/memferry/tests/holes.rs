@@ -20,14 +20,14 @@ fn what_was_never_touched_stays_untouched() {
         }
         let (there, frames) = (present(&region.range()), pfns(&region.range()));
         let bytes = present_bytes(&region.range());
-        let mut mover = mover(migrator);
+        let mover = mover(migrator);
         for source in both_sources() {
             let options = MoveOptions {
                 source,
                 list_pages: true,
                 ..relocate()
             };
-            let result = move_all(&mut mover, &region.range(), &options);
+            let result = move_all(&mover, &region.range(), &options);
             assert_eq!(result.moved.bytes, bytes, "{migrator}: {result:?}");
             assert_eq!(result.moved.folios, bytes / PAGE as u64, "{migrator}");
             assert_eq!(result.not_present.bytes, region.len as u64 - bytes);
@@ -64,7 +64,7 @@ fn the_zero_page_counts_as_not_present() {
             list_pages: true,
             ..relocate()
         };
-        let result = move_all(&mut mover(migrator), &region.range(), &options);
+        let result = move_all(&mover(migrator), &region.range(), &options);
         assert_eq!(result.moved.bytes, PAGE as u64, "{migrator}: {result:?}");
         assert_eq!(result.not_present.bytes, (region.len - PAGE) as u64);
         let pages = result.pages.unwrap();
@@ -86,7 +86,7 @@ fn the_huge_zero_page_counts_as_not_present() {
         let region = Region::new(2 * HUGE, Kind::Thp);
         assert_eq!(load(region.addr), 0);
         fill(region.addr + HUGE, HUGE, 3);
-        let result = move_all(&mut mover(migrator), &region.range(), &relocate());
+        let result = move_all(&mover(migrator), &region.range(), &relocate());
         assert_eq!(result.moved.bytes, HUGE as u64, "{migrator}: {result:?}");
         assert_eq!(result.moved.folios, 1, "{migrator}: {result:?}");
         assert_eq!(
@@ -112,8 +112,8 @@ fn touch_holes(migrator: &str, kind: Kind, is_hole: impl Fn(usize) -> bool) {
             source: both_sources()[time % 2],
             ..relocate()
         };
-        let mut mover = mover(migrator);
-        let sum = while_moving(&mut mover, &region.range(), &options, no_error, |moving| {
+        let mover = mover(migrator);
+        let sum = while_moving(&mover, &region.range(), &options, no_error, |moving| {
             for (count, page) in holes.iter().enumerate() {
                 let addr = region.addr + page * PAGE;
                 if count % 2 == 0 {
@@ -161,19 +161,13 @@ fn an_untouched_block_of_a_thp_mapping_becomes_a_thp() {
         for block in (0..16).step_by(2) {
             fill(region.addr + block * HUGE, HUGE, block as u64);
         }
-        let mut mover = mover(migrator);
-        while_moving(
-            &mut mover,
-            &region.range(),
-            &relocate(),
-            no_error,
-            |moving| {
-                for block in (1..16).step_by(2) {
-                    moving.wait_rounds(1);
-                    store(region.addr + block * HUGE + 77 * PAGE, 9);
-                }
-            },
-        );
+        let mover = mover(migrator);
+        while_moving(&mover, &region.range(), &relocate(), no_error, |moving| {
+            for block in (1..16).step_by(2) {
+                moving.wait_rounds(1);
+                store(region.addr + block * HUGE + 77 * PAGE, 9);
+            }
+        });
         for block in 0..16 {
             let addr = region.addr + block * HUGE;
             if block % 2 == 0 {
@@ -199,9 +193,9 @@ fn many_threads_touch_the_same_holes() {
         for page in region.range().step_by(2 * PAGE) {
             fill(page, PAGE, 1);
         }
-        let mut mover = mover(migrator);
+        let mover = mover(migrator);
         let go = AtomicBool::new(false);
-        while_moving(&mut mover, &region.range(), &relocate(), no_error, |_| {
+        while_moving(&mover, &region.range(), &relocate(), no_error, |_| {
             std::thread::scope(|scope| {
                 for _ in 0..3 {
                     scope.spawn(|| {

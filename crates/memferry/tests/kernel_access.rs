@@ -51,9 +51,9 @@ fn files_are_read_into_and_written_from_pages_that_move() {
     for migrator in MIGRATORS {
         for kind in KINDS {
             let region = Region::filled(LEN, kind, 0);
-            let mut mover = mover(migrator);
+            let mover = mover(migrator);
             let mut file = tempfile::tempfile().unwrap();
-            while_moving(&mut mover, &region.range(), &relocate(), no_error, |_| {
+            while_moving(&mover, &region.range(), &relocate(), no_error, |_| {
                 let mut copy = vec![0; LEN];
                 for time in 0..12 {
                     fill(region.addr, LEN, time);
@@ -92,8 +92,8 @@ fn pipes_are_read_into_holes_and_pages_that_move() {
             fill(page, PAGE, 1);
         }
         let source = Region::filled(LEN, Kind::Base, 5);
-        let mut mover = mover(migrator);
-        while_moving(&mut mover, &region.range(), &relocate(), no_error, |_| {
+        let mover = mover(migrator);
+        while_moving(&mover, &region.range(), &relocate(), no_error, |_| {
             for _ in 0..6 {
                 let (read, write) = pipe();
                 std::thread::scope(|scope| {
@@ -127,9 +127,9 @@ fn a_futex_that_moves_wakes_its_waiter() {
         store(at, 0);
         // SAFETY: an aligned word of the region, which outlives all threads here.
         let turn = unsafe { AtomicU32::from_ptr(at as *mut u32) };
-        let mut mover = mover(migrator);
+        let mover = mover(migrator);
         const TURNS: u32 = 400;
-        while_moving(&mut mover, &region.range(), &relocate(), no_error, |_| {
+        while_moving(&mover, &region.range(), &relocate(), no_error, |_| {
             // Two threads take turns; each sleeps on the word until the other has counted.
             let play = |parity: u32| {
                 loop {
@@ -186,7 +186,7 @@ fn signals_to_movers_and_writers_change_nothing() {
                 for page in region.range().step_by(PAGE) {
                     store(page, 0);
                 }
-                let mut mover = mover(migrator);
+                let mover = mover(migrator);
                 let (stop, moved) = (AtomicBool::new(false), AtomicBool::new(false));
                 let ids = [AtomicU64::new(0), AtomicU64::new(0)];
                 let range = region.range();
@@ -209,7 +209,7 @@ fn signals_to_movers_and_writers_change_nothing() {
                         // SAFETY: no memory is touched.
                         ids[1].store(unsafe { libc::pthread_self() }, Ordering::Release);
                         for _ in 0..50 {
-                            let result = move_all(&mut mover, &range, &relocate());
+                            let result = move_all(&mover, &range, &relocate());
                             assert_eq!(result.moved.bytes, LEN as u64, "{migrator}: {result:?}");
                         }
                     });

@@ -33,14 +33,14 @@ fn locked_range_moves(test: &str, flags: libc::c_uint) {
                 lock(&region, flags);
                 let before = status_kb("VmLck:");
                 assert_eq!(before, region.len >> 10, "{migrator}, {kind:?}");
-                let mut mover = mover(migrator);
+                let mover = mover(migrator);
                 for source in both_sources() {
                     let frames = pfns(&region.range());
                     let options = MoveOptions {
                         source,
                         ..relocate()
                     };
-                    let result = move_all(&mut mover, &region.range(), &options);
+                    let result = move_all(&mover, &region.range(), &options);
                     assert_eq!(
                         result.moved.bytes, region.len as u64,
                         "{migrator}, {kind:?}: {result:?}"
@@ -84,7 +84,7 @@ fn holes_of_a_range_locked_on_fault_stay_holes() {
         let region = Region::new(1 << 20, Kind::Base);
         fill(region.addr, PAGE, 1);
         lock(&region, 1);
-        let result = move_all(&mut mover(migrator), &region.range(), &relocate());
+        let result = move_all(&mover(migrator), &region.range(), &relocate());
         assert_eq!(result.moved.bytes, PAGE as u64, "{migrator}: {result:?}");
         assert_eq!(present_bytes(&region.range()), PAGE as u64, "{migrator}");
         assert_filled(region.addr, PAGE, 1, migrator);
@@ -103,7 +103,7 @@ fn read_only_pages_are_unsupported_and_stay() {
                 let region = Region::filled(2 * HUGE, kind, 6);
                 protect(region.addr, region.len, prot);
                 let frames = pfns(&region.range());
-                let result = move_all(&mut mover(migrator), &region.range(), &relocate());
+                let result = move_all(&mover(migrator), &region.range(), &relocate());
                 assert_eq!(
                     result.unsupported.bytes, region.len as u64,
                     "{migrator}, {kind:?}, protection {prot}: {result:?}"
@@ -124,7 +124,7 @@ fn writable_parts_move_around_read_only_ones() {
         protect(first, 100 * PAGE, libc::PROT_READ);
         protect(last, 3 * PAGE, libc::PROT_NONE);
         let frames = pfns(&region.range());
-        let result = move_all(&mut mover(migrator), &region.range(), &relocate());
+        let result = move_all(&mover(migrator), &region.range(), &relocate());
         assert_eq!(
             result.unsupported.bytes,
             103 * PAGE as u64,
@@ -162,7 +162,7 @@ fn neighbouring_mappings_of_other_flags_all_move() {
             };
             advise(part.0, part.1, libc::MADV_DONTDUMP).unwrap();
             let frames = pfns(&region.range());
-            let result = move_all(&mut mover(migrator), &region.range(), &relocate());
+            let result = move_all(&mover(migrator), &region.range(), &relocate());
             assert_eq!(
                 result.moved.bytes, region.len as u64,
                 "{migrator}, {kind:?}: {result:?}"
@@ -179,7 +179,7 @@ fn a_locked_part_moves_with_its_neighbours() {
         let region = Region::filled(4 << 20, Kind::Base, 9);
         lock_part(region.addr + 300 * PAGE, 200 * PAGE);
         let frames = pfns(&region.range());
-        let result = move_all(&mut mover(migrator), &region.range(), &relocate());
+        let result = move_all(&mover(migrator), &region.range(), &relocate());
         assert_eq!(
             result.moved.bytes, region.len as u64,
             "{migrator}: {result:?}"
@@ -199,7 +199,7 @@ fn a_range_that_cuts_thps_leaves_them_whole() {
         let region = Region::filled(4 * HUGE, Kind::Thp, 10);
         let cut = region.addr + HUGE / 2..region.addr + 3 * HUGE + HUGE / 4;
         let frames = pfns(&region.range());
-        let result = move_all(&mut mover(migrator), &cut, &relocate());
+        let result = move_all(&mover(migrator), &cut, &relocate());
         assert_eq!(
             result.moved.bytes,
             2 * HUGE as u64,
@@ -310,10 +310,10 @@ fn move_disturbed(when: When, act: impl FnOnce(usize) + Send + 'static) -> Regio
         act: Mutex::new(Some(Box::new(move || act(second)))),
         thread: Mutex::default(),
     };
-    let mut mover = Mover::new(MoverOptions::new(migrator)).unwrap();
+    let mover = Mover::new(MoverOptions::new(migrator)).unwrap();
     // SAFETY: ends the process with a signal, which the test sees, if the move hangs.
     unsafe { libc::alarm(120) };
-    let result = move_all(&mut mover, &region.range(), &relocate());
+    let result = move_all(&mover, &region.range(), &relocate());
     assert_eq!(result.moved.bytes, HUGE as u64, "the first one: {result:?}");
     assert_filled(region.addr, HUGE, 1, "the first one");
     region

@@ -58,7 +58,7 @@ fn a_cancelled_move_ends_early_and_counts_the_rest() {
                 migrator: options(migrator).migrator,
                 flag: Arc::clone(&first),
             };
-            let mut mover = Mover::new(MoverOptions::new(raises)).unwrap();
+            let mover = Mover::new(MoverOptions::new(raises)).unwrap();
             // Copies are the migrator's where there are free pages.
             mover.prefill(0, PAGE, LEN).unwrap();
             mover.prefill(0, HUGE, LEN).unwrap();
@@ -87,7 +87,7 @@ fn a_cancelled_move_ends_early_and_counts_the_rest() {
                         cancel.store(true, Ordering::Release);
                     });
                     started.store(true, Ordering::Release);
-                    move_all(&mut mover, &region.range(), &options)
+                    move_all(&mover, &region.range(), &options)
                 });
                 assert_eq!(
                     result.moved.bytes + result.cancelled_bytes,
@@ -116,7 +116,7 @@ fn a_move_cancelled_before_it_begins_touches_nothing() {
             list_pages: true,
             ..relocate()
         };
-        let result = move_all(&mut mover(migrator), &region.range(), &options);
+        let result = move_all(&mover(migrator), &region.range(), &options);
         assert_eq!(result.cancelled_bytes, LEN as u64, "{migrator}: {result:?}");
         assert_eq!(
             result.pages,
@@ -176,7 +176,7 @@ fn brittle(lanes: usize, breaks: fn(usize) -> bool) -> (Mover, Arc<AtomicUsize>)
         breaks,
         broken: Arc::clone(&broken),
     };
-    let mut mover = Mover::new(MoverOptions::new(migrator)).unwrap();
+    let mover = Mover::new(MoverOptions::new(migrator)).unwrap();
     // Copies are the migrator's where there are free pages; else the kernel copies while it allocates.
     mover.prefill(0, PAGE, LEN).unwrap();
     mover.prefill(0, HUGE, LEN).unwrap();
@@ -189,14 +189,14 @@ fn a_copy_that_panics_leaves_its_batch_in_place() {
         for kind in KINDS {
             let what = format!("{lanes} lanes, {kind:?}");
             let region = Region::filled(LEN, kind, 1);
-            let (mut mover, broken) = brittle(lanes, |call| call == 2);
+            let (mover, broken) = brittle(lanes, |call| call == 2);
             let frames = pfns(&region.range());
             let options = MoveOptions {
                 list_pages: true,
                 batch_bytes: 1 << 20,
                 ..relocate()
             };
-            let result = move_all(&mut mover, &region.range(), &options);
+            let result = move_all(&mover, &region.range(), &options);
             assert_eq!(broken.load(Ordering::Relaxed), 1, "{what}: one copy broke");
             let batch = match kind {
                 Kind::Base => 1 << 20,
@@ -221,7 +221,7 @@ fn a_copy_that_panics_leaves_its_batch_in_place() {
             }
 
             // The mover goes on as if nothing had happened.
-            let result = move_all(&mut mover, &region.range(), &relocate());
+            let result = move_all(&mover, &region.range(), &relocate());
             assert_eq!(result.moved.bytes, LEN as u64, "{what}: {result:?}");
             assert_filled(region.addr, LEN, 1, &what);
         }
@@ -231,7 +231,7 @@ fn a_copy_that_panics_leaves_its_batch_in_place() {
 #[test]
 fn a_migrator_without_lanes_moves_nothing() {
     let region = Region::filled(LEN, Kind::Base, 1);
-    let (mut mover, _) = brittle(0, |_| false);
+    let (mover, _) = brittle(0, |_| false);
     let options = MoveOptions {
         batch_bytes: 1 << 20,
         ..relocate()
@@ -252,13 +252,13 @@ fn copies_that_panic_now_and_then_lose_nothing_that_is_written() {
                     store(page, 0);
                 }
                 // Scattered, about one in five.
-                let (mut mover, broken) =
+                let (mover, broken) =
                     brittle(lanes, |call| call.wrapping_mul(0x9E37_79B9) >> 7 & 31 < 6);
                 let options = MoveOptions {
                     source,
                     ..relocate()
                 };
-                let sum = while_moving(&mut mover, &region.range(), &options, no_error, |moving| {
+                let sum = while_moving(&mover, &region.range(), &options, no_error, |moving| {
                     let mut passes = 0;
                     let goal = moving.rounds() + 30;
                     while moving.rounds() < goal {
@@ -297,9 +297,9 @@ fn if_every_copy_panics_nothing_moves() {
     for kind in KINDS {
         let region = Region::filled(LEN, kind, 1);
         let frames = pfns(&region.range());
-        let (mut mover, _) = brittle(2, |_| true);
+        let (mover, _) = brittle(2, |_| true);
         for _ in 0..3 {
-            let result = move_all(&mut mover, &region.range(), &relocate());
+            let result = move_all(&mover, &region.range(), &relocate());
             assert_eq!(result.busy.bytes, LEN as u64, "{kind:?}: {result:?}");
             assert_pages_stayed(&frames, &region.range(), "nothing moves");
             assert_filled(region.addr, LEN, 1, "nothing moves");
@@ -314,7 +314,7 @@ fn a_migrator_with_threads_of_its_own_moves_everything() {
             for batch_bytes in [PAGE, 3 * PAGE, 1 << 20, HUGE] {
                 let what = format!("{lanes} lanes, {kind:?}, batches of {batch_bytes}");
                 let region = Region::filled(LEN, kind, 1);
-                let (mut mover, _) = brittle(lanes, |_| false);
+                let (mover, _) = brittle(lanes, |_| false);
                 for source in both_sources() {
                     let frames = pfns(&region.range());
                     let options = MoveOptions {
@@ -322,7 +322,7 @@ fn a_migrator_with_threads_of_its_own_moves_everything() {
                         batch_bytes,
                         ..relocate()
                     };
-                    let result = move_all(&mut mover, &region.range(), &options);
+                    let result = move_all(&mover, &region.range(), &options);
                     assert_eq!(result.moved.bytes, LEN as u64, "{what}: {result:?}");
                     assert_pages_changed(&frames, &region.range(), &what);
                     assert_filled(region.addr, LEN, 1, &what);
@@ -364,7 +364,7 @@ fn a_panic_of_run_is_passed_on_with_every_page_in_place() {
         assert_filled(region.addr, LEN, 1, "after the panic");
     }
     mover.set_migrator(memferry::Batch::default());
-    let result = move_all(&mut mover, &region.range(), &relocate());
+    let result = move_all(&mover, &region.range(), &relocate());
     assert_eq!(result.moved.bytes, LEN as u64, "{result:?}");
     assert_filled(region.addr, LEN, 1, "with another migrator");
 }

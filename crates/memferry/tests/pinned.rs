@@ -197,7 +197,7 @@ fn pinned_stay(kind: Kind) {
                 Kind::Thp => region.addr + HUGE..region.addr + 2 * HUGE,
             };
             let frames = pfns(&stay);
-            let mut mover = mover(migrator);
+            let mover = mover(migrator);
             let options = MoveOptions {
                 source,
                 list_pages: true,
@@ -205,7 +205,7 @@ fn pinned_stay(kind: Kind) {
             };
             for round in 0..4u64 {
                 let all = pfns(&region.range());
-                let result = move_all(&mut mover, &region.range(), &options);
+                let result = move_all(&mover, &region.range(), &options);
                 assert_eq!(result.busy.bytes, stay.len() as u64, "{what}: {result:?}");
                 assert_eq!(
                     result.moved.bytes,
@@ -235,7 +235,7 @@ fn pinned_stay(kind: Kind) {
             }
             fill(region.addr, region.len, 2);
             drop(ring);
-            let result = move_all(&mut mover, &region.range(), &options);
+            let result = move_all(&mover, &region.range(), &options);
             // The kernel drops the pins of a ring a moment after its descriptor is closed.
             assert_eq!(
                 result.moved.bytes + result.busy.bytes,
@@ -261,8 +261,8 @@ fn a_pinned_thp_stays_and_the_device_writes_where_the_application_reads() {
 fn pages_pinned_during_moves_are_written_where_the_application_reads() {
     for migrator in MIGRATORS {
         let region = Region::filled(4 << 20, Kind::Base, 1);
-        let mut mover = mover(migrator);
-        while_moving(&mut mover, &region.range(), &relocate(), no_error, |_| {
+        let mover = mover(migrator);
+        while_moving(&mover, &region.range(), &relocate(), no_error, |_| {
             for time in 0..200usize {
                 let at = region.addr + time * 5 * PAGE;
                 let ring = Ring::with_buffer(at, 2 * PAGE);
@@ -306,23 +306,23 @@ fn a_pipe_keeps_what_was_spliced_when_source_pages_are_given_back() {
             let (mut read, write) = pipe();
             let (at, len) = (region.addr + 8 * PAGE, 64 * PAGE);
             splice(&write, at, len);
-            let mut mover = mover(migrator);
+            let mover = mover(migrator);
             let options = MoveOptions {
                 source: SourcePages::GIVE_BACK,
                 ..relocate()
             };
-            let result = move_all(&mut mover, &region.range(), &options);
+            let result = move_all(&mover, &region.range(), &options);
             assert_eq!(result.moved.bytes, region.len as u64, "{what}: {result:?}");
             // From here on the application's pages are others; what it writes no longer shows in the pipe.
             for round in 2..12 {
                 fill(region.addr, region.len, round);
-                move_all(&mut mover, &region.range(), &options);
+                move_all(&mover, &region.range(), &options);
                 // Fills the pool with other pages and uses them.
                 let kept = MoveOptions {
                     source: both_sources()[1],
                     ..relocate()
                 };
-                move_all(&mut mover, &other.range(), &kept);
+                move_all(&mover, &other.range(), &kept);
                 assert_filled(region.addr, region.len, round, &what);
                 assert_filled(other.addr, other.len, 9, &what);
             }

@@ -219,7 +219,7 @@ fn the_vdso_is_named() {
 fn the_callers_own_stack_is_refused() {
     for migrator in MIGRATORS {
         // Not on the stack itself, or the error would name it first.
-        let mut mover = Box::new(mover(migrator));
+        let mover = Box::new(mover(migrator));
         let local = 7u64;
         let page = std::ptr::from_ref(&local).addr() / PAGE * PAGE;
         match mover.move_range(page..page + PAGE, 0, &relocate()) {
@@ -340,7 +340,7 @@ fn a_range_that_another_userfaultfd_watches_is_refused() {
     }
     drop(watcher);
     assert_filled(region.addr, region.len, 1, "refused");
-    let result = move_all(&mut mover("batch"), &region.range(), &relocate());
+    let result = move_all(&mover("batch"), &region.range(), &relocate());
     assert_eq!(
         result.moved.bytes, region.len as u64,
         "free again: {result:?}"
@@ -368,7 +368,7 @@ fn the_error_that_ended_a_later_part_is_in_the_result() {
     fill(region.addr + PART, 4 * PAGE, 4);
     let later = region.addr + PART + HUGE;
     let _other = watch(&(later..later + PAGE));
-    let moved = move_all(&mut mover("batch"), &region.range(), &relocate());
+    let moved = move_all(&mover("batch"), &region.range(), &relocate());
     assert_eq!(moved.moved.bytes, 4 * PAGE as u64);
     let error = moved.error.expect("the second part is watched by another");
     assert!(matches!(*error, MoveError::Watched { .. }), "{error}");

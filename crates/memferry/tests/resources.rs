@@ -31,7 +31,7 @@ fn without_address_space_pages_stay_and_are_counted() {
             for kind in KINDS {
                 let region = Region::filled(4 << 20, kind, 1);
                 let frames = pfns(&region.range());
-                let mut mover = mover(migrator);
+                let mover = mover(migrator);
                 // Room for the heap, not for a staging range.
                 let room = (status_kb("VmSize:") + 8192) << 10;
                 limit(libc::RLIMIT_AS, Some(room as u64));
@@ -44,7 +44,7 @@ fn without_address_space_pages_stay_and_are_counted() {
                     "{migrator}, {kind:?}: {result:?}"
                 );
                 assert_pages_stayed(&frames, &region.range(), migrator);
-                let result = move_all(&mut mover, &region.range(), &relocate());
+                let result = move_all(&mover, &region.range(), &relocate());
                 assert_eq!(
                     result.moved.bytes, region.len as u64,
                     "{migrator}: with room"
@@ -61,7 +61,7 @@ fn without_descriptors_nothing_moves_and_the_error_says_why() {
         "without_descriptors_nothing_moves_and_the_error_says_why",
         || {
             let region = Region::filled(4 << 20, Kind::Base, 1);
-            let mut mover = mover("batch");
+            let mover = mover("batch");
             // Every limit, from none on, until it works; what is open stays open.
             let frames = pfns(&region.range());
             let mut failed = 0;
@@ -106,14 +106,14 @@ fn a_pool_without_room_still_moves_everything() {
                 for source in both_sources() {
                     let what = format!("{migrator}, {kind:?}, pool of {pool_bytes}");
                     let region = Region::filled(8 << 20, kind, 1);
-                    let mut mover = with_pool(migrator, pool_bytes);
+                    let mover = with_pool(migrator, pool_bytes);
                     for _ in 0..3 {
                         let frames = pfns(&region.range());
                         let options = MoveOptions {
                             source,
                             ..relocate()
                         };
-                        let result = move_all(&mut mover, &region.range(), &options);
+                        let result = move_all(&mover, &region.range(), &options);
                         assert_eq!(result.moved.bytes, region.len as u64, "{what}: {result:?}");
                         assert!(mover.pool_bytes() <= pool_bytes, "{what}");
                         assert_pages_changed(&frames, &region.range(), &what);
@@ -129,7 +129,7 @@ fn a_pool_without_room_still_moves_everything() {
 fn prefill_stops_at_the_pools_limit() {
     for migrator in MIGRATORS {
         for limit in [0, PAGE, 1 << 20, HUGE, 3 << 20, 5 << 20] {
-            let mut mover = with_pool(migrator, limit);
+            let mover = with_pool(migrator, limit);
             let kept = mover.prefill(0, PAGE, 4 << 20).unwrap();
             assert!(
                 kept <= limit && kept + HUGE > limit.min(4 << 20),
@@ -145,7 +145,7 @@ fn prefill_stops_at_the_pools_limit() {
 
 #[test]
 fn the_pool_is_trimmed_to_what_is_asked() {
-    let mut mover = with_pool("mtcopy", 16 << 20);
+    let mover = with_pool("mtcopy", 16 << 20);
     assert_eq!(mover.prefill(0, PAGE, 16 << 20).unwrap(), 16 << 20);
     mover.trim_pool(5 << 20);
     assert!(mover.pool_bytes() <= 5 << 20, "{}", mover.pool_bytes());
@@ -156,7 +156,7 @@ fn the_pool_is_trimmed_to_what_is_asked() {
         source: both_sources()[1],
         ..relocate()
     };
-    let result = move_all(&mut mover, &region.range(), &options);
+    let result = move_all(&mover, &region.range(), &options);
     assert_eq!(result.moved.bytes, region.len as u64, "{result:?}");
     assert!(mover.pool_bytes() <= HUGE, "{}", mover.pool_bytes());
     mover.trim_pool(0);
@@ -172,7 +172,7 @@ fn a_dropped_mover_gives_its_memory_back() {
         drop(mover("mtcopy"));
         let (resident, size) = (status_kb("VmRSS:"), status_kb("VmSize:"));
         for kind in [PAGE, HUGE] {
-            let mut mover = with_pool("mtcopy", POOL);
+            let mover = with_pool("mtcopy", POOL);
             assert_eq!(mover.prefill(0, kind, POOL).unwrap(), POOL);
             let full = status_kb("VmRSS:");
             assert!(
@@ -207,7 +207,7 @@ fn a_move_needs_little_memory_beside_the_pool() {
                     for page in region.range().step_by(PAGE) {
                         store(page, page as u64);
                     }
-                    let mut mover = with_pool(migrator, POOL);
+                    let mover = with_pool(migrator, POOL);
                     let before = status_kb("VmRSS:");
                     let (over, most) = (AtomicBool::new(false), AtomicUsize::new(0));
                     let (samples, started) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -232,7 +232,7 @@ fn a_move_needs_little_memory_beside_the_pool() {
                             if round >= 3 && samples.load(Ordering::Relaxed) > 3 {
                                 break;
                             }
-                            let result = move_all(&mut mover, &region.range(), &options);
+                            let result = move_all(&mover, &region.range(), &options);
                             assert_eq!(result.moved.bytes, LEN as u64, "{what}: {result:?}");
                         }
                     });
@@ -259,13 +259,13 @@ fn two_movers_move_neighbouring_ranges_at_once() {
         std::thread::scope(|scope| {
             for half in [region.addr..middle, middle..region.addr + region.len] {
                 scope.spawn(move || {
-                    let mut mover = mover("mtcopy");
+                    let mover = mover("mtcopy");
                     for round in 0..60 {
                         let options = MoveOptions {
                             source: both_sources()[round % 2],
                             ..relocate()
                         };
-                        let result = move_all(&mut mover, &half, &options);
+                        let result = move_all(&mover, &half, &options);
                         assert_eq!(
                             result.moved.bytes,
                             half.len() as u64,
@@ -311,11 +311,11 @@ fn of_two_movers_of_one_range_one_is_refused_at_a_time() {
         copying: Arc::clone(&copying),
         let_go: Arc::clone(&let_go),
     };
-    let (mut one, mut two) = (Mover::new(MoverOptions::new(held)).unwrap(), mover("batch"));
+    let (one, two) = (Mover::new(MoverOptions::new(held)).unwrap(), mover("batch"));
     // Copies are the migrator's where there are free pages.
     one.prefill(0, PAGE, region.len).unwrap();
     std::thread::scope(|scope| {
-        let moved = scope.spawn(|| move_all(&mut one, &region.range(), &relocate()));
+        let moved = scope.spawn(|| move_all(&one, &region.range(), &relocate()));
         let _raise = Raise(&let_go);
         while !copying.load(Ordering::Acquire) {
             assert!(!moved.is_finished(), "it has moved without a copy");
@@ -330,13 +330,13 @@ fn of_two_movers_of_one_range_one_is_refused_at_a_time() {
         let result = moved.join().unwrap();
         assert_eq!(result.moved.bytes, region.len as u64, "{result:?}");
     });
-    let result = move_all(&mut two, &region.range(), &relocate());
+    let result = move_all(&two, &region.range(), &relocate());
     assert_eq!(result.moved.bytes, region.len as u64, "{result:?}");
     assert_filled(region.addr, region.len, 1, "one after the other");
 
-    let mut one = mover("mtcopy");
-    let sum = while_moving(&mut one, &region.range(), &relocate(), watched, |_| {
-        while_moving(&mut two, &region.range(), &relocate(), watched, |moving| {
+    let one = mover("mtcopy");
+    let sum = while_moving(&one, &region.range(), &relocate(), watched, |_| {
+        while_moving(&two, &region.range(), &relocate(), watched, |moving| {
             moving.wait_rounds(100);
             for page in region.range().step_by(PAGE) {
                 store(page, load(page));

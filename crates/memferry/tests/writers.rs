@@ -55,7 +55,7 @@ fn prepare(range: &Range<usize>, pages: &[usize], holes: u64) {
 
 /// Moves `range`, of which `pages` were prepared, beside writers.
 fn storm(migrator: &str, range: &Range<usize>, pages: &[usize]) {
-    let mut mover = mover(migrator);
+    let mover = mover(migrator);
     let stop = AtomicBool::new(false);
     let passes: Vec<u64> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
@@ -74,7 +74,7 @@ fn storm(migrator: &str, range: &Range<usize>, pages: &[usize]) {
                 for round in 0..rounds().div_ceil(2) {
                     let before = (round == 0).then(|| pfns(range));
                     let there = present_bytes(range);
-                    let result = move_all(&mut mover, range, &options);
+                    let result = move_all(&mover, range, &options);
                     assert_eq!(
                         result.not_present.bytes + result.moved.bytes,
                         range.len() as u64,
@@ -201,9 +201,9 @@ fn a_mixed_range_loses_no_count() {
 fn writers_beside_a_move_that_only_looks_see_nothing() {
     let region = Region::filled(1 << 20, Kind::Base, 7);
     let before = pfns(&region.range());
-    let mut mover = mover("batch");
+    let mover = mover("batch");
     let sum = while_moving(
-        &mut mover,
+        &mover,
         &region.range(),
         &MoveOptions::default(),
         no_error,

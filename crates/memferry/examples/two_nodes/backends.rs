@@ -148,7 +148,7 @@ fn mixed(backend: Backend) {
         }
         allocate_on(None);
         let range = region.page(0)..region.page(0) + pages * PAGE;
-        let mut mover = mover(backend, lanes, 16 << 20);
+        let mover = mover(backend, lanes, 16 << 20);
         let result = mover.move_range(range, 1, &listing()).unwrap();
         let (each, size) = (pages as u64 / 5, PAGE as u64);
         let there = if last == 1 { 2 * each } else { each };
@@ -186,7 +186,7 @@ fn bound(backend: Backend) {
     let region = Region::new(bytes, false);
     region.bind(0);
     (0..region.pages() - 1).for_each(|page| region.fill_page(page, 3));
-    let mut mover = mover(backend, 2, bytes);
+    let mover = mover(backend, 2, bytes);
     let result = mover
         .move_range(region.range(), 1, &MoveOptions::default())
         .unwrap();
@@ -211,7 +211,7 @@ fn full(backend: Backend, huge: bool) {
     let make = if huge { Region::huge_on } else { Region::on };
     let region = make(0, bytes);
     let taken = fill_node(target);
-    let mut mover = mover(backend, 2, bytes);
+    let mover = mover(backend, 2, bytes);
     for round in 0..2 {
         let result = mover
             .move_range(region.range(), target, &listing())
@@ -252,7 +252,7 @@ fn full(backend: Backend, huge: bool) {
 fn full_prefill() {
     let target = machine::last_node();
     let _taken = fill_node(target);
-    let mut mover = mover(Backend::Userfaultfd, 1, 64 << 20);
+    let mover = mover(Backend::Userfaultfd, 1, 64 << 20);
     for page in [PAGE, THP] {
         let refused = mover.prefill(target, page, 64 << 20).unwrap_err();
         assert!(
@@ -267,7 +267,7 @@ fn no_cpu(backend: Backend) {
     let node = machine::node_without_cpu().expect("this case needs a node without CPUs");
     let bytes = 8 << 20;
     let region = Region::on(0, bytes);
-    let mut mover = mover(backend, 2, bytes);
+    let mover = mover(backend, 2, bytes);
     for to in [node, 0, node, 1] {
         let result = mover
             .move_range(region.range(), to, &MoveOptions::default())
@@ -293,7 +293,7 @@ fn writers(backend: Backend, huge: bool) {
     }
     let stop = AtomicBool::new(false);
     let passes: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
-    let mut mover = mover(backend, 2, bytes);
+    let mover = mover(backend, 2, bytes);
     std::thread::scope(|scope| {
         for (writer, passes) in passes.iter().enumerate() {
             let (stop, counter, pages) = (&stop, &counter, region.pages());
@@ -343,7 +343,7 @@ fn writers(backend: Backend, huge: bool) {
 
 fn bad_node(backend: Backend) {
     let region = Region::on(0, 1 << 20);
-    let mut mover = mover(backend, 1, 1 << 20);
+    let mover = mover(backend, 1, 1 << 20);
     for node in [machine::last_node() + 1, 63, 1023, 1024, u32::MAX] {
         let refused = mover
             .move_range(region.range(), node, &MoveOptions::default())
@@ -362,7 +362,7 @@ fn bad_node(backend: Backend) {
 
 fn cancelled(backend: Backend) {
     let region = Region::on(0, 4 << 20);
-    let mut mover = mover(backend, 2, 4 << 20);
+    let mover = mover(backend, 2, 4 << 20);
     let options = MoveOptions {
         cancel: Some(std::sync::Arc::new(AtomicBool::new(true))),
         ..listing()

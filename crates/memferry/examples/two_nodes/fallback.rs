@@ -67,7 +67,7 @@ fn auto_faster() {
 
 fn auto_move_pages() {
     as_nobody(|| {
-        let mut mover = try_mover(Backend::Auto).unwrap();
+        let mover = try_mover(Backend::Auto).unwrap();
         assert_eq!(mover.backend(), Backend::MovePages);
         let bytes = 4 << 20;
         let region = Region::on(0, bytes);
@@ -127,7 +127,7 @@ fn outside_cpuset() {
     let region = Region::on(0, 1 << 20);
     let before = try_mover(Backend::Auto).unwrap();
     std::fs::write(group.join("cgroup.procs"), std::process::id().to_string()).unwrap();
-    for mut mover in [
+    for mover in [
         before,
         try_mover(Backend::Auto).unwrap(),
         try_mover(Backend::MovePages).unwrap(),

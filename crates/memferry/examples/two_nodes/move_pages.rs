@@ -214,7 +214,7 @@ fn huge() {
     let bytes = 16 << 20;
     for callers in [1, 2] {
         let region = Region::huge_on(0, bytes);
-        let mut mover = crate::backends::mover(Backend::MovePages, callers, 0);
+        let mover = crate::backends::mover(Backend::MovePages, callers, 0);
         for to in [1, 0] {
             let options = MoveOptions {
                 list_pages: true,
@@ -414,7 +414,7 @@ fn relocate() {
     let bytes = 4 << 20;
     let region = Region::on(1, bytes);
     let before = region.frames();
-    let mut mover = crate::backends::mover(Backend::MovePages, 1, 0);
+    let mover = crate::backends::mover(Backend::MovePages, 1, 0);
     let options = MoveOptions {
         relocate: true,
         ..Default::default()
@@ -563,7 +563,7 @@ fn hugetlb() {
 
 /// The kernel finds the pages itself; free pages of ours would lie idle.
 fn prefill() {
-    let mut mover = crate::backends::mover(Backend::MovePages, 1, 16 << 20);
+    let mover = crate::backends::mover(Backend::MovePages, 1, 16 << 20);
     let before = crate::memory::resident_on(1);
     assert_eq!(mover.prefill(1, PAGE, 16 << 20).unwrap(), 0);
     assert_eq!(mover.pool_bytes(), 0);

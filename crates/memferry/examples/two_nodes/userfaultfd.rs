@@ -101,7 +101,7 @@ fn there_and_back() {
     for migrator in migrators() {
         let name = migrator.name();
         let region = Region::on(0, bytes);
-        let mut mover = mover(migrator, bytes);
+        let mover = mover(migrator, bytes);
         let before = region.frames();
         for round in 0..4u64 {
             region.fill(round);
@@ -129,7 +129,7 @@ fn cold() {
     let bytes = 16 << 20;
     for migrator in migrators() {
         let region = Region::on(0, bytes);
-        let mut mover = mover(migrator, 0);
+        let mover = mover(migrator, 0);
         for (round, to) in [(1, 1), (2, machine::last_node()), (3, 0)] {
             region.fill(round);
             let result = mover
@@ -147,7 +147,7 @@ fn prefilled() {
     let bytes = 16 << 20;
     for node in machine::nodes() {
         let region = Region::on((node + 1) % 2, bytes);
-        let mut mover = mover(migrators().remove(1), bytes);
+        let mover = mover(migrators().remove(1), bytes);
         let before = resident_on(node);
         assert_eq!(mover.prefill(node, PAGE, bytes).unwrap(), bytes);
         assert_eq!(mover.pool_bytes(), bytes);
@@ -176,7 +176,7 @@ fn prefilled() {
 fn odd_pool_limits() {
     for limit in [0, PAGE, THP - PAGE, THP + PAGE, 5 << 20] {
         for page in [PAGE, THP] {
-            let mut mover = mover(migrators().remove(1), limit);
+            let mover = mover(migrators().remove(1), limit);
             let kept = mover.prefill(1, page, 64 << 20).unwrap();
             assert_eq!(kept, limit / page * page, "limit {limit}, pages of {page}");
         }
@@ -188,7 +188,7 @@ fn huge() {
     for (index, migrator) in migrators().into_iter().enumerate() {
         let recycle = index != 1;
         let region = Region::huge_on(0, bytes);
-        let mut mover = mover(migrator, bytes);
+        let mover = mover(migrator, bytes);
         let options = if recycle {
             recycling()
         } else {
@@ -208,7 +208,7 @@ fn huge() {
 
 fn huge_prefilled() {
     let bytes = 8 << 20;
-    let mut mover = mover(migrators().remove(2), bytes);
+    let mover = mover(migrators().remove(2), bytes);
     assert_eq!(mover.prefill(1, THP, bytes).unwrap(), bytes);
     let region = Region::huge_on(0, bytes);
     let result = mover
@@ -229,7 +229,7 @@ fn huge_and_base() {
         region.advise(512 + 7..512 + 9, libc::MADV_DONTNEED);
         region.advise(1536..2048, libc::MADV_DONTNEED);
         let holes = 2 + 512;
-        let mut mover = mover(migrator, bytes);
+        let mover = mover(migrator, bytes);
         for to in [1, 0] {
             let result = mover.move_range(region.range(), to, &recycling()).unwrap();
             assert_eq!(
@@ -271,7 +271,7 @@ fn two_sources() {
     let last = machine::last_node();
     let bytes = 4 << 20;
     let (a, b) = (Region::on(0, bytes), Region::on(last, bytes));
-    let mut mover = mover(migrators().remove(1), 8 << 20);
+    let mover = mover(migrators().remove(1), 8 << 20);
     for region in [&a, &b] {
         let result = mover.move_range(region.range(), 1, &recycling()).unwrap();
         assert_all_moved(&result, bytes, bytes / PAGE);
@@ -290,7 +290,7 @@ fn relocate() {
     for huge in [false, true] {
         let make = if huge { Region::huge_on } else { Region::on };
         let region = make(1, bytes);
-        let mut mover = mover(migrators().remove(1), bytes);
+        let mover = mover(migrators().remove(1), bytes);
         let unit = if huge { THP } else { PAGE };
         let stay = mover
             .move_range(region.range(), 1, &MoveOptions::default())
@@ -325,7 +325,7 @@ fn locked() {
         // SAFETY: locking changes no contents.
         let ret = unsafe { libc::mlock(region.range().start as *const _, bytes) };
         assert_eq!(ret, 0, "mlock: {}", std::io::Error::last_os_error());
-        let mut mover = mover(migrator, bytes);
+        let mover = mover(migrator, bytes);
         for to in [1, 0] {
             let result = mover.move_range(region.range(), to, &recycling()).unwrap();
             assert_all_moved(&result, bytes, bytes / PAGE);
@@ -360,7 +360,7 @@ fn watch(watched: &Range<usize>) -> OwnedFd {
 fn watched_by_another() {
     let region = Region::on(0, 4 << 20);
     let _watcher = watch(&region.range());
-    let mut mover = mover(migrators().remove(1), 0);
+    let mover = mover(migrators().remove(1), 0);
     for _ in 0..2 {
         let refused = mover.move_range(region.range(), 1, &MoveOptions::default());
         assert!(

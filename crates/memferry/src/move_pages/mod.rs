@@ -16,7 +16,7 @@ use crate::vma;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -45,6 +45,18 @@ pub fn move_range(
     callers: usize,
     options: &MoveOptions,
 ) -> Result<MoveResult, MoveError> {
+    run(pid, range, node, callers, options, Arc::default())
+}
+
+/// The same, and adds the bytes whose fate is known to `booked`.
+pub(crate) fn run(
+    pid: i32,
+    range: Range<usize>,
+    node: u32,
+    callers: usize,
+    options: &MoveOptions,
+    booked: Arc<AtomicU64>,
+) -> Result<MoveResult, MoveError> {
     check_range(&range)?;
     let started = Instant::now();
     let target = Target {
@@ -61,7 +73,7 @@ pub fn move_range(
     let pagemap = Pagemap::of(&process)
         .ok()
         .filter(|pagemap| pagemap.scan(0, 0, &mut [Region::default()]).is_ok());
-    let ledger = Ledger::new(range.start, range.len(), options.list_pages);
+    let ledger = Ledger::telling(range.start, range.len(), options.list_pages, booked);
     let never = AtomicBool::new(false);
     let cancel = options.cancel.as_deref().unwrap_or(&never);
     let next = AtomicUsize::new(range.start);

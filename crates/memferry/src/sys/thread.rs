@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a thread runs, how politely, and where its stack lies.
+//! Where a thread runs, how politely, where its stack lies, which signals it takes, and how it waits for another.
 
 use super::check;
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// CPUs in one word of a mask. The kernel takes masks of any number of words; `cpu_set_t` ends at CPU 1,023.
 const WORD_CPUS: usize = libc::c_ulong::BITS as usize;
@@ -60,8 +61,8 @@ pub(crate) fn set_nice(nice: i32) -> io::Result<()> {
         .map(drop)
 }
 
-/// The calling thread takes no more signals but those that it raises itself by a fault.
-pub(crate) fn block_signals() -> io::Result<()> {
+/// The calling thread takes no more signals but those that it raises itself by a fault; gives those that it blocked before.
+pub(crate) fn block_signals() -> io::Result<libc::sigset_t> {
     const OWN: [libc::c_int; 7] = [
         libc::SIGSEGV,
         libc::SIGBUS,
@@ -71,19 +72,108 @@ pub(crate) fn block_signals() -> io::Result<()> {
         libc::SIGABRT,
         libc::SIGSYS,
     ];
-    // SAFETY: the set lives here, and the calls touch nothing else.
-    let ret = unsafe {
+    // SAFETY: the sets live here, and the calls touch nothing else.
+    unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
+        let mut before = set;
         libc::sigfillset(&raw mut set);
         for signal in OWN {
             libc::sigdelset(&raw mut set, signal);
         }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
-    };
-    if ret == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::from_raw_os_error(ret))
+        match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before) {
+            0 => Ok(before),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+unsafe extern "C" {
+    /// Of pthread.h, where 1 is PTHREAD_CANCEL_DISABLE.
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+/// While it lives, no signal handler runs on this thread, and pthread_cancel(3) waits.
+pub(crate) struct Quiet {
+    signals: Option<libc::sigset_t>,
+    cancel: libc::c_int,
+    /// It belongs to one thread.
+    _here: std::marker::PhantomData<*const ()>,
+}
+
+impl Quiet {
+    pub(crate) fn begin() -> Quiet {
+        let mut cancel = 0;
+        // SAFETY: it writes one int and changes this thread only.
+        unsafe { pthread_setcancelstate(1, &raw mut cancel) };
+        Quiet {
+            signals: block_signals().ok(),
+            cancel,
+            _here: std::marker::PhantomData,
+        }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if let Some(before) = &self.signals {
+            // SAFETY: the set is one that the kernel gave.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+        }
+        // SAFETY: as in `begin`.
+        unsafe { pthread_setcancelstate(self.cancel, std::ptr::null_mut()) };
+    }
+}
+
+/// Something that happens once, and a descriptor that becomes readable then.
+#[derive(Debug)]
+pub(crate) struct Event(OwnedFd);
+
+impl Event {
+    pub(crate) fn new() -> io::Result<Event> {
+        // SAFETY: no memory is touched; the descriptor is new and belongs to nobody else.
+        unsafe {
+            let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
+            Ok(Event(OwnedFd::from_raw_fd(fd)))
+        }
+    }
+
+    pub(crate) fn set(&self) {
+        let one = 1u64;
+        // SAFETY: the kernel reads eight bytes. The first time it cannot fail, and later ones add nothing.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.poll(
+            Some(&libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+            None,
+        )
+    }
+
+    /// Waits with the signals that were free before `quiet`.
+    pub(crate) fn wait(&self, quiet: &Quiet) {
+        while !self.poll(None, quiet.signals.as_ref()) {}
+    }
+
+    fn poll(&self, time: Option<&libc::timespec>, signals: Option<&libc::sigset_t>) -> bool {
+        let mut poll = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let time = time.map_or(std::ptr::null(), std::ptr::from_ref);
+        let signals = signals.map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the kernel reads and writes one `pollfd`, and reads the others.
+        unsafe { libc::ppoll(&raw mut poll, 1, time, signals) > 0 }
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -366,7 +366,7 @@ pub fn assert_each_byte_once(result: &MoveResult, len: usize) {
 }
 
 /// Moves a whole region and asserts that every byte was counted.
-pub fn move_all(mover: &mut Mover, range: &Range<usize>, options: &MoveOptions) -> MoveResult {
+pub fn move_all(mover: &Mover, range: &Range<usize>, options: &MoveOptions) -> MoveResult {
     let result = mover
         .move_range(range.clone(), 0, options)
         .expect("the range can be moved");
@@ -428,7 +428,7 @@ impl Sum {
 /// Moves `range` again and again on another thread until `body` has returned. Every result must count each byte once;
 /// an error is passed to `tolerate`, which says whether it is due to what the body does.
 pub fn while_moving(
-    mover: &mut Mover,
+    mover: &Mover,
     range: &Range<usize>,
     options: &MoveOptions,
     tolerate: impl Fn(&MoveError) -> bool + Sync,

@@ -21,16 +21,15 @@ pub fn for_each(
             for source in both_sources() {
                 let what = format!("{migrator}, {kind:?}, {source:?}");
                 let region = Region::filled(LEN, kind, 1);
-                let mut mover = mover(migrator);
+                let mover = mover(migrator);
                 let options = MoveOptions {
                     source,
                     list_pages: true,
                     ..relocate()
                 };
-                let sum =
-                    while_moving(&mut mover, &region.range(), &options, &tolerate, |moving| {
-                        body(moving, &region, &what)
-                    });
+                let sum = while_moving(&mover, &region.range(), &options, &tolerate, |moving| {
+                    body(moving, &region, &what)
+                });
                 assert!(sum.of(Outcome::Moved) > 0, "{what}: {sum:?}");
                 let before = region.addr..region.addr + PART.start;
                 let after = region.addr + PART.end..region.addr + region.len;

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * A thread that leaves memferry_move(): by siglongjmp() out of a signal handler, and by pthread_cancel(). The pages must be in
+ * place, and the mover must work on. Prints TAP.
+ */
+#define _GNU_SOURCE
+#include <memferry.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BYTES ((size_t)8 << 20)
+#define JUMPS 20
+
+static int tests, failures;
+
+#define CHECK(condition) check((condition), #condition, __LINE__)
+
+static void check(int holds, const char *what, int line)
+{
+	failures += !holds;
+	printf("%s %d - line %d: %s\n", holds ? "ok" : "not ok", ++tests, line, what);
+	if (!holds)
+		printf("# last error: %s\n", memferry_last_error());
+}
+
+static memferry_mover *mover;
+static unsigned char *memory;
+static memferry_move_options how = { .size = sizeof how, .flags = MEMFERRY_RELOCATE };
+
+static int intact(void)
+{
+	for (size_t i = 0; i < BYTES; i++)
+		if (memory[i] != (unsigned char)(i / 4093))
+			return 0;
+	return 1;
+}
+
+static int moves(void)
+{
+	memferry_result result = { .size = sizeof result };
+
+	return memferry_move(mover, memory, BYTES, 0, &how, &result) == 0 && result.moved.bytes == BYTES;
+}
+
+static sigjmp_buf out;
+static volatile sig_atomic_t in_move;
+static atomic_int over;
+
+static void jump(int number)
+{
+	(void)number;
+	if (in_move) {
+		in_move = 0;
+		siglongjmp(out, 1);
+	}
+}
+
+static void *keep_signalling(void *thread)
+{
+	while (!atomic_load(&over)) {
+		pthread_kill(*(pthread_t *)thread, SIGUSR1);
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* A handler finds the caller asleep in the call, and nowhere else: each jump leaves a move under way behind. */
+static void longjmp_out(void)
+{
+	static volatile int jumps, failed;
+	struct sigaction action = { .sa_handler = jump };
+	pthread_t self = pthread_self(), signaller;
+
+	sigaction(SIGUSR1, &action, NULL);
+	CHECK(pthread_create(&signaller, NULL, keep_signalling, &self) == 0);
+	while (jumps < JUMPS) {
+		if (sigsetjmp(out, 1)) {
+			jumps++;
+			continue;
+		}
+		in_move = 1;
+		failed += memferry_move(mover, memory, BYTES, 0, &how, NULL) != 0;
+		in_move = 0;
+	}
+	atomic_store(&over, 1);
+	CHECK(pthread_join(signaller, NULL) == 0);
+	signal(SIGUSR1, SIG_IGN);
+	CHECK(failed == 0);
+	CHECK(intact());
+	CHECK(moves());
+	CHECK(intact());
+}
+
+static atomic_int moved;
+
+static void *keep_moving(void *unused)
+{
+	(void)unused;
+	for (;;) {
+		if (memferry_move(mover, memory, BYTES, 0, &how, NULL))
+			return NULL;
+		atomic_fetch_add(&moved, 1);
+		pthread_testcancel();
+	}
+}
+
+static void cancelled(void)
+{
+	void *end;
+	pthread_t thread;
+
+	for (int i = 0; i < 10; i++) {
+		atomic_store(&moved, 0);
+		CHECK(pthread_create(&thread, NULL, keep_moving, NULL) == 0);
+		while (!atomic_load(&moved))
+			sched_yield();
+		CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &end) == 0);
+		CHECK(end == PTHREAD_CANCELED);
+		CHECK(intact());
+	}
+	CHECK(moves());
+	CHECK(intact());
+}
+
+int main(void)
+{
+	memferry_options options = { .size = sizeof options, .backend = MEMFERRY_USERFAULTFD };
+
+	if (memferry_new(&options, &mover)) {
+		printf("# %s\n", memferry_last_error());
+		return 77;
+	}
+	memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED) {
+		perror("mmap");
+		return 2;
+	}
+	madvise(memory, BYTES, MADV_NOHUGEPAGE);
+	for (size_t i = 0; i < BYTES; i++)
+		memory[i] = (unsigned char)(i / 4093);
+	longjmp_out();
+	cancelled();
+	memferry_free(mover);
+	printf("1..%d\n", tests);
+	return failures ? 1 : 0;
+}

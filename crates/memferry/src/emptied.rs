@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What owners were about to empty (MADV_DONTNEED) when a move of this process ended.
+//!
+//! The kernel tells before it empties a range, not after: a page that left it in between would come back from the dead. So
+//! no move touches such a range until a look at it finds no page (what is there later was written later), or for a second.
+
+use crate::sys::pagemap::Pagemap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The owner needs microseconds; this is what a busy machine may keep it from a CPU.
+const EMPTYING: Duration = Duration::from_secs(1);
+
+pub(crate) type Guard = MutexGuard<'static, Vec<(Instant, Range<usize>)>>;
+
+/// A fork holds it, and its child clears it: the threads that were emptying are not there.
+static EMPTIED: Mutex<Vec<(Instant, Range<usize>)>> = Mutex::new(Vec::new());
+
+pub(crate) fn lock() -> Guard {
+    EMPTIED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes a range that its owner is about to empty.
+pub(crate) fn note(range: Range<usize>) {
+    note_until(range, Instant::now() + EMPTYING);
+}
+
+fn note_until(range: Range<usize>, end: Instant) {
+    lock().push((end, range));
+}
+
+/// The ranges that may still hold pages from before, cut at their first page.
+pub(crate) fn still(pagemap: &Pagemap) -> Vec<Range<usize>> {
+    let now = Instant::now();
+    let mut emptied = lock();
+    emptied.retain_mut(|(end, range)| match pagemap.first(range.start, range.end) {
+        Ok(None) => false,
+        Ok(Some(page)) => {
+            range.start = page;
+            now < *end
+        }
+        Err(_) => now < *end,
+    });
+    emptied.iter().map(|(_, range)| range.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::migrator::Batch;
+    use crate::mover::{MoveOptions, Mover, MoverOptions};
+    use crate::pool::SEGMENT;
+    use crate::sys::memory::{self, Mapping};
+
+    #[test]
+    fn no_mover_touches_what_is_being_emptied_until_it_was_empty() {
+        let memory = Mapping::new(SEGMENT, SEGMENT, 0).unwrap();
+        let (start, half) = (memory.addr(), SEGMENT / 2);
+        memory::madvise(start, SEGMENT, libc::MADV_NOHUGEPAGE).unwrap();
+        let moved = || {
+            let options = MoveOptions {
+                relocate: true,
+                ..MoveOptions::default()
+            };
+            let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
+            let moved = mover
+                .move_range(start..start + SEGMENT, 0, &options)
+                .unwrap();
+            moved.moved.bytes as usize
+        };
+        memory::populate(start, SEGMENT).unwrap();
+        // Long enough for any host.
+        let end = Instant::now() + Duration::from_secs(3600);
+        note_until(start..start + half, end);
+        assert_eq!(moved(), half);
+        assert_eq!(moved(), half, "another mover, another move");
+        memory::discard(start, half).unwrap();
+        assert_eq!(moved(), half);
+        memory::populate(start, half).unwrap();
+        assert_eq!(moved(), SEGMENT, "it was empty, so what is there is new");
+    }
+}

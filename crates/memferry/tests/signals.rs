@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the calling thread may do while its pages move: run signal handlers that touch them; and moves that nobody waits for.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use memferry::{Backend, Migrator, MoveOptions, Mover, MoverOptions};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use support::*;
+
+/// Address and length of what the handler reads, and how often it has.
+static RANGE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+static READS: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn read_all(_: libc::c_int) {
+    let [start, len] = [0, 1].map(|index: usize| RANGE[index].load(Ordering::Acquire));
+    for at in (start..start + len).step_by(PAGE) {
+        assert_eq!(load(at), word(1, (at - start) / 8));
+    }
+    READS.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Sends a signal to the thread that asked for the move, at each copy.
+struct Signals(libc::pthread_t);
+
+// SAFETY: memcpy has copied everything when `copy` returns.
+unsafe impl Migrator for Signals {
+    fn name(&self) -> &'static str {
+        "signals"
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: the thread lives: it waits for the move. The rest is the caller's promise.
+        unsafe {
+            libc::pthread_kill(self.0, libc::SIGUSR1);
+            std::ptr::copy_nonoverlapping(src, dst, len);
+        }
+    }
+}
+
+#[test]
+fn a_handler_of_the_caller_may_touch_what_moves() {
+    in_own_process("a_handler_of_the_caller_may_touch_what_moves", || {
+        // SAFETY: the handler reads mapped memory and counts. A caller that waits for itself is ended by the alarm.
+        let own = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = read_all as *const () as usize;
+            libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
+            libc::alarm(300);
+            libc::pthread_self()
+        };
+        let mover = Mover::new(MoverOptions {
+            backend: Backend::Userfaultfd,
+            ..MoverOptions::new(Signals(own))
+        })
+        .unwrap();
+        // On the calling thread, and on another.
+        for len in [64 << 10, 8 << 20] {
+            let region = Region::filled(len, Kind::Base, 1);
+            for (cell, value) in RANGE.iter().zip([region.addr, len]) {
+                cell.store(value, Ordering::Release);
+            }
+            let before = READS.load(Ordering::Acquire);
+            let options = MoveOptions {
+                batch_bytes: 64 << 10,
+                ..relocate()
+            };
+            let copied = mover.prefill(0, PAGE, len).unwrap();
+            assert_eq!(copied, len, "with free pages the migrator copies");
+            let moved = move_all(&mover, &region.range(), &options);
+            assert_eq!(moved.moved.bytes as usize, len, "{moved:?}");
+            assert!(READS.load(Ordering::Acquire) > before);
+            assert_filled(region.addr, len, 1, "after the signals");
+        }
+    });
+}
+
+/// Copies when it is let.
+struct Held(Arc<Mutex<()>>, Arc<AtomicBool>);
+
+// SAFETY: memcpy has copied everything when `copy` returns.
+unsafe impl Migrator for Held {
+    fn name(&self) -> &'static str {
+        "held"
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        self.1.store(true, Ordering::Release);
+        let _let = self.0.lock().unwrap();
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
+    }
+}
+
+/// Whether a descriptor becomes readable in so many milliseconds; -1: whenever.
+fn readable(of: &impl AsFd, ms: i32) -> bool {
+    let mut poll = libc::pollfd {
+        fd: of.as_fd().as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: the kernel reads and writes one `pollfd`.
+    unsafe { libc::poll(&raw mut poll, 1, ms) == 1 }
+}
+
+#[test]
+fn a_move_that_nobody_waits_for_tells_how_far_it_is_and_can_be_cancelled() {
+    const LEN: usize = 8 << 20;
+    for cancels in [false, true] {
+        let (hold, began) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
+        let mover = Mover::new(MoverOptions {
+            backend: Backend::Userfaultfd,
+            ..MoverOptions::new(Held(Arc::clone(&hold), Arc::clone(&began)))
+        })
+        .unwrap();
+        let region = Region::filled(LEN, Kind::Base, 1);
+        assert_eq!(mover.prefill(0, PAGE, LEN).unwrap(), LEN);
+        let options = MoveOptions {
+            batch_bytes: 64 << 10,
+            ..relocate()
+        };
+        let held = hold.lock().unwrap();
+        let moving = mover.move_range_async(region.range(), 0, &options).unwrap();
+        while !began.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        assert!(!moving.is_over() && !readable(&moving, 0));
+        let (known, all) = moving.progress();
+        assert!(known < all && all == LEN as u64, "{known} of {all}");
+        if cancels {
+            moving.cancel();
+        }
+        drop(held);
+        assert!(readable(&moving, -1) && moving.is_over());
+        assert_eq!(moving.progress().0 == all, !cancels);
+        let result = moving.wait().unwrap();
+        assert_each_byte_once(&result, LEN);
+        assert_eq!(result.cancelled_bytes > 0, cancels, "{result:?}");
+        assert_eq!(result.moved.bytes + result.cancelled_bytes, LEN as u64);
+        assert_filled(region.addr, LEN, 1, "after the move");
+    }
+}
+
+#[test]
+fn a_move_outlives_its_handle_and_its_mover() {
+    const LEN: usize = 8 << 20;
+    let region = Region::filled(LEN, Kind::Base, 1);
+    let frames = pfns(&region.range());
+    let moving = mover("batch")
+        .move_range_async(region.range(), 0, &relocate())
+        .unwrap();
+    let over = moving.as_fd().try_clone_to_owned().unwrap();
+    drop(moving);
+    assert!(readable(&over, -1));
+    assert_pages_changed(&frames, &region.range(), "nobody waited");
+    assert_filled(region.addr, LEN, 1, "nobody waited");
+}
