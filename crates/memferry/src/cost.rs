@@ -154,9 +154,7 @@ impl Bench {
         let bytes = PAGES * page_size();
         let map = || {
             let mapping = Mapping::new(bytes, page_size(), 0)?;
-            // mlockall(MCL_FUTURE) has locked and filled it.
-            memory::unlock(mapping.addr(), bytes)?;
-            memory::discard(mapping.addr(), bytes)?;
+            mapping.empty()?;
             Ok::<_, io::Error>(mapping)
         };
         let bench = Bench {
@@ -191,7 +189,8 @@ impl Bench {
     }
 
     fn shift(&self, to: &Mapping, from: &Mapping) -> io::Result<()> {
-        match self.uffd.move_pages(to.addr(), from.addr(), from.len()) {
+        // SAFETY: both mappings belong to this value, and nobody refers to their contents meanwhile.
+        match unsafe { (self.uffd).move_pages(to.addr(), from.addr(), from.len()) } {
             Progress { stopped: None, .. } => Ok(()),
             Progress {
                 stopped: Some(error),
@@ -232,7 +231,7 @@ impl Bench {
                 );
             }
             self.shift(&self.place, &self.copies)?;
-            memory::discard(self.staging.addr(), bytes)?;
+            self.staging.empty()?;
             Ok(per_page(begun))
         })?;
         Ok(BetweenNodes {

@@ -57,7 +57,7 @@ mod tests {
     fn no_mover_touches_what_is_being_emptied_until_it_was_empty() {
         let memory = Mapping::new(SEGMENT, SEGMENT, 0).unwrap();
         let (start, half) = (memory.addr(), SEGMENT / 2);
-        memory::madvise(start, SEGMENT, libc::MADV_NOHUGEPAGE).unwrap();
+        memory::advise_thps(start, SEGMENT, false).unwrap();
         let moved = || {
             let options = MoveOptions {
                 relocate: true,
@@ -75,7 +75,8 @@ mod tests {
         note_until(start..start + half, end);
         assert_eq!(moved(), half);
         assert_eq!(moved(), half, "another mover, another move");
-        memory::discard(start, half).unwrap();
+        // SAFETY: a part of the test's own mapping.
+        unsafe { memory::discard(start, half).unwrap() };
         assert_eq!(moved(), half);
         memory::populate(start, half).unwrap();
         assert_eq!(moved(), SEGMENT, "it was empty, so what is there is new");

@@ -261,9 +261,11 @@ impl PagePool {
             // Nobody else has a piece of a segment that is ours as a whole.
             let _others = (piece.staging && piece.len < SEGMENT).then_some(watched);
             // MADV_DONTNEED fails on a locked range; then unlock it first. It cannot fail otherwise on our own mapping.
-            if memory::discard(piece.addr, piece.len).is_err() {
+            // SAFETY: the piece was given out by this pool and came back: nobody refers to it.
+            let discard = || unsafe { memory::discard(piece.addr, piece.len) };
+            if discard().is_err() {
                 let _ = memory::unlock(piece.addr, piece.len);
-                let _ = memory::discard(piece.addr, piece.len);
+                let _ = discard();
                 let _ = memory::lock_on_fault(piece.addr, piece.len);
             }
         }
@@ -306,15 +308,17 @@ impl PagePool {
         let anew = {
             let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
             end_watch_of(&mut watched, piece);
-            memory::map_anew(piece.addr, piece.len)
+            // SAFETY: the piece was given out by this pool and came back: nobody refers to it.
+            unsafe { memory::map_anew(piece.addr, piece.len) }
         };
-        match anew {
-            Ok(()) if set_up(piece.addr, piece.len, shelf, self.bind).is_ok() => {
-                self.put_empty(shelf, piece);
-            }
-            // The addresses lie idle until the pool ends.
-            Ok(()) => {}
-            Err(_) => self.discard(shelf, piece),
+        if anew.is_err() {
+            return self.discard(shelf, piece);
+        }
+        // SAFETY: the piece is mapped anew, and nobody has it.
+        let set_up = unsafe { set_up(piece.addr, piece.len, shelf, self.bind) };
+        // Else the addresses lie idle until the pool ends.
+        if set_up.is_ok() {
+            self.put_empty(shelf, piece);
         }
     }
 
@@ -450,7 +454,8 @@ impl Stock {
         let chunk = if self.shelf.locked { SEGMENT } else { CHUNK };
         let mapping = Mapping::new(chunk, SEGMENT, 0)?;
         let (addr, len) = (mapping.addr(), mapping.len());
-        set_up(addr, len, self.shelf, bind)?;
+        // SAFETY: the mapping is new.
+        unsafe { set_up(addr, len, self.shelf, bind)? };
         let list = if staging {
             &mut self.empty
         } else {
@@ -491,17 +496,16 @@ fn queue(full: &mut VecDeque<Piece>, piece: Piece) {
 }
 
 /// Makes a fresh mapping one for pages of the shelf.
-fn set_up(addr: usize, len: usize, shelf: Shelf, bind: bool) -> io::Result<()> {
+///
+/// # Safety
+/// The range is a part of a `Mapping` of this pool, and nobody refers to it.
+unsafe fn set_up(addr: usize, len: usize, shelf: Shelf, bind: bool) -> io::Result<()> {
     // Under mlockall(MCL_FUTURE) the kernel has locked and filled it.
     memory::unlock(addr, len)?;
-    memory::discard(addr, len)?;
+    // SAFETY: the caller's promise.
+    unsafe { memory::discard(addr, len)? };
     // A kernel without THP knows neither advice; it has no huge pages to keep away either.
-    let advice = if shelf.huge {
-        libc::MADV_HUGEPAGE
-    } else {
-        libc::MADV_NOHUGEPAGE
-    };
-    match memory::madvise(addr, len, advice) {
+    match memory::advise_thps(addr, len, shelf.huge) {
         Err(e) if sys::errno(&e) != libc::EINVAL || shelf.huge => return Err(e),
         _ => {}
     }

@@ -210,9 +210,7 @@ impl<'u> Nothing<'u> {
 /// A mapped page that is not there.
 fn empty_page(locked: bool) -> std::io::Result<Mapping> {
     let mapping = Mapping::new(page_size(), page_size(), 0)?;
-    // mlockall(MCL_FUTURE) has locked and filled it.
-    sys::memory::unlock(mapping.addr(), mapping.len())?;
-    sys::memory::discard(mapping.addr(), mapping.len())?;
+    mapping.empty()?;
     if locked {
         sys::memory::lock_on_fault(mapping.addr(), mapping.len())?;
     }
@@ -333,7 +331,7 @@ mod tests {
     #[test]
     fn asking_about_an_empty_mapping_leaves_room_for_a_thp() {
         let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
-        sys::memory::madvise(memory.addr(), memory.len(), libc::MADV_HUGEPAGE).unwrap();
+        sys::memory::advise_thps(memory.addr(), memory.len(), true).unwrap();
         let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
         place.register(memory.addr(), memory.len()).unwrap();
         assert_eq!(all_watched(&place, &mappings_of(&memory)), [Watched::Empty]);

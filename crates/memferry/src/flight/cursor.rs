@@ -361,13 +361,13 @@ mod tests {
     struct Tables(Vec<Page>);
 
     impl Kernel for Tables {
-        fn unmap(&self, _: usize, _: usize, _: usize) -> Progress {
+        unsafe fn unmap(&self, _: usize, _: usize, _: usize) -> Progress {
             unreachable!("a cursor moves nothing")
         }
-        fn remap(&self, _: usize, _: usize, _: usize) -> Progress {
+        unsafe fn remap(&self, _: usize, _: usize, _: usize) -> Progress {
             unreachable!("a cursor moves nothing")
         }
-        fn fill(&self, _: usize, _: usize, _: usize) -> Progress {
+        unsafe fn fill(&self, _: usize, _: usize, _: usize) -> Progress {
             unreachable!("a cursor moves nothing")
         }
         fn zero(&self, _: usize, _: usize) -> io::Result<()> {

@@ -8,13 +8,16 @@ use crate::sys::{errno, page_size};
 use std::io;
 
 /// The kernel's part of a move.
+///
+/// # Safety of `unmap`, `remap` and `fill`
+/// `place` lies in the range that is moved, `staging` and `from` in pieces of the pool that the flight has.
 pub(crate) trait Kernel: Sync {
     /// Moves pages from their place out to staging.
-    fn unmap(&self, staging: usize, place: usize, len: usize) -> Progress;
+    unsafe fn unmap(&self, staging: usize, place: usize, len: usize) -> Progress;
     /// Moves pages into their place and wakes who waits for them.
-    fn remap(&self, place: usize, from: usize, len: usize) -> Progress;
+    unsafe fn remap(&self, place: usize, from: usize, len: usize) -> Progress;
     /// Puts a copy of `from` into the place, in pages that the kernel allocates, and wakes who waits.
-    fn fill(&self, place: usize, from: usize, len: usize) -> Progress;
+    unsafe fn fill(&self, place: usize, from: usize, len: usize) -> Progress;
     /// Answers a fault on a page that never was.
     fn zero(&self, place: usize, len: usize) -> io::Result<()>;
     /// Faults on the range are the kernel's own again.
@@ -73,13 +76,15 @@ impl Live<'_> {
 }
 
 impl Kernel for Live<'_> {
-    fn unmap(&self, staging: usize, place: usize, len: usize) -> Progress {
-        let progress = self.place.move_pages(staging, place, len);
+    unsafe fn unmap(&self, staging: usize, place: usize, len: usize) -> Progress {
+        // SAFETY: the caller's promise.
+        let progress = unsafe { self.place.move_pages(staging, place, len) };
         self.with_unreported(staging, place, len, progress)
     }
 
-    fn remap(&self, place: usize, from: usize, len: usize) -> Progress {
-        let progress = self.place.move_pages(place, from, len);
+    unsafe fn remap(&self, place: usize, from: usize, len: usize) -> Progress {
+        // SAFETY: the caller's promise.
+        let progress = unsafe { self.place.move_pages(place, from, len) };
         let reported = progress.done;
         let progress = self.with_unreported(place, from, len, progress);
         if progress.done > reported {
@@ -89,8 +94,8 @@ impl Kernel for Live<'_> {
         progress
     }
 
-    fn fill(&self, place: usize, from: usize, len: usize) -> Progress {
-        // SAFETY: `from` is a staging or pool range of the flight, which stays mapped and readable for its whole time.
+    unsafe fn fill(&self, place: usize, from: usize, len: usize) -> Progress {
+        // SAFETY: `from` is a piece of the flight, which stays mapped and readable for its whole time.
         unsafe { self.place.copy(place, from, len) }
     }
 

@@ -421,7 +421,8 @@ impl<'a> Flight<'a> {
                 return;
             }
             let len = len.min(if in_doubt { page_size() } else { FILL_BYTES });
-            let progress = self.plan.kernel.fill(place, base + from, len);
+            // SAFETY: the place is of a run that is away, and its page lies there in the batch's staging piece.
+            let progress = unsafe { self.plan.kernel.fill(place, base + from, len) };
             batch.placed.add(from, progress.done);
             batch.filled.add(from, progress.done);
             match progress.stopped.as_ref().map(errno) {

@@ -85,7 +85,8 @@ impl Flight<'_> {
                 }
             }
             let progress = match &staging {
-                Ok(_) => kernel.unmap(batch.staged.addr + batch.bytes, at, stop - at),
+                // SAFETY: the run is of the range, and the batch has the staging piece, empty from there on.
+                Ok(_) => unsafe { kernel.unmap(batch.staged.addr + batch.bytes, at, stop - at) },
                 Err(error) => crate::sys::uffd::Progress::none(errno(error)),
             };
             if progress.done > 0 {

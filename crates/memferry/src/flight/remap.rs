@@ -96,7 +96,8 @@ impl Flight<'_> {
 
     fn bring_back(&self, place: usize, from: usize, len: usize, refused: &mut Refusals) -> Step {
         let kernel = self.plan.kernel;
-        let progress = kernel.remap(place, from, len);
+        // SAFETY: the place is of a run that is away, and `from` its page, or the copy, in a piece of the batch.
+        let progress = unsafe { kernel.remap(place, from, len) };
         if progress.done > 0 {
             return Step::Back(progress.done);
         }
@@ -119,7 +120,8 @@ impl Flight<'_> {
     /// The careful way, one page at a time.
     fn bring_back_page(&self, place: usize, from: usize, refused: &mut Refusals) -> Step {
         let (kernel, page) = (self.plan.kernel, page_size());
-        let progress = kernel.remap(place, from, page);
+        // SAFETY: as in `bring_back`.
+        let progress = unsafe { kernel.remap(place, from, page) };
         if progress.done > 0 {
             return Step::Back(page);
         }
@@ -140,7 +142,8 @@ impl Flight<'_> {
                 }
             }
         }
-        let progress = kernel.fill(place, from, page);
+        // SAFETY: as in `bring_back`.
+        let progress = unsafe { kernel.fill(place, from, page) };
         if progress.done > 0 {
             return Step::Back(page);
         }

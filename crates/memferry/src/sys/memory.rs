@@ -52,8 +52,16 @@ impl Mapping {
             len,
             owner: crate::forkgate::generation(),
         };
-        madvise(addr, len, libc::MADV_DONTFORK)?;
+        dont_fork(addr, len)?;
         Ok(mapping)
+    }
+
+    /// Gives all its pages back to the kernel.
+    pub(crate) fn empty(&self) -> io::Result<()> {
+        // mlockall(MCL_FUTURE) has locked it, and discards nothing that is locked.
+        unlock(self.addr, self.len)?;
+        // SAFETY: the range belongs to this value alone, and nobody refers to its contents.
+        unsafe { discard(self.addr, self.len) }
     }
 
     pub(crate) fn addr(&self) -> usize {
@@ -128,8 +136,11 @@ impl Drop for Zeroes {
 }
 
 /// Puts a fresh anonymous mapping, without pages and page tables, in the place of a part of a `Mapping`.
-pub(crate) fn map_anew(addr: usize, len: usize) -> io::Result<()> {
-    // SAFETY: the callers pass a part of their own `Mapping` that holds nothing of worth.
+///
+/// # Safety
+/// The range is a part of a `Mapping` of the caller's and holds nothing of worth.
+pub(crate) unsafe fn map_anew(addr: usize, len: usize) -> io::Result<()> {
+    // SAFETY: the caller's promise.
     let raw = unsafe {
         libc::mmap(
             addr as *mut libc::c_void,
@@ -143,35 +154,46 @@ pub(crate) fn map_anew(addr: usize, len: usize) -> io::Result<()> {
     if raw == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    madvise(addr, len, libc::MADV_DONTFORK)
+    dont_fork(addr, len)
 }
 
 /// madvise(2) on a range.
-pub(crate) fn madvise(addr: usize, len: usize, advice: libc::c_int) -> io::Result<()> {
-    // SAFETY: the callers pass ranges of their own `Mapping`, where losing contents is what they ask for; advice
-    // that keeps contents is harmless anywhere.
+///
+/// # Safety
+/// The range is the caller's own and may lose its contents, unless the advice keeps them.
+pub(crate) unsafe fn madvise(addr: usize, len: usize, advice: libc::c_int) -> io::Result<()> {
+    // SAFETY: the caller's promise.
     check(unsafe { libc::madvise(addr as *mut libc::c_void, len, advice) }).map(drop)
 }
 
-/// Allocates and maps every page of a range (MADV_POPULATE_WRITE, Linux 5.14; before it, one write per page).
-///
-/// The range must belong to a `Mapping` and hold no data: the fallback writes zeroes.
+fn dont_fork(addr: usize, len: usize) -> io::Result<()> {
+    // SAFETY: contents stay.
+    unsafe { madvise(addr, len, libc::MADV_DONTFORK) }
+}
+
+/// Whether a range gets THPs (MADV_HUGEPAGE, MADV_NOHUGEPAGE).
+pub(crate) fn advise_thps(addr: usize, len: usize, wanted: bool) -> io::Result<()> {
+    let advice = match wanted {
+        true => libc::MADV_HUGEPAGE,
+        false => libc::MADV_NOHUGEPAGE,
+    };
+    // SAFETY: contents stay.
+    unsafe { madvise(addr, len, advice) }
+}
+
+/// Allocates and maps every page of a range that has none (MADV_POPULATE_WRITE, Linux 5.14).
 pub(crate) fn populate(addr: usize, len: usize) -> io::Result<()> {
-    match madvise(addr, len, libc::MADV_POPULATE_WRITE) {
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-            for page in (addr..addr + len).step_by(page_size()) {
-                // SAFETY: the caller owns the range, and it is mapped writable.
-                unsafe { std::ptr::write_volatile(page as *mut u8, 0) };
-            }
-            Ok(())
-        }
-        other => other,
-    }
+    // SAFETY: contents stay.
+    unsafe { madvise(addr, len, libc::MADV_POPULATE_WRITE) }
 }
 
 /// Gives the pages of a range back to the kernel; the range stays mapped and empty.
-pub(crate) fn discard(addr: usize, len: usize) -> io::Result<()> {
-    madvise(addr, len, libc::MADV_DONTNEED)
+///
+/// # Safety
+/// The range is the caller's own, and its contents may go.
+pub(crate) unsafe fn discard(addr: usize, len: usize) -> io::Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { madvise(addr, len, libc::MADV_DONTNEED) }
 }
 
 /// Locks a range as its pages appear (mlock2 with MLOCK_ONFAULT), populating nothing.

@@ -158,7 +158,10 @@ impl Uffd {
 
     /// Moves the pages at `src` to the empty range at `dst`, which is registered with this descriptor, and wakes who
     /// waits there. Both ranges stay mapped; the page tables change, not the pages.
-    pub(crate) fn move_pages(&self, dst: usize, src: usize, len: usize) -> Progress {
+    ///
+    /// # Safety
+    /// Nobody refers to the contents at `src`, or waits until they are back: a userfaultfd watches it.
+    pub(crate) unsafe fn move_pages(&self, dst: usize, src: usize, len: usize) -> Progress {
         self.move_with(dst, src, len, 0)
     }
 
