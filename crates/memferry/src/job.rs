@@ -57,7 +57,7 @@ pub(crate) struct Job {
     pub batch_bytes: usize,
     pub lanes: usize,
     /// Bytes that are accounted for.
-    pub moved_on: Arc<AtomicU64>,
+    pub booked: Arc<AtomicU64>,
 }
 
 impl Job {
@@ -85,7 +85,7 @@ impl Job {
                 *to,
                 lanes,
                 options,
-                Arc::clone(&self.moved_on),
+                Arc::clone(&self.booked),
             );
         };
         let started = Instant::now();
@@ -96,7 +96,7 @@ impl Job {
         let cancel = &*self.cancel;
         // What this thread stands on.
         self.check_own_memory(None)?;
-        let booked = Arc::clone(&self.moved_on);
+        let booked = Arc::clone(&self.booked);
         let ledger = Ledger::telling(range.start, range.len(), options.list_pages, booked);
         let mut cancelled = 0;
         let mut failure = None;
@@ -222,6 +222,8 @@ impl Job {
                 extent_of(sys::errno_location(), 1),
                 "thread-local data of the calling thread",
             ),
+            (extent_of(self, 1), "the mover"),
+            (extent_of(Arc::as_ptr(&self.booked), 1), "the mover"),
         ];
         let stacks = self.migrator.own_memory();
         let pages = self.core.pool.addresses();
@@ -275,7 +277,7 @@ impl MoveHandle {
         let handle = MoveHandle {
             end: Arc::clone(&end),
             bytes: job.range.len() as u64,
-            booked: Arc::clone(&job.moved_on),
+            booked: Arc::clone(&job.booked),
             cancel: Arc::clone(&job.cancel),
         };
         let job = Arc::clone(job);

@@ -281,7 +281,7 @@ impl Mover {
             cancel,
             batch_bytes,
             lanes,
-            moved_on: Arc::default(),
+            booked: Arc::default(),
         };
         let here = std::ptr::from_ref(self).addr();
         job.check_own_memory(Some(here..here + size_of::<Mover>()))?;
