@@ -23,7 +23,7 @@
  * argument that is null, misaligned or out of range, and -EIO for an error in the library itself.
  *
  * Threads. Every function may be called from any thread at any time, but memferry_free() only as the last call for
- * its mover. Calls for one mover that move or allocate wait for each other. Movers are independent of each other.
+ * its mover. Moves of one mover wait for each other. Movers are independent of each other.
  *
  * Signals. memferry_move() moves up to 2 MiB with the thread's signals blocked, for about a millisecond, and more than that on
  * threads of its own while the caller sleeps: its handlers run meanwhile, may touch the memory, and may leave by siglongjmp(),
