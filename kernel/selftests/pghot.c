@@ -28,14 +28,9 @@ const char *const pghot_sources[PGHOT_SOURCES] = { "hint faults", "hardware", "p
 static const char *const settings[] = {
 	NUMA_BALANCING,
 	PGHOT_SYSCTL "target_nid",
-	PGHOT_SYSCTL "freq_threshold",
-	PGHOT_SYSCTL "promote_freq_window_ms",
-	PGHOT_SYSCTL "promote_rate_limit_MBps",
-	PGHOT_DEBUGFS "/kmigrated_sleep_ms",
-	PGHOT_DEBUGFS "/kmigrated_batch_nr",
-	PGHOT_DEBUGFS "/exchange",
-	PGHOT_DEBUGFS "/weights",
-	PGHOT_DEBUGFS "/scan_period_ms",
+	PGHOT_RATE,
+	PGHOT_THRESHOLD,
+	PGHOT_WINDOW,
 	/* Last to be remembered, so first to be put back: nothing runs while the rest changes. */
 	PGHOT_SYSCTL "enabled_sources",
 };
@@ -133,6 +128,24 @@ long long pghot_counter(const char *name)
 	if (count < 0)
 		tap_bail("no counter %s", name);
 	return count;
+}
+
+long long pghot_status(const char *name)
+{
+	long long count = file_field(PGHOT_DEBUGFS "/status", name);
+
+	if (count < 0)
+		tap_bail("pghot/status has no %s", name);
+	return count;
+}
+
+bool pghot_precise(void)
+{
+	char text[1024] = "";
+
+	if (file_read(text, sizeof(text), PGHOT_DEBUGFS "/status"))
+		tap_bail("no " PGHOT_DEBUGFS "/status");
+	return strstr(text, "format precise");
 }
 
 void pghot_settle(void *at)

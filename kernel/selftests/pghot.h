@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Hot-page tracking: its sources, tunables and counters, and memory that processes use hard
+ * Hot-page tracking: its sources, settings and counters, and memory that processes use hard
  * enough to be promoted.
  */
 #ifndef _PGHOT_H
@@ -15,6 +15,9 @@ struct content;
 #define PGHOT_SYSCTL	"/proc/sys/vm/pghot_"
 #define PGHOT_DEBUGFS	"/sys/kernel/debug/pghot"
 #define PGHOT_EVENT	PGHOT_DEBUGFS "/hwhints_event"
+#define PGHOT_THRESHOLD	PGHOT_DEBUGFS "/freq_threshold"
+#define PGHOT_WINDOW	PGHOT_DEBUGFS "/window_ms"
+#define PGHOT_RATE	PGHOT_SYSCTL "promote_rate_limit_MBps"
 
 /* Minor faults, each of them: their samples come when the page is mapped. */
 #define PGHOT_FAULTS	"1 5 1"
@@ -44,6 +47,12 @@ void pghot_stop(void);
 
 /* A counter of /proc/vmstat; bails out if there is none of that name. */
 long long pghot_counter(const char *name);
+
+/* The same, of debugfs pghot/status. */
+long long pghot_status(const char *name);
+
+/* Whether records have four bytes, which know their node. */
+bool pghot_precise(void);
 
 /*
  * Pages that were touched last wait on a CPU for their LRU list, where no source sees them;

@@ -11,8 +11,8 @@
 #include "settings.h"
 #include "tap.h"
 
+#include <dirent.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,16 +36,6 @@ static const struct setting sysctls[] = {
 		.bad = { "2", "3", "63", "64", "1023", "1024", "4294967295", NOT_NUMBERS },
 	},
 	{
-		.name = "pghot_freq_threshold",
-		.good = { { "1", NULL }, { "3\n", "3" }, { "0x2", "2" } },
-		.bad = { "0", "8", "258", "4294967298", NOT_NUMBERS },
-	},
-	{
-		.name = "pghot_promote_freq_window_ms",
-		.good = { { "256", NULL }, { "3326\n", "3326" }, { "0x3e8", "1000" } },
-		.bad = { "0", "15", "14610", "16384", "4294968296", NOT_NUMBERS },
-	},
-	{
 		.name = "pghot_promote_rate_limit_MBps",
 		.good = { { "1", NULL }, { "4194304\n", "4194304" }, { "65536", NULL } },
 		.bad = { "0", "4194305", "4294967297", NOT_NUMBERS },
@@ -54,40 +44,14 @@ static const struct setting sysctls[] = {
 
 static const struct setting files[] = {
 	{
-		.name = "kmigrated_sleep_ms",
-		.good = { { "50", NULL }, { "1000\n", "1000" }, { "100", NULL } },
-		.bad = { "0", "49", "1001", "4294967396", NOT_NUMBERS },
+		.name = "freq_threshold",
+		.good = { { "1", NULL }, { "3\n", "3" }, { "0x2", "2" } },
+		.bad = { "0", "8", "258", "4294967298", NOT_NUMBERS },
 	},
 	{
-		.name = "kmigrated_batch_nr",
-		.good = { { "64", NULL }, { "1024\n", "1024" }, { "512", NULL } },
-		.bad = { "0", "63", "1025", "4294967808", NOT_NUMBERS },
-	},
-	{
-		.name = "exchange",
-		.good = { { "0", NULL }, { "1\n", "1" } },
-		.bad = { "2", "4294967297", "y", NOT_NUMBERS },
-	},
-	{
-		.name = "scan_period_ms",
-		.good = { { "50", NULL }, { "60000\n", "60000" }, { "250", NULL } },
-		.bad = { "0", "49", "60001", "4294967546", NOT_NUMBERS },
-	},
-	{
-		.name = "scan_rate_pages_ps",
-		.good = { { "32768", NULL }, { "2147483647\n", "2147483647" }, { "4194304", NULL } },
-		.bad = { "0", "32767", "2147483648", "4299161600", NOT_NUMBERS },
-	},
-	{
-		.name = "weights",
-		.good = {
-			{ "1 1 1", NULL }, { "65535 1 0x10\n", "65535 1 16" }, { "2 2 1", NULL },
-		},
-		.bad = {
-			"1", "1 1", "1 1 1 1", "0 1 1", "1 0 1", "1 1 0", "65536 1 1", "1 1 65536",
-			"1  1 1", "1,1,1", "a b c", "1 1 1x", "-1 1 1", " ", "\n",
-			"1 1 99999999999999999999",
-		},
+		.name = "window_ms",
+		.good = { { "256", NULL }, { "3326\n", "3326" }, { "0x3e8", "1000" } },
+		.bad = { "0", "15", "14610", "16384", "4294968296", NOT_NUMBERS },
 	},
 	{
 		.name = "hwhints_event",
@@ -118,52 +82,57 @@ static void test_boot_values(void)
 	} values[] = {
 		{ PGHOT_SYSCTL "enabled_sources", 0 },
 		{ PGHOT_SYSCTL "target_nid", 0 },
-		{ PGHOT_SYSCTL "freq_threshold", 2 },
-		{ PGHOT_SYSCTL "promote_rate_limit_MBps", 65536 },
-		{ PGHOT_DEBUGFS "/kmigrated_sleep_ms", 100 },
-		{ PGHOT_DEBUGFS "/kmigrated_batch_nr", 512 },
-		{ PGHOT_DEBUGFS "/exchange", 1 },
-		{ PGHOT_DEBUGFS "/scan_period_ms", 250 },
-		{ PGHOT_DEBUGFS "/scan_rate_pages_ps", 4194304 },
+		{ PGHOT_RATE, 65536 },
+		{ PGHOT_THRESHOLD, 2 },
 	};
 	char text[64] = "", line[1024] = "";
-	const char *format;
+	bool precise;
 
 	for (unsigned int n = 0; n < ARRAY_SIZE(values); n++)
 		tap_ok(file_number("%s", values[n].path) == values[n].value, "%s is %lld at first",
 		       strrchr(values[n].path, '/') + 1, values[n].value);
-	tap_ok(!file_read(text, sizeof(text), PGHOT_DEBUGFS "/weights") && !strcmp(text, "2 2 1"),
-	       "weights are 2 2 1 at first");
-	tap_ok(!file_read(text, sizeof(text), PGHOT_DEBUGFS "/hwhints_event") && !text[0],
+	tap_ok(!file_read(text, sizeof(text), PGHOT_EVENT) && !text[0],
 	       "no event is chosen at first");
 	file_read(line, sizeof(line), "/proc/cmdline");
-	format = strstr(line, "pghot=precise") ? "precise" : "default";
-	tap_ok(file_number(PGHOT_SYSCTL "promote_freq_window_ms") ==
-	       (strcmp(format, "precise") ? 3000 : 5000), "the window is the published one at first");
-	tap_ok(!file_read(text, sizeof(text), PGHOT_DEBUGFS "/format") && !strcmp(text, format),
-	       "records have the format %s, as the kernel was told", format);
-	tap_ok(!pghot_counter("pghot_record_bytes") && !heat_of_node(-1).sections,
+	precise = strstr(line, "pghot=precise");
+	tap_ok(file_number(PGHOT_WINDOW) == (precise ? 5000 : 3000),
+	       "the window is the published one at first");
+	tap_ok(pghot_precise() == precise, "records have the format %s, as the kernel was told",
+	       precise ? "precise" : "default");
+	tap_ok(!pghot_status("record_bytes") && !heat_of_node(-1).sections,
 	       "nothing has records at first");
 }
 
 static void test_counters(void)
 {
 	static const char *const names[] = {
-		"pghot_recorded_accesses", "pghot_recorded_hintfaults", "pghot_recorded_hwhints",
-		"pghot_recorded_pgtscans", "pghot_refused_latency", "pghot_refused_pace",
-		"pghot_refused_isolation", "pghot_promoted", "pghot_exchanged", "pghot_demoted",
-		"pghot_wasted_promotions", "pghot_bounced", "pghot_record_bytes",
-		"pghot_scanned_ptes", "pghot_scan_us", "pghot_kmigrated_wakeups",
+		"pghot_recorded", "pghot_refused_latency", "pghot_refused_pace",
+		"pghot_refused_room", "pghot_promoted", "pghot_demoted", "pghot_wasted",
 	};
-	bool there = true;
+	static const char *const lines[] = {
+		"recorded_hintfaults", "recorded_hwhints", "recorded_pgtscans", "exchanged",
+		"bounced", "failed_pinned", "failed_owner", "failed_off_lru", "failed_no_block",
+		"failed_busy", "scanned_ptes", "scan_us", "wakeups", "record_bytes",
+	};
 
-	for (unsigned int n = 0; n < ARRAY_SIZE(names); n++) {
-		if (file_field("/proc/vmstat", names[n]) >= 0)
-			continue;
-		tap_note("/proc/vmstat has no %s", names[n]);
-		there = false;
-	}
-	tap_ok(there, "/proc/vmstat has all counters");
+	for (unsigned int n = 0; n < ARRAY_SIZE(names); n++)
+		tap_ok(file_field("/proc/vmstat", names[n]) >= 0, "/proc/vmstat has %s", names[n]);
+	for (unsigned int n = 0; n < ARRAY_SIZE(lines); n++)
+		tap_ok(file_field(PGHOT_DEBUGFS "/status", lines[n]) >= 0, "status has %s",
+		       lines[n]);
+}
+
+static unsigned int files_in(const char *folder, const char *prefix)
+{
+	DIR *entries = opendir(folder);
+	struct dirent *entry;
+	unsigned int nr = 0;
+
+	while (entries && (entry = readdir(entries)))
+		nr += entry->d_name[0] != '.' && !strncmp(entry->d_name, prefix, strlen(prefix));
+	if (entries)
+		closedir(entries);
+	return nr;
 }
 
 static void test_permissions(void)
@@ -175,8 +144,10 @@ static void test_permissions(void)
 	for (unsigned int n = 0; n < of_debugfs.nr; n++)
 		modes &= setting_mode_is(&of_debugfs, files[n].name, 0644);
 	tap_ok(modes, "what can be set is root's, mode 0644");
+	tap_ok(files_in(of_sysctls.root, "pghot_") == of_sysctls.nr &&
+	       files_in(of_debugfs.root, "") == of_debugfs.nr + 2,
+	       "there are no files but these, status and heat");
 	tap_ok(setting_mode_is(&of_debugfs, "heat", 0444) &&
-	       setting_mode_is(&of_debugfs, "format", 0444) &&
 	       setting_mode_is(&of_debugfs, "status", 0444), "what cannot has mode 0444");
 }
 
@@ -186,12 +157,12 @@ static void test_events(void)
 	char text[64] = "";
 	int error;
 
-	file_write(SOME_EVENT, PGHOT_DEBUGFS "/hwhints_event");
-	error = file_write("4000000000 1 1000", PGHOT_DEBUGFS "/hwhints_event");
-	file_read(text, sizeof(text), PGHOT_DEBUGFS "/hwhints_event");
+	file_write(SOME_EVENT, PGHOT_EVENT);
+	error = file_write("4000000000 1 1000", PGHOT_EVENT);
+	file_read(text, sizeof(text), PGHOT_EVENT);
 	tap_ok(error < 0 && !strcmp(text, SOME_EVENT), "an event that no PMU has is refused");
 	tap_note("error %d", error);
-	file_write("\n", PGHOT_DEBUGFS "/hwhints_event");
+	file_write("\n", PGHOT_EVENT);
 }
 
 /* What a format has room for, to the last value: a count, and a stamp that comes round. */
@@ -202,26 +173,22 @@ static void test_format_limits(void)
 		long long least, most;			/* of one byte */
 		long long precise_least, precise_most;	/* of four */
 	} limits[] = {
-		{ "freq_threshold", 1, 3, 1, 7 },
-		{ "promote_freq_window_ms", 256, 3326, 16, 14609 },
+		{ PGHOT_THRESHOLD, 1, 3, 1, 7 },
+		{ PGHOT_WINDOW, 256, 3326, 16, 14609 },
 	};
-	char format[16] = "", path[64];
+	bool precise = pghot_precise();
 
-	file_read(format, sizeof(format), PGHOT_DEBUGFS "/format");
 	for (unsigned int n = 0; n < ARRAY_SIZE(limits); n++) {
-		bool precise = !strcmp(format, "precise");
+		const char *path = limits[n].file;
 		long long least = precise ? limits[n].precise_least : limits[n].least;
 		long long most = precise ? limits[n].precise_most : limits[n].most;
 
-		snprintf(path, sizeof(path), PGHOT_SYSCTL "%s", limits[n].file);
 		tap_ok(!file_write_number(least, "%s", path) && file_number("%s", path) == least &&
 		       file_write_number(least - 1, "%s", path) == -EINVAL &&
-		       file_number("%s", path) == least, "%s, %s: %lld and not less", format,
-		       limits[n].file, least);
+		       file_number("%s", path) == least, "%s: %lld and not less", path, least);
 		tap_ok(!file_write_number(most, "%s", path) && file_number("%s", path) == most &&
 		       file_write_number(most + 1, "%s", path) == -EINVAL &&
-		       file_number("%s", path) == most, "%s, %s: %lld and not more", format,
-		       limits[n].file, most);
+		       file_number("%s", path) == most, "%s: %lld and not more", path, most);
 	}
 }
 
@@ -229,7 +196,7 @@ static void test_format_limits(void)
 static void test_alias(void)
 {
 	static const char *const limits[] = {
-		PGHOT_SYSCTL "promote_rate_limit_MBps",
+		PGHOT_RATE,
 		"/proc/sys/kernel/numa_balancing_promote_rate_limit_MBps",
 	};
 

@@ -80,23 +80,21 @@ static void test_idle(void)
 	/* One that was polling when the sources went off may wake once more. */
 	usleep(1200000);
 	before = sleeps(pid);
-	wakes = pghot_counter("pghot_kmigrated_wakeups");
+	wakes = pghot_status("wakeups");
 	usleep(3000000);
-	tap_ok(sleeps(pid) == before && pghot_counter("pghot_kmigrated_wakeups") == wakes,
+	tap_ok(sleeps(pid) == before && pghot_status("wakeups") == wakes,
 	       "it does not wake while all sources are off (%lld times in 3 s)",
 	       sleeps(pid) - before);
 
-	file_write("500", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
 	/* Without NUMA balancing nothing is reported. */
 	file_write("1", PGHOT_SYSCTL "enabled_sources");
 	start = now_ms();
-	wakes = pghot_counter("pghot_kmigrated_wakeups");
+	wakes = pghot_status("wakeups");
 	usleep(3000000);
-	wakes = pghot_counter("pghot_kmigrated_wakeups") - wakes;
+	wakes = pghot_status("wakeups") - wakes;
 	ms = now_ms() - start;
-	tap_ok(wakes > 0 && wakes <= ms / 500 + 1,
-	       "with a source on it looks each 500 ms (%lld times in %lld ms)", wakes, ms);
-	file_write("100", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
+	tap_ok(wakes > 0 && wakes <= ms / 100 + 1,
+	       "with a source on it looks each 100 ms (%lld times in %lld ms)", wakes, ms);
 	pghot_stop();
 }
 
@@ -110,9 +108,7 @@ static void test_pace(enum pghot_source source)
 	/* Each node of the top tier has a pace of its own. */
 	sched_getaffinity(0, sizeof(all), &all);
 	pghot_run_on(node_at(0));
-	file_write("1", PGHOT_SYSCTL "promote_rate_limit_MBps");
-	/* Rounds that are far apart make use of the time between them. */
-	file_write("500", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
+	file_write("1", PGHOT_RATE);
 	start = now_ms();
 	pghot_start(source);
 	content_start_writers(content);
@@ -123,7 +119,7 @@ static void test_pace(enum pghot_source source)
 	moved = promoted(content);
 	ms = now_ms() - start;
 	/* Two rounds' worth may have been saved up. */
-	most = (ms + 1000) * (1 << 20) / 1000 / page_bytes();
+	most = (ms + 500) * (1 << 20) / 1000 / page_bytes();
 	tap_note("%s: %zu pages in %lld ms at 256 pages a second; %lld records",
 		 pghot_sources[source], moved, ms, known);
 	tap_ok(moved > 0 && moved < PAGES && moved <= most, "%s: promotion keeps to the pace",
@@ -138,8 +134,7 @@ static void test_pace(enum pghot_source source)
 	       pghot_sources[source]);
 	tap_ok(known >= (long long)(PAGES - moved) / 2, "%s: and keeps its record",
 	       pghot_sources[source]);
-	file_write("65536", PGHOT_SYSCTL "promote_rate_limit_MBps");
-	file_write("100", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
+	file_write("65536", PGHOT_RATE);
 	moved = wait_promoted(content, PAGES);
 	content_stop_writers(content);
 	pghot_stop();
@@ -184,7 +179,7 @@ static void test_hottest(enum pghot_source source)
 	content_start_writers(hot);
 	pghot_start(source);
 	known = wait_hot(pinned * 9 / 10, LLONG_MAX);
-	file_write("1", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	file_write("1", PGHOT_RATE);
 	/* A round that was chosen from before is over. */
 	usleep(500000);
 	ring_unpin(rings[1]);
@@ -192,7 +187,7 @@ static void test_hottest(enum pghot_source source)
 	wait_promoted(hot, PAGES - (PAGES - went) / 10);
 	went = promoted(hot) - went;
 	warm_went = promoted(warm) - warm_went;
-	file_write("65536", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	file_write("65536", PGHOT_RATE);
 	wait_promoted(warm, PAGES);
 	stop = true;
 	pthread_join(user, NULL);
@@ -219,7 +214,7 @@ static void test_hottest(enum pghot_source source)
 static void test_pins(enum pghot_source source)
 {
 	struct content *content = use_slow(false);
-	long long refused = pghot_counter("pghot_refused_isolation");
+	long long refused = pghot_status("failed_pinned");
 	struct ring *ring = ring_new();
 	size_t moved, pinned;
 
@@ -232,7 +227,7 @@ static void test_pins(enum pghot_source source)
 	wait_promoted(content, PAGES - pinned);
 	usleep(1000000);
 	moved = promoted(content);
-	refused = pghot_counter("pghot_refused_isolation") - refused;
+	refused = pghot_status("failed_pinned") - refused;
 	tap_note("%s: %zu pages are pinned there, %zu went, %lld refused", pghot_sources[source],
 		 pinned, moved, refused);
 	tap_ok(pinned && moved == PAGES - pinned &&
@@ -268,14 +263,11 @@ static void test_age(enum pghot_source source)
 	if (ring_pin(ring, content->at, BYTES))
 		tap_bail("no pins");
 	pinned = pages_on(content->at, BYTES, node_slow());
-	/*
-	 * Several rounds between two sweeps: in some of them a page is too old and not idle yet.
-	 * Between sweeps there are rounds only after walks that found something hot, and walks are
-	 * rare if they find little.
-	 */
-	file_write("50", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
-	file_write("50", PGHOT_DEBUGFS "/scan_period_ms");
 	pghot_start(source);
+	/*
+	 * A page is too old and not idle yet in a round between two sweeps, of which there is one if
+	 * a walk found something hot after the sweep. So it takes some tries.
+	 */
 	do {
 		content_start_writers(content);
 		hot = wait_hot(pinned / 2, LLONG_MAX);
@@ -292,8 +284,6 @@ static void test_age(enum pghot_source source)
 	tap_ok(cold <= pinned / 8, "%s: what nobody uses any more is not hot",
 	       pghot_sources[source]);
 	pghot_stop();
-	file_write("100", PGHOT_DEBUGFS "/kmigrated_sleep_ms");
-	file_write("250", PGHOT_DEBUGFS "/scan_period_ms");
 	ring_unpin(ring);
 	ring_free(ring);
 	tap_ok(!content_wrong(content, "aged"), "%s: contents", pghot_sources[source]);
@@ -422,8 +412,8 @@ static const char *other_migrator(const char *now)
 static void test_switch(enum pghot_source source, long long seconds)
 {
 	struct mover movers[2] = { { .content = use_slow(false) }, { .content = use_slow(true) } };
-	long long wasted = pghot_counter("pghot_wasted_promotions");
-	long long bounced = pghot_counter("pghot_bounced");
+	long long wasted = pghot_counter("pghot_wasted");
+	long long bounced = pghot_status("bounced");
 	long long came = pghot_counter("pghot_promoted");
 	unsigned int chosen = 0, refused = 0;
 	const char *name = NULL;
@@ -446,7 +436,7 @@ static void test_switch(enum pghot_source source, long long seconds)
 	start = now_ms();
 	end = start + seconds * 1000;
 	while (now_ms() < end || ((!movers[0].moved || !movers[1].moved ||
-				     pghot_counter("pghot_bounced") == bounced) &&
+				     pghot_status("bounced") == bounced) &&
 				    now_ms() < start + PATIENCE_MS)) {
 		name = other_migrator(name);
 		refused += !!migrator_choose(name);
@@ -464,8 +454,8 @@ static void test_switch(enum pghot_source source, long long seconds)
 	migrator_defaults();
 	for (int n = 0; n < 2; n++)
 		wrong += content_wrong(movers[n].content, "while migrators change");
-	wasted = pghot_counter("pghot_wasted_promotions") - wasted;
-	bounced = pghot_counter("pghot_bounced") - bounced;
+	wasted = pghot_counter("pghot_wasted") - wasted;
+	bounced = pghot_status("bounced") - bounced;
 	came = pghot_counter("pghot_promoted") - came;
 	tap_note("%s: %u migrators chosen, %zu and %zu pages were up; of %lld wasted %lld, bounced %lld",
 		 pghot_sources[source], chosen, movers[0].moved, movers[1].moved, came, wasted,

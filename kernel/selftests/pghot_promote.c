@@ -179,14 +179,6 @@ static void test(const struct kind *kind, enum pghot_source source, const char *
 #define FEW		(BYTES / page_bytes() / FEW_EVERY)
 #define FEW_TRIES	6
 
-static bool records_know_nodes(void)
-{
-	char format[32] = "";
-
-	file_read(format, sizeof(format), PGHOT_DEBUGFS "/format");
-	return !strcmp(format, "precise");
-}
-
 /* How many of the pages that many or few use lie on a node. */
 static size_t arrived(const unsigned char *at, bool few, int node)
 {
@@ -211,7 +203,7 @@ static void fault_from(int node, unsigned char *at, bool few)
 static void test_sampled_target(int user, int configured)
 {
 	size_t pages = BYTES / page_bytes(), moved = 0, many, few;
-	bool precise = records_know_nodes();
+	bool precise = pghot_precise();
 	struct memory memory;
 	char what[96];
 

@@ -81,6 +81,28 @@ static void reader_start(const void *at, size_t bytes)
 		tap_bail("no thread");
 }
 
+/* Faults again and again: each is a sample, so that accesses are recorded at any time. */
+static void *fault_on(void *unused)
+{
+	unsigned char *at = mmap(NULL, page_bytes(), PROT_READ | PROT_WRITE,
+				 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	(void)unused;
+	while (!reader.stop) {
+		__atomic_fetch_or(at, 0, __ATOMIC_RELAXED);
+		madvise(at, page_bytes(), MADV_DONTNEED);
+	}
+	munmap(at, page_bytes());
+	return NULL;
+}
+
+static void fault_start(void)
+{
+	reader = (struct reader){ 0 };
+	if (pthread_create(&reader.thread, NULL, fault_on, NULL))
+		tap_bail("no thread");
+}
+
 static void reader_stop(void)
 {
 	reader.stop = true;
@@ -93,7 +115,7 @@ static long long wait_known(int node, long long pages)
 	long long end = now_ms() + PATIENCE_MS, known;
 
 	while ((known = heat_of_node(node).known) < pages && now_ms() < end)
-		usleep(50000);
+		usleep(5000);
 	return known;
 }
 
@@ -104,24 +126,21 @@ static bool no_bytes(void)
 {
 	long long end = now_ms() + PATIENCE_MS;
 
-	while (pghot_counter("pghot_record_bytes") && now_ms() < end)
+	while (pghot_status("record_bytes") && now_ms() < end)
 		usleep(20000);
-	return !pghot_counter("pghot_record_bytes");
+	return !pghot_status("record_bytes");
 }
 
 static void test_record_memory(void)
 {
-	bool precise, low = true;
+	bool precise = pghot_precise(), low = true;
 	long long most, bytes;
-	char format[32] = "";
 	struct heat heat;
 
-	file_read(format, sizeof(format), PGHOT_DEBUGFS "/format");
-	precise = !strcmp(format, "precise");
-	tap_note("records are of the %s format", format);
+	tap_note("records have %d bytes", precise ? 4 : 1);
 	set_sources(1 << PGHOT_HWHINT);
 	heat = heat_of_node(node_slow());
-	bytes = pghot_counter("pghot_record_bytes");
+	bytes = pghot_status("record_bytes");
 	/* In 1/1000000: 0.025% and 0.1%. */
 	most = heat.sections * SECTION_BYTES / 1000000 * (precise ? 1000 : 250);
 	tap_ok(heat.sections && heat.sections == heat_of_node(-1).sections,
@@ -138,12 +157,14 @@ static void test_record_memory(void)
 
 /* --- Page tables --- */
 
-/* Slow walks and the largest threshold: pages are known long before they are ready to leave. */
+/*
+ * The largest threshold and the slowest pace: pages are known some walks before they are ready to
+ * leave, and then few of them do.
+ */
 static void hesitate(void)
 {
-	file_write("2000", PGHOT_DEBUGFS "/scan_period_ms");
-	file_write("3", PGHOT_SYSCTL "freq_threshold");
-	file_write("1 1 1", PGHOT_DEBUGFS "/weights");
+	file_write("3", PGHOT_THRESHOLD);
+	file_write("1", PGHOT_RATE);
 }
 
 static void test_scan(const char *name)
@@ -199,9 +220,9 @@ static bool idle_still(uint64_t frame)
 static void let_walk(volatile unsigned char *touch)
 {
 	long long end = now_ms() + PATIENCE_MS;
-	long long scanned = pghot_counter("pghot_scanned_ptes");
+	long long scanned = pghot_status("scanned_ptes");
 
-	while (pghot_counter("pghot_scanned_ptes") < scanned + 20000 && now_ms() < end) {
+	while (pghot_status("scanned_ptes") < scanned + 10000 && now_ms() < end) {
 		if (touch)
 			(void)*touch;
 		usleep(10000);
@@ -218,7 +239,6 @@ static void test_idle_tracking(void)
 	end_batches(at);
 	touched = page_frame(at);
 	left = page_frame(at + page_bytes());
-	file_write("50", PGHOT_DEBUGFS "/scan_period_ms");
 	if (touched == NO_FRAME || !idle_mark(touched) || !idle_mark(left))
 		tap_bail("idle pages are not tracked");
 	set_sources(1 << PGHOT_PGTSCAN);
@@ -233,10 +253,10 @@ static void test_idle_tracking(void)
 
 static long long scanned_in(unsigned int ms)
 {
-	long long before = pghot_counter("pghot_scanned_ptes");
+	long long before = pghot_status("scanned_ptes");
 
 	usleep(ms * 1000);
-	return pghot_counter("pghot_scanned_ptes") - before;
+	return pghot_status("scanned_ptes") - before;
 }
 
 static void test_rest(void)
@@ -244,18 +264,17 @@ static void test_rest(void)
 	struct memory memory;
 	long long busy, idle, off;
 
-	file_write("50", PGHOT_DEBUGFS "/scan_period_ms");
-	/* Nothing is ever ready: the pages stay. */
-	file_write("3", PGHOT_SYSCTL "freq_threshold");
-	file_write("1", PGHOT_SYSCTL "promote_rate_limit_MBps");
-	if (!memory_make(&memory, kind_named("anonymous"), BYTES, node_slow(), 0))
+	/* More than goes by that pace, so that there is slow memory in use. */
+	hesitate();
+	if (!memory_make(&memory, kind_named("anonymous"), 4 * BYTES, node_slow(), 0))
 		tap_bail("no memory on the slow node");
 	set_sources(1 << PGHOT_PGTSCAN);
 	reader_start(memory.at, memory.bytes);
 	busy = scanned_in(2000);
 	reader_stop();
-	usleep(2500000);
-	idle = scanned_in(3000) * 2 / 3;
+	/* The period doubles four times, to 4 s. */
+	usleep(4000000);
+	idle = scanned_in(8000) / 4;
 	set_sources(0);
 	off = scanned_in(500);
 	tap_note("pages looked at in 2 s: %lld with accesses, %lld without", busy, idle);
@@ -287,7 +306,7 @@ static void test_samples(void)
 	if (!memory_make(&memory, kind_named("memory file"), BYTES, node_slow(), 0))
 		tap_bail("no memory file on the slow node");
 	end_batches(memory.at);
-	before = pghot_counter("pghot_recorded_hwhints");
+	before = pghot_status("recorded_hwhints");
 	tap_ok(!file_write(PGHOT_FAULTS, PGHOT_EVENT) && !set_sources(1 << PGHOT_HWHINT),
 	       "minor faults are an event");
 	/* The last CPU's node is not the configured target. */
@@ -300,16 +319,16 @@ static void test_samples(void)
 		__atomic_fetch_or(at + n, 0, __ATOMIC_RELAXED);
 	heat = heat_of_frame(page_frame(at));
 	known = heat_of_node(node_slow()).known;
-	before = pghot_counter("pghot_recorded_hwhints") - before;
+	before = pghot_status("recorded_hwhints") - before;
 	tap_ok(before >= pages / 2, "%lld faults were sampled", before);
 	tap_ok(known >= pages / 2, "of %lld pages %lld are known", pages, known);
 	tap_ok(heat.majority == node_at(1), "their node is known: %lld", heat.majority);
 	set_sources(0);
-	before = pghot_counter("pghot_recorded_hwhints");
+	before = pghot_status("recorded_hwhints");
 	madvise(at, BYTES, MADV_DONTNEED);
 	for (size_t n = 0; n < BYTES; n += page_bytes())
 		__atomic_fetch_or(at + n, 0, __ATOMIC_RELAXED);
-	tap_ok(pghot_counter("pghot_recorded_hwhints") == before, "no sample without the source");
+	tap_ok(pghot_status("recorded_hwhints") == before, "no sample without the source");
 	file_write("\n", PGHOT_EVENT);
 	munmap(at, BYTES);
 	sched_setaffinity(0, sizeof(all), &all);
@@ -340,9 +359,8 @@ static int change_sources(void)
 	int error;
 
 	error = set_sources(sources) ?: file_number(SOURCES) != sources;
-	error = error ?: file_write_number(1 + rand() % 3, PGHOT_SYSCTL "freq_threshold");
-	error = error ?: file_write_number(256 + rand() % 3000,
-					   PGHOT_SYSCTL "promote_freq_window_ms");
+	error = error ?: file_write_number(1 + rand() % 3, PGHOT_THRESHOLD);
+	error = error ?: file_write_number(256 + rand() % 3000, PGHOT_WINDOW);
 	return error ?: file_write(rand() % 2 ? PGHOT_FAULTS : "\n", PGHOT_EVENT);
 }
 
@@ -362,13 +380,12 @@ static void test_toggle(long long seconds, bool balancing)
 	const char *what = balancing ? "sources change, with hint faults" : "sources change";
 	/* See emulator.h: each hint fault passes what is patched. */
 	bool rests = balancing && emulator_patches_badly();
-	long long faults = pghot_counter("pghot_recorded_hintfaults");
+	long long faults = pghot_status("recorded_hintfaults");
 	long long end = now_ms() + seconds * 1000, last = end + PATIENCE_MS, now;
 	struct content *content;
 	unsigned int changes = 0;
 	int error = 0;
 
-	file_write("50", PGHOT_DEBUGFS "/scan_period_ms");
 	if (balancing) {
 		scan_often();
 		if (file_write("2", NUMA_BALANCING))
@@ -377,7 +394,7 @@ static void test_toggle(long long seconds, bool balancing)
 	content = load_start();
 	while (!error && ((now = now_ms()) < end ||
 			  (balancing && now < last &&
-			   pghot_counter("pghot_recorded_hintfaults") == faults))) {
+			   pghot_status("recorded_hintfaults") == faults))) {
 		if (rests)
 			content_rest_writers(content);
 		error = change_sources();
@@ -394,7 +411,7 @@ static void test_toggle(long long seconds, bool balancing)
 		content_rest_writers(content);
 	set_sources(0);
 	file_write("\n", PGHOT_EVENT);
-	faults = pghot_counter("pghot_recorded_hintfaults") - faults;
+	faults = pghot_status("recorded_hintfaults") - faults;
 	tap_ok(!error, "%s: %u times under load", what, changes);
 	tap_ok(!balancing == !faults, "%s: %lld faults recorded", what, faults);
 	tap_ok(no_bytes(), "%s: no records are left behind", what);
@@ -456,10 +473,10 @@ static void test_hotplug(void)
 
 	/* Promotion leaves most of it where it is for longer than a round takes. */
 	hesitate();
-	file_write("1", PGHOT_SYSCTL "promote_rate_limit_MBps");
-	file_write("1000", PGHOT_SYSCTL "promote_freq_window_ms");
-	file_write("50", PGHOT_DEBUGFS "/scan_period_ms");
-	set_sources(1 << PGHOT_PGTSCAN);
+	if (file_write(PGHOT_FAULTS, PGHOT_EVENT))
+		tap_bail("minor faults are no event");
+	set_sources(1 << PGHOT_PGTSCAN | 1 << PGHOT_HWHINT);
+	fault_start();
 	if (!block_make_movable(&block, &node))
 		tap_bail("no memory goes off line");
 	tap_note("block %d of node %d", block, node);
@@ -468,7 +485,7 @@ static void test_hotplug(void)
 	back = sections_are(node, all);
 	for (rounds = 0; rounds < 5; rounds++) {
 		known = wait_known_in_block(content, block, node);
-		accesses = pghot_counter("pghot_recorded_accesses");
+		accesses = pghot_counter("pghot_recorded");
 		if (block_state(block, "offline")) {
 			tap_note("round %d: the block does not go", rounds);
 			gone = false;
@@ -476,7 +493,7 @@ static void test_hotplug(void)
 		}
 		/* At once: the memory itself may be gone next. */
 		gone &= heat_of_node(node).sections < all;
-		accesses = pghot_counter("pghot_recorded_accesses") - accesses;
+		accesses = pghot_counter("pghot_recorded") - accesses;
 		block_state(block, "online_movable");
 		back &= sections_are(node, all);
 		tap_note("round %d: %lld pages were known, %lld accesses recorded meanwhile", rounds,
@@ -486,6 +503,7 @@ static void test_hotplug(void)
 		if (!rounds || accesses < least_accesses)
 			least_accesses = accesses;
 	}
+	reader_stop();
 	load_stop(content, "memory goes off line");
 	tap_ok(least_known >= KNOWN_PAGES,
 	       "at least %lld of its pages are known when memory goes off line", least_known);

@@ -11,6 +11,7 @@
 #include "memory.h"
 #include "nodes.h"
 #include "pghot.h"
+#include "ring.h"
 #include "tap.h"
 #include "trace.h"
 
@@ -209,9 +210,11 @@ static void test_fragmented(void)
 	struct content *content = mixed_memory();
 	struct fragments fragments[2];
 	size_t base, huge, woken;
+	long long refused;
 
 	for (int n = 0; n < 2; n++)
 		fragments[n] = fragment(node_at(n));
+	refused = pghot_counter("pghot_refused_room");
 	trace_start(events);
 	pghot_start(PGHOT_PGTSCAN);
 	content_start_writers(content);
@@ -224,6 +227,8 @@ static void test_fragmented(void)
 		 base, huge, woken);
 	tap_ok(base == MIXED_BYTES / 2 / page_bytes(), "fragmented: all base pages come up");
 	tap_ok(woken > 0, "fragmented: kcompactd is woken for a huge page");
+	refused = pghot_counter("pghot_refused_room") - refused;
+	tap_ok(refused > 0, "fragmented: what finds no block found no room: %lld pages", refused);
 	for (int n = 0; n < 2; n++)
 		defragment(&fragments[n], node_at(n));
 	pghot_start(PGHOT_PGTSCAN);
@@ -259,7 +264,7 @@ static void test_held(void)
 	size_t pages = held->bytes / page_bytes(), moved;
 	pthread_t user;
 
-	file_write("4", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	file_write("4", PGHOT_RATE);
 	if (pthread_create(&user, NULL, use_seldom, base))
 		tap_bail("no thread");
 	content_start_writers(held);
@@ -270,7 +275,7 @@ static void test_held(void)
 	tap_ok(moved == BASE_BYTES / page_bytes(),
 	       "held: less hot base pages come up (%zu of them)", moved);
 	close(pipe);
-	file_write("65536", PGHOT_SYSCTL "promote_rate_limit_MBps");
+	file_write("65536", PGHOT_RATE);
 	moved = pghot_wait_moved(held->at, held->bytes, node_slow(), pages, PATIENCE_MS);
 	stop = true;
 	pthread_join(user, NULL);
@@ -332,11 +337,11 @@ static pid_t use_alone(void)
 /* TLB shootdowns while page tables are scanned some times. */
 static unsigned long shootdowns(void)
 {
-	long long end = pghot_counter("pghot_scanned_ptes") + 32 * ALONE_BYTES / page_bytes();
+	long long end = pghot_status("scanned_ptes") + 32 * ALONE_BYTES / page_bytes();
 	unsigned long before = 0, after = 0;
 
 	file_interrupts("TLB", &before, 1);
-	while (pghot_counter("pghot_scanned_ptes") < end)
+	while (pghot_status("scanned_ptes") < end)
 		usleep(20000);
 	file_interrupts("TLB", &after, 1);
 	return after - before;
@@ -345,16 +350,22 @@ static unsigned long shootdowns(void)
 /* A CPU on its own is not interrupted for a scan of what it uses. */
 static void test_isolated(void)
 {
+	struct content *pinned = pghot_memory(node_slow(), ALONE_BYTES, false, 1);
+	struct ring *ring = ring_new();
 	unsigned long shared, isolated;
 	char text[32] = "";
 	pid_t pid;
+
+	/* Walks are rare while slow memory rests, and this stays there. */
+	if (ring_pin(ring, pinned->at, ALONE_BYTES))
+		tap_bail("no pins");
 
 	cgroup_make("alone");
 	file_read(text, sizeof(text), "/sys/devices/system/node/node%d/cpulist", node_at(1));
 	if (file_write(text, "%s/alone/cpuset.cpus", cgroup_root()))
 		tap_bail("no cpuset of CPU %s", text);
 	pid = use_alone();
-	file_write("50", PGHOT_DEBUGFS "/scan_period_ms");
+	content_start_writers(pinned);
 	pghot_start(PGHOT_PGTSCAN);
 	shared = shootdowns();
 	if (file_write("isolated", "%s/alone/cpuset.cpus.partition", cgroup_root()) ||
@@ -362,7 +373,11 @@ static void test_isolated(void)
 	    strcmp(text, "isolated"))
 		tap_bail("no isolated CPU: %s", text);
 	isolated = shootdowns();
+	content_stop_writers(pinned);
 	pghot_stop();
+	ring_unpin(ring);
+	ring_free(ring);
+	pghot_memory_drop(pinned);
 	file_write("member", "%s/alone/cpuset.cpus.partition", cgroup_root());
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);

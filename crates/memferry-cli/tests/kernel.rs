@@ -120,15 +120,16 @@ fn with_pghot() -> tempfile::TempDir {
     for (file, text) in [
         ("proc/sys/vm/pghot_enabled_sources", "4\n"),
         ("proc/sys/vm/pghot_target_nid", "0\n"),
-        ("proc/sys/vm/pghot_freq_threshold", "2\n"),
-        ("proc/sys/vm/pghot_promote_freq_window_ms", "3000\n"),
         ("proc/sys/vm/pghot_promote_rate_limit_MBps", "65536\n"),
         (
             "proc/vmstat",
-            "nr_free_pages 4\npgpromote_success 77\npghot_refused_pace 0\npghot_record_bytes 262144\n",
+            "nr_free_pages 4\npgpromote_success 77\npghot_refused_pace 0\n",
         ),
-        ("sys/kernel/debug/pghot/format", "default\n"),
-        ("sys/kernel/debug/pghot/scan_period_ms", "250\n"),
+        (
+            "sys/kernel/debug/pghot/status",
+            "format default\nrecord_bytes 262144\nexchanged 55\nbounced 0\n",
+        ),
+        ("sys/kernel/debug/pghot/window_ms", "3000\n"),
         (
             "sys/kernel/debug/pghot/heat",
             "# section nid pages_known hot majority_node freq1 freq2 freq3\n\
@@ -157,14 +158,17 @@ fn status_shows_hot_page_tracking() {
         "pgtscan",
         "3000",
         "256 KiB",
-        "scan_period_ms",
+        "window_ms",
+        "exchanged",
         "pgpromote_success",
         "77",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert!(
-        !shown.contains("pghot_refused_pace") && !shown.contains("nr_free"),
+        !["pghot_refused_pace", "nr_free", "bounced"]
+            .iter()
+            .any(|part| shown.contains(part)),
         "{shown}"
     );
     let json = kernel(root.path(), "status --json");
@@ -174,7 +178,8 @@ fn status_shows_hot_page_tracking() {
     assert_eq!(pghot["sources"], serde_json::json!(["pgtscan"]));
     assert_eq!(pghot["format"], "default");
     assert_eq!(pghot["record_bytes"], 262_144);
-    assert_eq!(pghot["tuning"]["scan_period_ms"], "250");
+    assert_eq!(pghot["tuning"]["window_ms"], "3000");
+    assert_eq!(pghot["status"]["exchanged"], "55");
     assert_eq!(pghot["counters"]["pghot_refused_pace"], 0);
     fs::remove_dir_all(root.path().join("sys/kernel/debug")).expect("remove");
     fs::write(root.path().join("proc/sys/vm/pghot_enabled_sources"), "0\n").expect("file");
@@ -210,8 +215,8 @@ fn a_kernel_without_pghot_is_told_what_it_lacks_and_what_works() {
 #[test]
 fn set_changes_tracking_and_migrators_in_one_go() {
     let root = with_pghot();
-    let line = "set --pghot-sources hintfaults,hwhints --pghot-target 1 --pghot-threshold 3 --pghot-window-ms 2000 \
-                --pghot-rate-limit 100 --lanes 4";
+    let line =
+        "set --pghot-sources hintfaults,hwhints --pghot-target 1 --pghot-rate-limit 100 --lanes 4";
     let dry = stdout(&kernel(root.path(), &format!("{line} --dry-run")));
     let steps: Vec<&str> = dry.lines().collect();
     assert_eq!(
@@ -219,8 +224,6 @@ fn set_changes_tracking_and_migrators_in_one_go() {
         [
             "would set pghot_enabled_sources: 4 -> 0",
             "would set pghot_target_nid: 0 -> 1",
-            "would set pghot_freq_threshold: 2 -> 3",
-            "would set pghot_promote_freq_window_ms: 3000 -> 2000",
             "would set pghot_promote_rate_limit_MBps: 65536 -> 100",
             "would set pghot_enabled_sources: 0 -> 3",
             "would set mtcopy/lanes: 2 -> 4",
@@ -230,31 +233,9 @@ fn set_changes_tracking_and_migrators_in_one_go() {
     let output = kernel(root.path(), line);
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     assert_eq!(sysctl(root.path(), "pghot_enabled_sources"), "3");
-    assert_eq!(sysctl(root.path(), "pghot_freq_threshold"), "3");
+    let limit = sysctl(root.path(), "pghot_promote_rate_limit_MBps");
+    assert_eq!(limit, "100");
     assert_eq!(text(root.path(), "mtcopy/lanes"), "4\n");
-}
-
-#[test]
-fn records_of_one_byte_take_less_than_those_of_four() {
-    let root = with_pghot();
-    for (option, part) in [
-        ("--pghot-threshold 4", "from 1 to 3"),
-        ("--pghot-window-ms 255", "from 256 to 3326"),
-        ("--pghot-window-ms 3327", "from 256 to 3326"),
-    ] {
-        let output = kernel(root.path(), &format!("set --pghot-rate-limit 1 {option}"));
-        assert_eq!(status(&output), 1, "{option}");
-        let told = stderr(&output);
-        assert!(told.contains(part), "{option}: {told}");
-        let limit = sysctl(root.path(), "pghot_promote_rate_limit_MBps");
-        assert_eq!(limit, "65536", "{option}");
-    }
-    let format = root.path().join("sys/kernel/debug/pghot/format");
-    fs::write(format, "precise\n").expect("file");
-    for option in ["--pghot-threshold 7", "--pghot-window-ms 14609"] {
-        let output = kernel(root.path(), &format!("set {option}"));
-        assert_eq!(status(&output), 0, "{option}: {}", stderr(&output));
-    }
 }
 
 #[test]
@@ -395,14 +376,15 @@ fn a_write_that_fails_leaves_everything_as_it_was() {
     let lanes = root.path().join(FOLDER).join("mtcopy/lanes");
     fs::remove_file(&lanes).expect("remove");
     std::os::unix::fs::symlink("/proc/sys/kernel/ngroups_max", lanes).expect("symlink");
-    let line = "set --pghot-threshold 1 --pghot-sources none --reasons demotion --lanes 4 --migrator mtcopy";
+    let line = "set --pghot-rate-limit 1 --pghot-sources none --reasons demotion --lanes 4 --migrator mtcopy";
     let output = kernel(root.path(), line);
     assert_eq!(status(&output), 1);
     let told = stderr(&output);
     assert!(told.contains("mtcopy/lanes"), "{told}");
     assert!(told.contains("everything else is as it was"), "{told}");
     assert_eq!(sysctl(root.path(), "pghot_enabled_sources"), "4");
-    assert_eq!(sysctl(root.path(), "pghot_freq_threshold"), "2");
+    let limit = sysctl(root.path(), "pghot_promote_rate_limit_MBps");
+    assert_eq!(limit, "65536");
     assert_eq!(text(root.path(), "reasons"), "all\n");
     assert_eq!(text(root.path(), "migrator"), "[none] kernel mtcopy\n");
 }
@@ -418,13 +400,7 @@ fn wrong_usage_is_status_2() {
             &["kernel", "set", "--pghot-sources", "rumours"],
             "hintfaults,hwhints,pgtscan",
         ),
-        (&["kernel", "set", "--pghot-threshold", "8"], "1..=7"),
         (&["kernel", "set", "--pghot-target", "1023"], "0..=1022"),
-        (&["kernel", "set", "--pghot-window-ms", "15"], "16..=14609"),
-        (
-            &["kernel", "set", "--pghot-window-ms", "14610"],
-            "16..=14609",
-        ),
         (&["kernel", "set", "--pghot-rate-limit", "0"], "1..=4194304"),
         (
             &["kernel", "set", "--pghot-rate-limit", "4194305"],

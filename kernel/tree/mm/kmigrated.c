@@ -43,7 +43,7 @@ static struct kmigrated *kmigrated_threads[MAX_NUMNODES];
 /* How long it sleeps: half of what sweeps may be late at most, so that one wake-up may fail. */
 static u32 kmigrated_sleep_ms(const struct kmigrated *k)
 {
-	return min(READ_ONCE(pghot_tunables.sleep_ms), k->hot.sweep_ms / 2);
+	return min(PGHOT_SLEEP_MS, k->hot.sweep_ms / 2);
 }
 
 /*
@@ -173,7 +173,7 @@ static unsigned long kmigrated_fill(struct kmigrated *k)
 		free += max(kmigrated_top.targets[nid].room, 0L);
 	wanted = min3(k->hot_pages, free, (u64)KMIGRATED_CHOSEN);
 	if (budget < wanted)
-		pghot_count(PGHOT_REFUSED_PACE, wanted - budget);
+		count_vm_events(PGHOT_REFUSED_PACE, wanted - budget);
 	if (!kmigrated_top.exchange) {
 		ferry_hot_cut(&k->hot, &k->lower, k->hot.threshold, budget, &cut);
 	} else {
@@ -206,7 +206,6 @@ static void kmigrated_find_top(const struct kmigrated *k)
 			node_set(nid, kmigrated_top.nodes);
 	/* While a walk takes longer than the window, what is in use looks idle between two. */
 	kmigrated_top.exchange = numa_demotion_enabled && pghot_source_on(PGHOT_PGTSCAN) &&
-				 READ_ONCE(pghot_tunables.exchange) &&
 				 pghot_scan_ms() <= k->hot.window_ms;
 	if (!kmigrated_top.exchange)
 		kmigrated_top.balance = (struct ferry_balance){ 0 };
@@ -284,7 +283,7 @@ static void kmigrated_sleep(struct kmigrated *k)
 	wait_event_freezable_timeout(kmigrated_wait,
 				     kmigrated_should_stop() || kmigrated_has_work(k),
 				     msecs_to_jiffies(ms));
-	pghot_count(PGHOT_KMIGRATED_WAKEUPS, 1);
+	pghot_stat_add(PGHOT_WAKEUPS, 1);
 }
 
 int kmigrated(void *data)

@@ -353,7 +353,7 @@ static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned lon
 	if (cold.got)
 		moved = kmigrated_move_down(nid, &folios, &mtc);
 	ferry_pace_settle(&target->pace, reserved, (u64)moved << PAGE_SHIFT);
-	pghot_count(PGHOT_DEMOTED, moved);
+	count_vm_events(PGHOT_DEMOTED, moved);
 	/* Others free and take pages as well. */
 	target->room = kmigrated_room(nid);
 	return moved;
@@ -444,7 +444,7 @@ static long kmigrated_spare(int nid, long made)
 static unsigned long kmigrated_exchange_with(struct kmigrated *k, int nid, unsigned long most,
 					     const struct ferry_hot_exchange *border)
 {
-	long step = max_t(long, READ_ONCE(pghot_tunables.batch_nr), STEP_PAGES), wanted;
+	long step = max_t(long, PGHOT_BATCH_NR, STEP_PAGES), wanted;
 	struct kmigrated_target *target = &kmigrated_top.targets[nid];
 	unsigned long came = 0, went = 0, lack, down, up;
 	long spare;
@@ -465,7 +465,7 @@ static unsigned long kmigrated_exchange_with(struct kmigrated *k, int nid, unsig
 		if (!up && (!down || spare > 0))
 			break;
 		came += up;
-		pghot_count(PGHOT_EXCHANGED, min(up, down));
+		pghot_stat_add(PGHOT_EXCHANGED, min(up, down));
 	}
 	return came;
 }

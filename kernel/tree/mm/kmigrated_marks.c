@@ -94,7 +94,7 @@ static void kmigrated_mark_promoted(const struct folio *folio, u32 now_s)
 		new = ferry_hot_promoted((u16)old, tag, &bounced) | now_s << MARK_SHIFT;
 	} while (!try_cmpxchg(mark, &old, new));
 	if (bounced)
-		pghot_count(PGHOT_BOUNCED, folio_nr_pages(folio));
+		pghot_stat_add(PGHOT_BOUNCED, folio_nr_pages(folio));
 }
 
 static void kmigrated_mark_demoted(const struct folio *folio, u32 now_s)
@@ -108,7 +108,7 @@ static void kmigrated_mark_demoted(const struct folio *folio, u32 now_s)
 			return;
 	} while (!try_cmpxchg(mark, &old, new));
 	if ((u16)(now_s - (old >> MARK_SHIFT)) <= WASTED_S)
-		pghot_count(PGHOT_WASTED_PROMOTIONS, folio_nr_pages(folio));
+		count_vm_events(PGHOT_WASTED, folio_nr_pages(folio));
 }
 
 /**

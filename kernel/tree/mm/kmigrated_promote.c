@@ -68,7 +68,7 @@ static void kmigrated_pace(struct kmigrated *k, struct kmigrated_target *target)
 			  FERRY_PACE_RATE_MAX);
 	params.reference_ms = k->hot.window_ms;
 	/* What came together between two rounds is not lost if the second one is late. */
-	params.burst_ms = 2 * max(READ_ONCE(pghot_tunables.sleep_ms), PGHOT_ROUND_MS);
+	params.burst_ms = 2 * PGHOT_ROUND_MS;
 	if (target->paced && params.rate == target->params.rate &&
 	    params.burst_ms == target->params.burst_ms &&
 	    params.reference_ms == target->params.reference_ms)
@@ -141,8 +141,6 @@ bool kmigrated_reserve(struct kmigrated_target *target, u32 now, unsigned long p
 	return true;
 }
 
-unsigned long kmigrated_failures[KMIGRATED_CAUSES];
-
 static struct kmigrated_failed *kmigrated_failed_entry(struct kmigrated *k, unsigned long pfn)
 {
 	return &k->failed[hash_long(pfn, ilog2(KMIGRATED_CHOSEN))];
@@ -154,7 +152,7 @@ static bool kmigrated_before(u32 now, u32 until)
 	return until - now - 1 < PGHOT_ROUND_MS << KMIGRATED_FAILED_MAX;
 }
 
-static void kmigrated_fail(struct kmigrated *k, struct folio *folio, enum kmigrated_cause cause)
+static void kmigrated_fail(struct kmigrated *k, struct folio *folio, enum pghot_stat cause)
 {
 	unsigned long pfn = folio_pfn(folio), pages = folio_nr_pages(folio);
 	struct kmigrated_failed *failed = kmigrated_failed_entry(k, pfn);
@@ -168,8 +166,9 @@ static void kmigrated_fail(struct kmigrated *k, struct folio *folio, enum kmigra
 	failed->until = now + (PGHOT_ROUND_MS << failed->times);
 	if (!kmigrated_before(failed->until, k->failed_until))
 		k->failed_until = failed->until;
-	WRITE_ONCE(kmigrated_failures[cause], kmigrated_failures[cause] + pages);
-	pghot_count(PGHOT_REFUSED_ISOLATION, pages);
+	pghot_stat_add(cause, pages);
+	if (cause == PGHOT_FAILED_NO_BLOCK)
+		count_vm_events(PGHOT_REFUSED_ROOM, pages);
 }
 
 static bool kmigrated_waits(struct kmigrated *k, unsigned long pfn)
@@ -301,7 +300,7 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 	no_block = migrate_misplaced_folios_batch(&batch->folios, batch->nid, &moved) == -ENOMEM;
 	list_for_each_entry(folio, &batch->folios, lru) {
 		pghot_unclaim(folio_pfn(folio));
-		kmigrated_fail(k, folio, no_block ? KMIGRATED_NO_BLOCK : KMIGRATED_BUSY);
+		kmigrated_fail(k, folio, no_block ? PGHOT_FAILED_NO_BLOCK : PGHOT_FAILED_BUSY);
 	}
 	putback_movable_pages(&batch->folios);
 	mem_cgroup_put(batch->memcg);
@@ -317,7 +316,7 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 		/* What is behind gets what was reserved. */
 		target->closed = !target->paced;
 	}
-	pghot_count(PGHOT_PROMOTED, moved);
+	count_vm_events(PGHOT_PROMOTED, moved);
 	k->pages -= batch->pages;
 	k->folios -= batch->folios_nr;
 	batch->pages = 0;
@@ -401,12 +400,12 @@ static bool kmigrated_admits(const struct kmigrated_target *target, unsigned lon
 	if (target->bypass)
 		return true;
 	if (target->closed) {
-		pghot_count(PGHOT_REFUSED_PACE, 1);
+		count_vm_events(PGHOT_REFUSED_PACE, 1);
 		return false;
 	}
 	/* Not since the round began: sources go on meanwhile. */
 	if (pghot_age_ms(pfn, pghot_now()) >= target->recent_ms) {
-		pghot_count(PGHOT_REFUSED_LATENCY, 1);
+		count_vm_events(PGHOT_REFUSED_LATENCY, 1);
 		return false;
 	}
 	return true;
@@ -426,7 +425,7 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 		mod_node_page_state(NODE_DATA(nid), PGPROMOTE_CANDIDATE, pages);
 	}
 	if (!kmigrated_reserve(target, k->now, pages, reserved)) {
-		pghot_count(PGHOT_REFUSED_PACE, pages);
+		count_vm_events(PGHOT_REFUSED_PACE, pages);
 		return false;
 	}
 	if (migrate_misplaced_folio_prepare(folio, NULL, nid)) {
@@ -435,7 +434,7 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 		/* Others allocate as well; what they left is for all that come after this one. */
 		target->room = min(target->room, kmigrated_room(nid));
 		if (target->room >= (long)pages)
-			kmigrated_fail(k, folio, KMIGRATED_OFF_LRU);
+			kmigrated_fail(k, folio, PGHOT_FAILED_OFF_LRU);
 		return false;
 	}
 	target->room -= pages;
@@ -460,13 +459,14 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, in
 		return 0;
 	if ((long)folio_nr_pages(folio) > target->room) {
 		target->full = true;
+		count_vm_events(PGHOT_REFUSED_ROOM, folio_nr_pages(folio));
 		return 0;
 	}
 	if (folio_nr_pages(folio) > most)
 		return folio_nr_pages(folio);
 	/* Migration would unmap it before it finds that it may not move. */
 	if (folio_maybe_dma_pinned(folio)) {
-		kmigrated_fail(k, folio, KMIGRATED_PINNED);
+		kmigrated_fail(k, folio, PGHOT_FAILED_PINNED);
 		return 0;
 	}
 	if (!kmigrated_isolate(k, folio, nid, &reserved))
@@ -522,7 +522,6 @@ static bool kmigrated_has_room(void)
  */
 unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid, u32 bar)
 {
-	unsigned int batch_nr = READ_ONCE(pghot_tunables.batch_nr);
 	unsigned long moved = 0, pages, left;
 	struct folio *folio;
 	bool closed;
@@ -542,7 +541,7 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 		closed = false;
 		target = kmigrated_target_nid(folio, nid == NUMA_NO_NODE);
 		if (target == NUMA_NO_NODE) {
-			pghot_count(PGHOT_REFUSED_ISOLATION, folio_nr_pages(folio));
+			pghot_stat_add(PGHOT_FAILED_OWNER, folio_nr_pages(folio));
 		} else if (nid == NUMA_NO_NODE || target == nid) {
 			closed = kmigrated_top.targets[target].closed;
 			pages = kmigrated_take(k, folio, target, heat, bar, left, &moved);
@@ -560,7 +559,7 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 			k->next--;
 			break;
 		}
-		if (k->folios >= batch_nr || k->pages >= KMIGRATED_CHOSEN || closed)
+		if (k->folios >= PGHOT_BATCH_NR || k->pages >= KMIGRATED_CHOSEN || closed)
 			moved += kmigrated_flush(k);
 	}
 	return moved + kmigrated_flush(k);

@@ -35,21 +35,14 @@ struct static_key_false pghot_source_keys[PGHOT_SRC_MAX] = {
 	[0 ... PGHOT_SRC_MAX - 1] = STATIC_KEY_FALSE_INIT,
 };
 
-struct pghot_tunables pghot_tunables = {
-	.sleep_ms = 100,
-	.batch_nr = 512,
-	.exchange = 1,
-	/* The policy's numbers are made for four walks a second. */
-	.scan_period_ms = 250,
-	/* At some 10 ns a page a walk takes at most 4% of a CPU. */
-	.scan_rate = 4 << 20,
-	.weights = {
-		/* One fault or sample stands for many accesses, and reaches the threshold. */
-		[PGHOT_HINTFAULT] = 2,
-		[PGHOT_HWHINT] = 2,
-		[PGHOT_PGTSCAN] = 1,
-	},
+/* For how many accesses a report stands. A fault or a sample stands for many, and reaches the threshold. */
+static const u32 pghot_weights[PGHOT_SRC_MAX] = {
+	[PGHOT_HINTFAULT] = 2,
+	[PGHOT_HWHINT] = 2,
+	[PGHOT_PGTSCAN] = 1,
 };
+
+DEFINE_PER_CPU(unsigned long [PGHOT_STATS], pghot_stats);
 
 struct ferry_balance_params pghot_balance_params;
 
@@ -276,7 +269,7 @@ static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 no
 {
 	struct pghot_section *section = pghot_section_of(pfn);
 	const struct ferry_hot_params *params = rcu_dereference(pghot_params);
-	u32 weight = READ_ONCE(pghot_tunables.weights[src]);
+	u32 weight = pghot_weights[src];
 	u32 random = hash_64(pfn ^ (u64)now << 32, 32);
 	unsigned long offset;
 	bool ready, was;
@@ -301,23 +294,10 @@ static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 no
 		pghot_kick(section->nid);
 		/* Hint faults alone are never reported from NMIs, in which nobody can be woken. */
 		if (src == PGHOT_HINTFAULT && !was &&
-		    atomic_inc_return(&pghot_ready[section->nid]) ==
-		    READ_ONCE(pghot_tunables.batch_nr))
+		    atomic_inc_return(&pghot_ready[section->nid]) == PGHOT_BATCH_NR)
 			kmigrated_wake();
 	}
 	return true;
-}
-
-static enum vm_event_item pghot_event_of(enum pghot_src src)
-{
-	switch (src) {
-	case PGHOT_HINTFAULT:
-		return PGHOT_RECORDED_HINTFAULTS;
-	case PGHOT_HWHINT:
-		return PGHOT_RECORDED_HWHINTS;
-	default:
-		return PGHOT_RECORDED_PGTSCANS;
-	}
 }
 
 /**
@@ -344,8 +324,8 @@ unsigned int pghot_record_accesses(const unsigned long *pfns, unsigned int nr, i
 		recorded += pghot_record(pfns[i], node, src, now_ms, &ready);
 	rcu_read_unlock();
 	if (recorded) {
-		pghot_count(PGHOT_RECORDED_ACCESSES, recorded);
-		pghot_count(pghot_event_of(src), recorded);
+		count_vm_events(PGHOT_RECORDED, recorded);
+		pghot_stat_add(src, recorded);
 	}
 	return ready;
 }
@@ -622,7 +602,7 @@ bool pghot_may_promote(struct task_struct *task)
 	return false;
 }
 
-/* Says that a node has pages to promote. Its thread looks each sleep_ms. */
+/* Says that a node has pages to promote. Its thread looks each PGHOT_SLEEP_MS. */
 void pghot_kick(int nid)
 {
 	if (!test_bit(nid, pghot_active))
@@ -632,7 +612,7 @@ void pghot_kick(int nid)
 /* Whether hint faults made a batch of a node's pages ready since pghot_take_kick(). */
 bool pghot_batch_ready(int nid)
 {
-	return atomic_read(&pghot_ready[nid]) >= READ_ONCE(pghot_tunables.batch_nr);
+	return atomic_read(&pghot_ready[nid]) >= PGHOT_BATCH_NR;
 }
 
 /* Whether a node was kicked since the last call. */

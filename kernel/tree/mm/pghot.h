@@ -8,6 +8,7 @@
 
 #include <linux/memferry/balance.h>
 #include <linux/mm.h>
+#include <linux/percpu.h>
 #include <linux/pghot.h>
 #include <linux/rcupdate.h>
 #include <linux/refcount.h>
@@ -51,30 +52,36 @@ struct pghot_section {
 	struct rcu_head rcu;
 };
 
-/**
- * struct pghot_tunables - what the files of sysctl and debugfs set; read with READ_ONCE()
- * @sleep_ms: how often kmigrated looks for work
- * @batch_nr: most folios that it moves at once
- * @exchange: whether hot pages change places with cold ones
- * @scan_period_ms: how often page tables are scanned
- * @scan_rate: most pages that are scanned per second
- * @weights: for how many accesses a report of each source stands
+/* How often kmigrated looks for work: a page waits half of it, and an empty look costs some us. */
+#define PGHOT_SLEEP_MS		100U
+
+/* Most folios that move in one batch: 2 MiB of base pages are unmapped for under a millisecond. */
+#define PGHOT_BATCH_NR		512U
+
+/*
+ * What debugfs pghot/status counts since boot. Those of failures are base pages that failed to be
+ * promoted, by cause. First come the accesses that each source reported, by enum pghot_src.
  */
-struct pghot_tunables {
-	unsigned int sleep_ms;
-	unsigned int batch_nr;
-	unsigned int exchange;
-	unsigned int scan_period_ms;
-	unsigned int scan_rate;
-	unsigned int weights[PGHOT_SRC_MAX];
+enum pghot_stat {
+	PGHOT_EXCHANGED = PGHOT_SRC_MAX,	/* pages that changed places with others */
+	PGHOT_BOUNCED,		/* pages promoted again after their promotion was wasted */
+	PGHOT_FAILED_PINNED,	/* pinned for DMA */
+	PGHOT_FAILED_OWNER,	/* their owners may use no node of the top tier */
+	PGHOT_FAILED_OFF_LRU,	/* could not be isolated */
+	PGHOT_FAILED_NO_BLOCK,	/* the target has no free block of the folio's order */
+	PGHOT_FAILED_BUSY,	/* referenced, locked or under writeback */
+	PGHOT_SCANNED_PTES,
+	PGHOT_SCAN_US,		/* CPU time of scans */
+	PGHOT_WAKEUPS,		/* of kmigrated */
+	PGHOT_STATS
 };
 
-extern struct pghot_tunables pghot_tunables;
+/* Per CPU, so that sources add from any context. */
+DECLARE_PER_CPU(unsigned long [PGHOT_STATS], pghot_stats);
 
-/* Counters of /proc/vmstat. */
-static inline void pghot_count(enum vm_event_item item, unsigned long n)
+static inline void pghot_stat_add(unsigned int stat, unsigned long n)
 {
-	count_vm_events(item, n);
+	this_cpu_add(pghot_stats[stat], n);
 }
 
 /* pghot.c: sources, policy, one page */
@@ -105,6 +112,7 @@ bool pghot_batch_ready(int nid);
  * memory goes offline meanwhile. So struct pages must be looked up by pfn_to_online_page().
  */
 extern struct xarray pghot_sections;
+extern atomic_long_t pghot_record_memory;
 int pghot_update_records(unsigned int sources);
 struct pghot_section *pghot_next_section(int nid, struct pghot_section *section);
 void pghot_put_section(struct pghot_section *section);
@@ -118,8 +126,6 @@ static inline struct pghot_section *pghot_first_section(int nid)
 {
 	return pghot_next_section(nid, NULL);
 }
-
-/* pghot_sweep.c: many records */
 void pghot_sweep_node(int nid, const struct ferry_hot_sweep *sweep,
 		      struct ferry_hot_histogram *histogram);
 size_t pghot_find(const struct pghot_section *section, size_t *from, u32 now, u32 least_heat,
@@ -168,45 +174,14 @@ static inline void pghot_perf_stop(void)
 }
 #endif
 
-/* Why a page failed to move; debugfs pghot/status says how many did, in base pages. */
-enum kmigrated_cause {
-	KMIGRATED_PINNED,	/* pinned for DMA */
-	KMIGRATED_OFF_LRU,	/* could not be isolated */
-	KMIGRATED_NO_BLOCK,	/* the target has no free block of the folio's order */
-	KMIGRATED_BUSY,		/* referenced, locked or under writeback */
-	KMIGRATED_CAUSES
-};
-
-extern unsigned long kmigrated_failures[KMIGRATED_CAUSES];
-
 /*
  * kmigrated.c: a thread per node of a lower tier, and it sleeps while all sources are off.
  * kmigrated_start() of a node that has one and kmigrated_stop() of one without do nothing.
  */
-#ifdef CONFIG_PGHOT_KMIGRATED
 int kmigrated_start(int nid);
 void kmigrated_stop(int nid);
 void kmigrated_wake(void);
 int kmigrated_marks_init(unsigned long pages);
-#else
-static inline int kmigrated_start(int nid)
-{
-	return 0;
-}
-
-static inline void kmigrated_stop(int nid)
-{
-}
-
-static inline void kmigrated_wake(void)
-{
-}
-
-static inline int kmigrated_marks_init(unsigned long pages)
-{
-	return 0;
-}
-#endif
 
 #endif /* CONFIG_PGHOT */
 

@@ -32,6 +32,12 @@
 
 #include "pghot.h"
 
+/* The policy's numbers are made for four walks a second. */
+#define PGHOT_SCAN_PERIOD_MS	250U
+
+/* Pages a second: at some 10 ns a page a walk takes at most 4% of a CPU. */
+#define PGHOT_SCAN_RATE		(4UL << 20)
+
 /* Under one hold of mmap_lock: 8192 small pages, some 100 us. */
 #define PGHOT_SCAN_BYTES	(32UL << 20)
 
@@ -188,7 +194,7 @@ static int pghot_scan_pmd(pmd_t *pmd, unsigned long addr, unsigned long end,
 			pghot_scan_pte(scan, walk->vma, addr, pte);
 		pte_unmap_unlock(ptes, lock);
 	}
-	pghot_count(PGHOT_SCANNED_PTES, pages);
+	pghot_stat_add(PGHOT_SCANNED_PTES, pages);
 	pghot_scan_flush(scan);
 	if (mm_has_notifiers(walk->mm))
 		pages *= PGHOT_SCAN_GUEST;
@@ -400,15 +406,14 @@ static int pghot_scan_run(void *data)
 	set_freezable();
 	pghot_scan_begin(scan);
 	while (!kthread_should_stop()) {
-		period = READ_ONCE(pghot_tunables.scan_period_ms);
+		period = PGHOT_SCAN_PERIOD_MS;
 		/* Without a lower tier there is nothing to find. */
 		if (nodes_empty(scan->lower)) {
 			pghot_scan_sleep(period << PGHOT_SCAN_IDLE);
 			pghot_scan_begin(scan);
 			continue;
 		}
-		scan->left = div_u64((u64)READ_ONCE(pghot_tunables.scan_rate) * period,
-				     MSEC_PER_SEC);
+		scan->left = PGHOT_SCAN_RATE / (MSEC_PER_SEC / PGHOT_SCAN_PERIOD_MS);
 		start = pghot_now();
 		cpu = task_sched_runtime(current);
 		if (pghot_scan_go_on(scan)) {
@@ -416,7 +421,7 @@ static int pghot_scan_run(void *data)
 			scan->idle = scan->found ? 0 : min(scan->idle + 1, PGHOT_SCAN_IDLE);
 			pghot_scan_begin(scan);
 		}
-		pghot_count(PGHOT_SCAN_US,
+		pghot_stat_add(PGHOT_SCAN_US,
 			    div_u64(task_sched_runtime(current) - cpu, NSEC_PER_USEC));
 		spent = pghot_now() - start;
 		period <<= scan->idle;

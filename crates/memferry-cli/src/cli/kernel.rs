@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
-use memferry::kernel::pghot::{MOST_RATE_MBPS, MOST_TARGET, WINDOWS_MS, source_mask};
+use memferry::kernel::pghot::{MOST_RATE_MBPS, MOST_TARGET, source_mask};
 use memferry::kernel::{Change, MOST_LANES, PghotChange};
 
 use crate::units::{bytes_or_none, positive};
@@ -64,7 +64,7 @@ pub struct PlaceArgs {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("setting").required(true).multiple(true).args([
     "migrator", "reasons", "max_batch_bytes", "lanes", "dcbm_lanes",
-    "pghot_sources", "pghot_target", "pghot_threshold", "pghot_window_ms", "pghot_rate_limit",
+    "pghot_sources", "pghot_target", "pghot_rate_limit",
 ])))]
 pub struct SetArgs {
     /// What copies batches; none: every folio is copied by itself, as in a stock kernel
@@ -88,13 +88,6 @@ pub struct SetArgs {
     /// pghot: the node that pages go to of which no better one is known
     #[arg(long, value_name = "NODE", value_parser = clap::value_parser!(u64).range(0..=MOST_TARGET))]
     pub pghot_target: Option<u64>,
-    /// pghot: accesses that make a page hot, up to 3 with records of one byte, else up to 7
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=7))]
-    pub pghot_threshold: Option<u64>,
-    /// pghot: milliseconds without an access after which a page is not in use any more, up to 3326 with records of one byte, else up
-    /// to 14609
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(WINDOWS_MS))]
-    pub pghot_window_ms: Option<u64>,
     /// pghot: MiB that move to a node, and in exchange away from it, in a second at most
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=MOST_RATE_MBPS))]
     pub pghot_rate_limit: Option<u64>,
@@ -126,8 +119,6 @@ impl SetArgs {
         PghotChange {
             sources: self.pghot_sources,
             target_node: self.pghot_target.map(|node| node as i64),
-            threshold: self.pghot_threshold,
-            window_ms: self.pghot_window_ms,
             rate_limit_mbps: self.pghot_rate_limit,
         }
     }

@@ -12,8 +12,9 @@
 //! mtcopy            null while the module is not loaded; else lanes
 //! dcbm              the same: lanes, channels[] as the kernel lists them
 //! quarantined_bytes memory that a DMA channel may still write to
-//! pghot             available, why and next as above; sources[], target_node, threshold, window_ms, rate_limit_mbps, format
-//!                   and record_bytes (null if the kernel does not tell), tuning {file: text} of debugfs, counters {name: n}
+//! pghot             available, why and next as above; sources[], target_node, rate_limit_mbps, format and record_bytes
+//!                   (null if debugfs does not tell), tuning {file: text} of debugfs, status {name: text} of its file of
+//!                   this name, counters {name: n}
 //! statistics[]      migrator, folios, bytes, fallbacks, declined: one row for each registered migrator
 //! ```
 //! All from `migrators` to `quarantined_bytes` is null, and `statistics` empty, where nothing is available. `memferry kernel

@@ -29,12 +29,11 @@ pub struct Tracking {
     next: Option<&'static str>,
     sources: Vec<String>,
     target_node: Option<i64>,
-    threshold: Option<u64>,
-    window_ms: Option<u64>,
     rate_limit_mbps: Option<u64>,
     format: Option<String>,
     record_bytes: Option<u64>,
     tuning: BTreeMap<String, String>,
+    status: BTreeMap<String, String>,
     counters: BTreeMap<String, u64>,
 }
 
@@ -53,12 +52,11 @@ impl Tracking {
                 next: None,
                 sources: of.enabled(),
                 target_node: Some(of.target_node),
-                threshold: Some(of.threshold),
-                window_ms: Some(of.window_ms),
                 rate_limit_mbps: Some(of.rate_limit_mbps),
                 format: of.format().map(str::to_owned),
                 record_bytes: of.record_bytes(),
                 tuning: of.tuning.iter().cloned().collect(),
+                status: of.status.clone(),
                 counters: of.counters.clone(),
             },
         }
@@ -81,16 +79,21 @@ pub fn text(found: &Result<Pghot, PghotAbsence>, columns: usize) -> String {
         }
     };
     let mut text = draw(&settings(of), columns, Align::Left);
-    let counters: Vec<Vec<String>> = (of.counters.iter())
-        .filter(|(name, count)| **count > 0 && *name != "pghot_record_bytes")
-        .map(|(name, count)| vec![name.clone(), count.to_string()])
+    let counters = (of.counters.iter()).map(|(name, count)| (name.clone(), count.to_string()));
+    let told = (of.status.iter())
+        .filter(|(name, _)| !["format", "record_bytes"].contains(&name.as_str()))
+        .map(|(name, count)| (name.clone(), count.clone()));
+    let counters: Vec<Vec<String>> = (counters.chain(told))
+        .filter(|(_, count)| count != "0")
+        .map(|(name, count)| vec![name, count])
         .collect();
     match counters.is_empty() {
         true => text += "Nothing was recorded, promoted or demoted yet.\n",
         false => {
             let table = Table {
                 title: "what was recorded and promoted".to_owned(),
-                caption: "/proc/vmstat; counters of zero are left out".to_owned(),
+                caption: "/proc/vmstat and debugfs pghot/status; counters of zero are left out"
+                    .to_owned(),
                 head: ["counter", "since boot"].map(str::to_owned).to_vec(),
                 rows: counters,
             };
@@ -125,21 +128,15 @@ fn settings(of: &Pghot) -> Table {
             "where pages go of which no better node is known",
         ),
         (
-            "freq_threshold".to_owned(),
-            of.threshold.to_string(),
-            "accesses that make a page hot",
-        ),
-        (
-            "promote_freq_window_ms".to_owned(),
-            of.window_ms.to_string(),
-            "how far apart they may lie",
-        ),
-        (
             "promote_rate_limit_MBps".to_owned(),
             of.rate_limit_mbps.to_string(),
             "promoted at most",
         ),
     ];
+    if let Some(format) = of.format() {
+        let format = format.to_owned();
+        rows.push(("format".to_owned(), format, "of the records, set at boot"));
+    }
     if let Some(bytes) = of.record_bytes() {
         rows.push(("records".to_owned(), about(bytes), "memory that they take"));
     }

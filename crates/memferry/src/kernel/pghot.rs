@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::absence::{self, Absence};
@@ -25,9 +24,6 @@ pub const SOURCES: [&str; 3] = ["hintfaults", "hwhints", "pgtscan"];
 /// Pages of one section of memory with records: 128 MiB.
 pub const SECTION_PAGES: u64 = 32_768;
 
-/// The windows that some kernel takes, milliseconds. Which one does depends on the format of its records: [`Pghot::windows_ms`].
-pub const WINDOWS_MS: RangeInclusive<u64> = 16..=14_609;
-
 /// The largest `vm.pghot_promote_rate_limit_MBps`, MiB/s: 4 TiB/s, the fastest pace of the core.
 pub const MOST_RATE_MBPS: u64 = 1 << 22;
 
@@ -41,14 +37,12 @@ pub struct Pghot {
     pub sources: u64,
     /// `vm.pghot_target_nid`: where pages go of which no better target is known.
     pub target_node: i64,
-    /// `vm.pghot_freq_threshold`: accesses that make a page hot.
-    pub threshold: u64,
-    /// `vm.pghot_promote_freq_window_ms`: a page that was not accessed for so long is not in use any more, milliseconds.
-    pub window_ms: u64,
     /// `vm.pghot_promote_rate_limit_MBps`: what moves to a node, and in exchange away from it, at most, MiB/s.
     pub rate_limit_mbps: u64,
     /// The files of debugfs with one value, by name; empty without debugfs or the permission to read it.
     pub tuning: Vec<(String, String)>,
+    /// What debugfs `pghot/status` says, by name; empty likewise.
+    pub status: BTreeMap<String, String>,
     /// The counters `pghot_*`, `pgpromote_*` and `pgdemote_*` of /proc/vmstat.
     pub counters: BTreeMap<String, u64>,
 }
@@ -104,14 +98,16 @@ impl Pghot {
         let Some(sources) = root.optional(&file, "the sources that are on", parse::number)? else {
             return Ok(Err(PghotAbsence(absence::of_option(root, OPTION))));
         };
-        let number = |name: &str, expected| root.required(&sysctl(name), expected, parse::number);
         Ok(Ok(Self {
             sources,
             target_node: root.required(&sysctl("target_nid"), "a node", signed)?,
-            threshold: number("freq_threshold", "the threshold")?,
-            window_ms: number("promote_freq_window_ms", "the window in ms")?,
-            rate_limit_mbps: number("promote_rate_limit_MBps", "the rate limit")?,
+            rate_limit_mbps: root.required(
+                &sysctl("promote_rate_limit_MBps"),
+                "the rate limit",
+                parse::number,
+            )?,
             tuning: tuning(root),
+            status: status(root.0),
             counters: counters(root)?,
         }))
     }
@@ -123,31 +119,12 @@ impl Pghot {
 
     /// The format of the records, `default` (one byte) or `precise` (four); `None` if debugfs does not tell.
     pub fn format(&self) -> Option<&str> {
-        let (_, text) = self.tuning.iter().find(|(name, _)| name == "format")?;
-        // The active one of several stands in brackets.
-        let active = text.split(['[', ']']).nth(1);
-        active.or_else(|| text.split_whitespace().next())
+        self.status.get("format").map(String::as_str)
     }
 
-    /// The thresholds that this kernel takes; of any format, if debugfs does not tell which it has.
-    pub fn thresholds(&self) -> RangeInclusive<u64> {
-        match self.format() {
-            Some("default") => 1..=3,
-            _ => 1..=7,
-        }
-    }
-
-    /// The windows that this kernel takes, milliseconds, likewise: the sweep must find each record while its time can be trusted.
-    pub fn windows_ms(&self) -> RangeInclusive<u64> {
-        match self.format() {
-            Some("default") => 256..=3326,
-            _ => WINDOWS_MS,
-        }
-    }
-
-    /// Memory that the records take, bytes; `None` if the kernel does not count it.
+    /// Memory that the records take, bytes; `None` if debugfs does not tell.
     pub fn record_bytes(&self) -> Option<u64> {
-        self.counters.get("pghot_record_bytes").copied()
+        self.status.get("record_bytes")?.parse().ok()
     }
 }
 
@@ -213,9 +190,26 @@ fn tuning(root: &Root<'_>) -> Vec<(String, String)> {
         let text = root.optional(&format!("{DEBUGFS}/{name}"), "a value", line);
         text.ok().flatten().map(|text| (name, text))
     };
-    (names.into_iter().filter(|name| name != "heat"))
-        .filter_map(value)
-        .collect()
+    (names
+        .into_iter()
+        .filter(|name| name != "heat" && name != "status"))
+    .filter_map(value)
+    .collect()
+}
+
+/// What debugfs `pghot/status` below `root` says, by name; nothing where it cannot be read.
+pub fn status(root: &Path) -> BTreeMap<String, String> {
+    let lines = |text: &str| {
+        let line = |line: &str| {
+            let (name, value) = line
+                .split_once(' ')
+                .ok_or_else(|| ParseError::new("a name and a value", line))?;
+            Ok((name.to_owned(), value.to_owned()))
+        };
+        text.lines().map(line).collect()
+    };
+    let read = Root(root).optional(&format!("{DEBUGFS}/status"), "pghot's status", lines);
+    read.ok().flatten().unwrap_or_default()
 }
 
 fn signed(text: &str) -> Result<i64, ParseError> {
@@ -313,15 +307,17 @@ mod tests {
         for (file, text) in [
             ("proc/sys/vm/pghot_enabled_sources", "5\n"),
             ("proc/sys/vm/pghot_target_nid", "-1\n"),
-            ("proc/sys/vm/pghot_freq_threshold", "2\n"),
-            ("proc/sys/vm/pghot_promote_freq_window_ms", "3000\n"),
             ("proc/sys/vm/pghot_promote_rate_limit_MBps", "65536\n"),
             (
                 "proc/vmstat",
-                "nr_free_pages 9\npgpromote_success 7\npghot_promoted 6\npghot_record_bytes 131072\n",
+                "nr_free_pages 9\npgpromote_success 7\npghot_promoted 6\n",
             ),
-            ("sys/kernel/debug/pghot/format", "default\n"),
-            ("sys/kernel/debug/pghot/kmigrated_sleep_ms", "100\n"),
+            (
+                "sys/kernel/debug/pghot/status",
+                "format default\nrecord_bytes 131072\nexchanged 5\n",
+            ),
+            ("sys/kernel/debug/pghot/freq_threshold", "2\n"),
+            ("sys/kernel/debug/pghot/window_ms", "3000\n"),
             (
                 "sys/kernel/debug/pghot/heat",
                 "# section nid pages_known hot majority_node freq1 freq2\n12 2 40 3 0 37 3\n13 2 0 0 -1 0 0\n",
@@ -339,23 +335,17 @@ mod tests {
         let root = machine();
         let now = Pghot::read_from(root.path()).unwrap().unwrap();
         assert_eq!(now.enabled(), ["hintfaults", "pgtscan"]);
-        assert_eq!((now.target_node, now.threshold), (-1, 2));
-        assert_eq!((now.window_ms, now.rate_limit_mbps), (3000, 65536));
+        assert_eq!((now.target_node, now.rate_limit_mbps), (-1, 65536));
         assert_eq!(now.format(), Some("default"));
         assert_eq!(now.record_bytes(), Some(131_072));
         let names: Vec<&str> = now.counters.keys().map(String::as_str).collect();
+        assert_eq!(names, ["pghot_promoted", "pgpromote_success"]);
+        let tuning: Vec<&str> = now.tuning.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(
-            names,
-            ["pghot_promoted", "pghot_record_bytes", "pgpromote_success"]
+            tuning,
+            ["freq_threshold", "window_ms"],
+            "the rest is tables"
         );
-        assert_eq!(now.tuning.len(), 2, "heat is a table: {:?}", now.tuning);
-        fs::write(
-            root.path().join("sys/kernel/debug/pghot/format"),
-            "default [precise]\n",
-        )
-        .unwrap();
-        let now = Pghot::read_from(root.path()).unwrap().unwrap();
-        assert_eq!(now.format(), Some("precise"));
     }
 
     #[test]

@@ -35,10 +35,6 @@ pub struct PghotChange {
     pub sources: Option<u64>,
     /// See [`Pghot::target_node`].
     pub target_node: Option<i64>,
-    /// See [`Pghot::threshold`].
-    pub threshold: Option<u64>,
-    /// See [`Pghot::window_ms`].
-    pub window_ms: Option<u64>,
     /// See [`Pghot::rate_limit_mbps`].
     pub rate_limit_mbps: Option<u64>,
 }
@@ -106,7 +102,7 @@ impl Plan {
             if after.is_some() && before.is_none() {
                 return Err(no_migrator(module));
             }
-            plan.number(FOLDER, file, before.unwrap_or(0), after, 1..=MOST_LANES, "")?;
+            plan.number(FOLDER, file, before.unwrap_or(0), after, 1..=MOST_LANES)?;
         }
         if let Some(name) = &change.migrator {
             if !now.has(name) {
@@ -140,15 +136,9 @@ impl Plan {
                 true,
             )?;
         }
-        let format = " with this format of records";
-        let (before, after) = (now.threshold, change.threshold);
-        let range = now.thresholds();
-        plan.number(FOLDER, "pghot_freq_threshold", before, after, range, format)?;
-        let (file, range) = ("pghot_promote_freq_window_ms", now.windows_ms());
-        plan.number(FOLDER, file, now.window_ms, change.window_ms, range, format)?;
         let (file, before) = ("pghot_promote_rate_limit_MBps", now.rate_limit_mbps);
         let (after, range) = (change.rate_limit_mbps, 1..=MOST_RATE_MBPS);
-        plan.number(FOLDER, file, before, after, range, "")?;
+        plan.number(FOLDER, file, before, after, range)?;
         plan.add(sources(kept, wanted), true)?;
         Ok(plan)
     }
@@ -182,10 +172,9 @@ impl Plan {
         before: u64,
         after: Option<u64>,
         range: RangeInclusive<u64>,
-        why: &str,
     ) -> Result<(), SettingError> {
         let Some(after) = after else { return Ok(()) };
-        let allowed = format!("a number from {} to {}{why}", range.start(), range.end());
+        let allowed = format!("a number from {} to {}", range.start(), range.end());
         let step = step(folder, file, before, after, allowed);
         self.add(step, range.contains(&after))
     }

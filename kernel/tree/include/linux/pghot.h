@@ -33,6 +33,8 @@ unsigned int pghot_record_accesses(const unsigned long *pfns, unsigned int nr, i
 u32 pghot_now(void);
 void pghot_tiers_changed(void);
 void __pghot_forget(const struct page *page);
+void __pghot_folio_moved(struct folio *dst, struct folio *src);
+void __pghot_room_made(void);
 
 /* Whether @src, a constant, is on. */
 static __always_inline bool pghot_source_on(enum pghot_src src)
@@ -52,6 +54,20 @@ static __always_inline void pghot_forget(const struct page *page)
 {
 	if (pghot_on())
 		__pghot_forget(page);
+}
+
+/* A folio was replaced by its copy; both are locked. */
+static __always_inline void pghot_folio_moved(struct folio *dst, struct folio *src)
+{
+	if (pghot_on())
+		__pghot_folio_moved(dst, src);
+}
+
+/* kswapd ended its work on a node. */
+static __always_inline void pghot_room_made(void)
+{
+	if (pghot_on())
+		__pghot_room_made();
 }
 
 #else
@@ -91,37 +107,14 @@ static inline void pghot_forget(const struct page *page)
 {
 }
 
-#endif /* CONFIG_PGHOT */
-
-#ifdef CONFIG_PGHOT_KMIGRATED
-
-void __pghot_folio_moved(struct folio *dst, struct folio *src);
-void __pghot_room_made(void);
-
-/* A folio was replaced by its copy; both are locked. */
-static __always_inline void pghot_folio_moved(struct folio *dst, struct folio *src)
+static inline void pghot_folio_moved(struct folio *dst, struct folio *src)
 {
-	if (pghot_on())
-		__pghot_folio_moved(dst, src);
 }
-
-/* kswapd ended its work on a node. */
-static __always_inline void pghot_room_made(void)
-{
-	if (pghot_on())
-		__pghot_room_made();
-}
-
-#else
 
 static inline void pghot_room_made(void)
 {
 }
 
-static inline void pghot_folio_moved(struct folio *dst, struct folio *src)
-{
-}
-
-#endif /* CONFIG_PGHOT_KMIGRATED */
+#endif /* CONFIG_PGHOT */
 
 #endif /* _LINUX_PGHOT_H */

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use memferry::kernel::pghot::vmstat;
+use memferry::kernel::pghot::{status, vmstat};
 
 use crate::failure::Failure;
 
 /// Counters and CPU times at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
-    /// All of /proc/vmstat.
+    /// All of /proc/vmstat, and the numbers of debugfs `pghot/status` with `pghot_` before their names.
     pub counters: BTreeMap<String, u64>,
     /// CPU seconds of the thread that walks page tables. It is gone when its source is off, so the kernel's own count is
     /// taken.
@@ -26,9 +26,13 @@ pub struct Cost {
 impl Cost {
     /// Reads what the kernel below `root` says now.
     pub fn read(root: &Path) -> Result<Self, Failure> {
-        let counters = vmstat(root).map_err(|error| {
+        let mut counters = vmstat(root).map_err(|error| {
             Failure::new("cannot read the kernel's counters", error, "mount /proc")
         })?;
+        let told = status(root).into_iter();
+        counters.extend(
+            told.filter_map(|(name, value)| Some((format!("pghot_{name}"), value.parse().ok()?))),
+        );
         let walked_us = counters.get("pghot_scan_us").copied().unwrap_or(0);
         let mut cost = Self {
             counters,
@@ -135,8 +139,10 @@ mod tests {
         put(
             root.path(),
             "proc/vmstat",
-            "pgpromote_success 5\nnr_free_pages 100\npgdemote_kswapd 1\npghot_demoted 3\npghot_scan_us 500000\n",
+            "pgpromote_success 5\nnr_free_pages 100\npgdemote_kswapd 1\npghot_demoted 3\n",
         );
+        let told = "sys/kernel/debug/pghot/status";
+        put(root.path(), told, "format default\nscan_us 500000\n");
         put(root.path(), "proc/40/comm", "kmigrated/2\n");
         put(root.path(), "proc/40/schedstat", "2500000000 7 3\n");
         let stat = "41 (kswapd0) S 2 0 0 0 -1 1 0 0 0 0 30 70 0 0 20 0 1 0\n";
@@ -152,8 +158,9 @@ mod tests {
         put(
             root.path(),
             "proc/vmstat",
-            "pgpromote_success 12\nnr_free_pages 90\npgdemote_kswapd 4\npgdemote_direct 2\npghot_promoted 7\npghot_demoted 13\npghot_scan_us 750000\n",
+            "pgpromote_success 12\nnr_free_pages 90\npgdemote_kswapd 4\npgdemote_direct 2\npghot_promoted 7\npghot_demoted 13\n",
         );
+        put(root.path(), told, "format default\nscan_us 750000\n");
         put(root.path(), "proc/40/schedstat", "3000000000 7 3\n");
         let rise = Cost::read(root.path()).expect("cost").since(&before);
         assert_eq!((rise.counter("pgpromote_success"), rise.demoted()), (7, 5));

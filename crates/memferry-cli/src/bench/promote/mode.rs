@@ -198,10 +198,8 @@ mod tests {
         for (file, text) in [
             (ENABLED, "0\n"),
             (TARGET, "0\n"),
-            ("proc/sys/vm/pghot_freq_threshold", "2\n"),
-            ("proc/sys/vm/pghot_promote_freq_window_ms", "3000\n"),
             ("proc/sys/vm/pghot_promote_rate_limit_MBps", "65536\n"),
-            ("sys/kernel/debug/pghot/format", "precise\n"),
+            ("sys/kernel/debug/pghot/status", "format precise\n"),
         ] {
             put(root.path(), file, text);
         }
