@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * One round of tiering, in numbers: whether a walk pays, room for new pages, free space for hot
- * ones, and how much hotter than the border a page must be that went up and down before.
+ * One round of tiering, in numbers: room for new pages, free space for hot ones, and how much
+ * hotter than the border a page must be that went up and down before.
  */
 #ifdef __KERNEL__
 #include <linux/memferry/balance.h>
@@ -46,54 +46,7 @@ void ferry_balance_defaults(uint32_t format, struct ferry_hot_params *hot,
 		.most_shift = 2,
 		/* 16 s, a multiple of the time in which a page's frequency is forgotten. */
 		.bounce_rounds = 64,
-		/* 2 s: in eighths a record has lost a level by then, which one touch gives back. */
-		.walk_rounds = 8,
-		/* A second's walks: one expensive moment does not pay for a quiet minute. */
-		.credit_shift = 2,
-		/* 8 MiB of 32 GiB. */
-		.born_shift = 12,
 	};
-}
-
-/**
- * ferry_balance_walk - whether a round begins with a walk of page tables
- * @balance: the tier's state
- * @params: the numbers
- * @born: pages that were touched first since the last round, wherever they lie
- * @capacity: pages of the tier
- * @lost: how much longer the accesses to the lower tier since the last round took than they would
- *	have in the top tier, as a source other than the walks estimates, such as samples
- * @cost: how long a walk takes, in the same unit
- *
- * A walk wins at most what the lower tier costs. So no more time is spent on walks than is lost,
- * but for a few, since what nobody accessed for long is not known to be cold before a
- * walk said so. New pages are the beginning of something else, and a reason by themselves.
- *
- * Who does not know what is lost walks in every round and need not ask.
- *
- * Context: One call per tier and round, before all others.
- * Return: true if it does.
- */
-bool ferry_balance_walk(struct ferry_balance *balance,
-			const struct ferry_balance_params *params, uint64_t born,
-			uint64_t capacity, uint64_t lost, uint64_t cost)
-{
-	uint64_t most = ~(uint64_t)0 >> params->credit_shift;
-
-	if (cost > most)
-		cost = most;
-	most = cost << params->credit_shift;
-	if (lost > most)
-		lost = most;
-	/* @cost may be less than it was at the last call. */
-	balance->credit = balance->credit > most - lost ? most : balance->credit + lost;
-	balance->unwalked++;
-	if (balance->credit < cost && born <= capacity >> params->born_shift &&
-	    balance->unwalked < params->walk_rounds)
-		return false;
-	balance->credit -= balance->credit < cost ? balance->credit : cost;
-	balance->unwalked = 0;
-	return true;
 }
 
 /**

@@ -2,7 +2,7 @@
 /*
  * Tests of balance.c.
  *
- * cc -O2 -std=c11 -Iinclude balance.c hotness*.c balance_test.c && ./a.out
+ * cc -O2 -std=c11 -Iinclude balance.c hotness_rank.c hotness_time.c balance_test.c && ./a.out
  */
 #ifdef __KERNEL__
 #include <linux/memferry/balance.h>
@@ -24,75 +24,6 @@ static void defaults_are_sound(void)
 		ferry_balance_defaults(format, &hot, &params);
 		CHECK(ferry_hot_check(format, &hot, &bad) == 0);
 		CHECK(params.fade_shift < 64 && params.most_shift < 64);
-		CHECK(params.credit_shift < 64 && params.born_shift < 64);
-	}
-}
-
-/* Walks of @rounds rounds in which @lost is lost and @born of 8000 pages are new. */
-static uint32_t walks(struct ferry_balance *balance, uint32_t rounds, uint64_t born,
-		      uint64_t lost)
-{
-	uint32_t count = 0;
-
-	while (rounds--)
-		count += ferry_balance_walk(balance, &params, born, 8000, lost, 16000);
-	return count;
-}
-
-static void walks_take_as_much_time_as_is_lost(void)
-{
-	struct ferry_balance balance = { 0 };
-
-	ferry_balance_defaults(FERRY_HOT_PRECISE, &hot, &params);
-	/* Nothing is lost: now and then. */
-	CHECK(walks(&balance, 800, 0, 0) == 100);
-	/* A walk's cost is lost in two rounds, in one, and more than that. */
-	CHECK(walks(&balance, 800, 0, 8000) == 400);
-	CHECK(walks(&balance, 800, 0, 16000) == 800);
-	CHECK(walks(&balance, 800, 0, 1000000) == 800);
-	/* Of that, some is spent later. */
-	CHECK(walks(&balance, 3, 0, 0) == 3);
-	CHECK(walks(&balance, 800, 0, 0) <= 101);
-}
-
-static void walks_come_back_with_the_first_loss(void)
-{
-	struct ferry_balance balance = { 0 };
-
-	ferry_balance_defaults(FERRY_HOT_PRECISE, &hot, &params);
-	CHECK(walks(&balance, 16, 0, 0) == 2);
-	CHECK(walks(&balance, 1, 0, 0) == 0);
-	CHECK(walks(&balance, 1, 0, 30000) == 1);
-}
-
-static void new_pages_are_a_reason_to_walk(void)
-{
-	struct ferry_balance balance = { 0 };
-
-	ferry_balance_defaults(FERRY_HOT_PRECISE, &hot, &params);
-	/* 8000 / 4096 is 1. */
-	CHECK(walks(&balance, 7, 1, 0) == 0);
-	CHECK(walks(&balance, 100, 2, 0) == 100);
-}
-
-static void sums_of_losses_and_walks_do_not_overflow(void)
-{
-	struct ferry_balance balance = { 0 };
-	uint64_t cost, lost;
-	uint32_t i;
-
-	ferry_balance_defaults(FERRY_HOT_PRECISE, &hot, &params);
-	for (i = 0; i < 10000; i++) {
-		params.credit_shift = tap_random(64);
-		cost = ~(uint64_t)0 >> tap_random(64);
-		lost = ~(uint64_t)0 >> tap_random(64);
-		/* A loss as large as a walk's cost pays for it. */
-		if (lost >= cost)
-			CHECK(ferry_balance_walk(&balance, &params, 0, 8000, lost, cost));
-		else
-			ferry_balance_walk(&balance, &params, 0, 8000, lost, cost);
-		CHECK(balance.credit >> params.credit_shift <= cost);
-		CHECK(balance.unwalked < params.walk_rounds);
 	}
 }
 
@@ -182,10 +113,6 @@ static void each_bounce_raises_the_bar(void)
 
 static const struct tap_test tests[] = {
 	TEST(defaults_are_sound),
-	TEST(walks_take_as_much_time_as_is_lost),
-	TEST(walks_come_back_with_the_first_loss),
-	TEST(new_pages_are_a_reason_to_walk),
-	TEST(sums_of_losses_and_walks_do_not_overflow),
 	TEST(room_is_for_the_new_pages_of_some_rounds),
 	TEST(room_fades_and_asks_for_nobody_while_none_comes),
 	TEST(room_is_never_more_than_its_part_of_the_tier),

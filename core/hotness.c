@@ -1,15 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * One record: what an access, a sweep and a claim make of it, and what it says.
- *
- * Everything here is a pure function of its arguments. Sweeps over many records are in
- * hotness_sweep.c, ranking is in hotness_rank.c.
+ * What an access does: to a record, and to what is known of its section; and what a claim does.
  */
 #ifdef __KERNEL__
-#include <linux/memferry/hotness_format.h>
+#include <linux/memferry/hotness.h>
 #else
-#include <memferry/hotness_format.h>
+#include <memferry/hotness.h>
 #endif
+
+/* Counts @weight accesses on top of @freq. */
+static uint32_t ferry_hot_counted(const struct ferry_hot_params *params, uint32_t freq,
+				  uint32_t most, uint32_t weight, uint32_t random)
+{
+	uint32_t exponent;
+
+	while (freq < most && weight) {
+		exponent = freq < params->threshold ? 0 : ferry_hot_exponent(params, freq);
+		if (weight >> exponent) {
+			weight -= (uint32_t)1 << exponent;
+			freq++;
+			continue;
+		}
+		/* The rest is less than a level: it takes one with a chance of its share. */
+		return freq + (random >> (32 - exponent) < weight);
+	}
+	return freq;
+}
+
+static uint8_t ferry_hot8_next(uint8_t record, const struct ferry_hot_params *params,
+				      uint32_t bucket, uint32_t weight, uint32_t random)
+{
+	uint32_t freq = record & FERRY_HOT8_FREQ, ready = record & FERRY_HOT8_READY;
+	uint32_t time = record >> FERRY_HOT8_TIME_SHIFT & FERRY_HOT8_TIME;
+	uint32_t age = (bucket - time) & FERRY_HOT8_TIME;
+
+	/* Most accesses to a page that is in use change nothing. */
+	if (!age && freq == FERRY_HOT8_FREQ_MAX && ready)
+		return record;
+	if (!freq) {
+		freq = ferry_hot_least(time >> 3, params->recall);
+	} else if (age > ferry_hot8_recent(params) && age < FERRY_HOT8_AHEAD) {
+		freq = ferry_hot_least(freq, params->recall);
+		ready = 0;
+	}
+	freq = ferry_hot_counted(params, freq, FERRY_HOT8_FREQ_MAX, weight, random);
+	if (freq >= params->threshold)
+		ready = FERRY_HOT8_READY;
+	return (uint8_t)(ready | bucket << FERRY_HOT8_TIME_SHIFT | freq);
+}
 
 /**
  * ferry_hot8_access - what an access makes of a record of default mode
@@ -36,6 +74,35 @@ uint8_t ferry_hot8_access(uint8_t record, const struct ferry_hot_params *params,
 			       ferry_hot_least(weight, FERRY_HOT_WEIGHT_MAX), random);
 }
 
+static uint32_t ferry_hot32_next(uint32_t record, const struct ferry_hot_params *params,
+					uint32_t now, uint32_t weight, uint32_t random,
+					uint32_t node)
+{
+	uint32_t freq = record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ;
+	uint32_t cooled = record >> FERRY_HOT32_COOLED_SHIFT & FERRY_HOT32_COOLED;
+	uint32_t ready = record & FERRY_HOT32_READY;
+	uint32_t known = freq ? record & FERRY_HOT32_NODE : FERRY_HOT_NO_NODE;
+
+	if ((record & FERRY_HOT32_IDLE) || ferry_hot32_elapsed(record, now) > params->window_ms) {
+		if (freq > params->recall) {
+			freq = params->recall;
+			cooled = 0;
+		}
+		ready = 0;
+	}
+	/* What cannot count further makes up for what cooled off. */
+	if (freq == FERRY_HOT32_FREQ_MAX)
+		cooled = 0;
+	freq = ferry_hot_counted(params, freq, FERRY_HOT32_FREQ_MAX, weight, random);
+	if (freq >= params->threshold)
+		ready = FERRY_HOT32_READY;
+	if (node >= FERRY_HOT_NO_NODE)
+		node = known;
+	return ready | cooled << FERRY_HOT32_COOLED_SHIFT |
+	       (now & FERRY_HOT32_TIME) << FERRY_HOT32_TIME_SHIFT |
+	       freq << FERRY_HOT32_FREQ_SHIFT | node;
+}
+
 /*
  * ferry_hot8_access() of precision mode. @node: whose CPU accessed the page; FERRY_HOT_NO_NODE or
  * more keeps the node that is known.
@@ -47,75 +114,6 @@ uint32_t ferry_hot32_access(uint32_t record, const struct ferry_hot_params *para
 		return record;
 	return ferry_hot32_next(record, params, now,
 				ferry_hot_least(weight, FERRY_HOT_WEIGHT_MAX), random, node);
-}
-
-/**
- * ferry_hot8_aged - what a sweep makes of a record of default mode
- * @record: the record before it
- * @params: as ferry_hot_check() accepts them
- * @sweep: the sweep
- *
- * A record that left the window becomes idle and is ready no more; an idle one moves to the
- * next class in its time, and is forgotten after the last; a cooling takes a level off all
- * frequencies above 1.
- *
- * The caller stores the result, by compare-and-exchange where others write.
- * Return: the record after it.
- */
-uint8_t ferry_hot8_aged(uint8_t record, const struct ferry_hot_params *params,
-			const struct ferry_hot_sweep *sweep)
-{
-	return ferry_hot8_swept(record, params, sweep);
-}
-
-/* ferry_hot8_aged() of precision mode. Where every access counts, cooling takes an eighth off. */
-uint32_t ferry_hot32_aged(uint32_t record, const struct ferry_hot_params *params,
-			  const struct ferry_hot_sweep *sweep)
-{
-	return ferry_hot32_swept(record, params, sweep);
-}
-
-/**
- * ferry_hot8_view - what a record of default mode says
- * @record: the record
- * @now: time in ms, modulo 2^32, at most the longest time between sweeps after the last one
- *
- * Return: its frequency and age class, and whether it is ready.
- */
-struct ferry_hot_view ferry_hot8_view(uint8_t record, uint32_t now)
-{
-	return ferry_hot8_shown(record, now);
-}
-
-/* ferry_hot8_view() of precision mode, and the node. */
-struct ferry_hot_view ferry_hot32_view(uint32_t record, uint32_t now)
-{
-	return ferry_hot32_shown(record, now);
-}
-
-/**
- * ferry_hot8_age_ms - how long ago the last access was at most, in default mode
- * @record: the record
- * @now: time in ms, modulo 2^32, at most the longest time between sweeps after the last one
- *
- * Never less than the truth: this is what may be compared with a threshold in time.
- *
- * Return: milliseconds; all bits set for an idle record or none.
- */
-uint32_t ferry_hot8_age_ms(uint8_t record, uint32_t now)
-{
-	if (!(record & FERRY_HOT8_FREQ))
-		return ~(uint32_t)0;
-	return (ferry_hot8_buckets(record >> FERRY_HOT8_TIME_SHIFT, now) + 1) *
-	       FERRY_HOT8_BUCKET_MS - 1;
-}
-
-/* ferry_hot8_age_ms() of precision mode, where it is exact. */
-uint32_t ferry_hot32_age_ms(uint32_t record, uint32_t now)
-{
-	if (!(record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ) || (record & FERRY_HOT32_IDLE))
-		return ~(uint32_t)0;
-	return ferry_hot32_elapsed(record, now);
 }
 
 /**
@@ -157,4 +155,46 @@ uint32_t ferry_hot32_unclaim(uint32_t record)
 		     !(record & FERRY_HOT32_IDLE);
 
 	return fresh ? record | FERRY_HOT32_READY : record;
+}
+
+#define MAJORITY_NODE	((uint32_t)1023)
+#define MAJORITY_SHIFT	10
+#define MAJORITY_MAX	((uint32_t)63)
+
+/**
+ * ferry_hot_majority - count the node of one access to a section
+ * @majority: what was known before it; 0 if nothing
+ * @node: the node; FERRY_HOT_NO_NODE or more counts for none
+ *
+ * Boyer's and Moore's vote: a node's own accesses count up, others' down, and at 0 the next
+ * one takes over. A node from which more than half of the accesses come prevails; the count
+ * ends at 63, so that a section whose user moved follows after as many accesses.
+ *
+ * The caller stores the result.
+ * Return: what is known after it: bits 0-9 the node, 10-15 the count.
+ */
+uint16_t ferry_hot_majority(uint16_t majority, uint32_t node)
+{
+	uint32_t known = majority & MAJORITY_NODE, count = majority >> MAJORITY_SHIFT;
+
+	if (node >= FERRY_HOT_NO_NODE)
+		return majority;
+	if (!count)
+		known = node;
+	if (known != node)
+		count--;
+	else if (count < MAJORITY_MAX)
+		count++;
+	return (uint16_t)(count << MAJORITY_SHIFT | known);
+}
+
+/**
+ * ferry_hot_majority_node - the node that a section is used from
+ * @majority: what is known
+ *
+ * Return: the node, or FERRY_HOT_NO_NODE if none prevails.
+ */
+uint32_t ferry_hot_majority_node(uint16_t majority)
+{
+	return majority >> MAJORITY_SHIFT ? majority & MAJORITY_NODE : FERRY_HOT_NO_NODE;
 }

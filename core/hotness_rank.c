@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The policy's numbers, and what follows from a histogram of records: how pages rank, which
- * fit a capacity, which two tiers should exchange.
+ * How pages rank: the policy's numbers, which pages fit a capacity, which two tiers should
+ * exchange, which have some heat, and which go up and down.
  */
 #ifdef __KERNEL__
-#include <linux/memferry/hotness_format.h>
+#include <linux/memferry/hotness.h>
 #else
-#include <memferry/hotness_format.h>
+#include <memferry/hotness.h>
 #endif
 
 /* A window of one bucket could not tell an access from the last one of the bucket before. */
@@ -268,4 +268,154 @@ void ferry_hot_exchange(const struct ferry_hot_params *params,
 			.cold_room = colds - colds_left,
 		};
 	}
+}
+
+/**
+ * ferry_hot8_find - the records of some heats, in default mode
+ * @records: the records; only read
+ * @nr_records: number of @records
+ * @from: where to begin; receives where to go on, @nr_records at the end
+ * @params: as ferry_hot_check() accepts them
+ * @now: time in ms, modulo 2^32, at most the longest time between sweeps after the last one
+ * @least: smallest heat that is looked for
+ * @most: largest heat that is looked for
+ * @found: receives the places of the records, ascending
+ * @space: entries of @found
+ *
+ * Hottest first means to ask for the hottest heats first, or to sort what was found.
+ *
+ * Return: how many it found; fewer than @space at the end only.
+ */
+size_t ferry_hot8_find(const uint8_t *records, size_t nr_records, size_t *from,
+		       const struct ferry_hot_params *params, uint32_t now,
+		       uint32_t least, uint32_t most, uint32_t *found, size_t space)
+{
+	uint32_t wanted[8] = { 0 }, record, heat;
+	struct ferry_hot_view view;
+	size_t at = *from, n = 0;
+
+	/* What a record says depends on its byte alone. */
+	for (record = 0; record < 256; record++) {
+		view = ferry_hot8_view((uint8_t)record, now);
+		heat = ferry_hot_heat(params, view.eighths, view.age);
+		if (heat >= least && heat <= most)
+			wanted[record >> 5] |= (uint32_t)1 << (record & 31);
+	}
+	for (; at < nr_records && n < space; at++)
+		if (wanted[records[at] >> 5] >> (records[at] & 31) & 1)
+			found[n++] = (uint32_t)at;
+	*from = at;
+	return n;
+}
+
+/* ferry_hot8_find() of precision mode. */
+size_t ferry_hot32_find(const uint32_t *records, size_t nr_records, size_t *from,
+			const struct ferry_hot_params *params, uint32_t now,
+			uint32_t least, uint32_t most, uint32_t *found, size_t space)
+{
+	struct ferry_hot_view view;
+	size_t at = *from, n = 0;
+	uint32_t heat;
+
+	for (; at < nr_records && n < space; at++) {
+		view = ferry_hot32_view(records[at], now);
+		heat = ferry_hot_heat(params, view.eighths, view.age);
+		if (heat >= least && heat <= most)
+			found[n++] = (uint32_t)at;
+	}
+	*from = at;
+	return n;
+}
+
+/*
+ * An entry for pages that go up and down: bits 0-2 bounces, 3-5 agings without one, 6 the
+ * page went down again, 7 in use, 8-15 tag.
+ */
+#define BOUNCES		((uint32_t)7)
+#define BOUNCE_AGE	((uint32_t)7 << 3)
+#define BOUNCE_AGE_ONE	((uint32_t)1 << 3)
+#define BOUNCE_DOWN	((uint32_t)1 << 6)
+#define BOUNCE_USED	((uint32_t)1 << 7)
+#define BOUNCE_TAG	((uint32_t)0xff)
+#define BOUNCE_SHIFT	8
+
+static bool ferry_hot_tagged(uint16_t entry, uint32_t tag)
+{
+	return (entry & BOUNCE_USED) && entry >> BOUNCE_SHIFT == (tag & BOUNCE_TAG);
+}
+
+/**
+ * ferry_hot_promoted - note that a page was promoted
+ * @entry: the page's entry: the caller keeps a table of some thousands, all 0 at first, and
+ *	takes the one that a hash of the page's number selects
+ * @tag: other bits of that hash; the lowest 8 are used
+ * @bounced: receives 1 if the page had been promoted and demoted before, else 0
+ *
+ * Only pages that move have entries, so a small table is enough. Where two pages meet in
+ * one, the later replaces the earlier, and a bounce is overlooked; with 8 bits of tag one in
+ * 256 such meetings is taken for the same page instead.
+ *
+ * The caller stores the result, and adds up @bounced.
+ * Return: the entry after it.
+ */
+uint16_t ferry_hot_promoted(uint16_t entry, uint32_t tag, uint32_t *bounced)
+{
+	uint32_t bounces = 0;
+
+	*bounced = 0;
+	if (ferry_hot_tagged(entry, tag)) {
+		bounces = entry & BOUNCES;
+		if (!(entry & BOUNCE_DOWN))
+			return entry;
+		*bounced = 1;
+		bounces = ferry_hot_least(bounces + 1, BOUNCES);
+	}
+	return (uint16_t)((tag & BOUNCE_TAG) << BOUNCE_SHIFT | BOUNCE_USED | bounces);
+}
+
+/**
+ * ferry_hot_demoted - note that a page was demoted
+ * @entry: the page's entry
+ * @tag: the page's tag
+ *
+ * The caller stores the result.
+ * Return: the entry after it; unchanged if the page's promotion is not known.
+ */
+uint16_t ferry_hot_demoted(uint16_t entry, uint32_t tag)
+{
+	return ferry_hot_tagged(entry, tag) ? entry | (uint16_t)BOUNCE_DOWN : entry;
+}
+
+/**
+ * ferry_hot_bounce_aged - what a cooling makes of an entry
+ * @entry: the entry before it
+ *
+ * Call it for the whole table as often as the records cool. It takes a bounce off, and
+ * forgets the page after 8 times without one.
+ *
+ * The caller stores the result.
+ * Return: the entry after it.
+ */
+uint16_t ferry_hot_bounce_aged(uint16_t entry)
+{
+	if (!(entry & BOUNCE_USED) || (entry & BOUNCE_AGE) == BOUNCE_AGE)
+		return 0;
+	if (entry & BOUNCES)
+		entry--;
+	return (uint16_t)(entry + BOUNCE_AGE_ONE);
+}
+
+/**
+ * ferry_hot_bounces - how often a page bounced lately
+ * @entry: the page's entry
+ * @tag: the page's tag
+ *
+ * A page is worth promoting only if its heat exceeds the border by so many times the damp
+ * of struct ferry_hot_params.
+ *
+ * Return: 0 to 7.
+ */
+uint32_t ferry_hot_bounces(uint16_t entry, uint32_t tag)
+{
+	return ferry_hot_tagged(entry, tag) ? entry & BOUNCES : 0;
 }

@@ -261,4 +261,68 @@ uint16_t ferry_hot_demoted(uint16_t entry, uint32_t tag);
 uint16_t ferry_hot_bounce_aged(uint16_t entry);
 uint32_t ferry_hot_bounces(uint16_t entry, uint32_t tag);
 
+/* For the core's own files: where the fields of a record lie, and its time. */
+
+#define FERRY_HOT8_BUCKET_MS	((uint32_t)1 << FERRY_HOT8_BUCKET_SHIFT)
+
+/* Ages, in buckets or ms, from this one on are of records of the future. */
+#define FERRY_HOT8_AHEAD	(32 - FERRY_HOT8_AHEAD_MS / FERRY_HOT8_BUCKET_MS)
+#define FERRY_HOT32_AHEAD	(16384 - FERRY_HOT32_AHEAD_MS)
+
+/* Largest idle class. A sweep that would exceed it forgets the record. */
+#define FERRY_HOT8_IDLE_MAX	((uint32_t)8)
+#define FERRY_HOT32_IDLE_MAX	((uint32_t)15)
+
+/* Where the fields of a record lie. */
+#define FERRY_HOT8_FREQ		((uint32_t)3)
+#define FERRY_HOT8_TIME		((uint32_t)31)
+#define FERRY_HOT8_TIME_SHIFT	2
+#define FERRY_HOT32_NODE	((uint32_t)1023)
+#define FERRY_HOT32_FREQ	((uint32_t)7)
+#define FERRY_HOT32_FREQ_SHIFT	10
+#define FERRY_HOT32_TIME	((uint32_t)16383)
+#define FERRY_HOT32_TIME_SHIFT	13
+#define FERRY_HOT32_COOLED	((uint32_t)7)
+#define FERRY_HOT32_COOLED_SHIFT	27
+#define FERRY_HOT32_IDLE	((uint32_t)1 << 30)
+
+static inline uint32_t ferry_hot_least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * The most buckets between two times that are surely at most a window apart: n buckets
+ * are up to (n + 1) * FERRY_HOT8_BUCKET_MS - 1 ms.
+ */
+static inline uint32_t ferry_hot8_recent(const struct ferry_hot_params *params)
+{
+	return ((params->window_ms + 1) >> FERRY_HOT8_BUCKET_SHIFT) - 1;
+}
+
+/* Buckets since the record's time; 0 if that lies ahead. */
+static inline uint32_t ferry_hot8_buckets(uint32_t time, uint32_t now)
+{
+	uint32_t age = ((now >> FERRY_HOT8_BUCKET_SHIFT) - time) & FERRY_HOT8_TIME;
+
+	return age >= FERRY_HOT8_AHEAD ? 0 : age;
+}
+
+/* Milliseconds since the record's time; 0 if that lies ahead. */
+static inline uint32_t ferry_hot32_elapsed(uint32_t record, uint32_t now)
+{
+	uint32_t age = (now - (record >> FERRY_HOT32_TIME_SHIFT)) & FERRY_HOT32_TIME;
+
+	return age >= FERRY_HOT32_AHEAD ? 0 : age;
+}
+
+/* Larger exponents than this no 32-bit random number can tell from "never". */
+#define FERRY_HOT_CHANCE_MAX	((uint32_t)31)
+
+/* log2 of how many accesses the step from @freq to the next takes; only from the threshold on. */
+static inline uint32_t ferry_hot_exponent(const struct ferry_hot_params *params, uint32_t freq)
+{
+	return ferry_hot_least(params->step * (freq - params->threshold + 1), FERRY_HOT_CHANCE_MAX);
+}
+
 #endif /* MEMFERRY_HOTNESS_H */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Balance: what one round of tiering does, after the records were aged. The caller moves the pages.
 //!
-//! The order of a round: [`Balance::walk`], [`Balance::room`], [`Balance::fill`], then the exchange of [`Policy`] with [`bar`] for
+//! The order of a round: [`Balance::room`], [`Balance::fill`], then the exchange of [`Policy`] with [`bar`] for
 //! pages that bounced.
 
 pub use crate::sys::BalanceParams;
@@ -33,10 +33,7 @@ impl Balance {
     /// If a shift is 64 or more.
     pub fn new(params: BalanceParams) -> Self {
         assert!(
-            params.fade_shift < 64
-                && params.most_shift < 64
-                && params.credit_shift < 64
-                && params.born_shift < 64,
+            params.fade_shift < 64 && params.most_shift < 64,
             "shifts must be from 0 to 63: {params:?}"
         );
         Self {
@@ -48,13 +45,6 @@ impl Balance {
     /// The numbers.
     pub fn params(&self) -> &BalanceParams {
         &self.params
-    }
-
-    /// Whether a round begins with a walk of page tables: if new pages came, or accesses to the lower tier have cost as much
-    /// as a walk does. `born` pages were touched first since the last round, `lost` is how much longer accesses to the lower
-    /// tier took than in the top tier, `cost` how long a walk takes.
-    pub fn walk(&mut self, born: u64, capacity: u64, lost: u64, cost: u64) -> bool {
-        sys::ferry_balance_walk(&mut self.state, &self.params, born, capacity, lost, cost)
     }
 
     /// Pages of the top tier to demote, so that as many new ones find room as came lately: the coldest, of at most

@@ -173,20 +173,12 @@ pub struct BalanceParams {
     pub most_shift: u32,
     /// Each how many rounds a bounce counts less.
     pub bounce_rounds: u32,
-    /// Of so many rounds at least one has a walk.
-    pub walk_rounds: u32,
-    /// Losses count until they are worth 2^`credit_shift` walks.
-    pub credit_shift: u32,
-    /// A round in which more than 1/2^`born_shift` of the tier's pages are new has a walk.
-    pub born_shift: u32,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BalanceState {
     pub room: u64,
-    pub credit: u64,
-    pub unwalked: u32,
 }
 
 /// The highest rate of a pace, in bytes per second.
@@ -302,14 +294,6 @@ unsafe extern "C" {
         hot: &mut MaybeUninit<Params>,
         params: &mut MaybeUninit<BalanceParams>,
     );
-    pub(crate) safe fn ferry_balance_walk(
-        balance: &mut BalanceState,
-        params: &BalanceParams,
-        born: u64,
-        capacity: u64,
-        lost: u64,
-        cost: u64,
-    ) -> bool;
     pub(crate) safe fn ferry_balance_room(
         balance: &mut BalanceState,
         params: &BalanceParams,
@@ -450,12 +434,9 @@ mod tests {
             rounds,
             fade_shift,
             most_shift,
-            bounce_rounds,
-            walk_rounds,
-            credit_shift,
-            born_shift
+            bounce_rounds
         );
-        structure!(rows, "ferry_balance", BalanceState, room, credit, unwalked);
+        structure!(rows, "ferry_balance", BalanceState, room);
         structure!(
             rows,
             "ferry_hot_exchange",

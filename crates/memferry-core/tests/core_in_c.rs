@@ -83,7 +83,7 @@ fn share_passes_its_c_tests_under_sanitizers() {
     passes("share_test", &["share"], SANITIZERS);
 }
 
-const HOTNESS: &[&str] = &["hotness", "hotness_marks", "hotness_rank", "hotness_sweep"];
+const HOTNESS: &[&str] = &["hotness", "hotness_rank", "hotness_time"];
 
 #[test]
 fn hotness_passes_its_c_tests() {
@@ -105,7 +105,7 @@ fn pace_passes_its_c_tests_under_sanitizers() {
     passes("pace_test", &["pace"], SANITIZERS);
 }
 
-const BALANCE: &[&str] = &["balance", "hotness_rank"];
+const BALANCE: &[&str] = &["balance", "hotness_rank", "hotness_time"];
 
 #[test]
 fn balance_passes_its_c_tests() {

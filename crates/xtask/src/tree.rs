@@ -21,10 +21,8 @@ const CORE: [(&str, &[&str]); 2] = [
         "hotness",
         &[
             "hotness",
-            "hotness_format",
-            "hotness_marks",
             "hotness_rank",
-            "hotness_sweep",
+            "hotness_time",
             "pace",
             "balance",
             "hotness_test",

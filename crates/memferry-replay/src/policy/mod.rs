@@ -8,6 +8,7 @@ mod numab2;
 mod oracle;
 mod ours;
 mod pghot;
+mod walks;
 
 use std::fmt;
 use std::str::FromStr;

@@ -15,6 +15,7 @@ use memferry_core::hotness::{
 };
 use memferry_core::pace::{Pace, PaceParams};
 
+use super::walks::Walks;
 use super::{Parameters, Policy, Site};
 use crate::machine::{MS, Machine, ParameterError};
 use crate::random::Random;
@@ -71,6 +72,7 @@ pub(super) struct Ours<R> {
     /// Pages touched first since the last sweep.
     born: u32,
     balance: Balance,
+    walks: Walks,
     /// What accesses to the lower tier cost since the last round, ns, and what each sample stands for of it; none without samples.
     lost: u64,
     lost_by_sample: Option<u64>,
@@ -119,6 +121,7 @@ impl<R: Record> Ours<R> {
             },
             born: 0,
             balance: Balance::new(rounds),
+            walks: Walks::default(),
             lost: 0,
             lost_by_sample: (machine.sample_period > 0).then(|| {
                 u64::from(machine.sample_period) * u64::from(machine.low_ns - machine.top_ns)
@@ -274,7 +277,7 @@ impl<R: Record> Policy for Ours<R> {
         let lost = std::mem::take(&mut self.lost);
         let cost = u64::from(tiers.pages()) * self.walk_page_ns;
         let capacity = tiers.capacity().into();
-        self.lost_by_sample.is_none() || self.balance.walk(self.born.into(), capacity, lost, cost)
+        self.lost_by_sample.is_none() || self.walks.due(self.born.into(), capacity, lost, cost)
     }
 
     fn sampled(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
