@@ -36,8 +36,7 @@ static DECLARE_WAIT_QUEUE_HEAD(kmigrated_wait);
 /* How often a kswapd ended its work. */
 static atomic_t kmigrated_room_made;
 
-/* The threads by node; the lock is taken by whoever starts and stops them. */
-static DEFINE_MUTEX(kmigrated_lock);
+/* By node. The lock of pghot.c serializes who starts and stops them. */
 static struct kmigrated *kmigrated_threads[MAX_NUMNODES];
 
 /* How long it sleeps: half of what sweeps may be late at most, so that one wake-up may fail. */
@@ -67,7 +66,6 @@ static void kmigrated_know_lower(struct kmigrated *k, bool due)
 		.last = k->sweep.now,
 		.number = k->sweep.number + 1,
 	};
-
 	unsigned int i, age;
 
 	if (due) {
@@ -78,7 +76,7 @@ static void kmigrated_know_lower(struct kmigrated *k, bool due)
 		kmigrated_count(k->nid, k->now, &k->lower);
 	}
 	kmigrated_leave_out_failed(k);
-	/* What was hot once and is idle now takes no place from what is in use. */
+	/* What was hot once and is idle now takes no place from pages in use. */
 	k->hot_pages = 0;
 	for (i = 0; i < FERRY_HOT_EIGHTHS; i++) {
 		for (age = FERRY_HOT_IDLE_AGE; age < FERRY_HOT_AGES; age++)
@@ -88,8 +86,8 @@ static void kmigrated_know_lower(struct kmigrated *k, bool due)
 	}
 }
 
-/* Pages that nobody has. A CPU that keeps some to itself took them for no use yet. */
-static unsigned long kmigrated_unused(void)
+/* Pages in use. Those that a CPU keeps to itself are free as well. */
+static unsigned long kmigrated_used(void)
 {
 	unsigned long unused = global_zone_page_state(NR_FREE_PAGES);
 	struct zone *zone;
@@ -98,13 +96,6 @@ static unsigned long kmigrated_unused(void)
 	for_each_populated_zone(zone)
 		for_each_online_cpu(cpu)
 			unused += READ_ONCE(per_cpu_ptr(zone->per_cpu_pageset, cpu)->count);
-	return unused;
-}
-
-static unsigned long kmigrated_used(void)
-{
-	unsigned long unused = kmigrated_unused();
-
 	return totalram_pages() - min(totalram_pages(), unused);
 }
 
@@ -119,7 +110,7 @@ static unsigned long kmigrated_born(u32 now)
 	return lately && used > before ? used - before : 0;
 }
 
-/* While no source is on nobody looks, and what came into use then says nothing of what comes. */
+/* What was known before all sources went off cannot be told from what is known now. */
 static void kmigrated_forget(struct kmigrated *k)
 {
 	int nid;
@@ -163,14 +154,10 @@ static void kmigrated_wake_kswapd(struct kmigrated *k)
  */
 static unsigned long kmigrated_fill(struct kmigrated *k)
 {
-	u64 budget = kmigrated_budget(k), free = 0, kept = kmigrated_top.balance.room;
+	u64 budget = kmigrated_budget(k), free = kmigrated_free(), wanted;
 	unsigned long most = KMIGRATED_PAGES;
 	struct ferry_hot_cut cut;
-	u64 wanted;
-	int nid;
 
-	for_each_top_node(nid)
-		free += max(kmigrated_top.targets[nid].room, 0L);
 	wanted = min3(k->hot_pages, free, (u64)KMIGRATED_CHOSEN);
 	if (budget < wanted)
 		count_vm_events(PGHOT_REFUSED_PACE, wanted - budget);
@@ -180,19 +167,10 @@ static unsigned long kmigrated_fill(struct kmigrated *k)
 		if (!ferry_balance_fill(&kmigrated_top.balance, &k->hot, &k->lower, free, budget,
 					&cut))
 			return 0;
-		most = min(free - kept, KMIGRATED_PAGES);
+		most = min(free - kmigrated_top.balance.room, KMIGRATED_PAGES);
 	}
 	kmigrated_choose(k, cut.heat, cut.room);
 	return kmigrated_promote(k, most, NUMA_NO_NODE, 0);
-}
-
-static void kmigrated_age_tier(struct kmigrated *k)
-{
-	if (k->now - kmigrated_top.marks_aged >=
-	    pghot_balance_params.bounce_rounds * PGHOT_ROUND_MS) {
-		kmigrated_top.marks_aged = k->now;
-		kmigrated_age_marks();
-	}
 }
 
 /* Which nodes are of the top tier, and whether it is known what is cold there. */
@@ -211,7 +189,7 @@ static void kmigrated_find_top(const struct kmigrated *k)
 		kmigrated_top.balance = (struct ferry_balance){ 0 };
 }
 
-/* What is done with the top tier; returns how many pages moved up. */
+/* Under kmigrated_top.lock. Returns how many pages moved up. */
 static unsigned long kmigrated_move(struct kmigrated *k)
 {
 	unsigned long moved;
@@ -220,7 +198,11 @@ static unsigned long kmigrated_move(struct kmigrated *k)
 	kmigrated_top.born += kmigrated_born(k->now);
 	k->looks = KMIGRATED_LOOKS;
 	kmigrated_find_top(k);
-	kmigrated_age_tier(k);
+	if (k->now - kmigrated_top.marks_aged >=
+	    pghot_balance_params.bounce_rounds * PGHOT_ROUND_MS) {
+		kmigrated_top.marks_aged = k->now;
+		kmigrated_age_marks();
+	}
 	kmigrated_open(k);
 	if (kmigrated_top.exchange) {
 		due = kmigrated_due(k, &kmigrated_top.sweep);
@@ -269,7 +251,6 @@ static void kmigrated_round(struct kmigrated *k)
 	k->more = moved >= KMIGRATED_CHOSEN / 2;
 }
 
-/* Whether a batch is ready, or room was made after there was too little. */
 static bool kmigrated_has_work(const struct kmigrated *k)
 {
 	return pghot_batch_ready(k->nid) ||
@@ -278,11 +259,9 @@ static bool kmigrated_has_work(const struct kmigrated *k)
 
 static void kmigrated_sleep(struct kmigrated *k)
 {
-	unsigned int ms = kmigrated_sleep_ms(k);
-
 	wait_event_freezable_timeout(kmigrated_wait,
 				     kmigrated_should_stop() || kmigrated_has_work(k),
-				     msecs_to_jiffies(ms));
+				     msecs_to_jiffies(kmigrated_sleep_ms(k)));
 	pghot_stat_add(PGHOT_WAKEUPS, 1);
 }
 
@@ -296,7 +275,6 @@ int kmigrated(void *data)
 	while (!kthread_should_stop()) {
 		if (!pghot_on()) {
 			wait_event_freezable(kmigrated_wait, pghot_on() || kthread_should_stop());
-			/* What was known before cannot be told from what is known now. */
 			kmigrated_forget(k);
 			k->more = true;
 		}
@@ -311,12 +289,10 @@ int kmigrated(void *data)
 	return 0;
 }
 
-static void kmigrated_free(struct kmigrated *k)
+static void kmigrated_delete(struct kmigrated *k)
 {
-	if (k) {
-		kvfree(k->failed);
-		kvfree(k->chosen);
-	}
+	kvfree(k->failed);
+	kvfree(k->chosen);
 	kfree(k);
 }
 
@@ -335,62 +311,40 @@ static struct kmigrated *kmigrated_new(int nid)
 	if (!IS_ERR(k->task))
 		return k;
 fail:
-	kmigrated_free(k);
+	kmigrated_delete(k);
 	return NULL;
 }
 
-/**
- * kmigrated_start - start the thread of a node, unless it runs
- * @nid: a node of a lower tier
- *
- * Context: May sleep.
- * Return: 0 or -ENOMEM.
- */
+/* Starts the thread of a node of a lower tier, unless it runs; 0 or -ENOMEM. */
 int kmigrated_start(int nid)
 {
 	struct kmigrated *k;
-	int rc = -ENOMEM;
 
-	mutex_lock(&kmigrated_lock);
 	if (!kmigrated_top.targets)
 		kmigrated_top.targets = kcalloc(nr_node_ids, sizeof(*kmigrated_top.targets),
 						GFP_KERNEL);
 	if (!kmigrated_top.targets)
-		goto out;
-	rc = 0;
+		return -ENOMEM;
 	if (kmigrated_threads[nid])
-		goto out;
+		return 0;
 	k = kmigrated_new(nid);
-	if (k) {
-		kmigrated_threads[nid] = k;
-		wake_up_process(k->task);
-	} else {
-		rc = -ENOMEM;
-	}
-out:
-	mutex_unlock(&kmigrated_lock);
-	return rc;
+	if (!k)
+		return -ENOMEM;
+	kmigrated_threads[nid] = k;
+	wake_up_process(k->task);
+	return 0;
 }
 
-/**
- * kmigrated_stop - stop the thread of a node, if there is one
- * @nid: the node
- *
- * When it returns the thread holds no folio.
- *
- * Context: May sleep, for as long as a batch takes.
- */
+/* Stops the thread of a node, if there is one. When this returns it holds no folio. */
 void kmigrated_stop(int nid)
 {
-	struct kmigrated *k;
+	struct kmigrated *k = kmigrated_threads[nid];
 
-	mutex_lock(&kmigrated_lock);
-	k = kmigrated_threads[nid];
+	if (!k)
+		return;
 	kmigrated_threads[nid] = NULL;
-	if (k)
-		kthread_stop(k->task);
-	kmigrated_free(k);
-	mutex_unlock(&kmigrated_lock);
+	kthread_stop(k->task);
+	kmigrated_delete(k);
 }
 
 /* Sources were switched on or off, or there may be something to do. */

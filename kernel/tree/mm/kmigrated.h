@@ -54,142 +54,77 @@ struct task_struct;
  */
 #define KMIGRATED_FAILED_MAX	4U
 
-/**
- * struct kmigrated_failed - a page that failed to move
- * @pfn: the page
- * @until: when it may be tried again, ms
- * @times: how often it failed in a row, less 1
- */
 struct kmigrated_failed {
 	unsigned long pfn;
-	u32 until;
-	u32 times;
+	u32 until;		/* when it may be tried again, ms */
+	u32 times;		/* how often it failed in a row, less 1 */
 };
 
-/**
- * struct kmigrated_batch - isolated folios that may move together
- * @folios: linked by their lru
- * @memcg: of all of them, with a reference
- * @nid: where they go
- * @order: of all of them: without a block of it, migration does not try what is behind
- * @pages: base pages of them
- * @folios_nr: how many those are
- * @reserved: how many bytes of the target's pace are reserved for them
- */
+/* Isolated folios that may move together. */
 struct kmigrated_batch {
-	struct list_head folios;
-	struct mem_cgroup *memcg;
-	int nid;
-	unsigned int order;
+	struct list_head folios;	/* by their lru */
+	struct mem_cgroup *memcg;	/* of all of them, with a reference */
+	int nid;			/* where they go */
+	unsigned int order;		/* of all: without a block migration tries none behind */
 	unsigned long pages;
 	unsigned int folios_nr;
-	u64 reserved;
+	u64 reserved;			/* bytes of the target's pace */
 };
 
-/**
- * struct kmigrated - the thread of a node of a lower tier
- * @nid: the node
- * @task: the thread
- * @now: when this round last asked for the time, ms
- * @hot: the records' numbers in this round
- * @sweep: the last sweep of the node's records
- * @lower: what is known of the node's pages that are not idle and do not wait in @failed
- * @hot_pages: how many of them reached the threshold
- * @chosen: pages by heat, the hottest first: see kmigrated_chosen_pfn()
- * @nr_chosen: how many those are
- * @next: the first that was not looked at yet
- * @failed: pages that failed to move lately, hashed by page frame; a later one replaces another
- * @failed_until: when the last of them may be tried again, ms
- * @looks: how many records of the top tier this round may still look at
- * @more: whether there is more to do at once
- * @lacks_room: pages found no room in the last round, and kswapd was woken
- * @room_made: how often a kswapd had ended its work when that round began
- * @border: how many pages had the border's heat when pages were chosen last
- * @turn: how many of them had their turn
- * @batches: what is isolated
- * @folios: how many folios those have
- * @pages: and base pages
- */
+/* The thread of a node of a lower tier. All its own but @task. */
 struct kmigrated {
 	int nid;
 	struct task_struct *task;
-	u32 now;
-	struct ferry_hot_params hot;
-	struct ferry_hot_sweep sweep;
-	struct ferry_hot_histogram lower;
-	u64 hot_pages;
-	u64 *chosen;
+	u32 now;			/* when the time was asked for last, ms */
+	struct ferry_hot_params hot;	/* in this round */
+	struct ferry_hot_sweep sweep;	/* the last one of the node's records */
+	struct ferry_hot_histogram lower;	/* pages that are not idle and not in @failed */
+	u64 hot_pages;			/* those of them that reached the threshold */
+	u64 *chosen;			/* the hottest first: kmigrated_chosen_pfn() */
 	unsigned int nr_chosen;
-	unsigned int next;
-	struct kmigrated_failed *failed;
-	u32 failed_until;
-	unsigned int looks;
-	bool more;
-	bool lacks_room;
-	int room_made;
-	unsigned long border;
-	unsigned long turn;
+	unsigned int next;		/* the first that was not looked at yet */
+	struct kmigrated_failed *failed;	/* hashed by pfn; a later one replaces another */
+	u32 failed_until;		/* when the last of them may be tried again, ms */
+	unsigned int looks;		/* records of the top tier to look at in this round */
+	bool more;			/* there is more to do at once */
+	bool lacks_room;		/* in the last round, and kswapd was woken */
+	int room_made;			/* of kmigrated_room_made when that round began */
+	unsigned long border;		/* pages of the border's heat when they were chosen last */
+	unsigned long turn;		/* how many of them had their turn */
 	struct kmigrated_batch batches[KMIGRATED_BATCHES];
-	unsigned int folios;
+	unsigned int folios;		/* in all batches */
 	unsigned long pages;
 };
 
-/**
- * struct kmigrated_target - a node of the top tier
- * @pace: how fast pages may move there and back
- * @params: what @pace was started with
- * @paced: whether it was
- * @room: base pages that may go there in this round; below 0 so many lack already
- * @recent_ms: how recent an access must be
- * @bypass: so much is free that neither pace nor @recent_ms count
- * @closed: the pace is used up in this round
- * @full: a page found no room in this round
- * @gathered: when what CPUs keep of its pages was given back last, ms
- * @cold_pfn: where the search for cold pages goes on
- * @unknown_seen: pages without a record that the search looked at lately
- * @unknown_usable: those of them that could be demoted
- * @known: what the records of its pages say, if &kmigrated_top.exchange
- */
+/* A node of the top tier. */
 struct kmigrated_target {
-	struct ferry_pace pace;
-	struct ferry_pace_params params;
-	bool paced;
-	long room;
-	u32 recent_ms;
-	bool bypass;
-	bool closed;
-	bool full;
-	u32 gathered;
-	unsigned long cold_pfn;
-	unsigned long unknown_seen;
-	unsigned long unknown_usable;
-	struct ferry_hot_histogram known;
+	struct ferry_pace pace;		/* for pages there and back */
+	struct ferry_pace_params params;	/* with which it was started */
+	bool paced;			/* it was */
+	long room;			/* base pages in this round; below 0 so many lack already */
+	u32 recent_ms;			/* how recent an access must be */
+	bool bypass;			/* so much is free that neither of the two counts */
+	bool closed;			/* the pace is used up in this round */
+	bool full;			/* a page found no room in this round */
+	u32 gathered;			/* when what CPUs keep was given back last, ms */
+	unsigned long cold_pfn;		/* where the search for cold pages goes on */
+	unsigned long unknown_seen;	/* pages without a record that it looked at lately */
+	unsigned long unknown_usable;	/* those of them that could be demoted */
+	struct ferry_hot_histogram known;	/* of its records, if kmigrated_top.exchange */
 };
 
-/**
- * struct kmigrated_top - the top tier, which all threads fill
- * @lock: who has it moves pages, and may touch the rest: free space is spent once
- * @nodes: of the top tier, in this round
- * @targets: by node
- * @balance: how much room is kept for new pages
- * @sweep: the last sweep of the records of the top tier
- * @exchange: whether pages of the top tier have records, and may leave
- * @used: pages that were in use on all nodes in the last round; 0 if nobody looked
- * @born: pages that came into use since the last time that room was made
- * @asked: when that was, ms
- * @marks_aged: when the marks of pages that bounced were aged last, ms
- */
+/* The top tier, which all threads fill. */
 struct kmigrated_top {
-	struct mutex lock;	/* all fields */
-	nodemask_t nodes;
-	struct kmigrated_target *targets;
-	struct ferry_balance balance;
-	struct ferry_hot_sweep sweep;
-	bool exchange;
-	unsigned long used;
-	unsigned long born;
-	u32 asked;
-	u32 marks_aged;
+	struct mutex lock;		/* for all of it: who has it moves pages */
+	nodemask_t nodes;		/* in this round */
+	struct kmigrated_target *targets;	/* by node */
+	struct ferry_balance balance;	/* how much room is kept for new pages */
+	struct ferry_hot_sweep sweep;	/* the last one of its records */
+	bool exchange;			/* its pages have records, and may leave */
+	unsigned long used;		/* pages of all nodes in the last round; 0: not known */
+	unsigned long born;		/* came into use since room was made last */
+	u32 asked;			/* when @used was counted, ms */
+	u32 marks_aged;			/* when marks were aged last, ms */
 };
 
 extern struct kmigrated_top kmigrated_top;
@@ -229,6 +164,7 @@ static inline u32 kmigrated_chosen_heat(const struct kmigrated *k, unsigned int 
 /* kmigrated_promote.c */
 void kmigrated_open(struct kmigrated *k);
 long kmigrated_room(int nid);
+u64 kmigrated_free(void);
 u64 kmigrated_budget(struct kmigrated *k);
 bool kmigrated_reserve(struct kmigrated_target *target, u32 now, unsigned long pages,
 		       u64 *reserved);
@@ -244,14 +180,8 @@ void kmigrated_allowed(struct folio *folio, nodemask_t *nodes);
 void kmigrated_know_protection(void);
 bool kmigrated_protected(struct folio *folio);
 #else
-static inline void kmigrated_know_protection(void)
-{
-}
-
-static inline bool kmigrated_protected(struct folio *folio)
-{
-	return false;
-}
+static inline void kmigrated_know_protection(void) { }
+static inline bool kmigrated_protected(struct folio *folio) { return false; }
 #endif
 
 /* kmigrated_exchange.c */

@@ -127,21 +127,13 @@ static bool kmigrated_in_use(struct folio *folio)
 	return young;
 }
 
-/**
- * struct kmigrated_cold - a search for cold pages
- * @nid: of this node
- * @to: to that one
- * @heat: of at most this heat
- * @left: how many base pages are still wanted; none after a folio that is larger than that
- * @got: how many it isolated
- * @folios: those
- */
+/* A search for cold pages. */
 struct kmigrated_cold {
 	int nid;
-	int to;
-	u32 heat;
-	unsigned long left;
-	unsigned long got;
+	int to;				/* where they go */
+	u32 heat;			/* of at most this heat */
+	unsigned long left;		/* base pages wanted; 0 after a folio that is larger */
+	unsigned long got;		/* isolated */
 	struct list_head *folios;
 };
 
@@ -359,22 +351,7 @@ static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned lon
 	return moved;
 }
 
-/* Room of the whole tier. */
-static u64 kmigrated_free(void)
-{
-	u64 free = 0;
-	int nid;
-
-	for_each_top_node(nid)
-		free += max(kmigrated_top.targets[nid].room, 0L);
-	return free;
-}
-
-/**
- * kmigrated_make_room - demote idle pages where new ones will need their place
- * @k: the thread
- * @born: how many pages came into use since the last round
- */
+/* Demotes idle pages where new ones will need their place, @born of which came lately. */
 void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 {
 	unsigned long capacity = 0, wanted, share, moved;
@@ -470,15 +447,11 @@ static unsigned long kmigrated_exchange_with(struct kmigrated *k, int nid, unsig
 	return came;
 }
 
-/**
- * kmigrated_exchange - let the hottest pages below change places with the coldest above
- * @k: the thread
- *
- * As long as that wins more than it costs, see ferry_hot_exchange(). Each node for itself: that
- * another one has cold pages makes no room on this one. But what is free anywhere in the tier is
- * for the next hot pages, whatever their node, and nothing goes down meanwhile.
- *
- * Return: how many base pages came up.
+/*
+ * Lets the hottest pages below change places with the coldest above, as long as that wins more than
+ * it costs. Each node for itself: that another one has cold pages makes no room on this one. But
+ * what is free anywhere in the tier is for the next hot pages, whatever their node, and nothing
+ * goes down meanwhile. Returns how many base pages came up.
  */
 unsigned long kmigrated_exchange(struct kmigrated *k)
 {

@@ -45,13 +45,7 @@ static u32 *kmigrated_mark(const struct folio *folio, u32 *tag)
 	return &kmigrated_marks[hash >> (32 - kmigrated_marks_bits)];
 }
 
-/**
- * kmigrated_marks_init - make the table of marks, unless it is there
- * @pages: of the top tier
- *
- * Context: May sleep; before tracking is switched on.
- * Return: 0 or -ENOMEM.
- */
+/* Makes the table for a top tier of so many pages, unless it is there; 0 or -ENOMEM. */
 int kmigrated_marks_init(unsigned long pages)
 {
 	if (kmigrated_marks)
@@ -111,13 +105,7 @@ static void kmigrated_mark_demoted(const struct folio *folio, u32 now_s)
 		count_vm_events(PGHOT_WASTED, folio_nr_pages(folio));
 }
 
-/**
- * __pghot_folio_moved - a folio was replaced by its copy
- * @dst: the copy
- * @src: the folio
- *
- * Context: Both are locked, and @dst has the mapping and the index.
- */
+/* Both are locked, and @dst has the mapping and the index. */
 void __pghot_folio_moved(struct folio *dst, struct folio *src)
 {
 	bool from_top = node_is_toptier(folio_nid(src)), to_top = node_is_toptier(folio_nid(dst));

@@ -93,14 +93,11 @@ static bool kmigrated_follow_shmem(nodemask_t *nodes, struct folio *folio)
 	return true;
 }
 
-/**
- * kmigrated_allowed - to which nodes a folio may go
- * @folio: the folio, with a reference
- * @nodes: nodes to choose from; those that an owner may not use are removed
- *
- * Owners are the memory cgroup that is charged, whoever maps an anonymous folio, and the one
- * process that maps one of a file. Policies count of all mappings, also if the folio is not in
- * their page tables. No node is left while others have the folio locked, or change a policy.
+/*
+ * Removes from @nodes those to which a folio must not go. Owners are the memory cgroup that is
+ * charged, whoever maps an anonymous folio, and the one process that maps one of a file. Policies
+ * count of all mappings, also if the folio is not in their page tables. No node is left while
+ * others have the folio locked, or change a policy.
  */
 void kmigrated_allowed(struct folio *folio, nodemask_t *nodes)
 {
@@ -155,14 +152,10 @@ static unsigned long kmigrated_top_pages(struct mem_cgroup *memcg)
 	return pages;
 }
 
-/**
- * kmigrated_protected - whether memory.low or memory.min keep a folio in the top tier
- * @folio: a folio of the top tier
- *
- * Demotion takes nothing from what a cgroup uses. So what lies in lower tiers counts as gone:
- * else one page more than is protected would let all of them go.
- *
- * Return: true if it must not be demoted.
+/*
+ * Whether memory.low or memory.min keep a folio in the top tier. Demotion takes nothing from what a
+ * cgroup uses. So what lies in lower tiers counts as gone: else one page more than is protected
+ * would let all of them go.
  */
 bool kmigrated_protected(struct folio *folio)
 {

@@ -12,7 +12,6 @@
 #include <linux/compaction.h>
 #include <linux/sched.h>
 #include <linux/sched/sysctl.h>
-#include <linux/kthread.h>
 #include <linux/sort.h>
 #include <linux/swap.h>
 
@@ -108,6 +107,17 @@ void kmigrated_open(struct kmigrated *k)
 	}
 }
 
+/* Room of the whole tier. */
+u64 kmigrated_free(void)
+{
+	u64 free = 0;
+	int nid;
+
+	for_each_top_node(nid)
+		free += max(kmigrated_top.targets[nid].room, 0L);
+	return free;
+}
+
 /* Pages that the paces of all nodes let go now, but at most as many as are chosen at once. */
 u64 kmigrated_budget(struct kmigrated *k)
 {
@@ -125,7 +135,7 @@ u64 kmigrated_budget(struct kmigrated *k)
 	return min_t(u64, budget, KMIGRATED_CHOSEN);
 }
 
-/* May so many pages move to this node, or away from it, now? If so they are reserved. */
+/* Reserves so many pages of a node's pace, to move there or away; false if it is used up. */
 bool kmigrated_reserve(struct kmigrated_target *target, u32 now, unsigned long pages,
 		       u64 *reserved)
 {
@@ -178,7 +188,7 @@ static bool kmigrated_waits(struct kmigrated *k, unsigned long pfn)
 	return failed->pfn == pfn && kmigrated_before(k->now, failed->until);
 }
 
-/* What waits takes no place from what may move. */
+/* Pages that wait take no place from those that may move. */
 void kmigrated_leave_out_failed(struct kmigrated *k)
 {
 	struct ferry_hot_view view;
@@ -214,14 +224,10 @@ static int kmigrated_compare(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-/**
- * kmigrated_choose - list the pages of the thread's node that may be worth promoting
- * @k: the thread; its list of chosen pages is made anew
- * @least: least heat
- * @border_room: how many pages of just that heat; of more heat, all
- *
- * Reads records only. Those of the least heat take turns from call to call, so that pages
- * that cannot move keep nobody else from it.
+/*
+ * Lists the pages of the thread's node that have more heat than @least, and @border_room of just
+ * that heat. Those take turns from call to call, so that pages that cannot move keep no others
+ * from it. Reads records only.
  */
 void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room)
 {
@@ -263,13 +269,7 @@ void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room)
 	sort(k->chosen, k->nr_chosen, sizeof(*k->chosen), kmigrated_compare, NULL);
 }
 
-/**
- * kmigrated_folio - the folio that begins at a page frame
- * @pfn: the frame
- * @nid: node on which it has to be
- *
- * Return: the folio with a reference, if it is on an LRU list; else NULL.
- */
+/* The folio that begins at a page frame, with a reference, if it is on an LRU list of the node. */
 struct folio *kmigrated_folio(unsigned long pfn, int nid)
 {
 	struct folio *folio = NULL;
@@ -289,7 +289,7 @@ struct folio *kmigrated_folio(unsigned long pfn, int nid)
 	return NULL;
 }
 
-/* Gives back what did not move. */
+/* Moves a batch, and gives the rest back. Returns how many base pages moved, as do all below. */
 static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated_batch *batch)
 {
 	struct kmigrated_target *target = &kmigrated_top.targets[batch->nid];
@@ -337,22 +337,11 @@ static unsigned long kmigrated_flush(struct kmigrated *k)
 	return moved;
 }
 
-/* Makes a batch empty: the one from which the migrator gains most. */
-static unsigned long kmigrated_flush_fullest(struct kmigrated *k)
-{
-	struct kmigrated_batch *batch, *fullest = k->batches;
-
-	for (batch = k->batches; batch < k->batches + KMIGRATED_BATCHES; batch++)
-		if (batch->pages > fullest->pages)
-			fullest = batch;
-	return kmigrated_flush_batch(k, fullest);
-}
-
-/* A batch that a folio can join, or NULL if all are taken. */
+/* The batch that a folio can join; else an empty one; else the fullest. */
 static struct kmigrated_batch *kmigrated_batch(struct kmigrated *k, struct mem_cgroup *memcg,
 					       int nid, unsigned int order)
 {
-	struct kmigrated_batch *batch, *empty = NULL;
+	struct kmigrated_batch *batch, *empty = NULL, *fullest = k->batches;
 
 	for (batch = k->batches; batch < k->batches + KMIGRATED_BATCHES; batch++) {
 		if (!batch->pages)
@@ -360,11 +349,13 @@ static struct kmigrated_batch *kmigrated_batch(struct kmigrated *k, struct mem_c
 		else if (batch->memcg == memcg && batch->nid == nid &&
 			 batch->order == order)
 			return batch;
+		if (batch->pages > fullest->pages)
+			fullest = batch;
 	}
-	return empty;
+	return empty ?: fullest;
 }
 
-/* Puts an isolated folio into a batch; returns what had to move before. */
+/* Puts an isolated folio into a batch, for which the fullest one may have to move before. */
 static unsigned long kmigrated_collect(struct kmigrated *k, struct folio *folio, int nid,
 				       u64 reserved)
 {
@@ -373,10 +364,8 @@ static unsigned long kmigrated_collect(struct kmigrated *k, struct folio *folio,
 	struct kmigrated_batch *batch = kmigrated_batch(k, memcg, nid, order);
 	unsigned long moved = 0, pages = folio_nr_pages(folio);
 
-	if (!batch) {
-		moved = kmigrated_flush_fullest(k);
-		batch = kmigrated_batch(k, memcg, nid, order);
-	}
+	if (batch->pages && (batch->memcg != memcg || batch->nid != nid || batch->order != order))
+		moved = kmigrated_flush_batch(k, batch);
 	if (batch->pages) {
 		mem_cgroup_put(memcg);
 	} else {
@@ -443,8 +432,8 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 }
 
 /*
- * Takes one chosen page. Returns its pages if it is in a batch now, and more than @most if it
- * has more; *@moved grows by what had to move before.
+ * Takes one chosen folio. Returns its base pages if it is in a batch now, and if these are more than
+ * @most. *@moved grows by what had to move before.
  */
 static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, int nid, u32 heat,
 				    u32 bar, unsigned long most, unsigned long *moved)
@@ -475,13 +464,9 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, in
 	return folio_nr_pages(folio);
 }
 
-/**
- * kmigrated_target_nid - to which node of the top tier a folio should go
- * @folio: the folio, with a reference
- * @room: rather to one that has room
- *
- * Return: the node that uses it, or the nearest one that its owners may use; NUMA_NO_NODE if
- * they may use none.
+/*
+ * To which node of the top tier a folio should go: the one that uses it, or the nearest one that
+ * its owners may use, and if @room, rather one that has some. NUMA_NO_NODE if they may use none.
  */
 int kmigrated_target_nid(struct folio *folio, bool room)
 {
@@ -501,24 +486,10 @@ int kmigrated_target_nid(struct folio *folio, bool room)
 	return best;
 }
 
-static bool kmigrated_has_room(void)
-{
-	int nid;
-
-	for_each_top_node(nid)
-		if (kmigrated_top.targets[nid].room > 0)
-			return true;
-	return false;
-}
-
-/**
- * kmigrated_promote - move chosen pages up, the hottest first
- * @k: the thread; goes on where it stopped
- * @most: most base pages
- * @nid: only to this node; NUMA_NO_NODE for all, and then to another one if a page's own is full
- * @bar: least heat of pages that did not bounce; 0 for any
- *
- * Return: how many base pages moved.
+/*
+ * Moves chosen pages up, from where the last call stopped: the hottest first, @most base pages. Only
+ * to @nid; if that is NUMA_NO_NODE to all, and then to another one if a page's own is full. @bar is
+ * the least heat of pages that did not bounce.
  */
 unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid, u32 bar)
 {
@@ -550,7 +521,7 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 		folio_put(folio);
 		/* Whoever makes room knows of one node by now. */
 		if (!pages && nid == NUMA_NO_NODE && target != NUMA_NO_NODE &&
-		    kmigrated_top.targets[target].full && !kmigrated_has_room())
+		    kmigrated_top.targets[target].full && !kmigrated_free())
 			break;
 		if (pages > left) {
 			/* It comes first the next time; one larger than @most never fits. */

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Hot-page tracking: which sources are on, what one access does to the record of its page, and
- * where a hot page should go. What the bits of a record mean is lib/memferry's work, and where
- * records lie that of pghot_records.c.
+ * where a hot page should go. The bits of a record are lib/memferry's matter.
  *
  * Nothing on the way from a source to a record takes a lock or a reference. The records of a
  * section exist only while its memory is online, so that under RCU they stand for its struct
@@ -11,8 +10,6 @@
  */
 #define pr_fmt(fmt) "pghot: " fmt
 
-#include <linux/export.h>
-#include <linux/hash.h>
 #include <linux/init.h>
 #include <linux/memcontrol.h>
 #include <linux/memory-tiers.h>
@@ -35,7 +32,10 @@ struct static_key_false pghot_source_keys[PGHOT_SRC_MAX] = {
 	[0 ... PGHOT_SRC_MAX - 1] = STATIC_KEY_FALSE_INIT,
 };
 
-/* For how many accesses a report stands. A fault or a sample stands for many, and reaches the threshold. */
+/*
+ * For how many accesses a report stands. A fault or a sample stands for many, and reaches the
+ * threshold.
+ */
 static const u32 pghot_weights[PGHOT_SRC_MAX] = {
 	[PGHOT_HINTFAULT] = 2,
 	[PGHOT_HWHINT] = 2,
@@ -46,7 +46,7 @@ DEFINE_PER_CPU(unsigned long [PGHOT_STATS], pghot_stats);
 
 struct ferry_balance_params pghot_balance_params;
 
-static u32 pghot_record_format __ro_after_init = FERRY_HOT_DEFAULT;
+bool pghot_precise __ro_after_init;
 
 /* Replaced as a whole, under pghot_lock, so that recording always sees one set of numbers. */
 static struct ferry_hot_params __rcu *pghot_params;
@@ -61,14 +61,11 @@ static DECLARE_BITMAP(pghot_active, MAX_NUMNODES);
 /* Pages of each node that hint faults made ready since kmigrated looked. */
 static atomic_t pghot_ready[MAX_NUMNODES];
 
-/* --- Time, policy --- */
-
 /**
  * pghot_now - the time of an access
  *
  * From the clock and not from jiffies: a CPU whose tick is stopped would see old ones.
  *
- * Context: Any.
  * Return: milliseconds, modulo 2^32.
  */
 u32 pghot_now(void)
@@ -79,17 +76,16 @@ u32 pghot_now(void)
 	return (u32)div_u64(ns, NSEC_PER_MSEC);
 }
 
-u32 pghot_format(void)
-{
-	return pghot_record_format;
-}
-
-/* The policy's numbers as they are now. */
 void pghot_get_params(struct ferry_hot_params *params)
 {
 	rcu_read_lock();
 	*params = *rcu_dereference(pghot_params);
 	rcu_read_unlock();
+}
+
+static u32 pghot_format(void)
+{
+	return pghot_precise ? FERRY_HOT_PRECISE : FERRY_HOT_DEFAULT;
 }
 
 /*
@@ -104,9 +100,9 @@ static int pghot_set_params(struct ferry_hot_params *params)
 
 	lockdep_assert_held(&pghot_lock);
 	params->sweep_ms = U32_MAX;
-	ferry_hot_check(pghot_record_format, params, &bad);
+	ferry_hot_check(pghot_format(), params, &bad);
 	params->sweep_ms = bad.most;
-	if (ferry_hot_check(pghot_record_format, params, &bad) ||
+	if (ferry_hot_check(pghot_format(), params, &bad) ||
 	    params->sweep_ms < 3 * PGHOT_ROUND_MS)
 		return -EINVAL;
 	new = kmemdup(params, sizeof(*params), GFP_KERNEL);
@@ -117,16 +113,15 @@ static int pghot_set_params(struct ferry_hot_params *params)
 	return 0;
 }
 
-/* The policy's numbers for these sources. */
 static void pghot_defaults(unsigned int sources, struct ferry_hot_params *params)
 {
 	struct ferry_balance_params unused;
 
-	ferry_balance_defaults(pghot_record_format, params, &unused);
+	ferry_balance_defaults(pghot_format(), params, &unused);
 	if (sources & BIT(PGHOT_PGTSCAN))
 		return;
 	/* As published: faults and samples see a page once in a second or more. */
-	params->window_ms = pghot_record_format == FERRY_HOT_PRECISE ? 5000 : 3000;
+	params->window_ms = pghot_precise ? 5000 : 3000;
 	params->recall = 0;
 	params->cool_sweeps = 0;
 }
@@ -174,8 +169,6 @@ int pghot_set_threshold(unsigned int threshold)
 	return error;
 }
 
-/* --- Records of single pages --- */
-
 /*
  * Which page has the record of @pfn: the first one of its folio. False for what never moves:
  * pages of devices, and what no LRU list has. Reads the flags without a check for tail pages,
@@ -198,38 +191,24 @@ static struct pghot_section *pghot_section_of(unsigned long pfn)
 	return xa_load(&pghot_sections, pfn_to_section_nr(pfn));
 }
 
-/* Counts an access. Returns whether the page is ready, and in @was whether it was before. */
-static bool pghot_update8(u8 *record, const struct ferry_hot_params *params, u32 now,
-			  u32 weight, u32 random, bool *was)
+/* The record of @pfn itself, if it has one. Under RCU. */
+static void *pghot_record_at(unsigned long pfn)
 {
-	u8 old = READ_ONCE(*record), new;
+	struct pghot_section *section = pghot_section_of(pfn);
 
-	do {
-		new = ferry_hot8_access(old, params, now, weight, random);
-		if (new == old)
-			break;
-	} while (!try_cmpxchg(record, &old, new));
-	*was = old & FERRY_HOT8_READY;
-	return new & FERRY_HOT8_READY;
+	if (!section)
+		return NULL;
+	return section->records + (pfn - section->start_pfn) * pghot_record_size();
 }
 
-static bool pghot_update32(u32 *record, const struct ferry_hot_params *params, u32 now,
-			   u32 weight, u32 random, u32 node, bool *was)
+static bool pghot_is_ready(u32 record)
 {
-	u32 old = READ_ONCE(*record), new;
-
-	do {
-		new = ferry_hot32_access(old, params, now, weight, random, node);
-		if (new == old)
-			break;
-	} while (!try_cmpxchg(record, &old, new));
-	*was = old & FERRY_HOT32_READY;
-	return new & FERRY_HOT32_READY;
+	return record & (pghot_precise ? FERRY_HOT32_READY : FERRY_HOT8_READY);
 }
 
 /*
- * Whose memory a page is, by the first page of its folio: a number that no other memory cgroup
- * had lately. Under RCU.
+ * A number that no other memory cgroup had lately, for the one that a page is charged to. By the
+ * first page of its folio, under RCU.
  */
 static u32 pghot_owner(unsigned long pfn)
 {
@@ -243,8 +222,9 @@ static u32 pghot_owner(unsigned long pfn)
 }
 
 /*
- * Which node uses the section, and whose memory it uses. Accesses to other owners' memory count
- * against it, wherever they come from. Lost updates are no harm, and most change nothing.
+ * Counts an access for the node that uses the section, and whose memory it uses. Accesses to
+ * other owners' memory count against it, wherever they come from. Not atomic: lost updates do no
+ * harm, and most change nothing.
  */
 static void pghot_vote(struct pghot_section *section, unsigned long pfn, u32 node)
 {
@@ -263,16 +243,28 @@ static void pghot_vote(struct pghot_section *section, unsigned long pfn, u32 nod
 		WRITE_ONCE(section->majority, new);
 }
 
-/* Returns whether there is a record, and in @hot how many more pages are ready. */
-static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 now,
-			 unsigned int *hot)
+/* A page of the section became ready, or was accessed while it was. */
+static void pghot_kick(struct pghot_section *section, enum pghot_src src, bool became)
 {
-	struct pghot_section *section = pghot_section_of(pfn);
+	if (!READ_ONCE(section->hot))
+		WRITE_ONCE(section->hot, 1);
+	if (!test_bit(section->nid, pghot_active))
+		set_bit(section->nid, pghot_active);
+	/* Hint faults alone are never reported from NMIs, in which nobody can be woken. */
+	if (src == PGHOT_HINTFAULT && became &&
+	    atomic_inc_return(&pghot_ready[section->nid]) == PGHOT_BATCH_NR)
+		kmigrated_wake();
+}
+
+/* Returns whether there is a record. Under RCU. */
+static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 now)
+{
 	const struct ferry_hot_params *params = rcu_dereference(pghot_params);
-	u32 weight = pghot_weights[src];
-	u32 random = hash_64(pfn ^ (u64)now << 32, 32);
+	struct pghot_section *section = pghot_section_of(pfn);
+	u32 weight = pghot_weights[src], old, new;
 	unsigned long offset;
-	bool ready, was;
+	void *record;
+	bool ready;
 
 	if (!section || !pghot_record_pfn(&pfn))
 		return false;
@@ -280,56 +272,39 @@ static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 no
 	offset = pfn - section->start_pfn;
 	if (offset >= PAGES_PER_SECTION)
 		return false;
-	if (pghot_record_format == FERRY_HOT_PRECISE)
-		ready = pghot_update32(&section->words[offset], params, now, weight, random, node,
-				       &was);
-	else
-		ready = pghot_update8(&section->bytes[offset], params, now, weight, random, &was);
+	record = section->records + offset * pghot_record_size();
+	old = pghot_record_read(record);
+	do {
+		/* Each access counts (params->step is 0), so no random number is drawn. */
+		new = pghot_precise ? ferry_hot32_access(old, params, now, weight, 0, node) :
+				      ferry_hot8_access(old, params, now, weight, 0);
+	} while (new != old && !pghot_record_replace(record, &old, new));
+	ready = pghot_is_ready(new);
 	trace_pghot_reported(pfn, node, src, ready);
 	pghot_vote(section, pfn, node);
-	*hot += ready;
-	if (ready && READ_ONCE(section->lower)) {
-		if (!READ_ONCE(section->hot))
-			WRITE_ONCE(section->hot, 1);
-		pghot_kick(section->nid);
-		/* Hint faults alone are never reported from NMIs, in which nobody can be woken. */
-		if (src == PGHOT_HINTFAULT && !was &&
-		    atomic_inc_return(&pghot_ready[section->nid]) == PGHOT_BATCH_NR)
-			kmigrated_wake();
-	}
+	if (ready && READ_ONCE(section->lower))
+		pghot_kick(section, src, !pghot_is_ready(old));
 	return true;
 }
 
-/**
- * pghot_record_accesses - pghot_record_access() for many pages
- * @pfns: a page of each folio
- * @nr: number of @pfns
- * @nid: node whose CPU accessed them, or NUMA_NO_NODE
- * @src: who saw it
- * @now_ms: when, as pghot_now() says
- *
- * Context: Any, NMI included.
- * Return: how many of them are ready to be promoted.
- */
-unsigned int pghot_record_accesses(const unsigned long *pfns, unsigned int nr, int nid,
-				   enum pghot_src src, u32 now_ms)
+/* pghot_record_access() for @nr pages, one of each folio. */
+void pghot_record_accesses(const unsigned long *pfns, unsigned int nr, int nid,
+			   enum pghot_src src, u32 now_ms)
 {
 	u32 node = nid < 0 || nid >= FERRY_HOT_NO_NODE ? FERRY_HOT_NO_NODE : nid;
-	unsigned int ready = 0, recorded = 0, i;
+	unsigned int recorded = 0, i;
 
-	if ((unsigned int)src >= PGHOT_SRC_MAX || !static_key_enabled(&pghot_source_keys[src]))
-		return 0;
+	if (!static_key_enabled(&pghot_source_keys[src]))
+		return;
 	rcu_read_lock();
 	for (i = 0; i < nr; i++)
-		recorded += pghot_record(pfns[i], node, src, now_ms, &ready);
+		recorded += pghot_record(pfns[i], node, src, now_ms);
 	rcu_read_unlock();
 	if (recorded) {
 		count_vm_events(PGHOT_RECORDED, recorded);
 		pghot_stat_add(src, recorded);
 	}
-	return ready;
 }
-EXPORT_SYMBOL_GPL(pghot_record_accesses);
 
 /**
  * pghot_record_access - record an access to a page
@@ -339,179 +314,125 @@ EXPORT_SYMBOL_GPL(pghot_record_accesses);
  * @now_ms: when, as pghot_now() says
  *
  * Does nothing if the source is off, or if the page has no record: only the memory of lower
- * tiers has them, and while page tables are scanned that of all tiers.
- *
- * Context: Any, NMI included. Takes no lock.
- * Return: true if the page is ready to be promoted.
+ * tiers has them, and while page tables are scanned that of all tiers. Takes no lock, and may be
+ * called from NMIs.
  */
-bool pghot_record_access(unsigned long pfn, int nid, enum pghot_src src, u32 now_ms)
+void pghot_record_access(unsigned long pfn, int nid, enum pghot_src src, u32 now_ms)
 {
-	return pghot_record_accesses(&pfn, 1, nid, src, now_ms);
-}
-EXPORT_SYMBOL_GPL(pghot_record_access);
-
-/* The record of @pfn itself, if it has one. Under RCU. */
-static void *pghot_record_at(unsigned long pfn)
-{
-	struct pghot_section *section = pghot_section_of(pfn);
-
-	if (!section)
-		return NULL;
-	if (pghot_record_format == FERRY_HOT_PRECISE)
-		return &section->words[pfn - section->start_pfn];
-	return &section->bytes[pfn - section->start_pfn];
+	pghot_record_accesses(&pfn, 1, nid, src, now_ms);
 }
 
-/**
- * pghot_look - what the record of a page says
- * @pfn: the first page of a folio
- * @now: time in ms
- * @view: receives it
- *
- * Context: Any.
- * Return: false if the page has no record.
- */
-bool pghot_look(unsigned long pfn, u32 now, struct ferry_hot_view *view)
+/* Reads the record of @pfn, the first page of a folio, if there is one. */
+static bool pghot_get_record(unsigned long pfn, u32 *value)
 {
 	void *record;
 
 	rcu_read_lock();
 	record = pghot_record_at(pfn);
-	if (record && pghot_record_format == FERRY_HOT_PRECISE)
-		*view = ferry_hot32_view(READ_ONCE(*(u32 *)record), now);
-	else if (record)
-		*view = ferry_hot8_view(READ_ONCE(*(u8 *)record), now);
+	if (record)
+		*value = pghot_record_read(record);
 	rcu_read_unlock();
 	return record;
 }
 
-/**
- * pghot_age_ms - how long ago a page was accessed
- * @pfn: the first page of a folio
- * @now: time in ms
- *
- * Context: Any.
- * Return: milliseconds; U32_MAX if that is not known, or too long ago.
- */
+/* What the record of a folio says; false if it has none. */
+bool pghot_look(unsigned long pfn, u32 now, struct ferry_hot_view *view)
+{
+	u32 record;
+
+	if (!pghot_get_record(pfn, &record))
+		return false;
+	*view = pghot_precise ? ferry_hot32_view(record, now) : ferry_hot8_view(record, now);
+	return true;
+}
+
+/* Milliseconds since a folio was accessed; U32_MAX if that is not known, or too long ago. */
 u32 pghot_age_ms(unsigned long pfn, u32 now)
 {
-	u32 age = U32_MAX;
-	void *record;
+	u32 record;
 
-	rcu_read_lock();
-	record = pghot_record_at(pfn);
-	if (record && pghot_record_format == FERRY_HOT_PRECISE)
-		age = ferry_hot32_age_ms(READ_ONCE(*(u32 *)record), now);
-	else if (record)
-		age = ferry_hot8_age_ms(READ_ONCE(*(u8 *)record), now);
-	rcu_read_unlock();
-	return age;
+	if (!pghot_get_record(pfn, &record))
+		return U32_MAX;
+	return pghot_precise ? ferry_hot32_age_ms(record, now) : ferry_hot8_age_ms(record, now);
 }
 
-/* Claims a record or gives it back. Returns whether it was ready before. */
-static bool pghot_change_ready(unsigned long pfn, bool claim)
+static u32 pghot_claimed(u32 record)
 {
-	bool was = false;
+	return pghot_precise ? ferry_hot32_claim(record) : ferry_hot8_claim(record);
+}
+
+/* Returns whether it was ready before. */
+static bool pghot_set_ready(unsigned long pfn, bool ready)
+{
+	u32 old = 0, new;
 	void *record;
 
 	rcu_read_lock();
 	record = pghot_record_at(pfn);
-	if (record && pghot_record_format == FERRY_HOT_PRECISE) {
-		u32 old = READ_ONCE(*(u32 *)record), new;
-
+	if (record) {
+		old = pghot_record_read(record);
 		do {
-			new = claim ? ferry_hot32_claim(old) : ferry_hot32_unclaim(old);
-		} while (new != old && !try_cmpxchg((u32 *)record, &old, new));
-		was = old & FERRY_HOT32_READY;
-	} else if (record) {
-		u8 old = READ_ONCE(*(u8 *)record), new;
-
-		do {
-			new = claim ? ferry_hot8_claim(old) : ferry_hot8_unclaim(old);
-		} while (new != old && !try_cmpxchg((u8 *)record, &old, new));
-		was = old & FERRY_HOT8_READY;
+			if (!ready)
+				new = pghot_claimed(old);
+			else
+				new = pghot_precise ? ferry_hot32_unclaim(old) :
+						      ferry_hot8_unclaim(old);
+		} while (new != old && !pghot_record_replace(record, &old, new));
 	}
 	rcu_read_unlock();
-	return was;
+	return pghot_is_ready(old);
 }
 
-/**
- * pghot_claim - take a page out of the queue of those that are ready
- * @pfn: the first page of a folio
- *
- * The record keeps what is known of the page.
- *
- * Context: Any.
- * Return: true if it was ready; of two callers, one gets it.
- */
+/* Takes a folio out of those that are ready. True if it was; of two callers, one gets it. */
 bool pghot_claim(unsigned long pfn)
 {
-	return pghot_change_ready(pfn, true);
+	return pghot_set_ready(pfn, false);
 }
 
-/**
- * pghot_unclaim - give a page back that could not be moved now
- * @pfn: the first page of a folio
- *
- * Context: Any.
- */
+/* Gives a folio back that could not be moved now. */
 void pghot_unclaim(unsigned long pfn)
 {
-	pghot_change_ready(pfn, false);
+	pghot_set_ready(pfn, true);
 }
 
-/**
- * pghot_carry - let a record follow its folio
- * @from_pfn: first page of where it was
- * @to_pfn: first page of where it is
- *
- * If the target's memory has no records, what is known of the folio is forgotten. It is not
- * ready at its new place before the next access.
- *
- * Context: Any.
+/* Gives a record another value, whoever writes to it; returns the one before. */
+static u32 pghot_exchange_record(void *record, u32 new)
+{
+	u32 old = pghot_record_read(record);
+
+	while (old != new && !pghot_record_replace(record, &old, new))
+		;
+	return old;
+}
+
+/*
+ * Lets a record follow its folio. If the target's memory has no records, what is known of the
+ * folio is forgotten. It is not ready at its new place before the next access.
  */
 void pghot_carry(unsigned long from_pfn, unsigned long to_pfn)
 {
 	void *from, *to;
+	u32 record;
 
 	rcu_read_lock();
 	from = pghot_record_at(from_pfn);
 	to = pghot_record_at(to_pfn);
-	if (pghot_record_format == FERRY_HOT_PRECISE) {
-		u32 record = from ? xchg((u32 *)from, 0) : 0;
-
-		if (to)
-			WRITE_ONCE(*(u32 *)to, ferry_hot32_claim(record));
-	} else {
-		u8 record = from ? xchg((u8 *)from, 0) : 0;
-
-		if (to)
-			WRITE_ONCE(*(u8 *)to, ferry_hot8_claim(record));
-	}
+	record = from ? pghot_exchange_record(from, 0) : 0;
+	if (to)
+		pghot_exchange_record(to, pghot_claimed(record));
 	rcu_read_unlock();
 }
 
-/**
- * __pghot_forget - forget what is known of a page
- * @page: the first page of a folio
- *
- * Context: Any.
- */
 void __pghot_forget(const struct page *page)
 {
 	void *record;
 
 	rcu_read_lock();
 	record = pghot_record_at(page_to_pfn(page));
-	/* Most have none: do not dirty the cache line. */
-	if (record && pghot_record_format == FERRY_HOT_PRECISE && READ_ONCE(*(u32 *)record))
-		WRITE_ONCE(*(u32 *)record, 0);
-	else if (record && pghot_record_format != FERRY_HOT_PRECISE && READ_ONCE(*(u8 *)record))
-		WRITE_ONCE(*(u8 *)record, 0);
+	if (record)
+		pghot_exchange_record(record, 0);
 	rcu_read_unlock();
 }
-
-/* --- Where hot pages go --- */
 
 static bool pghot_is_target(int nid)
 {
@@ -532,7 +453,7 @@ static unsigned long pghot_top_pages(void)
 }
 
 /* The node that is configured; else the first one of the top tier. */
-int pghot_target_nid(void)
+unsigned int pghot_target_nid(void)
 {
 	int nid = READ_ONCE(pghot_wanted_nid);
 
@@ -552,15 +473,9 @@ int pghot_set_target_nid(unsigned int nid)
 	return 0;
 }
 
-/**
- * pghot_target - to which node a hot page should go
- * @pfn: the first page of a folio
- *
- * Whose CPU accessed the page, if the record says so; else whose CPUs access the section most,
- * if that is for the same owner; else the configured node.
- *
- * Context: Any.
- * Return: a node of the top tier with memory.
+/*
+ * To which node a hot folio should go: whose CPU accessed it, if the record says so; else whose
+ * CPUs access the section most, if that is for the same owner; else the configured one.
  */
 int pghot_target(unsigned long pfn)
 {
@@ -580,14 +495,9 @@ int pghot_target(unsigned long pfn)
 	return pghot_is_target(nid) ? nid : pghot_target_nid();
 }
 
-/**
- * pghot_may_promote - whether a task's memory may be promoted at all
- * @task: the task
- *
- * Policies of mappings are left to whoever knows the mapping.
- *
- * Context: Any, NMI too, if @task is current; else with its alloc_lock.
- * Return: false if it is bound to other nodes by set_mempolicy(2) or its cpuset.
+/*
+ * Whether set_mempolicy(2) and the cpuset of a task let its memory move up. Of current also in
+ * NMIs; of another task with its alloc_lock. Policies of mappings are left to the caller.
  */
 bool pghot_may_promote(struct task_struct *task)
 {
@@ -602,44 +512,22 @@ bool pghot_may_promote(struct task_struct *task)
 	return false;
 }
 
-/* Says that a node has pages to promote. Its thread looks each PGHOT_SLEEP_MS. */
-void pghot_kick(int nid)
-{
-	if (!test_bit(nid, pghot_active))
-		set_bit(nid, pghot_active);
-}
-
 /* Whether hint faults made a batch of a node's pages ready since pghot_take_kick(). */
 bool pghot_batch_ready(int nid)
 {
 	return atomic_read(&pghot_ready[nid]) >= PGHOT_BATCH_NR;
 }
 
-/* Whether a node was kicked since the last call. */
+/* Whether pages of a node were ready since the last call. */
 bool pghot_take_kick(int nid)
 {
 	atomic_set(&pghot_ready[nid], 0);
 	return test_bit(nid, pghot_active) && test_and_clear_bit(nid, pghot_active);
 }
 
-/* --- Sources --- */
-
-/* The bits of the sources that are on. */
 unsigned int pghot_sources(void)
 {
 	return READ_ONCE(pghot_enabled);
-}
-
-/* The bits of those that this kernel has. */
-unsigned int pghot_sources_supported(void)
-{
-	unsigned int sources = BIT(PGHOT_HINTFAULT);
-
-	if (IS_ENABLED(CONFIG_PGHOT_HWHINTS))
-		sources |= BIT(PGHOT_HWHINT);
-	if (IS_ENABLED(CONFIG_PGHOT_PGTSCAN))
-		sources |= BIT(PGHOT_PGTSCAN);
-	return sources;
 }
 
 static int pghot_start_source(enum pghot_src src)
@@ -689,10 +577,14 @@ static int pghot_switch_sources(unsigned int sources)
 /* Turns exactly these sources on. Returns 0 or an error, and then nothing changed. */
 int pghot_set_sources(unsigned int sources)
 {
-	unsigned int before;
+	unsigned int before, supported = BIT(PGHOT_HINTFAULT);
 	int error;
 
-	if (sources & ~pghot_sources_supported())
+	if (IS_ENABLED(CONFIG_PGHOT_HWHINTS))
+		supported |= BIT(PGHOT_HWHINT);
+	if (IS_ENABLED(CONFIG_PGHOT_PGTSCAN))
+		supported |= BIT(PGHOT_PGTSCAN);
+	if (sources & ~supported)
 		return -EINVAL;
 	mutex_lock(&pghot_lock);
 	before = pghot_enabled;
@@ -714,8 +606,6 @@ int pghot_set_sources(unsigned int sources)
 	mutex_unlock(&pghot_lock);
 	return error;
 }
-
-/* --- Nodes --- */
 
 static void pghot_follow_tiers(struct work_struct *work)
 {
@@ -742,8 +632,6 @@ static DECLARE_WORK(pghot_tiers_work, pghot_follow_tiers);
  *
  * A node's tier is not known yet when its first memory comes online. So nobody waits for the
  * records: they follow.
- *
- * Context: Any.
  */
 void pghot_tiers_changed(void)
 {
@@ -754,7 +642,7 @@ void pghot_tiers_changed(void)
 static int __init pghot_setup(char *text)
 {
 	if (!strcmp(text, "precise"))
-		pghot_record_format = FERRY_HOT_PRECISE;
+		pghot_precise = true;
 	else if (strcmp(text, "default"))
 		pr_warn("pghot=%s is neither default nor precise\n", text);
 	return 1;
@@ -766,7 +654,7 @@ static int __init pghot_init(void)
 	struct ferry_hot_params params;
 	int error;
 
-	ferry_balance_defaults(pghot_record_format, &params, &pghot_balance_params);
+	ferry_balance_defaults(pghot_format(), &params, &pghot_balance_params);
 	pghot_defaults(0, &params);
 	mutex_lock(&pghot_lock);
 	error = pghot_set_params(&params);

@@ -22,16 +22,11 @@
 /* As precise as perf has it: a counter that skids says where some other access went. */
 #define PGHOT_PRECISE_MAX	3
 
-/**
- * struct pghot_event - what to count
- * @type: type of the event; perf's, or a PMU's as its file "type" in sysfs says
- * @config: which event of that type
- * @period: one of how many is a sample; 0 if no event is chosen
- */
+/* What to count. */
 struct pghot_event {
-	u32 type;
-	u64 config;
-	u64 period;
+	u32 type;	/* perf's, or a PMU's as its file "type" in sysfs says */
+	u64 config;	/* which event of that type */
+	u64 period;	/* one of how many is a sample; 0 if no event is chosen */
 };
 
 /* For all of this, except that CPUs that go say so in @pghot_counter_lost. */
@@ -42,15 +37,10 @@ static enum cpuhp_state pghot_perf_state;
 static DEFINE_PER_CPU(struct perf_event *, pghot_counter);
 static DEFINE_PER_CPU(bool, pghot_counter_lost);
 
-/**
- * struct pghot_perf_later - a sample of an NMI whose page is looked up once that is over
- * @work: does so
- * @mm: whose address it is; NULL if there is none
- * @addr: the address
- */
+/* A sample of an NMI whose page is looked up once that is over. */
 struct pghot_perf_later {
 	struct irq_work work;
-	struct mm_struct *mm;
+	struct mm_struct *mm;	/* whose address it is; NULL if there is none */
 	unsigned long addr;
 };
 
@@ -178,14 +168,7 @@ static DECLARE_WORK(pghot_perf_work, pghot_perf_follow);
  * Not here, but in a work: to make a counter of software takes the lock of CPU hotplug. A
  * counter that was made while the CPU was on its way out does not count any more.
  */
-static int pghot_perf_cpu_online(unsigned int cpu)
-{
-	WRITE_ONCE(*per_cpu_ptr(&pghot_counter_lost, cpu), true);
-	schedule_work(&pghot_perf_work);
-	return 0;
-}
-
-static int pghot_perf_cpu_offline(unsigned int cpu)
+static int pghot_perf_cpu_changed(unsigned int cpu)
 {
 	WRITE_ONCE(*per_cpu_ptr(&pghot_counter_lost, cpu), true);
 	schedule_work(&pghot_perf_work);
@@ -198,7 +181,7 @@ int pghot_perf_start(void)
 	int state;
 
 	state = cpuhp_setup_state_nocalls(CPUHP_AP_ONLINE_DYN, "mm/pghot:online",
-					  pghot_perf_cpu_online, pghot_perf_cpu_offline);
+					  pghot_perf_cpu_changed, pghot_perf_cpu_changed);
 	if (state < 0)
 		return state;
 	pghot_perf_state = state;
@@ -220,7 +203,6 @@ void pghot_perf_stop(void)
 	mutex_unlock(&pghot_perf_lock);
 }
 
-/* Three numbers and nothing else; or nothing at all, for no event. */
 static int pghot_perf_parse(char *text, struct pghot_event *event)
 {
 	char *type = strsep(&text, " "), *config = strsep(&text, " "), *period = strsep(&text, " ");
@@ -249,13 +231,9 @@ static int pghot_perf_try(const struct pghot_event *event)
 	return 0;
 }
 
-/**
- * pghot_perf_set_event - choose what is counted
- * @text: "TYPE CONFIG PERIOD", each as perf_event_open(2) has them; "" for nothing. It is
- *	changed.
- *
- * Return: 0; -EINVAL for what is no event; what perf says where there is no such counter. Then
- * nothing changed.
+/*
+ * Counts "TYPE CONFIG PERIOD", each as perf_event_open(2) has them; "" for nothing. Changes @text.
+ * Returns 0, -EINVAL for another text, or what perf says where there is no such counter.
  */
 int pghot_perf_set_event(char *text)
 {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which memory has records, and where they lie: a map from sections of memory to their
- * records that follows memory hotplug, the tiers of nodes and the sources that are on. And what
- * is done with many records at once: aging and counting those of a node, and finding pages by
- * their heat, with no look at a struct page.
+ * Which memory has records, and where they lie: a map from sections of memory to their records
+ * that follows memory hotplug, the tiers of nodes and the sources that are on. And many records
+ * at once: aging and counting those of a node, and finding pages by their heat.
  *
  * Whoever reads the map under RCU may use the records until the end of that critical section;
  * whoever needs them longer takes a reference. Memory that goes offline waits for the former
@@ -24,14 +23,14 @@
 
 /* By section number. Changed under pghot_map_lock, inside of the lock of memory hotplug. */
 DEFINE_XARRAY(pghot_sections);
+static DEFINE_MUTEX(pghot_map_lock);
 
 /* Bytes of all records. */
 atomic_long_t pghot_record_memory;
-static DEFINE_MUTEX(pghot_map_lock);
 
-static size_t pghot_record_bytes(void)
+static size_t pghot_section_bytes(void)
 {
-	return PAGES_PER_SECTION * (pghot_format() == FERRY_HOT_PRECISE ? sizeof(u32) : sizeof(u8));
+	return PAGES_PER_SECTION * pghot_record_size();
 }
 
 static void pghot_free_section(struct rcu_head *rcu)
@@ -46,7 +45,7 @@ void pghot_put_section(struct pghot_section *section)
 {
 	/* Readers under RCU have no reference. */
 	if (refcount_dec_and_test(&section->ref)) {
-		atomic_long_sub(pghot_record_bytes() + sizeof(*section), &pghot_record_memory);
+		atomic_long_sub(pghot_section_bytes() + sizeof(*section), &pghot_record_memory);
 		call_rcu(&section->rcu, pghot_free_section);
 	}
 }
@@ -67,29 +66,25 @@ static int pghot_section_nid(unsigned long start_pfn)
 
 static int pghot_add_section(unsigned long nr, int nid, bool lower)
 {
-	struct pghot_section *section;
-	int error;
+	struct pghot_section *section = kzalloc(sizeof(*section), GFP_KERNEL);
+	int error = -ENOMEM;
 
-	section = kzalloc(sizeof(*section), GFP_KERNEL);
 	if (!section)
-		return -ENOMEM;
-	/* Records are read for every access: better not on the node that is slow. */
-	section->records = kvzalloc_node(pghot_record_bytes(), GFP_KERNEL, pghot_target_nid());
-	if (!section->records) {
-		kfree(section);
-		return -ENOMEM;
-	}
+		return error;
 	refcount_set(&section->ref, 1);
 	section->nid = nid;
 	section->lower = lower;
 	section->start_pfn = section_nr_to_pfn(nr);
-	error = xa_err(xa_store(&pghot_sections, nr, section, GFP_KERNEL));
+	/* Records are read for every access: better not on the node that is slow. */
+	section->records = kvzalloc_node(pghot_section_bytes(), GFP_KERNEL, pghot_target_nid());
+	if (section->records)
+		error = xa_err(xa_store(&pghot_sections, nr, section, GFP_KERNEL));
 	if (error) {
 		kvfree(section->records);
 		kfree(section);
 		return error;
 	}
-	atomic_long_add(pghot_record_bytes() + sizeof(*section), &pghot_record_memory);
+	atomic_long_add(pghot_section_bytes() + sizeof(*section), &pghot_record_memory);
 	return 0;
 }
 
@@ -137,12 +132,9 @@ static int pghot_update_section(unsigned long nr, unsigned int sources, bool tie
 	return 0;
 }
 
-/**
- * pghot_update_records - make the map what it should be
- * @sources: bits of the sources that are on
- *
- * Context: Process context; takes the lock of memory hotplug.
- * Return: 0, or -ENOMEM if some memory has no records.
+/*
+ * Makes the map what it should be for these sources; -ENOMEM if some memory has no records. Takes
+ * the lock of memory hotplug.
  */
 int pghot_update_records(unsigned int sources)
 {
@@ -168,15 +160,9 @@ int pghot_update_records(unsigned int sources)
 	return error;
 }
 
-/**
- * pghot_next_section - goes through the sections of a node that have records
- * @nid: the node
- * @section: the last one, which is put; NULL to begin
- *
- * Sections that come and go meanwhile may be missed.
- *
- * Context: Any that pghot_put_section() may be called in.
- * Return: the next one, with a reference; NULL at the end.
+/*
+ * The first section of a node that has records, or the next one after @section, which is put.
+ * With a reference; NULL at the end. Sections that come and go meanwhile may be missed.
  */
 struct pghot_section *pghot_next_section(int nid, struct pghot_section *section)
 {
@@ -205,70 +191,58 @@ struct pghot_section *pghot_next_section(int nid, struct pghot_section *section)
 
 /* Records are swept in copies of this size, as sources write them at any time. */
 #define PGHOT_CHUNK_BYTES	(PAGES_PER_SECTION < 4096 ? PAGES_PER_SECTION : 4096UL)
+#define PGHOT_CHUNK_WORDS	(PGHOT_CHUNK_BYTES / sizeof(u64))
 
-/* struct pghot_chunk - records as they were, and as they are after the sweep */
+/* Records as they were, and as they are after the sweep. */
 struct pghot_chunk {
-	union {
-		u8 old8[PGHOT_CHUNK_BYTES];
-		u32 old32[PGHOT_CHUNK_BYTES / sizeof(u32)];
-		u64 old64[PGHOT_CHUNK_BYTES / sizeof(u64)];
-	};
-	union {
-		u8 new8[PGHOT_CHUNK_BYTES];
-		u32 new32[PGHOT_CHUNK_BYTES / sizeof(u32)];
-		u64 new64[PGHOT_CHUNK_BYTES / sizeof(u64)];
-	};
+	u64 before[PGHOT_CHUNK_WORDS];
+	u64 after[PGHOT_CHUNK_WORDS];
 };
 
-/* What a sweep makes of eight bytes of records, of which it may be the only writer or not. */
-static void pghot_age_word(void *at, u64 old, u64 new, const struct ferry_hot_params *params,
-			   const struct ferry_hot_sweep *sweep)
+/* One sweep of a node. */
+struct pghot_sweep {
+	struct ferry_hot_params params;
+	struct ferry_hot_sweep sweep;
+	struct ferry_hot_histogram *histogram;
+	struct pghot_chunk *chunk;
+};
+
+/* Stores what the sweep made of eight bytes of records, or ages one by one if others wrote some. */
+static void pghot_store_aged(void *at, u64 before, u64 after, const struct pghot_sweep *of)
 {
-	u32 *words = at;
-	u8 *bytes = at;
-	unsigned int i;
+	void *end = at + sizeof(u64);
+	u32 old, new;
 
-	if (try_cmpxchg64((u64 *)at, &old, new))
+	if (try_cmpxchg64((u64 *)at, &before, after))
 		return;
-	if (pghot_format() == FERRY_HOT_PRECISE) {
-		for (i = 0; i < sizeof(u64) / sizeof(u32); i++) {
-			u32 record = READ_ONCE(words[i]), aged;
-
-			do {
-				aged = ferry_hot32_aged(record, params, sweep);
-			} while (aged != record && !try_cmpxchg(&words[i], &record, aged));
-		}
-		return;
-	}
-	for (i = 0; i < sizeof(u64); i++) {
-		u8 record = READ_ONCE(bytes[i]), aged;
-
+	for (; at < end; at += pghot_record_size()) {
+		old = pghot_record_read(at);
 		do {
-			aged = ferry_hot8_aged(record, params, sweep);
-		} while (aged != record && !try_cmpxchg(&bytes[i], &record, aged));
+			new = pghot_precise ? ferry_hot32_aged(old, &of->params, &of->sweep) :
+					      ferry_hot8_aged(old, &of->params, &of->sweep);
+		} while (new != old && !pghot_record_replace(at, &old, new));
 	}
 }
 
-static void pghot_sweep_chunk(void *records, struct pghot_chunk *chunk,
-			      const struct ferry_hot_params *params,
-			      const struct ferry_hot_sweep *sweep,
-			      struct ferry_hot_histogram *histogram)
+static void pghot_sweep_chunk(void *records, const struct pghot_sweep *of)
 {
-	size_t changed, i;
+	size_t nr = PGHOT_CHUNK_BYTES / pghot_record_size(), changed, i;
+	struct pghot_chunk *chunk = of->chunk;
 
+	/* An access that comes now is seen by the next sweep. */
+	if (!data_race(memchr_inv(records, 0, PGHOT_CHUNK_BYTES))) {
+		of->histogram->pages[0][FERRY_HOT_AGES - 1] += nr;
+		return;
+	}
 	/* Whatever a racing access makes of a record, either before or after it is right. */
-	data_race(memcpy(chunk->old8, records, PGHOT_CHUNK_BYTES));
-	memcpy(chunk->new8, chunk->old8, PGHOT_CHUNK_BYTES);
-	if (pghot_format() == FERRY_HOT_PRECISE)
-		changed = ferry_hot32_sweep(chunk->new32, ARRAY_SIZE(chunk->new32), params, sweep,
-					    histogram);
-	else
-		changed = ferry_hot8_sweep(chunk->new8, ARRAY_SIZE(chunk->new8), params, sweep,
-					   histogram);
-	for (i = 0; changed && i < ARRAY_SIZE(chunk->old64); i++)
-		if (chunk->old64[i] != chunk->new64[i])
-			pghot_age_word((u64 *)records + i, chunk->old64[i], chunk->new64[i],
-				       params, sweep);
+	data_race(memcpy(chunk->before, records, PGHOT_CHUNK_BYTES));
+	memcpy(chunk->after, chunk->before, PGHOT_CHUNK_BYTES);
+	changed = pghot_precise ?
+		ferry_hot32_sweep((u32 *)chunk->after, nr, &of->params, &of->sweep, of->histogram) :
+		ferry_hot8_sweep((u8 *)chunk->after, nr, &of->params, &of->sweep, of->histogram);
+	for (i = 0; changed && i < PGHOT_CHUNK_WORDS; i++)
+		if (chunk->before[i] != chunk->after[i])
+			pghot_store_aged((u64 *)records + i, chunk->before[i], chunk->after[i], of);
 }
 
 /* Pages that reached the threshold, whenever that was. */
@@ -283,72 +257,46 @@ static u64 pghot_hot_pages(const struct ferry_hot_histogram *histogram, u32 thre
 	return pages;
 }
 
-static void pghot_sweep_section(struct pghot_section *section, struct pghot_chunk *chunk,
-				const struct ferry_hot_params *params,
-				const struct ferry_hot_sweep *sweep,
-				struct ferry_hot_histogram *histogram)
+static void pghot_sweep_section(struct pghot_section *section, const struct pghot_sweep *of)
 {
-	size_t record = pghot_format() == FERRY_HOT_PRECISE ? sizeof(u32) : sizeof(u8), at;
-	u64 before = pghot_hot_pages(histogram, params->threshold);
-	bool unknown;
+	u64 before = pghot_hot_pages(of->histogram, of->params.threshold);
+	size_t at;
 
 	WRITE_ONCE(section->hot, 0);
 	/* Whoever makes a page ready from here on says so again: before records are read. */
 	smp_mb();
-	for (at = 0; at < pghot_record_bytes(); at += PGHOT_CHUNK_BYTES) {
-		/* An access that comes now is seen by the next sweep. */
-		unknown = !data_race(memchr_inv(section->records + at, 0, PGHOT_CHUNK_BYTES));
-		if (unknown)
-			histogram->pages[0][FERRY_HOT_AGES - 1] += PGHOT_CHUNK_BYTES / record;
-		else
-			pghot_sweep_chunk(section->records + at, chunk, params, sweep, histogram);
-	}
-	if (pghot_hot_pages(histogram, params->threshold) > before)
+	for (at = 0; at < pghot_section_bytes(); at += PGHOT_CHUNK_BYTES)
+		pghot_sweep_chunk(section->records + at, of);
+	if (pghot_hot_pages(of->histogram, of->params.threshold) > before)
 		WRITE_ONCE(section->hot, 1);
 }
 
-/**
- * pghot_sweep_node - age all records of a node, and count them
- * @nid: the node
- * @sweep: the sweep; no node may be swept twice with the same number. Its @now is when the sweep
- *	began; of a large node the last records are swept later
- * @histogram: gains the records as they are afterwards; not cleared before
- *
- * Accesses that are recorded meanwhile are not lost. Only one sweep of a node at a time.
- *
- * Context: Process context; sleeps.
+/*
+ * Ages all records of a node, and adds them to @histogram as they are then. No node may be swept
+ * twice with the same number, nor by two at a time. Accesses that are recorded meanwhile are not
+ * lost.
  */
 void pghot_sweep_node(int nid, const struct ferry_hot_sweep *sweep,
 		      struct ferry_hot_histogram *histogram)
 {
-	struct ferry_hot_sweep later = *sweep;
+	struct pghot_sweep of = { .sweep = *sweep, .histogram = histogram };
 	struct pghot_section *section;
-	struct ferry_hot_params params;
-	struct pghot_chunk *chunk;
 
 	/* A sweep that is left out makes the next one late, which then trusts no record. */
-	chunk = kmalloc(sizeof(*chunk), GFP_KERNEL | __GFP_NOFAIL);
-	pghot_get_params(&params);
+	of.chunk = kmalloc(sizeof(*of.chunk), GFP_KERNEL | __GFP_NOFAIL);
+	pghot_get_params(&of.params);
 	for_each_pghot_section(section, nid) {
-		later.now = pghot_now();
-		pghot_sweep_section(section, chunk, &params, &later, histogram);
+		/* Of a large node the last records are swept later. */
+		of.sweep.now = pghot_now();
+		pghot_sweep_section(section, &of);
 		cond_resched();
 	}
-	kfree(chunk);
+	kfree(of.chunk);
 }
 
-/**
- * pghot_find - which pages of a section have some heat
- * @section: the section; only its records are read
- * @from: where to begin, 0 at first; receives where to go on, PAGES_PER_SECTION at the end
- * @now: time in ms
- * @least_heat: smallest heat
- * @most_heat: largest heat
- * @found: receives the pages, counted from the section's first one, ascending
- * @space: entries of @found
- *
- * Context: Any that may take the time to read the records.
- * Return: how many it found; fewer than @space at the end only.
+/*
+ * Finds pages of a section with a heat from @least_heat to @most_heat, counted from its first
+ * page, ascending: at most @space, from *@from on, which receives where to go on.
  */
 size_t pghot_find(const struct pghot_section *section, size_t *from, u32 now, u32 least_heat,
 		  u32 most_heat, u32 *found, size_t space)
@@ -359,30 +307,28 @@ size_t pghot_find(const struct pghot_section *section, size_t *from, u32 now, u3
 	pghot_get_params(&params);
 	/* Records that change meanwhile may be found or not. */
 	kcsan_disable_current();
-	if (pghot_format() == FERRY_HOT_PRECISE)
-		nr = ferry_hot32_find(section->words, PAGES_PER_SECTION, from, &params, now,
-				      least_heat, most_heat, found, space);
-	else
-		nr = ferry_hot8_find(section->bytes, PAGES_PER_SECTION, from, &params, now,
-				     least_heat, most_heat, found, space);
+	nr = pghot_precise ?
+		ferry_hot32_find(section->records, PAGES_PER_SECTION, from, &params, now,
+				 least_heat, most_heat, found, space) :
+		ferry_hot8_find(section->records, PAGES_PER_SECTION, from, &params, now,
+				least_heat, most_heat, found, space);
 	kcsan_enable_current();
 	return nr;
 }
 
-/* Counts the pages of a section, as they are now. */
+/* Adds the pages of a section to @histogram, as they are now. */
 void pghot_count_section(const struct pghot_section *section, u32 now,
 			 struct ferry_hot_histogram *histogram)
 {
-	size_t record = pghot_format() == FERRY_HOT_PRECISE ? sizeof(u32) : sizeof(u8), at;
-	size_t nr = PGHOT_CHUNK_BYTES / record;
+	size_t nr = PGHOT_CHUNK_BYTES / pghot_record_size(), at;
 	void *records;
 
 	kcsan_disable_current();
-	for (at = 0; at < pghot_record_bytes(); at += PGHOT_CHUNK_BYTES) {
+	for (at = 0; at < pghot_section_bytes(); at += PGHOT_CHUNK_BYTES) {
 		records = section->records + at;
 		if (!memchr_inv(records, 0, PGHOT_CHUNK_BYTES))
 			histogram->pages[0][FERRY_HOT_AGES - 1] += nr;
-		else if (pghot_format() == FERRY_HOT_PRECISE)
+		else if (pghot_precise)
 			ferry_hot32_count(records, nr, now, histogram);
 		else
 			ferry_hot8_count(records, nr, now, histogram);
@@ -396,20 +342,17 @@ static int pghot_memory_changed(struct notifier_block *self, unsigned long actio
 	struct memory_notify *memory = data;
 	unsigned long nr, last;
 
-	switch (action) {
-	case MEM_ONLINE:
+	if (action == MEM_ONLINE)
 		pghot_tiers_changed();
-		break;
-	case MEM_OFFLINE:
-		last = pfn_to_section_nr(memory->start_pfn + memory->nr_pages - 1);
-		mutex_lock(&pghot_map_lock);
-		for (nr = pfn_to_section_nr(memory->start_pfn); nr <= last; nr++)
-			pghot_drop_section(nr);
-		mutex_unlock(&pghot_map_lock);
-		/* Who found records there may be reading the struct pages, which go next. */
-		synchronize_rcu();
-		break;
-	}
+	if (action != MEM_OFFLINE)
+		return NOTIFY_OK;
+	last = pfn_to_section_nr(memory->start_pfn + memory->nr_pages - 1);
+	mutex_lock(&pghot_map_lock);
+	for (nr = pfn_to_section_nr(memory->start_pfn); nr <= last; nr++)
+		pghot_drop_section(nr);
+	mutex_unlock(&pghot_map_lock);
+	/* Who found records there may be reading the struct pages, which go next. */
+	synchronize_rcu();
 	return NOTIFY_OK;
 }
 

@@ -62,40 +62,23 @@
 /* So many process numbers are looked at before others may run. */
 #define PGHOT_SCAN_PIDS		1024
 
-/**
- * struct pghot_scan - where the thread is
- * @pid: process that is being walked, in the first namespace of processes
- * @addr: where to go on in it
- * @left: pages that may be looked at before the next sleep
- * @nid: node that all of the process's threads run on, or NUMA_NO_NODE
- * @now: when the walk of the process began
- * @last: folio of the last page that was recorded
- * @lower: nodes of lower tiers
- * @task_moves: the process's own memory policy and cpuset let its pages move up
- * @moves: and so does that of the mapping
- * @walk_start: when this walk of all processes began
- * @found: pages of theirs that this walk found accessed
- * @cleared: accessed bits of this process that were cleared
- * @idle: walks in a row that found nothing, up to PGHOT_SCAN_IDLE
- * @nr: entries of @pfns
- * @pfns: what was accessed
- */
+/* Where the thread is. */
 struct pghot_scan {
-	pid_t pid;
-	unsigned long addr;
-	unsigned long left;
-	int nid;
-	u32 now;
-	struct folio *last;
-	nodemask_t lower;
-	bool task_moves;
-	bool moves;
-	u32 walk_start;
-	unsigned long found;
-	unsigned long cleared;
-	unsigned int idle;
+	pid_t pid;		/* being walked, in the first namespace of processes */
+	unsigned long addr;	/* where to go on in it */
+	unsigned long left;	/* pages that may be looked at before the next sleep */
+	int nid;		/* that all threads of the process run on, or NUMA_NO_NODE */
+	u32 now;		/* when the walk of the process began */
+	struct folio *last;	/* of the last page that was recorded */
+	nodemask_t lower;	/* nodes of lower tiers */
+	bool task_moves;	/* the policy and cpuset of the process let its pages move up */
+	bool moves;		/* and so does that of the mapping */
+	u32 walk_start;		/* of all processes */
+	unsigned long found;	/* pages of lower tiers that this walk found accessed */
+	unsigned long cleared;	/* accessed bits of this process */
+	unsigned int idle;	/* walks in a row that found nothing, up to PGHOT_SCAN_IDLE */
 	unsigned int nr;
-	unsigned long pfns[PGHOT_SCAN_BATCH];
+	unsigned long pfns[PGHOT_SCAN_BATCH];	/* of the @nr accesses to record */
 };
 
 /* How long the last walk of all processes took. */
@@ -104,8 +87,6 @@ static u32 pghot_scan_walk_ms;
 /* One thread, one state. Under the lock of pghot_set_sources() while it starts and stops. */
 static struct task_struct *pghot_scan_task;
 static struct pghot_scan pghot_scan_state;
-
-/* --- Page tables --- */
 
 static void pghot_scan_flush(struct pghot_scan *scan)
 {
@@ -149,10 +130,10 @@ static void pghot_scan_pte(struct pghot_scan *scan, struct vm_area_struct *vma,
 		pghot_scan_young(scan, folio);
 }
 
-#ifdef CONFIG_TRANSPARENT_HUGEPAGE
 static void pghot_scan_huge(struct pghot_scan *scan, struct vm_area_struct *vma,
 			    unsigned long addr, pmd_t *pmd)
 {
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
 	pmd_t entry = pmdp_get(pmd);
 	struct folio *folio;
 
@@ -161,13 +142,8 @@ static void pghot_scan_huge(struct pghot_scan *scan, struct vm_area_struct *vma,
 	folio = vm_normal_folio_pmd(vma, addr, entry);
 	if (folio && !folio_is_zone_device(folio) && pmdp_clear_young_notify(vma, addr, pmd))
 		pghot_scan_young(scan, folio);
-}
-#else
-static void pghot_scan_huge(struct pghot_scan *scan, struct vm_area_struct *vma,
-			    unsigned long addr, pmd_t *pmd)
-{
-}
 #endif
+}
 
 static int pghot_scan_pmd(pmd_t *pmd, unsigned long addr, unsigned long end,
 			  struct mm_walk *walk)
@@ -210,9 +186,7 @@ static const struct mm_walk_ops pghot_scan_ops = {
 	.walk_lock = PGWALK_RDLOCK,
 };
 
-/* --- Processes --- */
-
-/* Whoever changes the address space goes first, and may take a while. */
+/* Tasks that change the address space go first, and may take a while. */
 static bool pghot_scan_lock(struct mm_struct *mm)
 {
 	unsigned int tries;
@@ -371,8 +345,6 @@ static bool pghot_scan_go_on(struct pghot_scan *scan)
 	return false;
 }
 
-/* --- The thread --- */
-
 static void pghot_scan_begin(struct pghot_scan *scan)
 {
 	int nid;
@@ -430,13 +402,9 @@ static int pghot_scan_run(void *data)
 	return 0;
 }
 
-/**
- * pghot_scan_ms - how long the last walk of all page tables took
- *
- * If that is longer than the window, a page that was not seen lately need not be idle.
- *
- * Context: Any.
- * Return: milliseconds; 0 before the first walk's end.
+/*
+ * How long the last walk of all page tables took; 0 before the first one's end. If that is longer
+ * than the window, a page that was not seen lately need not be idle.
  */
 u32 pghot_scan_ms(void)
 {

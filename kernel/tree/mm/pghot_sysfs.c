@@ -46,11 +46,6 @@ static int pghot_file_store(const struct pghot_file *file, char *text, size_t co
 	return kstrtouint(text, 0, &value) ? -EINVAL : file->set(value);
 }
 
-static unsigned int pghot_get_target(void)
-{
-	return pghot_target_nid();
-}
-
 static unsigned int pghot_get_threshold(void)
 {
 	struct ferry_hot_params params;
@@ -82,7 +77,7 @@ static int pghot_set_rate(unsigned int value)
 
 static const struct pghot_file pghot_sysctls[] = {
 	{ .name = "pghot_enabled_sources", .get = pghot_sources, .set = pghot_set_sources },
-	{ .name = "pghot_target_nid", .get = pghot_get_target, .set = pghot_set_target_nid },
+	{ .name = "pghot_target_nid", .get = pghot_target_nid, .set = pghot_set_target_nid },
 	{ .name = "pghot_promote_rate_limit_MBps", .get = pghot_get_rate, .set = pghot_set_rate },
 };
 
@@ -163,7 +158,7 @@ static int pghot_status_show(struct seq_file *file, void *unused)
 	unsigned int stat;
 	int cpu;
 
-	seq_printf(file, "format %s\n", pghot_format() == FERRY_HOT_PRECISE ? "precise" : "default");
+	seq_printf(file, "format %s\n", pghot_precise ? "precise" : "default");
 	seq_printf(file, "record_bytes %ld\n", atomic_long_read(&pghot_record_memory));
 	for (stat = 0; stat < PGHOT_STATS; stat++) {
 		unsigned long sum = 0;
@@ -207,8 +202,7 @@ static void pghot_heat_section(struct seq_file *file, const struct pghot_section
 
 static int pghot_heat_show(struct seq_file *file, void *unused)
 {
-	unsigned int freq, freq_max = pghot_format() == FERRY_HOT_PRECISE ? FERRY_HOT32_FREQ_MAX :
-									    FERRY_HOT8_FREQ_MAX;
+	unsigned int freq, freq_max = pghot_precise ? FERRY_HOT32_FREQ_MAX : FERRY_HOT8_FREQ_MAX;
 	struct ferry_hot_histogram *histogram = kmalloc(sizeof(*histogram), GFP_KERNEL);
 	struct pghot_section *section;
 	int nid;

@@ -15,7 +15,7 @@
 struct folio;
 struct page;
 
-/* Who reports accesses; the bits of vm.pghot_enabled_sources. */
+/* The bits of vm.pghot_enabled_sources. */
 enum pghot_src {
 	PGHOT_HINTFAULT,	/* hint faults of NUMA balancing */
 	PGHOT_HWHINT,		/* samples of a hardware counter */
@@ -27,9 +27,9 @@ enum pghot_src {
 
 extern struct static_key_false pghot_source_keys[PGHOT_SRC_MAX];
 
-bool pghot_record_access(unsigned long pfn, int nid, enum pghot_src src, u32 now_ms);
-unsigned int pghot_record_accesses(const unsigned long *pfns, unsigned int nr, int nid,
-				   enum pghot_src src, u32 now_ms);
+void pghot_record_access(unsigned long pfn, int nid, enum pghot_src src, u32 now_ms);
+void pghot_record_accesses(const unsigned long *pfns, unsigned int nr, int nid,
+			   enum pghot_src src, u32 now_ms);
 u32 pghot_now(void);
 void pghot_tiers_changed(void);
 void __pghot_forget(const struct page *page);
@@ -48,6 +48,22 @@ static __always_inline bool pghot_on(void)
 	return pghot_source_on(PGHOT_HINTFAULT) || pghot_source_on(PGHOT_HWHINT) ||
 	       pghot_source_on(PGHOT_PGTSCAN);
 }
+
+#else
+
+static inline void pghot_record_access(unsigned long pfn, int nid, enum pghot_src src, u32 now_ms)
+{
+}
+
+static inline u32 pghot_now(void) { return 0; }
+static inline void pghot_tiers_changed(void) { }
+static inline bool pghot_source_on(enum pghot_src src) { return false; }
+static inline bool pghot_on(void) { return false; }
+static inline void __pghot_forget(const struct page *page) { }
+static inline void __pghot_folio_moved(struct folio *dst, struct folio *src) { }
+static inline void __pghot_room_made(void) { }
+
+#endif /* CONFIG_PGHOT */
 
 /* A page is being freed: its next owner does not inherit its record. */
 static __always_inline void pghot_forget(const struct page *page)
@@ -69,52 +85,5 @@ static __always_inline void pghot_room_made(void)
 	if (pghot_on())
 		__pghot_room_made();
 }
-
-#else
-
-static inline bool pghot_record_access(unsigned long pfn, int nid, enum pghot_src src,
-				       u32 now_ms)
-{
-	return false;
-}
-
-static inline unsigned int pghot_record_accesses(const unsigned long *pfns, unsigned int nr,
-						 int nid, enum pghot_src src, u32 now_ms)
-{
-	return 0;
-}
-
-static inline u32 pghot_now(void)
-{
-	return 0;
-}
-
-static inline void pghot_tiers_changed(void)
-{
-}
-
-static inline bool pghot_source_on(enum pghot_src src)
-{
-	return false;
-}
-
-static inline bool pghot_on(void)
-{
-	return false;
-}
-
-static inline void pghot_forget(const struct page *page)
-{
-}
-
-static inline void pghot_folio_moved(struct folio *dst, struct folio *src)
-{
-}
-
-static inline void pghot_room_made(void)
-{
-}
-
-#endif /* CONFIG_PGHOT */
 
 #endif /* _LINUX_PGHOT_H */
