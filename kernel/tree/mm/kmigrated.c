@@ -23,7 +23,7 @@
 /* No round takes longer, so what seems to be later than now is not an age ago. */
 #define LATE_MS		(60 * MSEC_PER_SEC)
 
-/* What came within this time came lately: a round that was late and the longest sleep. */
+/* Pages that came into use within this time did so lately: a late round and the longest sleep. */
 #define BORN_MS		(MSEC_PER_SEC + 2 * PGHOT_ROUND_MS)
 
 struct kmigrated_top kmigrated_top = {
@@ -76,7 +76,7 @@ static void kmigrated_know_lower(struct kmigrated *k, bool due)
 		kmigrated_count(k->nid, k->now, &k->lower);
 	}
 	kmigrated_leave_out_failed(k);
-	/* What was hot once and is idle now takes no place from pages in use. */
+	/* Idle pages take no place from pages in use, however hot they were. */
 	k->hot_pages = 0;
 	for (i = 0; i < FERRY_HOT_EIGHTHS; i++) {
 		for (age = FERRY_HOT_IDLE_AGE; age < FERRY_HOT_AGES; age++)
@@ -110,7 +110,7 @@ static unsigned long kmigrated_born(u32 now)
 	return lately && used > before ? used - before : 0;
 }
 
-/* What was known before all sources went off cannot be told from what is known now. */
+/* Counts and paces from before all sources went off say nothing of now. */
 static void kmigrated_forget(struct kmigrated *k)
 {
 	int nid;

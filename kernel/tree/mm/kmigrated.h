@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the files mm/kmigrated*.c share: a thread's state, that of the top tier, and what
- * leads from a record to a folio that may move.
+ * Shared by mm/kmigrated*.c: a thread's state, that of the top tier, and the way from a record to
+ * a folio that may move.
  */
 #ifndef _MM_KMIGRATED_H
 #define _MM_KMIGRATED_H
@@ -39,7 +39,7 @@ struct task_struct;
  */
 #define KMIGRATED_PAGES		((1UL << 30) >> PAGE_SHIFT)
 
-/* What was accessed later than this is recent, whatever the pace says: records know no better. */
+/* A later access is recent, whatever the pace says: records know no better. */
 #define KMIGRATED_RECENT_MS	256U
 
 /* A page frame has fewer bits than this on every machine of 64 bits. */
@@ -129,7 +129,7 @@ struct kmigrated_top {
 
 extern struct kmigrated_top kmigrated_top;
 
-/* Nothing may move any more: the thread ends, or nobody tracks hot pages. */
+/* No folio may move any more: the thread ends, or no source is on. */
 static inline bool kmigrated_should_stop(void)
 {
 	return kthread_should_stop() || !pghot_on();

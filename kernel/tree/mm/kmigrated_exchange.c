@@ -73,8 +73,8 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 }
 
 /*
- * Whether a folio may leave the top tier: nobody but processes uses it, and they did not ask
- * to keep it. What is not mapped has no accessed bits, only marks of read() and write().
+ * Whether a folio may leave the top tier: only processes use it, and they did not ask to keep it.
+ * Unmapped folios have no accessed bits, only marks of read() and write().
  */
 static bool kmigrated_may_leave(struct folio *folio)
 {
@@ -365,7 +365,7 @@ void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 		return;
 	for_each_top_node(nid)
 		kmigrated_gather_free(k, nid);
-	/* What is kept is known now, and asks for pages as long as there is less. */
+	/* balance.room is what is kept: demote until so much is free. */
 	wanted = kmigrated_top.balance.room - min(kmigrated_top.balance.room, kmigrated_free());
 	wanted = min(wanted, KMIGRATED_PAGES);
 	share = DIV_ROUND_UP(wanted, max(nodes_weight(kmigrated_top.nodes), 1));

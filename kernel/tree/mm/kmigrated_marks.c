@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What happens to records and marks when a folio moves, whoever moves it: the record goes
- * along, and pages that go up and down are counted.
+ * When a folio moves, by any caller of migration: its record goes along, and pages that go up and
+ * down are counted.
  */
 #include <linux/hash.h>
 #include <linux/log2.h>

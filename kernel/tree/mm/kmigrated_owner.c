@@ -59,7 +59,7 @@ static bool kmigrated_follow_vma(struct folio *folio, struct vm_area_struct *vma
 
 	if (mapped)
 		page_vma_mapped_walk_done(&walk);
-	/* What a child copied on write is still among its anonymous mappings. */
+	/* A child that copied the page on write still has it among its anonymous mappings. */
 	else if (folio_test_anon(folio))
 		return true;
 	if (!(vma->vm_ops && vma->vm_ops->get_policy) && READ_ONCE(vma->vm_policy)) {
@@ -73,7 +73,7 @@ static bool kmigrated_follow_vma(struct folio *folio, struct vm_area_struct *vma
 		policy = true;
 		mmap_read_unlock(vma->vm_mm);
 	}
-	/* Who maps a file that others use as well does not own it. */
+	/* A process that maps a file which others use as well does not own it. */
 	if (folio_test_anon(folio) || (mapped && !folio_likely_mapped_shared(folio)))
 		kmigrated_follow_mm(owners->nodes, vma->vm_mm, !policy);
 	return !nodes_empty(*owners->nodes);
@@ -95,9 +95,9 @@ static bool kmigrated_follow_shmem(nodemask_t *nodes, struct folio *folio)
 
 /*
  * Removes from @nodes those to which a folio must not go. Owners are the memory cgroup that is
- * charged, whoever maps an anonymous folio, and the one process that maps one of a file. Policies
- * count of all mappings, also if the folio is not in their page tables. No node is left while
- * others have the folio locked, or change a policy.
+ * charged, all processes that map an anonymous folio, and the only one that maps one of a file.
+ * Policies count of all mappings, also if the folio is not in their page tables. No node is left
+ * while others have the folio locked, or change a policy.
  */
 void kmigrated_allowed(struct folio *folio, nodemask_t *nodes)
 {

@@ -66,7 +66,7 @@ static void kmigrated_pace(struct kmigrated *k, struct kmigrated_target *target)
 	params.rate = min((u64)READ_ONCE(sysctl_numa_balancing_promote_rate_limit) << 20,
 			  FERRY_PACE_RATE_MAX);
 	params.reference_ms = k->hot.window_ms;
-	/* What came together between two rounds is not lost if the second one is late. */
+	/* Tokens of two rounds are not lost if the second one is late. */
 	params.burst_ms = 2 * PGHOT_ROUND_MS;
 	if (target->paced && params.rate == target->params.rate &&
 	    params.burst_ms == target->params.burst_ms &&
@@ -313,7 +313,7 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 	if (moved < batch->pages) {
 		/* Drain this CPU's LRU cache: the sources do not see folios there. */
 		lru_add_drain();
-		/* What is behind gets what was reserved. */
+		/* The reservation is free for the pages behind. */
 		target->closed = !target->paced;
 	}
 	count_vm_events(PGHOT_PROMOTED, moved);
@@ -432,8 +432,8 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 }
 
 /*
- * Takes one chosen folio. Returns its base pages if it is in a batch now, and if these are more than
- * @most. *@moved grows by what had to move before.
+ * Takes one chosen folio. Returns its base pages if it is in a batch now, and if these are more
+ * than @most. *@moved grows by the pages that had to move before.
  */
 static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, int nid, u32 heat,
 				    u32 bar, unsigned long most, unsigned long *moved)
@@ -443,7 +443,7 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, in
 
 	if (!kmigrated_admits(target, folio_pfn(folio)))
 		return 0;
-	/* What went up and down before has to be that much hotter. */
+	/* Pages that went up and down before have to be that much hotter. */
 	if (bar && heat < ferry_balance_bar(&k->hot, bar, kmigrated_bounces(folio)))
 		return 0;
 	if ((long)folio_nr_pages(folio) > target->room) {
@@ -487,9 +487,9 @@ int kmigrated_target_nid(struct folio *folio, bool room)
 }
 
 /*
- * Moves chosen pages up, from where the last call stopped: the hottest first, @most base pages. Only
- * to @nid; if that is NUMA_NO_NODE to all, and then to another one if a page's own is full. @bar is
- * the least heat of pages that did not bounce.
+ * Moves chosen pages up, from where the last call stopped: the hottest first, @most base pages.
+ * Only to @nid; if that is NUMA_NO_NODE to all, and then to another one if a page's own is full.
+ * @bar is the least heat of pages that did not bounce.
  */
 unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid, u32 bar)
 {
@@ -499,7 +499,7 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 	int target;
 	u32 heat;
 
-	/* What did not move leaves its share to what is behind. */
+	/* Pages that did not move leave their share to those behind. */
 	while (k->next < k->nr_chosen && moved + k->pages < most && !kmigrated_should_stop()) {
 		cond_resched();
 		left = most - moved - k->pages;
@@ -519,7 +519,7 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 			closed = closed != kmigrated_top.targets[target].closed;
 		}
 		folio_put(folio);
-		/* Whoever makes room knows of one node by now. */
+		/* One full node is enough to wake kswapd. */
 		if (!pages && nid == NUMA_NO_NODE && target != NUMA_NO_NODE &&
 		    kmigrated_top.targets[target].full && !kmigrated_free())
 			break;

@@ -6,7 +6,7 @@
  * Nothing on the way from a source to a record takes a lock or a reference. The records of a
  * section exist only while its memory is online, so that under RCU they stand for its struct
  * pages as well. Of a page whose folio changes meanwhile, a neighbour's record may count: a
- * record is a hint, and whoever acts on it looks at the folio itself.
+ * record is a hint, and kmigrated looks at the folio itself before it acts.
  */
 #define pr_fmt(fmt) "pghot: " fmt
 
@@ -250,7 +250,7 @@ static void pghot_kick(struct pghot_section *section, enum pghot_src src, bool b
 		WRITE_ONCE(section->hot, 1);
 	if (!test_bit(section->nid, pghot_active))
 		set_bit(section->nid, pghot_active);
-	/* Hint faults alone are never reported from NMIs, in which nobody can be woken. */
+	/* Not from NMIs, which must not wake a thread: hint faults never are. */
 	if (src == PGHOT_HINTFAULT && became &&
 	    atomic_inc_return(&pghot_ready[section->nid]) == PGHOT_BATCH_NR)
 		kmigrated_wake();
@@ -335,7 +335,7 @@ static bool pghot_get_record(unsigned long pfn, u32 *value)
 	return record;
 }
 
-/* What the record of a folio says; false if it has none. */
+/* Reads the record of a folio; false if it has none. */
 bool pghot_look(unsigned long pfn, u32 now, struct ferry_hot_view *view)
 {
 	u32 record;
@@ -395,7 +395,7 @@ void pghot_unclaim(unsigned long pfn)
 	pghot_set_ready(pfn, true);
 }
 
-/* Gives a record another value, whoever writes to it; returns the one before. */
+/* Gives a record another value, against other writers; returns the one before. */
 static u32 pghot_exchange_record(void *record, u32 new)
 {
 	u32 old = pghot_record_read(record);
@@ -630,8 +630,8 @@ static DECLARE_WORK(pghot_tiers_work, pghot_follow_tiers);
 /**
  * pghot_tiers_changed - nodes may have another tier now, or another memory
  *
- * A node's tier is not known yet when its first memory comes online. So nobody waits for the
- * records: they follow.
+ * A node's tier is not known yet when its first memory comes online. So records follow later, by a
+ * work.
  */
 void pghot_tiers_changed(void)
 {

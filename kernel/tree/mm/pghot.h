@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the files mm/pghot*.c and mm/kmigrated*.c share. The interface for sources is
+ * Shared by mm/pghot*.c and mm/kmigrated*.c. The interface for sources is
  * include/linux/pghot.h.
  */
 #ifndef _MM_PGHOT_H
@@ -23,7 +23,7 @@
 #define PGHOT_BATCH_NR		512U
 
 /*
- * What debugfs pghot/status counts since boot: first, by enum pghot_src, the accesses that each
+ * Counters of debugfs pghot/status, since boot: first, by enum pghot_src, the accesses that each
  * source reported. Those of failures are base pages that were to be promoted.
  */
 enum pghot_stat {
@@ -54,7 +54,7 @@ static inline void pghot_stat_add(unsigned int stat, unsigned long n)
  * records, by compare-and-exchange.
  */
 struct pghot_section {
-	refcount_t ref;		/* one of the map's, and one of whoever iterates */
+	refcount_t ref;		/* one of the map's, one of each iteration */
 	int nid;
 	bool lower;		/* the node is of a lower tier */
 	u64 majority;		/* upper half: owner; lower half: as ferry_hot_majority() */

@@ -22,7 +22,7 @@
 /* As precise as perf has it: a counter that skids says where some other access went. */
 #define PGHOT_PRECISE_MAX	3
 
-/* What to count. */
+/* A counter. */
 struct pghot_event {
 	u32 type;	/* perf's, or a PMU's as its file "type" in sysfs says */
 	u64 config;	/* which event of that type */

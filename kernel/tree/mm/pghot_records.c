@@ -4,9 +4,9 @@
  * that follows memory hotplug, the tiers of nodes and the sources that are on. And many records
  * at once: aging and counting those of a node, and finding pages by their heat.
  *
- * Whoever reads the map under RCU may use the records until the end of that critical section;
- * whoever needs them longer takes a reference. Memory that goes offline waits for the former
- * and not for the latter.
+ * Readers of the map under RCU may use the records until the end of that critical section;
+ * longer ones take a reference. Memory that goes offline waits for the former and not for the
+ * latter.
  */
 #include <linux/kcsan-checks.h>
 #include <linux/memory.h>
@@ -263,7 +263,7 @@ static void pghot_sweep_section(struct pghot_section *section, const struct pgho
 	size_t at;
 
 	WRITE_ONCE(section->hot, 0);
-	/* Whoever makes a page ready from here on says so again: before records are read. */
+	/* Pairs with pghot_kick(): an access after this sets it again, one before is swept. */
 	smp_mb();
 	for (at = 0; at < pghot_section_bytes(); at += PGHOT_CHUNK_BYTES)
 		pghot_sweep_chunk(section->records + at, of);
@@ -351,7 +351,7 @@ static int pghot_memory_changed(struct notifier_block *self, unsigned long actio
 	for (nr = pfn_to_section_nr(memory->start_pfn); nr <= last; nr++)
 		pghot_drop_section(nr);
 	mutex_unlock(&pghot_map_lock);
-	/* Who found records there may be reading the struct pages, which go next. */
+	/* Readers under RCU may be reading the struct pages, which go next. */
 	synchronize_rcu();
 	return NOTIFY_OK;
 }

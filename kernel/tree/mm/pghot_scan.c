@@ -5,8 +5,8 @@
  * per second, walks less often while nothing in a lower tier is accessed, and does not exist
  * while the source is off.
  *
- * A walk finds a page accessed if it was since the last walk. Who else wants to know finds the
- * folio marked as young, as after a look by idle page tracking or DAMON.
+ * A walk finds a page accessed if it was since the last walk. It marks the folio as young, as idle
+ * page tracking and DAMON do, so that these and reclaim still see the access.
  */
 #include <linux/delay.h>
 #include <linux/freezer.h>
@@ -41,10 +41,10 @@
 /* Under one hold of mmap_lock: 8192 small pages, some 100 us. */
 #define PGHOT_SCAN_BYTES	(32UL << 20)
 
-/* What a piece costs by itself, in pages: some address spaces are large and empty. */
+/* Cost of a piece itself, in pages: some address spaces are large and empty. */
 #define PGHOT_SCAN_PIECE	32
 
-/* What a page costs that a virtual machine may have accessed, in pages that none may. */
+/* Cost of a page that a virtual machine may have accessed, in other pages. */
 #define PGHOT_SCAN_GUEST	16
 
 /* How often it asks for the lock of an address space that others change. */
@@ -316,7 +316,7 @@ static struct task_struct *pghot_scan_next(struct pghot_scan *scan)
 	scan->left -= min(scan->left, looks);
 	if (leader) {
 		get_task_struct(leader);
-		/* The rest of an address space is nobody else's. */
+		/* scan->addr is of the process that is gone. */
 		if (nr != scan->pid)
 			scan->addr = 0;
 		scan->pid = nr;

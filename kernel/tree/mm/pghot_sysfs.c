@@ -16,7 +16,7 @@
 
 #include "pghot.h"
 
-/* What is written to any file is shorter than this. */
+/* Text for any file is shorter than this. */
 #define PGHOT_TEXT	128
 
 /* A file with one number, which get() reads and set() changes, or with a text. */
