@@ -61,20 +61,11 @@ static bool kmigrated_due(const struct kmigrated *k, const struct ferry_hot_swee
 /* Counts the node's pages, after aging their records if @due. */
 static void kmigrated_know_lower(struct kmigrated *k, bool due)
 {
-	struct ferry_hot_sweep sweep = {
-		.now = k->now,
-		.last = k->sweep.now,
-		.number = k->sweep.number + 1,
-	};
 	unsigned int i, age;
 
-	if (due) {
-		memset(&k->lower, 0, sizeof(k->lower));
-		pghot_sweep_node(k->nid, &sweep, &k->lower);
-		k->sweep = sweep;
-	} else {
-		kmigrated_count(k->nid, k->now, &k->lower);
-	}
+	if (due)
+		kmigrated_next_sweep(&k->sweep, k->now);
+	pghot_know_node(k->nid, due ? &k->sweep : NULL, k->now, &k->lower);
 	kmigrated_leave_out_failed(k);
 	/* Idle pages take no place from pages in use, however hot they were. */
 	k->hot_pages = 0;

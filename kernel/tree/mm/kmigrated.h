@@ -143,6 +143,13 @@ static inline bool is_kmigrated(struct task_struct *task)
 	return task->flags & PF_KTHREAD && kthread_func(task) == kmigrated;
 }
 
+static inline void kmigrated_next_sweep(struct ferry_hot_sweep *sweep, u32 now)
+{
+	sweep->last = sweep->now;
+	sweep->now = now;
+	sweep->number++;
+}
+
 #define for_each_top_node(nid) for_each_node_mask(nid, kmigrated_top.nodes)
 
 /* A chosen page in one number, which is smaller for the hotter page. */
@@ -185,7 +192,6 @@ static inline bool kmigrated_protected(struct folio *folio) { return false; }
 #endif
 
 /* kmigrated_exchange.c */
-void kmigrated_count(int nid, u32 now, struct ferry_hot_histogram *histogram);
 void kmigrated_know_top(struct kmigrated *k, bool due);
 void kmigrated_make_room(struct kmigrated *k, unsigned long born);
 unsigned long kmigrated_exchange(struct kmigrated *k);

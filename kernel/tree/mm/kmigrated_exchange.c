@@ -18,18 +18,6 @@
 /* A step moves at least a folio of the largest kind. */
 #define STEP_PAGES	((unsigned long)HPAGE_PMD_NR)
 
-/* Counts the records of a node. */
-void kmigrated_count(int nid, u32 now, struct ferry_hot_histogram *histogram)
-{
-	struct pghot_section *section;
-
-	memset(histogram, 0, sizeof(*histogram));
-	for_each_pghot_section(section, nid) {
-		pghot_count_section(section, now, histogram);
-		cond_resched();
-	}
-}
-
 /*
  * Pages of which nothing is known are cold, but many of them are no pages that could move:
  * free, of the kernel, the rest of a large folio. The search for cold pages knows their share.
@@ -47,29 +35,20 @@ static u64 kmigrated_unknown(const struct kmigrated_target *target, int nid, u64
 /* Ages the records of the top tier, if that is due, and counts them. */
 void kmigrated_know_top(struct kmigrated *k, bool due)
 {
-	struct ferry_hot_sweep sweep = {
-		.now = k->now,
-		.last = kmigrated_top.sweep.now,
-		.number = kmigrated_top.sweep.number + 1,
-	};
+	struct ferry_hot_sweep *sweep = &kmigrated_top.sweep;
 	struct kmigrated_target *target;
 	u64 *unknown;
 	int nid;
 
 	kmigrated_know_protection();
+	if (due)
+		kmigrated_next_sweep(sweep, k->now);
 	for_each_top_node(nid) {
 		target = &kmigrated_top.targets[nid];
-		if (due) {
-			memset(&target->known, 0, sizeof(target->known));
-			pghot_sweep_node(nid, &sweep, &target->known);
-		} else {
-			kmigrated_count(nid, k->now, &target->known);
-		}
+		pghot_know_node(nid, due ? sweep : NULL, k->now, &target->known);
 		unknown = &target->known.pages[0][FERRY_HOT_AGES - 1];
 		*unknown = kmigrated_unknown(target, nid, *unknown);
 	}
-	if (due)
-		kmigrated_top.sweep = sweep;
 }
 
 /*

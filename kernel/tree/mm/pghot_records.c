@@ -271,13 +271,8 @@ static void pghot_sweep_section(struct pghot_section *section, const struct pgho
 		WRITE_ONCE(section->hot, 1);
 }
 
-/*
- * Ages all records of a node, and adds them to @histogram as they are then. No node may be swept
- * twice with the same number, nor by two at a time. Accesses that are recorded meanwhile are not
- * lost.
- */
-void pghot_sweep_node(int nid, const struct ferry_hot_sweep *sweep,
-		      struct ferry_hot_histogram *histogram)
+static void pghot_sweep_node(int nid, const struct ferry_hot_sweep *sweep,
+			     struct ferry_hot_histogram *histogram)
 {
 	struct pghot_sweep of = { .sweep = *sweep, .histogram = histogram };
 	struct pghot_section *section;
@@ -334,6 +329,26 @@ void pghot_count_section(const struct pghot_section *section, u32 now,
 			ferry_hot8_count(records, nr, now, histogram);
 	}
 	kcsan_enable_current();
+}
+
+/*
+ * Counts the pages of a node, after @sweep aged them if there is one. No node may be swept twice
+ * with the same number, nor by two at a time. Accesses that are recorded meanwhile are not lost.
+ */
+void pghot_know_node(int nid, const struct ferry_hot_sweep *sweep, u32 now,
+		     struct ferry_hot_histogram *histogram)
+{
+	struct pghot_section *section;
+
+	memset(histogram, 0, sizeof(*histogram));
+	if (sweep) {
+		pghot_sweep_node(nid, sweep, histogram);
+		return;
+	}
+	for_each_pghot_section(section, nid) {
+		pghot_count_section(section, now, histogram);
+		cond_resched();
+	}
 }
 
 /* Memory that is gone has no records; memory that came may want some. */
