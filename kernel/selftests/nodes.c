@@ -205,7 +205,7 @@ void nodes_of(const void *at, size_t bytes, int *nodes)
 	}
 }
 
-size_t pages_on(const void *at, size_t bytes, int node)
+static size_t count_pages(const void *at, size_t bytes, int node, bool on)
 {
 	size_t page = page_bytes(), found = 0;
 	int nodes[CHUNK];
@@ -215,11 +215,21 @@ size_t pages_on(const void *at, size_t bytes, int node)
 
 		nodes_of(at, part, nodes);
 		for (size_t i = 0; i < (part + page - 1) / page; i++)
-			found += nodes[i] == node;
+			found += nodes[i] >= 0 && (nodes[i] == node) == on;
 		at = (char *)at + part;
 		bytes -= part;
 	}
 	return found;
+}
+
+size_t pages_on(const void *at, size_t bytes, int node)
+{
+	return count_pages(at, bytes, node, true);
+}
+
+size_t pages_off(const void *at, size_t bytes, int node)
+{
+	return count_pages(at, bytes, node, false);
 }
 
 size_t move_range_counting(void *at, size_t bytes, size_t folio, int node, int flags, int tries,

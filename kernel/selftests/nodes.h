@@ -44,6 +44,9 @@ int node_of(const void *at);
 /* How many base pages of a range lie on @node. */
 size_t pages_on(const void *at, size_t bytes, int node);
 
+/* How many lie on another node: what is just moving lies nowhere. */
+size_t pages_off(const void *at, size_t bytes, int node);
+
 /*
  * Nodes of every page of a range into @nodes, one per base page. Dies if the kernel does not
  * answer.

@@ -196,10 +196,10 @@ void pghot_memory_drop(struct content *content)
 
 size_t pghot_wait_moved(const void *at, size_t bytes, int node, size_t pages, long long ms)
 {
-	size_t all = bytes / page_bytes(), moved;
 	long long end = now_ms() + ms;
+	size_t moved;
 
-	while ((moved = all - pages_on(at, bytes, node)) < pages && now_ms() < end)
+	while ((moved = pages_off(at, bytes, node)) < pages && now_ms() < end)
 		usleep(20000);
 	return moved;
 }

@@ -106,7 +106,7 @@ static void test_one_access(void)
 	for (int try = 0; try < TRIES; try++) {
 		wait_scans(2);
 		usleep(20000);
-		moved = PAGES - pages_on(content->at, BYTES, node_slow());
+		moved = pages_off(content->at, BYTES, node_slow());
 		recorded = pghot_counter("pghot_recorded");
 		start = now_ms();
 		touch(content->at);
@@ -114,7 +114,7 @@ static void test_one_access(void)
 		all &= recorded >= (long long)(PAGES - moved);
 		usleep(1500000);
 		hot = heat_of_node(node_slow()).hot;
-		moved = PAGES - pages_on(content->at, BYTES, node_slow());
+		moved = pages_off(content->at, BYTES, node_slow());
 		ms = now_ms() - start;
 		tap_note("%lld faults recorded; after %lld ms %lld pages are hot, %zu moved",
 			 recorded, ms, hot, moved);
@@ -186,7 +186,7 @@ static void test_file(void)
 	pghot_start(PGHOT_HINTFAULT);
 	for (long long end = now_ms() + PATIENCE_MS; now_ms() < end; ) {
 		touch(at);
-		moved = PAGES - pages_on(at, BYTES, node_slow());
+		moved = pages_off(at, BYTES, node_slow());
 		if (moved == PAGES)
 			break;
 	}

@@ -43,7 +43,7 @@ static struct content *use_slow(bool huge)
 
 static size_t promoted(const struct content *content)
 {
-	return PAGES - pages_on(content->at, BYTES, node_slow());
+	return pages_off(content->at, BYTES, node_slow());
 }
 
 static size_t wait_promoted(const struct content *content, size_t pages)

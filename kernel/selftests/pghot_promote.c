@@ -107,8 +107,7 @@ static void use_until_moved(const struct memory *memory, size_t pages,
 {
 	long long end = now_ms() + PATIENCE_MS;
 
-	while (memory->bytes / page_bytes() -
-	       pages_on(memory->at, memory->bytes, memory->node) < pages && now_ms() < end) {
+	while (pages_off(memory->at, memory->bytes, memory->node) < pages && now_ms() < end) {
 		use(memory);
 		usleep(1000);
 	}
@@ -154,7 +153,7 @@ static void test(const struct kind *kind, enum pghot_source source, const char *
 	content_stop_writers(memory.content);
 	pghot_stop();
 	visits = content_visits(memory.content);
-	moved = pages - pages_on(memory.at, BYTES, memory.node);
+	moved = pages_off(memory.at, BYTES, memory.node);
 	done = migrator_since(migrator, before);
 	check_counters(what, moved / memory_views(&memory), pghot_counter("pghot_promoted") - promoted,
 		       pghot_counter("pgpromote_success") - success,

@@ -57,7 +57,7 @@ static volatile bool stop;
 
 static size_t up(const struct content *content)
 {
-	return content->bytes / page_bytes() - pages_on(content->at, content->bytes, node_slow());
+	return pages_off(content->at, content->bytes, node_slow());
 }
 
 /* References to one page of each @stride bytes, held by a pipe: nobody can move these pages. */
@@ -167,8 +167,7 @@ static size_t mixed_up(const struct content *content, bool huge)
 
 	for (size_t offset = 0; offset < MIXED_BYTES; offset += HUGE_BYTES)
 		if (is_huge_piece(offset) == huge)
-			pages += HUGE_BYTES / page_bytes() -
-				 pages_on(content->at + offset, HUGE_BYTES, node_slow());
+			pages += pages_off(content->at + offset, HUGE_BYTES, node_slow());
 	return pages;
 }
 
