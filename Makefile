@@ -62,8 +62,8 @@ test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux witho
 	$(LAB) --profile release --append swiotlb=force -- 'modprobe faultdma && ./devices bounce'
 	# Every kind of memory with every source and every migrator; the same with records of four bytes.
 	$(LAB) --profile release -- './pghot_promote all'
-	# How soon hint faults promote, which a host that stands still spoils.
-	$(LAB) --profile release -- './pghot_hints && ./pghot_exchange once'
+	# Hint faults, to which one access is hot, keep a full tier full of what was used last.
+	$(LAB) --profile release --steady-clock -- './pghot_exchange once'
 	$(LAB) --profile debug --seconds 1800 -- 'modprobe dcbm trust=faultdma && ./faults alone 100 && ./faults pairs 20'
 	$(LAB) --profile release --append pghot=precise --test pghot-interface --test pghot-records --test pghot-promote --test pghot-limits --test pghot-exchange
 	$(SUITE) --profile debug --append pghot=precise --test pghot-interface --test pghot-records --test pghot-late-node --test pghot-promote --test pghot-limits --test pghot-exchange-scan

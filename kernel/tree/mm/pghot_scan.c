@@ -22,6 +22,7 @@
 #include <linux/pagewalk.h>
 #include <linux/pid.h>
 #include <linux/pid_namespace.h>
+#include <linux/sched/coredump.h>
 #include <linux/sched/cputime.h>
 #include <linux/sched/isolation.h>
 #include <linux/sched/mm.h>
@@ -270,6 +271,10 @@ static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *lead
 		return true;
 	__acquire(&thread->alloc_lock);
 	mm = thread->mm;
+	if (test_bit(MMF_PGHOT_NO_SCAN, &mm->flags)) {
+		task_unlock(thread);
+		return true;
+	}
 	mmget(mm);
 	scan->task_moves = pghot_may_promote(thread);
 	task_unlock(thread);
