@@ -146,7 +146,13 @@ fn another_users_process_needs_permission() {
     // Another user may not be able to reach the folder that this was built in.
     let folder = tempfile::tempdir().expect("folder");
     let program = folder.path().join("memferry");
-    std::fs::copy(env!("CARGO_BIN_EXE_memferry"), &program).expect("copy");
+    // By a process of its own: a child that another test starts now would inherit the file open for writing, and no kernel
+    // starts such a program.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_memferry"))
+        .arg(&program)
+        .status();
+    assert!(copied.expect("cp").success());
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).expect("permissions");
     let output = Command::new(&program)
