@@ -211,7 +211,7 @@ fn interrupt() -> Result<(), String> {
     }
     signal(child.id(), libc::SIGINT);
     Done::new(line, child.wait_with_output().unwrap())
-        .gives(1)
+        .gives(130)
         .says("interrupted");
     assert_eq!(settings(), before);
     Ok(())

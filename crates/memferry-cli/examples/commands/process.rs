@@ -189,7 +189,7 @@ fn interrupt() -> Result<(), String> {
     let (line, child) = slow(&victim, b);
     signal(child.id(), libc::SIGINT);
     let done = Done::new(&line, child.wait_with_output().unwrap());
-    let json = done.gives(1).says("stopped: ").json();
+    let json = done.gives(130).says("stopped: ").json();
     assert_eq!(json["end"], "interrupted");
     // What the account says is what the kernel says.
     assert!(
