@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * pghot_scan [refaults]: who asked for it by prctl(2) is not scanned for hot pages. "refaults"
- * compares what the scan does to reclaim. It clears accessed bits that reclaim reads, too: under memory
- * pressure it must not make the kernel evict what is in use. With the scan on, a group at its
- * limit reads back about as many pages as without it, with the classic and with the
- * multi-generational LRU.
+ * compares what the scan does to reclaim, which reads the accessed bits that it clears: under
+ * memory pressure a group at its limit reads back about as many pages as without the scan, with
+ * the classic and with the multi-generational LRU.
  */
 #include "cgroup.h"
 #include "content.h"
