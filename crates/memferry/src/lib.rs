@@ -6,7 +6,7 @@
 //!
 //! # fn main() -> Result<(), memferry::MoveError> {
 //! # let (address, bytes) = (0x7f00_0000_0000, 1 << 30);
-//! let mut mover = Mover::new(MoverOptions::new(MtCopy::new(MtCopyOptions::default())?))?;
+//! let mover = Mover::new(MoverOptions::new(MtCopy::new(MtCopyOptions::default())?))?;
 //! let result = mover.move_range(address..address + bytes, 1, &MoveOptions::default())?;
 //! println!("{} bytes moved, {} stayed", result.moved.bytes, result.left_bytes());
 //! # Ok(())
