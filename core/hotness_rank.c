@@ -270,6 +270,11 @@ void ferry_hot_exchange(const struct ferry_hot_params *params,
 	}
 }
 
+static bool ferry_hot8_is_wanted(const uint32_t wanted[8], uint8_t record)
+{
+	return wanted[record >> 5] >> (record & 31) & 1;
+}
+
 /**
  * ferry_hot8_find - the records of some heats, in default mode
  * @records: the records; only read
@@ -301,9 +306,16 @@ size_t ferry_hot8_find(const uint8_t *records, size_t nr_records, size_t *from,
 		if (heat >= least && heat <= most)
 			wanted[record >> 5] |= (uint32_t)1 << (record & 31);
 	}
-	for (; at < nr_records && n < space; at++)
-		if (wanted[records[at] >> 5] >> (records[at] & 31) & 1)
+	while (at < nr_records && n < space) {
+		if (at + 8 <= nr_records && !ferry_hot8_is_wanted(wanted, records[at]) &&
+		    ferry_hot8_alike(records + at)) {
+			at += 8;
+			continue;
+		}
+		if (ferry_hot8_is_wanted(wanted, records[at]))
 			found[n++] = (uint32_t)at;
+		at++;
+	}
 	*from = at;
 	return n;
 }

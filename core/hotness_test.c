@@ -330,6 +330,15 @@ static void cooling_follows_how_often_a_page_is_accessed(void)
 	CHECK(ferry_hot32_view(always, sweep.now).eighths == 41);
 }
 
+/* Any records, neighbours of which are alike for a while: eight of them are counted at once. */
+static void fill_with_runs(uint8_t *records, size_t nr)
+{
+	size_t i;
+
+	for (i = 0; i < nr; i++)
+		records[i] = i && tap_random(12) ? records[i - 1] : random32() * (random32() % 3 > 0);
+}
+
 static void sweeps_equal_aging_one_by_one(void)
 {
 	struct ferry_hot_sweep sweep;
@@ -350,7 +359,10 @@ static void sweeps_equal_aging_one_by_one(void)
 		memset(&histogram, 0, sizeof(histogram));
 		memset(&other, 0, sizeof(other));
 		for (i = 0; i < n; i++)
-			bytes[i] = bytes_before[i] = i < 1200 && round % 2 ? 0 : random32();
+			bytes[i] = random32();
+		if (round % 3)
+			fill_with_runs(bytes, n);
+		memcpy(bytes_before, bytes, n);
 		changed = ferry_hot8_sweep(bytes, n, &params, &sweep, &histogram);
 		for (i = 0; i < n; i++) {
 			CHECK(bytes[i] == ferry_hot8_aged(bytes_before[i], &params, &sweep));
@@ -405,12 +417,14 @@ static void finding_finds_the_heats_asked_for(void)
 	size_t from = 0;
 
 	ferry_hot_defaults(FERRY_HOT_DEFAULT, &params);
-	for (i = 0; i < MANY; i++) {
-		bytes[i] = random32();
+	for (i = 0; i < MANY; i++)
 		words[i] = random32();
-	}
 	for (least = 0; least < 40; least += 3) {
 		most = least + 4;
+		for (i = 0; i < MANY; i++)
+			bytes[i] = random32();
+		if (least % 2)
+			fill_with_runs(bytes, MANY);
 		for (from = 0, expected = 0; from < MANY; ) {
 			n = ferry_hot8_find(bytes, MANY, &from, &params, 77, least, most, found, 8);
 			CHECK(n == 8 || from == MANY);
@@ -424,6 +438,11 @@ static void finding_finds_the_heats_asked_for(void)
 				heat = ferry_hot_heat(&params, view.eighths, view.age);
 				CHECK(heat >= least && heat <= most);
 			}
+		}
+		for (; expected < MANY; expected++) {
+			view = ferry_hot8_view(bytes[expected], 77);
+			heat = ferry_hot_heat(&params, view.eighths, view.age);
+			CHECK(heat < least || heat > most);
 		}
 		for (from = 0, expected = 0; from < MANY; )
 			expected += ferry_hot32_find(words, MANY, &from, &params, 77, least, most,

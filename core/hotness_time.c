@@ -224,6 +224,30 @@ static void ferry_hot8_add(struct ferry_hot_histogram *histogram, uint8_t record
 	histogram->pages[view.eighths][view.age] += pages;
 }
 
+/* Counts @nr records of default mode by their bytes, each of which becomes what @aged has for it. */
+static inline void ferry_hot8_take(uint8_t *records, size_t nr, const uint8_t *aged,
+				   uint32_t *pages)
+{
+	size_t i;
+
+	for (i = 0; i < nr; i++) {
+		pages[records[i]]++;
+		records[i] = aged[records[i]];
+	}
+}
+
+static inline void ferry_hot8_take_alike(uint8_t *records, const uint8_t *aged, uint32_t *pages)
+{
+	uint8_t record = records[0];
+	unsigned int i;
+
+	pages[record] += 8;
+	if (aged[record] == record)
+		return;
+	for (i = 0; i < 8; i++)
+		records[i] = aged[record];
+}
+
 /**
  * ferry_hot8_sweep - age and count the records of default mode
  * @records: the records, which nobody else writes meanwhile; of a part of memory or all
@@ -249,10 +273,13 @@ size_t ferry_hot8_sweep(uint8_t *records, size_t nr_records,
 	/* What a sweep makes of a record depends on its byte alone. */
 	for (record = 0; record < 256; record++)
 		aged[record] = ferry_hot8_swept((uint8_t)record, params, sweep);
-	for (i = 0; i < nr_records; i++) {
-		pages[records[i]]++;
-		records[i] = aged[records[i]];
+	for (i = 0; i + 8 <= nr_records; i += 8) {
+		if (ferry_hot8_alike(records + i))
+			ferry_hot8_take_alike(records + i, aged, pages);
+		else
+			ferry_hot8_take(records + i, 8, aged, pages);
 	}
+	ferry_hot8_take(records + i, nr_records - i, aged, pages);
 	for (record = 0; record < 256; record++) {
 		if (aged[record] != record)
 			changed += pages[record];
@@ -298,10 +325,17 @@ size_t ferry_hot32_sweep(uint32_t *records, size_t nr_records,
 void ferry_hot8_count(const uint8_t *records, size_t nr_records, uint32_t now,
 		      struct ferry_hot_histogram *histogram)
 {
-	uint32_t pages[256] = { 0 }, record;
+	uint32_t pages[256] = { 0 }, record, n;
 	size_t i;
 
-	for (i = 0; i < nr_records; i++)
+	for (i = 0; i + 8 <= nr_records; i += 8) {
+		if (ferry_hot8_alike(records + i))
+			pages[records[i]] += 8;
+		else
+			for (n = 0; n < 8; n++)
+				pages[records[i + n]]++;
+	}
+	for (; i < nr_records; i++)
 		pages[records[i]]++;
 	for (record = 0; record < 256; record++)
 		ferry_hot8_add(histogram, (uint8_t)record, now, pages[record]);

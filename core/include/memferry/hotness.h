@@ -292,6 +292,18 @@ static inline uint32_t ferry_hot_least(uint32_t a, uint32_t b)
 }
 
 /*
+ * Whether eight records are all like the first. Neighbours are, as a rule, and one by one they
+ * would all wait for the same counter.
+ */
+static inline bool ferry_hot8_alike(const uint8_t *records)
+{
+	uint64_t eight;
+
+	__builtin_memcpy(&eight, records, sizeof(eight));
+	return eight == records[0] * (uint64_t)0x0101010101010101;
+}
+
+/*
  * The most buckets between two times that are surely at most a window apart: n buckets
  * are up to (n + 1) * FERRY_HOT8_BUCKET_MS - 1 ms.
  */

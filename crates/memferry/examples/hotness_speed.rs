@@ -232,9 +232,53 @@ fn memory<R: Record>(mode: &str, sections: u64) {
     );
 }
 
+/// What a round looks at, of each of `nodes` nodes with so many sections: all records are swept, and the 16,384 hottest
+/// pages listed. One page in ten is in use, in pieces of 2 MiB, and one in a hundred hot.
+fn rounds<R: Record>(mode: &str, nodes: u64, sections: u64) {
+    if !wanted("rounds") {
+        return;
+    }
+    let pages = sections * SECTION_PAGES as u64;
+    let policy = TrackerOptions::<R>::default().policy;
+    let (mut sweeps, mut lists, mut hot) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..nodes {
+        let tracker = Tracker::<R>::new(TrackerOptions::default(), 0);
+        for page in (0..pages).filter(|page| (page >> 9) % 10 == 0) {
+            let accesses = 1 + u32::from((page >> 9) % 100 == 0) * policy.params().threshold;
+            for n in 0..accesses {
+                tracker
+                    .record(page, None, Source::Samples, n.into())
+                    .unwrap();
+            }
+        }
+        // The first one meets page faults in what nobody wrote.
+        black_box(tracker.sweep(125));
+        let start = Instant::now();
+        let swept = tracker.sweep(250);
+        sweeps.push(start.elapsed());
+        let start = Instant::now();
+        let cut = policy.cut(&swept.histogram, policy.params().threshold, 16384);
+        hot += tracker.hottest(250, cut.heat, 16384, |_| true).len();
+        lists.push(start.elapsed());
+    }
+    sweeps.sort_unstable();
+    lists.sort_unstable();
+    println!(
+        "{mode}: rounds of {nodes} nodes of {} GiB: sweep {:.0} ms (worst {:.0}), list {:.0} ms (worst {:.0}), {hot} pages",
+        pages >> 18,
+        sweeps[sweeps.len() / 2].as_secs_f64() * 1e3,
+        sweeps[sweeps.len() - 1].as_secs_f64() * 1e3,
+        lists[lists.len() / 2].as_secs_f64() * 1e3,
+        lists[lists.len() - 1].as_secs_f64() * 1e3,
+    );
+}
+
 fn main() {
     memory::<u8>("default", 8192);
     memory::<u32>("precision", 2048);
+    rounds::<u8>("default", 8, 1024);
+    rounds::<u8>("default", 8, 8192);
+    rounds::<u32>("precision", 8, 8192);
     updates::<u8>("default");
     updates::<u32>("precision");
     sweeps::<u8>("default");

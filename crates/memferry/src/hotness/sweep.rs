@@ -3,7 +3,7 @@
 
 use super::map::Section;
 use super::{Histogram, Tracker, View, cell};
-use memferry_core::hotness::{Record, Sweep};
+use memferry_core::hotness::{AGES, Record, Sweep};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,6 +35,15 @@ pub(super) fn copy(cells: &[AtomicU64], words: &mut [u64]) {
     for (word, cell) in words.iter_mut().zip(cells) {
         *word = cell.load(Ordering::Relaxed);
     }
+}
+
+/// Counts a chunk if nothing is known of any of its pages.
+fn count_unknown<R: Record>(words: &[u64], histogram: &mut Histogram) -> bool {
+    let unknown = words.iter().all(|&word| word == 0);
+    if unknown {
+        histogram.pages[0][AGES - 1] += (words.len() * cell::lanes::<R>()) as u64;
+    }
+    unknown
 }
 
 impl<R: Record> Tracker<R> {
@@ -73,6 +82,9 @@ impl<R: Record> Tracker<R> {
     ) -> u64 {
         let policy = &self.options.policy;
         copy(cells, before);
+        if count_unknown::<R>(&before[..cells.len()], histogram) {
+            return 0;
+        }
         after.copy_from_slice(before);
         let aged = records::<R>(&mut after[..cells.len()]);
         let changed = R::sweep(aged, policy, sweep, histogram);
@@ -93,8 +105,10 @@ impl<R: Record> Tracker<R> {
         for (_, section) in self.map.sections() {
             for cells in section.words().chunks(CHUNK) {
                 copy(cells, &mut words);
-                let records = records::<R>(&mut words[..cells.len()]);
-                R::count(records, time as u32, &mut histogram);
+                if !count_unknown::<R>(&words[..cells.len()], &mut histogram) {
+                    let records = records::<R>(&mut words[..cells.len()]);
+                    R::count(records, time as u32, &mut histogram);
+                }
             }
         }
         histogram
