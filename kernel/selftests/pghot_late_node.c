@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * pghot_late_node: a node of slower memory comes online while sources are on. Its tier is known
- * only then, and its records and its thread follow; they go with its memory.
+ * only then, and its records and its thread follow; they go with its memory. Its thread does not
+ * wait while another node's thread moves pages.
  */
 #include "blocks.h"
 #include "clock.h"
 #include "content.h"
+#include "delay.h"
 #include "files.h"
 #include "heat.h"
 #include "memory.h"
+#include "migrator.h"
 #include "nodes.h"
 #include "pghot.h"
 #include "tap.h"
+#include "trace.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -25,6 +29,8 @@
 #define PATIENCE_MS	10000
 #define PROMOTION_MS	120000	/* seconds, but for kernels with checkers */
 #define MOST_BLOCKS	64
+/* Each node has two batches, and the other thread comes while they wait. */
+#define DELAY_MS	300
 
 static int blocks[MOST_BLOCKS];
 static int nr_blocks;
@@ -127,6 +133,63 @@ static void test_promotion(int node)
 	pghot_memory_drop(content);
 }
 
+/* Whether two threads had a batch with the migrator at the same time. */
+static bool overlap(const struct trace_event *trace, size_t nr, const int threads[2])
+{
+	bool busy[2] = { false, false };
+
+	for (size_t n = 0; n < nr; n++) {
+		for (int t = 0; t < 2; t++) {
+			if (trace[n].pid != threads[t])
+				continue;
+			busy[t] = trace_is(&trace[n], "migrator_batch_start");
+			if (busy[0] && busy[1])
+				return true;
+		}
+	}
+	return false;
+}
+
+static void test_side_by_side(int late)
+{
+	static const char *const events[] = {
+		"migrator/migrator_batch_start", "migrator/migrator_batch_done", NULL
+	};
+	int nodes[2] = { node_slow(), late };
+	struct content *contents[2];
+	struct trace_event *trace;
+	size_t moved[2], wrong = 0, nr;
+	int threads[2];
+
+	pghot_stop();
+	if (migrator_choose("kernel"))
+		tap_bail("migrator kernel");
+	for (int n = 0; n < 2; n++)
+		contents[n] = pghot_memory(nodes[n], BYTES, false, 1);
+	delay_start("kernel", DELAY_MS);
+	trace_start(events);
+	for (int n = 0; n < 2; n++)
+		content_start_writers(contents[n]);
+	pghot_start(PGHOT_PGTSCAN);
+	for (int n = 0; n < 2; n++)
+		moved[n] = pghot_wait_moved(contents[n]->at, BYTES, nodes[n],
+					    BYTES / page_bytes(), PROMOTION_MS);
+	nr = trace_stop(&trace);
+	delay_stop();
+	for (int n = 0; n < 2; n++) {
+		threads[n] = pghot_kmigrated(nodes[n]);
+		content_stop_writers(contents[n]);
+		wrong += content_wrong(contents[n], "two nodes");
+		pghot_memory_drop(contents[n]);
+	}
+	tap_ok(moved[0] == BYTES / page_bytes() && moved[1] == BYTES / page_bytes(),
+	       "two nodes are promoted from: %zu and %zu pages", moved[0], moved[1]);
+	tap_ok(overlap(trace, nr, threads), "at the same time");
+	tap_ok(!wrong, "contents of both");
+	free(trace);
+	migrator_defaults();
+}
+
 int main(void)
 {
 	long long sections, before;
@@ -147,6 +210,7 @@ int main(void)
 	file_write_number(1 << PGHOT_PGTSCAN, PGHOT_SYSCTL "enabled_sources");
 	tap_ok(sections_are(node, sections) && pages_are_seen(node), "its pages are seen");
 	test_promotion(node);
+	test_side_by_side(node);
 	tap_ok(set_blocks("offline") && !has_memory(node), "the node goes off line");
 	tap_ok(!heat_of_node(node).sections, "its records are gone");
 	return tap_done();

@@ -10,7 +10,6 @@
  */
 #include <linux/freezer.h>
 #include <linux/kthread.h>
-#include <linux/memory-tiers.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -27,7 +26,8 @@
 #define BORN_MS		(MSEC_PER_SEC + 2 * PGHOT_ROUND_MS)
 
 struct kmigrated_top kmigrated_top = {
-	.lock = __MUTEX_INITIALIZER(kmigrated_top.lock),
+	.turn = __SEMAPHORE_INITIALIZER(kmigrated_top.turn, 1),
+	.lock = __SPIN_LOCK_UNLOCKED(kmigrated_top.lock),
 };
 
 /* Where all threads sleep. */
@@ -47,25 +47,31 @@ static u32 kmigrated_sleep_ms(const struct kmigrated *k)
 
 /*
  * Whether a sweep is due that the next wake-up would bring too late. Another thread may have
- * swept since @now.
+ * swept since @now. What takes long is due less often, but within half of what is too late: the
+ * rest is for the sweep itself, the turn and the moves.
  */
-static bool kmigrated_due(const struct kmigrated *k, const struct ferry_hot_sweep *last)
+static bool kmigrated_due(const struct kmigrated *k, const struct ferry_hot_sweep *last,
+			  const struct kmigrated_count *counted)
 {
-	u32 passed = k->now - last->now;
+	u32 passed = k->now - last->now, every = min(4 * counted->took, k->hot.sweep_ms / 2);
 
 	/* Weeks may have passed without a source: as signed numbers half of them look negative. */
 	return passed < U32_MAX - LATE_MS &&
-	       passed + kmigrated_sleep_ms(k) / 2 >= PGHOT_ROUND_MS;
+	       passed + kmigrated_sleep_ms(k) / 2 >= max(every, PGHOT_ROUND_MS);
 }
 
 /* Counts the node's pages, after aging their records if @due. */
 static void kmigrated_know_lower(struct kmigrated *k, bool due)
 {
+	u32 began = pghot_now();
 	unsigned int i, age;
 
+	if (!due && !kmigrated_may_count(&k->counted))
+		return;
 	if (due)
 		kmigrated_next_sweep(&k->sweep, k->now);
 	pghot_know_node(k->nid, due ? &k->sweep : NULL, k->now, &k->lower);
+	kmigrated_counted(&k->counted, began);
 	kmigrated_leave_out_failed(k);
 	/* Idle pages take no place from pages in use, however hot they were. */
 	k->hot_pages = 0;
@@ -108,15 +114,17 @@ static void kmigrated_forget(struct kmigrated *k)
 
 	k->now = pghot_now();
 	k->sweep.now = k->now - PGHOT_ROUND_MS;
-	mutex_lock(&kmigrated_top.lock);
+	down(&kmigrated_top.turn);
 	kmigrated_top.sweep.now = k->sweep.now;
 	kmigrated_top.used = 0;
 	kmigrated_top.born = 0;
-	kmigrated_top.balance = (struct ferry_balance){ 0 };
+	WRITE_ONCE(kmigrated_top.balance.room, 0);
+	spin_lock(&kmigrated_top.lock);
 	/* A pace that was not asked for weeks cannot tell them from none. */
 	for_each_node(nid)
 		kmigrated_top.targets[nid].paced = false;
-	mutex_unlock(&kmigrated_top.lock);
+	spin_unlock(&kmigrated_top.lock);
+	up(&kmigrated_top.turn);
 }
 
 /* Lets kswapd demote where hot pages found no room, and cold ones cannot be told. */
@@ -126,7 +134,7 @@ static void kmigrated_wake_kswapd(struct kmigrated *k)
 	int nid, z;
 
 	for_each_top_node(nid) {
-		if (!kmigrated_top.targets[nid].full)
+		if (!node_isset(nid, k->full))
 			continue;
 		k->lacks_room = true;
 		for (z = MAX_NR_ZONES - 1; z >= 0; z--) {
@@ -145,6 +153,7 @@ static void kmigrated_wake_kswapd(struct kmigrated *k)
  */
 static unsigned long kmigrated_fill(struct kmigrated *k)
 {
+	struct ferry_balance balance = { .room = READ_ONCE(kmigrated_top.balance.room) };
 	u64 budget = kmigrated_budget(k), free = kmigrated_free(), wanted;
 	unsigned long most = KMIGRATED_PAGES;
 	struct ferry_hot_cut cut;
@@ -152,71 +161,71 @@ static unsigned long kmigrated_fill(struct kmigrated *k)
 	wanted = min3(k->hot_pages, free, (u64)KMIGRATED_CHOSEN);
 	if (budget < wanted)
 		count_vm_events(PGHOT_REFUSED_PACE, wanted - budget);
-	if (!kmigrated_top.exchange) {
+	if (!k->exchange) {
 		ferry_hot_cut(&k->hot, &k->lower, k->hot.threshold, budget, &cut);
 	} else {
-		if (!ferry_balance_fill(&kmigrated_top.balance, &k->hot, &k->lower, free, budget,
-					&cut))
+		if (!ferry_balance_fill(&balance, &k->hot, &k->lower, free, budget, &cut))
 			return 0;
-		most = min(free - kmigrated_top.balance.room, KMIGRATED_PAGES);
+		most = min(free - balance.room, KMIGRATED_PAGES);
 	}
 	kmigrated_choose(k, cut.heat, cut.room);
 	return kmigrated_promote(k, most, NUMA_NO_NODE, 0);
 }
 
-/* Which nodes are of the top tier, and whether it is known what is cold there. */
-static void kmigrated_find_top(const struct kmigrated *k)
+/* What one thread does for all, after some rounds or when memory came into use. */
+static void kmigrated_keep_top(struct kmigrated *k)
 {
-	int nid;
-
-	nodes_clear(kmigrated_top.nodes);
-	for_each_node_state(nid, N_MEMORY)
-		if (node_is_toptier(nid))
-			node_set(nid, kmigrated_top.nodes);
-	/* While a walk takes longer than the window, what is in use looks idle between two. */
-	kmigrated_top.exchange = numa_demotion_enabled && pghot_source_on(PGHOT_PGTSCAN) &&
-				 pghot_scan_ms() <= k->hot.window_ms;
-	if (!kmigrated_top.exchange)
-		kmigrated_top.balance = (struct ferry_balance){ 0 };
-}
-
-/* Under kmigrated_top.lock. Returns how many pages moved up. */
-static unsigned long kmigrated_move(struct kmigrated *k)
-{
-	unsigned long moved;
-	bool due;
+	bool due = kmigrated_due(k, &kmigrated_top.sweep, &kmigrated_top.counted);
 
 	kmigrated_top.born += kmigrated_born(k->now);
-	k->looks = KMIGRATED_LOOKS;
-	kmigrated_find_top(k);
 	if (k->now - kmigrated_top.marks_aged >=
 	    pghot_balance_params.bounce_rounds * PGHOT_ROUND_MS) {
 		kmigrated_top.marks_aged = k->now;
 		kmigrated_age_marks();
 	}
-	kmigrated_open(k);
-	if (kmigrated_top.exchange) {
-		due = kmigrated_due(k, &kmigrated_top.sweep);
-		kmigrated_know_top(k, due);
-		/* Once a round of all threads: its numbers are made for that. */
-		if (due) {
-			kmigrated_make_room(k, kmigrated_top.born);
-			kmigrated_top.born = 0;
-		}
+	if (!k->exchange) {
+		WRITE_ONCE(kmigrated_top.balance.room, 0);
+		return;
 	}
+	kmigrated_know_top(k, due);
+	/* Once a sweep: its numbers are made for that. */
+	if (due) {
+		kmigrated_make_room(k, kmigrated_top.born);
+		kmigrated_top.born = 0;
+	}
+}
+
+/* Returns how many pages moved up. */
+static unsigned long kmigrated_move(struct kmigrated *k)
+{
+	bool turn = !down_trylock(&kmigrated_top.turn), known = turn;
+	unsigned long moved;
+
+	k->now = pghot_now();
+	k->looks = KMIGRATED_LOOKS;
+	/* While a walk takes longer than the window, what is in use looks idle between two. */
+	k->exchange = numa_demotion_enabled && pghot_source_on(PGHOT_PGTSCAN) &&
+		      pghot_scan_ms() <= k->hot.window_ms;
+	kmigrated_open(k);
+	if (turn)
+		kmigrated_keep_top(k);
 	moved = kmigrated_fill(k);
-	if (kmigrated_top.exchange) {
-		/* Where all that is hot came up, nothing is left to be exchanged. */
-		if (moved && moved < k->hot_pages) {
+	if (!k->exchange) {
+		kmigrated_wake_kswapd(k);
+	/* Where all that is hot came up, nothing is left to be exchanged. */
+	} else if (moved < k->hot_pages) {
+		/* Not for long: a node whose records are swept late forgets them. */
+		turn = turn || !down_timeout(&kmigrated_top.turn, msecs_to_jiffies(PGHOT_ROUND_MS));
+		if (turn && (moved || !known)) {
 			k->now = pghot_now();
 			kmigrated_know_top(k, false);
 			kmigrated_know_lower(k, false);
 		}
-		if (moved < k->hot_pages)
+		if (turn)
 			moved += kmigrated_exchange(k);
-	} else {
-		kmigrated_wake_kswapd(k);
 	}
+	if (turn)
+		up(&kmigrated_top.turn);
 	return moved;
 }
 
@@ -227,18 +236,14 @@ static void kmigrated_round(struct kmigrated *k)
 
 	k->now = pghot_now();
 	pghot_get_params(&k->hot);
-	due = kmigrated_due(k, &k->sweep);
+	due = kmigrated_due(k, &k->sweep, &k->counted);
 	if (!due && !kicked && !k->more && !k->lacks_room)
 		return;
 	kmigrated_know_lower(k, due);
 	k->lacks_room = false;
 	k->room_made = atomic_read(&kmigrated_room_made);
 
-	mutex_lock(&kmigrated_top.lock);
-	/* Others had the lock for as long as their pages took. */
-	k->now = pghot_now();
 	moved = kmigrated_move(k);
-	mutex_unlock(&kmigrated_top.lock);
 	k->more = moved >= KMIGRATED_CHOSEN / 2;
 }
 

@@ -10,10 +10,12 @@
 #include <linux/list.h>
 #include <linux/memferry/balance.h>
 #include <linux/memferry/pace.h>
+#include <linux/memory-tiers.h>
 #include <linux/mmzone.h>
-#include <linux/mutex.h>
 #include <linux/nodemask.h>
 #include <linux/sched.h>
+#include <linux/semaphore.h>
+#include <linux/spinlock.h>
 
 #include "pghot.h"
 
@@ -29,7 +31,7 @@ struct task_struct;
 
 /*
  * How many records of the top tier are looked at in a round at most, to find cold pages: those
- * that may not move are many, and other threads wait for the lock.
+ * that may not move are many, and other threads wait for their turn.
  */
 #define KMIGRATED_LOOKS		(4 * KMIGRATED_CHOSEN)
 
@@ -60,6 +62,15 @@ struct kmigrated_failed {
 	u32 times;		/* how often it failed in a row, less 1 */
 };
 
+/*
+ * When records were counted last, and how long it took. A thread counts for at most a quarter of
+ * its time, unless the sweeps of its records would be late then.
+ */
+struct kmigrated_count {
+	u32 at;				/* ms */
+	u32 took;			/* ms */
+};
+
 /* Isolated folios that may move together. */
 struct kmigrated_batch {
 	struct list_head folios;	/* by their lru */
@@ -78,6 +89,7 @@ struct kmigrated {
 	u32 now;			/* when the time was asked for last, ms */
 	struct ferry_hot_params hot;	/* in this round */
 	struct ferry_hot_sweep sweep;	/* the last one of the node's records */
+	struct kmigrated_count counted;	/* @lower was */
 	struct ferry_hot_histogram lower;	/* pages that are not idle and not in @failed */
 	u64 hot_pages;			/* those of them that reached the threshold */
 	u64 *chosen;			/* the hottest first: kmigrated_chosen_pfn() */
@@ -86,6 +98,8 @@ struct kmigrated {
 	struct kmigrated_failed *failed;	/* hashed by pfn; a later one replaces another */
 	u32 failed_until;		/* when the last of them may be tried again, ms */
 	unsigned int looks;		/* records of the top tier to look at in this round */
+	bool exchange;			/* pages of the top tier have records, and may leave */
+	nodemask_t full;		/* where a page found no room in this round */
 	bool more;			/* there is more to do at once */
 	bool lacks_room;		/* in the last round, and kswapd was woken */
 	int room_made;			/* of kmigrated_room_made when that round began */
@@ -98,29 +112,34 @@ struct kmigrated {
 
 /* A node of the top tier. */
 struct kmigrated_target {
+	/* under kmigrated_top.lock; single words are read without it */
 	struct ferry_pace pace;		/* for pages there and back */
 	struct ferry_pace_params params;	/* with which it was started */
 	bool paced;			/* it was */
-	long room;			/* base pages in this round; below 0 so many lack already */
+	long room;			/* base pages; below 0 so many lack already */
 	u32 recent_ms;			/* how recent an access must be */
 	bool bypass;			/* so much is free that neither of the two counts */
-	bool closed;			/* the pace is used up in this round */
-	bool full;			/* a page found no room in this round */
+	bool closed;			/* the pace was used up a moment ago */
+	/* in kmigrated_top.turn */
 	u32 gathered;			/* when what CPUs keep was given back last, ms */
 	unsigned long cold_pfn;		/* where the search for cold pages goes on */
 	unsigned long unknown_seen;	/* pages without a record that it looked at lately */
 	unsigned long unknown_usable;	/* those of them that could be demoted */
-	struct ferry_hot_histogram known;	/* of its records, if kmigrated_top.exchange */
+	struct ferry_hot_histogram known;	/* of its records */
 };
 
-/* The top tier, which all threads fill. */
+/*
+ * The top tier. All threads fill it at the same time; one at a time, whose turn it is, ages its
+ * records and makes pages leave. The lock is for counters, and inside the turn.
+ */
 struct kmigrated_top {
-	struct mutex lock;		/* for all of it: who has it moves pages */
-	nodemask_t nodes;		/* in this round */
+	struct semaphore turn;		/* is waited for with a timeout, as no mutex is */
+	spinlock_t lock;
 	struct kmigrated_target *targets;	/* by node */
+	/* in the turn, but for balance.room, which all read */
 	struct ferry_balance balance;	/* how much room is kept for new pages */
 	struct ferry_hot_sweep sweep;	/* the last one of its records */
-	bool exchange;			/* its pages have records, and may leave */
+	struct kmigrated_count counted;	/* all targets' @known were */
 	unsigned long used;		/* pages of all nodes in the last round; 0: not known */
 	unsigned long born;		/* came into use since room was made last */
 	u32 asked;			/* when @used was counted, ms */
@@ -133,6 +152,11 @@ extern struct kmigrated_top kmigrated_top;
 static inline bool kmigrated_should_stop(void)
 {
 	return kthread_should_stop() || !pghot_on();
+}
+
+static inline long kmigrated_target_room(int nid)
+{
+	return READ_ONCE(kmigrated_top.targets[nid].room);
 }
 
 /* The function of all threads. */
@@ -150,7 +174,21 @@ static inline void kmigrated_next_sweep(struct ferry_hot_sweep *sweep, u32 now)
 	sweep->number++;
 }
 
-#define for_each_top_node(nid) for_each_node_mask(nid, kmigrated_top.nodes)
+#define for_each_top_node(nid)				\
+	for_each_node_state(nid, N_MEMORY)		\
+		if (!node_is_toptier(nid)) {		\
+		} else
+
+static inline bool kmigrated_may_count(const struct kmigrated_count *counted)
+{
+	return pghot_now() - counted->at >= 3 * counted->took;
+}
+
+static inline void kmigrated_counted(struct kmigrated_count *counted, u32 began)
+{
+	counted->at = pghot_now();
+	counted->took = counted->at - began;
+}
 
 /* A chosen page in one number, which is smaller for the hotter page. */
 static inline u64 kmigrated_entry(unsigned long pfn, u32 heat)
@@ -170,11 +208,12 @@ static inline u32 kmigrated_chosen_heat(const struct kmigrated *k, unsigned int 
 
 /* kmigrated_promote.c */
 void kmigrated_open(struct kmigrated *k);
-long kmigrated_room(int nid);
+void kmigrated_know_room(int nid);
 u64 kmigrated_free(void);
 u64 kmigrated_budget(struct kmigrated *k);
 bool kmigrated_reserve(struct kmigrated_target *target, u32 now, unsigned long pages,
 		       u64 *reserved);
+void kmigrated_settle(int nid, u64 reserved, unsigned long moved);
 void kmigrated_leave_out_failed(struct kmigrated *k);
 void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room);
 unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid, u32 bar);

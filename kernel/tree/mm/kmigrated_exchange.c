@@ -37,9 +37,12 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 {
 	struct ferry_hot_sweep *sweep = &kmigrated_top.sweep;
 	struct kmigrated_target *target;
+	u32 began = pghot_now();
 	u64 *unknown;
 	int nid;
 
+	if (!due && !kmigrated_may_count(&kmigrated_top.counted))
+		return;
 	kmigrated_know_protection();
 	if (due)
 		kmigrated_next_sweep(sweep, k->now);
@@ -49,6 +52,7 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 		unknown = &target->known.pages[0][FERRY_HOT_AGES - 1];
 		*unknown = kmigrated_unknown(target, nid, *unknown);
 	}
+	kmigrated_counted(&kmigrated_top.counted, began);
 }
 
 /*
@@ -293,7 +297,7 @@ static void kmigrated_gather_free(struct kmigrated *k, int nid)
 	for (z = 0; z < MAX_NR_ZONES; z++)
 		if (managed_zone(&NODE_DATA(nid)->node_zones[z]))
 			drain_all_pages(&NODE_DATA(nid)->node_zones[z]);
-	target->room = kmigrated_room(nid);
+	kmigrated_know_room(nid);
 }
 
 /* Demotes pages of at most @heat; returns how many base pages went. */
@@ -323,10 +327,10 @@ static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned lon
 	kmigrated_find_cold(k, &cold);
 	if (cold.got)
 		moved = kmigrated_move_down(nid, &folios, &mtc);
-	ferry_pace_settle(&target->pace, reserved, (u64)moved << PAGE_SHIFT);
+	kmigrated_settle(nid, reserved, moved);
 	count_vm_events(PGHOT_DEMOTED, moved);
 	/* Others free and take pages as well. */
-	target->room = kmigrated_room(nid);
+	kmigrated_know_room(nid);
 	return moved;
 }
 
@@ -334,10 +338,13 @@ static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned lon
 void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 {
 	unsigned long capacity = 0, wanted, share, moved;
+	unsigned int nodes = 0;
 	int nid;
 
-	for_each_top_node(nid)
+	for_each_top_node(nid) {
 		capacity += node_present_pages(nid);
+		nodes++;
+	}
 	wanted = ferry_balance_room(&kmigrated_top.balance, &pghot_balance_params, born,
 				    capacity, kmigrated_free());
 	if (!wanted)
@@ -347,7 +354,7 @@ void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 	/* balance.room is what is kept: demote until so much is free. */
 	wanted = kmigrated_top.balance.room - min(kmigrated_top.balance.room, kmigrated_free());
 	wanted = min(wanted, KMIGRATED_PAGES);
-	share = DIV_ROUND_UP(wanted, max(nodes_weight(kmigrated_top.nodes), 1));
+	share = DIV_ROUND_UP(wanted, max(nodes, 1));
 	for_each_top_node(nid) {
 		for (wanted = share; wanted && !kmigrated_should_stop(); wanted -= moved) {
 			moved = kmigrated_demote(k, nid, min(wanted, STEP_PAGES),
@@ -383,12 +390,12 @@ static unsigned long kmigrated_wanted(struct kmigrated *k, int nid)
  */
 static long kmigrated_spare(int nid, long made)
 {
-	long room = kmigrated_top.targets[nid].room, kept = kmigrated_top.balance.room;
+	long room = kmigrated_target_room(nid), kept = kmigrated_top.balance.room;
 	int other;
 
 	for_each_top_node(other)
 		if (other != nid)
-			kept -= max(kmigrated_top.targets[other].room, 0L);
+			kept -= max(kmigrated_target_room(other), 0L);
 	return max(room - max(kept, 0L), min(room, made));
 }
 
@@ -401,13 +408,12 @@ static unsigned long kmigrated_exchange_with(struct kmigrated *k, int nid, unsig
 					     const struct ferry_hot_exchange *border)
 {
 	long step = max_t(long, PGHOT_BATCH_NR, STEP_PAGES), wanted;
-	struct kmigrated_target *target = &kmigrated_top.targets[nid];
 	unsigned long came = 0, went = 0, lack, down, up;
 	long spare;
 
-	if (most && target->room < 0)
+	if (most && kmigrated_target_room(nid) < 0)
 		kmigrated_gather_free(k, nid);
-	lack = max(-target->room, 0L);
+	lack = max(-kmigrated_target_room(nid), 0L);
 	k->next = 0;
 	while (came < most && k->next < k->nr_chosen && !kmigrated_should_stop()) {
 		wanted = min_t(long, most - came, step);

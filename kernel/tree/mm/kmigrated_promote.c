@@ -26,7 +26,7 @@
  * lacks, as a negative number: pages come there first. Lower zones keep more from such pages
  * than they have.
  */
-long kmigrated_room(int nid)
+static long kmigrated_room(int nid)
 {
 	long room = 0, lack = 0, pages;
 	struct zone *zone;
@@ -45,6 +45,14 @@ long kmigrated_room(int nid)
 	return room ?: lack;
 }
 
+/* Counts a node's room anew: others free and take pages as well. */
+void kmigrated_know_room(int nid)
+{
+	spin_lock(&kmigrated_top.lock);
+	kmigrated_top.targets[nid].room = kmigrated_room(nid);
+	spin_unlock(&kmigrated_top.lock);
+}
+
 static u64 kmigrated_watermark(int nid)
 {
 	u64 pages = 0;
@@ -56,7 +64,10 @@ static u64 kmigrated_watermark(int nid)
 	return pages;
 }
 
-/* Begins a node's pace, and again when its numbers were changed. */
+/*
+ * Begins a node's pace, and again when its numbers were changed. What another thread reserved
+ * before is given back to the new one then, which never holds more than its burst.
+ */
 static void kmigrated_pace(struct kmigrated *k, struct kmigrated_target *target)
 {
 	struct ferry_pace_params params;
@@ -79,31 +90,35 @@ static void kmigrated_pace(struct kmigrated *k, struct kmigrated_target *target)
 		ferry_pace_start(&target->pace, &params, k->now);
 }
 
-/* Finds out what may go to each node of the top tier in this round. */
+static void kmigrated_open_target(struct kmigrated *k, int nid)
+{
+	struct kmigrated_target *target = &kmigrated_top.targets[nid];
+
+	kmigrated_pace(k, target);
+	target->room = kmigrated_room(nid);
+	target->closed = !target->paced;
+	if (!target->paced)
+		return;
+	/* Asked too seldom, it takes weeks for no time; and bypassing does not ask. */
+	ferry_pace_budget(&target->pace, k->now);
+	target->recent_ms = max(KMIGRATED_RECENT_MS,
+				ferry_pace_threshold(&target->pace, &target->params, k->now));
+	target->bypass = ferry_pace_bypass(&target->pace, &target->params,
+					   (u64)max(target->room, 0L) << PAGE_SHIFT,
+					   (u64)node_present_pages(nid) << PAGE_SHIFT,
+					   kmigrated_watermark(nid) << PAGE_SHIFT);
+}
+
+/* Finds out what may go to each node of the top tier now. */
 void kmigrated_open(struct kmigrated *k)
 {
-	struct kmigrated_target *target;
-	u64 free;
 	int nid;
 
+	nodes_clear(k->full);
 	for_each_top_node(nid) {
-		target = &kmigrated_top.targets[nid];
-		kmigrated_pace(k, target);
-		target->room = kmigrated_room(nid);
-		free = max(target->room, 0L);
-		target->full = false;
-		target->closed = !target->paced;
-		if (!target->paced)
-			continue;
-		/* Asked too seldom, it takes weeks for no time; and bypassing does not ask. */
-		ferry_pace_budget(&target->pace, k->now);
-		target->recent_ms = max(KMIGRATED_RECENT_MS,
-					ferry_pace_threshold(&target->pace, &target->params,
-							     k->now));
-		target->bypass = ferry_pace_bypass(&target->pace, &target->params,
-						   free << PAGE_SHIFT,
-						   (u64)node_present_pages(nid) << PAGE_SHIFT,
-						   kmigrated_watermark(nid) << PAGE_SHIFT);
+		spin_lock(&kmigrated_top.lock);
+		kmigrated_open_target(k, nid);
+		spin_unlock(&kmigrated_top.lock);
 	}
 }
 
@@ -114,7 +129,7 @@ u64 kmigrated_free(void)
 	int nid;
 
 	for_each_top_node(nid)
-		free += max(kmigrated_top.targets[nid].room, 0L);
+		free += max(kmigrated_target_room(nid), 0L);
 	return free;
 }
 
@@ -125,6 +140,7 @@ u64 kmigrated_budget(struct kmigrated *k)
 	u64 budget = 0;
 	int nid;
 
+	spin_lock(&kmigrated_top.lock);
 	for_each_top_node(nid) {
 		target = &kmigrated_top.targets[nid];
 		if (target->closed)
@@ -132,6 +148,7 @@ u64 kmigrated_budget(struct kmigrated *k)
 		budget += target->bypass ? KMIGRATED_CHOSEN :
 			  ferry_pace_budget(&target->pace, k->now) >> PAGE_SHIFT;
 	}
+	spin_unlock(&kmigrated_top.lock);
 	return min_t(u64, budget, KMIGRATED_CHOSEN);
 }
 
@@ -140,15 +157,41 @@ bool kmigrated_reserve(struct kmigrated_target *target, u32 now, unsigned long p
 		       u64 *reserved)
 {
 	u64 bytes = (u64)pages << PAGE_SHIFT;
+	bool ok = true;
 
-	if (target->bypass)
-		return true;
-	if (target->closed || !ferry_pace_reserve(&target->pace, now, bytes)) {
-		target->closed = true;
-		return false;
+	spin_lock(&kmigrated_top.lock);
+	if (!target->bypass) {
+		ok = !target->closed && ferry_pace_reserve(&target->pace, now, bytes);
+		target->closed = !ok;
+		*reserved += ok ? bytes : 0;
 	}
-	*reserved += bytes;
-	return true;
+	spin_unlock(&kmigrated_top.lock);
+	return ok;
+}
+
+/* Gives back what was reserved and did not move. */
+void kmigrated_settle(int nid, u64 reserved, unsigned long moved)
+{
+	struct kmigrated_target *target = &kmigrated_top.targets[nid];
+
+	spin_lock(&kmigrated_top.lock);
+	ferry_pace_settle(&target->pace, reserved, (u64)moved << PAGE_SHIFT);
+	spin_unlock(&kmigrated_top.lock);
+}
+
+/* As kmigrated_settle(), of a batch of so many pages for which room was set aside. */
+static void kmigrated_settle_batch(const struct kmigrated_batch *batch, unsigned long moved)
+{
+	struct kmigrated_target *target = &kmigrated_top.targets[batch->nid];
+
+	kmigrated_settle(batch->nid, batch->reserved, moved);
+	if (moved == batch->pages)
+		return;
+	spin_lock(&kmigrated_top.lock);
+	target->room += batch->pages - moved;
+	/* The reservation is free for the pages behind. */
+	target->closed = !target->paced;
+	spin_unlock(&kmigrated_top.lock);
 }
 
 static struct kmigrated_failed *kmigrated_failed_entry(struct kmigrated *k, unsigned long pfn)
@@ -292,7 +335,6 @@ struct folio *kmigrated_folio(unsigned long pfn, int nid)
 /* Moves a batch, and gives the rest back. Returns how many base pages moved, as do all below. */
 static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated_batch *batch)
 {
-	struct kmigrated_target *target = &kmigrated_top.targets[batch->nid];
 	unsigned int moved;
 	struct folio *folio;
 	bool no_block;
@@ -308,14 +350,10 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 		wakeup_kcompactd(NODE_DATA(batch->nid), batch->order, MAX_NR_ZONES - 1);
 
 	moved = min_t(unsigned long, moved, batch->pages);
-	ferry_pace_settle(&target->pace, batch->reserved, (u64)moved << PAGE_SHIFT);
-	target->room += batch->pages - moved;
-	if (moved < batch->pages) {
-		/* Drain this CPU's LRU cache: the sources do not see folios there. */
+	kmigrated_settle_batch(batch, moved);
+	/* Drain this CPU's LRU cache: the sources do not see folios there. */
+	if (moved < batch->pages)
 		lru_add_drain();
-		/* The reservation is free for the pages behind. */
-		target->closed = !target->paced;
-	}
 	count_vm_events(PGHOT_PROMOTED, moved);
 	k->pages -= batch->pages;
 	k->folios -= batch->folios_nr;
@@ -386,14 +424,14 @@ static unsigned long kmigrated_collect(struct kmigrated *k, struct folio *folio,
 /* Whether the last access to a page is recent enough, and its target has time for it. */
 static bool kmigrated_admits(const struct kmigrated_target *target, unsigned long pfn)
 {
-	if (target->bypass)
+	if (READ_ONCE(target->bypass))
 		return true;
-	if (target->closed) {
+	if (READ_ONCE(target->closed)) {
 		count_vm_events(PGHOT_REFUSED_PACE, 1);
 		return false;
 	}
 	/* Not since the round began: sources go on meanwhile. */
-	if (pghot_age_ms(pfn, pghot_now()) >= target->recent_ms) {
+	if (pghot_age_ms(pfn, pghot_now()) >= READ_ONCE(target->recent_ms)) {
 		count_vm_events(PGHOT_REFUSED_LATENCY, 1);
 		return false;
 	}
@@ -408,27 +446,33 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 {
 	struct kmigrated_target *target = &kmigrated_top.targets[nid];
 	unsigned long pages = folio_nr_pages(folio);
+	bool isolated;
 
-	if (!target->bypass && pghot_claim(folio_pfn(folio))) {
+	if (!READ_ONCE(target->bypass) && pghot_claim(folio_pfn(folio))) {
+		spin_lock(&kmigrated_top.lock);
 		ferry_pace_candidate(&target->pace, (u64)pages << PAGE_SHIFT);
+		spin_unlock(&kmigrated_top.lock);
 		mod_node_page_state(NODE_DATA(nid), PGPROMOTE_CANDIDATE, pages);
 	}
 	if (!kmigrated_reserve(target, k->now, pages, reserved)) {
 		count_vm_events(PGHOT_REFUSED_PACE, pages);
 		return false;
 	}
-	if (migrate_misplaced_folio_prepare(folio, NULL, nid)) {
-		ferry_pace_settle(&target->pace, *reserved, 0);
+	isolated = !migrate_misplaced_folio_prepare(folio, NULL, nid);
+	if (!isolated) {
+		kmigrated_settle(nid, *reserved, 0);
 		pghot_unclaim(folio_pfn(folio));
-		/* Others allocate as well; what they left is for all that come after this one. */
-		target->room = min(target->room, kmigrated_room(nid));
-		if (target->room >= (long)pages)
-			kmigrated_fail(k, folio, PGHOT_FAILED_OFF_LRU);
-		return false;
 	}
-	target->room -= pages;
-	trace_pghot_isolated(folio_pfn(folio), nid);
-	return true;
+	spin_lock(&kmigrated_top.lock);
+	/* Others allocate as well; what they left is for all that come after this one. */
+	target->room = isolated ? target->room - (long)pages :
+				  min(target->room, kmigrated_room(nid));
+	spin_unlock(&kmigrated_top.lock);
+	if (isolated)
+		trace_pghot_isolated(folio_pfn(folio), nid);
+	else if (kmigrated_target_room(nid) >= (long)pages)
+		kmigrated_fail(k, folio, PGHOT_FAILED_OFF_LRU);
+	return isolated;
 }
 
 /*
@@ -446,8 +490,8 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, in
 	/* Pages that went up and down before have to be that much hotter. */
 	if (bar && heat < ferry_balance_bar(&k->hot, bar, kmigrated_bounces(folio)))
 		return 0;
-	if ((long)folio_nr_pages(folio) > target->room) {
-		target->full = true;
+	if ((long)folio_nr_pages(folio) > kmigrated_target_room(nid)) {
+		node_set(nid, k->full);
 		count_vm_events(PGHOT_REFUSED_ROOM, folio_nr_pages(folio));
 		return 0;
 	}
@@ -471,12 +515,14 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, in
 int kmigrated_target_nid(struct folio *folio, bool room)
 {
 	int user = pghot_target(folio_pfn(folio)), best = NUMA_NO_NODE, nid, cost, least = INT_MAX;
-	nodemask_t nodes = kmigrated_top.nodes;
+	nodemask_t nodes = NODE_MASK_NONE;
 
+	for_each_top_node(nid)
+		node_set(nid, nodes);
 	kmigrated_allowed(folio, &nodes);
 	for_each_node_mask(nid, nodes) {
 		cost = node_distance(user, nid);
-		if (room && kmigrated_top.targets[nid].room <= 0)
+		if (room && kmigrated_target_room(nid) <= 0)
 			cost += U8_MAX;
 		if (cost < least) {
 			least = cost;
@@ -512,16 +558,16 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 		closed = false;
 		target = kmigrated_target_nid(folio, nid == NUMA_NO_NODE);
 		if (target == NUMA_NO_NODE) {
-			pghot_stat_add(PGHOT_FAILED_OWNER, folio_nr_pages(folio));
+			kmigrated_fail(k, folio, PGHOT_FAILED_OWNER);
 		} else if (nid == NUMA_NO_NODE || target == nid) {
-			closed = kmigrated_top.targets[target].closed;
+			closed = READ_ONCE(kmigrated_top.targets[target].closed);
 			pages = kmigrated_take(k, folio, target, heat, bar, left, &moved);
-			closed = closed != kmigrated_top.targets[target].closed;
+			closed = closed != READ_ONCE(kmigrated_top.targets[target].closed);
 		}
 		folio_put(folio);
 		/* One full node is enough to wake kswapd. */
 		if (!pages && nid == NUMA_NO_NODE && target != NUMA_NO_NODE &&
-		    kmigrated_top.targets[target].full && !kmigrated_free())
+		    node_isset(target, k->full) && !kmigrated_free())
 			break;
 		if (pages > left) {
 			/* It comes first the next time; one larger than @most never fits. */
