@@ -236,6 +236,18 @@ fn a_caller_may_leave_a_move_by_longjmp_and_by_cancellation() {
 }
 
 #[test]
+fn a_program_may_move_its_own_heap() {
+    let source = Path::new(HERE).join("tests/c/heap.c");
+    let mut command = program(&source, "heap", Linked::Shared);
+    if no_backend().is_some() {
+        assert_eq!(output(&mut command).status.code(), Some(77));
+        return;
+    }
+    let tap = run(&mut command);
+    assert!(tap.ends_with("1..3\n"), "{tap}");
+}
+
+#[test]
 fn a_mover_and_the_handlers_of_fork_outlive_dlclose() {
     let source = Path::new(HERE).join("tests/c/unload.c");
     let built = folder("unload").join("program");

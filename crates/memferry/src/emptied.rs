@@ -4,6 +4,8 @@
 //! The kernel tells before it empties a range, not after: a page that left it in between would come back from the dead. So
 //! no move touches such a range until a look at it finds no page (what is there later was written later), or for a second.
 
+use crate::flight::Ranges;
+use crate::sys::list::{List, Pages};
 use crate::sys::pagemap::Pagemap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,10 +14,10 @@ use std::time::{Duration, Instant};
 /// The owner needs microseconds; this is what a busy machine may keep it from a CPU.
 const EMPTYING: Duration = Duration::from_secs(1);
 
-pub(crate) type Guard = MutexGuard<'static, Vec<(Instant, Range<usize>)>>;
+pub(crate) type Guard = MutexGuard<'static, List<(Instant, Range<usize>)>>;
 
 /// A fork holds it, and its child clears it: the threads that were emptying are not there.
-static EMPTIED: Mutex<Vec<(Instant, Range<usize>)>> = Mutex::new(Vec::new());
+static EMPTIED: Mutex<List<(Instant, Range<usize>)>> = Mutex::new(List::new_in(Pages));
 
 pub(crate) fn lock() -> Guard {
     EMPTIED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -27,11 +29,15 @@ pub(crate) fn note(range: Range<usize>) {
 }
 
 fn note_until(range: Range<usize>, end: Instant) {
-    lock().push((end, range));
+    let mut emptied = lock();
+    match emptied.iter_mut().find(|(_, noted)| *noted == range) {
+        Some(noted) => noted.0 = end,
+        None => emptied.push((end, range)),
+    }
 }
 
-/// The ranges that may still hold pages from before, cut at their first page.
-pub(crate) fn still(pagemap: &Pagemap) -> Vec<Range<usize>> {
+/// Adds the ranges that may still hold pages from before, cut at their first page.
+pub(crate) fn still(pagemap: &Pagemap, places: &mut Ranges) {
     let now = Instant::now();
     let mut emptied = lock();
     emptied.retain_mut(|(end, range)| match pagemap.first(range.start, range.end) {
@@ -42,7 +48,9 @@ pub(crate) fn still(pagemap: &Pagemap) -> Vec<Range<usize>> {
         }
         Err(_) => now < *end,
     });
-    emptied.iter().map(|(_, range)| range.clone()).collect()
+    emptied
+        .iter()
+        .for_each(|(_, range)| places.add(range.clone()));
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@
 
 use crate::emptied;
 use crate::error::MoveError;
-use crate::flight::{Cursor, Flight, Live, Plan, Wanted};
+use crate::flight::{Cursor, Flight, Live, Plan, Ranges, Wanted};
 use crate::migrator::Migrator;
 use crate::move_pages;
 use crate::mover::MoveOptions;
-use crate::pool::{PagePool, SEGMENT, extent_of};
+use crate::pool::{PagePool, SEGMENT};
 use crate::result::{Ledger, MoveResult, Outcome};
 use crate::sys::thread::{Event, Quiet};
 use crate::sys::{self, page_size};
@@ -124,7 +124,8 @@ impl Job {
                     continue;
                 }
             };
-            let mut excluded = emptied::still(&userfault.pagemap);
+            let mut excluded = Ranges::default();
+            emptied::still(&userfault.pagemap, &mut excluded);
             for vmas in vmas.chunk_by(|a, b| a.locked == b.locked) {
                 let (start, end) = (vmas[0].range.start, vmas[vmas.len() - 1].range.end);
                 let wanted = Wanted {
@@ -142,7 +143,7 @@ impl Job {
                     ledger: &ledger,
                     migrator: &*self.migrator,
                     range: start..end,
-                    excluded: &excluded,
+                    excluded: excluded.as_slice(),
                     locked: vmas[0].locked,
                     batch_bytes,
                     lanes,
@@ -156,24 +157,17 @@ impl Job {
                     lanes + 2
                 };
                 let flight = Flight::new(plan, Cursor::new(wanted, vmas, start, end), slots);
-                // Whatever the flight has allocated by now: a heap that is moved holds some of it.
-                let own = first_within(&flight.own_memory(), range);
-                let run = match own {
-                    Some(_) => Ok(()),
-                    None => catch_unwind(AssertUnwindSafe(|| {
-                        self.migrator.run(&|_| flight.run_lane());
-                    })),
-                };
+                let run = catch_unwind(AssertUnwindSafe(|| {
+                    self.migrator.run(&|_| flight.run_lane());
+                }));
                 let landing = flight.finish();
-                landing.emptied.into_iter().for_each(emptied::note);
+                landing
+                    .emptied
+                    .as_slice()
+                    .iter()
+                    .cloned()
+                    .for_each(emptied::note);
                 excluded = landing.excluded;
-                if let Some(range) = own {
-                    let (len, status) = (end - start, -libc::EDEADLK);
-                    ledger.book(Outcome::Busy, start, len, page_size(), status);
-                    let what = "lists of the mover (they are on the heap)";
-                    failure.get_or_insert(MoveError::OwnMemory { range, what });
-                    continue;
-                }
                 cancelled += landing.left;
                 if let Err(panic) = run {
                     resume_unwind(panic);
@@ -202,7 +196,7 @@ impl Job {
     /// Refuses ranges that hold what the lanes stand on: a lane that waits for its own page waits for ever.
     pub(crate) fn check_own_memory(&self, mover: Option<Range<usize>>) -> Result<(), MoveError> {
         let range = &self.range;
-        let core = extent_of(Arc::as_ptr(&self.core), 1);
+        let core = extent_of(Arc::as_ptr(&self.core));
         let migrator = std::ptr::from_ref(&*self.migrator).cast::<u8>().addr();
         let flag = Arc::as_ptr(&self.cancel).addr();
         let own = [
@@ -219,11 +213,11 @@ impl Job {
             ),
             // Where errno is, so are the other thread-locals.
             (
-                extent_of(sys::errno_location(), 1),
+                extent_of(sys::errno_location()),
                 "thread-local data of the calling thread",
             ),
-            (extent_of(self, 1), "the mover"),
-            (extent_of(Arc::as_ptr(&self.booked), 1), "the mover"),
+            (extent_of(self), "the mover"),
+            (extent_of(Arc::as_ptr(&self.booked)), "the mover"),
         ];
         let stacks = self.migrator.own_memory();
         let pages = self.core.pool.addresses();
@@ -335,6 +329,11 @@ impl AsFd for MoveHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.over.as_fd()
     }
+}
+
+/// Addresses of a value.
+fn extent_of<T>(value: *const T) -> Range<usize> {
+    value.addr()..value.addr() + size_of::<T>()
 }
 
 /// The part of the first of `memory` that lies in `range`.

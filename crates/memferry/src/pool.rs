@@ -5,10 +5,10 @@
 //! address, empty ones wait for pages that are moved out. It moves nothing itself. Free pages come from `prefill`, from
 //! the kernel when there is none (cold), and, where the caller allows it, from the source pages of earlier moves (warm).
 
+use crate::sys::list::{List, Pages};
 use crate::sys::memory::{self, Mapping};
 use crate::sys::uffd::{self, Uffd};
 use crate::sys::{self, numa};
-use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
@@ -66,16 +66,16 @@ struct Stock {
     shelf: Shelf,
     /// Free pages, first in first out: the page that was used longest ago is the coldest in the caches, and reusing
     /// it last would measure the cache.
-    full: VecDeque<Piece>,
+    full: List<Piece>,
     /// Empty staging ranges, ascending.
-    empty: Vec<Piece>,
+    empty: List<Piece>,
     /// Empty ranges that pages can be allocated in, ascending.
-    fresh: Vec<Piece>,
-    mappings: Vec<Mapping>,
+    fresh: List<Piece>,
+    mappings: List<Mapping>,
 }
 
 struct State {
-    stocks: Vec<Stock>,
+    stocks: List<Stock>,
     /// Bytes of free pages that may be kept.
     limit: usize,
     /// Bytes of free pages kept.
@@ -110,11 +110,6 @@ fn end_watch_of(watched: &mut Option<Watched>, piece: Piece) {
     }
 }
 
-/// Addresses of `count` values from `start` on.
-pub(crate) fn extent_of<T>(start: *const T, count: usize) -> Range<usize> {
-    start.addr()..start.addr() + count * size_of::<T>()
-}
-
 /// The pool of one mover.
 pub(crate) struct PagePool {
     state: Mutex<State>,
@@ -129,7 +124,7 @@ impl PagePool {
     pub(crate) fn new(limit: usize, bind: bool) -> PagePool {
         PagePool {
             state: Mutex::new(State {
-                stocks: Vec::new(),
+                stocks: List::new_in(Pages),
                 limit,
                 kept: 0,
             }),
@@ -335,31 +330,12 @@ impl PagePool {
                     return;
                 }
                 let shelf = stock.shelf;
-                let Some(piece) = stock.full.pop_front() else {
-                    return;
-                };
+                let piece = stock.full.remove(0);
                 state.kept -= piece.len;
                 (shelf, piece)
             };
             self.discard(shelf, piece);
         }
-    }
-
-    /// Memory of the lists, which lanes use while pages are away.
-    pub(crate) fn own_memory(&self) -> Vec<Range<usize>> {
-        let state = self.lock();
-        let lists = state.stocks.iter().flat_map(|stock| {
-            let (head, tail) = stock.full.as_slices();
-            [
-                extent_of(head.as_ptr(), stock.full.capacity()),
-                extent_of(tail.as_ptr(), tail.len()),
-                extent_of(stock.empty.as_ptr(), stock.empty.capacity()),
-                extent_of(stock.fresh.as_ptr(), stock.fresh.capacity()),
-                extent_of(stock.mappings.as_ptr(), stock.mappings.capacity()),
-            ]
-        });
-        let stocks = extent_of(state.stocks.as_ptr(), state.stocks.capacity());
-        lists.chain([stocks]).collect()
     }
 
     /// Addresses of its pages, and where pages wait that are moved out.
@@ -435,10 +411,10 @@ impl State {
             None => {
                 self.stocks.push(Stock {
                     shelf,
-                    full: VecDeque::with_capacity(1024),
-                    empty: Vec::with_capacity(1024),
-                    fresh: Vec::with_capacity(1024),
-                    mappings: Vec::new(),
+                    full: List::new_in(Pages),
+                    empty: List::new_in(Pages),
+                    fresh: List::new_in(Pages),
+                    mappings: List::new_in(Pages),
                 });
                 self.stocks.len() - 1
             }
@@ -478,7 +454,7 @@ impl Stock {
 
 /// Appends to the queue, or joins the neighbours within its segment, whose place in the queue it takes: pieces that were
 /// cut become whole again, and with them the batches that they are for.
-fn queue(full: &mut VecDeque<Piece>, piece: Piece) {
+fn queue(full: &mut List<Piece>, piece: Piece) {
     let before = full.iter().position(|p| p.joins(&piece));
     let after = full.iter().position(|p| piece.joins(p));
     match (before, after) {
@@ -491,7 +467,7 @@ fn queue(full: &mut VecDeque<Piece>, piece: Piece) {
             full[after].addr = piece.addr;
             full[after].len += piece.len;
         }
-        (None, None) => full.push_back(piece),
+        (None, None) => full.push(piece),
     }
 }
 
@@ -553,7 +529,7 @@ fn bring_to_node(shelf: Shelf, piece: Piece) -> io::Result<()> {
 }
 
 /// Inserts in ascending order and joins neighbours within a segment.
-fn insert(list: &mut Vec<Piece>, piece: Piece) {
+fn insert(list: &mut List<Piece>, piece: Piece) {
     let at = list.partition_point(|p| p.addr < piece.addr);
     let joins_next = at < list.len() && piece.joins(&list[at]);
     let joins_previous = at > 0 && list[at - 1].joins(&piece);

@@ -2,9 +2,8 @@
 //! What became of every page of a move.
 
 use crate::error::MoveError;
-use crate::pool::extent_of;
+use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
-use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -116,7 +115,7 @@ impl MoveResult {
 pub(crate) struct Ledger {
     start: usize,
     result: Mutex<MoveResult>,
-    pages: Option<Vec<AtomicI32>>,
+    pages: Option<List<AtomicI32>>,
     /// Bytes booked so far, for others to see.
     booked: Arc<AtomicU64>,
 }
@@ -136,9 +135,9 @@ impl Ledger {
         booked: Arc<AtomicU64>,
     ) -> Ledger {
         let pages = list_pages.then(|| {
-            (0..len / page_size())
-                .map(|_| AtomicI32::new(-libc::ECANCELED))
-                .collect()
+            let mut pages = List::new_in(Pages);
+            pages.resize_with(len / page_size(), || AtomicI32::new(-libc::ECANCELED));
+            pages
         });
         Ledger {
             start,
@@ -175,13 +174,6 @@ impl Ledger {
                 page.store(status, Ordering::Relaxed);
             }
         }
-    }
-
-    /// Memory of the page list.
-    pub(crate) fn own_memory(&self) -> Option<Range<usize>> {
-        self.pages
-            .as_ref()
-            .map(|pages| extent_of(pages.as_ptr(), pages.capacity()))
     }
 
     /// Closes the account.

@@ -9,6 +9,7 @@
 //! ```
 
 use super::sync::{Condvar, Mutex, MutexGuard};
+use crate::sys::list::{List, Pages};
 
 /// What a lane does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ struct Slot {
 }
 
 struct State {
-    slots: Vec<Slot>,
+    slots: List<Slot>,
     next_age: u64,
     /// The range has no further batch.
     no_more: bool,
@@ -80,14 +81,13 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// A pipeline of `slots` batches, at least one.
     pub(crate) fn new(slots: usize, spins: u32) -> Schedule {
-        let slots = (0..slots.max(1))
-            .map(|_| Slot {
-                step: Step::Free,
-                age: 0,
-            })
-            .collect();
+        let mut list = List::new_in(Pages);
+        list.resize_with(slots.max(1), || Slot {
+            step: Step::Free,
+            age: 0,
+        });
         let state = State {
-            slots,
+            slots: list,
             next_age: 0,
             no_more: false,
             epoch: 0,
@@ -108,13 +108,6 @@ impl Schedule {
         self.state
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())
-    }
-
-    /// Memory of the slots.
-    pub(crate) fn own_memory(&self) -> Option<std::ops::Range<usize>> {
-        let state = self.lock();
-        let slots = state.slots.as_ptr_range();
-        Some(slots.start.addr()..slots.end.addr())
     }
 
     /// The next task of a lane; waits while others hold all of them. After `Finished` the lane leaves.

@@ -2,6 +2,7 @@
 //! What is mapped in a range, from /proc/PID/maps: whether it can be moved, and where its mappings begin and end.
 
 use crate::error::{MoveError, Unmovable};
+use crate::sys::list::{List, Pages, read_file};
 use std::ops::Range;
 use std::path::Path;
 
@@ -17,21 +18,23 @@ pub(crate) struct Vma {
     pub locked: bool,
     /// It is known to be watched for a move, so its pages may leave; `watch` finds out.
     pub watched: bool,
-    pub inode: u64,
-    pub name: String,
+    /// Why its pages cannot be moved through userfaultfd, if they cannot.
+    pub unmovable: Option<Unmovable>,
 }
 
 impl Vma {
     /// Reads one line of /proc/PID/maps; `None` for a line of another shape.
-    pub(crate) fn parse(line: &str) -> Option<Vma> {
-        let mut fields = line.splitn(6, ' ');
-        let (start, end) = fields.next()?.split_once('-')?;
+    fn parse(line: &[u8]) -> Option<Vma> {
+        let mut fields = line.splitn(6, |&byte| byte == b' ');
+        let mut text = || str::from_utf8(fields.next()?).ok();
+        let (start, end) = text()?.split_once('-')?;
         let start = usize::from_str_radix(start, 16).ok()?;
         let end = usize::from_str_radix(end, 16).ok()?;
-        let perms = fields.next()?.as_bytes();
-        let (_offset, _device) = (fields.next()?, fields.next()?);
-        let inode = fields.next()?.parse().ok()?;
-        let name = fields.next().unwrap_or("").trim_start().to_owned();
+        let perms = text()?.as_bytes();
+        let (_offset, _device) = (text()?, text()?);
+        let inode: u64 = text()?.parse().ok()?;
+        // Of a file it has whatever bytes the file's name has.
+        let name = fields.next().unwrap_or_default().trim_ascii_start();
         let &[r, w, x, s, ..] = perms else {
             return None;
         };
@@ -43,30 +46,26 @@ impl Vma {
             shared: s == b's',
             locked: false,
             watched: false,
-            inode,
-            name,
+            unmovable: unmovable(name, s == b's', inode),
         })
     }
+}
 
-    /// Why its pages cannot be moved through userfaultfd, if they cannot.
-    pub(crate) fn unmovable(&self) -> Option<Unmovable> {
-        if self.name.starts_with("/anon_hugepage") || self.name.starts_with("/dev/hugepages") {
-            Some(Unmovable::Hugetlb)
-        } else if ["[v", "[uprobes", "[gate"]
+fn unmovable(name: &[u8], shared: bool, inode: u64) -> Option<Unmovable> {
+    let is = |starts: &[&str]| {
+        starts
             .iter()
-            .any(|start| self.name.starts_with(start))
-            || self.name.starts_with("/dev/")
-                && !self.name.starts_with("/dev/zero")
-                && !self.name.starts_with("/dev/shm")
-        {
-            Some(Unmovable::Device)
-        } else if self.shared {
-            Some(Unmovable::Shared)
-        } else if self.inode != 0 {
-            Some(Unmovable::File)
-        } else {
-            None
-        }
+            .any(|start| name.starts_with(start.as_bytes()))
+    };
+    if is(&["/anon_hugepage", "/dev/hugepages"]) {
+        Some(Unmovable::Hugetlb)
+    } else if is(&["[v", "[uprobes", "[gate"]) || is(&["/dev/"]) && !is(&["/dev/zero", "/dev/shm"])
+    {
+        Some(Unmovable::Device)
+    } else if shared {
+        Some(Unmovable::Shared)
+    } else {
+        (inode != 0).then_some(Unmovable::File)
     }
 }
 
@@ -86,8 +85,8 @@ fn hint(what: Unmovable) -> &'static str {
 ///
 /// # Errors
 /// When a part is unmapped or cannot be moved through userfaultfd; it names the first such part.
-pub(crate) fn movable(maps: &Path, range: &Range<usize>) -> Result<Vec<Vma>, MoveError> {
-    cover(&read(maps)?, range, Vma::unmovable)
+pub(crate) fn movable(maps: &Path, range: &Range<usize>) -> Result<List<Vma>, MoveError> {
+    cover(&read(maps)?, range, |vma| vma.unmovable)
 }
 
 /// Whether a process has all of `range` mapped, to something that move_pages(2) knows.
@@ -95,30 +94,36 @@ pub(crate) fn movable(maps: &Path, range: &Range<usize>) -> Result<Vec<Vma>, Mov
 /// # Errors
 /// When a part is not; it names the first such part.
 pub(crate) fn mapped(maps: &Path, range: &Range<usize>) -> Result<(), MoveError> {
-    let unmovable = |vma: &Vma| vma.unmovable().filter(|&what| what == Unmovable::Device);
+    let unmovable = |vma: &Vma| vma.unmovable.filter(|&what| what == Unmovable::Device);
     cover(&read(maps)?, range, unmovable).map(drop)
 }
 
-pub(crate) fn read(maps: &Path) -> Result<String, MoveError> {
-    std::fs::read_to_string(maps).map_err(MoveError::system(
+/// What a process's maps say.
+pub(crate) fn read(maps: &Path) -> Result<List<u8>, MoveError> {
+    read_file(maps).map_err(MoveError::system(
         "reading the process's maps",
         "it needs the same user or ptrace access to the process, and /proc in this container",
     ))
 }
 
+/// The mappings that the lines of /proc/PID/maps tell of.
+pub(crate) fn parse(text: &[u8]) -> impl Iterator<Item = Vma> {
+    text.split(|&byte| byte == b'\n').filter_map(Vma::parse)
+}
+
 fn cover(
-    text: &str,
+    text: &[u8],
     range: &Range<usize>,
     unmovable: impl Fn(&Vma) -> Option<Unmovable>,
-) -> Result<Vec<Vma>, MoveError> {
+) -> Result<List<Vma>, MoveError> {
     let refuse = |range: Range<usize>, what| MoveError::Unmovable {
         range,
         what,
         hint: hint(what),
     };
     let mut covered = range.start;
-    let mut found = Vec::new();
-    for mut vma in text.lines().filter_map(Vma::parse) {
+    let mut found = List::new_in(Pages);
+    for mut vma in parse(text) {
         if vma.range.end <= range.start || vma.range.start >= range.end {
             continue;
         }
@@ -143,17 +148,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const MAPS: &str = "\
+    const MAPS: &[u8] = b"\
 1000-3000 rw-p 00000000 00:00 0 
 3000-5000 r--p 00000000 00:00 0                          [heap]
 5000-6000 rw-s 00000000 00:01 77                         /dev/zero (deleted)
-7000-9000 rw-p 00000000 08:01 12                         /usr/lib/a file
+7000-9000 rw-p 00000000 08:01 12                         /usr/lib/a file \xff\xfe
 9000-a000 rw-p 00000000 00:0f 5                          /anon_hugepage (deleted)
 a000-b000 rw-s 00000000 00:06 9                          /dev/mem
 ";
 
     fn what(range: Range<usize>) -> (Range<usize>, Unmovable) {
-        match cover(MAPS, &range, Vma::unmovable) {
+        match cover(MAPS, &range, |vma| vma.unmovable) {
             Err(MoveError::Unmovable { range, what, .. }) => (range, what),
             other => panic!("{other:?}"),
         }
@@ -172,28 +177,28 @@ a000-b000 rw-s 00000000 00:06 9                          /dev/mem
 
     #[test]
     fn anonymous_memory_is_cut_to_the_range() {
-        let vmas = cover(MAPS, &(0x2000..0x4000), Vma::unmovable).unwrap();
+        let vmas = cover(MAPS, &(0x2000..0x4000), |vma| vma.unmovable).unwrap();
         assert_eq!(
             vmas.iter().map(|v| v.range.clone()).collect::<Vec<_>>(),
             [0x2000..0x3000, 0x3000..0x4000]
         );
         assert!(vmas[0].write && !vmas[1].write);
-        assert_eq!(vmas[1].name, "[heap]");
     }
 
     proptest! {
         #[test]
-        fn any_line_is_read_or_refused(line in "\\PC*") {
+        fn any_line_is_read_or_refused(line: Vec<u8>) {
             let _ = Vma::parse(&line);
         }
 
         #[test]
         fn a_line_keeps_its_fields(start in 0usize..1 << 46, len in 1usize..1 << 40, inode: u64, name in "[a-z /]{0,20}") {
             let line = format!("{:x}-{:x} r-xp 0 08:01 {inode} {name}", start, start + len);
-            let vma = Vma::parse(&line).unwrap();
+            let vma = Vma::parse(line.as_bytes()).unwrap();
             prop_assert_eq!(vma.range, start..start + len);
-            prop_assert_eq!(vma.inode, inode);
-            prop_assert_eq!(vma.name, name.trim_start());
+            let file = (inode != 0).then_some(Unmovable::File);
+            let device = name.trim_start().starts_with("/dev/").then_some(Unmovable::Device);
+            prop_assert_eq!(vma.unmovable, device.or(file));
             prop_assert!(vma.read && !vma.write && vma.exec && !vma.shared);
         }
     }

@@ -9,6 +9,7 @@ use crate::forkgate::ParentOnly;
 use crate::pool::SEGMENT;
 use crate::probe;
 use crate::result::{Ledger, Outcome};
+use crate::sys::list::List;
 use crate::sys::memory::Mapping;
 use crate::sys::pagemap::{HUGE, Pagemap, Region, ZERO};
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Message, Uffd};
@@ -47,7 +48,7 @@ impl Userfault {
 pub(crate) fn watch(
     userfault: &Userfault,
     stretch: &Range<usize>,
-) -> Result<(ParentOnly<Uffd>, Vec<Vma>), (i32, MoveError)> {
+) -> Result<(ParentOnly<Uffd>, List<Vma>), (i32, MoveError)> {
     let fail = |call, hint| {
         move |error: std::io::Error| (errno(&error), MoveError::system(call, hint)(error))
     };
@@ -101,7 +102,7 @@ fn look(
     userfault: &Userfault,
     place: &Uffd,
     stretch: &Range<usize>,
-) -> Result<Option<Vec<Vma>>, (i32, MoveError)> {
+) -> Result<Option<List<Vma>>, (i32, MoveError)> {
     let mut vmas = vma::movable(Path::new(MAPS), stretch).map_err(|why| (why.errno(), why))?;
     let mut pages = Nothing::new(userfault);
     for vma in vmas.iter_mut().filter(|v| v.read && v.write && !v.exec) {
@@ -270,7 +271,7 @@ mod tests {
             .collect()
     }
 
-    fn mappings_of(memory: &Mapping) -> Vec<Vma> {
+    fn mappings_of(memory: &Mapping) -> List<Vma> {
         let range = memory.addr()..memory.addr() + memory.len();
         vma::movable(Path::new(MAPS), &range).unwrap()
     }

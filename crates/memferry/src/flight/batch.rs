@@ -4,6 +4,7 @@
 use super::cursor::{Kind, Run};
 use crate::forkgate::Away;
 use crate::pool::{Piece, SEGMENT};
+use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -83,9 +84,9 @@ impl AwayRun {
 pub(crate) struct Batch {
     pub kind: Option<Kind>,
     /// What is planned and not away, from its end backwards.
-    pub planned: Vec<Run>,
+    pub planned: List<Run>,
     /// What is away.
-    pub away: Vec<AwayRun>,
+    pub away: List<AwayRun>,
     /// Bytes that are away.
     pub bytes: usize,
     /// Where the pages are staged.
@@ -108,8 +109,8 @@ impl Batch {
     pub(crate) fn new() -> Batch {
         Batch {
             kind: None,
-            planned: Vec::with_capacity(MAX_PAGES),
-            away: Vec::with_capacity(2 * MAX_PAGES),
+            planned: List::new_in(Pages),
+            away: List::new_in(Pages),
             bytes: 0,
             staged: Piece::default(),
             dest: None,

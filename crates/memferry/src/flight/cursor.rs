@@ -4,14 +4,13 @@
 //! Whatever need not or cannot be moved is booked here and never leaves its place.
 
 use super::kernel::Kernel;
-use crate::pool::{SEGMENT, extent_of};
+use crate::pool::SEGMENT;
 use crate::result::{Ledger, Outcome};
+use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
 use crate::sys::pagemap::{HUGE, PRESENT, Region, ZERO};
 use crate::vma::Vma;
-use std::collections::VecDeque;
 use std::io;
-use std::ops::Range;
 
 /// Bytes that one look at the page tables covers: 20 us for 4 KiB pages, so that a lane is not held up.
 const WINDOW: usize = 16 << 20;
@@ -62,11 +61,11 @@ pub(crate) struct Cursor<'a> {
     vma: usize,
     at: usize,
     end: usize,
-    /// Cut, not yet taken.
-    pending: VecDeque<(Kind, Run)>,
-    regions: Vec<Region>,
-    addresses: Vec<usize>,
-    status: Vec<i32>,
+    /// Cut, not yet taken: from `taken` on.
+    pending: List<(Kind, Run)>,
+    taken: usize,
+    addresses: [usize; NODES_AT_ONCE],
+    status: [i32; NODES_AT_ONCE],
 }
 
 impl<'a> Cursor<'a> {
@@ -79,11 +78,10 @@ impl<'a> Cursor<'a> {
             vma,
             at: start,
             end,
-            // Every other page a hole is the worst case.
-            pending: VecDeque::with_capacity(WINDOW / page_size() / 2 + 2),
-            regions: vec![Region::default(); 128],
-            addresses: vec![0; if wanted.ask_nodes { NODES_AT_ONCE } else { 0 }],
-            status: vec![0; if wanted.ask_nodes { NODES_AT_ONCE } else { 0 }],
+            pending: List::new_in(Pages),
+            taken: 0,
+            addresses: [0; NODES_AT_ONCE],
+            status: [0; NODES_AT_ONCE],
         }
     }
 
@@ -93,20 +91,20 @@ impl<'a> Cursor<'a> {
         kernel: &dyn Kernel,
         ledger: &Ledger,
         limit: usize,
-        runs: &mut Vec<Run>,
+        runs: &mut List<Run>,
     ) -> io::Result<Option<Kind>> {
         runs.clear();
-        while self.pending.is_empty() {
+        while self.taken == self.pending.len() {
+            self.pending.clear();
+            self.taken = 0;
             if !self.look(kernel, ledger)? {
                 return Ok(None);
             }
         }
-        let Some(&(kind, _)) = self.pending.front() else {
-            return Ok(None);
-        };
+        let kind = self.pending[self.taken].0;
         let mut room = if kind.huge { SEGMENT } else { limit };
         while room > 0 {
-            match self.pending.front_mut() {
+            match self.pending.get_mut(self.taken) {
                 Some((next, run)) if *next == kind => {
                     let len = run.len.min(room);
                     runs.push(Run {
@@ -117,7 +115,7 @@ impl<'a> Cursor<'a> {
                     run.place += len;
                     run.len -= len;
                     if run.len == 0 {
-                        self.pending.pop_front();
+                        self.taken += 1;
                     }
                 }
                 _ => break,
@@ -127,7 +125,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Gives back the end of a batch, from its byte `keep` on.
-    pub(crate) fn give_back(&mut self, kind: Kind, runs: &mut Vec<Run>, keep: usize) {
+    pub(crate) fn give_back(&mut self, kind: Kind, runs: &mut List<Run>, keep: usize) {
         let mut bytes: usize = runs.iter().map(|r| r.len).sum();
         while bytes > keep {
             let Some(mut run) = runs.pop() else { return };
@@ -144,24 +142,23 @@ impl<'a> Cursor<'a> {
                 };
                 bytes = keep;
             }
-            self.pending.push_front((kind, run));
+            match self.taken.checked_sub(1) {
+                Some(before) => {
+                    self.pending[before] = (kind, run);
+                    self.taken = before;
+                }
+                None => self.pending.insert(0, (kind, run)),
+            }
         }
-    }
-
-    /// Memory of the lists.
-    pub(crate) fn own_memory(&self) -> [Range<usize>; 5] {
-        [
-            extent_of(self.vmas.as_ptr(), self.vmas.len()),
-            extent_of(self.pending.as_slices().0.as_ptr(), self.pending.capacity()),
-            extent_of(self.regions.as_ptr(), self.regions.capacity()),
-            extent_of(self.addresses.as_ptr(), self.addresses.capacity()),
-            extent_of(self.status.as_ptr(), self.status.capacity()),
-        ]
     }
 
     /// Bytes of the range that have not been given out.
     pub(crate) fn left(&self) -> usize {
-        self.end - self.at + self.pending.iter().map(|(_, r)| r.len).sum::<usize>()
+        self.end - self.at
+            + self.pending[self.taken..]
+                .iter()
+                .map(|(_, r)| r.len)
+                .sum::<usize>()
     }
 
     /// Looks at the next window; false at the end.
@@ -171,7 +168,7 @@ impl<'a> Cursor<'a> {
             return Ok(false);
         };
         let stop = vma.range.end.min(self.end).min(self.at + WINDOW);
-        let mut regions = std::mem::take(&mut self.regions);
+        let mut regions = [Region::default(); 128];
         let scanned = kernel.scan(self.at, stop, &mut regions);
         let result = scanned.map(|(count, walked)| {
             // A full list ends the walk early.
@@ -207,7 +204,6 @@ impl<'a> Cursor<'a> {
                 self.vma += 1;
             }
         });
-        self.regions = regions;
         result.map(|()| true)
     }
 
@@ -311,9 +307,9 @@ impl<'a> Cursor<'a> {
     }
 
     fn push(&mut self, kind: Kind, place: usize, len: usize) {
-        match self.pending.back_mut() {
+        match self.pending.last_mut() {
             Some((last, run)) if *last == kind && run.place + run.len == place => run.len += len,
-            _ => self.pending.push_back((kind, Run { place, len })),
+            _ => self.pending.push((kind, Run { place, len })),
         }
     }
 }
@@ -439,8 +435,7 @@ mod tests {
             shared: false,
             locked: false,
             watched,
-            inode: 0,
-            name: String::new(),
+            unmovable: None,
         }
     }
 
@@ -505,7 +500,7 @@ mod tests {
             let ledger = Ledger::new(start, end - start, true);
             let mut cursor = Cursor::new(wanted, &vmas, start, end);
             let mut taken = vec![0; tables.0.len()];
-            let mut runs = vec![];
+            let mut runs = List::new_in(Pages);
             let mut limits = limits.iter().cycle();
             while let Some(kind) = {
                 let limit = limits.next().unwrap().0 * 4096;
@@ -558,7 +553,7 @@ mod tests {
         let vmas = [vma(0..4, (true, false)), vma(4..10, (true, true))];
         let ledger = Ledger::new(BASE, 10 * 4096, false);
         let mut cursor = Cursor::new(RELOCATE, &vmas, BASE, BASE + 10 * 4096);
-        let mut runs = vec![];
+        let mut runs = List::new_in(Pages);
         cursor.next(&tables, &ledger, SEGMENT, &mut runs).unwrap();
         let (place, len) = (BASE + 4 * 4096, 6 * 4096);
         assert_eq!(runs, [Run { place, len }]);
@@ -572,7 +567,7 @@ mod tests {
         let vmas = [vma(0..10, (true, true))];
         let ledger = Ledger::new(BASE, 10 * 4096, false);
         let mut cursor = Cursor::new(RELOCATE, &vmas, BASE, BASE + 10 * 4096);
-        let mut runs = vec![];
+        let mut runs = List::new_in(Pages);
         let kind = cursor.next(&tables, &ledger, 3 * 4096, &mut runs).unwrap();
         assert!(kind.is_some());
         assert_eq!(cursor.left(), 7 * 4096);

@@ -6,6 +6,7 @@
 
 use super::Flight;
 use super::batch::Batch;
+use super::ranges::Ranges;
 use crate::pool::SEGMENT;
 use crate::sys::pagemap::Region;
 use crate::sys::uffd::Message;
@@ -13,16 +14,19 @@ use crate::sys::{errno, page_size, thread};
 use std::ops::Range;
 use std::sync::PoisonError;
 
+/// How often messages are read before a lane goes on with its work.
+const READS: usize = 16;
+
 /// Parts of the range that the flight must leave alone from now on.
 #[derive(Default)]
 pub(super) struct Places {
-    pub(super) excluded: Vec<Range<usize>>,
+    pub(super) excluded: Ranges,
     /// Parts that an owner was about to empty when its message was read. When it goes on is not known.
-    pub(super) emptied: Vec<Range<usize>>,
+    pub(super) emptied: Ranges,
     /// Where mremap took parts of the range; the kernel watches them there too.
-    taken: Vec<Range<usize>>,
+    taken: Ranges,
     /// Where mappings went away, if they did.
-    left: Vec<Range<usize>>,
+    left: Ranges,
     /// Whether mremap took something along and may not be over.
     arriving: bool,
 }
@@ -30,29 +34,23 @@ pub(super) struct Places {
 impl Places {
     /// Leaves `excluded` alone from the start.
     pub(super) fn without(excluded: &[Range<usize>]) -> Places {
-        Places {
-            excluded: excluded.to_vec(),
-            ..Places::default()
-        }
+        let mut places = Places::default();
+        places.excluded.add_all(excluded);
+        places
     }
 
-    /// Where the excluded part that `range` begins in or meets ends; `None` when it is all clear.
+    /// The excluded part that `range` begins in or meets first; `None` when it is all clear.
     pub(super) fn excluded(&self, range: &Range<usize>) -> Option<Range<usize>> {
-        let meets = |r: &&Range<usize>| r.start < range.end && range.start < r.end;
-        self.excluded
-            .iter()
-            .filter(meets)
-            .min_by_key(|r| r.start)
-            .cloned()
+        self.excluded.meeting(range)
     }
 
     fn exclude(&mut self, range: Range<usize>) {
-        self.excluded.push(range);
+        self.excluded.add(range);
     }
 
     /// A mapping left `range`: what appears there is another one, which nobody watches.
     fn leave(&mut self, range: Range<usize>) {
-        self.left.push(range.clone());
+        self.left.add(range.clone());
         self.exclude(range);
     }
 }
@@ -65,9 +63,14 @@ impl Flight<'_> {
         }
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
         let mut messages = [Message::Other; 16];
-        loop {
+        let mut all_read = false;
+        // Who is answered may ask again at once: the lane's own work must go on.
+        for _ in 0..READS {
             let count = match self.plan.kernel.messages(&mut messages) {
-                Ok(0) | Err(_) => break,
+                Ok(0) | Err(_) => {
+                    all_read = true;
+                    break;
+                }
                 Ok(count) => count,
             };
             for message in &messages[..count] {
@@ -79,7 +82,7 @@ impl Flight<'_> {
                         // The kernel empties the range only after this message was read: a page that left it now would
                         // come back from the dead.
                         places.exclude(start..end);
-                        places.emptied.push(start..end);
+                        places.emptied.add(start..end);
                         self.each_batch(|batch| batch.remove(&(start..end)));
                         // Pages that waiters hope for do not come any more.
                         let _ = self.plan.kernel.wake(start, end - start);
@@ -88,7 +91,7 @@ impl Flight<'_> {
                         // What lies there from now on is not watched, so a page of it that left could not come back,
                         // and its owner would not wait for it.
                         places.leave(start..end);
-                        for taken in &places.taken {
+                        for taken in places.taken.as_slice() {
                             let part = taken.start.max(start)..taken.end.min(end);
                             if !part.is_empty() {
                                 self.each_batch(|batch| batch.remove_originals(&part));
@@ -102,14 +105,14 @@ impl Flight<'_> {
                         places.arriving = true;
                         self.each_batch(|batch| batch.relocate(&(from..from + len), to));
                         let _ = self.plan.kernel.wake(from, len);
-                        places.taken.push(to..to + len);
+                        places.taken.add(to..to + len);
                     }
                     Message::Other => {}
                 }
             }
         }
         // Only with all messages read, and nobody about to send one, is it known who was first.
-        if places.arriving && !self.plan.kernel.changing() {
+        if all_read && places.arriving && !self.plan.kernel.changing() {
             places.arriving = false;
             self.each_batch(Batch::settle_arrivals);
         }
@@ -131,11 +134,11 @@ impl Flight<'_> {
                 let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
                 let taken = std::mem::take(&mut places.taken);
                 // The next flight of the same watch must not take them for watched.
-                places.excluded.extend(taken.iter().cloned());
+                places.excluded.add_all(taken.as_slice());
                 taken
             };
-            for range in taken {
-                self.release(range);
+            for range in taken.as_slice() {
+                self.release(range.clone());
             }
             // Nobody new can begin, so this ends when those who had begun were scheduled again.
             if !self.plan.kernel.changing() {
@@ -149,13 +152,14 @@ impl Flight<'_> {
     /// Ends the watch of a range, but for what mappings left: before Linux 6.17 the kernel would also end the watch of
     /// somebody else who has it by now.
     fn release_watched(&self, range: Range<usize>) {
-        let mut left: Vec<Range<usize>> = {
-            let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
-            places.left.clone()
-        };
-        left.sort_by_key(|gap| gap.start);
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         let mut from = range.start;
-        for gap in left.iter().chain([&(range.end..range.end)]) {
+        for gap in places
+            .left
+            .as_slice()
+            .iter()
+            .chain([&(range.end..range.end)])
+        {
             let to = gap.start.min(range.end);
             if from < to {
                 self.release(from..to);

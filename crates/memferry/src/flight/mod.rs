@@ -10,18 +10,21 @@ mod cursor;
 mod events;
 mod kernel;
 mod outward;
+mod ranges;
 mod remap;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use cursor::{Cursor, Wanted};
 pub(crate) use kernel::{Kernel, Live};
+pub(crate) use ranges::Ranges;
 
 use crate::forkgate;
 use crate::migrator::Migrator;
-use crate::pool::{PagePool, Piece, SEGMENT, Shelf, extent_of};
+use crate::pool::{PagePool, Piece, SEGMENT, Shelf};
 use crate::result::{Ledger, Outcome};
 use crate::schedule::{Schedule, Task};
+use crate::sys::list::{List, Pages};
 use crate::sys::pagemap::{HUGE, Region};
 use crate::sys::uffd::Uffd;
 use crate::sys::{errno, page_size};
@@ -75,16 +78,16 @@ pub(crate) struct Landing {
     /// What ended it early.
     pub error: Option<std::io::Error>,
     /// Parts that their owner was about to empty (MADV_DONTNEED), and may still be.
-    pub emptied: Vec<Range<usize>>,
+    pub emptied: Ranges,
     /// Parts that no further flight over the same watch may touch: what is there now may be another mapping, unwatched.
-    pub excluded: Vec<Range<usize>>,
+    pub excluded: Ranges,
 }
 
 /// The state that the lanes share.
 pub(crate) struct Flight<'a> {
     plan: Plan<'a>,
     schedule: Schedule,
-    batches: Vec<RwLock<Batch>>,
+    batches: List<RwLock<Batch>>,
     cursor: Mutex<Cursor<'a>>,
     places: RwLock<Places>,
     /// A pool or scan error that ends the flight early.
@@ -127,7 +130,8 @@ impl<'a> Flight<'a> {
     /// A flight over what `cursor` walks. `slots` batches at a time.
     pub(crate) fn new(plan: Plan<'a>, cursor: Cursor<'a>, slots: usize) -> Flight<'a> {
         let spins = if plan.lanes > 1 { SPINS } else { 0 };
-        let batches = (0..slots).map(|_| RwLock::new(Batch::new())).collect();
+        let mut batches = List::with_capacity_in(slots, Pages);
+        batches.resize_with(slots, || RwLock::new(Batch::new()));
         Flight {
             schedule: Schedule::new(slots, spins),
             batches,
@@ -137,22 +141,6 @@ impl<'a> Flight<'a> {
             inside: AtomicUsize::new(0),
             plan,
         }
-    }
-
-    /// Memory that the lanes use while pages are away.
-    pub(crate) fn own_memory(&self) -> Vec<Range<usize>> {
-        let mut own = self.plan.pool.own_memory();
-        own.extend(self.plan.ledger.own_memory());
-        own.push(extent_of(self.batches.as_ptr(), self.batches.capacity()));
-        own.extend(self.schedule.own_memory());
-        for slot in 0..self.batches.len() {
-            let batch = self.read(slot);
-            own.push(extent_of(batch.planned.as_ptr(), batch.planned.capacity()));
-            own.push(extent_of(batch.away.as_ptr(), batch.away.capacity()));
-        }
-        let cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
-        own.extend(cursor.own_memory());
-        own
     }
 
     /// The share of one lane; returns when no batch is left or away. A panic in it, other than of the migrator's copy, ends
@@ -243,7 +231,7 @@ impl<'a> Flight<'a> {
 
     /// Cuts the next batch and finds pages for it. Nothing is away yet, so this may take its time.
     fn prepare(&self, slot: usize, epoch: u64) {
-        let mut runs = std::mem::take(&mut self.write(slot).planned);
+        let mut runs = std::mem::replace(&mut self.write(slot).planned, List::new_in(Pages));
         loop {
             let cut = {
                 let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,7 +12,7 @@ use crate::error::{MoveError, Unmovable};
 use crate::move_pages::PART;
 use crate::sys::page_size;
 use crate::sys::pagemap::{PRESENT, Pagemap, Region, ZERO};
-use crate::vma::{self, Vma};
+use crate::vma;
 
 /// Which mappings count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,8 +58,8 @@ impl Process {
         };
         let pages = Pages::open(self).map_err(failed())?;
         let mut survey = Survey::default();
-        for vma in text.lines().filter_map(Vma::parse) {
-            let wanted = match (vma.unmovable(), kinds) {
+        for vma in vma::parse(&text) {
+            let wanted = match (vma.unmovable, kinds) {
                 (Some(Unmovable::Device), _) => false,
                 (None, _) | (Some(_), Kinds::All) => true,
                 (Some(_), Kinds::Anonymous) => false,

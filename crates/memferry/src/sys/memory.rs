@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! mmap, madvise, mlock2: anonymous mappings that the library owns, and advice on any range.
 
+use super::list::{List, Pages, read_file};
 use super::{check, check_long, page_size};
 use std::io;
+use std::path::Path;
 
 /// An anonymous private mapping of this process, unmapped when dropped.
 ///
@@ -211,7 +213,9 @@ pub(crate) fn unlock(addr: usize, len: usize) -> io::Result<()> {
 
 /// Whether any memory of this process is locked, by /proc/self/status. If that cannot be read, it may be.
 pub(crate) fn any_locked() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
-    locked.is_none_or(|value| value.trim() != "0 kB")
+    let status = read_file(Path::new("/proc/self/status"));
+    let status = status.unwrap_or_else(|_| List::new_in(Pages));
+    let mut lines = status.split(|&byte| byte == b'\n');
+    let locked = lines.find_map(|line| line.strip_prefix(b"VmLck:"));
+    locked.is_none_or(|value| value.trim_ascii() != b"0 kB")
 }
