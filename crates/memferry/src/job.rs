@@ -157,9 +157,14 @@ impl Job {
                     lanes + 2
                 };
                 let flight = Flight::new(plan, Cursor::new(wanted, vmas, start, end), slots);
-                let run = catch_unwind(AssertUnwindSafe(|| {
-                    self.migrator.run(&|_| flight.run_lane());
-                }));
+                // What the program unmapped before may have become a list's place.
+                let own = sys::list::own_memory().find_map(|list| first_within(&[list], range));
+                let run = match own {
+                    Some(_) => Ok(()),
+                    None => catch_unwind(AssertUnwindSafe(|| {
+                        self.migrator.run(&|_| flight.run_lane());
+                    })),
+                };
                 let landing = flight.finish();
                 landing
                     .emptied
@@ -168,6 +173,13 @@ impl Job {
                     .cloned()
                     .for_each(emptied::note);
                 excluded = landing.excluded;
+                if let Some(range) = own {
+                    let (len, status) = (end - start, -libc::EDEADLK);
+                    ledger.book(Outcome::Busy, start, len, page_size(), status);
+                    let what = "lists of the mover";
+                    failure.get_or_insert(MoveError::OwnMemory { range, what });
+                    continue;
+                }
                 cancelled += landing.left;
                 if let Err(panic) = run {
                     resume_unwind(panic);

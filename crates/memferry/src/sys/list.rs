@@ -8,70 +8,145 @@ use super::page_size;
 use allocator_api2::alloc::{AllocError, Allocator, Layout};
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// A vector outside of the heap. Like one of the heap it ends the process where there is no memory at all.
 pub(crate) type List<T> = allocator_api2::vec::Vec<T, Pages>;
 
-/// Whole pages of memory.
+/// Whole pages of memory: small ones of one mapping, that no gap of the program's addresses is as small as, and for good, as
+/// a mapping that comes and goes costs as much as a small move; larger ones have a mapping each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pages;
 
-/// Small mappings that are free, by how many pages they have as a power of two: a move makes and drops a dozen lists, and a
-/// mapping that comes and goes costs as much as a small move.
-static FREE: [[AtomicUsize; 8]; 5] = [const { [const { AtomicUsize::new(0) }; 8] }; 5];
+/// Sizes of small ones: 1, 2, 4, 8 and 16 pages, and how many there are of each.
+const SIZES: usize = 5;
+const OF_EACH: usize = 32;
 
-/// The bytes of an allocation, and which of `FREE` has such.
-fn size_of_layout(
-    layout: Layout,
-) -> Result<(usize, Option<&'static [AtomicUsize; 8]>), AllocError> {
+/// Where the small ones lie, by size; 0 as long as there is none.
+static SMALL: AtomicUsize = AtomicUsize::new(0);
+/// Which of them are taken, a bit each.
+static TAKEN: [AtomicU32; SIZES] = [const { AtomicU32::new(0) }; SIZES];
+/// Where each larger one begins and ends. One that finds no entry is not known.
+static LARGE: [(AtomicUsize, AtomicUsize); 128] =
+    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 128];
+
+fn small_bytes() -> usize {
+    page_size() * OF_EACH * ((1 << SIZES) - 1)
+}
+
+fn map(len: usize) -> Option<NonNull<u8>> {
+    // SAFETY: an anonymous mapping at an address that the kernel chooses overlaps nothing.
+    let raw = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    NonNull::new(raw.cast::<u8>()).filter(|_| raw != libc::MAP_FAILED)
+}
+
+/// Where the small ones lie; they are mapped by the first who asks.
+fn small() -> Option<usize> {
+    let known = SMALL.load(Ordering::Acquire);
+    if known != 0 {
+        return Some(known);
+    }
+    let mine = map(small_bytes())?;
+    let addr = mine.as_ptr().expose_provenance();
+    match SMALL.compare_exchange(0, addr, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Some(addr),
+        Err(other) => {
+            // SAFETY: nobody else knows this mapping.
+            unsafe { libc::munmap(mine.as_ptr().cast(), small_bytes()) };
+            Some(other)
+        }
+    }
+}
+
+/// Offset of small one `slot` of `1 << size` pages.
+fn offset(size: usize, slot: usize) -> usize {
+    page_size() * (OF_EACH * ((1 << size) - 1) + (slot << size))
+}
+
+fn take_small(size: usize) -> Option<NonNull<u8>> {
+    let base = small()?;
+    let mut taken = TAKEN[size].load(Ordering::Relaxed);
+    while taken != u32::MAX {
+        let slot = taken.trailing_ones();
+        let (with, order) = (taken | 1 << slot, Ordering::Relaxed);
+        match TAKEN[size].compare_exchange_weak(taken, with, Ordering::Acquire, order) {
+            Ok(_) => {
+                let addr = base + offset(size, slot as usize);
+                return NonNull::new(std::ptr::with_exposed_provenance_mut(addr));
+            }
+            Err(now) => taken = now,
+        }
+    }
+    None
+}
+
+/// Mappings that hold lists.
+pub(crate) fn own_memory() -> impl Iterator<Item = Range<usize>> {
+    let small = SMALL.load(Ordering::Acquire);
+    let large = LARGE.iter().map(|(start, end)| {
+        let start = start.load(Ordering::Acquire);
+        start..end.load(Ordering::Acquire).max(start)
+    });
+    large.chain([small..small + if small == 0 { 0 } else { small_bytes() }])
+}
+
+/// Bytes of an allocation, and its size as a power of two of pages.
+fn size_of_layout(layout: Layout) -> Result<(usize, usize), AllocError> {
     debug_assert!(layout.align() <= page_size());
     let pages = layout.size().div_ceil(page_size());
     let pages = pages.checked_next_power_of_two().ok_or(AllocError)?;
     let len = pages.checked_mul(page_size()).ok_or(AllocError)?;
-    Ok((len, FREE.get(pages.trailing_zeros() as usize)))
+    Ok((len, pages.trailing_zeros() as usize))
 }
 
-// SAFETY: each allocation is a mapping of its own, which stays until it is deallocated, wherever the allocator goes.
+// SAFETY: each allocation is pages that nobody else has until it is deallocated, wherever the allocator goes.
 unsafe impl Allocator for Pages {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        let (len, free) = size_of_layout(layout)?;
-        for slot in free.into_iter().flatten() {
-            let kept = slot.swap(0, Ordering::Acquire);
-            if let Some(start) = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(kept)) {
-                return Ok(NonNull::slice_from_raw_parts(start, len));
-            }
+        let (len, size) = size_of_layout(layout)?;
+        if let Some(start) = (size < SIZES).then(|| take_small(size)).flatten() {
+            return Ok(NonNull::slice_from_raw_parts(start, len));
         }
-        // SAFETY: an anonymous mapping at an address that the kernel chooses overlaps nothing.
-        let raw = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        let start = NonNull::new(raw.cast::<u8>()).filter(|_| raw != libc::MAP_FAILED);
-        Ok(NonNull::slice_from_raw_parts(start.ok_or(AllocError)?, len))
+        let start = map(len).ok_or(AllocError)?;
+        let addr = start.as_ptr().addr();
+        let free = LARGE.iter().find(|entry| {
+            let (taken, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+            entry.0.compare_exchange(0, addr, taken, failed).is_ok()
+        });
+        if let Some(entry) = free {
+            entry.1.store(addr + len, Ordering::Release);
+        }
+        Ok(NonNull::slice_from_raw_parts(start, len))
     }
 
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
-        let Ok((len, free)) = size_of_layout(layout) else {
+        let Ok((len, size)) = size_of_layout(layout) else {
             return;
         };
-        let put = |slot: &AtomicUsize| {
-            let addr = start.as_ptr().expose_provenance();
-            slot.compare_exchange(0, addr, Ordering::Release, Ordering::Relaxed)
-                .is_ok()
-        };
-        if !free.into_iter().flatten().any(put) {
-            // SAFETY: `allocate` mapped it, with a layout whose pages are as many.
-            unsafe { libc::munmap(start.as_ptr().cast(), len) };
+        let addr = start.as_ptr().addr();
+        let base = SMALL.load(Ordering::Acquire);
+        if base != 0 && (base..base + small_bytes()).contains(&addr) {
+            let slot = (addr - base - offset(size, 0)) / len;
+            TAKEN[size].fetch_and(!(1 << slot), Ordering::Release);
+            return;
         }
+        if let Some(entry) = LARGE.iter().find(|e| e.0.load(Ordering::Acquire) == addr) {
+            entry.1.store(0, Ordering::Release);
+            entry.0.store(0, Ordering::Release);
+        }
+        // SAFETY: `allocate` mapped it, with a layout whose pages are as many.
+        unsafe { libc::munmap(start.as_ptr().cast(), len) };
     }
 }
 
@@ -102,8 +177,34 @@ mod tests {
         }
         list.remove(0);
         list.truncate(9_000);
+        let within = |list: &List<u64>| {
+            let at = list.as_ptr().addr();
+            own_memory().any(|range| range.contains(&at))
+        };
+        assert!(within(&list), "a large one is known");
         list.shrink_to_fit();
+        assert!(within(&list));
         assert!(list.iter().copied().eq(1..=9_000));
         assert_eq!(list.as_ptr().addr() % page_size(), 0);
+    }
+
+    #[test]
+    fn no_two_lists_share_a_page() {
+        let lists = || {
+            let mut lists: Vec<List<u8>> = Vec::new();
+            // More than there are small ones of each size.
+            for n in 0..5 * OF_EACH {
+                let mut list = List::new_in(Pages);
+                list.resize(page_size() << (n % 7), n as u8);
+                lists.push(list);
+                if n % 3 == 0 {
+                    drop(lists.swap_remove(n / 2 % lists.len()));
+                }
+            }
+            for list in &lists {
+                assert!(list.iter().all(|&byte| byte == list[0]));
+            }
+        };
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(lists))));
     }
 }
