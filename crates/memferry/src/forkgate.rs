@@ -6,6 +6,7 @@
 //! without CLONE_VM runs no handlers: see docs/limits.md.
 
 use crate::emptied;
+use crate::sys::list::{List, Pages};
 use std::cell::UnsafeCell;
 use std::io;
 use std::ops::Deref;
@@ -22,13 +23,13 @@ struct Gate {
     /// Forks that wait or are under way.
     forking: usize,
     /// Descriptors that a child must not keep.
-    watching: Vec<RawFd>,
+    watching: List<RawFd>,
 }
 
 static GATE: Mutex<Gate> = Mutex::new(Gate {
     away: 0,
     forking: 0,
-    watching: Vec::new(),
+    watching: List::new_in(Pages),
 });
 /// A fork is under way: its thread holds the gate's lock until it is over.
 static UNDER_WAY: AtomicBool = AtomicBool::new(false);
