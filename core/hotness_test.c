@@ -336,7 +336,8 @@ static void fill_with_runs(uint8_t *records, size_t nr)
 	size_t i;
 
 	for (i = 0; i < nr; i++)
-		records[i] = i && tap_random(12) ? records[i - 1] : random32() * (random32() % 3 > 0);
+		records[i] = i && tap_random(12) ? records[i - 1] :
+			     random32() % 3 ? random32() : 0;
 }
 
 static void sweeps_equal_aging_one_by_one(void)

@@ -224,7 +224,7 @@ static void ferry_hot8_add(struct ferry_hot_histogram *histogram, uint8_t record
 	histogram->pages[view.eighths][view.age] += pages;
 }
 
-/* Counts @nr records of default mode by their bytes, each of which becomes what @aged has for it. */
+/* Counts @nr records of default mode by their bytes; each becomes what @aged has for it. */
 static inline void ferry_hot8_take(uint8_t *records, size_t nr, const uint8_t *aged,
 				   uint32_t *pages)
 {

@@ -174,10 +174,17 @@ static inline void kmigrated_next_sweep(struct ferry_hot_sweep *sweep, u32 now)
 	sweep->number++;
 }
 
-#define for_each_top_node(nid)				\
-	for_each_node_state(nid, N_MEMORY)		\
-		if (!node_is_toptier(nid)) {		\
-		} else
+static inline int kmigrated_next_top_node(int nid)
+{
+	do
+		nid = next_node(nid, node_states[N_MEMORY]);
+	while (nid < MAX_NUMNODES && !node_is_toptier(nid));
+	return nid;
+}
+
+#define for_each_top_node(nid)							\
+	for (nid = kmigrated_next_top_node(NUMA_NO_NODE); nid < MAX_NUMNODES;	\
+	     nid = kmigrated_next_top_node(nid))
 
 static inline bool kmigrated_may_count(const struct kmigrated_count *counted)
 {
