@@ -2,6 +2,7 @@
 /* Loop devices on memfds, ext4 images, swap space, a tmpfs. */
 #include "disk.h"
 #include "files.h"
+#include "modules.h"
 #include "nodes.h"
 #include "tap.h"
 
@@ -58,6 +59,19 @@ static void undo_at_exit(void)
 	}
 }
 
+/* Where loop devices and ext4 are not built in: what needs others after them. */
+static void load_modules(void)
+{
+	static const char *const names[] = {
+		"loop", "crc32c_generic", "crc16", "mbcache", "jbd2", "ext4",
+	};
+
+	if (!access("/dev/loop-control", F_OK))
+		return;
+	for (size_t n = 0; n < sizeof(names) / sizeof(*names); n++)
+		module_load(names[n], "");
+}
+
 /* Takes @memory over. */
 static struct disk *disk_on(int memory)
 {
@@ -67,6 +81,7 @@ static struct disk *disk_on(int memory)
 
 	if (nr_disks == MAX_DISKS)
 		tap_bail("more than %d disks", MAX_DISKS);
+	load_modules();
 	control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
 	number = control < 0 ? -1 : ioctl(control, LOOP_CTL_GET_FREE);
 	if (number < 0)

@@ -19,8 +19,18 @@ use crate::ui::Ui;
 /// Where a checkout has the packages.
 pub const FOLDER: &str = "target/kernel-deb";
 
-/// The folders whose modules a guest gets. All of Debian's are 400 MiB.
-const MODULES: [&str; 3] = ["drivers/migrate_offload", "drivers/dma", "mm"];
+/// The folders and modules that a guest gets: the series', and what the tests' disks need. All of Debian's are 400 MiB.
+const MODULES: [&str; 9] = [
+    "drivers/migrate_offload",
+    "drivers/dma",
+    "mm",
+    "drivers/block/loop.ko.xz",
+    "fs/ext4",
+    "fs/jbd2",
+    "fs/mbcache.ko.xz",
+    "lib",
+    "crypto",
+];
 
 /// The packages in `folder`.
 pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -122,6 +132,8 @@ fn take(unpacked: &Path, folder: &Path) -> Result<String> {
     for place in MODULES.map(|place| modules.join(place)) {
         let files = if place.is_dir() {
             files_below(&place)?
+        } else if place.is_file() {
+            vec![place]
         } else {
             Vec::new()
         };
