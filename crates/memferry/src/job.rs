@@ -157,7 +157,7 @@ impl Job {
                     lanes + 2
                 };
                 let flight = Flight::new(plan, Cursor::new(wanted, vmas, start, end), slots);
-                // What the program unmapped before may have become a list's place.
+                // A large list may have come to lie there since, where the program had unmapped something.
                 let own = sys::list::own_memory().find_map(|list| first_within(&[list], range));
                 let run = match own {
                     Some(_) => Ok(()),
@@ -238,7 +238,8 @@ impl Job {
             .into_iter()
             .chain(stacks.into_iter().map(|s| (s, "the stack of a lane")))
             .chain(pages.into_iter().map(|p| (p, "pages of the mover's pool")))
-            .chain(nothing.map(|n| (n, "a page of the mover")));
+            .chain(nothing.map(|n| (n, "a page of the mover")))
+            .chain(sys::list::own_memory().map(|list| (list, "lists of the mover")));
         for (memory, what) in own {
             if let Some(range) = first_within(&[memory], range) {
                 return Err(MoveError::OwnMemory { range, what });

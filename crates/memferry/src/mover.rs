@@ -499,6 +499,7 @@ mod tests {
         let mut own = mover.core.pool.addresses();
         assert!(!own.is_empty());
         own.extend(mover.core.userfault.as_ref().map(Userfault::own_memory));
+        own.extend(sys::list::own_memory().filter(|list| !list.is_empty()));
         for range in own {
             let refused = mover.move_range(range.clone(), 0, &MoveOptions::default());
             assert!(

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 /// A vector outside of the heap. Like one of the heap it ends the process where there is no memory at all.
 pub(crate) type List<T> = allocator_api2::vec::Vec<T, Pages>;
 
-/// Whole pages of memory: small ones of one mapping, that no gap of the program's addresses is as small as, and for good, as
-/// a mapping that comes and goes costs as much as a small move; larger ones have a mapping each.
+/// Whole pages of memory. Up to 16 pages are cut from one mapping that stays: mapping and unmapping them costs as much as a
+/// small move, and a mapping of a page would land in the gaps that the program leaves. More pages have a mapping of their own.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pages;
 
@@ -92,9 +92,9 @@ fn take_small(size: usize) -> Option<NonNull<u8>> {
     None
 }
 
-/// Mappings that hold lists.
+/// Mappings that hold lists, or will hold small ones.
 pub(crate) fn own_memory() -> impl Iterator<Item = Range<usize>> {
-    let small = SMALL.load(Ordering::Acquire);
+    let small = small().unwrap_or(0);
     let large = LARGE.iter().map(|(start, end)| {
         let start = start.load(Ordering::Acquire);
         start..end.load(Ordering::Acquire).max(start)
@@ -191,18 +191,18 @@ mod tests {
     #[test]
     fn no_two_lists_share_a_page() {
         let lists = || {
-            let mut lists: Vec<List<u8>> = Vec::new();
+            let mut lists: Vec<(u8, List<u8>)> = Vec::new();
             // More than there are small ones of each size.
             for n in 0..5 * OF_EACH {
                 let mut list = List::new_in(Pages);
                 list.resize(page_size() << (n % 7), n as u8);
-                lists.push(list);
+                lists.push((n as u8, list));
                 if n % 3 == 0 {
                     drop(lists.swap_remove(n / 2 % lists.len()));
                 }
             }
-            for list in &lists {
-                assert!(list.iter().all(|&byte| byte == list[0]));
+            for (wanted, list) in &lists {
+                assert!(list.iter().all(|byte| byte == wanted));
             }
         };
         std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(lists))));
