@@ -99,7 +99,8 @@ pub(crate) fn own_memory() -> impl Iterator<Item = Range<usize>> {
         let start = start.load(Ordering::Acquire);
         start..end.load(Ordering::Acquire).max(start)
     });
-    large.chain([small..small + if small == 0 { 0 } else { small_bytes() }])
+    let end = if small == 0 { 0 } else { small + small_bytes() };
+    large.chain(std::iter::once(small..end))
 }
 
 /// Bytes of an allocation, and its size as a power of two of pages.
