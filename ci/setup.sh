@@ -11,6 +11,8 @@ if [ "${1:-}" = tests ]; then
     command -v c++ >/dev/null 2>&1 || missing="$missing g++"
     # They look into the objects that the compiler made.
     command -v nm >/dev/null 2>&1 || missing="$missing binutils"
+    # They ask it for the flags of the installed library.
+    command -v pkg-config >/dev/null 2>&1 || missing="$missing pkg-config"
     # They record what a command accesses.
     command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind libc6-dbg"
 fi
@@ -34,12 +36,12 @@ if [ -n "$missing" ]; then
 fi
 
 if ! command -v cargo >/dev/null 2>&1; then
-    echo "missing: cargo 1.88 or newer; install it with rustup" >&2
+    echo "missing: cargo 1.85 or newer; install it with rustup" >&2
     exit 1
 fi
 version=$(cargo --version | cut -d' ' -f2)
-oldest=$(printf '%s\n1.88.0\n' "$version" | sort -V | head -n1)
-if [ "$oldest" != 1.88.0 ]; then
-    echo "cargo $version is too old: 1.88 or newer is needed; update it with rustup" >&2
+oldest=$(printf '%s\n1.85.0\n' "$version" | sort -V | head -n1)
+if [ "$oldest" != 1.85.0 ]; then
+    echo "cargo $version is too old: 1.85 or newer is needed; update it with rustup" >&2
     exit 1
 fi

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables on a terminal or in a log: split where they are too wide, readable without colour.
 
-use comfy_table::{
-    CellAlignment, ColumnConstraint, ContentArrangement, Table as Drawn, TableComponent, presets,
-};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table as Drawn, presets};
 
 use super::{Table, machine, tables};
 use crate::schema::{BenchFile, Rows};
@@ -102,10 +100,8 @@ fn draw_part(table: &Table, chosen: &[usize], width: Option<usize>, align: Align
         std::iter::once(row[0].clone()).chain(chosen).collect()
     };
     let mut drawn = Drawn::new();
-    // Only a line under the head, as in a printed book.
     drawn
         .load_preset(presets::NOTHING)
-        .set_style(TableComponent::HeaderLines, '─')
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(pick(&table.head));
     for row in &table.rows {
@@ -125,10 +121,12 @@ fn draw_part(table: &Table, chosen: &[usize], width: Option<usize>, align: Align
             }
         }
     }
-    drawn
-        .lines()
-        .map(|line| line.trim_end().to_owned() + "\n")
-        .collect()
+    let lines = drawn.lines().map(|line| line.trim_end().to_owned());
+    let mut lines: Vec<String> = lines.collect();
+    // Only a line under the head, as in a printed book.
+    let width = lines.iter().map(|line| line.chars().count()).max();
+    lines.insert(1, "─".repeat(width.unwrap_or(0)));
+    lines.into_iter().map(|line| line + "\n").collect()
 }
 
 /// Breaks `text` at spaces so that no line is longer than `columns`.

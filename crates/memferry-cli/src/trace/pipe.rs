@@ -4,11 +4,12 @@
 //! A pipe ends when nobody holds its other side any more. A child that the traced command left behind may hold it for
 //! ever, so the end is marked: once the command has ended, a byte that no text has is written behind its last word.
 
-use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use rustix::pipe::fcntl_setpipe_size;
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 /// The mark.
 const END: u8 = 0;
@@ -22,26 +23,26 @@ const GATHER: Duration = Duration::from_millis(2);
 
 /// The reading side; ends at the mark.
 pub struct Log {
-    from: PipeReader,
+    from: File,
     ended: bool,
     /// The last read had little to read.
     early: bool,
 }
 
 /// The writing side.
-pub struct Writing(PipeWriter);
+pub struct Writing(File);
 
 /// Makes a pipe.
 pub fn new() -> io::Result<(Log, Writing)> {
-    let (from, to) = io::pipe()?;
+    let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
     // A smaller pipe works as well.
     let _ = fcntl_setpipe_size(&to, HELD);
     let log = Log {
-        from,
+        from: from.into(),
         ended: false,
         early: false,
     };
-    Ok((log, Writing(to)))
+    Ok((log, Writing(to.into())))
 }
 
 impl Writing {

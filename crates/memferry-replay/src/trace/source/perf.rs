@@ -147,18 +147,13 @@ fn raw(line: &str) -> Option<Raw> {
         .iter()
         .enumerate()
         .find_map(|(at, word)| Some((at, nanoseconds(word)?)))?;
-    let mut rest = &words[at + 1..];
-    let mut event = "";
-    if let [period, name, ..] = rest
-        && digits(period).is_some()
-        && name.ends_with(':')
-    {
-        (event, rest) = (name, &rest[2..]);
-    } else if let [name, ..] = rest
-        && name.ends_with(':')
-    {
-        (event, rest) = (name, &rest[1..]);
-    }
+    let (event, rest) = match &words[at + 1..] {
+        [period, name, rest @ ..] if digits(period).is_some() && name.ends_with(':') => {
+            (*name, rest)
+        }
+        [name, rest @ ..] if name.ends_with(':') => (*name, rest),
+        rest => ("", rest),
+    };
     let address = hex(rest.first()?)?;
     // A number before `|OP` is the data source; one that a symbol follows, and no other number, is the instruction.
     let is_alone = !rest[1..].iter().any(|word| hex(word).is_some());
