@@ -5,12 +5,14 @@ CARGO ?= cargo
 DEMO := target/demo
 BENCH := target/bench
 MEMFERRY := target/release/memferry
+BUILT := $(MEMFERRY) target/release/libmemferry.so target/release/libmemferry.a
+export PREFIX DESTDIR LIBDIR
 LAB := $(CARGO) xtask lab
 # How many virtual machines share the tests, where they may run beside each other.
 GUESTS ?= 2
 SUITE := $(LAB) --guests $(GUESTS)
 
-.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench setup setup-tests kernel-series kernel-check kernel-deb clean
+.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench install uninstall setup setup-tests kernel-series kernel-check kernel-deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -52,7 +54,7 @@ lab-debug: setup ## the guest tests on both machines in kernels with all their c
 lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 	$(SUITE) --profile kcsan
 
-test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers
+test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers, the oldest compiler
 	# A thousand batches with every fault of a DMA engine, and two hundred with every pair: an hour or more.
 	$(LAB) --profile release --seconds 7200 -- 'modprobe dcbm trust=faultdma && ./faults alone 1000 && ./faults pairs 200'
 	# Debian's own kernel with the series: hours on few cores.
@@ -74,6 +76,7 @@ test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux witho
 	ci/sanitize.sh address
 	ci/sanitize.sh thread
 	ci/sanitize.sh miri
+	ci/oldest.sh
 	$(CARGO) xtask series --check
 
 check: setup-tests ## formatting, lints, documentation, licences
@@ -89,6 +92,13 @@ bench: setup ## the full measurement, as published in docs/results (about ten mi
 	$(MEMFERRY) bench count --json $(BENCH)/count.json
 	$(MEMFERRY) bench stall --json $(BENCH)/stall.json
 	$(MEMFERRY) report $(BENCH)/move.json $(BENCH)/count.json $(BENCH)/stall.json --output $(BENCH)/report.html
+
+install: setup ## the command, man pages, completions and the library for C under PREFIX (/usr/local); DESTDIR goes before it
+	$(CARGO) build --release --locked --package memferry-cli --package memferry-c
+	packaging/install.sh install $(BUILT)
+
+uninstall: ## takes away what `make install` put there
+	packaging/install.sh uninstall $(BUILT)
 
 kernel-series: setup ## the kernel series as mails, in target/kernel-series
 	$(CARGO) xtask series

@@ -5,8 +5,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod built;
+
+use built::{built, output, run};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::OnceLock;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
@@ -17,73 +20,15 @@ struct Libraries {
     archive: PathBuf,
 }
 
-/// Cargo tells tests no paths of libraries, so it is asked for them; it has built them already when it comes to this.
 fn libraries() -> &'static Libraries {
     static BUILT: OnceLock<Libraries> = OnceLock::new();
     BUILT.get_or_init(|| {
-        // The test's own path is PROFILE/deps/NAME, the profile `debug` for dev and test.
-        let own = std::env::current_exe().unwrap();
-        let folder = own.ancestors().nth(2).unwrap();
-        let profile = match folder.file_name().unwrap().to_str().unwrap() {
-            "debug" => "test",
-            other => other,
-        };
-        let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo
-            .current_dir(HERE)
-            .args([
-                "build",
-                "--offline",
-                "--package",
-                "memferry-c",
-                "--lib",
-                "--message-format",
-                "json",
-            ])
-            .args(["--profile", profile])
-            .arg("--target-dir")
-            .arg(target_dir);
-        let triple = env!("MEMFERRY_TARGET");
-        if folder
-            .parent()
-            .and_then(Path::file_name)
-            .is_some_and(|name| name == triple)
-        {
-            cargo.args(["--target", triple]);
-        }
-        let messages = run(&mut cargo);
-        let found = |end: &str| {
-            messages
-                .split('"')
-                .find(|text| text.ends_with(&format!("/libmemferry.{end}")))
-                .map(PathBuf::from)
-                .unwrap_or_else(|| panic!("{cargo:?} names no libmemferry.{end}: {messages}"))
-        };
+        let mut paths = built("memferry-c", &["/libmemferry.so", "/libmemferry.a"]).into_iter();
         Libraries {
-            shared: found("so"),
-            archive: found("a"),
+            shared: paths.next().unwrap(),
+            archive: paths.next().unwrap(),
         }
     })
-}
-
-fn output(command: &mut Command) -> Output {
-    command.output().unwrap_or_else(|error| {
-        panic!("cannot start {command:?}: {error}; this test needs it, install it")
-    })
-}
-
-/// What the command printed to its output; fails with all that it printed otherwise.
-fn run(command: &mut Command) -> String {
-    let output = output(command);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{command:?} failed: {}\n{printed}{errors}",
-        output.status
-    );
-    printed
 }
 
 /// The system's compiler for C or C++, warnings as errors, with the folder of the header.

@@ -1,0 +1,81 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# install.sh install|uninstall COMMAND SHARED ARCHIVE: puts what cargo built into place, or takes it away: the command, its man
+# pages and completions, and for C programs the header, the libraries and the pkg-config file.
+#
+# PREFIX (/usr/local) is where it will be found, LIBDIR (PREFIX/lib) where libraries are; DESTDIR goes before both, for
+# packagers. Nothing else is touched.
+set -eu
+
+usage() {
+    echo "usage: install.sh install|uninstall COMMAND SHARED ARCHIVE" >&2
+    exit 2
+}
+[ $# = 4 ] || usage
+action=$1 command=$2 shared=$3 archive=$4
+case $action in install | uninstall) ;; *) usage ;; esac
+
+prefix=${PREFIX:-/usr/local}
+libdir=${LIBDIR:-$prefix/lib}
+root=${DESTDIR:-}
+case $prefix$libdir in
+    /*) ;;
+    *) echo "PREFIX is $prefix and LIBDIR $libdir; give absolute paths" >&2; exit 2 ;;
+esac
+header=$(dirname "$0")/../crates/memferry-c/include/memferry.h
+version=$(sed -n 's/^#define MEMFERRY_VERSION "\(.*\)"$/\1/p' "$header")
+abi=${version%%.*}
+
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+"$command" generate man --out "$made/man"
+"$command" generate completions --out "$made/completions"
+cat >"$made/memferry.pc" <<END
+prefix=$prefix
+libdir=$libdir
+includedir=\${prefix}/include
+
+Name: memferry
+Description: Moves memory pages between tiers at the speed of the memory
+Version: $version
+Cflags: -I\${includedir}
+Libs: -L\${libdir} -lmemferry
+Libs.private: -pthread -ldl -lm
+END
+
+place() { # MODE FILE PATH
+    if [ "$action" = install ]; then
+        install -D -m "$1" "$2" "$root$3"
+    else
+        rm -f "$root$3"
+    fi
+}
+symlink() { # TARGET PATH
+    if [ "$action" = install ]; then
+        ln -sf "$1" "$root$2"
+    else
+        rm -f "$root$2"
+    fi
+}
+
+place 755 "$command" "$prefix/bin/memferry"
+for page in "$made"/man/*; do
+    place 644 "$page" "$prefix/share/man/man1/${page##*/}"
+done
+place 644 "$made/completions/memferry.bash" "$prefix/share/bash-completion/completions/memferry"
+place 644 "$made/completions/_memferry" "$prefix/share/zsh/site-functions/_memferry"
+place 644 "$made/completions/memferry.fish" "$prefix/share/fish/vendor_completions.d/memferry.fish"
+place 644 "$header" "$prefix/include/memferry.h"
+place 755 "$shared" "$libdir/libmemferry.so.$version"
+symlink "libmemferry.so.$version" "$libdir/libmemferry.so.$abi"
+symlink "libmemferry.so.$abi" "$libdir/libmemferry.so"
+place 644 "$archive" "$libdir/libmemferry.a"
+place 644 "$made/memferry.pc" "$libdir/pkgconfig/memferry.pc"
+
+# The loader finds libraries of the system's folders by its cache.
+if [ -z "$root" ] && [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then
+    ldconfig
+fi
+if [ "$action" = install ]; then
+    echo "installed under $root$prefix; PREFIX=$prefix make uninstall takes it away"
+fi
