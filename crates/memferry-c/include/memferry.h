@@ -137,12 +137,15 @@ typedef struct memferry_move_options {
 	uint64_t batch_bytes;
 	/** MEMFERRY_RELOCATE, MEMFERRY_KEEP_SOURCE_PAGES, or both. */
 	uint64_t flags;
-	/** Null, or where to write what became of each base page of the range, in move_pages(2)'s terms: the node it lies
+	/** Null, or where to write what became of each base page of the range (or of each range of a list, one after the other
+	 *  in the order of the list), in move_pages(2)'s terms: the node it lies
 	 *  on, or -ENOENT (not present), -EFAULT (the shared zero page), -EBUSY (pinned, shared, in use), -ENOMEM (the node
 	 *  had no page), -EINVAL (the mapping does not allow it), -ECANCELED (not looked at). The caller owns it. */
 	int *status;
-	/** Entries that `status` has room for: at least one per base page of the range; 0 without `status`. */
+	/** Entries that `status` has room for: at least one per base page; 0 without `status`. */
 	size_t status_len;
+	/** Bytes moved per second at most; 0: no limit. Between its parts, of 10 ms each but no less than 2 MiB, no page is away. */
+	uint64_t bytes_per_second;
 } memferry_move_options;
 
 /** Folios and their bytes. A transparent huge page is one folio. */
@@ -226,6 +229,28 @@ int memferry_backend(const memferry_mover *mover);
  */
 int memferry_move(memferry_mover *mover, void *addr, size_t len, int node, const memferry_move_options *options,
 		  memferry_result *result);
+
+/** A range of a list: start and length in bytes, multiples of the base page. */
+typedef struct memferry_range {
+	void *addr;
+	size_t len;
+} memferry_range;
+
+/**
+ * Moves the pages of a list of ranges of this process to @node, in any order, as memferry_move() does of one. Scattered
+ * ranges of one mapping are watched together: a list of 16 KiB pieces costs far less than a call for each.
+ *
+ * @ranges, @count: the list; no page may be in two of them.
+ * @node, @options: as for memferry_move().
+ * @total: where to write the account of all ranges; null when it is not wanted.
+ * @each: null, or @count results, each with its size set, for the account of each range in the order of the list. Their
+ *        elapsed_ns is that of the whole list, and an error is in @total alone.
+ *
+ * All ranges are checked before any page moves. Returns as memferry_move(); -EINVAL also for ranges with a page in common.
+ * A range that cannot be watched counts as busy if another one moves, with the error in @total.
+ */
+int memferry_move_list(memferry_mover *mover, const memferry_range *ranges, size_t count, int node,
+		       const memferry_move_options *options, memferry_result *total, memferry_result *each);
 
 /**
  * Moves pages of any process to @node through move_pages(2), whatever the mover's backend, with as many parallel callers

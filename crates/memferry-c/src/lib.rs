@@ -41,6 +41,15 @@ pub struct How {
     flags: u64,
     status: *mut c_int,
     status_len: usize,
+    bytes_per_second: u64,
+}
+
+/// `memferry_range`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Piece {
+    addr: *mut c_void,
+    len: usize,
 }
 
 /// `memferry_count`.
@@ -75,9 +84,10 @@ const _: () = {
     assert!(offset_of!(Options, lanes) == 12 && offset_of!(Options, placement) == 16);
     assert!(offset_of!(Options, nice) == 20 && offset_of!(Options, backend) == 24);
     assert!(offset_of!(Options, flags) == 28 && offset_of!(Options, pool_bytes) == 32);
-    assert!(size_of::<How>() == 40 && offset_of!(How, batch_bytes) == 8);
+    assert!(size_of::<How>() == 48 && offset_of!(How, batch_bytes) == 8);
     assert!(offset_of!(How, flags) == 16 && offset_of!(How, status) == 24);
-    assert!(offset_of!(How, status_len) == 32);
+    assert!(offset_of!(How, status_len) == 32 && offset_of!(How, bytes_per_second) == 40);
+    assert!(size_of::<Piece>() == 16 && offset_of!(Piece, len) == 8);
     assert!(size_of::<Count>() == 16 && offset_of!(Count, bytes) == 8);
     assert!(size_of::<Account>() == 128 && offset_of!(Account, moved) == 8);
     assert!(offset_of!(Account, already_there) == 24 && offset_of!(Account, not_present) == 40);
@@ -325,6 +335,7 @@ impl Request {
                 flags: 0,
                 status: std::ptr::null_mut(),
                 status_len: 0,
+                bytes_per_second: 0,
             }
         } else {
             // SAFETY: the caller's promise; then a readable structure of plain numbers.
@@ -350,21 +361,34 @@ impl Request {
         Ok(Request { how, result })
     }
 
-    /// The range, if `status` has room for it.
-    fn range(&self, addr: usize, len: usize) -> Result<Range<usize>, Failure> {
-        let end = addr.checked_add(len).ok_or_else(|| {
-            invalid(format!(
-                "{len} bytes from {addr:#x} end beyond the last address of a process; check the address and the length"
-            ))
-        })?;
-        let pages = len.div_ceil(page_size());
+    /// The ranges, if `status` has room for them.
+    fn ranges(
+        &self,
+        pieces: impl Iterator<Item = (usize, usize)>,
+    ) -> Result<Vec<Range<usize>>, Failure> {
+        let mut pages = 0_usize;
+        let ranges = pieces.map(|(addr, len)| {
+            pages = pages.saturating_add(len.div_ceil(page_size()));
+            let end = addr.checked_add(len).ok_or_else(|| {
+                invalid(format!(
+                    "{len} bytes from {addr:#x} end beyond the last address of a process; check the address and the length"
+                ))
+            })?;
+            Ok(addr..end)
+        });
+        let ranges = ranges.collect::<Result<Vec<_>, Failure>>()?;
         if !self.how.status.is_null() && self.how.status_len < pages {
             return Err(invalid(format!(
                 "memferry_move_options.status_len is {}, and the range has {pages} pages; give room for each",
                 self.how.status_len
             )));
         }
-        Ok(addr..end)
+        Ok(ranges)
+    }
+
+    fn range(&self, addr: usize, len: usize) -> Result<Range<usize>, Failure> {
+        self.ranges(std::iter::once((addr, len)))
+            .map(|mut ranges| ranges.remove(0))
     }
 
     fn options(&self, handle: &Handle) -> Result<MoveOptions, Failure> {
@@ -379,21 +403,26 @@ impl Request {
             } else {
                 SourcePages::GIVE_BACK
             },
+            bytes_per_second: (self.how.bytes_per_second != 0).then_some(self.how.bytes_per_second),
         })
     }
 
+    /// Writes the account of `ranges`, whose sum is `done`.
+    ///
     /// # Safety
-    /// The result is null or writable, `status` is null or writable for `status_len` entries, and `done` is of a range
-    /// that [`Request::range`] gave.
-    unsafe fn answer(&self, done: &MoveResult) {
-        if let (Some(pages), false) = (&done.pages, self.how.status.is_null()) {
-            let count = pages.len().min(self.how.status_len);
-            // SAFETY: room for status_len entries (caller); the library's list is no memory of the caller's.
+    /// The result is null or writable, `status` is null or writable for `status_len` entries, and the ranges are those that
+    /// [`Request::ranges`] gave.
+    unsafe fn answer(&self, done: &MoveResult, ranges: &[MoveResult]) {
+        let mut written = 0;
+        for pages in ranges.iter().filter_map(|range| range.pages.as_ref()) {
+            let count = pages.len().min(self.how.status_len - written);
+            // SAFETY: pages are listed where there is a `status`, which has room for status_len entries (caller); the
+            // library's list is no memory of the caller's.
             unsafe {
-                self.how
-                    .status
-                    .copy_from_nonoverlapping(pages.as_ptr(), count)
-            };
+                let status = self.how.status.add(written);
+                status.copy_from_nonoverlapping(pages.as_ptr(), count);
+            }
+            written += count;
         }
         if let Some(error) = &done.error {
             remember(error.to_string());
@@ -507,7 +536,51 @@ pub unsafe extern "C" fn memferry_move(
         let options = request.options(handle)?;
         let done = handle.mover.move_range(range, node, &options)?;
         // SAFETY: the caller's promise, and the range is the request's.
-        unsafe { request.answer(&done) };
+        unsafe { request.answer(&done, std::slice::from_ref(&done)) };
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As memferry.h says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memferry_move_list(
+    mover: *mut Handle,
+    ranges: *const Piece,
+    count: usize,
+    node: c_int,
+    options: *const How,
+    total: *mut Account,
+    each: *mut Account,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (handle, request) = unsafe { (handle(mover)?, Request::read(options, total)?) };
+        let pieces = if count == 0 {
+            &[]
+        } else {
+            check_pointer(ranges, "ranges")?;
+            // SAFETY: not null, aligned, and `count` of them readable (caller).
+            unsafe { std::slice::from_raw_parts(ranges, count) }
+        };
+        if !each.is_null() {
+            for index in 0..count {
+                // SAFETY: `count` of them, each with its size set (caller).
+                unsafe { check_size(each.wrapping_add(index), "memferry_result")? };
+            }
+        }
+        let ranges = request.ranges(pieces.iter().map(|piece| (piece.addr.addr(), piece.len)))?;
+        let node = node_number(node)?;
+        let options = request.options(handle)?;
+        let done = handle.mover.move_pages(&ranges, node, &options)?;
+        // SAFETY: the caller's promise, and the ranges are the request's.
+        unsafe { request.answer(&done.total, &done.ranges) };
+        if !each.is_null() {
+            for (index, range) in done.ranges.iter().enumerate() {
+                // SAFETY: checked above, and writable (caller).
+                unsafe { each.add(index).write(Account::from(range)) };
+            }
+        }
         Ok(0)
     })
 }
@@ -538,7 +611,7 @@ pub unsafe extern "C" fn memferry_move_pid(
         let lanes = handle.mover.migrator().lanes();
         let done = move_pages::move_range(pid, range, node, lanes, &options)?;
         // SAFETY: the caller's promise, and the range is the request's.
-        unsafe { request.answer(&done) };
+        unsafe { request.answer(&done, std::slice::from_ref(&done)) };
         Ok(0)
     })
 }
@@ -714,6 +787,7 @@ mod tests {
                     flags: RELOCATE,
                     status: status.as_mut_ptr(),
                     status_len: pages,
+                    bytes_per_second: 0,
                 };
                 let mut account = Account {
                     size: size_of::<Account>(),

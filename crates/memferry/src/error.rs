@@ -24,6 +24,15 @@ pub enum MoveError {
         /// Base page, bytes.
         page: usize,
     },
+    /// A range of a list begins within another one.
+    #[error(
+        "range {:#x}-{:#x} begins within another range of the list; give each page once",
+        range.start, range.end
+    )]
+    Overlap {
+        /// The later one.
+        range: Range<usize>,
+    },
     /// Part of the range is no memory that this backend can move.
     #[error("range {:#x}-{:#x} cannot be moved: {what}; {hint}", range.start, range.end)]
     Unmovable {
@@ -139,7 +148,9 @@ impl MoveError {
     /// The nearest errno, as the C interface returns it (positive).
     pub fn errno(&self) -> i32 {
         match self {
-            MoveError::BadRange { .. } | MoveError::BadOption { .. } => libc::EINVAL,
+            MoveError::BadRange { .. }
+            | MoveError::Overlap { .. }
+            | MoveError::BadOption { .. } => libc::EINVAL,
             MoveError::Unmovable {
                 what: Unmovable::Unmapped,
                 ..

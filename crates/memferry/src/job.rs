@@ -10,11 +10,14 @@ use crate::flight::{Cursor, Flight, Live, Plan, Ranges, Wanted};
 use crate::migrator::Migrator;
 use crate::move_pages;
 use crate::mover::MoveOptions;
+use crate::pace::Pace;
 use crate::pool::{PagePool, SEGMENT};
-use crate::result::{Ledger, MoveResult, Outcome};
+use crate::result::{Ledger, ListResult, MoveResult, Outcome};
+use crate::sys::list::{List, Pages};
 use crate::sys::thread::{Event, Quiet};
+use crate::sys::uffd::Uffd;
 use crate::sys::{self, page_size};
-use crate::vma;
+use crate::vma::{self, Vma};
 use crate::watch::{MAPS, Userfault, leave_cut_thps, watch};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,13 +27,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Instant;
 
-/// Part of a range that is registered at a time. Holes of it are filled by the mover, more slowly than by the kernel,
-/// and the pipeline drains at its end (0.1 ms): 1 GiB keeps both small.
+/// Bytes to move that are watched at a time. Holes are filled by the mover then, more slowly than by the kernel, and the
+/// pipeline drains at the end (0.1 ms): 1 GiB keeps both small.
 const STRETCH: usize = 1 << 30;
+
+/// Below so many bytes a part one lane moves them alone: each part has TLB flushes of its own, which interrupt the CPUs of the
+/// other lanes. On two CPUs of a virtual machine, warm, 16 KiB parts had 1.4 GB/s on one lane and 0.6 on two, 64 KiB parts 3.5 and
+/// 1.5; cold parts of 256 KiB gained by the second lane (examples/list_speed).
+const SCATTERED: usize = 128 << 10;
 
 /// What the moves of one mover share; those under way keep it.
 pub(crate) struct Core {
     pub userfault: Option<Userfault>,
+    /// What userfaultfd cannot move goes through move_pages(2).
+    pub kernel_too: bool,
     pub pool: PagePool,
     pub nodes: Vec<u32>,
     pub generation: u32,
@@ -49,7 +59,8 @@ impl Core {
 pub(crate) struct Job {
     pub core: Arc<Core>,
     pub migrator: Arc<dyn Migrator>,
-    pub range: Range<usize>,
+    /// What to move, ascending, with no address in common.
+    pub ranges: List<Range<usize>>,
     pub to: u32,
     pub options: MoveOptions,
     /// That of the options.
@@ -61,153 +72,220 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Moves the pages; signals are blocked on this thread.
-    pub(crate) fn run(&self) -> Result<MoveResult, MoveError> {
+    /// Bytes to move.
+    pub(crate) fn bytes(&self) -> usize {
+        self.ranges.iter().map(Range::len).sum()
+    }
+
+    /// Moves the pages; signals are blocked on this thread. The ranges of the result ascend.
+    pub(crate) fn run(&self) -> Result<ListResult, MoveError> {
         // A panic of the migrator left all pages in place.
         let _turn = self
             .core
             .turn
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let Job {
-            range,
-            to,
-            options,
-            batch_bytes,
-            lanes,
-            ..
-        } = self;
-        let (batch_bytes, lanes) = (*batch_bytes, *lanes);
-        let Some(userfault) = &self.core.userfault else {
-            return move_pages::run(
-                0,
-                range.clone(),
-                *to,
-                lanes,
-                options,
-                Arc::clone(&self.booked),
-            );
-        };
         let started = Instant::now();
-        if range.len() > STRETCH {
-            // All of it or nothing; what a stretch is made of is looked at again when it is watched.
-            vma::movable(Path::new(MAPS), range)?;
-        }
-        let cancel = &*self.cancel;
-        // What this thread stands on.
-        self.check_own_memory(None)?;
+        let mut parts = Ranges::default();
+        parts.add_all(&self.ranges);
+        let (parts, by_kernel) = match &self.core.userfault {
+            Some(_) if self.core.kernel_too => {
+                by_backend(&vma::all_mapped(Path::new(MAPS), parts.as_slice())?, &parts)
+            }
+            Some(_) => (parts, Ranges::default()),
+            None => (Ranges::default(), parts),
+        };
         let booked = Arc::clone(&self.booked);
-        let ledger = Ledger::telling(range.start, range.len(), options.list_pages, booked);
-        let mut cancelled = 0;
+        let ledger = Ledger::new(&self.ranges, self.options.list_pages, booked);
         let mut failure = None;
-        for stretch in stretches(range) {
-            if cancel.load(Ordering::Relaxed) {
-                cancelled += stretch.len();
+        let userfault = self.core.userfault.as_ref();
+        if let Some(userfault) = userfault.filter(|_| !parts.as_slice().is_empty()) {
+            failure = self.watch_and_fly(userfault, parts.as_slice(), &ledger)?;
+        }
+        if !by_kernel.as_slice().is_empty() {
+            let by = move_pages::Callers {
+                pid: 0,
+                node: self.to,
+                count: self.lanes,
+                cancel: &self.cancel,
+                pace: self.options.bytes_per_second.map(Pace::new),
+            };
+            let carried = by.carry(by_kernel.as_slice(), &ledger);
+            failure = failure.or(carried.err());
+        }
+        ledger.close(started.elapsed(), failure)
+    }
+
+    /// Moves ascending parts, stretch by stretch. `Ok` has what ended one of them after another may have moved.
+    fn watch_and_fly(
+        &self,
+        userfault: &Userfault,
+        parts: &[Range<usize>],
+        ledger: &Ledger,
+    ) -> Result<Option<MoveError>, MoveError> {
+        let alone = parts.len() == 1;
+        // What this thread stands on, and all that must not lie between ranges that share a watch.
+        let mut own = Ranges::default();
+        self.check_own_memory(None, |memory| {
+            if !alone {
+                own.add(memory);
+            }
+        })?;
+        let pace = self.options.bytes_per_second.map(Pace::new);
+        let most = most_at_a_time(self.options.bytes_per_second);
+        let mut waiting = if alone && parts[0].len() <= STRETCH {
+            stretches(parts, most, |_| false)
+        } else {
+            // All of them or nothing; what a stretch is made of is looked at again when it is watched.
+            let vmas = vma::all_movable(Path::new(MAPS), parts)?;
+            stretches(parts, most, |gap| {
+                let before = vmas.partition_point(|vma| vma.range.end < gap.start);
+                let one_mapping = vmas.get(before).is_some_and(|vma| gap.end < vma.range.end);
+                one_mapping && own.meeting(gap).is_none()
+            })
+        };
+        waiting.reverse();
+        let bytes: usize = parts.iter().map(Range::len).sum();
+        let lanes = if !alone && bytes / parts.len() < SCATTERED {
+            1
+        } else {
+            self.lanes
+        };
+        let mut failure = None;
+        while let Some(stretch) = waiting.pop() {
+            if !pace.as_ref().is_none_or(|pace| pace.wait(&self.cancel))
+                || self.cancel.load(Ordering::Relaxed)
+            {
+                break;
+            }
+            let (first, before) = (
+                stretch.watched.start == parts[0].start,
+                ledger.moved_bytes(),
+            );
+            let watched = leave_cut_thps(&userfault.pagemap, stretch.watched.clone(), ledger);
+            if watched.is_empty() {
                 continue;
             }
-            let first = stretch.start == range.start;
-            let stretch = leave_cut_thps(&userfault.pagemap, stretch, &ledger);
-            if stretch.is_empty() {
-                continue;
-            }
-            let (place, vmas) = match watch(userfault, &stretch) {
-                Ok(watch) => watch,
-                Err((_, error)) if first => return Err(error),
+            match watch(userfault, &watched) {
+                Ok((place, vmas)) => {
+                    let parts = &parts[stretch.parts];
+                    if let Err(error) = self.fly(userfault, &place, &vmas, parts, lanes, ledger) {
+                        failure.get_or_insert(error);
+                    }
+                }
+                // It may be for what lies between them.
+                Err(_) if stretch.parts.len() > 1 => {
+                    waiting.extend(stretch.parts.rev().filter_map(|part| {
+                        within(&parts[part], &watched).map(|watched| Stretch {
+                            bytes: watched.len(),
+                            watched,
+                            parts: part..part + 1,
+                        })
+                    }));
+                }
+                Err((_, error)) if alone && first => return Err(error),
                 Err((errno, error)) => {
-                    // Earlier stretches may have moved: the account stands, with this one in it.
+                    // Others may have moved: the account stands, with this one in it.
                     let outcome = match errno {
                         libc::ENOMEM => Outcome::NoMemory,
                         _ => Outcome::Busy,
                     };
-                    ledger.book(outcome, stretch.start, stretch.len(), page_size(), -errno);
+                    ledger.book(outcome, watched.start, watched.len(), page_size(), -errno);
                     failure.get_or_insert(error);
-                    continue;
-                }
-            };
-            let mut excluded = Ranges::default();
-            emptied::still(&userfault.pagemap, &mut excluded);
-            for vmas in vmas.chunk_by(|a, b| a.locked == b.locked) {
-                let (start, end) = (vmas[0].range.start, vmas[vmas.len() - 1].range.end);
-                let wanted = Wanted {
-                    node: *to,
-                    relocate: options.relocate,
-                    ask_nodes: self.core.nodes.len() > 1,
-                };
-                let plan = Plan {
-                    kernel: &Live {
-                        place: &place,
-                        pagemap: &userfault.pagemap,
-                    },
-                    place: &place,
-                    pool: &self.core.pool,
-                    ledger: &ledger,
-                    migrator: &*self.migrator,
-                    range: start..end,
-                    excluded: excluded.as_slice(),
-                    locked: vmas[0].locked,
-                    batch_bytes,
-                    lanes,
-                    wanted,
-                    recycle: options.source.keep,
-                    cancel,
-                };
-                let slots = if self.migrator.is_per_folio() {
-                    1
-                } else {
-                    lanes + 2
-                };
-                let flight = Flight::new(plan, Cursor::new(wanted, vmas, start, end), slots);
-                // A large list may have come to lie there since, where the program had unmapped something.
-                let own = sys::list::own_memory().find_map(|list| first_within(&[list], range));
-                let run = match own {
-                    Some(_) => Ok(()),
-                    None => catch_unwind(AssertUnwindSafe(|| {
-                        self.migrator.run(&|_| flight.run_lane());
-                    })),
-                };
-                let landing = flight.finish();
-                landing
-                    .emptied
-                    .as_slice()
-                    .iter()
-                    .cloned()
-                    .for_each(emptied::note);
-                excluded = landing.excluded;
-                if let Some(range) = own {
-                    let (len, status) = (end - start, -libc::EDEADLK);
-                    ledger.book(Outcome::Busy, start, len, page_size(), status);
-                    let what = "lists of the mover";
-                    failure.get_or_insert(MoveError::OwnMemory { range, what });
-                    continue;
-                }
-                cancelled += landing.left;
-                if let Err(panic) = run {
-                    resume_unwind(panic);
-                }
-                if let Some(error) = landing.error {
-                    failure.get_or_insert_with(|| {
-                        MoveError::system("PAGEMAP_SCAN", "Linux 6.7 has it; report this kernel")(
-                            error,
-                        )
-                    });
                 }
             }
-        }
-        let mut result = ledger.close(started.elapsed());
-        result.cancelled_bytes = cancelled as u64;
-        // An error means that nothing was moved; what was moved must not go unsaid.
-        match failure {
-            Some(error) if result.moved.bytes == 0 => Err(error),
-            failure => {
-                result.error = failure.map(Arc::new);
-                Ok(result)
+            if let Some(pace) = &pace {
+                pace.pay(Instant::now(), ledger.moved_bytes() - before);
             }
         }
+        Ok(failure)
     }
 
-    /// Refuses ranges that hold what the lanes stand on: a lane that waits for its own page waits for ever.
-    pub(crate) fn check_own_memory(&self, mover: Option<Range<usize>>) -> Result<(), MoveError> {
-        let range = &self.range;
+    /// Moves what of `parts` lies in the mappings of one watch, on so many lanes of the migrator.
+    fn fly(
+        &self,
+        userfault: &Userfault,
+        place: &Uffd,
+        vmas: &[Vma],
+        parts: &[Range<usize>],
+        lanes: usize,
+        ledger: &Ledger,
+    ) -> Result<(), MoveError> {
+        let mut excluded = Ranges::default();
+        emptied::still(&userfault.pagemap, &mut excluded);
+        let mut failure = None;
+        for vmas in vmas.chunk_by(|a, b| a.locked == b.locked) {
+            let range = vmas[0].range.start..vmas[vmas.len() - 1].range.end;
+            let wanted = Wanted {
+                node: self.to,
+                relocate: self.options.relocate,
+                ask_nodes: self.core.nodes.len() > 1,
+            };
+            let plan = Plan {
+                kernel: &Live {
+                    place,
+                    pagemap: &userfault.pagemap,
+                },
+                place,
+                pool: &self.core.pool,
+                ledger,
+                migrator: &*self.migrator,
+                range: range.clone(),
+                excluded: excluded.as_slice(),
+                locked: vmas[0].locked,
+                batch_bytes: self.batch_bytes,
+                lanes,
+                wanted,
+                recycle: self.options.source.keep,
+                cancel: &self.cancel,
+            };
+            let slots = if self.migrator.is_per_folio() {
+                1
+            } else {
+                lanes + 2
+            };
+            let flight = Flight::new(plan, Cursor::new(wanted, vmas, parts), slots);
+            // A large list may have come to lie there since, where the program had unmapped something.
+            let own = sys::list::own_memory().find_map(|list| within(&list, &range));
+            let run = match own {
+                Some(_) => Ok(()),
+                None => catch_unwind(AssertUnwindSafe(|| {
+                    self.migrator.run(&|lane| {
+                        if lane < lanes {
+                            flight.run_lane();
+                        }
+                    });
+                })),
+            };
+            let landing = flight.finish();
+            let emptied = landing.emptied.as_slice();
+            emptied.iter().cloned().for_each(emptied::note);
+            excluded = landing.excluded;
+            if let Some(own) = own {
+                let status = -libc::EDEADLK;
+                ledger.book(Outcome::Busy, range.start, range.len(), page_size(), status);
+                let what = "lists of the mover";
+                failure.get_or_insert(MoveError::OwnMemory { range: own, what });
+                continue;
+            }
+            if let Err(panic) = run {
+                resume_unwind(panic);
+            }
+            if let Some(error) = landing.error {
+                let hint = "Linux 6.7 has it; report this kernel";
+                failure.get_or_insert_with(|| MoveError::system("PAGEMAP_SCAN", hint)(error));
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Refuses ranges that hold what the lanes stand on: a lane that waits for its own page waits for ever. Calls `see` for each
+    /// piece of that memory.
+    pub(crate) fn check_own_memory(
+        &self,
+        mover: Option<Range<usize>>,
+        mut see: impl FnMut(Range<usize>),
+    ) -> Result<(), MoveError> {
         let core = extent_of(Arc::as_ptr(&self.core));
         let migrator = std::ptr::from_ref(&*self.migrator).cast::<u8>().addr();
         let flag = Arc::as_ptr(&self.cancel).addr();
@@ -241,9 +319,17 @@ impl Job {
             .chain(nothing.map(|n| (n, "a page of the mover")))
             .chain(sys::list::own_memory().map(|list| (list, "lists of the mover")));
         for (memory, what) in own {
-            if let Some(range) = first_within(&[memory], range) {
+            let first = self
+                .ranges
+                .partition_point(|range| range.end <= memory.start);
+            let met = self
+                .ranges
+                .get(first)
+                .and_then(|range| within(&memory, range));
+            if let Some(range) = met {
                 return Err(MoveError::OwnMemory { range, what });
             }
+            see(memory);
         }
         Ok(())
     }
@@ -261,7 +347,7 @@ pub struct MoveHandle {
 
 /// How a move ended, or that it has not.
 struct End {
-    result: Mutex<Option<std::thread::Result<Result<MoveResult, MoveError>>>>,
+    result: Mutex<Option<std::thread::Result<Result<ListResult, MoveError>>>>,
     over: Event,
 }
 
@@ -283,7 +369,7 @@ impl MoveHandle {
         });
         let handle = MoveHandle {
             end: Arc::clone(&end),
-            bytes: job.range.len() as u64,
+            bytes: job.bytes() as u64,
             booked: Arc::clone(&job.booked),
             cancel: Arc::clone(&job.cancel),
         };
@@ -300,7 +386,7 @@ impl MoveHandle {
         started.is_ok().then_some(handle)
     }
 
-    /// Bytes of the range whose fate is known, moved or not; and all of them.
+    /// Bytes to move whose fate is known, moved or not; and all of them.
     pub fn progress(&self) -> (u64, u64) {
         (self.booked.load(Ordering::Relaxed), self.bytes)
     }
@@ -324,10 +410,10 @@ impl MoveHandle {
     /// # Panics
     /// Passes on a panic of the migrator's `run`; all pages are in place then.
     pub fn wait(self) -> Result<MoveResult, MoveError> {
-        self.wait_in(&Quiet::begin())
+        self.wait_in(&Quiet::begin()).map(ListResult::into_range)
     }
 
-    pub(crate) fn wait_in(self, quiet: &Quiet) -> Result<MoveResult, MoveError> {
+    pub(crate) fn wait_in(self, quiet: &Quiet) -> Result<ListResult, MoveError> {
         self.end.over.wait(quiet);
         let result = self.end.result.lock();
         match result.unwrap_or_else(PoisonError::into_inner).take() {
@@ -349,22 +435,80 @@ fn extent_of<T>(value: *const T) -> Range<usize> {
     value.addr()..value.addr() + size_of::<T>()
 }
 
-/// The part of the first of `memory` that lies in `range`.
-fn first_within(memory: &[Range<usize>], range: &Range<usize>) -> Option<Range<usize>> {
-    let cut = |m: &Range<usize>| m.start.max(range.start)..m.end.min(range.end);
-    memory.iter().map(cut).find(|part| !part.is_empty())
+/// The part of `memory` that lies in `range`.
+fn within(memory: &Range<usize>, range: &Range<usize>) -> Option<Range<usize>> {
+    let part = memory.start.max(range.start)..memory.end.min(range.end);
+    (!part.is_empty()).then_some(part)
 }
 
-/// Cuts a range into parts of at most [`STRETCH`] bytes, whole THPs in every part.
-fn stretches(range: &Range<usize>) -> Vec<Range<usize>> {
-    let mut parts = Vec::new();
-    let mut start = range.start;
-    while start < range.end {
-        let end = ((start / SEGMENT * SEGMENT).saturating_add(STRETCH)).min(range.end);
-        parts.push(start..end);
-        start = end;
+/// What is watched at a time: one part of a move or a piece of it, or several with what lies between them.
+#[derive(Debug)]
+struct Stretch {
+    watched: Range<usize>,
+    /// Which parts.
+    parts: Range<usize>,
+    /// Bytes to move.
+    bytes: usize,
+}
+
+/// Bytes of a stretch of a move that is paced: what may be moved in 10 ms, so that nobody notices the steps.
+fn most_at_a_time(bytes_per_second: Option<u64>) -> usize {
+    let most = bytes_per_second.and_then(|rate| usize::try_from(rate / 100).ok());
+    most.map_or(STRETCH, |bytes| {
+        bytes.clamp(SEGMENT, STRETCH) / SEGMENT * SEGMENT
+    })
+}
+
+/// Which parts go through userfaultfd, and which through move_pages(2).
+fn by_backend(vmas: &[Vma], parts: &Ranges) -> (Ranges, Ranges) {
+    let (mut by_faults, mut by_kernel) = (Ranges::default(), Ranges::default());
+    for part in parts.as_slice() {
+        let first = vmas.partition_point(|vma| vma.range.end <= part.start);
+        let met = |vma: &&Vma| vma.range.start < part.end;
+        for vma in vmas[first..].iter().take_while(met) {
+            let parts = match vma.unmovable {
+                None => &mut by_faults,
+                Some(_) => &mut by_kernel,
+            };
+            parts.add(vma.range.start.max(part.start)..vma.range.end.min(part.end));
+        }
     }
-    parts
+    (by_faults, by_kernel)
+}
+
+/// Cuts ascending parts into stretches of at most `most` bytes, whole THPs in each piece of a part. Parts share a
+/// stretch where what lies between them may be watched: that is cheaper than a watch of each.
+fn stretches(
+    parts: &[Range<usize>],
+    most: usize,
+    may_watch: impl Fn(&Range<usize>) -> bool,
+) -> List<Stretch> {
+    let mut all: List<Stretch> = List::new_in(Pages);
+    for (index, part) in parts.iter().enumerate() {
+        let mut start = part.start;
+        while start < part.end {
+            let end = ((start / SEGMENT * SEGMENT).saturating_add(most)).min(part.end);
+            let bytes = end - start;
+            match all.last_mut() {
+                Some(last)
+                    if start == part.start
+                        && last.bytes + bytes <= most
+                        && may_watch(&(last.watched.end..start)) =>
+                {
+                    last.watched.end = end;
+                    last.parts.end = index + 1;
+                    last.bytes += bytes;
+                }
+                _ => all.push(Stretch {
+                    watched: start..end,
+                    parts: index..index + 1,
+                    bytes,
+                }),
+            }
+            start = end;
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -372,21 +516,59 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn each_mapping_goes_its_way() {
+        let maps = b"\
+10000-30000 rw-p 00000000 00:00 0
+30000-50000 rw-s 00000000 00:01 77 /memfd:guest (deleted)
+50000-60000 rw-p 00000000 00:00 0
+60000-70000 rw-p 00000000 00:0f 5 /anon_hugepage (deleted)
+70000-80000 rw-p 00000000 08:01 12 /usr/lib/a
+";
+        let vmas: Vec<Vma> = vma::parse(maps).collect();
+        let mut parts = Ranges::default();
+        parts.add_all(&[0x20000..0x55000, 0x58000..0x78000]);
+        let (by_faults, by_kernel) = by_backend(&vmas, &parts);
+        assert_eq!(
+            by_faults.as_slice(),
+            [0x20000..0x30000, 0x50000..0x55000, 0x58000..0x60000]
+        );
+        assert_eq!(by_kernel.as_slice(), [0x30000..0x50000, 0x60000..0x78000]);
+    }
+
     proptest! {
         #[test]
-        fn stretches_cover_the_range_once_and_cut_no_huge_page(
-            first in 0usize..1 << 34,
-            pages in 1usize..1 << 21,
+        fn stretches_cover_the_parts_once_and_cut_no_huge_page(
+            parts in prop::collection::vec((1usize..1 << 19, 1usize..1 << 19, any::<bool>()), 1..12),
+            rate in prop::option::of(0u64..200 << 30),
         ) {
-            let range = first * 4096..(first + pages) * 4096;
-            let mut covered = range.start;
-            for stretch in stretches(&range) {
-                prop_assert_eq!(stretch.start, covered);
-                prop_assert!(stretch.len() <= STRETCH && !stretch.is_empty());
-                prop_assert!(stretch.end % SEGMENT == 0 || stretch.end == range.end);
-                covered = stretch.end;
+            let most = most_at_a_time(rate);
+            prop_assert!((SEGMENT..=STRETCH).contains(&most) && most % SEGMENT == 0);
+            let (mut at, mut gaps) = (0, Vec::new());
+            let parts: Vec<_> = parts.iter().map(|(gap, pages, joined)| {
+                let start = at + gap * 4096;
+                gaps.push((at..start, *joined));
+                at = start + pages * 4096;
+                start..at
+            }).collect();
+            let may_watch = |gap: &Range<usize>| gaps.contains(&(gap.clone(), true));
+            let mut covered = Vec::new();
+            for stretch in stretches(&parts, most, may_watch) {
+                let (first, last) = (stretch.watched.start, stretch.watched.end);
+                let inside = parts[stretch.parts.clone()].iter().filter_map(|p| within(p, &stretch.watched));
+                let inside: Vec<_> = inside.collect();
+                prop_assert_eq!(inside.len(), stretch.parts.len());
+                prop_assert_eq!((inside[0].start, inside[inside.len() - 1].end), (first, last));
+                prop_assert_eq!(inside.iter().map(Range::len).sum::<usize>(), stretch.bytes);
+                prop_assert!(stretch.bytes <= most);
+                prop_assert!(inside.windows(2).all(|two| may_watch(&(two[0].end..two[1].start))));
+                prop_assert!(last % SEGMENT == 0 || parts.iter().any(|part| part.end == last));
+                covered.extend(inside);
             }
-            prop_assert_eq!(covered, range.end);
+            let mut joined = Ranges::default();
+            joined.add_all(&covered);
+            prop_assert_eq!(joined.as_slice(), &parts[..]);
+            prop_assert_eq!(covered.iter().map(Range::len).sum::<usize>(), parts.iter().map(Range::len).sum());
         }
     }
 }

@@ -32,6 +32,7 @@ mod known_faults;
 mod migrator;
 pub mod move_pages;
 mod mover;
+mod pace;
 mod pool;
 pub mod probe;
 pub mod process;
@@ -41,6 +42,7 @@ mod schedule;
 mod schedule_model;
 mod sync;
 mod sys;
+mod tiering;
 pub mod topology;
 mod vma;
 mod watch;
@@ -52,5 +54,6 @@ pub use migrator::{Batch, Migrator, MtCopy, MtCopyOptions, PerFolio, Placement, 
 pub use mover::{
     Backend, DEFAULT_BATCH_BYTES, DEFAULT_POOL_BYTES, MoveOptions, Mover, MoverOptions, SourcePages,
 };
-pub use result::{Count, MoveResult, Outcome};
+pub use result::{Count, ListResult, MoveResult, Outcome};
 pub use sys::page_size;
+pub use tiering::{Round, Tiering, TieringOptions};

@@ -4,8 +4,9 @@
 use crate::error::MoveError;
 use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What became of a folio.
@@ -111,43 +112,88 @@ impl MoveResult {
     }
 }
 
+/// The account of a list of ranges.
+#[derive(Clone, Debug, Default)]
+pub struct ListResult {
+    /// All ranges together, without `pages`.
+    pub total: MoveResult,
+    /// One per range, in the order of the list; `elapsed` is the whole list's, `error` is in `total` alone. A folio that lies in
+    /// several ranges counts in each.
+    pub ranges: Vec<MoveResult>,
+}
+
+impl ListResult {
+    /// The account of a list of one range.
+    pub(crate) fn into_range(mut self) -> MoveResult {
+        let range = self.ranges.pop().unwrap_or_default();
+        MoveResult {
+            error: self.total.error,
+            ..range
+        }
+    }
+}
+
 /// The account while lanes write to it.
 pub(crate) struct Ledger {
-    start: usize,
-    result: Mutex<MoveResult>,
-    pages: Option<List<AtomicI32>>,
+    accounts: Mutex<Accounts>,
     /// Bytes booked so far, for others to see.
     booked: Arc<AtomicU64>,
 }
 
-impl Ledger {
-    /// An empty account of a range.
-    #[cfg(test)]
-    pub(crate) fn new(start: usize, len: usize, list_pages: bool) -> Ledger {
-        Ledger::telling(start, len, list_pages, Arc::default())
-    }
+struct Accounts {
+    /// Ascending, with no address in common.
+    ranges: List<Account>,
+    /// A status per base page of all of them, if they are listed.
+    pages: List<i32>,
+    moved_bytes: u64,
+}
 
-    /// An empty account of a range, which adds what is booked to `booked`.
-    pub(crate) fn telling(
-        start: usize,
-        len: usize,
-        list_pages: bool,
-        booked: Arc<AtomicU64>,
-    ) -> Ledger {
-        let pages = list_pages.then(|| {
-            let mut pages = List::new_in(Pages);
-            pages.resize_with(len / page_size(), || AtomicI32::new(-libc::ECANCELED));
-            pages
-        });
+struct Account {
+    range: Range<usize>,
+    result: MoveResult,
+    /// Where its pages are listed.
+    pages: Option<Range<usize>>,
+}
+
+impl Account {
+    /// Books the part of it that is in `part`; its status goes to `pages`.
+    fn book(&mut self, outcome: Outcome, part: &Range<usize>, folio: usize) -> Range<usize> {
+        let own = self.range.start.max(part.start)..self.range.end.min(part.end);
+        let folios = own.len().div_ceil(folio) as u64;
+        self.result.count_mut(outcome).add(folios, own.len() as u64);
+        own
+    }
+}
+
+impl Ledger {
+    /// An empty account of ranges that ascend and have no address in common. What is booked is added to `booked`, too.
+    pub(crate) fn new(ranges: &[Range<usize>], list_pages: bool, booked: Arc<AtomicU64>) -> Ledger {
+        let mut accounts = List::with_capacity_in(ranges.len(), Pages);
+        let mut listed = 0;
+        for range in ranges {
+            let first = listed;
+            listed += range.len() / page_size();
+            accounts.push(Account {
+                range: range.clone(),
+                result: MoveResult::default(),
+                pages: list_pages.then_some(first..listed),
+            });
+        }
+        let mut pages = List::new_in(Pages);
+        if list_pages {
+            pages.resize(listed, -libc::ECANCELED);
+        }
         Ledger {
-            start,
-            result: Mutex::new(MoveResult::default()),
-            pages,
+            accounts: Mutex::new(Accounts {
+                ranges: accounts,
+                pages,
+                moved_bytes: 0,
+            }),
             booked,
         }
     }
 
-    /// Books a range of folios of `folio` bytes. `status` is the node or -errno.
+    /// Books folios of `folio` bytes, as far as they belong to a range. `status` is the node or -errno.
     pub(crate) fn book(
         &self,
         outcome: Outcome,
@@ -156,37 +202,73 @@ impl Ledger {
         folio: usize,
         status: i32,
     ) {
-        if len == 0 {
-            return;
-        }
-        let folios = len.div_ceil(folio) as u64;
-        self.booked.fetch_add(len as u64, Ordering::Relaxed);
-        {
-            let mut result = self
-                .result
-                .lock()
-                .unwrap_or_else(|poison| poison.into_inner());
-            result.count_mut(outcome).add(folios, len as u64);
-        }
-        if let Some(pages) = &self.pages {
-            let first = (addr - self.start) / page_size();
-            for page in &pages[first..first + len / page_size()] {
-                page.store(status, Ordering::Relaxed);
+        let part = addr..addr + len;
+        let mut accounts = self.lock();
+        let Accounts {
+            ranges,
+            pages,
+            moved_bytes,
+        } = &mut *accounts;
+        let first = ranges.partition_point(|account| account.range.end <= part.start);
+        for account in &mut ranges[first..] {
+            if account.range.start >= part.end {
+                break;
+            }
+            let own = account.book(outcome, &part, folio);
+            self.booked.fetch_add(own.len() as u64, Ordering::Relaxed);
+            if outcome == Outcome::Moved {
+                *moved_bytes += own.len() as u64;
+            }
+            if let Some(listed) = &account.pages {
+                let page = |addr: usize| listed.start + (addr - account.range.start) / page_size();
+                pages[page(own.start)..page(own.end)].fill(status);
             }
         }
     }
 
-    /// Closes the account.
-    pub(crate) fn close(self, elapsed: Duration) -> MoveResult {
-        let mut result = self
-            .result
-            .into_inner()
-            .unwrap_or_else(|poison| poison.into_inner());
-        result.pages = self
-            .pages
-            .map(|pages| pages.into_iter().map(AtomicI32::into_inner).collect());
-        result.elapsed = elapsed;
-        result
+    /// Bytes that have moved so far.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.lock().moved_bytes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Accounts> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes the account: one result per range. What was not booked was not looked at. A failure is the whole answer if nothing
+    /// was moved; what was moved must not go unsaid.
+    pub(crate) fn close(
+        self,
+        elapsed: Duration,
+        failure: Option<MoveError>,
+    ) -> Result<ListResult, MoveError> {
+        let accounts = self.accounts.into_inner();
+        let Accounts { ranges, pages, .. } = accounts.unwrap_or_else(PoisonError::into_inner);
+        let mut total = MoveResult {
+            elapsed,
+            ..MoveResult::default()
+        };
+        let close = |account: Account| {
+            let mut result = account.result;
+            let booked: u64 = Outcome::ALL.iter().map(|of| result.count(*of).bytes).sum();
+            result.cancelled_bytes = (account.range.len() as u64).saturating_sub(booked);
+            result.pages = account.pages.map(|listed| pages[listed].to_vec());
+            result.elapsed = elapsed;
+            for outcome in Outcome::ALL {
+                let Count { folios, bytes } = result.count(outcome);
+                total.count_mut(outcome).add(folios, bytes);
+            }
+            total.cancelled_bytes += result.cancelled_bytes;
+            result
+        };
+        let ranges = ranges.into_iter().map(close).collect();
+        match failure {
+            Some(error) if total.moved.bytes == 0 => Err(error),
+            failure => {
+                total.error = failure.map(Arc::new);
+                Ok(ListResult { total, ranges })
+            }
+        }
     }
 }
 
@@ -194,30 +276,50 @@ impl Ledger {
 mod tests {
     use super::*;
 
+    const BASE: usize = 0x1000_0000;
+
     #[test]
     fn folios_bytes_and_pages_are_counted() {
         let page = page_size();
-        let ledger = Ledger::new(0x1000_0000, 10 * page, true);
-        ledger.book(Outcome::Moved, 0x1000_0000 + page, 3 * page, page, 1);
-        ledger.book(
-            Outcome::Busy,
-            0x1000_0000 + 4 * page,
-            4 * page,
-            4 * page,
-            -libc::EBUSY,
-        );
-        ledger.book(Outcome::Busy, 0x1000_0000 + 4 * page, 0, page, -libc::EBUSY);
-        let result = ledger.close(Duration::from_secs(1));
+        let range = BASE..BASE + 10 * page;
+        let ledger = Ledger::new(std::slice::from_ref(&range), true, Arc::default());
+        ledger.book(Outcome::Moved, BASE + page, 3 * page, page, 1);
+        let busy = -libc::EBUSY;
+        ledger.book(Outcome::Busy, BASE + 4 * page, 4 * page, 4 * page, busy);
+        ledger.book(Outcome::Busy, BASE + 4 * page, 0, page, busy);
+        let result = ledger
+            .close(Duration::from_secs(1), None)
+            .unwrap()
+            .into_range();
         let count = |folios, pages: usize| Count {
             folios,
             bytes: (pages * page) as u64,
         };
         assert_eq!((result.moved, result.busy), (count(3, 3), count(1, 4)));
-        assert_eq!(result.left_bytes(), 4 * page as u64);
-        let (left, busy) = (-libc::ECANCELED, -libc::EBUSY);
+        assert_eq!(result.cancelled_bytes, 3 * page as u64);
+        assert_eq!(result.left_bytes(), 7 * page as u64);
+        let left = -libc::ECANCELED;
         assert_eq!(
             result.pages.unwrap(),
             [left, 1, 1, 1, busy, busy, busy, busy, left, left]
         );
+    }
+
+    #[test]
+    fn what_lies_across_ranges_is_booked_in_each_and_between_them_in_none() {
+        let page = page_size();
+        let range = |first, pages| BASE + first * page..BASE + (first + pages) * page;
+        let booked = Arc::default();
+        let ranges = [range(0, 2), range(2, 1), range(5, 2)];
+        let ledger = Ledger::new(&ranges, true, Arc::clone(&booked));
+        ledger.book(Outcome::Moved, BASE + page, 5 * page, page, 1);
+        let ListResult { total, ranges } = ledger.close(Duration::ZERO, None).unwrap();
+        let pages: Vec<_> = ranges.iter().map(|of| of.pages.clone().unwrap()).collect();
+        let left = -libc::ECANCELED;
+        assert_eq!(pages, [vec![left, 1], vec![1], vec![1, left]]);
+        assert_eq!(ranges[1].moved.bytes, page as u64);
+        assert_eq!(total.moved.folios, 3);
+        assert_eq!(total.cancelled_bytes, 2 * page as u64);
+        assert_eq!(booked.load(Ordering::Relaxed), 3 * page as u64);
     }
 }

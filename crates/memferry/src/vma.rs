@@ -26,7 +26,7 @@ impl Vma {
     /// Reads one line of /proc/PID/maps; `None` for a line of another shape.
     fn parse(line: &[u8]) -> Option<Vma> {
         let mut fields = line.splitn(6, |&byte| byte == b' ');
-        let mut text = || str::from_utf8(fields.next()?).ok();
+        let mut text = || std::str::from_utf8(fields.next()?).ok();
         let (start, end) = text()?.split_once('-')?;
         let start = usize::from_str_radix(start, 16).ok()?;
         let end = usize::from_str_radix(end, 16).ok()?;
@@ -86,16 +86,39 @@ fn hint(what: Unmovable) -> &'static str {
 /// # Errors
 /// When a part is unmapped or cannot be moved through userfaultfd; it names the first such part.
 pub(crate) fn movable(maps: &Path, range: &Range<usize>) -> Result<List<Vma>, MoveError> {
-    cover(&read(maps)?, range, |vma| vma.unmovable)
+    cover(parse(&read(maps)?), range, |vma| vma.unmovable)
 }
 
-/// Whether a process has all of `range` mapped, to something that move_pages(2) knows.
+/// All mappings of this process, ascending, if what they have of `ranges` can be moved through userfaultfd.
 ///
 /// # Errors
-/// When a part is not; it names the first such part.
-pub(crate) fn mapped(maps: &Path, range: &Range<usize>) -> Result<(), MoveError> {
-    let unmovable = |vma: &Vma| vma.unmovable.filter(|&what| what == Unmovable::Device);
-    cover(&read(maps)?, range, unmovable).map(drop)
+/// As `movable`.
+pub(crate) fn all_movable(maps: &Path, ranges: &[Range<usize>]) -> Result<List<Vma>, MoveError> {
+    all(maps, ranges, |vma| vma.unmovable)
+}
+
+fn all(
+    maps: &Path,
+    ranges: &[Range<usize>],
+    unmovable: impl Fn(&Vma) -> Option<Unmovable>,
+) -> Result<List<Vma>, MoveError> {
+    let mut all = List::new_in(Pages);
+    all.extend(parse(&read(maps)?));
+    for range in ranges {
+        let first = all.partition_point(|vma: &Vma| vma.range.end <= range.start);
+        let behind = first + all[first..].partition_point(|vma| vma.range.start < range.end);
+        cover(all[first..behind].iter().cloned(), range, &unmovable)?;
+    }
+    Ok(all)
+}
+
+/// All mappings of a process, ascending, if move_pages(2) knows what they have of `ranges`.
+///
+/// # Errors
+/// When a part is not mapped, or to a device; it names the first such part.
+pub(crate) fn all_mapped(maps: &Path, ranges: &[Range<usize>]) -> Result<List<Vma>, MoveError> {
+    let device = |vma: &Vma| vma.unmovable.filter(|&what| what == Unmovable::Device);
+    all(maps, ranges, device)
 }
 
 /// What a process's maps say.
@@ -112,7 +135,7 @@ pub(crate) fn parse(text: &[u8]) -> impl Iterator<Item = Vma> {
 }
 
 fn cover(
-    text: &[u8],
+    vmas: impl Iterator<Item = Vma>,
     range: &Range<usize>,
     unmovable: impl Fn(&Vma) -> Option<Unmovable>,
 ) -> Result<List<Vma>, MoveError> {
@@ -123,7 +146,7 @@ fn cover(
     };
     let mut covered = range.start;
     let mut found = List::new_in(Pages);
-    for mut vma in parse(text) {
+    for mut vma in vmas {
         if vma.range.end <= range.start || vma.range.start >= range.end {
             continue;
         }
@@ -158,7 +181,7 @@ a000-b000 rw-s 00000000 00:06 9                          /dev/mem
 ";
 
     fn what(range: Range<usize>) -> (Range<usize>, Unmovable) {
-        match cover(MAPS, &range, |vma| vma.unmovable) {
+        match cover(parse(MAPS), &range, |vma| vma.unmovable) {
             Err(MoveError::Unmovable { range, what, .. }) => (range, what),
             other => panic!("{other:?}"),
         }
@@ -177,7 +200,7 @@ a000-b000 rw-s 00000000 00:06 9                          /dev/mem
 
     #[test]
     fn anonymous_memory_is_cut_to_the_range() {
-        let vmas = cover(MAPS, &(0x2000..0x4000), |vma| vma.unmovable).unwrap();
+        let vmas = cover(parse(MAPS), &(0x2000..0x4000), |vma| vma.unmovable).unwrap();
         assert_eq!(
             vmas.iter().map(|v| v.range.clone()).collect::<Vec<_>>(),
             [0x2000..0x3000, 0x3000..0x4000]

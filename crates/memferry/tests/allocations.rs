@@ -121,6 +121,9 @@ fn lanes_ask_no_heap_for_memory() {
                     scope.spawn(|| disturb(&region, &stop));
                     let moves = (0..4).map(|_| mover.move_range(region.range(), 0, &ask));
                     let moved: u64 = moves.map(|result| result.unwrap().moved.bytes).sum();
+                    let all = region.range().step_by(32 * PAGE);
+                    let list: Vec<_> = all.map(|at| at..at + 16 * PAGE).collect();
+                    mover.move_pages(&list, 0, &ask).unwrap();
                     stop.store(true, Ordering::Relaxed);
                     moved
                 });

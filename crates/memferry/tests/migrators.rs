@@ -368,3 +368,35 @@ fn a_panic_of_run_is_passed_on_with_every_page_in_place() {
     assert_eq!(result.moved.bytes, LEN as u64, "{result:?}");
     assert_filled(region.addr, LEN, 1, "with another migrator");
 }
+
+#[test]
+fn a_paced_move_takes_its_time_and_can_be_cancelled() {
+    const PACED: usize = 16 << 20;
+    let region = Region::filled(PACED, Kind::Base, 8);
+    let paced = |bytes_per_second, cancel| MoveOptions {
+        bytes_per_second: Some(bytes_per_second),
+        cancel,
+        ..relocate()
+    };
+    for migrator in MIGRATORS {
+        let mover = mover(migrator);
+        let result = move_all(&mover, &region.range(), &paced(64 << 20, None));
+        assert_eq!(result.moved.bytes, PACED as u64, "{migrator}");
+        // The last part of 2 MiB is not waited for.
+        let least = std::time::Duration::from_millis(14 * 1000 / 64);
+        assert!(result.elapsed >= least, "{migrator}: {:?}", result.elapsed);
+
+        // The first part moves; the second one would come in years.
+        let cancel = Arc::new(AtomicBool::new(false));
+        let options = paced(1, Some(Arc::clone(&cancel)));
+        let handle = mover.move_range_async(region.range(), 0, &options).unwrap();
+        while handle.progress().0 < 2 << 20 {
+            std::thread::yield_now();
+        }
+        cancel.store(true, Ordering::Relaxed);
+        let result = handle.wait().unwrap();
+        assert_eq!(result.moved.bytes, 2 << 20, "{migrator}: {result:?}");
+        assert_eq!(result.cancelled_bytes, (PACED - (2 << 20)) as u64);
+    }
+    assert_filled(region.addr, region.len, 8, "paced");
+}

@@ -55,6 +55,7 @@ fn present_pages_holes_and_the_zero_page_are_counted() {
         let result = move_pages::move_range(0, region.range(), 0, callers, &options)
             .expect("node 0 is there");
         assert_each_byte_once(&result, region.len);
+        assert_eq!(result.cancelled_bytes, 0);
         let filled = pages.div_ceil(3) * PAGE;
         assert_eq!(result.already_there.bytes, filled as u64, "{result:?}");
         assert_eq!(result.not_present.bytes, (region.len - filled) as u64);

@@ -63,9 +63,13 @@ impl Programs {
         if let Some(triple) = &machine.guest.rust_target {
             let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
             for what in [
-                ["--package=memferry-cli", "--bins"],
-                ["--package=memferry-cli", "--example=commands"],
-                ["--package=memferry", "--example=two_nodes"],
+                &["--package=memferry-cli", "--bins"][..],
+                &["--package=memferry-cli", "--example=commands"],
+                &[
+                    "--package=memferry",
+                    "--example=two_nodes",
+                    "--example=buffer_pool",
+                ],
             ] {
                 command::logged(
                     Command::new(&cargo)
@@ -88,6 +92,7 @@ impl Programs {
             files.push(release.join("memferry"));
             files.push(release.join("examples/commands"));
             files.push(release.join("examples/two_nodes"));
+            files.push(release.join("examples/buffer_pool"));
         }
         Ok(Self {
             busybox,

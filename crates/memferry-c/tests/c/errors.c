@@ -26,12 +26,16 @@ AT(memferry_options, nice, 20);
 AT(memferry_options, backend, 24);
 AT(memferry_options, flags, 28);
 AT(memferry_options, pool_bytes, 32);
-_Static_assert(sizeof(memferry_move_options) == 40, "memferry_move_options");
+_Static_assert(sizeof(memferry_move_options) == 48, "memferry_move_options");
 AT(memferry_move_options, size, 0);
 AT(memferry_move_options, batch_bytes, 8);
 AT(memferry_move_options, flags, 16);
 AT(memferry_move_options, status, 24);
 AT(memferry_move_options, status_len, 32);
+AT(memferry_move_options, bytes_per_second, 40);
+_Static_assert(sizeof(memferry_range) == 16, "memferry_range");
+AT(memferry_range, addr, 0);
+AT(memferry_range, len, 8);
 _Static_assert(sizeof(memferry_count) == 16, "memferry_count");
 AT(memferry_count, folios, 0);
 AT(memferry_count, bytes, 8);
@@ -307,6 +311,12 @@ static void good_moves(memferry_mover *mover)
 	CHECK(memferry_prefill(mover, 0, page, 4 << 20, NULL) == 0);
 	CHECK(memferry_trim(mover, UINT64_MAX) == 0);
 
+	/* 1 MiB/s: a second goes by after the first 2 MiB. */
+	how.bytes_per_second = 1 << 20;
+	CHECK(MOVE(memory, bytes, 0, &how) == 0 && intact(memory, bytes));
+	CHECK(memferry_backend(mover) == MEMFERRY_MOVE_PAGES || result.elapsed_ns >= 2000000000 - 1000);
+	how.bytes_per_second = 0;
+
 	/* Cancelled before it began, and allowed again. */
 	CHECK(memferry_cancel(mover, 1) == 0);
 	CHECK(MOVE(memory, bytes, 0, &how) == 0 && sum(&result) == bytes && intact(memory, bytes));
@@ -318,6 +328,59 @@ static void good_moves(memferry_mover *mover)
 	CHECK(memferry_move_pid(mover, getpid(), (uintptr_t)memory, bytes, 0, &how, &result) == 0);
 	CHECK(result.cancelled_bytes == 0 && sum(&result) == bytes && status[5] == 0);
 	free(status);
+	munmap(memory, bytes);
+}
+
+/* Scattered pages in no order, an account and statuses for each of their ranges. */
+static void lists(memferry_mover *mover)
+{
+	enum { RANGES = 100 };
+	size_t bytes = 1024 * page;
+	unsigned char *memory = map(bytes, MAP_PRIVATE);
+	memferry_range ranges[RANGES];
+	memferry_result total = { .size = sizeof total }, each[RANGES];
+	int status[2 * RANGES + 1];
+	memferry_move_options how = { .size = sizeof how, .flags = MEMFERRY_RELOCATE };
+
+#define LIST(count, results) memferry_move_list(mover, ranges, (count), 0, &how, &total, (results))
+	for (int i = 0; i < RANGES; i++) {
+		ranges[i] = (memferry_range){ memory + (size_t)(i * 7 % RANGES) * 10 * page, (size_t)(1 + i % 2) * page };
+		each[i] = (memferry_result){ .size = sizeof *each };
+	}
+	how.status = status;
+	how.status_len = RANGES * 3 / 2;
+	status[RANGES * 3 / 2] = 99;
+	madvise(ranges[4].addr, page, MADV_DONTNEED);
+	CHECK(LIST(RANGES, each) == 0);
+	CHECK(sum(&total) == RANGES * 3 / 2 * page && total.not_present.bytes == page);
+	int wrong = 0, at = 0;
+	for (int i = 0; i < RANGES; i++) {
+		wrong += sum(&each[i]) != ranges[i].len || each[i].cancelled_bytes || each[i].size != sizeof *each;
+		wrong += each[i].not_present.bytes != (i == 4 ? page : 0);
+		wrong += status[at] != (i == 4 ? -ENOENT : 0);
+		at += 1 + i % 2;
+	}
+	CHECK(wrong == 0 && status[at] == 99);
+	memset(ranges[4].addr, 0x5a, page);
+	CHECK(intact(memory, bytes));
+	how.status = NULL;
+	how.status_len = 0;
+	CHECK(LIST(RANGES, NULL) == 0 && sum(&total) == RANGES * 3 / 2 * page && intact(memory, bytes));
+	CHECK(memferry_move_list(mover, NULL, 0, 0, NULL, NULL, NULL) == 0);
+
+	FAILS(memferry_move_list(mover, NULL, 1, 0, NULL, NULL, NULL), -EINVAL, "ranges is null");
+	each[RANGES - 1].size = 0;
+	FAILS(LIST(RANGES, each), -EINVAL, "memferry_result.size is 0");
+	how.status = status;
+	how.status_len = RANGES * 3 / 2 - 1;
+	FAILS(LIST(RANGES, NULL), -EINVAL, "150 pages");
+	how.status = NULL;
+	how.status_len = 0;
+	ranges[0] = (memferry_range){ (char *)ranges[1].addr + page, page };
+	FAILS(LIST(2, NULL), -EINVAL, "within another range");
+	ranges[0].len = SIZE_MAX;
+	FAILS(LIST(2, NULL), -EINVAL, "beyond the last address");
+	CHECK(intact(memory, bytes));
 	munmap(memory, bytes);
 }
 
@@ -411,6 +474,7 @@ int main(void)
 		}
 		bad_moves(mover);
 		good_moves(mover);
+		lists(mover);
 		two_threads(mover);
 		fork_child(mover);
 		memferry_free(mover);

@@ -17,6 +17,17 @@ pub const CASES: &[Case] = &[
     ("move_pages: mixed range", Needs::MovePages, || {
         mixed(Backend::MovePages)
     }),
+    ("userfaultfd: a list of ranges", Needs::Userfaultfd, || {
+        list(Backend::Userfaultfd)
+    }),
+    ("move_pages: a list of ranges", Needs::MovePages, || {
+        list(Backend::MovePages)
+    }),
+    (
+        "auto: anonymous, shared and hugetlb memory in one list",
+        Needs::MovePages,
+        each_mapping,
+    ),
     (
         "userfaultfd: memory bound to another node",
         Needs::Userfaultfd,
@@ -177,6 +188,83 @@ fn mixed(backend: Backend) {
                 region.verify_page(page, 7);
             }
         }
+    }
+}
+
+/// Scattered ranges in no order go, each with an account of its own; the pages between them stay.
+fn list(backend: Backend) {
+    let region = Region::on(0, 16 << 20);
+    let pages = region.pages();
+    let there = Region::on(1, 4 * PAGE);
+    // Three of every seven pages, and a range that lies on the target.
+    let mut list: Vec<_> = (0..pages / 7)
+        .map(|index| index * 31 % (pages / 7) * 7)
+        .map(|page| region.page(page)..region.page(page) + 3 * PAGE)
+        .collect();
+    list.insert(list.len() / 2, there.range());
+    let mover = mover(backend, 2, 16 << 20);
+    for to in [1, 0] {
+        let result = mover.move_pages(&list, to, &listing()).unwrap();
+        for (range, of) in list.iter().zip(&result.ranges) {
+            assert_accounted(of, range.len());
+            let stays = *range == there.range() && to == 1;
+            let (moved, stayed) = if stays {
+                (0, 4)
+            } else {
+                (range.len() / PAGE, 0)
+            };
+            let folios = (of.moved.folios, of.already_there.folios);
+            assert_eq!(folios, (moved as u64, stayed), "{}", summary(of));
+            let listed = of.pages.as_ref().unwrap();
+            assert_eq!(*listed, vec![to as i32; range.len() / PAGE]);
+        }
+        assert_eq!(result.total.left_bytes(), 0, "{}", summary(&result.total));
+        for (page, node) in region.nodes().into_iter().enumerate() {
+            let listed = page % 7 < 3 && page / 7 < pages / 7;
+            assert_eq!(node, if listed { to as i32 } else { 0 }, "page {page}");
+        }
+        there.assert_on(to);
+        region.verify(0);
+    }
+}
+
+/// What a virtual machine monitor has: its own heap, its guest's memory in a memfd and in hugetlb pages.
+fn each_mapping() {
+    let bytes = 4 << 20;
+    for node in [0, 1] {
+        let pages =
+            format!("/sys/devices/system/node/node{node}/hugepages/hugepages-2048kB/nr_hugepages");
+        std::fs::write(pages, "2").unwrap();
+    }
+    allocate_on(Some(0));
+    let kinds = [0, libc::MAP_HUGETLB, libc::MAP_SHARED].map(|flags| {
+        let region = Region::with_flags(bytes, flags);
+        region.fill(2);
+        region.assert_on(0);
+        region
+    });
+    allocate_on(None);
+    let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
+    println!("# anonymous memory goes by {:?}", mover.backend());
+    let list: Vec<_> = kinds.iter().map(Region::range).collect();
+    let result = mover.move_pages(&list, 1, &listing()).unwrap();
+    for (region, of) in kinds.iter().zip(&result.ranges) {
+        assert_eq!(of.moved.bytes, bytes as u64, "{}", summary(of));
+        assert_accounted(of, bytes);
+        region.assert_on(1);
+        region.verify(2);
+    }
+    // One call for a range across two kinds does the same; userfaultfd alone refuses it.
+    let refused = Mover::new(MoverOptions {
+        backend: Backend::Userfaultfd,
+        ..MoverOptions::new(Batch::default())
+    });
+    if let Ok(alone) = refused {
+        let refused = alone.move_range(kinds[2].range(), 0, &listing());
+        assert!(
+            matches!(refused, Err(MoveError::Unmovable { .. })),
+            "{refused:?}"
+        );
     }
 }
 

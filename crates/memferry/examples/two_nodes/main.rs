@@ -75,6 +75,11 @@ fn run(cases: &[Case]) -> ExitCode {
         );
         return ExitCode::FAILURE;
     }
+    // khugepaged makes THPs of base pages and of up to so many holes, at any moment, and cases count holes.
+    let holes = "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none";
+    if let Err(error) = std::fs::write(holes, "0") {
+        println!("# {holes}: {error}; holes may be filled");
+    }
     let can_uffd = machine::has_uffdio_move();
     println!("1..{}", cases.len());
     println!(

@@ -11,6 +11,7 @@ use crate::sys::page_size;
 use crate::sys::pagemap::{HUGE, PRESENT, Region, ZERO};
 use crate::vma::Vma;
 use std::io;
+use std::ops::Range;
 
 /// Bytes that one look at the page tables covers: 20 us for 4 KiB pages, so that a lane is not held up.
 const WINDOW: usize = 16 << 20;
@@ -40,6 +41,8 @@ pub(crate) struct Kind {
     pub huge: bool,
     /// Node the pages lie on.
     pub node: u32,
+    /// Which mapping of the walk: one call of the kernel fills or moves pages of one.
+    mapping: usize,
 }
 
 /// What to move, and whereto.
@@ -53,33 +56,40 @@ pub(crate) struct Wanted {
     pub ask_nodes: bool,
 }
 
-/// Position of a move in its range.
+/// Position of a move in what it is to move.
 pub(crate) struct Cursor<'a> {
     wanted: Wanted,
     vmas: &'a [Vma],
-    /// Next mapping, and next address in it.
+    /// What is to be moved, ascending.
+    parts: &'a [Range<usize>],
+    /// Next mapping, next part, and next address.
     vma: usize,
+    part: usize,
     at: usize,
     end: usize,
-    /// Cut, not yet taken: from `taken` on.
+    /// Cut, not yet taken: from `taken` on, so many bytes.
     pending: List<(Kind, Run)>,
     taken: usize,
+    pending_bytes: usize,
     addresses: [usize; NODES_AT_ONCE],
     status: [i32; NODES_AT_ONCE],
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor over `start .. end`, which `vmas` cover.
-    pub(crate) fn new(wanted: Wanted, vmas: &'a [Vma], start: usize, end: usize) -> Cursor<'a> {
-        let vma = vmas.partition_point(|v| v.range.end <= start);
+    /// A cursor over what of `parts` lies in `vmas`, which have no gap between them.
+    pub(crate) fn new(wanted: Wanted, vmas: &'a [Vma], parts: &'a [Range<usize>]) -> Cursor<'a> {
+        let at = vmas.first().map_or(0, |vma| vma.range.start);
         Cursor {
             wanted,
             vmas,
-            vma,
-            at: start,
-            end,
+            parts,
+            vma: 0,
+            part: parts.partition_point(|part| part.end <= at),
+            at,
+            end: vmas.last().map_or(0, |vma| vma.range.end),
             pending: List::new_in(Pages),
             taken: 0,
+            pending_bytes: 0,
             addresses: [0; NODES_AT_ONCE],
             status: [0; NODES_AT_ONCE],
         }
@@ -94,14 +104,17 @@ impl<'a> Cursor<'a> {
         runs: &mut List<Run>,
     ) -> io::Result<Option<Kind>> {
         runs.clear();
-        while self.taken == self.pending.len() {
-            self.pending.clear();
+        // Scattered parts share a batch, and so a copy by all lanes and a give-back.
+        while self.pending_bytes < limit {
+            self.pending.drain(..self.taken);
             self.taken = 0;
             if !self.look(kernel, ledger)? {
-                return Ok(None);
+                break;
             }
         }
-        let kind = self.pending[self.taken].0;
+        let Some(&(kind, _)) = self.pending.get(self.taken) else {
+            return Ok(None);
+        };
         let mut room = if kind.huge { SEGMENT } else { limit };
         while room > 0 {
             match self.pending.get_mut(self.taken) {
@@ -112,8 +125,8 @@ impl<'a> Cursor<'a> {
                         len,
                     });
                     room -= len;
-                    run.place += len;
-                    run.len -= len;
+                    self.pending_bytes -= len;
+                    run.skip(len);
                     if run.len == 0 {
                         self.taken += 1;
                     }
@@ -142,6 +155,7 @@ impl<'a> Cursor<'a> {
                 };
                 bytes = keep;
             }
+            self.pending_bytes += run.len;
             match self.taken.checked_sub(1) {
                 Some(before) => {
                     self.pending[before] = (kind, run);
@@ -152,24 +166,22 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Bytes of the range that have not been given out.
-    pub(crate) fn left(&self) -> usize {
-        self.end - self.at
-            + self.pending[self.taken..]
-                .iter()
-                .map(|(_, r)| r.len)
-                .sum::<usize>()
-    }
-
     /// Looks at the next window; false at the end.
     fn look(&mut self, kernel: &dyn Kernel, ledger: &Ledger) -> io::Result<bool> {
-        let vmas = self.vmas;
-        let Some(vma) = vmas.get(self.vma).filter(|_| self.at < self.end) else {
+        let (vmas, parts) = (self.vmas, self.parts);
+        let Some(part) = parts.get(self.part).filter(|p| p.start < self.end) else {
             return Ok(false);
         };
-        let stop = vma.range.end.min(self.end).min(self.at + WINDOW);
+        self.at = self.at.max(part.start);
+        self.vma += vmas[self.vma..].partition_point(|vma| vma.range.end <= self.at);
+        let Some(vma) = vmas.get(self.vma) else {
+            return Ok(false);
+        };
+        let stop = vma.range.end.min(part.end).min(self.at + WINDOW);
         let mut regions = [Region::default(); 128];
-        let scanned = kernel.scan(self.at, stop, &mut regions);
+        // The kernel allocates as many as it is given.
+        let regions = &mut regions[..((stop - self.at) / page_size() + 1).min(128)];
+        let scanned = kernel.scan(self.at, stop, regions);
         let result = scanned.map(|(count, walked)| {
             // A full list ends the walk early.
             let walked = if count == regions.len() {
@@ -200,8 +212,8 @@ impl<'a> Cursor<'a> {
                 -libc::ENOENT,
             );
             self.at = walked;
-            if self.at == vma.range.end {
-                self.vma += 1;
+            if self.at == part.end {
+                self.part += 1;
             }
         });
         result.map(|()| true)
@@ -258,6 +270,7 @@ impl<'a> Cursor<'a> {
             let kind = Kind {
                 huge,
                 node: self.wanted.node,
+                mapping: self.vma,
             };
             if self.wanted.relocate {
                 self.push(kind, from, to - from);
@@ -296,6 +309,7 @@ impl<'a> Cursor<'a> {
                         Kind {
                             huge,
                             node: status as u32,
+                            mapping: self.vma,
                         },
                         addr,
                         unit,
@@ -307,6 +321,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn push(&mut self, kind: Kind, place: usize, len: usize) {
+        self.pending_bytes += len;
         match self.pending.last_mut() {
             Some((last, run)) if *last == kind && run.place + run.len == place => run.len += len,
             _ => self.pending.push((kind, Run { place, len })),
@@ -316,11 +331,13 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ranges::Ranges;
     use super::*;
+    use crate::result::ListResult;
     use crate::sys::pagemap::SWAPPED;
     use crate::sys::uffd::{Message, Progress};
     use proptest::prelude::*;
-    use std::ops::Range;
+    use std::sync::Arc;
     use std::time::Duration;
 
     const BASE: usize = 1 << 40;
@@ -485,6 +502,7 @@ mod tests {
             ask_nodes: bool,
             relocate: bool,
             limits in prop::collection::vec((1usize..PAGES + 1, 0usize..PAGES + 1), 1..20),
+            holes in prop::collection::vec((any::<prop::sample::Index>(), 1usize..700), 0..8),
         ) {
             let tables = Tables(segments.concat());
             let (first, last) = (cuts.0, tables.0.len() - cuts.1);
@@ -497,8 +515,18 @@ mod tests {
             let vmas: Vec<_> = starts.iter().zip(ends).map(|(s, end)| vma(s.0..end, s.1)).collect();
             let (start, end) = (BASE + first * 4096, BASE + last * 4096);
             let wanted = Wanted { node: 0, relocate, ask_nodes };
-            let ledger = Ledger::new(start, end - start, true);
-            let mut cursor = Cursor::new(wanted, &vmas, start, end);
+            // Parts, with pages between them that nobody asked for.
+            let mut parts = Ranges::default();
+            for (at, pages) in &holes {
+                let from = first + at.index(last - first);
+                parts.add(BASE + from * 4096..BASE + (from + pages).min(last) * 4096);
+            }
+            if holes.is_empty() {
+                parts.add(start..end);
+            }
+            let asked = |page: usize| parts.meeting(&(BASE + page * 4096..BASE + (page + 1) * 4096)).is_some();
+            let ledger = Ledger::new(parts.as_slice(), true, Arc::default());
+            let mut cursor = Cursor::new(wanted, &vmas, parts.as_slice());
             let mut taken = vec![0; tables.0.len()];
             let mut runs = List::new_in(Pages);
             let mut limits = limits.iter().cycle();
@@ -515,13 +543,17 @@ mod tests {
                     let kept: usize = runs.iter().map(|r| r.len).sum();
                     prop_assert_eq!(kept, (keep * 4096).clamp(4096, bytes));
                 }
+                let mut of_batch = None;
                 for run in &runs {
                     prop_assert!(!kind.huge || run.place % SEGMENT == 0 && run.len == SEGMENT);
                     let inside = |v: &Vma| v.range.start <= run.place && run.place + run.len <= v.range.end && v.write && v.watched;
-                    prop_assert!(vmas.iter().any(inside), "a run crosses mappings");
+                    let mapping = vmas.iter().position(inside);
+                    prop_assert!(mapping.is_some(), "a run crosses mappings");
+                    prop_assert_eq!(*of_batch.get_or_insert(mapping), mapping, "a batch has two mappings");
                     for at in (run.place..run.place + run.len).step_by(4096) {
                         let page = (at - BASE) / 4096;
                         taken[page] += 1;
+                        prop_assert!(asked(page), "page {} was not asked for", page);
                         let expected = match tables.0[page] {
                             Page::Base(node) => (false, node),
                             Page::Huge(node) => (true, node),
@@ -535,14 +567,13 @@ mod tests {
                     }
                 }
             }
-            prop_assert_eq!(cursor.left(), 0);
-            let result = ledger.close(Duration::ZERO);
-            let booked: u64 = Outcome::ALL.iter().map(|o| result.count(*o).bytes).sum();
+            let ListResult { total, ranges } = ledger.close(Duration::ZERO, None).unwrap();
             let in_runs = taken.iter().sum::<usize>() * 4096;
-            prop_assert_eq!(booked as usize + in_runs, end - start);
-            for (page, status) in result.pages.unwrap().iter().enumerate() {
-                let runs = taken[first + page];
-                prop_assert_eq!(runs, usize::from(*status == -libc::ECANCELED), "page {}", first + page);
+            prop_assert_eq!(total.cancelled_bytes as usize, in_runs);
+            for (range, result) in parts.as_slice().iter().zip(ranges) {
+                for (page, status) in ((range.start - BASE) / 4096..).zip(result.pages.unwrap()) {
+                    prop_assert_eq!(taken[page], usize::from(status == -libc::ECANCELED), "page {}", page);
+                }
             }
         }
     }
@@ -551,34 +582,43 @@ mod tests {
     fn pages_of_a_mapping_that_nobody_is_known_to_watch_stay() {
         let tables = Tables(vec![Page::Base(1); 10]);
         let vmas = [vma(0..4, (true, false)), vma(4..10, (true, true))];
-        let ledger = Ledger::new(BASE, 10 * 4096, false);
-        let mut cursor = Cursor::new(RELOCATE, &vmas, BASE, BASE + 10 * 4096);
+        let range = BASE..BASE + 10 * 4096;
+        let parts = std::slice::from_ref(&range);
+        let ledger = Ledger::new(parts, false, Arc::default());
+        let mut cursor = Cursor::new(RELOCATE, &vmas, parts);
         let mut runs = List::new_in(Pages);
         cursor.next(&tables, &ledger, SEGMENT, &mut runs).unwrap();
         let (place, len) = (BASE + 4 * 4096, 6 * 4096);
         assert_eq!(runs, [Run { place, len }]);
-        let result = ledger.close(Duration::ZERO);
+        let result = ledger.close(Duration::ZERO, None).unwrap().total;
         assert_eq!(result.count(Outcome::Busy).bytes, 4 * 4096);
     }
 
     #[test]
-    fn what_is_given_back_is_left() {
+    fn what_is_given_back_comes_again() {
         let tables = Tables(vec![Page::Base(1); 10]);
         let vmas = [vma(0..10, (true, true))];
-        let ledger = Ledger::new(BASE, 10 * 4096, false);
-        let mut cursor = Cursor::new(RELOCATE, &vmas, BASE, BASE + 10 * 4096);
+        let range = BASE..BASE + 10 * 4096;
+        let parts = std::slice::from_ref(&range);
+        let ledger = Ledger::new(parts, false, Arc::default());
+        let mut cursor = Cursor::new(RELOCATE, &vmas, parts);
         let mut runs = List::new_in(Pages);
         let kind = cursor.next(&tables, &ledger, 3 * 4096, &mut runs).unwrap();
-        assert!(kind.is_some());
-        assert_eq!(cursor.left(), 7 * 4096);
         cursor.give_back(kind.unwrap(), &mut runs, 4096);
-        assert_eq!(cursor.left(), 9 * 4096);
-        assert_eq!(
-            runs,
-            [Run {
-                place: BASE,
-                len: 4096
-            }]
+        let run = |first: usize, pages: usize| Run {
+            place: BASE + first * 4096,
+            len: pages * 4096,
+        };
+        assert_eq!(runs, [run(0, 1)]);
+        let again = cursor.next(&tables, &ledger, SEGMENT, &mut runs).unwrap();
+        assert_eq!(again, kind);
+        assert_eq!(runs.iter().map(|r| r.len).sum::<usize>(), 9 * 4096);
+        assert_eq!(runs[0].place, BASE + 4096);
+        assert!(
+            cursor
+                .next(&tables, &ledger, SEGMENT, &mut runs)
+                .unwrap()
+                .is_none()
         );
     }
 }

@@ -205,12 +205,12 @@ impl Flight<'_> {
         let Err(error) = kernel.zero(addr, page_size()) else {
             return;
         };
-        if errno(&error) == libc::EAGAIN
-            && let Some(own) = self.kernels_own(addr, thread)
-        {
-            places.exclude(own.clone());
-            if kernel.release(own.start, own.len()).is_ok() {
-                return;
+        if errno(&error) == libc::EAGAIN {
+            if let Some(own) = self.kernels_own(addr, thread) {
+                places.exclude(own.clone());
+                if kernel.release(own.start, own.len()).is_ok() {
+                    return;
+                }
             }
         }
         // Filled meanwhile, or its mapping changed: whoever waits looks again.

@@ -73,8 +73,6 @@ pub(crate) struct Plan<'a> {
 
 /// What a flight leaves behind.
 pub(crate) struct Landing {
-    /// Bytes that were never looked at.
-    pub left: usize,
     /// What ended it early.
     pub error: Option<std::io::Error>,
     /// Parts that their owner was about to empty (MADV_DONTNEED), and may still be.
@@ -185,21 +183,14 @@ impl<'a> Flight<'a> {
         }
         self.plan.pool.end_staging();
         self.end_watch();
-        let mut left = self
-            .cursor
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner)
-            .left();
         for batch in self.batches {
             // Prepared when the move was cancelled, never unmapped.
             let mut batch = batch.into_inner().unwrap_or_else(PoisonError::into_inner);
-            left += batch.planned.iter().map(|r| r.len).sum::<usize>();
             release_pieces(&self.plan, &mut batch);
         }
         let places = self.places.into_inner();
         let places = places.unwrap_or_else(PoisonError::into_inner);
         Landing {
-            left,
             error: self
                 .error
                 .into_inner()

@@ -9,14 +9,15 @@ pub(crate) use part::{Call, Fate, PART, Target};
 
 use crate::error::{MoveError, check_range};
 use crate::mover::MoveOptions;
-use crate::result::{Ledger, MoveResult, Outcome};
+use crate::pace::Pace;
+use crate::result::{Ledger, ListResult, MoveResult, Outcome};
 use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::{errno, numa, page_size};
 use crate::vma;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -45,80 +46,131 @@ pub fn move_range(
     callers: usize,
     options: &MoveOptions,
 ) -> Result<MoveResult, MoveError> {
-    run(pid, range, node, callers, options, Arc::default())
-}
-
-/// The same, and adds the bytes whose fate is known to `booked`.
-pub(crate) fn run(
-    pid: i32,
-    range: Range<usize>,
-    node: u32,
-    callers: usize,
-    options: &MoveOptions,
-    booked: Arc<AtomicU64>,
-) -> Result<MoveResult, MoveError> {
     check_range(&range)?;
     let started = Instant::now();
-    let target = Target {
-        pid,
-        from: None,
-        node: check_target(pid, node, false)?,
-        shared: false,
-    };
-    let process = match pid {
-        0 => PathBuf::from("/proc/self"),
-        pid => PathBuf::from(format!("/proc/{pid}")),
-    };
-    vma::mapped(&process.join("maps"), &range)?;
-    let pagemap = Pagemap::of(&process)
-        .ok()
-        .filter(|pagemap| pagemap.scan(0, 0, &mut [Region::default()]).is_ok());
-    let ledger = Ledger::telling(range.start, range.len(), options.list_pages, booked);
+    let ranges = std::slice::from_ref(&range);
+    let ledger = Ledger::new(ranges, options.list_pages, Arc::default());
     let never = AtomicBool::new(false);
-    let cancel = options.cancel.as_deref().unwrap_or(&never);
-    let next = AtomicUsize::new(range.start);
-    let claim = || {
-        let end_of = |at: usize| ((at / PART + 1) * PART).min(range.end);
-        let step = |at| (at < range.end).then(|| end_of(at));
-        let at = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
-        at.ok().map(|at| at..end_of(at))
+    let by = Callers {
+        pid,
+        node,
+        count: callers,
+        cancel: options.cancel.as_deref().unwrap_or(&never),
+        pace: options.bytes_per_second.map(Pace::new),
     };
-    let failure = Mutex::new(None);
-    let caller = || {
-        let mut call = Call::new(target, pagemap.as_ref());
-        while !cancel.load(Ordering::Relaxed) {
-            let Some(part) = claim() else { return };
-            let mut book = |fate: Fate| {
-                if let Some(outcome) = fate.outcome {
-                    ledger.book(outcome, fate.addr, fate.bytes, fate.folio, fate.status);
+    let failure = by.carry(ranges, &ledger).err();
+    ledger
+        .close(started.elapsed(), failure)
+        .map(ListResult::into_range)
+}
+
+/// The threads that call for a process.
+pub(crate) struct Callers<'a> {
+    pub pid: i32,
+    pub node: u32,
+    pub count: usize,
+    pub cancel: &'a AtomicBool,
+    pub pace: Option<Pace>,
+}
+
+impl Callers<'_> {
+    /// Moves checked ranges that ascend and have no address in common.
+    pub(crate) fn carry(&self, ranges: &[Range<usize>], ledger: &Ledger) -> Result<(), MoveError> {
+        let pid = self.pid;
+        let target = Target {
+            pid,
+            from: None,
+            node: check_target(pid, self.node, false)?,
+            shared: false,
+        };
+        let process = match pid {
+            0 => PathBuf::from("/proc/self"),
+            pid => PathBuf::from(format!("/proc/{pid}")),
+        };
+        vma::all_mapped(&process.join("maps"), ranges)?;
+        let pagemap = Pagemap::of(&process)
+            .ok()
+            .filter(|pagemap| pagemap.scan(0, 0, &mut [Region::default()]).is_ok());
+        let failure = Mutex::new(None);
+        let calls = Mutex::new(Calls::of(ranges));
+        let caller = || {
+            let mut call = Call::new(target, pagemap.as_ref());
+            let mut parts = Vec::new();
+            while self.pace.as_ref().is_none_or(|pace| pace.wait(self.cancel))
+                && !self.cancel.load(Ordering::Relaxed)
+            {
+                let any = calls
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .next(&mut parts);
+                if !any {
+                    return;
                 }
-            };
-            if let Err(error) = call.run(&part, &mut book) {
-                // The process has ended, or may not be looked at any more; so the other parts will fail fast.
-                let status = -errno(&error);
-                ledger.book(Outcome::Busy, part.start, part.len(), page_size(), status);
-                let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                failure.get_or_insert(error);
+                let mut moved = 0;
+                let mut book = |fate: Fate| {
+                    if let Some(outcome) = fate.outcome {
+                        ledger.book(outcome, fate.addr, fate.bytes, fate.folio, fate.status);
+                    }
+                    if fate.outcome == Some(Outcome::Moved) {
+                        moved += fate.bytes as u64;
+                    }
+                };
+                if let Err(error) = call.run(&parts, &mut book) {
+                    // The process has ended, or may not be looked at any more; so the other parts will fail fast.
+                    let status = -errno(&error);
+                    for part in &parts {
+                        ledger.book(Outcome::Busy, part.start, part.len(), page_size(), status);
+                    }
+                    let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                    failure.get_or_insert(error);
+                }
+                if let Some(pace) = &self.pace {
+                    pace.pay(Instant::now(), moved);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.count {
+                // Without another thread the others do its parts.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, caller);
+            }
+            caller();
+        });
+        let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+        failure.map_or(Ok(()), |error| Err(explain(error, self.node)))
+    }
+}
+
+/// What is left for calls to come.
+struct Calls<'a> {
+    ranges: &'a [Range<usize>],
+    at: usize,
+}
+
+impl Calls<'_> {
+    fn of(ranges: &[Range<usize>]) -> Calls<'_> {
+        let at = ranges.first().map_or(0, |range| range.start);
+        Calls { ranges, at }
+    }
+
+    /// What the next call is for: at most [`PART`] bytes, and no part with a multiple of it inside; false when there is no more.
+    fn next(&mut self, parts: &mut Vec<Range<usize>>) -> bool {
+        parts.clear();
+        let mut bytes = 0;
+        while let Some(range) = self.ranges.first() {
+            let at = self.at.max(range.start);
+            let end = ((at / PART + 1) * PART).min(range.end);
+            if bytes + (end - at) > PART {
+                break;
+            }
+            parts.push(at..end);
+            bytes += end - at;
+            self.at = end;
+            if end == range.end {
+                self.ranges = &self.ranges[1..];
             }
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..callers {
-            // Without another thread the others do its parts.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, caller);
-        }
-        caller();
-    });
-    let left = range.end - next.load(Ordering::Relaxed);
-    let mut result = ledger.close(started.elapsed());
-    result.cancelled_bytes = left as u64;
-    // An error means that nothing was moved; what was moved must not go unsaid.
-    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) if result.moved.bytes == 0 => Err(explain(error, node)),
-        failure => {
-            result.error = failure.map(|error| Arc::new(explain(error, node)));
-            Ok(result)
-        }
+        !parts.is_empty()
     }
 }
 
@@ -179,4 +231,41 @@ pub(crate) fn explain(error: io::Error, node: u32) -> MoveError {
         _ => "a container's seccomp profile may forbid it",
     };
     MoveError::system("move_pages", hint)(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn calls_cover_the_ranges_once_and_cut_no_huge_page(
+            ranges in prop::collection::vec((0usize..1500, 1usize..1500), 0..12),
+        ) {
+            let mut at = 0;
+            let ranges: Vec<_> = ranges.iter().map(|(gap, pages)| {
+                let start = at + gap * 4096;
+                at = start + pages * 4096;
+                start..at
+            }).collect();
+            let (mut calls, mut parts) = (Calls::of(&ranges), Vec::new());
+            let mut left = ranges.clone();
+            left.reverse();
+            while calls.next(&mut parts) {
+                prop_assert!(parts.iter().map(Range::len).sum::<usize>() <= PART);
+                for part in &parts {
+                    prop_assert_eq!(part.start / PART, (part.end - 1) / PART);
+                    let range = left.last_mut().expect("a range that is not covered");
+                    prop_assert_eq!(part.start, range.start);
+                    prop_assert!(part.end == range.end || part.end % PART == 0 && part.end < range.end);
+                    range.start = part.end;
+                    if range.start == range.end {
+                        left.pop();
+                    }
+                }
+            }
+            prop_assert!(left.is_empty());
+        }
+    }
 }

@@ -81,13 +81,15 @@ impl Call<'_> {
         }
     }
 
-    /// Moves the pages of one part, which no multiple of [`PART`] cuts, and tells what became of all of it.
+    /// Moves the pages of parts, of [`PART`] bytes at most and with no multiple of that inside any, and tells what became of
+    /// all of them.
     pub(crate) fn run(
         &mut self,
-        part: &Range<usize>,
+        parts: &[Range<usize>],
         book: &mut dyn FnMut(Fate),
     ) -> io::Result<()> {
-        self.find_units(part);
+        self.units.clear();
+        parts.iter().for_each(|part| self.find_units(part));
         let all: Vec<usize> = (0..self.units.len()).collect();
         self.ask(&all)?;
         for unit in &mut self.units {
@@ -112,6 +114,7 @@ impl Call<'_> {
         part: &Range<usize>,
         book: &mut dyn FnMut(Fate),
     ) -> io::Result<()> {
+        self.units.clear();
         self.find_units(part);
         let all: Vec<usize> = (0..self.units.len()).collect();
         self.ask(&all)?;
@@ -151,9 +154,8 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The part's THPs, as far as the kernel tells them, and its other pages.
+    /// Adds a part's THPs, as far as the kernel tells them, and its other pages.
     fn find_units(&mut self, part: &Range<usize>) {
-        self.units.clear();
         let mut at = part.start;
         let scanned = self
             .pagemap

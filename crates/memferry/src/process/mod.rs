@@ -7,7 +7,6 @@
 
 mod census;
 mod moving;
-mod pace;
 mod reason;
 mod survey;
 #[cfg(test)]

@@ -6,14 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::pace::Pace;
 use super::{Process, Progress, Survey};
 use crate::error::MoveError;
 use crate::move_pages::{Fate, Target, check_target, explain};
+use crate::pace::Pace;
 use crate::result::{Count, Outcome};
-
-/// The longest sleep before `cancel` is looked at again: below what a person notices.
-const NAP: Duration = Duration::from_millis(50);
 
 /// What is to be moved where.
 #[derive(Clone, Copy, Debug)]
@@ -101,13 +98,11 @@ impl Process {
     ) -> Result<ProcessResult, MoveError> {
         let started = Instant::now();
         let target = self.target(options)?;
-        let pace = options
-            .bytes_per_second
-            .map(|rate| Pace::new(rate, started));
+        let pace = options.bytes_per_second.map(Pace::new);
         let account = Mutex::new(ProcessResult::default());
         let failure = Mutex::new(None);
         let all = self.each_part(survey, target, options.callers, cancel, &|call, part| {
-            if !pace.as_ref().is_none_or(|pace| wait(pace, cancel)) {
+            if !pace.as_ref().is_none_or(|pace| pace.wait(cancel)) {
                 return false;
             }
             if self.has_ended() {
@@ -115,7 +110,7 @@ impl Process {
                 return false;
             }
             let mut fates = Vec::new();
-            let done = call.run(part, &mut |fate| fates.push(fate));
+            let done = call.run(std::slice::from_ref(part), &mut |fate| fates.push(fate));
             if let Err(error) = done {
                 let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
                 failure.get_or_insert(error);
@@ -174,19 +169,5 @@ impl Process {
             node,
             shared: options.shared,
         })
-    }
-}
-
-/// Waits for the pace; false when it was cancelled meanwhile.
-fn wait(pace: &Pace, cancel: &AtomicBool) -> bool {
-    loop {
-        if cancel.load(Ordering::Relaxed) {
-            return false;
-        }
-        let wait = pace.wait(Instant::now());
-        if wait.is_zero() {
-            return true;
-        }
-        std::thread::sleep(wait.min(NAP));
     }
 }

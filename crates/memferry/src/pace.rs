@@ -1,33 +1,49 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast the pages of a process may move: a token bucket that threads share. It never sleeps; it says how long.
+//! How fast pages may move: a token bucket that threads share.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// The longest sleep before `cancel` is looked at again: below what a person notices.
+const NAP: Duration = Duration::from_millis(50);
+
 /// A limit in bytes per second. What was moved is paid for afterwards, since only then it is known; so over a long time the
 /// limit holds, and at no time more than one part per thread is moved above it.
-pub(super) struct Pace {
+pub(crate) struct Pace {
     bytes_per_second: u64,
     /// When everything that was moved is paid for.
     free_at: Mutex<Instant>,
 }
 
 impl Pace {
-    pub(super) fn new(bytes_per_second: u64, now: Instant) -> Pace {
+    pub(crate) fn new(bytes_per_second: u64) -> Pace {
         Pace {
             bytes_per_second: bytes_per_second.max(1),
-            free_at: Mutex::new(now),
+            free_at: Mutex::new(Instant::now()),
         }
     }
 
-    /// How long to wait until the next part may begin.
-    pub(super) fn wait(&self, now: Instant) -> Duration {
+    /// Waits until the next part may begin; false when it was cancelled meanwhile.
+    pub(crate) fn wait(&self, cancel: &AtomicBool) -> bool {
+        while !cancel.load(Ordering::Relaxed) {
+            let left = self.left(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(NAP));
+        }
+        false
+    }
+
+    /// How long the next part has to wait.
+    fn left(&self, now: Instant) -> Duration {
         let free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         free_at.saturating_duration_since(now)
     }
 
     /// Pays for what was moved. Time that passed unused is not saved up.
-    pub(super) fn pay(&self, now: Instant, bytes: u64) {
+    pub(crate) fn pay(&self, now: Instant, bytes: u64) {
         let price = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         let from = (*free_at).max(now);
@@ -41,27 +57,27 @@ mod tests {
 
     #[test]
     fn what_was_moved_is_paid_for_before_the_next_part() {
+        let pace = Pace::new(100);
         let start = Instant::now();
         let second = Duration::from_secs(1);
-        let pace = Pace::new(100, start);
-        assert_eq!(pace.wait(start), Duration::ZERO);
+        assert_eq!(pace.left(start), Duration::ZERO);
         pace.pay(start, 200);
         pace.pay(start, 100);
-        assert_eq!(pace.wait(start), 3 * second);
-        assert_eq!(pace.wait(start + second), 2 * second);
+        assert_eq!(pace.left(start), 3 * second);
+        assert_eq!(pace.left(start + second), 2 * second);
         // Idle time is gone.
         let late = start + 60 * second;
-        assert_eq!(pace.wait(late), Duration::ZERO);
+        assert_eq!(pace.left(late), Duration::ZERO);
         pace.pay(late, 100);
-        assert_eq!(pace.wait(late), second);
+        assert_eq!(pace.left(late), second);
     }
 
     #[test]
     fn no_price_is_too_high() {
+        let pace = Pace::new(0);
         let now = Instant::now();
-        let pace = Pace::new(0, now);
         pace.pay(now, u64::MAX / 4);
         pace.pay(now, u64::MAX / 4);
-        assert!(pace.wait(now) > Duration::ZERO);
+        assert!(pace.left(now) > Duration::ZERO);
     }
 }

@@ -1,0 +1,723 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tiering of the process's own memory: the application reports what it uses, and a call per round moves what the core's
+//! policy chooses.
+//!
+//! The policy is that of the replay's `ours` and of the kernel's series, a round after each walk of page tables: what was used
+//! since the last round counts as one access. Its clock counts rounds, so a round that comes late makes nothing look old.
+
+use crate::error::{MoveError, check_range};
+use crate::mover::{MoveOptions, Mover};
+use crate::result::ListResult;
+use crate::sys::{numa, page_size};
+use memferry_core::balance::{self, Balance};
+use memferry_core::hotness::{Access, Bounces, HEATS, Histogram, Policy, Record, Sweep};
+use memferry_core::pace::{PACE_RATE_MAX, Pace, PaceParams};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// Milliseconds of the policy's clock from round to round: what its numbers are made for.
+const ROUND_MS: u32 = 250;
+/// Units whose node is looked up in each round, beside those that were used and had no page: 2 ms of system calls.
+const LOOK: usize = 16 << 10;
+/// Pages of one look-up.
+const ASK: usize = 512;
+/// A unit that would not move is left alone for so many rounds, then for twice as many, at most 2^8 times.
+const LEAVE_ALONE: u32 = 4;
+
+/// How memory is tiered.
+#[derive(Clone, Debug)]
+pub struct TieringOptions {
+    /// Node of the top tier.
+    pub top: u32,
+    /// Node of the lower tier.
+    pub lower: u32,
+    /// Bytes of the memory that may lie in the top tier.
+    pub top_bytes: usize,
+    /// Bytes of a unit: what the application uses as a whole, and what moves as a whole. A multiple of the base page.
+    /// Units in THPs move only if they are whole THPs: take 2 MiB, or advise the memory against them (MADV_NOHUGEPAGE).
+    pub unit_bytes: usize,
+    /// Bytes promoted per second at most.
+    pub bytes_per_second: u64,
+    /// How pages are moved.
+    pub moves: MoveOptions,
+}
+
+impl TieringOptions {
+    /// Units of 16 KiB, 1 GB/s.
+    pub fn new(top: u32, lower: u32, top_bytes: usize) -> TieringOptions {
+        TieringOptions {
+            top,
+            lower,
+            top_bytes,
+            unit_bytes: 16 << 10,
+            bytes_per_second: 1_000_000_000,
+            moves: MoveOptions::default(),
+        }
+    }
+}
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Round {
+    /// Bytes that went up.
+    pub promoted_bytes: u64,
+    /// Bytes that went down.
+    pub demoted_bytes: u64,
+    /// Bytes that were chosen and stayed: busy, in part of a THP, or no memory on the node.
+    pub stayed_bytes: u64,
+    /// Bytes of the memory that lie in the top tier now, as far as is known.
+    pub top_bytes: u64,
+}
+
+/// Keeps the hot part of a range of this process in the top tier.
+///
+/// ```no_run
+/// use memferry::{Batch, Mover, MoverOptions, Tiering, TieringOptions};
+///
+/// # fn main() -> Result<(), memferry::MoveError> {
+/// # let (pool, page, over) = (0x7f00_0000_0000..0x7f40_0000_0000, 0x7f00_0000_4000, false);
+/// let mover = Mover::new(MoverOptions::new(Batch::default()))?;
+/// let tiering = Tiering::new(mover, pool, TieringOptions::new(0, 1, 16 << 30))?;
+/// // Any thread that uses memory of the pool:
+/// tiering.record(page);
+/// // One thread, four times a second:
+/// while !over {
+///     let round = tiering.round()?;
+///     println!("{} bytes up, {} down", round.promoted_bytes, round.demoted_bytes);
+///     std::thread::sleep(std::time::Duration::from_millis(250));
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Tiering {
+    places: Box<dyn Places>,
+    range: Range<usize>,
+    options: TieringOptions,
+    /// A bit per unit that was used since the last round.
+    used: Vec<AtomicU64>,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for Tiering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tiering")
+            .field("range", &self.range)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What tiering asks of the machine.
+trait Places: Send + Sync {
+    /// Node or -errno of each page.
+    fn nodes(&self, pages: &[usize], status: &mut [i32]) -> io::Result<()>;
+    fn carry(&self, ranges: &[Range<usize>], to: u32) -> Result<ListResult, MoveError>;
+}
+
+struct Machine {
+    mover: Mover,
+    moves: MoveOptions,
+}
+
+impl Places for Machine {
+    fn nodes(&self, pages: &[usize], status: &mut [i32]) -> io::Result<()> {
+        numa::move_pages(0, pages, None, status, false).map(drop)
+    }
+
+    fn carry(&self, ranges: &[Range<usize>], to: u32) -> Result<ListResult, MoveError> {
+        self.mover.move_pages(ranges, to, &self.moves)
+    }
+}
+
+/// Where the first page of a unit lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tier {
+    Absent,
+    Top,
+    Lower,
+    /// On a node of neither tier.
+    Elsewhere,
+}
+
+struct State {
+    policy: Policy<u32>,
+    balance: Balance,
+    bounces: Bounces,
+    pace: Pace,
+    begun: Instant,
+    records: Vec<u32>,
+    tiers: Vec<Tier>,
+    /// Rounds so far.
+    number: u32,
+    /// The next unit to look up.
+    look_at: usize,
+    /// Units that would not move: until which round they are left alone, and how often in a row.
+    refused: HashMap<usize, (u32, u32)>,
+}
+
+impl Tiering {
+    /// Tiers `range`, whose pages may be touched before or later. Nothing moves before the first round.
+    ///
+    /// # Errors
+    /// A range or a unit that is no multiple of pages, a node without memory, the same node twice, or a rate of 0.
+    pub fn new(
+        mover: Mover,
+        range: Range<usize>,
+        options: TieringOptions,
+    ) -> Result<Tiering, MoveError> {
+        mover.check_node(options.top)?;
+        mover.check_node(options.lower)?;
+        let moves = options.moves.clone();
+        Tiering::on(Box::new(Machine { mover, moves }), range, options)
+    }
+
+    fn on(
+        places: Box<dyn Places>,
+        range: Range<usize>,
+        options: TieringOptions,
+    ) -> Result<Tiering, MoveError> {
+        check_range(&range)?;
+        let refuse = |name, value, why: String| MoveError::BadOption { name, value, why };
+        if options.top == options.lower {
+            let why = "the tiers are the same node; give two".to_owned();
+            return Err(refuse("lower", options.lower as usize, why));
+        }
+        let unit = options.unit_bytes;
+        if unit == 0 || unit % page_size() != 0 || range.len() % unit != 0 {
+            let why = format!(
+                "it must be a multiple of {} bytes, and the range of {} bytes one of it",
+                page_size(),
+                range.len()
+            );
+            return Err(refuse("unit_bytes", unit, why));
+        }
+        let (params, rounds) = balance::defaults::<u32>();
+        let pace = PaceParams {
+            rate: options.bytes_per_second.min(PACE_RATE_MAX),
+            ..PaceParams::default()
+        };
+        let rate = |error: memferry_core::hotness::ParamError| {
+            refuse("bytes_per_second", error.value as usize, error.to_string())
+        };
+        let units = range.len() / unit;
+        let state = State {
+            policy: Policy::new(params).map_err(rate)?,
+            balance: Balance::new(rounds),
+            bounces: Bounces::default(),
+            pace: Pace::new(pace, 0).map_err(rate)?,
+            begun: Instant::now(),
+            records: vec![0; units],
+            tiers: vec![Tier::Absent; units],
+            number: 0,
+            look_at: 0,
+            refused: HashMap::new(),
+        };
+        let mut used = Vec::new();
+        used.resize_with(units.div_ceil(64), || AtomicU64::new(0));
+        Ok(Tiering {
+            places,
+            range,
+            options,
+            used,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Notes that the memory at `addr` is used; addresses outside of the range are none of its. Any thread may call it at any
+    /// time: a load, and a store the first time since the last round. On memory that is used so much that most of it is used
+    /// between any two rounds, report one use in so many.
+    #[inline]
+    pub fn record(&self, addr: usize) {
+        let unit = addr.wrapping_sub(self.range.start) / self.options.unit_bytes;
+        let Some(word) = self.used.get(unit / 64) else {
+            return;
+        };
+        let bit = 1 << (unit % 64);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Moves what should move now: idle memory down where new memory comes, the hottest into what is free of the top tier, then
+    /// the hottest against the coldest while that gains more than it costs. Call it four times a second, from one thread.
+    ///
+    /// # Errors
+    /// As [`Mover::move_pages`]; what was moved before is known, and the next round goes on.
+    pub fn round(&self) -> Result<Round, MoveError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *state;
+        state.number += 1;
+        let now = state.number.wrapping_mul(ROUND_MS);
+        let born = self.take_accesses(state, now);
+        let sweep = Sweep {
+            now,
+            last: now.wrapping_sub(ROUND_MS),
+            number: state.number,
+        };
+        let policy = state.policy;
+        u32::sweep(
+            &mut state.records,
+            &policy,
+            &sweep,
+            &mut Histogram::default(),
+        );
+        if state.number % state.balance.params().bounce_rounds == 0 {
+            state.bounces.age();
+        }
+        let unit = self.options.unit_bytes as u64;
+        let ms = u64::try_from(state.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let budget = state.pace.budget(ms) / unit;
+        let mut round = Round::default();
+        if let Some(reserved) = state.pace.reserve(ms, budget * unit) {
+            let done = self.choose(state, now, born, budget, &mut round);
+            state.pace.settle(reserved, round.promoted_bytes);
+            done?;
+        }
+        round.top_bytes = state.count(Tier::Top) * unit;
+        Ok(round)
+    }
+
+    /// Counts what was used since the last round, and looks up where memory lies; returns how many units have come to be.
+    fn take_accesses(&self, state: &mut State, now: u32) -> u64 {
+        let mut unknown = Vec::new();
+        let access = Access::at(now.into());
+        for (index, word) in self.used.iter().enumerate() {
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::Relaxed);
+            while bits != 0 {
+                let unit = index * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let Some(record) = state.records.get_mut(unit) else {
+                    break;
+                };
+                *record = record.accessed(&state.policy, &access);
+                if state.tiers[unit] == Tier::Absent {
+                    unknown.push(unit);
+                }
+            }
+        }
+        let units = state.tiers.len();
+        let next = state.look_at..state.look_at + LOOK.min(units);
+        state.look_at = next.end % units;
+        unknown.extend(next.map(|unit| unit % units));
+        let mut born = 0;
+        let (mut pages, mut status) = (Vec::with_capacity(ASK), [0; ASK]);
+        for units in unknown.chunks(ASK) {
+            pages.clear();
+            pages.extend(units.iter().map(|&unit| self.unit(unit).start));
+            let status = &mut status[..units.len()];
+            if self.places.nodes(&pages, status).is_err() {
+                continue;
+            }
+            for (&unit, &node) in units.iter().zip(&*status) {
+                let tier = match u32::try_from(node) {
+                    Err(_) => Tier::Absent,
+                    Ok(node) if node == self.options.top => Tier::Top,
+                    Ok(node) if node == self.options.lower => Tier::Lower,
+                    Ok(_) => Tier::Elsewhere,
+                };
+                let before = std::mem::replace(&mut state.tiers[unit], tier);
+                // Memory that was there before the first rounds is not new.
+                let looked_at_all = (state.number as usize - 1) * LOOK >= state.tiers.len();
+                born += u64::from(looked_at_all && before == Tier::Absent && tier != before);
+            }
+        }
+        born
+    }
+
+    fn unit(&self, unit: usize) -> Range<usize> {
+        let start = self.range.start + unit * self.options.unit_bytes;
+        start..start + self.options.unit_bytes
+    }
+
+    fn choose(
+        &self,
+        state: &mut State,
+        now: u32,
+        born: u64,
+        budget: u64,
+        round: &mut Round,
+    ) -> Result<(), MoveError> {
+        let policy = state.policy;
+        let capacity = (self.options.top_bytes / self.options.unit_bytes) as u64;
+        let free = |state: &State| capacity.saturating_sub(state.count(Tier::Top));
+
+        let short = state.balance.room(born, capacity, free(state));
+        // A tier that became smaller, or was filled by others.
+        let over = state.count(Tier::Top).saturating_sub(capacity);
+        let idle = if over > 0 {
+            HEATS - 1
+        } else {
+            balance::idle(&policy)
+        };
+        let cold = state.coldest(now, idle, short.max(over));
+        self.carry(state, &cold, Tier::Lower, round)?;
+
+        let mut promoted = 0;
+        let lower = state.histogram(Tier::Lower, now);
+        let (cut, room) = state.balance.fill(&policy, &lower, free(state), budget);
+        if room > 0 {
+            let mut hot = state.hottest(now, cut.heat);
+            hot.truncate(room.min(cut.above + cut.room) as usize);
+            promoted += self.carry(state, &hot, Tier::Top, round)?;
+        }
+
+        let (top, lower) = (
+            state.histogram(Tier::Top, now),
+            state.histogram(Tier::Lower, now),
+        );
+        let border = policy.exchange(&top, &lower, budget.saturating_sub(promoted));
+        if border.pages == 0 {
+            return Ok(());
+        }
+        // What went up and down before has to be that much hotter than the border.
+        let mut hot = state.hottest(now, border.hot);
+        hot.retain(|&unit| {
+            let heat = policy.heat(state.records[unit].view(now));
+            heat >= balance::bar(&policy, border.hot, state.bounces.of(unit as u64))
+        });
+        hot.truncate(border.pages as usize);
+        let cold = state.coldest(now, border.cold, hot.len() as u64);
+        let left = self.carry(state, &cold, Tier::Lower, round)?;
+        hot.truncate(left as usize);
+        self.carry(state, &hot, Tier::Top, round).map(drop)
+    }
+
+    /// Moves units to a tier; returns how many went.
+    fn carry(
+        &self,
+        state: &mut State,
+        units: &[usize],
+        to: Tier,
+        round: &mut Round,
+    ) -> Result<u64, MoveError> {
+        if units.is_empty() {
+            return Ok(0);
+        }
+        let (node, bytes) = match to {
+            Tier::Top => (self.options.top, &mut round.promoted_bytes),
+            _ => (self.options.lower, &mut round.demoted_bytes),
+        };
+        let ranges: Vec<_> = units.iter().map(|&unit| self.unit(unit)).collect();
+        let result = self.places.carry(&ranges, node)?;
+        let mut went = 0;
+        for (&unit, result) in units.iter().zip(&result.ranges) {
+            *bytes += result.moved.bytes;
+            round.stayed_bytes += result.left_bytes();
+            if result.left_bytes() > 0 {
+                let (until, times) = state.refused.entry(unit).or_default();
+                *until = state.number.saturating_add(LEAVE_ALONE << *times);
+                *times = (*times + 1).min(8);
+                continue;
+            }
+            state.refused.remove(&unit);
+            went += 1;
+            match to {
+                _ if result.moved.bytes + result.already_there.bytes == 0 => {
+                    state.tiers[unit] = Tier::Absent;
+                    continue;
+                }
+                Tier::Top => drop(state.bounces.promoted(unit as u64)),
+                _ => state.bounces.demoted(unit as u64),
+            }
+            state.tiers[unit] = to;
+        }
+        Ok(went)
+    }
+}
+
+impl State {
+    fn count(&self, tier: Tier) -> u64 {
+        self.tiers.iter().filter(|of| **of == tier).count() as u64
+    }
+
+    fn histogram(&self, tier: Tier, now: u32) -> Histogram {
+        let mut histogram = Histogram::default();
+        let mut some = Vec::with_capacity(ASK);
+        for (records, tiers) in self.records.chunks(ASK).zip(self.tiers.chunks(ASK)) {
+            some.clear();
+            let of_tier = records.iter().zip(tiers).filter(|(_, of)| **of == tier);
+            some.extend(of_tier.map(|(record, _)| *record));
+            u32::count(&some, now, &mut histogram);
+        }
+        histogram
+    }
+
+    /// The units of a tier with such heats, and these.
+    fn find(&self, tier: Tier, now: u32, heats: (u32, u32)) -> Vec<(u32, usize)> {
+        let mut found = Vec::new();
+        let (mut space, mut from) = ([0; ASK], 0);
+        while from < self.records.len() {
+            let (count, next) =
+                u32::find(&self.records, from, &self.policy, now, heats, &mut space);
+            let units = space[..count].iter().map(|&unit| unit as usize);
+            let units = units.filter(|&unit| self.tiers[unit] == tier && self.may_move(unit));
+            found.extend(units.map(|unit| {
+                let heat = self.policy.heat(self.records[unit].view(now));
+                (heat, unit)
+            }));
+            from = next;
+        }
+        found
+    }
+
+    fn may_move(&self, unit: usize) -> bool {
+        let refused = self.refused.get(&unit);
+        refused.is_none_or(|(until, _)| *until <= self.number)
+    }
+
+    /// What reached the threshold in the lower tier, the hottest first.
+    fn hottest(&self, now: u32, least: u32) -> Vec<usize> {
+        let mut found = self.find(Tier::Lower, now, (least, HEATS - 1));
+        let threshold = self.policy.params().threshold;
+        found.retain(|&(_, unit)| u32::from(self.records[unit].view(now).freq) >= threshold);
+        found.sort_unstable_by_key(|&(heat, unit)| (Reverse(heat), unit));
+        found.into_iter().map(|(_, unit)| unit).collect()
+    }
+
+    /// The coldest of the top tier first.
+    fn coldest(&self, now: u32, most: u32, limit: u64) -> Vec<usize> {
+        if limit == 0 {
+            return Vec::new();
+        }
+        let mut found = self.find(Tier::Top, now, (0, most));
+        found.sort_unstable();
+        let found = found.into_iter().map(|(_, unit)| unit);
+        found.take(limit as usize).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::MoveResult;
+    use std::sync::Arc;
+
+    const UNIT: usize = 16 << 10;
+    const START: usize = 1 << 30;
+
+    /// A machine that keeps a node per unit, -ENOENT for one that was never touched, and moves all but the `stuck`.
+    #[derive(Clone, Default)]
+    struct Fake {
+        nodes: Arc<Mutex<Vec<i32>>>,
+        stuck: Arc<Mutex<Vec<usize>>>,
+        asked: Arc<Mutex<Vec<usize>>>,
+    }
+
+    impl Fake {
+        fn of(nodes: Vec<i32>) -> Fake {
+            Fake {
+                nodes: Arc::new(Mutex::new(nodes)),
+                ..Fake::default()
+            }
+        }
+
+        fn on(&self, node: i32) -> Vec<usize> {
+            let nodes = self.nodes.lock().unwrap();
+            (0..nodes.len())
+                .filter(|&unit| nodes[unit] == node)
+                .collect()
+        }
+    }
+
+    impl Places for Fake {
+        fn nodes(&self, pages: &[usize], status: &mut [i32]) -> io::Result<()> {
+            let nodes = self.nodes.lock().unwrap();
+            for (page, status) in pages.iter().zip(status) {
+                *status = nodes[(page - START) / UNIT];
+            }
+            Ok(())
+        }
+
+        fn carry(&self, ranges: &[Range<usize>], to: u32) -> Result<ListResult, MoveError> {
+            let mut nodes = self.nodes.lock().unwrap();
+            let mut result = ListResult::default();
+            for range in ranges {
+                assert_eq!(range.len(), UNIT);
+                let unit = (range.start - START) / UNIT;
+                self.asked.lock().unwrap().push(unit);
+                let mut of = MoveResult::default();
+                if self.stuck.lock().unwrap().contains(&unit) {
+                    of.busy.add(4, UNIT as u64);
+                } else {
+                    assert_ne!(nodes[unit], to as i32, "it lies there");
+                    nodes[unit] = to as i32;
+                    of.moved.add(4, UNIT as u64);
+                }
+                result.ranges.push(of);
+            }
+            Ok(result)
+        }
+    }
+
+    fn tiering(fake: &Fake, top_units: usize) -> Tiering {
+        let units = fake.nodes.lock().unwrap().len();
+        let options = TieringOptions::new(0, 1, top_units * UNIT);
+        Tiering::on(Box::new(fake.clone()), START..START + units * UNIT, options).unwrap()
+    }
+
+    /// Rounds, each after a use of these units.
+    fn rounds(tiering: &Tiering, count: usize, used: impl Iterator<Item = usize> + Clone) -> Round {
+        let mut sum = Round::default();
+        for _ in 0..count {
+            used.clone()
+                .for_each(|unit| tiering.record(START + unit * UNIT + 5));
+            let round = tiering.round().unwrap();
+            sum.promoted_bytes += round.promoted_bytes;
+            sum.demoted_bytes += round.demoted_bytes;
+            sum.stayed_bytes += round.stayed_bytes;
+            sum.top_bytes = round.top_bytes;
+        }
+        sum
+    }
+
+    #[test]
+    fn the_hot_units_come_up_and_what_is_cold_makes_room() {
+        // 100 units in the top tier, all cold, and the hot ones below.
+        let fake = Fake::of((0..1000).map(|unit| i32::from(unit >= 100)).collect());
+        let tiering = tiering(&fake, 100);
+        let hot = 500..600;
+        let sum = rounds(&tiering, 20, hot.clone());
+        assert_eq!(fake.on(0), hot.clone().collect::<Vec<_>>());
+        assert_eq!(sum.promoted_bytes, (100 * UNIT) as u64);
+        assert_eq!(sum.demoted_bytes, sum.promoted_bytes);
+        assert_eq!(sum.top_bytes, (100 * UNIT) as u64);
+        assert_eq!(
+            rounds(&tiering, 50, hot),
+            Round {
+                top_bytes: sum.top_bytes,
+                ..Round::default()
+            }
+        );
+    }
+
+    #[test]
+    fn a_scan_of_all_memory_moves_nothing() {
+        let fake = Fake::of((0..1000).map(|unit| i32::from(unit >= 100)).collect());
+        let tiering = tiering(&fake, 100);
+        rounds(&tiering, 20, 0..100);
+        for first in (100..1000).step_by(100) {
+            rounds(&tiering, 1, (0..100).chain(first..first + 100));
+        }
+        assert_eq!(fake.on(0), (0..100).collect::<Vec<_>>());
+        assert!(fake.asked.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn free_space_is_filled_and_never_more() {
+        let fake = Fake::of(vec![1; 300]);
+        let tiering = tiering(&fake, 50);
+        rounds(&tiering, 30, 0..200);
+        assert_eq!(fake.on(0).len(), 50);
+        // Others have filled the tier beyond its share.
+        fake.nodes.lock().unwrap()[200..].fill(0);
+        rounds(&tiering, 3, 0..0);
+        assert_eq!(fake.on(0).len(), 50);
+    }
+
+    #[test]
+    fn what_will_not_move_is_asked_less_and_less_and_holds_nobody_up() {
+        let fake = Fake::of((0..200).map(|unit| i32::from(unit >= 10)).collect());
+        *fake.stuck.lock().unwrap() = vec![100, 101, 102];
+        let tiering = tiering(&fake, 10);
+        let sum = rounds(&tiering, 200, 100..110);
+        let up = fake.on(0);
+        assert!((103..110).all(|unit| up.contains(&unit)), "{up:?}");
+        let asked = fake
+            .asked
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|unit| **unit == 100)
+            .count();
+        assert!((2..10).contains(&asked), "{asked} times in 200 rounds");
+        assert!(sum.stayed_bytes >= (3 * UNIT) as u64);
+        // It can move again.
+        fake.stuck.lock().unwrap().clear();
+        rounds(&tiering, 1100, 100..110);
+        assert!(fake.on(0).contains(&100));
+    }
+
+    #[test]
+    fn new_memory_is_found_and_the_rate_holds() {
+        let fake = Fake::of(vec![-libc::ENOENT; 1000]);
+        let options = TieringOptions {
+            bytes_per_second: 1,
+            ..TieringOptions::new(0, 1, 500 * UNIT)
+        };
+        let range = START..START + 1000 * UNIT;
+        let slow = Tiering::on(Box::new(fake.clone()), range, options).unwrap();
+        let tiering = tiering(&fake, 500);
+        fake.nodes.lock().unwrap()[..400].fill(1);
+        assert_eq!(rounds(&slow, 10, 0..400).promoted_bytes, 0);
+        assert_eq!(
+            rounds(&tiering, 10, 0..400).promoted_bytes,
+            (400 * UNIT) as u64
+        );
+    }
+
+    #[test]
+    fn what_is_outside_is_ignored_and_bad_options_are_refused() {
+        let fake = Fake::of(vec![1; 10]);
+        let tiering = tiering(&fake, 5);
+        for addr in [0, START - 1, START + 10 * UNIT, usize::MAX] {
+            tiering.record(addr);
+        }
+        assert_eq!(tiering.round().unwrap(), Round::default());
+        let refused = |options: TieringOptions| {
+            let range = START..START + 10 * UNIT;
+            Tiering::on(Box::new(fake.clone()), range, options)
+                .unwrap_err()
+                .to_string()
+        };
+        let good = TieringOptions::new(0, 1, UNIT);
+        for (options, why) in [
+            (
+                TieringOptions {
+                    lower: 0,
+                    ..good.clone()
+                },
+                "the same node",
+            ),
+            (
+                TieringOptions {
+                    unit_bytes: 0,
+                    ..good.clone()
+                },
+                "unit_bytes",
+            ),
+            (
+                TieringOptions {
+                    unit_bytes: 5000,
+                    ..good.clone()
+                },
+                "unit_bytes",
+            ),
+            (
+                TieringOptions {
+                    unit_bytes: 3 * UNIT,
+                    ..good.clone()
+                },
+                "unit_bytes",
+            ),
+            (
+                TieringOptions {
+                    bytes_per_second: 0,
+                    ..good.clone()
+                },
+                "bytes_per_second",
+            ),
+        ] {
+            let said = refused(options);
+            assert!(said.contains(why), "{said}");
+        }
+    }
+}
