@@ -69,7 +69,10 @@ fn line(text: &mut String, verdict: &Verdict, width: usize) {
             let _ = writeln!(text, "             and {} more", reasons.len() - REASONS);
         }
         if !verdict.tail.is_empty() {
-            let _ = writeln!(text, "           the last lines:");
+            let _ = writeln!(
+                text,
+                "           what it printed round its first failure, and last:"
+            );
         }
         for said in &verdict.tail {
             let _ = writeln!(text, "             {said}");

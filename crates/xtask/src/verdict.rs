@@ -33,7 +33,7 @@ pub struct Verdict {
     pub again: usize,
     /// What else the reader must know.
     pub remark: Option<String>,
-    /// For a failure: the last lines of test and kernel.
+    /// For a failure: the lines round what failed first, and the last of test and kernel.
     pub tail: Vec<String>,
 }
 
@@ -187,7 +187,7 @@ impl Verdict {
     fn of(ran: &Ran, outcome: Outcome, skipped: Vec<String>) -> Self {
         let mut tail = Vec::new();
         if matches!(outcome, Outcome::Failed(_)) {
-            tail.extend(last(&ran.output).iter().map(|line| format!("| {line}")));
+            tail.extend(shown(&ran.output));
             tail.extend_from_slice(last(&ran.console));
         }
         Self {
@@ -223,6 +223,26 @@ fn races(console: &[String]) -> Option<String> {
     let count = splat::races_of_linux(console);
     (count > 0)
         .then(|| format!("{count} data races in Linux itself, without the series: see console.log"))
+}
+
+/// What a reader needs of a test's output: the last lines, and those that lead to its first failure.
+fn shown(output: &[String]) -> Vec<String> {
+    let end = output.len().saturating_sub(TAIL);
+    let first = output
+        .iter()
+        .position(|line| line.trim_start().starts_with("not ok"))
+        .map_or(end..end, |at| {
+            at.saturating_sub(TAIL).min(end)..(at + 2).min(end)
+        });
+    let mut lines: Vec<_> = output[first.clone()]
+        .iter()
+        .map(|line| format!("| {line}"))
+        .collect();
+    if !first.is_empty() && first.end < end {
+        lines.push("| ...".to_owned());
+    }
+    lines.extend(output[end..].iter().map(|line| format!("| {line}")));
+    lines
 }
 
 fn last(lines: &[String]) -> &[String] {
@@ -297,6 +317,33 @@ mod tests {
                 other => panic!("{why}: {other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn what_led_to_the_first_failure_is_shown() {
+        let many = |from: usize, to: usize| -> String {
+            (from..=to).map(|n| format!("ok {n} a\n")).collect()
+        };
+        let output = format!(
+            "{}panicked\nnot ok 30 a\n# why\n{}",
+            many(1, 29),
+            many(31, 60)
+        );
+        let tail = Verdict::test(&ran(&output, "", End::Exit(1))).tail;
+        for line in [
+            "| panicked",
+            "| not ok 30 a",
+            "| # why",
+            "| ...",
+            "| ok 46 a",
+            "| ok 60 a",
+        ] {
+            assert!(tail.iter().any(|shown| shown == line), "{line}: {tail:?}");
+        }
+        assert!(!tail.contains(&"| ok 31 a".to_owned()), "{tail:?}");
+        // Near the end nothing is shown twice.
+        let tail = Verdict::test(&ran("1..2\nnot ok 1 a\nok 2 b\n", "", End::Exit(1))).tail;
+        assert_eq!(tail, ["| 1..2", "| not ok 1 a", "| ok 2 b"]);
     }
 
     #[test]
