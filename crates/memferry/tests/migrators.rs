@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{Migrator, MoveOptions, Mover, MoverOptions, Outcome};
+use memferry::{Batch, Migrator, MoveOptions, Mover, MoverOptions, Outcome};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -45,6 +45,49 @@ unsafe impl Migrator for Raises {
 
     fn own_memory(&self) -> Vec<Range<usize>> {
         self.migrator.own_memory()
+    }
+}
+
+/// Splits every THP that it copies to, as the kernel's shrinker of underused THPs does where memory is short.
+struct Splits(Batch);
+
+// SAFETY: everything is copied when `copy` returns.
+unsafe impl Migrator for Splits {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        advise(dst as usize, PAGE, libc::MADV_DONTNEED).unwrap();
+        // SAFETY: the caller's promise.
+        unsafe { self.0.copy(src, dst, len) };
+    }
+}
+
+#[test]
+fn a_thp_whose_destination_was_split_stays_where_it_was() {
+    for split_source in [false, true] {
+        let region = Region::filled(LEN, Kind::Thp, 1);
+        if split_source {
+            advise(region.addr + HUGE, PAGE, libc::MADV_DONTNEED).unwrap();
+            fill(region.addr, LEN, 1);
+        }
+        let whole = thp_bytes(&region.range());
+        let mover = Mover::new(MoverOptions::new(Splits(Batch::default()))).unwrap();
+        let options = MoveOptions {
+            list_pages: true,
+            ..relocate()
+        };
+        for _ in 0..3 {
+            let result = move_all(&mover, &region.range(), &options);
+            assert_eq!(result.no_memory.bytes, whole as u64, "{result:?}");
+            assert_eq!(result.moved.bytes, (LEN - whole) as u64, "{result:?}");
+            let told = result.pages.unwrap();
+            let stayed = told.iter().filter(|&&s| s == -libc::ENOMEM).count();
+            assert_eq!(stayed * PAGE, whole);
+            assert_eq!(thp_bytes(&region.range()), whole);
+            assert_filled(region.addr, LEN, 1, "split");
+        }
     }
 }
 

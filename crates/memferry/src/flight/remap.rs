@@ -5,7 +5,7 @@
 //! `Kernel::fill`, which asks less of the mapping. Only a place that is no longer there keeps nothing.
 
 use super::Flight;
-use super::batch::AwayRun;
+use super::batch::{AwayRun, Batch};
 use crate::pool::{Piece, SEGMENT, Shelf};
 use crate::result::Outcome;
 use crate::sys::pagemap::Region;
@@ -56,7 +56,7 @@ enum Step {
 
 impl Flight<'_> {
     pub(super) fn remap(&self, slot: usize) {
-        let failed = self.read(slot).failed.load(Ordering::Relaxed);
+        let failed = self.failure(&self.read(slot));
         let mut refused = Refusals::default();
         // Whether each page of the piece they came from has left it.
         let mut left_behind = false;
@@ -74,7 +74,7 @@ impl Flight<'_> {
             };
             // Without destination pages `fill` has placed the copies; what is left goes back as it was.
             let source = match batch.dest {
-                Some(dest) if !failed => dest,
+                Some(dest) if failed.is_none() => dest,
                 _ => batch.staged,
             };
             let place = run.place + (offset - run.offset);
@@ -92,6 +92,26 @@ impl Flight<'_> {
             }
         }
         self.settle(slot, failed, left_behind || refused.total > 0);
+    }
+
+    /// Why the batch goes back as it was, if it does.
+    fn failure(&self, batch: &Batch) -> Option<Outcome> {
+        if batch.failed.load(Ordering::Relaxed) {
+            let copied_by_kernel = batch.dest.is_none();
+            return Some(if copied_by_kernel {
+                Outcome::NoMemory
+            } else {
+                Outcome::Busy
+            });
+        }
+        // Where memory is short the kernel may split a THP that was all zeros and take it away (its shrinker of underused
+        // THPs): what was copied there lies in base pages of any node.
+        let huge = batch.kind.is_some_and(|kind| kind.huge);
+        let split = |dest| huge && self.check_huge(dest).is_err();
+        batch
+            .dest
+            .filter(|&dest| split(dest))
+            .map(|_| Outcome::NoMemory)
     }
 
     fn bring_back(&self, place: usize, from: usize, len: usize, refused: &mut Refusals) -> Step {
@@ -178,7 +198,7 @@ impl Flight<'_> {
     }
 
     /// All pages are back: books them, opens the gate, and gives the addresses to the pool.
-    fn settle(&self, slot: usize, failed: bool, dirty: bool) {
+    fn settle(&self, slot: usize, failed: Option<Outcome>, dirty: bool) {
         let plan = &self.plan;
         let mut guard = self.write(slot);
         let batch = &mut *guard;
@@ -186,7 +206,7 @@ impl Flight<'_> {
         let Some(kind) = batch.kind else { return };
         let unit = if kind.huge { SEGMENT } else { page_size() };
         for run in &batch.away {
-            self.book(run, batch.dest.is_none(), failed, unit, batch);
+            self.book(run, failed, unit, batch);
         }
         let (from, to) = (
             Shelf {
@@ -201,11 +221,15 @@ impl Flight<'_> {
             },
         );
         let (staged, dest) = (batch.staged, batch.dest);
+        let give_back_unused = |dest| match failed {
+            Some(Outcome::NoMemory) => plan.pool.reset(to, dest),
+            _ => plan.pool.put_full(to, dest),
+        };
         if batch.split {
             // Its place has a page table by now, so the destination's THP was split as well.
             plan.pool.reset(from, staged);
             match dest {
-                Some(dest) if failed => plan.pool.put_full(to, dest),
+                Some(dest) if failed.is_some() => give_back_unused(dest),
                 Some(dest) => plan.pool.reset(to, dest),
                 None => {}
             }
@@ -216,7 +240,7 @@ impl Flight<'_> {
         let (used, rest) = split(staged, batch.bytes);
         plan.pool.put_empty(from, rest);
         match dest {
-            _ if failed => {
+            _ if failed.is_some() => {
                 // The originals went back from staging, or some of them.
                 if dirty || dest.is_none() {
                     plan.pool.discard(from, used)
@@ -224,7 +248,7 @@ impl Flight<'_> {
                     plan.pool.put_empty(from, used)
                 }
                 if let Some(dest) = dest {
-                    plan.pool.put_full(to, dest);
+                    give_back_unused(dest);
                 }
             }
             _ => {
@@ -249,41 +273,28 @@ impl Flight<'_> {
         self.schedule.free(slot);
     }
 
-    fn book(
-        &self,
-        run: &AwayRun,
-        filled: bool,
-        failed: bool,
-        unit: usize,
-        batch: &super::batch::Batch,
-    ) {
+    fn book(&self, run: &AwayRun, failed: Option<Outcome>, unit: usize, batch: &Batch) {
         let (ledger, node) = (self.plan.ledger, self.plan.wanted.node as i32);
-        let origin = run.origin;
+        let (origin, page) = (run.origin, page_size());
         let unit = unit.min(run.len);
-        if run.gone {
-            ledger.book(Outcome::NotPresent, origin, run.len, unit, -libc::ENOENT);
-        } else if !failed {
-            ledger.book(Outcome::Moved, origin, run.len, unit, node);
-        } else if !filled {
-            ledger.book(Outcome::Busy, origin, run.len, unit, -libc::EBUSY);
-        } else {
-            // What was in doubt went back as it was.
-            let (outcome, status) = match run.is_in_doubt() {
-                true => (Outcome::Busy, -libc::EBUSY),
-                false => (Outcome::NoMemory, -libc::ENOMEM),
+        let Some(failed) = failed.filter(|_| !run.gone) else {
+            return match run.gone {
+                true => ledger.book(Outcome::NotPresent, origin, run.len, unit, -libc::ENOENT),
+                false => ledger.book(Outcome::Moved, origin, run.len, unit, node),
             };
-            for page in (0..run.len).step_by(page_size()) {
-                if batch.filled.has(run.offset + page) {
-                    ledger.book(
-                        Outcome::Moved,
-                        origin + page,
-                        page_size(),
-                        page_size(),
-                        node,
-                    );
-                } else {
-                    ledger.book(outcome, origin + page, page_size(), page_size(), status);
-                }
+        };
+        let (outcome, status) = match failed {
+            // What was in doubt went back as it was.
+            Outcome::NoMemory if !run.is_in_doubt() => (failed, -libc::ENOMEM),
+            _ => (Outcome::Busy, -libc::EBUSY),
+        };
+        if batch.dest.is_some() {
+            return ledger.book(outcome, origin, run.len, unit, status);
+        }
+        for at in (0..run.len).step_by(page) {
+            match batch.filled.has(run.offset + at) {
+                true => ledger.book(Outcome::Moved, origin + at, page, page, node),
+                false => ledger.book(outcome, origin + at, page, page, status),
             }
         }
     }
