@@ -37,7 +37,7 @@ test: setup-tests ## all tests: the C core, the libraries, the command, then the
 	ci/spdx.sh
 	$(CARGO) test --workspace --locked
 	# Machines that run tests for everybody are slow at times, and a limit is for hangs.
-	$(SUITE) --profile release --patience 3
+	$(SUITE) --profile release --short --patience 3
 
 lab: setup ## build Linux without and with the series, test both in virtual machines, compare and measure them
 	$(SUITE) --profile vanilla,release

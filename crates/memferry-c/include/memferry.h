@@ -60,9 +60,7 @@ enum {
 	/** Whole batches on several lanes. The default. */
 	MEMFERRY_MTCOPY = 0,
 	/** Whole batches on the calling thread. */
-	MEMFERRY_BATCH = 1,
-	/** One folio at a time with plain memcpy on the calling thread: the baseline. */
-	MEMFERRY_PER_FOLIO = 2
+	MEMFERRY_BATCH = 1
 };
 
 /** Which CPUs the lanes of MEMFERRY_MTCOPY take: memferry_options.placement. */
@@ -97,7 +95,7 @@ enum {
 typedef struct memferry_options {
 	/** sizeof(memferry_options). */
 	size_t size;
-	/** MEMFERRY_MTCOPY, MEMFERRY_BATCH or MEMFERRY_PER_FOLIO. */
+	/** MEMFERRY_MTCOPY or MEMFERRY_BATCH. */
 	uint32_t migrator;
 	/** Parallel copiers, the calling thread counted; 0: one per CPU that the process may use by affinity and cgroup quota,
 	 *  at most 4. Only MEMFERRY_MTCOPY takes more than 1. */
@@ -132,8 +130,8 @@ typedef struct memferry_options {
 typedef struct memferry_move_options {
 	/** sizeof(memferry_move_options). */
 	size_t size;
-	/** Bytes that are away from their place together: a multiple of the base page, at most 2 MiB; 0: 1 MiB a lane, or a base
-	 *  page for MEMFERRY_PER_FOLIO. A transparent huge page is a batch of its own. */
+	/** Bytes that are away from their place together: a multiple of the base page, at most 2 MiB; 0: 1 MiB a lane. A
+	 *  transparent huge page is a batch of its own. */
 	uint64_t batch_bytes;
 	/** MEMFERRY_RELOCATE, MEMFERRY_KEEP_SOURCE_PAGES, or both. */
 	uint64_t flags;

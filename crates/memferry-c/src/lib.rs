@@ -7,8 +7,7 @@
 
 use memferry::{
     Backend, Batch, DEFAULT_POOL_BYTES, MoveError, MoveOptions, MoveResult, Mover, MoverOptions,
-    MtCopy, MtCopyOptions, PerFolio, Placement, SourcePages, fork_generation, move_pages,
-    page_size,
+    MtCopy, MtCopyOptions, Placement, SourcePages, fork_generation, move_pages, page_size,
 };
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -101,7 +100,6 @@ const _: () = assert!(size_of::<usize>() <= size_of::<u64>() && size_of::<c_int>
 
 const MTCOPY: u32 = 0;
 const BATCH: u32 = 1;
-const PER_FOLIO: u32 = 2;
 const SPREAD: u32 = 0;
 const FILL: u32 = 1;
 const AUTO: u32 = 0;
@@ -295,7 +293,6 @@ fn build(options: Options) -> Result<Handle, Failure> {
             routine: None,
         })?),
         BATCH => MoverOptions::new(Batch::default()),
-        PER_FOLIO => MoverOptions::new(PerFolio::default()),
         other => return Err(unknown("migrator", other)),
     };
     setup.backend = backend;
@@ -761,7 +758,7 @@ mod tests {
     fn bytes_and_counts_come_back_through_pointers() {
         let (page, pages) = (page_size(), 512);
         let layout = std::alloc::Layout::from_size_align(pages * page, 2 << 20).unwrap();
-        for migrator in [MTCOPY, BATCH, PER_FOLIO] {
+        for migrator in [MTCOPY, BATCH] {
             let setup = Options {
                 size: size_of::<Options>(),
                 migrator,

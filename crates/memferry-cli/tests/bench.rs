@@ -263,7 +263,7 @@ fn the_kernels_moves_need_two_nodes() {
     let nodes = fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
     if nodes.contains([',', '-']) {
         return println!(
-            "not run: this machine has several nodes; examples/commands measures there"
+            "not run: this machine has several nodes; guest-tests/commands measures there"
         );
     }
     for bench in ["move", "count"] {
@@ -480,7 +480,7 @@ fn promote_refuses_a_machine_with_one_tier() {
     let topology: Value =
         serde_json::from_str(&stdout(&memferry(&["topology", "--json"]))).expect("JSON");
     if topology["tiers"].as_array().expect("tiers").len() > 1 {
-        // Where there are two, examples/commands runs it.
+        // Where there are two, guest-tests/commands runs it.
         return;
     }
     let output = memferry(&["bench", "promote", "--quick"]);

@@ -8,8 +8,9 @@
 
 #![allow(clippy::unwrap_used, reason = "an example, and a check of the lab")]
 
-use memferry::topology::Topology;
-use memferry::{Mover, MoverOptions, MtCopy, MtCopyOptions, Tiering, TieringOptions, move_pages};
+use memferry::{Mover, MoverOptions, MtCopy, MtCopyOptions, Tiering, TieringOptions};
+use memferry_linux::numa;
+use memferry_linux::topology::Topology;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -45,7 +46,7 @@ impl Pool {
             start: start.expose_provenance(),
         };
         let range = pool.start..pool.start + PAGES * PAGE;
-        move_pages::prefer(&range, lower).unwrap();
+        numa::prefer(&range, lower).unwrap();
         for page in 0..PAGES {
             for at in (0..PAGE).step_by(4096) {
                 pool.word(page, at / 8).store(page, Ordering::Relaxed);
@@ -89,7 +90,7 @@ impl Pool {
     fn on(&self, node: u32) -> Vec<bool> {
         let pages: Vec<usize> = (0..PAGES).map(|page| self.start + page * PAGE).collect();
         let mut status = vec![0; PAGES];
-        move_pages::call(&pages, None, &mut status).unwrap();
+        numa::move_pages(0, &pages, None, &mut status, false).unwrap();
         status.iter().map(|&on| on == node as i32).collect()
     }
 }

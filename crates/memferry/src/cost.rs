@@ -6,8 +6,9 @@
 
 use crate::forkgate::ParentOnly;
 use crate::sys::memory::{self, Mapping};
+use crate::sys::page_size;
 use crate::sys::uffd::{FEATURE_MOVE, Progress, Uffd};
-use crate::sys::{numa, page_size};
+use memferry_linux::numa;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
@@ -222,9 +223,10 @@ impl Bench {
         })?;
         let bytes = self.copies.len();
         let (userfaultfd_ns, _) = fastest(ticks, || {
-            numa::prefer(self.copies.addr(), bytes, next())?;
+            let at = self.copies.addr();
+            numa::prefer(&(at..at + bytes), next())?;
             let begun = Instant::now();
-            memory::populate(self.copies.addr(), bytes)?;
+            memory::populate(at, bytes)?;
             self.shift(&self.staging, &self.place)?;
             // SAFETY: both hold 64 pages of this value, which no one else knows.
             unsafe {

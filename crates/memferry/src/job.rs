@@ -239,11 +239,7 @@ impl Job {
                 recycle: self.options.source.keep,
                 cancel: &self.cancel,
             };
-            let slots = if self.migrator.is_per_folio() {
-                1
-            } else {
-                lanes + 2
-            };
+            let slots = lanes + 2;
             let flight = Flight::new(plan, Cursor::new(wanted, vmas, parts), slots);
             // A large list may have come to lie there since, where the program had unmapped something.
             let own = sys::list::own_memory().find_map(|list| within(&list, &range));

@@ -27,7 +27,6 @@ pub mod hotness;
 #[cfg(test)]
 mod hotness_model;
 mod job;
-pub mod kernel;
 mod known_faults;
 mod migrator;
 pub mod move_pages;
@@ -43,14 +42,13 @@ mod schedule_model;
 mod sync;
 mod sys;
 mod tiering;
-pub mod topology;
 mod vma;
 mod watch;
 
 pub use error::{MoveError, Unmovable};
 pub use forkgate::generation as fork_generation;
 pub use job::MoveHandle;
-pub use migrator::{Batch, Migrator, MtCopy, MtCopyOptions, PerFolio, Placement, default_lanes};
+pub use migrator::{Batch, Migrator, MtCopy, MtCopyOptions, Placement, default_lanes};
 pub use mover::{
     Backend, DEFAULT_BATCH_BYTES, DEFAULT_POOL_BYTES, MoveOptions, Mover, MoverOptions, SourcePages,
 };

@@ -3,7 +3,6 @@
 //!
 //! | name | what it does |
 //! |---|---|
-//! | `per-folio` | unmap, copy, remap one folio at a time, plain memcpy, one thread: what kernels do today, the baseline |
 //! | `batch` | whole batches, the best copy routine, one lane |
 //! | `mtcopy` | whole batches, the best copy routine, N lanes; the calling thread is one of them |
 //!
@@ -13,7 +12,7 @@ use crate::copy::{self, Routine};
 use crate::crew::Crew;
 use crate::error::MoveError;
 use crate::sys;
-use crate::topology::Topology;
+use memferry_linux::topology::Topology;
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -29,11 +28,6 @@ pub unsafe trait Migrator: Send + Sync {
     /// Parallel copiers, at least 1.
     fn lanes(&self) -> usize {
         1
-    }
-
-    /// One folio per batch instead of a whole batch.
-    fn is_per_folio(&self) -> bool {
-        false
     }
 
     /// Copies `len` bytes; several lanes call it at once, each for bytes of its own. A panic is a failed copy: the
@@ -53,32 +47,6 @@ pub unsafe trait Migrator: Send + Sync {
     /// Memory that must stay mapped while it runs: stacks of its threads.
     fn own_memory(&self) -> Vec<Range<usize>> {
         Vec::new()
-    }
-}
-
-/// The baseline; see the module.
-#[derive(Clone, Copy, Debug)]
-pub struct PerFolio(Routine);
-
-impl Default for PerFolio {
-    fn default() -> PerFolio {
-        PerFolio(copy::memcpy())
-    }
-}
-
-// SAFETY: memcpy has copied everything when it returns.
-unsafe impl Migrator for PerFolio {
-    fn name(&self) -> &'static str {
-        "per-folio"
-    }
-
-    fn is_per_folio(&self) -> bool {
-        true
-    }
-
-    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: the caller's promise is the routine's condition.
-        unsafe { self.0.copy(src, dst, len) };
     }
 }
 

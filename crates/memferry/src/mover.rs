@@ -17,8 +17,8 @@ use crate::result::{ListResult, MoveResult};
 use crate::sys::list::{List, Pages};
 use crate::sys::thread::Quiet;
 use crate::sys::{self, page_size};
-use crate::topology::Topology;
 use crate::watch::open_userfault;
+use memferry_linux::topology::Topology;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -422,7 +422,7 @@ impl Mover {
     pub(crate) fn check_node(&self, node: u32) -> Result<(), MoveError> {
         let why = if !self.core.nodes.contains(&node) {
             "it is not there or has no memory"
-        } else if self.core.nodes.len() > 1 && !sys::numa::is_allowed(node) {
+        } else if self.core.nodes.len() > 1 && !memferry_linux::numa::is_allowed(node) {
             "the cpuset of this process does not allow it"
         } else {
             return Ok(());
@@ -458,17 +458,10 @@ impl std::fmt::Debug for Mover {
 }
 
 fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {
-    let default = if migrator.is_per_folio() {
-        page_size()
-    } else {
-        DEFAULT_BATCH_BYTES
-            .saturating_mul(migrator.lanes())
-            .min(SEGMENT)
-    };
-    let bytes = if options.batch_bytes == 0 {
-        default
-    } else {
-        options.batch_bytes
+    let lanes = migrator.lanes();
+    let bytes = match options.batch_bytes {
+        0 => DEFAULT_BATCH_BYTES.saturating_mul(lanes).min(SEGMENT),
+        bytes => bytes,
     };
     if bytes % page_size() != 0 || bytes > SEGMENT {
         let why = format!(
@@ -487,7 +480,7 @@ fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::migrator::{Batch, PerFolio};
+    use crate::migrator::Batch;
     use crate::sys::memory::Mapping;
     use crate::sys::uffd::{FEATURE_MOVE, Uffd};
     use crate::watch::Userfault;
@@ -501,9 +494,9 @@ mod tests {
             };
             super::batch_bytes(&options, migrator)
         };
-        let (batch, single) = (Batch::default(), PerFolio::default());
+        let batch = Batch::default();
         assert_eq!(bytes(0, &batch).unwrap(), DEFAULT_BATCH_BYTES);
-        assert_eq!(bytes(0, &single).unwrap(), page_size());
+        assert_eq!(bytes(page_size(), &batch).unwrap(), page_size());
         assert_eq!(bytes(SEGMENT, &batch).unwrap(), SEGMENT);
         for refused in [1, page_size() + 1, SEGMENT + page_size(), usize::MAX] {
             let error = bytes(refused, &batch).unwrap_err().to_string();

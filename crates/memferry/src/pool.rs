@@ -5,10 +5,11 @@
 //! address, empty ones wait for pages that are moved out. It moves nothing itself. Free pages come from `prefill`, from
 //! the kernel when there is none (cold), and, where the caller allows it, from the source pages of earlier moves (warm).
 
+use crate::sys;
 use crate::sys::list::{List, Pages};
 use crate::sys::memory::{self, Mapping};
 use crate::sys::uffd::{self, Uffd};
-use crate::sys::{self, numa};
+use memferry_linux::numa;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
@@ -486,7 +487,7 @@ unsafe fn set_up(addr: usize, len: usize, shelf: Shelf, bind: bool) -> io::Resul
         _ => {}
     }
     if bind {
-        numa::prefer(addr, len, shelf.node)?;
+        numa::prefer(&(addr..addr + len), shelf.node)?;
     }
     if shelf.locked {
         memory::lock_on_fault(addr, len)?;

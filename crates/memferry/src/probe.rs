@@ -8,7 +8,7 @@ use crate::pool::SEGMENT;
 use crate::sys::errno;
 use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
-use crate::topology::Topology;
+use memferry_linux::topology::Topology;
 use std::io;
 
 pub use crate::cost::{BetweenNodes, MoveCost};
@@ -120,32 +120,6 @@ fn huge_page_note(thp_bytes: Option<u64>) -> Option<String> {
          count as unsupported",
         bytes >> 20
     ))
-}
-
-/// Whether an emulator runs this machine's instructions (QEMU's TCG), by its processor's name or by what CPUID says of the
-/// hypervisor. Times there are good for ratios only. Elsewhere than on x86 only a name that says so is found.
-pub fn is_emulated(topology: &Topology) -> bool {
-    let model = topology.cpus.model.as_deref().unwrap_or_default();
-    model.contains("QEMU TCG")
-        || topology.cpus.hypervisor == Some(true) && hypervisor_signature() == *b"TCGTCGTCGTCG"
-}
-
-/// What CPUID leaf 0x40000000 says; only to be asked where the hypervisor bit is set.
-#[cfg(target_arch = "x86_64")]
-fn hypervisor_signature() -> [u8; 12] {
-    // SAFETY: every x86-64 processor has the instruction. Newer compilers know that.
-    #[allow(unused_unsafe, reason = "unsafe until Rust 1.93")]
-    let leaf = unsafe { std::arch::x86_64::__cpuid(0x4000_0000) };
-    let mut text = [0; 12];
-    for (part, register) in text.chunks_exact_mut(4).zip([leaf.ebx, leaf.ecx, leaf.edx]) {
-        part.copy_from_slice(&register.to_le_bytes());
-    }
-    text
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn hypervisor_signature() -> [u8; 12] {
-    [0; 12]
 }
 
 /// Why a userfaultfd could not be opened, and what would enable it.

@@ -8,10 +8,11 @@
 use crate::error::{MoveError, check_range};
 use crate::mover::{MoveOptions, Mover};
 use crate::result::ListResult;
-use crate::sys::{numa, page_size};
+use crate::sys::page_size;
 use memferry_core::balance::{self, Balance};
 use memferry_core::hotness::{Access, Bounces, HEATS, Histogram, Policy, Record, Sweep};
 use memferry_core::pace::{PACE_RATE_MAX, Pace, PaceParams};
+use memferry_linux::numa;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;

@@ -65,10 +65,6 @@ unsafe impl Migrator for Marked {
         self.0.lanes()
     }
 
-    fn is_per_folio(&self) -> bool {
-        self.0.is_per_folio()
-    }
-
     unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { self.0.copy(src, dst, len) };

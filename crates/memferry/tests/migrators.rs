@@ -29,10 +29,6 @@ unsafe impl Migrator for Raises {
         self.migrator.lanes()
     }
 
-    fn is_per_folio(&self) -> bool {
-        self.migrator.is_per_folio()
-    }
-
     unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
         self.flag.store(true, Ordering::Release);
         // SAFETY: the caller's promise.

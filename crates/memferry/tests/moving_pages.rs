@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{Backend, MoveError, MoveOptions, Mover, MoverOptions, PerFolio, move_pages};
+use memferry::{Backend, Batch, MoveError, MoveOptions, Mover, MoverOptions, move_pages};
 use support::*;
 
 fn one_node() -> bool {
@@ -17,7 +17,7 @@ fn one_node() -> bool {
 fn the_backend_says_what_it_lacks_on_one_node() {
     let made = Mover::new(MoverOptions {
         backend: Backend::MovePages,
-        ..MoverOptions::new(PerFolio::default())
+        ..MoverOptions::new(Batch::default())
     });
     if !one_node() {
         assert_eq!(made.expect("two nodes").backend(), Backend::MovePages);

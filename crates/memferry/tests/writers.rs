@@ -54,7 +54,7 @@ fn prepare(range: &Range<usize>, pages: &[usize], holes: u64) {
 }
 
 /// Moves `range`, of which `pages` were prepared, beside writers.
-fn storm(migrator: &str, range: &Range<usize>, pages: &[usize]) {
+fn storm(migrator: &str, batch_bytes: usize, range: &Range<usize>, pages: &[usize]) {
     let mover = mover(migrator);
     let stop = AtomicBool::new(false);
     let passes: Vec<u64> = std::thread::scope(|scope| {
@@ -68,6 +68,7 @@ fn storm(migrator: &str, range: &Range<usize>, pages: &[usize]) {
             let _raise = Raise(&stop);
             for source in both_sources() {
                 let options = MoveOptions {
+                    batch_bytes,
                     source,
                     ..relocate()
                 };
@@ -116,7 +117,7 @@ fn storm(migrator: &str, range: &Range<usize>, pages: &[usize]) {
 }
 
 /// 4 KiB pages, every seventh one never touched.
-fn base_pages(migrator: &str) {
+fn base_pages(migrator: &str, batch_bytes: usize) {
     let region = Region::new(1 << 20, Kind::Base);
     let pages: Vec<usize> = region
         .range()
@@ -127,11 +128,11 @@ fn base_pages(migrator: &str) {
         .collect();
     let holes = (region.len - pages.len() * PAGE) as u64;
     prepare(&region.range(), &pages, holes);
-    storm(migrator, &region.range(), &pages);
+    storm(migrator, batch_bytes, &region.range(), &pages);
 }
 
 /// Two THPs with a hole of 2 MiB between them.
-fn thps(migrator: &str) {
+fn thps(migrator: &str, batch_bytes: usize) {
     let region = Region::new(3 * HUGE, Kind::Thp);
     let pages: Vec<usize> = region
         .range()
@@ -139,7 +140,7 @@ fn thps(migrator: &str) {
         .filter(|page| (page - region.addr) / HUGE != 1)
         .collect();
     prepare(&region.range(), &pages, HUGE as u64);
-    storm(migrator, &region.range(), &pages);
+    storm(migrator, batch_bytes, &region.range(), &pages);
     assert_eq!(
         thp_bytes(&region.range()),
         2 * HUGE,
@@ -148,33 +149,33 @@ fn thps(migrator: &str) {
 }
 
 #[test]
-fn per_folio_loses_no_count_in_base_pages() {
-    base_pages("per-folio");
+fn one_page_at_a_time_loses_no_count_in_base_pages() {
+    base_pages("batch", PAGE);
 }
 
 #[test]
-fn per_folio_loses_no_count_in_thps() {
-    thps("per-folio");
+fn one_page_at_a_time_loses_no_count_in_thps() {
+    thps("batch", PAGE);
 }
 
 #[test]
 fn batch_loses_no_count_in_base_pages() {
-    base_pages("batch");
+    base_pages("batch", 0);
 }
 
 #[test]
 fn batch_loses_no_count_in_thps() {
-    thps("batch");
+    thps("batch", 0);
 }
 
 #[test]
 fn mtcopy_loses_no_count_in_base_pages() {
-    base_pages("mtcopy");
+    base_pages("mtcopy", 0);
 }
 
 #[test]
 fn mtcopy_loses_no_count_in_thps() {
-    thps("mtcopy");
+    thps("mtcopy", 0);
 }
 
 #[test]
@@ -193,7 +194,7 @@ fn a_mixed_range_loses_no_count() {
         prepare(&region.range(), &pages, holes);
         // From here on khugepaged may fill the holes.
         advise(middle, HUGE, libc::MADV_HUGEPAGE).unwrap();
-        storm(migrator, &region.range(), &pages);
+        storm(migrator, 0, &region.range(), &pages);
     }
 }
 

@@ -80,6 +80,9 @@ pub struct LabArgs {
     /// Check that the lab notices warnings, crashes and hangs, and tests that did not run
     #[arg(long, conflicts_with_all = ["tests", "shell", "command", "programs"])]
     pub self_test: bool,
+    /// Leave out the tests that take long (kernel/selftests/suite has them as +long)
+    #[arg(long, conflicts_with_all = ["tests", "shell", "command"])]
+    pub short: bool,
     /// Multiply all time limits, on a machine busy with other things
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..1000))]

@@ -94,6 +94,7 @@ pub fn run(
             accelerator: Accelerator::Counting,
             patience: 1,
             guests: 1,
+            short: false,
             ui,
         };
         all.push(measure(&lab)?);

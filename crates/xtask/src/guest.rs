@@ -63,13 +63,9 @@ impl Programs {
         if let Some(triple) = &machine.guest.rust_target {
             let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
             for what in [
-                &["--package=memferry-cli", "--bins"][..],
-                &["--package=memferry-cli", "--example=commands"],
-                &[
-                    "--package=memferry",
-                    "--example=two_nodes",
-                    "--example=buffer_pool",
-                ],
+                ["--package=memferry-cli", "--bins"],
+                ["--package=guest-tests", "--bins"],
+                ["--package=memferry", "--example=buffer_pool"],
             ] {
                 command::logged(
                     Command::new(&cargo)
@@ -90,8 +86,8 @@ impl Programs {
             }
             let release = target.join(triple).join("release");
             files.push(release.join("memferry"));
-            files.push(release.join("examples/commands"));
-            files.push(release.join("examples/two_nodes"));
+            files.push(release.join("commands"));
+            files.push(release.join("two_nodes"));
             files.push(release.join("examples/buffer_pool"));
         }
         Ok(Self {

@@ -49,6 +49,8 @@ pub struct Lab<'a> {
     pub patience: u64,
     /// How many guests share the tests, at the same time.
     pub guests: usize,
+    /// Whether tests that take long are left out.
+    pub short: bool,
     pub ui: &'a Ui,
 }
 
@@ -130,7 +132,10 @@ impl Lab<'_> {
             fs::create_dir_all(&part).with_context(|| format!("create {}", part.display()))?;
         }
 
-        let lacks = |entry: &Entry| entry.lacks(self.profile, &self.machine.guest.has);
+        let lacks = |entry: &Entry| match entry.lacks(self.profile, &self.machine.guest.has) {
+            None if self.short && entry.long => Some("a run without --short".to_owned()),
+            lacking => lacking,
+        };
         let fit: Vec<_> = entries
             .iter()
             .filter(|entry| lacks(entry).is_none())

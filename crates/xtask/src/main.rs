@@ -154,6 +154,7 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
             programs,
             patience: args.patience,
             guests: args.guests.into(),
+            short: args.short,
             ui: &ui,
         };
         good &= boot(&lab, args)?;

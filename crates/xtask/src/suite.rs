@@ -21,6 +21,8 @@ pub struct Entry {
     kernels: Vec<Need>,
     /// All that its machine must have.
     features: Vec<Feature>,
+    /// Whether it takes long, and others guard the data.
+    pub long: bool,
     /// Whether what it checks depends on time, so that a busy host would fail it.
     steady_clock: bool,
     /// Whether every guest runs it, after all others.
@@ -54,6 +56,7 @@ impl Entry {
             seconds,
             kernels: vec![Need::Any],
             features: Vec::new(),
+            long: false,
             steady_clock: false,
             everywhere: false,
         }
@@ -86,6 +89,9 @@ impl Entry {
 
 /// What stands in the list for [`Entry::steady_clock`].
 const STEADY_CLOCK: &str = "steady-clock";
+
+/// What stands in the list for [`Entry::long`].
+const LONG: &str = "long";
 
 /// The list of the project's own tests.
 pub const OURS: &str = "suite";
@@ -202,19 +208,19 @@ fn entry(line: &str) -> Result<Entry> {
             })
         })
         .collect::<Result<_>>()?;
-    let mut steady_clock = false;
+    let (mut steady_clock, mut long) = (false, false);
     let features = needs
         .filter(|name| {
-            let is = *name == STEADY_CLOCK;
-            steady_clock |= is;
-            !is
+            steady_clock |= *name == STEADY_CLOCK;
+            long |= *name == LONG;
+            ![STEADY_CLOCK, LONG].contains(name)
         })
         .map(|name| {
             let all = Feature::ALL;
             let found = all.into_iter().find(|feature| feature.name() == name);
             found.with_context(|| {
                 let names = all.map(Feature::name).join(", ");
-                format!("a test may need {names} or {STEADY_CLOCK}, not {name:?}")
+                format!("a test may need {names}, {STEADY_CLOCK} or {LONG}, not {name:?}")
             })
         })
         .collect::<Result<_>>()?;
@@ -226,6 +232,7 @@ fn entry(line: &str) -> Result<Entry> {
         seconds,
         kernels,
         features,
+        long,
         steady_clock,
         everywhere: false,
     })
@@ -293,6 +300,13 @@ mod tests {
     }
 
     #[test]
+    fn a_test_may_be_long() {
+        let list = parse("a 60 any+long+rust a\nb 20 series b\n").unwrap();
+        assert!(list[0].long && !list[1].long);
+        assert_eq!(list[0].lacks(Profile::Release, &[Feature::Rust]), None);
+    }
+
+    #[test]
     fn a_test_of_time_has_a_guest_whose_clock_is_steady() {
         let mut list = parse("a 60 any a\nb 20 series+steady-clock+rust b\n").unwrap();
         list.push(kmemleak());
@@ -322,7 +336,7 @@ mod tests {
             ("a 60 any", "COMMAND"),
             ("a x any ./a", "no number"),
             ("a 60 all ./a", "none of"),
-            ("a 60 any+gold ./a", "steady-clock, not \"gold\""),
+            ("a 60 any+gold ./a", "steady-clock or long, not \"gold\""),
             ("a/b 60 any ./a", "not a name"),
             ("a 60 any ./a\na 60 any ./b", "a second test"),
             ("# nothing", "no test"),

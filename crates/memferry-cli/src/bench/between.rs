@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use memferry::copy::Routine;
-use memferry::kernel::{Change, DCBM, MTCOPY, Migration, NO_MIGRATOR, Plan};
-use memferry::move_pages;
+use memferry_linux::kernel::{Change, DCBM, MTCOPY, Migration, NO_MIGRATOR, Plan};
+use memferry_linux::numa;
 
 use super::region::{PAGE, Region, THP};
 use super::rig::{bug, ceiling};
@@ -195,7 +195,8 @@ impl<'a> Between<'a> {
     /// How many of the folios at `heads` are not on `node`.
     fn missing(&self, heads: &[usize], node: u32) -> Result<usize, Failure> {
         let mut status = vec![0; heads.len()];
-        move_pages::call(heads, None, &mut status).map_err(|error| call_failed(&error))?;
+        numa::move_pages(0, heads, None, &mut status, false)
+            .map_err(|error| call_failed(&error))?;
         Ok(status.iter().filter(|&&at| at != node as i32).count())
     }
 
@@ -208,7 +209,7 @@ impl<'a> Between<'a> {
             }
             let target = vec![node as i32; heads.len()];
             let mut status = vec![0; heads.len()];
-            move_pages::call(heads, Some(&target), &mut status)
+            numa::move_pages(0, heads, Some(&target), &mut status, false)
                 .map_err(|error| call_failed(&error))?;
             missing = self.missing(heads, node)?;
         }
@@ -240,8 +241,13 @@ impl<'a> Between<'a> {
         let mut times = Vec::with_capacity(case.calls);
         for part in heads.chunks(case.folios) {
             let started = Instant::now();
-            let called =
-                move_pages::call(part, Some(&target[..part.len()]), &mut status[..part.len()]);
+            let called = numa::move_pages(
+                0,
+                part,
+                Some(&target[..part.len()]),
+                &mut status[..part.len()],
+                false,
+            );
             times.push(started.elapsed().as_nanos() as u64);
             called.map_err(|error| call_failed(&error))?;
         }

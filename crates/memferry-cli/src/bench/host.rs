@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use memferry::topology::Topology;
+use memferry_linux::topology::Topology;
 
 use super::region::{PAGE, THP};
 use crate::failure::Failure;
@@ -51,14 +51,14 @@ pub fn describe(topology: &Topology, copy: &str) -> Host {
             .hypervisor_name
             .clone()
             .or_else(|| (topology.cpus.hypervisor == Some(true)).then(|| "unnamed".to_owned())),
-        emulated: memferry::probe::is_emulated(topology),
+        emulated: topology.is_emulated(),
         copy: Some(copy.to_owned()),
     }
 }
 
 /// What a reader must know of figures from an emulated processor.
 pub fn emulated_note(topology: &Topology) -> Option<String> {
-    memferry::probe::is_emulated(topology).then(|| {
+    topology.is_emulated().then(|| {
         "An emulator runs this processor: the figures are good for ratios within this run only."
             .to_owned()
     })

@@ -2,8 +2,8 @@
 //! `bench move` and `bench count` of the kernel: which cases there are, and the rows that they make. On a stock kernel the
 //! one migrator is `none`.
 
-use memferry::kernel::{DCBM, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR};
-use memferry::topology::{ThpMode, Topology};
+use memferry_linux::kernel::{DCBM, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR};
+use memferry_linux::topology::{ThpMode, Topology};
 
 use super::between::{Between, Case, Control, Run};
 use super::host;
@@ -25,7 +25,7 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let wanted = match args.total {
         Some(total) => total.0,
         // About 0.3 GB/s, and each byte is written, moved twice and compared.
-        None if memferry::probe::is_emulated(&topology) => 32 << 20,
+        None if topology.is_emulated() => 32 << 20,
         None => args.wanted_total().0,
     };
     let total = nodes::fitting(wanted, &topology, bench.nodes) as usize;
@@ -48,7 +48,7 @@ const CALLS: usize = 128;
 
 /// The bytes of a run of `bench count`, if that is enough for the largest count; less where an emulator takes seconds for it.
 fn count_bytes(topology: &Topology) -> usize {
-    match memferry::probe::is_emulated(topology) {
+    match topology.is_emulated() {
         true => 16 << 20,
         false => 64 << 20,
     }

@@ -8,7 +8,7 @@ mod host;
 mod kernel;
 mod nodes;
 mod promote;
-mod region;
+pub mod region;
 mod rig;
 mod rounds;
 mod stall;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The two memory nodes between which the kernel is measured: those that were asked for, else the nearest.
 
-use memferry::topology::{Node, Topology};
+use memferry_linux::topology::{Node, Topology};
 
 use crate::failure::Failure;
 use crate::schema::FromTo;
@@ -10,7 +10,7 @@ use crate::schema::FromTo;
 pub fn choose(topology: &Topology, from: Option<u32>, to: Option<u32>) -> Result<FromTo, Failure> {
     let nodes: Vec<&Node> = topology.nodes_with_memory().collect();
     let ids: Vec<u32> = nodes.iter().map(|node| node.id).collect();
-    let listed = memferry::topology::parse::format_id_list(&ids);
+    let listed = memferry_linux::topology::parse::format_id_list(&ids);
     if nodes.len() < 2 {
         return Err(Failure::new(
             "cannot measure the kernel's moves here",
@@ -57,7 +57,7 @@ pub fn fitting(wanted: u64, topology: &Topology, nodes: FromTo) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memferry::topology::Distance;
+    use memferry_linux::topology::Distance;
 
     /// This machine with invented nodes: two with CPUs, and one without that is nearer to node 1.
     fn three_nodes() -> Topology {

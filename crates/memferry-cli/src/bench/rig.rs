@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::time::Instant;
 
 use memferry::copy::Routine;
-use memferry::topology::Topology;
 use memferry::{
-    Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, PerFolio, SourcePages,
+    Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, SourcePages,
 };
+use memferry_linux::topology::Topology;
 
 use super::host;
 use super::region::{PAGE, Region, THP, in_parts};
@@ -162,7 +162,7 @@ impl Stand for Rig {
         };
         if self.current != Some((case.migrator, case.lanes)) || !case.warm {
             match case.migrator {
-                Migrator::PerFolio => mover.set_migrator(PerFolio::default()),
+                Migrator::PerFolio => mover.set_migrator(one_by_one()),
                 Migrator::Batch => mover.set_migrator(Batch::with_routine(self.routine)),
                 Migrator::Mtcopy => mover.set_migrator(new_mtcopy(case.lanes, self.routine)?),
             }
@@ -246,6 +246,11 @@ pub fn ceiling(from: &Region, to: &mut Region, routine: Routine, lanes: usize) -
 
 /// What a lane copies at a time in the ceiling: enough for the routine to run at full speed.
 const SHARE: usize = 512 << 10;
+
+/// What copies for `per-folio`, with batches of a folio: as kernels do.
+pub fn one_by_one() -> Batch {
+    Batch::with_routine(memferry::copy::memcpy())
+}
 
 fn new_mtcopy(lanes: usize, routine: Routine) -> Result<MtCopy, Failure> {
     MtCopy::new(MtCopyOptions {

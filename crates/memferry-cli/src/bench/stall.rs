@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use memferry::topology::Topology;
 use memferry::{
-    Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, PerFolio, SourcePages,
+    Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, SourcePages,
 };
+use memferry_linux::topology::Topology;
 
 use super::host;
 use super::region::{PAGE, Region, THP};
-use super::rig::failed;
+use super::rig::{failed, one_by_one};
 use super::throughput::routine;
 use crate::cli::bench::{Length, Migrator, StallArgs, user_migrators};
 use crate::failure::Failure;
@@ -218,7 +218,7 @@ impl Cell<'_> {
 
     fn mover(&self, routine: memferry::copy::Routine) -> Result<Mover, Failure> {
         let mut options = match self.migrator {
-            Migrator::PerFolio => MoverOptions::new(PerFolio::default()),
+            Migrator::PerFolio => MoverOptions::new(one_by_one()),
             Migrator::Batch => MoverOptions::new(Batch::with_routine(routine)),
             Migrator::Mtcopy => {
                 let options = MtCopyOptions {

@@ -2,7 +2,7 @@
 //! `bench move` and `bench count`: which cases there are, in which order they run, and the rows that they make.
 
 use memferry::copy::{self, Routine};
-use memferry::topology::Topology;
+use memferry_linux::topology::Topology;
 
 use super::host;
 use super::region::{PAGE, THP};

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
-use memferry::kernel::pghot::{MOST_RATE_MBPS, MOST_TARGET, source_mask};
-use memferry::kernel::{Change, MOST_LANES, PghotChange};
+use memferry_linux::kernel::pghot::{MOST_RATE_MBPS, MOST_TARGET, source_mask};
+use memferry_linux::kernel::{Change, MOST_LANES, PghotChange};
 
 use crate::units::{bytes_or_none, positive};
 

@@ -20,7 +20,7 @@
 //! All from `migrators` to `quarantined_bytes` is null, and `statistics` empty, where nothing is available. `memferry kernel
 //! set --json` writes schema `memferry-kernel-set/1`: dry_run, steps[] of {file, before, after}.
 
-use memferry::kernel::{self, Absence, Migration, Plan};
+use memferry_linux::kernel::{self, Absence, Migration, Plan};
 use serde::Serialize;
 
 use super::pghot::Tracking;

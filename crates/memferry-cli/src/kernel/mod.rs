@@ -9,9 +9,9 @@ mod text;
 
 use std::path::Path;
 
-use memferry::kernel::pghot::Pghot;
-use memferry::kernel::{Change, Migration, PghotChange, Plan, SettingError};
-use memferry::topology::TopologyError;
+use memferry_linux::kernel::pghot::Pghot;
+use memferry_linux::kernel::{Change, Migration, PghotChange, Plan, SettingError};
+use memferry_linux::topology::TopologyError;
 use serde::Serialize;
 
 use crate::cli::kernel::{Kernel, SetArgs, StatusArgs};

@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use memferry::kernel::pghot::{Heat, Pghot, PghotAbsence, SECTION_PAGES, SectionHeat};
+use memferry_linux::kernel::pghot::{Heat, Pghot, PghotAbsence, SECTION_PAGES, SectionHeat};
 use serde::Serialize;
 
 use crate::cli::kernel::HeatArgs;

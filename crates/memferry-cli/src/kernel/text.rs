@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's half as text for a terminal.
 
-use memferry::kernel::{Absence, MTCOPY, Migration, NO_MIGRATOR, Plan, REASONS, Statistics, Step};
+use memferry_linux::kernel::{
+    Absence, MTCOPY, Migration, NO_MIGRATOR, Plan, REASONS, Statistics, Step,
+};
 
 use crate::table::Table;
 use crate::table::text::{Align, draw, wrap};

@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use memferry::MoveError;
 use memferry::process::{
     Census, End, Kinds, Process, ProcessMove, ProcessResult, Progress, Reason, Survey,
 };
-use memferry::{MoveError, topology::Topology};
+use memferry_linux::topology::Topology;
 
 use crate::cli::process::ProcessArgs;
 use crate::failure::Failure;
@@ -183,7 +184,7 @@ fn check_node(topology: &Topology, node: u32) -> Result<(), Failure> {
     if with_memory.contains(&node) {
         return Ok(());
     }
-    let nodes = memferry::topology::parse::format_id_list(&with_memory);
+    let nodes = memferry_linux::topology::parse::format_id_list(&with_memory);
     Err(Failure::new(
         format!("there is no memory node {node}"),
         format!("the nodes with memory are {nodes}"),

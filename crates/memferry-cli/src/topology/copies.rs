@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What `memferry topology --copy` measures: every copy routine, in seconds rather than the library's half minute.
 
-use memferry::copy::{self, MeasureOptions, Pages, available};
-use memferry::topology::Topology;
+use memferry::copy::{self, available};
+use memferry_linux::topology::Topology;
 
 use super::description::{Copies, CopyRoutine, CopyRow};
+use super::measure::{Buffers, Case, Pages};
 use crate::failure::Failure;
 use crate::schema::THP_BYTES;
 use crate::table::counted;
@@ -26,41 +27,44 @@ pub fn measure(topology: &Topology, ui: &Ui) -> Result<Copies, Failure> {
         )
     })?;
     let buffer_bytes = buffer_bytes(topology);
-    let usual = MeasureOptions::default();
-    let cases: Vec<(Pages, usize, usize)> = (usual.pages.iter())
-        .flat_map(|&pages| usual.threads.iter().map(move |&threads| (pages, threads)))
-        .flat_map(|(pages, threads)| EXTENTS.map(|extent| (pages, threads, extent)))
-        .collect();
-    let bar = ui.bar("copy routines", cases.len() as u64);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if cpus > 1 { vec![1, cpus] } else { vec![1] };
+    let kinds = [
+        (Pages::Small, topology.memory.page_bytes, "base pages"),
+        (Pages::Huge, THP_BYTES as u64, "THPs"),
+    ];
+    let steps = kinds.len() * threads.len() * EXTENTS.len();
+    let bar = ui.bar("copy routines", steps as u64);
     let mut rows = Vec::new();
-    for (pages, threads, extent_bytes) in cases {
-        let page_bytes = match pages {
-            Pages::Small => topology.memory.page_bytes,
-            Pages::Huge => THP_BYTES as u64,
-        };
-        let kind = match pages {
-            Pages::Small => "base pages",
-            Pages::Huge => "THPs",
-        };
-        bar.now(&format!("{kind}, {}", counted(threads, "thread")));
-        let measured = copy::measure(&MeasureOptions {
-            extent_bytes: vec![extent_bytes],
-            threads: vec![threads],
-            pages: vec![pages],
-            buffer_bytes: buffer_bytes as usize,
-            runs: RUNS,
-            ..usual.clone()
-        });
-        rows.extend(measured.into_iter().map(|of| CopyRow {
-            routine: of.routine,
-            page_bytes,
-            extent_bytes,
-            threads,
-            gbps: of.gbps,
-            gbps_min: of.gbps_min,
-            gbps_max: of.gbps_max,
-        }));
-        bar.step();
+    for (pages, page_bytes, kind) in kinds {
+        let mut buffers = Buffers::new(buffer_bytes as usize, pages).map_err(|error| {
+            Failure::new(
+                "no memory to copy",
+                format!("{} bytes, twice: {error}", buffer_bytes),
+                "free some memory, or raise the limit of the cgroup",
+            )
+        })?;
+        for &threads in &threads {
+            for extent_bytes in EXTENTS {
+                bar.now(&format!("{kind}, {}", counted(threads, "thread")));
+                let case = Case {
+                    threads,
+                    extent_bytes,
+                };
+                let speeds = buffers.measure(&case, RUNS);
+                let speeds = speeds.into_iter().zip(available());
+                rows.extend(speeds.map(|(speed, routine)| CopyRow {
+                    routine: routine.name(),
+                    page_bytes,
+                    extent_bytes,
+                    threads,
+                    gbps: speed.gbps,
+                    gbps_min: speed.gbps_min,
+                    gbps_max: speed.gbps_max,
+                }));
+                bar.step();
+            }
+        }
     }
     Ok(Copies {
         best: copy::best().name(),

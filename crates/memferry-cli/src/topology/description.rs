@@ -30,7 +30,7 @@
 //! Names stay as they are within version 1; new ones may come. Sizes are bytes, GB is 1e9 bytes.
 
 use memferry::probe::Ability;
-use memferry::topology::{Overcommit, ThpDefrag, ThpMode, Topology};
+use memferry_linux::topology::{Overcommit, ThpDefrag, ThpMode, Topology};
 use serde::Serialize;
 
 /// The value of [`Description::schema`].
@@ -293,7 +293,7 @@ impl Description {
 }
 
 impl Node {
-    fn new(node: &memferry::topology::Node) -> Self {
+    fn new(node: &memferry_linux::topology::Node) -> Self {
         Self {
             id: node.id,
             tier: node.tier,
@@ -312,7 +312,7 @@ impl Node {
 }
 
 impl Thp {
-    fn new(thp: &memferry::topology::Thp) -> Self {
+    fn new(thp: &memferry_linux::topology::Thp) -> Self {
         Self {
             enabled: mode(&thp.enabled).to_owned(),
             defrag: match &thp.defrag {

@@ -5,11 +5,12 @@
 
 mod copies;
 mod description;
+mod measure;
 mod text;
 
 use std::path::Path;
 
-use memferry::topology::Topology;
+use memferry_linux::topology::Topology;
 
 use crate::cli::TopologyArgs;
 use crate::failure::Failure;

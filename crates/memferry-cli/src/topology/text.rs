@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The machine as tables for a terminal or a log. It arranges what `description` holds and reads nothing.
 
-use memferry::topology::parse::format_id_list;
+use memferry_linux::topology::parse::format_id_list;
 
 use super::description::{Copies, Description, DmaChannel, Limits, MoveCost, NumaBalancing, Thp};
 use crate::schema::THP_BYTES;

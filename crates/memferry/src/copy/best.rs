@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which routine the library uses: a measurement of a few milliseconds, once per process, or the one that
-//! the environment names. The full table is `measure`'s.
+//! the environment names.
 
-use super::buffer::Buffer;
-use super::measure::Pages;
 use super::{ROUTINE_VARIABLE, Routine, available, by_name, memcpy};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Size of the probe's source and destination, in bytes.
 const PROBE_BYTES: usize = 512 << 10;
+
+/// The smallest page that the library supports.
+const PAGE_BYTES: usize = 4096;
+
+/// Copies begin at pages.
+#[derive(Clone)]
+#[repr(C, align(4096))]
+struct Page([u8; PAGE_BYTES]);
 
 /// The probe copies in extents of the size that a lane usually gets, in bytes.
 const EXTENT_BYTES: usize = 128 << 10;
@@ -77,24 +83,25 @@ pub fn best() -> Routine {
 ///
 /// If there are routines that bypass the cache, only they are candidates: a copy through the cache leaves
 /// half of its work, writing the destination back, to whoever runs next, so a probe this short cannot see it.
-/// `measure` compares all on memory that no cache can hold.
+/// `memferry topology --copy` compares all on memory that no cache can hold.
 pub(super) fn winner() -> Routine {
     let bypassing = available().iter().filter(|r| r.bypasses_cache);
     let mut candidates: Vec<Routine> = bypassing.copied().collect();
     if candidates.is_empty() {
         candidates = available().to_vec();
     }
-    let src = Buffer::new(PROBE_BYTES, Pages::Small);
-    let dst = Buffer::new(PROBE_BYTES, Pages::Small);
+    let pages = vec![Page([1; PAGE_BYTES]); PROBE_BYTES / PAGE_BYTES];
+    let (src, mut dst) = (pages.clone(), pages);
+    let (src, dst) = (src.as_ptr().cast::<u8>(), dst.as_mut_ptr().cast::<u8>());
     let mut fastest = vec![Duration::MAX; candidates.len()];
     for _ in 0..RUNS {
         for (routine, fastest) in candidates.iter().zip(&mut fastest) {
-            flush(&src);
-            flush(&dst);
+            flush(src);
+            flush(dst);
             let start = Instant::now();
             for at in (0..PROBE_BYTES).step_by(EXTENT_BYTES) {
                 // SAFETY: both buffers are at least PROBE_BYTES long, which is a multiple of EXTENT_BYTES.
-                unsafe { routine.copy(src.start().add(at), dst.start().add(at), EXTENT_BYTES) }
+                unsafe { routine.copy(src.add(at), dst.add(at), EXTENT_BYTES) }
             }
             *fastest = (*fastest).min(start.elapsed());
         }
@@ -113,13 +120,13 @@ pub(super) fn choose(routines: &[Routine], fastest: &[Duration]) -> Routine {
     best.map_or(memcpy(), |(routine, _)| routine)
 }
 
-/// Writes a buffer back to memory and drops it from every cache, on architectures where a program may.
-fn flush(buffer: &Buffer) {
-    // SAFETY: a buffer is at least PROBE_BYTES of mapped memory.
+/// Writes PROBE_BYTES back to memory and drops them from every cache, on architectures where a program may.
+fn flush(start: *const u8) {
+    // SAFETY: it is the start of a buffer of so many bytes, which only `winner` knows.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        super::x86_64::flush(buffer.start(), PROBE_BYTES);
+        super::x86_64::flush(start.cast_mut(), PROBE_BYTES);
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = buffer;
+    let _ = start;
 }

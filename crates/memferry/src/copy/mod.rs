@@ -34,8 +34,6 @@
 //! | avx2-nt-4 | 2 | 15.4 | 25.6 | 26.3 | 26.2 | 26.2 |
 
 mod best;
-mod buffer;
-mod measure;
 mod plain;
 
 #[cfg(target_arch = "aarch64")]
@@ -50,7 +48,6 @@ use std::fmt;
 use std::sync::OnceLock;
 
 pub use best::{Unavailable, best, requested};
-pub use measure::{MeasureOptions, Measurement, Pages, measure};
 
 /// The environment variable that names the routine [`best`] must return.
 pub const ROUTINE_VARIABLE: &str = "MEMFERRY_COPY";

@@ -264,20 +264,3 @@ fn near_ties_go_to_the_last_routine() {
     assert_eq!(pick([50, 80, 100]), "memcpy");
     assert_eq!(choose(&[], &[]), memcpy());
 }
-
-#[test]
-fn measure_gives_one_row_for_each_combination_that_makes_sense() {
-    let options = MeasureOptions {
-        extent_bytes: vec![4096, 0, 1 << 20, 1 << 40],
-        threads: vec![1, 2, 0],
-        buffer_bytes: 4 << 20,
-        runs: 2,
-        ..MeasureOptions::default()
-    };
-    let rows = measure(&options);
-    assert_eq!(rows.len(), available().len() * 2 * 2 * 2);
-    for row in &rows {
-        assert!(row.gbps_min > 0.0 && row.gbps_min <= row.gbps && row.gbps <= row.gbps_max);
-        assert!(row.gbps_max.is_finite());
-    }
-}

@@ -12,8 +12,9 @@ use crate::mover::MoveOptions;
 use crate::pace::Pace;
 use crate::result::{Ledger, ListResult, MoveResult, Outcome};
 use crate::sys::pagemap::{Pagemap, Region};
-use crate::sys::{errno, numa, page_size};
+use crate::sys::{errno, page_size};
 use crate::vma;
+use memferry_linux::numa;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -172,39 +173,6 @@ impl Calls<'_> {
         }
         !parts.is_empty()
     }
-}
-
-/// One move_pages(2) call: moves the pages at these addresses of this process to `nodes`, or with `None` asks where they
-/// are. Fills `status` with a node or -errno for each page that the kernel came to, and leaves the others' as they are;
-/// returns the number of pages that it did not move. A folio goes whole: give one address of it.
-///
-/// For whoever measures the kernel. [`move_range`] tries again where the kernel gives up early, and knows what became of
-/// every page.
-///
-/// # Errors
-/// What the kernel says of the call as a whole.
-///
-/// # Panics
-/// When the slices differ in length.
-pub fn call(pages: &[usize], nodes: Option<&[i32]>, status: &mut [i32]) -> io::Result<usize> {
-    numa::move_pages(0, pages, nodes, status, false)
-}
-
-/// Lets the future pages of a range of this process come from `node` as long as it has free ones, else from others.
-///
-/// # Errors
-/// No such node, or the range is not mapped.
-pub fn prefer(range: &Range<usize>, node: u32) -> io::Result<()> {
-    numa::prefer(range.start, range.len(), node)
-}
-
-/// Takes back what [`prefer`] did, so that the kernel moves the pages of the range as any others. Pages that are there stay where
-/// they are.
-///
-/// # Errors
-/// The range is not mapped.
-pub fn follow_task(range: &Range<usize>) -> io::Result<()> {
-    numa::follow_task(range.start, range.len())
 }
 
 /// Finds what would fail the call as a whole, by a call for a page that nobody has; gives the node as the kernel takes it.

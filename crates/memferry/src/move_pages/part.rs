@@ -5,7 +5,8 @@
 use crate::pool::SEGMENT;
 use crate::result::Outcome;
 use crate::sys::pagemap::{HUGE, PRESENT, Pagemap, Region, ZERO};
-use crate::sys::{errno, numa, page_size};
+use crate::sys::{errno, page_size};
+use memferry_linux::numa;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;

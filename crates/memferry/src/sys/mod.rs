@@ -5,7 +5,6 @@
 
 pub(crate) mod list;
 pub(crate) mod memory;
-pub(crate) mod numa;
 pub(crate) mod pagemap;
 pub(crate) mod process;
 pub(crate) mod thread;

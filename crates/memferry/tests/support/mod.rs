@@ -13,7 +13,7 @@ pub mod part;
 
 use memferry::{
     Batch, MoveError, MoveOptions, MoveResult, Mover, MoverOptions, MtCopy, MtCopyOptions, Outcome,
-    PerFolio, SourcePages,
+    SourcePages,
 };
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -324,12 +324,11 @@ fn kilobytes(line: &str) -> usize {
 }
 
 /// The names of the library's migrators.
-pub const MIGRATORS: [&str; 3] = ["per-folio", "batch", "mtcopy"];
+pub const MIGRATORS: [&str; 2] = ["batch", "mtcopy"];
 
 /// Options for a mover with the migrator of that name.
 pub fn options(migrator: &str) -> MoverOptions {
     match migrator {
-        "per-folio" => MoverOptions::new(PerFolio::default()),
         "batch" => MoverOptions::new(Batch::default()),
         "mtcopy" => MoverOptions::new(MtCopy::new(MtCopyOptions::default()).expect("lanes")),
         other => panic!("no migrator {other}"),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use memferry::kernel::pghot::{status, vmstat};
+use memferry_linux::kernel::pghot::{status, vmstat};
 
 use crate::failure::Failure;
 

@@ -18,8 +18,8 @@ mod worker;
 
 use std::path::Path;
 
-use memferry::kernel::pghot::Pghot;
-use memferry::topology::Topology;
+use memferry_linux::kernel::pghot::Pghot;
+use memferry_linux::topology::Topology;
 use rustix::process::geteuid;
 
 use super::host;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use memferry::kernel::pghot::{Pghot, PghotAbsence, SOURCES};
+use memferry_linux::kernel::pghot::{Pghot, PghotAbsence, SOURCES};
 
 use crate::cli::promote::{PromoteArgs, SourceName};
 use crate::failure::Failure;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Between which nodes pages are promoted, and how much memory the scenarios may use there.
 
-use memferry::topology::{Node, Topology, parse};
+use memferry_linux::topology::{Node, Topology, parse};
 
 use crate::bench::region::{PAGE, THP};
 use crate::cli::promote::{PromoteArgs, Scenario};
@@ -159,7 +159,7 @@ impl Place {
         };
         let wanted = match args.size {
             Some(size) => size.0,
-            None if memferry::probe::is_emulated(topology) => 64 << 20,
+            None if topology.is_emulated() => 64 << 20,
             None if args.quick => 512 << 20,
             None => 8 << 30,
         };
@@ -241,7 +241,7 @@ fn above_watermarks(zoneinfo: &str, node: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memferry::topology::{Distance, Tier};
+    use memferry_linux::topology::{Distance, Tier};
 
     fn args(line: &str) -> PromoteArgs {
         let line = format!("memferry bench promote {line}");

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memferry::kernel::pghot;
-use memferry::move_pages;
+use memferry_linux::kernel::pghot;
+use memferry_linux::numa;
 
 use super::spec::{RegionSeen, Seen};
 use crate::bench::region::PAGE;
@@ -71,7 +71,7 @@ impl<'a> Watch<'a> {
 
     /// Looks, and gives the share in the top tier.
     fn look(&mut self) -> std::io::Result<f64> {
-        move_pages::call(&self.pages, None, &mut self.status)?;
+        numa::move_pages(0, &self.pages, None, &mut self.status, false)?;
         let mut arrived = 0;
         for (was, &status) in self.in_top.iter_mut().zip(&self.status) {
             // A negative status is a page on its way: it is where it was.

@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memferry::move_pages;
+use memferry_linux::numa;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -271,7 +271,7 @@ fn together(
 /// Memory of base pages on a node, which the kernel may move as any other afterwards.
 fn on(node: u32, bytes: usize, threads: usize) -> Result<Region, Failure> {
     Region::on(node, bytes, PAGE, threads)
-        .and_then(|region| move_pages::follow_task(&region.range()).map(|()| region))
+        .and_then(|region| numa::follow_task(&region.range()).map(|()| region))
         .map_err(|error| {
             Failure::new(
                 format!("cannot map {} MiB on node {node}", bytes >> 20),
@@ -317,7 +317,7 @@ fn lock(region: &Region) -> Result<(), Failure> {
 fn elsewhere(region: &Region, nodes: &[u32]) -> Result<usize, Failure> {
     let pages: Vec<usize> = region.range().step_by(PAGE).collect();
     let mut status = vec![0; pages.len()];
-    move_pages::call(&pages, None, &mut status).map_err(|error| cannot_look(&error))?;
+    numa::move_pages(0, &pages, None, &mut status, false).map_err(|error| cannot_look(&error))?;
     let is_there = |&at: &i32| nodes.iter().any(|&node| at == node as i32);
     Ok(status.iter().filter(|at| !is_there(at)).count())
 }

@@ -5,11 +5,11 @@
 //! It is a snapshot: nothing is watched, measured, probed with system calls, or changed.
 //!
 //! ```no_run
-//! let machine = memferry::topology::Topology::read()?;
+//! let machine = memferry_linux::topology::Topology::read()?;
 //! for node in machine.nodes_with_memory() {
 //!     println!("node {}: {} bytes, tier {:?}", node.id, node.memory_total_bytes, node.tier);
 //! }
-//! # Ok::<(), memferry::topology::TopologyError>(())
+//! # Ok::<(), memferry_linux::topology::TopologyError>(())
 //! ```
 
 mod cpus;
@@ -112,4 +112,30 @@ impl Topology {
     pub fn nodes_with_memory(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.has_memory)
     }
+
+    /// Whether an emulator runs this machine's instructions (QEMU's TCG), by its processor's name or by what CPUID says of the
+    /// hypervisor. Times there are good for ratios only. Elsewhere than on x86 only a name that says so is found.
+    pub fn is_emulated(&self) -> bool {
+        let model = self.cpus.model.as_deref().unwrap_or_default();
+        model.contains("QEMU TCG")
+            || self.cpus.hypervisor == Some(true) && hypervisor_signature() == *b"TCGTCGTCGTCG"
+    }
+}
+
+/// What CPUID leaf 0x40000000 says; only to be asked where the hypervisor bit is set.
+#[cfg(target_arch = "x86_64")]
+fn hypervisor_signature() -> [u8; 12] {
+    // SAFETY: every x86-64 processor has the instruction. Newer compilers know that.
+    #[allow(unused_unsafe, reason = "unsafe until Rust 1.93")]
+    let leaf = unsafe { std::arch::x86_64::__cpuid(0x4000_0000) };
+    let mut text = [0; 12];
+    for (part, register) in text.chunks_exact_mut(4).zip([leaf.ebx, leaf.ecx, leaf.edx]) {
+        part.copy_from_slice(&register.to_le_bytes());
+    }
+    text
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn hypervisor_signature() -> [u8; 12] {
+    [0; 12]
 }

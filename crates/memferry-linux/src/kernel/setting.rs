@@ -79,7 +79,8 @@ impl Plan {
             // A batch may always be one huge page, which can be of 512 MiB.
             let most = LARGEST_BATCH_BYTES.max(least);
             let allowed = format!("whole pages from {least} to {most} bytes");
-            let fits = (least..=most).contains(&bytes) && bytes % crate::page_size() as u64 == 0;
+            let fits =
+                (least..=most).contains(&bytes) && bytes % rustix::param::page_size() as u64 == 0;
             let before = now.max_batch_bytes;
             plan.add(
                 step(FOLDER, "max_batch_bytes", before, bytes, allowed),

@@ -3,8 +3,8 @@
 
 use crate::memory::{PAGE, Region, assert_all_moved};
 use crate::{Case, Needs};
-use memferry::topology::Topology;
 use memferry::{Backend, Batch, MoveError, MoveOptions, Mover, MoverOptions, move_pages, probe};
+use memferry_linux::topology::Topology;
 use std::ffi::CString;
 
 pub const CASES: &[Case] = &[

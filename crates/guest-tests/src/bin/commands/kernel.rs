@@ -135,7 +135,7 @@ fn every_setting() -> Result<(), String> {
     assert_eq!(file("max_batch_bytes"), "2097152");
     assert!(file("migrator").contains("[none]"));
     assert_eq!(file("reasons"), "none");
-    for reason in memferry::kernel::REASONS {
+    for reason in memferry_linux::kernel::REASONS {
         memferry(&format!("kernel set --reasons {reason}")).gives(0);
         assert_eq!(file("reasons"), reason);
     }

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! mbind(2), get_mempolicy(2) and move_pages(2).
+//! mbind(2), get_mempolicy(2) and move_pages(2): where pages come from, lie and go. Contents never change, and nothing here
+//! allocates.
 
-use super::check_long;
 use linux_raw_sys::mempolicy as raw;
 use std::io;
+use std::ops::Range;
 
 /// Nodes a mask can name: the kernel's largest MAX_NUMNODES (1 << CONFIG_NODES_SHIFT, at most 10).
 const MAX_NODES: usize = 1024;
 const BITS: usize = usize::BITS as usize;
+
+fn check(ret: libc::c_long) -> io::Result<libc::c_long> {
+    match ret {
+        ..0 => Err(io::Error::last_os_error()),
+        _ => Ok(ret),
+    }
+}
 
 /// A node mask as the kernel reads it.
 struct NodeMask([usize; MAX_NODES / BITS]);
@@ -28,14 +36,17 @@ impl NodeMask {
 /// (MPOL_PREFERRED_MANY, Linux 5.15).
 ///
 /// Not MPOL_BIND: when the node is full, the kernel would kill a process to make room, most likely this one.
-pub(crate) fn prefer(addr: usize, len: usize, node: u32) -> io::Result<()> {
+///
+/// # Errors
+/// No such node, or the range is not mapped.
+pub fn prefer(range: &Range<usize>, node: u32) -> io::Result<()> {
     let mask = NodeMask::of(node)?;
     // SAFETY: the kernel reads MAX_NODES bits of the mask; no contents change.
-    check_long(unsafe {
+    check(unsafe {
         libc::syscall(
             libc::SYS_mbind,
-            addr,
-            len,
+            range.start,
+            range.len(),
             raw::MPOL_PREFERRED_MANY,
             mask.0.as_ptr(),
             MAX_NODES + 1,
@@ -47,21 +58,34 @@ pub(crate) fn prefer(addr: usize, len: usize, node: u32) -> io::Result<()> {
 
 /// Takes the policy of a range back: its pages follow that of the task, as if there had never been another. NUMA balancing leaves
 /// ranges with a policy of their own alone.
-pub(crate) fn follow_task(addr: usize, len: usize) -> io::Result<()> {
+///
+/// # Errors
+/// The range is not mapped.
+pub fn follow_task(range: &Range<usize>) -> io::Result<()> {
     let none = std::ptr::null::<usize>();
     // SAFETY: the kernel reads no mask with this policy; no contents change.
-    check_long(unsafe { libc::syscall(libc::SYS_mbind, addr, len, raw::MPOL_DEFAULT, none, 0, 0) })
-        .map(drop)
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            range.start,
+            range.len(),
+            raw::MPOL_DEFAULT,
+            none,
+            0,
+            0,
+        )
+    })
+    .map(drop)
 }
 
 /// Whether this process may use the memory of a node: its cpuset can keep it away. If that cannot be told, it may.
-pub(crate) fn is_allowed(node: u32) -> bool {
+pub fn is_allowed(node: u32) -> bool {
     let Ok(wanted) = NodeMask::of(node) else {
         return false;
     };
     let mut allowed = NodeMask([0; MAX_NODES / BITS]);
     // SAFETY: the kernel writes MAX_NODES bits of the mask.
-    let told = check_long(unsafe {
+    let told = check(unsafe {
         libc::syscall(
             libc::SYS_get_mempolicy,
             std::ptr::null_mut::<libc::c_int>(),
@@ -76,11 +100,14 @@ pub(crate) fn is_allowed(node: u32) -> bool {
 
 /// move_pages(2): moves `pages` of process `pid` (0: this one) to `nodes`, or with `nodes` `None` only asks where they
 /// are. `shared`: also pages that other processes map. Fills `status` with a node or -errno per page; returns the number
-/// of pages that the kernel did not reach.
+/// of pages that the kernel did not move. A folio goes whole: give one address of it.
 ///
 /// # Panics
 /// When the slices differ in length.
-pub(crate) fn move_pages(
+///
+/// # Errors
+/// What the kernel says of the call as a whole.
+pub fn move_pages(
     pid: i32,
     pages: &[usize],
     nodes: Option<&[i32]>,
@@ -101,7 +128,7 @@ pub(crate) fn move_pages(
     let nodes = nodes.map_or(std::ptr::null(), <[i32]>::as_ptr);
     // SAFETY: all three arrays have `pages.len()` entries; the kernel writes `status` only. The contents of the moved
     // pages stay.
-    check_long(unsafe {
+    check(unsafe {
         libc::syscall(
             libc::SYS_move_pages,
             pid,

@@ -5,7 +5,7 @@ use crate::memory::{PAGE, Region, THP, assert_all_moved, resident_on, summary};
 use crate::{Case, Needs, machine};
 use memferry::{
     Backend, Batch, Migrator, MoveError, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions,
-    PerFolio, SourcePages,
+    SourcePages,
 };
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -67,7 +67,6 @@ pub const CASES: &[Case] = &[
 /// Every migrator, with as many lanes as it has here.
 pub fn migrators() -> Vec<Box<dyn Migrator>> {
     vec![
-        Box::new(PerFolio::default()),
         Box::new(Batch::default()),
         Box::new(MtCopy::new(MtCopyOptions::default()).unwrap()),
     ]

@@ -87,18 +87,10 @@ pub(super) fn read_meminfo(root: &Root) -> Result<(parse::MemInfo, Memory), Topo
         Memory {
             total_bytes: info.total_bytes,
             available_bytes,
-            page_bytes: page_bytes(),
+            // No file tells it: it is this machine's, whatever the root folder.
+            page_bytes: rustix::param::page_size() as u64,
         },
     ))
-}
-
-/// The base page size in bytes. No file tells it, so this is the one question here that goes to the C library,
-/// which has it from the auxiliary vector: it is this machine's, whatever the root folder.
-fn page_bytes() -> u64 {
-    // SAFETY: sysconf takes no pointer and changes nothing.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    // POSIX requires _SC_PAGESIZE to be supported, so -1 does not come; 4096 is Linux's smallest page.
-    u64::try_from(bytes).unwrap_or(4096)
 }
 
 /// Reads the settings of transparent huge pages; `None` for a kernel or machine without them.

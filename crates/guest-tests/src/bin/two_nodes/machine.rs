@@ -6,7 +6,7 @@ use std::fs;
 /// Nodes with memory, ascending.
 pub fn nodes() -> Vec<u32> {
     let text = fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
-    memferry::topology::parse::id_list(&text).unwrap_or_default()
+    memferry_linux::topology::parse::id_list(&text).unwrap_or_default()
 }
 
 /// A node with memory and no CPU, if there is one.

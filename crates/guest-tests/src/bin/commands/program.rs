@@ -99,7 +99,7 @@ pub fn number(value: &Value) -> u64 {
 /// Nodes with memory, ascending.
 pub fn nodes() -> Vec<u32> {
     let text = fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
-    memferry::topology::parse::id_list(&text).unwrap_or_default()
+    memferry_linux::topology::parse::id_list(&text).unwrap_or_default()
 }
 
 /// Sends a signal to a process that was not waited for.
