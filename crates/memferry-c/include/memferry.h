@@ -137,8 +137,8 @@ typedef struct memferry_move_options {
 	uint64_t flags;
 	/** Null, or where to write what became of each base page of the range (or of each range of a list, one after the other
 	 *  in the order of the list), in move_pages(2)'s terms: the node it lies
-	 *  on, or -ENOENT (not present), -EFAULT (the shared zero page), -EBUSY (pinned, shared, in use), -ENOMEM (the node
-	 *  had no page), -EINVAL (the mapping does not allow it), -ECANCELED (not looked at). The caller owns it. */
+	 *  on, or -ENOENT (not present, or the shared zero page), -EBUSY (pinned, shared, in use), -ENOMEM (the node had no
+	 *  page), -EINVAL (the mapping does not allow it), -ECANCELED (not looked at). The caller owns it. */
 	int *status;
 	/** Entries that `status` has room for: at least one per base page; 0 without `status`. */
 	size_t status_len;

@@ -7,7 +7,7 @@
 
 use memferry::{
     Backend, Batch, DEFAULT_POOL_BYTES, MoveError, MoveOptions, MoveResult, Mover, MoverOptions,
-    MtCopy, MtCopyOptions, Placement, SourcePages, fork_generation, move_pages, page_size,
+    MtCopy, MtCopyOptions, Outcome, Placement, SourcePages, fork_generation, move_pages, page_size,
 };
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -231,6 +231,18 @@ unsafe fn handle<'a>(mover: *const Handle) -> Result<&'a Handle, Failure> {
     }
 }
 
+/// What `memferry_move_options.status` says of a page.
+fn status(told: Option<Outcome>, node: u32) -> c_int {
+    match told {
+        Some(Outcome::Moved | Outcome::AlreadyThere) => node as c_int,
+        Some(Outcome::NotPresent) => -libc::ENOENT,
+        Some(Outcome::NoMemory) => -libc::ENOMEM,
+        Some(Outcome::Unsupported) => -libc::EINVAL,
+        Some(_) => -libc::EBUSY,
+        None => -libc::ECANCELED,
+    }
+}
+
 fn node_number(node: c_int) -> Result<u32, Failure> {
     u32::try_from(node).map_err(|_| {
         refuse(
@@ -409,17 +421,11 @@ impl Request {
     /// # Safety
     /// The result is null or writable, `status` is null or writable for `status_len` entries, and the ranges are those that
     /// [`Request::ranges`] gave.
-    unsafe fn answer(&self, done: &MoveResult, ranges: &[MoveResult]) {
-        let mut written = 0;
-        for pages in ranges.iter().filter_map(|range| range.pages.as_ref()) {
-            let count = pages.len().min(self.how.status_len - written);
-            // SAFETY: pages are listed where there is a `status`, which has room for status_len entries (caller); the
-            // library's list is no memory of the caller's.
-            unsafe {
-                let status = self.how.status.add(written);
-                status.copy_from_nonoverlapping(pages.as_ptr(), count);
-            }
-            written += count;
+    unsafe fn answer(&self, node: u32, done: &MoveResult, ranges: &[MoveResult]) {
+        let pages = ranges.iter().filter_map(|range| range.pages.as_ref());
+        for (page, &told) in pages.flatten().take(self.how.status_len).enumerate() {
+            // SAFETY: pages are listed where there is a `status`, which has room for status_len entries (caller).
+            unsafe { self.how.status.add(page).write(status(told, node)) };
         }
         if let Some(error) = &done.error {
             remember(error.to_string());
@@ -533,7 +539,7 @@ pub unsafe extern "C" fn memferry_move(
         let options = request.options(handle)?;
         let done = handle.mover.move_range(range, node, &options)?;
         // SAFETY: the caller's promise, and the range is the request's.
-        unsafe { request.answer(&done, std::slice::from_ref(&done)) };
+        unsafe { request.answer(node, &done, std::slice::from_ref(&done)) };
         Ok(0)
     })
 }
@@ -571,7 +577,7 @@ pub unsafe extern "C" fn memferry_move_list(
         let options = request.options(handle)?;
         let done = handle.mover.move_pages(&ranges, node, &options)?;
         // SAFETY: the caller's promise, and the ranges are the request's.
-        unsafe { request.answer(&done.total, &done.ranges) };
+        unsafe { request.answer(node, &done.total, &done.ranges) };
         if !each.is_null() {
             for (index, range) in done.ranges.iter().enumerate() {
                 // SAFETY: checked above, and writable (caller).
@@ -608,7 +614,7 @@ pub unsafe extern "C" fn memferry_move_pid(
         let lanes = handle.mover.migrator().lanes();
         let done = move_pages::move_range(pid, range, node, lanes, &options)?;
         // SAFETY: the caller's promise, and the range is the request's.
-        unsafe { request.answer(&done, std::slice::from_ref(&done)) };
+        unsafe { request.answer(node, &done, std::slice::from_ref(&done)) };
         Ok(0)
     })
 }

@@ -190,7 +190,7 @@ impl Job {
                         libc::ENOMEM => Outcome::NoMemory,
                         _ => Outcome::Busy,
                     };
-                    ledger.book(outcome, watched.start, watched.len(), page_size(), -errno);
+                    ledger.book(outcome, watched.start, watched.len(), page_size());
                     failure.get_or_insert(error);
                 }
             }
@@ -258,8 +258,7 @@ impl Job {
             emptied.iter().cloned().for_each(emptied::note);
             excluded = landing.excluded;
             if let Some(own) = own {
-                let status = -libc::EDEADLK;
-                ledger.book(Outcome::Busy, range.start, range.len(), page_size(), status);
+                ledger.book(Outcome::Busy, range.start, range.len(), page_size());
                 let what = "lists of the mover";
                 failure.get_or_insert(MoveError::OwnMemory { range: own, what });
                 continue;

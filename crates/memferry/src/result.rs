@@ -72,9 +72,8 @@ pub struct MoveResult {
     pub unsupported: Count,
     /// Bytes that were not looked at because the move was cancelled.
     pub cancelled_bytes: u64,
-    /// Per base page of the range, when the options ask for it: the node it lies on, or -errno, as in move_pages(2)
-    /// (-ENOENT not present, -EFAULT the zero page, -EBUSY, -ENOMEM, -EINVAL unsupported; -ECANCELED not looked at).
-    pub pages: Option<Vec<i32>>,
+    /// Per base page of the range, when the options ask for it; `None` for one that was not looked at.
+    pub pages: Option<Vec<Option<Outcome>>>,
     /// What ended the first later part of the range that failed, after an earlier one had moved. Its pages are counted,
     /// with an outcome of their own.
     pub error: Option<Arc<MoveError>>,
@@ -143,8 +142,8 @@ pub(crate) struct Ledger {
 struct Accounts {
     /// Ascending, with no address in common.
     ranges: List<Account>,
-    /// A status per base page of all of them, if they are listed.
-    pages: List<i32>,
+    /// What became of each base page of all of them, if they are listed.
+    pages: List<Option<Outcome>>,
     moved_bytes: u64,
 }
 
@@ -156,7 +155,7 @@ struct Account {
 }
 
 impl Account {
-    /// Books the part of it that is in `part`; its status goes to `pages`.
+    /// Books the part of it that is in `part`.
     fn book(&mut self, outcome: Outcome, part: &Range<usize>, folio: usize) -> Range<usize> {
         let own = self.range.start.max(part.start)..self.range.end.min(part.end);
         let folios = own.len().div_ceil(folio) as u64;
@@ -181,7 +180,7 @@ impl Ledger {
         }
         let mut pages = List::new_in(Pages);
         if list_pages {
-            pages.resize(listed, -libc::ECANCELED);
+            pages.resize(listed, None);
         }
         Ledger {
             accounts: Mutex::new(Accounts {
@@ -193,15 +192,8 @@ impl Ledger {
         }
     }
 
-    /// Books folios of `folio` bytes, as far as they belong to a range. `status` is the node or -errno.
-    pub(crate) fn book(
-        &self,
-        outcome: Outcome,
-        addr: usize,
-        len: usize,
-        folio: usize,
-        status: i32,
-    ) {
+    /// Books folios of `folio` bytes, as far as they belong to a range.
+    pub(crate) fn book(&self, outcome: Outcome, addr: usize, len: usize, folio: usize) {
         let part = addr..addr + len;
         let mut accounts = self.lock();
         let Accounts {
@@ -221,7 +213,7 @@ impl Ledger {
             }
             if let Some(listed) = &account.pages {
                 let page = |addr: usize| listed.start + (addr - account.range.start) / page_size();
-                pages[page(own.start)..page(own.end)].fill(status);
+                pages[page(own.start)..page(own.end)].fill(Some(outcome));
             }
         }
     }
@@ -283,10 +275,10 @@ mod tests {
         let page = page_size();
         let range = BASE..BASE + 10 * page;
         let ledger = Ledger::new(std::slice::from_ref(&range), true, Arc::default());
-        ledger.book(Outcome::Moved, BASE + page, 3 * page, page, 1);
-        let busy = -libc::EBUSY;
-        ledger.book(Outcome::Busy, BASE + 4 * page, 4 * page, 4 * page, busy);
-        ledger.book(Outcome::Busy, BASE + 4 * page, 0, page, busy);
+        ledger.book(Outcome::Moved, BASE + page, 3 * page, page);
+        let (moved, busy) = (Some(Outcome::Moved), Some(Outcome::Busy));
+        ledger.book(Outcome::Busy, BASE + 4 * page, 4 * page, 4 * page);
+        ledger.book(Outcome::Busy, BASE + 4 * page, 0, page);
         let result = ledger
             .close(Duration::from_secs(1), None)
             .unwrap()
@@ -298,10 +290,11 @@ mod tests {
         assert_eq!((result.moved, result.busy), (count(3, 3), count(1, 4)));
         assert_eq!(result.cancelled_bytes, 3 * page as u64);
         assert_eq!(result.left_bytes(), 7 * page as u64);
-        let left = -libc::ECANCELED;
         assert_eq!(
             result.pages.unwrap(),
-            [left, 1, 1, 1, busy, busy, busy, busy, left, left]
+            [
+                None, moved, moved, moved, busy, busy, busy, busy, None, None
+            ]
         );
     }
 
@@ -312,11 +305,11 @@ mod tests {
         let booked = Arc::default();
         let ranges = [range(0, 2), range(2, 1), range(5, 2)];
         let ledger = Ledger::new(&ranges, true, Arc::clone(&booked));
-        ledger.book(Outcome::Moved, BASE + page, 5 * page, page, 1);
+        ledger.book(Outcome::Moved, BASE + page, 5 * page, page);
         let ListResult { total, ranges } = ledger.close(Duration::ZERO, None).unwrap();
         let pages: Vec<_> = ranges.iter().map(|of| of.pages.clone().unwrap()).collect();
-        let left = -libc::ECANCELED;
-        assert_eq!(pages, [vec![left, 1], vec![1], vec![1, left]]);
+        let moved = Some(Outcome::Moved);
+        assert_eq!(pages, [vec![None, moved], vec![moved], vec![moved, None]]);
         assert_eq!(ranges[1].moved.bytes, page as u64);
         assert_eq!(total.moved.folios, 3);
         assert_eq!(total.cancelled_bytes, 2 * page as u64);

@@ -243,7 +243,7 @@ pub(crate) fn leave_cut_thps(
         let is_cut = matches!(looked, Ok((1.., _))) && region[0].categories & (HUGE | ZERO) == HUGE;
         if is_cut {
             let (start, len) = (part.start, part.len());
-            ledger.book(Outcome::Unsupported, start, len, page_size(), -libc::EINVAL);
+            ledger.book(Outcome::Unsupported, start, len, page_size());
         }
         is_cut
     };

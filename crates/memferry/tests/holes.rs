@@ -31,11 +31,15 @@ fn what_was_never_touched_stays_untouched() {
             assert_eq!(result.moved.bytes, bytes, "{migrator}: {result:?}");
             assert_eq!(result.moved.folios, bytes / PAGE as u64, "{migrator}");
             assert_eq!(result.not_present.bytes, region.len as u64 - bytes);
-            let status: Vec<i32> = there
-                .iter()
-                .map(|&there| if there { 0 } else { -libc::ENOENT })
-                .collect();
-            assert_eq!(result.pages, Some(status), "{migrator}");
+            let of = |&there| {
+                Some(if there {
+                    Outcome::Moved
+                } else {
+                    Outcome::NotPresent
+                })
+            };
+            let told: Vec<_> = there.iter().map(of).collect();
+            assert_eq!(result.pages, Some(told), "{migrator}");
             assert_eq!(
                 present(&region.range()),
                 there,
@@ -68,13 +72,15 @@ fn the_zero_page_counts_as_not_present() {
         assert_eq!(result.moved.bytes, PAGE as u64, "{migrator}: {result:?}");
         assert_eq!(result.not_present.bytes, (region.len - PAGE) as u64);
         let pages = result.pages.unwrap();
-        assert!(
-            pages
-                .iter()
-                .enumerate()
-                .all(|(index, &status)| status == if index == 5 { 0 } else { -libc::EFAULT }),
-            "{migrator}: {pages:?}"
-        );
+        for (index, &told) in pages.iter().enumerate() {
+            let moved = index == 5;
+            let expected = if moved {
+                Outcome::Moved
+            } else {
+                Outcome::NotPresent
+            };
+            assert_eq!(told, Some(expected), "{migrator}: page {index}");
+        }
         store(region.addr + 5 * PAGE, 0);
         assert_zero(region.addr, region.len, migrator);
     }

@@ -5,7 +5,9 @@
 
 mod support;
 
-use memferry::{ListResult, Migrator, MoveError, MoveOptions, Mover, MoverOptions, Unmovable};
+use memferry::{
+    ListResult, Migrator, MoveError, MoveOptions, Mover, MoverOptions, Outcome, Unmovable,
+};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -298,7 +300,10 @@ fn pages_are_listed_by_range() {
         let pages: Vec<_> = result.ranges.iter().map(|of| of.pages.clone()).collect();
         assert_eq!(
             pages,
-            [Some(vec![-libc::ENOENT, 0]), Some(vec![0])],
+            [
+                Some(vec![Some(Outcome::NotPresent), Some(Outcome::Moved)]),
+                Some(vec![Some(Outcome::Moved)])
+            ],
             "{migrator}"
         );
     }

@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{MoveOptions, SourcePages};
+use memferry::{MoveOptions, Outcome, SourcePages};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -218,7 +218,7 @@ fn pinned_stay(kind: Kind) {
                     assert_eq!(stayed * PAGE, stay.len(), "{what}: the others moved");
                 }
                 let busy = result.pages.unwrap();
-                let busy = busy.iter().filter(|&&status| status == -libc::EBUSY);
+                let busy = busy.iter().filter(|&&told| told == Some(Outcome::Busy));
                 assert_eq!(busy.count() * PAGE, stay.len(), "{what}");
 
                 // What a device would write through the pin is what the application sees.

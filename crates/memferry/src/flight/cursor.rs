@@ -194,23 +194,11 @@ impl<'a> Cursor<'a> {
                     (region.start as usize).max(self.at),
                     (region.end as usize).min(walked),
                 );
-                ledger.book(
-                    Outcome::NotPresent,
-                    self.at,
-                    from - self.at,
-                    page_size(),
-                    -libc::ENOENT,
-                );
+                ledger.book(Outcome::NotPresent, self.at, from - self.at, page_size());
                 self.sort(kernel, ledger, vma, from, to, region.categories);
                 self.at = to;
             }
-            ledger.book(
-                Outcome::NotPresent,
-                self.at,
-                walked - self.at,
-                page_size(),
-                -libc::ENOENT,
-            );
+            ledger.book(Outcome::NotPresent, self.at, walked - self.at, page_size());
             self.at = walked;
             if self.at == part.end {
                 self.part += 1;
@@ -231,33 +219,27 @@ impl<'a> Cursor<'a> {
     ) {
         let page = page_size();
         if categories & PRESENT == 0 {
-            ledger.book(Outcome::NotPresent, from, to - from, page, -libc::ENOENT);
+            ledger.book(Outcome::NotPresent, from, to - from, page);
         } else if categories & ZERO != 0 {
-            ledger.book(Outcome::NotPresent, from, to - from, page, -libc::EFAULT);
+            ledger.book(Outcome::NotPresent, from, to - from, page);
         } else if !vma.write || !vma.read || vma.exec {
             // UFFDIO_MOVE wants both mappings readable and writable alike.
-            ledger.book(Outcome::Unsupported, from, to - from, page, -libc::EINVAL);
+            ledger.book(Outcome::Unsupported, from, to - from, page);
         } else if !vma.watched {
-            ledger.book(Outcome::Busy, from, to - from, page, -libc::EBUSY);
+            ledger.book(Outcome::Busy, from, to - from, page);
         } else if categories & HUGE != 0 {
             let (first, last) = (
                 from.next_multiple_of(SEGMENT).min(to),
                 to / SEGMENT * SEGMENT,
             );
             if first >= last {
-                ledger.book(Outcome::Unsupported, from, to - from, page, -libc::EINVAL);
+                ledger.book(Outcome::Unsupported, from, to - from, page);
                 return;
             }
             // A THP that the range cuts would have to be split.
-            ledger.book(
-                Outcome::Unsupported,
-                from,
-                first - from,
-                page,
-                -libc::EINVAL,
-            );
+            ledger.book(Outcome::Unsupported, from, first - from, page);
             self.plan(kernel, ledger, first, last, true);
-            ledger.book(Outcome::Unsupported, last, to - last, page, -libc::EINVAL);
+            ledger.book(Outcome::Unsupported, last, to - last, page);
         } else {
             self.plan(kernel, ledger, from, to, false);
         }
@@ -275,13 +257,7 @@ impl<'a> Cursor<'a> {
             if self.wanted.relocate {
                 self.push(kind, from, to - from);
             } else {
-                ledger.book(
-                    Outcome::AlreadyThere,
-                    from,
-                    to - from,
-                    unit,
-                    self.wanted.node as i32,
-                );
+                ledger.book(Outcome::AlreadyThere, from, to - from, unit);
             }
             return;
         }
@@ -301,9 +277,9 @@ impl<'a> Cursor<'a> {
                         libc::ENOENT | libc::EFAULT => Outcome::NotPresent,
                         _ => Outcome::Busy,
                     };
-                    ledger.book(outcome, addr, unit, unit, status);
+                    ledger.book(outcome, addr, unit, unit);
                 } else if status == self.wanted.node as i32 && !self.wanted.relocate {
-                    ledger.book(Outcome::AlreadyThere, addr, unit, unit, status);
+                    ledger.book(Outcome::AlreadyThere, addr, unit, unit);
                 } else {
                     self.push(
                         Kind {
@@ -571,8 +547,8 @@ mod tests {
             let in_runs = taken.iter().sum::<usize>() * 4096;
             prop_assert_eq!(total.cancelled_bytes as usize, in_runs);
             for (range, result) in parts.as_slice().iter().zip(ranges) {
-                for (page, status) in ((range.start - BASE) / 4096..).zip(result.pages.unwrap()) {
-                    prop_assert_eq!(taken[page], usize::from(status == -libc::ECANCELED), "page {}", page);
+                for (page, told) in ((range.start - BASE) / 4096..).zip(result.pages.unwrap()) {
+                    prop_assert_eq!(taken[page], usize::from(told.is_none()), "page {}", page);
                 }
             }
         }

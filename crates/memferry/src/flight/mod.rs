@@ -265,16 +265,12 @@ impl<'a> Flight<'a> {
                     self.schedule.prepared(slot);
                     return;
                 }
-                Err(error) => {
+                Err(_) => {
                     let unit = if kind.huge { SEGMENT } else { page_size() };
                     for run in &runs {
-                        self.plan.ledger.book(
-                            Outcome::NoMemory,
-                            run.place,
-                            run.len,
-                            unit,
-                            -errno(&error),
-                        );
+                        self.plan
+                            .ledger
+                            .book(Outcome::NoMemory, run.place, run.len, unit);
                     }
                 }
             }

@@ -78,7 +78,7 @@ impl Flight<'_> {
                 stop = (excluded.start / unit * unit).max(at);
                 if stop == at {
                     stop = excluded.end.next_multiple_of(unit).min(end);
-                    ledger.book(Outcome::NotPresent, at, stop - at, unit, -libc::ENOENT);
+                    ledger.book(Outcome::NotPresent, at, stop - at, unit);
                     run.skip(stop - at);
                     batch.drop_empty_run();
                     continue;
@@ -106,8 +106,7 @@ impl Flight<'_> {
             };
             // A THP that was split under way may have lost some of its pages already: the rest of it stays.
             let rest = (unit - at % unit).min(end - at);
-            let status = -progress.stopped.as_ref().map_or(libc::EIO, errno);
-            ledger.book(outcome, at, rest, unit, status);
+            ledger.book(outcome, at, rest, unit);
             run.skip(rest);
             batch.drop_empty_run();
         }

@@ -274,28 +274,21 @@ impl Flight<'_> {
     }
 
     fn book(&self, run: &AwayRun, failed: Option<Outcome>, unit: usize, batch: &Batch) {
-        let (ledger, node) = (self.plan.ledger, self.plan.wanted.node as i32);
-        let (origin, page) = (run.origin, page_size());
-        let unit = unit.min(run.len);
-        let Some(failed) = failed.filter(|_| !run.gone) else {
-            return match run.gone {
-                true => ledger.book(Outcome::NotPresent, origin, run.len, unit, -libc::ENOENT),
-                false => ledger.book(Outcome::Moved, origin, run.len, unit, node),
-            };
-        };
-        let (outcome, status) = match failed {
+        let (ledger, page) = (self.plan.ledger, page_size());
+        let outcome = match failed {
+            _ if run.gone => Outcome::NotPresent,
+            None => Outcome::Moved,
             // What was in doubt went back as it was.
-            Outcome::NoMemory if !run.is_in_doubt() => (failed, -libc::ENOMEM),
-            _ => (Outcome::Busy, -libc::EBUSY),
+            Some(Outcome::NoMemory) if !run.is_in_doubt() => Outcome::NoMemory,
+            Some(_) => Outcome::Busy,
         };
-        if batch.dest.is_some() {
-            return ledger.book(outcome, origin, run.len, unit, status);
+        if batch.dest.is_some() || outcome == Outcome::Moved || run.gone {
+            return ledger.book(outcome, run.origin, run.len, unit.min(run.len));
         }
         for at in (0..run.len).step_by(page) {
-            match batch.filled.has(run.offset + at) {
-                true => ledger.book(Outcome::Moved, origin + at, page, page, node),
-                false => ledger.book(outcome, origin + at, page, page, status),
-            }
+            let filled = batch.filled.has(run.offset + at);
+            let outcome = if filled { Outcome::Moved } else { outcome };
+            ledger.book(outcome, run.origin + at, page, page);
         }
     }
 }

@@ -110,7 +110,7 @@ impl Callers<'_> {
                 let mut moved = 0;
                 let mut book = |fate: Fate| {
                     if let Some(outcome) = fate.outcome {
-                        ledger.book(outcome, fate.addr, fate.bytes, fate.folio, fate.status);
+                        ledger.book(outcome, fate.addr, fate.bytes, fate.folio);
                     }
                     if fate.outcome == Some(Outcome::Moved) {
                         moved += fate.bytes as u64;
@@ -118,9 +118,8 @@ impl Callers<'_> {
                 };
                 if let Err(error) = call.run(&parts, &mut book) {
                     // The process has ended, or may not be looked at any more; so the other parts will fail fast.
-                    let status = -errno(&error);
                     for part in &parts {
-                        ledger.book(Outcome::Busy, part.start, part.len(), page_size(), status);
+                        ledger.book(Outcome::Busy, part.start, part.len(), page_size());
                     }
                     let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
                     failure.get_or_insert(error);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The move_pages backend: callers, processes, and pages that one call gives up on.
 
+use crate::backends::on_target;
 use crate::memory::{PAGE, Region, THP, assert_accounted, assert_all_moved, nodes_of, summary};
 use crate::{Case, Needs, machine};
-use memferry::{Backend, MoveError, MoveOptions, Unmovable, move_pages};
+use memferry::{Backend, MoveError, MoveOptions, Outcome, Unmovable, move_pages};
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -193,7 +194,7 @@ fn other_process() {
                 bytes / PAGE
             };
             assert_all_moved(&result, bytes, folios);
-            assert!(result.pages.unwrap().iter().all(|&told| told == to as i32));
+            assert!(result.pages.unwrap().into_iter().all(on_target));
             let nodes = nodes_of(served.pid(), served.range.start, bytes / PAGE);
             assert!(nodes.iter().all(|&node| node == to as i32), "{nodes:?}");
             served.verify();
@@ -222,7 +223,7 @@ fn huge() {
             };
             let result = mover.move_range(region.range(), to, &options).unwrap();
             assert_all_moved(&result, bytes, bytes / THP * thp_folios());
-            assert!(result.pages.unwrap().iter().all(|&told| told == to as i32));
+            assert!(result.pages.unwrap().into_iter().all(on_target));
             let again = mover.move_range(region.range(), to, &options).unwrap();
             assert_eq!(again.already_there, result.moved);
             assert_eq!(region.thp_bytes(), bytes);
@@ -307,15 +308,12 @@ fn busy() {
         for page in 0..region.pages() {
             let (told, node) = (listed[page], nodes[page]);
             if pinned.contains(&page) {
-                assert_eq!((told, node), (-libc::EBUSY, 0), "page {page}");
+                assert_eq!((told, node), (Some(Outcome::Busy), 0), "page {page}");
             } else if holes.contains(&page) {
-                assert_eq!(
-                    (told, node),
-                    (machine::hole(), machine::hole()),
-                    "page {page}"
-                );
+                let hole = (Some(Outcome::NotPresent), machine::hole());
+                assert_eq!((told, node), hole, "page {page}");
             } else {
-                assert_eq!((told, node), (1, 1), "page {page}");
+                assert_eq!((told, node), (Some(Outcome::Moved), 1), "page {page}");
             }
             if !holes.contains(&page) {
                 region.verify_page(page, 0);
@@ -401,9 +399,9 @@ fn shared_after_fork() {
     let nodes = region.nodes();
     for (page, &told) in result.pages.unwrap().iter().enumerate() {
         let expected = if page % 2 == 0 {
-            (1, 1)
+            (Some(Outcome::Moved), 1)
         } else {
-            (-libc::EACCES, 0)
+            (Some(Outcome::Busy), 0)
         };
         assert_eq!((told, nodes[page]), expected, "page {page}");
     }
