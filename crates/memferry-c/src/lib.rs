@@ -298,12 +298,12 @@ fn build(options: Options) -> Result<Handle, Failure> {
         ));
     }
     let mut setup = match options.migrator {
-        MTCOPY => MoverOptions::new(MtCopy::new(MtCopyOptions {
-            lanes: options.lanes as usize,
-            placement,
-            nice: options.nice,
-            routine: None,
-        })?),
+        MTCOPY => MoverOptions::new(MtCopy::new(
+            MtCopyOptions::default()
+                .lanes(options.lanes as usize)
+                .placement(placement)
+                .nice(options.nice),
+        )?),
         BATCH => MoverOptions::new(Batch::default()),
         other => return Err(unknown("migrator", other)),
     };
@@ -401,19 +401,24 @@ impl Request {
     }
 
     fn options(&self, handle: &Handle) -> Result<MoveOptions, Failure> {
-        Ok(MoveOptions {
-            batch_bytes: bytes_of(self.how.batch_bytes, "memferry_move_options.batch_bytes")?,
-            relocate: self.how.flags & RELOCATE != 0,
-            list_pages: !self.how.status.is_null(),
-            cancel: Some(Arc::clone(&handle.cancel)),
-            source: if self.how.flags & KEEP_SOURCE_PAGES != 0 {
-                // SAFETY: who sets the flag has promised it; memferry.h repeats the condition.
-                unsafe { SourcePages::keep() }
-            } else {
-                SourcePages::GIVE_BACK
-            },
-            bytes_per_second: (self.how.bytes_per_second != 0).then_some(self.how.bytes_per_second),
-        })
+        let How {
+            batch_bytes,
+            flags,
+            bytes_per_second: rate,
+            ..
+        } = self.how;
+        let source = match flags & KEEP_SOURCE_PAGES {
+            0 => SourcePages::GIVE_BACK,
+            // SAFETY: who sets the flag has promised it; memferry.h repeats the condition.
+            _ => unsafe { SourcePages::keep() },
+        };
+        Ok(MoveOptions::default()
+            .batch_bytes(bytes_of(batch_bytes, "memferry_move_options.batch_bytes")?)
+            .relocate(flags & RELOCATE != 0)
+            .list_pages(!self.how.status.is_null())
+            .cancel(Arc::clone(&handle.cancel))
+            .source(source)
+            .bytes_per_second((rate != 0).then_some(rate)))
     }
 
     /// Writes the account of `ranges`, whose sum is `done`.

@@ -82,14 +82,9 @@ fn main() {
     );
     for lanes in [1, default_lanes()] {
         for warm in [true, false] {
-            let migrator = MtCopy::new(MtCopyOptions {
-                lanes,
-                ..MtCopyOptions::default()
-            });
-            let mover = Mover::new(MoverOptions {
-                pool_bytes: 2 * piece * count,
-                ..MoverOptions::new(migrator.unwrap())
-            });
+            let migrator = MtCopy::new(MtCopyOptions::default().lanes(lanes));
+            let mover =
+                Mover::new(MoverOptions::new(migrator.unwrap()).pool_bytes(2 * piece * count));
             let (mover, mut options) = (mover.unwrap(), MoveOptions::default());
             options.relocate = true;
             if warm {

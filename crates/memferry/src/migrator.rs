@@ -50,6 +50,30 @@ pub unsafe trait Migrator: Send + Sync {
     }
 }
 
+// SAFETY: what is in the box has copied everything when `copy` returns.
+unsafe impl<M: Migrator + ?Sized> Migrator for Box<M> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn lanes(&self) -> usize {
+        (**self).lanes()
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { (**self).copy(src, dst, len) };
+    }
+
+    fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
+        (**self).run(lane);
+    }
+
+    fn own_memory(&self) -> Vec<Range<usize>> {
+        (**self).own_memory()
+    }
+}
+
 /// Whole batches on the calling thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch(Routine);
@@ -103,6 +127,7 @@ fn lanes_for(cpus: usize) -> usize {
 
 /// How [`MtCopy`] is set up.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct MtCopyOptions {
     /// Parallel copiers, the calling thread counted; 0: [`default_lanes`].
     pub lanes: usize,
@@ -112,6 +137,32 @@ pub struct MtCopyOptions {
     pub nice: i32,
     /// Copy routine; `None`: the fastest on this machine.
     pub routine: Option<Routine>,
+}
+
+impl MtCopyOptions {
+    /// Sets [`lanes`](Self::lanes).
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes;
+        self
+    }
+
+    /// Sets [`placement`](Self::placement).
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
+    }
+
+    /// Sets [`nice`](Self::nice).
+    pub fn nice(mut self, nice: i32) -> Self {
+        self.nice = nice;
+        self
+    }
+
+    /// Sets [`routine`](Self::routine).
+    pub fn routine(mut self, routine: Routine) -> Self {
+        self.routine = Some(routine);
+        self
+    }
 }
 
 /// Whole batches on several lanes.

@@ -45,7 +45,13 @@ pub enum Backend {
 }
 
 /// How one move is done.
+///
+/// ```
+/// let options = memferry::MoveOptions::default().list_pages(true).bytes_per_second(1 << 30);
+/// # assert!(options.list_pages);
+/// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct MoveOptions {
     /// Bytes that are away from their place together; 0: [`DEFAULT_BATCH_BYTES`] per lane. A multiple of the base page, at
     /// most 2 MiB, one page table's worth: beyond that a batch only makes waiters wait longer. A THP is a batch of its own.
@@ -62,6 +68,44 @@ pub struct MoveOptions {
     /// Bytes moved per second at most. Between its parts, of 10 ms each but no less than 2 MiB, nothing is watched and no page
     /// is away.
     pub bytes_per_second: Option<u64>,
+}
+
+impl MoveOptions {
+    /// Sets [`batch_bytes`](Self::batch_bytes).
+    pub fn batch_bytes(mut self, bytes: usize) -> Self {
+        self.batch_bytes = bytes;
+        self
+    }
+
+    /// Sets [`relocate`](Self::relocate).
+    pub fn relocate(mut self, relocate: bool) -> Self {
+        self.relocate = relocate;
+        self
+    }
+
+    /// Sets [`list_pages`](Self::list_pages).
+    pub fn list_pages(mut self, list: bool) -> Self {
+        self.list_pages = list;
+        self
+    }
+
+    /// Sets [`cancel`](Self::cancel).
+    pub fn cancel(mut self, cancel: impl Into<Option<Arc<AtomicBool>>>) -> Self {
+        self.cancel = cancel.into();
+        self
+    }
+
+    /// Sets [`source`](Self::source).
+    pub fn source(mut self, source: SourcePages) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// Sets [`bytes_per_second`](Self::bytes_per_second).
+    pub fn bytes_per_second(mut self, rate: impl Into<Option<u64>>) -> Self {
+        self.bytes_per_second = rate.into();
+        self
+    }
 }
 
 /// What becomes of the source pages of a move.
@@ -87,6 +131,7 @@ impl SourcePages {
 }
 
 /// What a mover is set up with.
+#[non_exhaustive]
 pub struct MoverOptions {
     /// What copies.
     pub migrator: Box<dyn Migrator>,
@@ -108,6 +153,24 @@ impl MoverOptions {
             pool_bytes: DEFAULT_POOL_BYTES,
             allow_faulty_kernel: false,
         }
+    }
+
+    /// Sets [`backend`](Self::backend).
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
+        self
+    }
+
+    /// Sets [`pool_bytes`](Self::pool_bytes).
+    pub fn pool_bytes(mut self, bytes: usize) -> Self {
+        self.pool_bytes = bytes;
+        self
+    }
+
+    /// Sets [`allow_faulty_kernel`](Self::allow_faulty_kernel).
+    pub fn allow_faulty_kernel(mut self, allow: bool) -> Self {
+        self.allow_faulty_kernel = allow;
+        self
     }
 }
 

@@ -57,6 +57,7 @@ impl Count {
 
 /// The account of one move: every byte of the range is counted exactly once.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct MoveResult {
     /// See [`Outcome::Moved`].
     pub moved: Count,
@@ -113,6 +114,7 @@ impl MoveResult {
 
 /// The account of a list of ranges.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct ListResult {
     /// All ranges together, without `pages`.
     pub total: MoveResult,

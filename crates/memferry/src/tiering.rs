@@ -32,6 +32,7 @@ const LEAVE_ALONE: u32 = 4;
 
 /// How memory is tiered.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct TieringOptions {
     /// Node of the top tier.
     pub top: u32,
@@ -59,6 +60,24 @@ impl TieringOptions {
             bytes_per_second: 1_000_000_000,
             moves: MoveOptions::default(),
         }
+    }
+
+    /// Sets [`unit_bytes`](Self::unit_bytes).
+    pub fn unit_bytes(mut self, bytes: usize) -> Self {
+        self.unit_bytes = bytes;
+        self
+    }
+
+    /// Sets [`bytes_per_second`](Self::bytes_per_second).
+    pub fn bytes_per_second(mut self, rate: u64) -> Self {
+        self.bytes_per_second = rate;
+        self
+    }
+
+    /// Sets [`moves`](Self::moves).
+    pub fn moves(mut self, moves: MoveOptions) -> Self {
+        self.moves = moves;
+        self
     }
 }
 

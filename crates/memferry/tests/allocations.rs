@@ -6,7 +6,7 @@
 
 mod support;
 
-use memferry::{Migrator, MoveOptions, Mover, MoverOptions};
+use memferry::{Migrator, Mover, MoverOptions};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ops::Range;
@@ -108,10 +108,7 @@ fn lanes_ask_no_heap_for_memory() {
                         advise(at, PAGE, libc::MADV_DONTNEED).unwrap();
                     }
                 }
-                let ask = MoveOptions {
-                    list_pages,
-                    ..relocate()
-                };
+                let ask = relocate().list_pages(list_pages);
                 let stop = AtomicBool::new(!disturbed);
                 let moved = std::thread::scope(|scope| {
                     scope.spawn(|| disturb(&region, &stop));

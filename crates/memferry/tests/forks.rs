@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{MoveError, MoveOptions, Mover};
+use memferry::{MoveError, Mover};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::Barrier;
@@ -130,10 +130,7 @@ fn fork_during_moves(migrator: &str, kind: Kind, forks: usize) {
             });
         }
         let _raise = Raise(&stop);
-        let options = MoveOptions {
-            source: both_sources()[1],
-            ..relocate()
-        };
+        let options = relocate().source(both_sources()[1]);
         while_moving(&mover, &region.range(), &options, no_error, |moving| {
             for time in 0..forks {
                 let floor = load(addr + LEN - PAGE);

@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{MoveOptions, Outcome};
+use memferry::Outcome;
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::*;
 
@@ -22,11 +22,7 @@ fn what_was_never_touched_stays_untouched() {
         let bytes = present_bytes(&region.range());
         let mover = mover(migrator);
         for source in both_sources() {
-            let options = MoveOptions {
-                source,
-                list_pages: true,
-                ..relocate()
-            };
+            let options = relocate().source(source).list_pages(true);
             let result = move_all(&mover, &region.range(), &options);
             assert_eq!(result.moved.bytes, bytes, "{migrator}: {result:?}");
             assert_eq!(result.moved.folios, bytes / PAGE as u64, "{migrator}");
@@ -64,10 +60,7 @@ fn the_zero_page_counts_as_not_present() {
         let region = Region::new(1 << 20, Kind::Base);
         assert_zero(region.addr, region.len, "reading maps the zero page");
         store(region.addr + 5 * PAGE, 1);
-        let options = MoveOptions {
-            list_pages: true,
-            ..relocate()
-        };
+        let options = relocate().list_pages(true);
         let result = move_all(&mover(migrator), &region.range(), &options);
         assert_eq!(result.moved.bytes, PAGE as u64, "{migrator}: {result:?}");
         assert_eq!(result.not_present.bytes, (region.len - PAGE) as u64);
@@ -114,10 +107,7 @@ fn touch_holes(migrator: &str, kind: Kind, is_hole: impl Fn(usize) -> bool) {
         }
         let mut holes: Vec<usize> = (0..LEN / PAGE).filter(|page| is_hole(*page)).collect();
         holes.sort_by_key(|page| page * 7919 % 4001);
-        let options = MoveOptions {
-            source: both_sources()[time % 2],
-            ..relocate()
-        };
+        let options = relocate().source(both_sources()[time % 2]);
         let mover = mover(migrator);
         let sum = while_moving(&mover, &region.range(), &options, no_error, |moving| {
             for (count, page) in holes.iter().enumerate() {

@@ -5,9 +5,7 @@
 
 mod support;
 
-use memferry::{
-    ListResult, Migrator, MoveError, MoveOptions, Mover, MoverOptions, Outcome, Unmovable,
-};
+use memferry::{ListResult, Migrator, MoveError, Mover, MoverOptions, Outcome, Unmovable};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,10 +60,7 @@ fn what_is_listed_moves_and_nothing_else_beside_writers() {
             });
             let raise = Raise(&stop);
             for source in both_sources() {
-                let options = MoveOptions {
-                    source,
-                    ..relocate()
-                };
+                let options = relocate().source(source);
                 for _ in 0..100 {
                     let before = pfns(&region.range());
                     let result = mover.move_pages(&list, 0, &options).unwrap();
@@ -292,10 +287,7 @@ fn pages_are_listed_by_range() {
         let hole = region.addr + 5 * PAGE;
         advise(hole, PAGE, libc::MADV_DONTNEED).unwrap();
         let list = [hole..hole + 2 * PAGE, region.addr..region.addr + PAGE];
-        let options = MoveOptions {
-            list_pages: true,
-            ..relocate()
-        };
+        let options = relocate().list_pages(true);
         let result = mover(migrator).move_pages(&list, 0, &options).unwrap();
         let pages: Vec<_> = result.ranges.iter().map(|of| of.pages.clone()).collect();
         assert_eq!(

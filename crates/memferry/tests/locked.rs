@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{Migrator, MoveOptions, Mover, MoverOptions};
+use memferry::{Migrator, Mover, MoverOptions};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use support::*;
@@ -36,10 +36,7 @@ fn locked_range_moves(test: &str, flags: libc::c_uint) {
                 let mover = mover(migrator);
                 for source in both_sources() {
                     let frames = pfns(&region.range());
-                    let options = MoveOptions {
-                        source,
-                        ..relocate()
-                    };
+                    let options = relocate().source(source);
                     let result = move_all(&mover, &region.range(), &options);
                     assert_eq!(
                         result.moved.bytes, region.len as u64,

@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{Batch, Migrator, MoveOptions, Mover, MoverOptions, Outcome};
+use memferry::{Batch, Migrator, Mover, MoverOptions, Outcome};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -70,10 +70,7 @@ fn a_thp_whose_destination_was_split_stays_where_it_was() {
         }
         let whole = thp_bytes(&region.range());
         let mover = Mover::new(MoverOptions::new(Splits(Batch::default()))).unwrap();
-        let options = MoveOptions {
-            list_pages: true,
-            ..relocate()
-        };
+        let options = relocate().list_pages(true);
         for _ in 0..3 {
             let result = move_all(&mover, &region.range(), &options);
             assert_eq!(result.no_memory.bytes, whole as u64, "{result:?}");
@@ -111,11 +108,9 @@ fn a_cancelled_move_ends_early_and_counts_the_rest() {
                     0 => Arc::clone(&first),
                     _ => Arc::default(),
                 };
-                let options = MoveOptions {
-                    cancel: Some(Arc::clone(&cancel)),
-                    source: both_sources()[round % 2],
-                    ..relocate()
-                };
+                let options = relocate()
+                    .cancel(Arc::clone(&cancel))
+                    .source(both_sources()[round % 2]);
                 let started = AtomicBool::new(false);
                 let result = std::thread::scope(|scope| {
                     scope.spawn(|| {
@@ -153,11 +148,9 @@ fn a_move_cancelled_before_it_begins_touches_nothing() {
     for migrator in MIGRATORS {
         let region = Region::filled(LEN, Kind::Base, 1);
         let frames = pfns(&region.range());
-        let options = MoveOptions {
-            cancel: Some(Arc::new(AtomicBool::new(true))),
-            list_pages: true,
-            ..relocate()
-        };
+        let options = relocate()
+            .cancel(Arc::new(AtomicBool::new(true)))
+            .list_pages(true);
         let result = move_all(&mover(migrator), &region.range(), &options);
         assert_eq!(result.cancelled_bytes, LEN as u64, "{migrator}: {result:?}");
         assert_eq!(result.pages, Some(vec![None; LEN / PAGE]), "{migrator}");
@@ -229,11 +222,7 @@ fn a_copy_that_panics_leaves_its_batch_in_place() {
             let region = Region::filled(LEN, kind, 1);
             let (mover, broken) = brittle(lanes, |call| call == 2);
             let frames = pfns(&region.range());
-            let options = MoveOptions {
-                list_pages: true,
-                batch_bytes: 1 << 20,
-                ..relocate()
-            };
+            let options = relocate().list_pages(true).batch_bytes(1 << 20);
             let result = move_all(&mover, &region.range(), &options);
             assert_eq!(broken.load(Ordering::Relaxed), 1, "{what}: one copy broke");
             let batch = match kind {
@@ -270,10 +259,7 @@ fn a_copy_that_panics_leaves_its_batch_in_place() {
 fn a_migrator_without_lanes_moves_nothing() {
     let region = Region::filled(LEN, Kind::Base, 1);
     let (mover, _) = brittle(0, |_| false);
-    let options = MoveOptions {
-        batch_bytes: 1 << 20,
-        ..relocate()
-    };
+    let options = relocate().batch_bytes(1 << 20);
     let refused = mover.move_range(region.range(), 0, &options).unwrap_err();
     assert!(refused.to_string().contains("lanes is 0"), "{refused}");
     assert_filled(region.addr, LEN, 1, "no lanes");
@@ -292,10 +278,7 @@ fn copies_that_panic_now_and_then_lose_nothing_that_is_written() {
                 // Scattered, about one in five.
                 let (mover, broken) =
                     brittle(lanes, |call| call.wrapping_mul(0x9E37_79B9) >> 7 & 31 < 6);
-                let options = MoveOptions {
-                    source,
-                    ..relocate()
-                };
+                let options = relocate().source(source);
                 let sum = while_moving(&mover, &region.range(), &options, no_error, |moving| {
                     let mut passes = 0;
                     let goal = moving.rounds() + 30;
@@ -355,11 +338,7 @@ fn a_migrator_with_threads_of_its_own_moves_everything() {
                 let (mover, _) = brittle(lanes, |_| false);
                 for source in both_sources() {
                     let frames = pfns(&region.range());
-                    let options = MoveOptions {
-                        source,
-                        batch_bytes,
-                        ..relocate()
-                    };
+                    let options = relocate().source(source).batch_bytes(batch_bytes);
                     let result = move_all(&mover, &region.range(), &options);
                     assert_eq!(result.moved.bytes, LEN as u64, "{what}: {result:?}");
                     assert_pages_changed(&frames, &region.range(), &what);
@@ -411,11 +390,8 @@ fn a_panic_of_run_is_passed_on_with_every_page_in_place() {
 fn a_paced_move_takes_its_time_and_can_be_cancelled() {
     const PACED: usize = 16 << 20;
     let region = Region::filled(PACED, Kind::Base, 8);
-    let paced = |bytes_per_second, cancel| MoveOptions {
-        bytes_per_second: Some(bytes_per_second),
-        cancel,
-        ..relocate()
-    };
+    let paced =
+        |bytes_per_second, cancel| relocate().bytes_per_second(bytes_per_second).cancel(cancel);
     for migrator in MIGRATORS {
         let mover = mover(migrator);
         let result = move_all(&mover, &region.range(), &paced(64 << 20, None));

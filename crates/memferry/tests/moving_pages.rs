@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{Backend, Batch, MoveError, MoveOptions, Mover, MoverOptions, Outcome, move_pages};
+use memferry::{Backend, Batch, MoveError, Mover, MoverOptions, Outcome, move_pages};
 use support::*;
 
 fn one_node() -> bool {
@@ -15,10 +15,7 @@ fn one_node() -> bool {
 
 #[test]
 fn the_backend_says_what_it_lacks_on_one_node() {
-    let made = Mover::new(MoverOptions {
-        backend: Backend::MovePages,
-        ..MoverOptions::new(Batch::default())
-    });
+    let made = Mover::new(MoverOptions::new(Batch::default()).backend(Backend::MovePages));
     if !one_node() {
         assert_eq!(made.expect("two nodes").backend(), Backend::MovePages);
         return;
@@ -48,10 +45,7 @@ fn present_pages_holes_and_the_zero_page_are_counted() {
             }
         }
         let frames = pfns(&region.range());
-        let options = MoveOptions {
-            list_pages: true,
-            ..relocate()
-        };
+        let options = relocate().list_pages(true);
         let result = move_pages::move_range(0, region.range(), 0, callers, &options)
             .expect("node 0 is there");
         assert_each_byte_once(&result, region.len);

@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{MoveOptions, Outcome, SourcePages};
+use memferry::{Outcome, SourcePages};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -198,11 +198,7 @@ fn pinned_stay(kind: Kind) {
             };
             let frames = pfns(&stay);
             let mover = mover(migrator);
-            let options = MoveOptions {
-                source,
-                list_pages: true,
-                ..relocate()
-            };
+            let options = relocate().source(source).list_pages(true);
             for round in 0..4u64 {
                 let all = pfns(&region.range());
                 let result = move_all(&mover, &region.range(), &options);
@@ -307,10 +303,7 @@ fn a_pipe_keeps_what_was_spliced_when_source_pages_are_given_back() {
             let (at, len) = (region.addr + 8 * PAGE, 64 * PAGE);
             splice(&write, at, len);
             let mover = mover(migrator);
-            let options = MoveOptions {
-                source: SourcePages::GIVE_BACK,
-                ..relocate()
-            };
+            let options = relocate().source(SourcePages::GIVE_BACK);
             let result = move_all(&mover, &region.range(), &options);
             assert_eq!(result.moved.bytes, region.len as u64, "{what}: {result:?}");
             // From here on the application's pages are others; what it writes no longer shows in the pipe.
@@ -318,10 +311,7 @@ fn a_pipe_keeps_what_was_spliced_when_source_pages_are_given_back() {
                 fill(region.addr, region.len, round);
                 move_all(&mover, &region.range(), &options);
                 // Fills the pool with other pages and uses them.
-                let kept = MoveOptions {
-                    source: both_sources()[1],
-                    ..relocate()
-                };
+                let kept = relocate().source(both_sources()[1]);
                 move_all(&mover, &other.range(), &kept);
                 assert_filled(region.addr, region.len, round, &what);
                 assert_filled(other.addr, other.len, 9, &what);

@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{MoveError, MoveOptions, Unmovable};
+use memferry::{MoveError, Unmovable};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use support::*;
@@ -281,10 +281,7 @@ fn a_wrong_batch_size_is_named() {
     let frames = pfns(&region.range());
     for wrong in [1, PAGE + 1, PAGE / 2, HUGE + PAGE, usize::MAX] {
         for migrator in MIGRATORS {
-            let options = MoveOptions {
-                batch_bytes: wrong,
-                ..relocate()
-            };
+            let options = relocate().batch_bytes(wrong);
             match mover(migrator).move_range(region.range(), 0, &options) {
                 Err(MoveError::BadOption { name, value, .. }) => {
                     assert_eq!((name, value), ("batch_bytes", wrong));

@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{Migrator, MoveError, MoveOptions, Mover, MoverOptions, Outcome};
+use memferry::{Migrator, MoveError, Mover, MoverOptions, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use support::*;
@@ -91,11 +91,7 @@ fn without_descriptors_nothing_moves_and_the_error_says_why() {
 }
 
 fn with_pool(migrator: &str, pool_bytes: usize) -> memferry::Mover {
-    memferry::Mover::new(MoverOptions {
-        pool_bytes,
-        ..options(migrator)
-    })
-    .unwrap()
+    memferry::Mover::new(options(migrator).pool_bytes(pool_bytes)).unwrap()
 }
 
 #[test]
@@ -109,10 +105,7 @@ fn a_pool_without_room_still_moves_everything() {
                     let mover = with_pool(migrator, pool_bytes);
                     for _ in 0..3 {
                         let frames = pfns(&region.range());
-                        let options = MoveOptions {
-                            source,
-                            ..relocate()
-                        };
+                        let options = relocate().source(source);
                         let result = move_all(&mover, &region.range(), &options);
                         assert_eq!(result.moved.bytes, region.len as u64, "{what}: {result:?}");
                         assert!(mover.pool_bytes() <= pool_bytes, "{what}");
@@ -152,10 +145,7 @@ fn the_pool_is_trimmed_to_what_is_asked() {
     mover.set_pool_limit(HUGE);
     assert!(mover.pool_bytes() <= HUGE, "{}", mover.pool_bytes());
     let region = Region::filled(8 << 20, Kind::Base, 1);
-    let options = MoveOptions {
-        source: both_sources()[1],
-        ..relocate()
-    };
+    let options = relocate().source(both_sources()[1]);
     let result = move_all(&mover, &region.range(), &options);
     assert_eq!(result.moved.bytes, region.len as u64, "{result:?}");
     assert!(mover.pool_bytes() <= HUGE, "{}", mover.pool_bytes());
@@ -223,10 +213,7 @@ fn a_move_needs_little_memory_beside_the_pool() {
                         while !started.load(Ordering::Acquire) {
                             std::thread::yield_now();
                         }
-                        let options = MoveOptions {
-                            source,
-                            ..relocate()
-                        };
+                        let options = relocate().source(source);
                         // On a busy machine the sampler may get no CPU during the first ones.
                         for round in 0..200 {
                             if round >= 3 && samples.load(Ordering::Relaxed) > 3 {
@@ -261,10 +248,7 @@ fn two_movers_move_neighbouring_ranges_at_once() {
                 scope.spawn(move || {
                     let mover = mover("mtcopy");
                     for round in 0..60 {
-                        let options = MoveOptions {
-                            source: both_sources()[round % 2],
-                            ..relocate()
-                        };
+                        let options = relocate().source(both_sources()[round % 2]);
                         let result = move_all(&mover, &half, &options);
                         assert_eq!(
                             result.moved.bytes,

@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{Backend, Migrator, MoveOptions, Mover, MoverOptions};
+use memferry::{Backend, Migrator, Mover, MoverOptions};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -52,11 +52,8 @@ fn a_handler_of_the_caller_may_touch_what_moves() {
             libc::alarm(300);
             libc::pthread_self()
         };
-        let mover = Mover::new(MoverOptions {
-            backend: Backend::Userfaultfd,
-            ..MoverOptions::new(Signals(own))
-        })
-        .unwrap();
+        let mover =
+            Mover::new(MoverOptions::new(Signals(own)).backend(Backend::Userfaultfd)).unwrap();
         // On the calling thread, and on another.
         for len in [64 << 10, 8 << 20] {
             let region = Region::filled(len, Kind::Base, 1);
@@ -64,10 +61,7 @@ fn a_handler_of_the_caller_may_touch_what_moves() {
                 cell.store(value, Ordering::Release);
             }
             let before = READS.load(Ordering::Acquire);
-            let options = MoveOptions {
-                batch_bytes: 64 << 10,
-                ..relocate()
-            };
+            let options = relocate().batch_bytes(64 << 10);
             let copied = mover.prefill(0, PAGE, len).unwrap();
             assert_eq!(copied, len, "with free pages the migrator copies");
             let moved = move_all(&mover, &region.range(), &options);
@@ -111,17 +105,14 @@ fn a_move_that_nobody_waits_for_tells_how_far_it_is_and_can_be_cancelled() {
     const LEN: usize = 8 << 20;
     for cancels in [false, true] {
         let (hold, began) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
-        let mover = Mover::new(MoverOptions {
-            backend: Backend::Userfaultfd,
-            ..MoverOptions::new(Held(Arc::clone(&hold), Arc::clone(&began)))
-        })
+        let mover = Mover::new(
+            MoverOptions::new(Held(Arc::clone(&hold), Arc::clone(&began)))
+                .backend(Backend::Userfaultfd),
+        )
         .unwrap();
         let region = Region::filled(LEN, Kind::Base, 1);
         assert_eq!(mover.prefill(0, PAGE, LEN).unwrap(), LEN);
-        let options = MoveOptions {
-            batch_bytes: 64 << 10,
-            ..relocate()
-        };
+        let options = relocate().batch_bytes(64 << 10);
         let held = hold.lock().unwrap();
         let moving = mover.move_range_async(region.range(), 0, &options).unwrap();
         while !began.load(Ordering::Acquire) {

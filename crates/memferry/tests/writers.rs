@@ -67,11 +67,7 @@ fn storm(migrator: &str, batch_bytes: usize, range: &Range<usize>, pages: &[usiz
         {
             let _raise = Raise(&stop);
             for source in both_sources() {
-                let options = MoveOptions {
-                    batch_bytes,
-                    source,
-                    ..relocate()
-                };
+                let options = relocate().batch_bytes(batch_bytes).source(source);
                 for round in 0..rounds().div_ceil(2) {
                     let before = (round == 0).then(|| pfns(range));
                     let there = present_bytes(range);

@@ -170,20 +170,19 @@ impl Stand for Rig {
         }
         let several = self.nodes.len() > 1;
         let target = if several { 1 - self.at } else { 0 };
-        let options = MoveOptions {
-            batch_bytes: match case.migrator {
-                Migrator::PerFolio => case.folio,
-                _ => case.batch,
-            },
-            relocate: !several,
-            source: if case.warm {
-                // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
-                unsafe { SourcePages::keep() }
-            } else {
-                SourcePages::GIVE_BACK
-            },
-            ..MoveOptions::default()
+        let batch = match case.migrator {
+            Migrator::PerFolio => case.folio,
+            _ => case.batch,
         };
+        let source = match case.warm {
+            // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
+            true => unsafe { SourcePages::keep() },
+            false => SourcePages::GIVE_BACK,
+        };
+        let options = MoveOptions::default()
+            .batch_bytes(batch)
+            .relocate(!several)
+            .source(source);
         let frames = self.region.frames(case.bytes);
         let before = Memory::reset();
         let result = mover
@@ -253,12 +252,8 @@ pub fn one_by_one() -> Batch {
 }
 
 fn new_mtcopy(lanes: usize, routine: Routine) -> Result<MtCopy, Failure> {
-    MtCopy::new(MtCopyOptions {
-        lanes,
-        routine: Some(routine),
-        ..MtCopyOptions::default()
-    })
-    .map_err(|error| failed(&error))
+    MtCopy::new(MtCopyOptions::default().lanes(lanes).routine(routine))
+        .map_err(|error| failed(&error))
 }
 
 /// A move that was refused.

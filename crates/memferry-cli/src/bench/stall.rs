@@ -221,11 +221,7 @@ impl Cell<'_> {
             Migrator::PerFolio => MoverOptions::new(one_by_one()),
             Migrator::Batch => MoverOptions::new(Batch::with_routine(routine)),
             Migrator::Mtcopy => {
-                let options = MtCopyOptions {
-                    lanes: self.lanes,
-                    routine: Some(routine),
-                    ..MtCopyOptions::default()
-                };
+                let options = MtCopyOptions::default().lanes(self.lanes).routine(routine);
                 MoverOptions::new(MtCopy::new(options).map_err(|error| failed(&error))?)
             }
         };
@@ -243,13 +239,11 @@ impl Cell<'_> {
         nodes: &[u32],
         ui: &Ui,
     ) -> Result<(u64, Duration), Failure> {
-        let options = MoveOptions {
-            batch_bytes: self.batch,
-            relocate: nodes.len() < 2,
+        let options = MoveOptions::default()
+            .batch_bytes(self.batch)
+            .relocate(nodes.len() < 2)
             // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
-            source: unsafe { SourcePages::keep() },
-            ..MoveOptions::default()
-        };
+            .source(unsafe { SourcePages::keep() });
         let started = Instant::now();
         let (mut bytes, mut time, mut round) = (0, Duration::ZERO, 0);
         loop {

@@ -82,13 +82,11 @@ fn carry(
     survey: &Survey,
     ui: &Ui,
 ) -> Result<ProcessResult, MoveError> {
-    let options = ProcessMove {
-        from: args.from,
-        to: args.to,
-        callers: args.callers,
-        bytes_per_second: args.rate,
-        shared: args.all,
-    };
+    let mut options = ProcessMove::new(args.to);
+    options.from = args.from;
+    options.callers = args.callers;
+    options.bytes_per_second = args.rate;
+    options.shared = args.all;
     let progress = Progress::default();
     let bar = ui.bytes_bar(&format!("move {}", args.pid), survey.resident_bytes);
     let (done, waiting) = channel();

@@ -218,9 +218,7 @@ impl<'a> Cursor<'a> {
         categories: u64,
     ) {
         let page = page_size();
-        if categories & PRESENT == 0 {
-            ledger.book(Outcome::NotPresent, from, to - from, page);
-        } else if categories & ZERO != 0 {
+        if categories & PRESENT == 0 || categories & ZERO != 0 {
             ledger.book(Outcome::NotPresent, from, to - from, page);
         } else if !vma.write || !vma.read || vma.exec {
             // UFFDIO_MOVE wants both mappings readable and writable alike.

@@ -14,6 +14,7 @@ use crate::result::{Count, Outcome};
 
 /// What is to be moved where.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct ProcessMove {
     /// Only pages of this node; `None`: of all nodes.
     pub from: Option<u32>,
@@ -27,8 +28,22 @@ pub struct ProcessMove {
     pub shared: bool,
 }
 
+impl ProcessMove {
+    /// Pages of all nodes, those that the process has alone, with one thread and as fast as it goes.
+    pub fn new(to: u32) -> ProcessMove {
+        ProcessMove {
+            from: None,
+            to,
+            callers: 1,
+            bytes_per_second: None,
+            shared: false,
+        }
+    }
+}
+
 /// What became of the pages of a process.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct ProcessResult {
     /// They lie on the target now.
     pub moved: Count,

@@ -348,10 +348,7 @@ pub fn both_sources() -> [SourcePages; 2] {
 
 /// Options that move pages of node 0 to other pages of node 0.
 pub fn relocate() -> MoveOptions {
-    MoveOptions {
-        relocate: true,
-        ..MoveOptions::default()
-    }
+    MoveOptions::default().relocate(true)
 }
 
 /// Asserts that a result counts each byte of `len` once.

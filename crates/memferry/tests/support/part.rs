@@ -2,7 +2,7 @@
 //! The frame of the tests in which another thread changes a part of a range while the range is moved.
 
 use super::*;
-use memferry::{MoveError, MoveOptions, Outcome};
+use memferry::{MoveError, Outcome};
 
 /// Bytes of the region.
 pub const LEN: usize = 8 << 20;
@@ -22,11 +22,7 @@ pub fn for_each(
                 let what = format!("{migrator}, {kind:?}, {source:?}");
                 let region = Region::filled(LEN, kind, 1);
                 let mover = mover(migrator);
-                let options = MoveOptions {
-                    source,
-                    list_pages: true,
-                    ..relocate()
-                };
+                let options = relocate().source(source).list_pages(true);
                 let sum = while_moving(&mover, &region.range(), &options, &tolerate, |moving| {
                     body(moving, &region, &what)
                 });

@@ -111,20 +111,14 @@ pub fn mover(backend: Backend, lanes: usize, pool_bytes: usize) -> Mover {
     let migrator: Box<dyn memferry::Migrator> = if lanes == 1 {
         Box::new(Batch::default())
     } else {
-        Box::new(
-            MtCopy::new(MtCopyOptions {
-                lanes,
-                ..Default::default()
-            })
-            .unwrap(),
-        )
+        Box::new(MtCopy::new(MtCopyOptions::default().lanes(lanes)).unwrap())
     };
-    let mover = Mover::new(MoverOptions {
-        migrator,
-        backend,
-        pool_bytes,
-        allow_faulty_kernel: false,
-    })
+    let mover = Mover::new(
+        MoverOptions::new(migrator)
+            .backend(backend)
+            .pool_bytes(pool_bytes)
+            .allow_faulty_kernel(false),
+    )
     .unwrap();
     assert_eq!(mover.backend(), backend);
     mover
@@ -136,10 +130,7 @@ pub fn on_target(told: Option<Outcome>) -> bool {
 }
 
 fn listing() -> MoveOptions {
-    MoveOptions {
-        list_pages: true,
-        ..MoveOptions::default()
-    }
+    MoveOptions::default().list_pages(true)
 }
 
 /// Source, there already, hole, zero page, and a third node where there is one, by turns.
@@ -263,10 +254,7 @@ fn each_mapping() {
         region.verify(2);
     }
     // One call for a range across two kinds does the same; userfaultfd alone refuses it.
-    let refused = Mover::new(MoverOptions {
-        backend: Backend::Userfaultfd,
-        ..MoverOptions::new(Batch::default())
-    });
+    let refused = Mover::new(MoverOptions::new(Batch::default()).backend(Backend::Userfaultfd));
     if let Ok(alone) = refused {
         let refused = alone.move_range(kinds[2].range(), 0, &listing());
         assert!(
@@ -457,10 +445,7 @@ fn bad_node(backend: Backend) {
 fn cancelled(backend: Backend) {
     let region = Region::on(0, 4 << 20);
     let mover = mover(backend, 2, 4 << 20);
-    let options = MoveOptions {
-        cancel: Some(std::sync::Arc::new(AtomicBool::new(true))),
-        ..listing()
-    };
+    let options = listing().cancel(std::sync::Arc::new(AtomicBool::new(true)));
     let result = mover.move_range(region.range(), 1, &options).unwrap();
     assert_eq!(result.cancelled_bytes, 4 << 20, "{}", summary(&result));
     assert!(result.pages.unwrap().iter().all(Option::is_none));

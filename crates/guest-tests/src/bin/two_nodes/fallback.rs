@@ -49,10 +49,7 @@ pub fn as_nobody(what: impl FnOnce() + Send) {
 }
 
 fn try_mover(backend: Backend) -> Result<Mover, MoveError> {
-    Mover::new(MoverOptions {
-        backend,
-        ..MoverOptions::new(Batch::default())
-    })
+    Mover::new(MoverOptions::new(Batch::default()).backend(backend))
 }
 
 fn auto_faster() {

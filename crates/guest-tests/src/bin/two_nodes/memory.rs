@@ -316,13 +316,9 @@ pub fn resident_on(node: u32) -> usize {
 
 /// What to print of a result: all but the list of pages.
 pub fn summary(result: &MoveResult) -> String {
-    format!(
-        "{:?}",
-        MoveResult {
-            pages: None,
-            ..result.clone()
-        }
-    )
+    let mut short = result.clone();
+    short.pages = None;
+    format!("{short:?}")
 }
 
 /// Every byte of the range was looked at and is counted once.

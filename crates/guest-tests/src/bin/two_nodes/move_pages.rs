@@ -182,10 +182,7 @@ fn other_process() {
                 served.range.clone(),
                 to,
                 callers,
-                &MoveOptions {
-                    list_pages: true,
-                    ..Default::default()
-                },
+                &MoveOptions::default().list_pages(true),
             )
             .unwrap();
             let folios = if machine::has_pagemap_scan() {
@@ -217,10 +214,7 @@ fn huge() {
         let region = Region::huge_on(0, bytes);
         let mover = crate::backends::mover(Backend::MovePages, callers, 0);
         for to in [1, 0] {
-            let options = MoveOptions {
-                list_pages: true,
-                ..Default::default()
-            };
+            let options = MoveOptions::default().list_pages(true);
             let result = mover.move_range(region.range(), to, &options).unwrap();
             assert_all_moved(&result, bytes, bytes / THP * thp_folios());
             assert!(result.pages.unwrap().into_iter().all(on_target));
@@ -298,10 +292,7 @@ fn busy() {
         holes
             .iter()
             .for_each(|&page| region.advise(page..page + 1, libc::MADV_DONTNEED));
-        let options = MoveOptions {
-            list_pages: true,
-            ..Default::default()
-        };
+        let options = MoveOptions::default().list_pages(true);
         let result = move_pages::move_range(0, region.range(), 1, callers, &options).unwrap();
         let nodes = region.nodes();
         let listed = result.pages.clone().unwrap();
@@ -335,10 +326,7 @@ fn busy_huge() {
     let bytes = 8 << 20;
     let region = Region::huge_on(0, bytes);
     let pin = Pinned::new(region.page(600), PAGE);
-    let options = MoveOptions {
-        list_pages: true,
-        ..Default::default()
-    };
+    let options = MoveOptions::default().list_pages(true);
     let result = move_pages::move_range(0, region.range(), 1, 1, &options).unwrap();
     assert_accounted(&result, bytes);
     assert_eq!(
@@ -380,10 +368,7 @@ fn shared_after_fork() {
         region.fill_page(page, 0)
     });
     crate::memory::allocate_on(None);
-    let options = MoveOptions {
-        list_pages: true,
-        ..Default::default()
-    };
+    let options = MoveOptions::default().list_pages(true);
     let result = move_pages::move_range(0, region.range(), 1, 2, &options).unwrap();
     // SAFETY: the child is ours.
     unsafe { libc::kill(child, libc::SIGKILL) };
@@ -413,10 +398,7 @@ fn relocate() {
     let region = Region::on(1, bytes);
     let before = region.frames();
     let mover = crate::backends::mover(Backend::MovePages, 1, 0);
-    let options = MoveOptions {
-        relocate: true,
-        ..Default::default()
-    };
+    let options = MoveOptions::default().relocate(true);
     let result = mover.move_range(region.range(), 1, &options).unwrap();
     assert_eq!(
         result.already_there.bytes,

@@ -74,12 +74,12 @@ pub fn migrators() -> Vec<Box<dyn Migrator>> {
 
 /// A mover through userfaultfd.
 pub fn mover(migrator: Box<dyn Migrator>, pool_bytes: usize) -> Mover {
-    let mover = Mover::new(MoverOptions {
-        migrator,
-        backend: Backend::Userfaultfd,
-        pool_bytes,
-        allow_faulty_kernel: false,
-    })
+    let mover = Mover::new(
+        MoverOptions::new(migrator)
+            .backend(Backend::Userfaultfd)
+            .pool_bytes(pool_bytes)
+            .allow_faulty_kernel(false),
+    )
     .unwrap();
     assert_eq!(mover.backend(), Backend::Userfaultfd);
     mover
@@ -89,10 +89,7 @@ pub fn mover(migrator: Box<dyn Migrator>, pool_bytes: usize) -> Mover {
 pub fn recycling() -> MoveOptions {
     // SAFETY: nothing of the cases that use it is under vmsplice or in a zero-copy transmission.
     let source = unsafe { SourcePages::keep() };
-    MoveOptions {
-        source,
-        ..MoveOptions::default()
-    }
+    MoveOptions::default().source(source)
 }
 
 fn there_and_back() {
@@ -299,10 +296,7 @@ fn relocate() {
             (bytes as u64, (bytes / unit) as u64)
         );
         let before = region.frames();
-        let options = MoveOptions {
-            relocate: true,
-            ..MoveOptions::default()
-        };
+        let options = MoveOptions::default().relocate(true);
         let result = mover.move_range(region.range(), 1, &options).unwrap();
         assert_all_moved(&result, bytes, bytes / unit);
         region.assert_on(1);
