@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The same move through move_pages(2): any process, any kernel, two nodes or more, in parallel callers.
 //!
-//! [`move_range`] moves a range and accounts for all of it; `part` makes its system calls. [`call`] is one system call alone.
+//! [`move_range`] moves a range and accounts for all of it; `part` makes its system calls.
 
 mod part;
 
