@@ -6,7 +6,7 @@
 #          keep addresses and contents, and the sanitizer's own memory is elsewhere. The standard library is not
 #          instrumented (only what is inlined from it), nor is the C core here: its own tests run it under sanitizers.
 # thread   ThreadSanitizer over the library's own threads and locks. It must see every lock, and those of std are in
-#          std: with the std that rustup ships, the tests of `crew` give 31 reports, each of data that a lock of std
+#          std: with the std that rustup ships, the tests of `workers` give 31 reports, each of data that a lock of std
 #          guards or of the test harness. Suppressions for these would hide the races that are looked for. So it needs std's sources (rustup component rust-src, Debian package rust-src of the same version) and
 #          builds std instrumented. It leaves out whatever moves pages: the kernel carries bytes from one address to
 #          another, which the sanitizer cannot see. The pipeline's locks are model-checked by the ordinary tests.
@@ -40,14 +40,14 @@ thread)
         did_not_run "std's sources are missing; try: rustup component add rust-src"
     export RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread"
     cargo test -Zbuild-std -p memferry --lib --target "$host" "$@" -- \
-        crew:: schedule:: forkgate:: pool:: hotness:: neighbouring_ranges
+        workers:: schedule:: forkgate:: pool:: hotness:: neighbouring_ranges
     cargo test -Zbuild-std -p memferry-c --lib --target "$host" "$@" -- --skip through_pointers
     ;;
 miri)
     cargo miri --version >/dev/null 2>&1 ||
         did_not_run "this toolchain has no miri; try: cargo +nightly miri, with rustup component add miri rust-src"
     export MIRIFLAGS="-Zmiri-disable-isolation" PROPTEST_CASES=4
-    cargo miri test -p memferry --lib "$@" -- topology::tests::parse vma:: flight::batch:: migrator::tests::fill \
+    cargo miri test -p memferry --lib "$@" -- topology::tests::parse vma:: pipeline::batch:: migrator::tests::fill \
         migrator::tests::spread migrator::tests::only_allowed
     cargo miri test -p memferry-c --lib "$@" -- --skip through_pointers
     ;;

@@ -2,17 +2,17 @@
 //! One move, with all that it needs, on whatever thread; and the handle of one that has a thread of its own.
 //!
 //! The thread that asks for a move may leave its frames at any time (longjmp out of a signal handler): nothing of the move
-//! lies there. The order of a move: check the range, register it, let the migrator's lanes run the flight, close the books.
+//! lies there. The order of a move: check the range, register it, let the migrator's lanes run the pipeline, close the account.
 
 use crate::emptied;
 use crate::error::MoveError;
-use crate::flight::{Cursor, Flight, Live, Plan, Ranges, Wanted};
 use crate::migrator::Migrator;
 use crate::move_pages;
 use crate::mover::MoveOptions;
 use crate::pace::Pace;
+use crate::pipeline::{Cursor, Live, Pipeline, Plan, Ranges, Wanted};
 use crate::pool::{PagePool, SEGMENT};
-use crate::result::{Ledger, ListResult, MoveResult, Outcome};
+use crate::result::{Account, ListResult, MoveResult, Outcome};
 use crate::sys::list::{List, Pages};
 use crate::sys::thread::{Event, Quiet};
 use crate::sys::uffd::Uffd;
@@ -96,11 +96,11 @@ impl Job {
             None => (Ranges::default(), parts),
         };
         let booked = Arc::clone(&self.booked);
-        let ledger = Ledger::new(&self.ranges, self.options.list_pages, booked);
+        let account = Account::new(&self.ranges, self.options.list_pages, booked);
         let mut failure = None;
         let userfault = self.core.userfault.as_ref();
         if let Some(userfault) = userfault.filter(|_| !parts.as_slice().is_empty()) {
-            failure = self.watch_and_fly(userfault, parts.as_slice(), &ledger)?;
+            failure = self.watch_and_run(userfault, parts.as_slice(), &account)?;
         }
         if !by_kernel.as_slice().is_empty() {
             let by = move_pages::Callers {
@@ -110,18 +110,18 @@ impl Job {
                 cancel: &self.cancel,
                 pace: self.options.bytes_per_second.map(Pace::new),
             };
-            let carried = by.carry(by_kernel.as_slice(), &ledger);
+            let carried = by.carry(by_kernel.as_slice(), &account);
             failure = failure.or(carried.err());
         }
-        ledger.close(started.elapsed(), failure)
+        account.close(started.elapsed(), failure)
     }
 
     /// Moves ascending parts, stretch by stretch. `Ok` has what ended one of them after another may have moved.
-    fn watch_and_fly(
+    fn watch_and_run(
         &self,
         userfault: &Userfault,
         parts: &[Range<usize>],
-        ledger: &Ledger,
+        account: &Account,
     ) -> Result<Option<MoveError>, MoveError> {
         let alone = parts.len() == 1;
         // What this thread stands on, and all that must not lie between ranges that share a watch.
@@ -160,16 +160,18 @@ impl Job {
             }
             let (first, before) = (
                 stretch.watched.start == parts[0].start,
-                ledger.moved_bytes(),
+                account.moved_bytes(),
             );
-            let watched = leave_cut_thps(&userfault.pagemap, stretch.watched.clone(), ledger);
+            let watched = leave_cut_thps(&userfault.pagemap, stretch.watched.clone(), account);
             if watched.is_empty() {
                 continue;
             }
             match watch(userfault, &watched) {
                 Ok((place, vmas)) => {
                     let parts = &parts[stretch.parts];
-                    if let Err(error) = self.fly(userfault, &place, &vmas, parts, lanes, ledger) {
+                    if let Err(error) =
+                        self.run_pipeline(userfault, &place, &vmas, parts, lanes, account)
+                    {
                         failure.get_or_insert(error);
                     }
                 }
@@ -190,26 +192,26 @@ impl Job {
                         libc::ENOMEM => Outcome::NoMemory,
                         _ => Outcome::Busy,
                     };
-                    ledger.book(outcome, watched.start, watched.len(), page_size());
+                    account.book(outcome, watched.start, watched.len(), page_size());
                     failure.get_or_insert(error);
                 }
             }
             if let Some(pace) = &pace {
-                pace.pay(Instant::now(), ledger.moved_bytes() - before);
+                pace.pay(Instant::now(), account.moved_bytes() - before);
             }
         }
         Ok(failure)
     }
 
     /// Moves what of `parts` lies in the mappings of one watch, on so many lanes of the migrator.
-    fn fly(
+    fn run_pipeline(
         &self,
         userfault: &Userfault,
         place: &Uffd,
         vmas: &[Vma],
         parts: &[Range<usize>],
         lanes: usize,
-        ledger: &Ledger,
+        account: &Account,
     ) -> Result<(), MoveError> {
         let mut excluded = Ranges::default();
         emptied::still(&userfault.pagemap, &mut excluded);
@@ -228,7 +230,7 @@ impl Job {
                 },
                 place,
                 pool: &self.core.pool,
-                ledger,
+                account,
                 migrator: &*self.migrator,
                 range: range.clone(),
                 excluded: excluded.as_slice(),
@@ -240,7 +242,7 @@ impl Job {
                 cancel: &self.cancel,
             };
             let slots = lanes + 2;
-            let flight = Flight::new(plan, Cursor::new(wanted, vmas, parts), slots);
+            let pipeline = Pipeline::new(plan, Cursor::new(wanted, vmas, parts), slots);
             // A large list may have come to lie there since, where the program had unmapped something.
             let own = sys::list::own_memory().find_map(|list| within(&list, &range));
             let run = match own {
@@ -248,17 +250,17 @@ impl Job {
                 None => catch_unwind(AssertUnwindSafe(|| {
                     self.migrator.run(&|lane| {
                         if lane < lanes {
-                            flight.run_lane();
+                            pipeline.run_lane();
                         }
                     });
                 })),
             };
-            let landing = flight.finish();
-            let emptied = landing.emptied.as_slice();
+            let finished = pipeline.finish();
+            let emptied = finished.emptied.as_slice();
             emptied.iter().cloned().for_each(emptied::note);
-            excluded = landing.excluded;
+            excluded = finished.excluded;
             if let Some(own) = own {
-                ledger.book(Outcome::Busy, range.start, range.len(), page_size());
+                account.book(Outcome::Busy, range.start, range.len(), page_size());
                 let what = "lists of the mover";
                 failure.get_or_insert(MoveError::OwnMemory { range: own, what });
                 continue;
@@ -266,7 +268,7 @@ impl Job {
             if let Err(panic) = run {
                 resume_unwind(panic);
             }
-            if let Some(error) = landing.error {
+            if let Some(error) = finished.error {
                 let hint = "Linux 6.7 has it; report this kernel";
                 failure.get_or_insert_with(|| MoveError::system("PAGEMAP_SCAN", hint)(error));
             }

@@ -13,15 +13,13 @@
 //! # }
 //! ```
 //!
-//! The data's way is the reading order: [`Mover`] checks and registers a range, `flight` carries its batches through
+//! The data's way is the reading order: [`Mover`] checks and registers a range, `pipeline` carries its batches through
 //! unmap, copy and remap, a [`Migrator`] copies them with a [`copy::Routine`] into pages of the `pool`.
 
 pub mod copy;
 mod cost;
-mod crew;
 mod emptied;
 mod error;
-mod flight;
 mod forkgate;
 pub mod hotness;
 #[cfg(test)]
@@ -32,6 +30,7 @@ mod migrator;
 pub mod move_pages;
 mod mover;
 mod pace;
+mod pipeline;
 mod pool;
 pub mod probe;
 pub mod process;
@@ -44,6 +43,7 @@ mod sys;
 mod tiering;
 mod vma;
 mod watch;
+mod workers;
 
 pub use error::{MoveError, Unmovable};
 pub use forkgate::generation as fork_generation;

@@ -6,12 +6,12 @@
 //! | `batch` | whole batches, the best copy routine, one lane |
 //! | `mtcopy` | whole batches, the best copy routine, N lanes; the calling thread is one of them |
 //!
-//! A migrator knows nothing of page tables: `flight` unmaps and remaps.
+//! A migrator knows nothing of page tables: `pipeline` unmaps and remaps.
 
 use crate::copy::{self, Routine};
-use crate::crew::Crew;
 use crate::error::MoveError;
 use crate::sys;
+use crate::workers::Workers;
 use memferry_linux::topology::Topology;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -167,7 +167,7 @@ impl MtCopyOptions {
 
 /// Whole batches on several lanes.
 pub struct MtCopy {
-    crew: Mutex<Crew>,
+    workers: Mutex<Workers>,
     lanes: usize,
     stacks: Vec<Range<usize>>,
     routine: Routine,
@@ -212,14 +212,15 @@ impl MtCopy {
             sys::thread::current_cpu(),
             options.placement,
         );
-        let crew = Crew::start(&order[..lanes - 1], options.nice).map_err(MoveError::system(
-            "starting a lane's thread",
-            "raise RLIMIT_NPROC or ask for fewer lanes",
-        ))?;
-        let stacks = crew.stacks();
+        let workers =
+            Workers::start(&order[..lanes - 1], options.nice).map_err(MoveError::system(
+                "starting a lane's thread",
+                "raise RLIMIT_NPROC or ask for fewer lanes",
+            ))?;
+        let stacks = workers.stacks();
         let routine = options.routine.unwrap_or_else(copy::best);
         Ok(MtCopy {
-            crew: Mutex::new(crew),
+            workers: Mutex::new(workers),
             lanes,
             stacks,
             routine,
@@ -243,8 +244,8 @@ unsafe impl Migrator for MtCopy {
     }
 
     fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
-        // A panic of an earlier round was passed on to its caller; the crew itself is sound.
-        self.crew
+        // A panic of an earlier round was passed on to its caller; the workers are sound.
+        self.workers
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .run(lane);

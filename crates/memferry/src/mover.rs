@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Moves ranges of the own process to a node, through userfaultfd where that works, else through move_pages(2).
 //!
-//! The order of a call: check the range, register it, let the migrator's lanes run the flight, close the books. The
+//! The order of a call: check the range, register it, let the migrator's lanes run the pipeline, close the account. The
 //! policy of what to move is not here.
 
 use crate::cost;
@@ -11,7 +11,7 @@ use crate::job::{Core, Job, MoveHandle};
 use crate::known_faults;
 use crate::migrator::Migrator;
 use crate::move_pages;
-use crate::pool::{PagePool, SEGMENT, Shelf};
+use crate::pool::{PageClass, PagePool, SEGMENT};
 use crate::probe;
 use crate::result::{ListResult, MoveResult};
 use crate::sys::list::{List, Pages};
@@ -425,7 +425,7 @@ impl Mover {
         let Some(userfault) = &self.core.userfault else {
             return Ok(0);
         };
-        let shelf = Shelf {
+        let class = PageClass {
             node,
             huge: page_bytes == SEGMENT,
             locked: false,
@@ -435,7 +435,7 @@ impl Mover {
         self.migrator.run(&|_| {
             loop {
                 let room = pool.limit().saturating_sub(pool.kept());
-                let wanted = bytes.saturating_sub(pool.kept_on(shelf));
+                let wanted = bytes.saturating_sub(pool.kept_on(class));
                 // What the pool has no room for it would give back at once, and this would go on for ever.
                 // A THP is populated whole also for the last byte of `bytes`; the limit is never exceeded.
                 let len = room
@@ -446,18 +446,18 @@ impl Mover {
                 if len == 0 {
                     return;
                 }
-                let filled = pool.take_empty(shelf, len, false).and_then(|piece| {
-                    let filled = pool.populate(shelf, piece).and_then(|()| {
-                        if !shelf.huge || userfault.pagemap.is_huge(piece.addr, piece.len)? {
+                let filled = pool.take_empty(class, len, false).and_then(|piece| {
+                    let filled = pool.populate(class, piece).and_then(|()| {
+                        if !class.huge || userfault.pagemap.is_huge(piece.addr, piece.len)? {
                             Ok(())
                         } else {
                             Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
                         }
                     });
                     if filled.is_ok() {
-                        pool.put_full(shelf, piece)
+                        pool.put_full(class, piece)
                     } else {
-                        pool.reset(shelf, piece)
+                        pool.reset(class, piece)
                     }
                     filled
                 });
@@ -477,7 +477,7 @@ impl Mover {
                 "allocating pool pages",
                 "ask for fewer bytes, or free memory on that node (THPs need whole 2 MiB of it)",
             )(error)),
-            None => Ok(pool.kept_on(shelf)),
+            None => Ok(pool.kept_on(class)),
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) const SEGMENT: usize = 2 << 20;
 
 /// What one free list holds: pages of one node, size and locking, since UFFDIO_MOVE demands equal VMA flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shelf {
+pub(crate) struct PageClass {
     /// Node the pages lie on.
     pub node: u32,
     /// 2 MiB THPs rather than base pages.
@@ -63,8 +63,8 @@ impl Piece {
     }
 }
 
-struct Stock {
-    shelf: Shelf,
+struct FreeList {
+    class: PageClass,
     /// Free pages, first in first out: the page that was used longest ago is the coldest in the caches, and reusing
     /// it last would measure the cache.
     full: List<Piece>,
@@ -76,7 +76,7 @@ struct Stock {
 }
 
 struct State {
-    stocks: List<Stock>,
+    free_lists: List<FreeList>,
     /// Bytes of free pages that may be kept.
     limit: usize,
     /// Bytes of free pages kept.
@@ -125,7 +125,7 @@ impl PagePool {
     pub(crate) fn new(limit: usize, bind: bool) -> PagePool {
         PagePool {
             state: Mutex::new(State {
-                stocks: List::new_in(Pages),
+                free_lists: List::new_in(Pages),
                 limit,
                 kept: 0,
             }),
@@ -143,37 +143,47 @@ impl PagePool {
         self.lock().kept
     }
 
-    /// Bytes of free pages kept for one shelf.
-    pub(crate) fn kept_on(&self, shelf: Shelf) -> usize {
-        self.lock().stock(shelf).full.iter().map(|p| p.len).sum()
+    /// Bytes of free pages kept for one class.
+    pub(crate) fn kept_on(&self, class: PageClass) -> usize {
+        self.lock()
+            .free_list(class)
+            .full
+            .iter()
+            .map(|p| p.len)
+            .sum()
     }
 
     /// Free pages for at most `len` bytes, contiguous addresses; `None` when there are none.
-    pub(crate) fn take_full(&self, shelf: Shelf, len: usize) -> Option<Piece> {
+    pub(crate) fn take_full(&self, class: PageClass, len: usize) -> Option<Piece> {
         let mut state = self.lock();
-        let stock = state.stock(shelf);
+        let free_list = state.free_list(class);
         // A remain that is too short waits a while for its other half to come back.
-        let soon = stock.full.len().min(SOON);
-        let whole = (0..soon).find(|&i| stock.full[i].len >= len);
+        let soon = free_list.full.len().min(SOON);
+        let whole = (0..soon).find(|&i| free_list.full[i].len >= len);
         let index = whole.unwrap_or(0);
-        let found = stock.full.get_mut(index)?;
+        let found = free_list.full.get_mut(index)?;
         let piece = found.cut(len.min(found.len));
         if found.len == 0 {
-            stock.full.remove(index);
+            free_list.full.remove(index);
         }
         state.kept -= piece.len;
         Some(piece)
     }
 
     /// An empty range of at most `len` bytes: to move pages out to (`staging`), or to allocate pages in.
-    pub(crate) fn take_empty(&self, shelf: Shelf, len: usize, staging: bool) -> io::Result<Piece> {
+    pub(crate) fn take_empty(
+        &self,
+        class: PageClass,
+        len: usize,
+        staging: bool,
+    ) -> io::Result<Piece> {
         let mut state = self.lock();
         let bind = self.bind;
-        let stock = state.stock(shelf);
+        let free_list = state.free_list(class);
         let list = if staging {
-            &mut stock.empty
+            &mut free_list.empty
         } else {
-            &mut stock.fresh
+            &mut free_list.fresh
         };
         // The tightest fit, so that remains are used up and segments become whole again; else a remain of half the
         // length at least, for small ones would make small batches, and no THP at all.
@@ -181,7 +191,7 @@ impl PagePool {
         let best = fits.min_by_key(|&i| list[i].len).or_else(|| {
             (0..list.len())
                 .max_by_key(|&i| list[i].len)
-                .filter(|&i| !shelf.huge && list[i].len * 2 >= len)
+                .filter(|&i| !class.huge && list[i].len * 2 >= len)
         });
         if let Some(index) = best {
             let len = len.min(list[index].len);
@@ -191,11 +201,11 @@ impl PagePool {
             }
             return Ok(piece);
         }
-        stock.grow(bind, staging)?;
+        free_list.grow(bind, staging)?;
         let list = if staging {
-            &mut stock.empty
+            &mut free_list.empty
         } else {
-            &mut stock.fresh
+            &mut free_list.fresh
         };
         // The new segments may lie below old remains, which are too short.
         let len = len.min(SEGMENT);
@@ -210,7 +220,7 @@ impl PagePool {
     }
 
     /// Takes a range back that holds a free page at each address. What the limit does not allow goes to the kernel.
-    pub(crate) fn put_full(&self, shelf: Shelf, piece: Piece) {
+    pub(crate) fn put_full(&self, class: PageClass, piece: Piece) {
         if piece.len == 0 {
             return;
         }
@@ -218,12 +228,12 @@ impl PagePool {
             let mut state = self.lock();
             if state.kept + piece.len <= state.limit {
                 state.kept += piece.len;
-                let stock = state.stock(shelf);
-                queue(&mut stock.full, piece);
+                let free_list = state.free_list(class);
+                queue(&mut free_list.full, piece);
                 return;
             }
         }
-        self.discard(shelf, piece);
+        self.discard(class, piece);
     }
 
     /// Watches the segment of a staging piece, so that pages can be moved out to it as long as the answer lives.
@@ -247,7 +257,7 @@ impl PagePool {
     }
 
     /// Gives the pages of a range to the kernel and keeps the addresses.
-    pub(crate) fn discard(&self, shelf: Shelf, piece: Piece) {
+    pub(crate) fn discard(&self, class: PageClass, piece: Piece) {
         if piece.len == 0 {
             return;
         }
@@ -265,41 +275,41 @@ impl PagePool {
                 let _ = memory::lock_on_fault(piece.addr, piece.len);
             }
         }
-        self.put_empty(shelf, piece);
+        self.put_empty(class, piece);
     }
 
     /// Takes an empty range back.
-    pub(crate) fn put_empty(&self, shelf: Shelf, piece: Piece) {
+    pub(crate) fn put_empty(&self, class: PageClass, piece: Piece) {
         if piece.len == 0 {
             return;
         }
         let mut state = self.lock();
-        let stock = state.stock(shelf);
+        let free_list = state.free_list(class);
         insert(
             if piece.staging {
-                &mut stock.empty
+                &mut free_list.empty
             } else {
-                &mut stock.fresh
+                &mut free_list.fresh
             },
             piece,
         );
     }
 
-    /// Allocates the pages of an empty, non-staging range on the shelf's node. After a failure, `reset` the range.
-    pub(crate) fn populate(&self, shelf: Shelf, piece: Piece) -> io::Result<()> {
+    /// Allocates the pages of an empty, non-staging range on the class's node. After a failure, `reset` the range.
+    pub(crate) fn populate(&self, class: PageClass, piece: Piece) -> io::Result<()> {
         debug_assert!(!piece.staging);
         memory::populate(piece.addr, piece.len)?;
         if self.bind {
-            bring_to_node(shelf, piece)?;
+            bring_to_node(class, piece)?;
         }
         Ok(())
     }
 
     /// Takes back a range whatever it holds: one that `populate` filled only in part, or with base pages instead of a THP,
     /// or one in which a THP was split. Discarding would keep the page table of those, and no THP would ever fit there again.
-    pub(crate) fn reset(&self, shelf: Shelf, piece: Piece) {
-        if !shelf.huge {
-            return self.discard(shelf, piece);
+    pub(crate) fn reset(&self, class: PageClass, piece: Piece) {
+        if !class.huge {
+            return self.discard(class, piece);
         }
         let anew = {
             let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -308,34 +318,35 @@ impl PagePool {
             unsafe { memory::map_anew(piece.addr, piece.len) }
         };
         if anew.is_err() {
-            return self.discard(shelf, piece);
+            return self.discard(class, piece);
         }
         // SAFETY: the piece is mapped anew, and nobody has it.
-        let set_up = unsafe { set_up(piece.addr, piece.len, shelf, self.bind) };
+        let set_up = unsafe { set_up(piece.addr, piece.len, class, self.bind) };
         // Else the addresses lie idle until the pool ends.
         if set_up.is_ok() {
-            self.put_empty(shelf, piece);
+            self.put_empty(class, piece);
         }
     }
 
     /// Gives free pages back until at most `bytes` are kept.
     pub(crate) fn trim(&self, bytes: usize) {
         loop {
-            let (shelf, piece) = {
+            let (class, piece) = {
                 let mut state = self.lock();
                 let over = state.kept.saturating_sub(bytes);
-                let Some(stock) = state.stocks.iter_mut().find(|s| !s.full.is_empty()) else {
+                let Some(free_list) = state.free_lists.iter_mut().find(|s| !s.full.is_empty())
+                else {
                     return;
                 };
                 if over == 0 {
                     return;
                 }
-                let shelf = stock.shelf;
-                let piece = stock.full.remove(0);
+                let class = free_list.class;
+                let piece = free_list.full.remove(0);
                 state.kept -= piece.len;
-                (shelf, piece)
+                (class, piece)
             };
-            self.discard(shelf, piece);
+            self.discard(class, piece);
         }
     }
 
@@ -343,7 +354,10 @@ impl PagePool {
     pub(crate) fn addresses(&self) -> Vec<Range<usize>> {
         let extent = |mapping: &Mapping| mapping.addr()..mapping.addr() + mapping.len();
         let state = self.lock();
-        let mappings = state.stocks.iter().flat_map(|stock| &stock.mappings);
+        let mappings = state
+            .free_lists
+            .iter()
+            .flat_map(|free_list| &free_list.mappings);
         mappings.map(extent).collect()
     }
 
@@ -366,15 +380,23 @@ impl PagePool {
     pub(crate) fn audit(&self, pagemap: &sys::pagemap::Pagemap) {
         let state = self.lock();
         let mut kept = 0;
-        for stock in &state.stocks {
-            kept += stock.full.iter().map(|p| p.len).sum::<usize>();
-            let mut pieces: Vec<(Piece, bool)> = stock.full.iter().map(|&p| (p, true)).collect();
-            pieces.extend(stock.empty.iter().chain(&stock.fresh).map(|&p| (p, false)));
+        for free_list in &state.free_lists {
+            kept += free_list.full.iter().map(|p| p.len).sum::<usize>();
+            let mut pieces: Vec<(Piece, bool)> =
+                free_list.full.iter().map(|&p| (p, true)).collect();
+            pieces.extend(
+                free_list
+                    .empty
+                    .iter()
+                    .chain(&free_list.fresh)
+                    .map(|&p| (p, false)),
+            );
             assert!(
-                stock.empty.iter().all(|p| p.staging) && stock.fresh.iter().all(|p| !p.staging)
+                free_list.empty.iter().all(|p| p.staging)
+                    && free_list.fresh.iter().all(|p| !p.staging)
             );
             pieces.sort_by_key(|(p, _)| p.addr);
-            let mut mappings: Vec<_> = stock
+            let mut mappings: Vec<_> = free_list
                 .mappings
                 .iter()
                 .map(|m| (m.addr(), m.addr() + m.len()))
@@ -406,33 +428,33 @@ impl PagePool {
 }
 
 impl State {
-    fn stock(&mut self, shelf: Shelf) -> &mut Stock {
-        let index = match self.stocks.iter().position(|s| s.shelf == shelf) {
+    fn free_list(&mut self, class: PageClass) -> &mut FreeList {
+        let index = match self.free_lists.iter().position(|s| s.class == class) {
             Some(index) => index,
             None => {
-                self.stocks.push(Stock {
-                    shelf,
+                self.free_lists.push(FreeList {
+                    class,
                     full: List::new_in(Pages),
                     empty: List::new_in(Pages),
                     fresh: List::new_in(Pages),
                     mappings: List::new_in(Pages),
                 });
-                self.stocks.len() - 1
+                self.free_lists.len() - 1
             }
         };
-        &mut self.stocks[index]
+        &mut self.free_lists[index]
     }
 }
 
-impl Stock {
+impl FreeList {
     /// Maps another chunk, as staging or to allocate in.
     fn grow(&mut self, bind: bool, staging: bool) -> io::Result<()> {
         // What is locked counts against RLIMIT_MEMLOCK whether pages are there or not.
-        let chunk = if self.shelf.locked { SEGMENT } else { CHUNK };
+        let chunk = if self.class.locked { SEGMENT } else { CHUNK };
         let mapping = Mapping::new(chunk, SEGMENT, 0)?;
         let (addr, len) = (mapping.addr(), mapping.len());
         // SAFETY: the mapping is new.
-        unsafe { set_up(addr, len, self.shelf, bind)? };
+        unsafe { set_up(addr, len, self.class, bind)? };
         let list = if staging {
             &mut self.empty
         } else {
@@ -472,40 +494,40 @@ fn queue(full: &mut List<Piece>, piece: Piece) {
     }
 }
 
-/// Makes a fresh mapping one for pages of the shelf.
+/// Makes a fresh mapping one for pages of the class.
 ///
 /// # Safety
 /// The range is a part of a `Mapping` of this pool, and nobody refers to it.
-unsafe fn set_up(addr: usize, len: usize, shelf: Shelf, bind: bool) -> io::Result<()> {
+unsafe fn set_up(addr: usize, len: usize, class: PageClass, bind: bool) -> io::Result<()> {
     // Under mlockall(MCL_FUTURE) the kernel has locked and filled it.
     memory::unlock(addr, len)?;
     // SAFETY: the caller's promise.
     unsafe { memory::discard(addr, len)? };
     // A kernel without THP knows neither advice; it has no huge pages to keep away either.
-    match memory::advise_thps(addr, len, shelf.huge) {
-        Err(e) if sys::errno(&e) != libc::EINVAL || shelf.huge => return Err(e),
+    match memory::advise_thps(addr, len, class.huge) {
+        Err(e) if sys::errno(&e) != libc::EINVAL || class.huge => return Err(e),
         _ => {}
     }
     if bind {
-        numa::prefer(&(addr..addr + len), shelf.node)?;
+        numa::prefer(&(addr..addr + len), class.node)?;
     }
-    if shelf.locked {
+    if class.locked {
         memory::lock_on_fault(addr, len)?;
     }
     Ok(())
 }
 
-/// Sees to it that the fresh pages of a range lie on the shelf's node. The kernel took those that the node did not have
+/// Sees to it that the fresh pages of a range lie on the class's node. The kernel took those that the node did not have
 /// at once from another one; move_pages(2) tries harder, but kills nobody.
-fn bring_to_node(shelf: Shelf, piece: Piece) -> io::Result<()> {
+fn bring_to_node(class: PageClass, piece: Piece) -> io::Result<()> {
     // On the stack: a lane must not touch memory that may itself be on its way.
     const AT_ONCE: usize = 256;
-    let unit = if shelf.huge {
+    let unit = if class.huge {
         SEGMENT
     } else {
         sys::page_size()
     };
-    let node = shelf.node as i32;
+    let node = class.node as i32;
     let mut addresses = [0; AT_ONCE];
     let mut status = [0; AT_ONCE];
     let mut start = piece.addr;
@@ -555,10 +577,10 @@ mod tests {
     use crate::sys::pagemap::Pagemap;
     use proptest::prelude::*;
 
-    const SHELVES: [Shelf; 3] = [shelf(0, false), shelf(1, false), shelf(0, true)];
+    const CLASSES: [PageClass; 3] = [class(0, false), class(1, false), class(0, true)];
 
-    const fn shelf(node: u32, huge: bool) -> Shelf {
-        Shelf {
+    const fn class(node: u32, huge: bool) -> PageClass {
+        PageClass {
             node,
             huge,
             locked: false,
@@ -580,10 +602,10 @@ mod tests {
     }
 
     fn any_op() -> impl Strategy<Value = Op> {
-        let shelf = 0usize..SHELVES.len();
+        let class = 0usize..CLASSES.len();
         prop_oneof![
-            (shelf.clone(), 1usize..513).prop_map(|(s, p)| Op::TakeFull(s, p)),
-            (shelf, 1usize..513, any::<bool>()).prop_map(|(s, p, g)| Op::TakeEmpty(s, p, g)),
+            (class.clone(), 1usize..513).prop_map(|(s, p)| Op::TakeFull(s, p)),
+            (class, 1usize..513, any::<bool>()).prop_map(|(s, p, g)| Op::TakeEmpty(s, p, g)),
             any::<usize>().prop_map(Op::PutFull),
             any::<usize>().prop_map(Op::Discard),
             (any::<usize>(), any::<usize>()).prop_map(|(i, p)| Op::PutEmpty(i, p)),
@@ -594,7 +616,7 @@ mod tests {
     }
 
     struct Held {
-        shelf: Shelf,
+        class: PageClass,
         piece: Piece,
         full: bool,
     }
@@ -610,42 +632,42 @@ mod tests {
                 match op {
                     Op::TakeFull(s, pages) => {
                         let before = pool.kept();
-                        if let Some(piece) = pool.take_full(SHELVES[s], pages * page) {
+                        if let Some(piece) = pool.take_full(CLASSES[s], pages * page) {
                             prop_assert!(piece.len <= pages * page && piece.len > 0);
                             prop_assert_eq!(pool.kept(), before - piece.len);
-                            held.push(Held { shelf: SHELVES[s], piece, full: true });
+                            held.push(Held { class: CLASSES[s], piece, full: true });
                         } else {
-                            prop_assert_eq!(pool.kept_on(SHELVES[s]), 0);
+                            prop_assert_eq!(pool.kept_on(CLASSES[s]), 0);
                         }
                     }
                     Op::TakeEmpty(s, pages, staging) => {
-                        let pages = if SHELVES[s].huge { 512 } else { pages };
+                        let pages = if CLASSES[s].huge { 512 } else { pages };
                         let piece = pool
-                            .take_empty(SHELVES[s], pages * page, staging)
+                            .take_empty(CLASSES[s], pages * page, staging)
                             .unwrap();
                         prop_assert!(piece.len <= pages * page && piece.len * 2 >= pages * page);
-                        prop_assert!(!SHELVES[s].huge || piece.len == SEGMENT);
+                        prop_assert!(!CLASSES[s].huge || piece.len == SEGMENT);
                         prop_assert_eq!(piece.staging, staging);
-                        held.push(Held { shelf: SHELVES[s], piece, full: false });
+                        held.push(Held { class: CLASSES[s], piece, full: false });
                     }
                     Op::PutFull(i) | Op::Discard(i) | Op::PutEmpty(i, _) | Op::Populate(i) if !held.is_empty() => {
                         let index = i % held.len();
-                        let Held { shelf, mut piece, full } = held.swap_remove(index);
+                        let Held { class, mut piece, full } = held.swap_remove(index);
                         match op {
-                            Op::PutFull(_) if full => pool.put_full(shelf, piece),
-                            Op::Discard(_) => pool.discard(shelf, piece),
+                            Op::PutFull(_) if full => pool.put_full(class, piece),
+                            Op::Discard(_) => pool.discard(class, piece),
                             Op::PutEmpty(_, pages) if !full => {
                                 let part = piece.cut(pages % (piece.len / page + 1) * page);
-                                pool.put_empty(shelf, part);
+                                pool.put_empty(class, part);
                                 if piece.len > 0 {
-                                    held.push(Held { shelf, piece, full });
+                                    held.push(Held { class, piece, full });
                                 }
                             }
-                            Op::Populate(_) if !full && !piece.staging && (!shelf.huge || piece.len == SEGMENT) => {
-                                pool.populate(shelf, piece).unwrap();
-                                held.push(Held { shelf, piece, full: true });
+                            Op::Populate(_) if !full && !piece.staging && (!class.huge || piece.len == SEGMENT) => {
+                                pool.populate(class, piece).unwrap();
+                                held.push(Held { class, piece, full: true });
                             }
-                            _ => held.push(Held { shelf, piece, full }),
+                            _ => held.push(Held { class, piece, full }),
                         }
                     }
                     Op::Trim(pages) => {
@@ -663,11 +685,11 @@ mod tests {
                 pieces.sort_by_key(|p| p.addr);
                 prop_assert!(pieces.windows(2).all(|w| w[0].end() <= w[1].addr), "held twice");
             }
-            for Held { shelf, piece, full } in held {
+            for Held { class, piece, full } in held {
                 if full {
-                    pool.put_full(shelf, piece);
+                    pool.put_full(class, piece);
                 } else {
-                    pool.put_empty(shelf, piece);
+                    pool.put_empty(class, piece);
                 }
             }
             pool.audit(&pagemap);
@@ -681,12 +703,12 @@ mod tests {
     fn a_locked_shelf_locks_no_more_than_it_uses() {
         let pool = PagePool::new(0, false);
         for locked in [false, true] {
-            let shelf = Shelf {
+            let class = PageClass {
                 locked,
-                ..shelf(0, false)
+                ..class(0, false)
             };
             for staging in [false, true] {
-                pool.take_empty(shelf, page_size(), staging).unwrap();
+                pool.take_empty(class, page_size(), staging).unwrap();
             }
         }
         let mut lengths: Vec<usize> = pool.addresses().iter().map(Range::len).collect();
@@ -696,7 +718,7 @@ mod tests {
 
     #[test]
     fn a_thp_is_never_offered_a_part_of_a_segment() {
-        let (pool, thp) = (PagePool::new(0, false), shelf(0, true));
+        let (pool, thp) = (PagePool::new(0, false), class(0, true));
         let whole = pool.take_empty(thp, SEGMENT, false).unwrap();
         // All segments of the first mapping, and one page of one of them back.
         let mut pieces: Vec<_> = (1..CHUNK / SEGMENT)

@@ -135,28 +135,28 @@ impl ListResult {
 }
 
 /// The account while lanes write to it.
-pub(crate) struct Ledger {
-    accounts: Mutex<Accounts>,
+pub(crate) struct Account {
+    books: Mutex<Books>,
     /// Bytes booked so far, for others to see.
     booked: Arc<AtomicU64>,
 }
 
-struct Accounts {
+struct Books {
     /// Ascending, with no address in common.
-    ranges: List<Account>,
+    ranges: List<RangeAccount>,
     /// What became of each base page of all of them, if they are listed.
     pages: List<Option<Outcome>>,
     moved_bytes: u64,
 }
 
-struct Account {
+struct RangeAccount {
     range: Range<usize>,
     result: MoveResult,
     /// Where its pages are listed.
     pages: Option<Range<usize>>,
 }
 
-impl Account {
+impl RangeAccount {
     /// Books the part of it that is in `part`.
     fn book(&mut self, outcome: Outcome, part: &Range<usize>, folio: usize) -> Range<usize> {
         let own = self.range.start.max(part.start)..self.range.end.min(part.end);
@@ -166,15 +166,19 @@ impl Account {
     }
 }
 
-impl Ledger {
+impl Account {
     /// An empty account of ranges that ascend and have no address in common. What is booked is added to `booked`, too.
-    pub(crate) fn new(ranges: &[Range<usize>], list_pages: bool, booked: Arc<AtomicU64>) -> Ledger {
-        let mut accounts = List::with_capacity_in(ranges.len(), Pages);
+    pub(crate) fn new(
+        ranges: &[Range<usize>],
+        list_pages: bool,
+        booked: Arc<AtomicU64>,
+    ) -> Account {
+        let mut books = List::with_capacity_in(ranges.len(), Pages);
         let mut listed = 0;
         for range in ranges {
             let first = listed;
             listed += range.len() / page_size();
-            accounts.push(Account {
+            books.push(RangeAccount {
                 range: range.clone(),
                 result: MoveResult::default(),
                 pages: list_pages.then_some(first..listed),
@@ -184,9 +188,9 @@ impl Ledger {
         if list_pages {
             pages.resize(listed, None);
         }
-        Ledger {
-            accounts: Mutex::new(Accounts {
-                ranges: accounts,
+        Account {
+            books: Mutex::new(Books {
+                ranges: books,
                 pages,
                 moved_bytes: 0,
             }),
@@ -197,12 +201,12 @@ impl Ledger {
     /// Books folios of `folio` bytes, as far as they belong to a range.
     pub(crate) fn book(&self, outcome: Outcome, addr: usize, len: usize, folio: usize) {
         let part = addr..addr + len;
-        let mut accounts = self.lock();
-        let Accounts {
+        let mut books = self.lock();
+        let Books {
             ranges,
             pages,
             moved_bytes,
-        } = &mut *accounts;
+        } = &mut *books;
         let first = ranges.partition_point(|account| account.range.end <= part.start);
         for account in &mut ranges[first..] {
             if account.range.start >= part.end {
@@ -225,8 +229,8 @@ impl Ledger {
         self.lock().moved_bytes
     }
 
-    fn lock(&self) -> MutexGuard<'_, Accounts> {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes the account: one result per range. What was not booked was not looked at. A failure is the whole answer if nothing
@@ -236,13 +240,13 @@ impl Ledger {
         elapsed: Duration,
         failure: Option<MoveError>,
     ) -> Result<ListResult, MoveError> {
-        let accounts = self.accounts.into_inner();
-        let Accounts { ranges, pages, .. } = accounts.unwrap_or_else(PoisonError::into_inner);
+        let books = self.books.into_inner();
+        let Books { ranges, pages, .. } = books.unwrap_or_else(PoisonError::into_inner);
         let mut total = MoveResult {
             elapsed,
             ..MoveResult::default()
         };
-        let close = |account: Account| {
+        let close = |account: RangeAccount| {
             let mut result = account.result;
             let booked: u64 = Outcome::ALL.iter().map(|of| result.count(*of).bytes).sum();
             result.cancelled_bytes = (account.range.len() as u64).saturating_sub(booked);
@@ -276,12 +280,12 @@ mod tests {
     fn folios_bytes_and_pages_are_counted() {
         let page = page_size();
         let range = BASE..BASE + 10 * page;
-        let ledger = Ledger::new(std::slice::from_ref(&range), true, Arc::default());
-        ledger.book(Outcome::Moved, BASE + page, 3 * page, page);
+        let account = Account::new(std::slice::from_ref(&range), true, Arc::default());
+        account.book(Outcome::Moved, BASE + page, 3 * page, page);
         let (moved, busy) = (Some(Outcome::Moved), Some(Outcome::Busy));
-        ledger.book(Outcome::Busy, BASE + 4 * page, 4 * page, 4 * page);
-        ledger.book(Outcome::Busy, BASE + 4 * page, 0, page);
-        let result = ledger
+        account.book(Outcome::Busy, BASE + 4 * page, 4 * page, 4 * page);
+        account.book(Outcome::Busy, BASE + 4 * page, 0, page);
+        let result = account
             .close(Duration::from_secs(1), None)
             .unwrap()
             .into_range();
@@ -306,9 +310,9 @@ mod tests {
         let range = |first, pages| BASE + first * page..BASE + (first + pages) * page;
         let booked = Arc::default();
         let ranges = [range(0, 2), range(2, 1), range(5, 2)];
-        let ledger = Ledger::new(&ranges, true, Arc::clone(&booked));
-        ledger.book(Outcome::Moved, BASE + page, 5 * page, page);
-        let ListResult { total, ranges } = ledger.close(Duration::ZERO, None).unwrap();
+        let account = Account::new(&ranges, true, Arc::clone(&booked));
+        account.book(Outcome::Moved, BASE + page, 5 * page, page);
+        let ListResult { total, ranges } = account.close(Duration::ZERO, None).unwrap();
         let pages: Vec<_> = ranges.iter().map(|of| of.pages.clone().unwrap()).collect();
         let moved = Some(Outcome::Moved);
         assert_eq!(pages, [vec![None, moved], vec![moved], vec![moved, None]]);

@@ -2,7 +2,7 @@
 //! Who does what next: the pipeline of batches over the lanes, as a state machine that knows no addresses.
 //!
 //! Each slot carries one batch through its steps. A lane asks for a task, does it and says so. It does no work itself;
-//! `flight` does. Its locks come from the parent module, so that tests run the same file under a model checker.
+//! `pipeline` does. Its locks come from the parent module, so that tests run the same file under a model checker.
 //!
 //! ```text
 //! Free -> Preparing -> Ready -> Unmapping -> Copying (shares) -> Remapping -> Free

@@ -8,7 +8,7 @@ use crate::error::MoveError;
 use crate::forkgate::ParentOnly;
 use crate::pool::SEGMENT;
 use crate::probe;
-use crate::result::{Ledger, Outcome};
+use crate::result::{Account, Outcome};
 use crate::sys::list::List;
 use crate::sys::memory::Mapping;
 use crate::sys::pagemap::{HUGE, Pagemap, Region, ZERO};
@@ -235,7 +235,7 @@ pub(crate) fn open_userfault() -> Result<Userfault, String> {
 pub(crate) fn leave_cut_thps(
     pagemap: &Pagemap,
     range: Range<usize>,
-    ledger: &Ledger,
+    account: &Account,
 ) -> Range<usize> {
     let leave = |part: &Range<usize>| {
         let mut region = [Region::default()];
@@ -243,7 +243,7 @@ pub(crate) fn leave_cut_thps(
         let is_cut = matches!(looked, Ok((1.., _))) && region[0].categories & (HUGE | ZERO) == HUGE;
         if is_cut {
             let (start, len) = (part.start, part.len());
-            ledger.book(Outcome::Unsupported, start, len, page_size());
+            account.book(Outcome::Unsupported, start, len, page_size());
         }
         is_cut
     };

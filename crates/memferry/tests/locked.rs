@@ -246,7 +246,7 @@ impl Disturbed {
         }
         if let Some(act) = self.act.lock().unwrap().take() {
             let thread = std::thread::spawn(act);
-            // If it began when the flight is over, the next run would wait for it, and it for somebody who hears it.
+            // If it began when the pipeline is over, the next run would wait for it, and it for somebody who hears it.
             while !is_unheard() && !thread.is_finished() {
                 std::thread::yield_now();
             }

@@ -160,7 +160,7 @@ fn replay_all<'a>(
     let jobs = jobs(loaded, &args.top, kinds)?;
     let events = |job: &Job| loaded[job.trace].trace.events.len() as u64;
     let bar = ui.bar("replay", jobs.iter().map(events).sum());
-    let crew = Crew {
+    let workers = Workers {
         jobs: &jobs,
         loaded,
         parameters,
@@ -176,7 +176,7 @@ fn replay_all<'a>(
     std::thread::scope(|scope| {
         for _ in 0..args.jobs.unwrap_or(cpus).min(jobs.len()) {
             scope.spawn(|| {
-                while let Some((index, outcome)) = crew.one(&quit) {
+                while let Some((index, outcome)) = workers.one(&quit) {
                     match outcome {
                         Ok(outcome) => *lock(&results[index]) = outcome,
                         Err(error) => {
@@ -226,7 +226,7 @@ fn jobs(loaded: &[Loaded], tops: &[Top], kinds: &[Kind]) -> Result<Vec<Job>, Fai
 }
 
 /// What the threads share.
-struct Crew<'a> {
+struct Workers<'a> {
     jobs: &'a [Job],
     loaded: &'a [Loaded],
     parameters: &'a Parameters,
@@ -236,7 +236,7 @@ struct Crew<'a> {
     ui: &'a Ui,
 }
 
-impl Crew<'_> {
+impl Workers<'_> {
     /// Does the next job; none if there is none, or it is time to stop.
     fn one(&self, quit: &AtomicBool) -> Option<(usize, Result<Option<Outcome>, ParameterError>)> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);

@@ -10,7 +10,7 @@ pub(crate) use part::{Call, Fate, PART, Target};
 use crate::error::{MoveError, check_range};
 use crate::mover::MoveOptions;
 use crate::pace::Pace;
-use crate::result::{Ledger, ListResult, MoveResult, Outcome};
+use crate::result::{Account, ListResult, MoveResult, Outcome};
 use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::{errno, page_size};
 use crate::vma;
@@ -50,7 +50,7 @@ pub fn move_range(
     check_range(&range)?;
     let started = Instant::now();
     let ranges = std::slice::from_ref(&range);
-    let ledger = Ledger::new(ranges, options.list_pages, Arc::default());
+    let account = Account::new(ranges, options.list_pages, Arc::default());
     let never = AtomicBool::new(false);
     let by = Callers {
         pid,
@@ -59,8 +59,8 @@ pub fn move_range(
         cancel: options.cancel.as_deref().unwrap_or(&never),
         pace: options.bytes_per_second.map(Pace::new),
     };
-    let failure = by.carry(ranges, &ledger).err();
-    ledger
+    let failure = by.carry(ranges, &account).err();
+    account
         .close(started.elapsed(), failure)
         .map(ListResult::into_range)
 }
@@ -76,7 +76,11 @@ pub(crate) struct Callers<'a> {
 
 impl Callers<'_> {
     /// Moves checked ranges that ascend and have no address in common.
-    pub(crate) fn carry(&self, ranges: &[Range<usize>], ledger: &Ledger) -> Result<(), MoveError> {
+    pub(crate) fn carry(
+        &self,
+        ranges: &[Range<usize>],
+        account: &Account,
+    ) -> Result<(), MoveError> {
         let pid = self.pid;
         let target = Target {
             pid,
@@ -110,7 +114,7 @@ impl Callers<'_> {
                 let mut moved = 0;
                 let mut book = |fate: Fate| {
                     if let Some(outcome) = fate.outcome {
-                        ledger.book(outcome, fate.addr, fate.bytes, fate.folio);
+                        account.book(outcome, fate.addr, fate.bytes, fate.folio);
                     }
                     if fate.outcome == Some(Outcome::Moved) {
                         moved += fate.bytes as u64;
@@ -119,7 +123,7 @@ impl Callers<'_> {
                 if let Err(error) = call.run(&parts, &mut book) {
                     // The process has ended, or may not be looked at any more; so the other parts will fail fast.
                     for part in &parts {
-                        ledger.book(Outcome::Busy, part.start, part.len(), page_size());
+                        account.book(Outcome::Busy, part.start, part.len(), page_size());
                     }
                     let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
                     failure.get_or_insert(error);

@@ -4,7 +4,7 @@
 //! A message is read with `places` held for writing, so that no page is put into a place between the kernel's word that
 //! the place is being emptied and the note of it here.
 
-use super::Flight;
+use super::Pipeline;
 use super::batch::Batch;
 use super::ranges::Ranges;
 use crate::pool::SEGMENT;
@@ -17,7 +17,7 @@ use std::sync::PoisonError;
 /// How often messages are read before a lane goes on with its work.
 const READS: usize = 16;
 
-/// Parts of the range that the flight must leave alone from now on.
+/// Parts of the range that the pipeline must leave alone from now on.
 #[derive(Default)]
 pub(super) struct Places {
     pub(super) excluded: Ranges,
@@ -55,7 +55,7 @@ impl Places {
     }
 }
 
-impl Flight<'_> {
+impl Pipeline<'_> {
     /// Takes and answers what waits, without blocking.
     pub(super) fn serve_messages(&self) {
         if !self.plan.kernel.pending() {
@@ -133,7 +133,7 @@ impl Flight<'_> {
             let taken = {
                 let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
                 let taken = std::mem::take(&mut places.taken);
-                // The next flight of the same watch must not take them for watched.
+                // The next pipeline of the same watch must not take them for watched.
                 places.excluded.add_all(taken.as_slice());
                 taken
             };

@@ -7,7 +7,7 @@
 
 use super::batch::Batch;
 use super::events::Places;
-use super::{Flight, release_pieces};
+use super::{Pipeline, release_pieces};
 use crate::forkgate::Away;
 use crate::pool::SEGMENT;
 use crate::result::Outcome;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 /// Refusals after which pages that the kernel keeps refusing stay where they are.
 const PATIENCE: u32 = 10_000;
 
-impl Flight<'_> {
+impl Pipeline<'_> {
     pub(super) fn unmap(&self, slot: usize) {
         if self.plan.cancel.load(Ordering::Relaxed) {
             self.schedule.stop();
@@ -66,7 +66,7 @@ impl Flight<'_> {
     /// Moves what is planned out, page by page around what cannot go. False when the kernel wants its messages read
     /// first (or, without `patient`, books what it refuses as busy).
     fn unmap_runs(&self, places: &Places, batch: &mut Batch, patient: bool) -> bool {
-        let (kernel, ledger) = (self.plan.kernel, self.plan.ledger);
+        let (kernel, account) = (self.plan.kernel, self.plan.account);
         let huge = batch.kind.is_some_and(|k| k.huge);
         let unit = if huge { SEGMENT } else { page_size() };
         let staging = self.plan.pool.stage(self.plan.place, batch.staged);
@@ -78,7 +78,7 @@ impl Flight<'_> {
                 stop = (excluded.start / unit * unit).max(at);
                 if stop == at {
                     stop = excluded.end.next_multiple_of(unit).min(end);
-                    ledger.book(Outcome::NotPresent, at, stop - at, unit);
+                    account.book(Outcome::NotPresent, at, stop - at, unit);
                     run.skip(stop - at);
                     batch.drop_empty_run();
                     continue;
@@ -106,7 +106,7 @@ impl Flight<'_> {
             };
             // A THP that was split under way may have lost some of its pages already: the rest of it stays.
             let rest = (unit - at % unit).min(end - at);
-            ledger.book(outcome, at, rest, unit);
+            account.book(outcome, at, rest, unit);
             run.skip(rest);
             batch.drop_empty_run();
         }

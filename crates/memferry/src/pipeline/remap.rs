@@ -4,9 +4,9 @@
 //! The kernel moves them if it can; a place whose mapping changed meanwhile (mprotect, mlock) gets its contents through
 //! `Kernel::fill`, which asks less of the mapping. Only a place that is no longer there keeps nothing.
 
-use super::Flight;
+use super::Pipeline;
 use super::batch::{AwayRun, Batch};
-use crate::pool::{Piece, SEGMENT, Shelf};
+use crate::pool::{PageClass, Piece, SEGMENT};
 use crate::result::Outcome;
 use crate::sys::pagemap::Region;
 use crate::sys::{errno, page_size};
@@ -54,7 +54,7 @@ enum Step {
     Again,
 }
 
-impl Flight<'_> {
+impl Pipeline<'_> {
     pub(super) fn remap(&self, slot: usize) {
         let failed = self.failure(&self.read(slot));
         let mut refused = Refusals::default();
@@ -209,12 +209,12 @@ impl Flight<'_> {
             self.book(run, failed, unit, batch);
         }
         let (from, to) = (
-            Shelf {
+            PageClass {
                 node: kind.node,
                 huge: kind.huge,
                 locked: plan.locked,
             },
-            Shelf {
+            PageClass {
                 node: plan.wanted.node,
                 huge: kind.huge,
                 locked: plan.locked,
@@ -274,7 +274,7 @@ impl Flight<'_> {
     }
 
     fn book(&self, run: &AwayRun, failed: Option<Outcome>, unit: usize, batch: &Batch) {
-        let (ledger, page) = (self.plan.ledger, page_size());
+        let (account, page) = (self.plan.account, page_size());
         let outcome = match failed {
             _ if run.gone => Outcome::NotPresent,
             None => Outcome::Moved,
@@ -283,12 +283,12 @@ impl Flight<'_> {
             Some(_) => Outcome::Busy,
         };
         if batch.dest.is_some() || outcome == Outcome::Moved || run.gone {
-            return ledger.book(outcome, run.origin, run.len, unit.min(run.len));
+            return account.book(outcome, run.origin, run.len, unit.min(run.len));
         }
         for at in (0..run.len).step_by(page) {
             let filled = batch.filled.has(run.offset + at);
             let outcome = if filled { Outcome::Moved } else { outcome };
-            ledger.book(outcome, run.origin + at, page, page);
+            account.book(outcome, run.origin + at, page, page);
         }
     }
 }

@@ -15,11 +15,11 @@ const STACK_BYTES: usize = 256 << 10;
 /// The job of one round: called once per lane with the lane's number.
 type Body<'a> = dyn Fn(usize) + Sync + 'a;
 
-/// A pointer to the job that outlives its borrow only within `Crew::run`, which waits for every worker.
+/// A pointer to the job that outlives its borrow only within `Workers::run`, which waits for every worker.
 #[derive(Clone, Copy)]
 struct JobPtr(*const Body<'static>);
 
-// SAFETY: the pointee is Sync, and `Crew::run` keeps it alive until the last worker has finished with it.
+// SAFETY: the pointee is Sync, and `Workers::run` keeps it alive until the last worker has finished with it.
 unsafe impl Send for JobPtr {}
 
 struct State {
@@ -48,18 +48,18 @@ impl Shared {
     }
 }
 
-/// Lanes 1 to N-1; lane 0 is whoever calls [`Crew::run`].
-pub(crate) struct Crew {
+/// Lanes 1 to N-1; lane 0 is whoever calls [`Workers::run`].
+pub(crate) struct Workers {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     generation: u32,
 }
 
-impl Crew {
+impl Workers {
     /// Starts one worker per entry of `cpus`, each pinned to its CPU and with that nice value.
     ///
     /// A CPU that may not be used (a cpuset changed meanwhile) leaves that worker unpinned.
-    pub(crate) fn start(cpus: &[u32], nice: i32) -> std::io::Result<Crew> {
+    pub(crate) fn start(cpus: &[u32], nice: i32) -> std::io::Result<Workers> {
         forkgate::install();
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
@@ -73,13 +73,13 @@ impl Crew {
             start: Condvar::new(),
             done: Condvar::new(),
         });
-        let mut crew = Crew {
+        let mut workers = Workers {
             shared,
             workers: Vec::with_capacity(cpus.len()),
             generation: forkgate::generation(),
         };
         for (index, &cpu) in cpus.iter().enumerate() {
-            let shared = Arc::clone(&crew.shared);
+            let shared = Arc::clone(&workers.shared);
             let worker = std::thread::Builder::new()
                 .name(format!("ferry-lane{}", index + 1))
                 .stack_size(STACK_BYTES)
@@ -92,18 +92,18 @@ impl Crew {
                     }
                     work(&shared, index + 1);
                 })?;
-            crew.workers.push(worker);
+            workers.workers.push(worker);
         }
-        let mut state = crew.shared.lock();
+        let mut state = workers.shared.lock();
         while state.stacks.len() < cpus.len() {
-            state = crew
+            state = workers
                 .shared
                 .done
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
         drop(state);
-        Ok(crew)
+        Ok(workers)
     }
 
     /// Memory that the workers stand on.
@@ -147,7 +147,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for Workers {
     fn drop(&mut self) {
         if self.generation != forkgate::generation() {
             // The workers stayed in the parent: joining them would wait for ever.
@@ -180,7 +180,7 @@ fn work(shared: &Shared, lane: usize) {
         seen = state.round;
         let Some(job) = state.job else { continue };
         drop(state);
-        // SAFETY: `Crew::run` waits until this worker has decremented `busy`, so the job is alive here.
+        // SAFETY: `Workers::run` waits until this worker has decremented `busy`, so the job is alive here.
         let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*job.0)(lane) }));
         state = shared.lock();
         if let Err(panic) = result {
@@ -201,10 +201,10 @@ mod tests {
     #[test]
     fn every_lane_runs_every_round_once() {
         let cpus = sys::thread::allowed_cpus().unwrap();
-        let mut crew = Crew::start(&[cpus[0], cpus[0], cpus[0]], 0).unwrap();
+        let mut workers = Workers::start(&[cpus[0], cpus[0], cpus[0]], 0).unwrap();
         let counts: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
         for _ in 0..100 {
-            crew.run(&|lane| {
+            workers.run(&|lane| {
                 counts[lane].fetch_add(1, Ordering::Relaxed);
             });
         }
@@ -212,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn a_panicking_lane_ends_the_round_and_the_crew_goes_on() {
-        let mut crew = Crew::start(&[0], 0).unwrap();
+    fn a_panicking_lane_ends_the_round_and_the_workers_go_on() {
+        let mut workers = Workers::start(&[0], 0).unwrap();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            crew.run(&|lane| assert!(lane == 0, "lane 1 breaks"));
+            workers.run(&|lane| assert!(lane == 0, "lane 1 breaks"));
         }));
         assert!(panicked.is_err());
         let ran = AtomicUsize::new(0);
-        crew.run(&|_| {
+        workers.run(&|_| {
             ran.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(ran.load(Ordering::Relaxed), 2);
@@ -227,18 +227,18 @@ mod tests {
 
     #[test]
     fn a_child_drops_its_copy_without_waiting() {
-        let mut crew = Some(Crew::start(&[0], 0).unwrap());
+        let mut workers = Some(Workers::start(&[0], 0).unwrap());
         assert!(forkgate::tests::in_child(|| {
-            drop(crew.take());
+            drop(workers.take());
             true
         }));
     }
 
     #[test]
     fn workers_take_no_signals_of_the_application() {
-        let mut crew = Crew::start(&[0], 0).unwrap();
+        let mut workers = Workers::start(&[0], 0).unwrap();
         let blocked = AtomicUsize::new(0);
-        crew.run(&|lane| {
+        workers.run(&|lane| {
             // SAFETY: pthread_sigmask only reads the thread's mask here.
             let (usr1, segv) = unsafe {
                 let mut set: libc::sigset_t = std::mem::zeroed();
@@ -257,8 +257,8 @@ mod tests {
 
     #[test]
     fn the_stacks_of_the_workers_are_known() {
-        let crew = Crew::start(&[0, 0], 0).unwrap();
-        let stacks = crew.stacks();
+        let workers = Workers::start(&[0, 0], 0).unwrap();
+        let stacks = workers.stacks();
         assert_eq!(stacks.len(), 2);
         assert!(stacks.iter().all(|s| s.end > s.start));
     }

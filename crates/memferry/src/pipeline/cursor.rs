@@ -5,7 +5,7 @@
 
 use super::kernel::Kernel;
 use crate::pool::SEGMENT;
-use crate::result::{Ledger, Outcome};
+use crate::result::{Account, Outcome};
 use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
 use crate::sys::pagemap::{HUGE, PRESENT, Region, ZERO};
@@ -99,7 +99,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn next(
         &mut self,
         kernel: &dyn Kernel,
-        ledger: &Ledger,
+        account: &Account,
         limit: usize,
         runs: &mut List<Run>,
     ) -> io::Result<Option<Kind>> {
@@ -108,7 +108,7 @@ impl<'a> Cursor<'a> {
         while self.pending_bytes < limit {
             self.pending.drain(..self.taken);
             self.taken = 0;
-            if !self.look(kernel, ledger)? {
+            if !self.look(kernel, account)? {
                 break;
             }
         }
@@ -167,7 +167,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Looks at the next window; false at the end.
-    fn look(&mut self, kernel: &dyn Kernel, ledger: &Ledger) -> io::Result<bool> {
+    fn look(&mut self, kernel: &dyn Kernel, account: &Account) -> io::Result<bool> {
         let (vmas, parts) = (self.vmas, self.parts);
         let Some(part) = parts.get(self.part).filter(|p| p.start < self.end) else {
             return Ok(false);
@@ -194,11 +194,11 @@ impl<'a> Cursor<'a> {
                     (region.start as usize).max(self.at),
                     (region.end as usize).min(walked),
                 );
-                ledger.book(Outcome::NotPresent, self.at, from - self.at, page_size());
-                self.sort(kernel, ledger, vma, from, to, region.categories);
+                account.book(Outcome::NotPresent, self.at, from - self.at, page_size());
+                self.sort(kernel, account, vma, from, to, region.categories);
                 self.at = to;
             }
-            ledger.book(Outcome::NotPresent, self.at, walked - self.at, page_size());
+            account.book(Outcome::NotPresent, self.at, walked - self.at, page_size());
             self.at = walked;
             if self.at == part.end {
                 self.part += 1;
@@ -211,7 +211,7 @@ impl<'a> Cursor<'a> {
     fn sort(
         &mut self,
         kernel: &dyn Kernel,
-        ledger: &Ledger,
+        account: &Account,
         vma: &Vma,
         from: usize,
         to: usize,
@@ -219,32 +219,32 @@ impl<'a> Cursor<'a> {
     ) {
         let page = page_size();
         if categories & PRESENT == 0 || categories & ZERO != 0 {
-            ledger.book(Outcome::NotPresent, from, to - from, page);
+            account.book(Outcome::NotPresent, from, to - from, page);
         } else if !vma.write || !vma.read || vma.exec {
             // UFFDIO_MOVE wants both mappings readable and writable alike.
-            ledger.book(Outcome::Unsupported, from, to - from, page);
+            account.book(Outcome::Unsupported, from, to - from, page);
         } else if !vma.watched {
-            ledger.book(Outcome::Busy, from, to - from, page);
+            account.book(Outcome::Busy, from, to - from, page);
         } else if categories & HUGE != 0 {
             let (first, last) = (
                 from.next_multiple_of(SEGMENT).min(to),
                 to / SEGMENT * SEGMENT,
             );
             if first >= last {
-                ledger.book(Outcome::Unsupported, from, to - from, page);
+                account.book(Outcome::Unsupported, from, to - from, page);
                 return;
             }
             // A THP that the range cuts would have to be split.
-            ledger.book(Outcome::Unsupported, from, first - from, page);
-            self.plan(kernel, ledger, first, last, true);
-            ledger.book(Outcome::Unsupported, last, to - last, page);
+            account.book(Outcome::Unsupported, from, first - from, page);
+            self.plan(kernel, account, first, last, true);
+            account.book(Outcome::Unsupported, last, to - last, page);
         } else {
-            self.plan(kernel, ledger, from, to, false);
+            self.plan(kernel, account, from, to, false);
         }
     }
 
     /// Queues movable pages, those already on the target left out.
-    fn plan(&mut self, kernel: &dyn Kernel, ledger: &Ledger, from: usize, to: usize, huge: bool) {
+    fn plan(&mut self, kernel: &dyn Kernel, account: &Account, from: usize, to: usize, huge: bool) {
         let unit = if huge { SEGMENT } else { page_size() };
         if !self.wanted.ask_nodes {
             let kind = Kind {
@@ -255,7 +255,7 @@ impl<'a> Cursor<'a> {
             if self.wanted.relocate {
                 self.push(kind, from, to - from);
             } else {
-                ledger.book(Outcome::AlreadyThere, from, to - from, unit);
+                account.book(Outcome::AlreadyThere, from, to - from, unit);
             }
             return;
         }
@@ -275,9 +275,9 @@ impl<'a> Cursor<'a> {
                         libc::ENOENT | libc::EFAULT => Outcome::NotPresent,
                         _ => Outcome::Busy,
                     };
-                    ledger.book(outcome, addr, unit, unit);
+                    account.book(outcome, addr, unit, unit);
                 } else if status == self.wanted.node as i32 && !self.wanted.relocate {
-                    ledger.book(Outcome::AlreadyThere, addr, unit, unit);
+                    account.book(Outcome::AlreadyThere, addr, unit, unit);
                 } else {
                     self.push(
                         Kind {
@@ -499,14 +499,14 @@ mod tests {
                 parts.add(start..end);
             }
             let asked = |page: usize| parts.meeting(&(BASE + page * 4096..BASE + (page + 1) * 4096)).is_some();
-            let ledger = Ledger::new(parts.as_slice(), true, Arc::default());
+            let account = Account::new(parts.as_slice(), true, Arc::default());
             let mut cursor = Cursor::new(wanted, &vmas, parts.as_slice());
             let mut taken = vec![0; tables.0.len()];
             let mut runs = List::new_in(Pages);
             let mut limits = limits.iter().cycle();
             while let Some(kind) = {
                 let limit = limits.next().unwrap().0 * 4096;
-                cursor.next(&tables, &ledger, limit, &mut runs).unwrap()
+                cursor.next(&tables, &account, limit, &mut runs).unwrap()
             } {
                 let (limit, keep) = *limits.next().unwrap();
                 let bytes: usize = runs.iter().map(|r| r.len).sum();
@@ -541,7 +541,7 @@ mod tests {
                     }
                 }
             }
-            let ListResult { total, ranges } = ledger.close(Duration::ZERO, None).unwrap();
+            let ListResult { total, ranges } = account.close(Duration::ZERO, None).unwrap();
             let in_runs = taken.iter().sum::<usize>() * 4096;
             prop_assert_eq!(total.cancelled_bytes as usize, in_runs);
             for (range, result) in parts.as_slice().iter().zip(ranges) {
@@ -558,13 +558,13 @@ mod tests {
         let vmas = [vma(0..4, (true, false)), vma(4..10, (true, true))];
         let range = BASE..BASE + 10 * 4096;
         let parts = std::slice::from_ref(&range);
-        let ledger = Ledger::new(parts, false, Arc::default());
+        let account = Account::new(parts, false, Arc::default());
         let mut cursor = Cursor::new(RELOCATE, &vmas, parts);
         let mut runs = List::new_in(Pages);
-        cursor.next(&tables, &ledger, SEGMENT, &mut runs).unwrap();
+        cursor.next(&tables, &account, SEGMENT, &mut runs).unwrap();
         let (place, len) = (BASE + 4 * 4096, 6 * 4096);
         assert_eq!(runs, [Run { place, len }]);
-        let result = ledger.close(Duration::ZERO, None).unwrap().total;
+        let result = account.close(Duration::ZERO, None).unwrap().total;
         assert_eq!(result.count(Outcome::Busy).bytes, 4 * 4096);
     }
 
@@ -574,23 +574,23 @@ mod tests {
         let vmas = [vma(0..10, (true, true))];
         let range = BASE..BASE + 10 * 4096;
         let parts = std::slice::from_ref(&range);
-        let ledger = Ledger::new(parts, false, Arc::default());
+        let account = Account::new(parts, false, Arc::default());
         let mut cursor = Cursor::new(RELOCATE, &vmas, parts);
         let mut runs = List::new_in(Pages);
-        let kind = cursor.next(&tables, &ledger, 3 * 4096, &mut runs).unwrap();
+        let kind = cursor.next(&tables, &account, 3 * 4096, &mut runs).unwrap();
         cursor.give_back(kind.unwrap(), &mut runs, 4096);
         let run = |first: usize, pages: usize| Run {
             place: BASE + first * 4096,
             len: pages * 4096,
         };
         assert_eq!(runs, [run(0, 1)]);
-        let again = cursor.next(&tables, &ledger, SEGMENT, &mut runs).unwrap();
+        let again = cursor.next(&tables, &account, SEGMENT, &mut runs).unwrap();
         assert_eq!(again, kind);
         assert_eq!(runs.iter().map(|r| r.len).sum::<usize>(), 9 * 4096);
         assert_eq!(runs[0].place, BASE + 4096);
         assert!(
             cursor
-                .next(&tables, &ledger, SEGMENT, &mut runs)
+                .next(&tables, &account, SEGMENT, &mut runs)
                 .unwrap()
                 .is_none()
         );

@@ -9,11 +9,11 @@ mod batch;
 mod cursor;
 mod events;
 mod kernel;
-mod outward;
 mod ranges;
 mod remap;
 #[cfg(test)]
 mod tests;
+mod unmap;
 
 pub(crate) use cursor::{Cursor, Wanted};
 pub(crate) use kernel::{Kernel, Live};
@@ -21,8 +21,8 @@ pub(crate) use ranges::Ranges;
 
 use crate::forkgate;
 use crate::migrator::Migrator;
-use crate::pool::{PagePool, Piece, SEGMENT, Shelf};
-use crate::result::{Ledger, Outcome};
+use crate::pool::{PageClass, PagePool, Piece, SEGMENT};
+use crate::result::{Account, Outcome};
 use crate::schedule::{Schedule, Task};
 use crate::sys::list::{List, Pages};
 use crate::sys::pagemap::{HUGE, Region};
@@ -47,15 +47,15 @@ const FORK_LOOK: Duration = Duration::from_micros(50);
 /// Bytes that the kernel fills in one call; who waits for them is woken at its end.
 const FILL_BYTES: usize = 512 << 10;
 
-/// What a flight needs and what was asked of it.
+/// What a pipeline needs and what was asked of it.
 pub(crate) struct Plan<'a> {
     pub kernel: &'a dyn Kernel,
     /// Watches the range, and staging while pages move out to it.
     pub place: &'a Uffd,
     pub pool: &'a PagePool,
-    pub ledger: &'a Ledger,
+    pub account: &'a Account,
     pub migrator: &'a dyn Migrator,
-    /// The part of the range that is registered for this flight.
+    /// The part of the range that is registered for this pipeline.
     pub range: Range<usize>,
     /// Parts of it to leave alone.
     pub excluded: &'a [Range<usize>],
@@ -71,24 +71,24 @@ pub(crate) struct Plan<'a> {
     pub cancel: &'a AtomicBool,
 }
 
-/// What a flight leaves behind.
-pub(crate) struct Landing {
+/// What a pipeline leaves behind.
+pub(crate) struct Finished {
     /// What ended it early.
     pub error: Option<std::io::Error>,
     /// Parts that their owner was about to empty (MADV_DONTNEED), and may still be.
     pub emptied: Ranges,
-    /// Parts that no further flight over the same watch may touch: what is there now may be another mapping, unwatched.
+    /// Parts that no further pipeline over the same watch may touch: what is there now may be another mapping, unwatched.
     pub excluded: Ranges,
 }
 
 /// The state that the lanes share.
-pub(crate) struct Flight<'a> {
+pub(crate) struct Pipeline<'a> {
     plan: Plan<'a>,
     schedule: Schedule,
     batches: List<RwLock<Batch>>,
     cursor: Mutex<Cursor<'a>>,
     places: RwLock<Places>,
-    /// A pool or scan error that ends the flight early.
+    /// A pool or scan error that ends the pipeline early.
     error: Mutex<Option<std::io::Error>>,
     /// Lanes that have not ended.
     inside: AtomicUsize,
@@ -124,13 +124,13 @@ fn end_process() -> ! {
     std::process::abort()
 }
 
-impl<'a> Flight<'a> {
-    /// A flight over what `cursor` walks. `slots` batches at a time.
-    pub(crate) fn new(plan: Plan<'a>, cursor: Cursor<'a>, slots: usize) -> Flight<'a> {
+impl<'a> Pipeline<'a> {
+    /// A pipeline over what `cursor` walks. `slots` batches at a time.
+    pub(crate) fn new(plan: Plan<'a>, cursor: Cursor<'a>, slots: usize) -> Pipeline<'a> {
         let spins = if plan.lanes > 1 { SPINS } else { 0 };
         let mut batches = List::with_capacity_in(slots, Pages);
         batches.resize_with(slots, || RwLock::new(Batch::new()));
-        Flight {
+        Pipeline {
             schedule: Schedule::new(slots, spins),
             batches,
             cursor: Mutex::new(cursor),
@@ -176,8 +176,8 @@ impl<'a> Flight<'a> {
         }
     }
 
-    /// Closes the books.
-    pub(crate) fn finish(self) -> Landing {
+    /// Closes the account.
+    pub(crate) fn finish(self) -> Finished {
         if self.inside.load(Ordering::Acquire) > 0 {
             end_process();
         }
@@ -190,7 +190,7 @@ impl<'a> Flight<'a> {
         }
         let places = self.places.into_inner();
         let places = places.unwrap_or_else(PoisonError::into_inner);
-        Landing {
+        Finished {
             error: self
                 .error
                 .into_inner()
@@ -212,8 +212,8 @@ impl<'a> Flight<'a> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shelf(&self, kind: Kind, node: u32) -> Shelf {
-        Shelf {
+    fn class(&self, kind: Kind, node: u32) -> PageClass {
+        PageClass {
             node,
             huge: kind.huge,
             locked: self.plan.locked,
@@ -228,7 +228,7 @@ impl<'a> Flight<'a> {
                 let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
                 cursor.next(
                     self.plan.kernel,
-                    self.plan.ledger,
+                    self.plan.account,
                     self.plan.batch_bytes,
                     &mut runs,
                 )
@@ -269,7 +269,7 @@ impl<'a> Flight<'a> {
                     let unit = if kind.huge { SEGMENT } else { page_size() };
                     for run in &runs {
                         self.plan
-                            .ledger
+                            .account
                             .book(Outcome::NoMemory, run.place, run.len, unit);
                     }
                 }
@@ -284,8 +284,8 @@ impl<'a> Flight<'a> {
     fn find_pages(&self, kind: Kind, bytes: usize) -> std::io::Result<(Piece, Option<Piece>)> {
         let pool = self.plan.pool;
         let (from, to) = (
-            self.shelf(kind, kind.node),
-            self.shelf(kind, self.plan.wanted.node),
+            self.class(kind, kind.node),
+            self.class(kind, self.plan.wanted.node),
         );
         let dest = self.find_free(kind, to, bytes)?;
         let len = dest.map_or(bytes, |dest| dest.len);
@@ -303,7 +303,7 @@ impl<'a> Flight<'a> {
     }
 
     /// Free pages for at most `bytes`; `None` when the kernel shall allocate them right at the place.
-    fn find_free(&self, kind: Kind, to: Shelf, bytes: usize) -> std::io::Result<Option<Piece>> {
+    fn find_free(&self, kind: Kind, to: PageClass, bytes: usize) -> std::io::Result<Option<Piece>> {
         let pool = self.plan.pool;
         if let Some(piece) = pool.take_full(to, bytes) {
             if !kind.huge || piece.len == SEGMENT {
@@ -363,7 +363,7 @@ impl<'a> Flight<'a> {
             };
             let part = share(batch.bytes, self.plan.lanes, GRANULE, lane);
             // SAFETY: the source lies in the batch's staging range, which holds its pages; the destination in its
-            // destination piece, which holds free pages. Both belong to this flight alone, and shares have no byte in
+            // destination piece, which holds free pages. Both belong to this pipeline alone, and shares have no byte in
             // common.
             unsafe {
                 self.plan.migrator.copy(
@@ -424,14 +424,14 @@ fn release_pieces(plan: &Plan<'_>, batch: &mut Batch) {
     let Some(kind) = batch.kind.take() else {
         return;
     };
-    let shelf = |node| Shelf {
+    let class = |node| PageClass {
         node,
         huge: kind.huge,
         locked: plan.locked,
     };
-    plan.pool.put_empty(shelf(kind.node), batch.staged);
+    plan.pool.put_empty(class(kind.node), batch.staged);
     if let Some(dest) = batch.dest.take() {
-        plan.pool.put_full(shelf(plan.wanted.node), dest);
+        plan.pool.put_full(class(plan.wanted.node), dest);
     }
     batch.clear();
 }

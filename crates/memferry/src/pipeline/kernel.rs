@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a flight asks of the kernel, behind one trait so that tests can make every call fail.
+//! What a pipeline asks of the kernel, behind one trait so that tests can make every call fail.
 
 use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::uffd::{Message, Progress, Uffd};
@@ -10,7 +10,7 @@ use std::io;
 /// The kernel's part of a move.
 ///
 /// # Safety of `unmap`, `remap` and `fill`
-/// `place` lies in the range that is moved, `staging` and `from` in pieces of the pool that the flight has.
+/// `place` lies in the range that is moved, `staging` and `from` in pieces of the pool that the pipeline has.
 pub(crate) trait Kernel: Sync {
     /// Moves pages from their place out to staging.
     unsafe fn unmap(&self, staging: usize, place: usize, len: usize) -> Progress;
@@ -95,7 +95,7 @@ impl Kernel for Live<'_> {
     }
 
     unsafe fn fill(&self, place: usize, from: usize, len: usize) -> Progress {
-        // SAFETY: `from` is a piece of the flight, which stays mapped and readable for its whole time.
+        // SAFETY: `from` is a piece of the pipeline, which stays mapped and readable for its whole time.
         unsafe { self.place.copy(place, from, len) }
     }
 
