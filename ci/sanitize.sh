@@ -47,7 +47,8 @@ miri)
     cargo miri --version >/dev/null 2>&1 ||
         did_not_run "this toolchain has no miri; try: cargo +nightly miri, with rustup component add miri rust-src"
     export MIRIFLAGS="-Zmiri-disable-isolation" PROPTEST_CASES=4
-    cargo miri test -p memferry --lib "$@" -- topology::tests::parse vma:: pipeline::batch:: migrator::tests::fill \
+    cargo miri test -p memferry-linux --lib "$@" -- topology::tests::parse
+    cargo miri test -p memferry --lib "$@" -- vma:: pipeline::batch:: migrator::tests::fill \
         migrator::tests::spread migrator::tests::only_allowed
     cargo miri test -p memferry-c --lib "$@" -- --skip through_pointers
     ;;

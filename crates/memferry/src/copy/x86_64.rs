@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! x86-64: non-temporal stores of 16, 32 and 64 bytes, as one stream or as four interleaved ones, and
-//! `rep movsb`. The instructions differ per set, the loops are written once.
+//! x86-64: non-temporal stores of 16, 32 and 64 bytes in four interleaved streams. The instructions differ per set, the loops are
+//! written once.
 //! Everything that is wider than SSE2 is assembly: its intrinsics are newer than our oldest compiler.
 
 use super::Routine;
@@ -32,57 +32,33 @@ const AHEAD: usize = 512;
 /// The routines of this architecture that the CPU can run, in rising order of preference. 32-byte stores come
 /// last: on long extents they equal 64-byte ones, and on single pages they are 6 percent faster.
 pub(super) fn detected() -> Vec<Routine> {
-    let mut routines = vec![REP_MOVSB, SSE2, SSE2_4];
+    let mut routines = vec![SSE2];
     if is_x86_feature_detected!("avx512f") {
-        routines.extend([AVX512, AVX512_4]);
+        routines.push(AVX512);
     }
     if is_x86_feature_detected!("avx2") {
-        routines.extend([AVX2, AVX2_4]);
+        routines.push(AVX2);
     }
     routines
 }
 
-const REP_MOVSB: Routine = Routine {
-    name: "rep-movsb",
-    about: "one string instruction, as the kernel's own page copy",
-    bypasses_cache: false,
-    copy: rep_movsb,
-};
 const SSE2: Routine = Routine {
-    name: "sse2-nt",
-    about: "16-byte non-temporal stores, one stream",
-    bypasses_cache: true,
-    copy: copy::<Sse2, 1>,
-};
-const SSE2_4: Routine = Routine {
     name: "sse2-nt-4",
     about: "16-byte non-temporal stores, four streams, prefetch",
     bypasses_cache: true,
-    copy: copy::<Sse2, STREAMS>,
+    copy: copy::<Sse2>,
 };
 const AVX2: Routine = Routine {
-    name: "avx2-nt",
-    about: "32-byte non-temporal stores, one stream",
-    bypasses_cache: true,
-    copy: copy::<Avx2, 1>,
-};
-const AVX2_4: Routine = Routine {
     name: "avx2-nt-4",
     about: "32-byte non-temporal stores, four streams, prefetch",
     bypasses_cache: true,
-    copy: copy::<Avx2, STREAMS>,
+    copy: copy::<Avx2>,
 };
 const AVX512: Routine = Routine {
-    name: "avx512-nt",
-    about: "64-byte non-temporal stores, one stream",
-    bypasses_cache: true,
-    copy: copy::<Avx512, 1>,
-};
-const AVX512_4: Routine = Routine {
     name: "avx512-nt-4",
     about: "64-byte non-temporal stores, four streams, prefetch",
     bypasses_cache: true,
-    copy: copy::<Avx512, STREAMS>,
+    copy: copy::<Avx512>,
 };
 
 /// How one instruction set copies a line.
@@ -174,11 +150,11 @@ impl Isa for Avx512 {
     }
 }
 
-/// `Routine::copy` with `S` streams.
-unsafe fn copy<I: Isa, const S: usize>(src: *const u8, dst: *mut u8, len: usize) {
+/// `Routine::copy`.
+unsafe fn copy<I: Isa>(src: *const u8, dst: *mut u8, len: usize) {
     // SAFETY: `Routine::copy`'s contract, and the table holds only what the CPU can run.
     unsafe {
-        unfenced::<I, S>(src, dst, len);
+        unfenced::<I>(src, dst, len);
         I::leave();
         _mm_sfence();
     }
@@ -186,7 +162,7 @@ unsafe fn copy<I: Isa, const S: usize>(src: *const u8, dst: *mut u8, len: usize)
 
 /// Bytes up to the destination's first line boundary, lines, then the bytes that remain.
 #[inline(always)]
-unsafe fn unfenced<I: Isa, const S: usize>(src: *const u8, dst: *mut u8, len: usize) {
+unsafe fn unfenced<I: Isa>(src: *const u8, dst: *mut u8, len: usize) {
     if len == 0 {
         return;
     }
@@ -199,31 +175,31 @@ unsafe fn unfenced<I: Isa, const S: usize>(src: *const u8, dst: *mut u8, len: us
         if head != 0 {
             std::ptr::copy_nonoverlapping(src, dst, head);
         }
-        whole_lines::<I, S>(src.add(head), dst.add(head), lines);
+        whole_lines::<I>(src.add(head), dst.add(head), lines);
         if tail != len {
             std::ptr::copy_nonoverlapping(src.add(tail), dst.add(tail), len - tail);
         }
     }
 }
 
-/// Copies whole lines to an aligned destination: as `S` streams if each gets a page or more, else as one.
+/// Copies whole lines to an aligned destination: as streams if each gets a page or more, else as one.
 #[inline(always)]
-unsafe fn whole_lines<I: Isa, const S: usize>(src: *const u8, dst: *mut u8, bytes: usize) {
-    let each = if S > 1 && bytes >= S * PAGE {
-        (bytes / S) & !(LINE - 1)
+unsafe fn whole_lines<I: Isa>(src: *const u8, dst: *mut u8, bytes: usize) {
+    let each = if bytes >= STREAMS * PAGE {
+        (bytes / STREAMS) & !(LINE - 1)
     } else {
         0
     };
     if each != 0 {
-        let (mut from, mut to) = ([src; S], [dst; S]);
-        for k in 0..S {
+        let (mut from, mut to) = ([src; STREAMS], [dst; STREAMS]);
+        for k in 0..STREAMS {
             // SAFETY: k * each < bytes.
             unsafe { (from[k], to[k]) = (src.add(k * each), dst.add(k * each)) }
         }
-        // SAFETY: the streams are disjoint parts of the caller's ranges, S * each <= bytes.
-        unsafe { interleave::<I, S>(from, to, each) }
+        // SAFETY: the streams are disjoint parts of the caller's ranges, STREAMS * each <= bytes.
+        unsafe { interleave::<I>(from, to, each) }
     }
-    let mut at = S * each;
+    let mut at = STREAMS * each;
     while at < bytes {
         // SAFETY: `bytes` is a multiple of LINE, so a whole line is left.
         unsafe { I::line(src.add(at), dst.add(at)) }
@@ -231,13 +207,13 @@ unsafe fn whole_lines<I: Isa, const S: usize>(src: *const u8, dst: *mut u8, byte
     }
 }
 
-/// Copies `S` streams of `bytes` each, a line of every stream in turn, and prefetches each stream's source.
+/// Copies the streams, of `bytes` each, a line of every stream in turn, and prefetches each stream's source.
 #[inline(always)]
-unsafe fn interleave<I: Isa, const S: usize>(src: [*const u8; S], dst: [*mut u8; S], bytes: usize) {
+unsafe fn interleave<I: Isa>(src: [*const u8; STREAMS], dst: [*mut u8; STREAMS], bytes: usize) {
     let last = bytes.saturating_sub(AHEAD);
     let mut at = 0;
     while at < last {
-        for k in 0..S {
+        for k in 0..STREAMS {
             // SAFETY: at + AHEAD < bytes, and `bytes` is a multiple of LINE.
             unsafe {
                 prefetch(src[k].add(at + AHEAD));
@@ -247,7 +223,7 @@ unsafe fn interleave<I: Isa, const S: usize>(src: [*const u8; S], dst: [*mut u8;
         at += LINE;
     }
     while at < bytes {
-        for k in 0..S {
+        for k in 0..STREAMS {
             // SAFETY: at < bytes, and `bytes` is a multiple of LINE.
             unsafe { I::line(src[k].add(at), dst[k].add(at)) }
         }
@@ -260,17 +236,6 @@ unsafe fn interleave<I: Isa, const S: usize>(src: [*const u8; S], dst: [*mut u8;
 fn prefetch(at: *const u8) {
     // SAFETY: a prefetch is a hint without architectural effect.
     unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
-}
-
-unsafe fn rep_movsb(src: *const u8, dst: *mut u8, len: usize) {
-    // SAFETY: `Routine::copy`'s contract; the direction flag is clear by the calling convention.
-    unsafe {
-        asm!(
-            "rep movsb",
-            inout("rsi") src => _, inout("rdi") dst => _, inout("rcx") len => _,
-            options(nostack, preserves_flags),
-        );
-    }
 }
 
 /// Writes every line of a range back to memory and drops it from all caches.
