@@ -63,15 +63,17 @@ fn run() -> Result<(), Failure> {
         Command::Trace(command) => trace::run(&command),
         Command::Report(args) => report::run(&args),
         Command::Generate(args) => generate::run(&args),
-        Command::Bench(Bench::Move(args)) => measure(&args.output, |ui| bench::run_move(&args, ui)),
+        Command::Bench(Bench::Move(args)) => {
+            measure(&args.output, args.anatomy, |ui| bench::run_move(&args, ui))
+        }
         Command::Bench(Bench::Count(args)) => {
-            measure(&args.output, |ui| bench::run_count(&args, ui))
+            measure(&args.output, false, |ui| bench::run_count(&args, ui))
         }
         Command::Bench(Bench::Stall(args)) => {
-            measure(&args.output, |ui| bench::run_stall(&args, ui))
+            measure(&args.output, false, |ui| bench::run_stall(&args, ui))
         }
         Command::Bench(Bench::Promote(args)) => {
-            measure(&args.output, |ui| bench::run_promote(&args, ui))
+            measure(&args.output, false, |ui| bench::run_promote(&args, ui))
         }
         Command::PromoteRun { spec } => bench::serve_promote(&spec),
     }
@@ -80,6 +82,7 @@ fn run() -> Result<(), Failure> {
 /// Runs a benchmark, then prints and saves what it measured, also if it stopped half-way.
 fn measure(
     output: &OutputArgs,
+    anatomy: bool,
     bench: impl FnOnce(&Ui) -> Result<BenchFile, Failure>,
 ) -> Result<(), Failure> {
     // A file that cannot be written is told before the minutes of measuring.
@@ -103,7 +106,7 @@ fn measure(
             target.write(&(text + "\n"))?;
         }
         if !output.json_on_stdout() {
-            let text = table::text::benchmark(&file, output.published, Ui::columns());
+            let text = table::text::benchmark(&file, anatomy, output.published, Ui::columns());
             shown = Target::open(Path::new("-"))?.write(&text);
         }
     }

@@ -13,6 +13,7 @@ use crate::pace::Pace;
 use crate::pipeline::{Cursor, Live, Pipeline, Plan, Ranges, Wanted};
 use crate::pool::{PagePool, SEGMENT};
 use crate::result::{Account, ListResult, MoveResult, Outcome};
+use crate::steps::Steps;
 use crate::sys::list::{List, Pages};
 use crate::sys::thread::{Event, Quiet};
 use crate::sys::uffd::Uffd;
@@ -245,6 +246,7 @@ impl Job {
             let pipeline = Pipeline::new(plan, Cursor::new(wanted, vmas, parts), slots);
             // A large list may have come to lie there since, where the program had unmapped something.
             let own = sys::list::own_memory().find_map(|list| within(&list, &range));
+            let begun = Instant::now();
             let run = match own {
                 Some(_) => Ok(()),
                 None => catch_unwind(AssertUnwindSafe(|| {
@@ -255,7 +257,12 @@ impl Job {
                     });
                 })),
             };
+            let ran = begun.elapsed();
             let finished = pipeline.finish();
+            account.add_steps(Steps {
+                set_up: ran,
+                ..finished.steps
+            });
             let emptied = finished.emptied.as_slice();
             emptied.iter().cloned().for_each(emptied::note);
             excluded = finished.excluded;

@@ -38,6 +38,7 @@ mod result;
 mod schedule;
 #[cfg(test)]
 mod schedule_model;
+mod steps;
 mod sync;
 mod sys;
 mod tiering;
@@ -53,5 +54,6 @@ pub use mover::{
     Backend, DEFAULT_BATCH_BYTES, DEFAULT_POOL_BYTES, MoveOptions, Mover, MoverOptions, SourcePages,
 };
 pub use result::{Count, ListResult, MoveResult, Outcome};
+pub use steps::Steps;
 pub use sys::page_size;
 pub use tiering::{Round, Tiering, TieringOptions};

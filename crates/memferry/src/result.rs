@@ -2,6 +2,7 @@
 //! What became of every page of a move.
 
 use crate::error::MoveError;
+use crate::steps::Steps;
 use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
 use std::ops::Range;
@@ -80,6 +81,8 @@ pub struct MoveResult {
     pub error: Option<Arc<MoveError>>,
     /// Time from the first system call to the last.
     pub elapsed: Duration,
+    /// Where that time went; of a list, in its sum alone.
+    pub steps: Steps,
 }
 
 impl MoveResult {
@@ -129,6 +132,7 @@ impl ListResult {
         let range = self.ranges.pop().unwrap_or_default();
         MoveResult {
             error: self.total.error,
+            steps: self.total.steps,
             ..range
         }
     }
@@ -147,6 +151,7 @@ struct Books {
     /// What became of each base page of all of them, if they are listed.
     pages: List<Option<Outcome>>,
     moved_bytes: u64,
+    steps: Steps,
 }
 
 struct RangeAccount {
@@ -193,6 +198,7 @@ impl Account {
                 ranges: books,
                 pages,
                 moved_bytes: 0,
+                steps: Steps::default(),
             }),
             booked,
         }
@@ -206,6 +212,7 @@ impl Account {
             ranges,
             pages,
             moved_bytes,
+            ..
         } = &mut *books;
         let first = ranges.partition_point(|account| account.range.end <= part.start);
         for account in &mut ranges[first..] {
@@ -222,6 +229,11 @@ impl Account {
                 pages[page(own.start)..page(own.end)].fill(Some(outcome));
             }
         }
+    }
+
+    /// Adds what a pipeline's lanes did; `set_up` is the time that they ran, by the clock.
+    pub(crate) fn add_steps(&self, steps: Steps) {
+        self.lock().steps += steps;
     }
 
     /// Bytes that have moved so far.
@@ -241,9 +253,16 @@ impl Account {
         failure: Option<MoveError>,
     ) -> Result<ListResult, MoveError> {
         let books = self.books.into_inner();
-        let Books { ranges, pages, .. } = books.unwrap_or_else(PoisonError::into_inner);
+        let Books {
+            ranges,
+            pages,
+            mut steps,
+            ..
+        } = books.unwrap_or_else(PoisonError::into_inner);
+        steps.set_up = elapsed.saturating_sub(steps.set_up);
         let mut total = MoveResult {
             elapsed,
+            steps,
             ..MoveResult::default()
         };
         let close = |account: RangeAccount| {

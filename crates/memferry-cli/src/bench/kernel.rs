@@ -265,6 +265,7 @@ impl<'a> Bench<'a> {
                 copied_bytes: runs.iter().map(|run| run.copied).sum(),
                 call_ns: Some(median(&mut calls)),
                 of_none: None,
+                steps: None,
             })
         };
         let mut rows: Vec<Measured> = measured

@@ -47,6 +47,8 @@ pub struct Run {
     pub verified: u64,
     /// Largest resident memory beyond that before the move, bytes.
     pub extra_rss: u64,
+    /// Where the time of the lanes went.
+    pub steps: memferry::Steps,
 }
 
 /// Memory of one page size, ready to be moved.
@@ -220,6 +222,7 @@ impl Stand for Rig {
             gbps,
             verified,
             extra_rss,
+            steps: result.steps,
         })
     }
 }

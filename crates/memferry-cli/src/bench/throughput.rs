@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `bench move` and `bench count`: which cases there are, in which order they run, and the rows that they make.
 
+use std::time::Duration;
+
 use memferry::copy::{self, Routine};
 use memferry_linux::topology::Topology;
 
@@ -10,7 +12,7 @@ use super::rig::{Case, Rig, Run};
 use super::rounds::{Rounds, ceilings};
 use crate::cli::bench::{Backend, CountArgs, Destination, Migrator, MoveArgs, RunArgs};
 use crate::failure::Failure;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, MoveRow, Rows};
+use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, MoveRow, Rows, Steps};
 use crate::spread::mean_sd;
 use crate::ui::Ui;
 
@@ -212,7 +214,30 @@ fn row(case: &Case, runs: &[Run], ceilings: &[Ceiling]) -> Option<MoveRow> {
         copied_bytes: None,
         call_ns: None,
         of_none: None,
+        steps: Some(mean_steps(runs)),
     })
+}
+
+fn mean_steps(runs: &[Run]) -> Steps {
+    let mut sum = memferry::Steps::default();
+    runs.iter().for_each(|run| sum += run.steps);
+    let count = runs.len().max(1) as u64;
+    let ns = |of: Duration| of.as_nanos() as u64 / count;
+    Steps {
+        set_up_ns: ns(sum.set_up),
+        scan_ns: ns(sum.scan),
+        populate_ns: ns(sum.populate),
+        register_ns: ns(sum.register),
+        unmap_ns: ns(sum.unmap),
+        copy_ns: ns(sum.copy),
+        fill_ns: ns(sum.fill),
+        remap_ns: ns(sum.remap),
+        give_back_ns: ns(sum.give_back),
+        answer_ns: ns(sum.answer),
+        wait_ns: ns(sum.wait),
+        batches: sum.batches / count,
+        retries: sum.retries / count,
+    }
 }
 
 /// The copy routine of the ceiling and of batch and mtcopy.

@@ -187,6 +187,40 @@ pub struct MoveRow {
     /// How many times faster than migrator `none` in the same round, by the median call: median over the rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_none: Option<f64>,
+    /// Where the time of the lanes went (backend `user`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<Steps>,
+}
+
+/// Time of all lanes together by step, nanoseconds a run, mean over the runs; `set_up_ns` is by the clock, once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steps {
+    /// Reading the mappings, registering the range and ending that, waking the lanes.
+    pub set_up_ns: u64,
+    /// Looking for pages that are there.
+    pub scan_ns: u64,
+    /// Finding free pages, and allocating them.
+    pub populate_ns: u64,
+    /// Registering where pages are staged.
+    pub register_ns: u64,
+    /// Moving pages out of their places.
+    pub unmap_ns: u64,
+    /// Copying.
+    pub copy_ns: u64,
+    /// Copying by the kernel, which allocates the pages.
+    pub fill_ns: u64,
+    /// Moving pages into their places.
+    pub remap_ns: u64,
+    /// Giving source pages back.
+    pub give_back_ns: u64,
+    /// Answering those who change mappings or touch a page that never was.
+    pub answer_ns: u64,
+    /// Waiting for other lanes.
+    pub wait_ns: u64,
+    /// Batches of a run.
+    pub batches: u64,
+    /// Refusals by the kernel that another attempt followed, of a run.
+    pub retries: u64,
 }
 
 /// Where pages come from and go to.

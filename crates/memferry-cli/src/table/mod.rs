@@ -3,6 +3,7 @@
 //!
 //! It arranges and formats figures; it computes none and prints nothing.
 
+pub mod anatomy;
 pub mod promote;
 pub mod published;
 pub mod text;

@@ -10,12 +10,16 @@ use crate::schema::{BenchFile, Rows};
 const GAP: usize = 2;
 
 /// A whole benchmark: the machine, its tables, the published ones if wanted, the notes.
-pub fn benchmark(file: &BenchFile, published: bool, columns: usize) -> String {
+pub fn benchmark(file: &BenchFile, anatomy: bool, published: bool, columns: usize) -> String {
     let copy = file.host.copy.as_ref();
     let copy = copy.map_or_else(String::new, |copy| format!(", copy routine {copy}"));
     let mut text = wrap(&(machine(file) + &copy), columns, "") + "\n\n";
-    for table in tables(file) {
-        text += &draw(&table, columns, Align::Right);
+    let anatomy = match &file.rows {
+        Rows::Move(rows) if anatomy => super::anatomy::tables(rows),
+        _ => Vec::new(),
+    };
+    for table in tables(file).iter().chain(&anatomy) {
+        text += &draw(table, columns, Align::Right);
     }
     if published {
         text += &published_text(file, columns);
@@ -155,7 +159,7 @@ mod tests {
     fn no_line_is_wider_than_the_terminal() {
         for bench in ["move", "count", "stall", "promote"] {
             for columns in [80, 100, 140] {
-                let text = benchmark(&synthetic::file(bench), true, columns);
+                let text = benchmark(&synthetic::file(bench), true, true, columns);
                 println!("{text}");
                 for line in text.lines() {
                     assert!(line.chars().count() <= columns, "{columns}: {line}");
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_wide_table_is_split_and_keeps_every_column() {
-        let text = benchmark(&synthetic::file("move"), false, 80);
+        let text = benchmark(&synthetic::file("move"), false, false, 80);
         for size in ["4K", "16K", "64K", "128K", "256K", "512K", "1M", "2M"] {
             let heads = text
                 .lines()
@@ -176,12 +180,12 @@ mod tests {
             assert_eq!(heads, 2, "{size}: once for warm, once for cold");
         }
         let rows = |text: &str| text.matches("mtcopy, 2 lanes").count();
-        assert!(rows(&text) > rows(&benchmark(&synthetic::file("move"), false, 200)));
+        assert!(rows(&text) > rows(&benchmark(&synthetic::file("move"), false, false, 200)));
     }
 
     #[test]
     fn a_table_that_fits_is_not_split() {
-        let text = benchmark(&synthetic::file("stall"), false, 80);
+        let text = benchmark(&synthetic::file("stall"), false, false, 80);
         assert_eq!(text.matches("batch").count(), 1, "{text}");
     }
 
@@ -190,7 +194,7 @@ mod tests {
         let mut file = synthetic::file("stall");
         file.host.cpu = "\u{1b}[31mred\u{7}".to_owned();
         file.notes = vec!["\u{9b}2J".to_owned()];
-        let text = benchmark(&file, false, 100);
+        let text = benchmark(&file, false, false, 100);
         assert!(text.contains("[31mred"));
         assert!(!text.contains(['\u{1b}', '\u{7}', '\u{9b}']));
     }
@@ -198,9 +202,9 @@ mod tests {
     #[test]
     fn notes_come_last_and_published_tables_on_demand() {
         let file = synthetic::file("count");
-        let text = benchmark(&file, false, 100);
+        let text = benchmark(&file, false, false, 100);
         assert!(!text.contains("published"));
         assert!(text.trim_end().ends_with("invented for the tests."));
-        assert!(benchmark(&file, true, 100).contains("NVIDIA Grace"));
+        assert!(benchmark(&file, false, true, 100).contains("NVIDIA Grace"));
     }
 }

@@ -24,6 +24,7 @@ use crate::migrator::Migrator;
 use crate::pool::{PageClass, PagePool, Piece, SEGMENT};
 use crate::result::{Account, Outcome};
 use crate::schedule::{Schedule, Task};
+use crate::steps::{Laps, Steps};
 use crate::sys::list::{List, Pages};
 use crate::sys::pagemap::{HUGE, Region};
 use crate::sys::uffd::Uffd;
@@ -77,6 +78,8 @@ pub(crate) struct Finished {
     pub error: Option<std::io::Error>,
     /// Parts that their owner was about to empty (MADV_DONTNEED), and may still be.
     pub emptied: Ranges,
+    /// What the lanes did.
+    pub steps: Steps,
     /// Parts that no further pipeline over the same watch may touch: what is there now may be another mapping, unwatched.
     pub excluded: Ranges,
 }
@@ -90,6 +93,8 @@ pub(crate) struct Pipeline<'a> {
     places: RwLock<Places>,
     /// A pool or scan error that ends the pipeline early.
     error: Mutex<Option<std::io::Error>>,
+    /// What the lanes that have ended did.
+    steps: Mutex<Steps>,
     /// Lanes that have not ended.
     inside: AtomicUsize,
 }
@@ -136,6 +141,7 @@ impl<'a> Pipeline<'a> {
             cursor: Mutex::new(cursor),
             places: RwLock::new(Places::without(plan.excluded)),
             error: Mutex::new(None),
+            steps: Mutex::default(),
             inside: AtomicUsize::new(0),
             plan,
         }
@@ -145,6 +151,7 @@ impl<'a> Pipeline<'a> {
     /// the process.
     pub(crate) fn run_lane(&self) {
         let inside = Inside::begin(&self.inside);
+        let laps = Laps::begin();
         // Small batches come many a microsecond; the kernel is asked for messages once per 64 KiB or more.
         let patience = ((64 << 10) / self.plan.batch_bytes).max(1);
         let mut remaps = 0;
@@ -152,15 +159,18 @@ impl<'a> Pipeline<'a> {
             if self.plan.cancel.load(Ordering::Relaxed) {
                 self.schedule.stop();
             }
-            match self.schedule.next() {
-                Task::Prepare { slot, epoch } => self.prepare(slot, epoch),
-                Task::Unmap { slot } => self.unmap(slot),
-                Task::Copy { slot, share } => self.copy(slot, share),
+            let task = self.schedule.next();
+            laps.lap(|s| &mut s.wait);
+            match task {
+                Task::Prepare { slot, epoch } => self.prepare(slot, epoch, &laps),
+                Task::Unmap { slot } => self.unmap(slot, &laps),
+                Task::Copy { slot, share } => self.copy(slot, share, &laps),
                 Task::Remap { slot } => {
-                    self.remap(slot);
+                    self.remap(slot, &laps);
                     remaps += 1;
                     if remaps % patience == 0 {
                         self.serve_messages();
+                        laps.lap(|s| &mut s.answer);
                     }
                 }
                 Task::AwaitFork => {
@@ -171,7 +181,11 @@ impl<'a> Pipeline<'a> {
                     }
                     self.schedule.fork_over();
                 }
-                Task::Finished => return inside.end(),
+                Task::Finished => {
+                    let mut all = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+                    *all += laps.end();
+                    return inside.end();
+                }
             }
         }
     }
@@ -195,6 +209,7 @@ impl<'a> Pipeline<'a> {
                 .error
                 .into_inner()
                 .unwrap_or_else(PoisonError::into_inner),
+            steps: (self.steps.into_inner()).unwrap_or_else(PoisonError::into_inner),
             emptied: places.emptied,
             excluded: places.excluded,
         }
@@ -221,7 +236,7 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Cuts the next batch and finds pages for it. Nothing is away yet, so this may take its time.
-    fn prepare(&self, slot: usize, epoch: u64) {
+    fn prepare(&self, slot: usize, epoch: u64, laps: &Laps) {
         let mut runs = std::mem::replace(&mut self.write(slot).planned, List::new_in(Pages));
         loop {
             let cut = {
@@ -233,6 +248,7 @@ impl<'a> Pipeline<'a> {
                     &mut runs,
                 )
             };
+            laps.lap(|s| &mut s.scan);
             let kind = match cut {
                 Ok(Some(kind)) => kind,
                 Ok(None) => break,
@@ -243,7 +259,9 @@ impl<'a> Pipeline<'a> {
                 }
             };
             let bytes = runs.iter().map(|r| r.len).sum();
-            match self.find_pages(kind, bytes) {
+            let found = self.find_pages(kind, bytes);
+            laps.lap(|s| &mut s.populate);
+            match found {
                 Ok((staged, dest)) => {
                     let keep = bytes.min(staged.len).min(dest.map_or(bytes, |d| d.len));
                     if keep < bytes {
@@ -354,12 +372,13 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Copies one share; a panic or a failure sends the whole batch back as it was.
-    fn copy(&self, slot: usize, lane: usize) {
+    fn copy(&self, slot: usize, lane: usize, laps: &Laps) {
         let done = catch_unwind(AssertUnwindSafe(|| {
             let batch = self.read(slot);
             let Some(dest) = batch.dest else {
                 drop(batch);
-                return self.fill(slot);
+                self.fill(slot, laps);
+                return laps.lap(|s| &mut s.fill);
             };
             let part = share(batch.bytes, self.plan.lanes, GRANULE, lane);
             // SAFETY: the source lies in the batch's staging range, which holds its pages; the destination in its
@@ -372,6 +391,7 @@ impl<'a> Pipeline<'a> {
                     part.len(),
                 );
             }
+            laps.lap(|s| &mut s.copy);
         }));
         if done.is_err() {
             self.read(slot).failed.store(true, Ordering::Relaxed);
@@ -381,7 +401,7 @@ impl<'a> Pipeline<'a> {
 
     /// Lets the kernel allocate, copy and map the batch in one step. What does not succeed stays
     /// staged and goes back in `remap`.
-    fn fill(&self, slot: usize) {
+    fn fill(&self, slot: usize, laps: &Laps) {
         let mut tries = 0;
         loop {
             let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
@@ -405,6 +425,7 @@ impl<'a> Pipeline<'a> {
                 Some(_) if progress.done > 0 => {}
                 Some(libc::EAGAIN | libc::EINTR) if tries < 1000 => {
                     tries += 1;
+                    laps.count(|s| &mut s.retries);
                     drop(batch);
                     drop(places);
                     self.serve_messages();

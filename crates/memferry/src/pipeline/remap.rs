@@ -8,6 +8,7 @@ use super::Pipeline;
 use super::batch::{AwayRun, Batch};
 use crate::pool::{PageClass, Piece, SEGMENT};
 use crate::result::Outcome;
+use crate::steps::Laps;
 use crate::sys::pagemap::Region;
 use crate::sys::{errno, page_size};
 use std::sync::PoisonError;
@@ -55,7 +56,7 @@ enum Step {
 }
 
 impl Pipeline<'_> {
-    pub(super) fn remap(&self, slot: usize) {
+    pub(super) fn remap(&self, slot: usize, laps: &Laps) {
         let failed = self.failure(&self.read(slot));
         let mut refused = Refusals::default();
         // Whether each page of the piece they came from has left it.
@@ -84,6 +85,7 @@ impl Pipeline<'_> {
                 Step::Back(done) => batch.placed.add(offset, done),
                 Step::Gone(done) => left_behind |= batch.give_up(index, offset, done),
                 Step::Again => {
+                    laps.count(|s| &mut s.retries);
                     drop(batch);
                     drop(places);
                     self.serve_messages();
@@ -91,7 +93,9 @@ impl Pipeline<'_> {
                 }
             }
         }
+        laps.lap(|s| &mut s.remap);
         self.settle(slot, failed, left_behind || refused.total > 0);
+        laps.lap(|s| &mut s.give_back);
     }
 
     /// Why the batch goes back as it was, if it does.

@@ -11,6 +11,7 @@ use super::{Pipeline, release_pieces};
 use crate::forkgate::Away;
 use crate::pool::SEGMENT;
 use crate::result::Outcome;
+use crate::steps::Laps;
 use crate::sys::{errno, page_size};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ use std::sync::atomic::Ordering;
 const PATIENCE: u32 = 10_000;
 
 impl Pipeline<'_> {
-    pub(super) fn unmap(&self, slot: usize) {
+    pub(super) fn unmap(&self, slot: usize, laps: &Laps) {
         if self.plan.cancel.load(Ordering::Relaxed) {
             self.schedule.stop();
             self.schedule.prepared(slot);
@@ -33,15 +34,17 @@ impl Pipeline<'_> {
         loop {
             let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
             let mut batch = self.write(slot);
-            if self.unmap_runs(&places, &mut batch, refusals < PATIENCE) {
+            if self.unmap_runs(&places, &mut batch, refusals < PATIENCE, laps) {
                 break;
             }
             drop(batch);
             drop(places);
             refusals += 1;
+            laps.count(|s| &mut s.retries);
             self.serve_messages();
             std::thread::yield_now();
         }
+        laps.lap(|s| &mut s.unmap);
         let mut guard = self.write(slot);
         let batch = &mut *guard;
         if batch.bytes == 0 {
@@ -54,6 +57,7 @@ impl Pipeline<'_> {
         let huge = batch.kind.is_some_and(|k| k.huge);
         batch.split = huge && self.check_huge(batch.staged).is_err();
         batch.gate = Some(gate);
+        laps.count(|s| &mut s.batches);
         let shares = match batch.dest {
             Some(_) => self.shares(batch.bytes),
             // Two lanes that fill one page table take turns at its lock: a batch each is 15% faster.
@@ -65,11 +69,12 @@ impl Pipeline<'_> {
 
     /// Moves what is planned out, page by page around what cannot go. False when the kernel wants its messages read
     /// first (or, without `patient`, books what it refuses as busy).
-    fn unmap_runs(&self, places: &Places, batch: &mut Batch, patient: bool) -> bool {
+    fn unmap_runs(&self, places: &Places, batch: &mut Batch, patient: bool, laps: &Laps) -> bool {
         let (kernel, account) = (self.plan.kernel, self.plan.account);
         let huge = batch.kind.is_some_and(|k| k.huge);
         let unit = if huge { SEGMENT } else { page_size() };
         let staging = self.plan.pool.stage(self.plan.place, batch.staged);
+        laps.lap(|s| &mut s.register);
         while let Some(run) = batch.planned.last_mut() {
             let (at, end) = (run.place, run.place + run.len);
             let mut stop = end;

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the time of a page goes: the steps of `bench move`, by folio size, destination and lanes.
+
+use super::{Table, by_destination, distinct, series};
+use crate::schema::{MoveRow, Steps};
+use crate::units::long;
+
+/// What a figure is for: bytes.
+const UNIT: f64 = 4096.0;
+
+/// A table per destination and folio size, with a column for each migrator and its lanes. Rows without steps have none.
+pub fn tables(rows: &[MoveRow]) -> Vec<Table> {
+    by_destination(rows)
+        .flat_map(|(destination, rows)| {
+            let rows: Vec<_> = rows.into_iter().filter(|row| row.steps.is_some()).collect();
+            let sizes = distinct(&rows, |row| row.folio_bytes);
+            let table = |size| {
+                let of: Vec<_> = rows.iter().filter(|row| row.folio_bytes == size).collect();
+                let title = format!(
+                    "anatomy, folios of {}, destination {destination}",
+                    long(size as u64)
+                );
+                one(title, &of.into_iter().copied().collect::<Vec<_>>())
+            };
+            sizes.into_iter().map(table).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn one(title: String, rows: &[&MoveRow]) -> Table {
+    let mut head = vec!["step".to_owned()];
+    head.extend(rows.iter().map(|row| series(row)));
+    let units = |row: &MoveRow| row.bytes as f64 / UNIT;
+    let mut body = Vec::new();
+    for (index, (name, _)) in by_name(&Steps::default()).iter().enumerate() {
+        let ns = |row: &MoveRow| by_name(&row.steps.unwrap_or_default())[index].1;
+        if rows.iter().all(|row| ns(row) == 0) {
+            continue;
+        }
+        let mut line = vec![(*name).to_owned()];
+        line.extend(rows.iter().map(|row| figure(ns(row) as f64 / units(row))));
+        body.push(line);
+    }
+    let mut sum = |name: &str, cell: &dyn Fn(&MoveRow) -> String| {
+        let mut line = vec![name.to_owned()];
+        line.extend(rows.iter().map(|row| cell(row)));
+        body.push(line);
+    };
+    let all = |row: &MoveRow| by_name(&row.steps.unwrap_or_default()).map(|of| of.1);
+    sum("all steps", &|row| {
+        figure(all(row).iter().sum::<u64>() as f64 / units(row))
+    });
+    sum("retries", &|row| {
+        row.steps.unwrap_or_default().retries.to_string()
+    });
+    sum("GB/s", &|row| format!("{:.1}", row.gbps));
+    sum("GB/s without waiting", &|row| {
+        format!("{:.1}", without_waiting(row))
+    });
+    Table {
+        title,
+        caption: "nanoseconds of all lanes together for each 4 KiB that moved, mean of the runs; set up counts once"
+            .to_owned(),
+        head,
+        rows: body,
+    }
+}
+
+/// What the lanes would reach if none ever waited for another and all had equal work.
+fn without_waiting(row: &MoveRow) -> f64 {
+    let steps = row.steps.unwrap_or_default();
+    let all: u64 = by_name(&steps).iter().map(|of| of.1).sum();
+    let worked = all.saturating_sub(steps.set_up_ns + steps.wait_ns);
+    let ns = steps.set_up_ns as f64 + worked as f64 / row.lanes as f64;
+    row.bytes as f64 / ns.max(1.0)
+}
+
+fn figure(ns: f64) -> String {
+    match ns {
+        ns if ns >= 99.5 => format!("{ns:.0}"),
+        ns => format!("{ns:.1}"),
+    }
+}
+
+fn by_name(steps: &Steps) -> [(&'static str, u64); 11] {
+    [
+        ("set up", steps.set_up_ns),
+        ("scan", steps.scan_ns),
+        ("populate", steps.populate_ns),
+        ("register", steps.register_ns),
+        ("unmap", steps.unmap_ns),
+        ("copy", steps.copy_ns),
+        ("fill", steps.fill_ns),
+        ("remap", steps.remap_ns),
+        ("give back", steps.give_back_ns),
+        ("answer", steps.answer_ns),
+        ("wait", steps.wait_ns),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Rows;
+    use crate::synthetic;
+
+    #[test]
+    fn steps_are_told_for_each_page_and_waiting_is_taken_off() {
+        let mut file = synthetic::file("move");
+        let Rows::Move(rows) = &mut file.rows else {
+            panic!("move");
+        };
+        assert!(tables(rows).is_empty(), "rows without steps");
+        rows.retain(|row| row.lanes == 2 && row.folio_bytes == 4096);
+        let row = &mut rows[0];
+        let pages = row.bytes / 4096;
+        row.steps = Some(Steps {
+            set_up_ns: 100 * pages,
+            copy_ns: 400 * pages,
+            wait_ns: 600 * pages,
+            retries: 3,
+            ..Steps::default()
+        });
+        let tables = tables(rows);
+        assert_eq!(tables.len(), 1);
+        assert_eq!(
+            tables[0].title,
+            "anatomy, folios of 4 KiB, destination warm"
+        );
+        let line = |name: &str| {
+            let found = tables[0].rows.iter().find(|row| row[0] == name);
+            found.map(|row| row[1].clone())
+        };
+        assert_eq!(line("copy").as_deref(), Some("400"));
+        assert_eq!(line("all steps").as_deref(), Some("1100"));
+        assert_eq!(line("retries").as_deref(), Some("3"));
+        // 100 ns of setting up, and 400 of copying on two lanes.
+        assert_eq!(line("GB/s without waiting").as_deref(), Some("13.7"));
+        assert_eq!(line("fill"), None);
+    }
+}
