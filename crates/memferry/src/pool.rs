@@ -298,7 +298,14 @@ impl PagePool {
     /// Allocates the pages of an empty, non-staging range on the class's node. After a failure, `reset` the range.
     pub(crate) fn populate(&self, class: PageClass, piece: Piece) -> io::Result<()> {
         debug_assert!(!piece.staging);
-        memory::populate(piece.addr, piece.len)?;
+        if class.huge && piece.len == SEGMENT {
+            // A fault takes the lock of the mapping alone; madvise(2) would hold that of all mappings while the kernel clears the
+            // THP, and lanes that register staging would wait. Where there is no THP `check_huge` finds out.
+            // SAFETY: the piece is empty and the caller's.
+            unsafe { (piece.addr as *mut u8).write_volatile(0) };
+        } else {
+            memory::populate(piece.addr, piece.len)?;
+        }
         if self.bind {
             bring_to_node(class, piece)?;
         }
