@@ -13,7 +13,7 @@ use memferry_linux::numa;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Address space that is mapped at a time, bytes. Each such mapping has an anon_vma lock of its own, so lanes that
 /// remap from different ones do not wait for each other.
@@ -83,39 +83,45 @@ struct State {
     kept: usize,
 }
 
-/// A segment of staging that a userfaultfd watches.
+/// The part of staging that a userfaultfd watches at this moment.
+#[derive(Default)]
 struct Watched {
-    segment: usize,
-    /// Of a descriptor that is open until `end_staging`.
+    /// Whole segments; empty: nothing.
+    range: Range<usize>,
+    /// The descriptor, open until `end_staging`.
     fd: RawFd,
+    /// Mappings are watched as a whole, since the pages that come there stay in the pool; else a segment at a time.
+    whole: bool,
 }
 
-/// Keeps a segment of staging watched, and others from giving up its pages.
+impl Watched {
+    fn end(&mut self) {
+        if !self.range.is_empty() {
+            // It cannot fail on a range of ours.
+            let _ = uffd::unregister(self.fd, self.range.start, self.range.len());
+            self.range = 0..0;
+        }
+    }
+
+    /// Ends the watch if the piece is under it: the kernel would report that a watched range is emptied, and wait until we have
+    /// read it.
+    fn end_over(&mut self, piece: Piece) {
+        if self.range.contains(&piece.addr) {
+            self.end();
+        }
+    }
+}
+
+/// Keeps a part of staging watched, and others from giving up its pages.
 pub(crate) struct Staging<'p> {
-    _watched: MutexGuard<'p, Option<Watched>>,
-}
-
-fn end_watch(watched: &mut Option<Watched>) {
-    if let Some(watched) = watched.take() {
-        // It cannot fail on a range of ours.
-        let _ = uffd::unregister(watched.fd, watched.segment, SEGMENT);
-    }
-}
-
-/// Ends the watch if it is that of the piece's segment: the kernel would report that a watched range is emptied, and wait
-/// until we have read it.
-fn end_watch_of(watched: &mut Option<Watched>, piece: Piece) {
-    let segment = piece.addr / SEGMENT * SEGMENT;
-    if watched.as_ref().is_some_and(|w| w.segment == segment) {
-        end_watch(watched);
-    }
+    _watched: RwLockReadGuard<'p, Watched>,
 }
 
 /// The pool of one mover.
 pub(crate) struct PagePool {
     state: Mutex<State>,
-    /// The segment of staging that is watched at this moment.
-    watched: Mutex<Option<Watched>>,
+    /// The part of staging that is watched at this moment. Its lock comes before that of `state`.
+    watched: RwLock<Watched>,
     /// Whether a node must be asked for: a machine with one node takes pages where they are.
     bind: bool,
 }
@@ -129,7 +135,7 @@ impl PagePool {
                 limit,
                 kept: 0,
             }),
-            watched: Mutex::new(None),
+            watched: RwLock::default(),
             bind,
         }
     }
@@ -236,24 +242,49 @@ impl PagePool {
         self.discard(class, piece);
     }
 
-    /// Watches the segment of a staging piece, so that pages can be moved out to it as long as the answer lives.
-    pub(crate) fn stage(&self, place: &Uffd, piece: Piece) -> io::Result<Staging<'_>> {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let segment = piece.addr / SEGMENT * SEGMENT;
-        if watched.as_ref().is_none_or(|w| w.segment != segment) {
-            end_watch(&mut watched);
-            place.register(segment, SEGMENT)?;
-            *watched = Some(Watched {
-                segment,
+    /// Watches where a staging piece lies, so that pages can be moved out to it as long as the answer lives.
+    ///
+    /// With `keep` the pages that come there stay in the pool, so the whole mapping is watched at once and for the rest of the move.
+    /// Otherwise they are discarded after each batch, which ends the watch: it is of one segment.
+    pub(crate) fn stage(&self, place: &Uffd, piece: Piece, keep: bool) -> io::Result<Staging<'_>> {
+        loop {
+            let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner);
+            if watched.range.contains(&piece.addr) {
+                return Ok(Staging { _watched: watched });
+            }
+            drop(watched);
+            let mut watched = self.watching();
+            watched.end();
+            let segment = piece.addr / SEGMENT * SEGMENT;
+            let range = match keep {
+                true => self.mapping_of(piece),
+                false => segment..segment + SEGMENT,
+            };
+            place.register(range.start, range.len())?;
+            *watched = Watched {
+                range,
                 fd: place.as_raw_fd(),
-            });
+                whole: keep,
+            };
         }
-        Ok(Staging { _watched: watched })
     }
 
     /// Watches no staging any more. Must come before the descriptor is closed.
     pub(crate) fn end_staging(&self) {
-        end_watch(&mut self.watched.lock().unwrap_or_else(PoisonError::into_inner));
+        self.watching().end();
+    }
+
+    fn watching(&self) -> RwLockWriteGuard<'_, Watched> {
+        self.watched.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mapping_of(&self, piece: Piece) -> Range<usize> {
+        let extent = |mapping: &Mapping| mapping.addr()..mapping.addr() + mapping.len();
+        let state = self.lock();
+        let mappings = state.free_lists.iter().flat_map(|list| &list.mappings);
+        let mut extents = mappings.map(extent);
+        let found = extents.find(|range| range.contains(&piece.addr));
+        found.unwrap_or(piece.addr..piece.end())
     }
 
     /// Gives the pages of a range to the kernel and keeps the addresses.
@@ -262,10 +293,12 @@ impl PagePool {
             return;
         }
         {
-            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            end_watch_of(&mut watched, piece);
-            // Nobody else has a piece of a segment that is ours as a whole.
-            let _others = (piece.staging && piece.len < SEGMENT).then_some(watched);
+            let mut watched = self.watching();
+            watched.end_over(piece);
+            // Until the pages are gone nobody may watch the piece again. Where segments are watched one by one, nobody else has a
+            // piece of one that is ours as a whole.
+            let shared = watched.whole || piece.len < SEGMENT;
+            let _others = (piece.staging && shared).then_some(watched);
             // MADV_DONTNEED fails on a locked range; then unlock it first. It cannot fail otherwise on our own mapping.
             // SAFETY: the piece was given out by this pool and came back: nobody refers to it.
             let discard = || unsafe { memory::discard(piece.addr, piece.len) };
@@ -319,8 +352,8 @@ impl PagePool {
             return self.discard(class, piece);
         }
         let anew = {
-            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            end_watch_of(&mut watched, piece);
+            let mut watched = self.watching();
+            watched.end_over(piece);
             // SAFETY: the piece was given out by this pool and came back: nobody refers to it.
             unsafe { memory::map_anew(piece.addr, piece.len) }
         };

@@ -73,7 +73,10 @@ impl Pipeline<'_> {
         let (kernel, account) = (self.plan.kernel, self.plan.account);
         let huge = batch.kind.is_some_and(|k| k.huge);
         let unit = if huge { SEGMENT } else { page_size() };
-        let staging = self.plan.pool.stage(self.plan.place, batch.staged);
+        let staging = self
+            .plan
+            .pool
+            .stage(self.plan.place, batch.staged, self.plan.recycle);
         laps.lap(|s| &mut s.register);
         while let Some(run) = batch.planned.last_mut() {
             let (at, end) = (run.place, run.place + run.len);
