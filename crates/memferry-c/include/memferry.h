@@ -250,6 +250,43 @@ typedef struct memferry_range {
 int memferry_move_list(memferry_mover *mover, const memferry_range *ranges, size_t count, int node,
 		       const memferry_move_options *options, memferry_result *total, memferry_result *each);
 
+/** A move under way. Made by memferry_move_start(), released by memferry_pending_finish(). */
+typedef struct memferry_pending memferry_pending;
+
+/**
+ * Starts a move as memferry_move() does it, on a thread of its own. Moves of one mover wait for each other.
+ *
+ * @mover, @addr, @len, @node, @options: as for memferry_move(); `status` must stay there until the move is finished.
+ *        memferry_cancel() does not end it.
+ * @pending: where to write the move; null if it was not started.
+ *
+ * The mover may be freed meanwhile; the move goes on. Returns 0, or as memferry_move() what can be told before pages move.
+ */
+int memferry_move_start(memferry_mover *mover, void *addr, size_t len, int node, const memferry_move_options *options,
+			memferry_pending **pending);
+
+/**
+ * A descriptor that becomes readable when the move is over; for poll(2) and its like only, and the library's until
+ * memferry_pending_finish(). Returns -ESRCH in a child of fork.
+ */
+int memferry_pending_fd(const memferry_pending *pending);
+
+/**
+ * How far the move has come: bytes whose fate is known, moved or not, and all bytes. Either place may be null. Returns 0, or
+ * -ESRCH in a child of fork.
+ */
+int memferry_pending_progress(const memferry_pending *pending, uint64_t *done, uint64_t *all);
+
+/** Ends the move early, as memferry_cancel() does those of a mover. Returns 0, or -ESRCH in a child of fork. */
+int memferry_pending_cancel(memferry_pending *pending);
+
+/**
+ * Waits until the move is over, writes its account to @result (null when it is not wanted) and to the `status` of its options,
+ * and releases it. Returns as memferry_move(). A child of fork gets -ESRCH, and a @result of a wrong size is refused: both
+ * release nothing.
+ */
+int memferry_pending_finish(memferry_pending *pending, memferry_result *result);
+
 /**
  * Moves pages of any process to @node through move_pages(2), whatever the mover's backend, with as many parallel callers
  * as the mover has lanes. Needs the same user or CAP_SYS_NICE, and ptrace access to the process.

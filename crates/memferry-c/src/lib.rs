@@ -6,13 +6,15 @@
 //! not null, aligned and of a size that this version knows.
 
 use memferry::{
-    Backend, Batch, DEFAULT_POOL_BYTES, MoveError, MoveOptions, MoveResult, Mover, MoverOptions,
-    MtCopy, MtCopyOptions, Outcome, Placement, SourcePages, fork_generation, move_pages, page_size,
+    Backend, Batch, DEFAULT_POOL_BYTES, MoveError, MoveHandle, MoveOptions, MoveResult, Mover,
+    MoverOptions, MtCopy, MtCopyOptions, Outcome, Placement, SourcePages, fork_generation,
+    move_pages, page_size,
 };
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -618,6 +620,134 @@ pub unsafe extern "C" fn memferry_move_pid(
         let options = request.options(handle)?;
         let lanes = handle.mover.migrator().lanes();
         let done = move_pages::move_range(pid, range, node, lanes, &options)?;
+        // SAFETY: the caller's promise, and the range is the request's.
+        unsafe { request.answer(node, &done, std::slice::from_ref(&done)) };
+        Ok(0)
+    })
+}
+
+/// `memferry_pending`.
+pub struct Pending {
+    handle: MoveHandle,
+    request: Request,
+    node: u32,
+    generation: u32,
+}
+
+/// # Safety
+/// `pending` is null or was made by [`memferry_move_start`] and not finished; it stays so for `'a`.
+unsafe fn pending<'a>(pending: *const Pending) -> Result<&'a Pending, Failure> {
+    check_pointer(pending, "pending")?;
+    // SAFETY: a live one (caller), which is only read until it is finished.
+    let pending = unsafe { &*pending };
+    match pending.generation == fork_generation() {
+        true => Ok(pending),
+        false => Err(MoveError::OtherProcess.into()),
+    }
+}
+
+/// # Safety
+/// As memferry.h says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memferry_move_start(
+    mover: *mut Handle,
+    addr: *mut c_void,
+    len: usize,
+    node: c_int,
+    options: *const How,
+    pending: *mut *mut Pending,
+) -> c_int {
+    guard(|| {
+        check_pointer(pending, "pending")?;
+        // SAFETY: the caller's promise.
+        let (handle, request) = unsafe {
+            pending.write(std::ptr::null_mut());
+            (
+                handle(mover)?,
+                Request::read(options, std::ptr::null_mut())?,
+            )
+        };
+        let range = request.range(addr.addr(), len)?;
+        let node = node_number(node)?;
+        // memferry_pending_cancel() ends this move alone.
+        let options = request.options(handle)?.cancel(None);
+        let made = Box::new(Pending {
+            handle: handle.mover.move_range_async(range, node, &options)?,
+            request,
+            node,
+            generation: fork_generation(),
+        });
+        // SAFETY: as above.
+        unsafe { pending.write(Box::into_raw(made)) };
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As memferry.h says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memferry_pending_fd(move_: *const Pending) -> c_int {
+    // SAFETY: the caller's promise.
+    guard(|| Ok(unsafe { pending(move_)? }.handle.as_fd().as_raw_fd()))
+}
+
+/// # Safety
+/// As memferry.h says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memferry_pending_progress(
+    move_: *const Pending,
+    done: *mut u64,
+    all: *mut u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let progress = unsafe { pending(move_)? }.handle.progress();
+        for (place, bytes) in [(done, progress.0), (all, progress.1)] {
+            if !place.is_null() {
+                check_pointer(place, "a place for bytes")?;
+                // SAFETY: checked, and writable (caller).
+                unsafe { place.write(bytes) };
+            }
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As memferry.h says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memferry_pending_cancel(move_: *mut Pending) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { pending(move_)? }.handle.cancel();
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As memferry.h says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memferry_pending_finish(
+    move_: *mut Pending,
+    result: *mut Account,
+) -> c_int {
+    guard(|| {
+        if !result.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { check_size(result, "memferry_result")? };
+        }
+        // SAFETY: the caller's promise; nobody uses it from here on.
+        let Pending {
+            handle,
+            request,
+            node,
+            ..
+        } = *unsafe {
+            pending(move_)?;
+            Box::from_raw(move_)
+        };
+        let done = handle.wait()?;
+        let request = Request { result, ..request };
         // SAFETY: the caller's promise, and the range is the request's.
         unsafe { request.answer(node, &done, std::slice::from_ref(&done)) };
         Ok(0)

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <memferry.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -402,6 +403,46 @@ static void *other_thread(void *argument)
 	return (void *)wrong;
 }
 
+/* Moves on threads of their own: waited for by descriptor, cancelled, refused. */
+static void started(memferry_mover *mover)
+{
+	size_t bytes = 1024 * page;
+	unsigned char *memory = map(bytes, MAP_PRIVATE);
+	int *status = malloc(1024 * sizeof *status);
+	memferry_move_options how = { .size = sizeof how, .flags = MEMFERRY_RELOCATE, .status = status, .status_len = 1024 };
+	memferry_result result = { .size = sizeof result };
+	memferry_pending *move = NULL;
+	uint64_t done = 0, all = 0;
+
+	CHECK(memferry_move_start(mover, memory, bytes, 0, &how, &move) == 0 && move != NULL);
+	struct pollfd end = { .fd = memferry_pending_fd(move), .events = POLLIN };
+	CHECK(end.fd >= 0 && poll(&end, 1, 60000) == 1 && end.revents == POLLIN);
+	CHECK(memferry_pending_progress(move, &done, &all) == 0 && done == bytes && all == bytes);
+	CHECK(memferry_pending_progress(move, NULL, NULL) == 0);
+	FAILS(memferry_pending_finish(move, &(memferry_result){ .size = 1 }), -EINVAL, "memferry_result");
+	CHECK(memferry_pending_finish(move, &result) == 0 && sum(&result) == bytes);
+	CHECK(status[0] == 0 && status[1023] == 0 && intact(memory, bytes));
+
+	/* 1 MiB/s: there is time to cancel. */
+	how.bytes_per_second = 1 << 20;
+	CHECK(memferry_move_start(mover, memory, bytes, 0, &how, &move) == 0);
+	CHECK(memferry_pending_cancel(move) == 0);
+	CHECK(memferry_pending_finish(move, &result) == 0 && sum(&result) == bytes && intact(memory, bytes));
+	CHECK(memferry_backend(mover) == MEMFERRY_MOVE_PAGES || result.cancelled_bytes > 0);
+	how.bytes_per_second = 0;
+
+	FAILS(memferry_move_start(mover, memory, bytes, 0, &how, NULL), -EINVAL, "pending is null");
+	FAILS(memferry_move_start(NULL, memory, bytes, 0, &how, &move), -EINVAL, "mover is null");
+	FAILS(memferry_move_start(mover, memory, 1, 0, NULL, &move), -EINVAL, "");
+	CHECK(move == NULL);
+	FAILS(memferry_pending_fd(NULL), -EINVAL, "pending is null");
+	FAILS(memferry_pending_progress(NULL, &done, &all), -EINVAL, "pending is null");
+	FAILS(memferry_pending_cancel(NULL), -EINVAL, "pending is null");
+	FAILS(memferry_pending_finish(NULL, &result), -EINVAL, "pending is null");
+	munmap(memory, bytes);
+	free(status);
+}
+
 static void two_threads(memferry_mover *mover)
 {
 	pthread_t threads[2];
@@ -422,6 +463,8 @@ static void fork_child(memferry_mover *mover)
 {
 	unsigned char *memory = map(page, MAP_PRIVATE);
 	int code = 0;
+	memferry_pending *move = NULL;
+	CHECK(memferry_move_start(mover, memory, page, 0, NULL, &move) == 0);
 	fflush(stdout);
 	pid_t child = fork();
 	if (child == 0) {
@@ -429,7 +472,8 @@ static void fork_child(memferry_mover *mover)
 		wrong |= (memferry_move_pid(mover, 0, (uintptr_t)memory, page, 0, NULL, NULL) != -ESRCH) << 1;
 		wrong |= (memferry_prefill(mover, 0, page, page, NULL) != -ESRCH) << 2;
 		wrong |= (memferry_trim(mover, 0) != -ESRCH) << 3;
-		wrong |= (memferry_backend(mover) != -ESRCH) << 4;
+		wrong |= (memferry_backend(mover) != -ESRCH || memferry_pending_fd(move) != -ESRCH) << 4;
+		wrong |= (memferry_pending_finish(move, NULL) != -ESRCH) << 4;
 		wrong |= (strstr(memferry_last_error(), "after fork") == NULL) << 5;
 		memferry_free(mover);
 		memferry_mover *own = NULL;
@@ -439,6 +483,7 @@ static void fork_child(memferry_mover *mover)
 	}
 	CHECK(child > 0 && waitpid(child, &code, 0) == child);
 	CHECK(WIFEXITED(code) && WEXITSTATUS(code) == 0);
+	CHECK(memferry_pending_finish(move, NULL) == 0);
 	/* The parent's mover is as it was. */
 	memferry_result result = { .size = sizeof result };
 	CHECK(memferry_move(mover, memory, page, 0, NULL, &result) == 0 && sum(&result) == page);
@@ -475,6 +520,7 @@ int main(void)
 		bad_moves(mover);
 		good_moves(mover);
 		lists(mover);
+		started(mover);
 		two_threads(mover);
 		fork_child(mover);
 		memferry_free(mover);
