@@ -12,6 +12,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/*
+ * A page that lies in CMA or in movable memory moves before it is pinned for long. If it cannot, as when a mover holds it, Linux
+ * says ENOMEM (migrate_longterm_unpinnable_folios() of mm/gup.c), with the series or without.
+ */
+static int device_pin(struct device *device, void *into, size_t size)
+{
+	int error;
+
+	while ((error = ring_pin(device->ring, into, size)) == ENOMEM && !device->stop) {
+		device->refused++;
+		usleep(1000);
+	}
+	return error;
+}
+
 static void device_read(struct device *device, size_t page, unsigned long round)
 {
 	size_t size = page_bytes(), words = size / sizeof(uint64_t);
@@ -22,7 +37,11 @@ static void device_read(struct device *device, size_t page, unsigned long round)
 	if (pwrite(device->file, wanted, size, 0) != (ssize_t)size)
 		device->error = errno;
 	if (device->pin_each && !device->error)
-		device->error = ring_pin(device->ring, into, size);
+		device->error = device_pin(device, into, size);
+	if (device->stop && device->error == ENOMEM) {
+		device->error = 0;
+		return;
+	}
 	if (device->pin_each && !device->error)
 		delay_await(&device->stop);
 	if (!device->error && ring_read(device->ring, device->file, into, size, 0) !=

@@ -20,6 +20,7 @@ struct device {
 	bool pin_each;			/* for each read anew */
 	volatile bool stop;
 	volatile unsigned long reads;
+	unsigned long refused;	/* pins that had to be asked for again */
 	unsigned long lost;
 	volatile int error;
 };

@@ -178,7 +178,9 @@ static void test_device(const char *migrator)
 	shared->stop = true;
 	for (int n = 0; n < MOVERS; n++)
 		good &= ended_well(pids[n]);
-	tap_note("%lu reads, %lu lost, %zu pages moved", device.reads, device.lost, all_moved());
+	tap_note("%lu reads, %lu lost, %lu pins refused, %s, %zu pages moved", device.reads,
+		 device.lost, device.refused, device.error ? strerror(device.error) : "no error",
+		 all_moved());
 	tap_ok(good && all_moved() && !device.lost && !device.error,
 	       "a device reads while %d processes move, %s", MOVERS, migrator);
 	device_free(&device);

@@ -204,7 +204,7 @@ fn huge() {
 
 fn huge_prefilled() {
     let bytes = 8 << 20;
-    let mover = mover(migrators().remove(2), bytes);
+    let mover = mover(migrators().pop().unwrap(), bytes);
     assert_eq!(mover.prefill(1, THP, bytes).unwrap(), bytes);
     let region = Region::huge_on(0, bytes);
     let result = mover
