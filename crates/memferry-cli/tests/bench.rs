@@ -26,7 +26,9 @@ fn bench(arguments: &str, folder: &Path) -> (String, Value) {
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     let json = serde_json::from_str(&fs::read_to_string(&path).expect("file")).expect("JSON");
     // What the report reads is what the schema allows.
-    let shown = memferry(&["report", "--text", path.to_str().expect("path")]);
+    let mut report = vec!["report", "--text", path.to_str().expect("path")];
+    report.extend(arguments.split(' ').filter(|word| *word == "--anatomy"));
+    let shown = memferry(&report);
     assert_eq!(stdout(&shown), stdout(&output), "{}", stderr(&shown));
     let page = folder.join("page.html");
     let paths = [
@@ -100,6 +102,35 @@ fn move_gives_a_verified_row_for_every_case() {
         "once for each table: {text}"
     );
     assert!(text.contains("--quick run"), "{text}");
+}
+
+#[test]
+fn the_anatomy_tells_where_the_time_of_a_page_goes() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (text, file) = bench(
+        "move --total 4M --runs 2 --folio 4K,2M --lanes 2 --migrator mtcopy --anatomy",
+        folder.path(),
+    );
+    for part in [
+        "anatomy, folios of 4 KiB, destination warm",
+        "anatomy, folios of 2 MiB, destination cold",
+        "GB/s without waiting",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for row in rows(&file) {
+        let steps = row["steps"].as_object().expect("steps");
+        let ns = |name: &str| number(&steps[name]);
+        assert!(ns("batches") > 0 && ns("unmap_ns") > 0, "{row}");
+        assert!(ns("copy_ns") + ns("fill_ns") > 0, "{row}");
+        let each = steps.iter().filter(|(name, _)| name.ends_with("_ns"));
+        let all: u64 = each.map(|(_, value)| number(value)).sum();
+        // Two lanes have no more than twice the time of the slowest run.
+        let (gbps, sd) = (&row["gbps"], &row["gbps_sd"]);
+        let least = gbps.as_f64().expect("gbps") - 2.0 * sd.as_f64().expect("gbps_sd");
+        let longest = (4 << 20) as f64 / least.max(1e-9);
+        assert!(all as f64 <= 2.0 * longest, "{row}");
+    }
 }
 
 #[test]

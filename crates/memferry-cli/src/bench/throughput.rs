@@ -19,6 +19,13 @@ use crate::ui::Ui;
 /// `bench move`.
 pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     if args.run.backend == Backend::Kernel {
+        if args.anatomy {
+            return Err(Failure::new(
+                "cannot show where the kernel's time goes",
+                "--anatomy is of this command's own moves",
+                "leave it out, or take --backend user",
+            ));
+        }
         return super::kernel::run_move(args, ui);
     }
     let topology = host::topology()?;

@@ -35,7 +35,7 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     if args.text {
         let texts = loaded
             .iter()
-            .map(|loaded| benchmark(&loaded.file, false, args.published, Ui::columns()));
+            .map(|loaded| benchmark(&loaded.file, args.anatomy, args.published, Ui::columns()));
         let texts: Vec<String> = texts.collect();
         return target.write(&texts.join("\n"));
     }
