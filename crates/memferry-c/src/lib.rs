@@ -686,22 +686,22 @@ pub unsafe extern "C" fn memferry_move_start(
 /// # Safety
 /// As memferry.h says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn memferry_pending_fd(move_: *const Pending) -> c_int {
+pub unsafe extern "C" fn memferry_pending_fd(moving: *const Pending) -> c_int {
     // SAFETY: the caller's promise.
-    guard(|| Ok(unsafe { pending(move_)? }.handle.as_fd().as_raw_fd()))
+    guard(|| Ok(unsafe { pending(moving)? }.handle.as_fd().as_raw_fd()))
 }
 
 /// # Safety
 /// As memferry.h says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memferry_pending_progress(
-    move_: *const Pending,
+    moving: *const Pending,
     done: *mut u64,
     all: *mut u64,
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let progress = unsafe { pending(move_)? }.handle.progress();
+        let progress = unsafe { pending(moving)? }.handle.progress();
         for (place, bytes) in [(done, progress.0), (all, progress.1)] {
             if !place.is_null() {
                 check_pointer(place, "a place for bytes")?;
@@ -716,10 +716,10 @@ pub unsafe extern "C" fn memferry_pending_progress(
 /// # Safety
 /// As memferry.h says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn memferry_pending_cancel(move_: *mut Pending) -> c_int {
+pub unsafe extern "C" fn memferry_pending_cancel(moving: *mut Pending) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { pending(move_)? }.handle.cancel();
+        unsafe { pending(moving)? }.handle.cancel();
         Ok(0)
     })
 }
@@ -728,7 +728,7 @@ pub unsafe extern "C" fn memferry_pending_cancel(move_: *mut Pending) -> c_int {
 /// As memferry.h says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memferry_pending_finish(
-    move_: *mut Pending,
+    moving: *mut Pending,
     result: *mut Account,
 ) -> c_int {
     guard(|| {
@@ -743,8 +743,8 @@ pub unsafe extern "C" fn memferry_pending_finish(
             node,
             ..
         } = *unsafe {
-            pending(move_)?;
-            Box::from_raw(move_)
+            pending(moving)?;
+            Box::from_raw(moving)
         };
         let done = handle.wait()?;
         let request = Request { result, ..request };

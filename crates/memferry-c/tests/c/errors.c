@@ -433,7 +433,7 @@ static void started(memferry_mover *mover)
 
 	FAILS(memferry_move_start(mover, memory, bytes, 0, &how, NULL), -EINVAL, "pending is null");
 	FAILS(memferry_move_start(NULL, memory, bytes, 0, &how, &move), -EINVAL, "mover is null");
-	FAILS(memferry_move_start(mover, memory, 1, 0, NULL, &move), -EINVAL, "");
+	FAILS(memferry_move_start(mover, memory, 1, 0, NULL, &move), -EINVAL, "multiples of");
 	CHECK(move == NULL);
 	FAILS(memferry_pending_fd(NULL), -EINVAL, "pending is null");
 	FAILS(memferry_pending_progress(NULL, &done, &all), -EINVAL, "pending is null");
