@@ -22,6 +22,16 @@ pub struct Machine {
     pub qemu: Qemu,
 }
 
+/// A file that describes a machine by another one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Variant {
+    /// The other one's name.
+    like: String,
+    /// More arguments of QEMU, behind the other one's: of an option given twice QEMU takes the last.
+    args: Vec<String>,
+}
+
 /// How its kernel is built.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -124,6 +134,12 @@ impl Machine {
             bail!(Usage(format!("no machine {name}; there are: {names}")));
         }
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        if let Ok(variant) = basic_toml::from_str::<Variant>(&text) {
+            let mut machine = Self::read(root, &variant.like)?;
+            machine.name = name.to_owned();
+            machine.qemu.args.extend(variant.args);
+            return Ok(machine);
+        }
         let mut machine: Self =
             basic_toml::from_str(&text).with_context(|| format!("{}", path.display()))?;
         machine.name = name.to_owned();
