@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "cma.h"
 #include "content.h"
+#include "damon.h"
 #include "files.h"
 #include "memory.h"
 #include "migrator.h"
@@ -27,7 +28,6 @@
 
 #define BYTES		(4UL << 20)
 #define PER_CPU_LISTS	"/proc/sys/vm/percpu_pagelist_high_fraction"
-#define DAMON		"/sys/kernel/mm/damon/admin/kdamonds"
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
@@ -436,31 +436,8 @@ static void run_soft_offline(struct range *range)
 		madvise(range->at, page_bytes(), MADV_SOFT_OFFLINE);
 }
 
-static int damon(const char *text, const char *file)
-{
-	int error = file_write(text, DAMON "/%s", file);
-
-	if (error)
-		tap_note("damon: %s: %s", file, strerror(-error));
-	return error;
-}
-
 static void run_damon(struct range *range)
 {
-	static const char *const settings[][2] = {
-		{ "1", "nr_kdamonds" },
-		{ "1", "0/contexts/nr_contexts" },
-		{ "paddr", "0/contexts/0/operations" },
-		{ "5000", "0/contexts/0/monitoring_attrs/intervals/sample_us" },
-		{ "20000", "0/contexts/0/monitoring_attrs/intervals/aggr_us" },
-		{ "1", "0/contexts/0/targets/nr_targets" },
-		{ "1", "0/contexts/0/targets/0/regions/nr_regions" },
-		{ "1", "0/contexts/0/schemes/nr_schemes" },
-		{ "migrate_cold", "0/contexts/0/schemes/0/action" },
-		{ "9223372036854775807", "0/contexts/0/schemes/0/access_pattern/sz/max" },
-		{ "1000000", "0/contexts/0/schemes/0/access_pattern/nr_accesses/max" },
-		{ "1000000", "0/contexts/0/schemes/0/access_pattern/age/max" },
-	};
 	uint64_t first = UINT64_MAX, last = 0;
 	long long end = now_ms() + PATIENCE_MS;
 
@@ -470,26 +447,10 @@ static void run_damon(struct range *range)
 		if (range->frames[n] != NO_FRAME && range->frames[n] > last)
 			last = range->frames[n];
 	}
-	for (unsigned int n = 0; n < ARRAY_SIZE(settings); n++)
-		if (damon(settings[n][0], settings[n][1]))
-			return;
-	file_write_number(node_at(1), DAMON "/0/contexts/0/schemes/0/target_nid");
-	file_write_number(first * page_bytes(),
-			  DAMON "/0/contexts/0/targets/0/regions/0/start");
-	file_write_number((last + 1) * page_bytes(),
-			  DAMON "/0/contexts/0/targets/0/regions/0/end");
-	if (damon("on", "0/state"))
-		return;
+	damon_start(first, last, node_at(1));
 	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
 		usleep(20000);
-	/* Waits for its thread: what that migrates later would not be in all counts. */
-	damon("off", "0/state");
-}
-
-static void drop_damon(struct range *range)
-{
-	(void)range;
-	file_write("0", DAMON "/nr_kdamonds");
+	damon_stop();
 }
 
 static const struct caller callers[] = {
@@ -601,7 +562,6 @@ static const struct caller callers[] = {
 		.writers = 1,
 		.pause_us = 1000,
 		.run = run_damon,
-		.drop = drop_damon,
 	},
 };
 
