@@ -6,6 +6,7 @@
  * channels own NUMBER INTERRUPT QUEUE: batches with the machine's own channels, of which there
  * are that many, with interrupts of that name and that many descriptors each.
  */
+#include "clock.h"
 #include "content.h"
 #include "engine.h"
 #include "files.h"
@@ -298,6 +299,33 @@ static void test_no_channel(void)
 	tap_ok(engine_stop(), "the engine can go");
 }
 
+/*
+ * The real deadline: 100 MB/s and 2 ms. An upper bound of the time is that of a busy host, and
+ * less than any slack of the tests.
+ */
+static void test_deadline(void)
+{
+	struct memory memory;
+	long long start, took;
+
+	engine_start("channels=2");
+	make(&memory, BATCH, 0);
+	dcbm_slack(0);
+	engine_set("hang_every", 1);
+	start = now_ms();
+	tap_ok(!memory_move(&memory, node_at(1), 1) && !memory_wrong(&memory, "deadline"),
+	       "no answer: the batch moves all the same");
+	took = now_ms() - start;
+	tap_note("%lld ms", took);
+	tap_ok(took >= (long long)(BATCH / 100000) + 2 && took < SLACK_MS / 2,
+	       "and waits as long as its bytes take at 100 MB/s");
+	dcbm_slack(SLACK_MS);
+	engine_heal();
+	tap_ok(engine_rebind(), "unbinding the driver ends the quarantine");
+	memory_drop(&memory);
+	tap_ok(engine_stop(), "the engine can go");
+}
+
 /* --- Others --- */
 
 static volatile bool stop;
@@ -393,6 +421,7 @@ int main(int argc, char **argv)
 	test_retired("hang_every");
 	test_retired("abort_every");
 	test_no_channel();
+	test_deadline();
 	test_unload();
 	test_iommu();
 	return tap_done();

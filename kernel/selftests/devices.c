@@ -311,6 +311,7 @@ int main(int argc, char **argv)
 		return tap_done();
 	}
 	test_refused("memcpy=0", "does not copy memory");
+	test_refused("slave=1", "kept for peripherals");
 	test_refused("mask_bits=26", "does not reach all memory");
 	test_refused("align=16", "needs more alignment than a page has");
 	test_refused("segment=2048", "copies less than a page at a time");

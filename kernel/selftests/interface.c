@@ -15,6 +15,7 @@
 #include "tap.h"
 
 #include <errno.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,6 +183,27 @@ static void test_permissions(void)
 	tap_ok(!status, "others read and do not write");
 }
 
+static unsigned int nr_found;
+
+static int found(const char *path, const struct stat *stat, int type, struct FTW *at)
+{
+	(void)path;
+	(void)stat;
+	(void)at;
+	nr_found += type == FTW_F;
+	return 0;
+}
+
+/* What can be set, what is told, and four counts of each migrator. */
+static void test_no_more_files(void)
+{
+	if (nftw(MIGRATION, found, 8, FTW_PHYS))
+		tap_bail(MIGRATION " cannot be walked");
+	tap_ok(nr_found == NR_FILES + 2 + 3 * 4 && file_exists(MIGRATION "/dcbm/devices") &&
+	       file_exists(MIGRATION "/quarantined_bytes"),
+	       "there are no files but these, devices, quarantined_bytes and stats: %u", nr_found);
+}
+
 /* Random bytes, mostly made of pieces of valid values. */
 static size_t random_text(char *text, size_t size)
 {
@@ -312,6 +334,7 @@ int main(int argc, char **argv)
 	settings_test(&settings);
 	test_stats();
 	test_permissions();
+	test_no_more_files();
 	test_random(argc > 1 ? atoll(argv[1]) : 3);
 	return tap_done();
 }

@@ -38,6 +38,10 @@ static bool faultdma_memcpy = true;
 module_param_named(memcpy, faultdma_memcpy, bool, 0444);
 MODULE_PARM_DESC(memcpy, "It copies memory");
 
+static bool faultdma_slave;
+module_param_named(slave, faultdma_slave, bool, 0444);
+MODULE_PARM_DESC(slave, "Peripherals use it, too");
+
 static unsigned int faultdma_segment;
 module_param_named(segment, faultdma_segment, uint, 0444);
 MODULE_PARM_DESC(segment, "Bytes that it copies at a time, at most; 0 for Linux's default");
@@ -268,6 +272,8 @@ static void faultdma_describe(struct dma_device *device, struct device *dev)
 {
 	if (faultdma_memcpy)
 		dma_cap_set(DMA_MEMCPY, device->cap_mask);
+	if (faultdma_slave)
+		dma_cap_set(DMA_SLAVE, device->cap_mask);
 	if (faultdma_unordered)
 		dma_cap_set(DMA_COMPLETION_NO_ORDER, device->cap_mask);
 	device->dev = dev;
