@@ -219,16 +219,14 @@ static void migrator_fill_batch(const struct migrator *migrator, struct migrator
 		if (batch->nr == batch->max_nr)
 			break;
 		if (migrator_eligible(migrator, src, dst)) {
-			batch->pairs[batch->nr].src = src;
-			batch->pairs[batch->nr].dst = dst;
-			batch->nr++;
+			batch->pairs[batch->nr++] = (struct migrator_pair) {
+				.src = src,
+				.dst = dst,
+			};
 			batch->bytes += folio_size(src);
 		}
 		dst = list_next_entry(dst, lru);
 	}
-	bitmap_zero(batch->copied, batch->nr);
-	bitmap_zero(batch->poisoned, batch->nr);
-	bitmap_zero(batch->quarantined, batch->nr);
 }
 
 /* Marks what was copied, and takes out what cannot move. Returns the number of marked folios. */
@@ -240,11 +238,12 @@ static unsigned int migrator_mark_batch(struct migrator_batch *batch, bool late,
 	*bytes = 0;
 	for (i = 0; i < batch->nr; i++) {
 		struct folio *src = batch->pairs[i].src, *dst = batch->pairs[i].dst;
+		unsigned long state = batch->pairs[i].state;
 
-		if (test_bit(i, batch->quarantined) || test_bit(i, batch->poisoned)) {
+		if (state & (BIT(MIGRATOR_PAIR_QUARANTINED) | BIT(MIGRATOR_PAIR_POISONED))) {
 			list_move_tail(&src->lru, bad_src);
 			list_move_tail(&dst->lru, bad_dst);
-		} else if (test_bit(i, batch->copied) && (!late || folio_test_anon(src))) {
+		} else if (state & BIT(MIGRATOR_PAIR_COPIED) && (!late || folio_test_anon(src))) {
 			dst->private = (void *)((unsigned long)dst->private | PAGE_WAS_COPIED);
 			*bytes += folio_size(dst);
 			copied++;
@@ -348,7 +347,7 @@ void migrator_quarantine(struct migrator_batch *batch, unsigned int index)
 
 	folio_get(dst);
 	atomic_long_add(folio_size(dst), &migrator_quarantine_sum);
-	set_bit(index, batch->quarantined);
+	set_bit(MIGRATOR_PAIR_QUARANTINED, &batch->pairs[index].state);
 }
 EXPORT_SYMBOL_GPL(migrator_quarantine);
 
@@ -394,9 +393,6 @@ static const struct migrator migrator_kernel = {
 static void migrator_free_batch(struct migrator_batch *batch)
 {
 	kvfree(batch->private);
-	bitmap_free(batch->quarantined);
-	bitmap_free(batch->poisoned);
-	bitmap_free(batch->copied);
 	kvfree(batch->pairs);
 }
 
@@ -419,13 +415,9 @@ static int migrator_make_batch(const struct migrator *migrator, struct migrator_
 
 	batch->max_nr = max_nr;
 	batch->pairs = kvcalloc(max_nr, sizeof(*batch->pairs), GFP_KERNEL);
-	batch->copied = bitmap_zalloc(max_nr, GFP_KERNEL);
-	batch->poisoned = bitmap_zalloc(max_nr, GFP_KERNEL);
-	batch->quarantined = bitmap_zalloc(max_nr, GFP_KERNEL);
 	if (migrator->private_size)
 		batch->private = kvzalloc(migrator->private_size, GFP_KERNEL);
-	if (batch->pairs && batch->copied && batch->poisoned && batch->quarantined &&
-	    (!migrator->private_size || batch->private))
+	if (batch->pairs && (!migrator->private_size || batch->private))
 		error = migrator->init_batch ? migrator->init_batch(batch) : 0;
 	if (error)
 		migrator_free_batch(batch);

@@ -26,23 +26,30 @@ struct module;
 /* Length of a name in sysfs and in the tracepoints, with its final NUL. */
 #define MIGRATOR_NAME_LEN	16
 
+/* Bits of &migrator_pair.state. */
+enum {
+	MIGRATOR_PAIR_COPIED,
+	MIGRATOR_PAIR_POISONED,
+	MIGRATOR_PAIR_QUARANTINED,
+};
+
 /**
  * struct migrator_pair - one folio to copy
  * @src: read; locked, unmapped, flushed from every TLB, and without references that could
  *	write to it
  * @dst: written; of the same order, locked, not yet visible to anyone
+ * @state: clear before each call of &migrator.copy; see migrator_batch_copied(),
+ *	migrator_batch_poisoned() and migrator_quarantine()
  */
 struct migrator_pair {
 	struct folio *src;
 	struct folio *dst;
+	unsigned long state;
 };
 
 /**
  * struct migrator_batch - folios that one call of &migrator.copy has to copy
  * @pairs: the folios
- * @copied: one bit per pair, see migrator_batch_copied()
- * @poisoned: one bit per pair, see migrator_batch_poisoned()
- * @quarantined: one bit per pair, see migrator_quarantine()
  * @private: the migrator's own space of &migrator.private_size bytes, zeroed before
  *	&migrator.init_batch and kept from batch to batch
  * @bytes: sum over @pairs
@@ -52,13 +59,10 @@ struct migrator_pair {
  * @mode: how long this attempt to migrate may wait
  * @reason: why the folios migrate
  *
- * The bits are clear before each call. A batch is used by one task at a time.
+ * A batch is used by one task at a time.
  */
 struct migrator_batch {
 	struct migrator_pair *pairs;
-	unsigned long *copied;
-	unsigned long *poisoned;
-	unsigned long *quarantined;
 	void *private;
 	size_t bytes;
 	unsigned int nr;
@@ -71,7 +75,7 @@ struct migrator_batch {
 /* The whole folio of pair @index was copied. Lanes may call it at the same time. */
 static inline void migrator_batch_copied(struct migrator_batch *batch, unsigned int index)
 {
-	set_bit(index, batch->copied);
+	set_bit(MIGRATOR_PAIR_COPIED, &batch->pairs[index].state);
 }
 
 /*
@@ -80,7 +84,7 @@ static inline void migrator_batch_copied(struct migrator_batch *batch, unsigned 
  */
 static inline void migrator_batch_poisoned(struct migrator_batch *batch, unsigned int index)
 {
-	set_bit(index, batch->poisoned);
+	set_bit(MIGRATOR_PAIR_POISONED, &batch->pairs[index].state);
 }
 
 /**

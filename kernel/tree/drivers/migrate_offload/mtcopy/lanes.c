@@ -87,7 +87,7 @@ static void mtcopy_lane_copy_pages(struct mtcopy_lane *lane, u32 from, u32 to)
 	for (; from < to; i++, pair++, from += nr) {
 		first = from - mt->begins[i];
 		nr = min(to, mt->begins[i + 1]) - from;
-		if (test_bit(i, mt->batch->poisoned))
+		if (test_bit(MIGRATOR_PAIR_POISONED, &pair->state))
 			continue;
 		if (mtcopy_copy_pages(folio_page(pair->dst, first), folio_page(pair->src, first),
 				      nr, mt->nontemporal))

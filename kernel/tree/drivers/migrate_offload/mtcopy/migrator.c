@@ -177,8 +177,9 @@ static int mtcopy_copy(struct migrator_batch *batch)
 	mt->nontemporal = mtcopy_nontemporal;
 	mtcopy_cut_shares(mt);
 	mtcopy_lanes_copy(mt, READ_ONCE(mtcopy_priority.chosen));
-	for_each_clear_bit(i, batch->poisoned, batch->nr)
-		migrator_batch_copied(batch, i);
+	for (i = 0; i < batch->nr; i++)
+		if (!test_bit(MIGRATOR_PAIR_POISONED, &batch->pairs[i].state))
+			migrator_batch_copied(batch, i);
 	return 0;
 }
 
