@@ -5,8 +5,9 @@
  *
  * The trace says how many bytes were migrated for the caller's reason, how many of them were
  * offered to the migrator, and how many it copied. What is offered depends on the callers alone.
- * mtcopy declines a batch when no other CPU is idle, and dcbm when its channels are busy. A guest
- * of two CPUs often has no idle one: what they declined counts there as if they had copied it.
+ * mtcopy declines a batch when no other CPU is idle, and a guest of two CPUs often has none: what
+ * it declined counts there as if it had copied it. So does what dcbm declined because other
+ * tasks had all its channels, which they have only while others migrate for the same reason.
  *
  * defaults time ROUNDS: what demotion costs with each migrator, round by round.
  */
@@ -298,6 +299,8 @@ static void push(struct range *range, size_t bytes)
 
 static void run_pressure(struct range *range)
 {
+	/* Of memory that was all used lately Linux frees none in time, with a migrator or without. */
+	madvise(range->at, range->bytes, MADV_COLD);
 	push(range, 256 * MIB);
 }
 
@@ -664,6 +667,7 @@ static bool migrate(const struct caller *caller, const char *what, struct bytes 
 static void test(const struct caller *caller, const char *migrator)
 {
 	bool spare = sysconf(_SC_NPROCESSORS_ONLN) > 2;
+	bool crowd = caller->task && !strcmp(migrator, "dcbm");
 	bool may_decline = !spare && caller->task && strcmp(migrator, "kernel");
 	long long least = caller->least * MIB;
 	struct bytes sum = { 0 };
@@ -675,8 +679,9 @@ static void test(const struct caller *caller, const char *migrator)
 		if (!migrate(caller, what, &sum))
 			return;
 	tap_ok(sum.migrated >= least && (sum.copied || may_decline) &&
-	       (sum.copied + (spare ? 0 : sum.declined)) * 100 >= sum.migrated * caller->share,
-	       "%s: copied by the migrator%s", what, spare ? "" : " unless it declined");
+	       (sum.copied + (spare && !crowd ? 0 : sum.declined)) * 100 >=
+	       sum.migrated * caller->share,
+	       "%s: copied by the migrator%s", what, spare && !crowd ? "" : " unless it declined");
 }
 
 #define MAX_ROUNDS	32
