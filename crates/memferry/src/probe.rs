@@ -100,7 +100,20 @@ pub fn move_cost(topology: &Topology) -> Option<MoveCost> {
 pub fn notes(topology: &Topology) -> Vec<String> {
     let thp = topology.thp.as_ref().map(|thp| thp.pmd_bytes);
     let flushes = flush_note(&topology.kernel_interface.release, move_cost(topology));
-    huge_page_note(thp).into_iter().chain(flushes).collect()
+    let risk = risk_note(&topology.kernel_interface.release).filter(|_| thp.is_some());
+    huge_page_note(thp)
+        .into_iter()
+        .chain(risk)
+        .chain(flushes)
+        .collect()
+}
+
+fn risk_note(release: &str) -> Option<String> {
+    let what = known_faults::huge_page_risk(release)?;
+    Some(format!(
+        "Linux {release} has a known fault of UFFDIO_MOVE, unless its distributor has mended it: {what}; base pages are safe \
+         from it, and docs/limits.md says what makes it unlikely for huge pages"
+    ))
 }
 
 fn flush_note(release: &str, cost: Option<MoveCost>) -> Option<String> {
@@ -152,6 +165,16 @@ mod tests {
             note.contains("1024 ns") && note.contains("2.0 GB/s"),
             "{note}"
         );
+    }
+
+    #[test]
+    fn what_huge_pages_risk_is_told() {
+        let note = risk_note("6.12.117-amd64").unwrap();
+        assert!(
+            note.contains("6.12.117-amd64") && note.contains("docs/limits.md"),
+            "{note}"
+        );
+        assert_eq!(risk_note("7.2.0"), None);
     }
 
     #[test]
