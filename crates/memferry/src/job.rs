@@ -417,7 +417,9 @@ impl MoveHandle {
         self.wait_in(&Quiet::begin()).map(ListResult::into_range)
     }
 
-    pub(crate) fn wait_in(self, quiet: &Quiet) -> Result<ListResult, MoveError> {
+    /// [`wait`](MoveHandle::wait) of a thread that is quiet but for the time that it sleeps.
+    #[doc(hidden)]
+    pub fn wait_in(self, quiet: &Quiet) -> Result<ListResult, MoveError> {
         self.end.over.wait(quiet);
         let result = self.end.result.lock();
         match result.unwrap_or_else(PoisonError::into_inner).take() {

@@ -56,4 +56,7 @@ pub use mover::{
 pub use result::{Count, ListResult, MoveResult, Outcome};
 pub use steps::Steps;
 pub use sys::page_size;
+/// For the C interface, whose frames a handler must not leave while they have something in hand.
+#[doc(hidden)]
+pub use sys::thread::Quiet;
 pub use tiering::{Round, Tiering, TieringOptions};

@@ -308,9 +308,19 @@ impl Mover {
         to: u32,
         options: &MoveOptions,
     ) -> Result<ListResult, MoveError> {
-        // Signals wait and cancellation is off but where the caller has nothing in hand: it sleeps until a thread of the
-        // move's own is done. A handler may leave by longjmp there, and the move goes on.
-        let quiet = Quiet::begin();
+        self.move_pages_in(&Quiet::begin(), ranges, to, options)
+    }
+
+    /// The move of a thread that is quiet already. Its signals wait and its cancellation is off but where it has nothing in hand:
+    /// it sleeps until a thread of the move's own is done. A handler may leave by longjmp there, and the move goes on.
+    #[doc(hidden)]
+    pub fn move_pages_in(
+        &self,
+        quiet: &Quiet,
+        ranges: &[Range<usize>],
+        to: u32,
+        options: &MoveOptions,
+    ) -> Result<ListResult, MoveError> {
         let mut order: Vec<usize> = (0..ranges.len()).collect();
         order.sort_by_key(|&index| ranges[index].start);
         let job = self.job(
@@ -326,7 +336,7 @@ impl Mover {
             match MoveHandle::start(&job) {
                 Some(handle) => {
                     drop(job);
-                    handle.wait_in(&quiet)
+                    handle.wait_in(quiet)
                 }
                 None => job.run(),
             }

@@ -128,7 +128,8 @@ pub struct ListResult {
 
 impl ListResult {
     /// The account of a list of one range.
-    pub(crate) fn into_range(mut self) -> MoveResult {
+    #[doc(hidden)]
+    pub fn into_range(mut self) -> MoveResult {
         let range = self.ranges.pop().unwrap_or_default();
         MoveResult {
             error: self.total.error,
