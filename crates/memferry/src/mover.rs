@@ -457,8 +457,8 @@ impl Mover {
                     return;
                 }
                 let filled = pool.take_empty(class, len, false).and_then(|piece| {
-                    let filled = pool.populate(class, piece).and_then(|()| {
-                        if !class.huge || userfault.pagemap.is_huge(piece.addr, piece.len)? {
+                    let filled = pool.populate(class, &piece).and_then(|()| {
+                        if !class.huge || userfault.pagemap.is_huge(piece.addr(), piece.len())? {
                             Ok(())
                         } else {
                             Err(std::io::Error::from_raw_os_error(libc::ENOMEM))

@@ -263,7 +263,9 @@ impl<'a> Pipeline<'a> {
             laps.lap(|s| &mut s.populate);
             match found {
                 Ok((staged, dest)) => {
-                    let keep = bytes.min(staged.len).min(dest.map_or(bytes, |d| d.len));
+                    let keep = bytes
+                        .min(staged.len())
+                        .min(dest.as_ref().map_or(bytes, Piece::len));
                     if keep < bytes {
                         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
                         cursor.give_back(kind, &mut runs, keep);
@@ -306,25 +308,30 @@ impl<'a> Pipeline<'a> {
             self.class(kind, self.plan.wanted.node),
         );
         let dest = self.find_free(kind, to, bytes)?;
-        let len = dest.map_or(bytes, |dest| dest.len);
+        let len = dest.as_ref().map_or(bytes, Piece::len);
         let staged = pool.take_empty(from, len, true).and_then(|staged| {
-            if !kind.huge || staged.len == SEGMENT {
+            if !kind.huge || staged.len() == SEGMENT {
                 return Ok(staged);
             }
             pool.put_empty(from, staged);
             Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
         });
-        if let (Err(_), Some(dest)) = (&staged, dest) {
-            pool.put_full(to, dest);
+        match staged {
+            Ok(staged) => Ok((staged, dest)),
+            Err(error) => {
+                if let Some(dest) = dest {
+                    pool.put_full(to, dest);
+                }
+                Err(error)
+            }
         }
-        Ok((staged?, dest))
     }
 
     /// Free pages for at most `bytes`; `None` when the kernel shall allocate them right at the place.
     fn find_free(&self, kind: Kind, to: PageClass, bytes: usize) -> std::io::Result<Option<Piece>> {
         let pool = self.plan.pool;
         if let Some(piece) = pool.take_full(to, bytes) {
-            if !kind.huge || piece.len == SEGMENT {
+            if !kind.huge || piece.len() == SEGMENT {
                 return Ok(Some(piece));
             }
             pool.discard(to, piece);
@@ -338,9 +345,9 @@ impl<'a> Pipeline<'a> {
         let mut again = kind.huge;
         loop {
             let piece = pool.take_empty(to, bytes, false)?;
-            let filled = pool.populate(to, piece);
+            let filled = pool.populate(to, &piece);
             let Err(error) = filled.and_then(|()| match kind.huge {
-                true => self.check_huge(piece),
+                true => self.check_huge(&piece),
                 false => Ok(()),
             }) else {
                 return Ok(Some(piece));
@@ -353,13 +360,13 @@ impl<'a> Pipeline<'a> {
     }
 
     /// A THP must become a THP: pages that the kernel could only give one by one do not do.
-    fn check_huge(&self, piece: Piece) -> std::io::Result<()> {
+    fn check_huge(&self, piece: &Piece) -> std::io::Result<()> {
         let mut region = [Region::default()];
         let (count, _) = self
             .plan
             .kernel
-            .scan(piece.addr, piece.end(), &mut region)?;
-        if count == 1 && region[0].categories & HUGE != 0 && piece.len == SEGMENT {
+            .scan(piece.addr(), piece.end(), &mut region)?;
+        if count == 1 && region[0].categories & HUGE != 0 && piece.len() == SEGMENT {
             Ok(())
         } else {
             Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
@@ -375,7 +382,7 @@ impl<'a> Pipeline<'a> {
     fn copy(&self, slot: usize, lane: usize, laps: &Laps) {
         let done = catch_unwind(AssertUnwindSafe(|| {
             let batch = self.read(slot);
-            let Some(dest) = batch.dest else {
+            let Some(dest) = &batch.dest else {
                 drop(batch);
                 self.fill(slot, laps);
                 return laps.lap(|s| &mut s.fill);
@@ -386,8 +393,8 @@ impl<'a> Pipeline<'a> {
             // common.
             unsafe {
                 self.plan.migrator.copy(
-                    (batch.staged.addr + part.start) as *const u8,
-                    (dest.addr + part.start) as *mut u8,
+                    (batch.staged.addr() + part.start) as *const u8,
+                    (dest.addr() + part.start) as *mut u8,
                     part.len(),
                 );
             }
@@ -406,7 +413,7 @@ impl<'a> Pipeline<'a> {
         loop {
             let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
             let batch = self.read(slot);
-            let base = batch.staged.addr;
+            let base = batch.staged.addr();
             let Some((place, from, len, in_doubt)) = batch.to_fill() else {
                 return;
             };
@@ -450,7 +457,8 @@ fn release_pieces(plan: &Plan<'_>, batch: &mut Batch) {
         huge: kind.huge,
         locked: plan.locked,
     };
-    plan.pool.put_empty(class(kind.node), batch.staged);
+    let staged = std::mem::take(&mut batch.staged);
+    plan.pool.put_empty(class(kind.node), staged);
     if let Some(dest) = batch.dest.take() {
         plan.pool.put_full(class(plan.wanted.node), dest);
     }
