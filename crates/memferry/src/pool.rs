@@ -238,8 +238,12 @@ impl PagePool {
             if state.kept + piece.len <= state.limit {
                 state.kept += piece.len;
                 let free_list = state.free_list(class);
-                queue(&mut free_list.full, piece);
-                return;
+                let Some(piece) = queue(&mut free_list.full, piece) else {
+                    return;
+                };
+                state.kept -= piece.len;
+                drop(state);
+                return self.discard(class, piece);
             }
         }
         self.discard(class, piece);
@@ -524,7 +528,8 @@ fn take_from(list: &mut List<Piece>, index: usize, len: usize) -> Option<Piece> 
 
 /// Appends to the queue, or joins the neighbours within its segment, whose place in the queue it takes: pieces that were
 /// cut become whole again, and with them the batches that they are for.
-fn queue(full: &mut List<Piece>, piece: Piece) {
+/// Gives the piece back where there is no memory for the list.
+fn queue(full: &mut List<Piece>, piece: Piece) -> Option<Piece> {
     let before = full.iter().position(|p| p.joins(&piece));
     let after = full.iter().position(|p| piece.joins(p));
     match (before, after) {
@@ -537,8 +542,10 @@ fn queue(full: &mut List<Piece>, piece: Piece) {
             full[after].addr = piece.addr;
             full[after].len += piece.len;
         }
+        (None, None) if full.try_reserve(1).is_err() => return Some(piece),
         (None, None) => full.push(piece),
     }
+    None
 }
 
 /// Makes a fresh mapping one for pages of the class.
@@ -598,7 +605,8 @@ fn bring_to_node(class: PageClass, piece: &Piece) -> io::Result<()> {
     Ok(())
 }
 
-/// Inserts in ascending order and joins neighbours within a segment.
+/// Inserts in ascending order and joins neighbours within a segment. Where there is no memory for the list the addresses lie idle
+/// until the pool ends: pages may be away, and the process must not end for it.
 fn insert(list: &mut List<Piece>, piece: Piece) {
     let at = list.partition_point(|p| p.addr < piece.addr);
     let joins_next = at < list.len() && piece.joins(&list[at]);
@@ -613,7 +621,11 @@ fn insert(list: &mut List<Piece>, piece: Piece) {
             list[at].addr = piece.addr;
             list[at].len += piece.len;
         }
-        (false, false) => list.insert(at, piece),
+        (false, false) => {
+            if list.try_reserve(1).is_ok() {
+                list.insert(at, piece);
+            }
+        }
     }
 }
 

@@ -131,7 +131,8 @@ fn end_process() -> ! {
 
 impl<'a> Pipeline<'a> {
     /// A pipeline over what `cursor` walks. `slots` batches at a time.
-    pub(crate) fn new(plan: Plan<'a>, cursor: Cursor<'a>, slots: usize) -> Pipeline<'a> {
+    pub(crate) fn new(plan: Plan<'a>, mut cursor: Cursor<'a>, slots: usize) -> Pipeline<'a> {
+        cursor.reserve(slots);
         let spins = if plan.lanes > 1 { SPINS } else { 0 };
         let mut batches = List::with_capacity_in(slots, Pages);
         batches.resize_with(slots, || RwLock::new(Batch::new()));
