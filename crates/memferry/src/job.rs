@@ -14,6 +14,7 @@ use crate::pipeline::{Cursor, Live, Pipeline, Plan, Ranges, Wanted};
 use crate::pool::{PagePool, SEGMENT};
 use crate::result::{Account, ListResult, MoveResult, Outcome};
 use crate::steps::Steps;
+use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
 use crate::sys::thread::{Event, Quiet};
 use crate::sys::uffd::Uffd;
@@ -167,6 +168,7 @@ impl Job {
             if watched.is_empty() {
                 continue;
             }
+            let _heap = Heap::forbid();
             match watch(userfault, &watched) {
                 Ok((place, vmas)) => {
                     let parts = &parts[stretch.parts];
@@ -250,6 +252,7 @@ impl Job {
             let run = match own {
                 Some(_) => Ok(()),
                 None => catch_unwind(AssertUnwindSafe(|| {
+                    let _migrators_own = Heap::allow();
                     self.migrator.run(&|lane| {
                         if lane < lanes {
                             pipeline.run_lane();

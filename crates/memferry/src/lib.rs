@@ -55,6 +55,9 @@ pub use mover::{
 };
 pub use result::{Count, ListResult, MoveResult, Outcome};
 pub use steps::Steps;
+/// For tests that count allocations.
+#[doc(hidden)]
+pub use sys::heap::heap_is_forbidden;
 pub use sys::page_size;
 /// For the C interface, whose frames a handler must not leave while they have something in hand.
 #[doc(hidden)]

@@ -25,6 +25,7 @@ use crate::pool::{PageClass, PagePool, Piece, SEGMENT};
 use crate::result::{Account, Outcome};
 use crate::schedule::{Schedule, Task};
 use crate::steps::{Laps, Steps};
+use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
 use crate::sys::pagemap::{HUGE, Region};
 use crate::sys::uffd::Uffd;
@@ -152,6 +153,7 @@ impl<'a> Pipeline<'a> {
     /// the process.
     pub(crate) fn run_lane(&self) {
         let inside = Inside::begin(&self.inside);
+        let _heap = Heap::forbid();
         let laps = Laps::begin();
         // Small batches come many a microsecond; the kernel is asked for messages once per 64 KiB or more.
         let patience = ((64 << 10) / self.plan.batch_bytes).max(1);
@@ -401,7 +403,9 @@ impl<'a> Pipeline<'a> {
             }
             laps.lap(|s| &mut s.copy);
         }));
-        if done.is_err() {
+        if let Err(panic) = done {
+            // Dropping it would ask the heap, or run code of the migrator's.
+            std::mem::forget(panic);
             self.read(slot).failed.store(true, Ordering::Relaxed);
         }
         self.schedule.copied(slot);
