@@ -2,10 +2,9 @@
 //! What this kernel lets this process do, found by trying: userfaultfd, UFFDIO_MOVE, PAGEMAP_SCAN, move_pages(2).
 
 use crate::cost;
+use crate::error::{explain_userfaultfd, move_pages_verdict};
 use crate::known_faults;
-use crate::move_pages;
 use crate::pool::SEGMENT;
-use crate::sys::errno;
 use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
 use memferry_linux::topology::Topology;
@@ -55,7 +54,7 @@ pub fn abilities(topology: &Topology) -> Vec<Ability> {
     let pages = if nodes > 1 {
         Ok(())
     } else {
-        Err(move_pages::verdict(nodes))
+        Err(move_pages_verdict(nodes))
     };
     vec![
         Ability {
@@ -133,18 +132,6 @@ fn huge_page_note(thp_bytes: Option<u64>) -> Option<String> {
          count as unsupported",
         bytes >> 20
     ))
-}
-
-/// Why a userfaultfd could not be opened, and what would enable it.
-pub(crate) fn explain_userfaultfd(error: &io::Error) -> String {
-    match errno(error) {
-        libc::EPERM => "not permitted: give this process CAP_SYS_PTRACE, or access to /dev/userfaultfd, or set \
-                        vm.unprivileged_userfaultfd=1 (a container's seccomp profile may also forbid it)"
-            .to_owned(),
-        libc::ENOSYS => "this kernel is built without CONFIG_USERFAULTFD".to_owned(),
-        libc::EINVAL => "this kernel has no UFFDIO_MOVE; Linux 6.8 has it".to_owned(),
-        _ => format!("{error}; raise the limit of open files if it is reached"),
-    }
 }
 
 #[cfg(test)]

@@ -318,8 +318,8 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ranges::Ranges;
     use super::*;
+    use crate::ranges::Ranges;
     use crate::result::ListResult;
     use crate::sys::pagemap::SWAPPED;
     use crate::sys::uffd::{Message, Progress};

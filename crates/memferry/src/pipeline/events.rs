@@ -6,8 +6,8 @@
 
 use super::Pipeline;
 use super::batch::Batch;
-use super::ranges::Ranges;
 use crate::pool::SEGMENT;
+use crate::ranges::Ranges;
 use crate::sys::pagemap::Region;
 use crate::sys::uffd::Message;
 use crate::sys::{errno, page_size, thread};

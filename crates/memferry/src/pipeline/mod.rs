@@ -9,7 +9,6 @@ mod batch;
 mod cursor;
 mod events;
 mod kernel;
-mod ranges;
 mod remap;
 #[cfg(test)]
 mod tests;
@@ -17,11 +16,11 @@ mod unmap;
 
 pub(crate) use cursor::{Cursor, Wanted};
 pub(crate) use kernel::{Kernel, Live};
-pub(crate) use ranges::Ranges;
 
 use crate::forkgate;
 use crate::migrator::Migrator;
 use crate::pool::{PageClass, PagePool, Piece, SEGMENT};
+use crate::ranges::Ranges;
 use crate::result::{Account, Outcome};
 use crate::schedule::{Schedule, Task};
 use crate::steps::{Laps, Steps};
