@@ -522,9 +522,9 @@ pub unsafe extern "C" fn memferry_backend(mover: *const Handle) -> c_int {
         // SAFETY: the caller's promise.
         let handle = unsafe { handle(mover)? };
         Ok(match handle.backend {
-            Backend::Auto => AUTO,
             Backend::Userfaultfd => USERFAULTFD,
             Backend::MovePages => MOVE_PAGES,
+            _ => AUTO,
         } as c_int)
     })
 }

@@ -23,6 +23,7 @@ const MOST_ROUNDS: usize = 500;
 
 /// Nanoseconds for each base page.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct MoveCost {
     /// UFFDIO_MOVE, one way, of the fastest round. A page that is moved goes out to staging, and its copy comes in: twice this, and the copy.
     pub uffdio_move_ns: f64,
@@ -34,6 +35,7 @@ pub struct MoveCost {
 
 /// Nanoseconds for each base page that goes to another node, on one lane: the medians of rounds that take both ways in turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BetweenNodes {
     /// Allocate, move out, copy, move in, and free.
     pub userfaultfd_ns: f64,

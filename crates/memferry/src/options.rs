@@ -10,6 +10,7 @@ pub const DEFAULT_BATCH_BYTES: usize = 1 << 20;
 
 /// How pages are moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Backend {
     /// userfaultfd where it works, else move_pages(2); between two nodes or more the one that moves base pages faster, as
     /// [`probe::move_cost`](crate::probe::move_cost) measures it, and what userfaultfd cannot move (shared, file and hugetlb memory) goes through

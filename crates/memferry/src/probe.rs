@@ -14,6 +14,7 @@ pub use crate::cost::{BetweenNodes, MoveCost};
 
 /// One ability of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Ability {
     /// What it is.
     pub name: &'static str,

@@ -42,6 +42,7 @@ impl Outcome {
 
 /// Folios and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Count {
     /// Folios; a THP counts once.
     pub folios: u64,
