@@ -26,7 +26,7 @@
 #define MOVES 100
 #define GIVEN_BACK ((size_t)64 << 10)
 #define BLOCKS 256
-#define PATIENCE_S 120
+#define PATIENCE_S 300
 
 /* Blocks are powers of two, of 32 bytes to 1 MiB, with a header; larger ones are mappings. */
 #define CLASSES 16

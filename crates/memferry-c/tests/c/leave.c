@@ -20,7 +20,7 @@
 #define SMALL ((size_t)64 << 10)
 #define PAGE ((size_t)sysconf(_SC_PAGESIZE))
 #define JUMPS 20
-#define PATIENCE_S 120
+#define PATIENCE_S 300
 
 static int tests, failures;
 
