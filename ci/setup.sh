@@ -36,12 +36,12 @@ if [ -n "$missing" ]; then
 fi
 
 if ! command -v cargo >/dev/null 2>&1; then
-    echo "missing: cargo 1.85 or newer; install it with rustup" >&2
+    echo "missing: cargo 1.85 or newer; Debian 13 has it: sudo apt-get install -y cargo make; elsewhere take rustup" >&2
     exit 1
 fi
 version=$(cargo --version | cut -d' ' -f2)
 oldest=$(printf '%s\n1.85.0\n' "$version" | sort -V | head -n1)
 if [ "$oldest" != 1.85.0 ]; then
-    echo "cargo $version is too old: 1.85 or newer is needed; update it with rustup" >&2
+    echo "cargo $version is too old: 1.85 or newer is needed: that of Debian 13, or of rustup" >&2
     exit 1
 fi

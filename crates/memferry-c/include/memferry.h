@@ -25,9 +25,12 @@
  * Threads. Every function may be called from any thread at any time, but memferry_free() only as the last call for
  * its mover. Moves of one mover wait for each other. Movers are independent of each other.
  *
- * Signals. memferry_move() moves up to 2 MiB with the thread's signals blocked, for about a millisecond, and more than that on
- * threads of its own while the caller sleeps: its handlers run meanwhile, may touch the memory, and may leave by siglongjmp(),
- * when the move goes on and @result is not written. pthread_cancel() takes effect after the call.
+ * Signals. In every call but memferry_cancel() the thread's signals wait for its end, and so does pthread_cancel(): about a
+ * millisecond in a move of up to 2 MiB, and as long as it takes in memferry_new(), memferry_prefill() and memferry_move_pid(),
+ * the last of which another thread may end early by memferry_cancel(). memferry_move() and memferry_move_list() of more than 2 MiB, and
+ * memferry_pending_finish(), sleep while the pages move: the thread's handlers run meanwhile, may touch the memory, and may
+ * leave by siglongjmp(), when the move goes on, @result is not written, and the thread's cancellation stays disabled. A
+ * handler that runs at the end of any call may leave it, too.
  *
  * fork. A mover belongs to the process that made it. In a child calls for it return -ESRCH, only memferry_cancel() does
  * not look, and memferry_free() does nothing; make a new one there. While a move is under way fork() waits until no page

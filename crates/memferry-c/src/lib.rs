@@ -7,7 +7,7 @@
 
 use memferry::{
     Backend, Batch, DEFAULT_POOL_BYTES, MoveError, MoveHandle, MoveOptions, MoveResult, Mover,
-    MoverOptions, MtCopy, MtCopyOptions, Outcome, Placement, SourcePages, fork_generation,
+    MoverOptions, MtCopy, MtCopyOptions, Outcome, Placement, Quiet, SourcePages, fork_generation,
     move_pages, page_size,
 };
 use std::cell::RefCell;
@@ -159,9 +159,11 @@ fn remember(message: String) {
     let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = text);
 }
 
-/// Runs a call and returns its code; nothing unwinds into C.
-fn guard(call: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
-    match catch_unwind(AssertUnwindSafe(call)) {
+/// Runs a call and returns its code; nothing unwinds into C. The thread's signals wait and its cancellation is off but where the call
+/// sleeps with the `Quiet`: a handler that left by longjmp would leave behind what the heap, other threads or a mover rely on.
+fn guard(call: impl FnOnce(&Quiet) -> Result<c_int, Failure>) -> c_int {
+    let quiet = Quiet::begin();
+    match catch_unwind(AssertUnwindSafe(|| call(&quiet))) {
         Ok(Ok(code)) => code,
         Ok(Err(failure)) => {
             remember(failure.message);
@@ -475,7 +477,7 @@ impl From<&MoveResult> for Account {
 /// As memferry.h says; see the module for what is checked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memferry_new(options: *const Options, mover: *mut *mut Handle) -> c_int {
-    guard(|| {
+    guard(|_| {
         check_pointer(mover, "mover")?;
         // SAFETY: not null, aligned, and writable (caller).
         unsafe { mover.write(std::ptr::null_mut()) };
@@ -499,7 +501,7 @@ pub unsafe extern "C" fn memferry_new(options: *const Options, mover: *mut *mut 
 /// As memferry.h says: no other call for the mover is under way or follows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memferry_free(mover: *mut Handle) {
-    guard(|| {
+    guard(|_| {
         if !mover.is_null() {
             // SAFETY: a live handle (caller). In another process it stays: its threads are not there to be ended, and
             // their locks may be held for ever.
@@ -516,13 +518,13 @@ pub unsafe extern "C" fn memferry_free(mover: *mut Handle) {
 /// As memferry.h says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memferry_backend(mover: *const Handle) -> c_int {
-    guard(|| {
+    guard(|_| {
         // SAFETY: the caller's promise.
         let handle = unsafe { handle(mover)? };
         Ok(match handle.backend {
-            Backend::Auto => AUTO,
             Backend::Userfaultfd => USERFAULTFD,
             Backend::MovePages => MOVE_PAGES,
+            _ => AUTO,
         } as c_int)
     })
 }
@@ -538,13 +540,17 @@ pub unsafe extern "C" fn memferry_move(
     options: *const How,
     result: *mut Account,
 ) -> c_int {
-    guard(|| {
+    guard(|quiet| {
         // SAFETY: the caller's promise.
         let (handle, request) = unsafe { (handle(mover)?, Request::read(options, result)?) };
         let range = request.range(addr.addr(), len)?;
         let node = node_number(node)?;
         let options = request.options(handle)?;
-        let done = handle.mover.move_range(range, node, &options)?;
+        let ranges = std::slice::from_ref(&range);
+        let done = handle
+            .mover
+            .move_pages_in(quiet, ranges, node, &options)?
+            .into_range();
         // SAFETY: the caller's promise, and the range is the request's.
         unsafe { request.answer(node, &done, std::slice::from_ref(&done)) };
         Ok(0)
@@ -563,7 +569,7 @@ pub unsafe extern "C" fn memferry_move_list(
     total: *mut Account,
     each: *mut Account,
 ) -> c_int {
-    guard(|| {
+    guard(|quiet| {
         // SAFETY: the caller's promise.
         let (handle, request) = unsafe { (handle(mover)?, Request::read(options, total)?) };
         let pieces = if count == 0 {
@@ -582,7 +588,7 @@ pub unsafe extern "C" fn memferry_move_list(
         let ranges = request.ranges(pieces.iter().map(|piece| (piece.addr.addr(), piece.len)))?;
         let node = node_number(node)?;
         let options = request.options(handle)?;
-        let done = handle.mover.move_pages(&ranges, node, &options)?;
+        let done = handle.mover.move_pages_in(quiet, &ranges, node, &options)?;
         // SAFETY: the caller's promise, and the ranges are the request's.
         unsafe { request.answer(node, &done.total, &done.ranges) };
         if !each.is_null() {
@@ -607,7 +613,7 @@ pub unsafe extern "C" fn memferry_move_pid(
     options: *const How,
     result: *mut Account,
 ) -> c_int {
-    guard(|| {
+    guard(|_| {
         // SAFETY: the caller's promise.
         let (handle, request) = unsafe { (handle(mover)?, Request::read(options, result)?) };
         if pid < 0 {
@@ -657,7 +663,7 @@ pub unsafe extern "C" fn memferry_move_start(
     options: *const How,
     pending: *mut *mut Pending,
 ) -> c_int {
-    guard(|| {
+    guard(|_| {
         check_pointer(pending, "pending")?;
         // SAFETY: the caller's promise.
         let (handle, request) = unsafe {
@@ -688,7 +694,7 @@ pub unsafe extern "C" fn memferry_move_start(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memferry_pending_fd(moving: *const Pending) -> c_int {
     // SAFETY: the caller's promise.
-    guard(|| Ok(unsafe { pending(moving)? }.handle.as_fd().as_raw_fd()))
+    guard(|_| Ok(unsafe { pending(moving)? }.handle.as_fd().as_raw_fd()))
 }
 
 /// # Safety
@@ -699,7 +705,7 @@ pub unsafe extern "C" fn memferry_pending_progress(
     done: *mut u64,
     all: *mut u64,
 ) -> c_int {
-    guard(|| {
+    guard(|_| {
         // SAFETY: the caller's promise.
         let progress = unsafe { pending(moving)? }.handle.progress();
         for (place, bytes) in [(done, progress.0), (all, progress.1)] {
@@ -717,7 +723,7 @@ pub unsafe extern "C" fn memferry_pending_progress(
 /// As memferry.h says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memferry_pending_cancel(moving: *mut Pending) -> c_int {
-    guard(|| {
+    guard(|_| {
         // SAFETY: the caller's promise.
         unsafe { pending(moving)? }.handle.cancel();
         Ok(0)
@@ -731,7 +737,7 @@ pub unsafe extern "C" fn memferry_pending_finish(
     moving: *mut Pending,
     result: *mut Account,
 ) -> c_int {
-    guard(|| {
+    guard(|quiet| {
         if !result.is_null() {
             // SAFETY: the caller's promise.
             unsafe { check_size(result, "memferry_result")? };
@@ -746,7 +752,7 @@ pub unsafe extern "C" fn memferry_pending_finish(
             pending(moving)?;
             Box::from_raw(moving)
         };
-        let done = handle.wait()?;
+        let done = handle.wait_in(quiet)?.into_range();
         let request = Request { result, ..request };
         // SAFETY: the caller's promise, and the range is the request's.
         unsafe { request.answer(node, &done, std::slice::from_ref(&done)) };
@@ -776,7 +782,7 @@ pub unsafe extern "C" fn memferry_prefill(
     bytes: u64,
     kept: *mut u64,
 ) -> c_int {
-    guard(|| {
+    guard(|_| {
         // SAFETY: the caller's promise.
         let handle = unsafe { handle(mover)? };
         if !kept.is_null() {
@@ -798,7 +804,7 @@ pub unsafe extern "C" fn memferry_prefill(
 /// As memferry.h says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memferry_trim(mover: *mut Handle, bytes: u64) -> c_int {
-    guard(|| {
+    guard(|_| {
         // SAFETY: the caller's promise.
         let handle = unsafe { handle(mover)? };
         // More than can be addressed keeps everything.
@@ -862,9 +868,9 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_an_error() {
-        assert_eq!(guard(|| panic!("lane {} broke", 3)), -libc::EIO);
+        assert_eq!(guard(|_| panic!("lane {} broke", 3)), -libc::EIO);
         assert!(last_error().contains("lane 3 broke"), "{}", last_error());
-        assert_eq!(guard(|| std::panic::panic_any(7_u8)), -libc::EIO);
+        assert_eq!(guard(|_| std::panic::panic_any(7_u8)), -libc::EIO);
         assert!(last_error().contains("no description"), "{}", last_error());
     }
 
@@ -876,22 +882,22 @@ mod tests {
                 panic!("dropped");
             }
         }
-        assert_eq!(guard(|| std::panic::panic_any(Bomb)), -libc::EIO);
+        assert_eq!(guard(|_| std::panic::panic_any(Bomb)), -libc::EIO);
     }
 
     #[test]
     fn a_zero_byte_does_not_cut_the_message() {
-        assert_eq!(guard(|| Err(invalid("a\0b".to_owned()))), -libc::EINVAL);
+        assert_eq!(guard(|_| Err(invalid("a\0b".to_owned()))), -libc::EINVAL);
         assert_eq!(last_error(), "a b");
     }
 
     #[test]
     fn a_thread_sees_its_own_errors_only() {
-        assert_eq!(guard(|| Err(invalid("mine".to_owned()))), -libc::EINVAL);
+        assert_eq!(guard(|_| Err(invalid("mine".to_owned()))), -libc::EINVAL);
         std::thread::spawn(|| assert_eq!(last_error(), ""))
             .join()
             .unwrap();
-        assert_eq!(guard(|| Ok(0)), 0);
+        assert_eq!(guard(|_| Ok(0)), 0);
         assert_eq!(last_error(), "mine");
     }
     /// The C programs of `tests/` run without sanitizers; this is for them.

@@ -15,16 +15,17 @@ use std::time::Instant;
 
 const PAGES: usize = 64;
 
-/// Rounds beside a running thread that count; the fastest one does.
-const ROUNDS: usize = 5;
+/// Rounds beside a running thread that count; odd, for a median.
+const ROUNDS: usize = 9;
 
 /// Rounds at most: on a busy host the other thread may get no CPU.
 const MOST_ROUNDS: usize = 500;
 
-/// Nanoseconds for each base page, of the fastest round.
+/// Nanoseconds for each base page.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct MoveCost {
-    /// UFFDIO_MOVE, one way. A page that is moved goes out to staging, and its copy comes in: twice this, and the copy.
+    /// UFFDIO_MOVE, one way, of the fastest round. A page that is moved goes out to staging, and its copy comes in: twice this, and the copy.
     pub uffdio_move_ns: f64,
     /// Whether another thread of the process ran at the same time.
     pub beside_a_thread: bool,
@@ -32,8 +33,9 @@ pub struct MoveCost {
     pub between_nodes: Option<BetweenNodes>,
 }
 
-/// Nanoseconds for each base page that goes to another node, on one lane.
+/// Nanoseconds for each base page that goes to another node, on one lane: the medians of rounds that take both ways in turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BetweenNodes {
     /// Allocate, move out, copy, move in, and free.
     pub userfaultfd_ns: f64,
@@ -119,30 +121,33 @@ fn measure(nodes: &[u32]) -> io::Result<MoveCost> {
     })
 }
 
-/// The fastest of the rounds in which the other thread ran, else of all; and whether it ran.
-fn fastest(
+/// What the rounds in which the other thread ran came to, else all of them; and whether it ran.
+fn rounds<T>(
     ticks: Option<&AtomicU64>,
-    mut round: impl FnMut() -> io::Result<f64>,
-) -> io::Result<(f64, bool)> {
+    mut round: impl FnMut() -> io::Result<T>,
+) -> io::Result<(Vec<T>, bool)> {
     let now = || ticks.map_or(0, |ticks| ticks.load(Ordering::Relaxed));
-    let (mut alone, mut beside, mut counted) = (f64::INFINITY, f64::INFINITY, 0);
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for number in 0..MOST_ROUNDS {
         let before = now();
-        let ns = round()?;
-        alone = alone.min(ns);
-        if now() > before {
-            beside = beside.min(ns);
-            counted += 1;
-        }
-        if counted == ROUNDS || ticks.is_none() && number + 1 == ROUNDS {
+        let value = round()?;
+        let ran = now() > before;
+        if ran { &mut beside } else { &mut alone }.push(value);
+        if beside.len() == ROUNDS || ticks.is_none() && number + 1 == ROUNDS {
             break;
         }
     }
-    Ok(if counted > 0 {
-        (beside, true)
-    } else {
-        (alone, false)
+    Ok(match beside.is_empty() {
+        true => (alone, false),
+        false => (beside, true),
     })
+}
+
+/// The middle one of numbers, of which there is one at least.
+fn median(numbers: impl Iterator<Item = f64>) -> f64 {
+    let mut numbers: Vec<f64> = numbers.collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
 }
 
 /// Memory to measure with: 64 pages, where they go out to, and where their copies lie.
@@ -175,12 +180,13 @@ impl Bench {
     }
 
     fn measure(&self, nodes: &[u32], ticks: Option<&AtomicU64>) -> io::Result<MoveCost> {
-        let (uffdio_move_ns, beside_a_thread) = fastest(ticks, || {
+        let (times, beside_a_thread) = rounds(ticks, || {
             let begun = Instant::now();
             self.shift(&self.staging, &self.place)?;
             self.shift(&self.place, &self.staging)?;
             Ok(begun.elapsed().as_nanos() as f64 / (2 * PAGES) as f64)
         })?;
+        let uffdio_move_ns = times.into_iter().fold(f64::INFINITY, f64::min);
         let between_nodes = match nodes {
             // A cpuset or a full node may be in the way; then nothing is compared.
             [first, second, ..] => self.between([*first, *second], ticks).ok(),
@@ -204,46 +210,55 @@ impl Bench {
         }
     }
 
+    /// Both ways in each round, in turns, so that whatever else the machine does meets both; and first one, then the other, so
+    /// that each goes to either node.
     fn between(&self, nodes: [u32; 2], ticks: Option<&AtomicU64>) -> io::Result<BetweenNodes> {
         let per_page = |begun: Instant| begun.elapsed().as_nanos() as f64 / PAGES as f64;
-        let addresses: [usize; PAGES] =
-            std::array::from_fn(|page| self.place.addr() + page * page_size());
-        let mut turn = 0;
-        let mut next = || {
-            turn += 1;
-            nodes[turn % 2]
-        };
-        let (move_pages_ns, _) = fastest(ticks, || {
-            let node = next() as i32;
-            let mut status = [0; PAGES];
-            let begun = Instant::now();
-            numa::move_pages(0, &addresses, Some(&[node; PAGES]), &mut status, false)?;
-            let ns = per_page(begun);
-            arrived(&status, node).map(|()| ns)
-        })?;
-        let bytes = self.copies.len();
-        let (userfaultfd_ns, _) = fastest(ticks, || {
-            let at = self.copies.addr();
-            numa::prefer(&(at..at + bytes), next())?;
-            let begun = Instant::now();
-            memory::populate(at, bytes)?;
-            self.shift(&self.staging, &self.place)?;
-            // SAFETY: both hold 64 pages of this value, which no one else knows.
-            unsafe {
-                std::ptr::copy_nonoverlapping(
-                    self.staging.addr() as *const u8,
-                    self.copies.addr() as *mut u8,
-                    bytes,
-                );
+        self.by_kernel(nodes[0])?;
+        let mut faults_first = false;
+        let (times, _) = rounds(ticks, || {
+            let mut ns = [0.0; 2];
+            faults_first = !faults_first;
+            for (by_faults, node) in [(faults_first, nodes[1]), (!faults_first, nodes[0])] {
+                let begun = Instant::now();
+                match by_faults {
+                    true => self.by_faults(node)?,
+                    false => self.by_kernel(node)?,
+                }
+                ns[usize::from(by_faults)] = per_page(begun);
             }
-            self.shift(&self.place, &self.copies)?;
-            self.staging.empty()?;
-            Ok(per_page(begun))
+            Ok(ns)
         })?;
         Ok(BetweenNodes {
-            userfaultfd_ns,
-            move_pages_ns,
+            userfaultfd_ns: median(times.iter().map(|ns| ns[1])),
+            move_pages_ns: median(times.iter().map(|ns| ns[0])),
         })
+    }
+
+    fn by_kernel(&self, node: u32) -> io::Result<()> {
+        let addresses: [usize; PAGES] =
+            std::array::from_fn(|page| self.place.addr() + page * page_size());
+        let node = node as i32;
+        let mut status = [0; PAGES];
+        numa::move_pages(0, &addresses, Some(&[node; PAGES]), &mut status, false)?;
+        arrived(&status, node)
+    }
+
+    fn by_faults(&self, node: u32) -> io::Result<()> {
+        let (at, bytes) = (self.copies.addr(), self.copies.len());
+        numa::prefer(&(at..at + bytes), node)?;
+        memory::populate(at, bytes)?;
+        self.shift(&self.staging, &self.place)?;
+        // SAFETY: both hold 64 pages of this value, which no one else knows.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.staging.addr() as *const u8,
+                self.copies.addr() as *mut u8,
+                bytes,
+            );
+        }
+        self.shift(&self.place, &self.copies)?;
+        self.staging.empty()
     }
 }
 
@@ -308,7 +323,7 @@ mod tests {
     fn rounds_beside_a_thread_that_ran_count() {
         let ticks = AtomicU64::new(0);
         let mut number = 0;
-        let slow_beside = fastest(Some(&ticks), || {
+        let slow_beside = rounds(Some(&ticks), || {
             number += 1;
             if number % 2 == 0 {
                 ticks.fetch_add(1, Ordering::Relaxed);
@@ -316,9 +331,21 @@ mod tests {
             }
             Ok(1.0)
         });
-        assert_eq!(slow_beside.unwrap(), (9.0, true));
+        assert_eq!(slow_beside.unwrap(), (vec![9.0; ROUNDS], true));
         assert_eq!(number, 2 * ROUNDS);
-        let never = fastest(Some(&ticks), || Ok(3.0));
-        assert_eq!(never.unwrap(), (3.0, false));
+        let never = rounds(Some(&ticks), || Ok(3.0));
+        assert_eq!(never.unwrap(), (vec![3.0; MOST_ROUNDS], false));
+    }
+
+    #[test]
+    fn both_ways_are_measured_alike() {
+        let bench = Bench::new().unwrap();
+        // A machine with one node: move_pages(2) finds the pages there.
+        let cost = bench.between([0, 0], None).unwrap();
+        assert!(
+            cost.move_pages_ns > 0.0 && cost.userfaultfd_ns > 0.0,
+            "{cost:?}"
+        );
+        assert_eq!(median([3.0, 1.0, 1000.0].into_iter()), 3.0);
     }
 }

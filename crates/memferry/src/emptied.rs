@@ -4,7 +4,7 @@
 //! The kernel tells before it empties a range, not after: a page that left it in between would come back from the dead. So
 //! no move touches such a range until a look at it finds no page (what is there later was written later), or for a second.
 
-use crate::pipeline::Ranges;
+use crate::ranges::Ranges;
 use crate::sys::list::{List, Pages};
 use crate::sys::pagemap::Pagemap;
 use std::ops::Range;
@@ -57,7 +57,8 @@ pub(crate) fn still(pagemap: &Pagemap, places: &mut Ranges) {
 mod tests {
     use super::*;
     use crate::migrator::Batch;
-    use crate::mover::{MoveOptions, Mover, MoverOptions};
+    use crate::mover::{Mover, MoverOptions};
+    use crate::options::MoveOptions;
     use crate::pool::SEGMENT;
     use crate::sys::memory::{self, Mapping};
 

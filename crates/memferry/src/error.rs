@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The one error type of the library's moves: what is wrong, why, and what to try.
 
-use crate::sys::page_size;
+use crate::sys::{errno, page_size};
 use std::io;
 use std::ops::Range;
 
@@ -183,4 +183,25 @@ pub(crate) fn check_range(range: &Range<usize>) -> Result<(), MoveError> {
         why,
         page,
     })
+}
+
+/// Why move_pages(2) does or does not do on a machine with so many memory nodes.
+pub(crate) fn move_pages_verdict(nodes: usize) -> String {
+    if nodes < 2 {
+        "this machine has one memory node, and move_pages(2) only moves between nodes".to_owned()
+    } else {
+        "usable".to_owned()
+    }
+}
+
+/// Why a userfaultfd could not be opened, and what would enable it.
+pub(crate) fn explain_userfaultfd(error: &io::Error) -> String {
+    match errno(error) {
+        libc::EPERM => "not permitted: give this process CAP_SYS_PTRACE, or access to /dev/userfaultfd, or set \
+                        vm.unprivileged_userfaultfd=1 (a container's seccomp profile may also forbid it)"
+            .to_owned(),
+        libc::ENOSYS => "this kernel is built without CONFIG_USERFAULTFD".to_owned(),
+        libc::EINVAL => "this kernel has no UFFDIO_MOVE; Linux 6.8 has it".to_owned(),
+        _ => format!("{error}; raise the limit of open files if it is reached"),
+    }
 }

@@ -7,15 +7,13 @@
 
 use crate::emptied;
 use crate::sys::list::{List, Pages};
+use crate::sys::process;
 use std::cell::UnsafeCell;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError, TryLockError};
-
-/// Counts forks on the way down from the first process: a value made before a fork is foreign after it.
-static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 struct Gate {
     /// Batches whose pages are away from their place, over all movers.
@@ -49,12 +47,6 @@ fn gate_unless_forking() -> Option<MutexGuard<'static, Gate>> {
             Err(TryLockError::WouldBlock) => std::thread::yield_now(),
         }
     }
-}
-
-/// How many forks lie between the process that set up the first [`Mover`](crate::Mover) and this one. A mover that was
-/// made at another count belongs to a parent, and its threads and locks are not here: neither use nor drop it.
-pub fn generation() -> u32 {
-    GENERATION.load(Ordering::Acquire)
 }
 
 /// Installs the handlers; further calls do nothing.
@@ -159,7 +151,7 @@ extern "C" fn after_fork_in_parent() {
 }
 
 extern "C" fn after_fork_in_child() {
-    GENERATION.fetch_add(1, Ordering::Release);
+    process::note_fork();
     reopen(|gate, emptied| {
         emptied.clear();
         // Other threads that waited to fork do not exist here.
@@ -183,6 +175,7 @@ fn reopen(change: impl FnOnce(&mut Gate, &mut emptied::Guard)) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::sys::process::generation;
 
     /// Runs `body` where a fork would be under way.
     pub(crate) fn as_if_forking(body: impl FnOnce()) {

@@ -8,12 +8,14 @@ use crate::emptied;
 use crate::error::MoveError;
 use crate::migrator::Migrator;
 use crate::move_pages;
-use crate::mover::MoveOptions;
+use crate::options::MoveOptions;
 use crate::pace::Pace;
-use crate::pipeline::{Cursor, Live, Pipeline, Plan, Ranges, Wanted};
+use crate::pipeline::{Cursor, Live, Pipeline, Plan, Wanted};
 use crate::pool::{PagePool, SEGMENT};
+use crate::ranges::Ranges;
 use crate::result::{Account, ListResult, MoveResult, Outcome};
 use crate::steps::Steps;
+use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
 use crate::sys::thread::{Event, Quiet};
 use crate::sys::uffd::Uffd;
@@ -167,6 +169,7 @@ impl Job {
             if watched.is_empty() {
                 continue;
             }
+            let _heap = Heap::forbid();
             match watch(userfault, &watched) {
                 Ok((place, vmas)) => {
                     let parts = &parts[stretch.parts];
@@ -250,6 +253,7 @@ impl Job {
             let run = match own {
                 Some(_) => Ok(()),
                 None => catch_unwind(AssertUnwindSafe(|| {
+                    let _migrators_own = Heap::allow();
                     self.migrator.run(&|lane| {
                         if lane < lanes {
                             pipeline.run_lane();
@@ -417,7 +421,9 @@ impl MoveHandle {
         self.wait_in(&Quiet::begin()).map(ListResult::into_range)
     }
 
-    pub(crate) fn wait_in(self, quiet: &Quiet) -> Result<ListResult, MoveError> {
+    /// [`wait`](MoveHandle::wait) of a thread that is quiet but for the time that it sleeps.
+    #[doc(hidden)]
+    pub fn wait_in(self, quiet: &Quiet) -> Result<ListResult, MoveError> {
         self.end.over.wait(quiet);
         let result = self.end.result.lock();
         match result.unwrap_or_else(PoisonError::into_inner).take() {

@@ -49,6 +49,18 @@ const FAULTS: [KnownFault; 6] = [
     },
 ];
 
+/// 4165b7d1c45c: the wait for a PMD migration entry is given a copy of the entry on the stack, and takes for the lock of the
+/// page table whatever belongs to the stack's page. Mainline has its mending since between 7.2-rc4 and 7.2-rc5, and the queue
+/// of 6.18 had it in August 2026; which stable releases came of that is not known, so none counts as mended.
+///
+/// It is not refused: nearly every kernel has it, it needs the kernel to migrate a huge page in the very moment of its move,
+/// and base pages never meet it.
+const WAITS_ON_A_COPY: KnownFault = KnownFault {
+    what: "if the kernel migrates a huge page of the range (compaction, NUMA balancing, demotion) in the moment that it is \
+           moved, the kernel can crash",
+    mended: &[(7, 2, 0)],
+};
+
 impl KnownFault {
     fn is_in(&self, release: Release) -> bool {
         let series = |of: Release| (of.0, of.1);
@@ -78,6 +90,15 @@ pub(crate) fn refusal(release: &str) -> Option<String> {
          allow a faulty kernel if its distributor has mended them",
         worst.what
     ))
+}
+
+/// What can befall huge pages on a kernel of that release that is not refused for it; `None` if nothing is known, or the release
+/// cannot be read.
+pub(crate) fn huge_page_risk(release: &str) -> Option<&'static str> {
+    let fault = &WAITS_ON_A_COPY;
+    parse(release)
+        .is_some_and(|release| fault.is_in(release))
+        .then_some(fault.what)
 }
 
 /// Whether UFFDIO_MOVE flushes the TLB for each base page; of a release that cannot be read it does not.
@@ -147,6 +168,17 @@ mod tests {
             ("7.1.0", 0),
         ] {
             assert_eq!(count(release), faults, "{release}");
+        }
+    }
+
+    #[test]
+    fn what_huge_pages_risk_is_told_and_refuses_nothing() {
+        for release in ["6.12.117-amd64", "6.18.44", "7.1.9", "7.2.0-rc4"] {
+            assert!(huge_page_risk(release).is_some(), "{release}");
+            assert_eq!(refusal(release), None, "{release}");
+        }
+        for release in ["7.2.0", "7.3.4-amd64", "linux"] {
+            assert_eq!(huge_page_risk(release), None, "{release}");
         }
     }
 

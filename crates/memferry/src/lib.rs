@@ -29,11 +29,13 @@ mod known_faults;
 mod migrator;
 pub mod move_pages;
 mod mover;
+mod options;
 mod pace;
 mod pipeline;
 mod pool;
 pub mod probe;
 pub mod process;
+mod ranges;
 mod result;
 mod schedule;
 #[cfg(test)]
@@ -47,13 +49,18 @@ mod watch;
 mod workers;
 
 pub use error::{MoveError, Unmovable};
-pub use forkgate::generation as fork_generation;
 pub use job::MoveHandle;
 pub use migrator::{Batch, Migrator, MtCopy, MtCopyOptions, Placement, default_lanes};
-pub use mover::{
-    Backend, DEFAULT_BATCH_BYTES, DEFAULT_POOL_BYTES, MoveOptions, Mover, MoverOptions, SourcePages,
-};
+pub use mover::{DEFAULT_POOL_BYTES, Mover, MoverOptions};
+pub use options::{Backend, DEFAULT_BATCH_BYTES, MoveOptions, SourcePages};
 pub use result::{Count, ListResult, MoveResult, Outcome};
 pub use steps::Steps;
+/// For tests that count allocations.
+#[doc(hidden)]
+pub use sys::heap::heap_is_forbidden;
 pub use sys::page_size;
+pub use sys::process::generation as fork_generation;
+/// For the C interface, whose frames a handler must not leave while they have something in hand.
+#[doc(hidden)]
+pub use sys::thread::Quiet;
 pub use tiering::{Round, Tiering, TieringOptions};

@@ -5,12 +5,12 @@
 //! policy of what to move is not here.
 
 use crate::cost;
-use crate::error::{MoveError, check_range};
+use crate::error::{MoveError, check_range, move_pages_verdict};
 use crate::forkgate;
 use crate::job::{Core, Job, MoveHandle};
 use crate::known_faults;
 use crate::migrator::Migrator;
-use crate::move_pages;
+use crate::options::{Backend, DEFAULT_BATCH_BYTES, MoveOptions};
 use crate::pool::{PageClass, PagePool, SEGMENT};
 use crate::probe;
 use crate::result::{ListResult, MoveResult};
@@ -20,115 +20,10 @@ use crate::sys::{self, page_size};
 use crate::watch::open_userfault;
 use memferry_linux::topology::Topology;
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-
-/// Bytes of a batch for each lane, unless the options say otherwise; a batch ends at 2 MiB all the same. A page is then
-/// away for about 0.2 ms whatever the lanes; docs/results has the measured trade of throughput against stall.
-pub const DEFAULT_BATCH_BYTES: usize = 1 << 20;
 
 /// Bytes of free pages that a pool keeps unless told otherwise.
 pub const DEFAULT_POOL_BYTES: usize = 64 << 20;
-
-/// How pages are moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Backend {
-    /// userfaultfd where it works, else move_pages(2); between two nodes or more the one that moves base pages faster, as
-    /// [`probe::move_cost`] measures it, and what userfaultfd cannot move (shared, file and hugetlb memory) goes through
-    /// move_pages(2), mapping by mapping.
-    #[default]
-    Auto,
-    /// userfaultfd's UFFDIO_MOVE, Linux 6.8.
-    Userfaultfd,
-    /// move_pages(2): any process and any kernel, two nodes or more.
-    MovePages,
-}
-
-/// How one move is done.
-///
-/// ```
-/// let options = memferry::MoveOptions::default().list_pages(true).bytes_per_second(1 << 30);
-/// # assert!(options.list_pages);
-/// ```
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct MoveOptions {
-    /// Bytes that are away from their place together; 0: [`DEFAULT_BATCH_BYTES`] per lane. A multiple of the base page, at
-    /// most 2 MiB, one page table's worth: beyond that a batch only makes waiters wait longer. A THP is a batch of its own.
-    pub batch_bytes: usize,
-    /// Move pages that lie on the target node already, to other pages of it. move_pages(2) cannot: there they stay, and
-    /// count as already there.
-    pub relocate: bool,
-    /// List what became of each page in [`MoveResult::pages`].
-    pub list_pages: bool,
-    /// Whoever sets it ends the move early: batches under way are finished, the others stay where they are.
-    pub cancel: Option<Arc<AtomicBool>>,
-    /// What becomes of the source pages.
-    pub source: SourcePages,
-    /// Bytes moved per second at most. Between its parts, of 10 ms each but no less than 2 MiB, nothing is watched and no page
-    /// is away.
-    pub bytes_per_second: Option<u64>,
-}
-
-impl MoveOptions {
-    /// Sets [`batch_bytes`](Self::batch_bytes).
-    pub fn batch_bytes(mut self, bytes: usize) -> Self {
-        self.batch_bytes = bytes;
-        self
-    }
-
-    /// Sets [`relocate`](Self::relocate).
-    pub fn relocate(mut self, relocate: bool) -> Self {
-        self.relocate = relocate;
-        self
-    }
-
-    /// Sets [`list_pages`](Self::list_pages).
-    pub fn list_pages(mut self, list: bool) -> Self {
-        self.list_pages = list;
-        self
-    }
-
-    /// Sets [`cancel`](Self::cancel).
-    pub fn cancel(mut self, cancel: impl Into<Option<Arc<AtomicBool>>>) -> Self {
-        self.cancel = cancel.into();
-        self
-    }
-
-    /// Sets [`source`](Self::source).
-    pub fn source(mut self, source: SourcePages) -> Self {
-        self.source = source;
-        self
-    }
-
-    /// Sets [`bytes_per_second`](Self::bytes_per_second).
-    pub fn bytes_per_second(mut self, rate: impl Into<Option<u64>>) -> Self {
-        self.bytes_per_second = rate.into();
-        self
-    }
-}
-
-/// What becomes of the source pages of a move.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SourcePages {
-    pub(crate) keep: bool,
-}
-
-impl SourcePages {
-    /// They are given back to the kernel, which frees each when nobody refers to it any more. The default.
-    pub const GIVE_BACK: SourcePages = SourcePages { keep: false };
-
-    /// They are kept as free pages of their node, up to the pool's limit: the next move in the other direction finds
-    /// its destination warm, without allocating and zeroing.
-    ///
-    /// # Safety
-    /// The kernel must hold no reference to the pages other than page-table entries and FOLL_PIN pins (which make a
-    /// page [`Busy`](crate::Outcome::Busy)): nothing of the range may be under `vmsplice(2)` or in a `MSG_ZEROCOPY`
-    /// transmission. UFFDIO_MOVE does not look at such references, so a page would be reused under its reader.
-    pub const unsafe fn keep() -> SourcePages {
-        SourcePages { keep: true }
-    }
-}
 
 /// What a mover is set up with.
 #[non_exhaustive]
@@ -213,7 +108,7 @@ impl Mover {
                 Err(why) => {
                     return Err(MoveError::NoBackend {
                         userfaultfd: why,
-                        move_pages: move_pages::verdict(nodes.len()),
+                        move_pages: move_pages_verdict(nodes.len()),
                     });
                 }
             },
@@ -225,7 +120,7 @@ impl Mover {
         if userfault.is_none() && nodes.len() < 2 {
             return Err(MoveError::NoBackend {
                 userfaultfd: "not asked for".to_owned(),
-                move_pages: move_pages::verdict(nodes.len()),
+                move_pages: move_pages_verdict(nodes.len()),
             });
         }
         let notes = match (&userfault, topology) {
@@ -239,7 +134,7 @@ impl Mover {
                 userfault,
                 pool: PagePool::new(options.pool_bytes, nodes.len() > 1),
                 nodes,
-                generation: forkgate::generation(),
+                generation: sys::process::generation(),
                 turn: Mutex::new(()),
             }),
             notes,
@@ -308,9 +203,19 @@ impl Mover {
         to: u32,
         options: &MoveOptions,
     ) -> Result<ListResult, MoveError> {
-        // Signals wait and cancellation is off but where the caller has nothing in hand: it sleeps until a thread of the
-        // move's own is done. A handler may leave by longjmp there, and the move goes on.
-        let quiet = Quiet::begin();
+        self.move_pages_in(&Quiet::begin(), ranges, to, options)
+    }
+
+    /// The move of a thread that is quiet already. Its signals wait and its cancellation is off but where it has nothing in hand:
+    /// it sleeps until a thread of the move's own is done. A handler may leave by longjmp there, and the move goes on.
+    #[doc(hidden)]
+    pub fn move_pages_in(
+        &self,
+        quiet: &Quiet,
+        ranges: &[Range<usize>],
+        to: u32,
+        options: &MoveOptions,
+    ) -> Result<ListResult, MoveError> {
         let mut order: Vec<usize> = (0..ranges.len()).collect();
         order.sort_by_key(|&index| ranges[index].start);
         let job = self.job(
@@ -326,7 +231,7 @@ impl Mover {
             match MoveHandle::start(&job) {
                 Some(handle) => {
                     drop(job);
-                    handle.wait_in(&quiet)
+                    handle.wait_in(quiet)
                 }
                 None => job.run(),
             }
@@ -367,7 +272,7 @@ impl Mover {
         to: u32,
         options: &MoveOptions,
     ) -> Result<Job, MoveError> {
-        if self.core.generation != forkgate::generation() {
+        if self.core.generation != sys::process::generation() {
             return Err(MoveError::OtherProcess);
         }
         let mut ranges: List<Range<usize>> = List::with_capacity_in(ascending.len(), Pages);
@@ -447,8 +352,8 @@ impl Mover {
                     return;
                 }
                 let filled = pool.take_empty(class, len, false).and_then(|piece| {
-                    let filled = pool.populate(class, piece).and_then(|()| {
-                        if !class.huge || userfault.pagemap.is_huge(piece.addr, piece.len)? {
+                    let filled = pool.populate(class, &piece).and_then(|()| {
+                        if !class.huge || userfault.pagemap.is_huge(piece.addr(), piece.len())? {
                             Ok(())
                         } else {
                             Err(std::io::Error::from_raw_os_error(libc::ENOMEM))

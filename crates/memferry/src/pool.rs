@@ -36,22 +36,38 @@ pub(crate) struct PageClass {
     pub locked: bool,
 }
 
-/// A range of addresses inside one segment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A range of addresses inside one segment of a pool's mapping. Whoever has it has the addresses alone: the pool makes pieces of
+/// its mappings only, none can be copied, and each is taken by what it is put back with.
+#[must_use = "its addresses would be lost"]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Piece {
-    pub addr: usize,
-    pub len: usize,
+    addr: usize,
+    len: usize,
     /// Lies in a mapping that pages can be moved out to.
-    pub staging: bool,
+    staging: bool,
 }
 
 impl Piece {
+    pub(crate) fn addr(&self) -> usize {
+        self.addr
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     pub(crate) fn end(&self) -> usize {
         self.addr + self.len
     }
 
+    /// Both parts of it, cut after `len` bytes, or at its end if it has fewer.
+    pub(crate) fn cut(mut self, len: usize) -> (Piece, Piece) {
+        let len = len.min(self.len);
+        (self.take(len), self)
+    }
+
     /// The first `len` bytes; `self` keeps the rest.
-    fn cut(&mut self, len: usize) -> Piece {
+    fn take(&mut self, len: usize) -> Piece {
         let head = Piece { len, ..*self };
         self.addr += len;
         self.len -= len;
@@ -105,7 +121,7 @@ impl Watched {
 
     /// Ends the watch if the piece is under it: the kernel would report that a watched range is emptied, and wait until we have
     /// read it.
-    fn end_over(&mut self, piece: Piece) {
+    fn end_over(&mut self, piece: &Piece) {
         if self.range.contains(&piece.addr) {
             self.end();
         }
@@ -167,11 +183,7 @@ impl PagePool {
         let soon = free_list.full.len().min(SOON);
         let whole = (0..soon).find(|&i| free_list.full[i].len >= len);
         let index = whole.unwrap_or(0);
-        let found = free_list.full.get_mut(index)?;
-        let piece = found.cut(len.min(found.len));
-        if found.len == 0 {
-            free_list.full.remove(index);
-        }
+        let piece = take_from(&mut free_list.full, index, len)?;
         state.kept -= piece.len;
         Some(piece)
     }
@@ -200,12 +212,8 @@ impl PagePool {
                 .filter(|&i| !class.huge && list[i].len * 2 >= len)
         });
         if let Some(index) = best {
-            let len = len.min(list[index].len);
-            let piece = list[index].cut(len);
-            if list[index].len == 0 {
-                list.remove(index);
-            }
-            return Ok(piece);
+            let piece = take_from(list, index, len);
+            return piece.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM));
         }
         free_list.grow(bind, staging)?;
         let list = if staging {
@@ -215,14 +223,9 @@ impl PagePool {
         };
         // The new segments may lie below old remains, which are too short.
         let len = len.min(SEGMENT);
-        let Some(index) = (0..list.len()).rev().find(|&i| list[i].len >= len) else {
-            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
-        };
-        let piece = list[index].cut(len);
-        if list[index].len == 0 {
-            list.remove(index);
-        }
-        Ok(piece)
+        let found = (0..list.len()).rev().find(|&i| list[i].len >= len);
+        let piece = found.and_then(|index| take_from(list, index, len));
+        piece.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
     }
 
     /// Takes a range back that holds a free page at each address. What the limit does not allow goes to the kernel.
@@ -235,8 +238,12 @@ impl PagePool {
             if state.kept + piece.len <= state.limit {
                 state.kept += piece.len;
                 let free_list = state.free_list(class);
-                queue(&mut free_list.full, piece);
-                return;
+                let Some(piece) = queue(&mut free_list.full, piece) else {
+                    return;
+                };
+                state.kept -= piece.len;
+                drop(state);
+                return self.discard(class, piece);
             }
         }
         self.discard(class, piece);
@@ -246,7 +253,7 @@ impl PagePool {
     ///
     /// With `keep` the pages that come there stay in the pool, so the whole mapping is watched at once and for the rest of the move.
     /// Otherwise they are discarded after each batch, which ends the watch: it is of one segment.
-    pub(crate) fn stage(&self, place: &Uffd, piece: Piece, keep: bool) -> io::Result<Staging<'_>> {
+    pub(crate) fn stage(&self, place: &Uffd, piece: &Piece, keep: bool) -> io::Result<Staging<'_>> {
         loop {
             let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner);
             if watched.range.contains(&piece.addr) {
@@ -278,7 +285,7 @@ impl PagePool {
         self.watched.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn mapping_of(&self, piece: Piece) -> Range<usize> {
+    fn mapping_of(&self, piece: &Piece) -> Range<usize> {
         let extent = |mapping: &Mapping| mapping.addr()..mapping.addr() + mapping.len();
         let state = self.lock();
         let mappings = state.free_lists.iter().flat_map(|list| &list.mappings);
@@ -294,7 +301,7 @@ impl PagePool {
         }
         {
             let mut watched = self.watching();
-            watched.end_over(piece);
+            watched.end_over(&piece);
             // Until the pages are gone nobody may watch the piece again. Where segments are watched one by one, nobody else has a
             // piece of one that is ours as a whole.
             let shared = watched.whole || piece.len < SEGMENT;
@@ -329,7 +336,7 @@ impl PagePool {
     }
 
     /// Allocates the pages of an empty, non-staging range on the class's node. After a failure, `reset` the range.
-    pub(crate) fn populate(&self, class: PageClass, piece: Piece) -> io::Result<()> {
+    pub(crate) fn populate(&self, class: PageClass, piece: &Piece) -> io::Result<()> {
         debug_assert!(!piece.staging);
         if class.huge && piece.len == SEGMENT {
             // A fault takes the lock of the mapping alone; madvise(2) would hold that of all mappings while the kernel clears the
@@ -353,7 +360,7 @@ impl PagePool {
         }
         let anew = {
             let mut watched = self.watching();
-            watched.end_over(piece);
+            watched.end_over(&piece);
             // SAFETY: the piece was given out by this pool and came back: nobody refers to it.
             unsafe { memory::map_anew(piece.addr, piece.len) }
         };
@@ -422,15 +429,10 @@ impl PagePool {
         let mut kept = 0;
         for free_list in &state.free_lists {
             kept += free_list.full.iter().map(|p| p.len).sum::<usize>();
-            let mut pieces: Vec<(Piece, bool)> =
-                free_list.full.iter().map(|&p| (p, true)).collect();
-            pieces.extend(
-                free_list
-                    .empty
-                    .iter()
-                    .chain(&free_list.fresh)
-                    .map(|&p| (p, false)),
-            );
+            let empty = free_list.empty.iter().chain(&free_list.fresh);
+            let mut pieces: Vec<(&Piece, bool)> =
+                free_list.full.iter().map(|p| (p, true)).collect();
+            pieces.extend(empty.map(|p| (p, false)));
             assert!(
                 free_list.empty.iter().all(|p| p.staging)
                     && free_list.fresh.iter().all(|p| !p.staging)
@@ -515,23 +517,35 @@ impl FreeList {
     }
 }
 
+/// At most `len` bytes of piece `index`, from its start.
+fn take_from(list: &mut List<Piece>, index: usize, len: usize) -> Option<Piece> {
+    let found = list.get_mut(index)?;
+    if found.len <= len {
+        return Some(list.remove(index));
+    }
+    Some(found.take(len))
+}
+
 /// Appends to the queue, or joins the neighbours within its segment, whose place in the queue it takes: pieces that were
 /// cut become whole again, and with them the batches that they are for.
-fn queue(full: &mut List<Piece>, piece: Piece) {
+/// Gives the piece back where there is no memory for the list.
+fn queue(full: &mut List<Piece>, piece: Piece) -> Option<Piece> {
     let before = full.iter().position(|p| p.joins(&piece));
     let after = full.iter().position(|p| piece.joins(p));
     match (before, after) {
         (Some(before), Some(after)) => {
             full[before].len += piece.len + full[after].len;
-            full.remove(after);
+            let _joined = full.remove(after);
         }
         (Some(before), None) => full[before].len += piece.len,
         (None, Some(after)) => {
             full[after].addr = piece.addr;
             full[after].len += piece.len;
         }
+        (None, None) if full.try_reserve(1).is_err() => return Some(piece),
         (None, None) => full.push(piece),
     }
+    None
 }
 
 /// Makes a fresh mapping one for pages of the class.
@@ -559,7 +573,7 @@ unsafe fn set_up(addr: usize, len: usize, class: PageClass, bind: bool) -> io::R
 
 /// Sees to it that the fresh pages of a range lie on the class's node. The kernel took those that the node did not have
 /// at once from another one; move_pages(2) tries harder, but kills nobody.
-fn bring_to_node(class: PageClass, piece: Piece) -> io::Result<()> {
+fn bring_to_node(class: PageClass, piece: &Piece) -> io::Result<()> {
     // On the stack: a lane must not touch memory that may itself be on its way.
     const AT_ONCE: usize = 256;
     let unit = if class.huge {
@@ -591,22 +605,27 @@ fn bring_to_node(class: PageClass, piece: Piece) -> io::Result<()> {
     Ok(())
 }
 
-/// Inserts in ascending order and joins neighbours within a segment.
+/// Inserts in ascending order and joins neighbours within a segment. Where there is no memory for the list the addresses lie idle
+/// until the pool ends: pages may be away, and the process must not end for it.
 fn insert(list: &mut List<Piece>, piece: Piece) {
     let at = list.partition_point(|p| p.addr < piece.addr);
     let joins_next = at < list.len() && piece.joins(&list[at]);
     let joins_previous = at > 0 && list[at - 1].joins(&piece);
     match (joins_previous, joins_next) {
         (true, true) => {
-            list[at - 1].len += piece.len + list[at].len;
-            list.remove(at);
+            let next = list.remove(at);
+            list[at - 1].len += piece.len + next.len;
         }
         (true, false) => list[at - 1].len += piece.len,
         (false, true) => {
             list[at].addr = piece.addr;
             list[at].len += piece.len;
         }
-        (false, false) => list.insert(at, piece),
+        (false, false) => {
+            if list.try_reserve(1).is_ok() {
+                list.insert(at, piece);
+            }
+        }
     }
 }
 
@@ -692,19 +711,20 @@ mod tests {
                     }
                     Op::PutFull(i) | Op::Discard(i) | Op::PutEmpty(i, _) | Op::Populate(i) if !held.is_empty() => {
                         let index = i % held.len();
-                        let Held { class, mut piece, full } = held.swap_remove(index);
+                        let Held { class, piece, full } = held.swap_remove(index);
                         match op {
                             Op::PutFull(_) if full => pool.put_full(class, piece),
                             Op::Discard(_) => pool.discard(class, piece),
                             Op::PutEmpty(_, pages) if !full => {
-                                let part = piece.cut(pages % (piece.len / page + 1) * page);
+                                let bytes = pages % (piece.len / page + 1) * page;
+                                let (part, piece) = piece.cut(bytes);
                                 pool.put_empty(class, part);
                                 if piece.len > 0 {
                                     held.push(Held { class, piece, full });
                                 }
                             }
                             Op::Populate(_) if !full && !piece.staging && (!class.huge || piece.len == SEGMENT) => {
-                                pool.populate(class, piece).unwrap();
+                                pool.populate(class, &piece).unwrap();
                                 held.push(Held { class, piece, full: true });
                             }
                             _ => held.push(Held { class, piece, full }),
@@ -721,7 +741,7 @@ mod tests {
                     _ => {}
                 }
                 prop_assert!(pool.kept() <= pool.limit());
-                let mut pieces: Vec<_> = held.iter().map(|h| h.piece).collect();
+                let mut pieces: Vec<_> = held.iter().map(|h| &h.piece).collect();
                 pieces.sort_by_key(|p| p.addr);
                 prop_assert!(pieces.windows(2).all(|w| w[0].end() <= w[1].addr), "held twice");
             }
@@ -740,7 +760,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_shelf_locks_no_more_than_it_uses() {
+    fn a_locked_free_list_locks_no_more_than_it_uses() {
         let pool = PagePool::new(0, false);
         for locked in [false, true] {
             let class = PageClass {
@@ -748,7 +768,7 @@ mod tests {
                 ..class(0, false)
             };
             for staging in [false, true] {
-                pool.take_empty(class, page_size(), staging).unwrap();
+                let _piece = pool.take_empty(class, page_size(), staging).unwrap();
             }
         }
         let mut lengths: Vec<usize> = pool.addresses().iter().map(Range::len).collect();
@@ -764,8 +784,8 @@ mod tests {
         let mut pieces: Vec<_> = (1..CHUNK / SEGMENT)
             .map(|_| pool.take_empty(thp, SEGMENT, false).unwrap())
             .collect();
-        let mut part = pieces.pop().unwrap();
-        pool.put_empty(thp, part.cut(SEGMENT - page_size()));
+        let (part, _rest) = pieces.pop().unwrap().cut(SEGMENT - page_size());
+        pool.put_empty(thp, part);
         assert_eq!(pool.take_empty(thp, SEGMENT, false).unwrap().len, SEGMENT);
         assert_eq!(whole.len, SEGMENT);
     }

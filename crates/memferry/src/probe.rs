@@ -2,10 +2,9 @@
 //! What this kernel lets this process do, found by trying: userfaultfd, UFFDIO_MOVE, PAGEMAP_SCAN, move_pages(2).
 
 use crate::cost;
+use crate::error::{explain_userfaultfd, move_pages_verdict};
 use crate::known_faults;
-use crate::move_pages;
 use crate::pool::SEGMENT;
-use crate::sys::errno;
 use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
 use memferry_linux::topology::Topology;
@@ -15,6 +14,7 @@ pub use crate::cost::{BetweenNodes, MoveCost};
 
 /// One ability of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Ability {
     /// What it is.
     pub name: &'static str,
@@ -55,7 +55,7 @@ pub fn abilities(topology: &Topology) -> Vec<Ability> {
     let pages = if nodes > 1 {
         Ok(())
     } else {
-        Err(move_pages::verdict(nodes))
+        Err(move_pages_verdict(nodes))
     };
     vec![
         Ability {
@@ -100,7 +100,20 @@ pub fn move_cost(topology: &Topology) -> Option<MoveCost> {
 pub fn notes(topology: &Topology) -> Vec<String> {
     let thp = topology.thp.as_ref().map(|thp| thp.pmd_bytes);
     let flushes = flush_note(&topology.kernel_interface.release, move_cost(topology));
-    huge_page_note(thp).into_iter().chain(flushes).collect()
+    let risk = risk_note(&topology.kernel_interface.release).filter(|_| thp.is_some());
+    huge_page_note(thp)
+        .into_iter()
+        .chain(risk)
+        .chain(flushes)
+        .collect()
+}
+
+fn risk_note(release: &str) -> Option<String> {
+    let what = known_faults::huge_page_risk(release)?;
+    Some(format!(
+        "Linux {release} has a known fault of UFFDIO_MOVE, unless its distributor has mended it: {what}; base pages are safe \
+         from it, and docs/limits.md says what makes it unlikely for huge pages"
+    ))
 }
 
 fn flush_note(release: &str, cost: Option<MoveCost>) -> Option<String> {
@@ -122,18 +135,6 @@ fn huge_page_note(thp_bytes: Option<u64>) -> Option<String> {
     ))
 }
 
-/// Why a userfaultfd could not be opened, and what would enable it.
-pub(crate) fn explain_userfaultfd(error: &io::Error) -> String {
-    match errno(error) {
-        libc::EPERM => "not permitted: give this process CAP_SYS_PTRACE, or access to /dev/userfaultfd, or set \
-                        vm.unprivileged_userfaultfd=1 (a container's seccomp profile may also forbid it)"
-            .to_owned(),
-        libc::ENOSYS => "this kernel is built without CONFIG_USERFAULTFD".to_owned(),
-        libc::EINVAL => "this kernel has no UFFDIO_MOVE; Linux 6.8 has it".to_owned(),
-        _ => format!("{error}; raise the limit of open files if it is reached"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,6 +153,16 @@ mod tests {
             note.contains("1024 ns") && note.contains("2.0 GB/s"),
             "{note}"
         );
+    }
+
+    #[test]
+    fn what_huge_pages_risk_is_told() {
+        let note = risk_note("6.12.117-amd64").unwrap();
+        assert!(
+            note.contains("6.12.117-amd64") && note.contains("docs/limits.md"),
+            "{note}"
+        );
+        assert_eq!(risk_note("7.2.0"), None);
     }
 
     #[test]

@@ -42,6 +42,7 @@ impl Outcome {
 
 /// Folios and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Count {
     /// Folios; a THP counts once.
     pub folios: u64,
@@ -128,7 +129,8 @@ pub struct ListResult {
 
 impl ListResult {
     /// The account of a list of one range.
-    pub(crate) fn into_range(mut self) -> MoveResult {
+    #[doc(hidden)]
+    pub fn into_range(mut self) -> MoveResult {
         let range = self.ranges.pop().unwrap_or_default();
         MoveResult {
             error: self.total.error,

@@ -6,7 +6,8 @@
 //! since the last round counts as one access. Its clock counts rounds, so a round that comes late makes nothing look old.
 
 use crate::error::{MoveError, check_range};
-use crate::mover::{MoveOptions, Mover};
+use crate::mover::Mover;
+use crate::options::MoveOptions;
 use crate::result::ListResult;
 use crate::sys::page_size;
 use memferry_core::balance::{self, Balance};

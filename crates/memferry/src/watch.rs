@@ -4,10 +4,9 @@
 //! No page leaves here. What is decided is that everything in the range is watched, or that the range is refused.
 
 use crate::emptied;
-use crate::error::MoveError;
+use crate::error::{MoveError, explain_userfaultfd};
 use crate::forkgate::ParentOnly;
 use crate::pool::SEGMENT;
-use crate::probe;
 use crate::result::{Account, Outcome};
 use crate::sys::list::List;
 use crate::sys::memory::Mapping;
@@ -220,7 +219,7 @@ fn empty_page(locked: bool) -> std::io::Result<Mapping> {
 
 pub(crate) fn open_userfault() -> Result<Userfault, String> {
     // Each move opens its own; here it only shows that one can.
-    Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).map_err(|e| probe::explain_userfaultfd(&e))?;
+    Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).map_err(|e| explain_userfaultfd(&e))?;
     let pagemap = Pagemap::open()
         .map_err(|e| format!("/proc/self/pagemap cannot be opened: {e}; mount /proc"))?;
     pagemap

@@ -76,7 +76,7 @@ impl Workers {
         let mut workers = Workers {
             shared,
             workers: Vec::with_capacity(cpus.len()),
-            generation: forkgate::generation(),
+            generation: sys::process::generation(),
         };
         for (index, &cpu) in cpus.iter().enumerate() {
             let shared = Arc::clone(&workers.shared);
@@ -149,7 +149,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        if self.generation != forkgate::generation() {
+        if self.generation != sys::process::generation() {
             // The workers stayed in the parent: joining them would wait for ever.
             std::mem::forget(std::mem::take(&mut self.workers));
             return;

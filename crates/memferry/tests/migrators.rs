@@ -185,7 +185,7 @@ unsafe impl Migrator for Brittle {
         if breaks {
             self.broken.fetch_add(1, Ordering::Relaxed);
             // Not `panic!`: hundreds of messages would hide the test's own.
-            std::panic::resume_unwind(Box::new("this copy breaks"));
+            std::panic::resume_unwind(heap::excused(|| Box::new("this copy breaks")));
         }
     }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A program with a malloc of its own, whose heap is moved all the time while threads use it. One lock guards all of it, and
+ * A program with a malloc of its own, whose heap two threads move all the time while others use it. One lock guards all of it, and
  * free blocks are linked through their own memory: who holds the lock waits for pages that are away, so a mover that asks
  * this heap for memory meanwhile waits for ever. Prints TAP.
  */
@@ -19,12 +19,14 @@
 
 /* The first arena is for everybody but the workers, and stays: a mover does not move what it stands on. */
 #define WORKERS 3
+#define MOVERS 2
 #define ARENAS (1 + WORKERS)
 #define ARENA_BYTES ((size_t)64 << 20)
-#define MOVES 200
+/* Of each of the threads that move. */
+#define MOVES 100
 #define GIVEN_BACK ((size_t)64 << 10)
 #define BLOCKS 256
-#define PATIENCE_S 120
+#define PATIENCE_S 300
 
 /* Blocks are powers of two, of 32 bytes to 1 MiB, with a header; larger ones are mappings. */
 #define CLASSES 16
@@ -227,6 +229,27 @@ static void *work(void *number)
 	return NULL;
 }
 
+static memferry_mover *mover;
+static atomic_ullong moved;
+static atomic_int failed;
+
+static void *keep_moving(void *number)
+{
+	memferry_move_options how = { .size = sizeof how, .flags = MEMFERRY_RELOCATE };
+
+	/* Each begins with another arena; moves of one mover wait for each other. */
+	for (uintptr_t n = (uintptr_t)number; n < (uintptr_t)number + MOVES; n++) {
+		memferry_result result = { .size = sizeof result };
+
+		if (memferry_move(mover, arenas[1 + n % WORKERS].base, ARENA_BYTES, 0, &how, &result) < 0) {
+			printf("# %s\n", memferry_last_error());
+			failed++;
+		}
+		moved += result.moved.bytes;
+	}
+	return NULL;
+}
+
 static void stuck(int number)
 {
 	static const char text[] = "Bail out! the mover and the program's heap wait for each other\n";
@@ -246,11 +269,8 @@ static int check(int holds, const char *what)
 int main(void)
 {
 	memferry_options options = { .size = sizeof options };
-	memferry_move_options how = { .size = sizeof how, .flags = MEMFERRY_RELOCATE };
-	pthread_t threads[WORKERS];
-	unsigned long long moved = 0;
-	memferry_mover *mover;
-	int failures = 0, good = 1;
+	pthread_t threads[WORKERS], movers[MOVERS];
+	int failures = 0;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (memferry_new(&options, &mover) < 0) {
@@ -265,20 +285,16 @@ int main(void)
 	/* Their arenas are there. */
 	while (allocated < 100 * WORKERS)
 		usleep(1000);
-	for (int n = 0; n < MOVES; n++) {
-		memferry_result result = { .size = sizeof result };
-
-		if (memferry_move(mover, arenas[1 + n % WORKERS].base, ARENA_BYTES, 0, &how, &result) < 0) {
-			printf("# %s\n", memferry_last_error());
-			good = 0;
-		}
-		moved += result.moved.bytes;
-	}
+	for (uintptr_t n = 0; n < MOVERS; n++)
+		if (pthread_create(&movers[n], NULL, keep_moving, (void *)n))
+			abort();
+	for (int n = 0; n < MOVERS; n++)
+		pthread_join(movers[n], NULL);
 	stop = 1;
 	for (int n = 0; n < WORKERS; n++)
 		pthread_join(threads[n], NULL);
-	printf("# %llu MiB moved, %lu blocks allocated\n", moved >> 20, allocated);
-	failures += !check(good, "every move ends without an error");
+	printf("# %llu MiB moved, %lu blocks allocated\n", (unsigned long long)moved >> 20, (unsigned long)allocated);
+	failures += !check(!failed, "every move ends without an error");
 	failures += !check(moved > 0, "pages of the heap moved");
 	failures += !check(!wrong, "every block kept its contents");
 	memferry_free(mover);

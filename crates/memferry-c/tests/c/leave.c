@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A thread that leaves memferry_move(): by siglongjmp() out of a signal handler, and by pthread_cancel(). The pages must be in
- * place, and the mover must work on. Prints TAP.
+ * A thread that leaves a call: by siglongjmp() out of a signal handler, and by pthread_cancel(). The pages must be in place, and
+ * the mover must work on. Prints TAP.
  */
 #define _GNU_SOURCE
 #include <memferry.h>
@@ -17,7 +17,10 @@
 #include <unistd.h>
 
 #define BYTES ((size_t)8 << 20)
+#define SMALL ((size_t)64 << 10)
+#define PAGE ((size_t)sysconf(_SC_PAGESIZE))
 #define JUMPS 20
+#define PATIENCE_S 300
 
 static int tests, failures;
 
@@ -50,6 +53,46 @@ static int moves(void)
 	return memferry_move(mover, memory, BYTES, 0, &how, &result) == 0 && result.moved.bytes == BYTES;
 }
 
+static int move_large(void)
+{
+	return memferry_move(mover, memory, BYTES, 0, &how, NULL);
+}
+
+static int move_small(void)
+{
+	return memferry_move(mover, memory + SMALL, SMALL, 0, &how, NULL);
+}
+
+static int move_by_kernel(void)
+{
+	return memferry_move_pid(mover, 0, (uintptr_t)memory, BYTES, 0, &how, NULL);
+}
+
+static int prefill(void)
+{
+	int refused = memferry_prefill(mover, 0, PAGE, BYTES, NULL);
+
+	return refused ? refused : memferry_trim(mover, 0);
+}
+
+static int make(void)
+{
+	memferry_options options = { .size = sizeof options, .backend = MEMFERRY_USERFAULTFD };
+	memferry_mover *another;
+
+	/* Who leaves it at its end has lost the mover; that is a few threads and mappings. */
+	return memferry_new(&options, &another);
+}
+
+static const struct { const char *name; int (*call)(void); } calls[] = {
+	{ "a move of 8 MiB", move_large },
+	{ "a move of 64 KiB", move_small },
+	{ "memferry_move_pid()", move_by_kernel },
+	{ "memferry_prefill()", prefill },
+	{ "memferry_new()", make },
+};
+#define CALLS (sizeof(calls) / sizeof(*calls))
+
 static sigjmp_buf out;
 static volatile sig_atomic_t in_move;
 static atomic_int over;
@@ -72,13 +115,18 @@ static void *keep_signalling(void *thread)
 	return NULL;
 }
 
-/* A handler finds the caller asleep in the call, and nowhere else: each jump leaves a move under way behind. */
-static void longjmp_out(void)
+/*
+ * A handler finds the caller asleep while a move of 8 MiB goes on, or at the end of a call, with nothing in hand. It runs with no
+ * signal blocked but its own.
+ */
+static void longjmp_out(int (*call)(void))
 {
 	static volatile int jumps, failed;
 	struct sigaction action = { .sa_handler = jump };
 	pthread_t self = pthread_self(), signaller;
 
+	jumps = failed = 0;
+	atomic_store(&over, 0);
 	sigaction(SIGUSR1, &action, NULL);
 	CHECK(pthread_create(&signaller, NULL, keep_signalling, &self) == 0);
 	while (jumps < JUMPS) {
@@ -87,7 +135,7 @@ static void longjmp_out(void)
 			continue;
 		}
 		in_move = 1;
-		failed += memferry_move(mover, memory, BYTES, 0, &how, NULL) != 0;
+		failed += call() != 0;
 		in_move = 0;
 	}
 	atomic_store(&over, 1);
@@ -99,28 +147,27 @@ static void longjmp_out(void)
 	CHECK(intact());
 }
 
-static atomic_int moved;
+static atomic_int called;
 
-static void *keep_moving(void *unused)
+static void *keep_calling(void *number)
 {
-	(void)unused;
 	for (;;) {
-		if (memferry_move(mover, memory, BYTES, 0, &how, NULL))
+		if (calls[(uintptr_t)number].call())
 			return NULL;
-		atomic_fetch_add(&moved, 1);
+		atomic_fetch_add(&called, 1);
 		pthread_testcancel();
 	}
 }
 
-static void cancelled(void)
+static void cancelled(uintptr_t number)
 {
 	void *end;
 	pthread_t thread;
 
-	for (int i = 0; i < 10; i++) {
-		atomic_store(&moved, 0);
-		CHECK(pthread_create(&thread, NULL, keep_moving, NULL) == 0);
-		while (!atomic_load(&moved))
+	for (int i = 0; i < 5; i++) {
+		atomic_store(&called, 0);
+		CHECK(pthread_create(&thread, NULL, keep_calling, (void *)number) == 0);
+		while (!atomic_load(&called))
 			sched_yield();
 		CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &end) == 0);
 		CHECK(end == PTHREAD_CANCELED);
@@ -128,6 +175,14 @@ static void cancelled(void)
 	}
 	CHECK(moves());
 	CHECK(intact());
+}
+
+static void stuck(int number)
+{
+	static const char text[] = "Bail out! a call waits for one that was left\n";
+
+	(void)number;
+	_exit(write(STDOUT_FILENO, text, sizeof(text) - 1) < 0 ? 2 : 1);
 }
 
 int main(void)
@@ -146,8 +201,15 @@ int main(void)
 	madvise(memory, BYTES, MADV_NOHUGEPAGE);
 	for (size_t i = 0; i < BYTES; i++)
 		memory[i] = (unsigned char)(i / 4093);
-	longjmp_out();
-	cancelled();
+	signal(SIGALRM, stuck);
+	alarm(PATIENCE_S);
+	for (uintptr_t n = 0; n < CALLS; n++) {
+		printf("# %s\n", calls[n].name);
+		longjmp_out(calls[n].call);
+		/* It makes a mover each time, which nobody frees. */
+		if (calls[n].call != make)
+			cancelled(n);
+	}
 	memferry_free(mover);
 	printf("1..%d\n", tests);
 	return failures ? 1 : 0;

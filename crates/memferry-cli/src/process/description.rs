@@ -15,7 +15,7 @@
 //! ```
 
 use memferry::Count;
-use memferry::process::{Census, End, ProcessResult, Reason, Survey};
+use memferry::process::{Census, End, ProcessResult, Survey};
 use serde::Serialize;
 
 use crate::cli::process::ProcessArgs;
@@ -116,19 +116,19 @@ impl Description {
         self.elsewhere = result.elsewhere.into();
         let mut stayed: Vec<_> = result.stayed.iter().collect();
         stayed.sort_by_key(|(_, count)| std::cmp::Reverse(count.bytes));
-        let stayed = stayed.into_iter().map(|(&number, count)| Stayed {
-            errno: Reason::of(number).name,
-            number,
+        let stayed = stayed.into_iter().map(|(&reason, count)| Stayed {
+            errno: reason.name(),
+            number: reason.errno(),
             pages: count.folios,
             bytes: count.bytes,
-            why: Reason::of(number).why,
-            next: super::advice(number),
+            why: reason.why(),
+            next: super::advice(reason),
         });
         self.stayed = stayed.collect();
         self.end = result.end.as_ref().map(|end| match end {
             End::Cancelled => "interrupted",
             End::ProcessEnded => "process ended",
-            End::Failed(_) => "failed",
+            _ => "failed",
         });
         self.left_bytes = result.left_bytes;
         self.seconds = Some(result.elapsed.as_secs_f64());

@@ -135,10 +135,17 @@ fn verdict(args: &ProcessArgs, survey: &Survey, result: &ProcessResult) -> Resul
                 "see `memferry topology`, then run it again",
             ));
         }
+        Some(_) => {
+            return Err(Failure::new(
+                format!("the move ended early: {left} of {of} were not looked at"),
+                "no reason that this command knows",
+                "run it again for the rest",
+            ));
+        }
         None => {}
     }
     let worst = result.stayed.iter().max_by_key(|(_, count)| count.bytes);
-    let Some((&errno, _)) = worst else {
+    let Some((&reason, _)) = worst else {
         return Ok(());
     };
     let pages: u64 = result.stayed.values().map(|count| count.folios).sum();
@@ -147,18 +154,18 @@ fn verdict(args: &ProcessArgs, survey: &Survey, result: &ProcessResult) -> Resul
             "{pages} pages ({}) stayed on a wrong node",
             about(result.stayed_bytes())
         ),
-        format!("most of them: {}", Reason::of(errno).why),
-        advice(errno),
+        format!("most of them: {}", reason.why()),
+        advice(reason),
     ))
 }
 
 /// What to try about pages that stayed, in this command's words.
-fn advice(errno: i32) -> &'static str {
-    match errno {
-        libc::EACCES => {
+fn advice(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Shared => {
             "as root, --all moves them too; --anonymous leaves files out of the account"
         }
-        other => Reason::of(other).next,
+        other => other.next(),
     }
 }
 

@@ -66,6 +66,7 @@ pub enum TrackError {
 
 /// What reports accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Source {
     /// Faults on pages that were made inaccessible to see who uses them.
     HintFaults,
@@ -84,6 +85,7 @@ impl Source {
 
 /// How a [`Tracker`] counts.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct TrackerOptions<R> {
     /// The policy's numbers.
     pub policy: Policy<R>,
@@ -101,8 +103,23 @@ impl<R: Record> Default for TrackerOptions<R> {
     }
 }
 
+impl<R> TrackerOptions<R> {
+    /// Sets [`policy`](Self::policy).
+    pub fn policy(mut self, policy: Policy<R>) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Sets [`weights`](Self::weights).
+    pub fn weights(mut self, weights: [u32; Source::COUNT]) -> Self {
+        self.weights = weights;
+        self
+    }
+}
+
 /// Bytes that a tracker has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Memory {
     /// Records, of whole sections. The kernel gives memory to those of which something was stored.
     pub records: u64,

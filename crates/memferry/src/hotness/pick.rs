@@ -8,6 +8,7 @@ use std::collections::BinaryHeap;
 
 /// A page that may be worth a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Candidate {
     /// Its number.
     pub page: u64,

@@ -12,6 +12,7 @@ pub(super) const CHUNK: usize = 1024;
 
 /// What a sweep found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Swept {
     /// The pages by frequency and age, after it. What others write meanwhile may be counted before or after.
     pub histogram: Histogram,

@@ -8,7 +8,7 @@ mod part;
 pub(crate) use part::{Call, Fate, PART, Target};
 
 use crate::error::{MoveError, check_range};
-use crate::mover::MoveOptions;
+use crate::options::MoveOptions;
 use crate::pace::Pace;
 use crate::result::{Account, ListResult, MoveResult, Outcome};
 use crate::sys::pagemap::{Pagemap, Region};
@@ -21,15 +21,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-
-/// Why move_pages(2) does or does not do on a machine with so many memory nodes.
-pub(crate) fn verdict(nodes: usize) -> String {
-    if nodes < 2 {
-        "this machine has one memory node, and move_pages(2) only moves between nodes".to_owned()
-    } else {
-        "usable".to_owned()
-    }
-}
 
 /// Moves the pages of `range` of process `pid` (0: this one) to `node` with `callers` threads over disjoint parts.
 ///

@@ -106,11 +106,13 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
+    /// With room for whatever becomes of it: each page of it is in one run, and a run has a page at least.
     pub(crate) fn new() -> Batch {
+        let runs = SEGMENT / page_size();
         Batch {
             kind: None,
-            planned: List::new_in(Pages),
-            away: List::new_in(Pages),
+            planned: List::with_capacity_in(runs, Pages),
+            away: List::with_capacity_in(runs, Pages),
             bytes: 0,
             staged: Piece::default(),
             dest: None,

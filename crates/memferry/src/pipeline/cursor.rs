@@ -95,6 +95,19 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Makes room for all that can be pending while so many batches are on their way: what a look finds, page by page, beside a
+    /// batch that was not enough, and what the others give back.
+    pub(crate) fn reserve(&mut self, slots: usize) {
+        let bytes = WINDOW + (slots + 1) * SEGMENT;
+        let pages = bytes.min(self.end - self.at) / page_size();
+        self.pending.reserve_exact(pages + slots);
+    }
+
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.pending.capacity()
+    }
+
     /// Fills `runs` with the next batch of at most `limit` bytes; `None` at the end of the range.
     pub(crate) fn next(
         &mut self,
@@ -305,8 +318,8 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ranges::Ranges;
     use super::*;
+    use crate::ranges::Ranges;
     use crate::result::ListResult;
     use crate::sys::pagemap::SWAPPED;
     use crate::sys::uffd::{Message, Progress};

@@ -6,8 +6,8 @@
 
 use super::Pipeline;
 use super::batch::Batch;
-use super::ranges::Ranges;
 use crate::pool::SEGMENT;
+use crate::ranges::Ranges;
 use crate::sys::pagemap::Region;
 use crate::sys::uffd::Message;
 use crate::sys::{errno, page_size, thread};
@@ -17,8 +17,14 @@ use std::sync::PoisonError;
 /// How often messages are read before a lane goes on with its work.
 const READS: usize = 16;
 
+/// How many ranges that must be left alone are told apart. Owners that empty more of them have some of what lies between them left
+/// alone, too.
+const APART: usize = 1024;
+
+/// How many mappings may come and go without a list that grows.
+const COMINGS: usize = 256;
+
 /// Parts of the range that the pipeline must leave alone from now on.
-#[derive(Default)]
 pub(super) struct Places {
     pub(super) excluded: Ranges,
     /// Parts that an owner was about to empty when its message was read. When it goes on is not known.
@@ -34,7 +40,13 @@ pub(super) struct Places {
 impl Places {
     /// Leaves `excluded` alone from the start.
     pub(super) fn without(excluded: &[Range<usize>]) -> Places {
-        let mut places = Places::default();
+        let mut places = Places {
+            excluded: Ranges::at_most(APART),
+            emptied: Ranges::at_most(APART),
+            taken: Ranges::with_room(COMINGS),
+            left: Ranges::with_room(COMINGS),
+            arriving: false,
+        };
         places.excluded.add_all(excluded);
         places
     }

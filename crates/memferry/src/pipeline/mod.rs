@@ -9,7 +9,6 @@ mod batch;
 mod cursor;
 mod events;
 mod kernel;
-mod ranges;
 mod remap;
 #[cfg(test)]
 mod tests;
@@ -17,14 +16,15 @@ mod unmap;
 
 pub(crate) use cursor::{Cursor, Wanted};
 pub(crate) use kernel::{Kernel, Live};
-pub(crate) use ranges::Ranges;
 
 use crate::forkgate;
 use crate::migrator::Migrator;
 use crate::pool::{PageClass, PagePool, Piece, SEGMENT};
+use crate::ranges::Ranges;
 use crate::result::{Account, Outcome};
 use crate::schedule::{Schedule, Task};
 use crate::steps::{Laps, Steps};
+use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
 use crate::sys::pagemap::{HUGE, Region};
 use crate::sys::uffd::Uffd;
@@ -131,7 +131,8 @@ fn end_process() -> ! {
 
 impl<'a> Pipeline<'a> {
     /// A pipeline over what `cursor` walks. `slots` batches at a time.
-    pub(crate) fn new(plan: Plan<'a>, cursor: Cursor<'a>, slots: usize) -> Pipeline<'a> {
+    pub(crate) fn new(plan: Plan<'a>, mut cursor: Cursor<'a>, slots: usize) -> Pipeline<'a> {
+        cursor.reserve(slots);
         let spins = if plan.lanes > 1 { SPINS } else { 0 };
         let mut batches = List::with_capacity_in(slots, Pages);
         batches.resize_with(slots, || RwLock::new(Batch::new()));
@@ -151,6 +152,7 @@ impl<'a> Pipeline<'a> {
     /// the process.
     pub(crate) fn run_lane(&self) {
         let inside = Inside::begin(&self.inside);
+        let _heap = Heap::forbid();
         let laps = Laps::begin();
         // Small batches come many a microsecond; the kernel is asked for messages once per 64 KiB or more.
         let patience = ((64 << 10) / self.plan.batch_bytes).max(1);
@@ -263,7 +265,9 @@ impl<'a> Pipeline<'a> {
             laps.lap(|s| &mut s.populate);
             match found {
                 Ok((staged, dest)) => {
-                    let keep = bytes.min(staged.len).min(dest.map_or(bytes, |d| d.len));
+                    let keep = bytes
+                        .min(staged.len())
+                        .min(dest.as_ref().map_or(bytes, Piece::len));
                     if keep < bytes {
                         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
                         cursor.give_back(kind, &mut runs, keep);
@@ -306,25 +310,30 @@ impl<'a> Pipeline<'a> {
             self.class(kind, self.plan.wanted.node),
         );
         let dest = self.find_free(kind, to, bytes)?;
-        let len = dest.map_or(bytes, |dest| dest.len);
+        let len = dest.as_ref().map_or(bytes, Piece::len);
         let staged = pool.take_empty(from, len, true).and_then(|staged| {
-            if !kind.huge || staged.len == SEGMENT {
+            if !kind.huge || staged.len() == SEGMENT {
                 return Ok(staged);
             }
             pool.put_empty(from, staged);
             Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
         });
-        if let (Err(_), Some(dest)) = (&staged, dest) {
-            pool.put_full(to, dest);
+        match staged {
+            Ok(staged) => Ok((staged, dest)),
+            Err(error) => {
+                if let Some(dest) = dest {
+                    pool.put_full(to, dest);
+                }
+                Err(error)
+            }
         }
-        Ok((staged?, dest))
     }
 
     /// Free pages for at most `bytes`; `None` when the kernel shall allocate them right at the place.
     fn find_free(&self, kind: Kind, to: PageClass, bytes: usize) -> std::io::Result<Option<Piece>> {
         let pool = self.plan.pool;
         if let Some(piece) = pool.take_full(to, bytes) {
-            if !kind.huge || piece.len == SEGMENT {
+            if !kind.huge || piece.len() == SEGMENT {
                 return Ok(Some(piece));
             }
             pool.discard(to, piece);
@@ -338,9 +347,9 @@ impl<'a> Pipeline<'a> {
         let mut again = kind.huge;
         loop {
             let piece = pool.take_empty(to, bytes, false)?;
-            let filled = pool.populate(to, piece);
+            let filled = pool.populate(to, &piece);
             let Err(error) = filled.and_then(|()| match kind.huge {
-                true => self.check_huge(piece),
+                true => self.check_huge(&piece),
                 false => Ok(()),
             }) else {
                 return Ok(Some(piece));
@@ -353,13 +362,13 @@ impl<'a> Pipeline<'a> {
     }
 
     /// A THP must become a THP: pages that the kernel could only give one by one do not do.
-    fn check_huge(&self, piece: Piece) -> std::io::Result<()> {
+    fn check_huge(&self, piece: &Piece) -> std::io::Result<()> {
         let mut region = [Region::default()];
         let (count, _) = self
             .plan
             .kernel
-            .scan(piece.addr, piece.end(), &mut region)?;
-        if count == 1 && region[0].categories & HUGE != 0 && piece.len == SEGMENT {
+            .scan(piece.addr(), piece.end(), &mut region)?;
+        if count == 1 && region[0].categories & HUGE != 0 && piece.len() == SEGMENT {
             Ok(())
         } else {
             Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
@@ -375,7 +384,7 @@ impl<'a> Pipeline<'a> {
     fn copy(&self, slot: usize, lane: usize, laps: &Laps) {
         let done = catch_unwind(AssertUnwindSafe(|| {
             let batch = self.read(slot);
-            let Some(dest) = batch.dest else {
+            let Some(dest) = &batch.dest else {
                 drop(batch);
                 self.fill(slot, laps);
                 return laps.lap(|s| &mut s.fill);
@@ -386,14 +395,16 @@ impl<'a> Pipeline<'a> {
             // common.
             unsafe {
                 self.plan.migrator.copy(
-                    (batch.staged.addr + part.start) as *const u8,
-                    (dest.addr + part.start) as *mut u8,
+                    (batch.staged.addr() + part.start) as *const u8,
+                    (dest.addr() + part.start) as *mut u8,
                     part.len(),
                 );
             }
             laps.lap(|s| &mut s.copy);
         }));
-        if done.is_err() {
+        if let Err(panic) = done {
+            // Dropping it would ask the heap, or run code of the migrator's.
+            std::mem::forget(panic);
             self.read(slot).failed.store(true, Ordering::Relaxed);
         }
         self.schedule.copied(slot);
@@ -406,7 +417,7 @@ impl<'a> Pipeline<'a> {
         loop {
             let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
             let batch = self.read(slot);
-            let base = batch.staged.addr;
+            let base = batch.staged.addr();
             let Some((place, from, len, in_doubt)) = batch.to_fill() else {
                 return;
             };
@@ -450,7 +461,8 @@ fn release_pieces(plan: &Plan<'_>, batch: &mut Batch) {
         huge: kind.huge,
         locked: plan.locked,
     };
-    plan.pool.put_empty(class(kind.node), batch.staged);
+    let staged = std::mem::take(&mut batch.staged);
+    plan.pool.put_empty(class(kind.node), staged);
     if let Some(dest) = batch.dest.take() {
         plan.pool.put_full(class(plan.wanted.node), dest);
     }

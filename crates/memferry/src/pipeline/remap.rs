@@ -74,13 +74,13 @@ impl Pipeline<'_> {
                 continue;
             };
             // Without destination pages `fill` has placed the copies; what is left goes back as it was.
-            let source = match batch.dest {
-                Some(dest) if failed.is_none() => dest,
-                _ => batch.staged,
+            let source = match &batch.dest {
+                Some(dest) if failed.is_none() => dest.addr(),
+                _ => batch.staged.addr(),
             };
             let place = run.place + (offset - run.offset);
             (refused.doubtful, refused.in_doubt) = (run.doubtful, run.is_in_doubt());
-            let step = self.bring_back(place, source.addr + offset, len, &mut refused);
+            let step = self.bring_back(place, source + offset, len, &mut refused);
             match step {
                 Step::Back(done) => batch.placed.add(offset, done),
                 Step::Gone(done) => left_behind |= batch.give_up(index, offset, done),
@@ -111,11 +111,9 @@ impl Pipeline<'_> {
         // Where memory is short the kernel may split a THP that was all zeros and take it away (its shrinker of underused
         // THPs): what was copied there lies in base pages of any node.
         let huge = batch.kind.is_some_and(|kind| kind.huge);
-        let split = |dest| huge && self.check_huge(dest).is_err();
-        batch
-            .dest
-            .filter(|&dest| split(dest))
-            .map(|_| Outcome::NoMemory)
+        let split = |dest: &&Piece| huge && self.check_huge(dest).is_err();
+        let dest = batch.dest.as_ref();
+        dest.filter(split).map(|_| Outcome::NoMemory)
     }
 
     fn bring_back(&self, place: usize, from: usize, len: usize, refused: &mut Refusals) -> Step {
@@ -224,7 +222,7 @@ impl Pipeline<'_> {
                 locked: plan.locked,
             },
         );
-        let (staged, dest) = (batch.staged, batch.dest);
+        let (staged, dest) = (std::mem::take(&mut batch.staged), batch.dest.take());
         let give_back_unused = |dest| match failed {
             Some(Outcome::NoMemory) => plan.pool.reset(to, dest),
             _ => plan.pool.put_full(to, dest),
@@ -241,7 +239,7 @@ impl Pipeline<'_> {
             drop(guard);
             return self.schedule.free(slot);
         }
-        let (used, rest) = split(staged, batch.bytes);
+        let (used, rest) = staged.cut(batch.bytes);
         plan.pool.put_empty(from, rest);
         match dest {
             _ if failed.is_some() => {
@@ -262,7 +260,7 @@ impl Pipeline<'_> {
                     plan.pool.discard(from, used)
                 }
                 if let Some(dest) = dest {
-                    let (used, rest) = split(dest, batch.bytes);
+                    let (used, rest) = dest.cut(batch.bytes);
                     plan.pool.put_full(to, rest);
                     if dirty {
                         plan.pool.discard(to, used)
@@ -295,16 +293,4 @@ impl Pipeline<'_> {
             account.book(outcome, run.origin + at, page, page);
         }
     }
-}
-
-fn split(piece: Piece, at: usize) -> (Piece, Piece) {
-    let at = at.min(piece.len);
-    (
-        Piece { len: at, ..piece },
-        Piece {
-            addr: piece.addr + at,
-            len: piece.len - at,
-            ..piece
-        },
-    )
 }

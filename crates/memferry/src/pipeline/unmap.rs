@@ -55,7 +55,7 @@ impl Pipeline<'_> {
             return;
         }
         let huge = batch.kind.is_some_and(|k| k.huge);
-        batch.split = huge && self.check_huge(batch.staged).is_err();
+        batch.split = huge && self.check_huge(&batch.staged).is_err();
         batch.gate = Some(gate);
         laps.count(|s| &mut s.batches);
         let shares = match batch.dest {
@@ -76,7 +76,7 @@ impl Pipeline<'_> {
         let staging = self
             .plan
             .pool
-            .stage(self.plan.place, batch.staged, self.plan.recycle);
+            .stage(self.plan.place, &batch.staged, self.plan.recycle);
         laps.lap(|s| &mut s.register);
         while let Some(run) = batch.planned.last_mut() {
             let (at, end) = (run.place, run.place + run.len);
@@ -94,7 +94,7 @@ impl Pipeline<'_> {
             }
             let progress = match &staging {
                 // SAFETY: the run is of the range, and the batch has the staging piece, empty from there on.
-                Ok(_) => unsafe { kernel.unmap(batch.staged.addr + batch.bytes, at, stop - at) },
+                Ok(_) => unsafe { kernel.unmap(batch.staged.addr() + batch.bytes, at, stop - at) },
                 Err(error) => crate::sys::uffd::Progress::none(errno(error)),
             };
             if progress.done > 0 {

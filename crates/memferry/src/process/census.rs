@@ -13,6 +13,7 @@ use crate::sys::pagemap::{Pagemap, Region};
 
 /// Where pages lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Census {
     /// Pages by node; a THP counts as one where the kernel tells it apart.
     pub nodes: BTreeMap<u32, Count>,

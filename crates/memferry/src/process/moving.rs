@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Process, Progress, Survey};
+use super::{Process, Progress, Reason, Survey};
 use crate::error::MoveError;
 use crate::move_pages::{Fate, Target, check_target, explain};
 use crate::pace::Pace;
@@ -51,8 +51,8 @@ pub struct ProcessResult {
     pub already_there: Count,
     /// They lie on a node from which nothing was to be moved.
     pub elsewhere: Count,
-    /// They stayed on a wrong node, by errno (positive); [`Reason::of`](super::Reason::of) explains it.
-    pub stayed: BTreeMap<i32, Count>,
+    /// They stayed on a wrong node.
+    pub stayed: BTreeMap<Reason, Count>,
     /// Why it ended before all pages were dealt with, if it did.
     pub end: Option<End>,
     /// Bytes of the survey that were not dealt with then.
@@ -63,6 +63,7 @@ pub struct ProcessResult {
 
 /// Why a move ended early.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum End {
     /// The caller wished it.
     Cancelled,
@@ -91,7 +92,7 @@ impl ProcessResult {
             }
             Some(_) => self
                 .stayed
-                .entry(-fate.status)
+                .entry(Reason::of(-fate.status))
                 .or_default()
                 .add(folios, bytes),
         }

@@ -208,6 +208,7 @@ fn every_errno_of_a_page_has_its_words() {
         (libc::ENOMEM, "ENOMEM"),
         (libc::ENOTTY, "errno"),
     ] {
-        assert_eq!(Reason::of(errno).name, name);
+        assert_eq!(Reason::of(errno).name(), name);
+        assert_eq!(Reason::of(errno).errno(), errno);
     }
 }

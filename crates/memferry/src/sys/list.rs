@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// A vector outside of the heap. Like one of the heap it ends the process where there is no memory at all.
 pub(crate) type List<T> = allocator_api2::vec::Vec<T, Pages>;
@@ -29,9 +29,70 @@ const OF_EACH: usize = 32;
 static SMALL: AtomicUsize = AtomicUsize::new(0);
 /// Which of them are taken, a bit each.
 static TAKEN: [AtomicU32; SIZES] = [const { AtomicU32::new(0) }; SIZES];
-/// Where each larger one begins and ends. One that finds no entry is not known.
-static LARGE: [(AtomicUsize, AtomicUsize); 128] =
-    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 128];
+/// Where larger ones begin and end, and the next table for more of them. A table stays once it is there, so nobody needs a lock to
+/// read it, a child of fork neither.
+struct Large {
+    extents: [(AtomicUsize, AtomicUsize); 255],
+    next: AtomicPtr<Large>,
+}
+
+static LARGE: Large = Large {
+    extents: [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 255],
+    next: AtomicPtr::new(std::ptr::null_mut()),
+};
+
+// The smallest page there is.
+const _: () = assert!(size_of::<Large>() <= 4096);
+
+impl Large {
+    fn next(&self) -> Option<&'static Large> {
+        // SAFETY: null, or a table that `grow` made, which stays.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+
+    fn all() -> impl Iterator<Item = &'static Large> {
+        std::iter::successors(Some(&LARGE), |table| table.next())
+    }
+
+    /// Another table behind this one, which is the last; `None` if there is no memory.
+    fn grow(&self) -> Option<&'static Large> {
+        let mine = map(page_size())?.cast::<Large>();
+        let (null, order) = (std::ptr::null_mut(), Ordering::AcqRel);
+        let set = (self.next).compare_exchange(null, mine.as_ptr(), order, Ordering::Acquire);
+        if set.is_err() {
+            // SAFETY: nobody else knows this mapping.
+            unsafe { libc::munmap(mine.as_ptr().cast(), page_size()) };
+        }
+        self.next()
+    }
+
+    /// Notes an extent; false if there is no memory.
+    fn note(addr: usize, len: usize) -> bool {
+        let mut table = &LARGE;
+        loop {
+            let free = table.extents.iter().find(|entry| {
+                let (taken, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+                entry.0.compare_exchange(0, addr, taken, failed).is_ok()
+            });
+            if let Some(entry) = free {
+                entry.1.store(addr + len, Ordering::Release);
+                return true;
+            }
+            match table.next().or_else(|| table.grow()) {
+                Some(next) => table = next,
+                None => return false,
+            }
+        }
+    }
+
+    fn forget(addr: usize) {
+        let mut extents = Large::all().flat_map(|table| &table.extents);
+        if let Some(entry) = extents.find(|e| e.0.load(Ordering::Acquire) == addr) {
+            entry.1.store(0, Ordering::Release);
+            entry.0.store(0, Ordering::Release);
+        }
+    }
+}
 
 fn small_bytes() -> usize {
     page_size() * OF_EACH * ((1 << SIZES) - 1)
@@ -95,12 +156,18 @@ fn take_small(size: usize) -> Option<NonNull<u8>> {
 /// Mappings that hold lists, or will hold small ones.
 pub(crate) fn own_memory() -> impl Iterator<Item = Range<usize>> {
     let small = small().unwrap_or(0);
-    let large = LARGE.iter().map(|(start, end)| {
+    let extents = Large::all().flat_map(|table| &table.extents);
+    let large = extents.map(|(start, end)| {
         let start = start.load(Ordering::Acquire);
         start..end.load(Ordering::Acquire).max(start)
     });
+    // The first table is no mapping.
+    let tables = Large::all().skip(1).map(|table| {
+        let start = std::ptr::from_ref(table).addr();
+        start..start + page_size()
+    });
     let end = if small == 0 { 0 } else { small + small_bytes() };
-    large.chain(std::iter::once(small..end))
+    large.chain(tables).chain(std::iter::once(small..end))
 }
 
 /// Bytes of an allocation, and its size as a power of two of pages.
@@ -120,13 +187,10 @@ unsafe impl Allocator for Pages {
             return Ok(NonNull::slice_from_raw_parts(start, len));
         }
         let start = map(len).ok_or(AllocError)?;
-        let addr = start.as_ptr().addr();
-        let free = LARGE.iter().find(|entry| {
-            let (taken, failed) = (Ordering::AcqRel, Ordering::Relaxed);
-            entry.0.compare_exchange(0, addr, taken, failed).is_ok()
-        });
-        if let Some(entry) = free {
-            entry.1.store(addr + len, Ordering::Release);
+        if !Large::note(start.as_ptr().addr(), len) {
+            // SAFETY: nobody else knows this mapping.
+            unsafe { libc::munmap(start.as_ptr().cast(), len) };
+            return Err(AllocError);
         }
         Ok(NonNull::slice_from_raw_parts(start, len))
     }
@@ -142,10 +206,7 @@ unsafe impl Allocator for Pages {
             TAKEN[size].fetch_and(!(1 << slot), Ordering::Release);
             return;
         }
-        if let Some(entry) = LARGE.iter().find(|e| e.0.load(Ordering::Acquire) == addr) {
-            entry.1.store(0, Ordering::Release);
-            entry.0.store(0, Ordering::Release);
-        }
+        Large::forget(addr);
         // SAFETY: `allocate` mapped it, with a layout whose pages are as many.
         unsafe { libc::munmap(start.as_ptr().cast(), len) };
     }
@@ -187,6 +248,22 @@ mod tests {
         assert!(within(&list));
         assert!(list.iter().copied().eq(1..=9_000));
         assert_eq!(list.as_ptr().addr() % page_size(), 0);
+    }
+
+    #[test]
+    fn any_number_of_large_lists_is_known() {
+        let lists: Vec<List<u8>> = (0..300)
+            .map(|_| List::with_capacity_in(17 * page_size(), Pages))
+            .collect();
+        for list in &lists {
+            let at = list.as_ptr().addr();
+            assert!(own_memory().any(|range| range.contains(&at)));
+        }
+        let places: Vec<usize> = lists.iter().map(|list| list.as_ptr().addr()).collect();
+        drop(lists);
+        // Another test may map a list where one of these was.
+        let known = |at: &&usize| own_memory().any(|range| range.start == **at);
+        assert!(places.iter().filter(known).count() < 30);
     }
 
     #[test]

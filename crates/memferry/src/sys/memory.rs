@@ -52,7 +52,7 @@ impl Mapping {
         let mapping = Mapping {
             addr,
             len,
-            owner: crate::forkgate::generation(),
+            owner: super::process::generation(),
         };
         dont_fork(addr, len)?;
         Ok(mapping)
@@ -78,7 +78,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // A forked child did not inherit the mapping; what lies there in the child is not ours.
-        if self.owner != crate::forkgate::generation() {
+        if self.owner != super::process::generation() {
             return;
         }
         // SAFETY: the range was mapped by `new` and is owned by this value alone.

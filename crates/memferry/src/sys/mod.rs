@@ -3,6 +3,7 @@
 //!
 //! Each function wraps one call, keeps the kernel's meaning and returns `io::Error`; it decides nothing.
 
+pub(crate) mod heap;
 pub(crate) mod list;
 pub(crate) mod memory;
 pub(crate) mod pagemap;

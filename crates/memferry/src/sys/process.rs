@@ -1,10 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Another process by a descriptor (pidfd_open, Linux 5.3), which never names a later process of the same number; and the
-//! release of the kernel.
+//! Another process by a descriptor (pidfd_open, Linux 5.3), which never names a later process of the same number; the
+//! release of the kernel, and which process of a family this one is.
 
 use super::{check, check_long};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Counts forks on the way down from the first process: a value made before a fork is foreign after it.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// How many forks lie between the process that set up the first [`Mover`](crate::Mover) and this one. A mover that was
+/// made at another count belongs to a parent, and its threads and locks are not here: neither use nor drop it.
+pub fn generation() -> u32 {
+    GENERATION.load(Ordering::Acquire)
+}
+
+/// This is a child of fork.
+pub(crate) fn note_fork() {
+    GENERATION.fetch_add(1, Ordering::Release);
+}
 
 /// Opens a process; a thread that does not lead its process is refused.
 pub(crate) fn open(pid: i32) -> io::Result<OwnedFd> {

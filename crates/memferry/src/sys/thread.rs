@@ -93,15 +93,22 @@ unsafe extern "C" {
 }
 
 /// While it lives, no signal handler runs on this thread, and pthread_cancel(3) waits.
-pub(crate) struct Quiet {
+pub struct Quiet {
     signals: Option<libc::sigset_t>,
     cancel: libc::c_int,
     /// It belongs to one thread.
     _here: std::marker::PhantomData<*const ()>,
 }
 
+impl std::fmt::Debug for Quiet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Quiet").finish_non_exhaustive()
+    }
+}
+
 impl Quiet {
-    pub(crate) fn begin() -> Quiet {
+    /// Until it is dropped, on this thread.
+    pub fn begin() -> Quiet {
         let mut cancel = 0;
         // SAFETY: it writes one int and changes this thread only.
         unsafe { pthread_setcancelstate(1, &raw mut cancel) };
@@ -115,12 +122,13 @@ impl Quiet {
 
 impl Drop for Quiet {
     fn drop(&mut self) {
+        // Signals last: a handler that leaves by longjmp leaves nothing undone.
+        // SAFETY: as in `begin`.
+        unsafe { pthread_setcancelstate(self.cancel, std::ptr::null_mut()) };
         if let Some(before) = &self.signals {
             // SAFETY: the set is one that the kernel gave.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
         }
-        // SAFETY: as in `begin`.
-        unsafe { pthread_setcancelstate(self.cancel, std::ptr::null_mut()) };
     }
 }
 

@@ -9,6 +9,7 @@
     reason = "each test binary compiles this module and uses a part of it"
 )]
 
+pub mod heap;
 pub mod part;
 
 use memferry::{
@@ -40,7 +41,8 @@ pub const KINDS: [Kind; 2] = [Kind::Base, Kind::Thp];
 /// lie in a part that a test has unmapped for a moment.
 static NEXT: AtomicUsize = AtomicUsize::new(64 << 30);
 
-/// An anonymous private mapping at a multiple of 2 MiB with inaccessible space around it, unmapped when dropped.
+/// An anonymous private mapping at a multiple of 2 MiB with inaccessible space around it, unmapped when dropped. By then
+/// nobody may have asked the heap for anything while a range was watched.
 #[derive(Debug)]
 pub struct Region {
     /// First address.
@@ -106,6 +108,9 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `new`, and the test is over with it.
         unsafe { libc::munmap(self.outer.start as *mut _, self.outer.len()) };
+        if !std::thread::panicking() {
+            heap::assert_heap_unasked();
+        }
     }
 }
 
@@ -367,6 +372,7 @@ pub fn move_all(mover: &Mover, range: &Range<usize>, options: &MoveOptions) -> M
         .move_range(range.clone(), 0, options)
         .expect("the range can be moved");
     assert_each_byte_once(&result, range.len());
+    heap::assert_heap_unasked();
     if options.cancel.is_none() {
         assert_eq!(result.cancelled_bytes, 0, "all was looked at: {result:?}");
     }

@@ -24,7 +24,7 @@ pub const CASES: &[Case] = &[
         list(Backend::MovePages)
     }),
     (
-        "auto: anonymous, shared and hugetlb memory in one list",
+        "auto: anonymous, hugetlb, memfd and file memory in one list",
         Needs::MovePages,
         each_mapping,
     ),
@@ -227,7 +227,8 @@ fn list(backend: Backend) {
     }
 }
 
-/// What a virtual machine monitor has: its own heap, its guest's memory in a memfd and in hugetlb pages.
+/// What a virtual machine monitor has: its own heap, its guest's memory in a memfd and in hugetlb pages, and a
+/// file that it has changed pages of.
 fn each_mapping() {
     let bytes = 4 << 20;
     for node in [0, 1] {
@@ -236,12 +237,16 @@ fn each_mapping() {
         std::fs::write(pages, "2").unwrap();
     }
     allocate_on(Some(0));
-    let kinds = [0, libc::MAP_HUGETLB, libc::MAP_SHARED].map(|flags| {
-        let region = Region::with_flags(bytes, flags);
+    let kinds = [
+        Region::with_flags(bytes, 0),
+        Region::with_flags(bytes, libc::MAP_HUGETLB),
+        Region::memfd(bytes),
+        Region::file(bytes),
+    ];
+    for region in &kinds {
         region.fill(2);
         region.assert_on(0);
-        region
-    });
+    }
     allocate_on(None);
     let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
     println!("# anonymous memory goes by {:?}", mover.backend());
@@ -256,11 +261,13 @@ fn each_mapping() {
     // One call for a range across two kinds does the same; userfaultfd alone refuses it.
     let refused = Mover::new(MoverOptions::new(Batch::default()).backend(Backend::Userfaultfd));
     if let Ok(alone) = refused {
-        let refused = alone.move_range(kinds[2].range(), 0, &listing());
-        assert!(
-            matches!(refused, Err(MoveError::Unmovable { .. })),
-            "{refused:?}"
-        );
+        for region in &kinds[1..] {
+            let refused = alone.move_range(region.range(), 0, &listing());
+            assert!(
+                matches!(refused, Err(MoveError::Unmovable { .. })),
+                "{refused:?}"
+            );
+        }
     }
 }
 

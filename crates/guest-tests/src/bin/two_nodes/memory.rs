@@ -2,7 +2,9 @@
 //! Memory to move, with contents that tell where each page belongs, and looks at it that do not use the library.
 
 use memferry::MoveResult;
+use std::fs::File;
 use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd};
 
 pub const PAGE: usize = 4096;
 pub const THP: usize = 2 << 20;
@@ -11,7 +13,7 @@ const MPOL_PREFERRED: libc::c_int = 1;
 const MPOL_BIND: libc::c_int = 2;
 const NODES: usize = 1024;
 
-/// An anonymous private mapping, aligned to 2 MiB.
+/// A mapping, aligned to 2 MiB: anonymous and private unless it is made otherwise.
 pub struct Region {
     whole: Range<usize>,
     addr: usize,
@@ -33,22 +35,49 @@ impl Region {
         region
     }
 
-    /// Maps `len` bytes with further mmap flags.
+    /// Maps `len` bytes of anonymous memory with further mmap flags.
     pub fn with_flags(len: usize, flags: libc::c_int) -> Region {
+        Region::map(len, libc::MAP_ANONYMOUS | flags, None)
+    }
+
+    /// Maps `len` bytes of a memfd, shared: what a virtual machine monitor has for its guest.
+    pub fn memfd(len: usize) -> Region {
+        // SAFETY: the name ends with zero, and the descriptor is new.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC);
+            assert!(fd >= 0, "memfd: {}", std::io::Error::last_os_error());
+            File::from_raw_fd(fd)
+        };
+        Region::map(len, libc::MAP_SHARED, Some(file))
+    }
+
+    /// Maps `len` bytes of a file, private.
+    pub fn file(len: usize) -> Region {
+        let path = std::env::temp_dir().join(format!("region-{}", std::process::id()));
+        let mut options = File::options();
+        let file = options.read(true).write(true).create_new(true).open(&path);
+        std::fs::remove_file(&path).unwrap();
+        Region::map(len, libc::MAP_PRIVATE, Some(file.unwrap()))
+    }
+
+    fn map(len: usize, flags: libc::c_int, file: Option<File>) -> Region {
         let padded = len + 2 * THP;
+        if let Some(file) = &file {
+            file.set_len(padded as u64).unwrap();
+        }
         let private = if flags & libc::MAP_SHARED == 0 {
             libc::MAP_PRIVATE
         } else {
             0
         };
-        // SAFETY: an anonymous mapping at an address the kernel chooses overlaps nothing.
+        // SAFETY: a mapping at an address the kernel chooses overlaps nothing.
         let raw = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 padded,
                 libc::PROT_READ | libc::PROT_WRITE,
-                private | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags,
-                -1,
+                private | libc::MAP_NORESERVE | flags,
+                file.as_ref().map_or(-1, File::as_raw_fd),
                 0,
             )
         };

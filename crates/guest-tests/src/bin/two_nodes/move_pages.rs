@@ -484,42 +484,20 @@ fn bad_process() {
 
 fn shared_memory() {
     let bytes = 4 << 20;
-    // SAFETY: an anonymous mapping at an address the kernel chooses overlaps nothing.
-    let raw = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    assert_ne!(raw, libc::MAP_FAILED);
-    let start = raw as usize;
     crate::memory::allocate_on(Some(0));
-    for word in 0..bytes / 8 {
-        // SAFETY: the mapping is ours.
-        unsafe { raw.cast::<usize>().add(word).write_volatile(word) };
-    }
+    let kinds = [
+        Region::with_flags(bytes, libc::MAP_SHARED),
+        Region::memfd(bytes),
+        Region::file(bytes),
+    ];
+    kinds.iter().for_each(|region| region.fill(5));
     crate::memory::allocate_on(None);
-    let result =
-        move_pages::move_range(0, start..start + bytes, 1, 2, &MoveOptions::default()).unwrap();
-    assert_eq!(
-        (result.moved.bytes, result.left_bytes()),
-        (bytes as u64, 0),
-        "{}",
-        summary(&result)
-    );
-    assert!(
-        nodes_of(0, start, bytes / PAGE)
-            .iter()
-            .all(|&node| node == 1)
-    );
-    for word in 0..bytes / 8 {
-        // SAFETY: the mapping is ours.
-        let found = unsafe { raw.cast::<usize>().add(word).read_volatile() };
-        assert_eq!(found, word);
+    for region in &kinds {
+        let options = MoveOptions::default();
+        let result = move_pages::move_range(0, region.range(), 1, 2, &options).unwrap();
+        assert_all_moved(&result, bytes, bytes / PAGE);
+        region.assert_on(1);
+        region.verify(5);
     }
 }
 
