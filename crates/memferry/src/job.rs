@@ -13,7 +13,6 @@ use crate::pace::Pace;
 use crate::pipeline::{Cursor, Live, Pipeline, Plan, Ranges, Wanted};
 use crate::pool::{PagePool, SEGMENT};
 use crate::result::{Account, ListResult, MoveResult, Outcome};
-use crate::steps::Steps;
 use crate::sys::list::{List, Pages};
 use crate::sys::thread::{Event, Quiet};
 use crate::sys::uffd::Uffd;
@@ -252,17 +251,14 @@ impl Job {
                 None => catch_unwind(AssertUnwindSafe(|| {
                     self.migrator.run(&|lane| {
                         if lane < lanes {
-                            pipeline.run_lane();
+                            pipeline.run_lane(lane);
                         }
                     });
                 })),
             };
             let ran = begun.elapsed();
             let finished = pipeline.finish();
-            account.add_steps(Steps {
-                set_up: ran,
-                ..finished.steps
-            });
+            account.add_steps(ran, &finished.steps);
             let emptied = finished.emptied.as_slice();
             emptied.iter().cloned().for_each(emptied::note);
             excluded = finished.excluded;
