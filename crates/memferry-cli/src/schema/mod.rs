@@ -256,8 +256,14 @@ pub struct StallRow {
     pub access_ns: Quantiles,
     /// All accesses.
     pub accesses: u64,
-    /// Accesses that waited.
+    /// Accesses that met a page on its way.
     pub stalled: u64,
+    /// Accesses of all threads together, a second, while pages moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accesses_per_s: Option<f64>,
+    /// The same with nothing moving, right before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone_accesses_per_s: Option<f64>,
     /// Bytes compared with what they must be, after the moves.
     pub verified_bytes: u64,
 }
