@@ -256,17 +256,14 @@ impl Job {
                     let _migrators_own = Heap::allow();
                     self.migrator.run(&|lane| {
                         if lane < lanes {
-                            pipeline.run_lane();
+                            pipeline.run_lane(lane);
                         }
                     });
                 })),
             };
             let ran = begun.elapsed();
             let finished = pipeline.finish();
-            account.add_steps(Steps {
-                set_up: ran,
-                ..finished.steps
-            });
+            account.add_steps(ran, &finished.steps);
             let emptied = finished.emptied.as_slice();
             emptied.iter().cloned().for_each(emptied::note);
             excluded = finished.excluded;

@@ -84,6 +84,8 @@ pub struct MoveResult {
     pub elapsed: Duration,
     /// Where that time went; of a list, in its sum alone.
     pub steps: Steps,
+    /// The same, lane by lane; empty where no lane worked.
+    pub lanes: Vec<Steps>,
 }
 
 impl MoveResult {
@@ -135,6 +137,7 @@ impl ListResult {
         MoveResult {
             error: self.total.error,
             steps: self.total.steps,
+            lanes: self.total.lanes,
             ..range
         }
     }
@@ -153,7 +156,10 @@ struct Books {
     /// What became of each base page of all of them, if they are listed.
     pages: List<Option<Outcome>>,
     moved_bytes: u64,
-    steps: Steps,
+    /// What each lane did, over all pipelines.
+    lanes: List<Steps>,
+    /// How long the lanes ran, by the clock.
+    ran: Duration,
 }
 
 struct RangeAccount {
@@ -200,7 +206,8 @@ impl Account {
                 ranges: books,
                 pages,
                 moved_bytes: 0,
-                steps: Steps::default(),
+                lanes: List::new_in(Pages),
+                ran: Duration::ZERO,
             }),
             booked,
         }
@@ -233,9 +240,15 @@ impl Account {
         }
     }
 
-    /// Adds what a pipeline's lanes did; `set_up` is the time that they ran, by the clock.
-    pub(crate) fn add_steps(&self, steps: Steps) {
-        self.lock().steps += steps;
+    /// Adds what a pipeline's lanes did; they `ran` so long by the clock. None of its pages is away any more.
+    pub(crate) fn add_steps(&self, ran: Duration, lanes: &[Steps]) {
+        let mut books = self.lock();
+        books.ran += ran;
+        let known = books.lanes.len().max(lanes.len());
+        books.lanes.resize(known, Steps::default());
+        for (sum, steps) in books.lanes.iter_mut().zip(lanes) {
+            *sum += *steps;
+        }
     }
 
     /// Bytes that have moved so far.
@@ -258,13 +271,19 @@ impl Account {
         let Books {
             ranges,
             pages,
-            mut steps,
+            lanes,
+            ran,
             ..
         } = books.unwrap_or_else(PoisonError::into_inner);
-        steps.set_up = elapsed.saturating_sub(steps.set_up);
+        let mut steps = Steps {
+            set_up: elapsed.saturating_sub(ran),
+            ..Steps::default()
+        };
+        lanes.iter().for_each(|lane| steps += *lane);
         let mut total = MoveResult {
             elapsed,
             steps,
+            lanes: lanes.to_vec(),
             ..MoveResult::default()
         };
         let close = |account: RangeAccount| {
@@ -323,6 +342,28 @@ mod tests {
                 None, moved, moved, moved, busy, busy, busy, busy, None, None
             ]
         );
+    }
+
+    #[test]
+    fn steps_are_kept_lane_by_lane_and_their_sum_has_what_was_outside_of_them() {
+        let account = Account::new(&[], false, Arc::default());
+        let copied = |ms| Steps {
+            copy: Duration::from_millis(ms),
+            batches: 1,
+            ..Steps::default()
+        };
+        // A later part of the move may have fewer lanes.
+        account.add_steps(Duration::from_millis(7), &[copied(5), copied(7)]);
+        account.add_steps(Duration::from_millis(2), &[copied(2)]);
+        let result = account.close(Duration::from_millis(10), None).unwrap();
+        let MoveResult { steps, lanes, .. } = result.into_range();
+        let ms = |of: Duration| of.as_millis();
+        assert_eq!(
+            (ms(steps.set_up), ms(steps.copy), steps.batches),
+            (1, 14, 3)
+        );
+        let lanes: Vec<_> = lanes.iter().map(|s| (ms(s.copy), ms(s.set_up))).collect();
+        assert_eq!(lanes, [(7, 0), (7, 0)]);
     }
 
     #[test]

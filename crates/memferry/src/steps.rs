@@ -5,11 +5,11 @@ use std::cell::Cell;
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
-/// What the lanes of a move did, the time of all of them together. Kept for moves through userfaultfd, always.
+/// What a lane of a move did, or all of them together. Kept for moves through userfaultfd, always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Steps {
-    /// Outside of the lanes' work, once: reading the mappings, registering the range and ending that, waking the lanes.
+    /// Outside of the lanes' work, once and in the sum alone: reading the mappings, registering the range and ending that, waking the lanes.
     pub set_up: Duration,
     /// Looking for pages that are there, and on which nodes.
     pub scan: Duration,
@@ -33,7 +33,9 @@ pub struct Steps {
     pub wait: Duration,
     /// Batches.
     pub batches: u64,
-    /// Refusals that another attempt followed (EAGAIN and the like).
+    /// Refusals with EAGAIN that another attempt followed: a mapping of the range was being changed, or its locks were taken.
+    pub eagains: u64,
+    /// Other refusals that another attempt followed.
     pub retries: u64,
 }
 
@@ -51,6 +53,7 @@ impl AddAssign for Steps {
         self.answer += other.answer;
         self.wait += other.wait;
         self.batches += other.batches;
+        self.eagains += other.eagains;
         self.retries += other.retries;
     }
 }
@@ -83,6 +86,14 @@ impl Laps {
         self.steps.set(steps);
     }
 
+    /// Another attempt follows what the kernel refused.
+    pub(crate) fn refused(&self, errno: i32) {
+        self.count(|s| match errno {
+            libc::EAGAIN => &mut s.eagains,
+            _ => &mut s.retries,
+        });
+    }
+
     pub(crate) fn end(self) -> Steps {
         self.steps.get()
     }
@@ -102,8 +113,10 @@ mod tests {
             laps.lap(|s| &mut s.wait);
             laps.count(|s| &mut s.batches);
         }
+        laps.refused(libc::EAGAIN);
+        laps.refused(libc::EINTR);
         let mut steps = laps.end();
-        assert_eq!(steps.batches, 3);
+        assert_eq!((steps.batches, steps.eagains, steps.retries), (3, 1, 1));
         assert!(steps.copy >= Duration::from_millis(6), "{steps:?}");
         assert!(steps.copy + steps.wait <= begun.elapsed(), "{steps:?}");
         let once = steps.copy;

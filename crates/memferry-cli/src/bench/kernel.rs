@@ -266,6 +266,7 @@ impl<'a> Bench<'a> {
                 call_ns: Some(median(&mut calls)),
                 of_none: None,
                 steps: None,
+                lane_steps: Vec::new(),
             })
         };
         let mut rows: Vec<Measured> = measured

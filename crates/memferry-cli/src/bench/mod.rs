@@ -12,6 +12,7 @@ pub mod region;
 mod rig;
 mod rounds;
 mod stall;
+mod three_pass;
 mod throughput;
 
 pub use promote::{run_promote, serve_promote};

@@ -116,6 +116,18 @@ impl Region {
         })
     }
 
+    /// Maps as many bytes for pages of the same size and touches none.
+    pub fn like(other: &Region, huge: bool) -> io::Result<Region> {
+        let region = Region::map(other.len)?;
+        region.advise(0..other.len, page_advice(huge));
+        Ok(region)
+    }
+
+    /// Gives all pages back.
+    pub fn clear(&mut self) {
+        self.advise(0..self.len, libc::MADV_DONTNEED);
+    }
+
     /// The addresses.
     pub fn range(&self) -> Range<usize> {
         self.start..self.start + self.len

@@ -6,40 +6,115 @@
 //! no page.
 
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use memferry::copy::Routine;
 use memferry::{
     Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, SourcePages,
 };
+use memferry_linux::numa;
 use memferry_linux::topology::Topology;
 
 use super::host;
 use super::region::{PAGE, Region, THP, in_parts};
 use super::rounds::Stand;
+use super::three_pass::three_passes;
 use crate::cli::bench::Migrator;
 use crate::failure::Failure;
 use crate::units::{Size, lanes};
 
+/// Who moves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Means {
+    /// The library, with this migrator.
+    Mover(Migrator),
+    /// A plain program in three passes (`three_pass`).
+    ThreePass,
+    /// The kernel, with one call of move_pages(2) for all pages.
+    MovePages,
+}
+
+impl Means {
+    /// Its name in files and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mover(migrator) => migrator.name(),
+            Self::ThreePass => "three-pass",
+            Self::MovePages => "move_pages",
+        }
+    }
+
+    /// The backend of its rows.
+    pub fn backend(self) -> &'static str {
+        match self {
+            Self::MovePages => "kernel",
+            _ => "user",
+        }
+    }
+}
+
+/// Where destination pages come from, and what is moved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pages {
+    /// They were there before, recycled from earlier moves.
+    Warm,
+    /// The same, and the range begins a page after a multiple of 2 MiB.
+    Unaligned,
+    /// They are allocated inside the timed part, by a mover that keeps none.
+    Cold,
+    /// As options are unless told: source pages are given back, and the mover may keep 64 MiB.
+    Default,
+}
+
+impl Pages {
+    /// Its name in files and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Warm => "warm",
+            Self::Unaligned => "warm, unaligned range",
+            Self::Cold => "cold",
+            Self::Default => "default",
+        }
+    }
+
+    fn is_warm(self) -> bool {
+        matches!(self, Self::Warm | Self::Unaligned)
+    }
+}
+
 /// One case of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Case {
-    /// What copies.
-    pub migrator: Migrator,
+    /// Who moves.
+    pub means: Means,
     /// Parallel copiers.
     pub lanes: usize,
     /// Bytes of a folio.
     pub folio: usize,
-    /// Destination pages are recycled rather than allocated.
-    pub warm: bool,
-    /// Bytes moved.
+    /// Where destination pages come from.
+    pub pages: Pages,
+    /// Bytes of the region that are moved, all but a page where it is unaligned.
     pub bytes: usize,
     /// Bytes of a batch; 0: the library's default.
     pub batch: usize,
 }
 
+impl Case {
+    /// Bytes that move.
+    pub fn moved(&self) -> usize {
+        self.bytes - self.skipped()
+    }
+
+    fn skipped(&self) -> usize {
+        match self.pages {
+            Pages::Unaligned => PAGE,
+            _ => 0,
+        }
+    }
+}
+
 /// What one run came to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Run {
     /// GB/s.
     pub gbps: f64,
@@ -49,14 +124,20 @@ pub struct Run {
     pub extra_rss: u64,
     /// Where the time of the lanes went.
     pub steps: memferry::Steps,
+    /// The same lane by lane.
+    pub lanes: Vec<memferry::Steps>,
 }
 
 /// Memory of one page size, ready to be moved.
 pub struct Rig {
     region: Region,
     spare: Region,
+    /// Where pages go that `three_passes` moves out, mapped by the first such run.
+    empty: Option<Region>,
+    huge: bool,
     warm: Mover,
     cold: Mover,
+    default: Mover,
     routine: Routine,
     threads: usize,
     /// Nodes to move between; one node is its own target.
@@ -113,14 +194,14 @@ impl Rig {
                 },
             ));
         }
-        let mover = |pool_bytes| {
+        let mover = |pool_bytes: Option<usize>| {
             let mut options = MoverOptions::new(Batch::with_routine(routine));
-            options.pool_bytes = pool_bytes;
+            options.pool_bytes = pool_bytes.unwrap_or(options.pool_bytes);
             options.backend = Backend::Userfaultfd;
             options.allow_faulty_kernel = allow_faulty_kernel;
             Mover::new(options).map_err(|error| failed(&error))
         };
-        let mut warm = mover(bytes + (64 << 20))?;
+        let mut warm = mover(Some(bytes + (64 << 20)))?;
         warm.set_migrator(new_mtcopy(threads, routine)?);
         warm.prefill(target, page, bytes)
             .map_err(|error| failed(&error))?;
@@ -128,7 +209,10 @@ impl Rig {
             region,
             spare,
             warm,
-            cold: mover(0)?,
+            empty: None,
+            huge,
+            cold: mover(Some(0))?,
+            default: mover(None)?,
             routine,
             threads,
             nodes,
@@ -147,69 +231,34 @@ impl Stand for Rig {
     }
 
     fn warms_up(case: &Case) -> bool {
-        case.migrator != Migrator::PerFolio
+        case.means != Means::Mover(Migrator::PerFolio)
     }
 
     fn name(case: &Case) -> String {
         let folio = Size(case.folio as u64);
-        format!("{} x{}, {folio}", case.migrator.name(), case.lanes)
+        format!("{} x{}, {folio}", case.means.name(), case.lanes)
     }
 
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
         self.region.fill(self.threads);
-        let mover = if case.warm {
-            &mut self.warm
-        } else {
-            &mut self.cold
+        let target = match self.nodes.len() {
+            1 => 0,
+            _ => 1 - self.at,
         };
-        if self.current != Some((case.migrator, case.lanes)) || !case.warm {
-            match case.migrator {
-                Migrator::PerFolio => mover.set_migrator(one_by_one()),
-                Migrator::Batch => mover.set_migrator(Batch::with_routine(self.routine)),
-                Migrator::Mtcopy => mover.set_migrator(new_mtcopy(case.lanes, self.routine)?),
-            }
-            self.current = case.warm.then_some((case.migrator, case.lanes));
-        }
-        let several = self.nodes.len() > 1;
-        let target = if several { 1 - self.at } else { 0 };
-        let batch = match case.migrator {
-            Migrator::PerFolio => case.folio,
-            _ => case.batch,
-        };
-        let source = match case.warm {
-            // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
-            true => unsafe { SourcePages::keep() },
-            false => SourcePages::GIVE_BACK,
-        };
-        let options = MoveOptions::default()
-            .batch_bytes(batch)
-            .relocate(!several)
-            .source(source);
         let frames = self.region.frames(case.bytes);
-        let before = Memory::reset();
-        let result = mover
-            .move_range(self.region.head(case.bytes), self.nodes[target], &options)
-            .map_err(|error| failed(&error))?;
-        let extra_rss = before.growth();
-        self.at = target;
-        if result.moved.bytes != case.bytes as u64 {
-            return Err(Failure::new(
-                format!(
-                    "only {} of {} bytes moved by {} with {}, folios of {}, {}",
-                    result.moved.bytes,
-                    case.bytes,
-                    case.migrator.name(),
-                    lanes(case.lanes),
-                    Size(case.folio as u64),
-                    if case.warm { "warm" } else { "cold" }
-                ),
-                format!("{result:?}"),
-                "free memory on the target node, and look for swap or pinned pages",
-            ));
-        }
+        let mut extra_rss = 0;
+        let moved = match case.means {
+            Means::Mover(migrator) => {
+                self.by_mover(case, migrator, self.nodes[target], &mut extra_rss)
+            }
+            Means::ThreePass => self.in_three_passes(case),
+            Means::MovePages => self.by_kernel(case, self.nodes[target]),
+        }?;
         if frames.is_some_and(|old| {
             let new = self.region.frames(case.bytes).unwrap_or_default();
-            old.iter().zip(&new).any(|(old, new)| old == new)
+            // The page where an unaligned range would begin stays.
+            let looked_at = old.iter().zip(&new).skip(usize::from(case.skipped() > 0));
+            looked_at.into_iter().any(|(old, new)| old == new)
         }) {
             return Err(bug("a page that counts as moved lies where it lay"));
         }
@@ -217,12 +266,147 @@ impl Stand for Rig {
             .region
             .check(case.bytes, self.threads)
             .map_err(|at| bug(format!("byte {at} is not what was written before the move")))?;
-        let gbps = case.bytes as f64 / result.elapsed.as_secs_f64() / 1e9;
+        if self.nodes.len() > 1 && !case.pages.is_warm() {
+            // The warm mover's free pages lie where the region's next warm move goes.
+            self.by_kernel(case, self.nodes[self.at])?;
+        } else {
+            self.at = target;
+        }
         Ok(Run {
-            gbps,
+            gbps: case.moved() as f64 / moved.elapsed.as_secs_f64() / 1e9,
             verified,
             extra_rss,
+            steps: moved.steps,
+            lanes: moved.lanes,
+        })
+    }
+}
+
+/// What a timed move took.
+#[derive(Default)]
+struct Moved {
+    elapsed: Duration,
+    steps: memferry::Steps,
+    lanes: Vec<memferry::Steps>,
+}
+
+impl Rig {
+    fn range(&self, case: &Case) -> Range<usize> {
+        let head = self.region.head(case.bytes);
+        head.start + case.skipped()..head.end
+    }
+
+    fn by_mover(
+        &mut self,
+        case: &Case,
+        migrator: Migrator,
+        node: u32,
+        extra_rss: &mut u64,
+    ) -> Result<Moved, Failure> {
+        let range = self.range(case);
+        let warm = case.pages.is_warm();
+        let mover = match case.pages {
+            Pages::Warm | Pages::Unaligned => &mut self.warm,
+            Pages::Cold => &mut self.cold,
+            Pages::Default => &mut self.default,
+        };
+        if self.current != Some((migrator, case.lanes)) || !warm {
+            match migrator {
+                Migrator::PerFolio => mover.set_migrator(one_by_one()),
+                Migrator::Batch => mover.set_migrator(Batch::with_routine(self.routine)),
+                Migrator::Mtcopy => mover.set_migrator(new_mtcopy(case.lanes, self.routine)?),
+            }
+            self.current = warm.then_some((migrator, case.lanes));
+        }
+        let batch = match migrator {
+            Migrator::PerFolio => case.folio,
+            _ => case.batch,
+        };
+        let source = match warm {
+            // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
+            true => unsafe { SourcePages::keep() },
+            false => SourcePages::GIVE_BACK,
+        };
+        let options = MoveOptions::default()
+            .batch_bytes(batch)
+            .relocate(self.nodes.len() < 2)
+            .source(source);
+        let before = Memory::reset();
+        let result = mover
+            .move_range(range.clone(), node, &options)
+            .map_err(|error| failed(&error))?;
+        *extra_rss = before.growth();
+        if result.moved.bytes != range.len() as u64 {
+            return Err(Failure::new(
+                format!(
+                    "only {} of {} bytes moved by {} with {}, folios of {}, {}",
+                    result.moved.bytes,
+                    range.len(),
+                    migrator.name(),
+                    lanes(case.lanes),
+                    Size(case.folio as u64),
+                    case.pages.name()
+                ),
+                format!("{result:?}"),
+                "free memory on the target node, and look for swap or pinned pages",
+            ));
+        }
+        Ok(Moved {
+            elapsed: result.elapsed,
             steps: result.steps,
+            lanes: result.lanes,
+        })
+    }
+
+    fn in_three_passes(&mut self, case: &Case) -> Result<Moved, Failure> {
+        let failed = |error: std::io::Error| {
+            let next = "see `memferry topology` for what this kernel can do";
+            Failure::new("the plain program's move failed", error, next)
+        };
+        let empty = match self.empty.take() {
+            Some(empty) => empty,
+            None => Region::like(&self.region, self.huge).map_err(failed)?,
+        };
+        if !case.pages.is_warm() {
+            self.spare.clear();
+        }
+        let started = Instant::now();
+        three_passes(&self.region, &empty, &self.spare, self.routine, case.lanes)
+            .map_err(failed)?;
+        let elapsed = started.elapsed();
+        // The ceiling's pages are in the region now, and those of the region in its place.
+        self.empty = Some(std::mem::replace(&mut self.spare, empty));
+        Ok(Moved {
+            elapsed,
+            ..Moved::default()
+        })
+    }
+
+    fn by_kernel(&mut self, case: &Case, node: u32) -> Result<Moved, Failure> {
+        let unit = if self.huge { THP } else { PAGE };
+        let heads: Vec<usize> = self.range(case).step_by(unit).collect();
+        let (target, mut status) = (vec![node as i32; heads.len()], vec![0; heads.len()]);
+        let started = Instant::now();
+        let called = numa::move_pages(0, &heads, Some(&target), &mut status, false);
+        let elapsed = started.elapsed();
+        let stayed = status.iter().filter(|&&at| at != node as i32).count();
+        if let Err(why) = called
+            .map_err(|error| error.to_string())
+            .and_then(|_| match stayed {
+                0 => Ok(()),
+                stayed => Err(format!("{stayed} of {} pages stay", heads.len())),
+            })
+        {
+            let next = "free memory on the target node, or give a smaller --total";
+            return Err(Failure::new(
+                "move_pages(2) did not move all pages",
+                why,
+                next,
+            ));
+        }
+        Ok(Moved {
+            elapsed,
+            ..Moved::default()
         })
     }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `bench stall`: threads of the application read and write pages at random while they move; how long do they wait?
 //!
-//! Each thread adds 1 to a counter of its own in a random page, and times it. At the end every counter must hold the
-//! number of additions: a lost write is a failure of the mover, not a statistic.
+//! Each thread adds 1 to a counter of its own in a random page, and times it. All pages are there from the start, so an
+//! access that takes a page fault met a page that was away. At the end every byte is compared: a lost write is a failure
+//! of the mover, not a statistic.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -23,9 +24,12 @@ use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Quantiles, Rows, StallRow};
 use crate::ui::Ui;
 
-/// An access that takes longer has waited: it met a page on its way, or the CPU did something else (an interrupt, a
-/// hypervisor that took it away). A cache miss with a TLB miss takes below 1 us.
-const WAITED_NS: u64 = 5_000;
+/// Only after accesses that took longer the thread asks how many page faults it had: a fault that the kernel handles takes
+/// more, even one that finds the page back already.
+const FAULT_NS: u64 = 200;
+
+/// How long the threads work with nothing moving, for comparison, at most.
+const MOST_ALONE: Duration = Duration::from_secs(1);
 
 /// `bench stall`.
 pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
@@ -33,10 +37,9 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let routine = routine(args.copy.as_deref())?;
     let wanted = args.total.map_or(256 << 20, |size| size.0);
     let total = host::fitting(wanted, &topology, 2);
-    let mut notes = vec![format!(
-        "stall_ns counts the accesses that took longer than {} us; access_ns counts all.",
-        WAITED_NS / 1000
-    )];
+    let mut notes = vec![
+        "stall_ns counts the accesses that met a page on its way, which is a page fault; access_ns counts all.".to_owned(),
+    ];
     notes.extend(host::emulated_note(&topology));
     if let Some(note) = host::changed_total(wanted, total) {
         ui.warn(&note);
@@ -120,9 +123,12 @@ struct Cell<'a> {
 
 /// What one application thread saw.
 struct Seen {
+    /// Accesses that took a page fault.
     waited: Histogram<u64>,
     all: Histogram<u64>,
-    /// Additions per page.
+    /// What its counter in each page held at first.
+    starts: Vec<u32>,
+    /// What it must hold.
     counts: Vec<u32>,
 }
 
@@ -133,15 +139,14 @@ impl Cell<'_> {
         routine: memferry::copy::Routine,
         ui: &Ui,
     ) -> Result<Option<StallRow>, Failure> {
-        let region = Region::new(self.total, self.huge, host::usable_cpus(self.topology)).map_err(
-            |error| {
+        let mut region = Region::new(self.total, self.huge, host::usable_cpus(self.topology))
+            .map_err(|error| {
                 Failure::new(
                     "cannot map the benchmark's memory",
                     error,
                     "give a smaller --total",
                 )
-            },
-        )?;
+            })?;
         let mut mover = self.mover(routine)?;
         let nodes: Vec<u32> = self
             .topology
@@ -157,46 +162,27 @@ impl Cell<'_> {
             start: region.range().start,
             pages: self.total / PAGE,
         };
-        counters.clear(self.threads);
-        let (stop, ready) = (AtomicBool::new(false), Barrier::new(self.threads + 1));
-        let accesses = AtomicU64::new(0);
-        let (moved, seen) = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.threads)
-                .map(|thread| {
-                    let (stop, ready, accesses) = (&stop, &ready, &accesses);
-                    scope.spawn(move || {
-                        let mut seen = Seen::new(counters.pages);
-                        ready.wait();
-                        seen.work(counters, thread, stop);
-                        accesses.fetch_add(seen.all.len(), Ordering::Relaxed);
-                        seen
-                    })
-                })
-                .collect();
-            ready.wait();
-            let moved = self.keep_moving(&mut mover, &region, &nodes, ui);
-            stop.store(true, Ordering::Relaxed);
-            let seen: Vec<Seen> = workers
-                .into_iter()
-                .filter_map(|worker| worker.join().ok())
-                .collect();
-            (moved, seen)
-        });
-        let (bytes, time) = moved?;
-        if seen.len() != self.threads {
-            return Err(Failure::new(
-                "an application thread died",
-                "it panicked",
-                "report this",
-            ));
-        }
-        let verified = counters.check(&seen)?;
+        let alone = self.while_working(counters, &mut |begun: Instant| {
+            while begun.elapsed() < self.alone() && !ui.stopped() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Ok(())
+        })?;
+        counters.check(&alone.seen, &region, self.threads)?;
+        region.fill(self.threads);
+        let (mut bytes, mut time) = (0, Duration::ZERO);
+        let moving = self.while_working(counters, &mut |_| {
+            (bytes, time) = self.keep_moving(&mut mover, &region, &nodes, ui)?;
+            Ok(())
+        })?;
+        let verified = counters.check(&moving.seen, &region, self.threads)?;
         if bytes == 0 {
             return Ok(None);
         }
+        let seen = &moving.seen;
         let mut waited = new_histogram();
         let mut all = new_histogram();
-        for seen in &seen {
+        for seen in seen {
             // Both have the same bounds.
             let _ = (waited.add(&seen.waited), all.add(&seen.all));
         }
@@ -212,8 +198,59 @@ impl Cell<'_> {
             access_ns: quantiles(&all),
             accesses: all.len(),
             stalled: waited.len(),
+            accesses_per_s: Some(moving.per_second()),
+            alone_accesses_per_s: Some(alone.per_second()),
             verified_bytes: verified,
         }))
+    }
+
+    /// How long the threads work with nothing moving.
+    fn alone(&self) -> Duration {
+        match self.length {
+            Length::Seconds(seconds) => Duration::from_secs(seconds).min(MOST_ALONE),
+            Length::Rounds(_) => MOST_ALONE / 10,
+        }
+    }
+
+    /// What the application's threads see while `act` runs; it is told when they began.
+    fn while_working(
+        &self,
+        counters: Counters,
+        act: &mut dyn FnMut(Instant) -> Result<(), Failure>,
+    ) -> Result<Worked, Failure> {
+        let (stop, ready) = (AtomicBool::new(false), Barrier::new(self.threads + 1));
+        let (acted, seen, time) = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.threads)
+                .map(|thread| {
+                    let (stop, ready) = (&stop, &ready);
+                    scope.spawn(move || {
+                        let mut seen = Seen::new(counters, thread);
+                        ready.wait();
+                        seen.work(counters, thread, stop);
+                        seen
+                    })
+                })
+                .collect();
+            ready.wait();
+            let begun = Instant::now();
+            let acted = act(begun);
+            let time = begun.elapsed();
+            stop.store(true, Ordering::Relaxed);
+            let seen: Vec<Seen> = workers
+                .into_iter()
+                .filter_map(|worker| worker.join().ok())
+                .collect();
+            (acted, seen, time)
+        });
+        acted?;
+        if seen.len() != self.threads {
+            return Err(Failure::new(
+                "an application thread died",
+                "it panicked",
+                "report this",
+            ));
+        }
+        Ok(Worked { seen, time })
     }
 
     fn mover(&self, routine: memferry::copy::Routine) -> Result<Mover, Failure> {
@@ -264,7 +301,20 @@ impl Cell<'_> {
     }
 }
 
-/// The application's data: in each page, one counter per thread.
+/// What all application threads did in one go.
+struct Worked {
+    seen: Vec<Seen>,
+    time: Duration,
+}
+
+impl Worked {
+    fn per_second(&self) -> f64 {
+        let accesses: u64 = self.seen.iter().map(|seen| seen.all.len()).sum();
+        accesses as f64 / self.time.as_secs_f64()
+    }
+}
+
+/// The application's data: in each page, one counter per thread, which counts on from what the page was filled with.
 #[derive(Clone, Copy)]
 struct Counters {
     start: usize,
@@ -280,40 +330,66 @@ impl Counters {
         (self.start + page * PAGE + offset) as *mut u32
     }
 
-    fn clear(self, threads: usize) {
-        for page in 0..self.pages {
-            for thread in 0..threads {
-                // SAFETY: inside the region, which no thread uses yet.
-                unsafe { self.at(page, thread).write(0) };
-            }
-        }
+    fn read(self, page: usize, thread: usize) -> u32 {
+        // SAFETY: inside the region; nobody writes this counter meanwhile.
+        unsafe { self.at(page, thread).read() }
     }
 
-    /// Compares all counters with what the threads did; gives the bytes compared.
-    fn check(self, seen: &[Seen]) -> Result<u64, Failure> {
+    /// Compares all counters with what the threads did, and every other byte with what the region was filled with; gives
+    /// the bytes compared. The counters are back at their start then.
+    fn check(self, seen: &[Seen], region: &Region, threads: usize) -> Result<u64, Failure> {
+        let wrong = |what: &str, page: usize, why: String| {
+            Failure::new(
+                what,
+                format!("page {page}: {why}"),
+                "report this with the machine's `memferry topology`",
+            )
+        };
         for (thread, seen) in seen.iter().enumerate() {
-            for (page, &count) in seen.counts.iter().enumerate() {
-                // SAFETY: inside the region; the threads have ended.
-                let found = unsafe { self.at(page, thread).read() };
+            for (page, (&count, &start)) in seen.counts.iter().zip(&seen.starts).enumerate() {
+                let found = self.read(page, thread);
                 if found != count {
-                    return Err(Failure::new(
-                        "a write was lost",
-                        format!("page {page}, thread {thread}: {found} instead of {count}"),
-                        "report this with the machine's `memferry topology`",
-                    ));
+                    let added = |of: u32| of.wrapping_sub(start);
+                    let why = format!(
+                        "thread {thread} added {}, its counter says {}",
+                        added(count),
+                        added(found)
+                    );
+                    return Err(wrong("a write was lost", page, why));
                 }
+                // SAFETY: as in `read`; the threads have ended.
+                unsafe { self.at(page, thread).write(start) };
             }
         }
-        Ok((self.pages * seen.len() * size_of::<u32>()) as u64)
+        let checked = region.check(self.pages * PAGE, threads);
+        checked.map_err(|at| {
+            let why = format!("byte {} is not what was written there", at % PAGE);
+            wrong("a page lost its contents", at / PAGE, why)
+        })
     }
 }
 
+/// Page faults of the calling thread so far.
+fn page_faults() -> i64 {
+    // SAFETY: all zeros is a valid `rusage`, and the kernel writes one.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage
+    };
+    usage.ru_minflt + usage.ru_majflt
+}
+
 impl Seen {
-    fn new(pages: usize) -> Seen {
+    fn new(counters: Counters, thread: usize) -> Seen {
+        let starts: Vec<u32> = (0..counters.pages)
+            .map(|page| counters.read(page, thread))
+            .collect();
         Seen {
             waited: new_histogram(),
-            all: new_histogram(),
-            counts: vec![0; pages],
+            all: touched_histogram(),
+            counts: starts.clone(),
+            starts,
         }
     }
 
@@ -321,6 +397,7 @@ impl Seen {
     fn work(&mut self, counters: Counters, thread: usize, stop: &AtomicBool) {
         // xorshift64* (Vigna 2016): the page sequence only has to be cheap and without a pattern.
         let mut random = 0x2545_F491_4F6C_DD1D_u64 ^ (thread as u64) << 32 | 1;
+        let mut faults = page_faults();
         while !stop.load(Ordering::Relaxed) {
             random ^= random >> 12;
             random ^= random << 25;
@@ -333,8 +410,13 @@ impl Seen {
             let took = started.elapsed().as_nanos() as u64;
             self.counts[page] = self.counts[page].wrapping_add(1);
             self.all.saturating_record(took);
-            if took > WAITED_NS {
-                self.waited.saturating_record(took);
+            if took > FAULT_NS {
+                let before = std::mem::replace(&mut faults, page_faults());
+                if faults > before {
+                    self.waited.saturating_record(took);
+                    // It may have touched a page of its own for the first time.
+                    faults = page_faults();
+                }
             }
         }
     }
@@ -343,6 +425,18 @@ impl Seen {
 /// 1 ns to 60 s, three digits.
 fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant bounds")
+}
+
+/// The same, with its memory there: recording takes no page fault.
+fn touched_histogram() -> Histogram<u64> {
+    let mut all = new_histogram();
+    let mut value = all.low();
+    while value < all.high() {
+        all.saturating_record(value);
+        value = all.next_non_equivalent(value);
+    }
+    all.reset();
+    all
 }
 
 fn quantiles(histogram: &Histogram<u64>) -> Quantiles {
@@ -363,6 +457,59 @@ mod tests {
 
     use super::*;
     use crate::cli::bench::MOST_THREADS;
+
+    #[test]
+    fn a_lost_write_and_a_changed_byte_are_found() {
+        let mut region = Region::new(THP, false, 1).expect("region");
+        let counters = Counters {
+            start: region.range().start,
+            pages: THP / PAGE,
+        };
+        let work = |thread: usize| {
+            let (stop, mut seen) = (AtomicBool::new(true), Seen::new(counters, thread));
+            for page in [0, 7, 7] {
+                let counter = counters.at(page, thread);
+                // SAFETY: inside the region, which is this test's.
+                unsafe { counter.write(counter.read().wrapping_add(1)) };
+                seen.counts[page] = seen.counts[page].wrapping_add(1);
+            }
+            seen.work(counters, thread, &stop);
+            seen
+        };
+        let what = |seen: &[Seen], region: &Region| {
+            let checked = counters.check(seen, region, 1);
+            checked.map_err(|failure| failure.to_string())
+        };
+        let seen = [work(0), work(1)];
+        assert_eq!(what(&seen, &region), Ok(THP as u64));
+        let seen = [work(0)];
+        // SAFETY: as above.
+        unsafe { counters.at(7, 0).write(seen[0].starts[7].wrapping_add(1)) };
+        let lost = what(&seen, &region).expect_err("lost");
+        assert!(lost.contains("added 2, its counter says 1"), "{lost}");
+        region.fill(1);
+        let seen = [work(0)];
+        // SAFETY: as above; no counter of thread 0 lies there.
+        unsafe { *((counters.start + 3 * PAGE + 77) as *mut u8) ^= 1 };
+        let changed = what(&seen, &region).expect_err("changed");
+        assert!(changed.contains("page 3: byte 72"), "{changed}");
+    }
+
+    #[test]
+    fn an_access_that_meets_a_missing_page_is_a_page_fault_and_others_are_not() {
+        let region = Region::new(THP, false, 1).expect("region");
+        let start = region.range().start;
+        let touch = |page: usize| {
+            let before = page_faults();
+            // SAFETY: inside the region, which is this test's.
+            unsafe { ((start + page * PAGE) as *mut u8).write_volatile(1) };
+            page_faults() - before
+        };
+        assert_eq!((touch(4), touch(5)), (0, 0));
+        // SAFETY: as above.
+        unsafe { libc::madvise((start + 5 * PAGE) as *mut _, PAGE, libc::MADV_DONTNEED) };
+        assert_eq!((touch(4), touch(5), touch(5)), (0, 1, 0));
+    }
 
     #[test]
     fn no_two_threads_share_a_counter() {

@@ -8,9 +8,12 @@ use memferry_linux::topology::Topology;
 
 use super::host;
 use super::region::{PAGE, THP};
-use super::rig::{Case, Rig, Run};
+use super::rig::{Case, Means, Pages, Rig, Run};
 use super::rounds::{Rounds, ceilings};
-use crate::cli::bench::{Backend, CountArgs, Destination, Migrator, MoveArgs, RunArgs};
+use super::three_pass;
+use crate::cli::bench::{
+    Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs,
+};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, MoveRow, Rows, Steps};
 use crate::spread::mean_sd;
@@ -37,18 +40,53 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         notes.push(note);
     }
     let folios: Vec<usize> = args.folios().iter().map(|size| size.0 as usize).collect();
-    let cases = |lanes: &[(Migrator, usize)], warm: bool| -> Vec<Case> {
+    let several = topology.nodes_with_memory().count() > 1;
+    let all =
+        args.destination() == Destination::All && args.run.migrator.contains(&MigratorName::All);
+    if several && all {
+        notes.push(
+            "move_pages is one call of move_pages(2) for all pages, by this kernel as it is."
+                .to_owned(),
+        );
+    }
+    if !several && all {
+        let note = match three_pass::is_allowed() {
+            true => {
+                "three-pass is a plain program that moves all pages out, copies them and moves them in, in three passes."
+            }
+            false => "There is no three-pass row: this process may not call userfaultfd(2).",
+        };
+        notes.push(note.to_owned());
+    }
+    let cases = |columns: &[(Migrator, usize)], pages: Pages| -> Vec<Case> {
+        let mut means = columns_of(columns, pages);
+        let most = columns.iter().map(|column| column.1).max().unwrap_or(1);
+        match pages {
+            Pages::Cold if several && all => means.push((Means::MovePages, 1)),
+            Pages::Warm | Pages::Cold if !several && all && three_pass::is_allowed() => {
+                means.push((Means::ThreePass, most));
+            }
+            _ => {}
+        }
+        // A THP that the range cuts does not move.
+        let folios = (folios.iter()).filter(|&&folio| pages != Pages::Unaligned || folio == PAGE);
         let case = |&folio: &usize| {
-            lanes.iter().map(move |&(migrator, lanes)| Case {
-                migrator,
+            means.iter().map(move |&(means, lanes)| Case {
+                means,
                 lanes,
                 folio,
-                warm,
+                pages,
                 bytes: total as usize,
                 batch: 0,
             })
         };
-        folios.iter().flat_map(case).collect()
+        folios
+            .flat_map(case)
+            // What moves single folios by itself has the sizes that the kernel has.
+            .filter(|case| {
+                matches!(case.means, Means::Mover(_)) || [PAGE, THP].contains(&case.folio)
+            })
+            .collect()
     };
     if folios.iter().any(|&folio| folio != PAGE && folio != THP) {
         notes.push(
@@ -63,6 +101,7 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         ui,
         "bench move",
         total as usize,
+        args.destination(),
         &cases,
     )?;
     finish(&topology, &args.run, measured, Rows::Move, notes, ui)
@@ -101,20 +140,30 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         ui.warn(&note);
         notes.push(note);
     }
-    let cases = |lanes: &[(Migrator, usize)], warm: bool| -> Vec<Case> {
+    let cases = |columns: &[(Migrator, usize)], pages: Pages| -> Vec<Case> {
+        let means = columns_of(columns, pages);
         let case = |&count: &usize| {
-            lanes.iter().map(move |&(migrator, lanes)| Case {
-                migrator,
+            let means = means.clone().into_iter();
+            means.map(move |(means, lanes)| Case {
+                means,
                 lanes,
                 folio,
-                warm,
+                pages,
                 bytes: count * folio,
                 batch: 0,
             })
         };
         counts.iter().flat_map(case).collect()
     };
-    let mut measured = measure(&topology, &args.run, ui, "bench count", total, &cases)?;
+    let mut measured = measure(
+        &topology,
+        &args.run,
+        ui,
+        "bench count",
+        total,
+        args.run.destination(),
+        &cases,
+    )?;
     for row in &mut measured.rows {
         row.folios = Some(row.bytes as usize / folio);
     }
@@ -124,8 +173,29 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
 /// Region, warm destination, ceiling buffer.
 const COPIES: u64 = 3;
 
-/// The cases of some migrators with their lanes, with a warm destination or a cold one.
-type Cases<'a> = dyn Fn(&[(Migrator, usize)], bool) -> Vec<Case> + 'a;
+/// The cases of some migrators with their lanes, into pages of one kind.
+type Cases<'a> = dyn Fn(&[(Migrator, usize)], Pages) -> Vec<Case> + 'a;
+
+/// Who moves into pages of one kind: the rows that only stand beside others have no baselines.
+fn columns_of(columns: &[(Migrator, usize)], pages: Pages) -> Vec<(Means, usize)> {
+    let beside = matches!(pages, Pages::Unaligned | Pages::Default);
+    let columns = (columns.iter()).filter(|of| !beside || of.0 == Migrator::Mtcopy);
+    columns
+        .map(|&(of, lanes)| (Means::Mover(of), lanes))
+        .collect()
+}
+
+/// The kinds of pages that are asked for.
+fn kinds(destination: Destination) -> &'static [Pages] {
+    match destination {
+        Destination::Warm => &[Pages::Warm],
+        Destination::Unaligned => &[Pages::Unaligned],
+        Destination::Cold => &[Pages::Cold],
+        Destination::Default => &[Pages::Default],
+        Destination::Both => &[Pages::Warm, Pages::Cold],
+        Destination::All => &[Pages::Warm, Pages::Unaligned, Pages::Cold, Pages::Default],
+    }
+}
 
 /// What was measured, up to the failure if there was one.
 #[derive(Default)]
@@ -142,6 +212,7 @@ fn measure(
     ui: &Ui,
     title: &str,
     bytes: usize,
+    destination: Destination,
     cases: &Cases<'_>,
 ) -> Result<Measured, Failure> {
     let routine = routine(args.copy.as_deref())?;
@@ -151,12 +222,8 @@ fn measure(
     lanes.sort_unstable();
     lanes.dedup();
     let mut all: Vec<Case> = Vec::new();
-    for warm in [true, false] {
-        if args.destination() == Destination::Both
-            || warm == (args.destination() == Destination::Warm)
-        {
-            all.extend(cases(&columns, warm));
-        }
+    for &pages in kinds(destination) {
+        all.extend(cases(&columns, pages));
     }
     let batch = args.batch.map_or(0, |size| size.0 as usize);
     all.iter_mut().for_each(|case| case.batch = batch);
@@ -203,31 +270,35 @@ fn row(case: &Case, runs: &[Run], ceilings: &[Ceiling]) -> Option<MoveRow> {
     }
     let (gbps, gbps_sd) = mean_sd(&runs.iter().map(|run| run.gbps).collect::<Vec<_>>());
     let ceiling = ceilings.iter().find(|c| c.lanes == case.lanes)?;
+    let ours = matches!(case.means, Means::Mover(_));
     Some(MoveRow {
-        backend: "user".to_owned(),
-        migrator: case.migrator.name().to_owned(),
+        backend: case.means.backend().to_owned(),
+        migrator: case.means.name().to_owned(),
         lanes: case.lanes,
         folio_bytes: case.folio,
         folios: None,
-        destination: if case.warm { "warm" } else { "cold" }.to_owned(),
-        bytes: case.bytes as u64,
+        destination: case.pages.name().to_owned(),
+        bytes: case.moved() as u64,
         runs: runs.len(),
         gbps,
         gbps_sd,
         of_ceiling: gbps / ceiling.gbps,
         verified_bytes: runs.iter().map(|run| run.verified).sum(),
-        extra_rss_bytes: runs.iter().map(|run| run.extra_rss).max(),
+        extra_rss_bytes: runs.iter().map(|run| run.extra_rss).max().filter(|_| ours),
         nodes: None,
         copied_bytes: None,
         call_ns: None,
         of_none: None,
-        steps: Some(mean_steps(runs)),
+        steps: ours.then(|| mean_steps(runs, |run| run.steps)),
+        lane_steps: (0..runs[0].lanes.len())
+            .map(|lane| mean_steps(runs, |run| run.lanes.get(lane).copied().unwrap_or_default()))
+            .collect(),
     })
 }
 
-fn mean_steps(runs: &[Run]) -> Steps {
+fn mean_steps(runs: &[Run], of: impl Fn(&Run) -> memferry::Steps) -> Steps {
     let mut sum = memferry::Steps::default();
-    runs.iter().for_each(|run| sum += run.steps);
+    runs.iter().for_each(|run| sum += of(run));
     let count = runs.len().max(1) as u64;
     let ns = |of: Duration| of.as_nanos() as u64 / count;
     Steps {
@@ -243,6 +314,7 @@ fn mean_steps(runs: &[Run]) -> Steps {
         answer_ns: ns(sum.answer),
         wait_ns: ns(sum.wait),
         batches: sum.batches / count,
+        eagains: sum.eagains / count,
         retries: sum.retries / count,
     }
 }

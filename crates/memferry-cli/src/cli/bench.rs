@@ -52,6 +52,16 @@ impl MoveArgs {
         sizes.iter().map(|kib| Size(kib << 10)).collect()
     }
 
+    /// What destination pages to measure: a demo has the main two.
+    pub fn destination(&self) -> Destination {
+        let usual = if self.run.quick {
+            Destination::Both
+        } else {
+            Destination::All
+        };
+        self.run.destination.unwrap_or(usual)
+    }
+
     /// The bytes of a run on a machine with enough memory: what was asked for, else 1 GiB, or a
     /// quarter of it for a demo.
     pub fn wanted_total(&self) -> Size {
@@ -119,8 +129,8 @@ pub struct RunArgs {
         default_value = "all"
     )]
     pub migrator: Vec<MigratorName>,
-    /// Destination pages: there before (warm), allocated inside the timed part (cold), or both; the kernel allocates
-    /// always [default: both]
+    /// Destination pages: there before (warm; also of an unaligned range), allocated inside the timed part (cold), as by
+    /// default options, both warm and cold, or all; the kernel allocates always [default: all, of count and --quick: both]
     #[arg(long, value_enum)]
     pub destination: Option<Destination>,
     /// Copy routine, as `memferry topology --copy` lists them [default: the fastest measured]
@@ -420,10 +430,16 @@ impl Migrator {
 pub enum Destination {
     /// They were there before, recycled from earlier moves
     Warm,
+    /// The same, and the range begins a page after a multiple of 2 MiB; of folios of 4 KiB
+    Unaligned,
     /// They are allocated inside the timed part
     Cold,
-    /// One after the other
+    /// As the library's options are unless told: source pages are given back, and the mover may keep 64 MiB
+    Default,
+    /// Warm and cold
     Both,
+    /// All of them, and baselines: of a plain program in three passes, or of move_pages(2) between two nodes
+    All,
 }
 
 /// `list` without its later duplicates.

@@ -74,6 +74,8 @@ fn rows(name: &str, file: &BenchFile) -> Table {
                 "max",
                 "accesses",
                 "stalled",
+                "accesses_per_s",
+                "alone_accesses_per_s",
                 "verified_bytes",
             ],
             rows.iter().map(stall_row).collect(),
@@ -172,7 +174,10 @@ fn stall_row(row: &StallRow) -> Vec<String> {
     {
         line.extend([p50, p99, p999, max].map(|ns| ns.to_string()));
     }
-    line.extend([row.accesses, row.stalled, row.verified_bytes].map(|count| count.to_string()));
+    line.extend([row.accesses, row.stalled].map(|count| count.to_string()));
+    let rate = |rate: Option<f64>| rate.map_or_else(String::new, |rate| format!("{rate:.0}"));
+    line.extend([row.accesses_per_s, row.alone_accesses_per_s].map(rate));
+    line.push(row.verified_bytes.to_string());
     line
 }
 

@@ -91,7 +91,7 @@ pub fn facts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Fact
     }
     let rows = files.clone().flat_map(move_rows);
     let large = rows
-        .filter(|row| row.destination == "warm" && row.folios.is_none())
+        .filter(|row| row.destination == "warm" && row.folios.is_none() && !is_baseline(row))
         .max_by(|a, b| (a.folio_bytes.cmp(&b.folio_bytes)).then(a.gbps.total_cmp(&b.gbps)));
     if let Some(row) =
         large.filter(|row| small.is_none_or(|(s, _)| s.folio_bytes < row.folio_bytes))
@@ -147,6 +147,11 @@ fn move_rows(file: &BenchFile) -> impl Iterator<Item = &MoveRow> {
     rows.iter()
 }
 
+/// Whether the row is of another program, for comparison.
+fn is_baseline(row: &MoveRow) -> bool {
+    ["three-pass", "move_pages"].contains(&row.migrator.as_str())
+}
+
 /// The fastest way for the smallest folios of `bench move`, warm if that was measured, and the
 /// one-by-one way beside it.
 fn best_small(file: &BenchFile) -> Option<(&MoveRow, Option<&MoveRow>)> {
@@ -155,7 +160,9 @@ fn best_small(file: &BenchFile) -> Option<(&MoveRow, Option<&MoveRow>)> {
     };
     let smallest = rows.iter().map(|row| row.folio_bytes).min()?;
     let warm = rows.iter().any(|row| row.destination == "warm");
-    let of = |row: &&MoveRow| row.folio_bytes == smallest && (!warm || row.destination == "warm");
+    let of = |row: &&MoveRow| {
+        row.folio_bytes == smallest && (!warm || row.destination == "warm") && !is_baseline(row)
+    };
     let best = rows
         .iter()
         .filter(of)

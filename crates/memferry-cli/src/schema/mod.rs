@@ -148,7 +148,8 @@ impl BenchFile {
 pub struct MoveRow {
     /// `user` (userfaultfd) or `kernel` (move_pages).
     pub backend: String,
-    /// `per-folio`, `batch` or `mtcopy`; of the kernel: `none`, `kernel`, `mtcopy`, as its sysfs names them.
+    /// `per-folio`, `batch` or `mtcopy`, or the baseline `three-pass`; of the kernel: `none`, `kernel`, `mtcopy`, as its
+    /// sysfs names them, or the baseline `move_pages`, whatever the kernel uses.
     pub migrator: String,
     /// Parallel copiers.
     pub lanes: usize,
@@ -157,7 +158,8 @@ pub struct MoveRow {
     /// Folios of one move (`bench count`); absent in `bench move`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folios: Option<usize>,
-    /// `warm`: the destination pages were there before; `cold`: allocated inside the timed part.
+    /// `warm`: the destination pages were there before (`warm, unaligned range`: of a range that begins a page after a
+    /// multiple of 2 MiB); `cold`: allocated inside the timed part; `default`: as the library's options are unless told.
     pub destination: String,
     /// Bytes of one run.
     pub bytes: u64,
@@ -190,9 +192,12 @@ pub struct MoveRow {
     /// Where the time of the lanes went (backend `user`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<Steps>,
+    /// The same lane by lane (backend `user`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lane_steps: Vec<Steps>,
 }
 
-/// Time of all lanes together by step, nanoseconds a run, mean over the runs; `set_up_ns` is by the clock, once.
+/// Time of one lane or of all together by step, nanoseconds a run, mean over the runs; `set_up_ns` is by the clock, once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steps {
     /// Reading the mappings, registering the range and ending that, waking the lanes.
@@ -219,7 +224,10 @@ pub struct Steps {
     pub wait_ns: u64,
     /// Batches of a run.
     pub batches: u64,
-    /// Refusals by the kernel that another attempt followed, of a run.
+    /// Refusals with EAGAIN that another attempt followed, of a run: a mapping was being changed, or its locks were taken.
+    #[serde(default)]
+    pub eagains: u64,
+    /// Other refusals by the kernel that another attempt followed, of a run.
     pub retries: u64,
 }
 
@@ -256,8 +264,14 @@ pub struct StallRow {
     pub access_ns: Quantiles,
     /// All accesses.
     pub accesses: u64,
-    /// Accesses that waited.
+    /// Accesses that met a page on its way.
     pub stalled: u64,
+    /// Accesses of all threads together, a second, while pages moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accesses_per_s: Option<f64>,
+    /// The same with nothing moving, right before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone_accesses_per_s: Option<f64>,
     /// Bytes compared with what they must be, after the moves.
     pub verified_bytes: u64,
 }

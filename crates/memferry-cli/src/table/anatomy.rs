@@ -50,7 +50,19 @@ fn one(title: String, rows: &[&MoveRow]) -> Table {
     sum("all steps", &|row| {
         figure(all(row).iter().sum::<u64>() as f64 / units(row))
     });
-    sum("retries", &|row| {
+    // Lanes with unequal work, or one that the others wait for, show here.
+    for (name, of) in [
+        ("a lane's work", worked as fn(&Steps) -> u64),
+        ("a lane's wait", |steps| steps.wait_ns),
+    ] {
+        sum(name, &|row| {
+            between(row.lane_steps.iter().map(of), units(row))
+        });
+    }
+    sum("EAGAIN", &|row| {
+        row.steps.unwrap_or_default().eagains.to_string()
+    });
+    sum("other retries", &|row| {
         row.steps.unwrap_or_default().retries.to_string()
     });
     sum("GB/s", &|row| format!("{:.1}", row.gbps));
@@ -69,10 +81,23 @@ fn one(title: String, rows: &[&MoveRow]) -> Table {
 /// What the lanes would reach if none ever waited for another and all had equal work.
 fn without_waiting(row: &MoveRow) -> f64 {
     let steps = row.steps.unwrap_or_default();
-    let all: u64 = by_name(&steps).iter().map(|of| of.1).sum();
-    let worked = all.saturating_sub(steps.set_up_ns + steps.wait_ns);
-    let ns = steps.set_up_ns as f64 + worked as f64 / row.lanes as f64;
+    let ns = steps.set_up_ns as f64 + worked(&steps) as f64 / row.lanes as f64;
     row.bytes as f64 / ns.max(1.0)
+}
+
+/// Time of lanes that did something.
+fn worked(steps: &Steps) -> u64 {
+    let all: u64 = by_name(steps).iter().map(|of| of.1).sum();
+    all.saturating_sub(steps.set_up_ns + steps.wait_ns)
+}
+
+/// Least and most of the lanes, `120 to 140`; one figure where there is one lane.
+fn between(ns: impl Iterator<Item = u64> + Clone, units: f64) -> String {
+    let cell = |ns: Option<u64>| ns.map_or_else(String::new, |ns| figure(ns as f64 / units));
+    match (cell(ns.clone().min()), cell(ns.max())) {
+        (least, most) if least == most => most,
+        (least, most) => format!("{least} to {most}"),
+    }
 }
 
 fn figure(ns: f64) -> String {
@@ -118,9 +143,17 @@ mod tests {
             set_up_ns: 100 * pages,
             copy_ns: 400 * pages,
             wait_ns: 600 * pages,
+            eagains: 2,
             retries: 3,
             ..Steps::default()
         });
+        row.lane_steps = [100, 300]
+            .map(|ns| Steps {
+                copy_ns: ns * pages,
+                wait_ns: (400 - ns) * pages,
+                ..Steps::default()
+            })
+            .to_vec();
         let tables = tables(rows);
         assert_eq!(tables.len(), 1);
         assert_eq!(
@@ -133,7 +166,10 @@ mod tests {
         };
         assert_eq!(line("copy").as_deref(), Some("400"));
         assert_eq!(line("all steps").as_deref(), Some("1100"));
-        assert_eq!(line("retries").as_deref(), Some("3"));
+        assert_eq!(line("EAGAIN").as_deref(), Some("2"));
+        assert_eq!(line("other retries").as_deref(), Some("3"));
+        assert_eq!(line("a lane's work").as_deref(), Some("100 to 300"));
+        assert_eq!(line("a lane's wait").as_deref(), Some("100 to 300"));
         // 100 ns of setting up, and 400 of copying on two lanes.
         assert_eq!(line("GB/s without waiting").as_deref(), Some("13.7"));
         assert_eq!(line("fill"), None);

@@ -267,9 +267,10 @@ fn stall(rows: &[StallRow]) -> Vec<Table> {
                 long(of.1 as u64),
                 counted(of.2, "application thread")
             ),
-            caption: "time that an access waited, over the accesses that met a page on its way"
+            caption: "time that an access waited, over the accesses that met a page on its way; and how many accesses a second \
+                      the threads had, of what they have with nothing moving"
                 .to_owned(),
-            head: ["batch", "p50", "p99", "p99.9", "max", "GB/s", "waited"]
+            head: ["batch", "p50", "p99", "p99.9", "max", "GB/s", "waited", "threads go on"]
                 .map(str::to_owned)
                 .to_vec(),
             rows: all
@@ -293,6 +294,10 @@ fn stall_line(row: &StallRow) -> Vec<String> {
     line.extend([p50, p99, p999, max].map(time));
     line.push(format!("{:.1}", row.gbps));
     line.push(format!("{share:.2}% of {:.1e}", row.accesses as f64));
+    let rates = row.accesses_per_s.zip(row.alone_accesses_per_s);
+    line.push(rates.map_or_else(String::new, |(moving, alone)| {
+        format!("{:.0}%", moving / alone * 100.0)
+    }));
     line
 }
 

@@ -129,6 +129,12 @@ impl<'a> Cursor<'a> {
             return Ok(None);
         };
         let mut room = if kind.huge { SEGMENT } else { limit };
+        // The kernel moves pages of one page table at a time, with a TLB flush for each: a run that would fill the batch ends
+        // it at the end of the table. Scattered runs fill it across tables.
+        let run = self.pending[self.taken].1;
+        if run.len >= room {
+            room = room.min(SEGMENT - run.place % SEGMENT);
+        }
         while room > 0 {
             match self.pending.get_mut(self.taken) {
                 Some((next, run)) if *next == kind => {
@@ -579,6 +585,46 @@ mod tests {
         assert_eq!(runs, [Run { place, len }]);
         let result = account.close(Duration::ZERO, None).unwrap().total;
         assert_eq!(result.count(Outcome::Busy).bytes, 4 * 4096);
+    }
+
+    #[test]
+    fn a_batch_of_one_run_crosses_no_page_table_and_scattered_runs_share_one() {
+        let cut = |first: usize, every: usize, limit: usize| {
+            let page = |i: usize| {
+                if i % every == 0 {
+                    Page::Hole
+                } else {
+                    Page::Base(1)
+                }
+            };
+            let tables = Tables((1..=4 * PAGES).map(page).collect());
+            let vmas = [vma(first..4 * PAGES, (true, true))];
+            let range = vmas[0].range.clone();
+            let parts = std::slice::from_ref(&range);
+            let account = Account::new(parts, false, Arc::default());
+            let mut cursor = Cursor::new(RELOCATE, &vmas, parts);
+            let (mut runs, mut batches) = (List::new_in(Pages), Vec::new());
+            while (cursor.next(&tables, &account, limit, &mut runs))
+                .unwrap()
+                .is_some()
+            {
+                let start = runs[0].place;
+                let end = runs.last().map(|run| run.place + run.len).unwrap();
+                let pages = runs.iter().map(|run| run.len / 4096).sum::<usize>();
+                batches.push((pages, start / SEGMENT != (end - 1) / SEGMENT));
+            }
+            batches
+        };
+        let whole = usize::MAX;
+        let of_one_table = [502, 512, 512, 512].map(|pages| (pages, false));
+        assert_eq!(cut(10, whole, SEGMENT), of_one_table);
+        assert!(cut(10, whole, SEGMENT / 2).iter().all(|batch| !batch.1));
+        // Runs of 7 pages: full batches, wherever the tables end.
+        let scattered = cut(10, 8, SEGMENT);
+        assert!(
+            scattered[..3].iter().all(|&(pages, _)| pages == PAGES),
+            "{scattered:?}"
+        );
     }
 
     #[test]

@@ -78,8 +78,8 @@ pub(crate) struct Finished {
     pub error: Option<std::io::Error>,
     /// Parts that their owner was about to empty (MADV_DONTNEED), and may still be.
     pub emptied: Ranges,
-    /// What the lanes did.
-    pub steps: Steps,
+    /// What each lane did.
+    pub steps: List<Steps>,
     /// Parts that no further pipeline over the same watch may touch: what is there now may be another mapping, unwatched.
     pub excluded: Ranges,
 }
@@ -93,8 +93,8 @@ pub(crate) struct Pipeline<'a> {
     places: RwLock<Places>,
     /// A pool or scan error that ends the pipeline early.
     error: Mutex<Option<std::io::Error>>,
-    /// What the lanes that have ended did.
-    steps: Mutex<Steps>,
+    /// What each lane that has ended did.
+    steps: Mutex<List<Steps>>,
     /// Lanes that have not ended.
     inside: AtomicUsize,
 }
@@ -136,21 +136,23 @@ impl<'a> Pipeline<'a> {
         let spins = if plan.lanes > 1 { SPINS } else { 0 };
         let mut batches = List::with_capacity_in(slots, Pages);
         batches.resize_with(slots, || RwLock::new(Batch::new()));
+        let mut steps = List::with_capacity_in(plan.lanes, Pages);
+        steps.resize(plan.lanes, Steps::default());
         Pipeline {
             schedule: Schedule::new(slots, spins),
             batches,
             cursor: Mutex::new(cursor),
             places: RwLock::new(Places::without(plan.excluded)),
             error: Mutex::new(None),
-            steps: Mutex::default(),
+            steps: Mutex::new(steps),
             inside: AtomicUsize::new(0),
             plan,
         }
     }
 
-    /// The share of one lane; returns when no batch is left or away. A panic in it, other than of the migrator's copy, ends
+    /// The share of one lane below the plan's number; returns when no batch is left or away. A panic in it, other than of the migrator's copy, ends
     /// the process.
-    pub(crate) fn run_lane(&self) {
+    pub(crate) fn run_lane(&self, lane: usize) {
         let inside = Inside::begin(&self.inside);
         let _heap = Heap::forbid();
         let laps = Laps::begin();
@@ -185,7 +187,7 @@ impl<'a> Pipeline<'a> {
                 }
                 Task::Finished => {
                     let mut all = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-                    *all += laps.end();
+                    all[lane] = laps.end();
                     return inside.end();
                 }
             }
@@ -434,9 +436,9 @@ impl<'a> Pipeline<'a> {
             match progress.stopped.as_ref().map(errno) {
                 None => {}
                 Some(_) if progress.done > 0 => {}
-                Some(libc::EAGAIN | libc::EINTR) if tries < 1000 => {
+                Some(errno @ (libc::EAGAIN | libc::EINTR)) if tries < 1000 => {
                     tries += 1;
-                    laps.count(|s| &mut s.retries);
+                    laps.refused(errno);
                     drop(batch);
                     drop(places);
                     self.serve_messages();

@@ -51,8 +51,8 @@ enum Step {
     Back(usize),
     /// The place of `len` bytes is gone, and with it what belonged there.
     Gone(usize),
-    /// Someone changes the mapping: answer messages, then try again.
-    Again,
+    /// Someone changes the mapping, as the kernel says by this error: answer messages, then try again.
+    Again(i32),
 }
 
 impl Pipeline<'_> {
@@ -84,8 +84,8 @@ impl Pipeline<'_> {
             match step {
                 Step::Back(done) => batch.placed.add(offset, done),
                 Step::Gone(done) => left_behind |= batch.give_up(index, offset, done),
-                Step::Again => {
-                    laps.count(|s| &mut s.retries);
+                Step::Again(errno) => {
+                    laps.refused(errno);
                     drop(batch);
                     drop(places);
                     self.serve_messages();
@@ -128,12 +128,12 @@ impl Pipeline<'_> {
         };
         refused.total += 1;
         match errno(&error) {
-            libc::EAGAIN | libc::EINTR if refused.total < PATIENCE => Step::Again,
+            errno @ (libc::EAGAIN | libc::EINTR) if refused.total < PATIENCE => Step::Again(errno),
             libc::ENOMEM => {
                 // Page tables or accounting: our own free pages are the first to give.
                 self.plan.pool.trim(0);
                 std::thread::sleep(Duration::from_millis(1));
-                Step::Again
+                Step::Again(libc::ENOMEM)
             }
             _ => self.bring_back_page(place, from, refused),
         }
@@ -156,11 +156,11 @@ impl Pipeline<'_> {
             match kernel.watches(place) {
                 Ok(true) => {}
                 Ok(false) if refused.is_certain(place) => return self.give_up(place),
-                Ok(false) => return Step::Again,
+                Ok(false) => return Step::Again(libc::ENOENT),
                 // No descriptor or memory to ask with.
-                Err(_) => {
+                Err(error) => {
                     std::thread::sleep(Duration::from_millis(1));
-                    return Step::Again;
+                    return Step::Again(errno(&error));
                 }
             }
         }
@@ -177,9 +177,9 @@ impl Pipeline<'_> {
             libc::ENOMEM => {
                 self.plan.pool.trim(0);
                 std::thread::sleep(Duration::from_millis(1));
-                Step::Again
+                Step::Again(libc::ENOMEM)
             }
-            _ => Step::Again,
+            errno => Step::Again(errno),
         }
     }
 

@@ -40,7 +40,6 @@ impl Pipeline<'_> {
             drop(batch);
             drop(places);
             refusals += 1;
-            laps.count(|s| &mut s.retries);
             self.serve_messages();
             std::thread::yield_now();
         }
@@ -106,7 +105,10 @@ impl Pipeline<'_> {
             }
             let outcome = match progress.stopped.as_ref().map_or(0, errno) {
                 0 => continue,
-                libc::EAGAIN | libc::EINTR if patient => return false,
+                errno @ (libc::EAGAIN | libc::EINTR) if patient => {
+                    laps.refused(errno);
+                    return false;
+                }
                 libc::ENOENT => Outcome::NotPresent,
                 libc::ENOMEM => Outcome::NoMemory,
                 libc::EINVAL => Outcome::Unsupported,
