@@ -27,9 +27,9 @@ demo: setup ## build, move real pages with every migrator, check every byte, lea
 	$(CARGO) build --release --locked --package memferry-cli
 	@mkdir -p $(DEMO)
 	$(MEMFERRY) topology
-	$(MEMFERRY) bench move --quick --json $(DEMO)/move.json
-	$(MEMFERRY) bench count --quick --json $(DEMO)/count.json
-	$(MEMFERRY) bench stall --quick --json $(DEMO)/stall.json
+	$(MEMFERRY) bench move --quick --json=$(DEMO)/move.json
+	$(MEMFERRY) bench count --quick --json=$(DEMO)/count.json
+	$(MEMFERRY) bench stall --quick --json=$(DEMO)/stall.json
 	$(MEMFERRY) report $(DEMO)/move.json $(DEMO)/count.json $(DEMO)/stall.json --output $(DEMO)/report.html
 	@echo "Open $(DEMO)/report.html in a browser. The numbers behind it are in $(DEMO)/*.json."
 
@@ -88,9 +88,9 @@ check: setup-tests ## formatting, lints, documentation, licences
 bench: setup ## the full measurement, as published in docs/results (about ten minutes)
 	$(CARGO) build --release --locked --package memferry-cli
 	@mkdir -p $(BENCH)
-	$(MEMFERRY) bench move --json $(BENCH)/move.json
-	$(MEMFERRY) bench count --json $(BENCH)/count.json
-	$(MEMFERRY) bench stall --json $(BENCH)/stall.json
+	$(MEMFERRY) bench move --json=$(BENCH)/move.json
+	$(MEMFERRY) bench count --json=$(BENCH)/count.json
+	$(MEMFERRY) bench stall --json=$(BENCH)/stall.json
 	$(MEMFERRY) report $(BENCH)/move.json $(BENCH)/count.json $(BENCH)/stall.json --output $(BENCH)/report.html
 
 install: setup ## the command, man pages, completions and the library for C under PREFIX (/usr/local); DESTDIR goes before it

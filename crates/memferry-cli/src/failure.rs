@@ -72,6 +72,13 @@ impl Failure {
     }
 }
 
+/// The result of several steps: a reader that has gone counts less than all else.
+pub fn worst<const N: usize>(results: [Result<(), Failure>; N]) -> Result<(), Failure> {
+    let failures = results.into_iter().filter_map(Result::err);
+    let worst = failures.min_by_key(|failure| matches!(failure, Failure::BrokenPipe));
+    worst.map_or(Ok(()), Err)
+}
+
 impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Self {
         Self::Usage(error)
@@ -103,6 +110,22 @@ mod tests {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let text = Failure::stdout(full).to_string();
         assert!(text.contains("why: ") && text.contains("try: "), "{text}");
+    }
+
+    /// As `memferry move … | head` where pages stayed.
+    #[test]
+    fn a_failure_counts_though_nobody_reads_on() {
+        let stayed = || Err(Failure::new("2 pages stayed", "pinned", "run again"));
+        for results in [
+            [stayed(), Err(Failure::BrokenPipe)],
+            [Err(Failure::BrokenPipe), stayed()],
+            [stayed(), Ok(())],
+        ] {
+            assert!(matches!(worst(results), Err(Failure::Told(_))));
+        }
+        let gone = worst([Ok(()), Err(Failure::BrokenPipe)]);
+        assert!(matches!(gone, Err(Failure::BrokenPipe)));
+        assert!(worst([Ok(()), Ok(())]).is_ok());
     }
 
     #[test]

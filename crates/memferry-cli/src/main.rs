@@ -23,13 +23,12 @@ mod ui;
 mod units;
 
 use std::io::{self, Write};
-use std::path::Path;
 use std::process::ExitCode;
 
 use cli::bench::{Bench, OutputArgs};
 use cli::{Cli, Command};
-use failure::Failure;
-use output::Target;
+use failure::{Failure, worst};
+use output::Results;
 use schema::BenchFile;
 use ui::Ui;
 
@@ -86,29 +85,19 @@ fn measure(
     bench: impl FnOnce(&Ui) -> Result<BenchFile, Failure>,
 ) -> Result<(), Failure> {
     // A file that cannot be written is told before the minutes of measuring.
-    let json = output.json.as_deref().map(Target::open).transpose()?;
-    let ui = Ui::new(output.json_on_stdout());
+    let results = Results::open(&output.json, &[])?;
+    let ui = Ui::new();
     ui.catch_interrupts()?;
     let (file, failure) = match bench(&ui) {
         Ok(file) => (Some(file), None),
         Err(mut failure) => (failure.take_partial(), Some(failure)),
     };
-    let mut shown = Ok(());
-    if let Some(file) = file {
-        if let Some(target) = json {
-            let text = serde_json::to_string_pretty(&file).map_err(|error| {
-                Failure::new(
-                    "cannot write the result as JSON",
-                    error,
-                    "report this as a bug",
-                )
-            })?;
-            target.write(&(text + "\n"))?;
-        }
-        if !output.json_on_stdout() {
-            let text = table::text::benchmark(&file, anatomy, output.published, Ui::columns());
-            shown = Target::open(Path::new("-"))?.write(&text);
-        }
+    let shown = file.map_or(Ok(()), |file| {
+        let text = || table::text::benchmark(&file, anatomy, output.published, Ui::columns());
+        results.write(&file, text)
+    });
+    if let (Some(_), Err(unsaved @ Failure::Told(_))) = (&failure, &shown) {
+        tell(unsaved);
     }
-    failure.map_or(shown, Err)
+    worst([failure.map_or(Ok(()), Err), shown])
 }

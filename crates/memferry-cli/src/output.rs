@@ -12,10 +12,54 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use serde::Serialize;
 use tempfile::TempPath;
 
-use crate::cli::Cli;
-use crate::failure::Failure;
+use crate::cli::{Cli, JsonArgs};
+use crate::failure::{Failure, worst};
+
+/// Where a result goes that is text, JSON, or both.
+pub struct Results {
+    json: Option<Target>,
+    text: Option<Target>,
+}
+
+impl Results {
+    /// Makes ready to write what `--json[=FILE]` asks for; none of `inputs` is replaced.
+    pub fn open(args: &JsonArgs, inputs: &[PathBuf]) -> Result<Self, Failure> {
+        let json = args.json.as_deref();
+        let stdout = Path::new("-");
+        Ok(Self {
+            json: json
+                .map(|path| Target::open_beside(path, inputs))
+                .transpose()?,
+            text: (json != Some(stdout))
+                .then(|| Target::open(stdout))
+                .transpose()?,
+        })
+    }
+
+    /// Writes both; neither is missing because the other failed.
+    pub fn write(
+        self,
+        value: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        let save = |target: Target| {
+            let json = serde_json::to_string_pretty(value).map_err(|error| {
+                Failure::new(
+                    "cannot write the result as JSON",
+                    error,
+                    "report this as a bug",
+                )
+            })?;
+            target.write(&(json + "\n"))
+        };
+        let saved = self.json.map_or(Ok(()), save);
+        let shown = self.text.map_or(Ok(()), |target| target.write(&text()));
+        worst([saved, shown])
+    }
+}
 
 /// A place that is known to be writable; nothing is there until [`Target::write`].
 pub struct Target {
@@ -43,10 +87,7 @@ struct Whole {
 impl Whole {
     /// A new file that will replace `path`, in the same folder.
     fn new(path: &Path) -> io::Result<Self> {
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
+        let folder = folder(path);
         // As any new file: the umask decides.
         let mode = Mode::from_raw_mode(0o666);
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -119,20 +160,19 @@ impl Target {
         Ok(Self { path, kind })
     }
 
-    /// The same for a command that reads `inputs`: none of them is replaced, under whatever name.
-    pub fn open_beside(path: &Path, inputs: &[PathBuf]) -> Result<Self, Failure> {
-        let same = |input: &&PathBuf| {
-            let file = |path| fs::metadata(path).ok().filter(fs::Metadata::is_file);
-            let id = |path| file(path).map(|file| (file.dev(), file.ino()));
-            id(path).is_some() && id(path) == id(input.as_path())
-        };
-        match inputs.iter().find(same) {
-            Some(input) => Err(Failure::Usage(Cli::command().error(
+    /// The same for a command that reads `others`, or writes them: none of them is replaced, under whatever name. A `-`
+    /// among them is stdin.
+    pub fn open_beside(path: &Path, others: &[PathBuf]) -> Result<Self, Failure> {
+        let to_file = path.as_os_str() != "-";
+        let own = to_file.then(|| identity(path)).flatten();
+        let same = |other: &&PathBuf| own.is_some() && own == identity(other);
+        match others.iter().find(same) {
+            Some(other) => Err(Failure::Usage(Cli::command().error(
                 ErrorKind::ValueValidation,
                 format!(
-                    "{} would be replaced by what is read from {}; name another file to write",
+                    "{} and {} are one file; name another file to write",
                     path.display(),
-                    input.display()
+                    other.display()
                 ),
             ))),
             None => Self::open(path),
@@ -154,12 +194,9 @@ impl Target {
                 let mut out = io::stdout().lock();
                 out.write_all(text.as_bytes())
                     .and_then(|()| out.flush())
-                    .map_err(Failure::stdout)
+                    .map_err(failed)
             }
-            Kind::Special(mut file) => match file.write_all(text.as_bytes()) {
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::BrokenPipe),
-                other => other.map_err(failed),
-            },
+            Kind::Special(mut file) => file.write_all(text.as_bytes()).map_err(failed),
             Kind::Whole(mut whole) => {
                 let written = whole.file.write_all(text.as_bytes());
                 written.and_then(|()| whole.commit(&path)).map_err(failed)?;
@@ -201,17 +238,44 @@ impl Stream {
             Kind::Stdout | Kind::Special(_) => Ok(None),
         }
     }
+}
 
-    /// The failure of a write to it.
-    pub fn failure(path: &Path, error: io::Error) -> Failure {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
-            _ => cannot_write(path, error),
+/// What tells a file from all others.
+#[derive(PartialEq, Eq)]
+enum Identity {
+    Inode(u64, u64),
+    /// It is not there yet.
+    Path(PathBuf),
+}
+
+/// The identity of a file; `-` is stdin. Devices and pipes have none: they are not replaced.
+fn identity(path: &Path) -> Option<Identity> {
+    let found = match path.as_os_str() == "-" {
+        true => fs::metadata("/proc/self/fd/0"),
+        false => fs::metadata(path),
+    };
+    match found {
+        Ok(found) => (found.is_file()).then(|| Identity::Inode(found.dev(), found.ino())),
+        Err(_) => {
+            let folder = fs::canonicalize(folder(path)).ok()?;
+            Some(Identity::Path(folder.join(path.file_name()?)))
         }
     }
 }
 
-fn cannot_write(path: &Path, error: io::Error) -> Failure {
+/// The folder that a file is in.
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// The failure of a write to a target.
+pub fn cannot_write(path: &Path, error: io::Error) -> Failure {
+    if path.as_os_str() == "-" || error.kind() == io::ErrorKind::BrokenPipe {
+        return Failure::stdout(error);
+    }
     Failure::new(
         format!("cannot write {}", path.display()),
         error,

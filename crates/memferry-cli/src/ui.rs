@@ -32,17 +32,23 @@ pub struct Ui {
 }
 
 impl Ui {
-    /// Bars are drawn if stdout and stderr are terminals that can draw (TERM is not dumb), unless `quiet`.
-    pub fn new(quiet: bool) -> Self {
-        let terminals = io::stdout().is_terminal() && io::stderr().is_terminal();
+    /// Bars are drawn if stderr is a terminal that can draw (TERM is not dumb).
+    pub fn new() -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let shown = !quiet && terminals && !dumb;
+        match io::stderr().is_terminal() && !dumb {
+            true => Self::on(ProgressDrawTarget::stderr()),
+            false => Self::quiet(),
+        }
+    }
+
+    /// No bar is drawn.
+    pub fn quiet() -> Self {
+        Self::on(ProgressDrawTarget::hidden())
+    }
+
+    fn on(target: ProgressDrawTarget) -> Self {
         Self {
-            bars: MultiProgress::with_draw_target(if shown {
-                ProgressDrawTarget::stderr()
-            } else {
-                ProgressDrawTarget::hidden()
-            }),
+            bars: MultiProgress::with_draw_target(target),
             stop: Arc::new(AtomicBool::new(false)),
         }
     }
@@ -153,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_first_interrupt_asks_to_stop() {
-        let ui = Ui::new(true);
+        let ui = Ui::quiet();
         ui.catch_interrupts().expect("handlers");
         assert!(!ui.stopped());
         signal_hook::low_level::raise(SIGTERM).expect("raise");
@@ -162,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_quiet_bar_counts_without_a_terminal() {
-        let ui = Ui::new(true);
+        let ui = Ui::quiet();
         let bar = ui.bar("bench move", 2);
         bar.now("mtcopy, 2 lanes");
         bar.step();

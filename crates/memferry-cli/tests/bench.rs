@@ -13,14 +13,13 @@ use std::process::{Child, Stdio};
 use command::{memferry, status, stderr, stdout};
 use serde_json::Value;
 
-/// Runs `memferry bench ARGUMENTS --json FILE`; gives the tables and the file.
+/// Runs `memferry bench ARGUMENTS --json=FILE`; gives the tables and the file.
 fn bench(arguments: &str, folder: &Path) -> (String, Value) {
     let path = folder.join("result.json");
     let output = command::command()
         .arg("bench")
         .args(arguments.split(' '))
-        .arg("--json")
-        .arg(&path)
+        .arg(format!("--json={}", path.display()))
         .output()
         .expect("start");
     assert_eq!(status(&output), 0, "{}", stderr(&output));
@@ -373,20 +372,47 @@ const ENDLESS: [&str; 3] = [
 /// What ended early says so by its status also if nobody reads the rest.
 #[test]
 fn an_interrupt_counts_without_a_reader() {
-    let mut child = Running(
-        command::command()
-            .args(ENDLESS[0].split(' '))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("start"),
-    );
-    drop(child.0.stdout.take());
-    while !child.catches_interrupts() {
-        std::thread::yield_now();
+    for json in [None, Some("--json"), Some("--json=/dev/full")] {
+        let (mut person, program) = terminal();
+        let mut child = Running({
+            let mut command = command::command();
+            command
+                .args("bench move --runs 100000000 --total 4M --folio 4K --lanes 1".split(' '))
+                .args(["--migrator", "batch"])
+                .args(json)
+                .env("TERM", "xterm-256color")
+                .stdout(Stdio::piped())
+                .stderr(program);
+            // The command, which holds the program's side, goes with this block: the last one is the child's.
+            command.spawn().expect("start")
+        });
+        drop(child.0.stdout.take());
+        let told = interrupted_when_measured(&child, &mut person);
+        assert_eq!(
+            child.0.wait().expect("end").code(),
+            Some(130),
+            "{json:?}: {told}"
+        );
+        assert!(told.contains("stopped half-way"), "{json:?}: {told}");
+        assert_eq!(
+            told.contains("/dev/full"),
+            json.is_some_and(|of| of != "--json"),
+            "{told}"
+        );
     }
-    child.interrupt();
-    assert_eq!(child.0.wait().expect("end").code(), Some(130));
+}
+
+#[test]
+fn a_file_that_is_full_fails_and_the_tables_are_printed_all_the_same() {
+    let line = "bench count --quick --runs 1 --folios 1 --destination warm --json=/dev/full";
+    let output = memferry(&line.split(' ').collect::<Vec<_>>());
+    assert_eq!(status(&output), 1);
+    assert!(
+        stderr(&output).contains("cannot write /dev/full"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(stdout(&output).contains("per-folio"), "{}", stdout(&output));
 }
 
 #[test]
@@ -456,22 +482,8 @@ fn terminal() -> (File, OwnedFd) {
     unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) }
 }
 
-#[test]
-fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
-    let (mut person, program) = terminal();
-    let mut child = Running({
-        let mut command = command::command();
-        command
-            .args(
-                "bench move --runs 100000000 --total 4M --folio 4K --migrator batch --lanes 1"
-                    .split(' '),
-            )
-            .env("TERM", "xterm-256color")
-            .stdout(program.try_clone().expect("clone"))
-            .stderr(program);
-        // The command, which holds the program's side, goes with this block: the last one is the child's.
-        command.spawn().expect("start")
-    });
+/// Interrupts an endless benchmark once its bar says that a case was measured; gives what the terminal shows.
+fn interrupted_when_measured(child: &Running, person: &mut File) -> String {
     let mut seen = Vec::new();
     let mut interrupted = false;
     let mut part = [0; 4096];
@@ -488,7 +500,26 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
             child.interrupt();
         }
     }
-    let text = String::from_utf8_lossy(&seen);
+    String::from_utf8_lossy(&seen).into_owned()
+}
+
+#[test]
+fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
+    let (mut person, program) = terminal();
+    let mut child = Running({
+        let mut command = command::command();
+        command
+            .args(
+                "bench move --runs 100000000 --total 4M --folio 4K --migrator batch --lanes 1"
+                    .split(' '),
+            )
+            .env("TERM", "xterm-256color")
+            .stdout(program.try_clone().expect("clone"))
+            .stderr(program);
+        // The command, which holds the program's side, goes with this block: the last one is the child's.
+        command.spawn().expect("start")
+    });
+    let text = interrupted_when_measured(&child, &mut person);
     assert_eq!(child.0.wait().expect("end").code(), Some(130), "{text}");
     assert!(
         text.contains("bench move ") && text.contains("batch x1, 4K"),
@@ -519,8 +550,8 @@ fn a_reader_that_leaves_is_no_failure_and_the_file_is_written() {
     let (reader, writer) = UnixStream::pair().expect("pair");
     drop(reader);
     let output = command::command()
-        .args("bench count --quick --runs 1 --folios 1 --destination warm --json".split(' '))
-        .arg(&path)
+        .args("bench count --quick --runs 1 --folios 1 --destination warm".split(' '))
+        .arg(format!("--json={}", path.display()))
         .stdout(OwnedFd::from(writer))
         .stderr(Stdio::piped())
         .output()

@@ -38,8 +38,7 @@ fn traces_and_policies_become_tables_json_and_a_page() {
         "replay",
         &path(&zipf),
         &path(&phases),
-        "--json",
-        &path(&json),
+        &format!("--json={}", path(&json)),
         "--html",
         &path(&html),
         "--policy",
@@ -169,12 +168,13 @@ fn a_trace_is_never_replaced_by_what_comes_of_it() {
     let [first, second] = ["a.trace", "b.trace"].map(|name| file(folder.path(), name, &made));
     let before = std::fs::read(&first).expect("read");
     let [a, b] = [&first, &second].map(|path| path.to_str().expect("UTF-8"));
+    let json = format!("--json={a}");
     for arguments in [
-        ["replay", "--json", a, b, a],
-        ["replay", a, b, "--html", a],
-        ["replay", b, a, "--json", a],
+        &["replay", &json, b, a][..],
+        &["replay", a, b, "--html", a],
+        &["replay", b, a, &json],
     ] {
-        let output = memferry(&arguments);
+        let output = memferry(arguments);
         assert_eq!(status(&output), 2, "{arguments:?}");
         assert!(
             stderr(&output).contains("name another file"),
@@ -183,6 +183,20 @@ fn a_trace_is_never_replaced_by_what_comes_of_it() {
         );
         assert_eq!(std::fs::read(&first).expect("read"), before);
     }
+}
+
+#[test]
+fn a_trace_behind_json_is_a_trace() {
+    let folder = tempfile::tempdir().expect("folder");
+    let made = synthetic::zipf(300, 4000, 1);
+    let [first, second] = ["a.trace", "b.trace"].map(|name| file(folder.path(), name, &made));
+    let before = std::fs::read(&first).expect("read");
+    let [a, b] = [&first, &second].map(|path| path.to_str().expect("UTF-8"));
+    let output = memferry(&["replay", "--policy", "lru", "--json", a, b]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert_eq!(std::fs::read(&first).expect("read"), before);
+    let json: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(json["rows"].as_array().map(Vec::len), Some(4));
 }
 
 #[test]

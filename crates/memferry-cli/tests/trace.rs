@@ -375,7 +375,7 @@ fn a_damaged_trace_is_told_with_its_offset() {
 }
 
 #[test]
-fn a_trace_is_reduced_in_its_place() {
+fn a_trace_is_reduced_into_another() {
     let folder = tempfile::tempdir().expect("folder");
     text_file(folder.path(), &" L 1000,8\n L 2000,8\n".repeat(20));
     let import = [
@@ -395,12 +395,13 @@ fn a_trace_is_reduced_in_its_place() {
     );
     let output = run_in(folder.path(), &[&reduce[..], &["20"]].concat());
     assert_eq!(status(&output), 0, "{}", stderr(&output));
-    let description = info(&path);
+    let description = info(&folder.path().join("memferry-reduced.trace"));
     assert_eq!(
         (&description["events"], &description["accesses"]),
         (&4.into(), &40.into())
     );
     assert_eq!(description["window"], 20);
+    assert_eq!(info(&path)["events"], 40, "the trace itself stays");
 }
 
 #[test]

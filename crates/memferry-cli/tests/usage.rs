@@ -3,10 +3,15 @@
 
 mod command;
 
+use std::fs::{self, File};
 use std::io::Read;
+use std::path::Path;
 use std::process::Stdio;
 
 use command::{memferry, status, stderr, stdout};
+
+/// A recorded trace of the repository.
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/scan.trace");
 
 #[test]
 fn help_names_every_command_but_the_hidden_one() {
@@ -214,7 +219,7 @@ fn options_that_contradict_a_published_scenario_are_refused() {
 
 #[test]
 fn a_benchmark_that_cannot_save_its_result_fails_before_it_measures() {
-    let output = memferry(&["bench", "move", "--json", "/no/such/folder/x.json"]);
+    let output = memferry(&["bench", "move", "--json=/no/such/folder/x.json"]);
     assert_eq!(status(&output), 1);
     let text = stderr(&output);
     assert!(text.contains("/no/such/folder/x.json"), "{text}");
@@ -243,20 +248,59 @@ fn a_reader_that_leaves_is_no_failure() {
 }
 
 #[test]
-fn help_that_finds_no_space_fails() {
-    let full = std::fs::File::options()
-        .write(true)
-        .open("/dev/full")
-        .expect("/dev/full");
-    let output = command::command()
-        .arg("--help")
-        .stdout(full)
-        .output()
-        .expect("start");
-    assert_eq!(status(&output), 1);
-    assert!(
-        stderr(&output).contains("cannot write to stdout"),
-        "{}",
-        stderr(&output)
-    );
+fn json_goes_to_stdout_or_beside_the_text_into_a_file() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("result.json");
+    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+    for arguments in [
+        &["topology"][..],
+        &["kernel", "status"],
+        &["trace", "info", TRACE],
+        &["replay", TRACE, "--policy", "lru", "--top", "50%"],
+    ] {
+        let alone = memferry(&[arguments, &["--json"]].concat());
+        let schema = parse(&stdout(&alone))["schema"].clone();
+        let both = format!("--json={}", path.display());
+        let output = memferry(&[arguments, &[&both]].concat());
+        assert_eq!(status(&output), 0, "{arguments:?}: {}", stderr(&output));
+        assert!(!stdout(&output).contains("\"schema\""), "{arguments:?}");
+        assert!(stdout(&output).lines().count() > 1, "{arguments:?}");
+        let file = parse(&fs::read_to_string(&path).expect("file"));
+        assert_eq!(file["schema"], schema, "{arguments:?}");
+        fs::remove_file(&path).expect("remove");
+    }
+}
+
+/// Whatever it is called, and if only stdin knows its name.
+#[test]
+fn no_command_writes_where_it_reads() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("a.trace");
+    let run = |line: &str| {
+        fs::copy(TRACE, &file).expect("copy");
+        let output = command::command()
+            .args(line.split(' '))
+            .current_dir(folder.path())
+            .stdin(File::open(&file).expect("open"))
+            .output()
+            .expect("start");
+        assert_eq!(status(&output), 2, "{line}: {}", stderr(&output));
+        let told = stderr(&output);
+        assert!(told.contains("name another file"), "{line}: {told}");
+        let now = fs::read(&file).expect("read");
+        assert!(now == fs::read(TRACE).expect("read"), "{line}");
+    };
+    for line in [
+        "trace reduce a.trace --window 6553600 -o a.trace",
+        "trace reduce - --window 6553600 -o a.trace",
+        "trace import --format lackey - -o a.trace",
+        "trace info a.trace --json=a.trace",
+        "replay - --json=a.trace",
+        "replay - --html ./a.trace",
+        "replay a.trace --json=b --html b",
+        "replay a.trace --json=b --html ./b",
+    ] {
+        run(line);
+    }
+    assert!(!Path::new(&folder.path().join("b")).exists());
 }

@@ -174,7 +174,7 @@ fn measure(lab: &Lab<'_>) -> Result<Vec<Row>> {
     let count = |migrator: &str, folio: &str, folios: &str| {
         format!(
             "memferry bench count --backend kernel --migrator {migrator} --folio {folio} --folios {folios} \
-             --runs 5 --json $RESULTS/{}",
+             --runs 5 --json=$RESULTS/{}",
             file(migrator, folio)
         )
     };

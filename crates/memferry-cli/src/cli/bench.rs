@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of `memferry bench`, and the defaults that depend on the machine.
 
-use std::path::PathBuf;
+use clap::{Args, Subcommand, ValueEnum};
 
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
-
+use super::JsonArgs;
 use super::promote::PromoteArgs;
 use crate::units::{Size, batch_size, folio_size, positive};
 
@@ -317,19 +316,9 @@ pub struct OutputArgs {
     /// Print the published tables after ours
     #[arg(long)]
     pub published: bool,
-    /// Write JSON to FILE besides the tables; without FILE, JSON instead of the tables
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-",
-          value_hint = ValueHint::FilePath)]
-    pub json: Option<PathBuf>,
-}
-
-impl OutputArgs {
-    /// Whether stdout is for JSON alone.
-    pub fn json_on_stdout(&self) -> bool {
-        self.json
-            .as_ref()
-            .is_some_and(|path| path.as_os_str() == "-")
-    }
+    /// How it is shown.
+    #[command(flatten)]
+    pub json: JsonArgs,
 }
 
 /// Who moves the pages.
@@ -493,14 +482,12 @@ mod tests {
 
     #[test]
     fn json_may_lack_its_file() {
-        assert!(
-            read_move("memferry bench move --json")
-                .output
-                .json_on_stdout()
-        );
-        let named = read_move("memferry bench move --json x.json").output;
-        assert!(!named.json_on_stdout() && named.json.is_some());
-        assert!(read_move("memferry bench move").output.json.is_none());
+        let file = |line| read_move(line).output.json.json;
+        assert_eq!(file("memferry bench move --json"), Some("-".into()));
+        let named = file("memferry bench move --json=x.json");
+        assert_eq!(named, Some("x.json".into()));
+        assert_eq!(file("memferry bench move"), None);
+        assert!(read("memferry bench move --json x.json").is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use memferry_linux::kernel::pghot::{MOST_RATE_MBPS, MOST_TARGET, source_mask};
 use memferry_linux::kernel::{Change, MOST_LANES, PghotChange};
 
+use super::JsonArgs;
 use crate::units::{bytes_or_none, positive};
 
 /// What can be asked of the kernel's half.
@@ -33,9 +34,9 @@ pub struct HeatArgs {
     /// Show so many sections, those with the most hot pages first (JSON has all)
     #[arg(long, value_name = "N", value_parser = positive, default_value = "32")]
     pub most: usize,
-    /// Write JSON
-    #[arg(long)]
-    pub json: bool,
+    /// How it is shown.
+    #[command(flatten)]
+    pub json: JsonArgs,
     /// Where to look for files.
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -44,9 +45,9 @@ pub struct HeatArgs {
 /// Options of `memferry kernel status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Write JSON
-    #[arg(long)]
-    pub json: bool,
+    /// How it is shown.
+    #[command(flatten)]
+    pub json: JsonArgs,
     /// Where to look for files.
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -94,9 +95,9 @@ pub struct SetArgs {
     /// Check everything, say what would be written, write nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Write JSON
-    #[arg(long)]
-    pub json: bool,
+    /// How it is shown.
+    #[command(flatten)]
+    pub json: JsonArgs,
     /// Where to look for files.
     #[command(flatten)]
     pub place: PlaceArgs,

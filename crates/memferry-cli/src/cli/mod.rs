@@ -69,21 +69,37 @@ pub enum Command {
     },
 }
 
+/// How a result is shown.
+#[derive(Debug, Args)]
+pub struct JsonArgs {
+    /// Write JSON instead of text; with =FILE, JSON into that file besides the text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-",
+          value_hint = ValueHint::FilePath)]
+    pub json: Option<PathBuf>,
+}
+
+impl JsonArgs {
+    /// The file, if JSON goes to one.
+    pub fn file(&self) -> Option<&PathBuf> {
+        self.json.as_ref().filter(|path| path.as_os_str() != "-")
+    }
+}
+
 /// Options of `memferry topology`.
 #[derive(Debug, Args)]
 pub struct TopologyArgs {
     /// Measure every copy routine and show the table
     #[arg(long)]
     pub copy: bool,
-    /// Write JSON
-    #[arg(long)]
-    pub json: bool,
+    /// How it is shown.
+    #[command(flatten)]
+    pub json: JsonArgs,
 }
 
 /// Options of `memferry report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Files that `memferry bench … --json FILE` wrote
+    /// Files that `memferry bench … --json=FILE` wrote
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// The page to write; - is stdout

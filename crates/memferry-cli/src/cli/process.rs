@@ -3,6 +3,7 @@
 
 use clap::Args;
 
+use super::JsonArgs;
 use crate::units::{positive, rate};
 
 /// Options of `memferry move`.
@@ -37,7 +38,7 @@ pub struct ProcessArgs {
     /// Say how many pages lie on which node, and move none
     #[arg(long)]
     pub dry_run: bool,
-    /// Write JSON
-    #[arg(long)]
-    pub json: bool,
+    /// How it is shown.
+    #[command(flatten)]
+    pub json: JsonArgs,
 }

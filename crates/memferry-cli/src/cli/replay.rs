@@ -7,6 +7,7 @@ use clap::{Args, ValueHint};
 use memferry_replay::machine::Top;
 use memferry_replay::policy::Kind;
 
+use super::JsonArgs;
 use crate::units::{Size, positive};
 
 /// Options of `memferry replay`.
@@ -42,9 +43,9 @@ pub struct ReplayArgs {
     /// Replays at a time [default: the CPUs]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub jobs: Option<usize>,
-    /// Write JSON to FILE besides the tables; without FILE, JSON instead of the tables
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_hint = ValueHint::FilePath)]
-    pub json: Option<PathBuf>,
+    /// How the tables are shown.
+    #[command(flatten)]
+    pub json: JsonArgs,
     /// Write a page with charts over time and heatmaps
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
@@ -62,13 +63,6 @@ impl ReplayArgs {
             .into_iter()
             .filter(|kind| chosen.contains(kind))
             .collect()
-    }
-
-    /// Whether stdout is for JSON alone.
-    pub fn json_on_stdout(&self) -> bool {
-        self.json
-            .as_ref()
-            .is_some_and(|path| path.as_os_str() == "-")
     }
 }
 

@@ -8,10 +8,14 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use memferry_replay::trace::Cache;
 use memferry_replay::trace::source::Span;
 
+use super::JsonArgs;
 use crate::units::{Size, bytes_or_none};
 
 /// Where a trace goes if nothing is said.
 const OUTPUT: &str = "memferry.trace";
+
+/// Where a reduced trace goes if nothing is said.
+const REDUCED: &str = "memferry-reduced.trace";
 
 /// Ways and line size of the modelled cache: what last-level caches of servers have.
 const WAYS: u32 = 16;
@@ -99,8 +103,8 @@ pub struct ReduceArgs {
     /// The trace; - is stdin
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// The file to write; it may be FILE
-    #[arg(short, long, value_name = "FILE", default_value = OUTPUT, value_hint = ValueHint::FilePath)]
+    /// The file to write, another than the trace that is read
+    #[arg(short, long, value_name = "FILE", default_value = REDUCED, value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
     /// Merge accesses to one page within so many of the program's accesses: a multiple of what the trace has
     #[arg(long, value_name = "N", value_parser = window, required = true)]
@@ -113,9 +117,9 @@ pub struct InfoArgs {
     /// The trace; - is stdin
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// Write JSON
-    #[arg(long)]
-    pub json: bool,
+    /// How it is shown.
+    #[command(flatten)]
+    pub json: JsonArgs,
 }
 
 /// What a trace of every access is reduced to.

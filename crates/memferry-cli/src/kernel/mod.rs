@@ -7,16 +7,13 @@ mod description;
 mod pghot;
 mod text;
 
-use std::path::Path;
-
 use memferry_linux::kernel::pghot::Pghot;
 use memferry_linux::kernel::{Change, Migration, PghotChange, Plan, SettingError};
 use memferry_linux::topology::TopologyError;
-use serde::Serialize;
 
 use crate::cli::kernel::{Kernel, SetArgs, StatusArgs};
 use crate::failure::Failure;
-use crate::output::Target;
+use crate::output::Results;
 use crate::ui::Ui;
 use description::{Changes, Status};
 
@@ -30,31 +27,30 @@ pub fn run(command: &Kernel) -> Result<(), Failure> {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let results = Results::open(&args.json, &[])?;
     let release = Migration::release(&args.place.root).map_err(|error| unreadable(&error))?;
     let found = Migration::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
     let tracking = Pghot::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
-    if args.json {
-        let tracking = pghot::Tracking::new(&tracking);
-        return print_json(&Status::new(release, &found, tracking));
-    }
-    let migration = match &found {
-        Ok(migration) => text::status(&release, migration, Ui::columns()),
-        Err(absence) => text::absence(&release, *absence, Ui::columns()),
-    };
-    let tracking = pghot::text(&tracking, Ui::columns());
-    print(&format!("{migration}\n{tracking}"))
+    let status = Status::new(release.clone(), &found, pghot::Tracking::new(&tracking));
+    results.write(&status, || {
+        let migration = match &found {
+            Ok(migration) => text::status(&release, migration, Ui::columns()),
+            Err(absence) => text::absence(&release, *absence, Ui::columns()),
+        };
+        let tracking = pghot::text(&tracking, Ui::columns());
+        format!("{migration}\n{tracking}")
+    })
 }
 
 fn set(args: &SetArgs) -> Result<(), Failure> {
+    let results = Results::open(&args.json, &[])?;
     let plan = plan(args)?;
     if !args.dry_run {
         plan.apply().map_err(|error| refused(&error))?;
     }
-    if args.json {
-        print_json(&Changes::new(&plan, args.dry_run))
-    } else {
-        print(&text::changes(&plan, args.dry_run))
-    }
+    results.write(&Changes::new(&plan, args.dry_run), || {
+        text::changes(&plan, args.dry_run)
+    })
 }
 
 /// The steps of pghot, then those of the migrators.
@@ -86,16 +82,6 @@ fn plan(args: &SetArgs) -> Result<Plan, Failure> {
             "see --help",
         )
     })
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    Target::open(Path::new("-"))?.write(text)
-}
-
-fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let json = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::new("cannot write JSON", error, "report this as a bug"))?;
-    print(&(json + "\n"))
 }
 
 fn unreadable(error: &TopologyError) -> Failure {

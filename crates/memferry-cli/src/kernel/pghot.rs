@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::cli::kernel::HeatArgs;
 use crate::failure::Failure;
+use crate::output::Results;
 use crate::table::text::{Align, draw, wrap};
 use crate::table::{Table, counted};
 use crate::ui::Ui;
@@ -158,6 +159,7 @@ fn settings(of: &Pghot) -> Table {
 
 /// `memferry kernel heat`.
 pub fn heat(args: &HeatArgs) -> Result<(), Failure> {
+    let results = Results::open(&args.json, &[])?;
     let root = &args.place.root;
     let read = Heat::read_from(root).map_err(|error| {
         Failure::new(
@@ -171,10 +173,9 @@ pub fn heat(args: &HeatArgs) -> Result<(), Failure> {
     };
     heat.sections
         .retain(|section| args.node.is_none_or(|node| node == section.node));
-    if args.json {
-        return super::print_json(&description(&heat));
-    }
-    super::print(&heat_text(heat, args.most, Ui::columns()))
+    results.write(&description(&heat), || {
+        heat_text(heat.clone(), args.most, Ui::columns())
+    })
 }
 
 /// Why there is no summary.

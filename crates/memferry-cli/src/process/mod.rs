@@ -6,7 +6,6 @@
 mod description;
 mod text;
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -18,8 +17,8 @@ use memferry::process::{
 use memferry_linux::topology::Topology;
 
 use crate::cli::process::ProcessArgs;
-use crate::failure::Failure;
-use crate::output::Target;
+use crate::failure::{Failure, worst};
+use crate::output::Results;
 use crate::ui::Ui;
 use crate::units::about;
 use description::Description;
@@ -29,6 +28,7 @@ const FRAME: Duration = Duration::from_millis(100);
 
 /// Moves the pages, or says where they lie.
 pub fn run(args: &ProcessArgs) -> Result<(), Failure> {
+    let results = Results::open(&args.json, &[])?;
     let topology = crate::topology::read()?;
     for node in args.from.iter().chain([&args.to]) {
         check_node(&topology, *node)?;
@@ -39,7 +39,7 @@ pub fn run(args: &ProcessArgs) -> Result<(), Failure> {
         true => Kinds::Anonymous,
         false => Kinds::All,
     };
-    let ui = Ui::new(args.json);
+    let ui = Ui::new();
     ui.catch_interrupts()?;
     let survey = process.survey(kinds).map_err(cannot)?;
     let mut description = Description::new(args, &survey);
@@ -55,24 +55,16 @@ pub fn run(args: &ProcessArgs) -> Result<(), Failure> {
             ));
         }
         description.count(&census);
-        return print(args, &description);
+        return show(results, &description);
     }
     let result = carry(args, &process, &survey, &ui).map_err(cannot)?;
     description.account(&result);
-    let printed = print(args, &description);
-    // Nobody may read the account, and pages have stayed all the same.
-    verdict(args, &survey, &result).and(printed)
+    let shown = show(results, &description);
+    worst([verdict(args, &survey, &result), shown])
 }
 
-fn print(args: &ProcessArgs, description: &Description) -> Result<(), Failure> {
-    let text = if args.json {
-        let json = serde_json::to_string_pretty(description)
-            .map_err(|error| Failure::new("cannot write JSON", error, "report this as a bug"))?;
-        json + "\n"
-    } else {
-        text::account(description, Ui::columns())
-    };
-    Target::open(Path::new("-"))?.write(&text)
+fn show(results: Results, description: &Description) -> Result<(), Failure> {
+    results.write(description, || text::account(description, Ui::columns()))
 }
 
 /// Moves on another thread and draws the bar on this one.

@@ -18,13 +18,12 @@ use memferry_replay::outcome::Outcome;
 use serde::Serialize;
 
 use super::Case;
-use crate::failure::Failure;
 
 /// The value of [`File::schema`].
 const REPLAY_SCHEMA: &str = "memferry-replay/1";
 
 #[derive(Serialize)]
-struct File<'a> {
+pub struct File<'a> {
     schema: &'static str,
     machine: Machine,
     rows: Vec<Row<'a>>,
@@ -71,7 +70,7 @@ struct Row<'a> {
 }
 
 /// The file for these replays.
-pub fn json(cases: &[Case], seed: u64) -> Result<String, Failure> {
+pub fn file<'a>(cases: &'a [Case], seed: u64) -> File<'a> {
     let machine = cases
         .first()
         .map(|case| case.loaded.machine.clone())
@@ -79,7 +78,7 @@ pub fn json(cases: &[Case], seed: u64) -> Result<String, Failure> {
     let rows = cases
         .iter()
         .flat_map(|case| case.outcomes.iter().map(|outcome| row(case, outcome)));
-    let file = File {
+    File {
         schema: REPLAY_SCHEMA,
         machine: Machine {
             top_ns: machine.top_ns,
@@ -95,15 +94,7 @@ pub fn json(cases: &[Case], seed: u64) -> Result<String, Failure> {
             ns_per_access: NS_PER_ACCESS,
         },
         rows: rows.collect(),
-    };
-    let text = serde_json::to_string_pretty(&file).map_err(|error| {
-        Failure::new(
-            "cannot write the result as JSON",
-            error,
-            "report this as a bug",
-        )
-    })?;
-    Ok(text + "\n")
+    }
 }
 
 fn row<'a>(case: &Case<'a>, outcome: &Outcome) -> Row<'a> {

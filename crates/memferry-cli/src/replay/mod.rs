@@ -23,8 +23,8 @@ use memferry_replay::trace::{Limits, Reader};
 use memferry_replay::truth::Truth;
 
 use crate::cli::replay::ReplayArgs;
-use crate::failure::Failure;
-use crate::output::Target;
+use crate::failure::{Failure, worst};
+use crate::output::{Results, Target};
 use crate::ui::{Bar, Ui};
 
 /// One trace with what is known of it.
@@ -54,13 +54,14 @@ struct Job {
 /// Replays the traces and shows what came of it.
 pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     // A file that cannot be written is told before the work.
-    let open = |path: &Option<PathBuf>| {
-        let path = path.as_deref();
-        path.map(|path| Target::open_beside(path, &args.traces))
-            .transpose()
-    };
-    let (json, html) = (open(&args.json)?, open(&args.html)?);
-    let ui = Ui::new(args.json_on_stdout());
+    let results = Results::open(&args.json, &args.traces)?;
+    let others: Vec<PathBuf> = (args.traces.iter().chain(args.json.file()))
+        .cloned()
+        .collect();
+    let html = (args.html.as_deref())
+        .map(|path| Target::open_beside(path, &others))
+        .transpose()?;
+    let ui = Ui::new();
     ui.catch_interrupts()?;
     let parameters = Parameters {
         threshold: args.threshold,
@@ -71,19 +72,17 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     }
     let loaded = load_all(args, &ui)?;
     let cases = replay_all(args, &loaded, &kinds, &parameters, &ui)?;
-    if let Some(target) = json {
-        target.write(&description::json(&cases, args.seed)?)?;
-    }
-    if let Some(target) = html {
+    let save = |target: Target| {
         let page = page::render(&cases).map_err(|error| {
             Failure::new("cannot write the page", error, "report this as a bug")
         })?;
-        target.write(&page)?;
-    }
-    match args.json_on_stdout() {
-        true => Ok(()),
-        false => Target::open(Path::new("-"))?.write(&text::tables(&cases, Ui::columns())),
-    }
+        target.write(&page)
+    };
+    let drawn = html.map_or(Ok(()), save);
+    let shown = results.write(&description::file(&cases, args.seed), || {
+        text::tables(&cases, Ui::columns())
+    });
+    worst([drawn, shown])
 }
 
 fn refused(error: &ParameterError) -> Failure {

@@ -16,7 +16,7 @@ const LARGEST_BYTES: u64 = 64 << 20;
 
 /// How to make a file that can be read.
 const MAKE_ONE: &str =
-    "give a file that `memferry bench move|count|stall|promote --json FILE` wrote";
+    "give a file that `memferry bench move|count|stall|promote --json=FILE` wrote";
 
 /// A benchmark file and where it came from.
 pub struct Loaded {
@@ -35,7 +35,7 @@ pub fn load(path: &Path) -> Result<Loaded, Failure> {
         .map_err(|error| {
             let missing = error.kind() == std::io::ErrorKind::NotFound;
             let next = if missing {
-                "check the name, or measure first: memferry bench move --json FILE"
+                "check the name, or measure first: memferry bench move --json=FILE"
             } else {
                 MAKE_ONE
             };

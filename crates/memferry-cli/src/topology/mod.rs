@@ -8,37 +8,24 @@ mod description;
 mod measure;
 mod text;
 
-use std::path::Path;
-
 use memferry_linux::topology::Topology;
 
 use crate::cli::TopologyArgs;
 use crate::failure::Failure;
-use crate::output::Target;
+use crate::output::Results;
 use crate::ui::Ui;
 use description::Description;
 
 /// Prints the machine.
 pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
+    let results = Results::open(&args.json, &[])?;
     let topology = read()?;
     let abilities = memferry::probe::abilities(&topology);
     let mut description = Description::new(&topology, &abilities);
     if args.copy {
-        description.copy = Some(copies::measure(&topology, &Ui::new(args.json))?);
+        description.copy = Some(copies::measure(&topology, &Ui::new())?);
     }
-    let text = if args.json {
-        let json = serde_json::to_string_pretty(&description).map_err(|error| {
-            Failure::new(
-                "cannot write the machine as JSON",
-                error,
-                "report this as a bug",
-            )
-        })?;
-        json + "\n"
-    } else {
-        text::machine(&description, Ui::columns())
-    };
-    Target::open(Path::new("-"))?.write(&text)
+    results.write(&description, || text::machine(&description, Ui::columns()))
 }
 
 /// Reads the topology, or says why it cannot be read.

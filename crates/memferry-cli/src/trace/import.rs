@@ -28,7 +28,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         open(&args.file)?
     };
     let out = Target::open_beside(&args.output, std::slice::from_ref(&args.file))?.stream();
-    let ui = Ui::new(is_stdin);
+    let ui = if is_stdin { Ui::quiet() } else { Ui::new() };
     let bar = ui.bytes_bar("import", bytes);
     let text = BufReader::with_capacity(
         BUFFER,

@@ -2,13 +2,12 @@
 //! `memferry trace info`: reads all of a trace, which checks it, and says what is in it.
 
 use std::io::{self, Read};
-use std::path::Path;
 
 use memferry_replay::trace::{Limits, ReadError, Reader};
 
 use crate::cli::trace::InfoArgs;
 use crate::failure::Failure;
-use crate::output::Target;
+use crate::output::Results;
 use crate::ui::Ui;
 
 use super::description::Description;
@@ -17,6 +16,7 @@ use super::text;
 /// Prints what a trace has.
 pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     let failed = |error: ReadError| super::unreadable(&args.file, &error);
+    let results = Results::open(&args.json, std::slice::from_ref(&args.file))?;
     let input = super::open(&args.file)?;
     let mut counted = Counted { input, bytes: 0 };
     // It is read block by block: events need no memory.
@@ -36,16 +36,9 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     }
     let (header, totals) = (reader.header().clone(), *reader.totals());
     let description = Description::new(&args.file, counted.bytes, &header, &totals, counts);
-    let text = match args.json {
-        true => {
-            let json = serde_json::to_string_pretty(&description).map_err(|error| {
-                Failure::new("cannot write JSON", error, "report this as a bug")
-            })?;
-            json + "\n"
-        }
-        false => text::description(&description, Ui::columns()),
-    };
-    Target::open(Path::new("-"))?.write(&text)
+    results.write(&description, || {
+        text::description(&description, Ui::columns())
+    })
 }
 
 /// Counts what is read.

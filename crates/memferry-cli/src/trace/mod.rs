@@ -19,7 +19,7 @@ use memferry_replay::trace::{ReadError, Totals, WriteError};
 
 use crate::cli::trace::Trace;
 use crate::failure::Failure;
-use crate::output::Stream;
+use crate::output::{Stream, cannot_write};
 use crate::units::about;
 
 /// Runs one of the commands.
@@ -51,7 +51,7 @@ fn unreadable(path: &Path, error: &ReadError) -> Failure {
 /// The failure of a write to a trace file.
 fn not_written(path: &Path, error: WriteError) -> Failure {
     match error {
-        WriteError::Io(error) => Stream::failure(path, error),
+        WriteError::Io(error) => cannot_write(path, error),
         error => Failure::new(
             format!("{} is not written", path.display()),
             error,

@@ -51,7 +51,7 @@ pub fn run(args: &RecordArgs) -> Result<(), Failure> {
     let header = header(args, &version);
     let mut recorder = Recorder::new(out, &header, args.reduction.span())
         .map_err(|error| super::not_written(&args.output, error))?;
-    let ui = Ui::new(true);
+    let ui = Ui::quiet();
     ui.catch_interrupts()?;
     let (log, writing) = pipe::new().map_err(not_started)?;
     let child = start(args, &writing)?;

@@ -9,13 +9,13 @@ use crate::output::Target;
 
 /// Reads a trace and writes a smaller one.
 pub fn run(args: &ReduceArgs) -> Result<(), Failure> {
+    let out = Target::open_beside(&args.output, std::slice::from_ref(&args.file))?.stream();
     let limits = Limits {
         events: u64::MAX,
         ..Limits::default()
     };
     let reader = Reader::new(super::open(&args.file)?, limits)
         .map_err(|error| super::unreadable(&args.file, &error))?;
-    let out = Target::open(&args.output)?.stream();
     let (out, totals) = reduce(reader, out, args.window).map_err(|error| match error {
         ReduceError::Read(error) => super::unreadable(&args.file, &error),
         ReduceError::Write(error) => super::not_written(&args.output, error),
