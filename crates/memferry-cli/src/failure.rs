@@ -70,6 +70,15 @@ impl Failure {
             "free some space, or send the output elsewhere",
         )
     }
+
+    /// There is no stdout to write to.
+    pub fn no_stdout() -> Self {
+        Self::new(
+            "cannot write to stdout",
+            "stdout is closed",
+            "leave it open, or send the output to a file or to /dev/null",
+        )
+    }
 }
 
 /// The result of several steps: a reader that has gone counts less than all else.

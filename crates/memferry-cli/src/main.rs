@@ -13,6 +13,7 @@ mod published;
 mod replay;
 mod report;
 mod schema;
+mod signals;
 mod spread;
 #[cfg(test)]
 mod synthetic;
@@ -36,6 +37,9 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
         // Help goes to stdout with status 0, wrong usage to stderr with status 2.
+        Err(Failure::Usage(error)) if !error.use_stderr() && output::is_stdout_closed() => {
+            tell(&Failure::no_stdout())
+        }
         Err(Failure::Usage(error)) => match error.print() {
             Err(failed) if failed.kind() != io::ErrorKind::BrokenPipe => {
                 tell(&Failure::stdout(failed))
@@ -50,7 +54,7 @@ fn main() -> ExitCode {
 fn tell(failure: &Failure) -> ExitCode {
     // Without stderr there is nobody to tell.
     let _ = writeln!(io::stderr(), "memferry: {failure}");
-    ExitCode::from(ui::interrupted().map_or(1, |signal| 128 + signal))
+    ExitCode::from(signals::interrupted().map_or(1, |signal| 128 + signal))
 }
 
 fn run() -> Result<(), Failure> {

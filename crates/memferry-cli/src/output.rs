@@ -3,11 +3,12 @@
 //!
 //! A file is written without a name and then put in its place, so that a failure leaves the old one, and nothing else.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -17,6 +18,7 @@ use tempfile::TempPath;
 
 use crate::cli::{Cli, JsonArgs};
 use crate::failure::{Failure, worst};
+use crate::signals::Unfinished;
 
 /// Where a result goes that is text, JSON, or both.
 pub struct Results {
@@ -61,6 +63,25 @@ impl Results {
     }
 }
 
+/// Whether the command was started with stdout closed, as by `>&-`.
+pub fn is_stdout_closed() -> bool {
+    STDOUT_CLOSED.load(Ordering::Relaxed)
+}
+
+static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn look_at_stdout() {
+    // SAFETY: F_GETFD takes no argument and changes nothing.
+    let is_open = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } >= 0;
+    STDOUT_CLOSED.store(!is_open, Ordering::Relaxed);
+}
+
+/// The C library calls it before Rust's runtime starts, which puts /dev/null in the place of a closed stdout.
+// SAFETY: the section holds pointers to functions of this type; the function needs nothing of Rust's runtime.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static LOOK_AT_STDOUT: extern "C" fn() = look_at_stdout;
+
 /// A place that is known to be writable; nothing is there until [`Target::write`].
 pub struct Target {
     path: PathBuf,
@@ -81,7 +102,7 @@ enum Kind {
 struct Whole {
     file: fs::File,
     folder: PathBuf,
-    name: Option<TempPath>,
+    name: Option<(TempPath, Unfinished)>,
 }
 
 impl Whole {
@@ -91,12 +112,12 @@ impl Whole {
         // As any new file: the umask decides.
         let mode = Mode::from_raw_mode(0o666);
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        let (file, name) = match rustix::fs::open(folder, flags, mode) {
+        let (file, name) = match rustix::fs::openat(CWD, folder, flags, mode) {
             Ok(file) => (file.into(), None),
             Err(_) => {
-                let permissions = Permissions::from_mode(0o666);
-                let named = beside().permissions(permissions).tempfile_in(folder)?;
-                let (file, name) = named.into_parts();
+                let mut options = OpenOptions::new();
+                options.write(true).create_new(true).mode(0o666);
+                let (file, name) = named(folder, |name| options.open(name))?;
                 (file, Some(name))
             }
         };
@@ -122,24 +143,38 @@ impl Whole {
                     let follow = AtFlags::SYMLINK_FOLLOW;
                     rustix::fs::linkat(CWD, &ours, CWD, name, follow).map_err(io::Error::from)
                 };
-                beside().make_in(&self.folder, link)?.into_temp_path()
+                named(&self.folder, link)?.1
             }
         };
-        name.persist(path).map_err(|error| error.error)?;
+        name.0.persist(path).map_err(|error| error.error)?;
         Ok(bytes)
     }
 }
 
-fn beside() -> tempfile::Builder<'static, 'static> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".memferry-");
-    builder
+/// Makes a file with a new name, which goes away when it is dropped, and when a signal ends the command.
+fn named<T>(
+    folder: &Path,
+    mut make: impl FnMut(&Path) -> io::Result<T>,
+) -> io::Result<(T, (TempPath, Unfinished))> {
+    let make = |name: &Path| {
+        // Before the file is there: a signal in between would leave it.
+        let unfinished = Unfinished::new(name)?;
+        make(name).map(|made| (made, unfinished))
+    };
+    let made = tempfile::Builder::new()
+        .prefix(".memferry-")
+        .make_in(folder, make)?;
+    let ((made, unfinished), name) = made.into_parts();
+    Ok((made, (name, unfinished)))
 }
 
 impl Target {
     /// Makes ready to write `path`; `-` is stdout. Fails before the work is done, not after.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         if path.as_os_str() == "-" {
+            if is_stdout_closed() {
+                return Err(Failure::no_stdout());
+            }
             return Ok(Self {
                 path: path.to_owned(),
                 kind: Kind::Stdout,
@@ -285,6 +320,9 @@ pub fn cannot_write(path: &Path, error: io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

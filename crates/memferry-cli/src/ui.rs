@@ -4,26 +4,16 @@
 //! Bars are drawn only for a person at a terminal. Results are not its business.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use crate::failure::Failure;
+use crate::signals;
 
 /// Columns of output that is not a terminal's: fits a mail, a log and a review page.
 const COLUMNS_WITHOUT_TERMINAL: usize = 100;
-
-/// The signal that asked to stop; 0: none did.
-static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
-
-/// The signal that asked the command to stop, if one did.
-pub fn interrupted() -> Option<u8> {
-    let signal = SIGNAL.load(Ordering::Relaxed);
-    u8::try_from(signal).ok().filter(|signal| *signal > 0)
-}
 
 /// The terminal's side of a command.
 pub struct Ui {
@@ -56,20 +46,13 @@ impl Ui {
     /// From here on the first Ctrl-C (SIGTERM, SIGHUP) asks the command to stop cleanly, see
     /// [`Ui::stopped`]; the second ends it at once.
     pub fn catch_interrupts(&self) -> Result<(), Failure> {
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // The order matters: the default action is armed before the flag is set.
-            flag::register_conditional_default(signal, Arc::clone(&self.stop))
-                .and_then(|_| flag::register(signal, Arc::clone(&self.stop)))
-                .and_then(|_| flag::register_usize(signal, Arc::clone(&SIGNAL), signal as usize))
-                .map_err(|error| {
-                    Failure::new(
-                        "cannot prepare for Ctrl-C",
-                        error,
-                        "run the command outside of the sandbox that forbids sigaction(2)",
-                    )
-                })?;
-        }
-        Ok(())
+        signals::stop_cleanly(&self.stop).map_err(|error| {
+            Failure::new(
+                "cannot prepare for Ctrl-C",
+                error,
+                "run the command outside of the sandbox that forbids sigaction(2)",
+            )
+        })
     }
 
     /// Whether the user asked to stop; asked between two moves.
@@ -155,6 +138,8 @@ impl Drop for Bar {
 
 #[cfg(test)]
 mod tests {
+    use signal_hook::consts::SIGTERM;
+
     use super::*;
 
     #[test]

@@ -5,13 +5,42 @@ mod command;
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
 use command::{memferry, status, stderr, stdout};
 
 /// A recorded trace of the repository.
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/scan.trace");
+
+fn synthetic(bench: &str) -> String {
+    command::synthetic(bench).to_str().expect("path").to_owned()
+}
+
+/// Runs the command with stdout on a device that is always full.
+fn on_a_full_disk(arguments: &[&str]) -> Output {
+    let full = File::options().write(true).open("/dev/full");
+    command::command()
+        .args(arguments)
+        .stdout(full.expect("/dev/full"))
+        .output()
+        .expect("start")
+}
+
+/// Runs the command with stdout closed.
+fn without_stdout(arguments: &[&str]) -> Output {
+    std::process::Command::new("sh")
+        .args([
+            "-c",
+            r#"exec "$0" "$@" >&-"#,
+            env!("CARGO_BIN_EXE_memferry"),
+        ])
+        .args(arguments)
+        .output()
+        .expect("start")
+}
 
 #[test]
 fn help_names_every_command_but_the_hidden_one() {
@@ -245,6 +274,70 @@ fn a_reader_that_leaves_is_no_failure() {
     let output = child.wait_with_output().expect("end");
     assert_eq!(status(&output), 0);
     assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn a_trace_whose_reader_has_gone_is_no_failure() {
+    let (reader, writer) = UnixStream::pair().expect("pair");
+    drop(reader);
+    let output = command::command()
+        .args(["trace", "reduce", TRACE, "--window", "6553600", "-o", "-"])
+        .stdout(OwnedFd::from(writer))
+        .stderr(Stdio::piped())
+        .output()
+        .expect("start");
+    assert_eq!((status(&output), stderr(&output)), (0, String::new()));
+}
+
+#[test]
+fn what_finds_no_space_fails() {
+    let folder = tempfile::tempdir().expect("folder");
+    let text = folder.path().join("lackey.txt");
+    fs::write(&text, " L 1000,8\n").expect("write");
+    let (page, text) = (synthetic("move"), text.to_str().expect("path"));
+    for arguments in [
+        &["--help"][..],
+        &["topology"],
+        &["trace", "import", "--format", "lackey", text, "-o", "-"],
+        &["trace", "reduce", TRACE, "--window", "6553600", "-o", "-"],
+        &["report", &page, "-o", "-"],
+    ] {
+        let output = on_a_full_disk(arguments);
+        assert_eq!(status(&output), 1, "{arguments:?}");
+        let told = stderr(&output);
+        assert!(
+            told.contains("cannot write to stdout"),
+            "{arguments:?}: {told}"
+        );
+    }
+}
+
+#[test]
+fn a_closed_stdout_is_told() {
+    let page = synthetic("move");
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["topology"],
+        &["bench", "move"],
+        &["report", &page, "-o", "-"],
+    ] {
+        let output = without_stdout(arguments);
+        assert_eq!(status(&output), 1, "{arguments:?}");
+        let told = stderr(&output);
+        assert!(told.contains("stdout is closed"), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn what_needs_no_stdout_works_without_it() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("page.html");
+    let page = path.to_str().expect("path");
+    let output = without_stdout(&["report", &synthetic("move"), "-o", page]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert!(path.exists());
+    assert_eq!(status(&without_stdout(&["migrate"])), 2);
 }
 
 #[test]
