@@ -99,14 +99,16 @@ impl Ui {
         });
     }
 
-    /// Columns that a table may take.
+    /// Columns that a table may take: what COLUMNS says, else what the terminal has.
     pub fn columns() -> usize {
-        if !io::stdout().is_terminal() {
-            return COLUMNS_WITHOUT_TERMINAL;
-        }
-        terminal_size::terminal_size()
-            .map_or(COLUMNS_WITHOUT_TERMINAL, |(width, _)| usize::from(width.0))
-            .max(40)
+        let asked = std::env::var("COLUMNS").ok();
+        let asked = asked.and_then(|columns| columns.parse().ok());
+        let terminal = || {
+            let size = (io::stdout().is_terminal()).then(terminal_size::terminal_size);
+            size.flatten().map(|(width, _)| usize::from(width.0))
+        };
+        let columns = asked.filter(|columns| *columns > 0).or_else(terminal);
+        columns.unwrap_or(COLUMNS_WITHOUT_TERMINAL).max(40)
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sizes and times as people write and read them: `64K`, `2 MiB`, `310 µs`.
 //!
-//! Sizes are powers of 1024, as folio sizes are; throughput elsewhere is in GB of 1e9 bytes.
+//! Sizes are powers of 1024, as folio sizes are; throughput and its limits are in GB of 1e9 bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,25 +27,42 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (number, suffix) = text.split_at(digits);
-        let shift = SUFFIXES
+        let (number, suffix) = split_number(text);
+        let known = SUFFIXES
             .iter()
-            .find(|(name, _)| suffix.eq_ignore_ascii_case(name))
-            .map(|&(_, shift)| shift);
-        let (Ok(number), Some(shift)) = (number.parse::<u64>(), shift) else {
-            return Err(
-                "not a size; give bytes (1048576) or a whole number with K, M, G or T, which are \
-                 powers of 1024 (4K, 64KiB, 2M, 1GiB)"
-                    .to_owned(),
-            );
-        };
-        match number.checked_mul(1 << shift) {
-            Some(0) => Err("a size must be larger than 0".to_owned()),
-            Some(bytes) => Ok(Self(bytes)),
-            None => Err("larger than the largest size, 16 EiB".to_owned()),
+            .find(|(name, _)| suffix.eq_ignore_ascii_case(name));
+        let bytes = known.and_then(|&(_, shift)| times(number, 1 << shift));
+        let bytes = bytes.ok_or(
+            "not a size; give bytes (1048576) or a number with K, M, G or T, which are powers of 1024 \
+             (4K, 64KiB, 1.5G, 1GiB)",
+        )?;
+        match u64::try_from(bytes) {
+            Ok(0) => Err("a size must be larger than 0".to_owned()),
+            Ok(bytes) => Ok(Self(bytes)),
+            Err(_) => Err("larger than the largest size, 16 EiB".to_owned()),
         }
     }
+}
+
+/// The number that a text begins with, and the rest.
+fn split_number(text: &str) -> (&str, &str) {
+    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    text.split_at(text.len() - rest.len())
+}
+
+/// So many units in whole bytes; bytes have no decimals.
+fn times(number: &str, unit: u64) -> Option<u128> {
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    let is_number = match number.contains('.') {
+        true => !whole.is_empty() && !decimals.is_empty() && unit > 1,
+        false => !whole.is_empty(),
+    };
+    if !is_number {
+        return None;
+    }
+    let digits: u128 = format!("{whole}{decimals}").parse().ok()?;
+    let parts = 10_u128.checked_pow(decimals.len() as u32)?;
+    Some(digits.checked_mul(unit.into())? / parts)
 }
 
 impl fmt::Display for Size {
@@ -58,12 +75,12 @@ impl fmt::Display for Size {
 const SMALLEST: u64 = 4 << 10;
 
 /// The largest folio, and the largest batch: one page table's worth, which is the library's limit.
-const LARGEST: u64 = 2 << 20;
+pub const LARGEST: Size = Size(2 << 20);
 
 /// Parses the size of a folio: a power of two from 4 KiB to 2 MiB.
 pub fn folio_size(text: &str) -> Result<Size, String> {
     let size: Size = text.parse()?;
-    if !(SMALLEST..=LARGEST).contains(&size.0) || !size.0.is_power_of_two() {
+    if !(SMALLEST..=LARGEST.0).contains(&size.0) || !size.0.is_power_of_two() {
         return Err("a folio is a power of two from 4K to 2M (4K, 16K, 64K … 2M)".to_owned());
     }
     Ok(size)
@@ -72,7 +89,7 @@ pub fn folio_size(text: &str) -> Result<Size, String> {
 /// Parses the size of a batch: whole base pages, 2 MiB at most.
 pub fn batch_size(text: &str) -> Result<Size, String> {
     let size: Size = text.parse()?;
-    if size.0 > LARGEST {
+    if size > LARGEST {
         return Err(
             "a batch is 2M at most, one page table's worth: a larger one only lets accesses wait \
              longer"
@@ -102,10 +119,27 @@ pub fn bytes_or_none(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses bytes per second: a size, with `/s` or without.
+/// Parses bytes per second, with `/s` or without: in powers of 1000, as throughput is printed, but for KiB, MiB, GiB and TiB.
 pub fn rate(text: &str) -> Result<u64, String> {
-    let size: Size = text.strip_suffix("/s").unwrap_or(text).parse()?;
-    Ok(size.0)
+    let text = text.strip_suffix("/s").unwrap_or(text);
+    let (number, suffix) = split_number(text);
+    let letter = suffix.strip_suffix(['B', 'b']).unwrap_or(suffix);
+    let power = ["", "K", "M", "G", "T"]
+        .iter()
+        .position(|name| letter.eq_ignore_ascii_case(name));
+    let bytes = match power {
+        Some(power) => times(number, 1000_u64.pow(power as u32)),
+        None => text.parse().ok().map(|Size(bytes)| bytes.into()),
+    };
+    match bytes.map(u64::try_from) {
+        Some(Ok(0)) => Err("a rate must be larger than 0".to_owned()),
+        Some(Ok(bytes)) => Ok(bytes),
+        _ => Err(
+            "not a rate; give bytes a second, or a number with K, M, G or T, which are powers of 1000 \
+             (100M, 1.5GB/s, 64MiB/s)"
+                .to_owned(),
+        ),
+    }
 }
 
 /// The largest unit that divides `bytes` evenly, and how often it does.
@@ -191,6 +225,8 @@ mod tests {
             ("1GiB", 1 << 30),
             ("1048576", 1 << 20),
             ("3T", 3 << 40),
+            ("1.5G", 3 << 29),
+            ("0.25KiB", 256),
         ] {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
         }
@@ -199,7 +235,8 @@ mod tests {
     #[test]
     fn wrong_sizes_say_what_is_accepted() {
         for text in [
-            "", "K", "4KB", "1.5G", "-1", " 4K", "4 K", "x", "4KK", "٤K", "é",
+            "", "K", "4KB", "1.5", ".5K", "1.K", "1.2.3K", "-1", " 4K", "4 K", "x", "4KK", "٤K",
+            "é",
         ] {
             let error = text.parse::<Size>().expect_err(text);
             assert!(error.contains("64KiB"), "{text}: {error}");
@@ -239,10 +276,18 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_limits_are_sizes() {
-        assert_eq!(rate("100M/s"), Ok(100 << 20));
-        assert_eq!(rate("4096"), Ok(4096));
-        assert!(rate("0").is_err() && rate("1M/h").is_err());
+    fn rates_are_decimal_and_limits_are_sizes() {
+        for (text, bytes) in [
+            ("100M/s", 100_000_000),
+            ("1.5GB/s", 1_500_000_000),
+            ("64MiB", 64 << 20),
+            ("4096", 4096),
+        ] {
+            assert_eq!(rate(text), Ok(bytes), "{text}");
+        }
+        for text in ["0", "1M/h", "M", "1.5", "99999999T"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
         assert_eq!(
             (bytes_or_none("0"), bytes_or_none("2M")),
             (Ok(0), Ok(2 << 20))

@@ -177,7 +177,7 @@ fn wrong_usage_is_status_2() {
         ("move --pid 1 --to -1", "unexpected"),
         ("move --pid 1 --to 1 --callers 0", "at least 1"),
         ("move --pid 1 --to 1 --rate 0", "larger than 0"),
-        ("move --pid 1 --to 1 --rate fast", "not a size"),
+        ("move --pid 1 --to 1 --rate fast", "not a rate"),
         (
             "move --pid 1 --to 1 --all --anonymous",
             "cannot be used with",

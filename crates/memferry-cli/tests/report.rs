@@ -23,7 +23,11 @@ fn page() -> String {
     let output = report(&files, &path);
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     assert_eq!(stdout(&output), "");
-    fs::read_to_string(path).expect("page")
+    let page = fs::read_to_string(&path).expect("page");
+    let charts = page.matches("role=\"img\"").count();
+    let told = format!("memferry: wrote {}, {charts} charts\n", path.display());
+    assert_eq!(stderr(&output), told);
+    page
 }
 
 #[test]

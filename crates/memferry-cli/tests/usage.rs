@@ -256,6 +256,23 @@ fn a_benchmark_that_cannot_save_its_result_fails_before_it_measures() {
 }
 
 #[test]
+fn text_is_as_wide_as_columns_says() {
+    let widest = |columns: &str| {
+        let output = command::command()
+            .args(["report", "--text", &synthetic("move")])
+            .env("COLUMNS", columns)
+            .output()
+            .expect("start");
+        let lines = stdout(&output);
+        let width = lines.lines().map(|line| line.chars().count());
+        width.max().expect("lines")
+    };
+    assert!(widest("60") <= 60);
+    assert!((61..=100).contains(&widest("none")));
+    assert!(widest("200") > 100);
+}
+
+#[test]
 fn a_reader_that_leaves_is_no_failure() {
     // Far more than a pipe holds, so that the writer meets the closed end.
     let file = command::synthetic("move");

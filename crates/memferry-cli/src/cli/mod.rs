@@ -29,8 +29,8 @@ use trace::Trace;
     arg_required_else_help = true,
     disable_help_subcommand = true,
     after_help = "Exit status: 0 done, 1 failed or partly done (the message says what, why and \
-                  what to try), 2 wrong usage, 130 interrupted (128 and the signal's number).\nSizes are bytes, or a whole number with K, M, G \
-                  or T (powers of 1024): 4K, 64KiB, 2M, 1GiB."
+                  what to try), 2 wrong usage, 130 interrupted (128 and the signal's number).\nSizes are bytes, or a number with K, M, G \
+                  or T (powers of 1024): 4K, 64KiB, 1.5G, 1GiB."
 )]
 pub struct Cli {
     /// What to do.

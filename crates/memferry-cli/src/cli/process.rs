@@ -26,7 +26,7 @@ pub struct ProcessArgs {
     /// Threads that call the kernel, each for its own part of the memory
     #[arg(long, value_name = "K", value_parser = positive, default_value = "1")]
     pub callers: usize,
-    /// Move no more than so many bytes per second: 100M, 1G/s
+    /// Move no more than so many bytes per second: 100M, 1.5G/s (powers of 1000, as the GB/s that are printed), 64MiB
     #[arg(long, value_name = "BYTES/s", value_parser = rate)]
     pub rate: Option<u64>,
     /// Also pages that other processes map; needs root (CAP_SYS_NICE)

@@ -15,6 +15,7 @@ mod page;
 mod promoted;
 mod scale;
 
+use std::io::{self, Write};
 use std::path::Path;
 
 use crate::cli::ReportArgs;
@@ -39,12 +40,18 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
         let texts: Vec<String> = texts.collect();
         return target.write(&texts.join("\n"));
     }
-    let html = page::render(&loaded).map_err(|error| {
+    let (html, charts) = page::render(&loaded).map_err(|error| {
         Failure::new(
             "cannot make the page",
             format!("{error:#}"),
             "report this as a bug",
         )
     })?;
-    target.write(&html)
+    target.write(&html)?;
+    if args.output.as_os_str() != "-" {
+        let page = args.output.display();
+        // Without stderr there is nobody to tell.
+        let _ = writeln!(io::stderr(), "memferry: wrote {page}, {charts} charts");
+    }
+    Ok(())
 }

@@ -50,8 +50,8 @@ struct Machine {
     properties: Vec<(&'static str, String)>,
 }
 
-/// The page for these files.
-pub fn render(loaded: &[Loaded]) -> Result<String, minijinja::Error> {
+/// The page for these files, and how many charts it has.
+pub fn render(loaded: &[Loaded]) -> Result<(String, usize), minijinja::Error> {
     let files = loaded.iter().map(|loaded| &loaded.file);
     let machines = machines(files.clone());
     let machine = (machines.first()).map_or_else(String::new, |machine| machine.name.clone());
@@ -76,7 +76,10 @@ pub fn render(loaded: &[Loaded]) -> Result<String, minijinja::Error> {
             .flat_map(|bench| table::published::tables(bench, true))
             .collect(),
     };
-    html::render(&[("page.html", include_str!("page.html"))], &page)
+    let html = html::render(&[("page.html", include_str!("page.html"))], &page)?;
+    let charts = page.sections.iter().map(|section| section.charts.len());
+    let charts = charts.sum::<usize>() + page.multiples.len() + page.absolute.len();
+    Ok((html, charts))
 }
 
 fn drawings(charts: Vec<Chart>) -> Vec<Drawing> {
@@ -215,7 +218,7 @@ mod tests {
                 row.gbps *= 10.0;
             }
         }
-        let html = render(&[loaded("move"), other]).expect("page");
+        let (html, _) = render(&[loaded("move"), other]).expect("page");
         let (head, _) = html.split_once("</header>").expect("header");
         assert!(
             !head.contains("Another") && head.contains("24.1 GB"),
@@ -225,7 +228,7 @@ mod tests {
 
     #[test]
     fn every_mark_has_its_tooltip() {
-        let html = render(&[loaded("move"), loaded("stall")]).expect("page");
+        let (html, _) = render(&[loaded("move"), loaded("stall")]).expect("page");
         let marks = html.matches("class=\"mark\"").count();
         assert!(marks > 64, "{marks}");
         assert_eq!(html.matches("class=\"mark\"><title>").count(), marks);
