@@ -73,6 +73,7 @@ fn help_of_a_benchmark_names_its_options_and_defaults() {
                 "4K,16K,64K",
                 "--published",
                 "--json",
+                "[default: 1M for each lane, 2M at most]",
             ][..],
         ),
         (

@@ -433,7 +433,7 @@ pub fn ceiling(from: &Region, to: &mut Region, routine: Routine, lanes: usize) -
 /// What a lane copies at a time in the ceiling: enough for the routine to run at full speed.
 const SHARE: usize = 512 << 10;
 
-/// What copies for `per-folio`, with batches of a folio: as kernels do.
+/// What copies for `per-folio`, with batches of a folio.
 pub fn one_by_one() -> Batch {
     Batch::with_routine(memferry::copy::memcpy())
 }

@@ -2,10 +2,11 @@
 //! The options of `memferry bench`, and the defaults that depend on the machine.
 
 use clap::{Args, Subcommand, ValueEnum};
+use memferry::DEFAULT_BATCH_BYTES;
 
 use super::JsonArgs;
 use super::promote::PromoteArgs;
-use crate::units::{Size, batch_size, folio_size, positive};
+use crate::units::{LARGEST, Size, batch_size, folio_size, positive};
 
 /// The benchmarks.
 #[derive(Debug, Subcommand)]
@@ -135,9 +136,8 @@ pub struct RunArgs {
     /// Copy routine, as `memferry topology --copy` lists them [default: the fastest measured]
     #[arg(long, value_name = "ROUTINE")]
     pub copy: Option<String>,
-    /// Bytes that batch and mtcopy unmap, copy and remap together, 2M at most; per-folio has batches of
-    /// one folio [default: 2M]
-    #[arg(long, value_name = "SIZE", value_parser = batch_size)]
+    /// Bytes of a batch.
+    #[arg(long, value_name = "SIZE", value_parser = batch_size, help = batch_help())]
     pub batch: Option<Size>,
     /// Measure userfaultfd also on a kernel whose UFFDIO_MOVE has known faults by its release: for one whose distributor has
     /// mended them
@@ -146,6 +146,14 @@ pub struct RunArgs {
     /// Fewer cases, smaller moves: shows the shape in seconds, not for publication
     #[arg(long)]
     pub quick: bool,
+}
+
+fn batch_help() -> String {
+    format!(
+        "Bytes that batch and mtcopy unmap, copy and remap together, {LARGEST} at most; per-folio has batches of one folio \
+         [default: {} for each lane, {LARGEST} at most]",
+        Size(DEFAULT_BATCH_BYTES as u64)
+    )
 }
 
 impl RunArgs {
@@ -333,7 +341,7 @@ pub enum Backend {
 /// What copies a batch, as it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MigratorName {
-    /// Unmap, copy and remap one folio at a time, the way kernels do it today: the baseline
+    /// Unmap, copy and remap one folio at a time: the baseline
     PerFolio,
     /// The whole batch on one lane
     Batch,
