@@ -25,6 +25,7 @@ fn bench(arguments: &str, folder: &Path) -> (String, Value) {
         .expect("start");
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     let json = serde_json::from_str(&fs::read_to_string(&path).expect("file")).expect("JSON");
+    check_head(&json, &format!("bench {arguments}"));
     // What the report reads is what the schema allows.
     let mut report = vec!["report", "--text", path.to_str().expect("path")];
     report.extend(arguments.split(' ').filter(|word| *word == "--anatomy"));
@@ -39,6 +40,19 @@ fn bench(arguments: &str, folder: &Path) -> (String, Value) {
     let report = memferry(&[&["report"], &paths[..]].concat());
     assert_eq!(status(&report), 0, "{}", stderr(&report));
     (stdout(&output), json)
+}
+
+/// Every file says what wrote it, when and how, and that it is complete.
+fn check_head(file: &Value, arguments: &str) {
+    assert_eq!(file["version"], env!("CARGO_PKG_VERSION"));
+    let date = file["date"].as_str().expect("date");
+    let past = humantime::parse_rfc3339(date).expect("RFC 3339").elapsed();
+    assert!(past.is_ok_and(|past| past.as_secs() < 3600), "{date}");
+    let told: Vec<&str> = (file["arguments"].as_array().expect("arguments").iter())
+        .filter_map(Value::as_str)
+        .collect();
+    assert!(told.join(" ").starts_with(arguments), "{told:?}");
+    assert_eq!(file["complete"], true);
 }
 
 fn rows(file: &Value) -> &[Value] {
@@ -119,6 +133,10 @@ fn the_anatomy_tells_where_the_time_of_a_page_goes() {
         assert!(text.contains(part), "{part}: {text}");
     }
     for row in rows(&file) {
+        let runs = row["runs_gbps"].as_array().expect("runs").iter();
+        let runs: Vec<f64> = runs.filter_map(Value::as_f64).collect();
+        let mean = row["gbps"].as_f64().expect("gbps");
+        assert!((runs[0] + runs[1] - 2.0 * mean).abs() < 1e-9, "{row}");
         let steps = row["steps"].as_object().expect("steps");
         let ns = |name: &str| number(&steps[name]);
         assert!(ns("batches") > 0 && ns("unmap_ns") > 0, "{row}");
@@ -430,6 +448,8 @@ fn terminal() -> (File, OwnedFd) {
 
 #[test]
 fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("half.json");
     let (mut person, program) = terminal();
     let mut child = Running({
         let mut command = command::command();
@@ -438,6 +458,8 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
                 "bench move --runs 100000000 --total 4M --folio 4K --migrator batch --lanes 1"
                     .split(' '),
             )
+            .arg("--json")
+            .arg(&path)
             .env("TERM", "xterm-256color")
             .stdout(program.try_clone().expect("clone"))
             .stderr(program);
@@ -474,6 +496,7 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
         "batch, 1 lane",
         "Stopped by the user",
         "stopped half-way",
+        "NOT COMPLETE",
     ] {
         assert!(end.contains(part), "{part}: {end}");
     }
@@ -482,6 +505,9 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
             .all(|line| line.trim_end().chars().count() <= 80),
         "{end}"
     );
+    let half: Value =
+        serde_json::from_str(&fs::read_to_string(&path).expect("file")).expect("JSON");
+    assert_eq!(half["complete"], false);
 }
 
 #[test]

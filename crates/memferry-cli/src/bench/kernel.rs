@@ -2,6 +2,8 @@
 //! `bench move` and `bench count` of the kernel: which cases there are, and the rows that they make. On a stock kernel the
 //! one migrator is `none`.
 
+use std::path::Path;
+
 use memferry_linux::kernel::{DCBM, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR};
 use memferry_linux::topology::{ThpMode, Topology};
 
@@ -13,7 +15,7 @@ use super::rounds::{Rounds, ceilings};
 use super::throughput::routine;
 use crate::cli::bench::{CountArgs, MigratorName, MoveArgs, RunArgs};
 use crate::failure::Failure;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, FromTo, MoveRow, Rows};
+use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, Envelope, FromTo, MoveRow, Rows};
 use crate::spread::mean_sd;
 use crate::ui::Ui;
 use crate::units::Size;
@@ -242,7 +244,8 @@ impl<'a> Bench<'a> {
 
     fn rows(&self, measured: Vec<(Case, Vec<Run>)>) -> Vec<Measured> {
         let row = |case: &Case, runs: &[Run]| -> Option<MoveRow> {
-            let (gbps, gbps_sd) = mean_sd(&runs.iter().map(|run| run.gbps).collect::<Vec<_>>());
+            let runs_gbps: Vec<f64> = runs.iter().map(|run| run.gbps).collect();
+            let (gbps, gbps_sd) = mean_sd(&runs_gbps);
             let huge = case.folio >= THP;
             let mut ceilings = self.ceilings.iter();
             let ceiling = ceilings.find(|c| c.lanes == case.lanes && c.is_huge() == huge)?;
@@ -258,12 +261,14 @@ impl<'a> Bench<'a> {
                 runs: runs.len(),
                 gbps,
                 gbps_sd,
+                runs_gbps,
                 of_ceiling: gbps / ceiling.gbps,
                 verified_bytes: runs.iter().map(|run| run.verified).sum(),
                 extra_rss_bytes: None,
                 nodes: Some(self.nodes),
                 copied_bytes: runs.iter().map(|run| run.copied).sum(),
                 call_ns: Some(median(&mut calls)),
+                runs_call_ns: runs.iter().map(Run::typical_ns).collect(),
                 of_none: None,
                 steps: None,
             })
@@ -298,13 +303,24 @@ impl<'a> Bench<'a> {
         }
         let file = BenchFile {
             schema: BENCH_SCHEMA.to_owned(),
-            host: host::describe(self.topology, routine(self.args.copy.as_deref())?.name()),
+            envelope: Envelope::now(Path::new("/")),
+            host: host::describe(
+                self.topology,
+                Some(routine(self.args.copy.as_deref())?.name()),
+            ),
             ceiling: self.ceilings,
             rows: make(rows.into_iter().map(|of| of.row).collect()),
             like: None,
             notes: self.notes,
         };
         super::finish(file, self.args.quick, self.failure, self.ui)
+    }
+}
+
+impl Run {
+    /// The time of its median call.
+    fn typical_ns(&self) -> u64 {
+        median(&mut self.call_ns.clone()).max(1)
     }
 }
 
@@ -318,10 +334,7 @@ impl Measured {
         let none = rows.iter().find(same)?;
         let rounds = none.runs.iter().zip(&self.runs);
         let mut ratios: Vec<f64> = rounds
-            .map(|(none, own)| {
-                let typical = |run: &Run| median(&mut run.call_ns.clone()).max(1) as f64;
-                typical(none) / typical(own)
-            })
+            .map(|(none, own)| none.typical_ns() as f64 / own.typical_ns() as f64)
             .collect();
         // The median: one round in which the machine did something else must not count.
         ratios.sort_by(f64::total_cmp);

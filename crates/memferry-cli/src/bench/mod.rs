@@ -4,7 +4,7 @@
 //! Tables, JSON and the report are made elsewhere from what these return.
 
 mod between;
-mod host;
+pub mod host;
 mod kernel;
 mod nodes;
 mod promote;
@@ -40,7 +40,10 @@ pub fn finish(
                 .push("Ended by a failure: cases or runs are missing.".to_owned());
             failure
         }
-        None if !ui.stopped() => return Ok(file),
+        None if !ui.stopped() => {
+            file.envelope.complete = true;
+            return Ok(file);
+        }
         None => {
             file.notes
                 .push("Stopped by the user: cases or runs are missing.".to_owned());

@@ -4,6 +4,7 @@
 //! Each thread adds 1 to a counter of its own in a random page, and times it. At the end every counter must hold the
 //! number of additions: a lost write is a failure of the mover, not a statistic.
 
+use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use super::rig::{failed, one_by_one};
 use super::throughput::routine;
 use crate::cli::bench::{Length, Migrator, StallArgs, user_migrators};
 use crate::failure::Failure;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Quantiles, Rows, StallRow};
+use crate::schema::{BENCH_SCHEMA, BenchFile, Envelope, Quantiles, Rows, StallRow};
 use crate::ui::Ui;
 
 /// An access that takes longer has waited: it met a page on its way, or the CPU did something else (an interrupt, a
@@ -92,7 +93,10 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     super::finish(
         BenchFile {
             schema: BENCH_SCHEMA.to_owned(),
-            host: host::describe(&topology, routine.name()),
+            envelope: args
+                .length()
+                .told(Envelope::now(Path::new("/")).with("total_bytes", total)),
+            host: host::describe(&topology, Some(routine.name())),
             ceiling: Vec::new(),
             rows: Rows::Stall(rows),
             like: None,
@@ -102,6 +106,16 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         failure,
         ui,
     )
+}
+
+impl Length {
+    /// Says how long each row was measured.
+    fn told(self, envelope: Envelope) -> Envelope {
+        match self {
+            Self::Seconds(seconds) => envelope.with("seconds", seconds),
+            Self::Rounds(rounds) => envelope.with("rounds", rounds),
+        }
+    }
 }
 
 /// One row of the table.

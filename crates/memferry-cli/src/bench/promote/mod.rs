@@ -26,7 +26,7 @@ use super::host;
 use crate::cli::promote::{PromoteArgs, Scenario};
 use crate::failure::Failure;
 use crate::schema::promote::{PROMOTE_SCHEMA, PromoteRow};
-use crate::schema::{BenchFile, Rows};
+use crate::schema::{BenchFile, Envelope, Rows};
 use crate::table::distinct;
 use crate::ui::{Bar, Ui};
 use control::Control;
@@ -67,11 +67,16 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     }
     let mut notes = plan.notes;
     notes.extend(host::emulated_note(&topology));
-    let mut host = host::describe(&topology, "");
-    host.copy = None;
+    let mut envelope = Envelope::now(Path::new("/"))
+        .with("demotion", args.demotes())
+        .with("sample_ms", args.sample_ms);
+    if let Some(event) = &args.hwhints_event {
+        envelope = envelope.with("hwhints_event", event);
+    }
     let file = BenchFile {
         schema: PROMOTE_SCHEMA.to_owned(),
-        host,
+        envelope,
+        host: host::describe(&topology, None),
         ceiling: Vec::new(),
         like: (args.like).map(|like| like::like(like, args.scale(), &rows)),
         rows: Rows::Promote(rows),
