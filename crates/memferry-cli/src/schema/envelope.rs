@@ -17,7 +17,7 @@ pub struct Envelope {
     /// The version of memferry that measured.
     #[serde(default)]
     pub version: String,
-    /// When the measurement ended, UTC (RFC 3339).
+    /// When the measurement ended, UTC (RFC 3339); in files older than this field the day alone.
     #[serde(default)]
     pub date: String,
     /// The command line without the program's name.
