@@ -156,7 +156,7 @@ impl<'a> Bench<'a> {
             ui,
             nodes,
             columns,
-            control: Some(Control::new(found.as_ref().ok())),
+            control: Some(Control::new(found.is_ok())?),
             ceilings: Vec::new(),
             notes: Vec::new(),
             failure: None,
@@ -214,7 +214,7 @@ impl<'a> Bench<'a> {
             let mut rounds = Rounds::new(lanes.len(), cases.len());
             let control = self
                 .control
-                .as_ref()
+                .as_mut()
                 .ok_or_else(|| super::rig::bug("no control"))?;
             self.failure = Between::new(
                 self.nodes,

@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::cli::kernel::{Kernel, SetArgs, StatusArgs};
 use crate::failure::Failure;
 use crate::output::Target;
+use crate::restore;
 use crate::ui::Ui;
 use description::{Changes, Status};
 
@@ -33,27 +34,62 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     let release = Migration::release(&args.place.root).map_err(|error| unreadable(&error))?;
     let found = Migration::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
     let tracking = Pghot::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
+    let left = restore::left(&args.place.root)?;
     if args.json {
         let tracking = pghot::Tracking::new(&tracking);
-        return print_json(&Status::new(release, &found, tracking));
+        return print_json(&Status::new(release, &found, tracking, left.as_ref()));
     }
     let migration = match &found {
         Ok(migration) => text::status(&release, migration, Ui::columns()),
         Err(absence) => text::absence(&release, *absence, Ui::columns()),
     };
     let tracking = pghot::text(&tracking, Ui::columns());
-    print(&format!("{migration}\n{tracking}"))
+    let left = left.map_or_else(String::new, |left| text::left(&left, Ui::columns()));
+    print(&format!("{left}{migration}\n{tracking}"))
 }
 
 fn set(args: &SetArgs) -> Result<(), Failure> {
+    if args.restore {
+        return set_back(args);
+    }
     let plan = plan(args)?;
     if !args.dry_run {
         plan.apply().map_err(|error| refused(&error))?;
     }
-    if args.json {
-        print_json(&Changes::new(&plan, args.dry_run))
-    } else {
-        print(&text::changes(&plan, args.dry_run))
+    let steps = plan.steps.iter();
+    print_changes(args, steps.map(|of| (of.file, &*of.before, &*of.after)))
+}
+
+/// What a benchmark left that was killed.
+fn set_back(args: &SetArgs) -> Result<(), Failure> {
+    let root = &args.place.root;
+    let left = restore::left(root)?;
+    if let Some(left) = left.as_ref().filter(|left| left.running) {
+        return Err(Failure::new(
+            "a benchmark that changed settings of the kernel still runs",
+            format!("it is `memferry {}`", left.arguments.join(" ")),
+            "wait for its end, or interrupt it: it sets them back",
+        ));
+    }
+    let steps = left.as_ref().map_or(&[][..], |left| &left.steps);
+    if left.is_some() && !args.dry_run {
+        restore::set_back(root, steps)?;
+    }
+    print_changes(
+        args,
+        steps.iter().map(|of| (&*of.file, &*of.now, &*of.before)),
+    )
+}
+
+/// Says what was set, or would be: file, before, after.
+fn print_changes<'a>(
+    args: &SetArgs,
+    steps: impl Iterator<Item = (&'a str, &'a str, &'a str)>,
+) -> Result<(), Failure> {
+    let changes = Changes::new(steps, args.dry_run);
+    match args.json {
+        true => print_json(&changes),
+        false => print(&text::changes(&changes)),
     }
 }
 

@@ -53,7 +53,7 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let mut bench = Bench {
         root: Path::new("/"),
         place: plan.place.clone(),
-        control: Control::new(Path::new("/")),
+        control: Control::new(Path::new("/"))?,
         ui,
     };
     let mut rows = Vec::new();
