@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use command::{memferry, status, stderr, stdout};
+use memferry_linux::affinity;
 use serde_json::Value;
 
 /// Runs `memferry bench ARGUMENTS --json FILE`; gives the tables and the file.
@@ -239,16 +240,9 @@ fn more_threads_than_a_page_has_cache_lines_lose_no_write() {
 
 #[test]
 fn a_process_with_one_cpu_of_several_measures_with_that_one() {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-    let all = sched_getaffinity(None).expect("affinity");
-    let mut one = CpuSet::new();
-    let first = (0..CpuSet::MAX_CPU)
-        .find(|&cpu| all.is_set(cpu))
-        .expect("a CPU");
-    one.set(first);
+    let usable = affinity::allowed().expect("affinity");
     // That of this thread alone, and of what it starts.
-    sched_setaffinity(None, &one).expect("affinity");
+    affinity::pin(&usable[..1]).expect("affinity");
     let folder = tempfile::tempdir().expect("folder");
     for arguments in [
         "move --quick --total 2M --runs 1 --folio 4K",
