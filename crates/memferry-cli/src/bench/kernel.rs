@@ -133,8 +133,7 @@ impl<'a> Bench<'a> {
         let found = Migration::read().map_err(|error| {
             Failure::new("cannot read the kernel's settings", error, "try again")
         })?;
-        let cpus = topology.cpus.online.len().min(MOST_LANES as usize);
-        let lanes = args.lanes(cpus);
+        let lanes = lanes(args, host::usable_cpus(topology));
         let columns = match &found {
             Ok(now) => columns(args, &lanes, &now.migrators.names)?,
             Err(absence) => {
@@ -390,6 +389,12 @@ fn given_folios(topology: &Topology, quick: bool) -> Vec<usize> {
         folios.retain(|&folio| folio == PAGE || folio == THP || folio == 64 << 10);
     }
     folios
+}
+
+/// The lanes of mtcopy and dcbm. The kernel takes no helper outside of the task's cpuset; what taskset keeps from this
+/// process is left out as well, for the ceiling has no more threads.
+pub fn lanes(args: &RunArgs, usable: usize) -> Vec<usize> {
+    args.lanes(usable.min(MOST_LANES as usize))
 }
 
 /// Which migrators run with how many lanes; the kernel's `names` are those that are registered.

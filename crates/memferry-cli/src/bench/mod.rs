@@ -11,6 +11,8 @@ mod promote;
 pub mod region;
 mod rig;
 mod rounds;
+#[cfg(test)]
+mod sizes;
 mod stall;
 mod throughput;
 

@@ -8,6 +8,8 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
+use memferry_linux::affinity;
+use memferry_linux::topology::parse;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +62,10 @@ impl Envelope {
             let text = fs::read_to_string(root.join(file)).ok()?;
             Some(((*file).to_owned(), text.trim().to_owned()))
         };
+        let mut settings: BTreeMap<String, String> = FILES.iter().filter_map(file).collect();
+        if let Ok(cpus) = affinity::allowed() {
+            settings.insert("usable_cpus".to_owned(), parse::format_id_list(&cpus));
+        }
         let arguments = std::env::args_os().skip(1);
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -67,7 +73,7 @@ impl Envelope {
             arguments: arguments
                 .map(|of| of.to_string_lossy().into_owned())
                 .collect(),
-            settings: FILES.iter().filter_map(file).collect(),
+            settings,
             complete: false,
         }
     }
@@ -99,7 +105,11 @@ mod tests {
         fs::create_dir_all(path.parent().expect("folder")).expect("folder");
         fs::write(&path, "2\n").expect("file");
         let envelope = Envelope::now(root.path()).with("seconds", 3);
-        let settings: Vec<_> = envelope.settings.iter().collect();
+        let names = [file, "seconds"];
+        let settings: Vec<_> = (envelope.settings.iter())
+            .filter(|(name, _)| names.contains(&name.as_str()))
+            .collect();
+        assert!(envelope.settings.contains_key("usable_cpus"));
         let own = |text: &str| text.to_owned();
         assert_eq!(
             settings,

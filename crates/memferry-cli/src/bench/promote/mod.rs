@@ -18,6 +18,7 @@ mod worker;
 
 use std::path::Path;
 
+use memferry_linux::affinity;
 use memferry_linux::kernel::pghot::Pghot;
 use memferry_linux::topology::Topology;
 use rustix::process::geteuid;
@@ -31,7 +32,7 @@ use crate::table::distinct;
 use crate::ui::{Bar, Ui};
 use control::Control;
 use mode::{Missing, Mode, SCAN_SIZE};
-use place::Place;
+pub use place::Place;
 use run::Bench;
 use spec::Spec;
 pub use worker::serve as serve_promote;
@@ -98,7 +99,8 @@ struct Plan {
 
 impl Plan {
     fn new(topology: &Topology, args: &PromoteArgs) -> Result<Self, Failure> {
-        let place = Place::choose(topology)?;
+        let usable = affinity::allowed().unwrap_or_default();
+        let place = Place::choose(topology)?.with_usable(&usable);
         let root = Path::new("/");
         let pghot = Pghot::read_from(root).map_err(|error| {
             Failure::new(
