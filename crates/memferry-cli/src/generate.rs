@@ -1,14 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memferry generate`: man pages and shell completions, from the definitions in `cli`.
+//! `memferry generate`: man pages and shell completions, from the definitions in `cli`, and the schema of files from theirs.
 
 use std::fs;
 use std::io;
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use schemars::{JsonSchema, schema_for};
 
 use crate::cli::{Cli, GenerateArgs, Generated};
 use crate::failure::Failure;
+use crate::replay::description::File as ReplayFile;
+use crate::schema::BenchFile;
+use crate::topology::description::Description;
+
+/// A file that `--json` of `memferry bench`, `memferry replay` or `memferry topology` writes.
+#[derive(JsonSchema)]
+#[schemars(untagged, title = "Files of memferry")]
+#[expect(dead_code, reason = "the shape of files; none is made")]
+enum AnyFile<'a> {
+    Bench(BenchFile),
+    Replay(ReplayFile<'a>),
+    Topology(Description),
+}
 
 /// Writes the files into the folder that was named.
 pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
@@ -22,6 +36,10 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
                     clap_complete::generate_to(shell, &mut offered(), "memferry", &args.out)
                         .map(drop)
                 }),
+            Generated::Schema => {
+                let schema = serde_json::to_string_pretty(&schema_for!(AnyFile<'_>))?;
+                fs::write(args.out.join("schema.json"), schema + "\n")
+            }
         }
     };
     write().map_err(|error| {

@@ -12,6 +12,7 @@ mod process;
 mod published;
 mod replay;
 mod report;
+mod restore;
 mod schema;
 mod signals;
 mod spread;

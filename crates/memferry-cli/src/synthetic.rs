@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Synthetic benchmark files for the tests: plausible, measured by nobody.
 
-use crate::schema::BenchFile;
+use crate::schema::{BenchFile, Rows};
 
 /// The synthetic file of a benchmark: `move`, `count`, `promote` or `stall`.
 pub fn file(bench: &str) -> BenchFile {
@@ -29,13 +29,39 @@ fn a_file_that_is_written_again_is_the_same() {
     }
 }
 
+/// The fields of each kind of file and their order; a change is one of the schema.
+#[test]
+fn the_fields_of_a_file() {
+    for bench in ["move", "count", "stall", "promote"] {
+        let mut file = file(bench);
+        file.ceiling.truncate(1);
+        match &mut file.rows {
+            Rows::Move(rows) | Rows::Count(rows) => {
+                rows.truncate(1);
+                rows[0].runs_gbps = vec![1.0, 3.0];
+            }
+            Rows::Stall(rows) => rows.truncate(1),
+            Rows::Promote(rows) => {
+                rows.truncate(1);
+                rows[0].timeline.truncate(2);
+                rows[0].hot_timeline.truncate(2);
+            }
+        }
+        if let Some(like) = &mut file.like {
+            like.results.truncate(1);
+            like.rates.truncate(1);
+            like.rates[0].pages_per_s.truncate(2);
+        }
+        insta::assert_json_snapshot!(bench, file);
+    }
+}
+
 /// Every share is of the ceiling that the tables show above it.
 #[test]
 fn shares_are_of_the_ceiling_with_the_same_lanes_and_pages() {
     for bench in ["move", "count"] {
         let file = file(bench);
-        let (crate::schema::Rows::Move(rows) | crate::schema::Rows::Count(rows)) = &file.rows
-        else {
+        let (Rows::Move(rows) | Rows::Count(rows)) = &file.rows else {
             panic!("{bench}");
         };
         for row in rows {

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use command::{memferry, status, stderr, stdout};
+use memferry_linux::affinity;
 use serde_json::Value;
 
 /// Runs `memferry bench ARGUMENTS --json=FILE`; gives the tables and the file.
@@ -24,6 +25,7 @@ fn bench(arguments: &str, folder: &Path) -> (String, Value) {
         .expect("start");
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     let json = serde_json::from_str(&fs::read_to_string(&path).expect("file")).expect("JSON");
+    check_head(&json, &format!("bench {arguments}"));
     // What the report reads is what the schema allows.
     let mut report = vec!["report", "--text", path.to_str().expect("path")];
     report.extend(arguments.split(' ').filter(|word| *word == "--anatomy"));
@@ -38,6 +40,19 @@ fn bench(arguments: &str, folder: &Path) -> (String, Value) {
     let report = memferry(&[&["report"], &paths[..]].concat());
     assert_eq!(status(&report), 0, "{}", stderr(&report));
     (stdout(&output), json)
+}
+
+/// Every file says what wrote it, when and how, and that it is complete.
+fn check_head(file: &Value, arguments: &str) {
+    assert_eq!(file["version"], env!("CARGO_PKG_VERSION"));
+    let date = file["date"].as_str().expect("date");
+    let past = humantime::parse_rfc3339(date).expect("RFC 3339").elapsed();
+    assert!(past.is_ok_and(|past| past.as_secs() < 3600), "{date}");
+    let told: Vec<&str> = (file["arguments"].as_array().expect("arguments").iter())
+        .filter_map(Value::as_str)
+        .collect();
+    assert!(told.join(" ").starts_with(arguments), "{told:?}");
+    assert_eq!(file["complete"], true);
 }
 
 fn rows(file: &Value) -> &[Value] {
@@ -118,6 +133,10 @@ fn the_anatomy_tells_where_the_time_of_a_page_goes() {
         assert!(text.contains(part), "{part}: {text}");
     }
     for row in rows(&file) {
+        let runs = row["runs_gbps"].as_array().expect("runs").iter();
+        let runs: Vec<f64> = runs.filter_map(Value::as_f64).collect();
+        let mean = row["gbps"].as_f64().expect("gbps");
+        assert!((runs[0] + runs[1] - 2.0 * mean).abs() < 1e-9, "{row}");
         let steps = row["steps"].as_object().expect("steps");
         assert_eq!(row["lane_steps"].as_array().map(Vec::len), Some(2), "{row}");
         let ns = |name: &str| number(&steps[name]);
@@ -248,16 +267,9 @@ fn more_threads_than_a_page_has_cache_lines_lose_no_write() {
 
 #[test]
 fn a_process_with_one_cpu_of_several_measures_with_that_one() {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-    let all = sched_getaffinity(None).expect("affinity");
-    let mut one = CpuSet::new();
-    let first = (0..CpuSet::MAX_CPU)
-        .find(|&cpu| all.is_set(cpu))
-        .expect("a CPU");
-    one.set(first);
+    let usable = affinity::allowed().expect("affinity");
     // That of this thread alone, and of what it starts.
-    sched_setaffinity(None, &one).expect("affinity");
+    affinity::pin(&usable[..1]).expect("affinity");
     let folder = tempfile::tempdir().expect("folder");
     for arguments in [
         "move --quick --total 2M --runs 1 --folio 4K",
@@ -505,6 +517,8 @@ fn interrupted_when_measured(child: &Running, person: &mut File) -> String {
 
 #[test]
 fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("half.json");
     let (mut person, program) = terminal();
     let mut child = Running({
         let mut command = command::command();
@@ -513,6 +527,7 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
                 "bench move --runs 100000000 --total 4M --folio 4K --migrator batch --lanes 1"
                     .split(' '),
             )
+            .arg(format!("--json={}", path.display()))
             .env("TERM", "xterm-256color")
             .stdout(program.try_clone().expect("clone"))
             .stderr(program);
@@ -533,6 +548,7 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
         "batch, 1 lane",
         "Stopped by the user",
         "stopped half-way",
+        "NOT COMPLETE",
     ] {
         assert!(end.contains(part), "{part}: {end}");
     }
@@ -541,6 +557,9 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
             .all(|line| line.trim_end().chars().count() <= 80),
         "{end}"
     );
+    let half: Value =
+        serde_json::from_str(&fs::read_to_string(&path).expect("file")).expect("JSON");
+    assert_eq!(half["complete"], false);
 }
 
 #[test]

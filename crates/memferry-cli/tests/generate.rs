@@ -4,6 +4,7 @@
 mod command;
 
 use std::fs;
+use std::path::Path;
 
 use command::{memferry, status, stderr};
 
@@ -86,6 +87,20 @@ fn every_shell_has_completions() {
         );
         assert!(!text.contains("generate"), "{name} offers a hidden command");
     }
+}
+
+#[test]
+fn the_published_schema_is_that_of_the_files() {
+    let folder = tempfile::tempdir().expect("folder");
+    let out = folder.path().to_str().expect("path");
+    let output = memferry(&["generate", "schema", "--out", out]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let read = |path: &Path| fs::read_to_string(path).expect("schema");
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema.json");
+    assert!(
+        read(&folder.path().join("schema.json")) == read(&published),
+        "run `memferry generate schema --out docs`"
+    );
 }
 
 #[test]

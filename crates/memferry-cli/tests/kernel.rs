@@ -419,3 +419,59 @@ fn wrong_usage_is_status_2() {
         );
     }
 }
+
+#[test]
+fn what_a_killed_benchmark_left_is_told_and_set_back() {
+    let root = machine();
+    let (folder, balancing) = (
+        root.path().join("run/memferry"),
+        root.path().join("proc/sys/kernel/numa_balancing"),
+    );
+    let stored = folder.join("restore.json");
+    fs::create_dir_all(&folder).expect("folder");
+    fs::write(&balancing, "2\n").expect("file");
+    put(root.path(), "migrator", "none kernel [mtcopy]\n");
+    fs::write(
+        &stored,
+        r#"{"schema": "memferry-restore/1", "arguments": ["bench", "promote"], "before": [
+            ["proc/sys/kernel/numa_balancing", "1"], ["sys/kernel/mm/migration/migrator", "none"], ["sys/gone", "1"]]}"#,
+    )
+    .expect("file");
+    let shown = kernel(root.path(), "status");
+    assert_eq!(status(&shown), 0);
+    for part in [
+        "`memferry bench promote` was killed",
+        "set --restore",
+        "numa_balancing: 2, before 1",
+    ] {
+        assert!(stdout(&shown).contains(part), "{part}: {}", stdout(&shown));
+    }
+    let shown: Value =
+        serde_json::from_str(&stdout(&kernel(root.path(), "status --json"))).expect("JSON");
+    assert_eq!(shown["left"]["running"], false);
+    assert_eq!(shown["left"]["steps"].as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        status(&kernel(root.path(), "set --restore --migrator none")),
+        2
+    );
+    let tried = stdout(&kernel(root.path(), "set --restore --dry-run"));
+    assert!(
+        tried.contains("would set proc/sys/kernel/numa_balancing: 2 -> 1"),
+        "{tried}"
+    );
+    assert!(stored.exists());
+    let done = kernel(root.path(), "set --restore");
+    assert_eq!(status(&done), 0, "{}", stderr(&done));
+    assert_eq!(fs::read_to_string(&balancing).expect("file"), "1\n");
+    assert_eq!(text(root.path(), "migrator"), "none\n");
+    assert!(!stored.exists());
+    let again = kernel(root.path(), "set --restore");
+    assert_eq!(
+        (status(&again), stdout(&again).contains("Nothing to do")),
+        (0, true)
+    );
+    fs::write(&stored, "half").expect("file");
+    let told = kernel(root.path(), "set --restore");
+    assert_eq!(status(&told), 1);
+    assert!(stderr(&told).contains("restore.json"), "{}", stderr(&told));
+}

@@ -208,3 +208,33 @@ fn a_page_never_replaces_what_it_shows() {
     assert!(stderr(&output).contains("name another file"));
     assert_eq!(fs::read(&path).expect("read"), before);
 }
+
+#[test]
+fn what_is_not_complete_is_marked_above_its_figures() {
+    let folder = tempfile::tempdir().expect("folder");
+    let [path, page] = ["half.json", "page.html"].map(|name| folder.path().join(name));
+    let whole = fs::read_to_string(synthetic("move")).expect("file");
+    let says_nothing = whole.replace(" \"complete\": true,\n", "");
+    assert_ne!(says_nothing, whole);
+    let stopped = whole.replace("\"complete\": true", "\"complete\": false");
+    for (text, marked) in [(whole, false), (says_nothing, true), (stopped, true)] {
+        fs::write(&path, text).expect("write");
+        assert_eq!(status(&report(&[&path], &page)), 0);
+        let shown = memferry(&["report", "--text", path.to_str().expect("path")]);
+        assert_eq!(status(&shown), 0, "{}", stderr(&shown));
+        let page = fs::read_to_string(&page).expect("page");
+        let banner = page.find("NOT COMPLETE");
+        assert_eq!(banner.is_some(), marked);
+        assert_eq!(stdout(&shown).contains("NOT COMPLETE"), marked);
+        if let Some(banner) = banner {
+            assert!(banner < page.find("<h1>").expect("headline"));
+            assert!(
+                page[banner..]
+                    .lines()
+                    .next()
+                    .expect("line")
+                    .contains("half.json")
+            );
+        }
+    }
+}

@@ -14,7 +14,6 @@ use crate::pipeline::{Cursor, Live, Pipeline, Plan, Wanted};
 use crate::pool::{PagePool, SEGMENT};
 use crate::ranges::Ranges;
 use crate::result::{Account, ListResult, MoveResult, Outcome};
-use crate::steps::Steps;
 use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
 use crate::sys::thread::{Event, Quiet};

@@ -12,6 +12,7 @@ use crate::copy::{self, Routine};
 use crate::error::MoveError;
 use crate::sys;
 use crate::workers::Workers;
+use memferry_linux::affinity;
 use memferry_linux::topology::Topology;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -179,7 +180,7 @@ impl MtCopy {
     /// # Errors
     /// More lanes than CPUs, a topology that cannot be read, or a thread that cannot be started.
     pub fn new(options: MtCopyOptions) -> Result<MtCopy, MoveError> {
-        let allowed = sys::thread::allowed_cpus().map_err(MoveError::system(
+        let allowed = affinity::allowed().map_err(MoveError::system(
             "sched_getaffinity",
             "report this as a bug",
         ))?;
@@ -325,7 +326,7 @@ mod tests {
 
     #[test]
     fn mtcopy_runs_as_many_lanes_as_asked() {
-        let cpus = sys::thread::allowed_cpus().unwrap().len();
+        let cpus = affinity::allowed().unwrap().len();
         let migrator = MtCopy::new(MtCopyOptions {
             lanes: cpus,
             ..Default::default()
@@ -346,10 +347,10 @@ mod tests {
     #[test]
     fn unless_told_lanes_are_few_and_no_more_than_the_cpus_that_the_thread_may_use() {
         let lanes = || MtCopy::new(MtCopyOptions::default()).unwrap().lanes();
-        let cpus = sys::thread::allowed_cpus().unwrap();
+        let cpus = affinity::allowed().unwrap();
         assert!((1..=cpus.len().min(4)).contains(&lanes()));
         let pinned = std::thread::spawn(move || {
-            sys::thread::pin_to(cpus[0]).unwrap();
+            affinity::pin(&cpus[..1]).unwrap();
             lanes()
         });
         assert_eq!(pinned.join().unwrap(), 1);
@@ -358,7 +359,7 @@ mod tests {
 
     #[test]
     fn more_lanes_than_cpus_are_refused() {
-        let lanes = sys::thread::allowed_cpus().unwrap().len() + 1;
+        let lanes = affinity::allowed().unwrap().len() + 1;
         let refused = MtCopy::new(MtCopyOptions {
             lanes,
             ..Default::default()

@@ -7,6 +7,7 @@ use crate::known_faults;
 use crate::pool::SEGMENT;
 use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
+use memferry_linux::affinity;
 use memferry_linux::topology::Topology;
 use std::io;
 
@@ -30,7 +31,7 @@ pub struct Ability {
 /// # Errors
 /// Those of sched_getaffinity(2), which a sandbox may refuse.
 pub fn usable_cpus() -> io::Result<Vec<u32>> {
-    crate::sys::thread::allowed_cpus()
+    affinity::allowed()
 }
 
 /// Tries everything that a mover can use. Changes nothing.

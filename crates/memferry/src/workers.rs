@@ -4,6 +4,7 @@
 //! It runs one job at a time and decides nothing about the work.
 
 use crate::{forkgate, sys};
+use memferry_linux::affinity;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -86,7 +87,7 @@ impl Workers {
                 .spawn(move || {
                     // A handler of the application may touch a page that waits for this very lane.
                     let _ = sys::thread::block_signals();
-                    let _ = sys::thread::pin_to(cpu);
+                    let _ = affinity::pin(&[cpu]);
                     if nice != 0 {
                         let _ = sys::thread::set_nice(nice);
                     }
@@ -200,7 +201,7 @@ mod tests {
 
     #[test]
     fn every_lane_runs_every_round_once() {
-        let cpus = sys::thread::allowed_cpus().unwrap();
+        let cpus = affinity::allowed().unwrap();
         let mut workers = Workers::start(&[cpus[0], cpus[0], cpus[0]], 0).unwrap();
         let counts: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
         for _ in 0..100 {

@@ -8,13 +8,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use memferry::copy::Routine;
-use memferry_linux::kernel::{Change, DCBM, MTCOPY, Migration, NO_MIGRATOR, Plan};
+use memferry_linux::kernel::{Change, DCBM, MTCOPY, Migration, NO_MIGRATOR, Plan, SettingError};
 use memferry_linux::numa;
 
 use super::region::{PAGE, Region, THP};
 use super::rig::{bug, ceiling};
 use super::rounds::Stand;
 use crate::failure::Failure;
+use crate::restore::Restore;
 use crate::schema::FromTo;
 use crate::units::{Size, lanes};
 
@@ -50,56 +51,48 @@ pub struct Run {
 }
 
 /// The active migrator and the lanes, set back when this value goes; `None` on a stock kernel, where nothing can be set.
-pub struct Control(Option<Change>);
+pub struct Control(Option<Restore>);
 
 impl Control {
-    /// Remembers the settings.
-    pub fn new(now: Option<&Migration>) -> Self {
-        Self(now.map(|now| Change {
-            migrator: Some(now.migrators.active.clone()),
-            lanes: now.lanes,
-            dcbm_lanes: now.dcbm.as_ref().map(|dcbm| dcbm.lanes),
-            ..Change::default()
-        }))
+    /// Nothing is changed yet.
+    ///
+    /// # Errors
+    /// See [`Restore::new`].
+    pub fn new(can_be_set: bool) -> Result<Self, Failure> {
+        const FILES: &[&str] = &[
+            "sys/kernel/mm/migration/mtcopy/lanes",
+            "sys/kernel/mm/migration/dcbm/lanes",
+            "sys/kernel/mm/migration/migrator",
+        ];
+        let before = can_be_set.then(|| Restore::new(Path::new("/"), FILES));
+        before.transpose().map(Self)
     }
 
     /// Activates a migrator.
-    fn choose(&self, case: &Case) -> Result<(), Failure> {
-        if self.0.is_none() {
+    fn choose(&mut self, case: &Case) -> Result<(), Failure> {
+        let Some(before) = &mut self.0 else {
             return Ok(());
-        }
+        };
         let change = Change {
             migrator: Some(case.migrator.clone()),
             lanes: (case.migrator == MTCOPY).then_some(case.lanes as u64),
             dcbm_lanes: (case.migrator == DCBM).then_some(case.lanes as u64),
             ..Change::default()
         };
-        set(&change, "the kernel's migrator could not be set")
+        let what = "the kernel's migrator could not be set";
+        let failed = |error: SettingError| Failure::new(what, &error, error.hint());
+        let plan = Plan::new(Path::new("/"), &migration(what)?, &change).map_err(failed)?;
+        if plan.steps.is_empty() {
+            return Ok(());
+        }
+        before.begin()?;
+        plan.apply().map_err(failed)
     }
 
     /// Sets everything as it was, and says if that fails.
     pub fn restore(mut self) -> Result<(), Failure> {
-        self.bring_back()
+        self.0.as_mut().map_or(Ok(()), Restore::bring_back)
     }
-
-    fn bring_back(&mut self) -> Result<(), Failure> {
-        let what = "the kernel's migrator could not be set back";
-        self.0.take().map_or(Ok(()), |before| set(&before, what))
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        // A failure before this one is what the user hears of.
-        let _ = self.bring_back();
-    }
-}
-
-/// Changes the kernel's settings; `what` begins the message of a failure.
-fn set(change: &Change, what: &str) -> Result<(), Failure> {
-    let plan = Plan::new(Path::new("/"), &migration(what)?, change);
-    plan.and_then(|plan| plan.apply())
-        .map_err(|error| Failure::new(what, &error, error.hint()))
 }
 
 fn migration(what: &str) -> Result<Migration, Failure> {
@@ -127,7 +120,7 @@ pub struct Between<'a> {
     folio: usize,
     routine: Routine,
     threads: usize,
-    control: &'a Control,
+    control: &'a mut Control,
 }
 
 impl<'a> Between<'a> {
@@ -138,7 +131,7 @@ impl<'a> Between<'a> {
         folio: usize,
         routine: Routine,
         threads: usize,
-        control: &'a Control,
+        control: &'a mut Control,
     ) -> Result<Self, Failure> {
         let map = |node| map(node, bytes, folio, threads);
         let between = Self {

@@ -29,8 +29,8 @@ pub fn usable_cpus(topology: &Topology) -> usize {
     memferry::probe::usable_cpus().map_or(topology.cpus.online.len(), |cpus| cpus.len())
 }
 
-/// Describes the machine. `copy` is the copy routine that the lanes use.
-pub fn describe(topology: &Topology, copy: &str) -> Host {
+/// Describes the machine. `copy` is the copy routine that the lanes use, if they copy.
+pub fn describe(topology: &Topology, copy: Option<&str>) -> Host {
     Host {
         cpu: topology
             .cpus
@@ -52,7 +52,7 @@ pub fn describe(topology: &Topology, copy: &str) -> Host {
             .clone()
             .or_else(|| (topology.cpus.hypervisor == Some(true)).then(|| "unnamed".to_owned())),
         emulated: topology.is_emulated(),
-        copy: Some(copy.to_owned()),
+        copy: copy.map(str::to_owned),
     }
 }
 

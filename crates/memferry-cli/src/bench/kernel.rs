@@ -2,6 +2,8 @@
 //! `bench move` and `bench count` of the kernel: which cases there are, and the rows that they make. On a stock kernel the
 //! one migrator is `none`.
 
+use std::path::Path;
+
 use memferry_linux::kernel::{DCBM, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR};
 use memferry_linux::topology::{ThpMode, Topology};
 
@@ -13,7 +15,7 @@ use super::rounds::{Rounds, ceilings};
 use super::throughput::routine;
 use crate::cli::bench::{CountArgs, MigratorName, MoveArgs, RunArgs};
 use crate::failure::Failure;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, FromTo, MoveRow, Rows};
+use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, Envelope, FromTo, MoveRow, Rows};
 use crate::spread::mean_sd;
 use crate::ui::Ui;
 use crate::units::Size;
@@ -131,8 +133,7 @@ impl<'a> Bench<'a> {
         let found = Migration::read().map_err(|error| {
             Failure::new("cannot read the kernel's settings", error, "try again")
         })?;
-        let cpus = topology.cpus.online.len().min(MOST_LANES as usize);
-        let lanes = args.lanes(cpus);
+        let lanes = lanes(args, host::usable_cpus(topology));
         let columns = match &found {
             Ok(now) => columns(args, &lanes, &now.migrators.names)?,
             Err(absence) => {
@@ -154,7 +155,7 @@ impl<'a> Bench<'a> {
             ui,
             nodes,
             columns,
-            control: Some(Control::new(found.as_ref().ok())),
+            control: Some(Control::new(found.is_ok())?),
             ceilings: Vec::new(),
             notes: Vec::new(),
             failure: None,
@@ -212,7 +213,7 @@ impl<'a> Bench<'a> {
             let mut rounds = Rounds::new(lanes.len(), cases.len());
             let control = self
                 .control
-                .as_ref()
+                .as_mut()
                 .ok_or_else(|| super::rig::bug("no control"))?;
             self.failure = Between::new(
                 self.nodes,
@@ -242,7 +243,8 @@ impl<'a> Bench<'a> {
 
     fn rows(&self, measured: Vec<(Case, Vec<Run>)>) -> Vec<Measured> {
         let row = |case: &Case, runs: &[Run]| -> Option<MoveRow> {
-            let (gbps, gbps_sd) = mean_sd(&runs.iter().map(|run| run.gbps).collect::<Vec<_>>());
+            let runs_gbps: Vec<f64> = runs.iter().map(|run| run.gbps).collect();
+            let (gbps, gbps_sd) = mean_sd(&runs_gbps);
             let huge = case.folio >= THP;
             let mut ceilings = self.ceilings.iter();
             let ceiling = ceilings.find(|c| c.lanes == case.lanes && c.is_huge() == huge)?;
@@ -258,12 +260,14 @@ impl<'a> Bench<'a> {
                 runs: runs.len(),
                 gbps,
                 gbps_sd,
+                runs_gbps,
                 of_ceiling: gbps / ceiling.gbps,
                 verified_bytes: runs.iter().map(|run| run.verified).sum(),
                 extra_rss_bytes: None,
                 nodes: Some(self.nodes),
                 copied_bytes: runs.iter().map(|run| run.copied).sum(),
                 call_ns: Some(median(&mut calls)),
+                runs_call_ns: runs.iter().map(Run::typical_ns).collect(),
                 of_none: None,
                 steps: None,
                 lane_steps: Vec::new(),
@@ -299,13 +303,24 @@ impl<'a> Bench<'a> {
         }
         let file = BenchFile {
             schema: BENCH_SCHEMA.to_owned(),
-            host: host::describe(self.topology, routine(self.args.copy.as_deref())?.name()),
+            envelope: Envelope::now(Path::new("/")),
+            host: host::describe(
+                self.topology,
+                Some(routine(self.args.copy.as_deref())?.name()),
+            ),
             ceiling: self.ceilings,
             rows: make(rows.into_iter().map(|of| of.row).collect()),
             like: None,
             notes: self.notes,
         };
         super::finish(file, self.args.quick, self.failure, self.ui)
+    }
+}
+
+impl Run {
+    /// The time of its median call.
+    fn typical_ns(&self) -> u64 {
+        median(&mut self.call_ns.clone()).max(1)
     }
 }
 
@@ -319,10 +334,7 @@ impl Measured {
         let none = rows.iter().find(same)?;
         let rounds = none.runs.iter().zip(&self.runs);
         let mut ratios: Vec<f64> = rounds
-            .map(|(none, own)| {
-                let typical = |run: &Run| median(&mut run.call_ns.clone()).max(1) as f64;
-                typical(none) / typical(own)
-            })
+            .map(|(none, own)| none.typical_ns() as f64 / own.typical_ns() as f64)
             .collect();
         // The median: one round in which the machine did something else must not count.
         ratios.sort_by(f64::total_cmp);
@@ -378,6 +390,12 @@ fn given_folios(topology: &Topology, quick: bool) -> Vec<usize> {
         folios.retain(|&folio| folio == PAGE || folio == THP || folio == 64 << 10);
     }
     folios
+}
+
+/// The lanes of mtcopy and dcbm. The kernel takes no helper outside of the task's cpuset; what taskset keeps from this
+/// process is left out as well, for the ceiling has no more threads.
+pub fn lanes(args: &RunArgs, usable: usize) -> Vec<usize> {
+    args.lanes(usable.min(MOST_LANES as usize))
 }
 
 /// Which migrators run with how many lanes; the kernel's `names` are those that are registered.

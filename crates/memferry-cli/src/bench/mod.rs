@@ -4,13 +4,15 @@
 //! Tables, JSON and the report are made elsewhere from what these return.
 
 mod between;
-mod host;
+pub mod host;
 mod kernel;
 mod nodes;
 mod promote;
 pub mod region;
 mod rig;
 mod rounds;
+#[cfg(test)]
+mod sizes;
 mod stall;
 mod three_pass;
 mod throughput;
@@ -41,7 +43,10 @@ pub fn finish(
                 .push("Ended by a failure: cases or runs are missing.".to_owned());
             failure
         }
-        None if !ui.stopped() => return Ok(file),
+        None if !ui.stopped() => {
+            file.envelope.complete = true;
+            return Ok(file);
+        }
         None => {
             file.notes
                 .push("Stopped by the user: cases or runs are missing.".to_owned());

@@ -94,6 +94,7 @@ pub fn ceilings(lanes: &[usize], copied: &[Vec<f64>], page_bytes: usize) -> Vec<
                 page_bytes,
                 gbps,
                 gbps_sd,
+                runs_gbps: copied.clone(),
             }
         })
         .collect()

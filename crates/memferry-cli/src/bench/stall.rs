@@ -5,6 +5,7 @@
 //! access that takes a page fault met a page that was away. At the end every byte is compared: a lost write is a failure
 //! of the mover, not a statistic.
 
+use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use super::rig::{failed, one_by_one};
 use super::throughput::routine;
 use crate::cli::bench::{Length, Migrator, StallArgs, user_migrators};
 use crate::failure::Failure;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Quantiles, Rows, StallRow};
+use crate::schema::{BENCH_SCHEMA, BenchFile, Envelope, Quantiles, Rows, StallRow};
 use crate::ui::Ui;
 
 /// Only after accesses that took longer the thread asks how many page faults it had: a fault that the kernel handles takes
@@ -95,7 +96,10 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     super::finish(
         BenchFile {
             schema: BENCH_SCHEMA.to_owned(),
-            host: host::describe(&topology, routine.name()),
+            envelope: args
+                .length()
+                .told(Envelope::now(Path::new("/")).with("total_bytes", total)),
+            host: host::describe(&topology, Some(routine.name())),
             ceiling: Vec::new(),
             rows: Rows::Stall(rows),
             like: None,
@@ -105,6 +109,16 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         failure,
         ui,
     )
+}
+
+impl Length {
+    /// Says how long each row was measured.
+    fn told(self, envelope: Envelope) -> Envelope {
+        match self {
+            Self::Seconds(seconds) => envelope.with("seconds", seconds),
+            Self::Rounds(rounds) => envelope.with("rounds", rounds),
+        }
+    }
 }
 
 /// One row of the table.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `bench move` and `bench count`: which cases there are, in which order they run, and the rows that they make.
 
+use std::path::Path;
 use std::time::Duration;
 
 use memferry::copy::{self, Routine};
@@ -15,7 +16,7 @@ use crate::cli::bench::{
     Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs,
 };
 use crate::failure::Failure;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, MoveRow, Rows, Steps};
+use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, Envelope, MoveRow, Rows, Steps};
 use crate::spread::mean_sd;
 use crate::ui::Ui;
 
@@ -268,7 +269,8 @@ fn row(case: &Case, runs: &[Run], ceilings: &[Ceiling]) -> Option<MoveRow> {
     if runs.is_empty() {
         return None;
     }
-    let (gbps, gbps_sd) = mean_sd(&runs.iter().map(|run| run.gbps).collect::<Vec<_>>());
+    let runs_gbps: Vec<f64> = runs.iter().map(|run| run.gbps).collect();
+    let (gbps, gbps_sd) = mean_sd(&runs_gbps);
     let ceiling = ceilings.iter().find(|c| c.lanes == case.lanes)?;
     let ours = matches!(case.means, Means::Mover(_));
     Some(MoveRow {
@@ -282,12 +284,14 @@ fn row(case: &Case, runs: &[Run], ceilings: &[Ceiling]) -> Option<MoveRow> {
         runs: runs.len(),
         gbps,
         gbps_sd,
+        runs_gbps,
         of_ceiling: gbps / ceiling.gbps,
         verified_bytes: runs.iter().map(|run| run.verified).sum(),
         extra_rss_bytes: runs.iter().map(|run| run.extra_rss).max().filter(|_| ours),
         nodes: None,
         copied_bytes: None,
         call_ns: None,
+        runs_call_ns: Vec::new(),
         of_none: None,
         steps: ours.then(|| mean_steps(runs, |run| run.steps)),
         lane_steps: (0..runs[0].lanes.len())
@@ -349,9 +353,12 @@ fn finish(
 ) -> Result<BenchFile, Failure> {
     let mut notes = notes;
     notes.extend(host::emulated_note(topology));
+    let batch = args.batch.map(|size| size.0.to_string());
     let file = BenchFile {
         schema: BENCH_SCHEMA.to_owned(),
-        host: host::describe(topology, routine(args.copy.as_deref())?.name()),
+        envelope: Envelope::now(Path::new("/"))
+            .with("batch_bytes", batch.as_deref().unwrap_or("default")),
+        host: host::describe(topology, Some(routine(args.copy.as_deref())?.name())),
         ceiling: measured.ceilings,
         rows: rows(measured.rows),
         like: None,

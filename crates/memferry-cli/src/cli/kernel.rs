@@ -65,7 +65,7 @@ pub struct PlaceArgs {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("setting").required(true).multiple(true).args([
     "migrator", "reasons", "max_batch_bytes", "lanes", "dcbm_lanes",
-    "pghot_sources", "pghot_target", "pghot_rate_limit",
+    "pghot_sources", "pghot_target", "pghot_rate_limit", "restore",
 ])))]
 pub struct SetArgs {
     /// What copies batches; none: every folio is copied by itself, as in a stock kernel
@@ -92,6 +92,10 @@ pub struct SetArgs {
     /// pghot: MiB that move to a node, and in exchange away from it, in a second at most
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=MOST_RATE_MBPS))]
     pub pghot_rate_limit: Option<u64>,
+    /// Set back what a benchmark changed that was killed, and nothing else
+    #[arg(long, conflicts_with_all = ["migrator", "reasons", "max_batch_bytes", "lanes", "dcbm_lanes", "pghot_sources",
+          "pghot_target", "pghot_rate_limit"])]
+    pub restore: bool,
     /// Check everything, say what would be written, write nothing
     #[arg(long)]
     pub dry_run: bool,

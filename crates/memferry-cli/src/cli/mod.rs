@@ -58,7 +58,7 @@ pub enum Command {
     Trace(Trace),
     /// Make one HTML page, with charts, from benchmark files
     Report(ReportArgs),
-    /// Write man pages or shell completions, for packagers
+    /// Write man pages, shell completions or the schema of files, for packagers
     #[command(hide = true)]
     Generate(GenerateArgs),
     /// Make the accesses of one run of `memferry bench promote`, which starts this
@@ -134,6 +134,8 @@ pub enum Generated {
     Man,
     /// Completions for bash, zsh and fish
     Completions,
+    /// The JSON Schema of all files of measurements
+    Schema,
 }
 
 impl Cli {

@@ -16,14 +16,17 @@
 //!                   (null if debugfs does not tell), tuning {file: text} of debugfs, status {name: text} of its file of
 //!                   this name, counters {name: n}
 //! statistics[]      migrator, folios, bytes, fallbacks, declined: one row for each registered migrator
+//! left              null, or what a benchmark changed and has not set back: arguments, running (else it was killed), steps[] as
+//!                   `memferry kernel set --restore` would make them
 //! ```
 //! All from `migrators` to `quarantined_bytes` is null, and `statistics` empty, where nothing is available. `memferry kernel
 //! set --json` writes schema `memferry-kernel-set/1`: dry_run, steps[] of {file, before, after}.
 
-use memferry_linux::kernel::{self, Absence, Migration, Plan};
+use memferry_linux::kernel::{self, Absence, Migration};
 use serde::Serialize;
 
 use super::pghot::Tracking;
+use crate::restore::{Left, Step};
 
 /// What is known of the kernel's half. The fields are explained at the head of this file.
 #[derive(Debug, Serialize)]
@@ -41,6 +44,15 @@ pub struct Status<'a> {
     pub quarantined_bytes: Option<u64>,
     pub pghot: Tracking,
     pub statistics: Vec<Row<'a>>,
+    pub left: Option<LeftBehind<'a>>,
+}
+
+/// What a benchmark changed and has not set back.
+#[derive(Debug, Serialize)]
+pub struct LeftBehind<'a> {
+    pub arguments: &'a [String],
+    pub running: bool,
+    pub steps: Vec<Change<'a>>,
 }
 
 /// Who can copy, and who does.
@@ -75,7 +87,12 @@ pub struct Row<'a> {
 
 impl<'a> Status<'a> {
     /// The kernel's half, or why there is none.
-    pub fn new(kernel: String, found: &'a Result<Migration, Absence>, pghot: Tracking) -> Self {
+    pub fn new(
+        kernel: String,
+        found: &'a Result<Migration, Absence>,
+        pghot: Tracking,
+        left: Option<&'a Left>,
+    ) -> Self {
         let of = found.as_ref().ok();
         let row = |row: &'a kernel::Statistics| Row {
             migrator: &row.migrator,
@@ -104,6 +121,18 @@ impl<'a> Status<'a> {
             quarantined_bytes: of.map(|of| of.quarantined_bytes),
             pghot,
             statistics: of.map_or_else(Vec::new, |of| of.statistics.iter().map(row).collect()),
+            left: left.map(|left| {
+                let step = |of: &'a Step| Change {
+                    file: &of.file,
+                    before: &of.now,
+                    after: &of.before,
+                };
+                LeftBehind {
+                    arguments: &left.arguments,
+                    running: left.running,
+                    steps: left.steps.iter().map(step).collect(),
+                }
+            }),
         }
     }
 }
@@ -119,23 +148,23 @@ pub struct Changes<'a> {
 /// One file.
 #[derive(Debug, Serialize)]
 pub struct Change<'a> {
-    pub file: &'static str,
+    pub file: &'a str,
     pub before: &'a str,
     pub after: &'a str,
 }
 
 impl<'a> Changes<'a> {
-    /// The steps of a plan.
-    pub fn new(plan: &'a Plan, dry_run: bool) -> Self {
-        let steps = plan.steps.iter().map(|step| Change {
-            file: step.file,
-            before: &step.before,
-            after: &step.after,
-        });
+    /// Steps of file, before and after.
+    pub fn new(steps: impl Iterator<Item = (&'a str, &'a str, &'a str)>, dry_run: bool) -> Self {
+        let change = |(file, before, after)| Change {
+            file,
+            before,
+            after,
+        };
         Self {
             schema: "memferry-kernel-set/1",
             dry_run,
-            steps: steps.collect(),
+            steps: steps.map(change).collect(),
         }
     }
 }

@@ -14,6 +14,7 @@ use memferry_linux::topology::TopologyError;
 use crate::cli::kernel::{Kernel, SetArgs, StatusArgs};
 use crate::failure::Failure;
 use crate::output::Results;
+use crate::restore;
 use crate::ui::Ui;
 use description::{Changes, Status};
 
@@ -31,26 +32,67 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     let release = Migration::release(&args.place.root).map_err(|error| unreadable(&error))?;
     let found = Migration::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
     let tracking = Pghot::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
-    let status = Status::new(release.clone(), &found, pghot::Tracking::new(&tracking));
+    let left = restore::left(&args.place.root)?;
+    let tracked = pghot::Tracking::new(&tracking);
+    let status = Status::new(release.clone(), &found, tracked, left.as_ref());
     results.write(&status, || {
         let migration = match &found {
             Ok(migration) => text::status(&release, migration, Ui::columns()),
             Err(absence) => text::absence(&release, *absence, Ui::columns()),
         };
         let tracking = pghot::text(&tracking, Ui::columns());
-        format!("{migration}\n{tracking}")
+        let left = (left.as_ref()).map_or_else(String::new, |left| text::left(left, Ui::columns()));
+        format!("{left}{migration}\n{tracking}")
     })
 }
 
 fn set(args: &SetArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
+    if args.restore {
+        return set_back(args, results);
+    }
     let plan = plan(args)?;
     if !args.dry_run {
         plan.apply().map_err(|error| refused(&error))?;
     }
-    results.write(&Changes::new(&plan, args.dry_run), || {
-        text::changes(&plan, args.dry_run)
-    })
+    let steps = plan.steps.iter();
+    write_changes(
+        args,
+        results,
+        steps.map(|of| (of.file, &*of.before, &*of.after)),
+    )
+}
+
+/// What a benchmark left that was killed.
+fn set_back(args: &SetArgs, results: Results) -> Result<(), Failure> {
+    let root = &args.place.root;
+    let left = restore::left(root)?;
+    if let Some(left) = left.as_ref().filter(|left| left.running) {
+        return Err(Failure::new(
+            "a benchmark that changed settings of the kernel still runs",
+            format!("it is `memferry {}`", left.arguments.join(" ")),
+            "wait for its end, or interrupt it: it sets them back",
+        ));
+    }
+    let steps = left.as_ref().map_or(&[][..], |left| &left.steps);
+    if left.is_some() && !args.dry_run {
+        restore::set_back(root, steps)?;
+    }
+    write_changes(
+        args,
+        results,
+        steps.iter().map(|of| (&*of.file, &*of.now, &*of.before)),
+    )
+}
+
+/// Says what was set, or would be: file, before, after.
+fn write_changes<'a>(
+    args: &SetArgs,
+    results: Results,
+    steps: impl Iterator<Item = (&'a str, &'a str, &'a str)>,
+) -> Result<(), Failure> {
+    let changes = Changes::new(steps, args.dry_run);
+    results.write(&changes, || text::changes(&changes))
 }
 
 /// The steps of pghot, then those of the migrators.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's half as text for a terminal.
 
-use memferry_linux::kernel::{
-    Absence, MTCOPY, Migration, NO_MIGRATOR, Plan, REASONS, Statistics, Step,
-};
+use memferry_linux::kernel::{Absence, MTCOPY, Migration, NO_MIGRATOR, REASONS, Statistics};
 
+use super::description::{Change, Changes};
+use crate::restore::Left;
 use crate::table::Table;
 use crate::table::text::{Align, draw, wrap};
 use crate::units::{about, short};
@@ -38,13 +38,38 @@ pub fn absence(kernel: &str, absence: Absence, columns: usize) -> String {
 }
 
 /// What was set, one file a line.
-pub fn changes(plan: &Plan, dry_run: bool) -> String {
-    if plan.steps.is_empty() {
+pub fn changes(of: &Changes) -> String {
+    if of.steps.is_empty() {
         return "Nothing to do: everything is set so already.\n".to_owned();
     }
-    let would = if dry_run { "would set " } else { "" };
-    let line = |step: &Step| format!("{would}{}: {} -> {}\n", step.file, step.before, step.after);
-    plan.steps.iter().map(line).collect()
+    let would = if of.dry_run { "would set " } else { "" };
+    let line = |step: &Change| format!("{would}{}: {} -> {}\n", step.file, step.before, step.after);
+    of.steps.iter().map(line).collect()
+}
+
+/// What a benchmark changed and has not set back.
+pub fn left(of: &Left, columns: usize) -> String {
+    let by = of.arguments.join(" ");
+    let mut text = match of.running {
+        true => wrap(
+            &format!(
+                "`memferry {by}` runs and has changed settings; it sets them back at its end."
+            ),
+            columns,
+            "  ",
+        ),
+        false => wrap(
+            &format!(
+                "`memferry {by}` was killed and left settings changed; `memferry kernel set --restore` sets them back:"
+            ),
+            columns,
+            "  ",
+        ),
+    };
+    for step in &of.steps {
+        text += &format!("\n  {}: {}, before {}", step.file, step.now, step.before);
+    }
+    text + "\n\n"
 }
 
 fn settings(of: &Migration) -> Table {

@@ -3,6 +3,8 @@
 //!
 //! ```text
 //! schema            "memferry-replay/1"
+//! version, date, arguments, settings, complete, host
+//!                   as in the files of benchmarks: who replayed, when, how, and where; host may be null
 //! machine           what every trace was replayed on: top_ns, low_ns, promote_ns, demote_ns, fault_ns, sample_period (in
 //!                   cache misses), walk_ms, walk_page_ns, seed, scale, ns_per_access
 //! rows[]            trace (file), name (what was traced), policy, top_tier_bytes, footprint_bytes, accesses,
@@ -13,23 +15,35 @@
 //! ```
 //! Names stay as they are within version 1; new ones may come.
 
+use std::path::Path;
+
 use memferry_replay::machine::{NS_PER_ACCESS, SCALE};
 use memferry_replay::outcome::Outcome;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Case;
+use crate::bench::host;
+use crate::schema::{Envelope, Host};
 
 /// The value of [`File::schema`].
 const REPLAY_SCHEMA: &str = "memferry-replay/1";
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+/// A file of replays.
+#[schemars(rename = "ReplayFile")]
 pub struct File<'a> {
+    #[schemars(extend("const" = REPLAY_SCHEMA))]
     schema: &'static str,
+    #[serde(flatten)]
+    envelope: Envelope,
+    host: Option<Host>,
     machine: Machine,
     rows: Vec<Row<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ReplayMachine")]
 struct Machine {
     top_ns: u32,
     low_ns: u32,
@@ -44,7 +58,8 @@ struct Machine {
     ns_per_access: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ReplayRow")]
 struct Row<'a> {
     trace: &'a str,
     name: &'a str,
@@ -80,6 +95,8 @@ pub fn file<'a>(cases: &'a [Case], seed: u64) -> File<'a> {
         .flat_map(|case| case.outcomes.iter().map(|outcome| row(case, outcome)));
     File {
         schema: REPLAY_SCHEMA,
+        envelope: Envelope::now(Path::new("/")).complete(),
+        host: (crate::topology::read().ok()).map(|of| host::describe(&of, None)),
         machine: Machine {
             top_ns: machine.top_ns,
             low_ns: machine.low_ns,

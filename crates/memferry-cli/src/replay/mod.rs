@@ -3,7 +3,7 @@
 //!
 //! The library replays; this reads traces, deals the work to threads and shows it.
 
-mod description;
+pub mod description;
 mod page;
 mod picture;
 mod text;

@@ -23,6 +23,8 @@ struct Page {
     headline: String,
     machine: String,
     facts: Vec<Fact>,
+    /// What stands above the first figure if a file is not complete, and the names of those files.
+    incomplete: Option<(&'static str, String)>,
     sections: Vec<Section>,
     multiples: Vec<Drawing>,
     absolute: Vec<Drawing>,
@@ -62,6 +64,7 @@ pub fn render(loaded: &[Loaded]) -> Result<(String, usize), minijinja::Error> {
         headline: sentence(head.clone()),
         facts: facts(head),
         machine: machine.clone(),
+        incomplete: incomplete(loaded),
         sections: (loaded.iter())
             .map(|loaded| section(loaded, machines.len() > 1))
             .collect(),
@@ -80,6 +83,12 @@ pub fn render(loaded: &[Loaded]) -> Result<(String, usize), minijinja::Error> {
     let charts = page.sections.iter().map(|section| section.charts.len());
     let charts = charts.sum::<usize>() + page.multiples.len() + page.absolute.len();
     Ok((html, charts))
+}
+
+fn incomplete(loaded: &[Loaded]) -> Option<(&'static str, String)> {
+    let files = loaded.iter().filter(|of| !of.file.envelope.complete);
+    let names: Vec<&str> = files.map(|of| of.name.as_str()).collect();
+    (!names.is_empty()).then(|| (table::INCOMPLETE, names.join(", ")))
 }
 
 fn drawings(charts: Vec<Chart>) -> Vec<Drawing> {

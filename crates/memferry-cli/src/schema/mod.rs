@@ -3,10 +3,13 @@
 //!
 //! GB is 1e9 bytes, times are nanoseconds. It only describes the file; `bench` fills it.
 
+mod envelope;
 pub mod promote;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use envelope::Envelope;
 use promote::{Like, PROMOTE_SCHEMA, PromoteRow};
 
 /// The value of [`BenchFile::schema`].
@@ -16,10 +19,14 @@ pub const BENCH_SCHEMA: &str = "memferry-bench/1";
 pub const THP_BYTES: usize = 2 << 20;
 
 /// One benchmark run on one machine.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct BenchFile {
     /// [`BENCH_SCHEMA`], or that of the rows.
+    #[schemars(extend("enum" = [BENCH_SCHEMA, PROMOTE_SCHEMA]))]
     pub schema: String,
+    /// What wrote it, when and how, and whether it is complete.
+    #[serde(flatten)]
+    pub envelope: Envelope,
     /// The machine that was measured.
     pub host: Host,
     /// Copy throughput with no page moved, one entry per lane count and kind of pages.
@@ -37,7 +44,7 @@ pub struct BenchFile {
 }
 
 /// The rows of a file; the tag `bench` says which kind.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "bench", content = "rows", rename_all = "lowercase")]
 pub enum Rows {
     /// `bench move`: folio size by migrator and lanes.
@@ -70,7 +77,7 @@ impl Rows {
 }
 
 /// The machine that was measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Host {
     /// Processor model as /proc/cpuinfo names it.
     pub cpu: String,
@@ -99,7 +106,7 @@ pub struct Host {
 }
 
 /// Throughput of copying the same bytes with no page moved.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Ceiling {
     /// Threads that copied.
     pub lanes: usize,
@@ -110,6 +117,9 @@ pub struct Ceiling {
     pub gbps: f64,
     /// Standard deviation over the runs, GB/s.
     pub gbps_sd: f64,
+    /// Each run, GB/s.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs_gbps: Vec<f64>,
 }
 
 fn base_page() -> usize {
@@ -144,7 +154,7 @@ impl BenchFile {
 }
 
 /// One cell of `bench move` or `bench count`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MoveRow {
     /// `user` (userfaultfd) or `kernel` (move_pages).
     pub backend: String,
@@ -169,6 +179,9 @@ pub struct MoveRow {
     pub gbps: f64,
     /// Standard deviation over the runs, GB/s.
     pub gbps_sd: f64,
+    /// Each run, GB/s.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs_gbps: Vec<f64>,
     /// `gbps` over the ceiling of the same lanes and kind of pages.
     pub of_ceiling: f64,
     /// Bytes compared with what they must be, after the timed part, over all runs.
@@ -186,6 +199,9 @@ pub struct MoveRow {
     /// Median time of one system call over all runs, nanoseconds (backend `kernel`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_ns: Option<u64>,
+    /// The same of each run by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs_call_ns: Vec<u64>,
     /// How many times faster than migrator `none` in the same round, by the median call: median over the rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_none: Option<f64>,
@@ -198,7 +214,7 @@ pub struct MoveRow {
 }
 
 /// Time of one lane or of all together by step, nanoseconds a run, mean over the runs; `set_up_ns` is by the clock, once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Steps {
     /// Reading the mappings, registering the range and ending that, waking the lanes.
     pub set_up_ns: u64,
@@ -232,7 +248,7 @@ pub struct Steps {
 }
 
 /// Where pages come from and go to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FromTo {
     /// The node that they lie on.
     pub from: u32,
@@ -241,7 +257,7 @@ pub struct FromTo {
 }
 
 /// One cell of `bench stall`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StallRow {
     /// `user` or `kernel`.
     pub backend: String,
@@ -277,7 +293,7 @@ pub struct StallRow {
 }
 
 /// Quantiles of a time, nanoseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Quantiles {
     /// Median.
     pub p50: u64,

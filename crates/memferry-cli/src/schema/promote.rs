@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::FromTo;
@@ -11,7 +12,7 @@ use super::FromTo;
 pub const PROMOTE_SCHEMA: &str = "memferry-promote/1";
 
 /// One run of one case.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PromoteRow {
     /// 1: the top tier has room; 2: it is full and idle, and regions of the lower tier become hot one after another.
     pub scenario: u32,
@@ -96,7 +97,7 @@ impl PromoteRow {
 }
 
 /// What a file that repeats a published scenario says of it: the published figures and ours, side by side.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Like {
     /// The scenario, as `--like` takes it.
     pub name: String,
@@ -117,7 +118,7 @@ pub struct Like {
 }
 
 /// A figure, published and ours.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Both {
     /// The published one, as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,7 +129,7 @@ pub struct Both {
 }
 
 /// A case of a published scenario.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LikeResult {
     /// [`PromoteRow::case`]; of pghot with no source on, which has no case here, what it was published as.
     pub case: String,
@@ -139,7 +140,7 @@ pub struct LikeResult {
 }
 
 /// A line of promotion over time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LikeRate {
     /// `numab2`, `pghot`, or [`PromoteRow::case`].
     pub case: String,

@@ -66,6 +66,10 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
     }
 }
 
+/// What stands above the figures of a file that is not complete.
+pub const INCOMPLETE: &str =
+    "NOT COMPLETE: cases or runs are missing, or the file does not say that none is.";
+
 /// The machine on one line.
 pub fn machine(file: &BenchFile) -> String {
     let host = &file.host;

@@ -14,6 +14,9 @@ pub fn benchmark(file: &BenchFile, anatomy: bool, published: bool, columns: usiz
     let copy = file.host.copy.as_ref();
     let copy = copy.map_or_else(String::new, |copy| format!(", copy routine {copy}"));
     let mut text = wrap(&(machine(file) + &copy), columns, "") + "\n\n";
+    if !file.envelope.complete {
+        text += &(wrap(super::INCOMPLETE, columns, "") + "\n\n");
+    }
     let anatomy = match &file.rows {
         Rows::Move(rows) if anatomy => super::anatomy::tables(rows),
         _ => Vec::new(),

@@ -3,6 +3,8 @@
 //!
 //! ```text
 //! schema            "memferry-topology/1"
+//! version, date, arguments, settings, complete
+//!                   as in the files of benchmarks: who asked, when and how; complete is true
 //! machine           cpu (null if unknown), cpus, kernel, virtual (null if no file tells), hypervisor (its
 //!                   maker or null), memory_bytes, available_bytes, page_bytes
 //! nodes[]           id, tier (index into tiers, or null), cpus[], has_memory, memory_bytes, free_bytes,
@@ -29,17 +31,26 @@
 //! ```
 //! Names stay as they are within version 1; new ones may come. Sizes are bytes, GB is 1e9 bytes.
 
+use std::path::Path;
+
 use memferry::probe::Ability;
 use memferry_linux::topology::{Overcommit, ThpDefrag, ThpMode, Topology};
+use schemars::JsonSchema;
 use serde::Serialize;
+
+use crate::schema::Envelope;
 
 /// The value of [`Description::schema`].
 pub const TOPOLOGY_SCHEMA: &str = "memferry-topology/1";
 
 /// All that is known of a machine. The fields are explained at the head of this file.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TopologyFile")]
 pub struct Description {
+    #[schemars(extend("const" = TOPOLOGY_SCHEMA))]
     pub schema: &'static str,
+    #[serde(flatten)]
+    pub envelope: Envelope,
     pub machine: Machine,
     pub nodes: Vec<Node>,
     pub tiers: Vec<Tier>,
@@ -58,7 +69,7 @@ pub struct Description {
 }
 
 /// The machine as a whole.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Machine {
     pub cpu: Option<String>,
     pub cpus: usize,
@@ -72,7 +83,7 @@ pub struct Machine {
 }
 
 /// A memory node.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Node {
     pub id: u32,
     pub tier: Option<usize>,
@@ -84,21 +95,21 @@ pub struct Node {
 }
 
 /// How far one node is.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Distance {
     pub node: u32,
     pub distance: u32,
 }
 
 /// Nodes of one speed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Tier {
     pub kernel_id: Option<u32>,
     pub nodes: Vec<u32>,
 }
 
 /// CPUs that share a last-level cache.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct CacheGroup {
     pub cpus: Vec<u32>,
     pub level: Option<u32>,
@@ -107,7 +118,7 @@ pub struct CacheGroup {
 }
 
 /// Transparent huge pages.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Thp {
     pub enabled: String,
     pub defrag: String,
@@ -116,21 +127,21 @@ pub struct Thp {
 }
 
 /// One size of transparent huge pages.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ThpSize {
     pub bytes: u64,
     pub mode: String,
 }
 
 /// What NUMA balancing does.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct NumaBalancing {
     pub placement: bool,
     pub tiering: bool,
 }
 
 /// What the kernel can or cannot do.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Capability {
     pub name: &'static str,
     pub purpose: &'static str,
@@ -139,14 +150,14 @@ pub struct Capability {
 }
 
 /// The kernel's own migrators.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Migrators {
     pub active: String,
     pub all: Vec<String>,
 }
 
 /// A channel of a DMA engine.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct DmaChannel {
     pub name: String,
     pub driver: Option<String>,
@@ -155,7 +166,7 @@ pub struct DmaChannel {
 }
 
 /// Limits of /proc/sys/vm.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Limits {
     pub max_map_count: u64,
     pub unprivileged_userfaultfd: Option<bool>,
@@ -164,7 +175,7 @@ pub struct Limits {
 }
 
 /// The measured copy routines.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Copies {
     pub best: &'static str,
     pub buffer_bytes: u64,
@@ -174,14 +185,14 @@ pub struct Copies {
 }
 
 /// One copy routine.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct CopyRoutine {
     pub name: &'static str,
     pub about: &'static str,
 }
 
 /// How fast one routine copies.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct CopyRow {
     pub routine: &'static str,
     pub page_bytes: u64,
@@ -193,7 +204,7 @@ pub struct CopyRow {
 }
 
 /// What moving a base page takes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct MoveCost {
     pub uffdio_move_ns: f64,
     pub beside_a_thread: bool,
@@ -202,7 +213,7 @@ pub struct MoveCost {
 }
 
 /// The same to another node, both ways.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct BetweenNodes {
     pub userfaultfd_ns: f64,
     pub move_pages_ns: f64,
@@ -216,6 +227,7 @@ impl Description {
         let limits = &topology.limits;
         Self {
             schema: TOPOLOGY_SCHEMA,
+            envelope: Envelope::now(Path::new("/")).complete(),
             machine: Machine {
                 cpu: cpus.model.clone(),
                 cpus: cpus.online.len(),

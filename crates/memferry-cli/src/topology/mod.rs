@@ -4,7 +4,7 @@
 //! The way is library -> `description` (the JSON's shape) -> `text`. Nothing here reads sysfs.
 
 mod copies;
-mod description;
+pub mod description;
 mod measure;
 mod text;
 

@@ -1,52 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a thread runs, how politely, where its stack lies, which signals it takes, and how it waits for another.
+//! On which CPU a thread runs, how politely, where its stack lies, which signals it takes, and how it waits for another.
 
 use super::check;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-
-/// CPUs in one word of a mask. The kernel takes masks of any number of words; `cpu_set_t` ends at CPU 1,023.
-const WORD_CPUS: usize = libc::c_ulong::BITS as usize;
-
-/// No kernel has this many CPUs.
-const MOST_CPUS: usize = 1 << 20;
-
-/// Pins the calling thread to one CPU.
-pub(crate) fn pin_to(cpu: u32) -> io::Result<()> {
-    let cpu = cpu as usize;
-    let mut mask: Vec<libc::c_ulong> = vec![0; cpu / WORD_CPUS + 1];
-    mask[cpu / WORD_CPUS] = 1 << (cpu % WORD_CPUS);
-    // SAFETY: the kernel reads the mask, which is as long as it is told; 0 names the calling thread.
-    check(unsafe { libc::sched_setaffinity(0, size_of_val(&*mask), mask.as_ptr().cast()) })
-        .map(drop)
-}
-
-/// CPUs the calling thread may run on.
-pub(crate) fn allowed_cpus() -> io::Result<Vec<u32>> {
-    let mut mask: Vec<libc::c_ulong> = vec![0; 1024 / WORD_CPUS];
-    loop {
-        // SAFETY: the kernel writes into the mask, which is as long as it is told; 0 names the calling thread.
-        let result = check(unsafe {
-            libc::sched_getaffinity(0, size_of_val(&*mask), mask.as_mut_ptr().cast())
-        });
-        match result {
-            // The kernel knows of more CPUs than the mask has.
-            Err(error)
-                if error.raw_os_error() == Some(libc::EINVAL)
-                    && mask.len() * WORD_CPUS < MOST_CPUS =>
-            {
-                mask.resize(mask.len() * 2, 0);
-            }
-            Err(error) => return Err(error),
-            Ok(_) => break,
-        }
-    }
-    Ok((0..mask.len() * WORD_CPUS)
-        .filter(|cpu| mask[cpu / WORD_CPUS] >> (cpu % WORD_CPUS) & 1 == 1)
-        .map(|cpu| cpu as u32)
-        .collect())
-}
 
 /// CPU the calling thread runs on at this moment.
 pub(crate) fn current_cpu() -> u32 {
@@ -235,29 +193,6 @@ fn parse_system_call(text: &str) -> Option<(libc::c_long, [usize; 6])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn threads_are_pinned_to_any_cpu_there_is() {
-        let allowed = allowed_cpus().unwrap();
-        assert!(!allowed.is_empty());
-        let last = *allowed.last().unwrap();
-        let pinned = std::thread::spawn(move || {
-            pin_to(last).unwrap();
-            allowed_cpus().unwrap()
-        });
-        assert_eq!(pinned.join().unwrap(), [last]);
-        // The kernel looks at such masks: it refuses those alone in which no CPU is on line.
-        for cpu in [1_023, 1_024, 5_000] {
-            let error = std::thread::spawn(move || pin_to(cpu)).join().unwrap();
-            if !allowed.contains(&cpu) {
-                assert_eq!(
-                    error.unwrap_err().raw_os_error(),
-                    Some(libc::EINVAL),
-                    "{cpu}"
-                );
-            }
-        }
-    }
 
     #[test]
     fn system_calls_of_the_kernel_are_read() {

@@ -4,23 +4,29 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::mode::{BALANCING, DEMOTION, ENABLED, EVENT, Mode, TARGET};
+use super::mode::{BALANCING, DEMOTION, ENABLED, EVENT, Mode, SCAN_SIZE, TARGET};
 use super::place::Place;
 use crate::failure::Failure;
+use crate::restore::Restore;
 
-/// Files that were changed, with what they said before.
+/// The kernel's settings, which come back when this value goes.
 pub struct Control {
     root: PathBuf,
-    before: Vec<(PathBuf, String)>,
+    before: Restore,
 }
 
 impl Control {
     /// Nothing is changed yet below `root`.
-    pub fn new(root: &Path) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// See [`Restore::new`].
+    pub fn new(root: &Path) -> Result<Self, Failure> {
+        // What promotes comes last: before it, what it uses.
+        const FILES: &[&str] = &[SCAN_SIZE, EVENT, TARGET, DEMOTION, ENABLED, BALANCING];
+        Ok(Self {
             root: root.to_owned(),
-            before: Vec::new(),
-        }
+            before: Restore::new(root, FILES)?,
+        })
     }
 
     /// Sets what all runs share: nothing promotes, reclaim demotes as `demotion` says, pghot knows target and event.
@@ -52,7 +58,7 @@ impl Control {
             .try_for_each(|(file, text)| self.set(file, text))
     }
 
-    /// Writes a file if it is there, and remembers what it said at first.
+    /// Writes a file of [`Control::new`] if it is there.
     pub fn set(&mut self, file: &str, text: &str) -> Result<(), Failure> {
         let path = self.root.join(file);
         let now = match fs::read_to_string(&path) {
@@ -63,36 +69,13 @@ impl Control {
         if now == text {
             return Ok(());
         }
-        if !self.before.iter().any(|(of, _)| *of == path) {
-            self.before.push((path.clone(), now));
-        }
+        self.before.begin()?;
         fs::write(&path, format!("{text}\n")).map_err(|error| refused(&path, text, &error))
     }
 
-    /// Sets everything back, the last first.
+    /// Sets everything back.
     pub fn restore(mut self) -> Result<(), Failure> {
-        self.bring_back()
-    }
-
-    fn bring_back(&mut self) -> Result<(), Failure> {
-        let mut failure = None;
-        for (path, text) in self.before.drain(..).rev() {
-            if let Err(error) = fs::write(&path, format!("{text}\n")) {
-                failure.get_or_insert(Failure::new(
-                    format!("{} was not set back to {text:?}", path.display()),
-                    error,
-                    "set it by hand",
-                ));
-            }
-        }
-        failure.map_or(Ok(()), Err)
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        // Whoever wants to hear of a failure calls `restore`.
-        let _ = self.bring_back();
+        self.before.bring_back()
     }
 }
 
@@ -151,7 +134,7 @@ mod tests {
     #[test]
     fn every_mode_sets_its_files_and_all_come_back() {
         let root = machine(&BEFORE);
-        let mut control = Control::new(root.path());
+        let mut control = Control::new(root.path()).expect("nothing is left");
         control
             .prepare(&place(), true, Some("1 2 3"))
             .expect("prepare");
@@ -178,7 +161,7 @@ mod tests {
     #[test]
     fn a_control_that_is_dropped_sets_back_too() {
         let root = machine(&BEFORE);
-        let mut control = Control::new(root.path());
+        let mut control = Control::new(root.path()).expect("nothing is left");
         control.prepare(&place(), true, None).expect("prepare");
         assert_ne!(texts(root.path()), BEFORE.map(|(_, text)| text));
         drop(control);
@@ -188,7 +171,7 @@ mod tests {
     #[test]
     fn a_kernel_without_pghot_has_fewer_files() {
         let root = machine(&BEFORE[..2]);
-        let mut control = Control::new(root.path());
+        let mut control = Control::new(root.path()).expect("nothing is left");
         control.prepare(&place(), true, None).expect("prepare");
         control.on(&mode("numab2", None)).expect("on");
         control.restore().expect("restore");
@@ -200,7 +183,7 @@ mod tests {
     #[test]
     fn what_cannot_be_set_back_is_named() {
         let root = machine(&BEFORE);
-        let mut control = Control::new(root.path());
+        let mut control = Control::new(root.path()).expect("nothing is left");
         control.prepare(&place(), true, None).expect("prepare");
         let gone = root.path().join(DEMOTION);
         fs::remove_file(&gone).expect("remove");

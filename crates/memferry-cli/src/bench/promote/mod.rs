@@ -18,6 +18,7 @@ mod worker;
 
 use std::path::Path;
 
+use memferry_linux::affinity;
 use memferry_linux::kernel::pghot::Pghot;
 use memferry_linux::topology::Topology;
 use rustix::process::geteuid;
@@ -26,12 +27,12 @@ use super::host;
 use crate::cli::promote::{PromoteArgs, Scenario};
 use crate::failure::Failure;
 use crate::schema::promote::{PROMOTE_SCHEMA, PromoteRow};
-use crate::schema::{BenchFile, Rows};
+use crate::schema::{BenchFile, Envelope, Rows};
 use crate::table::distinct;
 use crate::ui::{Bar, Ui};
 use control::Control;
 use mode::{Missing, Mode, SCAN_SIZE};
-use place::Place;
+pub use place::Place;
 use run::Bench;
 use spec::Spec;
 pub use worker::serve as serve_promote;
@@ -53,7 +54,7 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let mut bench = Bench {
         root: Path::new("/"),
         place: plan.place.clone(),
-        control: Control::new(Path::new("/")),
+        control: Control::new(Path::new("/"))?,
         ui,
     };
     let mut rows = Vec::new();
@@ -67,11 +68,16 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     }
     let mut notes = plan.notes;
     notes.extend(host::emulated_note(&topology));
-    let mut host = host::describe(&topology, "");
-    host.copy = None;
+    let mut envelope = Envelope::now(Path::new("/"))
+        .with("demotion", args.demotes())
+        .with("sample_ms", args.sample_ms);
+    if let Some(event) = &args.hwhints_event {
+        envelope = envelope.with("hwhints_event", event);
+    }
     let file = BenchFile {
         schema: PROMOTE_SCHEMA.to_owned(),
-        host,
+        envelope,
+        host: host::describe(&topology, None),
         ceiling: Vec::new(),
         like: (args.like).map(|like| like::like(like, args.scale(), &rows)),
         rows: Rows::Promote(rows),
@@ -93,7 +99,8 @@ struct Plan {
 
 impl Plan {
     fn new(topology: &Topology, args: &PromoteArgs) -> Result<Self, Failure> {
-        let place = Place::choose(topology)?;
+        let usable = affinity::allowed().unwrap_or_default();
+        let place = Place::choose(topology)?.with_usable(&usable);
         let root = Path::new("/");
         let pghot = Pghot::read_from(root).map_err(|error| {
             Failure::new(

@@ -68,6 +68,16 @@ impl Place {
         })
     }
 
+    /// Of the CPUs that access, those that taskset and cpusets leave, if they leave any.
+    pub fn with_usable(mut self, usable: &[u32]) -> Self {
+        let cpus = self.cpus.iter().copied();
+        let left: Vec<u32> = cpus.filter(|cpu| usable.contains(cpu)).collect();
+        if !left.is_empty() {
+            self.cpus = left;
+        }
+        self
+    }
+
     /// Bytes of the lower node that may become hot.
     fn below(&self, topology: &Topology) -> u64 {
         let free = topology

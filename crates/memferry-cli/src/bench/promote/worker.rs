@@ -7,9 +7,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memferry_linux::numa;
+use memferry_linux::{affinity, numa};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::access::Work;
 use super::place;
@@ -324,17 +323,12 @@ fn elsewhere(region: &Region, nodes: &[u32]) -> Result<usize, Failure> {
 
 /// The calling thread runs on these CPUs. Without the permission it runs where it may.
 fn pin(cpus: &[u32]) {
-    let mut set = CpuSet::new();
-    for &cpu in cpus.iter().filter(|cpu| (**cpu as usize) < CpuSet::MAX_CPU) {
-        set.set(cpu as usize);
-    }
-    let _ = sched_setaffinity(None, &set);
+    let _ = affinity::pin(cpus);
 }
 
-/// Who looks leaves the CPUs of those who access, if there are others.
+/// Who looks leaves the CPUs of those who access, if this process may use others.
 fn look_from_elsewhere(cpus: &[u32]) {
-    let others = crate::topology::read().map(|topology| topology.cpus.online);
-    let mut others = others.unwrap_or_default();
+    let mut others = affinity::allowed().unwrap_or_default();
     others.retain(|cpu| !cpus.contains(cpu));
     if !others.is_empty() {
         pin(&others);
