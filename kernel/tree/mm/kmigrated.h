@@ -229,13 +229,8 @@ int kmigrated_target_nid(struct folio *folio, bool room);
 
 /* kmigrated_owner.c */
 void kmigrated_allowed(struct folio *folio, nodemask_t *nodes);
-#ifdef CONFIG_MEMCG
 void kmigrated_know_protection(void);
 bool kmigrated_protected(struct folio *folio);
-#else
-static inline void kmigrated_know_protection(void) { }
-static inline bool kmigrated_protected(struct folio *folio) { return false; }
-#endif
 
 /* kmigrated_exchange.c */
 void kmigrated_know_top(struct kmigrated *k, bool due);

@@ -27,7 +27,6 @@ static void kmigrated_follow_policy(nodemask_t *nodes, const struct mempolicy *p
 /* The cpuset of a process, and its memory policy where the mapping has none. */
 static void kmigrated_follow_mm(nodemask_t *nodes, struct mm_struct *mm, bool policy)
 {
-#ifdef CONFIG_MEMCG
 	struct task_struct *owner;
 
 	rcu_read_lock();
@@ -40,7 +39,6 @@ static void kmigrated_follow_mm(nodemask_t *nodes, struct mm_struct *mm, bool po
 		task_unlock(owner);
 	}
 	rcu_read_unlock();
-#endif
 }
 
 /* @policy: the folio is of shmem, whose own policy was asked already. */
@@ -112,17 +110,14 @@ void kmigrated_allowed(struct folio *folio, nodemask_t *nodes)
 		nodes_clear(*nodes);
 		return;
 	}
-#ifdef CONFIG_MEMCG
 	if (!mem_cgroup_disabled() && folio_memcg(folio))
 		cpuset_cgroup_mems(folio_memcg(folio)->css.cgroup, nodes);
-#endif
 	owners.policy = kmigrated_follow_shmem(nodes, folio);
 	if (!nodes_empty(*nodes) && (folio_mapped(folio) || !folio_test_anon(folio)))
 		rmap_walk(folio, &walk);
 	folio_unlock(folio);
 }
 
-#ifdef CONFIG_MEMCG
 /* Effective protection depends on what all cgroups use; as kswapd, from the root down. */
 void kmigrated_know_protection(void)
 {
@@ -170,4 +165,3 @@ bool kmigrated_protected(struct folio *folio)
 	rcu_read_unlock();
 	return kept;
 }
-#endif /* CONFIG_MEMCG */
