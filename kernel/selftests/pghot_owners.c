@@ -12,6 +12,7 @@
 #include "tap.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +27,8 @@
 #define PATIENCE_MS	120000
 #define GROUP		"owner"
 #define SCANS		"/sys/kernel/debug/sched/numa_balancing"
+/* To change the protection of so much takes a while, with the lock of the address space held. */
+#define CHANGED_BYTES	(16UL << 20)
 
 #ifndef MPOL_INTERLEAVE
 #define MPOL_INTERLEAVE		3
@@ -224,9 +227,11 @@ static void test(enum pghot_source source)
 {
 	struct region *regions = mmap(NULL, sizeof(*regions) * RULES, PROT_READ | PROT_WRITE,
 				      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	long long failed;
 
 	for (unsigned int r = 0; r < RULES; r++)
 		start_region(&regions[r], &rules[r], source);
+	failed = pghot_status("failed_owner");
 	pghot_start(source);
 	use_until_moved(regions, source);
 	/* What is bound has been used for as long as it takes the rest to move once more. */
@@ -236,6 +241,10 @@ static void test(enum pghot_source source)
 	}
 	use_until_moved(regions, source);
 	pghot_stop();
+	failed = pghot_status("failed_owner") - failed;
+	/* What is lent is used by a process that may use all nodes, and so is reported. */
+	tap_ok(failed >= (long long)PAGES, "%s: %lld times the owners of a page refused",
+	       pghot_sources[source], failed);
 	for (unsigned int r = 0; r < RULES; r++) {
 		const volatile size_t *on = regions[r].on;
 		bool moves = rules[r].sources & 1 << source;
@@ -322,6 +331,65 @@ static void test_neighbour(void)
 	munmap(region, sizeof(*region));
 }
 
+static volatile bool stop;
+
+/* Holds the lock of the address space half of the time. */
+static void *change_mappings(void *argument)
+{
+	unsigned char *at = argument;
+
+	for (int access = PROT_READ; !stop; access ^= PROT_WRITE) {
+		long long start = now_ms();
+
+		mprotect(at, CHANGED_BYTES, access);
+		usleep(1000 * (now_ms() - start) + 200);
+	}
+	return NULL;
+}
+
+/* A policy that cannot be read now is not one that forbids. */
+static void test_changing(void)
+{
+	const struct rule rule = { "changing mappings", .anonymous = true,
+				   .mode = MPOL_BIND | MPOL_F_NUMA_BALANCING,
+				   .nodes = 1 << OTHER | 1 << SLOW };
+	long long owner = pghot_status("failed_owner"), busy = pghot_status("failed_busy");
+	long long end = now_ms() + PATIENCE_MS;
+	struct region region;
+	void *changed = map_anonymous(CHANGED_BYTES, false);
+	pthread_t thread;
+
+	memset(changed, 1, CHANGED_BYTES);
+	start_region(&region, &rule, PGHOT_PGTSCAN);
+	if (pthread_create(&thread, NULL, change_mappings, changed))
+		tap_bail("no thread");
+	pghot_start(PGHOT_PGTSCAN);
+	region.on[SLOW] = PAGES;
+	while (now_ms() < end) {
+		use_region(&region, PGHOT_PGTSCAN);
+		if (region.on[SLOW])
+			continue;
+		if (pghot_status("failed_busy") > busy)
+			break;
+		move_range(region.at, BYTES, 0, node_number[SLOW], MPOL_MF_MOVE, 1);
+		region.on[SLOW] = PAGES;
+	}
+	stop = true;
+	pthread_join(thread, NULL);
+	pghot_stop();
+	owner = pghot_status("failed_owner") - owner;
+	busy = pghot_status("failed_busy") - busy;
+	tap_ok(!region.on[SLOW] && !region.on[NEAR],
+	       "while mappings change: %zu pages on node %d, %zu on node %d", region.on[OTHER],
+	       node_number[OTHER], region.on[SLOW], node_number[SLOW]);
+	/* Another page that is hot may be somebody's who keeps it. */
+	tap_ok(busy > owner,
+	       "and a page whose policy is being changed is busy: %lld times, refused %lld times",
+	       busy, owner);
+	end_region(&region, &rule);
+	munmap(changed, CHANGED_BYTES);
+}
+
 int main(void)
 {
 	tap_start();
@@ -343,5 +411,7 @@ int main(void)
 			test(source);
 	if (pghot_has(PGHOT_HWHINT))
 		test_neighbour();
+	if (pghot_has(PGHOT_PGTSCAN))
+		test_changing();
 	return tap_done();
 }

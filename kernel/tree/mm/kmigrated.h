@@ -228,7 +228,7 @@ struct folio *kmigrated_folio(unsigned long pfn, int nid);
 int kmigrated_target_nid(struct folio *folio, bool room);
 
 /* kmigrated_owner.c */
-void kmigrated_allowed(struct folio *folio, nodemask_t *nodes);
+bool kmigrated_allowed(struct folio *folio, nodemask_t *nodes);
 void kmigrated_know_protection(void);
 bool kmigrated_protected(struct folio *folio);
 

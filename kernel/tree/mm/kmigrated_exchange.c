@@ -139,8 +139,7 @@ static unsigned long kmigrated_isolate_cold(struct kmigrated *k, unsigned long p
 		pages = folio_nr_pages(folio);
 		goto out;
 	}
-	kmigrated_allowed(folio, &nodes);
-	if (nodes_empty(nodes) || !folio_isolate_lru(folio))
+	if (!kmigrated_allowed(folio, &nodes) || nodes_empty(nodes) || !folio_isolate_lru(folio))
 		goto out;
 	pages = folio_nr_pages(folio);
 	list_add_tail(&folio->lru, cold->folios);

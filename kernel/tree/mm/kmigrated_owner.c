@@ -41,10 +41,11 @@ static void kmigrated_follow_mm(nodemask_t *nodes, struct mm_struct *mm, bool po
 	rcu_read_unlock();
 }
 
-/* @policy: the folio is of shmem, whose own policy was asked already. */
+/* What a walk over the mappings of a folio knows. */
 struct kmigrated_owners {
 	nodemask_t *nodes;
-	bool policy;
+	bool policy;	/* the folio is of shmem, whose own policy was asked already */
+	bool busy;	/* others change a policy */
 };
 
 static bool kmigrated_follow_vma(struct folio *folio, struct vm_area_struct *vma,
@@ -63,7 +64,7 @@ static bool kmigrated_follow_vma(struct folio *folio, struct vm_area_struct *vma
 	if (!(vma->vm_ops && vma->vm_ops->get_policy) && READ_ONCE(vma->vm_policy)) {
 		/* mmap_lock keeps it, and is taken before the rmap locks elsewhere. */
 		if (!mmap_read_trylock(vma->vm_mm)) {
-			nodes_clear(*owners->nodes);
+			owners->busy = true;
 			return false;
 		}
 		if (vma->vm_policy)
@@ -94,10 +95,10 @@ static bool kmigrated_follow_shmem(nodemask_t *nodes, struct folio *folio)
 /*
  * Removes from @nodes those to which a folio must not go. Owners are the memory cgroup that is
  * charged, all processes that map an anonymous folio, and the only one that maps one of a file.
- * Policies count of all mappings, also if the folio is not in their page tables. No node is left
- * while others have the folio locked, or change a policy.
+ * Policies count of all mappings, also if the folio is not in their page tables. Returns false if
+ * that cannot be told now: others have the folio locked, or change a policy.
  */
-void kmigrated_allowed(struct folio *folio, nodemask_t *nodes)
+bool kmigrated_allowed(struct folio *folio, nodemask_t *nodes)
 {
 	struct kmigrated_owners owners = { .nodes = nodes };
 	struct rmap_walk_control walk = {
@@ -106,16 +107,15 @@ void kmigrated_allowed(struct folio *folio, nodemask_t *nodes)
 		.anon_lock = folio_lock_anon_vma_read,
 	};
 
-	if (!folio_trylock(folio)) {
-		nodes_clear(*nodes);
-		return;
-	}
+	if (!folio_trylock(folio))
+		return false;
 	if (!mem_cgroup_disabled() && folio_memcg(folio))
 		cpuset_cgroup_mems(folio_memcg(folio)->css.cgroup, nodes);
 	owners.policy = kmigrated_follow_shmem(nodes, folio);
 	if (!nodes_empty(*nodes) && (folio_mapped(folio) || !folio_test_anon(folio)))
 		rmap_walk(folio, &walk);
 	folio_unlock(folio);
+	return !owners.busy;
 }
 
 /* Effective protection depends on what all cgroups use; as kswapd, from the root down. */

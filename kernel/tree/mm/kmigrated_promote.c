@@ -510,16 +510,18 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, in
 
 /*
  * To which node of the top tier a folio should go: the one that uses it, or the nearest one that
- * its owners may use, and if @room, rather one that has some. NUMA_NO_NODE if they may use none.
+ * its owners may use, and if @room, rather one that has some. -EACCES if they may use none, -EBUSY if
+ * that cannot be told now.
  */
 int kmigrated_target_nid(struct folio *folio, bool room)
 {
-	int user = pghot_target(folio_pfn(folio)), best = NUMA_NO_NODE, nid, cost, least = INT_MAX;
+	int user = pghot_target(folio_pfn(folio)), best = -EACCES, nid, cost, least = INT_MAX;
 	nodemask_t nodes = NODE_MASK_NONE;
 
 	for_each_top_node(nid)
 		node_set(nid, nodes);
-	kmigrated_allowed(folio, &nodes);
+	if (!kmigrated_allowed(folio, &nodes))
+		return -EBUSY;
 	for_each_node_mask(nid, nodes) {
 		cost = node_distance(user, nid);
 		if (room && kmigrated_target_room(nid) <= 0)
@@ -557,8 +559,9 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 		pages = 0;
 		closed = false;
 		target = kmigrated_target_nid(folio, nid == NUMA_NO_NODE);
-		if (target == NUMA_NO_NODE) {
-			kmigrated_fail(k, folio, PGHOT_FAILED_OWNER);
+		if (target < 0) {
+			kmigrated_fail(k, folio, target == -EBUSY ? PGHOT_FAILED_BUSY :
+								    PGHOT_FAILED_OWNER);
 		} else if (nid == NUMA_NO_NODE || target == nid) {
 			closed = READ_ONCE(kmigrated_top.targets[target].closed);
 			pages = kmigrated_take(k, folio, target, heat, bar, left, &moved);
@@ -566,8 +569,8 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 		}
 		folio_put(folio);
 		/* One full node is enough to wake kswapd. */
-		if (!pages && nid == NUMA_NO_NODE && target != NUMA_NO_NODE &&
-		    node_isset(target, k->full) && !kmigrated_free())
+		if (!pages && nid == NUMA_NO_NODE && target >= 0 && node_isset(target, k->full) &&
+		    !kmigrated_free())
 			break;
 		if (pages > left) {
 			/* It comes first the next time; one larger than @most never fits. */
