@@ -12,10 +12,13 @@
 #include "tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -35,6 +38,9 @@
 #endif
 #ifndef MPOL_F_NUMA_BALANCING
 #define MPOL_F_NUMA_BALANCING	(1 << 13)
+#endif
+#ifndef UFFD_FEATURE_WP_ASYNC
+#define UFFD_FEATURE_WP_ASYNC	(1 << 15)
 #endif
 
 enum nodes { NEAR, OTHER, SLOW };
@@ -68,12 +74,10 @@ struct rule {
 };
 
 #define EVERY	(1 << PGHOT_HINTFAULT | 1 << PGHOT_HWHINT | 1 << PGHOT_PGTSCAN)
-/* A sample is a fault, and anonymous memory that is mapped again is other memory. */
-#define MAPPED	(EVERY & ~(1 << PGHOT_HWHINT))
 
 static const struct rule rules[] = {
 	{ "free", .nodes = 7, .sources = EVERY },
-	{ "free, anonymous", .anonymous = true, .nodes = 7, .sources = MAPPED },
+	{ "free, anonymous", .anonymous = true, .nodes = 7, .sources = EVERY },
 	{ "bound file", .mode = MPOL_BIND, .nodes = 1 << SLOW, .sources = 0 },
 	{ "bound mapping", .anonymous = true, .mode = MPOL_BIND, .nodes = 1 << SLOW },
 	/* It is bound to be on both: what lies here stays. */
@@ -96,8 +100,35 @@ struct region {
 	volatile bool made;
 	pid_t maker;
 	int fd;
+	int faults;
 	unsigned char *at;
 };
+
+/* Lets the next write to each page of anonymous memory be a fault, which changes nothing else. */
+static void expect_writes(struct region *region)
+{
+	struct uffdio_writeprotect range = {
+		.range = { .start = (unsigned long)region->at, .len = BYTES },
+		.mode = UFFDIO_WRITEPROTECT_MODE_WP,
+	};
+
+	if (ioctl(region->faults, UFFDIO_WRITEPROTECT, &range))
+		tap_bail("memory cannot be protected: %s", strerror(errno));
+}
+
+static void register_faults(struct region *region)
+{
+	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_WP_ASYNC };
+	struct uffdio_register range = {
+		.range = { .start = (unsigned long)region->at, .len = BYTES },
+		.mode = UFFDIO_REGISTER_MODE_WP,
+	};
+
+	region->faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+	if (region->faults < 0 || ioctl(region->faults, UFFDIO_API, &api) ||
+	    ioctl(region->faults, UFFDIO_REGISTER, &range))
+		tap_bail("no userfaultfd: %s", strerror(errno));
+}
 
 static void map_region(struct region *region, const struct rule *rule)
 {
@@ -122,12 +153,17 @@ static void make_region(struct region *region, const struct rule *rule)
 	pghot_settle(region->at);
 	if (pages_on(region->at, BYTES, node_number[SLOW]) != PAGES)
 		tap_bail("%s is not on the slow node", rule->name);
+	if (rule->anonymous)
+		register_faults(region);
 	region->made = true;
 }
 
 static void use_region(struct region *region, enum pghot_source source)
 {
-	if (source == PGHOT_HWHINT)
+	/* Samples are those of faults; anonymous memory that is mapped again is other memory. */
+	if (source == PGHOT_HWHINT && region->faults > 0)
+		expect_writes(region);
+	else if (source == PGHOT_HWHINT)
 		madvise(region->at, BYTES, MADV_DONTNEED);
 	for (size_t offset = 0; offset < BYTES; offset += page_bytes())
 		__atomic_fetch_or(region->at + offset, 0, __ATOMIC_RELAXED);
@@ -200,6 +236,8 @@ static void end_region(struct region *region, const struct rule *rule)
 	}
 	if (is_ours(rule))
 		munmap(region->at, BYTES);
+	if (region->faults > 0)
+		close(region->faults);
 	close(region->fd);
 }
 
@@ -212,8 +250,6 @@ static bool use_until_moved(struct region *regions, enum pghot_source source)
 	do {
 		all = true;
 		for (unsigned int r = 0; r < RULES; r++) {
-			if (rules[r].anonymous && source == PGHOT_HWHINT)
-				continue;
 			if (is_ours(&rules[r]))
 				use_region(&regions[r], source);
 			all &= !(rules[r].sources & 1 << source) || !regions[r].on[SLOW];
@@ -249,10 +285,6 @@ static void test(enum pghot_source source)
 		const volatile size_t *on = regions[r].on;
 		bool moves = rules[r].sources & 1 << source;
 
-		if (rules[r].anonymous && source == PGHOT_HWHINT) {
-			end_region(&regions[r], &rules[r]);
-			continue;
-		}
 		if (is_ours(&rules[r])) {
 			regions[r].uses = 0;
 			use_region(&regions[r], PGHOT_PGTSCAN);
