@@ -38,6 +38,7 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 	struct ferry_hot_sweep *sweep = &kmigrated_top.sweep;
 	struct kmigrated_target *target;
 	u32 began = pghot_now();
+	bool whole = true;
 	u64 *unknown;
 	int nid;
 
@@ -48,10 +49,12 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 		kmigrated_next_sweep(sweep, k->now);
 	for_each_top_node(nid) {
 		target = &kmigrated_top.targets[nid];
-		pghot_know_node(nid, due ? sweep : NULL, k->now, &target->known);
+		whole &= pghot_know_node(nid, due ? sweep : NULL, k->now, &target->known);
 		unknown = &target->known.pages[0][FERRY_HOT_AGES - 1];
 		*unknown = kmigrated_unknown(target, nid, *unknown);
 	}
+	if (due && !whole)
+		kmigrated_cut_sweep(sweep);
 	kmigrated_counted(&kmigrated_top.counted, began);
 }
 
@@ -371,7 +374,7 @@ static unsigned long kmigrated_wanted(struct kmigrated *k, int nid)
 	struct folio *folio;
 	unsigned int i;
 
-	for (i = 0; i < k->nr_chosen; i++) {
+	for (i = 0; i < k->nr_chosen && !kmigrated_should_stop(); i++) {
 		cond_resched();
 		folio = kmigrated_folio(kmigrated_chosen_pfn(k, i), k->nid);
 		if (!folio)

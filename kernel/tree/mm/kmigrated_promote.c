@@ -240,7 +240,7 @@ void kmigrated_leave_out_failed(struct kmigrated *k)
 
 	if (!kmigrated_before(k->now, k->failed_until))
 		return;
-	for (i = 0; i < KMIGRATED_CHOSEN; i++) {
+	for (i = 0; i < KMIGRATED_CHOSEN && !kmigrated_should_stop(); i++) {
 		cond_resched();
 		if (!kmigrated_before(k->now, k->failed[i].until) ||
 		    !pghot_look(k->failed[i].pfn, k->now, &view))
