@@ -510,10 +510,10 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, in
 
 /*
  * To which node of the top tier a folio should go: the one that uses it, or the nearest one that
- * its owners may use, and if @room, rather one that has some. -EACCES if they may use none, -EBUSY if
- * that cannot be told now.
+ * its owners may use, and if @room, rather one that has some. -EACCES if they may use none; -EBUSY
+ * if that cannot be told now.
  */
-int kmigrated_target_nid(struct folio *folio, bool room)
+static int kmigrated_target_nid(struct folio *folio, bool room)
 {
 	int user = pghot_target(folio_pfn(folio)), best = -EACCES, nid, cost, least = INT_MAX;
 	nodemask_t nodes = NODE_MASK_NONE;
@@ -534,10 +534,43 @@ int kmigrated_target_nid(struct folio *folio, bool room)
 	return best;
 }
 
+static void kmigrated_fail_target(struct kmigrated *k, struct folio *folio, int error)
+{
+	kmigrated_fail(k, folio, error == -EBUSY ? PGHOT_FAILED_BUSY : PGHOT_FAILED_OWNER);
+}
+
+/* Finds out where the chosen pages should go, and how many above its border each target gets. */
+void kmigrated_ask_targets(struct kmigrated *k)
+{
+	struct kmigrated_target *target;
+	struct folio *folio;
+	unsigned int i;
+	int nid;
+
+	for_each_top_node(nid)
+		kmigrated_top.targets[nid].wanted = 0;
+	for (i = 0; i < k->nr_chosen && !kmigrated_should_stop(); i++) {
+		cond_resched();
+		folio = kmigrated_folio(kmigrated_chosen_pfn(k, i), k->nid);
+		if (!folio)
+			continue;
+		nid = kmigrated_target_nid(folio, false);
+		if (nid < 0) {
+			kmigrated_fail_target(k, folio, nid);
+		} else {
+			target = &kmigrated_top.targets[nid];
+			if (target->border.pages && kmigrated_chosen_heat(k, i) >= target->border.hot)
+				target->wanted += folio_nr_pages(folio);
+			k->chosen[i] |= (u64)(nid + 1) << KMIGRATED_NID_SHIFT;
+		}
+		folio_put(folio);
+	}
+}
+
 /*
  * Moves chosen pages up, from where the last call stopped: the hottest first, @most base pages.
- * Only to @nid; if that is NUMA_NO_NODE to all, and then to another one if a page's own is full.
- * @bar is the least heat of pages that did not bounce.
+ * Only those to @nid, as kmigrated_ask_targets() found; if that is NUMA_NO_NODE all, and then to
+ * another node if a page's own is full. @bar is the least heat of pages that did not bounce.
  */
 unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid, u32 bar)
 {
@@ -551,6 +584,10 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 	while (k->next < k->nr_chosen && moved + k->pages < most && !kmigrated_should_stop()) {
 		cond_resched();
 		left = most - moved - k->pages;
+		if (nid != NUMA_NO_NODE && kmigrated_chosen_nid(k, k->next) != nid) {
+			k->next++;
+			continue;
+		}
 		folio = kmigrated_folio(kmigrated_chosen_pfn(k, k->next), k->nid);
 		heat = kmigrated_chosen_heat(k, k->next);
 		k->next++;
@@ -560,8 +597,7 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 		closed = false;
 		target = kmigrated_target_nid(folio, nid == NUMA_NO_NODE);
 		if (target < 0) {
-			kmigrated_fail(k, folio, target == -EBUSY ? PGHOT_FAILED_BUSY :
-								    PGHOT_FAILED_OWNER);
+			kmigrated_fail_target(k, folio, target);
 		} else if (nid == NUMA_NO_NODE || target == nid) {
 			closed = READ_ONCE(kmigrated_top.targets[target].closed);
 			pages = kmigrated_take(k, folio, target, heat, bar, left, &moved);
