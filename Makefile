@@ -64,6 +64,8 @@ test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux witho
 	$(LAB) --profile release --append swiotlb=force -- 'modprobe faultdma && ./devices bounce'
 	# Every kind of memory with every source and every migrator; the same with records of four bytes.
 	$(LAB) --profile release -- './pghot_promote all'
+	# No tier is slower than another.
+	$(LAB) --profile release --append numa=nohmat -- './pghot_interface one-tier'
 	# What the scan of page tables does to reclaim: a count of pages that needs many rounds.
 	$(LAB) --profile release --steady-clock --seconds 1800 -- './pghot_scan refaults'
 	# Room made by kswapd, for the sources that do not see what is cold.
