@@ -64,13 +64,15 @@ test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux witho
 	$(LAB) --profile release --append swiotlb=force -- 'modprobe faultdma && ./devices bounce'
 	# Every kind of memory with every source and every migrator; the same with records of four bytes.
 	$(LAB) --profile release -- './pghot_promote all'
+	# No tier is slower than another.
+	$(LAB) --profile release --append numa=nohmat -- './pghot_interface one-tier'
 	# What the scan of page tables does to reclaim: a count of pages that needs many rounds.
 	$(LAB) --profile release --steady-clock --seconds 1800 -- './pghot_scan refaults'
 	# Room made by kswapd, for the sources that do not see what is cold.
-	$(LAB) --profile release --seconds 1800 -- './pghot_exchange && ./pghot_exchange once'
+	$(LAB) --profile release --steady-clock --seconds 1800 -- './pghot_exchange && ./pghot_exchange once'
 	$(LAB) --profile debug --seconds 1800 -- 'modprobe dcbm trust=faultdma && ./faults alone 100 && ./faults pairs 20'
-	$(LAB) --profile release --append pghot=precise --test pghot-interface --test pghot-records --test pghot-promote --test pghot-limits --test pghot-exchange
-	$(SUITE) --profile debug --append pghot=precise --test pghot-interface --test pghot-records --test pghot-late-node --test pghot-promote --test pghot-limits --test pghot-exchange
+	$(LAB) --profile release --append pghot=precise --test pghot-interface --test pghot-records --test pghot-promote --test pghot-hints --test pghot-limits --test pghot-exchange
+	$(SUITE) --profile debug --append pghot=precise --test pghot-interface --test pghot-records --test pghot-late-node --test pghot-promote --test pghot-hints --test pghot-limits --test pghot-exchange
 	$(LAB) --self-test
 	$(LAB) --machine zcu102 --self-test
 	ci/sanitize.sh address

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * pghot_interface: every sysctl and every file of debugfs of hot-page tracking takes what it
- * documents, gives it back, and refuses everything else with EINVAL without any change. Nobody
- * but root may write.
+ * pghot_interface [one-tier]: every sysctl and every file of debugfs of hot-page tracking takes what
+ * it documents, gives it back, and refuses everything else with EINVAL without any change. Nobody
+ * but root may write. "one-tier" is for a kernel that knows of no slower memory, where all
+ * sources may be on, and do nothing.
  */
+#include "content.h"
 #include "files.h"
 #include "heat.h"
 #include "nodes.h"
@@ -15,6 +17,9 @@
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
+
+#define TIERS	"/sys/devices/virtual/memory_tiering"
+#define ONE_TIER_BYTES	(4UL << 20)
 
 /* Minor faults, each of them. */
 #define SOME_EVENT	"1 5 1"
@@ -206,9 +211,60 @@ static void test_alias(void)
 	file_write("65536", "%s", limits[0]);
 }
 
-int main(void)
+static int tiers(void)
+{
+	DIR *folder = opendir(TIERS);
+	struct dirent *entry;
+	int nr = 0;
+
+	while (folder && (entry = readdir(folder)))
+		nr += !strncmp(entry->d_name, "memory_tier", 11);
+	if (folder)
+		closedir(folder);
+	return nr;
+}
+
+static void test_one_tier(void)
+{
+	struct content *content;
+	size_t pages;
+
+	if (tiers() != 1 || node_slow() < 0)
+		tap_bail("this test is for a node without CPUs in the tier of all others");
+	pghot_init();
+	content = pghot_memory(node_slow(), ONE_TIER_BYTES, false, 1);
+	pages = ONE_TIER_BYTES / page_bytes();
+	content_start_writers(content);
+	for (int source = 0; source < PGHOT_SOURCES; source++) {
+		long long scanned, recorded, bytes;
+
+		if (!pghot_has(source))
+			continue;
+		scanned = pghot_status("scanned_ptes");
+		recorded = pghot_counter("pghot_recorded");
+		pghot_start(source);
+		usleep(2000000);
+		bytes = pghot_status("record_bytes");
+		scanned = pghot_status("scanned_ptes") - scanned;
+		recorded = pghot_counter("pghot_recorded") - recorded;
+		pghot_stop();
+		tap_ok(!bytes && !scanned && !recorded,
+		       "one tier, %s: %lld bytes of records, %lld entries scanned, %lld recorded",
+		       pghot_sources[source], bytes, scanned, recorded);
+	}
+	content_stop_writers(content);
+	tap_ok(pghot_kmigrated(node_slow()) < 0, "one tier: no thread");
+	tap_ok(pages_on(content->at, ONE_TIER_BYTES, node_slow()) == pages, "one tier: nothing moved");
+	pghot_memory_drop(content);
+}
+
+int main(int argc, char **argv)
 {
 	tap_start();
+	if (argc > 1 && !strcmp(argv[1], "one-tier")) {
+		test_one_tier();
+		return tap_done();
+	}
 	if (nodes_with_memory() != 3 || node_slow() != 2)
 		tap_bail("this test is for three nodes of which the last one is slow");
 	mount_once("debugfs", "/sys/kernel/debug");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * pghot_limits [SECONDS]: what holds promotion back, and that nothing is lost by it: the pace,
- * pins, control groups at their limit, migrators that come and go, and sources that are off.
+ * pghot_limits [SECONDS | rules]: what holds promotion back, and that nothing is lost by it: the
+ * pace, pins, control groups at their limit, migrators that come and go, and sources that are off.
+ * "rules" has what others than those who use a page must be able to rely on.
  */
 #include "cgroup.h"
 #include "clock.h"
@@ -486,10 +487,18 @@ int main(int argc, char **argv)
 	tap_start();
 	nodes_with_memory();
 	pghot_init();
-	atexit(migrator_defaults);
-	test_idle();
 	for (int source = 0; source < PGHOT_SOURCES; source++)
 		has[source] = source != PGHOT_HWHINT && pghot_has(source);
+	if (argc > 1 && !strcmp(argv[1], "rules")) {
+		if (has[PGHOT_PGTSCAN])
+			test_freed(PGHOT_PGTSCAN);
+		for (int source = 0; source < PGHOT_SOURCES; source++)
+			if (has[source])
+				test_groups(source);
+		return tap_done();
+	}
+	atexit(migrator_defaults);
+	test_idle();
 	for (int source = 0; source < PGHOT_SOURCES; source++) {
 		if (!has[source])
 			continue;

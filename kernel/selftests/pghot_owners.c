@@ -12,9 +12,13 @@
 #include "tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -26,12 +30,17 @@
 #define PATIENCE_MS	120000
 #define GROUP		"owner"
 #define SCANS		"/sys/kernel/debug/sched/numa_balancing"
+/* To change the protection of so much takes a while, with the lock of the address space held. */
+#define CHANGED_BYTES	(16UL << 20)
 
 #ifndef MPOL_INTERLEAVE
 #define MPOL_INTERLEAVE		3
 #endif
 #ifndef MPOL_F_NUMA_BALANCING
 #define MPOL_F_NUMA_BALANCING	(1 << 13)
+#endif
+#ifndef UFFD_FEATURE_WP_ASYNC
+#define UFFD_FEATURE_WP_ASYNC	(1 << 15)
 #endif
 
 enum nodes { NEAR, OTHER, SLOW };
@@ -65,12 +74,10 @@ struct rule {
 };
 
 #define EVERY	(1 << PGHOT_HINTFAULT | 1 << PGHOT_HWHINT | 1 << PGHOT_PGTSCAN)
-/* A sample is a fault, and anonymous memory that is mapped again is other memory. */
-#define MAPPED	(EVERY & ~(1 << PGHOT_HWHINT))
 
 static const struct rule rules[] = {
 	{ "free", .nodes = 7, .sources = EVERY },
-	{ "free, anonymous", .anonymous = true, .nodes = 7, .sources = MAPPED },
+	{ "free, anonymous", .anonymous = true, .nodes = 7, .sources = EVERY },
 	{ "bound file", .mode = MPOL_BIND, .nodes = 1 << SLOW, .sources = 0 },
 	{ "bound mapping", .anonymous = true, .mode = MPOL_BIND, .nodes = 1 << SLOW },
 	/* It is bound to be on both: what lies here stays. */
@@ -93,8 +100,35 @@ struct region {
 	volatile bool made;
 	pid_t maker;
 	int fd;
+	int faults;
 	unsigned char *at;
 };
+
+/* Lets the next write to each page of anonymous memory be a fault, which changes nothing else. */
+static void expect_writes(struct region *region)
+{
+	struct uffdio_writeprotect range = {
+		.range = { .start = (unsigned long)region->at, .len = BYTES },
+		.mode = UFFDIO_WRITEPROTECT_MODE_WP,
+	};
+
+	if (ioctl(region->faults, UFFDIO_WRITEPROTECT, &range))
+		tap_bail("memory cannot be protected: %s", strerror(errno));
+}
+
+static void register_faults(struct region *region)
+{
+	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_WP_ASYNC };
+	struct uffdio_register range = {
+		.range = { .start = (unsigned long)region->at, .len = BYTES },
+		.mode = UFFDIO_REGISTER_MODE_WP,
+	};
+
+	region->faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+	if (region->faults < 0 || ioctl(region->faults, UFFDIO_API, &api) ||
+	    ioctl(region->faults, UFFDIO_REGISTER, &range))
+		tap_bail("no userfaultfd: %s", strerror(errno));
+}
 
 static void map_region(struct region *region, const struct rule *rule)
 {
@@ -119,12 +153,17 @@ static void make_region(struct region *region, const struct rule *rule)
 	pghot_settle(region->at);
 	if (pages_on(region->at, BYTES, node_number[SLOW]) != PAGES)
 		tap_bail("%s is not on the slow node", rule->name);
+	if (rule->anonymous)
+		register_faults(region);
 	region->made = true;
 }
 
 static void use_region(struct region *region, enum pghot_source source)
 {
-	if (source == PGHOT_HWHINT)
+	/* Samples are those of faults; anonymous memory that is mapped again is other memory. */
+	if (source == PGHOT_HWHINT && region->faults > 0)
+		expect_writes(region);
+	else if (source == PGHOT_HWHINT)
 		madvise(region->at, BYTES, MADV_DONTNEED);
 	for (size_t offset = 0; offset < BYTES; offset += page_bytes())
 		__atomic_fetch_or(region->at + offset, 0, __ATOMIC_RELAXED);
@@ -197,6 +236,8 @@ static void end_region(struct region *region, const struct rule *rule)
 	}
 	if (is_ours(rule))
 		munmap(region->at, BYTES);
+	if (region->faults > 0)
+		close(region->faults);
 	close(region->fd);
 }
 
@@ -209,8 +250,6 @@ static bool use_until_moved(struct region *regions, enum pghot_source source)
 	do {
 		all = true;
 		for (unsigned int r = 0; r < RULES; r++) {
-			if (rules[r].anonymous && source == PGHOT_HWHINT)
-				continue;
 			if (is_ours(&rules[r]))
 				use_region(&regions[r], source);
 			all &= !(rules[r].sources & 1 << source) || !regions[r].on[SLOW];
@@ -224,9 +263,11 @@ static void test(enum pghot_source source)
 {
 	struct region *regions = mmap(NULL, sizeof(*regions) * RULES, PROT_READ | PROT_WRITE,
 				      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	long long failed;
 
 	for (unsigned int r = 0; r < RULES; r++)
 		start_region(&regions[r], &rules[r], source);
+	failed = pghot_status("failed_owner");
 	pghot_start(source);
 	use_until_moved(regions, source);
 	/* What is bound has been used for as long as it takes the rest to move once more. */
@@ -236,14 +277,14 @@ static void test(enum pghot_source source)
 	}
 	use_until_moved(regions, source);
 	pghot_stop();
+	failed = pghot_status("failed_owner") - failed;
+	/* What is lent is used by a process that may use all nodes, and so is reported. */
+	tap_ok(failed >= (long long)PAGES, "%s: %lld times the owners of a page refused",
+	       pghot_sources[source], failed);
 	for (unsigned int r = 0; r < RULES; r++) {
 		const volatile size_t *on = regions[r].on;
 		bool moves = rules[r].sources & 1 << source;
 
-		if (rules[r].anonymous && source == PGHOT_HWHINT) {
-			end_region(&regions[r], &rules[r]);
-			continue;
-		}
 		if (is_ours(&rules[r])) {
 			regions[r].uses = 0;
 			use_region(&regions[r], PGHOT_PGTSCAN);
@@ -322,6 +363,65 @@ static void test_neighbour(void)
 	munmap(region, sizeof(*region));
 }
 
+static volatile bool stop;
+
+/* Holds the lock of the address space half of the time. */
+static void *change_mappings(void *argument)
+{
+	unsigned char *at = argument;
+
+	for (int access = PROT_READ; !stop; access ^= PROT_WRITE) {
+		long long start = now_ms();
+
+		mprotect(at, CHANGED_BYTES, access);
+		usleep(1000 * (now_ms() - start) + 200);
+	}
+	return NULL;
+}
+
+/* A policy that cannot be read now is not one that forbids. */
+static void test_changing(void)
+{
+	const struct rule rule = { "changing mappings", .anonymous = true,
+				   .mode = MPOL_BIND | MPOL_F_NUMA_BALANCING,
+				   .nodes = 1 << OTHER | 1 << SLOW };
+	long long owner = pghot_status("failed_owner"), busy = pghot_status("failed_busy");
+	long long end = now_ms() + PATIENCE_MS;
+	struct region region;
+	void *changed = map_anonymous(CHANGED_BYTES, false);
+	pthread_t thread;
+
+	memset(changed, 1, CHANGED_BYTES);
+	start_region(&region, &rule, PGHOT_PGTSCAN);
+	if (pthread_create(&thread, NULL, change_mappings, changed))
+		tap_bail("no thread");
+	pghot_start(PGHOT_PGTSCAN);
+	region.on[SLOW] = PAGES;
+	while (now_ms() < end) {
+		use_region(&region, PGHOT_PGTSCAN);
+		if (region.on[SLOW])
+			continue;
+		if (pghot_status("failed_busy") > busy)
+			break;
+		move_range(region.at, BYTES, 0, node_number[SLOW], MPOL_MF_MOVE, 1);
+		region.on[SLOW] = PAGES;
+	}
+	stop = true;
+	pthread_join(thread, NULL);
+	pghot_stop();
+	owner = pghot_status("failed_owner") - owner;
+	busy = pghot_status("failed_busy") - busy;
+	tap_ok(!region.on[SLOW] && !region.on[NEAR],
+	       "while mappings change: %zu pages on node %d, %zu on node %d", region.on[OTHER],
+	       node_number[OTHER], region.on[SLOW], node_number[SLOW]);
+	/* Another page that is hot may be somebody's who keeps it. */
+	tap_ok(busy > owner,
+	       "and a page whose policy is being changed is busy: %lld times, refused %lld times",
+	       busy, owner);
+	end_region(&region, &rule);
+	munmap(changed, CHANGED_BYTES);
+}
+
 int main(void)
 {
 	tap_start();
@@ -343,5 +443,7 @@ int main(void)
 			test(source);
 	if (pghot_has(PGHOT_HWHINT))
 		test_neighbour();
+	if (pghot_has(PGHOT_PGTSCAN))
+		test_changing();
 	return tap_done();
 }

@@ -6,6 +6,7 @@
  * interrupt a CPU that is isolated.
  */
 #include "cgroup.h"
+#include "clock.h"
 #include "content.h"
 #include "files.h"
 #include "memory.h"
@@ -40,6 +41,11 @@
 #define SPARE		(16LL << 20)
 /* A level of frequency fades in half of this, so what is used so seldom never has all. */
 #define SELDOM_US	800000
+/* After a failure a folio is left alone for so long, then twice, up to so many times that. */
+#define ROUND_MS	250
+#define ROUNDS_MAX	16
+/* Six tries of each folio that waits, where one in each round would be 32. */
+#define HELD_MS		8000
 
 #define KEPT		"/proc/sys/vm/percpu_pagelist_high_fraction"
 #define PROACTIVE	"/proc/sys/vm/compaction_proactiveness"
@@ -209,11 +215,12 @@ static void test_fragmented(void)
 	struct content *content = mixed_memory();
 	struct fragments fragments[2];
 	size_t base, huge, woken;
-	long long refused;
+	long long refused, no_block;
 
 	for (int n = 0; n < 2; n++)
 		fragments[n] = fragment(node_at(n));
 	refused = pghot_counter("pghot_refused_room");
+	no_block = pghot_status("failed_no_block");
 	trace_start(events);
 	pghot_start(PGHOT_PGTSCAN);
 	content_start_writers(content);
@@ -227,7 +234,10 @@ static void test_fragmented(void)
 	tap_ok(base == MIXED_BYTES / 2 / page_bytes(), "fragmented: all base pages come up");
 	tap_ok(woken > 0, "fragmented: kcompactd is woken for a huge page");
 	refused = pghot_counter("pghot_refused_room") - refused;
-	tap_ok(refused > 0, "fragmented: what finds no block found no room: %lld pages", refused);
+	no_block = pghot_status("failed_no_block") - no_block;
+	tap_ok(no_block >= (long long)(HUGE_BYTES / page_bytes()) && refused >= no_block,
+	       "fragmented: %lld pages found no block, which are among %lld without room", no_block,
+	       refused);
 	for (int n = 0; n < 2; n++)
 		defragment(&fragments[n], node_at(n));
 	pghot_start(PGHOT_PGTSCAN);
@@ -254,6 +264,19 @@ static void *use_seldom(void *argument)
 	return NULL;
 }
 
+/* How often a folio can have failed in a time, if it waits twice as long after each failure. */
+static long long tries_in(long long ms)
+{
+	long long tries = 1;
+
+	for (long long wait = ROUND_MS; ms >= wait; tries++) {
+		ms -= wait;
+		if (wait < ROUNDS_MAX * ROUND_MS)
+			wait *= 2;
+	}
+	return tries;
+}
+
 /* A second's pace is two huge pages, and the hottest ones cannot move. */
 static void test_held(void)
 {
@@ -261,18 +284,28 @@ static void test_held(void)
 	struct content *base = pghot_memory(node_slow(), BASE_BYTES, false, 0);
 	int pipe = hold(held->at, held->bytes, HUGE_BYTES);
 	size_t pages = held->bytes / page_bytes(), moved;
+	long long busy = pghot_status("failed_busy"), start, ms;
 	pthread_t user;
 
 	file_write("4", PGHOT_RATE);
 	if (pthread_create(&user, NULL, use_seldom, base))
 		tap_bail("no thread");
 	content_start_writers(held);
+	start = now_ms();
 	pghot_start(PGHOT_PGTSCAN);
 	moved = pghot_wait_moved(base->at, BASE_BYTES, node_slow(), BASE_BYTES / page_bytes(),
 				 PATIENCE_MS);
 	tap_ok(!up(held), "held: huge pages that a pipe holds stay (%zu pages moved)", up(held));
 	tap_ok(moved == BASE_BYTES / page_bytes(),
 	       "held: less hot base pages come up (%zu of them)", moved);
+	while (now_ms() < start + HELD_MS)
+		usleep(20000);
+	busy = pghot_status("failed_busy") - busy;
+	ms = now_ms() - start;
+	tap_note("held: %lld base pages failed in %lld ms, %zu at a time", busy, ms, pages);
+	/* A base page that failed because it was locked does not count. */
+	tap_ok(busy >= (long long)pages && busy / (long long)pages <= tries_in(ms),
+	       "held: a huge page that failed waits, each time for twice as long");
 	close(pipe);
 	file_write("65536", PGHOT_RATE);
 	moved = pghot_wait_moved(held->at, held->bytes, node_slow(), pages, PATIENCE_MS);

@@ -70,7 +70,8 @@ static void kmigrated_know_lower(struct kmigrated *k, bool due)
 		return;
 	if (due)
 		kmigrated_next_sweep(&k->sweep, k->now);
-	pghot_know_node(k->nid, due ? &k->sweep : NULL, k->now, &k->lower);
+	if (!pghot_know_node(k->nid, due ? &k->sweep : NULL, k->now, &k->lower) && due)
+		kmigrated_cut_sweep(&k->sweep);
 	kmigrated_counted(&k->counted, began);
 	kmigrated_leave_out_failed(k);
 	/* Idle pages take no place from pages in use, however hot they were. */

@@ -6,6 +6,7 @@
 #ifndef _MM_KMIGRATED_H
 #define _MM_KMIGRATED_H
 
+#include <linux/bitfield.h>
 #include <linux/kthread.h>
 #include <linux/list.h>
 #include <linux/memferry/balance.h>
@@ -44,7 +45,8 @@ struct task_struct;
 /* A later access is recent, whatever the pace says: records know no better. */
 #define KMIGRATED_RECENT_MS	256U
 
-/* A page frame has fewer bits than this on every machine of 64 bits. */
+/* A chosen page in one number: its frame, above it its target and 1 if that is known, its heat. */
+#define KMIGRATED_NID_SHIFT	40
 #define KMIGRATED_HEAT_SHIFT	52
 
 /* Targets, cgroups and orders that a batch is collected for at the same time. */
@@ -126,6 +128,8 @@ struct kmigrated_target {
 	unsigned long unknown_seen;	/* pages without a record that it looked at lately */
 	unsigned long unknown_usable;	/* those of them that could be demoted */
 	struct ferry_hot_histogram known;	/* of its records */
+	struct ferry_hot_exchange border;	/* between pages that change places and others */
+	unsigned long wanted;		/* base pages of the chosen ones that should come */
 };
 
 /*
@@ -174,6 +178,12 @@ static inline void kmigrated_next_sweep(struct ferry_hot_sweep *sweep, u32 now)
 	sweep->number++;
 }
 
+/* It did not reach all records: the next one is as late as if this one had been left out. */
+static inline void kmigrated_cut_sweep(struct ferry_hot_sweep *sweep)
+{
+	sweep->now = sweep->last;
+}
+
 static inline int kmigrated_next_top_node(int nid)
 {
 	do
@@ -205,7 +215,14 @@ static inline u64 kmigrated_entry(unsigned long pfn, u32 heat)
 
 static inline unsigned long kmigrated_chosen_pfn(const struct kmigrated *k, unsigned int i)
 {
-	return k->chosen[i] & (BIT_ULL(KMIGRATED_HEAT_SHIFT) - 1);
+	return k->chosen[i] & GENMASK_ULL(KMIGRATED_NID_SHIFT - 1, 0);
+}
+
+/* Where it should go as kmigrated_ask_targets() found out; else NUMA_NO_NODE. */
+static inline int kmigrated_chosen_nid(const struct kmigrated *k, unsigned int i)
+{
+	return FIELD_GET(GENMASK_ULL(KMIGRATED_HEAT_SHIFT - 1, KMIGRATED_NID_SHIFT),
+			 k->chosen[i]) - 1;
 }
 
 static inline u32 kmigrated_chosen_heat(const struct kmigrated *k, unsigned int i)
@@ -223,19 +240,14 @@ bool kmigrated_reserve(struct kmigrated_target *target, u32 now, unsigned long p
 void kmigrated_settle(int nid, u64 reserved, unsigned long moved);
 void kmigrated_leave_out_failed(struct kmigrated *k);
 void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room);
+void kmigrated_ask_targets(struct kmigrated *k);
 unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid, u32 bar);
 struct folio *kmigrated_folio(unsigned long pfn, int nid);
-int kmigrated_target_nid(struct folio *folio, bool room);
 
 /* kmigrated_owner.c */
-void kmigrated_allowed(struct folio *folio, nodemask_t *nodes);
-#ifdef CONFIG_MEMCG
+bool kmigrated_allowed(struct folio *folio, nodemask_t *nodes);
 void kmigrated_know_protection(void);
 bool kmigrated_protected(struct folio *folio);
-#else
-static inline void kmigrated_know_protection(void) { }
-static inline bool kmigrated_protected(struct folio *folio) { return false; }
-#endif
 
 /* kmigrated_exchange.c */
 void kmigrated_know_top(struct kmigrated *k, bool due);

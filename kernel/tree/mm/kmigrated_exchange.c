@@ -38,6 +38,7 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 	struct ferry_hot_sweep *sweep = &kmigrated_top.sweep;
 	struct kmigrated_target *target;
 	u32 began = pghot_now();
+	bool whole = true;
 	u64 *unknown;
 	int nid;
 
@@ -48,10 +49,12 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 		kmigrated_next_sweep(sweep, k->now);
 	for_each_top_node(nid) {
 		target = &kmigrated_top.targets[nid];
-		pghot_know_node(nid, due ? sweep : NULL, k->now, &target->known);
+		whole &= pghot_know_node(nid, due ? sweep : NULL, k->now, &target->known);
 		unknown = &target->known.pages[0][FERRY_HOT_AGES - 1];
 		*unknown = kmigrated_unknown(target, nid, *unknown);
 	}
+	if (due && !whole)
+		kmigrated_cut_sweep(sweep);
 	kmigrated_counted(&kmigrated_top.counted, began);
 }
 
@@ -139,8 +142,7 @@ static unsigned long kmigrated_isolate_cold(struct kmigrated *k, unsigned long p
 		pages = folio_nr_pages(folio);
 		goto out;
 	}
-	kmigrated_allowed(folio, &nodes);
-	if (nodes_empty(nodes) || !folio_isolate_lru(folio))
+	if (!kmigrated_allowed(folio, &nodes) || nodes_empty(nodes) || !folio_isolate_lru(folio))
 		goto out;
 	pages = folio_nr_pages(folio);
 	list_add_tail(&folio->lru, cold->folios);
@@ -365,25 +367,6 @@ void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 	}
 }
 
-/* Base pages of the chosen pages that go to a node. */
-static unsigned long kmigrated_wanted(struct kmigrated *k, int nid)
-{
-	unsigned long pages = 0;
-	struct folio *folio;
-	unsigned int i;
-
-	for (i = 0; i < k->nr_chosen; i++) {
-		cond_resched();
-		folio = kmigrated_folio(kmigrated_chosen_pfn(k, i), k->nid);
-		if (!folio)
-			continue;
-		if (kmigrated_target_nid(folio, false) == nid)
-			pages += folio_nr_pages(folio);
-		folio_put(folio);
-	}
-	return pages;
-}
-
 /*
  * Room of a node for hot pages: what is not kept for new ones, which may come to any node; or
  * what @made of it was made for hot ones, as far as others left it.
@@ -436,26 +419,37 @@ static unsigned long kmigrated_exchange_with(struct kmigrated *k, int nid, unsig
  * Lets the hottest pages below change places with the coldest above, as long as that wins more than
  * it costs. Each node for itself: that another one has cold pages makes no room on this one. But
  * what is free anywhere in the tier is for the next hot pages, whatever their node, and nothing
- * goes down meanwhile. Returns how many base pages came up.
+ * goes down meanwhile. Pages are chosen once, for the node with the lowest border; each has its own
+ * as the bar. Returns how many base pages came up.
  */
 unsigned long kmigrated_exchange(struct kmigrated *k)
 {
-	struct ferry_hot_exchange border;
+	struct ferry_hot_exchange *border, *lowest = NULL;
+	struct kmigrated_target *target;
 	unsigned long most, came = 0;
 	int nid;
 
 	if (kmigrated_free() >= kmigrated_top.balance.room + STEP_PAGES)
 		return 0;
+	/* The pace counts both directions. */
+	most = kmigrated_budget(k) / 2;
 	for_each_top_node(nid) {
-		/* The pace counts both directions. */
-		most = kmigrated_budget(k) / 2;
-		ferry_hot_exchange(&k->hot, &kmigrated_top.targets[nid].known, &k->lower, most,
-				   &border);
-		if (!border.pages)
-			continue;
-		kmigrated_choose(k, border.hot, border.hot_room);
-		came += kmigrated_exchange_with(k, nid, min(most, kmigrated_wanted(k, nid)),
-						&border);
+		target = &kmigrated_top.targets[nid];
+		border = &target->border;
+		ferry_hot_exchange(&k->hot, &target->known, &k->lower, most, border);
+		if (border->pages && (!lowest || border->hot < lowest->hot ||
+				      (border->hot == lowest->hot &&
+				       border->hot_room > lowest->hot_room)))
+			lowest = border;
+	}
+	if (!lowest)
+		return 0;
+	kmigrated_choose(k, lowest->hot, lowest->hot_room);
+	kmigrated_ask_targets(k);
+	for_each_top_node(nid) {
+		target = &kmigrated_top.targets[nid];
+		most = min(kmigrated_budget(k) / 2, target->wanted);
+		came += kmigrated_exchange_with(k, nid, most, &target->border);
 	}
 	return came;
 }

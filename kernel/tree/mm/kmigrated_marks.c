@@ -69,7 +69,7 @@ void kmigrated_age_marks(void)
 {
 	u32 i, old, new;
 
-	for (i = 0; i < 1U << kmigrated_marks_bits; i++) {
+	for (i = 0; i < 1U << kmigrated_marks_bits && !kmigrated_should_stop(); i++) {
 		cond_resched();
 		old = READ_ONCE(kmigrated_marks[i]);
 		do {

@@ -27,7 +27,6 @@ static void kmigrated_follow_policy(nodemask_t *nodes, const struct mempolicy *p
 /* The cpuset of a process, and its memory policy where the mapping has none. */
 static void kmigrated_follow_mm(nodemask_t *nodes, struct mm_struct *mm, bool policy)
 {
-#ifdef CONFIG_MEMCG
 	struct task_struct *owner;
 
 	rcu_read_lock();
@@ -40,13 +39,13 @@ static void kmigrated_follow_mm(nodemask_t *nodes, struct mm_struct *mm, bool po
 		task_unlock(owner);
 	}
 	rcu_read_unlock();
-#endif
 }
 
-/* @policy: the folio is of shmem, whose own policy was asked already. */
+/* What a walk over the mappings of a folio knows. */
 struct kmigrated_owners {
 	nodemask_t *nodes;
-	bool policy;
+	bool policy;	/* the folio is of shmem, whose own policy was asked already */
+	bool busy;	/* others change a policy */
 };
 
 static bool kmigrated_follow_vma(struct folio *folio, struct vm_area_struct *vma,
@@ -65,7 +64,7 @@ static bool kmigrated_follow_vma(struct folio *folio, struct vm_area_struct *vma
 	if (!(vma->vm_ops && vma->vm_ops->get_policy) && READ_ONCE(vma->vm_policy)) {
 		/* mmap_lock keeps it, and is taken before the rmap locks elsewhere. */
 		if (!mmap_read_trylock(vma->vm_mm)) {
-			nodes_clear(*owners->nodes);
+			owners->busy = true;
 			return false;
 		}
 		if (vma->vm_policy)
@@ -96,10 +95,10 @@ static bool kmigrated_follow_shmem(nodemask_t *nodes, struct folio *folio)
 /*
  * Removes from @nodes those to which a folio must not go. Owners are the memory cgroup that is
  * charged, all processes that map an anonymous folio, and the only one that maps one of a file.
- * Policies count of all mappings, also if the folio is not in their page tables. No node is left
- * while others have the folio locked, or change a policy.
+ * Policies count of all mappings, also if the folio is not in their page tables. Returns false if
+ * that cannot be told now: others have the folio locked, or change a policy.
  */
-void kmigrated_allowed(struct folio *folio, nodemask_t *nodes)
+bool kmigrated_allowed(struct folio *folio, nodemask_t *nodes)
 {
 	struct kmigrated_owners owners = { .nodes = nodes };
 	struct rmap_walk_control walk = {
@@ -108,21 +107,17 @@ void kmigrated_allowed(struct folio *folio, nodemask_t *nodes)
 		.anon_lock = folio_lock_anon_vma_read,
 	};
 
-	if (!folio_trylock(folio)) {
-		nodes_clear(*nodes);
-		return;
-	}
-#ifdef CONFIG_MEMCG
+	if (!folio_trylock(folio))
+		return false;
 	if (!mem_cgroup_disabled() && folio_memcg(folio))
 		cpuset_cgroup_mems(folio_memcg(folio)->css.cgroup, nodes);
-#endif
 	owners.policy = kmigrated_follow_shmem(nodes, folio);
 	if (!nodes_empty(*nodes) && (folio_mapped(folio) || !folio_test_anon(folio)))
 		rmap_walk(folio, &walk);
 	folio_unlock(folio);
+	return !owners.busy;
 }
 
-#ifdef CONFIG_MEMCG
 /* Effective protection depends on what all cgroups use; as kswapd, from the root down. */
 void kmigrated_know_protection(void)
 {
@@ -170,4 +165,3 @@ bool kmigrated_protected(struct folio *folio)
 	rcu_read_unlock();
 	return kept;
 }
-#endif /* CONFIG_MEMCG */

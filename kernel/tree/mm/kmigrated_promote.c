@@ -240,7 +240,7 @@ void kmigrated_leave_out_failed(struct kmigrated *k)
 
 	if (!kmigrated_before(k->now, k->failed_until))
 		return;
-	for (i = 0; i < KMIGRATED_CHOSEN; i++) {
+	for (i = 0; i < KMIGRATED_CHOSEN && !kmigrated_should_stop(); i++) {
 		cond_resched();
 		if (!kmigrated_before(k->now, k->failed[i].until) ||
 		    !pghot_look(k->failed[i].pfn, k->now, &view))
@@ -510,16 +510,18 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, in
 
 /*
  * To which node of the top tier a folio should go: the one that uses it, or the nearest one that
- * its owners may use, and if @room, rather one that has some. NUMA_NO_NODE if they may use none.
+ * its owners may use, and if @room, rather one that has some. -EACCES if they may use none; -EBUSY
+ * if that cannot be told now.
  */
-int kmigrated_target_nid(struct folio *folio, bool room)
+static int kmigrated_target_nid(struct folio *folio, bool room)
 {
-	int user = pghot_target(folio_pfn(folio)), best = NUMA_NO_NODE, nid, cost, least = INT_MAX;
+	int user = pghot_target(folio_pfn(folio)), best = -EACCES, nid, cost, least = INT_MAX;
 	nodemask_t nodes = NODE_MASK_NONE;
 
 	for_each_top_node(nid)
 		node_set(nid, nodes);
-	kmigrated_allowed(folio, &nodes);
+	if (!kmigrated_allowed(folio, &nodes))
+		return -EBUSY;
 	for_each_node_mask(nid, nodes) {
 		cost = node_distance(user, nid);
 		if (room && kmigrated_target_room(nid) <= 0)
@@ -532,10 +534,43 @@ int kmigrated_target_nid(struct folio *folio, bool room)
 	return best;
 }
 
+static void kmigrated_fail_target(struct kmigrated *k, struct folio *folio, int error)
+{
+	kmigrated_fail(k, folio, error == -EBUSY ? PGHOT_FAILED_BUSY : PGHOT_FAILED_OWNER);
+}
+
+/* Finds out where the chosen pages should go, and how many above its border each target gets. */
+void kmigrated_ask_targets(struct kmigrated *k)
+{
+	struct kmigrated_target *target;
+	struct folio *folio;
+	unsigned int i;
+	int nid;
+
+	for_each_top_node(nid)
+		kmigrated_top.targets[nid].wanted = 0;
+	for (i = 0; i < k->nr_chosen && !kmigrated_should_stop(); i++) {
+		cond_resched();
+		folio = kmigrated_folio(kmigrated_chosen_pfn(k, i), k->nid);
+		if (!folio)
+			continue;
+		nid = kmigrated_target_nid(folio, false);
+		if (nid < 0) {
+			kmigrated_fail_target(k, folio, nid);
+		} else {
+			target = &kmigrated_top.targets[nid];
+			if (target->border.pages && kmigrated_chosen_heat(k, i) >= target->border.hot)
+				target->wanted += folio_nr_pages(folio);
+			k->chosen[i] |= (u64)(nid + 1) << KMIGRATED_NID_SHIFT;
+		}
+		folio_put(folio);
+	}
+}
+
 /*
  * Moves chosen pages up, from where the last call stopped: the hottest first, @most base pages.
- * Only to @nid; if that is NUMA_NO_NODE to all, and then to another one if a page's own is full.
- * @bar is the least heat of pages that did not bounce.
+ * Only those to @nid, as kmigrated_ask_targets() found; if that is NUMA_NO_NODE all, and then to
+ * another node if a page's own is full. @bar is the least heat of pages that did not bounce.
  */
 unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid, u32 bar)
 {
@@ -549,6 +584,10 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 	while (k->next < k->nr_chosen && moved + k->pages < most && !kmigrated_should_stop()) {
 		cond_resched();
 		left = most - moved - k->pages;
+		if (nid != NUMA_NO_NODE && kmigrated_chosen_nid(k, k->next) != nid) {
+			k->next++;
+			continue;
+		}
 		folio = kmigrated_folio(kmigrated_chosen_pfn(k, k->next), k->nid);
 		heat = kmigrated_chosen_heat(k, k->next);
 		k->next++;
@@ -557,8 +596,8 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 		pages = 0;
 		closed = false;
 		target = kmigrated_target_nid(folio, nid == NUMA_NO_NODE);
-		if (target == NUMA_NO_NODE) {
-			kmigrated_fail(k, folio, PGHOT_FAILED_OWNER);
+		if (target < 0) {
+			kmigrated_fail_target(k, folio, target);
 		} else if (nid == NUMA_NO_NODE || target == nid) {
 			closed = READ_ONCE(kmigrated_top.targets[target].closed);
 			pages = kmigrated_take(k, folio, target, heat, bar, left, &moved);
@@ -566,8 +605,8 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 		}
 		folio_put(folio);
 		/* One full node is enough to wake kswapd. */
-		if (!pages && nid == NUMA_NO_NODE && target != NUMA_NO_NODE &&
-		    node_isset(target, k->full) && !kmigrated_free())
+		if (!pages && nid == NUMA_NO_NODE && target >= 0 && node_isset(target, k->full) &&
+		    !kmigrated_free())
 			break;
 		if (pages > left) {
 			/* It comes first the next time; one larger than @most never fits. */

@@ -212,13 +212,9 @@ static bool pghot_is_ready(u32 record)
  */
 static u32 pghot_owner(unsigned long pfn)
 {
-#ifdef CONFIG_MEMCG
 	struct mem_cgroup *memcg = page_memcg_check(pfn_to_page(pfn));
 
 	return memcg ? memcg->css.serial_nr : 0;
-#else
-	return 0;
-#endif
 }
 
 /*

@@ -120,7 +120,7 @@ extern atomic_long_t pghot_record_memory;
 int pghot_update_records(unsigned int sources);
 struct pghot_section *pghot_next_section(int nid, struct pghot_section *section);
 void pghot_put_section(struct pghot_section *section);
-void pghot_know_node(int nid, const struct ferry_hot_sweep *sweep, u32 now,
+bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep, u32 now,
 		     struct ferry_hot_histogram *histogram);
 size_t pghot_find(const struct pghot_section *section, size_t *from, u32 now, u32 least_heat,
 		  u32 most_heat, u32 *found, size_t space);

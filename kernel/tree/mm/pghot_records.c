@@ -9,6 +9,7 @@
  * latter.
  */
 #include <linux/kcsan-checks.h>
+#include <linux/kthread.h>
 #include <linux/memory.h>
 #include <linux/memory-tiers.h>
 #include <linux/memory_hotplug.h>
@@ -271,24 +272,6 @@ static void pghot_sweep_section(struct pghot_section *section, const struct pgho
 		WRITE_ONCE(section->hot, 1);
 }
 
-static void pghot_sweep_node(int nid, const struct ferry_hot_sweep *sweep,
-			     struct ferry_hot_histogram *histogram)
-{
-	struct pghot_sweep of = { .sweep = *sweep, .histogram = histogram };
-	struct pghot_section *section;
-
-	/* A sweep that is left out makes the next one late, which then trusts no record. */
-	of.chunk = kmalloc(sizeof(*of.chunk), GFP_KERNEL | __GFP_NOFAIL);
-	pghot_get_params(&of.params);
-	for_each_pghot_section(section, nid) {
-		/* Of a large node the last records are swept later. */
-		of.sweep.now = pghot_now();
-		pghot_sweep_section(section, &of);
-		cond_resched();
-	}
-	kfree(of.chunk);
-}
-
 /*
  * Finds pages of a section with a heat from @least_heat to @most_heat, counted from its first
  * page, ascending: at most @space, from *@from on, which receives where to go on.
@@ -334,21 +317,36 @@ void pghot_count_section(const struct pghot_section *section, u32 now,
 /*
  * Counts the pages of a node, after @sweep aged them if there is one. No node may be swept twice
  * with the same number, nor by two at a time. Accesses that are recorded meanwhile are not lost.
+ * Returns false if the thread has to stop before it is through.
  */
-void pghot_know_node(int nid, const struct ferry_hot_sweep *sweep, u32 now,
+bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep, u32 now,
 		     struct ferry_hot_histogram *histogram)
 {
+	struct pghot_sweep of = { .histogram = histogram };
 	struct pghot_section *section;
 
 	memset(histogram, 0, sizeof(*histogram));
 	if (sweep) {
-		pghot_sweep_node(nid, sweep, histogram);
-		return;
+		of.sweep = *sweep;
+		pghot_get_params(&of.params);
+		/* A sweep that is left out makes the next one late, which then trusts no record. */
+		of.chunk = kmalloc(sizeof(*of.chunk), GFP_KERNEL | __GFP_NOFAIL);
 	}
 	for_each_pghot_section(section, nid) {
-		pghot_count_section(section, now, histogram);
+		if (kthread_should_stop()) {
+			pghot_put_section(section);
+			break;
+		}
+		/* Of a large node the last records are swept later. */
+		of.sweep.now = pghot_now();
+		if (sweep)
+			pghot_sweep_section(section, &of);
+		else
+			pghot_count_section(section, now, histogram);
 		cond_resched();
 	}
+	kfree(of.chunk);
+	return !section;
 }
 
 /* Memory that is gone has no records; memory that came may want some. */
