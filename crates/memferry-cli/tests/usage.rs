@@ -121,7 +121,7 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         ),
         (
             &["bench", "move", "--destination", "hot"],
-            "warm, cold, both",
+            "warm, unaligned, cold, default, both, all",
         ),
         (&["bench", "move", "--folio", "4M"], "from 4K to 2M"),
         (&["bench", "move", "--batch", "64K"], "--batch 2M or more"),
