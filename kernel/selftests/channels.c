@@ -43,8 +43,6 @@ static void setting(const char *file, long long value)
 		tap_bail("dcbm/%s: %s", file, strerror(-error));
 }
 
-/* --- Which channels a batch gets --- */
-
 static unsigned int migrate_once(unsigned int lanes, struct stats *done)
 {
 	static const char *const names[] = { "migrator/migrator_lane_done", NULL };
@@ -82,8 +80,6 @@ static void test_lanes(void)
 	}
 	tap_ok(engine_stop(), "the engine can go");
 }
-
-/* --- What a batch costs --- */
 
 struct cost {
 	unsigned int maps_src, maps_dst;
@@ -210,8 +206,6 @@ static void test_short_queue(bool unordered)
 	tap_ok(engine_stop(), "the engine can go");
 }
 
-/* --- Channels that do not answer --- */
-
 static bool wait_late(long long copies)
 {
 	for (int try = 0; try < 500; try++) {
@@ -325,8 +319,6 @@ static void test_deadline(void)
 	memory_drop(&memory);
 	tap_ok(engine_stop(), "the engine can go");
 }
-
-/* --- Others --- */
 
 static volatile bool stop;
 

@@ -56,8 +56,6 @@ static bool copies(void)
 	return !wrong && done.bytes == (long long)BATCH;
 }
 
-/* --- Engines that cannot be used --- */
-
 static void refuses(const char *engine, unsigned int channels, const char *why)
 {
 	char text[80];
@@ -130,8 +128,6 @@ static void test_many(void)
 	tap_ok(engine_stop(), "the engine can go");
 }
 
-/* --- Others --- */
-
 /* This reads when dmatest has finished: unloaded before, it frees what is being written. */
 static void dmatest_ends(void)
 {
@@ -186,8 +182,6 @@ static void test_none_free(void)
 	tap_ok(!dcbm_devices(""), "given back, none is spoken of");
 	tap_ok(engine_stop(), "the engine can go");
 }
-
-/* --- No memory --- */
 
 #define INJECT	"/sys/kernel/debug/fail_function"
 

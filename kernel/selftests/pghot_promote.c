@@ -171,8 +171,6 @@ static void test(const struct kind *kind, enum pghot_source source, const char *
 		tap_ok(done.folios > 0, "%s: %lld folios by the migrator", what, done.folios);
 }
 
-/* --- Where pages arrive --- */
-
 /* One page of so many is used from elsewhere: too few for the section, even several times. */
 #define FEW_EVERY	128
 #define FEW		(BYTES / page_bytes() / FEW_EVERY)

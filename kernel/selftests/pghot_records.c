@@ -54,8 +54,6 @@ static void end_batches(void *at)
 		tap_bail("move_pages: %s", strerror(errno));
 }
 
-/* --- Someone who reads each page again and again --- */
-
 static struct reader {
 	pthread_t thread;
 	const volatile unsigned char *at;
@@ -119,8 +117,6 @@ static long long wait_known(int node, long long pages)
 	return known;
 }
 
-/* --- Memory of the records --- */
-
 /* Soon: whoever promotes pages may be looking at the last ones. */
 static bool no_bytes(void)
 {
@@ -154,8 +150,6 @@ static void test_record_memory(void)
 	set_sources(0);
 	tap_ok(!heat_of_node(-1).sections && no_bytes(), "without sources there are none");
 }
-
-/* --- Page tables --- */
 
 /*
  * The largest threshold and the slowest pace: pages are known some walks before they are ready to
@@ -283,8 +277,6 @@ static void test_rest(void)
 	memory_drop(&memory);
 }
 
-/* --- Samples --- */
-
 static bool run_on(int cpu)
 {
 	cpu_set_t set;
@@ -334,8 +326,6 @@ static void test_samples(void)
 	sched_setaffinity(0, sizeof(all), &all);
 	tap_ok(memory_drop(&memory), "the file is as it was");
 }
-
-/* --- Under load --- */
 
 /* Without a policy of its own, with which it would be nobody's to promote. */
 static struct content *load_start(void)
@@ -418,8 +408,6 @@ static void test_toggle(long long seconds, bool balancing)
 	load_stop(content, what);
 	file_write("0", NUMA_BALANCING);
 }
-
-/* --- Memory that comes and goes --- */
 
 static bool sections_are(int node, long long wanted)
 {

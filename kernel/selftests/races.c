@@ -115,8 +115,6 @@ static void let_move(void)
 		usleep(10000);
 }
 
-/* --- Several movers of the same pages --- */
-
 static bool movers_of(const char *kind, const char *migrator)
 {
 	bool good = true;
@@ -154,8 +152,6 @@ static void test_movers(const char *migrator)
 	movers_of("shared with children", migrator);
 }
 
-/* --- A device that reads into what moves --- */
-
 /* Each read has a pin of its own, which comes before a copy and goes before the moves. */
 static void test_device(const char *migrator)
 {
@@ -186,8 +182,6 @@ static void test_device(const char *migrator)
 	device_free(&device);
 	memory_drop(&memory);
 }
-
-/* --- Ranges that change while they move --- */
 
 #define SLOT	(64UL << 10)
 #define SLOTS	(BYTES / SLOT)
@@ -318,8 +312,6 @@ static void test_changes(const char *migrator)
 	changes_of(true, migrator);
 }
 
-/* --- Files that are truncated while they move --- */
-
 /* Only through the file: the mapping may end anywhere. */
 static size_t truncate_once(int fd, uint64_t with)
 {
@@ -374,8 +366,6 @@ static void test_truncate(const char *migrator)
 	truncated("memory file, 2048 KiB", migrator);
 	truncated("ext4 file, written", migrator);
 }
-
-/* --- Movers that are interrupted and killed --- */
 
 /* One after the other: where a signal takes longer than the pause, nothing else would be done. */
 static void on_alarm(int number)
@@ -492,8 +482,6 @@ static void test_exit(const char *migrator)
 	free(nodes);
 	free(status);
 }
-
-/* --- A node without room --- */
 
 /*
  * About so much stays free. A kernel with checkers keeps more for emergencies, and one that

@@ -2,12 +2,12 @@
 /*
  * Channels: which are taken, which of them a batch gets, and how they are given back.
  *
- * dcbm_mutex serialises all here but batches and the notifier. Bit 0 of a channel's claimed is the
- * lock between these: a batch tries it, who gives the channel back waits for it.
+ * dcbm_mutex serialises everything here but batches and the notifier. Bit 0 of a channel's claimed
+ * is the lock between these: a batch tries it, the task that gives the channel back waits for it.
  *
- * A channel goes back when dcbm is not chosen any more, and before its driver is unbound, as the
- * driver may free it then. What a retired channel was given follows in steps, as the driver core
- * takes the driver from the device (drivers/base/dd.c):
+ * A channel is given back when dcbm is not chosen any more, and before its driver is unbound,
+ * because the driver may free it then. The memory of a retired channel is given back in steps, as
+ * the driver core takes the driver from the device (drivers/base/dd.c):
  *
  *	BUS_NOTIFY_UNBIND_DRIVER	the channel is given back
  *	remove() of the driver		stops the device
@@ -206,7 +206,7 @@ static int dcbm_channel_take(struct dcbm_channel *channel)
 	return error;
 }
 
-/* Waits for the batch that has the channel, which may retire it, and for who else gives it back. */
+/* Waits for the batch that has the channel, which may retire it, and for another release of it. */
 static void dcbm_channel_release(struct dcbm_channel *channel)
 {
 	/* Keeps further batches out. */

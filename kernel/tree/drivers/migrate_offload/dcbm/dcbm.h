@@ -50,8 +50,8 @@ struct dcbm_desc {
 };
 
 /*
- * What has no lock of its own is written by who holds bit 0 of claimed: the batch that copies
- * with the channel, or who gives it back.
+ * Bit 0 of @claimed locks all fields above @lock. A batch holds it while it copies with the
+ * channel, and so does the task that gives the channel back.
  */
 struct dcbm_channel {
 	enum dcbm_state state;
