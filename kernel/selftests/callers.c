@@ -438,16 +438,9 @@ static void run_soft_offline(struct range *range)
 
 static void run_damon(struct range *range)
 {
-	uint64_t first = UINT64_MAX, last = 0;
 	long long end = now_ms() + PATIENCE_MS;
 
-	for (size_t n = 0; n < range->bytes / page_bytes(); n++) {
-		if (range->frames[n] < first)
-			first = range->frames[n];
-		if (range->frames[n] != NO_FRAME && range->frames[n] > last)
-			last = range->frames[n];
-	}
-	damon_start(first, last, node_at(1));
+	damon_start(range->frames, range->bytes / page_bytes(), node_at(1));
 	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
 		usleep(20000);
 	damon_stop();

@@ -3,6 +3,7 @@
 #include "damon.h"
 #include "files.h"
 #include "nodes.h"
+#include "pages.h"
 #include "tap.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ static void damon_set(const char *text, const char *file)
 		tap_bail("damon: %s: %s", file, strerror(-error));
 }
 
-void damon_start(uint64_t first, uint64_t last, int nid)
+void damon_start(const uint64_t *frames, size_t nr, int nid)
 {
 	static const char *const settings[][2] = {
 		{ "1", "nr_kdamonds" },
@@ -33,7 +34,14 @@ void damon_start(uint64_t first, uint64_t last, int nid)
 		{ "1000000", "0/contexts/0/schemes/0/access_pattern/nr_accesses/max" },
 		{ "1000000", "0/contexts/0/schemes/0/access_pattern/age/max" },
 	};
+	uint64_t first = UINT64_MAX, last = 0;
 
+	for (size_t n = 0; n < nr; n++) {
+		if (frames[n] < first)
+			first = frames[n];
+		if (frames[n] != NO_FRAME && frames[n] > last)
+			last = frames[n];
+	}
 	for (unsigned int n = 0; n < ARRAY_SIZE(settings); n++)
 		damon_set(settings[n][0], settings[n][1]);
 	file_write_number(nid, DAMON "/0/contexts/0/schemes/0/target_nid");

@@ -6,8 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Lets DAMON migrate all frames from @first to @last to @nid. Bails out if it cannot. */
-void damon_start(uint64_t first, uint64_t last, int nid);
+/*
+ * Lets DAMON migrate to @nid all memory from the lowest to the highest of @nr frames, NO_FRAME
+ * left out. Bails out if it cannot.
+ */
+void damon_start(const uint64_t *frames, size_t nr, int nid);
 
 /* Waits for its thread: what that migrates later would not be in all counts. */
 void damon_stop(void);
