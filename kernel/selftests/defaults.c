@@ -379,6 +379,7 @@ static void run_damon(struct range *range)
 	damon_stop();
 }
 
+/* Where no files of the guest lie among the pages. */
 static bool make_slow(struct range *range)
 {
 	if (node_slow() < 0 || !make_on(range, 64 * MIB, node_slow(), false))
@@ -517,7 +518,7 @@ static const struct caller callers[] = {
 		.reason = "damon",
 		.share = 95,
 		.least = 16,
-		.make = make_first,
+		.make = make_slow,
 		.run = run_damon,
 	},
 	{
