@@ -55,8 +55,8 @@ fn try_mover(backend: Backend) -> Result<Mover, MoveError> {
 /// Times that each way moves its 4 MiB to either node.
 const ROUNDS: usize = 9;
 
-/// How much slower the way that is taken may be than the other: the choice is made by 64 pages, on whatever else the guest does.
-const MARGIN: f64 = 1.5;
+/// How much slower the way that is taken may be than the other: the choice is made by 64 pages on one lane.
+const MARGIN: f64 = 2.0;
 
 fn auto_faster() {
     let cost = probe::move_cost(&Topology::read().unwrap()).unwrap();
@@ -75,15 +75,16 @@ fn auto_faster() {
             times.push(result.elapsed);
         }
     }
-    let [by_faults, by_kernel] = ways.map(|(_, region, mut times)| {
+    // What else the host does only adds to a time.
+    let [by_faults, by_kernel] = ways.map(|(_, region, times)| {
         region.verify(0);
-        times.sort_unstable();
-        times[times.len() / 2].as_secs_f64()
+        times.into_iter().min().unwrap().as_secs_f64()
     });
-    let (taken, other) = match try_mover(Backend::Auto).unwrap().backend() {
-        Backend::Userfaultfd => (by_faults, by_kernel),
-        _ => (by_kernel, by_faults),
+    let (backend, taken, other) = match cost.favours_move_pages() {
+        true => (Backend::MovePages, by_kernel, by_faults),
+        false => (Backend::Userfaultfd, by_faults, by_kernel),
     };
+    assert_eq!(try_mover(Backend::Auto).unwrap().backend(), backend);
     println!("# {by_faults:.6} s by userfaultfd, {by_kernel:.6} s by move_pages; {cost:?}");
     assert!(
         taken <= MARGIN * other,
