@@ -15,7 +15,7 @@
  * @hot: receives those of the records
  * @params: receives those of the rounds, of 250 ms
  *
- * Chosen by replays of six traces; docs/replay.md has what others gave. An access then is
+ * Chosen by replays of six traces; docs/design/replay.md has what others gave. An access then is
  * "touched within a quarter of a second", and a touch at every walk holds a record at its largest
  * frequency against the cooling of every round. A gain of more than two touches is what a
  * page that two walks in a row saw, as the end of a scan may be, does not have.

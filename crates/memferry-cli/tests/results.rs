@@ -360,9 +360,6 @@ fn tables_have_their_figures_from_the_files_that_they_name() {
         assert_eq!(checked == 0, without, "{}", page.display());
         wrong.extend(told.into_iter().map(|of| format!("{}: {of}", name(&page))));
     }
-    let (checked, told) = check(&docs().join("replay.md"), false);
-    assert!(checked > 0);
-    wrong.extend(told);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

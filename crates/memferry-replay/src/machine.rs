@@ -148,7 +148,7 @@ pub struct Machine {
 }
 
 impl Default for Machine {
-    /// Local DRAM and CXL memory; docs/replay.md says where each number is from.
+    /// Local DRAM and CXL memory; docs/design/replay.md says where each number is from.
     fn default() -> Self {
         Self {
             top_ns: 100,

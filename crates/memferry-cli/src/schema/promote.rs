@@ -45,7 +45,7 @@ pub struct PromoteRow {
     pub precision: Option<f64>,
     /// Share of the hot set in the top tier when its time was over, in scenario 2 the mean over the regions.
     pub recall: f64,
-    /// CPU time of what finds hot pages. See docs/promote.md.
+    /// CPU time of what finds hot pages. See docs/measuring/promote.md.
     pub tracker_cpu_s: f64,
     /// CPU time of `kmigrated`; absent where the accessing threads migrate themselves, which is in `tracker_cpu_s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -139,7 +139,7 @@ fn of_source(
         if args.hwhints_event.is_none() && (event.is_empty() || event == "none") {
             return Err(missing(
                 "no event that samples data addresses is set",
-                "name one with --hwhints-event \"TYPE CONFIG PERIOD\", see docs/promote.md",
+                "name one with --hwhints-event \"TYPE CONFIG PERIOD\", see docs/measuring/promote.md",
             ));
         }
     }
