@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask deb`: Debian packages of a kernel with the series, configured as Debian configures
-//! its own. Linux's bindeb-pkg makes them. docs/kernel.md tells how to install them.
+//! its own. Linux's bindeb-pkg makes them. docs/operators.md tells how to install them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
