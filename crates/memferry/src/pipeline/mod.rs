@@ -11,6 +11,8 @@ mod events;
 mod kernel;
 mod remap;
 #[cfg(test)]
+mod scale;
+#[cfg(test)]
 mod tests;
 mod unmap;
 
