@@ -10,6 +10,7 @@
 
 use crate::copy::{self, Routine};
 use crate::error::MoveError;
+use crate::sync::Unpoisoned;
 use crate::sys;
 use crate::workers::Workers;
 use memferry_linux::affinity;
@@ -246,10 +247,7 @@ unsafe impl Migrator for MtCopy {
 
     fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
         // A panic of an earlier round was passed on to its caller; the workers are sound.
-        self.workers
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .run(lane);
+        self.workers.lock().unpoisoned().run(lane);
     }
 
     fn own_memory(&self) -> Vec<Range<usize>> {

@@ -14,6 +14,7 @@ use crate::options::{Backend, DEFAULT_BATCH_BYTES, MoveOptions};
 use crate::pool::{PageClass, PagePool, SEGMENT};
 use crate::probe;
 use crate::result::{ListResult, MoveResult};
+use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
 use crate::sys::thread::Quiet;
 use crate::sys::{self, page_size};
@@ -367,17 +368,12 @@ impl Mover {
                     filled
                 });
                 if let Err(error) = filled {
-                    *failure
-                        .lock()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
+                    *failure.lock().unpoisoned() = Some(error);
                     return;
                 }
             }
         });
-        match failure
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-        {
+        match failure.into_inner().unpoisoned() {
             Some(error) => Err(MoveError::system(
                 "allocating pool pages",
                 "ask for fewer bytes, or free memory on that node (THPs need whole 2 MiB of it)",

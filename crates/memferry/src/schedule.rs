@@ -9,6 +9,7 @@
 //! ```
 
 use super::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
 
 /// What a lane does next.
@@ -105,9 +106,7 @@ impl Schedule {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics under this lock.
-        self.state
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner())
+        self.state.lock().unpoisoned()
     }
 
     /// The next task of a lane; waits while others hold all of them. After `Finished` the lane leaves.
@@ -124,10 +123,7 @@ impl Schedule {
                 return task;
             }
             state.sleepers += 1;
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(|poison| poison.into_inner());
+            state = self.changed.wait(state).unpoisoned();
             state.sleepers -= 1;
         }
     }

@@ -9,6 +9,7 @@ use crate::error::{MoveError, check_range};
 use crate::mover::Mover;
 use crate::options::MoveOptions;
 use crate::result::ListResult;
+use crate::sync::Unpoisoned;
 use crate::sys::page_size;
 use memferry_core::balance::{self, Balance};
 use memferry_core::hotness::{Access, Bounces, HEATS, Histogram, Policy, Record, Sweep};
@@ -18,8 +19,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Milliseconds of the policy's clock from round to round: what its numbers are made for.
@@ -271,7 +272,7 @@ impl Tiering {
     /// # Errors
     /// As [`Mover::move_pages`]; what was moved before is known, and the next round goes on.
     pub fn round(&self) -> Result<Round, MoveError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unpoisoned();
         let state = &mut *state;
         state.number += 1;
         let now = state.number.wrapping_mul(ROUND_MS);

@@ -9,6 +9,7 @@ mod free;
 
 pub(crate) use free::Piece;
 
+use crate::sync::Unpoisoned;
 use crate::sys;
 use crate::sys::list::{List, Pages};
 use crate::sys::memory::{self, Mapping};
@@ -18,7 +19,7 @@ use memferry_linux::numa;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Address space that is mapped at a time, bytes. Each such mapping has an anon_vma lock of its own, so lanes that
 /// remap from different ones do not wait for each other.
@@ -112,7 +113,7 @@ impl PagePool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unpoisoned()
     }
 
     /// Bytes of free pages kept at this moment.
@@ -171,7 +172,7 @@ impl PagePool {
     /// Otherwise they are discarded after each batch, which ends the watch: it is of one segment.
     pub(crate) fn stage(&self, place: &Uffd, piece: &Piece, keep: bool) -> io::Result<Staging<'_>> {
         loop {
-            let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner);
+            let watched = self.watched.read().unpoisoned();
             if watched.range.contains(&piece.addr) {
                 return Ok(Staging { _watched: watched });
             }
@@ -198,7 +199,7 @@ impl PagePool {
     }
 
     fn watching(&self) -> RwLockWriteGuard<'_, Watched> {
-        self.watched.write().unwrap_or_else(PoisonError::into_inner)
+        self.watched.write().unpoisoned()
     }
 
     fn mapping_of(&self, piece: &Piece) -> Range<usize> {
