@@ -56,7 +56,7 @@ impl Kernel for Idle {
         out[0] = Region {
             start: start as u64,
             end: end as u64,
-            categories: crate::sys::pagemap::PRESENT,
+            categories: memferry_linux::pagemap::PRESENT,
         };
         Ok((1, end))
     }
@@ -107,9 +107,10 @@ fn of_a_batch(bytes: usize, rounds: usize) -> Duration {
         pool.put_full(class(1), piece);
     }
     let place = Uffd::open(FEATURE_MOVE).unwrap();
-    let parts = [BASE..BASE + bytes];
+    let range = BASE..BASE + bytes;
+    let parts = std::slice::from_ref(&range);
     let vmas = [Vma {
-        range: parts[0].clone(),
+        range: range.clone(),
         read: true,
         write: true,
         exec: false,
@@ -119,7 +120,7 @@ fn of_a_batch(bytes: usize, rounds: usize) -> Duration {
         unmovable: None,
     }];
     let one_way = |to: u32| {
-        let account = Account::new(&parts, false, Arc::default());
+        let account = Account::new(parts, false, Arc::default());
         let wanted = Wanted {
             node: to,
             relocate: false,
@@ -133,7 +134,7 @@ fn of_a_batch(bytes: usize, rounds: usize) -> Duration {
             pool: &pool,
             account: &account,
             migrator: &Idler,
-            range: parts[0].clone(),
+            range: range.clone(),
             excluded: &[],
             locked: false,
             batch_bytes: SEGMENT,
@@ -142,7 +143,7 @@ fn of_a_batch(bytes: usize, rounds: usize) -> Duration {
             recycle: true,
             cancel: &AtomicBool::new(false),
         };
-        let pipeline = Pipeline::new(plan, Cursor::new(wanted, &vmas, &parts), LANES + 2);
+        let pipeline = Pipeline::new(plan, Cursor::new(wanted, &vmas, parts), LANES + 2);
         let begun = cpu_time();
         pipeline.run_lane(0);
         let took = cpu_time() - begun;
