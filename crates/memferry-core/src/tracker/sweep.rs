@@ -3,8 +3,8 @@
 
 use super::map::Section;
 use super::{Histogram, Tracker, View, cell};
-use crate::sync::Unpoisoned;
-use memferry_core::hotness::{AGES, Record, Sweep};
+use crate::hotness::{AGES, Record, Sweep};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words that are copied at once: two copies of 8 KiB stay in the smallest first-level cache. Larger ones were no faster.
@@ -51,7 +51,7 @@ impl<R: Record> Tracker<R> {
     /// Ages all records: call it at least every `sweep_ms` of the policy. Others may record meanwhile; a second sweep waits
     /// for the first.
     pub fn sweep(&self, time: u64) -> Swept {
-        let mut last = self.swept.lock().unpoisoned();
+        let mut last = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
         let sweep = Sweep {
             now: time as u32,
             last: last.0,
