@@ -10,6 +10,7 @@ use crate::forkgate;
 use crate::job::{Core, Job, MoveHandle};
 use crate::known_faults;
 use crate::migrator::Migrator;
+use crate::options::setters;
 use crate::options::{Backend, DEFAULT_BATCH_BYTES, MoveOptions};
 use crate::pool::{PageClass, PagePool, SEGMENT};
 use crate::probe;
@@ -51,22 +52,10 @@ impl MoverOptions {
         }
     }
 
-    /// Sets [`backend`](Self::backend).
-    pub fn backend(mut self, backend: Backend) -> Self {
-        self.backend = backend;
-        self
-    }
-
-    /// Sets [`pool_bytes`](Self::pool_bytes).
-    pub fn pool_bytes(mut self, bytes: usize) -> Self {
-        self.pool_bytes = bytes;
-        self
-    }
-
-    /// Sets [`allow_faulty_kernel`](Self::allow_faulty_kernel).
-    pub fn allow_faulty_kernel(mut self, allow: bool) -> Self {
-        self.allow_faulty_kernel = allow;
-        self
+    setters! {
+        backend: Backend,
+        pool_bytes: usize,
+        allow_faulty_kernel: bool,
     }
 }
 

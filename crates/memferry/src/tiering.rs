@@ -8,6 +8,7 @@
 use crate::error::{MoveError, check_range};
 use crate::mover::Mover;
 use crate::options::MoveOptions;
+use crate::options::setters;
 use crate::result::ListResult;
 use crate::sync::Unpoisoned;
 use crate::sys::page_size;
@@ -64,22 +65,10 @@ impl TieringOptions {
         }
     }
 
-    /// Sets [`unit_bytes`](Self::unit_bytes).
-    pub fn unit_bytes(mut self, bytes: usize) -> Self {
-        self.unit_bytes = bytes;
-        self
-    }
-
-    /// Sets [`bytes_per_second`](Self::bytes_per_second).
-    pub fn bytes_per_second(mut self, rate: u64) -> Self {
-        self.bytes_per_second = rate;
-        self
-    }
-
-    /// Sets [`moves`](Self::moves).
-    pub fn moves(mut self, moves: MoveOptions) -> Self {
-        self.moves = moves;
-        self
+    setters! {
+        unit_bytes: usize,
+        bytes_per_second: u64,
+        moves: MoveOptions,
     }
 }
 
