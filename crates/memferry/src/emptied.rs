@@ -7,7 +7,7 @@
 use crate::ranges::Ranges;
 use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
-use crate::sys::pagemap::Pagemap;
+use memferry_linux::pagemap::Pagemap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};

@@ -9,9 +9,9 @@ use super::batch::Batch;
 use crate::pool::SEGMENT;
 use crate::ranges::Ranges;
 use crate::sync::Unpoisoned;
-use crate::sys::pagemap::Region;
 use crate::sys::uffd::Message;
 use crate::sys::{errno, page_size, thread};
+use memferry_linux::pagemap::Region;
 use std::ops::Range;
 
 /// How often messages are read before a lane goes on with its work.

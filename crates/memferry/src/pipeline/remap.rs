@@ -10,8 +10,8 @@ use crate::pool::{PageClass, Piece, SEGMENT};
 use crate::result::Outcome;
 use crate::steps::Laps;
 use crate::sync::Unpoisoned;
-use crate::sys::pagemap::Region;
 use crate::sys::{errno, page_size};
+use memferry_linux::pagemap::Region;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

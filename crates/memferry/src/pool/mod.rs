@@ -331,7 +331,7 @@ impl PagePool {
 impl PagePool {
     /// Asserts that every address of every mapping lies in exactly one piece, that full pieces hold a page at each
     /// address and the others none, and that the count of kept bytes is right.
-    pub(crate) fn audit(&self, pagemap: &sys::pagemap::Pagemap) {
+    pub(crate) fn audit(&self, pagemap: &memferry_linux::pagemap::Pagemap) {
         let state = self.lock();
         let mut kept = 0;
         for free_list in &state.free_lists {
@@ -490,7 +490,7 @@ fn bring_to_node(class: PageClass, piece: &Piece) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::sys::page_size;
-    use crate::sys::pagemap::Pagemap;
+    use memferry_linux::pagemap::Pagemap;
     use proptest::prelude::*;
 
     const CLASSES: [PageClass; 3] = [class(0, false), class(1, false), class(0, true)];

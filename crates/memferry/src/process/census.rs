@@ -10,7 +10,7 @@ use crate::error::MoveError;
 use crate::move_pages::{Call, Fate, Target, explain};
 use crate::result::Count;
 use crate::sync::Unpoisoned;
-use crate::sys::pagemap::{Pagemap, Region};
+use memferry_linux::pagemap::{Pagemap, Region};
 
 /// Where pages lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
