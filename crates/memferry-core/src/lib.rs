@@ -3,7 +3,7 @@
 //!
 //! The core decides and never acts: it sees addresses as numbers and touches no memory but
 //! the caller's arguments. [`share()`] gives each lane of a migrator its part of a batch, [`hotness`] tells
-//! which pages are worth moving, and [`pace`] how fast they may go.
+//! which pages are worth moving, and [`pace`] how fast they may go. [`tracker`] keeps the records of many pages for it.
 //!
 //! ```
 //! use memferry_core::{GRANULE, share};
@@ -17,5 +17,8 @@ pub mod hotness;
 pub mod pace;
 mod share;
 mod sys;
+pub mod tracker;
+#[cfg(test)]
+mod tracker_model;
 
 pub use share::{GRANULE, share};

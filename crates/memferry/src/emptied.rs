@@ -5,10 +5,11 @@
 //! no move touches such a range until a look at it finds no page (what is there later was written later), or for a second.
 
 use crate::ranges::Ranges;
+use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
-use crate::sys::pagemap::Pagemap;
+use memferry_linux::pagemap::Pagemap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// The owner needs microseconds; this is what a busy machine may keep it from a CPU.
@@ -20,7 +21,7 @@ pub(crate) type Guard = MutexGuard<'static, List<(Instant, Range<usize>)>>;
 static EMPTIED: Mutex<List<(Instant, Range<usize>)>> = Mutex::new(List::new_in(Pages));
 
 pub(crate) fn lock() -> Guard {
-    EMPTIED.lock().unwrap_or_else(PoisonError::into_inner)
+    EMPTIED.lock().unpoisoned()
 }
 
 /// Notes a range that its owner is about to empty.

@@ -6,6 +6,7 @@
 //! without CLONE_VM runs no handlers: see docs/limits.md.
 
 use crate::emptied;
+use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
 use crate::sys::process;
 use std::cell::UnsafeCell;
@@ -13,7 +14,7 @@ use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, TryLockError};
 
 struct Gate {
     /// Batches whose pages are away from their place, over all movers.
@@ -34,7 +35,7 @@ static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 static CHANGED: Condvar = Condvar::new();
 
 fn gate() -> MutexGuard<'static, Gate> {
-    GATE.lock().unwrap_or_else(PoisonError::into_inner)
+    GATE.lock().unpoisoned()
 }
 
 /// The gate's lock, unless a fork holds it: a lane that waited for it could not answer faults of who forks.
@@ -139,7 +140,7 @@ extern "C" fn before_fork() {
     let mut guard = gate();
     guard.forking += 1;
     while guard.away > 0 {
-        guard = CHANGED.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        guard = CHANGED.wait(guard).unpoisoned();
     }
     UNDER_WAY.store(true, Ordering::Release);
     // SAFETY: this thread holds the lock.

@@ -14,6 +14,7 @@ use crate::pipeline::{Cursor, Live, Pipeline, Plan, Wanted};
 use crate::pool::{PagePool, SEGMENT};
 use crate::ranges::Ranges;
 use crate::result::{Account, ListResult, MoveResult, Outcome};
+use crate::sync::Unpoisoned;
 use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
 use crate::sys::thread::{Event, Quiet};
@@ -26,7 +27,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Instant;
 
 /// Bytes to move that are watched at a time. Holes are filled by the mover then, more slowly than by the kernel, and the
@@ -82,11 +83,7 @@ impl Job {
     /// Moves the pages; signals are blocked on this thread. The ranges of the result ascend.
     pub(crate) fn run(&self) -> Result<ListResult, MoveError> {
         // A panic of the migrator left all pages in place.
-        let _turn = self
-            .core
-            .turn
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.core.turn.lock().unpoisoned();
         let started = Instant::now();
         let mut parts = Ranges::default();
         parts.add_all(&self.ranges);
@@ -384,7 +381,7 @@ impl MoveHandle {
             let result = catch_unwind(AssertUnwindSafe(|| job.run()));
             // The mover's memory is gone when a caller that has dropped the mover goes on.
             drop(job);
-            *end.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            *end.result.lock().unpoisoned() = Some(result);
             end.over.set();
         });
         started.is_ok().then_some(handle)
@@ -422,7 +419,7 @@ impl MoveHandle {
     pub fn wait_in(self, quiet: &Quiet) -> Result<ListResult, MoveError> {
         self.end.over.wait(quiet);
         let result = self.end.result.lock();
-        match result.unwrap_or_else(PoisonError::into_inner).take() {
+        match result.unpoisoned().take() {
             Some(Ok(result)) => result,
             Some(Err(panic)) => resume_unwind(panic),
             None => unreachable!("the result comes before the end"),

@@ -21,9 +21,6 @@ mod cost;
 mod emptied;
 mod error;
 mod forkgate;
-pub mod hotness;
-#[cfg(test)]
-mod hotness_model;
 mod job;
 mod known_faults;
 mod migrator;
@@ -50,6 +47,7 @@ mod workers;
 
 pub use error::{MoveError, Unmovable};
 pub use job::MoveHandle;
+pub use memferry_core::tracker as hotness;
 pub use migrator::{Batch, Migrator, MtCopy, MtCopyOptions, Placement, default_lanes};
 pub use mover::{DEFAULT_POOL_BYTES, Mover, MoverOptions};
 pub use options::{Backend, DEFAULT_BATCH_BYTES, MoveOptions, SourcePages};

@@ -10,6 +10,8 @@
 
 use crate::copy::{self, Routine};
 use crate::error::MoveError;
+use crate::options::setters;
+use crate::sync::Unpoisoned;
 use crate::sys;
 use crate::workers::Workers;
 use memferry_linux::affinity;
@@ -141,28 +143,11 @@ pub struct MtCopyOptions {
 }
 
 impl MtCopyOptions {
-    /// Sets [`lanes`](Self::lanes).
-    pub fn lanes(mut self, lanes: usize) -> Self {
-        self.lanes = lanes;
-        self
-    }
-
-    /// Sets [`placement`](Self::placement).
-    pub fn placement(mut self, placement: Placement) -> Self {
-        self.placement = placement;
-        self
-    }
-
-    /// Sets [`nice`](Self::nice).
-    pub fn nice(mut self, nice: i32) -> Self {
-        self.nice = nice;
-        self
-    }
-
-    /// Sets [`routine`](Self::routine).
-    pub fn routine(mut self, routine: Routine) -> Self {
-        self.routine = Some(routine);
-        self
+    setters! {
+        lanes: usize,
+        placement: Placement,
+        nice: i32,
+        routine: Routine,
     }
 }
 
@@ -246,10 +231,7 @@ unsafe impl Migrator for MtCopy {
 
     fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
         // A panic of an earlier round was passed on to its caller; the workers are sound.
-        self.workers
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .run(lane);
+        self.workers.lock().unpoisoned().run(lane);
     }
 
     fn own_memory(&self) -> Vec<Range<usize>> {

@@ -10,10 +10,12 @@ use crate::forkgate;
 use crate::job::{Core, Job, MoveHandle};
 use crate::known_faults;
 use crate::migrator::Migrator;
+use crate::options::setters;
 use crate::options::{Backend, DEFAULT_BATCH_BYTES, MoveOptions};
 use crate::pool::{PageClass, PagePool, SEGMENT};
 use crate::probe;
 use crate::result::{ListResult, MoveResult};
+use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
 use crate::sys::thread::Quiet;
 use crate::sys::{self, page_size};
@@ -50,22 +52,10 @@ impl MoverOptions {
         }
     }
 
-    /// Sets [`backend`](Self::backend).
-    pub fn backend(mut self, backend: Backend) -> Self {
-        self.backend = backend;
-        self
-    }
-
-    /// Sets [`pool_bytes`](Self::pool_bytes).
-    pub fn pool_bytes(mut self, bytes: usize) -> Self {
-        self.pool_bytes = bytes;
-        self
-    }
-
-    /// Sets [`allow_faulty_kernel`](Self::allow_faulty_kernel).
-    pub fn allow_faulty_kernel(mut self, allow: bool) -> Self {
-        self.allow_faulty_kernel = allow;
-        self
+    setters! {
+        backend: Backend,
+        pool_bytes: usize,
+        allow_faulty_kernel: bool,
     }
 }
 
@@ -367,17 +357,12 @@ impl Mover {
                     filled
                 });
                 if let Err(error) = filled {
-                    *failure
-                        .lock()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
+                    *failure.lock().unpoisoned() = Some(error);
                     return;
                 }
             }
         });
-        match failure
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-        {
+        match failure.into_inner().unpoisoned() {
             Some(error) => Err(MoveError::system(
                 "allocating pool pages",
                 "ask for fewer bytes, or free memory on that node (THPs need whole 2 MiB of it)",

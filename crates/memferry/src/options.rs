@@ -4,6 +4,18 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+/// Setters of fields of an option struct, which callers outside of this crate cannot build.
+macro_rules! setters {
+    ($($name:ident: $type:ty),* $(,)?) => {$(
+        #[doc = concat!("Sets [`", stringify!($name), "`](Self::", stringify!($name), ").")]
+        pub fn $name(mut self, $name: $type) -> Self {
+            self.$name = $name.into();
+            self
+        }
+    )*};
+}
+pub(crate) use setters;
+
 /// Bytes of a batch for each lane, unless the options say otherwise; a batch ends at 2 MiB all the same. A page is then
 /// away for about 0.2 ms whatever the lanes; docs/results has the measured trade of throughput against stall.
 pub const DEFAULT_BATCH_BYTES: usize = 1 << 20;
@@ -50,40 +62,13 @@ pub struct MoveOptions {
 }
 
 impl MoveOptions {
-    /// Sets [`batch_bytes`](Self::batch_bytes).
-    pub fn batch_bytes(mut self, bytes: usize) -> Self {
-        self.batch_bytes = bytes;
-        self
-    }
-
-    /// Sets [`relocate`](Self::relocate).
-    pub fn relocate(mut self, relocate: bool) -> Self {
-        self.relocate = relocate;
-        self
-    }
-
-    /// Sets [`list_pages`](Self::list_pages).
-    pub fn list_pages(mut self, list: bool) -> Self {
-        self.list_pages = list;
-        self
-    }
-
-    /// Sets [`cancel`](Self::cancel).
-    pub fn cancel(mut self, cancel: impl Into<Option<Arc<AtomicBool>>>) -> Self {
-        self.cancel = cancel.into();
-        self
-    }
-
-    /// Sets [`source`](Self::source).
-    pub fn source(mut self, source: SourcePages) -> Self {
-        self.source = source;
-        self
-    }
-
-    /// Sets [`bytes_per_second`](Self::bytes_per_second).
-    pub fn bytes_per_second(mut self, rate: impl Into<Option<u64>>) -> Self {
-        self.bytes_per_second = rate.into();
-        self
+    setters! {
+        batch_bytes: usize,
+        relocate: bool,
+        list_pages: bool,
+        cancel: impl Into<Option<Arc<AtomicBool>>>,
+        source: SourcePages,
+        bytes_per_second: impl Into<Option<u64>>,
     }
 }
 

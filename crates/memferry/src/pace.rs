@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How fast pages may move: a token bucket that threads share.
 
+use crate::sync::Unpoisoned;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest sleep before `cancel` is looked at again: below what a person notices.
@@ -38,14 +39,14 @@ impl Pace {
 
     /// How long the next part has to wait.
     fn left(&self, now: Instant) -> Duration {
-        let free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let free_at = self.free_at.lock().unpoisoned();
         free_at.saturating_duration_since(now)
     }
 
     /// Pays for what was moved. Time that passed unused is not saved up.
     pub(crate) fn pay(&self, now: Instant, bytes: u64) {
         let price = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
-        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free_at = self.free_at.lock().unpoisoned();
         let from = (*free_at).max(now);
         *free_at = from.checked_add(price).unwrap_or(from);
     }

@@ -5,9 +5,9 @@ use crate::cost;
 use crate::error::{explain_userfaultfd, move_pages_verdict};
 use crate::known_faults;
 use crate::pool::SEGMENT;
-use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
 use memferry_linux::affinity;
+use memferry_linux::pagemap::{Pagemap, Region};
 use memferry_linux::topology::Topology;
 use std::io;
 

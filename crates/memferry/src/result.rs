@@ -3,11 +3,12 @@
 
 use crate::error::MoveError;
 use crate::steps::Steps;
+use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// What became of a folio.
@@ -257,7 +258,7 @@ impl Account {
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        self.books.lock().unpoisoned()
     }
 
     /// Closes the account: one result per range. What was not booked was not looked at. A failure is the whole answer if nothing
@@ -274,7 +275,7 @@ impl Account {
             lanes,
             ran,
             ..
-        } = books.unwrap_or_else(PoisonError::into_inner);
+        } = books.unpoisoned();
         let mut steps = Steps {
             set_up: elapsed.saturating_sub(ran),
             ..Steps::default()

@@ -9,6 +9,7 @@
 //! ```
 
 use super::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
 
 /// What a lane does next.
@@ -105,9 +106,7 @@ impl Schedule {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics under this lock.
-        self.state
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner())
+        self.state.lock().unpoisoned()
     }
 
     /// The next task of a lane; waits while others hold all of them. After `Finished` the lane leaves.
@@ -124,10 +123,7 @@ impl Schedule {
                 return task;
             }
             state.sleepers += 1;
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(|poison| poison.into_inner());
+            state = self.changed.wait(state).unpoisoned();
             state.sleepers -= 1;
         }
     }
@@ -212,64 +208,59 @@ impl Schedule {
 }
 
 impl State {
-    fn oldest(&self, wanted: impl Fn(&Step) -> bool) -> Option<usize> {
-        let ages = self
-            .slots
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| wanted(&s.step));
-        ages.min_by_key(|(_, s)| s.age).map(|(index, _)| index)
-    }
-
-    /// The most urgent task: what brings pages back comes first, what takes them away last.
+    /// The most urgent task: what brings pages back comes first, what takes them away last; of each, the oldest batch. Looks at each
+    /// slot once.
     fn pick(&mut self) -> Option<Task> {
-        let all_copied =
-            |s: &Step| matches!(s, Step::Copying { shares, done, .. } if done == shares);
-        if let Some(slot) = self.oldest(all_copied) {
+        // Slot and age of the oldest, or of the first that is free.
+        let [mut copied, mut unclaimed, mut ready, mut free] = [None; 4];
+        let (mut unmapping, mut away, mut over) = (false, false, true);
+        for (index, slot) in self.slots.iter().enumerate() {
+            away |= matches!(slot.step, Step::Copying { .. } | Step::Remapping);
+            unmapping |= slot.step == Step::Unmapping;
+            // What is only prepared when the pipeline is stopped stays where it is.
+            over &= slot.step == Step::Free || self.stopped && slot.step == Step::Ready;
+            let (oldest, age) = match slot.step {
+                Step::Copying { shares, done, .. } if done == shares => (&mut copied, slot.age),
+                Step::Copying {
+                    shares, claimed, ..
+                } if claimed < shares => (&mut unclaimed, slot.age),
+                Step::Ready => (&mut ready, slot.age),
+                Step::Free => (&mut free, 0),
+                _ => continue,
+            };
+            if oldest.is_none_or(|(_, other)| age < other) {
+                *oldest = Some((index, age));
+            }
+        }
+        if let Some((slot, _)) = copied {
             self.slots[slot].step = Step::Remapping;
             return Some(Task::Remap { slot });
         }
-        let unclaimed =
-            |s: &Step| matches!(s, Step::Copying { shares, claimed, .. } if claimed < shares);
-        if let Some(slot) = self.oldest(unclaimed) {
+        if let Some((slot, _)) = unclaimed {
             if let Step::Copying { claimed, .. } = &mut self.slots[slot].step {
+                let share = *claimed;
                 *claimed += 1;
-                return Some(Task::Copy {
-                    slot,
-                    share: *claimed - 1,
-                });
+                return Some(Task::Copy { slot, share });
             }
         }
-        let unmapping = self.slots.iter().any(|s| s.step == Step::Unmapping);
-        if !unmapping && !self.forking && !self.stopped {
-            if let Some(slot) = self.oldest(|s| *s == Step::Ready) {
-                self.slots[slot].step = Step::Unmapping;
-                return Some(Task::Unmap { slot });
-            }
+        if let Some((slot, _)) = ready.filter(|_| !unmapping && !self.forking && !self.stopped) {
+            self.slots[slot].step = Step::Unmapping;
+            return Some(Task::Unmap { slot });
         }
-        if self.forking && !self.awaiting && !unmapping {
-            let away = |s: &Step| matches!(s, Step::Copying { .. } | Step::Remapping);
-            if !self.slots.iter().any(|s| away(&s.step)) {
-                self.awaiting = true;
-                return Some(Task::AwaitFork);
-            }
+        if self.forking && !self.awaiting && !unmapping && !away {
+            self.awaiting = true;
+            return Some(Task::AwaitFork);
         }
-        if !self.no_more && !self.stopped {
-            if let Some(slot) = self.slots.iter().position(|s| s.step == Step::Free) {
-                self.slots[slot] = Slot {
-                    step: Step::Preparing,
-                    age: self.next_age,
-                };
-                self.next_age += 1;
-                return Some(Task::Prepare {
-                    slot,
-                    epoch: self.epoch,
-                });
-            }
+        if let Some((slot, _)) = free.filter(|_| !self.no_more && !self.stopped) {
+            let age = self.next_age;
+            self.next_age += 1;
+            self.slots[slot] = Slot {
+                step: Step::Preparing,
+                age,
+            };
+            let epoch = self.epoch;
+            return Some(Task::Prepare { slot, epoch });
         }
-        // What is only prepared when the pipeline is stopped stays where it is.
-        let over = |s: &Step| *s == Step::Free || (self.stopped && *s == Step::Ready);
-        let idle = (self.no_more || self.stopped) && self.slots.iter().all(|s| over(&s.step));
-        idle.then_some(Task::Finished)
+        ((self.no_more || self.stopped) && over).then_some(Task::Finished)
     }
 }

@@ -8,7 +8,9 @@
 use crate::error::{MoveError, check_range};
 use crate::mover::Mover;
 use crate::options::MoveOptions;
+use crate::options::setters;
 use crate::result::ListResult;
+use crate::sync::Unpoisoned;
 use crate::sys::page_size;
 use memferry_core::balance::{self, Balance};
 use memferry_core::hotness::{Access, Bounces, HEATS, Histogram, Policy, Record, Sweep};
@@ -18,8 +20,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Milliseconds of the policy's clock from round to round: what its numbers are made for.
@@ -63,22 +65,10 @@ impl TieringOptions {
         }
     }
 
-    /// Sets [`unit_bytes`](Self::unit_bytes).
-    pub fn unit_bytes(mut self, bytes: usize) -> Self {
-        self.unit_bytes = bytes;
-        self
-    }
-
-    /// Sets [`bytes_per_second`](Self::bytes_per_second).
-    pub fn bytes_per_second(mut self, rate: u64) -> Self {
-        self.bytes_per_second = rate;
-        self
-    }
-
-    /// Sets [`moves`](Self::moves).
-    pub fn moves(mut self, moves: MoveOptions) -> Self {
-        self.moves = moves;
-        self
+    setters! {
+        unit_bytes: usize,
+        bytes_per_second: u64,
+        moves: MoveOptions,
     }
 }
 
@@ -271,7 +261,7 @@ impl Tiering {
     /// # Errors
     /// As [`Mover::move_pages`]; what was moved before is known, and the next round goes on.
     pub fn round(&self) -> Result<Round, MoveError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unpoisoned();
         let state = &mut *state;
         state.number += 1;
         let now = state.number.wrapping_mul(ROUND_MS);

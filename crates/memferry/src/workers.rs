@@ -3,11 +3,12 @@
 //!
 //! It runs one job at a time and decides nothing about the work.
 
+use crate::sync::Unpoisoned;
 use crate::{forkgate, sys};
 use memferry_linux::affinity;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 /// Stack of a worker, bytes. A lane keeps everything large on the heap.
@@ -45,7 +46,7 @@ struct Shared {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic never happens under this lock, and the state is plain counters: poison means nothing.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unpoisoned()
     }
 }
 
@@ -97,11 +98,7 @@ impl Workers {
         }
         let mut state = workers.shared.lock();
         while state.stacks.len() < cpus.len() {
-            state = workers
-                .shared
-                .done
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = workers.shared.done.wait(state).unpoisoned();
         }
         drop(state);
         Ok(workers)
@@ -133,11 +130,7 @@ impl Workers {
         let mine = catch_unwind(AssertUnwindSafe(|| body(0)));
         let mut state = self.shared.lock();
         while state.busy > 0 {
-            state = self
-                .shared
-                .done
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.shared.done.wait(state).unpoisoned();
         }
         state.job = None;
         let theirs = state.panic.take();
@@ -170,10 +163,7 @@ fn work(shared: &Shared, lane: usize) {
     let mut seen = 0;
     loop {
         while !state.stop && state.round == seen {
-            state = shared
-                .start
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = shared.start.wait(state).unpoisoned();
         }
         if state.stop {
             return;

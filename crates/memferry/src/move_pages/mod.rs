@@ -11,15 +11,16 @@ use crate::error::{MoveError, check_range};
 use crate::options::MoveOptions;
 use crate::pace::Pace;
 use crate::result::{Account, ListResult, MoveResult, Outcome};
-use crate::sys::pagemap::{Pagemap, Region};
+use crate::sync::Unpoisoned;
 use crate::sys::{errno, page_size};
 use crate::vma;
 use memferry_linux::numa;
+use memferry_linux::pagemap::{Pagemap, Region};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Moves the pages of `range` of process `pid` (0: this one) to `node` with `callers` threads over disjoint parts.
@@ -95,10 +96,7 @@ impl Callers<'_> {
             while self.pace.as_ref().is_none_or(|pace| pace.wait(self.cancel))
                 && !self.cancel.load(Ordering::Relaxed)
             {
-                let any = calls
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .next(&mut parts);
+                let any = calls.lock().unpoisoned().next(&mut parts);
                 if !any {
                     return;
                 }
@@ -116,7 +114,7 @@ impl Callers<'_> {
                     for part in &parts {
                         account.book(Outcome::Busy, part.start, part.len(), page_size());
                     }
-                    let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut failure = failure.lock().unpoisoned();
                     failure.get_or_insert(error);
                 }
                 if let Some(pace) = &self.pace {
@@ -131,7 +129,7 @@ impl Callers<'_> {
             }
             caller();
         });
-        let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let failure = failure.into_inner().unpoisoned();
         failure.map_or(Ok(()), |error| Err(explain(error, self.node)))
     }
 }

@@ -4,9 +4,9 @@
 
 use crate::pool::SEGMENT;
 use crate::result::Outcome;
-use crate::sys::pagemap::{HUGE, PRESENT, Pagemap, Region, ZERO};
 use crate::sys::{errno, page_size};
 use memferry_linux::numa;
+use memferry_linux::pagemap::{HUGE, PRESENT, Pagemap, Region, ZERO};
 use std::io;
 use std::ops::Range;
 use std::time::Duration;

@@ -8,8 +8,8 @@ use crate::pool::SEGMENT;
 use crate::result::{Account, Outcome};
 use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
-use crate::sys::pagemap::{HUGE, PRESENT, Region, ZERO};
 use crate::vma::Vma;
+use memferry_linux::pagemap::{HUGE, PRESENT, Region, ZERO};
 use std::io;
 use std::ops::Range;
 
@@ -327,8 +327,8 @@ mod tests {
     use super::*;
     use crate::ranges::Ranges;
     use crate::result::ListResult;
-    use crate::sys::pagemap::SWAPPED;
     use crate::sys::uffd::{Message, Progress};
+    use memferry_linux::pagemap::SWAPPED;
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::time::Duration;

@@ -8,11 +8,11 @@ use super::Pipeline;
 use super::batch::Batch;
 use crate::pool::SEGMENT;
 use crate::ranges::Ranges;
-use crate::sys::pagemap::Region;
+use crate::sync::Unpoisoned;
 use crate::sys::uffd::Message;
 use crate::sys::{errno, page_size, thread};
+use memferry_linux::pagemap::Region;
 use std::ops::Range;
-use std::sync::PoisonError;
 
 /// How often messages are read before a lane goes on with its work.
 const READS: usize = 16;
@@ -73,7 +73,7 @@ impl Pipeline<'_> {
         if !self.plan.kernel.pending() {
             return;
         }
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.write().unpoisoned();
         let mut messages = [Message::Other; 16];
         let mut all_read = false;
         // Who is answered may ask again at once: the lane's own work must go on.
@@ -143,7 +143,7 @@ impl Pipeline<'_> {
         self.release_watched(self.plan.range.clone());
         loop {
             let taken = {
-                let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+                let mut places = self.places.write().unpoisoned();
                 let taken = std::mem::take(&mut places.taken);
                 // The next pipeline of the same watch must not take them for watched.
                 places.excluded.add_all(taken.as_slice());
@@ -164,7 +164,7 @@ impl Pipeline<'_> {
     /// Ends the watch of a range, but for what mappings left: before Linux 6.17 the kernel would also end the watch of
     /// somebody else who has it by now.
     fn release_watched(&self, range: Range<usize>) {
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let places = self.places.read().unpoisoned();
         let mut from = range.start;
         for gap in places
             .left

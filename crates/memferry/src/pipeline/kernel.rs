@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a pipeline asks of the kernel, behind one trait so that tests can make every call fail.
 
-use crate::sys::pagemap::{Pagemap, Region};
 use crate::sys::uffd::{Message, Progress, Uffd};
 use crate::sys::{errno, page_size};
 use memferry_linux::numa;
+use memferry_linux::pagemap::{Pagemap, Region};
 use std::io;
 
 /// The kernel's part of a move.

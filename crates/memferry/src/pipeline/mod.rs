@@ -11,6 +11,8 @@ mod events;
 mod kernel;
 mod remap;
 #[cfg(test)]
+mod scale;
+#[cfg(test)]
 mod tests;
 mod unmap;
 
@@ -24,19 +26,20 @@ use crate::ranges::Ranges;
 use crate::result::{Account, Outcome};
 use crate::schedule::{Schedule, Task};
 use crate::steps::{Laps, Steps};
+use crate::sync::Unpoisoned;
 use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
-use crate::sys::pagemap::{HUGE, Region};
 use crate::sys::uffd::Uffd;
 use crate::sys::{errno, page_size};
 use batch::Batch;
 use cursor::Kind;
 use events::Places;
 use memferry_core::{GRANULE, share};
+use memferry_linux::pagemap::{HUGE, Region};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 /// How often an idle lane looks for a task before it sleeps: about 20 us, less than a wake-up costs.
@@ -186,7 +189,7 @@ impl<'a> Pipeline<'a> {
                     self.schedule.fork_over();
                 }
                 Task::Finished => {
-                    let mut all = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut all = self.steps.lock().unpoisoned();
                     all[lane] = laps.end();
                     return inside.end();
                 }
@@ -203,32 +206,25 @@ impl<'a> Pipeline<'a> {
         self.end_watch();
         for batch in self.batches {
             // Prepared when the move was cancelled, never unmapped.
-            let mut batch = batch.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let mut batch = batch.into_inner().unpoisoned();
             release_pieces(&self.plan, &mut batch);
         }
         let places = self.places.into_inner();
-        let places = places.unwrap_or_else(PoisonError::into_inner);
+        let places = places.unpoisoned();
         Finished {
-            error: self
-                .error
-                .into_inner()
-                .unwrap_or_else(PoisonError::into_inner),
-            steps: (self.steps.into_inner()).unwrap_or_else(PoisonError::into_inner),
+            error: self.error.into_inner().unpoisoned(),
+            steps: (self.steps.into_inner()).unpoisoned(),
             emptied: places.emptied,
             excluded: places.excluded,
         }
     }
 
     fn read(&self, slot: usize) -> RwLockReadGuard<'_, Batch> {
-        self.batches[slot]
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.batches[slot].read().unpoisoned()
     }
 
     fn write(&self, slot: usize) -> RwLockWriteGuard<'_, Batch> {
-        self.batches[slot]
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.batches[slot].write().unpoisoned()
     }
 
     fn class(&self, kind: Kind, node: u32) -> PageClass {
@@ -244,7 +240,7 @@ impl<'a> Pipeline<'a> {
         let mut runs = std::mem::replace(&mut self.write(slot).planned, List::new_in(Pages));
         loop {
             let cut = {
-                let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut cursor = self.cursor.lock().unpoisoned();
                 cursor.next(
                     self.plan.kernel,
                     self.plan.account,
@@ -257,7 +253,7 @@ impl<'a> Pipeline<'a> {
                 Ok(Some(kind)) => kind,
                 Ok(None) => break,
                 Err(error) => {
-                    *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    *self.error.lock().unpoisoned() = Some(error);
                     self.schedule.stop();
                     break;
                 }
@@ -271,7 +267,7 @@ impl<'a> Pipeline<'a> {
                         .min(staged.len())
                         .min(dest.as_ref().map_or(bytes, Piece::len));
                     if keep < bytes {
-                        let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut cursor = self.cursor.lock().unpoisoned();
                         cursor.give_back(kind, &mut runs, keep);
                         drop(cursor);
                         // Another lane may have found the range at its end meanwhile.
@@ -417,7 +413,7 @@ impl<'a> Pipeline<'a> {
     fn fill(&self, slot: usize, laps: &Laps) {
         let mut tries = 0;
         loop {
-            let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+            let places = self.places.read().unpoisoned();
             let batch = self.read(slot);
             let base = batch.staged.addr();
             let Some((place, from, len, in_doubt)) = batch.to_fill() else {

@@ -9,9 +9,9 @@ use super::batch::{AwayRun, Batch};
 use crate::pool::{PageClass, Piece, SEGMENT};
 use crate::result::Outcome;
 use crate::steps::Laps;
-use crate::sys::pagemap::Region;
+use crate::sync::Unpoisoned;
 use crate::sys::{errno, page_size};
-use std::sync::PoisonError;
+use memferry_linux::pagemap::Region;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl Pipeline<'_> {
         let mut left_behind = false;
         let mut index = 0;
         loop {
-            let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+            let places = self.places.read().unpoisoned();
             let mut batch = self.write(slot);
             let Some(run) = batch.away.get(index).copied() else {
                 break;

@@ -12,8 +12,8 @@ use crate::forkgate::Away;
 use crate::pool::SEGMENT;
 use crate::result::Outcome;
 use crate::steps::Laps;
+use crate::sync::Unpoisoned;
 use crate::sys::{errno, page_size};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 /// Refusals after which pages that the kernel keeps refusing stay where they are.
@@ -32,7 +32,7 @@ impl Pipeline<'_> {
         };
         let mut refusals = 0;
         loop {
-            let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+            let places = self.places.read().unpoisoned();
             let mut batch = self.write(slot);
             if self.unmap_runs(&places, &mut batch, refusals < PATIENCE, laps) {
                 break;

@@ -2,14 +2,15 @@
 //! On which nodes the pages of a process lie. It asks and moves nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::{Process, Survey};
 use crate::error::MoveError;
 use crate::move_pages::{Call, Fate, Target, explain};
 use crate::result::Count;
-use crate::sys::pagemap::{Pagemap, Region};
+use crate::sync::Unpoisoned;
+use memferry_linux::pagemap::{Pagemap, Region};
 
 /// Where pages lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,20 +47,20 @@ impl Process {
                 }
             };
             if let Err(error) = call.look(part, &mut book) {
-                let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut failure = failure.lock().unpoisoned();
                 failure.get_or_insert(error);
                 return false;
             }
-            let mut census = census.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut census = census.lock().unpoisoned();
             for (node, bytes) in found {
                 census.nodes.entry(node).or_default().add(1, bytes);
             }
             true
         });
-        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        match failure.into_inner().unpoisoned() {
             Some(_) if self.has_ended() => Err(self.gone()),
             Some(error) => Err(explain(error, 0)),
-            None => Ok(census.into_inner().unwrap_or_else(PoisonError::into_inner)),
+            None => Ok(census.into_inner().unpoisoned()),
         }
     }
 

@@ -2,8 +2,8 @@
 //! The move of a process's pages: parts of a survey, dealt to threads, paced, counted by what became of each page.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Process, Progress, Reason, Survey};
@@ -11,6 +11,7 @@ use crate::error::MoveError;
 use crate::move_pages::{Fate, Target, check_target, explain};
 use crate::pace::Pace;
 use crate::result::{Count, Outcome};
+use crate::sync::Unpoisoned;
 
 /// What is to be moved where.
 #[derive(Clone, Copy, Debug)]
@@ -128,11 +129,11 @@ impl Process {
             let mut fates = Vec::new();
             let done = call.run(std::slice::from_ref(part), &mut |fate| fates.push(fate));
             if let Err(error) = done {
-                let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut failure = failure.lock().unpoisoned();
                 failure.get_or_insert(error);
                 return false;
             }
-            let mut account = account.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut account = account.lock().unpoisoned();
             let before = account.moved.bytes;
             for fate in &fates {
                 account.book(fate, progress);
@@ -144,10 +145,10 @@ impl Process {
             }
             true
         });
-        let mut result = account.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut result = account.into_inner().unpoisoned();
         result.elapsed = started.elapsed();
         let looked = progress.looked_bytes.load(Ordering::Relaxed);
-        let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let failure = failure.into_inner().unpoisoned();
         // Whatever comes after the last part changes nothing.
         result.end = match failure {
             _ if all => None,

@@ -86,57 +86,6 @@ impl Drop for Mapping {
     }
 }
 
-/// Zeroes to keep numbers in: an anonymous private mapping, unmapped when dropped. Unlike a [`Mapping`] it lies beside its
-/// neighbours, so that thousands of them are few mappings to the kernel, and a forked child has a copy of it.
-#[derive(Debug)]
-pub(crate) struct Zeroes {
-    start: std::ptr::NonNull<u64>,
-    words: usize,
-}
-
-// SAFETY: the mapping belongs to this value alone, and is given out only as atomics.
-unsafe impl Send for Zeroes {}
-// SAFETY: as above.
-unsafe impl Sync for Zeroes {}
-
-impl Zeroes {
-    /// Maps `len` bytes, a multiple of the page. No memory is committed yet.
-    pub(crate) fn new(len: usize) -> io::Result<Zeroes> {
-        debug_assert!(len > 0 && len % page_size() == 0);
-        // SAFETY: an anonymous mapping at an address the kernel chooses overlaps nothing.
-        let raw = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        match std::ptr::NonNull::new(raw.cast()) {
-            Some(start) if raw != libc::MAP_FAILED => Ok(Zeroes {
-                start,
-                words: len / size_of::<u64>(),
-            }),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-
-    pub(crate) fn words(&self) -> &[std::sync::atomic::AtomicU64] {
-        // SAFETY: the mapping is readable, writable, aligned to a page, zero at first, of so many words, and lives as
-        // long as this value; nobody has it but as these atomics.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.words) }
-    }
-}
-
-impl Drop for Zeroes {
-    fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new` and is owned by this value alone; a forked child unmaps its copy.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.words * size_of::<u64>()) };
-    }
-}
-
 /// Puts a fresh anonymous mapping, without pages and page tables, in the place of a part of a `Mapping`.
 ///
 /// # Safety

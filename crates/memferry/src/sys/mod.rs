@@ -6,7 +6,6 @@
 pub(crate) mod heap;
 pub(crate) mod list;
 pub(crate) mod memory;
-pub(crate) mod pagemap;
 pub(crate) mod process;
 pub(crate) mod thread;
 pub(crate) mod uffd;

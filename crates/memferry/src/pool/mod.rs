@@ -5,22 +5,25 @@
 //! address, empty ones wait for pages that are moved out. It moves nothing itself. Free pages come from `prefill`, from
 //! the kernel when there is none (cold), and, where the caller allows it, from the source pages of earlier moves (warm).
 
+mod free;
+
+pub(crate) use free::Piece;
+
+use crate::sync::Unpoisoned;
 use crate::sys;
 use crate::sys::list::{List, Pages};
 use crate::sys::memory::{self, Mapping};
 use crate::sys::uffd::{self, Uffd};
+use free::FreePieces;
 use memferry_linux::numa;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Address space that is mapped at a time, bytes. Each such mapping has an anon_vma lock of its own, so lanes that
 /// remap from different ones do not wait for each other.
 const CHUNK: usize = 64 << 20;
-
-/// How far from the front of the queue a free piece of the right size may lie.
-const SOON: usize = 16;
 
 /// Pieces stay below this size and never cross a multiple of it: one page table, one PMD, one THP.
 pub(crate) const SEGMENT: usize = 2 << 20;
@@ -36,58 +39,14 @@ pub(crate) struct PageClass {
     pub locked: bool,
 }
 
-/// A range of addresses inside one segment of a pool's mapping. Whoever has it has the addresses alone: the pool makes pieces of
-/// its mappings only, none can be copied, and each is taken by what it is put back with.
-#[must_use = "its addresses would be lost"]
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Piece {
-    addr: usize,
-    len: usize,
-    /// Lies in a mapping that pages can be moved out to.
-    staging: bool,
-}
-
-impl Piece {
-    pub(crate) fn addr(&self) -> usize {
-        self.addr
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(crate) fn end(&self) -> usize {
-        self.addr + self.len
-    }
-
-    /// Both parts of it, cut after `len` bytes, or at its end if it has fewer.
-    pub(crate) fn cut(mut self, len: usize) -> (Piece, Piece) {
-        let len = len.min(self.len);
-        (self.take(len), self)
-    }
-
-    /// The first `len` bytes; `self` keeps the rest.
-    fn take(&mut self, len: usize) -> Piece {
-        let head = Piece { len, ..*self };
-        self.addr += len;
-        self.len -= len;
-        head
-    }
-
-    fn joins(&self, next: &Piece) -> bool {
-        self.staging == next.staging && self.end() == next.addr && next.addr % SEGMENT != 0
-    }
-}
-
 struct FreeList {
     class: PageClass,
-    /// Free pages, first in first out: the page that was used longest ago is the coldest in the caches, and reusing
-    /// it last would measure the cache.
-    full: List<Piece>,
-    /// Empty staging ranges, ascending.
-    empty: List<Piece>,
-    /// Empty ranges that pages can be allocated in, ascending.
-    fresh: List<Piece>,
+    /// Free pages.
+    full: FreePieces,
+    /// Empty staging ranges.
+    empty: FreePieces,
+    /// Empty ranges that pages can be allocated in.
+    fresh: FreePieces,
     mappings: List<Mapping>,
 }
 
@@ -95,8 +54,6 @@ struct State {
     free_lists: List<FreeList>,
     /// Bytes of free pages that may be kept.
     limit: usize,
-    /// Bytes of free pages kept.
-    kept: usize,
 }
 
 /// The part of staging that a userfaultfd watches at this moment.
@@ -149,7 +106,6 @@ impl PagePool {
             state: Mutex::new(State {
                 free_lists: List::new_in(Pages),
                 limit,
-                kept: 0,
             }),
             watched: RwLock::default(),
             bind,
@@ -157,35 +113,22 @@ impl PagePool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unpoisoned()
     }
 
     /// Bytes of free pages kept at this moment.
     pub(crate) fn kept(&self) -> usize {
-        self.lock().kept
+        self.lock().kept()
     }
 
     /// Bytes of free pages kept for one class.
     pub(crate) fn kept_on(&self, class: PageClass) -> usize {
-        self.lock()
-            .free_list(class)
-            .full
-            .iter()
-            .map(|p| p.len)
-            .sum()
+        self.lock().free_list(class).full.bytes()
     }
 
     /// Free pages for at most `len` bytes, contiguous addresses; `None` when there are none.
     pub(crate) fn take_full(&self, class: PageClass, len: usize) -> Option<Piece> {
-        let mut state = self.lock();
-        let free_list = state.free_list(class);
-        // A remain that is too short waits a while for its other half to come back.
-        let soon = free_list.full.len().min(SOON);
-        let whole = (0..soon).find(|&i| free_list.full[i].len >= len);
-        let index = whole.unwrap_or(0);
-        let piece = take_from(&mut free_list.full, index, len)?;
-        state.kept -= piece.len;
-        Some(piece)
+        self.lock().free_list(class).full.take_oldest(len)
     }
 
     /// An empty range of at most `len` bytes: to move pages out to (`staging`), or to allocate pages in.
@@ -196,35 +139,14 @@ impl PagePool {
         staging: bool,
     ) -> io::Result<Piece> {
         let mut state = self.lock();
-        let bind = self.bind;
         let free_list = state.free_list(class);
-        let list = if staging {
-            &mut free_list.empty
-        } else {
-            &mut free_list.fresh
-        };
-        // The tightest fit, so that remains are used up and segments become whole again; else a remain of half the
-        // length at least, for small ones would make small batches, and no THP at all.
-        let fits = (0..list.len()).filter(|&i| list[i].len >= len);
-        let best = fits.min_by_key(|&i| list[i].len).or_else(|| {
-            (0..list.len())
-                .max_by_key(|&i| list[i].len)
-                .filter(|&i| !class.huge && list[i].len * 2 >= len)
-        });
-        if let Some(index) = best {
-            let piece = take_from(list, index, len);
-            return piece.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM));
+        // A part of half the length at least: small ones would make small batches, and no THP at all.
+        let least = if class.huge { len } else { len.div_ceil(2) };
+        if let Some(piece) = free_list.without_pages(staging).take_tightest(len, least) {
+            return Ok(piece);
         }
-        free_list.grow(bind, staging)?;
-        let list = if staging {
-            &mut free_list.empty
-        } else {
-            &mut free_list.fresh
-        };
-        // The new segments may lie below old remains, which are too short.
-        let len = len.min(SEGMENT);
-        let found = (0..list.len()).rev().find(|&i| list[i].len >= len);
-        let piece = found.and_then(|index| take_from(list, index, len));
+        free_list.grow(self.bind, staging)?;
+        let piece = free_list.without_pages(staging).take_tightest(len, least);
         piece.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
     }
 
@@ -233,20 +155,15 @@ impl PagePool {
         if piece.len == 0 {
             return;
         }
-        {
-            let mut state = self.lock();
-            if state.kept + piece.len <= state.limit {
-                state.kept += piece.len;
-                let free_list = state.free_list(class);
-                let Some(piece) = queue(&mut free_list.full, piece) else {
-                    return;
-                };
-                state.kept -= piece.len;
-                drop(state);
-                return self.discard(class, piece);
-            }
+        let mut state = self.lock();
+        let refused = match state.kept() + piece.len <= state.limit {
+            true => state.free_list(class).full.put(piece),
+            false => Some(piece),
+        };
+        drop(state);
+        if let Some(piece) = refused {
+            self.discard(class, piece);
         }
-        self.discard(class, piece);
     }
 
     /// Watches where a staging piece lies, so that pages can be moved out to it as long as the answer lives.
@@ -255,7 +172,7 @@ impl PagePool {
     /// Otherwise they are discarded after each batch, which ends the watch: it is of one segment.
     pub(crate) fn stage(&self, place: &Uffd, piece: &Piece, keep: bool) -> io::Result<Staging<'_>> {
         loop {
-            let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner);
+            let watched = self.watched.read().unpoisoned();
             if watched.range.contains(&piece.addr) {
                 return Ok(Staging { _watched: watched });
             }
@@ -282,7 +199,7 @@ impl PagePool {
     }
 
     fn watching(&self) -> RwLockWriteGuard<'_, Watched> {
-        self.watched.write().unwrap_or_else(PoisonError::into_inner)
+        self.watched.write().unpoisoned()
     }
 
     fn mapping_of(&self, piece: &Piece) -> Range<usize> {
@@ -318,21 +235,15 @@ impl PagePool {
         self.put_empty(class, piece);
     }
 
-    /// Takes an empty range back.
+    /// Takes an empty range back. Where there is no memory for the list the addresses lie idle until the pool ends: pages may be away,
+    /// and the process must not end for it.
     pub(crate) fn put_empty(&self, class: PageClass, piece: Piece) {
         if piece.len == 0 {
             return;
         }
         let mut state = self.lock();
-        let free_list = state.free_list(class);
-        insert(
-            if piece.staging {
-                &mut free_list.empty
-            } else {
-                &mut free_list.fresh
-            },
-            piece,
-        );
+        let list = state.free_list(class).without_pages(piece.staging);
+        let _idle = list.put(piece);
     }
 
     /// Allocates the pages of an empty, non-staging range on the class's node. After a failure, `reset` the range.
@@ -380,18 +291,14 @@ impl PagePool {
         loop {
             let (class, piece) = {
                 let mut state = self.lock();
-                let over = state.kept.saturating_sub(bytes);
-                let Some(free_list) = state.free_lists.iter_mut().find(|s| !s.full.is_empty())
-                else {
-                    return;
-                };
-                if over == 0 {
+                if state.kept() <= bytes {
                     return;
                 }
-                let class = free_list.class;
-                let piece = free_list.full.remove(0);
-                state.kept -= piece.len;
-                (class, piece)
+                let mut taken = state.free_lists.iter_mut().filter_map(|free_list| {
+                    Some((free_list.class, free_list.full.take_oldest(SEGMENT)?))
+                });
+                let Some(taken) = taken.next() else { return };
+                taken
             };
             self.discard(class, piece);
         }
@@ -424,12 +331,14 @@ impl PagePool {
 impl PagePool {
     /// Asserts that every address of every mapping lies in exactly one piece, that full pieces hold a page at each
     /// address and the others none, and that the count of kept bytes is right.
-    pub(crate) fn audit(&self, pagemap: &sys::pagemap::Pagemap) {
+    pub(crate) fn audit(&self, pagemap: &memferry_linux::pagemap::Pagemap) {
         let state = self.lock();
         let mut kept = 0;
         for free_list in &state.free_lists {
-            kept += free_list.full.iter().map(|p| p.len).sum::<usize>();
-            let empty = free_list.empty.iter().chain(&free_list.fresh);
+            let full: usize = free_list.full.iter().map(|p| p.len).sum();
+            assert_eq!(full, free_list.full.bytes());
+            kept += full;
+            let empty = free_list.empty.iter().chain(free_list.fresh.iter());
             let mut pieces: Vec<(&Piece, bool)> =
                 free_list.full.iter().map(|p| (p, true)).collect();
             pieces.extend(empty.map(|p| (p, false)));
@@ -464,21 +373,25 @@ impl PagePool {
             }
             assert!(pieces.next().is_none(), "a piece outside all mappings");
         }
-        assert_eq!(kept, state.kept);
         assert!(kept <= state.limit);
     }
 }
 
 impl State {
+    /// Bytes of free pages kept.
+    fn kept(&self) -> usize {
+        self.free_lists.iter().map(|list| list.full.bytes()).sum()
+    }
+
     fn free_list(&mut self, class: PageClass) -> &mut FreeList {
         let index = match self.free_lists.iter().position(|s| s.class == class) {
             Some(index) => index,
             None => {
                 self.free_lists.push(FreeList {
                     class,
-                    full: List::new_in(Pages),
-                    empty: List::new_in(Pages),
-                    fresh: List::new_in(Pages),
+                    full: FreePieces::new(),
+                    empty: FreePieces::new(),
+                    fresh: FreePieces::new(),
                     mappings: List::new_in(Pages),
                 });
                 self.free_lists.len() - 1
@@ -489,6 +402,13 @@ impl State {
 }
 
 impl FreeList {
+    fn without_pages(&mut self, staging: bool) -> &mut FreePieces {
+        match staging {
+            true => &mut self.empty,
+            false => &mut self.fresh,
+        }
+    }
+
     /// Maps another chunk, as staging or to allocate in.
     fn grow(&mut self, bind: bool, staging: bool) -> io::Result<()> {
         // What is locked counts against RLIMIT_MEMLOCK whether pages are there or not.
@@ -497,55 +417,16 @@ impl FreeList {
         let (addr, len) = (mapping.addr(), mapping.len());
         // SAFETY: the mapping is new.
         unsafe { set_up(addr, len, self.class, bind)? };
-        let list = if staging {
-            &mut self.empty
-        } else {
-            &mut self.fresh
-        };
-        for start in (addr..addr + len).step_by(SEGMENT) {
-            insert(
-                list,
-                Piece {
-                    addr: start,
-                    len: SEGMENT,
-                    staging,
-                },
-            );
+        // The lowest comes last, and is taken first.
+        for addr in (addr..addr + len).step_by(SEGMENT).rev() {
+            let len = SEGMENT;
+            let _idle = self
+                .without_pages(staging)
+                .put(Piece { addr, len, staging });
         }
         self.mappings.push(mapping);
         Ok(())
     }
-}
-
-/// At most `len` bytes of piece `index`, from its start.
-fn take_from(list: &mut List<Piece>, index: usize, len: usize) -> Option<Piece> {
-    let found = list.get_mut(index)?;
-    if found.len <= len {
-        return Some(list.remove(index));
-    }
-    Some(found.take(len))
-}
-
-/// Appends to the queue, or joins the neighbours within its segment, whose place in the queue it takes: pieces that were
-/// cut become whole again, and with them the batches that they are for.
-/// Gives the piece back where there is no memory for the list.
-fn queue(full: &mut List<Piece>, piece: Piece) -> Option<Piece> {
-    let before = full.iter().position(|p| p.joins(&piece));
-    let after = full.iter().position(|p| piece.joins(p));
-    match (before, after) {
-        (Some(before), Some(after)) => {
-            full[before].len += piece.len + full[after].len;
-            let _joined = full.remove(after);
-        }
-        (Some(before), None) => full[before].len += piece.len,
-        (None, Some(after)) => {
-            full[after].addr = piece.addr;
-            full[after].len += piece.len;
-        }
-        (None, None) if full.try_reserve(1).is_err() => return Some(piece),
-        (None, None) => full.push(piece),
-    }
-    None
 }
 
 /// Makes a fresh mapping one for pages of the class.
@@ -605,35 +486,11 @@ fn bring_to_node(class: PageClass, piece: &Piece) -> io::Result<()> {
     Ok(())
 }
 
-/// Inserts in ascending order and joins neighbours within a segment. Where there is no memory for the list the addresses lie idle
-/// until the pool ends: pages may be away, and the process must not end for it.
-fn insert(list: &mut List<Piece>, piece: Piece) {
-    let at = list.partition_point(|p| p.addr < piece.addr);
-    let joins_next = at < list.len() && piece.joins(&list[at]);
-    let joins_previous = at > 0 && list[at - 1].joins(&piece);
-    match (joins_previous, joins_next) {
-        (true, true) => {
-            let next = list.remove(at);
-            list[at - 1].len += piece.len + next.len;
-        }
-        (true, false) => list[at - 1].len += piece.len,
-        (false, true) => {
-            list[at].addr = piece.addr;
-            list[at].len += piece.len;
-        }
-        (false, false) => {
-            if list.try_reserve(1).is_ok() {
-                list.insert(at, piece);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sys::page_size;
-    use crate::sys::pagemap::Pagemap;
+    use memferry_linux::pagemap::Pagemap;
     use proptest::prelude::*;
 
     const CLASSES: [PageClass; 3] = [class(0, false), class(1, false), class(0, true)];

@@ -3,7 +3,7 @@
 
 use super::map::Section;
 use super::{Histogram, Tracker, View, cell};
-use memferry_core::hotness::{AGES, Record, Sweep};
+use crate::hotness::{AGES, Record, Sweep};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -4,9 +4,9 @@
 //! A section's records are one mapping of just their size, with nothing else in it. What else is known of a section, such
 //! as its majority node, lies in the tree. Nothing is freed before the whole map, so readers need no lock.
 
+use super::zeroes::Zeroes;
 use super::{TrackError, cell};
-use crate::sys::memory::Zeroes;
-use memferry_core::hotness::{Majority, Record, SECTION_PAGES};
+use crate::hotness::{Majority, Record, SECTION_PAGES};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};

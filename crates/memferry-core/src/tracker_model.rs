@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `hotness::cell` under a model checker: every interleaving of a few threads that write records of one word.
+//! `tracker::cell` under a model checker: every interleaving of a few threads that write records of one word.
 //!
 //! It compiles the same source with shuttle's atomics instead of the standard library's.
 mod sync {
@@ -9,7 +9,7 @@ mod sync {
     clippy::duplicate_mod,
     reason = "the same source with other atomics is what is checked"
 )]
-#[path = "hotness/cell.rs"]
+#[path = "tracker/cell.rs"]
 mod cell;
 
 use shuttle::sync::Arc;

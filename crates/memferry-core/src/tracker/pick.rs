@@ -3,7 +3,7 @@
 
 use super::sweep::{CHUNK, copy, records};
 use super::{Tracker, View, cell};
-use memferry_core::hotness::{HEATS, Record};
+use crate::hotness::{HEATS, Record};
 use std::collections::BinaryHeap;
 
 /// A page that may be worth a move.

@@ -7,7 +7,7 @@
 //! All of it is relaxed: a record guards no other memory.
 
 use super::sync::{AtomicU64, Ordering};
-use memferry_core::hotness::Record;
+use crate::hotness::Record;
 
 /// Records of a word.
 pub(super) const fn lanes<R>() -> usize {

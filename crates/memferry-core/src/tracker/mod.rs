@@ -2,13 +2,13 @@
 //! Which pages are hot: the records of many pages, updated by many threads without locks.
 //!
 //! A [`Tracker`] keeps one record per page, of the type that its parameter says: [`u8`] in default mode, [`u32`] in
-//! precision mode. What an access or a sweep makes of a record is the core's decision (`memferry_core::hotness`); how fast
-//! pages may go, `memferry_core::pace`'s. It moves nothing.
+//! precision mode. What an access or a sweep makes of a record is the core's decision ([`hotness`](crate::hotness)); how fast
+//! pages may go, [`pace`](crate::pace)'s. It moves nothing.
 //!
 //! ```
-//! use memferry::hotness::{Source, Tracker, TrackerOptions};
+//! use memferry_core::tracker::{Source, Tracker, TrackerOptions};
 //!
-//! # fn main() -> Result<(), memferry::hotness::TrackError> {
+//! # fn main() -> Result<(), memferry_core::tracker::TrackError> {
 //! let tracker = Tracker::<u8>::new(TrackerOptions::default(), 0);
 //! tracker.record(0x7f00_0000, Some(1), Source::HintFaults, 20)?;
 //! let ready = tracker.record(0x7f00_0000, Some(1), Source::HintFaults, 90)?;
@@ -26,16 +26,17 @@ mod pick;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod zeroes;
 
 use std::sync::atomic as sync;
 
+use crate::hotness::{Access, Record};
 use map::{Map, Place};
-use memferry_core::hotness::{Access, Record};
 use std::cell::Cell;
 use std::io;
 use std::sync::Mutex;
 
-pub use memferry_core::hotness::{
+pub use crate::hotness::{
     Bounces, Cut, Exchange, Histogram, ParamError, Params, Policy, SECTION_PAGES, View,
 };
 pub use pick::Candidate;
@@ -90,7 +91,7 @@ pub struct TrackerOptions<R> {
     /// The policy's numbers.
     pub policy: Policy<R>,
     /// For how many accesses a report of each [`Source`] stands, in its order; 0 ignores the source, more than
-    /// [`WEIGHT_MAX`](memferry_core::hotness::WEIGHT_MAX) counts as so many.
+    /// [`WEIGHT_MAX`](crate::hotness::WEIGHT_MAX) counts as so many.
     pub weights: [u32; Source::COUNT],
 }
 

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! /proc/PID/pagemap: a read-only look at page tables, by PAGEMAP_SCAN (Linux 6.7) or page by page.
+
+use linux_raw_sys::general as raw;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// `_IOWR('f', 16, struct pm_scan_arg)`.
+const PAGEMAP_SCAN: libc::c_ulong =
+    ((3u32 << 30) | ((size_of::<raw::pm_scan_arg>() as u32) << 16) | ((b'f' as u32) << 8) | 16)
+        as libc::c_ulong;
+const _: () = assert!(PAGEMAP_SCAN == 0xc060_6610);
+
+/// A run of pages of one kind. Laid out as the kernel's `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Region {
+    /// Address of the first page.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// [`PRESENT`], [`HUGE`], [`ZERO`] and [`SWAPPED`], as they apply.
+    pub categories: u64,
+}
+const _: () = assert!(size_of::<Region>() == size_of::<raw::page_region>());
+
+/// The page is in memory.
+pub const PRESENT: u64 = raw::PAGE_IS_PRESENT as u64;
+/// It is part of a PMD-mapped huge page.
+pub const HUGE: u64 = raw::PAGE_IS_HUGE as u64;
+/// It is the kernel's shared zero page: no memory of its own.
+pub const ZERO: u64 = raw::PAGE_IS_PFNZERO as u64;
+/// It is swapped out.
+pub const SWAPPED: u64 = raw::PAGE_IS_SWAPPED as u64;
+
+/// The page tables of a process.
+#[derive(Debug)]
+pub struct Pagemap {
+    file: File,
+}
+
+impl Pagemap {
+    /// Those of this process.
+    ///
+    /// # Errors
+    /// Cannot be opened: no /proc.
+    pub fn open() -> io::Result<Pagemap> {
+        Pagemap::of(Path::new("/proc/self"))
+    }
+
+    /// Those of the process with this folder below /proc, as far as this process may look at it.
+    ///
+    /// # Errors
+    /// No such process, or it may not be looked at.
+    pub fn of(process: &Path) -> io::Result<Pagemap> {
+        Ok(Pagemap {
+            file: File::open(process.join("pagemap"))?,
+        })
+    }
+
+    /// Fills `out` with the runs of present or swapped pages in `start .. end`, ascending, each with its categories;
+    /// returns how many runs there are and the address up to which the walk came.
+    ///
+    /// # Errors
+    /// The kernel has no PAGEMAP_SCAN, or the process may not be looked at.
+    pub fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)> {
+        self.scan_up_to(0, start, end, out)
+    }
+
+    /// Address of the first present or swapped page in `start .. end`.
+    ///
+    /// # Errors
+    /// As [`scan`](Pagemap::scan).
+    pub fn first(&self, start: usize, end: usize) -> io::Result<Option<usize>> {
+        let mut region = [Region::default()];
+        let (count, _) = self.scan_up_to(1, start, end, &mut region)?;
+        Ok((count > 0).then_some(region[0].start as usize))
+    }
+
+    /// A scan that ends after so many pages; 0: at the end.
+    fn scan_up_to(
+        &self,
+        pages: u64,
+        start: usize,
+        end: usize,
+        out: &mut [Region],
+    ) -> io::Result<(usize, usize)> {
+        let mut arg = raw::pm_scan_arg {
+            size: size_of::<raw::pm_scan_arg>() as u64,
+            flags: 0,
+            start: start as u64,
+            end: end as u64,
+            walk_end: 0,
+            vec: out.as_mut_ptr() as u64,
+            vec_len: out.len() as u64,
+            max_pages: pages,
+            category_inverted: 0,
+            category_mask: 0,
+            category_anyof_mask: PRESENT | SWAPPED,
+            return_mask: PRESENT | SWAPPED | HUGE | ZERO,
+        };
+        // SAFETY: the kernel reads and writes one `pm_scan_arg` and writes at most `vec_len` regions to `out`.
+        let runs = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) };
+        match usize::try_from(runs) {
+            Ok(runs) => Ok((runs, arg.walk_end as usize)),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Whether the range is one PMD-mapped huge page, or several.
+    ///
+    /// # Errors
+    /// As [`scan`](Pagemap::scan).
+    pub fn is_huge(&self, addr: usize, len: usize) -> io::Result<bool> {
+        let mut region = [Region::default()];
+        let (count, _) = self.scan(addr, addr + len, &mut region)?;
+        let [
+            Region {
+                start,
+                end,
+                categories,
+            },
+        ] = region;
+        Ok(count == 1
+            && categories & (PRESENT | HUGE) == PRESENT | HUGE
+            && (start as usize, end as usize) == (addr, addr + len))
+    }
+}
+
+/// The page tables of a process: PAGEMAP_SCAN jumps over what is empty; older kernels tell page by page.
+#[derive(Debug)]
+pub struct Pages(Way);
+
+#[derive(Debug)]
+enum Way {
+    Scan(Pagemap),
+    Read(File),
+}
+
+/// The page is in memory (bit 63 of an entry of /proc/PID/pagemap).
+const ENTRY_PRESENT: u64 = 1 << 63;
+/// Entries read at once: 256 KiB, for 128 MiB of addresses.
+const ENTRIES: usize = 32 << 10;
+
+impl Pages {
+    /// Those of the process with this folder below /proc.
+    ///
+    /// # Errors
+    /// No such process, or it may not be looked at.
+    pub fn of(process: &Path) -> io::Result<Pages> {
+        let pagemap = Pagemap::of(process)?;
+        let scans = pagemap.scan(0, 0, &mut [Region::default()]).is_ok();
+        Ok(Pages(match scans {
+            true => Way::Scan(pagemap),
+            false => Way::Read(pagemap.file),
+        }))
+    }
+
+    /// Hands on the runs of present pages in `range`, ascending; the shared zero page is none where the kernel tells it apart.
+    ///
+    /// # Errors
+    /// The process may not be looked at any more.
+    pub fn each_run(
+        &self,
+        range: &Range<usize>,
+        found: &mut dyn FnMut(Range<usize>),
+    ) -> io::Result<()> {
+        match &self.0 {
+            Way::Scan(pagemap) => scan(pagemap, range, found),
+            Way::Read(file) => read(file, range, found),
+        }
+    }
+}
+
+fn scan(
+    pagemap: &Pagemap,
+    range: &Range<usize>,
+    found: &mut dyn FnMut(Range<usize>),
+) -> io::Result<()> {
+    let mut regions = vec![Region::default(); 512];
+    let mut at = range.start;
+    while at < range.end {
+        let (count, end) = pagemap.scan(at, range.end, &mut regions)?;
+        for region in &regions[..count] {
+            if region.categories & (PRESENT | ZERO) == PRESENT {
+                found(region.start as usize..region.end as usize);
+            }
+        }
+        // A walk that does not advance has nothing more to tell.
+        if end <= at {
+            break;
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+fn read(file: &File, range: &Range<usize>, found: &mut dyn FnMut(Range<usize>)) -> io::Result<()> {
+    let page = rustix::param::page_size();
+    let mut bytes = vec![0; ENTRIES * 8];
+    let mut at = range.start;
+    while at < range.end {
+        let wanted = ((range.end - at) / page).min(ENTRIES) * 8;
+        let got = file.read_at(&mut bytes[..wanted], (at / page * 8) as u64)? / 8;
+        // The process has ended, or the range lies beyond its addresses.
+        if got == 0 {
+            break;
+        }
+        let entries = bytes[..got * 8].chunks_exact(8).enumerate();
+        let present = |entry: &[u8]| {
+            let entry = entry.try_into().map_or(0, u64::from_ne_bytes);
+            entry & ENTRY_PRESENT != 0
+        };
+        let mut run: Option<Range<usize>> = None;
+        for (index, _) in entries.filter(|(_, entry)| present(entry)) {
+            let start = at + index * page;
+            match &mut run {
+                Some(run) if run.end == start => run.end += page,
+                _ => {
+                    run.replace(start..start + page)
+                        .into_iter()
+                        .for_each(&mut *found);
+                }
+            }
+        }
+        run.into_iter().for_each(&mut *found);
+        at += got * page;
+    }
+    Ok(())
+}
