@@ -1,37 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `memferry` command.
 
-mod bench;
 mod cli;
-mod failure;
 mod generate;
 mod html;
 mod kernel;
 mod output;
 mod process;
-mod published;
 mod replay;
 mod report;
-mod restore;
-mod schema;
-mod signals;
-mod spread;
-#[cfg(test)]
-mod synthetic;
 mod table;
 mod topology;
 mod trace;
-mod ui;
-mod units;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use cli::bench::{Bench, OutputArgs};
 use cli::{Cli, Command};
 use failure::{Failure, worst};
+use memferry_bench::args::Bench;
+#[cfg(test)]
+use memferry_bench::synthetic;
+use memferry_bench::{failure, published, restore, schema, signals, spread, ui, units};
 use output::Results;
-use schema::BenchFile;
 use ui::Ui;
 
 fn main() -> ExitCode {
@@ -67,38 +58,25 @@ fn run() -> Result<(), Failure> {
         Command::Trace(command) => trace::run(&command),
         Command::Report(args) => report::run(&args),
         Command::Generate(args) => generate::run(&args),
-        Command::Bench(Bench::Move(args)) => {
-            measure(&args.output, args.anatomy, |ui| bench::run_move(&args, ui))
-        }
-        Command::Bench(Bench::Count(args)) => {
-            measure(&args.output, false, |ui| bench::run_count(&args, ui))
-        }
-        Command::Bench(Bench::Stall(args)) => {
-            measure(&args.output, false, |ui| bench::run_stall(&args, ui))
-        }
-        Command::Bench(Bench::Promote(args)) => {
-            measure(&args.output, false, |ui| bench::run_promote(&args, ui))
-        }
-        Command::PromoteRun { spec } => bench::serve_promote(&spec),
+        Command::Bench(bench) => measure(&bench),
+        Command::PromoteRun { spec } => memferry_bench::serve_promote(&spec),
     }
 }
 
 /// Runs a benchmark, then prints and saves what it measured, also if it stopped half-way.
-fn measure(
-    output: &OutputArgs,
-    anatomy: bool,
-    bench: impl FnOnce(&Ui) -> Result<BenchFile, Failure>,
-) -> Result<(), Failure> {
+fn measure(bench: &Bench) -> Result<(), Failure> {
+    let output = bench.output();
     // A file that cannot be written is told before the minutes of measuring.
     let results = Results::open(&output.json, &[])?;
     let ui = Ui::new();
     ui.catch_interrupts()?;
-    let (file, failure) = match bench(&ui) {
+    let (file, failure) = match memferry_bench::run(bench, &ui) {
         Ok(file) => (Some(file), None),
         Err(mut failure) => (failure.take_partial(), Some(failure)),
     };
     let shown = file.map_or(Ok(()), |file| {
-        let text = || table::text::benchmark(&file, anatomy, output.published, Ui::columns());
+        let text =
+            || table::text::benchmark(&file, bench.anatomy(), output.published, Ui::columns());
         results.write(&file, text)
     });
     if let (Some(_), Err(unsaved @ Failure::Told(_))) = (&failure, &shown) {

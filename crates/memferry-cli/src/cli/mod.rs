@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line: one definition from which help, man pages and completions come.
 //!
-//! It says what can be asked for; what the benchmarks take is in `bench`.
+//! It says what can be asked for; what the benchmarks take is in `memferry_bench::args`.
 
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use memferry_bench::args::Bench;
+pub use memferry_bench::args::JsonArgs;
 
-pub mod bench;
 pub mod kernel;
 pub mod process;
-pub mod promote;
 pub mod replay;
 pub mod trace;
 
-use bench::Bench;
 use kernel::Kernel;
 use process::ProcessArgs;
 use replay::ReplayArgs;
@@ -67,22 +66,6 @@ pub enum Command {
         /// What to do, as JSON
         spec: String,
     },
-}
-
-/// How a result is shown.
-#[derive(Debug, Args)]
-pub struct JsonArgs {
-    /// Write JSON instead of text; with =FILE, JSON into that file besides the text
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-",
-          value_hint = ValueHint::FilePath)]
-    pub json: Option<PathBuf>,
-}
-
-impl JsonArgs {
-    /// The file, if JSON goes to one.
-    pub fn file(&self) -> Option<&PathBuf> {
-        self.json.as_ref().filter(|path| path.as_os_str() != "-")
-    }
 }
 
 /// Options of `memferry topology`.
@@ -142,38 +125,18 @@ impl Cli {
     /// Reads the command line; what clap cannot check alone is checked here.
     pub fn read(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
         let cli = Self::try_parse_from(args)?;
-        let wrong = |why| Self::command().error(ErrorKind::ValueValidation, why);
         match &cli.command {
-            Command::Bench(Bench::Move(args)) => args.run.check().map_err(wrong)?,
-            Command::Bench(Bench::Count(args)) => args.run.check().map_err(wrong)?,
-            Command::Bench(Bench::Stall(args)) => {
-                bench::check_user(&args.migrator).map_err(wrong)?;
-            }
-            Command::Trace(Trace::Import(args)) => args.check().map_err(wrong)?,
-            _ => {}
+            Command::Bench(bench) => bench.check(),
+            Command::Trace(Trace::Import(args)) => args.check(),
+            Command::Move(args) if args.from == Some(args.to) => Err(format!(
+                "--from {0} --to {0} moves nothing; give another node, or leave --from out to bring the pages of all nodes to \
+                 {0}",
+                args.to
+            )),
+            _ => Ok(()),
         }
-        let (batches, folios) = match &cli.command {
-            Command::Bench(Bench::Move(args)) => (Vec::from_iter(args.run.batch), args.folios()),
-            Command::Bench(Bench::Count(args)) => {
-                (Vec::from_iter(args.run.batch), vec![args.folio])
-            }
-            Command::Bench(Bench::Stall(args)) => (args.batch.clone(), args.folio.clone()),
-            Command::Move(args) if args.from == Some(args.to) => {
-                return Err(wrong(format!(
-                    "--from {0} --to {0} moves nothing; give another node, or leave --from out to bring the pages of \
-                         all nodes to {0}",
-                    args.to
-                )));
-            }
-            _ => return Ok(cli),
-        };
-        match (batches.iter().min(), folios.iter().max()) {
-            (Some(batch), Some(folio)) if batch < folio => Err(wrong(format!(
-                "a batch of {batch} cannot hold a folio of {folio}; give --batch {folio} or \
-                 more, or smaller folios with --folio"
-            ))),
-            _ => Ok(cli),
-        }
+        .map_err(|why| Self::command().error(ErrorKind::ValueValidation, why))?;
+        Ok(cli)
     }
 }
 
@@ -181,20 +144,8 @@ impl Cli {
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Command, clap::Error> {
-        Cli::read(line.split(' ').map(Into::into)).map(|cli| cli.command)
-    }
-
     #[test]
     fn the_definitions_hold_together() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_batch_smaller_than_a_folio_is_wrong_usage() {
-        let error = read("memferry bench move --batch 64K").expect_err("2M folios");
-        assert!(error.to_string().contains("--batch 2M or more"), "{error}");
-        assert!(read("memferry bench move --batch 64K --folio 4K").is_ok());
-        assert!(read("memferry bench stall --batch 64K --folio 2M").is_err());
     }
 }

@@ -23,8 +23,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Case;
-use crate::bench::host;
 use crate::schema::{Envelope, Host};
+use memferry_bench::host;
 
 /// The value of [`File::schema`].
 const REPLAY_SCHEMA: &str = "memferry-replay/1";

@@ -8,7 +8,7 @@ use super::chart::{Chart, Point, STYLES, Series, Style, X, Y};
 use super::figures::sorted;
 use crate::published::{Figure, idle};
 use crate::schema::{BenchFile, MoveRow, Rows};
-use crate::table::distinct;
+use crate::spread::distinct;
 use crate::units::{lanes, long, short};
 
 /// One system's throughput in the terms that ours and the published ones share.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::schema::promote::PromoteRow;
 use crate::schema::{BenchFile, MoveRow, Rows, StallRow};
 use crate::spread::Spread;
-use crate::table::distinct;
+use crate::spread::distinct;
 use crate::units::{decimal, lanes, long, short, time};
 
 /// One large figure with the words that belong to it.

@@ -5,7 +5,7 @@ use super::chart::{Chart, Point, STYLES, Series, Style, X, Y};
 use crate::published::promotion::Scale;
 use crate::schema::promote::{Like, PromoteRow};
 use crate::spread::Spread;
-use crate::table::distinct;
+use crate::spread::distinct;
 
 /// Points of a line: runs are looked at between their own points, so that they have a mean.
 const POINTS: usize = 24;

@@ -11,6 +11,7 @@ pub mod text;
 use serde::Serialize;
 
 use crate::schema::{BenchFile, Ceiling, MoveRow, Quantiles, Rows, StallRow};
+pub use crate::spread::distinct;
 use crate::units::{about, lanes, long, short, time};
 
 /// A table; the first column holds the rows' names.
@@ -116,17 +117,6 @@ pub fn by_destination(rows: &[MoveRow]) -> impl Iterator<Item = (&str, Vec<&Move
             let of = all.iter().filter(|row| row.destination == destination);
             (destination, of.copied().collect())
         })
-}
-
-/// The values of `key`, each once, in order of first sight.
-pub fn distinct<'a, R, K: PartialEq>(rows: &[&'a R], key: impl Fn(&'a R) -> K) -> Vec<K> {
-    rows.iter().fold(Vec::new(), |mut keys, row| {
-        let key = key(row);
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-        keys
-    })
 }
 
 /// The pages that mapped what a ceiling copied.

@@ -2,8 +2,8 @@
 //! The table behind `memferry topology --copy`: how fast each routine copies, by extent and by threads.
 //! It takes seconds and gigabytes; the choice at start-up is the library's, not made here.
 
-use crate::bench::region::{PAGE, Region};
 use memferry::copy::{Routine, available};
+use memferry_bench::region::{PAGE, Region};
 use std::io;
 use std::sync::RwLock;
 use std::time::Instant;

@@ -8,7 +8,7 @@ pub mod description;
 mod measure;
 mod text;
 
-use memferry_linux::topology::Topology;
+pub use memferry_bench::host::read;
 
 use crate::cli::TopologyArgs;
 use crate::failure::Failure;
@@ -26,15 +26,4 @@ pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
         description.copy = Some(copies::measure(&topology, &Ui::new())?);
     }
     results.write(&description, || text::machine(&description, Ui::columns()))
-}
-
-/// Reads the topology, or says why it cannot be read.
-pub fn read() -> Result<Topology, Failure> {
-    Topology::read().map_err(|error| {
-        Failure::new(
-            "cannot read the machine's topology",
-            error,
-            "mount /proc and /sys in this container",
-        )
-    })
 }

@@ -22,7 +22,7 @@ pub fn memferry(arguments: &[&str]) -> Output {
 
 /// A synthetic benchmark file, measured by nobody.
 pub fn synthetic(bench: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/synthetic");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../memferry-bench/tests/synthetic");
     folder.join(format!("{bench}.json"))
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use memferry_linux::kernel::pghot::{Pghot, PghotAbsence, SOURCES};
 
-use crate::cli::promote::{PromoteArgs, SourceName};
+use crate::args::promote::{PromoteArgs, SourceName};
 use crate::failure::Failure;
 
 /// What NUMA balancing does.
@@ -176,10 +176,8 @@ mod tests {
     use std::fs;
 
     fn args(line: &str) -> PromoteArgs {
-        let line = format!("memferry bench promote {line}");
-        let words = line.split_whitespace().map(Into::into);
-        match crate::cli::Cli::read(words).expect("usage").command {
-            crate::cli::Command::Bench(crate::cli::bench::Bench::Promote(args)) => args,
+        match crate::args::read(&format!("promote {line}")).expect("usage") {
+            crate::args::Bench::Promote(args) => args,
             other => panic!("{other:?}"),
         }
     }

@@ -51,6 +51,17 @@ pub fn mean_sd(values: &[f64]) -> (f64, f64) {
     (mean, variance.sqrt())
 }
 
+/// The values of `key`, each once, in order of first sight.
+pub fn distinct<'a, R, K: PartialEq>(rows: &[&'a R], key: impl Fn(&'a R) -> K) -> Vec<K> {
+    rows.iter().fold(Vec::new(), |mut keys, row| {
+        let key = key(row);
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+        keys
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,9 +10,20 @@ use crate::failure::Failure;
 use crate::schema::Host;
 use crate::units::Size;
 
+/// Reads the topology, or says why it cannot be read.
+pub fn read() -> Result<Topology, Failure> {
+    Topology::read().map_err(|error| {
+        Failure::new(
+            "cannot read the machine's topology",
+            error,
+            "mount /proc and /sys in this container",
+        )
+    })
+}
+
 /// Reads the topology of a machine whose pages the benchmarks know, or says why it cannot be read.
 pub fn topology() -> Result<Topology, Failure> {
-    let topology = crate::topology::read()?;
+    let topology = read()?;
     let page = topology.memory.page_bytes;
     if page != PAGE as u64 {
         return Err(Failure::new(

@@ -7,8 +7,7 @@ use memferry_linux::topology::Topology;
 
 use super::kernel;
 use super::promote::Place;
-use crate::cli::bench::Bench;
-use crate::cli::{Cli, Command};
+use crate::args::{Bench, read};
 
 /// A machine with so many CPUs, half of them on each of two fast nodes, and a slow node.
 fn machine(cpus: u32) -> Topology {
@@ -51,20 +50,9 @@ fn machine(cpus: u32) -> Topology {
     Topology::read_from(root.path()).expect("machine")
 }
 
-fn bench(line: &str) -> Bench {
-    let words = format!("memferry bench {line}");
-    match Cli::read(words.split(' ').map(Into::into))
-        .expect("usage")
-        .command
-    {
-        Command::Bench(bench) => bench,
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn defaults_on_machines_of_any_size() {
-    let (Bench::Move(args), Bench::Stall(stall)) = (bench("move"), bench("stall")) else {
+    let (Ok(Bench::Move(args)), Ok(Bench::Stall(stall))) = (read("move"), read("stall")) else {
         panic!("other benchmarks");
     };
     for cpus in [1, 66, 256, 1024] {

@@ -24,11 +24,11 @@ use memferry_linux::topology::Topology;
 use rustix::process::geteuid;
 
 use super::host;
-use crate::cli::promote::{PromoteArgs, Scenario};
+use crate::args::promote::{PromoteArgs, Scenario};
 use crate::failure::Failure;
 use crate::schema::promote::{PROMOTE_SCHEMA, PromoteRow};
 use crate::schema::{BenchFile, Envelope, Rows};
-use crate::table::distinct;
+use crate::spread::distinct;
 use crate::ui::{Bar, Ui};
 use control::Control;
 use mode::{Missing, Mode, SCAN_SIZE};
@@ -83,7 +83,7 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         rows: Rows::Promote(rows),
         notes,
     };
-    super::finish(file, args.quick, failure, ui)
+    crate::finish(file, args.quick, failure, ui)
 }
 
 /// What is measured here.

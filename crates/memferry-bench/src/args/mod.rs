@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of `memferry bench`, and the defaults that depend on the machine.
 
-use clap::{Args, Subcommand, ValueEnum};
-use memferry::DEFAULT_BATCH_BYTES;
+pub mod promote;
 
-use super::JsonArgs;
-use super::promote::PromoteArgs;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use memferry::DEFAULT_BATCH_BYTES;
+use promote::PromoteArgs;
+
 use crate::units::{LARGEST, Size, batch_size, folio_size, positive};
 
 /// The benchmarks.
@@ -19,6 +22,49 @@ pub enum Bench {
     Stall(StallArgs),
     /// How soon, and how rightly, hot pages of a slow tier come to the top tier
     Promote(PromoteArgs),
+}
+
+impl Bench {
+    /// What clap cannot check alone.
+    pub fn check(&self) -> Result<(), String> {
+        let (batches, folios) = match self {
+            Self::Move(args) => {
+                args.run.check()?;
+                (args.run.batch.as_slice(), args.folios())
+            }
+            Self::Count(args) => {
+                args.run.check()?;
+                (args.run.batch.as_slice(), vec![args.folio])
+            }
+            Self::Stall(args) => {
+                check_user(&args.migrator)?;
+                (args.batch.as_slice(), args.folio.clone())
+            }
+            Self::Promote(_) => return Ok(()),
+        };
+        match (batches.iter().min(), folios.iter().max()) {
+            (Some(batch), Some(folio)) if batch < folio => Err(format!(
+                "a batch of {batch} cannot hold a folio of {folio}; give --batch {folio} or \
+                 more, or smaller folios with --folio"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where the result goes.
+    pub fn output(&self) -> &OutputArgs {
+        match self {
+            Self::Move(args) => &args.output,
+            Self::Count(args) => &args.output,
+            Self::Stall(args) => &args.output,
+            Self::Promote(args) => &args.output,
+        }
+    }
+
+    /// Whether it is shown where the time of a page went.
+    pub fn anatomy(&self) -> bool {
+        matches!(self, Self::Move(args) if args.anatomy)
+    }
 }
 
 /// Options of `memferry bench move`.
@@ -329,6 +375,22 @@ pub struct OutputArgs {
     pub json: JsonArgs,
 }
 
+/// How a result is shown.
+#[derive(Debug, Args)]
+pub struct JsonArgs {
+    /// Write JSON instead of text; with =FILE, JSON into that file besides the text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-",
+          value_hint = ValueHint::FilePath)]
+    pub json: Option<PathBuf>,
+}
+
+impl JsonArgs {
+    /// The file, if JSON goes to one.
+    pub fn file(&self) -> Option<&PathBuf> {
+        self.json.as_ref().filter(|path| path.as_os_str() != "-")
+    }
+}
+
 /// Who moves the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
@@ -449,41 +511,58 @@ pub fn distinct<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
     })
 }
 
+/// The benchmark that a command line asks for.
+#[cfg(test)]
+pub fn read(line: &str) -> Result<Bench, String> {
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(subcommand)]
+        bench: Bench,
+    }
+    let words = std::iter::once("memferry bench").chain(line.split_whitespace());
+    let line: Line = clap::Parser::try_parse_from(words).map_err(|error| error.to_string())?;
+    line.bench.check()?;
+    Ok(line.bench)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
-
-    fn read(line: &str) -> Result<Command, clap::Error> {
-        Cli::read(line.split(' ').map(Into::into)).map(|cli| cli.command)
-    }
 
     fn read_move(line: &str) -> MoveArgs {
         match read(line) {
-            Ok(Command::Bench(Bench::Move(args))) => args,
+            Ok(Bench::Move(args)) => args,
             other => panic!("{line}: {other:?}"),
         }
     }
 
     #[test]
+    fn a_batch_smaller_than_a_folio_is_wrong_usage() {
+        let error = read("move --batch 64K").expect_err("2M folios");
+        assert!(error.contains("--batch 2M or more"), "{error}");
+        assert!(read("move --batch 64K --folio 4K").is_ok());
+        assert!(read("stall --batch 64K --folio 2M").is_err());
+    }
+
+    #[test]
     fn lanes_double_up_to_the_cpus() {
-        let args = read_move("memferry bench move");
+        let args = read_move("move");
         assert_eq!(args.run.lanes(1), [1]);
         assert_eq!(args.run.lanes(2), [1, 2]);
         assert_eq!(args.run.lanes(12), [1, 2, 4, 8, 12]);
-        let args = read_move("memferry bench move --lanes 3,1,3");
+        let args = read_move("move --lanes 3,1,3");
         assert_eq!(args.run.lanes(2), [3, 1]);
     }
 
     #[test]
     fn quick_is_smaller_unless_told_otherwise() {
-        let usual = read_move("memferry bench move");
-        let quick = read_move("memferry bench move --quick");
+        let usual = read_move("move");
+        let quick = read_move("move --quick");
         assert!(quick.run.runs() < usual.run.runs());
         assert!(quick.folios().len() < usual.folios().len());
         assert!(quick.wanted_total() < usual.wanted_total());
         assert_eq!(quick.run.lanes(16), [1, 16]);
-        let told = read_move("memferry bench move --quick --runs 7 --folio 8K --total 64M");
+        let told = read_move("move --quick --runs 7 --folio 8K --total 64M");
         assert_eq!((told.run.runs(), told.wanted_total()), (7, Size(64 << 20)));
         assert_eq!(told.folios(), [Size(8192)]);
     }
@@ -491,27 +570,27 @@ mod tests {
     #[test]
     fn json_may_lack_its_file() {
         let file = |line| read_move(line).output.json.json;
-        assert_eq!(file("memferry bench move --json"), Some("-".into()));
-        let named = file("memferry bench move --json=x.json");
+        assert_eq!(file("move --json"), Some("-".into()));
+        let named = file("move --json=x.json");
         assert_eq!(named, Some("x.json".into()));
-        assert_eq!(file("memferry bench move"), None);
-        assert!(read("memferry bench move --json x.json").is_err());
+        assert_eq!(file("move"), None);
+        assert!(read("move --json x.json").is_err());
     }
 
     #[test]
     fn a_stall_run_ends_by_time_or_by_rounds() {
-        let Ok(Command::Bench(Bench::Stall(args))) = read("memferry bench stall --rounds 9") else {
+        let Ok(Bench::Stall(args)) = read("stall --rounds 9") else {
             panic!("stall");
         };
         assert_eq!(args.length(), Length::Rounds(9));
         assert_eq!((args.threads(8, 2), args.threads(2, 2)), (6, 1));
-        assert!(read("memferry bench stall --rounds 9 --seconds 1").is_err());
-        assert!(read("memferry bench stall --seconds 0").is_err());
+        assert!(read("stall --rounds 9 --seconds 1").is_err());
+        assert!(read("stall --seconds 0").is_err());
     }
 
     #[test]
     fn a_batch_holds_a_folio_unless_told_otherwise() {
-        let Ok(Command::Bench(Bench::Stall(args))) = read("memferry bench stall") else {
+        let Ok(Bench::Stall(args)) = read("stall") else {
             panic!("stall");
         };
         let sizes = |folio| {
@@ -541,9 +620,7 @@ mod tests {
 
     #[test]
     fn a_single_folio_is_among_the_kernels_counts() {
-        let Ok(Command::Bench(Bench::Count(args))) =
-            read("memferry bench count --backend kernel --quick")
-        else {
+        let Ok(Bench::Count(args)) = read("count --backend kernel --quick") else {
             panic!("count");
         };
         assert_eq!(args.counts(), [1, 8, 64]);

@@ -14,7 +14,7 @@ use super::mode::Mode;
 use super::place::Place;
 use super::spec::{Message, Seen, Spec};
 use super::watch::promoted_of;
-use crate::cli::promote::Scenario;
+use crate::args::promote::Scenario;
 use crate::failure::Failure;
 use crate::schema::FromTo;
 use crate::schema::promote::PromoteRow;
@@ -324,7 +324,7 @@ impl Drop for Process {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::promote::spec::RegionSeen;
+    use crate::promote::spec::RegionSeen;
 
     fn measured(reached: &[Option<f64>], promoted: u64) -> Measured {
         let region = |&reached_s: &Option<f64>| RegionSeen {

@@ -13,7 +13,7 @@ use super::nodes;
 use super::region::{PAGE, THP};
 use super::rounds::{Rounds, ceilings};
 use super::throughput::routine;
-use crate::cli::bench::{CountArgs, MigratorName, MoveArgs, RunArgs};
+use crate::args::{CountArgs, MigratorName, MoveArgs, RunArgs};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, Envelope, FromTo, MoveRow, Rows};
 use crate::spread::mean_sd;
@@ -313,7 +313,7 @@ impl<'a> Bench<'a> {
             like: None,
             notes: self.notes,
         };
-        super::finish(file, self.args.quick, self.failure, self.ui)
+        crate::finish(file, self.args.quick, self.failure, self.ui)
     }
 }
 
@@ -446,15 +446,7 @@ mod tests {
 
     #[test]
     fn the_baseline_stands_first_and_modules_have_lanes() {
-        let crate::cli::Command::Bench(crate::cli::bench::Bench::Move(args)) =
-            crate::cli::Cli::read(
-                "memferry bench move --backend kernel"
-                    .split(' ')
-                    .map(Into::into),
-            )
-            .expect("usage")
-            .command
-        else {
+        let Ok(crate::args::Bench::Move(args)) = crate::args::read("move --backend kernel") else {
             panic!("move");
         };
         let names = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();

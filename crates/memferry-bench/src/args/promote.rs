@@ -3,7 +3,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::bench::{OutputArgs, distinct};
+use super::{OutputArgs, distinct};
 use crate::published::promotion::{self, Published, Scale};
 use crate::units::{Size, positive};
 

@@ -19,7 +19,7 @@ use super::host;
 use super::region::{PAGE, Region, THP, in_parts};
 use super::rounds::Stand;
 use super::three_pass::three_passes;
-use crate::cli::bench::Migrator;
+use crate::args::Migrator;
 use crate::failure::Failure;
 use crate::units::{Size, lanes};
 

@@ -10,7 +10,7 @@ use memferry_linux::kernel::pghot;
 use memferry_linux::numa;
 
 use super::spec::{RegionSeen, Seen};
-use crate::bench::region::PAGE;
+use crate::region::PAGE;
 
 /// Pages that are looked at each time. Of larger regions every n-th page stands for its neighbours: the accesses are even
 /// over a region, so the error of a share is below 1% (one standard deviation of a share of one half).
@@ -146,7 +146,7 @@ pub fn promoted_of(counters: &std::collections::BTreeMap<String, u64>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::region::Region;
+    use crate::region::Region;
 
     /// All memory of this machine is the top tier, or none is.
     fn watch(top: &[u32]) -> (Region, Watch<'_>) {

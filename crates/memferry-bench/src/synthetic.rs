@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Synthetic benchmark files for the tests: plausible, measured by nobody.
 
-use crate::schema::{BenchFile, Rows};
+use crate::schema::BenchFile;
+#[cfg(test)]
+use crate::schema::Rows;
 
 /// The synthetic file of a benchmark: `move`, `count`, `promote` or `stall`.
 pub fn file(bench: &str) -> BenchFile {

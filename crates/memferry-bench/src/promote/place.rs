@@ -3,10 +3,10 @@
 
 use memferry_linux::topology::{Node, Topology, parse};
 
-use crate::bench::region::{PAGE, THP};
-use crate::cli::promote::{PromoteArgs, Scenario};
+use crate::args::promote::{PromoteArgs, Scenario};
 use crate::failure::Failure;
 use crate::published::promotion::{Published, Scale};
+use crate::region::{PAGE, THP};
 use crate::units::{Size, about};
 
 /// Free memory of the lower tier that stays for demoted pages and for other programs.
@@ -254,10 +254,8 @@ mod tests {
     use memferry_linux::topology::{Distance, Tier};
 
     fn args(line: &str) -> PromoteArgs {
-        let line = format!("memferry bench promote {line}");
-        let words = line.split_whitespace().map(Into::into);
-        match crate::cli::Cli::read(words).expect("usage").command {
-            crate::cli::Command::Bench(crate::cli::bench::Bench::Promote(args)) => args,
+        match crate::args::read(&format!("promote {line}")).expect("usage") {
+            crate::args::Bench::Promote(args) => args,
             other => panic!("{other:?}"),
         }
     }

@@ -4,7 +4,7 @@
 use crate::published::promotion::{Published, Scale};
 use crate::schema::promote::{Both, Like, LikeRate, LikeResult, PromoteRow};
 use crate::spread::Spread;
-use crate::table::distinct;
+use crate::spread::distinct;
 
 /// Seconds of an interval of promotion over time: what lies between the published points.
 const INTERVAL_S: f64 = 4.0;

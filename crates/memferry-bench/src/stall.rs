@@ -20,7 +20,7 @@ use super::host;
 use super::region::{PAGE, Region, THP};
 use super::rig::{failed, one_by_one};
 use super::throughput::routine;
-use crate::cli::bench::{Length, Migrator, StallArgs, user_migrators};
+use crate::args::{Length, Migrator, StallArgs, user_migrators};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Envelope, Quantiles, Rows, StallRow};
 use crate::ui::Ui;
@@ -93,7 +93,7 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         bar.step();
     }
     drop(bar);
-    super::finish(
+    crate::finish(
         BenchFile {
             schema: BENCH_SCHEMA.to_owned(),
             envelope: args
@@ -470,7 +470,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::cli::bench::MOST_THREADS;
+    use crate::args::MOST_THREADS;
 
     #[test]
     fn a_lost_write_and_a_changed_byte_are_found() {

@@ -1,32 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The benchmarks: they measure and fill a [`BenchFile`], and print nothing but progress.
+//! The benchmarks of `memferry bench`: they measure and fill a [`BenchFile`], and print nothing but progress.
 //!
-//! Tables, JSON and the report are made elsewhere from what these return.
+//! Tables and the report are made elsewhere from what these return. Reading order: `args` (what can be asked for), `schema` (the
+//! file), then one benchmark: `throughput` (`move`, `count`), `kernel` (the same of the kernel), `stall`, `promote`; each has
+//! a rig that moves memory. The command takes from here also what its other parts share with them: `failure`, `restore`,
+//! `signals`, `ui`, `units`.
 
+pub mod args;
 mod between;
+pub mod failure;
 pub mod host;
 mod kernel;
 mod nodes;
 mod promote;
+pub mod published;
 pub mod region;
+pub mod restore;
 mod rig;
 mod rounds;
+pub mod schema;
+pub mod signals;
 #[cfg(test)]
 mod sizes;
+pub mod spread;
 mod stall;
+#[cfg(any(test, feature = "synthetic"))]
+pub mod synthetic;
 mod three_pass;
 mod throughput;
+pub mod ui;
+pub mod units;
 
-pub use promote::{run_promote, serve_promote};
-pub use stall::run_stall;
-pub use throughput::{run_count, run_move};
+pub use promote::serve_promote;
 
-use crate::failure::Failure;
-use crate::schema::BenchFile;
-use crate::ui::Ui;
+use args::Bench;
+use failure::Failure;
+use schema::BenchFile;
+use ui::Ui;
+
+/// Runs a benchmark. `bench promote` starts its own program again for each run, as `promote-run SPEC`, which must call
+/// [`serve_promote`].
+///
+/// # Errors
+/// It could not be measured, or not all of it: the failure has what was measured before.
+pub fn run(bench: &Bench, ui: &Ui) -> Result<BenchFile, Failure> {
+    match bench {
+        Bench::Move(args) => throughput::run_move(args, ui),
+        Bench::Count(args) => throughput::run_count(args, ui),
+        Bench::Stall(args) => stall::run_stall(args, ui),
+        Bench::Promote(args) => promote::run_promote(args, ui),
+    }
+}
 
 /// Ends a benchmark: with all of its rows, or with the failure and the rows that were measured before it.
-pub fn finish(
+fn finish(
     mut file: BenchFile,
     quick: bool,
     failure: Option<Failure>,

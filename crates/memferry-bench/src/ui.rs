@@ -23,6 +23,7 @@ pub struct Ui {
 
 impl Ui {
     /// Bars are drawn if stderr is a terminal that can draw (TERM is not dumb).
+    #[expect(clippy::new_without_default, reason = "it depends on the environment")]
     pub fn new() -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         match io::stderr().is_terminal() && !dumb {

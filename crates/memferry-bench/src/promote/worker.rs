@@ -14,8 +14,8 @@ use super::access::Work;
 use super::place;
 use super::spec::{Message, Seen, Spec};
 use super::watch::Watch;
-use crate::bench::region::{PAGE, Region};
 use crate::failure::Failure;
+use crate::region::{PAGE, Region};
 
 /// Serves one run to the process at the other end of stdin and stdout.
 pub fn serve(spec: &str) -> Result<(), Failure> {

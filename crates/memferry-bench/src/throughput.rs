@@ -12,9 +12,7 @@ use super::region::{PAGE, THP};
 use super::rig::{Case, Means, Pages, Rig, Run};
 use super::rounds::{Rounds, ceilings};
 use super::three_pass;
-use crate::cli::bench::{
-    Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs,
-};
+use crate::args::{Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, Envelope, MoveRow, Rows, Steps};
 use crate::spread::mean_sd;
@@ -364,5 +362,5 @@ fn finish(
         like: None,
         notes,
     };
-    super::finish(file, args.quick, measured.failure, ui)
+    crate::finish(file, args.quick, measured.failure, ui)
 }

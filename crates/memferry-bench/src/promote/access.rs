@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::bench::region::{LINE, PAGE};
+use crate::region::{LINE, PAGE};
 
 /// Accesses between two looks at the clock.
 const PART: u64 = 2048;
@@ -94,7 +94,7 @@ impl Work<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::region::Region;
+    use crate::region::Region;
 
     #[test]
     fn the_sequence_is_the_same_each_time_and_reaches_every_page() {
