@@ -4,59 +4,10 @@
 mod command;
 
 use std::fs;
-use std::path::Path;
-use std::process::Output;
 
+use command::machine::{FOLDER, kernel, machine, put, stock, sysctl, text, with_pghot};
 use command::{memferry, status, stderr, stdout};
 use serde_json::Value;
-
-const FOLDER: &str = "sys/kernel/mm/migration";
-
-/// A kernel with the series; `kernel` and `mtcopy` are registered, nothing is active.
-fn machine() -> tempfile::TempDir {
-    let root = stock();
-    for (file, text) in [
-        ("migrator", "[none] kernel mtcopy\n"),
-        ("reasons", "all\n"),
-        ("max_batch_bytes", "4194304\n"),
-        ("quarantined_bytes", "0\n"),
-        ("mtcopy/lanes", "2\n"),
-        ("stats/mtcopy/folios", "1536\n"),
-        ("stats/mtcopy/bytes", "6291456\n"),
-        ("stats/mtcopy/fallbacks", "1\n"),
-        ("stats/mtcopy/declined", "0\n"),
-    ] {
-        put(root.path(), file, text);
-    }
-    root
-}
-
-/// A stock kernel.
-fn stock() -> tempfile::TempDir {
-    let root = tempfile::tempdir().expect("folder");
-    let release = root.path().join("proc/sys/kernel");
-    fs::create_dir_all(&release).expect("folder");
-    fs::write(release.join("osrelease"), "6.12.57\n").expect("file");
-    fs::create_dir_all(root.path().join("sys/kernel/mm")).expect("folder");
-    root
-}
-
-fn put(root: &Path, file: &str, text: &str) {
-    let path = root.join(FOLDER).join(file);
-    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-    fs::write(path, text).expect("file");
-}
-
-fn text(root: &Path, file: &str) -> String {
-    fs::read_to_string(root.join(FOLDER).join(file)).expect("file")
-}
-
-fn kernel(root: &Path, line: &str) -> Output {
-    let mut arguments = vec!["kernel"];
-    arguments.extend(line.split(' '));
-    arguments.extend(["--root", root.to_str().expect("path")]);
-    memferry(&arguments)
-}
 
 #[test]
 fn a_stock_kernel_is_told_what_it_lacks_and_what_works() {
@@ -112,42 +63,6 @@ fn status_shows_settings_and_statistics() {
     fs::remove_dir_all(root.path().join(FOLDER).join("mtcopy")).expect("remove");
     let shown = stdout(&kernel(root.path(), "status"));
     assert!(shown.contains("modprobe mtcopy"), "{shown}");
-}
-
-/// A kernel with pghot beside the migrators.
-fn with_pghot() -> tempfile::TempDir {
-    let root = machine();
-    for (file, text) in [
-        ("proc/sys/vm/pghot_enabled_sources", "4\n"),
-        ("proc/sys/vm/pghot_target_nid", "0\n"),
-        ("proc/sys/vm/pghot_promote_rate_limit_MBps", "65536\n"),
-        (
-            "proc/vmstat",
-            "nr_free_pages 4\npgpromote_success 77\npghot_refused_pace 0\n",
-        ),
-        (
-            "sys/kernel/debug/pghot/status",
-            "format default\nrecord_bytes 262144\nexchanged 55\nbounced 0\n",
-        ),
-        ("sys/kernel/debug/pghot/window_ms", "3000\n"),
-        (
-            "sys/kernel/debug/pghot/heat",
-            "# section nid pages_known hot majority_node freq1 freq2 freq3\n\
-             20 2 100 3 0 97 2 1\n\
-             21 2 32768 16384 1 0 16384 16384\n\
-             40 3 1 1 -1 0 0 1\n",
-        ),
-    ] {
-        let path = root.path().join(file);
-        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-        fs::write(path, text).expect("file");
-    }
-    root
-}
-
-fn sysctl(root: &Path, name: &str) -> String {
-    let path = root.join("proc/sys/vm").join(name);
-    fs::read_to_string(path).expect("file").trim().to_owned()
 }
 
 #[test]
@@ -215,8 +130,7 @@ fn a_kernel_without_pghot_is_told_what_it_lacks_and_what_works() {
 #[test]
 fn set_changes_tracking_and_migrators_in_one_go() {
     let root = with_pghot();
-    let line =
-        "set --pghot-sources hintfaults,hwhints --pghot-target 1 --pghot-rate-limit 100 --lanes 4";
+    let line = "set --pghot-sources hintfaults,hwhints --pghot-target 1 --pghot-rate-limit 100 --mtcopy-lanes 4";
     let dry = stdout(&kernel(root.path(), &format!("{line} --dry-run")));
     let steps: Vec<&str> = dry.lines().collect();
     assert_eq!(
@@ -275,7 +189,7 @@ fn heat_shows_the_hottest_sections_first() {
 fn a_file_that_cannot_be_understood_is_named() {
     let root = machine();
     put(root.path(), "max_batch_bytes", "much\n");
-    for line in ["status", "set --lanes 3"] {
+    for line in ["status", "set --mtcopy-lanes 3"] {
         let output = kernel(root.path(), line);
         assert_eq!(status(&output), 1);
         let told = stderr(&output);
@@ -289,7 +203,8 @@ fn a_file_that_cannot_be_understood_is_named() {
 #[test]
 fn set_writes_what_was_asked_for_and_says_it() {
     let root = machine();
-    let line = "set --migrator mtcopy --lanes 4 --reasons demotion,compaction --max-batch-bytes 8M";
+    let line =
+        "set --migrator mtcopy --mtcopy-lanes 4 --reasons demotion,compaction --max-batch-bytes 8M";
     let dry = kernel(root.path(), &format!("{line} --dry-run"));
     assert_eq!(status(&dry), 0, "{}", stderr(&dry));
     assert!(
@@ -320,7 +235,7 @@ fn set_in_json_lists_its_steps() {
     let root = machine();
     let output = kernel(
         root.path(),
-        "set --lanes 3 --migrator none --dry-run --json",
+        "set --mtcopy-lanes 3 --migrator none --dry-run --json",
     );
     let json: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     assert_eq!(
@@ -335,15 +250,21 @@ fn set_in_json_lists_its_steps() {
 fn what_this_kernel_refuses_is_status_1_and_changes_nothing() {
     let root = machine();
     for (line, part) in [
-        ("set --migrator dcbm --lanes 4", "none, kernel, mtcopy"),
-        ("set --reasons sunday --lanes 4", "longterm_pin"),
-        ("set --reasons all,damon --lanes 4", "all, none, or some of"),
         (
-            "set --max-batch-bytes 1M --lanes 4",
+            "set --migrator dcbm --mtcopy-lanes 4",
+            "none, kernel, mtcopy",
+        ),
+        ("set --reasons sunday --mtcopy-lanes 4", "longterm_pin"),
+        (
+            "set --reasons all,damon --mtcopy-lanes 4",
+            "all, none, or some of",
+        ),
+        (
+            "set --max-batch-bytes 1M --mtcopy-lanes 4",
             "from 2097152 to 67108864",
         ),
         (
-            "set --max-batch-bytes 65M --lanes 4",
+            "set --max-batch-bytes 65M --mtcopy-lanes 4",
             "from 2097152 to 67108864",
         ),
     ] {
@@ -358,7 +279,7 @@ fn what_this_kernel_refuses_is_status_1_and_changes_nothing() {
     }
     fs::remove_dir_all(root.path().join(FOLDER).join("mtcopy")).expect("remove");
     put(root.path(), "migrator", "[none] kernel\n");
-    for line in ["set --migrator mtcopy", "set --lanes 2"] {
+    for line in ["set --migrator mtcopy", "set --mtcopy-lanes 2"] {
         let output = kernel(root.path(), line);
         assert_eq!(status(&output), 1, "{line}");
         assert!(
@@ -376,7 +297,7 @@ fn a_write_that_fails_leaves_everything_as_it_was() {
     let lanes = root.path().join(FOLDER).join("mtcopy/lanes");
     fs::remove_file(&lanes).expect("remove");
     std::os::unix::fs::symlink("/proc/sys/kernel/ngroups_max", lanes).expect("symlink");
-    let line = "set --pghot-rate-limit 1 --pghot-sources none --reasons demotion --lanes 4 --migrator mtcopy";
+    let line = "set --pghot-rate-limit 1 --pghot-sources none --reasons demotion --mtcopy-lanes 4 --migrator mtcopy";
     let output = kernel(root.path(), line);
     assert_eq!(status(&output), 1);
     let told = stderr(&output);
@@ -394,8 +315,8 @@ fn wrong_usage_is_status_2() {
     for (arguments, part) in [
         (&["kernel"][..], "Usage"),
         (&["kernel", "set"], "--migrator"),
-        (&["kernel", "set", "--lanes", "0"], "1..=64"),
-        (&["kernel", "set", "--lanes", "65"], "1..=64"),
+        (&["kernel", "set", "--mtcopy-lanes", "0"], "1..=64"),
+        (&["kernel", "set", "--mtcopy-lanes", "65"], "1..=64"),
         (
             &["kernel", "set", "--pghot-sources", "rumours"],
             "hintfaults,hwhints,pgtscan",

@@ -61,12 +61,29 @@ pub struct PlaceArgs {
     pub root: PathBuf,
 }
 
+/// The options that change a setting.
+const SETTINGS: [&str; 8] = [
+    "migrator",
+    "reasons",
+    "max_batch_bytes",
+    "mtcopy_lanes",
+    "dcbm_lanes",
+    "pghot_sources",
+    "pghot_target",
+    "pghot_rate_limit",
+];
+
+const SET_HELP: &str = "\
+Settings last until the next boot, those of a module until it is unloaded. --persist writes memferry.conf into \
+modules-load.d, sysctl.d, tmpfiles.d and systemd/system/systemd-tmpfiles-setup.service.d of /etc, which bring back all \
+settings as they are then, not only those of this call; modules that are loaded are loaded again. A file of that name that \
+memferry did not write stays, and nothing is changed.";
+
 /// Options of `memferry kernel set`.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("setting").required(true).multiple(true).args([
-    "migrator", "reasons", "max_batch_bytes", "lanes", "dcbm_lanes",
-    "pghot_sources", "pghot_target", "pghot_rate_limit", "restore",
-])))]
+#[command(after_help = SET_HELP, group(
+    ArgGroup::new("setting").required(true).multiple(true).args(SETTINGS).args(["restore", "persist", "forget"])
+))]
 pub struct SetArgs {
     /// What copies batches; none: every folio is copied by itself, as in a stock kernel
     #[arg(long, value_name = "NAME")]
@@ -79,7 +96,7 @@ pub struct SetArgs {
     pub max_batch_bytes: Option<u64>,
     /// mtcopy: CPUs that copy a batch at most, the caller's included
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_LANES))]
-    pub lanes: Option<u64>,
+    pub mtcopy_lanes: Option<u64>,
     /// dcbm: DMA channels that copy a batch at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_LANES))]
     pub dcbm_lanes: Option<u64>,
@@ -93,9 +110,14 @@ pub struct SetArgs {
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=MOST_RATE_MBPS))]
     pub pghot_rate_limit: Option<u64>,
     /// Set back what a benchmark changed that was killed, and nothing else
-    #[arg(long, conflicts_with_all = ["migrator", "reasons", "max_batch_bytes", "lanes", "dcbm_lanes", "pghot_sources",
-          "pghot_target", "pghot_rate_limit"])]
+    #[arg(long, conflicts_with_all = SETTINGS)]
     pub restore: bool,
+    /// Have the settings come back at boot; without a setting: those that there are now
+    #[arg(long, conflicts_with = "restore")]
+    pub persist: bool,
+    /// Remove what --persist wrote; the settings of now stay
+    #[arg(long, conflicts_with_all = SETTINGS, conflicts_with_all = ["restore", "persist"])]
+    pub forget: bool,
     /// Check everything, say what would be written, write nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -114,7 +136,7 @@ impl SetArgs {
             migrator: self.migrator.clone(),
             reasons: self.reasons.as_ref().map(|list| list.replace(',', " ")),
             max_batch_bytes: self.max_batch_bytes,
-            lanes: self.lanes,
+            lanes: self.mtcopy_lanes,
             dcbm_lanes: self.dcbm_lanes,
         }
     }

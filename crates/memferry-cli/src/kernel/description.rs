@@ -20,11 +20,13 @@
 //!                   `memferry kernel set --restore` would make them
 //! ```
 //! All from `migrators` to `quarantined_bytes` is null, and `statistics` empty, where nothing is available. `memferry kernel
-//! set --json` writes schema `memferry-kernel-set/1`: dry_run, steps[] of {file, before, after}.
+//! set --json` writes schema `memferry-kernel-set/1`: dry_run, steps[] of {file, before, after}, files[] of {path, text} that
+//! --persist writes, or --forget removes (text null).
 
 use memferry_linux::kernel::{self, Absence, Migration};
 use serde::Serialize;
 
+use super::persist::Files;
 use super::pghot::Tracking;
 use crate::restore::{Left, Step};
 
@@ -143,6 +145,14 @@ pub struct Changes<'a> {
     pub schema: &'static str,
     pub dry_run: bool,
     pub steps: Vec<Change<'a>>,
+    pub files: Vec<Kept<'a>>,
+}
+
+/// A file below /etc.
+#[derive(Debug, Serialize)]
+pub struct Kept<'a> {
+    pub path: String,
+    pub text: Option<&'a str>,
 }
 
 /// One file.
@@ -154,8 +164,12 @@ pub struct Change<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// Steps of file, before and after.
-    pub fn new(steps: impl Iterator<Item = (&'a str, &'a str, &'a str)>, dry_run: bool) -> Self {
+    /// Steps of file, before and after, and what is written for the next boot.
+    pub fn new(
+        steps: impl Iterator<Item = (&'a str, &'a str, &'a str)>,
+        files: Option<&'a Files>,
+        dry_run: bool,
+    ) -> Self {
         let change = |(file, before, after)| Change {
             file,
             before,
@@ -165,6 +179,14 @@ impl<'a> Changes<'a> {
             schema: "memferry-kernel-set/1",
             dry_run,
             steps: steps.map(change).collect(),
+            files: files
+                .into_iter()
+                .flat_map(Files::changes)
+                .map(|(file, text)| Kept {
+                    path: format!("/{file}"),
+                    text,
+                })
+                .collect(),
         }
     }
 }

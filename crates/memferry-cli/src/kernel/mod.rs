@@ -4,11 +4,14 @@
 //! The library reads and writes; this parses, calls and prints. Nothing is loaded into the kernel.
 
 mod description;
+mod persist;
 mod pghot;
 mod text;
 
-use memferry_linux::kernel::pghot::Pghot;
-use memferry_linux::kernel::{Change, Migration, PghotChange, Plan, SettingError};
+use std::path::Path;
+
+use memferry_linux::kernel::pghot::{Pghot, PghotAbsence};
+use memferry_linux::kernel::{Absence, Change, Migration, PghotChange, Plan, SettingError};
 use memferry_linux::topology::TopologyError;
 
 use crate::cli::kernel::{Kernel, SetArgs, StatusArgs};
@@ -17,6 +20,7 @@ use crate::output::Results;
 use crate::restore;
 use crate::ui::Ui;
 use description::{Changes, Status};
+use persist::Files;
 
 /// Runs one of the commands.
 pub fn run(command: &Kernel) -> Result<(), Failure> {
@@ -51,16 +55,20 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
     if args.restore {
         return set_back(args, results);
     }
-    let plan = plan(args)?;
+    let now = Now::read(&args.place.root)?;
+    let files = match (args.persist, args.forget) {
+        (true, _) => Some(now.kept(args)?),
+        (_, true) => Some(Files::none(&args.place.root)?),
+        _ => None,
+    };
+    let plan = now.plan(args)?;
     if !args.dry_run {
         plan.apply().map_err(|error| refused(&error))?;
+        files.as_ref().map_or(Ok(()), Files::write)?;
     }
     let steps = plan.steps.iter();
-    write_changes(
-        args,
-        results,
-        steps.map(|of| (of.file, &*of.before, &*of.after)),
-    )
+    let steps = steps.map(|of| (of.file, &*of.before, &*of.after));
+    write_changes(args, results, steps, files.as_ref())
 }
 
 /// What a benchmark left that was killed.
@@ -78,11 +86,8 @@ fn set_back(args: &SetArgs, results: Results) -> Result<(), Failure> {
     if left.is_some() && !args.dry_run {
         restore::set_back(root, steps)?;
     }
-    write_changes(
-        args,
-        results,
-        steps.iter().map(|of| (&*of.file, &*of.now, &*of.before)),
-    )
+    let steps = steps.iter().map(|of| (&*of.file, &*of.now, &*of.before));
+    write_changes(args, results, steps, None)
 }
 
 /// Says what was set, or would be: file, before, after.
@@ -90,40 +95,64 @@ fn write_changes<'a>(
     args: &SetArgs,
     results: Results,
     steps: impl Iterator<Item = (&'a str, &'a str, &'a str)>,
+    files: Option<&'a Files>,
 ) -> Result<(), Failure> {
-    let changes = Changes::new(steps, args.dry_run);
+    let changes = Changes::new(steps, files, args.dry_run);
     results.write(&changes, || text::changes(&changes))
 }
 
-/// The steps of pghot, then those of the migrators.
-fn plan(args: &SetArgs) -> Result<Plan, Failure> {
-    let root = &args.place.root;
-    let (change, of_pghot) = (args.change(), args.pghot());
-    let nothing = |why: &dyn std::fmt::Display, next: &str| {
-        Failure::new("there is nothing to set in this kernel", why, next)
-    };
-    let mut plans = Vec::new();
-    if of_pghot != PghotChange::default() {
-        let now = Pghot::read_from(root)
-            .map_err(|error| unreadable(&error))?
-            .map_err(|absence| nothing(&absence, absence.hint()))?;
-        plans.push(Plan::of_pghot(root, &now, &of_pghot).map_err(|error| refused(&error))?);
+/// What this kernel has.
+struct Now<'a> {
+    root: &'a Path,
+    pghot: Result<Pghot, PghotAbsence>,
+    migration: Result<Migration, Absence>,
+}
+
+impl<'a> Now<'a> {
+    fn read(root: &'a Path) -> Result<Self, Failure> {
+        Ok(Self {
+            root,
+            pghot: Pghot::read_from(root).map_err(|error| unreadable(&error))?,
+            migration: Migration::read_from(root).map_err(|error| unreadable(&error))?,
+        })
     }
-    if change != Change::default() {
-        let now = Migration::read_from(root)
-            .map_err(|error| unreadable(&error))?
-            .map_err(|absence| nothing(&absence, absence.hint()))?;
-        plans.push(Plan::new(root, &now, &change).map_err(|error| refused(&error))?);
+
+    /// The steps of pghot, then those of the migrators.
+    fn plan(&self, args: &SetArgs) -> Result<Plan, Failure> {
+        let (change, of_pghot) = (args.change(), args.pghot());
+        let mut plan = Plan::empty(self.root);
+        if of_pghot != PghotChange::default() {
+            let now = self.pghot.as_ref();
+            let now = now.map_err(|absence| nothing(absence, absence.hint()))?;
+            let of = Plan::of_pghot(self.root, now, &of_pghot);
+            plan = plan.and(of.map_err(|error| refused(&error))?);
+        }
+        if change != Change::default() {
+            let now = self.migration.as_ref();
+            let now = now.map_err(|absence| nothing(absence, absence.hint()))?;
+            let of = Plan::new(self.root, now, &change);
+            plan = plan.and(of.map_err(|error| refused(&error))?);
+        }
+        Ok(plan)
     }
-    let all = plans.into_iter().reduce(Plan::and);
-    // The command line has one setting at least.
-    all.ok_or_else(|| {
-        Failure::new(
-            "nothing was to be set",
-            "no setting was given",
-            "see --help",
+
+    /// What lets all settings come back at boot.
+    fn kept(&self, args: &SetArgs) -> Result<Files, Failure> {
+        if let (Err(absence), Err(_)) = (&self.migration, &self.pghot) {
+            return Err(nothing(absence, absence.hint()));
+        }
+        let migration = self.migration.as_ref().ok();
+        let pghot = self.pghot.as_ref().ok();
+        Files::of(
+            self.root,
+            migration.zip(Some(&args.change())),
+            pghot.zip(Some(&args.pghot())),
         )
-    })
+    }
+}
+
+fn nothing(why: &dyn std::fmt::Display, next: &str) -> Failure {
+    Failure::new("there is nothing to set in this kernel", why, next)
 }
 
 fn unreadable(error: &TopologyError) -> Failure {

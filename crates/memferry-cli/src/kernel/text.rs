@@ -3,7 +3,7 @@
 
 use memferry_linux::kernel::{Absence, MTCOPY, Migration, NO_MIGRATOR, REASONS, Statistics};
 
-use super::description::{Change, Changes};
+use super::description::{Change, Changes, Kept};
 use crate::restore::Left;
 use crate::table::Table;
 use crate::table::text::{Align, draw, wrap};
@@ -37,14 +37,24 @@ pub fn absence(kernel: &str, absence: Absence, columns: usize) -> String {
     wrapped.concat()
 }
 
-/// What was set, one file a line.
+/// What was set, one file a line; then what was written for the next boot.
 pub fn changes(of: &Changes) -> String {
-    if of.steps.is_empty() {
+    if of.steps.is_empty() && of.files.is_empty() {
         return "Nothing to do: everything is set so already.\n".to_owned();
     }
     let would = if of.dry_run { "would set " } else { "" };
     let line = |step: &Change| format!("{would}{}: {} -> {}\n", step.file, step.before, step.after);
-    of.steps.iter().map(line).collect()
+    let steps: String = of.steps.iter().map(line).collect();
+    let file = |file: &Kept| match (file.text, of.dry_run) {
+        (Some(text), true) => format!("would write {}:\n{text}", file.path),
+        (Some(_), false) => format!("wrote {}\n", file.path),
+        (None, true) => format!("would remove {}\n", file.path),
+        (None, false) => format!("removed {}\n", file.path),
+    };
+    of.files
+        .iter()
+        .map(file)
+        .fold(steps, |all, line| all + &line)
 }
 
 /// What a benchmark changed and has not set back.

@@ -5,6 +5,8 @@
     reason = "every test file compiles all of it and uses a part"
 )]
 
+pub mod machine;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -144,7 +144,8 @@ impl Plan {
         Ok(plan)
     }
 
-    fn empty(root: &Path) -> Self {
+    /// No step.
+    pub fn empty(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
             steps: Vec::new(),

@@ -145,12 +145,12 @@ fn every_setting() -> Result<(), String> {
         memferry("kernel set --migrator mtcopy")
             .gives(1)
             .says("modprobe mtcopy");
-        memferry("kernel set --lanes 2")
+        memferry("kernel set --mtcopy-lanes 2")
             .gives(1)
             .says("modprobe mtcopy");
         return Ok(());
     }
-    memferry("kernel set --migrator mtcopy --lanes 3").gives(0);
+    memferry("kernel set --migrator mtcopy --mtcopy-lanes 3").gives(0);
     assert!(file("migrator").contains("[mtcopy]"));
     assert_eq!(file("mtcopy/lanes"), "3");
     memferry("kernel status").gives(0).says("[mtcopy]");
@@ -177,8 +177,8 @@ fn wrong_values() -> Result<(), String> {
         ("--max-batch-bytes 128M", 1),
         ("--max-batch-bytes 4194305", 1),
         ("--max-batch-bytes much", 2),
-        ("--lanes 0 --max-batch-bytes 8M", 2),
-        ("--lanes 65 --max-batch-bytes 8M", 2),
+        ("--mtcopy-lanes 0 --max-batch-bytes 8M", 2),
+        ("--mtcopy-lanes 65 --max-batch-bytes 8M", 2),
         ("--min-batch-bytes 0 --max-batch-bytes 8M", 2),
     ] {
         memferry(&format!("kernel set {line}")).gives(status);

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Invented machines: folders with the files that a kernel would show.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use super::memferry;
+
+/// The migrators' folder.
+pub const FOLDER: &str = "sys/kernel/mm/migration";
+
+/// A kernel with the series; `kernel` and `mtcopy` are registered, nothing is active.
+pub fn machine() -> tempfile::TempDir {
+    let root = stock();
+    for (file, text) in [
+        ("migrator", "[none] kernel mtcopy\n"),
+        ("reasons", "all\n"),
+        ("max_batch_bytes", "4194304\n"),
+        ("quarantined_bytes", "0\n"),
+        ("mtcopy/lanes", "2\n"),
+        ("stats/mtcopy/folios", "1536\n"),
+        ("stats/mtcopy/bytes", "6291456\n"),
+        ("stats/mtcopy/fallbacks", "1\n"),
+        ("stats/mtcopy/declined", "0\n"),
+    ] {
+        put(root.path(), file, text);
+    }
+    root
+}
+
+/// A stock kernel.
+pub fn stock() -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("folder");
+    let release = root.path().join("proc/sys/kernel");
+    fs::create_dir_all(&release).expect("folder");
+    fs::write(release.join("osrelease"), "6.12.57\n").expect("file");
+    fs::create_dir_all(root.path().join("sys/kernel/mm")).expect("folder");
+    root
+}
+
+pub fn put(root: &Path, file: &str, text: &str) {
+    let path = root.join(FOLDER).join(file);
+    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+    fs::write(path, text).expect("file");
+}
+
+pub fn text(root: &Path, file: &str) -> String {
+    fs::read_to_string(root.join(FOLDER).join(file)).expect("file")
+}
+
+pub fn kernel(root: &Path, line: &str) -> Output {
+    let mut arguments = vec!["kernel"];
+    arguments.extend(line.split(' '));
+    arguments.extend(["--root", root.to_str().expect("path")]);
+    memferry(&arguments)
+}
+
+/// A kernel with pghot beside the migrators.
+pub fn with_pghot() -> tempfile::TempDir {
+    let root = machine();
+    for (file, text) in [
+        ("proc/sys/vm/pghot_enabled_sources", "4\n"),
+        ("proc/sys/vm/pghot_target_nid", "0\n"),
+        ("proc/sys/vm/pghot_promote_rate_limit_MBps", "65536\n"),
+        (
+            "proc/vmstat",
+            "nr_free_pages 4\npgpromote_success 77\npghot_refused_pace 0\n",
+        ),
+        (
+            "sys/kernel/debug/pghot/status",
+            "format default\nrecord_bytes 262144\nexchanged 55\nbounced 0\n",
+        ),
+        ("sys/kernel/debug/pghot/window_ms", "3000\n"),
+        (
+            "sys/kernel/debug/pghot/heat",
+            "# section nid pages_known hot majority_node freq1 freq2 freq3\n\
+             20 2 100 3 0 97 2 1\n\
+             21 2 32768 16384 1 0 16384 16384\n\
+             40 3 1 1 -1 0 0 1\n",
+        ),
+    ] {
+        let path = root.path().join(file);
+        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+        fs::write(path, text).expect("file");
+    }
+    root
+}
+
+pub fn sysctl(root: &Path, name: &str) -> String {
+    let path = root.join("proc/sys/vm").join(name);
+    fs::read_to_string(path).expect("file").trim().to_owned()
+}
