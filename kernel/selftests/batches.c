@@ -18,7 +18,7 @@ static void add_own(struct batches *seen, const struct trace_event *event)
 		if (part < seen->smallest || seen->smallest < 0)
 			seen->smallest = part;
 	}
-	if (trace_is(event, "migrator_batch_done")) {
+	if (trace_is(event, "migrator_batch_done") && !trace_field(event, "error")) {
 		seen->finished++;
 		seen->bytes += part;
 		seen->folios += trace_field(event, "folios");
@@ -50,8 +50,6 @@ struct batches batches_stop(void)
 			if (part)
 				lanes |= 1UL << trace_field(&events[n], "lane");
 		}
-		if (trace_is(&events[n], "migrator_fallback"))
-			seen.fallbacks++;
 		if (events[n].pid == getpid())
 			add_own(&seen, &events[n]);
 	}

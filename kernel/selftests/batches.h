@@ -12,7 +12,6 @@
 struct batches {
 	unsigned int started;
 	unsigned int finished;
-	unsigned int fallbacks;
 	long long bytes;
 	long long folios;
 	long long largest;

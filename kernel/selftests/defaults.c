@@ -579,7 +579,7 @@ static void add_event(struct bytes *bytes, const struct trace_event *event)
 		bytes->offered += *own;
 		bytes->declined += *own;
 	}
-	if (trace_is(event, "migrator_batch_done")) {
+	if (trace_is(event, "migrator_batch_done") && !trace_field(event, "error")) {
 		bytes->copied += trace_field(event, "bytes");
 		bytes->declined -= *own;
 	}

@@ -229,13 +229,15 @@ static void migrator_fill_batch(const struct migrator *migrator, struct migrator
 	}
 }
 
-/* Marks what was copied, and takes out what cannot move. Returns the number of marked folios. */
+/*
+ * Marks what was copied, adds it to @bytes, and takes out what cannot move. Returns the number of
+ * marked folios.
+ */
 static unsigned int migrator_mark_batch(struct migrator_batch *batch, bool late, size_t *bytes,
 					struct list_head *bad_src, struct list_head *bad_dst)
 {
 	unsigned int i, copied = 0;
 
-	*bytes = 0;
 	for (i = 0; i < batch->nr; i++) {
 		struct folio *src = batch->pairs[i].src, *dst = batch->pairs[i].dst;
 		unsigned long state = batch->pairs[i].state;
@@ -259,28 +261,24 @@ static void migrator_run_batch(struct migrator_active *active, struct migrator_b
 	const char *name = active->migrator->name;
 	enum migrate_reason reason = batch->reason;
 	u64 start = ktime_get_ns(), ns;
-	unsigned int copied;
-	size_t bytes;
+	unsigned int copied = 0;
+	size_t bytes = 0;
 	bool late;
 	int error;
 
 	trace_migrator_batch_start(name, reason, batch->nr, batch->bytes, batch->dst_nid);
 	error = active->migrator->copy(batch);
+	ns = ktime_get_ns() - start;
 	if (error) {
 		this_cpu_inc(counts->declined);
-		trace_migrator_fallback(name, reason, batch->nr, error);
-		return;
-	}
-	ns = ktime_get_ns() - start;
-	late = ns > (u64)READ_ONCE(migrator_file_window_ms) * NSEC_PER_MSEC;
-	copied = migrator_mark_batch(batch, late, &bytes, bad_src, bad_dst);
-	trace_migrator_batch_done(name, reason, copied, bytes, ns);
-	this_cpu_add(counts->folios, copied);
-	this_cpu_add(counts->bytes, bytes);
-	if (copied < batch->nr) {
+	} else {
+		late = ns > (u64)READ_ONCE(migrator_file_window_ms) * NSEC_PER_MSEC;
+		copied = migrator_mark_batch(batch, late, &bytes, bad_src, bad_dst);
+		this_cpu_add(counts->folios, copied);
+		this_cpu_add(counts->bytes, bytes);
 		this_cpu_add(counts->fallbacks, batch->nr - copied);
-		trace_migrator_fallback(name, reason, batch->nr - copied, 0);
 	}
+	trace_migrator_batch_done(name, reason, copied, bytes, ns, error);
 }
 
 /* Everything here is allowed to give up: the move then copies, as it does without a migrator. */

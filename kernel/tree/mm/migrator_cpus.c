@@ -30,7 +30,7 @@ static struct migrator_cpu *migrator_next_cpu(struct migrator_cpus *cpus)
 
 		if (cpu->taken)
 			continue;
-		if (cpus->placement == MIGRATOR_FILL)
+		if (cpus->fill)
 			load = MIGRATOR_CPUS_MAX - load;
 		/* Idle ones first, then by cache; one thread of each core before the others. */
 		key = cpu->busy << 16 | load << 8 | cpus->seen[cpu->core].threads;

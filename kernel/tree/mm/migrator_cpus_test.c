@@ -10,14 +10,14 @@
 
 /* @machine's caches and cores are places in it. */
 static void expect_order(struct kunit *test, const struct migrator_cpu *machine, unsigned int nr,
-			 enum migrator_placement placement, const int *order)
+			 bool fill, const int *order)
 {
 	struct migrator_cpus *cpus = kunit_kzalloc(test, sizeof(*cpus), GFP_KERNEL);
 	unsigned int i;
 
 	KUNIT_ASSERT_NOT_NULL(test, cpus);
 	memcpy(cpus->seen, machine, nr * sizeof(*machine));
-	cpus->placement = placement;
+	cpus->fill = fill;
 	cpus->nr_seen = nr;
 	cpus->want = nr;
 	migrator_place_cpus(cpus);
@@ -38,8 +38,8 @@ static void test_threads_apart(struct kunit *test)
 	static const int spread[] = { 0, 2, 1, 3, 4, 6, 5, 7 };
 	static const int fill[] = { 0, 1, 4, 5, 2, 3, 6, 7 };
 
-	expect_order(test, machine, 8, MIGRATOR_SPREAD, spread);
-	expect_order(test, machine, 8, MIGRATOR_FILL, fill);
+	expect_order(test, machine, 8, false, spread);
+	expect_order(test, machine, 8, true, fill);
 }
 
 /* The threads of a core follow each other. */
@@ -54,8 +54,8 @@ static void test_threads_together(struct kunit *test)
 	static const int spread[] = { 0, 4, 2, 6, 1, 5, 3, 7 };
 	static const int fill[] = { 0, 2, 1, 3, 4, 6, 5, 7 };
 
-	expect_order(test, machine, 8, MIGRATOR_SPREAD, spread);
-	expect_order(test, machine, 8, MIGRATOR_FILL, fill);
+	expect_order(test, machine, 8, false, spread);
+	expect_order(test, machine, 8, true, fill);
 }
 
 /* The caches have unlike numbers of CPUs, and CPU 0 is off line: 4 is alone on its core. */
@@ -69,8 +69,8 @@ static void test_holes(struct kunit *test)
 	static const int spread[] = { 2, 4, 3, 6, 7 };
 	static const int fill[] = { 2, 3, 6, 7, 4 };
 
-	expect_order(test, machine, 5, MIGRATOR_SPREAD, spread);
-	expect_order(test, machine, 5, MIGRATOR_FILL, fill);
+	expect_order(test, machine, 5, false, spread);
+	expect_order(test, machine, 5, true, fill);
 }
 
 /* A busy CPU comes after all idle ones, wherever it is. */
@@ -82,8 +82,8 @@ static void test_busy(struct kunit *test)
 	};
 	static const int order[] = { 1, 2, 0 };
 
-	expect_order(test, machine, 3, MIGRATOR_SPREAD, order);
-	expect_order(test, machine, 3, MIGRATOR_FILL, order);
+	expect_order(test, machine, 3, false, order);
+	expect_order(test, machine, 3, true, order);
 }
 
 static struct kunit_case migrator_cpus_test_cases[] = {

@@ -133,18 +133,6 @@ struct migrator {
 	int (*copy)(struct migrator_batch *batch);
 };
 
-/**
- * enum migrator_placement - in which order lanes get the CPUs of a node
- * @MIGRATOR_SPREAD: one lane per last-level cache, then a second one on each, and so on:
- *	most bandwidth
- * @MIGRATOR_FILL: all CPUs of one last-level cache, then the next one: fewest caches
- *	disturbed
- */
-enum migrator_placement {
-	MIGRATOR_SPREAD,
-	MIGRATOR_FILL,
-};
-
 /* Seen CPUs at most, and chosen ones. */
 #define MIGRATOR_CPUS_MAX	64
 
@@ -161,7 +149,8 @@ struct migrator_cpu {
 
 /**
  * struct migrator_cpus - which CPUs shall help, and the answer
- * @placement: the order among CPUs of one node
+ * @fill: all CPUs of one last-level cache before the next one, so that few caches are disturbed;
+ *	else one lane per cache, then a second one on each, and so on: most bandwidth
  * @idle_only: take no busy CPU, even if there are too few idle ones
  * @want: at most so many, up to MIGRATOR_CPUS_MAX
  * @looks: CPUs to ask at most; asking a busy one is fetching a cache line from it
@@ -169,7 +158,7 @@ struct migrator_cpu {
  * @cpus: the best one first
  */
 struct migrator_cpus {
-	enum migrator_placement placement;
+	bool fill;
 	bool idle_only;
 	unsigned int want;
 	unsigned int looks;

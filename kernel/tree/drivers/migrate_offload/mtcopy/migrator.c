@@ -53,45 +53,14 @@ static const struct attribute_group mtcopy_group = {
 	.attrs = mtcopy_attrs,
 };
 
-/* struct mtcopy_choice - a module parameter that is one of two words */
-struct mtcopy_choice {
-	const char * const words[2];
-	int chosen;
-};
-
-static int mtcopy_choice_set(const char *text, const struct kernel_param *kp)
-{
-	struct mtcopy_choice *choice = kp->arg;
-	int i = __sysfs_match_string(choice->words, ARRAY_SIZE(choice->words), text);
-
-	if (i < 0)
-		return i;
-	WRITE_ONCE(choice->chosen, i);
-	return 0;
-}
-
-static int mtcopy_choice_get(char *page, const struct kernel_param *kp)
-{
-	struct mtcopy_choice *choice = kp->arg;
-
-	return sysfs_emit(page, "%s\n", choice->words[READ_ONCE(choice->chosen)]);
-}
-
-static const struct kernel_param_ops mtcopy_choice_ops = {
-	.set = mtcopy_choice_set,
-	.get = mtcopy_choice_get,
-};
-
 /* For experiments, as are the next three. */
-static struct mtcopy_choice mtcopy_placement = {
-	.words = { [MIGRATOR_SPREAD] = "spread", [MIGRATOR_FILL] = "fill" },
-};
-module_param_cb(placement, &mtcopy_choice_ops, &mtcopy_placement, 0644);
-MODULE_PARM_DESC(placement, "spread lanes over the last-level caches, or fill one first");
+static bool mtcopy_fill;
+module_param_named(fill, mtcopy_fill, bool, 0644);
+MODULE_PARM_DESC(fill, "fill one last-level cache with lanes before the next");
 
-static struct mtcopy_choice mtcopy_priority = { .words = { "normal", "high" } };
-module_param_cb(priority, &mtcopy_choice_ops, &mtcopy_priority, 0644);
-MODULE_PARM_DESC(priority, "priority of the helpers: normal or high");
+static bool mtcopy_high_priority;
+module_param_named(high_priority, mtcopy_high_priority, bool, 0644);
+MODULE_PARM_DESC(high_priority, "give helpers the priority of nice -20");
 
 static bool mtcopy_idle_only = true;
 module_param_named(idle_only, mtcopy_idle_only, bool, 0644);
@@ -165,7 +134,7 @@ static int mtcopy_copy(struct migrator_batch *batch)
 	lanes = min_t(u64, READ_ONCE(mtcopy_lanes), batch->bytes / MTCOPY_GRANULE);
 	cpus->nr = 0;
 	if (lanes > 1) {
-		cpus->placement = READ_ONCE(mtcopy_placement.chosen);
+		cpus->fill = READ_ONCE(mtcopy_fill);
 		cpus->idle_only = READ_ONCE(mtcopy_idle_only);
 		cpus->want = lanes - 1;
 		cpus->looks = batch->bytes / MTCOPY_LOOK_BYTES;
@@ -176,7 +145,7 @@ static int mtcopy_copy(struct migrator_batch *batch)
 	mt->nr_lanes = 1 + cpus->nr;
 	mt->nontemporal = mtcopy_nontemporal;
 	mtcopy_cut_shares(mt);
-	mtcopy_lanes_copy(mt, READ_ONCE(mtcopy_priority.chosen));
+	mtcopy_lanes_copy(mt, READ_ONCE(mtcopy_high_priority));
 	for (i = 0; i < batch->nr; i++)
 		if (!test_bit(MIGRATOR_PAIR_POISONED, &batch->pairs[i].state))
 			migrator_batch_copied(batch, i);

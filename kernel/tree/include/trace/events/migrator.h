@@ -37,12 +37,16 @@ TRACE_EVENT(migrator_batch_start,
 		  __entry->dst_nid)
 );
 
-/* It came back; folios and bytes are those it copied. */
+/*
+ * It came back; folios and bytes are those that it copied, all others are left to the plain copy.
+ * error is the migrator's if it declined the batch.
+ */
 TRACE_EVENT(migrator_batch_done,
 
-	TP_PROTO(const char *migrator, int reason, unsigned int folios, size_t bytes, u64 ns),
+	TP_PROTO(const char *migrator, int reason, unsigned int folios, size_t bytes, u64 ns,
+		 int error),
 
-	TP_ARGS(migrator, reason, folios, bytes, ns),
+	TP_ARGS(migrator, reason, folios, bytes, ns, error),
 
 	TP_STRUCT__entry(
 		__string(migrator, migrator)
@@ -50,6 +54,7 @@ TRACE_EVENT(migrator_batch_done,
 		__field(unsigned int, folios)
 		__field(size_t, bytes)
 		__field(u64, ns)
+		__field(int, error)
 	),
 
 	TP_fast_assign(
@@ -58,11 +63,12 @@ TRACE_EVENT(migrator_batch_done,
 		__entry->folios = folios;
 		__entry->bytes = bytes;
 		__entry->ns = ns;
+		__entry->error = error;
 	),
 
-	TP_printk("migrator=%s reason=%s folios=%u bytes=%zu ns=%llu",
+	TP_printk("migrator=%s reason=%s folios=%u bytes=%zu ns=%llu error=%d",
 		  __get_str(migrator), __get_str(reason), __entry->folios, __entry->bytes,
-		  __entry->ns)
+		  __entry->ns, __entry->error)
 );
 
 /* What one lane did of a batch; lane 0 is the migrating task itself. */
@@ -88,34 +94,6 @@ TRACE_EVENT(migrator_lane_done,
 
 	TP_printk("lane=%u cpu=%d bytes=%zu ns=%llu",
 		  __entry->lane, __entry->cpu, __entry->bytes, __entry->ns)
-);
-
-/*
- * Folios of a batch are left to the plain copy: all of it with the migrator's error, or,
- * with error 0, those it could not copy.
- */
-TRACE_EVENT(migrator_fallback,
-
-	TP_PROTO(const char *migrator, int reason, unsigned int folios, int error),
-
-	TP_ARGS(migrator, reason, folios, error),
-
-	TP_STRUCT__entry(
-		__string(migrator, migrator)
-		__string(reason, migrate_reason_names[reason])
-		__field(unsigned int, folios)
-		__field(int, error)
-	),
-
-	TP_fast_assign(
-		__assign_str(migrator);
-		__assign_str(reason);
-		__entry->folios = folios;
-		__entry->error = error;
-	),
-
-	TP_printk("migrator=%s reason=%s folios=%u error=%d",
-		  __get_str(migrator), __get_str(reason), __entry->folios, __entry->error)
 );
 
 #endif /* _TRACE_MIGRATOR_H */
