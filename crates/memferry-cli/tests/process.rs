@@ -4,50 +4,11 @@
 mod command;
 
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
+use command::waiting::{Waiting, cgroups, move_below, node, number};
 use command::{memferry, status, stderr, stdout};
 use serde_json::Value;
-
-/// A program that waits for its stdin to close.
-struct Waiting(Child);
-
-impl Waiting {
-    fn new() -> Waiting {
-        let mut child = Command::new("cat")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("start");
-        // It has begun its work once it answers.
-        let mut answer = [0];
-        let (stdin, stdout) = (child.stdin.as_mut(), child.stdout.as_mut());
-        std::io::Write::write_all(stdin.expect("stdin"), b"x").expect("write");
-        std::io::Read::read_exact(stdout.expect("stdout"), &mut answer).expect("read");
-        Waiting(child)
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn node() -> String {
-    let text = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
-    let first = text.trim().split(['-', ',']).next().unwrap_or("0");
-    if first.is_empty() { "0" } else { first }.to_owned()
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value}"))
-}
 
 #[test]
 fn a_dry_run_counts_every_page_by_its_node() {
@@ -68,14 +29,108 @@ fn a_dry_run_counts_every_page_by_its_node() {
     }
     let output = memferry(&[&arguments[..], &["--json"]].concat());
     let json: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
-    assert_eq!(json["schema"], "memferry-move/1");
+    assert_eq!(json["schema"], "memferry-move/2");
     let nodes = json["nodes"].as_array().expect("nodes");
     let bytes: u64 = nodes.iter().map(|node| number(&node["bytes"])).sum();
     assert!(
         bytes > 0 && bytes <= number(&json["resident_bytes"]),
         "{json}"
     );
-    assert!(json["seconds"].is_null());
+    assert!(json["seconds"].is_null() && json["cgroup"].is_null());
+    assert_eq!(json["processes"][0]["name"], "cat");
+}
+
+#[test]
+fn a_cgroup_that_cannot_be_moved_says_why() {
+    let root = cgroups(&[
+        ("system.slice/empty.service", ""),
+        ("a.slice/same.scope", ""),
+        ("b.slice/same.scope", ""),
+    ]);
+    let none = tempfile::tempdir().expect("folder");
+    for (root, target, parts) in [
+        (
+            &root,
+            "--cgroup /gone",
+            ["no cgroup /gone", "/proc/PID/cgroup"],
+        ),
+        (&root, "--unit gone", ["gone.service", "does not run"]),
+        (
+            &root,
+            "--unit same.scope",
+            ["/a.slice/same.scope", "/b.slice/same.scope"],
+        ),
+        (
+            &root,
+            "--unit empty",
+            ["nothing to move", "/system.slice/empty.service"],
+        ),
+        (&none, "--unit empty", ["version 2", "--pid"]),
+    ] {
+        let output = move_below(root.path(), &format!("move {target} --to {}", node()));
+        assert_eq!(status(&output), 1, "{target}");
+        for part in parts {
+            assert!(
+                stderr(&output).contains(part),
+                "{part}: {}",
+                stderr(&output)
+            );
+        }
+        assert_eq!(stdout(&output), "");
+    }
+}
+
+#[test]
+fn what_cannot_be_moved_says_why() {
+    let process = Waiting::new();
+    let (pid, node) = (process.pid(), node());
+    for (arguments, part) in [
+        (["move", "--pid", "4194303", "--to", &node], "it has ended"),
+        (["move", "--pid", &pid, "--to", "999"], "no memory node 999"),
+    ] {
+        let output = memferry(&arguments);
+        assert_eq!(status(&output), 1, "{arguments:?}");
+        let text = stderr(&output);
+        assert!(text.contains(part), "{part}: {text}");
+        assert!(text.contains("why: ") && text.contains("try: "), "{text}");
+        assert_eq!(stdout(&output), "");
+    }
+    let output = memferry(&["move", "--pid", &pid, "--from", "999", "--to", &node]);
+    assert!(
+        stderr(&output).contains("no memory node 999"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn wrong_usage_is_status_2() {
+    for (line, part) in [
+        ("move", "--pid"),
+        ("move --pid 1", "--to"),
+        ("move --pid 1 --unit x --to 1", "cannot be used with"),
+        ("move --cgroup / --unit x --to 1", "cannot be used with"),
+        ("move --pid 0 --to 1", "1.."),
+        ("move --pid x --to 1", "invalid"),
+        ("move --pid 1 --to 1 --from 1", "moves nothing"),
+        ("move --pid 1 --to -1", "unexpected"),
+        ("move --pid 1 --to 1 --callers 0", "at least 1"),
+        ("move --pid 1 --to 1 --rate 0", "larger than 0"),
+        ("move --pid 1 --to 1 --rate fast", "not a rate"),
+        (
+            "move --pid 1 --to 1 --all --anonymous",
+            "cannot be used with",
+        ),
+    ] {
+        let output = memferry(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(status(&output), 2, "{line}: {}", stderr(&output));
+        assert!(
+            stderr(&output).contains(part),
+            "{line}: {}",
+            stderr(&output)
+        );
+        assert_eq!(stdout(&output), "");
+    }
 }
 
 #[test]
@@ -114,26 +169,40 @@ fn every_page_is_accounted_for() {
 }
 
 #[test]
-fn what_cannot_be_moved_says_why() {
-    let process = Waiting::new();
-    let (pid, node) = (process.pid(), node());
-    for (arguments, part) in [
-        (["move", "--pid", "4194303", "--to", &node], "it has ended"),
-        (["move", "--pid", &pid, "--to", "999"], "no memory node 999"),
+fn a_cgroup_or_a_unit_is_all_of_its_processes() {
+    let (one, other) = (Waiting::new(), Waiting::new());
+    // A process of another PID namespace is 0, and one has ended.
+    let own = format!("0\n{}\n4194303\n", one.pid());
+    let root = cgroups(&[
+        ("system.slice/some.service", &own),
+        ("system.slice/some.service/below", &other.pid()),
+        ("system.slice/other.service", "1\n"),
+    ]);
+    let path = "/system.slice/some.service";
+    let mut expected = [&one, &other].map(|of| u64::from(of.0.id()));
+    expected.sort_unstable();
+    for target in [
+        "--unit some".to_owned(),
+        "--unit some.service".to_owned(),
+        format!("--cgroup {path}"),
+        "--cgroup system.slice/some.service".to_owned(),
+        format!("--cgroup /sys/fs/cgroup{path}"),
     ] {
-        let output = memferry(&arguments);
-        assert_eq!(status(&output), 1, "{arguments:?}");
-        let text = stderr(&output);
-        assert!(text.contains(part), "{part}: {text}");
-        assert!(text.contains("why: ") && text.contains("try: "), "{text}");
-        assert_eq!(stdout(&output), "");
+        let line = format!("move {target} --to {}", node());
+        let output = move_below(root.path(), &(line.clone() + " --dry-run --json"));
+        assert_eq!(status(&output), 0, "{target}: {}", stderr(&output));
+        let json: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        assert_eq!(json["cgroup"], path);
+        let processes = json["processes"].as_array().expect("processes");
+        let pids: Vec<u64> = processes.iter().map(|of| number(&of["pid"])).collect();
+        assert_eq!(pids, expected);
+        let bytes = |of: &Value| number(&of["resident_bytes"]);
+        assert_eq!(processes.iter().map(bytes).sum::<u64>(), bytes(&json));
+        let text = stdout(&move_below(root.path(), &(line + " --anonymous")));
+        for part in ["some.service, 2 processes", &one.pid(), &other.pid(), "cat"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
-    let output = memferry(&["move", "--pid", &pid, "--from", "999", "--to", &node]);
-    assert!(
-        stderr(&output).contains("no memory node 999"),
-        "{}",
-        stderr(&output)
-    );
 }
 
 #[test]
@@ -164,32 +233,4 @@ fn another_users_process_needs_permission() {
     assert_eq!(status(&output), 1, "{}", stdout(&output));
     let text = stderr(&output);
     assert!(text.contains("ptrace"), "{text}");
-}
-
-#[test]
-fn wrong_usage_is_status_2() {
-    for (line, part) in [
-        ("move", "--pid"),
-        ("move --pid 1", "--to"),
-        ("move --pid 0 --to 1", "1.."),
-        ("move --pid x --to 1", "invalid"),
-        ("move --pid 1 --to 1 --from 1", "moves nothing"),
-        ("move --pid 1 --to -1", "unexpected"),
-        ("move --pid 1 --to 1 --callers 0", "at least 1"),
-        ("move --pid 1 --to 1 --rate 0", "larger than 0"),
-        ("move --pid 1 --to 1 --rate fast", "not a rate"),
-        (
-            "move --pid 1 --to 1 --all --anonymous",
-            "cannot be used with",
-        ),
-    ] {
-        let output = memferry(&line.split(' ').collect::<Vec<_>>());
-        assert_eq!(status(&output), 2, "{line}: {}", stderr(&output));
-        assert!(
-            stderr(&output).contains(part),
-            "{line}: {}",
-            stderr(&output)
-        );
-        assert_eq!(stdout(&output), "");
-    }
 }

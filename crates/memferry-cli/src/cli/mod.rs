@@ -46,7 +46,7 @@ pub enum Command {
     /// Measure how fast pages move on this machine
     #[command(subcommand, arg_required_else_help = true)]
     Bench(Bench),
-    /// Move the pages of a running process to another memory node
+    /// Move the pages of a running process, or of a cgroup's, to another memory node
     Move(ProcessArgs),
     /// Show or set how the kernel copies the pages that it migrates
     #[command(subcommand, arg_required_else_help = true)]
