@@ -58,7 +58,7 @@ pub enum Command {
     Trace(Trace),
     /// Make one HTML page, with charts, from benchmark files
     Report(ReportArgs),
-    /// Write man pages, shell completions or the schema of files, for packagers
+    /// Write man pages, shell completions, the schema of files or the page of all commands
     #[command(hide = true)]
     Generate(GenerateArgs),
     /// Make the accesses of one run of `memferry bench promote`, which starts this
@@ -136,6 +136,8 @@ pub enum Generated {
     Completions,
     /// The JSON Schema of all files of measurements
     Schema,
+    /// All commands and their options as one page of Markdown
+    Markdown,
 }
 
 impl Cli {
