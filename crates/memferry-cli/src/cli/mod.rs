@@ -16,7 +16,7 @@ pub mod replay;
 pub mod trace;
 
 use bench::Bench;
-use kernel::Kernel;
+use kernel::{Kernel, PlaceArgs};
 use process::ProcessArgs;
 use replay::ReplayArgs;
 use trace::Trace;
@@ -94,6 +94,9 @@ pub struct TopologyArgs {
     /// How it is shown.
     #[command(flatten)]
     pub json: JsonArgs,
+    /// Where to look for files.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 }
 
 /// Options of `memferry report`.

@@ -8,6 +8,8 @@ pub mod description;
 mod measure;
 mod text;
 
+use std::path::Path;
+
 use memferry_linux::topology::Topology;
 
 use crate::cli::TopologyArgs;
@@ -19,7 +21,7 @@ use description::Description;
 /// Prints the machine.
 pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
-    let topology = read()?;
+    let topology = read_from(&args.place.root)?;
     let abilities = memferry::probe::abilities(&topology);
     let mut description = Description::new(&topology, &abilities);
     if args.copy {
@@ -30,7 +32,11 @@ pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
 
 /// Reads the topology, or says why it cannot be read.
 pub fn read() -> Result<Topology, Failure> {
-    Topology::read().map_err(|error| {
+    read_from(Path::new("/"))
+}
+
+fn read_from(root: &Path) -> Result<Topology, Failure> {
+    Topology::read_from(root).map_err(|error| {
         Failure::new(
             "cannot read the machine's topology",
             error,
