@@ -17,6 +17,7 @@ SUITE := $(LAB) --guests $(GUESTS)
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
+# YES=1 lets these install packages as root without a question.
 setup:
 	@ci/setup.sh
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # setup.sh [tests]: makes sure of cargo and a C compiler; for the tests, of what they need, too. As root on
-# Debian it installs what is missing; otherwise it prints the one line that does.
+# Debian it installs what is missing if it may: in CI, with YES=1, or once a person at the terminal agrees. Otherwise it
+# prints the one line that does.
 set -eu
 
 missing=
@@ -19,7 +20,16 @@ fi
 
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-        echo "installing:$missing"
+        echo "missing packages, to be installed with apt-get:$missing"
+        if [ "${YES:-}" != 1 ] && [ -z "${CI:-}" ]; then
+            if [ ! -t 0 ]; then
+                echo "nothing was installed: run it again with YES=1, or run: apt-get install -y$missing" >&2
+                exit 1
+            fi
+            printf 'Install them now? [y/N] '
+            read -r answer || answer=
+            case $answer in [yY]*) ;; *) echo "nothing was installed" >&2; exit 1 ;; esac
+        fi
         # Servers that do not answer are asked again, and other runs of apt waited for.
         patient="-o Acquire::Retries=5 -o DPkg::Lock::Timeout=600"
         # shellcheck disable=SC2086 # lists of options and packages

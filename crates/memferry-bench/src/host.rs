@@ -2,6 +2,7 @@
 //! The machine as a benchmark file describes it, and how much of its memory a benchmark may use.
 
 use std::cmp::Ordering;
+use std::path::Path;
 
 use memferry_linux::topology::Topology;
 
@@ -12,7 +13,12 @@ use crate::units::Size;
 
 /// Reads the topology, or says why it cannot be read.
 pub fn read() -> Result<Topology, Failure> {
-    Topology::read().map_err(|error| {
+    read_from(Path::new("/"))
+}
+
+/// Reads the topology below `root`, or says why it cannot be read.
+pub fn read_from(root: &Path) -> Result<Topology, Failure> {
+    Topology::read_from(root).map_err(|error| {
         Failure::new(
             "cannot read the machine's topology",
             error,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memferry generate`: man pages and shell completions, from the definitions in `cli`, and the schema of files from theirs.
+//! `memferry generate`: man pages, shell completions and a page of all commands, from the definitions in `cli`, and the schema
+//! of files from theirs.
 
 use std::fs;
 use std::io;
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use clap_markdown::{MarkdownOptions, help_markdown_command_custom};
 use schemars::{JsonSchema, schema_for};
 
 use crate::cli::{Cli, GenerateArgs, Generated};
@@ -39,6 +41,13 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
             Generated::Schema => {
                 let schema = serde_json::to_string_pretty(&schema_for!(AnyFile<'_>))?;
                 fs::write(args.out.join("schema.json"), schema + "\n")
+            }
+            Generated::Markdown => {
+                let title = "The commands, as `memferry generate markdown` writes them";
+                let options = MarkdownOptions::new();
+                let options = options.title(title.to_owned()).show_footer(false);
+                let page = help_markdown_command_custom(&offered(), &options);
+                fs::write(args.out.join("command.md"), page)
             }
         }
     };

@@ -89,18 +89,28 @@ fn every_shell_has_completions() {
     }
 }
 
-#[test]
-fn the_published_schema_is_that_of_the_files() {
+/// The file is in docs, as it is written now.
+fn assert_published(what: &str, file: &str) {
     let folder = tempfile::tempdir().expect("folder");
     let out = folder.path().to_str().expect("path");
-    let output = memferry(&["generate", "schema", "--out", out]);
+    let output = memferry(&["generate", what, "--out", out]);
     assert_eq!(status(&output), 0, "{}", stderr(&output));
-    let read = |path: &Path| fs::read_to_string(path).expect("schema");
-    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema.json");
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let read = |folder: &Path| fs::read_to_string(folder.join(file)).expect("file");
     assert!(
-        read(&folder.path().join("schema.json")) == read(&published),
-        "run `memferry generate schema --out docs`"
+        read(folder.path()) == read(&published),
+        "docs/{file} is old: run `cargo run -p memferry-cli -- generate {what} --out docs`"
     );
+}
+
+#[test]
+fn the_published_schema_is_that_of_the_files() {
+    assert_published("schema", "schema.json");
+}
+
+#[test]
+fn the_published_page_of_commands_has_all_options() {
+    assert_published("markdown", "command.md");
 }
 
 #[test]

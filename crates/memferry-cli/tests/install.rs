@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `make install` puts in place, and `make uninstall` takes away.
+//! What `make install` puts in place, and `make uninstall` takes away; and what make may install for itself.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../../memferry-c/tests/built/mod.rs"]
 mod built;
 
+use std::fs::File;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use built::{built, output, run};
 
@@ -77,4 +79,86 @@ fn an_installed_library_is_found_by_pkg_config_and_runs() {
         ["shared", "static"],
         "only what the test made is left"
     );
+}
+
+/// A machine with cargo and without a C compiler, whose apt-get tells what it was asked for.
+fn machine_without_a_compiler() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("id", "echo 0"),
+        ("cargo", "echo cargo 1.90.0"),
+        ("apt-get", r#"echo "$@" >>"$(dirname "$0")/asked""#),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).unwrap();
+    }
+    for name in ["cut", "sort", "head", "dirname"] {
+        let found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
+        let found = found.into_iter().find(|path| path.exists()).unwrap();
+        std::os::unix::fs::symlink(found, folder.path().join(name)).unwrap();
+    }
+    folder
+}
+
+/// What `make demo` calls first: no package comes onto a machine whose owner did not agree.
+#[test]
+fn packages_are_installed_with_consent_alone() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/setup.sh");
+    // At a terminal that an answer comes from, or without one.
+    let run = |consent: Option<(&str, &str)>, answer: Option<&str>| {
+        let machine = machine_without_a_compiler();
+        let mut setup = Command::new("/bin/sh");
+        setup.arg(&script).env_clear().env("PATH", machine.path());
+        setup.envs(consent);
+        setup.stdin(Stdio::null());
+        let mut person = None;
+        if let Some(answer) = answer {
+            let (mut at, program) = terminal();
+            std::io::Write::write_all(&mut at, answer.as_bytes()).unwrap();
+            setup.stdin(program);
+            person = Some(at);
+        }
+        let ran = output(&mut setup);
+        drop(person);
+        let said = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
+        assert!(said.contains(": gcc libc6-dev"), "{said}");
+        let asked = std::fs::read_to_string(machine.path().join("asked"));
+        (
+            ran.status.success(),
+            asked.unwrap_or_default(),
+            said.into_owned(),
+        )
+    };
+    for (consent, answer) in [(None, None), (None, Some("n\n")), (None, Some("\n"))] {
+        let (done, asked, said) = run(consent, answer);
+        assert!(!done && asked.is_empty(), "{answer:?}: {said}");
+        assert!(said.contains("nothing was installed"), "{said}");
+        assert_eq!(said.contains("YES=1"), answer.is_none(), "{said}");
+    }
+    for (consent, answer) in [
+        (Some(("YES", "1")), None),
+        (Some(("CI", "true")), None),
+        (None, Some("y\n")),
+    ] {
+        let (done, asked, said) = run(consent, answer);
+        assert!(done, "{consent:?}: {said}");
+        assert!(
+            asked.contains("install") && asked.contains("gcc libc6-dev"),
+            "{asked}"
+        );
+    }
+}
+
+/// A terminal: the person's side and the program's.
+fn terminal() -> (File, OwnedFd) {
+    let (mut person, mut program) = (-1, -1);
+    let null = std::ptr::null_mut();
+    // SAFETY: both numbers are written, and nothing else is asked for.
+    let opened =
+        unsafe { libc::openpty(&mut person, &mut program, null, null.cast(), null.cast()) };
+    assert_eq!(opened, 0);
+    // SAFETY: the call has just made them, and nobody else has them.
+    unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) }
 }

@@ -5,7 +5,7 @@ mod command;
 
 use std::fs;
 
-use command::machine::{FOLDER, kernel, machine, put, stock, sysctl, text, with_pghot};
+use command::machine::{FOLDER, KEPT, kernel, machine, put, stock, sysctl, text, with_pghot};
 use command::{memferry, status, stderr, stdout};
 use serde_json::Value;
 
@@ -33,36 +33,6 @@ fn a_stock_kernel_is_told_what_it_lacks_and_what_works() {
         "{}",
         stderr(&output)
     );
-}
-
-#[test]
-fn status_shows_settings_and_statistics() {
-    let root = machine();
-    let output = kernel(root.path(), "status");
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    let shown = stdout(&output);
-    for part in [
-        "[none] kernel mtcopy",
-        "4M",
-        "mtcopy lanes",
-        "1536",
-        "6 MiB",
-        "kernel set --migrator kernel",
-    ] {
-        assert!(shown.contains(part), "{part}: {shown}");
-    }
-    assert!(!shown.contains("modprobe"), "{shown}");
-    let json = kernel(root.path(), "status --json");
-    let json: Value = serde_json::from_str(&stdout(&json)).expect("JSON");
-    assert_eq!(json["schema"], "memferry-kernel/2");
-    assert_eq!(json["migrators"]["active"], "none");
-    assert_eq!(json["mtcopy"]["lanes"], 2);
-    assert_eq!(json["statistics"][0]["fallbacks"], 1);
-    assert_eq!(json["statistics"].as_array().map(Vec::len), Some(1));
-    put(root.path(), "migrator", "none [kernel]\n");
-    fs::remove_dir_all(root.path().join(FOLDER).join("mtcopy")).expect("remove");
-    let shown = stdout(&kernel(root.path(), "status"));
-    assert!(shown.contains("modprobe mtcopy"), "{shown}");
 }
 
 #[test]
@@ -201,36 +171,6 @@ fn a_file_that_cannot_be_understood_is_named() {
 }
 
 #[test]
-fn set_writes_what_was_asked_for_and_says_it() {
-    let root = machine();
-    let line =
-        "set --migrator mtcopy --mtcopy-lanes 4 --reasons demotion,compaction --max-batch-bytes 8M";
-    let dry = kernel(root.path(), &format!("{line} --dry-run"));
-    assert_eq!(status(&dry), 0, "{}", stderr(&dry));
-    assert!(
-        stdout(&dry).contains("would set migrator: none -> mtcopy"),
-        "{}",
-        stdout(&dry)
-    );
-    assert_eq!(text(root.path(), "migrator"), "[none] kernel mtcopy\n");
-    let output = kernel(root.path(), line);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    for (file, expected) in [
-        ("migrator", "mtcopy\n"),
-        ("mtcopy/lanes", "4\n"),
-        ("reasons", "demotion compaction\n"),
-        ("max_batch_bytes", "8388608\n"),
-    ] {
-        assert_eq!(text(root.path(), file), expected, "{file}");
-    }
-    assert!(
-        stdout(&output).contains("mtcopy/lanes: 2 -> 4"),
-        "{}",
-        stdout(&output)
-    );
-}
-
-#[test]
 fn set_in_json_lists_its_steps() {
     let root = machine();
     let output = kernel(
@@ -342,57 +282,28 @@ fn wrong_usage_is_status_2() {
 }
 
 #[test]
-fn what_a_killed_benchmark_left_is_told_and_set_back() {
-    let root = machine();
-    let (folder, balancing) = (
-        root.path().join("run/memferry"),
-        root.path().join("proc/sys/kernel/numa_balancing"),
-    );
-    let stored = folder.join("restore.json");
-    fs::create_dir_all(&folder).expect("folder");
-    fs::write(&balancing, "2\n").expect("file");
-    put(root.path(), "migrator", "none kernel [mtcopy]\n");
-    fs::write(
-        &stored,
-        r#"{"schema": "memferry-restore/1", "arguments": ["bench", "promote"], "before": [
-            ["proc/sys/kernel/numa_balancing", "1"], ["sys/kernel/mm/migration/migrator", "none"], ["sys/gone", "1"]]}"#,
-    )
-    .expect("file");
-    let shown = kernel(root.path(), "status");
-    assert_eq!(status(&shown), 0);
-    for part in [
-        "`memferry bench promote` was killed",
-        "set --restore",
-        "numa_balancing: 2, before 1",
-    ] {
-        assert!(stdout(&shown).contains(part), "{part}: {}", stdout(&shown));
+fn files_that_are_not_ours_are_neither_replaced_nor_removed() {
+    for file in KEPT {
+        let root = machine();
+        let own = root.path().join(file);
+        fs::create_dir_all(own.parent().expect("folder")).expect("folder");
+        fs::write(&own, "# the administrator's\n").expect("file");
+        for line in ["set --mtcopy-lanes 4 --persist", "set --forget"] {
+            let output = kernel(root.path(), line);
+            assert_eq!(status(&output), 1, "{line}");
+            let told = stderr(&output);
+            assert!(told.contains(file) && told.contains("try: "), "{told}");
+        }
+        assert_eq!(text(root.path(), "mtcopy/lanes"), "2\n");
+        let now = fs::read_to_string(&own).expect("file");
+        assert_eq!(now, "# the administrator's\n");
+        let written = KEPT.iter().filter(|file| root.path().join(file).exists());
+        assert_eq!(written.count(), 1);
     }
-    let shown: Value =
-        serde_json::from_str(&stdout(&kernel(root.path(), "status --json"))).expect("JSON");
-    assert_eq!(shown["left"]["running"], false);
-    assert_eq!(shown["left"]["steps"].as_array().map(Vec::len), Some(2));
-    assert_eq!(
-        status(&kernel(root.path(), "set --restore --migrator none")),
-        2
-    );
-    let tried = stdout(&kernel(root.path(), "set --restore --dry-run"));
-    assert!(
-        tried.contains("would set proc/sys/kernel/numa_balancing: 2 -> 1"),
-        "{tried}"
-    );
-    assert!(stored.exists());
-    let done = kernel(root.path(), "set --restore");
-    assert_eq!(status(&done), 0, "{}", stderr(&done));
-    assert_eq!(fs::read_to_string(&balancing).expect("file"), "1\n");
-    assert_eq!(text(root.path(), "migrator"), "none\n");
-    assert!(!stored.exists());
-    let again = kernel(root.path(), "set --restore");
-    assert_eq!(
-        (status(&again), stdout(&again).contains("Nothing to do")),
-        (0, true)
-    );
-    fs::write(&stored, "half").expect("file");
-    let told = kernel(root.path(), "set --restore");
-    assert_eq!(status(&told), 1);
-    assert!(stderr(&told).contains("restore.json"), "{}", stderr(&told));
+    // Nor on a kernel that has nothing to set.
+    let root = stock();
+    assert_eq!(status(&kernel(root.path(), "set --persist")), 1);
+    assert!(!root.path().join("etc").exists());
+    let wrong = memferry(&["kernel", "set", "--persist", "--forget"]);
+    assert_eq!(status(&wrong), 2);
 }

@@ -3,51 +3,9 @@
 
 mod command;
 
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-
+use command::waiting::{Waiting, cgroups, move_below, node, number};
 use command::{memferry, status, stderr, stdout};
 use serde_json::Value;
-
-/// A program that waits for its stdin to close.
-struct Waiting(Child);
-
-impl Waiting {
-    fn new() -> Waiting {
-        let mut child = Command::new("cat")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("start");
-        // It has begun its work once it answers.
-        let mut answer = [0];
-        let (stdin, stdout) = (child.stdin.as_mut(), child.stdout.as_mut());
-        std::io::Write::write_all(stdin.expect("stdin"), b"x").expect("write");
-        std::io::Read::read_exact(stdout.expect("stdout"), &mut answer).expect("read");
-        Waiting(child)
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn node() -> String {
-    let text = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
-    let first = text.trim().split(['-', ',']).next().unwrap_or("0");
-    if first.is_empty() { "0" } else { first }.to_owned()
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value}"))
-}
 
 #[test]
 fn a_dry_run_counts_every_page_by_its_node() {
@@ -68,48 +26,54 @@ fn a_dry_run_counts_every_page_by_its_node() {
     }
     let output = memferry(&[&arguments[..], &["--json"]].concat());
     let json: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
-    assert_eq!(json["schema"], "memferry-move/1");
+    assert_eq!(json["schema"], "memferry-move/2");
     let nodes = json["nodes"].as_array().expect("nodes");
     let bytes: u64 = nodes.iter().map(|node| number(&node["bytes"])).sum();
     assert!(
         bytes > 0 && bytes <= number(&json["resident_bytes"]),
         "{json}"
     );
-    assert!(json["seconds"].is_null());
+    assert!(json["seconds"].is_null() && json["cgroup"].is_null());
+    assert_eq!(json["processes"][0]["name"], "cat");
 }
 
 #[test]
-fn every_page_is_accounted_for() {
-    let process = Waiting::new();
-    for callers in ["1", "3"] {
-        let output = memferry(&[
-            "move",
-            "--pid",
-            &process.pid(),
-            "--to",
-            &node(),
-            "--callers",
-            callers,
-            "--rate",
-            "1G/s",
-            "--json",
-        ]);
-        let json: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
-        let stayed = json["stayed"].as_array().expect("stayed");
-        let counted: u64 = ["moved", "already_there", "elsewhere"]
-            .iter()
-            .map(|name| &json[name])
-            .chain(stayed)
-            .map(|pages| number(&pages["bytes"]))
-            .sum();
-        assert_eq!(counted, number(&json["resident_bytes"]), "{json}");
-        assert_eq!(
-            status(&output),
-            i32::from(!stayed.is_empty()),
-            "{}",
-            stderr(&output)
-        );
-        assert!(json["end"].is_null());
+fn a_cgroup_that_cannot_be_moved_says_why() {
+    let root = cgroups(&[
+        ("system.slice/empty.service", ""),
+        ("a.slice/same.scope", ""),
+        ("b.slice/same.scope", ""),
+    ]);
+    let none = tempfile::tempdir().expect("folder");
+    for (root, target, parts) in [
+        (
+            &root,
+            "--cgroup /gone",
+            ["no cgroup /gone", "/proc/PID/cgroup"],
+        ),
+        (&root, "--unit gone", ["gone.service", "does not run"]),
+        (
+            &root,
+            "--unit same.scope",
+            ["/a.slice/same.scope", "/b.slice/same.scope"],
+        ),
+        (
+            &root,
+            "--unit empty",
+            ["nothing to move", "/system.slice/empty.service"],
+        ),
+        (&none, "--unit empty", ["version 2", "--pid"]),
+    ] {
+        let output = move_below(root.path(), &format!("move {target} --to {}", node()));
+        assert_eq!(status(&output), 1, "{target}");
+        for part in parts {
+            assert!(
+                stderr(&output).contains(part),
+                "{part}: {}",
+                stderr(&output)
+            );
+        }
+        assert_eq!(stdout(&output), "");
     }
 }
 
@@ -137,40 +101,12 @@ fn what_cannot_be_moved_says_why() {
 }
 
 #[test]
-fn another_users_process_needs_permission() {
-    // SAFETY: no memory is touched.
-    if unsafe { libc::geteuid() } != 0 {
-        return println!("not run: only root has processes that another user may not touch");
-    }
-    let process = Waiting::new();
-    // Another user may not be able to reach the folder that this was built in.
-    let folder = tempfile::tempdir().expect("folder");
-    let program = folder.path().join("memferry");
-    // By a process of its own: a child that another test starts now would inherit the file open for writing, and no kernel
-    // starts such a program.
-    let copied = Command::new("cp")
-        .arg(env!("CARGO_BIN_EXE_memferry"))
-        .arg(&program)
-        .status();
-    assert!(copied.expect("cp").success());
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), open).expect("permissions");
-    let output = Command::new(&program)
-        .args(["move", "--pid", &process.pid(), "--to", &node()])
-        .uid(65534)
-        .gid(65534)
-        .output()
-        .expect("start");
-    assert_eq!(status(&output), 1, "{}", stdout(&output));
-    let text = stderr(&output);
-    assert!(text.contains("ptrace"), "{text}");
-}
-
-#[test]
 fn wrong_usage_is_status_2() {
     for (line, part) in [
         ("move", "--pid"),
         ("move --pid 1", "--to"),
+        ("move --pid 1 --unit x --to 1", "cannot be used with"),
+        ("move --cgroup / --unit x --to 1", "cannot be used with"),
         ("move --pid 0 --to 1", "1.."),
         ("move --pid x --to 1", "invalid"),
         ("move --pid 1 --to 1 --from 1", "moves nothing"),

@@ -1,23 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an operator does with the command, a test for each task, by its name.
+//! What an operator does with the command: a test for each task, by its name. docs/operators.md lists them.
 
 mod command;
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
-use command::machine::{kernel, machine, put, stock, sysctl, text, with_pghot};
-use command::{memferry, status, stderr, stdout};
+use command::machine::{FOLDER, KEPT, kernel, large, machine, put, sysctl, text, with_pghot};
+use command::waiting::{Waiting, cgroups, move_below, node, number};
+use command::{memferry, status, stderr, stdout, synthetic};
 use serde_json::Value;
 
-/// What `kernel set --persist` writes.
-const KEPT: [&str; 4] = [
-    "etc/modules-load.d/memferry.conf",
-    "etc/sysctl.d/memferry.conf",
-    "etc/tmpfiles.d/memferry.conf",
-    "etc/systemd/system/systemd-tmpfiles-setup.service.d/memferry.conf",
+/// The folder of the project.
+const PROJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// A recorded trace of the project.
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/scan.trace");
+
+/// Every command, as help names them.
+const COMMANDS: [&str; 14] = [
+    "topology",
+    "bench move",
+    "bench count",
+    "bench stall",
+    "bench promote",
+    "move",
+    "kernel status",
+    "kernel set",
+    "kernel heat",
+    "replay",
+    "trace record",
+    "trace import",
+    "trace reduce",
+    "report",
 ];
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
 
 fn kept(root: &Path) -> Vec<String> {
     let lines = |file: &str| fs::read_to_string(root.join(file)).unwrap_or_default();
@@ -38,6 +63,181 @@ fn ask(line: &str) -> Option<String> {
             Some(told)
         }
     }
+}
+
+#[test]
+fn install_and_uninstall() {
+    let stage = tempfile::tempdir().expect("folder");
+    // The library for C is tested in install.rs; a file stands for it here.
+    let library = stage.path().join("library");
+    fs::write(&library, "").expect("file");
+    let make = |goal: &str| {
+        let library = library.display();
+        let mut make = Command::new("make");
+        make.args(["--silent", "-C", PROJECT, goal, "CARGO=true", "PREFIX=/usr"])
+            .arg(format!("DESTDIR={}", stage.path().display()))
+            .arg(format!(
+                "BUILT={} {library} {library}",
+                env!("CARGO_BIN_EXE_memferry")
+            ));
+        let output = make.output().expect("make");
+        assert!(output.status.success(), "{}", stderr(&output));
+    };
+    let placed = [
+        "bin/memferry",
+        "share/man/man1/memferry.1",
+        "share/man/man1/memferry-move.1",
+        "share/man/man1/memferry-kernel-set.1",
+        "share/bash-completion/completions/memferry",
+        "share/zsh/site-functions/_memferry",
+        "share/fish/vendor_completions.d/memferry.fish",
+    ];
+    let is_there = |file: &&str| stage.path().join("usr").join(file).exists();
+    make("install");
+    assert!(placed.iter().all(is_there));
+    let version = Command::new(stage.path().join("usr/bin/memferry"))
+        .arg("--version")
+        .output();
+    assert_eq!(status(&version.expect("start")), 0);
+    make("uninstall");
+    assert!(!placed.iter().any(is_there));
+}
+
+#[test]
+fn see_what_the_machine_can_do() {
+    let output = memferry(&["topology"]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
+    let text = stdout(&output);
+    for part in [
+        "nodes",
+        "tiers",
+        "cache groups",
+        "UFFDIO_MOVE",
+        "vm.max_map_count",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 100),
+        "{text}"
+    );
+}
+
+#[test]
+fn see_how_the_kernel_copies() {
+    let root = machine();
+    let output = kernel(root.path(), "status");
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let shown = stdout(&output);
+    for part in [
+        "[none] kernel mtcopy",
+        "4M",
+        "mtcopy lanes",
+        "1536",
+        "6 MiB",
+        "kernel set --migrator kernel",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!shown.contains("modprobe"), "{shown}");
+    let json = kernel(root.path(), "status --json");
+    let json: Value = serde_json::from_str(&stdout(&json)).expect("JSON");
+    assert_eq!(json["schema"], "memferry-kernel/2");
+    assert_eq!(json["migrators"]["active"], "none");
+    assert_eq!(json["mtcopy"]["lanes"], 2);
+    assert_eq!(json["statistics"][0]["fallbacks"], 1);
+    assert_eq!(json["statistics"].as_array().map(Vec::len), Some(1));
+    put(root.path(), "migrator", "none [kernel]\n");
+    fs::remove_dir_all(root.path().join(FOLDER).join("mtcopy")).expect("remove");
+    let shown = stdout(&kernel(root.path(), "status"));
+    assert!(shown.contains("modprobe mtcopy"), "{shown}");
+}
+
+#[test]
+fn set_how_the_kernel_copies() {
+    let root = machine();
+    let line =
+        "set --migrator mtcopy --mtcopy-lanes 4 --reasons demotion,compaction --max-batch-bytes 8M";
+    let dry = kernel(root.path(), &format!("{line} --dry-run"));
+    assert_eq!(status(&dry), 0, "{}", stderr(&dry));
+    assert!(
+        stdout(&dry).contains("would set migrator: none -> mtcopy"),
+        "{}",
+        stdout(&dry)
+    );
+    assert_eq!(text(root.path(), "migrator"), "[none] kernel mtcopy\n");
+    let output = kernel(root.path(), line);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    for (file, expected) in [
+        ("migrator", "mtcopy\n"),
+        ("mtcopy/lanes", "4\n"),
+        ("reasons", "demotion compaction\n"),
+        ("max_batch_bytes", "8388608\n"),
+    ] {
+        assert_eq!(text(root.path(), file), expected, "{file}");
+    }
+    assert!(
+        stdout(&output).contains("mtcopy/lanes: 2 -> 4"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn undo_what_a_killed_benchmark_set() {
+    let root = machine();
+    let (folder, balancing) = (
+        root.path().join("run/memferry"),
+        root.path().join("proc/sys/kernel/numa_balancing"),
+    );
+    let stored = folder.join("restore.json");
+    fs::create_dir_all(&folder).expect("folder");
+    fs::write(&balancing, "2\n").expect("file");
+    put(root.path(), "migrator", "none kernel [mtcopy]\n");
+    fs::write(
+        &stored,
+        r#"{"schema": "memferry-restore/1", "arguments": ["bench", "promote"], "before": [
+            ["proc/sys/kernel/numa_balancing", "1"], ["sys/kernel/mm/migration/migrator", "none"], ["sys/gone", "1"]]}"#,
+    )
+    .expect("file");
+    let shown = kernel(root.path(), "status");
+    assert_eq!(status(&shown), 0);
+    for part in [
+        "`memferry bench promote` was killed",
+        "set --restore",
+        "numa_balancing: 2, before 1",
+    ] {
+        assert!(stdout(&shown).contains(part), "{part}: {}", stdout(&shown));
+    }
+    let shown: Value =
+        serde_json::from_str(&stdout(&kernel(root.path(), "status --json"))).expect("JSON");
+    assert_eq!(shown["left"]["running"], false);
+    assert_eq!(shown["left"]["steps"].as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        status(&kernel(root.path(), "set --restore --migrator none")),
+        2
+    );
+    let tried = stdout(&kernel(root.path(), "set --restore --dry-run"));
+    assert!(
+        tried.contains("would set proc/sys/kernel/numa_balancing: 2 -> 1"),
+        "{tried}"
+    );
+    assert!(stored.exists());
+    let done = kernel(root.path(), "set --restore");
+    assert_eq!(status(&done), 0, "{}", stderr(&done));
+    assert_eq!(fs::read_to_string(&balancing).expect("file"), "1\n");
+    assert_eq!(text(root.path(), "migrator"), "none\n");
+    assert!(!stored.exists());
+    let again = kernel(root.path(), "set --restore");
+    assert_eq!(
+        (status(&again), stdout(&again).contains("Nothing to do")),
+        (0, true)
+    );
+    fs::write(&stored, "half").expect("file");
+    let told = kernel(root.path(), "set --restore");
+    assert_eq!(status(&told), 1);
+    assert!(stderr(&told).contains("restore.json"), "{}", stderr(&told));
 }
 
 #[test]
@@ -136,28 +336,422 @@ fn have_settings_come_back_no_more() {
 }
 
 #[test]
-fn keep_files_of_ones_own_beside_persisted_settings() {
-    for file in KEPT {
-        let root = machine();
-        let own = root.path().join(file);
-        fs::create_dir_all(own.parent().expect("folder")).expect("folder");
-        fs::write(&own, "# the administrator's\n").expect("file");
-        for line in ["set --mtcopy-lanes 4 --persist", "set --forget"] {
-            let output = kernel(root.path(), line);
-            assert_eq!(status(&output), 1, "{line}");
-            let told = stderr(&output);
-            assert!(told.contains(file) && told.contains("try: "), "{told}");
-        }
-        assert_eq!(text(root.path(), "mtcopy/lanes"), "2\n");
-        let now = fs::read_to_string(&own).expect("file");
-        assert_eq!(now, "# the administrator's\n");
-        let written = KEPT.iter().filter(|file| root.path().join(file).exists());
-        assert_eq!(written.count(), 1);
+fn move_a_process() {
+    let process = Waiting::new();
+    for callers in ["1", "3"] {
+        let output = memferry(&[
+            "move",
+            "--pid",
+            &process.pid(),
+            "--to",
+            &node(),
+            "--callers",
+            callers,
+            "--rate",
+            "1G/s",
+            "--json",
+        ]);
+        let json: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        let stayed = json["stayed"].as_array().expect("stayed");
+        let counted: u64 = ["moved", "already_there", "elsewhere"]
+            .iter()
+            .map(|name| &json[name])
+            .chain(stayed)
+            .map(|pages| number(&pages["bytes"]))
+            .sum();
+        assert_eq!(counted, number(&json["resident_bytes"]), "{json}");
+        assert_eq!(
+            status(&output),
+            i32::from(!stayed.is_empty()),
+            "{}",
+            stderr(&output)
+        );
+        assert!(json["end"].is_null());
     }
-    // Nor on a kernel that has nothing to set.
-    let root = stock();
-    assert_eq!(status(&kernel(root.path(), "set --persist")), 1);
+}
+
+#[test]
+fn move_a_unit() {
+    let (one, other) = (Waiting::new(), Waiting::new());
+    // A process of another PID namespace is 0, and one has ended.
+    let own = format!("0\n{}\n4194303\n", one.pid());
+    let root = cgroups(&[
+        ("system.slice/some.service", &own),
+        ("system.slice/some.service/below", &other.pid()),
+        ("system.slice/other.service", "1\n"),
+    ]);
+    let path = "/system.slice/some.service";
+    let mut expected = [&one, &other].map(|of| u64::from(of.0.id()));
+    expected.sort_unstable();
+    for target in [
+        "--unit some".to_owned(),
+        "--unit some.service".to_owned(),
+        format!("--cgroup {path}"),
+        "--cgroup system.slice/some.service".to_owned(),
+        format!("--cgroup /sys/fs/cgroup{path}"),
+    ] {
+        let line = format!("move {target} --to {}", node());
+        let output = move_below(root.path(), &(line.clone() + " --dry-run --json"));
+        assert_eq!(status(&output), 0, "{target}: {}", stderr(&output));
+        let json: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        assert_eq!(json["cgroup"], path);
+        let processes = json["processes"].as_array().expect("processes");
+        let pids: Vec<u64> = processes.iter().map(|of| number(&of["pid"])).collect();
+        assert_eq!(pids, expected);
+        let bytes = |of: &Value| number(&of["resident_bytes"]);
+        assert_eq!(processes.iter().map(bytes).sum::<u64>(), bytes(&json));
+        let text = stdout(&move_below(root.path(), &(line + " --anonymous")));
+        for part in ["some.service, 2 processes", &one.pid(), &other.pid(), "cat"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}
+
+#[test]
+fn read_a_result() {
+    let file = synthetic("move");
+    let output = memferry(&["report", "--text", file.to_str().expect("path")]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    for part in ["GB/s", "mtcopy", "ceiling"] {
+        assert!(
+            stdout(&output).contains(part),
+            "{part}: {}",
+            stdout(&output)
+        );
+    }
+}
+
+#[test]
+fn draw_a_result() {
+    let folder = tempfile::tempdir().expect("folder");
+    let page = folder.path().join("page.html");
+    let (file, page_name) = (synthetic("stall"), page.to_str().expect("path"));
+    let output = memferry(&["report", file.to_str().expect("path"), "-o", page_name]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert!(stdout(&output).contains(page_name) || stderr(&output).contains(page_name));
+    let drawn = fs::read_to_string(&page).expect("page");
+    assert!(drawn.contains("<svg") && !drawn.contains("<script"));
+}
+
+#[test]
+fn compare_two_results() {
+    let folder = tempfile::tempdir().expect("folder");
+    let other = folder.path().join("other.json");
+    let file = synthetic("move");
+    let text = fs::read_to_string(&file).expect("file");
+    fs::write(&other, text.replace("\"mtcopy\"", "\"dcbm\"")).expect("file");
+    let (file, other) = (file.to_str().expect("path"), other.to_str().expect("path"));
+    let output = memferry(&["report", file, other, "-o", "-"]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    for part in ["mtcopy", "dcbm"] {
+        assert!(stdout(&output).contains(part), "{part}");
+    }
+}
+
+#[test]
+fn record_and_replay_a_trace() {
+    let folder = tempfile::tempdir().expect("folder");
+    let run = |line: &str| {
+        let mut run = command::command();
+        run.current_dir(folder.path())
+            .args(words(line))
+            .env("PATH", "/usr/bin:/bin");
+        let output = run.output().expect("start");
+        assert_eq!(status(&output), 0, "{line}: {}", stderr(&output));
+        stdout(&output)
+    };
+    run("trace record --max-accesses 200000 --cache 4K -o some.trace -- /bin/ls /");
+    assert!(run("trace info some.trace").contains("events"));
+    let shown = run("replay some.trace --policy lru,ours --top 25% --html page.html");
+    for part in ["lru", "ours"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(folder.path().join("page.html").exists());
+}
+
+/// Each waits for what never comes or works without end. What can stop cleanly gives 130; the shell gives it for the rest.
+#[test]
+fn interrupt_each() {
+    let folder = tempfile::tempdir().expect("folder");
+    for (line, stops_cleanly) in [
+        ("bench move --runs 100000000 --total 4M --folio 4K", true),
+        ("bench count --runs 100000000 --folios 1", true),
+        ("bench stall --rounds 1000000000 --total 4M", true),
+        ("trace record -- /bin/cat", true),
+        ("trace import --format lackey -", false),
+        ("trace reduce - --window 8K", false),
+        ("trace info -", false),
+        ("replay -", false),
+    ] {
+        let mut child = command::command();
+        child
+            .current_dir(folder.path())
+            .env("PATH", "/usr/bin:/bin")
+            .args(words(line));
+        child
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut child = Waiting(child.spawn().expect("start"));
+        // SIGHUP is the last signal that a command prepares for.
+        let status = format!("/proc/{}/status", child.pid());
+        let is_ready = || {
+            let status = fs::read_to_string(&status).expect("status");
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let mask = u64::from_str_radix(mask.expect("SigCgt").trim(), 16).expect("mask");
+            mask & 1 << (libc::SIGHUP - 1) != 0
+        };
+        while stops_cleanly && !is_ready() {
+            assert!(child.0.try_wait().expect("wait").is_none(), "{line} ended");
+            std::thread::yield_now();
+        }
+        let pid = i32::try_from(child.0.id()).expect("pid");
+        // SAFETY: the child is not waited for yet, so the number is still its own.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+        let ended = child.0.wait().expect("end");
+        let expected = match stops_cleanly {
+            true => (Some(130), None),
+            false => (None, Some(libc::SIGINT)),
+        };
+        assert_eq!((ended.code(), ended.signal()), expected, "{line}");
+    }
+    let left = fs::read_dir(folder.path()).expect("list");
+    let left: Vec<_> = left.map(|of| of.expect("entry").file_name()).collect();
+    assert!(left.iter().all(|name| name == "memferry.trace"), "{left:?}");
+}
+
+#[test]
+fn give_each_a_wrong_argument() {
+    for line in COMMANDS {
+        let arguments = [&words(line)[..], &["--no-such-option"]].concat();
+        let output = memferry(&arguments);
+        assert_eq!(status(&output), 2, "{line}");
+        let told = stderr(&output);
+        assert!(
+            told.contains("--no-such-option") && told.contains("--help"),
+            "{line}: {told}"
+        );
+        assert_eq!(stdout(&output), "", "{line}");
+    }
+}
+
+/// Runs the command with stdout on a device that is always full.
+fn on_a_full_disk(arguments: &[&str]) -> Output {
+    let full = File::options().write(true).open("/dev/full");
+    command::command()
+        .args(arguments)
+        .stdout(full.expect("/dev/full"))
+        .output()
+        .expect("start")
+}
+
+#[test]
+fn fill_the_disk() {
+    let folder = tempfile::tempdir().expect("folder");
+    let text = folder.path().join("lackey.txt");
+    fs::write(&text, " L 1000,8\n").expect("write");
+    let page = synthetic("move");
+    let (page, text) = (page.to_str().expect("path"), text.to_str().expect("path"));
+    for arguments in [
+        &["--help"][..],
+        &["topology"],
+        &["kernel", "status"],
+        &["trace", "info", TRACE],
+        &["replay", TRACE, "--policy", "lru", "--top", "50%"],
+        &["trace", "import", "--format", "lackey", text, "-o", "-"],
+        &["trace", "reduce", TRACE, "--window", "6553600", "-o", "-"],
+        &["report", page, "-o", "-"],
+    ] {
+        let output = on_a_full_disk(arguments);
+        assert_eq!(status(&output), 1, "{arguments:?}");
+        let told = stderr(&output);
+        assert!(
+            told.contains("cannot write to stdout"),
+            "{arguments:?}: {told}"
+        );
+    }
+}
+
+#[test]
+fn close_the_pipe() {
+    let page = synthetic("move");
+    let page = page.to_str().expect("path");
+    for arguments in [
+        &["--help"][..],
+        &["topology"],
+        &["topology", "--json"],
+        &["kernel", "status"],
+        &["report", page, "-o", "-"],
+        &["report", page, "--text"],
+        &["trace", "info", TRACE],
+        &["trace", "reduce", TRACE, "--window", "6553600", "-o", "-"],
+        &["replay", TRACE, "--policy", "lru", "--top", "50%"],
+    ] {
+        let (reader, writer) = UnixStream::pair().expect("pair");
+        drop(reader);
+        let output = command::command()
+            .args(arguments)
+            .stdout(OwnedFd::from(writer))
+            .stderr(Stdio::piped())
+            .output()
+            .expect("start");
+        assert_eq!(
+            (status(&output), stderr(&output)),
+            (0, String::new()),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn use_66_cpus() {
+    let root = large(66, "6.12.57");
+    let output = memferry(&["topology", "--root", root.path().to_str().expect("path")]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let shown = stdout(&output);
+    for part in ["66 CPUs", "0-65"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(
+        shown.lines().all(|line| line.chars().count() <= 100),
+        "{shown}"
+    );
+    let stall = "bench stall --quick --rounds 1 --total 2M --batch 64K --threads 66 --json";
+    let output = memferry(&words(stall));
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let json: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(number(&json["rows"][0]["threads"]), 66);
+}
+
+#[test]
+fn have_no_rights() {
+    // SAFETY: no memory is touched.
+    if unsafe { libc::geteuid() } != 0 {
+        return println!(
+            "not run: only root has processes and files that another user may not touch"
+        );
+    }
+    let process = Waiting::new();
+    let root = machine();
+    // Another user may not be able to reach the folder that this was built in.
+    let folder = tempfile::tempdir().expect("folder");
+    let program = folder.path().join("memferry");
+    // By a process of its own: a child that another test starts now would inherit the file open for writing, and no kernel
+    // starts such a program.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_memferry"))
+        .arg(&program)
+        .status();
+    assert!(copied.expect("cp").success());
+    for open in [folder.path(), root.path()] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(open, mode).expect("permissions");
+    }
+    let below = root.path().to_str().expect("path");
+    for (arguments, part) in [
+        (
+            &["move", "--pid", &process.pid(), "--to", &node()][..],
+            "ptrace",
+        ),
+        (
+            &[
+                "kernel",
+                "set",
+                "--mtcopy-lanes",
+                "4",
+                "--persist",
+                "--root",
+                below,
+            ],
+            "be root",
+        ),
+        (
+            &["kernel", "set", "--persist", "--root", below],
+            "memferry.conf",
+        ),
+    ] {
+        let output = Command::new(&program)
+            .args(arguments)
+            .uid(65534)
+            .gid(65534)
+            .output();
+        let output = output.expect("start");
+        assert_eq!(status(&output), 1, "{arguments:?}");
+        let told = stderr(&output);
+        assert!(
+            told.contains(part) && told.contains("try: "),
+            "{arguments:?}: {told}"
+        );
+    }
+    assert_eq!(text(root.path(), "mtcopy/lanes"), "2\n");
+}
+
+/// Before userfaultfd could move pages, and without the series.
+#[test]
+fn use_an_old_kernel() {
+    let root = large(4, "5.10.0");
+    fs::create_dir_all(root.path().join("sys/kernel/mm")).expect("folder");
+    let below = root.path().to_str().expect("path");
+    let output = memferry(&["topology", "--root", below]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert!(stdout(&output).contains("5.10.0"), "{}", stdout(&output));
+    let output = kernel(root.path(), "status");
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    for part in [
+        "no batch migration",
+        "memferry move --pid",
+        "no hot-page tracking",
+    ] {
+        assert!(
+            stdout(&output).contains(part),
+            "{part}: {}",
+            stdout(&output)
+        );
+    }
+    for line in ["set --migrator kernel", "set --persist", "heat"] {
+        let output = kernel(root.path(), line);
+        assert_eq!(status(&output), 1, "{line}");
+        assert!(
+            stderr(&output).contains("try: "),
+            "{line}: {}",
+            stderr(&output)
+        );
+    }
     assert!(!root.path().join("etc").exists());
-    let wrong = memferry(&["kernel", "set", "--persist", "--forget"]);
-    assert_eq!(status(&wrong), 2);
+}
+
+/// Every task is in the list that operators read, and what that list names is there.
+#[test]
+fn the_list_of_tasks_is_whole() {
+    let docs = Path::new(PROJECT).join("docs");
+    let page = fs::read_to_string(docs.join("operators.md")).expect("page");
+    let (_, list) = page.split_once("## Twenty tasks").expect("list");
+    let rows = list
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .skip(2);
+    let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
+    let tests = rows.iter().flat_map(|row| {
+        let last = row.trim_end_matches('|').rsplit('|').next().expect("cell");
+        last.split('`').skip(1).step_by(2)
+    });
+    let named: BTreeSet<&str> = tests.collect();
+    let own: BTreeSet<&str> = (include_str!("tasks.rs").split("#[test]\nfn ").skip(1))
+        .filter_map(|text| text.split_once('(').map(|(name, _)| name))
+        .filter(|name| *name != "the_list_of_tasks_is_whole")
+        .collect();
+    let guest = Path::new(PROJECT).join("crates/guest-tests/src/bin/commands/process.rs");
+    let guest = fs::read_to_string(guest).expect("guest tests");
+    assert!(
+        own.is_subset(&named),
+        "not in the list: {:?}",
+        own.difference(&named)
+    );
+    for name in named.difference(&own) {
+        assert!(
+            guest.contains(&format!("(\"{name}\",")),
+            "no test is called {name}"
+        );
+    }
+    assert_eq!(rows.len(), 20);
 }

@@ -5,8 +5,6 @@ mod command;
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
@@ -17,16 +15,6 @@ const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/scan.trac
 
 fn synthetic(bench: &str) -> String {
     command::synthetic(bench).to_str().expect("path").to_owned()
-}
-
-/// Runs the command with stdout on a device that is always full.
-fn on_a_full_disk(arguments: &[&str]) -> Output {
-    let full = File::options().write(true).open("/dev/full");
-    command::command()
-        .args(arguments)
-        .stdout(full.expect("/dev/full"))
-        .output()
-        .expect("start")
 }
 
 /// Runs the command with stdout closed.
@@ -292,42 +280,6 @@ fn a_reader_that_leaves_is_no_failure() {
     let output = child.wait_with_output().expect("end");
     assert_eq!(status(&output), 0);
     assert_eq!(stderr(&output), "");
-}
-
-#[test]
-fn a_trace_whose_reader_has_gone_is_no_failure() {
-    let (reader, writer) = UnixStream::pair().expect("pair");
-    drop(reader);
-    let output = command::command()
-        .args(["trace", "reduce", TRACE, "--window", "6553600", "-o", "-"])
-        .stdout(OwnedFd::from(writer))
-        .stderr(Stdio::piped())
-        .output()
-        .expect("start");
-    assert_eq!((status(&output), stderr(&output)), (0, String::new()));
-}
-
-#[test]
-fn what_finds_no_space_fails() {
-    let folder = tempfile::tempdir().expect("folder");
-    let text = folder.path().join("lackey.txt");
-    fs::write(&text, " L 1000,8\n").expect("write");
-    let (page, text) = (synthetic("move"), text.to_str().expect("path"));
-    for arguments in [
-        &["--help"][..],
-        &["topology"],
-        &["trace", "import", "--format", "lackey", text, "-o", "-"],
-        &["trace", "reduce", TRACE, "--window", "6553600", "-o", "-"],
-        &["report", &page, "-o", "-"],
-    ] {
-        let output = on_a_full_disk(arguments);
-        assert_eq!(status(&output), 1, "{arguments:?}");
-        let told = stderr(&output);
-        assert!(
-            told.contains("cannot write to stdout"),
-            "{arguments:?}: {told}"
-        );
-    }
 }
 
 #[test]

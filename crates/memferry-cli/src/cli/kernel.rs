@@ -76,8 +76,9 @@ const SETTINGS: [&str; 8] = [
 const SET_HELP: &str = "\
 Settings last until the next boot, those of a module until it is unloaded. --persist writes memferry.conf into \
 modules-load.d, sysctl.d, tmpfiles.d and systemd/system/systemd-tmpfiles-setup.service.d of /etc, which bring back all \
-settings as they are then, not only those of this call; modules that are loaded are loaded again. A file of that name that \
-memferry did not write stays, and nothing is changed.";
+settings as they are then, not only those of this call. Modules that are loaded now are loaded then, with the parameters \
+that modprobe.d has for them; files of debugfs are not kept. A file of that name that memferry did not write stays, and \
+nothing is changed.";
 
 /// Options of `memferry kernel set`.
 #[derive(Debug, Args)]

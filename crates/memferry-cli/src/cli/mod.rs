@@ -15,7 +15,7 @@ pub mod process;
 pub mod replay;
 pub mod trace;
 
-use kernel::Kernel;
+use kernel::{Kernel, PlaceArgs};
 use process::ProcessArgs;
 use replay::ReplayArgs;
 use trace::Trace;
@@ -45,7 +45,7 @@ pub enum Command {
     /// Measure how fast pages move on this machine
     #[command(subcommand, arg_required_else_help = true)]
     Bench(Bench),
-    /// Move the pages of a running process to another memory node
+    /// Move the pages of a running process, or of a cgroup's, to another memory node
     Move(ProcessArgs),
     /// Show or set how the kernel copies the pages that it migrates
     #[command(subcommand, arg_required_else_help = true)]
@@ -57,7 +57,7 @@ pub enum Command {
     Trace(Trace),
     /// Make one HTML page, with charts, from benchmark files
     Report(ReportArgs),
-    /// Write man pages, shell completions or the schema of files, for packagers
+    /// Write man pages, shell completions, the schema of files or the page of all commands
     #[command(hide = true)]
     Generate(GenerateArgs),
     /// Make the accesses of one run of `memferry bench promote`, which starts this
@@ -77,6 +77,9 @@ pub struct TopologyArgs {
     /// How it is shown.
     #[command(flatten)]
     pub json: JsonArgs,
+    /// Where to look for files.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 }
 
 /// Options of `memferry report`.
@@ -119,6 +122,8 @@ pub enum Generated {
     Completions,
     /// The JSON Schema of all files of measurements
     Schema,
+    /// All commands and their options as one page of Markdown
+    Markdown,
 }
 
 impl Cli {

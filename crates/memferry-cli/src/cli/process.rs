@@ -1,22 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of `memferry move`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use super::JsonArgs;
+use super::kernel::PlaceArgs;
 use crate::units::{positive, rate};
+
+/// Which processes.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct TargetArgs {
+    /// The process, as ps lists it
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Option<u32>,
+    /// All processes of this cgroup (version 2) and of those below it: a path as /proc/PID/cgroup has it
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+    /// All processes of this unit of systemd, a service unless its name says otherwise
+    #[arg(long, value_name = "NAME")]
+    pub unit: Option<String>,
+}
+
+const MOVE_HELP: &str = "\
+The process goes on meanwhile. Pages that other processes map too (shared libraries, fork, shared memory) stay, unless --all \
+is given. Processes of a cgroup move one after the other, and those that it gains meanwhile too; memory that they allocate \
+later goes where their policy says.\n\
+The kernel copies: on a kernel with Memferry's series by the migrator that `memferry kernel set --migrator` has chosen, with \
+--mtcopy-lanes or --dcbm-lanes of that command, elsewhere page by page on the CPU of each caller.\n\
+migratepages(8) moves a process's pages as well, with one system call, migrate_pages(2): on one CPU, as root with the pages \
+that other processes map. It has no rate, no progress and no end before all is done, and says neither how many pages moved \
+nor why some did not.\n\
+Exit status: 0 all pages are where they should be, 1 pages stayed on a wrong node, or it ended early, 2 wrong usage.";
 
 /// Options of `memferry move`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "The process goes on meanwhile. Pages that other processes map too (shared libraries, fork, shared \
-                  memory) stay, unless --all is given.\nExit status: 0 all pages are where they should be, 1 pages stayed \
-                  on a wrong node, or it ended early, 2 wrong usage."
-)]
+#[command(after_help = MOVE_HELP)]
 pub struct ProcessArgs {
-    /// The process, as ps lists it
-    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
-    pub pid: u32,
+    /// Which processes.
+    #[command(flatten)]
+    pub target: TargetArgs,
     /// Only pages of this node [default: pages of all nodes]
     #[arg(long, value_name = "N")]
     pub from: Option<u32>,
@@ -41,4 +66,7 @@ pub struct ProcessArgs {
     /// How it is shown.
     #[command(flatten)]
     pub json: JsonArgs,
+    /// Where to look for cgroups.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 }

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memferry move`: the pages of a running process, brought to another node.
+//! `memferry move`: the pages of running processes, brought to another node.
 //!
 //! The library moves; this checks the nodes, shows progress and prints the account.
 
+mod cgroup;
 mod description;
 mod text;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use memferry::MoveError;
 use memferry::process::{
-    Census, End, Kinds, Process, ProcessMove, ProcessResult, Progress, Reason, Survey,
+    End, Kinds, Process, ProcessMove, ProcessResult, Progress, Reason, Survey,
 };
 use memferry_linux::topology::Topology;
 
@@ -21,6 +23,7 @@ use crate::failure::{Failure, worst};
 use crate::output::Results;
 use crate::ui::Ui;
 use crate::units::about;
+use cgroup::Cgroup;
 use description::Description;
 
 /// How often the progress bar is drawn: what an eye follows.
@@ -33,16 +36,74 @@ pub fn run(args: &ProcessArgs) -> Result<(), Failure> {
     for node in args.from.iter().chain([&args.to]) {
         check_node(&topology, *node)?;
     }
-    let cannot = |error| refused(args, &error);
-    let process = Process::open(args.pid).map_err(cannot)?;
+    let (root, target) = (&args.place.root, &args.target);
+    let cgroup = match (&target.cgroup, &target.unit) {
+        (Some(path), _) => Some(Cgroup::at(root, path)?),
+        (None, Some(unit)) => Some(Cgroup::of_unit(root, unit)?),
+        (None, None) => None,
+    };
+    let ui = Ui::new();
+    ui.catch_interrupts()?;
+    let mut description = Description::new(args, cgroup.as_ref());
+    let done = match (&cgroup, target.pid) {
+        (Some(cgroup), _) => all_of(args, cgroup, &ui, &mut description),
+        (None, Some(pid)) => one(args, pid, &ui, &mut description),
+        (None, None) => Ok(()),
+    };
+    // Pages that were not all found are not shown, and neither is nothing.
+    if done.is_err() && (args.dry_run || description.processes.is_empty()) {
+        return done;
+    }
+    let shown = show(results, &description);
+    worst([done.and_then(|()| verdict(&description)), shown])
+}
+
+/// The processes of a cgroup, and those that it gains meanwhile.
+fn all_of(
+    args: &ProcessArgs,
+    cgroup: &Cgroup,
+    ui: &Ui,
+    description: &mut Description,
+) -> Result<(), Failure> {
+    let mut seen = BTreeSet::new();
+    loop {
+        let mut new = cgroup.processes()?;
+        new.retain(|&pid| seen.insert(pid));
+        if new.is_empty() {
+            break;
+        }
+        for pid in new {
+            one(args, pid, ui, description)?;
+        }
+    }
+    match description.processes.is_empty() {
+        false => Ok(()),
+        true => Err(Failure::new(
+            format!("there is nothing to move in the cgroup {}", cgroup.name),
+            "it has no process with memory of its own",
+            "see systemd-cgls for those that have some",
+        )),
+    }
+}
+
+/// One process. That one of a cgroup has ended, or is a kernel thread, is no failure.
+fn one(
+    args: &ProcessArgs,
+    pid: u32,
+    ui: &Ui,
+    description: &mut Description,
+) -> Result<(), Failure> {
+    let is_alone = args.target.pid.is_some();
     let kinds = match args.anonymous {
         true => Kinds::Anonymous,
         false => Kinds::All,
     };
-    let ui = Ui::new();
-    ui.catch_interrupts()?;
-    let survey = process.survey(kinds).map_err(cannot)?;
-    let mut description = Description::new(args, &survey);
+    let found = Process::open(pid).and_then(|process| Ok((process.survey(kinds)?, process)));
+    let (survey, process) = match found {
+        Err(MoveError::NoProcess { .. }) if !is_alone => return Ok(()),
+        other => other.map_err(|error| refused(pid, &error))?,
+    };
+    let cannot = |error| refused(pid, &error);
     if args.dry_run {
         let census = process
             .census(&survey, args.callers, ui.stop())
@@ -54,13 +115,15 @@ pub fn run(args: &ProcessArgs) -> Result<(), Failure> {
                 "run it again",
             ));
         }
-        description.count(&census);
-        return show(results, &description);
+        description.count(pid, &survey, &census);
+        return Ok(());
     }
-    let result = carry(args, &process, &survey, &ui).map_err(cannot)?;
-    description.account(&result);
-    let shown = show(results, &description);
-    worst([verdict(args, &survey, &result), shown])
+    let result = carry(args, &process, &survey, ui).map_err(cannot)?;
+    description.account(pid, &survey, &result);
+    match (ended_early(pid, &survey, &result), &result.end) {
+        (_, Some(End::ProcessEnded)) if !is_alone => Ok(()),
+        (ended, _) => ended,
+    }
 }
 
 fn show(results: Results, description: &Description) -> Result<(), Failure> {
@@ -80,7 +143,7 @@ fn carry(
     options.bytes_per_second = args.rate;
     options.shared = args.all;
     let progress = Progress::default();
-    let bar = ui.bytes_bar(&format!("move {}", args.pid), survey.resident_bytes);
+    let bar = ui.bytes_bar(&format!("move {}", process.pid()), survey.resident_bytes);
     let (done, waiting) = channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -102,52 +165,47 @@ fn carry(
     })
 }
 
-/// Whether everything is where it should be.
-fn verdict(args: &ProcessArgs, survey: &Survey, result: &ProcessResult) -> Result<(), Failure> {
+/// Whether all pages of a process were dealt with.
+fn ended_early(pid: u32, survey: &Survey, result: &ProcessResult) -> Result<(), Failure> {
     let (left, of) = (about(result.left_bytes), about(survey.resident_bytes));
-    match &result.end {
-        Some(End::Cancelled) => {
-            return Err(Failure::new(
-                format!("stopped: {left} of {of} were not looked at"),
-                "interrupted",
-                "run it again for the rest",
-            ));
-        }
-        Some(End::ProcessEnded) => {
-            return Err(Failure::new(
-                format!("process {} ended while its pages moved", args.pid),
-                format!("{left} of {of} were not looked at, and are gone now"),
-                "nothing: there is nothing left to move",
-            ));
-        }
-        Some(End::Failed(error)) => {
-            return Err(Failure::new(
-                format!("the kernel ended the move: {left} of {of} were not looked at"),
-                error,
-                "see `memferry topology`, then run it again",
-            ));
-        }
-        Some(_) => {
-            return Err(Failure::new(
-                format!("the move ended early: {left} of {of} were not looked at"),
-                "no reason that this command knows",
-                "run it again for the rest",
-            ));
-        }
-        None => {}
-    }
-    let worst = result.stayed.iter().max_by_key(|(_, count)| count.bytes);
-    let Some((&reason, _)) = worst else {
+    Err(match &result.end {
+        None => return Ok(()),
+        Some(End::Cancelled) => Failure::new(
+            format!("stopped: {left} of {of} of process {pid} were not looked at"),
+            "interrupted",
+            "run it again for the rest",
+        ),
+        Some(End::ProcessEnded) => Failure::new(
+            format!("process {pid} ended while its pages moved"),
+            format!("{left} of {of} were not looked at, and are gone now"),
+            "nothing: there is nothing left to move",
+        ),
+        Some(End::Failed(error)) => Failure::new(
+            format!(
+                "the kernel ended the move of process {pid}: {left} of {of} were not looked at"
+            ),
+            error,
+            "see `memferry topology`, then run it again",
+        ),
+        Some(_) => Failure::new(
+            format!("the move of process {pid} ended early: {left} of {of} were not looked at"),
+            "no reason that this command knows",
+            "run it again for the rest",
+        ),
+    })
+}
+
+/// Whether everything is where it should be.
+fn verdict(of: &Description) -> Result<(), Failure> {
+    let Some(most) = of.stayed.first() else {
         return Ok(());
     };
-    let pages: u64 = result.stayed.values().map(|count| count.folios).sum();
+    let pages: u64 = of.stayed.iter().map(|of| of.pages).sum();
+    let bytes: u64 = of.stayed.iter().map(|of| of.bytes).sum();
     Err(Failure::new(
-        format!(
-            "{pages} pages ({}) stayed on a wrong node",
-            about(result.stayed_bytes())
-        ),
-        format!("most of them: {}", reason.why()),
-        advice(reason),
+        format!("{pages} pages ({}) stayed on a wrong node", about(bytes)),
+        format!("most of them: {}", most.why),
+        most.next,
     ))
 }
 
@@ -161,8 +219,8 @@ fn advice(reason: Reason) -> &'static str {
     }
 }
 
-fn refused(args: &ProcessArgs, error: &MoveError) -> Failure {
-    let what = format!("the pages of process {} were not moved", args.pid);
+fn refused(pid: u32, error: &MoveError) -> Failure {
+    let what = format!("the pages of process {pid} were not moved");
     match error {
         MoveError::NoProcess { why, hint, .. } => Failure::new(what, why, *hint),
         MoveError::System { call, hint, source } => {
@@ -187,10 +245,4 @@ fn check_node(topology: &Topology, node: u32) -> Result<(), Failure> {
         format!("the nodes with memory are {nodes}"),
         "give one of those; `memferry topology` shows them",
     ))
-}
-
-/// How many pages lie on which node, as the description wants it.
-fn by_node(census: &Census) -> impl Iterator<Item = (u32, u64, u64)> {
-    let nodes = census.nodes.iter();
-    nodes.map(|(&node, count)| (node, count.folios, count.bytes))
 }

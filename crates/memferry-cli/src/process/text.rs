@@ -1,22 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A move of a process's pages as text for a terminal.
 
-use super::description::{Description, Pages};
+use super::description::{Description, OneProcess, Pages};
 use crate::table::Table;
 use crate::table::text::{Align, draw, wrap};
 use crate::units::about;
 
 /// Where the pages lie, or what became of them.
 pub fn account(of: &Description, columns: usize) -> String {
-    // A name is the process's own choice.
-    let name = of.name.as_deref().unwrap_or("?");
-    let name = name.replace(|c: char| c.is_control(), "\u{fffd}");
+    let whose = match (&of.cgroup, &of.processes[..]) {
+        (None, [one]) => format!("process {} ({})", one.pid, name(one)),
+        (cgroup, all) => {
+            let cgroup = cgroup.as_deref().unwrap_or_default();
+            let plural = if all.len() == 1 { "" } else { "es" };
+            format!(
+                "cgroup {}, {} process{plural}",
+                printable(cgroup),
+                all.len()
+            )
+        }
+    };
     let mut text = format!(
-        "process {} ({name}): {} present in {} mappings\n",
-        of.pid,
+        "{whose}: {} present in {} mappings\n",
         about(of.resident_bytes),
         of.mappings
     );
+    if of.processes.len() > 1 {
+        text += &("\n".to_owned() + &draw(&processes(of), columns, Align::Left) + "\n");
+    }
     if of.dry_run {
         return text + "\n" + &draw(&nodes(of), columns, Align::Left);
     }
@@ -41,6 +52,33 @@ pub fn account(of: &Description, columns: usize) -> String {
         text += &("\n".to_owned() + &draw(&stayed(of), columns, Align::Left));
     }
     text
+}
+
+/// A name is the process's own choice.
+fn name(of: &OneProcess) -> String {
+    printable(of.name.as_deref().unwrap_or("?"))
+}
+
+fn printable(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), "\u{fffd}")
+}
+
+fn processes(of: &Description) -> Table {
+    let row = |one: &OneProcess| {
+        let mut row = vec![one.pid.to_string(), name(one), about(one.resident_bytes)];
+        if !of.dry_run {
+            row.extend([about(one.moved_bytes), about(one.stayed_bytes)]);
+            row.push(one.end.unwrap_or_default().to_owned());
+        }
+        row
+    };
+    let head = ["pid", "name", "present", "moved", "stayed", "ended early"].map(str::to_owned);
+    Table {
+        title: "its processes".to_owned(),
+        caption: "a page that two of them map counts twice".to_owned(),
+        head: head[..if of.dry_run { 3 } else { 6 }].to_vec(),
+        rows: of.processes.iter().map(row).collect(),
+    }
 }
 
 fn pages(of: &Pages) -> String {

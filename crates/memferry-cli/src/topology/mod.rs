@@ -9,6 +9,7 @@ mod measure;
 mod text;
 
 pub use memferry_bench::host::read;
+use memferry_bench::host::read_from;
 
 use crate::cli::TopologyArgs;
 use crate::failure::Failure;
@@ -19,7 +20,7 @@ use description::Description;
 /// Prints the machine.
 pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
-    let topology = read()?;
+    let topology = read_from(&args.place.root)?;
     let abilities = memferry::probe::abilities(&topology);
     let mut description = Description::new(&topology, &abilities);
     if args.copy {

@@ -10,6 +10,14 @@ use super::memferry;
 /// The migrators' folder.
 pub const FOLDER: &str = "sys/kernel/mm/migration";
 
+/// What `kernel set --persist` writes.
+pub const KEPT: [&str; 4] = [
+    "etc/modules-load.d/memferry.conf",
+    "etc/sysctl.d/memferry.conf",
+    "etc/tmpfiles.d/memferry.conf",
+    "etc/systemd/system/systemd-tmpfiles-setup.service.d/memferry.conf",
+];
+
 /// A kernel with the series; `kernel` and `mtcopy` are registered, nothing is active.
 pub fn machine() -> tempfile::TempDir {
     let root = stock();
@@ -90,4 +98,33 @@ pub fn with_pghot() -> tempfile::TempDir {
 pub fn sysctl(root: &Path, name: &str) -> String {
     let path = root.join("proc/sys/vm").join(name);
     fs::read_to_string(path).expect("file").trim().to_owned()
+}
+
+/// A machine with so many CPUs on one node, and this kernel.
+pub fn large(cpus: u32, release: &str) -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("folder");
+    let file = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+        fs::write(path, text).expect("file");
+    };
+    let (list, memory) = (format!("0-{}\n", cpus - 1), "MemTotal: 16777216 kB\n");
+    file("sys/devices/system/cpu/online", &list);
+    file("sys/devices/system/node/has_memory", "0\n");
+    file("sys/devices/system/node/node0/cpulist", &list);
+    file("sys/devices/system/node/node0/distance", "10\n");
+    let of_node = "Node 0 MemTotal: 16777216 kB\nNode 0 MemFree: 8388608 kB\n";
+    file("sys/devices/system/node/node0/meminfo", of_node);
+    file(
+        "proc/cpuinfo",
+        "processor\t: 0\nmodel name\t: Fake CPU 9000\n",
+    );
+    file(
+        "proc/meminfo",
+        &format!("{memory}MemFree: 8388608 kB\nMemAvailable: 8388608 kB\n"),
+    );
+    file("proc/sys/kernel/osrelease", &format!("{release}\n"));
+    file("proc/sys/vm/max_map_count", "65530\n");
+    file("proc/sys/vm/overcommit_memory", "0\n");
+    root
 }

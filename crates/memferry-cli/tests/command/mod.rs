@@ -6,6 +6,7 @@
 )]
 
 pub mod machine;
+pub mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memferry move` with processes whose pages lie on known nodes.
 
+use std::fs;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,8 @@ pub const CASES: &[Case] = &[
     ("move_stops_at_an_interrupt", interrupt),
     ("move_of_a_strange_process_needs_permission", permission),
     ("move_refuses_what_is_not_there", refusals),
+    ("move_of_a_cgroup_or_a_unit_moves_all_of_it", cgroup),
+    ("move_beside_migrate_pages", beside_migrate_pages),
 ];
 
 const BYTES: usize = 16 << 20;
@@ -231,5 +235,76 @@ fn refusals() -> Result<(), String> {
         .gives(1)
         .says("kernel thread");
     memferry(&format!("move --pid {pid} --to {b} --rate 0")).gives(2);
+    Ok(())
+}
+
+/// The cgroup of a unit, with a process in it and one below, and a process elsewhere.
+fn cgroup() -> Result<(), String> {
+    let (a, b) = two();
+    let mount = Path::new("/sys/fs/cgroup");
+    if !mount.join("cgroup.procs").exists() {
+        let (kind, at) = (c"cgroup2".as_ptr(), c"/sys/fs/cgroup".as_ptr());
+        // SAFETY: both are strings, and there are no options.
+        let ret = unsafe { libc::mount(kind, at, kind, 0, std::ptr::null()) };
+        if ret != 0 {
+            let error = std::io::Error::last_os_error();
+            return Err(format!("no cgroup version 2: {error}"));
+        }
+    }
+    let unit = mount.join("fleet.service");
+    let folders = [unit.clone(), unit.join("below")];
+    let mut victims = [a, a, a].map(|node| Victim::new(BYTES, node, false));
+    for (folder, victim) in folders.iter().zip(&victims) {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("cgroup.procs"), victim.pid().to_string()).unwrap();
+    }
+    for (target, to) in [("--cgroup /fleet.service", b), ("--unit fleet", a)] {
+        let line = format!("move {target} --to {to} --anonymous --json");
+        let json = memferry(&line).gives(0).json();
+        assert_eq!(json["processes"].as_array().unwrap().len(), 2, "{json}");
+        assert!(
+            number(&json["moved"]["bytes"]) >= 2 * BYTES as u64,
+            "{json}"
+        );
+        let [one, below, other] = &mut victims;
+        one.assert_whole_on(to);
+        below.assert_whole_on(to);
+        other.assert_whole_on(a);
+    }
+    drop(victims);
+    for folder in folders.iter().rev() {
+        fs::remove_dir(folder).unwrap();
+    }
+    Ok(())
+}
+
+/// How long a process's pages take with `memferry move`, and with the system call of migratepages(8): the same process, there
+/// and back in turn, the least of some rounds.
+fn beside_migrate_pages() -> Result<(), String> {
+    const BYTES: usize = 64 << 20;
+    let (a, b) = two();
+    let mut victim = Victim::new(BYTES, a, false);
+    let mut least = [f64::MAX; 2];
+    for _ in 0..5 {
+        let line = format!("move --pid {} --to {b} --anonymous --json", victim.pid());
+        let json = memferry(&line).gives(0).json();
+        least[0] = least[0].min(json["seconds"].as_f64().unwrap());
+        victim.assert_whole_on(b);
+        let (from, to) = (1_u64 << b, 1_u64 << a);
+        let started = Instant::now();
+        // SAFETY: the kernel reads 64 bits of each mask.
+        let left = unsafe { libc::syscall(libc::SYS_migrate_pages, victim.pid(), 65, &from, &to) };
+        least[1] = least[1].min(started.elapsed().as_secs_f64());
+        assert!(left >= 0, "{}", std::io::Error::last_os_error());
+        victim.assert_whole_on(a);
+    }
+    let [ours, theirs] = least;
+    println!(
+        "# {} MiB: memferry move {:.1} ms, migrate_pages(2) {:.1} ms, {:.2} times as long",
+        BYTES >> 20,
+        ours * 1e3,
+        theirs * 1e3,
+        ours / theirs
+    );
     Ok(())
 }

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Processes that are moved, and machines that say in which cgroups they are.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use super::memferry;
+
+/// A program that waits for its stdin to close.
+pub struct Waiting(pub Child);
+
+impl Waiting {
+    /// Starts it.
+    pub fn new() -> Waiting {
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start");
+        // It has begun its work once it answers.
+        let mut answer = [0];
+        let (stdin, stdout) = (child.stdin.as_mut(), child.stdout.as_mut());
+        std::io::Write::write_all(stdin.expect("stdin"), b"x").expect("write");
+        std::io::Read::read_exact(stdout.expect("stdout"), &mut answer).expect("read");
+        Waiting(child)
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The first node with memory.
+pub fn node() -> String {
+    let text = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
+    let first = text.trim().split(['-', ',']).next().unwrap_or("0");
+    if first.is_empty() { "0" } else { first }.to_owned()
+}
+
+/// A number of a JSON file.
+pub fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value}"))
+}
+
+/// A machine with these cgroups: paths, and the processes in each.
+pub fn cgroups(all: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("folder");
+    let mount = root.path().join("sys/fs/cgroup");
+    fs::create_dir_all(&mount).expect("folder");
+    fs::write(mount.join("cgroup.controllers"), "memory\n").expect("file");
+    for (path, processes) in all {
+        let folder = mount.join(path);
+        fs::create_dir_all(&folder).expect("folder");
+        fs::write(folder.join("cgroup.procs"), processes).expect("file");
+    }
+    root
+}
+
+/// Runs `memferry move` on such a machine.
+pub fn move_below(root: &Path, line: &str) -> Output {
+    let root = ["--root", root.to_str().expect("path")];
+    memferry(&[&line.split(' ').collect::<Vec<_>>()[..], &root].concat())
+}
