@@ -21,9 +21,6 @@ const READS: usize = 16;
 /// alone, too.
 const APART: usize = 1024;
 
-/// How many mappings may come and go without a list that grows.
-const COMINGS: usize = 256;
-
 /// Parts of the range that the pipeline must leave alone from now on.
 pub(super) struct Places {
     pub(super) excluded: Ranges,
@@ -38,13 +35,14 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Leaves `excluded` alone from the start.
-    pub(super) fn without(excluded: &[Range<usize>]) -> Places {
+    /// Leaves `excluded` alone from the start. Each of `pages` may get a mapping of its own, and go away with it, without a list
+    /// that grows.
+    pub(super) fn new(excluded: &[Range<usize>], pages: usize) -> Places {
         let mut places = Places {
             excluded: Ranges::at_most(APART),
             emptied: Ranges::at_most(APART),
-            taken: Ranges::with_room(COMINGS),
-            left: Ranges::with_room(COMINGS),
+            taken: Ranges::with_room(pages),
+            left: Ranges::with_room(pages),
             arriving: false,
         };
         places.excluded.add_all(excluded);
@@ -275,6 +273,21 @@ fn added_by_mremap(old: usize, new: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_page_may_leave_on_its_own_without_a_list_that_grows() {
+        const PAGES: usize = 2000;
+        let mut places = Places::new(&[], PAGES);
+        let room = |places: &Places| (places.left.room(), places.taken.room());
+        let before = room(&places);
+        for page in 0..PAGES {
+            let at = 2 * page * page_size();
+            places.leave(at..at + page_size());
+            places.taken.add(at..at + page_size());
+        }
+        assert_eq!(places.left.as_slice().len(), PAGES);
+        assert_eq!(room(&places), before);
+    }
 
     #[test]
     fn what_mremap_adds_is_whole_pages() {

@@ -145,7 +145,7 @@ impl<'a> Pipeline<'a> {
             schedule: Schedule::new(slots, spins),
             batches,
             cursor: Mutex::new(cursor),
-            places: RwLock::new(Places::without(plan.excluded)),
+            places: RwLock::new(Places::new(plan.excluded, plan.range.len() / page_size())),
             error: Mutex::new(None),
             steps: Mutex::new(steps),
             inside: AtomicUsize::new(0),
