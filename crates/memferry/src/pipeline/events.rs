@@ -11,6 +11,7 @@ use crate::ranges::Ranges;
 use crate::sync::Unpoisoned;
 use crate::sys::uffd::Message;
 use crate::sys::{errno, page_size, thread};
+use crate::watch::release_around;
 use memferry_linux::pagemap::Region;
 use std::ops::Range;
 
@@ -178,14 +179,9 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Ends the watch of a range, around what is mapped there meanwhile that never was watched.
     fn release(&self, range: Range<usize>) {
-        let pages = range.len() / page_size();
-        if self.plan.kernel.release(range.start, range.len()).is_err() && pages > 1 {
-            let middle = range.start + pages / 2 * page_size();
-            self.release(range.start..middle);
-            self.release(middle..range.end);
-        }
+        let kernel = self.plan.kernel;
+        release_around(range, &|addr, len| kernel.release(addr, len));
     }
 
     /// Someone waits at `addr`: for a page on its way, which comes by itself, or for one that never was.

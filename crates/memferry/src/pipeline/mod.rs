@@ -75,6 +75,18 @@ pub(crate) struct Plan<'a> {
     pub cancel: &'a AtomicBool,
 }
 
+impl Plan<'_> {
+    /// Of pages where a batch comes from, and of those where it goes to.
+    fn classes(&self, kind: Kind) -> (PageClass, PageClass) {
+        let class = |node| PageClass {
+            node,
+            huge: kind.huge,
+            locked: self.locked,
+        };
+        (class(kind.node), class(self.wanted.node))
+    }
+}
+
 /// What a pipeline leaves behind.
 pub(crate) struct Finished {
     /// What ended it early.
@@ -227,14 +239,6 @@ impl<'a> Pipeline<'a> {
         self.batches[slot].write().unpoisoned()
     }
 
-    fn class(&self, kind: Kind, node: u32) -> PageClass {
-        PageClass {
-            node,
-            huge: kind.huge,
-            locked: self.plan.locked,
-        }
-    }
-
     /// Cuts the next batch and finds pages for it. Nothing is away yet, so this may take its time.
     fn prepare(&self, slot: usize, epoch: u64, laps: &Laps) {
         let mut runs = std::mem::replace(&mut self.write(slot).planned, List::new_in(Pages));
@@ -303,10 +307,7 @@ impl<'a> Pipeline<'a> {
     /// A staging range and free pages for one batch; both may be shorter than asked, never for a THP.
     fn find_pages(&self, kind: Kind, bytes: usize) -> std::io::Result<(Piece, Option<Piece>)> {
         let pool = self.plan.pool;
-        let (from, to) = (
-            self.class(kind, kind.node),
-            self.class(kind, self.plan.wanted.node),
-        );
+        let (from, to) = self.plan.classes(kind);
         let dest = self.find_free(kind, to, bytes)?;
         let len = dest.as_ref().map_or(bytes, Piece::len);
         let staged = pool.take_empty(from, len, true).and_then(|staged| {
@@ -454,15 +455,11 @@ fn release_pieces(plan: &Plan<'_>, batch: &mut Batch) {
     let Some(kind) = batch.kind.take() else {
         return;
     };
-    let class = |node| PageClass {
-        node,
-        huge: kind.huge,
-        locked: plan.locked,
-    };
+    let (from, to) = plan.classes(kind);
     let staged = std::mem::take(&mut batch.staged);
-    plan.pool.put_empty(class(kind.node), staged);
+    plan.pool.put_empty(from, staged);
     if let Some(dest) = batch.dest.take() {
-        plan.pool.put_full(class(plan.wanted.node), dest);
+        plan.pool.put_full(to, dest);
     }
     batch.clear();
 }

@@ -6,7 +6,7 @@
 
 use super::Pipeline;
 use super::batch::{AwayRun, Batch};
-use crate::pool::{PageClass, Piece, SEGMENT};
+use crate::pool::{Piece, SEGMENT};
 use crate::result::Outcome;
 use crate::steps::Laps;
 use crate::sync::Unpoisoned;
@@ -210,18 +210,7 @@ impl Pipeline<'_> {
         for run in &batch.away {
             self.book(run, failed, unit, batch);
         }
-        let (from, to) = (
-            PageClass {
-                node: kind.node,
-                huge: kind.huge,
-                locked: plan.locked,
-            },
-            PageClass {
-                node: plan.wanted.node,
-                huge: kind.huge,
-                locked: plan.locked,
-            },
-        );
+        let (from, to) = plan.classes(kind);
         let (staged, dest) = (std::mem::take(&mut batch.staged), batch.dest.take());
         let give_back_unused = |dest| match failed {
             Some(Outcome::NoMemory) => plan.pool.reset(to, dest),
