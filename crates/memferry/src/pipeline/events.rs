@@ -5,7 +5,7 @@
 //! the place is being emptied and the note of it here.
 
 use super::Pipeline;
-use super::batch::Batch;
+use super::away::{AwayRun, AwayRuns};
 use crate::pool::SEGMENT;
 use crate::ranges::Ranges;
 use crate::sync::Unpoisoned;
@@ -94,7 +94,7 @@ impl Pipeline<'_> {
                         // come back from the dead.
                         places.exclude(start..end);
                         places.emptied.add(start..end);
-                        self.each_batch(|batch| batch.remove(&(start..end)));
+                        self.each_batch(|away| away.remove(&(start..end)));
                         // Pages that waiters hope for do not come any more.
                         let _ = self.plan.kernel.wake(start, end - start);
                     }
@@ -105,16 +105,16 @@ impl Pipeline<'_> {
                         for taken in places.taken.as_slice() {
                             let part = taken.start.max(start)..taken.end.min(end);
                             if !part.is_empty() {
-                                self.each_batch(|batch| batch.remove_originals(&part));
+                                self.each_batch(|away| away.remove_originals(&part));
                             }
                         }
-                        self.each_batch(|batch| batch.doubt(&(start..end)));
+                        self.each_batch(|away| away.doubt(&(start..end)));
                         let _ = self.plan.kernel.wake(start, end - start);
                     }
                     Message::Remap { from, to, len } => {
                         places.leave(from..from + len);
                         places.arriving = true;
-                        self.each_batch(|batch| batch.relocate(&(from..from + len), to));
+                        self.each_batch(|away| away.relocate(&(from..from + len), to));
                         let _ = self.plan.kernel.wake(from, len);
                         places.taken.add(to..to + len);
                     }
@@ -125,13 +125,13 @@ impl Pipeline<'_> {
         // Only with all messages read, and nobody about to send one, is it known who was first.
         if all_read && places.arriving && !self.plan.kernel.changing() {
             places.arriving = false;
-            self.each_batch(Batch::settle_arrivals);
+            self.each_batch(AwayRuns::settle_arrivals);
         }
     }
 
-    fn each_batch(&self, mut act: impl FnMut(&mut Batch)) {
+    fn each_batch(&self, mut act: impl FnMut(&mut AwayRuns)) {
         for slot in 0..self.batches.len() {
-            act(&mut self.write(slot));
+            act(&mut self.write(slot).away);
         }
     }
 
@@ -186,7 +186,7 @@ impl Pipeline<'_> {
 
     /// Someone waits at `addr`: for a page on its way, which comes by itself, or for one that never was.
     fn answer_fault(&self, places: &mut Places, addr: usize, thread: u32) {
-        if (0..self.batches.len()).any(|slot| self.read(slot).holds(addr)) {
+        if (0..self.batches.len()).any(|slot| self.read(slot).away.holds(addr)) {
             return;
         }
         let kernel = self.plan.kernel;
@@ -244,10 +244,8 @@ impl Pipeline<'_> {
     fn is_untouched(&self, block: &Range<usize>) -> bool {
         let away = |slot| {
             let batch = self.read(slot);
-            batch
-                .away
-                .iter()
-                .any(|r| r.place < block.end && block.start < r.place + r.len)
+            let meets = |r: &AwayRun| r.place < block.end && block.start < r.place + r.len;
+            batch.away.runs().iter().any(meets)
         };
         let mut region = [Region::default()];
         !(0..self.batches.len()).any(away)

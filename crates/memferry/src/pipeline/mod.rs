@@ -5,6 +5,7 @@
 //! `remap` brings back either the copy or the staged original. Locks are taken in the order gate, `places`, batch, pool.
 //! It knows no threads: `run_lane` is called by every lane of a migrator.
 
+mod away;
 mod batch;
 mod cursor;
 mod events;
@@ -388,7 +389,7 @@ impl<'a> Pipeline<'a> {
                 self.fill(slot, laps);
                 return laps.lap(|s| &mut s.fill);
             };
-            let part = share(batch.bytes, self.plan.lanes, GRANULE, lane);
+            let part = share(batch.away.bytes(), self.plan.lanes, GRANULE, lane);
             // SAFETY: the source lies in the batch's staging range, which holds its pages; the destination in its
             // destination piece, which holds free pages. Both belong to this pipeline alone, and shares have no byte in
             // common.
