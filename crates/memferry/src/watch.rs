@@ -35,7 +35,7 @@ pub(crate) struct Userfault {
 impl Userfault {
     /// The mapping that must not be moved.
     pub(crate) fn own_memory(&self) -> Range<usize> {
-        self.nothing.addr()..self.nothing.addr() + self.nothing.len()
+        self.nothing.range()
     }
 }
 

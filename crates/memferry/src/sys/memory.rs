@@ -2,8 +2,9 @@
 //! mmap, madvise, mlock2: anonymous mappings that the library owns, and advice on any range.
 
 use super::list::{List, Pages, read_file};
-use super::{check, check_long, page_size};
+use super::{check, page_size};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -57,6 +58,10 @@ impl Mapping {
 
     pub(crate) fn addr(&self) -> usize {
         self.addr
+    }
+
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.addr..self.addr + self.len
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -147,7 +152,8 @@ pub(crate) unsafe fn discard(addr: usize, len: usize) -> io::Result<()> {
 pub(crate) fn lock_on_fault(addr: usize, len: usize) -> io::Result<()> {
     const MLOCK_ONFAULT: libc::c_uint = linux_raw_sys::general::MLOCK_ONFAULT;
     // SAFETY: locking changes no contents.
-    check_long(unsafe { libc::syscall(libc::SYS_mlock2, addr, len, MLOCK_ONFAULT) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_mlock2, addr, len, MLOCK_ONFAULT) } as libc::c_int)
+        .map(drop)
 }
 
 /// Unlocks a range.
