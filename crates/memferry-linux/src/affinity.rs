@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! sched_setaffinity(2) and sched_getaffinity(2) on any CPU: `cpu_set_t` ends at CPU 1,023, the kernel's masks do not.
+//! On which CPUs a thread runs, and how politely. `cpu_set_t` ends at CPU 1,023, the kernel's masks do not.
 
 use std::io;
 
@@ -27,6 +27,21 @@ fn mask(cpus: &[u32]) -> Vec<libc::c_ulong> {
         mask[cpu as usize / WORD_CPUS] |= 1 << (cpu as usize % WORD_CPUS);
     }
     mask
+}
+
+/// CPU the calling thread runs on at this moment.
+pub fn current() -> u32 {
+    // SAFETY: no memory is touched.
+    u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+}
+
+/// Sets the nice value of the calling thread (Linux keeps it per thread).
+///
+/// # Errors
+/// A value below 0 takes CAP_SYS_NICE.
+pub fn set_nice(nice: i32) -> io::Result<()> {
+    // SAFETY: no memory is touched; gettid names the calling thread.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, nice) })
 }
 
 /// Lets the calling thread run on these CPUs alone.

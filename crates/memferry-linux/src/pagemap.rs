@@ -62,6 +62,13 @@ impl Pagemap {
         })
     }
 
+    /// The same, if the kernel has PAGEMAP_SCAN.
+    pub fn with_scan(process: &Path) -> Option<Pagemap> {
+        let pagemap = Pagemap::of(process).ok()?;
+        let scans = pagemap.scan(0, 0, &mut [Region::default()]).is_ok();
+        scans.then_some(pagemap)
+    }
+
     /// Fills `out` with the runs of present or swapped pages in `start .. end`, ascending, each with its categories;
     /// returns how many runs there are and the address up to which the walk came.
     ///

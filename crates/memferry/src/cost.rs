@@ -10,7 +10,7 @@ use crate::sys::page_size;
 use crate::sys::uffd::{FEATURE_MOVE, Progress, Uffd};
 use memferry_linux::numa;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::Instant;
 
 const PAGES: usize = 64;
@@ -57,44 +57,16 @@ impl MoveCost {
 
 /// The cost on this kernel, measured by the first call; `None` where UFFDIO_MOVE does not work. `nodes` have memory.
 ///
-/// No lock: a child of fork may ask while a thread that is not there was measuring. Two threads may both measure.
+/// No lock: a child of fork may ask while a thread that is not there was measuring. Of two threads that both measure, one leaks
+/// its answer.
 pub(crate) fn measured(nodes: &[u32]) -> Option<MoveCost> {
-    const UNKNOWN: u8 = 0;
-    const NONE: u8 = 1;
-    const ALONE: u8 = 2;
-    const BESIDE: u8 = 3;
-    static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
-    static NS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-    if STATE.load(Ordering::Acquire) == UNKNOWN {
-        let cost = measure(nodes).ok();
-        if let Some(cost) = cost {
-            let between = cost.between_nodes;
-            let ns = [
-                cost.uffdio_move_ns,
-                between.map_or(0.0, |cost| cost.userfaultfd_ns),
-                between.map_or(0.0, |cost| cost.move_pages_ns),
-            ];
-            for (cell, ns) in NS.iter().zip(ns) {
-                cell.store(ns.to_bits(), Ordering::Relaxed);
-            }
-        }
-        let state = cost.map_or(
-            NONE,
-            |cost| if cost.beside_a_thread { BESIDE } else { ALONE },
-        );
-        STATE.store(state, Ordering::Release);
+    static COST: AtomicPtr<Option<MoveCost>> = AtomicPtr::new(std::ptr::null_mut());
+    if COST.load(Ordering::Acquire).is_null() {
+        let cost = Box::into_raw(Box::new(measure(nodes).ok()));
+        COST.store(cost, Ordering::Release);
     }
-    let state = STATE.load(Ordering::Acquire);
-    let [uffdio_move_ns, userfaultfd_ns, move_pages_ns] =
-        [0, 1, 2].map(|index: usize| f64::from_bits(NS[index].load(Ordering::Relaxed)));
-    (state != NONE).then_some(MoveCost {
-        uffdio_move_ns,
-        beside_a_thread: state == BESIDE,
-        between_nodes: (move_pages_ns > 0.0).then_some(BetweenNodes {
-            userfaultfd_ns,
-            move_pages_ns,
-        }),
-    })
+    // SAFETY: what was stored is never freed and never changed.
+    unsafe { *COST.load(Ordering::Acquire) }
 }
 
 fn measure(nodes: &[u32]) -> io::Result<MoveCost> {

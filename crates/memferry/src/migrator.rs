@@ -12,7 +12,6 @@ use crate::copy::{self, Routine};
 use crate::error::MoveError;
 use crate::options::setters;
 use crate::sync::Unpoisoned;
-use crate::sys;
 use crate::workers::Workers;
 use memferry_linux::affinity;
 use memferry_linux::topology::Topology;
@@ -192,12 +191,7 @@ impl MtCopy {
                     .collect::<Vec<_>>()
             })
             .unwrap_or_else(|_| vec![allowed.clone()]);
-        let order = order_cpus(
-            &groups,
-            &allowed,
-            sys::thread::current_cpu(),
-            options.placement,
-        );
+        let order = order_cpus(&groups, &allowed, affinity::current(), options.placement);
         let workers =
             Workers::start(&order[..lanes - 1], options.nice).map_err(MoveError::system(
                 "starting a lane's thread",

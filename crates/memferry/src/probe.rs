@@ -58,36 +58,26 @@ pub fn abilities(topology: &Topology) -> Vec<Ability> {
     } else {
         Err(move_pages_verdict(nodes))
     };
-    vec![
-        Ability {
-            name: "userfaultfd",
-            purpose: "watch pages on their way",
-            state: uffd(FEATURE_EVENTS),
-        },
-        Ability {
-            name: "UFFDIO_MOVE",
-            purpose: "unmap and remap in batches",
-            state: uffd(FEATURE_MOVE).and_then(|()| {
-                let release = &topology.kernel_interface.release;
-                known_faults::refusal(release).map_or(Ok(()), Err)
-            }),
-        },
-        Ability {
-            name: "PAGEMAP_SCAN",
-            purpose: "find pages and THPs",
-            state: scan,
-        },
-        Ability {
-            name: "move_pages",
-            purpose: "move pages of any process",
-            state: pages,
-        },
-        Ability {
-            name: "kernel migrators",
-            purpose: "batch copies inside the kernel",
-            state: own,
-        },
+    let release = &topology.kernel_interface.release;
+    let moves = || known_faults::refusal(release).map_or(Ok(()), Err);
+    let moves = uffd(FEATURE_MOVE).and_then(|()| moves());
+    [
+        (
+            "userfaultfd",
+            "watch pages on their way",
+            uffd(FEATURE_EVENTS),
+        ),
+        ("UFFDIO_MOVE", "unmap and remap in batches", moves),
+        ("PAGEMAP_SCAN", "find pages and THPs", scan),
+        ("move_pages", "move pages of any process", pages),
+        ("kernel migrators", "batch copies inside the kernel", own),
     ]
+    .map(|(name, purpose, state)| Ability {
+        name,
+        purpose,
+        state,
+    })
+    .into()
 }
 
 /// What moving a base page takes here, measured by the first call in a process, within milliseconds; `None` where UFFDIO_MOVE

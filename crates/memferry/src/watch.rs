@@ -35,7 +35,7 @@ pub(crate) struct Userfault {
 impl Userfault {
     /// The mapping that must not be moved.
     pub(crate) fn own_memory(&self) -> Range<usize> {
-        self.nothing.addr()..self.nothing.addr() + self.nothing.len()
+        self.nothing.range()
     }
 }
 
@@ -121,16 +121,17 @@ fn look(
 
 /// Ends a watch before any page has left, and notes what its owner is about to empty: the kernel does not tell again.
 fn end_watch(place: &Uffd, range: &Range<usize>) {
-    unregister(place, range.clone());
+    let unregister = |range| release_around(range, &|addr, len| place.unregister(addr, len));
+    unregister(range.clone());
     let mut messages = [Message::Other; 16];
     loop {
         let count = place.read(&mut messages).unwrap_or(0);
         for message in &messages[..count] {
             match *message {
                 Message::Remove { start, end } => emptied::note(start..end),
-                Message::Remap { to, len, .. } => unregister(place, to..to + len),
+                Message::Remap { to, len, .. } => unregister(to..to + len),
                 // In the middle of an mremap that fills what it adds, nothing but this lets it go on.
-                Message::Fault { addr, .. } => unregister(place, addr..addr + page_size()),
+                Message::Fault { addr, .. } => unregister(addr..addr + page_size()),
                 _ => {}
             }
         }
@@ -142,13 +143,16 @@ fn end_watch(place: &Uffd, range: &Range<usize>) {
     }
 }
 
-/// Ends the watch of a range, around what is mapped there that never was watched.
-fn unregister(place: &Uffd, range: Range<usize>) {
+/// Ends the watch of a range by `release`, around what is mapped there that never was watched.
+pub(crate) fn release_around(
+    range: Range<usize>,
+    release: &dyn Fn(usize, usize) -> std::io::Result<()>,
+) {
     let pages = range.len() / page_size();
-    if place.unregister(range.start, range.len()).is_err() && pages > 1 {
+    if release(range.start, range.len()).is_err() && pages > 1 {
         let middle = range.start + pages / 2 * page_size();
-        unregister(place, range.start..middle);
-        unregister(place, middle..range.end);
+        release_around(range.start..middle, release);
+        release_around(middle..range.end, release);
     }
 }
 

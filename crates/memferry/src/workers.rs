@@ -90,7 +90,7 @@ impl Workers {
                     let _ = sys::thread::block_signals();
                     let _ = affinity::pin(&[cpu]);
                     if nice != 0 {
-                        let _ = sys::thread::set_nice(nice);
+                        let _ = affinity::set_nice(nice);
                     }
                     work(&shared, index + 1);
                 })?;

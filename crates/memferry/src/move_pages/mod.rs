@@ -15,7 +15,7 @@ use crate::sync::Unpoisoned;
 use crate::sys::{errno, page_size};
 use crate::vma;
 use memferry_linux::numa;
-use memferry_linux::pagemap::{Pagemap, Region};
+use memferry_linux::pagemap::Pagemap;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -85,9 +85,7 @@ impl Callers<'_> {
             pid => PathBuf::from(format!("/proc/{pid}")),
         };
         vma::all_mapped(&process.join("maps"), ranges)?;
-        let pagemap = Pagemap::of(&process)
-            .ok()
-            .filter(|pagemap| pagemap.scan(0, 0, &mut [Region::default()]).is_ok());
+        let pagemap = Pagemap::with_scan(&process);
         let failure = Mutex::new(None);
         let calls = Mutex::new(Calls::of(ranges));
         let caller = || {
@@ -122,16 +120,21 @@ impl Callers<'_> {
                 }
             }
         };
-        std::thread::scope(|scope| {
-            for _ in 1..self.count {
-                // Without another thread the others do its parts.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, caller);
-            }
-            caller();
-        });
+        on_threads(self.count, caller);
         let failure = failure.into_inner().unpoisoned();
         failure.map_or(Ok(()), |error| Err(explain(error, self.node)))
     }
+}
+
+/// Calls `work` on so many threads, this one among them, and returns when all are done.
+pub(crate) fn on_threads(count: usize, work: impl Fn() + Copy + Send) {
+    std::thread::scope(|scope| {
+        for _ in 1..count {
+            // Without another thread the others do its part.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
 }
 
 /// What is left for calls to come.

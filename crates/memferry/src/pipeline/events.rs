@@ -5,12 +5,13 @@
 //! the place is being emptied and the note of it here.
 
 use super::Pipeline;
-use super::batch::Batch;
+use super::away::{AwayRun, AwayRuns};
 use crate::pool::SEGMENT;
 use crate::ranges::Ranges;
 use crate::sync::Unpoisoned;
 use crate::sys::uffd::Message;
 use crate::sys::{errno, page_size, thread};
+use crate::watch::release_around;
 use memferry_linux::pagemap::Region;
 use std::ops::Range;
 
@@ -20,9 +21,6 @@ const READS: usize = 16;
 /// How many ranges that must be left alone are told apart. Owners that empty more of them have some of what lies between them left
 /// alone, too.
 const APART: usize = 1024;
-
-/// How many mappings may come and go without a list that grows.
-const COMINGS: usize = 256;
 
 /// Parts of the range that the pipeline must leave alone from now on.
 pub(super) struct Places {
@@ -38,13 +36,14 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Leaves `excluded` alone from the start.
-    pub(super) fn without(excluded: &[Range<usize>]) -> Places {
+    /// Leaves `excluded` alone from the start. Each of `pages` may get a mapping of its own, and go away with it, without a list
+    /// that grows.
+    pub(super) fn new(excluded: &[Range<usize>], pages: usize) -> Places {
         let mut places = Places {
             excluded: Ranges::at_most(APART),
             emptied: Ranges::at_most(APART),
-            taken: Ranges::with_room(COMINGS),
-            left: Ranges::with_room(COMINGS),
+            taken: Ranges::with_room(pages),
+            left: Ranges::with_room(pages),
             arriving: false,
         };
         places.excluded.add_all(excluded);
@@ -95,7 +94,7 @@ impl Pipeline<'_> {
                         // come back from the dead.
                         places.exclude(start..end);
                         places.emptied.add(start..end);
-                        self.each_batch(|batch| batch.remove(&(start..end)));
+                        self.each_batch(|away| away.remove(&(start..end)));
                         // Pages that waiters hope for do not come any more.
                         let _ = self.plan.kernel.wake(start, end - start);
                     }
@@ -106,16 +105,16 @@ impl Pipeline<'_> {
                         for taken in places.taken.as_slice() {
                             let part = taken.start.max(start)..taken.end.min(end);
                             if !part.is_empty() {
-                                self.each_batch(|batch| batch.remove_originals(&part));
+                                self.each_batch(|away| away.remove_originals(&part));
                             }
                         }
-                        self.each_batch(|batch| batch.doubt(&(start..end)));
+                        self.each_batch(|away| away.doubt(&(start..end)));
                         let _ = self.plan.kernel.wake(start, end - start);
                     }
                     Message::Remap { from, to, len } => {
                         places.leave(from..from + len);
                         places.arriving = true;
-                        self.each_batch(|batch| batch.relocate(&(from..from + len), to));
+                        self.each_batch(|away| away.relocate(&(from..from + len), to));
                         let _ = self.plan.kernel.wake(from, len);
                         places.taken.add(to..to + len);
                     }
@@ -126,13 +125,13 @@ impl Pipeline<'_> {
         // Only with all messages read, and nobody about to send one, is it known who was first.
         if all_read && places.arriving && !self.plan.kernel.changing() {
             places.arriving = false;
-            self.each_batch(Batch::settle_arrivals);
+            self.each_batch(AwayRuns::settle_arrivals);
         }
     }
 
-    fn each_batch(&self, mut act: impl FnMut(&mut Batch)) {
+    fn each_batch(&self, mut act: impl FnMut(&mut AwayRuns)) {
         for slot in 0..self.batches.len() {
-            act(&mut self.write(slot));
+            act(&mut self.write(slot).away);
         }
     }
 
@@ -180,19 +179,14 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Ends the watch of a range, around what is mapped there meanwhile that never was watched.
     fn release(&self, range: Range<usize>) {
-        let pages = range.len() / page_size();
-        if self.plan.kernel.release(range.start, range.len()).is_err() && pages > 1 {
-            let middle = range.start + pages / 2 * page_size();
-            self.release(range.start..middle);
-            self.release(middle..range.end);
-        }
+        let kernel = self.plan.kernel;
+        release_around(range, &|addr, len| kernel.release(addr, len));
     }
 
     /// Someone waits at `addr`: for a page on its way, which comes by itself, or for one that never was.
     fn answer_fault(&self, places: &mut Places, addr: usize, thread: u32) {
-        if (0..self.batches.len()).any(|slot| self.read(slot).holds(addr)) {
+        if (0..self.batches.len()).any(|slot| self.read(slot).away.holds(addr)) {
             return;
         }
         let kernel = self.plan.kernel;
@@ -250,10 +244,8 @@ impl Pipeline<'_> {
     fn is_untouched(&self, block: &Range<usize>) -> bool {
         let away = |slot| {
             let batch = self.read(slot);
-            batch
-                .away
-                .iter()
-                .any(|r| r.place < block.end && block.start < r.place + r.len)
+            let meets = |r: &AwayRun| r.place < block.end && block.start < r.place + r.len;
+            batch.away.runs().iter().any(meets)
         };
         let mut region = [Region::default()];
         !(0..self.batches.len()).any(away)
@@ -275,6 +267,21 @@ fn added_by_mremap(old: usize, new: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_page_may_leave_on_its_own_without_a_list_that_grows() {
+        const PAGES: usize = 2000;
+        let mut places = Places::new(&[], PAGES);
+        let room = |places: &Places| (places.left.room(), places.taken.room());
+        let before = room(&places);
+        for page in 0..PAGES {
+            let at = 2 * page * page_size();
+            places.leave(at..at + page_size());
+            places.taken.add(at..at + page_size());
+        }
+        assert_eq!(places.left.as_slice().len(), PAGES);
+        assert_eq!(room(&places), before);
+    }
 
     #[test]
     fn what_mremap_adds_is_whole_pages() {

@@ -5,6 +5,7 @@
 //! `remap` brings back either the copy or the staged original. Locks are taken in the order gate, `places`, batch, pool.
 //! It knows no threads: `run_lane` is called by every lane of a migrator.
 
+mod away;
 mod batch;
 mod cursor;
 mod events;
@@ -73,6 +74,18 @@ pub(crate) struct Plan<'a> {
     pub recycle: bool,
     /// Set by anyone: no further batch leaves.
     pub cancel: &'a AtomicBool,
+}
+
+impl Plan<'_> {
+    /// Of pages where a batch comes from, and of those where it goes to.
+    fn classes(&self, kind: Kind) -> (PageClass, PageClass) {
+        let class = |node| PageClass {
+            node,
+            huge: kind.huge,
+            locked: self.locked,
+        };
+        (class(kind.node), class(self.wanted.node))
+    }
 }
 
 /// What a pipeline leaves behind.
@@ -145,7 +158,7 @@ impl<'a> Pipeline<'a> {
             schedule: Schedule::new(slots, spins),
             batches,
             cursor: Mutex::new(cursor),
-            places: RwLock::new(Places::without(plan.excluded)),
+            places: RwLock::new(Places::new(plan.excluded, plan.range.len() / page_size())),
             error: Mutex::new(None),
             steps: Mutex::new(steps),
             inside: AtomicUsize::new(0),
@@ -227,14 +240,6 @@ impl<'a> Pipeline<'a> {
         self.batches[slot].write().unpoisoned()
     }
 
-    fn class(&self, kind: Kind, node: u32) -> PageClass {
-        PageClass {
-            node,
-            huge: kind.huge,
-            locked: self.plan.locked,
-        }
-    }
-
     /// Cuts the next batch and finds pages for it. Nothing is away yet, so this may take its time.
     fn prepare(&self, slot: usize, epoch: u64, laps: &Laps) {
         let mut runs = std::mem::replace(&mut self.write(slot).planned, List::new_in(Pages));
@@ -303,10 +308,7 @@ impl<'a> Pipeline<'a> {
     /// A staging range and free pages for one batch; both may be shorter than asked, never for a THP.
     fn find_pages(&self, kind: Kind, bytes: usize) -> std::io::Result<(Piece, Option<Piece>)> {
         let pool = self.plan.pool;
-        let (from, to) = (
-            self.class(kind, kind.node),
-            self.class(kind, self.plan.wanted.node),
-        );
+        let (from, to) = self.plan.classes(kind);
         let dest = self.find_free(kind, to, bytes)?;
         let len = dest.as_ref().map_or(bytes, Piece::len);
         let staged = pool.take_empty(from, len, true).and_then(|staged| {
@@ -387,7 +389,7 @@ impl<'a> Pipeline<'a> {
                 self.fill(slot, laps);
                 return laps.lap(|s| &mut s.fill);
             };
-            let part = share(batch.bytes, self.plan.lanes, GRANULE, lane);
+            let part = share(batch.away.bytes(), self.plan.lanes, GRANULE, lane);
             // SAFETY: the source lies in the batch's staging range, which holds its pages; the destination in its
             // destination piece, which holds free pages. Both belong to this pipeline alone, and shares have no byte in
             // common.
@@ -454,15 +456,11 @@ fn release_pieces(plan: &Plan<'_>, batch: &mut Batch) {
     let Some(kind) = batch.kind.take() else {
         return;
     };
-    let class = |node| PageClass {
-        node,
-        huge: kind.huge,
-        locked: plan.locked,
-    };
+    let (from, to) = plan.classes(kind);
     let staged = std::mem::take(&mut batch.staged);
-    plan.pool.put_empty(class(kind.node), staged);
+    plan.pool.put_empty(from, staged);
     if let Some(dest) = batch.dest.take() {
-        plan.pool.put_full(class(plan.wanted.node), dest);
+        plan.pool.put_full(to, dest);
     }
     batch.clear();
 }

@@ -5,8 +5,9 @@
 //! `Kernel::fill`, which asks less of the mapping. Only a place that is no longer there keeps nothing.
 
 use super::Pipeline;
-use super::batch::{AwayRun, Batch};
-use crate::pool::{PageClass, Piece, SEGMENT};
+use super::away::AwayRun;
+use super::batch::Batch;
+use crate::pool::{Piece, SEGMENT};
 use crate::result::Outcome;
 use crate::steps::Laps;
 use crate::sync::Unpoisoned;
@@ -65,7 +66,7 @@ impl Pipeline<'_> {
         loop {
             let places = self.places.read().unpoisoned();
             let mut batch = self.write(slot);
-            let Some(run) = batch.away.get(index).copied() else {
+            let Some(run) = batch.away.runs().get(index).copied() else {
                 break;
             };
             let Some((offset, len)) = batch.unplaced(&run).filter(|_| !run.gone) else {
@@ -83,7 +84,7 @@ impl Pipeline<'_> {
             let step = self.bring_back(place, source + offset, len, &mut refused);
             match step {
                 Step::Back(done) => batch.placed.add(offset, done),
-                Step::Gone(done) => left_behind |= batch.give_up(index, offset, done),
+                Step::Gone(done) => left_behind |= batch.away.give_up(index, offset, done),
                 Step::Again(errno) => {
                     laps.refused(errno);
                     drop(batch);
@@ -207,21 +208,10 @@ impl Pipeline<'_> {
         batch.gate = None;
         let Some(kind) = batch.kind else { return };
         let unit = if kind.huge { SEGMENT } else { page_size() };
-        for run in &batch.away {
+        for run in batch.away.runs() {
             self.book(run, failed, unit, batch);
         }
-        let (from, to) = (
-            PageClass {
-                node: kind.node,
-                huge: kind.huge,
-                locked: plan.locked,
-            },
-            PageClass {
-                node: plan.wanted.node,
-                huge: kind.huge,
-                locked: plan.locked,
-            },
-        );
+        let (from, to) = plan.classes(kind);
         let (staged, dest) = (std::mem::take(&mut batch.staged), batch.dest.take());
         let give_back_unused = |dest| match failed {
             Some(Outcome::NoMemory) => plan.pool.reset(to, dest),
@@ -239,7 +229,7 @@ impl Pipeline<'_> {
             drop(guard);
             return self.schedule.free(slot);
         }
-        let (used, rest) = staged.cut(batch.bytes);
+        let (used, rest) = staged.cut(batch.away.bytes());
         plan.pool.put_empty(from, rest);
         match dest {
             _ if failed.is_some() => {
@@ -260,7 +250,7 @@ impl Pipeline<'_> {
                     plan.pool.discard(from, used)
                 }
                 if let Some(dest) = dest {
-                    let (used, rest) = dest.cut(batch.bytes);
+                    let (used, rest) = dest.cut(batch.away.bytes());
                     plan.pool.put_full(to, rest);
                     if dirty {
                         plan.pool.discard(to, used)

@@ -46,7 +46,7 @@ impl Pipeline<'_> {
         laps.lap(|s| &mut s.unmap);
         let mut guard = self.write(slot);
         let batch = &mut *guard;
-        if batch.bytes == 0 {
+        if batch.away.bytes() == 0 {
             release_pieces(&self.plan, batch);
             drop(guard);
             drop(gate);
@@ -58,7 +58,7 @@ impl Pipeline<'_> {
         batch.gate = Some(gate);
         laps.count(|s| &mut s.batches);
         let shares = match batch.dest {
-            Some(_) => self.shares(batch.bytes),
+            Some(_) => self.shares(batch.away.bytes()),
             // Two lanes that fill one page table take turns at its lock: a batch each is 15% faster.
             None => 1,
         };
@@ -93,13 +93,15 @@ impl Pipeline<'_> {
             }
             let progress = match &staging {
                 // SAFETY: the run is of the range, and the batch has the staging piece, empty from there on.
-                Ok(_) => unsafe { kernel.unmap(batch.staged.addr() + batch.bytes, at, stop - at) },
+                Ok(_) => unsafe {
+                    kernel.unmap(batch.staged.addr() + batch.away.bytes(), at, stop - at)
+                },
                 Err(error) => crate::sys::uffd::Progress::none(errno(error)),
             };
             if progress.done > 0 {
                 run.skip(progress.done);
                 batch.drop_empty_run();
-                batch.add_away(at, progress.done);
+                batch.away.add(at, progress.done);
                 // The reason shows when the call begins at the page that stopped it.
                 continue;
             }

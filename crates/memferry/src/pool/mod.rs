@@ -203,10 +203,9 @@ impl PagePool {
     }
 
     fn mapping_of(&self, piece: &Piece) -> Range<usize> {
-        let extent = |mapping: &Mapping| mapping.addr()..mapping.addr() + mapping.len();
         let state = self.lock();
         let mappings = state.free_lists.iter().flat_map(|list| &list.mappings);
-        let mut extents = mappings.map(extent);
+        let mut extents = mappings.map(Mapping::range);
         let found = extents.find(|range| range.contains(&piece.addr));
         found.unwrap_or(piece.addr..piece.end())
     }
@@ -306,13 +305,12 @@ impl PagePool {
 
     /// Addresses of its pages, and where pages wait that are moved out.
     pub(crate) fn addresses(&self) -> Vec<Range<usize>> {
-        let extent = |mapping: &Mapping| mapping.addr()..mapping.addr() + mapping.len();
         let state = self.lock();
         let mappings = state
             .free_lists
             .iter()
             .flat_map(|free_list| &free_list.mappings);
-        mappings.map(extent).collect()
+        mappings.map(Mapping::range).collect()
     }
 
     /// Changes the limit and gives back what is over it.

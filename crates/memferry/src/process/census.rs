@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::{Process, Survey};
 use crate::error::MoveError;
-use crate::move_pages::{Call, Fate, Target, explain};
+use crate::move_pages::{Call, Fate, Target, explain, on_threads};
 use crate::result::Count;
 use crate::sync::Unpoisoned;
-use memferry_linux::pagemap::{Pagemap, Region};
+use memferry_linux::pagemap::Pagemap;
 
 /// Where pages lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,9 +83,7 @@ impl Process {
         cancel: &AtomicBool,
         work: &(dyn Fn(&mut Call<'_>, &std::ops::Range<usize>) -> bool + Sync),
     ) -> bool {
-        let pagemap = Pagemap::of(&self.folder)
-            .ok()
-            .filter(|pagemap| pagemap.scan(0, 0, &mut [Region::default()]).is_ok());
+        let pagemap = Pagemap::with_scan(&self.folder);
         let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let stop = AtomicBool::new(false);
         let caller = || {
@@ -102,13 +100,7 @@ impl Process {
                 }
             }
         };
-        std::thread::scope(|scope| {
-            for _ in 1..callers {
-                // Without another thread the others do its parts.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, caller);
-            }
-            caller();
-        });
+        on_threads(callers, caller);
         done.into_inner() == survey.parts.len()
     }
 }

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use crate::error::MoveError;
-use crate::sys;
 
 pub use census::Census;
 pub use moving::{End, ProcessMove, ProcessResult};
@@ -51,7 +50,7 @@ impl Process {
     /// There is none of this number.
     pub fn open(pid: u32) -> Result<Process, MoveError> {
         let process = Process::open_below(Path::new("/proc"), pid)?;
-        let descriptor = sys::process::open(process.pid).ok();
+        let descriptor = memferry_linux::process::open(process.pid).ok();
         Ok(Process {
             descriptor,
             ..process
@@ -88,7 +87,7 @@ impl Process {
     /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         match &self.descriptor {
-            Some(descriptor) => sys::process::has_ended(descriptor).unwrap_or(false),
+            Some(descriptor) => memferry_linux::process::has_ended(descriptor).unwrap_or(false),
             None => !self.folder.exists(),
         }
     }

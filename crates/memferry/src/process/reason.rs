@@ -25,95 +25,62 @@ pub enum Reason {
     Other(i32),
 }
 
+/// Each reason, its errno and that one's name, what it means for a page, and what to try.
+type Words = (Reason, i32, &'static str, &'static str, &'static str);
+
+#[rustfmt::skip]
+const WORDS: [Words; 8] = [
+    (Reason::Shared, libc::EACCES, "EACCES",
+        "other processes map them too", "move shared pages as well, as root"),
+    (Reason::Busy, libc::EBUSY, "EBUSY",
+        "in use by the kernel or pinned for I/O at that moment", "try again later"),
+    (Reason::NoMemory, libc::ENOMEM, "ENOMEM",
+        "the target node has no free page", "free memory there, or choose another node"),
+    (Reason::WriteBack, libc::EIO, "EIO",
+        "changed pages of a file that cannot be written back", "sync, then try again"),
+    (Reason::FileSystem, libc::EINVAL, "EINVAL",
+        "the file system cannot move them while they are changed", "sync, then try again"),
+    (Reason::NoNode, libc::ENODEV, "ENODEV",
+        "the target node is gone", "choose another node"),
+    (Reason::NotPermitted, libc::EPERM, "EPERM",
+        "the process may not be looked at any more", "be root"),
+    (Reason::GaveUp, libc::EAGAIN, "EAGAIN",
+        "the kernel gave up after ten tries", "try again later"),
+];
+
 impl Reason {
     /// Of an errno (positive).
     pub fn of(errno: i32) -> Reason {
-        match errno {
-            libc::EACCES => Reason::Shared,
-            libc::EBUSY => Reason::Busy,
-            libc::ENOMEM => Reason::NoMemory,
-            libc::EIO => Reason::WriteBack,
-            libc::EINVAL => Reason::FileSystem,
-            libc::ENODEV => Reason::NoNode,
-            libc::EPERM => Reason::NotPermitted,
-            libc::EAGAIN => Reason::GaveUp,
-            other => Reason::Other(other),
-        }
+        let known = WORDS.iter().find(|words| words.1 == errno);
+        known.map_or(Reason::Other(errno), |words| words.0)
     }
 
     /// The kernel's number (positive).
     pub fn errno(self) -> i32 {
         match self {
-            Reason::Shared => libc::EACCES,
-            Reason::Busy => libc::EBUSY,
-            Reason::NoMemory => libc::ENOMEM,
-            Reason::WriteBack => libc::EIO,
-            Reason::FileSystem => libc::EINVAL,
-            Reason::NoNode => libc::ENODEV,
-            Reason::NotPermitted => libc::EPERM,
-            Reason::GaveUp => libc::EAGAIN,
             Reason::Other(errno) => errno,
+            known => known.words().1,
         }
     }
 
     /// The errno's name; `errno` for another one.
     pub fn name(self) -> &'static str {
-        self.words().0
+        self.words().2
     }
 
     /// What it means for a page.
     pub fn why(self) -> &'static str {
-        self.words().1
+        self.words().3
     }
 
     /// What to try.
     pub fn next(self) -> &'static str {
-        self.words().2
+        self.words().4
     }
 
-    fn words(self) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Reason::Shared => (
-                "EACCES",
-                "other processes map them too",
-                "move shared pages as well, as root",
-            ),
-            Reason::Busy => (
-                "EBUSY",
-                "in use by the kernel or pinned for I/O at that moment",
-                "try again later",
-            ),
-            Reason::NoMemory => (
-                "ENOMEM",
-                "the target node has no free page",
-                "free memory there, or choose another node",
-            ),
-            Reason::WriteBack => (
-                "EIO",
-                "changed pages of a file that cannot be written back",
-                "sync, then try again",
-            ),
-            Reason::FileSystem => (
-                "EINVAL",
-                "the file system cannot move them while they are changed",
-                "sync, then try again",
-            ),
-            Reason::NoNode => ("ENODEV", "the target node is gone", "choose another node"),
-            Reason::NotPermitted => (
-                "EPERM",
-                "the process may not be looked at any more",
-                "be root",
-            ),
-            Reason::GaveUp => (
-                "EAGAIN",
-                "the kernel gave up after ten tries",
-                "try again later",
-            ),
-            Reason::Other(_) => (
-                "errno",
-                "not documented for pages",
-                "see the kernel's log: dmesg",
-            ),
-        }
+    fn words(self) -> Words {
+        let known = WORDS.into_iter().find(|words| words.0 == self);
+        let (why, next) = ("not documented for pages", "see the kernel's log: dmesg");
+        known.unwrap_or((self, 0, "errno", why, next))
     }
 }

@@ -4,6 +4,7 @@
 //! While a range is watched the mover must not ask the program's heap for memory: whoever holds the heap's lock may be waiting
 //! for the mover.
 
+use super::memory::map_somewhere;
 use super::page_size;
 use allocator_api2::alloc::{AllocError, Allocator, Layout};
 use std::fs::File;
@@ -56,7 +57,7 @@ impl Large {
 
     /// Another table behind this one, which is the last; `None` if there is no memory.
     fn grow(&self) -> Option<&'static Large> {
-        let mine = map(page_size())?.cast::<Large>();
+        let mine = map_somewhere(page_size(), 0).ok()?.cast::<Large>();
         let (null, order) = (std::ptr::null_mut(), Ordering::AcqRel);
         let set = (self.next).compare_exchange(null, mine.as_ptr(), order, Ordering::Acquire);
         if set.is_err() {
@@ -98,28 +99,13 @@ fn small_bytes() -> usize {
     page_size() * OF_EACH * ((1 << SIZES) - 1)
 }
 
-fn map(len: usize) -> Option<NonNull<u8>> {
-    // SAFETY: an anonymous mapping at an address that the kernel chooses overlaps nothing.
-    let raw = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    NonNull::new(raw.cast::<u8>()).filter(|_| raw != libc::MAP_FAILED)
-}
-
 /// Where the small ones lie; they are mapped by the first who asks.
 fn small() -> Option<usize> {
     let known = SMALL.load(Ordering::Acquire);
     if known != 0 {
         return Some(known);
     }
-    let mine = map(small_bytes())?;
+    let mine = map_somewhere(small_bytes(), 0).ok()?;
     let addr = mine.as_ptr().expose_provenance();
     match SMALL.compare_exchange(0, addr, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(addr),
@@ -186,7 +172,7 @@ unsafe impl Allocator for Pages {
         if let Some(start) = (size < SIZES).then(|| take_small(size)).flatten() {
             return Ok(NonNull::slice_from_raw_parts(start, len));
         }
-        let start = map(len).ok_or(AllocError)?;
+        let start = map_somewhere(len, 0).map_err(|_| AllocError)?;
         if !Large::note(start.as_ptr().addr(), len) {
             // SAFETY: nobody else knows this mapping.
             unsafe { libc::munmap(start.as_ptr().cast(), len) };

@@ -2,9 +2,11 @@
 //! mmap, madvise, mlock2: anonymous mappings that the library owns, and advice on any range.
 
 use super::list::{List, Pages, read_file};
-use super::{check, check_long, page_size};
+use super::{check, page_size};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
+use std::ptr::NonNull;
 
 /// An anonymous private mapping of this process, unmapped when dropped.
 ///
@@ -25,21 +27,9 @@ impl Mapping {
         let padded = len
             .checked_add(align)
             .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        // SAFETY: an anonymous mapping at an address the kernel chooses overlaps nothing.
-        let raw = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                padded,
-                libc::PROT_READ | libc::PROT_WRITE | extra_prot,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if raw == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = raw as usize;
+        let start = map_somewhere(padded, extra_prot)?
+            .as_ptr()
+            .expose_provenance();
         let addr = (start + align - 1) & !(align - 1);
         // At least one page stays unmapped on some side, which keeps neighbours from merging into one VMA; each
         // arena then has an anon_vma lock of its own.
@@ -70,6 +60,10 @@ impl Mapping {
         self.addr
     }
 
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.addr..self.addr + self.len
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -86,25 +80,32 @@ impl Drop for Mapping {
     }
 }
 
+/// mmap(2) of anonymous private memory, readable and writable.
+///
+/// # Safety
+/// With MAP_FIXED among the flags, nobody refers to what lies at `addr`.
+unsafe fn map(addr: usize, len: usize, prot: i32, flags: i32) -> io::Result<NonNull<u8>> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE | prot;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags;
+    // SAFETY: at an address that the kernel chooses it overlaps nothing; else the caller's promise.
+    let raw = unsafe { libc::mmap(addr as *mut libc::c_void, len, prot, flags, -1, 0) };
+    let mapped = NonNull::new(raw.cast()).filter(|_| raw != libc::MAP_FAILED);
+    mapped.ok_or_else(io::Error::last_os_error)
+}
+
+/// Maps `len` bytes where the kernel likes, readable and writable plus `extra_prot`. No memory is committed yet.
+pub(super) fn map_somewhere(len: usize, extra_prot: i32) -> io::Result<NonNull<u8>> {
+    // SAFETY: an anonymous mapping at an address the kernel chooses overlaps nothing.
+    unsafe { map(0, len, extra_prot, 0) }
+}
+
 /// Puts a fresh anonymous mapping, without pages and page tables, in the place of a part of a `Mapping`.
 ///
 /// # Safety
 /// The range is a part of a `Mapping` of the caller's and holds nothing of worth.
 pub(crate) unsafe fn map_anew(addr: usize, len: usize) -> io::Result<()> {
     // SAFETY: the caller's promise.
-    let raw = unsafe {
-        libc::mmap(
-            addr as *mut libc::c_void,
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
-            -1,
-            0,
-        )
-    };
-    if raw == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
+    unsafe { map(addr, len, 0, libc::MAP_FIXED)? };
     dont_fork(addr, len)
 }
 
@@ -151,7 +152,8 @@ pub(crate) unsafe fn discard(addr: usize, len: usize) -> io::Result<()> {
 pub(crate) fn lock_on_fault(addr: usize, len: usize) -> io::Result<()> {
     const MLOCK_ONFAULT: libc::c_uint = linux_raw_sys::general::MLOCK_ONFAULT;
     // SAFETY: locking changes no contents.
-    check_long(unsafe { libc::syscall(libc::SYS_mlock2, addr, len, MLOCK_ONFAULT) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_mlock2, addr, len, MLOCK_ONFAULT) } as libc::c_int)
+        .map(drop)
 }
 
 /// Unlocks a range.

@@ -1,23 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! On which CPU a thread runs, how politely, where its stack lies, which signals it takes, and how it waits for another.
+//! Where a thread's stack lies, which signals it takes, and how it waits for another.
 
 use super::check;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-
-/// CPU the calling thread runs on at this moment.
-pub(crate) fn current_cpu() -> u32 {
-    // SAFETY: no memory is touched.
-    u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
-}
-
-/// Sets the nice value of the calling thread (Linux keeps it per thread).
-pub(crate) fn set_nice(nice: i32) -> io::Result<()> {
-    // SAFETY: no memory is touched; gettid names the calling thread.
-    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, nice) })
-        .map(drop)
-}
 
 /// The calling thread takes no more signals but those that it raises itself by a fault; gives those that it blocked before.
 pub(crate) fn block_signals() -> io::Result<libc::sigset_t> {

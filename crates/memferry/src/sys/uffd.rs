@@ -63,18 +63,17 @@ impl Progress {
         }
     }
 
-    fn all(len: usize) -> Progress {
-        Progress {
-            done: len,
-            stopped: None,
-        }
-    }
-
-    fn new(ret: io::Result<libc::c_int>, done: i64) -> Progress {
-        let done = usize::try_from(done).unwrap_or(0);
-        Progress {
-            done,
-            stopped: ret.err(),
+    /// What a call for `len` bytes came to that says `done` if it fails.
+    fn of(ret: io::Result<libc::c_int>, len: usize, done: i64) -> Progress {
+        match ret {
+            Ok(_) => Progress {
+                done: len,
+                stopped: None,
+            },
+            Err(error) => Progress {
+                done: usize::try_from(done).unwrap_or(0),
+                stopped: Some(error),
+            },
         }
     }
 }
@@ -191,11 +190,7 @@ impl Uffd {
         };
         // SAFETY: the kernel reads and writes one `uffdio_move`. No page is lost: each is mapped at `src` or `dst`.
         let ret = check(unsafe { libc::ioctl(self.file.as_raw_fd(), UFFDIO_MOVE, &raw mut arg) });
-        if ret.is_ok() {
-            Progress::all(len)
-        } else {
-            Progress::new(ret, arg.move_)
-        }
+        Progress::of(ret, len, arg.move_)
     }
 
     /// Allocates pages for the empty, registered range at `dst`, fills them from `src` and wakes who waits there.
@@ -212,11 +207,7 @@ impl Uffd {
         };
         // SAFETY: the kernel reads and writes one `uffdio_copy`, reads `src` (caller) and fills only missing pages.
         let ret = check(unsafe { libc::ioctl(self.file.as_raw_fd(), UFFDIO_COPY, &raw mut arg) });
-        if ret.is_ok() {
-            Progress::all(len)
-        } else {
-            Progress::new(ret, arg.copy)
-        }
+        Progress::of(ret, len, arg.copy)
     }
 
     /// Maps the zero page at the missing pages of a registered range and wakes who waits there.
