@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * pghot_scan [refaults]: who asked for it by prctl(2) is not scanned for hot pages. "refaults"
- * compares what the scan does to reclaim, which reads the accessed bits that it clears: under
- * memory pressure a group at its limit reads back about as many pages as without the scan, with
- * the classic and with the multi-generational LRU.
+ * pghot_scan [refaults [ROUNDS]]: who asked for it by prctl(2) is not scanned for hot pages.
+ * "refaults" compares what the scan does to reclaim, which reads the accessed bits that it clears:
+ * under memory pressure a group at its limit reads back about as many pages as without the scan,
+ * with the classic and with the multi-generational LRU. ROUNDS is how many there are at least.
  */
 #include "cgroup.h"
 #include "content.h"
@@ -15,10 +15,13 @@
 #include "tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,86 +33,157 @@
 #define PATIENCE_MS	120000
 #define BYTES		(4UL << 20)
 
-#define LRU_GEN	"/sys/kernel/mm/lru_gen/enabled"
-#define GROUP	"refaults"
+#define LRU_GEN		"/sys/kernel/mm/lru_gen/enabled"
+#define PAGE_CLUSTER	"/proc/sys/vm/page-cluster"
+#define GROUP		"refaults"
 
-/* What is used all the time, what streams by, a piece of it, and what fits of both. */
-#define HOT_BYTES	(16UL << 20)
-#define COLD_BYTES	(48UL << 20)
-#define PIECE_BYTES	(1UL << 20)
-#define LIMIT_BYTES	(32UL << 20)
+/* Of anonymous memory and of a file, each; a quarter of both is hot, and half fits. */
+#define USED_BYTES	(12UL << 20)
+#define LIMIT_BYTES	USED_BYTES
+#define PAGES		((long long)(2 * USED_BYTES / page_bytes()))
 
-#define PASSES	4
-/*
- * One of each in turn, since what was reclaimed before changes what comes next. Three rounds
- * differ by 6% from three others.
- */
-#define ROUNDS	12
+/* A run: so often some pages are used, and the rest of the time is the scan's. */
+#define STEPS		640
+#define STEP_PAGES	65
+#define STEP_US		15000
 
-static void touch(volatile unsigned char *at, size_t bytes)
+/* Others are hot after so many steps. */
+#define HOT_STEPS	160
+
+/* A run takes longer than its pauses, with four walks a second: three quarters of these at least. */
+#define WALKS		((long long)STEPS * STEP_US * 3 / 1000000)
+
+/* Rounds at most; and where the numbers of the first one begin. */
+#define ROUNDS		24
+#define SEED		88172645463325252ULL
+
+static unsigned long long draw(unsigned long long *state)
 {
-	for (size_t offset = 0; offset < bytes; offset += page_bytes())
-		at[offset]++;
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+/*
+ * Which page of either kind is used next: one of the hot ones, which fit and are used less often
+ * than there are walks, or one of those that stream by. The hot ones are others after a while, so
+ * that reclaim has to see which.
+ */
+static size_t next(unsigned long long *state, int step, size_t *stream)
+{
+	size_t pages = USED_BYTES / page_bytes(), hot = pages / 4;
+
+	if (draw(state) % 10 < 7)
+		return (hot * step / HOT_STEPS + draw(state) % hot) % pages;
+	return *stream = (*stream + 1) % pages;
 }
 
 /* In the group. What is bound to its node stays there, and only the LRU lists see the scan. */
-static void use(void)
+static void use(const char *disk, unsigned long long state)
 {
-	unsigned char *hot, *cold;
+	int fd = open(disk, O_RDONLY | O_CLOEXEC);
+	volatile unsigned char *anon, *file;
+	size_t stream = 0;
 
 	cgroup_enter(GROUP);
 	memory_policy(MPOL_BIND, node_slow());
-	hot = map_anonymous(HOT_BYTES, false);
-	cold = map_anonymous(COLD_BYTES, false);
-	for (int pass = 0; pass < PASSES; pass++)
-		for (size_t at = 0; at < COLD_BYTES; at += PIECE_BYTES) {
-			touch(cold + at, PIECE_BYTES);
-			touch(hot, HOT_BYTES);
-			/* Between two pieces, as between two requests, the scan has a turn. */
-			usleep(20000);
+	anon = map_anonymous(USED_BYTES, false);
+	file = mmap(NULL, USED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+	if (fd < 0 || file == MAP_FAILED || madvise((void *)file, USED_BYTES, MADV_RANDOM))
+		_exit(1);
+	for (int step = 0; step < STEPS; step++) {
+		for (int n = 0; n < STEP_PAGES; n++) {
+			size_t at = next(&state, step, &stream) * page_bytes();
+
+			if (draw(&state) & 1)
+				anon[at]++;
+			else
+				(void)file[at];
 		}
+		usleep(STEP_US);
+	}
 	_exit(0);
 }
 
-/* Pages that the group read back in one run. */
-static long long refaults(void)
+static long long refaults_so_far(void)
 {
-	long long before = cgroup_stat(GROUP, "memory.stat", "workingset_refault_anon"), after;
-	int status = -1;
+	return cgroup_stat(GROUP, "memory.stat", "workingset_refault_anon") +
+	       cgroup_stat(GROUP, "memory.stat", "workingset_refault_file");
+}
+
+/* Pages that the group read back in one run. */
+static long long refaults(const char *disk, unsigned long long seed)
+{
+	long long before = refaults_so_far();
+	int status = -1, fd;
 	pid_t pid;
 
 	pid = fork();
 	if (!pid)
-		use();
+		use(disk, seed);
 	if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
 		tap_bail("the user of memory ended with status %d", status);
-	/* Reading it brings what its CPUs counted together. */
-	after = cgroup_stat(GROUP, "memory.stat", "workingset_refault_anon");
-	if (before < 0 || after < before)
-		tap_bail("the group has no count of refaults");
-	return after - before;
+	before = refaults_so_far() - before;
+	/* The next run begins without a page of the file, too. */
+	fd = open(disk, O_RDONLY | O_CLOEXEC);
+	if (posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED))
+		tap_bail("pages of a disk cannot be dropped");
+	close(fd);
+	return before;
 }
 
-static void test(const char *lru, const char *enabled)
+/*
+ * A page that may move up for all that the scan knows, is always in use, and never moves: while
+ * it finds nothing the scan walks less often.
+ */
+static struct content *attract(void)
 {
-	long long sums[2] = { 0 }, scanned = 0;
+	struct content *content = pghot_memory(node_slow(), page_bytes(), false, 1);
+	struct iovec page = { content->at, page_bytes() };
+	int pipes[2];
+
+	if (pipe2(pipes, O_CLOEXEC) || vmsplice(pipes[1], &page, 1, 0) != (ssize_t)page_bytes() ||
+	    madvise(content->at, page_bytes(), MADV_DONTFORK))
+		tap_bail("no page is held: %s", strerror(errno));
+	content->pause_us = 20000;
+	content_start_writers(content);
+	return content;
+}
+
+/*
+ * A round is a run without the scan and one with it, in turn: what was reclaimed before changes what
+ * comes next. Runs of the same kind differ by a tenth, so rounds go on while the sums say too much.
+ */
+static void test(const char *lru, const char *enabled, const char *disk, int least)
+{
+	long long sums[2] = { 0 }, counts[2], scanned, walks = LLONG_MAX;
+	int round;
 
 	if (file_write(enabled, LRU_GEN))
 		tap_bail("%s: this kernel has no choice of LRUs", lru);
-	for (int round = 0; round < ROUNDS; round++)
-		for (int on = 0; on < 2; on++) {
-			scanned -= pghot_status("scanned_ptes");
+	for (round = 0; round < least || (round < ROUNDS && sums[1] > sums[0] + sums[0] / 20);
+	     round++) {
+		for (int turn = 0; turn < 2; turn++) {
+			int on = (round + turn) & 1;
+
+			scanned = pghot_status("scanned_ptes");
 			if (on)
 				pghot_start(PGHOT_PGTSCAN);
-			sums[on] += refaults();
+			counts[on] = refaults(disk, SEED + round);
 			pghot_stop();
-			scanned += pghot_status("scanned_ptes");
+			sums[on] += counts[on];
+			scanned = pghot_status("scanned_ptes") - scanned;
+			if (on && scanned / PAGES < walks)
+				walks = scanned / PAGES;
 		}
-	tap_note("%s: %lld pages read back without the scan, %lld with it, which looked at %lld entries",
-		 lru, sums[0], sums[1], scanned);
-	tap_ok(sums[0] > (long long)(ROUNDS * COLD_BYTES / page_bytes()) &&
-	       scanned > (long long)(ROUNDS * (HOT_BYTES + COLD_BYTES) / page_bytes()),
-	       "%s: memory is short, and scanned", lru);
+		tap_note("%s, round %d: %lld pages read back without the scan, %lld with it",
+			 lru, round, counts[0], counts[1]);
+	}
+	tap_note("%s: %lld pages read back without the scan, %lld with it, at least %lld walks",
+		 lru, sums[0], sums[1], walks);
+	tap_ok(sums[0] > round * PAGES / 2 && walks >= WALKS,
+	       "%s: memory is short, and scanned all the time", lru);
 	tap_ok(sums[1] <= sums[0] + sums[0] / 20, "%s: the scan adds at most 5%% refaults", lru);
 }
 
@@ -172,6 +246,10 @@ static void test_left_out(void)
 
 int main(int argc, char **argv)
 {
+	int rounds = argc > 2 ? atoi(argv[2]) : 2;
+	struct content *content;
+	const char *disk;
+
 	tap_start();
 	nodes_with_memory();
 	pghot_init();
@@ -182,11 +260,17 @@ int main(int argc, char **argv)
 		return tap_done();
 	}
 	disk_swap(128UL << 20);
+	disk = disk_new(USED_BYTES);
 	file_restore_at_exit(LRU_GEN);
+	file_restore_at_exit(PAGE_CLUSTER);
 	cgroup_make(GROUP);
-	if (file_write_number(LIMIT_BYTES, "%s/%s/memory.max", cgroup_root(), GROUP))
+	/* A page that is read back is one that was used. */
+	if (file_write_number(LIMIT_BYTES, "%s/%s/memory.max", cgroup_root(), GROUP) ||
+	    file_write("0", PAGE_CLUSTER))
 		tap_bail("the group gets no limit");
-	test("classic LRU", "0");
-	test("multi-generational LRU", "7");
+	content = attract();
+	test("classic LRU", "0", disk, rounds);
+	test("multi-generational LRU", "7", disk, rounds);
+	content_stop_writers(content);
 	return tap_done();
 }

@@ -11,6 +11,7 @@
 #include "files.h"
 #include "memory.h"
 #include "nodes.h"
+#include "pages.h"
 #include "pghot.h"
 #include "ring.h"
 #include "tap.h"
@@ -41,11 +42,13 @@
 #define SPARE		(16LL << 20)
 /* A level of frequency fades in half of this, so what is used so seldom never has all. */
 #define SELDOM_US	800000
-/* After a failure a folio is left alone for so long, then twice, up to so many times that. */
+/* After a failure a folio is left alone for a round, then twice as long, up to so many times. */
 #define ROUND_MS	250
 #define ROUNDS_MAX	16
-/* Six tries of each folio that waits, where one in each round would be 32. */
-#define HELD_MS		8000
+#define WAITS		5
+/* A wait ends with a round, and the try comes late in it. All of them together. */
+#define LATE_MS		(2 * ROUND_MS)
+#define HELD_MS		(31 * ROUND_MS + WAITS * LATE_MS)
 
 #define KEPT		"/proc/sys/vm/percpu_pagelist_high_fraction"
 #define PROACTIVE	"/proc/sys/vm/compaction_proactiveness"
@@ -58,6 +61,8 @@ static const char *const events[] = {
 	"vmscan/mm_vmscan_direct_reclaim_begin",
 	NULL,
 };
+
+static const char *const isolations[] = { "pghot/pghot_isolated", NULL };
 
 static volatile bool stop;
 
@@ -264,17 +269,56 @@ static void *use_seldom(void *argument)
 	return NULL;
 }
 
-/* How often a folio can have failed in a time, if it waits twice as long after each failure. */
-static long long tries_in(long long ms)
+/* The folio of a page frame fails whenever it is tried, and waits for 1, 2, 4, 8 and 16 rounds. */
+static void check_waits(uint64_t frame)
 {
-	long long tries = 1;
+	struct trace_event *trace;
+	size_t nr = trace_stop(&trace), tries = 0;
+	long long ms, least = ROUND_MS;
+	bool good = true;
+	double last = 0;
 
-	for (long long wait = ROUND_MS; ms >= wait; tries++) {
-		ms -= wait;
-		if (wait < ROUNDS_MAX * ROUND_MS)
-			wait *= 2;
+	for (size_t n = 0; n < nr && tries <= WAITS; n++) {
+		if ((uint64_t)trace_field(&trace[n], "pfn") != frame)
+			continue;
+		if (tries++) {
+			ms = (trace[n].seconds - last) * 1000;
+			tap_note("waits: tried again after %lld ms", ms);
+			good &= ms >= least && ms < least + LATE_MS;
+			least *= 2;
+		}
+		last = trace[n].seconds;
 	}
-	return tries;
+	free(trace);
+	tap_ok(good && tries > WAITS,
+	       "waits: a huge page that failed waits, each time for twice as long");
+}
+
+/* A hot huge page fails until the pipe lets it go, and comes up at its next try. */
+static void test_waits(void)
+{
+	struct content *held = pghot_memory(node_slow(), HUGE_BYTES, true, 1);
+	int pipe = hold(held->at, held->bytes, HUGE_BYTES);
+	size_t pages = held->bytes / page_bytes(), moved;
+	uint64_t frame = page_frame(held->at);
+	long long start;
+
+	content_start_writers(held);
+	trace_start(isolations);
+	pghot_start(PGHOT_PGTSCAN);
+	for (start = now_ms(); now_ms() < start + HELD_MS; )
+		usleep(20000);
+	check_waits(frame);
+	close(pipe);
+	start = now_ms();
+	moved = pghot_wait_moved(held->at, held->bytes, node_slow(), pages, PATIENCE_MS);
+	start = now_ms() - start;
+	content_stop_writers(held);
+	pghot_stop();
+	tap_ok(moved == pages && start <= ROUNDS_MAX * ROUND_MS + LATE_MS,
+	       "waits: it comes up %lld ms after it was let go (%zu pages)", start, moved);
+	tap_ok(!content_wrong(held, "waits"), "waits: contents");
+	pghot_memory_drop(held);
 }
 
 /* A second's pace is two huge pages, and the hottest ones cannot move. */
@@ -284,28 +328,18 @@ static void test_held(void)
 	struct content *base = pghot_memory(node_slow(), BASE_BYTES, false, 0);
 	int pipe = hold(held->at, held->bytes, HUGE_BYTES);
 	size_t pages = held->bytes / page_bytes(), moved;
-	long long busy = pghot_status("failed_busy"), start, ms;
 	pthread_t user;
 
 	file_write("4", PGHOT_RATE);
 	if (pthread_create(&user, NULL, use_seldom, base))
 		tap_bail("no thread");
 	content_start_writers(held);
-	start = now_ms();
 	pghot_start(PGHOT_PGTSCAN);
 	moved = pghot_wait_moved(base->at, BASE_BYTES, node_slow(), BASE_BYTES / page_bytes(),
 				 PATIENCE_MS);
 	tap_ok(!up(held), "held: huge pages that a pipe holds stay (%zu pages moved)", up(held));
 	tap_ok(moved == BASE_BYTES / page_bytes(),
 	       "held: less hot base pages come up (%zu of them)", moved);
-	while (now_ms() < start + HELD_MS)
-		usleep(20000);
-	busy = pghot_status("failed_busy") - busy;
-	ms = now_ms() - start;
-	tap_note("held: %lld base pages failed in %lld ms, %zu at a time", busy, ms, pages);
-	/* A base page that failed because it was locked does not count. */
-	tap_ok(busy >= (long long)pages && busy / (long long)pages <= tries_in(ms),
-	       "held: a huge page that failed waits, each time for twice as long");
 	close(pipe);
 	file_write("65536", PGHOT_RATE);
 	moved = pghot_wait_moved(held->at, held->bytes, node_slow(), pages, PATIENCE_MS);
@@ -434,6 +468,8 @@ int main(void)
 	/* So that hot pages belong to the first node. */
 	pghot_run_on(node_at(0));
 	file_write_number(node_at(0), PGHOT_SYSCTL "target_nid");
+	/* First: a page that takes the frame of one that failed lately waits as long as that one. */
+	test_waits();
 	test_isolated();
 	test_held();
 	test_fragmented();

@@ -70,8 +70,9 @@ static void kmigrated_know_lower(struct kmigrated *k, bool due)
 		return;
 	if (due)
 		kmigrated_next_sweep(&k->sweep, k->now);
+	/* A sweep that ends early counts as left out: the next one is that late. */
 	if (!pghot_know_node(k->nid, due ? &k->sweep : NULL, k->now, &k->lower) && due)
-		kmigrated_cut_sweep(&k->sweep);
+		k->sweep.now = k->sweep.last;
 	kmigrated_counted(&k->counted, began);
 	kmigrated_leave_out_failed(k);
 	/* Idle pages take no place from pages in use, however hot they were. */

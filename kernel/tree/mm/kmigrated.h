@@ -178,12 +178,6 @@ static inline void kmigrated_next_sweep(struct ferry_hot_sweep *sweep, u32 now)
 	sweep->number++;
 }
 
-/* It did not reach all records: the next one is as late as if this one had been left out. */
-static inline void kmigrated_cut_sweep(struct ferry_hot_sweep *sweep)
-{
-	sweep->now = sweep->last;
-}
-
 static inline int kmigrated_next_top_node(int nid)
 {
 	do

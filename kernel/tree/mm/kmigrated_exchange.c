@@ -54,7 +54,7 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 		*unknown = kmigrated_unknown(target, nid, *unknown);
 	}
 	if (due && !whole)
-		kmigrated_cut_sweep(sweep);
+		sweep->now = sweep->last;
 	kmigrated_counted(&kmigrated_top.counted, began);
 }
 

@@ -16,7 +16,7 @@
 
 /*
  * Only pages that moved lately have a mark, and two that meet in one do little harm: one for
- * 64 pages of the top tier is enough, in 4 MiB at most.
+ * 64 pages of memory is enough, in 4 MiB at most.
  */
 #define MARKS_BITS_MIN	12
 #define MARKS_BITS_MAX	20
@@ -45,12 +45,12 @@ static u32 *kmigrated_mark(const struct folio *folio, u32 *tag)
 	return &kmigrated_marks[hash >> (32 - kmigrated_marks_bits)];
 }
 
-/* Makes the table for a top tier of so many pages, unless it is there; 0 or -ENOMEM. */
-int kmigrated_marks_init(unsigned long pages)
+/* Makes the table unless it is there; 0 or -ENOMEM. */
+int kmigrated_marks_init(void)
 {
 	if (kmigrated_marks)
 		return 0;
-	kmigrated_marks_bits = clamp(ilog2(max(pages >> MARKS_SHARE, 1UL)), MARKS_BITS_MIN,
+	kmigrated_marks_bits = clamp(ilog2((totalram_pages() >> MARKS_SHARE) + 1), MARKS_BITS_MIN,
 				     MARKS_BITS_MAX);
 	kmigrated_marks = kvcalloc(1UL << kmigrated_marks_bits, sizeof(*kmigrated_marks),
 				   GFP_KERNEL);

@@ -179,21 +179,6 @@ void kmigrated_settle(int nid, u64 reserved, unsigned long moved)
 	spin_unlock(&kmigrated_top.lock);
 }
 
-/* As kmigrated_settle(), of a batch of so many pages for which room was set aside. */
-static void kmigrated_settle_batch(const struct kmigrated_batch *batch, unsigned long moved)
-{
-	struct kmigrated_target *target = &kmigrated_top.targets[batch->nid];
-
-	kmigrated_settle(batch->nid, batch->reserved, moved);
-	if (moved == batch->pages)
-		return;
-	spin_lock(&kmigrated_top.lock);
-	target->room += batch->pages - moved;
-	/* The reservation is free for the pages behind. */
-	target->closed = !target->paced;
-	spin_unlock(&kmigrated_top.lock);
-}
-
 static struct kmigrated_failed *kmigrated_failed_entry(struct kmigrated *k, unsigned long pfn)
 {
 	return &k->failed[hash_long(pfn, ilog2(KMIGRATED_CHOSEN))];
@@ -335,13 +320,14 @@ struct folio *kmigrated_folio(unsigned long pfn, int nid)
 /* Moves a batch, and gives the rest back. Returns how many base pages moved, as do all below. */
 static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated_batch *batch)
 {
+	struct kmigrated_target *target = &kmigrated_top.targets[batch->nid];
 	unsigned int moved;
 	struct folio *folio;
 	bool no_block;
 
 	no_block = migrate_misplaced_folios_batch(&batch->folios, batch->nid, &moved) == -ENOMEM;
 	list_for_each_entry(folio, &batch->folios, lru) {
-		pghot_unclaim(folio_pfn(folio));
+		pghot_set_ready(folio_pfn(folio), true);
 		kmigrated_fail(k, folio, no_block ? PGHOT_FAILED_NO_BLOCK : PGHOT_FAILED_BUSY);
 	}
 	putback_movable_pages(&batch->folios);
@@ -350,10 +336,16 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 		wakeup_kcompactd(NODE_DATA(batch->nid), batch->order, MAX_NR_ZONES - 1);
 
 	moved = min_t(unsigned long, moved, batch->pages);
-	kmigrated_settle_batch(batch, moved);
-	/* Drain this CPU's LRU cache: the sources do not see folios there. */
-	if (moved < batch->pages)
+	kmigrated_settle(batch->nid, batch->reserved, moved);
+	if (moved < batch->pages) {
+		spin_lock(&kmigrated_top.lock);
+		target->room += batch->pages - moved;
+		/* The reservation is free for the pages behind. */
+		target->closed = !target->paced;
+		spin_unlock(&kmigrated_top.lock);
+		/* Drain this CPU's LRU cache: the sources do not see folios there. */
 		lru_add_drain();
+	}
 	count_vm_events(PGHOT_PROMOTED, moved);
 	k->pages -= batch->pages;
 	k->folios -= batch->folios_nr;
@@ -448,7 +440,7 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 	unsigned long pages = folio_nr_pages(folio);
 	bool isolated;
 
-	if (!READ_ONCE(target->bypass) && pghot_claim(folio_pfn(folio))) {
+	if (!READ_ONCE(target->bypass) && pghot_set_ready(folio_pfn(folio), false)) {
 		spin_lock(&kmigrated_top.lock);
 		ferry_pace_candidate(&target->pace, (u64)pages << PAGE_SHIFT);
 		spin_unlock(&kmigrated_top.lock);
@@ -461,7 +453,7 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 	isolated = !migrate_misplaced_folio_prepare(folio, NULL, nid);
 	if (!isolated) {
 		kmigrated_settle(nid, *reserved, 0);
-		pghot_unclaim(folio_pfn(folio));
+		pghot_set_ready(folio_pfn(folio), true);
 	}
 	spin_lock(&kmigrated_top.lock);
 	/* Others allocate as well; what they left is for all that come after this one. */
@@ -510,18 +502,22 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, in
 
 /*
  * To which node of the top tier a folio should go: the one that uses it, or the nearest one that
- * its owners may use, and if @room, rather one that has some. -EACCES if they may use none; -EBUSY
- * if that cannot be told now.
+ * its owners may use, and if @room, rather one that has some. NUMA_NO_NODE if it failed: they may
+ * use none, or that cannot be told now.
  */
-static int kmigrated_target_nid(struct folio *folio, bool room)
+static int kmigrated_target_nid(struct kmigrated *k, struct folio *folio, bool room)
 {
-	int user = pghot_target(folio_pfn(folio)), best = -EACCES, nid, cost, least = INT_MAX;
+	int user = pghot_target(folio_pfn(folio)), best = NUMA_NO_NODE, nid, cost, least = INT_MAX;
 	nodemask_t nodes = NODE_MASK_NONE;
 
 	for_each_top_node(nid)
 		node_set(nid, nodes);
-	if (!kmigrated_allowed(folio, &nodes))
-		return -EBUSY;
+	if (!kmigrated_allowed(folio, &nodes)) {
+		kmigrated_fail(k, folio, PGHOT_FAILED_BUSY);
+		return NUMA_NO_NODE;
+	}
+	if (nodes_empty(nodes))
+		kmigrated_fail(k, folio, PGHOT_FAILED_OWNER);
 	for_each_node_mask(nid, nodes) {
 		cost = node_distance(user, nid);
 		if (room && kmigrated_target_room(nid) <= 0)
@@ -532,11 +528,6 @@ static int kmigrated_target_nid(struct folio *folio, bool room)
 		}
 	}
 	return best;
-}
-
-static void kmigrated_fail_target(struct kmigrated *k, struct folio *folio, int error)
-{
-	kmigrated_fail(k, folio, error == -EBUSY ? PGHOT_FAILED_BUSY : PGHOT_FAILED_OWNER);
 }
 
 /* Finds out where the chosen pages should go, and how many above its border each target gets. */
@@ -554,12 +545,11 @@ void kmigrated_ask_targets(struct kmigrated *k)
 		folio = kmigrated_folio(kmigrated_chosen_pfn(k, i), k->nid);
 		if (!folio)
 			continue;
-		nid = kmigrated_target_nid(folio, false);
-		if (nid < 0) {
-			kmigrated_fail_target(k, folio, nid);
-		} else {
+		nid = kmigrated_target_nid(k, folio, false);
+		if (nid != NUMA_NO_NODE) {
 			target = &kmigrated_top.targets[nid];
-			if (target->border.pages && kmigrated_chosen_heat(k, i) >= target->border.hot)
+			if (target->border.pages &&
+			    kmigrated_chosen_heat(k, i) >= target->border.hot)
 				target->wanted += folio_nr_pages(folio);
 			k->chosen[i] |= (u64)(nid + 1) << KMIGRATED_NID_SHIFT;
 		}
@@ -595,18 +585,16 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid
 			continue;
 		pages = 0;
 		closed = false;
-		target = kmigrated_target_nid(folio, nid == NUMA_NO_NODE);
-		if (target < 0) {
-			kmigrated_fail_target(k, folio, target);
-		} else if (nid == NUMA_NO_NODE || target == nid) {
+		target = kmigrated_target_nid(k, folio, nid == NUMA_NO_NODE);
+		if (target != NUMA_NO_NODE && (nid == NUMA_NO_NODE || target == nid)) {
 			closed = READ_ONCE(kmigrated_top.targets[target].closed);
 			pages = kmigrated_take(k, folio, target, heat, bar, left, &moved);
 			closed = closed != READ_ONCE(kmigrated_top.targets[target].closed);
 		}
 		folio_put(folio);
 		/* One full node is enough to wake kswapd. */
-		if (!pages && nid == NUMA_NO_NODE && target >= 0 && node_isset(target, k->full) &&
-		    !kmigrated_free())
+		if (!pages && nid == NUMA_NO_NODE && target != NUMA_NO_NODE &&
+		    node_isset(target, k->full) && !kmigrated_free())
 			break;
 		if (pages > left) {
 			/* It comes first the next time; one larger than @most never fits. */

@@ -54,8 +54,9 @@ static DEFINE_MUTEX(pghot_lock);
 
 static unsigned int pghot_enabled;
 static int pghot_wanted_nid = NUMA_NO_NODE;
-/* The window that was set by hand, in ms; 0 for the one that fits the sources. */
+/* What was set by hand; 0 for what fits the sources. */
 static unsigned int pghot_wanted_window;
+static unsigned int pghot_wanted_threshold;
 static bool pghot_initialized;
 static DECLARE_BITMAP(pghot_active, MAX_NUMNODES);
 /* Pages of each node that hint faults made ready since kmigrated looked. */
@@ -129,44 +130,44 @@ static void pghot_defaults(unsigned int sources, struct ferry_hot_params *params
 /* Takes the numbers for these sources, and keeps what was set by hand. */
 static int pghot_fit_params(unsigned int sources)
 {
-	struct ferry_hot_params old, new;
+	struct ferry_hot_params params;
 
-	pghot_get_params(&old);
-	pghot_defaults(sources, &new);
-	new.threshold = old.threshold;
+	pghot_defaults(sources, &params);
 	if (pghot_wanted_window)
-		new.window_ms = pghot_wanted_window;
-	return pghot_set_params(&new);
+		params.window_ms = pghot_wanted_window;
+	if (pghot_wanted_threshold)
+		params.threshold = pghot_wanted_threshold;
+	return pghot_set_params(&params);
+}
+
+static int pghot_set_wanted(unsigned int *wanted, unsigned int value, unsigned int fitting)
+{
+	unsigned int before;
+	int error;
+
+	if (!value)
+		return -EINVAL;
+	mutex_lock(&pghot_lock);
+	before = *wanted;
+	*wanted = value == fitting ? 0 : value;
+	error = pghot_fit_params(pghot_enabled);
+	if (error)
+		*wanted = before;
+	mutex_unlock(&pghot_lock);
+	return error;
 }
 
 int pghot_set_window(unsigned int ms)
 {
-	struct ferry_hot_params params, fitting;
-	int error;
+	struct ferry_hot_params fitting;
 
-	mutex_lock(&pghot_lock);
-	pghot_get_params(&params);
-	params.window_ms = ms;
-	error = pghot_set_params(&params);
-	if (!error) {
-		pghot_defaults(pghot_enabled, &fitting);
-		pghot_wanted_window = ms == fitting.window_ms ? 0 : ms;
-	}
-	mutex_unlock(&pghot_lock);
-	return error;
+	pghot_defaults(pghot_sources(), &fitting);
+	return pghot_set_wanted(&pghot_wanted_window, ms, fitting.window_ms);
 }
 
 int pghot_set_threshold(unsigned int threshold)
 {
-	struct ferry_hot_params params;
-	int error;
-
-	mutex_lock(&pghot_lock);
-	pghot_get_params(&params);
-	params.threshold = threshold;
-	error = pghot_set_params(&params);
-	mutex_unlock(&pghot_lock);
-	return error;
+	return pghot_set_wanted(&pghot_wanted_threshold, threshold, 0);
 }
 
 /*
@@ -318,7 +319,6 @@ void pghot_record_access(unsigned long pfn, int nid, enum pghot_src src, u32 now
 	pghot_record_accesses(&pfn, 1, nid, src, now_ms);
 }
 
-/* Reads the record of @pfn, the first page of a folio, if there is one. */
 static bool pghot_get_record(unsigned long pfn, u32 *value)
 {
 	void *record;
@@ -338,7 +338,7 @@ bool pghot_look(unsigned long pfn, u32 now, struct ferry_hot_view *view)
 
 	if (!pghot_get_record(pfn, &record))
 		return false;
-	*view = pghot_precise ? ferry_hot32_view(record, now) : ferry_hot8_view(record, now);
+	*view = pghot_by_format(view, record, now);
 	return true;
 }
 
@@ -349,16 +349,14 @@ u32 pghot_age_ms(unsigned long pfn, u32 now)
 
 	if (!pghot_get_record(pfn, &record))
 		return U32_MAX;
-	return pghot_precise ? ferry_hot32_age_ms(record, now) : ferry_hot8_age_ms(record, now);
+	return pghot_by_format(age_ms, record, now);
 }
 
-static u32 pghot_claimed(u32 record)
-{
-	return pghot_precise ? ferry_hot32_claim(record) : ferry_hot8_claim(record);
-}
-
-/* Returns whether it was ready before. */
-static bool pghot_set_ready(unsigned long pfn, bool ready)
+/*
+ * Takes a folio out of those that are ready, or gives one back that could not be moved now. Returns
+ * whether it was ready before: of two callers that take it, one is told so.
+ */
+bool pghot_set_ready(unsigned long pfn, bool ready)
 {
 	u32 old = 0, new;
 	void *record;
@@ -368,27 +366,11 @@ static bool pghot_set_ready(unsigned long pfn, bool ready)
 	if (record) {
 		old = pghot_record_read(record);
 		do {
-			if (!ready)
-				new = pghot_claimed(old);
-			else
-				new = pghot_precise ? ferry_hot32_unclaim(old) :
-						      ferry_hot8_unclaim(old);
+			new = ready ? pghot_by_format(unclaim, old) : pghot_by_format(claim, old);
 		} while (new != old && !pghot_record_replace(record, &old, new));
 	}
 	rcu_read_unlock();
 	return pghot_is_ready(old);
-}
-
-/* Takes a folio out of those that are ready. True if it was; of two callers, one gets it. */
-bool pghot_claim(unsigned long pfn)
-{
-	return pghot_set_ready(pfn, false);
-}
-
-/* Gives a folio back that could not be moved now. */
-void pghot_unclaim(unsigned long pfn)
-{
-	pghot_set_ready(pfn, true);
 }
 
 /* Gives a record another value, against other writers; returns the one before. */
@@ -415,7 +397,7 @@ void pghot_carry(unsigned long from_pfn, unsigned long to_pfn)
 	to = pghot_record_at(to_pfn);
 	record = from ? pghot_exchange_record(from, 0) : 0;
 	if (to)
-		pghot_exchange_record(to, pghot_claimed(record));
+		pghot_exchange_record(to, pghot_by_format(claim, record));
 	rcu_read_unlock();
 }
 
@@ -435,17 +417,6 @@ static bool pghot_is_target(int nid)
 	/* A record that names the largest node number there is says that it knows none. */
 	return nid >= 0 && nid < min_t(int, MAX_NUMNODES, FERRY_HOT_NO_NODE) &&
 	       node_state(nid, N_MEMORY) && node_is_toptier(nid);
-}
-
-static unsigned long pghot_top_pages(void)
-{
-	unsigned long pages = 0;
-	int nid;
-
-	for_each_node_state(nid, N_MEMORY)
-		if (node_is_toptier(nid))
-			pages += node_present_pages(nid);
-	return pages;
 }
 
 /* The node that is configured; else the first one of the top tier. */
@@ -584,7 +555,7 @@ int pghot_set_sources(unsigned int sources)
 		return -EINVAL;
 	mutex_lock(&pghot_lock);
 	before = pghot_enabled;
-	error = sources ? kmigrated_marks_init(pghot_top_pages()) : 0;
+	error = sources ? kmigrated_marks_init() : 0;
 	if (!error)
 		error = pghot_fit_params(sources);
 	/* Records come before the first access, and go after the last one. */

@@ -67,6 +67,10 @@ struct pghot_section {
 /* Whether records have four bytes. */
 extern bool pghot_precise;
 
+/* ferry_hot32_@call() or ferry_hot8_@call(), by the format of records. */
+#define pghot_by_format(call, ...)						\
+	(pghot_precise ? ferry_hot32_##call(__VA_ARGS__) : ferry_hot8_##call(__VA_ARGS__))
+
 static inline size_t pghot_record_size(void)
 {
 	return pghot_precise ? sizeof(u32) : sizeof(u8);
@@ -101,8 +105,7 @@ unsigned int pghot_target_nid(void);
 int pghot_set_target_nid(unsigned int nid);
 bool pghot_look(unsigned long pfn, u32 now, struct ferry_hot_view *view);
 u32 pghot_age_ms(unsigned long pfn, u32 now);
-bool pghot_claim(unsigned long pfn);
-void pghot_unclaim(unsigned long pfn);
+bool pghot_set_ready(unsigned long pfn, bool ready);
 void pghot_carry(unsigned long from_pfn, unsigned long to_pfn);
 int pghot_target(unsigned long pfn);
 bool pghot_may_promote(struct task_struct *task);
@@ -164,6 +167,6 @@ static inline void pghot_perf_stop(void) { }
 int kmigrated_start(int nid);
 void kmigrated_stop(int nid);
 void kmigrated_wake(void);
-int kmigrated_marks_init(unsigned long pages);
+int kmigrated_marks_init(void);
 
 #endif /* _MM_PGHOT_H */

@@ -219,8 +219,7 @@ static void pghot_store_aged(void *at, u64 before, u64 after, const struct pghot
 	for (; at < end; at += pghot_record_size()) {
 		old = pghot_record_read(at);
 		do {
-			new = pghot_precise ? ferry_hot32_aged(old, &of->params, &of->sweep) :
-					      ferry_hot8_aged(old, &of->params, &of->sweep);
+			new = pghot_by_format(aged, old, &of->params, &of->sweep);
 		} while (new != old && !pghot_record_replace(at, &old, new));
 	}
 }
@@ -238,9 +237,8 @@ static void pghot_sweep_chunk(void *records, const struct pghot_sweep *of)
 	/* Whatever a racing access makes of a record, either before or after it is right. */
 	data_race(memcpy(chunk->before, records, PGHOT_CHUNK_BYTES));
 	memcpy(chunk->after, chunk->before, PGHOT_CHUNK_BYTES);
-	changed = pghot_precise ?
-		ferry_hot32_sweep((u32 *)chunk->after, nr, &of->params, &of->sweep, of->histogram) :
-		ferry_hot8_sweep((u8 *)chunk->after, nr, &of->params, &of->sweep, of->histogram);
+	changed = pghot_by_format(sweep, (void *)chunk->after, nr, &of->params, &of->sweep,
+				  of->histogram);
 	for (i = 0; changed && i < PGHOT_CHUNK_WORDS; i++)
 		if (chunk->before[i] != chunk->after[i])
 			pghot_store_aged((u64 *)records + i, chunk->before[i], chunk->after[i], of);
@@ -285,11 +283,8 @@ size_t pghot_find(const struct pghot_section *section, size_t *from, u32 now, u3
 	pghot_get_params(&params);
 	/* Records that change meanwhile may be found or not. */
 	kcsan_disable_current();
-	nr = pghot_precise ?
-		ferry_hot32_find(section->records, PAGES_PER_SECTION, from, &params, now,
-				 least_heat, most_heat, found, space) :
-		ferry_hot8_find(section->records, PAGES_PER_SECTION, from, &params, now,
-				least_heat, most_heat, found, space);
+	nr = pghot_by_format(find, section->records, PAGES_PER_SECTION, from, &params, now,
+			     least_heat, most_heat, found, space);
 	kcsan_enable_current();
 	return nr;
 }
@@ -306,10 +301,8 @@ void pghot_count_section(const struct pghot_section *section, u32 now,
 		records = section->records + at;
 		if (!memchr_inv(records, 0, PGHOT_CHUNK_BYTES))
 			histogram->pages[0][FERRY_HOT_AGES - 1] += nr;
-		else if (pghot_precise)
-			ferry_hot32_count(records, nr, now, histogram);
 		else
-			ferry_hot8_count(records, nr, now, histogram);
+			pghot_by_format(count, records, nr, now, histogram);
 	}
 	kcsan_enable_current();
 }
