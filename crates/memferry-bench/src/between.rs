@@ -11,6 +11,7 @@ use memferry::copy::Routine;
 use memferry_linux::kernel::{Change, DCBM, MTCOPY, Migration, NO_MIGRATOR, Plan, SettingError};
 use memferry_linux::numa;
 
+use super::nodes::{TRIES, bring, call_failed, missing};
 use super::region::{PAGE, Region, THP};
 use super::rig::{bug, ceiling};
 use super::rounds::Stand;
@@ -18,9 +19,6 @@ use crate::failure::Failure;
 use crate::restore::Restore;
 use crate::schema::FromTo;
 use crate::units::{Size, lanes};
-
-/// Tries to bring all pages to where they should be: a page may be held for a moment, and is not any more at the next try.
-const TRIES: usize = 10;
 
 /// One case of a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,7 +142,7 @@ impl<'a> Between<'a> {
             control,
         };
         between.check_folios()?;
-        between.bring(&between.heads(bytes / folio), nodes.from)?;
+        bring(&between.heads(bytes / folio), nodes.from)?;
         Ok(between)
     }
 
@@ -185,42 +183,11 @@ impl<'a> Between<'a> {
         range.step_by(self.folio).collect()
     }
 
-    /// How many of the folios at `heads` are not on `node`.
-    fn missing(&self, heads: &[usize], node: u32) -> Result<usize, Failure> {
-        let mut status = vec![0; heads.len()];
-        numa::move_pages(0, heads, None, &mut status, false)
-            .map_err(|error| call_failed(&error))?;
-        Ok(status.iter().filter(|&&at| at != node as i32).count())
-    }
-
-    /// Brings folios to a node, outside of any time.
-    fn bring(&self, heads: &[usize], node: u32) -> Result<(), Failure> {
-        let mut missing = self.missing(heads, node)?;
-        for _ in 0..TRIES {
-            if missing == 0 {
-                return Ok(());
-            }
-            let target = vec![node as i32; heads.len()];
-            let mut status = vec![0; heads.len()];
-            numa::move_pages(0, heads, Some(&target), &mut status, false)
-                .map_err(|error| call_failed(&error))?;
-            missing = self.missing(heads, node)?;
-        }
-        Err(Failure::new(
-            format!(
-                "{missing} of {} folios do not come to node {node}",
-                heads.len()
-            ),
-            "the node is full, or something holds them",
-            "free memory there (`memferry topology` shows it), or give a smaller --total",
-        ))
-    }
-
     /// Makes the next run find its memory as this one did. Linux 6.12 splits folios between 4 KiB and 2 MiB when they migrate
     /// again (docs/kernel.md, Limits), so these are mapped anew.
     fn renew(&mut self, heads: &[usize]) -> Result<(), Failure> {
         if self.folio == PAGE || self.folio == THP {
-            return self.bring(heads, self.nodes.from);
+            return bring(heads, self.nodes.from);
         }
         let bytes = self.region.range().len();
         self.region = map(self.nodes.from, bytes, self.folio, self.threads)?;
@@ -244,7 +211,7 @@ impl<'a> Between<'a> {
             times.push(started.elapsed().as_nanos() as u64);
             called.map_err(|error| call_failed(&error))?;
         }
-        Ok((self.missing(heads, self.nodes.to)? == 0).then_some(times))
+        Ok((missing(heads, self.nodes.to)? == 0).then_some(times))
     }
 }
 
@@ -320,12 +287,4 @@ impl Stand for Between<'_> {
             ),
         ))
     }
-}
-
-fn call_failed(error: &std::io::Error) -> Failure {
-    Failure::new(
-        "move_pages(2) failed",
-        error,
-        "a container's seccomp profile may forbid it; `memferry topology` says what works",
-    )
 }

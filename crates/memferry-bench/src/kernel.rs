@@ -12,7 +12,7 @@ use super::host;
 use super::nodes;
 use super::region::{PAGE, THP};
 use super::rounds::{Rounds, ceilings};
-use super::throughput::routine;
+use super::throughput::{COPIES, routine};
 use crate::args::{CountArgs, MigratorName, MoveArgs, RunArgs};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, Envelope, FromTo, MoveRow, Rows};
@@ -30,7 +30,7 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         None if topology.is_emulated() => 32 << 20,
         None => args.wanted_total().0,
     };
-    let total = nodes::fitting(wanted, &topology, bench.nodes) as usize;
+    let total = nodes::fitting(wanted, &topology, Some(bench.nodes), COPIES) as usize;
     bench.note(host::changed_total(wanted, total as u64));
     let folios = match args.folio.is_empty() {
         true => given_folios(&topology, args.run.quick),
@@ -68,7 +68,12 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         .unwrap_or(1)
         .saturating_mul(folio);
     let usual = count_bytes(&topology);
-    let total = nodes::fitting(largest.max(usual) as u64, &topology, bench.nodes) as usize;
+    let total = nodes::fitting(
+        largest.max(usual) as u64,
+        &topology,
+        Some(bench.nodes),
+        COPIES,
+    ) as usize;
     let room = total / folio;
     let asked = counts.len();
     counts.retain(|&count| count <= room);
@@ -129,7 +134,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(topology: &'a Topology, args: &'a RunArgs, ui: &'a Ui) -> Result<Self, Failure> {
-        let nodes = nodes::choose(topology, args.from, args.to)?;
+        let nodes = nodes::choose(topology, &args.nodes)?;
         let found = Migration::read().map_err(|error| {
             Failure::new("cannot read the kernel's settings", error, "try again")
         })?;

@@ -16,11 +16,13 @@ use memferry_linux::numa;
 use memferry_linux::topology::Topology;
 
 use super::host;
+use super::nodes::{bring, missing};
 use super::region::{PAGE, Region, THP, in_parts};
 use super::rounds::Stand;
 use super::three_pass::three_passes;
 use crate::args::Migrator;
 use crate::failure::Failure;
+use crate::schema::FromTo;
 use crate::units::{Size, lanes};
 
 /// Who moves.
@@ -140,9 +142,10 @@ pub struct Rig {
     default: Mover,
     routine: Routine,
     threads: usize,
-    /// Nodes to move between; one node is its own target.
-    nodes: Vec<u32>,
-    at: usize,
+    /// Every timed move is from the first to the second; `None`: within the machine's one node.
+    nodes: Option<FromTo>,
+    /// Where pages move to.
+    target: u32,
     /// Migrators that run, made once: their workers wait between runs.
     current: Option<(Migrator, usize)>,
 }
@@ -151,6 +154,7 @@ impl Rig {
     /// Maps and warms up three times `bytes`: the region, its warm destination, and the ceiling's buffer.
     pub fn new(
         topology: &Topology,
+        nodes: Option<FromTo>,
         bytes: usize,
         huge: bool,
         routine: Routine,
@@ -164,21 +168,16 @@ impl Rig {
                 "give a smaller --total",
             )
         };
-        // Fastest nodes first, so that the region starts where the pages of a new process usually lie.
-        let nodes: Vec<u32> = topology
-            .nodes_with_memory()
-            .map(|node| node.id)
-            .take(2)
-            .collect();
-        let target = nodes[nodes.len() - 1];
+        let mut with_memory = topology.nodes_with_memory().map(|node| node.id);
+        let target = nodes.map_or_else(|| with_memory.next().unwrap_or(0), |nodes| nodes.to);
         let page = if huge { THP } else { PAGE };
         // Threads on CPUs of several nodes would each fill a part of their own node.
-        let map = |node| match nodes.len() {
-            1 => Region::new(bytes, huge, threads),
-            _ => Region::on(node, bytes, page, threads),
+        let map = |node: fn(FromTo) -> u32| match nodes {
+            None => Region::new(bytes, huge, threads),
+            Some(nodes) => Region::on(node(nodes), bytes, page, threads),
         };
-        let region = map(nodes[0]).map_err(memory)?;
-        let spare = map(target).map_err(memory)?;
+        let region = map(|nodes| nodes.from).map_err(memory)?;
+        let spare = map(|nodes| nodes.to).map_err(memory)?;
         if !region.is_made_of(huge).map_err(memory)? {
             return Err(Failure::new(
                 if huge {
@@ -205,6 +204,9 @@ impl Rig {
         warm.set_migrator(new_mtcopy(threads, routine)?);
         warm.prefill(target, page, bytes)
             .map_err(|error| failed(&error))?;
+        if let Some(nodes) = nodes {
+            bring(&Vec::from_iter(region.range().step_by(page)), nodes.from)?;
+        }
         Ok(Rig {
             region,
             spare,
@@ -216,7 +218,7 @@ impl Rig {
             routine,
             threads,
             nodes,
-            at: 0,
+            target,
             current: None,
         })
     }
@@ -241,18 +243,12 @@ impl Stand for Rig {
 
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
         self.region.fill(self.threads);
-        let target = match self.nodes.len() {
-            1 => 0,
-            _ => 1 - self.at,
-        };
         let frames = self.region.frames(case.bytes);
         let mut extra_rss = 0;
         let moved = match case.means {
-            Means::Mover(migrator) => {
-                self.by_mover(case, migrator, self.nodes[target], &mut extra_rss)
-            }
+            Means::Mover(migrator) => self.by_mover(case, migrator, self.target, &mut extra_rss),
             Means::ThreePass => self.in_three_passes(case),
-            Means::MovePages => self.by_kernel(case, self.nodes[target]),
+            Means::MovePages => self.by_kernel(case),
         }?;
         if frames.is_some_and(|old| {
             let new = self.region.frames(case.bytes).unwrap_or_default();
@@ -266,11 +262,19 @@ impl Stand for Rig {
             .region
             .check(case.bytes, self.threads)
             .map_err(|at| bug(format!("byte {at} is not what was written before the move")))?;
-        if self.nodes.len() > 1 && !case.pages.is_warm() {
-            // The warm mover's free pages lie where the region's next warm move goes.
-            self.by_kernel(case, self.nodes[self.at])?;
-        } else {
-            self.at = target;
+        if let Some(nodes) = self.nodes {
+            let pages: Vec<usize> = self.range(case).step_by(PAGE).collect();
+            let away = missing(&pages, nodes.to)?;
+            if away > 0 {
+                return Err(bug(format!("{away} pages are not on node {}", nodes.to)));
+            }
+            match case.means {
+                // What it gets back is free on the second node again, for the next warm move.
+                Means::Mover(migrator) if case.pages.is_warm() => {
+                    self.by_mover(case, migrator, nodes.from, &mut 0)?;
+                }
+                _ => bring(&self.heads(case), nodes.from)?,
+            }
         }
         Ok(Run {
             gbps: case.moved() as f64 / moved.elapsed.as_secs_f64() / 1e9,
@@ -294,6 +298,12 @@ impl Rig {
     fn range(&self, case: &Case) -> Range<usize> {
         let head = self.region.head(case.bytes);
         head.start + case.skipped()..head.end
+    }
+
+    /// The addresses of its folios.
+    fn heads(&self, case: &Case) -> Vec<usize> {
+        let unit = if self.huge { THP } else { PAGE };
+        self.range(case).step_by(unit).collect()
     }
 
     fn by_mover(
@@ -329,7 +339,7 @@ impl Rig {
         };
         let options = MoveOptions::default()
             .batch_bytes(batch)
-            .relocate(self.nodes.len() < 2)
+            .relocate(self.nodes.is_none())
             .source(source);
         let before = Memory::reset();
         let result = mover
@@ -382,14 +392,13 @@ impl Rig {
         })
     }
 
-    fn by_kernel(&mut self, case: &Case, node: u32) -> Result<Moved, Failure> {
-        let unit = if self.huge { THP } else { PAGE };
-        let heads: Vec<usize> = self.range(case).step_by(unit).collect();
-        let (target, mut status) = (vec![node as i32; heads.len()], vec![0; heads.len()]);
+    fn by_kernel(&mut self, case: &Case) -> Result<Moved, Failure> {
+        let (heads, node) = (self.heads(case), self.target as i32);
+        let (target, mut status) = (vec![node; heads.len()], vec![0; heads.len()]);
         let started = Instant::now();
         let called = numa::move_pages(0, &heads, Some(&target), &mut status, false);
         let elapsed = started.elapsed();
-        let stayed = status.iter().filter(|&&at| at != node as i32).count();
+        let stayed = status.iter().filter(|&&at| at != node).count();
         if let Err(why) = called
             .map_err(|error| error.to_string())
             .and_then(|_| match stayed {

@@ -8,13 +8,14 @@ use memferry::copy::{self, Routine};
 use memferry_linux::topology::Topology;
 
 use super::host;
+use super::nodes;
 use super::region::{PAGE, THP};
 use super::rig::{Case, Means, Pages, Rig, Run};
 use super::rounds::{Rounds, ceilings};
 use super::three_pass;
 use crate::args::{Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs};
 use crate::failure::Failure;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, Envelope, MoveRow, Rows, Steps};
+use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, Envelope, FromTo, MoveRow, Rows, Steps};
 use crate::spread::mean_sd;
 use crate::ui::Ui;
 
@@ -32,14 +33,15 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     }
     let topology = host::topology()?;
     let wanted = args.wanted_total().0;
-    let total = host::fitting(wanted, &topology, COPIES);
+    let nodes = nodes::choose_or_within(&topology, &args.run.nodes)?;
+    let total = nodes::fitting(wanted, &topology, nodes, COPIES);
     let mut notes = Vec::new();
     if let Some(note) = host::changed_total(wanted, total) {
         ui.warn(&note);
         notes.push(note);
     }
     let folios: Vec<usize> = args.folios().iter().map(|size| size.0 as usize).collect();
-    let several = topology.nodes_with_memory().count() > 1;
+    let several = nodes.is_some();
     let all =
         args.destination() == Destination::All && args.run.migrator.contains(&MigratorName::All);
     if several && all {
@@ -94,14 +96,17 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
                 .to_owned(),
         );
     }
+    let columns = migrators(&args.run, &topology);
     let measured = measure(
         &topology,
+        nodes,
         &args.run,
         ui,
         "bench move",
         total as usize,
-        args.destination(),
-        &cases,
+        (kinds(args.destination()).iter())
+            .flat_map(|&pages| cases(&columns, pages))
+            .collect(),
     )?;
     finish(&topology, &args.run, measured, Rows::Move, notes, ui)
 }
@@ -116,7 +121,8 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let wanted_counts = args.counts();
     let largest = wanted_counts.iter().copied().max().unwrap_or(1);
     let wanted = (largest as u64).saturating_mul(folio as u64);
-    let total = host::fitting(wanted.max(THP as u64), &topology, COPIES) as usize;
+    let nodes = nodes::choose_or_within(&topology, &args.run.nodes)?;
+    let total = nodes::fitting(wanted, &topology, nodes, COPIES) as usize;
     let mut counts = wanted_counts.clone();
     counts.retain(|&count| count.saturating_mul(folio) <= total);
     let mut notes = Vec::new();
@@ -154,14 +160,17 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         };
         counts.iter().flat_map(case).collect()
     };
+    let columns = migrators(&args.run, &topology);
     let mut measured = measure(
         &topology,
+        nodes,
         &args.run,
         ui,
         "bench count",
         total,
-        args.run.destination(),
-        &cases,
+        (kinds(args.run.destination()).iter())
+            .flat_map(|&pages| cases(&columns, pages))
+            .collect(),
     )?;
     for row in &mut measured.rows {
         row.folios = Some(row.bytes as usize / folio);
@@ -169,11 +178,8 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     finish(&topology, &args.run, measured, Rows::Count, notes, ui)
 }
 
-/// Region, warm destination, ceiling buffer.
-const COPIES: u64 = 3;
-
-/// The cases of some migrators with their lanes, into pages of one kind.
-type Cases<'a> = dyn Fn(&[(Migrator, usize)], Pages) -> Vec<Case> + 'a;
+/// Copies of a region where it moves to: the pages that it gets, and the ceiling's buffer.
+pub const COPIES: u64 = 2;
 
 /// Who moves into pages of one kind: the rows that only stand beside others have no baselines.
 fn columns_of(columns: &[(Migrator, usize)], pages: Pages) -> Vec<(Means, usize)> {
@@ -207,23 +213,18 @@ struct Measured {
 /// Runs all cases, page size by page size, interleaved run by run with the ceilings.
 fn measure(
     topology: &Topology,
+    nodes: Option<FromTo>,
     args: &RunArgs,
     ui: &Ui,
     title: &str,
     bytes: usize,
-    destination: Destination,
-    cases: &Cases<'_>,
+    mut all: Vec<Case>,
 ) -> Result<Measured, Failure> {
     let routine = routine(args.copy.as_deref())?;
-    let columns = migrators(args, &args.lanes(host::usable_cpus(topology)));
     // One ceiling for every lane count that a row has.
-    let mut lanes: Vec<usize> = columns.iter().map(|&(_, lanes)| lanes).collect();
+    let mut lanes: Vec<usize> = all.iter().map(|case| case.lanes).collect();
     lanes.sort_unstable();
     lanes.dedup();
-    let mut all: Vec<Case> = Vec::new();
-    for &pages in kinds(destination) {
-        all.extend(cases(&columns, pages));
-    }
     let batch = args.batch.map_or(0, |size| size.0 as usize);
     all.iter_mut().for_each(|case| case.batch = batch);
     let steps = args.runs() * all.len();
@@ -240,19 +241,27 @@ fn measure(
         }
         bar.now("warming up the memory");
         let mut rounds = Rounds::new(lanes.len(), cases.len());
-        measured.failure = Rig::new(topology, bytes, huge, routine, args.allow_faulty_kernel)
-            .and_then(|mut rig| rounds.run(&mut rig, &cases, &lanes, args.runs(), ui, &bar))
-            .err();
+        measured.failure = Rig::new(
+            topology,
+            nodes,
+            bytes,
+            huge,
+            routine,
+            args.allow_faulty_kernel,
+        )
+        .and_then(|mut rig| rounds.run(&mut rig, &cases, &lanes, args.runs(), ui, &bar))
+        .err();
         let own = ceilings(&lanes, &rounds.copied, if huge { THP } else { PAGE });
         let rows = cases.iter().zip(&rounds.ran);
-        (measured.rows).extend(rows.filter_map(|(case, runs)| row(case, runs, &own)));
+        (measured.rows).extend(rows.filter_map(|(case, runs)| row(case, runs, &own, nodes)));
         measured.ceilings.extend(own);
     }
     Ok(measured)
 }
 
 /// Which migrators run with how many lanes.
-fn migrators(args: &RunArgs, lanes: &[usize]) -> Vec<(Migrator, usize)> {
+fn migrators(args: &RunArgs, topology: &Topology) -> Vec<(Migrator, usize)> {
+    let lanes = args.lanes(host::usable_cpus(topology));
     let mut columns = Vec::new();
     for migrator in args.user_migrators() {
         match migrator {
@@ -263,7 +272,7 @@ fn migrators(args: &RunArgs, lanes: &[usize]) -> Vec<(Migrator, usize)> {
     columns
 }
 
-fn row(case: &Case, runs: &[Run], ceilings: &[Ceiling]) -> Option<MoveRow> {
+fn row(case: &Case, runs: &[Run], ceilings: &[Ceiling], nodes: Option<FromTo>) -> Option<MoveRow> {
     if runs.is_empty() {
         return None;
     }
@@ -286,7 +295,7 @@ fn row(case: &Case, runs: &[Run], ceilings: &[Ceiling]) -> Option<MoveRow> {
         of_ceiling: gbps / ceiling.gbps,
         verified_bytes: runs.iter().map(|run| run.verified).sum(),
         extra_rss_bytes: runs.iter().map(|run| run.extra_rss).max().filter(|_| ours),
-        nodes: None,
+        nodes,
         copied_bytes: None,
         call_ns: None,
         runs_call_ns: Vec::new(),
