@@ -14,39 +14,11 @@ use memferry_linux::numa;
 use super::nodes::{TRIES, bring, call_failed, missing};
 use super::region::{PAGE, Region, THP};
 use super::rig::{bug, ceiling};
-use super::rounds::Stand;
+use super::rounds::{Case, Run, Stand};
 use crate::failure::Failure;
 use crate::restore::Restore;
 use crate::schema::FromTo;
 use crate::units::{Size, lanes};
-
-/// One case of a table.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Case {
-    /// The migrator's name in sysfs.
-    pub migrator: String,
-    /// Parallel copiers.
-    pub lanes: usize,
-    /// Bytes of a folio.
-    pub folio: usize,
-    /// Folios of one system call.
-    pub folios: usize,
-    /// System calls of one run.
-    pub calls: usize,
-}
-
-/// What one run came to.
-#[derive(Clone, Debug)]
-pub struct Run {
-    /// GB/s over all calls.
-    pub gbps: f64,
-    /// Bytes compared afterwards.
-    pub verified: u64,
-    /// Bytes that the kernel says the migrator copied meanwhile; `None` for migrator none.
-    pub copied: Option<u64>,
-    /// Time of each call, nanoseconds.
-    pub call_ns: Vec<u64>,
-}
 
 /// The active migrator and the lanes, set back when this value goes; `None` on a stock kernel, where nothing can be set.
 pub struct Control(Option<Restore>);
@@ -71,10 +43,11 @@ impl Control {
         let Some(before) = &mut self.0 else {
             return Ok(());
         };
+        let migrator = case.means.name();
         let change = Change {
-            migrator: Some(case.migrator.clone()),
-            lanes: (case.migrator == MTCOPY).then_some(case.lanes as u64),
-            dcbm_lanes: (case.migrator == DCBM).then_some(case.lanes as u64),
+            migrator: Some(migrator.to_owned()),
+            lanes: (migrator == MTCOPY).then_some(case.lanes as u64),
+            dcbm_lanes: (migrator == DCBM).then_some(case.lanes as u64),
             ..Change::default()
         };
         let what = "the kernel's migrator could not be set";
@@ -226,35 +199,19 @@ fn map(node: u32, bytes: usize, folio: usize, threads: usize) -> Result<Region, 
 }
 
 impl Stand for Between<'_> {
-    type Case = Case;
-    type Run = Run;
-
     fn copy(&mut self, lanes: usize) -> f64 {
         ceiling(&self.region, &mut self.spare, self.routine, lanes)
     }
 
-    fn warms_up(_: &Case) -> bool {
-        true
-    }
-
-    fn name(case: &Case) -> String {
-        let folio = Size(case.folio as u64);
-        format!(
-            "{} x{}, {} of {folio}",
-            case.migrator, case.lanes, case.folios
-        )
-    }
-
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
-        let folios = case.folios * case.calls;
-        let bytes = folios * case.folio;
+        let (folios, bytes) = (case.folios * case.calls, case.bytes());
         self.control.choose(case)?;
         for _ in 0..TRIES {
             let heads = self.heads(folios);
             self.region.fill_head(bytes, self.threads);
-            let before = copied(&case.migrator)?;
+            let before = copied(case.means.name())?;
             let times = self.carry(case, &heads)?;
-            let after = copied(&case.migrator)?;
+            let after = copied(case.means.name())?;
             let verified = self
                 .region
                 .check(bytes, self.threads)
@@ -269,6 +226,7 @@ impl Stand for Between<'_> {
                         .zip(before)
                         .map(|(after, before)| after.saturating_sub(before)),
                     call_ns,
+                    ..Run::default()
                 });
             }
         }
@@ -277,7 +235,7 @@ impl Stand for Between<'_> {
                 "folios of {} stay on node {} with {}, {}",
                 Size(case.folio as u64),
                 self.nodes.from,
-                case.migrator,
+                case.means.name(),
                 lanes(case.lanes)
             ),
             format!("in {TRIES} tries the kernel never moved all of them"),

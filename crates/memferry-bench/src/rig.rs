@@ -18,15 +18,15 @@ use memferry_linux::topology::Topology;
 use super::host;
 use super::nodes::{bring, missing};
 use super::region::{PAGE, Region, THP, in_parts};
-use super::rounds::Stand;
+use super::rounds::{Case, Run, Stand};
 use super::three_pass::three_passes;
-use crate::args::Migrator;
+use crate::args::{Migrator, RunArgs};
 use crate::failure::Failure;
 use crate::schema::FromTo;
 use crate::units::{Size, lanes};
 
 /// Who moves.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Means {
     /// The library, with this migrator.
     Mover(Migrator),
@@ -34,23 +34,26 @@ pub enum Means {
     ThreePass,
     /// The kernel, with one call of move_pages(2) for all pages.
     MovePages,
+    /// The kernel with this migrator, which is set for the run.
+    Kernel(String),
 }
 
 impl Means {
     /// Its name in files and tables.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::Mover(migrator) => migrator.name(),
             Self::ThreePass => "three-pass",
             Self::MovePages => "move_pages",
+            Self::Kernel(migrator) => migrator,
         }
     }
 
     /// The backend of its rows.
-    pub fn backend(self) -> &'static str {
+    pub fn backend(&self) -> &'static str {
         match self {
-            Self::MovePages => "kernel",
-            _ => "user",
+            Self::MovePages | Self::Kernel(_) => "kernel",
+            Self::Mover(_) | Self::ThreePass => "user",
         }
     }
 }
@@ -84,52 +87,6 @@ impl Pages {
     }
 }
 
-/// One case of a table.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Case {
-    /// Who moves.
-    pub means: Means,
-    /// Parallel copiers.
-    pub lanes: usize,
-    /// Bytes of a folio.
-    pub folio: usize,
-    /// Where destination pages come from.
-    pub pages: Pages,
-    /// Bytes of the region that are moved, all but a page where it is unaligned.
-    pub bytes: usize,
-    /// Bytes of a batch; 0: the library's default.
-    pub batch: usize,
-}
-
-impl Case {
-    /// Bytes that move.
-    pub fn moved(&self) -> usize {
-        self.bytes - self.skipped()
-    }
-
-    fn skipped(&self) -> usize {
-        match self.pages {
-            Pages::Unaligned => PAGE,
-            _ => 0,
-        }
-    }
-}
-
-/// What one run came to.
-#[derive(Clone, Debug)]
-pub struct Run {
-    /// GB/s.
-    pub gbps: f64,
-    /// Bytes compared afterwards.
-    pub verified: u64,
-    /// Largest resident memory beyond that before the move, bytes.
-    pub extra_rss: u64,
-    /// Where the time of the lanes went.
-    pub steps: memferry::Steps,
-    /// The same lane by lane.
-    pub lanes: Vec<memferry::Steps>,
-}
-
 /// Memory of one page size, ready to be moved.
 pub struct Rig {
     region: Region,
@@ -140,6 +97,8 @@ pub struct Rig {
     warm: Mover,
     cold: Mover,
     default: Mover,
+    /// Bytes of a batch; 0: the library's default.
+    batch: usize,
     routine: Routine,
     threads: usize,
     /// Every timed move is from the first to the second; `None`: within the machine's one node.
@@ -158,7 +117,7 @@ impl Rig {
         bytes: usize,
         huge: bool,
         routine: Routine,
-        allow_faulty_kernel: bool,
+        args: &RunArgs,
     ) -> Result<Rig, Failure> {
         let threads = host::usable_cpus(topology);
         let memory = |error| {
@@ -197,7 +156,7 @@ impl Rig {
             let mut options = MoverOptions::new(Batch::with_routine(routine));
             options.pool_bytes = pool_bytes.unwrap_or(options.pool_bytes);
             options.backend = Backend::Userfaultfd;
-            options.allow_faulty_kernel = allow_faulty_kernel;
+            options.allow_faulty_kernel = args.allow_faulty_kernel;
             Mover::new(options).map_err(|error| failed(&error))
         };
         let mut warm = mover(Some(bytes + (64 << 20)))?;
@@ -215,6 +174,7 @@ impl Rig {
             huge,
             cold: mover(Some(0))?,
             default: mover(None)?,
+            batch: args.batch.map_or(0, |size| size.0 as usize),
             routine,
             threads,
             nodes,
@@ -225,33 +185,21 @@ impl Rig {
 }
 
 impl Stand for Rig {
-    type Case = Case;
-    type Run = Run;
-
     fn copy(&mut self, lanes: usize) -> f64 {
         ceiling(&self.region, &mut self.spare, self.routine, lanes)
     }
 
-    fn warms_up(case: &Case) -> bool {
-        case.means != Means::Mover(Migrator::PerFolio)
-    }
-
-    fn name(case: &Case) -> String {
-        let folio = Size(case.folio as u64);
-        format!("{} x{}, {folio}", case.means.name(), case.lanes)
-    }
-
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
         self.region.fill(self.threads);
-        let frames = self.region.frames(case.bytes);
+        let frames = self.region.frames(case.bytes());
         let mut extra_rss = 0;
-        let moved = match case.means {
-            Means::Mover(migrator) => self.by_mover(case, migrator, self.target, &mut extra_rss),
+        let moved = match &case.means {
+            &Means::Mover(migrator) => self.by_mover(case, migrator, self.target, &mut extra_rss),
             Means::ThreePass => self.in_three_passes(case),
-            Means::MovePages => self.by_kernel(case),
+            Means::MovePages | Means::Kernel(_) => self.by_kernel(case),
         }?;
         if frames.is_some_and(|old| {
-            let new = self.region.frames(case.bytes).unwrap_or_default();
+            let new = self.region.frames(case.bytes()).unwrap_or_default();
             // The page where an unaligned range would begin stays.
             let looked_at = old.iter().zip(&new).skip(usize::from(case.skipped() > 0));
             looked_at.into_iter().any(|(old, new)| old == new)
@@ -260,7 +208,7 @@ impl Stand for Rig {
         }
         let verified = self
             .region
-            .check(case.bytes, self.threads)
+            .check(case.bytes(), self.threads)
             .map_err(|at| bug(format!("byte {at} is not what was written before the move")))?;
         if let Some(nodes) = self.nodes {
             let pages: Vec<usize> = self.range(case).step_by(PAGE).collect();
@@ -282,6 +230,7 @@ impl Stand for Rig {
             extra_rss,
             steps: moved.steps,
             lanes: moved.lanes,
+            ..Run::default()
         })
     }
 }
@@ -296,7 +245,7 @@ struct Moved {
 
 impl Rig {
     fn range(&self, case: &Case) -> Range<usize> {
-        let head = self.region.head(case.bytes);
+        let head = self.region.head(case.bytes());
         head.start + case.skipped()..head.end
     }
 
@@ -330,7 +279,7 @@ impl Rig {
         }
         let batch = match migrator {
             Migrator::PerFolio => case.folio,
-            _ => case.batch,
+            _ => self.batch,
         };
         let source = match warm {
             // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.

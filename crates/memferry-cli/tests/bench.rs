@@ -542,7 +542,7 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
     let text = interrupted_when_measured(&child, &mut person);
     assert_eq!(child.0.wait().expect("end").code(), Some(130), "{text}");
     assert!(
-        text.contains("bench move ") && text.contains("batch x1, 4K"),
+        text.contains("bench move ") && text.contains("batch x1, 1024 of 4K"),
         "{text}"
     );
     let (_, end) = text
