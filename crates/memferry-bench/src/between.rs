@@ -11,44 +11,14 @@ use memferry::copy::Routine;
 use memferry_linux::kernel::{Change, DCBM, MTCOPY, Migration, NO_MIGRATOR, Plan, SettingError};
 use memferry_linux::numa;
 
+use super::nodes::{TRIES, bring, call_failed, missing};
 use super::region::{PAGE, Region, THP};
 use super::rig::{bug, ceiling};
-use super::rounds::Stand;
+use super::rounds::{Case, Run, Stand};
 use crate::failure::Failure;
 use crate::restore::Restore;
 use crate::schema::FromTo;
 use crate::units::{Size, lanes};
-
-/// Tries to bring all pages to where they should be: a page may be held for a moment, and is not any more at the next try.
-const TRIES: usize = 10;
-
-/// One case of a table.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Case {
-    /// The migrator's name in sysfs.
-    pub migrator: String,
-    /// Parallel copiers.
-    pub lanes: usize,
-    /// Bytes of a folio.
-    pub folio: usize,
-    /// Folios of one system call.
-    pub folios: usize,
-    /// System calls of one run.
-    pub calls: usize,
-}
-
-/// What one run came to.
-#[derive(Clone, Debug)]
-pub struct Run {
-    /// GB/s over all calls.
-    pub gbps: f64,
-    /// Bytes compared afterwards.
-    pub verified: u64,
-    /// Bytes that the kernel says the migrator copied meanwhile; `None` for migrator none.
-    pub copied: Option<u64>,
-    /// Time of each call, nanoseconds.
-    pub call_ns: Vec<u64>,
-}
 
 /// The active migrator and the lanes, set back when this value goes; `None` on a stock kernel, where nothing can be set.
 pub struct Control(Option<Restore>);
@@ -73,10 +43,11 @@ impl Control {
         let Some(before) = &mut self.0 else {
             return Ok(());
         };
+        let migrator = case.means.name();
         let change = Change {
-            migrator: Some(case.migrator.clone()),
-            lanes: (case.migrator == MTCOPY).then_some(case.lanes as u64),
-            dcbm_lanes: (case.migrator == DCBM).then_some(case.lanes as u64),
+            migrator: Some(migrator.to_owned()),
+            lanes: (migrator == MTCOPY).then_some(case.lanes as u64),
+            dcbm_lanes: (migrator == DCBM).then_some(case.lanes as u64),
             ..Change::default()
         };
         let what = "the kernel's migrator could not be set";
@@ -144,7 +115,7 @@ impl<'a> Between<'a> {
             control,
         };
         between.check_folios()?;
-        between.bring(&between.heads(bytes / folio), nodes.from)?;
+        bring(&between.heads(bytes / folio), nodes.from)?;
         Ok(between)
     }
 
@@ -185,42 +156,11 @@ impl<'a> Between<'a> {
         range.step_by(self.folio).collect()
     }
 
-    /// How many of the folios at `heads` are not on `node`.
-    fn missing(&self, heads: &[usize], node: u32) -> Result<usize, Failure> {
-        let mut status = vec![0; heads.len()];
-        numa::move_pages(0, heads, None, &mut status, false)
-            .map_err(|error| call_failed(&error))?;
-        Ok(status.iter().filter(|&&at| at != node as i32).count())
-    }
-
-    /// Brings folios to a node, outside of any time.
-    fn bring(&self, heads: &[usize], node: u32) -> Result<(), Failure> {
-        let mut missing = self.missing(heads, node)?;
-        for _ in 0..TRIES {
-            if missing == 0 {
-                return Ok(());
-            }
-            let target = vec![node as i32; heads.len()];
-            let mut status = vec![0; heads.len()];
-            numa::move_pages(0, heads, Some(&target), &mut status, false)
-                .map_err(|error| call_failed(&error))?;
-            missing = self.missing(heads, node)?;
-        }
-        Err(Failure::new(
-            format!(
-                "{missing} of {} folios do not come to node {node}",
-                heads.len()
-            ),
-            "the node is full, or something holds them",
-            "free memory there (`memferry topology` shows it), or give a smaller --total",
-        ))
-    }
-
     /// Makes the next run find its memory as this one did. Linux 6.12 splits folios between 4 KiB and 2 MiB when they migrate
     /// again (docs/kernel.md, Limits), so these are mapped anew.
     fn renew(&mut self, heads: &[usize]) -> Result<(), Failure> {
         if self.folio == PAGE || self.folio == THP {
-            return self.bring(heads, self.nodes.from);
+            return bring(heads, self.nodes.from);
         }
         let bytes = self.region.range().len();
         self.region = map(self.nodes.from, bytes, self.folio, self.threads)?;
@@ -244,7 +184,7 @@ impl<'a> Between<'a> {
             times.push(started.elapsed().as_nanos() as u64);
             called.map_err(|error| call_failed(&error))?;
         }
-        Ok((self.missing(heads, self.nodes.to)? == 0).then_some(times))
+        Ok((missing(heads, self.nodes.to)? == 0).then_some(times))
     }
 }
 
@@ -259,35 +199,19 @@ fn map(node: u32, bytes: usize, folio: usize, threads: usize) -> Result<Region, 
 }
 
 impl Stand for Between<'_> {
-    type Case = Case;
-    type Run = Run;
-
     fn copy(&mut self, lanes: usize) -> f64 {
         ceiling(&self.region, &mut self.spare, self.routine, lanes)
     }
 
-    fn warms_up(_: &Case) -> bool {
-        true
-    }
-
-    fn name(case: &Case) -> String {
-        let folio = Size(case.folio as u64);
-        format!(
-            "{} x{}, {} of {folio}",
-            case.migrator, case.lanes, case.folios
-        )
-    }
-
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
-        let folios = case.folios * case.calls;
-        let bytes = folios * case.folio;
+        let (folios, bytes) = (case.folios * case.calls, case.bytes());
         self.control.choose(case)?;
         for _ in 0..TRIES {
             let heads = self.heads(folios);
             self.region.fill_head(bytes, self.threads);
-            let before = copied(&case.migrator)?;
+            let before = copied(case.means.name())?;
             let times = self.carry(case, &heads)?;
-            let after = copied(&case.migrator)?;
+            let after = copied(case.means.name())?;
             let verified = self
                 .region
                 .check(bytes, self.threads)
@@ -302,6 +226,7 @@ impl Stand for Between<'_> {
                         .zip(before)
                         .map(|(after, before)| after.saturating_sub(before)),
                     call_ns,
+                    ..Run::default()
                 });
             }
         }
@@ -310,7 +235,7 @@ impl Stand for Between<'_> {
                 "folios of {} stay on node {} with {}, {}",
                 Size(case.folio as u64),
                 self.nodes.from,
-                case.migrator,
+                case.means.name(),
                 lanes(case.lanes)
             ),
             format!("in {TRIES} tries the kernel never moved all of them"),
@@ -320,12 +245,4 @@ impl Stand for Between<'_> {
             ),
         ))
     }
-}
-
-fn call_failed(error: &std::io::Error) -> Failure {
-    Failure::new(
-        "move_pages(2) failed",
-        error,
-        "a container's seccomp profile may forbid it; `memferry topology` says what works",
-    )
 }

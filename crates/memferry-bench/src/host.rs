@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine as a benchmark file describes it, and how much of its memory a benchmark may use.
+//! The machine as a benchmark file describes it, and what a reader of its figures must know.
 
 use std::cmp::Ordering;
 use std::path::Path;
 
 use memferry_linux::topology::Topology;
 
-use super::region::{PAGE, THP};
+use super::region::PAGE;
 use crate::failure::Failure;
 use crate::schema::Host;
 use crate::units::Size;
@@ -81,15 +81,6 @@ pub fn emulated_note(topology: &Topology) -> Option<String> {
     })
 }
 
-/// `wanted` bytes rounded up to 2 MiB, or less where the machine is small: a run needs `copies` times as much (its
-/// region, its destination pages, the ceiling's buffer), and half of the free memory is left to others.
-pub fn fitting(wanted: u64, topology: &Topology, copies: u64) -> u64 {
-    let room = topology.memory.available_bytes / 2 / copies;
-    let thp = THP as u64;
-    let whole = wanted.checked_next_multiple_of(thp).unwrap_or(u64::MAX);
-    (whole.min(room) / thp * thp).max(thp)
-}
-
 /// What a reader must know where `total` is not what was asked for.
 pub fn changed_total(wanted: u64, total: u64) -> Option<String> {
     let why = match total.cmp(&wanted) {
@@ -107,18 +98,6 @@ pub fn changed_total(wanted: u64, total: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_total_is_whole_thps_that_fit() {
-        let mut topology = Topology::read().expect("topology");
-        topology.memory.available_bytes = 1 << 30;
-        assert_eq!(fitting(64 << 20, &topology, 3), 64 << 20);
-        assert_eq!(fitting((64 << 20) - 1, &topology, 3), 64 << 20);
-        assert_eq!(fitting(1 << 30, &topology, 4), 128 << 20);
-        assert_eq!(fitting(u64::MAX, &topology, 4), 128 << 20);
-        topology.memory.available_bytes = 0;
-        assert_eq!(fitting(1, &topology, 3), 2 << 20);
-    }
 
     #[test]
     fn a_changed_total_has_its_reason() {

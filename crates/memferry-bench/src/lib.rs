@@ -2,8 +2,8 @@
 //! The benchmarks of `memferry bench`: they measure and fill a [`BenchFile`], and print nothing but progress.
 //!
 //! Tables and the report are made elsewhere from what these return. Reading order: `args` (what can be asked for), `schema` (the
-//! file), then one benchmark: `throughput` (`move`, `count`), `kernel` (the same of the kernel), `stall`, `promote`; each has
-//! a rig that moves memory. The command takes from here also what its other parts share with them: `failure`, `restore`,
+//! file), then one benchmark: `throughput` (`move` and `count`, whose memory moves in `rig` through userfaultfd and in `between` by
+//! the kernel), `stall`, `promote`. The command takes from here also what its other parts share with them: `failure`, `restore`,
 //! `signals`, `ui`, `units`.
 
 pub mod args;

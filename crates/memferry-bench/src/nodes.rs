@@ -1,57 +1,117 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two memory nodes between which the kernel is measured: those that were asked for, else the nearest.
+//! The two memory nodes between which pages move: those that were asked for, else the nearest; and where pages lie.
 
-use memferry_linux::topology::{Node, Topology};
+use memferry_linux::numa;
+use memferry_linux::topology::{Node, Topology, parse};
 
+use super::region::THP;
+use crate::args::NodeArgs;
 use crate::failure::Failure;
 use crate::schema::FromTo;
 
+/// Tries to bring all pages to where they should be: a page may be held for a moment, and is not any more at the next try.
+pub const TRIES: usize = 10;
+
 /// Chooses the nodes, or says why there are not two.
-pub fn choose(topology: &Topology, from: Option<u32>, to: Option<u32>) -> Result<FromTo, Failure> {
+pub fn choose(topology: &Topology, args: &NodeArgs) -> Result<FromTo, Failure> {
     let nodes: Vec<&Node> = topology.nodes_with_memory().collect();
     let ids: Vec<u32> = nodes.iter().map(|node| node.id).collect();
-    let listed = memferry_linux::topology::parse::format_id_list(&ids);
-    if nodes.len() < 2 {
+    let listed = parse::format_id_list(&ids);
+    let mut asked = args.from.iter().chain(&args.to);
+    if let Some(&other) = asked.find(|node| !ids.contains(node)) {
         return Err(Failure::new(
-            "cannot measure the kernel's moves here",
-            format!(
-                "move_pages(2) moves between memory nodes, and this machine has one, node {listed}"
-            ),
-            "boot with numa=fake=2 (CONFIG_NUMA_EMU), use a machine with two nodes, or measure --backend user",
-        ));
-    }
-    if let Some(unknown) = from.iter().chain(&to).find(|node| !ids.contains(node)) {
-        return Err(Failure::new(
-            format!("there is no memory node {unknown}"),
+            match topology.node(other) {
+                Some(_) => format!("node {other} has no memory"),
+                None => format!("there is no memory node {other}"),
+            },
             format!("the nodes with memory are {listed}"),
             "give one of those; `memferry topology` shows them",
+        ));
+    }
+    if nodes.len() < 2 {
+        return Err(Failure::new(
+            "cannot measure moves between nodes here",
+            format!("this machine has one memory node, {listed}"),
+            "boot with numa=fake=2 (CONFIG_NUMA_EMU) or use a machine with two nodes; --backend user moves within the node if \
+             no node is named",
         ));
     }
     let is_wanted = |node: u32, wanted: Option<u32>| wanted.is_none_or(|wanted| wanted == node);
     let distance = |a: &Node, b: u32| a.distance_to(b).unwrap_or(u32::MAX);
     let pairs = nodes.iter().flat_map(|a| ids.iter().map(move |&b| (*a, b)));
     let nearest = pairs
-        .filter(|&(a, b)| a.id != b && is_wanted(a.id, from) && is_wanted(b, to))
+        .filter(|&(a, b)| a.id != b && is_wanted(a.id, args.from) && is_wanted(b, args.to))
         // Pages start where a process would have them: on a node with CPUs.
         .min_by_key(|&(a, b)| (distance(a, b), !a.has_cpu, a.id, b));
     match nearest {
         Some((a, to)) => Ok(FromTo { from: a.id, to }),
         None => Err(Failure::new(
-            "cannot measure the kernel's moves here",
+            "cannot measure moves between nodes here",
             "the nodes are the same",
             "give --from and --to different nodes",
         )),
     }
 }
 
-/// `wanted` bytes, or as many as the two nodes have room for: the region and its ceiling's target, the pages that it moves
-/// to, and half of what is free left to others.
-pub fn fitting(wanted: u64, topology: &Topology, nodes: FromTo) -> u64 {
+/// The same for userfaultfd; `None`: the machine has one node, and pages move within it.
+pub fn choose_or_within(topology: &Topology, args: &NodeArgs) -> Result<Option<FromTo>, Failure> {
+    let within = topology.nodes_with_memory().count() < 2;
+    match within && args.from.is_none() && args.to.is_none() {
+        true => Ok(None),
+        false => choose(topology, args).map(Some),
+    }
+}
+
+/// `wanted` bytes in whole THPs, or as many as there is room for: one copy on the first node and `copies` on the second, or
+/// `copies` and one in the machine, and half of what is free left to others.
+pub fn fitting(wanted: u64, topology: &Topology, nodes: Option<FromTo>, copies: u64) -> u64 {
     let free = |id| topology.node(id).map_or(0, |node| node.memory_free_bytes);
-    let room = (free(nodes.from) / 2).min(free(nodes.to) / 4);
-    let thp = super::region::THP as u64;
+    let room = match nodes {
+        Some(nodes) => (free(nodes.from) / 2).min(free(nodes.to) / 2 / copies),
+        None => topology.memory.available_bytes / 2 / (copies + 1),
+    };
+    let thp = THP as u64;
     let whole = wanted.checked_next_multiple_of(thp).unwrap_or(u64::MAX);
     (whole.min(room) / thp * thp).max(thp)
+}
+
+/// How many of the pages at these addresses are not on `node`.
+pub fn missing(heads: &[usize], node: u32) -> Result<usize, Failure> {
+    let mut status = vec![0; heads.len()];
+    numa::move_pages(0, heads, None, &mut status, false).map_err(|error| call_failed(&error))?;
+    Ok(status.iter().filter(|&&at| at != node as i32).count())
+}
+
+/// Brings the folios at these addresses to a node, outside of any time.
+pub fn bring(heads: &[usize], node: u32) -> Result<(), Failure> {
+    let mut away = missing(heads, node)?;
+    for _ in 0..TRIES {
+        if away == 0 {
+            return Ok(());
+        }
+        let target = vec![node as i32; heads.len()];
+        let mut status = vec![0; heads.len()];
+        numa::move_pages(0, heads, Some(&target), &mut status, false)
+            .map_err(|error| call_failed(&error))?;
+        away = missing(heads, node)?;
+    }
+    Err(Failure::new(
+        format!(
+            "{away} of {} folios do not come to node {node}",
+            heads.len()
+        ),
+        "the node is full, or something holds them",
+        "free memory there (`memferry topology` shows it), or give a smaller --total",
+    ))
+}
+
+/// The failure of the system call.
+pub fn call_failed(error: &std::io::Error) -> Failure {
+    Failure::new(
+        "move_pages(2) failed",
+        error,
+        "a container's seccomp profile may forbid it; `memferry topology` says what works",
+    )
 }
 
 #[cfg(test)]
@@ -87,7 +147,7 @@ mod tests {
     fn the_nearest_nodes_are_chosen_among_those_asked_for() {
         let topology = three_nodes();
         let choose = |from, to| {
-            let chosen = choose(&topology, from, to).expect("nodes");
+            let chosen = choose(&topology, &NodeArgs { from, to }).expect("nodes");
             (chosen.from, chosen.to)
         };
         assert_eq!(choose(None, None), (1, 2));
@@ -99,19 +159,31 @@ mod tests {
     #[test]
     fn a_machine_with_one_node_and_an_absent_node_are_told() {
         let mut topology = three_nodes();
-        let error = choose(&topology, Some(7), None)
-            .expect_err("node 7")
-            .to_string();
-        assert!(
-            error.contains("no memory node 7") && error.contains("0-2"),
-            "{error}"
-        );
+        topology.nodes.push(Node {
+            id: 3,
+            has_memory: false,
+            ..topology.nodes[0].clone()
+        });
+        let refused = |topology: &Topology, from, to| {
+            let args = NodeArgs { from, to };
+            let (one, other) = (choose(topology, &args), choose_or_within(topology, &args));
+            assert!(other.is_err());
+            one.expect_err("refused").to_string()
+        };
+        for (from, to, what) in [
+            (Some(7), None, "no memory node 7"),
+            (Some(0), Some(7), "no memory node 7"),
+            (Some(3), Some(0), "node 3 has no memory"),
+        ] {
+            let error = refused(&topology, from, to);
+            assert!(error.contains(what) && error.contains("0-2"), "{error}");
+        }
         topology.nodes.truncate(1);
-        let error = choose(&topology, None, None)
-            .expect_err("one node")
-            .to_string();
+        let within = choose_or_within(&topology, &NodeArgs::default());
+        assert_eq!(within.expect("within the node"), None);
+        let error = refused(&topology, Some(0), None);
         assert!(
-            error.contains("this machine has one") && error.contains("numa=fake"),
+            error.contains("one memory node") && error.contains("numa=fake"),
             "{error}"
         );
     }
@@ -119,10 +191,22 @@ mod tests {
     #[test]
     fn a_total_leaves_room_on_both_nodes() {
         let mut topology = three_nodes();
-        let nodes = FromTo { from: 0, to: 1 };
-        assert_eq!(fitting(64 << 20, &topology, nodes), 64 << 20);
-        assert_eq!(fitting(1 << 30, &topology, nodes), 256 << 20);
+        let nodes = Some(FromTo { from: 0, to: 1 });
+        assert_eq!(fitting(64 << 20, &topology, nodes, 2), 64 << 20);
+        assert_eq!(fitting(1 << 30, &topology, nodes, 2), 256 << 20);
         topology.nodes[0].memory_free_bytes = 16 << 20;
-        assert_eq!(fitting(1 << 30, &topology, nodes), 8 << 20);
+        assert_eq!(fitting(1 << 30, &topology, nodes, 2), 8 << 20);
+    }
+
+    #[test]
+    fn a_total_is_whole_thps_that_fit() {
+        let mut topology = three_nodes();
+        topology.memory.available_bytes = 1 << 30;
+        assert_eq!(fitting(64 << 20, &topology, None, 2), 64 << 20);
+        assert_eq!(fitting((64 << 20) - 1, &topology, None, 2), 64 << 20);
+        assert_eq!(fitting(1 << 30, &topology, None, 3), 128 << 20);
+        assert_eq!(fitting(u64::MAX, &topology, None, 3), 128 << 20);
+        topology.memory.available_bytes = 0;
+        assert_eq!(fitting(1, &topology, None, 2), 2 << 20);
     }
 }

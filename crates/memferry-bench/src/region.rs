@@ -174,6 +174,11 @@ impl Region {
         }
     }
 
+    /// The word that [`Region::fill`] wrote at this offset, a multiple of eight.
+    pub fn written(&self, at: usize) -> u64 {
+        word(at, self.salt)
+    }
+
     /// The word that starts a cache line may have been counted up since [`Region::fill`]: gives the sum of all counts, or the
     /// offset of the first word that is neither what was written nor a count above it.
     pub fn added(&self, threads: usize) -> Result<u64, usize> {

@@ -16,15 +16,17 @@ use memferry_linux::numa;
 use memferry_linux::topology::Topology;
 
 use super::host;
+use super::nodes::{bring, missing};
 use super::region::{PAGE, Region, THP, in_parts};
-use super::rounds::Stand;
+use super::rounds::{Case, Run, Stand};
 use super::three_pass::three_passes;
-use crate::args::Migrator;
+use crate::args::{Migrator, RunArgs};
 use crate::failure::Failure;
+use crate::schema::FromTo;
 use crate::units::{Size, lanes};
 
 /// Who moves.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Means {
     /// The library, with this migrator.
     Mover(Migrator),
@@ -32,23 +34,26 @@ pub enum Means {
     ThreePass,
     /// The kernel, with one call of move_pages(2) for all pages.
     MovePages,
+    /// The kernel with this migrator, which is set for the run.
+    Kernel(String),
 }
 
 impl Means {
     /// Its name in files and tables.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::Mover(migrator) => migrator.name(),
             Self::ThreePass => "three-pass",
             Self::MovePages => "move_pages",
+            Self::Kernel(migrator) => migrator,
         }
     }
 
     /// The backend of its rows.
-    pub fn backend(self) -> &'static str {
+    pub fn backend(&self) -> &'static str {
         match self {
-            Self::MovePages => "kernel",
-            _ => "user",
+            Self::MovePages | Self::Kernel(_) => "kernel",
+            Self::Mover(_) | Self::ThreePass => "user",
         }
     }
 }
@@ -82,52 +87,6 @@ impl Pages {
     }
 }
 
-/// One case of a table.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Case {
-    /// Who moves.
-    pub means: Means,
-    /// Parallel copiers.
-    pub lanes: usize,
-    /// Bytes of a folio.
-    pub folio: usize,
-    /// Where destination pages come from.
-    pub pages: Pages,
-    /// Bytes of the region that are moved, all but a page where it is unaligned.
-    pub bytes: usize,
-    /// Bytes of a batch; 0: the library's default.
-    pub batch: usize,
-}
-
-impl Case {
-    /// Bytes that move.
-    pub fn moved(&self) -> usize {
-        self.bytes - self.skipped()
-    }
-
-    fn skipped(&self) -> usize {
-        match self.pages {
-            Pages::Unaligned => PAGE,
-            _ => 0,
-        }
-    }
-}
-
-/// What one run came to.
-#[derive(Clone, Debug)]
-pub struct Run {
-    /// GB/s.
-    pub gbps: f64,
-    /// Bytes compared afterwards.
-    pub verified: u64,
-    /// Largest resident memory beyond that before the move, bytes.
-    pub extra_rss: u64,
-    /// Where the time of the lanes went.
-    pub steps: memferry::Steps,
-    /// The same lane by lane.
-    pub lanes: Vec<memferry::Steps>,
-}
-
 /// Memory of one page size, ready to be moved.
 pub struct Rig {
     region: Region,
@@ -138,11 +97,14 @@ pub struct Rig {
     warm: Mover,
     cold: Mover,
     default: Mover,
+    /// Bytes of a batch; 0: the library's default.
+    batch: usize,
     routine: Routine,
     threads: usize,
-    /// Nodes to move between; one node is its own target.
-    nodes: Vec<u32>,
-    at: usize,
+    /// Every timed move is from the first to the second; `None`: within the machine's one node.
+    nodes: Option<FromTo>,
+    /// Where pages move to.
+    target: u32,
     /// Migrators that run, made once: their workers wait between runs.
     current: Option<(Migrator, usize)>,
 }
@@ -151,10 +113,11 @@ impl Rig {
     /// Maps and warms up three times `bytes`: the region, its warm destination, and the ceiling's buffer.
     pub fn new(
         topology: &Topology,
+        nodes: Option<FromTo>,
         bytes: usize,
         huge: bool,
         routine: Routine,
-        allow_faulty_kernel: bool,
+        args: &RunArgs,
     ) -> Result<Rig, Failure> {
         let threads = host::usable_cpus(topology);
         let memory = |error| {
@@ -164,21 +127,16 @@ impl Rig {
                 "give a smaller --total",
             )
         };
-        // Fastest nodes first, so that the region starts where the pages of a new process usually lie.
-        let nodes: Vec<u32> = topology
-            .nodes_with_memory()
-            .map(|node| node.id)
-            .take(2)
-            .collect();
-        let target = nodes[nodes.len() - 1];
+        let mut with_memory = topology.nodes_with_memory().map(|node| node.id);
+        let target = nodes.map_or_else(|| with_memory.next().unwrap_or(0), |nodes| nodes.to);
         let page = if huge { THP } else { PAGE };
         // Threads on CPUs of several nodes would each fill a part of their own node.
-        let map = |node| match nodes.len() {
-            1 => Region::new(bytes, huge, threads),
-            _ => Region::on(node, bytes, page, threads),
+        let map = |node: fn(FromTo) -> u32| match nodes {
+            None => Region::new(bytes, huge, threads),
+            Some(nodes) => Region::on(node(nodes), bytes, page, threads),
         };
-        let region = map(nodes[0]).map_err(memory)?;
-        let spare = map(target).map_err(memory)?;
+        let region = map(|nodes| nodes.from).map_err(memory)?;
+        let spare = map(|nodes| nodes.to).map_err(memory)?;
         if !region.is_made_of(huge).map_err(memory)? {
             return Err(Failure::new(
                 if huge {
@@ -198,13 +156,16 @@ impl Rig {
             let mut options = MoverOptions::new(Batch::with_routine(routine));
             options.pool_bytes = pool_bytes.unwrap_or(options.pool_bytes);
             options.backend = Backend::Userfaultfd;
-            options.allow_faulty_kernel = allow_faulty_kernel;
+            options.allow_faulty_kernel = args.allow_faulty_kernel;
             Mover::new(options).map_err(|error| failed(&error))
         };
         let mut warm = mover(Some(bytes + (64 << 20)))?;
         warm.set_migrator(new_mtcopy(threads, routine)?);
         warm.prefill(target, page, bytes)
             .map_err(|error| failed(&error))?;
+        if let Some(nodes) = nodes {
+            bring(&Vec::from_iter(region.range().step_by(page)), nodes.from)?;
+        }
         Ok(Rig {
             region,
             spare,
@@ -213,49 +174,32 @@ impl Rig {
             huge,
             cold: mover(Some(0))?,
             default: mover(None)?,
+            batch: args.batch.map_or(0, |size| size.0 as usize),
             routine,
             threads,
             nodes,
-            at: 0,
+            target,
             current: None,
         })
     }
 }
 
 impl Stand for Rig {
-    type Case = Case;
-    type Run = Run;
-
     fn copy(&mut self, lanes: usize) -> f64 {
         ceiling(&self.region, &mut self.spare, self.routine, lanes)
     }
 
-    fn warms_up(case: &Case) -> bool {
-        case.means != Means::Mover(Migrator::PerFolio)
-    }
-
-    fn name(case: &Case) -> String {
-        let folio = Size(case.folio as u64);
-        format!("{} x{}, {folio}", case.means.name(), case.lanes)
-    }
-
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
         self.region.fill(self.threads);
-        let target = match self.nodes.len() {
-            1 => 0,
-            _ => 1 - self.at,
-        };
-        let frames = self.region.frames(case.bytes);
+        let frames = self.region.frames(case.bytes());
         let mut extra_rss = 0;
-        let moved = match case.means {
-            Means::Mover(migrator) => {
-                self.by_mover(case, migrator, self.nodes[target], &mut extra_rss)
-            }
+        let moved = match &case.means {
+            &Means::Mover(migrator) => self.by_mover(case, migrator, self.target, &mut extra_rss),
             Means::ThreePass => self.in_three_passes(case),
-            Means::MovePages => self.by_kernel(case, self.nodes[target]),
+            Means::MovePages | Means::Kernel(_) => self.by_kernel(case),
         }?;
         if frames.is_some_and(|old| {
-            let new = self.region.frames(case.bytes).unwrap_or_default();
+            let new = self.region.frames(case.bytes()).unwrap_or_default();
             // The page where an unaligned range would begin stays.
             let looked_at = old.iter().zip(&new).skip(usize::from(case.skipped() > 0));
             looked_at.into_iter().any(|(old, new)| old == new)
@@ -264,13 +208,21 @@ impl Stand for Rig {
         }
         let verified = self
             .region
-            .check(case.bytes, self.threads)
+            .check(case.bytes(), self.threads)
             .map_err(|at| bug(format!("byte {at} is not what was written before the move")))?;
-        if self.nodes.len() > 1 && !case.pages.is_warm() {
-            // The warm mover's free pages lie where the region's next warm move goes.
-            self.by_kernel(case, self.nodes[self.at])?;
-        } else {
-            self.at = target;
+        if let Some(nodes) = self.nodes {
+            let pages: Vec<usize> = self.range(case).step_by(PAGE).collect();
+            let away = missing(&pages, nodes.to)?;
+            if away > 0 {
+                return Err(bug(format!("{away} pages are not on node {}", nodes.to)));
+            }
+            match case.means {
+                // What it gets back is free on the second node again, for the next warm move.
+                Means::Mover(migrator) if case.pages.is_warm() => {
+                    self.by_mover(case, migrator, nodes.from, &mut 0)?;
+                }
+                _ => bring(&self.heads(case), nodes.from)?,
+            }
         }
         Ok(Run {
             gbps: case.moved() as f64 / moved.elapsed.as_secs_f64() / 1e9,
@@ -278,6 +230,7 @@ impl Stand for Rig {
             extra_rss,
             steps: moved.steps,
             lanes: moved.lanes,
+            ..Run::default()
         })
     }
 }
@@ -292,8 +245,14 @@ struct Moved {
 
 impl Rig {
     fn range(&self, case: &Case) -> Range<usize> {
-        let head = self.region.head(case.bytes);
+        let head = self.region.head(case.bytes());
         head.start + case.skipped()..head.end
+    }
+
+    /// The addresses of its folios.
+    fn heads(&self, case: &Case) -> Vec<usize> {
+        let unit = if self.huge { THP } else { PAGE };
+        self.range(case).step_by(unit).collect()
     }
 
     fn by_mover(
@@ -320,7 +279,7 @@ impl Rig {
         }
         let batch = match migrator {
             Migrator::PerFolio => case.folio,
-            _ => case.batch,
+            _ => self.batch,
         };
         let source = match warm {
             // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
@@ -329,7 +288,7 @@ impl Rig {
         };
         let options = MoveOptions::default()
             .batch_bytes(batch)
-            .relocate(self.nodes.len() < 2)
+            .relocate(self.nodes.is_none())
             .source(source);
         let before = Memory::reset();
         let result = mover
@@ -382,14 +341,13 @@ impl Rig {
         })
     }
 
-    fn by_kernel(&mut self, case: &Case, node: u32) -> Result<Moved, Failure> {
-        let unit = if self.huge { THP } else { PAGE };
-        let heads: Vec<usize> = self.range(case).step_by(unit).collect();
-        let (target, mut status) = (vec![node as i32; heads.len()], vec![0; heads.len()]);
+    fn by_kernel(&mut self, case: &Case) -> Result<Moved, Failure> {
+        let (heads, node) = (self.heads(case), self.target as i32);
+        let (target, mut status) = (vec![node; heads.len()], vec![0; heads.len()]);
         let started = Instant::now();
         let called = numa::move_pages(0, &heads, Some(&target), &mut status, false);
         let elapsed = started.elapsed();
-        let stayed = status.iter().filter(|&&at| at != node as i32).count();
+        let stayed = status.iter().filter(|&&at| at != node).count();
         if let Err(why) = called
             .map_err(|error| error.to_string())
             .and_then(|_| match stayed {

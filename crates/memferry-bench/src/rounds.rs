@@ -2,53 +2,102 @@
 //! The order of a throughput benchmark: every ceiling and every case once, and that again, so that drift of the machine
 //! hits all alike. What a case does is its rig's business.
 
+use super::region::PAGE;
+use super::rig::{Means, Pages};
+use crate::args::Migrator;
 use crate::failure::Failure;
 use crate::schema::Ceiling;
 use crate::spread::mean_sd;
 use crate::ui::{Bar, Ui};
+use crate::units::Size;
+
+/// One case of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// Who moves.
+    pub means: Means,
+    /// Parallel copiers.
+    pub lanes: usize,
+    /// Bytes of a folio.
+    pub folio: usize,
+    /// Folios of one move.
+    pub folios: usize,
+    /// Moves of one run, each of other folios.
+    pub calls: usize,
+    /// Where destination pages come from.
+    pub pages: Pages,
+}
+
+impl Case {
+    /// Bytes of the region that a run is about.
+    pub fn bytes(&self) -> usize {
+        self.folio * self.folios * self.calls
+    }
+
+    /// Bytes that move.
+    pub fn moved(&self) -> usize {
+        self.bytes() - self.skipped()
+    }
+
+    /// Bytes at the start that stay, where the range is unaligned.
+    pub fn skipped(&self) -> usize {
+        match self.pages {
+            Pages::Unaligned => PAGE,
+            _ => 0,
+        }
+    }
+}
+
+/// What one run came to.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// GB/s over all calls.
+    pub gbps: f64,
+    /// Bytes compared afterwards.
+    pub verified: u64,
+    /// Largest resident memory beyond that before the move, bytes.
+    pub extra_rss: u64,
+    /// Where the time of the lanes went.
+    pub steps: memferry::Steps,
+    /// The same lane by lane.
+    pub lanes: Vec<memferry::Steps>,
+    /// Bytes that the kernel says the migrator copied meanwhile; `None` for migrator none.
+    pub copied: Option<u64>,
+    /// Time of each call of the kernel, nanoseconds.
+    pub call_ns: Vec<u64>,
+}
 
 /// Memory that can be moved and copied.
 pub trait Stand {
-    /// One case of a table.
-    type Case;
-    /// What one run of it came to.
-    type Run;
-
     /// Copies the same bytes with `lanes` threads and moves no page; GB/s.
     fn copy(&mut self, lanes: usize) -> f64;
 
     /// One run: new contents, the timed move, every byte checked.
-    fn run(&mut self, case: &Self::Case) -> Result<Self::Run, Failure>;
-
-    /// Whether the first round, which is not counted, has the case.
-    fn warms_up(case: &Self::Case) -> bool;
-
-    /// What a progress bar calls the case.
-    fn name(case: &Self::Case) -> String;
+    fn run(&mut self, case: &Case) -> Result<Run, Failure>;
 }
 
 /// The runs of all cases on one rig.
-pub struct Rounds<Run> {
+pub struct Rounds {
     /// GB/s of each ceiling.
     pub copied: Vec<Vec<f64>>,
     /// Runs of each case.
     pub ran: Vec<Vec<Run>>,
 }
 
-impl<Run> Rounds<Run> {
+impl Rounds {
     /// None yet, of so many ceilings and cases.
     pub fn new(ceilings: usize, cases: usize) -> Self {
         Self {
             copied: vec![Vec::new(); ceilings],
-            ran: std::iter::repeat_with(Vec::new).take(cases).collect(),
+            ran: vec![Vec::new(); cases],
         }
     }
 
     /// Runs every ceiling and every case once, and that `runs` times, until the user stops it.
-    pub fn run<S: Stand<Run = Run>>(
+    pub fn run(
         &mut self,
-        stand: &mut S,
-        cases: &[S::Case],
+        stand: &mut dyn Stand,
+        cases: &[Case],
         lanes: &[usize],
         runs: usize,
         ui: &Ui,
@@ -67,10 +116,16 @@ impl<Run> Rounds<Run> {
                 if ui.stopped() {
                     return Ok(());
                 }
-                if round == 0 && !S::warms_up(case) {
+                // The slowest case needs no warm memory.
+                if round == 0 && case.means == Means::Mover(Migrator::PerFolio) {
                     continue;
                 }
-                bar.now(&S::name(case));
+                let Case { lanes, folios, .. } = case;
+                let folio = Size(case.folio as u64);
+                bar.now(&format!(
+                    "{} x{lanes}, {folios} of {folio}",
+                    case.means.name()
+                ));
                 let run = stand.run(case)?;
                 if round > 0 {
                     ran.push(run);

@@ -5,24 +5,27 @@
 //! access that takes a page fault met a page that was away. At the end every byte is compared: a lost write is a failure
 //! of the mover, not a statistic.
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use memferry::{
-    Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, SourcePages,
+    Backend, Batch, MoveHandle, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions,
+    SourcePages,
 };
 use memferry_linux::topology::Topology;
 
 use super::host;
+use super::nodes::{self, bring, missing};
 use super::region::{PAGE, Region, THP};
-use super::rig::{failed, one_by_one};
+use super::rig::{bug, failed, one_by_one};
 use super::throughput::routine;
 use crate::args::{Length, Migrator, StallArgs, user_migrators};
 use crate::failure::Failure;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Envelope, Quantiles, Rows, StallRow};
+use crate::schema::{BENCH_SCHEMA, BenchFile, Envelope, FromTo, Quantiles, Rows, StallRow};
 use crate::ui::Ui;
 
 /// Only after accesses that took longer the thread asks how many page faults it had: a fault that the kernel handles takes
@@ -32,12 +35,21 @@ const FAULT_NS: u64 = 200;
 /// How long the threads work with nothing moving, for comparison, at most.
 const MOST_ALONE: Duration = Duration::from_secs(1);
 
+/// What the application's threads do: accesses count, or not (pages come back), or the threads end.
+const COUNTED: u8 = 0;
+const UNCOUNTED: u8 = 1;
+const ENDED: u8 = 2;
+
+/// How often it is looked whether a move must end.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// `bench stall`.
 pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let topology = host::topology()?;
     let routine = routine(args.copy.as_deref())?;
     let wanted = args.total.map_or(256 << 20, |size| size.0);
-    let total = host::fitting(wanted, &topology, 2);
+    let nodes = nodes::choose_or_within(&topology, &args.nodes)?;
+    let total = nodes::fitting(wanted, &topology, nodes, 1);
     let mut notes = vec![
         "stall_ns counts the accesses that met a page on its way, which is a page fault; access_ns counts all.".to_owned(),
     ];
@@ -73,6 +85,7 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         bar.now(&format!("{} x{lanes}, {batch} batches", migrator.name()));
         let cell = Cell {
             topology: &topology,
+            nodes,
             total: total as usize,
             huge: folio.0 as usize >= THP,
             folio: folio.0 as usize,
@@ -124,6 +137,8 @@ impl Length {
 /// One row of the table.
 struct Cell<'a> {
     topology: &'a Topology,
+    /// Pages move from the first to the second, and come back outside of the times; `None`: within the machine's one node.
+    nodes: Option<FromTo>,
     total: usize,
     huge: bool,
     folio: usize,
@@ -140,9 +155,7 @@ struct Seen {
     /// Accesses that took a page fault.
     waited: Histogram<u64>,
     all: Histogram<u64>,
-    /// What its counter in each page held at first.
-    starts: Vec<u32>,
-    /// What it must hold.
+    /// What it added to its counter in each page.
     counts: Vec<u32>,
 }
 
@@ -153,45 +166,62 @@ impl Cell<'_> {
         routine: memferry::copy::Routine,
         ui: &Ui,
     ) -> Result<Option<StallRow>, Failure> {
-        let mut region = Region::new(self.total, self.huge, host::usable_cpus(self.topology))
-            .map_err(|error| {
-                Failure::new(
-                    "cannot map the benchmark's memory",
-                    error,
-                    "give a smaller --total",
-                )
-            })?;
+        let (pages, cpus) = (
+            if self.huge { THP } else { PAGE },
+            host::usable_cpus(self.topology),
+        );
+        let region = match self.nodes {
+            None => Region::new(self.total, self.huge, cpus),
+            Some(nodes) => Region::on(nodes.from, self.total, pages, cpus),
+        };
+        let mut region = region.map_err(|error| {
+            Failure::new(
+                "cannot map the benchmark's memory",
+                error,
+                "give a smaller --total",
+            )
+        })?;
+        let mut with_memory = self.topology.nodes_with_memory().map(|node| node.id);
+        let target = match self.nodes {
+            None => with_memory.next().unwrap_or(0),
+            Some(nodes) => {
+                bring(&Vec::from_iter(region.range().step_by(pages)), nodes.from)?;
+                nodes.to
+            }
+        };
         let mut mover = self.mover(routine)?;
-        let nodes: Vec<u32> = self
-            .topology
-            .nodes_with_memory()
-            .map(|node| node.id)
-            .take(2)
-            .collect();
-        let pages = if self.huge { THP } else { PAGE };
         mover
-            .prefill(nodes[nodes.len() - 1], pages, self.total)
+            .prefill(target, pages, self.total)
             .map_err(|error| failed(&error))?;
         let counters = Counters {
             start: region.range().start,
             pages: self.total / PAGE,
         };
-        let alone = self.while_working(counters, &mut |begun: Instant| {
+        let alone = self.while_working(counters, &mut |_: &AtomicU8| {
+            let begun = Instant::now();
             while begun.elapsed() < self.alone() && !ui.stopped() {
                 std::thread::sleep(Duration::from_millis(10));
             }
-            Ok(())
+            Ok(begun.elapsed())
         })?;
         counters.check(&alone.seen, &region, self.threads)?;
         region.fill(self.threads);
         let (mut bytes, mut time) = (0, Duration::ZERO);
-        let moving = self.while_working(counters, &mut |_| {
-            (bytes, time) = self.keep_moving(&mut mover, &region, &nodes, ui)?;
-            Ok(())
+        let moving = self.while_working(counters, &mut |phase| {
+            let counted;
+            (bytes, time, counted) = self.keep_moving(&mut mover, &region, target, phase, ui)?;
+            Ok(counted)
         })?;
         let verified = counters.check(&moving.seen, &region, self.threads)?;
-        if bytes == 0 {
+        if bytes == 0 && ui.stopped() {
             return Ok(None);
+        }
+        if bytes == 0 {
+            return Err(Failure::new(
+                "no page moved beside the application's threads",
+                "the moves ended, and each left all pages where they were",
+                "look for pinned pages, and free memory on the target node",
+            ));
         }
         let seen = &moving.seen;
         let mut waited = new_histogram();
@@ -202,6 +232,7 @@ impl Cell<'_> {
         }
         Ok(Some(StallRow {
             backend: "user".to_owned(),
+            nodes: self.nodes,
             migrator: self.migrator.name().to_owned(),
             batch_bytes: self.batch,
             folio_bytes: self.folio,
@@ -226,37 +257,35 @@ impl Cell<'_> {
         }
     }
 
-    /// What the application's threads see while `act` runs; it is told when they began.
+    /// What the application's threads see while `act` runs, which says how long it was counted.
     fn while_working(
         &self,
         counters: Counters,
-        act: &mut dyn FnMut(Instant) -> Result<(), Failure>,
+        act: &mut dyn FnMut(&AtomicU8) -> Result<Duration, Failure>,
     ) -> Result<Worked, Failure> {
-        let (stop, ready) = (AtomicBool::new(false), Barrier::new(self.threads + 1));
-        let (acted, seen, time) = std::thread::scope(|scope| {
+        let (phase, ready) = (AtomicU8::new(COUNTED), Barrier::new(self.threads + 1));
+        let (acted, seen) = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.threads)
                 .map(|thread| {
-                    let (stop, ready) = (&stop, &ready);
+                    let (phase, ready) = (&phase, &ready);
                     scope.spawn(move || {
-                        let mut seen = Seen::new(counters, thread);
+                        let mut seen = Seen::new(counters.pages);
                         ready.wait();
-                        seen.work(counters, thread, stop);
+                        seen.work(counters, thread, phase);
                         seen
                     })
                 })
                 .collect();
             ready.wait();
-            let begun = Instant::now();
-            let acted = act(begun);
-            let time = begun.elapsed();
-            stop.store(true, Ordering::Relaxed);
+            let acted = act(&phase);
+            phase.store(ENDED, Ordering::Relaxed);
             let seen: Vec<Seen> = workers
                 .into_iter()
                 .filter_map(|worker| worker.join().ok())
                 .collect();
-            (acted, seen, time)
+            (acted, seen)
         });
-        acted?;
+        let time = acted?;
         if seen.len() != self.threads {
             return Err(Failure::new(
                 "an application thread died",
@@ -282,37 +311,77 @@ impl Cell<'_> {
         Mover::new(options).map_err(|error| failed(&error))
     }
 
-    /// Moves the region again and again; bytes moved and the time it took.
+    /// Moves the region again and again; bytes moved, the time of the moves, and the time in which accesses counted.
     fn keep_moving(
         &self,
         mover: &mut Mover,
         region: &Region,
-        nodes: &[u32],
+        target: u32,
+        phase: &AtomicU8,
         ui: &Ui,
-    ) -> Result<(u64, Duration), Failure> {
+    ) -> Result<(u64, Duration, Duration), Failure> {
         let options = MoveOptions::default()
             .batch_bytes(self.batch)
-            .relocate(nodes.len() < 2)
+            .relocate(self.nodes.is_none())
             // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
             .source(unsafe { SourcePages::keep() });
-        let started = Instant::now();
-        let (mut bytes, mut time, mut round) = (0, Duration::ZERO, 0);
-        loop {
-            let done = match self.length {
-                Length::Seconds(seconds) => started.elapsed() >= Duration::from_secs(seconds),
-                Length::Rounds(rounds) => round >= rounds,
-            };
-            if done || ui.stopped() {
-                return Ok((bytes, time));
-            }
+        let (mut bytes, mut time, mut counted) = (0, Duration::ZERO, Duration::ZERO);
+        let mut round = 0;
+        while !self.is_over(round, counted, ui) {
             round += 1;
-            let result = mover
-                .move_range(region.range(), nodes[round % nodes.len()], &options)
+            let begun = Instant::now();
+            let handle = mover
+                .move_range_async(region.range(), target, &options)
                 .map_err(|error| failed(&error))?;
+            // With many more threads than CPUs one move of the whole memory takes minutes.
+            while !ended_within(&handle, LOOK) {
+                let in_time = !self.is_over(round - 1, counted + begun.elapsed(), ui);
+                if !in_time && (handle.progress().0 > 0 || ui.stopped()) {
+                    handle.cancel();
+                }
+            }
+            let result = handle.wait().map_err(|error| failed(&error))?;
+            counted += begun.elapsed();
             bytes += result.moved.bytes;
             time += result.elapsed;
+            if let Some(nodes) = self.nodes {
+                phase.store(UNCOUNTED, Ordering::Relaxed);
+                let away = missing(&Vec::from_iter(region.range().step_by(PAGE)), nodes.to)?;
+                let stayed = (region.range().len() as u64 - result.moved.bytes) / PAGE as u64;
+                if away as u64 > stayed {
+                    return Err(bug(format!(
+                        "{away} pages are not on node {}, of which {stayed} count as not moved",
+                        nodes.to
+                    )));
+                }
+                mover
+                    .move_range(region.range(), nodes.from, &options)
+                    .map_err(|error| failed(&error))?;
+                phase.store(COUNTED, Ordering::Relaxed);
+            }
         }
+        Ok((bytes, time, counted))
     }
+
+    fn is_over(&self, rounds: usize, counted: Duration, ui: &Ui) -> bool {
+        let done = match self.length {
+            Length::Seconds(seconds) => counted >= Duration::from_secs(seconds),
+            Length::Rounds(most) => rounds >= most,
+        };
+        done || ui.stopped()
+    }
+}
+
+/// Whether a move ends within this time.
+fn ended_within(handle: &MoveHandle, time: Duration) -> bool {
+    let mut of = libc::pollfd {
+        fd: handle.as_fd().as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: the kernel writes the one structure.
+    unsafe { libc::poll(&raw mut of, 1, time.as_millis() as i32) };
+    handle.is_over()
 }
 
 /// What all application threads did in one go.
@@ -344,11 +413,6 @@ impl Counters {
         (self.start + page * PAGE + offset) as *mut u32
     }
 
-    fn read(self, page: usize, thread: usize) -> u32 {
-        // SAFETY: inside the region; nobody writes this counter meanwhile.
-        unsafe { self.at(page, thread).read() }
-    }
-
     /// Compares all counters with what the threads did, and every other byte with what the region was filled with; gives
     /// the bytes compared. The counters are back at their start then.
     fn check(self, seen: &[Seen], region: &Region, threads: usize) -> Result<u64, Failure> {
@@ -360,19 +424,22 @@ impl Counters {
             )
         };
         for (thread, seen) in seen.iter().enumerate() {
-            for (page, (&count, &start)) in seen.counts.iter().zip(&seen.starts).enumerate() {
-                let found = self.read(page, thread);
+            for (page, &count) in seen.counts.iter().enumerate() {
+                if count == 0 {
+                    continue;
+                }
+                let counter = self.at(page, thread);
+                let at = counter as usize - self.start;
+                // Of a little-endian word.
+                let start = (region.written(at & !7) >> (at % 8 * 8)) as u32;
+                // SAFETY: inside the region, and the threads have ended.
+                let found = unsafe { counter.read() }.wrapping_sub(start);
                 if found != count {
-                    let added = |of: u32| of.wrapping_sub(start);
-                    let why = format!(
-                        "thread {thread} added {}, its counter says {}",
-                        added(count),
-                        added(found)
-                    );
+                    let why = format!("thread {thread} added {count}, its counter says {found}");
                     return Err(wrong("a write was lost", page, why));
                 }
-                // SAFETY: as in `read`; the threads have ended.
-                unsafe { self.at(page, thread).write(start) };
+                // SAFETY: as above.
+                unsafe { counter.write(start) };
             }
         }
         let checked = region.check(self.pages * PAGE, threads);
@@ -395,39 +462,39 @@ fn page_faults() -> i64 {
 }
 
 impl Seen {
-    fn new(counters: Counters, thread: usize) -> Seen {
-        let starts: Vec<u32> = (0..counters.pages)
-            .map(|page| counters.read(page, thread))
-            .collect();
+    fn new(pages: usize) -> Seen {
         Seen {
             waited: new_histogram(),
             all: touched_histogram(),
-            counts: starts.clone(),
-            starts,
+            counts: vec![0; pages],
         }
     }
 
-    /// Reads and writes random pages until `stop`.
-    fn work(&mut self, counters: Counters, thread: usize, stop: &AtomicBool) {
-        // xorshift64* (Vigna 2016): the page sequence only has to be cheap and without a pattern.
-        let mut random = 0x2545_F491_4F6C_DD1D_u64 ^ (thread as u64) << 32 | 1;
+    /// Reads and writes random pages until the phase ends. An access counts if it began while accesses counted.
+    fn work(&mut self, counters: Counters, thread: usize, phase: &AtomicU8) {
+        let mut random = fastrand::Rng::with_seed(thread as u64);
         let mut faults = page_faults();
-        while !stop.load(Ordering::Relaxed) {
-            random ^= random >> 12;
-            random ^= random << 25;
-            random ^= random >> 27;
-            let page = (random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 20) as usize % counters.pages;
+        loop {
+            let counts = match phase.load(Ordering::Relaxed) {
+                ENDED => return,
+                now => now == COUNTED,
+            };
+            let page = random.usize(..counters.pages);
             let counter = counters.at(page, thread);
             let started = Instant::now();
             // SAFETY: inside the region; only this thread uses this counter. Volatile: both accesses must happen.
             unsafe { counter.write_volatile(counter.read_volatile().wrapping_add(1)) };
             let took = started.elapsed().as_nanos() as u64;
             self.counts[page] = self.counts[page].wrapping_add(1);
-            self.all.saturating_record(took);
+            if counts {
+                self.all.saturating_record(took);
+            }
             if took > FAULT_NS {
                 let before = std::mem::replace(&mut faults, page_faults());
                 if faults > before {
-                    self.waited.saturating_record(took);
+                    if counts {
+                        self.waited.saturating_record(took);
+                    }
                     // It may have touched a page of its own for the first time.
                     faults = page_faults();
                 }
@@ -480,7 +547,7 @@ mod tests {
             pages: THP / PAGE,
         };
         let work = |thread: usize| {
-            let (stop, mut seen) = (AtomicBool::new(true), Seen::new(counters, thread));
+            let (stop, mut seen) = (AtomicU8::new(ENDED), Seen::new(counters.pages));
             for page in [0, 7, 7] {
                 let counter = counters.at(page, thread);
                 // SAFETY: inside the region, which is this test's.
@@ -498,7 +565,7 @@ mod tests {
         assert_eq!(what(&seen, &region), Ok(THP as u64));
         let seen = [work(0)];
         // SAFETY: as above.
-        unsafe { counters.at(7, 0).write(seen[0].starts[7].wrapping_add(1)) };
+        unsafe { *counters.at(7, 0) -= 1 };
         let lost = what(&seen, &region).expect_err("lost");
         assert!(lost.contains("added 2, its counter says 1"), "{lost}");
         region.fill(1);

@@ -1,188 +1,121 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `bench move` and `bench count`: which cases there are, in which order they run, and the rows that they make.
+//! `bench move` and `bench count`, through userfaultfd and of the kernel: which cases there are, in which order they run, and
+//! the rows that they make. On a stock kernel the kernel's one migrator is `none`.
 
 use std::path::Path;
 use std::time::Duration;
 
 use memferry::copy::{self, Routine};
+use memferry_linux::kernel::{Migration, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
-use super::host;
+use super::between::{Between, Control};
 use super::region::{PAGE, THP};
-use super::rig::{Case, Means, Pages, Rig, Run};
-use super::rounds::{Rounds, ceilings};
-use super::three_pass;
+use super::rig::{Means, Pages, Rig};
+use super::rounds::{Case, Rounds, Run, Stand, ceilings};
+use super::{host, kernel, nodes, three_pass};
 use crate::args::{Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs};
 use crate::failure::Failure;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, Envelope, MoveRow, Rows, Steps};
+use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, Envelope, FromTo, MoveRow, Rows, Steps};
 use crate::spread::mean_sd;
 use crate::ui::Ui;
+use crate::units::Size;
 
-/// `bench move`.
+/// `bench move`: all folios in one move.
 pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
-    if args.run.backend == Backend::Kernel {
-        if args.anatomy {
-            return Err(Failure::new(
-                "cannot show where the kernel's time goes",
-                "--anatomy is of this command's own moves",
-                "leave it out, or take --backend user",
-            ));
-        }
-        return super::kernel::run_move(args, ui);
+    let of_kernel = args.run.backend == Backend::Kernel;
+    if of_kernel && args.anatomy {
+        return Err(Failure::new(
+            "cannot show where the kernel's time goes",
+            "--anatomy is of this command's own moves",
+            "leave it out, or take --backend user",
+        ));
     }
     let topology = host::topology()?;
-    let wanted = args.wanted_total().0;
-    let total = host::fitting(wanted, &topology, COPIES);
-    let mut notes = Vec::new();
-    if let Some(note) = host::changed_total(wanted, total) {
-        ui.warn(&note);
-        notes.push(note);
-    }
-    let folios: Vec<usize> = args.folios().iter().map(|size| size.0 as usize).collect();
-    let several = topology.nodes_with_memory().count() > 1;
-    let all =
-        args.destination() == Destination::All && args.run.migrator.contains(&MigratorName::All);
-    if several && all {
-        notes.push(
-            "move_pages is one call of move_pages(2) for all pages, by this kernel as it is."
-                .to_owned(),
-        );
-    }
-    if !several && all {
-        let note = match three_pass::is_allowed() {
-            true => {
+    let mut bench = Bench::new(&topology, &args.run, ui)?;
+    let wanted = match args.total {
+        // About 0.3 GB/s, and each byte is written, moved twice and compared.
+        None if of_kernel && topology.is_emulated() => 32 << 20,
+        _ => args.wanted_total().0,
+    };
+    let total = bench.fitting(wanted);
+    bench.note(host::changed_total(wanted, total as u64));
+    let folios = match of_kernel && args.folio.is_empty() {
+        true => kernel::given_folios(&topology, args.run.quick),
+        false => args.folios().iter().map(|size| size.0 as usize).collect(),
+    };
+    let baselines = !of_kernel
+        && args.destination() == Destination::All
+        && args.run.migrator.contains(&MigratorName::All);
+    if baselines {
+        let note = match (bench.nodes, three_pass::is_allowed()) {
+            (Some(_), _) => {
+                "move_pages is one call of move_pages(2) for all pages, by this kernel as it is."
+            }
+            (None, true) => {
                 "three-pass is a plain program that moves all pages out, copies them and moves them in, in three passes."
             }
-            false => "There is no three-pass row: this process may not call userfaultfd(2).",
-        };
-        notes.push(note.to_owned());
-    }
-    let cases = |columns: &[(Migrator, usize)], pages: Pages| -> Vec<Case> {
-        let mut means = columns_of(columns, pages);
-        let most = columns.iter().map(|column| column.1).max().unwrap_or(1);
-        match pages {
-            Pages::Cold if several && all => means.push((Means::MovePages, 1)),
-            Pages::Warm | Pages::Cold if !several && all && three_pass::is_allowed() => {
-                means.push((Means::ThreePass, most));
+            (None, false) => {
+                "There is no three-pass row: this process may not call userfaultfd(2)."
             }
-            _ => {}
-        }
-        // A THP that the range cuts does not move.
-        let folios = (folios.iter()).filter(|&&folio| pages != Pages::Unaligned || folio == PAGE);
-        let case = |&folio: &usize| {
-            means.iter().map(move |&(means, lanes)| Case {
-                means,
-                lanes,
-                folio,
-                pages,
-                bytes: total as usize,
-                batch: 0,
-            })
         };
-        folios
-            .flat_map(case)
-            // What moves single folios by itself has the sizes that the kernel has.
-            .filter(|case| {
-                matches!(case.means, Means::Mover(_)) || [PAGE, THP].contains(&case.folio)
-            })
-            .collect()
-    };
-    if folios.iter().any(|&folio| folio != PAGE && folio != THP) {
-        notes.push(
+        bench.notes.push(note.to_owned());
+    }
+    if !of_kernel && folios.iter().any(|&folio| folio != PAGE && folio != THP) {
+        bench.notes.push(
             "Folio sizes between 4 KiB and 2 MiB are made of base pages here: per-folio moves so many at a time, batch and \
              mtcopy move whole batches whatever the folio size."
                 .to_owned(),
         );
     }
-    let measured = measure(
-        &topology,
-        &args.run,
-        ui,
-        "bench move",
-        total as usize,
-        args.destination(),
-        &cases,
-    )?;
-    finish(&topology, &args.run, measured, Rows::Move, notes, ui)
+    let sizes: Vec<_> = (folios.iter())
+        .map(|&folio| (folio, total / folio, 1))
+        .collect();
+    let cases = bench.cases(args.destination(), baselines, &sizes);
+    bench.measure("bench move", total, cases);
+    bench.finish(Rows::Move)
 }
 
-/// `bench count`.
+/// `bench count`: so many folios in one move; of the kernel as often as the memory allows.
 pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
-    if args.run.backend == Backend::Kernel {
-        return super::kernel::run_count(args, ui);
-    }
     let topology = host::topology()?;
-    let folio = args.folio.0 as usize;
-    let wanted_counts = args.counts();
-    let largest = wanted_counts.iter().copied().max().unwrap_or(1);
-    let wanted = (largest as u64).saturating_mul(folio as u64);
-    let total = host::fitting(wanted.max(THP as u64), &topology, COPIES) as usize;
-    let mut counts = wanted_counts.clone();
-    counts.retain(|&count| count.saturating_mul(folio) <= total);
-    let mut notes = Vec::new();
+    let mut bench = Bench::new(&topology, &args.run, ui)?;
+    bench.counts = true;
+    let (folio, mut counts) = (args.folio.0 as usize, args.counts());
+    let largest = counts.iter().copied().max().unwrap_or(1);
+    // A large count makes the kernel's memory large; small ones need not fill it.
+    let usual = match args.run.backend {
+        Backend::User => THP,
+        Backend::Kernel => kernel::count_bytes(&topology),
+    };
+    let total = bench.fitting(largest.saturating_mul(folio).max(usual) as u64);
+    let (room, asked) = (total / folio, counts.len());
+    counts.retain(|&count| count <= room);
     if counts.is_empty() {
         return Err(Failure::new(
             "cannot measure any of these numbers of folios",
-            format!(
-                "this machine has room for {} of {}",
-                total / folio,
-                args.folio
-            ),
+            format!("there is room for {room} of {}", args.folio),
             "give smaller --folios",
         ));
     }
-    if counts.len() < wanted_counts.len() {
-        let note = format!(
-            "Counts above {} are left out: this machine has no room for them.",
-            total / folio
-        );
-        ui.warn(&note);
-        notes.push(note);
-    }
-    let cases = |columns: &[(Migrator, usize)], pages: Pages| -> Vec<Case> {
-        let means = columns_of(columns, pages);
-        let case = |&count: &usize| {
-            let means = means.clone().into_iter();
-            means.map(move |(means, lanes)| Case {
-                means,
-                lanes,
-                folio,
-                pages,
-                bytes: count * folio,
-                batch: 0,
-            })
-        };
-        counts.iter().flat_map(case).collect()
+    bench.note(
+        (counts.len() < asked)
+            .then(|| format!("Counts above {room} are left out: there is no room for them.")),
+    );
+    let calls = |count: usize| match args.run.backend {
+        Backend::User => 1,
+        Backend::Kernel => kernel::calls(usual.min(total) / folio / count, args.run.quick),
     };
-    let mut measured = measure(
-        &topology,
-        &args.run,
-        ui,
-        "bench count",
-        total,
-        args.run.destination(),
-        &cases,
-    )?;
-    for row in &mut measured.rows {
-        row.folios = Some(row.bytes as usize / folio);
-    }
-    finish(&topology, &args.run, measured, Rows::Count, notes, ui)
+    let sizes: Vec<_> = (counts.iter())
+        .map(|&count| (folio, count, calls(count)))
+        .collect();
+    let cases = bench.cases(args.run.destination(), false, &sizes);
+    bench.measure("bench count", total, cases);
+    bench.finish(Rows::Count)
 }
 
-/// Region, warm destination, ceiling buffer.
-const COPIES: u64 = 3;
-
-/// The cases of some migrators with their lanes, into pages of one kind.
-type Cases<'a> = dyn Fn(&[(Migrator, usize)], Pages) -> Vec<Case> + 'a;
-
-/// Who moves into pages of one kind: the rows that only stand beside others have no baselines.
-fn columns_of(columns: &[(Migrator, usize)], pages: Pages) -> Vec<(Means, usize)> {
-    let beside = matches!(pages, Pages::Unaligned | Pages::Default);
-    let columns = (columns.iter()).filter(|of| !beside || of.0 == Migrator::Mtcopy);
-    columns
-        .map(|&(of, lanes)| (Means::Mover(of), lanes))
-        .collect()
-}
+/// Copies of a region where it moves to: the pages that it gets, and the ceiling's buffer.
+const COPIES: u64 = 2;
 
 /// The kinds of pages that are asked for.
 fn kinds(destination: Destination) -> &'static [Pages] {
@@ -196,106 +129,280 @@ fn kinds(destination: Destination) -> &'static [Pages] {
     }
 }
 
-/// What was measured, up to the failure if there was one.
-#[derive(Default)]
-struct Measured {
+/// What all cases share, and what they came to.
+struct Bench<'a> {
+    topology: &'a Topology,
+    args: &'a RunArgs,
+    ui: &'a Ui,
+    nodes: Option<FromTo>,
+    /// Who moves, with how many lanes.
+    columns: Vec<(Means, usize)>,
+    /// The kernel's settings, where it moves.
+    control: Option<Control>,
+    /// Whether the rows differ by the number of folios.
+    counts: bool,
     ceilings: Vec<Ceiling>,
     rows: Vec<MoveRow>,
+    notes: Vec<String>,
     failure: Option<Failure>,
 }
 
-/// Runs all cases, page size by page size, interleaved run by run with the ceilings.
-fn measure(
-    topology: &Topology,
-    args: &RunArgs,
-    ui: &Ui,
-    title: &str,
-    bytes: usize,
-    destination: Destination,
-    cases: &Cases<'_>,
-) -> Result<Measured, Failure> {
-    let routine = routine(args.copy.as_deref())?;
-    let columns = migrators(args, &args.lanes(host::usable_cpus(topology)));
-    // One ceiling for every lane count that a row has.
-    let mut lanes: Vec<usize> = columns.iter().map(|&(_, lanes)| lanes).collect();
-    lanes.sort_unstable();
-    lanes.dedup();
-    let mut all: Vec<Case> = Vec::new();
-    for &pages in kinds(destination) {
-        all.extend(cases(&columns, pages));
-    }
-    let batch = args.batch.map_or(0, |size| size.0 as usize);
-    all.iter_mut().for_each(|case| case.batch = batch);
-    let steps = args.runs() * all.len();
-    let bar = ui.bar(title, steps as u64);
-    let mut measured = Measured::default();
-    for huge in [false, true] {
-        let cases: Vec<Case> = all
-            .iter()
-            .copied()
-            .filter(|case| (case.folio >= THP) == huge)
+impl<'a> Bench<'a> {
+    fn new(topology: &'a Topology, args: &'a RunArgs, ui: &'a Ui) -> Result<Self, Failure> {
+        let usable = host::usable_cpus(topology);
+        let mut bench = Self {
+            topology,
+            args,
+            ui,
+            nodes: None,
+            columns: Vec::new(),
+            control: None,
+            counts: false,
+            ceilings: Vec::new(),
+            rows: Vec::new(),
+            notes: Vec::new(),
+            failure: None,
+        };
+        if args.backend == Backend::User {
+            bench.nodes = nodes::choose_or_within(topology, &args.nodes)?;
+            let lanes = args.lanes(usable);
+            for migrator in args.user_migrators() {
+                let lanes = match migrator {
+                    Migrator::Mtcopy => &lanes[..],
+                    _ => &[1],
+                };
+                let own = lanes.iter().map(|&lanes| (Means::Mover(migrator), lanes));
+                bench.columns.extend(own);
+            }
+            bench.notes.extend(host::emulated_note(topology));
+            return Ok(bench);
+        }
+        bench.nodes = Some(nodes::choose(topology, &args.nodes)?);
+        let found = Migration::read().map_err(|error| {
+            Failure::new("cannot read the kernel's settings", error, "try again")
+        })?;
+        let columns = match &found {
+            Ok(now) => kernel::columns(args, &kernel::lanes(args, usable), &now.migrators.names)?,
+            Err(absence) => {
+                let other =
+                    |name: &&MigratorName| !matches!(name, MigratorName::None | MigratorName::All);
+                if let Some(name) = args.migrator.iter().find(other) {
+                    return Err(Failure::new(
+                        format!("this kernel has no migrator {}", name.name()),
+                        absence,
+                        format!("{}; --migrator none measures it as it is", absence.hint()),
+                    ));
+                }
+                vec![(NO_MIGRATOR.to_owned(), 1)]
+            }
+        };
+        let columns = columns.into_iter();
+        bench.columns = columns
+            .map(|(name, lanes)| (Means::Kernel(name), lanes))
             .collect();
-        if cases.is_empty() || ui.stopped() || measured.failure.is_some() {
-            continue;
-        }
-        bar.now("warming up the memory");
-        let mut rounds = Rounds::new(lanes.len(), cases.len());
-        measured.failure = Rig::new(topology, bytes, huge, routine, args.allow_faulty_kernel)
-            .and_then(|mut rig| rounds.run(&mut rig, &cases, &lanes, args.runs(), ui, &bar))
-            .err();
-        let own = ceilings(&lanes, &rounds.copied, if huge { THP } else { PAGE });
-        let rows = cases.iter().zip(&rounds.ran);
-        (measured.rows).extend(rows.filter_map(|(case, runs)| row(case, runs, &own)));
-        measured.ceilings.extend(own);
+        bench.control = Some(Control::new(found.is_ok())?);
+        bench.notes.push(match found {
+            Ok(now) => format!(
+                "A batch has at most {} (max_batch_bytes).",
+                Size(now.max_batch_bytes)
+            ),
+            Err(absence) => format!(
+                "Only migrator none was measured: {absence}. `memferry kernel status` says what would bring more."
+            ),
+        });
+        bench.note(host::emulated_note(topology));
+        Ok(bench)
     }
-    Ok(measured)
-}
 
-/// Which migrators run with how many lanes.
-fn migrators(args: &RunArgs, lanes: &[usize]) -> Vec<(Migrator, usize)> {
-    let mut columns = Vec::new();
-    for migrator in args.user_migrators() {
-        match migrator {
-            Migrator::Mtcopy => columns.extend(lanes.iter().map(|&lanes| (migrator, lanes))),
-            _ => columns.push((migrator, 1)),
+    /// Says something at once, and again below the tables.
+    fn note(&mut self, note: Option<String>) {
+        if let Some(note) = &note {
+            self.ui.warn(note);
         }
+        self.notes.extend(note);
     }
-    columns
-}
 
-fn row(case: &Case, runs: &[Run], ceilings: &[Ceiling]) -> Option<MoveRow> {
-    if runs.is_empty() {
-        return None;
+    fn fitting(&self, wanted: u64) -> usize {
+        nodes::fitting(wanted, self.topology, self.nodes, COPIES) as usize
     }
-    let runs_gbps: Vec<f64> = runs.iter().map(|run| run.gbps).collect();
-    let (gbps, gbps_sd) = mean_sd(&runs_gbps);
-    let ceiling = ceilings.iter().find(|c| c.lanes == case.lanes)?;
-    let ours = matches!(case.means, Means::Mover(_));
-    Some(MoveRow {
-        backend: case.means.backend().to_owned(),
-        migrator: case.means.name().to_owned(),
-        lanes: case.lanes,
-        folio_bytes: case.folio,
-        folios: None,
-        destination: case.pages.name().to_owned(),
-        bytes: case.moved() as u64,
-        runs: runs.len(),
-        gbps,
-        gbps_sd,
-        runs_gbps,
-        of_ceiling: gbps / ceiling.gbps,
-        verified_bytes: runs.iter().map(|run| run.verified).sum(),
-        extra_rss_bytes: runs.iter().map(|run| run.extra_rss).max().filter(|_| ours),
-        nodes: None,
-        copied_bytes: None,
-        call_ns: None,
-        runs_call_ns: Vec::new(),
-        of_none: None,
-        steps: ours.then(|| mean_steps(runs, |run| run.steps)),
-        lane_steps: (0..runs[0].lanes.len())
-            .map(|lane| mean_steps(runs, |run| run.lanes.get(lane).copied().unwrap_or_default()))
-            .collect(),
-    })
+
+    /// The cases of these sizes: bytes of a folio, folios of a move, moves of a run.
+    fn cases(
+        &self,
+        destination: Destination,
+        baselines: bool,
+        sizes: &[(usize, usize, usize)],
+    ) -> Vec<Case> {
+        let kinds = match self.args.backend {
+            Backend::User => kinds(destination),
+            Backend::Kernel => &[Pages::Cold],
+        };
+        let most = self.columns.iter().map(|column| column.1).max();
+        let mut cases = Vec::new();
+        for &pages in kinds {
+            // The rows that only stand beside others have no baselines.
+            let beside = matches!(pages, Pages::Unaligned | Pages::Default);
+            let mut columns = self.columns.clone();
+            columns.retain(|(means, _)| !beside || *means == Means::Mover(Migrator::Mtcopy));
+            if baselines && self.nodes.is_some() && pages == Pages::Cold {
+                columns.push((Means::MovePages, 1));
+            } else if baselines && self.nodes.is_none() && !beside && three_pass::is_allowed() {
+                columns.push((Means::ThreePass, most.unwrap_or(1)));
+            }
+            for &(folio, folios, calls) in sizes {
+                let fits = |means: &Means| match means {
+                    // A THP that the range cuts does not move.
+                    Means::Mover(_) | Means::Kernel(_) => {
+                        pages != Pages::Unaligned || folio == PAGE
+                    }
+                    // What moves single folios by itself has the sizes that the kernel has.
+                    Means::ThreePass | Means::MovePages => [PAGE, THP].contains(&folio),
+                };
+                let fitting = columns.iter().filter(|(means, _)| fits(means));
+                cases.extend(fitting.map(|(means, lanes)| Case {
+                    means: means.clone(),
+                    lanes: *lanes,
+                    folio,
+                    folios,
+                    calls,
+                    pages,
+                }));
+            }
+        }
+        cases
+    }
+
+    /// Runs all cases, one kind of memory after the other, interleaved run by run with the ceilings, and makes their rows.
+    fn measure(&mut self, title: &str, bytes: usize, cases: Vec<Case>) {
+        // One ceiling for every lane count that a row has.
+        let mut lanes: Vec<usize> = cases.iter().map(|case| case.lanes).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        // Folios in between are made of base pages by the mover, and by the kernel itself.
+        let memory = |case: &Case| match case.means {
+            Means::Kernel(_) => case.folio,
+            _ if case.folio >= THP => THP,
+            _ => PAGE,
+        };
+        let mut kinds: Vec<usize> = cases.iter().map(memory).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let runs = self.args.runs();
+        let bar = self.ui.bar(title, (cases.len() * runs) as u64);
+        let mut copied = [vec![Vec::new(); lanes.len()], vec![Vec::new(); lanes.len()]];
+        let mut measured = Vec::new();
+        for folio in kinds {
+            if self.ui.stopped() || self.failure.is_some() {
+                break;
+            }
+            bar.now("filling the memory");
+            let of = |case: &&Case| memory(case) == folio;
+            let cases: Vec<Case> = cases.iter().filter(of).cloned().collect();
+            let mut rounds = Rounds::new(lanes.len(), cases.len());
+            let ui = self.ui;
+            self.failure = self
+                .stand(bytes, folio)
+                .and_then(|mut stand| rounds.run(&mut *stand, &cases, &lanes, runs, ui, &bar))
+                .err();
+            let of_pages = &mut copied[usize::from(folio >= THP)];
+            for (all, own) in of_pages.iter_mut().zip(rounds.copied) {
+                all.extend(own);
+            }
+            measured.extend(cases.into_iter().zip(rounds.ran));
+        }
+        let [base, huge] = copied;
+        self.ceilings = ceilings(&lanes, &base, PAGE);
+        self.ceilings.extend(ceilings(&lanes, &huge, THP));
+        let rows = measured.iter();
+        self.rows = rows
+            .filter_map(|(case, runs)| self.row(case, runs, &measured))
+            .collect();
+        self.note(kernel::not_copied(&self.rows));
+    }
+
+    /// Memory of folios of this size.
+    fn stand(&mut self, bytes: usize, folio: usize) -> Result<Box<dyn Stand + '_>, Failure> {
+        let routine = routine(self.args.copy.as_deref())?;
+        let threads = host::usable_cpus(self.topology);
+        Ok(match (&mut self.control, self.nodes) {
+            (Some(control), Some(nodes)) => Box::new(Between::new(
+                nodes, bytes, folio, routine, threads, control,
+            )?),
+            _ => Box::new(Rig::new(
+                self.topology,
+                self.nodes,
+                bytes,
+                folio >= THP,
+                routine,
+                self.args,
+            )?),
+        })
+    }
+
+    fn row(&self, case: &Case, runs: &[Run], all: &[(Case, Vec<Run>)]) -> Option<MoveRow> {
+        let first = runs.first()?;
+        let runs_gbps: Vec<f64> = runs.iter().map(|run| run.gbps).collect();
+        let (gbps, gbps_sd) = mean_sd(&runs_gbps);
+        let huge = case.folio >= THP;
+        let mut ceilings = self.ceilings.iter();
+        let ceiling = ceilings.find(|c| c.lanes == case.lanes && c.is_huge() == huge)?;
+        let ours = matches!(case.means, Means::Mover(_));
+        let mut calls: Vec<u64> = runs.iter().flat_map(|run| run.call_ns.clone()).collect();
+        Some(MoveRow {
+            backend: case.means.backend().to_owned(),
+            migrator: case.means.name().to_owned(),
+            lanes: case.lanes,
+            folio_bytes: case.folio,
+            folios: self.counts.then_some(case.folios),
+            destination: case.pages.name().to_owned(),
+            bytes: case.moved() as u64,
+            runs: runs.len(),
+            gbps,
+            gbps_sd,
+            runs_gbps,
+            of_ceiling: gbps / ceiling.gbps,
+            verified_bytes: runs.iter().map(|run| run.verified).sum(),
+            extra_rss_bytes: runs.iter().map(|run| run.extra_rss).max().filter(|_| ours),
+            nodes: self.nodes,
+            copied_bytes: runs.iter().map(|run| run.copied).sum(),
+            call_ns: kernel::median(&mut calls),
+            runs_call_ns: runs.iter().filter_map(Run::typical_ns).collect(),
+            of_none: kernel::of_none(case, runs, all),
+            steps: ours.then(|| mean_steps(runs, |run| run.steps)),
+            lane_steps: (0..first.lanes.len())
+                .map(|lane| {
+                    mean_steps(runs, |run| run.lanes.get(lane).copied().unwrap_or_default())
+                })
+                .collect(),
+        })
+    }
+
+    /// Sets the migrator back and makes the file.
+    fn finish(mut self, make: fn(Vec<MoveRow>) -> Rows) -> Result<BenchFile, Failure> {
+        if let Some(Err(failure)) = self.control.take().map(Control::restore) {
+            // What failed first is told; this comes after it.
+            match &self.failure {
+                Some(_) => self.ui.warn(&failure.to_string()),
+                None => self.failure = Some(failure),
+            }
+        }
+        let mut envelope = Envelope::now(Path::new("/"));
+        if self.args.backend == Backend::User {
+            let batch = self.args.batch.map(|size| size.0.to_string());
+            envelope = envelope.with("batch_bytes", batch.as_deref().unwrap_or("default"));
+        }
+        let routine = routine(self.args.copy.as_deref())?;
+        let file = BenchFile {
+            schema: BENCH_SCHEMA.to_owned(),
+            envelope,
+            host: host::describe(self.topology, Some(routine.name())),
+            ceiling: self.ceilings,
+            rows: make(self.rows),
+            like: None,
+            notes: self.notes,
+        };
+        crate::finish(file, self.args.quick, self.failure, self.ui)
+    }
 }
 
 fn mean_steps(runs: &[Run], of: impl Fn(&Run) -> memferry::Steps) -> Steps {
@@ -339,28 +446,4 @@ pub fn routine(name: Option<&str>) -> Result<Routine, Failure> {
             Ok(copy::best())
         }
     }
-}
-
-fn finish(
-    topology: &Topology,
-    args: &RunArgs,
-    measured: Measured,
-    rows: impl Fn(Vec<MoveRow>) -> Rows,
-    notes: Vec<String>,
-    ui: &Ui,
-) -> Result<BenchFile, Failure> {
-    let mut notes = notes;
-    notes.extend(host::emulated_note(topology));
-    let batch = args.batch.map(|size| size.0.to_string());
-    let file = BenchFile {
-        schema: BENCH_SCHEMA.to_owned(),
-        envelope: Envelope::now(Path::new("/"))
-            .with("batch_bytes", batch.as_deref().unwrap_or("default")),
-        host: host::describe(topology, Some(routine(args.copy.as_deref())?.name())),
-        ceiling: measured.ceilings,
-        rows: rows(measured.rows),
-        like: None,
-        notes,
-    };
-    crate::finish(file, args.quick, measured.failure, ui)
 }

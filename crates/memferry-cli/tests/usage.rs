@@ -132,7 +132,14 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
             &["bench", "move", "--migrator", "kernel"],
             "without --backend kernel",
         ),
-        (&["bench", "move", "--from", "0"], "for --backend kernel"),
+        (
+            &["bench", "move", "--from", "0", "--to", "0"],
+            "nothing moves",
+        ),
+        (
+            &["bench", "stall", "--from", "2", "--to", "2"],
+            "nothing moves",
+        ),
         (&["bench", "stall", "--migrator", "none"], "the kernel's"),
         (
             &[

@@ -37,6 +37,7 @@ impl Bench {
                 (args.run.batch.as_slice(), vec![args.folio])
             }
             Self::Stall(args) => {
+                args.nodes.check()?;
                 check_user(&args.migrator)?;
                 (args.batch.as_slice(), args.folio.clone())
             }
@@ -153,12 +154,9 @@ pub struct RunArgs {
     /// Who moves: this command through userfaultfd, or the kernel through move_pages(2)
     #[arg(long, value_enum, default_value_t = Backend::User)]
     pub backend: Backend,
-    /// With --backend kernel: the node that pages lie on [default: one of the two nearest]
-    #[arg(long, value_name = "N")]
-    pub from: Option<u32>,
-    /// With --backend kernel: the node that pages move to [default: the nearest]
-    #[arg(long, value_name = "N")]
-    pub to: Option<u32>,
+    /// Between which nodes.
+    #[command(flatten)]
+    pub nodes: NodeArgs,
     /// Runs of each case; the tables give mean and standard deviation [default: 5, --quick: 2]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub runs: Option<usize>,
@@ -220,10 +218,8 @@ impl RunArgs {
 
     /// What goes together on the command line, and what does not.
     pub fn check(&self) -> Result<(), String> {
+        self.nodes.check()?;
         if self.backend == Backend::User {
-            if self.from.is_some() || self.to.is_some() {
-                return Err("--from and --to are for --backend kernel".to_owned());
-            }
             return check_user(&self.migrator);
         }
         for name in &self.migrator {
@@ -245,11 +241,6 @@ impl RunArgs {
                     .to_owned(),
             );
         }
-        if self.from.is_some() && self.from == self.to {
-            return Err(
-                "--from and --to are the same node, between which nothing moves".to_owned(),
-            );
-        }
         Ok(())
     }
 
@@ -263,6 +254,28 @@ impl RunArgs {
             .collect();
         lanes.push(cpus.max(1));
         lanes
+    }
+}
+
+/// Between which nodes pages move.
+#[derive(Debug, Default, Args)]
+pub struct NodeArgs {
+    /// The node that pages lie on [default: one of the two nearest; of one node, that one: pages move within it]
+    #[arg(long, value_name = "N")]
+    pub from: Option<u32>,
+    /// The node that pages move to, and come back from outside of the times [default: the nearest]
+    #[arg(long, value_name = "N")]
+    pub to: Option<u32>,
+}
+
+impl NodeArgs {
+    fn check(&self) -> Result<(), String> {
+        match self.from.is_some() && self.from == self.to {
+            true => {
+                Err("--from and --to are the same node, between which nothing moves".to_owned())
+            }
+            false => Ok(()),
+        }
     }
 }
 
@@ -290,6 +303,9 @@ pub struct StallArgs {
     /// Bytes that the threads use and that move [default: 256MiB, less on a small machine]
     #[arg(long, value_name = "SIZE")]
     pub total: Option<Size>,
+    /// Between which nodes.
+    #[command(flatten)]
+    pub nodes: NodeArgs,
     /// Parallel copiers
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive,
           default_value = "1")]

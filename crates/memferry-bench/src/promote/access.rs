@@ -11,25 +11,9 @@ use crate::region::{LINE, PAGE};
 /// Accesses between two looks at the clock.
 const PART: u64 = 2048;
 
-/// xorshift64* (Vigna 2016): the sequence only has to be cheap, without a pattern, and always the same.
-struct Random(u64);
-
-impl Random {
-    fn of(region: usize, thread: usize) -> Self {
-        let mut random = Self(0x9E37_79B9_7F4A_7C15 ^ (region as u64) << 32 ^ (thread as u64 + 1));
-        // Seeds that differ in a few bits begin alike.
-        for _ in 0..16 {
-            random.next();
-        }
-        random
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
+/// The same sequence in every run.
+fn sequence(region: usize, thread: usize) -> fastrand::Rng {
+    fastrand::Rng::with_seed((region as u64) << 32 | thread as u64)
 }
 
 /// One access: which line of which page, and whether it is a store.
@@ -63,14 +47,14 @@ pub struct Work<'a> {
 impl Work<'_> {
     /// Makes the accesses of one thread.
     pub fn run(&self, thread: usize) {
-        let mut random = Random::of(self.region, thread);
+        let mut random = sequence(self.region, thread);
         let started = Instant::now();
         let mut left = self.accesses;
         while left > 0 && !self.stop.load(Ordering::Relaxed) {
             let part = left.min(PART);
             let mut stores = 0;
             for _ in 0..part {
-                let (at, store) = choose(random.next(), self.pages as u64);
+                let (at, store) = choose(random.u64(..), self.pages as u64);
                 let line = (self.start + at) as *mut u64;
                 if store {
                     // SAFETY: `at` lies in the region, at an aligned word that all threads use as an atomic.
@@ -99,8 +83,8 @@ mod tests {
     #[test]
     fn the_sequence_is_the_same_each_time_and_reaches_every_page() {
         let sequence = |region, thread| -> Vec<(usize, bool)> {
-            let mut random = Random::of(region, thread);
-            (0..40_000).map(|_| choose(random.next(), 512)).collect()
+            let mut random = sequence(region, thread);
+            (0..40_000).map(|_| choose(random.u64(..), 512)).collect()
         };
         assert_eq!(sequence(3, 1), sequence(3, 1));
         assert_ne!(sequence(3, 1), sequence(3, 0));

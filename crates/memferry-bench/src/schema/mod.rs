@@ -189,7 +189,7 @@ pub struct MoveRow {
     /// Largest resident memory beyond the one before the move, over all runs, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_rss_bytes: Option<u64>,
-    /// The nodes between which pages moved, where that was asked for (backend `kernel`).
+    /// The nodes between which pages moved; absent where they moved within the machine's one node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<FromTo>,
     /// Bytes that the kernel's statistics say this migrator copied in the timed calls, over all runs (backend `kernel`;
@@ -269,6 +269,9 @@ pub struct StallRow {
     pub folio_bytes: usize,
     /// Parallel copiers.
     pub lanes: usize,
+    /// The nodes between which pages moved; absent where they moved within the machine's one node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<FromTo>,
     /// Application threads that read and write the pages.
     pub threads: usize,
     /// Mean throughput of the moves, GB/s.

@@ -10,7 +10,7 @@ pub mod text;
 
 use serde::Serialize;
 
-use crate::schema::{BenchFile, Ceiling, MoveRow, Quantiles, Rows, StallRow};
+use crate::schema::{BenchFile, Ceiling, FromTo, MoveRow, Quantiles, Rows, StallRow};
 pub use crate::spread::distinct;
 use crate::units::{about, lanes, long, short, time};
 
@@ -140,13 +140,17 @@ pub fn throughput(gbps: f64, sd: f64) -> String {
 
 /// Where pages come from and go to: for a title.
 fn of_pages(destination: &str, rows: &[&MoveRow]) -> String {
-    match rows.first().and_then(|row| row.nodes) {
-        Some(nodes) => format!(
-            "move_pages(2) from node {} to node {}",
-            nodes.from, nodes.to
-        ),
-        None => format!("destination {destination}"),
+    let nodes = between(rows.first().and_then(|row| row.nodes));
+    match rows.first().is_some_and(|row| row.backend == "kernel") {
+        true => format!("move_pages(2){nodes}"),
+        false => format!("destination {destination}{nodes}"),
     }
+}
+
+fn between(nodes: Option<FromTo>) -> String {
+    nodes.map_or_else(String::new, |FromTo { from, to }| {
+        format!(" from node {from} to node {to}")
+    })
 }
 
 /// How many times faster than migrator `none`, for the others.
@@ -250,16 +254,18 @@ fn stall(rows: &[StallRow]) -> Vec<Table> {
             named(&row.backend, &row.migrator, row.lanes),
             row.folio_bytes,
             row.threads,
+            row.nodes,
         )
     };
     distinct(&all, case)
         .into_iter()
         .map(|of| Table {
             title: format!(
-                "bench stall, {}, folios of {}, {}",
+                "bench stall, {}, folios of {}, {}{}",
                 of.0,
                 long(of.1 as u64),
-                counted(of.2, "application thread")
+                counted(of.2, "application thread"),
+                between(of.3)
             ),
             caption: "time that an access waited, over the accesses that met a page on its way; and how many accesses a second \
                       the threads had, of what they have with nothing moving"
@@ -386,7 +392,7 @@ mod tests {
             rows.retain(|row| row.destination == "cold" && row.lanes == 1);
             for row in rows {
                 row.backend = "kernel".to_owned();
-                row.nodes = Some(crate::schema::FromTo { from: 0, to: 1 });
+                row.nodes = Some(FromTo { from: 0, to: 1 });
                 row.call_ns = Some(1_200_000);
                 row.of_none = Some(if row.migrator == "mtcopy" { 1.834 } else { 1.0 });
                 if row.migrator == "per-folio" {
