@@ -42,6 +42,12 @@ pub struct Cli {
 pub enum Command {
     /// Show the memory nodes, caches, tiers and what this kernel lets memferry do
     Topology(TopologyArgs),
+    /// Check what keeps memory tiering from working here, and say which commands mend it
+    #[command(
+        after_help = "Exit status: 0 nothing is wrong, 1 something is (each finding says what, why it matters, and the \
+                            command for root's shell that mends it), 2 wrong usage. Notes change no status."
+    )]
+    Doctor(DoctorArgs),
     /// Measure how fast pages move on this machine
     #[command(subcommand, arg_required_else_help = true)]
     Bench(Bench),
@@ -74,6 +80,17 @@ pub struct TopologyArgs {
     /// Measure every copy routine and show the table
     #[arg(long)]
     pub copy: bool,
+    /// How it is shown.
+    #[command(flatten)]
+    pub json: JsonArgs,
+    /// Where to look for files.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// Options of `memferry doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
     /// How it is shown.
     #[command(flatten)]
     pub json: JsonArgs,

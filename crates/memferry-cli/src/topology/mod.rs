@@ -8,8 +8,7 @@ pub mod description;
 mod measure;
 mod text;
 
-pub use memferry_bench::host::read;
-use memferry_bench::host::read_from;
+pub use memferry_bench::host::{read, read_from};
 
 use crate::cli::TopologyArgs;
 use crate::failure::Failure;
