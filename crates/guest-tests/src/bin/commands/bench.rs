@@ -245,9 +245,9 @@ fn userspace() -> Result<(), String> {
     let (first, last) = (nodes[0], nodes[nodes.len() - 1]);
     for (from, to) in [(first, last), (last, first)] {
         for line in [
-            "bench move --quick --total 4M --folio 4K,2M --runs 2 --destination all",
-            "bench count --quick --folio 4K --folios 1,64 --runs 2",
-            "bench stall --quick --total 4M --rounds 3 --batch 64K --threads 2",
+            "bench move --quick --total 4M --folio 4K,2M --runs 1 --lanes 2 --destination all",
+            "bench count --quick --folio 4K --folios 64 --runs 2 --migrator mtcopy --lanes 2",
+            "bench stall --quick --total 4M --rounds 2 --batch 64K --threads 1",
         ] {
             let json = memferry(&format!("{line} --from {from} --to {to} --json"))
                 .gives(0)
