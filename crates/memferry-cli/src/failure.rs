@@ -15,6 +15,8 @@ pub enum Failure {
     Usage(clap::Error),
     /// The reader of stdout has gone, as in `memferry … | head`; nobody is left to tell.
     BrokenPipe,
+    /// The result was written, and it says what is wrong.
+    Found,
     /// Everything else.
     Told(Box<Told>),
 }
@@ -55,7 +57,7 @@ impl Failure {
     pub fn take_partial(&mut self) -> Option<BenchFile> {
         match self {
             Self::Told(told) => told.partial.take(),
-            Self::Usage(_) | Self::BrokenPipe => None,
+            Self::Usage(_) | Self::BrokenPipe | Self::Found => None,
         }
     }
 
@@ -99,6 +101,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Usage(error) => error.fmt(f),
             Self::BrokenPipe => f.write_str("the reader of stdout has gone"),
+            Self::Found => f.write_str("something is wrong"),
             Self::Told(told) => write!(
                 f,
                 "{}\n  why: {}\n  try: {}",

@@ -9,12 +9,13 @@ use clap_complete::Shell;
 use schemars::{JsonSchema, schema_for};
 
 use crate::cli::{Cli, GenerateArgs, Generated};
+use crate::doctor::description::Description as Findings;
 use crate::failure::Failure;
 use crate::replay::description::File as ReplayFile;
 use crate::schema::BenchFile;
 use crate::topology::description::Description;
 
-/// A file that `--json` of `memferry bench`, `memferry replay` or `memferry topology` writes.
+/// A file that `--json` of `memferry bench`, `memferry replay`, `memferry topology` or `memferry doctor` writes.
 #[derive(JsonSchema)]
 #[schemars(untagged, title = "Files of memferry")]
 #[expect(dead_code, reason = "the shape of files; none is made")]
@@ -22,6 +23,7 @@ enum AnyFile<'a> {
     Bench(BenchFile),
     Replay(ReplayFile<'a>),
     Topology(Description),
+    Doctor(Findings),
 }
 
 /// Writes the files into the folder that was named.

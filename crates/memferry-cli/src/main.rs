@@ -3,6 +3,7 @@
 
 mod bench;
 mod cli;
+mod doctor;
 mod failure;
 mod generate;
 mod html;
@@ -37,6 +38,7 @@ use ui::Ui;
 fn main() -> ExitCode {
     match run() {
         Ok(()) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
+        Err(Failure::Found) => ExitCode::FAILURE,
         // Help goes to stdout with status 0, wrong usage to stderr with status 2.
         Err(Failure::Usage(error)) if !error.use_stderr() && output::is_stdout_closed() => {
             tell(&Failure::no_stdout())
@@ -61,6 +63,7 @@ fn tell(failure: &Failure) -> ExitCode {
 fn run() -> Result<(), Failure> {
     match Cli::read(std::env::args_os())?.command {
         Command::Topology(args) => topology::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Kernel(command) => kernel::run(&command),
         Command::Move(args) => process::run(&args),
         Command::Replay(args) => replay::run(&args),

@@ -33,6 +33,7 @@ fn every_command_has_a_man_page() {
             "memferry-bench-promote.1",
             "memferry-bench-stall.1",
             "memferry-bench.1",
+            "memferry-doctor.1",
             "memferry-kernel-heat.1",
             "memferry-kernel-set.1",
             "memferry-kernel-status.1",

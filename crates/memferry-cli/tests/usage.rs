@@ -49,6 +49,7 @@ fn help_names_every_command_but_the_hidden_one() {
     let text = stdout(&output);
     for part in [
         "topology",
+        "doctor",
         "bench",
         "move",
         "kernel",

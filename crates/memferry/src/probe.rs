@@ -109,6 +109,16 @@ pub fn notes(topology: &Topology) -> Vec<String> {
         .collect()
 }
 
+/// The known faults of UFFDIO_MOVE in this machine's kernel, by its release: what the mover refuses, and what it does not.
+pub fn known_faults(topology: &Topology) -> Vec<String> {
+    let release = &topology.kernel_interface.release;
+    let risk = risk_note(release).filter(|_| topology.thp.is_some());
+    known_faults::refusal(release)
+        .into_iter()
+        .chain(risk)
+        .collect()
+}
+
 fn risk_note(release: &str) -> Option<String> {
     let what = known_faults::huge_page_risk(release)?;
     Some(format!(

@@ -16,7 +16,7 @@ pub mod replay;
 pub mod trace;
 
 use bench::Bench;
-use kernel::Kernel;
+use kernel::{Kernel, PlaceArgs};
 use process::ProcessArgs;
 use replay::ReplayArgs;
 use trace::Trace;
@@ -43,6 +43,12 @@ pub struct Cli {
 pub enum Command {
     /// Show the memory nodes, caches, tiers and what this kernel lets memferry do
     Topology(TopologyArgs),
+    /// Check what keeps memory tiering from working here, and say which commands mend it
+    #[command(
+        after_help = "Exit status: 0 nothing is wrong, 1 something is (each finding says what, why it matters, and the \
+                            command for root's shell that mends it), 2 wrong usage. Notes change no status."
+    )]
+    Doctor(DoctorArgs),
     /// Measure how fast pages move on this machine
     #[command(subcommand, arg_required_else_help = true)]
     Bench(Bench),
@@ -94,6 +100,17 @@ pub struct TopologyArgs {
     /// How it is shown.
     #[command(flatten)]
     pub json: JsonArgs,
+}
+
+/// Options of `memferry doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// How it is shown.
+    #[command(flatten)]
+    pub json: JsonArgs,
+    /// Where to look for files.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 }
 
 /// Options of `memferry report`.

@@ -8,7 +8,7 @@ pub mod description;
 mod measure;
 mod text;
 
-use memferry_linux::topology::Topology;
+use memferry_linux::topology::{Topology, TopologyError};
 
 use crate::cli::TopologyArgs;
 use crate::failure::Failure;
@@ -30,11 +30,14 @@ pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
 
 /// Reads the topology, or says why it cannot be read.
 pub fn read() -> Result<Topology, Failure> {
-    Topology::read().map_err(|error| {
-        Failure::new(
-            "cannot read the machine's topology",
-            error,
-            "mount /proc and /sys in this container",
-        )
-    })
+    Topology::read().map_err(unreadable)
+}
+
+/// The failure of reading a machine.
+pub fn unreadable(error: TopologyError) -> Failure {
+    Failure::new(
+        "cannot read the machine's topology",
+        error,
+        "mount /proc and /sys in this container",
+    )
 }

@@ -10,6 +10,7 @@
 
 mod bench;
 mod dcbm;
+mod doctor;
 mod kernel;
 mod process;
 mod program;
@@ -29,7 +30,14 @@ fn main() -> ExitCode {
     if let [victim::SERVE, rest @ ..] = &arguments[..] {
         return victim::serve(rest);
     }
-    let most = [kernel::CASES, dcbm::CASES, process::CASES, bench::CASES].concat();
+    let most = [
+        kernel::CASES,
+        dcbm::CASES,
+        doctor::CASES,
+        process::CASES,
+        bench::CASES,
+    ]
+    .concat();
     let chosen: Vec<Case> = match &arguments[..] {
         [] => most,
         ["promote"] => promote::CASES.to_vec(),

@@ -44,7 +44,7 @@ fn has_pghot() -> bool {
 }
 
 /// Why these cases cannot run here, if they cannot.
-fn need_tiers() -> Result<(), String> {
+pub fn need_tiers() -> Result<(), String> {
     let json = memferry("topology --json").gives(0).json();
     match json["tiers"].as_array().unwrap().len() {
         1 => Err("this machine has one tier of memory".to_owned()),

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The checks: each a function from what the kernel shows to what is to be said of it. None writes or measures.
+//!
+//! A setting is looked at where it matters: those of tiering on machines with two tiers. Commands are for `sh` as root.
+
+use memferry_linux::topology::{ThpDefrag, ThpMode};
+
+use super::description::{Finding, Severity};
+use super::machine::{CAP_SYS_NICE, CAP_SYS_PTRACE, Machine, nodes_text};
+
+/// A check: what it finds on a machine.
+pub type Check = fn(&Machine) -> Vec<Finding>;
+
+/// All checks by their names, which JSON has: how memory comes to tiers, what moves pages between them, who else does, rights.
+pub const CHECKS: [(&str, Check); 15] = [
+    ("cxl", cxl),
+    ("dax", dax),
+    ("offline", offline),
+    ("tiers", tiers),
+    ("demotion", demotion),
+    ("promotion", promotion),
+    ("promotion-rate", promotion_rate),
+    ("zone-reclaim", zone_reclaim),
+    ("lru-gen", lru_gen),
+    ("thp", thp),
+    ("interleave", interleave),
+    ("damon", damon),
+    ("userfaultfd", userfaultfd),
+    ("uffdio-move", uffdio_move),
+    ("rights", rights),
+];
+
+const CXL: &str = "sys/bus/cxl/devices";
+const DAX: &str = "sys/bus/dax/devices";
+const NODES: &str = "sys/devices/system/node";
+const KDAMONDS: &str = "sys/kernel/mm/damon/admin/kdamonds";
+const INTERLEAVE: &str = "sys/kernel/mm/mempolicy/weighted_interleave";
+
+fn finding(severity: Severity, what: impl Into<String>, why: impl Into<String>) -> Finding {
+    Finding {
+        check: "",
+        severity,
+        what: what.into(),
+        why: why.into(),
+        mend: None,
+    }
+}
+
+fn wrong(what: impl Into<String>, why: impl Into<String>) -> Finding {
+    finding(Severity::Wrong, what, why)
+}
+
+fn note(what: impl Into<String>, why: impl Into<String>) -> Finding {
+    finding(Severity::Note, what, why)
+}
+
+impl Finding {
+    fn mend(self, command: impl Into<String>) -> Self {
+        Self {
+            mend: Some(command.into()),
+            ..self
+        }
+    }
+
+    /// Mended by writing a value to one of the kernel's files.
+    fn set(self, file: &str, value: &str) -> Self {
+        self.mend(format!("echo {value} > /{file}"))
+    }
+}
+
+/// Volatile CXL memory that no region maps. A region names endpoint decoders, `decoderN.M` of `endpointN`, whose `uport` is the
+/// device.
+fn cxl(machine: &Machine) -> Vec<Finding> {
+    let devices_of = |region: String| {
+        let folder = format!("{CXL}/{region}");
+        let targets = machine.entries(&folder, "target").into_iter();
+        targets.filter_map(move |target| {
+            let decoder = machine.text(&format!("{folder}/{target}"))?;
+            let port = decoder.strip_prefix("decoder")?.split('.').next()?;
+            machine.link(&format!("{CXL}/endpoint{port}/uport"))
+        })
+    };
+    let regions = machine.entries(CXL, "region").into_iter();
+    let mapped: Vec<String> = regions.flat_map(devices_of).collect();
+    let is_unmapped = |device: &String| {
+        let bytes = machine.hex(&format!("{CXL}/{device}/ram/size"));
+        bytes.is_some_and(|bytes| bytes > 0) && !mapped.contains(device)
+    };
+    // Only the root's decoders have the file: windows that the firmware made for CXL memory.
+    let has_window =
+        |decoder: &String| machine.number(&format!("{CXL}/{decoder}/cap_ram")) == Some(1);
+    let window = machine.entries(CXL, "decoder").into_iter().find(has_window);
+    let devices = machine.entries(CXL, "mem").into_iter();
+    (devices.filter(is_unmapped))
+        .map(|device| {
+            let what = format!("no region maps the CXL device {device}");
+            match &window {
+                Some(window) => wrong(what, "the kernel cannot use its memory")
+                    .mend(format!("cxl create-region -t ram -d {window} -m {device}")),
+                None => wrong(
+                    what,
+                    "its memory has no addresses: the firmware made no window for it",
+                ),
+            }
+        })
+        .collect()
+}
+
+/// Memory that no node has, because another driver than kmem has it, or none.
+fn dax(machine: &Machine) -> Vec<Finding> {
+    let devices = machine.entries(DAX, "dax").into_iter();
+    devices
+        .filter_map(|device| {
+            machine.number(&format!("{DAX}/{device}/size")).filter(|bytes| *bytes > 0)?;
+            let driver = machine.link(&format!("{DAX}/{device}/driver"));
+            let what = match driver.as_deref() {
+                Some("kmem") => return None,
+                Some(other) => format!("{device} is held by {other}"),
+                None => format!("{device} has no driver"),
+            };
+            let why = "its memory is no node's, so nothing is demoted to it; leave it so if a program maps it: the command loses what is on it";
+            let mend = format!("daxctl reconfigure-device --mode=system-ram {device}");
+            Some(wrong(what, why).mend(mend))
+        })
+        .collect()
+}
+
+/// Memory blocks that are there and not on line.
+fn offline(machine: &Machine) -> Vec<Finding> {
+    let nodes = machine.entries(NODES, "node").into_iter();
+    nodes
+        .filter_map(|node| {
+            let folder = format!("{NODES}/{node}");
+            let blocks = machine.entries(&folder, "memory");
+            let is_offline = |block: &&String| {
+                machine.text(&format!("{folder}/{block}/state")).as_deref() == Some("offline")
+            };
+            let offline = blocks.iter().filter(is_offline).count();
+            let what = format!("{offline} of {} memory blocks of {node} are off line", blocks.len());
+            let has_cpu = (machine.topology.nodes.iter())
+                .any(|of| of.has_cpu && node == format!("node{}", of.id));
+            let severity = if has_cpu { Severity::Note } else { Severity::Wrong };
+            let mend = format!(
+                "grep -lx offline /{folder}/memory*/state | while read f; do echo online_movable > $f; done"
+            );
+            (offline > 0).then(|| finding(severity, what, "no page can be there").mend(mend))
+        })
+        .collect()
+}
+
+/// Memory without CPUs that counts as fast as that beside them.
+fn tiers(machine: &Machine) -> Vec<Finding> {
+    let topology = &machine.topology;
+    let nodes = topology.nodes_with_memory();
+    let (near, far): (Vec<_>, Vec<_>) = nodes
+        .filter(|node| node.tier == Some(0))
+        .partition(|node| node.has_cpu);
+    if near.is_empty() || far.is_empty() {
+        return Vec::new();
+    }
+    let ids: Vec<u32> = far.iter().map(|node| node.id).collect();
+    let nodes = nodes_text(&ids);
+    if topology.tiers[0].kernel_id.is_none() {
+        return vec![note(
+            format!("this kernel names no memory tiers, and {nodes} without CPUs is there"),
+            "nothing is demoted to it or promoted from it; Linux has tiers since 6.1",
+        )];
+    }
+    let of_dax = machine.entries(DAX, "dax").into_iter().any(|device| {
+        let node = machine.number(&format!("{DAX}/{device}/target_node"));
+        node.is_some_and(|node| ids.iter().any(|id| u64::from(*id) == node))
+    });
+    let what = format!("{nodes} without CPUs is in the top tier");
+    let why = "pages are not demoted to memory of the same tier; the kernel takes memory for slow if the firmware's HMAT says \
+               so, or if it is reserved for special purposes (EFI_MEMORY_SP) and comes through kmem";
+    let is_cxl = of_dax || !machine.entries(CXL, "mem").is_empty();
+    vec![if is_cxl {
+        wrong(what, why)
+    } else {
+        note(what, why)
+    }]
+}
+
+fn demotion(machine: &Machine) -> Vec<Finding> {
+    let Some(slow) = machine.slow_nodes() else {
+        return Vec::new();
+    };
+    let file = "sys/kernel/mm/numa/demotion_enabled";
+    let why = format!("a full top tier swaps pages out instead of moving them to {slow}");
+    match machine.topology.demotion_enabled {
+        Some(true) => Vec::new(),
+        Some(false) => vec![wrong("demotion is off", why).set(file, "1")],
+        None => vec![wrong("this kernel cannot demote", why)],
+    }
+}
+
+fn promotion(machine: &Machine) -> Vec<Finding> {
+    let pghot = machine.number("proc/sys/vm/pghot_enabled_sources");
+    let Some(slow) = machine.slow_nodes().filter(|_| pghot.unwrap_or(0) == 0) else {
+        return Vec::new();
+    };
+    let file = "proc/sys/kernel/numa_balancing";
+    let found = match machine.topology.kernel_interface.numa_balancing {
+        Some(mode) if mode.tiering => return Vec::new(),
+        Some(mode) if mode.placement => note(
+            "kernel.numa_balancing is 1",
+            format!("pages of {slow} that became hot come to the top tier only while it has room"),
+        )
+        .set(file, "2"),
+        Some(_) if !kdamonds(machine).is_empty() => note(
+            "kernel.numa_balancing is 0",
+            format!("pages of {slow} that became hot stay there unless the running kdamond promotes them"),
+        )
+        .set(file, "2"),
+        Some(_) => wrong(
+            "kernel.numa_balancing is 0",
+            format!("pages of {slow} that became hot stay there"),
+        )
+        .set(file, "2"),
+        None => wrong(
+            "this kernel has no NUMA balancing (CONFIG_NUMA_BALANCING)",
+            format!("pages of {slow} that became hot stay there"),
+        ),
+    };
+    vec![found]
+}
+
+fn promotion_rate(machine: &Machine) -> Vec<Finding> {
+    let file = "proc/sys/kernel/numa_balancing_promote_rate_limit_MBps";
+    let balancing = machine.topology.kernel_interface.numa_balancing;
+    let promotes = machine.slow_nodes().is_some() && balancing.is_some_and(|mode| mode.tiering);
+    match machine.number(file) {
+        Some(0) if promotes => vec![
+            wrong(
+                "the rate limit of promotion is 0",
+                "NUMA balancing promotes nothing once the top tier is full",
+            )
+            .set(file, "65536"),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn zone_reclaim(machine: &Machine) -> Vec<Finding> {
+    let file = "proc/sys/vm/zone_reclaim_mode";
+    match (machine.slow_nodes(), machine.number(file)) {
+        (Some(slow), Some(1..)) => vec![
+            note(
+                "vm.zone_reclaim_mode is on",
+                format!("an allocation on a full node reclaims there before it takes free memory of {slow}"),
+            )
+            .set(file, "0"),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn lru_gen(machine: &Machine) -> Vec<Finding> {
+    let (enabled, min_ttl) = (
+        "sys/kernel/mm/lru_gen/enabled",
+        "sys/kernel/mm/lru_gen/min_ttl_ms",
+    );
+    let (Some(slow), Some(bits)) = (machine.slow_nodes(), machine.hex(enabled)) else {
+        return Vec::new();
+    };
+    // Bit 0 is the main switch.
+    if bits & 1 == 0 {
+        return vec![
+            note(
+                "the multi-generational LRU is off",
+                "reclaim knows less of which pages are cold, and direct reclaim takes longer",
+            )
+            .set(enabled, "y"),
+        ];
+    }
+    match machine.number(min_ttl) {
+        Some(ms @ 1..) => vec![
+            wrong(
+                format!("lru_gen keeps pages of the last {ms} ms (min_ttl_ms)"),
+                format!("if all pages of a top node are younger, the kernel kills a process although {slow} may have room"),
+            )
+            .set(min_ttl, "0"),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn thp(machine: &Machine) -> Vec<Finding> {
+    let (Some(_), Some(thp)) = (machine.slow_nodes(), &machine.topology.thp) else {
+        return Vec::new();
+    };
+    let file = |name| format!("sys/kernel/mm/transparent_hugepage/{name}");
+    let never = thp.sizes.iter().all(|size| size.mode == ThpMode::Never);
+    if never {
+        return vec![
+            note(
+                "transparent huge pages are off",
+                "pages move between tiers one by one, which takes longer for each byte",
+            )
+            .set(&file("enabled"), "madvise"),
+        ];
+    }
+    match thp.defrag {
+        ThpDefrag::Always => vec![
+            note(
+                "page faults wait for huge pages (defrag is always)",
+                "in a full top tier each of them reclaims and compacts first",
+            )
+            .set(&file("defrag"), "defer+madvise"),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// Weighted interleave as it is without weights. The file `auto` is `__auto_type` where a compiler's macro renamed it.
+fn interleave(machine: &Machine) -> Vec<Finding> {
+    let nodes = machine.topology.nodes_with_memory();
+    let weight = |id| machine.number(&format!("{INTERLEAVE}/node{id}"));
+    let weights: Vec<u64> = nodes.filter_map(|node| weight(node.id)).collect();
+    let Some(slow) = machine.slow_nodes() else {
+        return Vec::new();
+    };
+    if weights.len() < 2 || weights.iter().any(|other| *other != weights[0]) {
+        return Vec::new();
+    }
+    let found = note(
+        "weighted interleave gives all nodes the same weight",
+        format!(
+            "programs that use it put as many pages on {slow} as on the top tier; the weights in /{INTERLEAVE} shall be as the bandwidths"
+        ),
+    );
+    let auto = ["auto", "__auto_type"].map(|name| format!("{INTERLEAVE}/{name}"));
+    let auto = auto
+        .iter()
+        .find_map(|file| Some((file, machine.text(file)?)));
+    vec![match auto {
+        Some((file, on)) if on == "false" => found.set(file, "true"),
+        _ => found,
+    }]
+}
+
+/// The kdamonds of DAMON's sysfs that run.
+fn kdamonds(machine: &Machine) -> Vec<String> {
+    let is_on = |number: &String| {
+        let state = machine.text(&format!("{KDAMONDS}/{number}/state"));
+        state.as_deref() == Some("on")
+    };
+    let all = machine.entries(KDAMONDS, "").into_iter();
+    all.filter(is_on).collect()
+}
+
+fn damon(machine: &Machine) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (module, does) in [
+        ("damon_stat", "it takes CPU time for statistics"),
+        ("damon_reclaim", "it swaps cold pages out and demotes none"),
+        (
+            "damon_lru_sort",
+            "it sorts the LRU lists, by which pages are demoted",
+        ),
+    ] {
+        let file = format!("sys/module/{module}/parameters/enabled");
+        if matches!(machine.text(&file).as_deref(), Some("Y" | "1")) {
+            let why = format!("{does}, and other users of DAMON may be refused");
+            found.push(note(format!("{module} is on"), why).set(&file, "N"));
+        }
+    }
+    for number in kdamonds(machine) {
+        let pid = machine.text(&format!("{KDAMONDS}/{number}/pid"));
+        let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+        // No command: the kdamond belongs to somebody, who may need it.
+        found.push(note(
+            format!("kdamond {number}{pid} is on"),
+            "somebody uses DAMON: a second user of its sysfs would replace those settings",
+        ));
+    }
+    if machine.is_hidden(&format!("{KDAMONDS}/nr_kdamonds")) {
+        found.push(
+            note(
+                "who uses DAMON is not known",
+                "only root may read its files",
+            )
+            .mend("sudo memferry doctor"),
+        );
+    }
+    found
+}
+
+fn userfaultfd(machine: &Machine) -> Vec<Finding> {
+    let file = "proc/sys/vm/unprivileged_userfaultfd";
+    let why = "programs of this user cannot move their own memory while they use it";
+    let may = machine.has_capability(CAP_SYS_PTRACE) || machine.may_use("dev/userfaultfd");
+    match machine.topology.limits.unprivileged_userfaultfd {
+        None => vec![note(
+            "this kernel has no userfaultfd (CONFIG_USERFAULTFD)",
+            why,
+        )],
+        Some(false) if !may => {
+            vec![note("there is userfaultfd, but this user may not use it", why).set(file, "1")]
+        }
+        Some(_) => Vec::new(),
+    }
+}
+
+fn uffdio_move(machine: &Machine) -> Vec<Finding> {
+    let faults = memferry::probe::known_faults(&machine.topology).into_iter();
+    faults
+        .map(|fault| note("a known fault of moves within a program", fault))
+        .collect()
+}
+
+fn rights(machine: &Machine) -> Vec<Finding> {
+    let needed = [
+        (CAP_SYS_NICE, "CAP_SYS_NICE"),
+        (CAP_SYS_PTRACE, "CAP_SYS_PTRACE"),
+    ];
+    let missing = needed
+        .iter()
+        .filter(|(bit, _)| !machine.has_capability(*bit));
+    let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    vec![note(
+        format!("{} missing", missing.join(" and ")),
+        "`memferry move` moves processes of this user alone, and no page that others map too; run it as root",
+    )]
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The findings as `memferry doctor --json` writes them, schema `memferry-doctor/1`.
+//!
+//! ```text
+//! schema            "memferry-doctor/1"
+//! version, date, arguments, settings, complete
+//!                   as in the files of benchmarks; complete is true
+//! kernel            the release
+//! checks[]          the names of all checks, in the order of the findings
+//! findings[]        check, severity ("wrong": tiering does not work as it should; "note": a choice or a limit to know of),
+//!                   what, why (why it matters), mend (a command for root's shell, or null if no command mends it)
+//! ```
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::checks::CHECKS;
+use super::machine::Machine;
+use crate::schema::Envelope;
+
+/// The value of [`Description::schema`].
+pub const DOCTOR_SCHEMA: &str = "memferry-doctor/1";
+
+/// All findings. The fields are explained at the head of this file.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DoctorFile")]
+pub struct Description {
+    #[schemars(extend("const" = DOCTOR_SCHEMA))]
+    pub schema: &'static str,
+    #[serde(flatten)]
+    pub envelope: Envelope,
+    pub kernel: String,
+    pub checks: Vec<&'static str>,
+    pub findings: Vec<Finding>,
+}
+
+/// What one check found.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Finding {
+    pub check: &'static str,
+    pub severity: Severity,
+    pub what: String,
+    pub why: String,
+    pub mend: Option<String>,
+}
+
+/// How much a finding matters; [`Severity::Wrong`] decides the exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    Wrong,
+    Note,
+}
+
+impl Severity {
+    /// Its name, as JSON has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wrong => "wrong",
+            Self::Note => "note",
+        }
+    }
+}
+
+impl Description {
+    /// Runs all checks.
+    pub fn new(machine: &Machine) -> Self {
+        Self {
+            schema: DOCTOR_SCHEMA,
+            envelope: Envelope::now(machine.root()).complete(),
+            kernel: machine.topology.kernel_interface.release.clone(),
+            checks: CHECKS.map(|(name, _)| name).into(),
+            findings: (CHECKS.into_iter())
+                .flat_map(|(name, check)| {
+                    let named = move |found: Finding| Finding {
+                        check: name,
+                        ..found
+                    };
+                    check(machine).into_iter().map(named)
+                })
+                .collect(),
+        }
+    }
+
+    /// How many findings are of this severity.
+    pub fn count(&self, severity: Severity) -> usize {
+        let alike = |finding: &&Finding| finding.severity == severity;
+        self.findings.iter().filter(alike).count()
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The checks on made-up machines: one with nothing to find, and that one with one thing changed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use super::description::{Description, Finding};
+use super::machine::Machine;
+use super::text;
+use crate::schema::Envelope;
+
+/// Two tiers: node 0 with CPUs, and node 2, which is CXL memory that came through kmem. See [`change`] for the form.
+const TIERED: &str = "
+sys/devices/system/cpu/online = 0-1
+proc/cpuinfo = processor : 0
+proc/meminfo = MemTotal: 64 kB;MemFree: 32 kB;MemAvailable: 32 kB
+proc/sys/kernel/osrelease = 7.2.0
+proc/sys/vm/max_map_count = 65530
+proc/sys/vm/overcommit_memory = 0
+sys/devices/system/node/node0/cpulist = 0-1
+sys/devices/system/node/node0/distance = 10 20
+sys/devices/system/node/node0/meminfo = Node 0 MemTotal: 32 kB;Node 0 MemFree: 16 kB
+sys/devices/system/node/node0/memory0/state = online
+sys/devices/system/node/node2/cpulist =
+sys/devices/system/node/node2/distance = 20 10
+sys/devices/system/node/node2/meminfo = Node 2 MemTotal: 32 kB;Node 2 MemFree: 16 kB
+sys/devices/system/node/node2/memory8/state = online
+TIERS/memory_tier4/nodelist = 0
+TIERS/memory_tier22/nodelist = 2
+sys/bus/cxl/devices/mem0/ram/size = 0x8000
+sys/bus/cxl/devices/mem1/ram/size = 0x0
+sys/bus/cxl/devices/decoder0.0/cap_ram = 0
+sys/bus/cxl/devices/decoder0.1/cap_ram = 1
+sys/bus/cxl/devices/region0/target0 = decoder5.0
+sys/bus/cxl/devices/endpoint5/uport = ->../mem0
+sys/bus/dax/devices/dax0.0/driver = ->../drivers/kmem
+sys/bus/dax/devices/dax0.0/size = 32768
+sys/bus/dax/devices/dax0.0/target_node = 2
+sys/bus/dax/devices/dax0.1/size = 0
+sys/kernel/mm/numa/demotion_enabled = true
+proc/sys/kernel/numa_balancing = 2
+proc/sys/kernel/numa_balancing_promote_rate_limit_MBps = 65536
+proc/sys/vm/zone_reclaim_mode = 0
+sys/kernel/mm/lru_gen/enabled = 0x0007
+sys/kernel/mm/lru_gen/min_ttl_ms = 0
+THP/enabled = always [madvise] never
+THP/defrag = always defer defer+madvise [madvise] never
+THP/hpage_pmd_size = 2097152
+INTERLEAVE/node0 = 3
+INTERLEAVE/node2 = 1
+KDAMONDS/nr_kdamonds = 1
+KDAMONDS/0/state = off
+KDAMONDS/0/pid = -1
+sys/module/damon_stat/parameters/enabled = N
+proc/sys/vm/unprivileged_userfaultfd = 0
+proc/self/status = Name: memferry;CapEff:	000001ffffffffff
+";
+
+/// Check, severity, a part of what it is, a part of the command (none: there is no command), and what is changed for it.
+const FINDINGS: &str = "
+cxl | wrong | no region maps the CXL device mem0 | cxl create-region -t ram -d decoder0.1 -m mem0 | sys/bus/cxl/devices/region0/target0 =
+cxl | wrong | the CXL device mem0 | cxl create-region -t ram -d decoder0.1 -m mem0 | sys/bus/cxl/devices/region0 = gone
+cxl | wrong | the CXL device mem0 | | sys/bus/cxl/devices/region0 = gone | sys/bus/cxl/devices/decoder0.1 = gone
+dax | wrong | dax0.0 is held by device_dax | daxctl reconfigure-device --mode=system-ram dax0.0 | sys/bus/dax/devices/dax0.0/driver = ->../drivers/device_dax
+dax | wrong | dax0.0 has no driver | daxctl reconfigure-device --mode=system-ram dax0.0 | sys/bus/dax/devices/dax0.0/driver = gone
+offline | wrong | 1 of 2 memory blocks of node2 | node2/memory*/state | sys/devices/system/node/node2/memory9/state = offline
+offline | note | 1 of 2 memory blocks of node0 | node0/memory*/state | sys/devices/system/node/node0/memory1/state = offline
+tiers | wrong | node 2 without CPUs is in the top tier | | TIERS/memory_tier22 = gone | TIERS/memory_tier4/nodelist = 0,2 | sys/bus/cxl = gone
+tiers | wrong | node 2 without CPUs is in the top tier | | TIERS/memory_tier22 = gone | TIERS/memory_tier4/nodelist = 0,2 | sys/bus/dax = gone
+tiers | note | node 2 without CPUs is in the top tier | | TIERS/memory_tier22 = gone | TIERS/memory_tier4/nodelist = 0,2 | sys/bus = gone
+tiers | note | names no memory tiers | | TIERS = gone
+demotion | wrong | demotion is off | echo 1 > /sys/kernel/mm/numa/demotion_enabled | sys/kernel/mm/numa/demotion_enabled = false
+demotion | wrong | cannot demote | | sys/kernel/mm/numa/demotion_enabled = gone
+promotion | wrong | numa_balancing is 0 | echo 2 > /proc/sys/kernel/numa_balancing | proc/sys/kernel/numa_balancing = 0
+promotion | note | numa_balancing is 0 | echo 2 > /proc/sys/kernel/numa_balancing | proc/sys/kernel/numa_balancing = 0 | KDAMONDS/0/state = on
+promotion | note | numa_balancing is 1 | echo 2 > /proc/sys/kernel/numa_balancing | proc/sys/kernel/numa_balancing = 1
+promotion | wrong | has no NUMA balancing | | proc/sys/kernel/numa_balancing = gone
+promotion-rate | wrong | rate limit | echo 65536 > /proc | proc/sys/kernel/numa_balancing_promote_rate_limit_MBps = 0
+zone-reclaim | note | vm.zone_reclaim_mode | echo 0 > /proc | proc/sys/vm/zone_reclaim_mode = 1
+lru-gen | note | is off | echo y > /sys | sys/kernel/mm/lru_gen/enabled = 0x0006
+lru-gen | wrong | last 1000 ms | echo 0 > /sys | sys/kernel/mm/lru_gen/min_ttl_ms = 1000
+thp | note | are off | echo madvise > /sys/kernel/mm/transparent_hugepage/enabled | THP/enabled = always madvise [never]
+thp | note | wait for huge pages | echo defer+madvise > /sys | THP/defrag = [always] defer defer+madvise madvise never
+interleave | note | the same weight | | INTERLEAVE/node0 = 1
+interleave | note | the same weight | | INTERLEAVE/node0 = 1 | INTERLEAVE/auto = true
+interleave | note | the same weight | weighted_interleave/auto | INTERLEAVE/node0 = 1 | INTERLEAVE/auto = false
+interleave | note | the same weight | weighted_interleave/__auto_type | INTERLEAVE/node0 = 1 | INTERLEAVE/__auto_type = false
+damon | note | damon_stat is on | echo N > /sys | sys/module/damon_stat/parameters/enabled = Y
+damon | note | damon_reclaim is on | echo N > /sys | sys/module/damon_reclaim/parameters/enabled = Y
+damon | note | damon_lru_sort is on | echo N > /sys | sys/module/damon_lru_sort/parameters/enabled = Y
+damon | note | kdamond 0 (pid 77) is on | | KDAMONDS/0/state = on | KDAMONDS/0/pid = 77
+damon | note | not known | sudo memferry doctor | KDAMONDS/nr_kdamonds = gone | KDAMONDS/nr_kdamonds/unreadable-folder =
+userfaultfd | note | this user may not use it | echo 1 > /proc/sys/vm/unprivileged_userfaultfd | proc/self/status = CapEff: 0000000000800000
+userfaultfd | note | has no userfaultfd | | proc/sys/vm/unprivileged_userfaultfd = gone
+uffdio-move | note | a known fault | | proc/sys/kernel/osrelease = 7.1.0
+rights | note | CAP_SYS_NICE missing | | proc/self/status = CapEff: 0000000000080000
+";
+
+/// Changes of the machine that no check minds: pghot promotes, userfaultfd is everyone's, the kernel has less.
+const FINE: &str = "
+proc/sys/kernel/numa_balancing = 0 | proc/sys/vm/pghot_enabled_sources = 4
+proc/sys/vm/unprivileged_userfaultfd = 1
+sys/kernel/mm/lru_gen = gone | INTERLEAVE = gone | THP = gone | sys/kernel/mm/damon = gone | sys/bus = gone
+";
+
+/// One tier, with all that is wrong with two.
+const ONE_TIER: &str = "sys/bus = gone | TIERS = gone | sys/devices/system/node/node2 = gone \
+    | sys/devices/system/node/node0/distance = 10 | sys/kernel/mm/numa/demotion_enabled = false \
+    | proc/sys/kernel/numa_balancing = 0 | proc/sys/kernel/numa_balancing_promote_rate_limit_MBps = 0 \
+    | proc/sys/vm/zone_reclaim_mode = 1 | sys/kernel/mm/lru_gen/enabled = 0x0000 | THP/enabled = always madvise [never] \
+    | INTERLEAVE/node0 = 1";
+
+/// Does `PATH = TEXT`: a `;` stands for a new line, `->` makes a link, `gone` removes the file or folder.
+fn change(root: &Path, line: &str) {
+    let (path, text) = line.split_once('=').expect("PATH = TEXT");
+    let (path, text) = (path.trim(), text.trim().replace(';', "\n"));
+    let path = path
+        .replace("TIERS", "sys/devices/virtual/memory_tiering")
+        .replace("THP", "sys/kernel/mm/transparent_hugepage")
+        .replace("INTERLEAVE", "sys/kernel/mm/mempolicy/weighted_interleave")
+        .replace("KDAMONDS", "sys/kernel/mm/damon/admin/kdamonds");
+    let path = root.join(path);
+    if path.is_dir() {
+        fs::remove_dir_all(&path).expect("remove");
+    } else if path.is_symlink() || path.exists() {
+        fs::remove_file(&path).expect("remove");
+    }
+    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+    match text.strip_prefix("->") {
+        Some(target) => symlink(target, path).expect("link"),
+        None if text == "gone" => {}
+        None => fs::write(path, text + "\n").expect("file"),
+    }
+}
+
+/// [`TIERED`] with changes, `|` between them.
+fn tiered(changes: &str) -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("folder");
+    let lines = TIERED.lines().chain(changes.split('|'));
+    lines
+        .filter(|line| !line.trim().is_empty())
+        .for_each(|line| change(root.path(), line));
+    root
+}
+
+fn description(root: &Path) -> Description {
+    Description {
+        envelope: Envelope::default(),
+        ..Description::new(&Machine::read(root).expect("machine"))
+    }
+}
+
+fn findings(root: &Path, check: &str) -> Vec<Finding> {
+    let all = description(root).findings.into_iter();
+    all.filter(|finding| finding.check == check).collect()
+}
+
+#[test]
+fn each_finding_has_a_machine_and_its_command_ends_it() {
+    for line in FINDINGS.lines().skip(1) {
+        let mut parts = line.splitn(5, '|').map(str::trim);
+        let mut part = || parts.next().expect("five parts");
+        let (check, severity, what, mend) = (part(), part(), part(), part());
+        let root = tiered(part());
+        let found = findings(root.path(), check);
+        let [finding] = &found[..] else {
+            panic!("{line}: {found:?}");
+        };
+        assert_eq!(finding.severity.name(), severity, "{line}: {finding:?}");
+        assert!(finding.what.contains(what), "{line}: {finding:?}");
+        let command = finding.mend.as_deref().unwrap_or_default();
+        assert!(command.contains(mend), "{line}: {finding:?}");
+        assert_eq!(command.is_empty(), mend.is_empty(), "{line}: {finding:?}");
+        // A file of THPs shows all choices, whichever is written: only the kernel's can be read again.
+        let writes = ["echo", "grep"]
+            .iter()
+            .any(|word| command.starts_with(word));
+        if writes && check != "thp" {
+            let command = command.replace(" /", &format!(" {}/", root.path().display()));
+            let done = Command::new("sh").args(["-ec", &command]).status();
+            assert!(done.expect("sh").success(), "{command}");
+            // The kernel has other weights then.
+            let left = findings(root.path(), check).into_iter();
+            let left: Vec<Finding> = left.filter(|of| of.mend.is_some()).collect();
+            assert!(left.is_empty(), "{command}: {left:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_fine_or_a_choice_is_no_finding() {
+    for changes in FINE.lines().chain([ONE_TIER]) {
+        let found = description(tiered(changes).path()).findings;
+        assert!(found.is_empty(), "{changes}: {found:?}");
+    }
+}
+
+#[test]
+fn the_device_is_enough_for_userfaultfd() {
+    let root = tiered("proc/self/status = CapEff: 0 | dev/userfaultfd =");
+    assert!(findings(root.path(), "userfaultfd").is_empty());
+}
+
+#[test]
+fn the_json_and_the_text() {
+    let root = tiered(
+        "sys/bus/dax/devices/dax0.0/driver = ->../drivers/device_dax | sys/kernel/mm/numa/demotion_enabled = false \
+         | proc/sys/kernel/osrelease = 6.12.117-amd64",
+    );
+    let found = description(root.path());
+    insta::assert_json_snapshot!("json", found);
+    insta::assert_snapshot!("text", text(&found, 80));
+    let nothing = text(&description(tiered("").path()), 80);
+    assert_eq!(nothing, "0 wrong, 0 notes; 15 of 15 checks found nothing\n");
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry doctor` and its exit statuses.
+
+mod command;
+
+use std::fs;
+
+use command::{memferry, status, stderr, stdout};
+use serde_json::Value;
+
+#[test]
+fn this_machine_is_checked() {
+    let output = memferry(&["doctor", "--json"]);
+    let json: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(json["schema"], "memferry-doctor/1");
+    let findings = json["findings"].as_array().expect("findings");
+    let wrong = findings.iter().any(|of| of["severity"] == "wrong");
+    assert_eq!(status(&output), i32::from(wrong), "{json}");
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn only_what_is_wrong_is_status_1() {
+    let root = tempfile::tempdir().expect("folder");
+    let doctor = || memferry(&["doctor", "--root", root.path().to_str().expect("path")]);
+    let unreadable = doctor();
+    assert_eq!(status(&unreadable), 1);
+    assert!(stderr(&unreadable).contains("try: "), "{unreadable:?}");
+    let put = |file: &str, text: &str| {
+        let path = root.path().join(file);
+        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+        fs::write(path, text).expect("file");
+    };
+    for (file, text) in [
+        ("sys/devices/system/cpu/online", "0\n"),
+        ("proc/cpuinfo", "\n"),
+        (
+            "proc/meminfo",
+            "MemTotal: 64 kB\nMemFree: 32 kB\nMemAvailable: 32 kB\n",
+        ),
+        ("proc/sys/kernel/osrelease", "7.2.0\n"),
+        ("proc/sys/vm/max_map_count", "65530\n"),
+        ("proc/sys/vm/overcommit_memory", "0\n"),
+    ] {
+        put(file, text);
+    }
+    let noted = doctor();
+    assert_eq!(status(&noted), 0, "{noted:?}");
+    assert!(stdout(&noted).contains("0 wrong, 1 note;"), "{noted:?}");
+    put("sys/bus/dax/devices/dax0.0/size", "32768\n");
+    let wrong = doctor();
+    assert_eq!(status(&wrong), 1, "{wrong:?}");
+    assert!(stdout(&wrong).starts_with("wrong: dax0.0"), "{wrong:?}");
+    assert_eq!(stderr(&wrong), "");
+    assert_eq!(status(&memferry(&["doctor", "--fix"])), 2);
+}
