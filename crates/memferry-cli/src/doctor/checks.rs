@@ -368,13 +368,11 @@ fn damon(machine: &Machine) -> Vec<Finding> {
     for number in kdamonds(machine) {
         let pid = machine.text(&format!("{KDAMONDS}/{number}/pid"));
         let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
-        found.push(
-            note(
-                format!("kdamond {number}{pid} is on"),
-                "somebody uses DAMON: a second user of its sysfs would replace those settings",
-            )
-            .set(&format!("{KDAMONDS}/{number}/state"), "off"),
-        );
+        // No command: the kdamond belongs to somebody, who may need it.
+        found.push(note(
+            format!("kdamond {number}{pid} is on"),
+            "somebody uses DAMON: a second user of its sysfs would replace those settings",
+        ));
     }
     if machine.is_hidden(&format!("{KDAMONDS}/nr_kdamonds")) {
         found.push(

@@ -90,7 +90,7 @@ interleave | note | the same weight | weighted_interleave/__auto_type | INTERLEA
 damon | note | damon_stat is on | echo N > /sys | sys/module/damon_stat/parameters/enabled = Y
 damon | note | damon_reclaim is on | echo N > /sys | sys/module/damon_reclaim/parameters/enabled = Y
 damon | note | damon_lru_sort is on | echo N > /sys | sys/module/damon_lru_sort/parameters/enabled = Y
-damon | note | kdamond 0 (pid 77) is on | echo off > /sys | KDAMONDS/0/state = on | KDAMONDS/0/pid = 77
+damon | note | kdamond 0 (pid 77) is on | | KDAMONDS/0/state = on | KDAMONDS/0/pid = 77
 damon | note | not known | sudo memferry doctor | KDAMONDS/nr_kdamonds = gone | KDAMONDS/nr_kdamonds/unreadable-folder =
 userfaultfd | note | this user may not use it | echo 1 > /proc/sys/vm/unprivileged_userfaultfd | proc/self/status = CapEff: 0000000000800000
 userfaultfd | note | has no userfaultfd | | proc/sys/vm/unprivileged_userfaultfd = gone
