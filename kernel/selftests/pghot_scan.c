@@ -246,7 +246,7 @@ static void test_left_out(void)
 
 int main(int argc, char **argv)
 {
-	int rounds = argc > 2 ? atoi(argv[2]) : 2;
+	int rounds = argc > 2 ? atoi(argv[2]) : 12;
 	struct content *content;
 	const char *disk;
 

@@ -120,6 +120,7 @@ impl FreePieces {
             return Some(self.take_part(index, len));
         }
         self.parts.try_reserve(1).ok()?;
+        debug_assert_eq!(self.front, 0, "a list is a queue or a stack");
         let (number, piece) = self.whole.pop()?;
         Some(self.take_whole(number, piece, len))
     }
