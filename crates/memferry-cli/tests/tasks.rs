@@ -492,6 +492,14 @@ fn interrupt_each() {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+        // The tests may be a background job of a shell, where Ctrl-C is ignored.
+        // SAFETY: signal(2) may be called between fork and exec.
+        unsafe {
+            child.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            });
+        }
         let mut child = Waiting(child.spawn().expect("start"));
         // SIGHUP is the last signal that a command prepares for.
         let status = format!("/proc/{}/status", child.pid());
