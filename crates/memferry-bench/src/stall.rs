@@ -476,8 +476,9 @@ impl Seen {
         let mut faults = page_faults();
         loop {
             let counts = match phase.load(Ordering::Relaxed) {
-                ENDED => return,
-                now => now == COUNTED,
+                // One access counts of a thread that got no CPU in all that time: none is no rate.
+                ENDED if !self.all.is_empty() => return,
+                now => now != UNCOUNTED,
             };
             let page = random.usize(..counters.pages);
             let counter = counters.at(page, thread);
