@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use command::machine::{FOLDER, KEPT, kernel, large, machine, put, sysctl, text, with_pghot};
 use command::waiting::{Waiting, cgroups, move_below, node, number};
@@ -514,9 +515,20 @@ fn interrupt_each() {
             std::thread::yield_now();
         }
         let pid = i32::try_from(child.0.id()).expect("pid");
-        // SAFETY: the child is not waited for yet, so the number is still its own.
-        assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
-        let ended = child.0.wait().expect("end");
+        // Waiting would close it.
+        let _stdin = child.0.stdin.take();
+        let ended = loop {
+            // SAFETY: the child is not waited for yet, so the number is still its own.
+            assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+            if stops_cleanly {
+                break child.0.wait().expect("end");
+            }
+            // A signal that comes while its handler is being installed is lost.
+            std::thread::sleep(Duration::from_millis(50));
+            if let Some(ended) = child.0.try_wait().expect("wait") {
+                break ended;
+            }
+        };
         let expected = match stops_cleanly {
             true => (Some(130), None),
             false => (None, Some(libc::SIGINT)),
