@@ -11,13 +11,14 @@ pub(crate) use free::Piece;
 
 use crate::sync::Unpoisoned;
 use crate::sys;
+use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
 use crate::sys::memory::{self, Mapping};
 use crate::sys::uffd::{self, Uffd};
 use free::FreePieces;
 use memferry_linux::numa;
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -112,8 +113,11 @@ impl PagePool {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unpoisoned()
+    fn lock(&self) -> Locked<'_> {
+        Locked {
+            state: self.state.lock().unpoisoned(),
+            _heap: Heap::forbid(),
+        }
     }
 
     /// Bytes of free pages kept at this moment.
@@ -304,13 +308,12 @@ impl PagePool {
     }
 
     /// Addresses of its pages, and where pages wait that are moved out.
-    pub(crate) fn addresses(&self) -> Vec<Range<usize>> {
-        let state = self.lock();
-        let mappings = state
-            .free_lists
-            .iter()
-            .flat_map(|free_list| &free_list.mappings);
-        mappings.map(Mapping::range).collect()
+    pub(crate) fn addresses(&self) -> List<Range<usize>> {
+        let mut all = List::new_in(Pages);
+        for free_list in &self.lock().free_lists {
+            all.extend(free_list.mappings.iter().map(Mapping::range));
+        }
+        all
     }
 
     /// Changes the limit and gives back what is over it.
@@ -372,6 +375,26 @@ impl PagePool {
             assert!(pieces.next().is_none(), "a piece outside all mappings");
         }
         assert!(kept <= state.limit);
+    }
+}
+
+/// Whoever holds the heap's lock may wait for a page that is away, and the lane that brings it back for the pool.
+struct Locked<'a> {
+    state: MutexGuard<'a, State>,
+    _heap: Heap,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
     }
 }
 
