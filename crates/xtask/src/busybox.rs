@@ -11,15 +11,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::cache::Cache;
 use crate::command;
+use crate::host::{BUSYBOX, has};
 use crate::machine::Machine;
-use crate::source::{PATIENT_APT, is_here};
 use crate::ui::Ui;
 
-/// Debian's package of it, for every architecture.
-pub const PACKAGE: &str = "busybox-static";
-
-/// Where that package has it.
-pub const PLACE: &str = "/bin/busybox";
+/// Where Debian's package has it, which is called the same for every architecture.
+const PLACE: &str = BUSYBOX.0;
+const PACKAGE: &str = BUSYBOX.1;
 
 /// The path of a busybox that runs in guests of `machine`.
 pub fn find(cache: &Cache, machine: &Machine, ui: &Ui) -> Result<PathBuf> {
@@ -34,7 +32,7 @@ pub fn find(cache: &Cache, machine: &Machine, ui: &Ui) -> Result<PathBuf> {
     if kept.is_file() {
         return Ok(kept);
     }
-    if !is_here("apt-get") || !is_here("dpkg-deb") {
+    if !has("apt-get") || !has("dpkg-deb") {
         bail!(
             "missing: a static busybox for {arch}, which only Debian's apt-get fetches by itself; \
              put one at {}",
@@ -65,7 +63,10 @@ fn fetch(work: &Path, arch: &str, log: &Path) -> Result<()> {
         command::logged(
             Command::new("apt-get")
                 .args(options(work, arch))
-                .args(PATIENT_APT)
+                .args([
+                    "--option=Acquire::Retries=5",
+                    "--option=DPkg::Lock::Timeout=600",
+                ])
                 .args(task)
                 .current_dir(work),
             log,

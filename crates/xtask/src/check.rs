@@ -10,17 +10,18 @@ use anyhow::{Context, Result};
 use crate::build;
 use crate::cache::{Cache, write_if_changed};
 use crate::checkpatch;
+use crate::host::{self, Need};
 use crate::lint::Lint;
 use crate::machine::Machine;
 use crate::mail::{self, Mail};
 use crate::mailbox::{self, Base, Sender};
 use crate::profile::Profile;
-use crate::source::{self, Source};
+use crate::source::Source;
 use crate::tree::{HOOKS, Series, Tree};
 use crate::ui::Ui;
 
 /// What the lints need besides what builds a kernel.
-const NEEDS: [(&str, &str); 2] = [("git", "git"), ("sparse", "sparse")];
+const NEEDS: [Need; 2] = [("git", "git"), ("sparse", "sparse")];
 
 /// The fragment with the series' own options.
 const FRAGMENT: &str = "kernel/configs/memferry.config";
@@ -35,14 +36,7 @@ pub fn run(
     quick: bool,
     ui: &Ui,
 ) -> Result<bool> {
-    let missing: Vec<_> = NEEDS
-        .iter()
-        .filter(|(program, _)| !source::is_here(program))
-        .map(|need| need.1)
-        .collect();
-    if !missing.is_empty() {
-        source::install(&missing, ui)?;
-    }
+    host::require(root, &NEEDS)?;
     let cache = Cache::open()?;
     let place = source.tree(&cache, &machine.kernel.arch, "check");
     let mut good = true;

@@ -10,10 +10,11 @@ use anyhow::{Context, Result, bail};
 
 use crate::build;
 use crate::cache::{Cache, write_if_changed};
+use crate::host::{self, Need};
 use crate::machine::Machine;
 use crate::packages;
 use crate::series::MACHINE;
-use crate::source::{self, Source};
+use crate::source::Source;
 use crate::tree::{Series, Tree};
 use crate::ui::Ui;
 
@@ -22,7 +23,7 @@ const CONFIG: &str = "/usr/src/linux-config-6.12/config.amd64_none_amd64.xz";
 const CONFIG_PACKAGE: &str = "linux-config-6.12";
 
 /// What packages need besides what builds a kernel, and the Debian packages that have it.
-const NEEDS: [(&str, &str); 7] = [
+const NEEDS: [Need; 7] = [
     ("dh_builddeb", "debhelper"),
     ("dpkg-buildpackage", "dpkg-dev"),
     ("cpio", "cpio"),
@@ -88,8 +89,12 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         Some(folder) => std::path::absolute(folder)?,
         None => root.join(packages::FOLDER),
     };
-    let source = Source::find(args.source.as_deref(), &machine, &ui)?;
-    install(args, &ui)?;
+    let source = Source::find(root, args.source.as_deref(), &machine)?;
+    let mut needs = if args.quick { &NEEDS[5..] } else { &NEEDS[..] }.to_vec();
+    if args.config.is_none() {
+        needs.push((CONFIG, CONFIG_PACKAGE));
+    }
+    host::require(root, &needs)?;
     let config = read_config(args.config.as_deref().unwrap_or(Path::new(CONFIG)))?;
 
     let cache = Cache::open()?;
@@ -138,23 +143,6 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         println!("{}", copy.display());
     }
     Ok(true)
-}
-
-/// Installs what the packages need, if it is missing and may be.
-fn install(args: &Args, ui: &Ui) -> Result<()> {
-    let config = args.config.is_none().then_some((CONFIG, CONFIG_PACKAGE));
-    let needs = if args.quick { &NEEDS[5..] } else { &NEEDS[..] };
-    let missing: Vec<_> = needs
-        .iter()
-        .copied()
-        .chain(config)
-        .filter(|(file, _)| !source::is_here(file))
-        .map(|need| need.1)
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    source::install(&missing, ui)
 }
 
 /// The text of the configuration `path`.

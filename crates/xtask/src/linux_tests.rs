@@ -11,12 +11,13 @@ use anyhow::{Context, Result};
 
 use crate::cache::{Cache, Key};
 use crate::command::{self, first_line};
+use crate::host::{self, Need};
 use crate::machine::Machine;
-use crate::source::{self, Source};
+use crate::source::Source;
 use crate::ui::Ui;
 
 /// What they need beside what a kernel needs: a header, and the Debian package that has it.
-const NEEDS: (&str, &str) = ("/usr/include/numa.h", "libnuma-dev");
+const NEEDS: [Need; 1] = [("/usr/include/numa.h", "libnuma-dev")];
 
 /// The list of them beside `suite`.
 pub const SUITE: &str = "suite.linux";
@@ -29,8 +30,8 @@ pub fn build(
     source: &Source,
     ui: &Ui,
 ) -> Result<PathBuf> {
-    if machine.kernel.cross_compile.is_empty() && !source::is_here(NEEDS.0) {
-        source::install(&[NEEDS.1], ui)?;
+    if machine.kernel.cross_compile.is_empty() {
+        host::require(root, &NEEDS)?;
     }
     let selftests = root.join("kernel/selftests");
     let mut key = Key::default();

@@ -13,6 +13,7 @@ mod compare;
 mod cpio;
 mod deb;
 mod guest;
+mod host;
 mod kvm;
 mod lab;
 mod lint;
@@ -80,7 +81,7 @@ fn run(cli: Cli) -> Result<bool> {
         Task::Kernel(args) => {
             let machine = Machine::read(&root, &args.base.machine)?;
             let ui = Ui::new(args.base.verbose);
-            let source = Source::find(args.base.source.as_deref(), &machine, &ui)?;
+            let source = Source::find(&root, args.base.source.as_deref(), &machine)?;
             let cache = Cache::open()?;
             let image = build::image(&cache, &root, &machine, args.profile, &source, &ui)?;
             println!("{}", image.kernel().display());
@@ -122,7 +123,7 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
     for profile in &args.profiles {
         chosen(root, args, &machine, *profile)?;
     }
-    let source = Source::find(args.base.source.as_deref(), &machine, &ui)?;
+    let source = Source::find(root, args.base.source.as_deref(), &machine)?;
     let cache = Cache::open()?;
     let mut good = true;
     for profile in &args.profiles {
@@ -220,7 +221,7 @@ fn boot(lab: &Lab, args: &LabArgs) -> Result<bool> {
 fn compare(root: &Path, args: &BaseArgs) -> Result<bool> {
     let ui = Ui::new(args.verbose);
     let machine = Machine::read(root, &args.machine)?;
-    let source = Source::find(args.source.as_deref(), &machine, &ui)?;
+    let source = Source::find(root, args.source.as_deref(), &machine)?;
     let cache = Cache::open()?;
     let image = |profile| -> Result<_> {
         let image = build::image(&cache, root, &machine, profile, &source, &ui)?;

@@ -42,7 +42,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
     // Before anything that takes minutes.
     let mails = mail::read(&series)?;
     let machine = Machine::read(root, MACHINE)?;
-    let source = Source::find(args.source.as_deref(), &machine, &ui)?;
+    let source = Source::find(root, args.source.as_deref(), &machine)?;
     if args.check {
         return check::run(root, &machine, &source, &series, &mails, args.quick, &ui);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Linux's source: finds Debian's tarball of 6.12, or installs it with what builds it. Unpacking
-//! and changing it is for `tree`.
+//! Linux's source: finds Debian's tarball of 6.12, or has it installed, and unpacks it. Changing it is
+//! for `tree`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,9 +9,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::busybox;
 use crate::cache::{Cache, Key};
 use crate::command;
+use crate::host;
 use crate::machine::Machine;
 use crate::ui::Ui;
 
@@ -22,36 +22,6 @@ const SERIES_VERSION: &str = "6.12";
 const FOLDER: &str = "/usr/src";
 const PACKAGE: &str = "linux-source-6.12";
 
-/// Programs and headers that a build or a boot needs, and the Debian packages that have them.
-const NEEDS: [(&str, &str); 13] = [
-    ("make", "make"),
-    ("gcc", "gcc"),
-    ("ld", "binutils"),
-    ("flex", "flex"),
-    ("bison", "bison"),
-    ("bc", "bc"),
-    ("xz", "xz-utils"),
-    ("tar", "tar"),
-    ("patch", "patch"),
-    ("perl", "perl"),
-    ("mke2fs", "e2fsprogs"),
-    ("/usr/include/libelf.h", "libelf-dev"),
-    ("/usr/include/stdio.h", "libc6-dev"),
-];
-
-/// The same for what only some machines need.
-const MACHINE_NEEDS: [(&str, &str); 6] = [
-    ("qemu-system-x86_64", "qemu-system-x86"),
-    ("qemu-system-aarch64", "qemu-system-arm"),
-    (busybox::PLACE, busybox::PACKAGE),
-    ("dtc", "device-tree-compiler"),
-    ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
-    (
-        "/usr/aarch64-linux-gnu/include/stdio.h",
-        "libc6-dev-arm64-cross",
-    ),
-];
-
 /// A tarball of Linux.
 pub struct Source {
     pub tarball: PathBuf,
@@ -60,15 +30,13 @@ pub struct Source {
 }
 
 impl Source {
-    /// The tarball `given`, or Debian's, which is installed if it is missing and may be.
-    pub fn find(given: Option<&Path>, machine: &Machine, ui: &Ui) -> Result<Self> {
-        let mut missing = missing_packages(machine);
+    /// The tarball `given`, or Debian's. Makes sure of what builds and boots `machine`.
+    pub fn find(root: &Path, given: Option<&Path>, machine: &Machine) -> Result<Self> {
+        let mut needs = host::needs(machine);
         if given.is_none() && debian_tarball().is_none() {
-            missing.push(PACKAGE);
+            needs.push(("/usr/src/linux-source-6.12.tar.xz", PACKAGE));
         }
-        if !missing.is_empty() {
-            install(&missing, ui)?;
-        }
+        host::require(root, &needs)?;
         let tarball = match given {
             Some(path) => path.to_owned(),
             None => debian_tarball().with_context(|| {
@@ -151,86 +119,6 @@ fn debian_tarball() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// The Debian packages of what is not here.
-fn missing_packages(machine: &Machine) -> Vec<&'static str> {
-    let named = files_of(machine);
-    let mut missing: Vec<_> = NEEDS
-        .iter()
-        .chain(
-            MACHINE_NEEDS
-                .iter()
-                .filter(|(file, _)| named.iter().any(|name| name == file)),
-        )
-        .filter(|(file, _)| !is_here(file))
-        .map(|need| need.1)
-        .collect();
-    missing.dedup();
-    missing
-}
-
-/// What `machine` needs beside what all do.
-fn files_of(machine: &Machine) -> Vec<String> {
-    let mut files = vec![machine.qemu.program.clone()];
-    if machine.guest.debian_arch.is_none() {
-        files.push(busybox::PLACE.to_owned());
-    }
-    if machine.qemu.device_tree.is_some() {
-        files.push("dtc".to_owned());
-    }
-    let cross = &machine.kernel.cross_compile;
-    if let Some(triple) = cross.strip_suffix('-') {
-        files.push(format!("{cross}gcc"));
-        files.push(format!("/usr/{triple}/include/stdio.h"));
-    }
-    files
-}
-
-/// Whether `file` exists: a path, or a program in PATH or where root's are.
-pub fn is_here(file: &str) -> bool {
-    if file.starts_with('/') {
-        return Path::new(file).exists();
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")])
-        .any(|folder| folder.join(file).is_file())
-}
-
-/// apt asks servers again that did not answer, and waits for other runs of itself.
-pub const PATIENT_APT: [&str; 2] = [
-    "--option=Acquire::Retries=5",
-    "--option=DPkg::Lock::Timeout=600",
-];
-
-/// Installs `packages` if we are root on Debian; else says how.
-pub fn install(packages: &[&str], ui: &Ui) -> Result<()> {
-    let line = format!(
-        "apt-get install -y --no-install-recommends {}",
-        packages.join(" ")
-    );
-    if !rustix::process::geteuid().is_root() || !is_here("apt-get") {
-        bail!("missing: {}; run: sudo {line}", packages.join(" "));
-    }
-    ui.step(&format!("installing {}", packages.join(" ")));
-    let log = std::env::temp_dir().join(format!("memferry-install-{}.log", std::process::id()));
-    let run = |line: &str| {
-        let mut words = line.split(' ');
-        command::logged(
-            Command::new(words.next().unwrap_or_default())
-                .args(words)
-                .args(PATIENT_APT)
-                .env("DEBIAN_FRONTEND", "noninteractive"),
-            &log,
-            "install what the lab needs",
-        )
-    };
-    // A list that could not be fetched is a warning to apt, and a package that is not in it an error.
-    let attempt = || run("apt-get update -qq").and_then(|()| run(&line));
-    attempt().or_else(|_| attempt())?;
-    let _ = fs::remove_file(&log);
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,19 +136,6 @@ mod tests {
         fs::write(&makefile, "all:\n").unwrap();
         let error = version(tree.path()).unwrap_err().to_string();
         assert!(error.contains("is this Linux's source"), "{error}");
-    }
-
-    #[test]
-    fn every_machine_needs_what_a_package_has() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for name in crate::machine::names(&root.join("lab")).unwrap() {
-            for file in files_of(&Machine::read(&root, &name).unwrap()) {
-                assert!(
-                    MACHINE_NEEDS.iter().any(|need| need.0 == file),
-                    "{name}: {file}"
-                );
-            }
-        }
     }
 
     #[test]
