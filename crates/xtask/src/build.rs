@@ -11,14 +11,15 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cache::{Cache, Key, write_if_changed};
+use crate::cache::{Key, write_if_changed};
 use crate::command::{self, first_line};
+use crate::lab::Lab;
 use crate::machine::Machine;
 use crate::packages;
 use crate::profile::Profile;
-use crate::source::{self, Source};
-use crate::tree::{Series, Tree, files_below, insert};
-use crate::ui::Ui;
+use crate::source;
+use crate::tree::{Files, Series, Tree, files_below, files_in};
+use crate::ui::step;
 
 /// Where a checkout has the modules for the tests.
 const MODULES: &str = "kernel/selftests/modules";
@@ -56,114 +57,107 @@ impl Image {
     }
 }
 
-/// Builds the kernel of `machine` and `profile` from the checkout `root`, or takes it from the
-/// cache.
-pub fn image(
-    cache: &Cache,
-    root: &Path,
-    machine: &Machine,
-    profile: Profile,
-    source: &Source,
-    ui: &Ui,
-) -> Result<Image> {
+/// What a kernel is built from, beside Linux's source.
+pub struct Inputs {
+    pub series: Series,
+    pub options: Options,
+    /// The sources of the tests' modules.
+    pub modules: Files,
+}
+
+/// Builds the kernel of `profile`, or takes it from the cache.
+pub fn image(lab: &Lab, profile: Profile) -> Result<Image> {
     if profile == Profile::Debian {
-        return packages::image(cache, root, machine, ui);
+        return packages::image(lab);
     }
     let series = if profile.has_series() {
-        Series::read(root)?
+        Series::read(&lab.root)?
     } else {
         Series::none()
     };
-    let options = options(root, machine, profile)?;
-    let modules = modules(root)?;
-    let key = key(machine, source, &series, &options, &modules)?;
-    let folder = cache.root.join("images").join(&key);
+    let inputs = Inputs {
+        series,
+        options: options(&lab.root, &lab.machine, profile)?,
+        modules: modules(&lab.root)?,
+    };
+    image_of(lab, profile, &inputs)
+}
+
+/// Builds a kernel from `inputs` in the tree of `profile`, or takes it from the cache.
+pub fn image_of(lab: &Lab, profile: Profile, inputs: &Inputs) -> Result<Image> {
+    let machine = &lab.machine;
+    let key = key(lab, inputs)?;
+    let folder = lab.cache.root.join("images").join(&key);
     if let Some(image) = Image::open(folder.clone()) {
         return Ok(image);
     }
 
-    ui.step(&format!(
+    step!(
         "the cache has no kernel {key} ({}, {profile}) yet",
         machine.name
-    ));
-    let place = source.tree(cache, &machine.kernel.arch, profile.tree());
-    let _lock = cache.lock(&place.file_name().unwrap_or_default().to_string_lossy(), ui)?;
+    );
+    let tree = Tree::open(lab, profile.tree())?;
     if let Some(image) = Image::open(folder.clone()) {
         return Ok(image);
     }
-    let tree = Tree::new(&place);
-    if !tree.linux.exists() {
-        source.unpack(&tree.linux, ui)?;
-    }
     let version = source::version(&tree.linux)?;
-    let changed = tree.set(&series)?;
-    ui.step(&format!(
-        "Linux {version}, profile {profile}: {changed} files of the source changed"
-    ));
-    configure(&tree, machine, &options)?;
-    ui.step(&format!(
+    let changed = tree.set(&inputs.series)?;
+    step!("Linux {version}, profile {profile}: {changed} files of the source changed");
+    configure(&tree, machine, &inputs.options)?;
+    step!(
         "building the kernel (progress: {})",
         tree.state.join("build.log").display()
-    ));
-    make(
-        &tree,
-        machine,
-        &[&machine.kernel.target, "modules"],
-        "build.log",
-        "build the kernel",
-    )?;
-    make_modules(&tree, machine, &modules)?;
+    );
+    let targets = [machine.kernel.target.as_str(), "modules"];
+    make(&tree, machine, &targets, "build.log", "build the kernel")?;
+    make_modules(&tree, machine, &inputs.modules)?;
     keep(&tree, machine, &folder)?;
-    ui.step("the kernel is built");
+    step!("the kernel is built");
     Image::open(folder.clone()).with_context(|| format!("{} is incomplete", folder.display()))
 }
 
 /// What names the result: everything that goes in.
-fn key(
-    machine: &Machine,
-    source: &Source,
-    series: &Series,
-    options: &Options,
-    modules: &Files,
-) -> Result<String> {
+fn key(lab: &Lab, inputs: &Inputs) -> Result<String> {
+    let kernel = &lab.machine.kernel;
     let mut key = Key::default();
     key.add(RECIPE);
-    key.add(source.id.as_bytes());
-    key.add(machine.kernel.arch.as_bytes());
-    key.add(machine.kernel.target.as_bytes());
-    series.add_to(&mut key);
-    for (name, value) in options {
+    key.add(lab.source.id.as_bytes());
+    key.add(kernel.arch.as_bytes());
+    key.add(kernel.target.as_bytes());
+    inputs.series.add_to(&mut key);
+    for (name, value) in &inputs.options {
         key.add(name.as_bytes());
         key.add(value.as_bytes());
     }
-    for (path, content) in modules {
-        key.add(path.as_os_str().as_encoded_bytes());
-        key.add(content);
-    }
+    key.add_files(&inputs.modules);
     for tool in ["gcc", "ld"] {
-        let program = format!("{}{tool}", machine.kernel.cross_compile);
+        let program = format!("{}{tool}", kernel.cross_compile);
         key.add(first_line(Command::new(program).arg("--version"))?.as_bytes());
     }
     Ok(key.name())
 }
 
 /// Options by name: "y", "m", "n" or another value.
-type Options = BTreeMap<String, String>;
+pub type Options = BTreeMap<String, String>;
 
 /// What the fragments of `machine` and `profile` ask for; later ones win.
 pub fn options(root: &Path, machine: &Machine, profile: Profile) -> Result<Options> {
     let mut options = Options::new();
     let names = machine.kernel.fragments.iter().map(String::as_str);
     for name in names.chain(profile.fragments().iter().copied()) {
-        let path = root.join("kernel/configs").join(format!("{name}.config"));
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        parse(&text, &mut options);
+        parse(&fragment(root, name)?, &mut options);
     }
     Ok(options)
 }
 
+/// The text of a fragment.
+pub fn fragment(root: &Path, name: &str) -> Result<String> {
+    let path = root.join("kernel/configs").join(format!("{name}.config"));
+    fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+}
+
 /// Reads the lines of a configuration into `options`.
-fn parse(text: &str, options: &mut Options) {
+pub fn parse(text: &str, options: &mut Options) {
     for line in text.lines().map(str::trim) {
         if let Some(name) = line
             .strip_prefix("# ")
@@ -197,21 +191,31 @@ fn unmet(asked: &Options, config: &str) -> Vec<String> {
 /// Writes the tree's configuration: nothing but what is asked, and what that needs.
 pub fn configure(tree: &Tree, machine: &Machine, options: &Options) -> Result<()> {
     let asked = tree.state.join("asked.config");
-    let text: String = options
-        .iter()
-        .map(|(name, value)| format!("{name}={value}\n"))
-        .collect();
-    write_if_changed(&asked, text.as_bytes())?;
+    write_if_changed(&asked, text(options).as_bytes())?;
     let all = format!("KCONFIG_ALLCONFIG={}", asked.display());
+    let targets = ["allnoconfig", &all];
     make(
         tree,
         machine,
-        &["allnoconfig", &all],
+        &targets,
         "config.log",
         "configure the kernel",
     )?;
+    check(tree, options)
+}
+
+/// The configuration of `options`.
+pub fn text(options: &Options) -> String {
+    let lines = options
+        .iter()
+        .map(|(name, value)| format!("{name}={value}\n"));
+    lines.collect()
+}
+
+/// Refuses a tree whose configuration is not as the options of kernel/configs `asked`.
+pub fn check(tree: &Tree, asked: &Options) -> Result<()> {
     let config = fs::read_to_string(tree.linux.join(".config")).context("read .config")?;
-    let unmet = unmet(options, &config);
+    let unmet = unmet(asked, &config);
     if !unmet.is_empty() {
         bail!(
             "the kernel cannot have these options of kernel/configs: {}; another option that they \
@@ -250,19 +254,9 @@ pub fn make(tree: &Tree, machine: &Machine, targets: &[&str], log: &str, what: &
     command::logged(&mut command, &tree.state.join(log), what)
 }
 
-/// Files by path, with their content.
-pub type Files = BTreeMap<PathBuf, Vec<u8>>;
-
-/// The sources of the tests' modules; none in a checkout of some mails of the series.
+/// The sources of the tests' modules.
 pub fn modules(root: &Path) -> Result<Files> {
-    let folder = root.join(MODULES);
-    let mut files = Files::new();
-    if folder.is_dir() {
-        for path in files_below(&folder)? {
-            insert(&mut files, path.strip_prefix(&folder)?.to_owned(), &path)?;
-        }
-    }
-    Ok(files)
+    files_in(&root.join(MODULES))
 }
 
 /// Builds the tests' modules in a folder of their own, anew, since it takes seconds.
@@ -275,11 +269,11 @@ pub fn make_modules(tree: &Tree, machine: &Machine, sources: &Files) -> Result<(
     if sources.is_empty() {
         return Ok(());
     }
-    let place = format!("M={}", folder.display());
+    let targets = [&format!("M={}", folder.display()), "modules"];
     make(
         tree,
         machine,
-        &[&place, "modules"],
+        &targets,
         "modules.log",
         "build kernel/selftests/modules",
     )

@@ -13,14 +13,14 @@ use crate::cache::Cache;
 use crate::command;
 use crate::host::{BUSYBOX, has};
 use crate::machine::Machine;
-use crate::ui::Ui;
+use crate::ui::step;
 
 /// Where Debian's package has it, which is called the same for every architecture.
 const PLACE: &str = BUSYBOX.0;
 const PACKAGE: &str = BUSYBOX.1;
 
 /// The path of a busybox that runs in guests of `machine`.
-pub fn find(cache: &Cache, machine: &Machine, ui: &Ui) -> Result<PathBuf> {
+pub fn find(cache: &Cache, machine: &Machine) -> Result<PathBuf> {
     let Some(arch) = &machine.guest.debian_arch else {
         return Ok(PathBuf::from(PLACE));
     };
@@ -28,7 +28,7 @@ pub fn find(cache: &Cache, machine: &Machine, ui: &Ui) -> Result<PathBuf> {
     if kept.is_file() {
         return Ok(kept);
     }
-    let _lock = cache.lock(&format!("busybox-{arch}"), ui)?;
+    let _lock = cache.lock(&format!("busybox-{arch}"))?;
     if kept.is_file() {
         return Ok(kept);
     }
@@ -39,7 +39,7 @@ pub fn find(cache: &Cache, machine: &Machine, ui: &Ui) -> Result<PathBuf> {
             kept.display()
         );
     }
-    ui.step(&format!("fetching {PACKAGE} for {arch}"));
+    step!("fetching {PACKAGE} for {arch}");
     let folder = kept.parent().context("a folder in the cache")?;
     fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     let work = tempfile::tempdir_in(folder)?;
@@ -120,7 +120,7 @@ mod tests {
         let cache = Cache {
             root: folder.path().to_owned(),
         };
-        let found = find(&cache, &machine("x86_64"), &Ui::new(false)).unwrap();
+        let found = find(&cache, &machine("x86_64")).unwrap();
         assert_eq!(found, Path::new(PLACE));
     }
 
@@ -133,10 +133,7 @@ mod tests {
         let kept = folder.path().join("busybox/arm64");
         fs::create_dir_all(kept.parent().unwrap()).unwrap();
         fs::write(&kept, "x").unwrap();
-        assert_eq!(
-            find(&cache, &machine("zcu102"), &Ui::new(false)).unwrap(),
-            kept
-        );
+        assert_eq!(find(&cache, &machine("zcu102")).unwrap(), kept);
     }
 
     #[test]

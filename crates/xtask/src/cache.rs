@@ -17,7 +17,8 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
-use crate::ui::Ui;
+use crate::tree::Files;
+use crate::ui::step;
 
 /// The folder of everything kept.
 pub struct Cache {
@@ -54,18 +55,18 @@ impl Cache {
     }
 
     /// Takes the lock `name`, waiting for whoever has it.
-    pub fn lock(&self, name: &str, ui: &Ui) -> Result<Lock> {
+    pub fn lock(&self, name: &str) -> Result<Lock> {
         let path = self.root.join("locks").join(name);
-        Lock::take(&path, &format!("another run that builds {name}"), ui)
+        Lock::take(&path, &format!("another run that builds {name}"))
     }
 }
 
 impl Lock {
     /// Takes the lock at `path`, saying that it waits for `whom` if it must.
-    pub fn take(path: &Path, whom: &str, ui: &Ui) -> Result<Self> {
+    pub fn take(path: &Path, whom: &str) -> Result<Self> {
         let file = Self::open(path)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            ui.step(&format!("waiting for {whom}"));
+            step!("waiting for {whom}");
             flock(&file, FlockOperation::LockExclusive)
                 .with_context(|| format!("lock {}", path.display()))?;
         }
@@ -96,6 +97,14 @@ impl Key {
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.update((bytes.len() as u64).to_le_bytes());
         self.0.update(bytes);
+    }
+
+    /// Takes in names and contents of `files`.
+    pub fn add_files(&mut self, files: &Files) {
+        for (path, content) in files {
+            self.add(path.as_os_str().as_encoded_bytes());
+            self.add(content);
+        }
     }
 
     /// 16 hexadecimal digits.

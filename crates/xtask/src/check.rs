@@ -2,56 +2,39 @@
 //! `cargo xtask series --check`: whether the mails could be sent. checkpatch, lints, and that a
 //! kernel builds after each mail, so that a bisection finds one wherever it stops.
 
-use std::fs;
-use std::path::Path;
+use anyhow::Result;
 
-use anyhow::{Context, Result};
-
-use crate::build;
-use crate::cache::{Cache, write_if_changed};
+use crate::build::{self, Inputs};
 use crate::checkpatch;
+use crate::command;
 use crate::host::{self, Need};
+use crate::lab::Lab;
 use crate::lint::Lint;
-use crate::machine::Machine;
 use crate::mail::{self, Mail};
 use crate::mailbox::{self, Base, Sender};
 use crate::profile::Profile;
-use crate::source::Source;
-use crate::tree::{HOOKS, Series, Tree};
-use crate::ui::Ui;
+use crate::tree::{Files, HOOKS, Series, Tree};
+use crate::ui::step;
 
 /// What the lints need besides what builds a kernel.
 const NEEDS: [Need; 2] = [("git", "git"), ("sparse", "sparse")];
 
 /// The fragment with the series' own options.
-const FRAGMENT: &str = "kernel/configs/memferry.config";
+const FRAGMENT: &str = "memferry";
 
 /// Prints what is found. Returns whether nothing is.
-pub fn run(
-    root: &Path,
-    machine: &Machine,
-    source: &Source,
-    series: &Series,
-    mails: &[Mail],
-    quick: bool,
-    ui: &Ui,
-) -> Result<bool> {
+pub fn run(lab: &Lab, series: &Series, mails: &[Mail], quick: bool) -> Result<bool> {
+    let root = &lab.root;
     host::require(root, &NEEDS)?;
-    let cache = Cache::open()?;
-    let place = source.tree(&cache, &machine.kernel.arch, "check");
     let mut good = true;
     {
-        let _lock = cache.lock(&place.file_name().unwrap_or_default().to_string_lossy(), ui)?;
-        let tree = Tree::new(&place);
-        if !tree.linux.exists() {
-            source.unpack(&tree.linux, ui)?;
-        }
+        let tree = Tree::open(lab, "check")?;
         tree.set(&Series::none())?;
-        let base = Base::copy(&tree.linux, source, series)?;
+        let base = Base::copy(&tree.linux, &lab.source, series)?;
         let sender = Sender::of(root);
-        let output = place.join("mails");
+        let output = tree.state.with_file_name("mails");
         let written = mailbox::write_mails(root, series, mails, &base, &sender, &output)?;
-        ui.step("checkpatch");
+        step!("checkpatch");
         let findings = checkpatch::findings(root, &tree.linux, &written.mails, sender.signs)?;
         let signed = if sender.signs {
             ""
@@ -66,9 +49,8 @@ pub fn run(
         let lint = Lint {
             root,
             tree: &tree,
-            machine,
+            machine: &lab.machine,
             series,
-            ui,
         };
         good &= report(
             "sparse, W=1, kernel-doc, and symbols with the options off",
@@ -76,7 +58,7 @@ pub fn run(
         );
     }
     if !quick {
-        let findings = builds(root, &cache, machine, source, series, mails, ui)?;
+        let findings = builds(lab, series, mails)?;
         good &= report("a kernel after each mail", &findings);
     }
     Ok(good)
@@ -96,64 +78,34 @@ fn report(name: &str, findings: &[String]) -> bool {
 }
 
 /// The mails after which no kernel builds, with the reasons.
-fn builds(
-    root: &Path,
-    cache: &Cache,
-    machine: &Machine,
-    source: &Source,
-    series: &Series,
-    mails: &[Mail],
-    ui: &Ui,
-) -> Result<Vec<String>> {
+fn builds(lab: &Lab, series: &Series, mails: &[Mail]) -> Result<Vec<String>> {
+    let fragment = build::fragment(&lab.root, FRAGMENT)?;
     let mut findings = Vec::new();
     for (at, mail) in mails.iter().enumerate() {
         let count = at + 1;
-        ui.step(&format!("a kernel after mail {count} of {}", mails.len()));
-        let part = checkout_of(root, &mail::first(series, mails, count))?;
-        // The last one is the release kernel of the lab.
-        let from = if count == mails.len() {
-            root
+        step!("a kernel after mail {count} of {}", mails.len());
+        let built = if count == mails.len() {
+            // The release kernel of the lab.
+            build::image(lab, Profile::Release)
         } else {
-            part.path()
+            let series = mail::first(series, mails, count);
+            let mut options = build::options(&lab.root, &lab.machine, Profile::Vanilla)?;
+            build::parse(&known(&fragment, &series), &mut options);
+            let inputs = Inputs {
+                series,
+                options,
+                modules: Files::new(),
+            };
+            build::image_of(lab, Profile::Release, &inputs)
         };
-        if let Err(error) = build::image(cache, from, machine, Profile::Release, source, ui) {
-            if crate::command::interrupted() {
+        if let Err(error) = built {
+            if command::interrupted() {
                 return Err(error);
             }
             findings.push(format!("after {HOOKS}/{}: {error:#}", mail.name));
         }
     }
     Ok(findings)
-}
-
-/// A folder that looks like the checkout `root` when it had but `series`.
-fn checkout_of(root: &Path, series: &Series) -> Result<tempfile::TempDir> {
-    let part = tempfile::tempdir()?;
-    let place = part.path();
-    for folder in ["core", "kernel/tree", HOOKS, "kernel/configs"] {
-        fs::create_dir_all(place.join(folder))?;
-    }
-    for (path, content) in &series.files {
-        write_if_changed(&place.join("kernel/tree").join(path), content)?;
-    }
-    let mut list = String::new();
-    for hook in &series.hooks {
-        write_if_changed(&place.join(HOOKS).join(&hook.name), &hook.text)?;
-        list += &format!("[{}]\n{}\n", hook.part, hook.name);
-    }
-    fs::write(place.join(HOOKS).join("series"), list)?;
-    let configs = root.join("kernel/configs");
-    for entry in fs::read_dir(&configs).with_context(|| format!("list {}", configs.display()))? {
-        let entry = entry?;
-        fs::copy(
-            entry.path(),
-            place.join("kernel/configs").join(entry.file_name()),
-        )?;
-    }
-    let text =
-        fs::read_to_string(root.join(FRAGMENT)).with_context(|| format!("read {FRAGMENT}"))?;
-    fs::write(place.join(FRAGMENT), known(&text, series))?;
-    Ok(part)
 }
 
 /// The lines of the fragment `text` whose options `series` has already.

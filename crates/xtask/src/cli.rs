@@ -16,50 +16,45 @@ use crate::{deb, series};
 pub struct Cli {
     #[command(subcommand)]
     pub task: Task,
+    /// Linux's source, instead of Debian's package linux-source-6.12
+    #[arg(long, value_name = "TARBALL", global = true)]
+    pub source: Option<PathBuf>,
+    /// Show the steps also when stderr is not a terminal
+    #[arg(long, short, global = true)]
+    pub verbose: bool,
 }
 
 #[derive(Subcommand)]
 pub enum Task {
     /// Build a kernel and print the path of its image
-    Kernel(KernelArgs),
+    Kernel {
+        /// A machine that lab/NAME.toml describes
+        #[arg(long, default_value = "x86_64", value_name = "NAME")]
+        machine: String,
+        /// What kind of kernel
+        #[arg(long, value_enum, default_value = "release")]
+        profile: Profile,
+    },
     /// Build a kernel, boot it in a virtual machine and run the guest tests, or a command
     Lab(LabArgs),
     /// Count the instructions that a migrated page takes while no migrator is active, with the
     /// series and without
-    Compare(BaseArgs),
+    Compare {
+        /// A machine that lab/NAME.toml describes
+        #[arg(long, default_value = "x86_64", value_name = "NAME")]
+        machine: String,
+    },
     /// Write the series as mails, or check it
     Series(series::Args),
     /// Build Debian packages of a kernel with the series
     Deb(deb::Args),
 }
 
-/// What all tasks need.
 #[derive(Args)]
-pub struct BaseArgs {
+pub struct LabArgs {
     /// A machine that lab/NAME.toml describes
     #[arg(long, default_value = "x86_64", value_name = "NAME")]
     pub machine: String,
-    /// Linux's source, instead of Debian's package linux-source-6.12
-    #[arg(long, value_name = "TARBALL")]
-    pub source: Option<PathBuf>,
-    /// Show the steps also when stderr is not a terminal
-    #[arg(long, short)]
-    pub verbose: bool,
-}
-
-#[derive(Args)]
-pub struct KernelArgs {
-    #[command(flatten)]
-    pub base: BaseArgs,
-    /// What kind of kernel
-    #[arg(long, value_enum, default_value = "release")]
-    pub profile: Profile,
-}
-
-#[derive(Args)]
-pub struct LabArgs {
-    #[command(flatten)]
-    pub base: BaseArgs,
     /// What kinds of kernel, one after the other
     #[arg(
         long = "profile",

@@ -10,20 +10,18 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::build::Image;
+use crate::build;
 use crate::guest::Programs;
-use crate::lab::{Kind, Lab, Place};
-use crate::machine::Machine;
+use crate::lab::Lab;
 use crate::profile::Profile;
 use crate::qemu::Accelerator;
 use crate::report;
+use crate::run::{Kind, Place, Run};
 use crate::suite::Entry;
-use crate::ui::Ui;
 use crate::verdict::Verdict;
 
 /// How much more work a page may take, by migrator; the first two are of Linux without the series, too.
@@ -68,13 +66,8 @@ struct Row {
 }
 
 /// Boots both kernels and prints the table. Returns whether every case is within the limit.
-pub fn run(
-    root: &Path,
-    machine: &Machine,
-    images: [(Profile, Image); 2],
-    programs: &Programs,
-    ui: &Ui,
-) -> Result<bool> {
+pub fn run(lab: &Lab) -> Result<bool> {
+    let machine = &lab.machine;
     if !machine.qemu.counts() {
         bail!(
             "{}: lab/{}.toml has no qemu.counting, the arguments with which QEMU counts instructions",
@@ -82,22 +75,21 @@ pub fn run(
             machine.name
         );
     }
+    let programs = Programs::build(lab)?;
     let mut all = Vec::new();
-    for (profile, image) in images {
-        let lab = Lab {
-            root,
-            machine,
+    for profile in [Profile::Vanilla, Profile::Release] {
+        let run = Run {
+            lab,
             profile,
-            place: Place::take(root, machine, profile, Some("counted"), ui)?,
-            image,
+            place: Place::take(lab, profile, "-counted")?,
+            image: build::image(lab, profile)?,
             programs: programs.clone(),
             accelerator: Accelerator::Counting,
             patience: 1,
             guests: 1,
             short: false,
-            ui,
         };
-        all.push(measure(&lab)?);
+        all.push(measure(&run)?);
     }
     let [before, after] = &all[..] else {
         bail!("two kernels are compared")
@@ -170,7 +162,7 @@ fn table(before: &[Row], after: &[Row]) -> Result<(String, bool)> {
 }
 
 /// Runs the benchmark in one guest.
-fn measure(lab: &Lab<'_>) -> Result<Vec<Row>> {
+fn measure(run: &Run<'_>) -> Result<Vec<Row>> {
     let count = |migrator: &str, folio: &str, folios: &str| {
         format!(
             "memferry bench count --backend kernel --migrator {migrator} --folio {folio} --folios {folios} \
@@ -182,7 +174,7 @@ fn measure(lab: &Lab<'_>) -> Result<Vec<Row>> {
     for (folio, folios) in CASES {
         commands.push(count("none", folio, folios));
     }
-    if lab.profile.has_series() {
+    if run.profile.has_series() {
         for (migrator, load) in MODULES {
             commands.push(load.to_owned());
             for (folio, _) in CASES {
@@ -191,12 +183,12 @@ fn measure(lab: &Lab<'_>) -> Result<Vec<Row>> {
         }
     }
     let entry = Entry::new("count", SECONDS, &commands.join(" && "));
-    let verdicts = lab.run(&[entry], Kind::Quiet)?;
+    let verdicts = run.all(&[entry], Kind::Quiet)?;
     if verdicts.iter().any(Verdict::is_failure) {
-        bail!("{}", report::text(&lab.title(), &verdicts));
+        bail!("{}", report::text(&run.title(), &verdicts));
     }
     let mut rows = Vec::new();
-    let migrators = if lab.profile.has_series() {
+    let migrators = if run.profile.has_series() {
         &LIMITS[..]
     } else {
         &LIMITS[..2]
@@ -207,7 +199,7 @@ fn measure(lab: &Lab<'_>) -> Result<Vec<Row>> {
             _ => CASES.map(|(folio, _)| folio).to_vec(),
         };
         for folio in folios {
-            let path = lab.folder("results").join(file(migrator, folio));
+            let path = run.folder("results").join(file(migrator, folio));
             let text =
                 fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
             let bench: Bench =

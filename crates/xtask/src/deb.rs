@@ -8,15 +8,15 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::build;
-use crate::cache::{Cache, write_if_changed};
+use crate::build::{self, Options};
+use crate::cache::write_if_changed;
 use crate::host::{self, Need};
+use crate::lab::Lab;
 use crate::machine::Machine;
 use crate::packages;
 use crate::series::MACHINE;
-use crate::source::Source;
 use crate::tree::{Series, Tree};
-use crate::ui::Ui;
+use crate::ui::step;
 
 /// Debian's own configuration, and the package that has it.
 const CONFIG: &str = "/usr/src/linux-config-6.12/config.amd64_none_amd64.xz";
@@ -31,22 +31,6 @@ const NEEDS: [Need; 7] = [
     ("depmod", "kmod"),
     ("openssl", "openssl"),
     ("/usr/include/openssl/ssl.h", "libssl-dev"),
-];
-
-/// What the packages have other than Debian's. The release's name keeps them apart from Debian's;
-/// debug information would make them several times as large and the build as long.
-const OPTIONS: [(&str, &str); 11] = [
-    ("CONFIG_LOCALVERSION", "\"-memferry\""),
-    ("CONFIG_MIGRATION_COPY_OFFLOAD", "y"),
-    ("CONFIG_MIGRATOR_MTCOPY", "m"),
-    ("CONFIG_MIGRATOR_DCBM", "m"),
-    ("CONFIG_AMD_PTDMA", "m"),
-    ("CONFIG_PGHOT", "y"),
-    ("CONFIG_PGHOT_HWHINTS", "y"),
-    ("CONFIG_PGHOT_PGTSCAN", "y"),
-    ("CONFIG_DEBUG_INFO", "n"),
-    ("CONFIG_DEBUG_INFO_NONE", "y"),
-    ("CONFIG_DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT", "n"),
 ];
 
 /// What --quick compiles: where the series meets Linux, and what it adds.
@@ -72,24 +56,16 @@ pub struct Args {
     /// Make no packages; compile only the series' objects with that configuration
     #[arg(long, conflicts_with = "output")]
     quick: bool,
-    /// Linux's source, instead of Debian's package linux-source-6.12
-    #[arg(long, value_name = "TARBALL")]
-    source: Option<PathBuf>,
-    /// Show the steps also when stderr is not a terminal
-    #[arg(long, short)]
-    verbose: bool,
 }
 
 /// Builds the packages from the checkout `root`. Returns true, or an error.
-pub fn run(root: &Path, args: &Args) -> Result<bool> {
-    let ui = Ui::new(args.verbose);
-    let machine = Machine::read(root, MACHINE)?;
+pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
     let series = Series::read(root)?;
     let output = match &args.output {
         Some(folder) => std::path::absolute(folder)?,
         None => root.join(packages::FOLDER),
     };
-    let source = Source::find(root, args.source.as_deref(), &machine)?;
+    let lab = Lab::open(root, Machine::read(root, MACHINE)?, source)?;
     let mut needs = if args.quick { &NEEDS[5..] } else { &NEEDS[..] }.to_vec();
     if args.config.is_none() {
         needs.push((CONFIG, CONFIG_PACKAGE));
@@ -97,23 +73,15 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
     host::require(root, &needs)?;
     let config = read_config(args.config.as_deref().unwrap_or(Path::new(CONFIG)))?;
 
-    let cache = Cache::open()?;
-    let place = source.tree(&cache, &machine.kernel.arch, "deb");
-    let _lock = cache.lock(
-        &place.file_name().unwrap_or_default().to_string_lossy(),
-        &ui,
-    )?;
-    let tree = Tree::new(&place);
-    if !tree.linux.exists() {
-        source.unpack(&tree.linux, &ui)?;
-    }
+    let tree = Tree::open(&lab, "deb")?;
+    let place = tree.linux.parent().context("a tree in the cache")?;
     tree.set(&series)?;
-    configure(&tree, &machine, &config)?;
+    configure(&lab, &tree, &config)?;
     if args.quick {
-        ui.step("compiling the series with Debian's configuration");
+        step!("compiling the series with Debian's configuration");
         build::make(
             &tree,
-            &machine,
+            &lab.machine,
             &QUICK,
             "deb-quick.log",
             "compile the series with Debian's configuration",
@@ -122,22 +90,22 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         return Ok(true);
     }
 
-    for old in packages::list(&place)? {
+    for old in packages::list(place)? {
         fs::remove_file(&old).with_context(|| format!("remove {}", old.display()))?;
     }
-    ui.step(&format!(
+    step!(
         "building the packages, hours on few cores (progress: {})",
         tree.state.join("deb.log").display()
-    ));
+    );
     build::make(
         &tree,
-        &machine,
+        &lab.machine,
         &["bindeb-pkg"],
         "deb.log",
         "build the packages",
     )?;
     fs::create_dir_all(&output).with_context(|| format!("create {}", output.display()))?;
-    for package in packages::list(&place)? {
+    for package in packages::list(place)? {
         let copy = output.join(package.file_name().unwrap_or_default());
         fs::copy(&package, &copy).with_context(|| format!("copy {}", package.display()))?;
         println!("{}", copy.display());
@@ -165,84 +133,25 @@ fn read_config(path: &Path) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{} is not text", path.display()))
 }
 
-/// `config` with our options in place of what it says of them.
-fn with_options(config: &str) -> String {
-    let ours = |line: &str| {
-        OPTIONS.iter().any(|(name, _)| {
-            line.strip_prefix("# ")
-                .unwrap_or(line)
-                .strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with('=') || rest == " is not set")
-        })
-    };
-    let kept = config
-        .lines()
-        .filter(|line| !ours(line))
-        .map(|line| format!("{line}\n"));
-    let added = OPTIONS.iter().map(|(name, value)| match *value {
-        "n" => format!("# {name} is not set\n"),
-        value => format!("{name}={value}\n"),
-    });
-    kept.chain(added).collect()
-}
-
-/// Configures the tree from `config`, unless it is so already.
-fn configure(tree: &Tree, machine: &Machine, config: &str) -> Result<()> {
-    let wanted = with_options(config);
+/// Configures the tree as `config` has it, with the options of kernel/configs/deb.config in place of what that says of them.
+fn configure(lab: &Lab, tree: &Tree, config: &str) -> Result<()> {
+    let mut ours = Options::new();
+    build::parse(&build::fragment(&lab.root, "deb")?, &mut ours);
+    let mut options = Options::new();
+    build::parse(config, &mut options);
+    options.extend(ours.clone());
     let asked = tree.state.join("asked.config");
     let place = tree.linux.join(".config");
-    if write_if_changed(&asked, wanted.as_bytes())? || !place.exists() {
+    if write_if_changed(&asked, build::text(&options).as_bytes())? || !place.exists() {
         fs::copy(&asked, &place).context("write .config")?;
     }
+    let targets = ["olddefconfig"];
     build::make(
         tree,
-        machine,
-        &["olddefconfig"],
+        &lab.machine,
+        &targets,
         "config.log",
         "configure the kernel",
     )?;
-    let got = fs::read_to_string(&place).context("read .config")?;
-    for (name, value) in OPTIONS {
-        let is = got
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
-            .unwrap_or("n");
-        if is != value {
-            bail!(
-                "the kernel cannot have {name}={value} with this configuration (is {is}); an \
-                 option that it depends on is missing there; try Debian's"
-            );
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn our_options_replace_those_of_the_configuration() {
-        let config = "CONFIG_DEBUG_INFO=y\n# CONFIG_DEBUG_INFO_NONE is not set\n\
-                      CONFIG_LOCALVERSION=\"\"\n# CONFIG_LOCALVERSION_AUTO is not set\nCONFIG_A=y\n";
-        let text = with_options(config);
-        assert!(!text.contains("CONFIG_DEBUG_INFO=y"), "{text}");
-        assert!(text.contains("# CONFIG_DEBUG_INFO is not set\n"), "{text}");
-        assert!(text.contains("CONFIG_DEBUG_INFO_NONE=y\n"), "{text}");
-        assert!(
-            text.contains("CONFIG_LOCALVERSION=\"-memferry\"\n"),
-            "{text}"
-        );
-        assert!(
-            text.contains("# CONFIG_LOCALVERSION_AUTO is not set\n"),
-            "{text}"
-        );
-        assert!(text.contains("CONFIG_A=y\n"), "{text}");
-        for (name, _) in OPTIONS {
-            let set = text
-                .lines()
-                .filter(|line| line.split([' ', '=']).any(|word| word == name));
-            assert_eq!(set.count(), 1, "{name}");
-        }
-    }
+    build::check(tree, &ours).context("this configuration does not do; try Debian's")
 }

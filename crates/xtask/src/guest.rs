@@ -13,12 +13,12 @@ use anyhow::{Context, Result};
 
 use crate::build::Image;
 use crate::busybox;
-use crate::cache::{Cache, Lock};
+use crate::cache::Lock;
 use crate::command;
 use crate::cpio::Archive;
-use crate::machine::Machine;
+use crate::lab::Lab;
 use crate::tree::files_below;
-use crate::ui::Ui;
+use crate::ui::step;
 
 /// One thing that a guest does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,13 +39,14 @@ pub struct Programs {
 
 impl Programs {
     /// Builds kernel/selftests and, where Rust can, the command and examples.
-    pub fn build(cache: &Cache, root: &Path, machine: &Machine, ui: &Ui) -> Result<Self> {
-        let busybox = busybox::find(cache, machine, ui)?;
-        ui.step("building the guest programs");
+    pub fn build(lab: &Lab) -> Result<Self> {
+        let (root, machine) = (&lab.root, &lab.machine);
+        let busybox = busybox::find(&lab.cache, machine)?;
+        step!("building the guest programs");
         let target =
             env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let target = target.join("guest");
-        let _lock = Lock::take(&target.join("lock"), "another build of them", ui)?;
+        let _lock = Lock::take(&target.join("lock"), "another build of them")?;
         let log = target.join("build.log");
         let tests = target.join(format!("selftests-{}", machine.name));
         command::logged(

@@ -4,40 +4,29 @@
 //! until the host, QEMU or the kernel's release is another.
 
 use std::fs::{self, OpenOptions};
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::build::Image;
-use crate::cache::{Cache, Key, write_if_changed};
+use crate::cache::{Key, write_if_changed};
 use crate::command::{first_line, interrupted};
 use crate::guest::{self, Programs};
+use crate::lab::Lab;
 use crate::machine::Machine;
 use crate::qemu::{Accelerator, Line, Next, Qemu};
-use crate::ui::Ui;
+use crate::ui::step;
 use crate::wire::{self, Word};
 
 /// How long a guest may take to its first process with KVM: it needs one or two seconds.
 const BOOT: Duration = Duration::from_secs(20);
 
 /// KVM if it works, else emulation.
-pub fn accelerator(
-    cache: &Cache,
-    root: &Path,
-    machine: &Machine,
-    image: &Image,
-    programs: &Programs,
-    ui: &Ui,
-) -> Result<Accelerator> {
-    if machine.qemu.kvm.is_empty()
-        || OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open("/dev/kvm")
-            .is_err()
-    {
+pub fn accelerator(lab: &Lab, image: &Image, programs: &Programs) -> Result<Accelerator> {
+    let machine = &lab.machine;
+    let device = OpenOptions::new().read(true).write(true).open("/dev/kvm");
+    if machine.qemu.kvm.is_empty() || device.is_err() {
         return Ok(Accelerator::Tcg);
     }
     let mut key = Key::default();
@@ -46,28 +35,26 @@ pub fn accelerator(
     key.add(image.release.as_bytes());
     key.add(machine.name.as_bytes());
     key.add(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
-    let verdict = cache.root.join("probes").join(key.name());
-    if let Ok(known) = fs::read_to_string(&verdict) {
-        return Ok(if known.trim() == "kvm" {
-            Accelerator::Kvm
-        } else {
-            Accelerator::Tcg
-        });
-    }
-    ui.step("trying whether KVM works");
-    let files = guest::file_system(root, image, &programs.bare(), &[])?;
-    let works = boots(machine, image, &files);
-    if interrupted() {
-        anyhow::bail!("interrupted");
-    }
-    if !works {
-        ui.step("KVM cannot run this kernel; emulating");
-    }
-    write_if_changed(&verdict, if works { b"kvm\n" } else { b"tcg\n" })?;
-    Ok(if works {
-        Accelerator::Kvm
+    let kept = lab.cache.root.join("probes").join(key.name());
+    let verdict = if let Ok(known) = fs::read_to_string(&kept) {
+        known
     } else {
-        Accelerator::Tcg
+        step!("trying whether KVM works");
+        let files = guest::file_system(&lab.root, image, &programs.bare(), &[])?;
+        let works = boots(machine, image, &files);
+        if interrupted() {
+            bail!("interrupted");
+        }
+        if !works {
+            step!("KVM cannot run this kernel; emulating");
+        }
+        let verdict = if works { "kvm\n" } else { "tcg\n" };
+        write_if_changed(&kept, verdict.as_bytes())?;
+        verdict.to_owned()
+    };
+    Ok(match verdict.trim() {
+        "kvm" => Accelerator::Kvm,
+        _ => Accelerator::Tcg,
     })
 }
 

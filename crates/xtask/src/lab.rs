@@ -1,332 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs tests in guests: boots, and boots again when a test took its guest down, until every test
-//! has its verdict. Leaves console, what tests printed and their files in
-//! `target/lab/MACHINE-PROFILE`, what else was run in a folder of its own beside that.
+//! The lab: the checkout, the machine that kernels are for, Linux's source, and the cache of what was
+//! built. `build` makes kernels in it, `guest` programs, and `run` boots both.
 
-use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::build::Image;
-use crate::cache::Lock;
-use crate::guest::{self, Job, Programs};
+use crate::cache::Cache;
+use crate::host;
 use crate::machine::Machine;
-use crate::profile::Profile;
-use crate::qemu::{self, Accelerator, Qemu};
-use crate::report;
-use crate::session::{Boot, End, Limits, Ran, Session};
-use crate::splat;
-use crate::suite::{self, Entry, Share};
-use crate::ui::Ui;
-use crate::verdict::{Outcome, Verdict};
+use crate::source::{self, Source};
 
-/// How many guests may be lost before the rest of the tests is given up.
-const REBOOTS: usize = 3;
-
-/// How often a test is run again that lost its guest by a fault of QEMU. Those guests do not count as lost.
-pub const AGAIN: usize = 5;
-
-/// How long a guest may take between tests and to go off.
-const BETWEEN_SECONDS: u64 = 60;
-
-/// A kernel and all that is needed to boot it.
-pub struct Lab<'a> {
-    pub root: &'a Path,
-    pub machine: &'a Machine,
-    pub profile: Profile,
-    pub place: Place,
-    pub image: Image,
-    pub programs: Programs,
-    pub accelerator: Accelerator,
-    /// Multiplies every time limit.
-    pub patience: u64,
-    /// How many guests share the tests, at the same time.
-    pub guests: usize,
-    /// Whether tests that take long are left out.
-    pub short: bool,
-    pub ui: &'a Ui,
+pub struct Lab {
+    /// The checkout.
+    pub root: PathBuf,
+    pub machine: Machine,
+    pub source: Source,
+    pub cache: Cache,
 }
 
-/// The folder of what a run leaves, `target/lab/MACHINE-PROFILE`; until dropped nobody else's.
-pub struct Place {
-    folder: PathBuf,
-    _lock: Lock,
-}
-
-impl Place {
-    /// Takes the folder of runs for the tests, or for another `purpose`, waiting for whoever has it.
-    pub fn take(
-        root: &Path,
-        machine: &Machine,
-        profile: Profile,
-        purpose: Option<&str>,
-        ui: &Ui,
-    ) -> Result<Self> {
-        let folder = Self::folder(root, machine, profile, purpose);
-        let whom = format!("another run that leaves {}", folder.display());
-        let lock = Lock::take(&folder.with_extension("lock"), &whom, ui)?;
+impl Lab {
+    /// The lab of the checkout `root` for `machine`, with the tarball `source` or Debian's. Makes sure of what the host
+    /// needs.
+    pub fn open(root: &Path, machine: Machine, source: Option<&Path>) -> Result<Self> {
+        let mut needs = host::needs(&machine);
+        if source.is_none() {
+            needs.push(source::DEBIAN);
+        }
+        host::require(root, &needs)?;
         Ok(Self {
-            folder,
-            _lock: lock,
+            root: root.to_owned(),
+            source: Source::find(source)?,
+            cache: Cache::open()?,
+            machine,
         })
-    }
-
-    /// Takes the first folder for `purpose` that nobody has: PURPOSE, PURPOSE-2 and so on.
-    pub fn take_free(
-        root: &Path,
-        machine: &Machine,
-        profile: Profile,
-        purpose: &str,
-    ) -> Result<Self> {
-        let mut number = 0;
-        loop {
-            number += 1;
-            let name = match number {
-                1 => purpose.to_owned(),
-                _ => format!("{purpose}-{number}"),
-            };
-            let folder = Self::folder(root, machine, profile, Some(&name));
-            if let Some(lock) = Lock::try_take(&folder.with_extension("lock"))? {
-                return Ok(Self {
-                    folder,
-                    _lock: lock,
-                });
-            }
-        }
-    }
-
-    fn folder(root: &Path, machine: &Machine, profile: Profile, purpose: Option<&str>) -> PathBuf {
-        let mut name = format!("{}-{profile}", machine.name);
-        if let Some(purpose) = purpose {
-            let _ = write!(name, "-{purpose}");
-        }
-        root.join("target/lab").join(name)
-    }
-}
-
-/// How a run is judged and shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Tests, which print TAP.
-    Tests,
-    /// A command of the user, who sees what it prints.
-    Command,
-    /// A command of ours, whose files we read.
-    Quiet,
-}
-
-impl Lab<'_> {
-    /// Runs `entries`, those that this kernel is for.
-    pub fn run(&self, entries: &[Entry], kind: Kind) -> Result<Vec<Verdict>> {
-        let folder = self.folder("");
-        let _ = fs::remove_dir_all(&folder);
-        for part in ["tap", "results"] {
-            let part = folder.join(part);
-            fs::create_dir_all(&part).with_context(|| format!("create {}", part.display()))?;
-        }
-
-        let lacks = |entry: &Entry| match entry.lacks(self.profile, &self.machine.guest.has) {
-            None if self.short && entry.long => Some("a run without --short".to_owned()),
-            lacking => lacking,
-        };
-        let fit: Vec<_> = entries
-            .iter()
-            .filter(|entry| lacks(entry).is_none())
-            .collect();
-        let counting = self.accelerator == Accelerator::Tcg && self.machine.qemu.counts();
-        let shares = suite::deal(&fit, self.guests, counting);
-        let next = AtomicUsize::new(0);
-        let work = || -> Result<Vec<_>> {
-            let mut ran = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(share) = shares.get(number) else {
-                    return Ok(ran);
-                };
-                ran.push(self.share(number + 1, share, kind)?);
-            }
-        };
-        let ran = thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.guests).map(|_| scope.spawn(work)).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect::<Result<Vec<_>>>()
-        })?;
-
-        let (boots, tests): (Vec<_>, Vec<_>) = ran.into_iter().flatten().unzip();
-        let place = |verdict: &Verdict| {
-            let is = |entry: &Entry| entry.job.name == verdict.name;
-            entries.iter().position(is).unwrap_or(entries.len())
-        };
-        let mut tests: Vec<_> = tests.into_iter().flatten().collect();
-        for entry in entries {
-            if let Some(what) = lacks(entry) {
-                tests.push(Verdict::new(&entry.job.name, Outcome::NotFor(what)));
-            }
-        }
-        tests.sort_by_key(place);
-        Ok(boots.into_iter().flatten().chain(tests).collect())
-    }
-
-    /// Runs one guest's share of the tests. Returns the verdicts on its boots, and on the tests.
-    fn share(
-        &self,
-        guest: usize,
-        share: &Share,
-        kind: Kind,
-    ) -> Result<(Vec<Verdict>, Vec<Verdict>)> {
-        let accelerator = if share.steady_clock {
-            Accelerator::Counting
-        } else {
-            self.accelerator
-        };
-        let folder = self.folder("");
-        let log = match guest {
-            1 => "console.log".to_owned(),
-            _ => format!("console-{guest}.log"),
-        };
-        let mut log = File::create(folder.join(log))?;
-        let mut left: Vec<_> = share.entries.iter().collect();
-        let mut verdicts = Vec::new();
-        let mut boots = Vec::new();
-        let mut again: Vec<String> = Vec::new();
-        let attempts =
-            |again: &[String], name: &str| again.iter().filter(|lost| *lost == name).count();
-        let mut booted = 0;
-        let mut stale_boots = 0;
-        while !left.is_empty() && booted <= REBOOTS + again.len() + stale_boots {
-            booted += 1;
-            let boot = self.boot(accelerator, &left, kind, &mut log)?;
-            for test in &boot.tests {
-                let printed: String = test.output.iter().map(|line| format!("{line}\n")).collect();
-                let lost = attempts(&again, &test.name);
-                let repeats = self.blames_emulator(test) && lost < AGAIN;
-                let attempt = if repeats {
-                    format!(".lost{}", lost + 1)
-                } else {
-                    String::new()
-                };
-                let tap = format!("{}{attempt}.tap", test.name);
-                fs::write(folder.join("tap").join(tap), printed)?;
-                if repeats {
-                    again.push(test.name.clone());
-                    if kind == Kind::Command {
-                        println!(
-                            "lab: COMMAND runs again from its beginning: {}",
-                            report::STALE
-                        );
-                    }
-                    continue;
-                }
-                left.retain(|entry| entry.job.name != test.name);
-                let mut verdict = match kind {
-                    Kind::Tests => Verdict::test(test),
-                    Kind::Command | Kind::Quiet => Verdict::command(test),
-                };
-                verdict.again = lost;
-                verdicts.push(verdict);
-            }
-            // Outside every test the kernel patches its code, too: above all while it boots.
-            if self.emulates() && splat::is_stale_breakpoint(&boot.console) && stale_boots < AGAIN {
-                stale_boots += 1;
-                continue;
-            }
-            let mut verdict = Verdict::boot(&boot);
-            verdict.again = stale_boots;
-            boots.push(verdict);
-            if kind == Kind::Tests && boots.len() == 1 && guest == 1 {
-                boots.extend(self.kunit(&boot));
-            }
-        }
-        for entry in left {
-            let why = format!("not run: {REBOOTS} guests were lost before it");
-            verdicts.push(Verdict::new(&entry.job.name, Outcome::Failed(vec![why])));
-        }
-        Ok((boots, verdicts))
-    }
-
-    /// Boots with the user at the console.
-    pub fn shell(&self) -> Result<()> {
-        let files = guest::file_system(self.root, &self.image, &self.programs, &[])?;
-        qemu::interactive(self.machine, self.accelerator, &self.image.kernel(), &files)
-    }
-
-    /// Where `part` of what a run leaves is.
-    pub fn folder(&self, part: &str) -> PathBuf {
-        self.place.folder.join(part)
-    }
-
-    /// What ran, in a line.
-    pub fn title(&self) -> String {
-        let how = match self.accelerator {
-            Accelerator::Kvm => "KVM",
-            Accelerator::Tcg => "emulated",
-            Accelerator::Counting => "emulated, counting instructions",
-        };
-        format!(
-            "{}, {}: Linux {}, {how}",
-            self.machine.name, self.profile, self.image.release
-        )
-    }
-
-    fn boot(
-        &self,
-        accelerator: Accelerator,
-        entries: &[&Entry],
-        kind: Kind,
-        log: &mut dyn Write,
-    ) -> Result<Boot> {
-        let jobs: Vec<Job> = entries.iter().map(|entry| entry.job.clone()).collect();
-        let files = guest::file_system(self.root, &self.image, &self.programs, &jobs)?;
-        let scale = self.patience * self.profile.slowness() * accelerator.slowness();
-        let seconds = |count: u64| Duration::from_secs(count * scale);
-        let limits = Limits {
-            boot: seconds(self.machine.qemu.boot_seconds),
-            tests: entries
-                .iter()
-                .map(|entry| (entry.job.name.clone(), seconds(entry.seconds)))
-                .collect(),
-            between: seconds(BETWEEN_SECONDS),
-        };
-        self.ui.step(&format!("booting {}", self.title()));
-        let qemu = Qemu::start(self.machine, accelerator, &self.image.kernel(), &files)?;
-        let mut session = Session {
-            log,
-            results: &self.folder("results"),
-            on_output: &mut |line| {
-                if kind == Kind::Command {
-                    let _ = writeln!(io::stdout(), "{line}");
-                }
-            },
-            on_begin: &mut |name| self.ui.step(&format!("  {name}")),
-        };
-        session.follow(qemu, &limits)
-    }
-
-    pub fn emulates(&self) -> bool {
-        self.accelerator != Accelerator::Kvm
-    }
-
-    /// Whether a test lost its guest by a fault of the emulator.
-    fn blames_emulator(&self, test: &Ran) -> bool {
-        self.emulates() && test.end == End::Died && splat::is_stale_breakpoint(&test.console)
-    }
-
-    /// The verdict on KUnit, which must have run where the series is.
-    fn kunit(&self, boot: &Boot) -> Option<Verdict> {
-        let verdict = Verdict::kunit(boot);
-        if verdict.is_some() || !self.profile.has_kunit() || boot.reached.is_none() {
-            return verdict;
-        }
-        let why = "the kernel ran no KUnit test while it booted".to_owned();
-        Some(Verdict::new("kunit-at-boot", Outcome::Failed(vec![why])))
     }
 }

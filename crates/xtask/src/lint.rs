@@ -14,7 +14,7 @@ use crate::build;
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::tree::{Series, Tree};
-use crate::ui::Ui;
+use crate::ui::step;
 
 /// The tree, and what it is built for.
 pub struct Lint<'a> {
@@ -22,7 +22,6 @@ pub struct Lint<'a> {
     pub tree: &'a Tree,
     pub machine: &'a Machine,
     pub series: &'a Series,
-    pub ui: &'a Ui,
 }
 
 impl Lint<'_> {
@@ -31,15 +30,14 @@ impl Lint<'_> {
         let touched: Vec<_> = self.series.hooked().into_iter().filter(is_c).collect();
         let ours: Vec<_> = self.series.files.keys().filter(is_c).collect();
 
-        self.ui.step("sparse and W=1 on Linux as it is");
+        step!("sparse and W=1 on Linux as it is");
         self.tree.set(&Series::none())?;
         self.configure(Profile::Vanilla)?;
         let touched = self.objects(touched.iter())?;
         let before = counted(&self.build(&touched, "lint-before.log")?);
         let symbols = self.symbols(&touched)?;
 
-        self.ui
-            .step("the same code, with the series and configured out");
+        step!("the same code, with the series and configured out");
         self.tree.set(self.series)?;
         self.configure(Profile::Vanilla)?;
         self.build(&touched, "lint-off.log")?;
@@ -48,7 +46,7 @@ impl Lint<'_> {
             findings.push(format!("with the options off there is {symbol}"));
         }
 
-        self.ui.step("sparse and W=1 on the series");
+        step!("sparse and W=1 on the series");
         self.configure(Profile::Release)?;
         let mut objects = self.objects(ours.iter().copied())?;
         objects.extend(touched);
@@ -66,7 +64,7 @@ impl Lint<'_> {
             }
         }
 
-        self.ui.step("kernel-doc");
+        step!("kernel-doc");
         findings.extend(self.kernel_doc()?);
         findings.sort();
         findings.dedup();

@@ -15,7 +15,7 @@ use crate::command;
 use crate::mail::Mail;
 use crate::source::{self, Source};
 use crate::tree::{self, HOOKS, Series};
-use crate::ui::Ui;
+use crate::ui::step;
 
 /// Stands in hooks to MAINTAINERS for the one who sends the mails.
 const MAINTAINER: &str = "+M:\tSENDER\n";
@@ -66,10 +66,10 @@ pub struct Base {
 
 impl Base {
     /// Takes what `series` changes out of `source`.
-    pub fn extract(source: &Source, series: &Series, ui: &Ui) -> Result<Self> {
+    pub fn extract(source: &Source, series: &Series) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let tarball = &source.tarball;
-        ui.step(&format!("reading {}", tarball.display()));
+        step!("reading {}", tarball.display());
         // The folder that everything in it is in.
         let mut list = Command::new("tar")
             .arg("-tf")

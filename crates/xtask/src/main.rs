@@ -25,6 +25,7 @@ mod packages;
 mod profile;
 mod qemu;
 mod report;
+mod run;
 mod self_test;
 mod series;
 mod session;
@@ -45,16 +46,14 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 
-use cache::Cache;
-use cli::{BaseArgs, Cli, LabArgs, Task, Usage};
+use cli::{Cli, LabArgs, Task, Usage};
 use guest::Programs;
-use lab::{Kind, Lab, Place};
+use lab::Lab;
 use machine::Machine;
 use profile::Profile;
 use qemu::Accelerator;
-use source::Source;
+use run::{Kind, Place, Run};
 use suite::Entry;
-use ui::Ui;
 use verdict::Verdict;
 
 fn main() -> ExitCode {
@@ -76,28 +75,26 @@ fn main() -> ExitCode {
 
 /// Does what the user asked. Returns whether all went well.
 fn run(cli: Cli) -> Result<bool> {
-    let root = checkout()?;
+    ui::show_steps(cli.verbose);
+    let root = &checkout()?;
+    let source = cli.source.as_deref();
+    let lab = |machine: &str| Lab::open(root, Machine::read(root, machine)?, source);
     match cli.task {
-        Task::Kernel(args) => {
-            let machine = Machine::read(&root, &args.base.machine)?;
-            let ui = Ui::new(args.base.verbose);
-            let source = Source::find(&root, args.base.source.as_deref(), &machine)?;
-            let cache = Cache::open()?;
-            let image = build::image(&cache, &root, &machine, args.profile, &source, &ui)?;
+        Task::Kernel { machine, profile } => {
+            let image = build::image(&lab(&machine)?, profile)?;
             println!("{}", image.kernel().display());
             Ok(true)
         }
-        Task::Lab(args) => lab(&root, &args),
-        Task::Compare(args) => compare(&root, &args),
-        Task::Series(args) => series::run(&root, &args),
-        Task::Deb(args) => deb::run(&root, &args),
+        Task::Lab(args) => tests(root, &args, source),
+        Task::Compare { machine } => compare::run(&lab(&machine)?),
+        Task::Series(args) => series::run(root, &args, source),
+        Task::Deb(args) => deb::run(root, &args, source),
     }
 }
 
 /// Boots kernels for what `args` ask. Returns whether everything passed.
-fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
-    let ui = Ui::new(args.base.verbose);
-    let mut machine = Machine::read(root, &args.base.machine)?;
+fn tests(root: &Path, args: &LabArgs, source: Option<&Path>) -> Result<bool> {
+    let mut machine = Machine::read(root, &args.machine)?;
     if let Some(words) = &args.append {
         machine.guest.append.push(' ');
         machine.guest.append.push_str(words);
@@ -123,17 +120,13 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
     for profile in &args.profiles {
         chosen(root, args, &machine, *profile)?;
     }
-    let source = Source::find(root, args.base.source.as_deref(), &machine)?;
-    let cache = Cache::open()?;
+    let lab = Lab::open(root, machine, source)?;
     let mut good = true;
     for profile in &args.profiles {
-        let image = build::image(&cache, root, &machine, *profile, &source, &ui)?;
-        let mut programs = Programs::build(&cache, root, &machine, &ui)?;
+        let image = build::image(&lab, *profile)?;
+        let mut programs = Programs::build(&lab)?;
         if args.linux_tests {
-            programs.add(
-                linux_tests::build(&cache, root, &machine, &source, &ui)?,
-                "tests",
-            );
+            programs.add(linux_tests::build(&lab)?, "tests");
         }
         if let Some(folder) = &args.programs {
             programs.add(folder.clone(), "programs");
@@ -141,95 +134,68 @@ fn lab(root: &Path, args: &LabArgs) -> Result<bool> {
         if args.self_test {
             programs.add(root.join(self_test::PROGRAMS), "programs");
         }
-        let lab = Lab {
-            root,
-            machine: &machine,
+        let run = Run {
+            lab: &lab,
             profile: *profile,
-            place: place(root, args, &machine, *profile, &ui)?,
+            place: place(&lab, args, *profile)?,
             accelerator: if args.steady_clock {
                 Accelerator::Counting
             } else {
-                kvm::accelerator(&cache, root, &machine, &image, &programs, &ui)?
+                kvm::accelerator(&lab, &image, &programs)?
             },
             image,
             programs,
             patience: args.patience,
             guests: args.guests.into(),
             short: args.short,
-            ui: &ui,
         };
-        good &= boot(&lab, args)?;
+        good &= boot(&run, args)?;
     }
     Ok(good)
 }
 
 /// The folder for what `args` ask. That of the guest tests is for nothing else.
-fn place(
-    root: &Path,
-    args: &LabArgs,
-    machine: &Machine,
-    profile: Profile,
-    ui: &Ui,
-) -> Result<Place> {
-    let purpose = if args.self_test {
-        Some("self-test")
+fn place(lab: &Lab, args: &LabArgs, profile: Profile) -> Result<Place> {
+    if args.self_test {
+        Place::take(lab, profile, "-self-test")
     } else if args.linux_tests {
-        Some("linux-tests")
+        Place::take(lab, profile, "-linux-tests")
     } else if args.shell {
-        return Place::take_free(root, machine, profile, "shell");
+        Place::take_free(lab, profile, "-shell")
     } else if !args.command.is_empty() {
-        return Place::take_free(root, machine, profile, "command");
+        Place::take_free(lab, profile, "-command")
     } else if args.append.is_some() {
-        Some("appended")
+        Place::take(lab, profile, "-appended")
     } else {
-        None
-    };
-    Place::take(root, machine, profile, purpose, ui)
+        Place::take(lab, profile, "")
+    }
 }
 
-/// Does in `lab` what `args` ask. Returns whether everything passed.
-fn boot(lab: &Lab, args: &LabArgs) -> Result<bool> {
+/// Does in `run` what `args` ask. Returns whether everything passed.
+fn boot(run: &Run, args: &LabArgs) -> Result<bool> {
     if args.shell {
-        lab.shell()?;
+        run.shell()?;
         return Ok(true);
     }
     if args.self_test {
-        let (text, good) = self_test::run(lab)?;
+        let (text, good) = self_test::run(run)?;
         print!("{text}");
         return Ok(good);
     }
-    let entries = chosen(lab.root, args, lab.machine, lab.profile)?;
-    if !args.command.is_empty() {
-        let verdicts = lab.run(&entries, Kind::Command)?;
-        let text = report::text(&lab.title(), &verdicts);
-        let good = !verdicts.iter().any(Verdict::is_failure);
-        if !good || verdicts.iter().any(|verdict| verdict.again > 0) {
-            eprint!("{text}");
-        }
-        fs::write(lab.folder("report.txt"), text)?;
-        return Ok(good);
+    let entries = chosen(&run.lab.root, args, &run.lab.machine, run.profile)?;
+    let command = !args.command.is_empty();
+    let kind = if command { Kind::Command } else { Kind::Tests };
+    let verdicts = run.all(&entries, kind)?;
+    let text = report::text(&run.title(), &verdicts);
+    let good = !verdicts.iter().any(Verdict::is_failure);
+    if !command {
+        print!("{text}");
+        println!("console, output and files: {}", run.folder("").display());
+    } else if !good || verdicts.iter().any(|verdict| verdict.again > 0) {
+        eprint!("{text}");
     }
-    let verdicts = lab.run(&entries, Kind::Tests)?;
-    let text = report::text(&lab.title(), &verdicts);
-    print!("{text}");
-    println!("console, output and files: {}", lab.folder("").display());
-    fs::write(lab.folder("report.txt"), text)?;
-    Ok(!verdicts.iter().any(Verdict::is_failure))
-}
-
-/// Compares the kernels with the series and without.
-fn compare(root: &Path, args: &BaseArgs) -> Result<bool> {
-    let ui = Ui::new(args.verbose);
-    let machine = Machine::read(root, &args.machine)?;
-    let source = Source::find(root, args.source.as_deref(), &machine)?;
-    let cache = Cache::open()?;
-    let image = |profile| -> Result<_> {
-        let image = build::image(&cache, root, &machine, profile, &source, &ui)?;
-        Ok((profile, image))
-    };
-    let images = [image(Profile::Vanilla)?, image(Profile::Release)?];
-    let programs = Programs::build(&cache, root, &machine, &ui)?;
-    compare::run(root, &machine, images, &programs, &ui)
+    fs::write(run.folder("report.txt"), text)?;
+    Ok(good)
 }
 
 /// What `args` want to be run on a kernel of `profile`.

@@ -9,12 +9,12 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::build::{self, Image, copy};
-use crate::cache::{Cache, Key};
+use crate::cache::Key;
 use crate::command;
-use crate::machine::Machine;
+use crate::lab::Lab;
 use crate::series::MACHINE;
 use crate::tree::{Tree, files_below};
-use crate::ui::Ui;
+use crate::ui::step;
 
 /// Where a checkout has the packages.
 pub const FOLDER: &str = "target/kernel-deb";
@@ -46,7 +46,8 @@ pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The kernel of the packages that the checkout `root` has, from the cache if it was there before.
-pub fn image(cache: &Cache, root: &Path, machine: &Machine, ui: &Ui) -> Result<Image> {
+pub fn image(lab: &Lab) -> Result<Image> {
+    let (root, machine) = (&lab.root, &lab.machine);
     if machine.name != MACHINE {
         bail!("profile debian is for machine {MACHINE}: there are no packages for others");
     }
@@ -56,17 +57,14 @@ pub fn image(cache: &Cache, root: &Path, machine: &Machine, ui: &Ui) -> Result<I
     for package in [&kernel, &headers] {
         key.add(&fs::read(package).with_context(|| format!("read {}", package.display()))?);
     }
-    for (path, content) in &sources {
-        key.add(path.as_os_str().as_encoded_bytes());
-        key.add(content);
-    }
-    let images = cache.root.join("images");
+    key.add_files(&sources);
+    let images = lab.cache.root.join("images");
     let folder = images.join(key.name());
     if let Some(image) = Image::open(folder.clone()) {
         return Ok(image);
     }
 
-    ui.step(&format!("unpacking {}", kernel.display()));
+    step!("unpacking {}", kernel.display());
     fs::create_dir_all(&images).with_context(|| format!("create {}", images.display()))?;
     let unpacked = tempfile::tempdir_in(&images)?;
     let unpacked = unpacked.path();
@@ -84,6 +82,7 @@ pub fn image(cache: &Cache, root: &Path, machine: &Machine, ui: &Ui) -> Result<I
     let tree = Tree {
         linux: unpacked.join(format!("usr/src/linux-headers-{release}")),
         state: unpacked.join("lab"),
+        _lock: None,
     };
     build::make_modules(&tree, machine, &sources)?;
     build::keep_modules(&tree, part.path())?;

@@ -6,7 +6,7 @@ use std::fs;
 
 use anyhow::Result;
 
-use crate::lab::{self, Kind, Lab};
+use crate::run::{self, Kind, Run};
 use crate::suite::Entry;
 use crate::verdict::{Outcome, Verdict};
 
@@ -140,7 +140,7 @@ const CASES: [(&str, u64, &str, Want); 19] = [
 ];
 
 /// Runs them. Returns the report, and whether the lab said what it must.
-pub fn run(lab: &Lab) -> Result<(String, bool)> {
+pub fn run(run: &Run) -> Result<(String, bool)> {
     let entries: Vec<_> = CASES
         .iter()
         .map(|(name, seconds, command, _)| {
@@ -148,13 +148,13 @@ pub fn run(lab: &Lab) -> Result<(String, bool)> {
             Entry::new(name, *seconds, &format!("{direct}; {command}"))
         })
         .collect();
-    let verdicts = lab.run(&entries, Kind::Tests)?;
-    let mut text = format!("self-test of the lab on {}\n", lab.title());
+    let verdicts = run.all(&entries, Kind::Tests)?;
+    let mut text = format!("self-test of the lab on {}\n", run.title());
     let mut good = true;
     for (name, _, _, want) in &CASES {
         let got = verdicts.iter().find(|verdict| verdict.name == *name);
-        let again = if *name == AGAIN && lab.emulates() {
-            lab::AGAIN
+        let again = if *name == AGAIN && run.emulates() {
+            run::AGAIN
         } else {
             0
         };
@@ -166,7 +166,7 @@ pub fn run(lab: &Lab) -> Result<(String, bool)> {
             None => format!("  {word}  {name}: no verdict\n"),
         };
     }
-    let file = fs::read_to_string(lab.folder("results/good")).unwrap_or_default();
+    let file = fs::read_to_string(run.folder("results/good")).unwrap_or_default();
     if file != "here\n" {
         good = false;
         text += "  WRONG  a file that a test left did not come out of the guest\n";

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::check;
+use crate::lab::Lab;
 use crate::machine::Machine;
 use crate::mail;
 use crate::mailbox::{self, Base, Sender};
-use crate::source::Source;
 use crate::tree::Series;
-use crate::ui::Ui;
 
 /// What the check builds, and Debian's packages are for.
 pub const MACHINE: &str = "x86_64";
@@ -27,27 +26,19 @@ pub struct Args {
     /// With --check: leave out what builds whole kernels
     #[arg(long, requires = "check")]
     quick: bool,
-    /// Linux's source, instead of Debian's package linux-source-6.12
-    #[arg(long, value_name = "TARBALL")]
-    source: Option<PathBuf>,
-    /// Show the steps also when stderr is not a terminal
-    #[arg(long, short)]
-    verbose: bool,
 }
 
 /// Does what `args` ask in the checkout `root`. Returns whether all is well.
-pub fn run(root: &Path, args: &Args) -> Result<bool> {
-    let ui = Ui::new(args.verbose);
+pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
     let series = Series::read(root)?;
     // Before anything that takes minutes.
     let mails = mail::read(&series)?;
-    let machine = Machine::read(root, MACHINE)?;
-    let source = Source::find(root, args.source.as_deref(), &machine)?;
+    let lab = Lab::open(root, Machine::read(root, MACHINE)?, source)?;
     if args.check {
-        return check::run(root, &machine, &source, &series, &mails, args.quick, &ui);
+        return check::run(&lab, &series, &mails, args.quick);
     }
     let sender = Sender::of(root);
-    let base = Base::extract(&source, &series, &ui)?;
+    let base = Base::extract(&lab.source, &series)?;
     let output = match &args.output {
         Some(folder) => std::path::absolute(folder)?,
         None => root.join("target/kernel-series"),

@@ -9,18 +9,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cache::{Cache, Key};
+use crate::cache::Key;
 use crate::command;
-use crate::host;
-use crate::machine::Machine;
-use crate::ui::Ui;
+use crate::host::Need;
+use crate::ui::step;
 
 /// The series is made for this Linux.
 const SERIES_VERSION: &str = "6.12";
 
-/// Where Debian's packages put it.
-const FOLDER: &str = "/usr/src";
-const PACKAGE: &str = "linux-source-6.12";
+/// Debian's tarball of it.
+pub const DEBIAN: Need = ("/usr/src/linux-source-6.12.tar.xz", "linux-source-6.12");
 
 /// A tarball of Linux.
 pub struct Source {
@@ -30,19 +28,9 @@ pub struct Source {
 }
 
 impl Source {
-    /// The tarball `given`, or Debian's. Makes sure of what builds and boots `machine`.
-    pub fn find(root: &Path, given: Option<&Path>, machine: &Machine) -> Result<Self> {
-        let mut needs = host::needs(machine);
-        if given.is_none() && debian_tarball().is_none() {
-            needs.push(("/usr/src/linux-source-6.12.tar.xz", PACKAGE));
-        }
-        host::require(root, &needs)?;
-        let tarball = match given {
-            Some(path) => path.to_owned(),
-            None => debian_tarball().with_context(|| {
-                format!("{PACKAGE} is installed, but no tarball is in {FOLDER}; try --source")
-            })?,
-        };
+    /// The tarball `given`, or Debian's.
+    pub fn find(given: Option<&Path>) -> Result<Self> {
+        let tarball = given.unwrap_or(Path::new(DEBIAN.0)).to_owned();
         let meta =
             fs::metadata(&tarball).with_context(|| format!("look at {}", tarball.display()))?;
         let mut key = Key::default();
@@ -56,8 +44,8 @@ impl Source {
     }
 
     /// Unpacks it as `folder`, which must not exist, if it is a Linux that the series is made for.
-    pub fn unpack(&self, folder: &Path, ui: &Ui) -> Result<()> {
-        ui.step(&format!("unpacking {}", self.tarball.display()));
+    pub fn unpack(&self, folder: &Path) -> Result<()> {
+        step!("unpacking {}", self.tarball.display());
         let parent = folder.parent().context("a folder in the cache")?;
         fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
         // Beside the place where it will be: a rename must not cross file systems.
@@ -76,20 +64,13 @@ impl Source {
         if version != SERIES_VERSION && !version.starts_with(&format!("{SERIES_VERSION}.")) {
             bail!(
                 "{} is Linux {version}, and the series is made for {SERIES_VERSION}; install \
-                 {PACKAGE}, or name a tarball of {SERIES_VERSION} with --source",
-                self.tarball.display()
+                 {}, or name a tarball of {SERIES_VERSION} with --source",
+                self.tarball.display(),
+                DEBIAN.1
             );
         }
         fs::rename(part, folder).with_context(|| format!("rename to {}", folder.display()))?;
         Ok(())
-    }
-
-    /// The tree that is unpacked from it for `arch` and `kind`.
-    pub fn tree(&self, cache: &Cache, arch: &str, kind: &str) -> PathBuf {
-        cache
-            .root
-            .join("trees")
-            .join(format!("{}-{arch}-{kind}", self.id))
     }
 }
 
@@ -109,14 +90,6 @@ pub fn version(tree: &Path) -> Result<String> {
     } else {
         format!("{major}.{minor}.{patch}")
     })
-}
-
-/// The newest tarball of the series' Linux in `/usr/src`.
-fn debian_tarball() -> Option<PathBuf> {
-    ["xz", "zst", "gz", "bz2"]
-        .iter()
-        .map(|end| Path::new(FOLDER).join(format!("{PACKAGE}.tar.{end}")))
-        .find(|path| path.is_file())
 }
 
 #[cfg(test)]
@@ -162,10 +135,7 @@ mod tests {
             id: "1".into(),
         };
         let tree = folder.path().join("cache/tree");
-        let error = source
-            .unpack(&tree, &Ui::new(false))
-            .unwrap_err()
-            .to_string();
+        let error = source.unpack(&tree).unwrap_err().to_string();
         assert!(
             error.contains("5.4.1") && error.contains("--source"),
             "{error}"

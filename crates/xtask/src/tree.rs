@@ -10,8 +10,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cache::{Key, write_if_changed};
+use crate::cache::{Key, Lock, write_if_changed};
 use crate::command;
+use crate::lab::Lab;
 
 /// The files of the policy core that the series has: where Linux keeps them below lib/memferry, and their names without
 /// .h and .c; some have only one of the two.
@@ -50,7 +51,7 @@ pub struct Series {
     /// In the order in which they apply.
     pub hooks: Vec<Hook>,
     /// Files that Linux gains: path in Linux, and content.
-    pub files: BTreeMap<PathBuf, Vec<u8>>,
+    pub files: Files,
 }
 
 impl Series {
@@ -58,36 +59,33 @@ impl Series {
     pub fn none() -> Self {
         Self {
             hooks: Vec::new(),
-            files: BTreeMap::new(),
+            files: Files::new(),
         }
     }
 
     /// Reads it from the checkout `root`.
     pub fn read(root: &Path) -> Result<Self> {
-        let mut files = BTreeMap::new();
-        let tree = root.join("kernel/tree");
-        for path in files_below(&tree)? {
-            insert(&mut files, path.strip_prefix(&tree)?.to_owned(), &path)?;
-        }
+        let mut files = files_in(&root.join("kernel/tree"))?;
         // The policy core, byte for byte, where the kernel keeps such things.
-        let names = CORE
-            .iter()
-            .flat_map(|(folder, names)| names.iter().map(move |name| (folder, name)));
-        for (folder, name) in names {
-            let header = format!("{name}.h");
-            let path = root.join("core/include/memferry").join(&header);
-            if path.exists() {
-                insert(
-                    &mut files,
-                    Path::new("include/linux/memferry").join(&header),
-                    &path,
-                )?;
-            }
-            let source = format!("{name}.c");
-            let path = root.join("core").join(&source);
-            if path.exists() {
-                let place = Path::new("lib/memferry").join(folder).join(&source);
-                insert(&mut files, place, &path)?;
+        for (folder, names) in CORE {
+            for name in names {
+                let header = format!("{name}.h");
+                let source = format!("{name}.c");
+                let places = [
+                    (
+                        Path::new("core/include/memferry").join(&header),
+                        Path::new("include/linux/memferry").join(&header),
+                    ),
+                    (
+                        Path::new("core").join(&source),
+                        Path::new("lib/memferry").join(folder).join(&source),
+                    ),
+                ];
+                for (ours, theirs) in places {
+                    if root.join(&ours).exists() {
+                        files.insert(theirs, read(&root.join(ours))?);
+                    }
+                }
             }
         }
 
@@ -126,10 +124,7 @@ impl Series {
         for hook in &self.hooks {
             key.add(&hook.text);
         }
-        for (path, content) in &self.files {
-            key.add(path.as_os_str().as_encoded_bytes());
-            key.add(content);
-        }
+        key.add_files(&self.files);
     }
 
     /// The files of Linux that the hooks change.
@@ -155,14 +150,25 @@ pub struct Tree {
     pub linux: PathBuf,
     /// Beside it: what we know of it.
     pub state: PathBuf,
+    /// Nobody else changes or builds it meanwhile. None for a tree that is not in the cache.
+    pub _lock: Option<Lock>,
 }
 
 impl Tree {
-    pub fn new(folder: &Path) -> Self {
-        Self {
-            linux: folder.join("linux"),
-            state: folder.join("lab"),
+    /// The lab's tree of `kind`, unpacked if it is not there, once nobody else has it.
+    pub fn open(lab: &Lab, kind: &str) -> Result<Self> {
+        let name = format!("{}-{}-{kind}", lab.source.id, lab.machine.kernel.arch);
+        let lock = lab.cache.lock(&name)?;
+        let folder = lab.cache.root.join("trees").join(name);
+        let linux = folder.join("linux");
+        if !linux.exists() {
+            lab.source.unpack(&linux)?;
         }
+        Ok(Self {
+            linux,
+            state: folder.join("lab"),
+            _lock: Some(lock),
+        })
     }
 
     /// Makes the tree Linux with exactly `series`. Returns how many files changed.
@@ -198,7 +204,7 @@ impl Tree {
     }
 
     /// What each file that the series changes or adds shall be.
-    fn with_series(&self, series: &Series) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+    fn with_series(&self, series: &Series) -> Result<Files> {
         let scratch = tempfile::tempdir()?;
         let mut wanted = series.files.clone();
         for path in series.hooked() {
@@ -230,15 +236,11 @@ impl Tree {
             })?;
             fs::remove_file(&patch)?;
         }
-        for path in files_below(scratch.path())? {
-            let relative = path.strip_prefix(scratch.path())?.to_owned();
-            if wanted.contains_key(&relative) {
-                bail!(
-                    "{} is both hooked and added by the series",
-                    relative.display()
-                );
+        for (path, content) in files_in(scratch.path())? {
+            if wanted.contains_key(&path) {
+                bail!("{} is both hooked and added by the series", path.display());
             }
-            insert(&mut wanted, relative, &path)?;
+            wanted.insert(path, content);
         }
         Ok(wanted)
     }
@@ -265,11 +267,20 @@ impl Tree {
     }
 }
 
-/// Reads `path` into `files` as `name`.
-pub fn insert(files: &mut BTreeMap<PathBuf, Vec<u8>>, name: PathBuf, path: &Path) -> Result<()> {
-    let content = fs::read(path).with_context(|| format!("read {}", path.display()))?;
-    files.insert(name, content);
-    Ok(())
+/// Files by path, with their content.
+pub type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// Every file below `folder`, by its path there.
+pub fn files_in(folder: &Path) -> Result<Files> {
+    let mut files = Files::new();
+    for path in files_below(folder)? {
+        files.insert(path.strip_prefix(folder)?.to_owned(), read(&path)?);
+    }
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
 fn write_list(path: &Path, list: &[&PathBuf]) -> Result<()> {

@@ -2,33 +2,30 @@
 //! What the user sees while something long runs: one line per step on stderr if it is a terminal,
 //! nothing in a pipe. Results go to stdout by `report`.
 
-use std::io::{self, IsTerminal, Write};
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::sync::OnceLock;
 use std::time::Instant;
 
-pub struct Ui {
-    steps: bool,
-    began: Instant,
+/// Since when steps are shown, if they are.
+static SHOWN: OnceLock<Instant> = OnceLock::new();
+
+/// Shows steps from now on, on a terminal; `verbose` does also where stderr is none.
+pub fn show_steps(verbose: bool) {
+    if verbose || io::stderr().is_terminal() {
+        SHOWN.get_or_init(Instant::now);
+    }
 }
 
-impl Ui {
-    /// `verbose` shows steps also when stderr is not a terminal.
-    pub fn new(verbose: bool) -> Self {
-        Self {
-            steps: verbose || io::stderr().is_terminal(),
-            began: Instant::now(),
-        }
-    }
+/// Says what begins now, with the arguments of `format!`.
+macro_rules! step {
+    ($($text:tt)*) => { $crate::ui::show(format_args!($($text)*)) };
+}
+pub(crate) use step;
 
-    /// Says what begins now.
-    pub fn step(&self, text: &str) {
-        if self.steps {
-            let seconds = self.began.elapsed().as_secs();
-            let _ = writeln!(
-                io::stderr(),
-                "{:>2}:{:02}  {text}",
-                seconds / 60,
-                seconds % 60
-            );
-        }
+pub fn show(step: fmt::Arguments<'_>) {
+    if let Some(began) = SHOWN.get() {
+        let seconds = began.elapsed().as_secs();
+        eprintln!("{:>2}:{:02}  {step}", seconds / 60, seconds % 60);
     }
 }
