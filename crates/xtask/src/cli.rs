@@ -63,10 +63,10 @@ pub struct LabArgs {
         value_delimiter = ','
     )]
     pub profiles: Vec<Profile>,
-    /// Run this test of kernel/selftests/suite only; can be repeated
+    /// Run this test of kernel/selftests/suite.toml only; can be repeated
     #[arg(long = "test", value_name = "NAME", conflicts_with_all = ["shell", "command"])]
     pub tests: Vec<String>,
-    /// Run Linux's own tests of memory management instead (kernel/selftests/suite.linux)
+    /// Run Linux's own tests of memory management instead (kernel/selftests/suite.linux.toml)
     #[arg(long)]
     pub linux_tests: bool,
     /// Get a shell in the guest
@@ -75,7 +75,7 @@ pub struct LabArgs {
     /// Check that the lab notices warnings, crashes and hangs, and tests that did not run
     #[arg(long, conflicts_with_all = ["tests", "shell", "command", "programs"])]
     pub self_test: bool,
-    /// Leave out the tests that take long (kernel/selftests/suite has them as +long)
+    /// Leave out the tests that take long (`long` in kernel/selftests/suite.toml)
     #[arg(long, conflicts_with_all = ["tests", "shell", "command"])]
     pub short: bool,
     /// Multiply all time limits, on a machine busy with other things

@@ -17,16 +17,9 @@ use crate::cache::Lock;
 use crate::command;
 use crate::cpio::Archive;
 use crate::lab::Lab;
+use crate::suite::Entry;
 use crate::tree::files_below;
 use crate::ui::step;
-
-/// One thing that a guest does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
-    pub name: String,
-    /// For the shell, in the folder of the guest programs.
-    pub command: String,
-}
 
 /// The programs that guests run, built.
 #[derive(Clone)]
@@ -113,12 +106,12 @@ impl Programs {
     }
 }
 
-/// Packs the file system of a guest that runs `jobs`.
+/// Packs the file system of a guest that runs `entries`.
 pub fn file_system(
     root: &Path,
     image: &Image,
     programs: &Programs,
-    jobs: &[Job],
+    entries: &[&Entry],
 ) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     for folder in [
@@ -156,9 +149,9 @@ pub fn file_system(
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         archive.file(&format!("tests/{name}"), 0o755, &read(path)?);
     }
-    let job: String = jobs
+    let job: String = entries
         .iter()
-        .map(|job| format!("{}\t{}\n", job.name, job.command))
+        .map(|entry| format!("{}\t{}\n", entry.name, entry.command))
         .collect();
     archive.file("lab/job", 0o644, job.as_bytes());
     Ok(archive.finish())

@@ -18,8 +18,8 @@ use crate::ui::step;
 /// What they need beside what a kernel needs: a header, and the Debian package that has it.
 const NEEDS: [Need; 1] = [("/usr/include/numa.h", "libnuma-dev")];
 
-/// The list of them beside `suite`.
-pub const SUITE: &str = "suite.linux";
+/// The list of them.
+pub const SUITE: &str = "kernel/selftests/suite.linux.toml";
 
 /// Builds them, or takes them from the cache. Returns a folder for the guest programs.
 pub fn build(lab: &Lab) -> Result<PathBuf> {

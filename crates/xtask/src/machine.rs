@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use serde::Deserialize;
 
 use crate::cli::Usage;
@@ -47,7 +48,7 @@ pub struct Kernel {
 }
 
 /// What only some machines have, and some tests need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Feature {
     /// Rust programs can be built for it.
@@ -60,27 +61,6 @@ pub enum Feature {
     LateNode,
     /// DMA channels that copy between memory.
     DmaChannels,
-}
-
-impl Feature {
-    pub const ALL: [Self; 5] = [
-        Self::Rust,
-        Self::SlowTier,
-        Self::OfflineMemory,
-        Self::LateNode,
-        Self::DmaChannels,
-    ];
-
-    /// Its name in the files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rust => "rust",
-            Self::SlowTier => "slow-tier",
-            Self::OfflineMemory => "offline-memory",
-            Self::LateNode => "late-node",
-            Self::DmaChannels => "dma-channels",
-        }
-    }
 }
 
 /// What runs in it.
@@ -187,17 +167,6 @@ mod tests {
             let tree = machine.qemu.device_tree;
             assert!(tree.is_none_or(|file| file.is_file()), "{name}");
         }
-    }
-
-    #[test]
-    fn a_feature_is_called_the_same_everywhere() {
-        #[derive(Deserialize)]
-        struct File {
-            has: Vec<Feature>,
-        }
-        let names = Feature::ALL.map(|feature| format!("{:?}", feature.name()));
-        let file: File = basic_toml::from_str(&format!("has = [{}]", names.join(","))).unwrap();
-        assert_eq!(file.has, Feature::ALL);
     }
 
     #[test]

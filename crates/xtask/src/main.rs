@@ -212,29 +212,26 @@ fn chosen(root: &Path, args: &LabArgs, machine: &Machine, profile: Profile) -> R
     } else {
         suite::OURS
     };
-    let mut entries = suite::read(root, list)?;
+    let mut entries = suite::read(&root.join(list))?;
     entries.push(suite::kmemleak());
     if let Some(name) = args
         .tests
         .iter()
-        .find(|name| !entries.iter().any(|e| e.job.name == **name))
+        .find(|name| !entries.iter().any(|e| e.name == **name))
     {
-        let names: Vec<_> = entries
-            .iter()
-            .map(|entry| entry.job.name.as_str())
-            .collect();
+        let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
         bail!(Usage(format!(
             "no test {name}; there are: {}",
             names.join(", ")
         )));
     }
-    entries.retain(|entry| args.tests.is_empty() || args.tests.contains(&entry.job.name));
+    entries.retain(|entry| args.tests.is_empty() || args.tests.contains(&entry.name));
     if !args.tests.is_empty() {
         for entry in &entries {
             if let Some(what) = entry.lacks(profile, &machine.guest.has) {
                 bail!(Usage(format!(
                     "{} needs {what}; this is {}, profile {profile}",
-                    entry.job.name, machine.name
+                    entry.name, machine.name
                 )));
             }
         }

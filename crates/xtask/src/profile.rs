@@ -4,8 +4,10 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use serde::Deserialize;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Profile {
     /// Linux as it is
     Vanilla,
@@ -63,12 +65,12 @@ impl Profile {
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
-            Self::Vanilla => "vanilla",
-            Self::Release => "release",
-            Self::Debug => "debug",
-            Self::Kcsan => "kcsan",
-            Self::Debian => "debian",
-        })
+        f.write_str(&name(self))
     }
+}
+
+/// What the command line and the files call `value`.
+pub fn name(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 
 use crate::build::Image;
 use crate::cache::Lock;
-use crate::guest::{self, Job, Programs};
+use crate::guest::{self, Programs};
 use crate::lab::Lab;
 use crate::profile::Profile;
 use crate::qemu::{self, Accelerator, Qemu};
@@ -137,13 +137,13 @@ impl Run<'_> {
 
         let (boots, tests): (Vec<_>, Vec<_>) = ran.into_iter().flatten().unzip();
         let place = |verdict: &Verdict| {
-            let is = |entry: &Entry| entry.job.name == verdict.name;
+            let is = |entry: &Entry| entry.name == verdict.name;
             entries.iter().position(is).unwrap_or(entries.len())
         };
         let mut tests: Vec<_> = tests.into_iter().flatten().collect();
         for entry in entries {
             if let Some(what) = lacks(entry) {
-                tests.push(Verdict::new(&entry.job.name, Outcome::NotFor(what)));
+                tests.push(Verdict::new(&entry.name, Outcome::NotFor(what)));
             }
         }
         tests.sort_by_key(place);
@@ -200,7 +200,7 @@ impl Run<'_> {
                     }
                     continue;
                 }
-                left.retain(|entry| entry.job.name != test.name);
+                left.retain(|entry| entry.name != test.name);
                 let mut verdict = match kind {
                     Kind::Tests => Verdict::test(test),
                     Kind::Command | Kind::Quiet => Verdict::command(test),
@@ -222,7 +222,7 @@ impl Run<'_> {
         }
         for entry in left {
             let why = format!("not run: {REBOOTS} guests were lost before it");
-            verdicts.push(Verdict::new(&entry.job.name, Outcome::Failed(vec![why])));
+            verdicts.push(Verdict::new(&entry.name, Outcome::Failed(vec![why])));
         }
         Ok((boots, verdicts))
     }
@@ -263,15 +263,14 @@ impl Run<'_> {
         kind: Kind,
         log: &mut dyn Write,
     ) -> Result<Boot> {
-        let jobs: Vec<Job> = entries.iter().map(|entry| entry.job.clone()).collect();
-        let files = guest::file_system(&self.lab.root, &self.image, &self.programs, &jobs)?;
+        let files = guest::file_system(&self.lab.root, &self.image, &self.programs, entries)?;
         let scale = self.patience * self.profile.slowness() * accelerator.slowness();
         let seconds = |count: u64| Duration::from_secs(count * scale);
         let limits = Limits {
             boot: seconds(self.lab.machine.qemu.boot_seconds),
             tests: entries
                 .iter()
-                .map(|entry| (entry.job.name.clone(), seconds(entry.seconds)))
+                .map(|entry| (entry.name.clone(), seconds(entry.seconds)))
                 .collect(),
             between: seconds(BETWEEN_SECONDS),
         };

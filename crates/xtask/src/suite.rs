@@ -1,32 +1,50 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of guest tests, `kernel/selftests/suite`: one a line,
-//! `NAME SECONDS NEEDS COMMAND...`, where NEEDS says on which kernels and machines it can run.
+//! The lists of guest tests, `kernel/selftests/suite.toml` and its like: which test runs on which kernels and
+//! machines, how long it may take, and how tests are dealt to guests.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 
-use crate::guest::Job;
 use crate::machine::Feature;
-use crate::profile::Profile;
+use crate::profile::{Profile, name};
 
-/// One line of the list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One test.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Entry {
-    pub job: Job,
+    pub name: String,
     /// How long it may take on a release kernel under emulation.
     pub seconds: u64,
-    /// The kernels, any of which will do.
-    kernels: Vec<Need>,
+    /// For the shell, in the folder of the guest programs.
+    pub command: String,
+    /// Whether only kernels with the series can run it.
+    #[serde(default)]
+    series: bool,
+    /// The only kernels that can run it; none here for all.
+    #[serde(default)]
+    kernels: Vec<Profile>,
     /// All that its machine must have.
-    features: Vec<Feature>,
+    #[serde(default)]
+    needs: Vec<Feature>,
     /// Whether it takes long, and others guard the data.
+    #[serde(default)]
     pub long: bool,
     /// Whether what it checks depends on time, so that a busy host would fail it.
+    #[serde(default)]
     steady_clock: bool,
     /// Whether every guest runs it, after all others.
+    #[serde(skip)]
     everywhere: bool,
+}
+
+/// A list of tests.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    test: Vec<Entry>,
 }
 
 /// What one guest runs.
@@ -37,76 +55,72 @@ pub struct Share {
     pub steady_clock: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
-    Any,
-    Series,
-    Only(Profile),
-}
-
 impl Entry {
     /// An entry that runs on every kernel.
     pub fn new(name: &str, seconds: u64, command: &str) -> Self {
-        let job = Job {
-            name: name.to_owned(),
-            command: command.to_owned(),
-        };
         Self {
-            job,
+            name: name.to_owned(),
             seconds,
-            kernels: vec![Need::Any],
-            features: Vec::new(),
-            long: false,
-            steady_clock: false,
-            everywhere: false,
+            command: command.to_owned(),
+            ..Self::default()
         }
     }
 
     /// Why it cannot run on a kernel of `profile` in a machine that `has` so much, or None if it can.
     pub fn lacks(&self, profile: Profile, has: &[Feature]) -> Option<String> {
-        let kernel = self.kernels.iter().any(|need| match need {
-            Need::Any => true,
-            Need::Series => profile.has_series(),
-            Need::Only(only) => *only == profile,
-        });
         let mut lacking = Vec::new();
-        if !kernel {
-            let names = self.kernels.iter().map(|need| match need {
-                Need::Any => "any kernel".to_owned(),
-                Need::Series => "the series".to_owned(),
-                Need::Only(profile) => format!("profile {profile}"),
-            });
+        if self.series && !profile.has_series() {
+            lacking.push("the series".to_owned());
+        }
+        if !self.kernels.is_empty() && !self.kernels.contains(&profile) {
+            let names = self
+                .kernels
+                .iter()
+                .map(|profile| format!("profile {profile}"));
             lacking.push(names.collect::<Vec<_>>().join(" or "));
         }
-        let missing = self
-            .features
-            .iter()
-            .filter(|feature| !has.contains(feature));
-        lacking.extend(missing.map(|feature| format!("a machine with {}", feature.name())));
+        let missing = self.needs.iter().filter(|feature| !has.contains(feature));
+        lacking.extend(missing.map(|feature| format!("a machine with {}", name(feature))));
         (!lacking.is_empty()).then(|| lacking.join(" and "))
     }
 }
 
-/// What stands in the list for [`Entry::steady_clock`].
-const STEADY_CLOCK: &str = "steady-clock";
-
-/// What stands in the list for [`Entry::long`].
-const LONG: &str = "long";
-
 /// The list of the project's own tests.
-pub const OURS: &str = "suite";
+pub const OURS: &str = "kernel/selftests/suite.toml";
 
-/// Reads the list `name` of the checkout `root`.
-pub fn read(root: &Path, name: &str) -> Result<Vec<Entry>> {
-    let path = root.join("kernel/selftests").join(name);
-    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+/// Reads the list at `path`.
+pub fn read(path: &Path) -> Result<Vec<Entry>> {
+    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     parse(&text).with_context(|| format!("{}", path.display()))
+}
+
+fn parse(text: &str) -> Result<Vec<Entry>> {
+    let List { test: entries } = basic_toml::from_str(text)?;
+    for (at, Entry { name, command, .. }) in entries.iter().enumerate() {
+        // It names files, and stands in marks on the console.
+        if !name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        {
+            bail!("{name:?} is not a name of letters, digits and - _ .");
+        }
+        if command.trim().is_empty() || command.contains('\n') {
+            bail!("{name}: a command is one line");
+        }
+        if entries[..at].iter().any(|other| other.name == *name) {
+            bail!("a second test {name}");
+        }
+    }
+    if entries.is_empty() {
+        bail!("it lists no test");
+    }
+    Ok(entries)
 }
 
 /// The test that comes after all others in a debug kernel: whether memory was lost.
 pub fn kmemleak() -> Entry {
     Entry {
-        kernels: vec![Need::Only(Profile::Debug)],
+        kernels: vec![Profile::Debug],
         everywhere: true,
         ..Entry::new("kmemleak", 60, "/lab/kmemleak")
     }
@@ -132,7 +146,7 @@ pub fn deal(entries: &[&Entry], guests: usize, counting: bool) -> Vec<Share> {
         share.entries.extend(everywhere.iter().map(|entry| {
             let mut entry = (*entry).clone();
             if number > 0 {
-                entry.job.name += &format!("-{}", number + 1);
+                entry.name += &format!("-{}", number + 1);
             }
             entry
         }));
@@ -155,119 +169,44 @@ fn split(entries: &[&Entry], guests: usize, steady_clock: bool) -> Vec<Share> {
     shares.into_iter().map(|(_, share)| share).collect()
 }
 
-fn parse(text: &str) -> Result<Vec<Entry>> {
-    let mut entries: Vec<Entry> = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let entry = entry(line).with_context(|| format!("line {}: {line}", number + 1))?;
-        if entries.iter().any(|other| other.job.name == entry.job.name) {
-            bail!("line {}: a second test {}", number + 1, entry.job.name);
-        }
-        entries.push(entry);
-    }
-    if entries.is_empty() {
-        bail!("it lists no test");
-    }
-    Ok(entries)
-}
-
-fn entry(line: &str) -> Result<Entry> {
-    let (name, rest) = word(line);
-    let (seconds, rest) = word(rest);
-    let (needs, command) = word(rest);
-    if command.is_empty() {
-        bail!("a test is NAME SECONDS NEEDS COMMAND...");
-    }
-    // It names files, and stands in marks on the console.
-    if !name
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-    {
-        bail!("{name:?} is not a name of letters, digits and - _ .");
-    }
-    let seconds = seconds
-        .parse()
-        .with_context(|| format!("{seconds:?} is no number of seconds"))?;
-    let mut needs = needs.split('+');
-    let kernels = needs
-        .next()
-        .unwrap_or_default()
-        .split(',')
-        .map(|need| {
-            Ok(match need {
-                "any" => Need::Any,
-                "series" => Need::Series,
-                "vanilla" => Need::Only(Profile::Vanilla),
-                "release" => Need::Only(Profile::Release),
-                "debug" => Need::Only(Profile::Debug),
-                "kcsan" => Need::Only(Profile::Kcsan),
-                _ => bail!("{need:?} is none of: any, series, vanilla, release, debug, kcsan"),
-            })
-        })
-        .collect::<Result<_>>()?;
-    let (mut steady_clock, mut long) = (false, false);
-    let features = needs
-        .filter(|name| {
-            steady_clock |= *name == STEADY_CLOCK;
-            long |= *name == LONG;
-            ![STEADY_CLOCK, LONG].contains(name)
-        })
-        .map(|name| {
-            let all = Feature::ALL;
-            let found = all.into_iter().find(|feature| feature.name() == name);
-            found.with_context(|| {
-                let names = all.map(Feature::name).join(", ");
-                format!("a test may need {names}, {STEADY_CLOCK} or {LONG}, not {name:?}")
-            })
-        })
-        .collect::<Result<_>>()?;
-    Ok(Entry {
-        job: Job {
-            name: name.to_owned(),
-            command: command.to_owned(),
-        },
-        seconds,
-        kernels,
-        features,
-        long,
-        steady_clock,
-        everywhere: false,
-    })
-}
-
-/// The first word and what follows it.
-fn word(text: &str) -> (&str, &str) {
-    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-    (word, rest.trim_start())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum;
+
+    /// A list of tests that are called so, take so many seconds, and have these fields, too.
+    fn list(tests: &[(&str, u64, &str)]) -> Vec<Entry> {
+        let line = |(name, seconds, more): &(&str, u64, &str)| {
+            format!("{{ name = '{name}', seconds = {seconds}, command = './{name} 1 2'{more} }},\n")
+        };
+        let lines: String = tests.iter().map(line).collect();
+        parse(&format!("test = [\n{lines}]\n")).unwrap()
+    }
 
     #[test]
     fn a_test_runs_where_it_can() {
-        let list =
-            parse("# x\na 60 any ./a 1 2\n\nb  5 series,vanilla ./b\nc 5 debug ./c\n").unwrap();
+        let list = list(&[
+            ("a", 60, ""),
+            ("b", 5, ", series = true"),
+            ("c", 5, ", kernels = ['debug', 'kcsan']"),
+        ]);
         let runs = |profile| -> String {
             list.iter()
                 .filter(|e| e.lacks(profile, &[]).is_none())
-                .map(|e| e.job.name.as_str())
+                .map(|e| e.name.as_str())
                 .collect()
         };
-        assert_eq!(runs(Profile::Vanilla), "ab");
+        assert_eq!(runs(Profile::Vanilla), "a");
         assert_eq!(runs(Profile::Release), "ab");
         assert_eq!(runs(Profile::Debug), "abc");
-        assert_eq!(list[0].job.command, "./a 1 2");
+        assert_eq!(list[0].command, "./a 1 2");
         assert_eq!(list[0].seconds, 60);
     }
 
     #[test]
     fn a_test_that_its_machine_is_not_for_says_why() {
-        let list = parse("a 60 release+slow-tier+rust ./a\n").unwrap();
+        let more = ", series = true, kernels = ['release', 'kcsan'], needs = ['slow-tier', 'rust']";
+        let list = list(&[("a", 60, more)]);
         let lacks = |profile, has: &[Feature]| list[0].lacks(profile, has);
         let all = [Feature::Rust, Feature::SlowTier];
         assert_eq!(lacks(Profile::Release, &all), None);
@@ -276,18 +215,19 @@ mod tests {
             "a machine with slow-tier"
         );
         assert_eq!(
-            lacks(Profile::Debug, &[Feature::DmaChannels]).unwrap(),
-            "profile release and a machine with slow-tier and a machine with rust"
+            lacks(Profile::Vanilla, &[Feature::DmaChannels]).unwrap(),
+            "the series and profile release or profile kcsan and a machine with slow-tier and \
+             a machine with rust"
         );
     }
 
     #[test]
     fn every_test_is_dealt_to_one_guest_and_every_guest_looks_for_leaks() {
-        let mut list = parse("a 60 any a\nb 20 any b\nc 30 any c\nd 20 any d\n").unwrap();
+        let mut list = list(&[("a", 60, ""), ("b", 20, ""), ("c", 30, ""), ("d", 20, "")]);
         list.push(kmemleak());
         let all: Vec<&Entry> = list.iter().collect();
         let names = |share: &Share| {
-            let names = share.entries.iter().map(|entry| entry.job.name.as_str());
+            let names = share.entries.iter().map(|entry| entry.name.as_str());
             names.collect::<Vec<_>>().join(" ")
         };
         let dealt =
@@ -301,19 +241,19 @@ mod tests {
 
     #[test]
     fn a_test_may_be_long() {
-        let list = parse("a 60 any+long+rust a\nb 20 series b\n").unwrap();
+        let list = list(&[("a", 60, ", long = true, needs = ['rust']"), ("b", 20, "")]);
         assert!(list[0].long && !list[1].long);
         assert_eq!(list[0].lacks(Profile::Release, &[Feature::Rust]), None);
     }
 
     #[test]
     fn a_test_of_time_has_a_guest_whose_clock_is_steady() {
-        let mut list = parse("a 60 any a\nb 20 series+steady-clock+rust b\n").unwrap();
+        let mut list = list(&[("a", 60, ""), ("b", 20, ", steady-clock = true")]);
         list.push(kmemleak());
         let all: Vec<&Entry> = list.iter().collect();
         let dealt = |entries: &[&Entry], counting| -> Vec<(String, bool)> {
             let share = |share: Share| {
-                let names = share.entries.into_iter().map(|entry| entry.job.name);
+                let names = share.entries.into_iter().map(|entry| entry.name);
                 (names.collect::<Vec<_>>().join(" "), share.steady_clock)
             };
             deal(entries, 2, counting).into_iter().map(share).collect()
@@ -331,25 +271,57 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_told_with_its_number() {
-        for (text, why) in [
-            ("a 60 any", "COMMAND"),
-            ("a x any ./a", "no number"),
-            ("a 60 all ./a", "none of"),
-            ("a 60 any+gold ./a", "steady-clock or long, not \"gold\""),
-            ("a/b 60 any ./a", "not a name"),
-            ("a 60 any ./a\na 60 any ./b", "a second test"),
-            ("# nothing", "no test"),
+    fn a_wrong_test_is_told() {
+        let good = "{ name = 'a', seconds = 60, command = 'a' }";
+        for (test, why) in [
+            ("{ name = 'a', seconds = 60 }", "missing field `command`"),
+            ("{ name = 'a', seconds = 'x', command = 'a' }", "line 2"),
+            ("{ name = 'a', seconds = 60, command = ' ' }", "one line"),
+            (
+                "{ name = 'a', seconds = 60, command = \"a\\nb\" }",
+                "one line",
+            ),
+            (
+                "{ name = 'a', seconds = 60, command = 'a', kernels = ['all'] }",
+                "`kcsan`",
+            ),
+            (
+                "{ name = 'a', seconds = 60, command = 'a', needs = ['gold'] }",
+                "unknown variant `gold`",
+            ),
+            (
+                "{ name = 'a', seconds = 60, command = 'a', fast = true }",
+                "unknown field `fast`",
+            ),
+            (
+                "{ name = 'a/b', seconds = 60, command = 'a' }",
+                "not a name",
+            ),
+            (&format!("{good}, {good}"), "a second test a"),
+            ("", "no test"),
         ] {
-            let error = format!("{:#}", parse(text).unwrap_err());
-            assert!(error.contains(why), "{text:?}: {error}");
+            let error = format!("{:#}", parse(&format!("test = [\n{test}]")).unwrap_err());
+            assert!(error.contains(why), "{test:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_files_call_machines_features_and_profiles_as_the_reports_do() {
+        for feature in Feature::value_variants() {
+            let list = list(&[("a", 1, &format!(", needs = ['{}']", name(feature)))]);
+            assert_eq!(list[0].needs, [*feature]);
+        }
+        for profile in Profile::value_variants() {
+            let list = list(&[("a", 1, &format!(", kernels = ['{profile}']"))]);
+            assert_eq!(list[0].kernels, [*profile]);
         }
     }
 
     #[test]
     fn the_lists_in_the_checkout_can_be_read() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for name in [OURS, crate::linux_tests::SUITE] {
-            read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), name).unwrap();
+            read(&root.join(name)).unwrap();
         }
     }
 }
