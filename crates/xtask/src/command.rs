@@ -3,6 +3,7 @@
 //! error shows; Ctrl-C ends them with us.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,20 +60,32 @@ pub fn logged(command: &mut Command, log: &Path, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// The first line that `command` prints, or an error.
-pub fn first_line(command: &mut Command) -> Result<String> {
+/// What `command` prints when it is given `input`. An error has what it complains of.
+pub fn output(command: &mut Command, input: &str) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .with_context(|| format!("run {program}"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // It may end without having read all; its status says more.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output()?;
     if !output.status.success() {
         bail!(
             "{program}: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
-    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The first line that `command` prints, or an error.
+pub fn first_line(command: &mut Command) -> Result<String> {
+    let text = output(command, "")?;
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 

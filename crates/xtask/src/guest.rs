@@ -3,19 +3,21 @@
 //! modules, `lab/guest` and the job into the file system that the kernel unpacks. QEMU is for
 //! `qemu`.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
+use std::io::Cursor;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use cpio::newc::Builder;
 
 use crate::build::Image;
 use crate::busybox;
 use crate::cache::Lock;
 use crate::command;
-use crate::cpio::Archive;
 use crate::lab::Lab;
 use crate::suite::Entry;
 use crate::tree::files_below;
@@ -106,7 +108,7 @@ impl Programs {
     }
 }
 
-/// Packs the file system of a guest that runs `entries`.
+/// Packs the file system of a guest that runs `entries`, as the kernel's own has /dev/console.
 pub fn file_system(
     root: &Path,
     image: &Image,
@@ -117,62 +119,82 @@ pub fn file_system(
     for folder in [
         "dev", "proc", "sys", "tmp", "results", "tests", "sbin", "etc",
     ] {
-        archive.folder(folder);
+        archive.add(folder, FOLDER, Vec::new());
     }
-    // The kernel opens it for the first process.
-    archive.device("dev/console", 0o600, 5, 1);
-    archive.file("etc/passwd", 0o644, USERS);
-    archive.file("etc/group", 0o644, GROUPS);
+    archive.add("etc/passwd", FILE, USERS.to_vec());
+    archive.add("etc/group", FILE, GROUPS.to_vec());
 
-    archive.file("bin/busybox", 0o755, &read(&programs.busybox)?);
+    archive.add("bin/busybox", PROGRAM, read(&programs.busybox)?);
     // For `init`, which adds the others: busybox may be of another architecture than ours.
-    archive.link("bin/sh", "busybox");
+    archive.add("bin/sh", LINK, b"busybox".to_vec());
 
     let modules = format!("lib/modules/{}", image.release);
-    archive.folder(&modules);
-    for path in files_below(&image.modules())? {
-        let name = path.strip_prefix(image.modules())?;
-        archive.file(
-            &format!("{modules}/kernel/{}", name.display()),
-            0o644,
-            &read(&path)?,
-        );
-    }
+    archive.add(&modules, FOLDER, Vec::new());
+    archive.add_folder(&image.modules(), &format!("{modules}/kernel"))?;
 
     let scripts = root.join("lab/guest");
-    archive.file("init", 0o755, &read(&scripts.join("init"))?);
-    add_folder(&mut archive, &scripts, "lab")?;
+    archive.add("init", PROGRAM, read(&scripts.join("init"))?);
+    archive.add_folder(&scripts, "lab")?;
     for (folder, place) in &programs.folders {
-        add_folder(&mut archive, folder, place)?;
+        archive.add_folder(folder, place)?;
     }
     for path in &programs.files {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        archive.file(&format!("tests/{name}"), 0o755, &read(path)?);
+        archive.add(&format!("tests/{name}"), PROGRAM, read(path)?);
     }
     let job: String = entries
         .iter()
         .map(|entry| format!("{}\t{}\n", entry.name, entry.command))
         .collect();
-    archive.file("lab/job", 0o644, job.as_bytes());
-    Ok(archive.finish())
+    archive.add("lab/job", FILE, job.into());
+    archive.pack()
 }
 
-/// Adds what is in `folder` as `place`, without the objects that the guest programs were made from.
-fn add_folder(archive: &mut Archive, folder: &Path, place: &str) -> Result<()> {
-    for path in files_below(folder)? {
-        let name = path.strip_prefix(folder)?;
-        if place == "tests" && name.starts_with("obj") {
-            continue;
+/// What a file system has: modes and contents by path. All of it belongs to root; times are zero, so that the
+/// same content makes the same archive.
+#[derive(Default)]
+struct Archive(BTreeMap<String, (u32, Vec<u8>)>);
+
+const FOLDER: u32 = 0o040_755;
+const FILE: u32 = 0o100_644;
+const PROGRAM: u32 = 0o100_755;
+const LINK: u32 = 0o120_777;
+
+impl Archive {
+    /// Adds `path`, which has no leading slash, and the folders above it.
+    fn add(&mut self, path: &str, mode: u32, content: Vec<u8>) {
+        for (slash, _) in path.match_indices('/') {
+            let above = path[..slash].to_owned();
+            self.0.entry(above).or_insert((FOLDER, Vec::new()));
         }
-        let executable = fs::metadata(&path)?.permissions().mode() & 0o111 != 0;
-        let permissions = if executable { 0o755 } else { 0o644 };
-        archive.file(
-            &format!("{place}/{}", name.display()),
-            permissions,
-            &read(&path)?,
-        );
+        self.0.insert(path.to_owned(), (mode, content));
     }
-    Ok(())
+
+    /// Adds what is in `folder` as `place`, without the objects that the guest programs were made from.
+    fn add_folder(&mut self, folder: &Path, place: &str) -> Result<()> {
+        for path in files_below(folder)? {
+            let name = path.strip_prefix(folder)?;
+            if place == "tests" && name.starts_with("obj") {
+                continue;
+            }
+            let executable = fs::metadata(&path)?.permissions().mode() & 0o111 != 0;
+            let mode = if executable { PROGRAM } else { FILE };
+            self.add(&format!("{place}/{}", name.display()), mode, read(&path)?);
+        }
+        Ok(())
+    }
+
+    /// As the kernel unpacks it: cpio's "newc" format, a folder before what is in it.
+    fn pack(&self) -> Result<Vec<u8>> {
+        let files = self.0.iter().zip(1..);
+        let files = files.map(|((path, (mode, content)), inode)| {
+            (
+                Builder::new(path).ino(inode).mode(*mode),
+                Cursor::new(content),
+            )
+        });
+        cpio::write_cpio(files, Vec::new()).context("pack the guest's file system")
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
@@ -181,3 +203,38 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 const USERS: &[u8] = b"root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n";
 const GROUPS: &[u8] = b"root:x:0:\nnobody:x:65534:\nnogroup:x:65534:\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_comes_before_what_is_in_it_and_once() {
+        let mut archive = Archive::default();
+        archive.add("x/y/1", FILE, b"hello".to_vec());
+        archive.add("x/y/2", PROGRAM, Vec::new());
+        archive.add("x/y", FOLDER, Vec::new());
+        let bytes = archive.pack().unwrap();
+        let mut rest = &bytes[..];
+        let mut got = Vec::new();
+        loop {
+            let reader = cpio::NewcReader::new(rest).unwrap();
+            let entry = reader.entry();
+            if entry.is_trailer() {
+                break;
+            }
+            got.push((entry.name().to_owned(), entry.mode(), entry.file_size()));
+            rest = reader.finish().unwrap();
+        }
+        let want = [
+            ("x", FOLDER, 0),
+            ("x/y", FOLDER, 0),
+            ("x/y/1", FILE, 5),
+            ("x/y/2", PROGRAM, 0),
+        ];
+        assert_eq!(
+            got,
+            want.map(|(name, mode, size)| (name.to_owned(), mode, size))
+        );
+    }
+}

@@ -3,21 +3,24 @@
 //! guests then fail in their first instructions. So one kernel is booted, and the answer kept
 //! until the host, QEMU or the kernel's release is another.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use crate::build::Image;
 use crate::cache::{Key, write_if_changed};
-use crate::command::{first_line, interrupted};
+use crate::command::first_line;
 use crate::guest::{self, Programs};
 use crate::lab::Lab;
 use crate::machine::Machine;
-use crate::qemu::{Accelerator, Line, Next, Qemu};
+use crate::qemu::{Accelerator, Qemu};
+use crate::session::{Limits, Session};
 use crate::ui::step;
-use crate::wire::{self, Word};
 
 /// How long a guest may take to its first process with KVM: it needs one or two seconds.
 const BOOT: Duration = Duration::from_secs(20);
@@ -41,10 +44,7 @@ pub fn accelerator(lab: &Lab, image: &Image, programs: &Programs) -> Result<Acce
     } else {
         step!("trying whether KVM works");
         let files = guest::file_system(&lab.root, image, &programs.bare(), &[])?;
-        let works = boots(machine, image, &files);
-        if interrupted() {
-            bail!("interrupted");
-        }
+        let works = boots(machine, image, &files)?;
         if !works {
             step!("KVM cannot run this kernel; emulating");
         }
@@ -59,18 +59,17 @@ pub fn accelerator(lab: &Lab, image: &Image, programs: &Programs) -> Result<Acce
 }
 
 /// Whether a guest runs its first process with KVM.
-fn boots(machine: &Machine, image: &Image, files: &[u8]) -> bool {
+fn boots(machine: &Machine, image: &Image, files: &[u8]) -> Result<bool> {
     let Ok(qemu) = Qemu::start(machine, Accelerator::Kvm, &image.kernel(), files) else {
-        return false;
+        return Ok(false);
     };
-    let began = Instant::now();
-    while began.elapsed() < BOOT && !interrupted() {
-        match qemu.next(Duration::from_millis(200)) {
-            Next::Line(Line::Wire(line)) if wire::read(&line) == Some(Word::Boot) => return true,
-            Next::Line(Line::Console(line)) if line.contains("KVM internal error") => return false,
-            Next::Line(_) | Next::Nothing => {}
-            Next::Off => return false,
-        }
-    }
-    false
+    let limits = Limits {
+        boot: BOOT,
+        tests: BTreeMap::new(),
+        between: BOOT,
+    };
+    // It runs no test, so it sends no files.
+    let mut log = io::sink();
+    let session = Session::new(&limits, &mut log, Path::new(""), false);
+    Ok(session.follow(qemu)?.reached.is_some())
 }

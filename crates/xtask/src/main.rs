@@ -10,7 +10,6 @@ mod checkpatch;
 mod cli;
 mod command;
 mod compare;
-mod cpio;
 mod deb;
 mod guest;
 mod host;
@@ -36,7 +35,6 @@ mod tap;
 mod tree;
 mod ui;
 mod verdict;
-mod wire;
 
 use std::env;
 use std::fs;

@@ -4,7 +4,7 @@
 //! `target/lab/MACHINE-PROFILE`, what else was run in a folder of its own beside that.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::Write;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -276,17 +276,8 @@ impl Run<'_> {
         };
         step!("booting {}", self.title());
         let qemu = Qemu::start(&self.lab.machine, accelerator, &self.image.kernel(), &files)?;
-        let mut session = Session {
-            log,
-            results: &self.folder("results"),
-            on_output: &mut |line| {
-                if kind == Kind::Command {
-                    let _ = writeln!(io::stdout(), "{line}");
-                }
-            },
-            on_begin: &mut |name| step!("  {name}"),
-        };
-        session.follow(qemu, &limits)
+        let results = self.folder("results");
+        Session::new(&limits, log, &results, kind == Kind::Command).follow(qemu)
     }
 
     pub fn emulates(&self) -> bool {
