@@ -4,6 +4,7 @@
  * to compare its own declarations with. Not part of the core.
  */
 #include <memferry/balance.h>
+#include <memferry/choose.h>
 #include <memferry/hotness.h>
 #include <memferry/pace.h>
 #include <memferry/share.h>
@@ -46,6 +47,23 @@ const struct ferry_layout ferry_layouts[] = {
 	FIELD(ferry_balance_params, most_shift), FIELD(ferry_balance_params, bounce_rounds),
 	SIZE(ferry_balance),
 	FIELD(ferry_balance, room),
+	SIZE(ferry_choose_option),
+	FIELD(ferry_choose_option, start_ns), FIELD(ferry_choose_option, cpus),
+	FIELD(ferry_choose_option, channels),
+	SIZE(ferry_choose_cost),
+	FIELD(ferry_choose_cost, mean), FIELD(ferry_choose_cost, spread),
+	FIELD(ferry_choose_cost, margin), FIELD(ferry_choose_cost, samples),
+	FIELD(ferry_choose_cost, streak), FIELD(ferry_choose_cost, cpu_share),
+	SIZE(ferry_choose),
+	FIELD(ferry_choose, slack), FIELD(ferry_choose, bank), FIELD(ferry_choose, nr_options),
+	FIELD(ferry_choose, since), FIELD(ferry_choose, turn), FIELD(ferry_choose, next),
+	FIELD(ferry_choose, options), FIELD(ferry_choose, costs),
+	SIZE(ferry_batch),
+	FIELD(ferry_batch, bytes), FIELD(ferry_batch, folio_bytes), FIELD(ferry_batch, cpus),
+	FIELD(ferry_batch, channels), FIELD(ferry_batch, urgent),
+	SIZE(ferry_choice),
+	FIELD(ferry_choice, bytes), FIELD(ferry_choice, cpu_bytes), FIELD(ferry_choice, option),
+	FIELD(ferry_choice, trial),
 	SIZE(ferry_hot_exchange),
 	FIELD(ferry_hot_exchange, pages), FIELD(ferry_hot_exchange, hot),
 	FIELD(ferry_hot_exchange, hot_room), FIELD(ferry_hot_exchange, cold),
@@ -58,8 +76,9 @@ const struct ferry_layout ferry_layouts[] = {
 	FIELD(ferry_pace, candidates), FIELD(ferry_pace, per_ms_rest), FIELD(ferry_pace, carry),
 	FIELD(ferry_pace, refilled), FIELD(ferry_pace, window_start),
 	FIELD(ferry_pace, threshold_ms),
-	CONSTANT(FERRY_SHARE_GRANULE), CONSTANT(FERRY_HOT_DEFAULT), CONSTANT(FERRY_HOT_PRECISE),
-	CONSTANT(FERRY_HOT_SECTION), CONSTANT(FERRY_HOT_NO_NODE), CONSTANT(FERRY_HOT8_READY),
+	CONSTANT(FERRY_SHARE_GRANULE), CONSTANT(FERRY_CHOOSE_OPTIONS),
+	CONSTANT(FERRY_CHOOSE_SIZES), CONSTANT(FERRY_CHOOSE_PLAIN), CONSTANT(FERRY_CHOOSE_TRIAL),
+	CONSTANT(FERRY_HOT_DEFAULT), CONSTANT(FERRY_HOT_PRECISE), CONSTANT(FERRY_HOT_SECTION), CONSTANT(FERRY_HOT_NO_NODE), CONSTANT(FERRY_HOT8_READY),
 	CONSTANT(FERRY_HOT32_READY), CONSTANT(FERRY_HOT_EIGHTHS), CONSTANT(FERRY_HOT_AGES),
 	CONSTANT(FERRY_HOT_IDLE_AGE), CONSTANT(FERRY_HOT_HEATS), CONSTANT(FERRY_HOT_WEIGHT_MAX),
 	CONSTANT(FERRY_HOT_OK), CONSTANT(FERRY_HOT_WINDOW_MS), CONSTANT(FERRY_HOT_THRESHOLD),

@@ -3,7 +3,7 @@
 //!
 //! The core decides and never acts: it sees addresses as numbers and touches no memory but
 //! the caller's arguments. [`share()`] gives each lane of a migrator its part of a batch, [`hotness`] tells
-//! which pages are worth moving, and [`pace`] how fast they may go. [`tracker`] keeps the records of many pages for it.
+//! which pages are worth moving, [`pace`] how fast they may go, and [`choose`] what copies a batch. [`tracker`] keeps the records of many pages for it.
 //!
 //! ```
 //! use memferry_core::{GRANULE, share};
@@ -13,6 +13,7 @@
 //! ```
 
 pub mod balance;
+pub mod choose;
 pub mod hotness;
 pub mod pace;
 mod share;

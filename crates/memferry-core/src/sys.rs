@@ -186,7 +186,100 @@ pub const PACE_RATE_MAX: u64 = 1 << 42;
 /// What a pace can be asked for at most, in bytes.
 pub const PACE_BYTES_MAX: u64 = 1 << 59;
 
+/// Options of a class at most, the plain copy among them.
+pub const CHOOSE_OPTIONS: usize = 16;
+/// Size classes of estimates: 16 KiB to 64 MiB.
+pub(crate) const CHOOSE_SIZES: usize = 13;
+/// Batches from one trial to the next, at least.
+pub const CHOOSE_TRIAL: u32 = 64;
+
+/// One way to copy a batch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChooseOption {
+    /// The most that its start-up may take, for the first trial: measured or assumed.
+    pub start_ns: u32,
+    /// Idle CPUs that it needs beside the caller's own.
+    pub cpus: u16,
+    /// DMA channels that it needs; an option that needs both splits its batches.
+    pub channels: u16,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ChooseCost {
+    pub mean: u32,
+    pub spread: u32,
+    pub margin: u32,
+    pub samples: u16,
+    pub streak: i8,
+    pub cpu_share: u8,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ChooseState {
+    pub slack: u64,
+    pub bank: [u64; 2],
+    pub nr_options: u32,
+    pub since: u32,
+    pub turn: u32,
+    pub next: u32,
+    pub options: [ChooseOption; CHOOSE_OPTIONS],
+    pub costs: [[ChooseCost; CHOOSE_SIZES]; CHOOSE_OPTIONS],
+}
+
+/// What is to be copied, and by what it could be.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Of all its folios, at least 1.
+    pub bytes: u64,
+    /// Of one folio, a power of two; parts of a batch are multiples of it.
+    pub folio_bytes: u64,
+    /// Idle CPUs that could help.
+    pub cpus: u16,
+    /// DMA channels that are free.
+    pub channels: u16,
+    /// Somebody waits for this batch: no trial.
+    pub urgent: bool,
+}
+
+/// The answer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// The first so many bytes of the batch; ask again for the rest.
+    pub bytes: u64,
+    /// How many of these CPU lanes copy in a split, while channels copy the others.
+    pub cpu_bytes: u64,
+    /// By which option; 0 is the plain copy.
+    pub option: u32,
+    /// Another option is better as far as is known.
+    pub trial: bool,
+}
+
 unsafe extern "C" {
+    /// # Safety
+    /// `options` must be valid for `nr_options` reads, which is 1 to [`CHOOSE_OPTIONS`].
+    pub(crate) fn ferry_choose_start(
+        choose: &mut ChooseState,
+        options: *const ChooseOption,
+        nr_options: u32,
+    );
+    pub(crate) safe fn ferry_choose(choose: &mut ChooseState, batch: &Batch, choice: &mut Choice);
+    /// # Safety
+    /// `choice` must be one of this state's answers, with any time.
+    pub(crate) fn ferry_choose_learn(choose: &mut ChooseState, choice: &Choice, ns: u64);
+    /// # Safety
+    /// As [`ferry_choose_learn`].
+    pub(crate) fn ferry_choose_learn_split(
+        choose: &mut ChooseState,
+        choice: &Choice,
+        cpu_ns: u64,
+        channel_ns: u64,
+    );
+
     pub(crate) safe fn ferry_hot_defaults(format: u32, params: &mut MaybeUninit<Params>);
     pub(crate) safe fn ferry_hot_check(format: u32, params: &Params, bad: &mut BadParam) -> c_int;
     pub(crate) safe fn ferry_hot8_access(
@@ -439,6 +532,57 @@ mod tests {
         structure!(rows, "ferry_balance", BalanceState, room);
         structure!(
             rows,
+            "ferry_choose_option",
+            ChooseOption,
+            start_ns,
+            cpus,
+            channels
+        );
+        structure!(
+            rows,
+            "ferry_choose_cost",
+            ChooseCost,
+            mean,
+            spread,
+            margin,
+            samples,
+            streak,
+            cpu_share
+        );
+        structure!(
+            rows,
+            "ferry_choose",
+            ChooseState,
+            slack,
+            bank,
+            nr_options,
+            since,
+            turn,
+            next,
+            options,
+            costs
+        );
+        structure!(
+            rows,
+            "ferry_batch",
+            Batch,
+            bytes,
+            folio_bytes,
+            cpus,
+            channels,
+            urgent
+        );
+        structure!(
+            rows,
+            "ferry_choice",
+            Choice,
+            bytes,
+            cpu_bytes,
+            option,
+            trial
+        );
+        structure!(
+            rows,
             "ferry_hot_exchange",
             Exchange,
             pages,
@@ -472,6 +616,10 @@ mod tests {
         );
         for (name, value) in [
             ("FERRY_SHARE_GRANULE", crate::GRANULE as u64),
+            ("FERRY_CHOOSE_OPTIONS", CHOOSE_OPTIONS as u64),
+            ("FERRY_CHOOSE_SIZES", CHOOSE_SIZES as u64),
+            ("FERRY_CHOOSE_PLAIN", 0),
+            ("FERRY_CHOOSE_TRIAL", CHOOSE_TRIAL.into()),
             ("FERRY_HOT_DEFAULT", FORMAT_DEFAULT.into()),
             ("FERRY_HOT_PRECISE", FORMAT_PRECISE.into()),
             ("FERRY_HOT_SECTION", SECTION_PAGES as u64),

@@ -105,6 +105,16 @@ fn pace_passes_its_c_tests_under_sanitizers() {
     passes("pace_test", &["pace"], SANITIZERS);
 }
 
+#[test]
+fn choose_passes_its_c_tests() {
+    passes("choose_test", &["choose"], &[]);
+}
+
+#[test]
+fn choose_passes_its_c_tests_under_sanitizers() {
+    passes("choose_test", &["choose"], SANITIZERS);
+}
+
 const BALANCE: &[&str] = &["balance", "hotness_rank", "hotness_time"];
 
 #[test]

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Which option copies a batch: a bandit that may not lose against its first arm.
+ *
+ * The constraint is that of Wu, Shariff, Lattimore and Szepesvari, Conservative Bandits (ICML
+ * 2016): another option is tried only while even its worst cost leaves the total within a
+ * share of the default's. They bound every prefix; here it is every 64 batches as well. An
+ * option is used once its upper confidence bound lies below the lower one of the plain copy,
+ * as arms are eliminated by Even-Dar, Mannor and Mansour (JMLR 2006). Mean and mean deviation
+ * are kept as TCP does (Jacobson 1988), each sample clipped (Huber 1964), since one that was
+ * preempted takes ten times as long.
+ */
+#ifdef __KERNEL__
+#include <linux/memferry/choose.h>
+#else
+#include <memferry/choose.h>
+#endif
+
+/* log2 of the smallest size, and of the bytes that costs are given for. */
+#define SIZE_SHIFT	14
+#define COST_SHIFT	22
+
+/* Half a second per 4 MiB, 8 MB/s: anything slower counts as that, so that 32 bits suffice. */
+#define COST_MAX	((uint32_t)1 << 29)
+
+/* A time that fits 64 bits beside COST_SHIFT: an hour. */
+#define NS_MAX		((uint64_t)1 << 42)
+
+/* From here on old samples fade. Two such means of ±20 % differ by chance less than 1 %. */
+#define SAMPLES_MAX	512
+
+/* Fewer of the plain copy are no ground to leave it; a size takes over as many from the next. */
+#define SAMPLES_LEAST	8
+
+/* So many samples in a row on one side and far away: the cost has changed. */
+#define STREAK		4
+
+/*
+ * Shares of the time: an option that looks faster is used although it may be 1/128 above plain,
+ * or gains of 2 % would be lost in the noise. A trial may cost as much as leaves 64 batches
+ * 5/256 above plain, and all trials 1/256 of all time.
+ */
+#define USE_SHIFT	7
+#define SLACK_SHARE	5
+#define SLACK_BATCHES	56
+#define BANK_SHIFT	6
+
+/* A part of a batch is tried that takes at most so many times what the whole takes now. */
+#define TRIAL_MOST	4
+
+/*
+ * What an untried option may take at most, beside its start-up, in quarters of the plain copy's
+ * time: of a small part of the batch, and of one that has too few folios to be divided.
+ */
+#define UNTRIED_PART	32
+#define UNTRIED_WHOLE	7
+
+/* 3 standard errors in 64ths of the mean deviation, 3 * 1.25 / sqrt(n), by log2 of n. */
+static const uint8_t ferry_choose_margins[] = { 240, 170, 120, 85, 60, 42, 30, 21, 15, 8 };
+
+static uint32_t ferry_choose_log2(uint64_t value)
+{
+	uint32_t log = 0;
+
+	while (value >>= 1)
+		log++;
+	return log;
+}
+
+/* Powers of two lie inside of a size, so that a batch less a small part has the same size. */
+static uint32_t ferry_choose_size(uint64_t bytes)
+{
+	uint32_t log = ferry_choose_log2((bytes + bytes / 2) >> SIZE_SHIFT);
+
+	return log < FERRY_CHOOSE_SIZES ? log : FERRY_CHOOSE_SIZES - 1;
+}
+
+static uint64_t ferry_choose_ns(uint32_t cost, uint64_t bytes)
+{
+	return cost * (bytes >> 12) >> (COST_SHIFT - 12);
+}
+
+/* @ns * 2^22 / @bytes: by the first 16 bits of @bytes, in digits, as pace.c divides. */
+static uint32_t ferry_choose_cost(uint64_t ns, uint64_t bytes)
+{
+	uint32_t exponent = ferry_choose_log2(bytes), divisor, left = 0;
+	uint64_t quotient = 0;
+	int shift;
+
+	ns = (ns < NS_MAX ? ns : NS_MAX - 1) << COST_SHIFT;
+	exponent = exponent > 15 ? exponent - 15 : 0;
+	divisor = (uint32_t)(bytes >> exponent);
+	for (shift = 48; shift >= 0; shift -= 16) {
+		left = left << 16 | ((uint32_t)(ns >> shift) & 0xffff);
+		quotient = quotient << 16 | left / divisor;
+		left %= divisor;
+	}
+	quotient >>= exponent;
+	return quotient < 1 ? 1 : quotient < COST_MAX ? (uint32_t)quotient : COST_MAX;
+}
+
+static void ferry_choose_margin(struct ferry_choose_cost *cost)
+{
+	cost->margin = (uint32_t)((uint64_t)cost->spread *
+				  ferry_choose_margins[ferry_choose_log2(cost->samples)] >> 6);
+}
+
+/*
+ * What is known of @option at @size: if nothing, then at the next smaller size, down to @low,
+ * where it takes no less per byte; NULL if no cost has @least samples.
+ */
+static const struct ferry_choose_cost *ferry_choose_known(const struct ferry_choose *choose,
+							  uint32_t option, uint32_t size,
+							  uint32_t low, uint32_t least)
+{
+	const struct ferry_choose_cost *cost = &choose->costs[option][size];
+
+	while (cost->samples < least) {
+		if (size-- == low)
+			return NULL;
+		cost--;
+	}
+	return cost;
+}
+
+static bool ferry_choose_usable(const struct ferry_choose_option *option,
+				const struct ferry_batch *batch)
+{
+	return option->cpus <= batch->cpus && option->channels <= batch->channels;
+}
+
+/* The usable option with the lowest upper bound, if that is about below plain's lower bound. */
+static uint32_t ferry_choose_best(const struct ferry_choose *choose,
+				  const struct ferry_batch *batch, uint32_t size)
+{
+	const struct ferry_choose_cost *cost;
+	uint32_t best = FERRY_CHOOSE_PLAIN, low = size > 2 ? size - 2 : 0, plain, least, k;
+
+	cost = ferry_choose_known(choose, best, size, low, SAMPLES_LEAST);
+	if (!cost)
+		return best;
+	plain = cost->mean;
+	least = plain + (plain >> USE_SHIFT);
+	least = least > cost->margin ? least - cost->margin : 0;
+	for (k = 1; k < choose->nr_options; k++) {
+		if (!ferry_choose_usable(&choose->options[k], batch))
+			continue;
+		cost = ferry_choose_known(choose, k, size, low, 1);
+		if (cost && cost->mean < plain && cost->mean + cost->margin < least) {
+			least = cost->mean + cost->margin;
+			best = k;
+		}
+	}
+	return best;
+}
+
+/*
+ * The usable option other than @used with the lowest lower bound, if that is below @used. More
+ * bytes take no less time, so per byte at least half of what the next smaller size takes.
+ */
+static uint32_t ferry_choose_promising(const struct ferry_choose *choose,
+				       const struct ferry_batch *batch, uint32_t size,
+				       uint32_t used)
+{
+	const struct ferry_choose_cost *cost;
+	uint32_t best = used, least = choose->costs[used][size].mean, low, k;
+
+	for (k = 0; k < choose->nr_options; k++) {
+		if (k == used || !ferry_choose_usable(&choose->options[k], batch))
+			continue;
+		cost = ferry_choose_known(choose, k, size, 0, 1);
+		low = 0;
+		if (cost && cost->mean > cost->margin)
+			low = (cost->mean - cost->margin) >> (&choose->costs[k][size] - cost);
+		if (low < least) {
+			least = low;
+			best = k;
+		}
+	}
+	return best;
+}
+
+/*
+ * The most that @option takes for @bytes: no more per byte than a smaller size takes, and
+ * @untried_ns beside its start-up if no such size is known.
+ */
+static uint64_t ferry_choose_worst(const struct ferry_choose *choose, uint32_t option,
+				   uint64_t bytes, uint64_t untried_ns)
+{
+	const struct ferry_choose_cost *cost = choose->costs[option];
+	uint32_t size = ferry_choose_size(bytes), least = UINT32_MAX, i;
+
+	for (i = 0; i <= size; i++)
+		if (cost[i].samples && cost[i].mean + cost[i].spread < least)
+			least = cost[i].mean + cost[i].spread;
+	if (least == UINT32_MAX)
+		return choose->options[option].start_ns + untried_ns;
+	return ferry_choose_ns(least, bytes);
+}
+
+/*
+ * Makes @choice a trial if one can be afforded: in turns of the option that may be better, and
+ * of one after the other, so that changes are found. Each kind saves up for itself.
+ */
+static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_batch *batch,
+			     uint32_t size, struct ferry_choice *choice)
+{
+	uint32_t plain = choose->costs[FERRY_CHOOSE_PLAIN][size].mean;
+	uint32_t used = choose->costs[choice->option][size].mean;
+	uint64_t part = batch->bytes, bytes = 0, extra = 0, worst, plain_ns, used_ns;
+	uint64_t most = TRIAL_MOST * ferry_choose_ns(used, part);
+	uint32_t untried = batch->folio_bytes > part / 8 ? UNTRIED_WHOLE : UNTRIED_PART;
+	uint32_t kind = choose->turn ^= 1, option, shift;
+
+	/* If it can't be afforded the other kind is asked 16 batches later. */
+	choose->since -= 16;
+	option = kind ? choose->next : ferry_choose_promising(choose, batch, size, choice->option);
+	if (option >= choose->nr_options || option == choice->option ||
+	    !ferry_choose_usable(&choose->options[option], batch)) {
+		if (kind)
+			choose->next = option + 1 < choose->nr_options ? option + 1 : 0;
+		return;
+	}
+	/* Parts begin at a quarter, so that the rest still has the size of the whole. */
+	for (shift = 2; part >> SIZE_SHIFT; shift++) {
+		plain_ns = ferry_choose_ns(plain, part);
+		worst = ferry_choose_worst(choose, option, part, plain_ns * untried / 4);
+		if (worst <= plain_ns + choose->slack * SLACK_BATCHES) {
+			bytes = part;
+			used_ns = ferry_choose_ns(used, part);
+			extra = worst > used_ns ? worst - used_ns : 0;
+			if (worst <= most)
+				break;
+		}
+		part = batch->bytes >> shift & ~(batch->folio_bytes - 1);
+	}
+	if (bytes && extra <= choose->bank[kind]) {
+		choose->bank[kind] -= extra;
+		choose->next += kind;
+		choose->since = 0;
+		*choice = (struct ferry_choice){
+			.bytes = bytes, .option = option, .trial = true,
+		};
+	}
+}
+
+/* Counts a batch that costs @plain_ns or, by the option in use, @used_ns. */
+static void ferry_choose_account(struct ferry_choose *choose, uint64_t plain_ns, uint64_t used_ns)
+{
+	uint64_t most = plain_ns + (plain_ns >> 8) * SLACK_SHARE;
+	uint64_t slack = most > used_ns ? most - used_ns : 0;
+
+	choose->bank[0] += used_ns >> BANK_SHIFT;
+	choose->bank[1] += used_ns >> BANK_SHIFT >> 4;
+	/* A rare large batch says little about the next 64. */
+	if (slack > 2 * choose->slack + 64)
+		slack = 2 * choose->slack + 64;
+	choose->slack += slack >> 6;
+	choose->slack -= choose->slack >> 6;
+}
+
+/**
+ * ferry_choose_start - begin, with nothing known
+ * @choose: receives the state
+ * @options: the caller's options; the first one is the plain copy
+ * @nr_options: how many, 1 to FERRY_CHOOSE_OPTIONS
+ */
+void ferry_choose_start(struct ferry_choose *choose, const struct ferry_choose_option *options,
+			uint32_t nr_options)
+{
+	uint32_t k, size;
+
+	choose->slack = 0;
+	choose->bank[0] = 0;
+	choose->bank[1] = 0;
+	choose->nr_options = nr_options;
+	choose->since = 0;
+	choose->turn = 0;
+	choose->next = 0;
+	for (k = 0; k < nr_options; k++) {
+		choose->options[k] = options[k];
+		for (size = 0; size < FERRY_CHOOSE_SIZES; size++)
+			choose->costs[k][size] = (struct ferry_choose_cost){ .samples = 0 };
+	}
+}
+
+/**
+ * ferry_choose - what copies this batch
+ * @choose: the class of the batch
+ * @batch: the batch
+ * @choice: receives the answer; ferry_choose_learn() should follow
+ */
+void ferry_choose(struct ferry_choose *choose, const struct ferry_batch *batch,
+		  struct ferry_choice *choice)
+{
+	uint32_t size = ferry_choose_size(batch->bytes);
+	struct ferry_choose_cost *plain = &choose->costs[FERRY_CHOOSE_PLAIN][size];
+	const struct ferry_choose_option *option;
+	uint32_t share;
+
+	*choice = (struct ferry_choice){
+		.bytes = batch->bytes, .option = ferry_choose_best(choose, batch, size),
+	};
+	choose->since++;
+	if (plain->samples >= SAMPLES_LEAST) {
+		ferry_choose_account(choose, ferry_choose_ns(plain->mean, batch->bytes),
+			ferry_choose_ns(choose->costs[choice->option][size].mean, batch->bytes));
+		/* Beyond it, as the rest of a batch that was tried in part counts, too. */
+		if (choose->since > FERRY_CHOOSE_TRIAL && !batch->urgent)
+			ferry_choose_try(choose, batch, size, choice);
+	}
+	option = &choose->options[choice->option];
+	if (option->cpus && option->channels) {
+		share = choose->costs[choice->option][ferry_choose_size(choice->bytes)].cpu_share;
+		choice->cpu_bytes = (choice->bytes >> 8) * (share ? share : 128) &
+				    ~(batch->folio_bytes - 1);
+	}
+}
+
+/**
+ * ferry_choose_learn - how long a batch took
+ * @choose: its class
+ * @choice: the answer that was followed; not if the option declined or failed
+ * @ns: time of copying @choice->bytes
+ */
+void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *choice,
+			uint64_t ns)
+{
+	struct ferry_choose_cost *cost =
+		&choose->costs[choice->option][ferry_choose_size(choice->bytes)];
+	int32_t now = (int32_t)ferry_choose_cost(ns, choice->bytes), error, far, distance;
+	int32_t samples = cost->samples;
+
+	error = now - (int32_t)cost->mean;
+	far = (int32_t)(2 * cost->spread + cost->mean / 16);
+	if (error > far) {
+		cost->streak = cost->streak > 0 ? cost->streak + 1 : 1;
+		error = far;
+	} else if (error < -far) {
+		cost->streak = cost->streak < 0 ? cost->streak - 1 : -1;
+		error = -far;
+	} else {
+		cost->streak = 0;
+	}
+	if (!samples || cost->streak >= STREAK || cost->streak <= -STREAK) {
+		cost->mean = (uint32_t)now;
+		cost->spread = cost->mean / 4;
+		cost->samples = 1;
+		cost->streak = 0;
+	} else {
+		if (samples < SAMPLES_MAX)
+			samples++;
+		cost->samples = (uint16_t)samples;
+		cost->mean += (uint32_t)(error / samples);
+		distance = (error < 0 ? -error : error) - (int32_t)cost->spread;
+		cost->spread += (uint32_t)(distance / (samples < 16 ? samples : 16));
+	}
+	ferry_choose_margin(cost);
+}
+
+/**
+ * ferry_choose_learn_split - how long both parts of a split took
+ * @choose: its class
+ * @choice: the answer that was followed
+ * @cpu_ns: time of the CPU lanes
+ * @channel_ns: time of the channels
+ *
+ * The next split of this size ends sooner on the side that was later; this goes half the way.
+ */
+void ferry_choose_learn_split(struct ferry_choose *choose, const struct ferry_choice *choice,
+			      uint64_t cpu_ns, uint64_t channel_ns)
+{
+	uint8_t *share = &choose->costs[choice->option][ferry_choose_size(choice->bytes)].cpu_share;
+	uint32_t now = *share ? *share : 128, cpu, channel;
+
+	while ((cpu_ns | channel_ns) >> 16) {
+		cpu_ns >>= 1;
+		channel_ns >>= 1;
+	}
+	/* Each side's bytes per time. */
+	cpu = now * (uint32_t)channel_ns;
+	channel = (256 - now) * (uint32_t)cpu_ns;
+	if (!cpu || !channel)
+		return;
+	now = (now + (cpu >> 8) * 256 / ((cpu + channel) >> 8 | 1) + 1) / 2;
+	*share = (uint8_t)(now < 8 ? 8 : now > 248 ? 248 : now);
+}
