@@ -36,7 +36,7 @@ static DECLARE_WAIT_QUEUE_HEAD(kmigrated_wait);
 /* How often a kswapd ended its work. */
 static atomic_t kmigrated_room_made;
 
-/* By node. The lock of pghot.c serializes who starts and stops them. */
+/* By node, until an RCU grace period later. The lock of pghot.c serializes starts and stops. */
 static struct kmigrated *kmigrated_threads[MAX_NUMNODES];
 
 /* How long it sleeps: half of what sweeps may be late at most, so that one wake-up may fail. */
@@ -328,7 +328,7 @@ int kmigrated_start(int nid)
 	k = kmigrated_new(nid);
 	if (!k)
 		return -ENOMEM;
-	kmigrated_threads[nid] = k;
+	WRITE_ONCE(kmigrated_threads[nid], k);
 	wake_up_process(k->task);
 	return 0;
 }
@@ -340,8 +340,10 @@ void kmigrated_stop(int nid)
 
 	if (!k)
 		return;
-	kmigrated_threads[nid] = NULL;
+	WRITE_ONCE(kmigrated_threads[nid], NULL);
 	kthread_stop(k->task);
+	/* kmigrated_forget_failed() may be using it. */
+	synchronize_rcu();
 	kmigrated_delete(k);
 }
 
@@ -349,6 +351,17 @@ void kmigrated_stop(int nid)
 void kmigrated_wake(void)
 {
 	wake_up_all(&kmigrated_wait);
+}
+
+/* A page frame gets another owner, which does not wait for the one before. Under RCU. */
+void kmigrated_forget_failed(int nid, unsigned long pfn)
+{
+	struct kmigrated *k = READ_ONCE(kmigrated_threads[nid]);
+	struct kmigrated_failed *failed = k ? kmigrated_failed_entry(k, pfn) : NULL;
+
+	/* The thread may be giving the entry to another page. */
+	if (failed && READ_ONCE(failed->pfn) == pfn)
+		cmpxchg(&failed->pfn, pfn, 0);
 }
 
 /* kswapd ended its work on some node. */

@@ -7,8 +7,10 @@
 #define _MM_KMIGRATED_H
 
 #include <linux/bitfield.h>
+#include <linux/hash.h>
 #include <linux/kthread.h>
 #include <linux/list.h>
+#include <linux/log2.h>
 #include <linux/memferry/balance.h>
 #include <linux/memferry/pace.h>
 #include <linux/memory-tiers.h>
@@ -59,7 +61,7 @@ struct task_struct;
 #define KMIGRATED_FAILED_MAX	4U
 
 struct kmigrated_failed {
-	unsigned long pfn;
+	unsigned long pfn;	/* 0 if the page was freed or moved since */
 	u32 until;		/* when it may be tried again, ms */
 	u32 times;		/* how often it failed in a row, less 1 */
 };
@@ -97,7 +99,7 @@ struct kmigrated {
 	u64 *chosen;			/* the hottest first: kmigrated_chosen_pfn() */
 	unsigned int nr_chosen;
 	unsigned int next;		/* the first that was not looked at yet */
-	struct kmigrated_failed *failed;	/* hashed by pfn; a later one replaces another */
+	struct kmigrated_failed *failed;	/* kmigrated_failed_entry() */
 	u32 failed_until;		/* when the last of them may be tried again, ms */
 	unsigned int looks;		/* records of the top tier to look at in this round */
 	bool exchange;			/* pages of the top tier have records, and may leave */
@@ -161,6 +163,13 @@ static inline bool kmigrated_should_stop(void)
 static inline long kmigrated_target_room(int nid)
 {
 	return READ_ONCE(kmigrated_top.targets[nid].room);
+}
+
+/* Of a page frame and those that have the same hash: a later one takes the place of another. */
+static inline struct kmigrated_failed *kmigrated_failed_entry(struct kmigrated *k,
+							      unsigned long pfn)
+{
+	return &k->failed[hash_long(pfn, ilog2(KMIGRATED_CHOSEN))];
 }
 
 /* The function of all threads. */

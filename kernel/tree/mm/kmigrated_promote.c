@@ -3,7 +3,6 @@
  * Promotion: from records to batches of folios that move up. Which pages are worth it, and
  * how many fit, was decided before (mm/kmigrated.c); which folio may not move now, is here.
  */
-#include <linux/hash.h>
 #include <linux/memcontrol.h>
 #include <linux/memory-tiers.h>
 #include <linux/migrate.h>
@@ -179,11 +178,6 @@ void kmigrated_settle(int nid, u64 reserved, unsigned long moved)
 	spin_unlock(&kmigrated_top.lock);
 }
 
-static struct kmigrated_failed *kmigrated_failed_entry(struct kmigrated *k, unsigned long pfn)
-{
-	return &k->failed[hash_long(pfn, ilog2(KMIGRATED_CHOSEN))];
-}
-
 /* Whether it is before @until, which is at most the longest wait away. */
 static bool kmigrated_before(u32 now, u32 until)
 {
@@ -196,11 +190,11 @@ static void kmigrated_fail(struct kmigrated *k, struct folio *folio, enum pghot_
 	struct kmigrated_failed *failed = kmigrated_failed_entry(k, pfn);
 	u32 now = pghot_now();
 
-	if (failed->pfn == pfn && now - failed->until < PGHOT_ROUND_MS << KMIGRATED_FAILED_MAX)
+	if (READ_ONCE(failed->pfn) == pfn && now - failed->until < PGHOT_ROUND_MS << KMIGRATED_FAILED_MAX)
 		failed->times = min(failed->times + 1, KMIGRATED_FAILED_MAX);
 	else
 		failed->times = 0;
-	failed->pfn = pfn;
+	WRITE_ONCE(failed->pfn, pfn);
 	failed->until = now + (PGHOT_ROUND_MS << failed->times);
 	if (!kmigrated_before(failed->until, k->failed_until))
 		k->failed_until = failed->until;
@@ -213,13 +207,14 @@ static bool kmigrated_waits(struct kmigrated *k, unsigned long pfn)
 {
 	struct kmigrated_failed *failed = kmigrated_failed_entry(k, pfn);
 
-	return failed->pfn == pfn && kmigrated_before(k->now, failed->until);
+	return READ_ONCE(failed->pfn) == pfn && kmigrated_before(k->now, failed->until);
 }
 
 /* Pages that wait take no place from those that may move. */
 void kmigrated_leave_out_failed(struct kmigrated *k)
 {
 	struct ferry_hot_view view;
+	unsigned long pfn;
 	unsigned int i;
 	u64 *pages;
 
@@ -227,8 +222,8 @@ void kmigrated_leave_out_failed(struct kmigrated *k)
 		return;
 	for (i = 0; i < KMIGRATED_CHOSEN && !kmigrated_should_stop(); i++) {
 		cond_resched();
-		if (!kmigrated_before(k->now, k->failed[i].until) ||
-		    !pghot_look(k->failed[i].pfn, k->now, &view))
+		pfn = READ_ONCE(k->failed[i].pfn);
+		if (!pfn || !kmigrated_waits(k, pfn) || !pghot_look(pfn, k->now, &view))
 			continue;
 		pages = &k->lower.pages[view.eighths][view.age];
 		*pages -= *pages > 0;

@@ -383,19 +383,29 @@ static u32 pghot_exchange_record(void *record, u32 new)
 	return old;
 }
 
+/* Takes what is known of a page from its frame, which is about to have another owner. Under RCU. */
+static u32 pghot_take(unsigned long pfn)
+{
+	struct pghot_section *section = pghot_section_of(pfn);
+	u32 record = section ? pghot_exchange_record(pghot_record_at(pfn), 0) : 0;
+
+	if (record)
+		kmigrated_forget_failed(section->nid, pfn);
+	return record;
+}
+
 /*
  * Lets a record follow its folio. If the target's memory has no records, what is known of the
  * folio is forgotten. It is not ready at its new place before the next access.
  */
 void pghot_carry(unsigned long from_pfn, unsigned long to_pfn)
 {
-	void *from, *to;
 	u32 record;
+	void *to;
 
 	rcu_read_lock();
-	from = pghot_record_at(from_pfn);
+	record = pghot_take(from_pfn);
 	to = pghot_record_at(to_pfn);
-	record = from ? pghot_exchange_record(from, 0) : 0;
 	if (to)
 		pghot_exchange_record(to, pghot_by_format(claim, record));
 	rcu_read_unlock();
@@ -403,12 +413,8 @@ void pghot_carry(unsigned long from_pfn, unsigned long to_pfn)
 
 void __pghot_forget(const struct page *page)
 {
-	void *record;
-
 	rcu_read_lock();
-	record = pghot_record_at(page_to_pfn(page));
-	if (record)
-		pghot_exchange_record(record, 0);
+	pghot_take(page_to_pfn(page));
 	rcu_read_unlock();
 }
 

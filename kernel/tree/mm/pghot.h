@@ -167,6 +167,7 @@ static inline void pghot_perf_stop(void) { }
 int kmigrated_start(int nid);
 void kmigrated_stop(int nid);
 void kmigrated_wake(void);
+void kmigrated_forget_failed(int nid, unsigned long pfn);
 int kmigrated_marks_init(void);
 
 #endif /* _MM_PGHOT_H */
