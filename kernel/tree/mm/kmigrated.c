@@ -71,7 +71,7 @@ static void kmigrated_know_lower(struct kmigrated *k, bool due)
 	if (due)
 		kmigrated_next_sweep(&k->sweep, k->now);
 	/* A sweep that ends early counts as left out: the next one is that late. */
-	if (!pghot_know_node(k->nid, due ? &k->sweep : NULL, k->now, &k->lower) && due)
+	if (!pghot_know_node(k->nid, due ? &k->sweep : NULL, &k->lower) && due)
 		k->sweep.now = k->sweep.last;
 	kmigrated_counted(&k->counted, began);
 	kmigrated_leave_out_failed(k);
@@ -206,8 +206,9 @@ static unsigned long kmigrated_move(struct kmigrated *k)
 	k->now = pghot_now();
 	k->looks = KMIGRATED_LOOKS;
 	/* While a walk takes longer than the window, what is in use looks idle between two. */
-	k->exchange = numa_demotion_enabled && pghot_source_on(PGHOT_PGTSCAN) &&
-		      pghot_scan_ms() <= k->hot.window_ms;
+	k->exchange = IS_ENABLED(CONFIG_PGHOT_PGTSCAN) && numa_demotion_enabled &&
+		      pghot_source_on(PGHOT_PGTSCAN) &&
+		      READ_ONCE(pghot_scan_walk_ms) <= k->hot.window_ms;
 	kmigrated_open(k);
 	if (turn)
 		kmigrated_keep_top(k);

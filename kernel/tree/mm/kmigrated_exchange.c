@@ -49,7 +49,7 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 		kmigrated_next_sweep(sweep, k->now);
 	for_each_top_node(nid) {
 		target = &kmigrated_top.targets[nid];
-		whole &= pghot_know_node(nid, due ? sweep : NULL, k->now, &target->known);
+		whole &= pghot_know_node(nid, due ? sweep : NULL, &target->known);
 		unknown = &target->known.pages[0][FERRY_HOT_AGES - 1];
 		*unknown = kmigrated_unknown(target, nid, *unknown);
 	}
@@ -170,7 +170,6 @@ static bool kmigrated_cold_page(struct kmigrated *k, struct kmigrated_cold *cold
 				unsigned long pfn)
 {
 	unsigned long pages = kmigrated_isolate_cold(k, pfn, cold);
-	struct ferry_hot_view view;
 
 	k->looks -= k->looks > 0;
 	if (pages > cold->left) {
@@ -181,7 +180,7 @@ static bool kmigrated_cold_page(struct kmigrated *k, struct kmigrated_cold *cold
 	}
 	cold->got += pages;
 	cold->left -= pages;
-	if (pghot_look(pfn, k->now, &view) && !view.freq)
+	if (!pghot_look(pfn, k->now).freq)
 		kmigrated_saw_unknown(&kmigrated_top.targets[cold->nid], pages);
 	return true;
 }

@@ -223,8 +223,9 @@ void kmigrated_leave_out_failed(struct kmigrated *k)
 	for (i = 0; i < KMIGRATED_CHOSEN && !kmigrated_should_stop(); i++) {
 		cond_resched();
 		pfn = READ_ONCE(k->failed[i].pfn);
-		if (!pfn || !kmigrated_waits(k, pfn) || !pghot_look(pfn, k->now, &view))
+		if (!pfn || !kmigrated_waits(k, pfn))
 			continue;
+		view = pghot_look(pfn, k->now);
 		pages = &k->lower.pages[view.eighths][view.age];
 		*pages -= *pages > 0;
 	}
@@ -274,9 +275,8 @@ void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room)
 			for (i = 0; i < nr && k->nr_chosen < KMIGRATED_CHOSEN; i++) {
 				unsigned long pfn = section->start_pfn + found[i];
 
-				if (!pghot_look(pfn, k->now, &view) ||
-				    view.freq < k->hot.threshold ||
-				    view.age >= FERRY_HOT_IDLE_AGE || kmigrated_waits(k, pfn))
+				view = pghot_look(pfn, k->now);
+				if (view.freq < k->hot.threshold || view.age >= FERRY_HOT_IDLE_AGE || kmigrated_waits(k, pfn))
 					continue;
 				heat = ferry_hot_heat(&k->hot, view.eighths, view.age);
 				if (heat <= least && !kmigrated_has_turn(k, border++, border_room))
