@@ -321,6 +321,54 @@ static void test_waits(void)
 	pghot_memory_drop(held);
 }
 
+/* Memory for a writer whose huge page has a page frame that was freed just now. */
+static struct content *memory_in_frame(uint64_t frame)
+{
+	struct content *all[REST], *found = NULL;
+	size_t nr = 0;
+
+	while (!found && nr < REST) {
+		all[nr] = pghot_memory(node_slow(), HUGE_BYTES, true, 1);
+		if (page_frame(all[nr]->at) == frame)
+			found = all[nr];
+		else
+			nr++;
+	}
+	while (nr)
+		pghot_memory_drop(all[--nr]);
+	return found;
+}
+
+/* The frame of a huge page whose last wait is the longest one gets another owner. */
+static void test_reused(void)
+{
+	struct content *held = pghot_memory(node_slow(), HUGE_BYTES, true, 1);
+	int pipe = hold(held->at, held->bytes, HUGE_BYTES);
+	size_t pages = held->bytes / page_bytes(), moved;
+	long long failed = pghot_status("failed_busy") + WAITS * (long long)pages, start;
+	uint64_t frame = page_frame(held->at);
+
+	content_start_writers(held);
+	pghot_start(PGHOT_PGTSCAN);
+	while (pghot_status("failed_busy") < failed)
+		usleep(20000);
+	start = now_ms();
+	content_stop_writers(held);
+	pghot_memory_drop(held);
+	close(pipe);
+	held = memory_in_frame(frame);
+	if (!held)
+		tap_bail("the frame of a huge page was not used again");
+	content_start_writers(held);
+	moved = pghot_wait_moved(held->at, held->bytes, node_slow(), pages, PATIENCE_MS);
+	start = now_ms() - start;
+	content_stop_writers(held);
+	pghot_stop();
+	tap_ok(moved == pages && start < ROUNDS_MAX * ROUND_MS,
+	       "reused: a page in the frame of one that waits comes up after %lld ms", start);
+	pghot_memory_drop(held);
+}
+
 /* A second's pace is two huge pages, and the hottest ones cannot move. */
 static void test_held(void)
 {
@@ -468,8 +516,8 @@ int main(void)
 	/* So that hot pages belong to the first node. */
 	pghot_run_on(node_at(0));
 	file_write_number(node_at(0), PGHOT_SYSCTL "target_nid");
-	/* First: a page that takes the frame of one that failed lately waits as long as that one. */
 	test_waits();
+	test_reused();
 	test_isolated();
 	test_held();
 	test_fragmented();

@@ -36,7 +36,7 @@ static DECLARE_WAIT_QUEUE_HEAD(kmigrated_wait);
 /* How often a kswapd ended its work. */
 static atomic_t kmigrated_room_made;
 
-/* By node. The lock of pghot.c serializes who starts and stops them. */
+/* By node, until an RCU grace period later. The lock of pghot.c serializes starts and stops. */
 static struct kmigrated *kmigrated_threads[MAX_NUMNODES];
 
 /* How long it sleeps: half of what sweeps may be late at most, so that one wake-up may fail. */
@@ -71,7 +71,7 @@ static void kmigrated_know_lower(struct kmigrated *k, bool due)
 	if (due)
 		kmigrated_next_sweep(&k->sweep, k->now);
 	/* A sweep that ends early counts as left out: the next one is that late. */
-	if (!pghot_know_node(k->nid, due ? &k->sweep : NULL, k->now, &k->lower) && due)
+	if (!pghot_know_node(k->nid, due ? &k->sweep : NULL, &k->lower) && due)
 		k->sweep.now = k->sweep.last;
 	kmigrated_counted(&k->counted, began);
 	kmigrated_leave_out_failed(k);
@@ -171,7 +171,7 @@ static unsigned long kmigrated_fill(struct kmigrated *k)
 		most = min(free - balance.room, KMIGRATED_PAGES);
 	}
 	kmigrated_choose(k, cut.heat, cut.room);
-	return kmigrated_promote(k, most, NUMA_NO_NODE, 0);
+	return kmigrated_promote(k, most);
 }
 
 /* What one thread does for all, after some rounds or when memory came into use. */
@@ -206,8 +206,9 @@ static unsigned long kmigrated_move(struct kmigrated *k)
 	k->now = pghot_now();
 	k->looks = KMIGRATED_LOOKS;
 	/* While a walk takes longer than the window, what is in use looks idle between two. */
-	k->exchange = numa_demotion_enabled && pghot_source_on(PGHOT_PGTSCAN) &&
-		      pghot_scan_ms() <= k->hot.window_ms;
+	k->exchange = IS_ENABLED(CONFIG_PGHOT_PGTSCAN) && numa_demotion_enabled &&
+		      pghot_source_on(PGHOT_PGTSCAN) &&
+		      READ_ONCE(pghot_scan_walk_ms) <= k->hot.window_ms;
 	kmigrated_open(k);
 	if (turn)
 		kmigrated_keep_top(k);
@@ -328,7 +329,7 @@ int kmigrated_start(int nid)
 	k = kmigrated_new(nid);
 	if (!k)
 		return -ENOMEM;
-	kmigrated_threads[nid] = k;
+	WRITE_ONCE(kmigrated_threads[nid], k);
 	wake_up_process(k->task);
 	return 0;
 }
@@ -340,8 +341,10 @@ void kmigrated_stop(int nid)
 
 	if (!k)
 		return;
-	kmigrated_threads[nid] = NULL;
+	WRITE_ONCE(kmigrated_threads[nid], NULL);
 	kthread_stop(k->task);
+	/* kmigrated_forget_failed() may be using it. */
+	synchronize_rcu();
 	kmigrated_delete(k);
 }
 
@@ -349,6 +352,17 @@ void kmigrated_stop(int nid)
 void kmigrated_wake(void)
 {
 	wake_up_all(&kmigrated_wait);
+}
+
+/* A page frame gets another owner, which does not wait for the one before. Under RCU. */
+void kmigrated_forget_failed(int nid, unsigned long pfn)
+{
+	struct kmigrated *k = READ_ONCE(kmigrated_threads[nid]);
+	struct kmigrated_failed *failed = k ? kmigrated_failed_entry(k, pfn) : NULL;
+
+	/* The thread may be giving the entry to another page. */
+	if (failed && READ_ONCE(failed->pfn) == pfn)
+		cmpxchg(&failed->pfn, pfn, 0);
 }
 
 /* kswapd ended its work on some node. */

@@ -33,13 +33,21 @@ struct static_key_false pghot_source_keys[PGHOT_SRC_MAX] = {
 };
 
 /*
- * For how many accesses a report stands. A fault or a sample stands for many, and reaches the
- * threshold.
+ * The sources of this kernel. A report stands for @weight accesses: a fault or a sample for many,
+ * so that it reaches the threshold. Hint faults need no start: NUMA balancing takes them.
  */
-static const u32 pghot_weights[PGHOT_SRC_MAX] = {
-	[PGHOT_HINTFAULT] = 2,
-	[PGHOT_HWHINT] = 2,
-	[PGHOT_PGTSCAN] = 1,
+static const struct {
+	u32 weight;
+	int (*start)(void);
+	void (*stop)(void);
+} pghot_source[PGHOT_SRC_MAX] = {
+	[PGHOT_HINTFAULT] = { 2 },
+#ifdef CONFIG_PGHOT_HWHINTS
+	[PGHOT_HWHINT] = { 2, pghot_perf_start, pghot_perf_stop },
+#endif
+#ifdef CONFIG_PGHOT_PGTSCAN
+	[PGHOT_PGTSCAN] = { 1, pghot_scan_start, pghot_scan_stop },
+#endif
 };
 
 DEFINE_PER_CPU(unsigned long [PGHOT_STATS], pghot_stats);
@@ -58,8 +66,10 @@ static int pghot_wanted_nid = NUMA_NO_NODE;
 static unsigned int pghot_wanted_window;
 static unsigned int pghot_wanted_threshold;
 static bool pghot_initialized;
-static DECLARE_BITMAP(pghot_active, MAX_NUMNODES);
-/* Pages of each node that hint faults made ready since kmigrated looked. */
+/*
+ * Pages of each node that hint faults made ready since kmigrated looked; at least 1 if any source
+ * saw one that is.
+ */
 static atomic_t pghot_ready[MAX_NUMNODES];
 
 /**
@@ -89,31 +99,6 @@ static u32 pghot_format(void)
 	return pghot_precise ? FERRY_HOT_PRECISE : FERRY_HOT_DEFAULT;
 }
 
-/*
- * Takes new numbers if they are sound. Sweeps may be as late as the window allows: whoever
- * sweeps intends to be far more regular, but may have to wait for a CPU. A window that leaves
- * less than three rounds for that would have all records forgotten every now and then.
- */
-static int pghot_set_params(struct ferry_hot_params *params)
-{
-	struct ferry_hot_params *new, *old;
-	struct ferry_bad bad;
-
-	lockdep_assert_held(&pghot_lock);
-	params->sweep_ms = U32_MAX;
-	ferry_hot_check(pghot_format(), params, &bad);
-	params->sweep_ms = bad.most;
-	if (ferry_hot_check(pghot_format(), params, &bad) ||
-	    params->sweep_ms < 3 * PGHOT_ROUND_MS)
-		return -EINVAL;
-	new = kmemdup(params, sizeof(*params), GFP_KERNEL);
-	if (!new)
-		return -ENOMEM;
-	old = rcu_replace_pointer(pghot_params, new, lockdep_is_held(&pghot_lock));
-	kvfree_rcu_mightsleep(old);
-	return 0;
-}
-
 static void pghot_defaults(unsigned int sources, struct ferry_hot_params *params)
 {
 	struct ferry_balance_params unused;
@@ -127,17 +112,36 @@ static void pghot_defaults(unsigned int sources, struct ferry_hot_params *params
 	params->cool_sweeps = 0;
 }
 
-/* Takes the numbers for these sources, and keeps what was set by hand. */
+/*
+ * Takes the numbers for these sources, and those that were set by hand, if they are sound. Sweeps
+ * may be as late as the window allows: whoever sweeps intends to be far more regular, but may have
+ * to wait for a CPU. A window that leaves less than three rounds for that would have all records
+ * forgotten every now and then.
+ */
 static int pghot_fit_params(unsigned int sources)
 {
-	struct ferry_hot_params params;
+	struct ferry_hot_params *params = kmalloc(sizeof(*params), GFP_KERNEL), *old;
+	struct ferry_bad bad;
 
-	pghot_defaults(sources, &params);
+	lockdep_assert_held(&pghot_lock);
+	if (!params)
+		return -ENOMEM;
+	pghot_defaults(sources, params);
 	if (pghot_wanted_window)
-		params.window_ms = pghot_wanted_window;
+		params->window_ms = pghot_wanted_window;
 	if (pghot_wanted_threshold)
-		params.threshold = pghot_wanted_threshold;
-	return pghot_set_params(&params);
+		params->threshold = pghot_wanted_threshold;
+	params->sweep_ms = U32_MAX;
+	ferry_hot_check(pghot_format(), params, &bad);
+	params->sweep_ms = bad.most;
+	if (ferry_hot_check(pghot_format(), params, &bad) ||
+	    params->sweep_ms < 3 * PGHOT_ROUND_MS) {
+		kfree(params);
+		return -EINVAL;
+	}
+	old = rcu_replace_pointer(pghot_params, params, lockdep_is_held(&pghot_lock));
+	kvfree_rcu_mightsleep(old);
+	return 0;
 }
 
 static int pghot_set_wanted(unsigned int *wanted, unsigned int value, unsigned int fitting)
@@ -243,14 +247,17 @@ static void pghot_vote(struct pghot_section *section, unsigned long pfn, u32 nod
 /* A page of the section became ready, or was accessed while it was. */
 static void pghot_kick(struct pghot_section *section, enum pghot_src src, bool became)
 {
+	atomic_t *pages = &pghot_ready[section->nid];
+
 	if (!READ_ONCE(section->hot))
 		WRITE_ONCE(section->hot, 1);
-	if (!test_bit(section->nid, pghot_active))
-		set_bit(section->nid, pghot_active);
 	/* Not from NMIs, which must not wake a thread: hint faults never are. */
-	if (src == PGHOT_HINTFAULT && became &&
-	    atomic_inc_return(&pghot_ready[section->nid]) == PGHOT_BATCH_NR)
-		kmigrated_wake();
+	if (src == PGHOT_HINTFAULT && became) {
+		if (atomic_inc_return(pages) == PGHOT_BATCH_NR)
+			kmigrated_wake();
+	} else if (!atomic_read(pages)) {
+		atomic_cmpxchg(pages, 0, 1);
+	}
 }
 
 /* Returns whether there is a record. Under RCU. */
@@ -258,7 +265,7 @@ static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 no
 {
 	const struct ferry_hot_params *params = rcu_dereference(pghot_params);
 	struct pghot_section *section = pghot_section_of(pfn);
-	u32 weight = pghot_weights[src], old, new;
+	u32 weight = pghot_source[src].weight, old, new;
 	unsigned long offset;
 	void *record;
 	bool ready;
@@ -270,16 +277,14 @@ static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 no
 	if (offset >= PAGES_PER_SECTION)
 		return false;
 	record = section->records + offset * pghot_record_size();
-	old = pghot_record_read(record);
-	do {
-		/* Each access counts (params->step is 0), so no random number is drawn. */
-		new = pghot_precise ? ferry_hot32_access(old, params, now, weight, 0, node) :
-				      ferry_hot8_access(old, params, now, weight, 0);
-	} while (new != old && !pghot_record_replace(record, &old, new));
+	/* Each access counts (params->step is 0), so no random number is drawn. */
+	new = pghot_record_change(record, old, pghot_precise ?
+				  ferry_hot32_access(old, params, now, weight, 0, node) :
+				  ferry_hot8_access(old, params, now, weight, 0));
 	ready = pghot_is_ready(new);
 	trace_pghot_reported(pfn, node, src, ready);
 	pghot_vote(section, pfn, node);
-	if (ready && READ_ONCE(section->lower))
+	if (ready && !node_is_toptier(section->nid))
 		pghot_kick(section, src, !pghot_is_ready(old));
 	return true;
 }
@@ -319,36 +324,33 @@ void pghot_record_access(unsigned long pfn, int nid, enum pghot_src src, u32 now
 	pghot_record_accesses(&pfn, 1, nid, src, now_ms);
 }
 
-static bool pghot_get_record(unsigned long pfn, u32 *value)
+/* 0 if it has none: nothing is known. */
+static u32 pghot_get_record(unsigned long pfn)
 {
+	u32 value = 0;
 	void *record;
 
 	rcu_read_lock();
 	record = pghot_record_at(pfn);
 	if (record)
-		*value = pghot_record_read(record);
+		value = pghot_record_read(record);
 	rcu_read_unlock();
-	return record;
+	return value;
 }
 
-/* Reads the record of a folio; false if it has none. */
-bool pghot_look(unsigned long pfn, u32 now, struct ferry_hot_view *view)
+/* What is known of a folio. */
+struct ferry_hot_view pghot_look(unsigned long pfn, u32 now)
 {
-	u32 record;
+	u32 record = pghot_get_record(pfn);
 
-	if (!pghot_get_record(pfn, &record))
-		return false;
-	*view = pghot_by_format(view, record, now);
-	return true;
+	return pghot_by_format(view, record, now);
 }
 
 /* Milliseconds since a folio was accessed; U32_MAX if that is not known, or too long ago. */
 u32 pghot_age_ms(unsigned long pfn, u32 now)
 {
-	u32 record;
+	u32 record = pghot_get_record(pfn);
 
-	if (!pghot_get_record(pfn, &record))
-		return U32_MAX;
 	return pghot_by_format(age_ms, record, now);
 }
 
@@ -358,28 +360,29 @@ u32 pghot_age_ms(unsigned long pfn, u32 now)
  */
 bool pghot_set_ready(unsigned long pfn, bool ready)
 {
-	u32 old = 0, new;
 	void *record;
+	u32 old = 0;
 
 	rcu_read_lock();
 	record = pghot_record_at(pfn);
-	if (record) {
-		old = pghot_record_read(record);
-		do {
-			new = ready ? pghot_by_format(unclaim, old) : pghot_by_format(claim, old);
-		} while (new != old && !pghot_record_replace(record, &old, new));
-	}
+	if (record)
+		pghot_record_change(record, old, ready ? pghot_by_format(unclaim, old) :
+							 pghot_by_format(claim, old));
 	rcu_read_unlock();
 	return pghot_is_ready(old);
 }
 
-/* Gives a record another value, against other writers; returns the one before. */
-static u32 pghot_exchange_record(void *record, u32 new)
+/* Takes what is known of a page from its frame, which is about to have another owner. Under RCU. */
+static u32 pghot_take(unsigned long pfn)
 {
-	u32 old = pghot_record_read(record);
+	struct pghot_section *section = pghot_section_of(pfn);
+	u32 old;
 
-	while (old != new && !pghot_record_replace(record, &old, new))
-		;
+	if (!section)
+		return 0;
+	pghot_record_change(pghot_record_at(pfn), old, 0);
+	if (old)
+		kmigrated_forget_failed(section->nid, pfn);
 	return old;
 }
 
@@ -389,26 +392,21 @@ static u32 pghot_exchange_record(void *record, u32 new)
  */
 void pghot_carry(unsigned long from_pfn, unsigned long to_pfn)
 {
-	void *from, *to;
-	u32 record;
+	u32 record, old;
+	void *to;
 
 	rcu_read_lock();
-	from = pghot_record_at(from_pfn);
+	record = pghot_take(from_pfn);
 	to = pghot_record_at(to_pfn);
-	record = from ? pghot_exchange_record(from, 0) : 0;
 	if (to)
-		pghot_exchange_record(to, pghot_by_format(claim, record));
+		pghot_record_change(to, old, pghot_by_format(claim, record));
 	rcu_read_unlock();
 }
 
 void __pghot_forget(const struct page *page)
 {
-	void *record;
-
 	rcu_read_lock();
-	record = pghot_record_at(page_to_pfn(page));
-	if (record)
-		pghot_exchange_record(record, 0);
+	pghot_take(page_to_pfn(page));
 	rcu_read_unlock();
 }
 
@@ -447,12 +445,11 @@ int pghot_set_target_nid(unsigned int nid)
 int pghot_target(unsigned long pfn)
 {
 	struct pghot_section *section;
-	struct ferry_hot_view view;
-	int nid = NUMA_NO_NODE;
+	int nid = pghot_look(pfn, pghot_now()).node;
 	u64 majority;
 
-	if (pghot_look(pfn, pghot_now(), &view) && pghot_is_target(view.node))
-		return view.node;
+	if (pghot_is_target(nid))
+		return nid;
 	rcu_read_lock();
 	section = pghot_section_of(pfn);
 	majority = section ? READ_ONCE(section->majority) : 0;
@@ -488,8 +485,7 @@ bool pghot_batch_ready(int nid)
 /* Whether pages of a node were ready since the last call. */
 bool pghot_take_kick(int nid)
 {
-	atomic_set(&pghot_ready[nid], 0);
-	return test_bit(nid, pghot_active) && test_and_clear_bit(nid, pghot_active);
+	return atomic_xchg(&pghot_ready[nid], 0);
 }
 
 unsigned int pghot_sources(void)
@@ -503,10 +499,8 @@ static int pghot_start_source(enum pghot_src src)
 
 	/* Before the thread or the counters, which record from their first moment on. */
 	static_branch_enable(&pghot_source_keys[src]);
-	if (src == PGHOT_PGTSCAN)
-		error = pghot_scan_start();
-	else if (src == PGHOT_HWHINT)
-		error = pghot_perf_start();
+	if (pghot_source[src].start)
+		error = pghot_source[src].start();
 	if (error)
 		static_branch_disable(&pghot_source_keys[src]);
 	return error;
@@ -514,10 +508,8 @@ static int pghot_start_source(enum pghot_src src)
 
 static void pghot_stop_source(enum pghot_src src)
 {
-	if (src == PGHOT_PGTSCAN)
-		pghot_scan_stop();
-	else if (src == PGHOT_HWHINT)
-		pghot_perf_stop();
+	if (pghot_source[src].stop)
+		pghot_source[src].stop();
 	static_branch_disable(&pghot_source_keys[src]);
 }
 
@@ -527,15 +519,15 @@ static int pghot_switch_sources(unsigned int sources)
 	unsigned int src, on = pghot_enabled;
 	int error = 0;
 
-	for (src = 0; src < PGHOT_SRC_MAX; src++) {
-		if (on & ~sources & BIT(src)) {
+	for (src = 0; src < PGHOT_SRC_MAX && !error; src++) {
+		if (!((on ^ sources) & BIT(src)))
+			continue;
+		if (on & BIT(src))
 			pghot_stop_source(src);
-			on &= ~BIT(src);
-		} else if (sources & ~on & BIT(src) && !error) {
+		else
 			error = pghot_start_source(src);
-			if (!error)
-				on |= BIT(src);
-		}
+		if (!error)
+			on ^= BIT(src);
 	}
 	WRITE_ONCE(pghot_enabled, on);
 	return error;
@@ -544,15 +536,12 @@ static int pghot_switch_sources(unsigned int sources)
 /* Turns exactly these sources on. Returns 0 or an error, and then nothing changed. */
 int pghot_set_sources(unsigned int sources)
 {
-	unsigned int before, supported = BIT(PGHOT_HINTFAULT);
+	unsigned int before, src;
 	int error;
 
-	if (IS_ENABLED(CONFIG_PGHOT_HWHINTS))
-		supported |= BIT(PGHOT_HWHINT);
-	if (IS_ENABLED(CONFIG_PGHOT_PGTSCAN))
-		supported |= BIT(PGHOT_PGTSCAN);
-	if (sources & ~supported)
-		return -EINVAL;
+	for (src = 0; src < BITS_PER_TYPE(sources); src++)
+		if (sources & BIT(src) && (src >= PGHOT_SRC_MAX || !pghot_source[src].weight))
+			return -EINVAL;
 	mutex_lock(&pghot_lock);
 	before = pghot_enabled;
 	error = sources ? kmigrated_marks_init() : 0;
@@ -622,9 +611,8 @@ static int __init pghot_init(void)
 	int error;
 
 	ferry_balance_defaults(pghot_format(), &params, &pghot_balance_params);
-	pghot_defaults(0, &params);
 	mutex_lock(&pghot_lock);
-	error = pghot_set_params(&params);
+	error = pghot_fit_params(0);
 	mutex_unlock(&pghot_lock);
 	if (error)
 		return error;

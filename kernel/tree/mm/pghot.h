@@ -56,7 +56,6 @@ static inline void pghot_stat_add(unsigned int stat, unsigned long n)
 struct pghot_section {
 	refcount_t ref;		/* one of the map's, one of each iteration */
 	int nid;
-	bool lower;		/* the node is of a lower tier */
 	u64 majority;		/* upper half: owner; lower half: as ferry_hot_majority() */
 	unsigned long hot;	/* the last sweep or an access since found a ready page */
 	unsigned long start_pfn;
@@ -94,6 +93,22 @@ static inline bool pghot_record_replace(void *record, u32 *old, u32 new)
 	return replaced;
 }
 
+/*
+ * Makes @new, an expression of @old, of a record, against other writers; @old receives what it was
+ * before. Returns what it is.
+ */
+#define pghot_record_change(record, old, new)					\
+({										\
+	void *__record = (record);						\
+	u32 __new;								\
+										\
+	(old) = pghot_record_read(__record);					\
+	do									\
+		__new = (new);							\
+	while (__new != (old) && !pghot_record_replace(__record, &(old), __new)); \
+	__new;									\
+})
+
 /* pghot.c: sources, policy, one page */
 extern struct ferry_balance_params pghot_balance_params;
 unsigned int pghot_sources(void);
@@ -103,7 +118,7 @@ int pghot_set_window(unsigned int ms);
 int pghot_set_threshold(unsigned int threshold);
 unsigned int pghot_target_nid(void);
 int pghot_set_target_nid(unsigned int nid);
-bool pghot_look(unsigned long pfn, u32 now, struct ferry_hot_view *view);
+struct ferry_hot_view pghot_look(unsigned long pfn, u32 now);
 u32 pghot_age_ms(unsigned long pfn, u32 now);
 bool pghot_set_ready(unsigned long pfn, bool ready);
 void pghot_carry(unsigned long from_pfn, unsigned long to_pfn);
@@ -123,7 +138,7 @@ extern atomic_long_t pghot_record_memory;
 int pghot_update_records(unsigned int sources);
 struct pghot_section *pghot_next_section(int nid, struct pghot_section *section);
 void pghot_put_section(struct pghot_section *section);
-bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep, u32 now,
+bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
 		     struct ferry_hot_histogram *histogram);
 size_t pghot_find(const struct pghot_section *section, size_t *from, u32 now, u32 least_heat,
 		  u32 most_heat, u32 *found, size_t space);
@@ -138,27 +153,20 @@ void pghot_records_init(void);
 /* pghot_sysfs.c */
 void pghot_sysfs_init(void);
 
-/* pghot_scan.c */
-#ifdef CONFIG_PGHOT_PGTSCAN
+/*
+ * pghot_scan.c. @pghot_scan_walk_ms: how long the last walk of all page tables took; 0 before the
+ * first one's end. If that is longer than the window, a page that was not seen lately need not be
+ * idle.
+ */
+extern u32 pghot_scan_walk_ms;
 int pghot_scan_start(void);
 void pghot_scan_stop(void);
-u32 pghot_scan_ms(void);
-#else
-static inline int pghot_scan_start(void) { return -EINVAL; }
-static inline void pghot_scan_stop(void) { }
-static inline u32 pghot_scan_ms(void) { return 0; }
-#endif
 
 /* pghot_perf.c */
-#ifdef CONFIG_PGHOT_HWHINTS
 int pghot_perf_start(void);
 void pghot_perf_stop(void);
 int pghot_perf_set_event(char *text);
-int pghot_perf_show_event(char *text, size_t size);
-#else
-static inline int pghot_perf_start(void) { return -EINVAL; }
-static inline void pghot_perf_stop(void) { }
-#endif
+int pghot_perf_show_event(struct seq_file *file, void *unused);
 
 /*
  * kmigrated.c: a thread per node of a lower tier, which sleeps while all sources are off.
@@ -167,6 +175,7 @@ static inline void pghot_perf_stop(void) { }
 int kmigrated_start(int nid);
 void kmigrated_stop(int nid);
 void kmigrated_wake(void);
+void kmigrated_forget_failed(int nid, unsigned long pfn);
 int kmigrated_marks_init(void);
 
 #endif /* _MM_PGHOT_H */

@@ -13,6 +13,7 @@
 #include <linux/perf_event.h>
 #include <linux/percpu.h>
 #include <linux/ptrace.h>
+#include <linux/seq_file.h>
 #include <linux/string.h>
 #include <linux/topology.h>
 #include <linux/workqueue.h>
@@ -29,13 +30,12 @@ struct pghot_event {
 	u64 period;	/* one of how many is a sample; 0 if no event is chosen */
 };
 
-/* For all of this, except that CPUs that go say so in @pghot_counter_lost. */
+/* For all of this. */
 static DEFINE_MUTEX(pghot_perf_lock);
 static struct pghot_event pghot_event;
 static bool pghot_perf_on;
 static enum cpuhp_state pghot_perf_state;
 static DEFINE_PER_CPU(struct perf_event *, pghot_counter);
-static DEFINE_PER_CPU(bool, pghot_counter_lost);
 
 /* A sample of an NMI whose page is looked up once that is over. */
 struct pghot_perf_later {
@@ -132,45 +132,41 @@ static struct perf_event *pghot_perf_create(int cpu, const struct pghot_event *e
 	return counter;
 }
 
-/* Lets exactly the CPUs that are online have a counter, or none if there is nothing to count. */
+/* Lets exactly the CPUs that are online have a new counter, or none if there is nothing to count. */
 static void pghot_perf_update(void)
 {
-	bool wanted = pghot_perf_on && pghot_event.period;
 	struct perf_event **counter;
 	int cpu;
 
 	lockdep_assert_held(&pghot_perf_lock);
 	for_each_possible_cpu(cpu) {
 		counter = per_cpu_ptr(&pghot_counter, cpu);
-		if (*counter && (!wanted || xchg(per_cpu_ptr(&pghot_counter_lost, cpu), false))) {
+		if (!IS_ERR_OR_NULL(*counter))
 			perf_event_release_kernel(*counter);
-			*counter = NULL;
-		}
-		if (wanted && !*counter && cpu_online(cpu)) {
-			WRITE_ONCE(*per_cpu_ptr(&pghot_counter_lost, cpu), false);
+		*counter = NULL;
+		if (pghot_perf_on && pghot_event.period && cpu_online(cpu))
 			*counter = pghot_perf_create(cpu, &pghot_event);
-			if (IS_ERR(*counter))
-				*counter = NULL;
-		}
 	}
 }
 
-static void pghot_perf_follow(struct work_struct *work)
+static void pghot_perf_switch(bool on)
 {
 	mutex_lock(&pghot_perf_lock);
+	pghot_perf_on = on;
 	pghot_perf_update();
 	mutex_unlock(&pghot_perf_lock);
 }
 
+static void pghot_perf_follow(struct work_struct *work)
+{
+	pghot_perf_switch(true);
+}
+
 static DECLARE_WORK(pghot_perf_work, pghot_perf_follow);
 
-/*
- * Not here, but in a work: to make a counter of software takes the lock of CPU hotplug. A
- * counter that was made while the CPU was on its way out does not count any more.
- */
+/* Not here, but in a work: to make a counter of software takes the lock of CPU hotplug. */
 static int pghot_perf_cpu_changed(unsigned int cpu)
 {
-	WRITE_ONCE(*per_cpu_ptr(&pghot_counter_lost, cpu), true);
 	schedule_work(&pghot_perf_work);
 	return 0;
 }
@@ -185,10 +181,7 @@ int pghot_perf_start(void)
 	if (state < 0)
 		return state;
 	pghot_perf_state = state;
-	mutex_lock(&pghot_perf_lock);
-	pghot_perf_on = true;
-	pghot_perf_update();
-	mutex_unlock(&pghot_perf_lock);
+	pghot_perf_switch(true);
 	return 0;
 }
 
@@ -197,10 +190,7 @@ void pghot_perf_stop(void)
 {
 	cpuhp_remove_state_nocalls(pghot_perf_state);
 	cancel_work_sync(&pghot_perf_work);
-	mutex_lock(&pghot_perf_lock);
-	pghot_perf_on = false;
-	pghot_perf_update();
-	mutex_unlock(&pghot_perf_lock);
+	pghot_perf_switch(false);
 }
 
 static int pghot_perf_parse(char *text, struct pghot_event *event)
@@ -217,57 +207,40 @@ static int pghot_perf_parse(char *text, struct pghot_event *event)
 	return 0;
 }
 
-/* Whether there is such a counter, and it takes samples. */
-static int pghot_perf_try(const struct pghot_event *event)
-{
-	struct perf_event *counter;
-
-	if (!event->period)
-		return 0;
-	counter = pghot_perf_create(cpumask_any(cpu_online_mask), event);
-	if (IS_ERR(counter))
-		return PTR_ERR(counter);
-	perf_event_release_kernel(counter);
-	return 0;
-}
-
 /*
  * Counts "TYPE CONFIG PERIOD", each as perf_event_open(2) has them; "" for nothing. Changes @text.
- * Returns 0, -EINVAL for another text, or what perf says where there is no such counter.
+ * Returns 0, -EINVAL for another text, or what perf says where no counter takes such samples.
  */
 int pghot_perf_set_event(char *text)
 {
 	struct pghot_event event;
+	struct perf_event *counter;
 	int error;
-	bool on;
 
 	error = pghot_perf_parse(text, &event);
-	if (!error)
-		error = pghot_perf_try(&event);
 	if (error)
 		return error;
+	if (event.period) {
+		counter = pghot_perf_create(cpumask_any(cpu_online_mask), &event);
+		if (IS_ERR(counter))
+			return PTR_ERR(counter);
+		perf_event_release_kernel(counter);
+	}
 	mutex_lock(&pghot_perf_lock);
-	on = pghot_perf_on;
-	pghot_perf_on = false;
-	pghot_perf_update();
 	pghot_event = event;
-	pghot_perf_on = on;
 	pghot_perf_update();
 	mutex_unlock(&pghot_perf_lock);
 	return 0;
 }
 
-/* The event as it can be written again; its length. */
-int pghot_perf_show_event(char *text, size_t size)
+/* Shows the event as it can be written again. */
+int pghot_perf_show_event(struct seq_file *file, void *unused)
 {
-	int length;
-
 	mutex_lock(&pghot_perf_lock);
 	if (pghot_event.period)
-		length = scnprintf(text, size, "%u %llu %llu\n", pghot_event.type,
-				   pghot_event.config, pghot_event.period);
-	else
-		length = scnprintf(text, size, "\n");
+		seq_printf(file, "%u %llu %llu", pghot_event.type, pghot_event.config,
+			   pghot_event.period);
+	seq_putc(file, '\n');
 	mutex_unlock(&pghot_perf_lock);
-	return length;
+	return 0;
 }

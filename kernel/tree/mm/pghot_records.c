@@ -65,7 +65,7 @@ static int pghot_section_nid(unsigned long start_pfn)
 	return NUMA_NO_NODE;
 }
 
-static int pghot_add_section(unsigned long nr, int nid, bool lower)
+static int pghot_add_section(unsigned long nr, int nid)
 {
 	struct pghot_section *section = kzalloc(sizeof(*section), GFP_KERNEL);
 	int error = -ENOMEM;
@@ -74,7 +74,6 @@ static int pghot_add_section(unsigned long nr, int nid, bool lower)
 		return error;
 	refcount_set(&section->ref, 1);
 	section->nid = nid;
-	section->lower = lower;
 	section->start_pfn = section_nr_to_pfn(nr);
 	/* Records are read for every access: better not on the node that is slow. */
 	section->records = kvzalloc_node(pghot_section_bytes(), GFP_KERNEL, pghot_target_nid());
@@ -98,39 +97,20 @@ static void pghot_drop_section(unsigned long nr)
 }
 
 /*
- * The top tier has records only while page tables are scanned: other sources see the pages of
- * lower tiers alone, and would say that all others are cold.
+ * The nodes whose memory has records: those of lower tiers. The top tier has some only while page
+ * tables are scanned: other sources see the pages of lower tiers alone, and would say that all
+ * others are cold.
  */
-static bool pghot_wants_records(int nid, unsigned int sources, bool tiered)
+static nodemask_t pghot_recorded_nodes(unsigned int sources)
 {
-	if (!sources || !tiered || !node_state(nid, N_MEMORY))
-		return false;
-	return !node_is_toptier(nid) || sources & BIT(PGHOT_PGTSCAN);
-}
-
-static bool pghot_has_tiers(void)
-{
+	nodemask_t lower = NODE_MASK_NONE;
 	int nid;
 
 	for_each_node_state(nid, N_MEMORY)
-		if (!node_is_toptier(nid))
-			return true;
-	return false;
-}
-
-static int pghot_update_section(unsigned long nr, unsigned int sources, bool tiered)
-{
-	struct pghot_section *section = xa_load(&pghot_sections, nr);
-	int nid = pghot_section_nid(section_nr_to_pfn(nr));
-
-	if (nid == NUMA_NO_NODE || !pghot_wants_records(nid, sources, tiered)) {
-		pghot_drop_section(nr);
-		return 0;
-	}
-	if (!section)
-		return pghot_add_section(nr, nid, !node_is_toptier(nid));
-	WRITE_ONCE(section->lower, !node_is_toptier(nid));
-	return 0;
+		if (sources && !node_is_toptier(nid))
+			node_set(nid, lower);
+	return nodes_empty(lower) || !(sources & BIT(PGHOT_PGTSCAN)) ? lower :
+								       node_states[N_MEMORY];
 }
 
 /*
@@ -139,22 +119,22 @@ static int pghot_update_section(unsigned long nr, unsigned int sources, bool tie
  */
 int pghot_update_records(unsigned int sources)
 {
-	unsigned long nr, last;
+	unsigned long nr;
+	nodemask_t nodes;
 	int error = 0, nid;
-	bool tiered;
 
 	get_online_mems();
 	mutex_lock(&pghot_map_lock);
-	tiered = pghot_has_tiers();
-	for_each_online_node(nid) {
-		if (!node_spanned_pages(nid))
+	nodes = pghot_recorded_nodes(sources);
+	for (nr = 0; nr <= __highest_present_section_nr && !error; nr++) {
+		if (!online_section_nr(nr))
 			continue;
-		last = pfn_to_section_nr(node_end_pfn(nid) - 1);
-		for (nr = pfn_to_section_nr(node_start_pfn(nid)); nr <= last && !error; nr++)
-			if (online_section_nr(nr)) {
-				error = pghot_update_section(nr, sources, tiered);
-				cond_resched();
-			}
+		nid = pghot_section_nid(section_nr_to_pfn(nr));
+		if (nid == NUMA_NO_NODE || !node_isset(nid, nodes))
+			pghot_drop_section(nr);
+		else if (!xa_load(&pghot_sections, nr))
+			error = pghot_add_section(nr, nid);
+		cond_resched();
 	}
 	mutex_unlock(&pghot_map_lock);
 	put_online_mems();
@@ -200,7 +180,7 @@ struct pghot_chunk {
 	u64 after[PGHOT_CHUNK_WORDS];
 };
 
-/* One sweep of a node. */
+/* Counts records, after aging them if the sweep has a number. */
 struct pghot_sweep {
 	struct ferry_hot_params params;
 	struct ferry_hot_sweep sweep;
@@ -212,30 +192,30 @@ struct pghot_sweep {
 static void pghot_store_aged(void *at, u64 before, u64 after, const struct pghot_sweep *of)
 {
 	void *end = at + sizeof(u64);
-	u32 old, new;
+	u32 old;
 
 	if (try_cmpxchg64((u64 *)at, &before, after))
 		return;
-	for (; at < end; at += pghot_record_size()) {
-		old = pghot_record_read(at);
-		do {
-			new = pghot_by_format(aged, old, &of->params, &of->sweep);
-		} while (new != old && !pghot_record_replace(at, &old, new));
-	}
+	for (; at < end; at += pghot_record_size())
+		pghot_record_change(at, old, pghot_by_format(aged, old, &of->params, &of->sweep));
 }
 
-static void pghot_sweep_chunk(void *records, const struct pghot_sweep *of)
+static void pghot_count_chunk(void *records, const struct pghot_sweep *of)
 {
 	size_t nr = PGHOT_CHUNK_BYTES / pghot_record_size(), changed, i;
 	struct pghot_chunk *chunk = of->chunk;
 
-	/* An access that comes now is seen by the next sweep. */
-	if (!data_race(memchr_inv(records, 0, PGHOT_CHUNK_BYTES))) {
+	/* An access that comes now is seen the next time. */
+	if (!memchr_inv(records, 0, PGHOT_CHUNK_BYTES)) {
 		of->histogram->pages[0][FERRY_HOT_AGES - 1] += nr;
 		return;
 	}
+	if (!of->sweep.number) {
+		pghot_by_format(count, records, nr, of->sweep.now, of->histogram);
+		return;
+	}
 	/* Whatever a racing access makes of a record, either before or after it is right. */
-	data_race(memcpy(chunk->before, records, PGHOT_CHUNK_BYTES));
+	memcpy(chunk->before, records, PGHOT_CHUNK_BYTES);
 	memcpy(chunk->after, chunk->before, PGHOT_CHUNK_BYTES);
 	changed = pghot_by_format(sweep, (void *)chunk->after, nr, &of->params, &of->sweep,
 				  of->histogram);
@@ -256,16 +236,25 @@ static u64 pghot_hot_pages(const struct ferry_hot_histogram *histogram, u32 thre
 	return pages;
 }
 
+static void pghot_count_records(const struct pghot_section *section, const struct pghot_sweep *of)
+{
+	size_t at;
+
+	/* Records that change meanwhile count as they were or as they are. */
+	kcsan_disable_current();
+	for (at = 0; at < pghot_section_bytes(); at += PGHOT_CHUNK_BYTES)
+		pghot_count_chunk(section->records + at, of);
+	kcsan_enable_current();
+}
+
 static void pghot_sweep_section(struct pghot_section *section, const struct pghot_sweep *of)
 {
 	u64 before = pghot_hot_pages(of->histogram, of->params.threshold);
-	size_t at;
 
 	WRITE_ONCE(section->hot, 0);
 	/* Pairs with pghot_kick(): an access after this sets it again, one before is swept. */
 	smp_mb();
-	for (at = 0; at < pghot_section_bytes(); at += PGHOT_CHUNK_BYTES)
-		pghot_sweep_chunk(section->records + at, of);
+	pghot_count_records(section, of);
 	if (pghot_hot_pages(of->histogram, of->params.threshold) > before)
 		WRITE_ONCE(section->hot, 1);
 }
@@ -293,18 +282,9 @@ size_t pghot_find(const struct pghot_section *section, size_t *from, u32 now, u3
 void pghot_count_section(const struct pghot_section *section, u32 now,
 			 struct ferry_hot_histogram *histogram)
 {
-	size_t nr = PGHOT_CHUNK_BYTES / pghot_record_size(), at;
-	void *records;
+	struct pghot_sweep of = { .sweep.now = now, .histogram = histogram };
 
-	kcsan_disable_current();
-	for (at = 0; at < pghot_section_bytes(); at += PGHOT_CHUNK_BYTES) {
-		records = section->records + at;
-		if (!memchr_inv(records, 0, PGHOT_CHUNK_BYTES))
-			histogram->pages[0][FERRY_HOT_AGES - 1] += nr;
-		else
-			pghot_by_format(count, records, nr, now, histogram);
-	}
-	kcsan_enable_current();
+	pghot_count_records(section, &of);
 }
 
 /*
@@ -312,30 +292,26 @@ void pghot_count_section(const struct pghot_section *section, u32 now,
  * with the same number, nor by two at a time. Accesses that are recorded meanwhile are not lost.
  * Returns false if the thread has to stop before it is through.
  */
-bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep, u32 now,
+bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
 		     struct ferry_hot_histogram *histogram)
 {
 	struct pghot_sweep of = { .histogram = histogram };
 	struct pghot_section *section;
 
 	memset(histogram, 0, sizeof(*histogram));
-	if (sweep) {
+	pghot_get_params(&of.params);
+	if (sweep)
 		of.sweep = *sweep;
-		pghot_get_params(&of.params);
-		/* A sweep that is left out makes the next one late, which then trusts no record. */
-		of.chunk = kmalloc(sizeof(*of.chunk), GFP_KERNEL | __GFP_NOFAIL);
-	}
+	/* A sweep that is left out makes the next one late, which then trusts no record. */
+	of.chunk = kmalloc(sizeof(*of.chunk), GFP_KERNEL | __GFP_NOFAIL);
 	for_each_pghot_section(section, nid) {
 		if (kthread_should_stop()) {
 			pghot_put_section(section);
 			break;
 		}
-		/* Of a large node the last records are swept later. */
+		/* Of a large node the last records are counted later. */
 		of.sweep.now = pghot_now();
-		if (sweep)
-			pghot_sweep_section(section, &of);
-		else
-			pghot_count_section(section, now, histogram);
+		pghot_sweep_section(section, &of);
 		cond_resched();
 	}
 	kfree(of.chunk);

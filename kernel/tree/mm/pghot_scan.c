@@ -82,8 +82,7 @@ struct pghot_scan {
 	unsigned long pfns[PGHOT_SCAN_BATCH];	/* of the @nr accesses to record */
 };
 
-/* How long the last walk of all processes took. */
-static u32 pghot_scan_walk_ms;
+u32 pghot_scan_walk_ms;
 
 /* One thread, one state. Under the lock of pghot_set_sources() while it starts and stops. */
 static struct task_struct *pghot_scan_task;
@@ -405,15 +404,6 @@ static int pghot_scan_run(void *data)
 		pghot_scan_sleep(spent < period ? period - spent : 1);
 	}
 	return 0;
-}
-
-/*
- * How long the last walk of all page tables took; 0 before the first one's end. If that is longer
- * than the window, a page that was not seen lately need not be idle.
- */
-u32 pghot_scan_ms(void)
-{
-	return READ_ONCE(pghot_scan_walk_ms);
 }
 
 int pghot_scan_start(void)

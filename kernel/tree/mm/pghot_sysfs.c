@@ -24,15 +24,9 @@ struct pghot_file {
 	const char *name;
 	unsigned int (*get)(void);
 	int (*set)(unsigned int value);
-	int (*show)(char *text, size_t size);
+	int (*show)(struct seq_file *to, void *unused);
 	int (*store)(char *text);
 };
-
-/* Returns the length of what the file says. */
-static int pghot_file_show(const struct pghot_file *file, char *text, size_t size)
-{
-	return file->show ? file->show(text, size) : scnprintf(text, size, "%u\n", file->get());
-}
 
 /* Takes one number, or the file's text, and at most the newline that echo(1) adds. */
 static int pghot_file_store(const struct pghot_file *file, char *text, size_t count)
@@ -93,33 +87,31 @@ static const struct pghot_file pghot_debugfs[] = {
 static int pghot_sysctl(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
 			loff_t *ppos)
 {
-	char text[16];
-	size_t length;
+	const struct pghot_file *file = table->data;
+	unsigned int value = file->get();
+	struct ctl_table number = { .data = &value, .maxlen = sizeof(value) };
 	int error;
 
-	if (write) {
-		error = *ppos ? -EINVAL : pghot_file_store(table->data, buffer, *lenp);
-		if (!error)
-			*ppos += *lenp;
-		return error;
-	}
-	length = pghot_file_show(table->data, text, sizeof(text));
-	*lenp = *ppos < length ? min(*lenp, (size_t)(length - *ppos)) : 0;
-	memcpy(buffer, text + *ppos, *lenp);
-	*ppos += *lenp;
+	if (!write)
+		return proc_douintvec(&number, write, buffer, lenp, ppos);
+	error = *ppos ? -EINVAL : pghot_file_store(file, buffer, *lenp);
+	if (!error)
+		*ppos += *lenp;
+	return error;
+}
+
+static int pghot_file_show(struct seq_file *to, void *unused)
+{
+	const struct pghot_file *file = to->private;
+
+	if (file->show)
+		return file->show(to, unused);
+	seq_printf(to, "%u\n", file->get());
 	return 0;
 }
 
-static ssize_t pghot_debugfs_read(struct file *file, char __user *to, size_t count, loff_t *ppos)
-{
-	char text[PGHOT_TEXT];
-	int length = pghot_file_show(file->private_data, text, sizeof(text));
-
-	return simple_read_from_buffer(to, count, ppos, text, length);
-}
-
-static ssize_t pghot_debugfs_write(struct file *file, const char __user *from, size_t count,
-				   loff_t *ppos)
+static ssize_t pghot_file_write(struct file *file, const char __user *from, size_t count,
+				loff_t *ppos)
 {
 	char text[PGHOT_TEXT];
 
@@ -128,15 +120,9 @@ static ssize_t pghot_debugfs_write(struct file *file, const char __user *from, s
 	if (copy_from_user(text, from, count))
 		return -EFAULT;
 	text[count] = '\0';
-	return pghot_file_store(file->private_data, text, count) ?: count;
+	return pghot_file_store(file_inode(file)->i_private, text, count) ?: count;
 }
-
-static const struct file_operations pghot_debugfs_fops = {
-	.owner = THIS_MODULE,
-	.open = simple_open,
-	.read = pghot_debugfs_read,
-	.write = pghot_debugfs_write,
-};
+DEFINE_SHOW_STORE_ATTRIBUTE(pghot_file);
 
 static int pghot_status_show(struct seq_file *file, void *unused)
 {
@@ -243,7 +229,7 @@ void __init pghot_sysfs_init(void)
 		register_sysctl_init("vm", pghot_table);
 	for (i = 0; i < ARRAY_SIZE(pghot_debugfs); i++)
 		debugfs_create_file(pghot_debugfs[i].name, 0644, folder,
-				    (void *)&pghot_debugfs[i], &pghot_debugfs_fops);
+				    (void *)&pghot_debugfs[i], &pghot_file_fops);
 	debugfs_create_file("status", 0444, folder, NULL, &pghot_status_fops);
 	debugfs_create_file("heat", 0444, folder, NULL, &pghot_heat_fops);
 }
