@@ -12,7 +12,7 @@ use crate::known_faults;
 use crate::migrator::Migrator;
 use crate::options::setters;
 use crate::options::{Backend, DEFAULT_BATCH_BYTES, MoveOptions};
-use crate::pool::{PageClass, PagePool, SEGMENT};
+use crate::pool::{PageClass, PagePool, Piece, SEGMENT};
 use crate::probe;
 use crate::result::{ListResult, MoveResult};
 use crate::sync::Unpoisoned;
@@ -341,24 +341,14 @@ impl Mover {
                 if len == 0 {
                     return;
                 }
-                let filled = pool.take_empty(class, len, false).and_then(|piece| {
-                    let filled = pool.populate(class, &piece).and_then(|()| {
-                        if !class.huge || userfault.pagemap.is_huge(piece.addr(), piece.len())? {
-                            Ok(())
-                        } else {
-                            Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
-                        }
-                    });
-                    if filled.is_ok() {
-                        pool.put_full(class, piece)
-                    } else {
-                        pool.reset(class, piece)
+                let pagemap = &userfault.pagemap;
+                let is_huge = |piece: &Piece| pagemap.is_huge(piece.addr(), piece.len());
+                match pool.allocate(class, len, |piece| is_huge(piece).unwrap_or(false)) {
+                    Ok(piece) => pool.put_full(piece),
+                    Err(error) => {
+                        *failure.lock().unpoisoned() = Some(error);
+                        return;
                     }
-                    filled
-                });
-                if let Err(error) = filled {
-                    *failure.lock().unpoisoned() = Some(error);
-                    return;
                 }
             }
         });

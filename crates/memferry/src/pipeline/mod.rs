@@ -76,18 +76,6 @@ pub(crate) struct Plan<'a> {
     pub cancel: &'a AtomicBool,
 }
 
-impl Plan<'_> {
-    /// Of pages where a batch comes from, and of those where it goes to.
-    fn classes(&self, kind: Kind) -> (PageClass, PageClass) {
-        let class = |node| PageClass {
-            node,
-            huge: kind.huge,
-            locked: self.locked,
-        };
-        (class(kind.node), class(self.wanted.node))
-    }
-}
-
 /// What a pipeline leaves behind.
 pub(crate) struct Finished {
     /// What ended it early.
@@ -220,7 +208,7 @@ impl<'a> Pipeline<'a> {
         for batch in self.batches {
             // Prepared when the move was cancelled, never unmapped.
             let mut batch = batch.into_inner().unpoisoned();
-            release_pieces(&self.plan, &mut batch);
+            release_pieces(self.plan.pool, &mut batch);
         }
         let places = self.places.into_inner();
         let places = places.unpoisoned();
@@ -308,21 +296,18 @@ impl<'a> Pipeline<'a> {
     /// A staging range and free pages for one batch; both may be shorter than asked, never for a THP.
     fn find_pages(&self, kind: Kind, bytes: usize) -> std::io::Result<(Piece, Option<Piece>)> {
         let pool = self.plan.pool;
-        let (from, to) = self.plan.classes(kind);
-        let dest = self.find_free(kind, to, bytes)?;
+        let of = |node| PageClass {
+            node,
+            huge: kind.huge,
+            locked: self.plan.locked,
+        };
+        let dest = self.find_free(of(self.plan.wanted.node), bytes)?;
         let len = dest.as_ref().map_or(bytes, Piece::len);
-        let staged = pool.take_empty(from, len, true).and_then(|staged| {
-            if !kind.huge || staged.len() == SEGMENT {
-                return Ok(staged);
-            }
-            pool.put_empty(from, staged);
-            Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
-        });
-        match staged {
+        match pool.take_empty(of(kind.node), len, true) {
             Ok(staged) => Ok((staged, dest)),
             Err(error) => {
                 if let Some(dest) = dest {
-                    pool.put_full(to, dest);
+                    pool.put_full(dest);
                 }
                 Err(error)
             }
@@ -330,49 +315,32 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Free pages for at most `bytes`; `None` when the kernel shall allocate them right at the place.
-    fn find_free(&self, kind: Kind, to: PageClass, bytes: usize) -> std::io::Result<Option<Piece>> {
+    fn find_free(&self, class: PageClass, bytes: usize) -> std::io::Result<Option<Piece>> {
         let pool = self.plan.pool;
-        if let Some(piece) = pool.take_full(to, bytes) {
-            if !kind.huge || piece.len() == SEGMENT {
+        if let Some(piece) = pool.take_full(class, bytes) {
+            if !class.huge || piece.len() == SEGMENT {
                 return Ok(Some(piece));
             }
-            pool.discard(to, piece);
+            pool.discard(piece);
         }
-        if !kind.huge && !self.plan.wanted.ask_nodes {
+        if !class.huge && !self.plan.wanted.ask_nodes {
             // One node: that saves zeroing and one remap.
             return Ok(None);
         }
-        // A THP that the kernel split as it went to its place has left its page table behind, and base pages come here
-        // instead of a THP, once.
-        let mut again = kind.huge;
-        loop {
-            let piece = pool.take_empty(to, bytes, false)?;
-            let filled = pool.populate(to, &piece);
-            let Err(error) = filled.and_then(|()| match kind.huge {
-                true => self.check_huge(&piece),
-                false => Ok(()),
-            }) else {
-                return Ok(Some(piece));
-            };
-            pool.reset(to, piece);
-            if !std::mem::take(&mut again) {
-                return Err(error);
-            }
+        let allocate = || pool.allocate(class, bytes, |piece| self.is_huge(piece));
+        match allocate() {
+            // A THP that the kernel split as it went to its place has left its page table behind, and base pages come here
+            // instead of a THP, once.
+            Err(_) if class.huge => allocate().map(Some),
+            allocated => allocated.map(Some),
         }
     }
 
-    /// A THP must become a THP: pages that the kernel could only give one by one do not do.
-    fn check_huge(&self, piece: &Piece) -> std::io::Result<()> {
+    /// Whether a piece holds a THP.
+    fn is_huge(&self, piece: &Piece) -> bool {
         let mut region = [Region::default()];
-        let (count, _) = self
-            .plan
-            .kernel
-            .scan(piece.addr(), piece.end(), &mut region)?;
-        if count == 1 && region[0].categories & HUGE != 0 && piece.len() == SEGMENT {
-            Ok(())
-        } else {
-            Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
-        }
+        let scanned = (self.plan.kernel).scan(piece.addr(), piece.end(), &mut region);
+        matches!(scanned, Ok((1, _))) && region[0].categories & HUGE != 0 && piece.len() == SEGMENT
     }
 
     /// How many lanes have a share of `bytes`.
@@ -452,15 +420,10 @@ impl<'a> Pipeline<'a> {
 }
 
 /// Puts a batch's pieces back into the pool when nothing is away.
-fn release_pieces(plan: &Plan<'_>, batch: &mut Batch) {
-    let Some(kind) = batch.kind.take() else {
-        return;
-    };
-    let (from, to) = plan.classes(kind);
-    let staged = std::mem::take(&mut batch.staged);
-    plan.pool.put_empty(from, staged);
+fn release_pieces(pool: &PagePool, batch: &mut Batch) {
+    pool.put_empty(std::mem::take(&mut batch.staged));
     if let Some(dest) = batch.dest.take() {
-        plan.pool.put_full(to, dest);
+        pool.put_full(dest);
     }
     batch.clear();
 }

@@ -112,7 +112,7 @@ impl Pipeline<'_> {
         // Where memory is short the kernel may split a THP that was all zeros and take it away (its shrinker of underused
         // THPs): what was copied there lies in base pages of any node.
         let huge = batch.kind.is_some_and(|kind| kind.huge);
-        let split = |dest: &&Piece| huge && self.check_huge(dest).is_err();
+        let split = |dest: &&Piece| huge && !self.is_huge(dest);
         let dest = batch.dest.as_ref();
         dest.filter(split).map(|_| Outcome::NoMemory)
     }
@@ -202,7 +202,7 @@ impl Pipeline<'_> {
 
     /// All pages are back: books them, opens the gate, and gives the addresses to the pool.
     fn settle(&self, slot: usize, failed: Option<Outcome>, dirty: bool) {
-        let plan = &self.plan;
+        let (plan, pool) = (&self.plan, self.plan.pool);
         let mut guard = self.write(slot);
         let batch = &mut *guard;
         batch.gate = None;
@@ -211,51 +211,34 @@ impl Pipeline<'_> {
         for run in batch.away.runs() {
             self.book(run, failed, unit, batch);
         }
-        let (from, to) = plan.classes(kind);
         let (staged, dest) = (std::mem::take(&mut batch.staged), batch.dest.take());
-        let give_back_unused = |dest| match failed {
-            Some(Outcome::NoMemory) => plan.pool.reset(to, dest),
-            _ => plan.pool.put_full(to, dest),
+        // A segment that got a page table is reset as a whole, or no THP would fit there again.
+        let used = if batch.split {
+            SEGMENT
+        } else {
+            batch.away.bytes()
         };
-        if batch.split {
-            // Its place has a page table by now, so the destination's THP was split as well.
-            plan.pool.reset(from, staged);
-            match dest {
-                Some(dest) if failed.is_some() => give_back_unused(dest),
-                Some(dest) => plan.pool.reset(to, dest),
-                None => {}
-            }
-            batch.clear();
-            drop(guard);
-            return self.schedule.free(slot);
+        let (staged, rest) = staged.cut(used);
+        pool.put_empty(rest);
+        match &dest {
+            _ if batch.split => pool.reset(staged),
+            _ if failed.is_none() && plan.recycle => pool.put_full(staged),
+            // All originals went back from staging.
+            Some(_) if failed.is_some() && !dirty => pool.put_empty(staged),
+            _ => pool.discard(staged),
         }
-        let (used, rest) = staged.cut(batch.away.bytes());
-        plan.pool.put_empty(from, rest);
-        match dest {
-            _ if failed.is_some() => {
-                // The originals went back from staging, or some of them.
-                if dirty || dest.is_none() {
-                    plan.pool.discard(from, used)
-                } else {
-                    plan.pool.put_empty(from, used)
-                }
-                if let Some(dest) = dest {
-                    give_back_unused(dest);
-                }
-            }
-            _ => {
-                if plan.recycle {
-                    plan.pool.put_full(from, used)
-                } else {
-                    plan.pool.discard(from, used)
-                }
-                if let Some(dest) = dest {
-                    let (used, rest) = dest.cut(batch.away.bytes());
-                    plan.pool.put_full(to, rest);
-                    if dirty {
-                        plan.pool.discard(to, used)
-                    } else {
-                        plan.pool.put_empty(to, used)
+        if let Some(dest) = dest {
+            match failed {
+                Some(Outcome::NoMemory) => pool.reset(dest),
+                Some(_) => pool.put_full(dest),
+                // Its place has a page table by now, so the destination's THP was split as well.
+                None if batch.split => pool.reset(dest),
+                None => {
+                    let (dest, rest) = dest.cut(used);
+                    pool.put_full(rest);
+                    match dirty {
+                        true => pool.discard(dest),
+                        false => pool.put_empty(dest),
                     }
                 }
             }

@@ -104,7 +104,7 @@ fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
     let take = |_| pool.take_empty(class(1), SEGMENT, false).unwrap();
     let pieces: Vec<_> = (0..bytes / SEGMENT).map(take).collect();
     for piece in pieces {
-        pool.put_full(class(1), piece);
+        pool.put_full(piece);
     }
     let place = Uffd::open(FEATURE_MOVE).unwrap();
     let range = BASE..BASE + bytes;

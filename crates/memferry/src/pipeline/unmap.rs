@@ -47,14 +47,14 @@ impl Pipeline<'_> {
         let mut guard = self.write(slot);
         let batch = &mut *guard;
         if batch.away.bytes() == 0 {
-            release_pieces(&self.plan, batch);
+            release_pieces(self.plan.pool, batch);
             drop(guard);
             drop(gate);
             self.schedule.free(slot);
             return;
         }
         let huge = batch.kind.is_some_and(|k| k.huge);
-        batch.split = huge && self.check_huge(&batch.staged).is_err();
+        batch.split = huge && !self.is_huge(&batch.staged);
         batch.gate = Some(gate);
         laps.count(|s| &mut s.batches);
         let shares = match batch.dest {
