@@ -10,7 +10,7 @@ use crate::migrator::Migrator;
 use crate::move_pages;
 use crate::options::MoveOptions;
 use crate::pace::Pace;
-use crate::pipeline::{Cursor, Live, Pipeline, Plan, Wanted};
+use crate::pipeline::{Live, Pipeline, Plan, Wanted};
 use crate::pool::{PagePool, SEGMENT};
 use crate::ranges::Ranges;
 use crate::result::{Account, ListResult, MoveResult, Outcome};
@@ -233,16 +233,16 @@ impl Job {
                 account,
                 migrator: &*self.migrator,
                 range: range.clone(),
+                vmas,
+                parts,
                 excluded: excluded.as_slice(),
-                locked: vmas[0].locked,
                 batch_bytes: self.batch_bytes,
                 lanes,
                 wanted,
                 recycle: self.options.source.keep,
                 cancel: &self.cancel,
             };
-            let slots = lanes + 2;
-            let pipeline = Pipeline::new(plan, Cursor::new(wanted, vmas, parts), slots);
+            let pipeline = Pipeline::new(plan, lanes + 2);
             // A large list may have come to lie there since, where the program had unmapped something.
             let own = sys::list::own_memory().find_map(|list| within(&list, &range));
             let begun = Instant::now();

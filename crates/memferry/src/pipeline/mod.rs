@@ -17,7 +17,7 @@ mod scale;
 mod tests;
 mod unmap;
 
-pub(crate) use cursor::{Cursor, Wanted};
+pub(crate) use cursor::Wanted;
 pub(crate) use kernel::{Kernel, Live};
 
 use crate::forkgate;
@@ -32,8 +32,9 @@ use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
 use crate::sys::uffd::Uffd;
 use crate::sys::{errno, page_size};
+use crate::vma::Vma;
 use batch::Batch;
-use cursor::Kind;
+use cursor::Cursor;
 use events::Places;
 use memferry_core::{GRANULE, share};
 use memferry_linux::pagemap::{HUGE, Region};
@@ -62,10 +63,12 @@ pub(crate) struct Plan<'a> {
     pub migrator: &'a dyn Migrator,
     /// The part of the range that is registered for this pipeline.
     pub range: Range<usize>,
-    /// Parts of it to leave alone.
+    /// The mappings of it, which are locked (mlock) all or none.
+    pub vmas: &'a [Vma],
+    /// What of them is to be moved, ascending.
+    pub parts: &'a [Range<usize>],
+    /// Parts of the range to leave alone.
     pub excluded: &'a [Range<usize>],
-    /// Its mappings are locked (mlock).
-    pub locked: bool,
     pub batch_bytes: usize,
     /// The migrator's lanes, at least 1; asked once, so that the shares of a batch fit together.
     pub lanes: usize,
@@ -134,8 +137,10 @@ fn end_process() -> ! {
 }
 
 impl<'a> Pipeline<'a> {
-    /// A pipeline over what `cursor` walks. `slots` batches at a time.
-    pub(crate) fn new(plan: Plan<'a>, mut cursor: Cursor<'a>, slots: usize) -> Pipeline<'a> {
+    /// A pipeline of `slots` batches at a time.
+    pub(crate) fn new(plan: Plan<'a>, slots: usize) -> Pipeline<'a> {
+        let (kernel, account) = (plan.kernel, plan.account);
+        let mut cursor = Cursor::new(kernel, account, plan.wanted, plan.vmas, plan.parts);
         cursor.reserve(slots);
         let spins = if plan.lanes > 1 { SPINS } else { 0 };
         let mut batches = List::with_capacity_in(slots, Pages);
@@ -234,12 +239,7 @@ impl<'a> Pipeline<'a> {
         loop {
             let cut = {
                 let mut cursor = self.cursor.lock().unpoisoned();
-                cursor.next(
-                    self.plan.kernel,
-                    self.plan.account,
-                    self.plan.batch_bytes,
-                    &mut runs,
-                )
+                cursor.next(self.plan.batch_bytes, &mut runs)
             };
             laps.lap(|s| &mut s.scan);
             let kind = match cut {
@@ -252,7 +252,7 @@ impl<'a> Pipeline<'a> {
                 }
             };
             let bytes = runs.iter().map(|r| r.len).sum();
-            let found = self.find_pages(kind, bytes);
+            let found = self.find_pages(kind.class, bytes);
             laps.lap(|s| &mut s.populate);
             match found {
                 Ok((staged, dest)) => {
@@ -268,7 +268,6 @@ impl<'a> Pipeline<'a> {
                     }
                     let mut batch = self.write(slot);
                     batch.clear();
-                    batch.kind = Some(kind);
                     // The lanes take runs from the end.
                     runs.reverse();
                     batch.planned = runs;
@@ -279,11 +278,9 @@ impl<'a> Pipeline<'a> {
                     return;
                 }
                 Err(_) => {
-                    let unit = if kind.huge { SEGMENT } else { page_size() };
+                    let (account, unit) = (self.plan.account, kind.class.unit());
                     for run in &runs {
-                        self.plan
-                            .account
-                            .book(Outcome::NoMemory, run.place, run.len, unit);
+                        account.book(Outcome::NoMemory, run.place, run.len, unit);
                     }
                 }
             }
@@ -293,17 +290,13 @@ impl<'a> Pipeline<'a> {
         self.schedule.exhausted(slot, epoch);
     }
 
-    /// A staging range and free pages for one batch; both may be shorter than asked, never for a THP.
-    fn find_pages(&self, kind: Kind, bytes: usize) -> std::io::Result<(Piece, Option<Piece>)> {
+    /// A staging range and free pages for a batch of pages of a class; both may be shorter than asked, never for a THP.
+    fn find_pages(&self, from: PageClass, bytes: usize) -> std::io::Result<(Piece, Option<Piece>)> {
         let pool = self.plan.pool;
-        let of = |node| PageClass {
-            node,
-            huge: kind.huge,
-            locked: self.plan.locked,
-        };
-        let dest = self.find_free(of(self.plan.wanted.node), bytes)?;
+        let node = self.plan.wanted.node;
+        let dest = self.find_free(PageClass { node, ..from }, bytes)?;
         let len = dest.as_ref().map_or(bytes, Piece::len);
-        match pool.take_empty(of(kind.node), len, true) {
+        match pool.take_empty(from, len, true) {
             Ok(staged) => Ok((staged, dest)),
             Err(error) => {
                 if let Some(dest) = dest {

@@ -111,8 +111,7 @@ impl Pipeline<'_> {
         }
         // Where memory is short the kernel may split a THP that was all zeros and take it away (its shrinker of underused
         // THPs): what was copied there lies in base pages of any node.
-        let huge = batch.kind.is_some_and(|kind| kind.huge);
-        let split = |dest: &&Piece| huge && !self.is_huge(dest);
+        let split = |dest: &&Piece| dest.class().huge && !self.is_huge(dest);
         let dest = batch.dest.as_ref();
         dest.filter(split).map(|_| Outcome::NoMemory)
     }
@@ -206,10 +205,8 @@ impl Pipeline<'_> {
         let mut guard = self.write(slot);
         let batch = &mut *guard;
         batch.gate = None;
-        let Some(kind) = batch.kind else { return };
-        let unit = if kind.huge { SEGMENT } else { page_size() };
         for run in batch.away.runs() {
-            self.book(run, failed, unit, batch);
+            self.book(run, failed, batch);
         }
         let (staged, dest) = (std::mem::take(&mut batch.staged), batch.dest.take());
         // A segment that got a page table is reset as a whole, or no THP would fit there again.
@@ -248,7 +245,7 @@ impl Pipeline<'_> {
         self.schedule.free(slot);
     }
 
-    fn book(&self, run: &AwayRun, failed: Option<Outcome>, unit: usize, batch: &Batch) {
+    fn book(&self, run: &AwayRun, failed: Option<Outcome>, batch: &Batch) {
         let (account, page) = (self.plan.account, page_size());
         let outcome = match failed {
             _ if run.gone => Outcome::NotPresent,
@@ -258,7 +255,8 @@ impl Pipeline<'_> {
             Some(_) => Outcome::Busy,
         };
         if batch.dest.is_some() || outcome == Outcome::Moved || run.gone {
-            return account.book(outcome, run.origin, run.len, unit.min(run.len));
+            let unit = batch.staged.class().unit().min(run.len);
+            return account.book(outcome, run.origin, run.len, unit);
         }
         for at in (0..run.len).step_by(page) {
             let filled = batch.filled.has(run.offset + at);

@@ -114,7 +114,6 @@ fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
         read: true,
         write: true,
         exec: false,
-        shared: false,
         locked: false,
         watched: true,
         unmovable: None,
@@ -135,15 +134,16 @@ fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
             account: &account,
             migrator: &Idler,
             range: range.clone(),
+            vmas: &vmas,
+            parts,
             excluded: &[],
-            locked: false,
             batch_bytes,
             lanes: LANES,
             wanted,
             recycle: true,
             cancel: &AtomicBool::new(false),
         };
-        let pipeline = Pipeline::new(plan, Cursor::new(wanted, &vmas, parts), LANES + 2);
+        let pipeline = Pipeline::new(plan, LANES + 2);
         let begun = cpu_time();
         pipeline.run_lane(0);
         let took = cpu_time() - begun;

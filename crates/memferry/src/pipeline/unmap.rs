@@ -9,11 +9,10 @@ use super::batch::Batch;
 use super::events::Places;
 use super::{Pipeline, release_pieces};
 use crate::forkgate::Away;
-use crate::pool::SEGMENT;
 use crate::result::Outcome;
 use crate::steps::Laps;
 use crate::sync::Unpoisoned;
-use crate::sys::{errno, page_size};
+use crate::sys::errno;
 use std::sync::atomic::Ordering;
 
 /// Refusals after which pages that the kernel keeps refusing stay where they are.
@@ -53,8 +52,7 @@ impl Pipeline<'_> {
             self.schedule.free(slot);
             return;
         }
-        let huge = batch.kind.is_some_and(|k| k.huge);
-        batch.split = huge && !self.is_huge(&batch.staged);
+        batch.split = batch.staged.class().huge && !self.is_huge(&batch.staged);
         batch.gate = Some(gate);
         laps.count(|s| &mut s.batches);
         let shares = match batch.dest {
@@ -70,8 +68,7 @@ impl Pipeline<'_> {
     /// first (or, without `patient`, books what it refuses as busy).
     fn unmap_runs(&self, places: &Places, batch: &mut Batch, patient: bool, laps: &Laps) -> bool {
         let (kernel, account) = (self.plan.kernel, self.plan.account);
-        let huge = batch.kind.is_some_and(|k| k.huge);
-        let unit = if huge { SEGMENT } else { page_size() };
+        let unit = batch.staged.class().unit();
         let staging = self
             .plan
             .pool

@@ -31,6 +31,10 @@ impl Piece {
         self.len
     }
 
+    pub(crate) fn class(&self) -> PageClass {
+        self.class
+    }
+
     pub(crate) fn end(&self) -> usize {
         self.addr + self.len
     }

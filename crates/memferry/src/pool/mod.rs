@@ -40,6 +40,13 @@ pub(crate) struct PageClass {
     pub locked: bool,
 }
 
+impl PageClass {
+    /// Bytes of one of its pages.
+    pub(crate) fn unit(self) -> usize {
+        if self.huge { SEGMENT } else { sys::page_size() }
+    }
+}
+
 struct FreeList {
     class: PageClass,
     /// Free pages.
@@ -503,12 +510,7 @@ unsafe fn set_up(addr: usize, len: usize, class: PageClass, bind: bool) -> io::R
 fn bring_to_node(piece: &Piece) -> io::Result<()> {
     // On the stack: a lane must not touch memory that may itself be on its way.
     const AT_ONCE: usize = 256;
-    let unit = if piece.class.huge {
-        SEGMENT
-    } else {
-        sys::page_size()
-    };
-    let node = piece.class.node as i32;
+    let (unit, node) = (piece.class.unit(), piece.class.node as i32);
     let mut addresses = [0; AT_ONCE];
     let mut status = [0; AT_ONCE];
     let mut start = piece.addr;
