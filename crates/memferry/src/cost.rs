@@ -133,7 +133,7 @@ impl Bench {
     fn new() -> io::Result<Bench> {
         let bytes = PAGES * page_size();
         let map = || {
-            let mapping = Mapping::new(bytes, page_size(), 0)?;
+            let mapping = Mapping::new(bytes, page_size())?;
             mapping.empty()?;
             Ok::<_, io::Error>(mapping)
         };

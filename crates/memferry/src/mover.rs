@@ -466,7 +466,7 @@ mod tests {
 
     #[test]
     fn a_range_that_somebody_else_watches_in_part_stays_as_it_is() {
-        let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
+        let memory = Mapping::new(2 * SEGMENT, SEGMENT).unwrap();
         let half = memory.addr() + SEGMENT;
         sys::memory::populate(memory.addr(), 2 * SEGMENT).unwrap();
         let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
@@ -479,7 +479,7 @@ mod tests {
             "{refused:?}"
         );
         // Its watch is still there.
-        let nothing = Mapping::new(sys::page_size(), sys::page_size(), 0).unwrap();
+        let nothing = Mapping::new(sys::page_size(), sys::page_size()).unwrap();
         assert!(other.is_registered(half, nothing.addr()).unwrap());
     }
 

@@ -77,7 +77,7 @@ impl Pipeline<'_> {
         while let Some(run) = batch.planned.last_mut() {
             let (at, end) = (run.place, run.place + run.len);
             let mut stop = end;
-            if let Some(excluded) = places.excluded(&(at..end)) {
+            if let Some(excluded) = places.excluded.meeting(&(at..end)) {
                 // Places are multiples of their unit, but for the rest of a THP that was split under way.
                 stop = (excluded.start / unit * unit).max(at);
                 if stop == at {

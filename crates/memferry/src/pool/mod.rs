@@ -462,7 +462,7 @@ impl FreeList {
     fn grow(&mut self, bind: bool, staging: bool) -> io::Result<()> {
         // What is locked counts against RLIMIT_MEMLOCK whether pages are there or not.
         let chunk = if self.class.locked { SEGMENT } else { CHUNK };
-        let mapping = Mapping::new(chunk, SEGMENT, 0)?;
+        let mapping = Mapping::new(chunk, SEGMENT)?;
         let (addr, len) = (mapping.addr(), mapping.len());
         // SAFETY: the mapping is new.
         unsafe { set_up(addr, len, self.class, bind)? };
