@@ -43,9 +43,9 @@ pub struct MoverOptions {
 
 impl MoverOptions {
     /// With the library's defaults.
-    pub fn new(migrator: impl Migrator + 'static) -> MoverOptions {
+    pub fn new(migrator: impl Into<Box<dyn Migrator>>) -> MoverOptions {
         MoverOptions {
-            migrator: Box::new(migrator),
+            migrator: migrator.into(),
             backend: Backend::Auto,
             pool_bytes: DEFAULT_POOL_BYTES,
             allow_faulty_kernel: false,
@@ -151,8 +151,8 @@ impl Mover {
     }
 
     /// Takes another migrator; the pool stays.
-    pub fn set_migrator(&mut self, migrator: impl Migrator + 'static) {
-        self.migrator = Arc::new(migrator);
+    pub fn set_migrator(&mut self, migrator: impl Into<Box<dyn Migrator>>) {
+        self.migrator = migrator.into().into();
     }
 
     /// Moves the pages of `range` to node `to` and tells what became of each. Other threads may use the memory all the
