@@ -102,14 +102,9 @@ impl Job {
             failure = self.watch_and_run(userfault, parts.as_slice(), &account)?;
         }
         if !by_kernel.as_slice().is_empty() {
-            let by = move_pages::Callers {
-                pid: 0,
-                node: self.to,
-                count: self.lanes,
-                cancel: &self.cancel,
-                pace: self.options.bytes_per_second.map(Pace::new),
-            };
-            let carried = by.carry(by_kernel.as_slice(), &account);
+            let limits = (&*self.cancel, self.options.bytes_per_second);
+            let ranges = by_kernel.as_slice();
+            let carried = move_pages::carry(0, self.to, self.lanes, limits, ranges, &account);
             failure = failure.or(carried.err());
         }
         account.close(started.elapsed(), failure)
