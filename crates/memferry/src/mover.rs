@@ -86,33 +86,30 @@ impl Mover {
             |_| vec![0],
             |topology| topology.nodes_with_memory().map(|n| n.id).collect(),
         );
+        let several = nodes.len() > 1;
         let userfault = match options.backend {
-            Backend::MovePages => None,
-            Backend::Auto | Backend::Userfaultfd => match open_userfault().and_then(|userfault| {
-                let faulty =
-                    known_faults::refusal(release).filter(|_| !options.allow_faulty_kernel);
-                faulty.map_or(Ok(userfault), Err)
-            }) {
-                Ok(userfault) => Some(userfault),
-                Err(_) if options.backend == Backend::Auto && nodes.len() > 1 => None,
-                Err(why) => {
-                    return Err(MoveError::NoBackend {
-                        userfaultfd: why,
-                        move_pages: move_pages_verdict(nodes.len()),
-                    });
-                }
-            },
+            Backend::MovePages => Err("not asked for".to_owned()),
+            Backend::Auto | Backend::Userfaultfd => open_userfault(),
         };
-        let userfault = userfault.filter(|_| {
-            options.backend != Backend::Auto
-                || !cost::measured(&nodes).is_some_and(|cost| cost.favours_move_pages())
-        });
-        if userfault.is_none() && nodes.len() < 2 {
-            return Err(MoveError::NoBackend {
-                userfaultfd: "not asked for".to_owned(),
-                move_pages: move_pages_verdict(nodes.len()),
-            });
-        }
+        let faulty = known_faults::refusal(release).filter(|_| !options.allow_faulty_kernel);
+        let userfault = match (
+            userfault.and_then(|open| faulty.map_or(Ok(open), Err)),
+            options.backend,
+        ) {
+            (Ok(_), Backend::Auto)
+                if cost::measured(&nodes).is_some_and(|cost| cost.favours_move_pages()) =>
+            {
+                None
+            }
+            (Ok(userfault), _) => Some(userfault),
+            (Err(_), Backend::Auto | Backend::MovePages) if several => None,
+            (Err(why), _) => {
+                return Err(MoveError::NoBackend {
+                    userfaultfd: why,
+                    move_pages: move_pages_verdict(nodes.len()),
+                });
+            }
+        };
         let notes = match (&userfault, topology) {
             (Some(_), Ok(topology)) => probe::notes(&topology),
             _ => Vec::new(),
@@ -120,9 +117,9 @@ impl Mover {
         Ok(Mover {
             migrator: options.migrator.into(),
             core: Arc::new(Core {
-                kernel_too: options.backend == Backend::Auto && nodes.len() > 1,
+                kernel_too: options.backend == Backend::Auto && several,
                 userfault,
-                pool: PagePool::new(options.pool_bytes, nodes.len() > 1),
+                pool: PagePool::new(options.pool_bytes, several),
                 nodes,
                 generation: sys::process::generation(),
                 turn: Mutex::new(()),

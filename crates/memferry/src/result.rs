@@ -39,6 +39,16 @@ impl Outcome {
         Outcome::NoMemory,
         Outcome::Unsupported,
     ];
+
+    /// Of a page that the kernel would not move, by its errno.
+    pub(crate) fn of_errno(errno: i32) -> Outcome {
+        match errno {
+            libc::ENOENT | libc::EFAULT => Outcome::NotPresent,
+            libc::ENOMEM => Outcome::NoMemory,
+            libc::EINVAL | libc::ENODEV => Outcome::Unsupported,
+            _ => Outcome::Busy,
+        }
+    }
 }
 
 /// Folios and their bytes.

@@ -305,12 +305,7 @@ impl Call<'_> {
             status if status >= 0 && unit.before >= 0 && !self.is_wanted(unit.before) => {
                 return (None, status);
             }
-            status => match -status {
-                libc::ENOENT | libc::EFAULT => Outcome::NotPresent,
-                libc::ENOMEM => Outcome::NoMemory,
-                libc::EINVAL | libc::ENODEV => Outcome::Unsupported,
-                _ => Outcome::Busy,
-            },
+            status => Outcome::of_errno(-status),
         };
         // A page that came to another node meanwhile, by somebody else.
         let status = if outcome == Outcome::Busy && unit.status >= 0 {

@@ -310,10 +310,10 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel::PageTables;
     use super::*;
     use crate::ranges::Ranges;
     use crate::result::ListResult;
-    use crate::sys::uffd::{Message, Progress};
     use memferry_linux::pagemap::SWAPPED;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -352,40 +352,7 @@ mod tests {
     /// Page tables that exist nowhere, from `BASE` on.
     struct Tables(Vec<Page>);
 
-    impl Kernel for Tables {
-        unsafe fn unmap(&self, _: usize, _: usize, _: usize) -> Progress {
-            unreachable!("a cursor moves nothing")
-        }
-        unsafe fn remap(&self, _: usize, _: usize, _: usize) -> Progress {
-            unreachable!("a cursor moves nothing")
-        }
-        unsafe fn fill(&self, _: usize, _: usize, _: usize) -> Progress {
-            unreachable!("a cursor moves nothing")
-        }
-        fn zero(&self, _: usize, _: usize) -> io::Result<()> {
-            unreachable!("a cursor moves nothing")
-        }
-        fn release(&self, _: usize, _: usize) -> io::Result<()> {
-            unreachable!("a cursor moves nothing")
-        }
-        fn watch(&self, _: usize, _: usize) -> io::Result<()> {
-            unreachable!("a cursor moves nothing")
-        }
-        fn watches(&self, _: usize) -> io::Result<bool> {
-            unreachable!("a cursor moves nothing")
-        }
-        fn wake(&self, _: usize, _: usize) -> io::Result<()> {
-            unreachable!("a cursor moves nothing")
-        }
-        fn changing(&self) -> bool {
-            unreachable!()
-        }
-        fn pending(&self) -> bool {
-            false
-        }
-        fn messages(&self, _: &mut [Message]) -> io::Result<usize> {
-            Ok(0)
-        }
+    impl PageTables for Tables {
         fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)> {
             let mut count = 0;
             for at in (start..end).step_by(4096) {

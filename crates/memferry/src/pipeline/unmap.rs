@@ -108,10 +108,7 @@ impl Pipeline<'_> {
                     laps.refused(errno);
                     return false;
                 }
-                libc::ENOENT => Outcome::NotPresent,
-                libc::ENOMEM => Outcome::NoMemory,
-                libc::EINVAL => Outcome::Unsupported,
-                _ => Outcome::Busy,
+                errno => Outcome::of_errno(errno),
             };
             // A THP that was split under way may have lost some of its pages already: the rest of it stays.
             let rest = (unit - at % unit).min(end - at);
