@@ -43,7 +43,7 @@ pub fn topology() -> Result<Topology, Failure> {
 
 /// How many CPUs the benchmark's threads have: taskset, cgroups and containers can leave it fewer than are online.
 pub fn usable_cpus(topology: &Topology) -> usize {
-    memferry::probe::usable_cpus().map_or(topology.cpus.online.len(), |cpus| cpus.len())
+    memferry_linux::affinity::allowed().map_or(topology.cpus.online.len(), |cpus| cpus.len())
 }
 
 /// Describes the machine. `copy` is the copy routine that the lanes use, if they copy.

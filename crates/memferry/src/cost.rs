@@ -7,7 +7,7 @@
 use crate::forkgate::ParentOnly;
 use crate::sys::memory::{self, Mapping};
 use crate::sys::page_size;
-use crate::sys::uffd::{FEATURE_MOVE, Progress, Uffd};
+use crate::sys::uffd::{FEATURE_MOVE, Uffd};
 use memferry_linux::numa;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -133,7 +133,7 @@ impl Bench {
     fn new() -> io::Result<Bench> {
         let bytes = PAGES * page_size();
         let map = || {
-            let mapping = Mapping::new(bytes, page_size(), 0)?;
+            let mapping = Mapping::new(bytes, page_size())?;
             mapping.empty()?;
             Ok::<_, io::Error>(mapping)
         };
@@ -171,13 +171,8 @@ impl Bench {
 
     fn shift(&self, to: &Mapping, from: &Mapping) -> io::Result<()> {
         // SAFETY: both mappings belong to this value, and nobody refers to their contents meanwhile.
-        match unsafe { (self.uffd).move_pages(to.addr(), from.addr(), from.len()) } {
-            Progress { stopped: None, .. } => Ok(()),
-            Progress {
-                stopped: Some(error),
-                ..
-            } => Err(error),
-        }
+        let moved = unsafe { (self.uffd).move_pages(to.addr(), from.addr(), from.len()) };
+        moved.stopped.map_or(Ok(()), Err)
     }
 
     /// Both ways in each round, in turns, so that whatever else the machine does meets both; and first one, then the other, so

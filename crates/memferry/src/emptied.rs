@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn no_mover_touches_what_is_being_emptied_until_it_was_empty() {
-        let memory = Mapping::new(SEGMENT, SEGMENT, 0).unwrap();
+        let memory = Mapping::new(SEGMENT, SEGMENT).unwrap();
         let (start, half) = (memory.addr(), SEGMENT / 2);
         memory::advise_thps(start, SEGMENT, false).unwrap();
         let moved = || {

@@ -10,7 +10,7 @@ use crate::migrator::Migrator;
 use crate::move_pages;
 use crate::options::MoveOptions;
 use crate::pace::Pace;
-use crate::pipeline::{Cursor, Live, Pipeline, Plan, Wanted};
+use crate::pipeline::{Live, Pipeline, Plan, Wanted};
 use crate::pool::{PagePool, SEGMENT};
 use crate::ranges::Ranges;
 use crate::result::{Account, ListResult, MoveResult, Outcome};
@@ -102,14 +102,9 @@ impl Job {
             failure = self.watch_and_run(userfault, parts.as_slice(), &account)?;
         }
         if !by_kernel.as_slice().is_empty() {
-            let by = move_pages::Callers {
-                pid: 0,
-                node: self.to,
-                count: self.lanes,
-                cancel: &self.cancel,
-                pace: self.options.bytes_per_second.map(Pace::new),
-            };
-            let carried = by.carry(by_kernel.as_slice(), &account);
+            let limits = (&*self.cancel, self.options.bytes_per_second);
+            let ranges = by_kernel.as_slice();
+            let carried = move_pages::carry(0, self.to, self.lanes, limits, ranges, &account);
             failure = failure.or(carried.err());
         }
         account.close(started.elapsed(), failure)
@@ -233,16 +228,16 @@ impl Job {
                 account,
                 migrator: &*self.migrator,
                 range: range.clone(),
+                vmas,
+                parts,
                 excluded: excluded.as_slice(),
-                locked: vmas[0].locked,
                 batch_bytes: self.batch_bytes,
                 lanes,
                 wanted,
                 recycle: self.options.source.keep,
                 cancel: &self.cancel,
             };
-            let slots = lanes + 2;
-            let pipeline = Pipeline::new(plan, Cursor::new(wanted, vmas, parts), slots);
+            let pipeline = Pipeline::new(plan, lanes + 2);
             // A large list may have come to lie there since, where the program had unmapped something.
             let own = sys::list::own_memory().find_map(|list| within(&list, &range));
             let begun = Instant::now();

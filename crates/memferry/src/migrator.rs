@@ -52,27 +52,9 @@ pub unsafe trait Migrator: Send + Sync {
     }
 }
 
-// SAFETY: what is in the box has copied everything when `copy` returns.
-unsafe impl<M: Migrator + ?Sized> Migrator for Box<M> {
-    fn name(&self) -> &'static str {
-        (**self).name()
-    }
-
-    fn lanes(&self) -> usize {
-        (**self).lanes()
-    }
-
-    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { (**self).copy(src, dst, len) };
-    }
-
-    fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
-        (**self).run(lane);
-    }
-
-    fn own_memory(&self) -> Vec<Range<usize>> {
-        (**self).own_memory()
+impl<M: Migrator + 'static> From<M> for Box<dyn Migrator> {
+    fn from(migrator: M) -> Box<dyn Migrator> {
+        Box::new(migrator)
     }
 }
 

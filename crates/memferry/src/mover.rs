@@ -12,7 +12,7 @@ use crate::known_faults;
 use crate::migrator::Migrator;
 use crate::options::setters;
 use crate::options::{Backend, DEFAULT_BATCH_BYTES, MoveOptions};
-use crate::pool::{PageClass, PagePool, SEGMENT};
+use crate::pool::{PageClass, PagePool, Piece, SEGMENT};
 use crate::probe;
 use crate::result::{ListResult, MoveResult};
 use crate::sync::Unpoisoned;
@@ -43,9 +43,9 @@ pub struct MoverOptions {
 
 impl MoverOptions {
     /// With the library's defaults.
-    pub fn new(migrator: impl Migrator + 'static) -> MoverOptions {
+    pub fn new(migrator: impl Into<Box<dyn Migrator>>) -> MoverOptions {
         MoverOptions {
-            migrator: Box::new(migrator),
+            migrator: migrator.into(),
             backend: Backend::Auto,
             pool_bytes: DEFAULT_POOL_BYTES,
             allow_faulty_kernel: false,
@@ -86,33 +86,30 @@ impl Mover {
             |_| vec![0],
             |topology| topology.nodes_with_memory().map(|n| n.id).collect(),
         );
+        let several = nodes.len() > 1;
         let userfault = match options.backend {
-            Backend::MovePages => None,
-            Backend::Auto | Backend::Userfaultfd => match open_userfault().and_then(|userfault| {
-                let faulty =
-                    known_faults::refusal(release).filter(|_| !options.allow_faulty_kernel);
-                faulty.map_or(Ok(userfault), Err)
-            }) {
-                Ok(userfault) => Some(userfault),
-                Err(_) if options.backend == Backend::Auto && nodes.len() > 1 => None,
-                Err(why) => {
-                    return Err(MoveError::NoBackend {
-                        userfaultfd: why,
-                        move_pages: move_pages_verdict(nodes.len()),
-                    });
-                }
-            },
+            Backend::MovePages => Err("not asked for".to_owned()),
+            Backend::Auto | Backend::Userfaultfd => open_userfault(),
         };
-        let userfault = userfault.filter(|_| {
-            options.backend != Backend::Auto
-                || !cost::measured(&nodes).is_some_and(|cost| cost.favours_move_pages())
-        });
-        if userfault.is_none() && nodes.len() < 2 {
-            return Err(MoveError::NoBackend {
-                userfaultfd: "not asked for".to_owned(),
-                move_pages: move_pages_verdict(nodes.len()),
-            });
-        }
+        let faulty = known_faults::refusal(release).filter(|_| !options.allow_faulty_kernel);
+        let userfault = match (
+            userfault.and_then(|open| faulty.map_or(Ok(open), Err)),
+            options.backend,
+        ) {
+            (Ok(_), Backend::Auto)
+                if cost::measured(&nodes).is_some_and(|cost| cost.favours_move_pages()) =>
+            {
+                None
+            }
+            (Ok(userfault), _) => Some(userfault),
+            (Err(_), Backend::Auto | Backend::MovePages) if several => None,
+            (Err(why), _) => {
+                return Err(MoveError::NoBackend {
+                    userfaultfd: why,
+                    move_pages: move_pages_verdict(nodes.len()),
+                });
+            }
+        };
         let notes = match (&userfault, topology) {
             (Some(_), Ok(topology)) => probe::notes(&topology),
             _ => Vec::new(),
@@ -120,9 +117,9 @@ impl Mover {
         Ok(Mover {
             migrator: options.migrator.into(),
             core: Arc::new(Core {
-                kernel_too: options.backend == Backend::Auto && nodes.len() > 1,
+                kernel_too: options.backend == Backend::Auto && several,
                 userfault,
-                pool: PagePool::new(options.pool_bytes, nodes.len() > 1),
+                pool: PagePool::new(options.pool_bytes, several),
                 nodes,
                 generation: sys::process::generation(),
                 turn: Mutex::new(()),
@@ -151,8 +148,8 @@ impl Mover {
     }
 
     /// Takes another migrator; the pool stays.
-    pub fn set_migrator(&mut self, migrator: impl Migrator + 'static) {
-        self.migrator = Arc::new(migrator);
+    pub fn set_migrator(&mut self, migrator: impl Into<Box<dyn Migrator>>) {
+        self.migrator = migrator.into().into();
     }
 
     /// Moves the pages of `range` to node `to` and tells what became of each. Other threads may use the memory all the
@@ -341,24 +338,14 @@ impl Mover {
                 if len == 0 {
                     return;
                 }
-                let filled = pool.take_empty(class, len, false).and_then(|piece| {
-                    let filled = pool.populate(class, &piece).and_then(|()| {
-                        if !class.huge || userfault.pagemap.is_huge(piece.addr(), piece.len())? {
-                            Ok(())
-                        } else {
-                            Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
-                        }
-                    });
-                    if filled.is_ok() {
-                        pool.put_full(class, piece)
-                    } else {
-                        pool.reset(class, piece)
+                let pagemap = &userfault.pagemap;
+                let is_huge = |piece: &Piece| pagemap.is_huge(piece.addr(), piece.len());
+                match pool.allocate(class, len, |piece| is_huge(piece).unwrap_or(false)) {
+                    Ok(piece) => pool.put_full(piece),
+                    Err(error) => {
+                        *failure.lock().unpoisoned() = Some(error);
+                        return;
                     }
-                    filled
-                });
-                if let Err(error) = filled {
-                    *failure.lock().unpoisoned() = Some(error);
-                    return;
                 }
             }
         });
@@ -476,7 +463,7 @@ mod tests {
 
     #[test]
     fn a_range_that_somebody_else_watches_in_part_stays_as_it_is() {
-        let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
+        let memory = Mapping::new(2 * SEGMENT, SEGMENT).unwrap();
         let half = memory.addr() + SEGMENT;
         sys::memory::populate(memory.addr(), 2 * SEGMENT).unwrap();
         let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
@@ -489,7 +476,7 @@ mod tests {
             "{refused:?}"
         );
         // Its watch is still there.
-        let nothing = Mapping::new(sys::page_size(), sys::page_size(), 0).unwrap();
+        let nothing = Mapping::new(sys::page_size(), sys::page_size()).unwrap();
         assert!(other.is_registered(half, nothing.addr()).unwrap());
     }
 

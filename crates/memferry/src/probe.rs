@@ -1,83 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this kernel lets this process do, found by trying: userfaultfd, UFFDIO_MOVE, PAGEMAP_SCAN, move_pages(2).
+//! Which ways to move pages this kernel lets this process go, found by trying, and what limits them.
 
 use crate::cost;
 use crate::error::{explain_userfaultfd, move_pages_verdict};
 use crate::known_faults;
 use crate::pool::SEGMENT;
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
-use memferry_linux::affinity;
-use memferry_linux::pagemap::{Pagemap, Region};
 use memferry_linux::topology::Topology;
-use std::io;
 
 pub use crate::cost::{BetweenNodes, MoveCost};
 
-/// One ability of the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Ability {
-    /// What it is.
-    pub name: &'static str,
-    /// What the library needs it for.
-    pub purpose: &'static str,
-    /// `Err` says why it is missing and what would enable it.
-    pub state: Result<(), String>,
+/// Whether this process may watch memory: `Err` says why not, and what would enable it.
+pub fn userfaultfd() -> Result<(), String> {
+    open(FEATURE_EVENTS)
 }
 
-/// CPUs that the calling thread may use, ascending: what its affinity and cpuset leave of those that are online. A
-/// migrator has at most so many lanes.
-///
-/// # Errors
-/// Those of sched_getaffinity(2), which a sandbox may refuse.
-pub fn usable_cpus() -> io::Result<Vec<u32>> {
-    affinity::allowed()
+/// Whether pages can be moved through userfaultfd on this kernel: `Err` says why not, and what would enable it.
+pub fn uffdio_move(topology: &Topology) -> Result<(), String> {
+    open(FEATURE_MOVE)?;
+    known_faults::refusal(&topology.kernel_interface.release).map_or(Ok(()), Err)
 }
 
-/// Tries everything that a mover can use. Changes nothing.
-pub fn abilities(topology: &Topology) -> Vec<Ability> {
-    let nodes = topology.nodes_with_memory().count();
-    let uffd = |features| {
-        Uffd::open(features)
-            .map(drop)
-            .map_err(|e| explain_userfaultfd(&e))
-    };
-    let scan = Pagemap::open()
-        .and_then(|pagemap| pagemap.scan(0, 0, &mut [Region::default()]))
-        .map(drop)
-        .map_err(|e| format!("{e}; Linux 6.7 has it"));
-    let own = match &topology.kernel_interface.migrators {
-        Some(_) => Ok(()),
-        None => Err(
-            "stock kernel; Memferry's series for Linux 6.12 adds it (`memferry kernel status`)"
-                .to_owned(),
-        ),
-    };
-    let pages = if nodes > 1 {
-        Ok(())
-    } else {
-        Err(move_pages_verdict(nodes))
-    };
-    let release = &topology.kernel_interface.release;
-    let moves = || known_faults::refusal(release).map_or(Ok(()), Err);
-    let moves = uffd(FEATURE_MOVE).and_then(|()| moves());
-    [
-        (
-            "userfaultfd",
-            "watch pages on their way",
-            uffd(FEATURE_EVENTS),
-        ),
-        ("UFFDIO_MOVE", "unmap and remap in batches", moves),
-        ("PAGEMAP_SCAN", "find pages and THPs", scan),
-        ("move_pages", "move pages of any process", pages),
-        ("kernel migrators", "batch copies inside the kernel", own),
-    ]
-    .map(|(name, purpose, state)| Ability {
-        name,
-        purpose,
-        state,
-    })
-    .into()
+/// Whether pages can be moved through move_pages(2): `Err` says why not.
+pub fn move_pages(topology: &Topology) -> Result<(), String> {
+    match topology.nodes_with_memory().count() {
+        nodes @ ..=1 => Err(move_pages_verdict(nodes)),
+        _ => Ok(()),
+    }
+}
+
+fn open(features: u64) -> Result<(), String> {
+    let opened = Uffd::open(features);
+    opened.map(drop).map_err(|e| explain_userfaultfd(&e))
 }
 
 /// What moving a base page takes here, measured by the first call in a process, within milliseconds; `None` where UFFDIO_MOVE

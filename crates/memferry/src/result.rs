@@ -39,6 +39,16 @@ impl Outcome {
         Outcome::NoMemory,
         Outcome::Unsupported,
     ];
+
+    /// Of a page that the kernel would not move, by its errno.
+    pub(crate) fn of_errno(errno: i32) -> Outcome {
+        match errno {
+            libc::ENOENT | libc::EFAULT => Outcome::NotPresent,
+            libc::ENOMEM => Outcome::NoMemory,
+            libc::EINVAL | libc::ENODEV => Outcome::Unsupported,
+            _ => Outcome::Busy,
+        }
+    }
 }
 
 /// Folios and their bytes.
@@ -156,7 +166,6 @@ struct Books {
     ranges: List<RangeAccount>,
     /// What became of each base page of all of them, if they are listed.
     pages: List<Option<Outcome>>,
-    moved_bytes: u64,
     /// What each lane did, over all pipelines.
     lanes: List<Steps>,
     /// How long the lanes ran, by the clock.
@@ -168,16 +177,6 @@ struct RangeAccount {
     result: MoveResult,
     /// Where its pages are listed.
     pages: Option<Range<usize>>,
-}
-
-impl RangeAccount {
-    /// Books the part of it that is in `part`.
-    fn book(&mut self, outcome: Outcome, part: &Range<usize>, folio: usize) -> Range<usize> {
-        let own = self.range.start.max(part.start)..self.range.end.min(part.end);
-        let folios = own.len().div_ceil(folio) as u64;
-        self.result.count_mut(outcome).add(folios, own.len() as u64);
-        own
-    }
 }
 
 impl Account {
@@ -206,7 +205,6 @@ impl Account {
             books: Mutex::new(Books {
                 ranges: books,
                 pages,
-                moved_bytes: 0,
                 lanes: List::new_in(Pages),
                 ran: Duration::ZERO,
             }),
@@ -218,22 +216,16 @@ impl Account {
     pub(crate) fn book(&self, outcome: Outcome, addr: usize, len: usize, folio: usize) {
         let part = addr..addr + len;
         let mut books = self.lock();
-        let Books {
-            ranges,
-            pages,
-            moved_bytes,
-            ..
-        } = &mut *books;
+        let Books { ranges, pages, .. } = &mut *books;
         let first = ranges.partition_point(|account| account.range.end <= part.start);
         for account in &mut ranges[first..] {
             if account.range.start >= part.end {
                 break;
             }
-            let own = account.book(outcome, &part, folio);
-            self.booked.fetch_add(own.len() as u64, Ordering::Relaxed);
-            if outcome == Outcome::Moved {
-                *moved_bytes += own.len() as u64;
-            }
+            let own = account.range.start.max(part.start)..account.range.end.min(part.end);
+            let (folios, bytes) = (own.len().div_ceil(folio) as u64, own.len() as u64);
+            account.result.count_mut(outcome).add(folios, bytes);
+            self.booked.fetch_add(bytes, Ordering::Relaxed);
             if let Some(listed) = &account.pages {
                 let page = |addr: usize| listed.start + (addr - account.range.start) / page_size();
                 pages[page(own.start)..page(own.end)].fill(Some(outcome));
@@ -254,7 +246,8 @@ impl Account {
 
     /// Bytes that have moved so far.
     pub(crate) fn moved_bytes(&self) -> u64 {
-        self.lock().moved_bytes
+        let books = self.lock();
+        books.ranges.iter().map(|of| of.result.moved.bytes).sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
@@ -268,14 +261,12 @@ impl Account {
         elapsed: Duration,
         failure: Option<MoveError>,
     ) -> Result<ListResult, MoveError> {
-        let books = self.books.into_inner();
         let Books {
             ranges,
             pages,
             lanes,
             ran,
-            ..
-        } = books.unpoisoned();
+        } = self.books.into_inner().unpoisoned();
         let mut steps = Steps {
             set_up: elapsed.saturating_sub(ran),
             ..Steps::default()

@@ -13,7 +13,6 @@ pub(crate) struct Vma {
     pub read: bool,
     pub write: bool,
     pub exec: bool,
-    pub shared: bool,
     /// Its pages are locked (mlock); `watch` finds out where there are pages.
     pub locked: bool,
     /// It is known to be watched for a move, so its pages may leave; `watch` finds out.
@@ -43,7 +42,6 @@ impl Vma {
             read: r == b'r',
             write: w == b'w',
             exec: x == b'x',
-            shared: s == b's',
             locked: false,
             watched: false,
             unmovable: unmovable(name, s == b's', inode),
@@ -222,7 +220,7 @@ a000-b000 rw-s 00000000 00:06 9                          /dev/mem
             let file = (inode != 0).then_some(Unmovable::File);
             let device = name.trim_start().starts_with("/dev/").then_some(Unmovable::Device);
             prop_assert_eq!(vma.unmovable, device.or(file));
-            prop_assert!(vma.read && !vma.write && vma.exec && !vma.shared);
+            prop_assert!(vma.read && !vma.write && vma.exec);
         }
     }
 }

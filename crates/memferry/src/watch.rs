@@ -213,7 +213,7 @@ impl<'u> Nothing<'u> {
 
 /// A mapped page that is not there.
 fn empty_page(locked: bool) -> std::io::Result<Mapping> {
-    let mapping = Mapping::new(page_size(), page_size(), 0)?;
+    let mapping = Mapping::new(page_size(), page_size())?;
     mapping.empty()?;
     if locked {
         sys::memory::lock_on_fault(mapping.addr(), mapping.len())?;
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_mapping_that_came_after_the_watch_is_not_watched() {
-        let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
+        let memory = Mapping::new(2 * SEGMENT, SEGMENT).unwrap();
         sys::memory::populate(memory.addr(), memory.len()).unwrap();
         let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
         place.register(memory.addr(), SEGMENT).unwrap();
@@ -295,10 +295,10 @@ mod tests {
     #[test]
     fn a_mapping_that_went_elsewhere_after_it_was_listed_is_not_watched() {
         let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
-        let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
+        let memory = Mapping::new(2 * SEGMENT, SEGMENT).unwrap();
         sys::memory::populate(memory.addr(), memory.len()).unwrap();
         let (vmas, gone) = (mappings_of(&memory), memory.addr());
-        let elsewhere = Mapping::new(memory.len(), SEGMENT, 0).unwrap();
+        let elsewhere = Mapping::new(memory.len(), SEGMENT).unwrap();
         // DONTUNMAP keeps other threads from mapping something there, which would not be empty.
         // SAFETY: both ranges are the test's own.
         let moved = unsafe {
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_locked_mapping_is_told_from_its_neighbours() {
-        let memory = Mapping::new(4 * SEGMENT, SEGMENT, 0).unwrap();
+        let memory = Mapping::new(4 * SEGMENT, SEGMENT).unwrap();
         sys::memory::populate(memory.addr(), memory.len()).unwrap();
         sys::memory::lock_on_fault(memory.addr() + SEGMENT, SEGMENT).unwrap();
         let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn asking_about_an_empty_mapping_leaves_room_for_a_thp() {
-        let memory = Mapping::new(2 * SEGMENT, SEGMENT, 0).unwrap();
+        let memory = Mapping::new(2 * SEGMENT, SEGMENT).unwrap();
         sys::memory::advise_thps(memory.addr(), memory.len(), true).unwrap();
         let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
         place.register(memory.addr(), memory.len()).unwrap();

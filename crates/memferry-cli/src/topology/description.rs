@@ -33,7 +33,6 @@
 
 use std::path::Path;
 
-use memferry::probe::Ability;
 use memferry_linux::topology::{Overcommit, ThpDefrag, ThpMode, Topology};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -221,7 +220,7 @@ pub struct BetweenNodes {
 
 impl Description {
     /// The machine without its copy routines.
-    pub fn new(topology: &Topology, abilities: &[Ability]) -> Self {
+    pub fn new(topology: &Topology, abilities: Vec<Capability>) -> Self {
         let cpus = &topology.cpus;
         let interface = &topology.kernel_interface;
         let limits = &topology.limits;
@@ -259,14 +258,7 @@ impl Description {
                 placement: of.placement,
                 tiering: of.tiering,
             }),
-            abilities: (abilities.iter())
-                .map(|ability| Capability {
-                    name: ability.name,
-                    purpose: ability.purpose,
-                    available: ability.state.is_ok(),
-                    why: ability.state.clone().err(),
-                })
-                .collect(),
+            abilities,
             move_cost: memferry::probe::move_cost(topology).map(|cost| MoveCost {
                 uffdio_move_ns: cost.uffdio_move_ns,
                 beside_a_thread: cost.beside_a_thread,
@@ -456,7 +448,7 @@ pub mod synthetic {
                     why: Some("stock kernel; Memferry's series for Linux 6.12 adds it".to_owned()),
                 },
             ],
-            ..Description::new(&topology, &[])
+            ..Description::new(&topology, Vec::new())
         }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! The way is library -> `description` (the JSON's shape) -> `text`. Nothing here reads sysfs.
 
+mod abilities;
 mod copies;
 pub mod description;
 mod measure;
@@ -20,8 +21,7 @@ use description::Description;
 pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
     let topology = read_from(&args.place.root)?;
-    let abilities = memferry::probe::abilities(&topology);
-    let mut description = Description::new(&topology, &abilities);
+    let mut description = Description::new(&topology, abilities::of(&topology));
     if args.copy {
         description.copy = Some(copies::measure(&topology, &Ui::new())?);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! x86-64: non-temporal stores of 16, 32 and 64 bytes in four interleaved streams. The instructions differ per set, the loops are
+//! x86-64: non-temporal stores of 16 and 32 bytes in four interleaved streams. The instructions differ per set, the loops are
 //! written once.
-//! Everything that is wider than SSE2 is assembly: its intrinsics are newer than our oldest compiler.
+//! What is wider than SSE2 is assembly: its intrinsics are newer than our oldest compiler.
 
 use super::Routine;
 use std::arch::asm;
@@ -29,13 +29,9 @@ const STREAMS: usize = 4;
 /// third (one stream: 7.1 instead of 10.6 GB/s).
 const AHEAD: usize = 512;
 
-/// The routines of this architecture that the CPU can run, in rising order of preference. 32-byte stores come
-/// last: on long extents they equal 64-byte ones, and on single pages they are 6 percent faster.
+/// The routines of this architecture that the CPU can run, in rising order of preference.
 pub(super) fn detected() -> Vec<Routine> {
     let mut routines = vec![SSE2];
-    if is_x86_feature_detected!("avx512f") {
-        routines.push(AVX512);
-    }
     if is_x86_feature_detected!("avx2") {
         routines.push(AVX2);
     }
@@ -53,12 +49,6 @@ const AVX2: Routine = Routine {
     about: "32-byte non-temporal stores, four streams, prefetch",
     bypasses_cache: true,
     copy: copy::<Avx2>,
-};
-const AVX512: Routine = Routine {
-    name: "avx512-nt-4",
-    about: "64-byte non-temporal stores, four streams, prefetch",
-    bypasses_cache: true,
-    copy: copy::<Avx512>,
 };
 
 /// How one instruction set copies a line.
@@ -81,7 +71,6 @@ trait Isa {
 
 struct Sse2;
 struct Avx2;
-struct Avx512;
 
 impl Isa for Sse2 {
     #[inline(always)]
@@ -128,23 +117,6 @@ impl Isa for Avx2 {
                 out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
                 out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
                 options(nomem, nostack, preserves_flags),
-            );
-        }
-    }
-}
-
-impl Isa for Avx512 {
-    #[inline(always)]
-    unsafe fn line(src: *const u8, dst: *mut u8) {
-        // Register 16 and above have no SSE name, so no `vzeroupper` is due after them.
-        // SAFETY: reads and writes exactly the line; the clobber names all that changes.
-        unsafe {
-            asm!(
-                "vmovdqu64 zmm16, [{s}]",
-                "vmovntdq [{d}], zmm16",
-                s = in(reg) src, d = in(reg) dst,
-                out("zmm16") _,
-                options(nostack, preserves_flags),
             );
         }
     }

@@ -5,7 +5,8 @@
 
 mod part;
 
-pub(crate) use part::{Call, Fate, PART, Target};
+use part::Call;
+pub(crate) use part::{Fate, NOWHERE, PART, Target};
 
 use crate::error::{MoveError, check_range};
 use crate::options::MoveOptions;
@@ -18,7 +19,7 @@ use memferry_linux::numa;
 use memferry_linux::pagemap::Pagemap;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -44,97 +45,130 @@ pub fn move_range(
     let ranges = std::slice::from_ref(&range);
     let account = Account::new(ranges, options.list_pages, Arc::default());
     let never = AtomicBool::new(false);
-    let by = Callers {
+    let cancel = options.cancel.as_deref().unwrap_or(&never);
+    let failure = carry(
         pid,
         node,
-        count: callers,
-        cancel: options.cancel.as_deref().unwrap_or(&never),
-        pace: options.bytes_per_second.map(Pace::new),
-    };
-    let failure = by.carry(ranges, &account).err();
+        callers,
+        (cancel, options.bytes_per_second),
+        ranges,
+        &account,
+    );
     account
-        .close(started.elapsed(), failure)
+        .close(started.elapsed(), failure.err())
         .map(ListResult::into_range)
+}
+
+/// Moves checked ranges of process `pid` that ascend and have no address in common.
+pub(crate) fn carry(
+    pid: i32,
+    node: u32,
+    callers: usize,
+    (cancel, bytes_per_second): (&AtomicBool, Option<u64>),
+    ranges: &[Range<usize>],
+    account: &Account,
+) -> Result<(), MoveError> {
+    let target = Target {
+        pid,
+        from: None,
+        node: check_target(pid, node, false)?,
+        shared: false,
+    };
+    let folder = match pid {
+        0 => PathBuf::from("/proc/self"),
+        pid => PathBuf::from(format!("/proc/{pid}")),
+    };
+    vma::all_mapped(&folder.join("maps"), ranges)?;
+    let by = Callers {
+        target,
+        folder: &folder,
+        count: callers,
+        cancel,
+        pace: bytes_per_second.map(Pace::new),
+        has_ended: &|| false,
+    };
+    let book = |fate: &Fate| {
+        if let Some(outcome) = fate.outcome {
+            account.book(outcome, fate.addr, fate.bytes, fate.folio);
+        }
+    };
+    // The process has ended, or may not be looked at any more; so the other parts will fail fast.
+    let failed = |parts: &[Range<usize>]| {
+        for part in parts {
+            account.book(Outcome::Busy, part.start, part.len(), page_size());
+        }
+        true
+    };
+    by.run(ranges, &book, &failed)
+        .map(drop)
+        .map_err(|error| explain(error, node))
 }
 
 /// The threads that call for a process.
 pub(crate) struct Callers<'a> {
-    pub pid: i32,
-    pub node: u32,
+    pub target: Target,
+    /// Of the process below /proc.
+    pub folder: &'a Path,
     pub count: usize,
     pub cancel: &'a AtomicBool,
     pub pace: Option<Pace>,
+    /// Whether the process is known to have ended: its number may be another one's soon.
+    pub has_ended: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Callers<'_> {
-    /// Moves checked ranges that ascend and have no address in common.
-    pub(crate) fn carry(
+    /// Moves ranges that ascend and have no address in common, and tells `book` what became of their pages. `failed` is given
+    /// the parts of a call that failed, and says whether others are tried. Returns the first error, or whether nothing is left.
+    pub(crate) fn run(
         &self,
         ranges: &[Range<usize>],
-        account: &Account,
-    ) -> Result<(), MoveError> {
-        let pid = self.pid;
-        let target = Target {
-            pid,
-            from: None,
-            node: check_target(pid, self.node, false)?,
-            shared: false,
+        book: &(dyn Fn(&Fate) + Sync),
+        failed: &(dyn Fn(&[Range<usize>]) -> bool + Sync),
+    ) -> io::Result<bool> {
+        let pagemap = Pagemap::with_scan(self.folder);
+        let (calls, failure) = (Mutex::new(Calls::of(ranges)), Mutex::new(None));
+        let stopped = AtomicBool::new(false);
+        let may_call = || {
+            let in_time = (self.pace.as_ref()).is_none_or(|pace| pace.wait(self.cancel));
+            let over = self.cancel.load(Ordering::Relaxed) || stopped.load(Ordering::Relaxed);
+            in_time && !over && !(self.has_ended)()
         };
-        let process = match pid {
-            0 => PathBuf::from("/proc/self"),
-            pid => PathBuf::from(format!("/proc/{pid}")),
-        };
-        vma::all_mapped(&process.join("maps"), ranges)?;
-        let pagemap = Pagemap::with_scan(&process);
-        let failure = Mutex::new(None);
-        let calls = Mutex::new(Calls::of(ranges));
         let caller = || {
-            let mut call = Call::new(target, pagemap.as_ref());
+            let mut call = Call::new(self.target, pagemap.as_ref());
             let mut parts = Vec::new();
-            while self.pace.as_ref().is_none_or(|pace| pace.wait(self.cancel))
-                && !self.cancel.load(Ordering::Relaxed)
-            {
+            while may_call() {
                 let any = calls.lock().unpoisoned().next(&mut parts);
                 if !any {
                     return;
                 }
                 let mut moved = 0;
-                let mut book = |fate: Fate| {
-                    if let Some(outcome) = fate.outcome {
-                        account.book(outcome, fate.addr, fate.bytes, fate.folio);
-                    }
+                let mut tell = |fate: Fate| {
                     if fate.outcome == Some(Outcome::Moved) {
                         moved += fate.bytes as u64;
                     }
+                    book(&fate);
                 };
-                if let Err(error) = call.run(&parts, &mut book) {
-                    // The process has ended, or may not be looked at any more; so the other parts will fail fast.
-                    for part in &parts {
-                        account.book(Outcome::Busy, part.start, part.len(), page_size());
+                if let Err(error) = call.run(&parts, &mut tell) {
+                    failure.lock().unpoisoned().get_or_insert(error);
+                    if !failed(&parts) {
+                        stopped.store(true, Ordering::Relaxed);
                     }
-                    let mut failure = failure.lock().unpoisoned();
-                    failure.get_or_insert(error);
                 }
                 if let Some(pace) = &self.pace {
                     pace.pay(Instant::now(), moved);
                 }
             }
         };
-        on_threads(self.count, caller);
-        let failure = failure.into_inner().unpoisoned();
-        failure.map_or(Ok(()), |error| Err(explain(error, self.node)))
+        std::thread::scope(|scope| {
+            for _ in 1..self.count {
+                // Without another thread the others do its part.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, caller);
+            }
+            caller();
+        });
+        let all = !calls.into_inner().unpoisoned().next(&mut Vec::new());
+        failure.into_inner().unpoisoned().map_or(Ok(all), Err)
     }
-}
-
-/// Calls `work` on so many threads, this one among them, and returns when all are done.
-pub(crate) fn on_threads(count: usize, work: impl Fn() + Copy + Send) {
-    std::thread::scope(|scope| {
-        for _ in 1..count {
-            // Without another thread the others do its part.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
-    });
 }
 
 /// What is left for calls to come.

@@ -21,12 +21,15 @@ const LOOKS: u32 = 20;
 /// A status that the kernel never writes: it did not come to that page, or moved it and gave up later.
 const UNTOLD: i32 = i32::MIN;
 
+/// A node on which nothing lies.
+pub(crate) const NOWHERE: i32 = -1;
+
 /// Which pages go where.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     /// 0: this process.
     pub pid: i32,
-    /// Only pages of this node; `None`: of all nodes.
+    /// Only pages of this node ([`NOWHERE`]: none at all); `None`: of all nodes.
     pub from: Option<i32>,
     pub node: i32,
     /// Also pages that other processes map (MPOL_MF_MOVE_ALL).
@@ -43,6 +46,12 @@ pub(crate) struct Fate {
     pub outcome: Option<Outcome>,
     /// The node, or -errno.
     pub status: i32,
+}
+
+impl Fate {
+    pub(crate) fn folios(&self) -> u64 {
+        self.bytes.div_ceil(self.folio) as u64
+    }
 }
 
 /// A page, or a THP, and what became of it.
@@ -106,28 +115,6 @@ impl Call<'_> {
         let split = self.split_units()?;
         self.attempt(split)?;
         self.tell(book);
-        Ok(())
-    }
-
-    /// Tells where the pages of one part lie, and moves none.
-    pub(crate) fn look(
-        &mut self,
-        part: &Range<usize>,
-        book: &mut dyn FnMut(Fate),
-    ) -> io::Result<()> {
-        self.units.clear();
-        self.find_units(part);
-        let all: Vec<usize> = (0..self.units.len()).collect();
-        self.ask(&all)?;
-        for unit in &self.units {
-            book(Fate {
-                addr: unit.addr,
-                bytes: unit.len,
-                folio: unit.len,
-                outcome: None,
-                status: unit.status,
-            });
-        }
         Ok(())
     }
 
@@ -318,12 +305,7 @@ impl Call<'_> {
             status if status >= 0 && unit.before >= 0 && !self.is_wanted(unit.before) => {
                 return (None, status);
             }
-            status => match -status {
-                libc::ENOENT | libc::EFAULT => Outcome::NotPresent,
-                libc::ENOMEM => Outcome::NoMemory,
-                libc::EINVAL | libc::ENODEV => Outcome::Unsupported,
-                _ => Outcome::Busy,
-            },
+            status => Outcome::of_errno(-status),
         };
         // A page that came to another node meanwhile, by somebody else.
         let status = if outcome == Outcome::Busy && unit.status >= 0 {

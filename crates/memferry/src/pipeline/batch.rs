@@ -2,7 +2,7 @@
 //! One batch on its way: which pages are away from which places, where they are staged, and where they go.
 
 use super::away::{AwayRun, AwayRuns};
-use super::cursor::{Kind, Run};
+use super::cursor::Run;
 use crate::forkgate::Away;
 use crate::pool::{Piece, SEGMENT};
 use crate::sys::list::{List, Pages};
@@ -14,7 +14,6 @@ const MAX_PAGES: usize = SEGMENT / 4096;
 
 /// The pages of one slot.
 pub(crate) struct Batch {
-    pub kind: Option<Kind>,
     /// What is planned and not away, from its end backwards.
     pub planned: List<Run>,
     pub away: AwayRuns,
@@ -39,7 +38,6 @@ impl Batch {
     pub(crate) fn new() -> Batch {
         let runs = SEGMENT / page_size();
         Batch {
-            kind: None,
             planned: List::with_capacity_in(runs, Pages),
             away: AwayRuns::with_room(runs),
             staged: Piece::default(),
@@ -54,7 +52,6 @@ impl Batch {
 
     /// Starts over.
     pub(crate) fn clear(&mut self) {
-        self.kind = None;
         self.planned.clear();
         self.away.clear();
         self.staged = Piece::default();

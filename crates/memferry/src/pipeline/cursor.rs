@@ -4,7 +4,7 @@
 //! Whatever need not or cannot be moved is booked here and never leaves its place.
 
 use super::kernel::Kernel;
-use crate::pool::SEGMENT;
+use crate::pool::{PageClass, SEGMENT};
 use crate::result::{Account, Outcome};
 use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
@@ -37,10 +37,7 @@ impl Run {
 /// What one batch is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
-    /// THPs rather than base pages.
-    pub huge: bool,
-    /// Node the pages lie on.
-    pub node: u32,
+    pub class: PageClass,
     /// Which mapping of the walk: one call of the kernel fills or moves pages of one.
     mapping: usize,
 }
@@ -58,6 +55,8 @@ pub(crate) struct Wanted {
 
 /// Position of a move in what it is to move.
 pub(crate) struct Cursor<'a> {
+    kernel: &'a dyn Kernel,
+    account: &'a Account,
     wanted: Wanted,
     vmas: &'a [Vma],
     /// What is to be moved, ascending.
@@ -77,9 +76,17 @@ pub(crate) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// A cursor over what of `parts` lies in `vmas`, which have no gap between them.
-    pub(crate) fn new(wanted: Wanted, vmas: &'a [Vma], parts: &'a [Range<usize>]) -> Cursor<'a> {
+    pub(crate) fn new(
+        kernel: &'a dyn Kernel,
+        account: &'a Account,
+        wanted: Wanted,
+        vmas: &'a [Vma],
+        parts: &'a [Range<usize>],
+    ) -> Cursor<'a> {
         let at = vmas.first().map_or(0, |vma| vma.range.start);
         Cursor {
+            kernel,
+            account,
             wanted,
             vmas,
             parts,
@@ -109,26 +116,20 @@ impl<'a> Cursor<'a> {
     }
 
     /// Fills `runs` with the next batch of at most `limit` bytes; `None` at the end of the range.
-    pub(crate) fn next(
-        &mut self,
-        kernel: &dyn Kernel,
-        account: &Account,
-        limit: usize,
-        runs: &mut List<Run>,
-    ) -> io::Result<Option<Kind>> {
+    pub(crate) fn next(&mut self, limit: usize, runs: &mut List<Run>) -> io::Result<Option<Kind>> {
         runs.clear();
         // Scattered parts share a batch, and so a copy by all lanes and a give-back.
         while self.pending_bytes < limit {
             self.pending.drain(..self.taken);
             self.taken = 0;
-            if !self.look(kernel, account)? {
+            if !self.look()? {
                 break;
             }
         }
         let Some(&(kind, _)) = self.pending.get(self.taken) else {
             return Ok(None);
         };
-        let mut room = if kind.huge { SEGMENT } else { limit };
+        let mut room = if kind.class.huge { SEGMENT } else { limit };
         // The kernel moves pages of one page table at a time, with a TLB flush for each: a run that would fill the batch ends
         // it at the end of the table. Scattered runs fill it across tables.
         let run = self.pending[self.taken].1;
@@ -186,7 +187,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Looks at the next window; false at the end.
-    fn look(&mut self, kernel: &dyn Kernel, account: &Account) -> io::Result<bool> {
+    fn look(&mut self) -> io::Result<bool> {
         let (vmas, parts) = (self.vmas, self.parts);
         let Some(part) = parts.get(self.part).filter(|p| p.start < self.end) else {
             return Ok(false);
@@ -200,83 +201,69 @@ impl<'a> Cursor<'a> {
         let mut regions = [Region::default(); 128];
         // The kernel allocates as many as it is given.
         let regions = &mut regions[..((stop - self.at) / page_size() + 1).min(128)];
-        let scanned = kernel.scan(self.at, stop, regions);
-        let result = scanned.map(|(count, walked)| {
-            // A full list ends the walk early.
-            let walked = if count == regions.len() {
-                walked.clamp(self.at, stop)
-            } else {
-                stop
-            };
-            for region in &regions[..count] {
-                let (from, to) = (
-                    (region.start as usize).max(self.at),
-                    (region.end as usize).min(walked),
-                );
-                account.book(Outcome::NotPresent, self.at, from - self.at, page_size());
-                self.sort(kernel, account, vma, from, to, region.categories);
-                self.at = to;
-            }
-            account.book(Outcome::NotPresent, self.at, walked - self.at, page_size());
-            self.at = walked;
-            if self.at == part.end {
-                self.part += 1;
-            }
-        });
-        result.map(|()| true)
+        let (count, walked) = self.kernel.scan(self.at, stop, regions)?;
+        // A full list ends the walk early.
+        let walked = if count == regions.len() {
+            walked.clamp(self.at, stop)
+        } else {
+            stop
+        };
+        for region in &regions[..count] {
+            let from = (region.start as usize).max(self.at);
+            let to = (region.end as usize).min(walked);
+            self.stays(Outcome::NotPresent, self.at, from);
+            self.sort(vma, from, to, region.categories);
+            self.at = to;
+        }
+        self.stays(Outcome::NotPresent, self.at, walked);
+        self.at = walked;
+        if self.at == part.end {
+            self.part += 1;
+        }
+        Ok(true)
+    }
+
+    /// Books base pages that do not leave their place.
+    fn stays(&self, outcome: Outcome, from: usize, to: usize) {
+        self.account.book(outcome, from, to - from, page_size());
     }
 
     /// Decides what becomes of a run of equal pages.
-    fn sort(
-        &mut self,
-        kernel: &dyn Kernel,
-        account: &Account,
-        vma: &Vma,
-        from: usize,
-        to: usize,
-        categories: u64,
-    ) {
-        let page = page_size();
+    fn sort(&mut self, vma: &Vma, from: usize, to: usize, categories: u64) {
+        let class = |huge| PageClass {
+            node: self.wanted.node,
+            huge,
+            locked: vma.locked,
+        };
         if categories & PRESENT == 0 || categories & ZERO != 0 {
-            account.book(Outcome::NotPresent, from, to - from, page);
+            self.stays(Outcome::NotPresent, from, to);
         } else if !vma.write || !vma.read || vma.exec {
             // UFFDIO_MOVE wants both mappings readable and writable alike.
-            account.book(Outcome::Unsupported, from, to - from, page);
+            self.stays(Outcome::Unsupported, from, to);
         } else if !vma.watched {
-            account.book(Outcome::Busy, from, to - from, page);
+            self.stays(Outcome::Busy, from, to);
         } else if categories & HUGE != 0 {
             let (first, last) = (
                 from.next_multiple_of(SEGMENT).min(to),
                 to / SEGMENT * SEGMENT,
             );
             if first >= last {
-                account.book(Outcome::Unsupported, from, to - from, page);
-                return;
+                return self.stays(Outcome::Unsupported, from, to);
             }
             // A THP that the range cuts would have to be split.
-            account.book(Outcome::Unsupported, from, first - from, page);
-            self.plan(kernel, account, first, last, true);
-            account.book(Outcome::Unsupported, last, to - last, page);
+            self.stays(Outcome::Unsupported, from, first);
+            self.plan(class(true), first, last);
+            self.stays(Outcome::Unsupported, last, to);
         } else {
-            self.plan(kernel, account, from, to, false);
+            self.plan(class(false), from, to);
         }
     }
 
-    /// Queues movable pages, those already on the target left out.
-    fn plan(&mut self, kernel: &dyn Kernel, account: &Account, from: usize, to: usize, huge: bool) {
-        let unit = if huge { SEGMENT } else { page_size() };
+    /// Queues movable pages, those already on the target left out. The class is that of pages which lie there.
+    fn plan(&mut self, class: PageClass, from: usize, to: usize) {
+        let unit = class.unit();
         if !self.wanted.ask_nodes {
-            let kind = Kind {
-                huge,
-                node: self.wanted.node,
-                mapping: self.vma,
-            };
-            if self.wanted.relocate {
-                self.push(kind, from, to - from);
-            } else {
-                account.book(Outcome::AlreadyThere, from, to - from, unit);
-            }
-            return;
+            return self.plan_of_node(class, from, to - from);
         }
         let mut at = from;
         while at < to {
@@ -284,8 +271,9 @@ impl<'a> Cursor<'a> {
             for index in 0..count {
                 self.addresses[index] = at + index * unit;
             }
-            if let Err(error) = kernel.nodes(&self.addresses[..count], &mut self.status[..count]) {
-                self.status[..count].fill(-crate::sys::errno(&error));
+            let (addresses, status) = (&self.addresses[..count], &mut self.status[..count]);
+            if let Err(error) = self.kernel.nodes(addresses, status) {
+                status.fill(-crate::sys::errno(&error));
             }
             for index in 0..count {
                 let (addr, status) = (at + index * unit, self.status[index]);
@@ -294,26 +282,24 @@ impl<'a> Cursor<'a> {
                         libc::ENOENT | libc::EFAULT => Outcome::NotPresent,
                         _ => Outcome::Busy,
                     };
-                    account.book(outcome, addr, unit, unit);
-                } else if status == self.wanted.node as i32 && !self.wanted.relocate {
-                    account.book(Outcome::AlreadyThere, addr, unit, unit);
+                    self.account.book(outcome, addr, unit, unit);
                 } else {
-                    self.push(
-                        Kind {
-                            huge,
-                            node: status as u32,
-                            mapping: self.vma,
-                        },
-                        addr,
-                        unit,
-                    );
+                    let node = status as u32;
+                    self.plan_of_node(PageClass { node, ..class }, addr, unit);
                 }
             }
             at += count * unit;
         }
     }
 
-    fn push(&mut self, kind: Kind, place: usize, len: usize) {
+    /// Queues pages of one node, unless that is the target.
+    fn plan_of_node(&mut self, class: PageClass, place: usize, len: usize) {
+        if class.node == self.wanted.node && !self.wanted.relocate {
+            let (account, there) = (self.account, Outcome::AlreadyThere);
+            return account.book(there, place, len, class.unit());
+        }
+        let mapping = self.vma;
+        let kind = Kind { class, mapping };
         self.pending_bytes += len;
         match self.pending.last_mut() {
             Some((last, run)) if *last == kind && run.place + run.len == place => run.len += len,
@@ -324,10 +310,10 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel::PageTables;
     use super::*;
     use crate::ranges::Ranges;
     use crate::result::ListResult;
-    use crate::sys::uffd::{Message, Progress};
     use memferry_linux::pagemap::SWAPPED;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -366,40 +352,7 @@ mod tests {
     /// Page tables that exist nowhere, from `BASE` on.
     struct Tables(Vec<Page>);
 
-    impl Kernel for Tables {
-        unsafe fn unmap(&self, _: usize, _: usize, _: usize) -> Progress {
-            unreachable!("a cursor moves nothing")
-        }
-        unsafe fn remap(&self, _: usize, _: usize, _: usize) -> Progress {
-            unreachable!("a cursor moves nothing")
-        }
-        unsafe fn fill(&self, _: usize, _: usize, _: usize) -> Progress {
-            unreachable!("a cursor moves nothing")
-        }
-        fn zero(&self, _: usize, _: usize) -> io::Result<()> {
-            unreachable!("a cursor moves nothing")
-        }
-        fn release(&self, _: usize, _: usize) -> io::Result<()> {
-            unreachable!("a cursor moves nothing")
-        }
-        fn watch(&self, _: usize, _: usize) -> io::Result<()> {
-            unreachable!("a cursor moves nothing")
-        }
-        fn watches(&self, _: usize) -> io::Result<bool> {
-            unreachable!("a cursor moves nothing")
-        }
-        fn wake(&self, _: usize, _: usize) -> io::Result<()> {
-            unreachable!("a cursor moves nothing")
-        }
-        fn changing(&self) -> bool {
-            unreachable!()
-        }
-        fn pending(&self) -> bool {
-            false
-        }
-        fn messages(&self, _: &mut [Message]) -> io::Result<usize> {
-            Ok(0)
-        }
+    impl PageTables for Tables {
         fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)> {
             let mut count = 0;
             for at in (start..end).step_by(4096) {
@@ -442,7 +395,6 @@ mod tests {
             read: true,
             write,
             exec: false,
-            shared: false,
             locked: false,
             watched,
             unmovable: None,
@@ -519,18 +471,18 @@ mod tests {
             }
             let asked = |page: usize| parts.meeting(&(BASE + page * 4096..BASE + (page + 1) * 4096)).is_some();
             let account = Account::new(parts.as_slice(), true, Arc::default());
-            let mut cursor = Cursor::new(wanted, &vmas, parts.as_slice());
+            let mut cursor = Cursor::new(&tables, &account, wanted, &vmas, parts.as_slice());
             let mut taken = vec![0; tables.0.len()];
             let mut runs = List::new_in(Pages);
             let mut limits = limits.iter().cycle();
             while let Some(kind) = {
                 let limit = limits.next().unwrap().0 * 4096;
-                cursor.next(&tables, &account, limit, &mut runs).unwrap()
+                cursor.next(limit, &mut runs).unwrap()
             } {
                 let (limit, keep) = *limits.next().unwrap();
                 let bytes: usize = runs.iter().map(|r| r.len).sum();
                 prop_assert!(bytes > 0 && bytes <= SEGMENT);
-                if !kind.huge && limit % 3 == 0 {
+                if !kind.class.huge && limit % 3 == 0 {
                     // At least a page, or the walk would not end.
                     cursor.give_back(kind, &mut runs, (keep * 4096).clamp(4096, bytes));
                     let kept: usize = runs.iter().map(|r| r.len).sum();
@@ -538,7 +490,7 @@ mod tests {
                 }
                 let mut of_batch = None;
                 for run in &runs {
-                    prop_assert!(!kind.huge || run.place % SEGMENT == 0 && run.len == SEGMENT);
+                    prop_assert!(!kind.class.huge || run.place % SEGMENT == 0 && run.len == SEGMENT);
                     let inside = |v: &Vma| v.range.start <= run.place && run.place + run.len <= v.range.end && v.write && v.watched;
                     let mapping = vmas.iter().position(inside);
                     prop_assert!(mapping.is_some(), "a run crosses mappings");
@@ -552,9 +504,9 @@ mod tests {
                             Page::Huge(node) => (true, node),
                             other => return Err(TestCaseError::fail(format!("{other:?} is no page"))),
                         };
-                        prop_assert_eq!(kind.huge, expected.0);
+                        prop_assert_eq!(kind.class.huge, expected.0);
                         if ask_nodes {
-                            prop_assert_eq!(kind.node as i32, expected.1);
+                            prop_assert_eq!(kind.class.node as i32, expected.1);
                             prop_assert!(relocate || expected.1 != 0);
                         }
                     }
@@ -578,9 +530,9 @@ mod tests {
         let range = BASE..BASE + 10 * 4096;
         let parts = std::slice::from_ref(&range);
         let account = Account::new(parts, false, Arc::default());
-        let mut cursor = Cursor::new(RELOCATE, &vmas, parts);
+        let mut cursor = Cursor::new(&tables, &account, RELOCATE, &vmas, parts);
         let mut runs = List::new_in(Pages);
-        cursor.next(&tables, &account, SEGMENT, &mut runs).unwrap();
+        cursor.next(SEGMENT, &mut runs).unwrap();
         let (place, len) = (BASE + 4 * 4096, 6 * 4096);
         assert_eq!(runs, [Run { place, len }]);
         let result = account.close(Duration::ZERO, None).unwrap().total;
@@ -602,12 +554,9 @@ mod tests {
             let range = vmas[0].range.clone();
             let parts = std::slice::from_ref(&range);
             let account = Account::new(parts, false, Arc::default());
-            let mut cursor = Cursor::new(RELOCATE, &vmas, parts);
+            let mut cursor = Cursor::new(&tables, &account, RELOCATE, &vmas, parts);
             let (mut runs, mut batches) = (List::new_in(Pages), Vec::new());
-            while (cursor.next(&tables, &account, limit, &mut runs))
-                .unwrap()
-                .is_some()
-            {
+            while (cursor.next(limit, &mut runs)).unwrap().is_some() {
                 let start = runs[0].place;
                 let end = runs.last().map(|run| run.place + run.len).unwrap();
                 let pages = runs.iter().map(|run| run.len / 4096).sum::<usize>();
@@ -634,24 +583,19 @@ mod tests {
         let range = BASE..BASE + 10 * 4096;
         let parts = std::slice::from_ref(&range);
         let account = Account::new(parts, false, Arc::default());
-        let mut cursor = Cursor::new(RELOCATE, &vmas, parts);
+        let mut cursor = Cursor::new(&tables, &account, RELOCATE, &vmas, parts);
         let mut runs = List::new_in(Pages);
-        let kind = cursor.next(&tables, &account, 3 * 4096, &mut runs).unwrap();
+        let kind = cursor.next(3 * 4096, &mut runs).unwrap();
         cursor.give_back(kind.unwrap(), &mut runs, 4096);
         let run = |first: usize, pages: usize| Run {
             place: BASE + first * 4096,
             len: pages * 4096,
         };
         assert_eq!(runs, [run(0, 1)]);
-        let again = cursor.next(&tables, &account, SEGMENT, &mut runs).unwrap();
+        let again = cursor.next(SEGMENT, &mut runs).unwrap();
         assert_eq!(again, kind);
         assert_eq!(runs.iter().map(|r| r.len).sum::<usize>(), 9 * 4096);
         assert_eq!(runs[0].place, BASE + 4096);
-        assert!(
-            cursor
-                .next(&tables, &account, SEGMENT, &mut runs)
-                .unwrap()
-                .is_none()
-        );
+        assert!(cursor.next(SEGMENT, &mut runs).unwrap().is_none());
     }
 }

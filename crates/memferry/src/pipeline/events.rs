@@ -50,19 +50,10 @@ impl Places {
         places
     }
 
-    /// The excluded part that `range` begins in or meets first; `None` when it is all clear.
-    pub(super) fn excluded(&self, range: &Range<usize>) -> Option<Range<usize>> {
-        self.excluded.meeting(range)
-    }
-
-    fn exclude(&mut self, range: Range<usize>) {
-        self.excluded.add(range);
-    }
-
     /// A mapping left `range`: what appears there is another one, which nobody watches.
     fn leave(&mut self, range: Range<usize>) {
         self.left.add(range.clone());
-        self.exclude(range);
+        self.excluded.add(range);
     }
 }
 
@@ -92,7 +83,7 @@ impl Pipeline<'_> {
                     Message::Remove { start, end } => {
                         // The kernel empties the range only after this message was read: a page that left it now would
                         // come back from the dead.
-                        places.exclude(start..end);
+                        places.excluded.add(start..end);
                         places.emptied.add(start..end);
                         self.each_batch(|away| away.remove(&(start..end)));
                         // Pages that waiters hope for do not come any more.
@@ -180,8 +171,7 @@ impl Pipeline<'_> {
     }
 
     fn release(&self, range: Range<usize>) {
-        let kernel = self.plan.kernel;
-        release_around(range, &|addr, len| kernel.release(addr, len));
+        release_around(range, &|addr, len| self.plan.kernel.release(addr, len));
     }
 
     /// Someone waits at `addr`: for a page on its way, which comes by itself, or for one that never was.
@@ -199,7 +189,7 @@ impl Pipeline<'_> {
             && !kernel.changing()
         {
             // A whole 2 MiB that never was: the kernel fills it by its own rules (a THP, the owner's memory policy).
-            places.exclude(block.clone());
+            places.excluded.add(block.clone());
             if kernel.release(block.start, SEGMENT).is_ok() {
                 if kernel.changing() {
                     // The mremap came in between.
@@ -213,7 +203,7 @@ impl Pipeline<'_> {
         };
         if errno(&error) == libc::EAGAIN {
             if let Some(own) = self.kernels_own(addr, thread) {
-                places.exclude(own.clone());
+                places.excluded.add(own.clone());
                 if kernel.release(own.start, own.len()).is_ok() {
                     return;
                 }
@@ -248,11 +238,8 @@ impl Pipeline<'_> {
             batch.away.runs().iter().any(meets)
         };
         let mut region = [Region::default()];
-        !(0..self.batches.len()).any(away)
-            && matches!(
-                self.plan.kernel.scan(block.start, block.end, &mut region),
-                Ok((0, _))
-            )
+        let mut scan = || (self.plan.kernel).scan(block.start, block.end, &mut region);
+        !(0..self.batches.len()).any(away) && matches!(scan(), Ok((0, _)))
     }
 }
 

@@ -151,3 +151,53 @@ impl Kernel for Live<'_> {
         numa::move_pages(0, pages, None, status, false).map(drop)
     }
 }
+
+/// Page tables of tests that exist nowhere: all calls succeed at once, and nobody waits or changes a mapping.
+#[cfg(test)]
+pub(super) trait PageTables: Sync {
+    fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)>;
+    fn nodes(&self, pages: &[usize], status: &mut [i32]) -> io::Result<()>;
+}
+
+#[cfg(test)]
+impl<T: PageTables> Kernel for T {
+    unsafe fn unmap(&self, _: usize, _: usize, len: usize) -> Progress {
+        Progress::all(len)
+    }
+    unsafe fn remap(&self, _: usize, _: usize, len: usize) -> Progress {
+        Progress::all(len)
+    }
+    unsafe fn fill(&self, _: usize, _: usize, _: usize) -> Progress {
+        unreachable!("there are free pages for all")
+    }
+    fn zero(&self, _: usize, _: usize) -> io::Result<()> {
+        unreachable!("nobody waits")
+    }
+    fn release(&self, _: usize, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+    fn watch(&self, _: usize, _: usize) -> io::Result<()> {
+        unreachable!("nobody waits")
+    }
+    fn watches(&self, _: usize) -> io::Result<bool> {
+        unreachable!("nothing is in doubt")
+    }
+    fn wake(&self, _: usize, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+    fn changing(&self) -> bool {
+        false
+    }
+    fn pending(&self) -> bool {
+        false
+    }
+    fn messages(&self, _: &mut [Message]) -> io::Result<usize> {
+        Ok(0)
+    }
+    fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)> {
+        PageTables::scan(self, start, end, out)
+    }
+    fn nodes(&self, pages: &[usize], status: &mut [i32]) -> io::Result<()> {
+        PageTables::nodes(self, pages, status)
+    }
+}

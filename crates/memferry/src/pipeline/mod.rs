@@ -17,7 +17,7 @@ mod scale;
 mod tests;
 mod unmap;
 
-pub(crate) use cursor::{Cursor, Wanted};
+pub(crate) use cursor::Wanted;
 pub(crate) use kernel::{Kernel, Live};
 
 use crate::forkgate;
@@ -32,8 +32,9 @@ use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
 use crate::sys::uffd::Uffd;
 use crate::sys::{errno, page_size};
+use crate::vma::Vma;
 use batch::Batch;
-use cursor::Kind;
+use cursor::Cursor;
 use events::Places;
 use memferry_core::{GRANULE, share};
 use memferry_linux::pagemap::{HUGE, Region};
@@ -62,10 +63,12 @@ pub(crate) struct Plan<'a> {
     pub migrator: &'a dyn Migrator,
     /// The part of the range that is registered for this pipeline.
     pub range: Range<usize>,
-    /// Parts of it to leave alone.
+    /// The mappings of it, which are locked (mlock) all or none.
+    pub vmas: &'a [Vma],
+    /// What of them is to be moved, ascending.
+    pub parts: &'a [Range<usize>],
+    /// Parts of the range to leave alone.
     pub excluded: &'a [Range<usize>],
-    /// Its mappings are locked (mlock).
-    pub locked: bool,
     pub batch_bytes: usize,
     /// The migrator's lanes, at least 1; asked once, so that the shares of a batch fit together.
     pub lanes: usize,
@@ -74,18 +77,6 @@ pub(crate) struct Plan<'a> {
     pub recycle: bool,
     /// Set by anyone: no further batch leaves.
     pub cancel: &'a AtomicBool,
-}
-
-impl Plan<'_> {
-    /// Of pages where a batch comes from, and of those where it goes to.
-    fn classes(&self, kind: Kind) -> (PageClass, PageClass) {
-        let class = |node| PageClass {
-            node,
-            huge: kind.huge,
-            locked: self.locked,
-        };
-        (class(kind.node), class(self.wanted.node))
-    }
 }
 
 /// What a pipeline leaves behind.
@@ -146,8 +137,10 @@ fn end_process() -> ! {
 }
 
 impl<'a> Pipeline<'a> {
-    /// A pipeline over what `cursor` walks. `slots` batches at a time.
-    pub(crate) fn new(plan: Plan<'a>, mut cursor: Cursor<'a>, slots: usize) -> Pipeline<'a> {
+    /// A pipeline of `slots` batches at a time.
+    pub(crate) fn new(plan: Plan<'a>, slots: usize) -> Pipeline<'a> {
+        let (kernel, account) = (plan.kernel, plan.account);
+        let mut cursor = Cursor::new(kernel, account, plan.wanted, plan.vmas, plan.parts);
         cursor.reserve(slots);
         let spins = if plan.lanes > 1 { SPINS } else { 0 };
         let mut batches = List::with_capacity_in(slots, Pages);
@@ -220,7 +213,7 @@ impl<'a> Pipeline<'a> {
         for batch in self.batches {
             // Prepared when the move was cancelled, never unmapped.
             let mut batch = batch.into_inner().unpoisoned();
-            release_pieces(&self.plan, &mut batch);
+            release_pieces(self.plan.pool, &mut batch);
         }
         let places = self.places.into_inner();
         let places = places.unpoisoned();
@@ -246,12 +239,7 @@ impl<'a> Pipeline<'a> {
         loop {
             let cut = {
                 let mut cursor = self.cursor.lock().unpoisoned();
-                cursor.next(
-                    self.plan.kernel,
-                    self.plan.account,
-                    self.plan.batch_bytes,
-                    &mut runs,
-                )
+                cursor.next(self.plan.batch_bytes, &mut runs)
             };
             laps.lap(|s| &mut s.scan);
             let kind = match cut {
@@ -264,7 +252,7 @@ impl<'a> Pipeline<'a> {
                 }
             };
             let bytes = runs.iter().map(|r| r.len).sum();
-            let found = self.find_pages(kind, bytes);
+            let found = self.find_pages(kind.class, bytes);
             laps.lap(|s| &mut s.populate);
             match found {
                 Ok((staged, dest)) => {
@@ -280,7 +268,6 @@ impl<'a> Pipeline<'a> {
                     }
                     let mut batch = self.write(slot);
                     batch.clear();
-                    batch.kind = Some(kind);
                     // The lanes take runs from the end.
                     runs.reverse();
                     batch.planned = runs;
@@ -291,11 +278,9 @@ impl<'a> Pipeline<'a> {
                     return;
                 }
                 Err(_) => {
-                    let unit = if kind.huge { SEGMENT } else { page_size() };
+                    let (account, unit) = (self.plan.account, kind.class.unit());
                     for run in &runs {
-                        self.plan
-                            .account
-                            .book(Outcome::NoMemory, run.place, run.len, unit);
+                        account.book(Outcome::NoMemory, run.place, run.len, unit);
                     }
                 }
             }
@@ -305,24 +290,17 @@ impl<'a> Pipeline<'a> {
         self.schedule.exhausted(slot, epoch);
     }
 
-    /// A staging range and free pages for one batch; both may be shorter than asked, never for a THP.
-    fn find_pages(&self, kind: Kind, bytes: usize) -> std::io::Result<(Piece, Option<Piece>)> {
+    /// A staging range and free pages for a batch of pages of a class; both may be shorter than asked, never for a THP.
+    fn find_pages(&self, from: PageClass, bytes: usize) -> std::io::Result<(Piece, Option<Piece>)> {
         let pool = self.plan.pool;
-        let (from, to) = self.plan.classes(kind);
-        let dest = self.find_free(kind, to, bytes)?;
+        let node = self.plan.wanted.node;
+        let dest = self.find_free(PageClass { node, ..from }, bytes)?;
         let len = dest.as_ref().map_or(bytes, Piece::len);
-        let staged = pool.take_empty(from, len, true).and_then(|staged| {
-            if !kind.huge || staged.len() == SEGMENT {
-                return Ok(staged);
-            }
-            pool.put_empty(from, staged);
-            Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
-        });
-        match staged {
+        match pool.take_empty(from, len, true) {
             Ok(staged) => Ok((staged, dest)),
             Err(error) => {
                 if let Some(dest) = dest {
-                    pool.put_full(to, dest);
+                    pool.put_full(dest);
                 }
                 Err(error)
             }
@@ -330,49 +308,32 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Free pages for at most `bytes`; `None` when the kernel shall allocate them right at the place.
-    fn find_free(&self, kind: Kind, to: PageClass, bytes: usize) -> std::io::Result<Option<Piece>> {
+    fn find_free(&self, class: PageClass, bytes: usize) -> std::io::Result<Option<Piece>> {
         let pool = self.plan.pool;
-        if let Some(piece) = pool.take_full(to, bytes) {
-            if !kind.huge || piece.len() == SEGMENT {
+        if let Some(piece) = pool.take_full(class, bytes) {
+            if !class.huge || piece.len() == SEGMENT {
                 return Ok(Some(piece));
             }
-            pool.discard(to, piece);
+            pool.discard(piece);
         }
-        if !kind.huge && !self.plan.wanted.ask_nodes {
+        if !class.huge && !self.plan.wanted.ask_nodes {
             // One node: that saves zeroing and one remap.
             return Ok(None);
         }
-        // A THP that the kernel split as it went to its place has left its page table behind, and base pages come here
-        // instead of a THP, once.
-        let mut again = kind.huge;
-        loop {
-            let piece = pool.take_empty(to, bytes, false)?;
-            let filled = pool.populate(to, &piece);
-            let Err(error) = filled.and_then(|()| match kind.huge {
-                true => self.check_huge(&piece),
-                false => Ok(()),
-            }) else {
-                return Ok(Some(piece));
-            };
-            pool.reset(to, piece);
-            if !std::mem::take(&mut again) {
-                return Err(error);
-            }
+        let allocate = || pool.allocate(class, bytes, |piece| self.is_huge(piece));
+        match allocate() {
+            // A THP that the kernel split as it went to its place has left its page table behind, and base pages come here
+            // instead of a THP, once.
+            Err(_) if class.huge => allocate().map(Some),
+            allocated => allocated.map(Some),
         }
     }
 
-    /// A THP must become a THP: pages that the kernel could only give one by one do not do.
-    fn check_huge(&self, piece: &Piece) -> std::io::Result<()> {
+    /// Whether a piece holds a THP.
+    fn is_huge(&self, piece: &Piece) -> bool {
         let mut region = [Region::default()];
-        let (count, _) = self
-            .plan
-            .kernel
-            .scan(piece.addr(), piece.end(), &mut region)?;
-        if count == 1 && region[0].categories & HUGE != 0 && piece.len() == SEGMENT {
-            Ok(())
-        } else {
-            Err(std::io::Error::from_raw_os_error(libc::ENOMEM))
-        }
+        let scanned = (self.plan.kernel).scan(piece.addr(), piece.end(), &mut region);
+        matches!(scanned, Ok((1, _))) && region[0].categories & HUGE != 0 && piece.len() == SEGMENT
     }
 
     /// How many lanes have a share of `bytes`.
@@ -452,15 +413,10 @@ impl<'a> Pipeline<'a> {
 }
 
 /// Puts a batch's pieces back into the pool when nothing is away.
-fn release_pieces(plan: &Plan<'_>, batch: &mut Batch) {
-    let Some(kind) = batch.kind.take() else {
-        return;
-    };
-    let (from, to) = plan.classes(kind);
-    let staged = std::mem::take(&mut batch.staged);
-    plan.pool.put_empty(from, staged);
+fn release_pieces(pool: &PagePool, batch: &mut Batch) {
+    pool.put_empty(std::mem::take(&mut batch.staged));
     if let Some(dest) = batch.dest.take() {
-        plan.pool.put_full(to, dest);
+        pool.put_full(dest);
     }
     batch.clear();
 }

@@ -29,18 +29,14 @@ struct Refusals {
     total: u32,
     /// The place that was found unmapped last, and how often in a row.
     unmapped: (usize, u32),
-    /// The kernel told that something was unmapped at the place.
-    doubtful: bool,
-    /// It may be another mapping's by now.
-    in_doubt: bool,
 }
 
 impl Refusals {
-    /// Whether `place` was found unmapped often enough. A count over all places would give one up for its neighbours'
-    /// sake; but where it was told that they are all unmapped, the first ones speak for the next.
-    fn is_certain(&mut self, place: usize) -> bool {
+    /// Whether `place` of a run was found unmapped often enough. A count over all places would give one up for its
+    /// neighbours' sake; but where it was told that they are all unmapped, the first ones speak for the next.
+    fn is_certain(&mut self, run: &AwayRun, place: usize) -> bool {
         let (at, times) = self.unmapped;
-        let counts = at == place || self.doubtful && at + page_size() == place;
+        let counts = at == place || run.doubtful && at + page_size() == place;
         self.unmapped = (place, if counts { times + 1 } else { 1 });
         self.unmapped.1 > CERTAINTY
     }
@@ -79,10 +75,8 @@ impl Pipeline<'_> {
                 Some(dest) if failed.is_none() => dest.addr(),
                 _ => batch.staged.addr(),
             };
-            let place = run.place + (offset - run.offset);
-            (refused.doubtful, refused.in_doubt) = (run.doubtful, run.is_in_doubt());
-            let step = self.bring_back(place, source + offset, len, &mut refused);
-            match step {
+            let (place, from) = (run.place + (offset - run.offset), source + offset);
+            match self.bring_back(&run, place, from, len, &mut refused) {
                 Step::Back(done) => batch.placed.add(offset, done),
                 Step::Gone(done) => left_behind |= batch.away.give_up(index, offset, done),
                 Step::Again(errno) => {
@@ -111,13 +105,19 @@ impl Pipeline<'_> {
         }
         // Where memory is short the kernel may split a THP that was all zeros and take it away (its shrinker of underused
         // THPs): what was copied there lies in base pages of any node.
-        let huge = batch.kind.is_some_and(|kind| kind.huge);
-        let split = |dest: &&Piece| huge && self.check_huge(dest).is_err();
+        let split = |dest: &&Piece| dest.class().huge && !self.is_huge(dest);
         let dest = batch.dest.as_ref();
         dest.filter(split).map(|_| Outcome::NoMemory)
     }
 
-    fn bring_back(&self, place: usize, from: usize, len: usize, refused: &mut Refusals) -> Step {
+    fn bring_back(
+        &self,
+        run: &AwayRun,
+        place: usize,
+        from: usize,
+        len: usize,
+        refused: &mut Refusals,
+    ) -> Step {
         let kernel = self.plan.kernel;
         // SAFETY: the place is of a run that is away, and `from` its page, or the copy, in a piece of the batch.
         let progress = unsafe { kernel.remap(place, from, len) };
@@ -130,18 +130,26 @@ impl Pipeline<'_> {
         refused.total += 1;
         match errno(&error) {
             errno @ (libc::EAGAIN | libc::EINTR) if refused.total < PATIENCE => Step::Again(errno),
-            libc::ENOMEM => {
-                // Page tables or accounting: our own free pages are the first to give.
-                self.plan.pool.trim(0);
-                std::thread::sleep(Duration::from_millis(1));
-                Step::Again(libc::ENOMEM)
-            }
-            _ => self.bring_back_page(place, from, refused),
+            libc::ENOMEM => self.free_memory(),
+            _ => self.bring_back_page(run, place, from, refused),
         }
     }
 
+    /// The kernel has no memory for page tables, or may not account for them: our own free pages are the first to give.
+    fn free_memory(&self) -> Step {
+        self.plan.pool.trim(0);
+        std::thread::sleep(Duration::from_millis(1));
+        Step::Again(libc::ENOMEM)
+    }
+
     /// The careful way, one page at a time.
-    fn bring_back_page(&self, place: usize, from: usize, refused: &mut Refusals) -> Step {
+    fn bring_back_page(
+        &self,
+        run: &AwayRun,
+        place: usize,
+        from: usize,
+        refused: &mut Refusals,
+    ) -> Step {
         let (kernel, page) = (self.plan.kernel, page_size());
         // SAFETY: as in `bring_back`.
         let progress = unsafe { kernel.remap(place, from, page) };
@@ -153,10 +161,10 @@ impl Pipeline<'_> {
         if progress.stopped.is_some_and(|e| errno(&e) == libc::EEXIST) && self.is_taken(place) {
             return self.give_up(place);
         }
-        if refused.in_doubt {
+        if run.is_in_doubt() {
             match kernel.watches(place) {
                 Ok(true) => {}
-                Ok(false) if refused.is_certain(place) => return self.give_up(place),
+                Ok(false) if refused.is_certain(run, place) => return self.give_up(place),
                 Ok(false) => return Step::Again(libc::ENOENT),
                 // No descriptor or memory to ask with.
                 Err(error) => {
@@ -174,12 +182,8 @@ impl Pipeline<'_> {
             0 => Step::Back(page),
             libc::EEXIST if self.is_taken(place) => self.give_up(place),
             // The mapping is not there, or another one is: munmap, not a passing state.
-            libc::ENOENT | libc::EINVAL if refused.is_certain(place) => self.give_up(place),
-            libc::ENOMEM => {
-                self.plan.pool.trim(0);
-                std::thread::sleep(Duration::from_millis(1));
-                Step::Again(libc::ENOMEM)
-            }
+            libc::ENOENT | libc::EINVAL if refused.is_certain(run, place) => self.give_up(place),
+            libc::ENOMEM => self.free_memory(),
             errno => Step::Again(errno),
         }
     }
@@ -193,69 +197,47 @@ impl Pipeline<'_> {
     /// Whether the page table has an entry for the place: a page, or a mark (which counts as swapped).
     fn is_taken(&self, place: usize) -> bool {
         let mut region = [Region::default()];
-        let scanned = self
-            .plan
-            .kernel
-            .scan(place, place + page_size(), &mut region);
+        let scanned = (self.plan.kernel).scan(place, place + page_size(), &mut region);
         matches!(scanned, Ok((1, _)))
     }
 
     /// All pages are back: books them, opens the gate, and gives the addresses to the pool.
     fn settle(&self, slot: usize, failed: Option<Outcome>, dirty: bool) {
-        let plan = &self.plan;
+        let (plan, pool) = (&self.plan, self.plan.pool);
         let mut guard = self.write(slot);
         let batch = &mut *guard;
         batch.gate = None;
-        let Some(kind) = batch.kind else { return };
-        let unit = if kind.huge { SEGMENT } else { page_size() };
         for run in batch.away.runs() {
-            self.book(run, failed, unit, batch);
+            self.book(run, failed, batch);
         }
-        let (from, to) = plan.classes(kind);
         let (staged, dest) = (std::mem::take(&mut batch.staged), batch.dest.take());
-        let give_back_unused = |dest| match failed {
-            Some(Outcome::NoMemory) => plan.pool.reset(to, dest),
-            _ => plan.pool.put_full(to, dest),
+        // A segment that got a page table is reset as a whole, or no THP would fit there again.
+        let used = if batch.split {
+            SEGMENT
+        } else {
+            batch.away.bytes()
         };
-        if batch.split {
-            // Its place has a page table by now, so the destination's THP was split as well.
-            plan.pool.reset(from, staged);
-            match dest {
-                Some(dest) if failed.is_some() => give_back_unused(dest),
-                Some(dest) => plan.pool.reset(to, dest),
-                None => {}
-            }
-            batch.clear();
-            drop(guard);
-            return self.schedule.free(slot);
+        let (staged, rest) = staged.cut(used);
+        pool.put_empty(rest);
+        match &dest {
+            _ if batch.split => pool.reset(staged),
+            _ if failed.is_none() && plan.recycle => pool.put_full(staged),
+            // All originals went back from staging.
+            Some(_) if failed.is_some() && !dirty => pool.put_empty(staged),
+            _ => pool.discard(staged),
         }
-        let (used, rest) = staged.cut(batch.away.bytes());
-        plan.pool.put_empty(from, rest);
-        match dest {
-            _ if failed.is_some() => {
-                // The originals went back from staging, or some of them.
-                if dirty || dest.is_none() {
-                    plan.pool.discard(from, used)
-                } else {
-                    plan.pool.put_empty(from, used)
-                }
-                if let Some(dest) = dest {
-                    give_back_unused(dest);
-                }
-            }
-            _ => {
-                if plan.recycle {
-                    plan.pool.put_full(from, used)
-                } else {
-                    plan.pool.discard(from, used)
-                }
-                if let Some(dest) = dest {
-                    let (used, rest) = dest.cut(batch.away.bytes());
-                    plan.pool.put_full(to, rest);
-                    if dirty {
-                        plan.pool.discard(to, used)
-                    } else {
-                        plan.pool.put_empty(to, used)
+        if let Some(dest) = dest {
+            match failed {
+                Some(Outcome::NoMemory) => pool.reset(dest),
+                Some(_) => pool.put_full(dest),
+                // Its place has a page table by now, so the destination's THP was split as well.
+                None if batch.split => pool.reset(dest),
+                None => {
+                    let (dest, rest) = dest.cut(used);
+                    pool.put_full(rest);
+                    match dirty {
+                        true => pool.discard(dest),
+                        false => pool.put_empty(dest),
                     }
                 }
             }
@@ -265,7 +247,7 @@ impl Pipeline<'_> {
         self.schedule.free(slot);
     }
 
-    fn book(&self, run: &AwayRun, failed: Option<Outcome>, unit: usize, batch: &Batch) {
+    fn book(&self, run: &AwayRun, failed: Option<Outcome>, batch: &Batch) {
         let (account, page) = (self.plan.account, page_size());
         let outcome = match failed {
             _ if run.gone => Outcome::NotPresent,
@@ -275,7 +257,8 @@ impl Pipeline<'_> {
             Some(_) => Outcome::Busy,
         };
         if batch.dest.is_some() || outcome == Outcome::Moved || run.gone {
-            return account.book(outcome, run.origin, run.len, unit.min(run.len));
+            let unit = batch.staged.class().unit().min(run.len);
+            return account.book(outcome, run.origin, run.len, unit);
         }
         for at in (0..run.len).step_by(page) {
             let filled = batch.filled.has(run.offset + at);

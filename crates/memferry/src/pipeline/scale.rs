@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a batch costs beside the kernel's work and the copy, by the size of the pool: a kernel and a migrator that do nothing.
 
+use super::kernel::PageTables;
 use super::*;
-use crate::sys::uffd::{FEATURE_MOVE, Message, Progress};
+use crate::sys::uffd::FEATURE_MOVE;
 use crate::vma::Vma;
 use std::io;
 use std::sync::Arc;
@@ -11,47 +12,12 @@ const BASE: usize = 1 << 40;
 const LANES: usize = 16;
 const GIB: usize = 1 << 30;
 
-/// A kernel to which all pages of the range lie on one node, and whose calls succeed at once.
+/// All pages of the range lie on one node.
 struct Idle {
     node: i32,
 }
 
-impl Kernel for Idle {
-    unsafe fn unmap(&self, _: usize, _: usize, len: usize) -> Progress {
-        let (done, stopped) = (len, None);
-        Progress { done, stopped }
-    }
-    unsafe fn remap(&self, _: usize, _: usize, len: usize) -> Progress {
-        let (done, stopped) = (len, None);
-        Progress { done, stopped }
-    }
-    unsafe fn fill(&self, _: usize, _: usize, _: usize) -> Progress {
-        unreachable!("there are free pages for all")
-    }
-    fn zero(&self, _: usize, _: usize) -> io::Result<()> {
-        unreachable!("nobody waits")
-    }
-    fn release(&self, _: usize, _: usize) -> io::Result<()> {
-        Ok(())
-    }
-    fn watch(&self, _: usize, _: usize) -> io::Result<()> {
-        unreachable!("nobody waits")
-    }
-    fn watches(&self, _: usize) -> io::Result<bool> {
-        unreachable!("nothing is in doubt")
-    }
-    fn wake(&self, _: usize, _: usize) -> io::Result<()> {
-        Ok(())
-    }
-    fn changing(&self) -> bool {
-        false
-    }
-    fn pending(&self) -> bool {
-        false
-    }
-    fn messages(&self, _: &mut [Message]) -> io::Result<usize> {
-        Ok(0)
-    }
+impl PageTables for Idle {
     fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)> {
         out[0] = Region {
             start: start as u64,
@@ -104,7 +70,7 @@ fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
     let take = |_| pool.take_empty(class(1), SEGMENT, false).unwrap();
     let pieces: Vec<_> = (0..bytes / SEGMENT).map(take).collect();
     for piece in pieces {
-        pool.put_full(class(1), piece);
+        pool.put_full(piece);
     }
     let place = Uffd::open(FEATURE_MOVE).unwrap();
     let range = BASE..BASE + bytes;
@@ -114,7 +80,6 @@ fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
         read: true,
         write: true,
         exec: false,
-        shared: false,
         locked: false,
         watched: true,
         unmovable: None,
@@ -135,15 +100,16 @@ fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
             account: &account,
             migrator: &Idler,
             range: range.clone(),
+            vmas: &vmas,
+            parts,
             excluded: &[],
-            locked: false,
             batch_bytes,
             lanes: LANES,
             wanted,
             recycle: true,
             cancel: &AtomicBool::new(false),
         };
-        let pipeline = Pipeline::new(plan, Cursor::new(wanted, &vmas, parts), LANES + 2);
+        let pipeline = Pipeline::new(plan, LANES + 2);
         let begun = cpu_time();
         pipeline.run_lane(0);
         let took = cpu_time() - begun;

@@ -9,11 +9,10 @@ use super::batch::Batch;
 use super::events::Places;
 use super::{Pipeline, release_pieces};
 use crate::forkgate::Away;
-use crate::pool::SEGMENT;
 use crate::result::Outcome;
 use crate::steps::Laps;
 use crate::sync::Unpoisoned;
-use crate::sys::{errno, page_size};
+use crate::sys::errno;
 use std::sync::atomic::Ordering;
 
 /// Refusals after which pages that the kernel keeps refusing stay where they are.
@@ -47,14 +46,13 @@ impl Pipeline<'_> {
         let mut guard = self.write(slot);
         let batch = &mut *guard;
         if batch.away.bytes() == 0 {
-            release_pieces(&self.plan, batch);
+            release_pieces(self.plan.pool, batch);
             drop(guard);
             drop(gate);
             self.schedule.free(slot);
             return;
         }
-        let huge = batch.kind.is_some_and(|k| k.huge);
-        batch.split = huge && self.check_huge(&batch.staged).is_err();
+        batch.split = batch.staged.class().huge && !self.is_huge(&batch.staged);
         batch.gate = Some(gate);
         laps.count(|s| &mut s.batches);
         let shares = match batch.dest {
@@ -70,8 +68,7 @@ impl Pipeline<'_> {
     /// first (or, without `patient`, books what it refuses as busy).
     fn unmap_runs(&self, places: &Places, batch: &mut Batch, patient: bool, laps: &Laps) -> bool {
         let (kernel, account) = (self.plan.kernel, self.plan.account);
-        let huge = batch.kind.is_some_and(|k| k.huge);
-        let unit = if huge { SEGMENT } else { page_size() };
+        let unit = batch.staged.class().unit();
         let staging = self
             .plan
             .pool
@@ -80,7 +77,7 @@ impl Pipeline<'_> {
         while let Some(run) = batch.planned.last_mut() {
             let (at, end) = (run.place, run.place + run.len);
             let mut stop = end;
-            if let Some(excluded) = places.excluded(&(at..end)) {
+            if let Some(excluded) = places.excluded.meeting(&(at..end)) {
                 // Places are multiples of their unit, but for the rest of a THP that was split under way.
                 stop = (excluded.start / unit * unit).max(at);
                 if stop == at {
@@ -111,10 +108,7 @@ impl Pipeline<'_> {
                     laps.refused(errno);
                     return false;
                 }
-                libc::ENOENT => Outcome::NotPresent,
-                libc::ENOMEM => Outcome::NoMemory,
-                libc::EINVAL => Outcome::Unsupported,
-                _ => Outcome::Busy,
+                errno => Outcome::of_errno(errno),
             };
             // A THP that was split under way may have lost some of its pages already: the rest of it stays.
             let rest = (unit - at % unit).min(end - at);

@@ -3,7 +3,7 @@
 //!
 //! A list never looks at all that it has: only segments of which a part is taken are searched.
 
-use super::SEGMENT;
+use super::{PageClass, SEGMENT};
 use crate::sys::list::{List, Pages};
 
 /// How many parts before the next whole segment are looked at for one of the right size.
@@ -16,6 +16,8 @@ const SOON: usize = 16;
 pub(crate) struct Piece {
     pub(super) addr: usize,
     pub(super) len: usize,
+    /// What pages its mapping is for.
+    pub(super) class: PageClass,
     /// Lies in a mapping that pages can be moved out to.
     pub(super) staging: bool,
 }
@@ -27,6 +29,10 @@ impl Piece {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    pub(crate) fn class(&self) -> PageClass {
+        self.class
     }
 
     pub(crate) fn end(&self) -> usize {
@@ -196,7 +202,7 @@ mod tests {
         Piece {
             addr: (1 << 40) + segment * SEGMENT + from,
             len,
-            staging: false,
+            ..Piece::default()
         }
     }
 

@@ -30,7 +30,7 @@ const CHUNK: usize = 64 << 20;
 pub(crate) const SEGMENT: usize = 2 << 20;
 
 /// What one free list holds: pages of one node, size and locking, since UFFDIO_MOVE demands equal VMA flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageClass {
     /// Node the pages lie on.
     pub node: u32,
@@ -38,6 +38,13 @@ pub(crate) struct PageClass {
     pub huge: bool,
     /// The mapping is locked (mlock).
     pub locked: bool,
+}
+
+impl PageClass {
+    /// Bytes of one of its pages.
+    pub(crate) fn unit(self) -> usize {
+        if self.huge { SEGMENT } else { sys::page_size() }
+    }
 }
 
 struct FreeList {
@@ -155,18 +162,18 @@ impl PagePool {
     }
 
     /// Takes a range back that holds a free page at each address. What the limit does not allow goes to the kernel.
-    pub(crate) fn put_full(&self, class: PageClass, piece: Piece) {
+    pub(crate) fn put_full(&self, piece: Piece) {
         if piece.len == 0 {
             return;
         }
         let mut state = self.lock();
         let refused = match state.kept() + piece.len <= state.limit {
-            true => state.free_list(class).full.put(piece),
+            true => state.free_list(piece.class).full.put(piece),
             false => Some(piece),
         };
         drop(state);
         if let Some(piece) = refused {
-            self.discard(class, piece);
+            self.discard(piece);
         }
     }
 
@@ -215,7 +222,7 @@ impl PagePool {
     }
 
     /// Gives the pages of a range to the kernel and keeps the addresses.
-    pub(crate) fn discard(&self, class: PageClass, piece: Piece) {
+    pub(crate) fn discard(&self, piece: Piece) {
         if piece.len == 0 {
             return;
         }
@@ -235,42 +242,65 @@ impl PagePool {
                 let _ = memory::lock_on_fault(piece.addr, piece.len);
             }
         }
-        self.put_empty(class, piece);
+        self.put_empty(piece);
     }
 
     /// Takes an empty range back. Where there is no memory for the list the addresses lie idle until the pool ends: pages may be away,
     /// and the process must not end for it.
-    pub(crate) fn put_empty(&self, class: PageClass, piece: Piece) {
+    pub(crate) fn put_empty(&self, piece: Piece) {
         if piece.len == 0 {
             return;
         }
         let mut state = self.lock();
-        let list = state.free_list(class).without_pages(piece.staging);
+        let list = state.free_list(piece.class).without_pages(piece.staging);
         let _idle = list.put(piece);
     }
 
+    /// Free pages for at most `len` bytes that the kernel allocates on the class's node. `is_huge` tells whether a piece holds a
+    /// THP: one that the kernel could only give as base pages is refused.
+    pub(crate) fn allocate(
+        &self,
+        class: PageClass,
+        len: usize,
+        is_huge: impl Fn(&Piece) -> bool,
+    ) -> io::Result<Piece> {
+        let piece = self.take_empty(class, len, false)?;
+        let populated = match self.populate(&piece) {
+            Ok(()) if class.huge && !is_huge(&piece) => {
+                Err(io::Error::from_raw_os_error(libc::ENOMEM))
+            }
+            populated => populated,
+        };
+        match populated {
+            Ok(()) => Ok(piece),
+            Err(error) => {
+                self.reset(piece);
+                Err(error)
+            }
+        }
+    }
+
     /// Allocates the pages of an empty, non-staging range on the class's node. After a failure, `reset` the range.
-    pub(crate) fn populate(&self, class: PageClass, piece: &Piece) -> io::Result<()> {
-        debug_assert!(!piece.staging);
-        if class.huge && piece.len == SEGMENT {
+    fn populate(&self, piece: &Piece) -> io::Result<()> {
+        if piece.class.huge && piece.len == SEGMENT {
             // A fault takes the lock of the mapping alone; madvise(2) would hold that of all mappings while the kernel clears the
-            // THP, and lanes that register staging would wait. Where there is no THP `check_huge` finds out.
+            // THP, and lanes that register staging would wait. Where there is no THP `is_huge` finds out.
             // SAFETY: the piece is empty and the caller's.
             unsafe { (piece.addr as *mut u8).write_volatile(0) };
         } else {
             memory::populate(piece.addr, piece.len)?;
         }
         if self.bind {
-            bring_to_node(class, piece)?;
+            bring_to_node(piece)?;
         }
         Ok(())
     }
 
     /// Takes back a range whatever it holds: one that `populate` filled only in part, or with base pages instead of a THP,
     /// or one in which a THP was split. Discarding would keep the page table of those, and no THP would ever fit there again.
-    pub(crate) fn reset(&self, class: PageClass, piece: Piece) {
-        if !class.huge {
-            return self.discard(class, piece);
+    pub(crate) fn reset(&self, piece: Piece) {
+        if !piece.class.huge {
+            return self.discard(piece);
         }
         let anew = {
             let mut watched = self.watching();
@@ -279,31 +309,29 @@ impl PagePool {
             unsafe { memory::map_anew(piece.addr, piece.len) }
         };
         if anew.is_err() {
-            return self.discard(class, piece);
+            return self.discard(piece);
         }
         // SAFETY: the piece is mapped anew, and nobody has it.
-        let set_up = unsafe { set_up(piece.addr, piece.len, class, self.bind) };
+        let set_up = unsafe { set_up(piece.addr, piece.len, piece.class, self.bind) };
         // Else the addresses lie idle until the pool ends.
         if set_up.is_ok() {
-            self.put_empty(class, piece);
+            self.put_empty(piece);
         }
     }
 
     /// Gives free pages back until at most `bytes` are kept.
     pub(crate) fn trim(&self, bytes: usize) {
         loop {
-            let (class, piece) = {
-                let mut state = self.lock();
-                if state.kept() <= bytes {
-                    return;
-                }
-                let mut taken = state.free_lists.iter_mut().filter_map(|free_list| {
-                    Some((free_list.class, free_list.full.take_oldest(SEGMENT)?))
-                });
-                let Some(taken) = taken.next() else { return };
-                taken
+            let mut state = self.lock();
+            if state.kept() <= bytes {
+                return;
+            }
+            let mut lists = state.free_lists.iter_mut();
+            let Some(piece) = lists.find_map(|list| list.full.take_oldest(SEGMENT)) else {
+                return;
             };
-            self.discard(class, piece);
+            drop(state);
+            self.discard(piece);
         }
     }
 
@@ -434,16 +462,20 @@ impl FreeList {
     fn grow(&mut self, bind: bool, staging: bool) -> io::Result<()> {
         // What is locked counts against RLIMIT_MEMLOCK whether pages are there or not.
         let chunk = if self.class.locked { SEGMENT } else { CHUNK };
-        let mapping = Mapping::new(chunk, SEGMENT, 0)?;
+        let mapping = Mapping::new(chunk, SEGMENT)?;
         let (addr, len) = (mapping.addr(), mapping.len());
         // SAFETY: the mapping is new.
         unsafe { set_up(addr, len, self.class, bind)? };
         // The lowest comes last, and is taken first.
         for addr in (addr..addr + len).step_by(SEGMENT).rev() {
-            let len = SEGMENT;
-            let _idle = self
-                .without_pages(staging)
-                .put(Piece { addr, len, staging });
+            let (len, class) = (SEGMENT, self.class);
+            let piece = Piece {
+                addr,
+                len,
+                class,
+                staging,
+            };
+            let _idle = self.without_pages(staging).put(piece);
         }
         self.mappings.push(mapping);
         Ok(())
@@ -475,15 +507,10 @@ unsafe fn set_up(addr: usize, len: usize, class: PageClass, bind: bool) -> io::R
 
 /// Sees to it that the fresh pages of a range lie on the class's node. The kernel took those that the node did not have
 /// at once from another one; move_pages(2) tries harder, but kills nobody.
-fn bring_to_node(class: PageClass, piece: &Piece) -> io::Result<()> {
+fn bring_to_node(piece: &Piece) -> io::Result<()> {
     // On the stack: a lane must not touch memory that may itself be on its way.
     const AT_ONCE: usize = 256;
-    let unit = if class.huge {
-        SEGMENT
-    } else {
-        sys::page_size()
-    };
-    let node = class.node as i32;
+    let (unit, node) = (piece.class.unit(), piece.class.node as i32);
     let mut addresses = [0; AT_ONCE];
     let mut status = [0; AT_ONCE];
     let mut start = piece.addr;
@@ -553,7 +580,6 @@ mod tests {
     }
 
     struct Held {
-        class: PageClass,
         piece: Piece,
         full: bool,
     }
@@ -572,7 +598,8 @@ mod tests {
                         if let Some(piece) = pool.take_full(CLASSES[s], pages * page) {
                             prop_assert!(piece.len <= pages * page && piece.len > 0);
                             prop_assert_eq!(pool.kept(), before - piece.len);
-                            held.push(Held { class: CLASSES[s], piece, full: true });
+                            prop_assert_eq!(piece.class, CLASSES[s]);
+                            held.push(Held { piece, full: true });
                         } else {
                             prop_assert_eq!(pool.kept_on(CLASSES[s]), 0);
                         }
@@ -585,27 +612,27 @@ mod tests {
                         prop_assert!(piece.len <= pages * page && piece.len * 2 >= pages * page);
                         prop_assert!(!CLASSES[s].huge || piece.len == SEGMENT);
                         prop_assert_eq!(piece.staging, staging);
-                        held.push(Held { class: CLASSES[s], piece, full: false });
+                        held.push(Held { piece, full: false });
                     }
                     Op::PutFull(i) | Op::Discard(i) | Op::PutEmpty(i, _) | Op::Populate(i) if !held.is_empty() => {
                         let index = i % held.len();
-                        let Held { class, piece, full } = held.swap_remove(index);
+                        let Held { piece, full } = held.swap_remove(index);
                         match op {
-                            Op::PutFull(_) if full => pool.put_full(class, piece),
-                            Op::Discard(_) => pool.discard(class, piece),
+                            Op::PutFull(_) if full => pool.put_full(piece),
+                            Op::Discard(_) => pool.discard(piece),
                             Op::PutEmpty(_, pages) if !full => {
                                 let bytes = pages % (piece.len / page + 1) * page;
                                 let (part, piece) = piece.cut(bytes);
-                                pool.put_empty(class, part);
+                                pool.put_empty(part);
                                 if piece.len > 0 {
-                                    held.push(Held { class, piece, full });
+                                    held.push(Held { piece, full });
                                 }
                             }
-                            Op::Populate(_) if !full && !piece.staging && (!class.huge || piece.len == SEGMENT) => {
-                                pool.populate(class, &piece).unwrap();
-                                held.push(Held { class, piece, full: true });
+                            Op::Populate(_) if !full && !piece.staging && (!piece.class.huge || piece.len == SEGMENT) => {
+                                pool.populate(&piece).unwrap();
+                                held.push(Held { piece, full: true });
                             }
-                            _ => held.push(Held { class, piece, full }),
+                            _ => held.push(Held { piece, full }),
                         }
                     }
                     Op::Trim(pages) => {
@@ -623,11 +650,11 @@ mod tests {
                 pieces.sort_by_key(|p| p.addr);
                 prop_assert!(pieces.windows(2).all(|w| w[0].end() <= w[1].addr), "held twice");
             }
-            for Held { class, piece, full } in held {
+            for Held { piece, full } in held {
                 if full {
-                    pool.put_full(class, piece);
+                    pool.put_full(piece);
                 } else {
-                    pool.put_empty(class, piece);
+                    pool.put_empty(piece);
                 }
             }
             pool.audit(&pagemap);
@@ -663,7 +690,7 @@ mod tests {
             .map(|_| pool.take_empty(thp, SEGMENT, false).unwrap())
             .collect();
         let (part, _rest) = pieces.pop().unwrap().cut(SEGMENT - page_size());
-        pool.put_empty(thp, part);
+        pool.put_empty(part);
         assert_eq!(pool.take_empty(thp, SEGMENT, false).unwrap().len, SEGMENT);
         assert_eq!(whole.len, SEGMENT);
     }

@@ -12,11 +12,14 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::error::MoveError;
+use crate::move_pages::{Callers, Fate, Target};
+use crate::pace::Pace;
 
 pub use census::Census;
 pub use moving::{End, ProcessMove, ProcessResult};
@@ -82,6 +85,35 @@ impl Process {
     /// Its number.
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
+    }
+
+    /// Moves the parts of a survey and tells `book` what became of their pages; says whether all were done.
+    fn carry(
+        &self,
+        survey: &Survey,
+        target: Target,
+        callers: usize,
+        (cancel, bytes_per_second): (&AtomicBool, Option<u64>),
+        book: &(dyn Fn(&Fate) + Sync),
+    ) -> io::Result<bool> {
+        let by = Callers {
+            target,
+            folder: &self.folder,
+            count: callers,
+            cancel,
+            pace: bytes_per_second.map(Pace::new),
+            has_ended: &|| self.has_ended(),
+        };
+        by.run(&survey.parts, book, &|_| false)
+    }
+
+    /// It ended before anything was done.
+    fn gone(&self) -> MoveError {
+        MoveError::NoProcess {
+            pid: self.pid(),
+            why: "it has ended",
+            hint: "give the number of a running program",
+        }
     }
 
     /// Whether it has ended.

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use super::{Process, Progress, Reason, Survey};
 use crate::error::MoveError;
 use crate::move_pages::{Fate, Target, check_target, explain};
-use crate::pace::Pace;
 use crate::result::{Count, Outcome};
 use crate::sync::Unpoisoned;
 
@@ -81,7 +80,7 @@ impl ProcessResult {
     }
 
     fn book(&mut self, fate: &Fate, progress: &Progress) {
-        let (folios, bytes) = (fate.bytes.div_ceil(fate.folio) as u64, fate.bytes as u64);
+        let (folios, bytes) = (fate.folios(), fate.bytes as u64);
         match fate.outcome {
             // Gone since the survey, or holes of a part.
             Some(Outcome::NotPresent) => return,
@@ -115,46 +114,19 @@ impl Process {
     ) -> Result<ProcessResult, MoveError> {
         let started = Instant::now();
         let target = self.target(options)?;
-        let pace = options.bytes_per_second.map(Pace::new);
         let account = Mutex::new(ProcessResult::default());
-        let failure = Mutex::new(None);
-        let all = self.each_part(survey, target, options.callers, cancel, &|call, part| {
-            if !pace.as_ref().is_none_or(|pace| pace.wait(cancel)) {
-                return false;
-            }
-            if self.has_ended() {
-                // The number may be another process's soon.
-                return false;
-            }
-            let mut fates = Vec::new();
-            let done = call.run(std::slice::from_ref(part), &mut |fate| fates.push(fate));
-            if let Err(error) = done {
-                let mut failure = failure.lock().unpoisoned();
-                failure.get_or_insert(error);
-                return false;
-            }
-            let mut account = account.lock().unpoisoned();
-            let before = account.moved.bytes;
-            for fate in &fates {
-                account.book(fate, progress);
-            }
-            let moved = account.moved.bytes - before;
-            drop(account);
-            if let Some(pace) = &pace {
-                pace.pay(Instant::now(), moved);
-            }
-            true
-        });
+        let limits = (cancel, options.bytes_per_second);
+        let book = |fate: &Fate| account.lock().unpoisoned().book(fate, progress);
+        let ran = self.carry(survey, target, options.callers, limits, &book);
         let mut result = account.into_inner().unpoisoned();
         result.elapsed = started.elapsed();
         let looked = progress.looked_bytes.load(Ordering::Relaxed);
-        let failure = failure.into_inner().unpoisoned();
-        // Whatever comes after the last part changes nothing.
-        result.end = match failure {
-            _ if all => None,
+        result.end = match ran {
+            // Whatever comes after the last part changes nothing.
+            Ok(true) => None,
             _ if self.has_ended() => Some(End::ProcessEnded),
-            Some(error) => Some(End::Failed(explain(error, options.to))),
-            None => Some(End::Cancelled),
+            Err(error) => Some(End::Failed(explain(error, options.to))),
+            Ok(false) => Some(End::Cancelled),
         };
         if result.end.is_some() {
             result.left_bytes = survey.resident_bytes.saturating_sub(looked);

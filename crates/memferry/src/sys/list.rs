@@ -57,7 +57,7 @@ impl Large {
 
     /// Another table behind this one, which is the last; `None` if there is no memory.
     fn grow(&self) -> Option<&'static Large> {
-        let mine = map_somewhere(page_size(), 0).ok()?.cast::<Large>();
+        let mine = map_somewhere(page_size()).ok()?.cast::<Large>();
         let (null, order) = (std::ptr::null_mut(), Ordering::AcqRel);
         let set = (self.next).compare_exchange(null, mine.as_ptr(), order, Ordering::Acquire);
         if set.is_err() {
@@ -105,7 +105,7 @@ fn small() -> Option<usize> {
     if known != 0 {
         return Some(known);
     }
-    let mine = map_somewhere(small_bytes(), 0).ok()?;
+    let mine = map_somewhere(small_bytes()).ok()?;
     let addr = mine.as_ptr().expose_provenance();
     match SMALL.compare_exchange(0, addr, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(addr),
@@ -172,7 +172,7 @@ unsafe impl Allocator for Pages {
         if let Some(start) = (size < SIZES).then(|| take_small(size)).flatten() {
             return Ok(NonNull::slice_from_raw_parts(start, len));
         }
-        let start = map_somewhere(len, 0).map_err(|_| AllocError)?;
+        let start = map_somewhere(len).map_err(|_| AllocError)?;
         if !Large::note(start.as_ptr().addr(), len) {
             // SAFETY: nobody else knows this mapping.
             unsafe { libc::munmap(start.as_ptr().cast(), len) };

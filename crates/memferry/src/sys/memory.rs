@@ -20,16 +20,14 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps `len` bytes, readable and writable plus `extra_prot`, at a multiple of `align` (a power of two, at least
-    /// a page). No memory is committed yet.
-    pub(crate) fn new(len: usize, align: usize, extra_prot: libc::c_int) -> io::Result<Mapping> {
+    /// Maps `len` bytes, readable and writable, at a multiple of `align` (a power of two, at least a page). No memory is
+    /// committed yet.
+    pub(crate) fn new(len: usize, align: usize) -> io::Result<Mapping> {
         debug_assert!(align.is_power_of_two() && align >= page_size() && len % page_size() == 0);
         let padded = len
             .checked_add(align)
             .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        let start = map_somewhere(padded, extra_prot)?
-            .as_ptr()
-            .expose_provenance();
+        let start = map_somewhere(padded)?.as_ptr().expose_provenance();
         let addr = (start + align - 1) & !(align - 1);
         // At least one page stays unmapped on some side, which keeps neighbours from merging into one VMA; each
         // arena then has an anon_vma lock of its own.
@@ -84,8 +82,8 @@ impl Drop for Mapping {
 ///
 /// # Safety
 /// With MAP_FIXED among the flags, nobody refers to what lies at `addr`.
-unsafe fn map(addr: usize, len: usize, prot: i32, flags: i32) -> io::Result<NonNull<u8>> {
-    let prot = libc::PROT_READ | libc::PROT_WRITE | prot;
+unsafe fn map(addr: usize, len: usize, flags: i32) -> io::Result<NonNull<u8>> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags;
     // SAFETY: at an address that the kernel chooses it overlaps nothing; else the caller's promise.
     let raw = unsafe { libc::mmap(addr as *mut libc::c_void, len, prot, flags, -1, 0) };
@@ -93,10 +91,10 @@ unsafe fn map(addr: usize, len: usize, prot: i32, flags: i32) -> io::Result<NonN
     mapped.ok_or_else(io::Error::last_os_error)
 }
 
-/// Maps `len` bytes where the kernel likes, readable and writable plus `extra_prot`. No memory is committed yet.
-pub(super) fn map_somewhere(len: usize, extra_prot: i32) -> io::Result<NonNull<u8>> {
+/// Maps `len` bytes where the kernel likes. No memory is committed yet.
+pub(super) fn map_somewhere(len: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: an anonymous mapping at an address the kernel chooses overlaps nothing.
-    unsafe { map(0, len, extra_prot, 0) }
+    unsafe { map(0, len, 0) }
 }
 
 /// Puts a fresh anonymous mapping, without pages and page tables, in the place of a part of a `Mapping`.
@@ -105,7 +103,7 @@ pub(super) fn map_somewhere(len: usize, extra_prot: i32) -> io::Result<NonNull<u
 /// The range is a part of a `Mapping` of the caller's and holds nothing of worth.
 pub(crate) unsafe fn map_anew(addr: usize, len: usize) -> io::Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { map(addr, len, 0, libc::MAP_FIXED)? };
+    unsafe { map(addr, len, libc::MAP_FIXED)? };
     dont_fork(addr, len)
 }
 

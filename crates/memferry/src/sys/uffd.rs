@@ -63,13 +63,18 @@ impl Progress {
         }
     }
 
+    /// All is done.
+    pub(crate) fn all(len: usize) -> Progress {
+        Progress {
+            done: len,
+            stopped: None,
+        }
+    }
+
     /// What a call for `len` bytes came to that says `done` if it fails.
     fn of(ret: io::Result<libc::c_int>, len: usize, done: i64) -> Progress {
         match ret {
-            Ok(_) => Progress {
-                done: len,
-                stopped: None,
-            },
+            Ok(_) => Progress::all(len),
             Err(error) => Progress {
                 done: usize::try_from(done).unwrap_or(0),
                 stopped: Some(error),
