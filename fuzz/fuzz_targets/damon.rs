@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! See memferry_replay::trace::fuzz::damon.
+//! See memferry_fuzz::damon.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| memferry_replay::trace::fuzz::damon(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| memferry_fuzz::damon(bytes));

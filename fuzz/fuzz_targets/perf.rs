@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! See memferry_replay::trace::fuzz::perf.
+//! See memferry_fuzz::perf.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| memferry_replay::trace::fuzz::perf(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| memferry_fuzz::perf(bytes));

@@ -2,19 +2,16 @@
 //! Demotion as kswapd does it when demotion is enabled: the pages of the top tier in a queue, a second chance for those
 //! whose accessed bit is set, and no knowledge of what waits below.
 
-use crate::tiers::Tiers;
+use std::collections::VecDeque;
 
-/// No page.
-const NONE: u32 = u32::MAX;
+use crate::tiers::Tiers;
 
 /// The queue of the top tier's pages, and the free space that demotion aims at.
 pub struct Kswapd {
-    /// Neighbours towards the head (newer) and the tail (older); a page in no queue has itself as `newer`.
-    newer: Vec<u32>,
-    older: Vec<u32>,
-    head: u32,
-    tail: u32,
-    length: u32,
+    /// The oldest at the front.
+    queue: VecDeque<u32>,
+    /// By page, whether it is in the queue.
+    is_queued: Vec<bool>,
     watermark: u32,
 }
 
@@ -22,56 +19,36 @@ impl Kswapd {
     /// For a trace of so many pages and a top tier of so many.
     pub fn new(pages: u32, capacity: u32) -> Self {
         Self {
-            newer: (0..pages).collect(),
-            older: vec![NONE; pages as usize],
-            head: NONE,
-            tail: NONE,
-            length: 0,
+            queue: VecDeque::new(),
+            is_queued: vec![false; pages as usize],
             watermark: promotion_watermark(capacity),
         }
     }
 
     /// A page has come to the top tier.
     pub fn insert(&mut self, page: u32) {
-        if self.newer[page as usize] != page {
-            return;
+        if !std::mem::replace(&mut self.is_queued[page as usize], true) {
+            self.queue.push_back(page);
         }
-        self.newer[page as usize] = NONE;
-        self.older[page as usize] = self.head;
-        match self.head {
-            NONE => self.tail = page,
-            head => self.newer[head as usize] = page,
-        }
-        self.head = page;
-        self.length += 1;
     }
 
     /// Demotes from the old end until the free space reaches the promotion watermark.
     pub fn run(&mut self, tiers: &mut Tiers) {
         // In the second round no bit is left to save a page.
-        let mut looks = 2 * self.length;
-        while tiers.free() < self.watermark && looks > 0 && self.tail != NONE {
-            looks -= 1;
-            let page = self.tail;
-            self.remove_tail();
+        for _ in 0..2 * self.queue.len() {
+            if tiers.free() >= self.watermark {
+                break;
+            }
+            let Some(page) = self.queue.pop_front() else {
+                break;
+            };
+            self.is_queued[page as usize] = false;
             if tiers.take_accessed(page) {
                 self.insert(page);
             } else {
                 tiers.demote(page);
             }
         }
-    }
-
-    fn remove_tail(&mut self) {
-        let page = self.tail;
-        self.tail = self.newer[page as usize];
-        match self.tail {
-            NONE => self.head = NONE,
-            tail => self.older[tail as usize] = NONE,
-        }
-        self.newer[page as usize] = page;
-        self.older[page as usize] = NONE;
-        self.length -= 1;
     }
 }
 
@@ -116,6 +93,6 @@ mod tests {
         assert_eq!(tiers.tier(0), Some(Tier::Low));
         assert_eq!(tiers.free(), 1);
         kswapd.insert(0);
-        assert_eq!(kswapd.length, 3);
+        assert_eq!(kswapd.queue.len(), 3);
     }
 }

@@ -5,6 +5,7 @@
 //! It holds numbers and checks them; it decides nothing.
 
 use crate::event::{Clock, Event, Trace};
+use crate::trace::Unsound;
 
 /// Nanoseconds of a millisecond.
 pub const MS: u64 = 1_000_000;
@@ -58,14 +59,9 @@ pub enum ParameterError {
     /// The trace has no access.
     #[error("the trace has no access; allowed: traces with at least one")]
     EmptyTrace,
-    /// An event names a page that the trace does not list, or runs back in time.
-    #[error("event {event} of the trace {what}; allowed: traces as `memferry trace` writes them")]
-    BadTrace {
-        /// Its index.
-        event: usize,
-        /// What it does.
-        what: &'static str,
-    },
+    /// The trace contradicts itself.
+    #[error("{0}; allowed: traces as `memferry trace` writes them")]
+    BadTrace(#[from] Unsound),
 }
 
 /// Refuses a number outside `least..=most`.
@@ -123,6 +119,7 @@ impl Top {
 
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Machine {
     /// What a load that misses the caches waits in the top tier, ns.
     pub top_ns: u32,
@@ -135,6 +132,7 @@ pub struct Machine {
     /// What one hint fault costs the thread that takes it, ns.
     pub fault_ns: u32,
     /// Of so many accesses of a trace that counts every load and store, one reaches memory.
+    #[cfg_attr(feature = "json", serde(skip))]
     pub accesses_per_miss: u32,
     /// The source of `pghot` and `ours` reports one miss in so many; 0 for none.
     pub sample_period: u32,
@@ -169,50 +167,31 @@ impl Machine {
     /// Refuses a machine that cannot be.
     pub fn check(&self) -> Result<(), ParameterError> {
         const LONGEST: u64 = 1_000_000_000;
-        in_range(
-            "the top tier's latency in ns",
-            self.top_ns.into(),
-            1,
-            LONGEST,
-        )?;
-        in_range(
-            "the lower tier's latency in ns",
-            self.low_ns.into(),
-            u64::from(self.top_ns) + 1,
-            LONGEST,
-        )?;
-        in_range(
-            "the cost of a promotion in ns",
-            self.promote_ns.into(),
-            0,
-            LONGEST,
-        )?;
-        in_range(
-            "the cost of a demotion in ns",
-            self.demote_ns.into(),
-            0,
-            LONGEST,
-        )?;
-        in_range(
-            "the cost of a hint fault in ns",
-            self.fault_ns.into(),
-            0,
-            LONGEST,
-        )?;
-        in_range(
-            "accesses per miss",
-            self.accesses_per_miss.into(),
-            1,
-            1_000_000,
-        )?;
-        in_range("the walk's period in ms", self.walk_ms.into(), 0, 1_000_000)?;
-        in_range(
-            "the walk's cost per page in ns",
-            self.walk_page_ns.into(),
-            0,
-            LONGEST,
-        )?;
-        in_range("the sample period", self.sample_period.into(), 0, 1_000_000)
+        const MOST: u64 = 1_000_000;
+        let slower = u64::from(self.top_ns) + 1;
+        [
+            ("the top tier's latency in ns", self.top_ns, 1, LONGEST),
+            (
+                "the lower tier's latency in ns",
+                self.low_ns,
+                slower,
+                LONGEST,
+            ),
+            ("the cost of a promotion in ns", self.promote_ns, 0, LONGEST),
+            ("the cost of a demotion in ns", self.demote_ns, 0, LONGEST),
+            ("the cost of a hint fault in ns", self.fault_ns, 0, LONGEST),
+            ("accesses per miss", self.accesses_per_miss, 1, MOST),
+            ("the walk's period in ms", self.walk_ms, 0, MOST),
+            (
+                "the walk's cost per page in ns",
+                self.walk_page_ns,
+                0,
+                LONGEST,
+            ),
+            ("the sample period", self.sample_period, 0, MOST),
+        ]
+        .into_iter()
+        .try_for_each(|(name, value, least, most)| in_range(name, value.into(), least, most))
     }
 
     /// Accesses of which the source reports one.
@@ -267,28 +246,13 @@ pub fn accesses(event: &Event) -> u64 {
     u64::from(event.reads) + u64::from(event.writes)
 }
 
-/// Refuses a trace whose events contradict it.
+/// Refuses a trace that contradicts itself, or has nothing to replay.
 pub fn check_trace(trace: &Trace) -> Result<(), ParameterError> {
-    let mut last = 0;
-    for (event, of) in trace.events.iter().enumerate() {
-        if of.page as usize >= trace.pages.len() {
-            return Err(ParameterError::BadTrace {
-                event,
-                what: "names a page that is not in its list",
-            });
-        }
-        if of.time < last {
-            return Err(ParameterError::BadTrace {
-                event,
-                what: "is earlier than the one before",
-            });
-        }
-        last = of.time;
+    trace.check()?;
+    match trace.events.is_empty() {
+        true => Err(ParameterError::EmptyTrace),
+        false => Ok(()),
     }
-    if trace.events.iter().all(|event| accesses(event) == 0) {
-        return Err(ParameterError::EmptyTrace);
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -341,7 +305,10 @@ mod tests {
         trace.events[3].page = 16;
         assert!(matches!(
             check_trace(&trace),
-            Err(ParameterError::BadTrace { event: 3, .. })
+            Err(ParameterError::BadTrace(Unsound::PageMissing {
+                index: 3,
+                ..
+            }))
         ));
         trace.events.clear();
         assert_eq!(check_trace(&trace), Err(ParameterError::EmptyTrace));

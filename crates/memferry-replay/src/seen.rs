@@ -7,26 +7,7 @@
 use crate::event::Trace;
 use crate::machine::{MS, Machine, Timebase, accesses};
 use crate::source::Sampler;
-use crate::truth::{SLICES, Slicer, Truth, Use};
-
-/// What the reports say, one slice after the other.
-struct Reports {
-    counts: Vec<u64>,
-    slices: Vec<Vec<Use>>,
-}
-
-impl Reports {
-    fn end_slice(&mut self, slice: usize) {
-        let counts = (0..).zip(&mut self.counts);
-        let seen = counts.filter(|(_, count)| **count > 0);
-        self.slices[slice] = seen
-            .map(|(page, count)| Use {
-                page,
-                accesses: std::mem::take(count),
-            })
-            .collect();
-    }
-}
+use crate::truth::{SLICES, Slicer, Truth, Use, harvest};
 
 /// The trace as samples, first touches and a walk at each time that it could be make it look.
 pub(crate) fn seen(trace: &Trace, machine: &Machine) -> Truth {
@@ -39,10 +20,8 @@ pub(crate) fn seen(trace: &Trace, machine: &Machine) -> Truth {
     let mut next_walk = walk_ns;
     let mut sampler = Sampler::new(machine.accesses_per_sample(), machine.seed);
     let mut slicer = Slicer::new(trace);
-    let mut reports = Reports {
-        counts: vec![0; pages],
-        slices: vec![Vec::new(); SLICES],
-    };
+    let mut reports = vec![0; pages];
+    let mut slices = vec![Vec::new(); SLICES];
     let mut born = vec![SLICES as u16; pages];
     let mut young = vec![false; pages];
     let mut current = 0;
@@ -51,23 +30,22 @@ pub(crate) fn seen(trace: &Trace, machine: &Machine) -> Truth {
         let slice = slicer.next(count);
         // What a walk finds was accessed before it: it belongs to the slice that ends.
         while next_walk <= base.at(event) {
-            for (young, count) in young.iter_mut().zip(&mut reports.counts) {
+            for (young, count) in young.iter_mut().zip(&mut reports) {
                 *count += u64::from(std::mem::take(young));
             }
             next_walk += walk_ns;
         }
         if slice != current {
-            reports.end_slice(current);
+            slices[current] = take_all(&mut reports);
             current = slice;
         }
         let page = event.page as usize;
         let first = born[page] == SLICES as u16;
         born[page] = born[page].min(slice as u16);
         young[page] |= count > 0;
-        reports.counts[page] += sampler.take(count).max(u64::from(first));
+        reports[page] += sampler.take(count).max(u64::from(first));
     }
-    reports.end_slice(current);
-    let mut slices = reports.slices;
+    slices[current] = take_all(&mut reports);
     let total = slicer.total();
     let all: u64 = slices.iter().flatten().map(|used| used.accesses).sum();
     for used in slices.iter_mut().flatten() {
@@ -79,6 +57,14 @@ pub(crate) fn seen(trace: &Trace, machine: &Machine) -> Truth {
         born,
         accesses: total,
     }
+}
+
+/// The reports of a slice by page; the next slice has none yet.
+fn take_all(reports: &mut [u64]) -> Vec<Use> {
+    let mut touched = (0..reports.len() as u32).collect();
+    let mut uses = harvest(&mut touched, reports);
+    uses.retain(|used| used.accesses > 0);
+    uses
 }
 
 #[cfg(test)]

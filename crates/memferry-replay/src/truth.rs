@@ -179,7 +179,8 @@ impl Truth {
     }
 }
 
-fn harvest(touched: &mut Vec<u32>, counts: &mut [u64]) -> Vec<Use> {
+/// The counts of pages, ascending; they are 0 then.
+pub(crate) fn harvest(touched: &mut Vec<u32>, counts: &mut [u64]) -> Vec<Use> {
     touched.sort_unstable();
     let take = |page| Use {
         page,

@@ -4,7 +4,10 @@
 //! `fuzz/` has the same targets for cargo-fuzz, which is guided by coverage and has no end.
 
 use memferry_replay::event::{Clock, Event, Trace};
-use memferry_replay::trace::{Header, fuzz, write};
+use memferry_replay::trace::{Header, write};
+
+#[path = "../../../fuzz/src/lib.rs"]
+mod fuzz;
 
 /// Inputs of each target.
 const INPUTS: u64 = 8_000;

@@ -3,9 +3,9 @@
 //!
 //! The library reads and writes; this parses, calls and prints. Nothing is loaded into the kernel.
 
-mod description;
+pub mod description;
 mod persist;
-mod pghot;
+pub mod pghot;
 mod text;
 
 use std::path::Path;
@@ -14,7 +14,8 @@ use memferry_linux::kernel::pghot::{Pghot, PghotAbsence};
 use memferry_linux::kernel::{Absence, Change, Migration, PghotChange, Plan, SettingError};
 use memferry_linux::topology::TopologyError;
 
-use crate::cli::kernel::{Kernel, SetArgs, StatusArgs};
+use crate::cli::ShownArgs;
+use crate::cli::kernel::{Kernel, SetArgs};
 use crate::failure::Failure;
 use crate::output::Results;
 use crate::restore;
@@ -31,14 +32,18 @@ pub fn run(command: &Kernel) -> Result<(), Failure> {
     }
 }
 
-fn status(args: &StatusArgs) -> Result<(), Failure> {
+fn status(args: &ShownArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
     let release = Migration::release(&args.place.root).map_err(|error| unreadable(&error))?;
     let found = Migration::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
     let tracking = Pghot::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
     let left = restore::left(&args.place.root)?;
     let tracked = pghot::Tracking::new(&tracking);
-    let status = Status::new(release.clone(), &found, tracked, left.as_ref());
+    let persisted = match (found.as_ref().ok(), tracking.as_ref().ok()) {
+        (None, None) => None,
+        (migration, pghot) => Some(Files::persisted(&args.place.root, migration, pghot)?),
+    };
+    let status = Status::new(release.clone(), &found, tracked, persisted, left.as_ref());
     results.write(&status, || {
         let migration = match &found {
             Ok(migration) => text::status(&release, migration, Ui::columns()),
@@ -46,7 +51,8 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
         };
         let tracking = pghot::text(&tracking, Ui::columns());
         let left = (left.as_ref()).map_or_else(String::new, |left| text::left(left, Ui::columns()));
-        format!("{left}{migration}\n{tracking}")
+        let persisted = persisted.map_or(String::new(), |of| text::persisted(of, Ui::columns()));
+        format!("{left}{migration}\n{tracking}{persisted}")
     })
 }
 

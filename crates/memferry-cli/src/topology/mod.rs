@@ -19,11 +19,15 @@ use description::Description;
 
 /// Prints the machine.
 pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
-    let results = Results::open(&args.json, &[])?;
-    let topology = read_from(&args.place.root)?;
-    let mut description = Description::new(&topology, abilities::of(&topology));
-    if args.copy {
-        description.copy = Some(copies::measure(&topology, &Ui::new())?);
-    }
+    let results = Results::open(&args.shown.json, &[])?;
+    let topology = read_from(&args.shown.place.root)?;
+    let abilities = abilities::of(&topology);
+    let copy = (args.copy)
+        .then(|| copies::measure(&topology, &Ui::new()))
+        .transpose()?;
+    let description = Description {
+        copy,
+        ..Description::new(topology, abilities)
+    };
     results.write(&description, || text::machine(&description, Ui::columns()))
 }

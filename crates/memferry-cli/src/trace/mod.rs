@@ -3,7 +3,7 @@
 //!
 //! The library parses, reduces and writes; this finds the inputs, runs valgrind and prints.
 
-mod description;
+pub mod description;
 mod import;
 mod info;
 mod pipe;
@@ -40,6 +40,32 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
     let file = File::open(path)
         .map_err(|source| unreadable(path, &ReadError::Io { offset: 0, source }))?;
     Ok(Box::new(file))
+}
+
+/// Counts what is read, and tells it.
+struct Counted<F> {
+    input: Box<dyn Read>,
+    bytes: u64,
+    tell: F,
+}
+
+impl<F: Fn(u64)> Counted<F> {
+    fn new(input: Box<dyn Read>, tell: F) -> Self {
+        Self {
+            input,
+            bytes: 0,
+            tell,
+        }
+    }
+}
+
+impl<F: Fn(u64)> Read for Counted<F> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(bytes)?;
+        self.bytes += read as u64;
+        (self.tell)(self.bytes);
+        Ok(read)
+    }
 }
 
 /// The failure to read a trace.

@@ -23,6 +23,8 @@ pub use oracle::{Bound, bound};
 
 /// A policy's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "json", serde(rename_all = "kebab-case"))]
 pub enum Kind {
     /// Pages stay where they were touched first.
     None,
@@ -215,30 +217,19 @@ pub(crate) fn make<'a>(
         page_bytes: trace.page_bytes,
         capacity,
     };
+    let pghot = |tunables: pghot::Tunables| pghot::Pghot::new(site, tunables.with(parameters));
+    let (default, precise) = (
+        pghot::Tunables::default_mode(),
+        pghot::Tunables::precise_mode(),
+    );
     Ok(match kind {
         Kind::None => Box::new(Stay),
         Kind::Lru => Box::new(lru::Lru::new(site)),
         Kind::Numab2 => Box::new(numab2::Numab2::new(site)),
-        Kind::PghotDefault => Box::new(pghot::Pghot::new(
-            site,
-            pghot::Tunables::default_mode().with(parameters),
-        )?),
-        Kind::PghotPrecise => Box::new(pghot::Pghot::new(
-            site,
-            pghot::Tunables::precise_mode().with(parameters),
-        )?),
-        Kind::PghotDefaultFaults => Box::new(pghot::Faulted::new(
-            site,
-            pghot::Tunables::default_mode()
-                .fed_by_faults()
-                .with(parameters),
-        )?),
-        Kind::PghotPreciseFaults => Box::new(pghot::Faulted::new(
-            site,
-            pghot::Tunables::precise_mode()
-                .fed_by_faults()
-                .with(parameters),
-        )?),
+        Kind::PghotDefault => Box::new(pghot(default)?),
+        Kind::PghotPrecise => Box::new(pghot(precise)?),
+        Kind::PghotDefaultFaults => Box::new(pghot(default.fed_by_faults())?),
+        Kind::PghotPreciseFaults => Box::new(pghot(precise.fed_by_faults())?),
         Kind::OursDefault => Box::new(ours::Ours::<u8>::new(site, machine, parameters)?),
         Kind::Ours => Box::new(ours::Ours::<u32>::new(site, machine, parameters)?),
         Kind::OracleStatic => Box::new(oracle::Static::new(truth, capacity)),

@@ -71,7 +71,7 @@ pub(super) struct Dynamic {
 impl Dynamic {
     pub(super) fn new(truth: &Truth, capacity: u32, price: u64) -> Self {
         Self {
-            plan: solve(truth, capacity, price).plan,
+            plan: solve(truth, capacity, price).0,
             slice: 0,
         }
     }
@@ -109,10 +109,10 @@ pub struct Bound {
 
 /// The dynamic oracle's win and its bound for a top tier of `capacity` pages and a price per promotion, in accesses.
 pub fn bound(truth: &Truth, capacity: u32, price: u64) -> Bound {
-    let solved = solve(truth, capacity, price);
+    let (plan, bound) = solve(truth, capacity, price);
     Bound {
-        plan: solved.plan.win,
-        bound: solved.bound,
+        plan: plan.win,
+        bound,
     }
 }
 
@@ -144,11 +144,6 @@ impl Plan {
     }
 }
 
-struct Solved {
-    plan: Plan,
-    bound: f64,
-}
-
 /// A page in one slice that touches it.
 #[derive(Clone, Copy)]
 struct Stop {
@@ -172,7 +167,8 @@ struct Market {
     sums: Vec<f64>,
 }
 
-fn solve(truth: &Truth, capacity: u32, price: u64) -> Solved {
+/// The best plan that was found, and the bound.
+fn solve(truth: &Truth, capacity: u32, price: u64) -> (Plan, f64) {
     let mut market = Market::new(truth, capacity, price);
     // Never worse than the static one.
     let mut best = Plan::fixed(truth, capacity);
@@ -217,10 +213,7 @@ fn solve(truth: &Truth, capacity: u32, price: u64) -> Solved {
     market.sum_rents();
     market.respond();
     let plan = market.plan(truth);
-    Solved {
-        plan: if plan.win > best.win { plan } else { best },
-        bound: least,
-    }
+    (if plan.win > best.win { plan } else { best }, least)
 }
 
 impl Market {

@@ -37,6 +37,8 @@ pub(super) struct Tunables {
     time_mask: u64,
     /// Bytes of a record.
     record_bytes: u64,
+    /// Fed by hint faults in place of the replay's sampler.
+    by_faults: bool,
 }
 
 impl Tunables {
@@ -49,6 +51,7 @@ impl Tunables {
             bucket_shift: 7,
             time_mask: 31,
             record_bytes: 1,
+            by_faults: false,
         }
     }
 
@@ -61,15 +64,15 @@ impl Tunables {
             bucket_shift: 0,
             time_mask: 0x3fff,
             record_bytes: 4,
+            by_faults: false,
         }
     }
-}
 
-impl Tunables {
     /// As published for hint faults, of which a page has no two within the window: one makes it hot.
     pub(super) fn fed_by_faults(self) -> Self {
         Self {
             threshold: 1,
+            by_faults: true,
             ..self
         }
     }
@@ -98,7 +101,9 @@ pub(super) struct Pghot {
     section_pages: usize,
     hot_sections: Vec<bool>,
     active: bool,
-    next_wake: u64,
+    next_migration: u64,
+    /// The source, if hint faults are.
+    faults: Option<HintFaults>,
     admission: Admission,
     kswapd: Kswapd,
 }
@@ -120,7 +125,8 @@ impl Pghot {
             section_pages,
             hot_sections: vec![false; (site.pages as usize).div_ceil(section_pages)],
             active: false,
-            next_wake: SLEEP,
+            next_migration: SLEEP,
+            faults: tunables.by_faults.then(|| HintFaults::new(site)),
             admission: Admission::new(site, tunables.window_ms * MS),
             kswapd: Kswapd::new(site.pages, site.capacity),
         })
@@ -157,8 +163,15 @@ impl Policy for Pghot {
         }
     }
 
+    fn access(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
+        let faults = self.faults.as_mut();
+        if faults.is_some_and(|faults| faults.fault(page, tiers).is_some()) {
+            self.report(page, now, tiers);
+        }
+    }
+
     fn samples(&self) -> bool {
-        true
+        self.faults.is_none()
     }
 
     fn report(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
@@ -183,11 +196,18 @@ impl Policy for Pghot {
     }
 
     fn next_wake(&self) -> u64 {
-        self.next_wake
+        let scan = self.faults.as_ref().map_or(u64::MAX, HintFaults::next_scan);
+        self.next_migration.min(scan)
     }
 
     fn wake(&mut self, now: u64, tiers: &mut Tiers) {
-        self.next_wake = now + SLEEP;
+        if let Some(faults) = self.faults.as_mut().filter(|of| of.next_scan() <= now) {
+            faults.scan(now, tiers);
+        }
+        if self.next_migration > now {
+            return;
+        }
+        self.next_migration = now + SLEEP;
         if !std::mem::take(&mut self.active) {
             return;
         }
@@ -208,50 +228,6 @@ impl Policy for Pghot {
     fn tracker_bytes(&self) -> u64 {
         // The published map of a section has a header that doubles what the allocator gives it; here only what holds records.
         self.records.len() as u64 * self.tunables.record_bytes
-    }
-}
-
-/// The policy with hint faults as its source.
-pub(super) struct Faulted {
-    pghot: Pghot,
-    faults: HintFaults,
-}
-
-impl Faulted {
-    pub(super) fn new(site: Site, tunables: Tunables) -> Result<Self, ParameterError> {
-        Ok(Self {
-            pghot: Pghot::new(site, tunables)?,
-            faults: HintFaults::new(site),
-        })
-    }
-}
-
-impl Policy for Faulted {
-    fn allocated(&mut self, page: u32, tier: Tier) {
-        self.pghot.allocated(page, tier);
-    }
-
-    fn access(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
-        if self.faults.fault(page, tiers).is_some() {
-            self.pghot.report(page, now, tiers);
-        }
-    }
-
-    fn next_wake(&self) -> u64 {
-        self.pghot.next_wake().min(self.faults.next_scan())
-    }
-
-    fn wake(&mut self, now: u64, tiers: &mut Tiers) {
-        if self.faults.next_scan() <= now {
-            self.faults.scan(now, tiers);
-        }
-        if self.pghot.next_wake() <= now {
-            self.pghot.wake(now, tiers);
-        }
-    }
-
-    fn tracker_bytes(&self) -> u64 {
-        self.pghot.tracker_bytes()
     }
 }
 
@@ -371,17 +347,8 @@ mod tests {
 
     #[test]
     fn one_hint_fault_makes_a_page_hot_and_the_next_pass_moves_it() {
-        let (pghot, mut tiers) = rig(Tunables::default_mode().fed_by_faults(), 10);
+        let (mut policy, mut tiers) = rig(Tunables::default_mode().fed_by_faults(), 10);
         make_room(&mut tiers);
-        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        let site = Site {
-            base,
-            pages: 100,
-            page_bytes: 4096,
-            capacity: 10,
-        };
-        let faults = HintFaults::new(site);
-        let mut policy = Faulted { pghot, faults };
         policy.access(3, MS, &mut tiers);
         assert_eq!(
             tiers.close().faults,

@@ -8,7 +8,7 @@
 //! checksum   CRC-32 of all of the above, u32, little endian
 //! ```
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 
 use super::error::ReadError;
 
@@ -46,25 +46,6 @@ pub struct Chunk {
     pub contents: Vec<u8>,
 }
 
-/// The same bytes with the checksum of each chunk made right, as far as there are chunks.
-pub fn with_right_sums(bytes: &[u8]) -> Vec<u8> {
-    let mut all = bytes.to_vec();
-    let mut at = super::MAGIC.len() + 2;
-    while let Some(length) = all.get(at + 4..at + 8) {
-        let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
-        let end = at + 8 + length.min(LONGEST as usize);
-        let Some(checked) = all.get(at..end) else {
-            break;
-        };
-        let sum = crc32fast::hash(checked).to_le_bytes();
-        if let Some(place) = all.get_mut(end..end + 4) {
-            place.copy_from_slice(&sum);
-        }
-        at = end + 4;
-    }
-    all
-}
-
 /// Reads one part after the other and knows where it is.
 pub struct Input<R> {
     from: R,
@@ -77,30 +58,19 @@ impl<R: Read> Input<R> {
         Self { from, offset: 0 }
     }
 
-    /// Fills `bytes`, or as much of it as there is.
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, ReadError> {
-        let mut done = 0;
-        while done < bytes.len() {
-            match self.from.read(&mut bytes[done..]) {
-                Ok(0) => break,
-                Ok(more) => done += more,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(source) => {
-                    return Err(ReadError::Io {
-                        offset: self.offset + done as u64,
-                        source,
-                    });
-                }
-            }
-        }
-        self.offset += done as u64;
-        Ok(done)
+    /// Reads so many bytes, or as many as there are: a length that is a lie costs no more than what the file has.
+    fn read(&mut self, most: usize) -> Result<Vec<u8>, ReadError> {
+        let mut bytes = Vec::new();
+        let read = self.from.by_ref().take(most as u64).read_to_end(&mut bytes);
+        self.offset += bytes.len() as u64;
+        let offset = self.offset;
+        read.map_err(|source| ReadError::Io { offset, source })?;
+        Ok(bytes)
     }
 
     /// Reads `N` bytes; `None` if there are fewer.
     pub fn array<const N: usize>(&mut self) -> Result<Option<[u8; N]>, ReadError> {
-        let mut bytes = [0; N];
-        Ok((self.fill(&mut bytes)? == N).then_some(bytes))
+        Ok(self.read(N)?.try_into().ok())
     }
 
     /// Reads the next chunk.
@@ -113,17 +83,9 @@ impl<R: Read> Input<R> {
             let what = "a part longer than any that memferry writes";
             return Err(ReadError::Damaged { offset, what });
         }
-        let mut contents = Vec::new();
-        let mut left = length as usize;
-        // A length that is a lie costs no more than what the file has.
-        while left > 0 {
-            let part = left.min(64 << 10);
-            let at = contents.len();
-            contents.resize(at + part, 0);
-            if self.fill(&mut contents[at..])? < part {
-                return Err(self.truncated());
-            }
-            left -= part;
+        let contents = self.read(length as usize)?;
+        if contents.len() < length as usize {
+            return Err(self.truncated());
         }
         let mut sum = crc32fast::Hasher::new();
         sum.update(&start);
@@ -143,9 +105,9 @@ impl<R: Read> Input<R> {
     pub fn end(&mut self) -> Result<(), ReadError> {
         let offset = self.offset;
         let what = "bytes after the end of the trace";
-        match self.fill(&mut [0])? {
-            0 => Ok(()),
-            _ => Err(ReadError::Damaged { offset, what }),
+        match self.read(1)?.is_empty() {
+            true => Ok(()),
+            false => Err(ReadError::Damaged { offset, what }),
         }
     }
 

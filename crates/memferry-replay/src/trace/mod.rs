@@ -18,8 +18,6 @@
 mod block;
 mod chunk;
 mod error;
-#[doc(hidden)]
-pub mod fuzz;
 mod header;
 mod order;
 mod reader;
@@ -35,7 +33,7 @@ mod tests;
 
 pub use error::{ReadError, WriteError};
 pub use header::{Cache, Header};
-pub use reader::{Limits, Reader, load, read};
+pub use reader::{Limits, Reader, read};
 pub use reduce::{ReduceError, reduce};
 pub use sound::Unsound;
 pub use totals::Totals;

@@ -7,25 +7,18 @@
 //! the same way each time.
 
 use crate::event::Event;
+use crate::random::{GOLDEN, mixed};
 
 /// Deals out each group of events that have the same time.
 pub fn deal(events: &mut [Event]) {
     for (group, of_one_time) in events.chunk_by_mut(|a, b| a.time == b.time).enumerate() {
         let mut state = group as u64;
         for left in (2..=of_one_time.len()).rev() {
-            let chosen = (u128::from(next(&mut state)) * left as u128) >> 64;
+            let chosen = (u128::from(mixed(state)) * left as u128) >> 64;
+            state = state.wrapping_add(GOLDEN);
             of_one_time.swap(left - 1, chosen as usize);
         }
     }
-}
-
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): every state gives a good number, also those near each other.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
 }
 
 #[cfg(test)]

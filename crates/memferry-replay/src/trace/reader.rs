@@ -3,9 +3,7 @@
 //!
 //! A reader holds one block at a time; only [`Reader::trace`] holds all events, up to a limit.
 
-use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 
 use crate::event::{Event, Trace};
 
@@ -209,10 +207,4 @@ impl<R: Read> Reader<R> {
 /// Reads a trace within [`Limits::default`].
 pub fn read(from: impl Read) -> Result<Trace, ReadError> {
     Ok(Reader::new(from, Limits::default())?.trace()?.1)
-}
-
-/// Reads the trace in a file.
-pub fn load(path: &Path) -> Result<Trace, ReadError> {
-    let file = File::open(path).map_err(|source| ReadError::Io { offset: 0, source })?;
-    read(file)
 }

@@ -75,11 +75,6 @@ impl Trace {
         }
         Ok(())
     }
-
-    /// Whether [`Trace::check`] finds nothing.
-    pub fn is_sound(&self) -> bool {
-        self.check().is_ok()
-    }
 }
 
 #[cfg(test)]

@@ -85,11 +85,6 @@ impl<W: Write> Recorder<W> {
         }
     }
 
-    /// What was recorded so far; what is still being merged is not in it.
-    pub fn totals(&self) -> &Totals {
-        self.writer.totals()
-    }
-
     /// The accesses since recording began, those among them that the cache served.
     pub fn seen(&self) -> u64 {
         self.seen

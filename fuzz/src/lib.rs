@@ -5,10 +5,11 @@
 
 use std::io::BufRead;
 
-use crate::event::Clock;
-
-use super::source::{Lackey, More, Recorder, Span, import_damon_within, import_perf};
-use super::{Cache, Header, Limits, Reader, read, write};
+use memferry_replay::event::Clock;
+use memferry_replay::trace::source::{
+    ImportError, Lackey, More, Recorder, Span, import_damon_within, import_perf,
+};
+use memferry_replay::trace::{Cache, Header, Limits, MAGIC, Reader, read, write};
 
 /// Small enough that an input which exceeds it is found quickly.
 const LIMITS: Limits = Limits {
@@ -35,7 +36,28 @@ pub fn file(bytes: &[u8]) {
 
 /// A file as it would be if its checksums were right: the same, behind the first line of defence.
 pub fn file_with_sums(bytes: &[u8]) {
-    file(&super::chunk::with_right_sums(bytes));
+    file(&with_right_sums(bytes));
+}
+
+/// The same bytes with the checksum of each chunk made right, as far as there are chunks.
+fn with_right_sums(bytes: &[u8]) -> Vec<u8> {
+    /// Bytes of the longest contents of a chunk.
+    const LONGEST: usize = 8 << 20;
+    let mut all = bytes.to_vec();
+    let mut at = MAGIC.len() + 2;
+    while let Some(length) = all.get(at + 4..at + 8) {
+        let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
+        let end = at + 8 + length.min(LONGEST);
+        let Some(checked) = all.get(at..end) else {
+            break;
+        };
+        let sum = crc32fast::hash(checked).to_le_bytes();
+        if let Some(place) = all.get_mut(end..end + 4) {
+            place.copy_from_slice(&sum);
+        }
+        at = end + 4;
+    }
+    all
 }
 
 /// The text of lackey.
@@ -71,7 +93,7 @@ pub fn perf(text: &[u8]) {
     for only in [None, Some(1)] {
         match import_perf(text, Vec::new(), &header, only) {
             Ok((bytes, _, _)) => file(&bytes),
-            Err(super::source::ImportError::Source(error)) => told(error.line(), text),
+            Err(ImportError::Source(error)) => told(error.line(), text),
             Err(error) => panic!("{error}"),
         }
     }
@@ -83,7 +105,7 @@ pub fn damon(text: &[u8]) {
     for only in [None, Some(0)] {
         match import_damon_within(text, Vec::new(), &header, only, LIMITS) {
             Ok((bytes, _)) => file(&bytes),
-            Err(super::source::ImportError::Source(error)) => told(error.line(), text),
+            Err(ImportError::Source(error)) => told(error.line(), text),
             Err(error) => panic!("{error}"),
         }
     }
