@@ -6,6 +6,7 @@
 pub mod anatomy;
 pub mod promote;
 pub mod published;
+pub mod reproduced;
 pub mod text;
 
 use serde::Serialize;
@@ -27,8 +28,20 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// The tables of a file, in reading order.
+/// The tables of a file, in reading order: the published one that it repeats comes first.
 pub fn tables(file: &BenchFile) -> Vec<Table> {
+    let rows: &[MoveRow] = match &file.rows {
+        Rows::Move(rows) | Rows::Count(rows) => rows,
+        Rows::Stall(_) | Rows::Promote(_) => &[],
+    };
+    let repeated = file.reproduces.iter();
+    repeated
+        .flat_map(|of| reproduced::tables(of, rows))
+        .chain(own(file))
+        .collect()
+}
+
+fn own(file: &BenchFile) -> Vec<Table> {
     match &file.rows {
         Rows::Move(rows) => by_destination(rows)
             .map(|(destination, rows)| {
