@@ -79,7 +79,7 @@ impl Control {
         let Some(most) = of_dcbm.map(|(_, lanes)| *lanes).max() else {
             return Ok(None);
         };
-        self.activate(DCBM, most)?;
+        self.activate(DCBM, Some(most))?;
         let now = migration("the DMA channels could not be read")?;
         let channels = now.dcbm.map_or_else(Vec::new, |dcbm| dcbm.channels);
         let taken = channels
@@ -89,8 +89,8 @@ impl Control {
         Ok((taken < most).then_some(taken))
     }
 
-    /// Activates a migrator.
-    fn activate(&mut self, migrator: &str, lanes: usize) -> Result<(), Failure> {
+    /// Activates a migrator, with so many lanes if it has some.
+    pub fn activate(&mut self, migrator: &str, lanes: Option<usize>) -> Result<(), Failure> {
         let Some(before) = &mut self.before else {
             return Ok(());
         };
@@ -104,8 +104,10 @@ impl Control {
         }
         let change = Change {
             migrator: Some(migrator.to_owned()),
-            lanes: (migrator == MTCOPY).then_some(lanes as u64),
-            dcbm_lanes: (migrator == DCBM).then_some(lanes as u64),
+            lanes: lanes
+                .filter(|_| migrator == MTCOPY)
+                .map(|lanes| lanes as u64),
+            dcbm_lanes: lanes.filter(|_| migrator == DCBM).map(|lanes| lanes as u64),
             ..Change::default()
         };
         let what = "the kernel's migrator could not be set";
@@ -132,7 +134,7 @@ fn migration(what: &str) -> Result<Migration, Failure> {
 }
 
 /// What a migrator has done since it was registered; `None` for migrator none.
-fn statistics(migrator: &str) -> Result<Option<Statistics>, Failure> {
+pub fn statistics(migrator: &str) -> Result<Option<Statistics>, Failure> {
     if migrator == NO_MIGRATOR {
         return Ok(None);
     }
@@ -276,7 +278,7 @@ impl Stand for Between<'_> {
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
         let (folios, bytes) = (case.folios * case.calls, case.bytes());
         let migrator = case.means.name();
-        self.control.activate(migrator, case.lanes)?;
+        self.control.activate(migrator, Some(case.lanes))?;
         for _ in 0..TRIES {
             let heads = self.heads(folios);
             self.region.fill_head(bytes, self.threads);

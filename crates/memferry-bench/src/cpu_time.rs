@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the time of all CPUs went, by /proc/stat.
+//! Where the time of CPUs went, by /proc/stat.
 
 use std::fs;
 use std::ops::{AddAssign, Sub};
@@ -7,7 +7,7 @@ use std::ops::{AddAssign, Sub};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Time of all CPUs together, in ticks of a hundredth of a second: of short runs only the sum over many is exact.
+/// Time of CPUs, in ticks of a hundredth of a second: of short runs only the sum over many is exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuTicks {
     /// In user mode.
@@ -23,6 +23,17 @@ impl CpuTicks {
     pub fn now() -> Self {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         Self::of(text.lines().next().unwrap_or_default())
+    }
+
+    /// Of one CPU, since boot; zeroes where it cannot be read.
+    pub fn of_cpu(cpu: u32) -> Self {
+        let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let name = format!("cpu{cpu} ");
+        Self::of(
+            text.lines()
+                .find(|line| line.starts_with(&name))
+                .unwrap_or_default(),
+        )
     }
 
     /// Of a line `cpu  USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ …` of proc(5).

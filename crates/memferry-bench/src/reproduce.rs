@@ -2,7 +2,7 @@
 //! `bench reproduce`: which command line of another benchmark repeats a published table here, what this machine leaves out
 //! of it and why, and each published figure beside ours.
 
-use memferry_linux::kernel::{MOST_LANES, MTCOPY, Migration, NO_MIGRATOR};
+use memferry_linux::kernel::{DCBM, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
 use crate::args::reproduce::ReproduceArgs;
@@ -10,7 +10,11 @@ use crate::args::{self, Backend, distinct};
 use crate::failure::Failure;
 use crate::published::Figure;
 use crate::published::tables::{self, Experiment, Table};
-use crate::schema::reproduced::{Cell, LeftOut, Measured, Reproduced, ShareCell};
+use crate::region::PAGE;
+use crate::schema::compaction::CompactionRow;
+use crate::schema::reproduced::{
+    Cell, Compacted, CompactionCell, LeftOut, Measured, Reproduced, ShareCell,
+};
 use crate::schema::{BenchFile, MoveRow, Rows};
 use crate::ui::Ui;
 use crate::units::{Size, lanes};
@@ -76,13 +80,7 @@ impl<'a> Plan<'a> {
             }
             Experiment::Share => plan.share()?,
             Experiment::Promotion(name) => plan.promotion(name)?,
-            Experiment::Compaction => {
-                return Err(Failure::new(
-                    format!("{} cannot be repeated yet", table.name),
-                    "there is no benchmark of compaction",
-                    "`memferry bench reproduce --list` has the other tables",
-                ));
-            }
+            Experiment::Compaction => plan.compaction()?,
         };
         plan.common();
         Ok(plan)
@@ -269,6 +267,30 @@ impl<'a> Plan<'a> {
         Ok(format!("promote --like {name} --scale {}", self.args.scale))
     }
 
+    fn compaction(&mut self) -> Result<String, Failure> {
+        if self.args.backend == Backend::User {
+            return Err(Failure::new(
+                format!("{} is of the kernel's compaction", self.table.name),
+                "this command compacts nothing",
+                "leave out --backend user",
+            ));
+        }
+        let machine = Machine::read(Backend::Kernel)?;
+        let mut migrators = NO_MIGRATOR.to_owned();
+        match machine.missing(DCBM) {
+            Some(why) => self.leave_out(DCBM, why),
+            None => migrators += ",dcbm",
+        }
+        // Half of the memory is moved: as many pages as published, and as many that are given back.
+        let pages = tables::compactions()
+            .iter()
+            .map(|of| of.pages_migrated)
+            .max();
+        let total = pages.unwrap_or(0) as f64 * 2.0 * PAGE as f64 * self.args.scale.0;
+        let total = Size((total as u64).next_multiple_of(2 << 20));
+        Ok(format!("compaction --total {total} --migrator {migrators}"))
+    }
+
     fn impossible(&self) -> Failure {
         let why: Vec<String> = (self.left_out.iter())
             .map(|left| format!("{}: {}", left.what, left.why))
@@ -284,7 +306,7 @@ impl<'a> Plan<'a> {
     fn compare(&self, file: &BenchFile) -> Reproduced {
         let rows: &[MoveRow] = match &file.rows {
             Rows::Move(rows) | Rows::Count(rows) => rows,
-            Rows::Stall(_) | Rows::Promote(_) => &[],
+            Rows::Stall(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
         };
         let figures = self.table.figures();
         let vanilla = figures
@@ -323,6 +345,10 @@ impl<'a> Plan<'a> {
             cells: cells.collect(),
             shares: match self.table.experiment {
                 Experiment::Share => shares(rows),
+                _ => Vec::new(),
+            },
+            compactions: match &file.rows {
+                Rows::Compaction(rows) => compactions(rows),
                 _ => Vec::new(),
             },
             left_out: self.left_out.clone(),
@@ -375,6 +401,48 @@ fn shares(rows: &[MoveRow]) -> Vec<ShareCell> {
         }
     };
     tables::shares().iter().map(of).collect()
+}
+
+fn compactions(rows: &[CompactionRow]) -> Vec<CompactionCell> {
+    let all = tables::compactions();
+    let vanilla = |load: &str| {
+        all.iter()
+            .find(|of| of.load == load && of.mode == "vanilla")
+    };
+    let ours = |mode: &str, load: &str| {
+        let migrator = if mode == "vanilla" { NO_MIGRATOR } else { mode };
+        rows.iter()
+            .find(|row| row.migrator == migrator && row.load == load)
+    };
+    let cell = |of: &tables::Compaction| CompactionCell {
+        mode: of.mode.clone(),
+        load: of.load.clone(),
+        published: Compacted {
+            wall_ms: of.wall_ms,
+            of_baseline: vanilla(&of.load).map(|vanilla| vanilla.wall_ms / of.wall_ms),
+            pages_migrated: of.pages_migrated,
+            by_migrator: of
+                .dma_pages
+                .map(|pages| pages as f64 / of.pages_migrated as f64),
+            hog_per_s: of
+                .hog_iterations
+                .map(|rounds| rounds as f64 * 1e3 / of.wall_ms),
+            cpu_percent: [of.user_percent, of.sys_percent, of.idle_percent],
+        },
+        ours: ours(&of.mode, &of.load).map(|row| Compacted {
+            wall_ms: row.wall_ms,
+            of_baseline: ours("vanilla", &of.load).map(|vanilla| vanilla.wall_ms / row.wall_ms),
+            pages_migrated: row.pages_migrated,
+            by_migrator: row
+                .migrator_pages
+                .map(|pages| pages as f64 / row.pages_migrated.max(1) as f64),
+            hog_per_s: row
+                .hog_iterations
+                .map(|rounds| rounds as f64 * 1e3 / row.wall_ms),
+            cpu_percent: row.cpu_ticks.percent(),
+        }),
+    };
+    all.iter().map(cell).collect()
 }
 
 /// What a published migrator is called here; the published `kernel` is Linux without the series.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of `memferry bench`, and the defaults that depend on the machine.
 
+pub mod compaction;
 pub mod promote;
 pub mod reproduce;
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use compaction::CompactionArgs;
 use memferry::DEFAULT_BATCH_BYTES;
 use promote::{PromoteArgs, Switch};
 use reproduce::ReproduceArgs;
@@ -24,6 +26,8 @@ pub enum Bench {
     Stall(StallArgs),
     /// How soon, and how rightly, hot pages of a slow tier come to the top tier
     Promote(PromoteArgs),
+    /// How long the kernel takes to compact a fragmented node, and what shares its CPU loses
+    Compaction(CompactionArgs),
     /// A published table, with this machine's figures beside the published ones
     Reproduce(ReproduceArgs),
 }
@@ -45,7 +49,7 @@ impl Bench {
                 check_user(&args.migrator)?;
                 (args.batch.as_slice(), args.folio.clone())
             }
-            Self::Promote(_) | Self::Reproduce(_) => return Ok(()),
+            Self::Compaction(_) | Self::Promote(_) | Self::Reproduce(_) => return Ok(()),
         };
         match (batches.iter().min(), folios.iter().max()) {
             (Some(batch), Some(folio)) if batch < folio => Err(format!(
@@ -63,6 +67,7 @@ impl Bench {
             Self::Count(args) => &args.output.json,
             Self::Stall(args) => &args.output.json,
             Self::Promote(args) => &args.output.json,
+            Self::Compaction(args) => &args.output.json,
             Self::Reproduce(args) => &args.json,
         }
     }
@@ -74,6 +79,7 @@ impl Bench {
             Self::Count(args) => args.output.published,
             Self::Stall(args) => args.output.published,
             Self::Promote(args) => args.output.published,
+            Self::Compaction(args) => args.output.published,
             Self::Reproduce(_) => false,
         }
     }

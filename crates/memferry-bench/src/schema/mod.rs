@@ -3,6 +3,7 @@
 //!
 //! GB is 1e9 bytes, times are nanoseconds. It only describes the file; `bench` fills it.
 
+pub mod compaction;
 mod envelope;
 pub mod promote;
 pub mod reproduced;
@@ -11,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_time::CpuTicks;
+use compaction::CompactionRow;
 pub use envelope::Envelope;
 use promote::{Like, PROMOTE_SCHEMA, PromoteRow};
 use reproduced::Reproduced;
@@ -61,6 +63,8 @@ pub enum Rows {
     Stall(Vec<StallRow>),
     /// `bench promote`: how soon hot pages come to the top tier.
     Promote(Vec<PromoteRow>),
+    /// `bench compaction`: how long the kernel takes to compact a node.
+    Compaction(Vec<CompactionRow>),
 }
 
 impl Rows {
@@ -68,7 +72,7 @@ impl Rows {
     pub fn schema(&self) -> &'static str {
         match self {
             Self::Promote(_) => PROMOTE_SCHEMA,
-            Self::Move(_) | Self::Count(_) | Self::Stall(_) => BENCH_SCHEMA,
+            Self::Move(_) | Self::Count(_) | Self::Stall(_) | Self::Compaction(_) => BENCH_SCHEMA,
         }
     }
 
@@ -78,6 +82,7 @@ impl Rows {
             Self::Move(rows) | Self::Count(rows) => rows.is_empty(),
             Self::Stall(rows) => rows.is_empty(),
             Self::Promote(rows) => rows.is_empty(),
+            Self::Compaction(rows) => rows.is_empty(),
         }
     }
 }

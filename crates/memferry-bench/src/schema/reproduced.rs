@@ -29,6 +29,9 @@ pub struct Reproduced {
     /// The copy's part of a migration, a cell for each published figure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<ShareCell>,
+    /// Compaction, a cell for each published row.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compactions: Vec<CompactionCell>,
     /// What this machine could not repeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
@@ -78,6 +81,40 @@ pub struct ShareCell {
     /// Here, percent; absent where it was left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ours_percent: Option<f64>,
+}
+
+/// A published compaction beside ours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CompactionCell {
+    /// `vanilla` or `dcbm`.
+    pub mode: String,
+    /// `idle` or `hog`.
+    pub load: String,
+    /// There.
+    pub published: Compacted,
+    /// Here; absent where it was left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ours: Option<Compacted>,
+}
+
+/// What a compaction came to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Compacted {
+    /// Milliseconds.
+    pub wall_ms: f64,
+    /// Milliseconds of the same load without a migrator, for each one of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_baseline: Option<f64>,
+    /// Base pages that Linux migrated.
+    pub pages_migrated: u64,
+    /// The part of them that the migrator copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_migrator: Option<f64>,
+    /// Rounds of the hog in a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hog_per_s: Option<f64>,
+    /// The CPU's time in user mode, in the kernel, and without work, percent.
+    pub cpu_percent: [f64; 3],
 }
 
 /// Something that this machine cannot repeat.

@@ -4,6 +4,7 @@
 //! It arranges and formats figures; it computes none and prints nothing.
 
 pub mod anatomy;
+mod compaction;
 pub mod promote;
 pub mod published;
 pub mod reproduced;
@@ -32,7 +33,7 @@ pub struct Table {
 pub fn tables(file: &BenchFile) -> Vec<Table> {
     let rows: &[MoveRow] = match &file.rows {
         Rows::Move(rows) | Rows::Count(rows) => rows,
-        Rows::Stall(_) | Rows::Promote(_) => &[],
+        Rows::Stall(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
     };
     let repeated = file.reproduces.iter();
     repeated
@@ -73,6 +74,7 @@ fn own(file: &BenchFile) -> Vec<Table> {
             .flatten()
             .collect(),
         Rows::Stall(rows) => stall(rows),
+        Rows::Compaction(rows) => vec![compaction::table(rows)],
         Rows::Promote(rows) => {
             let alike = file.like.iter().flat_map(promote::alike);
             promote::tables(rows).into_iter().chain(alike).collect()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A published table with this machine's figures beside it, and how those came about.
 
-use super::{Table, distinct, throughput};
+use super::{Table, compaction, distinct, throughput};
 use crate::published::tables::{TABLES, Table as Published};
 use crate::schema::MoveRow;
 use crate::schema::reproduced::{Cell, Measured, Reproduced};
@@ -39,6 +39,9 @@ pub fn tables(of: &Reproduced, rows: &[MoveRow]) -> Vec<Table> {
     }
     if !of.shares.is_empty() {
         tables.push(shares(of));
+    }
+    if !of.compactions.is_empty() {
+        tables.push(compaction::beside(title(of), caption(of), &of.compactions));
     }
     let kernel: Vec<&MoveRow> = rows.iter().filter(|row| row.cpu_ticks.is_some()).collect();
     if !kernel.is_empty() {
