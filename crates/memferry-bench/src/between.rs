@@ -4,50 +4,110 @@
 //!
 //! Only the system call is timed. Afterwards every page's node is asked, every byte compared, and the pages brought back.
 
+use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use memferry::copy::Routine;
-use memferry_linux::kernel::{Change, DCBM, MTCOPY, Migration, NO_MIGRATOR, Plan, SettingError};
+use memferry_linux::kernel::{
+    Change, DCBM, MTCOPY, Migration, NO_MIGRATOR, Plan, SettingError, Statistics,
+};
 use memferry_linux::numa;
 
+use super::busy::Spinners;
+use super::cpu_time::CpuTicks;
+use super::lane_trace::LaneTrace;
 use super::nodes::{TRIES, bring, call_failed, missing};
 use super::region::{PAGE, Region, THP};
-use super::rig::{bug, ceiling};
+use super::rig::{Means, bug, ceiling};
 use super::rounds::{Case, Run, Stand};
+use crate::args::promote::Switch;
+use crate::args::{LanesOn, Placement, Priority};
 use crate::failure::Failure;
 use crate::restore::Restore;
 use crate::schema::FromTo;
 use crate::units::{Size, lanes};
 
 /// The active migrator and the lanes, set back when this value goes; `None` on a stock kernel, where nothing can be set.
-pub struct Control(Option<Restore>);
+pub struct Control {
+    before: Option<Restore>,
+    /// What is written besides, by file.
+    parameters: Vec<(&'static str, &'static str)>,
+}
+
+/// The parameters of mtcopy that are for experiments.
+const FILL: &str = "sys/module/mtcopy/parameters/fill";
+const HIGH_PRIORITY: &str = "sys/module/mtcopy/parameters/high_priority";
+const IDLE_ONLY: &str = "sys/module/mtcopy/parameters/idle_only";
 
 impl Control {
     /// Nothing is changed yet.
     ///
     /// # Errors
     /// See [`Restore::new`].
-    pub fn new(can_be_set: bool) -> Result<Self, Failure> {
+    pub fn new(can_be_set: bool, lanes_on: LanesOn) -> Result<Self, Failure> {
         const FILES: &[&str] = &[
             "sys/kernel/mm/migration/mtcopy/lanes",
             "sys/kernel/mm/migration/dcbm/lanes",
+            FILL,
+            HIGH_PRIORITY,
+            IDLE_ONLY,
             "sys/kernel/mm/migration/migrator",
         ];
         let before = can_be_set.then(|| Restore::new(Path::new("/"), FILES));
-        before.transpose().map(Self)
+        let wanted = [
+            (FILL, lanes_on.placement.map(|of| of == Placement::Fill)),
+            (
+                HIGH_PRIORITY,
+                lanes_on.priority.map(|of| of == Priority::High),
+            ),
+            (IDLE_ONLY, lanes_on.idle_only.map(|of| of == Switch::On)),
+        ];
+        let text = |on: bool| if on { "Y" } else { "N" };
+        Ok(Self {
+            before: before.transpose()?,
+            parameters: (wanted.into_iter())
+                .filter_map(|(file, on)| Some((file, text(on?))))
+                .collect(),
+        })
     }
 
-    /// Activates a migrator.
-    fn choose(&mut self, case: &Case) -> Result<(), Failure> {
-        let Some(before) = &mut self.0 else {
+    /// DMA channels that dcbm gets of the most that these columns have, if that is less.
+    pub fn channels(&mut self, columns: &[(Means, usize)]) -> Result<Option<usize>, Failure> {
+        let of_dcbm = columns.iter().filter(|(means, _)| means.name() == DCBM);
+        let Some(most) = of_dcbm.map(|(_, lanes)| *lanes).max() else {
+            return Ok(None);
+        };
+        self.activate(DCBM, Some(most))?;
+        let now = migration("the DMA channels could not be read")?;
+        let channels = now.dcbm.map_or_else(Vec::new, |dcbm| dcbm.channels);
+        let taken = channels
+            .iter()
+            .filter(|line| line.ends_with(": taken"))
+            .count();
+        Ok((taken < most).then_some(taken))
+    }
+
+    /// Activates a migrator, with so many lanes if it has some.
+    pub fn activate(&mut self, migrator: &str, lanes: Option<usize>) -> Result<(), Failure> {
+        let Some(before) = &mut self.before else {
             return Ok(());
         };
-        let migrator = case.means.name();
+        if migrator == MTCOPY {
+            for (file, text) in std::mem::take(&mut self.parameters) {
+                before.begin()?;
+                fs::write(Path::new("/").join(file), text).map_err(|error| {
+                    Failure::new(format!("cannot set /{file}"), error, "be root")
+                })?;
+            }
+        }
         let change = Change {
             migrator: Some(migrator.to_owned()),
-            lanes: (migrator == MTCOPY).then_some(case.lanes as u64),
-            dcbm_lanes: (migrator == DCBM).then_some(case.lanes as u64),
+            lanes: lanes
+                .filter(|_| migrator == MTCOPY)
+                .map(|lanes| lanes as u64),
+            dcbm_lanes: lanes.filter(|_| migrator == DCBM).map(|lanes| lanes as u64),
             ..Change::default()
         };
         let what = "the kernel's migrator could not be set";
@@ -62,7 +122,7 @@ impl Control {
 
     /// Sets everything as it was, and says if that fails.
     pub fn restore(mut self) -> Result<(), Failure> {
-        self.0.as_mut().map_or(Ok(()), Restore::bring_back)
+        self.before.as_mut().map_or(Ok(()), Restore::bring_back)
     }
 }
 
@@ -73,14 +133,14 @@ fn migration(what: &str) -> Result<Migration, Failure> {
         .map_err(|absence| Failure::new(what, absence, next))
 }
 
-/// Bytes that a migrator has copied since it was registered; `None` for migrator none.
-fn copied(migrator: &str) -> Result<Option<u64>, Failure> {
+/// What a migrator has done since it was registered; `None` for migrator none.
+pub fn statistics(migrator: &str) -> Result<Option<Statistics>, Failure> {
     if migrator == NO_MIGRATOR {
         return Ok(None);
     }
-    let now = migration("the kernel's statistics could not be read")?;
-    let row = now.statistics.iter().find(|row| row.migrator == migrator);
-    Ok(row.map(|row| row.bytes))
+    let mut now = migration("the kernel's statistics could not be read")?.statistics;
+    now.retain(|row| row.migrator == migrator);
+    Ok(now.pop())
 }
 
 /// Memory of one folio size on one node, and as much on the other.
@@ -92,6 +152,7 @@ pub struct Between<'a> {
     routine: Routine,
     threads: usize,
     control: &'a mut Control,
+    busy: Option<Arc<Spinners>>,
 }
 
 impl<'a> Between<'a> {
@@ -103,6 +164,7 @@ impl<'a> Between<'a> {
         routine: Routine,
         threads: usize,
         control: &'a mut Control,
+        busy: Option<Arc<Spinners>>,
     ) -> Result<Self, Failure> {
         let map = |node| map(node, bytes, folio, threads);
         let between = Self {
@@ -113,6 +175,7 @@ impl<'a> Between<'a> {
             routine,
             threads,
             control,
+            busy,
         };
         between.check_folios()?;
         bring(&between.heads(bytes / folio), nodes.from)?;
@@ -203,15 +266,28 @@ impl Stand for Between<'_> {
         ceiling(&self.region, &mut self.spare, self.routine, lanes)
     }
 
+    fn first(&mut self, case: &Case) -> Result<Run, Failure> {
+        let trace = (!case.means.is_plain()).then(LaneTrace::begin).flatten();
+        let run = self.run(case)?;
+        Ok(Run {
+            lanes_used: trace.and_then(|trace| trace.lanes()),
+            ..run
+        })
+    }
+
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
         let (folios, bytes) = (case.folios * case.calls, case.bytes());
-        self.control.choose(case)?;
+        let migrator = case.means.name();
+        self.control.activate(migrator, Some(case.lanes))?;
         for _ in 0..TRIES {
             let heads = self.heads(folios);
             self.region.fill_head(bytes, self.threads);
-            let before = copied(case.means.name())?;
+            let before = statistics(migrator)?;
+            let (since, ticks) = (self.busy.as_ref().map(|busy| busy.since()), CpuTicks::now());
             let times = self.carry(case, &heads)?;
-            let after = copied(case.means.name())?;
+            let cpu = CpuTicks::now() - ticks;
+            let busy_lost = (self.busy.as_ref().zip(since)).map(|(busy, since)| busy.lost(&since));
+            let did = statistics(migrator)?.zip(before);
             let verified = self
                 .region
                 .check(bytes, self.threads)
@@ -219,12 +295,17 @@ impl Stand for Between<'_> {
             self.renew(&heads)?;
             if let Some(call_ns) = times {
                 let total: u64 = call_ns.iter().sum();
+                let risen = |of: fn(&Statistics) -> u64| {
+                    did.as_ref()
+                        .map(|(after, before)| of(after).saturating_sub(of(before)))
+                };
                 return Ok(Run {
                     gbps: bytes as f64 / total.max(1) as f64,
                     verified,
-                    copied: after
-                        .zip(before)
-                        .map(|(after, before)| after.saturating_sub(before)),
+                    copied: risen(|of| of.bytes),
+                    declined: risen(|of| of.declined),
+                    cpu: Some(cpu),
+                    busy_lost,
                     call_ns,
                     ..Run::default()
                 });

@@ -98,23 +98,19 @@ pub fn lanes(args: &RunArgs, usable: usize) -> Vec<usize> {
     args.lanes(usable.min(MOST_LANES as usize))
 }
 
-/// Which migrators run with how many lanes; the kernel's `names` are those that are registered.
-pub fn columns(
-    args: &RunArgs,
-    lanes: &[usize],
-    names: &[String],
-) -> Result<Vec<(String, usize)>, Failure> {
+/// The migrators that are asked for, the baseline first; `registered` are those of the kernel.
+pub fn named(asked: &[MigratorName], registered: &[String]) -> Result<Vec<String>, Failure> {
     let mut wanted: Vec<String> = Vec::new();
-    for name in &args.migrator {
+    for name in asked {
         let named = match name {
-            MigratorName::All => names.to_vec(),
+            MigratorName::All => registered.to_vec(),
             name => vec![name.name().to_owned()],
         };
         for name in named {
-            if !names.contains(&name) {
+            if !registered.contains(&name) {
                 return Err(Failure::new(
                     format!("no migrator {name} is registered in this kernel"),
-                    format!("there are {}", names.join(", ")),
+                    format!("there are {}", registered.join(", ")),
                     format!("load it: modprobe {name}"),
                 ));
             }
@@ -123,8 +119,17 @@ pub fn columns(
             }
         }
     }
-    // The baseline stands first.
     wanted.sort_by_key(|name| name != NO_MIGRATOR);
+    Ok(wanted)
+}
+
+/// Which migrators run with how many lanes; the kernel's `names` are those that are registered.
+pub fn columns(
+    args: &RunArgs,
+    lanes: &[usize],
+    names: &[String],
+) -> Result<Vec<(String, usize)>, Failure> {
+    let wanted = named(&args.migrator, names)?;
     let of = |name: String| match name == MTCOPY || name == DCBM {
         true => lanes.iter().map(|&lanes| (name.clone(), lanes)).collect(),
         false => vec![(name, 1)],

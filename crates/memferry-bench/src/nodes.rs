@@ -70,9 +70,16 @@ pub fn fitting(wanted: u64, topology: &Topology, nodes: Option<FromTo>, copies: 
         Some(nodes) => (free(nodes.from) / 2).min(free(nodes.to) / 2 / copies),
         None => topology.memory.available_bytes / 2 / (copies + 1),
     };
+    let whole = wanted
+        .checked_next_multiple_of(THP as u64)
+        .unwrap_or(u64::MAX);
+    whole_thps(whole.min(room))
+}
+
+/// So many bytes in whole THPs, one at least.
+pub fn whole_thps(bytes: u64) -> u64 {
     let thp = THP as u64;
-    let whole = wanted.checked_next_multiple_of(thp).unwrap_or(u64::MAX);
-    (whole.min(room) / thp * thp).max(thp)
+    (bytes / thp * thp).max(thp)
 }
 
 /// How many of the pages at these addresses are not on `node`.

@@ -6,21 +6,24 @@
 //! no page.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memferry::copy::Routine;
 use memferry::{
-    Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, SourcePages,
+    Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, Placement, SourcePages,
 };
+use memferry_linux::kernel::NO_MIGRATOR;
 use memferry_linux::numa;
 use memferry_linux::topology::Topology;
 
+use super::busy::Spinners;
 use super::host;
 use super::nodes::{bring, missing};
 use super::region::{PAGE, Region, THP, in_parts};
 use super::rounds::{Case, Run, Stand};
 use super::three_pass::three_passes;
-use crate::args::{Migrator, RunArgs};
+use crate::args::{self, LanesOn, Migrator, Priority, RunArgs};
 use crate::failure::Failure;
 use crate::schema::FromTo;
 use crate::units::{Size, lanes};
@@ -47,6 +50,11 @@ impl Means {
             Self::MovePages => "move_pages",
             Self::Kernel(migrator) => migrator,
         }
+    }
+
+    /// Whether no migrator copies.
+    pub fn is_plain(&self) -> bool {
+        matches!(self, Self::Kernel(name) if name == NO_MIGRATOR)
     }
 
     /// The backend of its rows.
@@ -107,6 +115,8 @@ pub struct Rig {
     target: u32,
     /// Migrators that run, made once: their workers wait between runs.
     current: Option<(Migrator, usize)>,
+    lanes_on: LanesOn,
+    busy: Option<Arc<Spinners>>,
 }
 
 impl Rig {
@@ -118,6 +128,7 @@ impl Rig {
         huge: bool,
         routine: Routine,
         args: &RunArgs,
+        busy: Option<Arc<Spinners>>,
     ) -> Result<Rig, Failure> {
         let threads = host::usable_cpus(topology);
         let memory = |error| {
@@ -160,7 +171,7 @@ impl Rig {
             Mover::new(options).map_err(|error| failed(&error))
         };
         let mut warm = mover(Some(bytes + (64 << 20)))?;
-        warm.set_migrator(new_mtcopy(threads, routine)?);
+        warm.set_migrator(new_mtcopy(threads, routine, args.lanes_on)?);
         warm.prefill(target, page, bytes)
             .map_err(|error| failed(&error))?;
         if let Some(nodes) = nodes {
@@ -180,6 +191,8 @@ impl Rig {
             nodes,
             target,
             current: None,
+            lanes_on: args.lanes_on,
+            busy,
         })
     }
 }
@@ -193,11 +206,13 @@ impl Stand for Rig {
         self.region.fill(self.threads);
         let frames = self.region.frames(case.bytes());
         let mut extra_rss = 0;
+        let since = self.busy.as_ref().map(|busy| busy.since());
         let moved = match &case.means {
             &Means::Mover(migrator) => self.by_mover(case, migrator, self.target, &mut extra_rss),
             Means::ThreePass => self.in_three_passes(case),
             Means::MovePages | Means::Kernel(_) => self.by_kernel(case),
         }?;
+        let busy_lost = (self.busy.as_ref().zip(since)).map(|(busy, since)| busy.lost(&since));
         if frames.is_some_and(|old| {
             let new = self.region.frames(case.bytes()).unwrap_or_default();
             // The page where an unaligned range would begin stays.
@@ -230,6 +245,7 @@ impl Stand for Rig {
             extra_rss,
             steps: moved.steps,
             lanes: moved.lanes,
+            busy_lost,
             ..Run::default()
         })
     }
@@ -273,7 +289,9 @@ impl Rig {
             match migrator {
                 Migrator::PerFolio => mover.set_migrator(one_by_one()),
                 Migrator::Batch => mover.set_migrator(Batch::with_routine(self.routine)),
-                Migrator::Mtcopy => mover.set_migrator(new_mtcopy(case.lanes, self.routine)?),
+                Migrator::Mtcopy => {
+                    mover.set_migrator(new_mtcopy(case.lanes, self.routine, self.lanes_on)?);
+                }
             }
             self.current = warm.then_some((migrator, case.lanes));
         }
@@ -396,9 +414,18 @@ pub fn one_by_one() -> Batch {
     Batch::with_routine(memferry::copy::memcpy())
 }
 
-fn new_mtcopy(lanes: usize, routine: Routine) -> Result<MtCopy, Failure> {
-    MtCopy::new(MtCopyOptions::default().lanes(lanes).routine(routine))
-        .map_err(|error| failed(&error))
+fn new_mtcopy(lanes: usize, routine: Routine, on: LanesOn) -> Result<MtCopy, Failure> {
+    let placement = match on.placement {
+        Some(args::Placement::Fill) => Placement::Fill,
+        Some(args::Placement::Spread) | None => Placement::Spread,
+    };
+    let nice = if on.priority == Some(Priority::High) {
+        -20
+    } else {
+        0
+    };
+    let options = MtCopyOptions::default().lanes(lanes).routine(routine);
+    MtCopy::new(options.placement(placement).nice(nice)).map_err(|error| failed(&error))
 }
 
 /// A move that was refused.

@@ -2,6 +2,7 @@
 //! The order of a throughput benchmark: every ceiling and every case once, and that again, so that drift of the machine
 //! hits all alike. What a case does is its rig's business.
 
+use super::cpu_time::CpuTicks;
 use super::region::PAGE;
 use super::rig::{Means, Pages};
 use crate::args::Migrator;
@@ -63,6 +64,14 @@ pub struct Run {
     pub lanes: Vec<memferry::Steps>,
     /// Bytes that the kernel says the migrator copied meanwhile; `None` for migrator none.
     pub copied: Option<u64>,
+    /// Batches that the migrator refused whole meanwhile; `None` for migrator none.
+    pub declined: Option<u64>,
+    /// Lanes of a batch, in the first run alone.
+    pub lanes_used: Option<f64>,
+    /// Time of all CPUs meanwhile.
+    pub cpu: Option<CpuTicks>,
+    /// The part of their work that busy threads did not do meanwhile.
+    pub busy_lost: Option<f64>,
     /// Time of each call of the kernel, nanoseconds.
     pub call_ns: Vec<u64>,
 }
@@ -74,6 +83,11 @@ pub trait Stand {
 
     /// One run: new contents, the timed move, every byte checked.
     fn run(&mut self, case: &Case) -> Result<Run, Failure>;
+
+    /// The first run of a case, which does not count: it may look closer at what happens.
+    fn first(&mut self, case: &Case) -> Result<Run, Failure> {
+        self.run(case)
+    }
 }
 
 /// The runs of all cases on one rig.
@@ -82,6 +96,8 @@ pub struct Rounds {
     pub copied: Vec<Vec<f64>>,
     /// Runs of each case.
     pub ran: Vec<Vec<Run>>,
+    /// Lanes that copied a batch of each case, where that is known.
+    pub lanes_used: Vec<Option<f64>>,
 }
 
 impl Rounds {
@@ -90,6 +106,7 @@ impl Rounds {
         Self {
             copied: vec![Vec::new(); ceilings],
             ran: vec![Vec::new(); cases],
+            lanes_used: vec![None; cases],
         }
     }
 
@@ -112,7 +129,8 @@ impl Rounds {
                 let gbps = stand.copy(*lanes);
                 copied.extend((round > 0).then_some(gbps));
             }
-            for (case, ran) in cases.iter().zip(&mut self.ran) {
+            let kept = self.ran.iter_mut().zip(&mut self.lanes_used);
+            for (case, (ran, lanes_used)) in cases.iter().zip(kept) {
                 if ui.stopped() {
                     return Ok(());
                 }
@@ -126,9 +144,10 @@ impl Rounds {
                     "{} x{lanes}, {folios} of {folio}",
                     case.means.name()
                 ));
-                let run = stand.run(case)?;
-                if round > 0 {
-                    ran.push(run);
+                if round == 0 {
+                    *lanes_used = stand.first(case)?.lanes_used;
+                } else {
+                    ran.push(stand.run(case)?);
                     bar.step();
                 }
             }

@@ -116,6 +116,7 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             ceiling: Vec::new(),
             rows: Rows::Stall(rows),
             like: None,
+            reproduces: None,
             notes,
         },
         args.quick,

@@ -3,18 +3,23 @@
 //! the rows that they make. On a stock kernel the kernel's one migrator is `none`.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use memferry::copy::{self, Routine};
-use memferry_linux::kernel::{Migration, NO_MIGRATOR};
+use memferry_linux::kernel::{DCBM, Migration, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
 use super::between::{Between, Control};
+use super::busy::Spinners;
 use super::region::{PAGE, THP};
 use super::rig::{Means, Pages, Rig};
 use super::rounds::{Case, Rounds, Run, Stand, ceilings};
 use super::{host, kernel, nodes, three_pass};
-use crate::args::{Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs};
+use crate::args::promote::Switch;
+use crate::args::{
+    Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, Placement, Priority, RunArgs,
+};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, Envelope, FromTo, MoveRow, Rows, Steps};
 use crate::spread::mean_sd;
@@ -139,9 +144,13 @@ struct Bench<'a> {
     columns: Vec<(Means, usize)>,
     /// The kernel's settings, where it moves.
     control: Option<Control>,
+    /// The threads of `--busy`.
+    busy: Option<Arc<Spinners>>,
     /// Whether the rows differ by the number of folios.
     counts: bool,
     ceilings: Vec<Ceiling>,
+    /// Of the cases that were measured.
+    lanes_used: Vec<Option<f64>>,
     rows: Vec<MoveRow>,
     notes: Vec<String>,
     failure: Option<Failure>,
@@ -157,8 +166,10 @@ impl<'a> Bench<'a> {
             nodes: None,
             columns: Vec::new(),
             control: None,
+            busy: (args.lanes_on.busy.then(Spinners::start).transpose()?).map(Arc::new),
             counts: false,
             ceilings: Vec::new(),
+            lanes_used: Vec::new(),
             rows: Vec::new(),
             notes: Vec::new(),
             failure: None,
@@ -200,7 +211,16 @@ impl<'a> Bench<'a> {
         bench.columns = columns
             .map(|(name, lanes)| (Means::Kernel(name), lanes))
             .collect();
-        bench.control = Some(Control::new(found.is_ok())?);
+        let mut control = Control::new(found.is_ok(), args.lanes_on)?;
+        if let Some(channels) = control.channels(&bench.columns)? {
+            bench
+                .columns
+                .retain(|(means, lanes)| means.name() != DCBM || *lanes <= channels);
+            bench.note(Some(format!(
+                "dcbm has {channels} DMA channels: there are no rows of more."
+            )));
+        }
+        bench.control = Some(control);
         bench.notes.push(match found {
             Ok(now) => format!(
                 "A batch has at most {} (max_batch_bytes).",
@@ -308,14 +328,21 @@ impl<'a> Bench<'a> {
             for (all, own) in of_pages.iter_mut().zip(rounds.copied) {
                 all.extend(own);
             }
+            self.lanes_used.extend(rounds.lanes_used);
             measured.extend(cases.into_iter().zip(rounds.ran));
         }
         let [base, huge] = copied;
         self.ceilings = ceilings(&lanes, &base, PAGE);
         self.ceilings.extend(ceilings(&lanes, &huge, THP));
-        let rows = measured.iter();
+        let rows = measured.iter().zip(&self.lanes_used);
         self.rows = rows
-            .filter_map(|(case, runs)| self.row(case, runs, &measured))
+            .filter_map(|((case, runs), lanes)| {
+                let row = self.row(case, runs, &measured)?;
+                Some(MoveRow {
+                    lanes_used: *lanes,
+                    ..row
+                })
+            })
             .collect();
         self.note(kernel::not_copied(&self.rows));
     }
@@ -326,7 +353,13 @@ impl<'a> Bench<'a> {
         let threads = host::usable_cpus(self.topology);
         Ok(match (&mut self.control, self.nodes) {
             (Some(control), Some(nodes)) => Box::new(Between::new(
-                nodes, bytes, folio, routine, threads, control,
+                nodes,
+                bytes,
+                folio,
+                routine,
+                threads,
+                control,
+                self.busy.clone(),
             )?),
             _ => Box::new(Rig::new(
                 self.topology,
@@ -335,6 +368,7 @@ impl<'a> Bench<'a> {
                 folio >= THP,
                 routine,
                 self.args,
+                self.busy.clone(),
             )?),
         })
     }
@@ -365,6 +399,13 @@ impl<'a> Bench<'a> {
             extra_rss_bytes: runs.iter().map(|run| run.extra_rss).max().filter(|_| ours),
             nodes: self.nodes,
             copied_bytes: runs.iter().map(|run| run.copied).sum(),
+            declined_batches: runs.iter().map(|run| run.declined).sum(),
+            lanes_used: None,
+            cpu_ticks: (runs.iter().filter_map(|run| run.cpu)).reduce(|mut sum, run| {
+                sum += run;
+                sum
+            }),
+            busy_lost: mean_of(runs, |run| run.busy_lost),
             call_ns: kernel::median(&mut calls),
             runs_call_ns: runs.iter().filter_map(Run::typical_ns).collect(),
             of_none: kernel::of_none(case, runs, all),
@@ -391,6 +432,38 @@ impl<'a> Bench<'a> {
             let batch = self.args.batch.map(|size| size.0.to_string());
             envelope = envelope.with("batch_bytes", batch.as_deref().unwrap_or("default"));
         }
+        let on = self.args.lanes_on;
+        let mut with = |name: &str, value: Option<&str>| {
+            if let Some(value) = value {
+                envelope.settings.insert(name.to_owned(), value.to_owned());
+            }
+        };
+        with("busy", on.busy.then_some("a thread on each CPU"));
+        with(
+            "placement",
+            on.placement.map(|of| {
+                if of == Placement::Fill {
+                    "fill"
+                } else {
+                    "spread"
+                }
+            }),
+        );
+        with(
+            "priority",
+            on.priority.map(|of| {
+                if of == Priority::High {
+                    "high"
+                } else {
+                    "normal"
+                }
+            }),
+        );
+        with(
+            "idle_only",
+            on.idle_only
+                .map(|of| if of == Switch::On { "on" } else { "off" }),
+        );
         let routine = routine(self.args.copy.as_deref())?;
         let file = BenchFile {
             schema: BENCH_SCHEMA.to_owned(),
@@ -399,10 +472,17 @@ impl<'a> Bench<'a> {
             ceiling: self.ceilings,
             rows: make(self.rows),
             like: None,
+            reproduces: None,
             notes: self.notes,
         };
         crate::finish(file, self.args.quick, self.failure, self.ui)
     }
+}
+
+/// The mean over the runs that have it.
+fn mean_of(runs: &[Run], of: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
+    let values: Vec<f64> = runs.iter().filter_map(of).collect();
+    (!values.is_empty()).then(|| mean_sd(&values).0)
 }
 
 fn mean_steps(runs: &[Run], of: impl Fn(&Run) -> memferry::Steps) -> Steps {

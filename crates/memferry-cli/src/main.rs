@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use cli::{Cli, Command};
 use failure::{Failure, worst};
 use memferry_bench::args::Bench;
+use memferry_bench::args::reproduce::ReproduceArgs;
 #[cfg(test)]
 use memferry_bench::synthetic;
 use memferry_bench::{failure, published, restore, schema, signals, spread, ui, units};
@@ -66,11 +67,21 @@ fn run() -> Result<(), Failure> {
     }
 }
 
+/// Shows which published tables there are.
+fn list(args: &ReproduceArgs) -> Result<(), Failure> {
+    let table = table::reproduced::list();
+    let text = || table::text::draw(&table, Ui::columns(), table::text::Align::Left);
+    Results::open(&args.json, &[])?.write(&table, text)
+}
+
 /// Runs a benchmark, then prints and saves what it measured, also if it stopped half-way.
 fn measure(bench: &Bench) -> Result<(), Failure> {
-    let output = bench.output();
+    match bench {
+        Bench::Reproduce(args) if args.list => return list(args),
+        _ => {}
+    }
     // A file that cannot be written is told before the minutes of measuring.
-    let results = Results::open(&output.json, &[])?;
+    let results = Results::open(bench.json(), &[])?;
     let ui = Ui::new();
     ui.catch_interrupts()?;
     let (file, failure) = match memferry_bench::run(bench, &ui) {
@@ -79,7 +90,7 @@ fn measure(bench: &Bench) -> Result<(), Failure> {
     };
     let shown = file.map_or(Ok(()), |file| {
         let text =
-            || table::text::benchmark(&file, bench.anatomy(), output.published, Ui::columns());
+            || table::text::benchmark(&file, bench.anatomy(), bench.published(), Ui::columns());
         results.write(&file, text)
     });
     if let (Some(_), Err(unsaved @ Failure::Told(_))) = (&failure, &shown) {

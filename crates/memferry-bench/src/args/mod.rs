@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of `memferry bench`, and the defaults that depend on the machine.
 
+pub mod compaction;
 pub mod promote;
+pub mod reproduce;
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use compaction::CompactionArgs;
 use memferry::DEFAULT_BATCH_BYTES;
-use promote::PromoteArgs;
+use promote::{PromoteArgs, Switch};
+use reproduce::ReproduceArgs;
 
 use crate::units::{LARGEST, Size, batch_size, folio_size, positive};
 
@@ -22,6 +26,10 @@ pub enum Bench {
     Stall(StallArgs),
     /// How soon, and how rightly, hot pages of a slow tier come to the top tier
     Promote(PromoteArgs),
+    /// How long the kernel takes to compact a fragmented node, and what shares its CPU loses
+    Compaction(CompactionArgs),
+    /// A published table, with this machine's figures beside the published ones
+    Reproduce(ReproduceArgs),
 }
 
 impl Bench {
@@ -41,7 +49,7 @@ impl Bench {
                 check_user(&args.migrator)?;
                 (args.batch.as_slice(), args.folio.clone())
             }
-            Self::Promote(_) => return Ok(()),
+            Self::Compaction(_) | Self::Promote(_) | Self::Reproduce(_) => return Ok(()),
         };
         match (batches.iter().min(), folios.iter().max()) {
             (Some(batch), Some(folio)) if batch < folio => Err(format!(
@@ -53,12 +61,26 @@ impl Bench {
     }
 
     /// Where the result goes.
-    pub fn output(&self) -> &OutputArgs {
+    pub fn json(&self) -> &JsonArgs {
         match self {
-            Self::Move(args) => &args.output,
-            Self::Count(args) => &args.output,
-            Self::Stall(args) => &args.output,
-            Self::Promote(args) => &args.output,
+            Self::Move(args) => &args.output.json,
+            Self::Count(args) => &args.output.json,
+            Self::Stall(args) => &args.output.json,
+            Self::Promote(args) => &args.output.json,
+            Self::Compaction(args) => &args.output.json,
+            Self::Reproduce(args) => &args.json,
+        }
+    }
+
+    /// Whether the published tables are printed after ours.
+    pub fn published(&self) -> bool {
+        match self {
+            Self::Move(args) => args.output.published,
+            Self::Count(args) => args.output.published,
+            Self::Stall(args) => args.output.published,
+            Self::Promote(args) => args.output.published,
+            Self::Compaction(args) => args.output.published,
+            Self::Reproduce(_) => false,
         }
     }
 
@@ -187,9 +209,48 @@ pub struct RunArgs {
     /// mended them
     #[arg(long)]
     pub allow_faulty_kernel: bool,
+    /// How mtcopy's lanes are placed, and beside what.
+    #[command(flatten)]
+    pub lanes_on: LanesOn,
     /// Fewer cases, smaller moves: shows the shape in seconds, not for publication
     #[arg(long)]
     pub quick: bool,
+}
+
+/// On which CPUs the lanes of mtcopy copy, how urgently, and beside what.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct LanesOn {
+    /// The CPUs of mtcopy: one of each last-level cache in turn, or all of one cache first [default: spread; of the kernel as
+    /// it is set]
+    #[arg(long, value_enum)]
+    pub placement: Option<Placement>,
+    /// The priority of mtcopy's lanes; high is that of nice -20 [default: normal; of the kernel as it is set]
+    #[arg(long, value_enum)]
+    pub priority: Option<Priority>,
+    /// Whether the kernel's mtcopy takes only idle CPUs [default: as it is set]
+    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
+    pub idle_only: Option<Switch>,
+    /// Keep every CPU busy with a thread that computes, and show what these threads lose
+    #[arg(long)]
+    pub busy: bool,
+}
+
+/// Which CPUs the lanes of mtcopy take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Placement {
+    /// One of each last-level cache in turn
+    Spread,
+    /// All of one last-level cache first
+    Fill,
+}
+
+/// How urgently the lanes of mtcopy run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Priority {
+    /// As any thread
+    Normal,
+    /// As with nice -20
+    High,
 }
 
 fn batch_help() -> String {
@@ -220,6 +281,11 @@ impl RunArgs {
     pub fn check(&self) -> Result<(), String> {
         self.nodes.check()?;
         if self.backend == Backend::User {
+            if self.lanes_on.idle_only.is_some() {
+                return Err(
+                    "--idle-only is of the kernel's mtcopy: it is for --backend kernel".to_owned(),
+                );
+            }
             return check_user(&self.migrator);
         }
         for name in &self.migrator {
@@ -527,8 +593,10 @@ pub fn distinct<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
     })
 }
 
-/// The benchmark that a command line asks for.
-#[cfg(test)]
+/// The benchmark that a command line asks for, which begins with its name.
+///
+/// # Errors
+/// What is wrong with the line.
 pub fn read(line: &str) -> Result<Bench, String> {
     #[derive(Debug, clap::Parser)]
     struct Line {

@@ -80,6 +80,7 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         host: host::describe(&topology, None),
         ceiling: Vec::new(),
         like: (args.like).map(|like| like::like(like, args.scale(), &rows)),
+        reproduces: None,
         rows: Rows::Promote(rows),
         notes,
     };

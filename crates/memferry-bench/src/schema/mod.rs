@@ -3,14 +3,19 @@
 //!
 //! GB is 1e9 bytes, times are nanoseconds. It only describes the file; `bench` fills it.
 
+pub mod compaction;
 mod envelope;
 pub mod promote;
+pub mod reproduced;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cpu_time::CpuTicks;
+use compaction::CompactionRow;
 pub use envelope::Envelope;
 use promote::{Like, PROMOTE_SCHEMA, PromoteRow};
+use reproduced::Reproduced;
 
 /// The value of [`BenchFile::schema`].
 pub const BENCH_SCHEMA: &str = "memferry-bench/1";
@@ -38,6 +43,9 @@ pub struct BenchFile {
     /// The published scenario that the rows repeat (`bench promote --like`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub like: Option<Like>,
+    /// The published table that the rows repeat (`bench reproduce`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reproduces: Option<Reproduced>,
     /// What a reader must know to judge the rows: a reduced total, a setting that was changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -55,6 +63,8 @@ pub enum Rows {
     Stall(Vec<StallRow>),
     /// `bench promote`: how soon hot pages come to the top tier.
     Promote(Vec<PromoteRow>),
+    /// `bench compaction`: how long the kernel takes to compact a node.
+    Compaction(Vec<CompactionRow>),
 }
 
 impl Rows {
@@ -62,7 +72,7 @@ impl Rows {
     pub fn schema(&self) -> &'static str {
         match self {
             Self::Promote(_) => PROMOTE_SCHEMA,
-            Self::Move(_) | Self::Count(_) | Self::Stall(_) => BENCH_SCHEMA,
+            Self::Move(_) | Self::Count(_) | Self::Stall(_) | Self::Compaction(_) => BENCH_SCHEMA,
         }
     }
 
@@ -72,6 +82,7 @@ impl Rows {
             Self::Move(rows) | Self::Count(rows) => rows.is_empty(),
             Self::Stall(rows) => rows.is_empty(),
             Self::Promote(rows) => rows.is_empty(),
+            Self::Compaction(rows) => rows.is_empty(),
         }
     }
 }
@@ -196,6 +207,19 @@ pub struct MoveRow {
     /// absent for `none`). What is missing of `bytes` times `runs` the kernel copied folio by folio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied_bytes: Option<u64>,
+    /// Batches that the migrator refused whole in the timed calls, over all runs (as `copied_bytes`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declined_batches: Option<u64>,
+    /// Lanes that copied a batch, the mean of one run outside of the counted ones (backend `kernel`; absent without tracefs, and
+    /// for what has no lanes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lanes_used: Option<f64>,
+    /// Time of all CPUs in the timed calls, over all runs (backend `kernel`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ticks: Option<CpuTicks>,
+    /// The part of their work that the threads of `--busy` did not do in the timed calls, mean over the runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_lost: Option<f64>,
     /// Median time of one system call over all runs, nanoseconds (backend `kernel`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_ns: Option<u64>,
@@ -245,6 +269,23 @@ pub struct Steps {
     pub eagains: u64,
     /// Other refusals by the kernel that another attempt followed, of a run.
     pub retries: u64,
+}
+
+impl Steps {
+    /// All steps together.
+    pub fn all_ns(&self) -> u64 {
+        self.set_up_ns
+            + self.scan_ns
+            + self.populate_ns
+            + self.register_ns
+            + self.unmap_ns
+            + self.copy_ns
+            + self.fill_ns
+            + self.remap_ns
+            + self.give_back_ns
+            + self.answer_ns
+            + self.wait_ns
+    }
 }
 
 /// Where pages come from and go to.

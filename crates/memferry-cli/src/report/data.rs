@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every field of every row as a table, in the file's own words, for those who check or recompute.
 
+use crate::schema::compaction::CompactionRow;
 use crate::schema::promote::PromoteRow;
 use crate::schema::{BenchFile, Ceiling, MoveRow, Quantiles, Rows, StallRow};
 use crate::table::Table;
@@ -80,6 +81,26 @@ fn rows(name: &str, file: &BenchFile) -> Table {
             ],
             rows.iter().map(stall_row).collect(),
         ),
+        Rows::Compaction(rows) => (
+            &[
+                "migrator",
+                "load",
+                "node",
+                "cpu",
+                "bytes",
+                "runs",
+                "wall_ms",
+                "wall_ms_sd",
+                "pages_migrated",
+                "migrator_pages",
+                "hog_iterations",
+                "user ticks",
+                "system ticks",
+                "idle ticks",
+                "verified_bytes",
+            ],
+            rows.iter().map(compaction_row).collect(),
+        ),
         Rows::Promote(rows) => (&PROMOTE_COLUMNS, rows.iter().map(promote_row).collect()),
     };
     Table {
@@ -89,6 +110,28 @@ fn rows(name: &str, file: &BenchFile) -> Table {
         head: head.iter().map(|&name| name.to_owned()).collect(),
         rows,
     }
+}
+
+fn compaction_row(row: &CompactionRow) -> Vec<String> {
+    let optional = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
+    let ticks = row.cpu_ticks;
+    vec![
+        row.migrator.clone(),
+        row.load.clone(),
+        row.node.to_string(),
+        row.cpu.to_string(),
+        row.bytes.to_string(),
+        row.runs.to_string(),
+        row.wall_ms.to_string(),
+        row.wall_ms_sd.to_string(),
+        row.pages_migrated.to_string(),
+        optional(row.migrator_pages),
+        optional(row.hog_iterations),
+        ticks.user.to_string(),
+        ticks.system.to_string(),
+        ticks.idle.to_string(),
+        row.verified_bytes.to_string(),
+    ]
 }
 
 /// The columns of a run of `bench promote`, but for its timelines, which the charts have.

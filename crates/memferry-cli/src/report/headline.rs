@@ -112,6 +112,7 @@ pub fn facts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Fact
         let of_stall = match &file.rows {
             Rows::Stall(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
             Rows::Promote(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
+            Rows::Compaction(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
             _ => 0u64,
         };
         let of_moves: u64 = move_rows(file).map(|row| row.verified_bytes).sum();
@@ -142,7 +143,7 @@ fn throughput(row: &MoveRow) -> Fact {
 fn move_rows(file: &BenchFile) -> impl Iterator<Item = &MoveRow> {
     let rows: &[MoveRow] = match &file.rows {
         Rows::Move(rows) | Rows::Count(rows) => rows,
-        Rows::Stall(_) | Rows::Promote(_) => &[],
+        Rows::Stall(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
     };
     rows.iter()
 }

@@ -122,6 +122,11 @@ fn check(file: &BenchFile) -> Result<(), String> {
                 .position(|row| !move_row(row) || row.folios.is_none()),
         ),
         Rows::Stall(rows) => (rows.len(), rows.iter().position(|row| !stall_row(row))),
+        Rows::Compaction(rows) => (
+            rows.len(),
+            rows.iter()
+                .position(|row| !positive(row.wall_ms) || row.runs == 0),
+        ),
         Rows::Promote(rows) => (rows.len(), rows.iter().position(|row| !promote_row(row))),
     };
     if count == 0 {

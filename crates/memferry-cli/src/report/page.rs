@@ -114,6 +114,11 @@ fn section(loaded: &Loaded, name_machine: bool) -> Section {
              page on its way waits until the page has arrived; larger batches move faster and let it \
              wait longer.",
         ),
+        Rows::Compaction(_) => (
+            "Compacting a fragmented node",
+            "Base pages fill blocks of 2 MiB, every second page is given back, and one thread has the kernel compact the node: \
+             how long that takes, what of it a migrator copies, and what a program loses that shares the CPU.",
+        ),
         Rows::Promote(_) => (
             "Promoting hot pages",
             "Threads access pages of a slow tier at random. Where the pages lie is looked up while they do, so it is known \

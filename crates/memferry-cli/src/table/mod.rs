@@ -4,8 +4,10 @@
 //! It arranges and formats figures; it computes none and prints nothing.
 
 pub mod anatomy;
+mod compaction;
 pub mod promote;
 pub mod published;
+pub mod reproduced;
 pub mod text;
 
 use serde::Serialize;
@@ -39,8 +41,20 @@ impl Table {
     }
 }
 
-/// The tables of a file, in reading order.
+/// The tables of a file, in reading order: the published one that it repeats comes first.
 pub fn tables(file: &BenchFile) -> Vec<Table> {
+    let rows: &[MoveRow] = match &file.rows {
+        Rows::Move(rows) | Rows::Count(rows) => rows,
+        Rows::Stall(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
+    };
+    let repeated = file.reproduces.iter();
+    repeated
+        .flat_map(|of| reproduced::tables(of, rows))
+        .chain(own(file))
+        .collect()
+}
+
+fn own(file: &BenchFile) -> Vec<Table> {
     match &file.rows {
         Rows::Move(rows) => by_destination(rows)
             .map(|(destination, rows)| {
@@ -72,6 +86,7 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
             .flatten()
             .collect(),
         Rows::Stall(rows) => stall(rows),
+        Rows::Compaction(rows) => vec![compaction::table(rows)],
         Rows::Promote(rows) => {
             let alike = file.like.iter().flat_map(promote::alike);
             promote::tables(rows).into_iter().chain(alike).collect()

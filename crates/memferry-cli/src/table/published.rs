@@ -114,6 +114,6 @@ mod tests {
             .flat_map(|row| row.into_iter().skip(1))
             .filter(|cell| !cell.is_empty())
             .count();
-        assert_eq!(cells, 650);
+        assert_eq!(cells, 666);
     }
 }

@@ -43,6 +43,10 @@ fn published_text(file: &BenchFile, columns: usize) -> String {
             return "No published series gives the time that an access waits.\n\n".to_owned();
         }
         Rows::Promote(rows) => super::promote::published(rows),
+        Rows::Compaction(_) => {
+            return "`memferry bench reproduce garg-v4-compaction` has the published figures.\n\n"
+                .to_owned();
+        }
     };
     let mut text = wrap(
         "Published figures come from the machines that each table names: compare shapes and \

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The options of `memferry bench compaction`.
+
+use clap::{Args, ValueEnum};
+
+use super::{MigratorName, OutputArgs, distinct};
+use crate::units::{Size, positive};
+
+/// Options of `memferry bench compaction`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Run it as root: it writes to the node's file `compact`, sets the kernel's migrator, and sets it back. Compaction \
+                  moves movable pages of all processes on the node."
+)]
+pub struct CompactionArgs {
+    /// Bytes of base pages, of which every second one is given back before [default: 1GiB, emulated: 64MiB, less on a small
+    /// machine]
+    #[arg(long, value_name = "SIZE")]
+    pub total: Option<Size>,
+    /// The node [default: the first one with CPUs and memory]
+    #[arg(long, value_name = "N")]
+    pub node: Option<u32>,
+    /// What shares the CPU with the thread that compacts [default: both]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    load: Vec<Load>,
+    /// What copies: none, kernel, mtcopy, dcbm [default: all that are registered]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_enum,
+        default_value = "all"
+    )]
+    pub migrator: Vec<MigratorName>,
+    /// Lanes of mtcopy and dcbm [default: as they are set]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub lanes: Option<usize>,
+    /// Runs of each case; the tables give mean and standard deviation [default: 5, --quick: 2]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    runs: Option<usize>,
+    /// Fewer runs: shows the shape in seconds, not for publication
+    #[arg(long)]
+    pub quick: bool,
+    /// Where the result goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+impl CompactionArgs {
+    /// The loads, each once.
+    pub fn loads(&self) -> Vec<Load> {
+        match self.load.is_empty() {
+            true => vec![Load::Idle, Load::Hog],
+            false => distinct(&self.load),
+        }
+    }
+
+    /// Runs of each case.
+    pub fn runs(&self) -> usize {
+        self.runs.unwrap_or(if self.quick { 2 } else { 5 })
+    }
+}
+
+/// What shares the CPU with the thread that compacts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Load {
+    /// Nothing
+    Idle,
+    /// A thread that never sleeps
+    Hog,
+}
+
+impl Load {
+    /// Its name in tables and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Hog => "hog",
+        }
+    }
+}

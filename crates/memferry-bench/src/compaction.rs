@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `bench compaction`: how long the kernel takes to compact a fragmented node, what of it a migrator copies, and what a program
+//! loses that shares the CPU.
+//!
+//! The memory is made as in the published experiment: base pages fill blocks of 2 MiB, and every second page of each is given
+//! back. One thread writes to the node's file `compact`, in whose system call Linux compacts; afterwards every byte is compared.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use memferry_linux::affinity;
+use memferry_linux::kernel::{Migration, NO_MIGRATOR};
+use memferry_linux::topology::{Node, Topology};
+
+use super::between::{Control, statistics};
+use super::cpu_time::CpuTicks;
+use super::region::{PAGE, Region};
+use super::rig::bug;
+use super::{host, kernel, nodes};
+use crate::args::LanesOn;
+use crate::args::compaction::{CompactionArgs, Load};
+use crate::failure::Failure;
+use crate::schema::compaction::CompactionRow;
+use crate::schema::{BENCH_SCHEMA, BenchFile, Envelope, Rows};
+use crate::spread::mean_sd;
+use crate::ui::Ui;
+
+/// `bench compaction`.
+pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+    let topology = host::topology()?;
+    let place = Place::new(&topology, args)?;
+    let found = Migration::read()
+        .map_err(|error| Failure::new("cannot read the kernel's settings", error, "try again"))?;
+    let names = match &found {
+        Ok(now) => now.migrators.names.clone(),
+        Err(_) => vec![NO_MIGRATOR.to_owned()],
+    };
+    let migrators = kernel::named(&args.migrator, &names)?;
+    let mut control = Control::new(found.is_ok(), LanesOn::default())?;
+    let cases: Vec<(&str, Load)> = (args.loads().into_iter())
+        .flat_map(|load| migrators.iter().map(move |name| (name.as_str(), load)))
+        .collect();
+    let mut runs: Vec<Vec<Run>> = vec![Vec::new(); cases.len()];
+    let bar = ui.bar("bench compaction", (cases.len() * args.runs()) as u64);
+    let mut measure = || {
+        // One round more than is counted: the first finds memory as the boot left it.
+        for round in 0..=args.runs() {
+            for ((migrator, load), runs) in cases.iter().zip(&mut runs) {
+                if ui.stopped() {
+                    return Ok(());
+                }
+                bar.now(&format!("{migrator}, {}", load.name()));
+                control.activate(migrator, args.lanes)?;
+                let run = place.run(migrator, *load)?;
+                if round > 0 {
+                    runs.push(run);
+                    bar.step();
+                }
+            }
+        }
+        Ok(())
+    };
+    let mut failure = measure().err();
+    if let Err(of_restore) = control.restore() {
+        match &failure {
+            Some(_) => ui.warn(&of_restore.to_string()),
+            None => failure = Some(of_restore),
+        }
+    }
+    let rows = cases.iter().zip(&runs);
+    let mut notes: Vec<String> = host::emulated_note(&topology).into_iter().collect();
+    notes.extend(place.note.clone());
+    let file = BenchFile {
+        schema: BENCH_SCHEMA.to_owned(),
+        envelope: Envelope::now(Path::new("/")),
+        host: host::describe(&topology, None),
+        ceiling: Vec::new(),
+        rows: Rows::Compaction(
+            rows.filter_map(|(case, runs)| row(*case, &place, runs))
+                .collect(),
+        ),
+        like: None,
+        reproduces: None,
+        notes,
+    };
+    crate::finish(file, args.quick, failure, ui)
+}
+
+/// Which node is compacted, by a thread on which CPU, with how much memory.
+struct Place {
+    node: u32,
+    cpu: u32,
+    bytes: usize,
+    threads: usize,
+    note: Option<String>,
+}
+
+/// What one compaction came to.
+#[derive(Clone)]
+struct Run {
+    wall_ms: f64,
+    pages: u64,
+    copied: Option<u64>,
+    hog: Option<u64>,
+    cpu: CpuTicks,
+    verified: u64,
+}
+
+impl Place {
+    fn new(topology: &Topology, args: &CompactionArgs) -> Result<Self, Failure> {
+        let mut with_memory: Vec<&Node> = topology.nodes_with_memory().collect();
+        with_memory.sort_by_key(|node| !node.has_cpu);
+        let node = match args.node {
+            None => with_memory.first(),
+            Some(id) => with_memory.iter().find(|node| node.id == id),
+        };
+        let node = *node.ok_or_else(|| {
+            Failure::new(
+                "cannot measure compaction there",
+                "the node has no memory",
+                "`memferry topology` shows the nodes",
+            )
+        })?;
+        let allowed = affinity::allowed()
+            .map_err(|error| Failure::new("cannot see this process's CPUs", error, "try again"))?;
+        let near = allowed.iter().find(|cpu| node.cpus.contains(cpu));
+        let usual = if topology.is_emulated() {
+            64 << 20
+        } else {
+            1 << 30
+        };
+        let wanted = args.total.map_or(usual, |size| size.0);
+        let room = node.memory_free_bytes / 2;
+        let bytes = nodes::whole_thps(wanted.min(room)) as usize;
+        Ok(Self {
+            node: node.id,
+            cpu: *near.or(allowed.first()).unwrap_or(&0),
+            bytes,
+            threads: host::usable_cpus(topology),
+            note: host::changed_total(wanted, bytes as u64),
+        })
+    }
+
+    /// New memory, fragmented, compacted once.
+    fn run(&self, migrator: &str, load: Load) -> Result<Run, Failure> {
+        let memory = |error| {
+            Failure::new(
+                "cannot map the benchmark's memory",
+                error,
+                "give a smaller --total",
+            )
+        };
+        let mut region = Region::on(self.node, self.bytes, PAGE, self.threads).map_err(memory)?;
+        region.thin();
+        let hog = match load {
+            Load::Idle => None,
+            Load::Hog => Some(Hog::start(self.cpu)?),
+        };
+        let before = statistics(migrator)?;
+        let compacted = thread::scope(|scope| {
+            let thread = scope.spawn(|| self.compact(hog.as_ref()));
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(bug("the thread that compacts panicked")))
+        })?;
+        let did = statistics(migrator)?.zip(before);
+        drop(hog);
+        let verified = region.check_thinned(self.threads).map_err(|at| {
+            bug(format!(
+                "byte {at} is not what was written before the compaction"
+            ))
+        })?;
+        Ok(Run {
+            copied: did.map(|(after, before)| after.bytes.saturating_sub(before.bytes)),
+            verified,
+            ..compacted
+        })
+    }
+
+    fn compact(&self, hog: Option<&Hog>) -> Result<Run, Failure> {
+        let file = format!("/sys/devices/system/node/node{}/compact", self.node);
+        let failed = |error: std::io::Error| {
+            let next = "be root, on a kernel with CONFIG_COMPACTION";
+            Failure::new(format!("cannot compact node {}", self.node), error, next)
+        };
+        affinity::pin(&[self.cpu]).map_err(failed)?;
+        let pages = migrated_pages();
+        let (rounds, ticks) = (hog.map(Hog::rounds), CpuTicks::of_cpu(self.cpu));
+        let started = Instant::now();
+        fs::write(&file, "1").map_err(failed)?;
+        let wall = started.elapsed();
+        Ok(Run {
+            wall_ms: wall.as_secs_f64() * 1e3,
+            cpu: CpuTicks::of_cpu(self.cpu) - ticks,
+            hog: hog.zip(rounds).map(|(hog, before)| hog.rounds() - before),
+            pages: migrated_pages() - pages,
+            copied: None,
+            verified: 0,
+        })
+    }
+}
+
+/// Base pages that Linux has migrated since boot.
+fn migrated_pages() -> u64 {
+    let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("pgmigrate_success "));
+    value.and_then(|value| value.parse().ok()).unwrap_or(0)
+}
+
+/// A thread that computes on one CPU until this value goes.
+struct Hog(Arc<(AtomicBool, AtomicU64)>);
+
+impl Hog {
+    fn start(cpu: u32) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::new("cannot start the hog", error, "raise RLIMIT_NPROC")
+        };
+        let shared = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
+        let own = Arc::clone(&shared);
+        let spawned = thread::Builder::new()
+            .name("hog".to_owned())
+            .spawn(move || {
+                if affinity::pin(&[cpu]).is_err() {
+                    return;
+                }
+                while !own.0.load(Ordering::Relaxed) {
+                    own.1.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        let thread = spawned.map_err(failed)?;
+        let hog = Self(shared);
+        // It shares the CPU from the first moment on.
+        while hog.rounds() == 0 {
+            if thread.is_finished() {
+                return Err(failed(std::io::Error::other(format!(
+                    "it may not run on CPU {cpu}"
+                ))));
+            }
+            thread::yield_now();
+        }
+        Ok(hog)
+    }
+
+    fn rounds(&self) -> u64 {
+        self.0.1.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn row((migrator, load): (&str, Load), place: &Place, runs: &[Run]) -> Option<CompactionRow> {
+    let first = runs.first()?;
+    let walls: Vec<f64> = runs.iter().map(|run| run.wall_ms).collect();
+    let (wall_ms, wall_ms_sd) = mean_sd(&walls);
+    let mut cpu = CpuTicks::default();
+    runs.iter().for_each(|run| cpu += run.cpu);
+    let mean = |of: &dyn Fn(&Run) -> u64| runs.iter().map(of).sum::<u64>() / runs.len() as u64;
+    Some(CompactionRow {
+        migrator: migrator.to_owned(),
+        load: load.name().to_owned(),
+        node: place.node,
+        cpu: place.cpu,
+        bytes: place.bytes as u64,
+        runs: runs.len(),
+        wall_ms,
+        wall_ms_sd,
+        runs_wall_ms: walls,
+        pages_migrated: mean(&|run| run.pages),
+        migrator_pages: first
+            .copied
+            .map(|_| mean(&|run| run.copied.unwrap_or(0)) / PAGE as u64),
+        hog_iterations: first.hog.map(|_| mean(&|run| run.hog.unwrap_or(0))),
+        cpu_ticks: cpu,
+        verified_bytes: runs.iter().map(|run| run.verified).sum(),
+    })
+}

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `bench reproduce`: which command line of another benchmark repeats a published table here, what this machine leaves out
+//! of it and why, and each published figure beside ours.
+
+use memferry_linux::kernel::{DCBM, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR};
+use memferry_linux::topology::Topology;
+
+use crate::args::reproduce::ReproduceArgs;
+use crate::args::{self, Backend, distinct};
+use crate::failure::Failure;
+use crate::published::Figure;
+use crate::published::tables::{self, Experiment, Table};
+use crate::region::PAGE;
+use crate::schema::compaction::CompactionRow;
+use crate::schema::reproduced::{
+    Cell, Compacted, CompactionCell, LeftOut, Measured, Reproduced, ShareCell,
+};
+use crate::schema::{BenchFile, MoveRow, Rows};
+use crate::ui::Ui;
+use crate::units::{Size, lanes};
+use crate::{host, kernel};
+
+/// The part of the bytes that a migrator must have copied, so that a row is one of it.
+const BY_NAME: f64 = 0.9;
+
+/// `bench reproduce NAME`.
+pub fn run_reproduce(args: &ReproduceArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+    let table = args.table.ok_or_else(|| {
+        Failure::new(
+            "no table is named",
+            "there are many",
+            "`--list` has all names",
+        )
+    })?;
+    let plan = Plan::new(table, args)?;
+    for left in &plan.left_out {
+        ui.warn(&format!("left out: {}: {}", left.what, left.why));
+    }
+    ui.warn(&format!("this runs `memferry bench {}`", plan.line));
+    let bench = args::read(&plan.line).map_err(|why| {
+        Failure::new(
+            "the table's own command line is refused",
+            why,
+            "report this as a bug",
+        )
+    })?;
+    let with = |mut file: BenchFile| {
+        file.reproduces = Some(plan.compare(&file));
+        file
+    };
+    match crate::run(&bench, ui) {
+        Ok(file) => Ok(with(file)),
+        Err(mut failure) => Err(match failure.take_partial() {
+            Some(file) => failure.with_partial(with(file)),
+            None => failure,
+        }),
+    }
+}
+
+/// How a table is repeated here.
+struct Plan<'a> {
+    table: &'static Table,
+    args: &'a ReproduceArgs,
+    line: String,
+    left_out: Vec<LeftOut>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(table: &'static Table, args: &'a ReproduceArgs) -> Result<Self, Failure> {
+        let mut plan = Self {
+            table,
+            args,
+            line: String::new(),
+            left_out: Vec::new(),
+        };
+        plan.line = match &table.experiment {
+            Experiment::Throughput { bench, load, .. } => {
+                let machine = Machine::read(args.backend)?;
+                plan.throughput(bench, load, &machine)?
+            }
+            Experiment::Share => plan.share()?,
+            Experiment::Promotion(name) => plan.promotion(name)?,
+            Experiment::Compaction => plan.compaction()?,
+        };
+        plan.common();
+        Ok(plan)
+    }
+
+    /// Options that all benchmarks have.
+    fn common(&mut self) {
+        if let Some(runs) = self.args.runs {
+            self.line += &format!(" --runs {runs}");
+        }
+        if self.args.allow_faulty_kernel {
+            self.line += " --allow-faulty-kernel";
+        }
+        for (option, node) in [("from", self.args.nodes.from), ("to", self.args.nodes.to)] {
+            if let Some(node) = node {
+                self.line += &format!(" --{option} {node}");
+            }
+        }
+    }
+
+    fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        self.left_out.push(LeftOut {
+            what: what.into(),
+            why: why.into(),
+        });
+    }
+
+    fn throughput(
+        &mut self,
+        bench: &str,
+        load: &str,
+        machine: &Machine,
+    ) -> Result<String, Failure> {
+        let figures = self.table.figures();
+        let wanted = distinct(
+            &figures
+                .iter()
+                .map(|of| of.migrator.as_str())
+                .collect::<Vec<_>>(),
+        );
+        let mut migrators = vec![machine.name(tables::VANILLA)];
+        for migrator in wanted.into_iter().filter(|name| *name != tables::VANILLA) {
+            match machine.missing(migrator) {
+                Some(why) => self.leave_out(migrator, why),
+                None => migrators.push(machine.name(migrator)),
+            }
+        }
+        let own = migrators.len() > 1;
+        if !own && figures.iter().all(|of| !of.is_baseline()) {
+            return Err(self.impossible());
+        }
+        let mut lane_counts = distinct(&figures.iter().map(|of| of.lanes).collect::<Vec<_>>());
+        lane_counts.sort_unstable();
+        lane_counts.retain(|&count| {
+            // The CPUs of a machine do not limit its DMA channels: which of those dcbm gets, the benchmark finds.
+            let most = if migrators.iter().any(|name| name == MTCOPY) {
+                machine.cpus
+            } else {
+                MOST_LANES as usize
+            };
+            let fits = count <= most;
+            if !fits {
+                self.leave_out(lanes(count), format!("this process may use {most} CPUs"));
+            }
+            fits
+        });
+        let mut folios = distinct(&figures.iter().map(|of| of.folio_bytes).collect::<Vec<_>>());
+        folios.retain(|&folio| {
+            let given = machine.folios.contains(&(folio as usize));
+            if !given {
+                let file = format!("hugepages-{}kB/enabled", folio >> 10);
+                self.leave_out(
+                    format!("folios of {}", Size(folio)),
+                    format!("/sys/kernel/mm/transparent_hugepage/{file} is never, or this kernel has no such size"),
+                );
+            }
+            given
+        });
+        if folios.is_empty() {
+            return Err(self.impossible());
+        }
+        let list = |sizes: &[u64]| {
+            let sizes: Vec<String> = sizes.iter().map(|&size| Size(size).to_string()).collect();
+            sizes.join(",")
+        };
+        let numbers = |numbers: &[usize]| {
+            let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
+            numbers.join(",")
+        };
+        let mut line = match bench {
+            "count" => {
+                let mut counts = distinct(
+                    &figures
+                        .iter()
+                        .filter_map(|of| of.folios)
+                        .collect::<Vec<_>>(),
+                );
+                counts.sort_unstable();
+                let largest = counts.last().copied().unwrap_or(1) as f64 * self.args.scale.0;
+                counts.retain(|&count| {
+                    let fits = count as f64 <= largest.max(1.0);
+                    if !fits {
+                        self.leave_out(format!("{count} folios"), "--scale is less");
+                    }
+                    fits
+                });
+                format!(
+                    "count --folio {} --folios {}",
+                    list(&folios[..1]),
+                    numbers(&counts)
+                )
+            }
+            _ => {
+                let total = ((1u64 << 30) as f64 * self.args.scale.0) as u64;
+                let total = total.next_multiple_of(2 << 20);
+                format!("move --folio {} --total {}", list(&folios), Size(total))
+            }
+        };
+        line += &format!(
+            " --migrator {} --lanes {}",
+            migrators.join(","),
+            numbers(&lane_counts)
+        );
+        line += match self.args.backend {
+            Backend::Kernel => " --backend kernel",
+            Backend::User => " --destination cold",
+        };
+        line += match bench {
+            "topology-fill" => " --placement fill",
+            "topology-spread" => " --placement spread",
+            _ => "",
+        };
+        if load != "idle" {
+            line += " --busy";
+            line += if self.args.backend == Backend::Kernel {
+                " --idle-only off"
+            } else {
+                ""
+            };
+            line += if load.contains("highpri") {
+                " --priority high"
+            } else {
+                " --priority normal"
+            };
+        }
+        Ok(line)
+    }
+
+    /// The mover's own steps tell the copy's part; the kernel's cannot be told apart without its tracepoints.
+    fn share(&mut self) -> Result<String, Failure> {
+        if self.args.backend == Backend::Kernel {
+            return Err(Failure::new(
+                "cannot tell the copy's part of the kernel's migration",
+                "Linux has no tracepoints between its steps",
+                "take --backend user, whose steps are measured",
+            ));
+        }
+        let largest = tables::shares()
+            .iter()
+            .map(|of| of.folios)
+            .max()
+            .unwrap_or(1);
+        let most = ((largest as f64 * self.args.scale.0) as usize).max(1);
+        if most < largest {
+            self.leave_out(
+                format!("{largest} folios"),
+                format!("--scale is less: {most} instead"),
+            );
+        }
+        Ok(format!(
+            "move --folio 4K,2M --total {} --migrator batch --lanes 1 --destination cold",
+            Size((most as u64) << 21)
+        ))
+    }
+
+    fn promotion(&mut self, name: &str) -> Result<String, Failure> {
+        if self.args.backend == Backend::User {
+            return Err(Failure::new(
+                format!("{} is of the kernel's promotion", self.table.name),
+                "this command promotes nothing",
+                "leave out --backend user",
+            ));
+        }
+        Ok(format!("promote --like {name} --scale {}", self.args.scale))
+    }
+
+    fn compaction(&mut self) -> Result<String, Failure> {
+        if self.args.backend == Backend::User {
+            return Err(Failure::new(
+                format!("{} is of the kernel's compaction", self.table.name),
+                "this command compacts nothing",
+                "leave out --backend user",
+            ));
+        }
+        let machine = Machine::read(Backend::Kernel)?;
+        let mut migrators = NO_MIGRATOR.to_owned();
+        match machine.missing(DCBM) {
+            Some(why) => self.leave_out(DCBM, why),
+            None => migrators += ",dcbm",
+        }
+        // Half of the memory is moved: as many pages as published, and as many that are given back.
+        let pages = tables::compactions()
+            .iter()
+            .map(|of| of.pages_migrated)
+            .max();
+        let total = pages.unwrap_or(0) as f64 * 2.0 * PAGE as f64 * self.args.scale.0;
+        let total = Size((total as u64).next_multiple_of(2 << 20));
+        Ok(format!("compaction --total {total} --migrator {migrators}"))
+    }
+
+    fn impossible(&self) -> Failure {
+        let why: Vec<String> = (self.left_out.iter())
+            .map(|left| format!("{}: {}", left.what, left.why))
+            .collect();
+        Failure::new(
+            format!("nothing of {} can be measured here", self.table.name),
+            why.join("; "),
+            format!("it needs {}", self.table.needs()),
+        )
+    }
+
+    /// Published figures with ours beside them.
+    fn compare(&self, file: &BenchFile) -> Reproduced {
+        let rows: &[MoveRow] = match &file.rows {
+            Rows::Move(rows) | Rows::Count(rows) => rows,
+            Rows::Stall(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
+        };
+        let figures = self.table.figures();
+        let vanilla = figures
+            .iter()
+            .all(|of| self.table.baseline(of).is_some_and(Figure::is_baseline));
+        let cells = figures.iter().map(|of| {
+            let baseline = self.table.baseline(of);
+            Cell {
+                migrator: of.migrator.clone(),
+                lanes: of.lanes,
+                folio_bytes: of.folio_bytes,
+                folios: of.folios,
+                published: Measured {
+                    gbps: of.gbps,
+                    gbps_sd: of.gbps_sd,
+                    of_baseline: baseline.map(|baseline| of.gbps / baseline.gbps),
+                },
+                ours: self.ours(of, baseline, rows),
+            }
+        });
+        Reproduced {
+            name: self.table.name.to_owned(),
+            posting: self.table.posting().to_owned(),
+            system: self.table.system().to_owned(),
+            shows: self.table.shows.to_owned(),
+            scale: self.args.scale.0,
+            line: self.line.clone(),
+            baseline: (!figures.is_empty()).then(|| {
+                if vanilla {
+                    "Linux as it is"
+                } else {
+                    "one lane"
+                }
+                .to_owned()
+            }),
+            cells: cells.collect(),
+            shares: match self.table.experiment {
+                Experiment::Share => shares(rows),
+                _ => Vec::new(),
+            },
+            compactions: match &file.rows {
+                Rows::Compaction(rows) => compactions(rows),
+                _ => Vec::new(),
+            },
+            left_out: self.left_out.clone(),
+        }
+    }
+
+    fn ours(&self, of: &Figure, baseline: Option<&Figure>, rows: &[MoveRow]) -> Option<Measured> {
+        let backend = self.args.backend;
+        let row = |of: &Figure| {
+            rows.iter().find(|row| {
+                (row.migrator.as_str(), row.lanes) == (name(backend, &of.migrator), of.lanes)
+                    && row.folio_bytes as u64 == of.folio_bytes
+                    && row.folios == of.folios
+                    && is_by_name(row)
+            })
+        };
+        let own = row(of)?;
+        Some(Measured {
+            gbps: own.gbps,
+            gbps_sd: Some(own.gbps_sd),
+            of_baseline: baseline
+                .and_then(row)
+                .map(|baseline| own.gbps / baseline.gbps),
+        })
+    }
+}
+
+/// Whether the migrator that a row names copied its bytes.
+fn is_by_name(row: &MoveRow) -> bool {
+    let all = (row.bytes * row.runs as u64) as f64;
+    row.copied_bytes
+        .is_none_or(|copied| copied as f64 >= BY_NAME * all)
+}
+
+fn shares(rows: &[MoveRow]) -> Vec<ShareCell> {
+    let of = |share: &tables::Share| {
+        let row = rows
+            .iter()
+            .find(|row| row.folio_bytes as u64 == share.folio_bytes && share.folios > 1);
+        let ours = row.and_then(|row| {
+            let steps = row.steps.as_ref()?;
+            let all = steps.all_ns();
+            (all > 0).then(|| steps.copy_ns as f64 * 100.0 / all as f64)
+        });
+        ShareCell {
+            folio_bytes: share.folio_bytes,
+            folios: share.folios,
+            published_percent: share.copy_percent.clone(),
+            ours_percent: ours,
+        }
+    };
+    tables::shares().iter().map(of).collect()
+}
+
+fn compactions(rows: &[CompactionRow]) -> Vec<CompactionCell> {
+    let all = tables::compactions();
+    let vanilla = |load: &str| {
+        all.iter()
+            .find(|of| of.load == load && of.mode == "vanilla")
+    };
+    let ours = |mode: &str, load: &str| {
+        let migrator = if mode == "vanilla" { NO_MIGRATOR } else { mode };
+        rows.iter()
+            .find(|row| row.migrator == migrator && row.load == load)
+    };
+    let cell = |of: &tables::Compaction| CompactionCell {
+        mode: of.mode.clone(),
+        load: of.load.clone(),
+        published: Compacted {
+            wall_ms: of.wall_ms,
+            of_baseline: vanilla(&of.load).map(|vanilla| vanilla.wall_ms / of.wall_ms),
+            pages_migrated: of.pages_migrated,
+            by_migrator: of
+                .dma_pages
+                .map(|pages| pages as f64 / of.pages_migrated as f64),
+            hog_per_s: of
+                .hog_iterations
+                .map(|rounds| rounds as f64 * 1e3 / of.wall_ms),
+            cpu_percent: [of.user_percent, of.sys_percent, of.idle_percent],
+        },
+        ours: ours(&of.mode, &of.load).map(|row| Compacted {
+            wall_ms: row.wall_ms,
+            of_baseline: ours("vanilla", &of.load).map(|vanilla| vanilla.wall_ms / row.wall_ms),
+            pages_migrated: row.pages_migrated,
+            by_migrator: row
+                .migrator_pages
+                .map(|pages| pages as f64 / row.pages_migrated.max(1) as f64),
+            hog_per_s: row
+                .hog_iterations
+                .map(|rounds| rounds as f64 * 1e3 / row.wall_ms),
+            cpu_percent: row.cpu_ticks.percent(),
+        }),
+    };
+    all.iter().map(cell).collect()
+}
+
+/// What a published migrator is called here; the published `kernel` is Linux without the series.
+fn name(backend: Backend, published: &str) -> &str {
+    match (backend, published) {
+        (Backend::Kernel, tables::VANILLA) => NO_MIGRATOR,
+        (Backend::User, tables::VANILLA) => "per-folio",
+        (_, other) => other,
+    }
+}
+
+/// What this machine has of what tables need.
+struct Machine {
+    backend: Backend,
+    cpus: usize,
+    /// The kernel's registered migrators; none on a stock kernel.
+    migrators: Vec<String>,
+    folios: Vec<usize>,
+}
+
+impl Machine {
+    fn read(backend: Backend) -> Result<Self, Failure> {
+        let topology: Topology = host::topology()?;
+        let found = Migration::read().map_err(|error| {
+            Failure::new("cannot read the kernel's settings", error, "try again")
+        })?;
+        let migrators = found.map_or_else(|_| Vec::new(), |now| now.migrators.names);
+        Ok(Self {
+            backend,
+            cpus: host::usable_cpus(&topology),
+            migrators,
+            folios: match backend {
+                Backend::Kernel => kernel::given_folios(&topology, false),
+                // Made of base pages where the kernel gives none.
+                Backend::User => (12..=21).map(|power| 1 << power).collect(),
+            },
+        })
+    }
+
+    fn name(&self, published: &str) -> String {
+        name(self.backend, published).to_owned()
+    }
+
+    /// Why a migrator is not here.
+    fn missing(&self, published: &str) -> Option<String> {
+        match self.backend {
+            Backend::User if published == MTCOPY => None,
+            Backend::User => Some("no program can use the DMA channels of the kernel".to_owned()),
+            Backend::Kernel if self.migrators.iter().any(|name| name == published) => None,
+            Backend::Kernel if self.migrators.is_empty() => {
+                Some("this kernel is without the series".to_owned())
+            }
+            Backend::Kernel => Some(format!("it is not registered: modprobe {published}")),
+        }
+    }
+}
