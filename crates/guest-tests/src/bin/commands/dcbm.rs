@@ -22,10 +22,11 @@ const DRIVER: &str = "faultdma";
 const CHANNELS: usize = 2;
 
 /// The engine and the migrator, while the value lives. The settings are as before when it goes.
-struct Engine(Option<AsBefore>);
+pub struct Engine(Option<AsBefore>);
 
 impl Engine {
-    fn begin() -> Result<Engine, String> {
+    /// Loads the modules, with two channels.
+    pub fn begin() -> Result<Engine, String> {
         if !is_there() {
             return Err("a stock kernel".to_owned());
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the real `memferry` on a machine with two memory nodes or more, stock kernel or ours, as TAP 13 on stdout.
 //!
-//! `commands` runs every case but those of promotion, `commands promote` runs these, and `commands NAME…` runs the ones
-//! with these names. The command is `$MEMFERRY`, else the one beside this program or
+//! `commands` runs every case but those of promotion and of published tables, which `commands promote` and `commands
+//! reproduce` run, and `commands NAME…` runs the ones with these names. The command is `$MEMFERRY`, else the one beside this program or
 //! in the folder above, else the PATH's. It needs root on a machine that nobody else uses: it moves, kills and sets kernel
 //! settings, which it sets back. Exit status 1 when a case failed, or when the machine cannot run them.
 
@@ -15,6 +15,7 @@ mod kernel;
 mod process;
 mod program;
 mod promote;
+mod reproduce;
 mod victim;
 
 use std::panic::catch_unwind;
@@ -41,7 +42,8 @@ fn main() -> ExitCode {
     let chosen: Vec<Case> = match &arguments[..] {
         [] => most,
         ["promote"] => promote::CASES.to_vec(),
-        names => [&most[..], promote::CASES]
+        ["reproduce"] => reproduce::CASES.to_vec(),
+        names => [&most[..], promote::CASES, reproduce::CASES]
             .concat()
             .into_iter()
             .filter(|(name, _)| names.contains(name))

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry bench reproduce` and `bench compaction`: every published table runs to its end at a small scale, its rows are of what
+//! they name, and the kernel is set as before.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::Case;
+use crate::dcbm::Engine;
+use crate::kernel::is_there;
+use crate::program::{memferry, number};
+use crate::promote::need_tiers;
+
+pub const CASES: &[Case] = &[
+    ("bench_compaction_compacts_and_loses_no_byte", compaction),
+    ("every_published_table_is_repeated", all),
+];
+
+/// What the experiments of the kernel's mtcopy may set.
+const PARAMETERS: &str = "/sys/module/mtcopy/parameters";
+
+fn parameters() -> Vec<String> {
+    let read = |name| fs::read_to_string(format!("{PARAMETERS}/{name}")).unwrap_or_default();
+    ["fill", "high_priority", "idle_only"].map(read).to_vec()
+}
+
+/// Lets mappings have folios of every size that this kernel knows, while the value lives.
+struct AllFolios(Vec<(PathBuf, String)>);
+
+impl AllFolios {
+    fn begin() -> Self {
+        let folders = fs::read_dir("/sys/kernel/mm/transparent_hugepage").unwrap();
+        let files = folders.map(|entry| entry.unwrap().path().join("enabled"));
+        let there = files.filter(|file| file.is_file());
+        let before: Vec<(PathBuf, String)> = there
+            .map(|file| {
+                let text = fs::read_to_string(&file).unwrap();
+                let (_, rest) = text.split_once('[').unwrap();
+                let chosen = rest.split_once(']').unwrap().0.to_owned();
+                fs::write(&file, "madvise").unwrap();
+                (file, chosen)
+            })
+            .collect();
+        Self(before)
+    }
+}
+
+impl Drop for AllFolios {
+    fn drop(&mut self) {
+        for (file, before) in &self.0 {
+            let _ = fs::write(file, before);
+        }
+    }
+}
+
+fn compaction() -> Result<(), String> {
+    let json = memferry("bench compaction --total 32M --runs 2 --json")
+        .gives(0)
+        .json();
+    assert_eq!(
+        (&json["bench"], &json["complete"]),
+        (&"compaction".into(), &true.into())
+    );
+    let rows = json["rows"].as_array().unwrap();
+    let of = |migrator: &str, load: &str| {
+        let mut found = rows
+            .iter()
+            .filter(|row| row["migrator"] == migrator && row["load"] == load);
+        found.next()
+    };
+    for load in ["idle", "hog"] {
+        let none = of("none", load).unwrap();
+        assert!(none["migrator_pages"].is_null(), "{none}");
+        assert_eq!(none["hog_iterations"].is_null(), load == "idle", "{none}");
+    }
+    for row in rows {
+        // Half of 32 MiB, twice.
+        assert_eq!(number(&row["verified_bytes"]), 32 << 20, "{row}");
+        // A quarter of the pages fills the holes of the others' blocks, if all are of one zone.
+        assert!(
+            number(&row["pages_migrated"]) > (32 << 20 >> 12) / 8,
+            "{row}"
+        );
+    }
+    if is_there() {
+        let mtcopy = of("mtcopy", "idle").ok_or("no module mtcopy")?;
+        let share =
+            number(&mtcopy["migrator_pages"]) as f64 / number(&mtcopy["pages_migrated"]) as f64;
+        assert!(share > 0.9, "{mtcopy}");
+    }
+    Ok(())
+}
+
+fn all() -> Result<(), String> {
+    need_tiers()?;
+    let _engine = Engine::begin()?;
+    let _folios = AllFolios::begin();
+    let before = parameters();
+    let list = memferry("bench reproduce --list --json").gives(0).json();
+    let names: Vec<&str> = list["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row[0].as_str().unwrap())
+        .collect();
+    assert!(names.len() >= 24, "{names:?}");
+    for name in names {
+        println!("# {name}");
+        // The published sizes of promotion and compaction are tens of GiB.
+        let options = match name {
+            "garg-v3-share" => "--backend user --scale 1/32",
+            "rao-v6-1" | "rao-v6-rate" => "--scale 1/2048",
+            "rao-v6-2" => "--scale 1/512",
+            "garg-v4-compaction" => "--scale 1/1024",
+            _ => "--scale 1/128",
+        };
+        let json = memferry(&format!("bench reproduce {name} {options} --runs 1 --json"))
+            .gives(0)
+            .json();
+        assert_eq!(json["complete"], true, "{name}: {json}");
+        assert_eq!(json["reproduces"]["name"], name);
+        assert!(
+            json["settings"]
+                .as_object()
+                .unwrap()
+                .contains_key("usable_cpus"),
+            "{json}"
+        );
+        let rows = json["rows"].as_array().unwrap();
+        assert!(!rows.is_empty(), "{name}");
+        for row in rows {
+            assert!(number(&row["verified_bytes"]) > 0, "{name}: {row}");
+        }
+        match json["bench"].as_str().unwrap() {
+            "move" | "count" => throughput(name, &json),
+            "compaction" => assert!(
+                json["reproduces"]["compactions"][1]["ours"]["by_migrator"].as_f64() > Some(0.5),
+                "{json}"
+            ),
+            _ => assert!(
+                json["like"]["results"].as_array().unwrap().len() > 2,
+                "{json}"
+            ),
+        }
+        assert_eq!(parameters(), before, "{name} sets parameters back");
+    }
+    Ok(())
+}
+
+fn throughput(name: &str, json: &Value) {
+    for row in json["rows"].as_array().unwrap() {
+        let plain = row["migrator"] == "none" || row["backend"] == "user";
+        let folios = row["folios"]
+            .as_u64()
+            .unwrap_or(number(&row["bytes"]) / number(&row["folio_bytes"]));
+        // Single calls of less than a huge page are too small for a migrator.
+        if plain || folios * number(&row["folio_bytes"]) < 2 << 20 {
+            continue;
+        }
+        let share = number(&row["copied_bytes"]) as f64
+            / (number(&row["bytes"]) * number(&row["runs"])) as f64;
+        assert!(share > 0.9, "{name}: {row}");
+        let used = row["lanes_used"]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{name}: lanes: {row}"));
+        assert!(
+            used > 0.0 && used <= number(&row["lanes"]) as f64,
+            "{name}: {row}"
+        );
+        assert_eq!(
+            row["busy_lost"].is_null(),
+            !name.contains("busy"),
+            "{name}: {row}"
+        );
+        assert!(row["cpu_ticks"].is_object(), "{name}: {row}");
+    }
+    let ours = |cell: &&Value| !cell["ours"].is_null();
+    let repeated = &json["reproduces"];
+    let found = match repeated["cells"].as_array() {
+        Some(cells) => cells.iter().filter(ours).count(),
+        None => {
+            let shares = repeated["shares"].as_array().unwrap().iter();
+            shares
+                .filter(|cell| !cell["ours_percent"].is_null())
+                .count()
+        }
+    };
+    assert!(found > 0, "{name}: {repeated}");
+}
