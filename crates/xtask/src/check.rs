@@ -30,7 +30,7 @@ pub fn run(lab: &Lab, series: &Series, mails: &[Mail], quick: bool) -> Result<bo
     {
         let tree = Tree::open(lab, "check")?;
         tree.set(&Series::none())?;
-        let base = Base::copy(&tree.linux, &lab.source, series)?;
+        let base = Base::extract(&lab.source, series)?;
         let sender = Sender::of(root);
         let output = tree.state.with_file_name("mails");
         let written = mailbox::write_mails(root, series, mails, &base, &sender, &output)?;

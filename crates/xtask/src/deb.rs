@@ -6,10 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::build::{self, Options};
 use crate::cache::write_if_changed;
+use crate::command;
 use crate::host::{self, Need};
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -118,19 +119,9 @@ fn read_config(path: &Path) -> Result<String> {
     if path.extension().is_none_or(|end| end != "xz") {
         return fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
     }
-    let output = Command::new("xz")
-        .args(["--decompress", "--stdout"])
-        .arg(path)
-        .output()
-        .context("run xz; try: sudo apt-get install -y xz-utils")?;
-    if !output.status.success() {
-        bail!(
-            "{}: {}",
-            path.display(),
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-    }
-    String::from_utf8(output.stdout).with_context(|| format!("{} is not text", path.display()))
+    let mut unpack = Command::new("xz");
+    unpack.args(["--decompress", "--stdout"]).arg(path);
+    command::output(&mut unpack, "").with_context(|| format!("read {}", path.display()))
 }
 
 /// Configures the tree as `config` has it, with the options of kernel/configs/deb.config in place of what that says of them.

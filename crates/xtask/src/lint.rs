@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::build;
+use crate::command;
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::tree::{Series, Tree};
@@ -130,16 +131,12 @@ impl Lint<'_> {
     /// The external symbols that `objects` define and refer to: "mm/migrate.o: U migrator_copy".
     fn symbols(&self, objects: &[String]) -> Result<BTreeSet<String>> {
         let nm = format!("{}nm", self.machine.kernel.cross_compile);
-        let output = Command::new(&nm)
+        let mut command = Command::new(nm);
+        command
             .args(["--extern-only", "--print-file-name", "--format=posix"])
             .args(objects)
-            .current_dir(&self.tree.linux)
-            .output()
-            .with_context(|| format!("run {nm}"))?;
-        if !output.status.success() {
-            bail!("{nm}: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(symbols(&String::from_utf8_lossy(&output.stdout)))
+            .current_dir(&self.tree.linux);
+        Ok(symbols(&command::output(&mut command, "")?))
     }
 
     /// What kernel-doc says of the comments in our files. It says nothing of Linux's own, whose
