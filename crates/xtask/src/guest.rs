@@ -58,33 +58,27 @@ impl Programs {
         let mut files = Vec::new();
         if let Some(triple) = &machine.guest.rust_target {
             let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-            for what in [
-                ["--package=memferry-cli", "--bins"],
-                ["--package=guest-tests", "--bins"],
-                ["--package=memferry", "--example=buffer_pool"],
-            ] {
-                command::logged(
-                    Command::new(&cargo)
-                        .args(["build", "--release", "--locked"])
-                        .args(what)
-                        .arg(format!("--target={triple}"))
-                        .arg(format!("--target-dir={}", target.display()))
-                        // The guest has no libraries.
-                        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-                        // A guest unpacks them into memory at each boot.
-                        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-                        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
-                        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-                        .current_dir(root),
-                    &log,
-                    "build the guest's Rust programs",
-                )?;
-            }
+            let packages = ["memferry-cli", "guest-tests", "memferry"];
+            command::logged(
+                Command::new(&cargo)
+                    .args(["build", "--release", "--locked"])
+                    .args(packages.map(|name| format!("--package={name}")))
+                    .args(["--bins", "--example=buffer_pool"])
+                    .arg(format!("--target={triple}"))
+                    .arg(format!("--target-dir={}", target.display()))
+                    // The guest has no libraries.
+                    .env("RUSTFLAGS", "-C target-feature=+crt-static")
+                    // A guest unpacks them into memory at each boot.
+                    .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+                    .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+                    .env_remove("CARGO_ENCODED_RUSTFLAGS")
+                    .current_dir(root),
+                &log,
+                "build the guest's Rust programs",
+            )?;
             let release = target.join(triple).join("release");
-            files.push(release.join("memferry"));
-            files.push(release.join("commands"));
-            files.push(release.join("two_nodes"));
-            files.push(release.join("examples/buffer_pool"));
+            let names = ["memferry", "commands", "two_nodes", "examples/buffer_pool"];
+            files.extend(names.map(|name| release.join(name)));
         }
         Ok(Self {
             busybox,

@@ -74,7 +74,12 @@ impl Base {
         paths.push("Makefile".into());
         let mut extract = Command::new("tar");
         extract
-            .args(["-x", "--strip-components=1", "--wildcards"])
+            .args([
+                "-x",
+                "--strip-components=1",
+                "--occurrence=1",
+                "--wildcards",
+            ])
             .args(["--no-wildcards-match-slash", "-f"])
             .arg(tarball)
             .arg("-C")
@@ -98,12 +103,11 @@ pub struct Written {
     pub mails: Vec<PathBuf>,
 }
 
-/// Writes `mails` of the checkout `root` to folders of the folder `output` that are named after
+/// Writes the mails of `series`, that of the checkout `root`, to folders of the folder `output` that are named after
 /// the parts, in place of earlier ones.
 pub fn write_mails(
     root: &Path,
     series: &Series,
-    mails: &[Mail],
     base: &Base,
     sender: &Sender,
     output: &Path,
@@ -123,7 +127,7 @@ pub fn write_mails(
         covers: Vec::new(),
         mails: Vec::new(),
     };
-    for part in mails.chunk_by(|one, next| one.part == next.part) {
+    for part in series.mails.chunk_by(|one, next| one.part == next.part) {
         for mail in part {
             git.commit(mail, series, base)?;
         }
@@ -287,7 +291,6 @@ fn clear(folder: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::mail;
-    use crate::tree::Hook;
 
     const HOOK: &str = "mm: Do it\n\nBecause.\n\nAdds: mm/new.c\n\n--- a/mm/old.c\n+++ b/mm/old.c\n\
                         @@ -1 +1 @@\n-a\n+b\n";
@@ -328,11 +331,7 @@ mod tests {
             ("one", "01-it.patch", HOOK),
             ("two", "02-own.patch", SECOND),
         ] {
-            series.hooks.push(Hook {
-                part: part.to_owned(),
-                name: name.to_owned(),
-                text: text.as_bytes().to_vec(),
-            });
+            series.mails.push(Mail::new(part, name, text.to_owned()));
         }
         series
             .files
@@ -363,11 +362,11 @@ mod tests {
         pack.arg("-C").arg(world.linux.path()).arg("-cf");
         pack.args([source.tarball.as_path(), Path::new("linux")]);
         command::output(&mut pack, "")?;
-        let mails = mail::read(&world.series)?;
+        mail::check(&world.series)?;
         let base = Base::extract(&source, &world.series)?;
         let sender = sender(signs);
         let root = world.root.path();
-        let written = write_mails(root, &world.series, &mails, &base, &sender, output)?;
+        let written = write_mails(root, &world.series, &base, &sender, output)?;
         written
             .covers
             .iter()

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::cache::{Key, Lock, write_if_changed};
 use crate::command;
 use crate::lab::Lab;
+use crate::mail::Mail;
 
 /// The files of the policy core that the series has: where Linux keeps them below lib/memferry, and their names without
 /// .h and .c; some have only one of the two.
@@ -36,20 +37,10 @@ const CORE: [(&str, &[&str]); 2] = [
 /// The folder of the diffs to Linux's own files, named after the Linux that they are for.
 pub const HOOKS: &str = "kernel/hooks/6.12";
 
-/// A diff to Linux's own files, below the text of its mail.
-#[derive(Clone)]
-pub struct Hook {
-    /// The `[PART]` of `series` that it belongs to, which is posted with a cover letter of its own.
-    pub part: String,
-    /// Its file in `HOOKS`.
-    pub name: String,
-    pub text: Vec<u8>,
-}
-
 /// What the series is made of, as files of the checkout.
 pub struct Series {
-    /// In the order in which they apply.
-    pub hooks: Vec<Hook>,
+    /// In the order in which they apply: what they change in Linux's own files.
+    pub mails: Vec<Mail>,
     /// Files that Linux gains: path in Linux, and content.
     pub files: Files,
 }
@@ -58,7 +49,7 @@ impl Series {
     /// None: Linux as it is.
     pub fn none() -> Self {
         Self {
-            hooks: Vec::new(),
+            mails: Vec::new(),
             files: Files::new(),
         }
     }
@@ -92,7 +83,7 @@ impl Series {
         let folder = root.join(HOOKS);
         let list = folder.join("series");
         let list = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
-        let mut hooks = Vec::new();
+        let mut mails = Vec::new();
         let mut part = String::new();
         for line in list
             .lines()
@@ -108,21 +99,18 @@ impl Series {
                 bail!("{HOOKS}/series: {line} comes before the first [PART]");
             } else {
                 let path = folder.join(line);
-                let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-                hooks.push(Hook {
-                    part: part.clone(),
-                    name: line.to_owned(),
-                    text,
-                });
+                let file = fs::read_to_string(&path)
+                    .with_context(|| format!("read {}", path.display()))?;
+                mails.push(Mail::new(&part, line, file));
             }
         }
-        Ok(Self { hooks, files })
+        Ok(Self { mails, files })
     }
 
     /// Takes everything into `key`.
     pub fn add_to(&self, key: &mut Key) {
-        for hook in &self.hooks {
-            key.add(&hook.text);
+        for mail in &self.mails {
+            key.add(mail.file.as_bytes());
         }
         key.add_files(&self.files);
     }
@@ -130,8 +118,8 @@ impl Series {
     /// The files of Linux that the hooks change.
     pub fn hooked(&self) -> Vec<PathBuf> {
         let mut paths = Vec::new();
-        for hook in &self.hooks {
-            for line in String::from_utf8_lossy(&hook.text).lines() {
+        for mail in &self.mails {
+            for line in mail.diff.lines() {
                 let path = line
                     .strip_prefix("--- a/")
                     .and_then(|rest| rest.split('\t').next());
@@ -211,9 +199,9 @@ impl Tree {
             let original = self.keep_original(&path)?;
             write_if_changed(&scratch.path().join(&path), &original)?;
         }
-        for Hook { name, text, .. } in &series.hooks {
+        for Mail { name, diff, .. } in &series.mails {
             let patch = scratch.path().join("hook.patch");
-            fs::write(&patch, text)?;
+            fs::write(&patch, diff)?;
             // No fuzz: a hook whose surroundings changed is for a person to look at.
             command::logged(
                 Command::new("patch")
