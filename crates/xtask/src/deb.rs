@@ -2,11 +2,11 @@
 //! `cargo xtask deb`: Debian packages of a kernel with the series, configured as Debian configures
 //! its own. Linux's bindeb-pkg makes them. docs/operators.md tells how to install them.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use fs_err as fs;
 
 use crate::build::{self, Options};
 use crate::cache::write_if_changed;
@@ -92,7 +92,7 @@ pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
     }
 
     for old in packages::list(place)? {
-        fs::remove_file(&old).with_context(|| format!("remove {}", old.display()))?;
+        fs::remove_file(&old)?;
     }
     step!(
         "building the packages, hours on few cores (progress: {})",
@@ -105,10 +105,10 @@ pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
         "deb.log",
         "build the packages",
     )?;
-    fs::create_dir_all(&output).with_context(|| format!("create {}", output.display()))?;
+    fs::create_dir_all(&output)?;
     for package in packages::list(place)? {
         let copy = output.join(package.file_name().unwrap_or_default());
-        fs::copy(&package, &copy).with_context(|| format!("copy {}", package.display()))?;
+        fs::copy(&package, &copy)?;
         println!("{}", copy.display());
     }
     Ok(true)
@@ -117,11 +117,11 @@ pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
 /// The text of the configuration `path`.
 fn read_config(path: &Path) -> Result<String> {
     if path.extension().is_none_or(|end| end != "xz") {
-        return fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
+        return Ok(fs::read_to_string(path)?);
     }
     let mut unpack = Command::new("xz");
     unpack.args(["--decompress", "--stdout"]).arg(path);
-    command::output(&mut unpack, "").with_context(|| format!("read {}", path.display()))
+    command::output(&mut unpack, "")
 }
 
 /// Configures the tree as `config` has it, with the options of kernel/configs/deb.config in place of what that says of them.

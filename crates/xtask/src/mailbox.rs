@@ -4,11 +4,11 @@
 //! that the series touches. The same inputs give the same bytes.
 
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 
 use crate::cache::write_if_changed;
 use crate::command;
@@ -133,8 +133,7 @@ pub fn write_mails(
         }
         let name = &part[0].part;
         let cover = root.join(HOOKS).join(format!("cover-{name}.txt"));
-        let cover =
-            fs::read_to_string(&cover).with_context(|| format!("read {}", cover.display()))?;
+        let cover = fs::read_to_string(&cover)?;
         let mut list = git.format(&cover, part.len(), base, &output.join(name))?;
         written.covers.extend(list.drain(..1));
         written.mails.extend(list);
@@ -275,13 +274,13 @@ impl Git<'_> {
 
 /// Removes earlier mails from `folder`, and creates it.
 fn clear(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
+    fs::create_dir_all(folder)?;
+    for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let numbered = name.len() > 5 && name.bytes().take(4).all(|byte| byte.is_ascii_digit());
         if numbered && name.ends_with(".patch") {
-            fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+            fs::remove_file(&path)?;
         }
     }
     Ok(())

@@ -4,11 +4,11 @@
 //! series can be taken out or replaced. Building is for `build`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 
 use crate::cache::{Key, Lock, write_if_changed};
 use crate::command;
@@ -74,7 +74,7 @@ impl Series {
                 ];
                 for (ours, theirs) in places {
                     if root.join(&ours).exists() {
-                        files.insert(theirs, read(&root.join(ours))?);
+                        files.insert(theirs, fs::read(root.join(ours))?);
                     }
                 }
             }
@@ -82,7 +82,7 @@ impl Series {
 
         let folder = root.join(HOOKS);
         let list = folder.join("series");
-        let list = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
+        let list = fs::read_to_string(&list)?;
         let mut mails = Vec::new();
         let mut part = String::new();
         for line in list
@@ -99,8 +99,7 @@ impl Series {
                 bail!("{HOOKS}/series: {line} comes before the first [PART]");
             } else {
                 let path = folder.join(line);
-                let file = fs::read_to_string(&path)
-                    .with_context(|| format!("read {}", path.display()))?;
+                let file = fs::read_to_string(&path)?;
                 mails.push(Mail::new(&part, line, file));
             }
         }
@@ -180,7 +179,7 @@ impl Tree {
             if let Ok(original) = fs::read(self.original(path)) {
                 changed += usize::from(write_if_changed(&place, &original)?);
             } else if place.exists() {
-                fs::remove_file(&place).with_context(|| format!("remove {}", place.display()))?;
+                fs::remove_file(&place)?;
                 changed += 1;
             }
         }
@@ -262,13 +261,9 @@ pub type Files = BTreeMap<PathBuf, Vec<u8>>;
 pub fn files_in(folder: &Path) -> Result<Files> {
     let mut files = Files::new();
     for path in files_below(folder)? {
-        files.insert(path.strip_prefix(folder)?.to_owned(), read(&path)?);
+        files.insert(path.strip_prefix(folder)?.to_owned(), fs::read(&path)?);
     }
     Ok(files)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
 fn write_list(path: &Path, list: &[&PathBuf]) -> Result<()> {
@@ -285,7 +280,7 @@ pub fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
+        for entry in fs::read_dir(&folder)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
                 folders.push(entry.path());
