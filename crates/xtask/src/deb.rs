@@ -124,25 +124,64 @@ fn read_config(path: &Path) -> Result<String> {
     command::output(&mut unpack, "")
 }
 
-/// Configures the tree as `config` has it, with the options of kernel/configs/deb.config in place of what that says of them.
-fn configure(lab: &Lab, tree: &Tree, config: &str) -> Result<()> {
-    let mut ours = Options::new();
-    build::parse(&build::fragment(&lab.root, "deb")?, &mut ours);
+/// The options that the packages have other than Debian's.
+fn ours(root: &Path) -> Result<Options> {
+    let mut options = Options::new();
+    build::parse(&build::fragment(root, "deb")?, &mut options);
+    Ok(options)
+}
+
+/// The text of `config` with `ours` in place of what it says of them.
+fn with_options(config: &str, ours: &Options) -> String {
     let mut options = Options::new();
     build::parse(config, &mut options);
     options.extend(ours.clone());
+    build::text(&options)
+}
+
+/// Configures the tree as `config` has it, with our options.
+fn configure(lab: &Lab, tree: &Tree, config: &str) -> Result<()> {
+    let ours = ours(&lab.root)?;
     let asked = tree.state.join("asked.config");
     let place = tree.linux.join(".config");
-    if write_if_changed(&asked, build::text(&options).as_bytes())? || !place.exists() {
-        fs::copy(&asked, &place).context("write .config")?;
+    let wanted = with_options(config, &ours);
+    if write_if_changed(&asked, wanted.as_bytes())? || !place.exists() {
+        fs::copy(&asked, &place)?;
     }
-    let targets = ["olddefconfig"];
     build::make(
         tree,
         &lab.machine,
-        &targets,
+        &["olddefconfig"],
         "config.log",
         "configure the kernel",
     )?;
     build::check(tree, &ours).context("this configuration does not do; try Debian's")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_options_replace_those_of_the_configuration() {
+        let config = "CONFIG_DEBUG_INFO=y\n# CONFIG_DEBUG_INFO_NONE is not set\n\
+                      CONFIG_LOCALVERSION=\"\"\n# CONFIG_LOCALVERSION_AUTO is not set\nCONFIG_A=y\n";
+        let ours = ours(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap();
+        let text = with_options(config, &ours);
+        for line in [
+            "CONFIG_DEBUG_INFO=n",
+            "CONFIG_DEBUG_INFO_NONE=y",
+            "CONFIG_LOCALVERSION=\"-memferry\"",
+            "CONFIG_LOCALVERSION_AUTO=n",
+            "CONFIG_A=y",
+        ] {
+            assert!(text.lines().any(|got| got == line), "{line}: {text}");
+        }
+        for name in ours.keys() {
+            let set = text
+                .lines()
+                .filter(|line| line.split('=').next() == Some(name));
+            assert_eq!(set.count(), 1, "{name}");
+        }
+    }
 }
