@@ -4,14 +4,14 @@
 //! from another tree, make would build everything again. Profiles with checkers have their own.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 
-use crate::cache::{Key, write_if_changed};
+use crate::cache::{Key, make_folder, write_if_changed};
 use crate::command::{self, first_line};
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -111,7 +111,7 @@ pub fn image_of(lab: &Lab, profile: Profile, inputs: &Inputs) -> Result<Image> {
     let targets = [machine.kernel.target.as_str(), "modules"];
     make(&tree, machine, &targets, "build.log", "build the kernel")?;
     make_modules(&tree, machine, &inputs.modules)?;
-    keep(&tree, machine, &folder)?;
+    make_folder(&folder, |part| keep(&tree, machine, part))?;
     step!("the kernel is built");
     Image::open(folder.clone()).with_context(|| format!("{} is incomplete", folder.display()))
 }
@@ -153,7 +153,7 @@ pub fn options(root: &Path, machine: &Machine, profile: Profile) -> Result<Optio
 /// The text of a fragment.
 pub fn fragment(root: &Path, name: &str) -> Result<String> {
     let path = root.join("kernel/configs").join(format!("{name}.config"));
-    fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+    Ok(fs::read_to_string(path)?)
 }
 
 /// Reads the lines of a configuration into `options`.
@@ -279,32 +279,21 @@ pub fn make_modules(tree: &Tree, machine: &Machine, sources: &Files) -> Result<(
     )
 }
 
-/// Copies what a boot needs to `folder`, which is complete once it exists.
+/// Copies what a boot needs to the image `folder`.
 fn keep(tree: &Tree, machine: &Machine, folder: &Path) -> Result<()> {
-    let images = folder.parent().context("a folder in the cache")?;
-    fs::create_dir_all(images).with_context(|| format!("create {}", images.display()))?;
-    let part = tempfile::tempdir_in(images)?;
-    copy(
-        &tree.linux.join(&machine.kernel.image),
-        &part.path().join("image"),
-    )?;
-    copy(&tree.linux.join(".config"), &part.path().join("config"))?;
-    copy(
-        &tree.linux.join("include/config/kernel.release"),
-        &part.path().join("release"),
-    )?;
-    let order = fs::read_to_string(tree.linux.join("modules.order")).unwrap_or_default();
-    fs::create_dir_all(part.path().join("modules"))?;
+    let linux = &tree.linux;
+    copy(&linux.join(&machine.kernel.image), &folder.join("image"))?;
+    copy(&linux.join(".config"), &folder.join("config"))?;
+    let release = linux.join("include/config/kernel.release");
+    copy(&release, &folder.join("release"))?;
+    let order = fs::read_to_string(linux.join("modules.order")).unwrap_or_default();
+    let modules = folder.join("modules");
+    fs::create_dir_all(&modules)?;
     for object in order.lines() {
         let module = Path::new(object).with_extension("ko");
-        copy(
-            &tree.linux.join(&module),
-            &part.path().join("modules").join(&module),
-        )?;
+        copy(&linux.join(&module), &modules.join(&module))?;
     }
-    keep_modules(tree, part.path())?;
-    let _ = fs::remove_dir_all(folder);
-    fs::rename(part.keep(), folder).with_context(|| format!("rename to {}", folder.display()))
+    keep_modules(tree, folder)
 }
 
 /// Copies the tests' modules that were built in `tree` into the image `folder`.
@@ -325,7 +314,7 @@ pub fn keep_modules(tree: &Tree, folder: &Path) -> Result<()> {
 /// Copies the file `from` to `to`, whose folder need not be there.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to.parent().context("a file")?)?;
-    fs::copy(from, to).with_context(|| format!("copy {}", from.display()))?;
+    fs::copy(from, to)?;
     Ok(())
 }
 

@@ -3,11 +3,11 @@
 //! for another one that architecture's package is fetched and unpacked into the cache, with a state
 //! of apt of its own, so that nobody need be root and the host's list of architectures stays as it is.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 
 use crate::cache::Cache;
 use crate::command;
@@ -41,7 +41,7 @@ pub fn find(cache: &Cache, machine: &Machine) -> Result<PathBuf> {
     }
     step!("fetching {PACKAGE} for {arch}");
     let folder = kept.parent().context("a folder in the cache")?;
-    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    fs::create_dir_all(folder)?;
     let work = tempfile::tempdir_in(folder)?;
     fetch(work.path(), arch, &folder.join("fetch.log")).with_context(|| {
         format!(
@@ -50,7 +50,7 @@ pub fn find(cache: &Cache, machine: &Machine) -> Result<PathBuf> {
         )
     })?;
     let found = work.path().join("unpacked").join(&PLACE[1..]);
-    fs::rename(&found, &kept).with_context(|| format!("rename to {}", kept.display()))?;
+    fs::rename(&found, &kept)?;
     Ok(kept)
 }
 

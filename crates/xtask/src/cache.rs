@@ -10,10 +10,10 @@
 //! ```
 
 use std::env;
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use fs_err::{self as fs, File};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
@@ -50,7 +50,7 @@ impl Cache {
                 root.display()
             );
         }
-        fs::create_dir_all(&root).with_context(|| format!("create {}", root.display()))?;
+        fs::create_dir_all(&root)?;
         Ok(Self { root })
     }
 
@@ -82,9 +82,9 @@ impl Lock {
 
     fn open(path: &Path) -> Result<File> {
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+            fs::create_dir_all(folder)?;
         }
-        File::create(path).with_context(|| format!("create {}", path.display()))
+        Ok(File::create(path)?)
     }
 }
 
@@ -117,6 +117,17 @@ impl Key {
     }
 }
 
+/// Makes `folder`, in place of an old one, of what `fill` puts into a temporary one beside it: whole or not at all.
+pub fn make_folder(folder: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let parent = folder.parent().context("a folder in the cache")?;
+    fs::create_dir_all(parent)?;
+    // Beside the place where it will be: a rename must not cross file systems.
+    let part = tempfile::tempdir_in(parent)?;
+    fill(part.path())?;
+    let _ = fs::remove_dir_all(folder);
+    Ok(fs::rename(part.path(), folder)?)
+}
+
 /// Writes `bytes` to `path` unless they are there already, so that make sees no change. Returns
 /// whether it wrote.
 pub fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<bool> {
@@ -124,9 +135,9 @@ pub fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<bool> {
         return Ok(false);
     }
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        fs::create_dir_all(folder)?;
     }
-    fs::write(path, bytes).with_context(|| format!("write {}", path.display()))?;
+    fs::write(path, bytes)?;
     Ok(true)
 }
 

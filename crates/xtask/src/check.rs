@@ -10,7 +10,7 @@ use crate::command;
 use crate::host::{self, Need};
 use crate::lab::Lab;
 use crate::lint::Lint;
-use crate::mail::{self, Mail};
+use crate::mail;
 use crate::mailbox::{self, Base, Sender};
 use crate::profile::Profile;
 use crate::tree::{Files, HOOKS, Series, Tree};
@@ -23,17 +23,17 @@ const NEEDS: [Need; 2] = [("git", "git"), ("sparse", "sparse")];
 const FRAGMENT: &str = "memferry";
 
 /// Prints what is found. Returns whether nothing is.
-pub fn run(lab: &Lab, series: &Series, mails: &[Mail], quick: bool) -> Result<bool> {
+pub fn run(lab: &Lab, series: &Series, quick: bool) -> Result<bool> {
     let root = &lab.root;
     host::require(root, &NEEDS)?;
     let mut good = true;
     {
         let tree = Tree::open(lab, "check")?;
         tree.set(&Series::none())?;
-        let base = Base::copy(&tree.linux, &lab.source, series)?;
+        let base = Base::extract(&lab.source, series)?;
         let sender = Sender::of(root);
         let output = tree.state.with_file_name("mails");
-        let written = mailbox::write_mails(root, series, mails, &base, &sender, &output)?;
+        let written = mailbox::write_mails(root, series, &base, &sender, &output)?;
         step!("checkpatch");
         let findings = checkpatch::findings(root, &tree.linux, &written.mails, sender.signs)?;
         let signed = if sender.signs {
@@ -42,7 +42,7 @@ pub fn run(lab: &Lab, series: &Series, mails: &[Mail], quick: bool) -> Result<bo
             " (git knows no user.name and user.email, so they are not signed off)"
         };
         good &= report(
-            &format!("checkpatch, {} mails{signed}", mails.len()),
+            &format!("checkpatch, {} mails{signed}", series.mails.len()),
             &findings,
         );
 
@@ -58,7 +58,7 @@ pub fn run(lab: &Lab, series: &Series, mails: &[Mail], quick: bool) -> Result<bo
         );
     }
     if !quick {
-        let findings = builds(lab, series, mails)?;
+        let findings = builds(lab, series)?;
         good &= report("a kernel after each mail", &findings);
     }
     Ok(good)
@@ -78,17 +78,17 @@ fn report(name: &str, findings: &[String]) -> bool {
 }
 
 /// The mails after which no kernel builds, with the reasons.
-fn builds(lab: &Lab, series: &Series, mails: &[Mail]) -> Result<Vec<String>> {
+fn builds(lab: &Lab, series: &Series) -> Result<Vec<String>> {
     let fragment = build::fragment(&lab.root, FRAGMENT)?;
     let mut findings = Vec::new();
-    for (at, mail) in mails.iter().enumerate() {
+    for (at, mail) in series.mails.iter().enumerate() {
         let count = at + 1;
-        step!("a kernel after mail {count} of {}", mails.len());
-        let built = if count == mails.len() {
+        step!("a kernel after mail {count} of {}", series.mails.len());
+        let built = if count == series.mails.len() {
             // The release kernel of the lab.
             build::image(lab, Profile::Release)
         } else {
-            let series = mail::first(series, mails, count);
+            let series = mail::first(series, count);
             let mut options = build::options(&lab.root, &lab.machine, Profile::Vanilla)?;
             build::parse(&known(&fragment, &series), &mut options);
             let inputs = Inputs {
@@ -111,8 +111,8 @@ fn builds(lab: &Lab, series: &Series, mails: &[Mail]) -> Result<Vec<String>> {
 /// The lines of the fragment `text` whose options `series` has already.
 fn known(text: &str, series: &Series) -> String {
     let mut options = Vec::new();
-    let hooks = series.hooks.iter().map(|hook| &hook.text);
-    for content in hooks.chain(series.files.values()) {
+    let diffs = series.mails.iter().map(|mail| mail.diff.as_bytes());
+    for content in diffs.chain(series.files.values().map(Vec::as_slice)) {
         for line in String::from_utf8_lossy(content).lines() {
             let line = line.strip_prefix('+').unwrap_or(line);
             if let Some(name) = line.strip_prefix("config ") {
@@ -133,18 +133,16 @@ fn known(text: &str, series: &Series) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Hook;
+    use crate::mail::Mail;
 
     #[test]
     fn a_kernel_in_between_is_asked_only_for_what_it_has() {
         let mut series = Series::none();
         let hook =
-            b"x\n\nx\n\n--- a/mm/Kconfig\n+++ b/mm/Kconfig\n@@ -1 +1,2 @@\n config A\n+config B\n";
-        series.hooks.push(Hook {
-            part: "part".to_owned(),
-            name: "01.patch".to_owned(),
-            text: hook.to_vec(),
-        });
+            "x\n\nx\n\n--- a/mm/Kconfig\n+++ b/mm/Kconfig\n@@ -1 +1,2 @@\n config A\n+config B\n";
+        series
+            .mails
+            .push(Mail::new("part", "01.patch", hook.to_owned()));
         let kconfig = b"config C\n\tbool\n".to_vec();
         series.files.insert("lib/x/Kconfig".into(), kconfig);
         let text = "# all\nCONFIG_B=y\nCONFIG_C=m\nCONFIG_D=y\n";

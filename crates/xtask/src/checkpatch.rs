@@ -2,11 +2,11 @@
 //! Linux's checkpatch.pl on every mail. What it finds and we mean to leave is listed with reasons
 //! in `checkpatch.exceptions` beside them; an exception that is not needed any more is a finding.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 
 /// Where the exceptions are, in the checkout.
 const LIST: &str = "kernel/hooks/6.12/checkpatch.exceptions";
@@ -45,7 +45,7 @@ impl Exception {
 /// signed off.
 pub fn findings(root: &Path, linux: &Path, mails: &[PathBuf], signed: bool) -> Result<Vec<String>> {
     let list = root.join(LIST);
-    let text = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
+    let text = fs::read_to_string(&list)?;
     let exceptions = exceptions(&text)?;
     let mut used = vec![false; exceptions.len()];
     let mut findings = Vec::new();

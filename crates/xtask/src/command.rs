@@ -2,7 +2,6 @@
 //! Running other programs: make, patch, tar, cargo. Their output goes to a log file, whose end an
 //! error shows; Ctrl-C ends them with us.
 
-use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, bail};
+use fs_err::{self as fs, File};
 
 /// How much of a log an error shows.
 const LINES_SHOWN: usize = 20;
@@ -37,9 +37,9 @@ fn flag() -> &'static Arc<AtomicBool> {
 /// Runs `command` with its output in `log`. `what` says what it does: "build the kernel".
 pub fn logged(command: &mut Command, log: &Path, what: &str) -> Result<()> {
     if let Some(folder) = log.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        fs::create_dir_all(folder)?;
     }
-    let out = File::create(log).with_context(|| format!("create {}", log.display()))?;
+    let out = File::create(log)?.into_file();
     let program = command.get_program().to_string_lossy().into_owned();
     let status = command
         .stdin(Stdio::null())

@@ -9,9 +9,9 @@
 //! benchmark takes for time is work, and two boots agree to the last digits.
 
 use std::fmt::Write as _;
-use std::fs;
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 use serde::Deserialize;
 
 use crate::build;
@@ -200,8 +200,7 @@ fn measure(run: &Run<'_>) -> Result<Vec<Row>> {
         };
         for folio in folios {
             let path = run.folder("results").join(file(migrator, folio));
-            let text =
-                fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+            let text = fs::read_to_string(&path)?;
             let bench: Bench =
                 serde_json::from_str(&text).with_context(|| format!("{}", path.display()))?;
             rows.extend(bench.rows);

@@ -2,14 +2,15 @@
 //! `cargo xtask deb`: Debian packages of a kernel with the series, configured as Debian configures
 //! its own. Linux's bindeb-pkg makes them. docs/operators.md tells how to install them.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use fs_err as fs;
 
 use crate::build::{self, Options};
 use crate::cache::write_if_changed;
+use crate::command;
 use crate::host::{self, Need};
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -91,7 +92,7 @@ pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
     }
 
     for old in packages::list(place)? {
-        fs::remove_file(&old).with_context(|| format!("remove {}", old.display()))?;
+        fs::remove_file(&old)?;
     }
     step!(
         "building the packages, hours on few cores (progress: {})",
@@ -104,10 +105,10 @@ pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
         "deb.log",
         "build the packages",
     )?;
-    fs::create_dir_all(&output).with_context(|| format!("create {}", output.display()))?;
+    fs::create_dir_all(&output)?;
     for package in packages::list(place)? {
         let copy = output.join(package.file_name().unwrap_or_default());
-        fs::copy(&package, &copy).with_context(|| format!("copy {}", package.display()))?;
+        fs::copy(&package, &copy)?;
         println!("{}", copy.display());
     }
     Ok(true)
@@ -116,42 +117,71 @@ pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
 /// The text of the configuration `path`.
 fn read_config(path: &Path) -> Result<String> {
     if path.extension().is_none_or(|end| end != "xz") {
-        return fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
+        return Ok(fs::read_to_string(path)?);
     }
-    let output = Command::new("xz")
-        .args(["--decompress", "--stdout"])
-        .arg(path)
-        .output()
-        .context("run xz; try: sudo apt-get install -y xz-utils")?;
-    if !output.status.success() {
-        bail!(
-            "{}: {}",
-            path.display(),
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-    }
-    String::from_utf8(output.stdout).with_context(|| format!("{} is not text", path.display()))
+    let mut unpack = Command::new("xz");
+    unpack.args(["--decompress", "--stdout"]).arg(path);
+    command::output(&mut unpack, "")
 }
 
-/// Configures the tree as `config` has it, with the options of kernel/configs/deb.config in place of what that says of them.
-fn configure(lab: &Lab, tree: &Tree, config: &str) -> Result<()> {
-    let mut ours = Options::new();
-    build::parse(&build::fragment(&lab.root, "deb")?, &mut ours);
+/// The options that the packages have other than Debian's.
+fn ours(root: &Path) -> Result<Options> {
+    let mut options = Options::new();
+    build::parse(&build::fragment(root, "deb")?, &mut options);
+    Ok(options)
+}
+
+/// The text of `config` with `ours` in place of what it says of them.
+fn with_options(config: &str, ours: &Options) -> String {
     let mut options = Options::new();
     build::parse(config, &mut options);
     options.extend(ours.clone());
+    build::text(&options)
+}
+
+/// Configures the tree as `config` has it, with our options.
+fn configure(lab: &Lab, tree: &Tree, config: &str) -> Result<()> {
+    let ours = ours(&lab.root)?;
     let asked = tree.state.join("asked.config");
     let place = tree.linux.join(".config");
-    if write_if_changed(&asked, build::text(&options).as_bytes())? || !place.exists() {
-        fs::copy(&asked, &place).context("write .config")?;
+    let wanted = with_options(config, &ours);
+    if write_if_changed(&asked, wanted.as_bytes())? || !place.exists() {
+        fs::copy(&asked, &place)?;
     }
-    let targets = ["olddefconfig"];
     build::make(
         tree,
         &lab.machine,
-        &targets,
+        &["olddefconfig"],
         "config.log",
         "configure the kernel",
     )?;
     build::check(tree, &ours).context("this configuration does not do; try Debian's")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_options_replace_those_of_the_configuration() {
+        let config = "CONFIG_DEBUG_INFO=y\n# CONFIG_DEBUG_INFO_NONE is not set\n\
+                      CONFIG_LOCALVERSION=\"\"\n# CONFIG_LOCALVERSION_AUTO is not set\nCONFIG_A=y\n";
+        let ours = ours(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap();
+        let text = with_options(config, &ours);
+        for line in [
+            "CONFIG_DEBUG_INFO=n",
+            "CONFIG_DEBUG_INFO_NONE=y",
+            "CONFIG_LOCALVERSION=\"-memferry\"",
+            "CONFIG_LOCALVERSION_AUTO=n",
+            "CONFIG_A=y",
+        ] {
+            assert!(text.lines().any(|got| got == line), "{line}: {text}");
+        }
+        for name in ours.keys() {
+            let set = text
+                .lines()
+                .filter(|line| line.split('=').next() == Some(name));
+            assert_eq!(set.count(), 1, "{name}");
+        }
+    }
 }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
 use std::io::Cursor;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use cpio::newc::Builder;
+use fs_err as fs;
 
 use crate::build::Image;
 use crate::busybox;
@@ -58,33 +58,27 @@ impl Programs {
         let mut files = Vec::new();
         if let Some(triple) = &machine.guest.rust_target {
             let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-            for what in [
-                ["--package=memferry-cli", "--bins"],
-                ["--package=guest-tests", "--bins"],
-                ["--package=memferry", "--example=buffer_pool"],
-            ] {
-                command::logged(
-                    Command::new(&cargo)
-                        .args(["build", "--release", "--locked"])
-                        .args(what)
-                        .arg(format!("--target={triple}"))
-                        .arg(format!("--target-dir={}", target.display()))
-                        // The guest has no libraries.
-                        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-                        // A guest unpacks them into memory at each boot.
-                        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-                        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
-                        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-                        .current_dir(root),
-                    &log,
-                    "build the guest's Rust programs",
-                )?;
-            }
+            let packages = ["memferry-cli", "guest-tests", "memferry"];
+            command::logged(
+                Command::new(&cargo)
+                    .args(["build", "--release", "--locked"])
+                    .args(packages.map(|name| format!("--package={name}")))
+                    .args(["--bins", "--example=buffer_pool"])
+                    .arg(format!("--target={triple}"))
+                    .arg(format!("--target-dir={}", target.display()))
+                    // The guest has no libraries.
+                    .env("RUSTFLAGS", "-C target-feature=+crt-static")
+                    // A guest unpacks them into memory at each boot.
+                    .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+                    .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+                    .env_remove("CARGO_ENCODED_RUSTFLAGS")
+                    .current_dir(root),
+                &log,
+                "build the guest's Rust programs",
+            )?;
             let release = target.join(triple).join("release");
-            files.push(release.join("memferry"));
-            files.push(release.join("commands"));
-            files.push(release.join("two_nodes"));
-            files.push(release.join("examples/buffer_pool"));
+            let names = ["memferry", "commands", "two_nodes", "examples/buffer_pool"];
+            files.extend(names.map(|name| release.join(name)));
         }
         Ok(Self {
             busybox,
@@ -124,7 +118,7 @@ pub fn file_system(
     archive.add("etc/passwd", FILE, USERS.to_vec());
     archive.add("etc/group", FILE, GROUPS.to_vec());
 
-    archive.add("bin/busybox", PROGRAM, read(&programs.busybox)?);
+    archive.add("bin/busybox", PROGRAM, fs::read(&programs.busybox)?);
     // For `init`, which adds the others: busybox may be of another architecture than ours.
     archive.add("bin/sh", LINK, b"busybox".to_vec());
 
@@ -133,14 +127,14 @@ pub fn file_system(
     archive.add_folder(&image.modules(), &format!("{modules}/kernel"))?;
 
     let scripts = root.join("lab/guest");
-    archive.add("init", PROGRAM, read(&scripts.join("init"))?);
+    archive.add("init", PROGRAM, fs::read(scripts.join("init"))?);
     archive.add_folder(&scripts, "lab")?;
     for (folder, place) in &programs.folders {
         archive.add_folder(folder, place)?;
     }
     for path in &programs.files {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        archive.add(&format!("tests/{name}"), PROGRAM, read(path)?);
+        archive.add(&format!("tests/{name}"), PROGRAM, fs::read(path)?);
     }
     let job: String = entries
         .iter()
@@ -179,7 +173,11 @@ impl Archive {
             }
             let executable = fs::metadata(&path)?.permissions().mode() & 0o111 != 0;
             let mode = if executable { PROGRAM } else { FILE };
-            self.add(&format!("{place}/{}", name.display()), mode, read(&path)?);
+            self.add(
+                &format!("{place}/{}", name.display()),
+                mode,
+                fs::read(&path)?,
+            );
         }
         Ok(())
     }
@@ -195,10 +193,6 @@ impl Archive {
         });
         cpio::write_cpio(files, Vec::new()).context("pack the guest's file system")
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
 const USERS: &[u8] = b"root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n";

@@ -4,13 +4,13 @@
 //! until the host, QEMU or the kernel's release is another.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
+use fs_err::{self as fs, OpenOptions};
 
 use crate::build::Image;
 use crate::cache::{Key, write_if_changed};

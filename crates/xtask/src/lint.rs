@@ -4,13 +4,14 @@
 //! of its own, in which only the objects concerned are built.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 
 use crate::build;
+use crate::command;
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::tree::{Series, Tree};
@@ -92,7 +93,7 @@ impl Lint<'_> {
             "compile what the series adds and touches",
         )?;
         let path = self.tree.state.join(log);
-        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        let text = fs::read(&path)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
@@ -114,12 +115,12 @@ impl Lint<'_> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let line = format!("#include \"{name}\"");
         let place = self.tree.linux.join(folder);
-        for entry in fs::read_dir(&place).with_context(|| format!("list {}", place.display()))? {
+        for entry in fs::read_dir(&place)? {
             let other = entry?.path();
             if !is_c(&other) {
                 continue;
             }
-            let text = fs::read(&other).with_context(|| format!("read {}", other.display()))?;
+            let text = fs::read(&other)?;
             if String::from_utf8_lossy(&text).lines().any(|at| at == line) {
                 return Ok(other.file_name().map(|name| folder.join(name)));
             }
@@ -130,16 +131,12 @@ impl Lint<'_> {
     /// The external symbols that `objects` define and refer to: "mm/migrate.o: U migrator_copy".
     fn symbols(&self, objects: &[String]) -> Result<BTreeSet<String>> {
         let nm = format!("{}nm", self.machine.kernel.cross_compile);
-        let output = Command::new(&nm)
+        let mut command = Command::new(nm);
+        command
             .args(["--extern-only", "--print-file-name", "--format=posix"])
             .args(objects)
-            .current_dir(&self.tree.linux)
-            .output()
-            .with_context(|| format!("run {nm}"))?;
-        if !output.status.success() {
-            bail!("{nm}: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(symbols(&String::from_utf8_lossy(&output.stdout)))
+            .current_dir(&self.tree.linux);
+        Ok(symbols(&command::output(&mut command, "")?))
     }
 
     /// What kernel-doc says of the comments in our files. It says nothing of Linux's own, whose

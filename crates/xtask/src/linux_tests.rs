@@ -3,13 +3,13 @@
 //! which nothing else was built. They are built once and kept; the tree is not.
 
 use std::env;
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use fs_err as fs;
 
-use crate::cache::Key;
+use crate::cache::{Key, make_folder};
 use crate::command::{self, first_line};
 use crate::host::{self, Need};
 use crate::lab::Lab;
@@ -31,8 +31,7 @@ pub fn build(lab: &Lab) -> Result<PathBuf> {
     let mut key = Key::default();
     key.add(lab.source.id.as_bytes());
     key.add(kernel.arch.as_bytes());
-    let makefile = selftests.join("Makefile");
-    key.add(&fs::read(&makefile).with_context(|| format!("read {}", makefile.display()))?);
+    key.add(&fs::read(selftests.join("Makefile"))?);
     let gcc = format!("{}gcc", kernel.cross_compile);
     key.add(first_line(Command::new(gcc).arg("--version"))?.as_bytes());
     let kept = lab.cache.root.join("linux-tests").join(key.name());
@@ -44,27 +43,24 @@ pub fn build(lab: &Lab) -> Result<PathBuf> {
     if kept.exists() {
         return Ok(kept);
     }
-    let folder = lab.cache.root.join("linux-tests");
-    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    let work = tempfile::tempdir_in(&folder)?;
-    let linux = work.path().join("source/linux");
+    let work = tempfile::tempdir_in(&lab.cache.root)?;
+    let linux = work.path().join("linux");
     lab.source.unpack(&linux)?;
     step!("building Linux's own tests");
-    let out = work.path().join("out");
-    command::logged(
-        Command::new("make")
-            .arg("-C")
+    make_folder(&kept, |out| {
+        let mut make = Command::new("make");
+        make.arg("-C")
             .arg(&selftests)
             .arg(format!("OUT={}", out.display()))
             .arg(format!("LINUX={}", linux.display()))
             .arg(format!("CROSS_COMPILE={}", kernel.cross_compile))
             .arg("upstream")
             .env_remove("MAKEFLAGS")
-            .env_remove("MAKELEVEL"),
-        &env::temp_dir().join(format!("memferry-linux-tests-{}.log", std::process::id())),
-        "build Linux's own tests",
-    )?;
-    fs::remove_dir_all(out.join("obj"))?;
-    fs::rename(&out, &kept).with_context(|| format!("rename to {}", kept.display()))?;
+            .env_remove("MAKELEVEL");
+        let log = format!("memferry-linux-tests-{}.log", std::process::id());
+        let log = env::temp_dir().join(log);
+        command::logged(&mut make, &log, "build Linux's own tests")?;
+        Ok(fs::remove_dir_all(out.join("obj"))?)
+    })?;
     Ok(kept)
 }

@@ -2,11 +2,11 @@
 //! A machine of the lab: how its kernel is built and how QEMU stands in for it, as `lab/NAME.toml`
 //! describes it. What profiles add is in `profile`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use fs_err as fs;
 use serde::Deserialize;
 
 use crate::cli::Usage;
@@ -113,7 +113,7 @@ impl Machine {
             let names = names(&folder)?.join(", ");
             bail!(Usage(format!("no machine {name}; there are: {names}")));
         }
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let text = fs::read_to_string(&path)?;
         if let Ok(variant) = basic_toml::from_str::<Variant>(&text) {
             let mut machine = Self::read(root, &variant.like)?;
             machine.name = name.to_owned();
@@ -142,7 +142,7 @@ impl Qemu {
 /// The machines described in `folder`.
 pub fn names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
+    for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.extension().is_some_and(|end| end == "toml") {
             names.extend(

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The mails of the series: what each file of `HOOKS` says, which files of `kernel/tree`
-//! and the core it adds, and whether every such file is in exactly one mail. Writing them out is
-//! for `mailbox`.
+//! A mail of the series: what its file of `HOOKS` says, and whether it would survive being one; and that every file
+//! that the series adds is in exactly one mail. Writing them out is for `mailbox`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
-use crate::tree::{HOOKS, Hook, Series};
+use crate::tree::{HOOKS, Series};
 
 /// The longest line that Linux's maintainers want in a log.
 const COLUMNS: usize = 75;
 
 /// One mail.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Mail {
-    /// The part of the series that it is posted with.
+    /// The `[PART]` of `series` that it belongs to, which is posted with a cover letter of its own.
     pub part: String,
     /// Its file in `HOOKS`.
     pub name: String,
+    /// All of that file.
+    pub file: String,
     /// The subject, without `[PATCH]`.
     pub subject: String,
     /// The text below it, without a sign-off.
@@ -31,15 +32,10 @@ pub struct Mail {
 }
 
 impl Mail {
-    fn parse(hook: &Hook) -> Result<Self> {
-        let name = &hook.name;
-        let content = std::str::from_utf8(&hook.text)
-            .with_context(|| format!("{HOOKS}/{name} is not UTF-8"))?;
-        let mut lines = content.lines();
+    /// Takes the content of the file `name` apart.
+    pub fn new(part: &str, name: &str, file: String) -> Self {
+        let mut lines = file.lines();
         let subject = lines.next().unwrap_or_default().trim().to_owned();
-        if subject.is_empty() {
-            bail!("{HOOKS}/{name}: the first line is empty; it must be the mail's subject");
-        }
         let mut text = Vec::new();
         let mut adds = Vec::new();
         for line in lines {
@@ -52,25 +48,24 @@ impl Mail {
                 text.push(line);
             }
         }
-        let diff = content
-            .find("\n--- a/")
-            .map_or("", |at| &content[at + 1..])
-            .to_owned();
-        let mail = Self {
-            part: hook.part.clone(),
-            name: name.clone(),
+        let diff = file.find("\n--- a/").map_or("", |at| &file[at + 1..]);
+        Self {
+            part: part.to_owned(),
+            name: name.to_owned(),
             subject,
             text: text.join("\n").trim().to_owned(),
             adds,
-            diff,
-        };
-        mail.check_text()?;
-        Ok(mail)
+            diff: diff.to_owned(),
+            file,
+        }
     }
 
     /// Refuses what would not survive being a mail.
     fn check_text(&self) -> Result<()> {
         let name = &self.name;
+        if self.subject.is_empty() {
+            bail!("{HOOKS}/{name}: the first line is empty; it must be the mail's subject");
+        }
         if self.text.is_empty() {
             bail!("{HOOKS}/{name}: a subject but no text; say below it why the change is wanted");
         }
@@ -96,13 +91,13 @@ impl Mail {
     }
 }
 
-/// The mails of `series`, in order, with every file that it adds in exactly one of them.
-pub fn read(series: &Series) -> Result<Vec<Mail>> {
-    let mut mails = Vec::new();
-    let mut owners: BTreeMap<PathBuf, String> = BTreeMap::new();
-    for hook in &series.hooks {
-        let name = &hook.name;
-        let mail = Mail::parse(hook)?;
+/// Refuses a series that cannot be sent: each mail must survive being one, and every file that is added be in exactly
+/// one of them.
+pub fn check(series: &Series) -> Result<()> {
+    let mut owners: BTreeMap<&PathBuf, &str> = BTreeMap::new();
+    for mail in &series.mails {
+        let name = &mail.name;
+        mail.check_text()?;
         for path in &mail.adds {
             if !series.files.contains_key(path) {
                 bail!(
@@ -111,19 +106,18 @@ pub fn read(series: &Series) -> Result<Vec<Mail>> {
                     path.display()
                 );
             }
-            if let Some(other) = owners.insert(path.clone(), name.clone()) {
+            if let Some(other) = owners.insert(path, name) {
                 bail!(
                     "{HOOKS}/{name} adds {}, and so does {other}; leave it in one",
                     path.display()
                 );
             }
         }
-        mails.push(mail);
     }
     let forgotten: Vec<_> = series
         .files
         .keys()
-        .filter(|path| !owners.contains_key(*path))
+        .filter(|path| !owners.contains_key(path))
         .map(|path| path.display().to_string())
         .collect();
     if !forgotten.is_empty() {
@@ -132,20 +126,21 @@ pub fn read(series: &Series) -> Result<Vec<Mail>> {
             forgotten.join(", ")
         );
     }
-    if mails.is_empty() {
+    if series.mails.is_empty() {
         bail!("{HOOKS}/series names no mail");
     }
-    Ok(mails)
+    Ok(())
 }
 
 /// The series up to and with its mail number `count`.
-pub fn first(series: &Series, mails: &[Mail], count: usize) -> Series {
-    let mut part = Series::none();
-    part.hooks = series.hooks[..count].to_vec();
-    for path in mails[..count].iter().flat_map(|mail| &mail.adds) {
-        part.files.insert(path.clone(), series.files[path].clone());
+pub fn first(series: &Series, count: usize) -> Series {
+    let mails = series.mails[..count].to_vec();
+    let adds = mails.iter().flat_map(|mail| &mail.adds);
+    let files = adds.map(|path| (path.clone(), series.files[path].clone()));
+    Series {
+        files: files.collect(),
+        mails,
     }
-    part
 }
 
 #[cfg(test)]
@@ -159,11 +154,8 @@ mod tests {
     fn series(hooks: &[(&str, &str)], files: &[&str]) -> Series {
         let mut series = Series::none();
         for (name, text) in hooks {
-            series.hooks.push(Hook {
-                part: "part".to_owned(),
-                name: (*name).to_owned(),
-                text: text.as_bytes().to_vec(),
-            });
+            let mail = Mail::new("part", name, (*text).to_owned());
+            series.mails.push(mail);
         }
         for path in files {
             series.files.insert(PathBuf::from(path), Vec::new());
@@ -172,12 +164,14 @@ mod tests {
     }
 
     fn error(hooks: &[(&str, &str)], files: &[&str]) -> String {
-        read(&series(hooks, files)).unwrap_err().to_string()
+        check(&series(hooks, files)).unwrap_err().to_string()
     }
 
     #[test]
     fn a_mail_is_taken_apart() {
-        let mails = read(&series(&[("01-it.patch", GOOD)], &["mm/new.c"])).unwrap();
+        let series = series(&[("01-it.patch", GOOD)], &["mm/new.c"]);
+        check(&series).unwrap();
+        let mails = series.mails;
         assert_eq!(mails.len(), 1);
         assert_eq!(mails[0].subject, "mm: Do it");
         assert_eq!(mails[0].text, "Because.");
@@ -221,9 +215,9 @@ mod tests {
             &[("01-it.patch", GOOD), ("02-more.patch", second)],
             &["mm/new.c", "mm/more.c"],
         );
-        let mails = read(&series).unwrap();
-        let part = first(&series, &mails, 1);
-        assert_eq!(part.hooks.len(), 1);
+        check(&series).unwrap();
+        let part = first(&series, 1);
+        assert_eq!(part.mails.len(), 1);
         assert_eq!(
             part.files.keys().collect::<Vec<_>>(),
             [Path::new("mm/new.c")]
@@ -233,6 +227,6 @@ mod tests {
     #[test]
     fn the_mails_of_this_checkout_are_complete() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        read(&Series::read(&root).unwrap()).unwrap();
+        check(&Series::read(&root).unwrap()).unwrap();
     }
 }

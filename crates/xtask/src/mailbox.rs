@@ -4,17 +4,17 @@
 //! that the series touches. The same inputs give the same bytes.
 
 use std::env;
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 
+use crate::cache::write_if_changed;
 use crate::command;
 use crate::mail::Mail;
 use crate::source::{self, Source};
-use crate::tree::{self, HOOKS, Series};
+use crate::tree::{self, Files, HOOKS, Series};
 use crate::ui::step;
 
 /// Stands in hooks to MAINTAINERS for the one who sends the mails.
@@ -57,7 +57,7 @@ impl Sender {
 
 /// Linux's own files that the mails change, as they are before.
 pub struct Base {
-    folder: tempfile::TempDir,
+    files: Files,
     /// "6.12.117".
     version: String,
     /// Where they are from: a name for readers.
@@ -70,64 +70,29 @@ impl Base {
         let folder = tempfile::tempdir()?;
         let tarball = &source.tarball;
         step!("reading {}", tarball.display());
-        // The folder that everything in it is in.
-        let mut list = Command::new("tar")
-            .arg("-tf")
-            .arg(tarball)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("run tar")?;
-        let mut top = String::new();
-        if let Some(output) = list.stdout.take() {
-            std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut top)?;
-        }
-        // It has more to say, but nobody listens.
-        let _ = list.kill();
-        list.wait()?;
-        let top = top.trim().split('/').next().unwrap_or_default().to_owned();
+        let mut paths = series.hooked();
+        paths.push("Makefile".into());
         let mut extract = Command::new("tar");
         extract
-            .args(["-x", "--strip-components=1", "--occurrence=1", "-C"])
-            .arg(folder.path())
-            .arg("-f")
+            .args([
+                "-x",
+                "--strip-components=1",
+                "--occurrence=1",
+                "--wildcards",
+            ])
+            .args(["--no-wildcards-match-slash", "-f"])
             .arg(tarball)
-            .arg(format!("{top}/Makefile"));
-        for path in series.hooked() {
-            extract.arg(Path::new(&top).join(path));
-        }
-        let log = tempfile::NamedTempFile::new()?;
-        command::logged(
-            &mut extract,
-            log.path(),
-            "read the files that the series changes",
-        )
-        .with_context(|| format!("{} is not made for this series", tarball.display()))?;
-        Self::new(folder, tarball)
-    }
-
-    /// Takes them from the source tree `linux`, which must be without the series.
-    pub fn copy(linux: &Path, source: &Source, series: &Series) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        for path in series.hooked().iter().chain([&PathBuf::from("Makefile")]) {
-            let from = linux.join(path);
-            let content = fs::read(&from).with_context(|| format!("read {}", from.display()))?;
-            write(&folder.path().join(path), &content)?;
-        }
-        Self::new(folder, &source.tarball)
-    }
-
-    fn new(folder: tempfile::TempDir, tarball: &Path) -> Result<Self> {
-        let version = source::version(folder.path())?;
-        let origin = tarball
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+            .arg("-C")
+            .arg(folder.path())
+            // All are in one folder.
+            .args(paths.iter().map(|path| Path::new("*").join(path)));
+        command::output(&mut extract, "")
+            .with_context(|| format!("{} is not made for this series", tarball.display()))?;
+        let origin = tarball.file_name().unwrap_or_default().to_string_lossy();
         Ok(Self {
-            folder,
-            version,
-            origin,
+            version: source::version(folder.path())?,
+            files: tree::files_in(folder.path())?,
+            origin: origin.into_owned(),
         })
     }
 }
@@ -138,12 +103,11 @@ pub struct Written {
     pub mails: Vec<PathBuf>,
 }
 
-/// Writes `mails` of the checkout `root` to folders of the folder `output` that are named after
+/// Writes the mails of `series`, that of the checkout `root`, to folders of the folder `output` that are named after
 /// the parts, in place of earlier ones.
 pub fn write_mails(
     root: &Path,
     series: &Series,
-    mails: &[Mail],
     base: &Base,
     sender: &Sender,
     output: &Path,
@@ -154,9 +118,8 @@ pub fn write_mails(
         date: date(root)?,
     };
     git.run(&["init", "--quiet", "--initial-branch=series"], "")?;
-    for path in tree::files_below(base.folder.path())? {
-        let inside = path.strip_prefix(base.folder.path())?;
-        write(&git.folder.path().join(inside), &fs::read(&path)?)?;
+    for (path, content) in &base.files {
+        write_if_changed(&git.folder.path().join(path), content)?;
     }
     git.run(&["add", "--all"], "")?;
     git.run(&["commit", "--quiet", "-m", &base.origin], "")?;
@@ -164,14 +127,13 @@ pub fn write_mails(
         covers: Vec::new(),
         mails: Vec::new(),
     };
-    for part in mails.chunk_by(|one, next| one.part == next.part) {
+    for part in series.mails.chunk_by(|one, next| one.part == next.part) {
         for mail in part {
             git.commit(mail, series, base)?;
         }
         let name = &part[0].part;
         let cover = root.join(HOOKS).join(format!("cover-{name}.txt"));
-        let cover =
-            fs::read_to_string(&cover).with_context(|| format!("read {}", cover.display()))?;
+        let cover = fs::read_to_string(&cover)?;
         let mut list = git.format(&cover, part.len(), base, &output.join(name))?;
         written.covers.extend(list.drain(..1));
         written.mails.extend(list);
@@ -237,7 +199,7 @@ impl Git<'_> {
                 })?;
         }
         for path in &mail.adds {
-            write(&self.folder.path().join(path), &series.files[path])?;
+            write_if_changed(&self.folder.path().join(path), &series.files[path])?;
         }
         self.run(&["add", "--all"], "")?;
         let log = log(mail, self.sender);
@@ -265,7 +227,6 @@ impl Git<'_> {
         );
         self.run(&["config", "branch.series.description", &cover], "")?;
         clear(output)?;
-        let range = format!("-{count}");
         let list = self.run(
             &[
                 "format-patch",
@@ -277,7 +238,7 @@ impl Git<'_> {
                 "--stat=72",
                 "-o",
                 &output.to_string_lossy(),
-                &range,
+                &format!("-{count}"),
             ],
             "",
         )?;
@@ -293,7 +254,7 @@ impl Git<'_> {
                 command.env_remove(name);
             }
         }
-        let mut child = command
+        command
             .args(args)
             .current_dir(self.folder.path())
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -306,58 +267,29 @@ impl Git<'_> {
             .env("GIT_COMMITTER_EMAIL", &self.sender.address)
             .env("GIT_COMMITTER_DATE", &date)
             .env("TZ", "UTC")
-            .env("LC_ALL", "C.UTF-8")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .context("run git; try: sudo apt-get install -y git")?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // git may end without having read all; its status says more.
-            let _ = stdin.write_all(input.as_bytes());
-        }
-        let output = child.wait_with_output().context("wait for git")?;
-        if !output.status.success() {
-            bail!(
-                "git {}: {}",
-                args[0],
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+            .env("LC_ALL", "C.UTF-8");
+        command::output(&mut command, input).with_context(|| format!("git {}", args[0]))
     }
 }
 
 /// Removes earlier mails from `folder`, and creates it.
 fn clear(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
+    fs::create_dir_all(folder)?;
+    for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
         let numbered = name.len() > 5 && name.bytes().take(4).all(|byte| byte.is_ascii_digit());
         if numbered && name.ends_with(".patch") {
-            fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+            fs::remove_file(&path)?;
         }
     }
     Ok(())
-}
-
-fn write(path: &Path, content: &[u8]) -> Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    }
-    fs::write(path, content).with_context(|| format!("write {}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::mail;
-    use crate::tree::Hook;
 
     const HOOK: &str = "mm: Do it\n\nBecause.\n\nAdds: mm/new.c\n\n--- a/mm/old.c\n+++ b/mm/old.c\n\
                         @@ -1 +1 @@\n-a\n+b\n";
@@ -377,7 +309,7 @@ mod tests {
         for part in ["one", "two"] {
             let cover = root.path().join(HOOKS).join(format!("cover-{part}.txt"));
             let text = format!("mm: Part {part}\n\nWhy it is wanted.\n");
-            write(&cover, text.as_bytes()).unwrap();
+            write_if_changed(&cover, text.as_bytes()).unwrap();
         }
         let sender = sender(true);
         let git = Git {
@@ -390,19 +322,15 @@ mod tests {
         git.run(&["commit", "--quiet", "-m", "x"], "").unwrap();
         let linux = tempfile::tempdir().unwrap();
         let makefile = b"VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 7\n";
-        write(&linux.path().join("Makefile"), makefile).unwrap();
-        write(&linux.path().join("mm/old.c"), b"a\n").unwrap();
-        write(&linux.path().join("MAINTAINERS"), b"NEW\n").unwrap();
+        write_if_changed(&linux.path().join("linux/Makefile"), makefile).unwrap();
+        write_if_changed(&linux.path().join("linux/mm/old.c"), b"a\n").unwrap();
+        write_if_changed(&linux.path().join("linux/MAINTAINERS"), b"NEW\n").unwrap();
         let mut series = Series::none();
         for (part, name, text) in [
             ("one", "01-it.patch", HOOK),
             ("two", "02-own.patch", SECOND),
         ] {
-            series.hooks.push(Hook {
-                part: part.to_owned(),
-                name: name.to_owned(),
-                text: text.as_bytes().to_vec(),
-            });
+            series.mails.push(Mail::new(part, name, text.to_owned()));
         }
         series
             .files
@@ -424,15 +352,20 @@ mod tests {
 
     /// The texts, the cover letters first.
     fn mails(world: &World, signs: bool, output: &Path) -> Result<Vec<String>> {
+        let folder = tempfile::tempdir().unwrap();
         let source = Source {
-            tarball: "linux-x.tar".into(),
+            tarball: folder.path().join("linux-x.tar"),
             id: "1".to_owned(),
         };
-        let mails = mail::read(&world.series)?;
-        let base = Base::copy(world.linux.path(), &source, &world.series)?;
+        let mut pack = Command::new("tar");
+        pack.arg("-C").arg(world.linux.path()).arg("-cf");
+        pack.args([source.tarball.as_path(), Path::new("linux")]);
+        command::output(&mut pack, "")?;
+        mail::check(&world.series)?;
+        let base = Base::extract(&source, &world.series)?;
         let sender = sender(signs);
         let root = world.root.path();
-        let written = write_mails(root, &world.series, &mails, &base, &sender, output)?;
+        let written = write_mails(root, &world.series, &base, &sender, output)?;
         written
             .covers
             .iter()
@@ -496,7 +429,7 @@ mod tests {
     #[test]
     fn a_hook_for_another_linux_is_named() {
         let world = world();
-        fs::write(world.linux.path().join("mm/old.c"), "z\n").unwrap();
+        fs::write(world.linux.path().join("linux/mm/old.c"), "z\n").unwrap();
         let output = tempfile::tempdir().unwrap();
         let error = mails(&world, true, output.path()).unwrap_err();
         let error = format!("{error:#}");

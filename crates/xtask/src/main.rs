@@ -37,12 +37,12 @@ mod ui;
 mod verdict;
 
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use fs_err as fs;
 
 use cli::{Cli, LabArgs, Task, Usage};
 use guest::Programs;

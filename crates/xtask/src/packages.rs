@@ -2,14 +2,14 @@
 //! Boots what `deb` made: takes the kernel and the modules that the guest needs out of the Debian
 //! packages, and builds the tests' modules against their headers.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 
 use crate::build::{self, Image, copy};
-use crate::cache::Key;
+use crate::cache::{Key, make_folder};
 use crate::command;
 use crate::lab::Lab;
 use crate::series::MACHINE;
@@ -35,7 +35,7 @@ const MODULES: [&str; 9] = [
 /// The packages in `folder`.
 pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut packages = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
+    for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.extension().is_some_and(|end| end == "deb") {
             packages.push(path);
@@ -55,7 +55,7 @@ pub fn image(lab: &Lab) -> Result<Image> {
     let (kernel, headers) = find(&root.join(FOLDER))?;
     let mut key = Key::default();
     for package in [&kernel, &headers] {
-        key.add(&fs::read(package).with_context(|| format!("read {}", package.display()))?);
+        key.add(&fs::read(package)?);
     }
     key.add_files(&sources);
     let images = lab.cache.root.join("images");
@@ -65,7 +65,7 @@ pub fn image(lab: &Lab) -> Result<Image> {
     }
 
     step!("unpacking {}", kernel.display());
-    fs::create_dir_all(&images).with_context(|| format!("create {}", images.display()))?;
+    fs::create_dir_all(&images)?;
     let unpacked = tempfile::tempdir_in(&images)?;
     let unpacked = unpacked.path();
     for package in [&kernel, &headers] {
@@ -77,17 +77,16 @@ pub fn image(lab: &Lab) -> Result<Image> {
             &format!("unpack {}", package.display()),
         )?;
     }
-    let part = tempfile::tempdir_in(&images)?;
-    let release = take(unpacked, part.path())?;
-    let tree = Tree {
-        linux: unpacked.join(format!("usr/src/linux-headers-{release}")),
-        state: unpacked.join("lab"),
-        _lock: None,
-    };
-    build::make_modules(&tree, machine, &sources)?;
-    build::keep_modules(&tree, part.path())?;
-    let _ = fs::remove_dir_all(&folder);
-    fs::rename(part.keep(), &folder).with_context(|| format!("rename to {}", folder.display()))?;
+    make_folder(&folder, |part| {
+        let release = take(unpacked, part)?;
+        let tree = Tree {
+            linux: unpacked.join(format!("usr/src/linux-headers-{release}")),
+            state: unpacked.join("lab"),
+            _lock: None,
+        };
+        build::make_modules(&tree, machine, &sources)?;
+        build::keep_modules(&tree, part)
+    })?;
     Image::open(folder.clone()).with_context(|| format!("{} is incomplete", folder.display()))
 }
 

@@ -2,7 +2,6 @@
 //! A running machine: starts QEMU, hands out the lines of its console and of its wire, and ends it.
 //! What the lines mean is for `session`.
 
-use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -12,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 use tempfile::TempDir;
 
 use crate::command;
@@ -185,7 +185,7 @@ fn command(
     append: &str,
 ) -> Result<Command> {
     let packed = folder.join("initramfs.cpio");
-    fs::write(&packed, file_system).with_context(|| format!("write {}", packed.display()))?;
+    fs::write(&packed, file_system)?;
     // An oops ends the machine: a test after it would prove nothing. A warning does not: it is
     // found on the console.
     let emulated = match accelerator {

@@ -3,7 +3,6 @@
 //! has its verdict. Leaves console, what tests printed and their files in
 //! `target/lab/MACHINE-PROFILE`, what else was run in a folder of its own beside that.
 
-use std::fs::{self, File};
 use std::io::Write;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
@@ -11,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use fs_err::{self as fs, File};
 
 use crate::build::Image;
 use crate::cache::Lock;
@@ -103,7 +103,7 @@ impl Run<'_> {
         let _ = fs::remove_dir_all(&folder);
         for part in ["tap", "results"] {
             let part = folder.join(part);
-            fs::create_dir_all(&part).with_context(|| format!("create {}", part.display()))?;
+            fs::create_dir_all(&part)?;
         }
 
         let lacks = |entry: &Entry| match entry.lacks(self.profile, &self.lab.machine.guest.has) {

@@ -2,10 +2,10 @@
 //! Tests of the lab itself: runs that go wrong in every way it must notice, each in a real guest, as
 //! `lab/self-test/cases.toml` lists them.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use fs_err as fs;
 use serde::Deserialize;
 
 use crate::run::{self, Kind, Run};
@@ -57,7 +57,7 @@ impl Case {
 }
 
 fn cases(root: &Path) -> Result<Vec<Case>> {
-    let text = fs::read_to_string(root.join(CASES)).with_context(|| format!("read {CASES}"))?;
+    let text = fs::read_to_string(root.join(CASES))?;
     let Cases { case } = basic_toml::from_str(&text).context(CASES)?;
     Ok(case)
 }

@@ -32,10 +32,10 @@ pub struct Args {
 pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
     let series = Series::read(root)?;
     // Before anything that takes minutes.
-    let mails = mail::read(&series)?;
+    mail::check(&series)?;
     let lab = Lab::open(root, Machine::read(root, MACHINE)?, source)?;
     if args.check {
-        return check::run(&lab, &series, &mails, args.quick);
+        return check::run(&lab, &series, args.quick);
     }
     let sender = Sender::of(root);
     let base = Base::extract(&lab.source, &series)?;
@@ -43,7 +43,7 @@ pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
         Some(folder) => std::path::absolute(folder)?,
         None => root.join("target/kernel-series"),
     };
-    let written = mailbox::write_mails(root, &series, &mails, &base, &sender, &output)?;
+    let written = mailbox::write_mails(root, &series, &base, &sender, &output)?;
     for path in written.covers.iter().chain(&written.mails) {
         println!("{}", path.display());
     }

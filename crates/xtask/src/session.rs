@@ -4,13 +4,13 @@
 //! the files that it sends. What the lines say about success is for `verdict`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 
 use crate::command::{self, interrupted};
 use crate::qemu::{Line, Next, Qemu};
@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
 
 /// Unpacks the archive that the guest sent as `lines` into `folder`. gzip's checksum tells whether all of it came.
 fn unpack(lines: &[String], folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    fs::create_dir_all(folder)?;
     let mut unpack = Command::new("sh");
     unpack
         .args(["-c", "base64 --decode | tar -xz --no-same-owner -C \"$0\""])

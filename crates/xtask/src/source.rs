@@ -2,14 +2,14 @@
 //! Linux's source: finds Debian's tarball of 6.12, or has it installed, and unpacks it. Changing it is
 //! for `tree`.
 
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 
-use crate::cache::Key;
+use crate::cache::{Key, make_folder};
 use crate::command;
 use crate::host::Need;
 use crate::ui::step;
@@ -31,8 +31,7 @@ impl Source {
     /// The tarball `given`, or Debian's.
     pub fn find(given: Option<&Path>) -> Result<Self> {
         let tarball = given.unwrap_or(Path::new(DEBIAN.0)).to_owned();
-        let meta =
-            fs::metadata(&tarball).with_context(|| format!("look at {}", tarball.display()))?;
+        let meta = fs::metadata(&tarball)?;
         let mut key = Key::default();
         key.add(tarball.file_name().unwrap_or_default().as_encoded_bytes());
         key.add(&meta.size().to_le_bytes());
@@ -46,38 +45,32 @@ impl Source {
     /// Unpacks it as `folder`, which must not exist, if it is a Linux that the series is made for.
     pub fn unpack(&self, folder: &Path) -> Result<()> {
         step!("unpacking {}", self.tarball.display());
-        let parent = folder.parent().context("a folder in the cache")?;
-        fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
-        // Beside the place where it will be: a rename must not cross file systems.
-        let part = tempfile::tempdir_in(parent)?;
-        let part = part.path();
-        command::logged(
-            Command::new("tar")
+        make_folder(folder, |part| {
+            let mut unpack = Command::new("tar");
+            unpack
                 .args(["-x", "--strip-components=1", "-f"])
                 .arg(&self.tarball)
                 .arg("-C")
-                .arg(part),
-            &parent.join("unpack.log"),
-            "unpack Linux",
-        )?;
-        let version = version(part)?;
-        if version != SERIES_VERSION && !version.starts_with(&format!("{SERIES_VERSION}.")) {
-            bail!(
-                "{} is Linux {version}, and the series is made for {SERIES_VERSION}; install \
-                 {}, or name a tarball of {SERIES_VERSION} with --source",
-                self.tarball.display(),
-                DEBIAN.1
-            );
-        }
-        fs::rename(part, folder).with_context(|| format!("rename to {}", folder.display()))?;
-        Ok(())
+                .arg(part);
+            command::logged(&mut unpack, &folder.with_extension("log"), "unpack Linux")?;
+            let version = version(part)?;
+            if version != SERIES_VERSION && !version.starts_with(&format!("{SERIES_VERSION}.")) {
+                bail!(
+                    "{} is Linux {version}, and the series is made for {SERIES_VERSION}; install \
+                     {}, or name a tarball of {SERIES_VERSION} with --source",
+                    self.tarball.display(),
+                    DEBIAN.1
+                );
+            }
+            Ok(())
+        })
     }
 }
 
 /// Which Linux is unpacked in `tree`: "6.12.117".
 pub fn version(tree: &Path) -> Result<String> {
     let path = tree.join("Makefile");
-    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let text = fs::read_to_string(&path)?;
     let field = |name: &str| {
         text.lines()
             .find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix('='))

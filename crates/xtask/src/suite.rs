@@ -2,10 +2,10 @@
 //! The lists of guest tests, `kernel/selftests/suite.toml` and its like: which test runs on which kernels and
 //! machines, how long it may take, and how tests are dealt to guests.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 use serde::Deserialize;
 
 use crate::machine::Feature;
@@ -90,7 +90,7 @@ pub const OURS: &str = "kernel/selftests/suite.toml";
 
 /// Reads the list at `path`.
 pub fn read(path: &Path) -> Result<Vec<Entry>> {
-    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    let text = fs::read_to_string(path)?;
     parse(&text).with_context(|| format!("{}", path.display()))
 }
 

@@ -4,15 +4,16 @@
 //! series can be taken out or replaced. Building is for `build`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use fs_err as fs;
 
 use crate::cache::{Key, Lock, write_if_changed};
 use crate::command;
 use crate::lab::Lab;
+use crate::mail::Mail;
 
 /// The files of the policy core that the series has: where Linux keeps them below lib/memferry, and their names without
 /// .h and .c; some have only one of the two.
@@ -36,20 +37,10 @@ const CORE: [(&str, &[&str]); 2] = [
 /// The folder of the diffs to Linux's own files, named after the Linux that they are for.
 pub const HOOKS: &str = "kernel/hooks/6.12";
 
-/// A diff to Linux's own files, below the text of its mail.
-#[derive(Clone)]
-pub struct Hook {
-    /// The `[PART]` of `series` that it belongs to, which is posted with a cover letter of its own.
-    pub part: String,
-    /// Its file in `HOOKS`.
-    pub name: String,
-    pub text: Vec<u8>,
-}
-
 /// What the series is made of, as files of the checkout.
 pub struct Series {
-    /// In the order in which they apply.
-    pub hooks: Vec<Hook>,
+    /// In the order in which they apply: what they change in Linux's own files.
+    pub mails: Vec<Mail>,
     /// Files that Linux gains: path in Linux, and content.
     pub files: Files,
 }
@@ -58,7 +49,7 @@ impl Series {
     /// None: Linux as it is.
     pub fn none() -> Self {
         Self {
-            hooks: Vec::new(),
+            mails: Vec::new(),
             files: Files::new(),
         }
     }
@@ -83,7 +74,7 @@ impl Series {
                 ];
                 for (ours, theirs) in places {
                     if root.join(&ours).exists() {
-                        files.insert(theirs, read(&root.join(ours))?);
+                        files.insert(theirs, fs::read(root.join(ours))?);
                     }
                 }
             }
@@ -91,8 +82,8 @@ impl Series {
 
         let folder = root.join(HOOKS);
         let list = folder.join("series");
-        let list = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
-        let mut hooks = Vec::new();
+        let list = fs::read_to_string(&list)?;
+        let mut mails = Vec::new();
         let mut part = String::new();
         for line in list
             .lines()
@@ -108,21 +99,17 @@ impl Series {
                 bail!("{HOOKS}/series: {line} comes before the first [PART]");
             } else {
                 let path = folder.join(line);
-                let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-                hooks.push(Hook {
-                    part: part.clone(),
-                    name: line.to_owned(),
-                    text,
-                });
+                let file = fs::read_to_string(&path)?;
+                mails.push(Mail::new(&part, line, file));
             }
         }
-        Ok(Self { hooks, files })
+        Ok(Self { mails, files })
     }
 
     /// Takes everything into `key`.
     pub fn add_to(&self, key: &mut Key) {
-        for hook in &self.hooks {
-            key.add(&hook.text);
+        for mail in &self.mails {
+            key.add(mail.file.as_bytes());
         }
         key.add_files(&self.files);
     }
@@ -130,8 +117,8 @@ impl Series {
     /// The files of Linux that the hooks change.
     pub fn hooked(&self) -> Vec<PathBuf> {
         let mut paths = Vec::new();
-        for hook in &self.hooks {
-            for line in String::from_utf8_lossy(&hook.text).lines() {
+        for mail in &self.mails {
+            for line in mail.diff.lines() {
                 let path = line
                     .strip_prefix("--- a/")
                     .and_then(|rest| rest.split('\t').next());
@@ -192,7 +179,7 @@ impl Tree {
             if let Ok(original) = fs::read(self.original(path)) {
                 changed += usize::from(write_if_changed(&place, &original)?);
             } else if place.exists() {
-                fs::remove_file(&place).with_context(|| format!("remove {}", place.display()))?;
+                fs::remove_file(&place)?;
                 changed += 1;
             }
         }
@@ -211,9 +198,9 @@ impl Tree {
             let original = self.keep_original(&path)?;
             write_if_changed(&scratch.path().join(&path), &original)?;
         }
-        for Hook { name, text, .. } in &series.hooks {
+        for Mail { name, diff, .. } in &series.mails {
             let patch = scratch.path().join("hook.patch");
-            fs::write(&patch, text)?;
+            fs::write(&patch, diff)?;
             // No fuzz: a hook whose surroundings changed is for a person to look at.
             command::logged(
                 Command::new("patch")
@@ -274,13 +261,9 @@ pub type Files = BTreeMap<PathBuf, Vec<u8>>;
 pub fn files_in(folder: &Path) -> Result<Files> {
     let mut files = Files::new();
     for path in files_below(folder)? {
-        files.insert(path.strip_prefix(folder)?.to_owned(), read(&path)?);
+        files.insert(path.strip_prefix(folder)?.to_owned(), fs::read(&path)?);
     }
     Ok(files)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
 fn write_list(path: &Path, list: &[&PathBuf]) -> Result<()> {
@@ -297,7 +280,7 @@ pub fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
+        for entry in fs::read_dir(&folder)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
                 folders.push(entry.path());

@@ -21,6 +21,17 @@ pub enum Outcome {
     NotFor(String),
 }
 
+impl Outcome {
+    /// Of so many results and skipped parts, unless there are `reasons` against it.
+    fn of(reasons: Vec<String>, results: usize, skipped: usize) -> Self {
+        if reasons.is_empty() {
+            Self::Passed { results, skipped }
+        } else {
+            Self::Failed(reasons)
+        }
+    }
+}
+
 /// A test and what came of it.
 #[derive(Clone, Debug)]
 pub struct Verdict {
@@ -71,19 +82,11 @@ impl Verdict {
             End::Exit(status) => reasons.push(format!("ended with status {status}")),
             _ => {}
         }
-        let outcome = if !reasons.is_empty() {
-            Outcome::Failed(reasons)
-        } else if skipped_all {
-            let why = tap
-                .skipped_all
-                .clone()
-                .unwrap_or_else(|| tap.skipped.join("; "));
-            Outcome::Skipped(why)
+        let outcome = if skipped_all && reasons.is_empty() {
+            let why = tap.skipped_all.clone();
+            Outcome::Skipped(why.unwrap_or_else(|| tap.skipped.join("; ")))
         } else {
-            Outcome::Passed {
-                results: tap.results(),
-                skipped: tap.skipped.len(),
-            }
+            Outcome::of(reasons, tap.results(), tap.skipped.len())
         };
         Self::of(ran, outcome, tap.skipped)
     }
@@ -96,14 +99,7 @@ impl Verdict {
                 reasons.push(format!("ended with status {status}"));
             }
         }
-        let outcome = if reasons.is_empty() {
-            Outcome::Passed {
-                results: 1,
-                skipped: 0,
-            }
-        } else {
-            Outcome::Failed(reasons)
-        };
+        let outcome = Outcome::of(reasons, 1, 0);
         Self::of(ran, outcome, Vec::new())
     }
 
@@ -123,17 +119,10 @@ impl Verdict {
             reasons.push("the machine went off or hung outside a test".to_owned());
         }
         reasons.extend(boot.damaged.iter().cloned());
-        let mut verdict = Self::new(
-            "boot",
-            Outcome::Passed {
-                results: 1,
-                skipped: 0,
-            },
-        );
+        let mut verdict = Self::new("boot", Outcome::of(reasons, 1, 0));
         verdict.took = boot.reached.unwrap_or_default();
         verdict.remark = races(&boot.console);
-        if !reasons.is_empty() {
-            verdict.outcome = Outcome::Failed(reasons);
+        if verdict.is_failure() {
             verdict.tail = last(&boot.console).to_vec();
         }
         verdict
@@ -166,14 +155,7 @@ impl Verdict {
         if planned != tap.results() {
             reasons.push(format!("{planned} suites planned, {} ended", tap.results()));
         }
-        let outcome = if reasons.is_empty() {
-            Outcome::Passed {
-                results: tap.results(),
-                skipped: tap.skipped.len(),
-            }
-        } else {
-            Outcome::Failed(reasons)
-        };
+        let outcome = Outcome::of(reasons, tap.results(), tap.skipped.len());
         let mut verdict = Self::new("kunit-at-boot", outcome);
         verdict.skipped = tap.skipped;
         Some(verdict)
