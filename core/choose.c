@@ -32,6 +32,10 @@
 /* Fewer of the plain copy are no ground to leave it; a size takes over as many from the next. */
 #define SAMPLES_LEAST	8
 
+/* The CPU lanes' part of a split, in 256ths: to begin with, and at least; at most the rest. */
+#define SHARE_HALF	((uint32_t)128)
+#define SHARE_LEAST	((uint32_t)8)
+
 /* So many samples in a row on one side and far away: the cost has changed. */
 #define STREAK		4
 
@@ -45,8 +49,8 @@
 #define SLACK_BATCHES	56
 #define BANK_SHIFT	6
 
-/* A part of a batch is tried that takes at most so many times what the whole takes now. */
-#define TRIAL_MOST	4
+/* A smaller part is tried if this one may take so many times what the whole takes now. */
+#define TRIAL_MOST	6
 
 /*
  * What an untried option may take at most, beside its start-up, in quarters of the plain copy's
@@ -99,6 +103,7 @@ static uint32_t ferry_choose_cost(uint64_t ns, uint64_t bytes)
 	return quotient < 1 ? 1 : quotient < COST_MAX ? (uint32_t)quotient : COST_MAX;
 }
 
+/* After @samples changed: how far @mean may be from the truth. */
 static void ferry_choose_margin(struct ferry_choose_cost *cost)
 {
 	cost->margin = (uint32_t)((uint64_t)cost->spread *
@@ -155,23 +160,43 @@ static uint32_t ferry_choose_best(const struct ferry_choose *choose,
 }
 
 /*
- * The usable option other than @used with the lowest lower bound, if that is below @used. More
- * bytes take no less time, so per byte at least half of what the next smaller size takes.
+ * The least that @option may cost at @size. If that is not known it costs at least half of what it
+ * costs at the next smaller size, as more bytes take no less time, and at least that less the
+ * start-up. Old samples do not outweigh the next larger size, of which it takes at most twice.
  */
+static uint32_t ferry_choose_least(const struct ferry_choose *choose, uint32_t option,
+				   uint32_t size)
+{
+	const struct ferry_choose_cost *own = &choose->costs[option][size];
+	const struct ferry_choose_cost *cost = ferry_choose_known(choose, option, size, 0, 1);
+	uint64_t start = (uint64_t)choose->options[option].start_ns << (COST_SHIFT - SIZE_SHIFT + 1);
+	uint32_t least, steps;
+
+	if (!cost)
+		return 0;
+	least = cost->mean > cost->margin ? cost->mean - cost->margin : 0;
+	steps = (uint32_t)(own - cost);
+	if (steps) {
+		start >>= size - steps;
+		least = least > start && least - start > least >> steps ?
+			least - (uint32_t)start : least >> steps;
+	}
+	if (size + 1 < FERRY_CHOOSE_SIZES && own[1].samples && 2 * own[1].mean < least)
+		least = 2 * own[1].mean;
+	return least;
+}
+
+/* The usable option other than @used with the lowest lower bound, if that is below @used. */
 static uint32_t ferry_choose_promising(const struct ferry_choose *choose,
 				       const struct ferry_batch *batch, uint32_t size,
 				       uint32_t used)
 {
-	const struct ferry_choose_cost *cost;
 	uint32_t best = used, least = choose->costs[used][size].mean, low, k;
 
 	for (k = 0; k < choose->nr_options; k++) {
 		if (k == used || !ferry_choose_usable(&choose->options[k], batch))
 			continue;
-		cost = ferry_choose_known(choose, k, size, 0, 1);
-		low = 0;
-		if (cost && cost->mean > cost->margin)
-			low = (cost->mean - cost->margin) >> (&choose->costs[k][size] - cost);
+		low = ferry_choose_least(choose, k, size);
 		if (low < least) {
 			least = low;
 			best = k;
@@ -221,8 +246,8 @@ static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_bat
 			choose->next = option + 1 < choose->nr_options ? option + 1 : 0;
 		return;
 	}
-	/* Parts begin at a quarter, so that the rest still has the size of the whole. */
-	for (shift = 2; part >> SIZE_SHIFT; shift++) {
+	/* The rest of three quarters or more still has the size of the whole, and its option. */
+	for (shift = choice->option ? 2 : 1; part >> SIZE_SHIFT; shift++) {
 		plain_ns = ferry_choose_ns(plain, part);
 		worst = ferry_choose_worst(choose, option, part, plain_ns * untried / 4);
 		if (worst <= plain_ns + choose->slack * SLACK_BATCHES) {
@@ -251,7 +276,7 @@ static void ferry_choose_account(struct ferry_choose *choose, uint64_t plain_ns,
 	uint64_t slack = most > used_ns ? most - used_ns : 0;
 
 	choose->bank[0] += used_ns >> BANK_SHIFT;
-	choose->bank[1] += used_ns >> BANK_SHIFT >> 4;
+	choose->bank[1] += used_ns >> BANK_SHIFT >> 2;
 	/* A rare large batch says little about the next 64. */
 	if (slack > 2 * choose->slack + 64)
 		slack = 2 * choose->slack + 64;
@@ -312,8 +337,8 @@ void ferry_choose(struct ferry_choose *choose, const struct ferry_batch *batch,
 	option = &choose->options[choice->option];
 	if (option->cpus && option->channels) {
 		share = choose->costs[choice->option][ferry_choose_size(choice->bytes)].cpu_share;
-		choice->cpu_bytes = (choice->bytes >> 8) * (share ? share : 128) &
-				    ~(batch->folio_bytes - 1);
+		share = share ? share : SHARE_HALF;
+		choice->cpu_bytes = (choice->bytes * share >> 8) & ~(batch->folio_bytes - 1);
 	}
 }
 
@@ -333,16 +358,15 @@ void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *
 
 	error = now - (int32_t)cost->mean;
 	far = (int32_t)(2 * cost->spread + cost->mean / 16);
-	if (error > far) {
+	if (error > far)
 		cost->streak = cost->streak > 0 ? cost->streak + 1 : 1;
-		error = far;
-	} else if (error < -far) {
+	else if (error < -far)
 		cost->streak = cost->streak < 0 ? cost->streak - 1 : -1;
-		error = -far;
-	} else {
+	else
 		cost->streak = 0;
-	}
-	if (!samples || cost->streak >= STREAK || cost->streak <= -STREAK) {
+	if (cost->streak == STREAK || cost->streak == -STREAK)
+		samples = 0;
+	if (!samples) {
 		cost->mean = (uint32_t)now;
 		cost->spread = cost->mean / 4;
 		cost->samples = 1;
@@ -351,6 +375,7 @@ void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *
 		if (samples < SAMPLES_MAX)
 			samples++;
 		cost->samples = (uint16_t)samples;
+		error = error > far ? far : error < -far ? -far : error;
 		cost->mean += (uint32_t)(error / samples);
 		distance = (error < 0 ? -error : error) - (int32_t)cost->spread;
 		cost->spread += (uint32_t)(distance / (samples < 16 ? samples : 16));
@@ -371,7 +396,7 @@ void ferry_choose_learn_split(struct ferry_choose *choose, const struct ferry_ch
 			      uint64_t cpu_ns, uint64_t channel_ns)
 {
 	uint8_t *share = &choose->costs[choice->option][ferry_choose_size(choice->bytes)].cpu_share;
-	uint32_t now = *share ? *share : 128, cpu, channel;
+	uint32_t now = *share ? *share : SHARE_HALF, cpu, channel;
 
 	while ((cpu_ns | channel_ns) >> 16) {
 		cpu_ns >>= 1;
@@ -380,8 +405,7 @@ void ferry_choose_learn_split(struct ferry_choose *choose, const struct ferry_ch
 	/* Each side's bytes per time. */
 	cpu = now * (uint32_t)channel_ns;
 	channel = (256 - now) * (uint32_t)cpu_ns;
-	if (!cpu || !channel)
-		return;
-	now = (now + (cpu >> 8) * 256 / ((cpu + channel) >> 8 | 1) + 1) / 2;
-	*share = (uint8_t)(now < 8 ? 8 : now > 248 ? 248 : now);
+	now = (now + cpu / (((cpu + channel) >> 8) + 1) + 1) / 2;
+	now = now > SHARE_LEAST ? now : SHARE_LEAST;
+	*share = (uint8_t)(now < 256 - SHARE_LEAST ? now : 256 - SHARE_LEAST);
 }
