@@ -160,29 +160,29 @@ static uint32_t ferry_choose_best(const struct ferry_choose *choose,
 }
 
 /*
- * The least that @option may cost at @size. If that is not known it costs at least half of what it
- * costs at the next smaller size, as more bytes take no less time, and at least that less the
- * start-up. Old samples do not outweigh the next larger size, of which it takes at most twice.
+ * The least that @option may cost at @size, by what is known of it there and of smaller sizes:
+ * more bytes take no less time, and per byte no less than there without the start-up. Old
+ * samples do not outweigh the next larger size, of which this one takes at most twice.
  */
 static uint32_t ferry_choose_least(const struct ferry_choose *choose, uint32_t option,
 				   uint32_t size)
 {
-	const struct ferry_choose_cost *own = &choose->costs[option][size];
-	const struct ferry_choose_cost *cost = ferry_choose_known(choose, option, size, 0, 1);
+	const struct ferry_choose_cost *cost = choose->costs[option];
 	uint64_t start = (uint64_t)choose->options[option].start_ns << (COST_SHIFT - SIZE_SHIFT + 1);
-	uint32_t least, steps;
+	uint32_t least = 0, low, i;
 
-	if (!cost)
-		return 0;
-	least = cost->mean > cost->margin ? cost->mean - cost->margin : 0;
-	steps = (uint32_t)(own - cost);
-	if (steps) {
-		start >>= size - steps;
-		least = least > start && least - start > least >> steps ?
-			least - (uint32_t)start : least >> steps;
+	for (i = 0; i <= size; i++, cost++, start >>= 1) {
+		if (!cost->samples || cost->mean <= cost->margin)
+			continue;
+		low = cost->mean - cost->margin;
+		if (i < size)
+			low = low > start && low - start > low >> (size - i) ?
+				low - (uint32_t)start : low >> (size - i);
+		if (low > least)
+			least = low;
 	}
-	if (size + 1 < FERRY_CHOOSE_SIZES && own[1].samples && 2 * own[1].mean < least)
-		least = 2 * own[1].mean;
+	if (size + 1 < FERRY_CHOOSE_SIZES && cost->samples && 2 * cost->mean < least)
+		least = 2 * cost->mean;
 	return least;
 }
 
