@@ -103,13 +103,6 @@ static uint32_t ferry_choose_cost(uint64_t ns, uint64_t bytes)
 	return quotient < 1 ? 1 : quotient < COST_MAX ? (uint32_t)quotient : COST_MAX;
 }
 
-/* After @samples changed: how far @mean may be from the truth. */
-static void ferry_choose_margin(struct ferry_choose_cost *cost)
-{
-	cost->margin = (uint32_t)((uint64_t)cost->spread *
-				  ferry_choose_margins[ferry_choose_log2(cost->samples)] >> 6);
-}
-
 /*
  * What is known of @option at @size: if nothing, then at the next smaller size, down to @low,
  * where it takes no less per byte; NULL if no cost has @least samples.
@@ -235,10 +228,11 @@ static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_bat
 	uint64_t part = batch->bytes, bytes = 0, extra = 0, worst, plain_ns, used_ns;
 	uint64_t most = TRIAL_MOST * ferry_choose_ns(used, part);
 	uint32_t untried = batch->folio_bytes > part / 8 ? UNTRIED_WHOLE : UNTRIED_PART;
-	uint32_t kind = choose->turn ^= 1, option, shift;
+	uint32_t kind = choose->turn = !choose->turn, option, shift;
+	uint64_t bank = choose->bank[kind];
 
 	/* If it can't be afforded the other kind is asked 16 batches later. */
-	choose->since -= 16;
+	choose->since = FERRY_CHOOSE_TRIAL - 16;
 	option = kind ? choose->next : ferry_choose_promising(choose, batch, size, choice->option);
 	if (option >= choose->nr_options || option == choice->option ||
 	    !ferry_choose_usable(&choose->options[option], batch)) {
@@ -259,8 +253,8 @@ static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_bat
 		}
 		part = batch->bytes >> shift & ~(batch->folio_bytes - 1);
 	}
-	if (bytes && extra <= choose->bank[kind]) {
-		choose->bank[kind] -= extra;
+	if (bytes && extra <= bank) {
+		choose->bank[kind] = bank - extra;
 		choose->next += kind;
 		choose->since = 0;
 		*choice = (struct ferry_choice){
@@ -351,36 +345,38 @@ void ferry_choose(struct ferry_choose *choose, const struct ferry_batch *batch,
 void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *choice,
 			uint64_t ns)
 {
-	struct ferry_choose_cost *cost =
+	struct ferry_choose_cost *known =
 		&choose->costs[choice->option][ferry_choose_size(choice->bytes)];
-	int32_t now = (int32_t)ferry_choose_cost(ns, choice->bytes), error, far, distance;
-	int32_t samples = cost->samples;
+	/* A copy: two calls that race store two sound costs, of which one is lost. */
+	struct ferry_choose_cost cost = *known;
+	int32_t now = (int32_t)ferry_choose_cost(ns, choice->bytes);
+	int32_t error = now - (int32_t)cost.mean, distance;
+	int32_t far = (int32_t)(2 * cost.spread + cost.mean / 16);
 
-	error = now - (int32_t)cost->mean;
-	far = (int32_t)(2 * cost->spread + cost->mean / 16);
-	if (error > far)
-		cost->streak = cost->streak > 0 ? cost->streak + 1 : 1;
-	else if (error < -far)
-		cost->streak = cost->streak < 0 ? cost->streak - 1 : -1;
-	else
-		cost->streak = 0;
-	if (cost->streak == STREAK || cost->streak == -STREAK)
-		samples = 0;
-	if (!samples) {
-		cost->mean = (uint32_t)now;
-		cost->spread = cost->mean / 4;
-		cost->samples = 1;
-		cost->streak = 0;
+	if (error > far) {
+		cost.streak = cost.streak > 0 ? cost.streak + 1 : 1;
+		error = far;
+	} else if (error < -far) {
+		cost.streak = cost.streak < 0 ? cost.streak - 1 : -1;
+		error = -far;
 	} else {
-		if (samples < SAMPLES_MAX)
-			samples++;
-		cost->samples = (uint16_t)samples;
-		error = error > far ? far : error < -far ? -far : error;
-		cost->mean += (uint32_t)(error / samples);
-		distance = (error < 0 ? -error : error) - (int32_t)cost->spread;
-		cost->spread += (uint32_t)(distance / (samples < 16 ? samples : 16));
+		cost.streak = 0;
 	}
-	ferry_choose_margin(cost);
+	if (!cost.samples || cost.streak >= STREAK || cost.streak <= -STREAK) {
+		cost.mean = (uint32_t)now;
+		cost.spread = cost.mean / 4;
+		cost.samples = 1;
+		cost.streak = 0;
+	} else {
+		if (cost.samples < SAMPLES_MAX)
+			cost.samples++;
+		cost.mean += (uint32_t)(error / cost.samples);
+		distance = (error < 0 ? -error : error) - (int32_t)cost.spread;
+		cost.spread += (uint32_t)(distance / (cost.samples < 16 ? cost.samples : 16));
+	}
+	cost.margin = (uint32_t)((uint64_t)cost.spread *
+				 ferry_choose_margins[ferry_choose_log2(cost.samples)] >> 6);
+	*known = cost;
 }
 
 /**
