@@ -133,6 +133,7 @@ static uint32_t ferry_choose_best(const struct ferry_choose *choose,
 {
 	const struct ferry_choose_cost *cost;
 	uint32_t best = FERRY_CHOOSE_PLAIN, low = size > 2 ? size - 2 : 0, plain, least, k;
+	uint32_t nr_options = choose->nr_options;
 
 	cost = ferry_choose_known(choose, best, size, low, SAMPLES_LEAST);
 	if (!cost)
@@ -140,11 +141,13 @@ static uint32_t ferry_choose_best(const struct ferry_choose *choose,
 	plain = cost->mean;
 	least = plain + (plain >> USE_SHIFT);
 	least = least > cost->margin ? least - cost->margin : 0;
-	for (k = 1; k < choose->nr_options; k++) {
-		if (!ferry_choose_usable(&choose->options[k], batch))
-			continue;
-		cost = ferry_choose_known(choose, k, size, low, 1);
-		if (cost && cost->mean < plain && cost->mean + cost->margin < least) {
+	for (k = 1; k < nr_options; k++) {
+		cost = &choose->costs[k][size];
+		if (!cost->samples)
+			cost = ferry_choose_known(choose, k, size, low, 1);
+		/* Few pass the first test, which keeps a decision short. */
+		if (cost && cost->mean + cost->margin < least && cost->mean < plain &&
+		    ferry_choose_usable(&choose->options[k], batch)) {
 			least = cost->mean + cost->margin;
 			best = k;
 		}
@@ -313,7 +316,6 @@ void ferry_choose(struct ferry_choose *choose, const struct ferry_batch *batch,
 		  struct ferry_choice *choice)
 {
 	uint32_t size = ferry_choose_size(batch->bytes);
-	struct ferry_choose_cost *plain = &choose->costs[FERRY_CHOOSE_PLAIN][size];
 	const struct ferry_choose_option *option;
 	uint32_t share;
 
@@ -321,13 +323,10 @@ void ferry_choose(struct ferry_choose *choose, const struct ferry_batch *batch,
 		.bytes = batch->bytes, .option = ferry_choose_best(choose, batch, size),
 	};
 	choose->since++;
-	if (plain->samples >= SAMPLES_LEAST) {
-		ferry_choose_account(choose, ferry_choose_ns(plain->mean, batch->bytes),
-			ferry_choose_ns(choose->costs[choice->option][size].mean, batch->bytes));
-		/* Beyond it, as the rest of a batch that was tried in part counts, too. */
-		if (choose->since > FERRY_CHOOSE_TRIAL && !batch->urgent)
-			ferry_choose_try(choose, batch, size, choice);
-	}
+	/* One more, as the rest of a batch that was tried in part counts, too. */
+	if (choose->since > FERRY_CHOOSE_TRIAL && !batch->urgent &&
+	    choose->costs[FERRY_CHOOSE_PLAIN][size].samples >= SAMPLES_LEAST)
+		ferry_choose_try(choose, batch, size, choice);
 	option = &choose->options[choice->option];
 	if (option->cpus && option->channels) {
 		share = choose->costs[choice->option][ferry_choose_size(choice->bytes)].cpu_share;
@@ -345,8 +344,9 @@ void ferry_choose(struct ferry_choose *choose, const struct ferry_batch *batch,
 void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *choice,
 			uint64_t ns)
 {
-	struct ferry_choose_cost *known =
-		&choose->costs[choice->option][ferry_choose_size(choice->bytes)];
+	uint32_t size = ferry_choose_size(choice->bytes);
+	const struct ferry_choose_cost *plain = &choose->costs[FERRY_CHOOSE_PLAIN][size];
+	struct ferry_choose_cost *known = &choose->costs[choice->option][size];
 	/* A copy: two calls that race store two sound costs, of which one is lost. */
 	struct ferry_choose_cost cost = *known;
 	int32_t now = (int32_t)ferry_choose_cost(ns, choice->bytes);
@@ -377,6 +377,9 @@ void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *
 	cost.margin = (uint32_t)((uint64_t)cost.spread *
 				 ferry_choose_margins[ferry_choose_log2(cost.samples)] >> 6);
 	*known = cost;
+	if (!choice->trial && plain->samples >= SAMPLES_LEAST)
+		ferry_choose_account(choose, ferry_choose_ns(plain->mean, choice->bytes),
+				     ferry_choose_ns(cost.mean, choice->bytes));
 }
 
 /**

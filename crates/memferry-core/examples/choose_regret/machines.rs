@@ -63,8 +63,9 @@ fn noisy(ns: f64, random: &mut fastrand::Rng) -> f64 {
 pub struct Run {
     pub chosen: Vec<f64>,
     pub plain: Vec<f64>,
-    /// Trials.
     pub trials: u64,
+    /// Batches, or rests of one, that another option than the plain copy was used for, trials not counted.
+    pub away: u64,
     /// Of each option, all batches.
     pub fixed: Vec<f64>,
 }
@@ -135,6 +136,7 @@ impl Machine {
                 class.learn(&choice, noisy(ns, random) as u64);
                 chosen += ns;
                 run.trials += u64::from(choice.trial);
+                run.away += u64::from(choice.option > 0 && !choice.trial);
                 left -= choice.bytes;
             }
             run.chosen.push(chosen);
