@@ -194,8 +194,9 @@ impl Sizes {
 
 /// What reaches the copy stage of Linux 6.12 and the mover, by reason. Compaction migrates about 32 pages at a time, up to a
 /// whole pageblock; promotion takes 512 pages or a huge page; `move_pages` has no limit but `max_batch_bytes` (4 MiB) in
-/// the kernel, and whole ranges of 64 MiB in userspace.
-pub const WORK: [Work; 5] = [
+/// the kernel, and whole ranges of 64 MiB in userspace. Both: compaction
+/// and promotion in one class.
+pub const WORK: [Work; 6] = [
     Work {
         name: "compaction",
         folio_bytes: 4096,
@@ -235,5 +236,15 @@ pub const WORK: [Work; 5] = [
         name: "move_range",
         folio_bytes: 4096,
         bytes: Sizes::Doubling,
+    },
+    Work {
+        name: "both, base pages",
+        folio_bytes: 4096,
+        bytes: Sizes::Mixed {
+            usual: 32,
+            one_in: 2,
+            least: 512,
+            most: 512,
+        },
     },
 ];
