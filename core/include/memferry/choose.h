@@ -4,15 +4,16 @@
  * many lanes), or CPU lanes and DMA channels together.
  *
  * One struct ferry_choose serves one class of work: folios of about one size, pages that are
- * warm or cold, a reason. Each batch tells its time, and the class keeps an estimate of it per
- * option and size. It begins with the plain copy.
+ * warm or cold. Each batch tells its time, and the class keeps an estimate of it per option and
+ * size. It begins with the plain copy. Reasons may share a class: their large batches pay for
+ * trials that small ones cannot afford.
  *
  * Estimates are kept by size (log2 of the bytes), in time per byte, and not as start-up time
  * plus time per folio and per byte: a batch tells one number, so a fit of three needs sizes that
- * vary, while a size class needs one moving mean and follows any shape of cost (caches, bursts).
- * Folios count through the class. Two facts join the sizes: the time per byte of one option
- * does not grow with the size, and the plain copy starts soonest. So the smaller size bounds
- * what a larger one costs before it is known, and its decision holds there until then.
+ * vary, while a size needs one moving mean and follows any shape of cost (caches, bursts).
+ * Folios count through the class. Two facts join the sizes: more bytes take no less time, and
+ * no more per byte. So a part of a batch may be tried first, what a larger size may cost is
+ * known before it is tried, and for up to four times the bytes a decision holds until then.
  *
  * The caller keeps two calls for one class from running at the same time, or lets them race with
  * plain loads and stores: that costs a sample or a trial, never a wrong index.
@@ -36,7 +37,8 @@
 
 /**
  * struct ferry_choose_option - one way to copy
- * @start_ns: the most that its start-up may take, for the first trial: measured or assumed
+ * @start_ns: the most that its start-up may take: measured or assumed. If that is longer than
+ *	a typical batch takes, the class cannot afford to try the option.
  * @cpus: idle CPUs that it needs beside the caller's own
  * @channels: DMA channels that it needs; an option that needs both splits its batches
  */
