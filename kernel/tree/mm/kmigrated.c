@@ -171,7 +171,7 @@ static unsigned long kmigrated_fill(struct kmigrated *k)
 		most = min(free - balance.room, KMIGRATED_PAGES);
 	}
 	kmigrated_choose(k, cut.heat, cut.room);
-	return kmigrated_promote(k, most, NUMA_NO_NODE, 0);
+	return kmigrated_promote(k, most);
 }
 
 /* What one thread does for all, after some rounds or when memory came into use. */

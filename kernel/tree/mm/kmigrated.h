@@ -6,7 +6,6 @@
 #ifndef _MM_KMIGRATED_H
 #define _MM_KMIGRATED_H
 
-#include <linux/bitfield.h>
 #include <linux/hash.h>
 #include <linux/kthread.h>
 #include <linux/list.h>
@@ -47,8 +46,7 @@ struct task_struct;
 /* A later access is recent, whatever the pace says: records know no better. */
 #define KMIGRATED_RECENT_MS	256U
 
-/* A chosen page in one number: its frame, above it its target and 1 if that is known, its heat. */
-#define KMIGRATED_NID_SHIFT	40
+/* A chosen page in one number: its frame, and above it its heat. */
 #define KMIGRATED_HEAT_SHIFT	52
 
 /* Targets, cgroups and orders that a batch is collected for at the same time. */
@@ -98,12 +96,12 @@ struct kmigrated {
 	u64 hot_pages;			/* those of them that reached the threshold */
 	u64 *chosen;			/* the hottest first: kmigrated_chosen_pfn() */
 	unsigned int nr_chosen;
-	unsigned int next;		/* the first that was not looked at yet */
 	struct kmigrated_failed *failed;	/* kmigrated_failed_entry() */
 	u32 failed_until;		/* when the last of them may be tried again, ms */
 	unsigned int looks;		/* records of the top tier to look at in this round */
 	bool exchange;			/* pages of the top tier have records, and may leave */
-	nodemask_t full;		/* where a page found no room in this round */
+	bool exchanging;		/* they leave for those that come, which stay off other nodes */
+	nodemask_t full;		/* where a page found no room */
 	bool more;			/* there is more to do at once */
 	bool lacks_room;		/* in the last round, and kswapd was woken */
 	int room_made;			/* of kmigrated_room_made when that round began */
@@ -125,13 +123,14 @@ struct kmigrated_target {
 	bool bypass;			/* so much is free that neither of the two counts */
 	bool closed;			/* the pace was used up a moment ago */
 	/* in kmigrated_top.turn */
-	u32 gathered;			/* when what CPUs keep was given back last, ms */
 	unsigned long cold_pfn;		/* where the search for cold pages goes on */
 	unsigned long unknown_seen;	/* pages without a record that it looked at lately */
 	unsigned long unknown_usable;	/* those of them that could be demoted */
 	struct ferry_hot_histogram known;	/* of its records */
 	struct ferry_hot_exchange border;	/* between pages that change places and others */
-	unsigned long wanted;		/* base pages of the chosen ones that should come */
+	long lack;			/* base pages that others had taken when an exchange began */
+	long went;			/* down in it */
+	long came;			/* up in it */
 };
 
 /*
@@ -150,6 +149,7 @@ struct kmigrated_top {
 	unsigned long born;		/* came into use since room was made last */
 	u32 asked;			/* when @used was counted, ms */
 	u32 marks_aged;			/* when marks were aged last, ms */
+	u32 gathered;			/* when what CPUs keep was given back last, ms */
 };
 
 extern struct kmigrated_top kmigrated_top;
@@ -218,14 +218,7 @@ static inline u64 kmigrated_entry(unsigned long pfn, u32 heat)
 
 static inline unsigned long kmigrated_chosen_pfn(const struct kmigrated *k, unsigned int i)
 {
-	return k->chosen[i] & GENMASK_ULL(KMIGRATED_NID_SHIFT - 1, 0);
-}
-
-/* Where it should go as kmigrated_ask_targets() found out; else NUMA_NO_NODE. */
-static inline int kmigrated_chosen_nid(const struct kmigrated *k, unsigned int i)
-{
-	return FIELD_GET(GENMASK_ULL(KMIGRATED_HEAT_SHIFT - 1, KMIGRATED_NID_SHIFT),
-			 k->chosen[i]) - 1;
+	return k->chosen[i] & GENMASK_ULL(KMIGRATED_HEAT_SHIFT - 1, 0);
 }
 
 static inline u32 kmigrated_chosen_heat(const struct kmigrated *k, unsigned int i)
@@ -243,8 +236,8 @@ bool kmigrated_reserve(struct kmigrated_target *target, u32 now, unsigned long p
 void kmigrated_settle(int nid, u64 reserved, unsigned long moved);
 void kmigrated_leave_out_failed(struct kmigrated *k);
 void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room);
-void kmigrated_ask_targets(struct kmigrated *k);
-unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid, u32 bar);
+unsigned long kmigrated_flush(struct kmigrated *k);
+unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most);
 struct folio *kmigrated_folio(unsigned long pfn, int nid);
 
 /* kmigrated_owner.c */
@@ -255,6 +248,7 @@ bool kmigrated_protected(struct folio *folio);
 /* kmigrated_exchange.c */
 void kmigrated_know_top(struct kmigrated *k, bool due);
 void kmigrated_make_room(struct kmigrated *k, unsigned long born);
+bool kmigrated_exchange_room(struct kmigrated *k, int nid, long pages, unsigned long *moved);
 unsigned long kmigrated_exchange(struct kmigrated *k);
 
 /* kmigrated_marks.c */

@@ -118,17 +118,13 @@ struct kmigrated_cold {
 	int nid;
 	int to;				/* where they go */
 	u32 heat;			/* of at most this heat */
-	unsigned long left;		/* base pages wanted; 0 after a folio that is larger */
-	unsigned long got;		/* isolated */
-	struct list_head *folios;
+	unsigned long most;		/* base pages wanted */
+	unsigned long got;		/* isolated; more if the last folio is large */
+	struct list_head folios;
 };
 
-/*
- * Isolates a folio of the top tier if it is as cold as its record. Returns its pages, which are
- * more than cold->left if that is why it stayed.
- */
-static unsigned long kmigrated_isolate_cold(struct kmigrated *k, unsigned long pfn,
-					    struct kmigrated_cold *cold)
+/* Isolates a folio of the top tier if it is as cold as its record. Returns its base pages, or 0. */
+static unsigned long kmigrated_isolate_cold(unsigned long pfn, struct kmigrated_cold *cold)
 {
 	struct folio *folio = kmigrated_folio(pfn, cold->nid);
 	nodemask_t nodes = nodemask_of_node(cold->to);
@@ -136,17 +132,12 @@ static unsigned long kmigrated_isolate_cold(struct kmigrated *k, unsigned long p
 
 	if (!folio)
 		return 0;
-	if (!kmigrated_may_leave(folio) || kmigrated_protected(folio) || kmigrated_in_use(folio))
-		goto out;
-	if (folio_nr_pages(folio) > cold->left) {
+	if (kmigrated_may_leave(folio) && !kmigrated_protected(folio) &&
+	    !kmigrated_in_use(folio) && kmigrated_allowed(folio, &nodes) &&
+	    !nodes_empty(nodes) && folio_isolate_lru(folio)) {
 		pages = folio_nr_pages(folio);
-		goto out;
+		list_add_tail(&folio->lru, &cold->folios);
 	}
-	if (!kmigrated_allowed(folio, &nodes) || nodes_empty(nodes) || !folio_isolate_lru(folio))
-		goto out;
-	pages = folio_nr_pages(folio);
-	list_add_tail(&folio->lru, cold->folios);
-out:
 	folio_put(folio);
 	return pages;
 }
@@ -162,42 +153,26 @@ static void kmigrated_saw_unknown(struct kmigrated_target *target, bool usable)
 	}
 }
 
-/*
- * Looks at one page. Returns false if its folio is larger than what is still wanted, so that it
- * comes first the next time; one that is larger than all that was wanted is passed over.
- */
-static bool kmigrated_cold_page(struct kmigrated *k, struct kmigrated_cold *cold,
-				unsigned long pfn)
-{
-	unsigned long pages = kmigrated_isolate_cold(k, pfn, cold);
-
-	k->looks -= k->looks > 0;
-	if (pages > cold->left) {
-		if (!cold->got)
-			return true;
-		cold->left = 0;
-		return false;
-	}
-	cold->got += pages;
-	cold->left -= pages;
-	if (!pghot_look(pfn, k->now).freq)
-		kmigrated_saw_unknown(&kmigrated_top.targets[cold->nid], pages);
-	return true;
-}
-
 /* Looks through a section from target->cold_pfn on. */
 static void kmigrated_cold_of(struct kmigrated *k, struct kmigrated_cold *cold,
 			      struct pghot_section *section)
 {
 	struct kmigrated_target *target = &kmigrated_top.targets[section->nid];
 	size_t from = target->cold_pfn - section->start_pfn, nr, i;
+	unsigned long pfn, pages;
 	u32 found[32];
 
-	while (from < PAGES_PER_SECTION && cold->left && k->looks && !kmigrated_should_stop()) {
+	while (from < PAGES_PER_SECTION && cold->got < cold->most && k->looks &&
+	       !kmigrated_should_stop()) {
 		nr = pghot_find(section, &from, k->now, 0, cold->heat, found, ARRAY_SIZE(found));
-		for (i = 0; i < nr && cold->left; i++)
-			if (!kmigrated_cold_page(k, cold, section->start_pfn + found[i]))
-				break;
+		for (i = 0; i < nr && cold->got < cold->most; i++) {
+			pfn = section->start_pfn + found[i];
+			pages = kmigrated_isolate_cold(pfn, cold);
+			cold->got += pages;
+			k->looks -= k->looks > 0;
+			if (!pghot_look(pfn, k->now).freq)
+				kmigrated_saw_unknown(target, pages);
+		}
 		/* Those that were found and not looked at come first the next time. */
 		target->cold_pfn = section->start_pfn + (i < nr ? found[i] : from);
 		cond_resched();
@@ -211,30 +186,19 @@ static void kmigrated_find_cold(struct kmigrated *k, struct kmigrated_cold *cold
 	struct pghot_section *section;
 	unsigned int rounds;
 
-	for (rounds = 0; rounds < 2 && cold->left && k->looks; rounds++) {
+	for (rounds = 0; rounds < 2; rounds++) {
 		for_each_pghot_section(section, cold->nid) {
 			if (section->start_pfn + PAGES_PER_SECTION <= target->cold_pfn)
 				continue;
 			target->cold_pfn = max(target->cold_pfn, section->start_pfn);
 			kmigrated_cold_of(k, cold, section);
-			if (!cold->left || !k->looks) {
+			if (cold->got >= cold->most || !k->looks) {
 				pghot_put_section(section);
 				return;
 			}
 		}
 		target->cold_pfn = 0;
 	}
-}
-
-/* Base pages of a list, anonymous ones and those of files. */
-static void kmigrated_pages_of(struct list_head *folios, long pages[2])
-{
-	struct folio *folio;
-
-	pages[0] = 0;
-	pages[1] = 0;
-	list_for_each_entry(folio, folios, lru)
-		pages[folio_is_file_lru(folio)] += folio_nr_pages(folio);
 }
 
 /*
@@ -252,85 +216,70 @@ static struct folio *kmigrated_alloc_lower(struct folio *src, unsigned long priv
 	return __folio_alloc(gfp, folio_order(src), mtc->nid, mtc->nmask);
 }
 
-/*
- * Moves folios to a lower tier; returns how many base pages went. CPUs keep what they free,
- * where watermarks do not see it, but another node's pages come for it: so drain this CPU,
- * which freed most of it.
- */
-static unsigned long kmigrated_move_down(int nid, struct list_head *folios,
-					 struct migration_target_control *mtc)
+/* Counts the room of the top tier anew: others free and take pages as well. */
+static void kmigrated_know_rooms(void)
 {
-	struct pglist_data *pgdat = NODE_DATA(nid);
-	long taken[2], left[2];
-	unsigned int moved = 0;
-	int i, z;
+	int nid;
 
-	kmigrated_pages_of(folios, taken);
-	for (i = 0; i < 2; i++)
-		mod_node_page_state(pgdat, NR_ISOLATED_ANON + i, taken[i]);
-	migrate_pages(folios, kmigrated_alloc_lower, NULL, (unsigned long)mtc, MIGRATE_ASYNC,
-		      MR_DEMOTION, &moved);
-	/* Of what migrate_pages() demotes it leaves this to its caller; putback does the rest. */
-	kmigrated_pages_of(folios, left);
-	for (i = 0; i < 2; i++)
-		mod_node_page_state(pgdat, NR_ISOLATED_ANON + i, left[i] - taken[i]);
-	putback_movable_pages(folios);
-	migrate_disable();
-	for (z = 0; z < MAX_NR_ZONES; z++)
-		if (managed_zone(&pgdat->node_zones[z]))
-			drain_local_pages(&pgdat->node_zones[z]);
-	migrate_enable();
-	return moved;
+	for_each_top_node(nid)
+		kmigrated_know_room(nid);
 }
 
 /*
- * Counts a node's room before pages leave for want of it: what all CPUs keep is free, too,
- * thousands of pages each on large nodes. They fill up again, so this is for now and then.
+ * Counts room before pages leave for want of it: what all CPUs keep is free, too, thousands of
+ * pages each on large nodes. They fill up again, so this is for now and then.
  */
-static void kmigrated_gather_free(struct kmigrated *k, int nid)
+static void kmigrated_gather_free(struct kmigrated *k)
 {
-	struct kmigrated_target *target = &kmigrated_top.targets[nid];
-	int z;
-
-	if (k->now - target->gathered < MSEC_PER_SEC)
+	if (k->now - kmigrated_top.gathered < MSEC_PER_SEC)
 		return;
-	target->gathered = k->now;
-	for (z = 0; z < MAX_NR_ZONES; z++)
-		if (managed_zone(&NODE_DATA(nid)->node_zones[z]))
-			drain_all_pages(&NODE_DATA(nid)->node_zones[z]);
-	kmigrated_know_room(nid);
+	kmigrated_top.gathered = k->now;
+	drain_all_pages(NULL);
+	kmigrated_know_rooms();
 }
 
-/* Demotes pages of at most @heat; returns how many base pages went. */
+/*
+ * Demotes pages of at most @heat, @most or what the last folio has on top; returns how many base
+ * pages went. CPUs keep what they free, where watermarks do not see it, but another node's pages
+ * come for it: so drain this CPU, which freed most of it.
+ */
 static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned long most, u32 heat)
 {
-	struct kmigrated_target *target = &kmigrated_top.targets[nid];
-	int to = next_demotion_node(nid);
+	struct kmigrated_cold cold = {
+		.nid = nid, .to = next_demotion_node(nid), .heat = heat, .most = most,
+		.folios = LIST_HEAD_INIT(cold.folios),
+	};
 	nodemask_t allowed;
 	struct migration_target_control mtc = {
 		.gfp_mask = (GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN |
 			__GFP_NOMEMALLOC | GFP_NOWAIT,
-		.nid = to,
+		.nid = cold.to,
 		.nmask = &allowed,
 		.reason = MR_DEMOTION,
 	};
-	LIST_HEAD(folios);
-	struct kmigrated_cold cold = {
-		.nid = nid, .to = to, .heat = heat, .left = most, .folios = &folios,
-	};
-	unsigned long moved = 0;
+	unsigned int moved = 0;
+	struct folio *folio;
 	u64 reserved = 0;
 
-	if (to == NUMA_NO_NODE || !kmigrated_reserve(target, k->now, most, &reserved))
+	if (cold.to == NUMA_NO_NODE ||
+	    !kmigrated_reserve(&kmigrated_top.targets[nid], k->now, most, &reserved))
 		return 0;
 	k->now = pghot_now();
-	allowed = nodemask_of_node(to);
+	allowed = nodemask_of_node(cold.to);
 	kmigrated_find_cold(k, &cold);
+	/* As reclaim: migration does not count what it demotes as isolated. */
 	if (cold.got)
-		moved = kmigrated_move_down(nid, &folios, &mtc);
+		migrate_pages(&cold.folios, kmigrated_alloc_lower, NULL, (unsigned long)&mtc,
+			      MIGRATE_ASYNC, MR_DEMOTION, &moved);
+	while ((folio = list_first_entry_or_null(&cold.folios, struct folio, lru))) {
+		list_del(&folio->lru);
+		folio_putback_lru(folio);
+	}
+	migrate_disable();
+	drain_local_pages(NULL);
+	migrate_enable();
 	kmigrated_settle(nid, reserved, moved);
 	count_vm_events(PGHOT_DEMOTED, moved);
-	/* Others free and take pages as well. */
 	kmigrated_know_room(nid);
 	return moved;
 }
@@ -350,8 +299,7 @@ void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 				    capacity, kmigrated_free());
 	if (!wanted)
 		return;
-	for_each_top_node(nid)
-		kmigrated_gather_free(k, nid);
+	kmigrated_gather_free(k);
 	/* balance.room is what is kept: demote until so much is free. */
 	wanted = kmigrated_top.balance.room - min(kmigrated_top.balance.room, kmigrated_free());
 	wanted = min(wanted, KMIGRATED_PAGES);
@@ -366,11 +314,17 @@ void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 	}
 }
 
+/* Room that an exchange made for hot pages: what others had taken before comes first. */
+static long kmigrated_made(const struct kmigrated *k, const struct kmigrated_target *target)
+{
+	return target->went - target->lack - target->came - (long)k->pages;
+}
+
 /*
  * Room of a node for hot pages: what is not kept for new ones, which may come to any node; or
- * what @made of it was made for hot ones, as far as others left it.
+ * what was made for hot ones, as far as others left it.
  */
-static long kmigrated_spare(int nid, long made)
+static long kmigrated_spare(const struct kmigrated *k, int nid)
 {
 	long room = kmigrated_target_room(nid), kept = kmigrated_top.balance.room;
 	int other;
@@ -378,54 +332,44 @@ static long kmigrated_spare(int nid, long made)
 	for_each_top_node(other)
 		if (other != nid)
 			kept -= max(kmigrated_target_room(other), 0L);
-	return max(room - max(kept, 0L), min(room, made));
+	return max(room - max(kept, 0L),
+		   min(room, kmigrated_made(k, &kmigrated_top.targets[nid])));
 }
 
 /*
- * One step after the other, so that neither tier needs more room than for one. Room that is
- * there already, as the last step's if nothing came for it, is used before more is made; and
- * what others took meanwhile comes first. Returns how many pages came.
+ * Whether a node has room for a hot folio, which cold pages make. They go in steps, and a step goes
+ * after the last one's room was used, so that neither tier needs more room than for one. *@moved
+ * grows by what had to move before.
  */
-static unsigned long kmigrated_exchange_with(struct kmigrated *k, int nid, unsigned long most,
-					     const struct ferry_hot_exchange *border)
+bool kmigrated_exchange_room(struct kmigrated *k, int nid, long pages, unsigned long *moved)
 {
-	long step = max_t(long, PGHOT_BATCH_NR, STEP_PAGES), wanted;
-	unsigned long came = 0, went = 0, lack, down, up;
-	long spare;
+	struct kmigrated_target *target = &kmigrated_top.targets[nid];
+	unsigned long went;
 
-	if (most && kmigrated_target_room(nid) < 0)
-		kmigrated_gather_free(k, nid);
-	lack = max(-kmigrated_target_room(nid), 0L);
-	k->next = 0;
-	while (came < most && k->next < k->nr_chosen && !kmigrated_should_stop()) {
-		wanted = min_t(long, most - came, step);
-		down = 0;
-		spare = kmigrated_spare(nid, went - lack - came);
-		if (spare < wanted && went < most + lack)
-			down = kmigrated_demote(k, nid, step, border->cold);
-		went += down;
-		spare = min(kmigrated_spare(nid, went - lack - came), wanted);
-		up = spare > 0 ? kmigrated_promote(k, spare, nid, border->hot) : 0;
-		if (!up && (!down || spare > 0))
-			break;
-		came += up;
-		pghot_stat_add(PGHOT_EXCHANGED, min(up, down));
+	if (kmigrated_spare(k, nid) < pages)
+		*moved += kmigrated_flush(k);
+	while (kmigrated_spare(k, nid) < pages && !node_isset(nid, k->full)) {
+		went = kmigrated_made(k, target) < (long)STEP_PAGES ?
+		       kmigrated_demote(k, nid, STEP_PAGES, target->border.cold) : 0;
+		target->went += went;
+		if (!went || kmigrated_should_stop())
+			node_set(nid, k->full);
 	}
-	return came;
+	return kmigrated_spare(k, nid) >= pages;
 }
 
 /*
- * Lets the hottest pages below change places with the coldest above, as long as that wins more than
- * it costs. Each node for itself: that another one has cold pages makes no room on this one. But
- * what is free anywhere in the tier is for the next hot pages, whatever their node, and nothing
- * goes down meanwhile. Pages are chosen once, for the node with the lowest border; each has its own
- * as the bar. Returns how many base pages came up.
+ * Lets the hottest pages below change places with the coldest above. Each node for itself: that
+ * another one has cold pages makes no room on this one. But what is free anywhere in the tier is
+ * for the next hot pages, whatever their node, and nothing goes down meanwhile. Pages are chosen
+ * once, for the node with the lowest border; each has its own as the bar. Returns how many base
+ * pages came up.
  */
 unsigned long kmigrated_exchange(struct kmigrated *k)
 {
 	struct ferry_hot_exchange *border, *lowest = NULL;
 	struct kmigrated_target *target;
-	unsigned long most, came = 0;
+	unsigned long most, came, went = 0;
 	int nid;
 
 	if (kmigrated_free() >= kmigrated_top.balance.room + STEP_PAGES)
@@ -443,12 +387,20 @@ unsigned long kmigrated_exchange(struct kmigrated *k)
 	}
 	if (!lowest)
 		return 0;
-	kmigrated_choose(k, lowest->hot, lowest->hot_room);
-	kmigrated_ask_targets(k);
 	for_each_top_node(nid) {
+		if (kmigrated_target_room(nid) < 0)
+			kmigrated_gather_free(k);
 		target = &kmigrated_top.targets[nid];
-		most = min(kmigrated_budget(k) / 2, target->wanted);
-		came += kmigrated_exchange_with(k, nid, most, &target->border);
+		target->lack = max(-kmigrated_target_room(nid), 0L);
+		target->went = 0;
+		target->came = 0;
 	}
+	kmigrated_choose(k, lowest->hot, lowest->hot_room);
+	k->exchanging = true;
+	came = kmigrated_promote(k, most);
+	k->exchanging = false;
+	for_each_top_node(nid)
+		went += kmigrated_top.targets[nid].went;
+	pghot_stat_add(PGHOT_EXCHANGED, min(came, went));
 	return came;
 }

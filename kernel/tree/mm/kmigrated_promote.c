@@ -113,7 +113,6 @@ void kmigrated_open(struct kmigrated *k)
 {
 	int nid;
 
-	nodes_clear(k->full);
 	for_each_top_node(nid) {
 		spin_lock(&kmigrated_top.lock);
 		kmigrated_open_target(k, nid);
@@ -264,7 +263,6 @@ void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room)
 	/* A record from the future looks old, and the round may have taken a while. */
 	k->now = pghot_now();
 	k->nr_chosen = 0;
-	k->next = 0;
 	least = max(least, 1U);
 	for_each_pghot_section(section, k->nid) {
 		if (!READ_ONCE(section->hot) || kmigrated_should_stop())
@@ -332,6 +330,8 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 
 	moved = min_t(unsigned long, moved, batch->pages);
 	kmigrated_settle(batch->nid, batch->reserved, moved);
+	if (k->exchanging)
+		target->came += moved;
 	if (moved < batch->pages) {
 		spin_lock(&kmigrated_top.lock);
 		target->room += batch->pages - moved;
@@ -351,7 +351,7 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 	return moved;
 }
 
-static unsigned long kmigrated_flush(struct kmigrated *k)
+unsigned long kmigrated_flush(struct kmigrated *k)
 {
 	unsigned long moved = 0;
 	unsigned int i;
@@ -463,44 +463,11 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 }
 
 /*
- * Takes one chosen folio. Returns its base pages if it is in a batch now, and if these are more
- * than @most. *@moved grows by the pages that had to move before.
- */
-static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, int nid, u32 heat,
-				    u32 bar, unsigned long most, unsigned long *moved)
-{
-	struct kmigrated_target *target = &kmigrated_top.targets[nid];
-	u64 reserved = 0;
-
-	if (!kmigrated_admits(target, folio_pfn(folio)))
-		return 0;
-	/* Pages that went up and down before have to be that much hotter. */
-	if (bar && heat < ferry_balance_bar(&k->hot, bar, kmigrated_bounces(folio)))
-		return 0;
-	if ((long)folio_nr_pages(folio) > kmigrated_target_room(nid)) {
-		node_set(nid, k->full);
-		count_vm_events(PGHOT_REFUSED_ROOM, folio_nr_pages(folio));
-		return 0;
-	}
-	if (folio_nr_pages(folio) > most)
-		return folio_nr_pages(folio);
-	/* Migration would unmap it before it finds that it may not move. */
-	if (folio_maybe_dma_pinned(folio)) {
-		kmigrated_fail(k, folio, PGHOT_FAILED_PINNED);
-		return 0;
-	}
-	if (!kmigrated_isolate(k, folio, nid, &reserved))
-		return 0;
-	*moved += kmigrated_collect(k, folio, nid, reserved);
-	return folio_nr_pages(folio);
-}
-
-/*
  * To which node of the top tier a folio should go: the one that uses it, or the nearest one that
- * its owners may use, and if @room, rather one that has some. NUMA_NO_NODE if it failed: they may
- * use none, or that cannot be told now.
+ * its owners may use; rather one that has room, unless that is to be made. NUMA_NO_NODE if it
+ * failed: they may use none, or that cannot be told now.
  */
-static int kmigrated_target_nid(struct kmigrated *k, struct folio *folio, bool room)
+static int kmigrated_target_nid(struct kmigrated *k, struct folio *folio)
 {
 	int user = pghot_target(folio_pfn(folio)), best = NUMA_NO_NODE, nid, cost, least = INT_MAX;
 	nodemask_t nodes = NODE_MASK_NONE;
@@ -515,7 +482,7 @@ static int kmigrated_target_nid(struct kmigrated *k, struct folio *folio, bool r
 		kmigrated_fail(k, folio, PGHOT_FAILED_OWNER);
 	for_each_node_mask(nid, nodes) {
 		cost = node_distance(user, nid);
-		if (room && kmigrated_target_room(nid) <= 0)
+		if (!k->exchanging && kmigrated_target_room(nid) <= 0)
 			cost += U8_MAX;
 		if (cost < least) {
 			least = cost;
@@ -525,81 +492,72 @@ static int kmigrated_target_nid(struct kmigrated *k, struct folio *folio, bool r
 	return best;
 }
 
-/* Finds out where the chosen pages should go, and how many above its border each target gets. */
-void kmigrated_ask_targets(struct kmigrated *k)
+/*
+ * Puts a chosen folio into a batch if it may move now, and has no more than @most base pages. Returns
+ * how many had to move before.
+ */
+static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, u32 heat,
+				    unsigned long most)
 {
+	int nid = kmigrated_target_nid(k, folio);
+	unsigned long moved = 0, pages = folio_nr_pages(folio);
 	struct kmigrated_target *target;
+	u64 reserved = 0;
+
+	if (nid == NUMA_NO_NODE)
+		return 0;
+	target = &kmigrated_top.targets[nid];
+	/* Pages that went up and down before have to be that much hotter. */
+	if (k->exchanging &&
+	    (!target->border.pages || heat < ferry_balance_bar(&k->hot, target->border.hot,
+							       kmigrated_bounces(folio))))
+		return 0;
+	if (!kmigrated_admits(target, folio_pfn(folio)))
+		return 0;
+	/* Migration would unmap it before it finds that it may not move. */
+	if (folio_maybe_dma_pinned(folio)) {
+		kmigrated_fail(k, folio, PGHOT_FAILED_PINNED);
+		return 0;
+	}
+	if (pages > most)
+		return 0;
+	if (k->exchanging) {
+		if (!kmigrated_exchange_room(k, nid, pages, &moved))
+			return moved;
+	} else if ((long)pages > kmigrated_target_room(nid)) {
+		node_set(nid, k->full);
+		count_vm_events(PGHOT_REFUSED_ROOM, pages);
+		return 0;
+	}
+	/* Before this one is in a batch: the caller's reference would keep it from moving. */
+	if (k->folios >= PGHOT_BATCH_NR || k->pages >= KMIGRATED_CHOSEN)
+		moved += kmigrated_flush(k);
+	if (kmigrated_isolate(k, folio, nid, &reserved))
+		return moved + kmigrated_collect(k, folio, nid, reserved);
+	/* What fails in a batch leaves its share of the pace to pages behind. */
+	return moved + kmigrated_flush(k);
+}
+
+/* Moves chosen pages up, the hottest first, @most base pages. */
+unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most)
+{
+	unsigned long moved = 0;
 	struct folio *folio;
 	unsigned int i;
-	int nid;
 
-	for_each_top_node(nid)
-		kmigrated_top.targets[nid].wanted = 0;
-	for (i = 0; i < k->nr_chosen && !kmigrated_should_stop(); i++) {
+	nodes_clear(k->full);
+	/* Pages that did not move leave their share to those behind. */
+	for (i = 0; i < k->nr_chosen && moved + k->pages < most && !kmigrated_should_stop(); i++) {
 		cond_resched();
 		folio = kmigrated_folio(kmigrated_chosen_pfn(k, i), k->nid);
 		if (!folio)
 			continue;
-		nid = kmigrated_target_nid(k, folio, false);
-		if (nid != NUMA_NO_NODE) {
-			target = &kmigrated_top.targets[nid];
-			if (target->border.pages &&
-			    kmigrated_chosen_heat(k, i) >= target->border.hot)
-				target->wanted += folio_nr_pages(folio);
-			k->chosen[i] |= (u64)(nid + 1) << KMIGRATED_NID_SHIFT;
-		}
-		folio_put(folio);
-	}
-}
-
-/*
- * Moves chosen pages up, from where the last call stopped: the hottest first, @most base pages.
- * Only those to @nid, as kmigrated_ask_targets() found; if that is NUMA_NO_NODE all, and then to
- * another node if a page's own is full. @bar is the least heat of pages that did not bounce.
- */
-unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most, int nid, u32 bar)
-{
-	unsigned long moved = 0, pages, left;
-	struct folio *folio;
-	bool closed;
-	int target;
-	u32 heat;
-
-	/* Pages that did not move leave their share to those behind. */
-	while (k->next < k->nr_chosen && moved + k->pages < most && !kmigrated_should_stop()) {
-		cond_resched();
-		left = most - moved - k->pages;
-		if (nid != NUMA_NO_NODE && kmigrated_chosen_nid(k, k->next) != nid) {
-			k->next++;
-			continue;
-		}
-		folio = kmigrated_folio(kmigrated_chosen_pfn(k, k->next), k->nid);
-		heat = kmigrated_chosen_heat(k, k->next);
-		k->next++;
-		if (!folio)
-			continue;
-		pages = 0;
-		closed = false;
-		target = kmigrated_target_nid(k, folio, nid == NUMA_NO_NODE);
-		if (target != NUMA_NO_NODE && (nid == NUMA_NO_NODE || target == nid)) {
-			closed = READ_ONCE(kmigrated_top.targets[target].closed);
-			pages = kmigrated_take(k, folio, target, heat, bar, left, &moved);
-			closed = closed != READ_ONCE(kmigrated_top.targets[target].closed);
-		}
+		moved += kmigrated_take(k, folio, kmigrated_chosen_heat(k, i),
+					most - moved - k->pages);
 		folio_put(folio);
 		/* One full node is enough to wake kswapd. */
-		if (!pages && nid == NUMA_NO_NODE && target != NUMA_NO_NODE &&
-		    node_isset(target, k->full) && !kmigrated_free())
+		if (!k->exchanging && !nodes_empty(k->full) && !kmigrated_free())
 			break;
-		if (pages > left) {
-			/* It comes first the next time; one larger than @most never fits. */
-			if (pages > most)
-				continue;
-			k->next--;
-			break;
-		}
-		if (k->folios >= PGHOT_BATCH_NR || k->pages >= KMIGRATED_CHOSEN || closed)
-			moved += kmigrated_flush(k);
 	}
 	return moved + kmigrated_flush(k);
 }
