@@ -401,7 +401,7 @@ static void test_changing(void)
 		use_region(&region, PGHOT_PGTSCAN);
 		if (region.on[SLOW])
 			continue;
-		if (pghot_status("failed_busy") > busy)
+		if (pghot_status("failed_busy") - busy > pghot_status("failed_owner") - owner)
 			break;
 		move_range(region.at, BYTES, 0, node_number[SLOW], MPOL_MF_MOVE, 1);
 		region.on[SLOW] = PAGES;

@@ -132,20 +132,17 @@ static void kmigrated_forget(struct kmigrated *k)
 /* Lets kswapd demote where hot pages found no room, and cold ones cannot be told. */
 static void kmigrated_wake_kswapd(struct kmigrated *k)
 {
-	struct zone *zone;
-	int nid, z;
+	struct zone *zone, *highest;
+	int nid;
 
-	for_each_top_node(nid) {
-		if (!node_isset(nid, k->full))
-			continue;
+	for_each_node_mask(nid, k->full) {
 		k->lacks_room = true;
-		for (z = MAX_NR_ZONES - 1; z >= 0; z--) {
-			zone = &NODE_DATA(nid)->node_zones[z];
-			if (managed_zone(zone)) {
-				wakeup_kswapd(zone, 0, 0, ZONE_MOVABLE);
-				break;
-			}
-		}
+		highest = NULL;
+		for_each_zone_of(zone, nid)
+			if (managed_zone(zone))
+				highest = zone;
+		if (highest)
+			wakeup_kswapd(highest, 0, 0, ZONE_MOVABLE);
 	}
 }
 
@@ -288,32 +285,6 @@ int kmigrated(void *data)
 	return 0;
 }
 
-static void kmigrated_delete(struct kmigrated *k)
-{
-	kvfree(k->failed);
-	kvfree(k->chosen);
-	kfree(k);
-}
-
-static struct kmigrated *kmigrated_new(int nid)
-{
-	struct kmigrated *k = kzalloc(sizeof(*k), GFP_KERNEL);
-
-	if (!k)
-		return NULL;
-	k->nid = nid;
-	k->chosen = kvmalloc_array(KMIGRATED_CHOSEN, sizeof(*k->chosen), GFP_KERNEL);
-	k->failed = kvcalloc(KMIGRATED_CHOSEN, sizeof(*k->failed), GFP_KERNEL);
-	if (!k->chosen || !k->failed)
-		goto fail;
-	k->task = kthread_create(kmigrated, k, "kmigrated%d", nid);
-	if (!IS_ERR(k->task))
-		return k;
-fail:
-	kmigrated_delete(k);
-	return NULL;
-}
-
 /* Starts the thread of a node of a lower tier, unless it runs; 0 or -ENOMEM. */
 int kmigrated_start(int nid)
 {
@@ -326,9 +297,15 @@ int kmigrated_start(int nid)
 		return -ENOMEM;
 	if (kmigrated_threads[nid])
 		return 0;
-	k = kmigrated_new(nid);
+	k = kvzalloc(sizeof(*k), GFP_KERNEL);
 	if (!k)
 		return -ENOMEM;
+	k->nid = nid;
+	k->task = kthread_create(kmigrated, k, "kmigrated%d", nid);
+	if (IS_ERR(k->task)) {
+		kvfree(k);
+		return -ENOMEM;
+	}
 	WRITE_ONCE(kmigrated_threads[nid], k);
 	wake_up_process(k->task);
 	return 0;
@@ -345,7 +322,7 @@ void kmigrated_stop(int nid)
 	kthread_stop(k->task);
 	/* kmigrated_forget_failed() may be using it. */
 	synchronize_rcu();
-	kmigrated_delete(k);
+	kvfree(k);
 }
 
 /* Sources were switched on or off, or there may be something to do. */

@@ -22,7 +22,6 @@
 #include "pghot.h"
 
 struct folio;
-struct mem_cgroup;
 struct task_struct;
 
 /*
@@ -49,7 +48,7 @@ struct task_struct;
 /* A chosen page in one number: its frame, and above it its heat. */
 #define KMIGRATED_HEAT_SHIFT	52
 
-/* Targets, cgroups and orders that a batch is collected for at the same time. */
+/* Targets and orders that a batch is collected for at the same time. */
 #define KMIGRATED_BATCHES	8
 
 /*
@@ -76,11 +75,9 @@ struct kmigrated_count {
 /* Isolated folios that may move together. */
 struct kmigrated_batch {
 	struct list_head folios;	/* by their lru */
-	struct mem_cgroup *memcg;	/* of all of them, with a reference */
 	int nid;			/* where they go */
 	unsigned int order;		/* of all: without a block migration tries none behind */
 	unsigned long pages;
-	unsigned int folios_nr;
 	u64 reserved;			/* bytes of the target's pace */
 };
 
@@ -94,13 +91,11 @@ struct kmigrated {
 	struct kmigrated_count counted;	/* @lower was */
 	struct ferry_hot_histogram lower;	/* pages that are not idle and not in @failed */
 	u64 hot_pages;			/* those of them that reached the threshold */
-	u64 *chosen;			/* the hottest first: kmigrated_chosen_pfn() */
 	unsigned int nr_chosen;
-	struct kmigrated_failed *failed;	/* kmigrated_failed_entry() */
 	u32 failed_until;		/* when the last of them may be tried again, ms */
 	unsigned int looks;		/* records of the top tier to look at in this round */
 	bool exchange;			/* pages of the top tier have records, and may leave */
-	bool exchanging;		/* they leave for those that come, which stay off other nodes */
+	bool exchanging;		/* they leave now, for those that come */
 	nodemask_t full;		/* where a page found no room */
 	bool more;			/* there is more to do at once */
 	bool lacks_room;		/* in the last round, and kswapd was woken */
@@ -108,8 +103,9 @@ struct kmigrated {
 	unsigned long border;		/* pages of the border's heat when they were chosen last */
 	unsigned long turn;		/* how many of them had their turn */
 	struct kmigrated_batch batches[KMIGRATED_BATCHES];
-	unsigned int folios;		/* in all batches */
-	unsigned long pages;
+	unsigned long pages;		/* in all batches */
+	u64 chosen[KMIGRATED_CHOSEN];	/* the hottest first: kmigrated_chosen_pfn() */
+	struct kmigrated_failed failed[KMIGRATED_CHOSEN];	/* kmigrated_failed_entry() */
 };
 
 /* A node of the top tier. */
@@ -121,14 +117,13 @@ struct kmigrated_target {
 	long room;			/* base pages; below 0 so many lack already */
 	u32 recent_ms;			/* how recent an access must be */
 	bool bypass;			/* so much is free that neither of the two counts */
-	bool closed;			/* the pace was used up a moment ago */
 	/* in kmigrated_top.turn */
 	unsigned long cold_pfn;		/* where the search for cold pages goes on */
 	unsigned long unknown_seen;	/* pages without a record that it looked at lately */
 	unsigned long unknown_usable;	/* those of them that could be demoted */
 	struct ferry_hot_histogram known;	/* of its records */
 	struct ferry_hot_exchange border;	/* between pages that change places and others */
-	long lack;			/* base pages that others had taken when an exchange began */
+	long lack;			/* base pages that lacked when an exchange began */
 	long went;			/* down in it */
 	long came;			/* up in it */
 };
@@ -153,6 +148,10 @@ struct kmigrated_top {
 };
 
 extern struct kmigrated_top kmigrated_top;
+
+#define for_each_zone_of(zone, nid)						\
+	for (zone = NODE_DATA(nid)->node_zones;					\
+	     zone < NODE_DATA(nid)->node_zones + MAX_NR_ZONES; zone++)
 
 /* No folio may move any more: the thread ends, or no source is on. */
 static inline bool kmigrated_should_stop(void)

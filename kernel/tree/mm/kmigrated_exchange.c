@@ -205,15 +205,15 @@ static void kmigrated_find_cold(struct kmigrated *k, struct kmigrated_cold *cold
  * As kswapd demotes: from free memory, or not at all. alloc_migration_target() would reclaim and
  * compact for large folios, even under PF_MEMALLOC; but these are split if there is no block.
  */
-static struct folio *kmigrated_alloc_lower(struct folio *src, unsigned long private)
+static struct folio *kmigrated_alloc_lower(struct folio *src, unsigned long nid)
 {
-	struct migration_target_control *mtc = (struct migration_target_control *)private;
-	gfp_t gfp = mtc->gfp_mask;
+	gfp_t gfp = (GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN | __GFP_NOMEMALLOC;
+	nodemask_t nodes = nodemask_of_node(nid);
 
-	/* kswapd would reclaim until there is a block. */
-	if (folio_test_large(src))
-		gfp &= ~__GFP_KSWAPD_RECLAIM;
-	return __folio_alloc(gfp, folio_order(src), mtc->nid, mtc->nmask);
+	/* For a block kswapd would reclaim until there is one. */
+	if (!folio_test_large(src))
+		gfp |= __GFP_KSWAPD_RECLAIM;
+	return __folio_alloc(gfp, folio_order(src), nid, &nodes);
 }
 
 /* Counts the room of the top tier anew: others free and take pages as well. */
@@ -249,14 +249,6 @@ static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned lon
 		.nid = nid, .to = next_demotion_node(nid), .heat = heat, .most = most,
 		.folios = LIST_HEAD_INIT(cold.folios),
 	};
-	nodemask_t allowed;
-	struct migration_target_control mtc = {
-		.gfp_mask = (GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN |
-			__GFP_NOMEMALLOC | GFP_NOWAIT,
-		.nid = cold.to,
-		.nmask = &allowed,
-		.reason = MR_DEMOTION,
-	};
 	unsigned int moved = 0;
 	struct folio *folio;
 	u64 reserved = 0;
@@ -265,12 +257,11 @@ static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned lon
 	    !kmigrated_reserve(&kmigrated_top.targets[nid], k->now, most, &reserved))
 		return 0;
 	k->now = pghot_now();
-	allowed = nodemask_of_node(cold.to);
 	kmigrated_find_cold(k, &cold);
 	/* As reclaim: migration does not count what it demotes as isolated. */
 	if (cold.got)
-		migrate_pages(&cold.folios, kmigrated_alloc_lower, NULL, (unsigned long)&mtc,
-			      MIGRATE_ASYNC, MR_DEMOTION, &moved);
+		migrate_pages(&cold.folios, kmigrated_alloc_lower, NULL, cold.to, MIGRATE_ASYNC,
+			      MR_DEMOTION, &moved);
 	while ((folio = list_first_entry_or_null(&cold.folios, struct folio, lru))) {
 		list_del(&folio->lru);
 		folio_putback_lru(folio);

@@ -105,10 +105,11 @@ static void kmigrated_mark_demoted(const struct folio *folio, u32 now_s)
 		count_vm_events(PGHOT_WASTED, folio_nr_pages(folio));
 }
 
-/* Both are locked, and @dst has the mapping and the index. */
+/* Both are locked, and @dst has the mapping and the index; @src still is its cgroup's. */
 void __pghot_folio_moved(struct folio *dst, struct folio *src)
 {
 	bool from_top = node_is_toptier(folio_nid(src)), to_top = node_is_toptier(folio_nid(dst));
+	long pages = folio_nr_pages(src);
 
 	if (folio_test_hugetlb(src))
 		return;
@@ -118,7 +119,14 @@ void __pghot_folio_moved(struct folio *dst, struct folio *src)
 		kmigrated_mark_promoted(dst, pghot_now() / MSEC_PER_SEC);
 	else if (from_top && !to_top)
 		kmigrated_mark_demoted(dst, pghot_now() / MSEC_PER_SEC);
-	/* As reclaim counts what it demotes; kmigrated is a thread of the kernel like kswapd. */
-	if (from_top && !to_top && is_kmigrated(current))
-		mod_lruvec_state(folio_lruvec(src), PGDEMOTE_KSWAPD, folio_nr_pages(src));
+	if (!is_kmigrated(current))
+		return;
+	/* As NUMA balancing counts what it promotes, and reclaim what it demotes. */
+	if (to_top) {
+		mod_lruvec_state(mem_cgroup_lruvec(folio_memcg(src), folio_pgdat(dst)),
+				 PGPROMOTE_SUCCESS, pages);
+		count_memcg_folio_events(src, NUMA_PAGE_MIGRATE, pages);
+	} else {
+		mod_lruvec_state(folio_lruvec(src), PGDEMOTE_KSWAPD, pages);
+	}
 }

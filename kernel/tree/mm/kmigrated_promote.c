@@ -3,7 +3,6 @@
  * Promotion: from records to batches of folios that move up. Which pages are worth it, and
  * how many fit, was decided before (mm/kmigrated.c); which folio may not move now, is here.
  */
-#include <linux/memcontrol.h>
 #include <linux/memory-tiers.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
@@ -29,10 +28,8 @@ static long kmigrated_room(int nid)
 {
 	long room = 0, lack = 0, pages;
 	struct zone *zone;
-	int z;
 
-	for (z = 0; z < MAX_NR_ZONES; z++) {
-		zone = &NODE_DATA(nid)->node_zones[z];
+	for_each_zone_of(zone, nid) {
 		if (!managed_zone(zone))
 			continue;
 		pages = (long)zone_page_state(zone, NR_FREE_PAGES) -
@@ -54,12 +51,11 @@ void kmigrated_know_room(int nid)
 
 static u64 kmigrated_watermark(int nid)
 {
+	struct zone *zone;
 	u64 pages = 0;
-	int z;
 
-	for (z = 0; z < MAX_NR_ZONES; z++)
-		if (managed_zone(&NODE_DATA(nid)->node_zones[z]))
-			pages += promo_wmark_pages(&NODE_DATA(nid)->node_zones[z]);
+	for_each_zone_of(zone, nid)
+		pages += promo_wmark_pages(zone);
 	return pages;
 }
 
@@ -79,7 +75,6 @@ static void kmigrated_pace(struct kmigrated *k, struct kmigrated_target *target)
 	/* Tokens of two rounds are not lost if the second one is late. */
 	params.burst_ms = 2 * PGHOT_ROUND_MS;
 	if (target->paced && params.rate == target->params.rate &&
-	    params.burst_ms == target->params.burst_ms &&
 	    params.reference_ms == target->params.reference_ms)
 		return;
 	/* A rate of nothing is none that ferry_pace_start() takes. */
@@ -89,33 +84,28 @@ static void kmigrated_pace(struct kmigrated *k, struct kmigrated_target *target)
 		ferry_pace_start(&target->pace, &params, k->now);
 }
 
-static void kmigrated_open_target(struct kmigrated *k, int nid)
-{
-	struct kmigrated_target *target = &kmigrated_top.targets[nid];
-
-	kmigrated_pace(k, target);
-	target->room = kmigrated_room(nid);
-	target->closed = !target->paced;
-	if (!target->paced)
-		return;
-	/* Asked too seldom, it takes weeks for no time; and bypassing does not ask. */
-	ferry_pace_budget(&target->pace, k->now);
-	target->recent_ms = max(KMIGRATED_RECENT_MS,
-				ferry_pace_threshold(&target->pace, &target->params, k->now));
-	target->bypass = ferry_pace_bypass(&target->pace, &target->params,
-					   (u64)max(target->room, 0L) << PAGE_SHIFT,
-					   (u64)node_present_pages(nid) << PAGE_SHIFT,
-					   kmigrated_watermark(nid) << PAGE_SHIFT);
-}
-
 /* Finds out what may go to each node of the top tier now. */
 void kmigrated_open(struct kmigrated *k)
 {
+	struct kmigrated_target *target;
 	int nid;
 
 	for_each_top_node(nid) {
 		spin_lock(&kmigrated_top.lock);
-		kmigrated_open_target(k, nid);
+		target = &kmigrated_top.targets[nid];
+		kmigrated_pace(k, target);
+		target->room = kmigrated_room(nid);
+		target->bypass = false;
+		if (target->paced) {
+			/* Asked too seldom it takes weeks for no time; bypassing does not ask. */
+			ferry_pace_budget(&target->pace, k->now);
+			target->recent_ms = ferry_pace_threshold(&target->pace, &target->params,
+								 k->now);
+			target->bypass = ferry_pace_bypass(&target->pace, &target->params,
+							   max(target->room, 0L) << PAGE_SHIFT,
+							   node_present_pages(nid) << PAGE_SHIFT,
+							   kmigrated_watermark(nid) << PAGE_SHIFT);
+		}
 		spin_unlock(&kmigrated_top.lock);
 	}
 }
@@ -141,10 +131,10 @@ u64 kmigrated_budget(struct kmigrated *k)
 	spin_lock(&kmigrated_top.lock);
 	for_each_top_node(nid) {
 		target = &kmigrated_top.targets[nid];
-		if (target->closed)
-			continue;
-		budget += target->bypass ? KMIGRATED_CHOSEN :
-			  ferry_pace_budget(&target->pace, k->now) >> PAGE_SHIFT;
+		if (target->bypass)
+			budget += KMIGRATED_CHOSEN;
+		else if (target->paced)
+			budget += ferry_pace_budget(&target->pace, k->now) >> PAGE_SHIFT;
 	}
 	spin_unlock(&kmigrated_top.lock);
 	return min_t(u64, budget, KMIGRATED_CHOSEN);
@@ -159,8 +149,7 @@ bool kmigrated_reserve(struct kmigrated_target *target, u32 now, unsigned long p
 
 	spin_lock(&kmigrated_top.lock);
 	if (!target->bypass) {
-		ok = !target->closed && ferry_pace_reserve(&target->pace, now, bytes);
-		target->closed = !ok;
+		ok = target->paced && ferry_pace_reserve(&target->pace, now, bytes);
 		*reserved += ok ? bytes : 0;
 	}
 	spin_unlock(&kmigrated_top.lock);
@@ -189,7 +178,8 @@ static void kmigrated_fail(struct kmigrated *k, struct folio *folio, enum pghot_
 	struct kmigrated_failed *failed = kmigrated_failed_entry(k, pfn);
 	u32 now = pghot_now();
 
-	if (READ_ONCE(failed->pfn) == pfn && now - failed->until < PGHOT_ROUND_MS << KMIGRATED_FAILED_MAX)
+	if (READ_ONCE(failed->pfn) == pfn &&
+	    now - failed->until < PGHOT_ROUND_MS << KMIGRATED_FAILED_MAX)
 		failed->times = min(failed->times + 1, KMIGRATED_FAILED_MAX);
 	else
 		failed->times = 0;
@@ -274,7 +264,8 @@ void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room)
 				unsigned long pfn = section->start_pfn + found[i];
 
 				view = pghot_look(pfn, k->now);
-				if (view.freq < k->hot.threshold || view.age >= FERRY_HOT_IDLE_AGE || kmigrated_waits(k, pfn))
+				if (view.freq < k->hot.threshold ||
+				    view.age >= FERRY_HOT_IDLE_AGE || kmigrated_waits(k, pfn))
 					continue;
 				heat = ferry_hot_heat(&k->hot, view.eighths, view.age);
 				if (heat <= least && !kmigrated_has_turn(k, border++, border_room))
@@ -324,7 +315,6 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 		kmigrated_fail(k, folio, no_block ? PGHOT_FAILED_NO_BLOCK : PGHOT_FAILED_BUSY);
 	}
 	putback_movable_pages(&batch->folios);
-	mem_cgroup_put(batch->memcg);
 	if (no_block)
 		wakeup_kcompactd(NODE_DATA(batch->nid), batch->order, MAX_NR_ZONES - 1);
 
@@ -335,17 +325,13 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 	if (moved < batch->pages) {
 		spin_lock(&kmigrated_top.lock);
 		target->room += batch->pages - moved;
-		/* The reservation is free for the pages behind. */
-		target->closed = !target->paced;
 		spin_unlock(&kmigrated_top.lock);
 		/* Drain this CPU's LRU cache: the sources do not see folios there. */
 		lru_add_drain();
 	}
 	count_vm_events(PGHOT_PROMOTED, moved);
 	k->pages -= batch->pages;
-	k->folios -= batch->folios_nr;
 	batch->pages = 0;
-	batch->folios_nr = 0;
 	batch->reserved = 0;
 	cond_resched();
 	return moved;
@@ -362,17 +348,15 @@ unsigned long kmigrated_flush(struct kmigrated *k)
 	return moved;
 }
 
-/* The batch that a folio can join; else an empty one; else the fullest. */
-static struct kmigrated_batch *kmigrated_batch(struct kmigrated *k, struct mem_cgroup *memcg,
-					       int nid, unsigned int order)
+/* The batch of a node and an order; else an empty one; else the fullest. */
+static struct kmigrated_batch *kmigrated_batch(struct kmigrated *k, int nid, unsigned int order)
 {
 	struct kmigrated_batch *batch, *empty = NULL, *fullest = k->batches;
 
 	for (batch = k->batches; batch < k->batches + KMIGRATED_BATCHES; batch++) {
 		if (!batch->pages)
 			empty = batch;
-		else if (batch->memcg == memcg && batch->nid == nid &&
-			 batch->order == order)
+		else if (batch->nid == nid && batch->order == order)
 			return batch;
 		if (batch->pages > fullest->pages)
 			fullest = batch;
@@ -380,49 +364,30 @@ static struct kmigrated_batch *kmigrated_batch(struct kmigrated *k, struct mem_c
 	return empty ?: fullest;
 }
 
-/* Puts an isolated folio into a batch, for which the fullest one may have to move before. */
+/*
+ * Puts an isolated folio into a batch, for which a full one or the fullest may have to move before.
+ * The caller's reference would keep the folio itself from moving.
+ */
 static unsigned long kmigrated_collect(struct kmigrated *k, struct folio *folio, int nid,
 				       u64 reserved)
 {
-	struct mem_cgroup *memcg = get_mem_cgroup_from_folio(folio);
-	unsigned int order = folio_order(folio);
-	struct kmigrated_batch *batch = kmigrated_batch(k, memcg, nid, order);
 	unsigned long moved = 0, pages = folio_nr_pages(folio);
+	unsigned int order = folio_order(folio);
+	struct kmigrated_batch *batch = kmigrated_batch(k, nid, order);
 
-	if (batch->pages && (batch->memcg != memcg || batch->nid != nid || batch->order != order))
+	if (batch->pages && (batch->nid != nid || batch->order != order ||
+			     batch->pages >> order >= PGHOT_BATCH_NR))
 		moved = kmigrated_flush_batch(k, batch);
-	if (batch->pages) {
-		mem_cgroup_put(memcg);
-	} else {
+	if (!batch->pages) {
 		INIT_LIST_HEAD(&batch->folios);
-		batch->memcg = memcg;
 		batch->nid = nid;
 		batch->order = order;
 	}
 	list_add_tail(&folio->lru, &batch->folios);
 	batch->pages += pages;
 	batch->reserved += reserved;
-	batch->folios_nr++;
 	k->pages += pages;
-	k->folios++;
 	return moved;
-}
-
-/* Whether the last access to a page is recent enough, and its target has time for it. */
-static bool kmigrated_admits(const struct kmigrated_target *target, unsigned long pfn)
-{
-	if (READ_ONCE(target->bypass))
-		return true;
-	if (READ_ONCE(target->closed)) {
-		count_vm_events(PGHOT_REFUSED_PACE, 1);
-		return false;
-	}
-	/* Not since the round began: sources go on meanwhile. */
-	if (pghot_age_ms(pfn, pghot_now()) >= READ_ONCE(target->recent_ms)) {
-		count_vm_events(PGHOT_REFUSED_LATENCY, 1);
-		return false;
-	}
-	return true;
 }
 
 /*
@@ -493,8 +458,8 @@ static int kmigrated_target_nid(struct kmigrated *k, struct folio *folio)
 }
 
 /*
- * Puts a chosen folio into a batch if it may move now, and has no more than @most base pages. Returns
- * how many had to move before.
+ * Puts a chosen folio into a batch if it may move now, and has no more than @most base pages.
+ * Returns how many had to move before.
  */
 static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, u32 heat,
 				    unsigned long most)
@@ -512,8 +477,12 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, u3
 	    (!target->border.pages || heat < ferry_balance_bar(&k->hot, target->border.hot,
 							       kmigrated_bounces(folio))))
 		return 0;
-	if (!kmigrated_admits(target, folio_pfn(folio)))
+	/* Not since the round began: sources go on meanwhile. */
+	if (!READ_ONCE(target->bypass) && pghot_age_ms(folio_pfn(folio), pghot_now()) >=
+					  max(READ_ONCE(target->recent_ms), KMIGRATED_RECENT_MS)) {
+		count_vm_events(PGHOT_REFUSED_LATENCY, 1);
 		return 0;
+	}
 	/* Migration would unmap it before it finds that it may not move. */
 	if (folio_maybe_dma_pinned(folio)) {
 		kmigrated_fail(k, folio, PGHOT_FAILED_PINNED);
@@ -529,13 +498,12 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, u3
 		count_vm_events(PGHOT_REFUSED_ROOM, pages);
 		return 0;
 	}
-	if (kmigrated_isolate(k, folio, nid, &reserved))
-		moved += kmigrated_collect(k, folio, nid, reserved);
-	/* What failed in this batch may leave its share of the pace to pages behind. */
-	if (k->folios >= PGHOT_BATCH_NR || k->pages >= KMIGRATED_CHOSEN ||
-	    READ_ONCE(target->closed))
+	if (k->pages >= KMIGRATED_CHOSEN)
 		moved += kmigrated_flush(k);
-	return moved;
+	if (kmigrated_isolate(k, folio, nid, &reserved))
+		return moved + kmigrated_collect(k, folio, nid, reserved);
+	/* What fails in a batch leaves its share of room and pace to pages behind. */
+	return moved + kmigrated_flush(k);
 }
 
 /* Moves chosen pages up, the hottest first, @most base pages. */

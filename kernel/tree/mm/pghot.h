@@ -103,9 +103,9 @@ static inline bool pghot_record_replace(void *record, u32 *old, u32 new)
 	u32 __new;								\
 										\
 	(old) = pghot_record_read(__record);					\
-	do									\
+	do {									\
 		__new = (new);							\
-	while (__new != (old) && !pghot_record_replace(__record, &(old), __new)); \
+	} while (__new != (old) && !pghot_record_replace(__record, &(old), __new)); \
 	__new;									\
 })
 

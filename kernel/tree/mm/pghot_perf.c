@@ -132,7 +132,7 @@ static struct perf_event *pghot_perf_create(int cpu, const struct pghot_event *e
 	return counter;
 }
 
-/* Lets exactly the CPUs that are online have a new counter, or none if there is nothing to count. */
+/* Gives the CPUs that are online new counters, or none if there is nothing to count. */
 static void pghot_perf_update(void)
 {
 	struct perf_event **counter;

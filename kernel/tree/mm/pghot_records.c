@@ -34,21 +34,14 @@ static size_t pghot_section_bytes(void)
 	return PAGES_PER_SECTION * pghot_record_size();
 }
 
-static void pghot_free_section(struct rcu_head *rcu)
-{
-	struct pghot_section *section = container_of(rcu, struct pghot_section, rcu);
-
-	kvfree(section->records);
-	kfree(section);
-}
-
 void pghot_put_section(struct pghot_section *section)
 {
+	if (!refcount_dec_and_test(&section->ref))
+		return;
+	atomic_long_sub(pghot_section_bytes() + sizeof(*section), &pghot_record_memory);
 	/* Readers under RCU have no reference. */
-	if (refcount_dec_and_test(&section->ref)) {
-		atomic_long_sub(pghot_section_bytes() + sizeof(*section), &pghot_record_memory);
-		call_rcu(&section->rcu, pghot_free_section);
-	}
+	kvfree_rcu_mightsleep(section->records);
+	kfree_rcu(section, rcu);
 }
 
 /* The node of a section: that of its first page that is there; NUMA_NO_NODE if none is. */
@@ -311,7 +304,10 @@ bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
 		}
 		/* Of a large node the last records are counted later. */
 		of.sweep.now = pghot_now();
-		pghot_sweep_section(section, &of);
+		if (sweep)
+			pghot_sweep_section(section, &of);
+		else
+			pghot_count_records(section, &of);
 		cond_resched();
 	}
 	kfree(of.chunk);

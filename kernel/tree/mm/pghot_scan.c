@@ -365,10 +365,9 @@ static void pghot_scan_begin(struct pghot_scan *scan)
 
 static void pghot_scan_sleep(unsigned int ms)
 {
-	set_current_state(TASK_IDLE | TASK_FREEZABLE);
-	if (!kthread_should_stop())
-		schedule_timeout(msecs_to_jiffies(ms));
-	__set_current_state(TASK_RUNNING);
+	DECLARE_WAIT_QUEUE_HEAD_ONSTACK(stop);
+
+	wait_event_freezable_timeout(stop, kthread_should_stop(), msecs_to_jiffies(ms));
 	try_to_freeze();
 }
 
