@@ -282,13 +282,11 @@ impl Job {
         mover: Option<Range<usize>>,
         mut see: impl FnMut(Range<usize>),
     ) -> Result<(), MoveError> {
-        let core = extent_of(Arc::as_ptr(&self.core));
         let migrator = std::ptr::from_ref(&*self.migrator).cast::<u8>().addr();
-        let flag = Arc::as_ptr(&self.cancel).addr();
         let own = [
-            (flag..flag + 1, "the cancel flag"),
+            (extent_of(Arc::as_ptr(&self.cancel)), "the cancel flag"),
             (mover.unwrap_or_default(), "the mover"),
-            (core, "the mover"),
+            (extent_of(Arc::as_ptr(&self.core)), "the mover"),
             (
                 migrator..migrator + size_of_val(&*self.migrator),
                 "the migrator",
@@ -315,14 +313,9 @@ impl Job {
             .chain(nothing.map(|n| (n, "a page of the mover")))
             .chain(sys::list::own_memory().map(|list| (list, "lists of the mover")));
         for (memory, what) in own {
-            let first = self
-                .ranges
-                .partition_point(|range| range.end <= memory.start);
-            let met = self
-                .ranges
-                .get(first)
-                .and_then(|range| within(&memory, range));
-            if let Some(range) = met {
+            let ranges = &self.ranges;
+            let first = ranges.partition_point(|range| range.end <= memory.start);
+            if let Some(range) = ranges.get(first).and_then(|range| within(&memory, range)) {
                 return Err(MoveError::OwnMemory { range, what });
             }
             see(memory);

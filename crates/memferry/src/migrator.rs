@@ -11,12 +11,10 @@
 use crate::copy::{self, Routine};
 use crate::error::MoveError;
 use crate::options::setters;
-use crate::sync::Unpoisoned;
 use crate::workers::Workers;
 use memferry_linux::affinity;
 use memferry_linux::topology::Topology;
 use std::ops::Range;
-use std::sync::Mutex;
 
 /// Copies batches for a [`Mover`](crate::Mover).
 ///
@@ -134,9 +132,7 @@ impl MtCopyOptions {
 
 /// Whole batches on several lanes.
 pub struct MtCopy {
-    workers: Mutex<Workers>,
-    lanes: usize,
-    stacks: Vec<Range<usize>>,
+    workers: Workers,
     routine: Routine,
 }
 
@@ -179,14 +175,8 @@ impl MtCopy {
                 "starting a lane's thread",
                 "raise RLIMIT_NPROC or ask for fewer lanes",
             ))?;
-        let stacks = workers.stacks();
         let routine = options.routine.unwrap_or_else(copy::best);
-        Ok(MtCopy {
-            workers: Mutex::new(workers),
-            lanes,
-            stacks,
-            routine,
-        })
+        Ok(MtCopy { workers, routine })
     }
 }
 
@@ -197,7 +187,7 @@ unsafe impl Migrator for MtCopy {
     }
 
     fn lanes(&self) -> usize {
-        self.lanes
+        self.workers.lanes()
     }
 
     unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
@@ -206,12 +196,11 @@ unsafe impl Migrator for MtCopy {
     }
 
     fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
-        // A panic of an earlier round was passed on to its caller; the workers are sound.
-        self.workers.lock().unpoisoned().run(lane);
+        self.workers.run(lane);
     }
 
     fn own_memory(&self) -> Vec<Range<usize>> {
-        self.stacks.clone()
+        self.workers.stacks.clone()
     }
 }
 

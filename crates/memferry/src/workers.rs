@@ -8,6 +8,7 @@ use crate::{forkgate, sys};
 use memferry_linux::affinity;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
@@ -33,8 +34,6 @@ struct State {
     /// The first panic of the round.
     panic: Option<Box<dyn std::any::Any + Send>>,
     stop: bool,
-    /// Stacks of the workers: memory that must not be moved away under them.
-    stacks: Vec<Range<usize>>,
 }
 
 struct Shared {
@@ -54,6 +53,10 @@ impl Shared {
 pub(crate) struct Workers {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    /// Memory that the workers stand on.
+    pub(crate) stacks: Vec<Range<usize>>,
+    /// Held for a round.
+    turn: Mutex<()>,
     generation: u32,
 }
 
@@ -70,7 +73,6 @@ impl Workers {
                 busy: 0,
                 panic: None,
                 stop: false,
-                stacks: Vec::with_capacity(cpus.len()),
             }),
             start: Condvar::new(),
             done: Condvar::new(),
@@ -78,9 +80,13 @@ impl Workers {
         let mut workers = Workers {
             shared,
             workers: Vec::with_capacity(cpus.len()),
+            stacks: Vec::new(),
+            turn: Mutex::new(()),
             generation: sys::process::generation(),
         };
+        let (tell, stacks) = channel();
         for (index, &cpu) in cpus.iter().enumerate() {
+            let tell = tell.clone();
             let shared = Arc::clone(&workers.shared);
             let worker = std::thread::Builder::new()
                 .name(format!("ferry-lane{}", index + 1))
@@ -92,28 +98,29 @@ impl Workers {
                     if nice != 0 {
                         let _ = affinity::set_nice(nice);
                     }
+                    let _ = tell.send(sys::thread::stack().unwrap_or(0..0));
+                    drop(tell);
                     work(&shared, index + 1);
                 })?;
             workers.workers.push(worker);
         }
-        let mut state = workers.shared.lock();
-        while state.stacks.len() < cpus.len() {
-            state = workers.shared.done.wait(state).unpoisoned();
-        }
-        drop(state);
+        drop(tell);
+        workers.stacks = stacks.iter().collect();
         Ok(workers)
     }
 
-    /// Memory that the workers stand on.
-    pub(crate) fn stacks(&self) -> Vec<Range<usize>> {
-        self.shared.lock().stacks.clone()
+    /// How many lanes there are, the caller's among them.
+    pub(crate) fn lanes(&self) -> usize {
+        self.workers.len() + 1
     }
 
-    /// Calls `body(lane)` once on every lane and returns when all are done.
+    /// Calls `body(lane)` once on every lane and returns when all are done. Rounds of several threads wait for each other.
     ///
     /// # Panics
     /// Passes on the first panic of a lane, after all lanes have ended.
-    pub(crate) fn run(&mut self, body: &Body<'_>) {
+    pub(crate) fn run(&self, body: &Body<'_>) {
+        // A panic of an earlier round was passed on to its caller; the workers are sound.
+        let _turn = self.turn.lock().unpoisoned();
         let ptr: *const Body<'_> = body;
         // SAFETY: only the lifetime is erased. The pointer is cleared below before `body`'s borrow ends, and no worker
         // reads it after it has counted itself out of `busy`.
@@ -158,8 +165,6 @@ impl Drop for Workers {
 
 fn work(shared: &Shared, lane: usize) {
     let mut state = shared.lock();
-    state.stacks.push(sys::thread::stack().unwrap_or(0..0));
-    shared.done.notify_all();
     let mut seen = 0;
     loop {
         while !state.stop && state.round == seen {
@@ -192,7 +197,7 @@ mod tests {
     #[test]
     fn every_lane_runs_every_round_once() {
         let cpus = affinity::allowed().unwrap();
-        let mut workers = Workers::start(&[cpus[0], cpus[0], cpus[0]], 0).unwrap();
+        let workers = Workers::start(&[cpus[0], cpus[0], cpus[0]], 0).unwrap();
         let counts: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
         for _ in 0..100 {
             workers.run(&|lane| {
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_panicking_lane_ends_the_round_and_the_workers_go_on() {
-        let mut workers = Workers::start(&[0], 0).unwrap();
+        let workers = Workers::start(&[0], 0).unwrap();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             workers.run(&|lane| assert!(lane == 0, "lane 1 breaks"));
         }));
@@ -227,7 +232,7 @@ mod tests {
 
     #[test]
     fn workers_take_no_signals_of_the_application() {
-        let mut workers = Workers::start(&[0], 0).unwrap();
+        let workers = Workers::start(&[0], 0).unwrap();
         let blocked = AtomicUsize::new(0);
         workers.run(&|lane| {
             // SAFETY: pthread_sigmask only reads the thread's mask here.
@@ -249,8 +254,7 @@ mod tests {
     #[test]
     fn the_stacks_of_the_workers_are_known() {
         let workers = Workers::start(&[0, 0], 0).unwrap();
-        let stacks = workers.stacks();
-        assert_eq!(stacks.len(), 2);
-        assert!(stacks.iter().all(|s| s.end > s.start));
+        assert_eq!(workers.stacks.len(), 2);
+        assert!(workers.stacks.iter().all(|s| s.end > s.start));
     }
 }

@@ -148,12 +148,13 @@ impl AwayRuns {
         let target = to..to + range.len();
         // Whoever may have left made room for this one.
         for run in self.at(&target) {
-            if (run.doubtful || run.alternative.is_some()) && !range.contains(&run.place) {
+            if run.is_in_doubt() && !range.contains(&run.place) {
                 run.leave();
             }
         }
-        self.split_alternatives_at(range.start);
-        self.split_alternatives_at(range.end);
+        for addr in [range.start, range.end] {
+            self.split_where(addr, |run| run.alternative);
+        }
         for run in self.runs.iter_mut().filter(|r| !r.gone) {
             let other = run.alternative.filter(|at| range.contains(at));
             run.alternative = other.map(|at| to + (at - range.start)).or(run.alternative);
@@ -188,11 +189,9 @@ impl AwayRuns {
     pub(crate) fn give_up(&mut self, index: usize, offset: usize, len: usize) -> bool {
         let mut index = index;
         for at in [offset, offset + len] {
-            let whole = self.runs[index];
-            if whole.offset < at && at < whole.offset + whole.len {
-                let [head, tail] = whole.cut(at - whole.offset);
-                self.runs[index] = head;
-                self.runs.insert(index + 1, tail);
+            let run = &self.runs[index];
+            if run.offset < at && at < run.offset + run.len {
+                self.cut_run(index, at - run.offset);
                 if at == offset {
                     index += 1;
                 }
@@ -203,23 +202,17 @@ impl AwayRuns {
 
     /// The runs whose places lie in `range`, cut to it.
     fn at(&mut self, range: &Range<usize>) -> impl Iterator<Item = &mut AwayRun> {
-        self.split_at(range.start);
-        self.split_at(range.end);
+        for addr in [range.start, range.end] {
+            self.split_where(addr, |run| Some(run.place));
+        }
         let range = range.clone();
         self.runs
             .iter_mut()
             .filter(move |r| !r.gone && range.contains(&r.place))
     }
 
-    /// Makes runs begin at `addr` if they hold it in their middle: two may, one that came there and one that is in doubt.
-    fn split_at(&mut self, addr: usize) {
-        self.split_where(addr, |run| Some(run.place));
-    }
-
-    fn split_alternatives_at(&mut self, addr: usize) {
-        self.split_where(addr, |run| run.alternative);
-    }
-
+    /// Makes runs that start there begin at `addr` if they hold it in their middle: two may, one that came there and one that is
+    /// in doubt.
     fn split_where(&mut self, addr: usize, start: impl Fn(&AwayRun) -> Option<usize>) {
         // A run that is gone may have shared its addresses with one that was moved there later.
         let inside = |r: &AwayRun| {
@@ -229,10 +222,15 @@ impl AwayRuns {
         while let Some((index, head)) =
             (0..self.runs.len()).find_map(|i| Some((i, inside(&self.runs[i])?)))
         {
-            let [head, tail] = self.runs[index].cut(head);
-            self.runs[index] = head;
-            self.runs.insert(index + 1, tail);
+            self.cut_run(index, head);
         }
+    }
+
+    /// Makes two runs of one, the first of `head` bytes.
+    fn cut_run(&mut self, index: usize, head: usize) {
+        let [head, tail] = self.runs[index].cut(head);
+        self.runs[index] = head;
+        self.runs.insert(index + 1, tail);
     }
 }
 

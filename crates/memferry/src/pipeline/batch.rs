@@ -63,10 +63,13 @@ impl Batch {
         self.gate = None;
     }
 
-    /// Forgets the run that is next, when nothing of it is left.
-    pub(crate) fn drop_empty_run(&mut self) {
-        if self.planned.last().is_some_and(|run| run.len == 0) {
-            self.planned.pop();
+    /// Goes on after the first `len` bytes of the run that is next.
+    pub(crate) fn skip(&mut self, len: usize) {
+        if let Some(run) = self.planned.last_mut() {
+            run.skip(len);
+            if run.len == 0 {
+                self.planned.pop();
+            }
         }
     }
 

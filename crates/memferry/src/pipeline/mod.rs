@@ -12,8 +12,6 @@ mod events;
 mod kernel;
 mod remap;
 #[cfg(test)]
-mod scale;
-#[cfg(test)]
 mod tests;
 mod unmap;
 

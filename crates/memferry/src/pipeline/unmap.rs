@@ -74,7 +74,7 @@ impl Pipeline<'_> {
             .pool
             .stage(self.plan.place, &batch.staged, self.plan.recycle);
         laps.lap(|s| &mut s.register);
-        while let Some(run) = batch.planned.last_mut() {
+        while let Some(run) = batch.planned.last() {
             let (at, end) = (run.place, run.place + run.len);
             let mut stop = end;
             if let Some(excluded) = places.excluded.meeting(&(at..end)) {
@@ -83,8 +83,7 @@ impl Pipeline<'_> {
                 if stop == at {
                     stop = excluded.end.next_multiple_of(unit).min(end);
                     account.book(Outcome::NotPresent, at, stop - at, unit);
-                    run.skip(stop - at);
-                    batch.drop_empty_run();
+                    batch.skip(stop - at);
                     continue;
                 }
             }
@@ -96,8 +95,7 @@ impl Pipeline<'_> {
                 Err(error) => crate::sys::uffd::Progress::none(errno(error)),
             };
             if progress.done > 0 {
-                run.skip(progress.done);
-                batch.drop_empty_run();
+                batch.skip(progress.done);
                 batch.away.add(at, progress.done);
                 // The reason shows when the call begins at the page that stopped it.
                 continue;
@@ -113,8 +111,7 @@ impl Pipeline<'_> {
             // A THP that was split under way may have lost some of its pages already: the rest of it stays.
             let rest = (unit - at % unit).min(end - at);
             account.book(outcome, at, rest, unit);
-            run.skip(rest);
-            batch.drop_empty_run();
+            batch.skip(rest);
         }
         true
     }

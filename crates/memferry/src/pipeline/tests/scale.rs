@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a batch costs beside the kernel's work and the copy, by the size of the pool: a kernel and a migrator that do nothing.
 
-use super::kernel::PageTables;
 use super::*;
-use crate::sys::uffd::FEATURE_MOVE;
-use crate::vma::Vma;
-use std::io;
-use std::sync::Arc;
+use crate::pipeline::kernel::PageTables;
 
 const BASE: usize = 1 << 40;
 const LANES: usize = 16;
@@ -63,8 +59,7 @@ fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
     let pool = PagePool::new(2 * bytes, false);
     let class = |node| PageClass {
         node,
-        huge: false,
-        locked: false,
+        ..PageClass::default()
     };
     // As if the pages were there: nobody touches one.
     let take = |_| pool.take_empty(class(1), SEGMENT, false).unwrap();
