@@ -3,7 +3,7 @@
 //! compares with none.
 
 use memferry_linux::kernel::{DCBM, MOST_LANES, MTCOPY, NO_MIGRATOR};
-use memferry_linux::topology::{ThpMode, Topology};
+use memferry_linux::topology::Topology;
 
 use super::region::{PAGE, THP};
 use super::rig::Means;
@@ -83,7 +83,7 @@ pub fn median(values: &mut [u64]) -> Option<u64> {
 /// The sizes of folios that a mapping can have here: base pages, and what THP settings allow those that ask.
 pub fn given_folios(topology: &Topology, quick: bool) -> Vec<usize> {
     let sizes = topology.thp.iter().flat_map(|thp| &thp.sizes);
-    let given = sizes.filter(|size| size.mode != ThpMode::Never && size.bytes <= THP as u64);
+    let given = sizes.filter(|size| size.mode != "never" && size.bytes <= THP as u64);
     let mut folios = vec![PAGE];
     folios.extend(given.map(|size| size.bytes as usize));
     if quick {

@@ -571,7 +571,7 @@ mod tests {
             let mut joined = Ranges::default();
             joined.add_all(&covered);
             prop_assert_eq!(joined.as_slice(), &parts[..]);
-            prop_assert_eq!(covered.iter().map(Range::len).sum::<usize>(), parts.iter().map(Range::len).sum());
+            prop_assert_eq!(covered.iter().map(Range::len).sum::<usize>(), parts.iter().map(Range::len).sum::<usize>());
         }
     }
 }

@@ -315,7 +315,7 @@ mod tests {
         });
         assert_eq!(
             ran.load(Ordering::Relaxed),
-            (0..cpus).map(|lane| 1 << (8 * lane)).sum()
+            (0..cpus).map(|lane| 1 << (8 * lane)).sum::<usize>()
         );
         assert_eq!(migrator.own_memory().len(), cpus - 1);
     }

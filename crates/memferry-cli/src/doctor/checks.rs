@@ -3,8 +3,6 @@
 //!
 //! A setting is looked at where it matters: those of tiering on machines with two tiers. Commands are for `sh` as root.
 
-use memferry_linux::topology::{ThpDefrag, ThpMode};
-
 use super::description::{Finding, Severity};
 use super::machine::{CAP_SYS_NICE, CAP_SYS_PTRACE, Machine, nodes_text};
 
@@ -290,7 +288,7 @@ fn thp(machine: &Machine) -> Vec<Finding> {
         return Vec::new();
     };
     let file = |name| format!("sys/kernel/mm/transparent_hugepage/{name}");
-    let never = thp.sizes.iter().all(|size| size.mode == ThpMode::Never);
+    let never = thp.sizes.iter().all(|size| size.mode == "never");
     if never {
         return vec![
             note(
@@ -300,8 +298,8 @@ fn thp(machine: &Machine) -> Vec<Finding> {
             .set(&file("enabled"), "madvise"),
         ];
     }
-    match thp.defrag {
-        ThpDefrag::Always => vec![
+    match &*thp.defrag {
+        "always" => vec![
             note(
                 "page faults wait for huge pages (defrag is always)",
                 "in a full top tier each of them reclaims and compacts first",

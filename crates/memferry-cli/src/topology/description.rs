@@ -1,40 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The machine as `memferry topology --json` writes it, schema `memferry-topology/1`.
 //!
-//! ```text
-//! schema            "memferry-topology/1"
-//! version, date, arguments, settings, complete
-//!                   as in the files of benchmarks: who asked, when and how; complete is true
-//! machine           cpu (null if unknown), cpus, kernel, virtual (null if no file tells), hypervisor (its
-//!                   maker or null), memory_bytes, available_bytes, page_bytes
-//! nodes[]           id, tier (index into tiers, or null), cpus[], has_memory, memory_bytes, free_bytes,
-//!                   distances[] of {node, distance}, 10 being local
-//! tiers[]           kernel_id (N of memory_tierN, or null), nodes[]; fastest first
-//! cache_groups[]    cpus[], level, bytes, node; each of the last three may be null
-//! thp               null without THPs; else enabled, defrag, pmd_bytes, sizes[] of {bytes, mode}
-//! demotion          whether reclaim demotes, or null on a kernel that cannot
-//! numa_balancing    null on a kernel without it; else placement, tiering
-//! abilities[]       name, purpose, available, why (null if available; else the reason and what would
-//!                   enable it)
-//! move_cost         null where UFFDIO_MOVE does not work; else uffdio_move_ns (one way, for each base page),
-//!                   beside_a_thread (another thread of the process ran meanwhile), bound_gbps (what it lets
-//!                   through at most), between_nodes (null with one node; else userfaultfd_ns and
-//!                   move_pages_ns, there with all that belongs to it)
-//! notes[]           what limits the mover here, as text
-//! migrators         null on a stock kernel; else active, all[]
-//! dma_channels[]    name, driver (or null), node (or null), in_use
-//! limits            max_map_count, unprivileged_userfaultfd (or null), overcommit_memory ("heuristic",
-//!                   "always", "never"), nr_hugepages (or null)
-//! copy              absent without --copy; else best, buffer_bytes, runs,
-//!                   routines[] of {name, about},
-//!                   rows[] of {routine, page_bytes, extent_bytes, threads, gbps (median), gbps_min, gbps_max}
-//! ```
-//! Names stay as they are within version 1; new ones may come. Sizes are bytes, GB is 1e9 bytes.
+//! Nodes, tiers, caches, THPs, DMA channels and limits are the library's types, which say what their fields are; so does
+//! docs/schema.json. Names stay as they are within version 1; new ones may come. Sizes are bytes, GB is 1e9 bytes.
 
 use std::path::Path;
 
 use memferry::probe::Ability;
-use memferry_linux::topology::{Overcommit, ThpDefrag, ThpMode, Topology};
+use memferry_linux::topology::parse::Choice;
+use memferry_linux::topology::{
+    CacheGroup, DmaChannel, Limits, Node, NumaBalancing, Thp, Tier, Topology,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -43,7 +19,7 @@ use crate::schema::Envelope;
 /// The value of [`Description::schema`].
 pub const TOPOLOGY_SCHEMA: &str = "memferry-topology/1";
 
-/// All that is known of a machine. The fields are explained at the head of this file.
+/// All that is known of a machine.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "TopologyFile")]
 pub struct Description {
@@ -53,17 +29,25 @@ pub struct Description {
     pub envelope: Envelope,
     pub machine: Machine,
     pub nodes: Vec<Node>,
+    /// Fastest first.
     pub tiers: Vec<Tier>,
     pub cache_groups: Vec<CacheGroup>,
+    /// Null without THPs.
     pub thp: Option<Thp>,
+    /// Whether reclaim demotes; null on a kernel that cannot.
     pub demotion: Option<bool>,
+    /// Null on a kernel without it.
     pub numa_balancing: Option<NumaBalancing>,
     pub abilities: Vec<Capability>,
+    /// Null where UFFDIO_MOVE does not work.
     pub move_cost: Option<MoveCost>,
+    /// What limits the mover here.
     pub notes: Vec<String>,
-    pub migrators: Option<Migrators>,
+    /// Null on a stock kernel.
+    pub migrators: Option<Choice>,
     pub dma_channels: Vec<DmaChannel>,
     pub limits: Limits,
+    /// With --copy only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<Copies>,
 }
@@ -71,73 +55,18 @@ pub struct Description {
 /// The machine as a whole.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Machine {
+    /// Its model; null if unknown.
     pub cpu: Option<String>,
     pub cpus: usize,
     pub kernel: String,
+    /// Null if no file tells.
     #[serde(rename = "virtual")]
     pub is_virtual: Option<bool>,
+    /// Who made the virtual machine, or null.
     pub hypervisor: Option<String>,
     pub memory_bytes: u64,
     pub available_bytes: u64,
     pub page_bytes: u64,
-}
-
-/// A memory node.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Node {
-    pub id: u32,
-    pub tier: Option<usize>,
-    pub cpus: Vec<u32>,
-    pub has_memory: bool,
-    pub memory_bytes: u64,
-    pub free_bytes: u64,
-    pub distances: Vec<Distance>,
-}
-
-/// How far one node is.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Distance {
-    pub node: u32,
-    pub distance: u32,
-}
-
-/// Nodes of one speed.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Tier {
-    pub kernel_id: Option<u32>,
-    pub nodes: Vec<u32>,
-}
-
-/// CPUs that share a last-level cache.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct CacheGroup {
-    pub cpus: Vec<u32>,
-    pub level: Option<u32>,
-    pub bytes: Option<u64>,
-    pub node: Option<u32>,
-}
-
-/// Transparent huge pages.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Thp {
-    pub enabled: String,
-    pub defrag: String,
-    pub pmd_bytes: u64,
-    pub sizes: Vec<ThpSize>,
-}
-
-/// One size of transparent huge pages.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct ThpSize {
-    pub bytes: u64,
-    pub mode: String,
-}
-
-/// What NUMA balancing does.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct NumaBalancing {
-    pub placement: bool,
-    pub tiering: bool,
 }
 
 /// What the kernel can or cannot do.
@@ -146,32 +75,8 @@ pub struct Capability {
     pub name: &'static str,
     pub purpose: &'static str,
     pub available: bool,
+    /// Null if available; else the reason, and what would enable it.
     pub why: Option<String>,
-}
-
-/// The kernel's own migrators.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Migrators {
-    pub active: String,
-    pub all: Vec<String>,
-}
-
-/// A channel of a DMA engine.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct DmaChannel {
-    pub name: String,
-    pub driver: Option<String>,
-    pub node: Option<u32>,
-    pub in_use: bool,
-}
-
-/// Limits of /proc/sys/vm.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Limits {
-    pub max_map_count: u64,
-    pub unprivileged_userfaultfd: Option<bool>,
-    pub overcommit_memory: &'static str,
-    pub nr_hugepages: Option<u64>,
 }
 
 /// The measured copy routines.
@@ -198,6 +103,7 @@ pub struct CopyRow {
     pub page_bytes: u64,
     pub extent_bytes: usize,
     pub threads: usize,
+    /// The median.
     pub gbps: f64,
     pub gbps_min: f64,
     pub gbps_max: f64,
@@ -206,13 +112,17 @@ pub struct CopyRow {
 /// What moving a base page takes.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct MoveCost {
+    /// One way, for each base page.
     pub uffdio_move_ns: f64,
+    /// Another thread of the process ran meanwhile.
     pub beside_a_thread: bool,
+    /// What it lets through at most.
     pub bound_gbps: f64,
+    /// Null with one node.
     pub between_nodes: Option<BetweenNodes>,
 }
 
-/// The same to another node, both ways.
+/// The same to another node, both ways, with all that belongs to it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct BetweenNodes {
     pub userfaultfd_ns: f64,
@@ -221,44 +131,38 @@ pub struct BetweenNodes {
 
 impl Description {
     /// The machine without its copy routines.
-    pub fn new(topology: &Topology, abilities: &[Ability]) -> Self {
-        let cpus = &topology.cpus;
-        let interface = &topology.kernel_interface;
-        let limits = &topology.limits;
+    pub fn new(topology: Topology, abilities: &[Ability]) -> Self {
+        let move_cost = memferry::probe::move_cost(&topology).map(|cost| MoveCost {
+            uffdio_move_ns: cost.uffdio_move_ns,
+            beside_a_thread: cost.beside_a_thread,
+            bound_gbps: cost.bound_gbps(),
+            between_nodes: cost.between_nodes.map(|cost| BetweenNodes {
+                userfaultfd_ns: cost.userfaultfd_ns,
+                move_pages_ns: cost.move_pages_ns,
+            }),
+        });
+        let notes = memferry::probe::notes(&topology);
+        let (cpus, memory) = (topology.cpus, topology.memory);
+        let interface = topology.kernel_interface;
         Self {
             schema: TOPOLOGY_SCHEMA,
             envelope: Envelope::now(Path::new("/")).complete(),
             machine: Machine {
-                cpu: cpus.model.clone(),
+                cpu: cpus.model,
                 cpus: cpus.online.len(),
-                kernel: interface.release.clone(),
+                kernel: interface.release,
                 is_virtual: cpus.hypervisor,
-                hypervisor: cpus.hypervisor_name.clone(),
-                memory_bytes: topology.memory.total_bytes,
-                available_bytes: topology.memory.available_bytes,
-                page_bytes: topology.memory.page_bytes,
+                hypervisor: cpus.hypervisor_name,
+                memory_bytes: memory.total_bytes,
+                available_bytes: memory.available_bytes,
+                page_bytes: memory.page_bytes,
             },
-            nodes: topology.nodes.iter().map(Node::new).collect(),
-            tiers: (topology.tiers.iter())
-                .map(|tier| Tier {
-                    kernel_id: tier.kernel_id,
-                    nodes: tier.nodes.clone(),
-                })
-                .collect(),
-            cache_groups: (cpus.cache_groups.iter())
-                .map(|group| CacheGroup {
-                    cpus: group.cpus.clone(),
-                    level: group.level,
-                    bytes: group.size_bytes,
-                    node: group.node,
-                })
-                .collect(),
-            thp: topology.thp.as_ref().map(Thp::new),
+            nodes: topology.nodes,
+            tiers: topology.tiers,
+            cache_groups: cpus.cache_groups,
+            thp: topology.thp,
             demotion: topology.demotion_enabled,
-            numa_balancing: interface.numa_balancing.map(|of| NumaBalancing {
-                placement: of.placement,
-                tiering: of.tiering,
-            }),
+            numa_balancing: interface.numa_balancing,
             abilities: (abilities.iter())
                 .map(|ability| Capability {
                     name: ability.name,
@@ -267,100 +171,21 @@ impl Description {
                     why: ability.state.clone().err(),
                 })
                 .collect(),
-            move_cost: memferry::probe::move_cost(topology).map(|cost| MoveCost {
-                uffdio_move_ns: cost.uffdio_move_ns,
-                beside_a_thread: cost.beside_a_thread,
-                bound_gbps: cost.bound_gbps(),
-                between_nodes: cost.between_nodes.map(|cost| BetweenNodes {
-                    userfaultfd_ns: cost.userfaultfd_ns,
-                    move_pages_ns: cost.move_pages_ns,
-                }),
-            }),
-            notes: memferry::probe::notes(topology),
-            migrators: interface.migrators.as_ref().map(|choice| Migrators {
-                active: choice.active.clone(),
-                all: choice.names.clone(),
-            }),
-            dma_channels: (topology.dma_channels.iter())
-                .map(|channel| DmaChannel {
-                    name: channel.name.clone(),
-                    driver: channel.driver.clone(),
-                    node: channel.node,
-                    in_use: channel.in_use,
-                })
-                .collect(),
-            limits: Limits {
-                max_map_count: limits.max_map_count,
-                unprivileged_userfaultfd: limits.unprivileged_userfaultfd,
-                overcommit_memory: match limits.overcommit_memory {
-                    Overcommit::Heuristic => "heuristic",
-                    Overcommit::Always => "always",
-                    Overcommit::Never => "never",
-                },
-                nr_hugepages: limits.nr_hugepages,
-            },
+            move_cost,
+            notes,
+            migrators: interface.migrators,
+            dma_channels: topology.dma_channels,
+            limits: topology.limits,
             copy: None,
         }
-    }
-}
-
-impl Node {
-    fn new(node: &memferry_linux::topology::Node) -> Self {
-        Self {
-            id: node.id,
-            tier: node.tier,
-            cpus: node.cpus.clone(),
-            has_memory: node.has_memory,
-            memory_bytes: node.memory_total_bytes,
-            free_bytes: node.memory_free_bytes,
-            distances: (node.distances.iter())
-                .map(|to| Distance {
-                    node: to.node,
-                    distance: to.distance,
-                })
-                .collect(),
-        }
-    }
-}
-
-impl Thp {
-    fn new(thp: &memferry_linux::topology::Thp) -> Self {
-        Self {
-            enabled: mode(&thp.enabled).to_owned(),
-            defrag: match &thp.defrag {
-                ThpDefrag::Always => "always",
-                ThpDefrag::Defer => "defer",
-                ThpDefrag::DeferMadvise => "defer+madvise",
-                ThpDefrag::Madvise => "madvise",
-                ThpDefrag::Never => "never",
-                ThpDefrag::Other(name) => name,
-                _ => "unknown",
-            }
-            .to_owned(),
-            pmd_bytes: thp.pmd_bytes,
-            sizes: (thp.sizes.iter())
-                .map(|size| ThpSize {
-                    bytes: size.bytes,
-                    mode: mode(&size.mode).to_owned(),
-                })
-                .collect(),
-        }
-    }
-}
-
-fn mode(mode: &ThpMode) -> &str {
-    match mode {
-        ThpMode::Always => "always",
-        ThpMode::Madvise => "madvise",
-        ThpMode::Never => "never",
-        ThpMode::Other(name) => name,
-        _ => "unknown",
     }
 }
 
 /// A machine with two DRAM nodes and one of CXL memory, for the tests; nobody has it.
 #[cfg(test)]
 pub mod synthetic {
+    use memferry_linux::topology::{Distance, ThpSize};
+
     use super::*;
 
     /// The machine.
@@ -369,9 +194,10 @@ pub mod synthetic {
             id,
             tier: Some(tier),
             cpus: cpus.to_vec(),
+            has_cpu: !cpus.is_empty(),
             has_memory: true,
-            memory_bytes: gib << 30,
-            free_bytes: gib << 29,
+            memory_total_bytes: gib << 30,
+            memory_free_bytes: gib << 29,
             distances: (0..3)
                 .zip(distances)
                 .map(|(node, distance)| Distance { node, distance })
@@ -408,13 +234,13 @@ pub mod synthetic {
                 CacheGroup {
                     cpus: vec![0, 1, 2, 3],
                     level: Some(3),
-                    bytes: Some(32 << 20),
+                    size_bytes: Some(32 << 20),
                     node: Some(0),
                 },
                 CacheGroup {
                     cpus: vec![4, 6],
                     level: None,
-                    bytes: None,
+                    size_bytes: None,
                     node: None,
                 },
             ],
@@ -456,7 +282,7 @@ pub mod synthetic {
                     why: Some("stock kernel; Memferry's series for Linux 6.12 adds it".to_owned()),
                 },
             ],
-            ..Description::new(&topology, &[])
+            ..Description::new(topology, &[])
         }
     }
 }

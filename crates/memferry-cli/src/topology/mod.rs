@@ -21,9 +21,12 @@ pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
     let topology = read_from(&args.place.root)?;
     let abilities = memferry::probe::abilities(&topology);
-    let mut description = Description::new(&topology, &abilities);
-    if args.copy {
-        description.copy = Some(copies::measure(&topology, &Ui::new())?);
-    }
+    let copy = (args.copy)
+        .then(|| copies::measure(&topology, &Ui::new()))
+        .transpose()?;
+    let description = Description {
+        copy,
+        ..Description::new(topology, &abilities)
+    };
     results.write(&description, || text::machine(&description, Ui::columns()))
 }

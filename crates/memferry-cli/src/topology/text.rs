@@ -2,8 +2,11 @@
 //! The machine as tables for a terminal or a log. It arranges what `description` holds and reads nothing.
 
 use memferry_linux::topology::parse::format_id_list;
+use memferry_linux::topology::{
+    CacheGroup, DmaChannel, Limits, Node, NumaBalancing, Overcommit, Thp, ThpSize, Tier,
+};
 
-use super::description::{Copies, Description, DmaChannel, Limits, MoveCost, NumaBalancing, Thp};
+use super::description::{Capability, Copies, CopyRoutine, Description, MoveCost};
 use crate::schema::THP_BYTES;
 use crate::table::text::{Align, draw, wrap};
 use crate::table::{Table, counted, distinct};
@@ -92,16 +95,16 @@ fn nodes(of: &Description) -> Table {
         .map(|node| format!("to {}", node.id))
         .collect();
     head.extend(to.iter().map(String::as_str));
-    let line = |node: &super::description::Node| {
+    let line = |node: &Node| {
         let mut line = vec![node.id.to_string(), or_dash(node.tier), ids(&node.cpus)];
         line.extend(match node.has_memory {
-            true => [about(node.memory_bytes), about(node.free_bytes)],
+            true => [
+                about(node.memory_total_bytes),
+                about(node.memory_free_bytes),
+            ],
             false => ["none".to_owned(), "none".to_owned()],
         });
-        line.extend(of.nodes.iter().map(|to| {
-            let known = node.distances.iter().find(|known| known.node == to.id);
-            or_dash(known.map(|known| known.distance))
-        }));
+        line.extend(of.nodes.iter().map(|to| or_dash(node.distance_to(to.id))));
         line
     };
     table(
@@ -113,7 +116,7 @@ fn nodes(of: &Description) -> Table {
 }
 
 fn tiers(of: &Description) -> Table {
-    let line = |(index, tier): (usize, &super::description::Tier)| {
+    let line = |(index, tier): (usize, &Tier)| {
         let name = tier.kernel_id.map(|id| format!("memory_tier{id}"));
         let name = name.unwrap_or_else(|| "none: all memory is taken as one tier".to_owned());
         vec![index.to_string(), ids(&tier.nodes), name]
@@ -127,13 +130,13 @@ fn tiers(of: &Description) -> Table {
 }
 
 fn caches(of: &Description) -> Table {
-    let line = |group: &super::description::CacheGroup| {
+    let line = |group: &CacheGroup| {
         vec![
             ids(&group.cpus),
             group
                 .level
                 .map_or_else(|| "–".to_owned(), |level| format!("L{level}")),
-            or_dash(group.bytes.map(about)),
+            or_dash(group.size_bytes.map(about)),
             group
                 .node
                 .map_or_else(|| "several".to_owned(), |node| node.to_string()),
@@ -157,7 +160,7 @@ fn huge_pages(thp: &Thp) -> Table {
         }
         .to_owned()
     };
-    let line = |size: &super::description::ThpSize| vec![short(size.bytes), who(&size.mode)];
+    let line = |size: &ThpSize| vec![short(size.bytes), who(&size.mode)];
     table(
         "transparent huge pages",
         &format!(
@@ -197,7 +200,7 @@ fn dma_engines(of: &Description) -> Table {
 }
 
 fn abilities(of: &Description, columns: usize) -> String {
-    let line = |ability: &super::description::Capability| {
+    let line = |ability: &Capability| {
         let state = if ability.available { "yes" } else { "no" };
         vec![
             ability.name.to_owned(),
@@ -288,7 +291,12 @@ fn settings(of: &Description) -> Table {
         ),
         (
             "vm.overcommit_memory",
-            overcommit_memory.to_owned(),
+            match overcommit_memory {
+                Overcommit::Heuristic => "heuristic",
+                Overcommit::Always => "always",
+                Overcommit::Never => "never",
+            }
+            .to_owned(),
             "what mappings may promise",
         ),
         (
@@ -350,7 +358,7 @@ fn copy_tables(of: &Copies, columns: usize) -> String {
         let (page_bytes, threads) = case;
         let mut head = vec!["routine".to_owned()];
         head.extend(extents.iter().map(|&bytes| short(bytes as u64)));
-        let line = |routine: &super::description::CopyRoutine| {
+        let line = |routine: &CopyRoutine| {
             let mut line = vec![marked(routine.name)];
             line.extend(extents.iter().map(|&extent| {
                 let row = rows.iter().find(|row| {
@@ -384,7 +392,7 @@ fn copy_tables(of: &Copies, columns: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::description::{CopyRoutine, CopyRow, synthetic};
+    use super::super::description::{CopyRow, synthetic};
     use super::*;
 
     fn with_copies() -> Description {

@@ -27,10 +27,12 @@ pub struct Cpus {
 
 /// CPUs that share one last-level cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct CacheGroup {
     /// The group's online CPUs, ascending; never empty.
     pub cpus: Vec<u32>,
     /// The cache's size in bytes; `None` where the firmware does not tell.
+    #[cfg_attr(feature = "json", serde(rename = "bytes"))]
     pub size_bytes: Option<u64>,
     /// The cache's level, 3 on most servers. `None` for CPUs without any cache described: they are grouped by
     /// package, and those without a package too form one group.

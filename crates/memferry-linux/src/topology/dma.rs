@@ -12,6 +12,7 @@ const CLASS: &str = "sys/class/dma";
 
 /// A channel of a DMA engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct DmaChannel {
     /// The kernel's name, such as `dma0chan0`.
     pub name: String,

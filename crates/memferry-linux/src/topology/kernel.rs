@@ -22,6 +22,7 @@ pub struct KernelInterface {
 
 /// What NUMA balancing does (the bits of `kernel.numa_balancing`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct NumaBalancing {
     /// Bit 0: it places pages near the CPUs that use them. It may move pages back that were just moved.
     pub placement: bool,
@@ -31,6 +32,7 @@ pub struct NumaBalancing {
 
 /// Limits of `/proc/sys/vm` that a mover runs into.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Limits {
     /// The most mappings that one process may have.
     pub max_map_count: u64,
@@ -45,6 +47,8 @@ pub struct Limits {
 
 /// How much memory mappings may promise (`vm.overcommit_memory`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "json", serde(rename_all = "lowercase"))]
 pub enum Overcommit {
     /// 0: obvious overcommits are refused.
     Heuristic,

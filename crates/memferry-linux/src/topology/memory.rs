@@ -21,11 +21,14 @@ pub struct Memory {
 
 /// The settings of transparent huge pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Thp {
-    /// Who gets huge pages, for the sizes that inherit it.
-    pub enabled: ThpMode,
-    /// What a fault does when no huge page is free.
-    pub defrag: ThpDefrag,
+    /// Who gets huge pages, for the sizes that inherit it: a mode as that of a size.
+    pub enabled: String,
+    /// What a fault does when no huge page is free, by the kernel's word. `always`: it reclaims and compacts at once;
+    /// `defer`: it wakes the background daemons and takes a small page; `defer+madvise`, `madvise`: it reclaims for mappings
+    /// with `madvise(MADV_HUGEPAGE)`, and for others defers or takes a small page; `never`: it takes a small page.
+    pub defrag: String,
     /// The size in bytes of a page that one PMD entry maps: 2 MiB on x86-64.
     pub pmd_bytes: u64,
     /// The sizes of anonymous huge pages, ascending. A kernel without a setting for each size (before 6.8) has
@@ -35,43 +38,13 @@ pub struct Thp {
 
 /// One size of anonymous huge pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct ThpSize {
     /// The size in bytes.
     pub bytes: u64,
-    /// Who gets pages of this size; `inherit` is resolved to [`Thp::enabled`].
-    pub mode: ThpMode,
-}
-
-/// Who gets huge pages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ThpMode {
-    /// Every mapping that is large enough.
-    Always,
-    /// Mappings that ask with `madvise(MADV_HUGEPAGE)`.
-    Madvise,
-    /// None.
-    Never,
-    /// A mode of a newer kernel, by its name.
-    Other(String),
-}
-
-/// What a page fault does when no huge page is free.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ThpDefrag {
-    /// It reclaims and compacts at once.
-    Always,
-    /// It wakes the background daemons and takes a small page.
-    Defer,
-    /// As `Always` for mappings with `madvise(MADV_HUGEPAGE)`, else as `Defer`.
-    DeferMadvise,
-    /// As `Always` for mappings with `madvise(MADV_HUGEPAGE)`, else a small page.
-    Madvise,
-    /// It takes a small page.
-    Never,
-    /// A mode of a newer kernel, by its name.
-    Other(String),
+    /// Who gets pages of this size, by the kernel's word: `always` (every mapping that is large enough), `madvise` (those that
+    /// ask with `madvise(MADV_HUGEPAGE)`), `never`. `inherit` is resolved.
+    pub mode: String,
 }
 
 /// Reads `/proc/meminfo`.
@@ -99,7 +72,7 @@ pub(super) fn read_thp(root: &Root) -> Result<Option<Thp>, TopologyError> {
     else {
         return Ok(None);
     };
-    let enabled = thp_mode(enabled);
+    let enabled = enabled.active;
     let defrag = root.required(
         &format!("{THP}/defrag"),
         "the THP defrag mode",
@@ -120,7 +93,7 @@ pub(super) fn read_thp(root: &Root) -> Result<Option<Thp>, TopologyError> {
         let mode = if choice.active == "inherit" {
             enabled.clone()
         } else {
-            thp_mode(choice)
+            choice.active
         };
         sizes.push(ThpSize {
             bytes: u64::from(kib) * 1024,
@@ -135,28 +108,8 @@ pub(super) fn read_thp(root: &Root) -> Result<Option<Thp>, TopologyError> {
     }
     Ok(Some(Thp {
         enabled,
-        defrag: thp_defrag(defrag),
+        defrag: defrag.active,
         pmd_bytes,
         sizes,
     }))
-}
-
-fn thp_mode(choice: parse::Choice) -> ThpMode {
-    match choice.active.as_str() {
-        "always" => ThpMode::Always,
-        "madvise" => ThpMode::Madvise,
-        "never" => ThpMode::Never,
-        _ => ThpMode::Other(choice.active),
-    }
-}
-
-fn thp_defrag(choice: parse::Choice) -> ThpDefrag {
-    match choice.active.as_str() {
-        "always" => ThpDefrag::Always,
-        "defer" => ThpDefrag::Defer,
-        "defer+madvise" => ThpDefrag::DeferMadvise,
-        "madvise" => ThpDefrag::Madvise,
-        "never" => ThpDefrag::Never,
-        _ => ThpDefrag::Other(choice.active),
-    }
 }

@@ -29,7 +29,7 @@ pub use cpus::{CacheGroup, Cpus};
 pub use dma::DmaChannel;
 pub use error::{ParseError, TopologyError};
 pub use kernel::{KernelInterface, Limits, NumaBalancing, Overcommit};
-pub use memory::{Memory, Thp, ThpDefrag, ThpMode, ThpSize};
+pub use memory::{Memory, Thp, ThpSize};
 pub use nodes::{Distance, Node, Tier};
 
 use files::Root;

@@ -14,23 +14,26 @@ const LOCAL_DISTANCE: u32 = 10;
 
 /// A NUMA node: CPUs, memory or both that lie together.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Node {
     /// The kernel's id; ids may be sparse.
     pub id: u32,
     /// The node's online CPUs, ascending; none for a node of memory only, such as CXL.
     pub cpus: Vec<u32>,
     /// Whether `cpus` holds any.
+    #[cfg_attr(feature = "json", serde(skip))]
     pub has_cpu: bool,
     /// Whether pages can be moved here (the kernel's `N_MEMORY`).
     pub has_memory: bool,
     /// `MemTotal` in bytes. It changes while memory is hot-plugged.
+    #[cfg_attr(feature = "json", serde(rename = "memory_bytes"))]
     pub memory_total_bytes: u64,
     /// `MemFree` in bytes, when it was read.
+    #[cfg_attr(feature = "json", serde(rename = "free_bytes"))]
     pub memory_free_bytes: u64,
     /// The distance to every node, itself included, ascending by node id.
     pub distances: Vec<Distance>,
-    /// The index into [`Topology::tiers`](super::Topology::tiers); `None` for a node that no tier lists, as one
-    /// without memory.
+    /// The index into the machine's tiers; `None` for a node that no tier lists, as one without memory.
     pub tier: Option<usize>,
 }
 
@@ -46,6 +49,7 @@ impl Node {
 
 /// How far one node is, as the firmware tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Distance {
     /// The id of the other node.
     pub node: u32,
@@ -55,6 +59,7 @@ pub struct Distance {
 
 /// Memory nodes of one speed.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Tier {
     /// N of the kernel's `memory_tierN`; `None` where the kernel names no tiers and all memory is taken as one.
     pub kernel_id: Option<u32>,

@@ -69,8 +69,10 @@ fn decimal(digits: &str) -> Option<u64> {
 
 /// Names of which one is active, as sysfs shows a choice: `always [madvise] never`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Choice {
     /// All names, in the order of the file, without brackets.
+    #[cfg_attr(feature = "json", serde(rename = "all"))]
     pub names: Vec<String>,
     /// The name that stood in brackets; one of `names`.
     pub active: String,
