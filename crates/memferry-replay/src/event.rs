@@ -3,6 +3,8 @@
 
 /// What an [`Event`]'s time counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "json", serde(rename_all = "lowercase"))]
 pub enum Clock {
     /// Accesses since the start: the source knows no time.
     Accesses,

@@ -119,6 +119,7 @@ impl Top {
 
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Machine {
     /// What a load that misses the caches waits in the top tier, ns.
     pub top_ns: u32,
@@ -131,6 +132,7 @@ pub struct Machine {
     /// What one hint fault costs the thread that takes it, ns.
     pub fault_ns: u32,
     /// Of so many accesses of a trace that counts every load and store, one reaches memory.
+    #[cfg_attr(feature = "json", serde(skip))]
     pub accesses_per_miss: u32,
     /// The source of `pghot` and `ours` reports one miss in so many; 0 for none.
     pub sample_period: u32,

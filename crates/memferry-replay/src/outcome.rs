@@ -61,6 +61,7 @@ impl Default for Run {
 
 /// The figures of one replay. All but [`Outcome::tracker_ns_per_access`] are the same on every machine.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Outcome {
     /// The policy.
     pub policy: Kind,
@@ -71,12 +72,14 @@ pub struct Outcome {
     /// Accesses of the trace.
     pub accesses: u64,
     /// Those that the top tier served.
+    #[cfg_attr(feature = "json", serde(skip))]
     pub top_accesses: u64,
     /// Their share, 0 to 1.
     pub top_share: f64,
     /// Time against all in the top tier: waiting for memory, moving, hint faults, the source's walks; 1 or more.
     pub slowdown: f64,
     /// What moved.
+    #[cfg_attr(feature = "json", serde(flatten))]
     pub account: Account,
     /// Accesses after a change of phase until 95% of the new phase's steady share are reached, mean over the changes; none if
     /// the trace has no change of phase.
@@ -90,6 +93,7 @@ pub struct Outcome {
     /// Measured here and now, so different in each run: the policy's own time over all accesses.
     pub tracker_ns_per_access: f64,
     /// The course over time.
+    #[cfg_attr(feature = "json", serde(skip))]
     pub slices: Vec<Slice>,
 }
 

@@ -79,7 +79,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
         target.write(&page)
     };
     let drawn = html.map_or(Ok(()), save);
-    let shown = results.write(&description::file(&cases, args.seed), || {
+    let shown = results.write(&description::file(&cases), || {
         text::tables(&cases, Ui::columns())
     });
     worst([drawn, shown])

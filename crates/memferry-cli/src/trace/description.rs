@@ -1,62 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A trace as `memferry trace info --json` writes it, schema `memferry-trace/1`.
 //!
-//! ```text
-//! schema            "memferry-trace/1"
-//! file, file_bytes
-//! name, source      what was traced, and by what
-//! clock             "accesses" or "nanoseconds": what end counts
-//! page_bytes
-//! sampling          accesses that one reported access stands for
-//! window            accesses within which those to one page are one event; 0: none were merged
-//! cache             null, or {bytes, ways, line_bytes}: accesses that it serves are not in the trace
-//! instructions      instruction fetches are among the accesses
-//! pages, footprint_bytes, events, reads, writes, accesses
-//! half_pages, most_pages    the fewest pages that have half, and nine tenths, of the accesses
-//! end               when tracing ended
-//! seen              accesses of the program meanwhile, those that the cache served among them; null: not known
-//! bytes_per_access  of the file, over accesses
-//! ```
+//! What the library's header and totals say of a trace, and what follows from it.
 
 use std::path::Path;
 
-use memferry_replay::event::Clock;
 use memferry_replay::trace::{Header, Totals};
 use serde::Serialize;
 
-/// What a trace has in it. The fields are explained at the head of this file.
+/// What a trace has in it.
 #[derive(Debug, Serialize)]
 pub struct Description {
     pub schema: &'static str,
     pub file: String,
     pub file_bytes: u64,
-    pub name: String,
-    pub source: String,
-    pub clock: &'static str,
-    pub page_bytes: u32,
-    pub sampling: u32,
-    pub window: u64,
-    pub cache: Option<Cache>,
-    pub instructions: bool,
-    pub pages: u64,
+    #[serde(flatten)]
+    pub header: Header,
+    #[serde(flatten)]
+    pub totals: Totals,
     pub footprint_bytes: u64,
-    pub events: u64,
-    pub reads: u64,
-    pub writes: u64,
     pub accesses: u64,
+    /// The fewest pages that have half of the accesses.
     pub half_pages: u64,
+    /// The fewest that have nine tenths.
     pub most_pages: u64,
-    pub end: u64,
+    /// Accesses of the program meanwhile, those that the cache served among them; null: not known.
     pub seen: Option<u64>,
     pub bytes_per_access: f64,
-}
-
-/// The cache whose hits were left out.
-#[derive(Debug, Serialize)]
-pub struct Cache {
-    pub bytes: u64,
-    pub ways: u32,
-    pub line_bytes: u32,
 }
 
 impl Description {
@@ -74,30 +44,12 @@ impl Description {
             schema: "memferry-trace/1",
             file: file.display().to_string(),
             file_bytes,
-            name: header.name.clone(),
-            source: header.source.clone(),
-            clock: match header.clock {
-                Clock::Accesses => "accesses",
-                Clock::Nanoseconds => "nanoseconds",
-            },
-            page_bytes: header.page_bytes,
-            sampling: header.sampling,
-            window: header.window,
-            cache: header.cache.map(|cache| Cache {
-                bytes: cache.bytes,
-                ways: cache.ways,
-                line_bytes: cache.line_bytes,
-            }),
-            instructions: header.instructions,
-            pages: totals.pages,
+            header: header.clone(),
+            totals: *totals,
             footprint_bytes: totals.pages.saturating_mul(header.page_bytes.into()),
-            events: totals.events,
-            reads: totals.reads,
-            writes: totals.writes,
             accesses,
             half_pages: hottest(&counts, accesses.div_ceil(2)),
             most_pages: hottest(&counts, accesses - accesses / 10),
-            end: totals.end,
             seen: (totals.seen > 0).then_some(totals.seen),
             bytes_per_access: file_bytes as f64 / accesses.max(1) as f64,
         }

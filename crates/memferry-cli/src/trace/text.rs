@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is in a trace, as text for a terminal.
 
+use memferry_replay::event::Clock;
+
 use super::description::Description;
 use crate::table::text::wrap;
 use crate::units::{about, long, time};
@@ -8,10 +10,10 @@ use crate::units::{about, long, time};
 /// One line per fact.
 pub fn description(of: &Description, columns: usize) -> String {
     let mut lines = vec![
-        format!("{}: {}", of.file, of.name),
+        format!("{}: {}", of.file, of.header.name),
         format!("source: {}", source(of)),
     ];
-    if let Some(cache) = &of.cache {
+    if let Some(cache) = &of.header.cache {
         lines.push(format!(
             "cache: {}, {} ways, lines of {} bytes: what it serves is left out",
             long(cache.bytes),
@@ -22,8 +24,8 @@ pub fn description(of: &Description, columns: usize) -> String {
     lines.extend([
         format!(
             "pages: {} of {}: {}; half of the accesses go to {} of them, nine tenths to {}",
-            grouped(of.pages),
-            long(of.page_bytes.into()),
+            grouped(of.totals.pages),
+            long(of.header.page_bytes.into()),
             about(of.footprint_bytes),
             grouped(of.half_pages),
             grouped(of.most_pages)
@@ -47,19 +49,19 @@ pub fn description(of: &Description, columns: usize) -> String {
 }
 
 fn source(of: &Description) -> String {
-    let sampled = match of.sampling {
+    let sampled = match of.header.sampling {
         1 => String::new(),
         every => format!(", one of {every} accesses"),
     };
-    let fetches = match of.instructions {
+    let fetches = match of.header.instructions {
         true => ", instruction fetches among its accesses",
         false => "",
     };
-    format!("{}{sampled}{fetches}", of.source)
+    format!("{}{sampled}{fetches}", of.header.source)
 }
 
 fn accesses(of: &Description) -> String {
-    let (reads, writes) = (grouped(of.reads), grouped(of.writes));
+    let (reads, writes) = (grouped(of.totals.reads), grouped(of.totals.writes));
     let all = grouped(of.accesses);
     match of.seen {
         Some(seen) if seen != of.accesses => {
@@ -73,20 +75,20 @@ fn accesses(of: &Description) -> String {
 }
 
 fn events(of: &Description) -> String {
-    match of.window {
-        0 => grouped(of.events),
+    match of.header.window {
+        0 => grouped(of.totals.events),
         window => format!(
             "{}: accesses to one page within {} of the program's are one",
-            grouped(of.events),
+            grouped(of.totals.events),
             grouped(window)
         ),
     }
 }
 
 fn duration(of: &Description) -> String {
-    match of.clock {
-        "nanoseconds" => time(of.end),
-        clock => format!("{} {clock}", grouped(of.end)),
+    match of.header.clock {
+        Clock::Nanoseconds => time(of.totals.end),
+        Clock::Accesses => format!("{} accesses", grouped(of.totals.end)),
     }
 }
 

@@ -23,6 +23,8 @@ pub use oracle::{Bound, bound};
 
 /// A policy's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "json", serde(rename_all = "kebab-case"))]
 pub enum Kind {
     /// Pages stay where they were touched first.
     None,

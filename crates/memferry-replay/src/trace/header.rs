@@ -16,6 +16,7 @@ pub const LONGEST_WINDOW: u64 = 1 << 31;
 
 /// The first chunk of a trace file.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Header {
     /// What was traced: a command line, or what the user calls it.
     pub name: String,
@@ -37,6 +38,7 @@ pub struct Header {
 
 /// A set-associative cache with least-recently-used replacement, as [`crate::trace::source::CacheModel`] plays it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Cache {
     /// Bytes that it holds.
     pub bytes: u64,

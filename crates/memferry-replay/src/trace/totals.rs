@@ -7,6 +7,7 @@ use super::varint::{put, take};
 
 /// Sums over a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Totals {
     /// Pages.
     pub pages: u64,
@@ -19,6 +20,7 @@ pub struct Totals {
     /// When tracing ended, in units of the trace's clock.
     pub end: u64,
     /// Accesses of the program, those that were left out (hits of a modelled cache) among them; 0 if not known.
+    #[cfg_attr(feature = "json", serde(skip))]
     pub seen: u64,
 }
 
