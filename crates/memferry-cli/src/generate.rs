@@ -13,11 +13,15 @@ use schemars::{JsonSchema, schema_for};
 use crate::cli::{Cli, GenerateArgs, Generated};
 use crate::doctor::description::Description as Findings;
 use crate::failure::Failure;
+use crate::kernel::description::{Changes, Status};
+use crate::kernel::pghot::HeatFile;
+use crate::process::description::Description as MoveFile;
 use crate::replay::description::File as ReplayFile;
 use crate::schema::BenchFile;
 use crate::topology::description::Description;
+use crate::trace::description::Description as TraceFile;
 
-/// A file that `--json` of `memferry bench`, `memferry replay`, `memferry topology` or `memferry doctor` writes.
+/// A file that `--json` writes.
 #[derive(JsonSchema)]
 #[schemars(untagged, title = "Files of memferry")]
 #[expect(dead_code, reason = "the shape of files; none is made")]
@@ -26,6 +30,11 @@ enum AnyFile<'a> {
     Replay(ReplayFile<'a>),
     Topology(Description),
     Doctor(Findings),
+    Kernel(Status<'a>),
+    KernelSet(Changes<'a>),
+    Heat(HeatFile<'a>),
+    Trace(TraceFile),
+    Move(MoveFile),
 }
 
 /// Writes the files into the folder that was named.

@@ -282,6 +282,42 @@ fn wrong_usage_is_status_2() {
 }
 
 #[test]
+fn status_says_whether_the_settings_come_back_at_boot() {
+    let root = with_pghot();
+    let shows = |persisted: &str, part: &str| {
+        let shown = stdout(&kernel(root.path(), "status"));
+        assert!(shown.contains(part), "{part}: {shown}");
+        let json = stdout(&kernel(root.path(), "status --json"));
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["persisted"], persisted);
+    };
+    let set = |line: &str| assert_eq!(status(&kernel(root.path(), line)), 0, "{line}");
+    shows("no", "not persisted: ");
+    set("set --persist");
+    shows("yes", "persisted: the settings come back");
+    set("set --mtcopy-lanes 4");
+    shows("otherwise", "--persist --dry-run");
+    set("set --persist");
+    set("set --pghot-rate-limit 100");
+    shows("otherwise", "--persist --dry-run");
+    set("set --persist");
+    shows("yes", "persisted: the settings come back");
+    // One of the four files is gone, or somebody else's.
+    let one = root.path().join(KEPT[1]);
+    fs::remove_file(&one).expect("remove");
+    shows("otherwise", "--persist --dry-run");
+    fs::write(&one, "# the administrator's\n").expect("file");
+    shows("otherwise", "--persist --dry-run");
+    fs::remove_file(&one).expect("remove");
+    set("set --forget");
+    fs::write(&one, "# the administrator's\n").expect("file");
+    shows("no", "not persisted: ");
+    let none = stdout(&kernel(stock().path(), "status --json"));
+    let none: Value = serde_json::from_str(&none).expect("JSON");
+    assert!(none["persisted"].is_null(), "there is nothing to persist");
+}
+
+#[test]
 fn files_that_are_not_ours_are_neither_replaced_nor_removed() {
     for file in KEPT {
         let root = machine();

@@ -1,90 +1,72 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's half as `memferry kernel status --json` writes it, schema `memferry-kernel/2`.
-//!
-//! ```text
-//! schema            "memferry-kernel/2"
-//! kernel            its release
-//! available         whether it has /sys/kernel/mm/migration
-//! why, next         null if available; else the reason and what to do
-//! migrators         active ("none": nothing copies batches), all[]
-//! reasons           "all", "none" or names between spaces
-//! max_batch_bytes
-//! mtcopy            null while the module is not loaded; else lanes
-//! dcbm              the same: lanes, channels[] as the kernel lists them
-//! quarantined_bytes memory that a DMA channel may still write to
-//! pghot             available, why and next as above; sources[], target_node, rate_limit_mbps, format and record_bytes
-//!                   (null if debugfs does not tell), tuning {file: text} of debugfs, status {name: text} of its file of
-//!                   this name, counters {name: n}
-//! statistics[]      migrator, folios, bytes, fallbacks, declined: one row for each registered migrator
-//! left              null, or what a benchmark changed and has not set back: arguments, running (else it was killed), steps[] as
-//!                   `memferry kernel set --restore` would make them
-//! ```
-//! All from `migrators` to `quarantined_bytes` is null, and `statistics` empty, where nothing is available. `memferry kernel
-//! set --json` writes schema `memferry-kernel-set/1`: dry_run, steps[] of {file, before, after}, files[] of {path, text} that
-//! --persist writes, or --forget removes (text null).
+//! The kernel's half as `memferry kernel status --json` writes it, schema `memferry-kernel/2`, and what `memferry kernel set
+//! --json` writes, schema `memferry-kernel-set/1`. docs/schema.json has both.
 
-use memferry_linux::kernel::{self, Absence, Migration};
+use memferry_linux::kernel::{Absence, Dcbm, Migration, Statistics};
+use memferry_linux::topology::parse::Choice;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::persist::Files;
+use super::persist::{Files, Persisted};
 use super::pghot::Tracking;
 use crate::restore::{Left, Step};
 
-/// What is known of the kernel's half. The fields are explained at the head of this file.
-#[derive(Debug, Serialize)]
+/// The value of [`Status::schema`].
+const STATUS_SCHEMA: &str = "memferry-kernel/2";
+
+/// The value of [`Changes::schema`].
+const SET_SCHEMA: &str = "memferry-kernel-set/1";
+
+/// What is known of the kernel's half. All from `migrators` to `quarantined_bytes` is null, and `statistics` empty, where nothing
+/// is available.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "KernelFile")]
 pub struct Status<'a> {
+    #[schemars(extend("const" = STATUS_SCHEMA))]
     pub schema: &'static str,
+    /// Its release.
     pub kernel: String,
+    /// Whether it has /sys/kernel/mm/migration.
     pub available: bool,
+    /// Null if available; else the reason.
     pub why: Option<String>,
+    /// Null if available; else what to do.
     pub next: Option<&'static str>,
-    pub migrators: Option<Migrators<'a>>,
+    /// The active one is "none" where nothing copies batches.
+    pub migrators: Option<&'a Choice>,
+    /// "all", "none" or names between spaces.
     pub reasons: Option<&'a str>,
     pub max_batch_bytes: Option<u64>,
+    /// Null while the module is not loaded.
     pub mtcopy: Option<Mtcopy>,
-    pub dcbm: Option<Dcbm<'a>>,
+    /// Null while the module is not loaded.
+    pub dcbm: Option<&'a Dcbm>,
+    /// Memory that a DMA channel may still write to.
     pub quarantined_bytes: Option<u64>,
     pub pghot: Tracking,
-    pub statistics: Vec<Row<'a>>,
+    /// One for each registered migrator.
+    pub statistics: &'a [Statistics],
+    /// Whether the settings come back at boot, by what `memferry kernel set --persist` writes; null where there are none.
+    pub persisted: Option<Persisted>,
+    /// What a benchmark changed and has not set back, or null.
     pub left: Option<LeftBehind<'a>>,
 }
 
 /// What a benchmark changed and has not set back.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct LeftBehind<'a> {
+    /// Of the benchmark.
     pub arguments: &'a [String],
+    /// Else it was killed.
     pub running: bool,
+    /// As `memferry kernel set --restore` would make them.
     pub steps: Vec<Change<'a>>,
 }
 
-/// Who can copy, and who does.
-#[derive(Debug, Serialize)]
-pub struct Migrators<'a> {
-    pub active: &'a str,
-    pub all: &'a [String],
-}
-
 /// The settings of the module.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Mtcopy {
     pub lanes: u64,
-}
-
-/// The settings of the module that copies with DMA channels.
-#[derive(Debug, Serialize)]
-pub struct Dcbm<'a> {
-    pub lanes: u64,
-    pub channels: &'a [String],
-}
-
-/// What one migrator did.
-#[derive(Debug, Serialize)]
-pub struct Row<'a> {
-    pub migrator: &'a str,
-    pub folios: u64,
-    pub bytes: u64,
-    pub fallbacks: u64,
-    pub declined: u64,
 }
 
 impl<'a> Status<'a> {
@@ -93,36 +75,25 @@ impl<'a> Status<'a> {
         kernel: String,
         found: &'a Result<Migration, Absence>,
         pghot: Tracking,
+        persisted: Option<Persisted>,
         left: Option<&'a Left>,
     ) -> Self {
         let of = found.as_ref().ok();
-        let row = |row: &'a kernel::Statistics| Row {
-            migrator: &row.migrator,
-            folios: row.folios,
-            bytes: row.bytes,
-            fallbacks: row.fallbacks,
-            declined: row.declined,
-        };
         Self {
-            schema: "memferry-kernel/2",
+            schema: STATUS_SCHEMA,
             kernel,
             available: found.is_ok(),
             why: found.as_ref().err().map(ToString::to_string),
             next: found.as_ref().err().map(|absence| absence.hint()),
-            migrators: of.map(|of| Migrators {
-                active: &of.migrators.active,
-                all: &of.migrators.names,
-            }),
+            migrators: of.map(|of| &of.migrators),
             reasons: of.map(|of| &*of.reasons),
             max_batch_bytes: of.map(|of| of.max_batch_bytes),
             mtcopy: of.and_then(|of| of.lanes).map(|lanes| Mtcopy { lanes }),
-            dcbm: of.and_then(|of| of.dcbm.as_ref()).map(|of| Dcbm {
-                lanes: of.lanes,
-                channels: &of.channels,
-            }),
+            dcbm: of.and_then(|of| of.dcbm.as_ref()),
             quarantined_bytes: of.map(|of| of.quarantined_bytes),
             pghot,
-            statistics: of.map_or_else(Vec::new, |of| of.statistics.iter().map(row).collect()),
+            statistics: of.map_or(&[], |of| &of.statistics),
+            persisted,
             left: left.map(|left| {
                 let step = |of: &'a Step| Change {
                     file: &of.file,
@@ -140,23 +111,28 @@ impl<'a> Status<'a> {
 }
 
 /// What was set, or would be.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "KernelSetFile")]
 pub struct Changes<'a> {
+    #[schemars(extend("const" = SET_SCHEMA))]
     pub schema: &'static str,
     pub dry_run: bool,
     pub steps: Vec<Change<'a>>,
+    /// What --persist writes, or --forget removes.
     pub files: Vec<Kept<'a>>,
 }
 
 /// A file below /etc.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Kept<'a> {
     pub path: String,
+    /// Null if it is removed.
     pub text: Option<&'a str>,
 }
 
 /// One file.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "KernelStep")]
 pub struct Change<'a> {
     pub file: &'a str,
     pub before: &'a str,
@@ -176,7 +152,7 @@ impl<'a> Changes<'a> {
             after,
         };
         Self {
-            schema: "memferry-kernel-set/1",
+            schema: SET_SCHEMA,
             dry_run,
             steps: steps.map(change).collect(),
             files: files

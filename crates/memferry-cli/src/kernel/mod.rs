@@ -3,9 +3,9 @@
 //!
 //! The library reads and writes; this parses, calls and prints. Nothing is loaded into the kernel.
 
-mod description;
+pub mod description;
 mod persist;
-mod pghot;
+pub mod pghot;
 mod text;
 
 use std::path::Path;
@@ -38,7 +38,11 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     let tracking = Pghot::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
     let left = restore::left(&args.place.root)?;
     let tracked = pghot::Tracking::new(&tracking);
-    let status = Status::new(release.clone(), &found, tracked, left.as_ref());
+    let persisted = match (found.as_ref().ok(), tracking.as_ref().ok()) {
+        (None, None) => None,
+        (migration, pghot) => Some(Files::persisted(&args.place.root, migration, pghot)?),
+    };
+    let status = Status::new(release.clone(), &found, tracked, persisted, left.as_ref());
     results.write(&status, || {
         let migration = match &found {
             Ok(migration) => text::status(&release, migration, Ui::columns()),
@@ -46,7 +50,8 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
         };
         let tracking = pghot::text(&tracking, Ui::columns());
         let left = (left.as_ref()).map_or_else(String::new, |left| text::left(left, Ui::columns()));
-        format!("{left}{migration}\n{tracking}")
+        let persisted = persisted.map_or(String::new(), |of| text::persisted(of, Ui::columns()));
+        format!("{left}{migration}\n{tracking}{persisted}")
     })
 }
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use memferry_linux::kernel::pghot::Pghot;
 use memferry_linux::kernel::{Change, DCBM, MTCOPY, Migration, PghotChange};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::Target;
@@ -21,6 +23,19 @@ const MODULES: &str = "etc/modules-load.d/memferry.conf";
 const SYSCTLS: &str = "etc/sysctl.d/memferry.conf";
 const SYSFS: &str = "etc/tmpfiles.d/memferry.conf";
 const ORDER: &str = "etc/systemd/system/systemd-tmpfiles-setup.service.d/memferry.conf";
+const ALL: [&str; 4] = [ORDER, MODULES, SYSCTLS, SYSFS];
+
+/// Whether settings come back at boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Persisted {
+    /// All of them, as they are now.
+    Yes,
+    /// Some of them, or with other values than now.
+    Otherwise,
+    /// None.
+    No,
+}
 
 /// Files to write and to remove.
 #[derive(Debug)]
@@ -58,10 +73,33 @@ impl Files {
     /// # Errors
     /// As [`Files::of`].
     pub fn none(root: &Path) -> Result<Self, Failure> {
-        Self::new(
-            root,
-            [ORDER, MODULES, SYSCTLS, SYSFS].map(|file| (file, None)),
-        )
+        Self::new(root, ALL.map(|file| (file, None)))
+    }
+
+    /// Whether the settings of now come back at boot; a file that memferry did not write brings back none.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn persisted(
+        root: &Path,
+        migration: Option<&Migration>,
+        pghot: Option<&Pghot>,
+    ) -> Result<Persisted, Failure> {
+        let texts = ALL.map(|file| text(root, file)).into_iter();
+        let texts = texts.collect::<Result<Vec<_>, _>>()?;
+        let is_ours = |text: &String| text.starts_with(HEADER);
+        let (ours, others): (Vec<_>, Vec<_>) = texts.into_iter().flatten().partition(is_ours);
+        if ours.is_empty() {
+            return Ok(Persisted::No);
+        }
+        let (change, pghot_change) = (Change::default(), PghotChange::default());
+        let migration = migration.zip(Some(&change));
+        let pghot = pghot.zip(Some(&pghot_change));
+        let is_as_now = others.is_empty() && Self::of(root, migration, pghot)?.wanted.is_empty();
+        Ok(match is_as_now {
+            true => Persisted::Yes,
+            false => Persisted::Otherwise,
+        })
     }
 
     /// The modules, and what is written to /sys/kernel/mm/migration.
@@ -101,14 +139,9 @@ impl Files {
         texts: [(&'static str, Option<String>); N],
     ) -> Result<Self, Failure> {
         let mut wanted = Vec::new();
-        for (file, text) in texts {
-            let text = text.map(|text| HEADER.to_owned() + &text);
-            let now = match fs::read_to_string(root.join(file)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                other => Some(other.map_err(|error| {
-                    Failure::new(format!("cannot read /{file}"), error, "be root")
-                })?),
-            };
+        for (file, wished) in texts {
+            let wished = wished.map(|text| HEADER.to_owned() + &text);
+            let now = text(root, file)?;
             if now.as_ref().is_some_and(|now| !now.starts_with(HEADER)) {
                 return Err(Failure::new(
                     format!("/{file} was not written by memferry, so nothing is changed"),
@@ -116,8 +149,8 @@ impl Files {
                     "move it away, or add the settings to it yourself: --persist --dry-run on a machine without it shows them",
                 ));
             }
-            if now != text {
-                wanted.push((file, text));
+            if now != wished {
+                wanted.push((file, wished));
             }
         }
         Ok(Self {
@@ -152,6 +185,19 @@ impl Files {
             }
         }
         Ok(())
+    }
+}
+
+/// What a file below the root says, if it is there.
+fn text(root: &Path, file: &str) -> Result<Option<String>, Failure> {
+    match fs::read_to_string(root.join(file)) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::new(
+            format!("cannot read /{file}"),
+            error,
+            "be root",
+        )),
     }
 }
 

@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hot-page tracking in `memferry kernel`: its part of `status`, and `heat`, schema `memferry-heat/1`.
-//!
-//! ```text
-//! schema            "memferry-heat/1"
-//! frequencies[]     the names of the columns that count pages by frequency
-//! sections[]        section (number: first physical address over 128 MiB), node, known (pages of which an access is known),
-//!                   hot, majority_node (null while not known), by_frequency[] as frequencies
-//! ```
-
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use memferry_linux::kernel::pghot::{Heat, Pghot, PghotAbsence, SECTION_PAGES, SectionHeat};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::kernel::HeatArgs;
@@ -22,18 +15,24 @@ use crate::table::{Table, counted};
 use crate::ui::Ui;
 use crate::units::about;
 
-/// Hot-page tracking as `memferry kernel status --json` has it; explained in `description`.
-#[derive(Debug, Default, Serialize)]
+/// Hot-page tracking as `memferry kernel status --json` has it.
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Tracking {
     available: bool,
+    /// Null if available; else the reason.
     why: Option<String>,
+    /// Null if available; else what to do.
     next: Option<&'static str>,
     sources: Vec<String>,
     target_node: Option<i64>,
     rate_limit_mbps: Option<u64>,
+    /// Of the records; null if debugfs does not tell.
     format: Option<String>,
+    /// Memory that they take; null likewise.
     record_bytes: Option<u64>,
+    /// Files of debugfs, each of one value.
     tuning: BTreeMap<String, String>,
+    /// What the file of debugfs of this name says.
     status: BTreeMap<String, String>,
     counters: BTreeMap<String, u64>,
 }
@@ -91,13 +90,12 @@ pub fn text(found: &Result<Pghot, PghotAbsence>, columns: usize) -> String {
     match counters.is_empty() {
         true => text += "Nothing was recorded, promoted or demoted yet.\n",
         false => {
-            let table = Table {
-                title: "what was recorded and promoted".to_owned(),
-                caption: "/proc/vmstat and debugfs pghot/status; counters of zero are left out"
-                    .to_owned(),
-                head: ["counter", "since boot"].map(str::to_owned).to_vec(),
-                rows: counters,
-            };
+            let table = Table::new(
+                "what was recorded and promoted",
+                "/proc/vmstat and debugfs pghot/status; counters of zero are left out",
+                &["counter", "since boot"],
+                counters,
+            );
             text += &draw(&table, columns, Align::Right);
         }
     }
@@ -117,44 +115,35 @@ fn settings(of: &Pghot) -> Table {
         names if names.is_empty() => "none".to_owned(),
         names => names.join(" "),
     };
+    let row =
+        |name: &str, value: String, meaning: &str| vec![name.to_owned(), value, meaning.to_owned()];
+    let (target, limit) = (of.target_node.to_string(), of.rate_limit_mbps.to_string());
+    let nowhere = "where pages go of which no better node is known";
     let mut rows = vec![
-        (
-            "enabled_sources".to_owned(),
-            sources,
-            "what reports accesses",
-        ),
-        (
-            "target_nid".to_owned(),
-            of.target_node.to_string(),
-            "where pages go of which no better node is known",
-        ),
-        (
-            "promote_rate_limit_MBps".to_owned(),
-            of.rate_limit_mbps.to_string(),
-            "promoted at most",
-        ),
+        row("enabled_sources", sources, "what reports accesses"),
+        row("target_nid", target, nowhere),
+        row("promote_rate_limit_MBps", limit, "promoted at most"),
     ];
     if let Some(format) = of.format() {
-        let format = format.to_owned();
-        rows.push(("format".to_owned(), format, "of the records, set at boot"));
+        rows.push(row(
+            "format",
+            format.to_owned(),
+            "of the records, set at boot",
+        ));
     }
     if let Some(bytes) = of.record_bytes() {
-        rows.push(("records".to_owned(), about(bytes), "memory that they take"));
+        rows.push(row("records", about(bytes), "memory that they take"));
     }
-    let tuning = of.tuning.iter().map(|(name, text)| {
+    rows.extend(of.tuning.iter().map(|(name, text)| {
         let text = if text.is_empty() { "none" } else { text };
-        (name.clone(), text.to_owned(), "debugfs")
-    });
-    rows.extend(tuning);
-    Table {
-        title: "hot-page tracking".to_owned(),
-        caption: "vm.pghot_*, which `memferry kernel set` changes, and debugfs pghot/".to_owned(),
-        head: ["setting", "value", "meaning"].map(str::to_owned).to_vec(),
-        rows: rows
-            .into_iter()
-            .map(|(name, value, meaning)| vec![name, value, meaning.to_owned()])
-            .collect(),
-    }
+        row(name, text.to_owned(), "debugfs")
+    }));
+    Table::new(
+        "hot-page tracking",
+        "vm.pghot_*, which `memferry kernel set` changes, and debugfs pghot/",
+        &["setting", "value", "meaning"],
+        rows,
+    )
 }
 
 /// `memferry kernel heat`.
@@ -173,9 +162,11 @@ pub fn heat(args: &HeatArgs) -> Result<(), Failure> {
     };
     heat.sections
         .retain(|section| args.node.is_none_or(|node| node == section.node));
-    results.write(&description(&heat), || {
-        heat_text(heat.clone(), args.most, Ui::columns())
-    })
+    let file = HeatFile {
+        schema: HEAT_SCHEMA,
+        heat: &heat,
+    };
+    results.write(&file, || heat_text(heat.clone(), args.most, Ui::columns()))
 }
 
 /// Why there is no summary.
@@ -192,40 +183,16 @@ fn absent(args: &HeatArgs) -> Result<Failure, Failure> {
     })
 }
 
-#[derive(Serialize)]
-struct Description<'a> {
+/// The value of [`HeatFile::schema`].
+const HEAT_SCHEMA: &str = "memferry-heat/1";
+
+/// What `memferry kernel heat --json` writes.
+#[derive(Serialize, JsonSchema)]
+pub struct HeatFile<'a> {
+    #[schemars(extend("const" = HEAT_SCHEMA))]
     schema: &'static str,
-    frequencies: &'a [String],
-    sections: Vec<Section<'a>>,
-}
-
-#[derive(Serialize)]
-struct Section<'a> {
-    section: u64,
-    node: u32,
-    known: u64,
-    hot: u64,
-    majority_node: Option<u32>,
-    by_frequency: &'a [u64],
-}
-
-fn description(heat: &Heat) -> Description<'_> {
-    Description {
-        schema: "memferry-heat/1",
-        frequencies: &heat.frequencies,
-        sections: heat.sections.iter().map(section).collect(),
-    }
-}
-
-fn section(of: &SectionHeat) -> Section<'_> {
-    Section {
-        section: of.section,
-        node: of.node,
-        known: of.known,
-        hot: of.hot,
-        majority_node: of.majority_node,
-        by_frequency: &of.by_frequency,
-    }
+    #[serde(flatten)]
+    heat: &'a Heat,
 }
 
 fn heat_text(mut heat: Heat, most: usize, columns: usize) -> String {
@@ -251,19 +218,17 @@ fn heat_text(mut heat: Heat, most: usize, columns: usize) -> String {
         line.extend(of.by_frequency.iter().map(u64::to_string));
         line
     };
-    let mut head: Vec<String> = ["address", "node", "hot", "known", "used from"]
-        .map(str::to_owned)
-        .to_vec();
-    head.extend(heat.frequencies.iter().cloned());
-    let table = Table {
-        title: format!(
+    let mut head = vec!["address", "node", "hot", "known", "used from"];
+    head.extend(heat.frequencies.iter().map(String::as_str));
+    let table = Table::new(
+        &format!(
             "{} with records: {hot} hot pages, {known} of which an access is known",
             counted(total, "section")
         ),
-        caption: "a section is 128 MiB of physical memory; used from: the node that most accesses come from".to_owned(),
-        head,
-        rows: heat.sections.iter().take(most).map(line).collect(),
-    };
+        "a section is 128 MiB of physical memory; used from: the node that most accesses come from",
+        &head,
+        heat.sections.iter().take(most).map(line).collect(),
+    );
     let mut text = draw(&table, columns, Align::Right);
     if total > most {
         text += &format!("{} more: --most {total}\n", total - most);

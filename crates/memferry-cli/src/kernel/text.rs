@@ -4,6 +4,7 @@
 use memferry_linux::kernel::{Absence, MTCOPY, Migration, NO_MIGRATOR, REASONS, Statistics};
 
 use super::description::{Change, Changes, Kept};
+use super::persist::Persisted;
 use crate::restore::Left;
 use crate::table::Table;
 use crate::table::text::{Align, draw, wrap};
@@ -60,26 +61,32 @@ pub fn changes(of: &Changes) -> String {
 /// What a benchmark changed and has not set back.
 pub fn left(of: &Left, columns: usize) -> String {
     let by = of.arguments.join(" ");
-    let mut text = match of.running {
-        true => wrap(
-            &format!(
-                "`memferry {by}` runs and has changed settings; it sets them back at its end."
-            ),
-            columns,
-            "  ",
-        ),
-        false => wrap(
-            &format!(
-                "`memferry {by}` was killed and left settings changed; `memferry kernel set --restore` sets them back:"
-            ),
-            columns,
-            "  ",
-        ),
+    let what = match of.running {
+        true => "runs and has changed settings; it sets them back at its end.",
+        false => {
+            "was killed and left settings changed; `memferry kernel set --restore` sets them back:"
+        }
     };
+    let mut text = wrap(&format!("`memferry {by}` {what}"), columns, "  ");
     for step in &of.steps {
         text += &format!("\n  {}: {}, before {}", step.file, step.now, step.before);
     }
     text + "\n\n"
+}
+
+/// Whether the settings come back at boot.
+pub fn persisted(of: Persisted, columns: usize) -> String {
+    let line = match of {
+        Persisted::Yes => "persisted: the settings come back at boot as they are now",
+        Persisted::Otherwise => {
+            "persisted otherwise: not all settings come back at boot as they are now; `memferry kernel set --persist --dry-run` \
+             shows what is missing, and without --dry-run mends it"
+        }
+        Persisted::No => {
+            "not persisted: the settings last until the next boot; `memferry kernel set --persist` has them come back"
+        }
+    };
+    wrap(line, columns, "  ") + "\n"
 }
 
 fn settings(of: &Migration) -> Table {
@@ -112,12 +119,12 @@ fn settings(of: &Migration) -> Table {
     let row = |(name, value, meaning): (&str, String, &str)| {
         vec![name.to_owned(), value, meaning.to_owned()]
     };
-    Table {
-        title: "settings".to_owned(),
-        caption: "/sys/kernel/mm/migration; `memferry kernel set` changes them".to_owned(),
-        head: ["setting", "value", "meaning"].map(str::to_owned).to_vec(),
-        rows: rows.into_iter().flatten().map(row).collect(),
-    }
+    Table::new(
+        "settings",
+        "/sys/kernel/mm/migration; `memferry kernel set` changes them",
+        &["setting", "value", "meaning"],
+        rows.into_iter().flatten().map(row).collect(),
+    )
 }
 
 fn statistics(of: &Migration) -> Table {
@@ -130,15 +137,12 @@ fn statistics(of: &Migration) -> Table {
             row.declined.to_string(),
         ]
     };
-    Table {
-        title: "what was copied".to_owned(),
-        caption: "fallbacks: folios left to the plain copy; declined: batches refused whole"
-            .to_owned(),
-        head: ["migrator", "folios", "bytes", "fallbacks", "declined"]
-            .map(str::to_owned)
-            .to_vec(),
-        rows: of.statistics.iter().map(row).collect(),
-    }
+    Table::new(
+        "what was copied",
+        "fallbacks: folios left to the plain copy; declined: batches refused whole",
+        &["migrator", "folios", "bytes", "fallbacks", "declined"],
+        of.statistics.iter().map(row).collect(),
+    )
 }
 
 /// What could be done next.

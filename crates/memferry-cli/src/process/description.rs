@@ -1,56 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A move of a process's pages as `memferry move --json` writes it, schema `memferry-move/2`.
-//!
-//! ```text
-//! schema            "memferry-move/2"
-//! cgroup (null with --pid), from (null: all nodes), to, dry_run
-//! processes[]       pid, name, mappings and resident_bytes (what it had when its move began), moved_bytes, stayed_bytes, end
-//! Of all processes together; a page that two of them map counts twice:
-//! mappings, resident_bytes
-//! nodes[]           with dry_run only: node, pages, bytes
-//! moved, already_there, elsewhere    {pages, bytes}: now on the target, before on the target, on a node that is not
-//!                   `from`; a THP counts as one page
-//! stayed[]          errno (its name), number, pages, bytes, why, next
-//! end               null, or "interrupted", "process ended", "failed"
-//! left_bytes        not looked at because of that
-//! seconds           null with dry_run
-//! ```
 
 use memferry::Count;
 use memferry::process::{Census, End, ProcessResult, Survey};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cgroup::Cgroup;
 use crate::cli::process::ProcessArgs;
 
-/// A move. The fields are explained at the head of this file.
-#[derive(Debug, Serialize)]
+/// The value of [`Description::schema`].
+const MOVE_SCHEMA: &str = "memferry-move/2";
+
+/// A move, of all processes together; a page that two of them map counts twice.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "MoveFile")]
 pub struct Description {
+    #[schemars(extend("const" = MOVE_SCHEMA))]
     pub schema: &'static str,
+    /// Null with --pid.
     pub cgroup: Option<String>,
+    /// Null: all nodes.
     pub from: Option<u32>,
     pub to: u32,
     pub dry_run: bool,
     pub processes: Vec<OneProcess>,
     pub mappings: usize,
     pub resident_bytes: u64,
+    /// With dry_run only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<OnNode>,
+    /// Now on the target.
     pub moved: Pages,
+    /// Before on the target.
     pub already_there: Pages,
+    /// On a node that is not `from`.
     pub elsewhere: Pages,
     pub stayed: Vec<Stayed>,
+    /// Null, or "interrupted", "process ended", "failed".
     pub end: Option<&'static str>,
+    /// Not looked at because of that.
     pub left_bytes: u64,
+    /// Null with dry_run.
     pub seconds: Option<f64>,
 }
 
 /// What was done with one process.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct OneProcess {
     pub pid: u32,
     pub name: Option<String>,
+    /// What it had when its move began.
     pub mappings: usize,
+    /// The same.
     pub resident_bytes: u64,
     pub moved_bytes: u64,
     pub stayed_bytes: u64,
@@ -58,27 +60,28 @@ pub struct OneProcess {
 }
 
 /// Pages on one node.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct OnNode {
     pub node: u32,
-    pub pages: u64,
-    pub bytes: u64,
+    #[serde(flatten)]
+    pub all: Pages,
 }
 
-/// Some pages.
-#[derive(Debug, Default, Serialize)]
+/// Some pages; a THP counts as one.
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Pages {
     pub pages: u64,
     pub bytes: u64,
 }
 
 /// Pages that stayed for one reason.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Stayed {
+    /// Its name.
     pub errno: &'static str,
     pub number: i32,
-    pub pages: u64,
-    pub bytes: u64,
+    #[serde(flatten)]
+    pub all: Pages,
     pub why: &'static str,
     pub next: &'static str,
 }
@@ -94,7 +97,7 @@ impl Description {
     /// What is to be done, before it is.
     pub fn new(args: &ProcessArgs, cgroup: Option<&Cgroup>) -> Self {
         Self {
-            schema: "memferry-move/2",
+            schema: MOVE_SCHEMA,
             cgroup: cgroup.map(|of| of.name.clone()),
             from: args.from,
             to: args.to,
@@ -135,18 +138,13 @@ impl Description {
     pub fn count(&mut self, pid: u32, survey: &Survey, census: &Census) {
         self.add(pid, survey);
         for (&node, count) in &census.nodes {
-            let at = self.nodes.iter_mut().find(|of| of.node == node);
-            match at {
-                Some(of) => {
-                    of.pages += count.folios;
-                    of.bytes += count.bytes;
-                }
-                None => self.nodes.push(OnNode {
-                    node,
-                    pages: count.folios,
-                    bytes: count.bytes,
-                }),
-            }
+            let new = || OnNode {
+                node,
+                all: Pages::default(),
+            };
+            found_or(&mut self.nodes, |of| of.node == node, new)
+                .all
+                .add(count);
         }
         self.nodes.sort_by_key(|of| of.node);
     }
@@ -167,22 +165,19 @@ impl Description {
         self.elsewhere.add(&result.elsewhere);
         for (&reason, count) in &result.stayed {
             let number = reason.errno();
-            match self.stayed.iter_mut().find(|of| of.number == number) {
-                Some(of) => {
-                    of.pages += count.folios;
-                    of.bytes += count.bytes;
-                }
-                None => self.stayed.push(Stayed {
-                    errno: reason.name(),
-                    number,
-                    pages: count.folios,
-                    bytes: count.bytes,
-                    why: reason.why(),
-                    next: super::advice(reason),
-                }),
-            }
+            let new = || Stayed {
+                errno: reason.name(),
+                number,
+                all: Pages::default(),
+                why: reason.why(),
+                next: super::advice(reason),
+            };
+            found_or(&mut self.stayed, |of| of.number == number, new)
+                .all
+                .add(count);
         }
-        self.stayed.sort_by_key(|of| std::cmp::Reverse(of.bytes));
+        self.stayed
+            .sort_by_key(|of| std::cmp::Reverse(of.all.bytes));
         // A process of a cgroup may end; the others are moved all the same.
         let ended = self.cgroup.is_some() && matches!(result.end, Some(End::ProcessEnded));
         if !ended {
@@ -191,4 +186,17 @@ impl Description {
         }
         *self.seconds.get_or_insert(0.0) += result.elapsed.as_secs_f64();
     }
+}
+
+/// The entry that is meant, a new one if there is none.
+fn found_or<T>(
+    list: &mut Vec<T>,
+    is_meant: impl Fn(&T) -> bool,
+    new: impl FnOnce() -> T,
+) -> &mut T {
+    let at = list.iter().position(is_meant).unwrap_or_else(|| {
+        list.push(new());
+        list.len() - 1
+    });
+    &mut list[at]
 }

@@ -4,7 +4,7 @@
 //! The library moves; this checks the nodes, shows progress and prints the account.
 
 mod cgroup;
-mod description;
+pub mod description;
 mod text;
 
 use std::collections::BTreeSet;
@@ -200,8 +200,8 @@ fn verdict(of: &Description) -> Result<(), Failure> {
     let Some(most) = of.stayed.first() else {
         return Ok(());
     };
-    let pages: u64 = of.stayed.iter().map(|of| of.pages).sum();
-    let bytes: u64 = of.stayed.iter().map(|of| of.bytes).sum();
+    let pages: u64 = of.stayed.iter().map(|of| of.all.pages).sum();
+    let bytes: u64 = of.stayed.iter().map(|of| of.all.bytes).sum();
     Err(Failure::new(
         format!("{pages} pages ({}) stayed on a wrong node", about(bytes)),
         format!("most of them: {}", most.why),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A move of a process's pages as text for a terminal.
 
-use super::description::{Description, OneProcess, Pages};
+use super::description::{Description, OnNode, OneProcess, Pages};
 use crate::table::Table;
 use crate::table::text::{Align, draw, wrap};
 use crate::units::about;
@@ -72,13 +72,13 @@ fn processes(of: &Description) -> Table {
         }
         row
     };
-    let head = ["pid", "name", "present", "moved", "stayed", "ended early"].map(str::to_owned);
-    Table {
-        title: "its processes".to_owned(),
-        caption: "a page that two of them map counts twice".to_owned(),
-        head: head[..if of.dry_run { 3 } else { 6 }].to_vec(),
-        rows: of.processes.iter().map(row).collect(),
-    }
+    let head = ["pid", "name", "present", "moved", "stayed", "ended early"];
+    Table::new(
+        "its processes",
+        "a page that two of them map counts twice",
+        &head[..if of.dry_run { 3 } else { 6 }],
+        of.processes.iter().map(row).collect(),
+    )
 }
 
 fn pages(of: &Pages) -> String {
@@ -91,22 +91,20 @@ fn nodes(of: &Description) -> Table {
         (false, Some(from)) if node != from => "left alone".to_owned(),
         _ => format!("would move to node {}", of.to),
     };
-    let nodes = of.nodes.iter();
-    Table {
-        title: "where its pages lie".to_owned(),
-        caption: "a THP counts as one page".to_owned(),
-        head: ["node", "bytes", "pages", ""].map(str::to_owned).to_vec(),
-        rows: nodes
-            .map(|of| {
-                vec![
-                    of.node.to_string(),
-                    about(of.bytes),
-                    of.pages.to_string(),
-                    what(of.node),
-                ]
-            })
-            .collect(),
-    }
+    let row = |of: &OnNode| {
+        vec![
+            of.node.to_string(),
+            about(of.all.bytes),
+            of.all.pages.to_string(),
+            what(of.node),
+        ]
+    };
+    Table::new(
+        "where its pages lie",
+        "a THP counts as one page",
+        &["node", "bytes", "pages", ""],
+        of.nodes.iter().map(row).collect(),
+    )
 }
 
 fn stayed(of: &Description) -> Table {
@@ -117,17 +115,15 @@ fn stayed(of: &Description) -> Table {
         };
         vec![
             name,
-            row.pages.to_string(),
-            about(row.bytes),
+            row.all.pages.to_string(),
+            about(row.all.bytes),
             row.why.to_owned(),
         ]
     });
-    Table {
-        title: "what stayed on a wrong node".to_owned(),
-        caption: "by what move_pages(2) said of the page".to_owned(),
-        head: ["errno", "pages", "bytes", "why"]
-            .map(str::to_owned)
-            .to_vec(),
-        rows: rows.collect(),
-    }
+    Table::new(
+        "what stayed on a wrong node",
+        "by what move_pages(2) said of the page",
+        &["errno", "pages", "bytes", "why"],
+        rows.collect(),
+    )
 }

@@ -25,37 +25,29 @@ pub fn table(case: &Case) -> Table {
         .outcomes
         .iter()
         .find(|outcome| outcome.policy == Kind::Oracle);
-    Table {
-        title: title(case),
-        caption: format!(
-            "top: share of accesses that the top tier served, and of the oracle's; slowdown: against all in the top tier; \
-             pages up, down, up in vain (fewer than {} accesses), up again; settles: accesses after a change of phase; right, \
-             found: of the pages promoted, of the hot pages",
-            case.loaded.machine.pays_after()
-        ),
-        head: [
-            "policy",
-            "top",
-            "of oracle",
-            "slowdown",
-            "up",
-            "down",
-            "in vain",
-            "again",
-            "settles",
-            "right",
-            "found",
-            "tracker",
-            "ns/access",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        rows: case
-            .outcomes
-            .iter()
-            .map(|outcome| line(outcome, oracle))
-            .collect(),
-    }
+    let caption = format!(
+        "top: share of accesses that the top tier served, and of the oracle's; slowdown: against all in the top tier; \
+         pages up, down, up in vain (fewer than {} accesses), up again; settles: accesses after a change of phase; right, \
+         found: of the pages promoted, of the hot pages",
+        case.loaded.machine.pays_after()
+    );
+    let head = [
+        "policy",
+        "top",
+        "of oracle",
+        "slowdown",
+        "up",
+        "down",
+        "in vain",
+        "again",
+        "settles",
+        "right",
+        "found",
+        "tracker",
+        "ns/access",
+    ];
+    let rows = case.outcomes.iter().map(|outcome| line(outcome, oracle));
+    Table::new(&title(case), &caption, &head, rows.collect())
 }
 
 /// The trace and the size of the top tier.

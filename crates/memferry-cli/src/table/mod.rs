@@ -27,6 +27,18 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
+impl Table {
+    /// A table with these columns.
+    pub fn new(title: &str, caption: &str, head: &[&str], rows: Vec<Vec<String>>) -> Self {
+        Self {
+            title: title.to_owned(),
+            caption: caption.to_owned(),
+            head: head.iter().map(|&name| name.to_owned()).collect(),
+            rows,
+        }
+    }
+}
+
 /// The tables of a file, in reading order.
 pub fn tables(file: &BenchFile) -> Vec<Table> {
     match &file.rows {

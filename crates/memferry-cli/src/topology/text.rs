@@ -64,15 +64,6 @@ fn headline(of: &Description) -> String {
     parts.join(", ")
 }
 
-fn table(title: &str, caption: &str, head: &[&str], rows: Vec<Vec<String>>) -> Table {
-    Table {
-        title: title.to_owned(),
-        caption: caption.to_owned(),
-        head: head.iter().map(|&name| name.to_owned()).collect(),
-        rows,
-    }
-}
-
 /// A list of ids, or a word that there are none.
 fn ids(list: &[u32]) -> String {
     if list.is_empty() {
@@ -107,7 +98,7 @@ fn nodes(of: &Description) -> Table {
         line.extend(of.nodes.iter().map(|to| or_dash(node.distance_to(to.id))));
         line
     };
-    table(
+    Table::new(
         "nodes",
         "distances as the firmware tells them: 10 is local, 20 twice as slow",
         &head,
@@ -121,7 +112,7 @@ fn tiers(of: &Description) -> Table {
         let name = name.unwrap_or_else(|| "none: all memory is taken as one tier".to_owned());
         vec![index.to_string(), ids(&tier.nodes), name]
     };
-    table(
+    Table::new(
         "tiers",
         "fastest first",
         &["tier", "nodes", "kernel's name"],
@@ -142,7 +133,7 @@ fn caches(of: &Description) -> Table {
                 .map_or_else(|| "several".to_owned(), |node| node.to_string()),
         ]
     };
-    table(
+    Table::new(
         "cache groups",
         "CPUs that share a last-level cache",
         &["CPUs", "level", "size", "node"],
@@ -161,7 +152,7 @@ fn huge_pages(thp: &Thp) -> Table {
         .to_owned()
     };
     let line = |size: &ThpSize| vec![short(size.bytes), who(&size.mode)];
-    table(
+    Table::new(
         "transparent huge pages",
         &format!(
             "the one that a whole page table maps: {}; what a fault does when none is free: {}",
@@ -191,7 +182,7 @@ fn dma_engines(of: &Description) -> Table {
         ]
     };
     let rows = distinct(&all, key).into_iter().map(line).collect();
-    table(
+    Table::new(
         "DMA channels",
         "those that copy memory serve the kernel's migrator dcbm, which says which they are",
         &["driver", "node", "channels", "in use"],
@@ -208,7 +199,7 @@ fn abilities(of: &Description, columns: usize) -> String {
             state.to_owned(),
         ]
     };
-    let table = table(
+    let table = Table::new(
         "what this kernel lets memferry do",
         "found by trying, as the user who asks",
         &["ability", "what it is for", "here"],
@@ -248,7 +239,7 @@ fn move_cost(cost: &MoveCost) -> Table {
             taken(kernel),
         ]);
     }
-    table(
+    Table::new(
         "what a base page takes",
         match cost.beside_a_thread {
             true => {
@@ -328,7 +319,7 @@ fn settings(of: &Description) -> Table {
         ),
     });
     let rows = rows.into_iter();
-    table(
+    Table::new(
         "limits and settings",
         "files of /proc/sys, and of /sys/kernel/mm",
         &["name", "value", "meaning"],
@@ -343,7 +334,7 @@ fn copy_tables(of: &Copies, columns: usize) -> String {
         format!("{name}{mark}")
     };
     let about_routines = of.routines.iter();
-    let routines = table(
+    let routines = Table::new(
         "copy routines",
         "* is the one that memferry uses; MEMFERRY_COPY=NAME chooses another",
         &["routine", "what it does"],

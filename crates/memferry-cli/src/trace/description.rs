@@ -6,11 +6,17 @@
 use std::path::Path;
 
 use memferry_replay::trace::{Header, Totals};
+use schemars::JsonSchema;
 use serde::Serialize;
 
+/// The value of [`Description::schema`].
+const TRACE_SCHEMA: &str = "memferry-trace/1";
+
 /// What a trace has in it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TraceFile")]
 pub struct Description {
+    #[schemars(extend("const" = TRACE_SCHEMA))]
     pub schema: &'static str,
     pub file: String,
     pub file_bytes: u64,
@@ -41,7 +47,7 @@ impl Description {
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let accesses = totals.accesses();
         Self {
-            schema: "memferry-trace/1",
+            schema: TRACE_SCHEMA,
             file: file.display().to_string(),
             file_bytes,
             header: header.clone(),

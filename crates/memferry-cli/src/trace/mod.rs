@@ -3,7 +3,7 @@
 //!
 //! The library parses, reduces and writes; this finds the inputs, runs valgrind and prints.
 
-mod description;
+pub mod description;
 mod import;
 mod info;
 mod pipe;

@@ -76,6 +76,7 @@ pub struct Migration {
 
 /// The settings of the migrator `dcbm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Dcbm {
     /// DMA channels that copy one batch at most.
     pub lanes: u64,
@@ -85,6 +86,7 @@ pub struct Dcbm {
 
 /// What one migrator did since it was registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Statistics {
     /// The migrator.
     pub migrator: String,

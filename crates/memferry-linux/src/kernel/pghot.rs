@@ -220,6 +220,7 @@ fn signed(text: &str) -> Result<i64, ParseError> {
 
 /// What the kernel knows of one section.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct SectionHeat {
     /// The section's number: its first physical address over 128 MiB.
     pub section: u64,
@@ -237,6 +238,7 @@ pub struct SectionHeat {
 
 /// The per-section summary, debugfs `pghot/heat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct Heat {
     /// The names of the columns with counts by frequency.
     pub frequencies: Vec<String>,
