@@ -89,8 +89,7 @@ pub struct Target {
 }
 
 enum Kind {
-    /// Stdout.
-    Stdout,
+    Stdout(io::Stdout),
     /// A device, a pipe: it must not be replaced by a file.
     Special(fs::File),
     /// A file that takes the place of `path` when it is whole.
@@ -177,7 +176,7 @@ impl Target {
             }
             return Ok(Self {
                 path: path.to_owned(),
-                kind: Kind::Stdout,
+                kind: Kind::Stdout(io::stdout()),
             });
         }
         // A link stays a link: what it points to is replaced.
@@ -222,56 +221,44 @@ impl Target {
 
     /// Writes `text` and puts it in its place.
     pub fn write(self, text: &str) -> Result<(), Failure> {
-        let path = self.path;
-        let failed = |error: io::Error| cannot_write(&path, error);
-        match self.kind {
-            Kind::Stdout => {
-                let mut out = io::stdout().lock();
-                out.write_all(text.as_bytes())
-                    .and_then(|()| out.flush())
-                    .map_err(failed)
-            }
-            Kind::Special(mut file) => file.write_all(text.as_bytes()).map_err(failed),
-            Kind::Whole(mut whole) => {
-                let written = whole.file.write_all(text.as_bytes());
-                written.and_then(|()| whole.commit(&path)).map_err(failed)?;
-                Ok(())
-            }
-        }
+        let mut stream = self.stream();
+        let written = stream.write_all(text.as_bytes());
+        written.map_err(|error| cannot_write(&stream.0.path, error))?;
+        stream.commit().map(drop)
     }
 }
 
 /// A target that is being written.
 pub struct Stream(Target);
 
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+impl Stream {
+    fn out(&mut self) -> &mut dyn Write {
         match &mut self.0.kind {
-            Kind::Stdout => io::stdout().write(bytes),
-            Kind::Special(file) => file.write(bytes),
-            Kind::Whole(whole) => whole.file.write(bytes),
+            Kind::Stdout(out) => out,
+            Kind::Special(file) => file,
+            Kind::Whole(whole) => &mut whole.file,
         }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        match &mut self.0.kind {
-            Kind::Stdout => io::stdout().flush(),
-            Kind::Special(file) => file.flush(),
-            Kind::Whole(whole) => whole.file.flush(),
-        }
+    /// Puts what was written in its place, and tells its size where it is a file.
+    pub fn commit(mut self) -> Result<Option<u64>, Failure> {
+        let flushed = self.flush();
+        let Target { path, kind } = self.0;
+        let done = flushed.and_then(|()| match kind {
+            Kind::Whole(whole) => whole.commit(&path).map(Some),
+            Kind::Stdout(_) | Kind::Special(_) => Ok(None),
+        });
+        done.map_err(|error| cannot_write(&path, error))
     }
 }
 
-impl Stream {
-    /// Puts what was written in its place, and tells its size where it is a file.
-    pub fn commit(mut self) -> Result<Option<u64>, Failure> {
-        let path = self.0.path.clone();
-        let failed = |error: io::Error| cannot_write(&path, error);
-        self.flush().map_err(failed)?;
-        match self.0.kind {
-            Kind::Whole(whole) => whole.commit(&path).map(Some).map_err(failed),
-            Kind::Stdout | Kind::Special(_) => Ok(None),
-        }
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out().flush()
     }
 }
 

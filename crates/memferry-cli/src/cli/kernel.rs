@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of `memferry kernel`.
 
-use std::path::PathBuf;
-
 use clap::{ArgGroup, Args, Subcommand};
 use memferry_linux::kernel::pghot::{MOST_RATE_MBPS, MOST_TARGET, source_mask};
 use memferry_linux::kernel::{Change, MOST_LANES, PghotChange};
 
-use super::JsonArgs;
+use super::{JsonArgs, PlaceArgs, ShownArgs};
 use crate::units::{bytes_or_none, positive};
 
 /// What can be asked of the kernel's half.
@@ -18,7 +16,7 @@ pub enum Kernel {
         after_help = "Exit status: 0 also on a stock kernel: to say that there is nothing \
                             is what was asked."
     )]
-    Status(StatusArgs),
+    Status(ShownArgs),
     /// Change settings: all of them, or on failure none
     Set(Box<SetArgs>),
     /// Show how hot the sections of memory are, as the kernel tracks it
@@ -34,31 +32,9 @@ pub struct HeatArgs {
     /// Show so many sections, those with the most hot pages first (JSON has all)
     #[arg(long, value_name = "N", value_parser = positive, default_value = "32")]
     pub most: usize,
-    /// How it is shown.
+    /// What is shown.
     #[command(flatten)]
-    pub json: JsonArgs,
-    /// Where to look for files.
-    #[command(flatten)]
-    pub place: PlaceArgs,
-}
-
-/// Options of `memferry kernel status`.
-#[derive(Debug, Args)]
-pub struct StatusArgs {
-    /// How it is shown.
-    #[command(flatten)]
-    pub json: JsonArgs,
-    /// Where to look for files.
-    #[command(flatten)]
-    pub place: PlaceArgs,
-}
-
-/// Where the kernel's files are.
-#[derive(Debug, Args)]
-pub struct PlaceArgs {
-    /// The folder that holds sys and proc
-    #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
-    pub root: PathBuf,
+    pub shown: ShownArgs,
 }
 
 /// The options that change a setting.

@@ -15,7 +15,7 @@ pub mod process;
 pub mod replay;
 pub mod trace;
 
-use kernel::{Kernel, PlaceArgs};
+use kernel::Kernel;
 use process::ProcessArgs;
 use replay::ReplayArgs;
 use trace::Trace;
@@ -47,7 +47,7 @@ pub enum Command {
         after_help = "Exit status: 0 nothing is wrong, 1 something is (each finding says what, why it matters, and the \
                             command for root's shell that mends it), 2 wrong usage. Notes change no status."
     )]
-    Doctor(DoctorArgs),
+    Doctor(ShownArgs),
     /// Measure how fast pages move on this machine
     #[command(subcommand, arg_required_else_help = true)]
     Bench(Bench),
@@ -80,17 +80,22 @@ pub struct TopologyArgs {
     /// Measure every copy routine and show the table
     #[arg(long)]
     pub copy: bool,
-    /// How it is shown.
+    /// What is shown.
     #[command(flatten)]
-    pub json: JsonArgs,
-    /// Where to look for files.
-    #[command(flatten)]
-    pub place: PlaceArgs,
+    pub shown: ShownArgs,
 }
 
-/// Options of `memferry doctor`.
+/// Where the kernel's files are.
 #[derive(Debug, Args)]
-pub struct DoctorArgs {
+pub struct PlaceArgs {
+    /// The folder that holds sys and proc
+    #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+}
+
+/// Options of what shows a machine.
+#[derive(Debug, Args)]
+pub struct ShownArgs {
     /// How it is shown.
     #[command(flatten)]
     pub json: JsonArgs,

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::JsonArgs;
-use super::kernel::PlaceArgs;
+use super::{JsonArgs, PlaceArgs};
 use crate::units::{positive, rate};
 
 /// Which processes.

@@ -9,7 +9,7 @@ mod machine;
 #[cfg(test)]
 mod tests;
 
-use crate::cli::DoctorArgs;
+use crate::cli::ShownArgs;
 use crate::failure::Failure;
 use crate::output::Results;
 use crate::table::counted;
@@ -19,7 +19,7 @@ use description::{Description, Severity};
 use machine::Machine;
 
 /// Checks the machine; [`Failure::Found`] if something is wrong with it.
-pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
+pub fn run(args: &ShownArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
     let machine = Machine::read(&args.place.root)?;
     let found = Description::new(&machine);

@@ -14,7 +14,8 @@ use memferry_linux::kernel::pghot::{Pghot, PghotAbsence};
 use memferry_linux::kernel::{Absence, Change, Migration, PghotChange, Plan, SettingError};
 use memferry_linux::topology::TopologyError;
 
-use crate::cli::kernel::{Kernel, SetArgs, StatusArgs};
+use crate::cli::ShownArgs;
+use crate::cli::kernel::{Kernel, SetArgs};
 use crate::failure::Failure;
 use crate::output::Results;
 use crate::restore;
@@ -31,7 +32,7 @@ pub fn run(command: &Kernel) -> Result<(), Failure> {
     }
 }
 
-fn status(args: &StatusArgs) -> Result<(), Failure> {
+fn status(args: &ShownArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
     let release = Migration::release(&args.place.root).map_err(|error| unreadable(&error))?;
     let found = Migration::read_from(&args.place.root).map_err(|error| unreadable(&error))?;

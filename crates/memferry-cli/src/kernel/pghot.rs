@@ -148,8 +148,8 @@ fn settings(of: &Pghot) -> Table {
 
 /// `memferry kernel heat`.
 pub fn heat(args: &HeatArgs) -> Result<(), Failure> {
-    let results = Results::open(&args.json, &[])?;
-    let root = &args.place.root;
+    let results = Results::open(&args.shown.json, &[])?;
+    let root = &args.shown.place.root;
     let read = Heat::read_from(root).map_err(|error| {
         Failure::new(
             "cannot read the heat of memory",
@@ -172,7 +172,8 @@ pub fn heat(args: &HeatArgs) -> Result<(), Failure> {
 /// Why there is no summary.
 fn absent(args: &HeatArgs) -> Result<Failure, Failure> {
     let what = "this kernel tells no heat of memory";
-    let pghot = Pghot::read_from(&args.place.root).map_err(|error| super::unreadable(&error))?;
+    let pghot =
+        Pghot::read_from(&args.shown.place.root).map_err(|error| super::unreadable(&error))?;
     Ok(match pghot {
         Err(absence) => Failure::new(what, absence, absence.hint()),
         Ok(_) => Failure::new(

@@ -11,8 +11,8 @@ mod text;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 
 use memferry_replay::event::{Clock, Trace};
 use memferry_replay::machine::{Machine, ParameterError, Top, check_trace};
@@ -168,29 +168,27 @@ fn replay_all<'a>(
         bar: &bar,
         ui,
     };
-    let results: Vec<Mutex<Option<Outcome>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
-    let failed: Mutex<Option<ParameterError>> = Mutex::new(None);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let quit = AtomicBool::new(false);
+    let (done, results) = channel();
     std::thread::scope(|scope| {
         for _ in 0..args.jobs.unwrap_or(cpus).min(jobs.len()) {
-            scope.spawn(|| {
-                while let Some((index, outcome)) = workers.one(&quit) {
-                    match outcome {
-                        Ok(outcome) => *lock(&results[index]) = outcome,
-                        Err(error) => {
-                            *lock(&failed) = Some(error);
-                            quit.store(true, Ordering::Relaxed);
-                        }
-                    }
+            let (done, workers, quit) = (done.clone(), &workers, &quit);
+            scope.spawn(move || {
+                while let Some((index, outcome)) = workers.one(quit) {
+                    quit.fetch_or(outcome.is_err(), Ordering::Relaxed);
+                    // The receiver outlives the threads.
+                    let _ = done.send((index, outcome));
                 }
             });
         }
     });
-    if let Some(error) = lock(&failed).take() {
-        return Err(refused(&error));
+    drop(done);
+    let mut outcomes = vec![None; jobs.len()];
+    for (index, outcome) in results {
+        outcomes[index] = outcome.map_err(|error| refused(&error))?;
     }
-    let mut outcomes = results.into_iter().map(|slot| lock(&slot).take());
+    let mut outcomes = outcomes.into_iter();
     let per_trace = args.top.len();
     let cases = (0..loaded.len() * per_trace).map(|case| {
         let outcomes: Option<Vec<Outcome>> = outcomes.by_ref().take(kinds.len()).collect();
@@ -265,10 +263,4 @@ impl Workers<'_> {
         tell(of.trace.events.len());
         Some((index, outcome))
     }
-}
-
-/// The value behind a lock that no thread leaves half-way.
-fn lock<T>(slot: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    slot.lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -132,15 +132,7 @@ fn pairs(n: usize, bytes: usize, seed: u64) -> Vec<(usize, usize)> {
 /// The numbers below `n` in an order that depends on `seed` only.
 fn shuffled(n: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
-    let mut state = seed;
-    for i in (1..n).rev() {
-        // Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014), SplitMix64.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        order.swap(i, ((z ^ (z >> 31)) % (i as u64 + 1)) as usize);
-    }
+    fastrand::Rng::with_seed(seed).shuffle(&mut order);
     order
 }
 

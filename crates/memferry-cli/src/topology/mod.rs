@@ -18,8 +18,8 @@ use description::Description;
 
 /// Prints the machine.
 pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
-    let results = Results::open(&args.json, &[])?;
-    let topology = read_from(&args.place.root)?;
+    let results = Results::open(&args.shown.json, &[])?;
+    let topology = read_from(&args.shown.place.root)?;
     let abilities = memferry::probe::abilities(&topology);
     let copy = (args.copy)
         .then(|| copies::measure(&topology, &Ui::new()))

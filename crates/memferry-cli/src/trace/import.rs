@@ -14,7 +14,9 @@ use memferry_replay::trace::{Header, Totals};
 use crate::cli::trace::{Format, ImportArgs};
 use crate::failure::Failure;
 use crate::output::{Stream, Target};
-use crate::ui::{Bar, Ui};
+use crate::ui::Ui;
+
+use super::Counted;
 
 /// Bytes read at once.
 const BUFFER: usize = 1 << 20;
@@ -30,14 +32,8 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     let out = Target::open_beside(&args.output, std::slice::from_ref(&args.file))?.stream();
     let ui = if is_stdin { Ui::quiet() } else { Ui::new() };
     let bar = ui.bytes_bar("import", bytes);
-    let text = BufReader::with_capacity(
-        BUFFER,
-        Watched {
-            input,
-            done: 0,
-            bar: &bar,
-        },
-    );
+    let input = Counted::new(input, |bytes| bar.at(bytes));
+    let text = BufReader::with_capacity(BUFFER, input);
     let name = match &args.name {
         Some(name) => name.clone(),
         None if is_stdin => "stdin".to_owned(),
@@ -132,21 +128,5 @@ fn tell(ui: &Ui, skipped: Skipped) {
         if count > 0 {
             ui.warn(&format!("{count} {what}"));
         }
-    }
-}
-
-/// An input whose progress is shown.
-struct Watched<'a> {
-    input: Box<dyn Read>,
-    done: u64,
-    bar: &'a Bar,
-}
-
-impl Read for Watched<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let read = self.input.read(bytes)?;
-        self.done += read as u64;
-        self.bar.at(self.done);
-        Ok(read)
     }
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memferry trace info`: reads all of a trace, which checks it, and says what is in it.
 
-use std::io::{self, Read};
-
 use memferry_replay::trace::{Limits, ReadError, Reader};
 
 use crate::cli::trace::InfoArgs;
@@ -11,14 +9,13 @@ use crate::output::Results;
 use crate::ui::Ui;
 
 use super::description::Description;
-use super::text;
+use super::{Counted, text};
 
 /// Prints what a trace has.
 pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     let failed = |error: ReadError| super::unreadable(&args.file, &error);
     let results = Results::open(&args.json, std::slice::from_ref(&args.file))?;
-    let input = super::open(&args.file)?;
-    let mut counted = Counted { input, bytes: 0 };
+    let mut counted = Counted::new(super::open(&args.file)?, drop);
     // It is read block by block: events need no memory.
     let limits = Limits {
         events: u64::MAX,
@@ -39,18 +36,4 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     results.write(&description, || {
         text::description(&description, Ui::columns())
     })
-}
-
-/// Counts what is read.
-struct Counted {
-    input: Box<dyn Read>,
-    bytes: u64,
-}
-
-impl Read for Counted {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let read = self.input.read(bytes)?;
-        self.bytes += read as u64;
-        Ok(read)
-    }
 }

@@ -42,6 +42,32 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
     Ok(Box::new(file))
 }
 
+/// Counts what is read, and tells it.
+struct Counted<F> {
+    input: Box<dyn Read>,
+    bytes: u64,
+    tell: F,
+}
+
+impl<F: Fn(u64)> Counted<F> {
+    fn new(input: Box<dyn Read>, tell: F) -> Self {
+        Self {
+            input,
+            bytes: 0,
+            tell,
+        }
+    }
+}
+
+impl<F: Fn(u64)> Read for Counted<F> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(bytes)?;
+        self.bytes += read as u64;
+        (self.tell)(self.bytes);
+        Ok(read)
+    }
+}
+
 /// The failure to read a trace.
 fn unreadable(path: &Path, error: &ReadError) -> Failure {
     let what = format!("{} is no trace that can be read", path.display());
