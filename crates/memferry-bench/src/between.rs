@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use memferry::copy::Routine;
-use memferry_linux::kernel::{Change, DCBM, MTCOPY, Migration, NO_MIGRATOR, Plan, SettingError};
+use memferry_linux::kernel::{Interfaces, Migration, NO_MIGRATOR, Plan, Setting, SettingError};
 use memferry_linux::numa;
 
 use super::nodes::{TRIES, bring, call_failed, missing};
@@ -44,15 +44,16 @@ impl Control {
             return Ok(());
         };
         let migrator = case.means.name();
-        let change = Change {
-            migrator: Some(migrator.to_owned()),
-            lanes: (migrator == MTCOPY).then_some(case.lanes as u64),
-            dcbm_lanes: (migrator == DCBM).then_some(case.lanes as u64),
-            ..Change::default()
-        };
+        let mut wanted = vec![(Setting::Migrator, migrator.to_owned())];
+        let lanes = [Setting::MtcopyLanes, Setting::DcbmLanes].into_iter();
+        let lanes = lanes.filter(|lanes| lanes.module() == Some(migrator));
+        wanted.extend(lanes.map(|lanes| (lanes, case.lanes.to_string())));
         let what = "the kernel's migrator could not be set";
+        let root = Path::new("/");
+        let now = Interfaces::read_from(root)
+            .map_err(|error| Failure::new(what, &error, "see `memferry kernel status`"))?;
         let failed = |error: SettingError| Failure::new(what, &error, error.hint());
-        let plan = Plan::new(Path::new("/"), &migration(what)?, &change).map_err(failed)?;
+        let plan = Plan::new(root, &now, &wanted).map_err(failed)?;
         if plan.steps.is_empty() {
             return Ok(());
         }
