@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use memferry::copy::Routine;
 use memferry_linux::kernel::{
-    Change, DCBM, MTCOPY, Migration, NO_MIGRATOR, Plan, SettingError, Statistics,
+    DCBM, Interfaces, MTCOPY, Migration, NO_MIGRATOR, Plan, Setting, SettingError, Statistics,
 };
 use memferry_linux::numa;
 
@@ -102,17 +102,16 @@ impl Control {
                 })?;
             }
         }
-        let change = Change {
-            migrator: Some(migrator.to_owned()),
-            lanes: lanes
-                .filter(|_| migrator == MTCOPY)
-                .map(|lanes| lanes as u64),
-            dcbm_lanes: lanes.filter(|_| migrator == DCBM).map(|lanes| lanes as u64),
-            ..Change::default()
-        };
+        let mut wanted = vec![(Setting::Migrator, migrator.to_owned())];
+        let settings = [Setting::MtcopyLanes, Setting::DcbmLanes].into_iter();
+        let own = settings.filter(|setting| setting.module() == Some(migrator));
+        wanted.extend(own.zip(lanes).map(|(setting, lanes)| (setting, lanes.to_string())));
         let what = "the kernel's migrator could not be set";
+        let root = Path::new("/");
+        let now = Interfaces::read_from(root)
+            .map_err(|error| Failure::new(what, &error, "see `memferry kernel status`"))?;
         let failed = |error: SettingError| Failure::new(what, &error, error.hint());
-        let plan = Plan::new(Path::new("/"), &migration(what)?, &change).map_err(failed)?;
+        let plan = Plan::new(root, &now, &wanted).map_err(failed)?;
         if plan.steps.is_empty() {
             return Ok(());
         }

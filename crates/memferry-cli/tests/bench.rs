@@ -8,8 +8,9 @@ use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
+use command::waiting::Waiting;
 use command::{memferry, status, stderr, stdout};
 use memferry_linux::affinity;
 use serde_json::Value;
@@ -347,33 +348,6 @@ fn the_kernels_moves_need_two_nodes() {
     }
 }
 
-/// A child that does not outlive a test that fails.
-struct Running(Child);
-
-impl Running {
-    fn interrupt(&self) {
-        let pid = i32::try_from(self.0.id()).expect("pid");
-        // SAFETY: the child is not waited for yet, so the number is still its own.
-        assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
-    }
-
-    /// Whether the child, which has not ended, handles SIGINT itself. SIGHUP is the last signal that it prepares for: when
-    /// that is caught, SIGINT is ready; before, it could be lost.
-    fn catches_interrupts(&self) -> bool {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("status");
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-        let mask = u64::from_str_radix(mask.expect("SigCgt").trim(), 16).expect("mask");
-        mask & 1 << (libc::SIGHUP - 1) != 0
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Benchmarks that would take days.
 const ENDLESS: [&str; 3] = [
     "bench move --runs 100000000 --total 4M --folio 4K,2M",
@@ -386,7 +360,7 @@ const ENDLESS: [&str; 3] = [
 fn an_interrupt_counts_without_a_reader() {
     for json in [None, Some("--json"), Some("--json=/dev/full")] {
         let (mut person, program) = terminal();
-        let mut child = Running({
+        let mut child = Waiting({
             let mut command = command::command();
             command
                 .args("bench move --runs 100000000 --total 4M --folio 4K --lanes 1".split(' '))
@@ -430,7 +404,7 @@ fn a_file_that_is_full_fails_and_the_tables_are_printed_all_the_same() {
 #[test]
 fn an_interrupt_ends_every_benchmark_with_status_130() {
     for line in ENDLESS {
-        let mut child = Running(
+        let mut child = Waiting(
             command::command()
                 .args(line.split(' '))
                 .stdout(Stdio::piped())
@@ -495,7 +469,7 @@ fn terminal() -> (File, OwnedFd) {
 }
 
 /// Interrupts an endless benchmark once its bar says that a case was measured; gives what the terminal shows.
-fn interrupted_when_measured(child: &Running, person: &mut File) -> String {
+fn interrupted_when_measured(child: &Waiting, person: &mut File) -> String {
     let mut seen = Vec::new();
     let mut interrupted = false;
     let mut part = [0; 4096];
@@ -520,7 +494,7 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("half.json");
     let (mut person, program) = terminal();
-    let mut child = Running({
+    let mut child = Waiting({
         let mut command = command::command();
         command
             .args(

@@ -502,24 +502,14 @@ fn interrupt_each() {
             });
         }
         let mut child = Waiting(child.spawn().expect("start"));
-        // SIGHUP is the last signal that a command prepares for.
-        let status = format!("/proc/{}/status", child.pid());
-        let is_ready = || {
-            let status = fs::read_to_string(&status).expect("status");
-            let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-            let mask = u64::from_str_radix(mask.expect("SigCgt").trim(), 16).expect("mask");
-            mask & 1 << (libc::SIGHUP - 1) != 0
-        };
-        while stops_cleanly && !is_ready() {
+        while stops_cleanly && !child.catches_interrupts() {
             assert!(child.0.try_wait().expect("wait").is_none(), "{line} ended");
             std::thread::yield_now();
         }
-        let pid = i32::try_from(child.0.id()).expect("pid");
         // Waiting would close it.
         let _stdin = child.0.stdin.take();
         let ended = loop {
-            // SAFETY: the child is not waited for yet, so the number is still its own.
-            assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+            child.interrupt();
             if stops_cleanly {
                 break child.0.wait().expect("end");
             }

@@ -3,7 +3,7 @@
 
 use clap::{ArgGroup, Args, Subcommand};
 use memferry_linux::kernel::pghot::{MOST_RATE_MBPS, MOST_TARGET, source_mask};
-use memferry_linux::kernel::{Change, MOST_LANES, PghotChange};
+use memferry_linux::kernel::{MOST_LANES, Setting};
 
 use super::{JsonArgs, PlaceArgs, ShownArgs};
 use crate::units::{bytes_or_none, positive};
@@ -107,24 +107,23 @@ pub struct SetArgs {
 }
 
 impl SetArgs {
-    /// The wanted change.
-    pub fn change(&self) -> Change {
-        Change {
-            migrator: self.migrator.clone(),
-            reasons: self.reasons.as_ref().map(|list| list.replace(',', " ")),
-            max_batch_bytes: self.max_batch_bytes,
-            lanes: self.mtcopy_lanes,
-            dcbm_lanes: self.dcbm_lanes,
-        }
-    }
-
-    /// The wanted change of pghot.
-    pub fn pghot(&self) -> PghotChange {
-        PghotChange {
-            sources: self.pghot_sources,
-            target_node: self.pghot_target.map(|node| node as i64),
-            rate_limit_mbps: self.pghot_rate_limit,
-        }
+    /// The wanted values.
+    pub fn wanted(&self) -> Vec<(Setting, String)> {
+        let number = |number: Option<u64>| number.map(|number| number.to_string());
+        let reasons = self.reasons.as_ref().map(|list| list.replace(',', " "));
+        [
+            (Setting::PghotTarget, number(self.pghot_target)),
+            (Setting::PghotRateLimit, number(self.pghot_rate_limit)),
+            (Setting::PghotSources, number(self.pghot_sources)),
+            (Setting::MaxBatchBytes, number(self.max_batch_bytes)),
+            (Setting::Reasons, reasons),
+            (Setting::MtcopyLanes, number(self.mtcopy_lanes)),
+            (Setting::DcbmLanes, number(self.dcbm_lanes)),
+            (Setting::Migrator, self.migrator.clone()),
+        ]
+        .into_iter()
+        .filter_map(|(setting, value)| Some((setting, value?)))
+        .collect()
     }
 }
 

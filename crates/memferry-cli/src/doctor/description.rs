@@ -1,15 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The findings as `memferry doctor --json` writes them, schema `memferry-doctor/1`.
-//!
-//! ```text
-//! schema            "memferry-doctor/1"
-//! version, date, arguments, settings, complete
-//!                   as in the files of benchmarks; complete is true
-//! kernel            the release
-//! checks[]          the names of all checks, in the order of the findings
-//! findings[]        check, severity ("wrong": tiering does not work as it should; "note": a choice or a limit to know of),
-//!                   what, why (why it matters), mend (a command for root's shell, or null if no command mends it)
-//! ```
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -21,7 +11,7 @@ use crate::schema::Envelope;
 /// The value of [`Description::schema`].
 pub const DOCTOR_SCHEMA: &str = "memferry-doctor/1";
 
-/// All findings. The fields are explained at the head of this file.
+/// All findings.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "DoctorFile")]
 pub struct Description {
@@ -29,7 +19,9 @@ pub struct Description {
     pub schema: &'static str,
     #[serde(flatten)]
     pub envelope: Envelope,
+    /// The release.
     pub kernel: String,
+    /// The names of all checks, in the order of the findings.
     pub checks: Vec<&'static str>,
     pub findings: Vec<Finding>,
 }
@@ -40,7 +32,9 @@ pub struct Finding {
     pub check: &'static str,
     pub severity: Severity,
     pub what: String,
+    /// Why it matters.
     pub why: String,
+    /// A command for root's shell; null if no command mends it.
     pub mend: Option<String>,
 }
 
@@ -48,7 +42,9 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
+    /// Tiering does not work as it should.
     Wrong,
+    /// A choice or a limit to know of.
     Note,
 }
 

@@ -10,8 +10,7 @@ mod text;
 
 use std::path::Path;
 
-use memferry_linux::kernel::pghot::{Pghot, PghotAbsence};
-use memferry_linux::kernel::{Absence, Change, Migration, PghotChange, Plan, SettingError};
+use memferry_linux::kernel::{Interfaces, Migration, Plan, Setting, SettingError};
 use memferry_linux::topology::TopologyError;
 
 use crate::cli::ShownArgs;
@@ -35,21 +34,25 @@ pub fn run(command: &Kernel) -> Result<(), Failure> {
 fn status(args: &ShownArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
     let release = Migration::release(&args.place.root).map_err(|error| unreadable(&error))?;
-    let found = Migration::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
-    let tracking = Pghot::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
+    let now = read(&args.place.root)?;
     let left = restore::left(&args.place.root)?;
-    let tracked = pghot::Tracking::new(&tracking);
-    let persisted = match (found.as_ref().ok(), tracking.as_ref().ok()) {
-        (None, None) => None,
-        (migration, pghot) => Some(Files::persisted(&args.place.root, migration, pghot)?),
-    };
-    let status = Status::new(release.clone(), &found, tracked, persisted, left.as_ref());
+    let tracked = pghot::Tracking::new(&now.pghot);
+    let persisted = (now.migration.is_ok() || now.pghot.is_ok())
+        .then(|| Files::persisted(&args.place.root, &now))
+        .transpose()?;
+    let status = Status::new(
+        release.clone(),
+        &now.migration,
+        tracked,
+        persisted,
+        left.as_ref(),
+    );
     results.write(&status, || {
-        let migration = match &found {
+        let migration = match &now.migration {
             Ok(migration) => text::status(&release, migration, Ui::columns()),
             Err(absence) => text::absence(&release, *absence, Ui::columns()),
         };
-        let tracking = pghot::text(&tracking, Ui::columns());
+        let tracking = pghot::text(&now.pghot, Ui::columns());
         let left = (left.as_ref()).map_or_else(String::new, |left| text::left(left, Ui::columns()));
         let persisted = persisted.map_or(String::new(), |of| text::persisted(of, Ui::columns()));
         format!("{left}{migration}\n{tracking}{persisted}")
@@ -61,19 +64,21 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
     if args.restore {
         return set_back(args, results);
     }
-    let now = Now::read(&args.place.root)?;
+    let root = &args.place.root;
+    let now = read(root)?;
+    let wanted = args.wanted();
     let files = match (args.persist, args.forget) {
-        (true, _) => Some(now.kept(args)?),
-        (_, true) => Some(Files::none(&args.place.root)?),
+        (true, _) => Some(kept(root, &now, &wanted)?),
+        (_, true) => Some(Files::none(root)?),
         _ => None,
     };
-    let plan = now.plan(args)?;
+    let plan = Plan::new(root, &now, &wanted).map_err(|error| refused(&error))?;
     if !args.dry_run {
         plan.apply().map_err(|error| refused(&error))?;
         files.as_ref().map_or(Ok(()), Files::write)?;
     }
     let steps = plan.steps.iter();
-    let steps = steps.map(|of| (of.file, &*of.before, &*of.after));
+    let steps = steps.map(|of| (of.setting.file(), &*of.before, &*of.after));
     write_changes(args, results, steps, files.as_ref())
 }
 
@@ -107,58 +112,16 @@ fn write_changes<'a>(
     results.write(&changes, || text::changes(&changes))
 }
 
-/// What this kernel has.
-struct Now<'a> {
-    root: &'a Path,
-    pghot: Result<Pghot, PghotAbsence>,
-    migration: Result<Migration, Absence>,
+fn read(root: &Path) -> Result<Interfaces, Failure> {
+    Interfaces::read_from(root).map_err(|error| unreadable(&error))
 }
 
-impl<'a> Now<'a> {
-    fn read(root: &'a Path) -> Result<Self, Failure> {
-        Ok(Self {
-            root,
-            pghot: Pghot::read_from(root).map_err(|error| unreadable(&error))?,
-            migration: Migration::read_from(root).map_err(|error| unreadable(&error))?,
-        })
+/// What lets all settings come back at boot.
+fn kept(root: &Path, now: &Interfaces, wanted: &[(Setting, String)]) -> Result<Files, Failure> {
+    match (&now.migration, &now.pghot) {
+        (Err(absence), Err(_)) => Err(refused(&(*absence).into())),
+        _ => Files::of(root, now, wanted),
     }
-
-    /// The steps of pghot, then those of the migrators.
-    fn plan(&self, args: &SetArgs) -> Result<Plan, Failure> {
-        let (change, of_pghot) = (args.change(), args.pghot());
-        let mut plan = Plan::empty(self.root);
-        if of_pghot != PghotChange::default() {
-            let now = self.pghot.as_ref();
-            let now = now.map_err(|absence| nothing(absence, absence.hint()))?;
-            let of = Plan::of_pghot(self.root, now, &of_pghot);
-            plan = plan.and(of.map_err(|error| refused(&error))?);
-        }
-        if change != Change::default() {
-            let now = self.migration.as_ref();
-            let now = now.map_err(|absence| nothing(absence, absence.hint()))?;
-            let of = Plan::new(self.root, now, &change);
-            plan = plan.and(of.map_err(|error| refused(&error))?);
-        }
-        Ok(plan)
-    }
-
-    /// What lets all settings come back at boot.
-    fn kept(&self, args: &SetArgs) -> Result<Files, Failure> {
-        if let (Err(absence), Err(_)) = (&self.migration, &self.pghot) {
-            return Err(nothing(absence, absence.hint()));
-        }
-        let migration = self.migration.as_ref().ok();
-        let pghot = self.pghot.as_ref().ok();
-        Files::of(
-            self.root,
-            migration.zip(Some(&args.change())),
-            pghot.zip(Some(&args.pghot())),
-        )
-    }
-}
-
-fn nothing(why: &dyn std::fmt::Display, next: &str) -> Failure {
-    Failure::new("there is nothing to set in this kernel", why, next)
 }
 
 fn unreadable(error: &TopologyError) -> Failure {
@@ -171,9 +134,11 @@ fn unreadable(error: &TopologyError) -> Failure {
 
 /// A setting that could not be made.
 fn refused(error: &SettingError) -> Failure {
-    Failure::new(
-        "the kernel's settings were not changed",
-        error,
-        error.hint(),
-    )
+    let what = match error {
+        SettingError::NoMigration(_) | SettingError::NoPghot(_) => {
+            "there is nothing to set in this kernel"
+        }
+        _ => "the kernel's settings were not changed",
+    };
+    Failure::new(what, error, error.hint())
 }

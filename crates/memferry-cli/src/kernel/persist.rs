@@ -6,8 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use memferry_linux::kernel::pghot::Pghot;
-use memferry_linux::kernel::{Change, DCBM, MTCOPY, Migration, PghotChange};
+use memferry_linux::kernel::{Interfaces, Setting};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -46,26 +45,46 @@ pub struct Files {
 }
 
 impl Files {
-    /// Those that bring back all settings as they are after these changes.
+    /// Those that bring back all settings as they are with these values.
     ///
     /// # Errors
     /// A file is there that memferry did not write.
     pub fn of(
         root: &Path,
-        migration: Option<(&Migration, &Change)>,
-        pghot: Option<(&Pghot, &PghotChange)>,
+        now: &Interfaces,
+        wanted: &[(Setting, String)],
     ) -> Result<Self, Failure> {
-        let migration = migration.map(|(now, change)| Files::of_migration(now, change));
-        let (modules, sysfs) = migration.unzip();
-        let order = "[Unit]\nAfter=systemd-modules-load.service\n".to_owned();
-        let modules = modules.filter(|modules| !modules.is_empty());
+        let (mut modules, mut sysctls, mut sysfs) = (String::new(), String::new(), String::new());
+        for (setting, file) in Setting::ALL {
+            let value = wanted.iter().find(|(of, _)| *of == setting);
+            let value = value.map(|(_, value)| value.clone());
+            let Some(value) = value.or_else(|| now.value(setting)) else {
+                continue;
+            };
+            match setting.is_of_pghot() {
+                // A kernel without pghot ignores lines with `-`.
+                true => sysctls += &format!("-vm.{file} = {value}\n"),
+                // `w!`: at boot only, and only where the kernel has the file.
+                false => {
+                    sysfs += &format!("w! /sys/kernel/mm/migration/{file} - - - - {value}\n");
+                }
+            }
+            if let Some(module) = setting.module() {
+                modules += &format!("{module}\n");
+            }
+        }
+        let order = match modules.is_empty() {
+            true => "",
+            false => "[Unit]\nAfter=systemd-modules-load.service\n",
+        };
         let texts = [
-            (ORDER, modules.as_ref().map(|_| order)),
+            (ORDER, order.to_owned()),
             (MODULES, modules),
-            (SYSCTLS, pghot.map(|(now, change)| sysctls(now, change))),
+            (SYSCTLS, sysctls),
             (SYSFS, sysfs),
         ];
-        Self::new(root, texts)
+        let some = |text: String| (!text.is_empty()).then_some(text);
+        Self::new(root, texts.map(|(file, text)| (file, some(text))))
     }
 
     /// None of them.
@@ -80,11 +99,7 @@ impl Files {
     ///
     /// # Errors
     /// A file cannot be read.
-    pub fn persisted(
-        root: &Path,
-        migration: Option<&Migration>,
-        pghot: Option<&Pghot>,
-    ) -> Result<Persisted, Failure> {
+    pub fn persisted(root: &Path, now: &Interfaces) -> Result<Persisted, Failure> {
         let texts = ALL.map(|file| text(root, file)).into_iter();
         let texts = texts.collect::<Result<Vec<_>, _>>()?;
         let is_ours = |text: &String| text.starts_with(HEADER);
@@ -92,46 +107,11 @@ impl Files {
         if ours.is_empty() {
             return Ok(Persisted::No);
         }
-        let (change, pghot_change) = (Change::default(), PghotChange::default());
-        let migration = migration.zip(Some(&change));
-        let pghot = pghot.zip(Some(&pghot_change));
-        let is_as_now = others.is_empty() && Self::of(root, migration, pghot)?.wanted.is_empty();
+        let is_as_now = others.is_empty() && Self::of(root, now, &[])?.wanted.is_empty();
         Ok(match is_as_now {
             true => Persisted::Yes,
             false => Persisted::Otherwise,
         })
-    }
-
-    /// The modules, and what is written to /sys/kernel/mm/migration.
-    fn of_migration(now: &Migration, change: &Change) -> (String, String) {
-        let lanes = [
-            (MTCOPY, now.lanes, change.lanes),
-            (
-                DCBM,
-                now.dcbm.as_ref().map(|of| of.lanes),
-                change.dcbm_lanes,
-            ),
-        ];
-        let lanes = lanes
-            .into_iter()
-            .filter_map(|(module, now, after)| Some((module, after.or(now)?)));
-        let mut modules = String::new();
-        let bytes = change.max_batch_bytes.unwrap_or(now.max_batch_bytes);
-        let reasons = change.reasons.as_ref().unwrap_or(&now.reasons);
-        let mut settings = vec![
-            ("max_batch_bytes".to_owned(), bytes.to_string()),
-            ("reasons".to_owned(), reasons.clone()),
-        ];
-        for (module, lanes) in lanes {
-            modules += &format!("{module}\n");
-            settings.push((format!("{module}/lanes"), lanes.to_string()));
-        }
-        // Last: the migrator begins with its settings.
-        let migrator = change.migrator.as_ref().unwrap_or(&now.migrators.active);
-        settings.push(("migrator".to_owned(), migrator.clone()));
-        // `w!`: at boot only, and only where the kernel has the file.
-        let line = |(file, value)| format!("w! /sys/kernel/mm/migration/{file} - - - - {value}\n");
-        (modules, settings.into_iter().map(line).collect())
     }
 
     fn new<const N: usize>(
@@ -199,15 +179,4 @@ fn text(root: &Path, file: &str) -> Result<Option<String>, Failure> {
             "be root",
         )),
     }
-}
-
-/// The sources are last: they begin with the other settings. A kernel without pghot ignores lines with `-`.
-fn sysctls(now: &Pghot, change: &PghotChange) -> String {
-    let target = change.target_node.unwrap_or(now.target_node);
-    let limit = change.rate_limit_mbps.unwrap_or(now.rate_limit_mbps);
-    let sources = change.sources.unwrap_or(now.sources);
-    format!(
-        "-vm.pghot_target_nid = {target}\n-vm.pghot_promote_rate_limit_MBps = {limit}\n\
-         -vm.pghot_enabled_sources = {sources}\n"
-    )
 }

@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use super::memferry;
 
-/// A program that waits for its stdin to close.
+/// A child that does not outlive a test that fails.
 pub struct Waiting(pub Child);
 
 impl Waiting {
-    /// Starts it.
+    /// A program that waits for its stdin to close.
     pub fn new() -> Waiting {
         let mut child = Command::new("cat")
             .stdin(Stdio::piped())
@@ -31,6 +31,22 @@ impl Waiting {
     /// Its number.
     pub fn pid(&self) -> String {
         self.0.id().to_string()
+    }
+
+    /// Presses Ctrl-C.
+    pub fn interrupt(&self) {
+        let pid = i32::try_from(self.0.id()).expect("pid");
+        // SAFETY: the child is not waited for yet, so the number is still its own.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    }
+
+    /// Whether the child, which has not ended, handles SIGINT itself. SIGHUP is the last signal that it prepares for: when
+    /// that is caught, SIGINT is ready; before, it could be lost.
+    pub fn catches_interrupts(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("status");
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = u64::from_str_radix(mask.expect("SigCgt").trim(), 16).expect("mask");
+        mask & 1 << (libc::SIGHUP - 1) != 0
     }
 }
 

@@ -19,7 +19,7 @@ use crate::topology::parse::{self, Choice};
 
 pub use absence::Absence;
 pub use refusal::SettingError;
-pub use setting::{Change, PghotChange, Plan, Step};
+pub use setting::{Interfaces, Plan, Setting, Step};
 
 /// The folder of the interface, below the root.
 pub(crate) const FOLDER: &str = "sys/kernel/mm/migration";

@@ -54,6 +54,8 @@ pub struct PghotAbsence(Absence);
 /// The option's name, as a configuration writes it.
 const OPTION: &str = "CONFIG_PGHOT";
 
+impl std::error::Error for PghotAbsence {}
+
 impl fmt::Display for PghotAbsence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {

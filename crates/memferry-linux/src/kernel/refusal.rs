@@ -5,12 +5,19 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::DCBM;
+use super::pghot::PghotAbsence;
+use super::{Absence, DCBM};
 
 /// A setting that was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
+    /// The kernel has no batch migration.
+    #[error(transparent)]
+    NoMigration(#[from] Absence),
+    /// It has no hot-page tracking.
+    #[error(transparent)]
+    NoPghot(#[from] PghotAbsence),
     /// No migrator of that name is registered.
     #[error("no migrator {name} is registered; there are {}", known.join(", "))]
     NoMigrator {
@@ -62,6 +69,8 @@ impl SettingError {
     /// What to try.
     pub fn hint(&self) -> String {
         match self {
+            Self::NoMigration(absence) => absence.hint().to_owned(),
+            Self::NoPghot(absence) => absence.hint().to_owned(),
             Self::NoMigrator { name, .. } => {
                 format!("if {name} is a module, load it: modprobe {name}")
             }

@@ -8,44 +8,189 @@ use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::pghot::{self, MOST_RATE_MBPS, Pghot};
-use super::{
-    DCBM, FOLDER, LARGEST_BATCH_BYTES, MOST_LANES, MTCOPY, Migration, REASONS, SettingError,
-};
+use super::pghot::{MOST_RATE_MBPS, Pghot, PghotAbsence, SYSCTLS};
+use super::{Absence, FOLDER, LARGEST_BATCH_BYTES, MOST_LANES, Migration, REASONS, SettingError};
+use crate::topology::TopologyError;
 
-/// What is to be set; `None` leaves a setting as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Change {
-    /// The migrator, or [`NO_MIGRATOR`](super::NO_MIGRATOR).
-    pub migrator: Option<String>,
-    /// See [`Migration::reasons`].
-    pub reasons: Option<String>,
+/// A setting: one file of /sys/kernel/mm/migration, or a sysctl of pghot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// See [`Pghot::target_node`].
+    PghotTarget,
+    /// See [`Pghot::rate_limit_mbps`].
+    PghotRateLimit,
+    /// See [`Pghot::sources`].
+    PghotSources,
     /// See [`Migration::max_batch_bytes`].
-    pub max_batch_bytes: Option<u64>,
+    MaxBatchBytes,
+    /// See [`Migration::reasons`].
+    Reasons,
     /// Lanes of `mtcopy`.
-    pub lanes: Option<u64>,
+    MtcopyLanes,
     /// Lanes of `dcbm`.
-    pub dcbm_lanes: Option<u64>,
+    DcbmLanes,
+    /// The migrator, or [`NO_MIGRATOR`](super::NO_MIGRATOR).
+    Migrator,
 }
 
-/// What of pghot's sysctls is to be set; `None` leaves one as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PghotChange {
-    /// See [`Pghot::sources`].
-    pub sources: Option<u64>,
-    /// See [`Pghot::target_node`].
-    pub target_node: Option<i64>,
-    /// See [`Pghot::rate_limit_mbps`].
-    pub rate_limit_mbps: Option<u64>,
+impl Setting {
+    /// All of them with their files, relative to /sys/kernel/mm/migration, or to /proc/sys/vm for pghot's; in the order in which
+    /// they are written: sources and migrators begin with their settings.
+    pub const ALL: [(Self, &'static str); 8] = [
+        (Self::PghotTarget, "pghot_target_nid"),
+        (Self::PghotRateLimit, "pghot_promote_rate_limit_MBps"),
+        (Self::PghotSources, "pghot_enabled_sources"),
+        (Self::MaxBatchBytes, "max_batch_bytes"),
+        (Self::Reasons, "reasons"),
+        (Self::MtcopyLanes, "mtcopy/lanes"),
+        (Self::DcbmLanes, "dcbm/lanes"),
+        (Self::Migrator, "migrator"),
+    ];
+
+    /// Its file in [`Setting::ALL`].
+    pub fn file(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// Whether it is one of pghot's.
+    pub fn is_of_pghot(self) -> bool {
+        self.file().starts_with("pghot_")
+    }
+
+    /// The module in whose folder it lies, if it does not lie in the kernel's.
+    pub fn module(self) -> Option<&'static str> {
+        Some(self.file().split_once('/')?.0)
+    }
+}
+
+/// What of both interfaces this kernel has, as it is set now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interfaces {
+    /// Batch migration, or why there is none.
+    pub migration: Result<Migration, Absence>,
+    /// Hot-page tracking, or why there is none.
+    pub pghot: Result<Pghot, PghotAbsence>,
+}
+
+impl Interfaces {
+    /// Reads both of the machine whose `sys`, `proc` and `boot` lie in the folder `root`.
+    ///
+    /// # Errors
+    /// As [`Migration::read`]; paths in errors begin with `root`.
+    pub fn read_from(root: &Path) -> Result<Self, TopologyError> {
+        Ok(Self {
+            migration: Migration::read_from(root)?,
+            pghot: Pghot::read_from(root)?,
+        })
+    }
+
+    /// What a setting is now, as it is written; `None` where the kernel does not have it.
+    pub fn value(&self, setting: Setting) -> Option<String> {
+        let (migration, pghot) = (self.migration.as_ref().ok(), self.pghot.as_ref().ok());
+        Some(match setting {
+            Setting::PghotTarget => pghot?.target_node.to_string(),
+            Setting::PghotRateLimit => pghot?.rate_limit_mbps.to_string(),
+            Setting::PghotSources => pghot?.sources.to_string(),
+            Setting::MaxBatchBytes => migration?.max_batch_bytes.to_string(),
+            Setting::Reasons => migration?.reasons.clone(),
+            Setting::MtcopyLanes => migration?.lanes?.to_string(),
+            Setting::DcbmLanes => migration?.dcbm.as_ref()?.lanes.to_string(),
+            Setting::Migrator => migration?.migrators.active.clone(),
+        })
+    }
+
+    /// The step to a value.
+    ///
+    /// # Errors
+    /// The kernel does not have the setting, or would refuse the value, as far as that can be known.
+    fn step(&self, setting: Setting, value: &str) -> Result<Step, SettingError> {
+        let before = match (setting.is_of_pghot(), &self.pghot, &self.migration) {
+            (true, Err(why), _) => return Err((*why).into()),
+            (false, _, Err(why)) => return Err((*why).into()),
+            _ => self.value(setting),
+        };
+        let names = self.migration.as_ref();
+        let names = names.map_or(&[][..], |of| &of.migrators.names);
+        let is_missing = setting == Setting::Migrator && !names.iter().any(|name| name == value);
+        let missing = match before {
+            None => setting.module(),
+            Some(_) => is_missing.then_some(value),
+        };
+        if let Some(name) = missing {
+            return Err(SettingError::NoMigrator {
+                name: name.to_owned(),
+                known: names.to_vec(),
+            });
+        }
+        let words: Vec<&str> = value.split_whitespace().collect();
+        let (fits, allowed) = self.judge(setting, &words);
+        let value = words.join(" ");
+        match fits {
+            true => Ok(Step {
+                setting,
+                before: before.unwrap_or_default(),
+                after: value,
+                allowed,
+            }),
+            false => Err(SettingError::BadValue {
+                setting: setting.file(),
+                value,
+                allowed,
+            }),
+        }
+    }
+
+    /// Whether the kernel takes a value, and which ones it takes.
+    fn judge(&self, setting: Setting, words: &[&str]) -> (bool, String) {
+        let number = match words {
+            [word] => word.parse::<u64>().ok(),
+            _ => None,
+        };
+        let within = |range: RangeInclusive<u64>| number.is_some_and(|n| range.contains(&n));
+        match setting {
+            Setting::PghotTarget => {
+                let allowed = "a node of the top tier with memory".to_owned();
+                (number.is_some(), allowed)
+            }
+            Setting::PghotSources => (number.is_some(), "a mask".to_owned()),
+            Setting::PghotRateLimit => {
+                let allowed = format!("a number from 1 to {MOST_RATE_MBPS}");
+                (within(1..=MOST_RATE_MBPS), allowed)
+            }
+            Setting::MtcopyLanes | Setting::DcbmLanes => {
+                let allowed = format!("a number from 1 to {MOST_LANES}");
+                (within(1..=MOST_LANES), allowed)
+            }
+            Setting::MaxBatchBytes => {
+                let least = self.migration.as_ref();
+                let least = least.map_or(0, |of| of.smallest_max_batch_bytes);
+                // A batch may always be one huge page, which can be of 512 MiB.
+                let most = LARGEST_BATCH_BYTES.max(least);
+                let page = rustix::param::page_size() as u64;
+                let is_whole = number.is_some_and(|bytes| bytes % page == 0);
+                let allowed = format!("whole pages from {least} to {most} bytes");
+                (is_whole && within(least..=most), allowed)
+            }
+            Setting::Reasons => {
+                let fits = matches!(words, ["all"] | ["none"])
+                    || !words.is_empty() && words.iter().all(|name| REASONS.contains(name));
+                (fits, format!("all, none, or some of {}", REASONS.join(" ")))
+            }
+            Setting::Migrator => {
+                let names = self.migration.as_ref();
+                let names =
+                    names.map_or_else(|_| String::new(), |of| of.migrators.names.join(", "));
+                (true, format!("one of {names}"))
+            }
+        }
+    }
 }
 
 /// One file to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The folder of the file, below the root.
-    folder: &'static str,
-    /// The file, relative to /sys/kernel/mm/migration, or to /proc/sys/vm for pghot's.
-    pub file: &'static str,
+    /// Which.
+    pub setting: Setting,
     /// What it says now.
     pub before: String,
     /// What it is to say.
@@ -63,128 +208,37 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What has to be written so that the interface below `root`, which is `now`, becomes as `change` wants it. The migrator
-    /// is last: it begins with its settings.
+    /// What has to be written so that the kernel below `root`, which is `now`, has these values: one change, undone as a whole.
+    /// Sources of pghot go off before anything else changes, and on after its settings.
     ///
     /// # Errors
     /// Anything that the kernel would refuse, as far as it can be known. Nothing is written here.
-    pub fn new(root: &Path, now: &Migration, change: &Change) -> Result<Self, SettingError> {
-        let no_migrator = |name: &str| SettingError::NoMigrator {
-            name: name.to_owned(),
-            known: now.migrators.names.clone(),
-        };
-        let mut plan = Self::empty(root);
-        if let Some(bytes) = change.max_batch_bytes {
-            let least = now.smallest_max_batch_bytes;
-            // A batch may always be one huge page, which can be of 512 MiB.
-            let most = LARGEST_BATCH_BYTES.max(least);
-            let allowed = format!("whole pages from {least} to {most} bytes");
-            let fits =
-                (least..=most).contains(&bytes) && bytes % rustix::param::page_size() as u64 == 0;
-            let before = now.max_batch_bytes;
-            plan.add(
-                step(FOLDER, "max_batch_bytes", before, bytes, allowed),
-                fits,
-            )?;
+    pub fn new(
+        root: &Path,
+        now: &Interfaces,
+        wanted: &[(Setting, String)],
+    ) -> Result<Self, SettingError> {
+        let mut steps = Vec::new();
+        let of = |setting| wanted.iter().find(move |(of, _)| *of == setting);
+        let sources = of(Setting::PghotSources).map(|(_, mask)| mask.parse::<u64>());
+        let mut kept = None;
+        if let (Ok(pghot), Some(Ok(mask))) = (&now.pghot, sources) {
+            let mask = (pghot.sources & mask).to_string();
+            steps.push(now.step(Setting::PghotSources, &mask)?);
+            kept = Some(mask);
         }
-        if let Some(reasons) = &change.reasons {
-            let names: Vec<&str> = reasons.split_whitespace().collect();
-            let fits = matches!(names[..], ["all"] | ["none"])
-                || !names.is_empty() && names.iter().all(|name| REASONS.contains(name));
-            let allowed = format!("all, none, or some of {}", REASONS.join(" "));
-            let (before, after) = (&now.reasons, names.join(" "));
-            plan.add(step(FOLDER, "reasons", before, after, allowed), fits)?;
-        }
-        let dcbm_lanes = now.dcbm.as_ref().map(|dcbm| dcbm.lanes);
-        for (module, file, before, after) in [
-            (MTCOPY, "mtcopy/lanes", now.lanes, change.lanes),
-            (DCBM, "dcbm/lanes", dcbm_lanes, change.dcbm_lanes),
-        ] {
-            if after.is_some() && before.is_none() {
-                return Err(no_migrator(module));
+        for (setting, value) in Setting::ALL.iter().filter_map(|(setting, _)| of(*setting)) {
+            let mut step = now.step(*setting, value)?;
+            if let (Setting::PghotSources, Some(kept)) = (setting, &kept) {
+                step.before.clone_from(kept);
             }
-            plan.number(FOLDER, file, before.unwrap_or(0), after, 1..=MOST_LANES)?;
+            steps.push(step);
         }
-        if let Some(name) = &change.migrator {
-            if !now.has(name) {
-                return Err(no_migrator(name));
-            }
-            let allowed = format!("one of {}", now.migrators.names.join(", "));
-            let before = &now.migrators.active;
-            plan.add(step(FOLDER, "migrator", before, name, allowed), true)?;
-        }
-        Ok(plan)
-    }
-
-    /// What has to be written so that pghot below `root`, which is `now`, becomes as `change` wants it. Sources go off before
-    /// anything else changes, and on after it.
-    ///
-    /// # Errors
-    /// As [`Plan::new`].
-    pub fn of_pghot(root: &Path, now: &Pghot, change: &PghotChange) -> Result<Self, SettingError> {
-        const FOLDER: &str = pghot::SYSCTLS;
-        let sources = |before: u64, after: u64| {
-            step(FOLDER, "pghot_enabled_sources", before, after, "a mask")
-        };
-        let wanted = change.sources.unwrap_or(now.sources);
-        let kept = now.sources & wanted;
-        let mut plan = Self::empty(root);
-        plan.add(sources(now.sources, kept), true)?;
-        if let Some(node) = change.target_node {
-            let (before, allowed) = (now.target_node, "a node of the top tier with memory");
-            plan.add(
-                step(FOLDER, "pghot_target_nid", before, node, allowed),
-                true,
-            )?;
-        }
-        let (file, before) = ("pghot_promote_rate_limit_MBps", now.rate_limit_mbps);
-        let (after, range) = (change.rate_limit_mbps, 1..=MOST_RATE_MBPS);
-        plan.number(FOLDER, file, before, after, range)?;
-        plan.add(sources(kept, wanted), true)?;
-        Ok(plan)
-    }
-
-    /// No step.
-    pub fn empty(root: &Path) -> Self {
-        Self {
+        steps.retain(|step| step.before != step.after);
+        Ok(Self {
             root: root.to_owned(),
-            steps: Vec::new(),
-        }
-    }
-
-    /// Adds a step, unless the file says so already.
-    fn add(&mut self, step: Step, fits: bool) -> Result<(), SettingError> {
-        if !fits {
-            return Err(SettingError::BadValue {
-                setting: step.file,
-                value: step.after,
-                allowed: step.allowed,
-            });
-        }
-        if step.before != step.after {
-            self.steps.push(step);
-        }
-        Ok(())
-    }
-
-    fn number(
-        &mut self,
-        folder: &'static str,
-        file: &'static str,
-        before: u64,
-        after: Option<u64>,
-        range: RangeInclusive<u64>,
-    ) -> Result<(), SettingError> {
-        let Some(after) = after else { return Ok(()) };
-        let allowed = format!("a number from {} to {}", range.start(), range.end());
-        let step = step(folder, file, before, after, allowed);
-        self.add(step, range.contains(&after))
-    }
-
-    /// The steps of both, these first: one change, undone as a whole.
-    pub fn and(mut self, next: Plan) -> Self {
-        self.steps.extend(next.steps);
-        self
+            steps,
+        })
     }
 
     /// Writes all steps.
@@ -199,7 +253,13 @@ impl Plan {
         &self,
         write: &mut dyn FnMut(&Path, &str) -> io::Result<()>,
     ) -> Result<(), SettingError> {
-        let path = |step: &Step| self.root.join(step.folder).join(step.file);
+        let path = |step: &Step| {
+            let folder = match step.setting.is_of_pghot() {
+                true => SYSCTLS,
+                false => FOLDER,
+            };
+            self.root.join(folder).join(step.setting.file())
+        };
         for (index, step) in self.steps.iter().enumerate() {
             let Err(error) = write(&path(step), &step.after) else {
                 continue;
@@ -223,20 +283,4 @@ impl Plan {
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
     file.write_all(format!("{text}\n").as_bytes())
-}
-
-fn step(
-    folder: &'static str,
-    file: &'static str,
-    before: impl ToString,
-    after: impl ToString,
-    allowed: impl Into<String>,
-) -> Step {
-    Step {
-        folder,
-        file,
-        before: before.to_string(),
-        after: after.to_string(),
-        allowed: allowed.into(),
-    }
 }

@@ -43,6 +43,14 @@ fn read(root: &Path) -> Migration {
     Migration::read_from(root).unwrap().unwrap()
 }
 
+fn plan(root: &Path, wanted: &[(Setting, &str)]) -> Result<Plan, SettingError> {
+    let wanted = wanted
+        .iter()
+        .map(|(setting, value)| (*setting, (*value).to_owned()));
+    let now = Interfaces::read_from(root).unwrap();
+    Plan::new(root, &now, &wanted.collect::<Vec<_>>())
+}
+
 #[test]
 fn every_setting_is_read() {
     let root = machine();
@@ -65,13 +73,7 @@ fn every_setting_is_read() {
 #[test]
 fn dcbm_has_lanes_and_channels() {
     let root = machine();
-    let refused = |lanes| {
-        let change = Change {
-            dcbm_lanes: Some(lanes),
-            ..Change::default()
-        };
-        Plan::new(root.path(), &read(root.path()), &change)
-    };
+    let refused = |lanes: u64| plan(root.path(), &[(Setting::DcbmLanes, &lanes.to_string())]);
     assert!(matches!(
         refused(3),
         Err(SettingError::NoMigrator { name, .. }) if name == DCBM
@@ -96,17 +98,8 @@ fn a_module_that_is_not_loaded_has_no_settings() {
     put(root.path(), "migrator", "none [kernel]\n");
     let now = read(root.path());
     assert_eq!(now.lanes, None);
-    for change in [
-        Change {
-            migrator: Some(MTCOPY.to_owned()),
-            ..Change::default()
-        },
-        Change {
-            lanes: Some(2),
-            ..Change::default()
-        },
-    ] {
-        let error = Plan::new(root.path(), &now, &change).unwrap_err();
+    for wanted in [(Setting::Migrator, MTCOPY), (Setting::MtcopyLanes, "2")] {
+        let error = plan(root.path(), &[wanted]).unwrap_err();
         assert!(matches!(error, SettingError::NoMigrator { .. }), "{error}");
         assert!(error.hint().contains("modprobe mtcopy"), "{}", error.hint());
         assert!(error.to_string().contains("none, kernel"), "{error}");
@@ -159,15 +152,13 @@ fn a_kernel_without_it_says_why() {
 #[test]
 fn a_huge_page_of_half_a_gigabyte_is_a_batch() {
     let root = machine();
-    let mut now = read(root.path());
-    now.smallest_max_batch_bytes = 512 << 20;
-    now.max_batch_bytes = 512 << 20;
-    let plan = |bytes| {
-        let change = Change {
-            max_batch_bytes: Some(bytes),
-            ..Change::default()
-        };
-        Plan::new(root.path(), &now, &change).map(drop)
+    let mut now = Interfaces::read_from(root.path()).unwrap();
+    let migration = now.migration.as_mut().unwrap();
+    migration.smallest_max_batch_bytes = 512 << 20;
+    migration.max_batch_bytes = 512 << 20;
+    let plan = |bytes: u64| {
+        let wanted = [(Setting::MaxBatchBytes, bytes.to_string())];
+        Plan::new(root.path(), &now, &wanted).map(drop)
     };
     plan(512 << 20).unwrap();
     for bytes in [64 << 20, (512 << 20) + rustix::param::page_size() as u64] {
@@ -195,20 +186,17 @@ fn no_memory_for_batches_is_a_matter_of_their_size() {
     );
 }
 
-fn everything() -> Change {
-    Change {
-        migrator: Some(MTCOPY.to_owned()),
-        reasons: Some("demotion syscall_or_cpuset".to_owned()),
-        max_batch_bytes: Some(16 << 20),
-        lanes: Some(3),
-        dcbm_lanes: None,
-    }
-}
+const EVERYTHING: [(Setting, &str); 4] = [
+    (Setting::Migrator, MTCOPY),
+    (Setting::Reasons, "demotion syscall_or_cpuset"),
+    (Setting::MaxBatchBytes, "16777216"),
+    (Setting::MtcopyLanes, "3"),
+];
 
 #[test]
 fn every_file_is_written_and_the_migrator_last() {
     let root = machine();
-    let plan = Plan::new(root.path(), &read(root.path()), &everything()).unwrap();
+    let plan = plan(root.path(), &EVERYTHING).unwrap();
     plan.apply().unwrap();
     let expected = [
         ("max_batch_bytes", "16777216"),
@@ -217,7 +205,9 @@ fn every_file_is_written_and_the_migrator_last() {
         ("migrator", "mtcopy"),
     ];
     let steps = plan.steps.iter();
-    let steps: Vec<(&str, &str)> = steps.map(|step| (step.file, &*step.after)).collect();
+    let steps: Vec<(&str, &str)> = steps
+        .map(|step| (step.setting.file(), &*step.after))
+        .collect();
     assert_eq!(steps, expected);
     for (file, after) in expected {
         assert_eq!(text(root.path(), file), format!("{after}\n"), "{file}");
@@ -227,66 +217,57 @@ fn every_file_is_written_and_the_migrator_last() {
 #[test]
 fn what_is_so_already_is_not_written() {
     let root = machine();
-    let change = Change {
-        migrator: Some(NO_MIGRATOR.to_owned()),
-        lanes: Some(2),
-        reasons: Some("all".to_owned()),
-        ..Change::default()
-    };
-    let plan = Plan::new(root.path(), &read(root.path()), &change).unwrap();
+    let wanted = [
+        (Setting::Migrator, NO_MIGRATOR),
+        (Setting::MtcopyLanes, "2"),
+        (Setting::Reasons, "all"),
+    ];
+    let plan = plan(root.path(), &wanted).unwrap();
     assert_eq!(plan.steps, []);
 }
 
 #[test]
 fn wrong_values_are_refused_before_anything_is_written() {
     let root = machine();
-    let now = read(root.path());
-    let refused = |change: Change, part: &str| {
-        let error = Plan::new(root.path(), &now, &change).unwrap_err();
+    let batch = "from 2097152 to 67108864";
+    let reasons = "all, none, or some of compaction";
+    for (setting, value, part) in [
+        (Setting::Migrator, DCBM, "none, kernel, mtcopy"),
+        (Setting::Reasons, "sunday", reasons),
+        (Setting::Reasons, "", reasons),
+        (Setting::Reasons, "all damon", reasons),
+        (Setting::Reasons, "none none", reasons),
+        (Setting::MtcopyLanes, "0", "from 1 to 64"),
+        (Setting::MtcopyLanes, "65", "from 1 to 64"),
+        (Setting::MtcopyLanes, "many", "from 1 to 64"),
+        (Setting::MaxBatchBytes, "0", batch),
+        (Setting::MaxBatchBytes, "1048576", batch),
+        (Setting::MaxBatchBytes, "2097153", batch),
+        (Setting::MaxBatchBytes, "68157440", batch),
+        (Setting::PghotTarget, "0", "CONFIG_PGHOT"),
+    ] {
+        let error = plan(root.path(), &[(setting, value)]).unwrap_err();
         let text = format!("{error}; {}", error.hint());
         assert!(text.contains(part), "{part}: {text}");
-    };
-    let none = Change::default;
-    refused(
-        Change {
-            migrator: Some(DCBM.to_owned()),
-            ..none()
-        },
-        "none, kernel, mtcopy",
+    }
+}
+
+#[test]
+fn each_setting_has_its_file() {
+    for (at, (setting, file)) in Setting::ALL.into_iter().enumerate() {
+        assert_eq!((setting as usize, setting.file()), (at, file));
+    }
+    let modules = Setting::ALL.map(|(setting, _)| setting.module());
+    assert_eq!(
+        modules.into_iter().flatten().collect::<Vec<_>>(),
+        [MTCOPY, DCBM]
     );
-    for reasons in ["sunday", "", "all damon", "none none"] {
-        refused(
-            Change {
-                reasons: Some(reasons.to_owned()),
-                ..none()
-            },
-            "all, none, or some of compaction",
-        );
-    }
-    for lanes in [0, 65] {
-        refused(
-            Change {
-                lanes: Some(lanes),
-                ..none()
-            },
-            "from 1 to 64",
-        );
-    }
-    for bytes in [0, 1 << 20, (2 << 20) + 1, 65 << 20] {
-        refused(
-            Change {
-                max_batch_bytes: Some(bytes),
-                ..none()
-            },
-            "from 2097152 to 67108864",
-        );
-    }
 }
 
 #[test]
 fn a_step_that_fails_undoes_those_before_it_backwards() {
     let root = machine();
-    let plan = Plan::new(root.path(), &read(root.path()), &everything()).unwrap();
+    let plan = plan(root.path(), &EVERYTHING).unwrap();
     for (fails_at, errno, part) in [
         (0, libc::EPERM, "be root"),
         (2, libc::EINVAL, "from 1 to 64"),
@@ -297,7 +278,7 @@ fn a_step_that_fails_undoes_those_before_it_backwards() {
         let error = plan
             .apply_with(&mut |path, text| {
                 let file = path.strip_prefix(&folder).unwrap().to_str().unwrap();
-                if file == plan.steps[fails_at].file {
+                if file == plan.steps[fails_at].setting.file() {
                     return Err(io::Error::from_raw_os_error(errno));
                 }
                 written.push((file.to_owned(), text.to_owned()));
@@ -306,7 +287,7 @@ fn a_step_that_fails_undoes_those_before_it_backwards() {
             .unwrap_err();
         let undone = plan.steps[..fails_at].iter().rev();
         let undone: Vec<_> = undone
-            .map(|step| (step.file.to_owned(), step.before.clone()))
+            .map(|step| (step.setting.file().to_owned(), step.before.clone()))
             .collect();
         assert_eq!(written[fails_at..], undone);
         let told = format!("{error}; {}", error.hint());
@@ -318,7 +299,7 @@ fn a_step_that_fails_undoes_those_before_it_backwards() {
 #[test]
 fn what_cannot_be_undone_is_named() {
     let root = machine();
-    let plan = Plan::new(root.path(), &read(root.path()), &everything()).unwrap();
+    let plan = plan(root.path(), &EVERYTHING).unwrap();
     let mut left = 3;
     let error = plan
         .apply_with(&mut |_, _| {

@@ -16,8 +16,6 @@ pub struct KernelInterface {
     pub migrators: Option<Choice>,
     /// What NUMA balancing does; `None` on a kernel without it.
     pub numa_balancing: Option<NumaBalancing>,
-    /// Whether /dev/userfaultfd exists. Opening it needs no privilege but the file's own permissions.
-    pub has_userfaultfd_device: bool,
 }
 
 /// What NUMA balancing does (the bits of `kernel.numa_balancing`).
@@ -76,7 +74,6 @@ pub(super) fn read_kernel_interface(root: &Root) -> Result<KernelInterface, Topo
             "the NUMA balancing mode",
             numa_balancing,
         )?,
-        has_userfaultfd_device: root.exists("dev/userfaultfd"),
     })
 }
 

@@ -95,19 +95,6 @@ impl Topology {
         self.nodes.iter().find(|node| node.id == id)
     }
 
-    /// The node that the online CPU `cpu` lies on; `None` for an unknown or offline CPU.
-    pub fn node_of_cpu(&self, cpu: u32) -> Option<&Node> {
-        self.nodes
-            .iter()
-            .find(|node| node.cpus.binary_search(&cpu).is_ok())
-    }
-
-    /// The tier of the node `id` as an index into `tiers`, 0 the fastest; `None` for an unknown node and for one
-    /// in no tier.
-    pub fn tier_of_node(&self, id: u32) -> Option<usize> {
-        self.node(id)?.tier
-    }
-
     /// The nodes that pages can be moved to, ascending by id.
     pub fn nodes_with_memory(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.has_memory)

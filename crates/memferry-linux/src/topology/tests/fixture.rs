@@ -133,7 +133,6 @@ impl Machine {
             .file("proc/sys/vm/unprivileged_userfaultfd", "0\n")
             .file("proc/sys/vm/nr_hugepages", "7\n")
             .file("proc/sys/kernel/numa_balancing", "0\n")
-            .file("dev/userfaultfd", "")
     }
 
     /// Two sockets of four CPUs with two L3 each, and CXL memory without CPUs in a slower tier; our kernel.
