@@ -8,7 +8,7 @@
 mod access;
 mod control;
 mod cost;
-mod like;
+pub(crate) mod like;
 mod mode;
 mod place;
 mod run;
