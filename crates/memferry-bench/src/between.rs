@@ -5,13 +5,11 @@
 //! Only the system call is timed. Afterwards every page's node is asked, every byte compared, and the pages brought back.
 
 use std::path::Path;
-use std::time::Instant;
 
 use memferry::copy::Routine;
 use memferry_linux::kernel::{Change, DCBM, MTCOPY, Migration, NO_MIGRATOR, Plan, SettingError};
-use memferry_linux::numa;
 
-use super::nodes::{TRIES, bring, call_failed, missing};
+use super::nodes::{TRIES, bring, call_failed, map, missing, send};
 use super::region::{PAGE, Region, THP};
 use super::rig::{bug, ceiling};
 use super::rounds::{Case, Run, Stand};
@@ -104,7 +102,7 @@ impl<'a> Between<'a> {
         threads: usize,
         control: &'a mut Control,
     ) -> Result<Self, Failure> {
-        let map = |node| map(node, bytes, folio, threads);
+        let map = |node| map(Some(node), bytes, folio, threads);
         let between = Self {
             region: map(nodes.from)?,
             spare: map(nodes.to)?,
@@ -163,39 +161,19 @@ impl<'a> Between<'a> {
             return bring(heads, self.nodes.from);
         }
         let bytes = self.region.range().len();
-        self.region = map(self.nodes.from, bytes, self.folio, self.threads)?;
+        self.region = map(Some(self.nodes.from), bytes, self.folio, self.threads)?;
         self.check_folios()
     }
 
     /// The timed calls; `None` when a folio stayed where it was.
     fn carry(&self, case: &Case, heads: &[usize]) -> Result<Option<Vec<u64>>, Failure> {
-        let target = vec![self.nodes.to as i32; case.folios];
-        let mut status = vec![0; case.folios];
         let mut times = Vec::with_capacity(case.calls);
         for part in heads.chunks(case.folios) {
-            let started = Instant::now();
-            let called = numa::move_pages(
-                0,
-                part,
-                Some(&target[..part.len()]),
-                &mut status[..part.len()],
-                false,
-            );
-            times.push(started.elapsed().as_nanos() as u64);
-            called.map_err(|error| call_failed(&error))?;
+            let took = send(part, self.nodes.to).map_err(|error| call_failed(&error))?;
+            times.push(took.as_nanos() as u64);
         }
         Ok((missing(heads, self.nodes.to)? == 0).then_some(times))
     }
-}
-
-fn map(node: u32, bytes: usize, folio: usize, threads: usize) -> Result<Region, Failure> {
-    Region::on(node, bytes, folio, threads).map_err(|error| {
-        Failure::new(
-            format!("cannot map the benchmark's memory on node {node}"),
-            error,
-            "give a smaller --total",
-        )
-    })
 }
 
 impl Stand for Between<'_> {
