@@ -7,18 +7,16 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use memferry::copy::Routine;
 use memferry_linux::kernel::{
     DCBM, Interfaces, MTCOPY, Migration, NO_MIGRATOR, Plan, Setting, SettingError, Statistics,
 };
-use memferry_linux::numa;
 
 use super::busy::Spinners;
 use super::cpu_time::CpuTicks;
 use super::lane_trace::LaneTrace;
-use super::nodes::{TRIES, bring, call_failed, missing};
+use super::nodes::{TRIES, bring, call_failed, map, missing, send};
 use super::region::{PAGE, Region, THP};
 use super::rig::{Means, bug, ceiling};
 use super::rounds::{Case, Run, Stand};
@@ -105,7 +103,10 @@ impl Control {
         let mut wanted = vec![(Setting::Migrator, migrator.to_owned())];
         let settings = [Setting::MtcopyLanes, Setting::DcbmLanes].into_iter();
         let own = settings.filter(|setting| setting.module() == Some(migrator));
-        wanted.extend(own.zip(lanes).map(|(setting, lanes)| (setting, lanes.to_string())));
+        wanted.extend(
+            own.zip(lanes)
+                .map(|(setting, lanes)| (setting, lanes.to_string())),
+        );
         let what = "the kernel's migrator could not be set";
         let root = Path::new("/");
         let now = Interfaces::read_from(root)
@@ -165,7 +166,7 @@ impl<'a> Between<'a> {
         control: &'a mut Control,
         busy: Option<Arc<Spinners>>,
     ) -> Result<Self, Failure> {
-        let map = |node| map(node, bytes, folio, threads);
+        let map = |node| map(Some(node), bytes, folio, threads);
         let between = Self {
             region: map(nodes.from)?,
             spare: map(nodes.to)?,
@@ -225,39 +226,19 @@ impl<'a> Between<'a> {
             return bring(heads, self.nodes.from);
         }
         let bytes = self.region.range().len();
-        self.region = map(self.nodes.from, bytes, self.folio, self.threads)?;
+        self.region = map(Some(self.nodes.from), bytes, self.folio, self.threads)?;
         self.check_folios()
     }
 
     /// The timed calls; `None` when a folio stayed where it was.
     fn carry(&self, case: &Case, heads: &[usize]) -> Result<Option<Vec<u64>>, Failure> {
-        let target = vec![self.nodes.to as i32; case.folios];
-        let mut status = vec![0; case.folios];
         let mut times = Vec::with_capacity(case.calls);
         for part in heads.chunks(case.folios) {
-            let started = Instant::now();
-            let called = numa::move_pages(
-                0,
-                part,
-                Some(&target[..part.len()]),
-                &mut status[..part.len()],
-                false,
-            );
-            times.push(started.elapsed().as_nanos() as u64);
-            called.map_err(|error| call_failed(&error))?;
+            let took = send(part, self.nodes.to).map_err(|error| call_failed(&error))?;
+            times.push(took.as_nanos() as u64);
         }
         Ok((missing(heads, self.nodes.to)? == 0).then_some(times))
     }
-}
-
-fn map(node: u32, bytes: usize, folio: usize, threads: usize) -> Result<Region, Failure> {
-    Region::on(node, bytes, folio, threads).map_err(|error| {
-        Failure::new(
-            format!("cannot map the benchmark's memory on node {node}"),
-            error,
-            "give a smaller --total",
-        )
-    })
 }
 
 impl Stand for Between<'_> {

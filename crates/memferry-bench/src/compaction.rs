@@ -18,7 +18,7 @@ use memferry_linux::topology::{Node, Topology};
 
 use super::between::{Control, statistics};
 use super::cpu_time::CpuTicks;
-use super::region::{PAGE, Region};
+use super::region::PAGE;
 use super::rig::bug;
 use super::{host, kernel, nodes};
 use crate::args::LanesOn;
@@ -147,14 +147,7 @@ impl Place {
 
     /// New memory, fragmented, compacted once.
     fn run(&self, migrator: &str, load: Load) -> Result<Run, Failure> {
-        let memory = |error| {
-            Failure::new(
-                "cannot map the benchmark's memory",
-                error,
-                "give a smaller --total",
-            )
-        };
-        let mut region = Region::on(self.node, self.bytes, PAGE, self.threads).map_err(memory)?;
+        let mut region = nodes::map(Some(self.node), self.bytes, PAGE, self.threads)?;
         region.thin();
         let hog = match load {
             Load::Idle => None,

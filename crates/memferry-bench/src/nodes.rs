@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The two memory nodes between which pages move: those that were asked for, else the nearest; and where pages lie.
 
+use std::io;
+use std::time::{Duration, Instant};
+
 use memferry_linux::numa;
 use memferry_linux::topology::{Node, Topology, parse};
 
-use super::region::THP;
+use super::region::{Region, THP};
 use crate::args::NodeArgs;
 use crate::failure::Failure;
 use crate::schema::FromTo;
@@ -82,6 +85,49 @@ pub fn whole_thps(bytes: u64) -> u64 {
     (bytes / thp * thp).max(thp)
 }
 
+/// Where pages go to: to the second node, or of one node to that.
+pub fn target(topology: &Topology, nodes: Option<FromTo>) -> u32 {
+    let first = || {
+        topology
+            .nodes_with_memory()
+            .next()
+            .map_or(0, |node| node.id)
+    };
+    nodes.map_or_else(first, |nodes| nodes.to)
+}
+
+/// Maps and fills memory of folios of this size on a node, or where the threads that fill it run.
+pub fn map(
+    node: Option<u32>,
+    bytes: usize,
+    folio: usize,
+    threads: usize,
+) -> Result<Region, Failure> {
+    let (region, where_to) = match node {
+        None => (Region::new(bytes, folio >= THP, threads), String::new()),
+        // Threads on CPUs of several nodes would each fill a part of their own node.
+        Some(node) => (
+            Region::on(node, bytes, folio, threads),
+            format!(" on node {node}"),
+        ),
+    };
+    region.map_err(|error| {
+        Failure::new(
+            format!("cannot map the benchmark's memory{where_to}"),
+            error,
+            "give a smaller --total",
+        )
+    })
+}
+
+/// Moves the folios at these addresses to a node with one call, which may leave some; how long the call took.
+pub fn send(heads: &[usize], node: u32) -> io::Result<Duration> {
+    let (target, mut status) = (vec![node as i32; heads.len()], vec![0; heads.len()]);
+    let started = Instant::now();
+    numa::move_pages(0, heads, Some(&target), &mut status, false)?;
+    Ok(started.elapsed())
+}
+
 /// How many of the pages at these addresses are not on `node`.
 pub fn missing(heads: &[usize], node: u32) -> Result<usize, Failure> {
     let mut status = vec![0; heads.len()];
@@ -96,10 +142,7 @@ pub fn bring(heads: &[usize], node: u32) -> Result<(), Failure> {
         if away == 0 {
             return Ok(());
         }
-        let target = vec![node as i32; heads.len()];
-        let mut status = vec![0; heads.len()];
-        numa::move_pages(0, heads, Some(&target), &mut status, false)
-            .map_err(|error| call_failed(&error))?;
+        send(heads, node).map_err(|error| call_failed(&error))?;
         away = missing(heads, node)?;
     }
     Err(Failure::new(
@@ -113,7 +156,7 @@ pub fn bring(heads: &[usize], node: u32) -> Result<(), Failure> {
 }
 
 /// The failure of the system call.
-pub fn call_failed(error: &std::io::Error) -> Failure {
+pub fn call_failed(error: &io::Error) -> Failure {
     Failure::new(
         "move_pages(2) failed",
         error,

@@ -14,12 +14,11 @@ use memferry::{
     Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, Placement, SourcePages,
 };
 use memferry_linux::kernel::NO_MIGRATOR;
-use memferry_linux::numa;
 use memferry_linux::topology::Topology;
 
 use super::busy::Spinners;
 use super::host;
-use super::nodes::{bring, missing};
+use super::nodes::{self, bring, missing};
 use super::region::{PAGE, Region, THP, in_parts};
 use super::rounds::{Case, Run, Stand};
 use super::three_pass::three_passes;
@@ -131,24 +130,18 @@ impl Rig {
         busy: Option<Arc<Spinners>>,
     ) -> Result<Rig, Failure> {
         let threads = host::usable_cpus(topology);
-        let memory = |error| {
+        let unreadable = |error| {
             Failure::new(
-                "cannot map the benchmark's memory",
+                "cannot see which pages the memory is made of",
                 error,
-                "give a smaller --total",
+                "mount /proc in this container",
             )
         };
-        let mut with_memory = topology.nodes_with_memory().map(|node| node.id);
-        let target = nodes.map_or_else(|| with_memory.next().unwrap_or(0), |nodes| nodes.to);
+        let target = nodes::target(topology, nodes);
         let page = if huge { THP } else { PAGE };
-        // Threads on CPUs of several nodes would each fill a part of their own node.
-        let map = |node: fn(FromTo) -> u32| match nodes {
-            None => Region::new(bytes, huge, threads),
-            Some(nodes) => Region::on(node(nodes), bytes, page, threads),
-        };
-        let region = map(|nodes| nodes.from).map_err(memory)?;
-        let spare = map(|nodes| nodes.to).map_err(memory)?;
-        if !region.is_made_of(huge).map_err(memory)? {
+        let region = nodes::map(nodes.map(|of| of.from), bytes, page, threads)?;
+        let spare = nodes::map(nodes.map(|of| of.to), bytes, page, threads)?;
+        if !region.is_made_of(huge).map_err(unreadable)? {
             return Err(Failure::new(
                 if huge {
                     "the memory did not become THPs"
@@ -164,11 +157,8 @@ impl Rig {
             ));
         }
         let mover = |pool_bytes: Option<usize>| {
-            let mut options = MoverOptions::new(Batch::with_routine(routine));
-            options.pool_bytes = pool_bytes.unwrap_or(options.pool_bytes);
-            options.backend = Backend::Userfaultfd;
-            options.allow_faulty_kernel = args.allow_faulty_kernel;
-            Mover::new(options).map_err(|error| failed(&error))
+            let options = MoverOptions::new(Batch::with_routine(routine));
+            new_mover(options, pool_bytes, args.allow_faulty_kernel)
         };
         let mut warm = mover(Some(bytes + (64 << 20)))?;
         warm.set_migrator(new_mtcopy(threads, routine, args.lanes_on)?);
@@ -360,25 +350,16 @@ impl Rig {
     }
 
     fn by_kernel(&mut self, case: &Case) -> Result<Moved, Failure> {
-        let (heads, node) = (self.heads(case), self.target as i32);
-        let (target, mut status) = (vec![node; heads.len()], vec![0; heads.len()]);
-        let started = Instant::now();
-        let called = numa::move_pages(0, &heads, Some(&target), &mut status, false);
-        let elapsed = started.elapsed();
-        let stayed = status.iter().filter(|&&at| at != node).count();
-        if let Err(why) = called
-            .map_err(|error| error.to_string())
-            .and_then(|_| match stayed {
-                0 => Ok(()),
-                stayed => Err(format!("{stayed} of {} pages stay", heads.len())),
-            })
-        {
+        let heads = self.heads(case);
+        let not_moved = |why: String| {
             let next = "free memory on the target node, or give a smaller --total";
-            return Err(Failure::new(
-                "move_pages(2) did not move all pages",
-                why,
-                next,
-            ));
+            Failure::new("move_pages(2) did not move all pages", why, next)
+        };
+        let elapsed =
+            nodes::send(&heads, self.target).map_err(|error| not_moved(error.to_string()))?;
+        let stayed = missing(&heads, self.target)?;
+        if stayed > 0 {
+            return Err(not_moved(format!("{stayed} of {} pages stay", heads.len())));
         }
         Ok(Moved {
             elapsed,
@@ -414,7 +395,20 @@ pub fn one_by_one() -> Batch {
     Batch::with_routine(memferry::copy::memcpy())
 }
 
-fn new_mtcopy(lanes: usize, routine: Routine, on: LanesOn) -> Result<MtCopy, Failure> {
+/// A mover through userfaultfd that keeps so many bytes, or as many as the library does by default.
+pub fn new_mover(
+    mut options: MoverOptions,
+    pool_bytes: Option<usize>,
+    allow_faulty_kernel: bool,
+) -> Result<Mover, Failure> {
+    options.pool_bytes = pool_bytes.unwrap_or(options.pool_bytes);
+    options.backend = Backend::Userfaultfd;
+    options.allow_faulty_kernel = allow_faulty_kernel;
+    Mover::new(options).map_err(|error| failed(&error))
+}
+
+/// A migrator with so many lanes.
+pub fn new_mtcopy(lanes: usize, routine: Routine, on: LanesOn) -> Result<MtCopy, Failure> {
     let placement = match on.placement {
         Some(args::Placement::Fill) => Placement::Fill,
         Some(args::Placement::Spread) | None => Placement::Spread,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures over several runs: mean, standard deviation, and how sure the mean is.
+//! Figures over several runs: mean, standard deviation, and how sure the mean is; and which rows belong together.
 
 /// A figure over several runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,6 +62,36 @@ pub fn distinct<'a, R, K: PartialEq>(rows: &[&'a R], key: impl Fn(&'a R) -> K) -
     })
 }
 
+/// The rows of each value of `key`, in order of first sight.
+pub fn groups<'a, R, K: PartialEq>(
+    rows: impl IntoIterator<Item = &'a R>,
+    key: impl Fn(&'a R) -> K,
+) -> Vec<(K, Vec<&'a R>)> {
+    let mut groups: Vec<(K, Vec<&R>)> = Vec::new();
+    for row in rows {
+        let key = key(row);
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, group)) => group.push(row),
+            None => groups.push((key, vec![row])),
+        }
+    }
+    groups
+}
+
+/// The value of a line at a time, between the points beside it; before its first point and after its last what these have.
+pub fn value_at(points: &[(f64, f64)], time: f64) -> Option<f64> {
+    let after = points.partition_point(|point| point.0 < time);
+    let before = after.checked_sub(1).and_then(|before| points.get(before));
+    match (before, points.get(after)) {
+        (Some(before), Some(after)) => {
+            let part = (time - before.0) / (after.0 - before.0);
+            Some(before.1 + part * (after.1 - before.1))
+        }
+        (Some(&(_, value)), None) | (None, Some(&(_, value))) => Some(value),
+        (None, None) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +114,15 @@ mod tests {
         let of = Spread::of(&many).expect("values");
         let expected = 1.96 * of.sd / 10.0;
         assert!((of.ci95.unwrap_or(0.0) - expected).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_line_has_values_between_its_points() {
+        let line = [(0.0, 0.0), (2.0, 10.0), (2.0, 20.0), (4.0, 20.0)];
+        for (at, expected) in [(0.0, 0.0), (1.0, 5.0), (3.0, 20.0), (9.0, 20.0)] {
+            let found = value_at(&line, at).expect("value");
+            assert!((found - expected).abs() < 1e-9, "{at}: {found}");
+        }
+        assert_eq!(value_at(&[], 1.0), None);
     }
 }

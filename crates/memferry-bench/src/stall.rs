@@ -12,18 +12,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use memferry::{
-    Backend, Batch, MoveHandle, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions,
-    SourcePages,
-};
+use memferry::{Batch, MoveHandle, MoveOptions, Mover, MoverOptions, SourcePages};
 use memferry_linux::topology::Topology;
 
 use super::host;
 use super::nodes::{self, bring, missing};
 use super::region::{PAGE, Region, THP};
-use super::rig::{bug, failed, one_by_one};
+use super::rig::{bug, failed, new_mover, new_mtcopy, one_by_one};
 use super::throughput::routine;
-use crate::args::{Length, Migrator, StallArgs, user_migrators};
+use crate::args::{LanesOn, Length, Migrator, StallArgs, user_migrators};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Envelope, FromTo, Quantiles, Rows, StallRow};
 use crate::ui::Ui;
@@ -171,25 +168,11 @@ impl Cell<'_> {
             if self.huge { THP } else { PAGE },
             host::usable_cpus(self.topology),
         );
-        let region = match self.nodes {
-            None => Region::new(self.total, self.huge, cpus),
-            Some(nodes) => Region::on(nodes.from, self.total, pages, cpus),
-        };
-        let mut region = region.map_err(|error| {
-            Failure::new(
-                "cannot map the benchmark's memory",
-                error,
-                "give a smaller --total",
-            )
-        })?;
-        let mut with_memory = self.topology.nodes_with_memory().map(|node| node.id);
-        let target = match self.nodes {
-            None => with_memory.next().unwrap_or(0),
-            Some(nodes) => {
-                bring(&Vec::from_iter(region.range().step_by(pages)), nodes.from)?;
-                nodes.to
-            }
-        };
+        let mut region = nodes::map(self.nodes.map(|of| of.from), self.total, pages, cpus)?;
+        let target = nodes::target(self.topology, self.nodes);
+        if let Some(nodes) = self.nodes {
+            bring(&Vec::from_iter(region.range().step_by(pages)), nodes.from)?;
+        }
         let mut mover = self.mover(routine)?;
         mover
             .prefill(target, pages, self.total)
@@ -298,18 +281,18 @@ impl Cell<'_> {
     }
 
     fn mover(&self, routine: memferry::copy::Routine) -> Result<Mover, Failure> {
-        let mut options = match self.migrator {
+        let options = match self.migrator {
             Migrator::PerFolio => MoverOptions::new(one_by_one()),
             Migrator::Batch => MoverOptions::new(Batch::with_routine(routine)),
             Migrator::Mtcopy => {
-                let options = MtCopyOptions::default().lanes(self.lanes).routine(routine);
-                MoverOptions::new(MtCopy::new(options).map_err(|error| failed(&error))?)
+                MoverOptions::new(new_mtcopy(self.lanes, routine, LanesOn::default())?)
             }
         };
-        options.pool_bytes = self.total + (64 << 20);
-        options.backend = Backend::Userfaultfd;
-        options.allow_faulty_kernel = self.allow_faulty_kernel;
-        Mover::new(options).map_err(|error| failed(&error))
+        new_mover(
+            options,
+            Some(self.total + (64 << 20)),
+            self.allow_faulty_kernel,
+        )
     }
 
     /// Moves the region again and again; bytes moved, the time of the moves, and the time in which accesses counted.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `memferry` command.
 
+mod chart;
 mod cli;
 mod doctor;
 mod generate;

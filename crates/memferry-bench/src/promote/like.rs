@@ -3,17 +3,15 @@
 
 use crate::published::promotion::{Published, Scale};
 use crate::schema::promote::{Both, Like, LikeRate, LikeResult, PromoteRow};
-use crate::spread::Spread;
-use crate::spread::distinct;
+use crate::spread::{Spread, groups, value_at};
 
 /// Seconds of an interval of promotion over time: what lies between the published points.
 const INTERVAL_S: f64 = 4.0;
 
 /// What a file says of the scenario that its rows repeat.
 pub fn like(of: &Published, scale: Scale, rows: &[PromoteRow]) -> Like {
-    let all: Vec<&PromoteRow> = rows.iter().collect();
-    let cases = distinct(&all, |row| row.case());
-    let results = results(of, &all, &cases);
+    let cases = groups(rows, PromoteRow::case);
+    let results = results(of, &cases);
     Like {
         name: of.name.clone(),
         source: of.source.clone(),
@@ -22,28 +20,34 @@ pub fn like(of: &Published, scale: Scale, rows: &[PromoteRow]) -> Like {
         scan_mib: of.scan_mib(scale),
         hintfaults_over_numab2: over_numab2(&results),
         results,
-        rates: rates(of, scale, &all, &cases),
+        rates: rates(of, scale, &cases),
     }
 }
 
-fn mean(rows: &[&PromoteRow], case: &str, figure: impl Fn(&PromoteRow) -> f64) -> Option<f64> {
-    let of = rows.iter().filter(|row| row.case() == case);
-    let values: Vec<f64> = of.map(|row| figure(row)).collect();
+/// The runs of a case.
+type Case<'a> = (String, Vec<&'a PromoteRow>);
+
+fn mean(rows: &[&PromoteRow], figure: impl Fn(&PromoteRow) -> f64) -> Option<f64> {
+    let values: Vec<f64> = rows.iter().map(|row| figure(row)).collect();
     Spread::of(&values).map(|of| of.mean)
 }
 
 /// The published cases in their order, then those that only we have.
-fn results(of: &Published, rows: &[&PromoteRow], cases: &[String]) -> Vec<LikeResult> {
-    let result = |case: String, published: Option<(f64, u64)>| LikeResult {
-        seconds: Both {
-            published: published.map(|of| of.0),
-            ours: mean(rows, &case, |row| row.seconds),
-        },
-        pages: Both {
-            published: published.map(|of| of.1 as f64),
-            ours: mean(rows, &case, |row| row.promoted_pages as f64),
-        },
-        case,
+fn results(of: &Published, cases: &[Case]) -> Vec<LikeResult> {
+    let result = |case: String, published: Option<(f64, u64)>| {
+        let ours = cases.iter().find(|(name, _)| *name == case);
+        let ours = ours.map_or(&[][..], |(_, rows)| rows);
+        LikeResult {
+            seconds: Both {
+                published: published.map(|of| of.0),
+                ours: mean(ours, |row| row.seconds),
+            },
+            pages: Both {
+                published: published.map(|of| of.1 as f64),
+                ours: mean(ours, |row| row.promoted_pages as f64),
+            },
+            case,
+        }
     };
     let published = of.results().map(|row| {
         let case = row.case();
@@ -51,7 +55,7 @@ fn results(of: &Published, rows: &[&PromoteRow], cases: &[String]) -> Vec<LikeRe
         result(name, Some((row.seconds(), row.pages_promoted)))
     });
     let mut results: Vec<LikeResult> = published.collect();
-    for case in cases {
+    for (case, _) in cases {
         if results.iter().all(|known| known.case != *case) {
             results.push(result(case.clone(), None));
         }
@@ -77,7 +81,7 @@ fn over_numab2(results: &[LikeResult]) -> Both {
     }
 }
 
-fn rates(of: &Published, scale: Scale, rows: &[&PromoteRow], cases: &[String]) -> Vec<LikeRate> {
+fn rates(of: &Published, scale: Scale, cases: &[Case]) -> Vec<LikeRate> {
     let published = of.timelines().into_iter().map(|(case, timeline)| LikeRate {
         case: case.to_owned(),
         published: true,
@@ -85,9 +89,8 @@ fn rates(of: &Published, scale: Scale, rows: &[&PromoteRow], cases: &[String]) -
             .map(|(at, pages)| (at, pages * scale.0))
             .collect(),
     });
-    let ours = cases.iter().map(|case| {
-        let of = rows.iter().filter(|row| row.case() == *case);
-        let runs: Vec<Vec<(f64, f64)>> = of.map(|row| rate(&counts(row))).collect();
+    let ours = cases.iter().map(|(case, rows)| {
+        let runs: Vec<Vec<(f64, f64)>> = rows.iter().map(|row| rate(&counts(row))).collect();
         let longest = runs.iter().map(Vec::len).max().unwrap_or(0);
         let point = |at: usize| {
             let values: Vec<f64> = runs
@@ -119,31 +122,16 @@ fn rate(timeline: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let Some(&(end, _)) = timeline.last() else {
         return Vec::new();
     };
-    let mut from = (0.0, at(timeline, 0.0));
+    let at = |time| value_at(timeline, time).unwrap_or(0.0);
+    let mut from = (0.0, at(0.0));
     let mut rates = Vec::new();
     while from.0 < end {
         let to = from.0 + INTERVAL_S;
-        let count = at(timeline, to);
+        let count = at(to);
         rates.push((to, (count - from.1) / (to.min(end) - from.0)));
         from = (to, count);
     }
     rates
-}
-
-/// The count at a time, between the points beside it.
-fn at(timeline: &[(f64, f64)], time: f64) -> f64 {
-    let after = timeline.partition_point(|point| point.0 < time);
-    match (
-        after.checked_sub(1).and_then(|before| timeline.get(before)),
-        timeline.get(after),
-    ) {
-        (Some(before), Some(after)) => {
-            let part = (time - before.0) / (after.0 - before.0);
-            before.1 + part * (after.1 - before.1)
-        }
-        (Some(&(_, count)), None) | (None, Some(&(_, count))) => count,
-        (None, None) => 0.0,
-    }
 }
 
 #[cfg(test)]

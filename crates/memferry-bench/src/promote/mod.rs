@@ -8,7 +8,7 @@
 mod access;
 mod control;
 mod cost;
-mod like;
+pub(crate) mod like;
 mod mode;
 mod place;
 mod run;
@@ -28,7 +28,7 @@ use crate::args::promote::{PromoteArgs, Scenario};
 use crate::failure::Failure;
 use crate::schema::promote::{PROMOTE_SCHEMA, PromoteRow};
 use crate::schema::{BenchFile, Envelope, Rows};
-use crate::spread::distinct;
+use crate::spread::groups;
 use crate::ui::{Bar, Ui};
 use control::Control;
 use mode::{Missing, Mode, SCAN_SIZE};
@@ -223,11 +223,9 @@ fn fixed(
 
 /// What cannot be run, one note for each reason.
 fn not_available(missing: &[Missing]) -> Vec<String> {
-    let all: Vec<&Missing> = missing.iter().collect();
-    let reasons = distinct(&all, |of| (&of.why, &of.next));
-    let note = |(why, next): (&String, &String)| {
-        let of = all.iter().filter(|of| (&of.why, &of.next) == (why, next));
-        let modes: Vec<&str> = of.map(|of| of.mode.as_str()).collect();
+    let reasons = groups(missing, |of| (&of.why, &of.next));
+    let note = |((why, next), missing): ((&String, &String), Vec<&Missing>)| {
+        let modes: Vec<&str> = missing.iter().map(|of| of.mode.as_str()).collect();
         format!(
             "Not available here: {}; {why}. To have it: {next}.",
             modes.join(", ")

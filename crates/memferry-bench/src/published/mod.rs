@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::spread::groups;
+
 /// One published figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
@@ -53,28 +55,9 @@ pub fn figures() -> &'static [Figure] {
 
 /// The sources that have figures of `bench` on an otherwise idle machine, each with its figures.
 pub fn idle(bench: &str) -> Vec<Vec<&'static Figure>> {
-    group(
-        figures()
-            .iter()
-            .filter(|figure| figure.bench == bench && figure.load == "idle"),
-        |figure| figure.source.clone(),
-    )
-}
-
-/// Groups figures by `key`, in order of first sight.
-pub fn group<K: PartialEq>(
-    figures: impl Iterator<Item = &'static Figure>,
-    key: impl Fn(&Figure) -> K,
-) -> Vec<Vec<&'static Figure>> {
-    let mut groups: Vec<(K, Vec<&'static Figure>)> = Vec::new();
-    for figure in figures {
-        let key = key(figure);
-        match groups.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, group)) => group.push(figure),
-            None => groups.push((key, vec![figure])),
-        }
-    }
-    groups.into_iter().map(|(_, group)| group).collect()
+    let of_bench = |figure: &&Figure| figure.bench == bench && figure.load == "idle";
+    let sources = groups(figures().iter().filter(of_bench), |figure| &figure.source);
+    sources.into_iter().map(|(_, figures)| figures).collect()
 }
 
 fn read() -> impl Iterator<Item = csv::Result<Figure>> {
@@ -101,9 +84,9 @@ mod tests {
 
     #[test]
     fn every_source_is_whole() {
-        let counts: Vec<(&str, usize)> = group(figures().iter(), |figure| figure.source.clone())
-            .iter()
-            .map(|group| (group[0].source.as_str(), group.len()))
+        let counts: Vec<(&str, usize)> = groups(figures(), |figure| figure.source.as_str())
+            .into_iter()
+            .map(|(source, figures)| (source, figures.len()))
             .collect();
         assert_eq!(
             counts,

@@ -222,7 +222,7 @@ fn heat_text(mut heat: Heat, most: usize, columns: usize) -> String {
     let mut head = vec!["address", "node", "hot", "known", "used from"];
     head.extend(heat.frequencies.iter().map(String::as_str));
     let table = Table::new(
-        &format!(
+        format!(
             "{} with records: {hot} hot pages, {known} of which an access is known",
             counted(total, "section")
         ),

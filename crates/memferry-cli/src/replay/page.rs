@@ -6,25 +6,18 @@ use memferry_replay::policy::Kind;
 use serde::Serialize;
 
 use super::Case;
-use super::picture::{Border, Course, Heat, borders, course, heat};
+use super::picture::{Border, Heat, borders, course, heat};
 use super::text::{count, percent, table, title};
-use crate::html;
+use crate::chart::{Drawing, draw};
+use crate::html::{self, Fact, Head};
 use crate::table::Table;
 
 #[derive(Serialize)]
 struct Page {
-    version: &'static str,
-    headline: String,
-    machine: String,
-    facts: Vec<Fact>,
+    #[serde(flatten)]
+    head: Head,
     heats: Vec<Heat>,
     sections: Vec<Section>,
-}
-
-#[derive(Serialize)]
-struct Fact {
-    value: String,
-    label: String,
 }
 
 #[derive(Serialize)]
@@ -32,7 +25,7 @@ struct Section {
     title: String,
     name: String,
     about: String,
-    course: Course,
+    course: Option<Drawing>,
     /// Index into the page's heatmaps.
     heat: usize,
     borders: Vec<Border>,
@@ -55,30 +48,27 @@ pub fn render(cases: &[Case]) -> Result<String, minijinja::Error> {
         .map(|case| case.loaded.machine.clone())
         .unwrap_or_default();
     let page = Page {
-        version: env!("CARGO_PKG_VERSION"),
-        headline: headline(cases),
-        machine: format!(
-            "Top tier {} ns, lower tier {} ns; a promotion {} ns, a demotion {} ns, a hint fault {} ns; the source walks the \
+        head: Head {
+            command: "replay",
+            version: env!("CARGO_PKG_VERSION"),
+            headline: headline(cases),
+            machine: format!(
+                "Top tier {} ns, lower tier {} ns; a promotion {} ns, a demotion {} ns, a hint fault {} ns; the source walks the \
              page tables every {} ms and samples one cache miss in {}. Traces without a clock: {NS_PER_ACCESS} ns an access, one page and one access for {SCALE}.",
-            machine.top_ns,
-            machine.low_ns,
-            machine.promote_ns,
-            machine.demote_ns,
-            machine.fault_ns,
-            machine.walk_ms,
-            machine.sample_period
-        ),
-        facts: facts(cases),
+                machine.top_ns,
+                machine.low_ns,
+                machine.promote_ns,
+                machine.demote_ns,
+                machine.fault_ns,
+                machine.walk_ms,
+                machine.sample_period
+            ),
+            facts: facts(cases),
+        },
         heats,
         sections,
     };
-    html::render(
-        &[
-            ("replay.css", include_str!("page.css")),
-            ("page.html", include_str!("page.html")),
-        ],
-        &page,
-    )
+    html::render(include_str!("page.html"), &page)
 }
 
 fn section(case: &Case, heat: usize) -> Section {
@@ -93,7 +83,7 @@ fn section(case: &Case, heat: usize) -> Section {
             trace.pages.len(),
             trace.page_bytes
         ),
-        course: course(case),
+        course: draw(&course(case)),
         heat,
         borders: borders(case),
         table: table(case),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The geometry of a replay's pictures: shares over time as lines, accesses by address and time as a heatmap with the border
-//! of the top tier. `page.html` writes them as SVG.
+//! A replay's pictures: shares over time as lines, accesses by address and time as a heatmap with the border of the top
+//! tier. `page.html` writes the latter as SVG.
 
 use memferry_replay::outcome::Outcome;
 use memferry_replay::policy::Kind;
@@ -8,8 +8,9 @@ use memferry_replay::tiers::{BANDS, band};
 use memferry_replay::truth::SLICES;
 use serde::Serialize;
 
-use super::text::percent;
+use super::text::{count, percent};
 use super::{Case, Loaded};
+use crate::chart::{Chart, Point, Series, Style, X, Y};
 
 /// Slices that one column of a picture sums: more columns than that no eye tells apart.
 const PER_COLUMN: usize = 2;
@@ -17,40 +18,6 @@ const PER_COLUMN: usize = 2;
 const COLUMNS: usize = SLICES / PER_COLUMN;
 /// Shades of a heatmap; the first is no access.
 const SHADES: usize = 9;
-
-/// Where the frame of a chart of lines lies in its 560 by 300 units.
-const LEFT: f64 = 48.0;
-const RIGHT: f64 = 552.0;
-const TOP: f64 = 24.0;
-const BOTTOM: f64 = 256.0;
-
-/// Shares over time.
-#[derive(Serialize)]
-pub struct Course {
-    pub description: String,
-    pub lines: Vec<Line>,
-    pub y_ticks: Vec<Tick>,
-    pub x_ticks: Vec<Tick>,
-    /// Where phases change.
-    pub changes: Vec<String>,
-}
-
-/// One policy's line.
-#[derive(Serialize)]
-pub struct Line {
-    pub name: &'static str,
-    pub class: String,
-    pub path: String,
-    /// Its share of all accesses.
-    pub share: String,
-}
-
-/// A mark on an axis.
-#[derive(Serialize)]
-pub struct Tick {
-    pub at: String,
-    pub label: String,
-}
 
 /// Accesses by address and time.
 #[derive(Serialize)]
@@ -73,80 +40,53 @@ pub struct Border {
 }
 
 /// The share of each policy over time.
-pub fn course(case: &Case) -> Course {
-    let shares: Vec<(Kind, Vec<f64>, f64)> = case
-        .outcomes
+pub fn course(case: &Case) -> Chart {
+    let truth = &case.loaded.truth;
+    let at = |column: f64| truth.accesses as f64 * column / COLUMNS as f64;
+    let lines = case.outcomes.iter().map(|outcome| {
+        let points = shares(outcome).into_iter().enumerate();
+        let point =
+            |(column, share)| Point::new(at(column as f64 + 0.5), share * 100.0, String::new());
+        let name = format!("{} {}", outcome.policy, percent(outcome.top_share));
+        Series::new(name, style(outcome.policy), points.map(point))
+    });
+    let changes = truth.changes();
+    let changes = changes
         .iter()
-        .map(|outcome| (outcome.policy, shares(outcome), outcome.top_share))
-        .collect();
-    let y_at = |share: f64| BOTTOM - share * (BOTTOM - TOP);
-    let x_at = |column: f64| LEFT + column / COLUMNS as f64 * (RIGHT - LEFT);
-    let line = |(kind, shares, share): &(Kind, Vec<f64>, f64)| {
-        let points = shares.iter().enumerate();
-        let path: Vec<String> = points
-            .map(|(column, &share)| format!("{:.1},{:.1}", x_at(column as f64 + 0.5), y_at(share)))
-            .collect();
-        Line {
-            name: kind.name(),
-            class: class(*kind),
-            path: format!("M{}", path.join("L")),
-            share: percent(*share),
-        }
+        .map(|&slice| at(slice as f64 / PER_COLUMN as f64));
+    let changes: Vec<f64> = changes.collect();
+    let dotted = match changes.is_empty() {
+        true => "",
+        false => "; dotted lines: the trace changes its phase",
     };
-    let accesses = case.loaded.truth.accesses as f64;
-    let quarter = |part: u32| {
-        let part = f64::from(part) / 4.0;
-        Tick {
-            at: format!("{:.1}", LEFT + part * (RIGHT - LEFT)),
-            label: super::text::count((accesses * part) as u64),
-        }
-    };
-    let level = |tenth: u32| {
-        let share = f64::from(tenth) / 10.0;
-        Tick {
-            at: format!("{:.1}", y_at(share)),
-            label: format!("{}%", tenth * 10),
-        }
-    };
-    let said = shares
-        .iter()
-        .map(|(kind, _, share)| format!("{kind} {}", percent(*share)));
-    let changes = case.loaded.truth.changes();
-    Course {
-        description: format!(
-            "Share of accesses served by the top tier over time; over the whole trace: {}.",
-            said.collect::<Vec<_>>().join(", ")
-        ),
-        lines: shares.iter().map(line).collect(),
-        y_ticks: (0..=5).map(|step| level(step * 2)).collect(),
-        x_ticks: (0..=4).map(quarter).collect(),
-        changes: changes
-            .iter()
-            .map(|&slice| format!("{:.1}", x_at(slice as f64 / PER_COLUMN as f64)))
-            .collect(),
+    Chart {
+        title: "Over time".to_owned(),
+        note: format!("Share of accesses that the top tier served{dotted}."),
+        y: Y::Percent,
+        changes,
+        ..Chart::new(
+            (X::Even(|accesses| count(accesses as u64)), "accesses"),
+            "served by the top tier",
+            lines,
+        )
     }
 }
 
-/// The colour of a policy; ours is bold.
-fn class(kind: Kind) -> String {
-    let index = match kind {
-        Kind::None => 0,
-        Kind::Ours | Kind::OursDefault => 1,
-        Kind::Numab2 => 2,
-        Kind::PghotPrecise | Kind::PghotPreciseFaults => 3,
-        Kind::PghotDefault | Kind::PghotDefaultFaults => 4,
-        Kind::Lru => 5,
-        Kind::OracleStatic => 6,
-        Kind::OracleSampled | Kind::Oracle => 7,
-    };
+/// How a policy looks; ours is bold.
+fn style(kind: Kind) -> Style {
     match kind {
-        Kind::Ours => format!("s{index} ours"),
-        Kind::Oracle | Kind::OracleStatic => format!("s{index} oracle"),
-        Kind::OursDefault
-        | Kind::PghotDefaultFaults
-        | Kind::PghotPreciseFaults
-        | Kind::OracleSampled => format!("s{index} variant"),
-        _ => format!("s{index}"),
+        Kind::None => Style::Number(0),
+        Kind::Ours => Style::Ours(1),
+        Kind::OursDefault => Style::Dotted(1),
+        Kind::Numab2 => Style::Number(2),
+        Kind::PghotPrecise => Style::Number(3),
+        Kind::PghotPreciseFaults => Style::Dotted(3),
+        Kind::PghotDefault => Style::Number(4),
+        Kind::PghotDefaultFaults => Style::Dotted(4),
+        Kind::Lru => Style::Number(5),
+        Kind::OracleStatic => Style::Dashed(6),
+        Kind::OracleSampled => Style::Dotted(7),
+        Kind::Oracle => Style::Dashed(7),
     }
 }
 
@@ -203,7 +143,7 @@ pub fn borders(case: &Case) -> Vec<Border> {
     }
     let border = |outcome: &Outcome| Border {
         policy: outcome.policy.name(),
-        class: class(outcome.policy),
+        class: style(outcome.policy).class(),
         share: percent(outcome.top_share),
         promoted: outcome.account.promoted,
         path: outline(outcome, &members),

@@ -47,7 +47,7 @@ pub fn table(case: &Case) -> Table {
         "ns/access",
     ];
     let rows = case.outcomes.iter().map(|outcome| line(outcome, oracle));
-    Table::new(&title(case), &caption, &head, rows.collect())
+    Table::new(title(case), caption, &head, rows.collect())
 }
 
 /// The trace and the size of the top tier.

@@ -4,11 +4,10 @@
 //! GB/s of other machines say more about those machines than about their software, so no chart
 //! here puts them on one axis with ours; `absolute` shows them in charts of their own.
 
-use super::chart::{Chart, Point, STYLES, Series, Style, X, Y};
-use super::figures::sorted;
+use crate::chart::{Chart, Point, STYLES, Series, Style, X};
 use crate::published::{Figure, idle};
 use crate::schema::{BenchFile, MoveRow, Rows};
-use crate::spread::distinct;
+use crate::spread::groups;
 use crate::units::{lanes, long, short};
 
 /// One system's throughput in the terms that ours and the published ones share.
@@ -51,7 +50,8 @@ pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Cha
 
     let mut charts = Vec::new();
     if moves.iter().any(|case| case.ours) {
-        let chart = over_one_by_one(&moves, |case| case.folio_bytes as f64);
+        let axis = (X::Bytes, "folio size");
+        let chart = over_one_by_one(&moves, axis, |case| case.folio_bytes as f64);
         charts.push(Chart {
             title: "Over its own one-by-one way, by folio size".to_owned(),
             note: format!(
@@ -59,8 +59,6 @@ pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Cha
                  on the same machine (published: the unpatched kernel; ours: per-folio). {}",
                 chart.note
             ),
-            x: X::Bytes,
-            x_label: "folio size",
             ..chart
         });
         for size in [4 << 10, 2 << 20] {
@@ -71,15 +69,14 @@ pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Cha
         }
     }
     if counts.iter().any(|case| case.ours) {
-        let chart = over_one_by_one(&counts, |case| case.folios.unwrap_or(1) as f64);
+        let axis = (X::Count, "folios in one move");
+        let chart = over_one_by_one(&counts, axis, |case| case.folios.unwrap_or(1) as f64);
         charts.push(Chart {
             title: "Over its own one-by-one way, by number of 2 MiB folios".to_owned(),
             note: format!(
                 "Each with its most lanes, divided by the one-by-one way for as many folios. {}",
                 chart.note
             ),
-            x: X::Count,
-            x_label: "folios in one move",
             ..chart
         });
     }
@@ -89,52 +86,31 @@ pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Cha
 
 /// The published throughputs, one chart per source, all with one scale.
 pub fn absolute() -> Vec<Chart> {
-    let mut charts: Vec<Chart> = idle("move")
-        .iter()
-        .map(|figures| {
-            let all: Vec<Case> = figures.iter().map(|figure| case(figure)).collect();
-            let all: Vec<&Case> = all.iter().collect();
-            let ways = distinct(&all, |case| (case.migrator.clone(), case.lanes));
-            let ends = ways.iter().filter(|(migrator, count)| {
-                let of = ways.iter().filter(|way| way.0 == *migrator);
-                *count == 1 || of.max().is_some_and(|most| most.1 == *count)
+    let chart = |figures: &Vec<&Figure>| {
+        let all: Vec<Case> = figures.iter().map(|figure| case(figure)).collect();
+        let ways = groups(&all, |case| (&case.migrator, case.lanes));
+        let ends = ways.iter().filter(|((migrator, count), _)| {
+            let of = ways.iter().filter(|(way, _)| way.0 == *migrator);
+            *count == 1 || of.map(|(way, _)| way.1).max() == Some(*count)
+        });
+        let lines = ends.enumerate().map(|(index, ((migrator, count), cases))| {
+            let name = format!("{migrator}, {}", lanes(*count));
+            let points = cases.iter().map(|case| {
+                let folio = short(case.folio_bytes);
+                let tip = format!("{:.1} GB/s, {name}, folios of {folio}", case.gbps);
+                Point::new(case.folio_bytes as f64, case.gbps, tip)
             });
-            let lines = ends.enumerate().map(|(index, (migrator, count))| {
-                let of = all
-                    .iter()
-                    .filter(|case| (&case.migrator, &case.lanes) == (migrator, count));
-                Series {
-                    name: format!("{migrator}, {}", lanes(*count)),
-                    style: Style::Number(style(index, migrator == "kernel")),
-                    points: sorted(of.map(|case| Point {
-                        x: case.folio_bytes as f64,
-                        y: case.gbps,
-                        sd: 0.0,
-                        tip: format!(
-                            "{:.1} GB/s, {migrator}, {}, folios of {}",
-                            case.gbps,
-                            lanes(*count),
-                            short(case.folio_bytes)
-                        ),
-                    })),
-                }
-            });
-            Chart {
-                title: figures[0].source.clone(),
-                note: figures[0].system.clone(),
-                x: X::Bytes,
-                x_label: "folio size",
-                y: Y::Linear,
-                y_label: "GB/s",
-                y_least: 0.0,
-                series: lines.collect(),
-            }
-        })
-        .collect();
-    let largest = charts.iter().map(Chart::largest).fold(0.0, f64::max);
-    for chart in &mut charts {
-        chart.y_least = largest;
-    }
+            let style = Style::Number(style(index, *migrator == "kernel"));
+            Series::new(name.clone(), style, points)
+        });
+        Chart {
+            title: figures[0].source.clone(),
+            note: figures[0].system.clone(),
+            ..Chart::new((X::Bytes, "folio size"), "GB/s", lines)
+        }
+    };
+    let mut charts: Vec<Chart> = idle("move").iter().map(chart).collect();
+    Chart::share_scale(&mut charts);
     charts
 }
 
@@ -189,58 +165,45 @@ fn published(bench: &str) -> Vec<Case> {
 }
 
 /// Each system with its most lanes over its own one-by-one way at the same x.
-fn over_one_by_one(cases: &[Case], x: impl Fn(&Case) -> f64) -> Chart {
-    let all: Vec<&Case> = cases.iter().filter(|case| !case.one_by_one).collect();
+fn over_one_by_one(cases: &[Case], axis: (X, &'static str), x: impl Fn(&Case) -> f64) -> Chart {
+    let all = cases.iter().filter(|case| !case.one_by_one);
     // Ours: the best migrator stands for all, as the published series choose their best too.
-    let systems = distinct(&all, |case| {
-        (
-            case.who.clone(),
-            (!case.ours).then(|| case.migrator.clone()),
-        )
+    let systems = groups(all, |case| {
+        (&case.who, (!case.ours).then_some(&case.migrator))
     });
-    let lines = systems.into_iter().map(|(who, migrator)| {
-        let of = |case: &&Case| {
-            case.who == who && migrator.as_ref().is_none_or(|name| *name == case.migrator)
-        };
-        let most = all
+    let lines = systems.into_iter().map(|((who, _), of)| {
+        let most = of
             .iter()
-            .copied()
-            .filter(of)
             .max_by(|a, b| (a.lanes.cmp(&b.lanes)).then(a.gbps.total_cmp(&b.gbps)));
         let most = most.map_or((String::new(), 0), |case| {
             (case.migrator.clone(), case.lanes)
         });
-        let points = all.iter().copied().filter(of).filter_map(|case| {
+        let points = of.iter().filter_map(|case| {
             let baseline = cases.iter().find(|other| {
-                other.one_by_one && other.who == who && x(other).to_bits() == x(case).to_bits()
+                other.one_by_one && other.who == *who && x(other).to_bits() == x(case).to_bits()
             })?;
             let chosen = (&case.migrator, case.lanes) == (&most.0, most.1);
             chosen.then(|| point(x(case), case.gbps / baseline.gbps, case, "one by one"))
         });
         let name = format!("{who}: {}, {}", most.0, lanes(most.1));
-        (name, who.starts_with("ours"), sorted(points))
+        (name, who.starts_with("ours"), points.collect())
     });
-    multiples(lines)
+    multiples(axis, lines)
 }
 
 /// Each migrator over its own one lane at one folio size.
 fn over_one_lane(cases: &[Case], size: u64) -> Chart {
-    let all: Vec<&Case> = (cases.iter())
-        .filter(|case| case.folio_bytes == size && !case.one_by_one && case.migrator != "batch")
-        .collect();
-    let systems = distinct(&all, |case| (case.who.clone(), case.migrator.clone()));
-    let lines = systems.into_iter().map(|(who, migrator)| {
-        let of = |case: &&Case| case.who == who && case.migrator == migrator;
-        let one = all.iter().copied().filter(of).find(|case| case.lanes == 1);
-        let points = all.iter().copied().filter(of).filter_map(|case| {
-            Some(point(
-                case.lanes as f64,
-                case.gbps / one?.gbps,
-                case,
-                "its one lane",
-            ))
+    let all = cases
+        .iter()
+        .filter(|case| case.folio_bytes == size && !case.one_by_one && case.migrator != "batch");
+    let systems = groups(all, |case| (&case.who, &case.migrator));
+    let lines = systems.into_iter().map(|((who, migrator), of)| {
+        let one = of.iter().find(|case| case.lanes == 1);
+        let points = of.iter().filter_map(|case| {
+            let times = case.gbps / one?.gbps;
+            Some(point(case.lanes as f64, times, case, "its one lane"))
         });
-        let points = sorted(points);
+        let points: Vec<Point> = points.collect();
         let points = if points.len() > 1 { points } else { Vec::new() };
         (
             format!("{who}: {migrator}"),
@@ -248,9 +211,8 @@ fn over_one_lane(cases: &[Case], size: u64) -> Chart {
             points,
         )
     });
-    let chart = multiples(lines);
+    let chart = multiples((X::Count, "lanes"), lines);
     Chart {
-        x_label: "lanes",
         note: format!("Divided by the same migrator with one lane. {}", chart.note),
         ..chart
     }
@@ -260,48 +222,37 @@ fn point(x: f64, y: f64, case: &Case, over: &str) -> Point {
     let folios = case
         .folios
         .map_or_else(String::new, |count| format!("{count} "));
-    Point {
-        x,
-        y,
-        sd: 0.0,
-        tip: format!(
-            "{y:.1} times {over}, {}: {}, {}, {folios}folios of {}",
-            case.who,
-            case.migrator,
-            lanes(case.lanes),
-            short(case.folio_bytes)
-        ),
-    }
+    let tip = format!(
+        "{y:.1} times {over}, {}: {}, {}, {folios}folios of {}",
+        case.who,
+        case.migrator,
+        lanes(case.lanes),
+        short(case.folio_bytes)
+    );
+    Point::new(x, y, tip)
 }
 
-fn multiples(lines: impl Iterator<Item = (String, bool, Vec<Point>)>) -> Chart {
+fn multiples(
+    axis: (X, &'static str),
+    lines: impl Iterator<Item = (String, bool, Vec<Point>)>,
+) -> Chart {
     let series = lines
         .filter(|(_, _, points)| !points.is_empty())
         .enumerate()
-        .map(|(index, (name, ours, points))| Series {
-            name,
-            style: match ours {
+        .map(|(index, (name, ours, points))| {
+            let style = match ours {
                 true => Style::Ours(index + 1),
                 false => Style::Number(index + 1),
-            },
-            points,
+            };
+            Series::new(name, style, points)
         });
-    let mut series: Vec<Series> = series.collect();
-    let left_out = series.len().saturating_sub(STYLES);
-    series.truncate(STYLES);
-    Chart {
-        title: String::new(),
-        note: match left_out {
-            0 => String::new(),
-            _ => format!("{left_out} more are only in the tables."),
-        },
-        x: X::Count,
-        x_label: "",
-        y: Y::Linear,
-        y_label: "times",
-        y_least: 0.0,
-        series,
+    let mut chart = Chart::new(axis, "times", series);
+    let left_out = chart.series.len().saturating_sub(STYLES);
+    chart.series.truncate(STYLES);
+    if left_out > 0 {
+        chart.note = format!("{left_out} more are only in the tables.");
     }
+    chart
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 //!
 //! What stands beside published figures is in `compare`.
 
-use super::chart::{Chart, Course, Point, STYLES, Series, Style, X, Y};
+use crate::chart::{Chart, Course, Point, STYLES, Series, Style, X, Y};
 use crate::schema::{BenchFile, Ceiling, MoveRow, Rows, StallRow};
-use crate::table::{by_destination, distinct, pages, series, throughput};
+use crate::table::{counted, distinct, groups, pages, series, throughput};
 use crate::units::{lanes, long, short, time};
 
 /// Lines of a chart that the eye can still tell apart: as many as there are styles.
@@ -15,16 +15,13 @@ const LINES: usize = STYLES;
 pub fn charts(file: &BenchFile) -> Vec<Chart> {
     match &file.rows {
         Rows::Move(rows) => {
-            let mut charts = side_by_side(rows, |destination, rows| {
-                let folio = |row: &MoveRow| row.folio_bytes as f64;
-                Chart {
-                    title: format!("Throughput by folio size, {destination} destination"),
-                    x: X::Bytes,
-                    x_label: "folio size",
-                    ..against(rows, file, folio)
-                }
+            let mut charts = side_by_side(rows.iter(), |destination, rows| Chart {
+                title: format!("Throughput by folio size, {destination} destination"),
+                ..against(rows, file, (X::Bytes, "folio size"), |row| {
+                    row.folio_bytes as f64
+                })
             });
-            charts.extend(side_by_side(rows, |destination, rows| Chart {
+            charts.extend(side_by_side(rows.iter(), |destination, rows| Chart {
                 title: format!("Throughput by lanes, {destination} destination"),
                 ..by_lanes(rows, file)
             }));
@@ -32,25 +29,19 @@ pub fn charts(file: &BenchFile) -> Vec<Chart> {
             charts
         }
         Rows::Count(rows) => {
-            let all: Vec<&MoveRow> = rows.iter().collect();
-            let sizes = distinct(&all, |row| row.folio_bytes);
-            let of_size = |size: usize| {
-                let rows = rows.iter().filter(|row| row.folio_bytes == size);
-                let rows: Vec<MoveRow> = rows.cloned().collect();
-                side_by_side(&rows, |destination, rows| {
-                    let folios = |row: &MoveRow| row.folios.unwrap_or(1) as f64;
-                    let size = long(size as u64);
-                    Chart {
-                        title: format!(
-                            "Throughput by number of folios of {size}, {destination} destination"
-                        ),
-                        x: X::Count,
-                        x_label: "folios in one move",
-                        ..against(rows, file, folios)
-                    }
+            let of_size = |(size, rows): (usize, Vec<&MoveRow>)| {
+                side_by_side(rows, |destination, rows| Chart {
+                    title: format!(
+                        "Throughput by number of folios of {}, {destination} destination",
+                        long(size as u64)
+                    ),
+                    ..against(rows, file, (X::Count, "folios in one move"), |row| {
+                        row.folios.unwrap_or(1) as f64
+                    })
                 })
             };
-            sizes.into_iter().flat_map(of_size).collect()
+            let sizes = groups(rows, |row| row.folio_bytes).into_iter();
+            sizes.flat_map(of_size).collect()
         }
         Rows::Stall(rows) => stall(rows),
         // Four rows of unlike figures are a table, no chart.
@@ -66,26 +57,36 @@ pub fn charts(file: &BenchFile) -> Vec<Chart> {
 }
 
 /// One chart per destination, all with one scale.
-fn side_by_side(rows: &[MoveRow], chart: impl Fn(&str, &[&MoveRow]) -> Chart) -> Vec<Chart> {
-    let charts = by_destination(rows).map(|(destination, rows)| chart(destination, &rows));
+fn side_by_side<'a>(
+    rows: impl IntoIterator<Item = &'a MoveRow>,
+    chart: impl Fn(&str, &[&MoveRow]) -> Chart,
+) -> Vec<Chart> {
+    let destinations = groups(rows, |row| row.destination.as_str()).into_iter();
+    let charts = destinations.map(|(destination, rows)| chart(destination, &rows));
     let mut charts: Vec<Chart> = charts.collect();
-    let largest = charts.iter().map(Chart::largest).fold(0.0, f64::max);
-    for chart in &mut charts {
-        chart.y_least = largest;
-    }
+    Chart::share_scale(&mut charts);
     charts
 }
 
+fn point(x: f64, row: &MoveRow) -> Point {
+    Point {
+        sd: row.gbps_sd,
+        ..Point::new(x, row.gbps, tip(row))
+    }
+}
+
 /// A line per migrator and lanes against `x`, under the ceilings.
-fn against(rows: &[&MoveRow], file: &BenchFile, x: impl Fn(&MoveRow) -> f64) -> Chart {
-    let names = distinct(rows, series);
-    let chosen = choose(rows);
+fn against(
+    rows: &[&MoveRow],
+    file: &BenchFile,
+    axis: (X, &'static str),
+    x: impl Fn(&MoveRow) -> f64,
+) -> Chart {
+    let cases = groups(rows.iter().copied(), series);
+    let chosen = choose(cases.len());
     let mut lines: Vec<Series> = Vec::new();
     let mut coloured = 0;
-    for &name in &chosen {
-        let of: Vec<&MoveRow> = (rows.iter().copied())
-            .filter(|row| series(row) == names[name])
-            .collect();
+    for (name, of) in chosen.iter().map(|&at| &cases[at]) {
         // The baseline keeps its quiet colour, whatever else was measured.
         let style = if of.iter().all(|row| row.migrator == "per-folio") {
             0
@@ -93,28 +94,17 @@ fn against(rows: &[&MoveRow], file: &BenchFile, x: impl Fn(&MoveRow) -> f64) -> 
             coloured += 1;
             coloured
         };
-        lines.push(Series {
-            name: names[name].clone(),
-            style: Style::Number(style),
-            points: sorted(of.iter().map(|row| Point {
-                x: x(row),
-                y: row.gbps,
-                sd: row.gbps_sd,
-                tip: tip(row),
-            })),
-        });
+        let points = of.iter().map(|row| point(x(row), row));
+        lines.push(Series::new(name.clone(), Style::Number(style), points));
     }
-    let ceiling = |count: usize| Series {
-        name: format!("ceiling, {}", lanes(count)),
-        style: Style::Ceiling(Course::Steps),
-        points: distinct(rows, |row| x(row).to_bits())
-            .into_iter()
-            .filter_map(|at| rows.iter().find(|row| x(row).to_bits() == at))
-            .filter_map(|row| {
-                let ceiling = file.ceiling_of(count, row.folio_bytes)?;
-                Some(ceiling_point(ceiling, x(row)))
-            })
-            .collect(),
+    let columns = groups(rows.iter().copied(), |row| x(row).to_bits());
+    let ceiling = |count: usize| {
+        let points = columns.iter().filter_map(|(_, rows)| {
+            let ceiling = file.ceiling_of(count, rows[0].folio_bytes)?;
+            Some(ceiling_point(ceiling, x(rows[0])))
+        });
+        let name = format!("ceiling, {}", lanes(count));
+        Series::new(name, Style::Ceiling(Course::Steps), points)
     };
     let counts = file.ceiling_lanes();
     let height = |series: &Series| series.points.first().map_or(0.0, |point| point.y);
@@ -126,39 +116,25 @@ fn against(rows: &[&MoveRow], file: &BenchFile, x: impl Fn(&MoveRow) -> f64) -> 
     if counts.len() < 2 || height(&ends[0]) < 0.25 * height(&ends[1]) {
         ends = ends.pop().into_iter().collect();
     }
-    for series in &mut ends {
-        series.points = sorted(std::mem::take(&mut series.points).into_iter());
-    }
     lines.extend(ends);
-    let left_out = names.len() - chosen.len();
-    let note = match left_out {
+    let note = match cases.len() - chosen.len() {
         0 => String::new(),
-        _ => format!("{left_out} of {} cases are only in the table.", names.len()),
+        left_out => format!("{left_out} of {} cases are only in the table.", cases.len()),
     };
     Chart {
-        title: String::new(),
         note,
-        x: X::Count,
-        x_label: "",
-        y: Y::Linear,
-        y_label: "GB/s",
-        y_least: 0.0,
-        series: lines,
+        ..Chart::new(axis, "GB/s", lines)
     }
 }
 
-/// The cases that a chart shows, as places in the list of distinct ones: all, or with more than the
-/// eye can follow those with the fewest lanes and then evenly up to the most.
-fn choose(rows: &[&MoveRow]) -> Vec<usize> {
-    let cases = distinct(rows, series).len();
+/// The cases that a chart shows, as places in their list: all, or with more than the eye can follow those with the fewest
+/// lanes and then evenly up to the most.
+fn choose(cases: usize) -> Vec<usize> {
     if cases <= LINES {
         return (0..cases).collect();
     }
-    let mut chosen: Vec<usize> = (0..LINES)
-        .map(|index| index * (cases - 1) / (LINES - 1))
-        .collect();
-    chosen.dedup();
-    chosen
+    let evenly = (0..LINES).map(|index| index * (cases - 1) / (LINES - 1));
+    evenly.collect()
 }
 
 /// A line per folio size against the lanes of the migrator that has the most of them.
@@ -171,154 +147,110 @@ fn by_lanes(rows: &[&MoveRow], file: &BenchFile) -> Chart {
             })
         })
         .collect();
-    let mut sizes = distinct(&rows, |row| row.folio_bytes);
-    sizes.sort_unstable();
+    let mut sizes = groups(rows.iter().copied(), |row| row.folio_bytes);
+    sizes.sort_unstable_by_key(|(size, _)| *size);
     // Smallest, middle and largest tell the story; sizes between lie between.
     let mut shown = vec![0, sizes.len() / 3, sizes.len().saturating_sub(1)];
     shown.dedup();
-    let mut lines: Vec<Series> = (shown.into_iter().filter_map(|at| sizes.get(at)))
+    let shown = shown.into_iter().filter_map(|at| sizes.get(at));
+    let mut lines: Vec<Series> = shown
         .enumerate()
-        .map(|(index, &size)| Series {
-            name: format!("folios of {}", long(size as u64)),
-            style: Style::Number(index + 1),
-            points: sorted(
-                rows.iter()
-                    .filter(|row| row.folio_bytes == size)
-                    .map(|row| Point {
-                        x: row.lanes as f64,
-                        y: row.gbps,
-                        sd: row.gbps_sd,
-                        tip: tip(row),
-                    }),
-            ),
+        .map(|(index, (size, rows))| {
+            Series::new(
+                format!("folios of {}", long(*size as u64)),
+                Style::Number(index + 1),
+                rows.iter().map(|row| point(row.lanes as f64, row)),
+            )
         })
         .collect();
     let measured = distinct(&rows, |row| row.lanes);
-    let of_pages = |huge: bool| -> Vec<Point> {
-        let known = (file.ceiling.iter())
-            .filter(|ceiling| ceiling.is_huge() == huge && measured.contains(&ceiling.lanes));
-        sorted(known.map(|of| ceiling_point(of, of.lanes as f64)))
+    let of_pages = |huge: bool| {
+        (file.ceiling.iter())
+            .filter(move |of| of.is_huge() == huge)
+            .filter(|of| measured.contains(&of.lanes))
+            .map(|of| ceiling_point(of, of.lanes as f64))
     };
-    let both = !of_pages(false).is_empty() && !of_pages(true).is_empty();
+    let both = of_pages(false).next().is_some() && of_pages(true).next().is_some();
     for huge in [false, true] {
-        lines.push(Series {
-            name: match (both, huge) {
-                (false, _) => "ceiling".to_owned(),
-                (true, false) => "ceiling, base pages".to_owned(),
-                (true, true) => "ceiling, THPs".to_owned(),
-            },
-            style: match (both, huge) {
-                (true, true) => Style::HugeCeiling,
-                _ => Style::Ceiling(Course::Straight),
-            },
-            points: of_pages(huge),
-        });
+        let (name, style) = match (both, huge) {
+            (false, _) => ("ceiling", Style::Ceiling(Course::Straight)),
+            (true, false) => ("ceiling, base pages", Style::Ceiling(Course::Straight)),
+            (true, true) => ("ceiling, THPs", Style::HugeCeiling),
+        };
+        lines.push(Series::new(name.to_owned(), style, of_pages(huge)));
     }
     lines.retain(|line| !line.points.is_empty());
     Chart {
-        title: String::new(),
         note: widest.map_or_else(String::new, |row| format!("Migrator {}.", row.migrator)),
-        x: X::Count,
-        x_label: "lanes",
-        y: Y::Linear,
-        y_label: "GB/s",
-        y_least: 0.0,
-        series: lines,
+        ..Chart::new((X::Count, "lanes"), "GB/s", lines)
     }
 }
 
 fn stall(rows: &[StallRow]) -> Vec<Chart> {
-    let all: Vec<&StallRow> = rows.iter().collect();
     let case = |row: &StallRow| {
         let backend = if row.backend == "user" { "" } else { "kernel " };
         format!(
-            "{backend}{}, {}, folios of {}, {} application thread{}",
+            "{backend}{}, {}, folios of {}, {}",
             row.migrator,
             lanes(row.lanes),
             long(row.folio_bytes as u64),
-            row.threads,
-            if row.threads == 1 { "" } else { "s" }
+            counted(row.threads, "application thread")
         )
     };
-    let cases = distinct(&all, case);
-    let of = |name: &String| {
-        let name = name.clone();
-        all.iter().copied().filter(move |row| case(row) == name)
-    };
-    let mut charts: Vec<Chart> = cases
-        .iter()
-        .map(|name| {
-            let quantile = |label: &str, style: usize, value: fn(&StallRow) -> u64| Series {
-                name: label.to_owned(),
-                style: Style::Number(style),
-                points: sorted(of(name).map(|row| Point {
-                    x: row.batch_bytes as f64,
-                    y: value(row) as f64,
-                    sd: 0.0,
-                    tip: format!(
-                        "{} {label} with batches of {}",
-                        time(value(row)),
-                        short(row.batch_bytes as u64)
-                    ),
-                })),
-            };
-            Chart {
-                title: "Time that an access waits".to_owned(),
-                note: format!("{name}; logarithmic; accesses that met a page on its way."),
-                x: X::Bytes,
-                x_label: "batch size",
-                y: Y::Time,
-                y_label: "wait",
-                y_least: 0.0,
-                series: vec![
-                    quantile("max", 0, |row| row.stall_ns.max),
-                    quantile("p99.9", 2, |row| row.stall_ns.p999),
-                    quantile("p99", 1, |row| row.stall_ns.p99),
-                    quantile("p50", 3, |row| row.stall_ns.p50),
-                ],
-            }
+    let cases = groups(rows, case);
+    let axis = (X::Bytes, "batch size");
+    // A line of what `figure` gives of each row, with its words.
+    let line =
+        |name: &str, style, rows: &[&StallRow], figure: &dyn Fn(&StallRow) -> (f64, String)| {
+            let points = rows.iter().map(|row| {
+                let (y, told) = figure(row);
+                let batch = short(row.batch_bytes as u64);
+                let tip = format!("{told} with batches of {batch}");
+                Point::new(row.batch_bytes as f64, y, tip)
+            });
+            Series::new(name.to_owned(), Style::Number(style), points)
+        };
+    let waits = cases.iter().map(|(name, rows)| {
+        let quantile = |label: &str, style, value: fn(&StallRow) -> u64| {
+            line(label, style, rows, &|row| {
+                (value(row) as f64, format!("{} {label}", time(value(row))))
+            })
+        };
+        let quantiles = [
+            quantile("max", 0, |row| row.stall_ns.max),
+            quantile("p99.9", 2, |row| row.stall_ns.p999),
+            quantile("p99", 1, |row| row.stall_ns.p99),
+            quantile("p50", 3, |row| row.stall_ns.p50),
+        ];
+        Chart {
+            title: "Time that an access waits".to_owned(),
+            note: format!("{name}; logarithmic; accesses that met a page on its way."),
+            y: Y::Time,
+            ..Chart::new(axis, "wait", quantiles)
+        }
+    });
+    let shown = cases.iter().take(LINES - 1).enumerate();
+    let meanwhile = shown.map(|(index, (name, rows))| {
+        line(name, index + 1, rows, &|row| {
+            (row.gbps, format!("{:.1} GB/s", row.gbps))
         })
-        .collect();
-    charts.push(Chart {
+    });
+    let throughput = Chart {
         title: "Throughput beside a working application".to_owned(),
         note: "What the same batch sizes move meanwhile.".to_owned(),
-        x: X::Bytes,
-        x_label: "batch size",
-        y: Y::Linear,
-        y_label: "GB/s",
-        y_least: 0.0,
-        series: (cases.iter().take(LINES - 1).enumerate())
-            .map(|(index, name)| Series {
-                name: name.clone(),
-                style: Style::Number(index + 1),
-                points: sorted(of(name).map(|row| Point {
-                    x: row.batch_bytes as f64,
-                    y: row.gbps,
-                    sd: 0.0,
-                    tip: format!(
-                        "{:.1} GB/s with batches of {}",
-                        row.gbps,
-                        short(row.batch_bytes as u64)
-                    ),
-                })),
-            })
-            .collect(),
-    });
-    charts
+        ..Chart::new(axis, "GB/s", meanwhile)
+    };
+    waits.chain([throughput]).collect()
 }
 
 fn ceiling_point(ceiling: &Ceiling, x: f64) -> Point {
-    Point {
-        x,
-        y: ceiling.gbps,
-        sd: 0.0,
-        tip: format!(
-            "{} GB/s copied by {} with no page moved, memory mapped by {}",
-            throughput(ceiling.gbps, ceiling.gbps_sd),
-            lanes(ceiling.lanes),
-            pages(ceiling)
-        ),
-    }
+    let tip = format!(
+        "{} GB/s copied by {} with no page moved, memory mapped by {}",
+        throughput(ceiling.gbps, ceiling.gbps_sd),
+        lanes(ceiling.lanes),
+        pages(ceiling)
+    );
+    Point::new(x, ceiling.gbps, tip)
 }
 
 fn tip(row: &MoveRow) -> String {
@@ -332,13 +264,6 @@ fn tip(row: &MoveRow) -> String {
         row.of_ceiling * 100.0,
         series(row)
     )
-}
-
-/// Points in the order of x.
-pub fn sorted(points: impl Iterator<Item = Point>) -> Vec<Point> {
-    let mut points: Vec<Point> = points.collect();
-    points.sort_by(|a, b| a.x.total_cmp(&b.x));
-    points
 }
 
 /// How many different x values a chart's points have.
@@ -423,7 +348,7 @@ mod tests {
             panic!("move");
         };
         let rows: Vec<&MoveRow> = rows.iter().collect();
-        let chosen = choose(&rows);
+        let chosen = choose(40);
         assert_eq!((chosen.len(), chosen[0], chosen[7]), (8, 0, 39));
         assert!(
             against(
@@ -432,6 +357,7 @@ mod tests {
                     ceiling: Vec::new(),
                     ..file.clone()
                 },
+                (X::Count, "lanes"),
                 |row| row.lanes as f64
             )
             .note

@@ -1,22 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sentence and the few figures at the top of the report, computed from the files.
 
-use serde::Serialize;
-
+use crate::html::Fact;
 use crate::schema::promote::PromoteRow;
 use crate::schema::{BenchFile, MoveRow, Rows, StallRow};
-use crate::spread::Spread;
-use crate::spread::distinct;
+use crate::spread::{Spread, groups};
 use crate::units::{decimal, lanes, long, short, time};
-
-/// One large figure with the words that belong to it.
-#[derive(Debug, PartialEq, Serialize)]
-pub struct Fact {
-    /// `20.2 GB/s`.
-    pub value: String,
-    /// What it is.
-    pub label: String,
-}
 
 /// What the report says first, in one sentence.
 pub fn sentence<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> String {
@@ -182,20 +171,23 @@ fn soonest(file: &BenchFile) -> Option<(String, f64, Option<f64>)> {
     let Rows::Promote(rows) = &file.rows else {
         return None;
     };
-    let rows: Vec<&PromoteRow> = rows.iter().filter(|row| row.scenario == 1).collect();
-    let time = |case: &String| {
-        let of = rows.iter().filter(|row| row.case() == *case);
-        // Runs in which it never arrived have no time, so a case with one of them has no mean.
-        let times: Option<Vec<f64>> = of.map(|row| row.hot_in_top_95_s).collect();
-        Spread::of(&times?).map(|of| of.mean)
-    };
-    let cases = distinct(&rows, |row| row.case());
-    let known = cases
-        .into_iter()
-        .filter_map(|case| Some((time(&case)?, case)));
-    let (soon, case) = known.min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let numab2 = time(&"numab2".to_owned()).filter(|_| case != "numab2");
-    Some((case, soon, numab2.map(|of| of / soon)))
+    let cases = groups(
+        rows.iter().filter(|row| row.scenario == 1),
+        PromoteRow::case,
+    );
+    let known: Vec<(String, f64)> = (cases.into_iter())
+        .filter_map(|(case, rows)| {
+            // Runs in which it never arrived have no time, so a case with one of them has no mean.
+            let times: Option<Vec<f64>> = rows.iter().map(|row| row.hot_in_top_95_s).collect();
+            Some((case, Spread::of(&times?)?.mean))
+        })
+        .collect();
+    let (case, soon) = known.iter().min_by(|a, b| a.1.total_cmp(&b.1))?.clone();
+    let numab2 = known
+        .iter()
+        .find(|(name, _)| name == "numab2" && case != "numab2");
+    let times = numab2.map(|(_, of)| of / soon);
+    Some((case, soon, times))
 }
 
 /// How soon the hot set arrives, in words. The seconds of an emulator mean nothing by themselves.
@@ -223,13 +215,14 @@ fn best_served(file: &BenchFile) -> Option<(String, f64)> {
         return None;
     };
     let first = rows.first()?.scenario;
-    let rows: Vec<&PromoteRow> = rows.iter().filter(|row| row.scenario == first).collect();
-    let share = |case: String| {
-        let of = rows.iter().filter(|row| row.case() == case);
-        let shares: Vec<f64> = of.map(|row| row.top_share).collect();
+    let cases = groups(
+        rows.iter().filter(|row| row.scenario == first),
+        PromoteRow::case,
+    );
+    let share = |(case, rows): (String, Vec<&PromoteRow>)| {
+        let shares: Vec<f64> = rows.iter().map(|row| row.top_share).collect();
         Some((case, Spread::of(&shares)?.mean))
     };
-    let cases = distinct(&rows, |row| row.case());
     let known = cases.into_iter().filter_map(share);
     known.max_by(|a, b| a.1.total_cmp(&b.1))
 }

@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn all_benchmarks_are_read() {
         for bench in ["move", "count", "stall", "promote"] {
-            assert!(parse(synthetic::text(bench)).is_ok(), "{bench}");
+            assert!(parse(&synthetic::text(bench)).is_ok(), "{bench}");
         }
     }
 

@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memferry report`: one HTML page that needs nothing else, from one or several benchmark files.
 //!
-//! The way is load -> figures and compare (which rows become which chart) -> draw (geometry) ->
-//! page (HTML). Nothing is written unless every file was good.
+//! The way is load -> figures and compare (which rows become which chart) -> page (HTML). Nothing is written unless every file was good.
 
-mod chart;
 mod compare;
 mod data;
-mod draw;
 mod figures;
 mod headline;
 mod load;
 mod page;
 mod promoted;
-mod scale;
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -6,12 +6,11 @@
 
 use serde::Serialize;
 
-use super::chart::Chart;
-use super::draw::{Drawing, draw};
-use super::headline::{Fact, facts, sentence};
+use super::headline::{facts, sentence};
 use super::load::Loaded;
 use super::{compare, data, figures};
-use crate::html;
+use crate::chart::{Chart, Drawing, draw};
+use crate::html::{self, Head};
 use crate::schema::{BenchFile, Rows};
 use crate::table::{self, Table, throughput};
 use crate::units::{about, lanes, long};
@@ -19,10 +18,8 @@ use crate::units::{about, lanes, long};
 /// The page before it is HTML.
 #[derive(Serialize)]
 struct Page {
-    version: &'static str,
-    headline: String,
-    machine: String,
-    facts: Vec<Fact>,
+    #[serde(flatten)]
+    head: Head,
     /// What stands above the first figure if a file is not complete, and the names of those files.
     incomplete: Option<(&'static str, String)>,
     sections: Vec<Section>,
@@ -56,14 +53,17 @@ struct Machine {
 pub fn render(loaded: &[Loaded]) -> Result<(String, usize), minijinja::Error> {
     let files = loaded.iter().map(|loaded| &loaded.file);
     let machines = machines(files.clone());
-    let machine = (machines.first()).map_or_else(String::new, |machine| machine.name.clone());
+    let first = machines.first().map(|machine| machine.name.clone());
     // The head names one machine, so its figures are that machine's.
-    let head = files.clone().filter(|file| table::machine(file) == machine);
+    let head = (files.clone()).filter(|file| Some(table::machine(file)) == first);
     let page = Page {
-        version: env!("CARGO_PKG_VERSION"),
-        headline: sentence(head.clone()),
-        facts: facts(head),
-        machine: machine.clone(),
+        head: Head {
+            command: "report",
+            version: env!("CARGO_PKG_VERSION"),
+            headline: sentence(head.clone()),
+            facts: facts(head),
+            machine: first.clone().unwrap_or_default(),
+        },
         incomplete: incomplete(loaded),
         sections: (loaded.iter())
             .map(|loaded| section(loaded, machines.len() > 1))
@@ -79,7 +79,7 @@ pub fn render(loaded: &[Loaded]) -> Result<(String, usize), minijinja::Error> {
             .flat_map(|bench| table::published::tables(bench, true))
             .collect(),
     };
-    let html = html::render(&[("page.html", include_str!("page.html"))], &page)?;
+    let html = html::render(include_str!("page.html"), &page)?;
     let charts = page.sections.iter().map(|section| section.charts.len());
     let charts = charts.sum::<usize>() + page.multiples.len() + page.absolute.len();
     Ok((html, charts))

@@ -1,35 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The charts of `bench promote`: promotion over time, one line per mode, the mean of its runs.
 
-use super::chart::{Chart, Point, STYLES, Series, Style, X, Y};
+use crate::chart::{Chart, Point, STYLES, Series, Style, X};
 use crate::published::promotion::Scale;
 use crate::schema::promote::{Like, PromoteRow};
-use crate::spread::Spread;
-use crate::spread::distinct;
+use crate::spread::{Spread, groups, value_at};
 
 /// Points of a line: runs are looked at between their own points, so that they have a mean.
 const POINTS: usize = 24;
 
 /// The charts of a file, scenario by scenario.
 pub fn charts(rows: &[PromoteRow]) -> Vec<Chart> {
-    let all: Vec<&PromoteRow> = rows.iter().collect();
-    let of_scenario = |scenario: u32| {
-        let rows: Vec<&PromoteRow> = all
-            .iter()
-            .copied()
-            .filter(|row| row.scenario == scenario)
-            .collect();
+    let of_scenario = |(scenario, rows): (u32, Vec<&PromoteRow>)| {
         let hot = chart(&rows, "% of the hot set", |row| {
-            row.hot_timeline
-                .iter()
-                .map(|&(at, share)| (at, share * 100.0))
-                .collect()
+            let points = row.hot_timeline.iter();
+            points.map(|&(at, share)| (at, share * 100.0)).collect()
         });
         let pages = chart(&rows, "pages", |row| {
-            row.timeline
-                .iter()
-                .map(|&(at, count)| (at, count as f64))
-                .collect()
+            let points = row.timeline.iter();
+            points.map(|&(at, count)| (at, count as f64)).collect()
         });
         [
             Chart {
@@ -46,49 +35,34 @@ pub fn charts(rows: &[PromoteRow]) -> Vec<Chart> {
             },
         ]
     };
-    let scenarios = distinct(&all, |row| row.scenario);
-    scenarios.into_iter().flat_map(of_scenario).collect()
+    let scenarios = groups(rows, |row| row.scenario).into_iter();
+    scenarios.flat_map(of_scenario).collect()
 }
 
 /// Pages promoted per second, ours bold beside the published ones.
 pub fn rates(like: &Like) -> Chart {
-    let series = like
-        .rates
-        .iter()
-        .take(STYLES)
-        .enumerate()
-        .map(|(index, of)| {
-            let name = match of.published {
-                true => format!("{}: {}", like.source, of.case),
-                false => format!("ours: {}", of.case),
-            };
-            let point = |&(at, pages): &(f64, f64)| Point {
-                x: at,
-                y: pages,
-                sd: 0.0,
-                tip: format!("{pages:.0} pages a second until {at:.0} s, {name}"),
-            };
-            Series {
-                points: of.pages_per_s.iter().map(point).collect(),
-                style: match of.published {
-                    true => Style::Number(index),
-                    false => Style::Ours(index),
-                },
-                name,
-            }
+    let shown = like.rates.iter().take(STYLES).enumerate();
+    let series = shown.map(|(index, of)| {
+        let (name, style) = match of.published {
+            true => (
+                format!("{}: {}", like.source, of.case),
+                Style::Number(index),
+            ),
+            false => (format!("ours: {}", of.case), Style::Ours(index)),
+        };
+        let points = of.pages_per_s.iter().map(|&(at, pages)| {
+            let tip = format!("{pages:.0} pages a second until {at:.0} s, {name}");
+            Point::new(at, pages, tip)
         });
+        Series::new(name.clone(), style, points)
+    });
     Chart {
         title: format!("Pages promoted per second, {}", like.name),
         note: format!(
             "Published ones are multiplied by {}, as the memory is.",
             Scale(like.scale)
         ),
-        x: X::Seconds,
-        x_label: "seconds",
-        y: Y::Linear,
-        y_label: "pages a second",
-        y_least: 0.0,
-        series: series.collect(),
+        ..Chart::new((X::SECONDS, "seconds"), "pages a second", series)
     }
 }
 
@@ -97,22 +71,18 @@ fn chart(
     y_label: &'static str,
     line: impl Fn(&PromoteRow) -> Vec<(f64, f64)>,
 ) -> Chart {
-    let cases = distinct(rows, |row| row.case());
-    let shown = cases.iter().take(STYLES).enumerate();
-    let series = shown.map(|(index, case)| {
-        let runs: Vec<Vec<(f64, f64)>> = (rows.iter())
-            .filter(|row| row.case() == *case)
-            .map(|row| line(row))
-            .collect();
-        Series {
-            name: case.clone(),
-            // The first is none, the baseline, with the quiet colour.
-            style: Style::Number(index),
-            points: mean(&runs, case, y_label),
-        }
+    let cases = groups(rows.iter().copied(), |row| row.case());
+    let series = cases.iter().take(STYLES).enumerate();
+    let series = series.map(|(index, (case, rows))| {
+        let runs: Vec<Vec<(f64, f64)>> = rows.iter().map(|row| line(row)).collect();
+        // The first is none, the baseline, with the quiet colour.
+        Series::new(
+            case.clone(),
+            Style::Number(index),
+            mean(&runs, case, y_label),
+        )
     });
     Chart {
-        title: String::new(),
         note: format!(
             "Mean of the runs; bars are one standard deviation.{}",
             match cases.len().saturating_sub(STYLES) {
@@ -120,12 +90,7 @@ fn chart(
                 more => format!(" {more} more modes are only in the table."),
             }
         ),
-        x: X::Seconds,
-        x_label: "seconds",
-        y: Y::Linear,
-        y_label,
-        y_least: 0.0,
-        series: series.collect(),
+        ..Chart::new((X::SECONDS, "seconds"), y_label, series)
     }
 }
 
@@ -141,32 +106,15 @@ fn mean(runs: &[Vec<(f64, f64)>], case: &str, unit: &str) -> Vec<Point> {
     }
     let times = (0..=POINTS).map(|index| end * index as f64 / POINTS as f64);
     let point = |at: f64| {
-        let values: Vec<f64> = runs.iter().filter_map(|run| value(run, at)).collect();
+        let values: Vec<f64> = runs.iter().filter_map(|run| value_at(run, at)).collect();
         let of = Spread::of(&values)?;
+        let tip = format!("{:.0} {unit} after {at:.1} s, {case}", of.mean);
         Some(Point {
-            x: at,
-            y: of.mean,
             sd: of.sd,
-            tip: format!("{:.0} {unit} after {at:.1} s, {case}", of.mean),
+            ..Point::new(at, of.mean, tip)
         })
     };
     times.filter_map(point).collect()
-}
-
-/// The value of a run at a time, between the points beside it.
-fn value(run: &[(f64, f64)], at: f64) -> Option<f64> {
-    let after = run.partition_point(|point| point.0 < at);
-    match (
-        after.checked_sub(1).and_then(|before| run.get(before)),
-        run.get(after),
-    ) {
-        (Some(before), Some(after)) => {
-            let part = (at - before.0) / (after.0 - before.0);
-            Some(before.1 + part * (after.1 - before.1))
-        }
-        (Some(&(_, value)), None) | (None, Some(&(_, value))) => Some(value),
-        (None, None) => None,
-    }
 }
 
 #[cfg(test)]
@@ -180,16 +128,6 @@ mod tests {
             Rows::Promote(rows) => rows,
             other => panic!("{other:?}"),
         }
-    }
-
-    #[test]
-    fn a_run_has_values_between_its_points() {
-        let run = [(0.0, 0.0), (2.0, 10.0), (2.0, 20.0), (4.0, 20.0)];
-        for (at, expected) in [(0.0, 0.0), (1.0, 5.0), (3.0, 20.0), (9.0, 20.0)] {
-            let found = value(&run, at).expect("value");
-            assert!((found - expected).abs() < 1e-9, "{at}: {found}");
-        }
-        assert_eq!(value(&[], 1.0), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the time of a page goes: the steps of `bench move`, by folio size, destination and lanes.
 
-use super::{Table, by_destination, distinct, series};
+use super::{Table, groups, series};
 use crate::schema::{MoveRow, Steps};
 use crate::units::long;
 
@@ -10,19 +10,16 @@ const UNIT: f64 = 4096.0;
 
 /// A table per destination and folio size, with a column for each migrator and its lanes. Rows without steps have none.
 pub fn tables(rows: &[MoveRow]) -> Vec<Table> {
-    by_destination(rows)
+    let rows = rows.iter().filter(|row| row.steps.is_some());
+    let destinations = groups(rows, |row| row.destination.as_str()).into_iter();
+    destinations
         .flat_map(|(destination, rows)| {
-            let rows: Vec<_> = rows.into_iter().filter(|row| row.steps.is_some()).collect();
-            let sizes = distinct(&rows, |row| row.folio_bytes);
-            let table = |size| {
-                let of: Vec<_> = rows.iter().filter(|row| row.folio_bytes == size).collect();
-                let title = format!(
-                    "anatomy, folios of {}, destination {destination}",
-                    long(size as u64)
-                );
-                one(title, &of.into_iter().copied().collect::<Vec<_>>())
-            };
-            sizes.into_iter().map(table).collect::<Vec<_>>()
+            let sizes = groups(rows, |row| row.folio_bytes).into_iter();
+            sizes.map(move |(size, rows)| {
+                let size = long(size as u64);
+                let title = format!("anatomy, folios of {size}, destination {destination}");
+                one(title, &rows)
+            })
         })
         .collect()
 }

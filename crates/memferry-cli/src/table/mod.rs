@@ -10,10 +10,12 @@ pub mod published;
 pub mod reproduced;
 pub mod text;
 
+use std::iter::once;
+
 use serde::Serialize;
 
-use crate::schema::{BenchFile, Ceiling, FromTo, MoveRow, Quantiles, Rows, StallRow};
-pub use crate::spread::distinct;
+use crate::schema::{BenchFile, Ceiling, FromTo, MoveRow, Rows, StallRow};
+pub use crate::spread::{distinct, groups};
 use crate::units::{about, lanes, long, short, time};
 
 /// A table; the first column holds the rows' names.
@@ -30,13 +32,49 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns.
-    pub fn new(title: &str, caption: &str, head: &[&str], rows: Vec<Vec<String>>) -> Self {
+    /// A table of these columns and rows.
+    pub fn new(
+        title: impl Into<String>,
+        caption: impl Into<String>,
+        head: &[&str],
+        rows: Vec<Vec<String>>,
+    ) -> Self {
         Self {
-            title: title.to_owned(),
-            caption: caption.to_owned(),
+            title: title.into(),
+            caption: caption.into(),
             head: head.iter().map(|&name| name.to_owned()).collect(),
             rows,
+        }
+    }
+
+    /// A line for each name and a column for each value, ascending, without title and caption; a cell that no row has is
+    /// empty.
+    fn pivot<R>(
+        corner: &str,
+        rows: &[&R],
+        line: impl Fn(&R) -> String,
+        column: impl Fn(&R) -> u64,
+        column_name: impl Fn(u64) -> String,
+        cell: impl Fn(&R) -> String,
+    ) -> Self {
+        let mut columns = distinct(rows, &column);
+        columns.sort_unstable();
+        let lines = groups(rows.iter().copied(), line).into_iter();
+        Self {
+            title: String::new(),
+            caption: String::new(),
+            head: once(corner.to_owned())
+                .chain(columns.iter().map(|&value| column_name(value)))
+                .collect(),
+            rows: lines
+                .map(|(name, rows)| {
+                    let cell = |value: &u64| {
+                        let row = rows.iter().find(|row| column(row) == *value);
+                        row.map_or_else(String::new, |row| cell(row))
+                    };
+                    once(name).chain(columns.iter().map(cell)).collect()
+                })
+                .collect(),
         }
     }
 }
@@ -57,33 +95,24 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
 fn own(file: &BenchFile) -> Vec<Table> {
     match &file.rows {
         Rows::Move(rows) => by_destination(rows)
-            .map(|(destination, rows)| {
-                let title = format!("bench move, {}", of_pages(destination, &rows));
-                let folio = |row: &MoveRow| row.folio_bytes as u64;
-                pivot(file, title, "folio", &rows, folio, short)
+            .map(|(destination, rows)| Table {
+                title: format!("bench move, {}", of_pages(destination, &rows)),
+                ..throughputs(file, "folio", &rows, |row| row.folio_bytes as u64, short)
             })
             .collect(),
-        Rows::Count(rows) => by_destination(rows)
-            .flat_map(|(destination, rows)| {
-                let sizes = distinct(&rows, |row| row.folio_bytes);
-                sizes.into_iter().map(move |size| {
-                    let of_size: Vec<&MoveRow> = rows
-                        .iter()
-                        .copied()
-                        .filter(|row| row.folio_bytes == size)
-                        .collect();
-                    let title = format!(
+        Rows::Count(rows) => groups(rows, |row| (row.destination.as_str(), row.folio_bytes))
+            .into_iter()
+            .flat_map(|((destination, size), rows)| {
+                let table = Table {
+                    title: format!(
                         "bench count, folios of {}, {}",
                         long(size as u64),
-                        of_pages(destination, &of_size)
-                    );
-                    let folios = |row: &MoveRow| row.folios.unwrap_or(0) as u64;
-                    let name = |count: u64| count.to_string();
-                    let table = pivot(file, title, "folios", &of_size, folios, name);
-                    std::iter::once(table).chain(calls(&of_size))
-                })
+                        of_pages(destination, &rows)
+                    ),
+                    ..throughputs(file, "folios", &rows, folios, |count| count.to_string())
+                };
+                once(table).chain(calls(&rows))
             })
-            .flatten()
             .collect(),
         Rows::Stall(rows) => stall(rows),
         Rows::Compaction(rows) => vec![compaction::table(rows)],
@@ -137,13 +166,7 @@ fn named(backend: &str, migrator: &str, count: usize) -> String {
 
 /// The destinations that a file has, each with its rows.
 pub fn by_destination(rows: &[MoveRow]) -> impl Iterator<Item = (&str, Vec<&MoveRow>)> {
-    let all: Vec<&MoveRow> = rows.iter().collect();
-    distinct(&all, |row| row.destination.as_str())
-        .into_iter()
-        .map(move |destination| {
-            let of = all.iter().filter(|row| row.destination == destination);
-            (destination, of.copied().collect())
-        })
+    groups(rows, |row| row.destination.as_str()).into_iter()
 }
 
 /// The pages that mapped what a ceiling copied.
@@ -186,33 +209,30 @@ fn of_none(row: &MoveRow) -> Option<String> {
     Some(format!("{ratio:.2}x"))
 }
 
+fn folios(row: &MoveRow) -> u64 {
+    row.folios.unwrap_or(0) as u64
+}
+
 /// The time of one call of `bench count`, where rows have it.
 fn calls(rows: &[&MoveRow]) -> Option<Table> {
-    let mut columns: Vec<usize> = distinct(rows, |row| row.folios.unwrap_or(0));
-    columns.sort_unstable();
     rows.first()?.call_ns?;
-    let line = |of: String| {
-        let cell = |&count: &usize| {
-            let row = rows
-                .iter()
-                .find(|row| row.folios == Some(count) && series(row) == of);
-            let time = row.and_then(|row| row.call_ns).map(time);
-            let ratio = row.and_then(|row| of_none(row));
-            let parts = time.into_iter().chain(ratio);
-            parts.collect::<Vec<_>>().join(" ")
-        };
-        let cells: Vec<String> = columns.iter().map(cell).collect();
-        [vec![of], cells].concat()
+    let cell = |row: &MoveRow| {
+        let parts = row.call_ns.map(time).into_iter().chain(of_none(row));
+        parts.collect::<Vec<_>>().join(" ")
     };
-    let mut head = vec!["folios".to_owned()];
-    head.extend(columns.iter().map(ToString::to_string));
     Some(Table {
         title: "time of one call".to_owned(),
         caption:
             "median over all calls, and how many times faster than migrator none in the same rounds"
                 .to_owned(),
-        head,
-        rows: distinct(rows, series).into_iter().map(line).collect(),
+        ..Table::pivot(
+            "folios",
+            rows,
+            series,
+            folios,
+            |count| count.to_string(),
+            cell,
+        )
     })
 }
 
@@ -221,61 +241,45 @@ pub fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-fn pivot(
+/// Throughput by migrator and `column`, below the ceilings.
+fn throughputs(
     file: &BenchFile,
-    title: String,
     corner: &str,
     rows: &[&MoveRow],
     column: impl Fn(&MoveRow) -> u64,
-    name: impl Fn(u64) -> String,
+    column_name: impl Fn(u64) -> String,
 ) -> Table {
-    let mut columns = distinct(rows, &column);
-    columns.sort_unstable();
-    let mut head = vec![corner.to_owned()];
-    head.extend(columns.iter().map(|&value| name(value)));
-    let mut body = Vec::new();
-    for count in file.ceiling_lanes() {
-        let mut line = vec![format!("ceiling, {}", lanes(count))];
-        line.extend(columns.iter().map(|&value| {
-            rows.iter()
-                .find(|row| column(row) == value)
-                .and_then(|row| file.ceiling_of(count, row.folio_bytes))
-                // As wide as a cell with its share, so that the figures stand below each other.
-                .map_or_else(String::new, |ceiling| {
-                    throughput(ceiling.gbps, ceiling.gbps_sd) + "    "
-                })
-        }));
-        body.push(line);
+    let cell = |row: &MoveRow| {
+        let share = row.of_ceiling * 100.0;
+        let ratio = of_none(row).map_or_else(String::new, |ratio| format!(" {ratio}"));
+        format!("{} {share:>2.0}%{ratio}", throughput(row.gbps, row.gbps_sd))
+    };
+    let mut table = Table::pivot(corner, rows, series, &column, column_name, cell);
+    let mut columns = groups(rows.iter().copied(), &column);
+    columns.sort_by_key(|(value, _)| *value);
+    let ceilings = file.ceiling_lanes().into_iter().map(|count| {
+        let cells = columns.iter().map(|(_, rows)| {
+            let ceiling = file.ceiling_of(count, rows[0].folio_bytes);
+            // As wide as a cell with its share, so that the figures stand below each other.
+            ceiling.map_or_else(String::new, |ceiling| {
+                throughput(ceiling.gbps, ceiling.gbps_sd) + "    "
+            })
+        });
+        once(format!("ceiling, {}", lanes(count)))
+            .chain(cells)
+            .collect()
+    });
+    table.rows.splice(0..0, ceilings);
+    "GB/s, mean ± standard deviation of the runs, and the share of the ceiling with as many lanes and the same pages: THPs \
+     for folios of 2 MiB, base pages below"
+        .clone_into(&mut table.caption);
+    if rows.iter().any(|row| of_none(row).is_some()) {
+        table.caption += "; then how many times faster than migrator none in the same rounds";
     }
-    for of in distinct(rows, series) {
-        let mut line = vec![of.clone()];
-        line.extend(columns.iter().map(|&value| {
-            rows.iter()
-                .find(|row| column(row) == value && series(row) == of)
-                .map_or_else(String::new, |row| {
-                    let share = row.of_ceiling * 100.0;
-                    let ratio = of_none(row).map_or_else(String::new, |ratio| format!(" {ratio}"));
-                    format!("{} {share:>2.0}%{ratio}", throughput(row.gbps, row.gbps_sd))
-                })
-        }));
-        body.push(line);
-    }
-    Table {
-        title,
-        caption: "GB/s, mean ± standard deviation of the runs, and the share of the ceiling with \
-                  as many lanes and the same pages: THPs for folios of 2 MiB, base pages below"
-            .to_owned()
-            + match rows.iter().any(|row| of_none(row).is_some()) {
-                true => "; then how many times faster than migrator none in the same rounds",
-                false => "",
-            },
-        head,
-        rows: body,
-    }
+    table
 }
 
 fn stall(rows: &[StallRow]) -> Vec<Table> {
-    let all: Vec<&StallRow> = rows.iter().collect();
     let case = |row: &StallRow| {
         (
             named(&row.backend, &row.migrator, row.lanes),
@@ -284,48 +288,48 @@ fn stall(rows: &[StallRow]) -> Vec<Table> {
             row.nodes,
         )
     };
-    distinct(&all, case)
-        .into_iter()
-        .map(|of| Table {
-            title: format!(
-                "bench stall, {}, folios of {}, {}{}",
-                of.0,
-                long(of.1 as u64),
-                counted(of.2, "application thread"),
-                between(of.3)
+    let table = |((who, folio, threads, nodes), rows): (_, Vec<&StallRow>)| {
+        Table::new(
+            format!(
+                "bench stall, {who}, folios of {}, {}{}",
+                long(folio as u64),
+                counted(threads, "application thread"),
+                between(nodes)
             ),
-            caption: "time that an access waited, over the accesses that met a page on its way; and how many accesses a second \
-                      the threads had, of what they have with nothing moving"
-                .to_owned(),
-            head: ["batch", "p50", "p99", "p99.9", "max", "GB/s", "waited", "threads go on"]
-                .map(str::to_owned)
-                .to_vec(),
-            rows: all
-                .iter()
-                .filter(|row| case(row) == of)
-                .map(|row| stall_line(row))
-                .collect(),
-        })
-        .collect()
+            "time that an access waited, over the accesses that met a page on its way; and how many accesses a second the \
+             threads had, of what they have with nothing moving",
+            &[
+                "batch",
+                "p50",
+                "p99",
+                "p99.9",
+                "max",
+                "GB/s",
+                "waited",
+                "threads go on",
+            ],
+            rows.into_iter().map(stall_line).collect(),
+        )
+    };
+    groups(rows, case).into_iter().map(table).collect()
 }
 
 fn stall_line(row: &StallRow) -> Vec<String> {
-    let Quantiles {
-        p50,
-        p99,
-        p999,
-        max,
-    } = row.stall_ns;
+    let of = row.stall_ns;
     let share = row.stalled as f64 / row.accesses.max(1) as f64 * 100.0;
-    let mut line = vec![short(row.batch_bytes as u64)];
-    line.extend([p50, p99, p999, max].map(time));
-    line.push(format!("{:.1}", row.gbps));
-    line.push(format!("{share:.2}% of {:.1e}", row.accesses as f64));
     let rates = row.accesses_per_s.zip(row.alone_accesses_per_s);
-    line.push(rates.map_or_else(String::new, |(moving, alone)| {
-        format!("{:.0}%", moving / alone * 100.0)
-    }));
-    line
+    vec![
+        short(row.batch_bytes as u64),
+        time(of.p50),
+        time(of.p99),
+        time(of.p999),
+        time(of.max),
+        format!("{:.1}", row.gbps),
+        format!("{share:.2}% of {:.1e}", row.accesses as f64),
+        rates.map_or_else(String::new, |(moving, alone)| {
+            format!("{:.0}%", moving / alone * 100.0)
+        }),
+    ]
 }
 
 #[cfg(test)]

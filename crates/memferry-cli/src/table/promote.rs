@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The runs of `bench promote` as tables: for each scenario what promotion achieved, and what it took.
 
-use super::{Table, counted, distinct};
+use std::iter::once;
+
+use super::{Table, counted, distinct, groups};
 use crate::published::promotion::{self, Scale};
-use crate::schema::promote::{Like, LikeRate, PromoteRow};
+use crate::schema::promote::{Like, LikeRate, LikeResult, PromoteRow};
 use crate::spread::Spread;
 use crate::units::about;
 
 /// The tables of a file, scenario by scenario.
 pub fn tables(rows: &[PromoteRow]) -> Vec<Table> {
-    let all: Vec<&PromoteRow> = rows.iter().collect();
-    let of_scenario = |scenario: u32| {
-        let rows: Vec<&PromoteRow> = all
-            .iter()
-            .copied()
-            .filter(|row| row.scenario == scenario)
-            .collect();
-        [achieved(scenario, &rows), cost(scenario, &rows)]
-    };
-    let scenarios = distinct(&all, |row| row.scenario);
-    scenarios.into_iter().flat_map(of_scenario).collect()
+    let scenarios = groups(rows, |row| row.scenario).into_iter();
+    scenarios
+        .flat_map(|(scenario, rows)| [achieved(scenario, &rows), cost(scenario, &rows)])
+        .collect()
 }
 
 /// A published scenario beside ours: what came out, and promotion over time.
@@ -39,17 +34,17 @@ pub fn published(rows: &[PromoteRow]) -> Vec<Table> {
             let seconds = format!("{:.1}", row.seconds());
             vec![case, seconds, row.pages_promoted.to_string()]
         };
-        Table {
-            title: format!("published: {}, scenario {}", of.source, of.scenario),
-            caption: format!(
+        Table::new(
+            format!("published: {}, scenario {}", of.source, of.scenario),
+            format!(
                 "{}; mean of {}; `bench promote --like {}` repeats it",
                 of.system,
                 counted(of.runs, "run"),
                 of.name
             ),
-            head: ["mode", "seconds", "promoted"].map(str::to_owned).to_vec(),
-            rows: of.results().map(line).collect(),
-        }
+            &["mode", "seconds", "promoted"],
+            of.results().map(line).collect(),
+        )
     };
     there.map(table).collect()
 }
@@ -59,51 +54,44 @@ fn results(like: &Like) -> Table {
     let figure = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
     };
-    let line =
-        |case: &str, cells: [String; 5]| std::iter::once(case.to_owned()).chain(cells).collect();
-    let mut rows: Vec<Vec<String>> = (like.results.iter())
-        .map(|of| {
-            let scaled = of.pages.published.map(|pages| pages * like.scale);
-            line(
-                &of.case,
-                [
-                    figure(of.seconds.published, 1),
-                    figure(of.pages.published, 0),
-                    figure(scaled, 0),
-                    figure(of.seconds.ours, 1),
-                    figure(of.pages.ours, 0),
-                ],
-            )
-        })
-        .collect();
+    let line = |of: &LikeResult| {
+        let scaled = of.pages.published.map(|pages| pages * like.scale);
+        vec![
+            of.case.clone(),
+            figure(of.seconds.published, 1),
+            figure(of.pages.published, 0),
+            figure(scaled, 0),
+            figure(of.seconds.ours, 1),
+            figure(of.pages.ours, 0),
+        ]
+    };
+    let mut rows: Vec<Vec<String>> = like.results.iter().map(line).collect();
     let times = |value: Option<f64>| figure(value, 1) + if value.is_some() { "x" } else { "" };
     let ratio = like.hintfaults_over_numab2;
-    let empty = String::new;
-    let cells = [
-        empty(),
+    rows.push(vec![
+        "pghot hintfaults / numab2".to_owned(),
+        String::new(),
         times(ratio.published),
         times(ratio.published),
-        empty(),
+        String::new(),
         times(ratio.ours),
-    ];
-    rows.push(line("pghot hintfaults / numab2", cells));
-    Table {
-        title: format!("{} at scale {scale}, published and ours", like.name),
-        caption: format!(
+    ]);
+    Table::new(
+        format!("{} at scale {scale}, published and ours", like.name),
+        format!(
             "published: {}, {}; ours: NUMA balancing scans {} MiB a second; seconds of other machines do not compare, their order does",
             like.source, like.system, like.scan_mib
         ),
-        head: [
-            "mode".to_owned(),
-            "published, s".to_owned(),
-            "promoted".to_owned(),
-            format!("times {scale}"),
-            "ours, s".to_owned(),
-            "promoted".to_owned(),
-        ]
-        .to_vec(),
+        &[
+            "mode",
+            "published, s",
+            "promoted",
+            &format!("times {scale}"),
+            "ours, s",
+            "promoted",
+        ],
         rows,
-    }
+    )
 }
 
 /// Intervals after the last one in which anything was promoted are left out.
@@ -121,7 +109,7 @@ fn rates(like: &Like) -> Table {
             point.map_or_else(String::new, |point| format!("{:.0}", point.1))
         };
         let cells = like.rates.iter().map(cell);
-        std::iter::once(ends.map_or_else(String::new, |point| format!("{:.0}", point.0)))
+        once(ends.map_or_else(String::new, |point| format!("{:.0}", point.0)))
             .chain(cells)
             .collect()
     };
@@ -139,7 +127,7 @@ fn rates(like: &Like) -> Table {
                 like.source
             ),
         },
-        head: std::iter::once("second".to_owned())
+        head: once("second".to_owned())
             .chain(like.rates.iter().map(name))
             .collect(),
         rows: used.map_or_else(Vec::new, |last| (0..=last).map(row).collect()),
@@ -212,28 +200,21 @@ fn rounds(rows: &[&PromoteRow]) -> usize {
 }
 
 fn spread(rows: &[&PromoteRow], columns: &[(&str, Figure)]) -> Table {
-    let line = |case: String| {
-        let of: Vec<&PromoteRow> = rows
-            .iter()
-            .copied()
-            .filter(|row| row.case() == case)
-            .collect();
+    let line = |(case, rows): (String, Vec<&PromoteRow>)| {
         let cells = columns.iter().map(|(_, figure)| {
-            let values: Vec<f64> = of.iter().filter_map(|row| figure(row)).collect();
-            cell(Spread::of(&values), of.len())
+            let values: Vec<f64> = rows.iter().filter_map(|row| figure(row)).collect();
+            cell(Spread::of(&values), rows.len())
         });
-        std::iter::once(case.clone()).chain(cells).collect()
+        once(case).chain(cells).collect()
     };
+    let cases = groups(rows.iter().copied(), |row| row.case()).into_iter();
     let mut head = vec!["mode".to_owned()];
     head.extend(columns.iter().map(|(name, _)| (*name).to_owned()));
     Table {
         title: String::new(),
         caption: String::new(),
         head,
-        rows: distinct(rows, |row| row.case())
-            .into_iter()
-            .map(line)
-            .collect(),
+        rows: cases.map(line).collect(),
     }
 }
 

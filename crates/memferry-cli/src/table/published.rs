@@ -1,61 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The published figures as tables in the shape of ours, each naming its source and system.
 
-use super::{Table, throughput};
-use crate::published::{Figure, group};
+use super::{Table, groups, throughput};
+use crate::published::{Figure, figures};
 use crate::units::{lanes, long, short};
 
 /// The tables of `bench` on an otherwise idle machine, or under every load.
 pub fn tables(bench: &str, every_load: bool) -> Vec<Table> {
-    let of_bench = crate::published::figures()
-        .iter()
-        .filter(|figure| figure.bench == bench && (every_load || figure.load == "idle"));
-    group(of_bench, |figure| {
+    let of_bench =
+        |figure: &&Figure| figure.bench == bench && (every_load || figure.load == "idle");
+    let key = |figure: &'static Figure| {
         let size = figure.folios.map(|_| figure.folio_bytes);
-        (figure.source.clone(), figure.load.clone(), size)
-    })
-    .iter()
-    .map(|figures| table(figures))
-    .collect()
+        (&figure.source, &figure.load, size)
+    };
+    let tables = groups(figures().iter().filter(of_bench), key).into_iter();
+    tables.map(|(_, figures)| table(&figures)).collect()
 }
 
-fn table(figures: &[&'static Figure]) -> Table {
+fn table(figures: &[&Figure]) -> Table {
     let first = figures[0];
     let counted = first.folios.is_some();
     let column = |figure: &Figure| match figure.folios {
         Some(folios) => folios as u64,
         None => figure.folio_bytes,
     };
-    let mut columns = super::distinct(figures, column);
-    columns.sort_unstable();
-    let row_key = |figure: &'static Figure| (figure.migrator.as_str(), figure.lanes);
     let baseline = |value: u64| {
-        figures
-            .iter()
-            .find(|figure| figure.is_baseline() && column(figure) == value)
+        let mut baselines = figures.iter().filter(|figure| figure.is_baseline());
+        baselines
+            .find(|figure| column(figure) == value)
             .map(|figure| figure.gbps)
     };
-    let rows = super::distinct(figures, row_key)
-        .into_iter()
-        .map(|key| {
-            let mut line = vec![format!("{}, {}", key.0, lanes(key.1))];
-            line.extend(columns.iter().map(|&value| {
-                figures
-                    .iter()
-                    .find(|figure| row_key(figure) == key && column(figure) == value)
-                    .map_or_else(String::new, |figure| cell(figure, baseline(value)))
-            }));
-            line
-        })
-        .collect();
-    let mut head = vec![if counted { "folios" } else { "folio" }.to_owned()];
-    head.extend(columns.iter().map(|&value| match counted {
-        true => value.to_string(),
-        false => short(value),
-    }));
-    let size = match counted {
-        true => format!(", folios of {}", long(first.folio_bytes)),
-        false => String::new(),
+    let (corner, size) = match counted {
+        true => ("folios", format!(", folios of {}", long(first.folio_bytes))),
+        false => ("folio", String::new()),
     };
     Table {
         title: format!(
@@ -71,8 +48,20 @@ fn table(figures: &[&'static Figure]) -> Table {
                 "; it gives no kernel baseline"
             }
         ),
-        head,
-        rows,
+        ..Table::pivot(
+            corner,
+            figures,
+            |figure| format!("{}, {}", figure.migrator, lanes(figure.lanes)),
+            column,
+            |value| {
+                if counted {
+                    value.to_string()
+                } else {
+                    short(value)
+                }
+            },
+            |figure| cell(figure, baseline(column(figure))),
+        )
     }
 }
 

@@ -154,7 +154,7 @@ fn huge_pages(thp: &Thp) -> Table {
     let line = |size: &ThpSize| vec![short(size.bytes), who(&size.mode)];
     Table::new(
         "transparent huge pages",
-        &format!(
+        format!(
             "the one that a whole page table maps: {}; what a fault does when none is free: {}",
             short(thp.pmd_bytes),
             thp.defrag

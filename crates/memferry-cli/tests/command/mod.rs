@@ -8,8 +8,11 @@
 pub mod machine;
 pub mod waiting;
 
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
 
 /// The command with an environment that does not change its output.
 pub fn command() -> Command {
@@ -23,10 +26,21 @@ pub fn memferry(arguments: &[&str]) -> Output {
     command().args(arguments).output().expect("start")
 }
 
-/// A synthetic benchmark file, measured by nobody.
+/// A synthetic benchmark file, measured by nobody. It is written by the first test that asks for it.
 pub fn synthetic(bench: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../memferry-bench/tests/synthetic");
-    folder.join(format!("{bench}.json"))
+    static WRITES: Mutex<()> = Mutex::new(());
+    let _alone = WRITES.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = folder.join(format!("{bench}.json"));
+    let text = memferry_bench::synthetic::text(bench);
+    if fs::read_to_string(&path).is_ok_and(|there| there == text) {
+        return path;
+    }
+    // Other tests, of another program, may be reading it.
+    let mut file = tempfile::NamedTempFile::new_in(folder).expect("file");
+    file.write_all(text.as_bytes()).expect("write");
+    file.persist(&path).expect("rename");
+    path
 }
 
 /// Its exit status; a signal is none.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The geometry of a line chart, whose x axis is log2 but for time; `chart.html` writes it as SVG.
+//! The geometry of a line chart, whose x axis is log2 unless its steps are equal.
 //!
 //! Own code instead of a chart library: those write fixed colours and sizes into the SVG, while this
 //! page needs classes (light, dark and print are style sheets), a tooltip and a shape per point, and
@@ -7,8 +7,8 @@
 
 use serde::Serialize;
 
-use super::chart::{Chart, Course, Point, STYLES, Series, Style, X};
 use super::scale::Scale;
+use super::{Chart, Course, Point, STYLES, Series, Style, X};
 use crate::units::short;
 
 /// The picture's size in its own units; the page scales it.
@@ -33,6 +33,7 @@ pub struct Drawing {
     x_ticks: Vec<Tick>,
     y_ticks: Vec<Tick>,
     lines: Vec<Line>,
+    changes: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -58,7 +59,7 @@ struct Line {
     name: String,
     class: String,
     path: String,
-    /// The shape of its marks around 0,0; none for a ceiling.
+    /// The shape of its marks around 0,0; none for a line without.
     shape: &'static str,
     marks: Vec<Mark>,
     /// Where its name stands in the picture; only for a ceiling.
@@ -106,9 +107,13 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
     };
     let axis = |x: f64| match chart.x {
         X::Bytes | X::Count => x.log2(),
-        X::Seconds => x,
+        X::Even(_) => x,
     };
-    let (first, last) = (axis(*xs.first()?), axis(*xs.last()?));
+    let first = match chart.x {
+        X::Bytes | X::Count => axis(*xs.first()?),
+        X::Even(_) => 0.0,
+    };
+    let last = axis(*xs.last()?);
     let [left, right, top, bottom] = MARGIN;
     let frame = Frame {
         width: WIDTH,
@@ -135,7 +140,7 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
         let label = match chart.x {
             X::Bytes => short(x as u64),
             X::Count => format!("{x:.0}"),
-            X::Seconds => format!("{x}"),
+            X::Even(label) => label(x),
         };
         if x_ticks
             .last()
@@ -164,6 +169,7 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
         x_label: chart.x_label,
         y_label: chart.y_label,
         lines: lines.collect(),
+        changes: chart.changes.iter().map(|&x| number(x_at(x))).collect(),
         x_ticks: ticks(x_ticks, SMALL_LABEL_GAP),
         y_ticks: ticks(
             scale.ticks().map(|(y, label)| (y_at(y), label)),
@@ -173,21 +179,19 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
     })
 }
 
-/// Where the x axis has labels: at the points, or of seconds, which lie anywhere, at round ones.
+/// Where the x axis has labels: at the points, or where these lie anywhere, at round values.
 fn labelled(x: X, xs: &[f64]) -> Vec<f64> {
-    let (X::Seconds, Some(&first), Some(&last)) = (x, xs.first(), xs.last()) else {
+    let (X::Even(_), Some(&last)) = (x, xs.last()) else {
         return xs.to_vec();
     };
     let round = [1.0, 2.0, 5.0].iter().map(|step| step * 0.1);
-    let steps = (0..8).flat_map(|power| round.clone().map(move |step| step * 10f64.powi(power)));
+    let steps = (0..16).flat_map(|power| round.clone().map(move |step| step * 10f64.powi(power)));
     let step = steps
         .into_iter()
-        .find(|step| (last - first) / step <= 10.0)
+        .find(|step| last / step <= 10.0)
         .unwrap_or(last);
-    let from = (first / step).ceil() as usize;
-    let to = (last / step) as usize;
     // Ten times as a whole number: 3 * 0.1 is not 0.3.
-    (from..=to)
+    (0..=(last / step) as usize)
         .map(|at| (at as f64 * step * 10.0).round() / 10.0)
         .collect()
 }
@@ -215,11 +219,9 @@ fn line(
     crowded: impl Fn(&Point) -> bool,
     named: bool,
 ) -> Line {
-    let (class, shape) = match series.style {
-        Style::Number(style) => (format!("s{}", style % STYLES), SHAPES[style % STYLES]),
-        Style::Ours(style) => (format!("s{} ours", style % STYLES), SHAPES[style % STYLES]),
-        Style::Ceiling(_) => ("ceiling".to_owned(), ""),
-        Style::HugeCeiling => ("ceiling huge".to_owned(), ""),
+    let shape = match series.style {
+        Style::Number(style) | Style::Ours(style) => SHAPES[style % STYLES],
+        _ => "",
     };
     let mut path = String::new();
     let mut before = None;
@@ -235,7 +237,8 @@ fn line(
         };
         before = Some(x);
     }
-    let marks = (series.points.iter()).map(|point| Mark {
+    let marked = series.points.iter().filter(|point| !point.tip.is_empty());
+    let marks = marked.map(|point| Mark {
         x: number(x_at(point.x)),
         y: number(y_at(point.y)),
         tip: point.tip.clone(),
@@ -245,6 +248,7 @@ fn line(
             (high, low)
         }),
     });
+    let marks: Vec<Mark> = marks.collect();
     let label = match (series.style, series.points.first(), series.points.last()) {
         (Style::Ceiling(_), Some(first), Some(last)) if named => {
             // Above its end a rising ceiling has nothing; a level one is named where no line runs.
@@ -263,22 +267,22 @@ fn line(
     };
     Line {
         name: series.name.clone(),
-        class,
+        class: series.style.class(),
         path,
-        shape,
-        marks: marks.collect(),
+        shape: if marks.is_empty() { "" } else { shape },
+        marks,
         label,
     }
 }
 
 fn describe(chart: &Chart) -> String {
     let lines = chart.series.iter().map(|series| {
-        let points: Vec<&str> = series
-            .points
-            .iter()
-            .map(|point| point.tip.as_str())
-            .collect();
-        format!("{}: {}.", series.name, points.join("; "))
+        let tips = series.points.iter().map(|point| point.tip.as_str());
+        let tips: Vec<&str> = tips.filter(|tip| !tip.is_empty()).collect();
+        match tips.is_empty() {
+            true => format!("{}.", series.name),
+            false => format!("{}: {}.", series.name, tips.join("; ")),
+        }
     });
     let lines: Vec<String> = lines.collect();
     format!(
@@ -297,28 +301,15 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::chart::Y;
+    use crate::chart::Y;
 
     fn chart(y: Y, points: &[(f64, f64)]) -> Chart {
-        let point = |&(x, y): &(f64, f64)| Point {
-            x,
-            y,
-            sd: 0.0,
-            tip: format!("{y} at {x}"),
-        };
+        let point = |&(x, y): &(f64, f64)| Point::new(x, y, format!("{y} at {x}"));
+        let line = Series::new("one".to_owned(), Style::Number(9), points.iter().map(point));
         Chart {
             title: "synthetic".to_owned(),
-            note: String::new(),
-            x: X::Bytes,
-            x_label: "folio size",
             y,
-            y_label: "GB/s",
-            y_least: 0.0,
-            series: vec![Series {
-                name: "one".to_owned(),
-                style: Style::Number(9),
-                points: points.iter().map(point).collect(),
-            }],
+            ..Chart::new((X::Bytes, "folio size"), "GB/s", [line])
         }
     }
 
@@ -342,7 +333,7 @@ mod tests {
     #[test]
     fn seconds_are_equal_steps_from_zero_with_round_labels() {
         let mut chart = chart(Y::Linear, &[(0.0, 0.0), (3.37, 1.0), (6.74, 2.0)]);
-        chart.x = X::Seconds;
+        chart.x = X::SECONDS;
         let drawing = draw(&chart).expect("points");
         assert_eq!(
             labels(&drawing.x_ticks),

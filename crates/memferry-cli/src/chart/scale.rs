@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The y axis of a chart: round steps from zero, or decades of time.
+//! The y axis of a chart: round steps from zero, percents, or decades of time.
 
-use super::chart::{Chart, Y};
+use super::{Chart, Y};
 use crate::units::time;
 
 /// The y axis.
 pub enum Scale {
     /// Steps of `step` up to `steps` of them.
     Linear { step: f64, steps: usize },
+    /// Five steps to 100.
+    Percent,
     /// Decades from ten to the first power up to the second.
     Decades(i32, i32),
 }
@@ -28,6 +30,7 @@ impl Scale {
                 let steps = (largest * 1.02 / step).ceil().max(1.0) as usize;
                 Self::Linear { step, steps }
             }
+            Y::Percent => Self::Percent,
             Y::Time => {
                 let points = chart.series.iter().flat_map(|series| &series.points);
                 let least = points.map(|point| point.y).fold(largest, f64::min).max(1.0);
@@ -41,6 +44,7 @@ impl Scale {
     pub fn share(&self, y: f64) -> f64 {
         match *self {
             Self::Linear { step, steps } => y / (step * steps as f64),
+            Self::Percent => y / 100.0,
             Self::Decades(low, high) => {
                 (y.max(1.0).log10() - f64::from(low)).max(0.0) / f64::from(high - low)
             }
@@ -57,6 +61,9 @@ impl Scale {
                     .map(|y| (y, format!("{y:.digits$}")))
                     .collect()
             }
+            Self::Percent => (0..=5)
+                .map(|fifth| (f64::from(fifth * 20), format!("{}%", fifth * 20)))
+                .collect(),
             Self::Decades(low, high) => (low..=high)
                 .map(|power| 10f64.powi(power))
                 .map(|y| (y, time(y as u64).replace(".0 ", " ")))
