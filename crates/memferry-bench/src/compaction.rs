@@ -2,8 +2,8 @@
 //! `bench compaction`: how long the kernel takes to compact a fragmented node, what of it a migrator copies, and what a program
 //! loses that shares the CPU.
 //!
-//! The memory is made as in the published experiment: base pages fill blocks of 2 MiB, and every second page of each is given
-//! back. One thread writes to the node's file `compact`, in whose system call Linux compacts; afterwards every byte is compared.
+//! The memory is made as in the published experiment: base pages fill the node, and of a part of them every second page is given
+//! back, so that free pages are in half-empty blocks of 2 MiB alone. One thread writes to the node's file `compact`, in whose system call Linux compacts; afterwards every byte is compared.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use memferry_linux::topology::{Node, Topology};
 
 use super::between::{Control, statistics};
 use super::cpu_time::CpuTicks;
-use super::region::PAGE;
+use super::region::{PAGE, Region, THP};
 use super::rig::bug;
 use super::{host, kernel, nodes};
 use crate::args::LanesOn;
@@ -46,6 +46,8 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
         .collect();
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); cases.len()];
     let bar = ui.bar("bench compaction", (cases.len() * args.runs()) as u64);
+    bar.now("filling the node");
+    let filler = place.fill(&topology)?;
     let mut measure = || {
         // One round more than is counted: the first finds memory as the boot left it.
         for round in 0..=args.runs() {
@@ -65,6 +67,14 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
         Ok(())
     };
     let mut failure = measure().err();
+    let checked = filler.as_ref().map_or(Ok(0), |filler| {
+        filler.check(filler.range().len(), place.threads)
+    });
+    if let Err(at) = checked {
+        failure = Some(bug(format!(
+            "byte {at} of the idle memory is not what was written"
+        )));
+    }
     if let Err(of_restore) = control.restore() {
         match &failure {
             Some(_) => ui.warn(&of_restore.to_string()),
@@ -143,6 +153,17 @@ impl Place {
             threads: host::usable_cpus(topology),
             note: host::changed_total(wanted, bytes as u64),
         })
+    }
+
+    /// Idle memory in the rest of the node, but for a sixteenth that other programs need: Linux would move the pages of few
+    /// blocks into a node that is free, and stop.
+    fn fill(&self, topology: &Topology) -> Result<Option<Region>, Failure> {
+        let node = topology.node(self.node);
+        let (free, all) = node.map_or((0, 0), |of| (of.memory_free_bytes, of.memory_total_bytes));
+        let kept = self.bytes as u64 + (all / 16).max(64 << 20);
+        let rest = free.saturating_sub(kept) as usize / THP * THP;
+        let map = |rest| nodes::map(Some(self.node), rest, PAGE, self.threads);
+        (rest > 0).then(|| map(rest)).transpose()
     }
 
     /// New memory, fragmented, compacted once.

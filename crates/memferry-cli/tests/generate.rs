@@ -28,9 +28,11 @@ fn every_command_has_a_man_page() {
     assert_eq!(
         names,
         [
+            "memferry-bench-compaction.1",
             "memferry-bench-count.1",
             "memferry-bench-move.1",
             "memferry-bench-promote.1",
+            "memferry-bench-reproduce.1",
             "memferry-bench-stall.1",
             "memferry-bench.1",
             "memferry-doctor.1",

@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn moves_and_counts_are_found() {
         assert_eq!(idle("move").len(), 3);
-        assert_eq!(idle("count").len(), 3);
+        assert_eq!(idle("count").len(), 4);
         assert!(idle("stall").is_empty());
     }
 }

@@ -89,8 +89,8 @@ mod tests {
             assert!(table.caption.contains("EPYC Zen 3"), "{}", table.caption);
             assert!(table.rows.iter().all(|row| row.len() == table.head.len()));
         }
-        assert_eq!(tables("count", false).len(), 4);
-        assert_eq!(tables("count", true).len(), 8);
+        assert_eq!(tables("count", false).len(), 5);
+        assert_eq!(tables("count", true).len(), 9);
     }
 
     #[test]

@@ -4,12 +4,12 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::Case;
 use crate::dcbm::Engine;
-use crate::kernel::is_there;
 use crate::program::{memferry, number};
 use crate::promote::need_tiers;
 
@@ -55,7 +55,17 @@ impl Drop for AllFolios {
     }
 }
 
+/// Loads mtcopy, which stays.
+fn load_mtcopy() -> Result<(), String> {
+    let status = Command::new("modprobe").arg("mtcopy").status();
+    match status.is_ok_and(|status| status.success()) {
+        true => Ok(()),
+        false => Err("no module mtcopy".to_owned()),
+    }
+}
+
 fn compaction() -> Result<(), String> {
+    load_mtcopy()?;
     let json = memferry("bench compaction --total 32M --runs 2 --json")
         .gives(0)
         .json();
@@ -95,6 +105,7 @@ fn compaction() -> Result<(), String> {
 
 fn all() -> Result<(), String> {
     need_tiers()?;
+    load_mtcopy()?;
     let _engine = Engine::begin()?;
     let _folios = AllFolios::begin();
     let before = parameters();
