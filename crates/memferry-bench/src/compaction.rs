@@ -109,6 +109,12 @@ struct Place {
     note: Option<String>,
 }
 
+/// Free bytes of a node but for a sixteenth of it, which other programs need.
+fn room(node: &Node) -> u64 {
+    let kept = (node.memory_total_bytes / 16).max(64 << 20);
+    node.memory_free_bytes.saturating_sub(kept)
+}
+
 /// What one compaction came to.
 #[derive(Clone)]
 struct Run {
@@ -138,30 +144,22 @@ impl Place {
         let allowed = affinity::allowed()
             .map_err(|error| Failure::new("cannot see this process's CPUs", error, "try again"))?;
         let near = allowed.iter().find(|cpu| node.cpus.contains(cpu));
-        let usual = if topology.is_emulated() {
-            64 << 20
-        } else {
-            1 << 30
-        };
-        let wanted = args.total.map_or(usual, |size| size.0);
-        let room = node.memory_free_bytes / 2;
+        let room = room(node);
+        let wanted = args.total.map_or(room, |size| size.0);
         let bytes = nodes::whole_thps(wanted.min(room)) as usize;
         Ok(Self {
             node: node.id,
             cpu: *near.or(allowed.first()).unwrap_or(&0),
             bytes,
             threads: host::usable_cpus(topology),
-            note: host::changed_total(wanted, bytes as u64),
+            note: (args.total).and_then(|total| host::changed_total(total.0, bytes as u64)),
         })
     }
 
-    /// Idle memory in the rest of the node, but for a sixteenth that other programs need: Linux would move the pages of few
-    /// blocks into a node that is free, and stop.
+    /// Idle memory in the rest of the node: Linux would move the pages of few blocks into a node that is free, and stop.
     fn fill(&self, topology: &Topology) -> Result<Option<Region>, Failure> {
-        let node = topology.node(self.node);
-        let (free, all) = node.map_or((0, 0), |of| (of.memory_free_bytes, of.memory_total_bytes));
-        let kept = self.bytes as u64 + (all / 16).max(64 << 20);
-        let rest = free.saturating_sub(kept) as usize / THP * THP;
+        let room = topology.node(self.node).map_or(0, room);
+        let rest = room.saturating_sub(self.bytes as u64) as usize / THP * THP;
         let map = |rest| nodes::map(Some(self.node), rest, PAGE, self.threads);
         (rest > 0).then(|| map(rest)).transpose()
     }

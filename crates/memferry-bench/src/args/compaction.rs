@@ -13,8 +13,9 @@ use crate::units::{Size, positive};
                   node but for a sixteenth, and compaction moves movable pages of all its processes."
 )]
 pub struct CompactionArgs {
-    /// Bytes of base pages, of which every second one is given back before [default: 1GiB, emulated: 64MiB, less on a small
-    /// machine]
+    /// Bytes of base pages, of which every second one is given back before; the rest of the node is filled. Linux does not see
+    /// free pages that CPUs keep to themselves, up to an eighth of a zone: of less memory than that it moves little [default:
+    /// all that is free, but for a sixteenth of the node]
     #[arg(long, value_name = "SIZE")]
     pub total: Option<Size>,
     /// The node [default: the first one with CPUs and memory]

@@ -55,20 +55,18 @@ impl Drop for AllFolios {
     }
 }
 
-/// Loads mtcopy, which stays.
+/// Loads mtcopy, which stays, and lets it take CPUs that are not idle: an emulated one is seldom.
 fn load_mtcopy() -> Result<(), String> {
     let status = Command::new("modprobe").arg("mtcopy").status();
-    match status.is_ok_and(|status| status.success()) {
-        true => Ok(()),
-        false => Err("no module mtcopy".to_owned()),
+    if !status.is_ok_and(|status| status.success()) {
+        return Err("no module mtcopy".to_owned());
     }
+    fs::write(format!("{PARAMETERS}/idle_only"), "N").map_err(|error| error.to_string())
 }
 
 fn compaction() -> Result<(), String> {
     load_mtcopy()?;
-    let json = memferry("bench compaction --total 32M --runs 2 --json")
-        .gives(0)
-        .json();
+    let json = memferry("bench compaction --runs 1 --json").gives(0).json();
     assert_eq!(
         (&json["bench"], &json["complete"]),
         (&"compaction".into(), &true.into())
@@ -86,13 +84,11 @@ fn compaction() -> Result<(), String> {
         assert_eq!(none["hog_iterations"].is_null(), load == "idle", "{none}");
     }
     for row in rows {
-        // Half of 32 MiB, twice.
-        assert_eq!(number(&row["verified_bytes"]), 32 << 20, "{row}");
-        // A quarter of the pages fills the holes of the others' blocks, if all are of one zone.
-        assert!(
-            number(&row["pages_migrated"]) > (32 << 20 >> 12) / 8,
-            "{row}"
-        );
+        let bytes = number(&row["bytes"]);
+        assert!(bytes > 256 << 20, "the node is free: {row}");
+        assert_eq!(number(&row["verified_bytes"]), bytes / 2, "{row}");
+        // Half of the pages were kept, and half of these fill the holes of the others' blocks; CPUs keep some free ones.
+        assert!(number(&row["pages_migrated"]) > bytes / 4096 / 8, "{row}");
     }
     let mtcopy = of("mtcopy", "idle").unwrap();
     let share = number(&mtcopy["migrator_pages"]) as f64 / number(&mtcopy["pages_migrated"]) as f64;
@@ -121,7 +117,7 @@ fn all() -> Result<(), String> {
             "garg-v3-share" => "--backend user --scale 1/32",
             "rao-v6-1" | "rao-v6-rate" => "--scale 1/2048",
             "rao-v6-2" => "--scale 1/512",
-            "garg-v4-compaction" => "--scale 1/1024",
+            "garg-v4-compaction" => "--scale 1/64",
             _ => "--scale 1/128",
         };
         let json = memferry(&format!("bench reproduce {name} {options} --runs 1 --json"))
