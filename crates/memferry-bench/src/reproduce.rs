@@ -180,8 +180,10 @@ impl<'a> Plan<'a> {
                 );
                 counts.sort_unstable();
                 let largest = counts.last().copied().unwrap_or(1) as f64 * self.args.scale.0;
+                let smallest = counts.first().copied().unwrap_or(1);
                 counts.retain(|&count| {
-                    let fits = count as f64 <= largest.max(1.0);
+                    // The smallest one is always there: a table without rows shows nothing.
+                    let fits = count as f64 <= largest.max(smallest as f64);
                     if !fits {
                         self.leave_out(format!("{count} folios"), "--scale is less");
                     }
