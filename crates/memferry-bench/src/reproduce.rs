@@ -15,7 +15,7 @@ use crate::schema::compaction::CompactionRow;
 use crate::schema::reproduced::{
     Cell, Compacted, CompactionCell, LeftOut, Measured, Reproduced, ShareCell,
 };
-use crate::schema::{BenchFile, MoveRow, Rows};
+use crate::schema::{BenchFile, Ceiling, MoveRow, Rows};
 use crate::ui::Ui;
 use crate::units::{Size, lanes};
 use crate::{host, kernel};
@@ -36,32 +36,71 @@ pub fn run_reproduce(args: &ReproduceArgs, ui: &Ui) -> Result<BenchFile, Failure
     for left in &plan.left_out {
         ui.warn(&format!("left out: {}: {}", left.what, left.why));
     }
-    ui.warn(&format!("this runs `memferry bench {}`", plan.line));
-    let bench = args::read(&plan.line).map_err(|why| {
-        Failure::new(
-            "the table's own command line is refused",
-            why,
-            "report this as a bug",
-        )
-    })?;
-    let with = |mut file: BenchFile| {
+    let (mut whole, mut failure) = (None::<BenchFile>, None);
+    for line in &plan.lines {
+        ui.warn(&format!("this runs `memferry bench {line}`"));
+        let bench = args::read(line).map_err(|why| {
+            Failure::new(
+                "the table's own command line is refused",
+                why,
+                "report this as a bug",
+            )
+        })?;
+        let file = match crate::run(&bench, ui) {
+            Ok(file) => Some(file),
+            Err(mut failed) => {
+                let partial = failed.take_partial();
+                failure = Some(failed);
+                partial
+            }
+        };
+        whole = match (whole, file) {
+            (Some(whole), Some(next)) => Some(joined(whole, next)),
+            (whole, next) => whole.or(next),
+        };
+        if failure.is_some() {
+            break;
+        }
+    }
+    let compared = whole.map(|mut file| {
+        file.envelope.complete &= failure.is_none();
         file.reproduces = Some(plan.compare(&file));
         file
-    };
-    match crate::run(&bench, ui) {
-        Ok(file) => Ok(with(file)),
-        Err(mut failure) => Err(match failure.take_partial() {
-            Some(file) => failure.with_partial(with(file)),
-            None => failure,
-        }),
+    });
+    match (failure, compared) {
+        (Some(failure), Some(file)) => Err(failure.with_partial(file)),
+        (Some(failure), None) => Err(failure),
+        (None, Some(file)) => Ok(file),
+        (None, None) => Err(plan.impossible()),
     }
+}
+
+/// Two files of the same benchmark as one.
+fn joined(mut whole: BenchFile, next: BenchFile) -> BenchFile {
+    if let (Rows::Count(rows), Rows::Count(more)) = (&mut whole.rows, next.rows) {
+        rows.extend(more);
+    }
+    for ceiling in next.ceiling {
+        let same = |of: &Ceiling| (of.lanes, of.page_bytes) == (ceiling.lanes, ceiling.page_bytes);
+        if !whole.ceiling.iter().any(same) {
+            whole.ceiling.push(ceiling);
+        }
+    }
+    for note in next.notes {
+        if !whole.notes.contains(&note) {
+            whole.notes.push(note);
+        }
+    }
+    whole.envelope.complete &= next.envelope.complete;
+    whole
 }
 
 /// How a table is repeated here.
 struct Plan<'a> {
     table: &'static Table,
     args: &'a ReproduceArgs,
-    line: String,
+    /// What runs, as it stands behind `memferry bench`.
+    lines: Vec<String>,
     left_out: Vec<LeftOut>,
 }
 
@@ -70,17 +109,17 @@ impl<'a> Plan<'a> {
         let mut plan = Self {
             table,
             args,
-            line: String::new(),
+            lines: Vec::new(),
             left_out: Vec::new(),
         };
-        plan.line = match &table.experiment {
+        plan.lines = match &table.experiment {
             Experiment::Throughput { bench, load, .. } => {
                 let machine = Machine::read(args.backend)?;
-                plan.throughput(bench, load, &machine)?
+                vec![plan.throughput(bench, load, &machine)?]
             }
             Experiment::Share => plan.share()?,
-            Experiment::Promotion(name) => plan.promotion(name)?,
-            Experiment::Compaction => plan.compaction()?,
+            Experiment::Promotion(name) => vec![plan.promotion(name)?],
+            Experiment::Compaction => vec![plan.compaction()?],
         };
         plan.common();
         Ok(plan)
@@ -88,17 +127,35 @@ impl<'a> Plan<'a> {
 
     /// Options that all benchmarks have.
     fn common(&mut self) {
+        let mut options = String::new();
         if let Some(runs) = self.args.runs {
-            self.line += &format!(" --runs {runs}");
+            options += &format!(" --runs {runs}");
         }
         if self.args.allow_faulty_kernel {
-            self.line += " --allow-faulty-kernel";
+            options += " --allow-faulty-kernel";
         }
         for (option, node) in [("from", self.args.nodes.from), ("to", self.args.nodes.to)] {
             if let Some(node) = node {
-                self.line += &format!(" --{option} {node}");
+                options += &format!(" --{option} {node}");
             }
         }
+        self.lines.iter_mut().for_each(|line| *line += &options);
+    }
+
+    /// Promotion and compaction are the kernel's, on nodes of its choice.
+    fn of_the_kernel(&self, what: &str) -> Result<(), Failure> {
+        let nodes = &self.args.nodes;
+        let option = match (self.args.backend, nodes.from.or(nodes.to)) {
+            (Backend::User, _) => "--backend user",
+            (_, Some(_)) => "--from and --to",
+            (Backend::Kernel, None) if self.args.allow_faulty_kernel => "--allow-faulty-kernel",
+            (Backend::Kernel, None) => return Ok(()),
+        };
+        Err(Failure::new(
+            format!("{} is of the kernel's {what}", self.table.name),
+            format!("{option} has no meaning for it"),
+            format!("leave out {option}"),
+        ))
     }
 
     fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
@@ -232,7 +289,7 @@ impl<'a> Plan<'a> {
     }
 
     /// The mover's own steps tell the copy's part; the kernel's cannot be told apart without its tracepoints.
-    fn share(&mut self) -> Result<String, Failure> {
+    fn share(&mut self) -> Result<Vec<String>, Failure> {
         if self.args.backend == Backend::Kernel {
             return Err(Failure::new(
                 "cannot tell the copy's part of the kernel's migration",
@@ -240,43 +297,35 @@ impl<'a> Plan<'a> {
                 "take --backend user, whose steps are measured",
             ));
         }
-        let largest = tables::shares()
-            .iter()
-            .map(|of| of.folios)
-            .max()
-            .unwrap_or(1);
-        let most = ((largest as f64 * self.args.scale.0) as usize).max(1);
-        if most < largest {
-            self.leave_out(
-                format!("{largest} folios"),
-                format!("--scale is less: {most} instead"),
-            );
+        let shares = tables::shares();
+        let bytes = |of: &tables::Share| of.folio_bytes * of.folios as u64;
+        let largest = shares.iter().map(bytes).max().unwrap_or(0) as f64 * self.args.scale.0;
+        let (fits, others): (Vec<_>, Vec<_>) =
+            (shares.iter()).partition(|of| bytes(of) as f64 <= largest);
+        for of in others {
+            let what = format!("{} folios of {}", of.folios, Size(of.folio_bytes));
+            self.leave_out(what, "--scale is less");
         }
-        Ok(format!(
-            "move --folio 4K,2M --total {} --migrator batch --lanes 1 --destination cold",
-            Size((most as u64) << 21)
-        ))
+        let sizes = distinct(&fits.iter().map(|of| of.folio_bytes).collect::<Vec<_>>());
+        let line = |&size: &u64| {
+            let counts = fits.iter().filter(|of| of.folio_bytes == size);
+            let counts: Vec<String> = counts.map(|of| of.folios.to_string()).collect();
+            format!(
+                "count --folio {} --folios {} --migrator batch --lanes 1 --destination cold",
+                Size(size),
+                counts.join(",")
+            )
+        };
+        Ok(sizes.iter().map(line).collect())
     }
 
     fn promotion(&mut self, name: &str) -> Result<String, Failure> {
-        if self.args.backend == Backend::User {
-            return Err(Failure::new(
-                format!("{} is of the kernel's promotion", self.table.name),
-                "this command promotes nothing",
-                "leave out --backend user",
-            ));
-        }
+        self.of_the_kernel("promotion")?;
         Ok(format!("promote --like {name} --scale {}", self.args.scale))
     }
 
     fn compaction(&mut self) -> Result<String, Failure> {
-        if self.args.backend == Backend::User {
-            return Err(Failure::new(
-                format!("{} is of the kernel's compaction", self.table.name),
-                "this command compacts nothing",
-                "leave out --backend user",
-            ));
-        }
+        self.of_the_kernel("compaction")?;
         let machine = Machine::read(Backend::Kernel)?;
         let mut migrators = NO_MIGRATOR.to_owned();
         match machine.missing(DCBM) {
@@ -335,7 +384,7 @@ impl<'a> Plan<'a> {
             system: self.table.system().to_owned(),
             shows: self.table.shows.to_owned(),
             scale: self.args.scale.0,
-            line: self.line.clone(),
+            line: self.lines.join(" and "),
             baseline: (!figures.is_empty()).then(|| {
                 if vanilla {
                     "Linux as it is"
@@ -387,9 +436,10 @@ fn is_by_name(row: &MoveRow) -> bool {
 
 fn shares(rows: &[MoveRow]) -> Vec<ShareCell> {
     let of = |share: &tables::Share| {
-        let row = rows
-            .iter()
-            .find(|row| row.folio_bytes as u64 == share.folio_bytes && share.folios > 1);
+        let is_it = |row: &&MoveRow| {
+            (row.folio_bytes as u64, row.folios) == (share.folio_bytes, Some(share.folios))
+        };
+        let row = rows.iter().find(is_it);
         let ours = row.and_then(|row| {
             let steps = row.steps.as_ref()?;
             let all = steps.all_ns();
