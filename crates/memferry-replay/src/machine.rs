@@ -5,7 +5,6 @@
 //! It holds numbers and checks them; it decides nothing.
 
 use crate::event::{Clock, Event, Trace};
-use crate::trace::Unsound;
 
 /// Nanoseconds of a millisecond.
 pub const MS: u64 = 1_000_000;
@@ -56,12 +55,6 @@ pub enum ParameterError {
         /// The names that there are.
         allowed: String,
     },
-    /// The trace has no access.
-    #[error("the trace has no access; allowed: traces with at least one")]
-    EmptyTrace,
-    /// The trace contradicts itself.
-    #[error("{0}; allowed: traces as `memferry trace` writes them")]
-    BadTrace(#[from] Unsound),
 }
 
 /// Refuses a number outside `least..=most`.
@@ -246,15 +239,6 @@ pub fn accesses(event: &Event) -> u64 {
     u64::from(event.reads) + u64::from(event.writes)
 }
 
-/// Refuses a trace that contradicts itself, or has nothing to replay.
-pub fn check_trace(trace: &Trace) -> Result<(), ParameterError> {
-    trace.check()?;
-    match trace.events.is_empty() {
-        true => Err(ParameterError::EmptyTrace),
-        false => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,22 +280,6 @@ mod tests {
         }
         assert_eq!(Top::Share(1).pages(&trace), Ok(1));
         assert_eq!(Top::Bytes(8192).pages(&trace), Ok(2));
-    }
-
-    #[test]
-    fn a_trace_that_contradicts_itself_is_refused() {
-        let mut trace = synthetic::zipf(16, 1000, 1);
-        assert_eq!(check_trace(&trace), Ok(()));
-        trace.events[3].page = 16;
-        assert!(matches!(
-            check_trace(&trace),
-            Err(ParameterError::BadTrace(Unsound::PageMissing {
-                index: 3,
-                ..
-            }))
-        ));
-        trace.events.clear();
-        assert_eq!(check_trace(&trace), Err(ParameterError::EmptyTrace));
     }
 
     #[test]

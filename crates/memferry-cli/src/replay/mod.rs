@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use memferry_replay::event::{Clock, Trace};
-use memferry_replay::machine::{Machine, ParameterError, Top, check_trace};
+use memferry_replay::machine::{Machine, ParameterError, Top};
 use memferry_replay::outcome::Outcome;
 use memferry_replay::policy::{Kind, Parameters};
 use memferry_replay::replay::replay;
@@ -118,7 +118,9 @@ fn load(path: &Path, args: &ReplayArgs) -> Result<Loaded, Failure> {
     };
     let read = Reader::new(input, Limits::default()).and_then(Reader::trace);
     let (header, trace, _) = read.map_err(|error| failed(error.to_string()))?;
-    check_trace(&trace).map_err(|error| failed(error.to_string()))?;
+    if trace.events.is_empty() {
+        return Err(failed("the trace has no access".to_owned()));
+    }
     let usual = Machine::default();
     let per_miss = match (header.cache, trace.clock) {
         (None, Clock::Accesses) => usual.accesses_per_miss,
