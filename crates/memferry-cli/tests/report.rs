@@ -51,10 +51,10 @@ fn the_page_says_what_was_measured() {
         "headline"
     );
     for part in [
-        "Throughput by folio size, warm destination",
-        "Throughput by folio size, cold destination",
-        "Throughput by lanes, warm destination",
-        "Throughput by number of folios of 2 MiB, cold destination",
+        "Throughput by folio size, destination warm",
+        "Throughput by folio size, destination cold",
+        "Throughput by lanes, destination warm",
+        "Throughput by number of folios of 2 MiB, destination cold",
         "Time that an access waits",
         "Over its own one-by-one way, by folio size",
         "RFC V2 2025-03-19",

@@ -133,7 +133,8 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
         }
     };
     let scale = Scale::new(chart);
-    let y_at = |y: f64| frame.bottom - scale.share(y) * (frame.bottom - frame.top);
+    // An error bar above 100% ends at the frame.
+    let y_at = |y: f64| frame.bottom - scale.share(y).min(1.0) * (frame.bottom - frame.top);
 
     let mut x_ticks: Vec<(f64, String)> = Vec::new();
     for x in labelled(chart.x, &xs) {
