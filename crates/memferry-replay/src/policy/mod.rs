@@ -100,20 +100,15 @@ impl fmt::Display for Kind {
 pub trait Policy {
     /// Where a page goes that is touched first. Linux fills the top tier and then the lower one; so do all but the
     /// oracles, which know better.
-    fn place(&mut self, page: u32, tiers: &Tiers) -> Tier {
-        let _ = (page, tiers);
+    fn place(&mut self, _page: u32, _tiers: &Tiers) -> Tier {
         Tier::Top
     }
 
     /// A page was touched first and lies there.
-    fn allocated(&mut self, page: u32, tier: Tier) {
-        let _ = (page, tier);
-    }
+    fn allocated(&mut self, _page: u32, _tier: Tier) {}
 
     /// The first access of an event has been served: the place of hint faults.
-    fn access(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
-        let _ = (page, now, tiers);
-    }
+    fn access(&mut self, _page: u32, _now: u64, _tiers: &mut Tiers) {}
 
     /// Whether it wants to hear from the source.
     fn samples(&self) -> bool {
@@ -121,8 +116,7 @@ pub trait Policy {
     }
 
     /// Whether the source is to walk page tables, each time that it could.
-    fn walks(&mut self, tiers: &Tiers) -> bool {
-        let _ = tiers;
+    fn walks(&mut self, _tiers: &Tiers) -> bool {
         true
     }
 
@@ -132,9 +126,7 @@ pub trait Policy {
     }
 
     /// The source reports an access, sampled or found by a walk.
-    fn report(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
-        let _ = (page, now, tiers);
-    }
+    fn report(&mut self, _page: u32, _now: u64, _tiers: &mut Tiers) {}
 
     /// When it wants to work by itself next.
     fn next_wake(&self) -> u64 {
@@ -142,14 +134,10 @@ pub trait Policy {
     }
 
     /// It is that time; afterwards `next_wake` is later.
-    fn wake(&mut self, now: u64, tiers: &mut Tiers) {
-        let _ = (now, tiers);
-    }
+    fn wake(&mut self, _now: u64, _tiers: &mut Tiers) {}
 
     /// A slice of the replay begins: for oracles.
-    fn slice(&mut self, slice: usize, tiers: &mut Tiers) {
-        let _ = (slice, tiers);
-    }
+    fn slice(&mut self, _slice: usize, _tiers: &mut Tiers) {}
 
     /// Bytes that it keeps about pages, beyond what a kernel has anyway (page flags, LRU lists).
     fn tracker_bytes(&self) -> u64 {
