@@ -91,7 +91,9 @@ static size_t move_only(const struct kind *kind, const char *engine)
 	struct stats done;
 	size_t moved = 0, wrong;
 
-	if (!memory_make(&memory, kind, HUGE_BYTES, node_at(0), kind->readonly ? 0 : 1))
+	/* A write to a shared page makes a new one, which may lie elsewhere: no migration. */
+	if (!memory_make(&memory, kind, HUGE_BYTES, node_at(0),
+			 kind->readonly || kind->shared ? 0 : 1))
 		return 0;
 	done = migrator_stats("dcbm");
 	content_start_writers(memory.content);
