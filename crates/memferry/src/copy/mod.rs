@@ -35,7 +35,6 @@ mod x86_64;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::OnceLock;
 
 pub use best::{Unavailable, best, requested};
@@ -47,7 +46,7 @@ pub const ROUTINE_VARIABLE: &str = "MEMFERRY_COPY";
 ///
 /// A value exists only if the CPU and the operating system support its instructions, so calling it needs
 /// no further check. Two routines are equal if their names are.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Routine {
     name: &'static str,
     about: &'static str,
@@ -81,12 +80,6 @@ impl Routine {
     pub unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
         // SAFETY: the caller keeps the contract above, which is the contract of every `copy` in the tables.
         unsafe { (self.copy)(src, dst, len) }
-    }
-}
-
-impl fmt::Debug for Routine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Routine").field(&self.name).finish()
     }
 }
 

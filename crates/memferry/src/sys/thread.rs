@@ -46,12 +46,6 @@ pub struct Quiet {
     _here: std::marker::PhantomData<*const ()>,
 }
 
-impl std::fmt::Debug for Quiet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Quiet").finish_non_exhaustive()
-    }
-}
-
 impl Quiet {
     /// Until it is dropped, on this thread.
     pub fn begin() -> Quiet {
