@@ -335,6 +335,7 @@ impl Job {
 /// A move under way on a thread of its own. Dropping the handle lets it go on.
 ///
 /// The descriptor of [`AsFd`] becomes readable when the move is over; it is for poll(2) and its like only.
+#[derive(Debug)]
 pub struct MoveHandle {
     end: Arc<End>,
     bytes: u64,
@@ -343,18 +344,10 @@ pub struct MoveHandle {
 }
 
 /// How a move ended, or that it has not.
+#[derive(Debug)]
 struct End {
     result: Mutex<Option<std::thread::Result<Result<ListResult, MoveError>>>>,
     over: Event,
-}
-
-impl std::fmt::Debug for MoveHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MoveHandle")
-            .field("bytes", &self.bytes)
-            .field("progress", &self.progress())
-            .finish_non_exhaustive()
-    }
 }
 
 impl MoveHandle {

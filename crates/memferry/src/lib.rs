@@ -37,7 +37,7 @@ mod ranges;
 mod result;
 mod schedule;
 #[cfg(test)]
-mod schedule_model;
+mod schedule_tests;
 mod steps;
 mod sync;
 mod sys;

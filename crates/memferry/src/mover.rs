@@ -377,11 +377,6 @@ impl Mover {
         self.core.pool.kept()
     }
 
-    /// Changes the limit of free pages; what is over it goes back to the kernel.
-    pub fn set_pool_limit(&self, bytes: usize) {
-        self.core.pool.set_limit(bytes);
-    }
-
     /// Gives free pages back to the kernel until at most `bytes` are kept.
     pub fn trim_pool(&self, bytes: usize) {
         self.core.pool.trim(bytes);

@@ -159,24 +159,19 @@ fn read_last_level(root: &Root, cpu: u32) -> Result<Option<LastLevel>, TopologyE
     let folder = format!("{CPUS}/cpu{cpu}/cache");
     let mut last: Option<LastLevel> = None;
     for index in root.numbered(&folder, "index", "", "the CPU's caches")? {
-        let folder = format!("{folder}/index{index}");
-        let holds_data =
-            root.optional(&format!("{folder}/type"), "the cache's type", cache_type)?;
-        let level = root.optional(&format!("{folder}/level"), "the cache's level", cache_level)?;
+        let file = |name: &str| format!("{folder}/index{index}/{name}");
+        let holds_data = root.optional(&file("type"), "the cache's type", cache_type)?;
+        let level = root.optional(&file("level"), "the cache's level", cache_level)?;
         let (Some(true), Some(level)) = (holds_data, level) else {
             continue;
         };
         if last.as_ref().is_some_and(|known| known.level >= level) {
             continue;
         }
-        let shared = root.optional(
-            &format!("{folder}/shared_cpu_list"),
-            "the CPUs that share it",
-            parse::id_list,
-        )?;
+        let list = file("shared_cpu_list");
+        let shared = root.optional(&list, "the CPUs that share it", parse::id_list)?;
         let Some(shared) = shared else { continue };
-        let size_bytes =
-            root.optional(&format!("{folder}/size"), "the cache's size", parse::size)?;
+        let size_bytes = root.optional(&file("size"), "the cache's size", parse::size)?;
         last = Some(LastLevel {
             level,
             size_bytes,
