@@ -8,12 +8,13 @@ use std::io;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_markdown::{MarkdownOptions, help_markdown_command_custom};
+use memferry_daemon::Status;
 use schemars::{JsonSchema, schema_for};
 
 use crate::cli::{Cli, GenerateArgs, Generated};
 use crate::doctor::description::Description as Findings;
 use crate::failure::Failure;
-use crate::kernel::description::{Changes, Status};
+use crate::kernel::description::{Changes, Status as KernelStatus};
 use crate::kernel::pghot::HeatFile;
 use crate::process::description::Description as MoveFile;
 use crate::replay::description::File as ReplayFile;
@@ -30,11 +31,12 @@ enum AnyFile<'a> {
     Replay(ReplayFile<'a>),
     Topology(Description),
     Doctor(Findings),
-    Kernel(Status<'a>),
+    Kernel(KernelStatus<'a>),
     KernelSet(Changes<'a>),
     Heat(HeatFile<'a>),
     Trace(TraceFile),
     Move(MoveFile),
+    Daemon(Status),
 }
 
 /// Writes the files into the folder that was named.

@@ -3,6 +3,7 @@
 
 mod chart;
 mod cli;
+mod daemon;
 mod doctor;
 mod generate;
 mod html;
@@ -12,6 +13,7 @@ mod process;
 mod replay;
 mod report;
 mod table;
+mod top;
 mod topology;
 mod trace;
 
@@ -59,6 +61,8 @@ fn run() -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Kernel(command) => kernel::run(&command),
         Command::Move(args) => process::run(&args),
+        Command::Daemon(args) => daemon::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Trace(command) => trace::run(&command),
         Command::Report(args) => report::run(&args),

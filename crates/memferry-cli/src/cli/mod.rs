@@ -10,11 +10,13 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use memferry_bench::args::Bench;
 pub use memferry_bench::args::JsonArgs;
 
+pub mod daemon;
 pub mod kernel;
 pub mod process;
 pub mod replay;
 pub mod trace;
 
+use daemon::{DaemonArgs, TopArgs};
 use kernel::Kernel;
 use process::ProcessArgs;
 use replay::ReplayArgs;
@@ -56,6 +58,10 @@ pub enum Command {
     /// Show or set how the kernel copies the pages that it migrates
     #[command(subcommand, arg_required_else_help = true)]
     Kernel(Kernel),
+    /// Keep hot pages of other processes in the top tier, cold ones below, and tenants at their shares
+    Daemon(DaemonArgs),
+    /// Show what the daemon does, live
+    Top(TopArgs),
     /// Replay memory traces under tiering policies, and compare them
     Replay(ReplayArgs),
     /// Record which memory programs access, for `memferry replay`

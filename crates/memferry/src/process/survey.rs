@@ -68,6 +68,28 @@ impl Process {
         }
         Ok(survey)
     }
+
+    /// Finds its pages in ranges that ascend and have no address in common; each counts as a mapping. What is not mapped there
+    /// any more has no pages.
+    ///
+    /// # Errors
+    /// Not permitted, or the process has ended.
+    pub fn survey_of(&self, ranges: &[Range<usize>]) -> Result<Survey, MoveError> {
+        let failed = || {
+            MoveError::system(
+                "reading the process's pagemap",
+                "it needs the same user or CAP_SYS_PTRACE",
+            )
+        };
+        let pages = Pages::of(&self.folder).map_err(failed())?;
+        let mut survey = Survey::default();
+        for range in ranges {
+            survey.mappings += 1;
+            let mut found = |run: Range<usize>| survey.add(range, run);
+            pages.each_run(range, &mut found).map_err(failed())?;
+        }
+        Ok(survey)
+    }
 }
 
 impl Survey {

@@ -74,6 +74,23 @@ fn a_survey_has_each_part_with_pages_once() {
 }
 
 #[test]
+fn a_survey_of_ranges_has_their_pages_alone() {
+    if page_size() != 4096 {
+        return println!("not run: the invented addresses are of 4 KiB pages");
+    }
+    let (_proc, process) = invented(MAPS, &[0x500, 0x5ff, 0x600, 0x601, 0x9ff]);
+    let ranges = [0x5f_f000..0x60_1000, 0x9f_0000..0xa0_0000];
+    let survey = process.survey_of(&ranges).unwrap();
+    assert_eq!((survey.mappings, survey.resident_bytes), (2, 3 * 4096));
+    let parts = [
+        0x5f_f000..0x60_0000,
+        0x60_0000..0x60_1000,
+        0x9f_0000..0xa0_0000,
+    ];
+    assert_eq!(survey.parts, parts);
+}
+
+#[test]
 fn a_process_without_memory_is_told() {
     let (proc, process) = invented("", &[]);
     let error = process.survey(Kinds::All).unwrap_err();

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the real `memferry` on a machine with two memory nodes or more, stock kernel or ours, as TAP 13 on stdout.
 //!
-//! `commands` runs every case but those of promotion and of published tables, which `commands promote` and `commands
-//! reproduce` run, and `commands NAME…` runs the ones with these names. The command is `$MEMFERRY`, else the one beside this program or
+//! `commands` runs every case but those of the daemon, of promotion and of published tables, which `commands daemon`, `commands
+//! promote` and `commands reproduce` run, and `commands NAME…` runs the ones with these names. The command is `$MEMFERRY`, else the one beside this program or
 //! in the folder above, else the PATH's. It needs root on a machine that nobody else uses: it moves, kills and sets kernel
 //! settings, which it sets back. Exit status 1 when a case failed, or when the machine cannot run them.
 
 #![allow(clippy::unwrap_used, reason = "a case fails by panicking")]
 
 mod bench;
+mod daemon;
 mod dcbm;
 mod doctor;
 mod kernel;
@@ -41,9 +42,10 @@ fn main() -> ExitCode {
     .concat();
     let chosen: Vec<Case> = match &arguments[..] {
         [] => most,
+        ["daemon"] => daemon::CASES.to_vec(),
         ["promote"] => promote::CASES.to_vec(),
         ["reproduce"] => reproduce::CASES.to_vec(),
-        names => [&most[..], promote::CASES, reproduce::CASES]
+        names => [&most[..], daemon::CASES, promote::CASES, reproduce::CASES]
             .concat()
             .into_iter()
             .filter(|(name, _)| names.contains(name))

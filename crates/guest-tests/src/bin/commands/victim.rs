@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process with memory on a known node, which says where it is and checks it on demand.
+//! A process with memory on a known node, which says where it is and checks it on demand. Free ones have no policy, so that
+//! others may move their pages, and may use them all the time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
-/// The hidden argument: bytes, node and whether a child shares the memory follow.
+/// The hidden argument: bytes, node, whether a child shares the memory, and a name or nothing follow.
 pub const SERVE: &str = "--victim";
+
+/// The name of a process that uses its memory.
+pub const HOT: &str = "victim-hot";
 
 pub const PAGE: usize = 4096;
 const MPOL_BIND: libc::c_int = 2;
@@ -22,12 +26,22 @@ pub struct Victim {
 impl Victim {
     /// One with `len` bytes of base pages on `node`; with `forked` a child of its maps them too.
     pub fn new(len: usize, node: u32, forked: bool) -> Victim {
+        Victim::named(len, node, forked, "")
+    }
+
+    /// One without a policy, and with a name; all its pages are in use all the time if that is [`HOT`].
+    pub fn free(len: usize, node: u32, name: &str) -> Victim {
+        Victim::named(len, node, false, name)
+    }
+
+    fn named(len: usize, node: u32, forked: bool, name: &str) -> Victim {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 SERVE,
                 &len.to_string(),
                 &node.to_string(),
                 &forked.to_string(),
+                name,
             ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -103,7 +117,7 @@ impl Drop for Victim {
 
 /// The process itself.
 pub fn serve(arguments: &[&str]) -> ExitCode {
-    let [len, node, forked] = arguments else {
+    let [len, node, forked, name] = arguments else {
         return ExitCode::FAILURE;
     };
     let (len, node): (usize, u32) = (len.parse().unwrap(), node.parse().unwrap());
@@ -143,6 +157,24 @@ pub fn serve(arguments: &[&str]) -> ExitCode {
                 }
             }
         }
+    }
+    if !name.is_empty() {
+        let name = std::ffi::CString::new(*name).unwrap();
+        let none = std::ptr::null::<u64>();
+        // SAFETY: the kernel reads a string, and no mask with this policy (MPOL_DEFAULT).
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NAME, name.as_ptr()), 0);
+            assert_eq!(libc::syscall(libc::SYS_mbind, raw, len, 0, none, 0, 0), 0);
+        }
+    }
+    if *name == HOT {
+        let start = raw as usize;
+        std::thread::spawn(move || {
+            for page in (0..len).step_by(PAGE).cycle() {
+                // SAFETY: inside the mapping, which nobody writes any more.
+                unsafe { ((start + page) as *const u64).read_volatile() };
+            }
+        });
     }
     println!("{}", raw as usize);
     for _ in std::io::stdin().lines().map_while(Result::ok) {

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry daemon` with processes on a machine with a slow tier: hot pages come up, what is above a limit goes down, every byte is
+//! right, and the kernel's settings are as before, however the daemon ends.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::Case;
+use crate::program::{command, memferry, number, signal};
+use crate::promote::need_tiers;
+use crate::victim::{HOT, PAGE, Victim};
+
+pub const CASES: &[Case] = &[
+    ("daemon_by_its_defaults_brings_hot_pages_up", defaults),
+    (
+        "daemon_with_damon_brings_hot_pages_up_and_keeps_limits",
+        damon,
+    ),
+    ("daemon_that_watches_moves_nothing", watches),
+    ("daemon_that_was_killed_is_undone_by_the_next", killed),
+    ("daemon_names_who_has_damon", foreign),
+    ("daemon_leaves_memory_with_a_policy", policy),
+];
+
+const BYTES: usize = 64 << 20;
+const CONFIG: &str = "/tmp/memferry.toml";
+const GROUPS: &str = "[[group]]\nname = \"hot\"\nprocesses = [\"victim-hot\"]\n\n\
+                      [[group]]\nname = \"idle\"\nprocesses = [\"victim-idle\"]\nlimit = \"16M\"\n";
+const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
+const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+
+/// What the daemon may set.
+const FILES: [&str; 6] = [
+    BALANCING,
+    "/proc/sys/kernel/numa_balancing_promote_rate_limit_MBps",
+    "/sys/kernel/mm/numa/demotion_enabled",
+    "/proc/sys/vm/pghot_enabled_sources",
+    "/proc/sys/vm/pghot_promote_rate_limit_MBps",
+    KDAMONDS,
+];
+
+fn settings() -> Vec<Option<String>> {
+    FILES.map(|file| fs::read_to_string(file).ok()).to_vec()
+}
+
+/// A machine on which nothing but the daemon moves pages, and the settings as they were when this goes.
+struct Quiet(String);
+
+impl Quiet {
+    fn new() -> Quiet {
+        let before = fs::read_to_string(BALANCING).unwrap();
+        fs::write(BALANCING, "0").unwrap();
+        Quiet(before)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let _ = fs::write(BALANCING, self.0.trim());
+    }
+}
+
+/// The daemon, ended when this goes.
+struct Daemon(Child);
+
+impl Daemon {
+    fn new(config: &str) -> Daemon {
+        fs::write(CONFIG, config).unwrap();
+        Daemon(
+            command(&format!("daemon --config {CONFIG}"))
+                .spawn()
+                .unwrap(),
+        )
+    }
+
+    /// Waits until its status is so, and fails with what it said if that takes five minutes.
+    fn wait(&mut self, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        let mut last = Value::Null;
+        while began.elapsed() < Duration::from_secs(300) {
+            if let Some(ended) = self.0.try_wait().unwrap() {
+                panic!("{what}: it ended ({ended}): {}", self.told());
+            }
+            let done = memferry("top --json");
+            if done.status == Some(0) {
+                last = done.json();
+                if is_so(&last) {
+                    return last;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let _ = self.0.kill();
+        panic!("{what}: not within five minutes: {last:#}\n{}", self.told());
+    }
+
+    fn told(&mut self) -> String {
+        let mut told = String::new();
+        self.0
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut told)
+            .unwrap();
+        told
+    }
+
+    /// Asks it to end, which it does with status 0.
+    fn end(mut self) {
+        signal(self.0.id(), libc::SIGTERM);
+        let ended = self.0.wait().unwrap();
+        assert!(ended.success(), "{ended}: {}", self.told());
+    }
+
+    fn kill(mut self) {
+        signal(self.0.id(), libc::SIGKILL);
+        assert_eq!(self.0.wait().unwrap().signal(), Some(libc::SIGKILL));
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The nodes of the top tier, and one of the lowest.
+fn tiers() -> (Vec<u32>, u32) {
+    let json = memferry("topology --json").gives(0).json();
+    let tiers = json["tiers"].as_array().unwrap();
+    let of = |tier: &Value| -> Vec<u32> {
+        let nodes = tier["nodes"].as_array().unwrap();
+        nodes.iter().map(|node| number(node) as u32).collect()
+    };
+    (of(&tiers[0]), of(tiers.last().unwrap())[0])
+}
+
+fn group<'a>(status: &'a Value, name: &str) -> &'a Value {
+    let groups = status["groups"].as_array().unwrap();
+    groups.iter().find(|group| group["name"] == name).unwrap()
+}
+
+fn on_top(victim: &Victim, top: &[u32]) -> usize {
+    top.iter().map(|node| victim.pages_on(*node)).sum()
+}
+
+/// A process that uses its memory on the slow node, and one that idles on the fast one.
+fn two() -> (Victim, Victim, Vec<u32>) {
+    let (top, slow) = tiers();
+    (
+        Victim::free(BYTES, slow, HOT),
+        Victim::free(BYTES, top[0], "victim-idle"),
+        top,
+    )
+}
+
+fn has_damon() -> Result<(), String> {
+    match fs::exists(KDAMONDS).unwrap() {
+        true => Ok(()),
+        false => Err("this kernel has no DAMON in sysfs".to_owned()),
+    }
+}
+
+fn defaults() -> Result<(), String> {
+    need_tiers()?;
+    let _quiet = Quiet::new();
+    let before = settings();
+    let (mut hot, mut idle, top) = two();
+    let mut daemon = Daemon::new(&format!("act = true\n{GROUPS}"));
+    let status = daemon.wait("the hot pages are in the top tier", |_| {
+        on_top(&hot, &top) * 100 >= BYTES / PAGE * 95
+    });
+    println!(
+        "# source {} after {} rounds",
+        status["source"]["name"], status["rounds"]
+    );
+    daemon.end();
+    hot.assert_whole();
+    idle.assert_whole();
+    assert_eq!(settings(), before);
+    Ok(())
+}
+
+fn damon() -> Result<(), String> {
+    need_tiers()?;
+    has_damon()?;
+    let _quiet = Quiet::new();
+    let before = settings();
+    let (mut hot, mut idle, top) = two();
+    let mut daemon = Daemon::new(&format!("act = true\nsource = \"damon\"\n{GROUPS}"));
+    let status = daemon.wait(
+        "hot pages are up, idle ones above the limit are down",
+        |_| {
+            let (hot, idle) = (on_top(&hot, &top), on_top(&idle, &top));
+            hot * 100 >= BYTES / PAGE * 95 && idle * PAGE <= 18 << 20
+        },
+    );
+    println!(
+        "# {} rounds, CPU: daemon {} s, DAMON {} s in {} s",
+        status["rounds"], status["cpu_seconds"], status["source"]["cpu_seconds"], status["seconds"]
+    );
+    // What moved is the daemon's own doing, and it says so.
+    let status = daemon.wait("the account is whole", |status| {
+        number(&group(status, "hot")["promoted"]) >= (BYTES / 100 * 95) as u64
+            && number(&group(status, "idle")["demoted"]) >= (BYTES - (20 << 20)) as u64
+    });
+    assert_eq!(number(&group(&status, "hot")["demoted"]), 0, "{status:#}");
+    memferry("top --once").gives(0).says("acts").says("damon");
+    daemon.end();
+    hot.assert_whole();
+    idle.assert_whole();
+    assert_eq!(settings(), before);
+    Ok(())
+}
+
+fn watches() -> Result<(), String> {
+    need_tiers()?;
+    let _quiet = Quiet::new();
+    let before = settings();
+    let (mut hot, idle, top) = two();
+    fs::write(CONFIG, GROUPS).unwrap();
+    memferry(&format!("daemon check --config {CONFIG}"))
+        .gives(0)
+        .says("only watches");
+    let mut daemon = Daemon::new(GROUPS);
+    daemon.wait("twenty rounds", |status| number(&status["rounds"]) >= 20);
+    // A file that is wrong changes nothing, and is told with its line.
+    fs::write(CONFIG, format!("{GROUPS}act = true\n")).unwrap();
+    memferry(&format!("daemon check --config {CONFIG}"))
+        .gives(1)
+        .says("memferry.toml:9");
+    signal(daemon.0.id(), libc::SIGHUP);
+    let status = daemon.wait("the trouble is told", |status| !status["trouble"].is_null());
+    assert!(
+        status["trouble"]
+            .as_str()
+            .unwrap()
+            .contains("memferry.toml:9"),
+        "{status:#}"
+    );
+    daemon.wait("it goes on", |now| {
+        number(&now["rounds"]) > number(&status["rounds"]) + 4
+    });
+    daemon.end();
+    assert_eq!(on_top(&hot, &top), 0);
+    assert_eq!(on_top(&idle, &top), BYTES / PAGE);
+    hot.assert_whole();
+    assert_eq!(settings(), before);
+    Ok(())
+}
+
+fn killed() -> Result<(), String> {
+    need_tiers()?;
+    let _quiet = Quiet::new();
+    let before = settings();
+    let (hot, idle, _) = two();
+    for source in ["numa-balancing", "damon"] {
+        if source == "damon" && has_damon().is_err() {
+            continue;
+        }
+        let config = format!("act = true\nsource = \"{source}\"\n{GROUPS}");
+        let mut daemon = Daemon::new(&config);
+        daemon.wait("three rounds", |status| number(&status["rounds"]) >= 3);
+        let changed = settings();
+        assert_ne!(changed, before, "{source}");
+        daemon.kill();
+        assert_eq!(settings(), changed, "{source}");
+        memferry(&format!("daemon --config {CONFIG} --once --json")).gives(0);
+        assert_eq!(settings(), before, "{source}");
+    }
+    drop((hot, idle));
+    Ok(())
+}
+
+fn foreign() -> Result<(), String> {
+    need_tiers()?;
+    has_damon()?;
+    fs::write(KDAMONDS, "1").unwrap();
+    fs::write(CONFIG, format!("source = \"damon\"\n{GROUPS}")).unwrap();
+    let done = memferry(&format!("daemon --config {CONFIG} --once"));
+    let left = fs::read_to_string(KDAMONDS).unwrap();
+    fs::write(KDAMONDS, "0").unwrap();
+    done.gives(1).says("somebody else has set up 1 kdamonds");
+    assert_eq!(left.trim(), "1");
+    // Two daemons do not run at the same time.
+    let mut daemon = Daemon::new(GROUPS);
+    daemon.wait("a round", |status| number(&status["rounds"]) >= 1);
+    memferry(&format!("daemon --config {CONFIG} --once"))
+        .gives(1)
+        .says("another daemon (pid");
+    daemon.end();
+    Ok(())
+}
+
+/// Its pages are bound to the slow node, and stay there though they are in use.
+fn policy() -> Result<(), String> {
+    need_tiers()?;
+    has_damon()?;
+    let _quiet = Quiet::new();
+    let (top, slow) = tiers();
+    let mut bound = Victim::new(BYTES, slow, false);
+    let hot = Victim::free(BYTES / 4, slow, HOT);
+    let config = format!(
+        "act = true\nsource = \"damon\"\n{GROUPS}[[group]]\nname = \"bound\"\nprocesses = [\"commands\"]\nprotect = \"50%\"\n"
+    );
+    let mut daemon = Daemon::new(&config);
+    daemon.wait("the other one's pages are up", |_| {
+        on_top(&hot, &top) * 100 >= BYTES / 4 / PAGE * 95
+    });
+    bound.assert_whole_on(slow);
+    daemon.end();
+    Ok(())
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry daemon`: the library does it; this reads the options and writes the log to stderr, where the journal takes it.
+
+use memferry_daemon::{Config, DaemonError, Options};
+
+use crate::cli::daemon::{DaemonArgs, Only};
+use crate::failure::Failure;
+use crate::output::Results;
+use crate::top::text;
+
+/// Runs the daemon, or checks its configuration.
+pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
+    if matches!(args.only, Some(Only::Check)) {
+        let config = Config::read(&args.config)
+            .map_err(|error| told("the configuration is not right", &error))?;
+        let does = if config.act { "acts" } else { "only watches" };
+        let line = format!(
+            "{}: {} groups, {does}",
+            args.config.display(),
+            config.groups.len()
+        );
+        return Results::open(&args.json, &[])?.write(&line, || line.clone() + "\n");
+    }
+    let results = match args.once {
+        true => Some(Results::open(&args.json, &[])?),
+        false => None,
+    };
+    let log = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(false);
+    // The journal has the time of each line.
+    log.without_time().init();
+    let options = Options {
+        config: args.config.clone(),
+        root: args.place.root.clone(),
+        dry_run: args.dry_run,
+        once: args.once,
+    };
+    let status =
+        memferry_daemon::run(&options).map_err(|error| told("the daemon ended", &error))?;
+    results.map_or(Ok(()), |results| {
+        results.write(&status, || text::page(&status, None, 0))
+    })
+}
+
+/// What the daemon says, in this command's form.
+pub fn told(what: &str, error: &DaemonError) -> Failure {
+    Failure::new(what, error, error.hint())
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The page of `memferry top`, 80 columns wide: what the daemon does in a few lines, then a row for each group.
+
+use std::cmp::Reverse;
+
+use memferry_daemon::Status;
+use memferry_daemon::status::GroupStatus;
+use memferry_linux::topology::parse::format_id_list;
+
+use crate::units::about;
+
+/// A column of bytes: its head, and its value of a group.
+type Column = (&'static str, fn(&GroupStatus) -> u64);
+
+const NOW: [Column; 4] = [
+    ("memory", |of| of.resident),
+    ("top", |of| of.top),
+    ("share", |of| of.share),
+    ("hot", |of| of.hot),
+];
+
+/// Totals, or per second.
+const SUMS: [Column; 4] = [
+    ("up", |of| of.promoted),
+    ("down", |of| of.demoted),
+    ("waste", |of| of.wasted),
+    ("thrash", |of| of.thrashed),
+];
+
+/// The page; with the status before it sums are per second. `sort` counts how often the next column was asked for.
+pub fn page(now: &Status, before: Option<&Status>, sort: usize) -> String {
+    let mut page = head(now, before);
+    let columns: Vec<Column> = NOW.into_iter().chain(SUMS).collect();
+    let (sorted, key) = columns[(sort + 1) % columns.len()];
+    let per = if before.is_some() { "/s" } else { "" };
+    page += &format!("{:<13}{:>3}", "group", "n");
+    for (index, (name, _)) in columns.iter().enumerate() {
+        let mark = if *name == sorted { "*" } else { "" };
+        let per = if index < NOW.len() { "" } else { per };
+        page += &format!("{:>8}", format!("{mark}{name}{per}"));
+    }
+    page += "\n";
+    let mut groups: Vec<&GroupStatus> = now.groups.iter().collect();
+    groups.sort_by_key(|group| Reverse(key(group)));
+    for group in groups {
+        let name: String = group.name.chars().take(12).collect();
+        page += &format!("{name:<13}{:>3}", group.processes);
+        for (_, value) in NOW {
+            page += &format!("{:>8}", short(value(group)));
+        }
+        let old = before.and_then(|before| before.groups.iter().find(|old| old.name == group.name));
+        let seconds = before.map_or(1.0, |before| (now.seconds - before.seconds).max(0.001));
+        for (_, value) in SUMS {
+            let more = value(group).saturating_sub(old.map_or(0, value));
+            let rate = more as f64 / seconds;
+            page += &format!("{:>8}", short(rate as u64));
+        }
+        page += "\n";
+    }
+    page
+}
+
+/// An amount in seven columns at most: `1.5 GiB`.
+fn short(bytes: u64) -> String {
+    match bytes {
+        0 => "-".to_owned(),
+        _ => about(bytes).replace(" bytes", " B"),
+    }
+}
+
+fn head(now: &Status, before: Option<&Status>) -> String {
+    let does = if now.act { "acts" } else { "only watches" };
+    let source = &now.source;
+    let hours = now.seconds as u64 / 3600;
+    let (minutes, seconds) = (now.seconds as u64 / 60 % 60, now.seconds as u64 % 60);
+    let mut lines = vec![
+        format!(
+            "memferry daemon, pid {}, {does}, {hours}:{minutes:02}:{seconds:02}",
+            now.pid
+        ),
+        format!(
+            "source {} ({}), {} processes",
+            source.name, source.why, source.watched
+        ),
+    ];
+    let tiers = now.tiers.iter().enumerate().map(|(index, tier)| {
+        let name = if index == 0 { "top tier" } else { "lower" };
+        format!(
+            "{name}: node {}, {} free",
+            format_id_list(&tier.nodes),
+            about(tier.free)
+        )
+    });
+    lines.push(tiers.collect::<Vec<_>>().join("; "));
+    let pressure =
+        |resource: Option<f64>| resource.map_or("-".to_owned(), |percent| format!("{percent:.1}%"));
+    lines.push(format!(
+        "rate {}/s (waste leaves {}%, pressure {}%); waiting for memory {}, cpu {}",
+        about(now.bytes_per_second),
+        now.waste_rate / 10,
+        now.pressure_rate / 10,
+        pressure(now.memory_pressure),
+        pressure(now.cpu_pressure)
+    ));
+    let old = before.map_or((0.0, 0.0, Some(0.0)), |of| {
+        (of.seconds, of.cpu_seconds, of.source.cpu_seconds)
+    });
+    let seconds = (now.seconds - old.0).max(0.001);
+    let percent = |cpu: f64| format!("{:.1}%", cpu / seconds * 100.0);
+    let of_source = source
+        .cpu_seconds
+        .zip(old.2)
+        .map_or("-".to_owned(), |(now, old)| percent(now - old));
+    lines.push(format!(
+        "chosen: {} up, {} down; CPU: daemon {}, source {of_source}",
+        about(now.chosen_up),
+        about(now.chosen_down),
+        percent(now.cpu_seconds - old.1)
+    ));
+    if let (Some(up), Some(down)) = (now.kernel_promoted, now.kernel_demoted) {
+        lines.push(format!(
+            "the kernel moved since boot: {} up, {} down",
+            about(up),
+            about(down)
+        ));
+    }
+    lines.extend(
+        now.trouble
+            .as_ref()
+            .map(|trouble| format!("trouble: {trouble}")),
+    );
+    lines.join("\n") + "\n\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memferry_daemon::status::{SourceStatus, TierStatus};
+
+    fn status(seconds: f64, promoted: u64) -> Status {
+        let group = |name: &str, top, promoted| GroupStatus {
+            name: name.to_owned(),
+            processes: 12,
+            resident: 1023 << 30,
+            top,
+            share: 1 << 30,
+            promoted,
+            ..GroupStatus::default()
+        };
+        Status {
+            pid: 7,
+            act: true,
+            seconds,
+            cpu_seconds: seconds / 100.0,
+            source: SourceStatus {
+                name: "damon".to_owned(),
+                cpu_seconds: Some(seconds / 50.0),
+                ..SourceStatus::default()
+            },
+            tiers: vec![
+                TierStatus {
+                    nodes: vec![0, 1],
+                    free: 1 << 20,
+                },
+                TierStatus {
+                    nodes: vec![2],
+                    free: 5,
+                },
+            ],
+            groups: vec![
+                group("small", 1 << 20, promoted),
+                group("a-name-that-is-too-long", 2 << 20, promoted),
+            ],
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn a_page_fits_80_by_24_and_sums_are_rates() {
+        let page = page(&status(12.0, 300 << 20), Some(&status(10.0, 100 << 20)), 0);
+        assert!(
+            page.lines().all(|line| line.chars().count() <= 80),
+            "{page}"
+        );
+        assert!(page.lines().count() <= 24);
+        assert!(page.contains("up/s") && page.contains("100 MiB"), "{page}");
+        assert!(page.contains("daemon 1.0%, source 2.0%"), "{page}");
+        let rows: Vec<&str> = page.lines().rev().take(2).collect();
+        assert!(
+            rows[0].starts_with("small ") && rows[1].starts_with("a-name-that- "),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn once_shows_totals_and_the_sorted_column() {
+        let page = page(&status(12.0, 300 << 20), None, 3);
+        assert!(
+            page.contains("300 MiB") && page.contains("*up") && !page.contains("up/s"),
+            "{page}"
+        );
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memferry daemon` and `memferry top` on an invented machine with two tiers.
+
+mod command;
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use command::waiting::Waiting;
+use command::{command, memferry, status, stderr, stdout};
+use serde_json::Value;
+
+const BALANCING: &str = "proc/sys/kernel/numa_balancing";
+
+fn put(root: &Path, file: &str, text: &str) {
+    let path = root.join(file);
+    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+    fs::write(path, text).expect("file");
+}
+
+fn machine() -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("folder");
+    let node = "sys/devices/system/node";
+    let tiers = "sys/devices/virtual/memory_tiering";
+    let memory = "Node 0 MemTotal: 1048576 kB\nNode 0 MemFree: 524288 kB\n";
+    for (file, text) in [
+        ("sys/devices/system/cpu/online", "0\n"),
+        (&format!("{node}/online"), "0-1\n"),
+        (&format!("{node}/has_memory"), "0-1\n"),
+        (&format!("{node}/node0/cpulist"), "0\n"),
+        (&format!("{node}/node1/cpulist"), "\n"),
+        (&format!("{node}/node0/distance"), "10 20\n"),
+        (&format!("{node}/node1/distance"), "20 10\n"),
+        (&format!("{node}/node0/meminfo"), memory),
+        (
+            &format!("{node}/node1/meminfo"),
+            &memory.replace("Node 0", "Node 1"),
+        ),
+        (&format!("{tiers}/memory_tier4/nodelist"), "0\n"),
+        (&format!("{tiers}/memory_tier22/nodelist"), "1\n"),
+        ("proc/cpuinfo", "\n"),
+        (
+            "proc/meminfo",
+            "MemTotal: 2097152 kB\nMemFree: 1048576 kB\nMemAvailable: 1048576 kB\n",
+        ),
+        ("proc/sys/kernel/osrelease", "6.12.0\n"),
+        ("proc/sys/vm/max_map_count", "65530\n"),
+        ("proc/sys/vm/overcommit_memory", "0\n"),
+        ("proc/vmstat", "pgpromote_success 1\n"),
+        (BALANCING, "1\n"),
+    ] {
+        put(root.path(), file, text);
+    }
+    root
+}
+
+#[test]
+fn a_wrong_configuration_is_told_with_its_line() {
+    let root = machine();
+    let config = root.path().join("memferry.toml");
+    let path = config.to_str().expect("path");
+    let check = || memferry(&["daemon", "check", "--config", path]);
+    assert_eq!(status(&check()), 1, "it is missing");
+    put(
+        root.path(),
+        "memferry.toml",
+        "[brakes]\nwaste = 10\nhaste = 1\n",
+    );
+    let wrong = check();
+    assert_eq!(status(&wrong), 1);
+    let told = stderr(&wrong);
+    assert!(
+        told.contains("memferry.toml:3:") && told.contains("`waste`"),
+        "{told}"
+    );
+    assert!(told.contains("try: "), "{told}");
+    assert_eq!(status(&memferry(&["daemon", "chek"])), 2);
+}
+
+#[test]
+fn the_packaged_configuration_only_watches() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/memferry.toml");
+    let output = memferry(&["daemon", "check", "--config", path]);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("only watches"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn a_daemon_is_watched_and_ends_when_asked() {
+    let root = machine();
+    put(
+        root.path(),
+        "memferry.toml",
+        "act = true\n[[group]]\nname = \"db\"\nunits = [\"x\"]\n",
+    );
+    let (folder, config) = (
+        root.path().to_str().expect("path"),
+        root.path().join("memferry.toml"),
+    );
+    let top = |how: &str| memferry(&["top", how, "--root", folder]);
+    let nothing = top("--once");
+    assert_eq!(status(&nothing), 1);
+    assert!(
+        stderr(&nothing).contains("does it run?"),
+        "{}",
+        stderr(&nothing)
+    );
+    let mut daemon = command();
+    daemon
+        .args(["daemon", "--root", folder, "--config"])
+        .arg(config);
+    let mut daemon = Waiting(daemon.spawn().expect("start"));
+    let began = Instant::now();
+    let json: Value = loop {
+        let output = top("--json");
+        if status(&output) == 0 {
+            break serde_json::from_str(&stdout(&output)).expect("JSON");
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{}",
+            stderr(&output)
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(json["schema"], "memferry-daemon/1");
+    // Another tree than this machine's is only watched.
+    assert_eq!(json["act"], false);
+    assert_eq!(json["source"]["name"], "numa-balancing");
+    let page = stdout(&top("--once"));
+    assert!(
+        page.contains("only watches") && page.lines().any(|line| line.starts_with("db ")),
+        "{page}"
+    );
+    daemon.interrupt();
+    assert_eq!(daemon.0.wait().expect("wait").code(), Some(0));
+    assert_eq!(
+        fs::read_to_string(root.path().join(BALANCING)).expect("file"),
+        "1\n"
+    );
+    assert_eq!(status(&top("--once")), 1, "its status goes with it");
+}

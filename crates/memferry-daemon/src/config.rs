@@ -1,0 +1,608 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The configuration: TOML whose unknown keys are refused, and whose errors name the line and what is allowed.
+//!
+//! Reading changes nothing; whoever reloads keeps the old configuration when this fails.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::error::{DaemonError, file};
+
+/// Everything that can be configured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Whether anything is moved or set; else the daemon only watches.
+    pub act: bool,
+    /// What reports heat.
+    pub source: SourceChoice,
+    /// What slows the daemon down.
+    pub brakes: Brakes,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<Listen>,
+    /// The tenants, in the order in which they take processes.
+    pub groups: Vec<Group>,
+}
+
+/// Which source is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceChoice {
+    /// pghot, else DAMON, else NUMA balancing.
+    #[default]
+    Auto,
+    /// DAMON's sysfs.
+    Damon,
+    /// Hot-page tracking of the kernel series, supervised.
+    Pghot,
+    /// The kernel's mode 2, supervised.
+    NumaBalancing,
+}
+
+/// What slows the daemon down.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Brakes {
+    /// Bytes promoted per second at most.
+    pub bytes_per_second: u64,
+    /// PSI of memory, some avg10 in percent, above which rates halve.
+    pub memory_pressure: f64,
+    /// The same of the CPUs.
+    pub cpu_pressure: f64,
+    /// Percent of the promoted bytes that were not used again, above which the rate halves.
+    pub waste: u64,
+}
+
+/// A tenant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Its name in metrics.
+    pub name: String,
+    /// Cgroups with all below them, by their paths.
+    pub cgroups: Vec<glob::Pattern>,
+    /// Units of systemd.
+    pub units: Vec<String>,
+    /// Processes by their names.
+    pub processes: Vec<glob::Pattern>,
+    /// Of the top tier, kept for it.
+    pub protect: Amount,
+    /// Of the top tier, at most.
+    pub limit: Option<Amount>,
+    /// Share of what nobody protects, beside the other groups' weights.
+    pub weight: u32,
+}
+
+/// An amount of the top tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "NumberOrText")]
+pub enum Amount {
+    /// Bytes.
+    Bytes(u64),
+    /// Percent of the tier, 0 to 100.
+    Percent(u64),
+}
+
+impl Amount {
+    /// In bytes, of a tier of so many.
+    pub fn of(self, tier: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.min(tier),
+            Self::Percent(percent) => (u128::from(tier) * u128::from(percent) / 100) as u64,
+        }
+    }
+}
+
+/// Where metrics are served.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Listen {
+    /// An address of this machine.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a number of bytes, or text as \"8G\" or \"40%\""
+)]
+enum NumberOrText {
+    Number(u64),
+    Text(String),
+}
+
+const SIZE: &str = "a size is bytes, or text with K, M, G or T (powers of 1024): \"64M\", \"1.5G\"";
+
+/// Bytes that a text says.
+fn size(text: &str) -> Option<u64> {
+    let text = text.trim().trim_end_matches("iB").trim_end_matches('B');
+    let (number, shift) = match text.char_indices().last()? {
+        (at, unit) if unit.is_ascii_alphabetic() => {
+            let shift = "KMGT".find(unit.to_ascii_uppercase())?;
+            (&text[..at], 10 * (shift as u32 + 1))
+        }
+        _ => (text, 0),
+    };
+    let number: f64 = number.trim().parse().ok()?;
+    let bytes = number * f64::from(2_u32).powi(shift as i32);
+    (bytes >= 0.0 && bytes < (1_u64 << 60) as f64).then_some(bytes as u64)
+}
+
+impl TryFrom<NumberOrText> for Amount {
+    type Error = String;
+
+    fn try_from(raw: NumberOrText) -> Result<Self, String> {
+        match raw {
+            NumberOrText::Number(bytes) if bytes < 1 << 60 => Ok(Self::Bytes(bytes)),
+            NumberOrText::Number(_) => Err(format!("too large; {SIZE}")),
+            NumberOrText::Text(text) => match text.strip_suffix('%') {
+                Some(percent) => (percent.trim().parse().ok())
+                    .filter(|percent| *percent <= 100)
+                    .map(Self::Percent)
+                    .ok_or_else(|| format!("{text:?} is no percentage; give \"0%\" to \"100%\"")),
+                None => size(&text).map(Self::Bytes).ok_or_else(|| {
+                    format!("{text:?} is neither a size nor a percentage; {SIZE}, a percentage is \"40%\"")
+                }),
+            },
+        }
+    }
+}
+
+/// A rate that pace takes.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(try_from = "NumberOrText")]
+struct Rate(u64);
+
+impl TryFrom<NumberOrText> for Rate {
+    type Error = String;
+
+    fn try_from(raw: NumberOrText) -> Result<Self, String> {
+        let bytes = match &raw {
+            NumberOrText::Number(bytes) => Some(*bytes),
+            NumberOrText::Text(text) => size(text),
+        };
+        // The least lets a 2 MiB chunk go each second, the most is the pace's.
+        let allowed = (2 << 20)..=memferry_core::pace::PACE_RATE_MAX;
+        (bytes.filter(|bytes| allowed.contains(bytes)).map(Self))
+            .ok_or_else(|| format!("not a rate; give 2M to 4T bytes per second; {SIZE}"))
+    }
+}
+
+impl TryFrom<String> for Listen {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match Path::new(path).is_absolute() {
+                true => Ok(Self::Unix(path.into())),
+                false => Err(format!("{path:?} is no absolute path")),
+            };
+        }
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.ip().is_loopback() => Ok(Self::Tcp(address)),
+            Ok(_) => Err(format!(
+                "{text:?} can be reached from outside; give 127.0.0.1 or [::1], and let a proxy do the rest"
+            )),
+            Err(_) => Err(format!(
+                "{text:?} is no place to listen at; give \"127.0.0.1:9464\" or \"unix:/run/memferry/metrics\""
+            )),
+        }
+    }
+}
+
+/// A number of percent in a range.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(try_from = "f64")]
+struct Percent(f64);
+
+impl TryFrom<f64> for Percent {
+    type Error = String;
+
+    fn try_from(number: f64) -> Result<Self, String> {
+        match number {
+            0.1..=100.0 => Ok(Self(number)),
+            _ => Err(format!("{number} is not from 0.1 to 100")),
+        }
+    }
+}
+
+/// Integers are percentages as well.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a number from 0.1 to 100")]
+enum Number {
+    Whole(u32),
+    Broken(f64),
+}
+
+fn percent<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Percent, D::Error> {
+    let number = match Number::deserialize(from)? {
+        Number::Whole(number) => f64::from(number),
+        Number::Broken(number) => number,
+    };
+    Percent::try_from(number).map_err(serde::de::Error::custom)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    act: bool,
+    #[serde(default)]
+    source: SourceChoice,
+    #[serde(default)]
+    brakes: RawBrakes,
+    #[serde(default)]
+    metrics: Option<Metrics>,
+    #[serde(default, rename = "group")]
+    groups: Vec<Spanned<RawGroup>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Metrics {
+    listen: Listen,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawBrakes {
+    bytes_per_second: Rate,
+    #[serde(deserialize_with = "percent")]
+    memory_pressure: Percent,
+    #[serde(deserialize_with = "percent")]
+    cpu_pressure: Percent,
+    #[serde(deserialize_with = "percent")]
+    waste: Percent,
+}
+
+impl Default for RawBrakes {
+    /// The kernel moves some GB/s on one CPU: a tenth of it. A tenth of the time is what a program notices of stalls by memory.
+    /// A CPU that is waited for all the time is busy, not overloaded. A page that is used again half the time still gains.
+    fn default() -> Self {
+        Self {
+            bytes_per_second: Rate(256 << 20),
+            memory_pressure: Percent(10.0),
+            cpu_pressure: Percent(90.0),
+            waste: Percent(50.0),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawGroup {
+    name: Spanned<String>,
+    #[serde(default)]
+    cgroups: Vec<Spanned<String>>,
+    #[serde(default)]
+    units: Vec<String>,
+    #[serde(default)]
+    processes: Vec<Spanned<String>>,
+    #[serde(default)]
+    protect: Option<Amount>,
+    #[serde(default)]
+    limit: Option<Spanned<Amount>>,
+    #[serde(default)]
+    weight: Option<Spanned<u32>>,
+}
+
+/// The largest weight: what cgroup's cpu.weight takes as well.
+const MOST_WEIGHT: u32 = 10_000;
+
+type Located<T> = Result<T, (Range<usize>, String)>;
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the first line that is wrong and what is allowed there.
+    pub fn read(path: &Path) -> Result<Self, DaemonError> {
+        let text = fs::read_to_string(path).map_err(file(path, "read the configuration"))?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// The first line that is wrong and what is allowed there.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, DaemonError> {
+        let located = toml::from_str::<File>(text)
+            .map_err(|error| (error.span().unwrap_or(0..0), error.message().to_owned()))
+            .and_then(Self::check);
+        located.map_err(|(span, what)| {
+            let before = text.as_bytes().get(..span.start).unwrap_or(text.as_bytes());
+            DaemonError::Config {
+                file: path.to_owned(),
+                line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
+                what: what.replace('\n', " "),
+            }
+        })
+    }
+
+    fn check(raw: File) -> Located<Self> {
+        let (mut names, mut percent) = (BTreeSet::new(), 0);
+        let mut groups = Vec::new();
+        for raw in raw.groups {
+            let span = raw.span();
+            let group = Group::check(raw.into_inner(), span.clone(), &mut names)?;
+            if let Amount::Percent(of) = group.protect {
+                percent += of;
+            }
+            if percent > 100 {
+                let what = format!(
+                    "the groups up to here protect {percent}% of the top tier; 100% is all of it"
+                );
+                return Err((span, what));
+            }
+            groups.push(group);
+        }
+        Ok(Self {
+            act: raw.act,
+            source: raw.source,
+            brakes: Brakes {
+                bytes_per_second: raw.brakes.bytes_per_second.0,
+                memory_pressure: raw.brakes.memory_pressure.0,
+                cpu_pressure: raw.brakes.cpu_pressure.0,
+                waste: raw.brakes.waste.0 as u64,
+            },
+            metrics: raw.metrics.map(|metrics| metrics.listen),
+            groups,
+        })
+    }
+}
+
+impl Group {
+    fn check(raw: RawGroup, span: Range<usize>, names: &mut BTreeSet<String>) -> Located<Self> {
+        let name = raw.name.get_ref().clone();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || !name.chars().all(is_plain) {
+            let what = format!("{name:?} is no name; letters, digits, - _ and . are allowed");
+            return Err((raw.name.span(), what));
+        }
+        if !names.insert(name.clone()) {
+            return Err((
+                raw.name.span(),
+                format!("there is a group {name:?} already"),
+            ));
+        }
+        let pattern = |text: Spanned<String>| {
+            glob::Pattern::new(text.get_ref()).map_err(|error| {
+                (
+                    text.span(),
+                    format!("{:?} is no pattern: {error}", text.get_ref()),
+                )
+            })
+        };
+        let patterns = |texts: Vec<Spanned<String>>| -> Located<Vec<_>> {
+            texts.into_iter().map(pattern).collect()
+        };
+        if let Some(path) = raw
+            .cgroups
+            .iter()
+            .find(|path| !path.get_ref().starts_with('/'))
+        {
+            let what = format!(
+                "{:?} does not begin with /; a cgroup is a path as /proc/PID/cgroup has it",
+                path.get_ref()
+            );
+            return Err((path.span(), what));
+        }
+        if raw.cgroups.is_empty() && raw.units.is_empty() && raw.processes.is_empty() {
+            let what =
+                format!("the group {name:?} takes no process; give cgroups, units or processes");
+            return Err((span, what));
+        }
+        let weight = raw.weight.as_ref().map_or(100, |weight| *weight.get_ref());
+        if let Some(of) = raw.weight.filter(|_| !(1..=MOST_WEIGHT).contains(&weight)) {
+            return Err((
+                of.span(),
+                format!("{weight} is not from 1 to {MOST_WEIGHT}"),
+            ));
+        }
+        let protect = raw.protect.unwrap_or(Amount::Bytes(0));
+        if let Some(limit) = &raw.limit {
+            let is_less = match (protect, *limit.get_ref()) {
+                (Amount::Bytes(protect), Amount::Bytes(limit))
+                | (Amount::Percent(protect), Amount::Percent(limit)) => limit < protect,
+                _ => false,
+            };
+            if is_less {
+                let what = "the limit is less than what is protected; it must be at least that";
+                return Err((limit.span(), what.to_owned()));
+            }
+        }
+        Ok(Self {
+            name,
+            cgroups: patterns(raw.cgroups)?,
+            units: raw.units,
+            processes: patterns(raw.processes)?,
+            protect,
+            limit: raw.limit.map(Spanned::into_inner),
+            weight,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+act = true
+source = "damon"
+
+[brakes]
+bytes_per_second = "1G"
+memory_pressure = 5
+waste = 40.5
+
+[metrics]
+listen = "127.0.0.1:9464"
+
+[[group]]
+name = "db"
+cgroups = ["/system.slice/postgres*"]
+units = ["redis.service"]
+protect = "40%"
+weight = 300
+
+[[group]]
+name = "batch"
+processes = ["spark*"]
+limit = "64M"
+"#;
+
+    fn parse(text: &str) -> Result<Config, DaemonError> {
+        Config::parse(text, Path::new("memferry.toml"))
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let config = parse(GOOD).unwrap();
+        assert!(config.act);
+        assert_eq!(config.source, SourceChoice::Damon);
+        assert_eq!(config.brakes.bytes_per_second, 1 << 30);
+        assert_eq!(
+            (config.brakes.memory_pressure, config.brakes.waste),
+            (5.0, 40)
+        );
+        assert_eq!(
+            config.metrics,
+            Some(Listen::Tcp("127.0.0.1:9464".parse().unwrap()))
+        );
+        let [db, batch] = &config.groups[..] else {
+            panic!("{config:?}")
+        };
+        assert_eq!(
+            (db.protect, db.weight, db.limit),
+            (Amount::Percent(40), 300, None)
+        );
+        assert_eq!(
+            (batch.limit, batch.weight),
+            (Some(Amount::Bytes(64 << 20)), 100)
+        );
+        assert_eq!(Amount::Percent(40).of(1000), 400);
+    }
+
+    #[test]
+    fn nothing_acts_unless_told() {
+        let config = parse("").unwrap();
+        assert!(!config.act && config.groups.is_empty() && config.metrics.is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line_and_what_is_allowed() {
+        let group = "[[group]]\nname = \"a\"\nprocesses = [\"x\"]\n";
+        for (text, line, says) in [
+            (
+                "act = true\nactt = 1\n",
+                2,
+                "expected one of `act`, `source`",
+            ),
+            ("\nsource = \"dammon\"\n", 2, "`damon`"),
+            ("act = 1\n", 1, "expected a boolean"),
+            (
+                "[brakes]\nbytes_per_second = \"fast\"\n",
+                2,
+                "give 2M to 4T",
+            ),
+            ("[brakes]\nwaste = 101\n", 2, "from 0.1 to 100"),
+            (
+                "[metrics]\nlisten = \"0.0.0.0:1\"\n",
+                2,
+                "reached from outside",
+            ),
+            (
+                "[metrics]\nlisten = \"here\"\n",
+                2,
+                "unix:/run/memferry/metrics",
+            ),
+            (
+                "act = true\n\n[[group]]\nname = \"a\"\n",
+                3,
+                "give cgroups, units or processes",
+            ),
+            (
+                "[[group]]\nname = \"a b\"\nunits = [\"x\"]\n",
+                2,
+                "letters, digits",
+            ),
+            (&format!("{group}weight = 0\n"), 4, "from 1 to 10000"),
+            (
+                &format!("{group}protect = \"140%\"\n"),
+                4,
+                "\"0%\" to \"100%\"",
+            ),
+            (
+                &format!("{group}protect = \"2G\"\nlimit = \"1G\"\n"),
+                5,
+                "at least",
+            ),
+            (&format!("{group}{group}"), 5, "already"),
+            (
+                &format!("{group}cgroups = [\"system.slice\"]\n"),
+                4,
+                "begin with /",
+            ),
+            (&format!("{group}cgroups = [\"/a[\"]\n"), 4, "no pattern"),
+            (
+                &format!(
+                    "{group}protect = \"60%\"\n{}protect = \"60%\"\n",
+                    group.replace("\"a\"", "\"b\"")
+                ),
+                5,
+                "100%",
+            ),
+            ("act = true\n\"", 2, ""),
+        ] {
+            let DaemonError::Config { line: at, what, .. } = parse(text).unwrap_err() else {
+                panic!()
+            };
+            assert_eq!(at, line, "{text}: {what}");
+            assert!(what.contains(says), "{text}: {what}");
+        }
+    }
+
+    /// Each mutation of a good file is read or refused with a line that the file has.
+    #[test]
+    fn no_mutation_panics() {
+        let mut random = fastrand::Rng::with_seed(19);
+        let (mut good, mut bad) = (0, 0);
+        for _ in 0..4000 {
+            let mut bytes = GOOD.as_bytes().to_vec();
+            for _ in 0..random.usize(1..4) {
+                let at = random.usize(..bytes.len());
+                match random.u8(..5) {
+                    0 => bytes[at] = random.u8(..),
+                    1 => drop(bytes.remove(at)),
+                    2 => bytes.insert(at, *random.choice(b"[]\"=#\n%9-.\\{}e").unwrap()),
+                    3 => bytes.truncate(at.max(1)),
+                    _ => {
+                        let from = random.usize(..=at);
+                        let copy = bytes[from..at].to_vec();
+                        bytes.splice(at..at, copy);
+                    }
+                }
+            }
+            let text = String::from_utf8_lossy(&bytes);
+            match parse(&text) {
+                Ok(_) => good += 1,
+                Err(DaemonError::Config { line, what, .. }) => {
+                    bad += 1;
+                    assert!(
+                        (1..=text.matches('\n').count() + 1).contains(&line),
+                        "{line}: {what}\n{text}"
+                    );
+                    assert!(!what.is_empty());
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(good > 100 && bad > 1000, "{good} {bad}");
+    }
+}

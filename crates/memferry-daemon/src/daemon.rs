@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The daemon's rounds: processes are found, the source reports, the policy chooses, pages move, and the status says so.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use memferry::MoveError;
+use memferry_core::pace::{Pace, PaceParams};
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::config::{Amount, Config};
+use crate::error::{DaemonError, file};
+use crate::hands::{Hands, Kernel};
+use crate::knobs::Knobs;
+use crate::machine::Machine;
+use crate::members::{self, Member};
+use crate::metrics::{self, Shared};
+use crate::source::{self, Report, Source};
+use crate::status::{GroupStatus, STATUS_SCHEMA, SourceStatus, Status, TierStatus};
+use crate::tenants::{QUIET_ROUNDS, Rate, Tenant};
+use crate::tiering::{Move, ProcessId, Room, Tiering, Way};
+
+/// From round to round: DAMON's kdamond answers every 100 ms, and reading 500 regions takes some 5 ms.
+pub const ROUND: Duration = Duration::from_millis(500);
+/// Processes are looked for each so many rounds.
+const FIND_ROUNDS: u64 = 10;
+/// Moves end for the round after that, so that a round stays one.
+const MOVE_TIME: Duration = Duration::from_millis(400);
+/// A process's pages are looked at again after that, or after so many times what the last look took, by the number of processes:
+/// all looks take a hundredth of a CPU.
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
+const LOOK_COST: u32 = 100;
+/// Rounds of `--once`: what it takes to see processes in use and choose.
+const ONCE_ROUNDS: u64 = 8;
+
+/// How the daemon is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The configuration.
+    pub config: PathBuf,
+    /// The folder of `sys`, `proc` and `run`. Pages move only if it is this machine's.
+    pub root: PathBuf,
+    /// Watches and chooses, whatever the configuration says.
+    pub dry_run: bool,
+    /// Ends after a few rounds.
+    pub once: bool,
+}
+
+impl Options {
+    /// Whether the configuration may let anything be moved or set: pages of this machine's processes cannot be moved by numbers of
+    /// another tree, but for tests.
+    fn may_act(&self) -> bool {
+        !self.dry_run && (cfg!(test) || self.root == Path::new("/"))
+    }
+}
+
+/// Runs until SIGTERM or SIGINT, or for a few rounds; returns the last status. Every setting comes back.
+///
+/// # Errors
+/// It does not start, or a setting does not come back.
+pub fn run(options: &Options) -> Result<Status, DaemonError> {
+    let (stop, reload) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    for (signal, of) in [(SIGTERM, &stop), (SIGINT, &stop), (SIGHUP, &reload)] {
+        flag::register(signal, Arc::clone(of)).map_err(file("signals", "wait for them"))?;
+    }
+    // First: what a killed daemon changed comes back, whatever the configuration says now.
+    let knobs = Knobs::open(&options.root)?;
+    let config = Config::read(&options.config)?;
+    let machine = Machine::read(&options.root)?;
+    let hands = Box::new(Kernel::new(&machine));
+    let mut daemon = Daemon::new(options, config, machine, hands, knobs, stop)?;
+    // Nobody may wait for it.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    daemon.rounds(&reload);
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    daemon.end()
+}
+
+/// A rate that pressure halves.
+#[derive(Debug, Default)]
+struct Brake {
+    rate: Rate,
+    wait: u32,
+}
+
+impl Brake {
+    /// A round with so much pressure. An average of ten seconds answers late, so it halves once in five.
+    fn feel(&mut self, is_above: bool) {
+        match (is_above, self.wait) {
+            (false, _) => {
+                self.wait = 0;
+                self.rate.recover(QUIET_ROUNDS);
+            }
+            (true, 0) => {
+                self.wait = QUIET_ROUNDS;
+                self.rate.halve();
+            }
+            (true, _) => self.wait -= 1,
+        }
+    }
+}
+
+struct Daemon {
+    options: Options,
+    config: Config,
+    machine: Machine,
+    hands: Box<dyn Hands>,
+    source: Box<dyn Source>,
+    why: String,
+    tiering: Tiering,
+    members: Vec<Member>,
+    /// When a process's pages are to be looked at again.
+    looks: BTreeMap<ProcessId, Instant>,
+    pace: Pace,
+    brake: Brake,
+    watched: usize,
+    began: Instant,
+    rounds: u64,
+    /// Why the last reload failed.
+    refused: Option<String>,
+    /// What failed since processes were looked for.
+    trouble: Option<String>,
+    stop: Arc<AtomicBool>,
+    shared: Shared,
+    /// Last: what comes back, comes back after everything else has gone.
+    knobs: Knobs,
+}
+
+impl Daemon {
+    fn new(
+        options: &Options,
+        config: Config,
+        machine: Machine,
+        hands: Box<dyn Hands>,
+        mut knobs: Knobs,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, DaemonError> {
+        let acts = options.may_act() && config.act;
+        let (source, why) = source::choose(config.source, &machine, &mut knobs, acts)?;
+        let shared = Shared::default();
+        if let Some(listen) = &config.metrics {
+            let at = metrics::serve(listen, Arc::clone(&shared))?;
+            tracing::info!(at, "metrics");
+        }
+        tracing::info!(source = source.name(), why, act = acts, top = ?machine.top, lower = ?machine.lower, "started");
+        Ok(Self {
+            options: options.clone(),
+            source,
+            why,
+            tiering: Tiering::new(config.groups.len()),
+            members: Vec::new(),
+            looks: BTreeMap::new(),
+            pace: pace(&config),
+            brake: Brake::default(),
+            watched: 0,
+            began: Instant::now(),
+            rounds: 0,
+            refused: None,
+            trouble: None,
+            stop,
+            shared,
+            config,
+            machine,
+            hands,
+            knobs,
+        })
+    }
+
+    /// Whether anything is moved or set.
+    fn acts(&self) -> bool {
+        self.options.may_act() && self.config.act
+    }
+
+    fn rounds(&mut self, reload: &AtomicBool) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            if reload.swap(false, Ordering::Relaxed) {
+                self.reload();
+            }
+            self.round();
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+            if self.options.once && self.rounds >= ONCE_ROUNDS {
+                break;
+            }
+            // In steps, so that a signal is heard soon.
+            while began.elapsed() < ROUND && !self.stop.load(Ordering::Relaxed) {
+                std::thread::sleep(
+                    Duration::from_millis(50).min(ROUND.saturating_sub(began.elapsed())),
+                );
+            }
+        }
+    }
+
+    fn end(mut self) -> Result<Status, DaemonError> {
+        let status = self
+            .shared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        Status::remove(&self.options.root);
+        self.knobs.put_back()?;
+        tracing::info!(rounds = self.rounds, "ended: every setting is back");
+        Ok(status)
+    }
+
+    /// Takes the configuration anew; one that is wrong changes nothing.
+    fn reload(&mut self) {
+        let config = match Config::read(&self.options.config) {
+            Ok(config) => config,
+            Err(error) => return self.refuse(&error),
+        };
+        if config.metrics != self.config.metrics {
+            tracing::warn!("metrics keep their place until the daemon is started again");
+        }
+        if config.source != self.config.source || config.act != self.config.act {
+            if let Err(error) = self.take_source(&config) {
+                self.refuse(&error);
+                let old = self.config.clone();
+                if let Err(error) = self.take_source(&old) {
+                    self.trouble(&error.to_string());
+                }
+                return;
+            }
+        }
+        if config.groups != self.config.groups {
+            self.tiering = Tiering::new(config.groups.len());
+            self.members.clear();
+            self.looks.clear();
+            self.rounds = self.rounds.next_multiple_of(FIND_ROUNDS);
+        }
+        self.pace = pace(&config);
+        self.config = config;
+        self.refused = None;
+        tracing::info!("the configuration was read anew");
+    }
+
+    fn take_source(&mut self, config: &Config) -> Result<(), DaemonError> {
+        self.knobs.put_back()?;
+        let acts = self.options.may_act() && config.act;
+        (self.source, self.why) =
+            source::choose(config.source, &self.machine, &mut self.knobs, acts)?;
+        tracing::info!(
+            source = self.source.name(),
+            why = self.why,
+            act = acts,
+            "the source"
+        );
+        self.watch();
+        Ok(())
+    }
+
+    fn refuse(&mut self, error: &DaemonError) {
+        let what = format!("the configuration stays as it was: {error}");
+        tracing::error!("{what}");
+        self.refused = Some(what);
+    }
+
+    fn trouble(&mut self, what: &str) {
+        // Once, not in every round.
+        if self.trouble.as_deref() != Some(what) {
+            tracing::error!("{what}");
+        }
+        self.trouble = Some(what.to_owned());
+    }
+
+    fn find(&mut self) {
+        self.trouble = None;
+        self.members = members::find(&self.options.root, &self.config.groups);
+        let there: Vec<ProcessId> = self.members.iter().map(|of| of.process).collect();
+        self.tiering.keep(|process| there.contains(&process));
+        self.looks.retain(|process, _| there.contains(process));
+        self.watch();
+    }
+
+    fn watch(&mut self) {
+        let there: Vec<ProcessId> = self.members.iter().map(|of| of.process).collect();
+        match self.source.watch(&mut self.knobs, &there) {
+            Ok(watched) => self.watched = watched,
+            Err(error) => self.trouble(&error.to_string()),
+        }
+    }
+
+    fn look(&mut self) {
+        let cost = LOOK_COST * u32::try_from(self.members.len()).unwrap_or(u32::MAX / LOOK_COST);
+        for member in &self.members {
+            let began = Instant::now();
+            let due = self.looks.get(&member.process);
+            if due.is_some_and(|at| began < *at) {
+                continue;
+            }
+            let places = self.hands.look(member.process).unwrap_or_default();
+            self.tiering.place(member.process, member.group, &places);
+            let took = began.elapsed();
+            let wait = LOOK_AGAIN.max(took.saturating_mul(cost));
+            self.looks.insert(member.process, began + took + wait);
+        }
+    }
+
+    fn round(&mut self) {
+        if self.rounds % FIND_ROUNDS == 0 {
+            self.find();
+        }
+        self.rounds += 1;
+        self.look();
+        let report = self.source.report(&mut self.knobs);
+        let mut kernel = None;
+        match report {
+            Ok(Report::Accesses(all)) => all
+                .iter()
+                .for_each(|(process, seen)| self.tiering.seen(*process, seen)),
+            Ok(Report::Kernel { promoted, demoted }) => kernel = Some((promoted, demoted)),
+            Err(error) => self.trouble(&error.to_string()),
+        }
+        let pressures = [
+            ("memory", self.config.brakes.memory_pressure),
+            ("cpu", self.config.brakes.cpu_pressure),
+        ]
+        .map(|(resource, most)| (self.machine.pressure(resource), most));
+        self.brake.feel(
+            pressures
+                .iter()
+                .any(|(now, most)| now.is_some_and(|now| now > *most)),
+        );
+        let claims: Vec<Tenant> = self.claims();
+        let ms = self.began.elapsed().as_millis() as u64;
+        let whole = self.pace.budget(ms);
+        let room = Room {
+            free: self.machine.room(),
+            budget: self.brake.rate.of(whole),
+            waste: self.config.brakes.waste,
+            kernel_moves: self.source.kernel_moves(),
+        };
+        let moves = self.tiering.decide(&claims, &room);
+        if self.acts() {
+            match self.source.kernel_moves() {
+                true => self.supervise(&moves),
+                false => self.carry(&moves, ms, whole, room.budget),
+            }
+        }
+        let status = self.status(&moves, kernel, pressures.map(|(now, _)| now));
+        if let Err(error) = status.write(&self.options.root) {
+            self.trouble(&error.to_string());
+        }
+        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    fn claims(&self) -> Vec<Tenant> {
+        let top = self.machine.top_bytes;
+        let claim = |group: &crate::config::Group| Tenant {
+            protect: group.protect.of(top),
+            limit: group.limit.map_or(u64::MAX, |limit: Amount| limit.of(top)),
+            weight: group.weight,
+            ..Tenant::default()
+        };
+        self.config.groups.iter().map(claim).collect()
+    }
+
+    fn carry(&mut self, moves: &[Move], ms: u64, whole: u64, budget: u64) {
+        let Some(reserved) = self.pace.reserve(ms, whole) else {
+            return;
+        };
+        let began = Instant::now();
+        let (mut up, mut down) = (0, 0);
+        for of in moves {
+            // What goes up afterwards counts on the room: without it nothing more goes.
+            if of.way == Way::Down && down + of.bytes > budget {
+                break;
+            }
+            if self.stop.load(Ordering::Relaxed) || began.elapsed() > MOVE_TIME {
+                break;
+            }
+            match self.hands.carry(of, &self.stop) {
+                Ok((moved, stayed)) => {
+                    *(if of.way == Way::Up {
+                        &mut up
+                    } else {
+                        &mut down
+                    }) += moved;
+                    self.tiering.done(of, moved, stayed);
+                }
+                // It is not looked for any more until processes are.
+                Err(MoveError::NoProcess { .. }) => {
+                    self.tiering.keep(|process| process != of.process)
+                }
+                Err(error) => {
+                    tracing::debug!(pid = of.process.pid, "{error}");
+                    self.tiering.done(of, 0, of.bytes);
+                }
+            }
+        }
+        self.pace.settle(reserved, up);
+        if up + down > 0 {
+            tracing::info!(up, down, "moved");
+        }
+    }
+
+    /// Sets the kernel's pace, and lets it demote what tenants have above their limits.
+    fn supervise(&mut self, moves: &[Move]) {
+        let rate = self.brake.rate.of(self.config.brakes.bytes_per_second);
+        if let Err(error) = self.source.pace(&mut self.knobs, rate) {
+            self.trouble(&error.to_string());
+        }
+        let mut over: BTreeMap<&str, u64> = BTreeMap::new();
+        for of in moves {
+            let member = self
+                .members
+                .iter()
+                .find(|member| member.process == of.process);
+            // The root has no such file, and would be everybody's.
+            if let Some(member) = member.filter(|member| member.cgroup.len() > 1) {
+                *over.entry(&member.cgroup).or_default() += of.bytes;
+            }
+        }
+        for (cgroup, bytes) in over {
+            let bytes = bytes.min(rate / 2);
+            // EAGAIN says that less could go.
+            let done = self.knobs.write(
+                &format!("sys/fs/cgroup{cgroup}/memory.reclaim"),
+                &bytes.to_string(),
+            );
+            tracing::info!(cgroup, bytes, whole = done.is_ok(), "above its limit");
+        }
+    }
+
+    fn status(
+        &self,
+        moves: &[Move],
+        kernel: Option<(u64, u64)>,
+        pressures: [Option<f64>; 2],
+    ) -> Status {
+        let chosen = |way| {
+            moves
+                .iter()
+                .filter(|of| of.way == way)
+                .map(|of| of.bytes)
+                .sum()
+        };
+        let tier = |nodes: &[u32]| TierStatus {
+            nodes: nodes.to_vec(),
+            free: nodes.iter().map(|node| self.machine.free(*node)).sum(),
+        };
+        let groups = self
+            .config
+            .groups
+            .iter()
+            .zip(self.tiering.accounts())
+            .enumerate();
+        let group =
+            |(index, (group, of)): (usize, (&crate::config::Group, &crate::tiering::Account))| {
+                GroupStatus {
+                    name: group.name.clone(),
+                    processes: self
+                        .members
+                        .iter()
+                        .filter(|member| member.group == index)
+                        .count() as u64,
+                    resident: of.tenant.resident,
+                    top: of.tenant.used,
+                    hot: of.hot,
+                    share: of.share,
+                    protect: of.tenant.protect,
+                    limit: Some(of.tenant.limit).filter(|limit| *limit < u64::MAX),
+                    promoted: of.promoted,
+                    demoted: of.demoted,
+                    stayed: of.stayed,
+                    wasted: of.wasted,
+                    thrashed: of.thrashed,
+                    rate: of.rate.per_mille(),
+                }
+            };
+        let rate = self.brake.rate.of(self
+            .tiering
+            .waste_rate()
+            .of(self.config.brakes.bytes_per_second));
+        let own = self
+            .knobs
+            .read("proc/self/stat")
+            .and_then(|stat| cpu_seconds(&stat));
+        Status {
+            schema: STATUS_SCHEMA.to_owned(),
+            pid: std::process::id(),
+            act: self.acts(),
+            seconds: self.began.elapsed().as_secs_f64(),
+            rounds: self.rounds,
+            cpu_seconds: own.unwrap_or(0.0),
+            source: SourceStatus {
+                name: self.source.name().to_owned(),
+                why: self.why.clone(),
+                watched: self.watched as u64,
+                cpu_seconds: self.source.cpu_seconds(&self.knobs),
+            },
+            tiers: vec![tier(&self.machine.top), tier(&self.machine.lower)],
+            bytes_per_second: rate,
+            waste_rate: self.tiering.waste_rate().per_mille(),
+            pressure_rate: self.brake.rate.per_mille(),
+            memory_pressure: pressures[0],
+            cpu_pressure: pressures[1],
+            chosen_up: chosen(Way::Up),
+            chosen_down: chosen(Way::Down),
+            kernel_promoted: kernel.map(|of| of.0),
+            kernel_demoted: kernel.map(|of| of.1),
+            trouble: self.refused.as_ref().or(self.trouble.as_ref()).cloned(),
+            groups: groups.map(group).collect(),
+        }
+    }
+}
+
+fn pace(config: &Config) -> Pace {
+    let params = PaceParams {
+        rate: config.brakes.bytes_per_second,
+        ..PaceParams::default()
+    };
+    // The configuration allows what pace takes.
+    Pace::new(params, 0).unwrap_or_else(|_| unreachable!("rates are checked when they are read"))
+}
+
+/// CPU time of a process by its /proc/PID/stat.
+pub(crate) fn cpu_seconds(stat: &str) -> Option<f64> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+#[cfg(test)]
+#[path = "daemon_tests.rs"]
+mod tests;

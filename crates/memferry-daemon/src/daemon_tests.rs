@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The daemon's rounds on a made-up machine: files below a folder, and hands that only note what is to be moved.
+
+use std::fs;
+use std::io;
+use std::sync::Mutex;
+
+use super::*;
+use crate::knobs::{BALANCING, BALANCING_RATE, DEMOTION};
+use crate::machine::tests::{put, tree};
+use crate::tiering::{CHUNK, Placed};
+
+/// Each process has 32 chunks; those of process 20 lie in the top tier.
+#[derive(Clone, Default)]
+struct Fake(Arc<Mutex<BTreeMap<(u32, usize), bool>>>);
+
+const CHUNKS: usize = 32;
+
+impl Hands for Fake {
+    fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>> {
+        let mut places = self.0.lock().unwrap();
+        let place = |number| Placed {
+            number,
+            resident: CHUNK as u64,
+            top: if *places
+                .entry((process.pid, number))
+                .or_insert(process.pid == 20)
+            {
+                CHUNK as u64
+            } else {
+                0
+            },
+        };
+        Ok((0..CHUNKS).map(place).collect())
+    }
+
+    fn carry(&mut self, of: &Move, _: &AtomicBool) -> Result<(u64, u64), MoveError> {
+        self.0
+            .lock()
+            .unwrap()
+            .insert((of.process.pid, of.number), of.way == Way::Up);
+        Ok((of.bytes, 0))
+    }
+}
+
+impl Fake {
+    fn top(&self, pid: u32) -> usize {
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|(key, top)| key.0 == pid && **top)
+            .count()
+    }
+}
+
+const CONFIG: &str =
+    "act = true\n[[group]]\nname = \"all\"\nprocesses = [\"p20\"]\nlimit = \"32M\"\n";
+
+fn machine(config: &str) -> (tempfile::TempDir, Options, Fake, Daemon) {
+    let root = tree();
+    let pages = (CHUNKS * CHUNK) >> rustix::param::page_size().trailing_zeros();
+    put(root.path(), "proc/20/statm", &format!("1 {pages} 0\n"));
+    put(root.path(), "proc/20/cgroup", "0::/a\n");
+    put(root.path(), "proc/20/comm", "p20\n");
+    put(
+        root.path(),
+        "proc/20/stat",
+        &format!("20 (p20) S {}900 0\n", "0 ".repeat(18)),
+    );
+    for (file, text) in [
+        (BALANCING, "1"),
+        (BALANCING_RATE, "65536"),
+        (DEMOTION, "false"),
+    ] {
+        put(root.path(), file, text);
+    }
+    put(root.path(), "sys/fs/cgroup/a/memory.reclaim", "");
+    put(root.path(), "memferry.toml", config);
+    let options = Options {
+        config: root.path().join("memferry.toml"),
+        root: root.path().to_owned(),
+        dry_run: false,
+        once: false,
+    };
+    let (config, machine, fake) = (
+        Config::read(&options.config).unwrap(),
+        Machine::read(root.path()).unwrap(),
+        Fake::default(),
+    );
+    let daemon = Daemon::new(
+        &options,
+        config,
+        machine,
+        Box::new(fake.clone()),
+        Knobs::open(root.path()).unwrap(),
+        Arc::default(),
+    )
+    .unwrap();
+    (root, options, fake, daemon)
+}
+
+fn text(root: &Path, file: &str) -> String {
+    fs::read_to_string(root.join(file))
+        .unwrap()
+        .trim()
+        .to_owned()
+}
+
+#[test]
+fn the_kernel_is_supervised_and_set_back() {
+    let (root, _, fake, mut daemon) = machine(CONFIG);
+    daemon.round();
+    assert_eq!(text(root.path(), BALANCING), "3");
+    assert_eq!(text(root.path(), BALANCING_RATE), "256");
+    // 32 MiB are above the limit: the kernel is asked to demote them, and the daemon moves nothing.
+    assert_eq!(
+        text(root.path(), "sys/fs/cgroup/a/memory.reclaim"),
+        (32 << 20).to_string()
+    );
+    assert_eq!(fake.top(20), CHUNKS);
+    let status = Status::read(root.path()).unwrap();
+    assert_eq!(
+        (status.source.name.as_str(), status.kernel_promoted),
+        ("numa-balancing", Some(0))
+    );
+    assert_eq!(
+        (status.groups[0].top, status.groups[0].limit),
+        (64 << 20, Some(32 << 20))
+    );
+    daemon.end().unwrap();
+    assert_eq!(
+        [BALANCING, BALANCING_RATE, DEMOTION].map(|file| text(root.path(), file)),
+        ["1", "65536", "false"]
+    );
+    assert!(Status::read(root.path()).is_err());
+}
+
+#[test]
+fn pressure_halves_the_rate_and_it_comes_back() {
+    let (root, _, _, mut daemon) = machine(CONFIG);
+    put(
+        root.path(),
+        "proc/pressure/memory",
+        "some avg10=50.00 avg60=0 avg300=0 total=0\n",
+    );
+    daemon.round();
+    assert_eq!(text(root.path(), BALANCING_RATE), "128");
+    put(
+        root.path(),
+        "proc/pressure/memory",
+        "some avg10=0.00 avg60=0 avg300=0 total=0\n",
+    );
+    (0..QUIET_ROUNDS).for_each(|_| daemon.round());
+    assert_eq!(text(root.path(), BALANCING_RATE), "256");
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_a_good_one_is_taken() {
+    let (root, _, _, mut daemon) = machine(CONFIG);
+    daemon.round();
+    let before = daemon.config.clone();
+    put(root.path(), "memferry.toml", "act = true\nactt = false\n");
+    daemon.reload();
+    assert_eq!(daemon.config, before);
+    assert!(daemon.refused.as_ref().unwrap().contains("memferry.toml:2"));
+    // A source that cannot be had is not taken either.
+    put(
+        root.path(),
+        "memferry.toml",
+        &format!("source = \"damon\"\n{CONFIG}"),
+    );
+    daemon.reload();
+    assert_eq!(
+        (&daemon.config, daemon.source.name()),
+        (&before, "numa-balancing")
+    );
+    assert_eq!(text(root.path(), BALANCING), "3");
+    // What only watches sets everything back.
+    put(
+        root.path(),
+        "memferry.toml",
+        &CONFIG.replace("true", "false"),
+    );
+    daemon.reload();
+    assert!(!daemon.config.act && daemon.refused.is_none());
+    assert_eq!(
+        [BALANCING, BALANCING_RATE, DEMOTION].map(|file| text(root.path(), file)),
+        ["1", "65536", "false"]
+    );
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What keeps the daemon from its work: what is wrong, why, and what to try.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why the daemon does not start, or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// The configuration is not as it must be.
+    #[error("{}:{line}: {what}", file.display())]
+    Config {
+        /// The file.
+        file: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong there, and what is allowed.
+        what: String,
+    },
+    /// A file could not be read or written.
+    #[error("{}: cannot {what}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was to be done with it.
+        what: &'static str,
+        /// What the system answered.
+        error: io::Error,
+    },
+    /// The machine's files are not as documented.
+    #[error(transparent)]
+    Topology(#[from] memferry_linux::topology::TopologyError),
+    /// The machine has nothing to tier.
+    #[error("this machine has one memory tier: nothing can go up or down")]
+    OneTier,
+    /// Another daemon, or a benchmark, changes the same settings.
+    #[error("{who} has changed settings of this kernel")]
+    Taken {
+        /// Who.
+        who: String,
+    },
+    /// The source that the configuration names cannot be had.
+    #[error("the source {source_name} cannot be had: {why}")]
+    NoSource {
+        /// Its name.
+        source_name: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// A setting did not come back.
+    #[error("/{file} was not set back to {before:?}: {error}")]
+    NotRestored {
+        /// The file, below the root.
+        file: String,
+        /// What it said before.
+        before: String,
+        /// What the system answered.
+        error: io::Error,
+    },
+}
+
+impl DaemonError {
+    /// What to try.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Config { .. } => "mend that line; docs/daemon.md has every key",
+            Self::File { .. } | Self::NotRestored { .. } => {
+                "be root, with /sys and /run that can be written to"
+            }
+            Self::Topology(_) => "mount /proc and /sys in this container",
+            Self::OneTier => "`memferry doctor` says why slower memory is not seen as such",
+            Self::Taken { .. } => {
+                "end it first; `memferry kernel status` shows what benchmarks left behind"
+            }
+            Self::NoSource { .. } => {
+                "set source = \"auto\" to take what there is, or free the named one"
+            }
+        }
+    }
+}
+
+/// Ties an error to a path.
+pub(crate) fn file(
+    path: impl Into<PathBuf>,
+    what: &'static str,
+) -> impl FnOnce(io::Error) -> DaemonError {
+    let path = path.into();
+    move |error| DaemonError::File { path, what, error }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the pages of other processes lie, and their moves by the library, a chunk of 2 MiB per call: about a millisecond in which
+//! accesses to it wait. The owner's cpuset and policy are looked at before, and what is locked or pinned stays.
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use memferry::MoveError;
+use memferry::process::{Process, ProcessMove, Progress};
+use memferry_linux::numa;
+use memferry_linux::pagemap::Pages;
+
+use crate::machine::Machine;
+use crate::members;
+use crate::owner::Owner;
+use crate::tiering::{CHUNK, Move, Placed, ProcessId, Way};
+
+/// What an owner said is asked again after that: numa_maps and smaps walk page tables, so it cannot be asked for each chunk.
+const OWNER_AGE: Duration = Duration::from_secs(5);
+/// Pages of a chunk whose nodes are asked for.
+const SAMPLES: usize = 8;
+/// Pages of one call that asks.
+const ASK: usize = 512;
+
+/// What the daemon does to processes.
+pub trait Hands {
+    /// Where the pages of a process lie that may move.
+    ///
+    /// # Errors
+    /// It has ended, or may not be looked at.
+    fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>>;
+
+    /// Moves a chunk. Returns the bytes that moved and those that stayed.
+    ///
+    /// # Errors
+    /// Nothing moved: the process has ended, or may not be touched.
+    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<(u64, u64), MoveError>;
+}
+
+/// The real ones.
+#[derive(Debug)]
+pub struct Kernel {
+    machine: Machine,
+    owners: HashMap<ProcessId, (Instant, Owner)>,
+}
+
+impl Kernel {
+    /// Of a machine that is this one.
+    pub fn new(machine: &Machine) -> Self {
+        Self {
+            machine: machine.clone(),
+            owners: HashMap::new(),
+        }
+    }
+
+    fn owner(&mut self, process: ProcessId, most: Duration) -> io::Result<&Owner> {
+        self.owners
+            .retain(|_, (asked, _)| asked.elapsed() <= OWNER_AGE);
+        if self
+            .owners
+            .get(&process)
+            .is_none_or(|(asked, _)| asked.elapsed() > most)
+        {
+            let owner = Owner::read(&self.machine.root, process.pid)?;
+            self.owners.insert(process, (Instant::now(), owner));
+        }
+        let known = self.owners.get(&process).map(|(_, owner)| owner);
+        known.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+/// Chunks with their present runs.
+#[allow(
+    clippy::single_range_in_vec_init,
+    reason = "lists of ranges, of which this is the first"
+)]
+fn chunks(pages: &Pages, ranges: &[Range<usize>]) -> io::Result<Vec<(usize, Vec<Range<usize>>)>> {
+    let mut chunks: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
+    let mut add = |run: Range<usize>| {
+        let mut at = run.start;
+        while at < run.end {
+            let number = at / CHUNK;
+            let end = run.end.min((number + 1) * CHUNK);
+            match chunks.last_mut() {
+                Some((last, runs)) if *last == number => runs.push(at..end),
+                _ => chunks.push((number, vec![at..end])),
+            }
+            at = end;
+        }
+    };
+    ranges
+        .iter()
+        .try_for_each(|range| pages.each_run(range, &mut add))?;
+    Ok(chunks)
+}
+
+/// Some of the pages of runs, evenly.
+fn samples(runs: &[Range<usize>]) -> Vec<usize> {
+    let page = rustix::param::page_size();
+    let pages: usize = runs.iter().map(|run| run.len() / page).sum();
+    let count = pages.min(SAMPLES);
+    let mut wanted = (0..count).map(|index| index * pages / count).peekable();
+    let (mut found, mut before) = (Vec::with_capacity(count), 0);
+    for run in runs {
+        let of = run.len() / page;
+        while let Some(at) = wanted.next_if(|at| *at < before + of) {
+            found.push(run.start + (at - before) * page);
+        }
+        before += of;
+    }
+    found
+}
+
+impl Hands for Kernel {
+    fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>> {
+        let folder = self.machine.root.join(format!("proc/{}", process.pid));
+        let chunks = chunks(
+            &Pages::of(&folder)?,
+            &self.owner(process, OWNER_AGE)?.ranges,
+        )?;
+        let pages: Vec<Vec<usize>> = chunks.iter().map(|(_, runs)| samples(runs)).collect();
+        let all: Vec<usize> = pages.iter().flatten().copied().collect();
+        let mut nodes = vec![0; all.len()];
+        for (pages, nodes) in all.chunks(ASK).zip(nodes.chunks_mut(ASK)) {
+            let pid = i32::try_from(process.pid).unwrap_or(i32::MAX);
+            numa::move_pages(pid, pages, None, nodes, false)?;
+        }
+        let mut nodes = nodes.into_iter();
+        let is_top =
+            |node: &i32| u32::try_from(*node).is_ok_and(|node| self.machine.top.contains(&node));
+        let place = |((number, runs), pages): (&(usize, Vec<Range<usize>>), &Vec<usize>)| {
+            let resident: u64 = runs.iter().map(|run| run.len() as u64).sum();
+            // A page that has gone meanwhile, or is none of the process's own, lies nowhere.
+            let known: Vec<i32> = nodes
+                .by_ref()
+                .take(pages.len())
+                .filter(|node| *node >= 0)
+                .collect();
+            let top = known.iter().filter(|node| is_top(node)).count() as u64;
+            Placed {
+                number: *number,
+                resident: if known.is_empty() { 0 } else { resident },
+                top: resident * top / known.len().max(1) as u64,
+            }
+        };
+        Ok(chunks.iter().zip(&pages).map(place).collect())
+    }
+
+    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<(u64, u64), MoveError> {
+        let process = Process::open(of.process.pid)?;
+        let gone = || MoveError::NoProcess {
+            pid: of.process.pid,
+            why: "it has ended, or its owner cannot be asked",
+            hint: "nothing: it is looked for again",
+        };
+        // Opened before it is compared, so that the number cannot become another process's in between.
+        if members::start(&self.machine.root, of.process.pid) != Some(of.process.start) {
+            return Err(gone());
+        }
+        let owner = self
+            .owner(of.process, OWNER_AGE)
+            .map_err(|_| gone())?
+            .clone();
+        let start = of.number * CHUNK;
+        let survey = process.survey_of(&owner.within(&(start..start + CHUNK)))?;
+        let (from, to) = match of.way {
+            Way::Up => (&self.machine.lower, &self.machine.top),
+            Way::Down => (&self.machine.top, &self.machine.lower),
+        };
+        let Some(to) = self.machine.emptiest(to, &owner.nodes) else {
+            return Ok((0, of.bytes));
+        };
+        let (mut moved, mut stayed) = (0, 0);
+        for node in from {
+            let mut options = ProcessMove::new(to);
+            options.from = Some(*node);
+            let done = process.move_pages(&survey, &options, &Progress::default(), cancel)?;
+            moved += done.moved.bytes;
+            stayed += done.stayed_bytes();
+        }
+        Ok((moved, stayed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_even_and_within_the_runs() {
+        let page = rustix::param::page_size();
+        assert_eq!(samples(&[]), [0_usize; 0]);
+        assert_eq!(samples(&[0..page, 7 * page..8 * page]), [0, 7 * page]);
+        let runs = [0..12 * page, 100 * page..104 * page];
+        let found: Vec<usize> = samples(&runs).iter().map(|at| at / page).collect();
+        assert_eq!(found, [0, 2, 4, 6, 8, 10, 100, 102]);
+    }
+
+    #[test]
+    fn this_process_is_found_where_it_lies() {
+        let page = rustix::param::page_size();
+        let memory = vec![1_u8; 4 * CHUNK];
+        let Ok(pages) = Pages::of(std::path::Path::new("/proc/self")) else {
+            return println!("not run: no pagemap here");
+        };
+        let start = (memory.as_ptr() as usize).next_multiple_of(CHUNK);
+        let range = start..start + 2 * CHUNK;
+        let found = chunks(&pages, std::slice::from_ref(&range)).unwrap();
+        let numbers: Vec<usize> = found.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [start / CHUNK, start / CHUNK + 1]);
+        let bytes: usize = found
+            .iter()
+            .flat_map(|(_, runs)| runs)
+            .map(Range::len)
+            .sum();
+        assert_eq!(bytes, 2 * CHUNK);
+        assert!(memory.iter().step_by(page).all(|byte| *byte == 1));
+    }
+}

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's settings that the daemon changes: only those of a list, each stored in a file under /run before it is changed, so
+//! that the daemon's end, or its next start, puts them back.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{DaemonError, file};
+
+/// The daemon's folder, below the root.
+pub(crate) const FOLDER: &str = "run/memferry";
+const STATE: &str = "daemon.json";
+const LOCK: &str = "daemon.lock";
+
+/// What the kernel's NUMA balancing does.
+pub const BALANCING: &str = "proc/sys/kernel/numa_balancing";
+/// MiB per second that it promotes at most.
+pub const BALANCING_RATE: &str = "proc/sys/kernel/numa_balancing_promote_rate_limit_MBps";
+/// Whether reclaim demotes.
+pub const DEMOTION: &str = "sys/kernel/mm/numa/demotion_enabled";
+/// Sources of pghot.
+pub const PGHOT: &str = "proc/sys/vm/pghot_enabled_sources";
+/// MiB per second that pghot promotes at most.
+pub const PGHOT_RATE: &str = "proc/sys/vm/pghot_promote_rate_limit_MBps";
+/// DAMON's sysfs.
+pub const KDAMONDS: &str = "sys/kernel/mm/damon/admin/kdamonds";
+
+/// One setting as it was and as the daemon left it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Change {
+    file: String,
+    before: String,
+    /// `None` if whatever it says now is the daemon's.
+    after: Option<String>,
+}
+
+/// Settings that come back.
+#[derive(Debug)]
+pub struct Knobs {
+    root: PathBuf,
+    changes: Vec<Change>,
+    /// Held as long as the daemon lives.
+    _lock: File,
+}
+
+/// Whether the daemon may write a file, given below the root.
+fn is_ours(file: &str) -> bool {
+    let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+    let is_plain = file.split('/').all(plain);
+    let is_setting = [BALANCING, BALANCING_RATE, DEMOTION, PGHOT, PGHOT_RATE].contains(&file);
+    let below = |folder: &str| {
+        file.strip_prefix(folder)
+            .is_some_and(|rest| rest.starts_with('/'))
+    };
+    let is_reclaim = below("sys/fs/cgroup") && file.ends_with("/memory.reclaim");
+    is_plain && (is_setting || below(KDAMONDS) || is_reclaim)
+}
+
+impl Knobs {
+    /// Takes the lock of the daemons, and puts back what one changed that was killed.
+    ///
+    /// # Errors
+    /// Another daemon runs, a benchmark has changed settings, or a setting does not come back.
+    pub fn open(root: &Path) -> Result<Self, DaemonError> {
+        let folder = root.join(FOLDER);
+        fs::create_dir_all(&folder).map_err(file(&folder, "make the folder"))?;
+        let path = folder.join(LOCK);
+        let mut options = OpenOptions::new();
+        let mut lock = (options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path))
+        .map_err(file(&path, "open the lock"))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let pid = fs::read_to_string(&path).unwrap_or_default();
+            let who = format!("another daemon (pid {})", pid.trim());
+            return Err(DaemonError::Taken { who });
+        }
+        if folder.join("restore.json").exists() {
+            let who = "a benchmark of memferry".to_owned();
+            return Err(DaemonError::Taken { who });
+        }
+        let write = lock
+            .set_len(0)
+            .and_then(|()| writeln!(lock, "{}", std::process::id()));
+        write.map_err(file(&path, "write the lock"))?;
+        let mut knobs = Self {
+            root: root.to_owned(),
+            changes: Vec::new(),
+            _lock: lock,
+        };
+        let path = knobs.path();
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let parsed = serde_json::from_slice(&bytes).map_err(io::Error::from);
+                knobs.changes = parsed.map_err(file(&path, "understand what was changed"))?;
+                tracing::warn!(
+                    settings = knobs.changes.len(),
+                    "the last daemon was killed: its settings come back"
+                );
+                knobs.put_back()?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(file(&path, "read what was changed")(error)),
+        }
+        Ok(knobs)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.root.join(FOLDER).join(STATE)
+    }
+
+    /// The folder that holds /proc and /sys.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What a setting says; `None` where there is none.
+    pub fn read(&self, file: &str) -> Option<String> {
+        let text = fs::read_to_string(self.root.join(file)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// Stores that a file comes back to `before`, whatever it will say then.
+    pub fn keep(&mut self, file: &str, before: &str) -> Result<(), DaemonError> {
+        self.note(Change {
+            file: file.to_owned(),
+            before: before.to_owned(),
+            after: None,
+        })
+    }
+
+    fn note(&mut self, change: Change) -> Result<(), DaemonError> {
+        match self
+            .changes
+            .iter_mut()
+            .find(|known| known.file == change.file)
+        {
+            Some(known) => known.after = change.after,
+            None => self.changes.push(change),
+        }
+        let path = self.path();
+        let store = || {
+            let mut whole = tempfile::NamedTempFile::new_in(self.root.join(FOLDER))?;
+            whole.write_all(&serde_json::to_vec(&self.changes)?)?;
+            whole.persist(&path).map_err(|error| error.error)
+        };
+        store()
+            .map(drop)
+            .map_err(file(&path, "store what is changed"))
+    }
+
+    /// Sets a setting, which comes back later. One that says so already is left alone.
+    pub fn set(&mut self, file: &str, text: &str) -> Result<(), DaemonError> {
+        let now = self.read(file).unwrap_or_default();
+        if now == text {
+            return Ok(());
+        }
+        let after = Some(text.to_owned());
+        self.note(Change {
+            file: file.to_owned(),
+            before: now,
+            after,
+        })?;
+        self.write(file, text)
+    }
+
+    /// Writes a file of the list, which does not come back.
+    pub fn write(&self, name: &str, text: &str) -> Result<(), DaemonError> {
+        let path = self.root.join(name);
+        let write = || {
+            if !is_ours(name) {
+                return Err(io::Error::other("it is not on the daemon's list of files"));
+            }
+            // One write(2) of the whole text, as sysfs wants it. No file is made.
+            OpenOptions::new()
+                .write(true)
+                .truncate(true)
+                .open(&path)?
+                .write_all(text.as_bytes())
+        };
+        write().map_err(file(&path, "write it"))
+    }
+
+    /// Puts everything back, the last change first. What somebody else has set meanwhile stays.
+    ///
+    /// # Errors
+    /// The first setting that does not come back; the others do, and the next call tries again.
+    pub fn put_back(&mut self) -> Result<(), DaemonError> {
+        let mut failure = None;
+        let mut left = Vec::new();
+        for change in std::mem::take(&mut self.changes).into_iter().rev() {
+            let Some(now) = self.read(&change.file) else {
+                continue;
+            };
+            if now == change.before {
+                continue;
+            }
+            if change.after.as_ref().is_some_and(|after| *after != now) {
+                tracing::warn!(
+                    file = change.file,
+                    now,
+                    "somebody else has set it meanwhile: it stays"
+                );
+                continue;
+            }
+            if let Err(error) = self.write(&change.file, &change.before) {
+                let error = match error {
+                    DaemonError::File { error, .. } => error,
+                    other => io::Error::other(other.to_string()),
+                };
+                let Change { file, before, .. } = change.clone();
+                failure.get_or_insert(DaemonError::NotRestored {
+                    file,
+                    before,
+                    error,
+                });
+                left.push(change);
+            }
+        }
+        left.reverse();
+        self.changes = left;
+        match failure {
+            Some(failure) => Err(failure),
+            None => match fs::remove_file(self.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(file(self.path(), "remove what was stored")(error))
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+}
+
+impl Drop for Knobs {
+    fn drop(&mut self) {
+        if let Err(error) = self.put_back() {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::put;
+
+    fn read(root: &Path, file: &str) -> String {
+        fs::read_to_string(root.join(file))
+            .unwrap()
+            .trim()
+            .to_owned()
+    }
+
+    #[test]
+    fn settings_come_back_in_the_end() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), BALANCING, "1\n");
+        put(root.path(), DEMOTION, "false\n");
+        let mut knobs = Knobs::open(root.path()).unwrap();
+        knobs.set(BALANCING, "2").unwrap();
+        knobs.set(BALANCING, "3").unwrap();
+        knobs.set(DEMOTION, "true").unwrap();
+        assert_eq!(read(root.path(), BALANCING), "3");
+        drop(knobs);
+        assert_eq!(
+            (read(root.path(), BALANCING), read(root.path(), DEMOTION)),
+            ("1".into(), "false".into())
+        );
+        assert!(!root.path().join(FOLDER).join(STATE).exists());
+    }
+
+    #[test]
+    fn what_a_killed_daemon_changed_comes_back_at_the_next_start() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), BALANCING, "1\n");
+        let mut killed = Knobs::open(root.path()).unwrap();
+        killed.set(BALANCING, "2").unwrap();
+        // As SIGKILL leaves it: the lock is free, the file is there.
+        let stored = fs::read(root.path().join(FOLDER).join(STATE)).unwrap();
+        killed.changes.clear();
+        drop(killed);
+        fs::write(root.path().join(FOLDER).join(STATE), stored).unwrap();
+        assert_eq!(read(root.path(), BALANCING), "2");
+        drop(Knobs::open(root.path()).unwrap());
+        assert_eq!(read(root.path(), BALANCING), "1");
+    }
+
+    #[test]
+    fn what_somebody_else_set_stays() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), BALANCING, "1\n");
+        let mut knobs = Knobs::open(root.path()).unwrap();
+        knobs.set(BALANCING, "2").unwrap();
+        put(root.path(), BALANCING, "0\n");
+        drop(knobs);
+        assert_eq!(read(root.path(), BALANCING), "0");
+    }
+
+    #[test]
+    fn a_second_daemon_and_a_benchmark_are_named() {
+        let root = tempfile::tempdir().unwrap();
+        let knobs = Knobs::open(root.path()).unwrap();
+        let told = Knobs::open(root.path()).unwrap_err().to_string();
+        assert!(
+            told.contains(&format!("pid {}", std::process::id())),
+            "{told}"
+        );
+        drop(knobs);
+        put(root.path(), "run/memferry/restore.json", "{}");
+        assert!(matches!(
+            Knobs::open(root.path()),
+            Err(DaemonError::Taken { .. })
+        ));
+    }
+
+    #[test]
+    fn only_files_of_the_list_are_written() {
+        let root = tempfile::tempdir().unwrap();
+        let knobs = Knobs::open(root.path()).unwrap();
+        let damon = format!("{KDAMONDS}/../../../../etc");
+        for file in [
+            "proc/sys/kernel/panic",
+            "etc/passwd",
+            &damon,
+            "sys/fs/cgroup/a/memory.max",
+            "sys/fs/cgroupx/memory.reclaim",
+        ] {
+            put(root.path(), file, "before");
+            assert!(knobs.write(file, "after").is_err(), "{file}");
+            assert_eq!(read(root.path(), file), "before");
+        }
+        put(root.path(), "sys/fs/cgroup/a/memory.reclaim", "");
+        knobs.write("sys/fs/cgroup/a/memory.reclaim", "2M").unwrap();
+        assert!(knobs.write(BALANCING, "1").is_err(), "no file is made");
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The machine's tiers, what is free of them, and how much programs wait. Files below a root folder; nothing is written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memferry_linux::topology::Topology;
+
+use crate::error::DaemonError;
+
+/// One part of so many of the top tier stays free: the kernel's watermarks are a part in a thousand, and an allocation that
+/// finds less than those reclaims first.
+const RESERVE: u64 = 64;
+
+/// A machine with two tiers or more.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The folder of `sys`, `proc` and `run`.
+    pub root: PathBuf,
+    /// Nodes of the top tier.
+    pub top: Vec<u32>,
+    /// Nodes of all lower tiers.
+    pub lower: Vec<u32>,
+    /// Bytes of the top tier.
+    pub top_bytes: u64,
+}
+
+impl Machine {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Files are missing, or there is one tier.
+    pub fn read(root: &Path) -> Result<Self, DaemonError> {
+        let topology = Topology::read_from(root)?;
+        let mut tiers = topology.tiers.iter();
+        let top = tiers
+            .next()
+            .map(|tier| tier.nodes.clone())
+            .unwrap_or_default();
+        let lower: Vec<u32> = tiers.flat_map(|tier| tier.nodes.clone()).collect();
+        if top.is_empty() || lower.is_empty() {
+            return Err(DaemonError::OneTier);
+        }
+        let bytes = top.iter().filter_map(|id| topology.node(*id));
+        Ok(Self {
+            root: root.to_owned(),
+            top_bytes: bytes.map(|node| node.memory_total_bytes).sum(),
+            top,
+            lower,
+        })
+    }
+
+    /// The text of a file that may be missing.
+    pub fn text(&self, file: &str) -> Option<String> {
+        let text = fs::read_to_string(self.root.join(file)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// Bytes that are free on a node; 0 if that cannot be told.
+    pub fn free(&self, node: u32) -> u64 {
+        let text = self.text(&format!("sys/devices/system/node/node{node}/meminfo"));
+        let free = text.as_deref().and_then(|text| {
+            let line = text.lines().find(|line| line.contains("MemFree:"))?;
+            line.split_whitespace().rev().nth(1)?.parse::<u64>().ok()
+        });
+        free.unwrap_or(0) << 10
+    }
+
+    /// Bytes of the top tier that may be filled.
+    pub fn room(&self) -> u64 {
+        let free: u64 = self.top.iter().map(|node| self.free(*node)).sum();
+        free.saturating_sub(self.top_bytes / RESERVE)
+    }
+
+    /// Of some nodes the one with the most free memory that a process may use.
+    pub fn emptiest(&self, nodes: &[u32], allowed: &[u32]) -> Option<u32> {
+        let nodes = nodes.iter().copied().filter(|node| allowed.contains(node));
+        nodes.max_by_key(|node| self.free(*node))
+    }
+
+    /// Percent of the last ten seconds in which somebody waited for a resource (PSI); `None` on a kernel that does not tell.
+    pub fn pressure(&self, resource: &str) -> Option<f64> {
+        let text = self.text(&format!("proc/pressure/{resource}"))?;
+        let some = text.lines().find(|line| line.starts_with("some "))?;
+        let avg10 = some
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("avg10="))?;
+        avg10.parse().ok()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A tree of a machine with one CPU, a top node 0 of 1 GiB and a lower node 1 of 512 MiB.
+    pub(crate) fn tree() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let node = |id: u32, total: u64, free: u64| {
+            format!(
+                "Node {id} MemTotal: {total} kB\nNode {id} MemFree: {free} kB\nNode {id} MemUsed: 0 kB\n"
+            )
+        };
+        let tiers = "sys/devices/virtual/memory_tiering";
+        for (file, text) in [
+            ("sys/devices/system/cpu/online", "0\n"),
+            ("sys/devices/system/node/online", "0-1\n"),
+            ("sys/devices/system/node/has_memory", "0-1\n"),
+            ("sys/devices/system/node/has_cpu", "0\n"),
+            ("sys/devices/system/node/node0/cpulist", "0\n"),
+            ("sys/devices/system/node/node1/cpulist", "\n"),
+            ("sys/devices/system/node/node0/distance", "10 20\n"),
+            ("sys/devices/system/node/node1/distance", "20 10\n"),
+            (
+                "sys/devices/system/node/node0/meminfo",
+                &node(0, 1 << 20, 1 << 19),
+            ),
+            (
+                "sys/devices/system/node/node1/meminfo",
+                &node(1, 1 << 19, 1 << 18),
+            ),
+            (&format!("{tiers}/memory_tier4/nodelist"), "0\n"),
+            (&format!("{tiers}/memory_tier22/nodelist"), "1\n"),
+            ("proc/cpuinfo", "\n"),
+            (
+                "proc/meminfo",
+                "MemTotal: 1572864 kB\nMemFree: 786432 kB\nMemAvailable: 786432 kB\n",
+            ),
+            ("proc/sys/kernel/osrelease", "6.12.0\n"),
+            ("proc/sys/vm/max_map_count", "65530\n"),
+            ("proc/sys/vm/overcommit_memory", "0\n"),
+            ("proc/vmstat", "pgpromote_success 0\n"),
+        ] {
+            put(root.path(), file, text);
+        }
+        root
+    }
+
+    pub(crate) fn put(root: &Path, file: &str, text: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn tiers_room_and_pressure_are_read() {
+        let root = tree();
+        let machine = Machine::read(root.path()).unwrap();
+        assert_eq!((&machine.top[..], &machine.lower[..]), (&[0][..], &[1][..]));
+        assert_eq!(machine.top_bytes, 1 << 30);
+        assert_eq!(machine.room(), (512 << 20) - (16 << 20));
+        assert_eq!(machine.emptiest(&[0, 1], &[1]), Some(1));
+        assert_eq!(machine.emptiest(&[0], &[1]), None);
+        assert_eq!(machine.pressure("memory"), None);
+        let text = "some avg10=12.50 avg60=1.00 avg300=0.00 total=1\nfull avg10=99.00 avg60=0 avg300=0 total=0\n";
+        put(root.path(), "proc/pressure/memory", text);
+        assert_eq!(machine.pressure("memory"), Some(12.5));
+    }
+
+    #[test]
+    fn a_machine_with_one_tier_is_refused() {
+        let root = tree();
+        let tiers = "sys/devices/virtual/memory_tiering";
+        fs::remove_dir_all(root.path().join(tiers)).unwrap();
+        put(
+            root.path(),
+            &format!("{tiers}/memory_tier4/nodelist"),
+            "0-1\n",
+        );
+        assert!(matches!(
+            Machine::read(root.path()),
+            Err(DaemonError::OneTier)
+        ));
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which processes belong to which group, from /proc below a root folder. A process is of the first group that takes it.
+
+use std::fs;
+use std::path::Path;
+
+use crate::config::Group;
+use crate::tiering::ProcessId;
+
+/// Processes with less memory are left alone: what they could gain is less than it costs to watch them.
+const LEAST_RESIDENT: u64 = 16 << 20;
+
+/// A process of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Which.
+    pub process: ProcessId,
+    /// Index of its group.
+    pub group: usize,
+    /// Its cgroup of version 2, as /proc/PID/cgroup has it.
+    pub cgroup: String,
+    /// Bytes in memory.
+    pub resident: u64,
+}
+
+/// When a process started, in clock ticks from boot; `None` if it has ended.
+pub fn start(root: &Path, pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(root.join(format!("proc/{pid}/stat"))).ok()?;
+    // The name, in parentheses, may hold anything.
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()
+}
+
+/// The members of all groups, the largest first. This process is none, and those that end meanwhile are left out.
+pub fn find(root: &Path, groups: &[Group]) -> Vec<Member> {
+    let Ok(entries) = fs::read_dir(root.join("proc")) else {
+        return Vec::new();
+    };
+    let names = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let pids = names.filter_map(|name| name.parse::<u32>().ok());
+    let mut members: Vec<Member> = pids
+        .filter(|pid| *pid != std::process::id())
+        .filter_map(|pid| member(root, groups, pid))
+        .collect();
+    members.sort_by_key(|member| (std::cmp::Reverse(member.resident), member.process));
+    members
+}
+
+fn member(root: &Path, groups: &[Group], pid: u32) -> Option<Member> {
+    let read = |file: &str| fs::read_to_string(root.join(format!("proc/{pid}/{file}"))).ok();
+    let pages: u64 = read("statm")?.split_whitespace().nth(1)?.parse().ok()?;
+    let resident = pages * rustix::param::page_size() as u64;
+    if resident < LEAST_RESIDENT {
+        return None;
+    }
+    let cgroups = read("cgroup").unwrap_or_default();
+    let cgroup = cgroups
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .unwrap_or("/")
+        .to_owned();
+    let name = read("comm").unwrap_or_default();
+    let group = groups
+        .iter()
+        .position(|group| takes(group, &cgroup, name.trim_end_matches('\n')))?;
+    let start = start(root, pid)?;
+    Some(Member {
+        process: ProcessId { pid, start },
+        group,
+        cgroup,
+        resident,
+    })
+}
+
+fn takes(group: &Group, cgroup: &str, name: &str) -> bool {
+    // A pattern names a cgroup and all below it.
+    let above = |pattern: &glob::Pattern| {
+        let options = glob::MatchOptions {
+            require_literal_separator: true,
+            ..glob::MatchOptions::default()
+        };
+        let ends = cgroup
+            .match_indices('/')
+            .map(|(at, _)| at)
+            .chain([cgroup.len()]);
+        let mut paths = ends.map(|end| if end == 0 { "/" } else { &cgroup[..end] });
+        paths.any(|path| pattern.matches_with(path, options))
+    };
+    group.cgroups.iter().any(above)
+        || group
+            .units
+            .iter()
+            .any(|unit| cgroup.split('/').any(|part| part == unit))
+        || group.processes.iter().any(|pattern| pattern.matches(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::machine::tests::put;
+
+    #[test]
+    fn a_process_is_of_the_first_group_that_takes_it() {
+        let root = tempfile::tempdir().unwrap();
+        let pages = 64 << 20 >> rustix::param::page_size().trailing_zeros();
+        for (pid, cgroup, name, pages) in [
+            (
+                10,
+                "/system.slice/postgresql@15.service/x",
+                "postgres",
+                pages,
+            ),
+            (
+                11,
+                "/user.slice/user-1000.slice/a.scope",
+                "spark) R 1",
+                pages * 2,
+            ),
+            (12, "/system.slice/redis.service", "redis", pages),
+            (13, "/system.slice/redis.service", "small", 10),
+            (14, "/other", "nobody", pages),
+        ] {
+            put(
+                root.path(),
+                &format!("proc/{pid}/statm"),
+                &format!("9 {pages} 1 0 0 0 0\n"),
+            );
+            put(
+                root.path(),
+                &format!("proc/{pid}/cgroup"),
+                &format!("1:cpuset:/old\n0::{cgroup}\n"),
+            );
+            put(
+                root.path(),
+                &format!("proc/{pid}/comm"),
+                &format!("{name}\n"),
+            );
+            let zeroes = "0 ".repeat(18);
+            put(
+                root.path(),
+                &format!("proc/{pid}/stat"),
+                &format!("{pid} ({name}) S {zeroes}{} 0 0\n", pid * 100),
+            );
+        }
+        put(root.path(), "proc/15/comm", "half gone\n");
+        let text = r#"
+            [[group]]
+            name = "db"
+            cgroups = ["/system.slice/postgresql*"]
+            [[group]]
+            name = "cache"
+            units = ["redis.service"]
+            [[group]]
+            name = "batch"
+            processes = ["spark*", "postgres"]
+        "#;
+        let config = Config::parse(text, Path::new("x")).unwrap();
+        let found: Vec<_> = find(root.path(), &config.groups)
+            .into_iter()
+            .map(|of| (of.process.pid, of.process.start, of.group, of.cgroup))
+            .collect();
+        let cgroup = |text: &str| text.to_owned();
+        assert_eq!(
+            found,
+            [
+                (11, 1100, 2, cgroup("/user.slice/user-1000.slice/a.scope")),
+                (10, 1000, 0, cgroup("/system.slice/postgresql@15.service/x")),
+                (12, 1200, 1, cgroup("/system.slice/redis.service")),
+            ]
+        );
+    }
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! DAMON through sysfs: one kdamond that watches the address spaces of processes, with a scheme for each that does nothing but
+//! name the regions of its process.
+//!
+//! The kdamond is the daemon's own, or there is none: writing `nr_kdamonds` would remove those of others.
+
+use std::fs;
+
+use super::{Report, Source};
+use crate::error::DaemonError;
+use crate::knobs::{KDAMONDS, Knobs};
+use crate::machine::Machine;
+use crate::tiering::{ProcessId, Seen};
+
+/// Microseconds from sample to sample, and from report to report: DAMON's own defaults.
+const SAMPLE_US: u32 = 5_000;
+const AGGREGATE_US: u32 = 100_000;
+/// Microseconds until it looks again for what a process has mapped.
+const UPDATE_US: u32 = 1_000_000;
+/// Regions of all processes: reading one takes four files, some 10 us.
+const REGIONS: usize = 500;
+/// Processes that are watched at most: each takes ten regions at least.
+const PROCESSES: usize = 32;
+
+/// DAMON as a source.
+#[derive(Debug)]
+pub(super) struct Damon {
+    watched: Vec<ProcessId>,
+}
+
+/// Who has DAMON, if anybody: kdamonds in its sysfs, or modules that want it alone.
+pub fn foreign(machine: &Machine) -> Option<String> {
+    let count: u32 = machine
+        .text(&format!("{KDAMONDS}/nr_kdamonds"))?
+        .parse()
+        .ok()?;
+    let state = |number: u32| machine.text(&format!("{KDAMONDS}/{number}/state"));
+    if let Some(number) = (0..count).find(|number| state(*number).as_deref() == Some("on")) {
+        let pid = machine
+            .text(&format!("{KDAMONDS}/{number}/pid"))
+            .unwrap_or_default();
+        return Some(format!("somebody else's kdamond {number} (pid {pid}) runs"));
+    }
+    if count > 0 {
+        return Some(format!("somebody else has set up {count} kdamonds"));
+    }
+    let is_on = |module: &&str| {
+        let on = machine.text(&format!("sys/module/{module}/parameters/enabled"));
+        matches!(on.as_deref(), Some("Y" | "1"))
+    };
+    let modules = ["damon_stat", "damon_reclaim", "damon_lru_sort"];
+    modules
+        .iter()
+        .find(|module| is_on(module))
+        .map(|module| format!("{module} has DAMON"))
+}
+
+/// Why DAMON cannot be had; `None` if it can.
+pub(super) fn absence(machine: &Machine, knobs: &Knobs) -> Option<String> {
+    match knobs.read(&format!("{KDAMONDS}/nr_kdamonds")) {
+        None => Some(
+            "this kernel has no DAMON in sysfs (CONFIG_DAMON_SYSFS), or it is for root only"
+                .to_owned(),
+        ),
+        Some(_) => foreign(machine),
+    }
+}
+
+impl Damon {
+    /// Takes a kdamond, which watches nothing yet.
+    pub(super) fn new(knobs: &mut Knobs) -> Result<Self, DaemonError> {
+        let count = format!("{KDAMONDS}/nr_kdamonds");
+        knobs.keep(&count, "0")?;
+        knobs.write(&count, "1")?;
+        Ok(Self {
+            watched: Vec::new(),
+        })
+    }
+
+    fn is_on(knobs: &Knobs) -> bool {
+        // In between, the file of a tree for tests says what was written last.
+        knobs
+            .read(&format!("{KDAMONDS}/0/state"))
+            .is_some_and(|state| state != "off")
+    }
+
+    fn begin(&self, knobs: &mut Knobs) -> Result<(), DaemonError> {
+        let context = format!("{KDAMONDS}/0/contexts/0");
+        let count = self.watched.len().to_string();
+        let attributes = format!("{context}/monitoring_attrs");
+        let mut files = vec![
+            (format!("{KDAMONDS}/0/contexts/nr_contexts"), "1".to_owned()),
+            (format!("{context}/operations"), "vaddr".to_owned()),
+            (
+                format!("{attributes}/intervals/sample_us"),
+                SAMPLE_US.to_string(),
+            ),
+            (
+                format!("{attributes}/intervals/aggr_us"),
+                AGGREGATE_US.to_string(),
+            ),
+            (
+                format!("{attributes}/intervals/update_us"),
+                UPDATE_US.to_string(),
+            ),
+            (format!("{attributes}/nr_regions/min"), "10".to_owned()),
+            (format!("{attributes}/nr_regions/max"), REGIONS.to_string()),
+            (format!("{context}/targets/nr_targets"), count.clone()),
+            (format!("{context}/schemes/nr_schemes"), count),
+        ];
+        for (index, process) in self.watched.iter().enumerate() {
+            let scheme = format!("{context}/schemes/{index}");
+            let mut put = |file: String, text: &str| files.push((file, text.to_owned()));
+            put(
+                format!("{context}/targets/{index}/pid_target"),
+                &process.pid.to_string(),
+            );
+            put(format!("{scheme}/action"), "stat");
+            for (field, most) in [
+                ("sz", "18446744073709551615"),
+                ("nr_accesses", "4294967295"),
+                ("age", "4294967295"),
+            ] {
+                put(format!("{scheme}/access_pattern/{field}/min"), "0");
+                put(format!("{scheme}/access_pattern/{field}/max"), most);
+            }
+            // All but this process is filtered out.
+            put(format!("{scheme}/filters/nr_filters"), "1");
+            put(format!("{scheme}/filters/0/type"), "target");
+            put(format!("{scheme}/filters/0/matching"), "N");
+            put(
+                format!("{scheme}/filters/0/damon_target_idx"),
+                &index.to_string(),
+            );
+        }
+        files
+            .iter()
+            .try_for_each(|(file, text)| knobs.write(file, text))?;
+        let state = format!("{KDAMONDS}/0/state");
+        knobs.keep(&state, "off")?;
+        knobs.write(&state, "on")
+    }
+}
+
+impl Source for Damon {
+    fn name(&self) -> &'static str {
+        "damon"
+    }
+
+    fn kernel_moves(&self) -> bool {
+        false
+    }
+
+    fn watch(&mut self, knobs: &mut Knobs, processes: &[ProcessId]) -> Result<usize, DaemonError> {
+        let mut wanted = processes[..processes.len().min(PROCESSES)].to_vec();
+        wanted.sort_unstable();
+        let is_on = Self::is_on(knobs);
+        if wanted == self.watched && (is_on || wanted.is_empty()) {
+            return Ok(wanted.len());
+        }
+        if is_on {
+            knobs.write(&format!("{KDAMONDS}/0/state"), "off")?;
+        }
+        self.watched = wanted;
+        if !self.watched.is_empty() {
+            self.begin(knobs)?;
+        }
+        Ok(self.watched.len())
+    }
+
+    fn report(&mut self, knobs: &mut Knobs) -> Result<Report, DaemonError> {
+        if self.watched.is_empty() || !Self::is_on(knobs) {
+            return Ok(Report::Accesses(Vec::new()));
+        }
+        // The kernel answers when the regions are there; all processes may have ended meanwhile.
+        let state = format!("{KDAMONDS}/0/state");
+        if let Err(error) = knobs.write(&state, "update_schemes_tried_regions") {
+            return match Self::is_on(knobs) {
+                true => Err(error),
+                false => Ok(Report::Accesses(Vec::new())),
+            };
+        }
+        let regions = |(index, process): (usize, &ProcessId)| {
+            let folder = format!("{KDAMONDS}/0/contexts/0/schemes/{index}/tried_regions");
+            (*process, regions(knobs, &folder))
+        };
+        Ok(Report::Accesses(
+            self.watched.iter().enumerate().map(regions).collect(),
+        ))
+    }
+
+    fn pace(&mut self, _: &mut Knobs, _: u64) -> Result<(), DaemonError> {
+        Ok(())
+    }
+
+    fn cpu_seconds(&self, knobs: &Knobs) -> Option<f64> {
+        let pid: u32 = knobs.read(&format!("{KDAMONDS}/0/pid"))?.parse().ok()?;
+        crate::daemon::cpu_seconds(knobs.read(&format!("proc/{pid}/stat"))?.as_str())
+    }
+}
+
+fn regions(knobs: &Knobs, folder: &str) -> Vec<Seen> {
+    let entries = fs::read_dir(knobs.root().join(folder))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let region = |name: String| {
+        let number = |file: &str| {
+            knobs
+                .read(&format!("{folder}/{name}/{file}"))?
+                .parse::<u64>()
+                .ok()
+        };
+        Some(Seen {
+            range: number("start")? as usize..number("end")? as usize,
+            accesses: number("nr_accesses")? as u32,
+            of: AGGREGATE_US / SAMPLE_US,
+        })
+    };
+    names.filter_map(region).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::SourceChoice;
+    use crate::machine::tests::{put, tree};
+    use crate::source::choose;
+
+    /// The files that a kernel makes for one kdamond with one process.
+    pub(crate) fn damon(root: &std::path::Path) {
+        put(root, &format!("{KDAMONDS}/nr_kdamonds"), "0");
+        let context = "contexts/0";
+        let scheme = format!("{context}/schemes/0");
+        for (file, text) in [
+            ("state", "off"),
+            ("pid", "-1"),
+            ("contexts/nr_contexts", "0"),
+            (&format!("{context}/operations"), ""),
+            (
+                &format!("{context}/monitoring_attrs/intervals/sample_us"),
+                "",
+            ),
+            (&format!("{context}/monitoring_attrs/intervals/aggr_us"), ""),
+            (
+                &format!("{context}/monitoring_attrs/intervals/update_us"),
+                "",
+            ),
+            (&format!("{context}/monitoring_attrs/nr_regions/min"), ""),
+            (&format!("{context}/monitoring_attrs/nr_regions/max"), ""),
+            (&format!("{context}/targets/nr_targets"), ""),
+            (&format!("{context}/targets/0/pid_target"), ""),
+            (&format!("{context}/schemes/nr_schemes"), ""),
+            (&format!("{scheme}/action"), ""),
+            (&format!("{scheme}/access_pattern/sz/min"), ""),
+            (&format!("{scheme}/access_pattern/sz/max"), ""),
+            (&format!("{scheme}/access_pattern/nr_accesses/min"), ""),
+            (&format!("{scheme}/access_pattern/nr_accesses/max"), ""),
+            (&format!("{scheme}/access_pattern/age/min"), ""),
+            (&format!("{scheme}/access_pattern/age/max"), ""),
+            (&format!("{scheme}/filters/nr_filters"), ""),
+            (&format!("{scheme}/filters/0/type"), ""),
+            (&format!("{scheme}/filters/0/matching"), ""),
+            (&format!("{scheme}/filters/0/damon_target_idx"), ""),
+            (&format!("{scheme}/tried_regions/0/start"), "4194304"),
+            (&format!("{scheme}/tried_regions/0/end"), "8388608"),
+            (&format!("{scheme}/tried_regions/0/nr_accesses"), "13"),
+        ] {
+            put(root, &format!("{KDAMONDS}/0/{file}"), text);
+        }
+    }
+
+    #[test]
+    fn a_process_is_watched_and_all_comes_back() {
+        let root = tree();
+        damon(root.path());
+        let machine = Machine::read(root.path()).unwrap();
+        let mut knobs = Knobs::open(root.path()).unwrap();
+        let (mut source, why) = choose(SourceChoice::Auto, &machine, &mut knobs, false).unwrap();
+        assert_eq!(
+            (source.name(), why.as_str()),
+            ("damon", "DAMON is there and free")
+        );
+        assert_eq!(
+            source.report(&mut knobs).unwrap(),
+            Report::Accesses(Vec::new())
+        );
+        let process = ProcessId {
+            pid: 4711,
+            start: 9,
+        };
+        assert_eq!(source.watch(&mut knobs, &[process]).unwrap(), 1);
+        let read = |file: &str| machine.text(&format!("{KDAMONDS}/{file}")).unwrap();
+        assert_eq!(
+            (read("nr_kdamonds"), read("0/state")),
+            ("1".into(), "on".into())
+        );
+        assert_eq!(read("0/contexts/0/targets/0/pid_target"), "4711");
+        let seen = Seen {
+            range: 4 << 20..8 << 20,
+            accesses: 13,
+            of: 20,
+        };
+        assert_eq!(
+            source.report(&mut knobs).unwrap(),
+            Report::Accesses(vec![(process, vec![seen])])
+        );
+        drop(knobs);
+        assert_eq!(
+            (read("nr_kdamonds"), read("0/state")),
+            ("0".into(), "off".into())
+        );
+    }
+
+    #[test]
+    fn somebody_elses_damon_is_named_and_left_alone() {
+        let root = tree();
+        damon(root.path());
+        put(root.path(), &format!("{KDAMONDS}/nr_kdamonds"), "1");
+        put(root.path(), &format!("{KDAMONDS}/0/state"), "on");
+        put(root.path(), &format!("{KDAMONDS}/0/pid"), "77");
+        put(root.path(), crate::knobs::BALANCING, "1");
+        let machine = Machine::read(root.path()).unwrap();
+        let mut knobs = Knobs::open(root.path()).unwrap();
+        let told = choose(SourceChoice::Damon, &machine, &mut knobs, true)
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(told.contains("kdamond 0 (pid 77)"), "{told}");
+        let (source, why) = choose(SourceChoice::Auto, &machine, &mut knobs, false).unwrap();
+        assert!(
+            source.name() == "numa-balancing" && why.contains("pid 77"),
+            "{why}"
+        );
+        put(root.path(), &format!("{KDAMONDS}/nr_kdamonds"), "0");
+        put(
+            root.path(),
+            "sys/module/damon_stat/parameters/enabled",
+            "Y\n",
+        );
+        assert_eq!(foreign(&machine).unwrap(), "damon_stat has DAMON");
+    }
+}

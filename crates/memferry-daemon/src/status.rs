@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the daemon does, as it leaves it in a file each round for `memferry top`, schema `memferry-daemon/1`.
+
+#![expect(missing_docs, reason = "fields whose names say it")]
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{DaemonError, file};
+use crate::knobs::FOLDER;
+
+/// The value of [`Status::schema`].
+pub const STATUS_SCHEMA: &str = "memferry-daemon/1";
+
+/// Everything; bytes and seconds, since the daemon began where no more is said.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "DaemonFile")]
+pub struct Status {
+    #[schemars(extend("const" = STATUS_SCHEMA))]
+    pub schema: String,
+    pub pid: u32,
+    /// Whether it moves pages and changes settings, or only watches.
+    pub act: bool,
+    pub seconds: f64,
+    pub rounds: u64,
+    pub cpu_seconds: f64,
+    pub source: SourceStatus,
+    /// The top tier, then all others together.
+    pub tiers: Vec<TierStatus>,
+    /// Bytes per second that may go up now.
+    pub bytes_per_second: u64,
+    /// Thousandths of the configured rate that waste leaves.
+    pub waste_rate: u64,
+    /// The same of pressure.
+    pub pressure_rate: u64,
+    /// Percent of the last ten seconds in which somebody waited; null where the kernel does not tell.
+    pub memory_pressure: Option<f64>,
+    pub cpu_pressure: Option<f64>,
+    /// What this round chose, moved or not.
+    pub chosen_up: u64,
+    pub chosen_down: u64,
+    /// What the kernel moved since boot; null where the daemon does.
+    pub kernel_promoted: Option<u64>,
+    pub kernel_demoted: Option<u64>,
+    /// Why the last reload, report or round failed; null if it did not.
+    pub trouble: Option<String>,
+    pub groups: Vec<GroupStatus>,
+}
+
+/// What reports heat.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceStatus {
+    pub name: String,
+    /// Why it is the one.
+    pub why: String,
+    /// Processes that it watches.
+    pub watched: u64,
+    /// Null where that cannot be told.
+    pub cpu_seconds: Option<f64>,
+}
+
+/// Some nodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TierStatus {
+    pub nodes: Vec<u32>,
+    pub free: u64,
+}
+
+/// A tenant. Only memory counts that may move.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GroupStatus {
+    pub name: String,
+    pub processes: u64,
+    pub resident: u64,
+    /// In the top tier.
+    pub top: u64,
+    /// Seen in use in this round.
+    pub hot: u64,
+    /// Its share of the top tier as things are.
+    pub share: u64,
+    pub protect: u64,
+    /// Null for no limit.
+    pub limit: Option<u64>,
+    pub promoted: u64,
+    pub demoted: u64,
+    /// Was chosen, and did not move.
+    pub stayed: u64,
+    /// Was promoted, and not used again within ten seconds.
+    pub wasted: u64,
+    /// Was demoted, and seen in use by the next report.
+    pub thrashed: u64,
+    /// Thousandths of its rate that thrash leaves.
+    pub rate: u64,
+}
+
+fn path(root: &Path) -> PathBuf {
+    root.join(FOLDER).join("status.json")
+}
+
+impl Status {
+    /// Reads the file of the daemon that runs below `root`.
+    ///
+    /// # Errors
+    /// None has run since boot, or the file is not as documented.
+    pub fn read(root: &Path) -> Result<Self, DaemonError> {
+        let path = path(root);
+        let bytes =
+            fs::read(&path).map_err(file(&path, "read what the daemon does; does it run?"))?;
+        let parsed = serde_json::from_slice(&bytes).map_err(io::Error::from);
+        parsed.map_err(file(&path, "understand what the daemon does"))
+    }
+
+    /// Replaces the file.
+    pub(crate) fn write(&self, root: &Path) -> Result<(), DaemonError> {
+        let path = path(root);
+        let write = || {
+            let mut whole = tempfile::Builder::new()
+                .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+                .tempfile_in(root.join(FOLDER))?;
+            whole.write_all(&serde_json::to_vec(self)?)?;
+            whole.persist(&path).map_err(|error| error.error)
+        };
+        write()
+            .map(drop)
+            .map_err(file(&path, "write what the daemon does"))
+    }
+
+    /// Removes it: the daemon has ended.
+    pub(crate) fn remove(root: &Path) {
+        // Without it there is nothing to remove.
+        let _ = fs::remove_file(path(root));
+    }
+}

@@ -1,0 +1,714 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes up and what goes down, by the core's hotness and balance, on chunks of 2 MiB of processes' memory. It reads and
+//! moves nothing: [`Tiering::decide`] gives the moves, [`Tiering::done`] is told what became of them.
+//!
+//! The order of a round: limits, room for new pages, free space filled, shares of tenants, exchange. Idle memory beyond its
+//! tenant's protection makes room for hot memory of anyone; memory in use does so for a tenant that has less than its share, and
+//! else only for memory of its own tenant that is hotter by more than the move costs.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use memferry_core::balance::{self, Balance};
+use memferry_core::hotness::{Access, Bounces, Histogram, Params, Policy, Record, Sweep};
+
+use crate::tenants::{OFF_ROUNDS, QUIET_ROUNDS, Rate, Tenant, allowance, shares};
+
+/// Bytes of a chunk: what one call of the kernel moves, and a whole THP.
+pub const CHUNK: usize = 2 << 20;
+/// Milliseconds of the policy's clock from round to round, whatever the time: a round that is late makes nothing look old.
+const ROUND_MS: u32 = 250;
+/// A report stands for so many accesses at most: as many as lift a record to one below its largest frequency.
+const FULL_WEIGHT: u64 = 16;
+/// Reports in a row that must see a chunk in use before it goes up: one may be the end of a scan.
+const REPORTS: u8 = 2;
+/// Rounds in which a promoted chunk has to be seen in use again, else its move was waste: 10 s.
+const PAY_ROUNDS: u32 = 20;
+/// Rounds for which a chunk stays where it was put, unless a limit wants it elsewhere: 2 s.
+const STAY_ROUNDS: u32 = 4;
+/// A chunk that would not move is left alone for so many rounds, then for twice as many, at most 2^8 times.
+const LEAVE_ALONE: u32 = 4;
+/// By so many heats the chunk that goes up is hotter than the one that makes room for it: frequencies are counted with chances,
+/// which differ by a level of 16.
+const MARGIN: u32 = 24;
+/// Waste is judged once so many chunks were: fewer are chance.
+const JUDGED: u64 = 16;
+
+/// A process, by its number and start time, which no later one has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId {
+    /// Its number.
+    pub pid: u32,
+    /// Clock ticks from boot to its start.
+    pub start: u64,
+}
+
+/// What a source saw of a range of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Addresses.
+    pub range: Range<usize>,
+    /// Samples in which a page of it was accessed.
+    pub accesses: u32,
+    /// Samples.
+    pub of: u32,
+}
+
+/// Where a chunk's pages lie, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// Address by [`CHUNK`].
+    pub number: usize,
+    /// In memory.
+    pub resident: u64,
+    /// In the top tier.
+    pub top: u64,
+}
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the top tier.
+    Up,
+    /// To a lower one.
+    Down,
+}
+
+/// One chunk to move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Whose.
+    pub process: ProcessId,
+    /// Its address by [`CHUNK`].
+    pub number: usize,
+    /// Which way.
+    pub way: Way,
+    /// Bytes that lie elsewhere.
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Chunk {
+    place: Placed,
+    /// Reports in a row that saw it in use.
+    seen: u8,
+    /// Accesses of this round, by bytes: samples times bytes.
+    weight: u64,
+    /// Round of its last promotion or demotion by us, if its use afterwards is not judged yet.
+    judged: Option<(u32, Way)>,
+    moved: u32,
+    /// Left alone until this round, since it would not move so many times in a row.
+    refused: (u32, u32),
+}
+
+#[derive(Debug)]
+struct Space {
+    group: usize,
+    chunks: Vec<Chunk>,
+    records: Vec<u32>,
+}
+
+/// What a tenant had done for it, since the daemon began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Bytes that went up.
+    pub promoted: u64,
+    /// Bytes that went down.
+    pub demoted: u64,
+    /// Bytes that would not move.
+    pub stayed: u64,
+    /// Promoted bytes that were not used again.
+    pub wasted: u64,
+    /// Demoted bytes that the next report saw in use.
+    pub thrashed: u64,
+    /// Resident bytes that reports see in use now.
+    pub hot: u64,
+    /// What it has and what it may.
+    pub tenant: Tenant,
+    /// Its share of the top tier.
+    pub share: u64,
+    /// Its rate.
+    pub rate: Rate,
+}
+
+/// What may be done in a round.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Bytes of the top tier that are free, less what the kernel keeps.
+    pub free: u64,
+    /// Bytes that may go up.
+    pub budget: u64,
+    /// Percent of promotions that may be waste.
+    pub waste: u64,
+    /// The kernel moves: only what is above a limit goes down.
+    pub kernel_moves: bool,
+}
+
+/// The policy and what it knows.
+#[derive(Debug)]
+pub struct Tiering {
+    policy: Policy<u32>,
+    balance: Balance,
+    bounces: Bounces,
+    spaces: BTreeMap<ProcessId, Space>,
+    accounts: Vec<Account>,
+    number: u32,
+    /// Bytes that came to be since the last round.
+    born: u64,
+    /// Promotions that were judged, and those that did not pay, since the last judgement.
+    judged: (u64, u64),
+    waste: Rate,
+    random: u32,
+}
+
+impl Tiering {
+    /// Knows nothing yet of so many tenants.
+    pub fn new(tenants: usize) -> Self {
+        let (params, rounds) = balance::defaults::<u32>();
+        // Reports say how often, so frequencies count logarithmically; a level cools off each second round.
+        let params = Params {
+            step: 1,
+            cool_sweeps: 2,
+            cost: 4,
+            ..params
+        };
+        Self {
+            policy: Policy::new(params).unwrap_or_default(),
+            balance: Balance::new(rounds),
+            bounces: Bounces::default(),
+            spaces: BTreeMap::new(),
+            accounts: vec![Account::default(); tenants],
+            number: 0,
+            born: 0,
+            judged: (0, 0),
+            waste: Rate::default(),
+            random: 0x9e37_79b9,
+        }
+    }
+
+    /// By tenant.
+    pub fn accounts(&self) -> &[Account] {
+        &self.accounts
+    }
+
+    /// The rate as waste leaves it.
+    pub fn waste_rate(&self) -> Rate {
+        self.waste
+    }
+
+    /// Where a process's pages lie now, ascending. What is known of its chunks is kept.
+    pub fn place(&mut self, process: ProcessId, group: usize, places: &[Placed]) {
+        let is_new = !self.spaces.contains_key(&process);
+        let old = self.spaces.remove(&process);
+        let (mut chunks, mut records) = (Vec::new(), Vec::new());
+        for place in places.iter().filter(|place| place.resident > 0) {
+            let known = old.as_ref().and_then(|old| {
+                let at = old
+                    .chunks
+                    .binary_search_by_key(&place.number, |of| of.place.number)
+                    .ok()?;
+                Some((old.chunks[at], old.records[at]))
+            });
+            // What a process brings along is not new memory.
+            if known.is_none() && !is_new {
+                self.born += place.resident;
+            }
+            let (chunk, record) = known.unwrap_or_default();
+            chunks.push(Chunk {
+                place: *place,
+                ..chunk
+            });
+            records.push(record);
+        }
+        self.spaces.insert(
+            process,
+            Space {
+                group,
+                chunks,
+                records,
+            },
+        );
+    }
+
+    /// Forgets all processes but these.
+    pub fn keep(&mut self, mut is_there: impl FnMut(ProcessId) -> bool) {
+        self.spaces.retain(|process, _| is_there(*process));
+    }
+
+    /// Notes a report on a process; one per round.
+    pub fn seen(&mut self, process: ProcessId, report: &[Seen]) {
+        let Some(space) = self.spaces.get_mut(&process) else {
+            return;
+        };
+        for seen in report
+            .iter()
+            .filter(|seen| seen.accesses > 0 && seen.of > 0)
+        {
+            let first = space
+                .chunks
+                .partition_point(|of| of.place.number < seen.range.start / CHUNK);
+            for chunk in &mut space.chunks[first..] {
+                let start = chunk.place.number * CHUNK;
+                if start >= seen.range.end {
+                    break;
+                }
+                let shared = seen.range.end.min(start + CHUNK) - seen.range.start.max(start);
+                chunk.weight +=
+                    shared as u64 * FULL_WEIGHT * u64::from(seen.accesses) / u64::from(seen.of);
+            }
+        }
+    }
+
+    /// Ages what is known, and chooses what moves. `claims` are the tenants' protections, limits and weights.
+    pub fn decide(&mut self, claims: &[Tenant], room: &Room) -> Vec<Move> {
+        self.number += 1;
+        let now = self.number.wrapping_mul(ROUND_MS);
+        self.count(now);
+        self.judge(room.waste);
+        let sweep = Sweep {
+            now,
+            last: now.wrapping_sub(ROUND_MS),
+            number: self.number,
+        };
+        for space in self.spaces.values_mut() {
+            u32::sweep(
+                &mut space.records,
+                &self.policy,
+                &sweep,
+                &mut Histogram::default(),
+            );
+        }
+        if self.number % self.balance.params().bounce_rounds == 0 {
+            self.bounces.age();
+        }
+        let used: u64 = self.accounts.iter().map(|of| of.tenant.used).sum();
+        for (account, claim) in self.accounts.iter_mut().zip(claims) {
+            let Tenant { resident, used, .. } = account.tenant;
+            account.tenant = Tenant {
+                resident,
+                used,
+                ..*claim
+            };
+        }
+        let tenants: Vec<Tenant> = self.accounts.iter().map(|of| of.tenant).collect();
+        for (account, share) in self
+            .accounts
+            .iter_mut()
+            .zip(shares(&tenants, used + room.free))
+        {
+            account.share = share;
+        }
+        let budget = self.waste.of(room.budget);
+        let born = std::mem::take(&mut self.born);
+        Round::new(self, now, room.free, budget).run(born, room.kernel_moves)
+    }
+
+    /// Tells what became of a move.
+    pub fn done(&mut self, of: &Move, moved: u64, stayed: u64) {
+        let number = self.number;
+        let Some(space) = self.spaces.get_mut(&of.process) else {
+            return;
+        };
+        let account = &mut self.accounts[space.group];
+        account.stayed += stayed;
+        let Ok(at) = space
+            .chunks
+            .binary_search_by_key(&of.number, |chunk| chunk.place.number)
+        else {
+            return;
+        };
+        let chunk = &mut space.chunks[at];
+        if stayed > 0 {
+            let (until, times) = &mut chunk.refused;
+            *until = number.saturating_add(LEAVE_ALONE << *times);
+            *times = (*times + 1).min(8);
+        } else {
+            chunk.refused = (0, 0);
+        }
+        if moved == 0 {
+            return;
+        }
+        let page = page_of(of.process, of.number);
+        let top = &mut chunk.place.top;
+        match of.way {
+            Way::Up => {
+                *top = (*top + moved).min(chunk.place.resident);
+                account.promoted += moved;
+                self.bounces.promoted(page);
+            }
+            Way::Down => {
+                *top = top.saturating_sub(moved);
+                account.demoted += moved;
+                self.bounces.demoted(page);
+            }
+        }
+        chunk.moved = number;
+        chunk.judged = Some((number, of.way));
+    }
+
+    /// Takes the round's reports into the records, and counts what tenants have.
+    fn count(&mut self, now: u32) {
+        for account in &mut self.accounts {
+            account.tenant = Tenant::default();
+            account.hot = 0;
+        }
+        let mut thrashed = vec![false; self.accounts.len()];
+        for space in self.spaces.values_mut() {
+            let account = &mut self.accounts[space.group];
+            for (chunk, record) in space.chunks.iter_mut().zip(&mut space.records) {
+                account.tenant.resident += chunk.place.resident;
+                account.tenant.used += chunk.place.top;
+                self.random = self
+                    .random
+                    .wrapping_mul(1_664_525)
+                    .wrapping_add(1_013_904_223);
+                // The rest of a division counts with a chance of its share.
+                let chance = u64::from(self.random >> 8) % CHUNK as u64;
+                let weight = (std::mem::take(&mut chunk.weight) + chance) / CHUNK as u64;
+                let in_use = weight > 0;
+                chunk.seen = if in_use {
+                    chunk.seen.saturating_add(1)
+                } else {
+                    0
+                };
+                if in_use {
+                    account.hot += chunk.place.resident;
+                    let access = Access {
+                        weight: weight as u32,
+                        random: self.random,
+                        ..Access::at(now.into())
+                    };
+                    *record = record.accessed(&self.policy, &access);
+                }
+                let age = |since: u32| self.number - since;
+                match chunk.judged {
+                    // What its last reports saw was before the move.
+                    Some((since, Way::Up)) if age(since) <= 1 => {}
+                    Some((since, Way::Up)) if in_use || age(since) > PAY_ROUNDS => {
+                        chunk.judged = None;
+                        self.judged.0 += 1;
+                        if !in_use {
+                            self.judged.1 += 1;
+                            account.wasted += chunk.place.top;
+                        }
+                    }
+                    Some((_, Way::Down)) => {
+                        chunk.judged = None;
+                        if in_use {
+                            account.thrashed += chunk.place.resident;
+                            thrashed[space.group] = true;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for (account, thrashed) in self.accounts.iter_mut().zip(thrashed) {
+            match thrashed {
+                true => account.rate.halve(),
+                false => account.rate.recover(QUIET_ROUNDS),
+            }
+        }
+    }
+
+    /// Halves the rate where promotion did not pay, and doubles it where it did.
+    fn judge(&mut self, most_waste: u64) {
+        let (judged, wasted) = self.judged;
+        if judged < JUDGED {
+            return self.waste.recover(OFF_ROUNDS);
+        }
+        self.judged = (0, 0);
+        match wasted * 100 > judged * most_waste {
+            true => self.waste.halve(),
+            false => self.waste.double(),
+        }
+    }
+}
+
+/// A number for the table of bounces.
+fn page_of(process: ProcessId, number: usize) -> u64 {
+    (u64::from(process.pid) << 36) ^ (process.start << 28) ^ number as u64
+}
+
+/// A chunk that may move.
+#[derive(Clone, Copy)]
+struct Candidate {
+    heat: u32,
+    process: ProcessId,
+    number: usize,
+    group: usize,
+    /// Bytes that would move.
+    bytes: u64,
+}
+
+/// The choice of one round.
+struct Round<'a> {
+    of: &'a mut Tiering,
+    free: u64,
+    budget: u64,
+    /// By tenant: what it may promote yet, and what it has by now in the top tier.
+    allowed: Vec<u64>,
+    used: Vec<u64>,
+    /// The coldest last, and the hottest last.
+    cold: Vec<Candidate>,
+    hot: Vec<Candidate>,
+    top: Histogram,
+    lower: Histogram,
+    least: u32,
+    moves: Vec<Move>,
+}
+
+impl<'a> Round<'a> {
+    fn new(of: &'a mut Tiering, now: u32, free: u64, budget: u64) -> Self {
+        let policy = of.policy;
+        let (mut cold, mut hot) = (Vec::new(), Vec::new());
+        let (mut top, mut lower) = (Histogram::default(), Histogram::default());
+        let threshold = policy.params().threshold;
+        for (process, space) in &of.spaces {
+            let candidates = space.chunks.iter().zip(&space.records);
+            for (chunk, record) in candidates {
+                let view = record.view(now);
+                let place = chunk.place;
+                let candidate = |bytes| Candidate {
+                    heat: policy.heat(view),
+                    process: *process,
+                    number: place.number,
+                    group: space.group,
+                    bytes,
+                };
+                let may_move = chunk.refused.0 <= of.number
+                    && (chunk.moved == 0 || of.number - chunk.moved >= STAY_ROUNDS);
+                if place.top > 0 && may_move {
+                    u32::count(&[*record], now, &mut top);
+                    cold.push(candidate(place.top));
+                }
+                let is_ready = u32::from(view.freq) >= threshold && chunk.seen >= REPORTS;
+                if place.top < place.resident && may_move && is_ready {
+                    u32::count(&[*record], now, &mut lower);
+                    hot.push(candidate(place.resident - place.top));
+                }
+            }
+        }
+        cold.sort_by_key(|of| Reverse(of.heat));
+        hot.sort_by_key(|of| of.heat);
+        let allowed = of
+            .accounts
+            .iter()
+            .map(|of| allowance(&of.tenant, of.share, &of.rate, budget))
+            .collect();
+        let used = of.accounts.iter().map(|of| of.tenant.used).collect();
+        let least = balance::idle(&policy);
+        Self {
+            of,
+            free,
+            budget,
+            allowed,
+            used,
+            cold,
+            hot,
+            top,
+            lower,
+            least,
+            moves: Vec::new(),
+        }
+    }
+
+    fn run(mut self, born: u64, kernel_moves: bool) -> Vec<Move> {
+        self.limits();
+        if kernel_moves {
+            return self.moves;
+        }
+        self.make_room(born);
+        self.fill();
+        self.shares();
+        self.exchange();
+        self.moves
+    }
+
+    fn account(&self, group: usize) -> &Account {
+        &self.of.accounts[group]
+    }
+
+    fn down(&mut self, of: Candidate) {
+        self.used[of.group] = self.used[of.group].saturating_sub(of.bytes);
+        self.free += of.bytes;
+        self.moves.push(Move {
+            process: of.process,
+            number: of.number,
+            way: Way::Down,
+            bytes: of.bytes,
+        });
+    }
+
+    fn may_go_up(&self, of: &Candidate) -> bool {
+        of.bytes <= self.allowed[of.group].min(self.budget)
+    }
+
+    fn up(&mut self, of: Candidate) {
+        self.used[of.group] += of.bytes;
+        self.allowed[of.group] -= of.bytes;
+        self.budget -= of.bytes;
+        self.free = self.free.saturating_sub(of.bytes);
+        self.moves.push(Move {
+            process: of.process,
+            number: of.number,
+            way: Way::Up,
+            bytes: of.bytes,
+        });
+    }
+
+    /// Takes the coldest chunk that fits, if there is one.
+    fn coldest(&mut self, fits: impl Fn(&Self, &Candidate) -> bool) -> Option<Candidate> {
+        let at = (0..self.cold.len())
+            .rev()
+            .find(|at| fits(self, &self.cold[*at]))?;
+        Some(self.cold.remove(at))
+    }
+
+    /// What a tenant has above its limit goes down.
+    fn limits(&mut self) {
+        for group in 0..self.used.len() {
+            while self.used[group] > self.account(group).tenant.limit {
+                let Some(of) = self.coldest(|_, of| of.group == group) else {
+                    break;
+                };
+                self.down(of);
+            }
+        }
+    }
+
+    /// Idle memory leaves before new memory comes: first that of tenants above their shares, never what is protected.
+    fn make_room(&mut self, born: u64) {
+        let chunk = CHUNK as u64;
+        let capacity = (self.used.iter().sum::<u64>() + self.free) / chunk;
+        let mut short = self
+            .of
+            .balance
+            .room(born / chunk, capacity, self.free / chunk)
+            * chunk;
+        for above_share in [true, false] {
+            while short > 0 {
+                let Some(of) = self.coldest(|round, of| round.is_spare(of, above_share)) else {
+                    break;
+                };
+                short = short.saturating_sub(of.bytes);
+                self.down(of);
+            }
+        }
+    }
+
+    /// Whether an idle chunk may leave.
+    fn is_spare(&self, of: &Candidate, above_share: bool) -> bool {
+        let account = self.account(of.group);
+        let keep = if above_share {
+            account.share
+        } else {
+            account.tenant.protect
+        };
+        of.heat <= self.least && self.used[of.group] >= keep.saturating_add(of.bytes)
+    }
+
+    /// The hottest take what is free beyond that room.
+    fn fill(&mut self) {
+        let chunk = CHUNK as u64;
+        let (free, budget) = (self.free / chunk, self.budget.div_ceil(chunk));
+        let (_, room) = self
+            .of
+            .balance
+            .fill(&self.of.policy, &self.lower, free, budget);
+        let mut room = room * chunk;
+        let mut left = Vec::new();
+        while let Some(of) = self.hot.pop() {
+            match of.bytes <= room && self.may_go_up(&of) {
+                true => {
+                    room -= of.bytes;
+                    self.up(of);
+                }
+                false => left.push(of),
+            }
+        }
+        left.reverse();
+        self.hot = left;
+    }
+
+    /// Memory in use of a tenant that has less than its share displaces idle memory, then that of tenants above theirs.
+    fn shares(&mut self) {
+        let mut left = Vec::new();
+        // For these nobody makes room in this round.
+        let mut stuck = vec![false; self.used.len()];
+        while let Some(hot) = self.hot.pop() {
+            let is_below = self.used[hot.group] + hot.bytes <= self.account(hot.group).share;
+            if !is_below || stuck[hot.group] || !self.may_go_up(&hot) {
+                left.push(hot);
+                continue;
+            }
+            let is_above = |round: &Self, of: &Candidate| {
+                of.group != hot.group && round.used[of.group] > round.account(of.group).share
+            };
+            let is_idle = |round: &Self, of: &Candidate| round.is_spare(of, false);
+            if !self.displace(&hot, is_idle) && !self.displace(&hot, is_above) {
+                stuck[hot.group] = true;
+                left.push(hot);
+            }
+        }
+        left.reverse();
+        self.hot = left;
+    }
+
+    /// Brings a chunk up after others went down, if enough fit.
+    fn displace(&mut self, hot: &Candidate, fits: impl Fn(&Self, &Candidate) -> bool) -> bool {
+        let (mut victims, mut bytes) = (Vec::new(), 0);
+        for at in (0..self.cold.len()).rev() {
+            if bytes >= hot.bytes {
+                break;
+            }
+            if fits(self, &self.cold[at]) {
+                bytes += self.cold[at].bytes;
+                victims.push(at);
+            }
+        }
+        if bytes < hot.bytes {
+            return false;
+        }
+        // The largest index first: the others stay as they are.
+        for at in victims {
+            let cold = self.cold.remove(at);
+            self.down(cold);
+        }
+        self.up(*hot);
+        true
+    }
+
+    /// The hottest against the coldest, while that gains more than it costs.
+    fn exchange(&mut self) {
+        let budget = self.budget.div_ceil(CHUNK as u64);
+        let border = self.of.policy.exchange(&self.top, &self.lower, budget);
+        let mut pairs = border.pages;
+        let mut stuck = vec![false; self.used.len()];
+        while let Some(hot) = self
+            .hot
+            .pop()
+            .filter(|hot| pairs > 0 && hot.heat >= border.hot)
+        {
+            let bounces = self.of.bounces.of(page_of(hot.process, hot.number));
+            let is_hot = hot.heat >= balance::bar(&self.of.policy, border.hot, bounces);
+            if !is_hot || stuck[hot.group] || !self.may_go_up(&hot) {
+                continue;
+            }
+            let fits = |round: &Self, of: &Candidate| {
+                of.heat <= border.cold
+                    && of.heat + MARGIN <= hot.heat
+                    && (of.group == hot.group || round.is_spare(of, false))
+            };
+            match self.displace(&hot, fits) {
+                true => pairs -= 1,
+                false => stuck[hot.group] = true,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tiering_tests.rs"]
+mod tests;

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The policy on a made-up machine: tenants with chunks, of which some are used, and a top tier of some size.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const MIB: u64 = 1 << 20;
+const CHUNK_BYTES: u64 = CHUNK as u64;
+
+/// The truth: where each chunk is and how often it is used, in thousandths of the samples.
+struct Machine {
+    capacity: u64,
+    budget: u64,
+    chunks: BTreeMap<(usize, usize), (bool, u32)>,
+    claims: Vec<Tenant>,
+    tiering: Tiering,
+    moves: u64,
+    random: fastrand::Rng,
+}
+
+fn process(group: usize) -> ProcessId {
+    ProcessId {
+        pid: group as u32 + 1,
+        start: 7,
+    }
+}
+
+impl Machine {
+    fn new(capacity_chunks: u64, claims: &[(u64, u64, u32)]) -> Machine {
+        let claims: Vec<Tenant> = claims
+            .iter()
+            .map(|&(protect, limit, weight)| Tenant {
+                protect,
+                limit,
+                weight,
+                ..Tenant::default()
+            })
+            .collect();
+        Machine {
+            capacity: capacity_chunks * CHUNK_BYTES,
+            budget: 32 * CHUNK_BYTES,
+            chunks: BTreeMap::new(),
+            tiering: Tiering::new(claims.len()),
+            claims,
+            moves: 0,
+            random: fastrand::Rng::with_seed(3),
+        }
+    }
+
+    fn give(&mut self, group: usize, numbers: Range<usize>, top: bool, use_per_mille: u32) {
+        for number in numbers {
+            self.chunks.insert((group, number), (top, use_per_mille));
+        }
+    }
+
+    fn used(&self, group: usize) -> u64 {
+        let of = self
+            .chunks
+            .iter()
+            .filter(|(key, (top, _))| key.0 == group && *top);
+        of.count() as u64 * CHUNK_BYTES
+    }
+
+    fn all_used(&self) -> u64 {
+        (0..self.claims.len()).map(|group| self.used(group)).sum()
+    }
+
+    /// One round; every move is checked.
+    fn round(&mut self) {
+        for group in 0..self.claims.len() {
+            let of = || self.chunks.iter().filter(move |(key, _)| key.0 == group);
+            let places: Vec<Placed> = of()
+                .map(|((_, number), (top, _))| Placed {
+                    number: *number,
+                    resident: CHUNK_BYTES,
+                    top: if *top { CHUNK_BYTES } else { 0 },
+                })
+                .collect();
+            let report: Vec<Seen> = of()
+                .map(|((_, number), (_, used))| Seen {
+                    range: number * CHUNK..(number + 1) * CHUNK,
+                    accesses: (0..20).filter(|_| self.random.u32(..1000) < *used).count() as u32,
+                    of: 20,
+                })
+                .collect();
+            self.tiering.place(process(group), group, &places);
+            self.tiering.seen(process(group), &report);
+        }
+        let room = Room {
+            free: self.capacity - self.all_used(),
+            budget: self.budget,
+            waste: 50,
+            kernel_moves: false,
+        };
+        let moves = self.tiering.decide(&self.claims, &room);
+        let up: u64 = moves
+            .iter()
+            .filter(|of| of.way == Way::Up)
+            .map(|of| of.bytes)
+            .sum();
+        assert!(up <= self.budget, "{up} of {}", self.budget);
+        let mut free = room.free;
+        for of in &moves {
+            let key = (of.process.pid as usize - 1, of.number);
+            let chunk = self.chunks.get_mut(&key).expect("a chunk that is there");
+            assert_ne!(chunk.0, of.way == Way::Up, "it is there already");
+            chunk.0 = of.way == Way::Up;
+            free = match of.way {
+                Way::Up => free.checked_sub(of.bytes).expect("room is made first"),
+                Way::Down => free + of.bytes,
+            };
+            self.tiering.done(of, of.bytes, 0);
+        }
+        self.moves += moves.len() as u64;
+    }
+
+    fn rounds(&mut self, count: usize) {
+        (0..count).for_each(|_| self.round());
+    }
+}
+
+#[test]
+fn hot_memory_fills_a_free_tier_and_idle_memory_stays() {
+    let mut machine = Machine::new(64, &[(0, u64::MAX, 100)]);
+    machine.give(0, 0..16, false, 900);
+    machine.give(0, 16..64, false, 0);
+    machine.rounds(6);
+    assert_eq!(machine.used(0), 16 * CHUNK_BYTES);
+    let moves = machine.moves;
+    machine.rounds(40);
+    assert_eq!(machine.moves, moves, "nothing goes to and fro");
+    assert_eq!(machine.tiering.accounts()[0].wasted, 0);
+}
+
+#[test]
+fn a_full_tier_exchanges_idle_for_hot() {
+    let mut machine = Machine::new(32, &[(0, u64::MAX, 100), (0, u64::MAX, 100)]);
+    machine.give(0, 0..32, true, 0);
+    machine.give(1, 0..32, false, 900);
+    machine.rounds(20);
+    assert_eq!((machine.used(0), machine.used(1)), (0, 32 * CHUNK_BYTES));
+}
+
+#[test]
+fn what_is_protected_stays_though_it_idles() {
+    let mut machine = Machine::new(32, &[(20 * CHUNK_BYTES, u64::MAX, 100), (0, u64::MAX, 100)]);
+    machine.give(0, 0..32, true, 0);
+    machine.give(1, 0..64, false, 900);
+    machine.rounds(40);
+    assert_eq!(machine.used(0), 20 * CHUNK_BYTES);
+    assert_eq!(machine.used(1), 12 * CHUNK_BYTES);
+}
+
+#[test]
+fn a_flood_leaves_the_other_its_protection() {
+    let mut machine = Machine::new(40, &[(20 * CHUNK_BYTES, u64::MAX, 100), (0, u64::MAX, 100)]);
+    // The flood was there first.
+    machine.give(1, 0..80, false, 950);
+    machine.rounds(20);
+    assert_eq!(machine.used(1), 40 * CHUNK_BYTES);
+    machine.give(0, 0..20, false, 400);
+    machine.rounds(60);
+    assert_eq!(machine.used(0), 20 * CHUNK_BYTES);
+}
+
+#[test]
+fn weights_divide_what_all_want() {
+    let mut machine = Machine::new(60, &[(0, u64::MAX, 100), (0, u64::MAX, 200)]);
+    machine.give(0, 0..60, true, 900);
+    machine.give(1, 0..60, false, 900);
+    machine.rounds(60);
+    let (one, two) = (machine.used(0) / CHUNK_BYTES, machine.used(1) / CHUNK_BYTES);
+    assert!(
+        one.abs_diff(20) <= 1 && two.abs_diff(40) <= 1,
+        "{one} {two}"
+    );
+}
+
+#[test]
+fn a_limit_holds_from_the_first_round() {
+    let mut machine = Machine::new(64, &[(0, 10 * CHUNK_BYTES, 100)]);
+    machine.give(0, 0..32, true, 900);
+    machine.rounds(1);
+    assert_eq!(machine.used(0), 10 * CHUNK_BYTES);
+    machine.rounds(40);
+    assert_eq!(machine.used(0), 10 * CHUNK_BYTES);
+}
+
+/// Each chunk is used in two reports, then never again: as a scan.
+#[test]
+fn promotions_that_do_not_pay_end() {
+    let mut machine = Machine::new(4096, &[(0, u64::MAX, 100)]);
+    for step in 0..400_usize {
+        let numbers = step * 8..step * 8 + 8;
+        machine.give(0, numbers.clone(), false, 1000);
+        machine.rounds(2);
+        numbers.for_each(|number| machine.chunks.get_mut(&(0, number)).expect("given").1 = 0);
+    }
+    let account = machine.tiering.accounts()[0];
+    assert!(account.wasted > 64 * CHUNK_BYTES, "{account:?}");
+    assert!(account.promoted < 1600 * CHUNK_BYTES, "{account:?}");
+    assert!(machine.tiering.waste_rate().per_mille() <= 62);
+}
+
+#[test]
+fn what_comes_back_at_once_halves_its_tenants_rate() {
+    let mut machine = Machine::new(64, &[(0, u64::MAX, 100), (0, u64::MAX, 100)]);
+    machine.give(0, 0..8, true, 0);
+    machine.rounds(8);
+    let down = |number| Move {
+        process: process(0),
+        number,
+        way: Way::Down,
+        bytes: CHUNK_BYTES,
+    };
+    machine.tiering.done(&down(3), CHUNK_BYTES, 0);
+    machine.chunks.insert((0, 3), (false, 1000));
+    machine.rounds(1);
+    let [one, other] = machine.tiering.accounts() else {
+        panic!()
+    };
+    assert_eq!((one.thrashed, other.thrashed), (CHUNK_BYTES, 0));
+    assert_eq!((one.rate.per_mille(), other.rate.per_mille()), (500, 1000));
+}
+
+#[test]
+fn a_chunk_that_would_not_move_is_left_alone_for_longer_each_time() {
+    let mut machine = Machine::new(64, &[(0, u64::MAX, 100)]);
+    machine.give(0, 0..1, false, 1000);
+    let mut asked = Vec::new();
+    for round in 0..40 {
+        let place = Placed {
+            number: 0,
+            resident: CHUNK_BYTES,
+            top: 0,
+        };
+        machine.tiering.place(process(0), 0, &[place]);
+        let seen = Seen {
+            range: 0..CHUNK,
+            accesses: 20,
+            of: 20,
+        };
+        machine.tiering.seen(process(0), &[seen]);
+        let room = Room {
+            free: 64 * MIB,
+            budget: 64 * MIB,
+            waste: 50,
+            kernel_moves: false,
+        };
+        for of in machine.tiering.decide(&machine.claims, &room) {
+            asked.push(round);
+            machine.tiering.done(&of, 0, of.bytes);
+        }
+    }
+    assert_eq!(asked, [1, 5, 13, 29]);
+}
+
+proptest! {
+    /// Whatever tenants want, each round keeps to the budget and to the room, nothing protected is displaced, limits hold, and
+    /// once use does not change moves end.
+    #[test]
+    fn every_round_keeps_the_rules(
+        capacity in 8..64_u64,
+        tenants in prop::collection::vec((0..16_u64, prop::option::of(8..40_u64), 1..500_u32, 0..48_usize, 0..48_usize), 1..4),
+    ) {
+        let promised: u64 = tenants.iter().map(|of| of.0).sum();
+        prop_assume!(promised <= capacity);
+        let claims: Vec<_> = tenants.iter().map(|&(protect, limit, weight, ..)| {
+            let limit = limit.map_or(u64::MAX, |limit| limit.max(protect) * CHUNK_BYTES);
+            (protect * CHUNK_BYTES, limit, weight)
+        }).collect();
+        let mut machine = Machine::new(capacity, &claims);
+        let mut top = capacity;
+        for (group, &(.., hot, idle)) in tenants.iter().enumerate() {
+            machine.give(group, 0..hot, false, 1000);
+            for number in hot..hot + idle {
+                machine.give(group, number..number + 1, top > 0, 0);
+                top = top.saturating_sub(1);
+            }
+        }
+        let before: Vec<u64> = (0..tenants.len()).map(|group| machine.used(group)).collect();
+        machine.rounds(60);
+        for (group, &(protect, limit, ..)) in claims.iter().enumerate() {
+            let used = machine.used(group);
+            prop_assert!(used <= limit);
+            prop_assert!(used >= protect.min(before[group]));
+            // Memory in use within the protection came up.
+            let hot = tenants[group].3 as u64 * CHUNK_BYTES;
+            prop_assert!(used >= protect.min(hot), "{} of {protect}", used);
+        }
+        let moves = machine.moves;
+        machine.rounds(60);
+        prop_assert!(machine.moves - moves <= 4, "{} moves", machine.moves - moves);
+    }
+}
