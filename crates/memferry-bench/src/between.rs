@@ -15,11 +15,11 @@ use memferry_linux::kernel::{
 
 use super::busy::Spinners;
 use super::cpu_time::CpuTicks;
-use super::lane_trace::LaneTrace;
 use super::nodes::{TRIES, bring, call_failed, map, missing, send};
 use super::region::{PAGE, Region, THP};
 use super::rig::{Means, bug, ceiling};
 use super::rounds::{Case, Run, Stand};
+use super::trace::{Trace, Traced};
 use crate::args::promote::Switch;
 use crate::args::{LanesOn, Placement, Priority};
 use crate::failure::Failure;
@@ -247,15 +247,17 @@ impl Stand for Between<'_> {
     }
 
     fn first(&mut self, case: &Case) -> Result<Run, Failure> {
-        let trace = (!case.means.is_plain()).then(LaneTrace::begin).flatten();
-        let run = self.run(case)?;
-        Ok(Run {
-            lanes_used: trace.and_then(|trace| trace.lanes()),
-            ..run
-        })
+        let trace = Trace::new(case.bytes(), self.folio, self.threads);
+        self.measure(case, trace.as_ref())
     }
 
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
+        self.measure(case, None)
+    }
+}
+
+impl Between<'_> {
+    fn measure(&mut self, case: &Case, trace: Option<&Trace>) -> Result<Run, Failure> {
         let (folios, bytes) = (case.folios * case.calls, case.bytes());
         let migrator = case.means.name();
         self.control.activate(migrator, Some(case.lanes))?;
@@ -264,7 +266,13 @@ impl Stand for Between<'_> {
             self.region.fill_head(bytes, self.threads);
             let before = statistics(migrator)?;
             let (since, ticks) = (self.busy.as_ref().map(|busy| busy.since()), CpuTicks::now());
+            if let Some(trace) = trace {
+                trace.start();
+            }
             let times = self.carry(case, &heads)?;
+            if let Some(trace) = trace {
+                trace.stop();
+            }
             let cpu = CpuTicks::now() - ticks;
             let busy_lost = (self.busy.as_ref().zip(since)).map(|(busy, since)| busy.lost(&since));
             let did = statistics(migrator)?.zip(before);
@@ -286,6 +294,7 @@ impl Stand for Between<'_> {
                     declined: risen(|of| of.declined),
                     cpu: Some(cpu),
                     busy_lost,
+                    traced: trace.map_or_else(Traced::default, |trace| trace.read(total)),
                     call_ns,
                     ..Run::default()
                 });

@@ -14,7 +14,6 @@ pub mod cpu_time;
 pub mod failure;
 pub mod host;
 mod kernel;
-mod lane_trace;
 mod nodes;
 mod promote;
 pub mod published;
@@ -33,6 +32,7 @@ mod stall;
 pub mod synthetic;
 mod three_pass;
 mod throughput;
+mod trace;
 pub mod ui;
 pub mod units;
 

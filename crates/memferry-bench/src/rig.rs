@@ -13,7 +13,6 @@ use memferry::copy::Routine;
 use memferry::{
     Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, Placement, SourcePages,
 };
-use memferry_linux::kernel::NO_MIGRATOR;
 use memferry_linux::topology::Topology;
 
 use super::busy::Spinners;
@@ -49,11 +48,6 @@ impl Means {
             Self::MovePages => "move_pages",
             Self::Kernel(migrator) => migrator,
         }
-    }
-
-    /// Whether no migrator copies.
-    pub fn is_plain(&self) -> bool {
-        matches!(self, Self::Kernel(name) if name == NO_MIGRATOR)
     }
 
     /// The backend of its rows.

@@ -105,6 +105,7 @@ fn row(destination: &str, (migrator, lanes): (&str, usize), bytes: usize, gbps: 
         copied_bytes: None,
         declined_batches: None,
         lanes_used: None,
+        kernel_steps: None,
         cpu_ticks: None,
         busy_lost: None,
         call_ns: None,

@@ -15,6 +15,7 @@ use super::busy::Spinners;
 use super::region::{PAGE, THP};
 use super::rig::{Means, Pages, Rig};
 use super::rounds::{Case, Rounds, Run, Stand, ceilings};
+use super::trace::Traced;
 use super::{host, kernel, nodes, three_pass};
 use crate::args::promote::Switch;
 use crate::args::{
@@ -29,13 +30,6 @@ use crate::units::Size;
 /// `bench move`: all folios in one move.
 pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let of_kernel = args.run.backend == Backend::Kernel;
-    if of_kernel && args.anatomy {
-        return Err(Failure::new(
-            "cannot show where the kernel's time goes",
-            "--anatomy is of this command's own moves",
-            "leave it out, or take --backend user",
-        ));
-    }
     let topology = host::topology()?;
     let mut bench = Bench::new(&topology, &args.run, ui)?;
     let wanted = match args.total {
@@ -149,8 +143,8 @@ struct Bench<'a> {
     /// Whether the rows differ by the number of folios.
     counts: bool,
     ceilings: Vec<Ceiling>,
-    /// Of the cases that were measured.
-    lanes_used: Vec<Option<f64>>,
+    /// What tracepoints told of the cases that were measured.
+    traced: Vec<Traced>,
     rows: Vec<MoveRow>,
     notes: Vec<String>,
     failure: Option<Failure>,
@@ -169,7 +163,7 @@ impl<'a> Bench<'a> {
             busy: (args.lanes_on.busy.then(Spinners::start).transpose()?).map(Arc::new),
             counts: false,
             ceilings: Vec::new(),
-            lanes_used: Vec::new(),
+            traced: Vec::new(),
             rows: Vec::new(),
             notes: Vec::new(),
             failure: None,
@@ -328,18 +322,19 @@ impl<'a> Bench<'a> {
             for (all, own) in of_pages.iter_mut().zip(rounds.copied) {
                 all.extend(own);
             }
-            self.lanes_used.extend(rounds.lanes_used);
+            self.traced.extend(rounds.traced);
             measured.extend(cases.into_iter().zip(rounds.ran));
         }
         let [base, huge] = copied;
         self.ceilings = ceilings(&lanes, &base, PAGE);
         self.ceilings.extend(ceilings(&lanes, &huge, THP));
-        let rows = measured.iter().zip(&self.lanes_used);
+        let rows = measured.iter().zip(&self.traced);
         self.rows = rows
-            .filter_map(|((case, runs), lanes)| {
+            .filter_map(|((case, runs), traced)| {
                 let row = self.row(case, runs, &measured)?;
                 Some(MoveRow {
-                    lanes_used: *lanes,
+                    lanes_used: traced.lanes_used,
+                    kernel_steps: traced.steps,
                     ..row
                 })
             })
@@ -401,6 +396,7 @@ impl<'a> Bench<'a> {
             copied_bytes: runs.iter().map(|run| run.copied).sum(),
             declined_batches: runs.iter().map(|run| run.declined).sum(),
             lanes_used: None,
+            kernel_steps: None,
             cpu_ticks: (runs.iter().filter_map(|run| run.cpu)).reduce(|mut sum, run| {
                 sum += run;
                 sum

@@ -99,7 +99,7 @@ pub struct MoveArgs {
     /// Folio sizes [default: 4K,16K,64K,128K,256K,512K,1M,2M]
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = folio_size)]
     pub folio: Vec<Size>,
-    /// Show where the time of a page goes, step by step (with --backend user)
+    /// Show where the time of a page goes, step by step; of the kernel as far as its tracepoints tell (as root)
     #[arg(long)]
     pub anatomy: bool,
     /// What `move` and `count` share.

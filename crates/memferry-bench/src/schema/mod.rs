@@ -214,6 +214,9 @@ pub struct MoveRow {
     /// for what has no lanes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lanes_used: Option<f64>,
+    /// Where the time of the calls went, of the same run (backend `kernel`; absent where tracepoints are missing, or lost events).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_steps: Option<KernelSteps>,
     /// Time of all CPUs in the timed calls, over all runs (backend `kernel`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ticks: Option<CpuTicks>,
@@ -271,7 +274,48 @@ pub struct Steps {
     pub retries: u64,
 }
 
+/// Time of the calls of one run by step, nanoseconds, by tracepoints, which take time themselves: two of each base page, two of
+/// each THP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KernelSteps {
+    /// Allocating destination pages and unmapping, from the last remapped page on.
+    pub unmap_ns: u64,
+    /// From the last unmapped page to the copy: the TLB flush of the batch. THPs are flushed one by one while they are unmapped.
+    pub flush_ns: u64,
+    /// The migrator's copy of whole batches.
+    pub copy_ns: u64,
+    /// Moving and remapping what a migrator copied, and freeing the old pages.
+    pub remap_ns: u64,
+    /// Flushing, copying and remapping what no migrator copied: the kernel does not tell these apart.
+    pub plain_ns: u64,
+    /// Outside of migrations: looking pages up, isolating them, answers.
+    pub rest_ns: u64,
+    /// Batches that a migrator copied.
+    pub batches: u64,
+    /// Of `copy_ns`, the longest lane of each batch: what is left is waking lanes, claiming channels and collecting results.
+    /// A DMA channel's time begins before its pages are mapped, a thread's is its CPU time.
+    pub lane_ns: u64,
+}
+
+impl KernelSteps {
+    /// All steps together.
+    pub fn all_ns(&self) -> u64 {
+        self.unmap_ns + self.flush_ns + self.copy_ns + self.remap_ns + self.plain_ns + self.rest_ns
+    }
+
+    /// The copy's part of the time; `None` where some was copied plainly.
+    pub fn copy_share(&self) -> Option<f64> {
+        (self.plain_ns == 0 && self.copy_ns > 0).then(|| self.copy_ns as f64 / self.all_ns() as f64)
+    }
+}
+
 impl Steps {
+    /// The copy's part of the time.
+    pub fn copy_share(&self) -> Option<f64> {
+        let all = self.all_ns();
+        (all > 0).then(|| (self.copy_ns + self.fill_ns) as f64 / all as f64)
+    }
+
     /// All steps together.
     pub fn all_ns(&self) -> u64 {
         self.set_up_ns
