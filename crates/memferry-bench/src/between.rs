@@ -46,6 +46,7 @@ impl Control {
     /// See [`Restore::new`].
     pub fn new(can_be_set: bool, lanes_on: LanesOn) -> Result<Self, Failure> {
         const FILES: &[&str] = &[
+            "sys/kernel/mm/migration/max_batch_bytes",
             "sys/kernel/mm/migration/mtcopy/lanes",
             "sys/kernel/mm/migration/dcbm/lanes",
             FILL,
@@ -107,12 +108,24 @@ impl Control {
             own.zip(lanes)
                 .map(|(setting, lanes)| (setting, lanes.to_string())),
         );
-        let what = "the kernel's migrator could not be set";
+        self.set(&wanted)
+    }
+
+    /// Sets the most bytes of a batch.
+    pub fn batch(&mut self, bytes: u64) -> Result<(), Failure> {
+        self.set(&[(Setting::MaxBatchBytes, bytes.to_string())])
+    }
+
+    fn set(&mut self, wanted: &[(Setting, String)]) -> Result<(), Failure> {
+        let Some(before) = &mut self.before else {
+            return Ok(());
+        };
+        let what = "the kernel's settings could not be set";
         let root = Path::new("/");
         let now = Interfaces::read_from(root)
             .map_err(|error| Failure::new(what, &error, "see `memferry kernel status`"))?;
         let failed = |error: SettingError| Failure::new(what, &error, error.hint());
-        let plan = Plan::new(root, &now, &wanted).map_err(failed)?;
+        let plan = Plan::new(root, &now, wanted).map_err(failed)?;
         if plan.steps.is_empty() {
             return Ok(());
         }

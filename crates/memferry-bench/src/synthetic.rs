@@ -238,6 +238,8 @@ fn stalls() -> Vec<StallRow> {
     let line = |(power, (gbps, stall)): (usize, (f64, [u64; 4]))| {
         let [p50, p99, p999, max] = stall;
         StallRow {
+            moved_bytes: None,
+            copied_bytes: None,
             backend: "user".to_owned(),
             migrator: "mtcopy".to_owned(),
             batch_bytes: (64 << 10) << power,

@@ -346,9 +346,9 @@ pub struct FromTo {
 pub struct StallRow {
     /// `user` or `kernel`.
     pub backend: String,
-    /// `per-folio`, `batch` or `mtcopy`.
+    /// `per-folio`, `batch` or `mtcopy`; of the kernel `none`, `kernel`, `mtcopy` or `dcbm`.
     pub migrator: String,
-    /// Bytes of a batch.
+    /// Bytes of a batch; of the kernel, the most bytes.
     pub batch_bytes: usize,
     /// Bytes of a folio.
     pub folio_bytes: usize,
@@ -359,6 +359,12 @@ pub struct StallRow {
     pub nodes: Option<FromTo>,
     /// Application threads that read and write the pages.
     pub threads: usize,
+    /// Bytes that moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_bytes: Option<u64>,
+    /// Of these, bytes that the kernel's statistics say this migrator copied (backend `kernel`; absent for `none`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied_bytes: Option<u64>,
     /// Mean throughput of the moves, GB/s.
     pub gbps: f64,
     /// Time an access waited, over the accesses that met a page on its way (that is the harsher count:

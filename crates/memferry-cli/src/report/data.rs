@@ -29,13 +29,15 @@ const MOVE: [&str; 17] = [
     "busy_lost",
 ];
 
-const STALL: [&str; 20] = [
+const STALL: [&str; 22] = [
     "migrator",
     "backend",
     "lanes",
     "folio_bytes",
     "batch_bytes",
     "threads",
+    "moved_bytes",
+    "copied_bytes",
     "gbps",
     "stall_ns/p50",
     "stall_ns/p99",
