@@ -379,7 +379,7 @@ impl<'a> Plan<'a> {
     fn compare(&self, file: &BenchFile) -> Reproduced {
         let rows: &[MoveRow] = match &file.rows {
             Rows::Move(rows) | Rows::Count(rows) => rows,
-            Rows::Stall(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
+            Rows::Stall(_) | Rows::Cache(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
         };
         let figures = self.table.figures();
         let vanilla = figures

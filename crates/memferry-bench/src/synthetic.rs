@@ -441,6 +441,7 @@ fn the_fields_of_a_file() {
                 rows[0].runs_gbps = vec![1.0, 3.0];
             }
             Rows::Stall(rows) => rows.truncate(1),
+            Rows::Cache(rows) => rows.truncate(1),
             Rows::Compaction(rows) => rows.truncate(1),
             Rows::Promote(rows) => {
                 rows.truncate(1);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of `memferry bench`, and the defaults that depend on the machine.
 
+pub mod cache;
 pub mod compaction;
 pub mod promote;
 pub mod reproduce;
 
 use std::path::PathBuf;
 
+use cache::CacheArgs;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use compaction::CompactionArgs;
 use memferry::DEFAULT_BATCH_BYTES;
@@ -26,6 +28,8 @@ pub enum Bench {
     Count(CountArgs),
     /// How long the application's accesses wait while their pages move
     Stall(StallArgs),
+    /// What a thread loses whose data fits the last-level cache while pages move, by copy routine
+    Cache(CacheArgs),
     /// How soon, and how rightly, hot pages of a slow tier come to the top tier
     Promote(PromoteArgs),
     /// How long the kernel takes to compact a fragmented node, and what shares its CPU loses
@@ -50,6 +54,7 @@ impl Bench {
                 args.check()?;
                 (args.batch.as_slice(), args.folio.clone())
             }
+            Self::Cache(args) => return args.nodes.check(),
             Self::Compaction(_) | Self::Promote(_) | Self::Reproduce(_) => return Ok(()),
         };
         match (batches.iter().min(), folios.iter().max()) {
@@ -67,6 +72,7 @@ impl Bench {
             Self::Move(args) => &args.output.json,
             Self::Count(args) => &args.output.json,
             Self::Stall(args) => &args.output.json,
+            Self::Cache(args) => &args.output.json,
             Self::Promote(args) => &args.output.json,
             Self::Compaction(args) => &args.output.json,
             Self::Reproduce(args) => &args.json,
@@ -79,6 +85,7 @@ impl Bench {
             Self::Move(args) => args.output.published,
             Self::Count(args) => args.output.published,
             Self::Stall(args) => args.output.published,
+            Self::Cache(args) => args.output.published,
             Self::Promote(args) => args.output.published,
             Self::Compaction(args) => args.output.published,
             Self::Reproduce(_) => false,

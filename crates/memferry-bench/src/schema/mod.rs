@@ -3,6 +3,7 @@
 //!
 //! GB is 1e9 bytes, times are nanoseconds. It only describes the file; `bench` fills it.
 
+pub mod cache;
 pub mod compaction;
 mod envelope;
 pub mod promote;
@@ -12,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_time::CpuTicks;
+use cache::CacheRow;
 use compaction::CompactionRow;
 pub use envelope::Envelope;
 use promote::{Like, PROMOTE_SCHEMA, PromoteRow};
@@ -61,6 +63,8 @@ pub enum Rows {
     Count(Vec<MoveRow>),
     /// `bench stall`: how long accesses wait while their pages move.
     Stall(Vec<StallRow>),
+    /// `bench cache`: what a thread loses whose data fits the cache.
+    Cache(Vec<CacheRow>),
     /// `bench promote`: how soon hot pages come to the top tier.
     Promote(Vec<PromoteRow>),
     /// `bench compaction`: how long the kernel takes to compact a node.
@@ -72,7 +76,11 @@ impl Rows {
     pub fn schema(&self) -> &'static str {
         match self {
             Self::Promote(_) => PROMOTE_SCHEMA,
-            Self::Move(_) | Self::Count(_) | Self::Stall(_) | Self::Compaction(_) => BENCH_SCHEMA,
+            Self::Move(_)
+            | Self::Count(_)
+            | Self::Stall(_)
+            | Self::Cache(_)
+            | Self::Compaction(_) => BENCH_SCHEMA,
         }
     }
 
@@ -81,6 +89,7 @@ impl Rows {
         match self {
             Self::Move(rows) | Self::Count(rows) => rows.is_empty(),
             Self::Stall(rows) => rows.is_empty(),
+            Self::Cache(rows) => rows.is_empty(),
             Self::Promote(rows) => rows.is_empty(),
             Self::Compaction(rows) => rows.is_empty(),
         }

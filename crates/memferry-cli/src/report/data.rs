@@ -79,6 +79,25 @@ const PROMOTE: [&str; 21] = [
     "verified_bytes",
 ];
 
+const CACHE: [&str; 16] = [
+    "migrator",
+    "backend",
+    "copy",
+    "lanes",
+    "folio_bytes",
+    "bytes",
+    "working_set_bytes",
+    "cache_bytes",
+    "cpu",
+    "runs",
+    "gbps",
+    "gbps_sd",
+    "lost",
+    "lost_sd",
+    "lost_copying",
+    "verified_bytes",
+];
+
 const COMPACTION: [&str; 15] = [
     "migrator",
     "load",
@@ -103,6 +122,7 @@ pub fn tables(name: &str, file: &BenchFile) -> Vec<Table> {
         Rows::Move(rows) | Rows::Count(rows) => (&MOVE[..], lines(&MOVE, rows)),
         Rows::Stall(rows) => (&STALL[..], lines(&STALL, rows)),
         Rows::Promote(rows) => (&PROMOTE[..], lines(&PROMOTE, rows)),
+        Rows::Cache(rows) => (&CACHE[..], lines(&CACHE, rows)),
         Rows::Compaction(rows) => (&COMPACTION[..], lines(&COMPACTION, rows)),
     };
     let mut tables = vec![Table::new(

@@ -44,8 +44,8 @@ pub fn charts(file: &BenchFile) -> Vec<Chart> {
             sizes.flat_map(of_size).collect()
         }
         Rows::Stall(rows) => stall(rows),
-        // Four rows of unlike figures are a table, no chart.
-        Rows::Compaction(_) => Vec::new(),
+        // Few rows of unlike figures are a table, no chart.
+        Rows::Cache(_) | Rows::Compaction(_) => Vec::new(),
         Rows::Promote(rows) => {
             let rates = file.like.as_ref().map(super::promoted::rates);
             super::promoted::charts(rows)

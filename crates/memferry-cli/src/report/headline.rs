@@ -100,6 +100,7 @@ pub fn facts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Fact
     let verified = files.fold(0u64, |sum, file| {
         let of_stall = match &file.rows {
             Rows::Stall(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
+            Rows::Cache(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
             Rows::Promote(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
             Rows::Compaction(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
             _ => 0u64,
@@ -132,7 +133,7 @@ fn throughput(row: &MoveRow) -> Fact {
 fn move_rows(file: &BenchFile) -> impl Iterator<Item = &MoveRow> {
     let rows: &[MoveRow] = match &file.rows {
         Rows::Move(rows) | Rows::Count(rows) => rows,
-        Rows::Stall(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
+        Rows::Stall(_) | Rows::Cache(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
     };
     rows.iter()
 }

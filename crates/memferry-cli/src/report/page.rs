@@ -114,6 +114,11 @@ fn section(loaded: &Loaded, name_machine: bool) -> Section {
              page on its way waits until the page has arrived; larger batches move faster and let it \
              wait longer.",
         ),
+        Rows::Cache(_) => (
+            "What others lose of the cache",
+            "A thread reads data that fits the last-level cache, in an order that no prefetcher knows, while pages move on other CPUs \
+             of that cache, with one copy routine after the other.",
+        ),
         Rows::Compaction(_) => (
             "Compacting a fragmented node",
             "Base pages fill blocks of 2 MiB, every second page is given back, and one thread has the kernel compact the node: \

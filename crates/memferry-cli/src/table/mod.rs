@@ -4,6 +4,7 @@
 //! It arranges and formats figures; it computes none and prints nothing.
 
 pub mod anatomy;
+mod cache;
 mod compaction;
 pub mod promote;
 pub mod published;
@@ -83,7 +84,7 @@ impl Table {
 pub fn tables(file: &BenchFile) -> Vec<Table> {
     let rows: &[MoveRow] = match &file.rows {
         Rows::Move(rows) | Rows::Count(rows) => rows,
-        Rows::Stall(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
+        Rows::Stall(_) | Rows::Cache(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
     };
     let repeated = file.reproduces.iter();
     repeated
@@ -115,6 +116,7 @@ fn own(file: &BenchFile) -> Vec<Table> {
             })
             .collect(),
         Rows::Stall(rows) => stall(rows),
+        Rows::Cache(rows) => vec![cache::table(rows)],
         Rows::Compaction(rows) => vec![compaction::table(rows)],
         Rows::Promote(rows) => {
             let alike = file.like.iter().flat_map(promote::alike);

@@ -43,6 +43,9 @@ fn published_text(file: &BenchFile, columns: usize) -> String {
     let tables = match &file.rows {
         Rows::Move(_) => super::published::tables("move", false),
         Rows::Count(_) => super::published::tables("count", false),
+        Rows::Cache(_) => {
+            return "No published series gives what others lose of the cache.\n\n".to_owned();
+        }
         Rows::Stall(_) => {
             return "No published series gives the time that an access waits.\n\n".to_owned();
         }
