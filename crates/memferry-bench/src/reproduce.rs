@@ -21,9 +21,6 @@ use crate::ui::Ui;
 use crate::units::{Size, lanes};
 use crate::{host, kernel};
 
-/// The part of the bytes that a migrator must have copied, so that a row is one of it.
-const BY_NAME: f64 = 0.9;
-
 /// `bench reproduce NAME`.
 pub fn run_reproduce(args: &ReproduceArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let table = args.table.ok_or_else(|| {
@@ -435,7 +432,7 @@ impl<'a> Plan<'a> {
                 (row.migrator.as_str(), row.lanes) == (name(backend, &of.migrator), of.lanes)
                     && row.folio_bytes as u64 == of.folio_bytes
                     && row.folios == of.folios
-                    && is_by_name(row)
+                    && row.is_by_name()
             })
         };
         let own = row(of)?;
@@ -447,13 +444,6 @@ impl<'a> Plan<'a> {
                 .map(|baseline| own.gbps / baseline.gbps),
         })
     }
-}
-
-/// Whether the migrator that a row names copied its bytes.
-fn is_by_name(row: &MoveRow) -> bool {
-    let all = (row.bytes * row.runs as u64) as f64;
-    row.copied_bytes
-        .is_none_or(|copied| copied as f64 >= BY_NAME * all)
 }
 
 /// What copies on one lane, and tells the copy's part.
@@ -479,7 +469,7 @@ fn share(of: &tables::Share, rows: &[MoveRow]) -> ShareCell {
     let told =
         |row: &&MoveRow| one_lane.contains(&row.migrator.as_str()) || row.migrator == NO_MIGRATOR;
     let lanes = one.zip(of_one).into_iter().flat_map(|(one, copy)| {
-        let more = rows.iter().filter(|row| !told(row) && is_by_name(row));
+        let more = rows.iter().filter(|row| !told(row) && row.is_by_name());
         more.map(move |row| LanesCell {
             migrator: row.migrator.clone(),
             lanes: row.lanes,

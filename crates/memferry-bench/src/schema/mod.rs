@@ -249,6 +249,28 @@ pub struct MoveRow {
     pub lane_steps: Vec<Steps>,
 }
 
+impl MoveRow {
+    /// Whether it is of the kernel's migrators.
+    pub fn is_kernels(&self) -> bool {
+        self.backend == "kernel" && self.migrator != "move_pages"
+    }
+
+    /// Whether folios were copied one by one by a plain copy: `per-folio`, and Linux itself.
+    pub fn is_one_by_one(&self) -> bool {
+        self.migrator == "per-folio" || self.is_kernels() && self.migrator == "none"
+    }
+
+    /// Whether the migrator that it names copied nine tenths of its bytes.
+    pub fn is_by_name(&self) -> bool {
+        let all = (self.bytes * self.runs as u64) as f64;
+        self.copied_bytes
+            .is_none_or(|copied| copied as f64 >= BY_NAME * all)
+    }
+}
+
+/// The part of the bytes that a migrator must have copied, so that a row is one of it.
+const BY_NAME: f64 = 0.9;
+
 /// Time of one lane or of all together by step, nanoseconds a run, mean over the runs; `set_up_ns` is by the clock, once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Steps {

@@ -9,7 +9,7 @@ use crate::table::Table;
 
 const CEILING: [&str; 4] = ["lanes", "page_bytes", "gbps", "gbps_sd"];
 
-const MOVE: [&str; 17] = [
+const MOVE: [&str; 26] = [
     "migrator",
     "backend",
     "lanes",
@@ -27,6 +27,15 @@ const MOVE: [&str; 17] = [
     "declined_batches",
     "lanes_used",
     "busy_lost",
+    "cpu_ticks/user",
+    "cpu_ticks/system",
+    "cpu_ticks/idle",
+    "kernel_steps/unmap_ns",
+    "kernel_steps/flush_ns",
+    "kernel_steps/copy_ns",
+    "kernel_steps/remap_ns",
+    "kernel_steps/plain_ns",
+    "kernel_steps/rest_ns",
 ];
 
 const STALL: [&str; 22] = [
@@ -125,12 +134,13 @@ pub fn tables(name: &str, file: &BenchFile) -> Vec<Table> {
         Rows::Cache(rows) => (&CACHE[..], lines(&CACHE, rows)),
         Rows::Compaction(rows) => (&COMPACTION[..], lines(&COMPACTION, rows)),
     };
-    let mut tables = vec![Table::new(
+    let mut tables = vec![settings(name, file)];
+    tables.push(Table::new(
         format!("All rows of {name}"),
-        "Units: bytes, GB/s of 1e9 bytes, nanoseconds unless the name says seconds (s).",
+        "Units: bytes, GB/s of 1e9 bytes, nanoseconds unless the name says seconds (s), CPU time in ticks of 10 ms.",
         columns,
         rows,
-    )];
+    ));
     if !file.ceiling.is_empty() {
         tables.push(Table::new(
             format!("Ceilings of {name}"),
@@ -140,6 +150,26 @@ pub fn tables(name: &str, file: &BenchFile) -> Vec<Table> {
         ));
     }
     tables
+}
+
+/// How the file was made, and under which settings.
+fn settings(name: &str, file: &BenchFile) -> Table {
+    let of = &file.envelope;
+    let head = [
+        ("command line", of.arguments.join(" ")),
+        ("version", of.version.clone()),
+        ("date", of.date.clone()),
+        ("kernel", file.host.kernel.clone()),
+    ];
+    let head = head.map(|(name, value)| vec![name.to_owned(), value]);
+    let settings = of.settings.iter();
+    let settings = settings.map(|(name, value)| vec![name.clone(), value.clone()]);
+    Table::new(
+        format!("Settings of {name}"),
+        "As they were outside of the runs; files of the kernel by their paths.",
+        &["what", "value"],
+        head.into_iter().chain(settings).collect(),
+    )
 }
 
 /// These fields of each row; `a/b` is field b of field a.
@@ -180,9 +210,9 @@ mod tests {
             assert_eq!(
                 tables.len(),
                 if ["stall", "promote"].contains(&bench) {
-                    1
-                } else {
                     2
+                } else {
+                    3
                 }
             );
             for table in tables {

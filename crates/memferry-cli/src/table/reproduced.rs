@@ -2,7 +2,7 @@
 //! A published table with this machine's figures beside it, and how those came about.
 
 use super::{Table, compaction, distinct, throughput};
-use crate::published::tables::{TABLES, Table as Published};
+use crate::published::tables::{TABLES, Table as Published, VANILLA};
 use crate::schema::MoveRow;
 use crate::schema::reproduced::{Cell, Measured, Reproduced, ShareCell};
 use crate::units::{lanes, short};
@@ -65,6 +65,14 @@ fn caption(of: &Reproduced) -> String {
     )
 }
 
+/// What was published as `kernel` is Linux as it is, and none of our migrators.
+pub fn published_name(migrator: &str) -> &str {
+    match migrator {
+        VANILLA => "vanilla",
+        other => other,
+    }
+}
+
 fn figures(of: &Reproduced) -> Table {
     let baseline = of.baseline.as_deref().unwrap_or("the baseline");
     let counted = of.cells.iter().any(|cell| cell.folios.is_some());
@@ -73,6 +81,7 @@ fn figures(of: &Reproduced) -> Table {
         None => short(cell.folio_bytes),
     };
     let row = |cell: &Cell| {
+        let migrator = published_name(&cell.migrator);
         let gbps = |of: &Measured| match of.gbps_sd {
             Some(sd) => throughput(of.gbps, sd),
             None => format!("{:.1}", of.gbps),
@@ -80,7 +89,7 @@ fn figures(of: &Reproduced) -> Table {
         let times = |of: Option<f64>| of.map_or(NONE.to_owned(), |of| format!("{of:.2}x"));
         let ours = cell.ours.as_ref();
         vec![
-            format!("{}, {}, {}", size(cell), cell.migrator, lanes(cell.lanes)),
+            format!("{}, {migrator}, {}", size(cell), lanes(cell.lanes)),
             gbps(&cell.published),
             ours.map_or(NONE.to_owned(), gbps),
             ours.map_or(NONE.to_owned(), |ours| {
@@ -93,7 +102,7 @@ fn figures(of: &Reproduced) -> Table {
     Table {
         title: title(of),
         caption: format!(
-            "{}. GB/s; a multiple is of {baseline}, each of its own. `kernel` is Linux as it is. {NONE}: left out, or copied by others",
+            "{}. GB/s; a multiple is of {baseline}, each of its own. {NONE}: left out, or copied by others",
             caption(of)
         ),
         head: [

@@ -103,7 +103,7 @@ fn tables() -> Result<(), String> {
         memferry("bench move --quick --backend kernel --total 4M --folio 4K --runs 1").gives(0);
     let done = done
         .says("move_pages(2) from node")
-        .says("kernel/none, 1 lane")
+        .says("vanilla or none, 1 lane")
         .says("ceiling, 1 lane");
     if is_there() {
         done.says("times faster than migrator none");
@@ -202,17 +202,12 @@ fn stall() -> Result<(), String> {
         let json = memferry(&line).gives(0).json();
         assert_eq!(settings(), before, "the settings are as before");
         assert_eq!(json["complete"], true);
-        let of = |migrator: &str| {
-            rows(&json)
-                .iter()
-                .filter(move |row| row["migrator"] == migrator)
+        let count = |migrator: &str| {
+            let rows = rows(&json).iter();
+            rows.filter(|row| row["migrator"] == migrator).count()
         };
-        assert_eq!(of("none").count(), 1, "{json}");
-        assert_eq!(
-            of("kernel").count(),
-            if is_there() { 2 } else { 0 },
-            "{json}"
-        );
+        assert_eq!(count("none"), 1, "{json}");
+        assert_eq!(count("kernel"), if is_there() { 2 } else { 0 }, "{json}");
         for row in rows(&json) {
             assert_eq!(row["backend"], "kernel", "{row}");
             assert_eq!(number(&row["verified_bytes"]), 8 << 20, "{row}");

@@ -125,9 +125,9 @@ fn all() -> Result<(), String> {
             "garg-v4-compaction" => "--scale 1/64",
             _ => "--scale 1/128",
         };
-        let json = memferry(&format!("bench reproduce {name} {options} --runs 1 --json"))
-            .gives(0)
-            .json();
+        let done = memferry(&format!("bench reproduce {name} {options} --runs 1 --json")).gives(0);
+        let json = done.json();
+        keep(&format!("reproduce-{name}-{backend}.json"), &done.out);
         assert_eq!(json["complete"], true, "{name}: {json}");
         assert_eq!(json["reproduces"]["name"], name);
         assert!(
@@ -200,6 +200,13 @@ fn throughput(name: &str, json: &Value) {
         }
     };
     assert!(found > 0, "{name}: {repeated}");
+}
+
+/// Leaves a file where the lab collects them.
+fn keep(name: &str, text: &str) {
+    if let Some(folder) = std::env::var_os("RESULTS") {
+        fs::write(PathBuf::from(folder).join(name), text).unwrap();
+    }
 }
 
 /// Of one lane the steps are told, and of more lanes what they gave.
