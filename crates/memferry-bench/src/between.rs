@@ -32,6 +32,8 @@ pub struct Control {
     before: Option<Restore>,
     /// What is written besides, by file.
     parameters: Vec<(&'static str, &'static str)>,
+    /// The DMA channels that dcbm got, by name.
+    pub taken: Vec<String>,
 }
 
 /// The parameters of mtcopy that are for experiments.
@@ -69,6 +71,7 @@ impl Control {
             parameters: (wanted.into_iter())
                 .filter_map(|(file, on)| Some((file, text(on?))))
                 .collect(),
+            taken: Vec::new(),
         })
     }
 
@@ -81,11 +84,11 @@ impl Control {
         self.activate(DCBM, Some(most))?;
         let now = migration("the DMA channels could not be read")?;
         let channels = now.dcbm.map_or_else(Vec::new, |dcbm| dcbm.channels);
-        let taken = channels
+        let names = channels
             .iter()
-            .filter(|line| line.ends_with(": taken"))
-            .count();
-        Ok((taken < most).then_some(taken))
+            .filter_map(|line| line.strip_suffix(": taken"));
+        self.taken = names.map(str::to_owned).collect();
+        Ok((self.taken.len() < most).then_some(self.taken.len()))
     }
 
     /// Activates a migrator, with so many lanes if it has some.

@@ -416,6 +416,7 @@ impl<'a> Bench<'a> {
 
     /// Sets the migrator back and makes the file.
     fn finish(mut self, make: fn(Vec<MoveRow>) -> Rows) -> Result<BenchFile, Failure> {
+        let channels = self.control.as_ref().map(|of| of.taken.join(", "));
         if let Some(Err(failure)) = self.control.take().map(Control::restore) {
             // What failed first is told; this comes after it.
             match &self.failure {
@@ -434,6 +435,10 @@ impl<'a> Bench<'a> {
                 envelope.settings.insert(name.to_owned(), value.to_owned());
             }
         };
+        with(
+            "dcbm_channels",
+            channels.as_deref().filter(|names| !names.is_empty()),
+        );
         with("busy", on.busy.then_some("a thread on each CPU"));
         with(
             "placement",

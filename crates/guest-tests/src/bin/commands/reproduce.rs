@@ -130,13 +130,20 @@ fn all() -> Result<(), String> {
         keep(&format!("reproduce-{name}-{backend}.json"), &done.out);
         assert_eq!(json["complete"], true, "{name}: {json}");
         assert_eq!(json["reproduces"]["name"], name);
-        assert!(
-            json["settings"]
-                .as_object()
-                .unwrap()
-                .contains_key("usable_cpus"),
-            "{json}"
-        );
+        for setting in SETTINGS {
+            assert!(
+                json["settings"][setting].is_string(),
+                "{name}: {setting}: {}",
+                json["settings"]
+            );
+        }
+        if backend == "kernel" && rows_name(&json, "dcbm") {
+            assert!(
+                json["settings"]["dcbm_channels"].is_string(),
+                "{name}: {}",
+                json["settings"]
+            );
+        }
         let rows = json["rows"].as_array().unwrap();
         assert!(!rows.is_empty(), "{name}");
         for row in rows {
@@ -200,6 +207,29 @@ fn throughput(name: &str, json: &Value) {
         }
     };
     assert!(found > 0, "{name}: {repeated}");
+}
+
+/// What every file must say of the machine that measured.
+const SETTINGS: [&str; 12] = [
+    "usable_cpus",
+    "proc/sys/kernel/numa_balancing",
+    "sys/kernel/mm/migration/dcbm/lanes",
+    "sys/kernel/mm/migration/max_batch_bytes",
+    "sys/kernel/mm/migration/migrator",
+    "sys/kernel/mm/migration/mtcopy/lanes",
+    "sys/kernel/mm/migration/reasons",
+    "sys/kernel/mm/transparent_hugepage/enabled",
+    "sys/module/mtcopy/parameters/fill",
+    "sys/module/mtcopy/parameters/high_priority",
+    "sys/module/mtcopy/parameters/idle_only",
+    "sys/module/mtcopy/parameters/nontemporal",
+];
+
+/// Whether a row of a throughput bench is of this migrator.
+fn rows_name(json: &Value, migrator: &str) -> bool {
+    let throughput = ["move", "count"].contains(&json["bench"].as_str().unwrap());
+    let rows = json["rows"].as_array().unwrap();
+    throughput && rows.iter().any(|row| row["migrator"] == migrator)
 }
 
 /// Leaves a file where the lab collects them.
