@@ -263,7 +263,7 @@ impl Stand for Between<'_> {
     }
 
     fn first(&mut self, case: &Case) -> Result<Run, Failure> {
-        let trace = Trace::new(case.bytes(), self.folio, self.threads);
+        let trace = Trace::new(case.bytes(), self.folio);
         self.measure(case, trace.as_ref())
     }
 

@@ -55,9 +55,8 @@ pub struct Traced {
 }
 
 impl Trace {
-    /// Makes one for `bytes` of folios of `folio` bytes on a machine with `cpus` CPUs; `None` where tracefs is not, or not for
-    /// this user.
-    pub fn new(bytes: usize, folio: usize, cpus: usize) -> Option<Self> {
+    /// Makes one for `bytes` of folios of `folio` bytes; `None` where tracefs is not, or not for this user.
+    pub fn new(bytes: usize, folio: usize) -> Option<Self> {
         let folder = Path::new(INSTANCES).join(format!("memferry-bench-{}", std::process::id()));
         fs::create_dir(&folder).ok()?;
         let mut trace = Self {
@@ -76,7 +75,9 @@ impl Trace {
             THP => 0,
             _ => bytes / PAGE * PAGE_EVENTS_BYTES,
         };
-        let fits = of_pages <= MOST_BYTES / cpus.max(1);
+        // Also CPUs that this process may not use have buffers.
+        let buffers = fs::read_dir(trace.folder.join("per_cpu")).map_or(1, Iterator::count);
+        let fits = of_pages <= MOST_BYTES / buffers.max(1);
         trace.has_steps = of_calls
             && fits
             && (of_pages == 0
