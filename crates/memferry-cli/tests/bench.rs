@@ -272,9 +272,11 @@ fn cache_has_a_verified_row_for_each_copy_routine() {
         assert_eq!(row["runs_lost"].as_array().map(Vec::len), Some(2), "{row}");
         let rate = row["alone_reads_per_s"].as_f64();
         assert!(rate > Some(0.0), "{row}");
-        // It reads on, and noise makes it no more than a few times as fast as alone.
-        let lost = row["lost"].as_f64().expect("lost");
-        assert!((-9.0..=1.0).contains(&lost), "{row}");
+        // It cannot lose more than all; a busy host lets it read less alone than beside a move.
+        assert!(
+            row["lost"].as_f64().is_some_and(|lost| lost <= 1.0),
+            "{row}"
+        );
         assert!(text.contains(routine.name()), "{text}");
     }
 }
