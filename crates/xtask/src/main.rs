@@ -84,9 +84,9 @@ fn run(cli: Cli) -> Result<bool> {
             Ok(true)
         }
         Task::Lab(args) => tests(root, &args, source),
-        Task::Compare { machine } => compare::run(&lab(&machine)?),
+        Task::Compare => compare::run(&lab(series::MACHINE)?),
         Task::Series(args) => series::run(root, &args, source),
-        Task::Deb(args) => deb::run(root, &args, source),
+        Task::Deb { quick } => deb::run(root, quick, source),
     }
 }
 

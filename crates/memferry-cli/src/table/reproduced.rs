@@ -18,17 +18,13 @@ pub fn list() -> Table {
             .map(str::to_owned)
             .to_vec()
     };
-    Table {
-        title: "published tables".to_owned(),
-        caption:
-            "`memferry bench reproduce NAME` repeats one, with `--scale 1/32` a part of its size; needed are memory on each of two nodes, \
-             CPUs for mtcopy, DMA channels for dcbm"
-                .to_owned(),
-        head: ["name", "published", "shows", "needs"]
-            .map(str::to_owned)
-            .to_vec(),
-        rows: TABLES.iter().map(row).collect(),
-    }
+    Table::new(
+        "published tables",
+        "`memferry bench reproduce NAME` repeats one, with `--scale 1/32` a part of its size; needed are memory on each of two nodes, \
+         CPUs for mtcopy, DMA channels for dcbm",
+        &["name", "published", "shows", "needs"],
+        TABLES.iter().map(row).collect(),
+    )
 }
 
 /// The tables of a file that repeats a published one.
@@ -99,24 +95,22 @@ fn figures(of: &Reproduced) -> Table {
             times(ours.and_then(|ours| ours.of_baseline)),
         ]
     };
-    Table {
-        title: title(of),
-        caption: format!(
+    Table::new(
+        title(of),
+        format!(
             "{}. GB/s; a multiple is of {baseline}, each of its own. {NONE}: left out, or copied by others",
             caption(of)
         ),
-        head: [
+        &[
             if counted { "folios" } else { "folio" },
             "published",
             "ours",
             "ours/published",
             "published, multiple",
             "ours, multiple",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        rows: of.cells.iter().map(row).collect(),
-    }
+        ],
+        of.cells.iter().map(row).collect(),
+    )
 }
 
 fn shares(of: &Reproduced) -> Vec<Table> {
@@ -212,7 +206,7 @@ fn runs(rows: &[&MoveRow]) -> Table {
         cells.extend(busy.then(|| percent(row.busy_lost)));
         cells
     };
-    let mut head = [
+    let head = [
         "folios",
         "lanes used",
         "copied by it, %",
@@ -220,17 +214,14 @@ fn runs(rows: &[&MoveRow]) -> Table {
         "user, %",
         "system, %",
         "idle, %",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    head.extend(busy.then(|| "busy threads lost, %".to_owned()));
-    Table {
-        title: "who copied, and the time of all CPUs".to_owned(),
-        caption: "lanes used: of a batch, on average; declined: batches that the migrator refused; CPU time in ticks of 10 ms"
-            .to_owned(),
-        head,
-        rows: rows.iter().map(row).collect(),
-    }
+        "busy threads lost, %",
+    ];
+    Table::new(
+        "who copied, and the time of all CPUs",
+        "lanes used: of a batch, on average; declined: batches that the migrator refused; CPU time in ticks of 10 ms",
+        &head[..head.len() - usize::from(!busy)],
+        rows.iter().map(row).collect(),
+    )
 }
 
 fn left_out(of: &Reproduced) -> Table {
@@ -241,10 +232,10 @@ fn left_out(of: &Reproduced) -> Table {
         let what: Vec<&str> = same.map(|left| left.what.as_str()).collect();
         vec![what.join(", "), why.to_owned()]
     };
-    Table {
-        title: "left out".to_owned(),
-        caption: "what this machine cannot repeat".to_owned(),
-        head: ["what", "why"].map(str::to_owned).to_vec(),
-        rows: whys.into_iter().map(row).collect(),
-    }
+    Table::new(
+        "left out",
+        "what this machine cannot repeat",
+        &["what", "why"],
+        whys.into_iter().map(row).collect(),
+    )
 }
