@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use memferry::{Batch, MoveHandle, MoveOptions, Mover, MoverOptions, SourcePages};
-use memferry_linux::kernel::{DCBM, MTCOPY, Migration, NO_MIGRATOR};
+use memferry_linux::kernel::{AUTO, DCBM, MTCOPY, Migration, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
-use super::between::{Control, statistics};
+use super::between::{Control, Done};
 use super::nodes::{self, bring, call_failed, missing, send};
 use super::region::{PAGE, Region, THP};
 use super::rig::{Means, bug, failed, new_mover, new_mtcopy, one_by_one};
@@ -161,6 +161,8 @@ fn user_columns(args: &StallArgs) -> Vec<(Means, usize)> {
         let lanes = match migrator {
             Migrator::Mtcopy => &args.lanes[..],
             Migrator::Batch | Migrator::PerFolio => &[1],
+            // Its lanes are not fixed.
+            Migrator::Auto => &[],
         };
         lanes
             .iter()
@@ -181,7 +183,9 @@ fn kernel_columns(
         Ok(now) => now.migrators.names.clone(),
         Err(_) => vec![NO_MIGRATOR.to_owned()],
     };
-    let names = kernel::named(args.migrators(), &registered)?;
+    let mut names = kernel::named(args.migrators(), &registered)?;
+    // Its lanes are not fixed.
+    names.retain(|name| name != AUTO);
     if found.is_err() {
         if args.batch.iter().any(|&batch| batch != LARGEST) {
             return Err(Failure::new(
@@ -419,7 +423,7 @@ impl Cell<'_> {
         let options = match migrator {
             Migrator::PerFolio => MoverOptions::new(one_by_one()),
             Migrator::Batch => MoverOptions::new(Batch::with_routine(routine)),
-            Migrator::Mtcopy => {
+            Migrator::Mtcopy | Migrator::Auto => {
                 MoverOptions::new(new_mtcopy(self.lanes, routine, LanesOn::default())?)
             }
         };
@@ -441,12 +445,11 @@ impl Cell<'_> {
         let heads = Vec::from_iter(region.range().step_by(self.folio));
         let pages = Vec::from_iter(region.range().step_by(PAGE));
         let begun = Instant::now();
-        let before = statistics(self.means.name())?;
+        let before = Done::now()?;
         let took = send(&heads, nodes.to).map_err(|error| call_failed(&error))?;
         phase.store(UNCOUNTED, Ordering::Relaxed);
         moved.counted += begun.elapsed();
-        let copied = statistics(self.means.name())?.zip(before);
-        let copied = copied.map(|(after, before)| after.bytes.saturating_sub(before.bytes));
+        let copied = Done::now()?.of(&before, self.means.name(), |of| of.bytes);
         moved.copied = copied.map(|bytes| moved.copied.unwrap_or(0) + bytes);
         moved.bytes += ((pages.len() - missing(&pages, nodes.to)?) * PAGE) as u64;
         moved.time += took;

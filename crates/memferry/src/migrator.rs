@@ -4,17 +4,20 @@
 //! | name | what it does |
 //! |---|---|
 //! | `batch` | whole batches, the best copy routine, one lane |
-//! | `mtcopy` | whole batches, the best copy routine, N lanes; the calling thread is one of them |
+//! | `mtcopy` | whole batches, N lanes, the calling thread among them: a fixed number with the best copy routine, or both chosen by measurement |
 //!
 //! A migrator knows nothing of page tables: `pipeline` unmaps and remaps.
 
+use crate::auto::{Auto, Chooser, Kind, Way};
 use crate::copy::{self, Routine};
 use crate::error::MoveError;
 use crate::options::setters;
 use crate::workers::Workers;
+use memferry_core::choose::Choice;
 use memferry_linux::affinity;
 use memferry_linux::topology::Topology;
 use std::ops::Range;
+use std::time::Duration;
 
 /// Copies batches for a [`Mover`](crate::Mover).
 ///
@@ -47,6 +50,13 @@ pub unsafe trait Migrator: Send + Sync {
     /// Memory that must stay mapped while it runs: stacks of its threads.
     fn own_memory(&self) -> Vec<Range<usize>> {
         Vec::new()
+    }
+
+    /// What chooses the lanes and the routine of each span of a move, [`lanes`](Migrator::lanes) at most; `None`: all lanes
+    /// carry all of it, and [`copy`](Migrator::copy) copies.
+    #[doc(hidden)]
+    fn chooser(&self) -> Option<&dyn Chooser> {
+        None
     }
 }
 
@@ -98,7 +108,7 @@ pub enum Placement {
 /// The most lanes that [`MtCopy`] has unless told: the other CPUs are the application's, whatever the machine.
 const MOST_DEFAULT_LANES: usize = 4;
 
-/// The lanes of [`MtCopy`] unless told: one per CPU that the process may use by affinity and cgroup quota, at most 4.
+/// The most lanes of [`MtCopy`] unless told: one per CPU that the process may use by affinity and cgroup quota, at most 4.
 pub fn default_lanes() -> usize {
     lanes_for(std::thread::available_parallelism().map_or(1, usize::from))
 }
@@ -111,19 +121,23 @@ fn lanes_for(cpus: usize) -> usize {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct MtCopyOptions {
-    /// Parallel copiers, the calling thread counted; 0: [`default_lanes`].
+    /// Parallel copiers of every move, the calling thread counted; 0: as many as move its pages fastest, as measured while it
+    /// moves (see [`MtCopy::auto`]).
     pub lanes: usize,
+    /// Where lanes are chosen by measurement, the most of them; 0: [`default_lanes`].
+    pub most_lanes: usize,
     /// Which CPUs the workers take.
     pub placement: Placement,
     /// Nice value of the workers, -20 (first) to 19 (last); below 0 needs CAP_SYS_NICE, and without it is ignored.
     pub nice: i32,
-    /// Copy routine; `None`: the fastest on this machine.
+    /// Copy routine; `None`: the fastest on this machine, or chosen with the lanes.
     pub routine: Option<Routine>,
 }
 
 impl MtCopyOptions {
     setters! {
         lanes: usize,
+        most_lanes: usize,
         placement: Placement,
         nice: i32,
         routine: Routine,
@@ -132,27 +146,55 @@ impl MtCopyOptions {
 
 /// Whole batches on several lanes.
 pub struct MtCopy {
-    workers: Workers,
     routine: Routine,
+    lanes: Lanes,
+}
+
+enum Lanes {
+    /// All carry every move.
+    Fixed(Workers),
+    Chosen(Chosen),
+}
+
+/// Lanes of which as many work as a chooser says.
+struct Chosen {
+    workers: Workers,
+    auto: Auto,
+}
+
+/// The CPUs that this thread may use.
+fn allowed_cpus() -> Result<Vec<u32>, MoveError> {
+    affinity::allowed().map_err(MoveError::system(
+        "sched_getaffinity",
+        "report this as a bug",
+    ))
 }
 
 impl MtCopy {
+    /// Lanes and copy routine are chosen by measurement, for base pages and THPs, warm and cold ones: the moves themselves
+    /// are measured, in spans of 8 MiB. A process begins with one lane and keeps to it until more are surely faster, which takes some GiB of moves of a
+    /// kind; 1 span in 64 is a trial at most. Single folios have one lane. All movers of the process learn together. The default.
+    ///
+    /// # Errors
+    /// As [`MtCopy::new`].
+    pub fn auto() -> Result<MtCopy, MoveError> {
+        MtCopy::new(MtCopyOptions::default())
+    }
+
     /// Starts the workers; they sleep between moves.
     ///
     /// # Errors
     /// More lanes than CPUs, a topology that cannot be read, or a thread that cannot be started.
     pub fn new(options: MtCopyOptions) -> Result<MtCopy, MoveError> {
-        let allowed = affinity::allowed().map_err(MoveError::system(
-            "sched_getaffinity",
-            "report this as a bug",
-        ))?;
-        let lanes = match options.lanes {
-            0 => default_lanes(),
-            lanes => lanes,
+        let allowed = allowed_cpus()?;
+        let (name, lanes) = match (options.lanes, options.most_lanes) {
+            (0, 0) => ("most_lanes", default_lanes().min(allowed.len())),
+            (0, most) => ("most_lanes", most),
+            (lanes, _) => ("lanes", lanes),
         };
         if lanes > allowed.len() {
             return Err(MoveError::BadOption {
-                name: "lanes",
+                name,
                 value: lanes,
                 why: format!(
                     "this process may use {} CPUs, and a lane needs one for itself",
@@ -176,7 +218,22 @@ impl MtCopy {
                 "raise RLIMIT_NPROC or ask for fewer lanes",
             ))?;
         let routine = options.routine.unwrap_or_else(copy::best);
-        Ok(MtCopy { workers, routine })
+        let as_others = options.placement == Placement::Spread && options.nice == 0;
+        let auto = match options.routine {
+            None if as_others => Auto::shared(lanes, allowed.len()),
+            routine => Auto::alone(lanes, allowed.len(), routine),
+        };
+        let lanes = match options.lanes {
+            0 => Lanes::Chosen(Chosen { workers, auto }),
+            _ => Lanes::Fixed(workers),
+        };
+        Ok(MtCopy { routine, lanes })
+    }
+
+    fn workers(&self) -> &Workers {
+        match &self.lanes {
+            Lanes::Fixed(workers) | Lanes::Chosen(Chosen { workers, .. }) => workers,
+        }
     }
 }
 
@@ -187,7 +244,7 @@ unsafe impl Migrator for MtCopy {
     }
 
     fn lanes(&self) -> usize {
-        self.workers.lanes()
+        self.workers().lanes()
     }
 
     unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
@@ -196,11 +253,36 @@ unsafe impl Migrator for MtCopy {
     }
 
     fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
-        self.workers.run(lane);
+        self.workers().run(self.lanes(), lane);
     }
 
     fn own_memory(&self) -> Vec<Range<usize>> {
-        self.workers.stacks.clone()
+        self.workers().stacks.clone()
+    }
+
+    fn chooser(&self) -> Option<&dyn Chooser> {
+        match &self.lanes {
+            Lanes::Fixed(_) => None,
+            Lanes::Chosen(chosen) => Some(chosen),
+        }
+    }
+}
+
+impl Chooser for Chosen {
+    fn choose(&self, kind: Kind, bytes: usize) -> (Way, Choice) {
+        self.auto.choose(kind, bytes)
+    }
+
+    fn learn(&self, kind: Kind, choice: &Choice, took: Duration) {
+        self.auto.learn(kind, choice, took);
+    }
+
+    fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
+        self.workers.run(1, lane);
+    }
+
+    fn call(&self, lanes: usize) {
+        self.workers.call(lanes);
     }
 }
 

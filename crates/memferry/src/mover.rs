@@ -11,7 +11,7 @@ use crate::job::{Core, Job, MoveHandle};
 use crate::known_faults;
 use crate::migrator::Migrator;
 use crate::options::setters;
-use crate::options::{Backend, DEFAULT_BATCH_BYTES, MoveOptions};
+use crate::options::{Backend, MoveOptions, batch_of};
 use crate::pool::{PageClass, PagePool, Piece, SEGMENT};
 use crate::probe;
 use crate::result::{ListResult, MoveResult};
@@ -398,9 +398,9 @@ impl std::fmt::Debug for Mover {
 }
 
 fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {
-    let lanes = migrator.lanes();
+    let lanes = migrator.chooser().map_or(migrator.lanes(), |_| 1);
     let bytes = match options.batch_bytes {
-        0 => DEFAULT_BATCH_BYTES.saturating_mul(lanes).min(SEGMENT),
+        0 => batch_of(lanes),
         bytes => bytes,
     };
     if bytes % page_size() != 0 || bytes > SEGMENT {
@@ -421,6 +421,7 @@ fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, 
 mod tests {
     use super::*;
     use crate::migrator::Batch;
+    use crate::options::DEFAULT_BATCH_BYTES;
     use crate::sys::memory::Mapping;
     use crate::sys::uffd::{FEATURE_MOVE, Uffd};
     use crate::watch::Userfault;

@@ -8,6 +8,8 @@ pub mod reproduce;
 
 use std::path::PathBuf;
 
+use std::time::Duration;
+
 use cache::CacheArgs;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use compaction::CompactionArgs;
@@ -193,8 +195,8 @@ pub struct RunArgs {
     /// Parallel copiers [default: 1,2,4 … up to the CPUs]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive)]
     pub lanes: Vec<usize>,
-    /// What copies: per-folio, batch (one lane each) and mtcopy here; none, kernel (one lane each), mtcopy and dcbm in the
-    /// kernel, which is set for the runs and set back afterwards (as root) [default: all]
+    /// What copies: per-folio, batch (one lane each), mtcopy and auto here; none, kernel (one lane each), mtcopy, dcbm and auto in
+    /// the kernel, which is set for the runs and set back afterwards (as root) [default: all]
     #[arg(
         long,
         value_name = "LIST",
@@ -203,6 +205,10 @@ pub struct RunArgs {
         default_value = "all"
     )]
     pub migrator: Vec<MigratorName>,
+    /// Seconds that auto moves before its rows are measured, for each kind of pages (and number of folios): until then it
+    /// does not know what is fastest [default: 3, --quick: 1]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub learn: Option<u64>,
     /// Destination pages: there before (warm; also of an unaligned range), allocated inside the timed part (cold), as by
     /// default options, both warm and cold, or all; the kernel allocates always [default: all, of count and --quick: both]
     #[arg(long, value_enum)]
@@ -273,6 +279,11 @@ impl RunArgs {
     /// Runs of each case.
     pub fn runs(&self) -> usize {
         self.runs.unwrap_or(if self.quick { 2 } else { 5 })
+    }
+
+    /// How long auto moves before it is measured.
+    pub fn learn(&self) -> Duration {
+        Duration::from_secs(self.learn.unwrap_or(if self.quick { 1 } else { 3 }))
     }
 
     /// Where destination pages come from.
@@ -422,6 +433,11 @@ impl StallArgs {
     /// What goes together on the command line, and what does not.
     fn check(&self) -> Result<(), String> {
         self.nodes.check()?;
+        if self.migrator.contains(&MigratorName::Auto) {
+            let why =
+                "auto has no fixed lanes, which bench stall compares: give mtcopy and --lanes";
+            return Err(why.to_owned());
+        }
         if self.backend == Backend::User {
             self.batch.iter().try_for_each(|&size| small_batch(size))?;
             return check_user(&self.migrator);
@@ -522,6 +538,8 @@ pub enum MigratorName {
     Batch,
     /// The whole batch on many lanes
     Mtcopy,
+    /// What is measured to be fastest while pages move; in the kernel of all its migrators
+    Auto,
     /// The kernel without a migrator: the baseline of --backend kernel
     None,
     /// The kernel's own copy of whole batches
@@ -539,6 +557,7 @@ impl MigratorName {
             Self::PerFolio => "per-folio",
             Self::Batch => "batch",
             Self::Mtcopy => "mtcopy",
+            Self::Auto => "auto",
             Self::None => "none",
             Self::Kernel => "kernel",
             Self::Dcbm => "dcbm",
@@ -553,7 +572,13 @@ pub fn user_migrators(names: &[MigratorName]) -> Vec<Migrator> {
         MigratorName::PerFolio => &[Migrator::PerFolio][..],
         MigratorName::Batch => &[Migrator::Batch],
         MigratorName::Mtcopy => &[Migrator::Mtcopy],
-        MigratorName::All => &[Migrator::PerFolio, Migrator::Batch, Migrator::Mtcopy],
+        MigratorName::Auto => &[Migrator::Auto],
+        MigratorName::All => &[
+            Migrator::PerFolio,
+            Migrator::Batch,
+            Migrator::Mtcopy,
+            Migrator::Auto,
+        ],
         MigratorName::None | MigratorName::Kernel | MigratorName::Dcbm => &[],
     });
     distinct(&named.copied().collect::<Vec<_>>())
@@ -567,7 +592,7 @@ pub fn check_user(names: &[MigratorName]) -> Result<(), String> {
             MigratorName::None | MigratorName::Kernel | MigratorName::Dcbm
         ) {
             return Err(format!(
-                "{} is the kernel's; without --backend kernel there are per-folio, batch, mtcopy and all",
+                "{} is the kernel's; without --backend kernel there are per-folio, batch, mtcopy, auto and all",
                 name.name()
             ));
         }
@@ -580,7 +605,7 @@ fn check_kernel(names: &[MigratorName]) -> Result<(), String> {
     for name in names {
         if matches!(name, MigratorName::PerFolio | MigratorName::Batch) {
             return Err(format!(
-                "{} is no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy, dcbm and all",
+                "{} is no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy, dcbm, auto and all",
                 name.name()
             ));
         }
@@ -597,6 +622,8 @@ pub enum Migrator {
     Batch,
     /// See [`MigratorName::Mtcopy`].
     Mtcopy,
+    /// See [`MigratorName::Auto`].
+    Auto,
 }
 
 impl Migrator {
@@ -606,6 +633,7 @@ impl Migrator {
             Self::PerFolio => "per-folio",
             Self::Batch => "batch",
             Self::Mtcopy => "mtcopy",
+            Self::Auto => "auto",
         }
     }
 }
@@ -742,7 +770,7 @@ mod tests {
         }
         assert_eq!(
             user_migrators(&[MigratorName::Batch, MigratorName::All]).len(),
-            3
+            4
         );
     }
 
