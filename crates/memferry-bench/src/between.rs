@@ -18,11 +18,11 @@ use memferry_linux::kernel::{
 use super::busy::Spinners;
 use super::cpu_time::CpuTicks;
 use super::kernel::by_others;
-use super::lane_trace::LaneTrace;
 use super::nodes::{TRIES, bring, call_failed, map, missing, send};
 use super::region::{PAGE, Region, THP};
 use super::rig::{Means, bug, ceiling};
 use super::rounds::{Case, Run, Stand};
+use super::trace::{Trace, Traced};
 use crate::args::promote::Switch;
 use crate::args::{LanesOn, Placement, Priority};
 use crate::failure::Failure;
@@ -35,6 +35,8 @@ pub struct Control {
     before: Option<Restore>,
     /// What is written besides, by file.
     parameters: Vec<(&'static str, &'static str)>,
+    /// The DMA channels that dcbm got, by name.
+    pub taken: Vec<String>,
 }
 
 /// The parameters of mtcopy that are for experiments.
@@ -49,6 +51,7 @@ impl Control {
     /// See [`Restore::new`].
     pub fn new(can_be_set: bool, lanes_on: LanesOn) -> Result<Self, Failure> {
         const FILES: &[&str] = &[
+            "sys/kernel/mm/migration/max_batch_bytes",
             "sys/kernel/mm/migration/mtcopy/lanes",
             "sys/kernel/mm/migration/dcbm/lanes",
             FILL,
@@ -72,6 +75,7 @@ impl Control {
             parameters: (wanted.into_iter())
                 .filter_map(|(file, on)| Some((file, text(on?))))
                 .collect(),
+            taken: Vec::new(),
         })
     }
 
@@ -84,11 +88,11 @@ impl Control {
         self.activate(DCBM, Some(most))?;
         let now = migration("the DMA channels could not be read")?;
         let channels = now.dcbm.map_or_else(Vec::new, |dcbm| dcbm.channels);
-        let taken = channels
+        let names = channels
             .iter()
-            .filter(|line| line.ends_with(": taken"))
-            .count();
-        Ok((taken < most).then_some(taken))
+            .filter_map(|line| line.strip_suffix(": taken"));
+        self.taken = names.map(str::to_owned).collect();
+        Ok((self.taken.len() < most).then_some(self.taken.len()))
     }
 
     /// Activates a migrator, with so many lanes if it has some, for the reasons that are measured.
@@ -109,10 +113,7 @@ impl Control {
             (Setting::Migrator, migrator.to_owned()),
             (Setting::Reasons, reasons),
         ];
-        let root = Path::new("/");
-        let what = "the kernel's migrator could not be set";
-        let now = Interfaces::read_from(root)
-            .map_err(|error| Failure::new(what, &error, "see `memferry kernel status`"))?;
+        let now = interfaces()?;
         let settings = [Setting::MtcopyLanes, Setting::DcbmLanes].into_iter();
         // Those of the modules that auto chooses from are its limits.
         let own = settings.filter(|&setting| match migrator {
@@ -123,8 +124,23 @@ impl Control {
             own.flat_map(|setting| lanes.map(|lanes| (setting, lanes)))
                 .map(|(setting, lanes)| (setting, lanes.to_string())),
         );
-        let failed = |error: SettingError| Failure::new(what, &error, error.hint());
-        let plan = Plan::new(root, &now, &wanted).map_err(failed)?;
+        self.set(&now, &wanted)
+    }
+
+    /// Sets the most bytes of a batch.
+    pub fn batch(&mut self, bytes: u64) -> Result<(), Failure> {
+        self.set(
+            &interfaces()?,
+            &[(Setting::MaxBatchBytes, bytes.to_string())],
+        )
+    }
+
+    fn set(&mut self, now: &Interfaces, wanted: &[(Setting, String)]) -> Result<(), Failure> {
+        let Some(before) = &mut self.before else {
+            return Ok(());
+        };
+        let failed = |error: SettingError| Failure::new(NOT_SET, &error, error.hint());
+        let plan = Plan::new(Path::new("/"), now, wanted).map_err(failed)?;
         if plan.steps.is_empty() {
             return Ok(());
         }
@@ -136,6 +152,13 @@ impl Control {
     pub fn restore(mut self) -> Result<(), Failure> {
         self.before.as_mut().map_or(Ok(()), Restore::bring_back)
     }
+}
+
+const NOT_SET: &str = "the kernel's settings could not be set";
+
+fn interfaces() -> Result<Interfaces, Failure> {
+    Interfaces::read_from(Path::new("/"))
+        .map_err(|error| Failure::new(NOT_SET, &error, "see `memferry kernel status`"))
 }
 
 fn migration(what: &str) -> Result<Migration, Failure> {
@@ -210,7 +233,6 @@ impl<'a> Between<'a> {
         threads: usize,
         control: &'a mut Control,
         busy: Option<Arc<Spinners>>,
-        learn: Duration,
     ) -> Result<Self, Failure> {
         let map = |node| map(Some(node), bytes, folio, threads);
         let between = Self {
@@ -222,11 +244,16 @@ impl<'a> Between<'a> {
             threads,
             control,
             busy,
-            learn,
+            learn: Duration::ZERO,
         };
         between.check_folios()?;
         bring(&between.heads(bytes / folio), nodes.from)?;
         Ok(between)
+    }
+
+    /// Lets auto move for so long before it is measured.
+    pub fn learning(self, learn: Duration) -> Self {
+        Self { learn, ..self }
     }
 
     /// Whether the kernel gave folios of the wanted size.
@@ -303,15 +330,17 @@ impl Stand for Between<'_> {
                 self.renew(&heads)?;
             }
         }
-        let trace = (!case.means.is_plain()).then(LaneTrace::begin).flatten();
-        let run = self.run(case)?;
-        Ok(Run {
-            lanes_used: trace.and_then(|trace| trace.lanes()),
-            ..run
-        })
+        let trace = Trace::new(case.bytes(), self.folio);
+        self.measure(case, trace.as_ref())
     }
 
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
+        self.measure(case, None)
+    }
+}
+
+impl Between<'_> {
+    fn measure(&mut self, case: &Case, trace: Option<&Trace>) -> Result<Run, Failure> {
         let (folios, bytes) = (case.folios * case.calls, case.bytes());
         let migrator = case.means.name();
         self.control.activate(migrator, Some(case.lanes))?;
@@ -320,7 +349,13 @@ impl Stand for Between<'_> {
             self.region.fill_head(bytes, self.threads);
             let before = Done::now()?;
             let (since, ticks) = (self.busy.as_ref().map(|busy| busy.since()), CpuTicks::now());
+            if let Some(trace) = trace {
+                trace.start();
+            }
             let times = self.carry(case, &heads)?;
+            if let Some(trace) = trace {
+                trace.stop();
+            }
             let cpu = CpuTicks::now() - ticks;
             let busy_lost = (self.busy.as_ref().zip(since)).map(|(busy, since)| busy.lost(&since));
             let now = Done::now()?;
@@ -347,6 +382,7 @@ impl Stand for Between<'_> {
                     declined: now.of(&before, migrator, |of| of.declined),
                     cpu: Some(cpu),
                     busy_lost,
+                    traced: trace.map_or_else(Traced::default, |trace| trace.read(total)),
                     call_ns,
                     ..Run::default()
                 });

@@ -3,18 +3,18 @@
 //!
 //! Tables and the report are made elsewhere from what these return. Reading order: `args` (what can be asked for), `schema` (the
 //! file), then one benchmark: `throughput` (`move` and `count`, whose memory moves in `rig` through userfaultfd and in `between` by
-//! the kernel), `stall`, `promote`, `compaction`; `reproduce` runs one of them as a published table has it. The command takes from here also what its other parts share with them: `failure`, `restore`,
+//! the kernel), `stall`, `cache`, `promote`, `compaction`; `reproduce` runs one of them as a published table has it. The command takes from here also what its other parts share with them: `failure`, `restore`,
 //! `signals`, `ui`, `units`.
 
 pub mod args;
 mod between;
 mod busy;
+mod cache;
 mod compaction;
 pub mod cpu_time;
 pub mod failure;
 pub mod host;
 mod kernel;
-mod lane_trace;
 mod nodes;
 mod promote;
 pub mod published;
@@ -33,6 +33,7 @@ mod stall;
 pub mod synthetic;
 mod three_pass;
 mod throughput;
+mod trace;
 pub mod ui;
 pub mod units;
 
@@ -55,6 +56,7 @@ pub fn run(bench: &Bench, ui: &Ui) -> Result<BenchFile, Failure> {
         Bench::Count(args) => throughput::run_count(args, ui),
         Bench::Stall(args) => stall::run_stall(args, ui),
         Bench::Promote(args) => promote::run_promote(args, ui),
+        Bench::Cache(args) => cache::run_cache(args, ui),
         Bench::Compaction(args) => compaction::run_compaction(args, ui),
         Bench::Reproduce(args) => reproduce::run_reproduce(args, ui),
     }

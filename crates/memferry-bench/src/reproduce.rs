@@ -13,15 +13,13 @@ use crate::published::tables::{self, Experiment, Table};
 use crate::region::PAGE;
 use crate::schema::compaction::CompactionRow;
 use crate::schema::reproduced::{
-    Cell, Compacted, CompactionCell, LeftOut, Measured, Reproduced, ShareCell,
+    Cell, Compacted, CompactionCell, LanesCell, LeftOut, Measured, Reproduced, ShareCell,
+    StepPercents,
 };
 use crate::schema::{BenchFile, Ceiling, MoveRow, Rows};
 use crate::ui::Ui;
 use crate::units::{Size, lanes};
 use crate::{host, kernel};
-
-/// The part of the bytes that a migrator must have copied, so that a row is one of it.
-const BY_NAME: f64 = 0.9;
 
 /// `bench reproduce NAME`.
 pub fn run_reproduce(args: &ReproduceArgs, ui: &Ui) -> Result<BenchFile, Failure> {
@@ -288,15 +286,26 @@ impl<'a> Plan<'a> {
         Ok(line)
     }
 
-    /// The mover's own steps tell the copy's part; the kernel's cannot be told apart without its tracepoints.
+    /// One lane, whose steps are told, and more lanes beside it. The kernel also has Linux's own copy.
     fn share(&mut self) -> Result<Vec<String>, Failure> {
+        let machine = Machine::read(self.args.backend)?;
+        let mut migrators = match self.args.backend {
+            Backend::User => vec![ONE_LANE_OF_USER, MTCOPY],
+            Backend::Kernel => vec![NO_MIGRATOR],
+        };
         if self.args.backend == Backend::Kernel {
-            return Err(Failure::new(
-                "cannot tell the copy's part of the kernel's migration",
-                "Linux has no tracepoints between its steps",
-                "take --backend user, whose steps are measured",
-            ));
+            for migrator in [ONE_LANE_OF_KERNEL, MTCOPY, DCBM] {
+                match machine.missing(migrator) {
+                    Some(why) => self.leave_out(migrator, why),
+                    None => migrators.push(migrator),
+                }
+            }
         }
+        let most = machine.cpus.min(MOST_LANES as usize);
+        let lanes: Vec<String> = std::iter::successors(Some(1), |lanes| Some(lanes * 2))
+            .take_while(|&lanes| lanes <= most)
+            .map(|lanes: usize| lanes.to_string())
+            .collect();
         let shares = tables::shares();
         let bytes = |of: &tables::Share| of.folio_bytes * of.folios as u64;
         let largest = shares.iter().map(bytes).max().unwrap_or(0) as f64 * self.args.scale.0;
@@ -306,14 +315,24 @@ impl<'a> Plan<'a> {
             let what = format!("{} folios of {}", of.folios, Size(of.folio_bytes));
             self.leave_out(what, "--scale is less");
         }
-        let sizes = distinct(&fits.iter().map(|of| of.folio_bytes).collect::<Vec<_>>());
+        let mut sizes = distinct(&fits.iter().map(|of| of.folio_bytes).collect::<Vec<_>>());
+        sizes.retain(|&size| machine.folios.contains(&(size as usize)));
+        if sizes.is_empty() {
+            return Err(self.impossible());
+        }
         let line = |&size: &u64| {
             let counts = fits.iter().filter(|of| of.folio_bytes == size);
             let counts: Vec<String> = counts.map(|of| of.folios.to_string()).collect();
             format!(
-                "count --folio {} --folios {} --migrator batch --lanes 1 --destination cold",
+                "count --folio {} --folios {} --migrator {} --lanes {}{}",
                 Size(size),
-                counts.join(",")
+                counts.join(","),
+                migrators.join(","),
+                lanes.join(","),
+                match self.args.backend {
+                    Backend::User => " --destination cold",
+                    Backend::Kernel => " --backend kernel",
+                }
             )
         };
         Ok(sizes.iter().map(line).collect())
@@ -357,7 +376,7 @@ impl<'a> Plan<'a> {
     fn compare(&self, file: &BenchFile) -> Reproduced {
         let rows: &[MoveRow] = match &file.rows {
             Rows::Move(rows) | Rows::Count(rows) => rows,
-            Rows::Stall(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
+            Rows::Stall(_) | Rows::Cache(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
         };
         let figures = self.table.figures();
         let vanilla = figures
@@ -413,7 +432,7 @@ impl<'a> Plan<'a> {
                 (row.migrator.as_str(), row.lanes) == (name(backend, &of.migrator), of.lanes)
                     && row.folio_bytes as u64 == of.folio_bytes
                     && row.folios == of.folios
-                    && is_by_name(row)
+                    && row.is_by_name()
             })
         };
         let own = row(of)?;
@@ -427,32 +446,105 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Whether the migrator that a row names copied its bytes.
-fn is_by_name(row: &MoveRow) -> bool {
-    let all = (row.bytes * row.runs as u64) as f64;
-    row.copied_bytes
-        .is_none_or(|copied| copied as f64 >= BY_NAME * all)
-}
+/// What copies on one lane, and tells the copy's part.
+const ONE_LANE_OF_USER: &str = "batch";
+const ONE_LANE_OF_KERNEL: &str = "kernel";
 
 fn shares(rows: &[MoveRow]) -> Vec<ShareCell> {
-    let of = |share: &tables::Share| {
-        let is_it = |row: &&MoveRow| {
-            (row.folio_bytes as u64, row.folios) == (share.folio_bytes, Some(share.folios))
-        };
-        let row = rows.iter().find(is_it);
-        let ours = row.and_then(|row| {
-            let steps = row.steps.as_ref()?;
-            let all = steps.all_ns();
-            (all > 0).then(|| steps.copy_ns as f64 * 100.0 / all as f64)
-        });
-        ShareCell {
-            folio_bytes: share.folio_bytes,
-            folios: share.folios,
-            published_percent: share.copy_percent.clone(),
-            ours_percent: ours,
+    tables::shares().iter().map(|of| share(of, rows)).collect()
+}
+
+fn share(of: &tables::Share, rows: &[MoveRow]) -> ShareCell {
+    let same =
+        |row: &&MoveRow| (row.folio_bytes as u64, row.folios) == (of.folio_bytes, Some(of.folios));
+    let rows: Vec<&MoveRow> = rows.iter().filter(same).collect();
+    let one_lane = [ONE_LANE_OF_USER, ONE_LANE_OF_KERNEL];
+    let one = rows
+        .iter()
+        .find(|row| one_lane.contains(&row.migrator.as_str()));
+    let of_one = one.and_then(|row| match row.kernel_steps {
+        Some(steps) => steps.copy_share(),
+        None => row.steps.and_then(|steps| steps.copy_share()),
+    });
+    let told =
+        |row: &&MoveRow| one_lane.contains(&row.migrator.as_str()) || row.migrator == NO_MIGRATOR;
+    let lanes = one.zip(of_one).into_iter().flat_map(|(one, copy)| {
+        let more = rows.iter().filter(|row| !told(row) && row.is_by_name());
+        more.map(move |row| LanesCell {
+            migrator: row.migrator.clone(),
+            lanes: row.lanes,
+            // Amdahl (1967): the copy alone is divided among the lanes.
+            predicted: 1.0 / (1.0 - copy + copy / row.lanes as f64),
+            measured: row.gbps / one.gbps,
+        })
+    });
+    ShareCell {
+        folio_bytes: of.folio_bytes,
+        folios: of.folios,
+        published_percent: of.copy_percent.clone(),
+        ours_percent: of_one.map(|copy| copy * 100.0),
+        why_not: (!rows.is_empty() && of_one.is_none()).then(|| why_not(one).to_owned()),
+        steps: rows
+            .iter()
+            .filter(|row| told(row))
+            .filter_map(|row| step_percents(row))
+            .collect(),
+        lanes: lanes.collect(),
+    }
+}
+
+/// Why the copy's part is not known.
+fn why_not(one: Option<&&MoveRow>) -> &'static str {
+    match one.map(|row| row.kernel_steps) {
+        None => "only Linux's own copy is here, which no tracepoint marks",
+        Some(None) => "there are no tracepoints for this user, or events were lost",
+        Some(Some(_)) => "Linux itself copied at least a batch of it, which no tracepoint marks",
+    }
+}
+
+fn step_percents(row: &MoveRow) -> Option<StepPercents> {
+    let (all, [unmap, flush, copy, remap, plain, rest]) = match (row.kernel_steps, row.steps) {
+        (Some(of), _) => (
+            of.all_ns(),
+            [
+                Some(of.unmap_ns),
+                Some(of.flush_ns),
+                Some(of.copy_ns),
+                Some(of.remap_ns),
+                Some(of.plain_ns),
+                Some(of.rest_ns),
+            ],
+        ),
+        (None, Some(of)) => {
+            let (copy, all) = (of.copy_ns + of.fill_ns, of.all_ns());
+            let rest = all - of.unmap_ns - copy - of.remap_ns;
+            (
+                all,
+                [
+                    Some(of.unmap_ns),
+                    None,
+                    Some(copy),
+                    Some(of.remap_ns),
+                    None,
+                    Some(rest),
+                ],
+            )
         }
+        (None, None) => return None,
     };
-    tables::shares().iter().map(of).collect()
+    let percent = |ns: Option<u64>| ns.map(|ns| ns as f64 * 100.0 / all.max(1) as f64);
+    // A step that nothing went through is not one of this row.
+    let [flush, copy, remap, plain] =
+        [flush, copy, remap, plain].map(|ns| percent(ns.filter(|ns| *ns > 0)));
+    Some(StepPercents {
+        migrator: row.migrator.clone(),
+        unmap: percent(unmap)?,
+        flush,
+        copy,
+        remap,
+        plain,
+        rest: percent(rest)?,
+    })
 }
 
 fn compactions(rows: &[CompactionRow]) -> Vec<CompactionCell> {
@@ -549,5 +641,118 @@ impl Machine {
             }
             Backend::Kernel => Some(format!("it is not registered: modprobe {published}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{KernelSteps, Steps};
+
+    fn row(backend: &str, migrator: &str, lanes: usize, gbps: f64) -> MoveRow {
+        serde_json::from_value(serde_json::json!({
+            "backend": backend, "migrator": migrator, "lanes": lanes, "folio_bytes": 4096, "folios": 512,
+            "destination": "cold", "bytes": 2 << 20, "runs": 1, "gbps": gbps, "gbps_sd": 0.0, "of_ceiling": 0.5,
+            "verified_bytes": 2 << 20
+        }))
+        .expect("row")
+    }
+
+    fn cell(rows: &[MoveRow]) -> ShareCell {
+        let of = shares(rows)
+            .into_iter()
+            .find(|of| (of.folio_bytes, of.folios) == (4096, 512));
+        of.expect("published")
+    }
+
+    #[test]
+    fn the_copys_share_predicts_what_more_lanes_give() {
+        let mut kernel = row("kernel", "kernel", 1, 1.0);
+        kernel.kernel_steps = Some(KernelSteps {
+            unmap_ns: 20,
+            flush_ns: 5,
+            copy_ns: 50,
+            remap_ns: 15,
+            rest_ns: 10,
+            ..KernelSteps::default()
+        });
+        let mut none = row("kernel", "none", 1, 0.9);
+        none.kernel_steps = Some(KernelSteps {
+            unmap_ns: 20,
+            plain_ns: 80,
+            ..KernelSteps::default()
+        });
+        let by_others = MoveRow {
+            copied_bytes: Some(1 << 20),
+            ..row("kernel", "dcbm", 2, 3.0)
+        };
+        let found = cell(&[none, kernel, row("kernel", "mtcopy", 2, 1.25), by_others]);
+        assert_eq!((found.ours_percent, found.why_not), (Some(50.0), None));
+        let [lanes] = &found.lanes[..] else {
+            panic!("{:?}", found.lanes)
+        };
+        assert_eq!(
+            (lanes.migrator.as_str(), lanes.lanes, lanes.measured),
+            ("mtcopy", 2, 1.25)
+        );
+        assert!((lanes.predicted - 4.0 / 3.0).abs() < 1e-9);
+        let steps: Vec<_> = found
+            .steps
+            .iter()
+            .map(|of| (of.migrator.as_str(), of.copy, of.plain))
+            .collect();
+        assert_eq!(
+            steps,
+            [("none", None, Some(80.0)), ("kernel", Some(50.0), None)]
+        );
+    }
+
+    #[test]
+    fn a_copy_that_the_kernel_does_not_tell_apart_has_its_reason() {
+        let mut kernel = row("kernel", "kernel", 1, 1.0);
+        let why = |rows: &[MoveRow]| {
+            let cell = cell(rows);
+            assert_eq!((cell.ours_percent, cell.lanes.len()), (None, 0));
+            cell.why_not
+        };
+        let has = |why: Option<String>, part: &str| {
+            assert!(
+                why.as_ref().is_some_and(|why| why.contains(part)),
+                "{why:?}"
+            )
+        };
+        has(why(std::slice::from_ref(&kernel)), "events were lost");
+        kernel.kernel_steps = Some(KernelSteps {
+            copy_ns: 50,
+            plain_ns: 1,
+            ..KernelSteps::default()
+        });
+        has(why(&[kernel]), "Linux itself copied");
+        has(
+            why(&[row("kernel", "none", 1, 1.0)]),
+            "only Linux's own copy",
+        );
+        assert_eq!(why(&[]), None);
+    }
+
+    #[test]
+    fn the_movers_steps_have_no_flush_of_their_own() {
+        let mut batch = row("user", "batch", 1, 2.0);
+        batch.steps = Some(Steps {
+            unmap_ns: 20,
+            copy_ns: 25,
+            fill_ns: 5,
+            remap_ns: 20,
+            wait_ns: 30,
+            ..Steps::default()
+        });
+        let found = cell(&[batch, row("user", "mtcopy", 4, 3.0)]);
+        assert_eq!(found.ours_percent, Some(30.0));
+        let steps = &found.steps[0];
+        assert_eq!(
+            (steps.flush, steps.copy, steps.plain, steps.rest),
+            (None, Some(30.0), None, 30.0)
+        );
+        assert_eq!(found.lanes[0].measured, 1.5);
     }
 }

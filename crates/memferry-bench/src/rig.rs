@@ -13,7 +13,7 @@ use memferry::copy::Routine;
 use memferry::{
     Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, Placement, SourcePages,
 };
-use memferry_linux::kernel::{AUTO, NO_MIGRATOR};
+use memferry_linux::kernel::AUTO;
 use memferry_linux::topology::Topology;
 
 use super::busy::Spinners;
@@ -58,11 +58,6 @@ impl Means {
             Self::Kernel(name) => name == AUTO,
             Self::ThreePass | Self::MovePages => false,
         }
-    }
-
-    /// Whether no migrator copies.
-    pub fn is_plain(&self) -> bool {
-        matches!(self, Self::Kernel(name) if name == NO_MIGRATOR)
     }
 
     /// The backend of its rows.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use super::cpu_time::CpuTicks;
 use super::region::PAGE;
 use super::rig::{Means, Pages};
+use super::trace::Traced;
 use crate::args::Migrator;
 use crate::failure::Failure;
 use crate::schema::Ceiling;
@@ -70,8 +71,8 @@ pub struct Run {
     pub copied_by: BTreeMap<String, u64>,
     /// Batches that the migrator refused whole meanwhile; `None` for migrator none.
     pub declined: Option<u64>,
-    /// Lanes of a batch, in the first run alone.
-    pub lanes_used: Option<f64>,
+    /// What tracepoints told, of the first run alone.
+    pub traced: Traced,
     /// Time of all CPUs meanwhile.
     pub cpu: Option<CpuTicks>,
     /// The part of their work that busy threads did not do meanwhile.
@@ -100,8 +101,8 @@ pub struct Rounds {
     pub copied: Vec<Vec<f64>>,
     /// Runs of each case.
     pub ran: Vec<Vec<Run>>,
-    /// Lanes that copied a batch of each case, where that is known.
-    pub lanes_used: Vec<Option<f64>>,
+    /// What tracepoints told of each case.
+    pub traced: Vec<Traced>,
 }
 
 impl Rounds {
@@ -110,7 +111,7 @@ impl Rounds {
         Self {
             copied: vec![Vec::new(); ceilings],
             ran: vec![Vec::new(); cases],
-            lanes_used: vec![None; cases],
+            traced: vec![Traced::default(); cases],
         }
     }
 
@@ -133,8 +134,8 @@ impl Rounds {
                 let gbps = stand.copy(*lanes);
                 copied.extend((round > 0).then_some(gbps));
             }
-            let kept = self.ran.iter_mut().zip(&mut self.lanes_used);
-            for (case, (ran, lanes_used)) in cases.iter().zip(kept) {
+            let kept = self.ran.iter_mut().zip(&mut self.traced);
+            for (case, (ran, traced)) in cases.iter().zip(kept) {
                 if ui.stopped() {
                     return Ok(());
                 }
@@ -149,7 +150,7 @@ impl Rounds {
                     case.means.name()
                 ));
                 if round == 0 {
-                    *lanes_used = stand.first(case)?.lanes_used;
+                    *traced = stand.first(case)?.traced;
                 } else {
                     ran.push(stand.run(case)?);
                     bar.step();

@@ -3,7 +3,8 @@
 //!
 //! Each thread adds 1 to a counter of its own in a random page, and times it. All pages are there from the start, so an
 //! access that takes a page fault met a page that was away. At the end every byte is compared: a lost write is a failure
-//! of the mover, not a statistic.
+//! of the mover, not a statistic. The kernel's moves are calls of move_pages(2) for all pages; its batches end at
+//! max_batch_bytes.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -13,17 +14,20 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use memferry::{Batch, MoveHandle, MoveOptions, Mover, MoverOptions, SourcePages};
+use memferry_linux::kernel::{AUTO, DCBM, MTCOPY, Migration, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
-use super::host;
-use super::nodes::{self, bring, missing};
+use super::between::{Control, Done};
+use super::nodes::{self, bring, call_failed, missing, send};
 use super::region::{PAGE, Region, THP};
-use super::rig::{bug, failed, new_mover, new_mtcopy, one_by_one};
+use super::rig::{Means, bug, failed, new_mover, new_mtcopy, one_by_one};
 use super::throughput::routine;
-use crate::args::{LanesOn, Length, Migrator, StallArgs, user_migrators};
+use super::{host, kernel};
+use crate::args::{Backend, LanesOn, Length, Migrator, StallArgs, user_migrators};
 use crate::failure::Failure;
 use crate::schema::{BENCH_SCHEMA, BenchFile, Envelope, FromTo, Quantiles, Rows, StallRow};
 use crate::ui::Ui;
+use crate::units::{LARGEST, Size};
 
 /// Only after accesses that took longer the thread asks how many page faults it had: a fault that the kernel handles takes
 /// more, even one that finds the page back already.
@@ -44,8 +48,17 @@ const LOOK: Duration = Duration::from_millis(10);
 pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let topology = host::topology()?;
     let routine = routine(args.copy.as_deref())?;
-    let wanted = args.total.map_or(256 << 20, |size| size.0);
-    let nodes = nodes::choose_or_within(&topology, &args.nodes)?;
+    let of_kernel = args.backend == Backend::Kernel;
+    let usual = match of_kernel && topology.is_emulated() {
+        // Each call takes seconds there.
+        true => 16 << 20,
+        false => 256 << 20,
+    };
+    let wanted = args.total.map_or(usual, |size| size.0);
+    let nodes = match of_kernel {
+        true => Some(nodes::choose(&topology, &args.nodes)?),
+        false => nodes::choose_or_within(&topology, &args.nodes)?,
+    };
     let total = nodes::fitting(wanted, &topology, nodes, 1);
     let mut notes = vec![
         "stall_ns counts the accesses that met a page on its way, which is a page fault; access_ns counts all.".to_owned(),
@@ -55,40 +68,50 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         ui.warn(&note);
         notes.push(note);
     }
+    let mut control = None;
+    let columns = match of_kernel {
+        true => kernel_columns(args, &mut control)?,
+        false => user_columns(args),
+    };
     let mut cells = Vec::new();
     for &folio in &args.folio {
-        for migrator in user_migrators(&args.migrator) {
-            let lanes: &[usize] = match migrator {
-                Migrator::Mtcopy => &args.lanes,
-                Migrator::Batch | Migrator::PerFolio => &[1],
-                // Its lanes are not fixed.
-                Migrator::Auto => &[],
-            };
-            let batches = match migrator {
+        for (means, lanes) in &columns {
+            let batches = match means {
                 // Its batch is the folio, whatever the list says.
-                Migrator::PerFolio => vec![folio],
-                Migrator::Batch | Migrator::Mtcopy | Migrator::Auto => args.batches(folio),
+                Means::Mover(Migrator::PerFolio) => vec![folio],
+                // Linux without a migrator has batches of this size, whatever is set.
+                Means::Kernel(name) if name == NO_MIGRATOR => vec![LARGEST],
+                _ => args.batches(folio),
             };
-            for &lanes in lanes {
-                cells.extend(batches.iter().map(|&batch| (folio, migrator, lanes, batch)));
-            }
+            cells.extend(
+                batches
+                    .into_iter()
+                    .map(|batch| (folio, means, *lanes, batch)),
+            );
         }
     }
     let bar = ui.bar("bench stall", cells.len() as u64);
     let mut rows = Vec::new();
     let mut failure = None;
-    for (folio, migrator, lanes, batch) in cells {
+    for (folio, means, lanes, batch) in cells {
         if ui.stopped() {
             break;
         }
-        bar.now(&format!("{} x{lanes}, {batch} batches", migrator.name()));
+        bar.now(&format!("{} x{lanes}, {batch} batches", means.name()));
+        if let Some(control) = &mut control {
+            let set = control.activate(means.name(), Some(lanes));
+            if let Err(error) = set.and_then(|()| control.batch(batch.0)) {
+                failure = Some(error);
+                break;
+            }
+        }
         let cell = Cell {
             topology: &topology,
             nodes,
             total: total as usize,
             huge: folio.0 as usize >= THP,
             folio: folio.0 as usize,
-            migrator,
+            means,
             lanes,
             batch: batch.0 as usize,
             threads: args.threads(host::usable_cpus(&topology), lanes),
@@ -105,6 +128,14 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         bar.step();
     }
     drop(bar);
+    if let Some(Err(error)) = control.map(Control::restore) {
+        // What failed first is told; this comes after it.
+        match &failure {
+            Some(_) => ui.warn(&error.to_string()),
+            None => failure = Some(error),
+        }
+    }
+    notes.extend(not_copied(&rows));
     crate::finish(
         BenchFile {
             schema: BENCH_SCHEMA.to_owned(),
@@ -122,6 +153,81 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         failure,
         ui,
     )
+}
+
+/// The library's migrators with their lanes.
+fn user_columns(args: &StallArgs) -> Vec<(Means, usize)> {
+    let of = |migrator: Migrator| {
+        let lanes = match migrator {
+            Migrator::Mtcopy => &args.lanes[..],
+            Migrator::Batch | Migrator::PerFolio => &[1],
+            // Its lanes are not fixed.
+            Migrator::Auto => &[],
+        };
+        lanes
+            .iter()
+            .map(move |&lanes| (Means::Mover(migrator), lanes))
+    };
+    let migrators = user_migrators(args.migrators()).into_iter();
+    migrators.flat_map(of).collect()
+}
+
+/// The kernel's migrators with their lanes, and what sets them; nothing can be set without the series.
+fn kernel_columns(
+    args: &StallArgs,
+    control: &mut Option<Control>,
+) -> Result<Vec<(Means, usize)>, Failure> {
+    let found = Migration::read()
+        .map_err(|error| Failure::new("cannot read the kernel's settings", error, "try again"))?;
+    let registered = match &found {
+        Ok(now) => now.migrators.names.clone(),
+        Err(_) => vec![NO_MIGRATOR.to_owned()],
+    };
+    let mut names = kernel::named(args.migrators(), &registered)?;
+    // Its lanes are not fixed.
+    names.retain(|name| name != AUTO);
+    if found.is_err() {
+        if args.batch.iter().any(|&batch| batch != LARGEST) {
+            return Err(Failure::new(
+                "this kernel's batches have one size",
+                format!("without the series they are of {LARGEST}"),
+                "leave out --batch",
+            ));
+        }
+        return Ok(vec![(Means::Kernel(NO_MIGRATOR.to_owned()), 1)]);
+    }
+    let of = |name: String| {
+        let has_lanes = name == MTCOPY || name == DCBM;
+        let lanes = if has_lanes { &args.lanes[..] } else { &[1] };
+        lanes
+            .iter()
+            .map(move |&lanes| (Means::Kernel(name.clone()), lanes))
+            .collect::<Vec<_>>()
+    };
+    let mut columns: Vec<(Means, usize)> = names.into_iter().flat_map(of).collect();
+    let control = control.insert(Control::new(true, LanesOn::default())?);
+    if let Some(channels) = control.channels(&columns)? {
+        columns.retain(|(means, lanes)| means.name() != DCBM || *lanes <= channels);
+    }
+    Ok(columns)
+}
+
+/// The rows that are not what their name says: the migrator left more than a tenth of the bytes to the plain copy.
+fn not_copied(rows: &[StallRow]) -> Option<String> {
+    let part = |row: &StallRow| {
+        let share = row.copied_bytes? as f64 / row.moved_bytes? as f64;
+        let (migrator, lanes, percent) = (&row.migrator, row.lanes, share * 100.0);
+        (share < 0.9).then(|| {
+            format!(
+                "{migrator} x{lanes}, {}: {percent:.0}%",
+                Size(row.batch_bytes as u64)
+            )
+        })
+    };
+    let parts: Vec<String> = rows.iter().filter_map(part).collect();
+    (!parts.is_empty()).then(|| {
+        format!("The named migrator did not copy all bytes, the kernel copied the rest folio by folio: {}.", parts.join("; "))
+    })
 }
 
 impl Length {
@@ -142,7 +248,7 @@ struct Cell<'a> {
     total: usize,
     huge: bool,
     folio: usize,
-    migrator: Migrator,
+    means: &'a Means,
     lanes: usize,
     batch: usize,
     threads: usize,
@@ -172,13 +278,28 @@ impl Cell<'_> {
         );
         let mut region = nodes::map(self.nodes.map(|of| of.from), self.total, pages, cpus)?;
         let target = nodes::target(self.topology, self.nodes);
+        if !region.is_made_of(self.huge).unwrap_or(true) {
+            return Err(Failure::new(
+                format!(
+                    "the memory is not made of folios of {}",
+                    Size(self.folio as u64)
+                ),
+                "transparent huge pages are off or forced, or memory is too fragmented",
+                "set /sys/kernel/mm/transparent_hugepage/enabled to madvise",
+            ));
+        }
         if let Some(nodes) = self.nodes {
             bring(&Vec::from_iter(region.range().step_by(pages)), nodes.from)?;
         }
-        let mut mover = self.mover(routine)?;
-        mover
-            .prefill(target, pages, self.total)
-            .map_err(|error| failed(&error))?;
+        let mut mover = match self.means {
+            &Means::Mover(migrator) => Some(self.mover(migrator, routine)?),
+            _ => None,
+        };
+        if let Some(mover) = &mut mover {
+            mover
+                .prefill(target, pages, self.total)
+                .map_err(|error| failed(&error))?;
+        }
         let counters = Counters {
             start: region.range().start,
             pages: self.total / PAGE,
@@ -192,12 +313,22 @@ impl Cell<'_> {
         })?;
         counters.check(&alone.seen, &region, self.threads)?;
         region.fill(self.threads);
-        let (mut bytes, mut time) = (0, Duration::ZERO);
+        let mut moved = Moved::default();
         let moving = self.while_working(counters, &mut |phase| {
-            let counted;
-            (bytes, time, counted) = self.keep_moving(&mut mover, &region, target, phase, ui)?;
-            Ok(counted)
+            let mut round = 0;
+            while !self.is_over(round, moved.counted, ui) {
+                round += 1;
+                match (&mut mover, self.nodes) {
+                    (None, Some(nodes)) => self.by_kernel(nodes, &region, phase, &mut moved),
+                    (Some(mover), _) => {
+                        self.by_mover(mover, &region, (target, round), phase, &mut moved, ui)
+                    }
+                    (None, None) => return Err(bug("the kernel has no second node")),
+                }?;
+            }
+            Ok(moved.counted)
         })?;
+        let bytes = moved.bytes;
         let verified = counters.check(&moving.seen, &region, self.threads)?;
         if bytes == 0 && ui.stopped() {
             return Ok(None);
@@ -217,14 +348,16 @@ impl Cell<'_> {
             let _ = (waited.add(&seen.waited), all.add(&seen.all));
         }
         Ok(Some(StallRow {
-            backend: "user".to_owned(),
+            backend: self.means.backend().to_owned(),
             nodes: self.nodes,
-            migrator: self.migrator.name().to_owned(),
+            migrator: self.means.name().to_owned(),
             batch_bytes: self.batch,
             folio_bytes: self.folio,
             lanes: self.lanes,
             threads: self.threads,
-            gbps: bytes as f64 / time.as_secs_f64() / 1e9,
+            moved_bytes: Some(bytes),
+            copied_bytes: moved.copied,
+            gbps: bytes as f64 / moved.time.as_secs_f64() / 1e9,
             stall_ns: quantiles(&waited),
             access_ns: quantiles(&all),
             accesses: all.len(),
@@ -282,8 +415,12 @@ impl Cell<'_> {
         Ok(Worked { seen, time })
     }
 
-    fn mover(&self, routine: memferry::copy::Routine) -> Result<Mover, Failure> {
-        let options = match self.migrator {
+    fn mover(
+        &self,
+        migrator: Migrator,
+        routine: memferry::copy::Routine,
+    ) -> Result<Mover, Failure> {
+        let options = match migrator {
             Migrator::PerFolio => MoverOptions::new(one_by_one()),
             Migrator::Batch => MoverOptions::new(Batch::with_routine(routine)),
             Migrator::Mtcopy | Migrator::Auto => {
@@ -297,56 +434,77 @@ impl Cell<'_> {
         )
     }
 
-    /// Moves the region again and again; bytes moved, the time of the moves, and the time in which accesses counted.
-    fn keep_moving(
+    /// Moves the region with one call, and brings it back outside of the times.
+    fn by_kernel(
+        &self,
+        nodes: FromTo,
+        region: &Region,
+        phase: &AtomicU8,
+        moved: &mut Moved,
+    ) -> Result<(), Failure> {
+        let heads = Vec::from_iter(region.range().step_by(self.folio));
+        let pages = Vec::from_iter(region.range().step_by(PAGE));
+        let begun = Instant::now();
+        let before = Done::now()?;
+        let took = send(&heads, nodes.to).map_err(|error| call_failed(&error))?;
+        phase.store(UNCOUNTED, Ordering::Relaxed);
+        moved.counted += begun.elapsed();
+        let copied = Done::now()?.of(&before, self.means.name(), |of| of.bytes);
+        moved.copied = copied.map(|bytes| moved.copied.unwrap_or(0) + bytes);
+        moved.bytes += ((pages.len() - missing(&pages, nodes.to)?) * PAGE) as u64;
+        moved.time += took;
+        bring(&heads, nodes.from)?;
+        phase.store(COUNTED, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Moves the region once, which ends when the time is over.
+    fn by_mover(
         &self,
         mover: &mut Mover,
         region: &Region,
-        target: u32,
+        (target, round): (u32, usize),
         phase: &AtomicU8,
+        moved: &mut Moved,
         ui: &Ui,
-    ) -> Result<(u64, Duration, Duration), Failure> {
+    ) -> Result<(), Failure> {
         let options = MoveOptions::default()
             .batch_bytes(self.batch)
             .relocate(self.nodes.is_none())
             // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
             .source(unsafe { SourcePages::keep() });
-        let (mut bytes, mut time, mut counted) = (0, Duration::ZERO, Duration::ZERO);
-        let mut round = 0;
-        while !self.is_over(round, counted, ui) {
-            round += 1;
-            let begun = Instant::now();
-            let handle = mover
-                .move_range_async(region.range(), target, &options)
-                .map_err(|error| failed(&error))?;
-            // With many more threads than CPUs one move of the whole memory takes minutes.
-            while !ended_within(&handle, LOOK) {
-                let in_time = !self.is_over(round - 1, counted + begun.elapsed(), ui);
-                if !in_time && (handle.progress().0 > 0 || ui.stopped()) {
-                    handle.cancel();
-                }
-            }
-            let result = handle.wait().map_err(|error| failed(&error))?;
-            counted += begun.elapsed();
-            bytes += result.moved.bytes;
-            time += result.elapsed;
-            if let Some(nodes) = self.nodes {
-                phase.store(UNCOUNTED, Ordering::Relaxed);
-                let away = missing(&Vec::from_iter(region.range().step_by(PAGE)), nodes.to)?;
-                let stayed = (region.range().len() as u64 - result.moved.bytes) / PAGE as u64;
-                if away as u64 > stayed {
-                    return Err(bug(format!(
-                        "{away} pages are not on node {}, of which {stayed} count as not moved",
-                        nodes.to
-                    )));
-                }
-                mover
-                    .move_range(region.range(), nodes.from, &options)
-                    .map_err(|error| failed(&error))?;
-                phase.store(COUNTED, Ordering::Relaxed);
+        let begun = Instant::now();
+        let handle = mover
+            .move_range_async(region.range(), target, &options)
+            .map_err(|error| failed(&error))?;
+        // With many more threads than CPUs one move of the whole memory takes minutes.
+        while !ended_within(&handle, LOOK) {
+            let in_time = !self.is_over(round - 1, moved.counted + begun.elapsed(), ui);
+            if !in_time && (handle.progress().0 > 0 || ui.stopped()) {
+                handle.cancel();
             }
         }
-        Ok((bytes, time, counted))
+        let result = handle.wait().map_err(|error| failed(&error))?;
+        moved.counted += begun.elapsed();
+        moved.bytes += result.moved.bytes;
+        moved.time += result.elapsed;
+        let Some(nodes) = self.nodes else {
+            return Ok(());
+        };
+        phase.store(UNCOUNTED, Ordering::Relaxed);
+        let away = missing(&Vec::from_iter(region.range().step_by(PAGE)), nodes.to)?;
+        let stayed = (region.range().len() as u64 - result.moved.bytes) / PAGE as u64;
+        if away as u64 > stayed {
+            return Err(bug(format!(
+                "{away} pages are not on node {}, of which {stayed} count as not moved",
+                nodes.to
+            )));
+        }
+        mover
+            .move_range(region.range(), nodes.from, &options)
+            .map_err(|error| failed(&error))?;
+        phase.store(COUNTED, Ordering::Relaxed);
+        Ok(())
     }
 
     fn is_over(&self, rounds: usize, counted: Duration, ui: &Ui) -> bool {
@@ -368,6 +526,18 @@ fn ended_within(handle: &MoveHandle, time: Duration) -> bool {
     // SAFETY: the kernel writes the one structure.
     unsafe { libc::poll(&raw mut of, 1, time.as_millis() as i32) };
     handle.is_over()
+}
+
+/// What all moves of a row came to.
+#[derive(Default)]
+struct Moved {
+    bytes: u64,
+    /// Of them, by the kernel's migrator; `None` for none and for the library's.
+    copied: Option<u64>,
+    /// Of the moves alone.
+    time: Duration,
+    /// In which accesses counted.
+    counted: Duration,
 }
 
 /// What all application threads did in one go.

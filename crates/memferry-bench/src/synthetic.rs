@@ -106,6 +106,7 @@ fn row(destination: &str, (migrator, lanes): (&str, usize), bytes: usize, gbps: 
         copied_by: std::collections::BTreeMap::new(),
         declined_batches: None,
         lanes_used: None,
+        kernel_steps: None,
         cpu_ticks: None,
         busy_lost: None,
         call_ns: None,
@@ -238,6 +239,8 @@ fn stalls() -> Vec<StallRow> {
     let line = |(power, (gbps, stall)): (usize, (f64, [u64; 4]))| {
         let [p50, p99, p999, max] = stall;
         StallRow {
+            moved_bytes: None,
+            copied_bytes: None,
             backend: "user".to_owned(),
             migrator: "mtcopy".to_owned(),
             batch_bytes: (64 << 10) << power,
@@ -439,6 +442,7 @@ fn the_fields_of_a_file() {
                 rows[0].runs_gbps = vec![1.0, 3.0];
             }
             Rows::Stall(rows) => rows.truncate(1),
+            Rows::Cache(rows) => rows.truncate(1),
             Rows::Compaction(rows) => rows.truncate(1),
             Rows::Promote(rows) => {
                 rows.truncate(1);

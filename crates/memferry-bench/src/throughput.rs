@@ -16,6 +16,7 @@ use super::busy::Spinners;
 use super::region::{PAGE, THP};
 use super::rig::{Means, Pages, Rig};
 use super::rounds::{Case, Rounds, Run, Stand, ceilings};
+use super::trace::Traced;
 use super::{host, kernel, nodes, three_pass};
 use crate::args::promote::Switch;
 use crate::args::{
@@ -30,13 +31,6 @@ use crate::units::Size;
 /// `bench move`: all folios in one move.
 pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let of_kernel = args.run.backend == Backend::Kernel;
-    if of_kernel && args.anatomy {
-        return Err(Failure::new(
-            "cannot show where the kernel's time goes",
-            "--anatomy is of this command's own moves",
-            "leave it out, or take --backend user",
-        ));
-    }
     let topology = host::topology()?;
     let mut bench = Bench::new(&topology, &args.run, ui)?;
     let wanted = match args.total {
@@ -150,8 +144,8 @@ struct Bench<'a> {
     /// Whether the rows differ by the number of folios.
     counts: bool,
     ceilings: Vec<Ceiling>,
-    /// Of the cases that were measured.
-    lanes_used: Vec<Option<f64>>,
+    /// What tracepoints told of the cases that were measured.
+    traced: Vec<Traced>,
     rows: Vec<MoveRow>,
     notes: Vec<String>,
     failure: Option<Failure>,
@@ -170,7 +164,7 @@ impl<'a> Bench<'a> {
             busy: (args.lanes_on.busy.then(Spinners::start).transpose()?).map(Arc::new),
             counts: false,
             ceilings: Vec::new(),
-            lanes_used: Vec::new(),
+            traced: Vec::new(),
             rows: Vec::new(),
             notes: Vec::new(),
             failure: None,
@@ -333,18 +327,19 @@ impl<'a> Bench<'a> {
             for (all, own) in of_pages.iter_mut().zip(rounds.copied) {
                 all.extend(own);
             }
-            self.lanes_used.extend(rounds.lanes_used);
+            self.traced.extend(rounds.traced);
             measured.extend(cases.into_iter().zip(rounds.ran));
         }
         let [base, huge] = copied;
         self.ceilings = ceilings(&lanes, &base, PAGE);
         self.ceilings.extend(ceilings(&lanes, &huge, THP));
-        let rows = measured.iter().zip(&self.lanes_used);
+        let rows = measured.iter().zip(&self.traced);
         self.rows = rows
-            .filter_map(|((case, runs), lanes)| {
+            .filter_map(|((case, runs), traced)| {
                 let row = self.row(case, runs, &measured)?;
                 Some(MoveRow {
-                    lanes_used: lanes.or(row.lanes_used),
+                    lanes_used: traced.lanes_used.or(row.lanes_used),
+                    kernel_steps: traced.steps,
                     ..row
                 })
             })
@@ -357,16 +352,11 @@ impl<'a> Bench<'a> {
         let routine = routine(self.args.copy.as_deref())?;
         let threads = host::usable_cpus(self.topology);
         Ok(match (&mut self.control, self.nodes) {
-            (Some(control), Some(nodes)) => Box::new(Between::new(
-                nodes,
-                bytes,
-                folio,
-                routine,
-                threads,
-                control,
-                self.busy.clone(),
-                self.args.learn(),
-            )?),
+            (Some(control), Some(nodes)) => {
+                let busy = self.busy.clone();
+                let between = Between::new(nodes, bytes, folio, routine, threads, control, busy)?;
+                Box::new(between.learning(self.args.learn()))
+            }
             _ => Box::new(Rig::new(
                 self.topology,
                 self.nodes,
@@ -413,6 +403,7 @@ impl<'a> Bench<'a> {
             }),
             declined_batches: runs.iter().map(|run| run.declined).sum(),
             lanes_used: lanes_that_copied(runs).filter(|_| case.means.is_auto()),
+            kernel_steps: None,
             cpu_ticks: (runs.iter().filter_map(|run| run.cpu)).reduce(|mut sum, run| {
                 sum += run;
                 sum
@@ -432,6 +423,7 @@ impl<'a> Bench<'a> {
 
     /// Sets the migrator back and makes the file.
     fn finish(mut self, make: fn(Vec<MoveRow>) -> Rows) -> Result<BenchFile, Failure> {
+        let channels = self.control.as_ref().map(|of| of.taken.join(", "));
         if let Some(Err(failure)) = self.control.take().map(Control::restore) {
             // What failed first is told; this comes after it.
             match &self.failure {
@@ -453,6 +445,10 @@ impl<'a> Bench<'a> {
                 envelope.settings.insert(name.to_owned(), value.to_owned());
             }
         };
+        with(
+            "dcbm_channels",
+            channels.as_deref().filter(|names| !names.is_empty()),
+        );
         with("busy", on.busy.then_some("a thread on each CPU"));
         with(
             "placement",

@@ -72,7 +72,7 @@ impl fmt::Display for Size {
 }
 
 /// The smallest folio, and what a batch is a multiple of: the base page where the benchmarks run.
-const SMALLEST: u64 = 4 << 10;
+pub const SMALLEST: Size = Size(4 << 10);
 
 /// The largest folio, and the largest batch: one page table's worth, which is the library's limit.
 pub const LARGEST: Size = Size(2 << 20);
@@ -80,7 +80,7 @@ pub const LARGEST: Size = Size(2 << 20);
 /// Parses the size of a folio: a power of two from 4 KiB to 2 MiB.
 pub fn folio_size(text: &str) -> Result<Size, String> {
     let size: Size = text.parse()?;
-    if !(SMALLEST..=LARGEST.0).contains(&size.0) || !size.0.is_power_of_two() {
+    if !(SMALLEST..=LARGEST).contains(&size) || !size.0.is_power_of_two() {
         return Err("a folio is a power of two from 4K to 2M (4K, 16K, 64K … 2M)".to_owned());
     }
     Ok(size)
@@ -89,14 +89,26 @@ pub fn folio_size(text: &str) -> Result<Size, String> {
 /// Parses the size of a batch: whole base pages, 2 MiB at most.
 pub fn batch_size(text: &str) -> Result<Size, String> {
     let size: Size = text.parse()?;
-    if size > LARGEST {
-        return Err(
+    small_batch(size)?;
+    whole_pages(text)
+}
+
+/// Refuses batches that the library does not take.
+pub fn small_batch(size: Size) -> Result<(), String> {
+    match size > LARGEST {
+        true => Err(
             "a batch is 2M at most, one page table's worth: a larger one only lets accesses wait \
              longer"
                 .to_owned(),
-        );
+        ),
+        false => Ok(()),
     }
-    if size.0 % SMALLEST != 0 {
+}
+
+/// Parses the size of a batch of any size: whole base pages.
+pub fn whole_pages(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse()?;
+    if size.0 % SMALLEST.0 != 0 {
         return Err("a batch is a multiple of the 4K page (4K, 64K, 100K … 2M)".to_owned());
     }
     Ok(size)

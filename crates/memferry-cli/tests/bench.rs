@@ -253,6 +253,35 @@ fn stall_loses_no_write_and_counts_every_access() {
 }
 
 #[test]
+fn cache_has_a_verified_row_for_each_copy_routine() {
+    if affinity::allowed().expect("affinity").len() < 2 {
+        let refused = memferry(&["bench", "cache", "--quick", "--total", "4M"]);
+        assert_eq!(status(&refused), 1);
+        assert!(stderr(&refused).contains("do not fit a cache"));
+        return;
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let (text, file) = bench("cache --total 4M --runs 2 --working-set 1M", folder.path());
+    let routines = memferry::copy::available();
+    assert_eq!(rows(&file).len(), routines.len(), "{file}");
+    for (row, routine) in rows(&file).iter().zip(routines) {
+        assert_eq!(row["copy"], routine.name());
+        assert_eq!(row["bypasses_cache"], routine.bypasses_cache());
+        assert_eq!(number(&row["working_set_bytes"]), 1 << 20);
+        assert_eq!(number(&row["verified_bytes"]), 2 * (4 << 20), "{row}");
+        assert_eq!(row["runs_lost"].as_array().map(Vec::len), Some(2), "{row}");
+        let rate = row["alone_reads_per_s"].as_f64();
+        assert!(rate > Some(0.0), "{row}");
+        // It cannot lose more than all; a busy host lets it read less alone than beside a move.
+        assert!(
+            row["lost"].as_f64().is_some_and(|lost| lost <= 1.0),
+            "{row}"
+        );
+        assert!(text.contains(routine.name()), "{text}");
+    }
+}
+
+#[test]
 fn more_threads_than_a_page_has_cache_lines_lose_no_write() {
     let folder = tempfile::tempdir().expect("folder");
     for threads in [66, 256] {

@@ -28,6 +28,7 @@ fn every_command_has_a_man_page() {
     assert_eq!(
         names,
         [
+            "memferry-bench-cache.1",
             "memferry-bench-compaction.1",
             "memferry-bench-count.1",
             "memferry-bench-move.1",

@@ -122,6 +122,25 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         (&["bench", "count", "--folio", "3M"], "power of two"),
         (&["bench", "stall", "--batch", "64K,16M"], "2M at most"),
         (
+            &["bench", "stall", "--backend", "kernel", "--folio", "64K"],
+            "splits folios of 64K",
+        ),
+        (
+            &[
+                "bench",
+                "stall",
+                "--backend",
+                "kernel",
+                "--migrator",
+                "batch",
+            ],
+            "no migrator of the kernel",
+        ),
+        (
+            &["bench", "stall", "--backend", "kernel", "--copy", "memcpy"],
+            "--backend user",
+        ),
+        (
             &["bench", "stall", "--folio", "2M", "--batch", "64K"],
             "--batch 2M or more",
         ),

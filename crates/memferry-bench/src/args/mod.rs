@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of `memferry bench`, and the defaults that depend on the machine.
 
+pub mod cache;
 pub mod compaction;
 pub mod promote;
 pub mod reproduce;
@@ -9,13 +10,16 @@ use std::path::PathBuf;
 
 use std::time::Duration;
 
+use cache::CacheArgs;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use compaction::CompactionArgs;
 use memferry::DEFAULT_BATCH_BYTES;
 use promote::{PromoteArgs, Switch};
 use reproduce::ReproduceArgs;
 
-use crate::units::{LARGEST, Size, batch_size, folio_size, positive};
+use crate::units::{
+    LARGEST, SMALLEST, Size, batch_size, folio_size, positive, small_batch, whole_pages,
+};
 
 /// The benchmarks.
 #[derive(Debug, Subcommand)]
@@ -26,6 +30,8 @@ pub enum Bench {
     Count(CountArgs),
     /// How long the application's accesses wait while their pages move
     Stall(StallArgs),
+    /// What a thread loses whose data fits the last-level cache while pages move, by copy routine
+    Cache(CacheArgs),
     /// How soon, and how rightly, hot pages of a slow tier come to the top tier
     Promote(PromoteArgs),
     /// How long the kernel takes to compact a fragmented node, and what shares its CPU loses
@@ -47,14 +53,10 @@ impl Bench {
                 (args.run.batch.as_slice(), vec![args.folio])
             }
             Self::Stall(args) => {
-                args.nodes.check()?;
-                check_user(&args.migrator)?;
-                if args.migrator.contains(&MigratorName::Auto) {
-                    let why = "auto has no fixed lanes, which bench stall compares: give mtcopy and --lanes";
-                    return Err(why.to_owned());
-                }
+                args.check()?;
                 (args.batch.as_slice(), args.folio.clone())
             }
+            Self::Cache(args) => return args.nodes.check(),
             Self::Compaction(_) | Self::Promote(_) | Self::Reproduce(_) => return Ok(()),
         };
         match (batches.iter().min(), folios.iter().max()) {
@@ -72,6 +74,7 @@ impl Bench {
             Self::Move(args) => &args.output.json,
             Self::Count(args) => &args.output.json,
             Self::Stall(args) => &args.output.json,
+            Self::Cache(args) => &args.output.json,
             Self::Promote(args) => &args.output.json,
             Self::Compaction(args) => &args.output.json,
             Self::Reproduce(args) => &args.json,
@@ -84,6 +87,7 @@ impl Bench {
             Self::Move(args) => args.output.published,
             Self::Count(args) => args.output.published,
             Self::Stall(args) => args.output.published,
+            Self::Cache(args) => args.output.published,
             Self::Promote(args) => args.output.published,
             Self::Compaction(args) => args.output.published,
             Self::Reproduce(_) => false,
@@ -105,7 +109,7 @@ pub struct MoveArgs {
     /// Folio sizes [default: 4K,16K,64K,128K,256K,512K,1M,2M]
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = folio_size)]
     pub folio: Vec<Size>,
-    /// Show where the time of a page goes, step by step (with --backend user)
+    /// Show where the time of a page goes, step by step; of the kernel as far as its tracepoints tell (as root)
     #[arg(long)]
     pub anatomy: bool,
     /// What `move` and `count` share.
@@ -303,14 +307,7 @@ impl RunArgs {
             }
             return check_user(&self.migrator);
         }
-        for name in &self.migrator {
-            if matches!(name, MigratorName::PerFolio | MigratorName::Batch) {
-                return Err(format!(
-                    "{} is no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy, dcbm, auto and all",
-                    name.name()
-                ));
-            }
-        }
+        check_kernel(&self.migrator)?;
         if self.destination.is_some_and(|of| of != Destination::Cold) {
             return Err(
                 "the kernel allocates every destination page: with --backend kernel there is only --destination cold".to_owned(),
@@ -366,9 +363,12 @@ pub const MOST_THREADS: usize = 1024;
 /// Options of `memferry bench stall`.
 #[derive(Debug, Args)]
 pub struct StallArgs {
-    /// Batch sizes, 2M at most [default: 64K,128K,256K,512K,1M,2M without those that cannot hold a
-    /// folio]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = batch_size)]
+    /// Who moves: this command through userfaultfd, or the kernel through move_pages(2)
+    #[arg(long, value_enum, default_value_t = Backend::User)]
+    pub backend: Backend,
+    /// Batch sizes: of this command 2M at most [default: 64K,128K,256K,512K,1M,2M without those that cannot hold a
+    /// folio]; of the kernel its max_batch_bytes [default: 2M,8M,32M; without the series its own]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = whole_pages)]
     pub batch: Vec<Size>,
     /// Threads that keep reading and writing the pages that move [default: the CPUs less the
     /// lanes, at least 1 and at most 1024]
@@ -391,14 +391,8 @@ pub struct StallArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive,
           default_value = "1")]
     pub lanes: Vec<usize>,
-    /// What copies
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_enum,
-        default_value = "mtcopy"
-    )]
+    /// What copies [default: mtcopy; of the kernel all that it has]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     pub migrator: Vec<MigratorName>,
     /// Folio sizes
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = folio_size,
@@ -436,10 +430,48 @@ fn threads(text: &str) -> Result<usize, String> {
 }
 
 impl StallArgs {
+    /// What goes together on the command line, and what does not.
+    fn check(&self) -> Result<(), String> {
+        self.nodes.check()?;
+        if self.migrator.contains(&MigratorName::Auto) {
+            let why =
+                "auto has no fixed lanes, which bench stall compares: give mtcopy and --lanes";
+            return Err(why.to_owned());
+        }
+        if self.backend == Backend::User {
+            self.batch.iter().try_for_each(|&size| small_batch(size))?;
+            return check_user(&self.migrator);
+        }
+        if self.copy.is_some() {
+            return Err(
+                "--copy is of this command's migrators: it is for --backend user".to_owned(),
+            );
+        }
+        check_kernel(&self.migrator)?;
+        match (self.folio.iter()).find(|folio| ![SMALLEST, LARGEST].contains(folio)) {
+            Some(folio) => Err(format!(
+                "Linux 6.12 splits folios of {folio} when they migrate again: with --backend kernel there are {SMALLEST} and {LARGEST}"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// What copies, as it is asked for.
+    pub fn migrators(&self) -> &[MigratorName] {
+        match (self.migrator.is_empty(), self.backend) {
+            (false, _) => &self.migrator,
+            (true, Backend::User) => &[MigratorName::Mtcopy],
+            (true, Backend::Kernel) => &[MigratorName::All],
+        }
+    }
+
     /// The batch sizes to measure with folios of this size.
     pub fn batches(&self, folio: Size) -> Vec<Size> {
         if !self.batch.is_empty() {
             return distinct(&self.batch);
+        }
+        if self.backend == Backend::Kernel {
+            return [2, 8, 32].map(|mib| Size(mib << 20)).to_vec();
         }
         let usual = (6..=11).map(|power| Size(1 << (power + 10)));
         usual.filter(|batch| *batch >= folio).collect()
@@ -561,6 +593,19 @@ pub fn check_user(names: &[MigratorName]) -> Result<(), String> {
         ) {
             return Err(format!(
                 "{} is the kernel's; without --backend kernel there are per-folio, batch, mtcopy, auto and all",
+                name.name()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses migrators that only this command has.
+fn check_kernel(names: &[MigratorName]) -> Result<(), String> {
+    for name in names {
+        if matches!(name, MigratorName::PerFolio | MigratorName::Batch) {
+            return Err(format!(
+                "{} is no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy, dcbm, auto and all",
                 name.name()
             ));
         }

@@ -319,7 +319,10 @@ impl Table {
                 let gib = bytes.max().unwrap_or(0).max(1 << 30).div_ceil(1 << 30);
                 vec![format!("{gib} GiB")]
             }
-            Experiment::Share => vec!["--backend user".to_owned()],
+            Experiment::Share => vec![
+                "1 GiB".to_owned(),
+                "the series or --backend user".to_owned(),
+            ],
             Experiment::Compaction => vec!["2 nodes".to_owned()],
             Experiment::Promotion(_) => vec!["2 tiers, pghot".to_owned()],
         };

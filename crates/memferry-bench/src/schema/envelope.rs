@@ -34,7 +34,7 @@ pub struct Envelope {
 }
 
 /// Files of the kernel whose text changes what a move or a promotion costs, below the root.
-const FILES: [&str; 18] = [
+const FILES: [&str; 24] = [
     "proc/sys/kernel/numa_balancing",
     "proc/sys/vm/pghot_enabled_sources",
     "proc/sys/vm/pghot_promote_rate_limit_MBps",
@@ -53,6 +53,12 @@ const FILES: [&str; 18] = [
     "sys/kernel/mm/migration/reasons",
     "sys/kernel/mm/numa/demotion_enabled",
     "sys/kernel/mm/transparent_hugepage/enabled",
+    "sys/module/dcbm/parameters/slack_ms",
+    "sys/module/migrator/parameters/min_batch_bytes",
+    "sys/module/mtcopy/parameters/fill",
+    "sys/module/mtcopy/parameters/high_priority",
+    "sys/module/mtcopy/parameters/idle_only",
+    "sys/module/mtcopy/parameters/nontemporal",
 ];
 
 impl Envelope {

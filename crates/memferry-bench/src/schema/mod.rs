@@ -3,6 +3,7 @@
 //!
 //! GB is 1e9 bytes, times are nanoseconds. It only describes the file; `bench` fills it.
 
+pub mod cache;
 pub mod compaction;
 mod envelope;
 pub mod promote;
@@ -14,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_time::CpuTicks;
+use cache::CacheRow;
 use compaction::CompactionRow;
 pub use envelope::Envelope;
 use promote::{Like, PROMOTE_SCHEMA, PromoteRow};
@@ -63,6 +65,8 @@ pub enum Rows {
     Count(Vec<MoveRow>),
     /// `bench stall`: how long accesses wait while their pages move.
     Stall(Vec<StallRow>),
+    /// `bench cache`: what a thread loses whose data fits the cache.
+    Cache(Vec<CacheRow>),
     /// `bench promote`: how soon hot pages come to the top tier.
     Promote(Vec<PromoteRow>),
     /// `bench compaction`: how long the kernel takes to compact a node.
@@ -74,7 +78,11 @@ impl Rows {
     pub fn schema(&self) -> &'static str {
         match self {
             Self::Promote(_) => PROMOTE_SCHEMA,
-            Self::Move(_) | Self::Count(_) | Self::Stall(_) | Self::Compaction(_) => BENCH_SCHEMA,
+            Self::Move(_)
+            | Self::Count(_)
+            | Self::Stall(_)
+            | Self::Cache(_)
+            | Self::Compaction(_) => BENCH_SCHEMA,
         }
     }
 
@@ -83,6 +91,7 @@ impl Rows {
         match self {
             Self::Move(rows) | Self::Count(rows) => rows.is_empty(),
             Self::Stall(rows) => rows.is_empty(),
+            Self::Cache(rows) => rows.is_empty(),
             Self::Promote(rows) => rows.is_empty(),
             Self::Compaction(rows) => rows.is_empty(),
         }
@@ -219,6 +228,9 @@ pub struct MoveRow {
     /// for what has no lanes). Of `auto` with backend `user`: all bytes over those of the lane that copied most, mean over the runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lanes_used: Option<f64>,
+    /// Where the time of the calls went, of the same run (backend `kernel`; absent where tracepoints are missing, or lost events).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_steps: Option<KernelSteps>,
     /// Time of all CPUs in the timed calls, over all runs (backend `kernel`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ticks: Option<CpuTicks>,
@@ -241,6 +253,31 @@ pub struct MoveRow {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lane_steps: Vec<Steps>,
 }
+
+impl MoveRow {
+    /// Whether it is of the kernel's migrators.
+    pub fn is_kernels(&self) -> bool {
+        self.backend == "kernel" && self.migrator != "move_pages"
+    }
+
+    /// Whether folios were copied one by one by a plain copy: `per-folio`, and Linux itself.
+    pub fn is_one_by_one(&self) -> bool {
+        self.migrator == "per-folio" || self.is_kernels() && self.migrator == "none"
+    }
+
+    /// Whether the migrator that it names copied nine tenths of its bytes; of `auto` the plain copy is a choice.
+    pub fn is_by_name(&self) -> bool {
+        if self.migrator == "auto" {
+            return true;
+        }
+        let all = (self.bytes * self.runs as u64) as f64;
+        self.copied_bytes
+            .is_none_or(|copied| copied as f64 >= BY_NAME * all)
+    }
+}
+
+/// The part of the bytes that a migrator must have copied, so that a row is one of it.
+const BY_NAME: f64 = 0.9;
 
 /// Time of one lane or of all together by step, nanoseconds a run, mean over the runs; `set_up_ns` is by the clock, once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -279,7 +316,48 @@ pub struct Steps {
     pub retries: u64,
 }
 
+/// Time of the calls of one run by step, nanoseconds, by tracepoints, which take time themselves: two of each base page, two of
+/// each THP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KernelSteps {
+    /// Allocating destination pages and unmapping, from the last remapped page on.
+    pub unmap_ns: u64,
+    /// From the last unmapped page to the copy: the TLB flush of the batch. THPs are flushed one by one while they are unmapped.
+    pub flush_ns: u64,
+    /// The migrator's copy of whole batches.
+    pub copy_ns: u64,
+    /// Moving and remapping what a migrator copied, and freeing the old pages.
+    pub remap_ns: u64,
+    /// Flushing, copying and remapping what no migrator copied: the kernel does not tell these apart.
+    pub plain_ns: u64,
+    /// Outside of migrations: looking pages up, isolating them, answers.
+    pub rest_ns: u64,
+    /// Batches that a migrator copied.
+    pub batches: u64,
+    /// Of `copy_ns`, the longest lane of each batch: what is left is waking lanes, claiming channels and collecting results.
+    /// A DMA channel's time begins before its pages are mapped, a thread's is its CPU time.
+    pub lane_ns: u64,
+}
+
+impl KernelSteps {
+    /// All steps together.
+    pub fn all_ns(&self) -> u64 {
+        self.unmap_ns + self.flush_ns + self.copy_ns + self.remap_ns + self.plain_ns + self.rest_ns
+    }
+
+    /// The copy's part of the time; `None` where some was copied plainly.
+    pub fn copy_share(&self) -> Option<f64> {
+        (self.plain_ns == 0 && self.copy_ns > 0).then(|| self.copy_ns as f64 / self.all_ns() as f64)
+    }
+}
+
 impl Steps {
+    /// The copy's part of the time.
+    pub fn copy_share(&self) -> Option<f64> {
+        let all = self.all_ns();
+        (all > 0).then(|| (self.copy_ns + self.fill_ns) as f64 / all as f64)
+    }
+
     /// All steps together.
     pub fn all_ns(&self) -> u64 {
         self.set_up_ns
@@ -310,9 +388,9 @@ pub struct FromTo {
 pub struct StallRow {
     /// `user` or `kernel`.
     pub backend: String,
-    /// `per-folio`, `batch` or `mtcopy`.
+    /// `per-folio`, `batch` or `mtcopy`; of the kernel `none`, `kernel`, `mtcopy` or `dcbm`.
     pub migrator: String,
-    /// Bytes of a batch.
+    /// Bytes of a batch; of the kernel, the most bytes.
     pub batch_bytes: usize,
     /// Bytes of a folio.
     pub folio_bytes: usize,
@@ -323,6 +401,12 @@ pub struct StallRow {
     pub nodes: Option<FromTo>,
     /// Application threads that read and write the pages.
     pub threads: usize,
+    /// Bytes that moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_bytes: Option<u64>,
+    /// Of these, bytes that the kernel's statistics say this migrator copied (backend `kernel`; absent for `none`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied_bytes: Option<u64>,
     /// Mean throughput of the moves, GB/s.
     pub gbps: f64,
     /// Time an access waited, over the accesses that met a page on its way (that is the harsher count:

@@ -78,9 +78,54 @@ pub struct ShareCell {
     pub folios: usize,
     /// As published, percent.
     pub published_percent: String,
-    /// Here, percent; absent where it was left out.
+    /// Here, percent, of one lane; absent where it was left out, or is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ours_percent: Option<f64>,
+    /// Why it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
+    /// Where the time went, by migrators with one lane.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepPercents>,
+    /// What more lanes gave.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<LanesCell>,
+}
+
+/// Where the time of a migration went, percent; absent steps are part of another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StepPercents {
+    /// What copied; `none` is Linux itself.
+    pub migrator: String,
+    /// Allocating and unmapping; through userfaultfd the flush too.
+    pub unmap: f64,
+    /// The TLB flush of a batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flush: Option<f64>,
+    /// The copy of a batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<f64>,
+    /// Remapping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remap: Option<f64>,
+    /// Flush, copy and remap by Linux itself, which does not tell them apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plain: Option<f64>,
+    /// All else.
+    pub rest: f64,
+}
+
+/// Amdahl's prediction from the copy's part of the time on one lane, and what lanes gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LanesCell {
+    /// What copied.
+    pub migrator: String,
+    /// Threads or DMA channels.
+    pub lanes: usize,
+    /// Throughput as a multiple of the one lane's, if the copy alone is divided by the lanes.
+    pub predicted: f64,
+    /// The multiple that was measured.
+    pub measured: f64,
 }
 
 /// A published compaction beside ours.

@@ -9,12 +9,13 @@ use crate::chart::{Chart, Point, STYLES, Series, Style, X};
 use crate::published::{Figure, idle};
 use crate::schema::{BenchFile, MoveRow, Rows};
 use crate::spread::groups;
+use crate::table::series;
 use crate::units::{lanes, long, short};
 
 /// One system's throughput in the terms that ours and the published ones share.
 #[derive(Clone)]
 struct Case {
-    /// `ours, warm` or the source without its date.
+    /// `ours, warm`, of the kernel `ours, Linux RELEASE`, or the source without its date.
     who: String,
     ours: bool,
     migrator: String,
@@ -30,20 +31,20 @@ struct Case {
 pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Chart> {
     let moves: Vec<Case> = (files.clone())
         .filter_map(|file| match &file.rows {
-            Rows::Move(rows) => Some(rows),
+            Rows::Move(rows) => Some((file, rows)),
             _ => None,
         })
         .enumerate()
-        .flat_map(|(index, rows)| ours(index, rows))
+        .flat_map(|(index, (file, rows))| ours(index, file, rows))
         .chain(published("move"))
         .collect();
-    let counts: Vec<Case> = files
+    let counts: Vec<Case> = (files.clone())
         .filter_map(|file| match &file.rows {
-            Rows::Count(rows) => Some(rows),
+            Rows::Count(rows) => Some((file, rows)),
             _ => None,
         })
         .enumerate()
-        .flat_map(|(index, rows)| ours(index, rows))
+        .flat_map(|(index, (file, rows))| ours(index, file, rows))
         .chain(published("count"))
         // The folio size that all of them have.
         .filter(|case| case.folio_bytes == 2 << 20)
@@ -57,7 +58,7 @@ pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Cha
             title: "Over its own one-by-one way, by folio size".to_owned(),
             note: format!(
                 "Each with its most lanes, divided by the way that moves one folio after the other \
-                 on the same machine (published: the unpatched kernel; ours: per-folio). {}",
+                 on the same machine (published: the unpatched kernel; ours: per-folio, of the kernel vanilla or none). {}",
                 chart.note
             ),
             ..chart
@@ -82,7 +83,75 @@ pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Cha
         });
     }
     charts.retain(|chart| chart.series.iter().any(is_ours));
+    charts.extend(kernels(files));
     charts
+}
+
+/// The kernels of one machine beside each other, in its GB/s: of each file Linux's own copy, and each migrator with its most lanes.
+fn kernels<'a>(files: impl Iterator<Item = &'a BenchFile>) -> Option<Chart> {
+    let of_kernel = |file: &'a BenchFile| match &file.rows {
+        Rows::Move(rows) if rows.iter().any(MoveRow::is_kernels) => Some((file, rows)),
+        _ => None,
+    };
+    let files: Vec<(&BenchFile, &Vec<MoveRow>)> = files.filter_map(of_kernel).collect();
+    let (first, _) = files.first()?;
+    let same =
+        |file: &BenchFile| (&file.host.cpu, file.host.cpus) == (&first.host.cpu, first.host.cpus);
+    let several = files
+        .iter()
+        .any(|(file, _)| same(file) && file.host.kernel != first.host.kernel);
+    if !several {
+        return None;
+    }
+    let lines = files
+        .iter()
+        .filter(|(file, _)| same(file))
+        .flat_map(|(file, rows)| {
+            let by_name = rows
+                .iter()
+                .filter(|row| row.is_kernels() && row.is_by_name());
+            let most = |migrator: &str| {
+                rows.iter()
+                    .filter(|row| row.migrator == migrator)
+                    .map(|row| row.lanes)
+                    .max()
+            };
+            let shown = by_name.filter(|row| most(&row.migrator) == Some(row.lanes));
+            groups(shown, series).into_iter().map(|(name, rows)| {
+                let name = format!("{}: {name}", file.host.kernel);
+                let points = rows.iter().map(|row| {
+                    let tip = format!(
+                        "{:.2} GB/s, {name}, folios of {}",
+                        row.gbps,
+                        short(row.folio_bytes as u64)
+                    );
+                    Point::new(row.folio_bytes as f64, row.gbps, tip)
+                });
+                (
+                    name.clone(),
+                    rows.iter().all(|row| row.is_one_by_one()),
+                    points.collect::<Vec<_>>(),
+                )
+            })
+        });
+    let lines = lines
+        .take(STYLES)
+        .enumerate()
+        .map(|(index, (name, plain, points))| {
+            let style = if plain {
+                Style::Dashed(index)
+            } else {
+                Style::Ours(index)
+            };
+            Series::new(name, style, points)
+        });
+    Some(Chart {
+        title: "Kernels beside each other, by folio size".to_owned(),
+        note:
+            "Measured on one machine. Dashed: Linux's own copy, vanilla or with no migrator chosen."
+                .to_owned(),
+        ..Chart::new((X::Bytes, "folio size"), "GB/s", lines)
+    })
 }
 
 fn is_ours(series: &Series) -> bool {
@@ -90,21 +159,27 @@ fn is_ours(series: &Series) -> bool {
 }
 
 /// The cases of the file with this place among those of its benchmark.
-fn ours(index: usize, rows: &[MoveRow]) -> impl Iterator<Item = Case> {
+fn ours(index: usize, file: &BenchFile, rows: &[MoveRow]) -> impl Iterator<Item = Case> {
+    let kernel = &file.host.kernel;
     let which = match index {
         0 => "ours".to_owned(),
         _ => format!("ours {}", index + 1),
     };
-    let rows = rows.iter().filter(|row| !is_baseline(row));
-    rows.map(move |row| Case {
-        who: format!("{which}, {}", row.destination),
+    let by_name = rows
+        .iter()
+        .filter(|row| row.is_by_name() && !is_baseline(row));
+    by_name.map(move |row| Case {
+        who: match row.is_kernels() {
+            true => format!("{which}, Linux {kernel}"),
+            false => format!("{which}, {}", row.destination),
+        },
         ours: true,
         migrator: row.migrator.clone(),
         lanes: row.lanes,
         folio_bytes: row.folio_bytes as u64,
         folios: row.folios,
         gbps: row.gbps,
-        one_by_one: row.migrator == "per-folio",
+        one_by_one: row.is_one_by_one(),
     })
 }
 
@@ -298,6 +373,69 @@ mod tests {
     #[test]
     fn without_ours_there_is_nothing_to_compare() {
         let file = synthetic::file("stall");
+        assert!(charts(std::iter::once(&file)).is_empty());
+    }
+
+    /// A file of the kernel: Linux's own copy, and mtcopy unless it is vanilla.
+    fn of_kernel(release: &str, vanilla: bool) -> BenchFile {
+        let mut file = synthetic::file("move");
+        file.host.kernel = release.to_owned();
+        if let Rows::Move(rows) = &mut file.rows {
+            rows.retain(|row| row.destination == "cold" && row.migrator != "batch");
+            rows.retain(|row| !vanilla || row.migrator == "per-folio");
+            for row in rows {
+                row.backend = "kernel".to_owned();
+                if row.migrator == "per-folio" {
+                    row.migrator = "none".to_owned();
+                }
+            }
+        }
+        file
+    }
+
+    #[test]
+    fn the_kernels_gain_is_over_none_and_kernels_stand_beside_each_other() {
+        let files = [
+            of_kernel("6.12.1", true),
+            of_kernel("6.12.1-memferry", false),
+        ];
+        let drawn = charts(files.iter());
+        let names = |at: usize| -> Vec<&str> {
+            drawn[at].series.iter().map(|of| of.name.as_str()).collect()
+        };
+        assert_eq!(
+            names(0)[0],
+            "ours 2, Linux 6.12.1-memferry: mtcopy, 2 lanes"
+        );
+        let last = drawn.len() - 1;
+        assert_eq!(
+            drawn[last].title,
+            "Kernels beside each other, by folio size"
+        );
+        assert_eq!(
+            names(last),
+            [
+                "6.12.1: vanilla or none, 1 lane",
+                "6.12.1-memferry: vanilla or none, 1 lane",
+                "6.12.1-memferry: mtcopy, 2 lanes"
+            ]
+        );
+        let alone = charts(files[1..].iter());
+        assert!(
+            alone
+                .iter()
+                .all(|chart| !chart.title.starts_with("Kernels"))
+        );
+    }
+
+    #[test]
+    fn a_row_that_others_copied_is_no_result() {
+        let mut file = of_kernel("6.12.1-memferry", false);
+        if let Rows::Move(rows) = &mut file.rows {
+            rows.iter_mut()
+                .filter(|row| row.migrator == "mtcopy")
+                .for_each(|row| row.copied_bytes = Some(0));
+        }
         assert!(charts(std::iter::once(&file)).is_empty());
     }
 }

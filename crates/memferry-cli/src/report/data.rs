@@ -15,12 +15,13 @@ pub fn tables(name: &str, file: &BenchFile) -> Vec<Table> {
     let rows = match &file.rows {
         Rows::Move(rows) | Rows::Count(rows) => fields(rows),
         Rows::Stall(rows) => fields(rows),
+        Rows::Cache(rows) => fields(rows),
         Rows::Promote(rows) => fields(rows),
         Rows::Compaction(rows) => fields(rows),
     };
     let rows = table(
         format!("All rows of {name}"),
-        "Units: bytes, GB/s of 1e9 bytes, nanoseconds unless the name says seconds (s). Lists are only in the file.",
+        "Units: bytes, GB/s of 1e9 bytes, nanoseconds unless the name says seconds (s), CPU time in ticks of 10 ms. Lists are only in the file.",
         &rows,
     );
     let ceilings = table(
@@ -28,10 +29,30 @@ pub fn tables(name: &str, file: &BenchFile) -> Vec<Table> {
         "page_bytes: the pages that mapped the copied memory. Units: bytes, GB/s of 1e9 bytes.",
         &fields(&file.ceiling),
     );
-    [rows, ceilings]
+    [rows, ceilings, settings(name, file)]
         .into_iter()
         .filter(|table| !table.rows.is_empty())
         .collect()
+}
+
+/// How the file was made, and under which settings.
+fn settings(name: &str, file: &BenchFile) -> Table {
+    let of = &file.envelope;
+    let head = [
+        ("command line", of.arguments.join(" ")),
+        ("version", of.version.clone()),
+        ("date", of.date.clone()),
+        ("kernel", file.host.kernel.clone()),
+    ];
+    let head = head.map(|(name, value)| vec![name.to_owned(), value]);
+    let settings = of.settings.iter();
+    let settings = settings.map(|(name, value)| vec![name.clone(), value.clone()]);
+    Table::new(
+        format!("Settings of {name}"),
+        "As they were outside of the runs; files of the kernel by their paths.",
+        &["what", "value"],
+        head.into_iter().chain(settings).collect(),
+    )
 }
 
 /// Names and values of a row. A field of the field `a` is `a/b`; lists have none.
@@ -116,7 +137,7 @@ mod tests {
         for bench in ["move", "count", "stall", "promote"] {
             let tables = tables("x.json", &synthetic::file(bench));
             let has_ceilings = !["stall", "promote"].contains(&bench);
-            assert_eq!(tables.len(), 1 + usize::from(has_ceilings));
+            assert_eq!(tables.len(), 2 + usize::from(has_ceilings));
             for table in tables {
                 assert!(!table.rows.is_empty());
                 assert!(
@@ -133,7 +154,7 @@ mod tests {
         if let Rows::Count(rows) = &mut file.rows {
             rows[1].of_none = Some(1.25);
         }
-        let [rows, ceilings] = &tables("x.json", &file)[..] else {
+        let [rows, ceilings, _] = &tables("x.json", &file)[..] else {
             panic!("rows and ceilings");
         };
         assert_eq!(

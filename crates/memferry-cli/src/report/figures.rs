@@ -13,6 +13,11 @@ const LINES: usize = STYLES;
 
 /// The charts of a file, in reading order.
 pub fn charts(file: &BenchFile) -> Vec<Chart> {
+    let repeated = file.reproduces.as_ref().and_then(super::reproduced::chart);
+    repeated.into_iter().chain(of_rows(file)).collect()
+}
+
+fn of_rows(file: &BenchFile) -> Vec<Chart> {
     match &file.rows {
         Rows::Move(rows) => {
             let mut charts = side_by_side(rows.iter(), |destination, rows| Chart {
@@ -44,8 +49,8 @@ pub fn charts(file: &BenchFile) -> Vec<Chart> {
             sizes.flat_map(of_size).collect()
         }
         Rows::Stall(rows) => stall(rows),
-        // Four rows of unlike figures are a table, no chart.
-        Rows::Compaction(_) => Vec::new(),
+        // Few rows of unlike figures are a table, no chart.
+        Rows::Cache(_) | Rows::Compaction(_) => Vec::new(),
         Rows::Promote(rows) => {
             let rates = file.like.as_ref().map(super::promoted::rates);
             super::promoted::charts(rows)
@@ -88,7 +93,7 @@ fn against(
     let mut coloured = 0;
     for (name, of) in chosen.iter().map(|&at| &cases[at]) {
         // The baseline keeps its quiet colour, whatever else was measured.
-        let style = if of.iter().all(|row| row.migrator == "per-folio") {
+        let style = if of.iter().all(|row| row.is_one_by_one()) {
             0
         } else {
             coloured += 1;

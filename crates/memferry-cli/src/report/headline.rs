@@ -6,11 +6,23 @@ use crate::html::Fact;
 use crate::schema::promote::PromoteRow;
 use crate::schema::{BenchFile, MoveRow, Rows, StallRow};
 use crate::spread::{Spread, groups};
+use crate::table::{VANILLA, series};
 use crate::units::{decimal, lanes, long, short, time};
 
 /// What the report says first, in one sentence.
 pub fn sentence<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> String {
-    if let Some((best, baseline)) = files.clone().find_map(best_small) {
+    let small = |file| best_small(file).map(|found| (file, found));
+    if let Some((file, (best, baseline))) = files.clone().find_map(small) {
+        // The seconds of an emulator mean nothing by themselves.
+        if let (true, Some(baseline)) = (file.host.emulated, baseline) {
+            return format!(
+                "{} pages move {:.1} times as fast with {} as with {} (emulated).",
+                long(best.folio_bytes as u64),
+                best.gbps / baseline.gbps,
+                series(best),
+                series(baseline)
+            );
+        }
         let mut text = format!(
             "{} pages move at {:.1} GB/s",
             long(best.folio_bytes as u64),
@@ -24,7 +36,7 @@ pub fn sentence<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Strin
         }
         if let Some(baseline) = baseline {
             let times = best.gbps / baseline.gbps;
-            text += &format!("; {times:.1} times the one-by-one way");
+            text += &format!("; {times:.1} times {}", one_by_one(baseline));
         }
         return text + ".";
     }
@@ -72,7 +84,8 @@ pub fn facts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Fact
             facts.push(Fact {
                 value: format!("{:.1}×", best.gbps / baseline.gbps),
                 label: format!(
-                    "the one-by-one way, which moves {} pages at {:.1} GB/s",
+                    "{}, which moves {} pages at {:.1} GB/s",
+                    one_by_one(baseline),
                     short(best.folio_bytes as u64),
                     baseline.gbps
                 ),
@@ -101,6 +114,7 @@ pub fn facts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Fact
     let verified = files.fold(0u64, |sum, file| {
         let of_stall = match &file.rows {
             Rows::Stall(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
+            Rows::Cache(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
             Rows::Promote(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
             Rows::Compaction(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
             _ => 0u64,
@@ -115,6 +129,14 @@ pub fn facts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Fact
         });
     }
     facts
+}
+
+/// What the baseline is called.
+fn one_by_one(row: &MoveRow) -> &'static str {
+    match row.is_kernels() {
+        true => VANILLA,
+        false => "the one-by-one way",
+    }
 }
 
 fn throughput(row: &MoveRow) -> Fact {
@@ -133,7 +155,7 @@ fn throughput(row: &MoveRow) -> Fact {
 fn move_rows(file: &BenchFile) -> impl Iterator<Item = &MoveRow> {
     let rows: &[MoveRow] = match &file.rows {
         Rows::Move(rows) | Rows::Count(rows) => rows,
-        Rows::Stall(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
+        Rows::Stall(_) | Rows::Cache(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
     };
     rows.iter()
 }
@@ -147,18 +169,19 @@ fn best_small(file: &BenchFile) -> Option<(&MoveRow, Option<&MoveRow>)> {
     let smallest = rows.iter().map(|row| row.folio_bytes).min()?;
     let warm = rows.iter().any(|row| row.destination == "warm");
     let of = |row: &&MoveRow| {
-        row.folio_bytes == smallest && (!warm || row.destination == "warm") && !is_baseline(row)
+        row.folio_bytes == smallest
+            && (!warm || row.destination == "warm")
+            && !is_baseline(row)
+            && row.is_by_name()
     };
     let best = rows
         .iter()
         .filter(of)
         .max_by(|a, b| a.gbps.total_cmp(&b.gbps))?;
     let baseline = rows.iter().find(|row| {
-        row.migrator == "per-folio"
-            && row.folio_bytes == smallest
-            && row.destination == best.destination
+        row.is_one_by_one() && row.folio_bytes == smallest && row.destination == best.destination
     });
-    Some((best, baseline.filter(|_| best.migrator != "per-folio")))
+    Some((best, baseline.filter(|_| !best.is_one_by_one())))
 }
 
 /// Of `bench promote`, scenario 1: the mode with which the hot set arrives soonest, when, and how many times as soon as with

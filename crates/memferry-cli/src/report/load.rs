@@ -16,7 +16,7 @@ const LARGEST_BYTES: u64 = 64 << 20;
 
 /// How to make a file that can be read.
 const MAKE_ONE: &str =
-    "give a file that `memferry bench move|count|stall|promote --json=FILE` wrote";
+    "give a file that `memferry bench move|count|stall|cache|promote --json=FILE` wrote";
 
 /// A benchmark file and where it came from.
 pub struct Loaded {
@@ -122,6 +122,11 @@ fn check(file: &BenchFile) -> Result<(), String> {
                 .position(|row| !move_row(row) || row.folios.is_none()),
         ),
         Rows::Stall(rows) => (rows.len(), rows.iter().position(|row| !stall_row(row))),
+        Rows::Cache(rows) => (
+            rows.len(),
+            rows.iter()
+                .position(|row| !positive(row.gbps) || row.runs == 0 || !row.lost.is_finite()),
+        ),
         Rows::Compaction(rows) => (
             rows.len(),
             rows.iter()

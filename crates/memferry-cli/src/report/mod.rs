@@ -10,6 +10,7 @@ mod headline;
 mod load;
 mod page;
 mod promoted;
+mod reproduced;
 
 use std::io::{self, Write};
 use std::path::Path;

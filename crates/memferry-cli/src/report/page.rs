@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::headline::{facts, sentence};
 use super::load::Loaded;
-use super::{compare, data, figures};
+use super::{compare, data, figures, reproduced};
 use crate::chart::{Chart, Drawing, draw};
 use crate::html::{self, Head};
 use crate::schema::{BenchFile, Rows};
@@ -33,6 +33,8 @@ struct Page {
 #[derive(Serialize)]
 struct Section {
     title: &'static str,
+    /// What the file shows, in a sentence.
+    headline: String,
     intro: &'static str,
     /// The file, and the machine where the report has several.
     source: String,
@@ -89,6 +91,12 @@ fn incomplete(loaded: &[Loaded]) -> Option<(&'static str, String)> {
     (!names.is_empty()).then(|| (table::INCOMPLETE, names.join(", ")))
 }
 
+/// A file that repeats a published table speaks of that.
+fn headline(file: &BenchFile) -> String {
+    let repeated = file.reproduces.as_ref().and_then(reproduced::sentence);
+    repeated.unwrap_or_else(|| sentence(std::iter::once(file)))
+}
+
 fn drawings(charts: Vec<Chart>) -> Vec<Drawing> {
     charts.iter().filter_map(draw).collect()
 }
@@ -112,6 +120,11 @@ fn section(loaded: &Loaded, name_machine: bool) -> Section {
              page on its way waits until the page has arrived; larger batches move faster and let it \
              wait longer.",
         ),
+        Rows::Cache(_) => (
+            "What others lose of the cache",
+            "A thread reads data that fits the last-level cache, in an order that no prefetcher knows, while pages move on other CPUs \
+             of that cache, with one copy routine after the other.",
+        ),
         Rows::Compaction(_) => (
             "Compacting a fragmented node",
             "Base pages fill blocks of 2 MiB, every second page is given back, and one thread has the kernel compact the node: \
@@ -129,6 +142,7 @@ fn section(loaded: &Loaded, name_machine: bool) -> Section {
     }
     Section {
         title,
+        headline: headline(&loaded.file),
         intro,
         source,
         charts: drawings(figures::charts(&loaded.file)),

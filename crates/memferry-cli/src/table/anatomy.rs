@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the time of a page goes: the steps of `bench move`, by folio size, destination and lanes.
+//! Where the time of a page goes: the steps of `bench move` by folio size, destination and lanes, and of the kernel's calls by
+//! its tracepoints.
 
 use super::{Table, groups, series};
-use crate::schema::{MoveRow, Steps};
-use crate::units::long;
+use crate::schema::{KernelSteps, MoveRow, Steps};
+use crate::units::{long, short, time};
 
 /// What a figure is for: bytes.
 const UNIT: f64 = 4096.0;
@@ -22,6 +23,54 @@ pub fn tables(rows: &[MoveRow]) -> Vec<Table> {
             })
         })
         .collect()
+}
+
+/// The kernel's calls, and what a batch takes beside the lanes' copying; none where no row has steps of the kernel.
+pub fn kernel(rows: &[MoveRow]) -> Option<Table> {
+    let row = |row: &MoveRow| {
+        let of: KernelSteps = row.kernel_steps?;
+        // The traced run has the bytes of a counted one.
+        let units = row.bytes as f64 / UNIT;
+        let size = match row.folios {
+            Some(folios) => format!("{folios} of {}", short(row.folio_bytes as u64)),
+            None => short(row.folio_bytes as u64),
+        };
+        let mut cells = vec![format!("{size}, {}", series(row))];
+        let steps = [
+            of.unmap_ns,
+            of.flush_ns,
+            of.copy_ns,
+            of.remap_ns,
+            of.plain_ns,
+            of.rest_ns,
+        ];
+        cells.extend(steps.map(|ns| figure(ns as f64 / units)));
+        let a_batch = |ns: u64| match of.batches {
+            0 => "–".to_owned(),
+            batches => time(ns / batches),
+        };
+        cells.push(a_batch(of.copy_ns));
+        // The kernel's own copy has no lanes.
+        let beside = of.copy_ns.saturating_sub(of.lane_ns);
+        cells.push(if of.lane_ns > 0 {
+            a_batch(beside)
+        } else {
+            "–".to_owned()
+        });
+        Some(cells)
+    };
+    let rows: Vec<Vec<String>> = rows.iter().filter_map(row).collect();
+    (!rows.is_empty()).then(|| Table {
+        title: "anatomy of the kernel's calls".to_owned(),
+        caption: "nanoseconds for each 4 KiB that moved, by tracepoints in a run that does not count; plain: flush, copy and remap by \
+                  Linux itself. The copy of a batch, and what of it is beside its longest lane: waking lanes, claiming DMA channels, \
+                  collecting results"
+            .to_owned(),
+        head: ["folios", "unmap", "flush", "copy", "remap", "plain", "rest", "a batch", "beside lanes"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows,
+    })
 }
 
 fn one(title: String, rows: &[&MoveRow]) -> Table {
@@ -125,6 +174,29 @@ mod tests {
     use super::*;
     use crate::schema::Rows;
     use crate::synthetic;
+
+    #[test]
+    fn a_batch_of_the_kernel_has_what_its_lanes_do_not_take() {
+        let mut file = synthetic::file("count");
+        let Rows::Count(rows) = &mut file.rows else {
+            panic!("count");
+        };
+        assert!(kernel(rows).is_none(), "rows without steps");
+        let pages = rows[0].bytes / 4096;
+        rows[0].kernel_steps = Some(KernelSteps {
+            unmap_ns: 200 * pages,
+            copy_ns: 100 * pages,
+            lane_ns: 60 * pages,
+            batches: pages / 32,
+            ..KernelSteps::default()
+        });
+        let table = kernel(rows).expect("steps");
+        let [row] = &table.rows[..] else {
+            panic!("{:?}", table.rows);
+        };
+        assert_eq!((row[1].as_str(), row[3].as_str()), ("200", "100"));
+        assert_eq!(row[7..], ["3.2 µs", "1.3 µs"]);
+    }
 
     #[test]
     fn steps_are_told_for_each_page_and_waiting_is_taken_off() {

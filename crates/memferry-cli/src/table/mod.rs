@@ -4,6 +4,7 @@
 //! It arranges and formats figures; it computes none and prints nothing.
 
 pub mod anatomy;
+mod cache;
 mod compaction;
 pub mod promote;
 pub mod published;
@@ -83,7 +84,7 @@ impl Table {
 pub fn tables(file: &BenchFile) -> Vec<Table> {
     let rows: &[MoveRow] = match &file.rows {
         Rows::Move(rows) | Rows::Count(rows) => rows,
-        Rows::Stall(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
+        Rows::Stall(_) | Rows::Cache(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
     };
     let repeated = file.reproduces.iter();
     repeated
@@ -115,6 +116,7 @@ fn own(file: &BenchFile) -> Vec<Table> {
             })
             .collect(),
         Rows::Stall(rows) => stall(rows),
+        Rows::Cache(rows) => vec![cache::table(rows)],
         Rows::Compaction(rows) => vec![compaction::table(rows)],
         Rows::Promote(rows) => {
             let alike = file.like.iter().flat_map(promote::alike);
@@ -150,19 +152,24 @@ pub fn machine(file: &BenchFile) -> String {
     parts.join(", ")
 }
 
-/// The name of a row of `bench move` or `bench count`; the usual backend goes without saying.
+/// The name of a row of `bench move` or `bench count`; titles name the backend.
 pub fn series(row: &MoveRow) -> String {
     named(&row.backend, &row.migrator, row.lanes)
 }
 
+/// Linux's own copy, in a kernel with the series or without.
+pub const VANILLA: &str = "vanilla or none";
+
 fn named(backend: &str, migrator: &str, count: usize) -> String {
-    let prefix = if backend == "user" {
-        String::new()
-    } else {
-        format!("{backend}/")
+    // The kernel is the backend, and one of its migrators is called kernel.
+    let name = match (backend, migrator) {
+        ("kernel", "none") => VANILLA,
+        ("kernel", "move_pages") => "move_pages(2)",
+        ("kernel", "kernel") => "migrator kernel",
+        _ => migrator,
     };
     let at_most = if migrator == "auto" { "at most " } else { "" };
-    format!("{prefix}{migrator}, {at_most}{}", lanes(count))
+    format!("{name}, {at_most}{}", lanes(count))
 }
 
 /// The destinations that a file has, each with its rows.
@@ -292,8 +299,12 @@ fn throughputs(
 
 fn stall(rows: &[StallRow]) -> Vec<Table> {
     let case = |row: &StallRow| {
+        let who = named(&row.backend, &row.migrator, row.lanes);
         (
-            named(&row.backend, &row.migrator, row.lanes),
+            match row.backend.as_str() {
+                "kernel" => format!("move_pages(2), {who}"),
+                _ => who,
+            },
             row.folio_bytes,
             row.threads,
             row.nodes,
@@ -460,11 +471,11 @@ mod tests {
         );
         for table in [throughput, calls] {
             let line = |name| table.rows.iter().find(|row| row[0] == name).expect(name);
+            assert!(line("mtcopy, 1 lane")[1].ends_with("1.83x"), "{table:?}");
             assert!(
-                line("kernel/mtcopy, 1 lane")[1].ends_with("1.83x"),
+                !line("vanilla or none, 1 lane")[1].contains('x'),
                 "{table:?}"
             );
-            assert!(!line("kernel/none, 1 lane")[1].contains('x'), "{table:?}");
         }
         assert!(calls.rows[0][1].starts_with("1.2 ms"), "{calls:?}");
     }

@@ -2,9 +2,9 @@
 //! A published table with this machine's figures beside it, and how those came about.
 
 use super::{Table, compaction, distinct, throughput};
-use crate::published::tables::{TABLES, Table as Published};
+use crate::published::tables::{TABLES, Table as Published, VANILLA};
 use crate::schema::MoveRow;
-use crate::schema::reproduced::{Cell, Measured, Reproduced};
+use crate::schema::reproduced::{Cell, Measured, Reproduced, ShareCell};
 use crate::units::{lanes, short};
 
 /// What a cell has where nothing was measured.
@@ -34,7 +34,7 @@ pub fn tables(of: &Reproduced, rows: &[MoveRow]) -> Vec<Table> {
         tables.push(figures(of));
     }
     if !of.shares.is_empty() {
-        tables.push(shares(of));
+        tables.extend(shares(of));
     }
     if !of.compactions.is_empty() {
         tables.push(compaction::beside(title(of), caption(of), &of.compactions));
@@ -43,6 +43,7 @@ pub fn tables(of: &Reproduced, rows: &[MoveRow]) -> Vec<Table> {
     if !kernel.is_empty() {
         tables.push(runs(&kernel));
     }
+    tables.extend(super::anatomy::kernel(rows));
     if !of.left_out.is_empty() {
         tables.push(left_out(of));
     }
@@ -60,6 +61,14 @@ fn caption(of: &Reproduced) -> String {
     )
 }
 
+/// What was published as `kernel` is Linux as it is, and none of our migrators.
+pub fn published_name(migrator: &str) -> &str {
+    match migrator {
+        VANILLA => "vanilla",
+        other => other,
+    }
+}
+
 fn figures(of: &Reproduced) -> Table {
     let baseline = of.baseline.as_deref().unwrap_or("the baseline");
     let counted = of.cells.iter().any(|cell| cell.folios.is_some());
@@ -68,6 +77,7 @@ fn figures(of: &Reproduced) -> Table {
         None => short(cell.folio_bytes),
     };
     let row = |cell: &Cell| {
+        let migrator = published_name(&cell.migrator);
         let gbps = |of: &Measured| match of.gbps_sd {
             Some(sd) => throughput(of.gbps, sd),
             None => format!("{:.1}", of.gbps),
@@ -75,7 +85,7 @@ fn figures(of: &Reproduced) -> Table {
         let times = |of: Option<f64>| of.map_or(NONE.to_owned(), |of| format!("{of:.2}x"));
         let ours = cell.ours.as_ref();
         vec![
-            format!("{}, {}, {}", size(cell), cell.migrator, lanes(cell.lanes)),
+            format!("{}, {migrator}, {}", size(cell), lanes(cell.lanes)),
             gbps(&cell.published),
             ours.map_or(NONE.to_owned(), gbps),
             ours.map_or(NONE.to_owned(), |ours| {
@@ -88,7 +98,7 @@ fn figures(of: &Reproduced) -> Table {
     Table::new(
         title(of),
         format!(
-            "{}. GB/s; a multiple is of {baseline}, each of its own. `kernel` is Linux as it is. {NONE}: left out, or copied by others",
+            "{}. GB/s; a multiple is of {baseline}, each of its own. {NONE}: left out, or copied by others",
             caption(of)
         ),
         &[
@@ -103,25 +113,70 @@ fn figures(of: &Reproduced) -> Table {
     )
 }
 
-fn shares(of: &Reproduced) -> Table {
-    Table::new(
-        title(of),
-        format!(
-            "{}. Percent of the time; ours is the time of the mover's lanes",
-            caption(of)
-        ),
-        &["folios", "published, %", "ours, %"],
-        (of.shares.iter())
+fn shares(of: &Reproduced) -> Vec<Table> {
+    let case = |cell: &ShareCell| format!("{} of {}", cell.folios, short(cell.folio_bytes));
+    let percent = |of: Option<f64>| of.map_or(NONE.to_owned(), |of| format!("{of:.0}"));
+    let beside = Table {
+        title: title(of),
+        caption: format!("{}. Percent of the time, of one lane", caption(of)),
+        head: ["folios", "published, %", "ours, %", "why not"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: (of.shares.iter())
             .map(|cell| {
                 vec![
-                    format!("{} of {}", cell.folios, short(cell.folio_bytes)),
+                    case(cell),
                     cell.published_percent.clone(),
-                    cell.ours_percent
-                        .map_or(NONE.to_owned(), |of| format!("{of:.0}")),
+                    percent(cell.ours_percent),
+                    cell.why_not.clone().unwrap_or_default(),
                 ]
             })
             .collect(),
-    )
+    };
+    let steps = of.shares.iter().flat_map(|cell| {
+        cell.steps.iter().map(move |of| {
+            vec![
+                format!("{}, {}", case(cell), of.migrator),
+                percent(Some(of.unmap)),
+                percent(of.flush),
+                percent(of.copy),
+                percent(of.remap),
+                percent(of.plain),
+                percent(Some(of.rest)),
+            ]
+        })
+    });
+    let steps = Table {
+        title: "where the time goes, percent".to_owned(),
+        caption: "of the kernel by tracepoints, which take time themselves, in a run that does not count; of the mover by its lanes. \
+                  plain: flush, copy and remap by Linux itself, which does not tell them apart"
+            .to_owned(),
+        head: ["folios", "unmap", "flush", "copy", "remap", "plain", "rest"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: steps.collect(),
+    };
+    let lanes_of = of.shares.iter().flat_map(|cell| {
+        cell.lanes.iter().map(move |of| {
+            vec![
+                format!("{}, {}, {}", case(cell), of.migrator, lanes(of.lanes)),
+                format!("{:.2}x", of.predicted),
+                format!("{:.2}x", of.measured),
+            ]
+        })
+    });
+    let lanes_of = Table {
+        title: "what lanes give".to_owned(),
+        caption: "multiples of the one lane: Amdahl's prediction from the copy's share, and what was measured".to_owned(),
+        head: ["folios", "predicted", "measured"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: lanes_of.collect(),
+    };
+    [beside, steps, lanes_of]
+        .into_iter()
+        .filter(|table| !table.rows.is_empty())
+        .collect()
 }
 
 /// Who really copied, and what it took.

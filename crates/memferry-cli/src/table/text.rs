@@ -18,7 +18,11 @@ pub fn benchmark(file: &BenchFile, anatomy: bool, published: bool, columns: usiz
         text += &(wrap(super::INCOMPLETE, columns, "") + "\n\n");
     }
     let anatomy = match &file.rows {
-        Rows::Move(rows) if anatomy => super::anatomy::tables(rows),
+        Rows::Move(rows) if anatomy => {
+            let of_user = super::anatomy::tables(rows).into_iter();
+            of_user.chain(super::anatomy::kernel(rows)).collect()
+        }
+        Rows::Count(rows) if anatomy => super::anatomy::kernel(rows).into_iter().collect(),
         _ => Vec::new(),
     };
     for table in tables(file).iter().chain(&anatomy) {
@@ -39,6 +43,9 @@ fn published_text(file: &BenchFile, columns: usize) -> String {
     let tables = match &file.rows {
         Rows::Move(_) => super::published::tables("move", false),
         Rows::Count(_) => super::published::tables("count", false),
+        Rows::Cache(_) => {
+            return "No published series gives what others lose of the cache.\n\n".to_owned();
+        }
         Rows::Stall(_) => {
             return "No published series gives the time that an access waits.\n\n".to_owned();
         }

@@ -66,6 +66,11 @@ impl Routine {
         self.about
     }
 
+    /// Whether it writes past the caches, so that what others have in them stays.
+    pub fn bypasses_cache(&self) -> bool {
+        self.bypasses_cache
+    }
+
     /// Copies `len` bytes from `src` to `dst`; any length and any alignment.
     ///
     /// When it returns, the data is visible to every thread that synchronises with the caller in the

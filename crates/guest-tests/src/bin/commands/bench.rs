@@ -15,6 +15,8 @@ pub const CASES: &[Case] = &[
     ("bench_count_of_the_kernel_begins_with_one_folio", count),
     ("bench_count_of_the_kernel_moves_huge_pages", huge),
     ("bench_move_of_the_kernel_moves_mthps", mthp),
+    ("bench_stall_of_the_kernel_finds_accesses_that_wait", stall),
+    ("bench_move_of_the_kernel_shows_where_time_goes", anatomy),
     ("bench_of_the_kernel_between_chosen_nodes", chosen),
     ("bench_of_the_kernel_sets_back_at_an_interrupt", interrupt),
     ("bench_of_the_kernel_refuses_what_it_cannot_do", refusals),
@@ -113,7 +115,7 @@ fn tables() -> Result<(), String> {
         memferry("bench move --quick --backend kernel --total 4M --folio 4K --runs 1").gives(0);
     let done = done
         .says("move_pages(2) from node")
-        .says("kernel/none, 1 lane")
+        .says("vanilla or none, 1 lane")
         .says("ceiling, 1 lane");
     if is_there() {
         done.says("times faster than migrator none");
@@ -198,6 +200,68 @@ fn chosen() -> Result<(), String> {
         json["rows"][0]["nodes"],
         serde_json::json!({"from": from, "to": to})
     );
+    Ok(())
+}
+
+fn stall() -> Result<(), String> {
+    let batches = if is_there() { "--batch 2M,8M" } else { "" };
+    let before = settings();
+    // Few accesses meet a page on its way in a short time: as many rounds as it takes.
+    for rounds in (1..).map(|power| 1 << power) {
+        let line = format!(
+            "bench stall --quick --backend kernel --total 8M --threads 1 --rounds {rounds} {batches} --json"
+        );
+        let json = memferry(&line).gives(0).json();
+        assert_eq!(settings(), before, "the settings are as before");
+        assert_eq!(json["complete"], true);
+        let count = |migrator: &str| {
+            let rows = rows(&json).iter();
+            rows.filter(|row| row["migrator"] == migrator).count()
+        };
+        assert_eq!(count("none"), 1, "{json}");
+        assert_eq!(count("kernel"), if is_there() { 2 } else { 0 }, "{json}");
+        for row in rows(&json) {
+            assert_eq!(row["backend"], "kernel", "{row}");
+            assert_eq!(number(&row["verified_bytes"]), 8 << 20, "{row}");
+            assert!(number(&row["moved_bytes"]) > 0, "{row}");
+            assert!(number(&row["accesses"]) >= number(&row["stalled"]), "{row}");
+            if row["migrator"] == "kernel" {
+                let share = number(&row["copied_bytes"]) * 100 / number(&row["moved_bytes"]);
+                assert!(share >= 90, "{share}%: {row}");
+            }
+        }
+        let waits =
+            |row: &Value| number(&row["stalled"]) > 0 && number(&row["stall_ns"]["max"]) > 0;
+        if rows(&json).iter().all(waits) {
+            return Ok(());
+        }
+        println!("# {rounds} rounds are too few");
+    }
+    Ok(())
+}
+
+fn anatomy() -> Result<(), String> {
+    memferry("bench move --quick --backend kernel --total 4M --folio 4K --runs 1 --anatomy")
+        .gives(0)
+        .says("anatomy of the kernel's calls");
+    let json = bench("bench count --quick --backend kernel --folio 4K --folios 512 --runs 1");
+    for row in rows(&json) {
+        let steps = &row["kernel_steps"];
+        for step in ["unmap_ns", "rest_ns"] {
+            assert!(number(&steps[step]) > 0, "{step}: {row}");
+        }
+        let plain = number(&steps["plain_ns"]) > 0;
+        match row["migrator"].as_str().unwrap() {
+            "none" => assert!(plain && number(&steps["copy_ns"]) == 0, "{row}"),
+            "kernel" => {
+                assert!(!plain && number(&steps["batches"]) > 0, "{row}");
+                for step in ["flush_ns", "copy_ns", "remap_ns"] {
+                    assert!(number(&steps[step]) > 0, "{step}: {row}");
+                }
+            }
+            _ => {}
+        }
+    }
     Ok(())
 }
 

@@ -110,28 +110,40 @@ fn all() -> Result<(), String> {
         .map(|row| row[0].as_str().unwrap())
         .collect();
     assert!(names.len() >= 24, "{names:?}");
-    for name in names {
-        println!("# {name}");
+    // The copy's part is told of both.
+    for (name, backend) in names
+        .into_iter()
+        .map(|name| (name, "kernel"))
+        .chain([("garg-v3-share", "user")])
+    {
+        println!("# {name}, {backend}");
         // The published sizes of promotion and compaction are tens of GiB.
         let options = match name {
-            "garg-v3-share" => "--backend user --scale 1/32",
+            "garg-v3-share" if backend == "user" => "--backend user --scale 1/128",
             "rao-v6-1" | "rao-v6-rate" => "--scale 1/2048",
             "rao-v6-2" => "--scale 1/512",
             "garg-v4-compaction" => "--scale 1/64",
             _ => "--scale 1/128",
         };
-        let json = memferry(&format!("bench reproduce {name} {options} --runs 1 --json"))
-            .gives(0)
-            .json();
+        let done = memferry(&format!("bench reproduce {name} {options} --runs 1 --json")).gives(0);
+        let json = done.json();
+        keep(&format!("reproduce-{name}-{backend}.json"), &done.out);
         assert_eq!(json["complete"], true, "{name}: {json}");
         assert_eq!(json["reproduces"]["name"], name);
-        assert!(
-            json["settings"]
-                .as_object()
-                .unwrap()
-                .contains_key("usable_cpus"),
-            "{json}"
-        );
+        for setting in SETTINGS {
+            assert!(
+                json["settings"][setting].is_string(),
+                "{name}: {setting}: {}",
+                json["settings"]
+            );
+        }
+        if backend == "kernel" && rows_name(&json, "dcbm") {
+            assert!(
+                json["settings"]["dcbm_channels"].is_string(),
+                "{name}: {}",
+                json["settings"]
+            );
+        }
         let rows = json["rows"].as_array().unwrap();
         assert!(!rows.is_empty(), "{name}");
         for row in rows {
@@ -182,6 +194,9 @@ fn throughput(name: &str, json: &Value) {
     }
     let ours = |cell: &&Value| !cell["ours"].is_null();
     let repeated = &json["reproduces"];
+    if let Some(cells) = repeated["shares"].as_array() {
+        shares(cells);
+    }
     let found = match repeated["cells"].as_array() {
         Some(cells) => cells.iter().filter(ours).count(),
         None => {
@@ -192,4 +207,71 @@ fn throughput(name: &str, json: &Value) {
         }
     };
     assert!(found > 0, "{name}: {repeated}");
+}
+
+/// What every file must say of the machine that measured.
+const SETTINGS: [&str; 12] = [
+    "usable_cpus",
+    "proc/sys/kernel/numa_balancing",
+    "sys/kernel/mm/migration/dcbm/lanes",
+    "sys/kernel/mm/migration/max_batch_bytes",
+    "sys/kernel/mm/migration/migrator",
+    "sys/kernel/mm/migration/mtcopy/lanes",
+    "sys/kernel/mm/migration/reasons",
+    "sys/kernel/mm/transparent_hugepage/enabled",
+    "sys/module/mtcopy/parameters/fill",
+    "sys/module/mtcopy/parameters/high_priority",
+    "sys/module/mtcopy/parameters/idle_only",
+    "sys/module/mtcopy/parameters/nontemporal",
+];
+
+/// Whether a row of a throughput bench is of this migrator.
+fn rows_name(json: &Value, migrator: &str) -> bool {
+    let throughput = ["move", "count"].contains(&json["bench"].as_str().unwrap());
+    let rows = json["rows"].as_array().unwrap();
+    throughput && rows.iter().any(|row| row["migrator"] == migrator)
+}
+
+/// Leaves a file where the lab collects them.
+fn keep(name: &str, text: &str) {
+    if let Some(folder) = std::env::var_os("RESULTS") {
+        fs::write(PathBuf::from(folder).join(name), text).unwrap();
+    }
+}
+
+/// Of one lane the steps are told, and of more lanes what they gave.
+fn shares(cells: &[Value]) {
+    let of = |folio: u64, folios: u64| {
+        let is_it = |cell: &&Value| {
+            number(&cell["folio_bytes"]) == folio && number(&cell["folios"]) == folios
+        };
+        cells.iter().find(is_it).unwrap()
+    };
+    for cell in [of(4096, 512), of(2 << 20, 1)] {
+        let share = cell["ours_percent"].as_f64();
+        assert!(share > Some(0.0) && share < Some(100.0), "{cell}");
+        let steps = cell["steps"].as_array().unwrap();
+        assert!(!steps.is_empty(), "{cell}");
+        for of in steps {
+            let parts = ["unmap", "flush", "copy", "remap", "plain", "rest"];
+            let sum: f64 = parts.iter().filter_map(|part| of[part].as_f64()).sum();
+            assert!((sum - 100.0).abs() < 0.1, "{of}");
+            assert_eq!(of["migrator"] == "none", !of["plain"].is_null(), "{of}");
+        }
+        let lanes = cell["lanes"].as_array().unwrap();
+        assert!(
+            lanes
+                .iter()
+                .any(|of| of["migrator"] == "mtcopy" && of["lanes"] == 2),
+            "{cell}"
+        );
+        for of in lanes {
+            let most = number(&of["lanes"]) as f64;
+            assert!(
+                (1.0..=most).contains(&of["predicted"].as_f64().unwrap()),
+                "{of}"
+            );
+            assert!(of["measured"].as_f64() > Some(0.0), "{of}");
+        }
+    }
 }

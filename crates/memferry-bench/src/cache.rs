@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `bench cache`: what a thread loses whose data fits the last-level cache, while pages move beside it, by copy routine.
+//!
+//! The thread reads lines of its data in an order that no prefetcher knows. Before each move it has the cache and the CPUs' time
+//! alone, and how many lines it reads in a second is counted; then while pages move, and while the same bytes are copied with no
+//! page moved, which leaves out what moves cost besides: TLB flushes.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use memferry::copy::{self, Routine};
+use memferry::{MoveOptions, Mover, MoverOptions, SourcePages};
+use memferry_linux::affinity;
+use memferry_linux::topology::{CacheGroup, Topology};
+
+use super::host;
+use super::nodes::{self, bring, missing};
+use super::region::{LINE, PAGE, Region};
+use super::rig::{bug, ceiling, failed, new_mover, new_mtcopy};
+use super::throughput::routine;
+use crate::args::LanesOn;
+use crate::args::cache::CacheArgs;
+use crate::failure::Failure;
+use crate::schema::cache::CacheRow;
+use crate::schema::{BENCH_SCHEMA, BenchFile, Envelope, FromTo, Rows};
+use crate::spread::mean_sd;
+use crate::ui::Ui;
+
+/// How long the thread reads alone before each move.
+const ALONE: Duration = Duration::from_millis(100);
+
+/// How often it reads all of its data before that, so that the cache has it again.
+const WARM: u64 = 4;
+
+/// `bench cache`.
+pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+    let topology = host::topology()?;
+    let routines = match args.copy.is_empty() {
+        true => copy::available().to_vec(),
+        false => (args.copy.iter())
+            .map(|name| routine(Some(name)))
+            .collect::<Result<_, _>>()?,
+    };
+    let shared = Shared::choose(&topology, args.lanes)?;
+    let working_set = match (args.working_set, shared.bytes) {
+        (Some(size), _) => size.0,
+        (None, Some(cache)) => cache / 2,
+        (None, None) => {
+            return Err(Failure::new(
+                "the size of the last-level cache is not known",
+                "this machine does not tell it",
+                "give --working-set",
+            ));
+        }
+    };
+    let nodes = nodes::choose_or_within(&topology, &args.nodes)?;
+    let wanted = args.wanted_total();
+    let total = nodes::fitting(wanted, &topology, nodes, 2);
+    let mut notes: Vec<String> = host::emulated_note(&topology).into_iter().collect();
+    if let Some(note) = host::changed_total(wanted, total) {
+        ui.warn(&note);
+        notes.push(note);
+    }
+    let before = affinity::allowed().map_err(|error| not_pinned(&error))?;
+    let file = shared.keep_off().and_then(|()| {
+        let reader = Reader::start(shared.reader, working_set)?;
+        let bench = Bench {
+            args,
+            ui,
+            topology: &topology,
+            shared: &shared,
+            nodes,
+            total: total as usize,
+            reader,
+        };
+        let mut cases: Vec<Case> = routines.into_iter().map(Case::new).collect();
+        let failure = bench.measure(&mut cases).err();
+        let rows = cases.iter().filter_map(|case| bench.row(case, working_set));
+        let settings = Envelope::now(Path::new("/"))
+            .with("total_bytes", total)
+            .with("reader_cpu", shared.reader);
+        let file = BenchFile {
+            schema: BENCH_SCHEMA.to_owned(),
+            envelope: settings,
+            host: host::describe(&topology, None),
+            ceiling: Vec::new(),
+            rows: Rows::Cache(rows.collect()),
+            like: None,
+            reproduces: None,
+            notes,
+        };
+        crate::finish(file, args.quick, failure, ui)
+    });
+    // The thread that asked for the benchmark runs on where it was.
+    let _ = affinity::pin(&before);
+    file
+}
+
+fn not_pinned(error: &std::io::Error) -> Failure {
+    Failure::new(
+        "cannot keep threads on their CPUs",
+        error,
+        "allow sched_setaffinity(2) in this sandbox",
+    )
+}
+
+/// The CPUs of one last-level cache.
+struct Shared {
+    /// The reading thread's.
+    reader: u32,
+    /// Those that copy.
+    copiers: Vec<u32>,
+    bytes: Option<u64>,
+}
+
+impl Shared {
+    fn choose(topology: &Topology, lanes: usize) -> Result<Self, Failure> {
+        let usable = affinity::allowed().map_err(|error| not_pinned(&error))?;
+        Self::of(&topology.cpus.cache_groups, &usable, lanes)
+    }
+
+    /// The first cache with the most usable CPUs.
+    fn of(groups: &[CacheGroup], usable: &[u32], lanes: usize) -> Result<Self, Failure> {
+        let cpus = |of: &CacheGroup| -> Vec<u32> {
+            let cpus = of.cpus.iter().copied();
+            cpus.filter(|cpu| usable.contains(cpu)).collect()
+        };
+        let most = groups.iter().map(|of| cpus(of).len()).max().unwrap_or(0);
+        let group = groups
+            .iter()
+            .find(|of| cpus(of).len() == most && most > lanes);
+        let Some(group) = group else {
+            return Err(Failure::new(
+                format!("{lanes} lanes and a thread beside them do not fit a cache"),
+                format!("no last-level cache has more than {most} CPUs that this process may use"),
+                "give fewer --lanes, or more CPUs by taskset(1)",
+            ));
+        };
+        let mut copiers = cpus(group);
+        // The machine's first CPU has most of its interrupts.
+        let reader = copiers.pop().unwrap_or_default();
+        Ok(Self {
+            reader,
+            copiers,
+            bytes: group.size_bytes,
+        })
+    }
+
+    /// Keeps this thread, and those that it starts, off the reader's CPU and out of other caches.
+    fn keep_off(&self) -> Result<(), Failure> {
+        affinity::pin(&self.copiers).map_err(|error| not_pinned(&error))
+    }
+}
+
+/// A copy routine, and what came of it.
+struct Case {
+    routine: Routine,
+    gbps: Vec<f64>,
+    lost: Vec<f64>,
+    lost_copying: Vec<f64>,
+    alone_per_s: Vec<f64>,
+    verified: u64,
+}
+
+impl Case {
+    fn new(routine: Routine) -> Self {
+        Self {
+            routine,
+            gbps: Vec::new(),
+            lost: Vec::new(),
+            lost_copying: Vec::new(),
+            alone_per_s: Vec::new(),
+            verified: 0,
+        }
+    }
+}
+
+struct Bench<'a> {
+    args: &'a CacheArgs,
+    ui: &'a Ui,
+    topology: &'a Topology,
+    shared: &'a Shared,
+    nodes: Option<FromTo>,
+    total: usize,
+    reader: Reader,
+}
+
+impl Bench<'_> {
+    fn measure(&self, cases: &mut [Case]) -> Result<(), Failure> {
+        let threads = self.shared.copiers.len();
+        let runs = self.args.runs();
+        let bar = self.ui.bar("bench cache", (cases.len() * runs) as u64);
+        bar.now("filling the memory");
+        let mut region = nodes::map(self.nodes.map(|of| of.from), self.total, PAGE, threads)?;
+        let mut spare = nodes::map(self.nodes.map(|of| of.to), self.total, PAGE, threads)?;
+        let target = nodes::target(self.topology, self.nodes);
+        let options = MoverOptions::new(new_mtcopy(
+            self.args.lanes,
+            copy::best(),
+            LanesOn::default(),
+        )?);
+        let pool = Some(self.total + (64 << 20));
+        let mut mover = new_mover(options, pool, self.args.allow_faulty_kernel)?;
+        mover
+            .prefill(target, PAGE, self.total)
+            .map_err(|error| failed(&error))?;
+        if let Some(nodes) = self.nodes {
+            bring(&Vec::from_iter(region.range().step_by(PAGE)), nodes.from)?;
+        }
+        // One round more than is counted: the first warms page tables and the host's memory.
+        for round in 0..=runs {
+            for case in &mut *cases {
+                if self.ui.stopped() {
+                    return Ok(());
+                }
+                bar.now(case.routine.name());
+                mover.set_migrator(new_mtcopy(
+                    self.args.lanes,
+                    case.routine,
+                    LanesOn::default(),
+                )?);
+                region.fill(threads);
+                let alone = self.reader.alone();
+                let since = self.reader.since();
+                let gbps = self.carry(&mut mover, &region, target)?;
+                let moving = self.reader.per_s(&since);
+                let verified = region.check(self.total, threads).map_err(|at| {
+                    bug(format!("byte {at} is not what was written before the move"))
+                })?;
+                self.back(&mut mover, &region, target)?;
+                let alone_again = self.reader.alone();
+                let since = self.reader.since();
+                ceiling(&region, &mut spare, case.routine, self.args.lanes);
+                let copying = self.reader.per_s(&since);
+                if round == 0 {
+                    continue;
+                }
+                case.gbps.push(gbps);
+                case.lost.push(1.0 - moving / alone);
+                case.lost_copying.push(1.0 - copying / alone_again);
+                case.alone_per_s.push((alone + alone_again) / 2.0);
+                case.verified += verified;
+                bar.step();
+            }
+        }
+        self.reader.check()
+    }
+
+    fn options(&self) -> MoveOptions {
+        MoveOptions::default()
+            .relocate(self.nodes.is_none())
+            // SAFETY: the region is plain memory of this program: nothing of it was spliced into a pipe or sent.
+            .source(unsafe { SourcePages::keep() })
+    }
+
+    /// Moves all; GB/s.
+    fn carry(&self, mover: &mut Mover, region: &Region, node: u32) -> Result<f64, Failure> {
+        let result = mover
+            .move_range(region.range(), node, &self.options())
+            .map_err(|error| failed(&error))?;
+        if result.moved.bytes != self.total as u64 {
+            return Err(Failure::new(
+                format!("only {} of {} bytes moved", result.moved.bytes, self.total),
+                format!("{result:?}"),
+                "free memory on the target node, and look for swap or pinned pages",
+            ));
+        }
+        Ok(self.total as f64 / result.elapsed.as_secs_f64() / 1e9)
+    }
+
+    /// Brings all back to the first node, if there are two.
+    fn back(&self, mover: &mut Mover, region: &Region, target: u32) -> Result<(), Failure> {
+        let Some(nodes) = self.nodes else {
+            return Ok(());
+        };
+        let away = missing(&Vec::from_iter(region.range().step_by(PAGE)), target)?;
+        if away > 0 {
+            return Err(bug(format!("{away} pages are not on node {target}")));
+        }
+        self.carry(mover, region, nodes.from).map(drop)
+    }
+
+    fn row(&self, case: &Case, working_set: u64) -> Option<CacheRow> {
+        if case.gbps.is_empty() {
+            return None;
+        }
+        let (gbps, gbps_sd) = mean_sd(&case.gbps);
+        let (lost, lost_sd) = mean_sd(&case.lost);
+        Some(CacheRow {
+            backend: "user".to_owned(),
+            migrator: "mtcopy".to_owned(),
+            copy: case.routine.name().to_owned(),
+            bypasses_cache: case.routine.bypasses_cache(),
+            lanes: self.args.lanes,
+            folio_bytes: PAGE,
+            bytes: self.total as u64,
+            working_set_bytes: working_set,
+            cache_bytes: self.shared.bytes,
+            cpu: self.shared.reader,
+            nodes: self.nodes,
+            runs: case.gbps.len(),
+            gbps,
+            gbps_sd,
+            lost,
+            lost_sd,
+            runs_lost: case.lost.clone(),
+            lost_copying: mean_sd(&case.lost_copying).0,
+            alone_reads_per_s: mean_sd(&case.alone_per_s).0,
+            verified_bytes: case.verified,
+        })
+    }
+}
+
+/// A line of the thread's data: the next one to read, and where it lies.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line {
+    next: u64,
+    own: u64,
+}
+
+const _: () = assert!(size_of::<Line>() == LINE);
+
+/// A thread that reads its data until this value goes.
+struct Reader {
+    work: Arc<Work>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Work {
+    stop: AtomicBool,
+    /// Lines read.
+    reads: AtomicU64,
+    lines: Vec<Line>,
+}
+
+/// A moment, and how far the thread had come.
+struct Since {
+    at: Instant,
+    reads: u64,
+}
+
+impl Reader {
+    /// Starts it on this CPU.
+    fn start(cpu: u32, bytes: u64) -> Result<Self, Failure> {
+        let lines = chain((bytes / LINE as u64).max(2));
+        let work = Arc::new(Work {
+            stop: AtomicBool::new(false),
+            reads: AtomicU64::new(0),
+            lines,
+        });
+        let own = Arc::clone(&work);
+        let (ready, bound) = mpsc::channel();
+        let thread = thread::Builder::new()
+            .name("reader".to_owned())
+            .spawn(move || {
+                let pinned = affinity::pin(&[cpu]);
+                let starts = pinned.is_ok();
+                if ready.send(pinned).is_ok() && starts {
+                    own.read();
+                }
+            });
+        let thread = thread.map_err(|error| not_pinned(&error))?;
+        bound
+            .recv()
+            .unwrap_or(Ok(()))
+            .map_err(|error| not_pinned(&error))?;
+        Ok(Self {
+            work,
+            thread: Some(thread),
+        })
+    }
+
+    fn since(&self) -> Since {
+        Since {
+            at: Instant::now(),
+            reads: self.work.reads.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Lines a second since then.
+    fn per_s(&self, since: &Since) -> f64 {
+        let reads = self.work.reads.load(Ordering::Relaxed) - since.reads;
+        reads as f64 / since.at.elapsed().as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// Waits until the cache has the data again, and for a moment more; lines a second in that moment.
+    fn alone(&self) -> f64 {
+        let since = self.since();
+        let enough = since.reads + WARM * self.work.lines.len() as u64;
+        while self.work.reads.load(Ordering::Relaxed) < enough {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let since = self.since();
+        // A thread that got no CPU in that time has no rate.
+        while since.at.elapsed() < ALONE || self.work.reads.load(Ordering::Relaxed) == since.reads {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.per_s(&since)
+    }
+
+    /// Whether its data is as it was.
+    fn check(&self) -> Result<(), Failure> {
+        let lines = self.work.lines.iter().enumerate();
+        match lines.filter(|(at, line)| line.own != *at as u64).count() {
+            0 => Ok(()),
+            wrong => Err(bug(format!("{wrong} lines of the reading thread changed"))),
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.work.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of a thread that only reads changes no result.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Work {
+    fn read(&self) {
+        let mut at = 0;
+        while !self.stop.load(Ordering::Relaxed) {
+            for _ in 0..1000 {
+                at = self.lines[at as usize].next;
+            }
+            std::hint::black_box(at);
+            self.reads.fetch_add(1000, Ordering::Relaxed);
+        }
+    }
+}
+
+/// So many lines in one circle, in random order (Sattolo 1986).
+fn chain(lines: u64) -> Vec<Line> {
+    let mut next: Vec<u64> = (0..lines).collect();
+    let mut random = fastrand::Rng::with_seed(lines);
+    for at in (1..next.len()).rev() {
+        next.swap(at, random.usize(..at));
+    }
+    let lines = next.into_iter().zip(0..);
+    lines.map(|(next, own)| Line { next, own }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chain_visits_every_line_before_it_begins_again() {
+        let lines = chain(1000);
+        let mut seen = vec![false; lines.len()];
+        let mut at = 0;
+        for _ in 0..lines.len() {
+            assert!(!std::mem::replace(&mut seen[at as usize], true));
+            at = lines[at as usize].next;
+        }
+        assert_eq!(at, 0);
+    }
+
+    fn group(cpus: &[u32]) -> CacheGroup {
+        CacheGroup {
+            cpus: cpus.to_vec(),
+            size_bytes: Some(32 << 20),
+            level: Some(3),
+            node: Some(0),
+        }
+    }
+
+    #[test]
+    fn reader_and_copiers_share_a_cache_that_has_room_for_them() {
+        let groups = [group(&[0, 1]), group(&[2, 3, 4]), group(&[5, 6, 7])];
+        let chosen = Shared::of(&groups, &[0, 1, 2, 5, 6, 7], 2).expect("room");
+        assert_eq!((chosen.reader, &chosen.copiers[..]), (7, &[5, 6][..]));
+        let Err(refused) = Shared::of(&groups, &[0, 1, 2], 2) else {
+            panic!("no cache has three usable CPUs");
+        };
+        assert!(
+            refused.to_string().contains("more than 2 CPUs"),
+            "{refused}"
+        );
+        assert!(Shared::of(&groups, &[4], 1).is_err());
+    }
+
+    #[test]
+    fn the_reader_comes_on_and_its_data_stays() {
+        let cpu = *affinity::allowed().expect("CPUs").last().expect("one");
+        let reader = Reader::start(cpu, 64 << 10).expect("thread");
+        assert!(reader.alone() > 0.0);
+        reader
+            .check()
+            .map_err(|error| error.to_string())
+            .expect("unchanged");
+    }
+}
