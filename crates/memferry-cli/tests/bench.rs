@@ -88,7 +88,7 @@ fn move_gives_a_verified_row_for_every_case() {
     );
     assert_eq!(
         rows(&file).len(),
-        2 * 3 * 4,
+        2 * 3 * 5,
         "destinations, folios, migrators with lanes"
     );
     for row in rows(&file) {
@@ -205,7 +205,7 @@ fn count_gives_a_row_for_every_number_of_folios() {
             folder.path(),
         );
         let cpus = number(&file["host"]["cpus"]);
-        let columns = if cpus > 1 { 4 } else { 3 };
+        let columns = if cpus > 1 { 5 } else { 4 };
         assert_eq!(rows(&file).len(), 2 * columns);
         for row in rows(&file) {
             assert_eq!(
