@@ -205,11 +205,11 @@ fn what_this_kernel_refuses_is_status_1_and_changes_nothing() {
         ),
         (
             "set --max-batch-bytes 1M --mtcopy-lanes 4",
-            "from 2097152 to 67108864",
+            "from 2097152 to 1073741824",
         ),
         (
-            "set --max-batch-bytes 65M --mtcopy-lanes 4",
-            "from 2097152 to 67108864",
+            "set --max-batch-bytes 1025M --mtcopy-lanes 4",
+            "from 2097152 to 1073741824",
         ),
     ] {
         let output = kernel(root.path(), line);

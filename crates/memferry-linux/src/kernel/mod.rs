@@ -54,8 +54,8 @@ pub const REASONS: [&str; 10] = [
     "damon",
 ];
 
-/// The largest `max_batch_bytes` that the interface takes, bytes: 64 MiB. Where a huge page is larger, its size is the only one.
-pub const LARGEST_BATCH_BYTES: u64 = 64 << 20;
+/// The largest `max_batch_bytes` that the interface takes, bytes: 1 GiB.
+pub const LARGEST_BATCH_BYTES: u64 = 1 << 30;
 
 /// The most lanes that `mtcopy/lanes` and `dcbm/lanes` take.
 pub const MOST_LANES: u64 = 64;

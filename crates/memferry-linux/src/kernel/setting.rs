@@ -188,7 +188,6 @@ impl Interfaces {
             Setting::MaxBatchBytes => {
                 let least = self.migration.as_ref();
                 let least = least.map_or(0, |of| of.smallest_max_batch_bytes);
-                // A batch may always be one huge page, which can be of 512 MiB.
                 let most = LARGEST_BATCH_BYTES.max(least);
                 let page = rustix::param::page_size() as u64;
                 let is_whole = number.is_some_and(|bytes| bytes % page == 0);

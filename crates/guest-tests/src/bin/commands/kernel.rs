@@ -194,7 +194,7 @@ fn wrong_values() -> Result<(), String> {
         ("--reason demotion=auto-only --max-batch-bytes 8M", 1),
         ("--reason demotion --max-batch-bytes 8M", 2),
         ("--max-batch-bytes 1M", 1),
-        ("--max-batch-bytes 128M", 1),
+        ("--max-batch-bytes 2G", 1),
         ("--max-batch-bytes 4194305", 1),
         ("--max-batch-bytes much", 2),
         ("--mtcopy-lanes 0 --max-batch-bytes 8M", 2),
@@ -254,10 +254,10 @@ impl Drop for ReadOnly {
 fn undone() -> Result<(), String> {
     need(is_there(), "a stock kernel")?;
     let _before = AsBefore::begin();
-    memferry("kernel set --migrator none --reasons all").gives(0);
+    memferry("kernel set --migrator none --reason all=default").gives(0);
     let before = settings();
     let read_only = ReadOnly::begin(&format!("{FOLDER}/migrator"));
-    memferry("kernel set --migrator kernel --max-batch-bytes 32M --reasons damon")
+    memferry("kernel set --migrator kernel --max-batch-bytes 32M --reason damon=none")
         .gives(1)
         .says("everything else is as it was");
     drop(read_only);
