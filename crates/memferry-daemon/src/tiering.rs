@@ -646,7 +646,10 @@ impl<'a> Round<'a> {
             let is_above = |round: &Self, of: &Candidate| {
                 of.group != hot.group && round.used[of.group] > round.account(of.group).share
             };
-            let is_idle = |round: &Self, of: &Candidate| round.is_spare(of, false);
+            // Its own idle memory may go: as much comes.
+            let is_idle = |round: &Self, of: &Candidate| {
+                round.is_spare(of, false) || of.group == hot.group && of.heat <= round.least
+            };
             if !self.displace(&hot, is_idle) && !self.displace(&hot, is_above) {
                 stuck[hot.group] = true;
                 left.push(hot);

@@ -225,6 +225,29 @@ fn what_comes_back_at_once_halves_its_tenants_rate() {
 }
 
 #[test]
+fn own_idle_memory_makes_room_before_what_another_tenant_uses() {
+    let mut machine = Machine::new(
+        48,
+        &[
+            (15 * CHUNK_BYTES, 16 * CHUNK_BYTES, 33),
+            (9 * CHUNK_BYTES, u64::MAX, 1),
+            (0, 24 * CHUNK_BYTES, 1),
+        ],
+    );
+    machine.give(0, 0..11, false, 1000);
+    machine.give(0, 11..33, true, 0);
+    machine.give(1, 0..1, false, 1000);
+    machine.give(1, 1..10, true, 0);
+    machine.give(2, 0..24, false, 1000);
+    machine.rounds(20);
+    let moves = machine.moves;
+    machine.rounds(60);
+    assert_eq!(machine.moves - moves, 0);
+    let in_use_below = machine.chunks.values().filter(|of| !of.0 && of.1 > 0);
+    assert_eq!(in_use_below.count(), 0);
+}
+
+#[test]
 fn a_chunk_that_would_not_move_is_left_alone_for_longer_each_time() {
     let mut machine = Machine::new(64, &[(0, u64::MAX, 100)]);
     machine.give(0, 0..1, false, 1000);
