@@ -71,7 +71,7 @@ pub fn image(lab: &Lab, profile: Profile) -> Result<Image> {
         return packages::image(lab);
     }
     let series = if profile.has_series() {
-        Series::read(&lab.root)?
+        Series::read(&lab.root, &lab.base)?
     } else {
         Series::none()
     };

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use fs_err as fs;
 
+use crate::base::Base;
 use crate::build::{self, Options};
 use crate::cache::write_if_changed;
 use crate::command;
@@ -60,13 +61,13 @@ pub struct Args {
 }
 
 /// Builds the packages from the checkout `root`. Returns true, or an error.
-pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
-    let series = Series::read(root)?;
+pub fn run(root: &Path, args: &Args, base: Base, source: Option<&Path>) -> Result<bool> {
+    let series = Series::read(root, &base)?;
     let output = match &args.output {
         Some(folder) => std::path::absolute(folder)?,
         None => root.join(packages::FOLDER),
     };
-    let lab = Lab::open(root, Machine::read(root, MACHINE)?, source)?;
+    let lab = Lab::open(root, Machine::read(root, MACHINE)?, base, source)?;
     let mut needs = if args.quick { &NEEDS[5..] } else { &NEEDS[..] }.to_vec();
     if args.config.is_none() {
         needs.push((CONFIG, CONFIG_PACKAGE));

@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
+use crate::base::Base;
 use crate::cache::{Key, Lock, write_if_changed};
 use crate::command;
 use crate::lab::Lab;
@@ -34,15 +35,14 @@ const CORE: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// The folder of the diffs to Linux's own files, named after the Linux that they are for.
-pub const HOOKS: &str = "kernel/hooks/6.12";
-
 /// What the series is made of, as files of the checkout.
 pub struct Series {
     /// In the order in which they apply: what they change in Linux's own files.
     pub mails: Vec<Mail>,
     /// Files that Linux gains: path in Linux, and content.
     pub files: Files,
+    /// The folder of the mails in the checkout.
+    pub hooks: String,
 }
 
 impl Series {
@@ -51,12 +51,19 @@ impl Series {
         Self {
             mails: Vec::new(),
             files: Files::new(),
+            hooks: String::new(),
         }
     }
 
-    /// Reads it from the checkout `root`.
-    pub fn read(root: &Path) -> Result<Self> {
+    /// Reads that for `base` from the checkout `root`.
+    pub fn read(root: &Path, base: &Base) -> Result<Self> {
+        let hooks = base.hooks();
         let mut files = files_in(&root.join("kernel/tree"))?;
+        // What only this base needs.
+        let own = root.join(&hooks).join("tree");
+        if own.exists() {
+            files.extend(files_in(&own)?);
+        }
         // The policy core, byte for byte, where the kernel keeps such things.
         for (folder, names) in CORE {
             for name in names {
@@ -80,7 +87,7 @@ impl Series {
             }
         }
 
-        let folder = root.join(HOOKS);
+        let folder = root.join(&hooks);
         let list = folder.join("series");
         let list = fs::read_to_string(&list)?;
         let mut mails = Vec::new();
@@ -96,14 +103,18 @@ impl Series {
             {
                 name.clone_into(&mut part);
             } else if part.is_empty() {
-                bail!("{HOOKS}/series: {line} comes before the first [PART]");
+                bail!("{hooks}/series: {line} comes before the first [PART]");
             } else {
                 let path = folder.join(line);
                 let file = fs::read_to_string(&path)?;
                 mails.push(Mail::new(&part, line, file));
             }
         }
-        Ok(Self { mails, files })
+        Ok(Self {
+            mails,
+            files,
+            hooks,
+        })
     }
 
     /// Takes everything into `key`.
@@ -149,7 +160,7 @@ impl Tree {
         let folder = lab.cache.root.join("trees").join(name);
         let linux = folder.join("linux");
         if !linux.exists() {
-            lab.source.unpack(&linux)?;
+            lab.source.unpack(&linux, &lab.base)?;
         }
         Ok(Self {
             linux,
@@ -218,7 +229,8 @@ impl Tree {
             )
             .with_context(|| {
                 format!(
-                    "{HOOKS}/{name} is not made for this Linux; try another 6.12.y with --source"
+                    "{}/{name} is not made for this Linux; try another release of it with --source",
+                    series.hooks
                 )
             })?;
             fs::remove_file(&patch)?;
