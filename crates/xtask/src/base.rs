@@ -89,6 +89,16 @@ impl Base {
         );
     }
 
+    /// The options of `kernel/configs` that this Linux has by another name, or not at all.
+    pub fn options(&self, root: &Path) -> Result<String> {
+        let path = root.join(self.hooks()).join("options.config");
+        Ok(if path.exists() {
+            fs::read_to_string(path)?
+        } else {
+            String::new()
+        })
+    }
+
     /// Where Debian's package has the source.
     fn installed(&self) -> String {
         format!("/usr/src/{}.tar.xz", self.description.package)

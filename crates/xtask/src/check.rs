@@ -53,6 +53,7 @@ pub fn run(lab: &Lab, series: &Series, quick: bool) -> Result<bool> {
 
         let lint = Lint {
             root,
+            base: &lab.base,
             tree: &tree,
             machine: &lab.machine,
             series,
@@ -94,7 +95,7 @@ fn builds(lab: &Lab, series: &Series) -> Result<Vec<String>> {
             build::image(lab, Profile::Release)
         } else {
             let series = mail::first(series, count);
-            let mut options = build::options(&lab.root, &lab.machine, Profile::Vanilla)?;
+            let mut options = build::options(&lab.root, &lab.base, &lab.machine, Profile::Vanilla)?;
             build::parse(&known(&fragment, &series), &mut options);
             let inputs = Inputs {
                 series,

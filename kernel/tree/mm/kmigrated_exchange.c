@@ -246,7 +246,7 @@ static void kmigrated_gather_free(struct kmigrated *k)
 static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned long most, u32 heat)
 {
 	struct kmigrated_cold cold = {
-		.nid = nid, .to = next_demotion_node(nid), .heat = heat, .most = most,
+		.nid = nid, .to = next_demotion_node(nid, &node_states[N_MEMORY]), .heat = heat, .most = most,
 		.folios = LIST_HEAD_INIT(cold.folios),
 	};
 	unsigned int moved = 0;

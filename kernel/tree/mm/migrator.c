@@ -127,7 +127,7 @@ static bool migrator_folio_has_tags(struct folio *folio)
 static bool migrator_file_eligible(struct address_space *mapping, struct folio *src,
 				   struct folio *dst)
 {
-	if (!((unsigned long)dst->private & PAGE_WAS_MAPPED))
+	if (!(dst->migrate_info & FOLIO_WAS_MAPPED))
 		return false;
 	if (mapping_inaccessible(mapping))
 		return false;
@@ -157,7 +157,7 @@ VISIBLE_IF_KUNIT bool migrator_eligible(const struct migrator *migrator, struct 
 {
 	struct address_space *mapping;
 
-	if (__folio_test_movable(src) || folio_test_hugetlb(src))
+	if (page_has_movable_ops(&src->page) || folio_test_hugetlb(src))
 		return false;
 	if (folio_is_zone_device(src) || folio_is_zone_device(dst))
 		return false;
@@ -246,7 +246,7 @@ static unsigned int migrator_mark_batch(struct migrator_batch *batch, bool late,
 			list_move_tail(&src->lru, bad_src);
 			list_move_tail(&dst->lru, bad_dst);
 		} else if (state & BIT(MIGRATOR_PAIR_COPIED) && (!late || folio_test_anon(src))) {
-			dst->private = (void *)((unsigned long)dst->private | PAGE_WAS_COPIED);
+			dst->migrate_info |= FOLIO_WAS_COPIED;
 			*bytes += folio_size(dst);
 			copied++;
 		}

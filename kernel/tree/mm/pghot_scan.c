@@ -270,7 +270,7 @@ static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *lead
 		return true;
 	__acquire(&thread->alloc_lock);
 	mm = thread->mm;
-	if (test_bit(MMF_PGHOT_NO_SCAN, &mm->flags)) {
+	if (mm_flags_test(MMF_PGHOT_NO_SCAN, mm)) {
 		task_unlock(thread);
 		return true;
 	}
