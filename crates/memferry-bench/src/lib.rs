@@ -37,6 +37,7 @@ pub mod ui;
 pub mod units;
 
 pub use promote::serve_promote;
+pub use rig::ceiling;
 
 use args::Bench;
 use failure::Failure;

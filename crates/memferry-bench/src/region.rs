@@ -40,22 +40,6 @@ impl Region {
         Ok(region)
     }
 
-    /// Maps `len` bytes (a multiple of 2 MiB), as THPs or as base pages, and touches the base pages of it in this order.
-    pub fn touched(
-        len: usize,
-        huge: bool,
-        order: impl IntoIterator<Item = usize>,
-    ) -> io::Result<Region> {
-        let region = Region::map(len)?;
-        region.advise(0..len, page_advice(huge));
-        for page in order {
-            assert!(page < len / PAGE);
-            // SAFETY: a page of the region, which nobody else uses yet.
-            unsafe { ((region.start + page * PAGE) as *mut u64).write_volatile(word(page, 1)) };
-        }
-        Ok(region)
-    }
-
     /// Maps `len` bytes (a multiple of 2 MiB) on a node and touches every page, as folios of `folio` bytes as far as the
     /// kernel gives them.
     pub fn on(node: u32, len: usize, folio: usize, threads: usize) -> io::Result<Region> {

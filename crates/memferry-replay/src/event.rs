@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a trace is made of, once it is in memory.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 /// What an [`Event`]'s time counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
-#[cfg_attr(feature = "json", serde(rename_all = "lowercase"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Clock {
     /// Accesses since the start: the source knows no time.
     Accesses,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a replay came to: the figures of `memferry-replay/1`, from what the replay counted.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use std::time::Duration;
 
 use crate::event::Trace;
@@ -60,8 +63,7 @@ impl Default for Run {
 }
 
 /// The figures of one replay. All but [`Outcome::tracker_ns_per_access`] are the same on every machine.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Outcome {
     /// The policy.
     pub policy: Kind,
@@ -72,14 +74,14 @@ pub struct Outcome {
     /// Accesses of the trace.
     pub accesses: u64,
     /// Those that the top tier served.
-    #[cfg_attr(feature = "json", serde(skip))]
+    #[serde(skip)]
     pub top_accesses: u64,
     /// Their share, 0 to 1.
     pub top_share: f64,
     /// Time against all in the top tier: waiting for memory, moving, hint faults, the source's walks; 1 or more.
     pub slowdown: f64,
     /// What moved.
-    #[cfg_attr(feature = "json", serde(flatten))]
+    #[serde(flatten)]
     pub account: Account,
     /// Accesses after a change of phase until 95% of the new phase's steady share are reached, mean over the changes; none if
     /// the trace has no change of phase.
@@ -93,7 +95,7 @@ pub struct Outcome {
     /// Measured here and now, so different in each run: the policy's own time over all accesses.
     pub tracker_ns_per_access: f64,
     /// The course over time.
-    #[cfg_attr(feature = "json", serde(skip))]
+    #[serde(skip)]
     pub slices: Vec<Slice>,
 }
 

@@ -6,31 +6,23 @@
 use std::time::{Duration, Instant};
 
 use crate::event::Trace;
-use crate::machine::{MS, Machine, ParameterError, Timebase, accesses};
+use crate::machine::{Machine, Timebase, accesses};
 use crate::outcome::{Outcome, Run};
-use crate::policy::{self, Kind, Parameters, Policy};
+use crate::policy::{self, Kind, ParamError, Policy};
 use crate::source::Sampler;
 use crate::tiers::{BANDS, Tier, Tiers};
 use crate::truth::{Slicer, Truth};
 
-/// Replays a trace under one policy. `done` hears from time to time how many events are done, and says whether to go on.
+/// Replays a trace, which has accesses, under one policy and with a top tier of at least one page. `done` hears from time to time how many events are done, and says whether to go on.
 pub fn replay(
     trace: &Trace,
     truth: &Truth,
     machine: &Machine,
     top_pages: u32,
     kind: Kind,
-    parameters: &Parameters,
     done: &mut dyn FnMut(usize) -> bool,
-) -> Result<Option<Outcome>, ParameterError> {
-    machine.check()?;
-    crate::machine::in_range(
-        "pages of the top tier",
-        top_pages.into(),
-        1,
-        u32::MAX.into(),
-    )?;
-    let mut policy = policy::make(kind, parameters, trace, truth, machine, top_pages)?;
+) -> Result<Option<Outcome>, ParamError> {
+    let mut policy = policy::make(kind, trace, truth, machine, top_pages)?;
     let mut tiers = Tiers::new(trace.pages.len(), top_pages, machine.pays_after());
     let run = drive(trace, truth, machine, policy.as_mut(), &mut tiers, done);
     Ok(run.map(|run| Outcome::of(trace, truth, machine, top_pages, kind, &run)))
@@ -55,10 +47,7 @@ pub(crate) fn drive(
     let mut run = Run::default();
     let mut current = usize::MAX;
     let mut watch = Watch::new();
-    let walk_ns = match machine.walk_ms {
-        0 => u64::MAX / 2,
-        ms => u64::from(ms) * MS,
-    };
+    let walk_ns = machine.walk_ns();
     let mut next_walk = walk_ns;
     for (index, event) in trace.events.iter().enumerate() {
         if index % TOLD_EVERY == 0 && !done(index) {

@@ -5,7 +5,7 @@
 //! accessed; that is all that a report says. First touches are known: they are faults, which the kernel sees.
 
 use crate::event::Trace;
-use crate::machine::{MS, Machine, Timebase, accesses};
+use crate::machine::{Machine, Timebase, accesses};
 use crate::source::Sampler;
 use crate::truth::{SLICES, Slicer, Truth, Use, harvest};
 
@@ -13,10 +13,7 @@ use crate::truth::{SLICES, Slicer, Truth, Use, harvest};
 pub(crate) fn seen(trace: &Trace, machine: &Machine) -> Truth {
     let pages = trace.pages.len();
     let base = Timebase::of(trace);
-    let walk_ns = match machine.walk_ms {
-        0 => u64::MAX / 2,
-        ms => u64::from(ms) * MS,
-    };
+    let walk_ns = machine.walk_ns();
     let mut next_walk = walk_ns;
     let mut sampler = Sampler::new(machine.accesses_per_sample(), machine.seed);
     let mut slicer = Slicer::new(trace);
@@ -70,6 +67,7 @@ fn take_all(reports: &mut [u64]) -> Vec<Use> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::MS;
     use crate::synthetic;
 
     #[test]

@@ -3,6 +3,9 @@
 //!
 //! It keeps every page in one tier and the top tier within its capacity; which page moves, policies decide.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 /// A tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
@@ -16,26 +19,25 @@ pub enum Tier {
 pub const BANDS: usize = 96;
 
 /// What moved, and what it was good for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Account {
     /// Pages that went up.
-    #[cfg_attr(feature = "json", serde(rename = "promoted_pages"))]
+    #[serde(rename = "promoted_pages")]
     pub promoted: u64,
     /// Pages that went down.
-    #[cfg_attr(feature = "json", serde(rename = "demoted_pages"))]
+    #[serde(rename = "demoted_pages")]
     pub demoted: u64,
     /// Promotions that were not paid back by accesses before the page went down again, or the trace ended.
-    #[cfg_attr(feature = "json", serde(rename = "wasted_pages"))]
+    #[serde(rename = "wasted_pages")]
     pub wasted: u64,
     /// Promotions of pages that had been promoted and demoted before.
-    #[cfg_attr(feature = "json", serde(rename = "returned_pages"))]
+    #[serde(rename = "returned_pages")]
     pub returned: u64,
     /// Hint faults.
-    #[cfg_attr(feature = "json", serde(rename = "hint_faults"))]
+    #[serde(rename = "hint_faults")]
     pub faults: u64,
     /// Promotions of pages that belong to the hot set of that time.
-    #[cfg_attr(feature = "json", serde(skip))]
+    #[serde(skip)]
     pub promoted_hot: u64,
 }
 

@@ -2,25 +2,16 @@
 //! Whole replays: what must hold for every policy on every trace.
 
 use memferry_replay::event::{Clock, Trace};
-use memferry_replay::machine::{Machine, ParameterError, Top};
+use memferry_replay::machine::Machine;
 use memferry_replay::outcome::Outcome;
-use memferry_replay::policy::{Kind, Parameters, bound};
+use memferry_replay::policy::{Kind, bound};
 use memferry_replay::replay::replay;
 use memferry_replay::synthetic;
 use memferry_replay::truth::Truth;
 
 fn run(trace: &Trace, machine: &Machine, top_pages: u32, kind: Kind) -> Outcome {
     let truth = Truth::of(trace);
-    let parameters = Parameters::default();
-    let outcome = replay(
-        trace,
-        &truth,
-        machine,
-        top_pages,
-        kind,
-        &parameters,
-        &mut |_| true,
-    );
+    let outcome = replay(trace, &truth, machine, top_pages, kind, &mut |_| true);
     outcome.expect("parameters").expect("not stopped")
 }
 
@@ -152,39 +143,6 @@ fn a_trace_with_a_clock_is_replayed_in_its_own_time() {
 }
 
 #[test]
-fn bad_parameters_are_refused_with_the_range() {
-    let trace = synthetic::zipf(60, 6000, 1);
-    let truth = Truth::of(&trace);
-    let refused = |machine: &Machine, top_pages, kind, threshold| {
-        let parameters = Parameters { threshold };
-        let error = replay(
-            &trace,
-            &truth,
-            machine,
-            top_pages,
-            kind,
-            &parameters,
-            &mut |_| true,
-        );
-        error.expect_err("refused").to_string()
-    };
-    let machine = Machine::default();
-    assert!(refused(&machine, 0, Kind::None, None).contains("allowed: 1 to"));
-    assert!(refused(&machine, 9, Kind::Ours, Some(0)).ends_with("allowed: 1 to 7"));
-    assert!(refused(&machine, 9, Kind::Ours, Some(8)).ends_with("allowed: 1 to 7"));
-    assert!(refused(&machine, 9, Kind::PghotDefault, Some(4)).ends_with("allowed: 1 to 3"));
-    let slow = Machine {
-        top_ns: 300,
-        ..machine
-    };
-    assert!(refused(&slow, 9, Kind::None, None).contains("allowed: 301 to"));
-    assert!(matches!(
-        Top::Bytes(1).pages(&trace),
-        Err(ParameterError::NoPage { .. })
-    ));
-}
-
-#[test]
 fn a_replay_can_be_stopped() {
     let trace = synthetic::zipf(60, 200_000, 1);
     let truth = Truth::of(&trace);
@@ -193,14 +151,12 @@ fn a_replay_can_be_stopped() {
         calls += 1;
         calls < 2
     };
-    let parameters = Parameters::default();
     let outcome = replay(
         &trace,
         &truth,
         &Machine::default(),
         15,
         Kind::Lru,
-        &parameters,
         &mut stop,
     );
     assert_eq!(outcome, Ok(None));

@@ -142,12 +142,7 @@ fn key(lab: &Lab, inputs: &Inputs) -> Result<String> {
 pub type Options = BTreeMap<String, String>;
 
 /// What the fragments of `machine` and `profile` ask for; later ones win.
-pub fn options(
-    root: &Path,
-    base: &Base,
-    machine: &Machine,
-    profile: Profile,
-) -> Result<Options> {
+pub fn options(root: &Path, base: &Base, machine: &Machine, profile: Profile) -> Result<Options> {
     let mut options = Options::new();
     let names = machine.kernel.fragments.iter().map(String::as_str);
     for name in names.chain(profile.fragments().iter().copied()) {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line.
 
-use std::error::Error;
-use std::fmt;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::profile::Profile;
-use crate::{base, deb, series};
+use crate::{base, series};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -42,15 +40,15 @@ pub enum Task {
     Lab(LabArgs),
     /// Count the instructions that a migrated page takes while no migrator is active, with the
     /// series and without
-    Compare {
-        /// A machine that lab/NAME.toml describes
-        #[arg(long, default_value = "x86_64", value_name = "NAME")]
-        machine: String,
-    },
+    Compare,
     /// Write the series as mails, or check it
     Series(series::Args),
     /// Build Debian packages of a kernel with the series
-    Deb(deb::Args),
+    Deb {
+        /// Make no packages; compile only the series' objects with that configuration
+        #[arg(long)]
+        quick: bool,
+    },
 }
 
 #[derive(Args)]
@@ -109,16 +107,9 @@ pub struct LabArgs {
 }
 
 /// A mistake on the command line that clap cannot see: exit status 2.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct Usage(pub String);
-
-impl fmt::Display for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for Usage {}
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //! `cargo xtask deb`: Debian packages of a kernel with the series, configured as Debian configures
 //! its own. Linux's bindeb-pkg makes them. docs/operators.md tells how to install them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -20,12 +20,11 @@ use crate::series::MACHINE;
 use crate::tree::{Series, Tree};
 use crate::ui::step;
 
-/// Debian's own configuration, and the package that has it.
+/// Debian's own configuration.
 const CONFIG: &str = "/usr/src/linux-config-6.12/config.amd64_none_amd64.xz";
-const CONFIG_PACKAGE: &str = "linux-config-6.12";
 
 /// What packages need besides what builds a kernel, and the Debian packages that have it.
-const NEEDS: [Need; 7] = [
+const NEEDS: [Need; 8] = [
     ("dh_builddeb", "debhelper"),
     ("dpkg-buildpackage", "dpkg-dev"),
     ("cpio", "cpio"),
@@ -33,6 +32,7 @@ const NEEDS: [Need; 7] = [
     ("depmod", "kmod"),
     ("openssl", "openssl"),
     ("/usr/include/openssl/ssl.h", "libssl-dev"),
+    (CONFIG, "linux-config-6.12"),
 ];
 
 /// What --quick compiles: where the series meets Linux, and what it adds.
@@ -47,39 +47,20 @@ const QUICK: [&str; 8] = [
     "drivers/migrate_offload/dcbm/",
 ];
 
-#[derive(clap::Args)]
-pub struct Args {
-    /// Where to put the packages [default: target/kernel-deb]
-    #[arg(long, value_name = "DIR")]
-    output: Option<PathBuf>,
-    /// Another configuration, plain or .xz [default: Debian's, of package linux-config-6.12]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Make no packages; compile only the series' objects with that configuration
-    #[arg(long, conflicts_with = "output")]
-    quick: bool,
-}
-
-/// Builds the packages from the checkout `root`. Returns true, or an error.
-pub fn run(root: &Path, args: &Args, base: Base, source: Option<&Path>) -> Result<bool> {
+/// Builds the packages from the checkout `root`; `quick` makes none and compiles only the series' objects.
+pub fn run(root: &Path, quick: bool, base: Base, source: Option<&Path>) -> Result<bool> {
     let series = Series::read(root, &base)?;
-    let output = match &args.output {
-        Some(folder) => std::path::absolute(folder)?,
-        None => root.join(packages::FOLDER),
-    };
     let lab = Lab::open(root, Machine::read(root, MACHINE)?, base, source)?;
-    let mut needs = if args.quick { &NEEDS[5..] } else { &NEEDS[..] }.to_vec();
-    if args.config.is_none() {
-        needs.push((CONFIG, CONFIG_PACKAGE));
-    }
-    host::require(root, &needs)?;
-    let config = read_config(args.config.as_deref().unwrap_or(Path::new(CONFIG)))?;
+    host::require(root, if quick { &NEEDS[5..] } else { &NEEDS })?;
+    let mut unpack = Command::new("xz");
+    unpack.args(["--decompress", "--stdout", CONFIG]);
+    let config = command::output(&mut unpack, "")?;
 
     let tree = Tree::open(&lab, "deb")?;
     let place = tree.linux.parent().context("a tree in the cache")?;
     tree.set(&series)?;
     configure(&lab, &tree, &config)?;
-    if args.quick {
+    if quick {
         step!("compiling the series with Debian's configuration");
         build::make(
             &tree,
@@ -106,6 +87,7 @@ pub fn run(root: &Path, args: &Args, base: Base, source: Option<&Path>) -> Resul
         "deb.log",
         "build the packages",
     )?;
+    let output = root.join(packages::FOLDER);
     fs::create_dir_all(&output)?;
     for package in packages::list(place)? {
         let copy = output.join(package.file_name().unwrap_or_default());
@@ -113,16 +95,6 @@ pub fn run(root: &Path, args: &Args, base: Base, source: Option<&Path>) -> Resul
         println!("{}", copy.display());
     }
     Ok(true)
-}
-
-/// The text of the configuration `path`.
-fn read_config(path: &Path) -> Result<String> {
-    if path.extension().is_none_or(|end| end != "xz") {
-        return Ok(fs::read_to_string(path)?);
-    }
-    let mut unpack = Command::new("xz");
-    unpack.args(["--decompress", "--stdout"]).arg(path);
-    command::output(&mut unpack, "")
 }
 
 /// The options that the packages have other than Debian's.
@@ -156,7 +128,7 @@ fn configure(lab: &Lab, tree: &Tree, config: &str) -> Result<()> {
         "config.log",
         "configure the kernel",
     )?;
-    build::check(tree, &ours).context("this configuration does not do; try Debian's")
+    build::check(tree, &ours).context("Debian's configuration does not do")
 }
 
 #[cfg(test)]

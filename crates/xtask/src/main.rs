@@ -87,12 +87,12 @@ fn run(cli: Cli) -> Result<bool> {
             Ok(true)
         }
         Task::Lab(args) => tests(root, &args, base, source),
-        Task::Compare { machine } => {
-            let machine = Machine::read(root, &machine)?;
+        Task::Compare => {
+            let machine = Machine::read(root, series::MACHINE)?;
             compare::run(&Lab::open(root, machine, base, source)?)
         }
         Task::Series(args) => series::run(root, &args, base, source),
-        Task::Deb(args) => deb::run(root, &args, base, source),
+        Task::Deb { quick } => deb::run(root, quick, base, source),
     }
 }
 

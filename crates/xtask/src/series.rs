@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask series`: writes the mails, or with `--check` has `check` look at them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 
@@ -18,9 +18,6 @@ pub const MACHINE: &str = "x86_64";
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to write the mails; earlier ones there are removed [default: target/kernel-series]
-    #[arg(long, value_name = "DIR", conflicts_with = "check")]
-    output: Option<PathBuf>,
     /// Write nothing; check the mails with Linux's tools, and that each of them builds
     #[arg(long)]
     check: bool,
@@ -40,10 +37,7 @@ pub fn run(root: &Path, args: &Args, base: Base, source: Option<&Path>) -> Resul
     }
     let sender = Sender::of(root);
     let originals = Originals::extract(&lab.source, &series)?;
-    let output = match &args.output {
-        Some(folder) => std::path::absolute(folder)?,
-        None => root.join("target/kernel-series"),
-    };
+    let output = root.join(format!("target/kernel-series{}", lab.base.suffix()));
     let written = mailbox::write_mails(root, &series, &originals, &sender, &output)?;
     for path in written.covers.iter().chain(&written.mails) {
         println!("{}", path.display());

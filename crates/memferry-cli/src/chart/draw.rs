@@ -18,8 +18,6 @@ const HEIGHT: f64 = 320.0;
 const MARGIN: [f64; 4] = [56.0, 18.0, 30.0, 50.0];
 /// Labels of the x axis that are closer are left out.
 const LABEL_GAP: f64 = 40.0;
-/// Labels that are closer go where the page draws the chart small.
-const SMALL_LABEL_GAP: f64 = 66.0;
 /// A chart as the template needs it: every number is text already.
 #[derive(Serialize)]
 pub struct Drawing {
@@ -50,8 +48,6 @@ struct Frame {
 struct Tick {
     at: String,
     label: String,
-    /// Left out in a small chart.
-    minor: bool,
 }
 
 #[derive(Serialize)]
@@ -133,7 +129,8 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
         }
     };
     let scale = Scale::new(chart);
-    let y_at = |y: f64| frame.bottom - scale.share(y) * (frame.bottom - frame.top);
+    // An error bar above 100% ends at the frame.
+    let y_at = |y: f64| frame.bottom - scale.share(y).min(1.0) * (frame.bottom - frame.top);
 
     let mut x_ticks: Vec<(f64, String)> = Vec::new();
     for x in labelled(chart.x, &xs) {
@@ -170,11 +167,8 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
         y_label: chart.y_label,
         lines: lines.collect(),
         changes: chart.changes.iter().map(|&x| number(x_at(x))).collect(),
-        x_ticks: ticks(x_ticks, SMALL_LABEL_GAP),
-        y_ticks: ticks(
-            scale.ticks().map(|(y, label)| (y_at(y), label)),
-            f64::NEG_INFINITY,
-        ),
+        x_ticks: ticks(x_ticks),
+        y_ticks: ticks(scale.ticks().map(|(y, label)| (y_at(y), label))),
         frame,
     })
 }
@@ -196,18 +190,10 @@ fn labelled(x: X, xs: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-fn ticks(ticks: impl IntoIterator<Item = (f64, String)>, small_gap: f64) -> Vec<Tick> {
-    let mut kept = f64::NEG_INFINITY;
-    let tick = |(at, label): (f64, String)| {
-        let minor = at - kept < small_gap;
-        if !minor {
-            kept = at;
-        }
-        Tick {
-            at: number(at),
-            label,
-            minor,
-        }
+fn ticks(ticks: impl IntoIterator<Item = (f64, String)>) -> Vec<Tick> {
+    let tick = |(at, label)| Tick {
+        at: number(at),
+        label,
     };
     ticks.into_iter().map(tick).collect()
 }

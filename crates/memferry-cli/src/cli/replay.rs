@@ -3,19 +3,19 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use memferry_replay::machine::Top;
 use memferry_replay::policy::Kind;
 
 use super::JsonArgs;
-use crate::units::{Size, positive};
+use crate::units::Size;
 
 /// Options of `memferry replay`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Policies: none, lru, numab2, pghot-default, pghot-precise, pghot-default-faults, pghot-precise-faults, \
-                  ours-default, ours, oracle-static, oracle-sampled, oracle. -default has records of one byte, -precise and ours of \
-                  four; -faults is fed by hint faults in place of the source.\nThe same trace, policy and seed give the same figures on every machine, but for the tracker's time, which is \
+    after_help = "Policies: names with -default have records of one byte, those with -precise and ours of \
+                  four; -faults: hint faults feed them in place of the source.\nThe same trace, policy and seed give the same figures on every machine, but for the tracker's time, which is \
                   measured."
 )]
 pub struct ReplayArgs {
@@ -23,8 +23,8 @@ pub struct ReplayArgs {
     #[arg(required = true, value_name = "TRACE", value_hint = ValueHint::FilePath)]
     pub traces: Vec<PathBuf>,
     /// Policies to compare, or all
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all", value_parser = policies)]
-    pub policy: Vec<Policies>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all", value_parser = policies())]
+    pub policy: Vec<String>,
     /// Sizes of the top tier: shares of the trace's pages, or bytes
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "25%,50%", value_parser = top)]
     pub top: Vec<Top>,
@@ -37,12 +37,6 @@ pub struct ReplayArgs {
     /// The source also reports one cache miss in N; 0: none [default: 200]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub sample: Option<u32>,
-    /// Accesses that make a page hot for pghot and ours: 1 to 3, for records of four bytes 1 to 7 [default: 2]
-    #[arg(long, value_name = "N")]
-    pub threshold: Option<u32>,
-    /// Replays at a time [default: the CPUs]
-    #[arg(long, value_name = "N", value_parser = positive)]
-    pub jobs: Option<usize>,
     /// How the tables are shown.
     #[command(flatten)]
     pub json: JsonArgs,
@@ -54,30 +48,17 @@ pub struct ReplayArgs {
 impl ReplayArgs {
     /// The chosen policies, each once, in the order in which they are shown.
     pub fn kinds(&self) -> Vec<Kind> {
-        let chosen: Vec<Kind> = self
-            .policy
-            .iter()
-            .flat_map(|policies| policies.0.clone())
-            .collect();
-        Kind::ALL
-            .into_iter()
-            .filter(|kind| chosen.contains(kind))
-            .collect()
+        let chosen = |kind: &Kind| {
+            let mut names = self.policy.iter();
+            names.any(|name| name == "all" || name == kind.name())
+        };
+        Kind::ALL.into_iter().filter(chosen).collect()
     }
 }
 
-/// What one name of `--policy` stands for.
-#[derive(Clone, Debug)]
-pub struct Policies(Vec<Kind>);
-
-fn policies(text: &str) -> Result<Policies, String> {
-    match text {
-        "all" => Ok(Policies(Kind::ALL.to_vec())),
-        name => name
-            .parse()
-            .map(|kind| Policies(vec![kind]))
-            .map_err(|error| format!("{error}")),
-    }
+/// The names of policies, and one for all of them.
+fn policies() -> PossibleValuesParser {
+    ["all"].into_iter().chain(Kind::ALL.map(Kind::name)).into()
 }
 
 /// Parses the size of the top tier: `25%`, `12.5%`, `64M`.
@@ -127,12 +108,5 @@ mod tests {
             assert!(error.contains("0.1% to 100%"), "{text}: {error}");
         }
         assert!(top("0").is_err());
-    }
-
-    #[test]
-    fn an_unknown_policy_is_told_the_known_ones() {
-        let error = policies("best").expect_err("unknown");
-        assert!(error.contains("numab2, pghot-default"), "{error}");
-        assert_eq!(policies("all").expect("all").0.len(), Kind::ALL.len());
     }
 }

@@ -403,7 +403,7 @@ fn userfaultfd(machine: &Machine) -> Vec<Finding> {
 fn uffdio_move(machine: &Machine) -> Vec<Finding> {
     let faults = memferry::probe::known_faults(&machine.topology).into_iter();
     faults
-        .map(|fault| note("a known fault of moves within a program", fault))
+        .map(|fault| note("moves within a program are at risk", fault))
         .collect()
 }
 

@@ -94,7 +94,7 @@ damon | note | kdamond 0 (pid 77) is on | | KDAMONDS/0/state = on | KDAMONDS/0/p
 damon | note | not known | sudo memferry doctor | KDAMONDS/nr_kdamonds = gone | KDAMONDS/nr_kdamonds/unreadable-folder =
 userfaultfd | note | this user may not use it | echo 1 > /proc/sys/vm/unprivileged_userfaultfd | proc/self/status = CapEff: 0000000000800000
 userfaultfd | note | has no userfaultfd | | proc/sys/vm/unprivileged_userfaultfd = gone
-uffdio-move | note | a known fault | | proc/sys/kernel/osrelease = 7.1.0
+uffdio-move | note | moves within a program are at risk | | proc/sys/kernel/osrelease = 7.1.0
 rights | note | CAP_SYS_NICE missing | | proc/self/status = CapEff: 0000000000080000
 ";
 

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use memferry_replay::event::{Clock, Trace};
-use memferry_replay::machine::{Machine, ParameterError, Top, check_trace};
+use memferry_replay::machine::{Machine, Top};
 use memferry_replay::outcome::Outcome;
-use memferry_replay::policy::{Kind, Parameters};
+use memferry_replay::policy::{Kind, ParamError};
 use memferry_replay::replay::replay;
 use memferry_replay::trace::{Limits, Reader};
 use memferry_replay::truth::Truth;
@@ -63,15 +63,9 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
         .transpose()?;
     let ui = Ui::new();
     ui.catch_interrupts()?;
-    let parameters = Parameters {
-        threshold: args.threshold,
-    };
     let kinds = args.kinds();
-    for kind in &kinds {
-        parameters.check(*kind).map_err(|error| refused(&error))?;
-    }
     let loaded = load_all(args, &ui)?;
-    let cases = replay_all(args, &loaded, &kinds, &parameters, &ui)?;
+    let cases = replay_all(args, &loaded, &kinds, &ui)?;
     let save = |target: Target| {
         let page = page::render(&cases).map_err(|error| {
             Failure::new("cannot write the page", error, "report this as a bug")
@@ -85,7 +79,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     worst([drawn, shown])
 }
 
-fn refused(error: &ParameterError) -> Failure {
+fn refused(error: &dyn std::error::Error) -> Failure {
     Failure::new(
         "nothing was replayed",
         error,
@@ -118,7 +112,9 @@ fn load(path: &Path, args: &ReplayArgs) -> Result<Loaded, Failure> {
     };
     let read = Reader::new(input, Limits::default()).and_then(Reader::trace);
     let (header, trace, _) = read.map_err(|error| failed(error.to_string()))?;
-    check_trace(&trace).map_err(|error| failed(error.to_string()))?;
+    if trace.events.is_empty() {
+        return Err(failed("the trace has no access".to_owned()));
+    }
     let usual = Machine::default();
     let per_miss = match (header.cache, trace.clock) {
         (None, Clock::Accesses) => usual.accesses_per_miss,
@@ -132,7 +128,6 @@ fn load(path: &Path, args: &ReplayArgs) -> Result<Loaded, Failure> {
         walk_ms: args.walk.unwrap_or(usual.walk_ms),
         ..usual
     };
-    machine.check().map_err(|error| refused(&error))?;
     Ok(Loaded {
         file: name(path),
         truth: Truth::of(&trace),
@@ -153,7 +148,6 @@ fn replay_all<'a>(
     args: &ReplayArgs,
     loaded: &'a [Loaded],
     kinds: &[Kind],
-    parameters: &Parameters,
     ui: &Ui,
 ) -> Result<Vec<Case<'a>>, Failure> {
     let jobs = jobs(loaded, &args.top, kinds)?;
@@ -162,7 +156,6 @@ fn replay_all<'a>(
     let workers = Workers {
         jobs: &jobs,
         loaded,
-        parameters,
         next: AtomicUsize::new(0),
         done: AtomicUsize::new(0),
         bar: &bar,
@@ -172,7 +165,7 @@ fn replay_all<'a>(
     let quit = AtomicBool::new(false);
     let (done, results) = channel();
     std::thread::scope(|scope| {
-        for _ in 0..args.jobs.unwrap_or(cpus).min(jobs.len()) {
+        for _ in 0..cpus.min(jobs.len()) {
             let (done, workers, quit) = (done.clone(), &workers, &quit);
             scope.spawn(move || {
                 while let Some((index, outcome)) = workers.one(quit) {
@@ -226,7 +219,6 @@ fn jobs(loaded: &[Loaded], tops: &[Top], kinds: &[Kind]) -> Result<Vec<Job>, Fai
 struct Workers<'a> {
     jobs: &'a [Job],
     loaded: &'a [Loaded],
-    parameters: &'a Parameters,
     next: AtomicUsize,
     done: AtomicUsize,
     bar: &'a Bar,
@@ -235,7 +227,7 @@ struct Workers<'a> {
 
 impl Workers<'_> {
     /// Does the next job; none if there is none, or it is time to stop.
-    fn one(&self, quit: &AtomicBool) -> Option<(usize, Result<Option<Outcome>, ParameterError>)> {
+    fn one(&self, quit: &AtomicBool) -> Option<(usize, Result<Option<Outcome>, ParamError>)> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         let job = self.jobs.get(index)?;
         let stop = || self.ui.stopped() || quit.load(Ordering::Relaxed);
@@ -257,7 +249,6 @@ impl Workers<'_> {
             &of.machine,
             job.top_pages,
             job.kind,
-            self.parameters,
             &mut tell,
         );
         tell(of.trace.events.len());

@@ -136,7 +136,6 @@ mod tests {
     use super::*;
     use crate::replay::Loaded;
     use memferry_replay::machine::Machine;
-    use memferry_replay::policy::Parameters;
     use memferry_replay::replay::replay;
     use memferry_replay::synthetic;
     use memferry_replay::truth::Truth;
@@ -153,16 +152,8 @@ mod tests {
             machine: Machine::default(),
         };
         let run = |kind| {
-            let of = (&loaded.trace, &loaded.truth, &loaded.machine);
-            let outcome = replay(
-                of.0,
-                of.1,
-                of.2,
-                75,
-                kind,
-                &Parameters::default(),
-                &mut |_| true,
-            );
+            let (trace, truth, machine) = (&loaded.trace, &loaded.truth, &loaded.machine);
+            let outcome = replay(trace, truth, machine, 75, kind, &mut |_| true);
             outcome.expect("parameters").expect("not stopped")
         };
         let case = Case {

@@ -2,8 +2,9 @@
 //! Ours and the published figures in one picture: as multiples of each system's own baseline.
 //!
 //! GB/s of other machines say more about those machines than about their software, so no chart
-//! here puts them on one axis with ours; `absolute` shows them in charts of their own.
+//! here puts them on one axis with ours; they are in the tables of the page.
 
+use super::figures::is_baseline;
 use crate::chart::{Chart, Point, STYLES, Series, Style, X};
 use crate::published::{Figure, idle};
 use crate::schema::{BenchFile, MoveRow, Rows};
@@ -84,44 +85,6 @@ pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Cha
     charts
 }
 
-/// The published throughputs, one chart per source, all with one scale.
-pub fn absolute() -> Vec<Chart> {
-    let chart = |figures: &Vec<&Figure>| {
-        let all: Vec<Case> = figures.iter().map(|figure| case(figure)).collect();
-        let ways = groups(&all, |case| (&case.migrator, case.lanes));
-        let ends = ways.iter().filter(|((migrator, count), _)| {
-            let of = ways.iter().filter(|(way, _)| way.0 == *migrator);
-            *count == 1 || of.map(|(way, _)| way.1).max() == Some(*count)
-        });
-        let lines = ends.enumerate().map(|(index, ((migrator, count), cases))| {
-            let name = format!("{migrator}, {}", lanes(*count));
-            let points = cases.iter().map(|case| {
-                let folio = short(case.folio_bytes);
-                let tip = format!("{:.1} GB/s, {name}, folios of {folio}", case.gbps);
-                Point::new(case.folio_bytes as f64, case.gbps, tip)
-            });
-            let style = Style::Number(style(index, *migrator == "kernel"));
-            Series::new(name.clone(), style, points)
-        });
-        Chart {
-            title: figures[0].source.clone(),
-            note: figures[0].system.clone(),
-            ..Chart::new((X::Bytes, "folio size"), "GB/s", lines)
-        }
-    };
-    let mut charts: Vec<Chart> = idle("move").iter().map(chart).collect();
-    Chart::share_scale(&mut charts);
-    charts
-}
-
-fn style(index: usize, baseline: bool) -> usize {
-    if baseline {
-        0
-    } else {
-        1 + index % (STYLES - 1)
-    }
-}
-
 fn is_ours(series: &Series) -> bool {
     matches!(series.style, Style::Ours(_))
 }
@@ -132,7 +95,8 @@ fn ours(index: usize, rows: &[MoveRow]) -> impl Iterator<Item = Case> {
         0 => "ours".to_owned(),
         _ => format!("ours {}", index + 1),
     };
-    rows.iter().map(move |row| Case {
+    let rows = rows.iter().filter(|row| !is_baseline(row));
+    rows.map(move |row| Case {
         who: format!("{which}, {}", row.destination),
         ours: true,
         migrator: row.migrator.clone(),
@@ -289,6 +253,22 @@ mod tests {
     }
 
     #[test]
+    fn another_program_is_not_ours() {
+        let mut file = synthetic::file("move");
+        if let Rows::Move(rows) = &mut file.rows {
+            let best = rows.iter().max_by_key(|row| row.lanes).cloned();
+            rows.extend(best.map(|row| MoveRow {
+                migrator: "three-pass".to_owned(),
+                gbps: 2.0 * row.gbps,
+                ..row
+            }));
+        }
+        let charts = charts(std::iter::once(&file));
+        let mut names = charts.iter().flat_map(|chart| &chart.series);
+        assert!(!names.any(|series| series.name.contains("three-pass")));
+    }
+
+    #[test]
     fn multiples_are_of_the_own_baseline() {
         let file = synthetic::file("move");
         let chart = &charts(std::iter::once(&file))[0];
@@ -319,6 +299,5 @@ mod tests {
     fn without_ours_there_is_nothing_to_compare() {
         let file = synthetic::file("stall");
         assert!(charts(std::iter::once(&file)).is_empty());
-        assert_eq!(absolute().len(), 3);
     }
 }

@@ -1,148 +1,108 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fields of every row as a table, in the file's own words, for those who check or recompute.
+//! The fields of every row as a table, in the file's own words and order, for those who check or recompute.
 
-use serde::Serialize;
+use std::fmt;
+
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::schema::{BenchFile, Rows};
 use crate::table::Table;
 
-const CEILING: [&str; 4] = ["lanes", "page_bytes", "gbps", "gbps_sd"];
-
-const MOVE: [&str; 17] = [
-    "migrator",
-    "backend",
-    "lanes",
-    "folio_bytes",
-    "folios",
-    "destination",
-    "bytes",
-    "runs",
-    "gbps",
-    "gbps_sd",
-    "of_ceiling",
-    "verified_bytes",
-    "extra_rss_bytes",
-    "copied_bytes",
-    "declined_batches",
-    "lanes_used",
-    "busy_lost",
-];
-
-const STALL: [&str; 20] = [
-    "migrator",
-    "backend",
-    "lanes",
-    "folio_bytes",
-    "batch_bytes",
-    "threads",
-    "gbps",
-    "stall_ns/p50",
-    "stall_ns/p99",
-    "stall_ns/p999",
-    "stall_ns/max",
-    "access_ns/p50",
-    "access_ns/p99",
-    "access_ns/p999",
-    "access_ns/max",
-    "accesses",
-    "stalled",
-    "accesses_per_s",
-    "alone_accesses_per_s",
-    "verified_bytes",
-];
-
-/// All but the timelines, which the charts have, and the counters.
-const PROMOTE: [&str; 21] = [
-    "mode",
-    "source",
-    "record",
-    "scenario",
-    "run",
-    "seconds",
-    "hot_in_top_95_s",
-    "promoted_pages",
-    "promoted_hot_pages",
-    "demoted_pages",
-    "top_share",
-    "precision",
-    "recall",
-    "tracker_cpu_s",
-    "migration_cpu_s",
-    "demotion_cpu_s",
-    "access_system_s",
-    "hint_faults",
-    "accesses",
-    "fill_bytes",
-    "verified_bytes",
-];
-
-const COMPACTION: [&str; 15] = [
-    "migrator",
-    "load",
-    "node",
-    "cpu",
-    "bytes",
-    "runs",
-    "wall_ms",
-    "wall_ms_sd",
-    "pages_migrated",
-    "migrator_pages",
-    "hog_iterations",
-    "cpu_ticks/user",
-    "cpu_ticks/system",
-    "cpu_ticks/idle",
-    "verified_bytes",
-];
-
 /// The whole content of a file: its rows, then its ceilings if it has any.
 pub fn tables(name: &str, file: &BenchFile) -> Vec<Table> {
-    let (columns, rows) = match &file.rows {
-        Rows::Move(rows) | Rows::Count(rows) => (&MOVE[..], lines(&MOVE, rows)),
-        Rows::Stall(rows) => (&STALL[..], lines(&STALL, rows)),
-        Rows::Promote(rows) => (&PROMOTE[..], lines(&PROMOTE, rows)),
-        Rows::Compaction(rows) => (&COMPACTION[..], lines(&COMPACTION, rows)),
+    let rows = match &file.rows {
+        Rows::Move(rows) | Rows::Count(rows) => fields(rows),
+        Rows::Stall(rows) => fields(rows),
+        Rows::Promote(rows) => fields(rows),
+        Rows::Compaction(rows) => fields(rows),
     };
-    let mut tables = vec![Table::new(
+    let rows = table(
         format!("All rows of {name}"),
-        "Units: bytes, GB/s of 1e9 bytes, nanoseconds unless the name says seconds (s).",
-        columns,
-        rows,
-    )];
-    if !file.ceiling.is_empty() {
-        tables.push(Table::new(
-            format!("Ceilings of {name}"),
-            "page_bytes: the pages that mapped the copied memory. Units: bytes, GB/s of 1e9 bytes.",
-            &CEILING,
-            lines(&CEILING, &file.ceiling),
-        ));
-    }
-    tables
+        "Units: bytes, GB/s of 1e9 bytes, nanoseconds unless the name says seconds (s). Lists are only in the file.",
+        &rows,
+    );
+    let ceilings = table(
+        format!("Ceilings of {name}"),
+        "page_bytes: the pages that mapped the copied memory. Units: bytes, GB/s of 1e9 bytes.",
+        &fields(&file.ceiling),
+    );
+    [rows, ceilings]
+        .into_iter()
+        .filter(|table| !table.rows.is_empty())
+        .collect()
 }
 
-/// These fields of each row; `a/b` is field b of field a.
-fn lines(fields: &[&str], rows: &[impl Serialize]) -> Vec<Vec<String>> {
-    let line = |row| {
+/// Names and values of a row. A field of the field `a` is `a/b`; lists have none.
+#[derive(Default)]
+struct Fields(Vec<(String, String)>);
+
+fn fields(rows: &[impl Serialize]) -> Vec<Fields> {
+    let read = |row| {
         // Nothing that was read from JSON fails to be JSON again.
-        let row: Value = serde_json::to_value(row).unwrap_or_default();
-        let cell = |field: &&str| row.pointer(&format!("/{field}")).map_or_else(absent, cell);
-        fields.iter().map(cell).collect()
+        let text = serde_json::to_string(row).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
     };
-    rows.iter().map(line).collect()
+    rows.iter().map(read).collect()
 }
 
-fn absent() -> String {
-    "–".to_owned()
+/// A column for each name, in the order of first sight.
+fn table(title: String, caption: &str, rows: &[Fields]) -> Table {
+    let mut head: Vec<&str> = Vec::new();
+    for (name, _) in rows.iter().flat_map(|row| &row.0) {
+        if !head.contains(&name.as_str()) {
+            head.push(name);
+        }
+    }
+    let line = |Fields(row): &Fields| {
+        let value = |name: &&str| row.iter().find(|(of, _)| of == name);
+        let cell = |name| value(name).map_or_else(|| "–".to_owned(), |(_, value)| value.clone());
+        head.iter().map(cell).collect()
+    };
+    Table::new(title, caption, &head, rows.iter().map(line).collect())
 }
 
-fn cell(value: &Value) -> String {
-    match value {
-        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-            Some(number) => format!("{number:.3}"),
-            None => number.to_string(),
-        },
-        Value::String(text) => text.clone(),
-        _ => absent(),
+impl Fields {
+    fn add(&mut self, name: String, value: Value) {
+        let text = match value {
+            Value::Object(inner) => {
+                for (of, value) in inner {
+                    self.add(format!("{name}/{of}"), value);
+                }
+                return;
+            }
+            Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+                Some(number) => format!("{number:.3}"),
+                None => number.to_string(),
+            },
+            Value::String(text) => text,
+            _ => return,
+        };
+        self.0.push((name, text));
+    }
+}
+
+/// By hand, as [`Value`] has fields in the order of the alphabet.
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a row")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Fields::default();
+                while let Some((name, value)) = map.next_entry()? {
+                    fields.add(name, value);
+                }
+                Ok(fields)
+            }
+        }
+        from.deserialize_map(InOrder)
     }
 }
 
@@ -155,14 +115,8 @@ mod tests {
     fn every_row_fills_every_column() {
         for bench in ["move", "count", "stall", "promote"] {
             let tables = tables("x.json", &synthetic::file(bench));
-            assert_eq!(
-                tables.len(),
-                if ["stall", "promote"].contains(&bench) {
-                    1
-                } else {
-                    2
-                }
-            );
+            let has_ceilings = !["stall", "promote"].contains(&bench);
+            assert_eq!(tables.len(), 1 + usize::from(has_ceilings));
             for table in tables {
                 assert!(!table.rows.is_empty());
                 assert!(
@@ -171,5 +125,27 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn columns_are_the_fields_in_their_order_without_lists() {
+        let mut file = synthetic::file("count");
+        if let Rows::Count(rows) = &mut file.rows {
+            rows[1].of_none = Some(1.25);
+        }
+        let [rows, ceilings] = &tables("x.json", &file)[..] else {
+            panic!("rows and ceilings");
+        };
+        assert_eq!(
+            rows.head[..4],
+            ["backend", "migrator", "lanes", "folio_bytes"]
+        );
+        let column = rows.head.iter().position(|name| name == "of_none");
+        let cells = column.map(|at| [&*rows.rows[0][at], &*rows.rows[1][at]]);
+        assert_eq!(cells, Some(["–", "1.250"]));
+        assert!(!rows.head.iter().any(|name| name.starts_with("runs_gbps")));
+        assert_eq!(ceilings.head[..2], ["lanes", "page_bytes"]);
+        let stalls = tables("x.json", &synthetic::file("stall"));
+        assert!(stalls[0].head.contains(&"stall_ns/p999".to_owned()));
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sentence and the few figures at the top of the report, computed from the files.
 
+use super::figures::is_baseline;
 use crate::html::Fact;
 use crate::schema::promote::PromoteRow;
 use crate::schema::{BenchFile, MoveRow, Rows, StallRow};
@@ -135,11 +136,6 @@ fn move_rows(file: &BenchFile) -> impl Iterator<Item = &MoveRow> {
         Rows::Stall(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
     };
     rows.iter()
-}
-
-/// Whether the row is of another program, for comparison.
-fn is_baseline(row: &MoveRow) -> bool {
-    ["three-pass", "move_pages"].contains(&row.migrator.as_str())
 }
 
 /// The fastest way for the smallest folios of `bench move`, warm if that was measured, and the

@@ -24,7 +24,6 @@ struct Page {
     incomplete: Option<(&'static str, String)>,
     sections: Vec<Section>,
     multiples: Vec<Drawing>,
-    absolute: Vec<Drawing>,
     machines: Vec<Machine>,
     data: Vec<Table>,
     published: Vec<Table>,
@@ -69,7 +68,6 @@ pub fn render(loaded: &[Loaded]) -> Result<(String, usize), minijinja::Error> {
             .map(|loaded| section(loaded, machines.len() > 1))
             .collect(),
         multiples: drawings(compare::charts(files.clone())),
-        absolute: drawings(compare::absolute()),
         machines,
         data: (loaded.iter())
             .flat_map(|loaded| data::tables(&loaded.name, &loaded.file))
@@ -81,7 +79,7 @@ pub fn render(loaded: &[Loaded]) -> Result<(String, usize), minijinja::Error> {
     };
     let html = html::render(include_str!("page.html"), &page)?;
     let charts = page.sections.iter().map(|section| section.charts.len());
-    let charts = charts.sum::<usize>() + page.multiples.len() + page.absolute.len();
+    let charts = charts.sum::<usize>() + page.multiples.len();
     Ok((html, charts))
 }
 

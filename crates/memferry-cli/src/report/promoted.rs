@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The charts of `bench promote`: promotion over time, one line per mode, the mean of its runs.
 
-use crate::chart::{Chart, Point, STYLES, Series, Style, X};
+use crate::chart::{Chart, Point, STYLES, Series, Style, X, Y};
 use crate::published::promotion::Scale;
 use crate::schema::promote::{Like, PromoteRow};
 use crate::spread::{Spread, groups, value_at};
@@ -27,6 +27,7 @@ pub fn charts(rows: &[PromoteRow]) -> Vec<Chart> {
                     1 => hot.note.clone(),
                     _ => format!("Another region becomes hot again and again. {}", hot.note),
                 },
+                y: Y::Percent,
                 ..hot
             },
             Chart {

@@ -39,13 +39,13 @@ pub fn table(rows: &[CompactionRow]) -> Table {
             format!("{idle:.0}"),
         ]
     };
-    Table {
-        title: format!("bench compaction{place}"),
-        caption: format!(
+    Table::new(
+        format!("bench compaction{place}"),
+        format!(
             "mean of {}; pages are base pages; the time is of that CPU; a hog is a thread on it that never sleeps",
             counted(runs, "run")
         ),
-        head: [
+        &[
             "migrator, load",
             "ms",
             "pages migrated",
@@ -54,11 +54,9 @@ pub fn table(rows: &[CompactionRow]) -> Table {
             "user, %",
             "system, %",
             "idle, %",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        rows: rows.iter().map(line).collect(),
-    }
+        ],
+        rows.iter().map(line).collect(),
+    )
 }
 
 /// A published row, and ours below it.
@@ -92,10 +90,10 @@ pub fn beside(title: String, caption: String, cells: &[CompactionCell]) -> Table
         };
         [line(name("published"), &cell.published), ours]
     };
-    Table {
+    Table::new(
         title,
         caption,
-        head: [
+        &[
             "migrator, load",
             "ms",
             "as fast as vanilla",
@@ -105,11 +103,9 @@ pub fn beside(title: String, caption: String, cells: &[CompactionCell]) -> Table
             "user, %",
             "system, %",
             "idle, %",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        rows: cells.iter().flat_map(lines).collect(),
-    }
+        ],
+        cells.iter().flat_map(lines).collect(),
+    )
 }
 
 fn percent(of: Option<f64>) -> String {

@@ -49,12 +49,12 @@ impl Table {
 
     /// A line for each name and a column for each value, ascending, without title and caption; a cell that no row has is
     /// empty.
-    fn pivot<R>(
+    pub fn pivot<R, C: Copy + Ord>(
         corner: &str,
         rows: &[&R],
         line: impl Fn(&R) -> String,
-        column: impl Fn(&R) -> u64,
-        column_name: impl Fn(u64) -> String,
+        column: impl Fn(&R) -> C,
+        column_name: impl Fn(C) -> String,
         cell: impl Fn(&R) -> String,
     ) -> Self {
         let mut columns = distinct(rows, &column);
@@ -68,7 +68,7 @@ impl Table {
                 .collect(),
             rows: lines
                 .map(|(name, rows)| {
-                    let cell = |value: &u64| {
+                    let cell = |value: &C| {
                         let row = rows.iter().find(|row| column(row) == *value);
                         row.map_or_else(String::new, |row| cell(row))
                     };

@@ -18,17 +18,13 @@ pub fn list() -> Table {
             .map(str::to_owned)
             .to_vec()
     };
-    Table {
-        title: "published tables".to_owned(),
-        caption:
-            "`memferry bench reproduce NAME` repeats one, with `--scale 1/32` a part of its size; needed are memory on each of two nodes, \
-             CPUs for mtcopy, DMA channels for dcbm"
-                .to_owned(),
-        head: ["name", "published", "shows", "needs"]
-            .map(str::to_owned)
-            .to_vec(),
-        rows: TABLES.iter().map(row).collect(),
-    }
+    Table::new(
+        "published tables",
+        "`memferry bench reproduce NAME` repeats one, with `--scale 1/32` a part of its size; needed are memory on each of two nodes, \
+         CPUs for mtcopy, DMA channels for dcbm",
+        &["name", "published", "shows", "needs"],
+        TABLES.iter().map(row).collect(),
+    )
 }
 
 /// The tables of a file that repeats a published one.
@@ -89,37 +85,33 @@ fn figures(of: &Reproduced) -> Table {
             times(ours.and_then(|ours| ours.of_baseline)),
         ]
     };
-    Table {
-        title: title(of),
-        caption: format!(
+    Table::new(
+        title(of),
+        format!(
             "{}. GB/s; a multiple is of {baseline}, each of its own. `kernel` is Linux as it is. {NONE}: left out, or copied by others",
             caption(of)
         ),
-        head: [
+        &[
             if counted { "folios" } else { "folio" },
             "published",
             "ours",
             "ours/published",
             "published, multiple",
             "ours, multiple",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        rows: of.cells.iter().map(row).collect(),
-    }
+        ],
+        of.cells.iter().map(row).collect(),
+    )
 }
 
 fn shares(of: &Reproduced) -> Table {
-    Table {
-        title: title(of),
-        caption: format!(
+    Table::new(
+        title(of),
+        format!(
             "{}. Percent of the time; ours is the time of the mover's lanes",
             caption(of)
         ),
-        head: ["folios", "published, %", "ours, %"]
-            .map(str::to_owned)
-            .to_vec(),
-        rows: (of.shares.iter())
+        &["folios", "published, %", "ours, %"],
+        (of.shares.iter())
             .map(|cell| {
                 vec![
                     format!("{} of {}", cell.folios, short(cell.folio_bytes)),
@@ -129,7 +121,7 @@ fn shares(of: &Reproduced) -> Table {
                 ]
             })
             .collect(),
-    }
+    )
 }
 
 /// Who really copied, and what it took.
@@ -159,7 +151,7 @@ fn runs(rows: &[&MoveRow]) -> Table {
         cells.extend(busy.then(|| percent(row.busy_lost)));
         cells
     };
-    let mut head = [
+    let head = [
         "folios",
         "lanes used",
         "copied by it, %",
@@ -167,17 +159,14 @@ fn runs(rows: &[&MoveRow]) -> Table {
         "user, %",
         "system, %",
         "idle, %",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    head.extend(busy.then(|| "busy threads lost, %".to_owned()));
-    Table {
-        title: "who copied, and the time of all CPUs".to_owned(),
-        caption: "lanes used: of a batch, on average; declined: batches that the migrator refused; CPU time in ticks of 10 ms"
-            .to_owned(),
-        head,
-        rows: rows.iter().map(row).collect(),
-    }
+        "busy threads lost, %",
+    ];
+    Table::new(
+        "who copied, and the time of all CPUs",
+        "lanes used: of a batch, on average; declined: batches that the migrator refused; CPU time in ticks of 10 ms",
+        &head[..head.len() - usize::from(!busy)],
+        rows.iter().map(row).collect(),
+    )
 }
 
 fn left_out(of: &Reproduced) -> Table {
@@ -188,10 +177,10 @@ fn left_out(of: &Reproduced) -> Table {
         let what: Vec<&str> = same.map(|left| left.what.as_str()).collect();
         vec![what.join(", "), why.to_owned()]
     };
-    Table {
-        title: "left out".to_owned(),
-        caption: "what this machine cannot repeat".to_owned(),
-        head: ["what", "why"].map(str::to_owned).to_vec(),
-        rows: whys.into_iter().map(row).collect(),
-    }
+    Table::new(
+        "left out",
+        "what this machine cannot repeat",
+        &["what", "why"],
+        whys.into_iter().map(row).collect(),
+    )
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `memferry topology --copy` measures: every copy routine, in seconds rather than the library's half minute.
+//! What `memferry topology --copy` measures: every copy routine as the ceiling of `bench move`, in seconds rather than the
+//! milliseconds in which the library chooses one.
 
 use memferry::copy::{self, available};
+use memferry_bench::ceiling;
+use memferry_bench::region::Region;
 use memferry_linux::topology::Topology;
 
 use super::description::{Copies, CopyRoutine, CopyRow};
-use super::measure::{Buffers, Case, Pages};
 use crate::failure::Failure;
 use crate::schema::THP_BYTES;
 use crate::table::counted;
@@ -13,9 +15,6 @@ use crate::ui::Ui;
 
 /// Timed passes of each routine; their median is shown. The fewest that have one.
 const RUNS: usize = 3;
-
-/// Bytes of one call: a single page, a lane's granule, a THP.
-const EXTENTS: [usize; 3] = [4 << 10, 64 << 10, THP_BYTES];
 
 /// Measures all routines of this CPU.
 pub fn measure(topology: &Topology, ui: &Ui) -> Result<Copies, Failure> {
@@ -30,40 +29,43 @@ pub fn measure(topology: &Topology, ui: &Ui) -> Result<Copies, Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if cpus > 1 { vec![1, cpus] } else { vec![1] };
     let kinds = [
-        (Pages::Small, topology.memory.page_bytes, "base pages"),
-        (Pages::Huge, THP_BYTES as u64, "THPs"),
+        (false, topology.memory.page_bytes),
+        (true, THP_BYTES as u64),
     ];
-    let steps = kinds.len() * threads.len() * EXTENTS.len();
-    let bar = ui.bar("copy routines", steps as u64);
+    let bar = ui.bar("copy routines", (kinds.len() * threads.len()) as u64);
     let mut rows = Vec::new();
-    for (pages, page_bytes, kind) in kinds {
-        let mut buffers = Buffers::new(buffer_bytes as usize, pages).map_err(|error| {
-            Failure::new(
-                "no memory to copy",
-                format!("{} bytes, twice: {error}", buffer_bytes),
-                "free some memory, or raise the limit of the cgroup",
-            )
-        })?;
+    for (huge, page_bytes) in kinds {
+        let buffer = || {
+            Region::new(buffer_bytes as usize, huge, cpus).map_err(|error| {
+                Failure::new(
+                    "no memory to copy",
+                    format!("{buffer_bytes} bytes, twice: {error}"),
+                    "free some memory, or raise the limit of the cgroup",
+                )
+            })
+        };
+        let (from, mut to) = (buffer()?, buffer()?);
         for &threads in &threads {
-            for extent_bytes in EXTENTS {
-                bar.now(&format!("{kind}, {}", counted(threads, "thread")));
-                let case = Case {
-                    threads,
-                    extent_bytes,
-                };
-                let speeds = buffers.measure(&case, RUNS);
-                let speeds = speeds.into_iter().zip(available());
-                rows.extend(speeds.map(|(speed, routine)| CopyRow {
+            bar.now(&counted(threads, "thread"));
+            let mut speeds = vec![Vec::new(); available().len()];
+            // Routines take turns, so that drift of the machine hits all alike.
+            for _ in 0..RUNS {
+                for (routine, speeds) in available().iter().zip(&mut speeds) {
+                    speeds.push(ceiling(&from, &mut to, *routine, threads));
+                }
+            }
+            rows.extend(available().iter().zip(speeds).map(|(routine, mut gbps)| {
+                gbps.sort_by(f64::total_cmp);
+                CopyRow {
                     routine: routine.name(),
                     page_bytes,
-                    extent_bytes,
                     threads,
-                    gbps: speed.gbps,
-                    gbps_min: speed.gbps_min,
-                    gbps_max: speed.gbps_max,
-                }));
-                bar.step();
-            }
+                    gbps: gbps[RUNS / 2],
+                    gbps_min: gbps[0],
+                    gbps_max: gbps[RUNS - 1],
+                }
+            }));
+            bar.step();
         }
     }
     Ok(Copies {

@@ -100,7 +100,6 @@ pub struct CopyRoutine {
 pub struct CopyRow {
     pub routine: &'static str,
     pub page_bytes: u64,
-    pub extent_bytes: usize,
     pub threads: usize,
     /// The median.
     pub gbps: f64,

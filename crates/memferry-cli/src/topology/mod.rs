@@ -6,7 +6,6 @@
 mod abilities;
 mod copies;
 pub mod description;
-mod measure;
 mod text;
 
 pub use memferry_bench::host::{read, read_from};

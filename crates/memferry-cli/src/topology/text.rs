@@ -6,7 +6,7 @@ use memferry_linux::topology::{
     CacheGroup, DmaChannel, Limits, Node, NumaBalancing, Overcommit, Thp, ThpSize, Tier,
 };
 
-use super::description::{Capability, Copies, CopyRoutine, Description, MoveCost};
+use super::description::{Capability, Copies, Description, MoveCost};
 use crate::schema::THP_BYTES;
 use crate::table::text::{Align, draw, wrap};
 use crate::table::{Table, counted, distinct};
@@ -342,55 +342,40 @@ fn copy_tables(of: &Copies, columns: usize) -> String {
             .map(|routine| vec![marked(routine.name), routine.about.to_owned()])
             .collect(),
     );
-    let mut text = draw(&routines, columns, Align::Left);
+    let text = draw(&routines, columns, Align::Left);
     let rows: Vec<_> = of.rows.iter().collect();
-    let extents = distinct(&rows, |row| row.extent_bytes);
-    for case in distinct(&rows, |row| (row.page_bytes, row.threads)) {
-        let (page_bytes, threads) = case;
-        let mut head = vec!["routine".to_owned()];
-        head.extend(extents.iter().map(|&bytes| short(bytes as u64)));
-        let line = |routine: &CopyRoutine| {
-            let mut line = vec![marked(routine.name)];
-            line.extend(extents.iter().map(|&extent| {
-                let row = rows.iter().find(|row| {
-                    row.routine == routine.name
-                        && (row.page_bytes, row.threads) == case
-                        && row.extent_bytes == extent
-                });
-                row.map_or_else(String::new, |row| format!("{:.1}", row.gbps))
-            }));
-            line
-        };
-        let pages = if page_bytes >= THP_BYTES as u64 {
-            "THPs"
-        } else {
-            "base pages"
-        };
-        let table = Table {
-            title: format!("copy between {pages}, {}", counted(threads, "thread")),
-            caption: format!(
-                "GB/s by bytes of one call, median of {} runs over {} in random order",
-                of.runs,
-                about(of.buffer_bytes)
-            ),
-            head,
-            rows: of.routines.iter().map(line).collect(),
-        };
-        text += &draw(&table, columns, Align::Right);
-    }
-    text
+    let table = Table {
+        title: "how fast they copy".to_owned(),
+        caption: format!(
+            "GB/s between pages of a kind, median of {} runs over {}",
+            of.runs,
+            about(of.buffer_bytes)
+        ),
+        ..Table::pivot(
+            "routine",
+            &rows,
+            |row| marked(row.routine),
+            |row| (row.page_bytes, row.threads),
+            |(page_bytes, threads)| {
+                let huge = page_bytes >= THP_BYTES as u64;
+                let pages = if huge { "THPs" } else { "base pages" };
+                format!("{pages}, {}", counted(threads, "thread"))
+            },
+            |row| format!("{:.1}", row.gbps),
+        )
+    };
+    text + &draw(&table, columns, Align::Right)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::description::{CopyRow, synthetic};
+    use super::super::description::{CopyRoutine, CopyRow, synthetic};
     use super::*;
 
     fn with_copies() -> Description {
         let row = |routine, page_bytes, threads, gbps| CopyRow {
             routine,
             page_bytes,
-            extent_bytes: 4096,
             threads,
             gbps,
             gbps_min: gbps,
@@ -443,10 +428,9 @@ mod tests {
             "kernel.numa_balancing tiering",
             "demotion_enabled on",
             "kernel's migrator stock kernel",
-            "routine 4K",
-            "memcpy 8.0",
+            "routine base pages, 1 thread THPs, 8 threads",
+            "memcpy 8.0 61.0",
             "fast * 12.8",
-            "memcpy 61.0",
         ] {
             line(&text, expected);
         }
@@ -477,7 +461,7 @@ mod tests {
             "/numa_balancing/tiering",
             "/abilities/1/why",
             "/limits/max_map_count",
-            "/copy/rows/0/extent_bytes",
+            "/copy/rows/0/page_bytes",
         ] {
             assert!(
                 json.pointer(pointer).is_some_and(|value| !value.is_null()),

@@ -11,20 +11,22 @@ mod pghot;
 mod walks;
 
 use std::fmt;
-use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::event::Trace;
-use crate::machine::{Machine, ParameterError, Timebase, in_range};
+use crate::machine::{Machine, Timebase};
 use crate::seen::seen;
 use crate::tiers::{Tier, Tiers};
 use crate::truth::Truth;
 
+pub use memferry_core::hotness::ParamError;
 pub use oracle::{Bound, bound};
 
 /// A policy's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
-#[cfg_attr(feature = "json", serde(rename_all = "kebab-case"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Pages stay where they were touched first.
     None,
@@ -94,61 +96,19 @@ impl fmt::Display for Kind {
     }
 }
 
-impl FromStr for Kind {
-    type Err = ParameterError;
-
-    fn from_str(text: &str) -> Result<Self, ParameterError> {
-        let unknown = || ParameterError::Policy {
-            name: text.to_owned(),
-            allowed: Self::ALL.map(Self::name).join(", "),
-        };
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.name() == text)
-            .ok_or_else(unknown)
-    }
-}
-
-/// What a user can change about policies; the same for all traces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parameters {
-    /// Accesses that make a page hot for `pghot` and `ours`; 2 if none is given.
-    pub threshold: Option<u32>,
-}
-
-impl Parameters {
-    /// Refuses what a policy's records cannot hold.
-    pub fn check(&self, kind: Kind) -> Result<(), ParameterError> {
-        let most = match kind {
-            Kind::PghotDefault | Kind::PghotDefaultFaults | Kind::OursDefault => 3,
-            Kind::PghotPrecise | Kind::PghotPreciseFaults | Kind::Ours => 7,
-            _ => return Ok(()),
-        };
-        match self.threshold {
-            None => Ok(()),
-            Some(threshold) => in_range("the threshold", threshold.into(), 1, most),
-        }
-    }
-}
-
 /// What the replay asks of a policy. All times are nanoseconds of the policy's time, see [`Timebase`].
 pub trait Policy {
     /// Where a page goes that is touched first. Linux fills the top tier and then the lower one; so do all but the
     /// oracles, which know better.
-    fn place(&mut self, page: u32, tiers: &Tiers) -> Tier {
-        let _ = (page, tiers);
+    fn place(&mut self, _page: u32, _tiers: &Tiers) -> Tier {
         Tier::Top
     }
 
     /// A page was touched first and lies there.
-    fn allocated(&mut self, page: u32, tier: Tier) {
-        let _ = (page, tier);
-    }
+    fn allocated(&mut self, _page: u32, _tier: Tier) {}
 
     /// The first access of an event has been served: the place of hint faults.
-    fn access(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
-        let _ = (page, now, tiers);
-    }
+    fn access(&mut self, _page: u32, _now: u64, _tiers: &mut Tiers) {}
 
     /// Whether it wants to hear from the source.
     fn samples(&self) -> bool {
@@ -156,8 +116,7 @@ pub trait Policy {
     }
 
     /// Whether the source is to walk page tables, each time that it could.
-    fn walks(&mut self, tiers: &Tiers) -> bool {
-        let _ = tiers;
+    fn walks(&mut self, _tiers: &Tiers) -> bool {
         true
     }
 
@@ -167,9 +126,7 @@ pub trait Policy {
     }
 
     /// The source reports an access, sampled or found by a walk.
-    fn report(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
-        let _ = (page, now, tiers);
-    }
+    fn report(&mut self, _page: u32, _now: u64, _tiers: &mut Tiers) {}
 
     /// When it wants to work by itself next.
     fn next_wake(&self) -> u64 {
@@ -177,14 +134,10 @@ pub trait Policy {
     }
 
     /// It is that time; afterwards `next_wake` is later.
-    fn wake(&mut self, now: u64, tiers: &mut Tiers) {
-        let _ = (now, tiers);
-    }
+    fn wake(&mut self, _now: u64, _tiers: &mut Tiers) {}
 
     /// A slice of the replay begins: for oracles.
-    fn slice(&mut self, slice: usize, tiers: &mut Tiers) {
-        let _ = (slice, tiers);
-    }
+    fn slice(&mut self, _slice: usize, _tiers: &mut Tiers) {}
 
     /// Bytes that it keeps about pages, beyond what a kernel has anyway (page flags, LRU lists).
     fn tracker_bytes(&self) -> u64 {
@@ -204,20 +157,17 @@ pub(crate) struct Site {
 /// Builds a policy for a trace on a machine.
 pub(crate) fn make<'a>(
     kind: Kind,
-    parameters: &Parameters,
     trace: &Trace,
     truth: &'a Truth,
     machine: &Machine,
     capacity: u32,
-) -> Result<Box<dyn Policy + 'a>, ParameterError> {
-    parameters.check(kind)?;
+) -> Result<Box<dyn Policy + 'a>, ParamError> {
     let site = Site {
         base: Timebase::of(trace),
         pages: trace.pages.len() as u32,
         page_bytes: trace.page_bytes,
         capacity,
     };
-    let pghot = |tunables: pghot::Tunables| pghot::Pghot::new(site, tunables.with(parameters));
     let (default, precise) = (
         pghot::Tunables::default_mode(),
         pghot::Tunables::precise_mode(),
@@ -226,12 +176,12 @@ pub(crate) fn make<'a>(
         Kind::None => Box::new(Stay),
         Kind::Lru => Box::new(lru::Lru::new(site)),
         Kind::Numab2 => Box::new(numab2::Numab2::new(site)),
-        Kind::PghotDefault => Box::new(pghot(default)?),
-        Kind::PghotPrecise => Box::new(pghot(precise)?),
-        Kind::PghotDefaultFaults => Box::new(pghot(default.fed_by_faults())?),
-        Kind::PghotPreciseFaults => Box::new(pghot(precise.fed_by_faults())?),
-        Kind::OursDefault => Box::new(ours::Ours::<u8>::new(site, machine, parameters)?),
-        Kind::Ours => Box::new(ours::Ours::<u32>::new(site, machine, parameters)?),
+        Kind::PghotDefault => Box::new(pghot::Pghot::new(site, default)),
+        Kind::PghotPrecise => Box::new(pghot::Pghot::new(site, precise)),
+        Kind::PghotDefaultFaults => Box::new(pghot::Pghot::new(site, default.fed_by_faults())),
+        Kind::PghotPreciseFaults => Box::new(pghot::Pghot::new(site, precise.fed_by_faults())),
+        Kind::OursDefault => Box::new(ours::Ours::<u8>::new(site, machine)?),
+        Kind::Ours => Box::new(ours::Ours::<u32>::new(site, machine)?),
         Kind::OracleStatic => Box::new(oracle::Static::new(truth, capacity)),
         Kind::OracleSampled => Box::new(oracle::Dynamic::new(
             &seen(trace, machine),
@@ -246,20 +196,3 @@ pub(crate) fn make<'a>(
 struct Stay;
 
 impl Policy for Stay {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_read_back_and_others_refused_with_the_list() {
-        for kind in Kind::ALL {
-            assert_eq!(kind.name().parse(), Ok(kind));
-        }
-        let text = "best".parse::<Kind>().expect_err("unknown").to_string();
-        assert!(
-            text.contains("ours-default, ours, oracle-static, oracle-sampled, oracle"),
-            "{text}"
-        );
-    }
-}

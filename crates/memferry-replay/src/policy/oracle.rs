@@ -510,7 +510,6 @@ mod tests {
             &machine,
             75,
             super::super::Kind::Oracle,
-            &Default::default(),
             &mut |_| true,
         );
         let outcome = outcome.expect("runs").expect("ends");

@@ -16,8 +16,8 @@ use memferry_core::hotness::{
 use memferry_core::pace::{Pace, PaceParams};
 
 use super::walks::Walks;
-use super::{Parameters, Policy, Site};
-use crate::machine::{MS, Machine, ParameterError};
+use super::{Policy, Site};
+use crate::machine::{MS, Machine};
 use crate::random::Random;
 use crate::tiers::{Tier, Tiers};
 
@@ -81,28 +81,16 @@ pub(super) struct Ours<R> {
 }
 
 impl<R: Record> Ours<R> {
-    pub(super) fn new(
-        site: Site,
-        machine: &Machine,
-        parameters: &Parameters,
-    ) -> Result<Self, ParameterError> {
-        let refused = |error: ParamError| ParameterError::Range {
-            name: error.field,
-            value: error.value,
-            least: error.least,
-            most: error.most,
-        };
-        let (mut params, rounds) = balance::defaults::<R>();
-        params.threshold = parameters.threshold.unwrap_or(params.threshold);
-        let core = Core::new(params).map_err(refused)?;
+    pub(super) fn new(site: Site, machine: &Machine) -> Result<Self, ParamError> {
+        let (params, rounds) = balance::defaults::<R>();
+        let core = Core::new(params)?;
         let pace = Pace::new(
             PaceParams {
                 rate: RATE,
                 ..PaceParams::default()
             },
             0,
-        )
-        .map_err(refused)?;
+        )?;
         Ok(Self {
             next_wake: u64::from(core.params().sweep_ms) * MS,
             core,
@@ -352,8 +340,7 @@ mod tests {
             page_bytes: 4096,
             capacity,
         };
-        let mut policy =
-            Ours::new(site, &Machine::default(), &Parameters::default()).expect("parameters");
+        let mut policy = Ours::new(site, &Machine::default()).expect("parameters");
         let mut tiers = Tiers::new(pages as usize, capacity, 1);
         for page in 0..touched {
             let tier = tiers.allocate(page, Tier::Top);
@@ -396,7 +383,7 @@ mod tests {
             page_bytes: 4096,
             capacity: 3,
         };
-        let mut blind = Ours::new(site, &machine, &Parameters::default()).expect("parameters");
+        let mut blind = Ours::new(site, &machine).expect("parameters");
         assert_eq!(walked(&mut blind, &tiers), 80, "nobody tells what is lost");
     }
 
@@ -472,26 +459,6 @@ mod tests {
                     (Some(tier), at)
                 );
             }
-        }
-    }
-
-    #[test]
-    fn a_threshold_outside_the_field_is_refused_with_the_range() {
-        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        let site = Site {
-            base,
-            pages: 10,
-            page_bytes: 4096,
-            capacity: 3,
-        };
-        for threshold in [0, 8] {
-            let parameters = Parameters {
-                threshold: Some(threshold),
-            };
-            let error = Ours::<u32>::new(site, &Machine::default(), &parameters)
-                .err()
-                .expect("refused");
-            assert!(error.to_string().ends_with("allowed: 1 to 7"), "{error}");
         }
     }
 }

@@ -11,9 +11,9 @@
 
 use super::admission::Admission;
 use super::hint_faults::HintFaults;
-use super::{Parameters, Policy, Site};
+use super::{Policy, Site};
 use crate::kswapd::Kswapd;
-use crate::machine::{MS, ParameterError, in_range};
+use crate::machine::MS;
 use crate::tiers::{Tier, Tiers};
 
 /// `kmigrated_sleep_ms`.
@@ -22,13 +22,13 @@ const SLEEP: u64 = 100 * MS;
 /// Bytes of a section of memory, whose flag says that it has a ready page.
 const SECTION_BYTES: u64 = 128 << 20;
 
-/// What the user can set, and what the two builds differ in.
+/// What the two builds differ in.
 #[derive(Clone, Copy)]
 pub(super) struct Tunables {
     /// `freq_threshold`.
-    pub(super) threshold: u32,
+    threshold: u32,
     /// `pghot_promote_freq_window_ms`.
-    pub(super) window_ms: u64,
+    window_ms: u64,
     /// Largest frequency of a record.
     freq_most: u32,
     /// log2 of the milliseconds of a time bucket.
@@ -76,14 +76,6 @@ impl Tunables {
             ..self
         }
     }
-
-    /// With what the user set.
-    pub(super) fn with(self, parameters: &Parameters) -> Self {
-        Self {
-            threshold: parameters.threshold.unwrap_or(self.threshold),
-            ..self
-        }
-    }
 }
 
 /// What a record says; all zero if nothing is known.
@@ -109,17 +101,9 @@ pub(super) struct Pghot {
 }
 
 impl Pghot {
-    pub(super) fn new(site: Site, tunables: Tunables) -> Result<Self, ParameterError> {
-        in_range(
-            "pghot's freq_threshold",
-            tunables.threshold.into(),
-            1,
-            tunables.freq_most.into(),
-        )?;
-        let most = tunables.time_mask << tunables.bucket_shift;
-        in_range("pghot's window in ms", tunables.window_ms, 1000, most)?;
+    pub(super) fn new(site: Site, tunables: Tunables) -> Self {
         let section_pages = site.base.pages(SECTION_BYTES, site.page_bytes) as usize;
-        Ok(Self {
+        Self {
             tunables,
             records: vec![Record::default(); site.pages as usize],
             section_pages,
@@ -129,7 +113,7 @@ impl Pghot {
             faults: tunables.by_faults.then(|| HintFaults::new(site)),
             admission: Admission::new(site, tunables.window_ms * MS),
             kswapd: Kswapd::new(site.pages, site.capacity),
-        })
+        }
     }
 
     fn bucket(&self, now: u64) -> u64 {
@@ -245,7 +229,7 @@ mod tests {
             page_bytes: 4096,
             capacity,
         };
-        let mut policy = Pghot::new(site, tunables).expect("tunables");
+        let mut policy = Pghot::new(site, tunables);
         let mut tiers = Tiers::new(100, capacity, 1);
         // All above is taken, and in use.
         for page in 0..100 {
@@ -368,29 +352,5 @@ mod tests {
         );
         policy.wake(policy.next_wake(), &mut tiers);
         assert_eq!(tiers.tier(3), Some(Tier::Top));
-    }
-
-    #[test]
-    fn thresholds_outside_the_field_are_refused_with_the_range() {
-        for (mode, most) in [(Tunables::default_mode(), 3), (Tunables::precise_mode(), 7)] {
-            for threshold in [0, most + 1] {
-                let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-                let site = Site {
-                    base,
-                    pages: 9,
-                    page_bytes: 4096,
-                    capacity: 3,
-                };
-                let error = Pghot::new(site, Tunables { threshold, ..mode })
-                    .err()
-                    .expect("refused");
-                assert!(
-                    error
-                        .to_string()
-                        .ends_with(&format!("allowed: 1 to {most}")),
-                    "{error}"
-                );
-            }
-        }
     }
 }

@@ -118,7 +118,4 @@ pub enum WriteError {
     /// More pages than an event can name.
     #[error("more than {} pages", u32::MAX)]
     TooManyPages,
-    /// The trace in memory is not sound.
-    #[error(transparent)]
-    Unsound(#[from] super::Unsound),
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a trace file says of itself before its events: where they come from, and in which units.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::event::Clock;
 
 use super::varint::{put, take};
@@ -15,8 +18,7 @@ const PAGES: std::ops::RangeInclusive<u32> = 64..=1 << 31;
 pub const LONGEST_WINDOW: u64 = 1 << 31;
 
 /// The first chunk of a trace file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Header {
     /// What was traced: a command line, or what the user calls it.
     pub name: String,
@@ -37,8 +39,7 @@ pub struct Header {
 }
 
 /// A set-associative cache with least-recently-used replacement, as [`crate::trace::source::CacheModel`] plays it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Cache {
     /// Bytes that it holds.
     pub bytes: u64,

@@ -22,7 +22,6 @@ mod header;
 mod order;
 mod reader;
 mod reduce;
-mod sound;
 pub mod source;
 mod totals;
 mod varint;
@@ -35,7 +34,6 @@ pub use error::{ReadError, WriteError};
 pub use header::{Cache, Header};
 pub use reader::{Limits, Reader, read};
 pub use reduce::{ReduceError, reduce};
-pub use sound::Unsound;
 pub use totals::Totals;
 pub use writer::{Writer, write};
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a trace file has altogether: its last chunk, and what `memferry trace info` prints.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::event::Event;
 
 use super::varint::{put, take};
 
 /// Sums over a trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "json", derive(serde::Serialize, schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Totals {
     /// Pages.
     pub pages: u64,
@@ -20,7 +22,7 @@ pub struct Totals {
     /// When tracing ended, in units of the trace's clock.
     pub end: u64,
     /// Accesses of the program, those that were left out (hits of a modelled cache) among them; 0 if not known.
-    #[cfg_attr(feature = "json", serde(skip))]
+    #[serde(skip)]
     pub seen: u64,
 }
 
