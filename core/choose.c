@@ -23,6 +23,9 @@
 /* Half a second per 4 MiB, 8 MB/s: anything slower counts as that, so that 32 bits suffice. */
 #define COST_MAX	((uint32_t)1 << 29)
 
+/* No cost is as high. */
+#define COST_NONE	(~(uint32_t)0)
+
 /* A time that fits 64 bits beside COST_SHIFT: an hour. */
 #define NS_MAX		((uint64_t)1 << 42)
 
@@ -74,8 +77,16 @@ static uint32_t ferry_choose_log2(uint64_t value)
 	return log;
 }
 
-/* Powers of two lie inside of a size, so that a batch less a small part has the same size. */
-static uint32_t ferry_choose_size(uint64_t bytes)
+/**
+ * ferry_choose_size - index of the costs of a batch
+ * @bytes: of the batch
+ *
+ * Size k is that of 2^(14 + k) bytes: from 2/3 of it to, not including, 4/3. So a batch that misses
+ * a small part of a power of two has the same size.
+ *
+ * Return: below FERRY_CHOOSE_SIZES.
+ */
+uint32_t ferry_choose_size(uint64_t bytes)
 {
 	uint32_t log = ferry_choose_log2((bytes + bytes / 2) >> SIZE_SHIFT);
 
@@ -212,12 +223,12 @@ static uint64_t ferry_choose_worst(const struct ferry_choose *choose, uint32_t o
 				   uint64_t bytes, uint64_t untried_ns)
 {
 	const struct ferry_choose_cost *cost = choose->costs[option];
-	uint32_t size = ferry_choose_size(bytes), least = UINT32_MAX, i;
+	uint32_t size = ferry_choose_size(bytes), least = COST_NONE, i;
 
 	for (i = 0; i <= size; i++)
 		if (cost[i].samples && cost[i].mean + cost[i].spread < least)
 			least = cost[i].mean + cost[i].spread;
-	if (least == UINT32_MAX)
+	if (least == COST_NONE)
 		return choose->options[option].start_ns + untried_ns;
 	return ferry_choose_ns(least, bytes);
 }

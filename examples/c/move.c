@@ -11,6 +11,7 @@
 #include <memferry.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -30,7 +31,7 @@ static void print_count(const char *outcome, memferry_count count)
 
 static int failed(const char *what, int code)
 {
-	fprintf(stderr, "%s: %s: %s\n", what, memferry_strerror(code), memferry_last_error());
+	fprintf(stderr, "%s: %s: %s\n", what, strerror(-code), memferry_last_error());
 	return EXIT_FAILURE;
 }
 

@@ -560,18 +560,15 @@ static const struct caller callers[] = {
 
 #define NR_CALLERS	ARRAY_SIZE(callers)
 
-/* `reasons` with one name alone, or with all names but it. */
+/* One reason alone has the migrator, or all but it. */
 static void choose_reasons(const char *reason, bool allowed)
 {
-	char text[512] = "";
+	char text[128];
 
 	if (!migrator_kernel())
 		return;
-	for (int n = 0; n < NR_REASONS; n++)
-		if (!strcmp(migrate_reasons[n], reason) == allowed) {
-			strcat(text, text[0] ? " " : "");
-			strcat(text, migrate_reasons[n]);
-		}
+	snprintf(text, sizeof(text), "all %s\n%s %s\n", allowed ? "none" : "default", reason,
+		 allowed ? "default" : "none");
 	if (file_write(text, MIGRATION "/reasons"))
 		tap_bail("reasons does not take '%s'", text);
 }
@@ -639,6 +636,16 @@ static void test_all(const struct caller *caller)
 		if (!strcmp(name, "kernel"))
 			test(caller, name, false);
 	}
+	if (!migrator_kernel())
+		return;
+	/* "auto", made to use CPUs and channels together: else so few batches are all plain. */
+	if (migrator_choose("auto"))
+		tap_bail("auto cannot be chosen");
+	migrator_eager();
+	if (file_write("204", AUTO_LANES))
+		tap_bail("no " AUTO_LANES);
+	test(caller, "auto", true);
+	migrator_defaults();
 }
 
 int main(int argc, char **argv)

@@ -23,52 +23,60 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TEXT	256
+#define TEXT	512
+
+/* `reasons` of which all but the first and the last two have the default. */
+#define REASONS(compaction, demotion, damon)					\
+	"compaction " compaction "\nmemory_failure default\nmemory_hotplug default\n"	\
+	"syscall_or_cpuset default\nmempolicy_mbind default\nnuma_misplaced default\n"	\
+	"contig_range default\nlongterm_pin default\ndemotion " demotion "\ndamon " damon
 
 static const struct setting files[] = {
 	{
 		.name = "migrator",
 		.good = {
-			{ "kernel", "none [kernel] mtcopy dcbm" },
-			{ "mtcopy\n", "none kernel [mtcopy] dcbm" },
-			{ "mtcopy", "none kernel [mtcopy] dcbm" },
-			{ "none\n", "[none] kernel mtcopy dcbm" },
+			{ "kernel", "none auto [kernel] mtcopy dcbm" },
+			{ "mtcopy\n", "none auto kernel [mtcopy] dcbm" },
+			{ "mtcopy", "none auto kernel [mtcopy] dcbm" },
+			{ "auto", "none [auto] kernel mtcopy dcbm" },
+			{ "none\n", "[none] auto kernel mtcopy dcbm" },
 		},
 		.bad = {
 			"non", "nonex", "kerne", "kernel mtcopy", "Kernel", "[kernel]", " kernel",
 			"kernel\n\n", "dcbm-not-there", "0", "1", "\n", "mtcopy,kernel", "all",
-			"kernel\tmtcopy", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+			"kernel\tmtcopy", "default", "kernel only", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 		},
 	},
 	{
 		.name = "reasons",
 		.good = {
-			{ "none", NULL },
-			{ "compaction", NULL },
-			{ "demotion\n", "demotion" },
-			{ "demotion compaction", "compaction demotion" },
-			{ "damon longterm_pin contig_range\n", "contig_range longterm_pin damon" },
-			{ "memory_failure memory_hotplug syscall_or_cpuset mempolicy_mbind numa_misplaced",
-			  NULL },
-			{ "all\n", "all" },
+			{ "compaction none", REASONS("none", "default", "default") },
+			{ "demotion mtcopy only\n", REASONS("none", "mtcopy only", "default") },
+			{ "compaction default,damon kernel", REASONS("default", "mtcopy only", "kernel") },
+			{ "  demotion\tauto\n\ndamon none\ndamon mtcopy\n",
+			  REASONS("default", "auto", "mtcopy") },
+			{ REASONS("none", "kernel only", "auto"), NULL },
+			{ "all default\n", REASONS("default", "default", "default") },
 		},
 		.bad = {
-			"compactio", "compactionx", "compaction,demotion", "ALL", "0", "1", "-1",
-			"0x3ff", "compaction nothing", "nothing compaction", "mr_compaction",
-			"*", "[all]", "all!", "~0", "demotion\ncompaction\nx",
+			"compaction", "all", "none", "compactio none", "compaction,demotion",
+			"compaction none only", "compaction auto only", "compaction default only",
+			"compaction mtcopy onl", "compaction mtcopy only only", "compaction mtcop",
+			"ALL none", "0", "-1 none", "compaction none\ndemotion", "\n", ",,",
+			"demotion none,nothing none", "* none", "all all", "all! none",
 		},
 	},
 	{
 		.name = "max_batch_bytes",
 		.good = {
 			{ "2097152", NULL },
-			{ "67108864\n", "67108864" },
+			{ "1073741824\n", "1073741824" },
 			{ "0x400000", "4194304" },
 			{ "2101248", NULL },
 			{ "4194304", NULL },
 		},
 		.bad = {
-			"0", "4096", "2097151", "2093056", "2097153", "67108865", "67112960", "-1",
+			"0", "4096", "2097151", "2093056", "2097153", "1073741825", "1073745920", "-1",
 			"18446744073709551615", "18446744073709547520", "99999999999999999999", "abc",
 			"4M", "\n", " ", "4194304 1", "1048576",
 		},
@@ -115,8 +123,9 @@ static void test_boot_values(void)
 
 	tap_ok(!file_read(text, sizeof(text), MIGRATION "/migrator") &&
 	       !strncmp(text, "[none]", 6), "no migrator at first");
-	tap_ok(!file_read(text, sizeof(text), MIGRATION "/reasons") && !strcmp(text, "all"),
-	       "all reasons at first");
+	tap_ok(!file_read(text, sizeof(text), MIGRATION "/reasons") &&
+	       !strcmp(text, REASONS("default", "default", "default")),
+	       "the default for all reasons at first");
 	tap_ok(file_number(MIN_BATCH_BYTES) == MIN_BATCH, "min_batch_bytes is %d", MIN_BATCH);
 	tap_ok(file_number(MIGRATION "/max_batch_bytes") == MAX_BATCH, "max_batch_bytes is %d",
 	       MAX_BATCH);
@@ -127,7 +136,8 @@ static void test_boot_values(void)
 
 static void test_stats(void)
 {
-	static const char *const counts[] = { "folios", "bytes", "fallbacks", "declined" };
+	static const char *const counts[] = { "folios", "bytes", "fallbacks", "declined",
+						"refused" };
 	static const char *const names[] = { "kernel", "mtcopy", "dcbm" };
 
 	for (unsigned int m = 0; m < ARRAY_SIZE(names); m++) {
@@ -194,12 +204,12 @@ static int found(const char *path, const struct stat *stat, int type, struct FTW
 	return 0;
 }
 
-/* What can be set, what is told, and four counts of each migrator. */
+/* What can be set, what is told, and five counts of each migrator. */
 static void test_no_more_files(void)
 {
 	if (nftw(MIGRATION, found, 8, FTW_PHYS))
 		tap_bail(MIGRATION " cannot be walked");
-	tap_ok(nr_found == NR_FILES + 2 + 3 * 4 && file_exists(MIGRATION "/dcbm/devices") &&
+	tap_ok(nr_found == NR_FILES + 2 + 3 * 5 && file_exists(MIGRATION "/dcbm/devices") &&
 	       file_exists(MIGRATION "/quarantined_bytes"),
 	       "there are no files but these, devices, quarantined_bytes and stats: %u", nr_found);
 }
@@ -208,7 +218,7 @@ static void test_no_more_files(void)
 static size_t random_text(char *text, size_t size)
 {
 	static const char *const pieces[] = {
-		"none", "kernel", "mtcopy", "all", "compaction", "demotion", " ", "\n", ",", "0",
+		"none", "kernel", "mtcopy", "all", "auto", "default", " only", "compaction", "demotion", " ", "\n", ",", "0",
 		"1", "-", "2097152", "4194304", "262144", "x", "[", "]", "\t", "\xff",
 	};
 	size_t length = 0;
@@ -239,7 +249,7 @@ static bool valid(void)
 		return false;
 	if (file_read(text, sizeof(text), MIGRATION "/reasons") || !text[0])
 		return false;
-	return most >= 2 << 20 && most <= 64 << 20 && lanes >= 1 &&
+	return most >= 2 << 20 && most <= 1 << 30 && lanes >= 1 &&
 	       lanes <= 64 && channels >= 1 && channels <= 64;
 }
 
@@ -306,8 +316,8 @@ static void test_random(long long seconds)
 	migrator_choose("mtcopy");
 	end = time(NULL) + seconds;
 	pid = start_mover(content, end);
-	/* The first file is `migrator`. */
-	fuzz(&seen, emulator_patches_badly() ? 1 : 0, end);
+	/* The first files are `migrator` and `reasons`. */
+	fuzz(&seen, emulator_patches_badly() ? 2 : 0, end);
 	waitpid(pid, &status, 0);
 	tap_note("%lu random writes: %lu taken, %lu refused", seen.writes, seen.taken,
 		 seen.refused);

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -190,6 +191,38 @@ static void test_idle_only(void)
 	stop_busy(busy);
 }
 
+static void set_class(int policy, int nice)
+{
+	struct sched_param priority = { .sched_priority = policy == SCHED_FIFO };
+
+	if (sched_setscheduler(0, policy, &priority) || setpriority(PRIO_PROCESS, 0, nice))
+		tap_bail("class %d, nice %d: %s", policy, nice, strerror(errno));
+}
+
+/* Who gives way to everybody has no helper, and who outranks others has a busy CPU, too. */
+static void test_classes(void)
+{
+	struct stats done;
+	pid_t busy;
+
+	file_write("1", MTCOPY_PARAMS "/idle_only");
+	set_class(SCHED_OTHER, 19);
+	tap_ok(!most_lanes(TRIES, &done) && done.declined == TRIES, "nice 19: no helper");
+	set_class(SCHED_IDLE, 0);
+	tap_ok(!most_lanes(TRIES, &done) && done.declined == TRIES, "SCHED_IDLE: no helper");
+	set_class(SCHED_OTHER, 0);
+	busy = start_busy(0);
+	set_class(SCHED_OTHER, -20);
+	tap_ok(most_lanes(PATIENT_TRIES, &done) == 2 && !done.declined,
+	       "nice -20: a busy CPU helps");
+	set_class(SCHED_FIFO, 0);
+	tap_ok(most_lanes(PATIENT_TRIES, &done) == 2 && !done.declined,
+	       "a real-time task: a busy CPU helps");
+	set_class(SCHED_OTHER, 0);
+	stop_busy(busy);
+	file_write("0", MTCOPY_PARAMS "/idle_only");
+}
+
 static void test_cpuset(void)
 {
 	struct stats done;
@@ -289,6 +322,7 @@ int main(void)
 	migrator_eager();
 	run_on(HERE);
 	test_idle_only();
+	test_classes();
 	test_cpuset();
 	test_nontemporal_all();
 	test_hog();

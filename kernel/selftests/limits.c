@@ -116,6 +116,22 @@ static void test_max(const char *migrator, const char *kind, long long max, size
 	limit_max(MAX_BATCH);
 }
 
+/* What a batch does not hold is copied in turns. */
+static void test_turns(const char *migrator)
+{
+	const size_t bytes = 72UL << 20, most = 64UL << 20;
+	struct batches seen;
+	struct stats done;
+
+	limit_max(1 << 30);
+	seen = counted_move(migrator, "anonymous", bytes, &done);
+	tap_ok(seen.started == 2 && seen.largest == (long long)most && seen.finished == 2,
+	       "%s: the batch of %zu bytes is copied in two turns", migrator, bytes);
+	tap_ok(seen.bytes == (long long)bytes && done.bytes == seen.bytes && !done.fallbacks,
+	       "%s: in turns, all of it is copied", migrator);
+	limit_max(MAX_BATCH);
+}
+
 static void test_lanes(void)
 {
 	struct batches seen;
@@ -158,6 +174,7 @@ int main(void)
 		test_max(name, "anonymous, 2048 KiB", 2 << 20, 8 << 20);
 		test_max(name, "anonymous, 2048 KiB", 4 << 20, 8 << 20);
 		test_max(name, "anonymous, 2048 KiB", 64 << 20, 16 << 20);
+		test_turns(name);
 		if (!strcmp(name, "mtcopy"))
 			test_lanes();
 	}

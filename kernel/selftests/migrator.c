@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *const migrate_reasons[NR_REASONS] = {
 	"compaction", "memory_failure", "memory_hotplug", "syscall_or_cpuset",
@@ -65,15 +66,14 @@ static int choose_dcbm(void)
 
 int migrator_choose(const char *name)
 {
-	if (!strcmp(name, "dcbm"))
-		return choose_dcbm();
-	if (!strcmp(name, "mtcopy")) {
-		int error = mtcopy_load();
+	bool automatic = !strcmp(name, "auto");
+	int error = 0;
 
-		if (error)
-			return error;
-	}
-	return file_write(name, MIGRATION "/migrator");
+	if (automatic || !strcmp(name, "dcbm"))
+		error = choose_dcbm();
+	if (!error && (automatic || !strcmp(name, "mtcopy")))
+		error = mtcopy_load();
+	return error ? error : file_write(name, MIGRATION "/migrator");
 }
 
 static void must(int error, const char *what)
@@ -89,11 +89,12 @@ void migrator_eager(void)
 	must(file_write("0", MIN_BATCH_BYTES), MIN_BATCH_BYTES);
 	/* An emulated machine copies slowly, and may stand still. */
 	must(file_write("60000", FILE_WINDOW_MS), FILE_WINDOW_MS);
-	must(file_write("all", MIGRATION "/reasons"), "reasons");
+	must(file_write("all default", MIGRATION "/reasons"), "reasons");
 	if (!mtcopy_loaded())
 		return;
 	/* A guest that is busy with writers has no idle CPU: helpers run all the same. */
-	must(file_write("2", MIGRATION "/mtcopy/lanes"), "mtcopy/lanes");
+	must(file_write_number(sysconf(_SC_NPROCESSORS_ONLN), MIGRATION "/mtcopy/lanes"),
+	     "mtcopy/lanes");
 	must(file_write("0", MTCOPY_PARAMS "/idle_only"), "idle_only");
 }
 
@@ -101,11 +102,12 @@ void migrator_defaults(void)
 {
 	if (!migrator_kernel())
 		return;
+	file_write("all default", MIGRATION "/reasons");
 	file_write("none", MIGRATION "/migrator");
+	file_write("0", AUTO_LANES);
 	file_write_number(MIN_BATCH, MIN_BATCH_BYTES);
 	file_write("10", FILE_WINDOW_MS);
 	file_write_number(MAX_BATCH, MIGRATION "/max_batch_bytes");
-	file_write("all", MIGRATION "/reasons");
 	/* Their settings go with them. */
 	mtcopy_unload();
 	module_unload("dcbm");
@@ -136,6 +138,15 @@ const char *migrator_next(const char *previous)
 	return migrators[next];
 }
 
+static void add(struct stats *sum, struct stats stats, int sign)
+{
+	sum->folios += sign * stats.folios;
+	sum->bytes += sign * stats.bytes;
+	sum->fallbacks += sign * stats.fallbacks;
+	sum->declined += sign * stats.declined;
+	sum->refused += sign * stats.refused;
+}
+
 struct stats migrator_stats(const char *name)
 {
 	struct stats stats = { 0 };
@@ -147,10 +158,17 @@ struct stats migrator_stats(const char *name)
 		{ "bytes", &stats.bytes },
 		{ "fallbacks", &stats.fallbacks },
 		{ "declined", &stats.declined },
+		{ "refused", &stats.refused },
 	};
 
 	if (!migrator_copies(name))
 		return stats;
+	if (!strcmp(name, "auto")) {
+		for (unsigned int n = 0; n < NR_MIGRATORS; n++)
+			if (file_exists(MIGRATION "/stats/%s", migrators[n]))
+				add(&stats, migrator_stats(migrators[n]), 1);
+		return stats;
+	}
 	for (unsigned int i = 0; i < ARRAY_SIZE(counts); i++) {
 		*counts[i].count = file_number(MIGRATION "/stats/%s/%s", name, counts[i].file);
 		if (*counts[i].count < 0)
@@ -164,9 +182,6 @@ struct stats migrator_since(const char *name, struct stats before)
 {
 	struct stats now = migrator_stats(name);
 
-	now.folios -= before.folios;
-	now.bytes -= before.bytes;
-	now.fallbacks -= before.fallbacks;
-	now.declined -= before.declined;
+	add(&now, before, -1);
 	return now;
 }

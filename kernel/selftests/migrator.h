@@ -21,6 +21,9 @@
 #define FILE_WINDOW_MS	"/sys/module/migrator/parameters/file_window_ms"
 #define MTCOPY_PARAMS	"/sys/module/mtcopy/parameters"
 
+/* Lanes that "auto" must use: 100 times CPUs plus channels; 0: as it likes. */
+#define AUTO_LANES	"/sys/module/migrator_auto/parameters/lanes"
+
 /* Parameters with which dcbm believes the engine that is made of threads. */
 #define MIGRATOR_TRUST	"trust=faultdma"
 
@@ -40,7 +43,7 @@ void migrator_needed(void);
 /* The one after @previous, chosen, with settings under which every eligible folio goes to it. */
 const char *migrator_next(const char *previous);
 
-/* Chooses one, loading its module, and for dcbm an engine if there is none. 0 or -errno. */
+/* Chooses one, or "auto", loading the modules, and for dcbm an engine if there is none. 0 or -errno. */
 int migrator_choose(const char *name);
 
 /* Whether a name stands for something that copies batches: not "none", not "vanilla". */
@@ -59,10 +62,10 @@ bool mtcopy_loaded(void);
 
 /* What a migrator did. */
 struct stats {
-	long long folios, bytes, fallbacks, declined;
+	long long folios, bytes, fallbacks, declined, refused;
 };
 
-/* Zeros for "none" and "vanilla". */
+/* Zeros for "none" and "vanilla"; for "auto" sums over all. */
 struct stats migrator_stats(const char *name);
 
 /* What happened since @before. */

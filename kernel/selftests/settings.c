@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define TEXT	256
+#define TEXT	512
 
 /* Every file, one per line: what must not change. */
 static void read_all(const struct settings *settings, char *text, size_t size)

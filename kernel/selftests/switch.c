@@ -50,23 +50,46 @@ static void *move(void *argument)
 	return NULL;
 }
 
+/* Whether the next choice may patch code: a reason may have a migrator of its own. */
 static bool none_is_active(void)
 {
 	char text[128] = "";
 
 	file_read(text, sizeof(text), MIGRATION "/migrator");
-	return strstr(text, "[none]");
+	return strstr(text, "[none]") || strstr(text, "[auto]");
 }
 
 static int choose_name(const char *name)
 {
-	bool alone = emulator_patches_badly() && (!strcmp(name, "none") || none_is_active());
+	bool alone = emulator_patches_badly() &&
+		     (!strcmp(name, "none") || !strcmp(name, "auto") || none_is_active());
 	int error;
 
 	if (alone)
 		pthread_rwlock_wrlock(&migrating);
 	error = file_write(name, MIGRATION "/migrator");
 	if (alone)
+		pthread_rwlock_unlock(&migrating);
+	return error;
+}
+
+/* For the reason of the movers alone; "only" now and then, which leaves pages where they are. */
+static int choose_reason(const char *name)
+{
+	bool only = strcmp(name, "none") && strcmp(name, "auto") && !(rand() % 4);
+	int error;
+
+	if (emulator_patches_badly())
+		pthread_rwlock_wrlock(&migrating);
+	error = file_write(rand() % 2 ? "all default" : "syscall_or_cpuset default",
+			   MIGRATION "/reasons");
+	if (!error && rand() % 2) {
+		char line[64];
+
+		snprintf(line, sizeof(line), "syscall_or_cpuset %s%s", name, only ? " only" : "");
+		error = file_write(line, MIGRATION "/reasons");
+	}
+	if (emulator_patches_badly())
 		pthread_rwlock_unlock(&migrating);
 	return error;
 }
@@ -79,9 +102,9 @@ struct counts {
 /* What may happen to a choice: a module that is not there. */
 static void choose(struct counts *counts)
 {
-	static const char *const names[] = { "none", "kernel", "mtcopy", "dcbm" };
+	static const char *const names[] = { "none", "kernel", "mtcopy", "dcbm", "auto" };
 	const char *name = names[rand() % ARRAY_SIZE(names)];
-	int error = choose_name(name);
+	int error = rand() % 4 ? choose_name(name) : choose_reason(name);
 
 	if (!error)
 		counts->chosen++;
@@ -224,7 +247,8 @@ int main(int argc, char **argv)
 			 strerror(-counts.error));
 	tap_ok(counts.chosen && counts.loads && counts.unloads,
 	       "migrators were chosen, the module loaded and unloaded");
-	tap_ok(!file_write("none", MIGRATION "/migrator"), "none at the end");
+	tap_ok(!file_write("all default", MIGRATION "/reasons") &&
+	       !file_write("none", MIGRATION "/migrator"), "none at the end");
 	mtcopy_unload();
 	tap_ok(!mtcopy_loaded(), "the module is gone at the end");
 	tap_ok(!mtcopy_load() && mtcopy_loaded(), "and can come back");

@@ -4,17 +4,20 @@
 //!
 //! Only the system call is timed. Afterwards every page's node is asked, every byte compared, and the pages brought back.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use memferry::copy::Routine;
 use memferry_linux::kernel::{
-    DCBM, Interfaces, MTCOPY, Migration, NO_MIGRATOR, Plan, Setting, SettingError, Statistics,
+    AUTO, DCBM, Interfaces, MTCOPY, Migration, NO_MIGRATOR, Plan, Setting, SettingError, Statistics,
 };
 
 use super::busy::Spinners;
 use super::cpu_time::CpuTicks;
+use super::kernel::by_others;
 use super::lane_trace::LaneTrace;
 use super::nodes::{TRIES, bring, call_failed, map, missing, send};
 use super::region::{PAGE, Region, THP};
@@ -51,6 +54,7 @@ impl Control {
             FILL,
             HIGH_PRIORITY,
             IDLE_ONLY,
+            "sys/kernel/mm/migration/reasons",
             "sys/kernel/mm/migration/migrator",
         ];
         let before = can_be_set.then(|| Restore::new(Path::new("/"), FILES));
@@ -87,12 +91,12 @@ impl Control {
         Ok((taken < most).then_some(taken))
     }
 
-    /// Activates a migrator, with so many lanes if it has some.
+    /// Activates a migrator, with so many lanes if it has some, for the reasons that are measured.
     pub fn activate(&mut self, migrator: &str, lanes: Option<usize>) -> Result<(), Failure> {
         let Some(before) = &mut self.before else {
             return Ok(());
         };
-        if migrator == MTCOPY {
+        if migrator == MTCOPY || migrator == AUTO {
             for (file, text) in std::mem::take(&mut self.parameters) {
                 before.begin()?;
                 fs::write(Path::new("/").join(file), text).map_err(|error| {
@@ -100,17 +104,25 @@ impl Control {
                 })?;
             }
         }
-        let mut wanted = vec![(Setting::Migrator, migrator.to_owned())];
-        let settings = [Setting::MtcopyLanes, Setting::DcbmLanes].into_iter();
-        let own = settings.filter(|setting| setting.module() == Some(migrator));
-        wanted.extend(
-            own.zip(lanes)
-                .map(|(setting, lanes)| (setting, lanes.to_string())),
-        );
-        let what = "the kernel's migrator could not be set";
+        let reasons = "syscall_or_cpuset default,compaction default".to_owned();
+        let mut wanted = vec![
+            (Setting::Migrator, migrator.to_owned()),
+            (Setting::Reasons, reasons),
+        ];
         let root = Path::new("/");
+        let what = "the kernel's migrator could not be set";
         let now = Interfaces::read_from(root)
             .map_err(|error| Failure::new(what, &error, "see `memferry kernel status`"))?;
+        let settings = [Setting::MtcopyLanes, Setting::DcbmLanes].into_iter();
+        // Those of the modules that auto chooses from are its limits.
+        let own = settings.filter(|&setting| match migrator {
+            AUTO => now.value(setting).is_some(),
+            _ => setting.module() == Some(migrator),
+        });
+        wanted.extend(
+            own.flat_map(|setting| lanes.map(|lanes| (setting, lanes)))
+                .map(|(setting, lanes)| (setting, lanes.to_string())),
+        );
         let failed = |error: SettingError| Failure::new(what, &error, error.hint());
         let plan = Plan::new(root, &now, &wanted).map_err(failed)?;
         if plan.steps.is_empty() {
@@ -133,14 +145,45 @@ fn migration(what: &str) -> Result<Migration, Failure> {
         .map_err(|absence| Failure::new(what, absence, next))
 }
 
-/// What a migrator has done since it was registered; `None` for migrator none.
-pub fn statistics(migrator: &str) -> Result<Option<Statistics>, Failure> {
-    if migrator == NO_MIGRATOR {
-        return Ok(None);
+/// What all migrators have done since they were registered; nothing on a stock kernel.
+pub struct Done(Vec<Statistics>);
+
+impl Done {
+    pub fn now() -> Result<Self, Failure> {
+        let (what, next) = (
+            "the kernel's statistics could not be read",
+            "see `memferry kernel status`",
+        );
+        let found = Migration::read().map_err(|error| Failure::new(what, &error, next))?;
+        Ok(Self(
+            found.map_or_else(|_| Vec::new(), |now| now.statistics),
+        ))
     }
-    let mut now = migration("the kernel's statistics could not be read")?.statistics;
-    now.retain(|row| row.migrator == migrator);
-    Ok(now.pop())
+
+    /// What each has done since then.
+    fn since(&self, before: &Self, of: fn(&Statistics) -> u64) -> BTreeMap<String, u64> {
+        let risen = |now: &Statistics| {
+            let then = before.0.iter().find(|row| row.migrator == now.migrator);
+            let more = of(now).saturating_sub(then.map_or(0, of));
+            (more > 0).then(|| (now.migrator.clone(), more))
+        };
+        self.0.iter().filter_map(risen).collect()
+    }
+
+    /// Bytes that each has copied since then, those that have.
+    pub fn copied(&self, before: &Self) -> BTreeMap<String, u64> {
+        self.since(before, |of| of.bytes)
+    }
+
+    /// What a migrator has done since then; of auto all together, `None` of migrator none.
+    pub fn of(&self, before: &Self, migrator: &str, of: fn(&Statistics) -> u64) -> Option<u64> {
+        let all = self.since(before, of);
+        match migrator {
+            NO_MIGRATOR => None,
+            AUTO => Some(all.values().sum()),
+            name => Some(all.get(name).copied().unwrap_or(0)),
+        }
+    }
 }
 
 /// Memory of one folio size on one node, and as much on the other.
@@ -153,6 +196,8 @@ pub struct Between<'a> {
     threads: usize,
     control: &'a mut Control,
     busy: Option<Arc<Spinners>>,
+    /// How long auto moves before each of its cases is measured.
+    learn: Duration,
 }
 
 impl<'a> Between<'a> {
@@ -165,6 +210,7 @@ impl<'a> Between<'a> {
         threads: usize,
         control: &'a mut Control,
         busy: Option<Arc<Spinners>>,
+        learn: Duration,
     ) -> Result<Self, Failure> {
         let map = |node| map(Some(node), bytes, folio, threads);
         let between = Self {
@@ -176,6 +222,7 @@ impl<'a> Between<'a> {
             threads,
             control,
             busy,
+            learn,
         };
         between.check_folios()?;
         bring(&between.heads(bytes / folio), nodes.from)?;
@@ -247,6 +294,15 @@ impl Stand for Between<'_> {
     }
 
     fn first(&mut self, case: &Case) -> Result<Run, Failure> {
+        if case.means.is_auto() {
+            self.control.activate(case.means.name(), Some(case.lanes))?;
+            let until = Instant::now() + self.learn;
+            while Instant::now() < until {
+                let heads = self.heads(case.folios * case.calls);
+                self.carry(case, &heads)?;
+                self.renew(&heads)?;
+            }
+        }
         let trace = (!case.means.is_plain()).then(LaneTrace::begin).flatten();
         let run = self.run(case)?;
         Ok(Run {
@@ -262,12 +318,12 @@ impl Stand for Between<'_> {
         for _ in 0..TRIES {
             let heads = self.heads(folios);
             self.region.fill_head(bytes, self.threads);
-            let before = statistics(migrator)?;
+            let before = Done::now()?;
             let (since, ticks) = (self.busy.as_ref().map(|busy| busy.since()), CpuTicks::now());
             let times = self.carry(case, &heads)?;
             let cpu = CpuTicks::now() - ticks;
             let busy_lost = (self.busy.as_ref().zip(since)).map(|(busy, since)| busy.lost(&since));
-            let did = statistics(migrator)?.zip(before);
+            let now = Done::now()?;
             let verified = self
                 .region
                 .check(bytes, self.threads)
@@ -275,15 +331,20 @@ impl Stand for Between<'_> {
             self.renew(&heads)?;
             if let Some(call_ns) = times {
                 let total: u64 = call_ns.iter().sum();
-                let risen = |of: fn(&Statistics) -> u64| {
-                    did.as_ref()
-                        .map(|(after, before)| of(after).saturating_sub(of(before)))
-                };
+                let copied_by = now.copied(&before);
+                if let Some(others) = by_others(migrator, bytes, &copied_by) {
+                    return Err(Failure::new(
+                        format!("not only {migrator} copied, so its row would be no result"),
+                        format!("of {bytes} bytes there are those of {others}"),
+                        "end what else migrates pages, or what changes the kernel's migrators meanwhile",
+                    ));
+                }
                 return Ok(Run {
                     gbps: bytes as f64 / total.max(1) as f64,
                     verified,
-                    copied: risen(|of| of.bytes),
-                    declined: risen(|of| of.declined),
+                    copied: now.of(&before, migrator, |of| of.bytes),
+                    copied_by,
+                    declined: now.of(&before, migrator, |of| of.declined),
                     cpu: Some(cpu),
                     busy_lost,
                     call_ns,

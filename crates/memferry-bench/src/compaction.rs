@@ -16,8 +16,9 @@ use memferry_linux::affinity;
 use memferry_linux::kernel::{Migration, NO_MIGRATOR};
 use memferry_linux::topology::{Node, Topology};
 
-use super::between::{Control, statistics};
+use super::between::{Control, Done};
 use super::cpu_time::CpuTicks;
+use super::kernel::by_others;
 use super::region::{PAGE, Region, THP};
 use super::rig::bug;
 use super::{host, kernel, nodes};
@@ -172,22 +173,30 @@ impl Place {
             Load::Idle => None,
             Load::Hog => Some(Hog::start(self.cpu)?),
         };
-        let before = statistics(migrator)?;
+        let before = Done::now()?;
         let compacted = thread::scope(|scope| {
             let thread = scope.spawn(|| self.compact(hog.as_ref()));
             thread
                 .join()
                 .unwrap_or_else(|_| Err(bug("the thread that compacts panicked")))
         })?;
-        let did = statistics(migrator)?.zip(before);
+        let now = Done::now()?;
         drop(hog);
         let verified = region.check_thinned(self.threads).map_err(|at| {
             bug(format!(
                 "byte {at} is not what was written before the compaction"
             ))
         })?;
+        let migrated = compacted.pages as usize * PAGE;
+        if let Some(others) = by_others(migrator, migrated, &now.copied(&before)) {
+            return Err(Failure::new(
+                format!("not only {migrator} copied, so its row would be no result"),
+                format!("of {migrated} bytes there are those of {others}"),
+                "end what else migrates pages, or what changes the kernel's migrators meanwhile",
+            ));
+        }
         Ok(Run {
-            copied: did.map(|(after, before)| after.bytes.saturating_sub(before.bytes)),
+            copied: now.of(&before, migrator, |of| of.bytes),
             verified,
             ..compacted
         })

@@ -2,7 +2,7 @@
 //! What is the kernel's own of `bench move` and `bench count`: its migrators and lanes, its folios, its calls, and how a migrator
 //! compares with none.
 
-use memferry_linux::kernel::{DCBM, MOST_LANES, MTCOPY, NO_MIGRATOR};
+use memferry_linux::kernel::{AUTO, DCBM, MOST_LANES, MTCOPY, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
 use super::region::{PAGE, THP};
@@ -55,14 +55,14 @@ pub fn of_none(case: &Case, runs: &[Run], all: &[(Case, Vec<Run>)]) -> Option<f6
 }
 
 /// The rows that are not what their name says: the migrator left more than a tenth of the bytes to the plain copy. Calls of
-/// less than a huge page do not count: they can be too small for a migrator.
+/// less than a huge page do not count: they can be too small for a migrator. Nor does auto, whose choice the plain copy is.
 pub fn not_copied(rows: &[MoveRow]) -> Option<String> {
     let part = |row: &MoveRow| {
         let share = row.copied_bytes? as f64 / (row.bytes * row.runs as u64) as f64;
         let folio = Size(row.folio_bytes as u64);
         let folios = row.folios.unwrap_or(row.bytes as usize / row.folio_bytes);
         let (migrator, lanes, percent) = (&row.migrator, row.lanes, share * 100.0);
-        (share < 0.9 && row.folio_bytes * folios >= THP)
+        (share < 0.9 && row.folio_bytes * folios >= THP && migrator != AUTO)
             .then(|| format!("{migrator} x{lanes}, {folios} of {folio}: {percent:.0}%"))
     };
     let parts: Vec<String> = rows.iter().filter_map(part).collect();
@@ -72,6 +72,22 @@ pub fn not_copied(rows: &[MoveRow]) -> Option<String> {
             parts.join("; ")
         )
     })
+}
+
+/// What other migrators copied of the bytes of a run that is named after one, if that is more than a tenth: they are of no
+/// result then. Less may be of another reason to migrate.
+pub fn by_others<'a>(
+    migrator: &str,
+    bytes: usize,
+    copied_by: impl IntoIterator<Item = (&'a String, &'a u64)>,
+) -> Option<String> {
+    let others = copied_by.into_iter().filter(|(name, _)| *name != migrator);
+    let others: Vec<(&String, &u64)> = others.filter(|_| migrator != AUTO).collect();
+    let sum: u64 = others.iter().map(|(_, bytes)| **bytes).sum();
+    let parts = others
+        .iter()
+        .map(|(name, copied)| format!("{name} {copied}"));
+    (sum > bytes as u64 / 10).then(|| parts.collect::<Vec<_>>().join(", "))
 }
 
 /// The median; the lower of two in the middle.
@@ -130,9 +146,11 @@ pub fn columns(
     names: &[String],
 ) -> Result<Vec<(String, usize)>, Failure> {
     let wanted = named(&args.migrator, names)?;
-    let of = |name: String| match name == MTCOPY || name == DCBM {
-        true => lanes.iter().map(|&lanes| (name.clone(), lanes)).collect(),
-        false => vec![(name, 1)],
+    let most = lanes.iter().copied().max().unwrap_or(1);
+    let of = |name: String| match &*name {
+        MTCOPY | DCBM => lanes.iter().map(|&lanes| (name.clone(), lanes)).collect(),
+        AUTO => vec![(name, most)],
+        _ => vec![(name, 1)],
     };
     Ok(wanted.into_iter().flat_map(of).collect())
 }
@@ -159,7 +177,7 @@ mod tests {
         let all = columns(
             &args.run,
             &[1, 2],
-            &names(&["dcbm", "kernel", "mtcopy", "none"]),
+            &names(&["auto", "dcbm", "kernel", "mtcopy", "none"]),
         )
         .expect("all");
         let all: Vec<(&str, usize)> = all.iter().map(|(name, lanes)| (&**name, *lanes)).collect();
@@ -167,6 +185,7 @@ mod tests {
             all,
             [
                 ("none", 1),
+                ("auto", 2),
                 ("dcbm", 1),
                 ("dcbm", 2),
                 ("kernel", 1),
@@ -204,6 +223,21 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_another_migrator_copied_are_no_result() {
+        let copied = |list: &[(&str, u64)]| -> std::collections::BTreeMap<String, u64> {
+            (list.iter())
+                .map(|(name, bytes)| ((*name).to_owned(), *bytes))
+                .collect()
+        };
+        let told = |migrator, list: &[(&str, u64)]| by_others(migrator, 1000, &copied(list));
+        assert_eq!(told("dcbm", &[("dcbm", 1000), ("mtcopy", 100)]), None);
+        let others = Some("kernel 1, mtcopy 100".to_owned());
+        let list = [("dcbm", 899), ("kernel", 1), ("mtcopy", 100)];
+        assert_eq!(told("dcbm", &list), others);
+        assert!(told("none", &list).is_some() && told("auto", &list).is_none());
+    }
+
+    #[test]
     fn a_row_that_its_migrator_did_not_copy_is_told() {
         let row = |migrator: &str, folios: usize, copied: Option<u64>| -> MoveRow {
             serde_json::from_value(serde_json::json!({
@@ -218,6 +252,7 @@ mod tests {
             row("none", 512, None),
             row("mtcopy", 512, Some(2 * two_mib)),
             row("mtcopy", 511, Some(0)),
+            row("auto", 512, Some(two_mib)),
         ];
         assert_eq!(not_copied(&good), None);
         let told = not_copied(&[row("mtcopy", 512, Some(two_mib))]).expect("told");

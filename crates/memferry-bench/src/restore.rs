@@ -205,13 +205,25 @@ fn changed(root: &Path, stored: &Stored) -> Vec<Step> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             other => other.unwrap_or_default(),
         };
-        (now != *before).then(|| Step {
+        let (now, before) = differing_lines(&now, before)?;
+        Some(Step {
             file: file.clone(),
             now,
-            before: before.clone(),
+            before,
         })
     };
     stored.before.iter().filter_map(step).collect()
+}
+
+/// The lines in which two texts differ: a file of several, such as `reasons`, takes each by itself.
+fn differing_lines(now: &str, before: &str) -> Option<(String, String)> {
+    if now.lines().count() != before.lines().count() {
+        return Some((now.to_owned(), before.to_owned()));
+    }
+    let pairs = now.lines().zip(before.lines());
+    let differ = pairs.filter(|(now, before)| now != before);
+    let (now, before): (Vec<&str>, Vec<&str>) = differ.unzip();
+    (!now.is_empty()).then(|| (now.join("\n"), before.join("\n")))
 }
 
 /// What a setting is; where a file lists all that are possible, the one in brackets.
@@ -252,6 +264,20 @@ mod tests {
         "sys/not/there",
     ];
     const BEFORE: [&str; 2] = ["1\n", "none [kernel] mtcopy\n"];
+
+    #[test]
+    fn of_several_lines_only_those_that_differ_come_back() {
+        let now = "compaction default\ndemotion dcbm\ndamon none";
+        let before = "compaction none\ndemotion dcbm\ndamon auto";
+        let (left, back) = (
+            "compaction default\ndamon none",
+            "compaction none\ndamon auto",
+        );
+        let own = |text: &str| text.to_owned();
+        assert_eq!(differing_lines(now, before), Some((own(left), own(back))));
+        assert_eq!(differing_lines(now, now), None);
+        assert_eq!(differing_lines("", "1"), Some((own(""), own("1"))));
+    }
 
     fn machine() -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("folder");

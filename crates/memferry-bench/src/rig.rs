@@ -13,7 +13,7 @@ use memferry::copy::Routine;
 use memferry::{
     Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, Placement, SourcePages,
 };
-use memferry_linux::kernel::NO_MIGRATOR;
+use memferry_linux::kernel::{AUTO, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
 use super::busy::Spinners;
@@ -48,6 +48,15 @@ impl Means {
             Self::ThreePass => "three-pass",
             Self::MovePages => "move_pages",
             Self::Kernel(migrator) => migrator,
+        }
+    }
+
+    /// Whether what copies is chosen while pages move.
+    pub fn is_auto(&self) -> bool {
+        match self {
+            Self::Mover(migrator) => *migrator == Migrator::Auto,
+            Self::Kernel(name) => name == AUTO,
+            Self::ThreePass | Self::MovePages => false,
         }
     }
 
@@ -116,6 +125,11 @@ pub struct Rig {
     current: Option<(Migrator, usize)>,
     lanes_on: LanesOn,
     busy: Option<Arc<Spinners>>,
+    /// The copy routine was asked for: auto has no other.
+    routine_asked: bool,
+    /// How long auto moves before it is measured, and what it has moved: of which pages, how many bytes at a time.
+    learn: Duration,
+    learnt: Vec<(Pages, usize)>,
 }
 
 impl Rig {
@@ -183,6 +197,9 @@ impl Rig {
             current: None,
             lanes_on: args.lanes_on,
             busy,
+            routine_asked: args.copy.is_some(),
+            learn: args.learn(),
+            learnt: Vec::new(),
         })
     }
 }
@@ -190,6 +207,23 @@ impl Rig {
 impl Stand for Rig {
     fn copy(&mut self, lanes: usize) -> f64 {
         ceiling(&self.region, &mut self.spare, self.routine, lanes)
+    }
+
+    fn first(&mut self, case: &Case) -> Result<Run, Failure> {
+        // Larger moves are learnt of in spans of this size.
+        let kind = (
+            case.pages,
+            case.moved().min(LARGEST_LEARNT).next_power_of_two(),
+        );
+        if case.means.is_auto() && !self.learnt.contains(&kind) {
+            self.learnt.push(kind);
+            let until = Instant::now() + self.learn;
+            while Instant::now() < until {
+                self.by_mover(case, Migrator::Auto, self.target, &mut 0)?;
+                self.back(case)?;
+            }
+        }
+        self.run(case)
     }
 
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
@@ -221,14 +255,8 @@ impl Stand for Rig {
             if away > 0 {
                 return Err(bug(format!("{away} pages are not on node {}", nodes.to)));
             }
-            match case.means {
-                // What it gets back is free on the second node again, for the next warm move.
-                Means::Mover(migrator) if case.pages.is_warm() => {
-                    self.by_mover(case, migrator, nodes.from, &mut 0)?;
-                }
-                _ => bring(&self.heads(case), nodes.from)?,
-            }
         }
+        self.back(case)?;
         Ok(Run {
             gbps: case.moved() as f64 / moved.elapsed.as_secs_f64() / 1e9,
             verified,
@@ -250,6 +278,20 @@ struct Moved {
 }
 
 impl Rig {
+    /// Brings what has moved to another node back.
+    fn back(&mut self, case: &Case) -> Result<(), Failure> {
+        let Some(nodes) = self.nodes else {
+            return Ok(());
+        };
+        match case.means {
+            // What it gets back is free on the second node again, for the next warm move.
+            Means::Mover(migrator) if case.pages.is_warm() => {
+                self.by_mover(case, migrator, nodes.from, &mut 0).map(drop)
+            }
+            _ => bring(&self.heads(case), nodes.from),
+        }
+    }
+
     fn range(&self, case: &Case) -> Range<usize> {
         let head = self.region.head(case.bytes());
         head.start + case.skipped()..head.end
@@ -281,6 +323,11 @@ impl Rig {
                 Migrator::Batch => mover.set_migrator(Batch::with_routine(self.routine)),
                 Migrator::Mtcopy => {
                     mover.set_migrator(new_mtcopy(case.lanes, self.routine, self.lanes_on)?);
+                }
+                Migrator::Auto => {
+                    let mut options = mtcopy_options(self.lanes_on).most_lanes(case.lanes);
+                    options.routine = self.routine_asked.then_some(self.routine);
+                    mover.set_migrator(MtCopy::new(options).map_err(|error| failed(&error))?);
                 }
             }
             self.current = warm.then_some((migrator, case.lanes));
@@ -387,6 +434,9 @@ pub fn ceiling(from: &Region, to: &mut Region, routine: Routine, lanes: usize) -
     bytes as f64 / started.elapsed().as_secs_f64() / 1e9
 }
 
+/// The most bytes of which auto learns together: a span of the library.
+const LARGEST_LEARNT: usize = 8 << 20;
+
 /// What a lane copies at a time in the ceiling: enough for the routine to run at full speed.
 const SHARE: usize = 512 << 10;
 
@@ -409,6 +459,11 @@ pub fn new_mover(
 
 /// A migrator with so many lanes.
 pub fn new_mtcopy(lanes: usize, routine: Routine, on: LanesOn) -> Result<MtCopy, Failure> {
+    let options = mtcopy_options(on).lanes(lanes).routine(routine);
+    MtCopy::new(options).map_err(|error| failed(&error))
+}
+
+fn mtcopy_options(on: LanesOn) -> MtCopyOptions {
     let placement = match on.placement {
         Some(args::Placement::Fill) => Placement::Fill,
         Some(args::Placement::Spread) | None => Placement::Spread,
@@ -418,8 +473,7 @@ pub fn new_mtcopy(lanes: usize, routine: Routine, on: LanesOn) -> Result<MtCopy,
     } else {
         0
     };
-    let options = MtCopyOptions::default().lanes(lanes).routine(routine);
-    MtCopy::new(options.placement(placement).nice(nice)).map_err(|error| failed(&error))
+    MtCopyOptions::default().placement(placement).nice(nice)
 }
 
 /// A move that was refused.

@@ -2,6 +2,8 @@
 //! The order of a throughput benchmark: every ceiling and every case once, and that again, so that drift of the machine
 //! hits all alike. What a case does is its rig's business.
 
+use std::collections::BTreeMap;
+
 use super::cpu_time::CpuTicks;
 use super::region::PAGE;
 use super::rig::{Means, Pages};
@@ -64,6 +66,8 @@ pub struct Run {
     pub lanes: Vec<memferry::Steps>,
     /// Bytes that the kernel says the migrator copied meanwhile; `None` for migrator none.
     pub copied: Option<u64>,
+    /// Bytes that each migrator of the kernel copied meanwhile, those that copied some.
+    pub copied_by: BTreeMap<String, u64>,
     /// Batches that the migrator refused whole meanwhile; `None` for migrator none.
     pub declined: Option<u64>,
     /// Lanes of a batch, in the first run alone.

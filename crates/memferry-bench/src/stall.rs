@@ -61,11 +61,13 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             let lanes: &[usize] = match migrator {
                 Migrator::Mtcopy => &args.lanes,
                 Migrator::Batch | Migrator::PerFolio => &[1],
+                // Its lanes are not fixed.
+                Migrator::Auto => &[],
             };
             let batches = match migrator {
                 // Its batch is the folio, whatever the list says.
                 Migrator::PerFolio => vec![folio],
-                Migrator::Batch | Migrator::Mtcopy => args.batches(folio),
+                Migrator::Batch | Migrator::Mtcopy | Migrator::Auto => args.batches(folio),
             };
             for &lanes in lanes {
                 cells.extend(batches.iter().map(|&batch| (folio, migrator, lanes, batch)));
@@ -284,7 +286,7 @@ impl Cell<'_> {
         let options = match self.migrator {
             Migrator::PerFolio => MoverOptions::new(one_by_one()),
             Migrator::Batch => MoverOptions::new(Batch::with_routine(routine)),
-            Migrator::Mtcopy => {
+            Migrator::Mtcopy | Migrator::Auto => {
                 MoverOptions::new(new_mtcopy(self.lanes, routine, LanesOn::default())?)
             }
         };

@@ -103,6 +103,7 @@ fn row(destination: &str, (migrator, lanes): (&str, usize), bytes: usize, gbps: 
         extra_rss_bytes: None,
         nodes: None,
         copied_bytes: None,
+        copied_by: std::collections::BTreeMap::new(),
         declined_batches: None,
         lanes_used: None,
         cpu_ticks: None,

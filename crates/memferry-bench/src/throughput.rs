@@ -2,6 +2,7 @@
 //! `bench move` and `bench count`, through userfaultfd and of the kernel: which cases there are, in which order they run, and
 //! the rows that they make. On a stock kernel the kernel's one migrator is `none`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,9 +179,11 @@ impl<'a> Bench<'a> {
             bench.nodes = nodes::choose_or_within(topology, &args.nodes)?;
             let lanes = args.lanes(usable);
             for migrator in args.user_migrators() {
+                let most = lanes.iter().copied().max().unwrap_or(1);
                 let lanes = match migrator {
                     Migrator::Mtcopy => &lanes[..],
-                    _ => &[1],
+                    Migrator::Auto => &[most],
+                    Migrator::PerFolio | Migrator::Batch => &[1],
                 };
                 let own = lanes.iter().map(|&lanes| (Means::Mover(migrator), lanes));
                 bench.columns.extend(own);
@@ -263,7 +266,9 @@ impl<'a> Bench<'a> {
             // The rows that only stand beside others have no baselines.
             let beside = matches!(pages, Pages::Unaligned | Pages::Default);
             let mut columns = self.columns.clone();
-            columns.retain(|(means, _)| !beside || *means == Means::Mover(Migrator::Mtcopy));
+            let stands_alone =
+                |means: &Means| matches!(means, Means::Mover(Migrator::PerFolio | Migrator::Batch));
+            columns.retain(|(means, _)| !beside || !stands_alone(means));
             if baselines && self.nodes.is_some() && pages == Pages::Cold {
                 columns.push((Means::MovePages, 1));
             } else if baselines && self.nodes.is_none() && !beside && three_pass::is_allowed() {
@@ -339,7 +344,7 @@ impl<'a> Bench<'a> {
             .filter_map(|((case, runs), lanes)| {
                 let row = self.row(case, runs, &measured)?;
                 Some(MoveRow {
-                    lanes_used: *lanes,
+                    lanes_used: lanes.or(row.lanes_used),
                     ..row
                 })
             })
@@ -360,6 +365,7 @@ impl<'a> Bench<'a> {
                 threads,
                 control,
                 self.busy.clone(),
+                self.args.learn(),
             )?),
             _ => Box::new(Rig::new(
                 self.topology,
@@ -399,8 +405,14 @@ impl<'a> Bench<'a> {
             extra_rss_bytes: runs.iter().map(|run| run.extra_rss).max().filter(|_| ours),
             nodes: self.nodes,
             copied_bytes: runs.iter().map(|run| run.copied).sum(),
+            copied_by: runs.iter().fold(BTreeMap::new(), |mut sum, run| {
+                for (migrator, bytes) in &run.copied_by {
+                    *sum.entry(migrator.clone()).or_default() += bytes;
+                }
+                sum
+            }),
             declined_batches: runs.iter().map(|run| run.declined).sum(),
-            lanes_used: None,
+            lanes_used: lanes_that_copied(runs).filter(|_| case.means.is_auto()),
             cpu_ticks: (runs.iter().filter_map(|run| run.cpu)).reduce(|mut sum, run| {
                 sum += run;
                 sum
@@ -428,6 +440,9 @@ impl<'a> Bench<'a> {
             }
         }
         let mut envelope = Envelope::now(Path::new("/"));
+        if self.columns.iter().any(|(means, _)| means.is_auto()) {
+            envelope = envelope.with("learn_seconds", self.args.learn().as_secs());
+        }
         if self.args.backend == Backend::User {
             let batch = self.args.batch.map(|size| size.0.to_string());
             envelope = envelope.with("batch_bytes", batch.as_deref().unwrap_or("default"));
@@ -479,6 +494,18 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// How many lanes shared the bytes, as evenly as the busiest of them had them: mean over the runs.
+fn lanes_that_copied(runs: &[Run]) -> Option<f64> {
+    mean_of(runs, |run| {
+        let of = |lane: &memferry::Steps| lane.copied_bytes;
+        let (all, most) = (
+            run.lanes.iter().map(of).sum::<u64>(),
+            run.lanes.iter().map(of).max()?,
+        );
+        (most > 0).then(|| all as f64 / most as f64)
+    })
+}
+
 /// The mean over the runs that have it.
 fn mean_of(runs: &[Run], of: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
     let values: Vec<f64> = runs.iter().filter_map(of).collect();
@@ -503,6 +530,7 @@ fn mean_steps(runs: &[Run], of: impl Fn(&Run) -> memferry::Steps) -> Steps {
         answer_ns: ns(sum.answer),
         wait_ns: ns(sum.wait),
         batches: sum.batches / count,
+        copied_bytes: sum.copied_bytes / count,
         eagains: sum.eagains / count,
         retries: sum.retries / count,
     }

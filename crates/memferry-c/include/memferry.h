@@ -18,9 +18,9 @@
  * Later versions add fields at the end only and take the sizes of earlier ones.
  *
  * Errors. Functions that return int return 0 or a count when they succeed and a negative errno when they do not;
- * memferry_strerror() names the code, memferry_last_error() says what was wrong, why, and what to try. A failed call
- * writes nothing to what it was given but where its description says so. Every function can return -EINVAL for an
- * argument that is null, misaligned or out of range, and -EIO for an error in the library itself.
+ * strerror(3) names the code, memferry_last_error() says what was wrong, why, and what to try. A failed call writes
+ * nothing to what it was given but where its description says so. Every function can return -EINVAL for an argument
+ * that is null, misaligned or out of range, and -EIO for an error in the library itself.
  *
  * Threads. Every function may be called from any thread at any time, but memferry_free() only as the last call for
  * its mover. Moves of one mover wait for each other. Movers are independent of each other.
@@ -68,7 +68,7 @@ enum {
 
 /** Which CPUs the lanes of MEMFERRY_MTCOPY take: memferry_options.placement. */
 enum {
-	/** One lane per last-level cache group in turn: the most memory bandwidth. The default. */
+	/** One lane per last-level cache of the caller's node in turn: the most memory bandwidth. The default. */
 	MEMFERRY_SPREAD = 0,
 	/** All CPUs of one group first: the other groups stay undisturbed. */
 	MEMFERRY_FILL = 1
@@ -100,8 +100,10 @@ typedef struct memferry_options {
 	size_t size;
 	/** MEMFERRY_MTCOPY or MEMFERRY_BATCH. */
 	uint32_t migrator;
-	/** Parallel copiers, the calling thread counted; 0: one per CPU that the process may use by affinity and cgroup quota,
-	 *  at most 4. Only MEMFERRY_MTCOPY takes more than 1. */
+	/** Parallel copiers of every move, the calling thread counted; 0: chosen by measurement while pages move, from one up
+	 *  to one per CPU that the process may use by affinity and cgroup quota, at most 4. A process begins with one lane and
+	 *  keeps to it until more are surely faster for that kind of pages, which takes some GiB of moves. Only MEMFERRY_MTCOPY
+	 *  takes more than 1. */
 	uint32_t lanes;
 	/** MEMFERRY_SPREAD or MEMFERRY_FILL; for MEMFERRY_MTCOPY. */
 	uint32_t placement;
@@ -333,12 +335,6 @@ int memferry_prefill(memferry_mover *mover, int node, uint64_t page_bytes, uint6
  * Gives free pages back to the kernel until at most @bytes are kept. Returns 0, or -ESRCH in a child of fork.
  */
 int memferry_trim(memferry_mover *mover, uint64_t bytes);
-
-/**
- * What a code that this library returned means, in a few words: a string that is never released and never changes.
- * Unknown codes have a string too. Thread-safe.
- */
-const char *memferry_strerror(int code);
 
 /**
  * What was wrong with the last call of this thread that failed, why, and what to try; "" before the first. It belongs

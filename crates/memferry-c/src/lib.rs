@@ -11,7 +11,7 @@ use memferry::{
     move_pages, page_size,
 };
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
@@ -814,33 +814,6 @@ pub unsafe extern "C" fn memferry_trim(mover: *mut Handle, bytes: u64) -> c_int 
     })
 }
 
-/// A few words for each code that the library returns; system calls return more.
-#[unsafe(no_mangle)]
-pub extern "C" fn memferry_strerror(code: c_int) -> *const c_char {
-    let text: &'static CStr = match code.unsigned_abs() as c_int {
-        0 => c"no error",
-        libc::E2BIG => c"a structure of a later version of the library",
-        libc::EACCES => c"access denied",
-        libc::EAGAIN => c"out of threads or other resources for the moment",
-        libc::EBUSY => c"the range is registered with another userfaultfd",
-        libc::EDEADLK => c"the range holds memory that the move itself needs",
-        libc::EFAULT => c"part of the range is not mapped",
-        libc::EINVAL => c"an argument is null, misaligned or out of range",
-        libc::EIO => c"an error in the library",
-        libc::EMFILE => c"too many open files in this process",
-        libc::ENFILE => c"too many open files in the system",
-        libc::ENODEV => c"the node is not there or has no memory",
-        libc::ENOENT => c"a file of /proc or /sys is missing",
-        libc::ENOMEM => c"out of memory or mappings",
-        libc::ENOSYS => c"no way to move pages on this system",
-        libc::EOPNOTSUPP => c"memory of this kind cannot be moved",
-        libc::EPERM => c"not permitted",
-        libc::ESRCH => c"no such process, or the mover belongs to a parent process",
-        _ => c"another error of a system call",
-    };
-    text.as_ptr()
-}
-
 /// The thread's last failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn memferry_last_error() -> *const c_char {
@@ -858,6 +831,7 @@ pub extern "C" fn memferry_version() -> *const c_char {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::CStr;
 
     fn last_error() -> String {
         // SAFETY: a string of this thread; no call changes it meanwhile.

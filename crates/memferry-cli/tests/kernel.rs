@@ -192,12 +192,16 @@ fn what_this_kernel_refuses_is_status_1_and_changes_nothing() {
     for (line, part) in [
         (
             "set --migrator dcbm --mtcopy-lanes 4",
-            "none, kernel, mtcopy",
+            "none, auto, kernel, mtcopy",
         ),
-        ("set --reasons sunday --mtcopy-lanes 4", "longterm_pin"),
+        ("set --reason sunday=auto --mtcopy-lanes 4", "longterm_pin"),
         (
-            "set --reasons all,damon --mtcopy-lanes 4",
-            "all, none, or some of",
+            "set --reason all=mtcopy,damon=auto-only --mtcopy-lanes 4",
+            "after which `only` may stand",
+        ),
+        (
+            "set --reason demotion=dcbm-only --mtcopy-lanes 4",
+            "modprobe dcbm",
         ),
         (
             "set --max-batch-bytes 1M --mtcopy-lanes 4",
@@ -237,7 +241,7 @@ fn a_write_that_fails_leaves_everything_as_it_was() {
     let lanes = root.path().join(FOLDER).join("mtcopy/lanes");
     fs::remove_file(&lanes).expect("remove");
     std::os::unix::fs::symlink("/proc/sys/kernel/ngroups_max", lanes).expect("symlink");
-    let line = "set --pghot-rate-limit 1 --pghot-sources none --reasons demotion --mtcopy-lanes 4 --migrator mtcopy";
+    let line = "set --pghot-rate-limit 1 --pghot-sources none --reason demotion=mtcopy --mtcopy-lanes 4 --migrator mtcopy";
     let output = kernel(root.path(), line);
     assert_eq!(status(&output), 1);
     let told = stderr(&output);
@@ -246,8 +250,8 @@ fn a_write_that_fails_leaves_everything_as_it_was() {
     assert_eq!(sysctl(root.path(), "pghot_enabled_sources"), "4");
     let limit = sysctl(root.path(), "pghot_promote_rate_limit_MBps");
     assert_eq!(limit, "65536");
-    assert_eq!(text(root.path(), "reasons"), "all\n");
-    assert_eq!(text(root.path(), "migrator"), "[none] kernel mtcopy\n");
+    assert_eq!(text(root.path(), "reasons"), "demotion default\n");
+    assert_eq!(text(root.path(), "migrator"), "[none] auto kernel mtcopy\n");
 }
 
 #[test]
@@ -255,6 +259,8 @@ fn wrong_usage_is_status_2() {
     for (arguments, part) in [
         (&["kernel"][..], "Usage"),
         (&["kernel", "set"], "--migrator"),
+        (&["kernel", "set", "--reason", "demotion"], "REASON=CHOICE"),
+        (&["kernel", "set", "--reasons", "all"], "unexpected"),
         (&["kernel", "set", "--mtcopy-lanes", "0"], "1..=64"),
         (&["kernel", "set", "--mtcopy-lanes", "65"], "1..=64"),
         (

@@ -17,7 +17,7 @@ use command::{memferry, status, stderr, stdout};
 use serde_json::Value;
 
 /// Pages without data files, with the reason.
-const WITHOUT_DATA: [(&str, &str); 3] = [
+const WITHOUT_DATA: [(&str, &str); 4] = [
     (
         "2026-11-22-lab-defaults.md",
         "guest tests and `cargo xtask compare` print these; no file was kept",
@@ -29,6 +29,10 @@ const WITHOUT_DATA: [(&str, &str); 3] = [
     (
         "2026-11-23-lists.md",
         "the example list_speed prints these; no file was kept",
+    ),
+    (
+        "2026-11-24-lab-free-cost.md",
+        "the guest program pghot_free prints these; the text that it printed is kept",
     ),
 ];
 

@@ -132,34 +132,96 @@ fn see_how_the_kernel_copies() {
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     let shown = stdout(&output);
     for part in [
-        "[none] kernel mtcopy",
+        "[none] auto kernel mtcopy",
         "4M",
         "mtcopy lanes",
         "1536",
         "6 MiB",
-        "kernel set --migrator kernel",
+        "kernel set --migrator auto",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert!(!shown.contains("modprobe"), "{shown}");
     let json = kernel(root.path(), "status --json");
     let json: Value = serde_json::from_str(&stdout(&json)).expect("JSON");
-    assert_eq!(json["schema"], "memferry-kernel/2");
+    assert_eq!(json["schema"], "memferry-kernel/3");
     assert_eq!(json["migrators"]["active"], "none");
     assert_eq!(json["mtcopy"]["lanes"], 2);
     assert_eq!(json["statistics"][0]["fallbacks"], 1);
     assert_eq!(json["statistics"].as_array().map(Vec::len), Some(1));
-    put(root.path(), "migrator", "none [kernel]\n");
+    put(root.path(), "migrator", "none auto [kernel]\n");
     fs::remove_dir_all(root.path().join(FOLDER).join("mtcopy")).expect("remove");
     let shown = stdout(&kernel(root.path(), "status"));
     assert!(shown.contains("modprobe mtcopy"), "{shown}");
 }
 
 #[test]
+fn see_what_copies_for_each_reason_and_what_auto_has_learnt() {
+    let root = machine();
+    let json = || -> Value {
+        let shown = stdout(&kernel(root.path(), "status --json"));
+        serde_json::from_str(&shown).expect("JSON")
+    };
+    let reasons = "compaction none\ndemotion mtcopy only\nsyscall_or_cpuset auto\ndamon default\n";
+    put(root.path(), "reasons", reasons);
+    let shown = stdout(&kernel(root.path(), "status"));
+    let table: Vec<String> = shown
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    for line in [
+        "compaction none none",
+        "demotion mtcopy mtcopy only",
+        "syscall_or_cpuset auto auto",
+        "damon default none",
+    ] {
+        assert!(table.iter().any(|of| of.contains(line)), "{line}: {shown}");
+    }
+    assert!(shown.contains("debugfs is not mounted"), "{shown}");
+    let told = json();
+    assert!(
+        told["auto"].is_null() && told["auto_not_told"].is_string(),
+        "{told}"
+    );
+    let demotion = &told["reasons"][1];
+    let expected = serde_json::json!({"reason": "demotion", "choice": "mtcopy", "only": true});
+    assert_eq!(demotion, &expected);
+    let folder = root.path().join("sys/kernel/debug/migration");
+    fs::create_dir_all(&folder).expect("folder");
+    let learnt = |rows: &str| {
+        let head = "reason folio bytes batches plain choice gain\n";
+        fs::write(folder.join("auto"), format!("{head}{rows}")).expect("file");
+    };
+    learnt("");
+    assert!(stdout(&kernel(root.path(), "status")).contains("auto has learnt nothing yet"));
+    learnt("syscall_or_cpuset base 4194304 1200 36 mtcopy:3+dcbm:2 1430\n");
+    let shown = stdout(&kernel(root.path(), "status"));
+    for part in ["mtcopy:3+dcbm:2", "4M", "1.43x", "1200", "3%"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let told = json();
+    assert_eq!(
+        (&told["auto"][0]["plain"], &told["auto"][0]["gain"]),
+        (&36.into(), &1.43.into())
+    );
+    learnt("one two\n");
+    let output = kernel(root.path(), "status");
+    assert_eq!(status(&output), 1);
+    assert!(
+        stderr(&output).contains("migration/auto:2"),
+        "{}",
+        stderr(&output)
+    );
+    // Where nothing asks auto there is nothing to say.
+    fs::remove_dir_all(&folder).expect("folder");
+    put(root.path(), "reasons", "demotion default\n");
+    assert!(!stdout(&kernel(root.path(), "status")).contains("learnt"));
+}
+
+#[test]
 fn set_how_the_kernel_copies() {
     let root = machine();
-    let line =
-        "set --migrator mtcopy --mtcopy-lanes 4 --reasons demotion,compaction --max-batch-bytes 8M";
+    let line = "set --migrator mtcopy --mtcopy-lanes 4 --reason demotion=mtcopy-only,compaction=none --max-batch-bytes 8M";
     let dry = kernel(root.path(), &format!("{line} --dry-run"));
     assert_eq!(status(&dry), 0, "{}", stderr(&dry));
     assert!(
@@ -167,13 +229,13 @@ fn set_how_the_kernel_copies() {
         "{}",
         stdout(&dry)
     );
-    assert_eq!(text(root.path(), "migrator"), "[none] kernel mtcopy\n");
+    assert_eq!(text(root.path(), "migrator"), "[none] auto kernel mtcopy\n");
     let output = kernel(root.path(), line);
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     for (file, expected) in [
         ("migrator", "mtcopy\n"),
         ("mtcopy/lanes", "4\n"),
-        ("reasons", "demotion compaction\n"),
+        ("reasons", "compaction none\ndemotion mtcopy only\n"),
         ("max_batch_bytes", "8388608\n"),
     ] {
         assert_eq!(text(root.path(), file), expected, "{file}");
@@ -241,10 +303,15 @@ fn undo_what_a_killed_benchmark_set() {
     assert!(stderr(&told).contains("restore.json"), "{}", stderr(&told));
 }
 
+/// All reasons, as systemd-tmpfiles writes them.
+const AT_BOOT: &str = "compaction auto,memory_failure default,memory_hotplug default,syscall_or_cpuset default,\
+                       mempolicy_mbind default,numa_misplaced default,contig_range default,longterm_pin default,\
+                       demotion mtcopy,damon default";
+
 #[test]
 fn have_settings_come_back_at_boot() {
     let root = with_pghot();
-    let line = "set --migrator mtcopy --mtcopy-lanes 4 --reasons demotion,compaction --pghot-sources pgtscan,hwhints --persist";
+    let line = "set --migrator mtcopy --mtcopy-lanes 4 --reason demotion=mtcopy,compaction=auto --pghot-sources pgtscan,hwhints --persist";
     let dry = kernel(root.path(), &format!("{line} --dry-run"));
     assert_eq!(status(&dry), 0, "{}", stderr(&dry));
     for part in [
@@ -278,7 +345,7 @@ fn have_settings_come_back_at_boot() {
     if ask(&format!("systemd-tmpfiles --create --boot --root={below}")).is_some() {
         for (file, then) in [
             ("migrator", "mtcopy"),
-            ("reasons", "demotion compaction"),
+            ("reasons", AT_BOOT),
             ("mtcopy/lanes", "4"),
         ] {
             assert_eq!(text(root.path(), file).trim(), then, "{file}");
@@ -303,7 +370,8 @@ fn have_settings_come_back_at_boot() {
     assert_eq!(sysctl(root.path(), "pghot_enabled_sources"), "6");
 
     // The next call keeps what it does not change, and writes what has changed alone.
-    put(root.path(), "migrator", "none kernel [mtcopy]\n");
+    put(root.path(), "migrator", "none auto kernel [mtcopy]\n");
+    put(root.path(), "reasons", &AT_BOOT.replace(',', "\n"));
     let json = kernel(root.path(), "set --mtcopy-lanes 8 --persist --json");
     let json: Value = serde_json::from_str(&stdout(&json)).expect("JSON");
     assert_eq!(json["files"].as_array().map(Vec::len), Some(1), "{json}");

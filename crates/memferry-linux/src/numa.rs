@@ -40,20 +40,22 @@ impl NodeMask {
 /// # Errors
 /// No such node, or the range is not mapped.
 pub fn prefer(range: &Range<usize>, node: u32) -> io::Result<()> {
-    let mask = NodeMask::of(node)?;
-    // SAFETY: the kernel reads MAX_NODES bits of the mask; no contents change.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_mbind,
-            range.start,
-            range.len(),
-            raw::MPOL_PREFERRED_MANY,
-            mask.0.as_ptr(),
-            MAX_NODES + 1,
-            0,
-        )
-    })
-    .map(drop)
+    mbind(
+        range,
+        raw::MPOL_PREFERRED_MANY as u32,
+        Some(NodeMask::of(node)?),
+    )
+}
+
+/// A range gets a policy, and with it nodes if it has some.
+fn mbind(range: &Range<usize>, policy: u32, nodes: Option<NodeMask>) -> io::Result<()> {
+    let (mask, bits) = match &nodes {
+        Some(mask) => (mask.0.as_ptr(), MAX_NODES + 1),
+        None => (std::ptr::null(), 0),
+    };
+    let (start, len) = (range.start, range.len());
+    // SAFETY: the kernel reads MAX_NODES bits of the mask, if there is one; no contents change.
+    check(unsafe { libc::syscall(libc::SYS_mbind, start, len, policy, mask, bits, 0) }).map(drop)
 }
 
 /// Takes the policy of a range back: its pages follow that of the task, as if there had never been another. NUMA balancing leaves
@@ -62,20 +64,7 @@ pub fn prefer(range: &Range<usize>, node: u32) -> io::Result<()> {
 /// # Errors
 /// The range is not mapped.
 pub fn follow_task(range: &Range<usize>) -> io::Result<()> {
-    let none = std::ptr::null::<usize>();
-    // SAFETY: the kernel reads no mask with this policy; no contents change.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_mbind,
-            range.start,
-            range.len(),
-            raw::MPOL_DEFAULT,
-            none,
-            0,
-            0,
-        )
-    })
-    .map(drop)
+    mbind(range, raw::MPOL_DEFAULT as u32, None)
 }
 
 /// Whether this process may use the memory of a node: its cpuset can keep it away. If that cannot be told, it may.

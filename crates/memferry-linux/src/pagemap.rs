@@ -159,11 +159,9 @@ impl Pages {
     /// # Errors
     /// No such process, or it may not be looked at.
     pub fn of(process: &Path) -> io::Result<Pages> {
-        let pagemap = Pagemap::of(process)?;
-        let scans = pagemap.scan(0, 0, &mut [Region::default()]).is_ok();
-        Ok(Pages(match scans {
-            true => Way::Scan(pagemap),
-            false => Way::Read(pagemap.file),
+        Ok(Pages(match Pagemap::with_scan(process) {
+            Some(pagemap) => Way::Scan(pagemap),
+            None => Way::Read(Pagemap::of(process)?.file),
         }))
     }
 

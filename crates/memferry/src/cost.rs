@@ -206,7 +206,10 @@ impl Bench {
         let node = node as i32;
         let mut status = [0; PAGES];
         numa::move_pages(0, &addresses, Some(&[node; PAGES]), &mut status, false)?;
-        arrived(&status, node)
+        match status == [node; PAGES] {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+        }
     }
 
     fn by_faults(&self, node: u32) -> io::Result<()> {
@@ -224,13 +227,6 @@ impl Bench {
         }
         self.shift(&self.place, &self.copies)?;
         self.staging.empty()
-    }
-}
-
-fn arrived(status: &[i32], node: i32) -> io::Result<()> {
-    match status.iter().all(|at| *at == node) {
-        true => Ok(()),
-        false => Err(io::Error::from_raw_os_error(libc::EBUSY)),
     }
 }
 

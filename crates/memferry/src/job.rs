@@ -14,6 +14,7 @@ use crate::pipeline::{Live, Pipeline, Plan, Wanted};
 use crate::pool::{PagePool, SEGMENT};
 use crate::ranges::Ranges;
 use crate::result::{Account, ListResult, MoveResult, Outcome};
+use crate::schedule::slots_for;
 use crate::sync::Unpoisoned;
 use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
@@ -218,6 +219,7 @@ impl Job {
                 relocate: self.options.relocate,
                 ask_nodes: self.core.nodes.len() > 1,
             };
+            let chooser = self.migrator.chooser().filter(|_| lanes > 1);
             let plan = Plan {
                 kernel: &Live {
                     place,
@@ -233,11 +235,13 @@ impl Job {
                 excluded: excluded.as_slice(),
                 batch_bytes: self.batch_bytes,
                 lanes,
+                chooser,
+                batch_grows: self.options.batch_bytes == 0,
                 wanted,
                 recycle: self.options.source.keep,
                 cancel: &self.cancel,
             };
-            let pipeline = Pipeline::new(plan, lanes + 2);
+            let pipeline = Pipeline::new(plan, slots_for(lanes));
             // A large list may have come to lie there since, where the program had unmapped something.
             let own = sys::list::own_memory().find_map(|list| within(&list, &range));
             let begun = Instant::now();
@@ -245,11 +249,15 @@ impl Job {
                 Some(_) => Ok(()),
                 None => catch_unwind(AssertUnwindSafe(|| {
                     let _migrators_own = Heap::allow();
-                    self.migrator.run(&|lane| {
+                    let lane = |lane| {
                         if lane < lanes {
                             pipeline.run_lane(lane);
                         }
-                    });
+                    };
+                    match self.migrator.chooser() {
+                        Some(chooser) => chooser.run(&lane),
+                        None => self.migrator.run(&lane),
+                    }
                 })),
             };
             let ran = begun.elapsed();
@@ -327,6 +335,7 @@ impl Job {
 /// A move under way on a thread of its own. Dropping the handle lets it go on.
 ///
 /// The descriptor of [`AsFd`] becomes readable when the move is over; it is for poll(2) and its like only.
+#[derive(Debug)]
 pub struct MoveHandle {
     end: Arc<End>,
     bytes: u64,
@@ -335,18 +344,10 @@ pub struct MoveHandle {
 }
 
 /// How a move ended, or that it has not.
+#[derive(Debug)]
 struct End {
     result: Mutex<Option<std::thread::Result<Result<ListResult, MoveError>>>>,
     over: Event,
-}
-
-impl std::fmt::Debug for MoveHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MoveHandle")
-            .field("bytes", &self.bytes)
-            .field("progress", &self.progress())
-            .finish_non_exhaustive()
-    }
 }
 
 impl MoveHandle {

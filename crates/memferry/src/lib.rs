@@ -2,11 +2,11 @@
 //! Moves memory pages between the tiers of one machine at the speed of the memory.
 //!
 //! ```no_run
-//! use memferry::{MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions};
+//! use memferry::{MoveOptions, Mover, MoverOptions, MtCopy};
 //!
 //! # fn main() -> Result<(), memferry::MoveError> {
 //! # let (address, bytes) = (0x7f00_0000_0000, 1 << 30);
-//! let mover = Mover::new(MoverOptions::new(MtCopy::new(MtCopyOptions::default())?))?;
+//! let mover = Mover::new(MoverOptions::new(MtCopy::auto()?))?;
 //! let result = mover.move_range(address..address + bytes, 1, &MoveOptions::default())?;
 //! println!("{} bytes moved, {} stayed", result.moved.bytes, result.left_bytes());
 //! # Ok(())
@@ -16,6 +16,7 @@
 //! The data's way is the reading order: [`Mover`] checks and registers a range, `pipeline` carries its batches through
 //! unmap, copy and remap, a [`Migrator`] copies them with a [`copy::Routine`] into pages of the `pool`.
 
+mod auto;
 pub mod copy;
 mod cost;
 mod emptied;
@@ -36,7 +37,7 @@ mod ranges;
 mod result;
 mod schedule;
 #[cfg(test)]
-mod schedule_model;
+mod schedule_tests;
 mod steps;
 mod sync;
 mod sys;

@@ -5,13 +5,13 @@
 //! policy of what to move is not here.
 
 use crate::cost;
-use crate::error::{MoveError, check_range, move_pages_verdict};
+use crate::error::{MoveError, check_page_size, check_range, move_pages_verdict};
 use crate::forkgate;
 use crate::job::{Core, Job, MoveHandle};
 use crate::known_faults;
 use crate::migrator::Migrator;
 use crate::options::setters;
-use crate::options::{Backend, DEFAULT_BATCH_BYTES, MoveOptions};
+use crate::options::{Backend, MoveOptions, batch_of};
 use crate::pool::{PageClass, PagePool, Piece, SEGMENT};
 use crate::probe;
 use crate::result::{ListResult, MoveResult};
@@ -73,12 +73,14 @@ impl Mover {
     /// Sets up what the backend needs; moves nothing.
     ///
     /// # Errors
-    /// [`MoveError::NoBackend`] names, for each way to move pages, why it does not work here and what would enable it.
+    /// [`MoveError::NoBackend`] names, for each way to move pages, why it does not work here and what would enable it;
+    /// [`MoveError::PageSize`] on a kernel whose base pages are not of 4 KiB.
     pub fn new(options: MoverOptions) -> Result<Mover, MoveError> {
-        Mover::on(&sys::process::kernel_release(), options)
+        Mover::on(&sys::process::kernel_release(), page_size(), options)
     }
 
-    fn on(release: &str, options: MoverOptions) -> Result<Mover, MoveError> {
+    fn on(release: &str, page: usize, options: MoverOptions) -> Result<Mover, MoveError> {
+        check_page_size(page)?;
         forkgate::install();
         let topology = Topology::read();
         // Node 0 alone where the kernel tells nothing.
@@ -375,11 +377,6 @@ impl Mover {
         self.core.pool.kept()
     }
 
-    /// Changes the limit of free pages; what is over it goes back to the kernel.
-    pub fn set_pool_limit(&self, bytes: usize) {
-        self.core.pool.set_limit(bytes);
-    }
-
     /// Gives free pages back to the kernel until at most `bytes` are kept.
     pub fn trim_pool(&self, bytes: usize) {
         self.core.pool.trim(bytes);
@@ -398,9 +395,9 @@ impl std::fmt::Debug for Mover {
 }
 
 fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {
-    let lanes = migrator.lanes();
+    let lanes = migrator.chooser().map_or(migrator.lanes(), |_| 1);
     let bytes = match options.batch_bytes {
-        0 => DEFAULT_BATCH_BYTES.saturating_mul(lanes).min(SEGMENT),
+        0 => batch_of(lanes),
         bytes => bytes,
     };
     if bytes % page_size() != 0 || bytes > SEGMENT {
@@ -421,6 +418,7 @@ fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, 
 mod tests {
     use super::*;
     use crate::migrator::Batch;
+    use crate::options::DEFAULT_BATCH_BYTES;
     use crate::sys::memory::Mapping;
     use crate::sys::uffd::{FEATURE_MOVE, Uffd};
     use crate::watch::Userfault;
@@ -451,13 +449,30 @@ mod tests {
             allow_faulty_kernel,
             ..MoverOptions::new(Batch::default())
         };
-        let refused = Mover::on("6.12.42-amd64", options(false)).unwrap_err();
+        let refused = Mover::on("6.12.42-amd64", page_size(), options(false)).unwrap_err();
         assert!(
             matches!(&refused, MoveError::NoBackend { userfaultfd, .. } if userfaultfd.contains("6.12.42-amd64")),
             "{refused}"
         );
         for (release, allow) in [("6.12.42-amd64", true), ("6.12.43-amd64", false)] {
-            Mover::on(release, options(allow)).unwrap();
+            Mover::on(release, page_size(), options(allow)).unwrap();
+        }
+    }
+
+    #[test]
+    fn larger_base_pages_are_refused_whatever_the_backend() {
+        for backend in [Backend::Auto, Backend::Userfaultfd, Backend::MovePages] {
+            let options = MoverOptions {
+                backend,
+                ..MoverOptions::new(Batch::default())
+            };
+            let refused = Mover::on("6.18.0", 64 << 10, options).unwrap_err();
+            assert_eq!(refused.errno(), libc::EOPNOTSUPP);
+            let said = refused.to_string();
+            assert!(
+                said.contains("64 KiB here") && said.contains("4 KiB alone"),
+                "{said}"
+            );
         }
     }
 

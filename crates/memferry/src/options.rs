@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How one move is done, whichever way the pages go.
 
+use crate::pool::SEGMENT;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -19,6 +20,11 @@ pub(crate) use setters;
 /// Bytes of a batch for each lane, unless the options say otherwise; a batch ends at 2 MiB all the same. A page is then
 /// away for about 0.2 ms whatever the lanes; docs/results has the measured trade of throughput against stall.
 pub const DEFAULT_BATCH_BYTES: usize = 1 << 20;
+
+/// Bytes of a batch of so many lanes, unless the options say otherwise.
+pub(crate) fn batch_of(lanes: usize) -> usize {
+    DEFAULT_BATCH_BYTES.saturating_mul(lanes).min(SEGMENT)
+}
 
 /// How pages are moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -68,20 +68,33 @@ struct State {
     awaiting: bool,
     /// Lanes that sleep. Waking nobody would still cost a system call.
     sleepers: usize,
+    /// Lanes below this number take tasks; the others are parked.
+    lanes: usize,
+    /// Lanes that sleep because they are parked.
+    parked: usize,
+    /// A lane has found all batches done.
+    over: bool,
+}
+
+/// Batches at a time of so many lanes: one for each, one that is prepared, and one that comes back.
+pub(crate) fn slots_for(lanes: usize) -> usize {
+    lanes + 2
 }
 
 /// The pipeline's state, shared by the lanes.
 pub(crate) struct Schedule {
     state: Mutex<State>,
     changed: Condvar,
+    /// Of parked lanes, which no task of the others may wake.
+    unparked: Condvar,
     /// How often an idle lane looks again before it sleeps. A sleeping lane takes tens of microseconds to come back,
     /// about as long as a task.
     spins: u32,
 }
 
 impl Schedule {
-    /// A pipeline of `slots` batches, at least one.
-    pub(crate) fn new(slots: usize, spins: u32) -> Schedule {
+    /// A pipeline of `slots` batches, at least one, on `lanes` lanes.
+    pub(crate) fn new(slots: usize, lanes: usize, spins: u32) -> Schedule {
         let mut list = List::new_in(Pages);
         list.resize_with(slots.max(1), || Slot {
             step: Step::Free,
@@ -96,10 +109,14 @@ impl Schedule {
             forking: false,
             awaiting: false,
             sleepers: 0,
+            lanes,
+            parked: 0,
+            over: false,
         };
         Schedule {
             state: Mutex::new(state),
             changed: Condvar::new(),
+            unparked: Condvar::new(),
             spins,
         }
     }
@@ -109,23 +126,59 @@ impl Schedule {
         self.state.lock().unpoisoned()
     }
 
-    /// The next task of a lane; waits while others hold all of them. After `Finished` the lane leaves.
-    pub(crate) fn next(&self) -> Task {
+    /// The next task of a lane; waits while others hold all of them, or while the lane is parked. After `Finished` it leaves.
+    pub(crate) fn next(&self, lane: usize) -> Task {
         for _ in 0..self.spins {
-            if let Some(task) = self.lock().pick() {
-                return task;
+            let mut state = self.lock();
+            if state.is_parked(lane) {
+                break;
             }
+            if let Some(task) = state.pick() {
+                return self.hand_out(state, task);
+            }
+            drop(state);
             std::hint::spin_loop();
         }
         let mut state = self.lock();
         loop {
-            if let Some(task) = state.pick() {
-                return task;
+            if state.is_parked(lane) {
+                state.parked += 1;
+                state = self.unparked.wait(state).unpoisoned();
+                state.parked -= 1;
+            } else if let Some(task) = state.pick() {
+                return self.hand_out(state, task);
+            } else {
+                state.sleepers += 1;
+                state = self.changed.wait(state).unpoisoned();
+                state.sleepers -= 1;
             }
-            state.sleepers += 1;
-            state = self.changed.wait(state).unpoisoned();
-            state.sleepers -= 1;
         }
+    }
+
+    /// The first lane that is finished lets the parked ones finish, too.
+    fn hand_out(&self, mut state: MutexGuard<'_, State>, task: Task) -> Task {
+        if task == Task::Finished && !state.over {
+            state.over = true;
+            self.unpark(state);
+        }
+        task
+    }
+
+    fn unpark(&self, state: MutexGuard<'_, State>) {
+        let parked = state.parked > 0;
+        drop(state);
+        if parked {
+            self.unparked.notify_all();
+        }
+    }
+
+    /// From now on so many lanes take tasks, at least one. A lane above them ends the task that it has.
+    pub(crate) fn set_lanes(&self, lanes: usize) {
+        let mut state = self.lock();
+        state.lanes = lanes;
+        self.unpark(state);
+        // More lanes have more slots, and one of them may sleep for want of a free one.
+        self.advance(|_| ());
     }
 
     fn advance(&self, change: impl FnOnce(&mut State)) {
@@ -208,15 +261,21 @@ impl Schedule {
 }
 
 impl State {
+    /// Whether the lane takes no tasks now. What ends all lanes ends it, too.
+    fn is_parked(&self, lane: usize) -> bool {
+        lane >= self.lanes && !self.over
+    }
+
     /// The most urgent task: what brings pages back comes first, what takes them away last; of each, the oldest batch. Looks at each
     /// slot once.
     fn pick(&mut self) -> Option<Task> {
         // Slot and age of the oldest, or of the first that is free.
         let [mut copied, mut unclaimed, mut ready, mut free] = [None; 4];
-        let (mut unmapping, mut away, mut over) = (false, false, true);
+        let (mut unmapping, mut away, mut over, mut used) = (false, false, true, 0);
         for (index, slot) in self.slots.iter().enumerate() {
             away |= matches!(slot.step, Step::Copying { .. } | Step::Remapping);
             unmapping |= slot.step == Step::Unmapping;
+            used += usize::from(slot.step != Step::Free);
             // What is only prepared when the pipeline is stopped stays where it is.
             over &= slot.step == Step::Free || self.stopped && slot.step == Step::Ready;
             let (oldest, age) = match slot.step {
@@ -251,7 +310,8 @@ impl State {
             self.awaiting = true;
             return Some(Task::AwaitFork);
         }
-        if let Some((slot, _)) = free.filter(|_| !self.no_more && !self.stopped) {
+        let has_room = used < slots_for(self.lanes) && !self.no_more && !self.stopped;
+        if let Some((slot, _)) = free.filter(|_| has_room) {
             let age = self.next_age;
             self.next_age += 1;
             self.slots[slot] = Slot {

@@ -33,6 +33,8 @@ pub struct Steps {
     pub wait: Duration,
     /// Batches.
     pub batches: u64,
+    /// Bytes that were copied, also for a batch that went back.
+    pub copied_bytes: u64,
     /// Refusals with EAGAIN that another attempt followed: a mapping of the range was being changed, or its locks were taken.
     pub eagains: u64,
     /// Other refusals that another attempt followed.
@@ -53,6 +55,7 @@ impl AddAssign for Steps {
         self.answer += other.answer;
         self.wait += other.wait;
         self.batches += other.batches;
+        self.copied_bytes += other.copied_bytes;
         self.eagains += other.eagains;
         self.retries += other.retries;
     }
@@ -81,8 +84,12 @@ impl Laps {
     }
 
     pub(crate) fn count(&self, of: impl FnOnce(&mut Steps) -> &mut u64) {
+        self.add(of, 1);
+    }
+
+    pub(crate) fn add(&self, of: impl FnOnce(&mut Steps) -> &mut u64, more: usize) {
         let mut steps = self.steps.get();
-        *of(&mut steps) += 1;
+        *of(&mut steps) += more as u64;
         self.steps.set(steps);
     }
 

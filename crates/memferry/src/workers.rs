@@ -4,12 +4,15 @@
 //! It runs one job at a time and decides nothing about the work.
 
 use crate::sync::Unpoisoned;
+use crate::sys::list::Pages;
 use crate::{forkgate, sys};
+use allocator_api2::boxed::Box;
 use memferry_linux::affinity;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 /// Stack of a worker, bytes. A lane keeps everything large on the heap.
@@ -29,10 +32,12 @@ struct State {
     job: Option<JobPtr>,
     /// Counts rounds, so that a worker takes each job once.
     round: u64,
+    /// Lanes below this number take the job.
+    called: usize,
     /// Workers that have not finished the round.
     busy: usize,
     /// The first panic of the round.
-    panic: Option<Box<dyn std::any::Any + Send>>,
+    panic: Option<std::boxed::Box<dyn std::any::Any + Send>>,
     stop: bool,
 }
 
@@ -49,9 +54,16 @@ impl Shared {
     }
 }
 
+/// What the threads share; it stays until the last has ended.
+fn shared(at: NonNull<Shared>) -> &'static Shared {
+    // SAFETY: `Workers::start` made it, and `Workers::drop` frees it once no thread is left.
+    unsafe { at.as_ref() }
+}
+
 /// Lanes 1 to N-1; lane 0 is whoever calls [`Workers::run`].
 pub(crate) struct Workers {
-    shared: Arc<Shared>,
+    /// Outside of the heap: lanes are called while pages are away.
+    shared: NonNull<Shared>,
     workers: Vec<JoinHandle<()>>,
     /// Memory that the workers stand on.
     pub(crate) stacks: Vec<Range<usize>>,
@@ -66,19 +78,20 @@ impl Workers {
     /// A CPU that may not be used (a cpuset changed meanwhile) leaves that worker unpinned.
     pub(crate) fn start(cpus: &[u32], nice: i32) -> std::io::Result<Workers> {
         forkgate::install();
-        let shared = Arc::new(Shared {
+        let made = Shared {
             state: Mutex::new(State {
                 job: None,
                 round: 0,
+                called: 0,
                 busy: 0,
                 panic: None,
                 stop: false,
             }),
             start: Condvar::new(),
             done: Condvar::new(),
-        });
+        };
         let mut workers = Workers {
-            shared,
+            shared: NonNull::from(Box::leak(Box::new_in(made, Pages))),
             workers: Vec::with_capacity(cpus.len()),
             stacks: Vec::new(),
             turn: Mutex::new(()),
@@ -87,7 +100,7 @@ impl Workers {
         let (tell, stacks) = channel();
         for (index, &cpu) in cpus.iter().enumerate() {
             let tell = tell.clone();
-            let shared = Arc::clone(&workers.shared);
+            let shared = shared(workers.shared);
             let worker = std::thread::Builder::new()
                 .name(format!("ferry-lane{}", index + 1))
                 .stack_size(STACK_BYTES)
@@ -100,7 +113,7 @@ impl Workers {
                     }
                     let _ = tell.send(sys::thread::stack().unwrap_or(0..0));
                     drop(tell);
-                    work(&shared, index + 1);
+                    work(shared, index + 1);
                 })?;
             workers.workers.push(worker);
         }
@@ -114,11 +127,12 @@ impl Workers {
         self.workers.len() + 1
     }
 
-    /// Calls `body(lane)` once on every lane and returns when all are done. Rounds of several threads wait for each other.
+    /// Calls `body(lane)` once on each lane below `lanes`, at least lane 0, and on those that are called meanwhile, and returns
+    /// when all are done. Rounds of several threads wait for each other.
     ///
     /// # Panics
     /// Passes on the first panic of a lane, after all lanes have ended.
-    pub(crate) fn run(&self, body: &Body<'_>) {
+    pub(crate) fn run(&self, lanes: usize, body: &Body<'_>) {
         // A panic of an earlier round was passed on to its caller; the workers are sound.
         let _turn = self.turn.lock().unpoisoned();
         let ptr: *const Body<'_> = body;
@@ -126,18 +140,17 @@ impl Workers {
         // reads it after it has counted itself out of `busy`.
         let job =
             JobPtr(unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(ptr) });
-        if !self.workers.is_empty() {
-            let mut state = self.shared.lock();
-            state.job = Some(job);
-            state.round += 1;
-            state.busy = self.workers.len();
-            drop(state);
-            self.shared.start.notify_all();
-        }
+        let shared = shared(self.shared);
+        let mut state = shared.lock();
+        state.job = Some(job);
+        state.round += 1;
+        state.called = 1;
+        drop(state);
+        self.call(lanes);
         let mine = catch_unwind(AssertUnwindSafe(|| body(0)));
-        let mut state = self.shared.lock();
+        let mut state = shared.lock();
         while state.busy > 0 {
-            state = self.shared.done.wait(state).unpoisoned();
+            state = shared.done.wait(state).unpoisoned();
         }
         state.job = None;
         let theirs = state.panic.take();
@@ -146,7 +159,25 @@ impl Workers {
             resume_unwind(panic);
         }
     }
+
+    /// Has all lanes below this number take part in the round that is under way. Of its lanes only: it does not end meanwhile.
+    pub(crate) fn call(&self, lanes: usize) {
+        let lanes = lanes.min(self.lanes());
+        let shared = shared(self.shared);
+        let mut state = shared.lock();
+        if lanes > state.called {
+            state.busy += lanes - state.called;
+            state.called = lanes;
+            drop(state);
+            shared.start.notify_all();
+        }
+    }
 }
+
+// SAFETY: what it points to is Sync.
+unsafe impl Send for Workers {}
+// SAFETY: as above.
+unsafe impl Sync for Workers {}
 
 impl Drop for Workers {
     fn drop(&mut self) {
@@ -155,11 +186,14 @@ impl Drop for Workers {
             std::mem::forget(std::mem::take(&mut self.workers));
             return;
         }
-        self.shared.lock().stop = true;
-        self.shared.start.notify_all();
+        let shared = shared(self.shared);
+        shared.lock().stop = true;
+        shared.start.notify_all();
         for worker in self.workers.drain(..) {
             let _ = worker.join();
         }
+        // SAFETY: `start` took it from a box of this kind, and no thread is left that knows it.
+        drop(unsafe { Box::from_raw_in(self.shared.as_ptr(), Pages) });
     }
 }
 
@@ -167,7 +201,7 @@ fn work(shared: &Shared, lane: usize) {
     let mut state = shared.lock();
     let mut seen = 0;
     loop {
-        while !state.stop && state.round == seen {
+        while !state.stop && (state.round == seen || lane >= state.called) {
             state = shared.start.wait(state).unpoisoned();
         }
         if state.stop {
@@ -200,7 +234,7 @@ mod tests {
         let workers = Workers::start(&[cpus[0], cpus[0], cpus[0]], 0).unwrap();
         let counts: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
         for _ in 0..100 {
-            workers.run(&|lane| {
+            workers.run(4, &|lane| {
                 counts[lane].fetch_add(1, Ordering::Relaxed);
             });
         }
@@ -211,14 +245,37 @@ mod tests {
     fn a_panicking_lane_ends_the_round_and_the_workers_go_on() {
         let workers = Workers::start(&[0], 0).unwrap();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            workers.run(&|lane| assert!(lane == 0, "lane 1 breaks"));
+            workers.run(4, &|lane| assert!(lane == 0, "lane 1 breaks"));
         }));
         assert!(panicked.is_err());
         let ran = AtomicUsize::new(0);
-        workers.run(&|_| {
+        workers.run(4, &|_| {
             ran.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(ran.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn lanes_take_part_once_they_are_called_and_no_others_do() {
+        let workers = Workers::start(&[0, 0, 0], 0).unwrap();
+        let count = |calls: &[usize]| {
+            let ran: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
+            workers.run(1, &|lane| {
+                ran[lane].fetch_add(1, Ordering::Relaxed);
+                if lane == 0 {
+                    calls.iter().for_each(|&lanes| workers.call(lanes));
+                }
+            });
+            ran.into_iter()
+                .map(AtomicUsize::into_inner)
+                .collect::<Vec<_>>()
+        };
+        for _ in 0..100 {
+            assert_eq!(count(&[]), [1, 0, 0, 0]);
+            assert_eq!(count(&[2]), [1, 1, 0, 0]);
+            assert_eq!(count(&[2, 1, 3, 3]), [1, 1, 1, 0]);
+            assert_eq!(count(&[9]), [1, 1, 1, 1]);
+        }
     }
 
     #[test]
@@ -234,7 +291,7 @@ mod tests {
     fn workers_take_no_signals_of_the_application() {
         let workers = Workers::start(&[0], 0).unwrap();
         let blocked = AtomicUsize::new(0);
-        workers.run(&|lane| {
+        workers.run(4, &|lane| {
             // SAFETY: pthread_sigmask only reads the thread's mask here.
             let (usr1, segv) = unsafe {
                 let mut set: libc::sigset_t = std::mem::zeroed();

@@ -9,6 +9,7 @@ use memferry::{Outcome, SourcePages};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use support::*;
 
 const OP_READ_FIXED: u8 = 4;
@@ -327,5 +328,31 @@ fn a_pipe_keeps_what_was_spliced_when_source_pages_are_given_back() {
                 );
             }
         }
+    }
+}
+
+/// UFFDIO_MOVE has to split a THP that is mapped page by page, and a reference in a pipe keeps it whole. Linux 6.12 tries on until
+/// the pipe gives it up, later kernels refuse the pages.
+#[test]
+fn a_thp_that_cannot_be_split_ends_no_move_and_loses_nothing() {
+    for migrator in MIGRATORS {
+        let region = Region::filled(2 * HUGE, Kind::Thp, 1);
+        let (read, write) = pipe();
+        splice(&write, region.addr + 8 * PAGE, PAGE);
+        protect(region.addr, PAGE, libc::PROT_READ);
+        protect(region.addr, PAGE, libc::PROT_READ | libc::PROT_WRITE);
+        let mover = mover(migrator);
+        let moving = mover.move_range_async(region.range(), 0, &relocate());
+        let (moving, begun) = (moving.unwrap(), Instant::now());
+        while !moving.is_over() && begun.elapsed() < Duration::from_secs(3) {
+            std::thread::yield_now();
+        }
+        let refused = moving.is_over();
+        drop((read, write));
+        let result = moving.wait().unwrap();
+        let bytes = result.moved.bytes + result.left_bytes();
+        assert_eq!(bytes, region.len as u64, "{migrator}: {result:?}");
+        assert!(!refused || result.busy.bytes > 0, "{migrator}: {result:?}");
+        assert_filled(region.addr, region.len, 1, migrator);
     }
 }

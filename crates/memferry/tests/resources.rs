@@ -142,13 +142,10 @@ fn the_pool_is_trimmed_to_what_is_asked() {
     assert_eq!(mover.prefill(0, PAGE, 16 << 20).unwrap(), 16 << 20);
     mover.trim_pool(5 << 20);
     assert!(mover.pool_bytes() <= 5 << 20, "{}", mover.pool_bytes());
-    mover.set_pool_limit(HUGE);
-    assert!(mover.pool_bytes() <= HUGE, "{}", mover.pool_bytes());
     let region = Region::filled(8 << 20, Kind::Base, 1);
     let options = relocate().source(both_sources()[1]);
     let result = move_all(&mover, &region.range(), &options);
     assert_eq!(result.moved.bytes, region.len as u64, "{result:?}");
-    assert!(mover.pool_bytes() <= HUGE, "{}", mover.pool_bytes());
     mover.trim_pool(0);
     assert_eq!(mover.pool_bytes(), 0);
     assert_filled(region.addr, region.len, 1, "trimmed");

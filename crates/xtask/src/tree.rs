@@ -19,7 +19,7 @@ use crate::mail::Mail;
 /// The files of the policy core that the series has: where Linux keeps them below lib/memferry, and their names without
 /// .h and .c; some have only one of the two.
 const CORE: [(&str, &[&str]); 2] = [
-    ("", &["types", "share"]),
+    ("", &["types", "share", "choose"]),
     (
         "hotness",
         &[

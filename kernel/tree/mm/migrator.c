@@ -1,29 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The batch-copy stage of migrate_pages(), and the registry of migrators.
+ * The batch-copy stage of migrate_pages().
  *
- * One migrator or none is active. The stage gives it those folios of an unmapped batch that may
- * be copied ahead of their move, and marks the copied ones. It copies and moves nothing itself.
+ * The policy of the registry says which migrator copies for which reason. The stage gives it
+ * those folios of an unmapped batch that may be copied ahead of their move, and marks the copied
+ * ones. It copies and moves nothing itself.
  *
- * Migrations take no lock of the registry: they read the active migrator under SRCU, so that it
- * may sleep, and no task is inside it once synchronize_srcu() returned.
+ * Migrations take no lock of the registry: they read the policy under SRCU, so that migrators may
+ * sleep, and no task is inside one that is not in it once synchronize_srcu() returned.
  */
 #define pr_fmt(fmt) "migrator: " fmt
 
 #include <kunit/visibility.h>
-#include <linux/bitmap.h>
 #include <linux/buffer_head.h>
 #include <linux/huge_mm.h>
 #include <linux/hugetlb.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
-#include <linux/module.h>
 #include <linux/moduleparam.h>
-#include <linux/mutex.h>
 #include <linux/pagemap.h>
 #include <linux/percpu.h>
 #include <linux/sizes.h>
-#include <linux/slab.h>
 #include <linux/srcu.h>
 #include <linux/timekeeping.h>
 
@@ -33,29 +30,6 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/migrator.h>
 EXPORT_TRACEPOINT_SYMBOL_GPL(migrator_lane_done);
-
-/*
- * Batches that can be with the migrator at one time; a further one is copied plainly. Helpers
- * are few, and 32 batches of the default size take 2 MiB of memory.
- */
-#define MIGRATOR_BATCHES	32
-
-/*
- * A batch's folios are unmapped until all are copied, so this bounds how long an access waits:
- * two 2 MiB folios are copied in 0.4 ms at 10 GB/s by one lane; 1,024 base pages are
- * unmapped, copied and mapped in 1.1 ms at the 3.7 GB/s that plain migration reaches.
- */
-#define MIGRATOR_MAX_BYTES	SZ_4M
-
-/* Upper bound of max_batch_bytes: 64 MiB are away for about 17 ms at 3.7 GB/s. */
-#define MIGRATOR_MAX_BYTES_LIMIT	SZ_64M
-
-/* A batch may always be one huge page, which is up to 512 MiB with large base pages. */
-#ifdef CONFIG_PGTABLE_HAS_HUGE_LEAVES
-#define MIGRATOR_MAX_BYTES_LEAST	max_t(size_t, SZ_2M, HPAGE_PMD_SIZE)
-#else
-#define MIGRATOR_MAX_BYTES_LEAST	((size_t)SZ_2M)
-#endif
 
 /*
  * Page-cache folios can be written by holders of a reference who take neither lock nor mapping.
@@ -73,26 +47,9 @@ module_param_named(file_window_ms, migrator_file_window_ms, uint, 0644);
 static unsigned long migrator_min_bytes = SZ_256K;
 module_param_named(min_batch_bytes, migrator_min_bytes, ulong, 0644);
 
-/* struct migrator_entry - a registered migrator */
-struct migrator_entry {
-	const struct migrator *migrator;
-	struct list_head list;
-	struct migrator_counts __percpu *counts;
-	struct kobject *kobj;
-};
-
-/* struct migrator_active - the chosen one, and the batches that were made for it */
-struct migrator_active {
-	struct migrator_entry *entry;
-	const struct migrator *migrator;
-	unsigned int nr_batches;
-	DECLARE_BITMAP(busy, MIGRATOR_BATCHES);
-	struct migrator_batch batches[] __counted_by(nr_batches);
-};
-
 struct migrator_registry migrator_registry;
 DEFINE_STATIC_KEY_FALSE(migrator_active_key);
-DEFINE_STATIC_SRCU(migrator_srcu);
+DEFINE_SRCU(migrator_srcu);
 static atomic_long_t migrator_quarantine_sum;
 
 #ifdef CONFIG_ARM64_MTE
@@ -174,50 +131,42 @@ VISIBLE_IF_KUNIT bool migrator_eligible(const struct migrator *migrator, struct 
 	return !mapping || folio_test_anon(src) || migrator_file_eligible(mapping, src, dst);
 }
 
-static struct migrator_batch *migrator_claim_batch(struct migrator_active *active)
+static bool migrator_stage_ended(const struct migrator_stage *stage)
 {
-	unsigned int i;
-
-	for_each_clear_bit(i, active->busy, active->nr_batches)
-		if (!test_and_set_bit_lock(i, active->busy))
-			return &active->batches[i];
-	return NULL;
+	return list_entry_is_head(stage->src, stage->src_folios, lru);
 }
 
-static void migrator_release_batch(struct migrator_active *active, struct migrator_batch *batch)
+/* Bytes and number of eligible folios that are left, up to @enough bytes and @max_nr folios. */
+size_t migrator_stage_bytes(const struct migrator_stage *stage, const struct migrator *migrator,
+			    size_t enough, unsigned int max_nr, unsigned int *nr)
 {
-	clear_bit_unlock(batch - active->batches, active->busy);
-}
-
-/* Whether eligible folios of the batch have @min bytes. */
-static bool migrator_worthwhile(const struct migrator *migrator, struct list_head *src_folios,
-				struct list_head *dst_folios, size_t min)
-{
-	struct folio *src, *dst = list_first_entry(dst_folios, struct folio, lru);
+	struct folio *src = stage->src, *dst = stage->dst;
 	size_t bytes = 0;
 
-	list_for_each_entry(src, src_folios, lru) {
+	*nr = 0;
+	list_for_each_entry_from(src, stage->src_folios, lru) {
 		if (migrator_eligible(migrator, src, dst)) {
 			bytes += folio_size(src);
-			if (bytes >= min)
-				return true;
+			if (++*nr == max_nr || bytes >= enough)
+				break;
 		}
 		dst = list_next_entry(dst, lru);
 	}
-	return false;
+	return bytes;
 }
 
-static void migrator_fill_batch(const struct migrator *migrator, struct migrator_batch *batch,
-				struct list_head *src_folios, struct list_head *dst_folios)
+/* Takes the next eligible folios into @batch: as many as it holds, or until @bytes are reached. */
+void migrator_stage_fill(struct migrator_stage *stage, const struct migrator *migrator,
+			 struct migrator_batch *batch, size_t bytes)
 {
-	struct folio *src, *dst = list_first_entry(dst_folios, struct folio, lru);
-
+	batch->mode = stage->mode;
+	batch->reason = stage->reason;
+	batch->lanes = 0;
 	batch->nr = 0;
 	batch->bytes = 0;
-	batch->dst_nid = folio_nid(dst);
-	list_for_each_entry(src, src_folios, lru) {
-		if (batch->nr == batch->max_nr)
-			break;
+	while (!migrator_stage_ended(stage) && batch->nr < batch->max_nr && batch->bytes < bytes) {
+		struct folio *src = stage->src, *dst = stage->dst;
+
 		if (migrator_eligible(migrator, src, dst)) {
 			batch->pairs[batch->nr++] = (struct migrator_pair) {
 				.src = src,
@@ -225,99 +174,204 @@ static void migrator_fill_batch(const struct migrator *migrator, struct migrator
 			};
 			batch->bytes += folio_size(src);
 		}
-		dst = list_next_entry(dst, lru);
+		stage->src = list_next_entry(src, lru);
+		stage->dst = list_next_entry(dst, lru);
 	}
+	if (batch->nr)
+		batch->dst_nid = folio_nid(batch->pairs[0].dst);
 }
 
-/*
- * Marks what was copied, adds it to @bytes, and takes out what cannot move. Returns the number of
- * marked folios.
- */
-static unsigned int migrator_mark_batch(struct migrator_batch *batch, bool late, size_t *bytes,
-					struct list_head *bad_src, struct list_head *bad_dst)
+void migrator_stage_begin(struct migrator_pool *pool, struct migrator_batch *batch)
 {
-	unsigned int i, copied = 0;
+	trace_migrator_batch_start(pool->migrator->name, batch->reason, batch->nr, batch->bytes,
+				   batch->dst_nid);
+}
 
-	for (i = 0; i < batch->nr; i++) {
+/* Marks what was copied, and takes out what cannot move. */
+void migrator_stage_end(struct migrator_stage *stage, struct migrator_pool *pool,
+			struct migrator_batch *batch, u64 ns, int error)
+{
+	struct migrator_counts __percpu *counts = pool->entry->counts;
+	unsigned int i, copied = 0;
+	size_t bytes = 0;
+
+	for (i = 0; i < batch->nr && !error; i++) {
 		struct folio *src = batch->pairs[i].src, *dst = batch->pairs[i].dst;
 		unsigned long state = batch->pairs[i].state;
 
 		if (state & (BIT(MIGRATOR_PAIR_QUARANTINED) | BIT(MIGRATOR_PAIR_POISONED))) {
-			list_move_tail(&src->lru, bad_src);
-			list_move_tail(&dst->lru, bad_dst);
-		} else if (state & BIT(MIGRATOR_PAIR_COPIED) && (!late || folio_test_anon(src))) {
+			list_move_tail(&src->lru, stage->bad_src);
+			list_move_tail(&dst->lru, stage->bad_dst);
+		} else if (state & BIT(MIGRATOR_PAIR_COPIED)) {
 			dst->migrate_info |= FOLIO_WAS_COPIED;
-			*bytes += folio_size(dst);
+			bytes += folio_size(dst);
 			copied++;
 		}
 	}
-	return copied;
-}
-
-static void migrator_run_batch(struct migrator_active *active, struct migrator_batch *batch,
-			       struct list_head *bad_src, struct list_head *bad_dst)
-{
-	struct migrator_counts __percpu *counts = active->entry->counts;
-	const char *name = active->migrator->name;
-	enum migrate_reason reason = batch->reason;
-	u64 start = ktime_get_ns(), ns;
-	unsigned int copied = 0;
-	size_t bytes = 0;
-	bool late;
-	int error;
-
-	trace_migrator_batch_start(name, reason, batch->nr, batch->bytes, batch->dst_nid);
-	error = active->migrator->copy(batch);
-	ns = ktime_get_ns() - start;
 	if (error) {
 		this_cpu_inc(counts->declined);
 	} else {
-		late = ns > (u64)READ_ONCE(migrator_file_window_ms) * NSEC_PER_MSEC;
-		copied = migrator_mark_batch(batch, late, &bytes, bad_src, bad_dst);
 		this_cpu_add(counts->folios, copied);
 		this_cpu_add(counts->bytes, bytes);
 		this_cpu_add(counts->fallbacks, batch->nr - copied);
+		stage->last = pool;
 	}
-	trace_migrator_batch_done(name, reason, copied, bytes, ns, error);
+	stage->ns = ns;
+	stage->copied = copied;
+	trace_migrator_batch_done(pool->migrator->name, batch->reason, copied, bytes, ns, error);
 }
 
-/* Everything here is allowed to give up: the move then copies, as it does without a migrator. */
-void __migrator_copy_folios(struct migrator_registry *registry, struct list_head *src_folios,
+/* Copies a filled batch; an error of the migrator says that it declined. */
+int migrator_stage_copy(struct migrator_stage *stage, struct migrator_pool *pool,
+			struct migrator_batch *batch)
+{
+	u64 start = ktime_get_ns();
+	int error;
+
+	migrator_stage_begin(pool, batch);
+	error = pool->migrator->copy(batch);
+	migrator_stage_end(stage, pool, batch, ktime_get_ns() - start, error);
+	return error;
+}
+
+/*
+ * The copies of page-cache folios are not used: they are counted for the migrator that was last,
+ * which is the only one but for parts that "auto" tries.
+ */
+static void migrator_stage_forget_files(struct migrator_stage *stage)
+{
+	struct migrator_counts __percpu *counts = stage->last->entry->counts;
+	struct folio *src, *dst = list_first_entry(stage->dst_folios, struct folio, lru);
+
+	list_for_each_entry(src, stage->src_folios, lru) {
+		unsigned long state = dst->migrate_info;
+
+		if (state & FOLIO_WAS_COPIED && !folio_test_anon(src)) {
+			dst->migrate_info = state & ~FOLIO_WAS_COPIED;
+			this_cpu_dec(counts->folios);
+			this_cpu_sub(counts->bytes, folio_size(dst));
+			this_cpu_inc(counts->fallbacks);
+		}
+		dst = list_next_entry(dst, lru);
+	}
+}
+
+/* Takes out all that was not copied. */
+static void migrator_stage_refuse(struct migrator_stage *stage, struct migrator_pool *pool)
+{
+	struct folio *src, *next, *next_dst;
+	struct folio *dst = list_first_entry(stage->dst_folios, struct folio, lru);
+
+	list_for_each_entry_safe(src, next, stage->src_folios, lru) {
+		next_dst = list_next_entry(dst, lru);
+		if (!(dst->migrate_info & FOLIO_WAS_COPIED)) {
+			list_move_tail(&src->lru, stage->bad_src);
+			list_move_tail(&dst->lru, stage->bad_dst);
+			this_cpu_inc(pool->entry->counts->refused);
+		}
+		dst = next_dst;
+	}
+}
+
+/* The migrator of the reason copies all that is eligible, if that is @min_bytes. */
+static void migrator_stage_copy_all(struct migrator_stage *stage, struct migrator_pool *pool,
+				    size_t min_bytes)
+{
+	const struct migrator *migrator = pool->migrator;
+	struct migrator_batch *batch;
+	unsigned int nr;
+
+	if (migrator_stage_bytes(stage, migrator, min_bytes, UINT_MAX, &nr) < min_bytes || !nr)
+		return;
+	batch = migrator_claim_batch(pool);
+	if (!batch) {
+		this_cpu_inc(pool->entry->counts->declined);
+		return;
+	}
+	/* References may have come since, so that nothing is eligible. */
+	do {
+		migrator_stage_fill(stage, migrator, batch, SIZE_MAX);
+	} while (batch->nr && !migrator_stage_copy(stage, pool, batch));
+	migrator_release_batch(pool, batch);
+}
+
+static bool migrator_stage_run(struct migrator_stage *stage, const struct migrator_policy *policy,
+			       size_t min_bytes)
+{
+	struct migrator_pool *pool = policy->pools[stage->reason];
+	bool only = policy->only & BIT(stage->reason);
+
+	stage->src = list_first_entry(stage->src_folios, struct folio, lru);
+	stage->dst = list_first_entry(stage->dst_folios, struct folio, lru);
+	stage->start = ktime_get_ns();
+	if (pool)
+		migrator_stage_copy_all(stage, pool, only ? 0 : min_bytes);
+	else if (policy->auto_reasons & BIT(stage->reason))
+		migrator_auto_copy(stage, policy, min_bytes);
+	if (stage->last && ktime_get_ns() - stage->start >
+			   (u64)READ_ONCE(migrator_file_window_ms) * NSEC_PER_MSEC)
+		migrator_stage_forget_files(stage);
+	if (only)
+		migrator_stage_refuse(stage, pool);
+	return only;
+}
+
+/*
+ * Everything here is allowed to give up: the move then copies, as it does without a migrator. But
+ * if true is returned, no folio without a copy is left on the lists.
+ */
+bool __migrator_copy_folios(struct migrator_registry *registry, struct list_head *src_folios,
 			    struct list_head *dst_folios, struct list_head *bad_src,
 			    struct list_head *bad_dst, enum migrate_mode mode,
 			    enum migrate_reason reason)
 {
 	size_t min_bytes = READ_ONCE(migrator_min_bytes);
-	struct migrator_active *active;
-	struct migrator_batch *batch;
+	const struct migrator_policy *policy;
 	struct folio *first;
+	bool only = false;
 	int srcu;
 
 	if (!(READ_ONCE(registry->reasons) & BIT(reason)) || list_empty(src_folios))
-		return;
+		return false;
 	/* The most frequent call by far: one small folio, of a fault or a retry. */
 	first = list_first_entry(src_folios, struct folio, lru);
-	if (list_is_singular(src_folios) && folio_size(first) < min_bytes)
-		return;
+	if (list_is_singular(src_folios) && folio_size(first) < min_bytes &&
+	    !(READ_ONCE(registry->only) & BIT(reason)))
+		return false;
 
 	srcu = srcu_read_lock(&migrator_srcu);
-	active = srcu_dereference(registry->active, &migrator_srcu);
-	if (!active || !migrator_worthwhile(active->migrator, src_folios, dst_folios, min_bytes))
-		goto out;
-	batch = migrator_claim_batch(active);
-	if (!batch) {
-		this_cpu_inc(active->entry->counts->declined);
-		goto out;
+	policy = srcu_dereference(registry->policy, &migrator_srcu);
+	if (policy) {
+		struct migrator_stage stage = {
+			.src_folios = src_folios,
+			.dst_folios = dst_folios,
+			.bad_src = bad_src,
+			.bad_dst = bad_dst,
+			.mode = mode,
+			.reason = reason,
+		};
+
+		only = migrator_stage_run(&stage, policy, min_bytes);
 	}
-	batch->mode = mode;
-	batch->reason = reason;
-	migrator_fill_batch(active->migrator, batch, src_folios, dst_folios);
-	/* References may have come since. */
-	if (batch->nr)
-		migrator_run_batch(active, batch, bad_src, bad_dst);
-	migrator_release_batch(active, batch);
-out:
 	srcu_read_unlock(&migrator_srcu, srcu);
+	return only;
+}
+
+bool __migrator_refuses_hugetlb(struct migrator_registry *registry, enum migrate_reason reason)
+{
+	const struct migrator_policy *policy;
+	bool refuses;
+	int srcu;
+
+	if (!(READ_ONCE(registry->only) & BIT(reason)))
+		return false;
+	srcu = srcu_read_lock(&migrator_srcu);
+	policy = srcu_dereference(registry->policy, &migrator_srcu);
+	refuses = policy && policy->only & BIT(reason);
+	if (refuses)
+		this_cpu_inc(policy->pools[reason]->entry->counts->refused);
+	srcu_read_unlock(&migrator_srcu, srcu);
+	return refuses;
 }
 
 unsigned int __migrator_batch_pages(struct migrator_registry *registry,
@@ -384,289 +438,9 @@ static int migrator_kernel_copy(struct migrator_batch *batch)
 
 static const struct migrator migrator_kernel = {
 	.name = "kernel",
-	.flags = MIGRATOR_COPIES_TAGS,
+	.flags = MIGRATOR_COPIES_TAGS | MIGRATOR_PLAIN,
 	.copy = migrator_kernel_copy,
 };
-
-static void migrator_free_batch(struct migrator_batch *batch)
-{
-	kvfree(batch->private);
-	kvfree(batch->pairs);
-}
-
-static void migrator_free_batches(struct migrator_active *active)
-{
-	unsigned int i;
-
-	for (i = 0; i < active->nr_batches; i++) {
-		if (active->migrator->exit_batch)
-			active->migrator->exit_batch(&active->batches[i]);
-		migrator_free_batch(&active->batches[i]);
-	}
-	kfree(active);
-}
-
-static int migrator_make_batch(const struct migrator *migrator, struct migrator_batch *batch,
-			       unsigned int max_nr)
-{
-	int error = -ENOMEM;
-
-	batch->max_nr = max_nr;
-	batch->pairs = kvcalloc(max_nr, sizeof(*batch->pairs), GFP_KERNEL);
-	if (migrator->private_size)
-		batch->private = kvzalloc(migrator->private_size, GFP_KERNEL);
-	if (batch->pairs && (!migrator->private_size || batch->private))
-		error = migrator->init_batch ? migrator->init_batch(batch) : 0;
-	if (error)
-		migrator_free_batch(batch);
-	return error;
-}
-
-static struct migrator_active *migrator_make_batches(struct migrator_entry *entry,
-						     size_t max_bytes)
-{
-	unsigned int nr = min_t(unsigned int, num_possible_cpus(), MIGRATOR_BATCHES);
-	struct migrator_active *active;
-	int error;
-
-	active = kzalloc(struct_size(active, batches, nr), GFP_KERNEL);
-	if (!active)
-		return ERR_PTR(-ENOMEM);
-	active->entry = entry;
-	active->migrator = entry->migrator;
-	while (active->nr_batches < nr) {
-		/* __counted_by: the count covers the element before it is used. */
-		active->nr_batches++;
-		error = migrator_make_batch(active->migrator,
-					    &active->batches[active->nr_batches - 1],
-					    max_bytes >> PAGE_SHIFT);
-		if (error) {
-			active->nr_batches--;
-			migrator_free_batches(active);
-			return ERR_PTR(error);
-		}
-	}
-	return active;
-}
-
-static struct migrator_active *migrator_get_active(struct migrator_registry *registry)
-{
-	return rcu_dereference_protected(registry->active, lockdep_is_held(&registry->lock));
-}
-
-/* Publishes @new, or none; afterwards no migration uses what was there before. */
-static void migrator_publish(struct migrator_registry *registry, struct migrator_active *new)
-{
-	struct migrator_active *old = migrator_get_active(registry);
-
-	rcu_assign_pointer(registry->active, new);
-	if (registry == &migrator_registry && new && !old)
-		static_branch_enable(&migrator_active_key);
-	if (registry == &migrator_registry && !new && old)
-		static_branch_disable(&migrator_active_key);
-	if (old) {
-		synchronize_srcu(&migrator_srcu);
-		migrator_free_batches(old);
-	}
-}
-
-static void migrator_put(const struct migrator *migrator)
-{
-	if (migrator->deactivate)
-		migrator->deactivate();
-	module_put(migrator->owner);
-}
-
-/* Makes @entry active instead of what is; NULL for none. All or nothing. */
-static int migrator_switch(struct migrator_registry *registry, struct migrator_entry *entry)
-{
-	struct migrator_active *old = migrator_get_active(registry), *new = NULL;
-	const struct migrator *before = old ? old->migrator : NULL;
-	int error;
-
-	if (before == (entry ? entry->migrator : NULL))
-		return 0;
-	if (entry) {
-		const struct migrator *migrator = entry->migrator;
-
-		if (!try_module_get(migrator->owner))
-			return -ENODEV;
-		error = migrator->activate ? migrator->activate() : 0;
-		if (error) {
-			module_put(migrator->owner);
-			return error;
-		}
-		new = migrator_make_batches(entry, registry->max_bytes);
-		if (IS_ERR(new)) {
-			migrator_put(migrator);
-			return PTR_ERR(new);
-		}
-	}
-	migrator_publish(registry, new);
-	if (before)
-		migrator_put(before);
-	return 0;
-}
-
-static struct migrator_entry *migrator_find(struct migrator_registry *registry, const char *name)
-{
-	struct migrator_entry *entry;
-
-	list_for_each_entry(entry, &registry->entries, list)
-		if (!strcmp(entry->migrator->name, name))
-			return entry;
-	return NULL;
-}
-
-/* Chooses by name; "none" for none. -EINVAL if there is no migrator of this name. */
-int migrator_select(struct migrator_registry *registry, const char *name)
-{
-	struct migrator_entry *entry;
-	int error = -EINVAL;
-
-	mutex_lock(&registry->lock);
-	entry = migrator_find(registry, name);
-	if (entry || !strcmp(name, "none"))
-		error = migrator_switch(registry, entry);
-	mutex_unlock(&registry->lock);
-	return error;
-}
-
-ssize_t migrator_show_names(struct migrator_registry *registry, char *buf)
-{
-	struct migrator_entry *entry;
-	struct migrator_active *active;
-	ssize_t len;
-
-	mutex_lock(&registry->lock);
-	active = migrator_get_active(registry);
-	len = sysfs_emit(buf, active ? "none" : "[none]");
-	list_for_each_entry(entry, &registry->entries, list)
-		len += sysfs_emit_at(buf, len, active && active->entry == entry ?
-				     " [%s]" : " %s", entry->migrator->name);
-	len += sysfs_emit_at(buf, len, "\n");
-	mutex_unlock(&registry->lock);
-	return len;
-}
-
-/* The active migrator gets new batches of the new size, and keeps its own if it cannot. */
-int migrator_set_max_bytes(struct migrator_registry *registry, size_t bytes)
-{
-	struct migrator_active *active, *new;
-	int error = 0;
-
-	if (!PAGE_ALIGNED(bytes) || bytes < MIGRATOR_MAX_BYTES_LEAST ||
-	    bytes > max_t(size_t, MIGRATOR_MAX_BYTES_LIMIT, MIGRATOR_MAX_BYTES_LEAST))
-		return -EINVAL;
-	mutex_lock(&registry->lock);
-	active = migrator_get_active(registry);
-	if (active && bytes != registry->max_bytes) {
-		new = migrator_make_batches(active->entry, bytes);
-		if (IS_ERR(new))
-			error = PTR_ERR(new);
-		else
-			migrator_publish(registry, new);
-	}
-	if (!error)
-		WRITE_ONCE(registry->max_bytes, bytes);
-	mutex_unlock(&registry->lock);
-	return error;
-}
-
-int migrator_add(struct migrator_registry *registry, const struct migrator *migrator)
-{
-	struct migrator_entry *entry;
-	int error = -EEXIST;
-
-	if (strlen(migrator->name) >= MIGRATOR_NAME_LEN)
-		return -EINVAL;
-	entry = kzalloc(sizeof(*entry), GFP_KERNEL);
-	if (!entry)
-		return -ENOMEM;
-	entry->migrator = migrator;
-	mutex_lock(&registry->lock);
-	if (!strcmp(migrator->name, "none") || migrator_find(registry, migrator->name))
-		goto fail;
-	error = -ENOMEM;
-	entry->counts = alloc_percpu(struct migrator_counts);
-	if (!entry->counts)
-		goto fail;
-	if (registry == &migrator_registry) {
-		entry->kobj = migrator_sysfs_add(migrator, entry->counts);
-		error = PTR_ERR_OR_ZERO(entry->kobj);
-		if (error)
-			goto fail;
-	}
-	list_add_tail(&entry->list, &registry->entries);
-	mutex_unlock(&registry->lock);
-	return 0;
-fail:
-	mutex_unlock(&registry->lock);
-	free_percpu(entry->counts);
-	kfree(entry);
-	return error;
-}
-
-void migrator_remove(struct migrator_registry *registry, const struct migrator *migrator)
-{
-	struct migrator_active *active;
-	struct migrator_entry *entry;
-
-	mutex_lock(&registry->lock);
-	entry = migrator_find(registry, migrator->name);
-	if (WARN_ON_ONCE(!entry || entry->migrator != migrator))
-		goto out;
-	active = migrator_get_active(registry);
-	if (active && active->entry == entry)
-		migrator_switch(registry, NULL);
-	list_del(&entry->list);
-	if (entry->kobj)
-		migrator_sysfs_remove(migrator, entry->kobj);
-	free_percpu(entry->counts);
-	kfree(entry);
-out:
-	mutex_unlock(&registry->lock);
-}
-
-/**
- * migrator_register - offer a migrator
- * @migrator: stays the caller's, unchanged and in place, until migrator_unregister()
- *
- * It appears in /sys/kernel/mm/migration/migrator, with its statistics and attributes, and
- * is not active before somebody writes its name there. Sleeps; not from a callback.
- *
- * Return: 0; -EINVAL if the name is too long, -EEXIST if it is taken, -ENODEV if
- * /sys/kernel/mm/migration could not be made at boot, -ENOMEM, or an error of sysfs.
- */
-int migrator_register(const struct migrator *migrator)
-{
-	return migrator_add(&migrator_registry, migrator);
-}
-EXPORT_SYMBOL_GPL(migrator_register);
-
-/**
- * migrator_unregister - withdraw a migrator
- * @migrator: that was registered
- *
- * If it is active, none is afterwards. (The module of an active migrator is pinned, so only a
- * migrator that leaves for another reason, like a device that is unplugged, comes here while
- * active.) When this returns no migration is in a callback and none will be; migrations in
- * flight copy plainly what was not copied yet. Sleeps. Not from a callback of a migrator.
- */
-void migrator_unregister(const struct migrator *migrator)
-{
-	migrator_remove(&migrator_registry, migrator);
-}
-EXPORT_SYMBOL_GPL(migrator_unregister);
-
-void migrator_registry_init(struct migrator_registry *registry)
-{
-	mutex_init(&registry->lock);
-	INIT_LIST_HEAD(&registry->entries);
-	RCU_INIT_POINTER(registry->active, NULL);
-	registry->reasons = GENMASK(MR_TYPES - 1, 0);
-	registry->max_bytes = max_t(size_t, MIGRATOR_MAX_BYTES, MIGRATOR_MAX_BYTES_LEAST);
-}
 
 static int __init migrator_init(void)
 {

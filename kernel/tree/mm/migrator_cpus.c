@@ -14,10 +14,30 @@
 #include <linux/sched.h>
 #include <linux/sched/cputime.h>
 #include <linux/sched/isolation.h>
+#include <linux/sched/prio.h>
+#include <linux/sched/rt.h>
 #include <linux/sched/topology.h>
 #include <linux/topology.h>
 
 #include "migrator.h"
+
+/*
+ * Whether @task may have helpers at all, and which, by its class: a task that gives way to
+ * everybody has none; kswapd and kcompactd, which work ahead of need, take idle CPUs alone; and a
+ * task that outranks others may have busy CPUs, with helpers that outrank others as well.
+ */
+VISIBLE_IF_KUNIT bool migrator_may_have_helpers(struct task_struct *task,
+						struct migrator_cpus *cpus)
+{
+	cpus->high = false;
+	if (rt_or_dl_task_policy(task) || task_nice(task) == MIN_NICE) {
+		cpus->high = true;
+		cpus->idle_only = false;
+	} else if (task->flags & (PF_KSWAPD | PF_KCOMPACTD)) {
+		cpus->idle_only = true;
+	}
+	return task->policy != SCHED_IDLE && task_nice(task) != MAX_NICE;
+}
 
 /* The seen CPU that is to be taken next, or NULL. */
 static struct migrator_cpu *migrator_next_cpu(struct migrator_cpus *cpus)
@@ -85,9 +105,10 @@ static void migrator_see_cpu(struct migrator_cpus *cpus, int number)
  * @nid: node of the destinations: its CPUs come first, then those of the nearest nodes
  *
  * The caller's CPU and isolated ones are never among them, nor those outside the caller's
- * cpuset: they belong to others. (Kernel threads work for everybody.) The caller's affinity does
- * not count: a task that stays on one CPU for the sake of its caches may have helpers. CPUs that
- * were idle may be busy, and off line, when this returns.
+ * cpuset: they belong to others. There is none for a task of SCHED_IDLE or of nice 19, and one of
+ * nice -20 or of a real-time class may have busy ones. (Kernel threads work for everybody.) The
+ * caller's affinity does not count: a task that stays on one CPU for the sake of its caches may
+ * have helpers. CPUs that were idle may be busy, and off line, when this returns.
  */
 void migrator_choose_cpus(struct migrator_cpus *cpus, int nid)
 {
@@ -97,6 +118,9 @@ void migrator_choose_cpus(struct migrator_cpus *cpus, int nid)
 	int cpu, node, nearest, own = raw_smp_processor_id();
 	nodemask_t left = node_states[N_CPU];
 
+	cpus->nr = 0;
+	if (!migrator_may_have_helpers(current, cpus))
+		return;
 	WRITE_ONCE(turn, start + looks);
 	if (current->flags & PF_KTHREAD)
 		cpumask_copy(&cpus->allowed, cpu_possible_mask);

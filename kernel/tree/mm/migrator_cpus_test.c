@@ -86,11 +86,53 @@ static void test_busy(struct kunit *test)
 	expect_order(test, machine, 3, true, order);
 }
 
+/* The class of a task says whether it has helpers, and which. */
+static void test_classes(struct kunit *test)
+{
+	static const struct {
+		int policy;
+		int nice;
+		unsigned int flags;
+		bool helpers;
+		bool idle_only;
+		bool high;
+	} classes[] = {
+		{ SCHED_NORMAL, 0, 0, true, false, false },
+		{ SCHED_BATCH, 5, 0, true, false, false },
+		{ SCHED_NORMAL, MAX_NICE, 0, false, false, false },
+		{ SCHED_IDLE, 0, 0, false, false, false },
+		{ SCHED_NORMAL, 0, PF_KSWAPD, true, true, false },
+		{ SCHED_NORMAL, 0, PF_KCOMPACTD, true, true, false },
+		{ SCHED_NORMAL, MIN_NICE, 0, true, false, true },
+		{ SCHED_FIFO, 0, 0, true, false, true },
+	};
+	struct task_struct *task = kunit_kzalloc(test, sizeof(*task), GFP_KERNEL);
+	struct migrator_cpus *cpus = kunit_kzalloc(test, sizeof(*cpus), GFP_KERNEL);
+	unsigned int i, wanted;
+
+	KUNIT_ASSERT_NOT_NULL(test, task);
+	KUNIT_ASSERT_NOT_NULL(test, cpus);
+	for (i = 0; i < ARRAY_SIZE(classes); i++) {
+		task->policy = classes[i].policy;
+		task->static_prio = NICE_TO_PRIO(classes[i].nice);
+		task->flags = classes[i].flags;
+		for (wanted = 0; wanted < 2; wanted++) {
+			cpus->idle_only = wanted;
+			KUNIT_EXPECT_EQ_MSG(test, migrator_may_have_helpers(task, cpus),
+					    classes[i].helpers, "class %u", i);
+			KUNIT_EXPECT_EQ_MSG(test, cpus->high, classes[i].high, "class %u", i);
+			KUNIT_EXPECT_EQ_MSG(test, cpus->idle_only, !classes[i].high &&
+					    (wanted || classes[i].idle_only), "class %u", i);
+		}
+	}
+}
+
 static struct kunit_case migrator_cpus_test_cases[] = {
 	KUNIT_CASE(test_threads_apart),
 	KUNIT_CASE(test_threads_together),
 	KUNIT_CASE(test_holes),
 	KUNIT_CASE(test_busy),
+	KUNIT_CASE(test_classes),
 	{}
 };
 

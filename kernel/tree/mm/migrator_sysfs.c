@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * /sys/kernel/mm/migration: choosing a migrator, its limits, and statistics.
+ * /sys/kernel/mm/migration: choosing a migrator, its limits, and statistics. In debugfs, what
+ * "auto" has learnt.
  *
  * Documentation/ABI/testing/sysfs-kernel-mm-migration describes every file. A value that
  * is refused changes nothing.
  */
-#include <kunit/visibility.h>
+#include <linux/debugfs.h>
 #include <linux/kobject.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/sysfs.h>
@@ -40,78 +42,20 @@ static ssize_t migrator_store(struct kobject *kobj, struct kobj_attribute *attr,
 
 static struct kobj_attribute migrator_attr = __ATTR_RW(migrator);
 
-/*
- * Reasons by the names that the tracepoints of migration use, separated by white space;
- * "all" or "none" alone.
- */
-int migrator_parse_reasons(const char *text, unsigned int *mask)
-{
-	char *copy, *cursor, *word;
-	unsigned int found = 0;
-	int words = 0, reason, error = -EINVAL;
-
-	copy = kstrdup(text, GFP_KERNEL);
-	if (!copy)
-		return -ENOMEM;
-	cursor = strim(copy);
-	if (!strcmp(cursor, "all")) {
-		*mask = GENMASK(MR_TYPES - 1, 0);
-		error = 0;
-		goto out;
-	}
-	if (!strcmp(cursor, "none")) {
-		*mask = 0;
-		error = 0;
-		goto out;
-	}
-	while ((word = strsep(&cursor, " \t\n"))) {
-		if (!*word)
-			continue;
-		reason = match_string(migrate_reason_names, MR_TYPES, word);
-		if (reason < 0)
-			goto out;
-		found |= BIT(reason);
-		words++;
-	}
-	if (words) {
-		*mask = found;
-		error = 0;
-	}
-out:
-	kfree(copy);
-	return error;
-}
-
 static ssize_t reasons_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
-	unsigned int reason, mask = READ_ONCE(migrator_registry.reasons);
-	ssize_t len = 0;
-
-	if (mask == GENMASK(MR_TYPES - 1, 0))
-		return sysfs_emit(buf, "all\n");
-	if (!mask)
-		return sysfs_emit(buf, "none\n");
-	for (reason = 0; reason < MR_TYPES; reason++)
-		if (mask & BIT(reason))
-			len += sysfs_emit_at(buf, len, "%s%s", len ? " " : "",
-					     migrate_reason_names[reason]);
-	len += sysfs_emit_at(buf, len, "\n");
-	return len;
+	return migrator_show_reasons(&migrator_registry, buf);
 }
 
 static ssize_t reasons_store(struct kobject *kobj, struct kobj_attribute *attr,
 			     const char *buf, size_t count)
 {
-	unsigned int mask;
 	int error;
 
 	if (strlen(buf) != count)
 		return -EINVAL;
-	error = migrator_parse_reasons(buf, &mask);
-	if (error)
-		return error;
-	WRITE_ONCE(migrator_registry.reasons, mask);
-	return count;
+	error = migrator_set_reasons(&migrator_registry, buf);
+	return error ?: count;
 }
 
 static struct kobj_attribute reasons_attr = __ATTR_RW(reasons);
@@ -185,12 +129,14 @@ MIGRATOR_COUNT(folios);
 MIGRATOR_COUNT(bytes);
 MIGRATOR_COUNT(fallbacks);
 MIGRATOR_COUNT(declined);
+MIGRATOR_COUNT(refused);
 
 static struct attribute *migrator_stats_attrs[] = {
 	&folios_attr.attr,
 	&bytes_attr.attr,
 	&fallbacks_attr.attr,
 	&declined_attr.attr,
+	&refused_attr.attr,
 	NULL
 };
 ATTRIBUTE_GROUPS(migrator_stats);
@@ -245,6 +191,18 @@ void migrator_sysfs_remove(const struct migrator *migrator, struct kobject *kobj
 	kobject_put(kobj);
 }
 
+static int auto_show(struct seq_file *seq, void *unused)
+{
+	struct mutex *lock = &migrator_registry.lock;
+
+	mutex_lock(lock);
+	migrator_auto_show(rcu_dereference_protected(migrator_registry.policy,
+						     lockdep_is_held(lock)), seq);
+	mutex_unlock(lock);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(auto);
+
 int __init migrator_sysfs_init(void)
 {
 	int error;
@@ -259,6 +217,8 @@ int __init migrator_sysfs_init(void)
 		kobject_put(migrator_kobj);
 		migrator_stats_kobj = NULL;
 		migrator_kobj = NULL;
+		return error;
 	}
-	return error;
+	debugfs_create_file("auto", 0444, debugfs_create_dir("migration", NULL), NULL, &auto_fops);
+	return 0;
 }

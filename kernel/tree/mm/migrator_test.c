@@ -126,7 +126,7 @@ static int migrator_test_init(struct kunit *test)
 
 static void migrator_test_exit(struct kunit *test)
 {
-	migrator_select(&registry, "none");
+	migrator_set_reasons(&registry, "all none");
 	migrator_remove(&registry, &test_migrator);
 	KUNIT_EXPECT_EQ(test, seen.activations, 0);
 	KUNIT_EXPECT_EQ(test, seen.batches_made, 0);
@@ -139,18 +139,22 @@ static void test_names(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, migrator_add(&registry, &wrong), -EINVAL);
 	wrong.name = "none";
 	KUNIT_EXPECT_EQ(test, migrator_add(&registry, &wrong), -EEXIST);
+	wrong.name = "auto";
+	KUNIT_EXPECT_EQ(test, migrator_add(&registry, &wrong), -EEXIST);
+	wrong.name = "default";
+	KUNIT_EXPECT_EQ(test, migrator_add(&registry, &wrong), -EEXIST);
 	wrong.name = "kunit";
 	KUNIT_EXPECT_EQ(test, migrator_add(&registry, &wrong), -EEXIST);
-	expect_names(test, "[none] kunit\n");
+	expect_names(test, "[none] auto kunit\n");
 }
 
 static void test_choose(struct kunit *test)
 {
 	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &other_migrator), 0);
-	expect_names(test, "[none] kunit kunit-other\n");
+	expect_names(test, "[none] auto kunit kunit-other\n");
 
 	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kunit"), 0);
-	expect_names(test, "none [kunit] kunit-other\n");
+	expect_names(test, "none auto [kunit] kunit-other\n");
 	KUNIT_EXPECT_EQ(test, seen.activations, 1);
 	KUNIT_EXPECT_GT(test, seen.batches_made, 0);
 
@@ -159,7 +163,7 @@ static void test_choose(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, migrator_select(&registry, ""), -EINVAL);
 	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kunit"), 0);
 	KUNIT_EXPECT_EQ(test, seen.activations, 1);
-	expect_names(test, "none [kunit] kunit-other\n");
+	expect_names(test, "none auto [kunit] kunit-other\n");
 
 	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kunit-other"), 0);
 	KUNIT_EXPECT_EQ(test, seen.activations, 0);
@@ -167,7 +171,7 @@ static void test_choose(struct kunit *test)
 
 	/* The active one goes: none is active. */
 	migrator_remove(&registry, &other_migrator);
-	expect_names(test, "[none] kunit\n");
+	expect_names(test, "[none] auto kunit\n");
 }
 
 static void test_choose_fails(struct kunit *test)
@@ -177,7 +181,7 @@ static void test_choose_fails(struct kunit *test)
 
 	seen.activate_error = -ENODEV;
 	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kunit"), -ENODEV);
-	expect_names(test, "none kunit [kunit-other]\n");
+	expect_names(test, "none auto kunit [kunit-other]\n");
 
 	/* Some batches were made when one could not be. */
 	seen.activate_error = 0;
@@ -185,7 +189,7 @@ static void test_choose_fails(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kunit"), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, seen.activations, 0);
 	KUNIT_EXPECT_EQ(test, seen.batches_made, 0);
-	expect_names(test, "none kunit [kunit-other]\n");
+	expect_names(test, "none auto kunit [kunit-other]\n");
 	migrator_remove(&registry, &other_migrator);
 }
 
@@ -212,40 +216,92 @@ static void test_limits(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, migrator_set_max_bytes(&registry, max), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, seen.batches_made, made);
 	KUNIT_EXPECT_EQ(test, registry.max_bytes, 2 * max);
-	expect_names(test, "none [kunit]\n");
+	expect_names(test, "none auto [kunit]\n");
 	seen.fail_batch = 0;
 	/* What it is at first can be written back, whatever the size of huge pages. */
 	KUNIT_EXPECT_EQ(test, migrator_set_max_bytes(&registry, max), 0);
 }
 
+static void expect_reasons(struct kunit *test, const char *reasons)
+{
+	char *page = (char *)get_zeroed_page(GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	migrator_show_reasons(&registry, page);
+	KUNIT_EXPECT_STREQ(test, page, reasons);
+	/* What was read can be written back. */
+	KUNIT_EXPECT_EQ(test, migrator_set_reasons(&registry, page), 0);
+	free_page((unsigned long)page);
+}
+
+#define FIRST_REASONS	"memory_failure default\nmemory_hotplug default\n"	\
+			"syscall_or_cpuset default\nmempolicy_mbind default\n"
+#define LAST_REASONS	"contig_range default\nlongterm_pin default\n"
+
 static void test_reasons(struct kunit *test)
 {
-	static const struct {
-		const char *text;
-		unsigned int mask;
-	} good[] = {
-		{ "all", GENMASK(MR_TYPES - 1, 0) },
-		{ "none\n", 0 },
-		{ "demotion", BIT(MR_DEMOTION) },
-		{ " compaction  numa_misplaced\n", BIT(MR_COMPACTION) | BIT(MR_NUMA_MISPLACED) },
-		{ "damon damon", BIT(MR_DAMON) },
-	};
 	static const char *const bad[] = {
-		"", "\n", "demo", "demotion,damon", "all none", "demotion all", "-1", "Demotion",
+		"", "\n", ",", "demo", "demotion", "demotion kuni", "demotion kunit only x", "all",
+		"demotion none only", "demotion auto only", "demotion default only", "-1 none",
+		"demotion kunit onl", "Demotion none", "all all", "compaction none\ndemotion",
+		"compaction kunit,nothing none",
 	};
-	unsigned int i, mask;
+	unsigned int i;
 
-	for (i = 0; i < ARRAY_SIZE(good); i++) {
-		mask = 0xdead;
-		KUNIT_EXPECT_EQ(test, migrator_parse_reasons(good[i].text, &mask), 0);
-		KUNIT_EXPECT_EQ_MSG(test, mask, good[i].mask, "%s", good[i].text);
-	}
-	for (i = 0; i < ARRAY_SIZE(bad); i++) {
-		mask = 0xdead;
-		KUNIT_EXPECT_EQ_MSG(test, migrator_parse_reasons(bad[i], &mask), -EINVAL, "%s",
+	expect_reasons(test, "compaction default\n" FIRST_REASONS "numa_misplaced default\n"
+		       LAST_REASONS "demotion default\ndamon default\n");
+	KUNIT_EXPECT_EQ(test, registry.reasons, 0);
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry,
+						   "all none\n demotion\tkunit  only\n,\n"), 0);
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "damon kunit,damon none\n"), 0);
+	KUNIT_EXPECT_EQ(test, registry.reasons, BIT(MR_DEMOTION));
+	KUNIT_EXPECT_EQ(test, registry.only, BIT(MR_DEMOTION));
+	KUNIT_EXPECT_EQ(test, seen.activations, 1);
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "all default,compaction none,"
+						   "demotion kunit only,damon kunit"), 0);
+	for (i = 0; i < ARRAY_SIZE(bad); i++)
+		KUNIT_EXPECT_EQ_MSG(test, migrator_set_reasons(&registry, bad[i]), -EINVAL, "%s",
 				    bad[i]);
-		KUNIT_EXPECT_EQ(test, mask, 0xdead);
-	}
+	expect_reasons(test, "compaction none\n" FIRST_REASONS "numa_misplaced default\n"
+		       LAST_REASONS "demotion kunit only\ndamon kunit\n");
+	KUNIT_EXPECT_EQ(test, registry.reasons, BIT(MR_DEMOTION) | BIT(MR_DAMON));
+	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kunit"), 0);
+	KUNIT_EXPECT_EQ(test, registry.reasons,
+			GENMASK(MR_TYPES - 1, 0) & ~BIT(MR_COMPACTION));
+	KUNIT_EXPECT_EQ_MSG(test, seen.activations, 1, "it was active already");
+}
+
+/* Several are open at once; one is closed when no reason uses it, and leaves all when it goes. */
+static void test_several(struct kunit *test)
+{
+	int made;
+
+	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &other_migrator), 0);
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "kunit-other"), 0);
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "demotion kunit"), 0);
+	KUNIT_EXPECT_EQ(test, seen.activations, 1);
+	made = seen.batches_made;
+	KUNIT_EXPECT_GT(test, made, 0);
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "damon kunit"), 0);
+	KUNIT_EXPECT_EQ(test, seen.batches_made, made);
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "demotion default"), 0);
+	KUNIT_EXPECT_EQ(test, seen.activations, 1);
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "damon default"), 0);
+	KUNIT_EXPECT_EQ(test, seen.activations, 0);
+	KUNIT_EXPECT_EQ(test, seen.batches_made, 0);
+
+	/* All or nothing. */
+	seen.activate_error = -ENODEV;
+	KUNIT_EXPECT_EQ(test, migrator_set_reasons(&registry, "damon none,demotion kunit"),
+			-ENODEV);
+	seen.activate_error = 0;
+	KUNIT_EXPECT_EQ(test, registry.reasons, GENMASK(MR_TYPES - 1, 0));
+
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "demotion kunit-other only"), 0);
+	migrator_remove(&registry, &other_migrator);
+	KUNIT_EXPECT_EQ(test, registry.reasons, 0);
+	KUNIT_EXPECT_EQ(test, registry.only, 0);
+	expect_names(test, "[none] auto kunit\n");
 }
 
 /* The state that unmapping leaves in a destination, which the mark must leave alone. */
@@ -268,7 +324,7 @@ static void add_pair(struct kunit *test, struct test_lists *lists, unsigned int 
 	KUNIT_ASSERT_NOT_NULL(test, dst);
 	memset(folio_address(src), byte, folio_size(src));
 	/* Anonymous: what was copied counts however long a busy host made it take. */
-	src->mapping = (void *)PAGE_MAPPING_ANON;
+	src->mapping = (void *)FOLIO_MAPPING_ANON;
 	__folio_set_locked(src);
 	__folio_set_locked(dst);
 	dst->private = (void *)TEST_STATE;
@@ -291,10 +347,10 @@ static bool test_move_skips_copy(struct kunit *test, struct folio *dst)
 	return skips;
 }
 
-static void run_stage(struct test_lists *lists, enum migrate_reason reason)
+static bool run_stage(struct test_lists *lists, enum migrate_reason reason)
 {
-	__migrator_copy_folios(&registry, &lists->src, &lists->dst, &lists->bad_src,
-			       &lists->bad_dst, MIGRATE_ASYNC, reason);
+	return __migrator_copy_folios(&registry, &lists->src, &lists->dst, &lists->bad_src,
+				      &lists->bad_dst, MIGRATE_ASYNC, reason);
 }
 
 static void init_lists(struct test_lists *lists)
@@ -343,7 +399,7 @@ static void test_stage(struct kunit *test)
 	KUNIT_EXPECT_EQ_MSG(test, seen.copies, 0, "nothing is active");
 
 	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "kunit"), 0);
-	registry.reasons = BIT(MR_DEMOTION);
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "all none,demotion default"), 0);
 	run_stage(&lists, MR_SYSCALL);
 	KUNIT_EXPECT_EQ_MSG(test, seen.copies, 0, "not for this reason");
 
@@ -517,10 +573,307 @@ static void test_small_batches(struct kunit *test)
 
 static void test_batch_pages(struct kunit *test)
 {
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "kunit"), 0);
 	KUNIT_EXPECT_EQ(test, __migrator_batch_pages(&registry, MR_SYSCALL, 512),
 			registry.max_bytes >> PAGE_SHIFT);
-	registry.reasons = BIT(MR_DEMOTION);
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "syscall_or_cpuset none"), 0);
 	KUNIT_EXPECT_EQ(test, __migrator_batch_pages(&registry, MR_SYSCALL, 512), 512);
+}
+
+static u64 refused(const struct migrator *migrator)
+{
+	struct migrator_entry *entry;
+	u64 sum = 0;
+	int cpu;
+
+	list_for_each_entry(entry, &registry.entries, list)
+		if (entry->migrator == migrator)
+			for_each_possible_cpu(cpu)
+				sum += per_cpu_ptr(entry->counts, cpu)->refused;
+	return sum;
+}
+
+/* With "only" whatever the migrator did not copy is taken out, for each of its reasons. */
+static void test_only(struct kunit *test)
+{
+	struct test_lists lists;
+	struct folio *src, *dst;
+	unsigned int i;
+
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "demotion kunit only"), 0);
+	for (i = 0; i < 3; i++) {
+		init_lists(&lists);
+		add_pair(test, &lists, 0, 1);
+		add_pair(test, &lists, get_order(SZ_256K), 2);
+		add_pair(test, &lists, 0, 3);
+		src = list_first_entry(&lists.src, struct folio, lru);
+		/* Not eligible; left out by the migrator (the second of two); declined. */
+		if (i == 0)
+			folio_get(src);
+		seen.leave_out = i == 1 ? 2 : 0;
+		seen.copy_error = i == 2 ? -EBUSY : 0;
+		KUNIT_EXPECT_TRUE(test, run_stage(&lists, MR_DEMOTION));
+		KUNIT_EXPECT_EQ(test, list_count_nodes(&lists.src), i == 0 ? 2 : i == 1 ? 1 : 0);
+		KUNIT_EXPECT_EQ(test, list_count_nodes(&lists.bad_src), i + 1);
+		KUNIT_EXPECT_EQ(test, list_count_nodes(&lists.bad_dst), i + 1);
+		list_for_each_entry(dst, &lists.dst, lru)
+			KUNIT_EXPECT_TRUE(test, test_move_skips_copy(test, dst));
+		list_for_each_entry(dst, &lists.bad_dst, lru)
+			KUNIT_EXPECT_FALSE(test, test_move_skips_copy(test, dst));
+		if (i == 0)
+			folio_put(src);
+		drop_pairs(&lists);
+	}
+	KUNIT_EXPECT_EQ(test, refused(&test_migrator), 1 + 2 + 3);
+	seen.copy_error = 0;
+
+	/* No batch is too small, as nobody else may copy it. */
+	init_lists(&lists);
+	add_pair(test, &lists, 0, 1);
+	KUNIT_EXPECT_TRUE(test, run_stage(&lists, MR_DEMOTION));
+	dst = list_first_entry(&lists.dst, struct folio, lru);
+	KUNIT_EXPECT_TRUE(test, test_move_skips_copy(test, dst));
+	drop_pairs(&lists);
+
+	KUNIT_EXPECT_TRUE(test, __migrator_refuses_hugetlb(&registry, MR_DEMOTION));
+	KUNIT_EXPECT_FALSE(test, __migrator_refuses_hugetlb(&registry, MR_SYSCALL));
+	KUNIT_EXPECT_EQ(test, refused(&test_migrator), 1 + 2 + 3 + 1);
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "demotion kunit"), 0);
+	KUNIT_EXPECT_FALSE(test, __migrator_refuses_hugetlb(&registry, MR_DEMOTION));
+}
+
+/* Migrators of the three kinds that "auto" uses, and how long each takes. */
+static struct {
+	u64 plain_ns, cpus_ns, channels_ns;
+	unsigned int plain, cpus, channels;
+	unsigned int started;
+	bool fail_start;
+} kinds;
+
+static void kinds_copy(struct migrator_batch *batch, u64 ns)
+{
+	u64 end = ktime_get_ns() + ns;
+	unsigned int i;
+
+	for (i = 0; i < batch->nr; i++) {
+		folio_copy(batch->pairs[i].dst, batch->pairs[i].src);
+		migrator_batch_copied(batch, i);
+	}
+	while (ktime_get_ns() < end)
+		cpu_relax();
+}
+
+static int plain_copy(struct migrator_batch *batch)
+{
+	kinds.plain++;
+	kinds_copy(batch, kinds.plain_ns);
+	return 0;
+}
+
+static int cpus_copy(struct migrator_batch *batch)
+{
+	kinds.cpus++;
+	kinds_copy(batch, kinds.cpus_ns);
+	return 0;
+}
+
+static int channels_start(struct migrator_batch *batch)
+{
+	if (kinds.fail_start)
+		return -EBUSY;
+	kinds.started++;
+	return 0;
+}
+
+static void channels_finish(struct migrator_batch *batch)
+{
+	kinds.started--;
+	kinds.channels++;
+	kinds_copy(batch, kinds.channels_ns);
+	batch->channel_ns = kinds.channels_ns;
+}
+
+static int channels_copy(struct migrator_batch *batch)
+{
+	int error = channels_start(batch);
+
+	if (!error)
+		channels_finish(batch);
+	return error;
+}
+
+static unsigned int kinds_lanes(void)
+{
+	return 2;
+}
+
+static const struct migrator plain_migrator = {
+	.name = "kunit-plain",
+	.flags = MIGRATOR_PLAIN,
+	.copy = plain_copy,
+};
+
+static const struct migrator cpus_migrator = {
+	.name = "kunit-cpus",
+	.flags = MIGRATOR_CPUS,
+	.copy = cpus_copy,
+	.lanes = kinds_lanes,
+};
+
+static const struct migrator channels_migrator = {
+	.name = "kunit-channels",
+	.flags = MIGRATOR_CHANNELS,
+	.copy = channels_copy,
+	.start = channels_start,
+	.finish = channels_finish,
+	.lanes = kinds_lanes,
+};
+
+/* Copies @nr folios of 256 KiB and sees that each is whole, whoever copied it. */
+static unsigned int auto_stage(struct kunit *test, unsigned int nr, enum migrate_reason reason)
+{
+	struct test_lists lists;
+	unsigned int i, copied = 0;
+	struct folio *dst;
+
+	init_lists(&lists);
+	for (i = 0; i < nr; i++)
+		add_pair(test, &lists, get_order(SZ_256K), i + 1);
+	KUNIT_EXPECT_FALSE(test, run_stage(&lists, reason));
+	KUNIT_EXPECT_EQ(test, list_count_nodes(&lists.src), nr);
+	i = 0;
+	list_for_each_entry(dst, &lists.dst, lru) {
+		i++;
+		if (!test_move_skips_copy(test, dst))
+			continue;
+		KUNIT_EXPECT_NULL(test, memchr_inv(folio_address(dst), i, folio_size(dst)));
+		copied++;
+	}
+	drop_pairs(&lists);
+	return copied;
+}
+
+static void auto_begin(struct kunit *test)
+{
+	memset(&kinds, 0, sizeof(kinds));
+	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &plain_migrator), 0);
+	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &channels_migrator), 0);
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "auto"), 0);
+}
+
+static void auto_end(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, kinds.started, 0);
+	migrator_remove(&registry, &plain_migrator);
+	migrator_remove(&registry, &channels_migrator);
+}
+
+/* What others are there, "auto" uses, from when they come. Without them there is no policy. */
+static void test_auto_opens(struct kunit *test)
+{
+	memset(&kinds, 0, sizeof(kinds));
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "auto"), 0);
+	expect_names(test, "none [auto] kunit\n");
+	KUNIT_EXPECT_EQ_MSG(test, seen.activations, 0, "kunit is of no kind");
+	KUNIT_EXPECT_EQ(test, registry.reasons, 0);
+	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &plain_migrator), 0);
+	KUNIT_EXPECT_EQ(test, registry.reasons, 0);
+	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &channels_migrator), 0);
+	KUNIT_EXPECT_EQ(test, registry.reasons, GENMASK(MR_TYPES - 1, 0));
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "damon kunit,demotion none"), 0);
+	KUNIT_EXPECT_EQ(test, registry.reasons, GENMASK(MR_TYPES - 1, 0) & ~BIT(MR_DEMOTION));
+	KUNIT_EXPECT_EQ(test, seen.activations, 1);
+	migrator_remove(&registry, &channels_migrator);
+	KUNIT_EXPECT_EQ(test, registry.reasons, BIT(MR_DAMON));
+	expect_names(test, "none [auto] kunit kunit-plain\n");
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "all default"), 0);
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "none"), 0);
+	KUNIT_EXPECT_NULL(test, registry.automatic);
+	migrator_remove(&registry, &plain_migrator);
+}
+
+/* It begins plainly, stays so while nothing is faster, and takes what is. */
+static void test_auto_learns(struct kunit *test)
+{
+	unsigned int n, before;
+
+	auto_begin(test);
+	kinds.plain_ns = 3 * NSEC_PER_MSEC;
+	kinds.channels_ns = 50 * NSEC_PER_MSEC;
+	for (n = 0; n < 64; n++)
+		KUNIT_EXPECT_EQ(test, auto_stage(test, 1, MR_SYSCALL), 1);
+	KUNIT_EXPECT_EQ(test, kinds.plain, 64);
+	KUNIT_EXPECT_EQ_MSG(test, kinds.channels, 0, "no trial in the first 64");
+
+	kinds.channels_ns = 10 * NSEC_PER_USEC;
+	for (n = 0; n < 20000 && kinds.channels < 200; n++)
+		auto_stage(test, 1, MR_SYSCALL);
+	before = kinds.plain;
+	KUNIT_EXPECT_GE(test, kinds.channels, 200);
+	kunit_info(test, "200 batches by channels after %u, %u plain", n, before);
+	for (n = 0; n < 128; n++)
+		auto_stage(test, 1, MR_SYSCALL);
+	KUNIT_EXPECT_LE_MSG(test, kinds.plain - before, 16, "trials alone are plain now");
+
+	/* They are given back: the move copies, and nothing is learnt of them. */
+	kinds.fail_start = true;
+	before = kinds.channels;
+	KUNIT_EXPECT_EQ(test, auto_stage(test, 1, MR_SYSCALL), 0);
+	KUNIT_EXPECT_EQ(test, kinds.channels, before);
+	auto_end(test);
+}
+
+/* CPUs and channels share a batch, between them every folio is copied, whole. */
+static void test_auto_split(struct kunit *test)
+{
+	const struct migrator_policy *policy;
+	struct migrator_batch *batch;
+	struct test_lists lists;
+	struct folio *dst;
+	unsigned int i;
+
+	auto_begin(test);
+	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &cpus_migrator), 0);
+	policy = rcu_dereference_protected(registry.policy, true);
+	KUNIT_ASSERT_NOT_NULL(test, policy);
+	KUNIT_ASSERT_NOT_NULL(test, policy->cpus);
+	for (i = 0; i < 4; i++) {
+		struct migrator_stage stage = {
+			.src_folios = &lists.src, .dst_folios = &lists.dst,
+			.bad_src = &lists.bad_src, .bad_dst = &lists.bad_dst,
+			.reason = MR_SYSCALL,
+		};
+		const struct migrator_lanes lanes = { .cpus = 2, .channels = 2 };
+		unsigned int copied = 0, n;
+		size_t bytes;
+		u64 times[2] = { };
+
+		init_lists(&lists);
+		for (n = 0; n < 3; n++)
+			add_pair(test, &lists, get_order(SZ_256K), n + 1);
+		stage.src = list_first_entry(&lists.src, struct folio, lru);
+		stage.dst = list_first_entry(&lists.dst, struct folio, lru);
+		kinds.fail_start = i == 3;
+		batch = migrator_claim_batch(policy->cpus);
+		bytes = migrator_auto_split(&stage, policy, batch, i < 3 ? i * SZ_256K : SZ_256K,
+					    3 * SZ_256K, &lanes, times);
+		KUNIT_EXPECT_EQ(test, bytes, i < 3 ? 3 * SZ_256K : 0);
+		migrator_release_batch(policy->cpus, batch);
+		n = 0;
+		list_for_each_entry(dst, &lists.dst, lru) {
+			n++;
+			if (!test_move_skips_copy(test, dst))
+				continue;
+			KUNIT_EXPECT_NULL(test, memchr_inv(folio_address(dst), n, folio_size(dst)));
+			copied++;
+		}
+		KUNIT_EXPECT_EQ(test, copied, i < 3 ? 3 : 1);
+		drop_pairs(&lists);
+	}
+	KUNIT_EXPECT_EQ(test, kinds.channels, 3);
+	KUNIT_EXPECT_EQ(test, kinds.cpus, 3);
+	migrator_remove(&registry, &cpus_migrator);
+	auto_end(test);
 }
 
 /* A migrator whose copy lasts as long as the test wants, and who uses it and withdraws it. */
@@ -580,7 +933,7 @@ static void test_leave_in_flight(struct kunit *test)
 	complete(&slow.release);
 	wait_for_completion(&slow.copied);
 	wait_for_completion(&slow.left);
-	expect_names(test, "[none] kunit\n");
+	expect_names(test, "[none] auto kunit\n");
 	drop_pairs(&slow.lists);
 }
 
@@ -590,6 +943,7 @@ static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_choose_fails),
 	KUNIT_CASE(test_limits),
 	KUNIT_CASE(test_reasons),
+	KUNIT_CASE(test_several),
 	KUNIT_CASE(test_stage),
 	KUNIT_CASE(test_quarantine),
 	KUNIT_CASE(test_poison),
@@ -597,6 +951,10 @@ static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_hugetlb_private),
 	KUNIT_CASE(test_small_batches),
 	KUNIT_CASE(test_batch_pages),
+	KUNIT_CASE(test_only),
+	KUNIT_CASE(test_auto_opens),
+	KUNIT_CASE(test_auto_learns),
+	KUNIT_CASE(test_auto_split),
 	KUNIT_CASE(test_leave_in_flight),
 	{}
 };

@@ -7,6 +7,8 @@ pub mod reproduce;
 
 use std::path::PathBuf;
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use compaction::CompactionArgs;
 use memferry::DEFAULT_BATCH_BYTES;
@@ -47,6 +49,10 @@ impl Bench {
             Self::Stall(args) => {
                 args.nodes.check()?;
                 check_user(&args.migrator)?;
+                if args.migrator.contains(&MigratorName::Auto) {
+                    let why = "auto has no fixed lanes, which bench stall compares: give mtcopy and --lanes";
+                    return Err(why.to_owned());
+                }
                 (args.batch.as_slice(), args.folio.clone())
             }
             Self::Compaction(_) | Self::Promote(_) | Self::Reproduce(_) => return Ok(()),
@@ -185,8 +191,8 @@ pub struct RunArgs {
     /// Parallel copiers [default: 1,2,4 … up to the CPUs]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive)]
     pub lanes: Vec<usize>,
-    /// What copies: per-folio, batch (one lane each) and mtcopy here; none, kernel (one lane each), mtcopy and dcbm in the
-    /// kernel, which is set for the runs and set back afterwards (as root) [default: all]
+    /// What copies: per-folio, batch (one lane each), mtcopy and auto here; none, kernel (one lane each), mtcopy, dcbm and auto in
+    /// the kernel, which is set for the runs and set back afterwards (as root) [default: all]
     #[arg(
         long,
         value_name = "LIST",
@@ -195,6 +201,10 @@ pub struct RunArgs {
         default_value = "all"
     )]
     pub migrator: Vec<MigratorName>,
+    /// Seconds that auto moves before its rows are measured, for each kind of pages (and number of folios): until then it
+    /// does not know what is fastest [default: 3, --quick: 1]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub learn: Option<u64>,
     /// Destination pages: there before (warm; also of an unaligned range), allocated inside the timed part (cold), as by
     /// default options, both warm and cold, or all; the kernel allocates always [default: all, of count and --quick: both]
     #[arg(long, value_enum)]
@@ -267,6 +277,11 @@ impl RunArgs {
         self.runs.unwrap_or(if self.quick { 2 } else { 5 })
     }
 
+    /// How long auto moves before it is measured.
+    pub fn learn(&self) -> Duration {
+        Duration::from_secs(self.learn.unwrap_or(if self.quick { 1 } else { 3 }))
+    }
+
     /// Where destination pages come from.
     pub fn destination(&self) -> Destination {
         self.destination.unwrap_or(Destination::Both)
@@ -291,7 +306,7 @@ impl RunArgs {
         for name in &self.migrator {
             if matches!(name, MigratorName::PerFolio | MigratorName::Batch) {
                 return Err(format!(
-                    "{} is no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy, dcbm and all",
+                    "{} is no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy, dcbm, auto and all",
                     name.name()
                 ));
             }
@@ -491,6 +506,8 @@ pub enum MigratorName {
     Batch,
     /// The whole batch on many lanes
     Mtcopy,
+    /// What is measured to be fastest while pages move; in the kernel of all its migrators
+    Auto,
     /// The kernel without a migrator: the baseline of --backend kernel
     None,
     /// The kernel's own copy of whole batches
@@ -508,6 +525,7 @@ impl MigratorName {
             Self::PerFolio => "per-folio",
             Self::Batch => "batch",
             Self::Mtcopy => "mtcopy",
+            Self::Auto => "auto",
             Self::None => "none",
             Self::Kernel => "kernel",
             Self::Dcbm => "dcbm",
@@ -522,7 +540,13 @@ pub fn user_migrators(names: &[MigratorName]) -> Vec<Migrator> {
         MigratorName::PerFolio => &[Migrator::PerFolio][..],
         MigratorName::Batch => &[Migrator::Batch],
         MigratorName::Mtcopy => &[Migrator::Mtcopy],
-        MigratorName::All => &[Migrator::PerFolio, Migrator::Batch, Migrator::Mtcopy],
+        MigratorName::Auto => &[Migrator::Auto],
+        MigratorName::All => &[
+            Migrator::PerFolio,
+            Migrator::Batch,
+            Migrator::Mtcopy,
+            Migrator::Auto,
+        ],
         MigratorName::None | MigratorName::Kernel | MigratorName::Dcbm => &[],
     });
     distinct(&named.copied().collect::<Vec<_>>())
@@ -536,7 +560,7 @@ pub fn check_user(names: &[MigratorName]) -> Result<(), String> {
             MigratorName::None | MigratorName::Kernel | MigratorName::Dcbm
         ) {
             return Err(format!(
-                "{} is the kernel's; without --backend kernel there are per-folio, batch, mtcopy and all",
+                "{} is the kernel's; without --backend kernel there are per-folio, batch, mtcopy, auto and all",
                 name.name()
             ));
         }
@@ -553,6 +577,8 @@ pub enum Migrator {
     Batch,
     /// See [`MigratorName::Mtcopy`].
     Mtcopy,
+    /// See [`MigratorName::Auto`].
+    Auto,
 }
 
 impl Migrator {
@@ -562,6 +588,7 @@ impl Migrator {
             Self::PerFolio => "per-folio",
             Self::Batch => "batch",
             Self::Mtcopy => "mtcopy",
+            Self::Auto => "auto",
         }
     }
 }
@@ -698,7 +725,7 @@ mod tests {
         }
         assert_eq!(
             user_migrators(&[MigratorName::Batch, MigratorName::All]).len(),
-            3
+            4
         );
     }
 

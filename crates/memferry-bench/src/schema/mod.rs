@@ -8,6 +8,8 @@ mod envelope;
 pub mod promote;
 pub mod reproduced;
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -169,10 +171,10 @@ impl BenchFile {
 pub struct MoveRow {
     /// `user` (userfaultfd) or `kernel` (move_pages).
     pub backend: String,
-    /// `per-folio`, `batch` or `mtcopy`, or the baseline `three-pass`; of the kernel: `none`, `kernel`, `mtcopy`, as its
-    /// sysfs names them, or the baseline `move_pages`, whatever the kernel uses.
+    /// `per-folio`, `batch`, `mtcopy` or `auto`, or the baseline `three-pass`; of the kernel: `none`, `kernel`, `mtcopy`, `dcbm`,
+    /// `auto`, as its sysfs names them, or the baseline `move_pages`, whatever the kernel uses.
     pub migrator: String,
-    /// Parallel copiers.
+    /// Parallel copiers; of `auto` the most that it may take.
     pub lanes: usize,
     /// Bytes of a folio.
     pub folio_bytes: usize,
@@ -204,14 +206,17 @@ pub struct MoveRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<FromTo>,
     /// Bytes that the kernel's statistics say this migrator copied in the timed calls, over all runs (backend `kernel`;
-    /// absent for `none`). What is missing of `bytes` times `runs` the kernel copied folio by folio.
+    /// absent for `none`; of `auto` all migrators). What is missing of `bytes` times `runs` the kernel copied folio by folio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied_bytes: Option<u64>,
+    /// The same by the migrators that copied (backend `kernel`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub copied_by: BTreeMap<String, u64>,
     /// Batches that the migrator refused whole in the timed calls, over all runs (as `copied_bytes`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declined_batches: Option<u64>,
-    /// Lanes that copied a batch, the mean of one run outside of the counted ones (backend `kernel`; absent without tracefs, and
-    /// for what has no lanes).
+    /// Lanes that copied. Backend `kernel`: of a batch, the mean of one run outside of the counted ones (absent without tracefs, and
+    /// for what has no lanes). Of `auto` with backend `user`: all bytes over those of the lane that copied most, mean over the runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lanes_used: Option<f64>,
     /// Time of all CPUs in the timed calls, over all runs (backend `kernel`).
@@ -264,6 +269,9 @@ pub struct Steps {
     pub wait_ns: u64,
     /// Batches of a run.
     pub batches: u64,
+    /// Bytes copied in a run.
+    #[serde(default)]
+    pub copied_bytes: u64,
     /// Refusals with EAGAIN that another attempt followed, of a run: a mapping was being changed, or its locks were taken.
     #[serde(default)]
     pub eagains: u64,

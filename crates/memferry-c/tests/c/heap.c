@@ -268,12 +268,15 @@ static int check(int holds, const char *what)
 
 int main(void)
 {
-	memferry_options options = { .size = sizeof options };
+	/* Without a number a mover begins with one lane. */
+	memferry_options options = { .size = sizeof options, .lanes = 2 };
 	pthread_t threads[WORKERS], movers[MOVERS];
 	int failures = 0;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (memferry_new(&options, &mover) < 0) {
+	if (memferry_new(&options, &mover) == -EINVAL)
+		options.lanes = 1;
+	if (!mover && memferry_new(&options, &mover) < 0) {
 		printf("1..0 # SKIP %s\n", memferry_last_error());
 		return 77;
 	}

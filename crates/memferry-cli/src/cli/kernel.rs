@@ -40,7 +40,7 @@ pub struct HeatArgs {
 /// The options that change a setting.
 const SETTINGS: [&str; 8] = [
     "migrator",
-    "reasons",
+    "reason",
     "max_batch_bytes",
     "mtcopy_lanes",
     "dcbm_lanes",
@@ -62,12 +62,14 @@ nothing is changed.";
     ArgGroup::new("setting").required(true).multiple(true).args(SETTINGS).args(["restore", "persist", "forget"])
 ))]
 pub struct SetArgs {
-    /// What copies batches; none: every folio is copied by itself, as in a stock kernel
+    /// What copies batches; auto: each batch by what is fastest, as the kernel learns it; none: every folio is copied by itself,
+    /// as in a stock kernel
     #[arg(long, value_name = "NAME")]
     pub migrator: Option<String>,
-    /// For which reasons it copies: all, none, or names as `kernel status` lists them
-    #[arg(long, value_name = "LIST")]
-    pub reasons: Option<String>,
+    /// What copies for a reason, as `kernel status` lists them, or for all: default (what --migrator says), none, auto or a
+    /// migrator; NAME-only: no CPU copies instead, a folio that NAME does not copy stays where it is
+    #[arg(long, value_name = "REASON=CHOICE", value_delimiter = ',', value_parser = reason)]
+    pub reason: Vec<String>,
     /// Bytes that one batch unmaps at most, 2M to 64M
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_none)]
     pub max_batch_bytes: Option<u64>,
@@ -110,7 +112,7 @@ impl SetArgs {
     /// The wanted values.
     pub fn wanted(&self) -> Vec<(Setting, String)> {
         let number = |number: Option<u64>| number.map(|number| number.to_string());
-        let reasons = self.reasons.as_ref().map(|list| list.replace(',', " "));
+        let reasons = (!self.reason.is_empty()).then(|| self.reason.join(","));
         [
             (Setting::PghotTarget, number(self.pghot_target)),
             (Setting::PghotRateLimit, number(self.pghot_rate_limit)),
@@ -125,6 +127,17 @@ impl SetArgs {
         .filter_map(|(setting, value)| Some((setting, value?)))
         .collect()
     }
+}
+
+/// Reads a reason and its choice, and writes them as the kernel does.
+fn reason(text: &str) -> Result<String, String> {
+    let (reason, choice) = text
+        .split_once('=')
+        .ok_or("give REASON=CHOICE, such as demotion=dcbm or all=auto")?;
+    Ok(match choice.strip_suffix("-only") {
+        Some(choice) => format!("{reason} {choice} only"),
+        None => format!("{reason} {choice}"),
+    })
 }
 
 /// Reads names of sources between commas.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's half as `memferry kernel status --json` writes it, schema `memferry-kernel/2`, and what `memferry kernel set
+//! The kernel's half as `memferry kernel status --json` writes it, schema `memferry-kernel/3`, and what `memferry kernel set
 //! --json` writes, schema `memferry-kernel-set/1`. docs/schema.json has both.
 
-use memferry_linux::kernel::{Absence, Dcbm, Migration, Statistics};
+use memferry_linux::kernel::{Absence, Dcbm, Learnt, Migration, NotTold, ReasonChoice, Statistics};
 use memferry_linux::topology::parse::Choice;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use super::pghot::Tracking;
 use crate::restore::{Left, Step};
 
 /// The value of [`Status::schema`].
-const STATUS_SCHEMA: &str = "memferry-kernel/2";
+const STATUS_SCHEMA: &str = "memferry-kernel/3";
 
 /// The value of [`Changes::schema`].
 const SET_SCHEMA: &str = "memferry-kernel-set/1";
@@ -34,8 +34,12 @@ pub struct Status<'a> {
     pub next: Option<&'static str>,
     /// The active one is "none" where nothing copies batches.
     pub migrators: Option<&'a Choice>,
-    /// "all", "none" or names between spaces.
-    pub reasons: Option<&'a str>,
+    /// What copies for each reason.
+    pub reasons: Option<&'a [ReasonChoice]>,
+    /// What `auto` has learnt; null where that is not told.
+    pub auto: Option<&'a [Learnt]>,
+    /// Null if it is told, or nothing is available; else the reason.
+    pub auto_not_told: Option<String>,
     pub max_batch_bytes: Option<u64>,
     /// Null while the module is not loaded.
     pub mtcopy: Option<Mtcopy>,
@@ -74,6 +78,7 @@ impl<'a> Status<'a> {
     pub fn new(
         kernel: String,
         found: &'a Result<Migration, Absence>,
+        learnt: &'a Result<Vec<Learnt>, NotTold>,
         pghot: Tracking,
         persisted: Option<Persisted>,
         left: Option<&'a Left>,
@@ -87,6 +92,8 @@ impl<'a> Status<'a> {
             next: found.as_ref().err().map(|absence| absence.hint()),
             migrators: of.map(|of| &of.migrators),
             reasons: of.map(|of| &*of.reasons),
+            auto: (of.and(learnt.as_ref().ok())).map(|rows| &**rows),
+            auto_not_told: of.and(learnt.as_ref().err()).map(ToString::to_string),
             max_batch_bytes: of.map(|of| of.max_batch_bytes),
             mtcopy: of.and_then(|of| of.lanes).map(|lanes| Mtcopy { lanes }),
             dcbm: of.and_then(|of| of.dcbm.as_ref()),

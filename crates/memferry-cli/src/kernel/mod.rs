@@ -10,7 +10,7 @@ mod text;
 
 use std::path::Path;
 
-use memferry_linux::kernel::{Interfaces, Migration, Plan, Setting, SettingError};
+use memferry_linux::kernel::{Interfaces, Learnt, Migration, Plan, Setting, SettingError};
 use memferry_linux::topology::TopologyError;
 
 use crate::cli::ShownArgs;
@@ -35,6 +35,7 @@ fn status(args: &ShownArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
     let release = Migration::release(&args.place.root).map_err(|error| unreadable(&error))?;
     let now = read(&args.place.root)?;
+    let learnt = Learnt::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
     let left = restore::left(&args.place.root)?;
     let tracked = pghot::Tracking::new(&now.pghot);
     let persisted = (now.migration.is_ok() || now.pghot.is_ok())
@@ -43,13 +44,14 @@ fn status(args: &ShownArgs) -> Result<(), Failure> {
     let status = Status::new(
         release.clone(),
         &now.migration,
+        &learnt,
         tracked,
         persisted,
         left.as_ref(),
     );
     results.write(&status, || {
         let migration = match &now.migration {
-            Ok(migration) => text::status(&release, migration, Ui::columns()),
+            Ok(migration) => text::status(&release, migration, &learnt, Ui::columns()),
             Err(absence) => text::absence(&release, *absence, Ui::columns()),
         };
         let tracking = pghot::text(&now.pghot, Ui::columns());

@@ -56,11 +56,13 @@ impl Files {
     ) -> Result<Self, Failure> {
         let (mut modules, mut sysctls, mut sysfs) = (String::new(), String::new(), String::new());
         for (setting, file) in Setting::ALL {
-            let value = wanted.iter().find(|(of, _)| *of == setting);
-            let value = value.map(|(_, value)| value.clone());
+            let change = wanted.iter().find(|(of, _)| *of == setting);
+            let value = change.map(|(_, change)| now.changed(setting, change));
             let Some(value) = value.or_else(|| now.value(setting)) else {
                 continue;
             };
+            // A line of tmpfiles.d; the kernel takes commas between reasons, too.
+            let value = value.replace('\n', ",");
             match setting.is_of_pghot() {
                 // A kernel without pghot ignores lines with `-`.
                 true => sysctls += &format!("-vm.{file} = {value}\n"),

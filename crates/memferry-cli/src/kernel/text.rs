@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's half as text for a terminal.
 
-use memferry_linux::kernel::{Absence, MTCOPY, Migration, NO_MIGRATOR, REASONS, Statistics};
+use memferry_linux::kernel::{
+    AUTO, Absence, DEFAULT, Learnt, MTCOPY, Migration, NO_MIGRATOR, NotTold, ReasonChoice,
+    Statistics,
+};
 
 use super::description::{Change, Changes, Kept};
 use super::persist::Persisted;
@@ -11,14 +14,23 @@ use crate::table::text::{Align, draw, wrap};
 use crate::units::{about, short};
 
 /// The settings and what was copied.
-pub fn status(kernel: &str, of: &Migration, columns: usize) -> String {
+pub fn status(
+    kernel: &str,
+    of: &Migration,
+    learnt: &Result<Vec<Learnt>, NotTold>,
+    columns: usize,
+) -> String {
     let mut text = format!("Linux {kernel}, with batch migration\n\n");
     text += &draw(&settings(of), columns, Align::Left);
     for channel in of.dcbm.iter().flat_map(|dcbm| &dcbm.channels) {
         text += &(wrap(channel, columns, "  ") + "\n");
     }
+    text += &draw(&reasons(of), columns, Align::Left);
     text += &draw(&statistics(of), columns, Align::Right);
-    for hint in hints(of) {
+    if let Some(rows) = learnt.as_ref().ok().filter(|rows| !rows.is_empty()) {
+        text += &draw(&of_auto(rows), columns, Align::Left);
+    }
+    for hint in hints(of, learnt) {
         text += &(wrap(&hint, columns, "  ") + "\n");
     }
     text
@@ -44,7 +56,10 @@ pub fn changes(of: &Changes) -> String {
         return "Nothing to do: everything is set so already.\n".to_owned();
     }
     let would = if of.dry_run { "would set " } else { "" };
-    let line = |step: &Change| format!("{would}{}: {} -> {}\n", step.file, step.before, step.after);
+    let line = |step: &Change| {
+        let (before, after) = (on_one_line(step.before), on_one_line(step.after));
+        format!("{would}{}: {before} -> {after}\n", step.file)
+    };
     let steps: String = of.steps.iter().map(line).collect();
     let file = |file: &Kept| match (file.text, of.dry_run) {
         (Some(text), true) => format!("would write {}:\n{text}", file.path),
@@ -58,6 +73,11 @@ pub fn changes(of: &Changes) -> String {
         .fold(steps, |all, line| all + &line)
 }
 
+/// Lines of `reasons` with commas between.
+fn on_one_line(text: &str) -> String {
+    text.replace('\n', ", ")
+}
+
 /// What a benchmark changed and has not set back.
 pub fn left(of: &Left, columns: usize) -> String {
     let by = of.arguments.join(" ");
@@ -69,7 +89,8 @@ pub fn left(of: &Left, columns: usize) -> String {
     };
     let mut text = wrap(&format!("`memferry {by}` {what}"), columns, "  ");
     for step in &of.steps {
-        text += &format!("\n  {}: {}, before {}", step.file, step.now, step.before);
+        let (now, before) = (on_one_line(&step.now), on_one_line(&step.before));
+        text += &format!("\n  {}: {now}, before {before}", step.file);
     }
     text + "\n\n"
 }
@@ -103,7 +124,6 @@ fn settings(of: &Migration) -> Table {
             migrators.join(" "),
             "copies batches; none: folio by folio",
         )),
-        Some(("reasons", of.reasons.clone(), "for which it copies")),
         Some((
             "max_batch_bytes",
             short(of.max_batch_bytes),
@@ -127,6 +147,48 @@ fn settings(of: &Migration) -> Table {
     )
 }
 
+fn reasons(of: &Migration) -> Table {
+    let row = |row: &ReasonChoice| {
+        let copies = match &*row.choice {
+            DEFAULT => of.migrators.active.clone(),
+            _ => row.words(),
+        };
+        vec![row.reason.clone(), row.choice.clone(), copies]
+    };
+    Table::new(
+        "what copies for each reason to migrate",
+        "`memferry kernel set --reason REASON=CHOICE` changes it; default: what migrator says; only: no CPU copies instead",
+        &["reason", "choice", "copies"],
+        of.reasons.iter().map(row).collect(),
+    )
+}
+
+fn of_auto(rows: &[Learnt]) -> Table {
+    let row = |row: &Learnt| {
+        vec![
+            row.reason.clone(),
+            row.folio.clone(),
+            short(row.bytes),
+            row.choice.clone(),
+            format!("{:.2}x", row.gain),
+            row.batches.to_string(),
+            format!(
+                "{:.0}%",
+                row.plain as f64 * 100.0 / row.batches.max(1) as f64
+            ),
+        ]
+    };
+    Table::new(
+        "what auto has learnt",
+        "bytes: batches of at most so many; gain: how many times faster than the plain copy; plain: share of the batches that were \
+         copied plainly",
+        &[
+            "reason", "folio", "bytes", "choice", "gain", "batches", "plain",
+        ],
+        rows.iter().map(row).collect(),
+    )
+}
+
 fn statistics(of: &Migration) -> Table {
     let row = |row: &Statistics| {
         vec![
@@ -135,24 +197,47 @@ fn statistics(of: &Migration) -> Table {
             about(row.bytes),
             row.fallbacks.to_string(),
             row.declined.to_string(),
+            row.refused.to_string(),
         ]
     };
     Table::new(
         "what was copied",
-        "fallbacks: folios left to the plain copy; declined: batches refused whole",
-        &["migrator", "folios", "bytes", "fallbacks", "declined"],
+        "fallbacks: folios left to the plain copy; declined: batches refused whole; refused: folios that stay, as no CPU may copy \
+         them",
+        &[
+            "migrator",
+            "folios",
+            "bytes",
+            "fallbacks",
+            "declined",
+            "refused",
+        ],
         of.statistics.iter().map(row).collect(),
     )
 }
 
 /// What could be done next.
-fn hints(of: &Migration) -> Vec<String> {
+fn hints(of: &Migration, learnt: &Result<Vec<Learnt>, NotTold>) -> Vec<String> {
     let mut hints = Vec::new();
-    if of.migrators.active == NO_MIGRATOR {
+    let copies = |row: &ReasonChoice, name: &str| match &*row.choice {
+        DEFAULT => of.migrators.active == name,
+        choice => choice == name,
+    };
+    if of.reasons.iter().all(|row| copies(row, NO_MIGRATOR)) {
         hints.push(
-            "no migrator is active: `memferry kernel set --migrator kernel` copies whole batches in the calling task"
+            "no migrator is active: `memferry kernel set --migrator auto` copies each batch by what is fastest here"
                 .to_owned(),
         );
+    }
+    if of.reasons.iter().any(|row| copies(row, AUTO)) {
+        match learnt {
+            Err(why) => hints.push(format!(
+                "what auto has learnt is not shown: {why}; to see it: {}",
+                why.hint()
+            )),
+            Ok(rows) if rows.is_empty() => hints.push("auto has learnt nothing yet".to_owned()),
+            Ok(_) => {}
+        }
     }
     if !of.has(MTCOPY) {
         hints.push(
@@ -165,6 +250,5 @@ fn hints(of: &Migration) -> Vec<String> {
             of.quarantined_bytes
         ));
     }
-    hints.push(format!("reasons there are: {}", REASONS.join(" ")));
     hints
 }

@@ -161,7 +161,8 @@ fn named(backend: &str, migrator: &str, count: usize) -> String {
     } else {
         format!("{backend}/")
     };
-    format!("{prefix}{migrator}, {}", lanes(count))
+    let at_most = if migrator == "auto" { "at most " } else { "" };
+    format!("{prefix}{migrator}, {at_most}{}", lanes(count))
 }
 
 /// The destinations that a file has, each with its rows.
@@ -209,6 +210,11 @@ fn of_none(row: &MoveRow) -> Option<String> {
     Some(format!("{ratio:.2}x"))
 }
 
+/// The lanes that auto took, if that is known.
+fn used(row: &MoveRow) -> Option<f64> {
+    row.lanes_used.filter(|_| row.migrator == "auto")
+}
+
 fn folios(row: &MoveRow) -> u64 {
     row.folios.unwrap_or(0) as u64
 }
@@ -252,7 +258,9 @@ fn throughputs(
     let cell = |row: &MoveRow| {
         let share = row.of_ceiling * 100.0;
         let ratio = of_none(row).map_or_else(String::new, |ratio| format!(" {ratio}"));
-        format!("{} {share:>2.0}%{ratio}", throughput(row.gbps, row.gbps_sd))
+        let used = used(row).map_or_else(String::new, |lanes| format!(" on {lanes:.1}"));
+        let gbps = throughput(row.gbps, row.gbps_sd);
+        format!("{gbps} {share:>2.0}%{ratio}{used}")
     };
     let mut table = Table::pivot(corner, rows, series, &column, column_name, cell);
     let mut columns = groups(rows.iter().copied(), &column);
@@ -275,6 +283,9 @@ fn throughputs(
         .clone_into(&mut table.caption);
     if rows.iter().any(|row| of_none(row).is_some()) {
         table.caption += "; then how many times faster than migrator none in the same rounds";
+    }
+    if rows.iter().any(|row| used(row).is_some()) {
+        table.caption += "; on: the lanes that auto took";
     }
     table
 }

@@ -18,12 +18,17 @@ pub const KEPT: [&str; 4] = [
     "etc/systemd/system/systemd-tmpfiles-setup.service.d/memferry.conf",
 ];
 
+/// What the kernel says of them at first.
+pub const REASONS: &str = "compaction default\nmemory_failure default\nmemory_hotplug default\nsyscall_or_cpuset default\n\
+                           mempolicy_mbind default\nnuma_misplaced default\ncontig_range default\nlongterm_pin default\n\
+                           demotion default\ndamon default\n";
+
 /// A kernel with the series; `kernel` and `mtcopy` are registered, nothing is active.
 pub fn machine() -> tempfile::TempDir {
     let root = stock();
     for (file, text) in [
-        ("migrator", "[none] kernel mtcopy\n"),
-        ("reasons", "all\n"),
+        ("migrator", "[none] auto kernel mtcopy\n"),
+        ("reasons", REASONS),
         ("max_batch_bytes", "4194304\n"),
         ("quarantined_bytes", "0\n"),
         ("mtcopy/lanes", "2\n"),
@@ -31,6 +36,7 @@ pub fn machine() -> tempfile::TempDir {
         ("stats/mtcopy/bytes", "6291456\n"),
         ("stats/mtcopy/fallbacks", "1\n"),
         ("stats/mtcopy/declined", "0\n"),
+        ("stats/mtcopy/refused", "5\n"),
     ] {
         put(root.path(), file, text);
     }

@@ -5,7 +5,9 @@
 //! `absence` says why a kernel has none of it, `setting` changes it. Nothing here moves a page, and nothing loads a module.
 
 mod absence;
+mod auto;
 pub mod pghot;
+mod reason;
 mod refusal;
 mod setting;
 #[cfg(test)]
@@ -18,6 +20,8 @@ use crate::topology::files::Root;
 use crate::topology::parse::{self, Choice};
 
 pub use absence::Absence;
+pub use auto::{Learnt, NotTold};
+pub use reason::{ALL_REASONS, DEFAULT, ReasonChoice};
 pub use refusal::SettingError;
 pub use setting::{Interfaces, Plan, Setting, Step};
 
@@ -26,6 +30,9 @@ pub(crate) const FOLDER: &str = "sys/kernel/mm/migration";
 
 /// The name in `migrator` that stands for no migrator: pages are copied one by one, as in kernels without the interface.
 pub const NO_MIGRATOR: &str = "none";
+
+/// The name in `migrator` that stands for the best of all migrators, as it is learnt from the batches.
+pub const AUTO: &str = "auto";
 
 /// The migrator that copies on several CPUs: a module.
 pub const MTCOPY: &str = "mtcopy";
@@ -58,8 +65,8 @@ pub const MOST_LANES: u64 = 64;
 pub struct Migration {
     /// The registered migrators and the active one; [`NO_MIGRATOR`] is always among them.
     pub migrators: Choice,
-    /// For which reasons the active migrator copies: `all`, `none`, or names between spaces.
-    pub reasons: String,
+    /// What copies for each reason.
+    pub reasons: Vec<ReasonChoice>,
     /// Bytes that one batch unmaps at most.
     pub max_batch_bytes: u64,
     /// The smallest `max_batch_bytes` that this kernel takes: what one page-table entry maps at most.
@@ -98,6 +105,8 @@ pub struct Statistics {
     pub fallbacks: u64,
     /// Batches that it refused whole.
     pub declined: u64,
+    /// Folios that stayed where they were, as no CPU may copy for their reason.
+    pub refused: u64,
 }
 
 impl Migration {
@@ -123,11 +132,10 @@ impl Migration {
         };
         let number = |name: &str, expected| root.required(&file(name), expected, parse::number);
         let lines = |text: &str| Ok(text.lines().map(str::to_owned).collect());
-        let words = |text: &str| Ok(text.split_whitespace().collect::<Vec<_>>().join(" "));
         let dcbm = root.optional(&file("dcbm/lanes"), "dcbm's lanes", parse::number)?;
         Ok(Ok(Self {
             migrators,
-            reasons: root.required(&file("reasons"), "the reasons", words)?,
+            reasons: root.required(&file("reasons"), "the reasons", reason::lines)?,
             max_batch_bytes: number("max_batch_bytes", "the largest batch")?,
             // PMD_SIZE; without THPs the kernel's default of 2 MiB.
             smallest_max_batch_bytes: root
@@ -178,6 +186,7 @@ impl Statistics {
                 bytes: count("bytes")?,
                 fallbacks: count("fallbacks")?,
                 declined: count("declined")?,
+                refused: count("refused")?,
                 migrator,
             })
         };

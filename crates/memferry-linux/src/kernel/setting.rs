@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use super::pghot::{MOST_RATE_MBPS, Pghot, PghotAbsence, SYSCTLS};
+use super::reason::{self, ReasonChoice};
 use super::{Absence, FOLDER, LARGEST_BATCH_BYTES, MOST_LANES, Migration, REASONS, SettingError};
 use crate::topology::TopologyError;
 
@@ -23,7 +24,7 @@ pub enum Setting {
     PghotSources,
     /// See [`Migration::max_batch_bytes`].
     MaxBatchBytes,
-    /// See [`Migration::reasons`].
+    /// See [`Migration::reasons`]: changes of some of them, between commas or line ends.
     Reasons,
     /// Lanes of `mtcopy`.
     MtcopyLanes,
@@ -92,11 +93,21 @@ impl Interfaces {
             Setting::PghotRateLimit => pghot?.rate_limit_mbps.to_string(),
             Setting::PghotSources => pghot?.sources.to_string(),
             Setting::MaxBatchBytes => migration?.max_batch_bytes.to_string(),
-            Setting::Reasons => migration?.reasons.clone(),
+            Setting::Reasons => reason::text(&migration?.reasons),
             Setting::MtcopyLanes => migration?.lanes?.to_string(),
             Setting::DcbmLanes => migration?.dcbm.as_ref()?.lanes.to_string(),
             Setting::Migrator => migration?.migrators.active.clone(),
         })
+    }
+
+    /// What a setting is with this change, as it is written. A change of reasons leaves the other reasons as they are.
+    pub fn changed(&self, setting: Setting, change: &str) -> String {
+        match (setting, &self.migration, reason::changes(change)) {
+            (Setting::Reasons, Ok(now), Some(changes)) => {
+                reason::text(&reason::changed(&now.reasons, &changes))
+            }
+            _ => change.to_owned(),
+        }
     }
 
     /// The step to a value.
@@ -111,10 +122,16 @@ impl Interfaces {
         };
         let names = self.migration.as_ref();
         let names = names.map_or(&[][..], |of| &of.migrators.names);
+        let changes = match setting {
+            Setting::Reasons => reason::changes(value).unwrap_or_default(),
+            _ => Vec::new(),
+        };
         let is_missing = setting == Setting::Migrator && !names.iter().any(|name| name == value);
         let missing = match before {
             None => setting.module(),
-            Some(_) => is_missing.then_some(value),
+            Some(_) if is_missing => Some(value),
+            Some(_) => (changes.iter().filter_map(ReasonChoice::needs))
+                .find(|name| !names.iter().any(|known| known == name)),
         };
         if let Some(name) = missing {
             return Err(SettingError::NoMigrator {
@@ -125,11 +142,18 @@ impl Interfaces {
         let words: Vec<&str> = value.split_whitespace().collect();
         let (fits, allowed) = self.judge(setting, &words);
         let value = words.join(" ");
+        let (before, after) = match (setting, &self.migration) {
+            (Setting::Reasons, Ok(now)) => {
+                let (before, after) = reason::differing(&now.reasons, &changes);
+                (reason::text(&before), reason::text(&after))
+            }
+            _ => (before.unwrap_or_default(), value.clone()),
+        };
         match fits {
             true => Ok(Step {
                 setting,
-                before: before.unwrap_or_default(),
-                after: value,
+                before,
+                after,
                 allowed,
             }),
             false => Err(SettingError::BadValue {
@@ -172,9 +196,12 @@ impl Interfaces {
                 (is_whole && within(least..=most), allowed)
             }
             Setting::Reasons => {
-                let fits = matches!(words, ["all"] | ["none"])
-                    || !words.is_empty() && words.iter().all(|name| REASONS.contains(name));
-                (fits, format!("all, none, or some of {}", REASONS.join(" ")))
+                let allowed = format!(
+                    "REASON CHOICE, several with commas between: a choice is default, none, auto or a migrator's name, after which \
+                     `only` may stand; reasons are all, {}",
+                    REASONS.join(", ")
+                );
+                (reason::changes(&words.join(" ")).is_some(), allowed)
             }
             Setting::Migrator => {
                 let names = self.migration.as_ref();

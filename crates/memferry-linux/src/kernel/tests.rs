@@ -10,17 +10,18 @@ use super::*;
 /// A machine with the series: `kernel` and `mtcopy` registered, the kernel's defaults.
 fn machine() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
+    let reasons = REASONS.map(|reason| format!("{reason} default\n")).concat();
     for (file, text) in [
-        ("migrator", "[none] kernel mtcopy\n"),
-        ("reasons", "all\n"),
+        ("migrator", "[none] auto kernel mtcopy\n"),
+        ("reasons", &reasons),
         ("max_batch_bytes", "4194304\n"),
         ("quarantined_bytes", "0\n"),
         ("mtcopy/lanes", "2\n"),
     ] {
         put(root.path(), file, text);
     }
-    for (migrator, counts) in [("kernel", [0, 0, 0, 0]), ("mtcopy", [7, 28672, 1, 2])] {
-        let names = ["folios", "bytes", "fallbacks", "declined"];
+    for (migrator, counts) in [("kernel", [0, 0, 0, 0, 0]), ("mtcopy", [7, 28672, 1, 2, 3])] {
+        let names = ["folios", "bytes", "fallbacks", "declined", "refused"];
         for (name, count) in names.into_iter().zip(counts) {
             let file = format!("stats/{migrator}/{name}");
             put(root.path(), &file, &format!("{count}\n"));
@@ -57,7 +58,16 @@ fn every_setting_is_read() {
     let now = read(root.path());
     assert_eq!(now.migrators.active, NO_MIGRATOR);
     assert!(now.has(MTCOPY) && !now.has(DCBM));
-    assert_eq!((&*now.reasons, now.max_batch_bytes), ("all", 4_194_304));
+    let reasons: Vec<&str> = now.reasons.iter().map(|of| &*of.reason).collect();
+    assert_eq!(
+        (&reasons[..], now.max_batch_bytes),
+        (&REASONS[..], 4_194_304)
+    );
+    assert!(
+        now.reasons
+            .iter()
+            .all(|of| of.choice == DEFAULT && !of.only)
+    );
     assert_eq!(now.smallest_max_batch_bytes, 2 << 20);
     assert_eq!((now.lanes, &now.dcbm), (Some(2), &None));
     let mtcopy = Statistics {
@@ -66,6 +76,7 @@ fn every_setting_is_read() {
         bytes: 28672,
         fallbacks: 1,
         declined: 2,
+        refused: 3,
     };
     assert_eq!((now.statistics.len(), &now.statistics[1]), (2, &mtcopy));
 }
@@ -188,7 +199,10 @@ fn no_memory_for_batches_is_a_matter_of_their_size() {
 
 const EVERYTHING: [(Setting, &str); 4] = [
     (Setting::Migrator, MTCOPY),
-    (Setting::Reasons, "demotion syscall_or_cpuset"),
+    (
+        Setting::Reasons,
+        "demotion mtcopy only,syscall_or_cpuset auto",
+    ),
     (Setting::MaxBatchBytes, "16777216"),
     (Setting::MtcopyLanes, "3"),
 ];
@@ -200,7 +214,7 @@ fn every_file_is_written_and_the_migrator_last() {
     plan.apply().unwrap();
     let expected = [
         ("max_batch_bytes", "16777216"),
-        ("reasons", "demotion syscall_or_cpuset"),
+        ("reasons", "syscall_or_cpuset auto\ndemotion mtcopy only"),
         ("mtcopy/lanes", "3"),
         ("migrator", "mtcopy"),
     ];
@@ -220,7 +234,7 @@ fn what_is_so_already_is_not_written() {
     let wanted = [
         (Setting::Migrator, NO_MIGRATOR),
         (Setting::MtcopyLanes, "2"),
-        (Setting::Reasons, "all"),
+        (Setting::Reasons, "all default,damon default"),
     ];
     let plan = plan(root.path(), &wanted).unwrap();
     assert_eq!(plan.steps, []);
@@ -230,13 +244,15 @@ fn what_is_so_already_is_not_written() {
 fn wrong_values_are_refused_before_anything_is_written() {
     let root = machine();
     let batch = "from 2097152 to 67108864";
-    let reasons = "all, none, or some of compaction";
+    let reasons = "reasons are all, compaction";
     for (setting, value, part) in [
-        (Setting::Migrator, DCBM, "none, kernel, mtcopy"),
+        (Setting::Migrator, DCBM, "none, auto, kernel, mtcopy"),
         (Setting::Reasons, "sunday", reasons),
         (Setting::Reasons, "", reasons),
-        (Setting::Reasons, "all damon", reasons),
-        (Setting::Reasons, "none none", reasons),
+        (Setting::Reasons, "damon", reasons),
+        (Setting::Reasons, "all mtcopy,demotion none only", reasons),
+        (Setting::Reasons, "demotion dcbm", "modprobe dcbm"),
+        (Setting::Reasons, "demotion auto only", reasons),
         (Setting::MtcopyLanes, "0", "from 1 to 64"),
         (Setting::MtcopyLanes, "65", "from 1 to 64"),
         (Setting::MtcopyLanes, "many", "from 1 to 64"),

@@ -17,6 +17,8 @@ pub struct Cpus {
     /// The online CPUs by the last-level cache they share, ascending by first CPU. Every online CPU is in
     /// exactly one group.
     pub cache_groups: Vec<CacheGroup>,
+    /// The online CPUs by the core whose threads they are, ascending by first CPU. Every online CPU is in exactly one.
+    pub cores: Vec<Vec<u32>>,
     /// The name of CPU 0's model; on arm64 its implementer and part; `None` where /proc/cpuinfo tells neither.
     pub model: Option<String>,
     /// Whether the machine is virtual; `None` where no file tells, as on arm64.
@@ -88,6 +90,7 @@ pub(super) fn read_cpus(
     let vendor = || name_in("sys/class/dmi/id/sys_vendor").filter(|_| hypervisor == Some(true));
     Ok(Cpus {
         cache_groups: read_cache_groups(root, &online, nodes)?,
+        cores: read_cores(root, &online)?,
         online,
         model: info.model,
         hypervisor,
@@ -156,24 +159,19 @@ fn read_last_level(root: &Root, cpu: u32) -> Result<Option<LastLevel>, TopologyE
     let folder = format!("{CPUS}/cpu{cpu}/cache");
     let mut last: Option<LastLevel> = None;
     for index in root.numbered(&folder, "index", "", "the CPU's caches")? {
-        let folder = format!("{folder}/index{index}");
-        let holds_data =
-            root.optional(&format!("{folder}/type"), "the cache's type", cache_type)?;
-        let level = root.optional(&format!("{folder}/level"), "the cache's level", cache_level)?;
+        let file = |name: &str| format!("{folder}/index{index}/{name}");
+        let holds_data = root.optional(&file("type"), "the cache's type", cache_type)?;
+        let level = root.optional(&file("level"), "the cache's level", cache_level)?;
         let (Some(true), Some(level)) = (holds_data, level) else {
             continue;
         };
         if last.as_ref().is_some_and(|known| known.level >= level) {
             continue;
         }
-        let shared = root.optional(
-            &format!("{folder}/shared_cpu_list"),
-            "the CPUs that share it",
-            parse::id_list,
-        )?;
+        let list = file("shared_cpu_list");
+        let shared = root.optional(&list, "the CPUs that share it", parse::id_list)?;
         let Some(shared) = shared else { continue };
-        let size_bytes =
-            root.optional(&format!("{folder}/size"), "the cache's size", parse::size)?;
+        let size_bytes = root.optional(&file("size"), "the cache's size", parse::size)?;
         last = Some(LastLevel {
             level,
             size_bytes,
@@ -205,6 +203,22 @@ fn read_package(root: &Root, cpu: u32) -> Result<Option<u64>, TopologyError> {
         _ => parse::number(text).map(Some),
     })?;
     Ok(package.flatten())
+}
+
+/// A CPU whose siblings the firmware does not tell is a core.
+fn read_cores(root: &Root, online: &[u32]) -> Result<Vec<Vec<u32>>, TopologyError> {
+    let mut cores = Vec::new();
+    let mut left = online.to_vec();
+    while let Some(&cpu) = left.first() {
+        let file = format!("{CPUS}/cpu{cpu}/topology/thread_siblings_list");
+        let threads = root.optional(&file, "the threads of the CPU's core", parse::id_list)?;
+        let threads = threads.unwrap_or_default();
+        let of_core = |other: &u32| *other == cpu || threads.binary_search(other).is_ok();
+        let (core, others) = left.into_iter().partition(of_core);
+        cores.push(core);
+        left = others;
+    }
+    Ok(cores)
 }
 
 fn common_node(cpus: &[u32], nodes: &[Node]) -> Option<u32> {

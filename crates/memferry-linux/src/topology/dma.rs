@@ -28,21 +28,14 @@ pub struct DmaChannel {
 pub(super) fn read_channels(root: &Root) -> Result<Vec<DmaChannel>, TopologyError> {
     let mut channels = Vec::new();
     for name in root.names(CLASS, "the DMA channels")? {
-        let folder = format!("{CLASS}/{name}");
-        let users = root.optional(
-            &format!("{folder}/in_use"),
-            "the users of a DMA channel",
-            parse::number,
-        )?;
+        let file = |file: &str| format!("{CLASS}/{name}/{file}");
+        let (in_use, node) = (file("in_use"), file("device/numa_node"));
+        let users = root.optional(&in_use, "the users of a DMA channel", parse::number)?;
         // A channel can go away while it is read.
         let Some(users) = users else { continue };
-        let node = root.optional(
-            &format!("{folder}/device/numa_node"),
-            "the node of a DMA channel",
-            text_line,
-        )?;
+        let node = root.optional(&node, "the node of a DMA channel", text_line)?;
         channels.push(DmaChannel {
-            driver: root.link_name(&format!("{folder}/device/driver")),
+            driver: root.link_name(&file("device/driver")),
             // -1 where nobody knows.
             node: node.and_then(|node| node.parse().ok()),
             in_use: users > 0,

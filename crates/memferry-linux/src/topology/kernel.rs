@@ -88,24 +88,14 @@ pub(super) fn read_demotion_enabled(root: &Root) -> Result<Option<bool>, Topolog
 
 /// Reads the limits.
 pub(super) fn read_limits(root: &Root) -> Result<Limits, TopologyError> {
-    let uffd = "proc/sys/vm/unprivileged_userfaultfd";
+    let file = |name: &str| format!("proc/sys/vm/{name}");
+    let (mappings, mode) = (file("max_map_count"), file("overcommit_memory"));
+    let (uffd, pages) = (file("unprivileged_userfaultfd"), file("nr_hugepages"));
     Ok(Limits {
-        max_map_count: root.required(
-            "proc/sys/vm/max_map_count",
-            "the limit of mappings",
-            parse::number,
-        )?,
-        unprivileged_userfaultfd: root.optional(uffd, "the userfaultfd switch", parse::switch)?,
-        overcommit_memory: root.required(
-            "proc/sys/vm/overcommit_memory",
-            "the overcommit mode",
-            overcommit,
-        )?,
-        nr_hugepages: root.optional(
-            "proc/sys/vm/nr_hugepages",
-            "the number of hugetlb pages",
-            parse::number,
-        )?,
+        max_map_count: root.required(&mappings, "the limit of mappings", parse::number)?,
+        unprivileged_userfaultfd: root.optional(&uffd, "the userfaultfd switch", parse::switch)?,
+        overcommit_memory: root.required(&mode, "the overcommit mode", overcommit)?,
+        nr_hugepages: root.optional(&pages, "the number of hugetlb pages", parse::number)?,
     })
 }
 

@@ -73,16 +73,9 @@ pub(super) fn read_thp(root: &Root) -> Result<Option<Thp>, TopologyError> {
         return Ok(None);
     };
     let enabled = enabled.active;
-    let defrag = root.required(
-        &format!("{THP}/defrag"),
-        "the THP defrag mode",
-        parse::choice,
-    )?;
-    let pmd_bytes = root.required(
-        &format!("{THP}/hpage_pmd_size"),
-        "the huge page size in bytes",
-        parse::number,
-    )?;
+    let (defrag, size) = (format!("{THP}/defrag"), format!("{THP}/hpage_pmd_size"));
+    let defrag = root.required(&defrag, "the THP defrag mode", parse::choice)?;
+    let pmd_bytes = root.required(&size, "the huge page size in bytes", parse::number)?;
     let mut sizes = Vec::new();
     for kib in root.numbered(THP, "hugepages-", "kB", "the folder of THP settings")? {
         // A size that only shared memory can have shows no `enabled`.

@@ -91,11 +91,8 @@ pub(super) fn read_nodes(
             tier: None,
         }]);
     }
-    let with_memory = root.optional(
-        &format!("{NODES}/has_memory"),
-        "the list of nodes with memory",
-        parse::id_list,
-    )?;
+    let list = format!("{NODES}/has_memory");
+    let with_memory = root.optional(&list, "the list of nodes with memory", parse::id_list)?;
     ids.iter()
         .map(|&id| read_node(root, id, &ids, online, with_memory.as_deref()))
         .collect()
@@ -108,22 +105,14 @@ fn read_node(
     online: &[u32],
     with_memory: Option<&[u32]>,
 ) -> Result<Node, TopologyError> {
-    let folder = format!("{NODES}/node{id}");
-    let mut cpus = root.required(
-        &format!("{folder}/cpulist"),
-        "the node's CPUs",
-        parse::id_list,
-    )?;
+    let file = |name: &str| format!("{NODES}/node{id}/{name}");
+    let mut cpus = root.required(&file("cpulist"), "the node's CPUs", parse::id_list)?;
     // A container's view of cpu/online can be narrower than this list.
     cpus.retain(|cpu| online.binary_search(cpu).is_ok());
-    let memory = root.required(&format!("{folder}/meminfo"), "the node's memory", |text| {
-        parse::meminfo(text, Some(id))
-    })?;
-    let distances = root.required(
-        &format!("{folder}/distance"),
-        "the node's distances",
-        |text| distances_to(ids, text),
-    )?;
+    let meminfo = |text: &str| parse::meminfo(text, Some(id));
+    let memory = root.required(&file("meminfo"), "the node's memory", meminfo)?;
+    let distances = |text: &str| distances_to(ids, text);
+    let distances = root.required(&file("distance"), "the node's distances", distances)?;
     Ok(Node {
         id,
         has_cpu: !cpus.is_empty(),

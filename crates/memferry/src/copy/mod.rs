@@ -12,27 +12,17 @@
 //!
 //! GB/s (1e9 bytes copied per second), medians of 3, on a 2-vCPU KVM guest on an Intel Xeon, family 6 model
 //! 207; source and destination 1 GiB each, so cold in every cache, extents in random order. Mapped with
-//! randomly placed 4 KiB pages; 2 MiB pages are 2 to 4 percent faster. One [`Routine::copy`] for each extent. `rep movsb`,
-//! one stream of non-temporal stores (`-nt`), and those of 64 bytes (`avx512`), which equal those of 32 on long extents and are
-//! slower on single pages, were never the best and are gone.
+//! randomly placed 4 KiB pages; 2 MiB pages are 2 to 4 percent faster. One [`Routine::copy`] for each extent. Never the best were
+//! `rep movsb` (as `memcpy`), one stream of non-temporal stores (a fifth to a quarter less from 64 KiB on), and stores of 64 bytes
+//! (AVX-512: equal on long extents, slower on single pages).
 //!
 //! | routine | threads | 4 KiB | 64 KiB | 256 KiB | 1 MiB | 2 MiB |
 //! |---|---|---|---|---|---|---|
 //! | memcpy | 1 | 6.9 | 7.5 | 7.6 | 7.6 | 7.6 |
-//! | rep-movsb | 1 | 6.8 | 7.5 | 7.6 | 7.6 | 7.6 |
-//! | sse2-nt | 1 | 7.4 | 9.8 | 10.0 | 10.0 | 10.1 |
 //! | sse2-nt-4 | 1 | 7.3 | 12.8 | 13.5 | 13.6 | 13.5 |
-//! | avx512-nt | 1 | 7.5 | 10.7 | 11.1 | 11.1 | 11.0 |
-//! | avx512-nt-4 | 1 | 7.6 | 12.9 | 13.7 | 13.9 | 13.8 |
-//! | avx2-nt | 1 | 8.0 | 10.5 | 10.8 | 10.9 | 10.9 |
 //! | avx2-nt-4 | 1 | 8.1 | 13.0 | 13.8 | 14.0 | 13.8 |
 //! | memcpy | 2 | 13.5 | 14.6 | 14.3 | 14.4 | 14.0 |
-//! | rep-movsb | 2 | 13.4 | 14.6 | 14.2 | 14.3 | 14.6 |
-//! | sse2-nt | 2 | 14.2 | 18.7 | 19.6 | 19.7 | 19.8 |
 //! | sse2-nt-4 | 2 | 14.3 | 25.3 | 23.5 | 24.6 | 25.9 |
-//! | avx512-nt | 2 | 14.6 | 19.8 | 21.3 | 21.0 | 21.2 |
-//! | avx512-nt-4 | 2 | 15.1 | 24.0 | 25.8 | 25.4 | 26.6 |
-//! | avx2-nt | 2 | 15.4 | 20.7 | 21.0 | 20.0 | 20.1 |
 //! | avx2-nt-4 | 2 | 15.4 | 25.6 | 26.3 | 26.2 | 26.2 |
 
 mod best;
@@ -45,7 +35,6 @@ mod x86_64;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::OnceLock;
 
 pub use best::{Unavailable, best, requested};
@@ -57,7 +46,7 @@ pub const ROUTINE_VARIABLE: &str = "MEMFERRY_COPY";
 ///
 /// A value exists only if the CPU and the operating system support its instructions, so calling it needs
 /// no further check. Two routines are equal if their names are.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Routine {
     name: &'static str,
     about: &'static str,
@@ -91,12 +80,6 @@ impl Routine {
     pub unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
         // SAFETY: the caller keeps the contract above, which is the contract of every `copy` in the tables.
         unsafe { (self.copy)(src, dst, len) }
-    }
-}
-
-impl fmt::Debug for Routine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Routine").field(&self.name).finish()
     }
 }
 

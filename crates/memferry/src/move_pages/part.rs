@@ -55,7 +55,7 @@ impl Fate {
 }
 
 /// A page, or a THP, and what became of it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Unit {
     addr: usize,
     len: usize,
@@ -157,8 +157,7 @@ impl Call<'_> {
             self.units.push(Unit {
                 addr: start,
                 len: end - start,
-                before: 0,
-                status: 0,
+                ..Unit::default()
             });
             at = end;
         }
@@ -321,7 +320,6 @@ fn base_units(range: Range<usize>) -> impl Iterator<Item = Unit> {
     range.step_by(page_size()).map(|addr| Unit {
         addr,
         len: page_size(),
-        before: 0,
-        status: 0,
+        ..Unit::default()
     })
 }

@@ -7,7 +7,7 @@ use crate::sys::list::{List, Pages};
 use std::ops::Range;
 
 /// A run of pages that is away from its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AwayRun {
     /// Where it came from.
     pub origin: usize,
@@ -37,11 +37,7 @@ impl AwayRun {
             place,
             offset,
             len,
-            gone: false,
-            doubtful: false,
-            moved: false,
-            arrived: false,
-            alternative: None,
+            ..AwayRun::default()
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::away::{AwayRun, AwayRuns};
 use super::cursor::Run;
+use crate::copy::Routine;
 use crate::forkgate::Away;
 use crate::pool::{Piece, SEGMENT};
 use crate::sys::list::{List, Pages};
@@ -21,6 +22,13 @@ pub(crate) struct Batch {
     pub staged: Piece,
     /// Free pages that take the contents; `None`: the kernel allocates them place by place (`Kernel::fill`).
     pub dest: Option<Piece>,
+    /// The free pages were there before.
+    pub warm: bool,
+    /// Lanes that have a share of it, and what copies instead of the migrator; set as it leaves its place.
+    pub lanes: usize,
+    pub routine: Option<Routine>,
+    /// The span that it belongs to.
+    pub span: u32,
     /// It was a THP and is one no longer: the kernel split it on its way out.
     pub split: bool,
     /// A copy failed: the batch goes back as it was.
@@ -42,6 +50,10 @@ impl Batch {
             away: AwayRuns::with_room(runs),
             staged: Piece::default(),
             dest: None,
+            warm: false,
+            lanes: 1,
+            routine: None,
+            span: 0,
             split: false,
             failed: AtomicBool::new(false),
             placed: PageSet::default(),

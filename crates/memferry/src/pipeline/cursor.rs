@@ -115,6 +115,11 @@ impl<'a> Cursor<'a> {
         self.pending.capacity()
     }
 
+    /// Bytes that a look has found and that are in no batch.
+    pub(crate) fn found_bytes(&self) -> usize {
+        self.pending_bytes
+    }
+
     /// Fills `runs` with the next batch of at most `limit` bytes; `None` at the end of the range.
     pub(crate) fn next(&mut self, limit: usize, runs: &mut List<Run>) -> io::Result<Option<Kind>> {
         runs.clear();

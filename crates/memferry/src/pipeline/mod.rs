@@ -11,6 +11,7 @@ mod cursor;
 mod events;
 mod kernel;
 mod remap;
+mod span;
 #[cfg(test)]
 mod tests;
 mod unmap;
@@ -18,8 +19,10 @@ mod unmap;
 pub(crate) use cursor::Wanted;
 pub(crate) use kernel::{Kernel, Live};
 
+use crate::auto::{Chooser, Kind};
 use crate::forkgate;
 use crate::migrator::Migrator;
+use crate::options::batch_of;
 use crate::pool::{PageClass, PagePool, Piece, SEGMENT};
 use crate::ranges::Ranges;
 use crate::result::{Account, Outcome};
@@ -36,6 +39,7 @@ use cursor::Cursor;
 use events::Places;
 use memferry_core::{GRANULE, share};
 use memferry_linux::pagemap::{HUGE, Region};
+use span::Spans;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -70,6 +74,10 @@ pub(crate) struct Plan<'a> {
     pub batch_bytes: usize,
     /// The migrator's lanes, at least 1; asked once, so that the shares of a batch fit together.
     pub lanes: usize,
+    /// Says how many of them take tasks, and which routine copies instead of the migrator.
+    pub chooser: Option<&'a dyn Chooser>,
+    /// `batch_bytes` are those of one lane, and more have larger batches.
+    pub batch_grows: bool,
     pub wanted: Wanted,
     /// Keep source pages as free pages of their node.
     pub recycle: bool,
@@ -96,6 +104,8 @@ pub(crate) struct Pipeline<'a> {
     batches: List<RwLock<Batch>>,
     cursor: Mutex<Cursor<'a>>,
     places: RwLock<Places>,
+    /// Where the lanes are chosen.
+    spans: Option<Spans<'a>>,
     /// A pool or scan error that ends the pipeline early.
     error: Mutex<Option<std::io::Error>>,
     /// What each lane that has ended did.
@@ -141,15 +151,18 @@ impl<'a> Pipeline<'a> {
         let mut cursor = Cursor::new(kernel, account, plan.wanted, plan.vmas, plan.parts);
         cursor.reserve(slots);
         let spins = if plan.lanes > 1 { SPINS } else { 0 };
+        let spans = plan.chooser.map(Spans::new);
+        let lanes = if spans.is_some() { 1 } else { plan.lanes };
         let mut batches = List::with_capacity_in(slots, Pages);
         batches.resize_with(slots, || RwLock::new(Batch::new()));
         let mut steps = List::with_capacity_in(plan.lanes, Pages);
         steps.resize(plan.lanes, Steps::default());
         Pipeline {
-            schedule: Schedule::new(slots, spins),
+            schedule: Schedule::new(slots, lanes, spins),
             batches,
             cursor: Mutex::new(cursor),
             places: RwLock::new(Places::new(plan.excluded, plan.range.len() / page_size())),
+            spans,
             error: Mutex::new(None),
             steps: Mutex::new(steps),
             inside: AtomicUsize::new(0),
@@ -170,7 +183,7 @@ impl<'a> Pipeline<'a> {
             if self.plan.cancel.load(Ordering::Relaxed) {
                 self.schedule.stop();
             }
-            let task = self.schedule.next();
+            let task = self.schedule.next(lane);
             laps.lap(|s| &mut s.wait);
             match task {
                 Task::Prepare { slot, epoch } => self.prepare(slot, epoch, &laps),
@@ -206,6 +219,9 @@ impl<'a> Pipeline<'a> {
         if self.inside.load(Ordering::Acquire) > 0 {
             end_process();
         }
+        if let Some(spans) = &self.spans {
+            spans.end();
+        }
         self.plan.pool.end_staging();
         self.end_watch();
         for batch in self.batches {
@@ -237,7 +253,11 @@ impl<'a> Pipeline<'a> {
         loop {
             let cut = {
                 let mut cursor = self.cursor.lock().unpoisoned();
-                cursor.next(self.plan.batch_bytes, &mut runs)
+                let cut = cursor.next(self.batch_bytes(), &mut runs);
+                if let Some(spans) = &self.spans {
+                    spans.found.store(cursor.found_bytes(), Ordering::Relaxed);
+                }
+                cut
             };
             laps.lap(|s| &mut s.scan);
             let kind = match cut {
@@ -253,7 +273,7 @@ impl<'a> Pipeline<'a> {
             let found = self.find_pages(kind.class, bytes);
             laps.lap(|s| &mut s.populate);
             match found {
-                Ok((staged, dest)) => {
+                Ok((staged, dest, warm)) => {
                     let keep = bytes
                         .min(staged.len())
                         .min(dest.as_ref().map_or(bytes, Piece::len));
@@ -264,8 +284,11 @@ impl<'a> Pipeline<'a> {
                         // Another lane may have found the range at its end meanwhile.
                         self.schedule.more();
                     }
+                    let huge = kind.class.huge;
+                    self.begin_span(Kind { huge, warm }, keep);
                     let mut batch = self.write(slot);
                     batch.clear();
+                    batch.warm = warm;
                     // The lanes take runs from the end.
                     runs.reverse();
                     batch.planned = runs;
@@ -288,14 +311,28 @@ impl<'a> Pipeline<'a> {
         self.schedule.exhausted(slot, epoch);
     }
 
-    /// A staging range and free pages for a batch of pages of a class; both may be shorter than asked, never for a THP.
-    fn find_pages(&self, from: PageClass, bytes: usize) -> std::io::Result<(Piece, Option<Piece>)> {
+    /// Bytes of the next batch.
+    fn batch_bytes(&self) -> usize {
+        let carried = self.spans.as_ref().and_then(Spans::carried);
+        match carried.filter(|_| self.plan.batch_grows) {
+            Some(carried) => batch_of(carried.lanes),
+            None => self.plan.batch_bytes,
+        }
+    }
+
+    /// A staging range and free pages for a batch of pages of a class, and whether the latter were there; both may be shorter than
+    /// asked, never for a THP.
+    fn find_pages(
+        &self,
+        from: PageClass,
+        bytes: usize,
+    ) -> std::io::Result<(Piece, Option<Piece>, bool)> {
         let pool = self.plan.pool;
         let node = self.plan.wanted.node;
-        let dest = self.find_free(PageClass { node, ..from }, bytes)?;
+        let (dest, warm) = self.find_free(PageClass { node, ..from }, bytes)?;
         let len = dest.as_ref().map_or(bytes, Piece::len);
         match pool.take_empty(from, len, true) {
-            Ok(staged) => Ok((staged, dest)),
+            Ok(staged) => Ok((staged, dest, warm)),
             Err(error) => {
                 if let Some(dest) = dest {
                     pool.put_full(dest);
@@ -305,26 +342,27 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Free pages for at most `bytes`; `None` when the kernel shall allocate them right at the place.
-    fn find_free(&self, class: PageClass, bytes: usize) -> std::io::Result<Option<Piece>> {
+    /// Free pages for at most `bytes`, and whether they were there; `None` when the kernel shall allocate them right at the place.
+    fn find_free(&self, class: PageClass, bytes: usize) -> std::io::Result<(Option<Piece>, bool)> {
         let pool = self.plan.pool;
         if let Some(piece) = pool.take_full(class, bytes) {
             if !class.huge || piece.len() == SEGMENT {
-                return Ok(Some(piece));
+                return Ok((Some(piece), true));
             }
             pool.discard(piece);
         }
         if !class.huge && !self.plan.wanted.ask_nodes {
             // One node: that saves zeroing and one remap.
-            return Ok(None);
+            return Ok((None, false));
         }
         let allocate = || pool.allocate(class, bytes, |piece| self.is_huge(piece));
-        match allocate() {
+        let allocated = match allocate() {
             // A THP that the kernel split as it went to its place has left its page table behind, and base pages come here
             // instead of a THP, once.
-            Err(_) if class.huge => allocate().map(Some),
-            allocated => allocated.map(Some),
-        }
+            Err(_) if class.huge => allocate(),
+            allocated => allocated,
+        };
+        allocated.map(|piece| (Some(piece), false))
     }
 
     /// Whether a piece holds a THP.
@@ -332,11 +370,6 @@ impl<'a> Pipeline<'a> {
         let mut region = [Region::default()];
         let scanned = (self.plan.kernel).scan(piece.addr(), piece.end(), &mut region);
         matches!(scanned, Ok((1, _))) && region[0].categories & HUGE != 0 && piece.len() == SEGMENT
-    }
-
-    /// How many lanes have a share of `bytes`.
-    fn shares(&self, bytes: usize) -> usize {
-        bytes.div_ceil(GRANULE).min(self.plan.lanes)
     }
 
     /// Copies one share; a panic or a failure sends the whole batch back as it was.
@@ -348,17 +381,20 @@ impl<'a> Pipeline<'a> {
                 self.fill(slot, laps);
                 return laps.lap(|s| &mut s.fill);
             };
-            let part = share(batch.away.bytes(), self.plan.lanes, GRANULE, lane);
+            let part = share(batch.away.bytes(), batch.lanes, GRANULE, lane);
+            let (len, migrator) = (part.len(), self.plan.migrator);
+            let (src, dst) = (batch.staged.addr() + part.start, dest.addr() + part.start);
+            let (src, dst) = (src as *const u8, dst as *mut u8);
             // SAFETY: the source lies in the batch's staging range, which holds its pages; the destination in its
             // destination piece, which holds free pages. Both belong to this pipeline alone, and shares have no byte in
             // common.
             unsafe {
-                self.plan.migrator.copy(
-                    (batch.staged.addr() + part.start) as *const u8,
-                    (dest.addr() + part.start) as *mut u8,
-                    part.len(),
-                );
+                match batch.routine {
+                    Some(routine) => routine.copy(src, dst, len),
+                    None => migrator.copy(src, dst, len),
+                }
             }
+            laps.add(|s| &mut s.copied_bytes, len);
             laps.lap(|s| &mut s.copy);
         }));
         if let Err(panic) = done {
@@ -390,6 +426,7 @@ impl<'a> Pipeline<'a> {
             let progress = unsafe { self.plan.kernel.fill(place, base + from, len) };
             batch.placed.add(from, progress.done);
             batch.filled.add(from, progress.done);
+            laps.add(|s| &mut s.copied_bytes, progress.done);
             match progress.stopped.as_ref().map(errno) {
                 None => {}
                 Some(_) if progress.done > 0 => {}

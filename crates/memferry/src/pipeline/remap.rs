@@ -7,6 +7,8 @@
 use super::Pipeline;
 use super::away::AwayRun;
 use super::batch::Batch;
+use super::span::Settled;
+use crate::auto::Kind;
 use crate::pool::{Piece, SEGMENT};
 use crate::result::Outcome;
 use crate::steps::Laps;
@@ -207,6 +209,15 @@ impl Pipeline<'_> {
         let mut guard = self.write(slot);
         let batch = &mut *guard;
         batch.gate = None;
+        let settled = Settled {
+            bytes: batch.away.bytes(),
+            kind: Kind {
+                huge: batch.staged.class().huge,
+                warm: batch.warm,
+            },
+            failed: failed.is_some(),
+            span: batch.span,
+        };
         for run in batch.away.runs() {
             self.book(run, failed, batch);
         }
@@ -244,6 +255,7 @@ impl Pipeline<'_> {
         }
         batch.clear();
         drop(guard);
+        self.settle_span(&settled);
         self.schedule.free(slot);
     }
 

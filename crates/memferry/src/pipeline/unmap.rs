@@ -7,12 +7,14 @@
 
 use super::batch::Batch;
 use super::events::Places;
+use super::span::Spans;
 use super::{Pipeline, release_pieces};
 use crate::forkgate::Away;
 use crate::result::Outcome;
 use crate::steps::Laps;
 use crate::sync::Unpoisoned;
 use crate::sys::errno;
+use memferry_core::GRANULE;
 use std::sync::atomic::Ordering;
 
 /// Refusals after which pages that the kernel keeps refusing stay where they are.
@@ -55,8 +57,12 @@ impl Pipeline<'_> {
         batch.split = batch.staged.class().huge && !self.is_huge(&batch.staged);
         batch.gate = Some(gate);
         laps.count(|s| &mut s.batches);
+        let carried = self.spans.as_ref().and_then(Spans::carried);
+        batch.lanes = carried.map_or(self.plan.lanes, |carried| carried.lanes);
+        batch.routine = carried.map(|carried| carried.routine);
+        batch.span = carried.map_or(0, |carried| carried.span);
         let shares = match batch.dest {
-            Some(_) => self.shares(batch.away.bytes()),
+            Some(_) => batch.away.bytes().div_ceil(GRANULE).min(batch.lanes),
             // Two lanes that fill one page table take turns at its lock: a batch each is 15% faster.
             None => 1,
         };

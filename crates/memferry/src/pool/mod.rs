@@ -18,7 +18,7 @@ use crate::sys::uffd::{self, Uffd};
 use free::FreePieces;
 use memferry_linux::numa;
 use std::io;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -58,12 +58,6 @@ struct FreeList {
     mappings: List<Mapping>,
 }
 
-struct State {
-    free_lists: List<FreeList>,
-    /// Bytes of free pages that may be kept.
-    limit: usize,
-}
-
 /// The part of staging that a userfaultfd watches at this moment.
 #[derive(Default)]
 struct Watched {
@@ -100,8 +94,10 @@ pub(crate) struct Staging<'p> {
 
 /// The pool of one mover.
 pub(crate) struct PagePool {
-    state: Mutex<State>,
-    /// The part of staging that is watched at this moment. Its lock comes before that of `state`.
+    free_lists: Mutex<List<FreeList>>,
+    /// Bytes of free pages that may be kept.
+    limit: usize,
+    /// The part of staging that is watched at this moment. Its lock comes before that of `free_lists`.
     watched: RwLock<Watched>,
     /// Whether a node must be asked for: a machine with one node takes pages where they are.
     bind: bool,
@@ -111,10 +107,8 @@ impl PagePool {
     /// An empty pool that keeps at most `limit` bytes of free pages.
     pub(crate) fn new(limit: usize, bind: bool) -> PagePool {
         PagePool {
-            state: Mutex::new(State {
-                free_lists: List::new_in(Pages),
-                limit,
-            }),
+            free_lists: Mutex::new(List::new_in(Pages)),
+            limit,
             watched: RwLock::default(),
             bind,
         }
@@ -122,7 +116,7 @@ impl PagePool {
 
     fn lock(&self) -> Locked<'_> {
         Locked {
-            state: self.state.lock().unpoisoned(),
+            lists: self.free_lists.lock().unpoisoned(),
             _heap: Heap::forbid(),
         }
     }
@@ -149,8 +143,8 @@ impl PagePool {
         len: usize,
         staging: bool,
     ) -> io::Result<Piece> {
-        let mut state = self.lock();
-        let free_list = state.free_list(class);
+        let mut lists = self.lock();
+        let free_list = lists.free_list(class);
         // A part of half the length at least: small ones would make small batches, and no THP at all.
         let least = if class.huge { len } else { len.div_ceil(2) };
         if let Some(piece) = free_list.without_pages(staging).take_tightest(len, least) {
@@ -166,12 +160,12 @@ impl PagePool {
         if piece.len == 0 {
             return;
         }
-        let mut state = self.lock();
-        let refused = match state.kept() + piece.len <= state.limit {
-            true => state.free_list(piece.class).full.put(piece),
+        let mut lists = self.lock();
+        let refused = match lists.kept() + piece.len <= self.limit {
+            true => lists.free_list(piece.class).full.put(piece),
             false => Some(piece),
         };
-        drop(state);
+        drop(lists);
         if let Some(piece) = refused {
             self.discard(piece);
         }
@@ -214,9 +208,8 @@ impl PagePool {
     }
 
     fn mapping_of(&self, piece: &Piece) -> Range<usize> {
-        let state = self.lock();
-        let mappings = state.free_lists.iter().flat_map(|list| &list.mappings);
-        let mut extents = mappings.map(Mapping::range);
+        let lists = self.lock();
+        let mut extents = lists.extents();
         let found = extents.find(|range| range.contains(&piece.addr));
         found.unwrap_or(piece.addr..piece.end())
     }
@@ -251,8 +244,8 @@ impl PagePool {
         if piece.len == 0 {
             return;
         }
-        let mut state = self.lock();
-        let list = state.free_list(piece.class).without_pages(piece.staging);
+        let mut lists = self.lock();
+        let list = lists.free_list(piece.class).without_pages(piece.staging);
         let _idle = list.put(piece);
     }
 
@@ -322,15 +315,15 @@ impl PagePool {
     /// Gives free pages back until at most `bytes` are kept.
     pub(crate) fn trim(&self, bytes: usize) {
         loop {
-            let mut state = self.lock();
-            if state.kept() <= bytes {
+            let mut lists = self.lock();
+            if lists.kept() <= bytes {
                 return;
             }
-            let mut lists = state.free_lists.iter_mut();
-            let Some(piece) = lists.find_map(|list| list.full.take_oldest(SEGMENT)) else {
+            let mut full = lists.lists.iter_mut().map(|list| &mut list.full);
+            let Some(piece) = full.find_map(|list| list.take_oldest(SEGMENT)) else {
                 return;
             };
-            drop(state);
+            drop(lists);
             self.discard(piece);
         }
     }
@@ -338,21 +331,13 @@ impl PagePool {
     /// Addresses of its pages, and where pages wait that are moved out.
     pub(crate) fn addresses(&self) -> List<Range<usize>> {
         let mut all = List::new_in(Pages);
-        for free_list in &self.lock().free_lists {
-            all.extend(free_list.mappings.iter().map(Mapping::range));
-        }
+        all.extend(self.lock().extents());
         all
-    }
-
-    /// Changes the limit and gives back what is over it.
-    pub(crate) fn set_limit(&self, bytes: usize) {
-        self.lock().limit = bytes;
-        self.trim(bytes);
     }
 
     /// The limit, bytes.
     pub(crate) fn limit(&self) -> usize {
-        self.lock().limit
+        self.limit
     }
 }
 
@@ -361,9 +346,9 @@ impl PagePool {
     /// Asserts that every address of every mapping lies in exactly one piece, that full pieces hold a page at each
     /// address and the others none, and that the count of kept bytes is right.
     pub(crate) fn audit(&self, pagemap: &memferry_linux::pagemap::Pagemap) {
-        let state = self.lock();
+        let lists = self.lock();
         let mut kept = 0;
-        for free_list in &state.free_lists {
+        for free_list in lists.lists.iter() {
             let full: usize = free_list.full.iter().map(|p| p.len).sum();
             assert_eq!(full, free_list.full.bytes());
             kept += full;
@@ -402,51 +387,43 @@ impl PagePool {
             }
             assert!(pieces.next().is_none(), "a piece outside all mappings");
         }
-        assert!(kept <= state.limit);
+        assert!(kept <= self.limit);
     }
 }
 
 /// Whoever holds the heap's lock may wait for a page that is away, and the lane that brings it back for the pool.
 struct Locked<'a> {
-    state: MutexGuard<'a, State>,
+    lists: MutexGuard<'a, List<FreeList>>,
     _heap: Heap,
 }
 
-impl Deref for Locked<'_> {
-    type Target = State;
-
-    fn deref(&self) -> &State {
-        &self.state
+impl Locked<'_> {
+    /// Addresses of all mappings.
+    fn extents(&self) -> impl Iterator<Item = Range<usize>> {
+        let mappings = self.lists.iter().flat_map(|list| &list.mappings);
+        mappings.map(Mapping::range)
     }
-}
 
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut State {
-        &mut self.state
-    }
-}
-
-impl State {
     /// Bytes of free pages kept.
     fn kept(&self) -> usize {
-        self.free_lists.iter().map(|list| list.full.bytes()).sum()
+        self.lists.iter().map(|list| list.full.bytes()).sum()
     }
 
     fn free_list(&mut self, class: PageClass) -> &mut FreeList {
-        let index = match self.free_lists.iter().position(|s| s.class == class) {
+        let index = match self.lists.iter().position(|s| s.class == class) {
             Some(index) => index,
             None => {
-                self.free_lists.push(FreeList {
+                self.lists.push(FreeList {
                     class,
                     full: FreePieces::new(),
                     empty: FreePieces::new(),
                     fresh: FreePieces::new(),
                     mappings: List::new_in(Pages),
                 });
-                self.free_lists.len() - 1
+                self.lists.len() - 1
             }
         };
-        &mut self.free_lists[index]
+        &mut self.lists[index]
     }
 }
 
@@ -562,7 +539,6 @@ mod tests {
         PutEmpty(usize, usize),
         Populate(usize),
         Trim(usize),
-        Limit(usize),
     }
 
     fn any_op() -> impl Strategy<Value = Op> {
@@ -575,7 +551,6 @@ mod tests {
             (any::<usize>(), any::<usize>()).prop_map(|(i, p)| Op::PutEmpty(i, p)),
             any::<usize>().prop_map(Op::Populate),
             (0usize..1024).prop_map(Op::Trim),
-            (0usize..2048).prop_map(Op::Limit),
         ]
     }
 
@@ -637,10 +612,6 @@ mod tests {
                     }
                     Op::Trim(pages) => {
                         pool.trim(pages * page);
-                        prop_assert!(pool.kept() <= pages * page);
-                    }
-                    Op::Limit(pages) => {
-                        pool.set_limit(pages * page);
                         prop_assert!(pool.kept() <= pages * page);
                     }
                     _ => {}

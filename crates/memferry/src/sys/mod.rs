@@ -10,17 +10,19 @@ pub(crate) mod process;
 pub(crate) mod thread;
 pub(crate) mod uffd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
+use std::os::fd::AsFd;
 
 /// Base page of this process, bytes: starts and lengths of ranges are multiples of it.
 pub fn page_size() -> usize {
-    use std::sync::OnceLock;
-    static SIZE: OnceLock<usize> = OnceLock::new();
-    *SIZE.get_or_init(|| {
-        // SAFETY: sysconf has no memory preconditions.
-        let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        usize::try_from(size).unwrap_or(4096)
-    })
+    rustix::param::page_size()
+}
+
+/// Whether a descriptor can be read from at this moment.
+pub(crate) fn is_readable(fd: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// Turns a -1 of libc into the error that errno holds.

@@ -19,12 +19,6 @@ pub(crate) fn note_fork() {
 
 /// The kernel's release (uname(2)), such as `6.12.57+deb13-amd64`.
 pub(crate) fn kernel_release() -> String {
-    // SAFETY: zeroes are a `utsname`, the kernel writes one, and its strings end with a zero.
-    let name = unsafe {
-        let mut name: libc::utsname = std::mem::zeroed();
-        libc::uname(&raw mut name);
-        name
-    };
-    let text = name.release.iter().take_while(|c| **c != 0);
-    text.map(|c| char::from(*c as u8)).collect()
+    let name = rustix::system::uname();
+    name.release().to_string_lossy().into_owned()
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a thread's stack lies, which signals it takes, and how it waits for another.
 
-use super::check;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The calling thread takes no more signals but those that it raises itself by a fault; gives those that it blocked before.
 pub(crate) fn block_signals() -> io::Result<libc::sigset_t> {
@@ -45,12 +46,6 @@ pub struct Quiet {
     _here: std::marker::PhantomData<*const ()>,
 }
 
-impl std::fmt::Debug for Quiet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Quiet").finish_non_exhaustive()
-    }
-}
-
 impl Quiet {
     /// Until it is dropped, on this thread.
     pub fn begin() -> Quiet {
@@ -83,44 +78,31 @@ pub(crate) struct Event(OwnedFd);
 
 impl Event {
     pub(crate) fn new() -> io::Result<Event> {
-        // SAFETY: no memory is touched; the descriptor is new and belongs to nobody else.
-        unsafe {
-            let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
-            Ok(Event(OwnedFd::from_raw_fd(fd)))
-        }
+        Ok(Event(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
     }
 
     pub(crate) fn set(&self) {
-        let one = 1u64;
-        // SAFETY: the kernel reads eight bytes. The first time it cannot fail, and later ones add nothing.
-        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+        // The first time it cannot fail, and later ones add nothing.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     pub(crate) fn is_set(&self) -> bool {
-        self.poll(
-            Some(&libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            }),
-            None,
-        )
+        super::is_readable(&self.0)
     }
 
     /// Waits with the signals that were free before `quiet`.
     pub(crate) fn wait(&self, quiet: &Quiet) {
-        while !self.poll(None, quiet.signals.as_ref()) {}
-    }
-
-    fn poll(&self, time: Option<&libc::timespec>, signals: Option<&libc::sigset_t>) -> bool {
         let mut poll = libc::pollfd {
             fd: self.0.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
-        let time = time.map_or(std::ptr::null(), std::ptr::from_ref);
-        let signals = signals.map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the kernel reads and writes one `pollfd`, and reads the others.
-        unsafe { libc::ppoll(&raw mut poll, 1, time, signals) > 0 }
+        let signals = (quiet.signals.as_ref()).map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the kernel reads and writes one `pollfd`, and reads the set.
+        while unsafe { libc::ppoll(&raw mut poll, 1, std::ptr::null(), signals) } <= 0 {}
     }
 }
 
@@ -153,16 +135,13 @@ pub(crate) fn stack() -> io::Result<Range<usize>> {
 /// The system call in which a thread of this process sleeps, and its six arguments; `None` if it does not, or the kernel
 /// does not say (CONFIG_HAVE_ARCH_TRACEHOOK, /proc). Allocates nothing.
 pub(crate) fn system_call(thread: u32) -> Option<(libc::c_long, [usize; 6])> {
-    use std::io::{Read, Write};
+    use std::io::Write;
     let mut path = [0u8; 48];
     write!(&mut path[..47], "/proc/self/task/{thread}/syscall").ok()?;
     let path = std::ffi::CStr::from_bytes_until_nul(&path).ok()?;
-    // SAFETY: the path ends with a zero byte.
-    let fd = check(unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) }).ok()?;
-    // SAFETY: a fresh descriptor that nothing else owns.
-    let mut file = unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(fd) };
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = [0u8; 256];
-    let read = file.read(&mut text).ok()?;
+    let read = rustix::io::read(&file, &mut text).ok()?;
     parse_system_call(std::str::from_utf8(&text[..read]).ok()?)
 }
 

@@ -239,13 +239,7 @@ impl Uffd {
 
     /// Whether a message waits to be read.
     pub(crate) fn is_readable(&self) -> bool {
-        let mut poll = libc::pollfd {
-            fd: self.file.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: the kernel reads and writes one `pollfd` and does not wait.
-        unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+        super::is_readable(&self.file)
     }
 
     /// Reads the waiting messages into `out` without blocking; returns how many there were.

@@ -14,7 +14,7 @@ pub mod part;
 
 use memferry::{
     Batch, MoveError, MoveOptions, MoveResult, Mover, MoverOptions, MtCopy, MtCopyOptions, Outcome,
-    SourcePages,
+    SourcePages, default_lanes,
 };
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -328,14 +328,18 @@ fn kilobytes(line: &str) -> usize {
         .expect("a number of kB")
 }
 
-/// The names of the library's migrators.
+/// The names of the library's migrators with fixed lanes. `auto` begins with one; tests/auto.rs has it use more.
 pub const MIGRATORS: [&str; 2] = ["batch", "mtcopy"];
 
 /// Options for a mover with the migrator of that name.
 pub fn options(migrator: &str) -> MoverOptions {
     match migrator {
         "batch" => MoverOptions::new(Batch::default()),
-        "mtcopy" => MoverOptions::new(MtCopy::new(MtCopyOptions::default()).expect("lanes")),
+        "mtcopy" => {
+            let fixed = MtCopyOptions::default().lanes(default_lanes());
+            MoverOptions::new(MtCopy::new(fixed).expect("lanes"))
+        }
+        "auto" => MoverOptions::new(MtCopy::auto().expect("lanes")),
         other => panic!("no migrator {other}"),
     }
 }

@@ -2,7 +2,7 @@
 /*
  * Migrators copy the folios of a migration batch.
  *
- * migrate_pages() unmaps a batch of folios, flushes the TLBs once, lets the active migrator
+ * migrate_pages() unmaps a batch of folios, flushes the TLBs once, lets an active migrator
  * copy the batch, and then moves folio by folio as without one. A folio that the migrator
  * copied skips its own copy there, every other folio is copied there. So a migrator may copy
  * as much or as little of a batch as it likes, and may fail.
@@ -21,6 +21,7 @@
 
 struct attribute_group;
 struct folio;
+struct migrator_cpus;
 struct module;
 
 /* Length of a name in sysfs and in the tracepoints, with its final NUL. */
@@ -55,6 +56,11 @@ struct migrator_pair {
  * @bytes: sum over @pairs
  * @nr: number of @pairs, at least 1
  * @max_nr: largest @nr that this batch will ever have; set before &migrator.init_batch
+ * @lanes: how many lanes shall copy it, within the migrator's own setting; 0 leaves it to that. The
+ *	migrator writes how many it used.
+ * @cpus: space for migrator_choose_cpus(), of migrators with %MIGRATOR_CPUS; holds an answer
+ *	already if @lanes is not 0
+ * @channel_ns: after &migrator.finish: how long the channels worked
  * @dst_nid: node of the first destination
  * @mode: how long this attempt to migrate may wait
  * @reason: why the folios migrate
@@ -67,6 +73,9 @@ struct migrator_batch {
 	size_t bytes;
 	unsigned int nr;
 	unsigned int max_nr;
+	unsigned int lanes;
+	struct migrator_cpus *cpus;
+	u64 channel_ns;
 	int dst_nid;
 	enum migrate_mode mode;
 	enum migrate_reason reason;
@@ -92,14 +101,23 @@ static inline void migrator_batch_poisoned(struct migrator_batch *batch, unsigne
  * @MIGRATOR_COPIES_TAGS: it copies what the architecture keeps beside the bytes of a page
  *	(memory tags of arm64), as copy_highpage() does. Without this flag such folios are
  *	never in its batches.
+ * @MIGRATOR_PLAIN: it is the plain copy, to which "auto" compares others
+ * @MIGRATOR_CPUS: its lanes are the migrating task and CPUs of &migrator_batch.cpus
+ * @MIGRATOR_CHANNELS: its lanes are others than CPUs; it has &migrator.start
+ *
+ * "auto" uses one migrator of each of the last three kinds, the one that was registered first.
  */
 enum migrator_flags {
 	MIGRATOR_COPIES_TAGS = BIT(0),
+	MIGRATOR_PLAIN = BIT(1),
+	MIGRATOR_CPUS = BIT(2),
+	MIGRATOR_CHANNELS = BIT(3),
 };
 
 /**
  * struct migrator - copies batches
- * @name: under which it is chosen; one word, shorter than MIGRATOR_NAME_LEN, not "none"
+ * @name: under which it is chosen; one word, shorter than MIGRATOR_NAME_LEN, not "none", "auto",
+ *	"default"
  * @owner: module to pin while the migrator is active; NULL if built in
  * @group: its attributes, or NULL; they appear under /sys/kernel/mm/migration/ in a
  *	directory of the group's name as long as the migrator is registered
@@ -116,9 +134,14 @@ enum migrator_flags {
  *	must not touch a folio after it returned, those in quarantine excepted. Runs in
  *	many tasks at a time, each with a batch of its own. Returns 0, or a negative error
  *	if it declined the batch without having copied anything (-EBUSY: no lane was free).
+ * @start: the first half of @copy: lets the lanes begin. An error declines the batch.
+ * @finish: the second half: waits for the lanes and marks the folios. Between the two the task
+ *	may copy other folios, and does not sleep for long.
+ * @lanes: how many lanes a batch can have now
  *
- * All callbacks but @copy are called with the registry's lock held, so they must not
- * register or choose migrators.
+ * @start and @finish belong to %MIGRATOR_CHANNELS, @lanes to them and to %MIGRATOR_CPUS.
+ * All callbacks but @copy, @start, @finish and @lanes are called with the registry's lock held, so
+ * they must not register or choose migrators.
  */
 struct migrator {
 	const char *name;
@@ -131,6 +154,9 @@ struct migrator {
 	int (*init_batch)(struct migrator_batch *batch);
 	void (*exit_batch)(struct migrator_batch *batch);
 	int (*copy)(struct migrator_batch *batch);
+	int (*start)(struct migrator_batch *batch);
+	void (*finish)(struct migrator_batch *batch);
+	unsigned int (*lanes)(void);
 };
 
 /* Seen CPUs at most, and chosen ones. */
@@ -151,7 +177,9 @@ struct migrator_cpu {
  * struct migrator_cpus - which CPUs shall help, and the answer
  * @fill: all CPUs of one last-level cache before the next one, so that few caches are disturbed;
  *	else one lane per cache, then a second one on each, and so on: most bandwidth
- * @idle_only: take no busy CPU, even if there are too few idle ones
+ * @idle_only: take no busy CPU, even if there are too few idle ones; migrator_choose_cpus() changes
+ *	it as the class of the task demands
+ * @high: the task outranks others: so should its helpers
  * @want: at most so many, up to MIGRATOR_CPUS_MAX
  * @looks: CPUs to ask at most; asking a busy one is fetching a cache line from it
  * @nr: number of @cpus
@@ -160,6 +188,7 @@ struct migrator_cpu {
 struct migrator_cpus {
 	bool fill;
 	bool idle_only;
+	bool high;
 	unsigned int want;
 	unsigned int looks;
 	unsigned int nr;

@@ -93,6 +93,18 @@ fn bench_move() -> Result<(), String> {
         let copied = |row: &Value| row["migrator"] == "mtcopy" && number(&row["copied_bytes"]) > 0;
         assert!(rows(&json).iter().any(copied), "{json}");
     }
+    // What copied is named, and of a named migrator it is that one.
+    for row in rows(&json) {
+        let by = row["copied_by"].as_object().cloned().unwrap_or_default();
+        if row["migrator"] != "auto" {
+            assert!(
+                by.keys().all(|name| row["migrator"] == name.as_str()),
+                "{row}"
+            );
+        }
+        let sum: u64 = by.values().map(number).sum();
+        assert_eq!(sum, row["copied_bytes"].as_u64().unwrap_or(0), "{row}");
+    }
     Ok(())
 }
 

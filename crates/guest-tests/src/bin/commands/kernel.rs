@@ -73,7 +73,12 @@ fn status() -> Result<(), String> {
     if !has_mtcopy() {
         text.says("modprobe mtcopy");
     }
-    assert_eq!(json["reasons"], file("reasons"));
+    let reasons = json["reasons"].as_array().unwrap().iter().map(|of| {
+        let only = if of["only"] == true { " only" } else { "" };
+        let text = |field: &str| of[field].as_str().unwrap().to_owned();
+        format!("{} {}{only}", text("reason"), text("choice"))
+    });
+    assert_eq!(reasons.collect::<Vec<_>>().join("\n"), file("reasons"));
     assert_eq!(json["max_batch_bytes"].to_string(), file("max_batch_bytes"));
     Ok(())
 }
@@ -121,26 +126,39 @@ impl Drop for AsBefore {
 fn every_setting() -> Result<(), String> {
     need(is_there(), "a stock kernel")?;
     let _before = AsBefore::begin();
-    memferry("kernel set --max-batch-bytes 16M --reasons demotion,damon --migrator kernel")
-        .gives(0);
+    let choice = |reason: &str| {
+        let all = file("reasons");
+        let line = all
+            .lines()
+            .find(|line| line.starts_with(&format!("{reason} ")));
+        line.unwrap().to_owned()
+    };
+    memferry(
+        "kernel set --max-batch-bytes 16M --reason demotion=kernel,damon=none --migrator kernel",
+    )
+    .gives(0);
     assert_eq!(file("max_batch_bytes"), "16777216");
-    let mut reasons: Vec<String> = file("reasons")
-        .split_whitespace()
-        .map(str::to_owned)
-        .collect();
-    reasons.sort();
-    assert_eq!(reasons, ["damon", "demotion"]);
+    assert_eq!(choice("demotion"), "demotion kernel");
+    assert_eq!(choice("damon"), "damon none");
     assert!(file("migrator").contains("[kernel]"));
-    memferry("kernel set --max-batch-bytes 2M --reasons none --migrator none").gives(0);
+    memferry("kernel set --max-batch-bytes 2M --reason all=none --migrator none").gives(0);
     assert_eq!(file("max_batch_bytes"), "2097152");
     assert!(file("migrator").contains("[none]"));
-    assert_eq!(file("reasons"), "none");
+    assert!(file("reasons").lines().all(|line| line.ends_with(" none")));
     for reason in memferry_linux::kernel::REASONS {
-        memferry(&format!("kernel set --reasons {reason}")).gives(0);
-        assert_eq!(file("reasons"), reason);
+        memferry(&format!("kernel set --reason {reason}=auto")).gives(0);
+        assert_eq!(choice(reason), format!("{reason} auto"));
     }
-    memferry("kernel set --reasons all").gives(0);
-    assert_eq!(file("reasons"), "all");
+    memferry("kernel set --reason all=kernel-only,damon=default").gives(0);
+    assert_eq!(choice("demotion"), "demotion kernel only");
+    assert_eq!(choice("damon"), "damon default");
+    memferry("kernel set --reason all=default --migrator auto").gives(0);
+    assert!(
+        file("reasons")
+            .lines()
+            .all(|line| line.ends_with(" default"))
+    );
+    assert!(file("migrator").contains("[auto]"));
     if !has_mtcopy() {
         memferry("kernel set --migrator mtcopy")
             .gives(1)
@@ -172,7 +190,9 @@ fn wrong_values() -> Result<(), String> {
     let before = settings();
     for (line, status) in [
         ("--migrator nobody --max-batch-bytes 8M", 1),
-        ("--reasons nothing --max-batch-bytes 8M", 1),
+        ("--reason nothing=none --max-batch-bytes 8M", 1),
+        ("--reason demotion=auto-only --max-batch-bytes 8M", 1),
+        ("--reason demotion --max-batch-bytes 8M", 2),
         ("--max-batch-bytes 1M", 1),
         ("--max-batch-bytes 128M", 1),
         ("--max-batch-bytes 4194305", 1),

@@ -9,6 +9,7 @@ use memferry::{
 };
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
     (
@@ -61,6 +62,11 @@ pub const CASES: &[Case] = &[
         "userfaultfd: a refused move ends nobody's watch",
         Needs::Userfaultfd,
         watched_by_another,
+    ),
+    (
+        "userfaultfd: a THP that cannot be split loses nothing",
+        Needs::Userfaultfd,
+        spliced,
     ),
 ];
 
@@ -362,5 +368,46 @@ fn watched_by_another() {
         );
     }
     region.assert_on(0);
+    region.verify(0);
+}
+
+/// A page of a pipe keeps the kernel from splitting the THP that it belongs to, and UFFDIO_MOVE has to split one that is mapped
+/// page by page. The kernel of the lab tries on until the pipe is gone, later ones refuse.
+fn spliced() {
+    let region = Region::huge_on(0, 2 * THP);
+    let mut pipe = [-1; 2];
+    // SAFETY: the kernel writes two numbers.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    // SAFETY: fresh descriptors.
+    let [read, write] = pipe.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let page = libc::iovec {
+        iov_base: region.page(8) as *mut libc::c_void,
+        iov_len: PAGE,
+    };
+    // SAFETY: the kernel takes a reference to a page of ours; of the mapping only its protection changes, to and fro.
+    unsafe {
+        let spliced = libc::vmsplice(write.as_raw_fd(), &raw const page, 1, 0);
+        assert_eq!(spliced, PAGE as isize);
+        for prot in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
+            assert_eq!(libc::mprotect(region.page(0) as *mut _, PAGE, prot), 0);
+        }
+    }
+    let mover = mover(migrators().remove(0), 0);
+    let moving = mover.move_range_async(region.range(), 1, &MoveOptions::default());
+    let (moving, begun) = (moving.unwrap(), Instant::now());
+    while !moving.is_over() && begun.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let what = if moving.is_over() {
+        "refused"
+    } else {
+        "tried until the pipe was closed"
+    };
+    println!("# pages that cannot be split: {what}");
+    drop((read, write));
+    let result = moving.wait().unwrap();
+    println!("# {}", summary(&result));
+    let bytes = result.moved.bytes + result.left_bytes();
+    assert_eq!(bytes, 2 * THP as u64, "{result:?}");
     region.verify(0);
 }

@@ -359,6 +359,7 @@ prop_compose! {
     fn any_setup()(
         segments in prop::collection::vec(any_segment(), 1..4),
         lanes in 1usize..5,
+        span in prop::option::of(1usize..4 << 20),
         batch_pages in prop_oneof![Just(1usize), Just(16), Just(256), Just(512), 1usize..513],
         pool_limit in prop_oneof![Just(0usize), 0usize..(8 << 20)],
         prefill in prop_oneof![Just(0usize), 0usize..(4 << 20)],
@@ -375,7 +376,7 @@ prop_compose! {
         let mut fills = 0;
         script.retain(|i| i.site != Site::Fill || { fills += 1; fills == 1 });
         Setup {
-            segments, lanes, batch_bytes: batch_pages * PAGE, pool_limit, prefill, recycle, ask_nodes, slots,
+            segments, lanes, span, batch_bytes: batch_pages * PAGE, pool_limit, prefill, recycle, ask_nodes, slots,
             script, panics: panic_at..panic_at + panic_count, stale, dropped: 0..0,
         }
     }

@@ -8,13 +8,16 @@ mod failures;
 mod owners;
 mod panics;
 mod scale;
+mod spans;
 
 use super::*;
+use crate::auto::Way;
 use crate::forkgate::Away;
 use crate::result::MoveResult;
 use crate::sys::memory::{self, Mapping};
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Message, Progress};
 use crate::vma::Vma;
+use memferry_core::choose::Choice;
 use memferry_linux::pagemap::{Pagemap, SWAPPED};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -362,6 +365,8 @@ impl Memory {
 struct Setup {
     segments: Vec<Filled>,
     lanes: usize,
+    /// Bytes of a span of a chooser that changes its mind after each; `None`: all lanes carry all of it.
+    span: Option<usize>,
     batch_bytes: usize,
     pool_limit: usize,
     /// Free base pages that the pool holds at first, in pieces of odd sizes.
@@ -382,6 +387,7 @@ impl Default for Setup {
         Setup {
             segments: vec![Filled::Pages, Filled::Sieve(3), Filled::Huge],
             lanes: 1,
+            span: None,
             batch_bytes: 256 << 10,
             pool_limit: 8 << 20,
             prefill: 0,
@@ -401,6 +407,49 @@ struct Ended {
     result: MoveResult,
     error: Option<io::Error>,
     woken: Vec<Range<usize>>,
+    /// What the chooser was told of: which of its spans, of what, how many bytes.
+    learnt: Vec<(usize, Kind, u64)>,
+}
+
+/// A chooser that goes through all numbers of lanes, and copies with memcpy.
+struct Restless {
+    lanes: usize,
+    span: usize,
+    spans: Mutex<usize>,
+    learnt: Mutex<Vec<(usize, Kind, u64)>>,
+}
+
+impl Chooser for Restless {
+    fn choose(&self, _: Kind, bytes: usize) -> (Way, Choice) {
+        let mut spans = self.spans.lock().unwrap();
+        let option = *spans as u32;
+        *spans += 1;
+        let way = Way {
+            lanes: 1 + option as usize % self.lanes,
+            routine: crate::copy::memcpy(),
+        };
+        let bytes = bytes.min(self.span) as u64;
+        let choice = Choice {
+            bytes,
+            option,
+            ..Choice::default()
+        };
+        (way, choice)
+    }
+
+    fn learn(&self, kind: Kind, choice: &Choice, took: Duration) {
+        assert!(!took.is_zero());
+        let told = (choice.option as usize, kind, choice.bytes);
+        self.learnt.lock().unwrap().push(told);
+    }
+
+    fn run(&self, _: &(dyn Fn(usize) + Sync)) {
+        unreachable!("the test has its own threads");
+    }
+
+    fn call(&self, lanes: usize) {
+        assert!(lanes <= self.lanes);
+    }
 }
 
 impl Setup {
@@ -503,6 +552,12 @@ impl Setup {
             relocate: true,
             ask_nodes: self.ask_nodes,
         };
+        let restless = Restless {
+            lanes: self.lanes,
+            span: self.span.unwrap_or(SEGMENT),
+            spans: Mutex::default(),
+            learnt: Mutex::default(),
+        };
         let plan = Plan {
             kernel: &faulty,
             place: &place,
@@ -515,6 +570,8 @@ impl Setup {
             excluded: &[],
             batch_bytes: self.batch_bytes,
             lanes: self.lanes,
+            chooser: self.span.map(|_| &restless as &dyn Chooser),
+            batch_grows: false,
             wanted,
             recycle: self.recycle,
             cancel,
@@ -538,6 +595,7 @@ impl Setup {
         }
         assert_eq!(pipeline.cursor.lock().unwrap().room(), room);
         let error = pipeline.finish().error;
+        let learnt = restless.learnt.into_inner().unwrap();
         let woken = faulty.woken.into_inner().unwrap();
         let result = account
             .close(std::time::Duration::ZERO, None)
@@ -556,6 +614,7 @@ impl Setup {
             result,
             error,
             woken,
+            learnt,
         }
     }
 }

@@ -100,6 +100,8 @@ fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
             excluded: &[],
             batch_bytes,
             lanes: LANES,
+            chooser: None,
+            batch_grows: false,
             wanted,
             recycle: true,
             cancel: &AtomicBool::new(false),

@@ -349,6 +349,17 @@ static bool dcbm_channel_claim(struct dcbm_channel *channel)
 	return false;
 }
 
+/* How many a batch would get now. */
+unsigned int dcbm_channels_free(void)
+{
+	struct dcbm_channel *channel, *end = dcbm_channels + DCBM_CHANNELS_MAX;
+	unsigned int nr = 0;
+
+	for (channel = dcbm_channels; channel < end; channel++)
+		nr += READ_ONCE(channel->state) == DCBM_READY && !test_bit(0, &channel->claimed);
+	return nr;
+}
+
 /* Gets up to @want channels for a batch, those of node @nid first. Returns how many. */
 unsigned int dcbm_channels_claim(int nid, unsigned int want, struct dcbm_lane *lanes)
 {

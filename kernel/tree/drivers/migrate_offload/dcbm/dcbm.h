@@ -85,6 +85,7 @@ struct dcbm_channel {
 	spinlock_t lock;		/* protects the rest, and results in descs */
 	u64 generation;			/* of the round; answers to others are ignored */
 	unsigned int unanswered;	/* of those submitted */
+	u64 answered_at;		/* ns; when none of the round was unanswered any more */
 	bool aborted;			/* an answer was DMA_TRANS_ABORTED */
 	struct completion *wake;	/* of the batch that waits, or NULL */
 };
@@ -107,6 +108,8 @@ struct dcbm_batch {
 	struct migrator_batch *batch;
 	size_t *copied;			/* bytes, by pair */
 	struct completion wake;		/* a channel has something to tell */
+	u64 started;			/* ns */
+	u64 answered;			/* ns; the last answer of a channel */
 	u64 deadline;			/* ns */
 	u64 silence;			/* ns from finished_at until an interrupt counts as lost */
 	unsigned int nr_lanes;
@@ -120,6 +123,7 @@ extern const struct attribute_group dcbm_group;
 int dcbm_channels_start(void);
 void dcbm_channels_stop(void);
 void dcbm_channels_exit(void);
+unsigned int dcbm_channels_free(void);
 unsigned int dcbm_channels_claim(int nid, unsigned int want, struct dcbm_lane *lanes);
 void dcbm_channel_unclaim(struct dcbm_channel *channel);
 

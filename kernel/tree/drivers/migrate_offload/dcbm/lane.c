@@ -71,6 +71,8 @@ static void dcbm_answered(void *param, const struct dmaengine_result *result)
 			channel->aborted = true;
 		else
 			dcbm_set_result(channel, desc, copied ? DCBM_COPIED : DCBM_FAILED);
+		if (!channel->unanswered)
+			channel->answered_at = ktime_get_ns();
 		/* An ordered engine that interrupts half-way has room for more. */
 		if (channel->wake && (!channel->unanswered || index + 1 == channel->submitted ||
 				      (channel->ordered && desc->interrupts)))
@@ -285,6 +287,7 @@ static void dcbm_round_start(struct dcbm_batch *db, struct dcbm_lane *lane)
 	channel->generation++;
 	channel->submitted = 0;
 	channel->unanswered = 0;
+	channel->answered_at = 0;
 	channel->aborted = false;
 	channel->wake = &db->wake;
 	spin_unlock_irq(&channel->lock);
@@ -322,6 +325,7 @@ static void dcbm_round_end(struct dcbm_batch *db, struct dcbm_lane *lane)
 	unsigned int i;
 
 	dcbm_round_close(channel, false);
+	db->answered = max(db->answered, channel->answered_at);
 	dcbm_round_unmap(channel);
 	for (i = 0; i < channel->nr; i++) {
 		for (entry_left = channel->src[i].length; entry_left; entry_left -= len) {

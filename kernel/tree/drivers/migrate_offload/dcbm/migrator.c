@@ -134,38 +134,65 @@ static void dcbm_run(struct dcbm_batch *db)
 	}
 }
 
-static int dcbm_copy(struct migrator_batch *batch)
+/* All channels have their first round when this returns. */
+static int dcbm_start(struct migrator_batch *batch)
 {
 	struct dcbm_batch *db = batch->private;
 	unsigned int i, lanes;
 
-	lanes = clamp_t(size_t, batch->bytes / DCBM_GRANULE, 1, DCBM_CHANNELS_MAX);
+	lanes = clamp_t(size_t, batch->bytes / DCBM_GRANULE, 1, batch->lanes ?: DCBM_CHANNELS_MAX);
 	db->nr_lanes = dcbm_channels_claim(batch->dst_nid, lanes, db->lanes);
 	if (!db->nr_lanes)
 		return -EBUSY;
+	batch->lanes = db->nr_lanes;
 	memset(db->copied, 0, batch->nr * sizeof(*db->copied));
 	dcbm_share(db);
 	dcbm_set_deadline(db);
+	db->started = ktime_get_ns();
+	db->answered = db->started;
+	for (i = 0; i < db->nr_lanes; i++)
+		dcbm_lane_step(db, &db->lanes[i]);
+	return 0;
+}
+
+static void dcbm_finish(struct migrator_batch *batch)
+{
+	struct dcbm_batch *db = batch->private;
+	unsigned int i;
+
 	dcbm_run(db);
+	batch->channel_ns = db->answered - db->started;
 	for (i = 0; i < db->nr_lanes; i++)
 		if (db->lanes[i].channel)
 			dcbm_channel_unclaim(db->lanes[i].channel);
 	for (i = 0; i < batch->nr; i++)
 		if (db->copied[i] == folio_size(batch->pairs[i].src))
 			migrator_batch_copied(batch, i);
-	return 0;
+}
+
+static int dcbm_copy(struct migrator_batch *batch)
+{
+	int error = dcbm_start(batch);
+
+	if (!error)
+		dcbm_finish(batch);
+	return error;
 }
 
 static const struct migrator dcbm_migrator = {
 	.name = "dcbm",
 	.owner = THIS_MODULE,
 	.group = &dcbm_group,
+	.flags = MIGRATOR_CHANNELS,
 	.private_size = sizeof(struct dcbm_batch),
 	.activate = dcbm_channels_start,
 	.deactivate = dcbm_channels_stop,
 	.init_batch = dcbm_init_batch,
 	.exit_batch = dcbm_exit_batch,
 	.copy = dcbm_copy,
+	.start = dcbm_start,
+	.finish = dcbm_finish,
+	.lanes = dcbm_channels_free,
 };
 
 static int __init dcbm_init(void)

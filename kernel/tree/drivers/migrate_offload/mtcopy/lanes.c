@@ -195,7 +195,7 @@ void mtcopy_lanes_copy(struct mtcopy_batch *mt, bool high)
 	reinit_completion(&mt->done);
 
 	for (i = 1; i < mt->nr_lanes; i++)
-		mtcopy_lane_offer(&mt->lanes[i], wq, mt->cpus.cpus[i - 1]);
+		mtcopy_lane_offer(&mt->lanes[i], wq, mt->batch->cpus->cpus[i - 1]);
 	mtcopy_lane_run(&mt->lanes[0]);
 	for (i = 1; i < mt->nr_lanes; i++)
 		mtcopy_lane_withdraw(&mt->lanes[i]);

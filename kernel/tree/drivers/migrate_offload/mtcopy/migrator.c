@@ -128,28 +128,35 @@ static void mtcopy_cut_shares(struct mtcopy_batch *mt)
 static int mtcopy_copy(struct migrator_batch *batch)
 {
 	struct mtcopy_batch *mt = batch->private;
-	struct migrator_cpus *cpus = &mt->cpus;
+	struct migrator_cpus *cpus = batch->cpus;
 	unsigned int lanes, i;
 
 	lanes = min_t(u64, READ_ONCE(mtcopy_lanes), batch->bytes / MTCOPY_GRANULE);
-	cpus->nr = 0;
-	if (lanes > 1) {
+	if (batch->lanes) {
+		lanes = min(lanes, batch->lanes);
+	} else if (lanes > 1) {
 		cpus->fill = READ_ONCE(mtcopy_fill);
 		cpus->idle_only = READ_ONCE(mtcopy_idle_only);
 		cpus->want = lanes - 1;
 		cpus->looks = batch->bytes / MTCOPY_LOOK_BYTES;
 		migrator_choose_cpus(cpus, batch->dst_nid);
-		if (!cpus->nr)
-			return -EBUSY;
 	}
-	mt->nr_lanes = 1 + cpus->nr;
+	if (lanes > 1 && !cpus->nr)
+		return -EBUSY;
+	mt->nr_lanes = lanes > 1 ? min(lanes, 1 + cpus->nr) : 1;
+	batch->lanes = mt->nr_lanes;
 	mt->nontemporal = mtcopy_nontemporal;
 	mtcopy_cut_shares(mt);
-	mtcopy_lanes_copy(mt, READ_ONCE(mtcopy_high_priority));
+	mtcopy_lanes_copy(mt, READ_ONCE(mtcopy_high_priority) || (lanes > 1 && cpus->high));
 	for (i = 0; i < batch->nr; i++)
 		if (!test_bit(MIGRATOR_PAIR_POISONED, &batch->pairs[i].state))
 			migrator_batch_copied(batch, i);
 	return 0;
+}
+
+static unsigned int mtcopy_lanes_now(void)
+{
+	return READ_ONCE(mtcopy_lanes);
 }
 
 static const struct migrator mtcopy_migrator = {
@@ -157,13 +164,14 @@ static const struct migrator mtcopy_migrator = {
 	.owner = THIS_MODULE,
 	.group = &mtcopy_group,
 	/* copy_highpage() does; the one copy that does not is x86's, which has no tags. */
-	.flags = MIGRATOR_COPIES_TAGS,
+	.flags = MIGRATOR_COPIES_TAGS | MIGRATOR_CPUS,
 	.private_size = sizeof(struct mtcopy_batch),
 	.activate = mtcopy_lanes_start,
 	.deactivate = mtcopy_lanes_stop,
 	.init_batch = mtcopy_init_batch,
 	.exit_batch = mtcopy_exit_batch,
 	.copy = mtcopy_copy,
+	.lanes = mtcopy_lanes_now,
 };
 
 static int __init mtcopy_init(void)

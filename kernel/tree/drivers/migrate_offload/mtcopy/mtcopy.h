@@ -76,8 +76,7 @@ struct mtcopy_lane {
  * @unfinished: helpers that may still touch the batch, and 1 for the caller
  * @done: completed by the last of the helpers if the caller waits
  * @begins: page where each pair begins, and the number of all pages behind them
- * @lanes: the lanes
- * @cpus: where the helpers run; lane k on @cpus.cpus[k - 1]
+ * @lanes: the lanes; lane k runs on CPU k - 1 of &migrator_batch.cpus
  */
 struct mtcopy_batch {
 	struct migrator_batch *batch;
@@ -87,7 +86,6 @@ struct mtcopy_batch {
 	struct completion done;
 	u32 *begins;
 	struct mtcopy_lane *lanes;
-	struct migrator_cpus cpus;
 };
 
 /* lanes.c */

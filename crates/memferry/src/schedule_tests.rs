@@ -32,12 +32,18 @@ struct Log {
 /// Runs `batches` batches of `shares` shares over `lanes` lanes and `slots` slots, and asserts that each step of
 /// each batch happened once, in order; one unmap is refused as if someone forked.
 fn pipeline(lanes: usize, slots: usize, batches: usize, shares: usize, fork: bool) {
-    let schedule = Arc::new(Schedule::new(slots, 0));
+    let schedule = Arc::new(Schedule::new(slots, lanes, 0));
     let log = Arc::new(Mutex::new(Log::default()));
     let threads: Vec<_> = (0..lanes)
-        .map(|_| {
+        .map(|number| {
             let (schedule, log) = (Arc::clone(&schedule), Arc::clone(&log));
-            shuttle::thread::spawn(move || lane(&schedule, &log, slots, batches, shares, fork))
+            let work = Work {
+                slots,
+                batches,
+                shares,
+                fork,
+            };
+            shuttle::thread::spawn(move || lane(number, &schedule, &log, &work))
         })
         .collect();
     for thread in threads {
@@ -51,16 +57,24 @@ fn pipeline(lanes: usize, slots: usize, batches: usize, shares: usize, fork: boo
     assert_eq!((log.refused, log.waited), (fork, fork));
 }
 
-fn lane(
-    schedule: &Schedule,
-    log: &Mutex<Log>,
+/// What the lanes of a model carry.
+#[derive(Clone, Copy)]
+struct Work {
     slots: usize,
     batches: usize,
     shares: usize,
     fork: bool,
-) {
+}
+
+fn lane(number: usize, schedule: &Schedule, log: &Mutex<Log>, work: &Work) {
+    let Work {
+        slots,
+        batches,
+        shares,
+        fork,
+    } = *work;
     loop {
-        match schedule.next() {
+        match schedule.next(number) {
             Task::Prepare { slot, epoch } => {
                 let mut log = log.lock().unwrap();
                 log.copied.resize(slots, 0);
@@ -145,16 +159,16 @@ fn a_fork_waits_for_all_pages_and_the_pipeline_goes_on() {
 #[test]
 fn what_a_lane_gives_back_is_carried_too() {
     let body = || {
-        let schedule = Arc::new(Schedule::new(3, 0));
+        let schedule = Arc::new(Schedule::new(3, 2, 0));
         // Batches in the range, and batches brought back.
         let range = Arc::new(Mutex::new((1, 0)));
         let lanes: Vec<_> = (0..2)
-            .map(|_| {
+            .map(|number| {
                 let (schedule, range) = (Arc::clone(&schedule), Arc::clone(&range));
                 shuttle::thread::spawn(move || {
                     let mut gave = false;
                     loop {
-                        match schedule.next() {
+                        match schedule.next(number) {
                             Task::Prepare { slot, epoch } => {
                                 let mut left = range.lock().unwrap();
                                 if left.0 == 0 {
@@ -198,15 +212,57 @@ fn what_a_lane_gives_back_is_carried_too() {
 #[test]
 fn a_stopped_pipeline_brings_back_what_is_away() {
     let body = || {
-        let schedule = Arc::new(Schedule::new(3, 0));
+        let schedule = Arc::new(Schedule::new(3, 2, 0));
         let log = Arc::new(Mutex::new(Log::default()));
         let (theirs, book) = (Arc::clone(&schedule), Arc::clone(&log));
-        let worker = shuttle::thread::spawn(move || lane(&theirs, &book, 3, 50, 2, false));
+        let work = Work {
+            slots: 3,
+            batches: 50,
+            shares: 2,
+            fork: false,
+        };
+        let worker = shuttle::thread::spawn(move || lane(1, &theirs, &book, &work));
         schedule.stop();
-        lane(&schedule, &log, 3, 50, 2, false);
+        lane(0, &schedule, &log, &work);
         worker.join().unwrap();
         let log = log.lock().unwrap();
         assert_eq!((log.unmapped, log.away), (log.remapped, 0));
     };
     shuttle::check_random(body, 2_000);
+}
+
+/// Lanes come and go while batches are on their way, as a thread beside them says.
+#[test]
+fn lanes_that_are_parked_and_called_again_carry_each_batch_once() {
+    let body = || {
+        let schedule = Arc::new(Schedule::new(5, 1, 0));
+        let log = Arc::new(Mutex::new(Log::default()));
+        let work = Work {
+            slots: 5,
+            batches: 6,
+            shares: 2,
+            fork: false,
+        };
+        let mut threads: Vec<_> = (0..3)
+            .map(|number| {
+                let (schedule, log) = (Arc::clone(&schedule), Arc::clone(&log));
+                shuttle::thread::spawn(move || lane(number, &schedule, &log, &work))
+            })
+            .collect();
+        threads.push(shuttle::thread::spawn(move || {
+            for lanes in [3, 1, 2, 1] {
+                schedule.set_lanes(lanes);
+            }
+        }));
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let log = log.lock().unwrap();
+        assert_eq!(
+            (log.prepared, log.unmapped, log.remapped, log.away),
+            (6, 6, 6, 0)
+        );
+    };
+    shuttle::check_random(body, 3_000);
+    shuttle::check_pct(body, 3_000, 3);
 }
