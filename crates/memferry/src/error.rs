@@ -83,6 +83,12 @@ pub enum MoveError {
         /// What is allowed.
         why: String,
     },
+    /// The base pages of this kernel are not those that the library moves.
+    #[error("base pages are {} KiB here, and those of {} KiB alone are moved; boot a kernel with such pages", page >> 10, PAGE_BYTES >> 10)]
+    PageSize {
+        /// Base page, bytes.
+        page: usize,
+    },
     /// Neither way to move pages works on this system.
     #[error("no way to move pages here: userfaultfd: {userfaultfd}; move_pages: {move_pages}")]
     NoBackend {
@@ -155,7 +161,7 @@ impl MoveError {
                 what: Unmovable::Unmapped,
                 ..
             } => libc::EFAULT,
-            MoveError::Unmovable { .. } => libc::EOPNOTSUPP,
+            MoveError::Unmovable { .. } | MoveError::PageSize { .. } => libc::EOPNOTSUPP,
             MoveError::OwnMemory { .. } => libc::EDEADLK,
             MoveError::Watched { .. } => libc::EBUSY,
             MoveError::BadNode { .. } => libc::ENODEV,
@@ -163,6 +169,18 @@ impl MoveError {
             MoveError::NoProcess { .. } | MoveError::OtherProcess => libc::ESRCH,
             MoveError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
         }
+    }
+}
+
+/// Base page of every kernel that the library was tested on, bytes.
+const PAGE_BYTES: usize = 4096;
+
+/// Refuses base pages of `page` bytes unless they are of 4 KiB: with larger ones a huge page is no segment of the pool.
+pub(crate) fn check_page_size(page: usize) -> Result<(), MoveError> {
+    if page == PAGE_BYTES {
+        Ok(())
+    } else {
+        Err(MoveError::PageSize { page })
     }
 }
 

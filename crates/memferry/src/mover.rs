@@ -5,7 +5,7 @@
 //! policy of what to move is not here.
 
 use crate::cost;
-use crate::error::{MoveError, check_range, move_pages_verdict};
+use crate::error::{MoveError, check_page_size, check_range, move_pages_verdict};
 use crate::forkgate;
 use crate::job::{Core, Job, MoveHandle};
 use crate::known_faults;
@@ -73,12 +73,14 @@ impl Mover {
     /// Sets up what the backend needs; moves nothing.
     ///
     /// # Errors
-    /// [`MoveError::NoBackend`] names, for each way to move pages, why it does not work here and what would enable it.
+    /// [`MoveError::NoBackend`] names, for each way to move pages, why it does not work here and what would enable it;
+    /// [`MoveError::PageSize`] on a kernel whose base pages are not of 4 KiB.
     pub fn new(options: MoverOptions) -> Result<Mover, MoveError> {
-        Mover::on(&sys::process::kernel_release(), options)
+        Mover::on(&sys::process::kernel_release(), page_size(), options)
     }
 
-    fn on(release: &str, options: MoverOptions) -> Result<Mover, MoveError> {
+    fn on(release: &str, page: usize, options: MoverOptions) -> Result<Mover, MoveError> {
+        check_page_size(page)?;
         forkgate::install();
         let topology = Topology::read();
         // Node 0 alone where the kernel tells nothing.
@@ -451,13 +453,30 @@ mod tests {
             allow_faulty_kernel,
             ..MoverOptions::new(Batch::default())
         };
-        let refused = Mover::on("6.12.42-amd64", options(false)).unwrap_err();
+        let refused = Mover::on("6.12.42-amd64", page_size(), options(false)).unwrap_err();
         assert!(
             matches!(&refused, MoveError::NoBackend { userfaultfd, .. } if userfaultfd.contains("6.12.42-amd64")),
             "{refused}"
         );
         for (release, allow) in [("6.12.42-amd64", true), ("6.12.43-amd64", false)] {
-            Mover::on(release, options(allow)).unwrap();
+            Mover::on(release, page_size(), options(allow)).unwrap();
+        }
+    }
+
+    #[test]
+    fn larger_base_pages_are_refused_whatever_the_backend() {
+        for backend in [Backend::Auto, Backend::Userfaultfd, Backend::MovePages] {
+            let options = MoverOptions {
+                backend,
+                ..MoverOptions::new(Batch::default())
+            };
+            let refused = Mover::on("6.18.0", 64 << 10, options).unwrap_err();
+            assert_eq!(refused.errno(), libc::EOPNOTSUPP);
+            let said = refused.to_string();
+            assert!(
+                said.contains("64 KiB here") && said.contains("4 KiB alone"),
+                "{said}"
+            );
         }
     }
 

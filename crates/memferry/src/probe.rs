@@ -2,9 +2,8 @@
 //! Which ways to move pages this kernel lets this process go, found by trying, and what limits them.
 
 use crate::cost;
-use crate::error::{explain_userfaultfd, move_pages_verdict};
+use crate::error::{check_page_size, explain_userfaultfd, move_pages_verdict};
 use crate::known_faults;
-use crate::pool::SEGMENT;
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Uffd};
 use memferry_linux::topology::Topology;
 
@@ -17,16 +16,24 @@ pub fn userfaultfd() -> Result<(), String> {
 
 /// Whether pages can be moved through userfaultfd on this kernel: `Err` says why not, and what would enable it.
 pub fn uffdio_move(topology: &Topology) -> Result<(), String> {
+    page_size(topology)?;
     open(FEATURE_MOVE)?;
     known_faults::refusal(&topology.kernel_interface.release).map_or(Ok(()), Err)
 }
 
 /// Whether pages can be moved through move_pages(2): `Err` says why not.
 pub fn move_pages(topology: &Topology) -> Result<(), String> {
+    page_size(topology)?;
     match topology.nodes_with_memory().count() {
         nodes @ ..=1 => Err(move_pages_verdict(nodes)),
         _ => Ok(()),
     }
+}
+
+/// Whether base pages of this size are moved at all.
+fn page_size(topology: &Topology) -> Result<(), String> {
+    let bytes = usize::try_from(topology.memory.page_bytes).unwrap_or(usize::MAX);
+    check_page_size(bytes).map_err(|error| error.to_string())
 }
 
 fn open(features: u64) -> Result<(), String> {
@@ -43,14 +50,9 @@ pub fn move_cost(topology: &Topology) -> Option<MoveCost> {
 
 /// What limits moves through userfaultfd on this machine, and is nobody's fault; empty where nothing does.
 pub fn notes(topology: &Topology) -> Vec<String> {
-    let thp = topology.thp.as_ref().map(|thp| thp.pmd_bytes);
     let flushes = flush_note(&topology.kernel_interface.release, move_cost(topology));
-    let risk = risk_note(&topology.kernel_interface.release).filter(|_| thp.is_some());
-    huge_page_note(thp)
-        .into_iter()
-        .chain(risk)
-        .chain(flushes)
-        .collect()
+    let risk = risk_note(&topology.kernel_interface.release).filter(|_| topology.thp.is_some());
+    risk.into_iter().chain(flushes).collect()
 }
 
 /// The known faults of UFFDIO_MOVE in this machine's kernel, by its release: what the mover refuses, and what it does not.
@@ -78,15 +80,6 @@ fn flush_note(release: &str, cost: Option<MoveCost>) -> Option<String> {
          {:.1} GB/s at most; huge pages are not held back",
         cost.uffdio_move_ns,
         cost.bound_gbps()
-    ))
-}
-
-fn huge_page_note(thp_bytes: Option<u64>) -> Option<String> {
-    let bytes = thp_bytes.filter(|bytes| *bytes != SEGMENT as u64)?;
-    Some(format!(
-        "transparent huge pages are {} MiB here, and the mover moves those of 2 MiB alone: others stay where they are and \
-         count as unsupported",
-        bytes >> 20
     ))
 }
 
@@ -121,10 +114,11 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_of_another_size_are_told_of() {
-        assert_eq!(huge_page_note(None), None);
-        assert_eq!(huge_page_note(Some(2 << 20)), None);
-        let note = huge_page_note(Some(32 << 20)).unwrap();
-        assert!(note.contains("32 MiB"), "{note}");
+    fn with_larger_base_pages_no_way_to_move_pages_works() {
+        let mut machine = Topology::read().unwrap();
+        machine.memory.page_bytes = 64 << 10;
+        for refused in [uffdio_move(&machine), move_pages(&machine)] {
+            assert!(refused.unwrap_err().contains("64 KiB"));
+        }
     }
 }

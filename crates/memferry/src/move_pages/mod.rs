@@ -8,7 +8,7 @@ mod part;
 use part::Call;
 pub(crate) use part::{Fate, NOWHERE, PART, Target};
 
-use crate::error::{MoveError, check_range};
+use crate::error::{MoveError, check_page_size, check_range};
 use crate::options::MoveOptions;
 use crate::pace::Pace;
 use crate::result::{Account, ListResult, MoveResult, Outcome};
@@ -31,7 +31,7 @@ use std::time::Instant;
 /// folios always, by their base pages.
 ///
 /// # Errors
-/// A range that is empty, unaligned, not mapped as a whole or beyond the last address of a process; no such process or
+/// Base pages that are not of 4 KiB; a range that is empty, unaligned, not mapped as a whole or beyond the last address of a process; no such process or
 /// node, not permitted. Nothing was moved then.
 pub fn move_range(
     pid: i32,
@@ -40,6 +40,7 @@ pub fn move_range(
     callers: usize,
     options: &MoveOptions,
 ) -> Result<MoveResult, MoveError> {
+    check_page_size(page_size())?;
     check_range(&range)?;
     let started = Instant::now();
     let ranges = std::slice::from_ref(&range);

@@ -17,9 +17,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use crate::error::MoveError;
+use crate::error::{MoveError, check_page_size};
 use crate::move_pages::{Callers, Fate, Target};
 use crate::pace::Pace;
+use crate::sys::page_size;
 
 pub use census::Census;
 pub use moving::{End, ProcessMove, ProcessResult};
@@ -50,8 +51,9 @@ impl Process {
     /// Finds a process of this machine.
     ///
     /// # Errors
-    /// There is none of this number.
+    /// There is none of this number, or base pages are not of 4 KiB.
     pub fn open(pid: u32) -> Result<Process, MoveError> {
+        check_page_size(page_size())?;
         let process = Process::open_below(Path::new("/proc"), pid)?;
         let descriptor = memferry_linux::process::open(process.pid).ok();
         Ok(Process {
