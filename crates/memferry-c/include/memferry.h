@@ -68,7 +68,7 @@ enum {
 
 /** Which CPUs the lanes of MEMFERRY_MTCOPY take: memferry_options.placement. */
 enum {
-	/** One lane per last-level cache group in turn: the most memory bandwidth. The default. */
+	/** One lane per last-level cache of the caller's node in turn: the most memory bandwidth. The default. */
 	MEMFERRY_SPREAD = 0,
 	/** All CPUs of one group first: the other groups stay undisturbed. */
 	MEMFERRY_FILL = 1

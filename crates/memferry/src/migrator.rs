@@ -14,6 +14,7 @@ use crate::options::setters;
 use crate::workers::Workers;
 use memferry_linux::affinity;
 use memferry_linux::topology::Topology;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Copies batches for a [`Mover`](crate::Mover).
@@ -85,13 +86,14 @@ unsafe impl Migrator for Batch {
     }
 }
 
-/// Which CPUs the lanes take.
+/// Which CPUs the lanes take: those of the caller's node first, then those of the nearest others; one thread of each core
+/// before the others of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// One lane per last-level cache group in turn: the most memory bandwidth.
+    /// One lane per last-level cache of a node in turn: the most memory bandwidth.
     #[default]
     Spread,
-    /// All CPUs of one group first: the other groups stay undisturbed.
+    /// All CPUs of one cache first: the other caches stay undisturbed.
     Fill,
 }
 
@@ -160,21 +162,13 @@ impl MtCopy {
                 ),
             });
         }
-        let groups = Topology::read()
-            .map(|t| {
-                t.cpus
-                    .cache_groups
-                    .into_iter()
-                    .map(|g| g.cpus)
-                    .collect::<Vec<_>>()
-            })
-            .unwrap_or_else(|_| vec![allowed.clone()]);
-        let order = order_cpus(&groups, &allowed, affinity::current(), options.placement);
-        let workers =
-            Workers::start(&order[..lanes - 1], options.nice).map_err(MoveError::system(
-                "starting a lane's thread",
-                "raise RLIMIT_NPROC or ask for fewer lanes",
-            ))?;
+        let own = affinity::current();
+        let candidates = candidates(Topology::read().ok().as_ref(), &allowed, own);
+        let order = place(candidates, own, options.placement, lanes - 1);
+        let workers = Workers::start(&order, options.nice).map_err(MoveError::system(
+            "starting a lane's thread",
+            "raise RLIMIT_NPROC or ask for fewer lanes",
+        ))?;
         let routine = options.routine.unwrap_or_else(copy::best);
         Ok(MtCopy { workers, routine })
     }
@@ -204,37 +198,74 @@ unsafe impl Migrator for MtCopy {
     }
 }
 
-/// The CPUs for the workers, best first: all that are allowed, the caller's own last.
-fn order_cpus(groups: &[Vec<u32>], allowed: &[u32], own: u32, placement: Placement) -> Vec<u32> {
-    let usable = |group: &Vec<u32>| -> Vec<u32> {
-        group
-            .iter()
-            .copied()
-            .filter(|cpu| allowed.contains(cpu) && *cpu != own)
-            .collect()
+/// A CPU that a lane may take. Caches and cores are the first of their CPUs.
+#[derive(Clone, Debug)]
+struct Candidate {
+    cpu: u32,
+    /// Distance from the caller's node to the CPU's.
+    distance: u32,
+    cache: u32,
+    core: u32,
+}
+
+/// The CPUs `allowed`, seen from `own`.
+fn candidates(machine: Option<&Topology>, allowed: &[u32], own: u32) -> Vec<Candidate> {
+    let node_of = |machine: &Topology, cpu| {
+        let holds = |node: &usize| machine.nodes[*node].cpus.contains(&cpu);
+        (0..machine.nodes.len()).find(holds)
     };
-    // The caller is a lane of its own group, so that group comes first when filling and last when spreading.
-    let (mut home, mut others): (Vec<_>, Vec<_>) = groups.iter().partition(|g| g.contains(&own));
-    let ordered: Vec<Vec<u32>> = match placement {
-        Placement::Fill => home.drain(..).chain(others.drain(..)).map(usable).collect(),
-        Placement::Spread => others.drain(..).chain(home.drain(..)).map(usable).collect(),
+    let home = machine.and_then(|machine| node_of(machine, own));
+    let first = |cpus: &[u32], cpu| (cpus.contains(&cpu)).then(|| cpus[0]);
+    let candidate = |&cpu: &u32| Candidate {
+        cpu,
+        distance: machine.zip(home).map_or(0, |(machine, home)| {
+            let node = node_of(machine, cpu).map(|node| machine.nodes[node].id);
+            node.and_then(|node| machine.nodes[home].distance_to(node))
+                .unwrap_or(u32::MAX)
+        }),
+        cache: machine.map_or(0, |machine| {
+            let mut groups = machine.cpus.cache_groups.iter();
+            groups
+                .find_map(|group| first(&group.cpus, cpu))
+                .unwrap_or(cpu)
+        }),
+        core: machine.map_or(cpu, |machine| {
+            let mut cores = machine.cpus.cores.iter();
+            cores.find_map(|core| first(core, cpu)).unwrap_or(cpu)
+        }),
     };
-    let mut order: Vec<u32> = match placement {
-        Placement::Fill => ordered.concat(),
-        Placement::Spread => {
-            let longest = ordered.iter().map(Vec::len).max().unwrap_or(0);
-            (0..longest)
-                .flat_map(|i| ordered.iter().filter_map(move |g| g.get(i).copied()))
-                .collect()
+    allowed.iter().map(candidate).collect()
+}
+
+/// The best `count` CPUs for workers beside the caller's `own`: those of the nearest node first, there by cache, and one
+/// thread of each core before the others.
+fn place(mut free: Vec<Candidate>, own: u32, placement: Placement, count: usize) -> Vec<u32> {
+    let (mut on_cache, mut on_core) = (HashMap::<u32, usize>::new(), HashMap::<u32, usize>::new());
+    let mut order = Vec::with_capacity(count);
+    let mut next = free.iter().position(|candidate| candidate.cpu == own);
+    loop {
+        if let Some(index) = next {
+            let taken = free.remove(index);
+            *on_cache.entry(taken.cache).or_default() += 1;
+            *on_core.entry(taken.core).or_default() += 1;
+            if taken.cpu != own {
+                order.push(taken.cpu);
+            }
         }
-    };
-    // CPUs that no group names (a topology without caches), then the caller's own as the last resort.
-    for &cpu in allowed.iter().filter(|&&cpu| cpu != own).chain([&own]) {
-        if !order.contains(&cpu) {
-            order.push(cpu);
+        if order.len() == count || free.is_empty() {
+            return order;
         }
+        let rank = |candidate: &Candidate| {
+            let on_cache = on_cache.get(&candidate.cache).copied().unwrap_or(0);
+            let on_cache = match placement {
+                Placement::Spread => on_cache,
+                Placement::Fill => usize::MAX - on_cache,
+            };
+            let on_core = on_core.get(&candidate.core).copied().unwrap_or(0);
+            (candidate.distance, on_cache, on_core, candidate.cpu)
+        };
+        next = (0..free.len()).min_by_key(|&index| rank(&free[index]));
     }
-    order
 }
 
 #[cfg(test)]
@@ -242,33 +273,59 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    const GROUPS: [&[u32]; 2] = [&[0, 1, 2, 3], &[4, 5, 6, 7]];
-
+    /// All but the caller's CPU of a machine with two nodes of two caches of two cores of two threads, in the order in
+    /// which lanes take them. CPUs 0 to 7 are first threads, 8 to 15 second ones.
     fn order(allowed: &[u32], own: u32, placement: Placement) -> Vec<u32> {
-        let groups: Vec<Vec<u32>> = GROUPS.iter().map(|g| g.to_vec()).collect();
-        order_cpus(&groups, allowed, own, placement)
+        let candidate = |&cpu: &u32| Candidate {
+            cpu,
+            distance: if cpu % 8 / 4 == own % 8 / 4 { 10 } else { 20 },
+            cache: cpu % 8 / 2,
+            core: cpu % 8,
+        };
+        let candidates = allowed.iter().map(candidate).collect();
+        place(candidates, own, placement, allowed.len() - 1)
     }
 
     #[test]
-    fn fill_takes_the_callers_cache_first() {
+    fn fill_takes_the_callers_cache_and_then_its_node() {
+        let all: Vec<u32> = (0..16).collect();
         assert_eq!(
-            order(&[0, 1, 2, 3, 4, 5, 6, 7], 5, Placement::Fill),
-            [4, 6, 7, 0, 1, 2, 3, 5]
+            order(&all, 5, Placement::Fill),
+            [4, 12, 13, 6, 7, 14, 15, 0, 1, 8, 9, 2, 3, 10, 11]
         );
     }
 
     #[test]
-    fn spread_takes_the_other_cache_first_and_then_in_turn() {
+    fn spread_takes_the_nodes_other_cache_first_and_second_threads_last() {
+        let all: Vec<u32> = (0..16).collect();
         assert_eq!(
-            order(&[0, 1, 2, 3, 4, 5, 6, 7], 0, Placement::Spread),
-            [4, 1, 5, 2, 6, 3, 7, 0]
+            order(&all, 0, Placement::Spread),
+            [2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15]
         );
     }
 
     #[test]
     fn only_allowed_cpus_are_taken() {
-        assert_eq!(order(&[1, 6], 6, Placement::Spread), [1, 6]);
-        assert_eq!(order(&[1, 9], 1, Placement::Fill), [9, 1]);
+        assert_eq!(order(&[1, 6], 6, Placement::Spread), [1]);
+        assert_eq!(order(&[1, 2, 6], 2, Placement::Fill), [1, 6]);
+    }
+
+    #[test]
+    fn a_machine_that_cannot_be_read_has_one_cache() {
+        let candidates = candidates(None, &[3, 1, 2], 1);
+        assert_eq!(place(candidates, 1, Placement::Spread, 5), [2, 3]);
+    }
+
+    #[test]
+    fn every_cpu_of_this_machine_is_a_candidate() {
+        let machine = Topology::read().unwrap();
+        let all = candidates(Some(&machine), &machine.cpus.online, machine.cpus.online[0]);
+        assert!(all.iter().all(|other| other.distance >= all[0].distance));
+        let mut caches: Vec<u32> = all.iter().map(|candidate| candidate.cache).collect();
+        caches.sort_unstable();
+        caches.dedup();
+        assert_eq!(caches.len(), machine.cpus.cache_groups.len());
+        assert_eq!(all.len(), machine.cpus.online.len());
     }
 
     #[test]

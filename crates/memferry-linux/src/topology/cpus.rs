@@ -17,6 +17,8 @@ pub struct Cpus {
     /// The online CPUs by the last-level cache they share, ascending by first CPU. Every online CPU is in
     /// exactly one group.
     pub cache_groups: Vec<CacheGroup>,
+    /// The online CPUs by the core whose threads they are, ascending by first CPU. Every online CPU is in exactly one.
+    pub cores: Vec<Vec<u32>>,
     /// The name of CPU 0's model; on arm64 its implementer and part; `None` where /proc/cpuinfo tells neither.
     pub model: Option<String>,
     /// Whether the machine is virtual; `None` where no file tells, as on arm64.
@@ -88,6 +90,7 @@ pub(super) fn read_cpus(
     let vendor = || name_in("sys/class/dmi/id/sys_vendor").filter(|_| hypervisor == Some(true));
     Ok(Cpus {
         cache_groups: read_cache_groups(root, &online, nodes)?,
+        cores: read_cores(root, &online)?,
         online,
         model: info.model,
         hypervisor,
@@ -205,6 +208,22 @@ fn read_package(root: &Root, cpu: u32) -> Result<Option<u64>, TopologyError> {
         _ => parse::number(text).map(Some),
     })?;
     Ok(package.flatten())
+}
+
+/// A CPU whose siblings the firmware does not tell is a core.
+fn read_cores(root: &Root, online: &[u32]) -> Result<Vec<Vec<u32>>, TopologyError> {
+    let mut cores = Vec::new();
+    let mut left = online.to_vec();
+    while let Some(&cpu) = left.first() {
+        let file = format!("{CPUS}/cpu{cpu}/topology/thread_siblings_list");
+        let threads = root.optional(&file, "the threads of the CPU's core", parse::id_list)?;
+        let threads = threads.unwrap_or_default();
+        let of_core = |other: &u32| *other == cpu || threads.binary_search(other).is_ok();
+        let (core, others) = left.into_iter().partition(of_core);
+        cores.push(core);
+        left = others;
+    }
+    Ok(cores)
 }
 
 fn common_node(cpus: &[u32], nodes: &[Node]) -> Option<u32> {

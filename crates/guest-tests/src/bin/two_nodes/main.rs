@@ -9,6 +9,7 @@
 
 mod backends;
 mod fallback;
+mod lanes;
 mod machine;
 mod memory;
 mod move_pages;
@@ -42,6 +43,7 @@ fn cases() -> Vec<Case> {
         move_pages::CASES,
         backends::CASES,
         fallback::CASES,
+        lanes::CASES,
     ]
     .concat()
 }

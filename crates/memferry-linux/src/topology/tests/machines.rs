@@ -22,6 +22,16 @@ fn groups(machine: &Topology) -> Vec<&[u32]> {
 }
 
 #[test]
+fn threads_of_a_core_are_told() {
+    let machine = Machine::virtual_machine();
+    assert_eq!(machine.read().unwrap().cpus.cores, [[0], [1]]);
+    let siblings = "sys/devices/system/cpu/cpu0/topology/thread_siblings_list";
+    let machine = machine.file(siblings, "0-1\n").read().unwrap();
+    assert_consistent(&machine);
+    assert_eq!(machine.cpus.cores, [[0, 1]]);
+}
+
+#[test]
 fn a_small_virtual_machine() {
     let machine = Machine::virtual_machine().read().unwrap();
     assert_consistent(&machine);

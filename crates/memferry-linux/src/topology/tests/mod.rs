@@ -31,6 +31,12 @@ fn assert_consistent(machine: &Topology) {
         machine.cpus.online,
         "every online CPU is in a cache group"
     );
+    let mut threads = machine.cpus.cores.concat();
+    threads.sort_unstable();
+    assert_eq!(
+        threads, machine.cpus.online,
+        "every online CPU is in one core"
+    );
     assert!(!machine.cpus.online.is_empty() && machine.cpus.online.is_sorted_by(|a, b| a < b));
     assert!(!machine.nodes.is_empty() && machine.nodes.is_sorted_by(|a, b| a.id < b.id));
     for node in &machine.nodes {
