@@ -31,6 +31,12 @@ struct Variant {
     like: String,
     /// More arguments of QEMU, behind the other one's: of an option given twice QEMU takes the last.
     args: Vec<String>,
+    /// The same under emulation alone.
+    #[serde(default)]
+    emulated: Vec<String>,
+    /// What tests may need of it, beside what the other one has.
+    #[serde(default)]
+    has: Vec<Feature>,
 }
 
 /// How its kernel is built.
@@ -61,6 +67,8 @@ pub enum Feature {
     LateNode,
     /// DMA channels that copy between memory.
     DmaChannels,
+    /// Two nodes of four CPUs, two last-level caches each.
+    FourCaches,
 }
 
 /// What runs in it.
@@ -114,10 +122,22 @@ impl Machine {
             bail!(Usage(format!("no machine {name}; there are: {names}")));
         }
         let text = fs::read_to_string(&path)?;
-        if let Ok(variant) = basic_toml::from_str::<Variant>(&text) {
+        if text.lines().any(|line| line.starts_with("like")) {
+            let variant: Variant =
+                basic_toml::from_str(&text).with_context(|| format!("{}", path.display()))?;
             let mut machine = Self::read(root, &variant.like)?;
             machine.name = name.to_owned();
-            machine.qemu.args.extend(variant.args);
+            machine.guest.has.extend(variant.has);
+            let Qemu {
+                args,
+                tcg,
+                counting,
+                ..
+            } = &mut machine.qemu;
+            args.extend(variant.args);
+            for emulation in [tcg, counting] {
+                emulation.extend(variant.emulated.iter().cloned());
+            }
             return Ok(machine);
         }
         let mut machine: Self =
