@@ -58,8 +58,8 @@ lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers, the oldest compiler
 	# A thousand batches with every fault of a DMA engine, and two hundred with every pair: an hour or more.
 	$(LAB) --profile release --seconds 7200 -- 'modprobe dcbm trust=faultdma && ./faults alone 1000 && ./faults pairs 200'
-	# With CPUs to spare a migrator may decline nothing.
-	$(LAB) --machine x86_64-8 --profile release --test defaults
+	# With CPUs to spare a migrator may decline nothing; helpers run where they shall; a writer for each CPU.
+	$(LAB) --machine x86_64-8 --profile release --test defaults --test placement --test contents --test two-nodes
 	# Debian's own kernel with the series: hours on few cores.
 	$(MAKE) kernel-deb
 	$(LAB) --profile debian --test detect --test contents --test callers

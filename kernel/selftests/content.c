@@ -58,7 +58,9 @@ static uint64_t first_value(unsigned int seed, size_t page, size_t place)
 struct content *content_new(void *at, size_t bytes, unsigned int writers)
 {
 	/* Odd and prime, so that each writer visits every page, in an order of its own. */
-	static const unsigned int strides[CONTENT_WRITERS] = { 1, 1009, 2003, 4001 };
+	static const unsigned int strides[CONTENT_WRITERS] = {
+		1, 1009, 2003, 4001, 5003, 6007, 7001, 8009
+	};
 	static unsigned int seed;
 	struct content *content;
 

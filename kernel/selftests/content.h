@@ -19,7 +19,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define CONTENT_WRITERS		4
+#define CONTENT_WRITERS		8
 #define CONTENT_HOT_PER_PAGE	16
 
 /* One writer. Only its own thread or process changes it, until it ended. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * contents [MILLISECONDS] [KIND]: every kind of memory moves from node to node while writers
- * change it. Not one word may be lost, late or torn.
+ * contents [MILLISECONDS] [KIND]: every kind of memory moves from node to node while a writer for
+ * each CPU changes it. Not one word may be lost, late or torn.
  */
 #include "clock.h"
 #include "memory.h"
@@ -12,13 +12,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BYTES		(4UL << 20)
-#define WRITERS		2
 #define TRIES		20
 
 /* How long a page may be busy, and a writer without a CPU, on a machine that stands still. */
 #define PATIENCE_MS	10000
+
+static unsigned int nr_writers(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return cpus < 2 ? 2 : cpus < CONTENT_WRITERS ? cpus : CONTENT_WRITERS;
+}
 
 /* Returns whether every page moved; counts those that went to another node. */
 static bool move_all(struct memory *memory, int node, size_t *moved)
@@ -76,7 +83,7 @@ static void test(const struct kind *kind, enum content_way way, const char *migr
 	bool twins, all;
 
 	snprintf(what, sizeof(what), "%s%s, %s", kind->name, ways[way], migrator);
-	if (!memory_make(&memory, kind, BYTES, node_at(0), WRITERS)) {
+	if (!memory_make(&memory, kind, BYTES, node_at(0), nr_writers())) {
 		tap_ok(false, "%s: cannot be made", what);
 		return;
 	}

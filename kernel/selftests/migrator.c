@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *const migrate_reasons[NR_REASONS] = {
 	"compaction", "memory_failure", "memory_hotplug", "syscall_or_cpuset",
@@ -93,7 +94,8 @@ void migrator_eager(void)
 	if (!mtcopy_loaded())
 		return;
 	/* A guest that is busy with writers has no idle CPU: helpers run all the same. */
-	must(file_write("2", MIGRATION "/mtcopy/lanes"), "mtcopy/lanes");
+	must(file_write_number(sysconf(_SC_NPROCESSORS_ONLN), MIGRATION "/mtcopy/lanes"),
+	     "mtcopy/lanes");
 	must(file_write("0", MTCOPY_PARAMS "/idle_only"), "idle_only");
 }
 
