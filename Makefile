@@ -45,8 +45,8 @@ lab: setup ## build Linux without and with the series, test both in virtual mach
 	$(CARGO) xtask compare
 	$(LAB) --profile release -- 'modprobe mtcopy && memferry bench move --backend kernel --quick'
 
-lab-zcu102: setup ## the same tests on arm64 with eight DMA channels, without and with the series
-	$(SUITE) --machine zcu102 --profile vanilla,release
+lab-zcu102: setup ## the same tests on arm64 with eight DMA channels, without and with the series, and with large base pages
+	$(SUITE) --machine zcu102 --profile vanilla,release,release-64k
 
 lab-debug: setup ## the guest tests on both machines in kernels with all their checkers: slow
 	$(SUITE) --profile debug

@@ -79,6 +79,7 @@ fn run(cli: Cli) -> Result<bool> {
     let lab = |machine: &str| Lab::open(root, Machine::read(root, machine)?, source);
     match cli.task {
         Task::Kernel { machine, profile } => {
+            profile.require(&Machine::read(root, &machine)?)?;
             let image = build::image(&lab(&machine)?, profile)?;
             println!("{}", image.kernel().display());
             Ok(true)
@@ -116,6 +117,7 @@ fn tests(root: &Path, args: &LabArgs, source: Option<&Path>) -> Result<bool> {
     }
     // Before anything that takes minutes.
     for profile in &args.profiles {
+        profile.require(&machine)?;
         chosen(root, args, &machine, *profile)?;
     }
     let lab = Lab::open(root, machine, source)?;
