@@ -153,12 +153,15 @@ static bool had_all(const struct counts *counts, struct stats kernel)
 	       migrator_since("kernel", kernel).folios;
 }
 
-/* For some seconds, and until there was something of everything, within half a minute. */
+/*
+ * For some seconds, and until there was something of everything: with a migrator in use, most of
+ * the time, an unload is refused, and an emulated kernel makes few choices a second.
+ */
 static void switch_for(long long seconds, struct counts *counts, struct stats kernel)
 {
 	time_t end = time(NULL) + seconds;
 
-	while (time(NULL) < end || (!had_all(counts, kernel) && time(NULL) < end + 30)) {
+	while (time(NULL) < end || !had_all(counts, kernel)) {
 		switch (rand() % 8) {
 		case 0:
 			load(counts);
