@@ -101,9 +101,9 @@ typedef struct memferry_options {
 	/** MEMFERRY_MTCOPY or MEMFERRY_BATCH. */
 	uint32_t migrator;
 	/** Parallel copiers of every move, the calling thread counted; 0: chosen by measurement while pages move, from one up
-	 *  to one per CPU that the process may use by affinity and cgroup quota, at most 4. A process begins with one lane and
-	 *  keeps to it until more are surely faster for that kind of pages, which takes some GiB of moves. Only MEMFERRY_MTCOPY
-	 *  takes more than 1. */
+	 *  to one per CPU that the process may use by affinity and cgroup quota, at most 4. Moves of less than 8 MiB begin with
+	 *  one lane and longer ones with all, until others are surely faster for that kind of pages, which takes some GiB of moves.
+	 *  Only MEMFERRY_MTCOPY takes more than 1. */
 	uint32_t lanes;
 	/** MEMFERRY_SPREAD or MEMFERRY_FILL; for MEMFERRY_MTCOPY. */
 	uint32_t placement;

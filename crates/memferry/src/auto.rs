@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How many lanes carry a move, and which routine copies: `memferry_core::choose` says so for each span of it, from what
-//! earlier spans of that kind took. docs/design/choose.md has what a span is.
+//! earlier spans of that kind took. docs/design/choose.md has what a span is, and what moves begin with.
 //!
 //! `pipeline::span` measures; nothing here knows pages.
 
 use crate::copy::{self, Routine};
 use crate::pool::SEGMENT;
+use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
 use memferry_core::choose::{Batch, CHOOSE_OPTIONS, Choice, Choose, ChooseOption};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// Bytes of a span: four batches of two lanes. The first one after a change of lanes still has the old ones in its time.
@@ -37,13 +38,22 @@ pub struct Way {
     pub routine: Routine,
 }
 
+/// How a span is carried.
+#[derive(Clone, Copy)]
+pub struct Decision {
+    pub way: Way,
+    pub choice: Choice,
+    /// Of a move of at least a span.
+    pub long: bool,
+}
+
 /// What chooses for a pipeline and calls its lanes.
 pub trait Chooser: Sync {
     /// How to carry the next span, of at most `bytes` bytes, and how long it is.
-    fn choose(&self, kind: Kind, bytes: usize) -> (Way, Choice);
+    fn choose(&self, kind: Kind, bytes: usize) -> Decision;
 
-    /// How long `choice.bytes` took.
-    fn learn(&self, kind: Kind, choice: &Choice, took: Duration);
+    /// How long `decision.choice.bytes` took.
+    fn learn(&self, kind: Kind, decision: &Decision, took: Duration);
 
     /// As [`Migrator::run`](crate::Migrator::run), but of lane 0 and those that are called meanwhile.
     fn run(&self, lane: &(dyn Fn(usize) + Sync));
@@ -55,50 +65,66 @@ pub trait Chooser: Sync {
 /// What spans took. Moves of several threads that meet here lose a sample or stay with the plain way: a lock would hold up
 /// pages that are away, and a child of fork might wait for it for ever.
 struct Costs {
-    ways: List<Way>,
-    kinds: List<Mutex<Choose>>,
+    /// The ways of short moves and of long ones, each with the plain way first.
+    ways: [List<Way>; 2],
+    /// By length and kind.
+    classes: List<Mutex<Choose>>,
 }
 
 impl Costs {
-    /// Nothing is known yet of these lanes with these routines; the first of both are the plain way.
-    fn new(lanes: &[usize], routines: &[Routine]) -> Costs {
-        let mut ways = List::new_in(Pages);
-        for &routine in routines {
-            ways.extend(lanes.iter().map(|&lanes| Way { lanes, routine }));
+    /// Nothing is known yet of these lanes with these routines. Short moves begin with one lane: waking another may take
+    /// longer than they do. Long ones begin with all.
+    fn new(most: usize, routines: &[Routine]) -> Costs {
+        let lanes = counts(most);
+        let mut ways = [List::new_in(Pages), List::new_in(Pages)];
+        let mut classes = List::with_capacity_in(2 * KINDS, Pages);
+        for (long, ways) in ways.iter_mut().enumerate() {
+            for &routine in routines {
+                ways.extend(lanes.iter().map(|&lanes| Way { lanes, routine }));
+                let of_routine = ways.len() - lanes.len();
+                if long == 1 {
+                    ways[of_routine..].reverse();
+                }
+            }
+            let options: Vec<ChooseOption> = (ways.iter())
+                .map(|way| ChooseOption {
+                    start_ns: if way.lanes > 1 { WAKE_NS } else { 0 },
+                    ..ChooseOption::default()
+                })
+                .collect();
+            classes.extend((0..KINDS).map(|_| Mutex::new(Choose::new(&options))));
         }
-        let options: Vec<ChooseOption> = (ways.iter())
-            .map(|way| ChooseOption {
-                start_ns: if way.lanes > 1 { WAKE_NS } else { 0 },
-                cpus: (way.lanes - 1) as u16,
-                channels: 0,
-            })
-            .collect();
-        let mut kinds = List::with_capacity_in(KINDS, Pages);
-        kinds.resize_with(KINDS, || Mutex::new(Choose::new(&options)));
-        Costs { ways, kinds }
+        Costs { ways, classes }
     }
 
-    /// What this process has learnt with the library's own settings. All its movers share it: they run on the same CPUs, and
-    /// one that lives for a single move would never leave the plain way.
-    fn of_process(cpus: usize) -> Known<'static> {
-        static COSTS: OnceLock<Costs> = OnceLock::new();
-        (COSTS.get_or_init(|| Costs::new(&counts(cpus), &routines()))).known()
+    /// What this process has learnt with up to `most` lanes and the library's own settings. Its movers share it: they run on
+    /// the same CPUs, and one that lives for a single move would learn nothing.
+    fn of_process(most: usize) -> Known<'static> {
+        static COSTS: Mutex<Vec<(usize, Known<'static>)>> = Mutex::new(Vec::new());
+        let mut costs = COSTS.lock().unpoisoned();
+        if let Some((_, known)) = costs.iter().find(|(lanes, _)| *lanes == most) {
+            return *known;
+        }
+        let new: &'static Costs = Box::leak(Box::new(Costs::new(most, &routines())));
+        costs.push((most, new.known()));
+        new.known()
     }
 
     fn known(&self) -> Known<'_> {
-        (&self.ways, &self.kinds)
+        let [short, long] = &self.ways;
+        ([short, long], &self.classes)
     }
 }
 
-/// The lists of `Costs`. They lie in memory that no move may touch, other than a static of the program.
-type Known<'a> = (&'a [Way], &'a [Mutex<Choose>]);
+/// The lists of `Costs`. They lie in memory that no move may touch, other than the heap.
+pub(crate) type Known<'a> = ([&'a [Way]; 2], &'a [Mutex<Choose>]);
 
-/// 1, 2, 4 … below the CPUs, and all of them: at most as many as leave room for two routines.
-fn counts(cpus: usize) -> Vec<usize> {
+/// 1, 2, 4 … below `most`, and that: so few that there is room for two routines.
+fn counts(most: usize) -> Vec<usize> {
     let doubled = std::iter::successors(Some(1), |lanes| Some(lanes * 2));
-    let mut counts: Vec<usize> = doubled.take_while(|&lanes| lanes < cpus).collect();
+    let mut counts: Vec<usize> = doubled.take_while(|&lanes| lanes < most).collect();
     counts.truncate(CHOOSE_OPTIONS / 2 - 1);
-    counts.push(cpus.max(1));
+    counts.push(most.max(1));
     counts
 }
 
@@ -112,46 +138,39 @@ fn routines() -> Vec<Routine> {
 }
 
 /// What chooses for the moves of one `MtCopy`.
-pub(crate) struct Auto {
-    /// The most lanes that it may take.
-    most: usize,
-    costs: Whose,
-}
-
-enum Whose {
+pub(crate) enum Auto {
     Process(Known<'static>),
     Own(Costs),
 }
 
 impl Auto {
-    /// With the library's own settings, in a process that may use so many CPUs.
-    pub(crate) fn shared(most: usize, cpus: usize) -> Auto {
-        let costs = Whose::Process(Costs::of_process(cpus));
-        Auto { most, costs }
+    /// Of up to `most` lanes, with the library's own settings.
+    pub(crate) fn shared(most: usize) -> Auto {
+        Auto::Process(Costs::of_process(most))
     }
 
     /// With costs of its own, as its workers or its routine are not those of other movers.
-    pub(crate) fn alone(most: usize, cpus: usize, routine: Option<Routine>) -> Auto {
+    pub(crate) fn alone(most: usize, routine: Option<Routine>) -> Auto {
         let routines = routine.map_or_else(routines, |routine| vec![routine]);
-        let costs = Whose::Own(Costs::new(&counts(cpus), &routines));
-        Auto { most, costs }
+        Auto::Own(Costs::new(most, &routines))
     }
 
     fn known(&self) -> Known<'_> {
-        match &self.costs {
-            Whose::Process(known) => *known,
-            Whose::Own(costs) => costs.known(),
+        match self {
+            Auto::Process(known) => *known,
+            Auto::Own(costs) => costs.known(),
         }
     }
 
     /// How to carry the next span, of at most `bytes` bytes, and how long it is.
-    pub(crate) fn choose(&self, kind: Kind, bytes: usize) -> (Way, Choice) {
-        let (ways, kinds) = self.known();
+    pub(crate) fn choose(&self, kind: Kind, bytes: usize) -> Decision {
+        let (ways, classes) = self.known();
+        let long = bytes >= SPAN;
         let batch = Batch {
             bytes: bytes as u64,
             // The largest batch of the pipeline: a part of it cannot be measured by itself.
             folio_bytes: SEGMENT as u64,
-            cpus: (self.most - 1) as u16,
+            cpus: 0,
             channels: 0,
             // Whoever moves single folios waits for each.
             urgent: bytes <= kind.folio(),
@@ -160,23 +179,24 @@ impl Auto {
             bytes: batch.bytes,
             ..Choice::default()
         };
-        let class = kinds[kind.index()].try_lock();
+        let class = classes[kind.class(long)].try_lock();
         let choice = class.map_or(plain, |mut class| class.choose(&batch));
-        (ways[choice.option as usize], choice)
+        let way = ways[usize::from(long)][choice.option as usize];
+        Decision { way, choice, long }
     }
 
-    /// How long `choice.bytes` took.
-    pub(crate) fn learn(&self, kind: Kind, choice: &Choice, took: Duration) {
-        let (_, kinds) = self.known();
-        if let Ok(mut class) = kinds[kind.index()].try_lock() {
-            class.learn(choice, took.as_nanos() as u64);
+    /// How long `decision.choice.bytes` took.
+    pub(crate) fn learn(&self, kind: Kind, decision: &Decision, took: Duration) {
+        let (_, classes) = self.known();
+        if let Ok(mut class) = classes[kind.class(decision.long)].try_lock() {
+            class.learn(&decision.choice, took.as_nanos() as u64);
         }
     }
 }
 
 impl Kind {
-    fn index(self) -> usize {
-        usize::from(self.huge) << 1 | usize::from(self.warm)
+    fn class(self, long: bool) -> usize {
+        usize::from(long) * KINDS + (usize::from(self.huge) << 1 | usize::from(self.warm))
     }
 
     fn folio(self) -> usize {
@@ -196,23 +216,34 @@ mod tests {
         warm: true,
     };
 
-    /// Spans of a kind that take these times by lanes, ns, until `spans` are over; how many had more than one lane.
-    fn spans(auto: &Auto, kind: Kind, bytes: usize, spans: usize, ns: fn(usize) -> u64) -> usize {
-        (0..spans)
+    /// `count` times `bytes` of a kind, which take these times by lanes, ns; how many had other than `plain` lanes.
+    fn other_than(
+        plain: usize,
+        auto: &Auto,
+        (kind, bytes): (Kind, usize),
+        count: usize,
+        ns: fn(usize) -> u64,
+    ) -> usize {
+        (0..count)
             .filter(|_| {
-                let (way, choice) = auto.choose(kind, bytes);
-                auto.learn(kind, &choice, Duration::from_nanos(ns(way.lanes)));
-                way.lanes > 1
+                let decision = auto.choose(kind, bytes);
+                let lanes = decision.way.lanes;
+                auto.learn(kind, &decision, Duration::from_nanos(ns(lanes)));
+                lanes != plain
             })
             .count()
     }
 
     fn two_lanes() -> Auto {
-        Auto::alone(2, 2, Some(copy::memcpy()))
+        Auto::alone(2, Some(copy::memcpy()))
     }
 
+    /// Twice the lanes take half the time, and the other way round.
+    const FASTER: fn(usize) -> u64 = |lanes| 2_000_000 / lanes as u64;
+    const SLOWER: fn(usize) -> u64 = |lanes| 1_000_000 * lanes as u64;
+
     #[test]
-    fn lanes_double_up_to_the_cpus_and_two_routines_fit() {
+    fn lanes_double_up_to_the_most_and_two_routines_fit() {
         assert_eq!(counts(1), [1]);
         assert_eq!(counts(2), [1, 2]);
         assert_eq!(counts(6), [1, 2, 4, 6]);
@@ -221,71 +252,56 @@ mod tests {
     }
 
     #[test]
-    fn the_first_spans_are_plain_and_one_in_64_is_a_trial() {
+    fn short_moves_begin_with_one_lane_and_long_ones_with_all() {
+        for most in [1, 2, 3, 8] {
+            let auto = Auto::alone(most, None);
+            for bytes in [page_size(), 1 << 20, SPAN - 1, SPAN] {
+                let plain = if bytes < SPAN { 1 } else { most };
+                let first = auto.choose(WARM, bytes).way;
+                assert_eq!((first.lanes, first.routine), (plain, copy::best()));
+                assert_eq!(other_than(plain, &auto, (WARM, bytes), 64, FASTER), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_slower_is_tried_at_most_once_in_64_and_not_taken() {
         let auto = two_lanes();
-        assert_eq!(spans(&auto, WARM, SPAN, 64, |_| 1_000_000), 0);
-        // Two lanes are slower: they are tried, and not taken.
-        let slower = |lanes| 1_000_000 + 300_000 * (lanes as u64 - 1);
-        let tried = spans(&auto, WARM, SPAN, 6400, slower);
+        let tried = other_than(2, &auto, (WARM, SPAN), 6400, FASTER);
+        assert!((1..=100).contains(&tried), "{tried}");
+        let tried = other_than(1, &auto, (WARM, SPAN / 2), 6400, SLOWER);
         assert!((1..=100).contains(&tried), "{tried}");
     }
 
     #[test]
-    fn what_is_faster_is_taken_for_its_kind_alone() {
+    fn what_is_faster_is_taken_for_its_kind_and_length_alone() {
         let auto = two_lanes();
-        let faster = |lanes| 1_000_000 / lanes as u64;
-        spans(&auto, WARM, SPAN, 2000, faster);
-        assert!(spans(&auto, WARM, SPAN, 100, faster) >= 98);
+        other_than(2, &auto, (WARM, SPAN), 2000, SLOWER);
+        assert!(other_than(2, &auto, (WARM, SPAN), 100, SLOWER) >= 98);
+        other_than(1, &auto, (WARM, SPAN / 2), 2000, FASTER);
+        assert!(other_than(1, &auto, (WARM, SPAN / 2), 100, FASTER) >= 98);
         let cold = Kind {
             warm: false,
             ..WARM
         };
-        assert_eq!(spans(&auto, cold, SPAN, 64, faster), 0);
+        assert_eq!(other_than(2, &auto, (cold, SPAN), 64, SLOWER), 0);
+        assert_eq!(other_than(1, &auto, (cold, SPAN / 2), 64, FASTER), 0);
     }
 
     #[test]
     fn a_single_folio_is_never_tried_with_more_lanes() {
         for kind in [WARM, Kind { huge: true, ..WARM }] {
             let auto = two_lanes();
-            let faster = |lanes| 300_000 / lanes as u64;
-            assert_eq!(spans(&auto, kind, kind.folio(), 5000, faster), 0);
+            assert_eq!(other_than(1, &auto, (kind, kind.folio()), 5000, FASTER), 0);
         }
     }
 
     #[test]
-    fn no_more_lanes_are_taken_than_the_mover_may() {
-        let auto = Auto::alone(2, 8, Some(copy::memcpy()));
-        let widest = (0..5000).map(|_| {
-            let (way, choice) = auto.choose(WARM, SPAN);
-            auto.learn(
-                WARM,
-                &choice,
-                Duration::from_micros(1000 / way.lanes as u64),
-            );
-            way.lanes
-        });
-        assert_eq!(widest.max(), Some(2));
-    }
-
-    #[test]
-    fn what_one_mover_has_learnt_serves_the_next_one() {
-        let cpus = memferry_linux::affinity::allowed().unwrap().len();
-        let kind = Kind {
-            huge: true,
-            warm: false,
-        };
-        let plain = Choice {
-            bytes: SPAN as u64,
-            ..Choice::default()
-        };
-        let first = Auto::shared(1, cpus);
-        (0..8).for_each(|_| first.learn(kind, &plain, Duration::from_millis(1)));
-        drop(first);
-        let (Whose::Process(one), Whose::Process(other)) =
-            (Auto::shared(1, cpus).costs, Auto::shared(cpus, cpus).costs)
-        else {
-            panic!("of the process");
-        };
-        assert!(std::ptr::eq(one.1, other.1));
+    fn movers_of_as_many_lanes_learn_together() {
+        let list = |auto: &Auto| auto.known().1.as_ptr();
+        let first = list(&Auto::shared(2));
+        assert_eq!(first, list(&Auto::shared(2)));
+        assert_ne!(first, list(&Auto::shared(3)));
+        assert_ne!(list(&Auto::alone(2, None)), first);
     }
 }

@@ -8,12 +8,11 @@
 //!
 //! A migrator knows nothing of page tables: `pipeline` unmaps and remaps.
 
-use crate::auto::{Auto, Chooser, Kind, Way};
+use crate::auto::{Auto, Chooser, Decision, Kind};
 use crate::copy::{self, Routine};
 use crate::error::MoveError;
 use crate::options::setters;
 use crate::workers::Workers;
-use memferry_core::choose::Choice;
 use memferry_linux::affinity;
 use memferry_linux::topology::Topology;
 use std::collections::HashMap;
@@ -174,8 +173,9 @@ fn allowed_cpus() -> Result<Vec<u32>, MoveError> {
 
 impl MtCopy {
     /// Lanes and copy routine are chosen by measurement, for base pages and THPs, warm and cold ones: the moves themselves
-    /// are measured, in spans of 8 MiB. A process begins with one lane and keeps to it until more are surely faster, which takes some GiB of moves of a
-    /// kind; 1 span in 64 is a trial at most. Single folios have one lane. All movers of the process learn together. The default.
+    /// are measured, in spans of 8 MiB. A move of less begins with one lane, a longer one with all, until fewer, more or another routine
+    /// are surely faster, which takes some GiB of moves of a kind; 1 span in 64 is a trial at most. Single folios have one lane. Movers of a
+    /// process with as many lanes learn together. The default.
     ///
     /// # Errors
     /// As [`MtCopy::new`].
@@ -214,8 +214,8 @@ impl MtCopy {
         let routine = options.routine.unwrap_or_else(copy::best);
         let as_others = options.placement == Placement::Spread && options.nice == 0;
         let auto = match options.routine {
-            None if as_others => Auto::shared(lanes, allowed.len()),
-            routine => Auto::alone(lanes, allowed.len(), routine),
+            None if as_others => Auto::shared(lanes),
+            routine => Auto::alone(lanes, routine),
         };
         let lanes = match options.lanes {
             0 => Lanes::Chosen(Chosen { workers, auto }),
@@ -263,12 +263,12 @@ unsafe impl Migrator for MtCopy {
 }
 
 impl Chooser for Chosen {
-    fn choose(&self, kind: Kind, bytes: usize) -> (Way, Choice) {
+    fn choose(&self, kind: Kind, bytes: usize) -> Decision {
         self.auto.choose(kind, bytes)
     }
 
-    fn learn(&self, kind: Kind, choice: &Choice, took: Duration) {
-        self.auto.learn(kind, choice, took);
+    fn learn(&self, kind: Kind, decision: &Decision, took: Duration) {
+        self.auto.learn(kind, decision, took);
     }
 
     fn run(&self, lane: &(dyn Fn(usize) + Sync)) {

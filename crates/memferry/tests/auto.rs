@@ -8,47 +8,46 @@ mod support;
 use memferry::{MoveResult, Mover};
 use support::*;
 
-const LEN: usize = 64 << 20;
-
-/// More than enough for a trial: a kind of work is tried after 65 spans of 8 MiB at the earliest, once 64 of them have saved
-/// up for it.
-const MOST_MOVES: usize = 400;
+/// Many more than it takes until more lanes are tried: that is after 65 moves at the earliest.
+const MOST_MOVES: usize = 6400;
 
 fn lanes_that_copied(moved: &MoveResult) -> usize {
     let copied = moved.lanes.iter().filter(|lane| lane.copied_bytes > 0);
     copied.count()
 }
 
-/// Moves the region until two lanes have copied; how many moves one lane did alone.
-fn moves_until_a_trial(mover: &Mover, region: &Region) -> usize {
+/// Moves all of the region until two lanes have copied; how many moves one lane did alone.
+fn moves_until_two_lanes_copy(mover: &Mover, region: &Region, len: usize) -> usize {
     // SAFETY: nothing of the region is spliced or sent.
     let keep = unsafe { memferry::SourcePages::keep() };
     let ask = relocate().source(keep);
     for number in 0..MOST_MOVES {
         let moved = mover.move_range(region.range(), 0, &ask).unwrap();
-        assert_eq!(moved.moved.bytes, LEN as u64);
+        assert_eq!(moved.moved.bytes, len as u64);
         let copied: u64 = moved.lanes.iter().map(|lane| lane.copied_bytes).sum();
-        assert_eq!((copied, moved.steps.copied_bytes), (LEN as u64, LEN as u64));
+        assert_eq!((copied, moved.steps.copied_bytes), (len as u64, len as u64));
         if lanes_that_copied(&moved) > 1 {
             return number;
         }
     }
-    panic!("no trial in {MOST_MOVES} moves");
+    panic!("one lane copied all of {MOST_MOVES} moves");
 }
 
 #[test]
-fn the_first_spans_have_one_lane_and_trials_have_more() {
+fn long_moves_begin_with_all_lanes_and_short_ones_with_one() {
     if memferry::default_lanes() < 2 {
         eprintln!("not run: one CPU has no lanes to choose from");
         return;
     }
     let mover = mover("auto");
     for kind in KINDS {
-        let region = Region::filled(LEN, kind, 7);
-        let alone = moves_until_a_trial(&mover, &region);
-        // 64 spans of 8 MiB, the first few of which may be of cold pages.
-        assert!(alone >= 7, "{kind:?}: after {alone} moves");
-        assert_filled(region.addr, LEN, 7, "after a trial");
+        for (len, alone) in [(64 << 20, 0), (4 << 20, 64)] {
+            let region = Region::filled(len, kind, 7);
+            let moves = moves_until_two_lanes_copy(&mover, &region, len);
+            // More only where the other lane gets no CPU for as long as a move lasts.
+            assert!(moves >= alone, "{kind:?}, {len} bytes: after {moves} moves");
+            assert_filled(region.addr, len, 7, "after two lanes");
+        }
     }
     heap::assert_heap_unasked();
 }

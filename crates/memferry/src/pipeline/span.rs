@@ -6,9 +6,8 @@
 //! left its place later.
 
 use super::Pipeline;
-use crate::auto::{Chooser, Kind, SPAN, Way};
+use crate::auto::{Chooser, Decision, Kind, SPAN};
 use crate::sync::Unpoisoned;
-use memferry_core::choose::Choice;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -27,8 +26,7 @@ struct Span {
     /// From 0 on.
     number: u32,
     kind: Kind,
-    way: Way,
-    choice: Choice,
+    decision: Decision,
     /// Bytes whose batches ended in it.
     passed: usize,
     /// Those of them after `since`.
@@ -71,8 +69,8 @@ impl<'a> Spans<'a> {
     pub(super) fn carried(&self) -> Option<Carried> {
         let now = self.now.lock().unpoisoned();
         now.as_ref().map(|now| Carried {
-            lanes: now.way.lanes,
-            routine: now.way.routine,
+            lanes: now.decision.way.lanes,
+            routine: now.decision.way.routine,
             span: now.number,
         })
     }
@@ -84,19 +82,18 @@ impl<'a> Spans<'a> {
             return None;
         }
         let bytes = bytes.saturating_add(self.found.load(Ordering::Relaxed));
-        let (way, choice) = self.chooser.choose(kind, bytes.min(SPAN));
+        let decision = self.chooser.choose(kind, bytes.min(SPAN));
         *now = Some(Span {
             number: 0,
             kind,
-            way,
-            choice,
+            decision,
             passed: 0,
             measured: 0,
             // With what it takes to begin: small moves have little else.
             since: Some(self.begun),
             mixed: false,
         });
-        Some(way.lanes)
+        Some(decision.way.lanes)
     }
 
     /// A batch has ended; the number of lanes, if that has changed.
@@ -110,23 +107,24 @@ impl<'a> Spans<'a> {
             None if batch.span == now.number => now.since = Some(Instant::now()),
             None => {}
         }
-        if (now.passed as u64) < now.choice.bytes {
+        if (now.passed as u64) < now.decision.choice.bytes {
             return None;
         }
         let end = Instant::now();
         if let Some(since) = now.since.filter(|_| !now.mixed && now.measured > 0) {
             // The first batches of it may lie before `since`; they took as long as the others.
-            let took = (end - since).mul_f64(now.choice.bytes as f64 / now.measured as f64);
-            self.chooser.learn(now.kind, &now.choice, took);
+            let took =
+                (end - since).mul_f64(now.decision.choice.bytes as f64 / now.measured as f64);
+            self.chooser.learn(now.kind, &now.decision, took);
         }
-        let (way, choice) = self.chooser.choose(batch.kind, SPAN);
-        let changed = way != now.way;
-        let lanes = (way.lanes != now.way.lanes).then_some(way.lanes);
+        let decision = self.chooser.choose(batch.kind, SPAN);
+        let (way, before) = (decision.way, now.decision.way);
+        let changed = way != before;
+        let lanes = (way.lanes != before.lanes).then_some(way.lanes);
         *now = Span {
             number: now.number + 1,
             kind: batch.kind,
-            way,
-            choice,
+            decision,
             passed: 0,
             measured: 0,
             since: (!changed).then_some(end),
@@ -140,11 +138,9 @@ impl<'a> Spans<'a> {
         let now = self.now.lock().unpoisoned();
         let whole = |now: &&Span| now.number == 0 && !now.mixed && now.passed > 0;
         if let Some(span) = now.as_ref().filter(whole) {
-            let choice = Choice {
-                bytes: span.passed as u64,
-                ..span.choice
-            };
-            self.chooser.learn(span.kind, &choice, self.begun.elapsed());
+            let mut whole = span.decision;
+            whole.choice.bytes = span.passed as u64;
+            self.chooser.learn(span.kind, &whole, self.begun.elapsed());
         }
     }
 }

@@ -328,7 +328,7 @@ fn kilobytes(line: &str) -> usize {
         .expect("a number of kB")
 }
 
-/// The names of the library's migrators with fixed lanes. `auto` begins with one; tests/auto.rs has it use more.
+/// The names of the library's migrators with fixed lanes; `auto` has tests/auto.rs.
 pub const MIGRATORS: [&str; 2] = ["batch", "mtcopy"];
 
 /// Options for a mover with the migrator of that name.

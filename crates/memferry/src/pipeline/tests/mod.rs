@@ -11,7 +11,7 @@ mod scale;
 mod spans;
 
 use super::*;
-use crate::auto::Way;
+use crate::auto::{Decision, Way};
 use crate::forkgate::Away;
 use crate::result::MoveResult;
 use crate::sys::memory::{self, Mapping};
@@ -420,7 +420,7 @@ struct Restless {
 }
 
 impl Chooser for Restless {
-    fn choose(&self, _: Kind, bytes: usize) -> (Way, Choice) {
+    fn choose(&self, _: Kind, bytes: usize) -> Decision {
         let mut spans = self.spans.lock().unwrap();
         let option = *spans as u32;
         *spans += 1;
@@ -434,11 +434,13 @@ impl Chooser for Restless {
             option,
             ..Choice::default()
         };
-        (way, choice)
+        let long = false;
+        Decision { way, choice, long }
     }
 
-    fn learn(&self, kind: Kind, choice: &Choice, took: Duration) {
+    fn learn(&self, kind: Kind, decision: &Decision, took: Duration) {
         assert!(!took.is_zero());
+        let choice = decision.choice;
         let told = (choice.option as usize, kind, choice.bytes);
         self.learnt.lock().unwrap().push(told);
     }
