@@ -62,62 +62,58 @@ pub trait Chooser: Sync {
     fn call(&self, lanes: usize);
 }
 
-/// What spans took. Moves of several threads that meet here lose a sample or stay with the plain way: a lock would hold up
-/// pages that are away, and a child of fork might wait for it for ever.
-struct Costs {
-    /// The ways of short moves and of long ones, each with the plain way first.
-    ways: [List<Way>; 2],
-    /// By length and kind.
-    classes: List<Mutex<Choose>>,
+/// What spans of a kind took, of short moves or of long ones. Moves of several threads that meet here lose a sample or stay
+/// with the plain way: a lock would hold up pages that are away, and a child of fork might wait for it for ever.
+pub(crate) struct Class {
+    /// The first one is the plain way.
+    ways: List<Way>,
+    choose: Mutex<Choose>,
 }
 
-impl Costs {
-    /// Nothing is known yet of these lanes with these routines. Short moves begin with one lane: waking another may take
-    /// longer than they do. Long ones begin with all.
-    fn new(most: usize, routines: &[Routine]) -> Costs {
-        let lanes = counts(most);
-        let mut ways = [List::new_in(Pages), List::new_in(Pages)];
-        let mut classes = List::with_capacity_in(2 * KINDS, Pages);
-        for (long, ways) in ways.iter_mut().enumerate() {
-            for &routine in routines {
-                ways.extend(lanes.iter().map(|&lanes| Way { lanes, routine }));
-                let of_routine = ways.len() - lanes.len();
-                if long == 1 {
-                    ways[of_routine..].reverse();
-                }
-            }
-            let options: Vec<ChooseOption> = (ways.iter())
-                .map(|way| ChooseOption {
-                    start_ns: if way.lanes > 1 { WAKE_NS } else { 0 },
-                    ..ChooseOption::default()
-                })
-                .collect();
-            classes.extend((0..KINDS).map(|_| Mutex::new(Choose::new(&options))));
+impl Class {
+    /// Nothing is known yet of these lanes with these routines. The first of both are the plain way.
+    fn new(lanes: &[usize], routines: &[Routine]) -> Class {
+        let mut ways = List::new_in(Pages);
+        for &routine in routines {
+            ways.extend(lanes.iter().map(|&lanes| Way { lanes, routine }));
         }
-        Costs { ways, classes }
+        let options: Vec<ChooseOption> = (ways.iter())
+            .map(|way| ChooseOption {
+                start_ns: if way.lanes > 1 { WAKE_NS } else { 0 },
+                ..ChooseOption::default()
+            })
+            .collect();
+        let choose = Mutex::new(Choose::new(&options));
+        Class { ways, choose }
+    }
+
+    /// One for each [`Kind::class`]. Short moves begin with one lane: waking another may take longer than they do. Long ones
+    /// begin with all. THPs to cold places begin with memcpy: the kernel has just zeroed the destination, in the caches.
+    fn of_lanes(most: usize, routines: &[Routine]) -> List<Class> {
+        let (up, down) = (counts(most), counts(most).into_iter().rev().collect());
+        let cached: Vec<Routine> = routines.iter().rev().copied().collect();
+        let mut classes = List::with_capacity_in(2 * KINDS, Pages);
+        for lanes in [up, down] {
+            for routines in [routines, routines, &cached, routines] {
+                classes.push(Class::new(&lanes, routines));
+            }
+        }
+        classes
     }
 
     /// What this process has learnt with up to `most` lanes and the library's own settings. Its movers share it: they run on
     /// the same CPUs, and one that lives for a single move would learn nothing.
-    fn of_process(most: usize) -> Known<'static> {
-        static COSTS: Mutex<Vec<(usize, Known<'static>)>> = Mutex::new(Vec::new());
-        let mut costs = COSTS.lock().unpoisoned();
-        if let Some((_, known)) = costs.iter().find(|(lanes, _)| *lanes == most) {
-            return *known;
+    fn of_process(most: usize) -> &'static [Class] {
+        static CLASSES: Mutex<Vec<(usize, &[Class])>> = Mutex::new(Vec::new());
+        let mut known = CLASSES.lock().unpoisoned();
+        if let Some((_, classes)) = known.iter().find(|(lanes, _)| *lanes == most) {
+            return classes;
         }
-        let new: &'static Costs = Box::leak(Box::new(Costs::new(most, &routines())));
-        costs.push((most, new.known()));
-        new.known()
-    }
-
-    fn known(&self) -> Known<'_> {
-        let [short, long] = &self.ways;
-        ([short, long], &self.classes)
+        let classes = Class::of_lanes(most, &routines()).leak();
+        known.push((most, classes));
+        classes
     }
 }
-
-/// The lists of `Costs`. They lie in memory that no move may touch, other than the heap.
-pub(crate) type Known<'a> = ([&'a [Way]; 2], &'a [Mutex<Choose>]);
 
 /// 1, 2, 4 … below `most`, and that: so few that there is room for two routines.
 fn counts(most: usize) -> Vec<usize> {
@@ -139,32 +135,32 @@ fn routines() -> Vec<Routine> {
 
 /// What chooses for the moves of one `MtCopy`.
 pub(crate) enum Auto {
-    Process(Known<'static>),
-    Own(Costs),
+    Process(&'static [Class]),
+    Own(List<Class>),
 }
 
 impl Auto {
     /// Of up to `most` lanes, with the library's own settings.
     pub(crate) fn shared(most: usize) -> Auto {
-        Auto::Process(Costs::of_process(most))
+        Auto::Process(Class::of_process(most))
     }
 
     /// With costs of its own, as its workers or its routine are not those of other movers.
     pub(crate) fn alone(most: usize, routine: Option<Routine>) -> Auto {
         let routines = routine.map_or_else(routines, |routine| vec![routine]);
-        Auto::Own(Costs::new(most, &routines))
+        Auto::Own(Class::of_lanes(most, &routines))
     }
 
-    fn known(&self) -> Known<'_> {
-        match self {
-            Auto::Process(known) => *known,
-            Auto::Own(costs) => costs.known(),
-        }
+    fn class(&self, kind: Kind, long: bool) -> &Class {
+        let classes: &[Class] = match self {
+            Auto::Process(classes) => classes,
+            Auto::Own(classes) => classes,
+        };
+        &classes[kind.class(long)]
     }
 
     /// How to carry the next span, of at most `bytes` bytes, and how long it is.
     pub(crate) fn choose(&self, kind: Kind, bytes: usize) -> Decision {
-        let (ways, classes) = self.known();
         let long = bytes >= SPAN;
         let batch = Batch {
             bytes: bytes as u64,
@@ -179,17 +175,17 @@ impl Auto {
             bytes: batch.bytes,
             ..Choice::default()
         };
-        let class = classes[kind.class(long)].try_lock();
-        let choice = class.map_or(plain, |mut class| class.choose(&batch));
-        let way = ways[usize::from(long)][choice.option as usize];
+        let class = self.class(kind, long);
+        let known = class.choose.try_lock();
+        let choice = known.map_or(plain, |mut known| known.choose(&batch));
+        let way = class.ways[choice.option as usize];
         Decision { way, choice, long }
     }
 
     /// How long `decision.choice.bytes` took.
     pub(crate) fn learn(&self, kind: Kind, decision: &Decision, took: Duration) {
-        let (_, classes) = self.known();
-        if let Ok(mut class) = classes[kind.class(decision.long)].try_lock() {
-            class.learn(&decision.choice, took.as_nanos() as u64);
+        if let Ok(mut known) = self.class(kind, decision.long).choose.try_lock() {
+            known.learn(&decision.choice, took.as_nanos() as u64);
         }
     }
 }
@@ -257,10 +253,23 @@ mod tests {
             let auto = Auto::alone(most, None);
             for bytes in [page_size(), 1 << 20, SPAN - 1, SPAN] {
                 let plain = if bytes < SPAN { 1 } else { most };
-                let first = auto.choose(WARM, bytes).way;
-                assert_eq!((first.lanes, first.routine), (plain, copy::best()));
+                assert_eq!(auto.choose(WARM, bytes).way.lanes, plain);
                 assert_eq!(other_than(plain, &auto, (WARM, bytes), 64, FASTER), 0);
             }
+        }
+    }
+
+    #[test]
+    fn thps_to_cold_places_begin_with_memcpy_and_all_others_go_around_the_caches() {
+        for (huge, warm) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (kind, best) = (Kind { huge, warm }, *routines().first().unwrap());
+            let through = if huge && !warm { copy::memcpy() } else { best };
+            for bytes in [SPAN / 2, SPAN] {
+                let way = Auto::alone(2, None).choose(kind, bytes).way;
+                assert_eq!(way.routine, through, "{kind:?}");
+            }
+            let asked = Auto::alone(2, Some(best)).choose(kind, SPAN).way;
+            assert_eq!(asked.routine, best);
         }
     }
 
@@ -298,10 +307,11 @@ mod tests {
 
     #[test]
     fn movers_of_as_many_lanes_learn_together() {
-        let list = |auto: &Auto| auto.known().1.as_ptr();
+        let list = |auto: &Auto| std::ptr::from_ref(auto.class(WARM, true));
+        let own = Auto::alone(2, None);
         let first = list(&Auto::shared(2));
         assert_eq!(first, list(&Auto::shared(2)));
         assert_ne!(first, list(&Auto::shared(3)));
-        assert_ne!(list(&Auto::alone(2, None)), first);
+        assert_ne!(first, list(&own));
     }
 }
