@@ -53,17 +53,15 @@ fn long_moves_begin_with_all_lanes_and_short_ones_with_one() {
 }
 
 #[test]
-fn single_folios_have_one_lane() {
+fn single_pages_have_one_lane() {
     let mover = mover("auto");
-    for (kind, len) in [(Kind::Base, PAGE), (Kind::Thp, HUGE)] {
-        let region = Region::filled(HUGE, kind, 3);
-        let folio = region.addr..region.addr + len;
-        for _ in 0..200 {
-            let moved = mover.move_range(folio.clone(), 0, &relocate()).unwrap();
-            assert_eq!(moved.moved.bytes, len as u64);
-            let batches: Vec<u64> = moved.lanes.iter().map(|lane| lane.batches).collect();
-            assert_eq!((batches[0], batches.iter().sum()), (1, 1), "{batches:?}");
-        }
-        assert_filled(region.addr, HUGE, 3, "single folios");
+    let region = Region::filled(HUGE, Kind::Base, 3);
+    for _ in 0..200 {
+        let page = region.addr..region.addr + PAGE;
+        let moved = mover.move_range(page, 0, &relocate()).unwrap();
+        assert_eq!(moved.moved.bytes, PAGE as u64);
+        let batches: Vec<u64> = moved.lanes.iter().map(|lane| lane.batches).collect();
+        assert_eq!((batches[0], batches.iter().sum()), (1, 1), "{batches:?}");
     }
+    assert_filled(region.addr, HUGE, 3, "single pages");
 }

@@ -15,10 +15,20 @@ use std::time::Instant;
 /// The spans of one pipeline.
 pub(super) struct Spans<'a> {
     chooser: &'a dyn Chooser,
-    now: Mutex<Option<Span>>,
+    state: Mutex<State>,
     begun: Instant,
     /// Bytes that the cursor has found and not cut.
     pub found: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` while no batch is known that it would carry: who ends a move wakes no lane for nothing.
+    now: Option<Span>,
+    /// Spans begun.
+    begun: u32,
+    /// Batches that were cut and have not ended.
+    under_way: usize,
 }
 
 /// The span that is under way.
@@ -59,47 +69,48 @@ impl<'a> Spans<'a> {
     pub(super) fn new(chooser: &'a dyn Chooser) -> Spans<'a> {
         Spans {
             chooser,
-            now: Mutex::new(None),
+            state: Mutex::default(),
             begun: Instant::now(),
             found: AtomicUsize::new(0),
         }
     }
 
-    /// How what is cut or leaves its place now is carried; `None` before the first batch.
+    /// How what is cut or leaves its place now is carried; `None` while no batch is under way.
     pub(super) fn carried(&self) -> Option<Carried> {
-        let now = self.now.lock().unpoisoned();
-        now.as_ref().map(|now| Carried {
+        let state = self.state.lock().unpoisoned();
+        state.now.as_ref().map(|now| Carried {
             lanes: now.decision.way.lanes,
             routine: now.decision.way.routine,
             span: now.number,
         })
     }
 
-    /// A batch was cut. The first one tells what the pipeline is about; the number of lanes, if that has changed.
+    /// A batch was cut. The first one tells what the pipeline is about; the number of lanes, if that was chosen.
     fn begin(&self, kind: Kind, bytes: usize) -> Option<usize> {
-        let mut now = self.now.lock().unpoisoned();
-        if now.is_some() {
+        let mut state = self.state.lock().unpoisoned();
+        state.under_way += 1;
+        if state.now.is_some() {
             return None;
         }
-        let bytes = bytes.saturating_add(self.found.load(Ordering::Relaxed));
-        let decision = self.chooser.choose(kind, bytes.min(SPAN));
-        *now = Some(Span {
-            number: 0,
-            kind,
-            decision,
-            passed: 0,
-            measured: 0,
+        let (bytes, since) = match state.begun {
             // With what it takes to begin: small moves have little else.
-            since: Some(self.begun),
-            mixed: false,
-        });
+            0 => {
+                let found = self.found.load(Ordering::Relaxed);
+                (bytes.saturating_add(found).min(SPAN), self.begun)
+            }
+            _ => (SPAN, Instant::now()),
+        };
+        let decision = self.chooser.choose(kind, bytes);
+        state.begin(kind, decision, Some(since));
         Some(decision.way.lanes)
     }
 
     /// A batch has ended; the number of lanes, if that has changed.
     fn settle(&self, batch: &Settled) -> Option<usize> {
-        let mut guard = self.now.lock().unpoisoned();
-        let now = guard.as_mut()?;
+        let mut guard = self.state.lock().unpoisoned();
+        let state = &mut *guard;
+        state.under_way -= 1;
+        let now = state.now.as_mut()?;
         now.mixed |= batch.failed || batch.kind != now.kind;
         now.passed += batch.bytes;
         match now.since {
@@ -117,31 +128,41 @@ impl<'a> Spans<'a> {
                 (end - since).mul_f64(now.decision.choice.bytes as f64 / now.measured as f64);
             self.chooser.learn(now.kind, &now.decision, took);
         }
+        let before = now.decision.way;
+        if state.under_way == 0 && self.found.load(Ordering::Relaxed) == 0 {
+            state.now = None;
+            return None;
+        }
         let decision = self.chooser.choose(batch.kind, SPAN);
-        let (way, before) = (decision.way, now.decision.way);
-        let changed = way != before;
-        let lanes = (way.lanes != before.lanes).then_some(way.lanes);
-        *now = Span {
-            number: now.number + 1,
-            kind: batch.kind,
-            decision,
-            passed: 0,
-            measured: 0,
-            since: (!changed).then_some(end),
-            mixed: false,
-        };
-        lanes
+        let way = decision.way;
+        state.begin(batch.kind, decision, (way == before).then_some(end));
+        (way.lanes != before.lanes).then_some(way.lanes)
     }
 
     /// All batches have ended. A move of less than a span is measured as a whole.
     pub(super) fn end(&self) {
-        let now = self.now.lock().unpoisoned();
+        let state = self.state.lock().unpoisoned();
         let whole = |now: &&Span| now.number == 0 && !now.mixed && now.passed > 0;
-        if let Some(span) = now.as_ref().filter(whole) {
+        if let Some(span) = state.now.as_ref().filter(whole) {
             let mut whole = span.decision;
             whole.choice.bytes = span.passed as u64;
             self.chooser.learn(span.kind, &whole, self.begun.elapsed());
         }
+    }
+}
+
+impl State {
+    fn begin(&mut self, kind: Kind, decision: Decision, since: Option<Instant>) {
+        self.now = Some(Span {
+            number: self.begun,
+            kind,
+            decision,
+            passed: 0,
+            measured: 0,
+            since,
+            mixed: false,
+        });
+        self.begun += 1;
     }
 }
 

@@ -409,6 +409,8 @@ struct Ended {
     woken: Vec<Range<usize>>,
     /// What the chooser was told of: which of its spans, of what, how many bytes.
     learnt: Vec<(usize, Kind, u64)>,
+    /// How many spans it was asked about.
+    chosen: usize,
 }
 
 /// A chooser that goes through all numbers of lanes, and copies with memcpy.
@@ -613,6 +615,7 @@ impl Setup {
             .count();
         assert_eq!(booked as usize, looked_at * PAGE, "pages are booked twice");
         Ended {
+            chosen: *restless.spans.lock().unwrap(),
             result,
             error,
             woken,

@@ -92,3 +92,15 @@ fn after_a_change_of_lanes_only_what_left_its_place_later_is_measured() {
     let learnt = setup.run_pipeline().learnt;
     assert!(learnt.iter().all(|told| told.0 == 0), "{learnt:?}");
 }
+
+#[test]
+fn a_move_that_is_over_begins_no_further_span() {
+    for (segments, span) in [(1, SEGMENT), (4, SEGMENT), (2, 4 * SEGMENT)] {
+        let ended = base_pages(segments, span).run_pipeline();
+        assert_eq!(
+            ended.chosen,
+            (segments * SEGMENT).div_ceil(span),
+            "{segments} {span}"
+        );
+    }
+}
