@@ -231,6 +231,12 @@ static void test_kept(struct content *hot, struct content *busy, const struct fi
 	gone = flood(hot, busy, fillers);
 	tap_ok(!gone, "nor what memory.min does: %zu pages", gone);
 	file_write("0", "%s/" NEIGHBOUR "/memory.min", cgroup_root());
+	for (int n = 0; n < 2; n++)
+		bind_range(fillers[n].at, fillers[n].bytes, MPOL_BIND, node_at(n), 0);
+	gone = flood(hot, busy, fillers);
+	tap_ok(!gone, "nor what its mapping's policy keeps here: %zu pages", gone);
+	for (int n = 0; n < 2; n++)
+		bind_range(fillers[n].at, fillers[n].bytes, MPOL_DEFAULT, node_at(n), 0);
 }
 
 /* Pages demoted by whomever, of all and of the neighbour's cgroup. */

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * pghot_free: what a page of the slow node costs from its fault to its free, without a source of
- * hot-page tracking and with one. Of use where time is counted in instructions. Not in the suite:
- * docs/results/2026-11-24-lab-free-cost.md says that it fails, by how much.
+ * hot-page tracking and with one. Of use where time is counted in instructions.
  */
 #include "clock.h"
 #include "files.h"

@@ -223,11 +223,13 @@ static size_t faults_until_woken(const struct trace_event *trace, size_t nr)
  * come from faults. What was ready when it polled is not counted again, so that may be the second
  * batch.
  */
-static void test_batch(void)
+static void test_batch(bool huge)
 {
+	/* Pages of one fault. */
+	const size_t pages = huge ? HUGE_BYTES / page_bytes() : 1;
 	static const char *const events[] = { "pghot/pghot_reported", "sched/sched_waking", NULL };
 	const size_t bytes = 4 * BYTES;
-	struct content *content = pghot_memory(node_slow(), bytes, false, 0);
+	struct content *content = pghot_memory(node_slow(), bytes, huge, 0);
 	struct trace_event *trace;
 	size_t nr, ready;
 
@@ -239,8 +241,9 @@ static void test_batch(void)
 	pghot_stop();
 	ready = faults_until_woken(trace, nr);
 	free(trace);
-	tap_ok(ready >= BATCH && ready < 2 * BATCH,
-	       "the fault that makes a batch ready wakes kmigrated (%zu faults)", ready);
+	tap_ok(ready * pages >= BATCH && ready * pages < 2 * BATCH,
+	       "the fault that makes a batch ready wakes kmigrated (%zu faults of %zu pages)",
+	       ready, pages);
 	tap_ok(!content_wrong(content, "batch"), "batch: contents");
 	pghot_memory_drop(content);
 }
@@ -385,7 +388,8 @@ int main(void)
 	file_write("1", SCANS "hot_threshold_ms");
 	test_window();
 	test_one_access();
-	test_batch();
+	test_batch(false);
+	test_batch(true);
 	test_steps();
 	test_shared();
 	test_file();

@@ -239,6 +239,14 @@ static void test_left_out(void)
 	       "who asked not to be scanned is left out: %zu pages went up, and %zu of theirs",
 	       moved, before);
 	tap_ok(!status, "and is not any more when it asks again");
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PGHOT_SCAN, 0, 0, 0, 0);
+		execl("/proc/self/exe", "pghot_scan", "is-scanned", NULL);
+		_exit(2);
+	}
+	waitpid(pid, &status, 0);
+	tap_ok(!status, "the program that it executes is left out, too");
 	tap_ok(!content_wrong(content, "scanned"), "contents");
 	pghot_memory_drop(content);
 	munmap(shared, sizeof(*shared));
@@ -250,6 +258,8 @@ int main(int argc, char **argv)
 	struct content *content;
 	const char *disk;
 
+	if (argc > 1 && !strcmp(argv[1], "is-scanned"))
+		return prctl(PR_GET_PGHOT_SCAN, 0, 0, 0, 0);
 	tap_start();
 	nodes_with_memory();
 	pghot_init();

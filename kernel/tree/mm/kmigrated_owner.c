@@ -125,6 +125,10 @@ void kmigrated_know_protection(void)
 
 	for (memcg = mem_cgroup_iter(NULL, NULL, NULL); memcg;
 	     memcg = mem_cgroup_iter(NULL, memcg, NULL)) {
+		if (kmigrated_should_stop()) {
+			mem_cgroup_iter_break(NULL, memcg);
+			break;
+		}
 		mem_cgroup_calculate_protection(NULL, memcg);
 		cond_resched();
 	}

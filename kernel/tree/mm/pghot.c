@@ -21,7 +21,6 @@
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
 #include <linux/workqueue.h>
-#include <linux/xarray.h>
 
 #include "pghot.h"
 
@@ -190,10 +189,9 @@ static bool pghot_record_pfn(unsigned long *pfn)
 	return true;
 }
 
-/* The records that @pfn is among; NULL if its memory has none. Under RCU. */
-static struct pghot_section *pghot_section_of(unsigned long pfn)
+static void *pghot_record_in(const struct pghot_section *section, unsigned long pfn)
 {
-	return xa_load(&pghot_sections, pfn_to_section_nr(pfn));
+	return section->records + (pfn - section->start_pfn) * pghot_record_size();
 }
 
 /* The record of @pfn itself, if it has one. Under RCU. */
@@ -201,9 +199,7 @@ static void *pghot_record_at(unsigned long pfn)
 {
 	struct pghot_section *section = pghot_section_of(pfn);
 
-	if (!section)
-		return NULL;
-	return section->records + (pfn - section->start_pfn) * pghot_record_size();
+	return section ? pghot_record_in(section, pfn) : NULL;
 }
 
 static bool pghot_is_ready(u32 record)
@@ -244,16 +240,20 @@ static void pghot_vote(struct pghot_section *section, unsigned long pfn, u32 nod
 		WRITE_ONCE(section->majority, new);
 }
 
-/* A page of the section became ready, or was accessed while it was. */
-static void pghot_kick(struct pghot_section *section, enum pghot_src src, bool became)
+/* A folio of the section became ready, or was accessed while it was. */
+static void pghot_kick(struct pghot_section *section, unsigned long pfn, enum pghot_src src,
+		       bool became)
 {
 	atomic_t *pages = &pghot_ready[section->nid];
+	unsigned int nr;
 
 	if (!READ_ONCE(section->hot))
 		WRITE_ONCE(section->hot, 1);
 	/* Not from NMIs, which must not wake a thread: hint faults never are. */
 	if (src == PGHOT_HINTFAULT && became) {
-		if (atomic_inc_return(pages) == PGHOT_BATCH_NR)
+		/* A folio that is split meanwhile may tell any number. */
+		nr = clamp_t(unsigned int, compound_nr(pfn_to_page(pfn)), 1, PGHOT_BATCH_NR);
+		if (atomic_fetch_add(nr, pages) < PGHOT_BATCH_NR && pghot_batch_ready(section->nid))
 			kmigrated_wake();
 	} else if (!atomic_read(pages)) {
 		atomic_cmpxchg(pages, 0, 1);
@@ -266,17 +266,15 @@ static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 no
 	const struct ferry_hot_params *params = rcu_dereference(pghot_params);
 	struct pghot_section *section = pghot_section_of(pfn);
 	u32 weight = pghot_source[src].weight, old, new;
-	unsigned long offset;
 	void *record;
 	bool ready;
 
 	if (!section || !pghot_record_pfn(&pfn))
 		return false;
 	/* Of a gigantic page, which no LRU list has, it could be another section's. */
-	offset = pfn - section->start_pfn;
-	if (offset >= PAGES_PER_SECTION)
+	if (pfn - section->start_pfn >= PAGES_PER_SECTION)
 		return false;
-	record = section->records + offset * pghot_record_size();
+	record = pghot_record_in(section, pfn);
 	/* Each access counts (params->step is 0), so no random number is drawn. */
 	new = pghot_record_change(record, old, pghot_precise ?
 				  ferry_hot32_access(old, params, now, weight, 0, node) :
@@ -285,7 +283,7 @@ static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 no
 	trace_pghot_reported(pfn, node, src, ready);
 	pghot_vote(section, pfn, node);
 	if (ready && !node_is_toptier(section->nid))
-		pghot_kick(section, src, !pghot_is_ready(old));
+		pghot_kick(section, pfn, src, !pghot_is_ready(old));
 	return true;
 }
 
@@ -380,7 +378,7 @@ static u32 pghot_take(unsigned long pfn)
 
 	if (!section)
 		return 0;
-	pghot_record_change(pghot_record_at(pfn), old, 0);
+	pghot_record_change(pghot_record_in(section, pfn), old, 0);
 	if (old)
 		kmigrated_forget_failed(section->nid, pfn);
 	return old;

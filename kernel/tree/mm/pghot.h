@@ -54,7 +54,7 @@ static inline void pghot_stat_add(unsigned int stat, unsigned long n)
  * records, by compare-and-exchange.
  */
 struct pghot_section {
-	refcount_t ref;		/* one of the map's, one of each iteration */
+	refcount_t ref;		/* one of mem_section::pghot, one of each iteration */
 	int nid;
 	u64 majority;		/* upper half: owner; lower half: as ferry_hot_majority() */
 	unsigned long hot;	/* the last sweep or an access since found a ready page */
@@ -62,6 +62,14 @@ struct pghot_section {
 	void *records;		/* u8 each, or u32 if pghot_precise */
 	struct rcu_head rcu;
 };
+
+/* The records that @pfn is among; NULL if its memory has none. Under RCU. */
+static inline struct pghot_section *pghot_section_of(unsigned long pfn)
+{
+	struct mem_section *section = __pfn_to_section(pfn);
+
+	return section ? rcu_dereference(section->pghot) : NULL;
+}
 
 /* Whether records have four bytes. */
 extern bool pghot_precise;
@@ -128,12 +136,11 @@ bool pghot_take_kick(int nid);
 bool pghot_batch_ready(int nid);
 
 /*
- * pghot_records.c: the map, and many records. A section that pghot_next_section() returned is
- * pinned until it is handed to the next call or to pghot_put_section(): its records stay readable,
- * even if its memory goes offline meanwhile. So struct pages must be looked up by
+ * pghot_records.c: which memory has records, and many records. A section that pghot_next_section()
+ * returned is pinned until it is handed to the next call or to pghot_put_section(): its records
+ * stay readable, even if its memory goes offline meanwhile. So struct pages must be looked up by
  * pfn_to_online_page().
  */
-extern struct xarray pghot_sections;
 extern atomic_long_t pghot_record_memory;
 int pghot_update_records(unsigned int sources);
 struct pghot_section *pghot_next_section(int nid, struct pghot_section *section);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which memory has records, and where they lie: a map from sections of memory to their records
- * that follows memory hotplug, the tiers of nodes and the sources that are on. And many records
- * at once: aging and counting those of a node, and finding pages by their heat.
+ * Which memory has records, and where they lie: sections of memory point to their records, which
+ * follow memory hotplug, the tiers of nodes and the sources that are on. And many records at
+ * once: aging and counting those of a node, and finding pages by their heat.
  *
- * Readers of the map under RCU may use the records until the end of that critical section;
- * longer ones take a reference. Memory that goes offline waits for the former and not for the
- * latter.
+ * Readers under RCU may use the records until the end of that critical section; longer ones take
+ * a reference. Memory that goes offline waits for the former and not for the latter.
  */
 #include <linux/kcsan-checks.h>
 #include <linux/kthread.h>
@@ -18,12 +17,10 @@
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/string.h>
-#include <linux/xarray.h>
 
 #include "pghot.h"
 
-/* By section number. Changed under pghot_map_lock, inside of the lock of memory hotplug. */
-DEFINE_XARRAY(pghot_sections);
+/* Changes of mem_section::pghot. Inside of the lock of memory hotplug. */
 static DEFINE_MUTEX(pghot_map_lock);
 
 /* Bytes of all records. */
@@ -61,29 +58,27 @@ static int pghot_section_nid(unsigned long start_pfn)
 static int pghot_add_section(unsigned long nr, int nid)
 {
 	struct pghot_section *section = kzalloc(sizeof(*section), GFP_KERNEL);
-	int error = -ENOMEM;
 
 	if (!section)
-		return error;
+		return -ENOMEM;
 	refcount_set(&section->ref, 1);
 	section->nid = nid;
 	section->start_pfn = section_nr_to_pfn(nr);
 	/* Records are read for every access: better not on the node that is slow. */
 	section->records = kvzalloc_node(pghot_section_bytes(), GFP_KERNEL, pghot_target_nid());
-	if (section->records)
-		error = xa_err(xa_store(&pghot_sections, nr, section, GFP_KERNEL));
-	if (error) {
-		kvfree(section->records);
+	if (!section->records) {
 		kfree(section);
-		return error;
+		return -ENOMEM;
 	}
 	atomic_long_add(pghot_section_bytes() + sizeof(*section), &pghot_record_memory);
+	rcu_assign_pointer(__nr_to_section(nr)->pghot, section);
 	return 0;
 }
 
 static void pghot_drop_section(unsigned long nr)
 {
-	struct pghot_section *section = xa_erase(&pghot_sections, nr);
+	struct pghot_section *section = rcu_replace_pointer(__nr_to_section(nr)->pghot, NULL,
+							    lockdep_is_held(&pghot_map_lock));
 
 	if (section)
 		pghot_put_section(section);
@@ -125,7 +120,7 @@ int pghot_update_records(unsigned int sources)
 		nid = pghot_section_nid(section_nr_to_pfn(nr));
 		if (nid == NUMA_NO_NODE || !node_isset(nid, nodes))
 			pghot_drop_section(nr);
-		else if (!xa_load(&pghot_sections, nr))
+		else if (!rcu_access_pointer(__nr_to_section(nr)->pghot))
 			error = pghot_add_section(nr, nid);
 		cond_resched();
 	}
@@ -140,24 +135,19 @@ int pghot_update_records(unsigned int sources)
  */
 struct pghot_section *pghot_next_section(int nid, struct pghot_section *section)
 {
-	unsigned long nr = pfn_to_section_nr(node_start_pfn(nid));
-	struct pghot_section *next;
+	unsigned long pfn = SECTION_ALIGN_DOWN(node_start_pfn(nid));
+	struct pghot_section *next = NULL;
 
 	if (section) {
-		nr = pfn_to_section_nr(section->start_pfn) + 1;
+		pfn = section->start_pfn + PAGES_PER_SECTION;
 		pghot_put_section(section);
 	}
-	if (!node_spanned_pages(nid))
-		return NULL;
 	rcu_read_lock();
-	for (next = xa_find(&pghot_sections, &nr, ULONG_MAX, XA_PRESENT); next;
-	     next = xa_find_after(&pghot_sections, &nr, ULONG_MAX, XA_PRESENT)) {
-		if (next->start_pfn >= node_end_pfn(nid)) {
-			next = NULL;
+	for (; pfn < node_end_pfn(nid); pfn += PAGES_PER_SECTION) {
+		next = pghot_section_of(pfn);
+		if (next && next->nid == nid && refcount_inc_not_zero(&next->ref))
 			break;
-		}
-		if (next->nid == nid && refcount_inc_not_zero(&next->ref))
-			break;
+		next = NULL;
 	}
 	rcu_read_unlock();
 	return next;
