@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Between which nodes pages are promoted, and how much memory the scenarios may use there.
 
+use std::collections::BTreeMap;
+
 use memferry_linux::topology::{Node, Topology, parse};
 
 use crate::args::promote::{PromoteArgs, Scenario};
@@ -207,33 +209,69 @@ impl Place {
 
 /// The bytes of a node that filling it takes: what is free, less what keeps the kernel from making room at once.
 pub fn room_to_fill(node: u32) -> Result<usize, Failure> {
-    let zones = std::fs::read_to_string("/proc/zoneinfo").map_err(|error| {
+    let room = above_watermarks(&zoneinfo()?, node).saturating_sub(LEFT_ABOVE);
+    Ok(room as usize / THP * THP)
+}
+
+/// The free bytes of a node that CPUs keep to themselves, in whole THPs for each CPU.
+pub fn kept_by_cpus(node: u32) -> Result<BTreeMap<u32, usize>, Failure> {
+    let kept = pages_of_cpus(&zoneinfo()?, node).into_iter();
+    Ok(kept
+        .map(|(cpu, pages)| (cpu, pages as usize * PAGE / THP * THP))
+        .collect())
+}
+
+fn zoneinfo() -> Result<String, Failure> {
+    std::fs::read_to_string("/proc/zoneinfo").map_err(|error| {
         Failure::new(
             "cannot read /proc/zoneinfo",
             error,
             "run it outside of the container that hides it",
         )
-    })?;
-    let room = above_watermarks(&zones, node).saturating_sub(LEFT_ABOVE);
-    Ok(room as usize / THP * THP)
+    })
+}
+
+/// The zones of a node: each begins with `Node N, zone NAME`.
+fn zones(zoneinfo: &str, node: u32) -> impl Iterator<Item = &str> {
+    zoneinfo.split("Node ").filter(move |zone| {
+        let id = zone.split(',').next().unwrap_or_default().trim();
+        id.parse() == Ok(node)
+    })
+}
+
+/// A number among colons, commas and parentheses.
+fn number(word: &str) -> u64 {
+    let digits = word.trim_matches(|c: char| !c.is_ascii_digit());
+    digits.parse().unwrap_or(0)
+}
+
+/// How many pages of a node each CPU keeps to itself (its page sets, which do not count as free).
+fn pages_of_cpus(zoneinfo: &str, node: u32) -> BTreeMap<u32, u64> {
+    let mut kept = BTreeMap::new();
+    for zone in zones(zoneinfo, node) {
+        let mut of = None;
+        for line in zone.lines() {
+            match line.split_whitespace().collect::<Vec<_>>()[..] {
+                ["cpu:", cpu] => of = cpu.parse().ok(),
+                ["count:", pages] => {
+                    if let Some(cpu) = of {
+                        *kept.entry(cpu).or_default() += number(pages);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    kept
 }
 
 /// What of a node's zones is free above their high watermarks, bytes: with less, kswapd wakes up and makes room. What a zone
 /// keeps for allocations that fit into no other is not for memory of programs.
 fn above_watermarks(zoneinfo: &str, node: u32) -> u64 {
-    let of_node = |zone: &&str| {
-        let id = zone.split(',').next().unwrap_or_default().trim();
-        id.parse() == Ok(node)
-    };
     let pages = |zone: &str| -> u64 {
         let (mut free, mut kept) = (0, 0);
         for line in zone.lines() {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let number = |word: &str| {
-                let digits = word.trim_matches(|c: char| !c.is_ascii_digit());
-                digits.parse::<u64>().unwrap_or(0)
-            };
-            match words[..] {
+            match line.split_whitespace().collect::<Vec<_>>()[..] {
                 ["pages", "free", count] => free = number(count),
                 ["high", count] => kept += number(count),
                 // The last one is for the zone that memory of programs asks for first.
@@ -241,11 +279,9 @@ fn above_watermarks(zoneinfo: &str, node: u32) -> u64 {
                 _ => {}
             }
         }
-        free.saturating_sub(kept)
+        u64::saturating_sub(free, kept)
     };
-    // A zone begins with `Node N, zone NAME`.
-    let zones = zoneinfo.split("Node ").filter(of_node);
-    zones.map(pages).sum::<u64>() * PAGE as u64
+    zones(zoneinfo, node).map(pages).sum::<u64>() * PAGE as u64
 }
 
 #[cfg(test)]
@@ -374,12 +410,14 @@ mod tests {
     #[test]
     fn filling_leaves_watermarks_and_what_a_zone_keeps() {
         let zones = "Node 0, zone      DMA\n  pages free     3840\n        high     36\n        protection: (0, 941, 941, 941)\n    \
-                     pagesets\n    cpu: 0\n              high:  9\n\
+                     pagesets\n    cpu: 0\n              count: 7\n              high:  9\n    cpu: 11\n              count:    600\n\
                      Node 0, zone    DMA32\n  pages free     9000\n        boost    0\n        high     700\n        \
-                     protection: (0, 0, 0, 0)\nNode 1, zone   Normal\n  pages free     50\n        high     100\n        \
+                     protection: (0, 0, 0, 0)\n    cpu: 11\n              count: 40\nNode 1, zone   Normal\n  pages free     50\n        high     100\n        \
                      protection: (0, 0, 0, 0)\n";
         assert_eq!(above_watermarks(zones, 0), (3840 - 36 - 941 + 8300) * 4096);
         assert_eq!(above_watermarks(zones, 1), 0, "less than the watermark");
         assert_eq!(above_watermarks(zones, 2), 0);
+        assert_eq!(pages_of_cpus(zones, 0), BTreeMap::from([(0, 7), (11, 640)]));
+        assert_eq!(pages_of_cpus(zones, 1), BTreeMap::new());
     }
 }

@@ -117,18 +117,17 @@ impl Memory {
     fn fill(&mut self, spec: &Spec) -> Result<(), Failure> {
         let mut idle = spec.idle_bytes.map_or(usize::MAX, |bytes| bytes as usize);
         for &node in &spec.top {
-            let room = place::room_to_fill(node)?;
-            let unlocked = room.min(idle);
-            if unlocked > 0 {
-                self.fill.push(on(node, unlocked, spec.threads)?);
+            self.take(node, place::room_to_fill(node)?, spec.threads, &mut idle)?;
+        }
+        // What a CPU has freed it keeps to itself, up to an eighth of a zone: it has to take that itself.
+        for cpu in affinity::allowed().unwrap_or_default() {
+            for &node in &spec.top {
+                let kept = place::kept_by_cpus(node)?.remove(&cpu).unwrap_or(0);
+                let take = || {
+                    affinity::pin(&[cpu]).map_or(Ok(()), |()| self.take(node, kept, 1, &mut idle))
+                };
+                std::thread::scope(|scope| scope.spawn(take).join()).expect("no panic")?;
             }
-            if room > unlocked {
-                let region = on(node, room - unlocked, spec.threads)?;
-                lock(&region)?;
-                self.locked += region.range().len() as u64;
-                self.fill.push(region);
-            }
-            idle -= unlocked;
         }
         match spec.idle_bytes {
             Some(_) if idle > 0 => Err(Failure::new(
@@ -138,6 +137,28 @@ impl Memory {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Takes memory of a node: what is still to be idle of it, and locks the rest.
+    fn take(
+        &mut self,
+        node: u32,
+        bytes: usize,
+        threads: usize,
+        idle: &mut usize,
+    ) -> Result<(), Failure> {
+        let unlocked = bytes.min(*idle);
+        if unlocked > 0 {
+            self.fill.push(on(node, unlocked, threads)?);
+        }
+        if bytes > unlocked {
+            let region = on(node, bytes - unlocked, threads)?;
+            lock(&region)?;
+            self.locked += region.range().len() as u64;
+            self.fill.push(region);
+        }
+        *idle -= unlocked;
+        Ok(())
     }
 
     /// Whether the top tier is as full as it was to be: what others freed meanwhile would be room for promotion.
@@ -293,10 +314,12 @@ fn reserve(bytes: usize) -> Result<Region, Failure> {
 
 /// Bytes of addresses that what fills the top tier needs.
 fn room_above(spec: &Spec) -> Result<usize, Failure> {
-    let rooms = spec.top.iter().map(|&node| place::room_to_fill(node));
-    rooms
-        .sum::<Result<usize, _>>()
-        .map(|room| room + (64 << 20))
+    let mut room = 64 << 20;
+    for &node in &spec.top {
+        room += place::room_to_fill(node)?;
+        room += place::kept_by_cpus(node)?.values().sum::<usize>();
+    }
+    Ok(room)
 }
 
 fn lock(region: &Region) -> Result<(), Failure> {
