@@ -140,23 +140,28 @@ static void use(struct content *hot, struct content *busy, size_t pages)
 
 /*
  * Its own node is full, the other one is not. Of the lowest zone, which has less than 16 MiB, the
- * filler gets little: there is more that is hot than could find room there.
+ * filler gets little: there is more that is hot than could find room there. For huge pages there is
+ * room on the full node for some base pages, and not for one of them.
  */
-static void test_other_node(void)
+static void test_other_node(bool huge)
 {
 	size_t pages = 2 * PAGES;
-	struct content *hot = pghot_memory(node_slow(), 2 * HOT_BYTES, false, 1);
+	struct content *hot = pghot_memory(node_slow(), 2 * HOT_BYTES, huge, 1);
 	struct content *busy = pghot_memory(node_at(0), BUSY_BYTES, false, 1);
 	long long demoted = pghot_counter("pghot_demoted");
 	struct filler filler;
 
 	fill(&filler, 1);
+	if (huge) {
+		filler.bytes -= 320 * page_bytes();
+		madvise(filler.at + filler.bytes, 320 * page_bytes(), MADV_DONTNEED);
+	}
 	pghot_start(PGHOT_PGTSCAN);
 	use(hot, busy, pages);
 	pghot_stop();
 	demoted = pghot_counter("pghot_demoted") - demoted;
-	tap_note("other node: %zu of %zu hot pages there, %zu up, demoted %lld",
-		 on(hot, node_at(1)), pages, up(hot), demoted);
+	tap_note("other node, %s pages: %zu of %zu hot ones there, %zu up, demoted %lld",
+		 huge ? "huge" : "base", on(hot, node_at(1)), pages, up(hot), demoted);
 	tap_ok(up(hot) == pages && on(hot, node_at(1)) >= pages / 2,
 	       "what finds its node full goes to one of the same tier");
 	tap_ok(!demoted, "and nothing is demoted for it");
@@ -482,7 +487,8 @@ int main(int argc, char **argv)
 	}
 	if (pghot_has(PGHOT_PGTSCAN)) {
 		test_bound();
-		test_other_node();
+		test_other_node(false);
+		test_other_node(true);
 		test_full(PGHOT_PGTSCAN);
 	}
 	return tap_done();
