@@ -157,13 +157,18 @@ struct pghot_section *pghot_next_section(int nid, struct pghot_section *section)
 #define PGHOT_CHUNK_BYTES	(PAGES_PER_SECTION < 4096 ? PAGES_PER_SECTION : 4096UL)
 #define PGHOT_CHUNK_WORDS	(PGHOT_CHUNK_BYTES / sizeof(u64))
 
+/* Records as they were, and as they are after the sweep. */
+struct pghot_chunk {
+	u64 before[PGHOT_CHUNK_WORDS];
+	u64 after[PGHOT_CHUNK_WORDS];
+};
+
 /* Counts records, after aging them if the sweep has a number. */
 struct pghot_sweep {
 	struct ferry_hot_params params;
 	struct ferry_hot_sweep sweep;
 	struct ferry_hot_histogram *histogram;
-	/* Records as they were, and as they are after the sweep. */
-	u64 before[PGHOT_CHUNK_WORDS], after[PGHOT_CHUNK_WORDS];
+	struct pghot_chunk *chunk;
 };
 
 /* Stores what the sweep made of eight bytes of records, or ages one by one if others wrote some. */
@@ -178,9 +183,10 @@ static void pghot_store_aged(void *at, u64 before, u64 after, const struct pghot
 		pghot_record_change(at, old, pghot_by_format(aged, old, &of->params, &of->sweep));
 }
 
-static void pghot_count_chunk(void *records, struct pghot_sweep *of)
+static void pghot_count_chunk(void *records, const struct pghot_sweep *of)
 {
 	size_t nr = PGHOT_CHUNK_BYTES / pghot_record_size(), changed, i;
+	struct pghot_chunk *chunk = of->chunk;
 
 	/* An access that comes now is seen the next time. */
 	if (!memchr_inv(records, 0, PGHOT_CHUNK_BYTES)) {
@@ -192,17 +198,17 @@ static void pghot_count_chunk(void *records, struct pghot_sweep *of)
 		return;
 	}
 	/* Whatever a racing access makes of a record, either before or after it is right. */
-	memcpy(of->before, records, PGHOT_CHUNK_BYTES);
-	memcpy(of->after, of->before, PGHOT_CHUNK_BYTES);
-	changed = pghot_by_format(sweep, (void *)of->after, nr, &of->params, &of->sweep,
+	memcpy(chunk->before, records, PGHOT_CHUNK_BYTES);
+	memcpy(chunk->after, chunk->before, PGHOT_CHUNK_BYTES);
+	changed = pghot_by_format(sweep, (void *)chunk->after, nr, &of->params, &of->sweep,
 				  of->histogram);
 	for (i = 0; changed && i < PGHOT_CHUNK_WORDS; i++)
-		if (of->before[i] != of->after[i])
-			pghot_store_aged((u64 *)records + i, of->before[i], of->after[i], of);
+		if (chunk->before[i] != chunk->after[i])
+			pghot_store_aged((u64 *)records + i, chunk->before[i], chunk->after[i], of);
 }
 
 /* Pages that reached the threshold, whenever that was. */
-u64 pghot_hot_pages(const struct ferry_hot_histogram *histogram, u32 threshold)
+static u64 pghot_hot_pages(const struct ferry_hot_histogram *histogram, u32 threshold)
 {
 	unsigned int i, age;
 	u64 pages = 0;
@@ -213,19 +219,25 @@ u64 pghot_hot_pages(const struct ferry_hot_histogram *histogram, u32 threshold)
 	return pages;
 }
 
-static void pghot_count_section(struct pghot_section *section, struct pghot_sweep *of)
+static void pghot_count_records(const struct pghot_section *section, const struct pghot_sweep *of)
 {
-	u64 before = pghot_hot_pages(of->histogram, of->params.threshold);
 	size_t at;
 
-	WRITE_ONCE(section->hot, 0);
-	/* Pairs with pghot_kick(): an access after this sets it again, one before is counted. */
-	smp_mb();
 	/* Records that change meanwhile count as they were or as they are. */
 	kcsan_disable_current();
 	for (at = 0; at < pghot_section_bytes(); at += PGHOT_CHUNK_BYTES)
 		pghot_count_chunk(section->records + at, of);
 	kcsan_enable_current();
+}
+
+static void pghot_sweep_section(struct pghot_section *section, const struct pghot_sweep *of)
+{
+	u64 before = pghot_hot_pages(of->histogram, of->params.threshold);
+
+	WRITE_ONCE(section->hot, 0);
+	/* Pairs with pghot_kick(): an access after this sets it again, one before is swept. */
+	smp_mb();
+	pghot_count_records(section, of);
 	if (pghot_hot_pages(of->histogram, of->params.threshold) > before)
 		WRITE_ONCE(section->hot, 1);
 }
@@ -234,18 +246,28 @@ static void pghot_count_section(struct pghot_section *section, struct pghot_swee
  * Finds pages of a section with a heat from @least_heat to @most_heat, counted from its first
  * page, ascending: at most @space, from *@from on, which receives where to go on.
  */
-size_t pghot_find(const struct pghot_section *section, size_t *from,
-		  const struct ferry_hot_params *params, u32 now, u32 least_heat, u32 most_heat,
-		  u32 *found, size_t space)
+size_t pghot_find(const struct pghot_section *section, size_t *from, u32 now, u32 least_heat,
+		  u32 most_heat, u32 *found, size_t space)
 {
+	struct ferry_hot_params params;
 	size_t nr;
 
+	pghot_get_params(&params);
 	/* Records that change meanwhile may be found or not. */
 	kcsan_disable_current();
-	nr = pghot_by_format(find, section->records, PAGES_PER_SECTION, from, params, now,
+	nr = pghot_by_format(find, section->records, PAGES_PER_SECTION, from, &params, now,
 			     least_heat, most_heat, found, space);
 	kcsan_enable_current();
 	return nr;
+}
+
+/* Adds the pages of a section to @histogram, as they are now. */
+void pghot_count_section(const struct pghot_section *section, u32 now,
+			 struct ferry_hot_histogram *histogram)
+{
+	struct pghot_sweep of = { .sweep.now = now, .histogram = histogram };
+
+	pghot_count_records(section, &of);
 }
 
 /*
@@ -256,24 +278,29 @@ size_t pghot_find(const struct pghot_section *section, size_t *from,
 bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
 		     struct ferry_hot_histogram *histogram)
 {
-	/* A sweep that is left out makes the next one late, which then trusts no record. */
-	struct pghot_sweep *of = kmalloc(sizeof(*of), GFP_KERNEL | __GFP_NOFAIL);
+	struct pghot_sweep of = { .histogram = histogram };
 	struct pghot_section *section;
 
-	of->params = pghot_get_params();
-	of->sweep = sweep ? *sweep : (struct ferry_hot_sweep){ 0 };
-	of->histogram = memset(histogram, 0, sizeof(*histogram));
+	memset(histogram, 0, sizeof(*histogram));
+	pghot_get_params(&of.params);
+	if (sweep)
+		of.sweep = *sweep;
+	/* A sweep that is left out makes the next one late, which then trusts no record. */
+	of.chunk = kmalloc(sizeof(*of.chunk), GFP_KERNEL | __GFP_NOFAIL);
 	for_each_pghot_section(section, nid) {
 		if (kthread_should_stop()) {
 			pghot_put_section(section);
 			break;
 		}
 		/* Of a large node the last records are counted later. */
-		of->sweep.now = pghot_now();
-		pghot_count_section(section, of);
+		of.sweep.now = pghot_now();
+		if (sweep)
+			pghot_sweep_section(section, &of);
+		else
+			pghot_count_records(section, &of);
 		cond_resched();
 	}
-	kfree(of);
+	kfree(of.chunk);
 	return !section;
 }
 

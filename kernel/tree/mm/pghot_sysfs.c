@@ -9,6 +9,7 @@
 #include <linux/mm.h>
 #include <linux/sched/sysctl.h>
 #include <linux/seq_file.h>
+#include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/sysctl.h>
 #include <linux/uaccess.h>
@@ -41,12 +42,18 @@ static int pghot_file_store(const struct pghot_file *file, char *text, size_t co
 
 static unsigned int pghot_get_threshold(void)
 {
-	return pghot_get_params().threshold;
+	struct ferry_hot_params params;
+
+	pghot_get_params(&params);
+	return params.threshold;
 }
 
 static unsigned int pghot_get_window(void)
 {
-	return pghot_get_params().window_ms;
+	struct ferry_hot_params params;
+
+	pghot_get_params(&params);
+	return params.window_ms;
 }
 
 static unsigned int pghot_get_rate(void)
@@ -151,43 +158,54 @@ static int pghot_status_show(struct seq_file *file, void *unused)
 DEFINE_SHOW_ATTRIBUTE(pghot_status);
 
 static void pghot_heat_section(struct seq_file *file, const struct pghot_section *section,
-			       unsigned int freq_max)
+			       struct ferry_hot_histogram *histogram, unsigned int freq_max)
 {
-	unsigned long by_freq[FERRY_HOT32_FREQ_MAX + 1] = { 0 }, hot = 0, i;
-	u32 majority, now = pghot_now(), threshold = pghot_get_threshold();
-	struct ferry_hot_view view;
-	unsigned int freq;
+	u64 by_freq[FERRY_HOT32_FREQ_MAX + 1] = { 0 }, known = 0, hot = 0;
+	unsigned int freq, age, eighths, threshold = pghot_get_threshold();
+	u32 majority;
 
-	for (i = 0; i < PAGES_PER_SECTION; i++) {
-		view = pghot_look(section->start_pfn + i, now);
-		by_freq[view.freq]++;
-		hot += view.freq >= threshold && view.age < FERRY_HOT_IDLE_AGE;
+	memset(histogram, 0, sizeof(*histogram));
+	pghot_count_section(section, pghot_now(), histogram);
+	for (eighths = 1; eighths < FERRY_HOT_EIGHTHS; eighths++) {
+		for (age = 0; age < FERRY_HOT_AGES; age++) {
+			u64 pages = histogram->pages[eighths][age];
+
+			freq = DIV_ROUND_UP(eighths, 8);
+			by_freq[freq] += pages;
+			known += pages;
+			if (freq >= threshold && age < FERRY_HOT_IDLE_AGE)
+				hot += pages;
+		}
 	}
 	majority = ferry_hot_majority_node((u16)READ_ONCE(section->majority));
-	seq_printf(file, "%lu %d %lu %lu %d", pfn_to_section_nr(section->start_pfn),
-		   section->nid, PAGES_PER_SECTION - by_freq[0], hot,
+	seq_printf(file, "%lu %d %llu %llu %d", pfn_to_section_nr(section->start_pfn),
+		   section->nid, known, hot,
 		   majority == FERRY_HOT_NO_NODE ? NUMA_NO_NODE : (int)majority);
 	for (freq = 1; freq <= freq_max; freq++)
-		seq_printf(file, " %lu", by_freq[freq]);
+		seq_printf(file, " %llu", by_freq[freq]);
 	seq_putc(file, '\n');
 }
 
 static int pghot_heat_show(struct seq_file *file, void *unused)
 {
 	unsigned int freq, freq_max = pghot_precise ? FERRY_HOT32_FREQ_MAX : FERRY_HOT8_FREQ_MAX;
+	struct ferry_hot_histogram *histogram = kmalloc(sizeof(*histogram), GFP_KERNEL);
 	struct pghot_section *section;
 	int nid;
 
+	if (!histogram)
+		return -ENOMEM;
 	seq_puts(file, "# section nid pages_known hot majority_node");
 	for (freq = 1; freq <= freq_max; freq++)
 		seq_printf(file, " freq%u", freq);
 	seq_putc(file, '\n');
 	for_each_online_node(nid) {
 		for_each_pghot_section(section, nid) {
-			pghot_heat_section(file, section, freq_max);
+			pghot_heat_section(file, section, histogram, freq_max);
 			cond_resched();
 		}
 	}
+	kfree(histogram);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(pghot_heat);
