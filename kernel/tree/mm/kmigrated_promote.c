@@ -447,7 +447,7 @@ static int kmigrated_target_nid(struct kmigrated *k, struct folio *folio)
 		kmigrated_fail(k, folio, PGHOT_FAILED_OWNER);
 	for_each_node_mask(nid, nodes) {
 		cost = node_distance(user, nid);
-		if (!k->exchanging && kmigrated_target_room(nid) <= 0)
+		if (!k->exchanging && kmigrated_target_room(nid) < (long)folio_nr_pages(folio))
 			cost += U8_MAX;
 		if (cost < least) {
 			least = cost;
