@@ -213,11 +213,12 @@ pub fn room_to_fill(node: u32) -> Result<usize, Failure> {
     Ok(room as usize / THP * THP)
 }
 
-/// The free bytes of a node that CPUs keep to themselves, in whole THPs for each CPU.
+/// The free bytes of a node that CPUs keep to themselves, in whole THPs for each CPU that has so much.
 pub fn kept_by_cpus(node: u32) -> Result<BTreeMap<u32, usize>, Failure> {
     let kept = pages_of_cpus(&zoneinfo()?, node).into_iter();
     Ok(kept
         .map(|(cpu, pages)| (cpu, pages as usize * PAGE / THP * THP))
+        .filter(|&(_, bytes)| bytes > 0)
         .collect())
 }
 

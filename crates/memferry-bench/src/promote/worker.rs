@@ -120,9 +120,9 @@ impl Memory {
             self.take(node, place::room_to_fill(node)?, spec.threads, &mut idle)?;
         }
         // What a CPU has freed it keeps to itself, up to an eighth of a zone: it has to take that itself.
-        for cpu in affinity::allowed().unwrap_or_default() {
-            for &node in &spec.top {
-                let kept = place::kept_by_cpus(node)?.remove(&cpu).unwrap_or(0);
+        for &node in &spec.top {
+            for (cpu, kept) in place::kept_by_cpus(node)? {
+                // A CPU that is not allowed keeps what it has.
                 let take = || {
                     affinity::pin(&[cpu]).map_or(Ok(()), |()| self.take(node, kept, 1, &mut idle))
                 };
