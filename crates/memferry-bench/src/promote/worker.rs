@@ -17,6 +17,9 @@ use super::watch::Watch;
 use crate::failure::Failure;
 use crate::region::{PAGE, Region};
 
+/// How often the top tier is looked at again, at most, after it was filled.
+const FILLS: usize = 8;
+
 /// Serves one run to the process at the other end of stdin and stdout.
 pub fn serve(spec: &str) -> Result<(), Failure> {
     // It ends with the command, whatever ends that, and is the first that the kernel takes when memory is short.
@@ -116,9 +119,7 @@ impl Memory {
     /// Fills the top tier with idle memory, and what is left of it with locked memory, which nothing demotes.
     fn fill(&mut self, spec: &Spec) -> Result<(), Failure> {
         let mut idle = spec.idle_bytes.map_or(usize::MAX, |bytes| bytes as usize);
-        for &node in &spec.top {
-            self.take(node, place::room_to_fill(node)?, spec.threads, &mut idle)?;
-        }
+        self.take_free(spec, &mut idle)?;
         // What a CPU has freed it keeps to itself, up to an eighth of a zone: it has to take that itself.
         for &node in &spec.top {
             for (cpu, kept) in place::kept_by_cpus(node)? {
@@ -129,6 +130,12 @@ impl Memory {
                 std::thread::scope(|scope| scope.spawn(take).join()).expect("no panic")?;
             }
         }
+        // What others freed meanwhile.
+        for _ in 0..FILLS {
+            if self.take_free(spec, &mut idle)? == 0 {
+                break;
+            }
+        }
         match spec.idle_bytes {
             Some(_) if idle > 0 => Err(Failure::new(
                 "cannot fill the top tier",
@@ -137,6 +144,17 @@ impl Memory {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Takes what is free in the top tier; gives how many bytes that was.
+    fn take_free(&mut self, spec: &Spec, idle: &mut usize) -> Result<usize, Failure> {
+        let mut taken = 0;
+        for &node in &spec.top {
+            let free = place::room_to_fill(node)?;
+            self.take(node, free, spec.threads, idle)?;
+            taken += free;
+        }
+        Ok(taken)
     }
 
     /// Takes memory of a node: what is still to be idle of it, and locks the rest.
