@@ -60,7 +60,7 @@ pub fn accelerator(lab: &Lab, image: &Image, programs: &Programs) -> Result<Acce
 
 /// Whether a guest runs its first process with KVM.
 fn boots(machine: &Machine, image: &Image, files: &[u8]) -> Result<bool> {
-    let Ok(qemu) = Qemu::start(machine, Accelerator::Kvm, &image.kernel(), files) else {
+    let Ok(qemu) = Qemu::start(machine, Accelerator::Kvm, &image.kernel(), files, "") else {
         return Ok(false);
     };
     let limits = Limits {

@@ -64,24 +64,25 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// Boots `kernel` with the `file_system`, and no one at the console.
+    /// Boots `kernel` with the `file_system` and these words on its command line, and no one at the console.
     pub fn start(
         machine: &Machine,
         accelerator: Accelerator,
         kernel: &Path,
         file_system: &[u8],
+        append: &str,
     ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let socket = folder.path().join("wire");
         let listener = UnixListener::bind(&socket).context("make a socket for QEMU")?;
-        let wire = format!("lab.wire={}", machine.guest.wire);
+        let append = format!("lab.wire={} {append}", machine.guest.wire);
         let mut child = command(
             machine,
             accelerator,
             kernel,
             file_system,
             folder.path(),
-            &wire,
+            &append,
         )?
         .args(["-serial", "stdio", "-serial", "chardev:wire", "-chardev"])
         .arg(format!("socket,id=wire,path={}", socket.display()))
