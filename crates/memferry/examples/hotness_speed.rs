@@ -258,8 +258,11 @@ fn rounds<R: Record>(mode: &str, nodes: u64, sections: u64) {
         sweeps.push(start.elapsed());
         let start = Instant::now();
         let cut = policy.cut(&swept.histogram, policy.params().threshold, 16384);
-        hot += tracker.hottest(250, cut.heat, 16384, |_| true).len();
+        let found = tracker.hottest(250, cut.heat, 16384, |_| true).len();
         lists.push(start.elapsed());
+        let in_use = (0..pages).filter(|page| (page >> 9) % 100 == 0).count();
+        assert_eq!(found, in_use.min(16384), "a round lists the hottest pages");
+        hot += found;
     }
     sweeps.sort_unstable();
     lists.sort_unstable();
