@@ -64,7 +64,7 @@ static bool kmigrated_due(const struct kmigrated *k, const struct ferry_hot_swee
 static void kmigrated_know_lower(struct kmigrated *k, bool due)
 {
 	u32 began = pghot_now();
-	unsigned int i, age;
+	unsigned int i;
 
 	if (!due && !kmigrated_may_count(&k->counted))
 		return;
@@ -74,15 +74,14 @@ static void kmigrated_know_lower(struct kmigrated *k, bool due)
 	if (!pghot_know_node(k->nid, due ? &k->sweep : NULL, &k->lower) && due)
 		k->sweep.now = k->sweep.last;
 	kmigrated_counted(&k->counted, began);
+	/* A record from the future looks old, and counting a large node takes a while. */
+	k->now = pghot_now();
 	kmigrated_leave_out_failed(k);
 	/* Idle pages take no place from pages in use, however hot they were. */
-	k->hot_pages = 0;
-	for (i = 0; i < FERRY_HOT_EIGHTHS; i++) {
-		for (age = FERRY_HOT_IDLE_AGE; age < FERRY_HOT_AGES; age++)
-			k->lower.pages[i][age] = 0;
-		for (age = 0; age < FERRY_HOT_IDLE_AGE && i > 8 * k->hot.threshold - 8; age++)
-			k->hot_pages += k->lower.pages[i][age];
-	}
+	for (i = 0; i < FERRY_HOT_EIGHTHS; i++)
+		memset(&k->lower.pages[i][FERRY_HOT_IDLE_AGE], 0,
+		       (FERRY_HOT_AGES - FERRY_HOT_IDLE_AGE) * sizeof(u64));
+	k->hot_pages = pghot_hot_pages(&k->lower, k->hot.threshold);
 }
 
 /* Pages in use. Those that a CPU keeps to itself are free as well. */
@@ -132,18 +131,13 @@ static void kmigrated_forget(struct kmigrated *k)
 /* Lets kswapd demote where hot pages found no room, and cold ones cannot be told. */
 static void kmigrated_wake_kswapd(struct kmigrated *k)
 {
-	struct zone *zone, *highest;
+	struct zone *zone;
 	int nid;
 
-	for_each_node_mask(nid, k->full) {
-		k->lacks_room = true;
-		highest = NULL;
+	k->lacks_room |= !nodes_empty(k->full);
+	for_each_node_mask(nid, k->full)
 		for_each_zone_of(zone, nid)
-			if (managed_zone(zone))
-				highest = zone;
-		if (highest)
-			wakeup_kswapd(highest, 0, 0, ZONE_MOVABLE);
-	}
+			wakeup_kswapd(zone, 0, 0, ZONE_MOVABLE);
 }
 
 /*
@@ -154,21 +148,17 @@ static unsigned long kmigrated_fill(struct kmigrated *k)
 {
 	struct ferry_balance balance = { .room = READ_ONCE(kmigrated_top.balance.room) };
 	u64 budget = kmigrated_budget(k), free = kmigrated_free(), wanted;
-	unsigned long most = KMIGRATED_PAGES;
 	struct ferry_hot_cut cut;
 
 	wanted = min3(k->hot_pages, free, (u64)KMIGRATED_CHOSEN);
 	if (budget < wanted)
 		count_vm_events(PGHOT_REFUSED_PACE, wanted - budget);
-	if (!k->exchange) {
-		ferry_hot_cut(&k->hot, &k->lower, k->hot.threshold, budget, &cut);
-	} else {
-		if (!ferry_balance_fill(&balance, &k->hot, &k->lower, free, budget, &cut))
-			return 0;
-		most = min(free - balance.room, KMIGRATED_PAGES);
-	}
+	if (!k->exchange)
+		free = U64_MAX;
+	if (!ferry_balance_fill(&balance, &k->hot, &k->lower, free, budget, &cut))
+		return 0;
 	kmigrated_choose(k, cut.heat, cut.room);
-	return kmigrated_promote(k, most);
+	return kmigrated_promote(k, min(free - balance.room, KMIGRATED_PAGES));
 }
 
 /* What one thread does for all, after some rounds or when memory came into use. */
@@ -206,6 +196,7 @@ static unsigned long kmigrated_move(struct kmigrated *k)
 	k->exchange = IS_ENABLED(CONFIG_PGHOT_PGTSCAN) && numa_demotion_enabled &&
 		      pghot_source_on(PGHOT_PGTSCAN) &&
 		      READ_ONCE(pghot_scan_walk_ms) <= k->hot.window_ms;
+	nodes_clear(k->full);
 	kmigrated_open(k);
 	if (turn)
 		kmigrated_keep_top(k);
@@ -235,7 +226,7 @@ static void kmigrated_round(struct kmigrated *k)
 	unsigned long moved;
 
 	k->now = pghot_now();
-	pghot_get_params(&k->hot);
+	k->hot = pghot_get_params();
 	due = kmigrated_due(k, &k->sweep, &k->counted);
 	if (!due && !kicked && !k->more && !k->lacks_room)
 		return;
@@ -267,7 +258,7 @@ int kmigrated(void *data)
 
 	/* Nothing moves while the image of a hibernation is written. */
 	set_freezable();
-	pghot_get_params(&k->hot);
+	k->hot = pghot_get_params();
 	while (!kthread_should_stop()) {
 		if (!pghot_on()) {
 			wait_event_freezable(kmigrated_wait, pghot_on() || kthread_should_stop());

@@ -45,9 +45,6 @@ struct task_struct;
 /* A later access is recent, whatever the pace says: records know no better. */
 #define KMIGRATED_RECENT_MS	256U
 
-/* A chosen page in one number: its frame, and above it its heat. */
-#define KMIGRATED_HEAT_SHIFT	52
-
 /* Targets and orders that a batch is collected for at the same time. */
 #define KMIGRATED_BATCHES	8
 
@@ -56,6 +53,10 @@ struct task_struct;
  * kcompactd makes many blocks.
  */
 #define KMIGRATED_FAILED_MAX	4U
+
+struct kmigrated_chosen {
+	u64 pfn : 52, heat : 12;
+};
 
 struct kmigrated_failed {
 	unsigned long pfn;	/* 0 if the page was freed or moved since */
@@ -96,6 +97,7 @@ struct kmigrated {
 	unsigned int looks;		/* records of the top tier to look at in this round */
 	bool exchange;			/* pages of the top tier have records, and may leave */
 	bool exchanging;		/* they leave now, for those that come */
+	unsigned long went;		/* base pages that left for those */
 	nodemask_t full;		/* where a page found no room */
 	bool more;			/* there is more to do at once */
 	bool lacks_room;		/* in the last round, and kswapd was woken */
@@ -104,7 +106,7 @@ struct kmigrated {
 	unsigned long turn;		/* how many of them had their turn */
 	struct kmigrated_batch batches[KMIGRATED_BATCHES];
 	unsigned long pages;		/* in all batches */
-	u64 chosen[KMIGRATED_CHOSEN];	/* the hottest first: kmigrated_chosen_pfn() */
+	struct kmigrated_chosen chosen[KMIGRATED_CHOSEN];	/* the hottest first */
 	struct kmigrated_failed failed[KMIGRATED_CHOSEN];	/* kmigrated_failed_entry() */
 };
 
@@ -123,9 +125,7 @@ struct kmigrated_target {
 	unsigned long unknown_usable;	/* those of them that could be demoted */
 	struct ferry_hot_histogram known;	/* of its records */
 	struct ferry_hot_exchange border;	/* between pages that change places and others */
-	long lack;			/* base pages that lacked when an exchange began */
-	long went;			/* down in it */
-	long came;			/* up in it */
+	long made;			/* room that an exchange made, and hot pages did not take yet */
 };
 
 /*
@@ -207,22 +207,6 @@ static inline void kmigrated_counted(struct kmigrated_count *counted, u32 began)
 {
 	counted->at = pghot_now();
 	counted->took = counted->at - began;
-}
-
-/* A chosen page in one number, which is smaller for the hotter page. */
-static inline u64 kmigrated_entry(unsigned long pfn, u32 heat)
-{
-	return (u64)(FERRY_HOT_HEATS - 1 - heat) << KMIGRATED_HEAT_SHIFT | pfn;
-}
-
-static inline unsigned long kmigrated_chosen_pfn(const struct kmigrated *k, unsigned int i)
-{
-	return k->chosen[i] & GENMASK_ULL(KMIGRATED_HEAT_SHIFT - 1, 0);
-}
-
-static inline u32 kmigrated_chosen_heat(const struct kmigrated *k, unsigned int i)
-{
-	return FERRY_HOT_HEATS - 1 - (k->chosen[i] >> KMIGRATED_HEAT_SHIFT);
 }
 
 /* kmigrated_promote.c */

@@ -164,7 +164,8 @@ static void kmigrated_cold_of(struct kmigrated *k, struct kmigrated_cold *cold,
 
 	while (from < PAGES_PER_SECTION && cold->got < cold->most && k->looks &&
 	       !kmigrated_should_stop()) {
-		nr = pghot_find(section, &from, k->now, 0, cold->heat, found, ARRAY_SIZE(found));
+		nr = pghot_find(section, &from, &k->hot, k->now, 0, cold->heat, found,
+				ARRAY_SIZE(found));
 		for (i = 0; i < nr && cold->got < cold->most; i++) {
 			pfn = section->start_pfn + found[i];
 			pages = kmigrated_isolate_cold(pfn, cold);
@@ -305,17 +306,11 @@ void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 	}
 }
 
-/* Room that an exchange made for hot pages: what others had taken before comes first. */
-static long kmigrated_made(const struct kmigrated *k, const struct kmigrated_target *target)
-{
-	return target->went - target->lack - target->came - (long)k->pages;
-}
-
 /*
  * Room of a node for hot pages: what is not kept for new ones, which may come to any node; or
  * what was made for hot ones, as far as others left it.
  */
-static long kmigrated_spare(const struct kmigrated *k, int nid)
+static long kmigrated_spare(int nid)
 {
 	long room = kmigrated_target_room(nid), kept = kmigrated_top.balance.room;
 	int other;
@@ -324,7 +319,7 @@ static long kmigrated_spare(const struct kmigrated *k, int nid)
 		if (other != nid)
 			kept -= max(kmigrated_target_room(other), 0L);
 	return max(room - max(kept, 0L),
-		   min(room, kmigrated_made(k, &kmigrated_top.targets[nid])));
+		   min(room, kmigrated_top.targets[nid].made));
 }
 
 /*
@@ -337,16 +332,17 @@ bool kmigrated_exchange_room(struct kmigrated *k, int nid, long pages, unsigned 
 	struct kmigrated_target *target = &kmigrated_top.targets[nid];
 	unsigned long went;
 
-	if (kmigrated_spare(k, nid) < pages)
+	if (kmigrated_spare(nid) < pages)
 		*moved += kmigrated_flush(k);
-	while (kmigrated_spare(k, nid) < pages && !node_isset(nid, k->full)) {
-		went = kmigrated_made(k, target) < (long)STEP_PAGES ?
+	while (kmigrated_spare(nid) < pages && !node_isset(nid, k->full)) {
+		went = target->made < (long)STEP_PAGES ?
 		       kmigrated_demote(k, nid, STEP_PAGES, target->border.cold) : 0;
-		target->went += went;
+		target->made += went;
+		k->went += went;
 		if (!went || kmigrated_should_stop())
 			node_set(nid, k->full);
 	}
-	return kmigrated_spare(k, nid) >= pages;
+	return kmigrated_spare(nid) >= pages;
 }
 
 /*
@@ -360,7 +356,7 @@ unsigned long kmigrated_exchange(struct kmigrated *k)
 {
 	struct ferry_hot_exchange *border, *lowest = NULL;
 	struct kmigrated_target *target;
-	unsigned long most, came, went = 0;
+	unsigned long most, came;
 	int nid;
 
 	if (kmigrated_free() >= kmigrated_top.balance.room + STEP_PAGES)
@@ -381,17 +377,14 @@ unsigned long kmigrated_exchange(struct kmigrated *k)
 	for_each_top_node(nid) {
 		if (kmigrated_target_room(nid) < 0)
 			kmigrated_gather_free(k);
-		target = &kmigrated_top.targets[nid];
-		target->lack = max(-kmigrated_target_room(nid), 0L);
-		target->went = 0;
-		target->came = 0;
+		/* What others had taken before comes first. */
+		kmigrated_top.targets[nid].made = min(kmigrated_target_room(nid), 0L);
 	}
 	kmigrated_choose(k, lowest->hot, lowest->hot_room);
 	k->exchanging = true;
+	k->went = 0;
 	came = kmigrated_promote(k, most);
 	k->exchanging = false;
-	for_each_top_node(nid)
-		went += kmigrated_top.targets[nid].went;
-	pghot_stat_add(PGHOT_EXCHANGED, min(came, went));
+	pghot_stat_add(PGHOT_EXCHANGED, min(came, k->went));
 	return came;
 }

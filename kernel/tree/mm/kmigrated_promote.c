@@ -230,11 +230,13 @@ static bool kmigrated_has_turn(const struct kmigrated *k, unsigned long number, 
 
 static int kmigrated_compare(const void *a, const void *b)
 {
-	u64 left = *(const u64 *)a, right = *(const u64 *)b;
+	const struct kmigrated_chosen *left = a, *right = b;
 
 	/* sort() itself does not. */
 	cond_resched();
-	return left < right ? -1 : left > right;
+	if (left->heat != right->heat)
+		return left->heat > right->heat ? -1 : 1;
+	return left->pfn < right->pfn ? -1 : left->pfn > right->pfn;
 }
 
 /*
@@ -258,8 +260,8 @@ void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room)
 		if (!READ_ONCE(section->hot) || kmigrated_should_stop())
 			continue;
 		for (from = 0; from < PAGES_PER_SECTION; ) {
-			nr = pghot_find(section, &from, k->now, least, FERRY_HOT_HEATS - 1,
-					found, ARRAY_SIZE(found));
+			nr = pghot_find(section, &from, &k->hot, k->now, least,
+					FERRY_HOT_HEATS - 1, found, ARRAY_SIZE(found));
 			for (i = 0; i < nr && k->nr_chosen < KMIGRATED_CHOSEN; i++) {
 				unsigned long pfn = section->start_pfn + found[i];
 
@@ -270,7 +272,7 @@ void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room)
 				heat = ferry_hot_heat(&k->hot, view.eighths, view.age);
 				if (heat <= least && !kmigrated_has_turn(k, border++, border_room))
 					continue;
-				k->chosen[k->nr_chosen++] = kmigrated_entry(pfn, heat);
+				k->chosen[k->nr_chosen++] = (struct kmigrated_chosen){ pfn, heat };
 				trace_pghot_chosen(pfn, heat);
 			}
 		}
@@ -320,9 +322,9 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 
 	moved = min_t(unsigned long, moved, batch->pages);
 	kmigrated_settle(batch->nid, batch->reserved, moved);
-	if (k->exchanging)
-		target->came += moved;
 	if (moved < batch->pages) {
+		if (k->exchanging)
+			target->made += batch->pages - moved;
 		spin_lock(&kmigrated_top.lock);
 		target->room += batch->pages - moved;
 		spin_unlock(&kmigrated_top.lock);
@@ -420,6 +422,8 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 	target->room = isolated ? target->room - (long)pages :
 				  min(target->room, kmigrated_room(nid));
 	spin_unlock(&kmigrated_top.lock);
+	if (isolated && k->exchanging)
+		target->made -= pages;
 	if (isolated)
 		trace_pghot_isolated(folio_pfn(folio), nid);
 	else if (kmigrated_target_room(nid) >= (long)pages)
@@ -517,11 +521,10 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most)
 	/* Pages that did not move leave their share to those behind. */
 	for (i = 0; i < k->nr_chosen && moved + k->pages < most && !kmigrated_should_stop(); i++) {
 		cond_resched();
-		folio = kmigrated_folio(kmigrated_chosen_pfn(k, i), k->nid);
+		folio = kmigrated_folio(k->chosen[i].pfn, k->nid);
 		if (!folio)
 			continue;
-		moved += kmigrated_take(k, folio, kmigrated_chosen_heat(k, i),
-					most - moved - k->pages);
+		moved += kmigrated_take(k, folio, k->chosen[i].heat, most - moved - k->pages);
 		folio_put(folio);
 		/* One full node is enough to wake kswapd. */
 		if (!k->exchanging && !nodes_empty(k->full) && !kmigrated_free())

@@ -86,11 +86,14 @@ u32 pghot_now(void)
 	return (u32)div_u64(ns, NSEC_PER_MSEC);
 }
 
-void pghot_get_params(struct ferry_hot_params *params)
+struct ferry_hot_params pghot_get_params(void)
 {
+	struct ferry_hot_params params;
+
 	rcu_read_lock();
-	*params = *rcu_dereference(pghot_params);
+	params = *rcu_dereference(pghot_params);
 	rcu_read_unlock();
+	return params;
 }
 
 static u32 pghot_format(void)

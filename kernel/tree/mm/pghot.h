@@ -121,7 +121,7 @@ static inline bool pghot_record_replace(void *record, u32 *old, u32 new)
 extern struct ferry_balance_params pghot_balance_params;
 unsigned int pghot_sources(void);
 int pghot_set_sources(unsigned int sources);
-void pghot_get_params(struct ferry_hot_params *params);
+struct ferry_hot_params pghot_get_params(void);
 int pghot_set_window(unsigned int ms);
 int pghot_set_threshold(unsigned int threshold);
 unsigned int pghot_target_nid(void);
@@ -145,10 +145,12 @@ extern atomic_long_t pghot_record_memory;
 int pghot_update_records(unsigned int sources);
 struct pghot_section *pghot_next_section(int nid, struct pghot_section *section);
 void pghot_put_section(struct pghot_section *section);
+u64 pghot_hot_pages(const struct ferry_hot_histogram *histogram, u32 threshold);
 bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
 		     struct ferry_hot_histogram *histogram);
-size_t pghot_find(const struct pghot_section *section, size_t *from, u32 now, u32 least_heat,
-		  u32 most_heat, u32 *found, size_t space);
+size_t pghot_find(const struct pghot_section *section, size_t *from,
+		  const struct ferry_hot_params *params, u32 now, u32 least_heat, u32 most_heat,
+		  u32 *found, size_t space);
 void pghot_count_section(const struct pghot_section *section, u32 now,
 			 struct ferry_hot_histogram *histogram);
 void pghot_records_init(void);

@@ -116,18 +116,13 @@ static struct perf_event *pghot_perf_create(int cpu, const struct pghot_event *e
 		.sample_type = PERF_SAMPLE_ADDR | PERF_SAMPLE_PHYS_ADDR,
 	};
 	struct perf_event *counter = ERR_PTR(-EINVAL);
-	int precise, user;
+	int try;
 
-	for (precise = PGHOT_PRECISE_MAX; precise >= 0; precise--) {
-		for (user = 1; user >= 0; user--) {
-			attr.precise_ip = precise;
-			attr.exclude_kernel = user;
-			attr.exclude_hv = user;
-			counter = perf_event_create_kernel_counter(&attr, cpu, NULL,
-								   pghot_perf_sample, NULL);
-			if (!IS_ERR(counter))
-				return counter;
-		}
+	for (try = 2 * PGHOT_PRECISE_MAX + 1; try >= 0 && IS_ERR(counter); try--) {
+		attr.precise_ip = try / 2;
+		attr.exclude_kernel = try % 2;
+		attr.exclude_hv = try % 2;
+		counter = perf_event_create_kernel_counter(&attr, cpu, NULL, pghot_perf_sample, NULL);
 	}
 	return counter;
 }

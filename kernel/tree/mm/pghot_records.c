@@ -208,7 +208,7 @@ static void pghot_count_chunk(void *records, const struct pghot_sweep *of)
 }
 
 /* Pages that reached the threshold, whenever that was. */
-static u64 pghot_hot_pages(const struct ferry_hot_histogram *histogram, u32 threshold)
+u64 pghot_hot_pages(const struct ferry_hot_histogram *histogram, u32 threshold)
 {
 	unsigned int i, age;
 	u64 pages = 0;
@@ -246,16 +246,15 @@ static void pghot_sweep_section(struct pghot_section *section, const struct pgho
  * Finds pages of a section with a heat from @least_heat to @most_heat, counted from its first
  * page, ascending: at most @space, from *@from on, which receives where to go on.
  */
-size_t pghot_find(const struct pghot_section *section, size_t *from, u32 now, u32 least_heat,
-		  u32 most_heat, u32 *found, size_t space)
+size_t pghot_find(const struct pghot_section *section, size_t *from,
+		  const struct ferry_hot_params *params, u32 now, u32 least_heat, u32 most_heat,
+		  u32 *found, size_t space)
 {
-	struct ferry_hot_params params;
 	size_t nr;
 
-	pghot_get_params(&params);
 	/* Records that change meanwhile may be found or not. */
 	kcsan_disable_current();
-	nr = pghot_by_format(find, section->records, PAGES_PER_SECTION, from, &params, now,
+	nr = pghot_by_format(find, section->records, PAGES_PER_SECTION, from, params, now,
 			     least_heat, most_heat, found, space);
 	kcsan_enable_current();
 	return nr;
@@ -282,7 +281,7 @@ bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
 	struct pghot_section *section;
 
 	memset(histogram, 0, sizeof(*histogram));
-	pghot_get_params(&of.params);
+	of.params = pghot_get_params();
 	if (sweep)
 		of.sweep = *sweep;
 	/* A sweep that is left out makes the next one late, which then trusts no record. */

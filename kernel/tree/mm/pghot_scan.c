@@ -51,17 +51,11 @@
 /* How often it asks for the lock of an address space that others change. */
 #define PGHOT_SCAN_TRIES	10
 
-/* Pages that are recorded together. */
-#define PGHOT_SCAN_BATCH	256
-
 /* While nothing is found the period doubles, up to 16 times. */
 #define PGHOT_SCAN_IDLE		4
 
 /* Threads of a process whose CPUs tell where it runs. */
 #define PGHOT_SCAN_THREADS	64
-
-/* So many process numbers are looked at before others may run. */
-#define PGHOT_SCAN_PIDS		1024
 
 /* Where the thread is. */
 struct pghot_scan {
@@ -79,7 +73,7 @@ struct pghot_scan {
 	unsigned long cleared;	/* accessed bits of this process */
 	unsigned int idle;	/* walks in a row that found nothing, up to PGHOT_SCAN_IDLE */
 	unsigned int nr;
-	unsigned long pfns[PGHOT_SCAN_BATCH];	/* of the @nr accesses to record */
+	unsigned long pfns[MAX_PTRS_PER_PTE];	/* of the @nr accesses to record */
 };
 
 u32 pghot_scan_walk_ms;
@@ -87,14 +81,6 @@ u32 pghot_scan_walk_ms;
 /* One thread, one state. Under the lock of pghot_set_sources() while it starts and stops. */
 static struct task_struct *pghot_scan_task;
 static struct pghot_scan pghot_scan_state;
-
-static void pghot_scan_flush(struct pghot_scan *scan)
-{
-	if (!scan->nr)
-		return;
-	pghot_record_accesses(scan->pfns, scan->nr, scan->nid, PGHOT_PGTSCAN, scan->now);
-	scan->nr = 0;
-}
 
 /* Takes note of a folio whose accessed bit was set, and now is not. */
 static void pghot_scan_young(struct pghot_scan *scan, struct folio *folio)
@@ -112,8 +98,6 @@ static void pghot_scan_young(struct pghot_scan *scan, struct folio *folio)
 			return;
 		scan->found++;
 	}
-	if (scan->nr == PGHOT_SCAN_BATCH)
-		pghot_scan_flush(scan);
 	scan->pfns[scan->nr++] = folio_pfn(folio);
 }
 
@@ -171,7 +155,8 @@ static int pghot_scan_pmd(pmd_t *pmd, unsigned long addr, unsigned long end,
 		pte_unmap_unlock(ptes, lock);
 	}
 	pghot_stat_add(PGHOT_SCANNED_PTES, pages);
-	pghot_scan_flush(scan);
+	pghot_record_accesses(scan->pfns, scan->nr, scan->nid, PGHOT_PGTSCAN, scan->now);
+	scan->nr = 0;
 	if (mm_has_notifiers(walk->mm))
 		pages *= PGHOT_SCAN_GUEST;
 	/* Not across the lock: what follows there may be another folio at the same place. */
@@ -295,56 +280,35 @@ static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *lead
 	return !more;
 }
 
-/* The process with the lowest number from scan->pid on, with a reference. */
-static struct task_struct *pghot_scan_next(struct pghot_scan *scan)
-{
-	struct task_struct *leader = NULL;
-	unsigned long looks = 0;
-	struct pid *pid;
-	pid_t nr;
-
-	rcu_read_lock();
-	for (nr = scan->pid; (pid = find_ge_pid(nr, &init_pid_ns)); nr++) {
-		nr = pid_nr(pid);
-		leader = pid_task(pid, PIDTYPE_TGID);
-		if (leader && !(leader->flags & PF_KTHREAD))
-			break;
-		leader = NULL;
-		/* A process may have a hundred thousand threads. */
-		if (!(++looks % PGHOT_SCAN_PIDS)) {
-			rcu_read_unlock();
-			cond_resched();
-			rcu_read_lock();
-		}
-	}
-	scan->left -= min(scan->left, looks);
-	if (leader) {
-		get_task_struct(leader);
-		/* scan->addr is of the process that is gone. */
-		if (nr != scan->pid)
-			scan->addr = 0;
-		scan->pid = nr;
-	}
-	rcu_read_unlock();
-	return leader;
-}
-
 /* Goes on with the walk. Returns true if it came to the last process. */
 static bool pghot_scan_go_on(struct pghot_scan *scan)
 {
 	struct task_struct *leader;
+	struct pid *pid;
 	bool done;
 
 	while (scan->left && !kthread_should_stop()) {
-		leader = pghot_scan_next(scan);
-		if (!leader)
+		rcu_read_lock();
+		pid = find_ge_pid(scan->pid, &init_pid_ns);
+		/* scan->addr is of the process that is gone. */
+		if (pid && pid_nr(pid) != scan->pid) {
+			scan->pid = pid_nr(pid);
+			scan->addr = 0;
+		}
+		leader = pid ? get_pid_task(pid, PIDTYPE_TGID) : NULL;
+		rcu_read_unlock();
+		if (!pid)
 			return true;
-		done = pghot_scan_process(scan, leader);
-		put_task_struct(leader);
+		/* A process may have a hundred thousand threads. */
+		scan->left--;
+		done = !leader || leader->flags & PF_KTHREAD || pghot_scan_process(scan, leader);
+		if (leader)
+			put_task_struct(leader);
 		if (done) {
 			scan->pid++;
 			scan->addr = 0;
 		}
+		cond_resched();
 	}
 	return false;
 }
@@ -381,10 +345,9 @@ static int pghot_scan_run(void *data)
 	set_freezable();
 	pghot_scan_begin(scan);
 	while (!kthread_should_stop()) {
-		period = PGHOT_SCAN_PERIOD_MS;
 		/* Without a lower tier there is nothing to find. */
 		if (nodes_empty(scan->lower)) {
-			pghot_scan_sleep(period << PGHOT_SCAN_IDLE);
+			pghot_scan_sleep(PGHOT_SCAN_PERIOD_MS << PGHOT_SCAN_IDLE);
 			pghot_scan_begin(scan);
 			continue;
 		}
@@ -399,7 +362,7 @@ static int pghot_scan_run(void *data)
 		pghot_stat_add(PGHOT_SCAN_US,
 			    div_u64(task_sched_runtime(current) - cpu, NSEC_PER_USEC));
 		spent = pghot_now() - start;
-		period <<= scan->idle;
+		period = PGHOT_SCAN_PERIOD_MS << scan->idle;
 		pghot_scan_sleep(spent < period ? period - spent : 1);
 	}
 	return 0;

@@ -42,18 +42,12 @@ static int pghot_file_store(const struct pghot_file *file, char *text, size_t co
 
 static unsigned int pghot_get_threshold(void)
 {
-	struct ferry_hot_params params;
-
-	pghot_get_params(&params);
-	return params.threshold;
+	return pghot_get_params().threshold;
 }
 
 static unsigned int pghot_get_window(void)
 {
-	struct ferry_hot_params params;
-
-	pghot_get_params(&params);
-	return params.window_ms;
+	return pghot_get_params().window_ms;
 }
 
 static unsigned int pghot_get_rate(void)
