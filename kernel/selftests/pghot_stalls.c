@@ -32,6 +32,8 @@
 #define BASE_BYTES	(8UL << 20)
 #define ALONE_BYTES	(4UL << 20)
 #define MIXED_BYTES	(32UL << 20)
+#define FRESH_BYTES	(64UL << 20)
+#define FRESH_STEP	(1UL << 20)
 /* It takes seconds; minutes are for kernels with checkers. */
 #define PATIENCE_MS	120000
 /* Of each of these a page stays: blocks of 2 MiB and pages of a virtual range need not coincide. */
@@ -401,6 +403,36 @@ static void test_held(void)
 	pghot_memory_drop(base);
 }
 
+/*
+ * Idle huge pages of a full tier make room for new memory: four rounds of it, and the rest of a
+ * huge page in each round and node.
+ */
+static void test_room(void)
+{
+	unsigned char *fresh = map_anonymous(FRESH_BYTES, false);
+	long long before = pghot_counter("pghot_demoted"), demoted, end = now_ms() + PATIENCE_MS;
+	size_t at = 0, touched;
+
+	pghot_start(PGHOT_PGTSCAN);
+	while (pghot_counter("pghot_demoted") == before && at < FRESH_BYTES && now_ms() < end) {
+		for (size_t step = 0; step < FRESH_STEP; step += page_bytes())
+			fresh[at + step] = 1;
+		at += FRESH_STEP;
+		usleep(ROUND_MS * 1000 / 5);
+	}
+	/* What had begun ends. */
+	do {
+		demoted = pghot_counter("pghot_demoted");
+		usleep(4 * ROUND_MS * 1000);
+	} while (pghot_counter("pghot_demoted") != demoted);
+	pghot_stop();
+	demoted -= before;
+	touched = at / page_bytes();
+	tap_ok(demoted > 0 && demoted <= 8 * (long long)touched + 16 * 512,
+	       "room: %zu new pages let %lld idle ones go", touched, demoted);
+	munmap(fresh, FRESH_BYTES);
+}
+
 /* Idle huge pages fill the top tier, and the slow node has no block for one. */
 static void test_demotion(void)
 {
@@ -428,6 +460,7 @@ static void test_demotion(void)
 	       "demotion: idle huge pages make room (%lld demoted, %zu came)", demoted, moved);
 	tap_ok(!content_wrong(hot, "hot"), "demotion: contents");
 	defragment(&fragments, node_slow());
+	test_room();
 	pghot_memory_drop(hot);
 	for (int n = 0; n < 2; n++)
 		munmap(fillers[n], node_bytes(node_at(n)));

@@ -297,7 +297,9 @@ void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 	wanted = min(wanted, KMIGRATED_PAGES);
 	share = DIV_ROUND_UP(wanted, max(nodes, 1));
 	for_each_top_node(nid) {
-		for (wanted = share; wanted && !kmigrated_should_stop(); wanted -= moved) {
+		for (wanted = share; wanted && !kmigrated_should_stop();
+		     wanted -= min(wanted, moved)) {
+			/* More than wanted if the last folio is large. */
 			moved = kmigrated_demote(k, nid, min(wanted, STEP_PAGES),
 						 ferry_balance_idle(&k->hot));
 			if (!moved)
