@@ -256,7 +256,7 @@ static long long scanned_in(unsigned int ms)
 static void test_rest(void)
 {
 	struct memory memory;
-	long long busy, idle, off;
+	long long busy, idle, off, end;
 
 	/* More than goes by that pace, so that there is slow memory in use. */
 	hesitate();
@@ -266,9 +266,11 @@ static void test_rest(void)
 	reader_start(memory.at, memory.bytes);
 	busy = scanned_in(2000);
 	reader_stop();
-	/* The period doubles four times, to 4 s. */
-	usleep(4000000);
-	idle = scanned_in(8000) / 4;
+	/* The period doubles after eight walks each time. */
+	end = now_ms() + 6 * PATIENCE_MS;
+	do
+		idle = scanned_in(4000) / 2;
+	while (idle * 3 >= busy && now_ms() < end);
 	set_sources(0);
 	off = scanned_in(500);
 	tap_note("pages looked at in 2 s: %lld with accesses, %lld without", busy, idle);

@@ -51,8 +51,12 @@
 /* How often it asks for the lock of an address space that others change. */
 #define PGHOT_SCAN_TRIES	10
 
-/* While nothing is found the period doubles, up to 16 times. */
+/*
+ * While nothing is found the period doubles, up to four times; each time after so many walks, the
+ * first time after two seconds: what a program uses next follows within less.
+ */
 #define PGHOT_SCAN_IDLE		4
+#define PGHOT_SCAN_PATIENCE	8
 
 /* Threads of a process whose CPUs tell where it runs. */
 #define PGHOT_SCAN_THREADS	64
@@ -71,7 +75,7 @@ struct pghot_scan {
 	u32 walk_start;		/* of all processes */
 	unsigned long found;	/* pages of lower tiers that this walk found accessed */
 	unsigned long cleared;	/* accessed bits of this process */
-	unsigned int idle;	/* walks in a row that found nothing, up to PGHOT_SCAN_IDLE */
+	unsigned int idle;	/* walks in a row that found nothing, as far as they count */
 	unsigned int nr;
 	unsigned long pfns[MAX_PTRS_PER_PTE];	/* of the @nr accesses to record */
 };
@@ -356,13 +360,14 @@ static int pghot_scan_run(void *data)
 		cpu = task_sched_runtime(current);
 		if (pghot_scan_go_on(scan)) {
 			WRITE_ONCE(pghot_scan_walk_ms, pghot_now() - scan->walk_start);
-			scan->idle = scan->found ? 0 : min(scan->idle + 1, PGHOT_SCAN_IDLE);
+			scan->idle = scan->found ? 0 : min(scan->idle + 1, PGHOT_SCAN_IDLE *
+									   PGHOT_SCAN_PATIENCE);
 			pghot_scan_begin(scan);
 		}
 		pghot_stat_add(PGHOT_SCAN_US,
 			    div_u64(task_sched_runtime(current) - cpu, NSEC_PER_USEC));
 		spent = pghot_now() - start;
-		period = PGHOT_SCAN_PERIOD_MS << scan->idle;
+		period = PGHOT_SCAN_PERIOD_MS << scan->idle / PGHOT_SCAN_PATIENCE;
 		pghot_scan_sleep(spent < period ? period - spent : 1);
 	}
 	return 0;
