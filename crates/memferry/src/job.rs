@@ -351,11 +351,12 @@ struct End {
 }
 
 impl MoveHandle {
-    /// Starts the job, if there is a thread and a descriptor for it. Signals are blocked, and stay so there.
-    pub(crate) fn start(job: &Arc<Job>) -> Option<MoveHandle> {
+    /// Starts the job, if there is a thread for it, and a descriptor if it is to be `polled`. Signals are blocked, and stay so
+    /// there.
+    pub(crate) fn start(job: &Arc<Job>, polled: bool) -> Option<MoveHandle> {
         let end = Arc::new(End {
             result: Mutex::new(None),
-            over: Event::new().ok()?,
+            over: Event::new(polled).ok()?,
         });
         let handle = MoveHandle {
             end: Arc::clone(&end),
@@ -418,7 +419,10 @@ impl MoveHandle {
 
 impl AsFd for MoveHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.end.over.as_fd()
+        self.end
+            .over
+            .polled()
+            .expect("move_range_async asks for it")
     }
 }
 

@@ -217,7 +217,7 @@ impl Mover {
         }
         let done = if job.bytes() > ON_THE_CALLER || self.core.is_busy() {
             let job = Arc::new(job);
-            match MoveHandle::start(&job) {
+            match MoveHandle::start(&job, false) {
                 Some(handle) => {
                     drop(job);
                     handle.wait_in(quiet)
@@ -246,7 +246,7 @@ impl Mover {
     ) -> Result<MoveHandle, MoveError> {
         let _quiet = Quiet::begin();
         let job = Arc::new(self.job(std::iter::once(range), to, options)?);
-        MoveHandle::start(&job).ok_or_else(|| {
+        MoveHandle::start(&job, true).ok_or_else(|| {
             let hint = "raise the limits of threads and open files, or take move_range";
             MoveError::system("starting a thread", hint)(std::io::Error::from_raw_os_error(
                 libc::EAGAIN,
@@ -493,6 +493,34 @@ mod tests {
         // Its watch is still there.
         let nothing = Mapping::new(sys::page_size(), sys::page_size()).unwrap();
         assert!(other.is_registered(half, nothing.addr()).unwrap());
+    }
+
+    /// Bytes that this thread has read by system calls.
+    fn bytes_read() -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        text.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_page_moves_without_the_text_of_all_mappings() {
+        let maps = std::fs::File::open("/proc/self/maps").unwrap();
+        if crate::vma::Vma::query(&maps, 0).is_err() {
+            return; // Before Linux 6.11 there is no other way.
+        }
+        let memory = Mapping::new(page_size(), page_size()).unwrap();
+        sys::memory::populate(memory.addr(), memory.len()).unwrap();
+        let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
+        let options = MoveOptions {
+            relocate: true,
+            ..MoveOptions::default()
+        };
+        mover.move_range(memory.range(), 0, &options).unwrap();
+        let before = bytes_read();
+        let moved = mover.move_range(memory.range(), 0, &options).unwrap();
+        let read = bytes_read() - before;
+        assert_eq!(moved.moved.bytes, page_size() as u64);
+        // The file that says so is read in it, too.
+        assert!(read < 512, "{read} bytes");
     }
 
     #[test]

@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is mapped in a range, from /proc/PID/maps: whether it can be moved, and where its mappings begin and end.
+//!
+//! Since Linux 6.11 the file answers for single mappings (PROCMAP_QUERY). The text of all, which a program with thousands of
+//! mappings would wait for in each move, is read where it does not.
 
 use crate::error::{MoveError, Unmovable};
+use crate::sys::check;
 use crate::sys::list::{List, Pages, read_file};
+use linux_raw_sys::general as raw;
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::path::Path;
+
+/// Of the kernel's uapi/linux/fs.h.
+const PROCMAP_QUERY: rustix::ioctl::Opcode =
+    rustix::ioctl::opcode::read_write::<raw::procmap_query>(b'f', 17);
 
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +59,37 @@ impl Vma {
             unmovable: unmovable(name, s == b's', inode),
         })
     }
+
+    /// The mapping at `addr`, or the next one above it, as the open file of a process's maps says; `None` if there is none.
+    pub(crate) fn query(maps: &File, addr: usize) -> io::Result<Option<Vma>> {
+        use raw::procmap_query_flags as flag;
+        let mut name = [0u8; libc::PATH_MAX as usize];
+        // SAFETY: a structure of numbers, of which 0 leaves out what is not asked for.
+        let mut query: raw::procmap_query = unsafe { std::mem::zeroed() };
+        query.size = size_of_val(&query) as u64;
+        query.query_flags = flag::PROCMAP_QUERY_COVERING_OR_NEXT_VMA as u64;
+        query.query_addr = addr as u64;
+        query.vma_name_size = name.len() as u32;
+        query.vma_name_addr = name.as_mut_ptr().expose_provenance() as u64;
+        // SAFETY: the kernel reads and writes one `procmap_query`, and at most as much of `name` as it is told.
+        match check(unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY.into(), &raw mut query) })
+        {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
+            other => other?,
+        };
+        let has = |what: flag| query.vma_flags & what as u64 != 0;
+        // With the zero at its end.
+        let name = &name[..(query.vma_name_size as usize).saturating_sub(1)];
+        Ok(Some(Vma {
+            range: query.vma_start as usize..query.vma_end as usize,
+            read: has(flag::PROCMAP_QUERY_VMA_READABLE),
+            write: has(flag::PROCMAP_QUERY_VMA_WRITABLE),
+            exec: has(flag::PROCMAP_QUERY_VMA_EXECUTABLE),
+            locked: false,
+            watched: false,
+            unmovable: unmovable(name, has(flag::PROCMAP_QUERY_VMA_SHARED), query.inode),
+        }))
+    }
 }
 
 fn unmovable(name: &[u8], shared: bool, inode: u64) -> Option<Unmovable> {
@@ -84,10 +127,12 @@ fn hint(what: Unmovable) -> &'static str {
 /// # Errors
 /// When a part is unmapped or cannot be moved through userfaultfd; it names the first such part.
 pub(crate) fn movable(maps: &Path, range: &Range<usize>) -> Result<List<Vma>, MoveError> {
-    cover(parse(&read(maps)?), range, |vma| vma.unmovable)
+    let met = meeting(maps, std::slice::from_ref(range))?;
+    cover(met.iter().cloned(), range, |vma| vma.unmovable)
 }
 
-/// All mappings of this process, ascending, if what they have of `ranges` can be moved through userfaultfd.
+/// The mappings of this process that meet ascending ranges, whole and ascending, if what they have of `ranges` can be moved
+/// through userfaultfd. There may be others among them.
 ///
 /// # Errors
 /// As `movable`.
@@ -100,8 +145,7 @@ fn all(
     ranges: &[Range<usize>],
     unmovable: impl Fn(&Vma) -> Option<Unmovable>,
 ) -> Result<List<Vma>, MoveError> {
-    let mut all = List::new_in(Pages);
-    all.extend(parse(&read(maps)?));
+    let all = meeting(maps, ranges)?;
     for range in ranges {
         let first = all.partition_point(|vma: &Vma| vma.range.end <= range.start);
         let behind = first + all[first..].partition_point(|vma| vma.range.start < range.end);
@@ -110,13 +154,39 @@ fn all(
     Ok(all)
 }
 
-/// All mappings of a process, ascending, if move_pages(2) knows what they have of `ranges`.
+/// The mappings of a process that meet ascending ranges, as `all_movable`, if move_pages(2) knows what they have of them.
 ///
 /// # Errors
 /// When a part is not mapped, or to a device; it names the first such part.
 pub(crate) fn all_mapped(maps: &Path, ranges: &[Range<usize>]) -> Result<List<Vma>, MoveError> {
     let device = |vma: &Vma| vma.unmovable.filter(|&what| what == Unmovable::Device);
     all(maps, ranges, device)
+}
+
+/// The mappings that meet ascending ranges, ascending; others may be among them.
+fn meeting(maps: &Path, ranges: &[Range<usize>]) -> Result<List<Vma>, MoveError> {
+    queried(maps, ranges).or_else(|_| {
+        let mut all = List::new_in(Pages);
+        all.extend(parse(&read(maps)?));
+        Ok(all)
+    })
+}
+
+/// `meeting`, one by one; an error where the kernel cannot say it so.
+fn queried(maps: &Path, ranges: &[Range<usize>]) -> io::Result<List<Vma>> {
+    let maps = File::open(maps)?;
+    let mut met: List<Vma> = List::new_in(Pages);
+    for range in ranges {
+        let mut at = met.last().map_or(0, |vma| vma.range.end).max(range.start);
+        while at < range.end {
+            let Some(vma) = Vma::query(&maps, at)? else {
+                return Ok(met);
+            };
+            at = vma.range.end;
+            met.push(vma);
+        }
+    }
+    Ok(met)
 }
 
 /// What a process's maps say.
@@ -204,6 +274,50 @@ a000-b000 rw-s 00000000 00:06 9                          /dev/mem
             [0x2000..0x3000, 0x3000..0x4000]
         );
         assert!(vmas[0].write && !vmas[1].write);
+    }
+
+    /// Mappings of each kind, with a hole between them, and one that is the kernel's.
+    #[test]
+    fn the_kernel_says_of_each_mapping_what_its_text_says() {
+        use crate::sys::memory::Mapping;
+        let page = crate::sys::page_size();
+        let memory = Mapping::new(8 * page, page).unwrap();
+        let own = memory.range();
+        let file = File::open("/proc/self/exe").unwrap();
+        let at = |pages: usize| (own.start + pages * page) as *mut libc::c_void;
+        let fixed = libc::MAP_FIXED | libc::MAP_PRIVATE;
+        let shared = libc::MAP_FIXED | libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: all of it is in the test's own mapping.
+        unsafe {
+            assert_eq!(libc::mprotect(at(1), page, libc::PROT_READ), 0);
+            let mapped = libc::mmap(at(2), page, libc::PROT_READ, shared, -1, 0);
+            assert_eq!(mapped, at(2));
+            let (read, file) = (libc::PROT_READ | libc::PROT_EXEC, file.as_raw_fd());
+            assert_eq!(libc::mmap(at(3), page, read, fixed, file, 0), at(3));
+            assert_eq!(libc::munmap(at(5), page), 0);
+        }
+        // SAFETY: it reads the auxiliary vector.
+        let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
+        let mut ranges = [own.clone(), vdso..vdso + 1];
+        ranges.sort_by_key(|range| range.start);
+        let maps = Path::new("/proc/self/maps");
+        let Ok(answers) = queried(maps, &ranges) else {
+            return; // Before Linux 6.11 it does not.
+        };
+        let text = read(maps).unwrap();
+        let meets = |vma: &Vma| {
+            let overlaps =
+                |range: &Range<usize>| vma.range.start < range.end && range.start < vma.range.end;
+            ranges.iter().any(overlaps)
+        };
+        let told: Vec<Vma> = parse(&text).filter(meets).collect();
+        let answers: Vec<Vma> = answers.iter().filter(|vma| meets(vma)).cloned().collect();
+        assert!(told.len() >= 6, "{told:?}");
+        assert_eq!(answers, told);
+        // Above all of them.
+        let end = usize::MAX - page..usize::MAX;
+        let none = queried(maps, std::slice::from_ref(&end)).unwrap();
+        assert!(none.is_empty());
     }
 
     proptest! {

@@ -26,7 +26,7 @@ pub(crate) fn is_readable(fd: &impl AsFd) -> bool {
 }
 
 /// Turns a -1 of libc into the error that errno holds.
-fn check(ret: libc::c_int) -> io::Result<libc::c_int> {
+pub(crate) fn check(ret: libc::c_int) -> io::Result<libc::c_int> {
     if ret < 0 {
         Err(io::Error::last_os_error())
     } else {

@@ -3,9 +3,11 @@
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
+use rustix::thread::futex;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// The calling thread takes no more signals but those that it raises itself by a fault; gives those that it blocked before.
 pub(crate) fn block_signals() -> io::Result<libc::sigset_t> {
@@ -36,6 +38,8 @@ pub(crate) fn block_signals() -> io::Result<libc::sigset_t> {
 unsafe extern "C" {
     /// Of pthread.h, where 1 is PTHREAD_CANCEL_DISABLE.
     fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+    /// Of pthread.h, where 0 is PTHREAD_CANCEL_DEFERRED.
+    fn pthread_setcanceltype(kind: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
 }
 
 /// While it lives, no signal handler runs on this thread, and pthread_cancel(3) waits.
@@ -58,6 +62,29 @@ impl Quiet {
             _here: std::marker::PhantomData,
         }
     }
+
+    /// Lets the thread be as it was before for the time of `sleep`, which a handler may leave by longjmp. It must be no
+    /// cancellation point.
+    fn aside(&self, sleep: impl FnOnce()) {
+        // Asynchronous cancellation would end the thread in here: then it stays off.
+        let mut kind = 0;
+        // SAFETY: each call writes one int at most, and changes this thread only.
+        unsafe {
+            pthread_setcanceltype(0, &raw mut kind);
+            pthread_setcanceltype(kind, std::ptr::null_mut());
+            if kind == 0 {
+                pthread_setcancelstate(self.cancel, std::ptr::null_mut());
+            }
+        }
+        if let Some(before) = &self.signals {
+            // SAFETY: the set is one that the kernel gave.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+        }
+        sleep();
+        let _ = block_signals();
+        // SAFETY: as above.
+        unsafe { pthread_setcancelstate(1, std::ptr::null_mut()) };
+    }
 }
 
 impl Drop for Quiet {
@@ -72,48 +99,81 @@ impl Drop for Quiet {
     }
 }
 
-/// Something that happens once, and a descriptor that becomes readable then.
+/// Something that happens once.
 #[derive(Debug)]
-pub(crate) struct Event(OwnedFd);
+pub(crate) struct Event {
+    /// 1 from then on.
+    happened: AtomicU32,
+    /// Becomes readable then, for who polls.
+    polled: Option<OwnedFd>,
+}
 
 impl Event {
-    pub(crate) fn new() -> io::Result<Event> {
-        Ok(Event(eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?))
+    /// An event that takes no descriptor, unless it is `polled`.
+    pub(crate) fn new(polled: bool) -> io::Result<Event> {
+        let descriptor = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Ok(Event {
+            happened: AtomicU32::new(0),
+            polled: polled.then(descriptor).transpose()?,
+        })
     }
 
     pub(crate) fn set(&self) {
-        // The first time it cannot fail, and later ones add nothing.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        self.happened.store(1, Ordering::Release);
+        // It can fail for an address that is not mapped alone.
+        let _ = futex::wake(&self.happened, futex::Flags::PRIVATE, i32::MAX as u32);
+        if let Some(polled) = &self.polled {
+            // The first time it cannot fail, and later ones add nothing.
+            let _ = rustix::io::write(polled, &1u64.to_ne_bytes());
+        }
     }
 
     pub(crate) fn is_set(&self) -> bool {
-        super::is_readable(&self.0)
+        self.happened.load(Ordering::Acquire) == 1
     }
 
-    /// Waits with the signals that were free before `quiet`.
+    /// Waits with the signals and the cancellation that were on before `quiet`.
     pub(crate) fn wait(&self, quiet: &Quiet) {
-        let mut poll = libc::pollfd {
-            fd: self.0.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let signals = (quiet.signals.as_ref()).map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the kernel reads and writes one `pollfd`, and reads the set.
-        while unsafe { libc::ppoll(&raw mut poll, 1, std::ptr::null(), signals) } <= 0 {}
+        while !self.is_set() {
+            // A handler that ran before it sleeps changes nothing: the kernel compares once more.
+            quiet.aside(|| {
+                let _ = futex::wait(&self.happened, futex::Flags::PRIVATE, 0, None);
+            });
+        }
+    }
+
+    /// The descriptor of an event that is polled.
+    pub(crate) fn polled(&self) -> Option<BorrowedFd<'_>> {
+        self.polled.as_ref().map(AsFd::as_fd)
     }
 }
 
-impl AsFd for Event {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+/// So far below its frame a move may use the stack: more than any migrator should need.
+const REACH: usize = 4 << 20;
 
-/// The stack of the calling thread.
+/// The stack of the calling thread; of the first thread, whose stack has no end below, what a move may use of it.
 pub(crate) fn stack() -> io::Result<Range<usize>> {
+    /// Of the first thread. The C library reads it from the text of all mappings.
+    static KNOWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+    let local = 0u8;
+    let here = (&raw const local).addr();
+    if rustix::thread::gettid() != rustix::process::getpid() {
+        return ask_for_stack();
+    }
+    let known = |at: usize| KNOWN[at].load(Ordering::Relaxed);
+    // The limit of its size may have been raised, and frames may lie elsewhere.
+    if !(known(0)..known(1)).contains(&here) {
+        let stack = ask_for_stack()?;
+        if !stack.contains(&here) {
+            return Ok(stack);
+        }
+        KNOWN[0].store(stack.start, Ordering::Relaxed);
+        KNOWN[1].store(stack.end, Ordering::Relaxed);
+    }
+    Ok(known(0).max(here - REACH)..known(1))
+}
+
+fn ask_for_stack() -> io::Result<Range<usize>> {
     // SAFETY: pthread_getattr_np initialises the attribute object, which is destroyed below.
     unsafe {
         let mut attr: libc::pthread_attr_t = std::mem::zeroed();
