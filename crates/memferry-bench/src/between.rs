@@ -17,7 +17,7 @@ use memferry_linux::kernel::{
 
 use super::busy::Spinners;
 use super::cpu_time::CpuTicks;
-use super::kernel::by_others;
+use super::kernel::check_others;
 use super::nodes::{TRIES, bring, call_failed, map, missing, send};
 use super::region::{PAGE, Region, THP};
 use super::rig::{Means, bug, ceiling};
@@ -304,14 +304,16 @@ impl<'a> Between<'a> {
         self.check_folios()
     }
 
-    /// The timed calls; `None` when a folio stayed where it was.
+    /// The timed calls; `None` when a page stayed where it was.
     fn carry(&self, case: &Case, heads: &[usize]) -> Result<Option<Vec<u64>>, Failure> {
         let mut times = Vec::with_capacity(case.calls);
         for part in heads.chunks(case.folios) {
             let took = send(part, self.nodes.to).map_err(|error| call_failed(&error))?;
             times.push(took.as_nanos() as u64);
         }
-        Ok((missing(heads, self.nodes.to)? == 0).then_some(times))
+        // All pages: the kernel may split a folio, of which the call names the first page.
+        let pages = Vec::from_iter(self.region.head(heads.len() * self.folio).step_by(PAGE));
+        Ok((missing(&pages, self.nodes.to)? == 0).then_some(times))
     }
 }
 
@@ -367,13 +369,7 @@ impl Between<'_> {
             if let Some(call_ns) = times {
                 let total: u64 = call_ns.iter().sum();
                 let copied_by = now.copied(&before);
-                if let Some(others) = by_others(migrator, bytes, &copied_by) {
-                    return Err(Failure::new(
-                        format!("not only {migrator} copied, so its row would be no result"),
-                        format!("of {bytes} bytes there are those of {others}"),
-                        "end what else migrates pages, or what changes the kernel's migrators meanwhile",
-                    ));
-                }
+                check_others(migrator, bytes, &copied_by)?;
                 return Ok(Run {
                     gbps: bytes as f64 / total.max(1) as f64,
                     verified,

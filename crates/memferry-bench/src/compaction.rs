@@ -18,7 +18,7 @@ use memferry_linux::topology::{Node, Topology};
 
 use super::between::{Control, Done};
 use super::cpu_time::CpuTicks;
-use super::kernel::by_others;
+use super::kernel::check_others;
 use super::region::{PAGE, Region, THP};
 use super::rig::bug;
 use super::{host, kernel, nodes};
@@ -188,13 +188,7 @@ impl Place {
             ))
         })?;
         let migrated = compacted.pages as usize * PAGE;
-        if let Some(others) = by_others(migrator, migrated, &now.copied(&before)) {
-            return Err(Failure::new(
-                format!("not only {migrator} copied, so its row would be no result"),
-                format!("of {migrated} bytes there are those of {others}"),
-                "end what else migrates pages, or what changes the kernel's migrators meanwhile",
-            ));
-        }
+        check_others(migrator, migrated, &now.copied(&before))?;
         Ok(Run {
             copied: now.of(&before, migrator, |of| of.bytes),
             verified,

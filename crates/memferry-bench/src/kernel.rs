@@ -2,6 +2,8 @@
 //! What is the kernel's own of `bench move` and `bench count`: its migrators and lanes, its folios, its calls, and how a migrator
 //! compares with none.
 
+use std::collections::BTreeMap;
+
 use memferry_linux::kernel::{AUTO, DCBM, MOST_LANES, MTCOPY, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
@@ -74,20 +76,28 @@ pub fn not_copied(rows: &[MoveRow]) -> Option<String> {
     })
 }
 
-/// What other migrators copied of the bytes of a run that is named after one, if that is more than a tenth: they are of no
-/// result then. Less may be of another reason to migrate.
-pub fn by_others<'a>(
+/// Refuses a run that is named after a migrator if others copied more than a tenth of its bytes. Less may be of another reason
+/// to migrate.
+pub fn check_others(
     migrator: &str,
     bytes: usize,
-    copied_by: impl IntoIterator<Item = (&'a String, &'a u64)>,
-) -> Option<String> {
-    let others = copied_by.into_iter().filter(|(name, _)| *name != migrator);
+    copied_by: &BTreeMap<String, u64>,
+) -> Result<(), Failure> {
+    let others = copied_by.iter().filter(|(name, _)| *name != migrator);
     let others: Vec<(&String, &u64)> = others.filter(|_| migrator != AUTO).collect();
     let sum: u64 = others.iter().map(|(_, bytes)| **bytes).sum();
     let parts = others
         .iter()
         .map(|(name, copied)| format!("{name} {copied}"));
-    (sum > bytes as u64 / 10).then(|| parts.collect::<Vec<_>>().join(", "))
+    if sum <= bytes as u64 / 10 {
+        return Ok(());
+    }
+    let others = parts.collect::<Vec<_>>().join(", ");
+    Err(Failure::new(
+        format!("not only {migrator} copied, so its row would be no result"),
+        format!("of {bytes} bytes there are those of {others}"),
+        "end what else migrates pages, or what changes the kernel's migrators meanwhile",
+    ))
 }
 
 /// The median; the lower of two in the middle.
@@ -224,17 +234,20 @@ mod tests {
 
     #[test]
     fn bytes_that_another_migrator_copied_are_no_result() {
-        let copied = |list: &[(&str, u64)]| -> std::collections::BTreeMap<String, u64> {
-            (list.iter())
-                .map(|(name, bytes)| ((*name).to_owned(), *bytes))
-                .collect()
+        let told = |migrator, list: &[(&str, u64)]| {
+            let copied = list
+                .iter()
+                .map(|(name, bytes)| ((*name).to_owned(), *bytes));
+            check_others(migrator, 1000, &copied.collect()).map_err(|why| why.to_string())
         };
-        let told = |migrator, list: &[(&str, u64)]| by_others(migrator, 1000, &copied(list));
-        assert_eq!(told("dcbm", &[("dcbm", 1000), ("mtcopy", 100)]), None);
-        let others = Some("kernel 1, mtcopy 100".to_owned());
+        assert_eq!(told("dcbm", &[("dcbm", 1000), ("mtcopy", 100)]), Ok(()));
         let list = [("dcbm", 899), ("kernel", 1), ("mtcopy", 100)];
-        assert_eq!(told("dcbm", &list), others);
-        assert!(told("none", &list).is_some() && told("auto", &list).is_none());
+        let why = told("dcbm", &list).expect_err("others");
+        assert!(
+            why.contains("of 1000 bytes there are those of kernel 1, mtcopy 100"),
+            "{why}"
+        );
+        assert!(told("none", &list).is_err() && told("auto", &list).is_ok());
     }
 
     #[test]

@@ -449,9 +449,12 @@ impl Cell<'_> {
         let took = send(&heads, nodes.to).map_err(|error| call_failed(&error))?;
         phase.store(UNCOUNTED, Ordering::Relaxed);
         moved.counted += begun.elapsed();
-        let copied = Done::now()?.of(&before, self.means.name(), |of| of.bytes);
+        let (done, migrator) = (Done::now()?, self.means.name());
+        let bytes = (pages.len() - missing(&pages, nodes.to)?) * PAGE;
+        kernel::check_others(migrator, bytes, &done.copied(&before))?;
+        let copied = done.of(&before, migrator, |of| of.bytes);
         moved.copied = copied.map(|bytes| moved.copied.unwrap_or(0) + bytes);
-        moved.bytes += ((pages.len() - missing(&pages, nodes.to)?) * PAGE) as u64;
+        moved.bytes += bytes as u64;
         moved.time += took;
         bring(&heads, nodes.from)?;
         phase.store(COUNTED, Ordering::Relaxed);
