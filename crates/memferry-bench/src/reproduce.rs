@@ -110,6 +110,13 @@ impl<'a> Plan<'a> {
             lines: Vec::new(),
             left_out: Vec::new(),
         };
+        if args.seconds.is_some() && !matches!(table.experiment, Experiment::Promotion(_)) {
+            return Err(Failure::new(
+                format!("{} has no length of a run", table.name),
+                "--seconds is for tables of promotion",
+                "leave out --seconds; --scale and --runs make it shorter",
+            ));
+        }
         plan.lines = match &table.experiment {
             Experiment::Throughput { bench, load, .. } => {
                 let machine = Machine::read(args.backend)?;
@@ -340,7 +347,12 @@ impl<'a> Plan<'a> {
 
     fn promotion(&mut self, name: &str) -> Result<String, Failure> {
         self.of_the_kernel("promotion")?;
-        Ok(format!("promote --like {name} --scale {}", self.args.scale))
+        let seconds = self.args.seconds.map(|of| format!(" --seconds {of}"));
+        Ok(format!(
+            "promote --like {name} --scale {}{}",
+            self.args.scale,
+            seconds.unwrap_or_default()
+        ))
     }
 
     fn compaction(&mut self) -> Result<String, Failure> {
@@ -663,6 +675,27 @@ mod tests {
             .into_iter()
             .find(|of| (of.folio_bytes, of.folios) == (4096, 512));
         of.expect("published")
+    }
+
+    #[test]
+    fn runs_of_promotion_alone_have_a_length() {
+        let plan = |line: &str| match args::read(&format!("reproduce {line}")).expect("usage") {
+            args::Bench::Reproduce(args) => {
+                let table = args.table.expect("named");
+                Plan::new(table, &args).map(|plan| plan.lines.join(" and "))
+            }
+            other => panic!("{other:?}"),
+        };
+        let line = plan("rao-v6-2 --scale 1/512 --seconds 8 --runs 1").expect("the kernel's");
+        assert_eq!(
+            line,
+            "promote --like pghot-v6-2 --scale 1/512 --seconds 8 --runs 1"
+        );
+        let refused = plan("garg-v3-1b --seconds 8").expect_err("no promotion");
+        assert!(
+            refused.to_string().contains("leave out --seconds"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -23,23 +23,12 @@ const PROJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// A recorded trace of the project.
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/scan.trace");
 
-/// Every command, as help names them.
-const COMMANDS: [&str; 14] = [
-    "topology",
-    "bench move",
-    "bench count",
-    "bench stall",
-    "bench promote",
-    "move",
-    "kernel status",
-    "kernel set",
-    "kernel heat",
-    "replay",
-    "trace record",
-    "trace import",
-    "trace reduce",
-    "report",
-];
+/// Every command: the headings of the page that clap's definition makes.
+fn commands() -> impl Iterator<Item = &'static str> {
+    include_str!("../../../docs/command.md")
+        .lines()
+        .filter_map(|line| line.strip_prefix("## `memferry ")?.strip_suffix('`'))
+}
 
 fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
@@ -600,7 +589,8 @@ fn interrupt_each() {
 
 #[test]
 fn give_each_a_wrong_argument() {
-    for line in COMMANDS {
+    assert!(commands().count() > 20);
+    for line in commands() {
         let arguments = [&words(line)[..], &["--no-such-option"]].concat();
         let output = memferry(&arguments);
         assert_eq!(status(&output), 2, "{line}");

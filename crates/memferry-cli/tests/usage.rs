@@ -248,7 +248,6 @@ fn options_that_contradict_a_published_scenario_are_refused() {
         "--size=1G",
         "--regions=4",
         "--threads=2",
-        "--seconds=9",
         "--demotion=on",
         "--quick",
     ] {

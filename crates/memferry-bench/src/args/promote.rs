@@ -20,7 +20,7 @@ pub struct PromoteArgs {
         long,
         value_name = "NAME",
         value_parser = promotion::scenario,
-        conflicts_with_all = ["scenario", "size", "regions", "threads", "seconds", "demotion", "quick"]
+        conflicts_with_all = ["scenario", "size", "regions", "threads", "demotion", "quick"]
     )]
     pub like: Option<&'static Published>,
     /// With --like: the part of the published sizes, at most 1 (0.01, 1/128) [default: 1]
@@ -71,9 +71,9 @@ pub struct PromoteArgs {
     #[arg(long, value_name = "N", conflicts_with = "seconds",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub accesses: Option<u64>,
-    /// How long the accesses of a run take about [default: 60, --quick: 12]
+    /// How long the accesses of a run take about [default: 60, --quick: 12, --like: as published]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86400))]
-    seconds: Option<u64>,
+    pub seconds: Option<u64>,
     /// Runs of each case; the tables give mean, standard deviation and confidence [default: 10, --quick: 2, --like: as published]
     #[arg(long, value_name = "N", value_parser = positive)]
     runs: Option<usize>,
@@ -141,10 +141,10 @@ impl PromoteArgs {
 
     /// Seconds of a run while nothing promotes.
     pub fn seconds(&self) -> f64 {
-        if let Some(seconds) = self.like.and_then(Published::seconds) {
-            return seconds;
-        }
-        self.seconds.unwrap_or(if self.quick { 12 } else { 60 }) as f64
+        let usual = if self.quick { 12.0 } else { 60.0 };
+        let published = self.like.and_then(Published::seconds);
+        let asked = self.seconds.map(|seconds| seconds as f64);
+        asked.or(published).unwrap_or(usual)
     }
 
     /// Runs of each case.

@@ -19,7 +19,7 @@ pub struct ReproduceArgs {
     #[arg(value_name = "NAME", value_parser = tables::table, required_unless_present = "list")]
     pub table: Option<&'static Table>,
     /// Show all tables: who published them, what they show, and what they need
-    #[arg(long, conflicts_with_all = ["table", "scale", "backend", "from", "to", "runs"])]
+    #[arg(long, conflicts_with_all = ["table", "scale", "backend", "from", "to", "runs", "seconds"])]
     pub list: bool,
     /// The part of the published sizes, at most 1 (0.01, 1/128): of the bytes of a move, of the largest number of folios, of the
     /// memory that is promoted or compacted
@@ -34,6 +34,9 @@ pub struct ReproduceArgs {
     /// Runs of each case [default: 5; of promotion as published]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub runs: Option<usize>,
+    /// Tables of promotion: how long the accesses of a run take about [default: as published]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub seconds: Option<u64>,
     /// Measure userfaultfd also on a kernel whose UFFDIO_MOVE has known faults by its release: for one whose distributor has
     /// mended them
     #[arg(long)]

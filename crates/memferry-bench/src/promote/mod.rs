@@ -26,6 +26,7 @@ use rustix::process::geteuid;
 use super::host;
 use crate::args::promote::{PromoteArgs, Scenario};
 use crate::failure::Failure;
+use crate::published::promotion::Published;
 use crate::schema::promote::{PROMOTE_SCHEMA, PromoteRow};
 use crate::schema::{BenchFile, Envelope, Rows};
 use crate::spread::groups;
@@ -121,6 +122,12 @@ impl Plan {
                 "The records of pghot have the format {format}, which is fixed at boot: pghot={} on the kernel's command line \
                  brings the other one, for a second file.",
                 if format == "precise" { "default" } else { "precise" }
+            ));
+        }
+        let published = args.like.and_then(Published::seconds);
+        if let (Some(seconds), Some(published)) = (args.seconds, published) {
+            notes.push(format!(
+                "The accesses of a run take about {seconds} s while nothing promotes, in place of the published {published} s."
             ));
         }
         let usual = args.threads.unwrap_or(place.cpus.len());

@@ -126,7 +126,7 @@ pub struct ReportArgs {
     /// With --text: print the published tables after ours (a page always has them)
     #[arg(long, requires = "text")]
     pub published: bool,
-    /// With --text: show where the time of a page went, step by step (for `bench move --backend user`)
+    /// With --text: show where the time of a page went, step by step (for `bench move`)
     #[arg(long, requires = "text")]
     pub anatomy: bool,
 }

@@ -120,8 +120,8 @@ fn all() -> Result<(), String> {
         // The published sizes of promotion and compaction are tens of GiB.
         let options = match name {
             "garg-v3-share" if backend == "user" => "--backend user --scale 1/128",
-            "rao-v6-1" | "rao-v6-rate" => "--scale 1/2048",
-            "rao-v6-2" => "--scale 1/512",
+            "rao-v6-1" | "rao-v6-rate" => "--scale 1/2048 --seconds 8",
+            "rao-v6-2" => "--scale 1/512 --seconds 8",
             "garg-v4-compaction" => "--scale 1/64",
             _ => "--scale 1/128",
         };
