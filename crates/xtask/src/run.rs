@@ -169,8 +169,8 @@ impl Run<'_> {
         };
         let mut log = File::create(folder.join(log))?;
         // They take a minute under emulation. One guest shows that they pass.
-        let kunit = kind == Kind::Tests
-            && (guest == 1 || share.entries.iter().any(|entry| entry.kunit));
+        let kunit =
+            kind == Kind::Tests && (guest == 1 || share.entries.iter().any(|entry| entry.kunit));
         let mut left: Vec<_> = share.entries.iter().collect();
         let mut verdicts = Vec::new();
         let mut boots = Vec::new();
