@@ -204,7 +204,7 @@ static unsigned long kmigrated_move(struct kmigrated *k)
 	if (!k->exchange) {
 		kmigrated_wake_kswapd(k);
 	/* Where all that is hot came up, nothing is left to be exchanged. */
-	} else if (moved < k->hot_pages) {
+	} else if (k->hot_pages) {
 		/* Not for long: a node whose records are swept late forgets them. */
 		turn = turn || !down_timeout(&kmigrated_top.turn, msecs_to_jiffies(PGHOT_ROUND_MS));
 		if (turn && (moved || !known)) {

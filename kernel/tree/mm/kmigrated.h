@@ -91,7 +91,7 @@ struct kmigrated {
 	struct ferry_hot_sweep sweep;	/* the last one of the node's records */
 	struct kmigrated_count counted;	/* @lower was */
 	struct ferry_hot_histogram lower;	/* pages that are not idle and not in @failed */
-	u64 hot_pages;			/* those of them that reached the threshold */
+	u64 hot_pages;			/* at the threshold, and still below */
 	unsigned int nr_chosen;
 	u32 failed_until;		/* when the last of them may be tried again, ms */
 	unsigned int looks;		/* records of the top tier to look at in this round */

@@ -321,6 +321,7 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 		wakeup_kcompactd(NODE_DATA(batch->nid), batch->order, MAX_NR_ZONES - 1);
 
 	moved = min_t(unsigned long, moved, batch->pages);
+	k->hot_pages -= min_t(u64, k->hot_pages, moved >> batch->order);
 	kmigrated_settle(batch->nid, batch->reserved, moved);
 	if (moved < batch->pages) {
 		if (k->exchanging)
