@@ -125,7 +125,7 @@ struct kmigrated_target {
 	unsigned long unknown_usable;	/* those of them that could be demoted */
 	struct ferry_hot_histogram known;	/* of its records */
 	struct ferry_hot_exchange border;	/* between pages that change places and others */
-	long made;			/* room that an exchange made, and hot pages did not take yet */
+	long made;			/* room that an exchange made, less what hot pages took */
 };
 
 /*

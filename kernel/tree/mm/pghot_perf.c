@@ -122,7 +122,8 @@ static struct perf_event *pghot_perf_create(int cpu, const struct pghot_event *e
 		attr.precise_ip = try / 2;
 		attr.exclude_kernel = try % 2;
 		attr.exclude_hv = try % 2;
-		counter = perf_event_create_kernel_counter(&attr, cpu, NULL, pghot_perf_sample, NULL);
+		counter = perf_event_create_kernel_counter(&attr, cpu, NULL, pghot_perf_sample,
+							   NULL);
 	}
 	return counter;
 }
