@@ -141,19 +141,35 @@ impl Region {
 
     /// Compares the first `len` bytes with what [`Region::fill`] or [`Region::fill_head`] wrote; gives the offset of the first wrong word.
     pub fn check(&self, len: usize, threads: usize) -> Result<u64, usize> {
-        let wrong = AtomicU64::new(u64::MAX);
-        let (start, salt) = (self.start, self.salt);
+        self.scan(len, threads, |_| Some(0)).map(|_| len as u64)
+    }
+
+    /// Reads those of the first `len` bytes for whose words `most` says how far above the written one they may be. Gives the sum
+    /// of how far they are, or the offset of the first word that is farther.
+    fn scan(
+        &self,
+        len: usize,
+        threads: usize,
+        most: impl Fn(usize) -> Option<u64> + Sync,
+    ) -> Result<u64, usize> {
+        let (sum, wrong) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
         in_parts(len, threads, &|part| {
+            let mut own = 0;
             for at in part.step_by(8) {
+                let Some(most) = most(at) else { continue };
                 // SAFETY: `at` lies in the mapping, which nobody writes now.
-                if unsafe { ((start + at) as *const u64).read() } != word(at, salt) {
+                let found = unsafe { ((self.start + at) as *const u64).read() };
+                let above = found.wrapping_sub(self.written(at));
+                if above > most {
                     wrong.fetch_min(at as u64, Ordering::Relaxed);
                     return;
                 }
+                own += above;
             }
+            sum.fetch_add(own, Ordering::Relaxed);
         });
         match wrong.into_inner() {
-            u64::MAX => Ok(len as u64),
+            u64::MAX => Ok(sum.into_inner()),
             at => Err(at as usize),
         }
     }
@@ -167,22 +183,9 @@ impl Region {
 
     /// As [`Region::check`] after [`Region::thin`]: compares the pages that were kept.
     pub fn check_thinned(&self, threads: usize) -> Result<u64, usize> {
-        let wrong = AtomicU64::new(u64::MAX);
-        in_parts(self.len, threads, &|part| {
-            let kept = part.step_by(8).filter(|at| at / PAGE % 2 == 0);
-            for at in kept {
-                // SAFETY: `at` lies in the mapping, which nobody writes now.
-                let found = unsafe { ((self.start + at) as *const u64).read() };
-                if found != word(at, self.salt) {
-                    wrong.fetch_min(at as u64, Ordering::Relaxed);
-                    return;
-                }
-            }
-        });
-        match wrong.into_inner() {
-            u64::MAX => Ok(self.len as u64 / 2),
-            at => Err(at as usize),
-        }
+        let kept = |at: usize| (at / PAGE % 2 == 0).then_some(0);
+        let half = self.len as u64 / 2;
+        self.scan(self.len, threads, kept).map(|_| half)
     }
 
     /// The word that [`Region::fill`] wrote at this offset, a multiple of eight.
@@ -193,26 +196,8 @@ impl Region {
     /// The word that starts a cache line may have been counted up since [`Region::fill`]: gives the sum of all counts, or the
     /// offset of the first word that is neither what was written nor a count above it.
     pub fn added(&self, threads: usize) -> Result<u64, usize> {
-        let (sum, wrong) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-        let (start, salt) = (self.start, self.salt);
-        in_parts(self.len, threads, &|part| {
-            let mut own = 0;
-            for at in part.step_by(8) {
-                // SAFETY: `at` lies in the mapping, which nobody writes now.
-                let found = unsafe { ((start + at) as *const u64).read() };
-                let above = found.wrapping_sub(word(at, salt));
-                if above > if at % LINE == 0 { MOST_COUNTED } else { 0 } {
-                    wrong.fetch_min(at as u64, Ordering::Relaxed);
-                    return;
-                }
-                own += above;
-            }
-            sum.fetch_add(own, Ordering::Relaxed);
-        });
-        match wrong.into_inner() {
-            u64::MAX => Ok(sum.into_inner()),
-            at => Err(at as usize),
-        }
+        let most = |at: usize| Some(if at % LINE == 0 { MOST_COUNTED } else { 0 });
+        self.scan(self.len, threads, most)
     }
 
     /// Whether all pages of it are THPs (`huge`) or none is, by /proc/self/smaps.
