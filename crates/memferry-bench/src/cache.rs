@@ -7,10 +7,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use memferry::copy::{self, Routine};
 use memferry::{MoveOptions, Mover, MoverOptions, SourcePages};
@@ -19,6 +17,7 @@ use memferry_linux::topology::{CacheGroup, Topology};
 
 use super::host;
 use super::nodes::{self, bring, missing};
+use super::pinned::{PinnedThread, Since};
 use super::region::{LINE, PAGE, Region};
 use super::rig::{bug, ceiling, failed, new_mover, new_mtcopy};
 use super::throughput::routine;
@@ -327,77 +326,46 @@ const _: () = assert!(size_of::<Line>() == LINE);
 
 /// A thread that reads its data until this value goes.
 struct Reader {
-    work: Arc<Work>,
-    thread: Option<JoinHandle<()>>,
-}
-
-struct Work {
-    stop: AtomicBool,
-    /// Lines read.
-    reads: AtomicU64,
-    lines: Vec<Line>,
-}
-
-/// A moment, and how far the thread had come.
-struct Since {
-    at: Instant,
-    reads: u64,
+    /// Counts lines.
+    thread: PinnedThread,
+    lines: Arc<Vec<Line>>,
 }
 
 impl Reader {
     /// Starts it on this CPU.
     fn start(cpu: u32, bytes: u64) -> Result<Self, Failure> {
-        let lines = chain((bytes / LINE as u64).max(2));
-        let work = Arc::new(Work {
-            stop: AtomicBool::new(false),
-            reads: AtomicU64::new(0),
-            lines,
-        });
-        let own = Arc::clone(&work);
-        let (ready, bound) = mpsc::channel();
-        let thread = thread::Builder::new()
-            .name("reader".to_owned())
-            .spawn(move || {
-                let pinned = affinity::pin(&[cpu]);
-                let starts = pinned.is_ok();
-                if ready.send(pinned).is_ok() && starts {
-                    own.read();
-                }
-            });
+        let lines = Arc::new(chain((bytes / LINE as u64).max(2)));
+        let (own, mut at) = (Arc::clone(&lines), 0);
+        let read = move || {
+            for _ in 0..1000 {
+                at = own[at as usize].next;
+            }
+            std::hint::black_box(at);
+            1000
+        };
+        let thread = PinnedThread::start("reader".to_owned(), cpu, read);
         let thread = thread.map_err(|error| not_pinned(&error))?;
-        bound
-            .recv()
-            .unwrap_or(Ok(()))
-            .map_err(|error| not_pinned(&error))?;
-        Ok(Self {
-            work,
-            thread: Some(thread),
-        })
+        Ok(Self { thread, lines })
     }
 
     fn since(&self) -> Since {
-        Since {
-            at: Instant::now(),
-            reads: self.work.reads.load(Ordering::Relaxed),
-        }
+        Since::now(self.thread.done())
     }
 
     /// Lines a second since then.
     fn per_s(&self, since: &Since) -> f64 {
-        let reads = self.work.reads.load(Ordering::Relaxed) - since.reads;
-        reads as f64 / since.at.elapsed().as_secs_f64().max(f64::MIN_POSITIVE)
+        since.per_s(self.thread.done())
     }
 
     /// Waits until the cache has the data again, and for a moment more; lines a second in that moment.
     fn alone(&self) -> f64 {
-        let since = self.since();
-        let enough = since.reads + WARM * self.work.lines.len() as u64;
-        while self.work.reads.load(Ordering::Relaxed) < enough {
+        let enough = self.thread.done() + WARM * self.lines.len() as u64;
+        while self.thread.done() < enough {
             thread::sleep(Duration::from_millis(1));
         }
         let since = self.since();
         // A thread that got no CPU in that time has no rate.
-        while since.at.elapsed() < ALONE || self.work.reads.load(Ordering::Relaxed) == since.reads {
+        while since.at.elapsed() < ALONE || self.thread.done() == since.done {
             thread::sleep(Duration::from_millis(1));
         }
         self.per_s(&since)
@@ -405,33 +373,10 @@ impl Reader {
 
     /// Whether its data is as it was.
     fn check(&self) -> Result<(), Failure> {
-        let lines = self.work.lines.iter().enumerate();
+        let lines = self.lines.iter().enumerate();
         match lines.filter(|(at, line)| line.own != *at as u64).count() {
             0 => Ok(()),
             wrong => Err(bug(format!("{wrong} lines of the reading thread changed"))),
-        }
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.work.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // A panic of a thread that only reads changes no result.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Work {
-    fn read(&self) {
-        let mut at = 0;
-        while !self.stop.load(Ordering::Relaxed) {
-            for _ in 0..1000 {
-                at = self.lines[at as usize].next;
-            }
-            std::hint::black_box(at);
-            self.reads.fetch_add(1000, Ordering::Relaxed);
         }
     }
 }

@@ -7,8 +7,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -19,6 +17,7 @@ use memferry_linux::topology::{Node, Topology};
 use super::between::{Control, Done};
 use super::cpu_time::CpuTicks;
 use super::kernel::check_others;
+use super::pinned::PinnedThread;
 use super::region::{PAGE, Region, THP};
 use super::rig::bug;
 use super::{host, kernel, nodes};
@@ -171,7 +170,7 @@ impl Place {
         region.thin();
         let hog = match load {
             Load::Idle => None,
-            Load::Hog => Some(Hog::start(self.cpu)?),
+            Load::Hog => Some(hog(self.cpu)?),
         };
         let before = Done::now()?;
         let compacted = thread::scope(|scope| {
@@ -196,7 +195,7 @@ impl Place {
         })
     }
 
-    fn compact(&self, hog: Option<&Hog>) -> Result<Run, Failure> {
+    fn compact(&self, hog: Option<&PinnedThread>) -> Result<Run, Failure> {
         let file = format!("/sys/devices/system/node/node{}/compact", self.node);
         let failed = |error: std::io::Error| {
             let next = "be root, on a kernel with CONFIG_COMPACTION";
@@ -204,14 +203,14 @@ impl Place {
         };
         affinity::pin(&[self.cpu]).map_err(failed)?;
         let pages = migrated_pages();
-        let (rounds, ticks) = (hog.map(Hog::rounds), CpuTicks::of_cpu(self.cpu));
+        let (rounds, ticks) = (hog.map(PinnedThread::done), CpuTicks::of_cpu(self.cpu));
         let started = Instant::now();
         fs::write(&file, "1").map_err(failed)?;
         let wall = started.elapsed();
         Ok(Run {
             wall_ms: wall.as_secs_f64() * 1e3,
             cpu: CpuTicks::of_cpu(self.cpu) - ticks,
-            hog: hog.zip(rounds).map(|(hog, before)| hog.rounds() - before),
+            hog: hog.zip(rounds).map(|(hog, before)| hog.done() - before),
             pages: migrated_pages() - pages,
             copied: None,
             verified: 0,
@@ -228,49 +227,15 @@ fn migrated_pages() -> u64 {
     value.and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
-/// A thread that computes on one CPU until this value goes.
-struct Hog(Arc<(AtomicBool, AtomicU64)>);
-
-impl Hog {
-    fn start(cpu: u32) -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| {
-            Failure::new("cannot start the hog", error, "raise RLIMIT_NPROC")
-        };
-        let shared = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
-        let own = Arc::clone(&shared);
-        let spawned = thread::Builder::new()
-            .name("hog".to_owned())
-            .spawn(move || {
-                if affinity::pin(&[cpu]).is_err() {
-                    return;
-                }
-                while !own.0.load(Ordering::Relaxed) {
-                    own.1.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        let thread = spawned.map_err(failed)?;
-        let hog = Self(shared);
-        // It shares the CPU from the first moment on.
-        while hog.rounds() == 0 {
-            if thread.is_finished() {
-                return Err(failed(std::io::Error::other(format!(
-                    "it may not run on CPU {cpu}"
-                ))));
-            }
-            thread::yield_now();
-        }
-        Ok(hog)
+/// A thread that counts on one CPU until this value goes.
+fn hog(cpu: u32) -> Result<PinnedThread, Failure> {
+    let hog = PinnedThread::start("hog".to_owned(), cpu, || 1)
+        .map_err(|error| Failure::new("cannot start the hog", error, "raise RLIMIT_NPROC"))?;
+    // It shares the CPU from the first moment on.
+    while hog.done() == 0 {
+        thread::yield_now();
     }
-
-    fn rounds(&self) -> u64 {
-        self.0.1.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Hog {
-    fn drop(&mut self) {
-        self.0.0.store(true, Ordering::Relaxed);
-    }
+    Ok(hog)
 }
 
 fn row((migrator, load): (&str, Load), place: &Place, runs: &[Run]) -> Option<CompactionRow> {

@@ -16,6 +16,7 @@ pub mod failure;
 pub mod host;
 mod kernel;
 mod nodes;
+mod pinned;
 mod promote;
 pub mod published;
 pub mod region;
