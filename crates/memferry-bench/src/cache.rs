@@ -92,7 +92,7 @@ pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             reproduces: None,
             notes,
         };
-        crate::finish(file, args.quick, failure, ui)
+        crate::finish(file, args.quick, failure, Ok(()), ui)
     });
     // The thread that asked for the benchmark runs on where it was.
     let _ = affinity::pin(&before);

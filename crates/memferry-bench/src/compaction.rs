@@ -75,12 +75,7 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
             "byte {at} of the idle memory is not what was written"
         )));
     }
-    if let Err(of_restore) = control.restore() {
-        match &failure {
-            Some(_) => ui.warn(&of_restore.to_string()),
-            None => failure = Some(of_restore),
-        }
-    }
+    let restored = control.restore();
     let rows = cases.iter().zip(&runs);
     let mut notes: Vec<String> = host::emulated_note(&topology).into_iter().collect();
     notes.extend(place.note.clone());
@@ -97,7 +92,7 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
         reproduces: None,
         notes,
     };
-    crate::finish(file, args.quick, failure, ui)
+    crate::finish(file, args.quick, failure, restored, ui)
 }
 
 /// Which node is compacted, by a thread on which CPU, with how much memory.

@@ -63,13 +63,20 @@ pub fn run(bench: &Bench, ui: &Ui) -> Result<BenchFile, Failure> {
     }
 }
 
-/// Ends a benchmark: with all of its rows, or with the failure and the rows that were measured before it.
+/// Ends a benchmark: with all of its rows, or with the failure and the rows that were measured before it. `restored` says whether
+/// the kernel's settings are back.
 fn finish(
     mut file: BenchFile,
     quick: bool,
     failure: Option<Failure>,
+    restored: Result<(), Failure>,
     ui: &Ui,
 ) -> Result<BenchFile, Failure> {
+    // What failed first is told; this comes after it.
+    if let (Some(_), Err(of_restore)) = (&failure, &restored) {
+        ui.warn(&of_restore.to_string());
+    }
+    let failure = failure.or(restored.err());
     let empty = file.rows.is_empty();
     if quick {
         let note = "A --quick run: it shows the shape and is not for publication.";

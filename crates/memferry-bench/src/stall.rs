@@ -128,13 +128,7 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         bar.step();
     }
     drop(bar);
-    if let Some(Err(error)) = control.map(Control::restore) {
-        // What failed first is told; this comes after it.
-        match &failure {
-            Some(_) => ui.warn(&error.to_string()),
-            None => failure = Some(error),
-        }
-    }
+    let restored = control.map_or(Ok(()), Control::restore);
     notes.extend(not_copied(&rows));
     crate::finish(
         BenchFile {
@@ -151,6 +145,7 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         },
         args.quick,
         failure,
+        restored,
         ui,
     )
 }

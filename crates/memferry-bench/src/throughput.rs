@@ -134,6 +134,7 @@ struct Bench<'a> {
     topology: &'a Topology,
     args: &'a RunArgs,
     ui: &'a Ui,
+    routine: Routine,
     nodes: Option<FromTo>,
     /// Who moves, with how many lanes.
     columns: Vec<(Means, usize)>,
@@ -158,6 +159,7 @@ impl<'a> Bench<'a> {
             topology,
             args,
             ui,
+            routine: routine(args.copy.as_deref())?,
             nodes: None,
             columns: Vec::new(),
             control: None,
@@ -349,8 +351,7 @@ impl<'a> Bench<'a> {
 
     /// Memory of folios of this size.
     fn stand(&mut self, bytes: usize, folio: usize) -> Result<Box<dyn Stand + '_>, Failure> {
-        let routine = routine(self.args.copy.as_deref())?;
-        let threads = host::usable_cpus(self.topology);
+        let (routine, threads) = (self.routine, host::usable_cpus(self.topology));
         Ok(match (&mut self.control, self.nodes) {
             (Some(control), Some(nodes)) => {
                 let busy = self.busy.clone();
@@ -424,13 +425,7 @@ impl<'a> Bench<'a> {
     /// Sets the migrator back and makes the file.
     fn finish(mut self, make: fn(Vec<MoveRow>) -> Rows) -> Result<BenchFile, Failure> {
         let channels = self.control.as_ref().map(|of| of.taken.join(", "));
-        if let Some(Err(failure)) = self.control.take().map(Control::restore) {
-            // What failed first is told; this comes after it.
-            match &self.failure {
-                Some(_) => self.ui.warn(&failure.to_string()),
-                None => self.failure = Some(failure),
-            }
-        }
+        let restored = self.control.take().map_or(Ok(()), Control::restore);
         let mut envelope = Envelope::now(Path::new("/"));
         if self.columns.iter().any(|(means, _)| means.is_auto()) {
             envelope = envelope.with("learn_seconds", self.args.learn().as_secs());
@@ -475,18 +470,17 @@ impl<'a> Bench<'a> {
             on.idle_only
                 .map(|of| if of == Switch::On { "on" } else { "off" }),
         );
-        let routine = routine(self.args.copy.as_deref())?;
         let file = BenchFile {
             schema: BENCH_SCHEMA.to_owned(),
             envelope,
-            host: host::describe(self.topology, Some(routine.name())),
+            host: host::describe(self.topology, Some(self.routine.name())),
             ceiling: self.ceilings,
             rows: make(self.rows),
             like: None,
             reproduces: None,
             notes: self.notes,
         };
-        crate::finish(file, self.args.quick, self.failure, self.ui)
+        crate::finish(file, self.args.quick, self.failure, restored, self.ui)
     }
 }
 

@@ -59,14 +59,8 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         ui,
     };
     let mut rows = Vec::new();
-    let mut failure = plan.measure(&mut bench, args, &mut rows).err();
-    if let Err(of_restore) = bench.control.restore() {
-        // What failed first is told; this comes after it.
-        match &failure {
-            Some(_) => ui.warn(&of_restore.to_string()),
-            None => failure = Some(of_restore),
-        }
-    }
+    let failure = plan.measure(&mut bench, args, &mut rows).err();
+    let restored = bench.control.restore();
     let mut notes = plan.notes;
     notes.extend(host::emulated_note(&topology));
     let mut envelope = Envelope::now(Path::new("/"))
@@ -85,7 +79,7 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         rows: Rows::Promote(rows),
         notes,
     };
-    crate::finish(file, args.quick, failure, ui)
+    crate::finish(file, args.quick, failure, restored, ui)
 }
 
 /// What is measured here.
