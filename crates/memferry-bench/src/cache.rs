@@ -5,7 +5,6 @@
 //! alone, and how many lines it reads in a second is counted; then while pages move, and while the same bytes are copied with no
 //! page moved, which leaves out what moves cost besides: TLB flushes.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -25,7 +24,7 @@ use crate::args::LanesOn;
 use crate::args::cache::CacheArgs;
 use crate::failure::Failure;
 use crate::schema::cache::CacheRow;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Envelope, FromTo, Rows};
+use crate::schema::{BenchFile, FromTo, Rows};
 use crate::spread::mean_sd;
 use crate::ui::Ui;
 
@@ -79,19 +78,11 @@ pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         let mut cases: Vec<Case> = routines.into_iter().map(Case::new).collect();
         let failure = bench.measure(&mut cases).err();
         let rows = cases.iter().filter_map(|case| bench.row(case, working_set));
-        let settings = Envelope::now(Path::new("/"))
+        let host = host::describe(&topology, None);
+        let mut file = BenchFile::new(host, Rows::Cache(rows.collect()), notes);
+        file.envelope = (file.envelope)
             .with("total_bytes", total)
             .with("reader_cpu", shared.reader);
-        let file = BenchFile {
-            schema: BENCH_SCHEMA.to_owned(),
-            envelope: settings,
-            host: host::describe(&topology, None),
-            ceiling: Vec::new(),
-            rows: Rows::Cache(rows.collect()),
-            like: None,
-            reproduces: None,
-            notes,
-        };
         crate::finish(file, args.quick, failure, Ok(()), ui)
     });
     // The thread that asked for the benchmark runs on where it was.

@@ -6,7 +6,6 @@
 //! back, so that free pages are in half-empty blocks of 2 MiB alone. One thread writes to the node's file `compact`, in whose system call Linux compacts; afterwards every byte is compared.
 
 use std::fs;
-use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
@@ -25,7 +24,7 @@ use crate::args::LanesOn;
 use crate::args::compaction::{CompactionArgs, Load};
 use crate::failure::Failure;
 use crate::schema::compaction::CompactionRow;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Envelope, Rows};
+use crate::schema::{BenchFile, Rows};
 use crate::spread::mean_sd;
 use crate::ui::Ui;
 
@@ -79,19 +78,9 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
     let rows = cases.iter().zip(&runs);
     let mut notes: Vec<String> = host::emulated_note(&topology).into_iter().collect();
     notes.extend(place.note.clone());
-    let file = BenchFile {
-        schema: BENCH_SCHEMA.to_owned(),
-        envelope: Envelope::now(Path::new("/")),
-        host: host::describe(&topology, None),
-        ceiling: Vec::new(),
-        rows: Rows::Compaction(
-            rows.filter_map(|(case, runs)| row(*case, &place, runs))
-                .collect(),
-        ),
-        like: None,
-        reproduces: None,
-        notes,
-    };
+    let rows = rows.filter_map(|(case, runs)| row(*case, &place, runs));
+    let host = host::describe(&topology, None);
+    let file = BenchFile::new(host, Rows::Compaction(rows.collect()), notes);
     crate::finish(file, args.quick, failure, restored, ui)
 }
 

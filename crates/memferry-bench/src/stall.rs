@@ -7,7 +7,6 @@
 //! max_batch_bytes.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -25,7 +24,7 @@ use super::throughput::routine;
 use super::{host, kernel};
 use crate::args::{Backend, LanesOn, Length, Migrator, StallArgs, user_migrators};
 use crate::failure::Failure;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Envelope, FromTo, Quantiles, Rows, StallRow};
+use crate::schema::{BenchFile, FromTo, Quantiles, Rows, StallRow};
 use crate::ui::Ui;
 use crate::units::{LARGEST, Size};
 
@@ -130,24 +129,14 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     drop(bar);
     let restored = control.map_or(Ok(()), Control::restore);
     notes.extend(not_copied(&rows));
-    crate::finish(
-        BenchFile {
-            schema: BENCH_SCHEMA.to_owned(),
-            envelope: args
-                .length()
-                .told(Envelope::now(Path::new("/")).with("total_bytes", total)),
-            host: host::describe(&topology, Some(routine.name())),
-            ceiling: Vec::new(),
-            rows: Rows::Stall(rows),
-            like: None,
-            reproduces: None,
-            notes,
-        },
-        args.quick,
-        failure,
-        restored,
-        ui,
-    )
+    let host = host::describe(&topology, Some(routine.name()));
+    let mut file = BenchFile::new(host, Rows::Stall(rows), notes);
+    let settings = file.envelope.with("total_bytes", total);
+    file.envelope = match args.length() {
+        Length::Seconds(seconds) => settings.with("seconds", seconds),
+        Length::Rounds(rounds) => settings.with("rounds", rounds),
+    };
+    crate::finish(file, args.quick, failure, restored, ui)
 }
 
 /// The library's migrators with their lanes.
@@ -223,16 +212,6 @@ fn not_copied(rows: &[StallRow]) -> Option<String> {
     (!parts.is_empty()).then(|| {
         format!("The named migrator did not copy all bytes, the kernel copied the rest folio by folio: {}.", parts.join("; "))
     })
-}
-
-impl Length {
-    /// Says how long each row was measured.
-    fn told(self, envelope: Envelope) -> Envelope {
-        match self {
-            Self::Seconds(seconds) => envelope.with("seconds", seconds),
-            Self::Rounds(rounds) => envelope.with("rounds", rounds),
-        }
-    }
 }
 
 /// One row of the table.

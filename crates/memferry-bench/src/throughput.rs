@@ -3,7 +3,6 @@
 //! the rows that they make. On a stock kernel the kernel's one migrator is `none`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use crate::args::{
     Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, Placement, Priority, RunArgs,
 };
 use crate::failure::Failure;
-use crate::schema::{BENCH_SCHEMA, BenchFile, Ceiling, Envelope, FromTo, MoveRow, Rows, Steps};
+use crate::schema::{BenchFile, Ceiling, FromTo, MoveRow, Rows, Steps};
 use crate::spread::mean_sd;
 use crate::ui::Ui;
 use crate::units::Size;
@@ -426,7 +425,10 @@ impl<'a> Bench<'a> {
     fn finish(mut self, make: fn(Vec<MoveRow>) -> Rows) -> Result<BenchFile, Failure> {
         let channels = self.control.as_ref().map(|of| of.taken.join(", "));
         let restored = self.control.take().map_or(Ok(()), Control::restore);
-        let mut envelope = Envelope::now(Path::new("/"));
+        let host = host::describe(self.topology, Some(self.routine.name()));
+        let mut file = BenchFile::new(host, make(self.rows), self.notes);
+        file.ceiling = self.ceilings;
+        let mut envelope = file.envelope;
         if self.columns.iter().any(|(means, _)| means.is_auto()) {
             envelope = envelope.with("learn_seconds", self.args.learn().as_secs());
         }
@@ -470,16 +472,7 @@ impl<'a> Bench<'a> {
             on.idle_only
                 .map(|of| if of == Switch::On { "on" } else { "off" }),
         );
-        let file = BenchFile {
-            schema: BENCH_SCHEMA.to_owned(),
-            envelope,
-            host: host::describe(self.topology, Some(self.routine.name())),
-            ceiling: self.ceilings,
-            rows: make(self.rows),
-            like: None,
-            reproduces: None,
-            notes: self.notes,
-        };
+        file.envelope = envelope;
         crate::finish(file, self.args.quick, self.failure, restored, self.ui)
     }
 }

@@ -27,8 +27,8 @@ use super::host;
 use crate::args::promote::{PromoteArgs, Scenario};
 use crate::failure::Failure;
 use crate::published::promotion::Published;
-use crate::schema::promote::{PROMOTE_SCHEMA, PromoteRow};
-use crate::schema::{BenchFile, Envelope, Rows};
+use crate::schema::promote::PromoteRow;
+use crate::schema::{BenchFile, Rows};
 use crate::spread::groups;
 use crate::ui::{Bar, Ui};
 use control::Control;
@@ -63,22 +63,15 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let restored = bench.control.restore();
     let mut notes = plan.notes;
     notes.extend(host::emulated_note(&topology));
-    let mut envelope = Envelope::now(Path::new("/"))
+    let like = (args.like).map(|like| like::like(like, args.scale(), &rows));
+    let mut file = BenchFile::new(host::describe(&topology, None), Rows::Promote(rows), notes);
+    file.like = like;
+    file.envelope = (file.envelope)
         .with("demotion", args.demotes())
         .with("sample_ms", args.sample_ms);
     if let Some(event) = &args.hwhints_event {
-        envelope = envelope.with("hwhints_event", event);
+        file.envelope = file.envelope.with("hwhints_event", event);
     }
-    let file = BenchFile {
-        schema: PROMOTE_SCHEMA.to_owned(),
-        envelope,
-        host: host::describe(&topology, None),
-        ceiling: Vec::new(),
-        like: (args.like).map(|like| like::like(like, args.scale(), &rows)),
-        reproduces: None,
-        rows: Rows::Promote(rows),
-        notes,
-    };
     crate::finish(file, args.quick, failure, restored, ui)
 }
 

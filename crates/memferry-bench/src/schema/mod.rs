@@ -10,6 +10,7 @@ pub mod promote;
 pub mod reproduced;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -156,6 +157,20 @@ impl Ceiling {
 }
 
 impl BenchFile {
+    /// A file of these rows, measured on this machine until now; not complete yet. The kernel's settings must be back.
+    pub fn new(host: Host, rows: Rows, notes: Vec<String>) -> Self {
+        Self {
+            schema: rows.schema().to_owned(),
+            envelope: Envelope::now(Path::new("/")),
+            host,
+            ceiling: Vec::new(),
+            rows,
+            like: None,
+            reproduces: None,
+            notes,
+        }
+    }
+
     /// What a row with these lanes and folios is measured against: as many lanes copying memory that is mapped
     /// the same way. A file that measured one kind of pages has that for all folios.
     pub fn ceiling_of(&self, lanes: usize, folio_bytes: usize) -> Option<&Ceiling> {
