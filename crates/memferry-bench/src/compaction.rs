@@ -20,8 +20,8 @@ use super::pinned::PinnedThread;
 use super::region::{PAGE, Region, THP};
 use super::rig::bug;
 use super::{host, kernel, nodes};
-use crate::args::LanesOn;
 use crate::args::compaction::{CompactionArgs, Load};
+use crate::args::{LanesOn, value_name};
 use crate::failure::Failure;
 use crate::schema::compaction::CompactionRow;
 use crate::schema::{BenchFile, Rows};
@@ -54,7 +54,7 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
                 if ui.stopped() {
                     return Ok(());
                 }
-                bar.now(&format!("{migrator}, {}", load.name()));
+                bar.now(&format!("{migrator}, {}", value_name(*load)));
                 control.activate(migrator, args.lanes)?;
                 let run = place.run(migrator, *load)?;
                 if round > 0 {
@@ -231,7 +231,7 @@ fn row((migrator, load): (&str, Load), place: &Place, runs: &[Run]) -> Option<Co
     let mean = |of: &dyn Fn(&Run) -> u64| runs.iter().map(of).sum::<u64>() / runs.len() as u64;
     Some(CompactionRow {
         migrator: migrator.to_owned(),
-        load: load.name().to_owned(),
+        load: value_name(load),
         node: place.node,
         cpu: place.cpu,
         bytes: place.bytes as u64,

@@ -10,7 +10,7 @@ use memferry_linux::topology::Topology;
 use super::region::{PAGE, THP};
 use super::rig::Means;
 use super::rounds::{Case, Run};
-use crate::args::{MigratorName, RunArgs};
+use crate::args::{MigratorName, RunArgs, value_name};
 use crate::failure::Failure;
 use crate::schema::MoveRow;
 use crate::units::Size;
@@ -130,7 +130,7 @@ pub fn named(asked: &[MigratorName], registered: &[String]) -> Result<Vec<String
     for name in asked {
         let named = match name {
             MigratorName::All => registered.to_vec(),
-            name => vec![name.name().to_owned()],
+            name => vec![value_name(*name)],
         };
         for name in named {
             if !registered.contains(&name) {

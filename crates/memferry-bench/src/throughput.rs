@@ -17,9 +17,8 @@ use super::rig::{Means, Pages, Rig};
 use super::rounds::{Case, Rounds, Run, Stand, ceilings};
 use super::trace::Traced;
 use super::{host, kernel, nodes, three_pass};
-use crate::args::promote::Switch;
 use crate::args::{
-    Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, Placement, Priority, RunArgs,
+    Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs, value_name,
 };
 use crate::failure::Failure;
 use crate::schema::{BenchFile, Ceiling, FromTo, MoveRow, Rows, Steps};
@@ -197,7 +196,7 @@ impl<'a> Bench<'a> {
                     |name: &&MigratorName| !matches!(name, MigratorName::None | MigratorName::All);
                 if let Some(name) = args.migrator.iter().find(other) {
                     return Err(Failure::new(
-                        format!("this kernel has no migrator {}", name.name()),
+                        format!("this kernel has no migrator {}", value_name(*name)),
                         absence,
                         format!("{}; --migrator none measures it as it is", absence.hint()),
                     ));
@@ -428,51 +427,27 @@ impl<'a> Bench<'a> {
         let host = host::describe(self.topology, Some(self.routine.name()));
         let mut file = BenchFile::new(host, make(self.rows), self.notes);
         file.ceiling = self.ceilings;
-        let mut envelope = file.envelope;
         if self.columns.iter().any(|(means, _)| means.is_auto()) {
-            envelope = envelope.with("learn_seconds", self.args.learn().as_secs());
+            let seconds = self.args.learn().as_secs();
+            file.envelope = file.envelope.with("learn_seconds", seconds);
         }
         if self.args.backend == Backend::User {
             let batch = self.args.batch.map(|size| size.0.to_string());
-            envelope = envelope.with("batch_bytes", batch.as_deref().unwrap_or("default"));
+            let batch = batch.as_deref().unwrap_or("default");
+            file.envelope = file.envelope.with("batch_bytes", batch);
         }
         let on = self.args.lanes_on;
-        let mut with = |name: &str, value: Option<&str>| {
-            if let Some(value) = value {
-                envelope.settings.insert(name.to_owned(), value.to_owned());
-            }
-        };
-        with(
-            "dcbm_channels",
-            channels.as_deref().filter(|names| !names.is_empty()),
-        );
-        with("busy", on.busy.then_some("a thread on each CPU"));
-        with(
-            "placement",
-            on.placement.map(|of| {
-                if of == Placement::Fill {
-                    "fill"
-                } else {
-                    "spread"
-                }
-            }),
-        );
-        with(
-            "priority",
-            on.priority.map(|of| {
-                if of == Priority::High {
-                    "high"
-                } else {
-                    "normal"
-                }
-            }),
-        );
-        with(
-            "idle_only",
-            on.idle_only
-                .map(|of| if of == Switch::On { "on" } else { "off" }),
-        );
-        file.envelope = envelope;
+        let busy = on.busy.then(|| "a thread on each CPU".to_owned());
+        for (name, value) in [
+            ("dcbm_channels", channels.filter(|names| !names.is_empty())),
+            ("busy", busy),
+            ("placement", on.placement.map(value_name)),
+            ("priority", on.priority.map(value_name)),
+            ("idle_only", on.idle_only.map(value_name)),
+        ] {
+            let settings = &mut file.envelope.settings;
+            settings.extend(value.map(|value| (name.to_owned(), value)));
+        }
         crate::finish(file, self.args.quick, self.failure, restored, self.ui)
     }
 }

@@ -70,13 +70,3 @@ pub enum Load {
     /// A thread that never sleeps
     Hog,
 }
-
-impl Load {
-    /// Its name in tables and files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Hog => "hog",
-        }
-    }
-}

@@ -550,20 +550,10 @@ pub enum MigratorName {
     All,
 }
 
-impl MigratorName {
-    /// The name on the command line and in sysfs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PerFolio => "per-folio",
-            Self::Batch => "batch",
-            Self::Mtcopy => "mtcopy",
-            Self::Auto => "auto",
-            Self::None => "none",
-            Self::Kernel => "kernel",
-            Self::Dcbm => "dcbm",
-            Self::All => "all",
-        }
-    }
+/// The name of a value on the command line, which is that in files, tables and sysfs, too.
+pub fn value_name(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// The migrators of this command among `names`, each once.
@@ -593,7 +583,7 @@ pub fn check_user(names: &[MigratorName]) -> Result<(), String> {
         ) {
             return Err(format!(
                 "{} is the kernel's; without --backend kernel there are per-folio, batch, mtcopy, auto and all",
-                name.name()
+                value_name(*name)
             ));
         }
     }
@@ -606,7 +596,7 @@ fn check_kernel(names: &[MigratorName]) -> Result<(), String> {
         if matches!(name, MigratorName::PerFolio | MigratorName::Batch) {
             return Err(format!(
                 "{} is no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy, dcbm, auto and all",
-                name.name()
+                value_name(*name)
             ));
         }
     }
@@ -760,12 +750,10 @@ mod tests {
     #[test]
     fn migrators_have_one_name() {
         for name in MigratorName::value_variants() {
-            let value = name.to_possible_value().expect("value");
-            assert_eq!(value.get_name(), name.name());
             let of_user = user_migrators(&[*name]);
             assert_eq!(of_user.is_empty(), check_user(&[*name]).is_err());
             if let [migrator] = of_user[..] {
-                assert_eq!(migrator.name(), name.name());
+                assert_eq!(migrator.name(), value_name(*name));
             }
         }
         assert_eq!(

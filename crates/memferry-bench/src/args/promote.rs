@@ -117,13 +117,11 @@ impl PromoteArgs {
         fitted.filter(|of| of.0 > 0.0).unwrap_or(asked)
     }
 
-    /// The names of the modes, the baselines first.
-    pub fn modes(&self) -> Vec<&'static str> {
-        let all = [ModeName::None, ModeName::Numab2, ModeName::Pghot];
-        let wanted = all
-            .iter()
-            .filter(|mode| self.mode.is_empty() || self.mode.contains(mode));
-        wanted.map(|mode| mode.name()).collect()
+    /// What promotes, the baselines first.
+    pub fn modes(&self) -> Vec<ModeName> {
+        let mut modes = ModeName::value_variants().to_vec();
+        modes.retain(|mode| self.mode.is_empty() || self.mode.contains(mode));
+        modes
     }
 
     /// The sources of pghot.
@@ -202,16 +200,6 @@ pub enum ModeName {
     Numab2,
     /// Hot-page tracking
     Pghot,
-}
-
-impl ModeName {
-    fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Numab2 => "numab2",
-            Self::Pghot => "pghot",
-        }
-    }
 }
 
 /// What reports accesses to pghot.

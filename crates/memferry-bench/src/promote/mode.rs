@@ -5,7 +5,7 @@ use std::path::Path;
 
 use memferry_linux::kernel::pghot::{Pghot, PghotAbsence, SOURCES};
 
-use crate::args::promote::{PromoteArgs, SourceName};
+use crate::args::promote::{ModeName, PromoteArgs, SourceName};
 use crate::failure::Failure;
 
 /// What NUMA balancing does.
@@ -84,10 +84,10 @@ pub fn choose(
             record: None,
         };
         match wanted {
-            "none" => modes.push(plain("none")),
-            "numab2" if balancing => modes.push(plain("numab2")),
-            "numab2" => missing.push(no_balancing("numab2")),
-            _ => {
+            ModeName::None => modes.push(plain("none")),
+            ModeName::Numab2 if balancing => modes.push(plain("numab2")),
+            ModeName::Numab2 => missing.push(no_balancing("numab2")),
+            ModeName::Pghot => {
                 for source in args.sources() {
                     match of_source(source, pghot, balancing, args) {
                         Ok(mode) => modes.push(mode),
