@@ -18,7 +18,8 @@ use super::rounds::{Case, Rounds, Run, Stand, ceilings};
 use super::trace::Traced;
 use super::{host, kernel, nodes, three_pass};
 use crate::args::{
-    Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs, value_name,
+    Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs, user_migrators,
+    value_name,
 };
 use crate::failure::Failure;
 use crate::schema::{BenchFile, Ceiling, FromTo, MoveRow, Rows, Steps};
@@ -172,7 +173,7 @@ impl<'a> Bench<'a> {
         if args.backend == Backend::User {
             bench.nodes = nodes::choose_or_within(topology, &args.nodes)?;
             let lanes = args.lanes(usable);
-            for migrator in args.user_migrators() {
+            for migrator in user_migrators(&args.migrator) {
                 let most = lanes.iter().copied().max().unwrap_or(1);
                 let lanes = match migrator {
                     Migrator::Mtcopy => &lanes[..],

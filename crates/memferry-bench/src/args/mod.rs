@@ -291,23 +291,18 @@ impl RunArgs {
         self.destination.unwrap_or(Destination::Both)
     }
 
-    /// The migrators of this command.
-    pub fn user_migrators(&self) -> Vec<Migrator> {
-        user_migrators(&self.migrator)
-    }
-
     /// What goes together on the command line, and what does not.
     pub fn check(&self) -> Result<(), String> {
         self.nodes.check()?;
+        check_migrators(self.backend, &self.migrator)?;
         if self.backend == Backend::User {
             if self.lanes_on.idle_only.is_some() {
                 return Err(
                     "--idle-only is of the kernel's mtcopy: it is for --backend kernel".to_owned(),
                 );
             }
-            return check_user(&self.migrator);
+            return Ok(());
         }
-        check_kernel(&self.migrator)?;
         if self.destination.is_some_and(|of| of != Destination::Cold) {
             return Err(
                 "the kernel allocates every destination page: with --backend kernel there is only --destination cold".to_owned(),
@@ -438,16 +433,15 @@ impl StallArgs {
                 "auto has no fixed lanes, which bench stall compares: give mtcopy and --lanes";
             return Err(why.to_owned());
         }
+        check_migrators(self.backend, &self.migrator)?;
         if self.backend == Backend::User {
-            self.batch.iter().try_for_each(|&size| small_batch(size))?;
-            return check_user(&self.migrator);
+            return self.batch.iter().try_for_each(|&size| small_batch(size));
         }
         if self.copy.is_some() {
             return Err(
                 "--copy is of this command's migrators: it is for --backend user".to_owned(),
             );
         }
-        check_kernel(&self.migrator)?;
         match (self.folio.iter()).find(|folio| ![SMALLEST, LARGEST].contains(folio)) {
             Some(folio) => Err(format!(
                 "Linux 6.12 splits folios of {folio} when they migrate again: with --backend kernel there are {SMALLEST} and {LARGEST}"
@@ -558,53 +552,33 @@ pub fn value_name(value: impl ValueEnum) -> String {
 
 /// The migrators of this command among `names`, each once.
 pub fn user_migrators(names: &[MigratorName]) -> Vec<Migrator> {
-    let named = names.iter().flat_map(|name| match name {
-        MigratorName::PerFolio => &[Migrator::PerFolio][..],
-        MigratorName::Batch => &[Migrator::Batch],
-        MigratorName::Mtcopy => &[Migrator::Mtcopy],
-        MigratorName::Auto => &[Migrator::Auto],
-        MigratorName::All => &[
-            Migrator::PerFolio,
-            Migrator::Batch,
-            Migrator::Mtcopy,
-            Migrator::Auto,
-        ],
-        MigratorName::None | MigratorName::Kernel | MigratorName::Dcbm => &[],
-    });
-    distinct(&named.copied().collect::<Vec<_>>())
+    let of = |name: &MigratorName| match name {
+        MigratorName::All => Migrator::value_variants().to_vec(),
+        name => Vec::from_iter(Migrator::from_str(&value_name(*name), false)),
+    };
+    distinct(&names.iter().flat_map(of).collect::<Vec<_>>())
 }
 
-/// Refuses migrators that only the kernel has.
-pub fn check_user(names: &[MigratorName]) -> Result<(), String> {
-    for name in names {
-        if matches!(
-            name,
-            MigratorName::None | MigratorName::Kernel | MigratorName::Dcbm
-        ) {
-            return Err(format!(
-                "{} is the kernel's; without --backend kernel there are per-folio, batch, mtcopy, auto and all",
-                value_name(*name)
-            ));
-        }
+/// Refuses migrators that only the other backend has.
+fn check_migrators(backend: Backend, names: &[MigratorName]) -> Result<(), String> {
+    let (others, why) = match backend {
+        Backend::User => (
+            &[MigratorName::None, MigratorName::Kernel, MigratorName::Dcbm][..],
+            "the kernel's; without --backend kernel there are per-folio, batch, mtcopy, auto and all",
+        ),
+        Backend::Kernel => (
+            &[MigratorName::PerFolio, MigratorName::Batch][..],
+            "no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy, dcbm, auto and all",
+        ),
+    };
+    match names.iter().find(|name| others.contains(name)) {
+        Some(name) => Err(format!("{} is {why}", value_name(*name))),
+        None => Ok(()),
     }
-    Ok(())
-}
-
-/// Refuses migrators that only this command has.
-fn check_kernel(names: &[MigratorName]) -> Result<(), String> {
-    for name in names {
-        if matches!(name, MigratorName::PerFolio | MigratorName::Batch) {
-            return Err(format!(
-                "{} is no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy, dcbm, auto and all",
-                value_name(*name)
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// What copies a batch in this command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Migrator {
     /// See [`MigratorName::PerFolio`].
     PerFolio,
@@ -751,7 +725,10 @@ mod tests {
     fn migrators_have_one_name() {
         for name in MigratorName::value_variants() {
             let of_user = user_migrators(&[*name]);
-            assert_eq!(of_user.is_empty(), check_user(&[*name]).is_err());
+            assert_eq!(
+                of_user.is_empty(),
+                check_migrators(Backend::User, &[*name]).is_err()
+            );
             if let [migrator] = of_user[..] {
                 assert_eq!(migrator.name(), value_name(*name));
             }
