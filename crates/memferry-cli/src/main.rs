@@ -86,7 +86,8 @@ fn measure(bench: &Bench) -> Result<(), Failure> {
         _ => {}
     }
     // A file that cannot be written is told before the minutes of measuring.
-    let results = Results::open(bench.json(), &[])?;
+    let (json, published) = bench.output();
+    let results = Results::open(json, &[])?;
     let ui = Ui::new();
     ui.catch_interrupts()?;
     let (file, failure) = match memferry_bench::run(bench, &ui) {
@@ -94,8 +95,7 @@ fn measure(bench: &Bench) -> Result<(), Failure> {
         Err(mut failure) => (failure.take_partial(), Some(failure)),
     };
     let shown = file.map_or(Ok(()), |file| {
-        let text =
-            || table::text::benchmark(&file, bench.anatomy(), bench.published(), Ui::columns());
+        let text = || table::text::benchmark(&file, bench.anatomy(), published, Ui::columns());
         results.write(&file, text)
     });
     if let (Some(_), Err(unsaved @ Failure::Told(_))) = (&failure, &shown) {

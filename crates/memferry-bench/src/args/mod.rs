@@ -68,30 +68,18 @@ impl Bench {
         }
     }
 
-    /// Where the result goes.
-    pub fn json(&self) -> &JsonArgs {
-        match self {
-            Self::Move(args) => &args.output.json,
-            Self::Count(args) => &args.output.json,
-            Self::Stall(args) => &args.output.json,
-            Self::Cache(args) => &args.output.json,
-            Self::Promote(args) => &args.output.json,
-            Self::Compaction(args) => &args.output.json,
-            Self::Reproduce(args) => &args.json,
-        }
-    }
-
-    /// Whether the published tables are printed after ours.
-    pub fn published(&self) -> bool {
-        match self {
-            Self::Move(args) => args.output.published,
-            Self::Count(args) => args.output.published,
-            Self::Stall(args) => args.output.published,
-            Self::Cache(args) => args.output.published,
-            Self::Promote(args) => args.output.published,
-            Self::Compaction(args) => args.output.published,
-            Self::Reproduce(_) => false,
-        }
+    /// Where the result goes, and whether the published tables are printed after ours.
+    pub fn output(&self) -> (&JsonArgs, bool) {
+        let output = match self {
+            Self::Move(args) => &args.output,
+            Self::Count(args) => &args.output,
+            Self::Stall(args) => &args.output,
+            Self::Cache(args) => &args.output,
+            Self::Promote(args) => &args.output,
+            Self::Compaction(args) => &args.output,
+            Self::Reproduce(args) => return (&args.json, false),
+        };
+        (&output.json, output.published)
     }
 
     /// Whether it is shown where the time of a page went.
