@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+use super::rows;
+
 /// A published scenario, a row of `data/published-promotion-scenarios.csv`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Published {
@@ -134,23 +136,21 @@ struct Rate {
 /// All published scenarios, in the order of the file.
 pub fn scenarios() -> &'static [Published] {
     static ROWS: OnceLock<Vec<Published>> = OnceLock::new();
-    ROWS.get_or_init(|| rows(&include_bytes!("../../data/published-promotion-scenarios.csv")[..]))
+    ROWS.get_or_init(|| {
+        rows(include_bytes!(
+            "../../data/published-promotion-scenarios.csv"
+        ))
+    })
 }
 
 fn outcomes() -> &'static [Outcome] {
     static ROWS: OnceLock<Vec<Outcome>> = OnceLock::new();
-    ROWS.get_or_init(|| rows(&include_bytes!("../../data/published-promotion.csv")[..]))
+    ROWS.get_or_init(|| rows(include_bytes!("../../data/published-promotion.csv")))
 }
 
 fn rates() -> &'static [Rate] {
     static ROWS: OnceLock<Vec<Rate>> = OnceLock::new();
-    ROWS.get_or_init(|| rows(&include_bytes!("../../data/published-promotion-rate.csv")[..]))
-}
-
-/// The files are compiled in, and a test reads every row.
-fn rows<T: for<'a> Deserialize<'a>>(text: &'static [u8]) -> Vec<T> {
-    let rows = csv::Reader::from_reader(text).into_deserialize();
-    rows.filter_map(Result::ok).collect()
+    ROWS.get_or_init(|| rows(include_bytes!("../../data/published-promotion-rate.csv")))
 }
 
 /// The scenario of this name.

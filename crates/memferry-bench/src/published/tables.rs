@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Figure, figures};
+use super::{Figure, figures, rows};
 
 /// A published table.
 #[derive(Debug, PartialEq, Eq)]
@@ -390,12 +390,6 @@ pub struct Compaction {
 pub fn compactions() -> &'static [Compaction] {
     static ROWS: OnceLock<Vec<Compaction>> = OnceLock::new();
     ROWS.get_or_init(|| rows(include_bytes!("../../data/published-compaction.csv")))
-}
-
-/// The files are compiled in, and a test reads every row.
-fn rows<T: for<'a> Deserialize<'a>>(file: &[u8]) -> Vec<T> {
-    let rows = csv::Reader::from_reader(file).into_deserialize();
-    rows.filter_map(Result::ok).collect()
 }
 
 #[cfg(test)]
