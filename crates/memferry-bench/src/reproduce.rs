@@ -386,10 +386,7 @@ impl<'a> Plan<'a> {
 
     /// Published figures with ours beside them.
     fn compare(&self, file: &BenchFile) -> Reproduced {
-        let rows: &[MoveRow] = match &file.rows {
-            Rows::Move(rows) | Rows::Count(rows) => rows,
-            Rows::Stall(_) | Rows::Cache(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
-        };
+        let rows = file.rows.moves();
         let figures = self.table.figures();
         let vanilla = figures
             .iter()

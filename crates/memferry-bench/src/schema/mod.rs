@@ -79,23 +79,34 @@ impl Rows {
     pub fn schema(&self) -> &'static str {
         match self {
             Self::Promote(_) => PROMOTE_SCHEMA,
-            Self::Move(_)
-            | Self::Count(_)
-            | Self::Stall(_)
-            | Self::Cache(_)
-            | Self::Compaction(_) => BENCH_SCHEMA,
+            _ => BENCH_SCHEMA,
+        }
+    }
+
+    /// The rows of `bench move` or `bench count`; others have none.
+    pub fn moves(&self) -> &[MoveRow] {
+        match self {
+            Self::Move(rows) | Self::Count(rows) => rows,
+            _ => &[],
+        }
+    }
+
+    /// Of each row, the bytes that were compared.
+    pub fn verified_bytes(&self) -> Vec<u64> {
+        match self {
+            Self::Move(rows) | Self::Count(rows) => {
+                rows.iter().map(|of| of.verified_bytes).collect()
+            }
+            Self::Stall(rows) => rows.iter().map(|of| of.verified_bytes).collect(),
+            Self::Cache(rows) => rows.iter().map(|of| of.verified_bytes).collect(),
+            Self::Promote(rows) => rows.iter().map(|of| of.verified_bytes).collect(),
+            Self::Compaction(rows) => rows.iter().map(|of| of.verified_bytes).collect(),
         }
     }
 
     /// Whether nothing was measured.
     pub fn is_empty(&self) -> bool {
-        match self {
-            Self::Move(rows) | Self::Count(rows) => rows.is_empty(),
-            Self::Stall(rows) => rows.is_empty(),
-            Self::Cache(rows) => rows.is_empty(),
-            Self::Promote(rows) => rows.is_empty(),
-            Self::Compaction(rows) => rows.is_empty(),
-        }
+        self.verified_bytes().is_empty()
     }
 }
 

@@ -58,7 +58,7 @@ pub fn sentence<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Strin
         );
     }
     let largest = files
-        .flat_map(move_rows)
+        .flat_map(|file| file.rows.moves())
         .max_by(|a, b| a.gbps.total_cmp(&b.gbps));
     largest.map_or_else(
         || "Nothing was measured.".to_owned(),
@@ -92,7 +92,7 @@ pub fn facts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Fact
             });
         }
     }
-    let rows = files.clone().flat_map(move_rows);
+    let rows = files.clone().flat_map(|file| file.rows.moves());
     let large = rows
         .filter(|row| row.destination == "warm" && row.folios.is_none() && !is_baseline(row))
         .max_by(|a, b| (a.folio_bytes.cmp(&b.folio_bytes)).then(a.gbps.total_cmp(&b.gbps)));
@@ -111,17 +111,8 @@ pub fn facts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Fact
             ),
         });
     }
-    let verified = files.fold(0u64, |sum, file| {
-        let of_stall = match &file.rows {
-            Rows::Stall(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
-            Rows::Cache(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
-            Rows::Promote(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
-            Rows::Compaction(rows) => rows.iter().map(|row| row.verified_bytes).sum(),
-            _ => 0u64,
-        };
-        let of_moves: u64 = move_rows(file).map(|row| row.verified_bytes).sum();
-        sum.saturating_add(of_stall).saturating_add(of_moves)
-    });
+    let verified = files.flat_map(|file| file.rows.verified_bytes());
+    let verified = verified.fold(0, u64::saturating_add);
     if verified > 0 {
         facts.push(Fact {
             value: decimal(verified),
@@ -150,14 +141,6 @@ fn throughput(row: &MoveRow) -> Fact {
             row.of_ceiling * 100.0
         ),
     }
-}
-
-fn move_rows(file: &BenchFile) -> impl Iterator<Item = &MoveRow> {
-    let rows: &[MoveRow] = match &file.rows {
-        Rows::Move(rows) | Rows::Count(rows) => rows,
-        Rows::Stall(_) | Rows::Cache(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
-    };
-    rows.iter()
 }
 
 /// The fastest way for the smallest folios of `bench move`, warm if that was measured, and the

@@ -114,30 +114,25 @@ fn check(file: &BenchFile) -> Result<(), String> {
             && shares.iter().all(|share| (0.0..=1.0).contains(share))
             && times.all(sound)
     };
-    let (count, bad) = match &file.rows {
-        Rows::Move(rows) => (rows.len(), rows.iter().position(|row| !move_row(row))),
-        Rows::Count(rows) => (
-            rows.len(),
-            rows.iter()
-                .position(|row| !move_row(row) || row.folios.is_none()),
-        ),
-        Rows::Stall(rows) => (rows.len(), rows.iter().position(|row| !stall_row(row))),
-        Rows::Cache(rows) => (
-            rows.len(),
-            rows.iter()
-                .position(|row| !positive(row.gbps) || row.runs == 0 || !row.lost.is_finite()),
-        ),
-        Rows::Compaction(rows) => (
-            rows.len(),
-            rows.iter()
-                .position(|row| !positive(row.wall_ms) || row.runs == 0),
-        ),
-        Rows::Promote(rows) => (rows.len(), rows.iter().position(|row| !promote_row(row))),
+    let sound: Vec<bool> = match &file.rows {
+        Rows::Move(rows) => rows.iter().map(move_row).collect(),
+        Rows::Count(rows) => (rows.iter())
+            .map(|row| move_row(row) && row.folios.is_some())
+            .collect(),
+        Rows::Stall(rows) => rows.iter().map(stall_row).collect(),
+        Rows::Cache(rows) => (rows.iter())
+            .map(|row| positive(row.gbps) && row.runs > 0 && row.lost.is_finite())
+            .collect(),
+        Rows::Compaction(rows) => (rows.iter())
+            .map(|row| positive(row.wall_ms) && row.runs > 0)
+            .collect(),
+        Rows::Promote(rows) => rows.iter().map(promote_row).collect(),
     };
-    if count == 0 {
+    if sound.is_empty() {
         return Err("it has no rows".to_owned());
     }
-    if let Some(bad) = bad {
+    if let Some(bad) = sound.iter().position(|sound| !sound) {
+        let count = sound.len();
         return Err(format!(
             "row {} of {count} has a figure that cannot be: no size, lanes, folios, time or throughput, or a share above 1",
             bad + 1

@@ -82,13 +82,9 @@ impl Table {
 
 /// The tables of a file, in reading order: the published one that it repeats comes first.
 pub fn tables(file: &BenchFile) -> Vec<Table> {
-    let rows: &[MoveRow] = match &file.rows {
-        Rows::Move(rows) | Rows::Count(rows) => rows,
-        Rows::Stall(_) | Rows::Cache(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
-    };
     let repeated = file.reproduces.iter();
     repeated
-        .flat_map(|of| reproduced::tables(of, rows))
+        .flat_map(|of| reproduced::tables(of, file.rows.moves()))
         .chain(own(file))
         .collect()
 }
