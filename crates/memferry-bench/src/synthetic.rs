@@ -91,29 +91,13 @@ fn row(destination: &str, (migrator, lanes): (&str, usize), bytes: usize, gbps: 
         migrator: migrator.to_owned(),
         lanes,
         folio_bytes: 2 << 20,
-        folios: None,
         destination: destination.to_owned(),
         bytes: bytes as u64,
         runs: 5,
         gbps,
         gbps_sd: gbps / 64.0,
-        runs_gbps: Vec::new(),
-        of_ceiling: 0.0,
         verified_bytes: 5 * bytes as u64,
-        extra_rss_bytes: None,
-        nodes: None,
-        copied_bytes: None,
-        copied_by: std::collections::BTreeMap::new(),
-        declined_batches: None,
-        lanes_used: None,
-        kernel_steps: None,
-        cpu_ticks: None,
-        busy_lost: None,
-        call_ns: None,
-        runs_call_ns: Vec::new(),
-        of_none: None,
-        steps: None,
-        lane_steps: Vec::new(),
+        ..MoveRow::default()
     }
 }
 
@@ -239,14 +223,11 @@ fn stalls() -> Vec<StallRow> {
     let line = |(power, (gbps, stall)): (usize, (f64, [u64; 4]))| {
         let [p50, p99, p999, max] = stall;
         StallRow {
-            moved_bytes: None,
-            copied_bytes: None,
             backend: "user".to_owned(),
             migrator: "mtcopy".to_owned(),
             batch_bytes: (64 << 10) << power,
             folio_bytes: 4096,
             lanes: 1,
-            nodes: None,
             threads: 1,
             gbps,
             stall_ns: Quantiles {
@@ -263,9 +244,8 @@ fn stalls() -> Vec<StallRow> {
             },
             accesses: 75_006_470,
             stalled: 193_430,
-            accesses_per_s: None,
-            alone_accesses_per_s: None,
             verified_bytes: 256 << 20,
+            ..StallRow::default()
         }
     };
     lines.into_iter().enumerate().map(line).collect()
@@ -301,33 +281,20 @@ fn promotion(scenario: u32, mode: &str) -> PromoteRow {
     let none = PromoteRow {
         scenario,
         mode: mode.to_owned(),
-        source: None,
-        record: None,
         run: 1,
         seconds: 10.0,
-        hot_in_top_95_s: None,
-        promoted_pages: 0,
-        promoted_hot_pages: 0,
-        demoted_pages: 0,
-        top_share: 0.0,
-        precision: None,
-        recall: 0.0,
-        tracker_cpu_s: 0.0,
         migration_cpu_s: Some(0.0),
-        demotion_cpu_s: 0.0,
         access_system_s: 0.01,
-        hint_faults: 0,
         threads: 1,
         accesses: 40_000_000,
         region_bytes,
         regions,
         fill_bytes,
-        locked_bytes: 0,
         nodes: FromTo { from: 2, to: 0 },
         verified_bytes: 64 << 20 | fill_bytes,
-        counters: [].into(),
         timeline: vec![(0.0, 0), (5.0, 0), (10.0, 0)],
         hot_timeline: vec![(0.0, 0.0), (5.0, 0.0), (10.0, 0.0)],
+        ..PromoteRow::default()
     };
     let promoted = |all: u64, hot: u64| PromoteRow {
         promoted_pages: all,

@@ -202,7 +202,7 @@ impl BenchFile {
 }
 
 /// One cell of `bench move` or `bench count`.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct MoveRow {
     /// `user` (userfaultfd) or `kernel` (move_pages).
     pub backend: String,
@@ -401,7 +401,7 @@ impl Steps {
 }
 
 /// Where pages come from and go to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FromTo {
     /// The node that they lie on.
     pub from: u32,
@@ -410,7 +410,7 @@ pub struct FromTo {
 }
 
 /// One cell of `bench stall`.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StallRow {
     /// `user` or `kernel`.
     pub backend: String,

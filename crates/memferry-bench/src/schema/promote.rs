@@ -12,7 +12,7 @@ use super::FromTo;
 pub const PROMOTE_SCHEMA: &str = "memferry-promote/1";
 
 /// One run of one case.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PromoteRow {
     /// 1: the top tier has room; 2: it is full and idle, and regions of the lower tier become hot one after another.
     pub scenario: u32,
