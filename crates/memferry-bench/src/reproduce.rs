@@ -6,7 +6,7 @@ use memferry_linux::kernel::{DCBM, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
 use crate::args::reproduce::ReproduceArgs;
-use crate::args::{self, Backend, distinct};
+use crate::args::{self, Backend};
 use crate::failure::Failure;
 use crate::published::Figure;
 use crate::published::tables::{self, Experiment, Table};
@@ -17,6 +17,7 @@ use crate::schema::reproduced::{
     StepPercents,
 };
 use crate::schema::{BenchFile, Ceiling, MoveRow, Rows};
+use crate::spread::distinct;
 use crate::ui::Ui;
 use crate::units::{Size, lanes};
 use crate::{host, kernel};
@@ -177,12 +178,7 @@ impl<'a> Plan<'a> {
         machine: &Machine,
     ) -> Result<String, Failure> {
         let figures = self.table.figures();
-        let wanted = distinct(
-            &figures
-                .iter()
-                .map(|of| of.migrator.as_str())
-                .collect::<Vec<_>>(),
-        );
+        let wanted = distinct(&figures, |of| of.migrator.as_str());
         let mut migrators = vec![machine.name(tables::VANILLA)];
         for migrator in wanted.into_iter().filter(|name| *name != tables::VANILLA) {
             match machine.missing(migrator) {
@@ -194,7 +190,7 @@ impl<'a> Plan<'a> {
         if !own && figures.iter().all(|of| !of.is_baseline()) {
             return Err(self.impossible());
         }
-        let mut lane_counts = distinct(&figures.iter().map(|of| of.lanes).collect::<Vec<_>>());
+        let mut lane_counts = distinct(&figures, |of| of.lanes);
         lane_counts.sort_unstable();
         lane_counts.retain(|&count| {
             // The CPUs of a machine do not limit its DMA channels: which of those dcbm gets, the benchmark finds.
@@ -209,7 +205,7 @@ impl<'a> Plan<'a> {
             }
             fits
         });
-        let mut folios = distinct(&figures.iter().map(|of| of.folio_bytes).collect::<Vec<_>>());
+        let mut folios = distinct(&figures, |of| of.folio_bytes);
         folios.retain(|&folio| {
             let given = machine.folios.contains(&(folio as usize));
             if !given {
@@ -224,22 +220,11 @@ impl<'a> Plan<'a> {
         if folios.is_empty() {
             return Err(self.impossible());
         }
-        let list = |sizes: &[u64]| {
-            let sizes: Vec<String> = sizes.iter().map(|&size| Size(size).to_string()).collect();
-            sizes.join(",")
-        };
-        let numbers = |numbers: &[usize]| {
-            let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
-            numbers.join(",")
-        };
+        let folios: Vec<Size> = folios.into_iter().map(Size).collect();
         let mut line = match bench {
             "count" => {
-                let mut counts = distinct(
-                    &figures
-                        .iter()
-                        .filter_map(|of| of.folios)
-                        .collect::<Vec<_>>(),
-                );
+                let counts = distinct(&figures, |of| of.folios).into_iter();
+                let mut counts: Vec<usize> = counts.flatten().collect();
                 counts.sort_unstable();
                 let largest = counts.last().copied().unwrap_or(1) as f64 * self.args.scale.0;
                 let smallest = counts.first().copied().unwrap_or(1);
@@ -251,11 +236,7 @@ impl<'a> Plan<'a> {
                     }
                     fits
                 });
-                format!(
-                    "count --folio {} --folios {}",
-                    list(&folios[..1]),
-                    numbers(&counts)
-                )
+                format!("count --folio {} --folios {}", folios[0], list(&counts))
             }
             _ => {
                 let total = ((1u64 << 30) as f64 * self.args.scale.0) as u64;
@@ -266,7 +247,7 @@ impl<'a> Plan<'a> {
         line += &format!(
             " --migrator {} --lanes {}",
             migrators.join(","),
-            numbers(&lane_counts)
+            list(&lane_counts)
         );
         line += match self.args.backend {
             Backend::Kernel => " --backend kernel",
@@ -309,10 +290,8 @@ impl<'a> Plan<'a> {
             }
         }
         let most = machine.cpus.min(MOST_LANES as usize);
-        let lanes: Vec<String> = std::iter::successors(Some(1), |lanes| Some(lanes * 2))
-            .take_while(|&lanes| lanes <= most)
-            .map(|lanes: usize| lanes.to_string())
-            .collect();
+        let lanes = std::iter::successors(Some(1), |lanes| Some(lanes * 2));
+        let lanes: Vec<usize> = lanes.take_while(|&lanes| lanes <= most).collect();
         let shares = tables::shares();
         let bytes = |of: &tables::Share| of.folio_bytes * of.folios as u64;
         let largest = shares.iter().map(bytes).max().unwrap_or(0) as f64 * self.args.scale.0;
@@ -322,20 +301,20 @@ impl<'a> Plan<'a> {
             let what = format!("{} folios of {}", of.folios, Size(of.folio_bytes));
             self.leave_out(what, "--scale is less");
         }
-        let mut sizes = distinct(&fits.iter().map(|of| of.folio_bytes).collect::<Vec<_>>());
+        let mut sizes = distinct(&fits, |of| of.folio_bytes);
         sizes.retain(|&size| machine.folios.contains(&(size as usize)));
         if sizes.is_empty() {
             return Err(self.impossible());
         }
         let line = |&size: &u64| {
             let counts = fits.iter().filter(|of| of.folio_bytes == size);
-            let counts: Vec<String> = counts.map(|of| of.folios.to_string()).collect();
+            let counts: Vec<usize> = counts.map(|of| of.folios).collect();
             format!(
                 "count --folio {} --folios {} --migrator {} --lanes {}{}",
                 Size(size),
-                counts.join(","),
+                list(&counts),
                 migrators.join(","),
-                lanes.join(","),
+                list(&lanes),
                 match self.args.backend {
                     Backend::User => " --destination cold",
                     Backend::Kernel => " --backend kernel",
@@ -455,6 +434,11 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// As the command line has a list.
+fn list<T: ToString>(of: &[T]) -> String {
+    of.iter().map(T::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// What copies on one lane, and tells the copy's part.
 const ONE_LANE_OF_USER: &str = "batch";
 const ONE_LANE_OF_KERNEL: &str = "kernel";
@@ -516,43 +500,33 @@ fn step_percents(row: &MoveRow) -> Option<StepPercents> {
         (Some(of), _) => (
             of.all_ns(),
             [
-                Some(of.unmap_ns),
-                Some(of.flush_ns),
-                Some(of.copy_ns),
-                Some(of.remap_ns),
-                Some(of.plain_ns),
-                Some(of.rest_ns),
+                of.unmap_ns,
+                of.flush_ns,
+                of.copy_ns,
+                of.remap_ns,
+                of.plain_ns,
+                of.rest_ns,
             ],
         ),
         (None, Some(of)) => {
             let (copy, all) = (of.copy_ns + of.fill_ns, of.all_ns());
             let rest = all - of.unmap_ns - copy - of.remap_ns;
-            (
-                all,
-                [
-                    Some(of.unmap_ns),
-                    None,
-                    Some(copy),
-                    Some(of.remap_ns),
-                    None,
-                    Some(rest),
-                ],
-            )
+            (all, [of.unmap_ns, 0, copy, of.remap_ns, 0, rest])
         }
         (None, None) => return None,
     };
-    let percent = |ns: Option<u64>| ns.map(|ns| ns as f64 * 100.0 / all.max(1) as f64);
+    let percent = |ns: u64| ns as f64 * 100.0 / all.max(1) as f64;
     // A step that nothing went through is not one of this row.
     let [flush, copy, remap, plain] =
-        [flush, copy, remap, plain].map(|ns| percent(ns.filter(|ns| *ns > 0)));
+        [flush, copy, remap, plain].map(|ns| (ns > 0).then(|| percent(ns)));
     Some(StepPercents {
         migrator: row.migrator.clone(),
-        unmap: percent(unmap)?,
+        unmap: percent(unmap),
         flush,
         copy,
         remap,
         plain,
-        rest: percent(rest)?,
+        rest: percent(rest),
     })
 }
 
