@@ -10,7 +10,6 @@ use std::thread;
 use std::time::Instant;
 
 use memferry_linux::affinity;
-use memferry_linux::kernel::{Migration, NO_MIGRATOR};
 use memferry_linux::topology::{Node, Topology};
 
 use super::between::{Control, Done};
@@ -32,13 +31,8 @@ use crate::ui::Ui;
 pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let topology = host::topology()?;
     let place = Place::new(&topology, args)?;
-    let found = Migration::read()
-        .map_err(|error| Failure::new("cannot read the kernel's settings", error, "try again"))?;
-    let names = match &found {
-        Ok(now) => now.migrators.names.clone(),
-        Err(_) => vec![NO_MIGRATOR.to_owned()],
-    };
-    let migrators = kernel::named(&args.migrator, &names)?;
+    let found = kernel::migration()?;
+    let migrators = kernel::named(&args.migrator, &kernel::registered(&found))?;
     let mut control = Control::new(found.is_ok(), LanesOn::default())?;
     let cases: Vec<(&str, Load)> = (args.loads().into_iter())
         .flat_map(|load| migrators.iter().map(move |name| (name.as_str(), load)))

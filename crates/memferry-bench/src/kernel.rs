@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use memferry_linux::kernel::{AUTO, DCBM, MOST_LANES, MTCOPY, NO_MIGRATOR};
+use memferry_linux::kernel::{AUTO, Absence, DCBM, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
 use super::region::{PAGE, THP};
@@ -122,6 +122,20 @@ pub fn given_folios(topology: &Topology, quick: bool) -> Vec<usize> {
 /// process is left out as well, for the ceiling has no more threads.
 pub fn lanes(args: &RunArgs, usable: usize) -> Vec<usize> {
     args.lanes(usable.min(MOST_LANES as usize))
+}
+
+/// The kernel's migrators and their settings, or why it has none.
+pub fn migration() -> Result<Result<Migration, Absence>, Failure> {
+    Migration::read()
+        .map_err(|error| Failure::new("cannot read the kernel's settings", error, "try again"))
+}
+
+/// The migrators of this kernel; without the series Linux's own copy.
+pub fn registered(found: &Result<Migration, Absence>) -> Vec<String> {
+    found.as_ref().map_or_else(
+        |_| vec![NO_MIGRATOR.to_owned()],
+        |now| now.migrators.names.clone(),
+    )
 }
 
 /// The migrators that are asked for, the baseline first; `registered` are those of the kernel.

@@ -2,7 +2,7 @@
 //! `bench reproduce`: which command line of another benchmark repeats a published table here, what this machine leaves out
 //! of it and why, and each published figure beside ours.
 
-use memferry_linux::kernel::{DCBM, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR};
+use memferry_linux::kernel::{DCBM, MOST_LANES, MTCOPY, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
 use crate::args::reproduce::ReproduceArgs;
@@ -593,10 +593,7 @@ struct Machine {
 impl Machine {
     fn read(backend: Backend) -> Result<Self, Failure> {
         let topology: Topology = host::topology()?;
-        let found = Migration::read().map_err(|error| {
-            Failure::new("cannot read the kernel's settings", error, "try again")
-        })?;
-        let migrators = found.map_or_else(|_| Vec::new(), |now| now.migrators.names);
+        let migrators = kernel::migration()?.map_or_else(|_| Vec::new(), |now| now.migrators.names);
         Ok(Self {
             backend,
             cpus: host::usable_cpus(&topology),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use memferry::{Batch, MoveHandle, MoveOptions, Mover, MoverOptions, SourcePages};
-use memferry_linux::kernel::{AUTO, DCBM, MTCOPY, Migration, NO_MIGRATOR};
+use memferry_linux::kernel::{AUTO, DCBM, MTCOPY, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
 use super::between::{Control, Done};
@@ -161,13 +161,8 @@ fn kernel_columns(
     args: &StallArgs,
     control: &mut Option<Control>,
 ) -> Result<Vec<(Means, usize)>, Failure> {
-    let found = Migration::read()
-        .map_err(|error| Failure::new("cannot read the kernel's settings", error, "try again"))?;
-    let registered = match &found {
-        Ok(now) => now.migrators.names.clone(),
-        Err(_) => vec![NO_MIGRATOR.to_owned()],
-    };
-    let mut names = kernel::named(args.migrators(), &registered)?;
+    let found = kernel::migration()?;
+    let mut names = kernel::named(args.migrators(), &kernel::registered(&found))?;
     // Its lanes are not fixed.
     names.retain(|name| name != AUTO);
     if found.is_err() {

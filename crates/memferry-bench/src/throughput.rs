@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memferry::copy::{self, Routine};
-use memferry_linux::kernel::{DCBM, Migration, NO_MIGRATOR};
+use memferry_linux::kernel::{DCBM, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
 use super::between::{Between, Control};
@@ -187,9 +187,7 @@ impl<'a> Bench<'a> {
             return Ok(bench);
         }
         bench.nodes = Some(nodes::choose(topology, &args.nodes)?);
-        let found = Migration::read().map_err(|error| {
-            Failure::new("cannot read the kernel's settings", error, "try again")
-        })?;
+        let found = kernel::migration()?;
         let columns = match &found {
             Ok(now) => kernel::columns(args, &kernel::lanes(args, usable), &now.migrators.names)?,
             Err(absence) => {
