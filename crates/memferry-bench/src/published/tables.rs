@@ -49,41 +49,7 @@ const IDLE: &str = "idle";
 const UNBOUND: &str = "busy, unbound workqueue";
 const HIGH: &str = "busy, highpri workqueue";
 
-const fn throughput(
-    name: &'static str,
-    source: &'static str,
-    shows: &'static str,
-    bench: &'static str,
-    migrators: &'static [&'static str],
-) -> Table {
-    Table {
-        name,
-        source,
-        shows,
-        experiment: Experiment::Throughput {
-            bench,
-            migrators,
-            load: IDLE,
-            folio: None,
-        },
-    }
-}
-
-const fn yan(name: &'static str, shows: &'static str, folio_kib: u64, load: &'static str) -> Table {
-    Table {
-        name,
-        source: "Zi Yan RFC 2025-01-03",
-        shows,
-        experiment: Experiment::Throughput {
-            bench: "count",
-            migrators: &["kernel", "mtcopy"],
-            load,
-            folio: Some(folio_kib << 10),
-        },
-    }
-}
-
-const fn other(
+const fn table_of(
     name: &'static str,
     source: &'static str,
     shows: &'static str,
@@ -97,150 +63,64 @@ const fn other(
     }
 }
 
+const fn throughput(
+    name: &'static str,
+    source: &'static str,
+    shows: &'static str,
+    bench: &'static str,
+    migrators: &'static [&'static str],
+) -> Table {
+    let experiment = Experiment::Throughput {
+        bench,
+        migrators,
+        load: IDLE,
+        folio: None,
+    };
+    table_of(name, source, shows, experiment)
+}
+
+const fn yan(name: &'static str, shows: &'static str, folio_kib: u64, load: &'static str) -> Table {
+    let experiment = Experiment::Throughput {
+        bench: "count",
+        migrators: &["kernel", "mtcopy"],
+        load,
+        folio: Some(folio_kib << 10),
+    };
+    table_of(name, "Zi Yan RFC 2025-01-03", shows, experiment)
+}
+
 const V2: &str = "RFC V2 2025-03-19";
 const V3: &str = "RFC V3 2025-09-23";
 const V4: &str = "RFC v4 2026-03-09";
 const V6: &str = "pghot v6 2026-03-23";
 
 /// All of them.
+#[rustfmt::skip]
 pub const TABLES: &[Table] = &[
-    throughput(
-        "garg-v2-1a",
-        V2,
-        "mtcopy threads by folio size",
-        "move",
-        &["mtcopy"],
-    ),
-    throughput(
-        "garg-v2-1b",
-        V2,
-        "dcbm channels by folio size",
-        "move",
-        &["dcbm"],
-    ),
-    throughput(
-        "garg-v2-2a",
-        V2,
-        "2 MiB folios a move, mtcopy",
-        "count",
-        &["mtcopy"],
-    ),
-    throughput(
-        "garg-v2-2b",
-        V2,
-        "2 MiB folios a move, dcbm",
-        "count",
-        &["dcbm"],
-    ),
-    throughput(
-        "garg-v2-3a",
-        V2,
-        "threads spread over caches",
-        "topology-spread",
-        &["mtcopy"],
-    ),
-    throughput(
-        "garg-v2-3b",
-        V2,
-        "threads that fill a cache first",
-        "topology-fill",
-        &["mtcopy"],
-    ),
-    other(
-        "garg-v3-share",
-        V3,
-        "the copy's part of a migration",
-        Experiment::Share,
-    ),
-    throughput(
-        "garg-v3-1a",
-        V3,
-        "Linux as it is, by folio size",
-        "move",
-        &["kernel"],
-    ),
-    throughput(
-        "garg-v3-1b",
-        V3,
-        "mtcopy threads by folio size",
-        "move",
-        &["mtcopy"],
-    ),
-    throughput(
-        "garg-v3-1c",
-        V3,
-        "dcbm channels by folio size",
-        "move",
-        &["dcbm"],
-    ),
-    throughput(
-        "garg-v3-2",
-        V3,
-        "2 MiB folios a move",
-        "count",
-        &["kernel", "mtcopy", "dcbm"],
-    ),
-    throughput(
-        "garg-v4-1a",
-        V4,
-        "Linux as it is, by folio size",
-        "move",
-        &["kernel"],
-    ),
-    throughput(
-        "garg-v4-1b",
-        V4,
-        "dcbm channels by folio size",
-        "move",
-        &["dcbm"],
-    ),
-    throughput(
-        "garg-v4-2",
-        V4,
-        "2 MiB folios a move",
-        "count",
-        &["kernel", "dcbm"],
-    ),
-    other(
-        "garg-v4-compaction",
-        V4,
-        "compaction on an idle and on a busy CPU",
-        Experiment::Compaction,
-    ),
+    throughput("garg-v2-1a", V2, "mtcopy threads by folio size", "move", &["mtcopy"]),
+    throughput("garg-v2-1b", V2, "dcbm channels by folio size", "move", &["dcbm"]),
+    throughput("garg-v2-2a", V2, "2 MiB folios a move, mtcopy", "count", &["mtcopy"]),
+    throughput("garg-v2-2b", V2, "2 MiB folios a move, dcbm", "count", &["dcbm"]),
+    throughput("garg-v2-3a", V2, "threads spread over caches", "topology-spread", &["mtcopy"]),
+    throughput("garg-v2-3b", V2, "threads that fill a cache first", "topology-fill", &["mtcopy"]),
+    table_of("garg-v3-share", V3, "the copy's part of a migration", Experiment::Share),
+    throughput("garg-v3-1a", V3, "Linux as it is, by folio size", "move", &["kernel"]),
+    throughput("garg-v3-1b", V3, "mtcopy threads by folio size", "move", &["mtcopy"]),
+    throughput("garg-v3-1c", V3, "dcbm channels by folio size", "move", &["dcbm"]),
+    throughput("garg-v3-2", V3, "2 MiB folios a move", "count", &["kernel", "mtcopy", "dcbm"]),
+    throughput("garg-v4-1a", V4, "Linux as it is, by folio size", "move", &["kernel"]),
+    throughput("garg-v4-1b", V4, "dcbm channels by folio size", "move", &["dcbm"]),
+    throughput("garg-v4-2", V4, "2 MiB folios a move", "count", &["kernel", "dcbm"]),
+    table_of("garg-v4-compaction", V4, "compaction on an idle and on a busy CPU", Experiment::Compaction),
     yan("yan-64k", "64 KiB folios a move", 64, IDLE),
     yan("yan-2m", "2 MiB folios a move", 2048, IDLE),
     yan("yan-64k-busy", "64 KiB folios, all CPUs busy", 64, UNBOUND),
     yan("yan-2m-busy", "2 MiB folios, all CPUs busy", 2048, UNBOUND),
-    yan(
-        "yan-64k-busy-high",
-        "64 KiB folios, busy, high priority",
-        64,
-        HIGH,
-    ),
-    yan(
-        "yan-2m-busy-high",
-        "2 MiB folios, busy, high priority",
-        2048,
-        HIGH,
-    ),
-    other(
-        "rao-v6-1",
-        V6,
-        "promotion into a top tier with room",
-        Experiment::Promotion("pghot-v6-1"),
-    ),
-    other(
-        "rao-v6-2",
-        V6,
-        "promotion into a full top tier",
-        Experiment::Promotion("pghot-v6-2"),
-    ),
-    other(
-        "rao-v6-rate",
-        V6,
-        "pages promoted over time, with room",
-        Experiment::Promotion("pghot-v6-1"),
-    ),
+    yan("yan-64k-busy-high", "64 KiB folios, busy, high priority", 64, HIGH),
+    yan("yan-2m-busy-high", "2 MiB folios, busy, high priority", 2048, HIGH),
+    table_of("rao-v6-1", V6, "promotion into a top tier with room", Experiment::Promotion("pghot-v6-1")),
+    table_of("rao-v6-2", V6, "promotion into a full top tier", Experiment::Promotion("pghot-v6-2")),
+    table_of("rao-v6-rate", V6, "pages promoted over time, with room", Experiment::Promotion("pghot-v6-1")),
 ];
 
 /// Reads a name.
