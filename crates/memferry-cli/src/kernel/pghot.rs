@@ -11,7 +11,7 @@ use crate::cli::kernel::HeatArgs;
 use crate::failure::Failure;
 use crate::output::Results;
 use crate::table::text::{Align, draw, wrap};
-use crate::table::{Table, counted};
+use crate::table::{Table, counted, or_dash};
 use crate::ui::Ui;
 use crate::units::about;
 
@@ -213,8 +213,7 @@ fn heat_text(mut heat: Heat, most: usize, columns: usize) -> String {
             of.node.to_string(),
             format!("{} ({:.0}%)", of.hot, percent(of.hot)),
             format!("{} ({:.0}%)", of.known, percent(of.known)),
-            of.majority_node
-                .map_or_else(|| "–".to_owned(), |node| node.to_string()),
+            or_dash(of.majority_node),
         ];
         line.extend(of.by_frequency.iter().map(u64::to_string));
         line

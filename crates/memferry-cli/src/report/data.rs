@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::schema::{BenchFile, Rows};
-use crate::table::Table;
+use crate::table::{Table, or_dash};
 
 /// The whole content of a file: its rows, then its ceilings if it has any.
 pub fn tables(name: &str, file: &BenchFile) -> Vec<Table> {
@@ -78,7 +78,7 @@ fn table(title: String, caption: &str, rows: &[Fields]) -> Table {
     }
     let line = |Fields(row): &Fields| {
         let value = |name: &&str| row.iter().find(|(of, _)| of == name);
-        let cell = |name| value(name).map_or_else(|| "–".to_owned(), |(_, value)| value.clone());
+        let cell = |name| or_dash(value(name).map(|(_, value)| value));
         head.iter().map(cell).collect()
     };
     Table::new(title, caption, &head, rows.iter().map(line).collect())

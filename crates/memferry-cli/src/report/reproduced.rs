@@ -4,6 +4,7 @@
 use crate::chart::{Chart, Point, STYLES, Series, Style, X};
 use crate::schema::reproduced::{Cell, Measured, Reproduced};
 use crate::spread::groups;
+use crate::table::or_dash;
 use crate::table::reproduced::published_name;
 use crate::units::{lanes, short};
 
@@ -147,7 +148,7 @@ pub fn sentence(of: &Reproduced) -> Option<String> {
         .iter()
         .rfind(|cell| cell.mode != "vanilla" && cell.ours.is_some())
     {
-        let times = |of: Option<f64>| of.map_or("–".to_owned(), |of| format!("{of:.2}"));
+        let times = |of: Option<f64>| or_dash(of.map(|of| format!("{of:.2}")));
         return Some(format!(
             "{}: {} compacts {} times as fast as vanilla on a CPU that is {} here, {} as published.",
             of.name,

@@ -2,7 +2,7 @@
 //! Where the time of a page goes: the steps of `bench move` by folio size, destination and lanes, and of the kernel's calls by
 //! its tracepoints.
 
-use super::{Table, groups, series};
+use super::{Table, groups, or_dash, series};
 use crate::schema::{KernelSteps, MoveRow, Steps};
 use crate::units::{long, short, time};
 
@@ -45,18 +45,11 @@ pub fn kernel(rows: &[MoveRow]) -> Option<Table> {
             of.rest_ns,
         ];
         cells.extend(steps.map(|ns| figure(ns as f64 / units)));
-        let a_batch = |ns: u64| match of.batches {
-            0 => "–".to_owned(),
-            batches => time(ns / batches),
-        };
-        cells.push(a_batch(of.copy_ns));
+        let a_batch = |ns: u64| ns.checked_div(of.batches).map(time);
+        cells.push(or_dash(a_batch(of.copy_ns)));
         // The kernel's own copy has no lanes.
-        let beside = of.copy_ns.saturating_sub(of.lane_ns);
-        cells.push(if of.lane_ns > 0 {
-            a_batch(beside)
-        } else {
-            "–".to_owned()
-        });
+        let beside = (of.lane_ns > 0).then(|| of.copy_ns.saturating_sub(of.lane_ns));
+        cells.push(or_dash(beside.and_then(a_batch)));
         Some(cells)
     };
     let rows: Vec<Vec<String>> = rows.iter().filter_map(row).collect();

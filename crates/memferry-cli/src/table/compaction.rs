@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows of `bench compaction` as a table, and the published ones beside ours.
 
-use super::{Table, counted};
+use super::{Table, counted, or_dash, percent};
 use crate::schema::compaction::CompactionRow;
 use crate::schema::reproduced::{Compacted, CompactionCell};
 use crate::units::about;
-
-/// What a cell has where there is nothing.
-const NONE: &str = "–";
 
 /// The table of a file.
 pub fn table(rows: &[CompactionRow]) -> Table {
@@ -26,14 +23,13 @@ pub fn table(rows: &[CompactionRow]) -> Table {
         let by = row
             .migrator_pages
             .map(|pages| pages as f64 / row.pages_migrated.max(1) as f64);
+        let hog = (row.hog_iterations).map(|rounds| rounds as f64 * 1e3 / row.wall_ms);
         vec![
             format!("{}, {}", row.migrator, row.load),
             format!("{:.0} ±{:.0}", row.wall_ms, row.wall_ms_sd),
             row.pages_migrated.to_string(),
             percent(by),
-            row.hog_iterations.map_or(NONE.to_owned(), |rounds| {
-                format!("{:.3e}", rounds as f64 * 1e3 / row.wall_ms)
-            }),
+            or_dash(hog.map(|rounds| format!("{rounds:.3e}"))),
             format!("{user:.0}"),
             format!("{system:.0}"),
             format!("{idle:.0}"),
@@ -63,17 +59,13 @@ pub fn table(rows: &[CompactionRow]) -> Table {
 pub fn beside(title: String, caption: String, cells: &[CompactionCell]) -> Table {
     let line = |name: String, of: &Compacted| {
         let [user, system, idle] = of.cpu_percent;
-        let times = of
-            .of_baseline
-            .map_or(NONE.to_owned(), |of| format!("{of:.2}x"));
         vec![
             name,
             format!("{:.0}", of.wall_ms),
-            times,
+            or_dash(of.of_baseline.map(|of| format!("{of:.2}x"))),
             of.pages_migrated.to_string(),
             percent(of.by_migrator),
-            of.hog_per_s
-                .map_or(NONE.to_owned(), |rounds| format!("{rounds:.3e}")),
+            or_dash(of.hog_per_s.map(|rounds| format!("{rounds:.3e}"))),
             format!("{user:.0}"),
             format!("{system:.0}"),
             format!("{idle:.0}"),
@@ -85,7 +77,7 @@ pub fn beside(title: String, caption: String, cells: &[CompactionCell]) -> Table
             Some(ours) => line(name("ours"), ours),
             None => [name("ours")]
                 .into_iter()
-                .chain((1..9).map(|_| NONE.to_owned()))
+                .chain((1..9).map(|_| or_dash(None::<u8>)))
                 .collect(),
         };
         [line(name("published"), &cell.published), ours]
@@ -106,8 +98,4 @@ pub fn beside(title: String, caption: String, cells: &[CompactionCell]) -> Table
         ],
         cells.iter().flat_map(lines).collect(),
     )
-}
-
-fn percent(of: Option<f64>) -> String {
-    of.map_or(NONE.to_owned(), |of| format!("{:.0}", of * 100.0))
 }

@@ -250,6 +250,16 @@ pub fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
+/// A value, or a dash where there is none.
+pub fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
+}
+
+/// A share in whole percent, without the sign.
+fn percent(share: Option<f64>) -> String {
+    or_dash(share.map(|share| format!("{:.0}", share * 100.0)))
+}
+
 /// Throughput by migrator and `column`, below the ceilings.
 fn throughputs(
     file: &BenchFile,

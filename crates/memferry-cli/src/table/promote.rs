@@ -3,7 +3,7 @@
 
 use std::iter::once;
 
-use super::{Table, counted, distinct, groups};
+use super::{Table, counted, distinct, groups, or_dash};
 use crate::published::promotion::{self, Scale};
 use crate::schema::promote::{Like, LikeRate, LikeResult, PromoteRow};
 use crate::spread::Spread;
@@ -51,9 +51,8 @@ pub fn published(rows: &[PromoteRow]) -> Vec<Table> {
 
 fn results(like: &Like) -> Table {
     let scale = Scale(like.scale);
-    let figure = |value: Option<f64>, digits: usize| {
-        value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
-    };
+    let figure =
+        |value: Option<f64>, digits: usize| or_dash(value.map(|value| format!("{value:.digits$}")));
     let line = |of: &LikeResult| {
         let scaled = of.pages.published.map(|pages| pages * like.scale);
         vec![

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A published table with this machine's figures beside it, and how those came about.
 
-use super::{Table, compaction, distinct, throughput};
+use super::{Table, compaction, distinct, or_dash, percent, throughput};
 use crate::published::tables::{TABLES, Table as Published, VANILLA};
 use crate::schema::MoveRow;
 use crate::schema::reproduced::{Cell, Measured, Reproduced, ShareCell};
 use crate::units::{lanes, short};
-
-/// What a cell has where nothing was measured.
-const NONE: &str = "–";
 
 /// All tables that can be named.
 pub fn list() -> Table {
@@ -82,15 +79,13 @@ fn figures(of: &Reproduced) -> Table {
             Some(sd) => throughput(of.gbps, sd),
             None => format!("{:.1}", of.gbps),
         };
-        let times = |of: Option<f64>| of.map_or(NONE.to_owned(), |of| format!("{of:.2}x"));
+        let times = |of: Option<f64>| or_dash(of.map(|of| format!("{of:.2}x")));
         let ours = cell.ours.as_ref();
         vec![
             format!("{}, {migrator}, {}", size(cell), lanes(cell.lanes)),
             gbps(&cell.published),
-            ours.map_or(NONE.to_owned(), gbps),
-            ours.map_or(NONE.to_owned(), |ours| {
-                format!("{:.3}", ours.gbps / cell.published.gbps)
-            }),
+            or_dash(ours.map(gbps)),
+            or_dash(ours.map(|ours| format!("{:.3}", ours.gbps / cell.published.gbps))),
             times(cell.published.of_baseline),
             times(ours.and_then(|ours| ours.of_baseline)),
         ]
@@ -98,7 +93,7 @@ fn figures(of: &Reproduced) -> Table {
     Table::new(
         title(of),
         format!(
-            "{}. GB/s; a multiple is of {baseline}, each of its own. {NONE}: left out, or copied by others",
+            "{}. GB/s; a multiple is of {baseline}, each of its own. –: left out, or copied by others",
             caption(of)
         ),
         &[
@@ -115,7 +110,7 @@ fn figures(of: &Reproduced) -> Table {
 
 fn shares(of: &Reproduced) -> Vec<Table> {
     let case = |cell: &ShareCell| format!("{} of {}", cell.folios, short(cell.folio_bytes));
-    let percent = |of: Option<f64>| of.map_or(NONE.to_owned(), |of| format!("{of:.0}"));
+    let percent = |of: Option<f64>| or_dash(of.map(|of| format!("{of:.0}")));
     let beside = Table {
         title: title(of),
         caption: format!("{}. Percent of the time, of one lane", caption(of)),
@@ -182,7 +177,6 @@ fn shares(of: &Reproduced) -> Vec<Table> {
 /// Who really copied, and what it took.
 fn runs(rows: &[&MoveRow]) -> Table {
     let busy = rows.iter().any(|row| row.busy_lost.is_some());
-    let percent = |of: Option<f64>| of.map_or(NONE.to_owned(), |of| format!("{:.0}", of * 100.0));
     let row = |row: &&MoveRow| {
         let all = (row.bytes * row.runs as u64) as f64;
         let [user, system, idle] = row.cpu_ticks.unwrap_or_default().percent();
@@ -190,15 +184,11 @@ fn runs(rows: &[&MoveRow]) -> Table {
             Some(folios) => format!("{folios} of {}", short(row.folio_bytes as u64)),
             None => short(row.folio_bytes as u64),
         };
-        let used = row
-            .lanes_used
-            .map_or(NONE.to_owned(), |used| format!("{used:.1}"));
         let mut cells = vec![
             format!("{size}, {}, {}", row.migrator, lanes(row.lanes)),
-            used,
+            or_dash(row.lanes_used.map(|used| format!("{used:.1}"))),
             percent(row.copied_bytes.map(|copied| copied as f64 / all)),
-            row.declined_batches
-                .map_or(NONE.to_owned(), |of| of.to_string()),
+            or_dash(row.declined_batches),
             format!("{user:.0}"),
             format!("{system:.0}"),
             format!("{idle:.0}"),

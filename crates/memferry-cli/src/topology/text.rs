@@ -9,7 +9,7 @@ use memferry_linux::topology::{
 use super::description::{Capability, Copies, Description, MoveCost};
 use crate::schema::THP_BYTES;
 use crate::table::text::{Align, draw, wrap};
-use crate::table::{Table, counted, distinct};
+use crate::table::{Table, counted, distinct, or_dash};
 use crate::units::{about, short};
 
 /// The whole machine.
@@ -73,11 +73,6 @@ fn ids(list: &[u32]) -> String {
     }
 }
 
-/// A value, or a dash where nobody tells it.
-fn or_dash<T: ToString>(value: Option<T>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
-}
-
 fn nodes(of: &Description) -> Table {
     let mut head = vec!["node", "tier", "CPUs", "memory", "free"];
     let to: Vec<String> = of
@@ -124,9 +119,7 @@ fn caches(of: &Description) -> Table {
     let line = |group: &CacheGroup| {
         vec![
             ids(&group.cpus),
-            group
-                .level
-                .map_or_else(|| "–".to_owned(), |level| format!("L{level}")),
+            or_dash(group.level.map(|level| format!("L{level}"))),
             or_dash(group.size_bytes.map(about)),
             group
                 .node
