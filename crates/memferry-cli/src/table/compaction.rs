@@ -19,21 +19,15 @@ pub fn table(rows: &[CompactionRow]) -> Table {
     });
     let runs = first.map_or(0, |row| row.runs);
     let line = |row: &CompactionRow| {
-        let [user, system, idle] = row.cpu_ticks.percent();
-        let by = row
-            .migrator_pages
-            .map(|pages| pages as f64 / row.pages_migrated.max(1) as f64);
+        let all = row.pages_migrated.max(1) as f64;
+        let by = row.migrator_pages.map(|pages| pages as f64 / all);
         let hog = (row.hog_iterations).map(|rounds| rounds as f64 * 1e3 / row.wall_ms);
-        vec![
+        let mut line = vec![
             format!("{}, {}", row.migrator, row.load),
             format!("{:.0} ±{:.0}", row.wall_ms, row.wall_ms_sd),
-            row.pages_migrated.to_string(),
-            percent(by),
-            or_dash(hog.map(|rounds| format!("{rounds:.3e}"))),
-            format!("{user:.0}"),
-            format!("{system:.0}"),
-            format!("{idle:.0}"),
-        ]
+        ];
+        line.extend(cells(row.pages_migrated, by, hog, row.cpu_ticks.percent()));
+        line
     };
     Table::new(
         format!("bench compaction{place}"),
@@ -41,61 +35,44 @@ pub fn table(rows: &[CompactionRow]) -> Table {
             "mean of {}; pages are base pages; the time is of that CPU; a hog is a thread on it that never sleeps",
             counted(runs, "run")
         ),
-        &[
-            "migrator, load",
-            "ms",
-            "pages migrated",
-            "by it, %",
-            "hog rounds/s",
-            "user, %",
-            "system, %",
-            "idle, %",
-        ],
+        &[&["migrator, load", "ms"][..], &HEAD].concat(),
         rows.iter().map(line).collect(),
     )
 }
 
 /// A published row, and ours below it.
-pub fn beside(title: String, caption: String, cells: &[CompactionCell]) -> Table {
+pub fn beside(title: String, caption: String, all: &[CompactionCell]) -> Table {
     let line = |name: String, of: &Compacted| {
-        let [user, system, idle] = of.cpu_percent;
-        vec![
-            name,
-            format!("{:.0}", of.wall_ms),
-            or_dash(of.of_baseline.map(|of| format!("{of:.2}x"))),
-            of.pages_migrated.to_string(),
-            percent(of.by_migrator),
-            or_dash(of.hog_per_s.map(|rounds| format!("{rounds:.3e}"))),
-            format!("{user:.0}"),
-            format!("{system:.0}"),
-            format!("{idle:.0}"),
-        ]
+        let times = or_dash(of.of_baseline.map(|of| format!("{of:.2}x")));
+        let (by, hog) = (of.by_migrator, of.hog_per_s);
+        let mut line = vec![name, format!("{:.0}", of.wall_ms), times];
+        line.extend(cells(of.pages_migrated, by, hog, of.cpu_percent));
+        line
     };
+    let head = [&["migrator, load", "ms", "as fast as vanilla"][..], &HEAD].concat();
     let lines = |cell: &CompactionCell| {
         let name = |whose: &str| format!("{}, {}, {whose}", cell.mode, cell.load);
-        let ours = match &cell.ours {
-            Some(ours) => line(name("ours"), ours),
-            None => [name("ours")]
-                .into_iter()
-                .chain((1..9).map(|_| or_dash(None::<u8>)))
-                .collect(),
-        };
+        let mut none = vec![name("ours")];
+        none.resize(head.len(), or_dash(None::<f64>));
+        let ours = (cell.ours.as_ref()).map_or(none, |ours| line(name("ours"), ours));
         [line(name("published"), &cell.published), ours]
     };
-    Table::new(
-        title,
-        caption,
-        &[
-            "migrator, load",
-            "ms",
-            "as fast as vanilla",
-            "pages migrated",
-            "by it, %",
-            "hog rounds/s",
-            "user, %",
-            "system, %",
-            "idle, %",
-        ],
-        cells.iter().flat_map(lines).collect(),
-    )
+    Table::new(title, caption, &head, all.iter().flat_map(lines).collect())
+}
+
+/// The last columns of both tables.
+const HEAD: [&str; 6] = [
+    "pages migrated",
+    "by it, %",
+    "hog rounds/s",
+    "user, %",
+    "system, %",
+    "idle, %",
+];
+
+/// What stands in them.
+fn cells(pages: u64, by: Option<f64>, hog: Option<f64>, cpu: [f64; 3]) -> Vec<String> {
+    let hog = or_dash(hog.map(|rounds| format!("{rounds:.3e}")));
+    let cpu = cpu.map(|of| format!("{of:.0}"));
+    [&[pages.to_string(), percent(by), hog][..], &cpu].concat()
 }
