@@ -9,8 +9,8 @@ use crate::chart::{Chart, Point, STYLES, Series, Style, X};
 use crate::published::{Figure, idle};
 use crate::schema::{BenchFile, MoveRow, Rows};
 use crate::spread::groups;
-use crate::table::series;
-use crate::units::{lanes, long, short};
+use crate::table::{folios_of, series};
+use crate::units::{lanes, long};
 
 /// One system's throughput in the terms that ours and the published ones share.
 #[derive(Clone)]
@@ -120,11 +120,8 @@ fn kernels<'a>(files: impl Iterator<Item = &'a BenchFile>) -> Option<Chart> {
             groups(shown, series).into_iter().map(|(name, rows)| {
                 let name = format!("{}: {name}", file.host.kernel);
                 let points = rows.iter().map(|row| {
-                    let tip = format!(
-                        "{:.2} GB/s, {name}, folios of {}",
-                        row.gbps,
-                        short(row.folio_bytes as u64)
-                    );
+                    let folios = folios_of(None, row.folio_bytes as u64);
+                    let tip = format!("{:.2} GB/s, {name}, {folios}", row.gbps);
                     Point::new(row.folio_bytes as f64, row.gbps, tip)
                 });
                 (
@@ -258,15 +255,12 @@ fn over_one_lane(cases: &[Case], size: u64) -> Chart {
 }
 
 fn point(x: f64, y: f64, case: &Case, over: &str) -> Point {
-    let folios = case
-        .folios
-        .map_or_else(String::new, |count| format!("{count} "));
     let tip = format!(
-        "{y:.1} times {over}, {}: {}, {}, {folios}folios of {}",
+        "{y:.1} times {over}, {}: {}, {}, {}",
         case.who,
         case.migrator,
         lanes(case.lanes),
-        short(case.folio_bytes)
+        folios_of(case.folios, case.folio_bytes)
     );
     Point::new(x, y, tip)
 }

@@ -5,7 +5,7 @@
 
 use crate::chart::{Chart, Course, Point, STYLES, Series, Style, X, Y};
 use crate::schema::{BenchFile, Ceiling, MoveRow, Rows, StallRow};
-use crate::table::{counted, distinct, groups, pages, series, throughput};
+use crate::table::{counted, distinct, folios_of, groups, pages, series, throughput};
 use crate::units::{lanes, long, short, time};
 
 /// Lines of a chart that the eye can still tell apart: as many as there are styles.
@@ -265,15 +265,12 @@ fn ceiling_point(ceiling: &Ceiling, x: f64) -> Point {
 }
 
 fn tip(row: &MoveRow) -> String {
-    let size = match row.folios {
-        Some(count) => format!("{count} folios of {}", short(row.folio_bytes as u64)),
-        None => format!("folios of {}", short(row.folio_bytes as u64)),
-    };
     format!(
-        "{} GB/s, {:.0}% of the ceiling, {}, {size}",
+        "{} GB/s, {:.0}% of the ceiling, {}, {}",
         throughput(row.gbps, row.gbps_sd),
         row.of_ceiling * 100.0,
-        series(row)
+        series(row),
+        folios_of(row.folios, row.folio_bytes as u64)
     )
 }
 

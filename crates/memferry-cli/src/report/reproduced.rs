@@ -4,9 +4,9 @@
 use crate::chart::{Chart, Point, STYLES, Series, Style, X};
 use crate::schema::reproduced::{Cell, Measured, Reproduced};
 use crate::spread::groups;
-use crate::table::or_dash;
 use crate::table::reproduced::published_name;
-use crate::units::{lanes, short};
+use crate::table::{folios_of, or_dash};
+use crate::units::lanes;
 
 /// What a figure is a multiple of.
 enum Over {
@@ -116,7 +116,7 @@ fn line(
             let tip = format!(
                 "{times:.2} times, {:.2} GB/s, {name}, {}",
                 of.gbps,
-                case(cell)
+                folios_of(cell.folios, cell.folio_bytes)
             );
             Some(Point::new(x, times, tip))
         })
@@ -124,22 +124,14 @@ fn line(
     Series::new(name, style, points)
 }
 
-fn case(cell: &Cell) -> String {
-    match cell.folios {
-        Some(folios) => format!("{folios} folios of {}", short(cell.folio_bytes)),
-        None => format!("folios of {}", short(cell.folio_bytes)),
-    }
-}
-
 /// The published gain that is largest among those that were measured here, and what it is here.
 pub fn sentence(of: &Reproduced) -> Option<String> {
     if let Some(cell) = of.shares.iter().rfind(|cell| cell.ours_percent.is_some()) {
         return Some(format!(
-            "{}: the copy is {:.0}% of moving {} folios of {} here, {}% as published.",
+            "{}: the copy is {:.0}% of moving {} here, {}% as published.",
             of.name,
             cell.ours_percent?,
-            cell.folios,
-            short(cell.folio_bytes),
+            folios_of(Some(cell.folios), cell.folio_bytes),
             cell.published_percent
         ));
     }
@@ -168,7 +160,7 @@ pub fn sentence(of: &Reproduced) -> Option<String> {
         "{}, {}, {}",
         published_name(&cell.migrator),
         lanes(cell.lanes),
-        case(cell)
+        folios_of(cell.folios, cell.folio_bytes)
     );
     Some(match (ours - 1.0).abs() + (published - 1.0).abs() < 1e-9 {
         true => format!("{}: {who}, the baseline itself.", of.name),

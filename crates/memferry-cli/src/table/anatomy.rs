@@ -2,9 +2,9 @@
 //! Where the time of a page goes: the steps of `bench move` by folio size, destination and lanes, and of the kernel's calls by
 //! its tracepoints.
 
-use super::{Table, groups, or_dash, series};
+use super::{Table, groups, or_dash, series, sized};
 use crate::schema::{KernelSteps, MoveRow, Steps};
-use crate::units::{long, short, time};
+use crate::units::{long, time};
 
 /// What a figure is for: bytes.
 const UNIT: f64 = 4096.0;
@@ -31,10 +31,7 @@ pub fn kernel(rows: &[MoveRow]) -> Option<Table> {
         let of: KernelSteps = row.kernel_steps?;
         // The traced run has the bytes of a counted one.
         let units = row.bytes as f64 / UNIT;
-        let size = match row.folios {
-            Some(folios) => format!("{folios} of {}", short(row.folio_bytes as u64)),
-            None => short(row.folio_bytes as u64),
-        };
+        let size = sized(row.folios, row.folio_bytes as u64);
         let mut cells = vec![format!("{size}, {}", series(row))];
         let steps = [
             of.unmap_ns,

@@ -250,6 +250,17 @@ pub fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
+/// The size of folios, with their number where that is given: `64 of 2M`.
+fn sized(folios: Option<usize>, bytes: u64) -> String {
+    folios.map_or_else(String::new, |count| format!("{count} of ")) + &short(bytes)
+}
+
+/// The same in a sentence: `64 folios of 2M`.
+pub fn folios_of(folios: Option<usize>, bytes: u64) -> String {
+    let count = folios.map_or_else(String::new, |count| format!("{count} "));
+    format!("{count}folios of {}", short(bytes))
+}
+
 /// A value, or a dash where there is none.
 pub fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value.to_string())

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A published table with this machine's figures beside it, and how those came about.
 
-use super::{Table, compaction, distinct, or_dash, percent, throughput};
+use super::{Table, compaction, distinct, or_dash, percent, sized, throughput};
 use crate::published::tables::{TABLES, Table as Published, VANILLA};
 use crate::schema::MoveRow;
 use crate::schema::reproduced::{Cell, Measured, Reproduced, ShareCell};
-use crate::units::{lanes, short};
+use crate::units::lanes;
 
 /// All tables that can be named.
 pub fn list() -> Table {
@@ -69,11 +69,8 @@ pub fn published_name(migrator: &str) -> &str {
 fn figures(of: &Reproduced) -> Table {
     let baseline = of.baseline.as_deref().unwrap_or("the baseline");
     let counted = of.cells.iter().any(|cell| cell.folios.is_some());
-    let size = |cell: &Cell| match cell.folios {
-        Some(folios) => format!("{folios} of {}", short(cell.folio_bytes)),
-        None => short(cell.folio_bytes),
-    };
     let row = |cell: &Cell| {
+        let size = sized(cell.folios, cell.folio_bytes);
         let migrator = published_name(&cell.migrator);
         let gbps = |of: &Measured| match of.gbps_sd {
             Some(sd) => throughput(of.gbps, sd),
@@ -82,7 +79,7 @@ fn figures(of: &Reproduced) -> Table {
         let times = |of: Option<f64>| or_dash(of.map(|of| format!("{of:.2}x")));
         let ours = cell.ours.as_ref();
         vec![
-            format!("{}, {migrator}, {}", size(cell), lanes(cell.lanes)),
+            format!("{size}, {migrator}, {}", lanes(cell.lanes)),
             gbps(&cell.published),
             or_dash(ours.map(gbps)),
             or_dash(ours.map(|ours| format!("{:.3}", ours.gbps / cell.published.gbps))),
@@ -109,7 +106,7 @@ fn figures(of: &Reproduced) -> Table {
 }
 
 fn shares(of: &Reproduced) -> Vec<Table> {
-    let case = |cell: &ShareCell| format!("{} of {}", cell.folios, short(cell.folio_bytes));
+    let case = |cell: &ShareCell| sized(Some(cell.folios), cell.folio_bytes);
     let percent = |of: Option<f64>| or_dash(of.map(|of| format!("{of:.0}")));
     let beside = Table {
         title: title(of),
@@ -180,10 +177,7 @@ fn runs(rows: &[&MoveRow]) -> Table {
     let row = |row: &&MoveRow| {
         let all = (row.bytes * row.runs as u64) as f64;
         let [user, system, idle] = row.cpu_ticks.unwrap_or_default().percent();
-        let size = match row.folios {
-            Some(folios) => format!("{folios} of {}", short(row.folio_bytes as u64)),
-            None => short(row.folio_bytes as u64),
-        };
+        let size = sized(row.folios, row.folio_bytes as u64);
         let mut cells = vec![
             format!("{size}, {}, {}", row.migrator, lanes(row.lanes)),
             or_dash(row.lanes_used.map(|used| format!("{used:.1}"))),
