@@ -29,27 +29,10 @@ struct Case {
 
 /// The charts of multiples; empty if no file has a figure to compare.
 pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Chart> {
-    let moves: Vec<Case> = (files.clone())
-        .filter_map(|file| match &file.rows {
-            Rows::Move(rows) => Some((file, rows)),
-            _ => None,
-        })
-        .enumerate()
-        .flat_map(|(index, (file, rows))| ours(index, file, rows))
-        .chain(published("move"))
-        .collect();
-    let counts: Vec<Case> = (files.clone())
-        .filter_map(|file| match &file.rows {
-            Rows::Count(rows) => Some((file, rows)),
-            _ => None,
-        })
-        .enumerate()
-        .flat_map(|(index, (file, rows))| ours(index, file, rows))
-        .chain(published("count"))
-        // The folio size that all of them have.
-        .filter(|case| case.folio_bytes == 2 << 20)
-        .collect();
-
+    let moves = cases("move", files.clone());
+    let mut counts = cases("count", files.clone());
+    // The folio size that all of them have.
+    counts.retain(|case| case.folio_bytes == 2 << 20);
     let mut charts = Vec::new();
     if moves.iter().any(|case| case.ours) {
         let axis = (X::Bytes, "folio size");
@@ -117,31 +100,22 @@ fn kernels<'a>(files: impl Iterator<Item = &'a BenchFile>) -> Option<Chart> {
                     .max()
             };
             let shown = by_name.filter(|row| most(&row.migrator) == Some(row.lanes));
-            groups(shown, series).into_iter().map(|(name, rows)| {
-                let name = format!("{}: {name}", file.host.kernel);
-                let points = rows.iter().map(|row| {
-                    let folios = folios_of(None, row.folio_bytes as u64);
-                    let tip = format!("{:.2} GB/s, {name}, {folios}", row.gbps);
-                    Point::new(row.folio_bytes as f64, row.gbps, tip)
-                });
-                (
-                    name.clone(),
-                    rows.iter().all(|row| row.is_one_by_one()),
-                    points.collect::<Vec<_>>(),
-                )
-            })
+            let named = |(name, rows)| (format!("{}: {name}", file.host.kernel), rows);
+            groups(shown, series).into_iter().map(named)
         });
-    let lines = lines
-        .take(STYLES)
-        .enumerate()
-        .map(|(index, (name, plain, points))| {
-            let style = if plain {
-                Style::Dashed(index)
-            } else {
-                Style::Ours(index)
-            };
-            Series::new(name, style, points)
+    let line = |(index, (name, rows)): (usize, (String, Vec<&MoveRow>))| {
+        let style = match rows.iter().all(|row| row.is_one_by_one()) {
+            true => Style::Dashed(index),
+            false => Style::Ours(index),
+        };
+        let points = rows.iter().map(|row| {
+            let folios = folios_of(None, row.folio_bytes as u64);
+            let tip = format!("{:.2} GB/s, {name}, {folios}", row.gbps);
+            Point::new(row.folio_bytes as f64, row.gbps, tip)
         });
+        Series::new(name.clone(), style, points)
+    };
+    let lines = lines.take(STYLES).enumerate().map(line);
     Some(Chart {
         title: "Kernels beside each other, by folio size".to_owned(),
         note:
@@ -195,9 +169,16 @@ fn case(figure: &Figure) -> Case {
     }
 }
 
-fn published(bench: &str) -> Vec<Case> {
-    let figures = idle(bench).into_iter().flatten();
-    figures.map(case).collect()
+/// The cases of a benchmark, ours and the published ones.
+fn cases<'a>(bench: &str, files: impl Iterator<Item = &'a BenchFile>) -> Vec<Case> {
+    let of_bench = files.filter_map(|file| match (&file.rows, bench) {
+        (Rows::Move(rows), "move") | (Rows::Count(rows), "count") => Some((file, rows)),
+        _ => None,
+    });
+    (of_bench.enumerate())
+        .flat_map(|(index, (file, rows))| ours(index, file, rows))
+        .chain(idle(bench).into_iter().flatten().map(case))
+        .collect()
 }
 
 /// Each system with its most lanes over its own one-by-one way at the same x.
@@ -222,7 +203,7 @@ fn over_one_by_one(cases: &[Case], axis: (X, &'static str), x: impl Fn(&Case) ->
             chosen.then(|| point(x(case), case.gbps / baseline.gbps, case, "one by one"))
         });
         let name = format!("{who}: {}, {}", most.0, lanes(most.1));
-        (name, who.starts_with("ours"), points.collect())
+        (name, points.collect())
     });
     multiples(axis, lines)
 }
@@ -241,11 +222,7 @@ fn over_one_lane(cases: &[Case], size: u64) -> Chart {
         });
         let points: Vec<Point> = points.collect();
         let points = if points.len() > 1 { points } else { Vec::new() };
-        (
-            format!("{who}: {migrator}"),
-            who.starts_with("ours"),
-            points,
-        )
+        (format!("{who}: {migrator}"), points)
     });
     let chart = multiples((X::Count, "lanes"), lines);
     Chart {
@@ -265,15 +242,12 @@ fn point(x: f64, y: f64, case: &Case, over: &str) -> Point {
     Point::new(x, y, tip)
 }
 
-fn multiples(
-    axis: (X, &'static str),
-    lines: impl Iterator<Item = (String, bool, Vec<Point>)>,
-) -> Chart {
+fn multiples(axis: (X, &'static str), lines: impl Iterator<Item = (String, Vec<Point>)>) -> Chart {
     let series = lines
-        .filter(|(_, _, points)| !points.is_empty())
+        .filter(|(_, points)| !points.is_empty())
         .enumerate()
-        .map(|(index, (name, ours, points))| {
-            let style = match ours {
+        .map(|(index, (name, points))| {
+            let style = match name.starts_with("ours") {
                 true => Style::Ours(index + 1),
                 false => Style::Number(index + 1),
             };
