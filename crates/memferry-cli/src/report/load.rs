@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::schema::promote::{PROMOTE_SCHEMA, PromoteRow};
-use crate::schema::{BENCH_SCHEMA, BenchFile, MoveRow, Rows, StallRow};
+use crate::schema::{BENCH_SCHEMA, BenchFile, MoveRow, Rows};
 
 /// A benchmark file is some kilobytes; a larger file is something else (a disk image, /dev/zero).
 const LARGEST_BYTES: u64 = 64 << 20;
@@ -100,9 +100,6 @@ fn check(file: &BenchFile) -> Result<(), String> {
     let move_row = |row: &MoveRow| {
         row.lanes > 0 && row.folio_bytes > 0 && row.folios != Some(0) && positive(row.gbps)
     };
-    let stall_row = |row: &StallRow| {
-        row.lanes > 0 && row.folio_bytes > 0 && row.batch_bytes > 0 && positive(row.gbps)
-    };
     let promote_row = |row: &PromoteRow| {
         let shares = [row.top_share, row.recall];
         let times = row.timeline.iter().map(|point| point.0);
@@ -114,30 +111,16 @@ fn check(file: &BenchFile) -> Result<(), String> {
             && shares.iter().all(|share| (0.0..=1.0).contains(share))
             && times.all(sound)
     };
-    let sound: Vec<bool> = match &file.rows {
-        Rows::Move(rows) => rows.iter().map(move_row).collect(),
-        Rows::Count(rows) => (rows.iter())
-            .map(|row| move_row(row) && row.folios.is_some())
-            .collect(),
-        Rows::Stall(rows) => rows.iter().map(stall_row).collect(),
-        Rows::Cache(rows) => (rows.iter())
-            .map(|row| positive(row.gbps) && row.runs > 0 && row.lost.is_finite())
-            .collect(),
-        Rows::Compaction(rows) => (rows.iter())
-            .map(|row| positive(row.wall_ms) && row.runs > 0)
-            .collect(),
-        Rows::Promote(rows) => rows.iter().map(promote_row).collect(),
-    };
-    if sound.is_empty() {
-        return Err("it has no rows".to_owned());
-    }
-    if let Some(bad) = sound.iter().position(|sound| !sound) {
-        let count = sound.len();
-        return Err(format!(
-            "row {} of {count} has a figure that cannot be: no size, lanes, folios, time or throughput, or a share above 1",
-            bad + 1
-        ));
-    }
+    match &file.rows {
+        Rows::Move(rows) => check_rows(rows, move_row),
+        Rows::Count(rows) => check_rows(rows, |row| move_row(row) && row.folios.is_some()),
+        Rows::Stall(rows) => check_rows(rows, stall_row),
+        Rows::Cache(rows) => check_rows(rows, |row| {
+            positive(row.gbps) && row.runs > 0 && row.lost.is_finite()
+        }),
+        Rows::Compaction(rows) => check_rows(rows, |row| positive(row.wall_ms) && row.runs > 0),
+        Rows::Promote(rows) => check_rows(rows, promote_row),
+    }?;
     if file
         .ceiling
         .iter()
@@ -146,6 +129,19 @@ fn check(file: &BenchFile) -> Result<(), String> {
         return Err("its ceiling has an entry without lanes or throughput".to_owned());
     }
     Ok(())
+}
+
+/// Refuses a list without rows, and the first row that is not sound.
+fn check_rows<R>(rows: &[R], is_sound: impl Fn(&R) -> bool) -> Result<(), String> {
+    match rows.iter().position(|row| !is_sound(row)) {
+        None if rows.is_empty() => Err("it has no rows".to_owned()),
+        None => Ok(()),
+        Some(bad) => Err(format!(
+            "row {} of {} has a figure that cannot be: no size, lanes, folios, time or throughput, or a share above 1",
+            bad + 1,
+            rows.len()
+        )),
+    }
 }
 
 #[cfg(test)]
