@@ -144,15 +144,14 @@ fn achieved(scenario: u32, rows: &[&PromoteRow]) -> Table {
         ("precision %", |row| row.precision.map(|of| of * 100.0)),
         ("recall %", |row| Some(row.recall * 100.0)),
     ];
-    let mut table = spread(rows, &columns);
-    table.title = format!("bench promote, scenario {scenario}: {}", what(rows));
-    table.caption = format!(
+    let title = format!("bench promote, scenario {scenario}: {}", what(rows));
+    let caption = format!(
         "{}; mean ± standard deviation (± half the 95% confidence interval of the mean); 95% arrived: until so much of the \
          hot set was in the top tier, with the number of runs in which it was if not in all; top share: of the accesses; \
          precision: promoted pages that were hot; recall: hot pages in the top tier at the end",
-        counted(rounds(rows), "run")
+        counted(distinct(rows, |row| row.run).len(), "run")
     );
-    table
+    spread(title, &caption, rows, &columns)
 }
 
 fn cost(scenario: u32, rows: &[&PromoteRow]) -> Table {
@@ -165,12 +164,10 @@ fn cost(scenario: u32, rows: &[&PromoteRow]) -> Table {
         ("demotion, s", |row| Some(row.demotion_cpu_s)),
         ("in kernel, s", |row| Some(row.access_system_s)),
     ];
-    let mut table = spread(rows, &columns);
-    table.title = format!("what it took, scenario {scenario}");
-    table.caption = "pages, and CPU seconds of a run: of what finds hot pages, of kmigrated, of kswapd, and of the accessing \
-                     threads while they were in the kernel; numab2 migrates there, and its tracker is that time"
-        .to_owned();
-    table
+    let title = format!("what it took, scenario {scenario}");
+    let caption = "pages, and CPU seconds of a run: of what finds hot pages, of kmigrated, of kswapd, and of the accessing \
+                   threads while they were in the kernel; numab2 migrates there, and its tracker is that time";
+    spread(title, caption, rows, &columns)
 }
 
 /// What happens in a scenario: `64 MiB on node 2, 1 thread on node 0`.
@@ -194,11 +191,7 @@ fn what(rows: &[&PromoteRow]) -> String {
     )
 }
 
-fn rounds(rows: &[&PromoteRow]) -> usize {
-    distinct(rows, |row| row.run).len()
-}
-
-fn spread(rows: &[&PromoteRow], columns: &[(&str, Figure)]) -> Table {
+fn spread(title: String, caption: &str, rows: &[&PromoteRow], columns: &[(&str, Figure)]) -> Table {
     let line = |(case, rows): (String, Vec<&PromoteRow>)| {
         let cells = columns.iter().map(|(_, figure)| {
             let values: Vec<f64> = rows.iter().filter_map(|row| figure(row)).collect();
@@ -207,14 +200,9 @@ fn spread(rows: &[&PromoteRow], columns: &[(&str, Figure)]) -> Table {
         once(case).chain(cells).collect()
     };
     let cases = groups(rows.iter().copied(), |row| row.case()).into_iter();
-    let mut head = vec!["mode".to_owned()];
-    head.extend(columns.iter().map(|(name, _)| (*name).to_owned()));
-    Table {
-        title: String::new(),
-        caption: String::new(),
-        head,
-        rows: cases.map(line).collect(),
-    }
+    let head = columns.iter().map(|(name, _)| *name);
+    let head: Vec<&str> = once("mode").chain(head).collect();
+    Table::new(title, caption, &head, cases.map(line).collect())
 }
 
 /// `12.3 ±0.4 (±0.9)`, and in how many of so many runs if not in all; a dash where no run has it.
