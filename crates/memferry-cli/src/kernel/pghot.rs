@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::cli::kernel::HeatArgs;
 use crate::failure::Failure;
 use crate::output::Results;
-use crate::table::text::{Align, draw, wrap};
+use crate::table::text::{Align, draw, paragraphs};
 use crate::table::{Table, counted, or_dash};
 use crate::ui::Ui;
 use crate::units::about;
@@ -75,7 +75,7 @@ pub fn text(found: &Result<Pghot, PghotAbsence>, columns: usize) -> String {
                  soon)."
                     .to_owned(),
             ];
-            return lines.map(|line| wrap(&line, columns, "  ") + "\n").concat();
+            return paragraphs(lines, columns);
         }
     };
     let mut text = draw(&settings(of), columns, Align::Left);
@@ -101,11 +101,11 @@ pub fn text(found: &Result<Pghot, PghotAbsence>, columns: usize) -> String {
     }
     if of.sources == 0 {
         let hint = "no source is on: `memferry kernel set --pghot-sources pgtscan` lets the kernel look for hot pages";
-        text += &(wrap(hint, columns, "  ") + "\n");
+        text += &paragraphs([hint], columns);
     }
     if of.tuning.is_empty() {
         let hint = "debugfs pghot/ cannot be read: be root, and mount debugfs on /sys/kernel/debug";
-        text += &(wrap(hint, columns, "  ") + "\n");
+        text += &paragraphs([hint], columns);
     }
     text
 }

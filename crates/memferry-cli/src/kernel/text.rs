@@ -10,7 +10,7 @@ use super::description::{Change, Changes, Kept};
 use super::persist::Persisted;
 use crate::restore::Left;
 use crate::table::Table;
-use crate::table::text::{Align, draw, wrap};
+use crate::table::text::{Align, draw, paragraphs, wrap};
 use crate::units::{about, short};
 
 /// The settings and what was copied.
@@ -22,18 +22,14 @@ pub fn status(
 ) -> String {
     let mut text = format!("Linux {kernel}, with batch migration\n\n");
     text += &draw(&settings(of), columns, Align::Left);
-    for channel in of.dcbm.iter().flat_map(|dcbm| &dcbm.channels) {
-        text += &(wrap(channel, columns, "  ") + "\n");
-    }
+    let channels = of.dcbm.iter().flat_map(|dcbm| &dcbm.channels);
+    text += &paragraphs(channels, columns);
     text += &draw(&reasons(of), columns, Align::Left);
     text += &draw(&statistics(of), columns, Align::Right);
     if let Some(rows) = learnt.as_ref().ok().filter(|rows| !rows.is_empty()) {
         text += &draw(&of_auto(rows), columns, Align::Left);
     }
-    for hint in hints(of, learnt) {
-        text += &(wrap(&hint, columns, "  ") + "\n");
-    }
-    text
+    text + &paragraphs(hints(of, learnt), columns)
 }
 
 /// What is missing, and what works without it.
@@ -46,8 +42,7 @@ pub fn absence(kernel: &str, absence: Absence, columns: usize) -> String {
          machine with two memory nodes."
             .to_owned(),
     ];
-    let wrapped = lines.map(|line| wrap(&line, columns, "  ") + "\n");
-    wrapped.concat()
+    paragraphs(lines, columns)
 }
 
 /// What was set, one file a line; then what was written for the next boot.
@@ -107,7 +102,7 @@ pub fn persisted(of: Persisted, columns: usize) -> String {
             "not persisted: the settings last until the next boot; `memferry kernel set --persist` has them come back"
         }
     };
-    wrap(line, columns, "  ") + "\n"
+    paragraphs([line], columns)
 }
 
 fn settings(of: &Migration) -> Table {

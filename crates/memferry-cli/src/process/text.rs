@@ -3,7 +3,7 @@
 
 use super::description::{Description, OnNode, OneProcess, Pages};
 use crate::table::Table;
-use crate::table::text::{Align, draw, wrap};
+use crate::table::text::{Align, draw, paragraphs};
 use crate::units::about;
 
 /// Where the pages lie, or what became of them.
@@ -45,9 +45,7 @@ pub fn account(of: &Description, columns: usize) -> String {
             pages(&of.elsewhere)
         ));
     }
-    for line in lines {
-        text += &(wrap(&line, columns, "  ") + "\n");
-    }
+    text += &paragraphs(lines, columns);
     if !of.stayed.is_empty() {
         text += &("\n".to_owned() + &draw(&stayed(of), columns, Align::Left));
     }

@@ -147,6 +147,12 @@ fn draw_part(table: &Table, chosen: &[usize], width: Option<usize>, align: Align
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
+/// Texts below each other, each wrapped, with its further lines indented.
+pub fn paragraphs<T: AsRef<str>>(texts: impl IntoIterator<Item = T>, columns: usize) -> String {
+    let wrapped = |text: T| wrap(text.as_ref(), columns, "  ") + "\n";
+    texts.into_iter().map(wrapped).collect()
+}
+
 /// Breaks `text` at spaces so that no line is longer than `columns`.
 pub fn wrap(text: &str, columns: usize, indent: &str) -> String {
     let mut lines = vec![String::new()];

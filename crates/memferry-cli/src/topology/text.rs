@@ -8,7 +8,7 @@ use memferry_linux::topology::{
 
 use super::description::{Capability, Copies, Description, MoveCost};
 use crate::schema::THP_BYTES;
-use crate::table::text::{Align, draw, wrap};
+use crate::table::text::{Align, draw, paragraphs, wrap};
 use crate::table::{Table, counted, distinct, or_dash};
 use crate::units::{about, short};
 
@@ -203,13 +203,10 @@ fn abilities(of: &Description, columns: usize) -> String {
         .abilities
         .iter()
         .filter_map(|ability| Some((ability.name, ability.why.as_ref()?)));
-    let missing: Vec<String> = missing
-        .map(|(name, why)| wrap(&format!("no {name}: {why}"), columns, "  ") + "\n")
-        .collect();
-    let notes = of.notes.iter().map(|note| wrap(note, columns, "  ") + "\n");
-    let below: Vec<String> = missing.into_iter().chain(notes).collect();
+    let missing = missing.map(|(name, why)| format!("no {name}: {why}"));
+    let below = paragraphs(missing.chain(of.notes.iter().cloned()), columns);
     if !below.is_empty() {
-        text += &(below.concat() + "\n");
+        text += &(below + "\n");
     }
     text
 }

@@ -4,7 +4,7 @@
 use memferry_replay::event::Clock;
 
 use super::description::Description;
-use crate::table::text::wrap;
+use crate::table::text::paragraphs;
 use crate::units::{about, long, time};
 
 /// One line per fact.
@@ -39,13 +39,9 @@ pub fn description(of: &Description, columns: usize) -> String {
             of.bytes_per_access
         ),
     ]);
-    let mut text = String::new();
-    for line in lines {
-        // A file from elsewhere must not steer the terminal.
-        let line = line.replace(|c: char| c.is_control(), "\u{fffd}");
-        text += &(wrap(&line, columns, "  ") + "\n");
-    }
-    text
+    // A file from elsewhere must not steer the terminal.
+    let printable = |line: String| line.replace(|c: char| c.is_control(), "\u{fffd}");
+    paragraphs(lines.into_iter().map(printable), columns)
 }
 
 fn source(of: &Description) -> String {
