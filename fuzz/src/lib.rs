@@ -7,7 +7,7 @@ use std::io::BufRead;
 
 use memferry_replay::event::Clock;
 use memferry_replay::trace::source::{
-    ImportError, Lackey, More, Recorder, Span, import_damon_within, import_perf,
+    ImportError, More, Recorder, Span, import_damon_within, import_perf, record_lackey,
 };
 use memferry_replay::trace::{Cache, Header, Limits, MAGIC, Reader, read, write};
 
@@ -77,16 +77,11 @@ pub fn lackey(text: &[u8]) {
         }),
         ..Header::new("", "", Clock::Accesses)
     };
-    let mut accesses = Lackey::new(text);
     let mut recorder = Recorder::new(Vec::new(), &header, Span::ALL).expect("header");
-    loop {
-        match accesses.next_access() {
-            Ok(None) => break,
-            Err(error) => return told(error.line(), text),
-            Ok(Some(access)) => {
-                assert_eq!(recorder.record(access).expect("record"), More::Yes);
-            }
-        }
+    match record_lackey(text, &mut recorder) {
+        Ok(more) => assert_eq!(more, More::Yes),
+        Err(ImportError::Source(error)) => return told(error.line(), text),
+        Err(error) => panic!("{error}"),
     }
     let (bytes, _) = recorder.finish().expect("finish");
     file(&bytes);

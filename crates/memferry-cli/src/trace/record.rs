@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use memferry_replay::event::Clock;
-use memferry_replay::trace::source::{Lackey, More, Recorder, SourceError};
-use memferry_replay::trace::{Header, WriteError};
+use memferry_replay::trace::Header;
+use memferry_replay::trace::source::{ImportError, More, Recorder, record_lackey};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::trace::RecordArgs;
@@ -30,12 +30,6 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Bytes read at once.
 const BUFFER: usize = 1 << 20;
-
-/// Why recording ended other than well.
-enum Broken {
-    Source(SourceError),
-    Write(WriteError),
-}
 
 /// Runs the command and writes the trace.
 pub fn run(args: &RecordArgs) -> Result<(), Failure> {
@@ -66,8 +60,8 @@ pub fn run(args: &RecordArgs) -> Result<(), Failure> {
         Err(panic) => std::panic::resume_unwind(panic),
     };
     match recorded {
-        Err(Broken::Write(error)) => return Err(super::not_written(&args.output, error)),
-        Err(Broken::Source(error)) => {
+        Err(ImportError::Write(error)) => return Err(super::not_written(&args.output, error)),
+        Err(ImportError::Source(error)) => {
             return Err(Failure::new(
                 format!("no trace is written: {version} says what was not expected"),
                 &error,
@@ -145,24 +139,19 @@ fn nothing(args: &RecordArgs, command: &str, ended: ExitStatus) -> Failure {
 }
 
 /// Records until the log ends. Whatever happens, it reads on: the command would wait for its log to be read.
-fn follow(log: Log, recorder: &mut Recorder<Stream>, enough: &AtomicBool) -> Result<(), Broken> {
+fn follow(
+    log: Log,
+    recorder: &mut Recorder<Stream>,
+    enough: &AtomicBool,
+) -> Result<(), ImportError> {
     let mut text = BufReader::with_capacity(BUFFER, log);
-    let mut accesses = Lackey::new(&mut text);
-    let recorded = loop {
-        match accesses.next_access() {
-            Ok(None) => return Ok(()),
-            Err(error) => break Err(Broken::Source(error)),
-            Ok(Some(access)) => match recorder.record(access) {
-                Ok(More::Yes) => {}
-                Ok(More::No) => break Ok(()),
-                Err(error) => break Err(Broken::Write(error)),
-            },
-        }
-    };
-    enough.store(true, Ordering::Relaxed);
-    let mut rest = vec![0; BUFFER];
-    while !matches!(text.read(&mut rest), Ok(0) | Err(_)) {}
-    recorded
+    let recorded = record_lackey(&mut text, recorder);
+    if !matches!(recorded, Ok(More::Yes)) {
+        enough.store(true, Ordering::Relaxed);
+        let mut rest = vec![0; BUFFER];
+        while !matches!(text.read(&mut rest), Ok(0) | Err(_)) {}
+    }
+    recorded.map(|_| ())
 }
 
 /// Waits for the command to end, and makes it end if that is wanted.

@@ -21,47 +21,26 @@ use super::{Access, Kind};
 /// Bytes of the largest access that is believed: above what any instruction moves (XSAVE areas are below 16 KiB).
 const LARGEST: u32 = 16 << 10;
 
-/// The accesses in lackey's text.
-pub struct Lackey<R> {
-    lines: Lines<R>,
-    cut: bool,
-}
-
-impl<R: BufRead> Lackey<R> {
-    /// Reads from the start.
-    pub fn new(from: R) -> Self {
-        Self {
-            lines: Lines::new(from),
-            cut: false,
+/// The next access of lackey's text; `None` at the end. A last line that is not whole, as that of a valgrind that was killed,
+/// is left out.
+fn next_access<R: BufRead>(lines: &mut Lines<R>) -> Result<Option<Access>, SourceError> {
+    while let Some(line) = lines.next_line()? {
+        if let Some(access) = access(line) {
+            return Ok(Some(access));
         }
-    }
-
-    /// The next access; `None` at the end.
-    pub fn next_access(&mut self) -> Result<Option<Access>, SourceError> {
-        while let Some(line) = self.lines.next_line()? {
-            if let Some(access) = access(line) {
-                return Ok(Some(access));
-            }
-            if is_remark(line) {
-                continue;
-            }
-            if self.lines.is_cut() {
-                self.cut = true;
-                break;
-            }
-            return Err(self.lines.unexpected(
-                "access as lackey writes it (` L 1fff000758,8`)",
-                "trace with valgrind --tool=lackey --trace-mem=yes --log-file=FILE, which keeps the program's own \
-                 output out of it",
-            ));
+        if is_remark(line) {
+            continue;
         }
-        Ok(None)
+        if lines.is_cut() {
+            break;
+        }
+        return Err(lines.unexpected(
+            "access as lackey writes it (` L 1fff000758,8`)",
+            "trace with valgrind --tool=lackey --trace-mem=yes --log-file=FILE, which keeps the program's own \
+             output out of it",
+        ));
     }
-
-    /// Whether the last line was not whole, as that of a valgrind that was killed; it was left out.
-    pub fn is_cut(&self) -> bool {
-        self.cut
-    }
+    Ok(None)
 }
 
 /// Reads a line that tells an access.
@@ -107,6 +86,20 @@ fn is_remark(line: &[u8]) -> bool {
     digits > 0 && rest[digits..].starts_with(mark)
 }
 
+/// Records what lackey's text tells, to its end or until as many accesses as were asked for are recorded.
+pub fn record<W: Write>(
+    from: impl BufRead,
+    recorder: &mut Recorder<W>,
+) -> Result<More, ImportError> {
+    let mut lines = Lines::new(from);
+    while let Some(access) = next_access(&mut lines)? {
+        if recorder.record(access)? == More::No {
+            return Ok(More::No);
+        }
+    }
+    Ok(More::Yes)
+}
+
 /// Makes a trace of lackey's text.
 pub fn import<W: Write>(
     from: impl BufRead,
@@ -114,13 +107,8 @@ pub fn import<W: Write>(
     header: &Header,
     span: Span,
 ) -> Result<(W, Totals), ImportError> {
-    let mut accesses = Lackey::new(from);
     let mut recorder = Recorder::new(out, header, span)?;
-    while let Some(access) = accesses.next_access()? {
-        if recorder.record(access)? == More::No {
-            break;
-        }
-    }
+    record(from, &mut recorder)?;
     Ok(recorder.finish()?)
 }
 
@@ -129,9 +117,9 @@ mod tests {
     use super::*;
 
     fn all(text: &str) -> Result<Vec<Access>, SourceError> {
-        let mut lackey = Lackey::new(text.as_bytes());
+        let mut lines = Lines::new(text.as_bytes());
         let mut accesses = Vec::new();
-        while let Some(access) = lackey.next_access()? {
+        while let Some(access) = next_access(&mut lines)? {
             accesses.push(access);
         }
         Ok(accesses)
@@ -198,9 +186,7 @@ I  0401ab73,5
 
     #[test]
     fn a_last_line_that_was_cut_off_is_left_out() {
-        let mut lackey = Lackey::new(&b"I  04,1\n L 10"[..]);
-        assert!(lackey.next_access().expect("whole").is_some());
-        assert!(lackey.next_access().expect("cut").is_none() && lackey.is_cut());
+        assert_eq!(all("I  04,1\n L 10").expect("cut").len(), 1);
         // One that reads well without its end is taken.
         assert_eq!(all("I  04,1\n L 1000,8").expect("read").len(), 2);
     }

@@ -18,7 +18,7 @@ mod window;
 pub use cache::CacheModel;
 pub use damon::{Damon, Region, import as import_damon, import_within as import_damon_within};
 pub use error::{ImportError, SourceError};
-pub use lackey::{Lackey, import as import_lackey};
+pub use lackey::{import as import_lackey, record as record_lackey};
 pub use perf::{Perf, Sample, Skipped, import as import_perf};
 pub use recorder::{More, Recorder, Span};
 pub(super) use window::Window;
