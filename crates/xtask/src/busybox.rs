@@ -13,6 +13,7 @@ use crate::cache::Cache;
 use crate::command;
 use crate::host::{BUSYBOX, has};
 use crate::machine::Machine;
+use crate::tree::files_ending;
 use crate::ui::step;
 
 /// Where Debian's package has it, which is called the same for every architecture.
@@ -73,10 +74,8 @@ fn fetch(work: &Path, arch: &str, log: &Path) -> Result<()> {
             "fetch a package",
         )?;
     }
-    let package = fs::read_dir(work)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.extension().is_some_and(|end| end == "deb"))
-        .context("apt-get left no package")?;
+    let package = files_ending(work, "deb")?.pop();
+    let package = package.context("apt-get left no package")?;
     command::logged(
         Command::new("dpkg-deb")
             .arg("-x")

@@ -16,7 +16,7 @@ use crate::lab::Lab;
 use crate::machine::Machine;
 use crate::packages;
 use crate::series::MACHINE;
-use crate::tree::{Series, Tree};
+use crate::tree::{Series, Tree, files_ending};
 use crate::ui::step;
 
 /// Debian's own configuration.
@@ -72,7 +72,7 @@ pub fn run(root: &Path, quick: bool, source: Option<&Path>) -> Result<bool> {
         return Ok(true);
     }
 
-    for old in packages::list(place)? {
+    for old in files_ending(place, "deb")? {
         fs::remove_file(&old)?;
     }
     step!(
@@ -88,7 +88,7 @@ pub fn run(root: &Path, quick: bool, source: Option<&Path>) -> Result<bool> {
     )?;
     let output = root.join(packages::FOLDER);
     fs::create_dir_all(&output)?;
-    for package in packages::list(place)? {
+    for package in files_ending(place, "deb")? {
         let copy = output.join(package.file_name().unwrap_or_default());
         fs::copy(&package, &copy)?;
         println!("{}", copy.display());

@@ -14,7 +14,7 @@ use crate::build;
 use crate::command;
 use crate::machine::Machine;
 use crate::profile::Profile;
-use crate::tree::{Series, Tree};
+use crate::tree::{Series, Tree, files_ending};
 use crate::ui::step;
 
 /// The tree, and what it is built for.
@@ -115,11 +115,7 @@ impl Lint<'_> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let line = format!("#include \"{name}\"");
         let place = self.tree.linux.join(folder);
-        for entry in fs::read_dir(&place)? {
-            let other = entry?.path();
-            if !is_c(&other) {
-                continue;
-            }
+        for other in files_ending(&place, "c")? {
             let text = fs::read(&other)?;
             if String::from_utf8_lossy(&text).lines().any(|at| at == line) {
                 return Ok(other.file_name().map(|name| folder.join(name)));

@@ -10,6 +10,7 @@ use fs_err as fs;
 use serde::Deserialize;
 
 use crate::cli::Usage;
+use crate::tree::files_ending;
 
 /// One machine.
 #[derive(Debug, Deserialize)]
@@ -161,18 +162,10 @@ impl Qemu {
 
 /// The machines described in `folder`.
 pub fn names(folder: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|end| end == "toml") {
-            names.extend(
-                path.file_stem()
-                    .map(|stem| stem.to_string_lossy().into_owned()),
-            );
-        }
-    }
-    names.sort();
-    Ok(names)
+    let files = files_ending(folder, "toml")?.into_iter();
+    Ok(files
+        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .collect())
 }
 
 #[cfg(test)]

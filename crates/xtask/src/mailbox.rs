@@ -275,11 +275,9 @@ impl Git<'_> {
 /// Removes earlier mails from `folder`, and creates it.
 fn clear(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
+    for path in tree::files_ending(folder, "patch")? {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let numbered = name.len() > 5 && name.bytes().take(4).all(|byte| byte.is_ascii_digit());
-        if numbered && name.ends_with(".patch") {
+        if name.len() > 5 && name.bytes().take(4).all(|byte| byte.is_ascii_digit()) {
             fs::remove_file(&path)?;
         }
     }

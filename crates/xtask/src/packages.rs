@@ -13,7 +13,7 @@ use crate::cache::{Key, make_folder};
 use crate::command;
 use crate::lab::Lab;
 use crate::series::MACHINE;
-use crate::tree::{Tree, files_below};
+use crate::tree::{Tree, files_below, files_ending};
 use crate::ui::step;
 
 /// Where a checkout has the packages.
@@ -31,19 +31,6 @@ const MODULES: [&str; 9] = [
     "lib",
     "crypto",
 ];
-
-/// The packages in `folder`.
-pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut packages = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|end| end == "deb") {
-            packages.push(path);
-        }
-    }
-    packages.sort();
-    Ok(packages)
-}
 
 /// The kernel of the packages that the checkout `root` has, from the cache if it was there before.
 pub fn image(lab: &Lab) -> Result<Image> {
@@ -93,7 +80,7 @@ pub fn image(lab: &Lab) -> Result<Image> {
 /// The packages of the kernel and of its headers in `folder`, one of each.
 fn find(folder: &Path) -> Result<(PathBuf, PathBuf)> {
     let packages = if folder.is_dir() {
-        list(folder)?
+        files_ending(folder, "deb")?
     } else {
         Vec::new()
     };

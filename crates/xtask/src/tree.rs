@@ -275,6 +275,15 @@ fn write_list(path: &Path, list: &[&PathBuf]) -> Result<()> {
     Ok(())
 }
 
+/// The files in `folder` whose names end so, sorted.
+pub fn files_ending(folder: &Path, end: &str) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut files = entries.collect::<Result<Vec<_>>>()?;
+    files.retain(|path| path.extension().is_some_and(|of| of == end));
+    files.sort();
+    Ok(files)
+}
+
 /// Every file below `folder`, sorted.
 pub fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
