@@ -17,7 +17,7 @@ use crate::tree::{Files, HOOKS, Series, Tree};
 use crate::ui::step;
 
 /// What the lints need besides what builds a kernel.
-const NEEDS: [Need; 2] = [("git", "git"), ("sparse", "sparse")];
+const NEEDS: [Need; 1] = [("sparse", "sparse")];
 
 /// The fragment with the series' own options.
 const FRAGMENT: &str = "memferry";

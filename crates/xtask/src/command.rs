@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Running other programs: make, patch, tar, cargo. Their output goes to a log file, whose end an
+//! Running other programs: make, git, tar, cargo. Their output goes to a log file, whose end an
 //! error shows; Ctrl-C ends them with us.
 
+use std::env;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -87,6 +88,21 @@ pub fn output(command: &mut Command, input: &str) -> Result<String> {
 pub fn first_line(command: &mut Command) -> Result<String> {
     let text = output(command, "")?;
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// git in a temporary `folder`, for which neither the user's settings nor a repository above count.
+pub fn git(folder: &Path) -> Command {
+    let mut git = Command::new("git");
+    for (name, _) in env::vars_os() {
+        if name.to_string_lossy().starts_with("GIT_") {
+            git.env_remove(name);
+        }
+    }
+    git.current_dir(folder)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CEILING_DIRECTORIES", env::temp_dir());
+    git
 }
 
 /// The last lines of a file.

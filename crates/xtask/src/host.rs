@@ -25,7 +25,7 @@ const LAB: [Need; 13] = [
     ("bc", "bc"),
     ("xz", "xz-utils"),
     ("tar", "tar"),
-    ("patch", "patch"),
+    ("git", "git"),
     ("perl", "perl"),
     ("mke2fs", "e2fsprogs"),
     ("/usr/include/libelf.h", "libelf-dev"),

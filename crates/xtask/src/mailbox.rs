@@ -176,7 +176,7 @@ fn date(root: &Path) -> Result<String> {
     Ok(date)
 }
 
-/// A temporary repository in which nothing of the user's settings counts.
+/// A temporary repository.
 struct Git<'a> {
     folder: tempfile::TempDir,
     sender: &'a Sender,
@@ -186,18 +186,9 @@ struct Git<'a> {
 impl Git<'_> {
     /// Commits what `mail` of `series` changes.
     fn commit(&self, mail: &Mail, series: &Series, base: &Base) -> Result<()> {
-        if !mail.diff.is_empty() {
-            let sender = format!("+M:\t{} <{}>\n", self.sender.name, self.sender.address);
-            let diff = mail.diff.replace(MAINTAINER, &sender);
-            self.run(&["apply", "--index", "--whitespace=nowarn", "-"], &diff)
-                .with_context(|| {
-                    format!(
-                        "{HOOKS}/{} is not made for this Linux ({}); try another 6.12.y with \
-                         --source",
-                        mail.name, base.version
-                    )
-                })?;
-        }
+        let sender = format!("+M:\t{} <{}>\n", self.sender.name, self.sender.address);
+        let diff = mail.diff.replace(MAINTAINER, &sender);
+        tree::apply(self.folder.path(), mail, &diff, &base.version)?;
         for path in &mail.adds {
             write_if_changed(&self.folder.path().join(path), &series.files[path])?;
         }
@@ -248,18 +239,9 @@ impl Git<'_> {
     /// Runs git with `input`; returns what it prints.
     fn run(&self, args: &[&str], input: &str) -> Result<String> {
         let date = format!("@{} +0000", self.date);
-        let mut command = Command::new("git");
-        for (name, _) in env::vars_os() {
-            if name.to_string_lossy().starts_with("GIT_") {
-                command.env_remove(name);
-            }
-        }
+        let mut command = command::git(self.folder.path());
         command
             .args(args)
-            .current_dir(self.folder.path())
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CEILING_DIRECTORIES", env::temp_dir())
             .env("GIT_AUTHOR_NAME", &self.sender.name)
             .env("GIT_AUTHOR_EMAIL", &self.sender.address)
             .env("GIT_AUTHOR_DATE", &date)

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
@@ -14,6 +13,7 @@ use crate::cache::{Key, Lock, write_if_changed};
 use crate::command;
 use crate::lab::Lab;
 use crate::mail::Mail;
+use crate::source;
 
 /// The files of the policy core that the series has: where Linux keeps them below lib/memferry, and their names without
 /// .h and .c; some have only one of the two.
@@ -198,30 +198,9 @@ impl Tree {
             let original = self.keep_original(&path)?;
             write_if_changed(&scratch.path().join(&path), &original)?;
         }
-        for Mail { name, diff, .. } in &series.mails {
-            let patch = scratch.path().join("hook.patch");
-            fs::write(&patch, diff)?;
-            // No fuzz: a hook whose surroundings changed is for a person to look at.
-            command::logged(
-                Command::new("patch")
-                    .args([
-                        "-p1",
-                        "--fuzz=0",
-                        "--no-backup-if-mismatch",
-                        "--force",
-                        "-i",
-                    ])
-                    .arg(&patch)
-                    .current_dir(scratch.path()),
-                &self.state.join("patch.log"),
-                &format!("apply {name}"),
-            )
-            .with_context(|| {
-                format!(
-                    "{HOOKS}/{name} is not made for this Linux; try another 6.12.y with --source"
-                )
-            })?;
-            fs::remove_file(&patch)?;
+        let version = source::version(&self.linux)?;
+        for mail in &series.mails {
+            apply(scratch.path(), mail, &mail.diff, &version)?;
         }
         for (path, content) in files_in(scratch.path())? {
             if wanted.contains_key(&path) {
@@ -252,6 +231,21 @@ impl Tree {
     fn original(&self, path: &Path) -> PathBuf {
         self.state.join("originals").join(path)
     }
+}
+
+/// Applies `diff`, that of `mail`, to the files of Linux `version` in `folder`. What surrounds a change must be as it was: a
+/// hook for which it is not is for a person to look at.
+pub fn apply(folder: &Path, mail: &Mail, diff: &str, version: &str) -> Result<()> {
+    if diff.is_empty() {
+        return Ok(());
+    }
+    let mut git = command::git(folder);
+    git.args(["apply", "--whitespace=nowarn", "-"]);
+    command::output(&mut git, diff).with_context(|| {
+        let name = &mail.name;
+        format!("{HOOKS}/{name} is not made for this Linux ({version}); try another 6.12.y with --source")
+    })?;
+    Ok(())
 }
 
 /// Files by path, with their content.
