@@ -7,13 +7,17 @@ use crate::random::Random;
 /// Bytes of a page.
 const PAGE_BYTES: u32 = 4096;
 
-/// A trace of single events; each stands for `burst` accesses and takes as long.
-fn build(name: &str, pages: u32, burst: u32, order: impl Iterator<Item = u32>) -> Trace {
+/// Accesses that an event stands for; it takes as long.
+const BURST: u32 = 64;
+
+/// A trace of these events. Before them every page is touched once, in order, as programs do that fill their memory before they
+/// use it.
+fn build(name: &str, pages: u32, draws: impl Iterator<Item = u32>) -> Trace {
     let event = |(index, page): (usize, u32)| Event {
-        time: index as u64 * u64::from(burst),
+        time: index as u64 * u64::from(BURST),
         page,
-        reads: burst - burst / 4,
-        writes: burst / 4,
+        reads: BURST - BURST / 4,
+        writes: BURST / 4,
     };
     Trace {
         name: name.to_owned(),
@@ -21,13 +25,8 @@ fn build(name: &str, pages: u32, burst: u32, order: impl Iterator<Item = u32>) -
         page_bytes: PAGE_BYTES,
         sampling: 1,
         pages: (0..u64::from(pages)).map(|page| 0x5_5555 + page).collect(),
-        events: order.enumerate().map(event).collect(),
+        events: (0..pages).chain(draws).enumerate().map(event).collect(),
     }
-}
-
-/// Touches every page once, in order, as programs do that fill their memory before they use it.
-fn fill(pages: u32) -> impl Iterator<Item = u32> {
-    0..pages
 }
 
 /// Draws by Zipf's law with exponent 1 from `ranks` ranks.
@@ -70,10 +69,8 @@ pub fn zipf(pages: u32, events: u32, seed: u64) -> Trace {
     let mut random = Random::new(seed);
     let order = shuffled(pages, &mut random);
     let zipf = Zipf::new(pages);
-    let draws: Vec<u32> = (0..events)
-        .map(|_| order[zipf.draw(&mut random) as usize])
-        .collect();
-    build("synthetic zipf", pages, 64, fill(pages).chain(draws))
+    let draws = (0..events).map(|_| order[zipf.draw(&mut random) as usize]);
+    build("synthetic zipf", pages, draws)
 }
 
 /// A hot set of an eighth of the pages takes nine of ten accesses, and moves to another eighth `moves` times.
@@ -82,22 +79,15 @@ pub fn moving_hot_set(pages: u32, events: u32, moves: u32, seed: u64) -> Trace {
     let order = shuffled(pages, &mut random);
     let hot = u64::from(pages / 8).max(1);
     let stay = (events / (moves + 1)).max(1);
-    let draws: Vec<u32> = (0..events)
-        .map(|event| {
-            let first = u64::from(event / stay) * hot;
-            let rank = match random.below(10) {
-                0 => random.below(pages.into()),
-                _ => (first + random.below(hot)) % u64::from(pages),
-            };
-            order[rank as usize]
-        })
-        .collect();
-    build(
-        "synthetic moving hot set",
-        pages,
-        64,
-        fill(pages).chain(draws),
-    )
+    let draws = (0..events).map(|event| {
+        let first = u64::from(event / stay) * hot;
+        let rank = match random.below(10) {
+            0 => random.below(pages.into()),
+            _ => (first + random.below(hot)) % u64::from(pages),
+        };
+        order[rank as usize]
+    });
+    build("synthetic moving hot set", pages, draws)
 }
 
 /// A small hot set by Zipf's law, and scans over everything between: three of ten accesses are the scan's.
@@ -106,16 +96,14 @@ pub fn scan(pages: u32, events: u32, seed: u64) -> Trace {
     let order = shuffled(pages, &mut random);
     let zipf = Zipf::new((pages / 5).max(1));
     let mut next = 0;
-    let draws: Vec<u32> = (0..events)
-        .map(|_| {
-            if random.below(10) < 3 {
-                next = (next + 1) % pages;
-                return next;
-            }
-            order[zipf.draw(&mut random) as usize]
-        })
-        .collect();
-    build("synthetic scan", pages, 64, fill(pages).chain(draws))
+    let draws = (0..events).map(|_| {
+        if random.below(10) < 3 {
+            next = (next + 1) % pages;
+            return next;
+        }
+        order[zipf.draw(&mut random) as usize]
+    });
+    build("synthetic scan", pages, draws)
 }
 
 /// Phases of equal length; each works on a third of the memory, by Zipf's law, and comes back every third time.
@@ -125,13 +113,11 @@ pub fn phases(pages: u32, events: u32, phases: u32, seed: u64) -> Trace {
     let third = (pages / 3).max(1);
     let zipf = Zipf::new(third);
     let stay = (events / phases.max(1)).max(1);
-    let draws: Vec<u32> = (0..events)
-        .map(|event| {
-            let rank = (event / stay % 3) * third + zipf.draw(&mut random);
-            order[rank as usize % order.len()]
-        })
-        .collect();
-    build("synthetic phases", pages, 64, fill(pages).chain(draws))
+    let draws = (0..events).map(|event| {
+        let rank = (event / stay % 3) * third + zipf.draw(&mut random);
+        order[rank as usize % order.len()]
+    });
+    build("synthetic phases", pages, draws)
 }
 
 #[cfg(test)]
