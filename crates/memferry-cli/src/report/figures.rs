@@ -8,9 +8,6 @@ use crate::schema::{BenchFile, Ceiling, MoveRow, Rows, StallRow};
 use crate::table::{counted, distinct, folios_of, groups, pages, series, throughput};
 use crate::units::{lanes, long, short, time};
 
-/// Lines of a chart that the eye can still tell apart: as many as there are styles.
-const LINES: usize = STYLES;
-
 /// The charts of a file, in reading order.
 pub fn charts(file: &BenchFile) -> Vec<Chart> {
     let repeated = file.reproduces.as_ref().and_then(super::reproduced::chart);
@@ -135,10 +132,10 @@ fn against(
 /// The cases that a chart shows, as places in their list: all, or with more than the eye can follow those with the fewest
 /// lanes and then evenly up to the most.
 fn choose(cases: usize) -> Vec<usize> {
-    if cases <= LINES {
+    if cases <= STYLES {
         return (0..cases).collect();
     }
-    let evenly = (0..LINES).map(|index| index * (cases - 1) / (LINES - 1));
+    let evenly = (0..STYLES).map(|index| index * (cases - 1) / (STYLES - 1));
     evenly.collect()
 }
 
@@ -240,7 +237,7 @@ fn stall(rows: &[StallRow]) -> Vec<Chart> {
             ..Chart::new(axis, "wait", quantiles)
         }
     });
-    let shown = cases.iter().take(LINES - 1).enumerate();
+    let shown = cases.iter().take(STYLES - 1).enumerate();
     let meanwhile = shown.map(|(index, (name, rows))| {
         line(name, index + 1, rows, &|row| {
             (row.gbps, format!("{:.1} GB/s", row.gbps))

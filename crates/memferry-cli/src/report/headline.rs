@@ -6,7 +6,7 @@ use crate::html::Fact;
 use crate::schema::promote::PromoteRow;
 use crate::schema::{BenchFile, MoveRow, Rows, StallRow};
 use crate::spread::{Spread, groups};
-use crate::table::{VANILLA, series};
+use crate::table::{VANILLA, move_rows, series};
 use crate::units::{decimal, lanes, long, short, time};
 
 /// What the report says first, in one sentence.
@@ -173,17 +173,8 @@ fn soonest(file: &BenchFile) -> Option<(String, f64, Option<f64>)> {
     let Rows::Promote(rows) = &file.rows else {
         return None;
     };
-    let cases = groups(
-        rows.iter().filter(|row| row.scenario == 1),
-        PromoteRow::case,
-    );
-    let known: Vec<(String, f64)> = (cases.into_iter())
-        .filter_map(|(case, rows)| {
-            // Runs in which it never arrived have no time, so a case with one of them has no mean.
-            let times: Option<Vec<f64>> = rows.iter().map(|row| row.hot_in_top_95_s).collect();
-            Some((case, Spread::of(&times?)?.mean))
-        })
-        .collect();
+    // Runs in which it never arrived have no time, so a case with one of them has no mean.
+    let known = means(rows, 1, |row| row.hot_in_top_95_s);
     let (case, soon) = known.iter().min_by(|a, b| a.1.total_cmp(&b.1))?.clone();
     let numab2 = known
         .iter()
@@ -216,17 +207,23 @@ fn best_served(file: &BenchFile) -> Option<(String, f64)> {
     let Rows::Promote(rows) = &file.rows else {
         return None;
     };
-    let first = rows.first()?.scenario;
-    let cases = groups(
-        rows.iter().filter(|row| row.scenario == first),
-        PromoteRow::case,
-    );
-    let share = |(case, rows): (String, Vec<&PromoteRow>)| {
-        let shares: Vec<f64> = rows.iter().map(|row| row.top_share).collect();
-        Some((case, Spread::of(&shares)?.mean))
+    let shares = means(rows, rows.first()?.scenario, |row| Some(row.top_share));
+    shares.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// The mean of a figure in a scenario, for each mode whose runs all have it.
+fn means(
+    rows: &[PromoteRow],
+    scenario: u32,
+    figure: fn(&PromoteRow) -> Option<f64>,
+) -> Vec<(String, f64)> {
+    let rows = rows.iter().filter(|row| row.scenario == scenario);
+    let mean = |(case, rows): (String, Vec<&PromoteRow>)| {
+        let values: Option<Vec<f64>> = rows.into_iter().map(figure).collect();
+        Some((case, Spread::of(&values?)?.mean))
     };
-    let known = cases.into_iter().filter_map(share);
-    known.max_by(|a, b| a.1.total_cmp(&b.1))
+    let cases = groups(rows, PromoteRow::case).into_iter();
+    cases.filter_map(mean).collect()
 }
 
 /// The row of `bench stall` with the smallest batch that moves nearly (90%) as much as the best:

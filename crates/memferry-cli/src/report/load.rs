@@ -114,7 +114,9 @@ fn check(file: &BenchFile) -> Result<(), String> {
     match &file.rows {
         Rows::Move(rows) => check_rows(rows, move_row),
         Rows::Count(rows) => check_rows(rows, |row| move_row(row) && row.folios.is_some()),
-        Rows::Stall(rows) => check_rows(rows, stall_row),
+        Rows::Stall(rows) => check_rows(rows, |row| {
+            row.lanes > 0 && row.folio_bytes > 0 && row.batch_bytes > 0 && positive(row.gbps)
+        }),
         Rows::Cache(rows) => check_rows(rows, |row| {
             positive(row.gbps) && row.runs > 0 && row.lost.is_finite()
         }),
