@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use command::waiting::Waiting;
-use command::{memferry, status, stderr, stdout};
+use command::{done, has, memferry, status, stderr, stdout};
 use memferry_linux::affinity;
 use serde_json::Value;
 
@@ -321,11 +321,7 @@ fn a_total_that_is_not_what_was_asked_for_is_told_at_once() {
             .collect::<Vec<_>>(),
     );
     assert_eq!(status(&output), 0, "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("warning: The total is 4M instead of 3M"),
-        "{}",
-        stderr(&output)
-    );
+    has(&stderr(&output), "warning: The total is 4M instead of 3M");
     // Stdout is JSON alone, and nothing of a progress bar is anywhere in a pipe.
     let file: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     assert_eq!(number(&rows(&file)[0]["bytes"]), 4 << 20);
@@ -422,11 +418,7 @@ fn a_file_that_is_full_fails_and_the_tables_are_printed_all_the_same() {
     let line = "bench count --quick --runs 1 --folios 1 --destination warm --json=/dev/full";
     let output = memferry(&line.split(' ').collect::<Vec<_>>());
     assert_eq!(status(&output), 1);
-    assert!(
-        stderr(&output).contains("cannot write /dev/full"),
-        "{}",
-        stderr(&output)
-    );
+    has(&stderr(&output), "cannot write /dev/full");
     assert!(stdout(&output).contains("per-folio"), "{}", stdout(&output));
 }
 
@@ -621,9 +613,7 @@ fn the_process_of_a_promotion_run_accounts_for_its_accesses() {
         .spawn()
         .expect("start");
     std::io::Write::write_all(&mut child.stdin.take().expect("stdin"), b"go\ngo\n").expect("write");
-    let output = child.wait_with_output().expect("end");
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    let said = stdout(&output);
+    let said = done(&child.wait_with_output().expect("end"));
     let lines: Vec<Value> = (said.lines())
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
@@ -663,9 +653,5 @@ fn the_process_of_a_promotion_run_ends_with_the_command() {
     assert_eq!(stdout(&output).lines().count(), 1, "{}", stdout(&output));
     let output = memferry(&["promote-run", "no JSON"]);
     assert_eq!(status(&output), 1);
-    assert!(
-        stderr(&output).contains("memferry bench promote"),
-        "{}",
-        stderr(&output)
-    );
+    has(&stderr(&output), "memferry bench promote");
 }

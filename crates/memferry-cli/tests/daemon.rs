@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use command::waiting::Waiting;
-use command::{command, memferry, status, stderr, stdout};
+use command::{command, has, memferry, status, stderr, stdout};
 use serde_json::Value;
 
 const BALANCING: &str = "proc/sys/kernel/numa_balancing";
@@ -83,11 +83,7 @@ fn the_packaged_configuration_only_watches() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/memferry.toml");
     let output = memferry(&["daemon", "check", "--config", path]);
     assert_eq!(status(&output), 0, "{}", stderr(&output));
-    assert!(
-        stdout(&output).contains("only watches"),
-        "{}",
-        stdout(&output)
-    );
+    has(&stdout(&output), "only watches");
 }
 
 #[test]
@@ -105,11 +101,7 @@ fn a_daemon_is_watched_and_ends_when_asked() {
     let top = |how: &str| memferry(&["top", how, "--root", folder]);
     let nothing = top("--once");
     assert_eq!(status(&nothing), 1);
-    assert!(
-        stderr(&nothing).contains("does it run?"),
-        "{}",
-        stderr(&nothing)
-    );
+    has(&stderr(&nothing), "does it run?");
     let mut daemon = command();
     daemon
         .args(["daemon", "--root", folder, "--config"])

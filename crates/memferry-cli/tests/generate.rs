@@ -6,14 +6,18 @@ mod command;
 use std::fs;
 use std::path::Path;
 
-use command::{memferry, status, stderr};
+use command::{done, memferry, status, stderr};
 
 #[test]
 fn every_command_has_a_man_page() {
     let folder = tempfile::tempdir().expect("folder");
     let out = folder.path().join("share/man1");
-    let output = memferry(&["generate", "man", "--out", out.to_str().expect("path")]);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    done(&memferry(&[
+        "generate",
+        "man",
+        "--out",
+        out.to_str().expect("path"),
+    ]));
     let mut names: Vec<String> = fs::read_dir(&out)
         .expect("list")
         .map(|entry| {
@@ -71,8 +75,7 @@ fn every_command_has_a_man_page() {
 fn every_shell_has_completions() {
     let folder = tempfile::tempdir().expect("folder");
     let out = folder.path().to_str().expect("path");
-    let output = memferry(&["generate", "completions", "--out", out]);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    done(&memferry(&["generate", "completions", "--out", out]));
     for name in ["memferry.bash", "_memferry", "memferry.fish"] {
         let text = fs::read_to_string(folder.path().join(name)).expect(name);
         for word in [
@@ -99,8 +102,7 @@ fn every_shell_has_completions() {
 fn assert_published(what: &str, file: &str) {
     let folder = tempfile::tempdir().expect("folder");
     let out = folder.path().to_str().expect("path");
-    let output = memferry(&["generate", what, "--out", out]);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    done(&memferry(&["generate", what, "--out", out]));
     let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let read = |folder: &Path| fs::read_to_string(folder.join(file)).expect("file");
     assert!(

@@ -6,15 +6,13 @@ mod command;
 use std::fs;
 
 use command::machine::{FOLDER, KEPT, kernel, machine, put, stock, sysctl, text, with_pghot};
-use command::{memferry, status, stderr, stdout};
+use command::{done, has, memferry, status, stderr, stdout};
 use serde_json::Value;
 
 #[test]
 fn a_stock_kernel_is_told_what_it_lacks_and_what_works() {
     let root = stock();
-    let output = kernel(root.path(), "status");
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    let shown = stdout(&output);
+    let shown = done(&kernel(root.path(), "status"));
     for part in [
         "6.12.57",
         "CONFIG_MIGRATION_COPY_OFFLOAD",
@@ -28,11 +26,7 @@ fn a_stock_kernel_is_told_what_it_lacks_and_what_works() {
     assert!(json["migrators"].is_null() && json["next"].is_string());
     let output = kernel(root.path(), "set --migrator kernel");
     assert_eq!(status(&output), 1);
-    assert!(
-        stderr(&output).contains("nothing to set"),
-        "{}",
-        stderr(&output)
-    );
+    has(&stderr(&output), "nothing to set");
 }
 
 #[test]
@@ -114,8 +108,7 @@ fn set_changes_tracking_and_migrators_in_one_go() {
         ]
     );
     assert_eq!(sysctl(root.path(), "pghot_target_nid"), "0");
-    let output = kernel(root.path(), line);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    done(&kernel(root.path(), line));
     assert_eq!(sysctl(root.path(), "pghot_enabled_sources"), "3");
     let limit = sysctl(root.path(), "pghot_promote_rate_limit_MBps");
     assert_eq!(limit, "100");
@@ -125,9 +118,7 @@ fn set_changes_tracking_and_migrators_in_one_go() {
 #[test]
 fn heat_shows_the_hottest_sections_first() {
     let root = with_pghot();
-    let output = kernel(root.path(), "heat --most 2");
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    let shown = stdout(&output);
+    let shown = done(&kernel(root.path(), "heat --most 2"));
     for part in [
         "3 sections",
         "16388 hot pages",
@@ -226,11 +217,7 @@ fn what_this_kernel_refuses_is_status_1_and_changes_nothing() {
     for line in ["set --migrator mtcopy", "set --mtcopy-lanes 2"] {
         let output = kernel(root.path(), line);
         assert_eq!(status(&output), 1, "{line}");
-        assert!(
-            stderr(&output).contains("modprobe mtcopy"),
-            "{}",
-            stderr(&output)
-        );
+        has(&stderr(&output), "modprobe mtcopy");
     }
 }
 

@@ -4,7 +4,7 @@
 mod command;
 
 use command::waiting::{Waiting, cgroups, move_below, node, number};
-use command::{memferry, status, stderr, stdout};
+use command::{done, has, memferry, status, stderr, stdout};
 use serde_json::Value;
 
 #[test]
@@ -18,9 +18,7 @@ fn a_dry_run_counts_every_page_by_its_node() {
         &node(),
         "--dry-run",
     ];
-    let output = memferry(&arguments);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    let text = stdout(&output);
+    let text = done(&memferry(&arguments));
     for part in ["(cat)", "where its pages lie", "there already"] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -67,11 +65,7 @@ fn a_cgroup_that_cannot_be_moved_says_why() {
         let output = move_below(root.path(), &format!("move {target} --to {}", node()));
         assert_eq!(status(&output), 1, "{target}");
         for part in parts {
-            assert!(
-                stderr(&output).contains(part),
-                "{part}: {}",
-                stderr(&output)
-            );
+            has(&stderr(&output), part);
         }
         assert_eq!(stdout(&output), "");
     }
@@ -93,11 +87,7 @@ fn what_cannot_be_moved_says_why() {
         assert_eq!(stdout(&output), "");
     }
     let output = memferry(&["move", "--pid", &pid, "--from", "999", "--to", &node]);
-    assert!(
-        stderr(&output).contains("no memory node 999"),
-        "{}",
-        stderr(&output)
-    );
+    has(&stderr(&output), "no memory node 999");
 }
 
 #[test]
@@ -121,11 +111,7 @@ fn wrong_usage_is_status_2() {
     ] {
         let output = memferry(&line.split(' ').collect::<Vec<_>>());
         assert_eq!(status(&output), 2, "{line}: {}", stderr(&output));
-        assert!(
-            stderr(&output).contains(part),
-            "{line}: {}",
-            stderr(&output)
-        );
+        has(&stderr(&output), part);
         assert_eq!(stdout(&output), "");
     }
 }

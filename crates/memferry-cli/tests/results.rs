@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use command::{memferry, status, stderr, stdout};
+use command::{done, memferry};
 use serde_json::Value;
 
 /// Pages without data files, with the reason.
@@ -72,14 +72,12 @@ fn json(path: &Path) -> Value {
 
 /// What the command prints of a file.
 fn report(path: &Path) -> String {
-    let output = memferry(&[
+    done(&memferry(&[
         "report",
         "--text",
         "--anatomy",
         path.to_str().expect("UTF-8"),
-    ]);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    stdout(&output)
+    ]))
 }
 
 fn is_of_report(file: &Value) -> bool {

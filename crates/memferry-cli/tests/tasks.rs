@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use command::machine::{FOLDER, KEPT, kernel, large, machine, put, sysctl, text, with_pghot};
 use command::waiting::{Waiting, cgroups, move_below, node, number};
-use command::{memferry, status, stderr, stdout, synthetic};
+use command::{done, has, memferry, status, stderr, stdout, synthetic};
 use serde_json::Value;
 
 /// The folder of the project.
@@ -117,9 +117,7 @@ fn see_what_the_machine_can_do() {
 #[test]
 fn see_how_the_kernel_copies() {
     let root = machine();
-    let output = kernel(root.path(), "status");
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    let shown = stdout(&output);
+    let shown = done(&kernel(root.path(), "status"));
     for part in [
         "[none] auto kernel mtcopy",
         "4M",
@@ -196,11 +194,7 @@ fn see_what_copies_for_each_reason_and_what_auto_has_learnt() {
     learnt("one two\n");
     let output = kernel(root.path(), "status");
     assert_eq!(status(&output), 1);
-    assert!(
-        stderr(&output).contains("migration/auto:2"),
-        "{}",
-        stderr(&output)
-    );
+    has(&stderr(&output), "migration/auto:2");
     // Where nothing asks auto there is nothing to say.
     fs::remove_dir_all(&folder).expect("folder");
     put(root.path(), "reasons", "demotion default\n");
@@ -213,11 +207,7 @@ fn set_how_the_kernel_copies() {
     let line = "set --migrator mtcopy --mtcopy-lanes 4 --reason demotion=mtcopy-only,compaction=none --max-batch-bytes 8M";
     let dry = kernel(root.path(), &format!("{line} --dry-run"));
     assert_eq!(status(&dry), 0, "{}", stderr(&dry));
-    assert!(
-        stdout(&dry).contains("would set migrator: none -> mtcopy"),
-        "{}",
-        stdout(&dry)
-    );
+    has(&stdout(&dry), "would set migrator: none -> mtcopy");
     assert_eq!(text(root.path(), "migrator"), "[none] auto kernel mtcopy\n");
     let output = kernel(root.path(), line);
     assert_eq!(status(&output), 0, "{}", stderr(&output));
@@ -229,11 +219,7 @@ fn set_how_the_kernel_copies() {
     ] {
         assert_eq!(text(root.path(), file), expected, "{file}");
     }
-    assert!(
-        stdout(&output).contains("mtcopy/lanes: 2 -> 4"),
-        "{}",
-        stdout(&output)
-    );
+    has(&stdout(&output), "mtcopy/lanes: 2 -> 4");
 }
 
 #[test]
@@ -271,10 +257,7 @@ fn undo_what_a_killed_benchmark_set() {
         2
     );
     let tried = stdout(&kernel(root.path(), "set --restore --dry-run"));
-    assert!(
-        tried.contains("would set proc/sys/kernel/numa_balancing: 2 -> 1"),
-        "{tried}"
-    );
+    has(&tried, "would set proc/sys/kernel/numa_balancing: 2 -> 1");
     assert!(stored.exists());
     let done = kernel(root.path(), "set --restore");
     assert_eq!(status(&done), 0, "{}", stderr(&done));
@@ -326,10 +309,7 @@ fn have_settings_come_back_at_boot() {
         panic!("four files");
     };
     assert_eq!(modules.lines().last(), Some("mtcopy"));
-    assert!(
-        order.contains("After=systemd-modules-load.service"),
-        "{order}"
-    );
+    has(order, "After=systemd-modules-load.service");
     let below = root.path().display();
     if ask(&format!("systemd-tmpfiles --create --boot --root={below}")).is_some() {
         for (file, then) in [
@@ -380,8 +360,7 @@ fn have_settings_come_back_no_more() {
     let dry = stdout(&kernel(root.path(), "set --forget --dry-run"));
     assert!(dry.contains("would remove /etc/sysctl.d"), "{dry}");
     assert!(kept(root.path()).iter().all(|text| !text.is_empty()));
-    let output = kernel(root.path(), "set --forget");
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    done(&kernel(root.path(), "set --forget"));
     assert!(KEPT.iter().all(|file| !root.path().join(file).exists()));
     assert_eq!(text(root.path(), "mtcopy/lanes"), "2\n");
     let again = stdout(&kernel(root.path(), "set --forget"));
@@ -471,11 +450,7 @@ fn read_a_result() {
     let output = memferry(&["report", "--text", file.to_str().expect("path")]);
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     for part in ["GB/s", "mtcopy", "ceiling"] {
-        assert!(
-            stdout(&output).contains(part),
-            "{part}: {}",
-            stdout(&output)
-        );
+        has(&stdout(&output), part);
     }
 }
 
@@ -674,9 +649,11 @@ fn close_the_pipe() {
 #[test]
 fn use_66_cpus() {
     let root = large(66, "6.12.57");
-    let output = memferry(&["topology", "--root", root.path().to_str().expect("path")]);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    let shown = stdout(&output);
+    let shown = done(&memferry(&[
+        "topology",
+        "--root",
+        root.path().to_str().expect("path"),
+    ]));
     for part in ["66 CPUs", "0-65"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -770,20 +747,12 @@ fn use_an_old_kernel() {
         "memferry move --pid",
         "no hot-page tracking",
     ] {
-        assert!(
-            stdout(&output).contains(part),
-            "{part}: {}",
-            stdout(&output)
-        );
+        has(&stdout(&output), part);
     }
     for line in ["set --migrator kernel", "set --persist", "heat"] {
         let output = kernel(root.path(), line);
         assert_eq!(status(&output), 1, "{line}");
-        assert!(
-            stderr(&output).contains("try: "),
-            "{line}: {}",
-            stderr(&output)
-        );
+        has(&stderr(&output), "try: ");
     }
     assert!(!root.path().join("etc").exists());
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Instant;
 
-use command::{memferry, status, stderr, stdout};
+use command::{done, has, memferry, status, stderr, stdout};
 
 /// Runs the command in a folder of its own; what it names without a path is there.
 fn run_in(folder: &Path, arguments: &[&str]) -> Output {
@@ -22,9 +22,9 @@ fn run_in(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 fn info(file: &Path) -> serde_json::Value {
-    let output = memferry(&["trace", "info", "--json", file.to_str().expect("path")]);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    let file = file.to_str().expect("path");
+    let text = done(&memferry(&["trace", "info", "--json", file]));
+    serde_json::from_str(&text).expect("JSON")
 }
 
 fn text_file(folder: &Path, text: &str) -> PathBuf {
@@ -51,11 +51,7 @@ fn a_command_is_recorded_and_keeps_its_output() {
     );
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     assert_eq!(stdout(&output), "--its own\n");
-    assert!(
-        stderr(&output).contains("echo.trace: "),
-        "{}",
-        stderr(&output)
-    );
+    has(&stderr(&output), "echo.trace: ");
 
     let path = folder.path().join("echo.trace");
     let description = info(&path);
@@ -94,8 +90,10 @@ fn options_say_what_is_left_out() {
     let record = |name: &str, options: &[&str]| {
         let start = ["trace", "record", "-o", name];
         let command = ["--", "/bin/true"];
-        let output = run_in(folder.path(), &[&start[..], options, &command].concat());
-        assert_eq!(status(&output), 0, "{}", stderr(&output));
+        done(&run_in(
+            folder.path(),
+            &[&start[..], options, &command].concat(),
+        ));
         info(&folder.path().join(name))
     };
     let all = record("all", &["--cache", "0", "--window", "0", "--name", "true"]);
@@ -122,11 +120,7 @@ fn a_command_that_fails_leaves_its_trace_and_status_1() {
         &["trace", "record", "--", "/bin/sh", "-c", "exit 3"],
     );
     assert_eq!(status(&output), 1);
-    assert!(
-        stderr(&output).contains("ended with status 3"),
-        "{}",
-        stderr(&output)
-    );
+    has(&stderr(&output), "ended with status 3");
     // The default name.
     assert!(info(&folder.path().join("memferry.trace"))["events"].as_u64() > Some(0));
 }
@@ -207,8 +201,7 @@ fn an_endless_command_ends_with_the_accesses_that_were_asked_for() {
         "0",
     ];
     let command = ["--", "/bin/sh", "-c", endless];
-    let output = run_in(folder.path(), &[&options[..], &command].concat());
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    done(&run_in(folder.path(), &[&options[..], &command].concat()));
     assert_eq!(info(&folder.path().join("memferry.trace"))["seen"], 100_000);
 }
 
@@ -232,11 +225,7 @@ fn an_interrupt_leaves_a_whole_trace() {
     assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
     let output = child.wait_with_output().expect("end");
     assert_eq!(status(&output), 130, "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("interrupted"),
-        "{}",
-        stderr(&output)
-    );
+    has(&stderr(&output), "interrupted");
     assert!(info(&folder.path().join("memferry.trace"))["events"].as_u64() > Some(0));
 }
 
@@ -347,11 +336,10 @@ fn samples_that_are_left_out_are_counted() {
 fn a_damaged_trace_is_told_with_its_offset() {
     let folder = tempfile::tempdir().expect("folder");
     text_file(folder.path(), " L 1000,8\n S 2000,8\n");
-    let output = run_in(
+    done(&run_in(
         folder.path(),
         &["trace", "import", "--format", "lackey", "input.txt"],
-    );
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    ));
     let good = fs::read(folder.path().join("memferry.trace")).expect("read");
     let mut flipped = good.clone();
     // Within the header.
@@ -383,20 +371,17 @@ fn a_trace_is_reduced_into_another() {
     let import = [
         "trace", "import", "--format", "lackey", "--cache", "0", "--window", "2",
     ];
-    let output = run_in(folder.path(), &[&import[..], &["input.txt"]].concat());
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    done(&run_in(
+        folder.path(),
+        &[&import[..], &["input.txt"]].concat(),
+    ));
     let path = folder.path().join("memferry.trace");
     assert_eq!(info(&path)["events"], 40);
     let reduce = ["trace", "reduce", "memferry.trace", "--window"];
     let output = run_in(folder.path(), &[&reduce[..], &["5"]].concat());
     assert_eq!(status(&output), 1);
-    assert!(
-        stderr(&output).contains("whole windows of 2"),
-        "{}",
-        stderr(&output)
-    );
-    let output = run_in(folder.path(), &[&reduce[..], &["20"]].concat());
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    has(&stderr(&output), "whole windows of 2");
+    done(&run_in(folder.path(), &[&reduce[..], &["20"]].concat()));
     let description = info(&folder.path().join("memferry-reduced.trace"));
     assert_eq!(
         (&description["events"], &description["accesses"]),

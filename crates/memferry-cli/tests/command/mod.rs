@@ -48,6 +48,19 @@ pub fn status(output: &Output) -> i32 {
     output.status.code().expect("no signal")
 }
 
+/// What it wrote to stdout; it must have succeeded.
+#[track_caller]
+pub fn done(output: &Output) -> String {
+    assert_eq!(status(output), 0, "{}", stderr(output));
+    stdout(output)
+}
+
+/// Checks that a part is in a text.
+#[track_caller]
+pub fn has(text: &str, part: &str) {
+    assert!(text.contains(part), "{part}: {text}");
+}
+
 /// What it wrote to stdout.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("UTF-8")
