@@ -82,22 +82,14 @@ impl Admission {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Timebase;
-    use crate::synthetic;
 
-    fn site(capacity: u32) -> Site {
-        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        Site {
-            base,
-            pages: 10_000,
-            page_bytes: 4096,
-            capacity,
-        }
+    fn admission() -> Admission {
+        Admission::new(Site::synthetic(10_000, 2000), SECOND)
     }
 
     #[test]
     fn free_space_admits_whatever_the_age() {
-        let mut admission = Admission::new(site(2000), SECOND);
+        let mut admission = admission();
         assert_eq!(admission.enough_free, 8 + 256);
         assert!(admission.admit(0, 9 * SECOND, 265));
         assert!(!admission.admit(0, 9 * SECOND, 264));
@@ -107,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_threshold_rises_to_twice_its_reference_while_candidates_are_few() {
-        let mut admission = Admission::new(site(2000), SECOND);
+        let mut admission = admission();
         for window in 1..=20 {
             admission.admit(window * 61 * SECOND, 0, 0);
         }
@@ -117,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_rate_limit_counts_candidates_of_a_second() {
-        let mut admission = Admission::new(site(2000), SECOND);
+        let mut admission = admission();
         admission.limit_pages = 10;
         let admitted = (0..100)
             .filter(|_| admission.admit(SECOND * 3, 0, 0))

@@ -71,17 +71,10 @@ impl HintFaults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Timebase;
-    use crate::synthetic;
 
     #[test]
     fn a_scan_marks_its_size_and_goes_on_from_there() {
-        let mut faults = HintFaults::new(Site {
-            base: Timebase::of(&synthetic::zipf(16, 100, 1)),
-            pages: 200,
-            page_bytes: 4096,
-            capacity: 3,
-        });
+        let mut faults = HintFaults::new(Site::synthetic(200, 3));
         let mut tiers = Tiers::new(200, 3, 1);
         (0..200).for_each(|page| {
             tiers.allocate(page, Tier::Low);

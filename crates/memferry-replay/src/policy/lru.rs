@@ -72,18 +72,10 @@ impl Policy for Lru {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Timebase;
-    use crate::synthetic;
 
     #[test]
     fn two_visits_that_find_a_page_accessed_promote_it() {
-        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        let mut policy = Lru::new(Site {
-            base,
-            pages: 4,
-            page_bytes: 4096,
-            capacity: 1,
-        });
+        let mut policy = Lru::new(Site::synthetic(4, 1));
         let mut tiers = Tiers::new(4, 1, 1);
         for page in 0..4 {
             let tier = tiers.allocate(page, Tier::Top);

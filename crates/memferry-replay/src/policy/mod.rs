@@ -154,6 +154,19 @@ pub(crate) struct Site {
     pub(crate) capacity: u32,
 }
 
+#[cfg(test)]
+impl Site {
+    /// For 4 KiB pages of a trace that counts accesses.
+    fn synthetic(pages: u32, capacity: u32) -> Self {
+        Self {
+            base: Timebase::of(&crate::synthetic::zipf(16, 100, 1)),
+            pages,
+            page_bytes: 4096,
+            capacity,
+        }
+    }
+}
+
 /// Builds a policy for a trace on a machine.
 pub(crate) fn make<'a>(
     kind: Kind,

@@ -67,18 +67,11 @@ impl Policy for Numab2 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::{SECOND, Timebase};
-    use crate::synthetic;
+    use crate::machine::SECOND;
 
     /// Ten pages, two of them up, all below marked at one second.
     fn scanned() -> (Numab2, Tiers) {
-        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        let mut policy = Numab2::new(Site {
-            base,
-            pages: 10,
-            page_bytes: 4096,
-            capacity: 3,
-        });
+        let mut policy = Numab2::new(Site::synthetic(10, 3));
         let mut tiers = Tiers::new(10, 3, 1);
         for page in 0..10 {
             let wanted = if page < 2 { Tier::Top } else { Tier::Low };

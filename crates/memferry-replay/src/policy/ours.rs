@@ -321,8 +321,6 @@ impl<R: Record> Policy for Ours<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Timebase;
-    use crate::synthetic;
 
     /// Ten pages, of which the first three are up.
     fn rig() -> (Ours<u32>, Tiers) {
@@ -333,13 +331,7 @@ mod tests {
 
     /// Some pages, a top tier for some of them, and so many touched once, in order.
     fn rig_of(pages: u32, capacity: u32, touched: u32) -> (Ours<u32>, Tiers) {
-        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        let site = Site {
-            base,
-            pages,
-            page_bytes: 4096,
-            capacity,
-        };
+        let site = Site::synthetic(pages, capacity);
         let mut policy = Ours::new(site, &Machine::default()).expect("parameters");
         let mut tiers = Tiers::new(pages as usize, capacity, 1);
         for page in 0..touched {
@@ -377,13 +369,7 @@ mod tests {
             sample_period: 0,
             ..Machine::default()
         };
-        let site = Site {
-            base: Timebase::of(&synthetic::zipf(16, 100, 1)),
-            pages: 10,
-            page_bytes: 4096,
-            capacity: 3,
-        };
-        let mut blind = Ours::new(site, &machine).expect("parameters");
+        let mut blind = Ours::new(Site::synthetic(10, 3), &machine).expect("parameters");
         assert_eq!(walked(&mut blind, &tiers), 80, "nobody tells what is lost");
     }
 

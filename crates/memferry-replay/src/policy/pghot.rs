@@ -218,18 +218,9 @@ impl Policy for Pghot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Timebase;
-    use crate::synthetic;
 
     fn rig(tunables: Tunables, capacity: u32) -> (Pghot, Tiers) {
-        let base = Timebase::of(&synthetic::zipf(16, 100, 1));
-        let site = Site {
-            base,
-            pages: 100,
-            page_bytes: 4096,
-            capacity,
-        };
-        let mut policy = Pghot::new(site, tunables);
+        let mut policy = Pghot::new(Site::synthetic(100, capacity), tunables);
         let mut tiers = Tiers::new(100, capacity, 1);
         // All above is taken, and in use.
         for page in 0..100 {
