@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is in a trace, as text for a terminal.
 
+use indicatif::HumanCount;
 use memferry_replay::event::Clock;
 
 use super::description::Description;
@@ -24,11 +25,11 @@ pub fn description(of: &Description, columns: usize) -> String {
     lines.extend([
         format!(
             "pages: {} of {}: {}; half of the accesses go to {} of them, nine tenths to {}",
-            grouped(of.totals.pages),
+            HumanCount(of.totals.pages),
             long(of.header.page_bytes.into()),
             about(of.footprint_bytes),
-            grouped(of.half_pages),
-            grouped(of.most_pages)
+            HumanCount(of.half_pages),
+            HumanCount(of.most_pages)
         ),
         format!("accesses: {}", accesses(of)),
         format!("events: {}", events(of)),
@@ -57,13 +58,13 @@ fn source(of: &Description) -> String {
 }
 
 fn accesses(of: &Description) -> String {
-    let (reads, writes) = (grouped(of.totals.reads), grouped(of.totals.writes));
-    let all = grouped(of.accesses);
+    let (reads, writes) = (HumanCount(of.totals.reads), HumanCount(of.totals.writes));
+    let all = HumanCount(of.accesses);
     match of.seen {
         Some(seen) if seen != of.accesses => {
             format!(
                 "{all} ({reads} reads, {writes} writes) of the program's {}",
-                grouped(seen)
+                HumanCount(seen)
             )
         }
         _ => format!("{all} ({reads} reads, {writes} writes)"),
@@ -72,11 +73,11 @@ fn accesses(of: &Description) -> String {
 
 fn events(of: &Description) -> String {
     match of.header.window {
-        0 => grouped(of.totals.events),
+        0 => HumanCount(of.totals.events).to_string(),
         window => format!(
             "{}: accesses to one page within {} of the program's are one",
-            grouped(of.totals.events),
-            grouped(window)
+            HumanCount(of.totals.events),
+            HumanCount(window)
         ),
     }
 }
@@ -84,36 +85,6 @@ fn events(of: &Description) -> String {
 fn duration(of: &Description) -> String {
     match of.header.clock {
         Clock::Nanoseconds => time(of.totals.end),
-        Clock::Accesses => format!("{} accesses", grouped(of.totals.end)),
-    }
-}
-
-/// Digits in threes: `1,234,567`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digits_stand_in_threes() {
-        for (number, text) in [
-            (0, "0"),
-            (999, "999"),
-            (1000, "1,000"),
-            (1_234_567, "1,234,567"),
-        ] {
-            assert_eq!(grouped(number), text);
-        }
+        Clock::Accesses => format!("{} accesses", HumanCount(of.totals.end)),
     }
 }
