@@ -6,7 +6,7 @@ use crate::html::Fact;
 use crate::schema::promote::PromoteRow;
 use crate::schema::{BenchFile, MoveRow, Rows, StallRow};
 use crate::spread::{Spread, groups};
-use crate::table::{VANILLA, move_rows, series};
+use crate::table::{VANILLA, series};
 use crate::units::{decimal, lanes, long, short, time};
 
 /// What the report says first, in one sentence.

@@ -89,14 +89,6 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
         .collect()
 }
 
-/// The rows of `bench move` or `bench count`.
-pub fn move_rows(file: &BenchFile) -> &[MoveRow] {
-    match &file.rows {
-        Rows::Move(rows) | Rows::Count(rows) => rows,
-        Rows::Stall(_) | Rows::Cache(_) | Rows::Promote(_) | Rows::Compaction(_) => &[],
-    }
-}
-
 fn own(file: &BenchFile) -> Vec<Table> {
     match &file.rows {
         Rows::Move(rows) => by_destination(rows)
