@@ -12,7 +12,7 @@ LAB := $(CARGO) xtask lab
 GUESTS ?= 2
 SUITE := $(LAB) --guests $(GUESTS)
 
-.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench install uninstall setup setup-tests kernel-series kernel-check kernel-deb clean
+.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench install uninstall deb test-deb setup setup-tests setup-deb setup-test-deb kernel-series kernel-check kernel-deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -23,6 +23,12 @@ setup:
 
 setup-tests:
 	@ci/setup.sh tests
+
+setup-deb:
+	@ci/setup.sh deb
+
+setup-test-deb:
+	@ci/setup.sh deb test-deb
 
 demo: setup ## build, move real pages with every migrator, check every byte, leave a table and a report
 	$(CARGO) build --release --locked --package memferry-cli
@@ -83,6 +89,7 @@ test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux witho
 	ci/sanitize.sh miri
 	ci/oldest.sh
 	$(CARGO) xtask series --check
+	$(MAKE) test-deb
 
 check: setup-tests ## formatting, lints, documentation, licences
 	ci/spdx.sh
@@ -104,6 +111,13 @@ install: setup ## the command, man pages, completions and the library for C unde
 
 uninstall: ## takes away what `make install` put there
 	packaging/install.sh uninstall $(BUILT)
+
+deb: setup-deb ## Debian packages of the same, with unit and configuration of the daemon, in target/deb
+	$(CARGO) build --release --locked --package memferry-cli --package memferry-c
+	packaging/deb.sh $(BUILT)
+
+test-deb: setup-test-deb deb ## lintian on them, the exposure of the unit, and dpkg installs, upgrades and purges them in a folder
+	packaging/test-deb.sh target/deb $(BUILT)
 
 kernel-series: setup ## the kernel series as mails, in target/kernel-series
 	$(CARGO) xtask series

@@ -1,21 +1,36 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# setup.sh [tests]: makes sure of cargo and a C compiler; for the tests, of what they need, too. install.sh says when it
-# installs what is missing.
+# setup.sh [tests] [deb] [test-deb]: makes sure of cargo and a C compiler; for the tests, for Debian packages and for the tests
+# of those, of what they need, too. install.sh says when it installs what is missing.
 set -eu
 
 missing=
-command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
-if [ "${1:-}" = tests ]; then
-    # They compile the C header as C++ too.
-    command -v c++ >/dev/null 2>&1 || missing="$missing g++"
-    # They look into the objects that the compiler made.
-    command -v nm >/dev/null 2>&1 || missing="$missing binutils"
-    # They ask it for the flags of the installed library.
-    command -v pkg-config >/dev/null 2>&1 || missing="$missing pkg-config"
-    # They record what a command accesses.
-    command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind libc6-dbg"
-fi
+need() { # COMMAND PACKAGES
+    command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+}
+need cc 'gcc libc6-dev'
+for what; do
+    case $what in
+        tests)
+            # They compile the C header as C++ too.
+            need c++ g++
+            # They look into the objects that the compiler made.
+            need nm binutils
+            # They ask it for the flags of the installed library.
+            need pkg-config pkg-config
+            # They record what a command accesses.
+            need valgrind 'valgrind libc6-dbg'
+            ;;
+        deb) need dpkg-shlibdeps dpkg-dev ;;
+        test-deb)
+            need lintian lintian
+            need systemd-analyze systemd
+            need pkg-config pkg-config
+            # It stands for root.
+            [ "$(id -u)" = 0 ] || need fakeroot fakeroot
+            ;;
+    esac
+done
 
 # shellcheck disable=SC2086 # a list of packages
 [ -z "$missing" ] || "$(dirname "$0")/install.sh" $missing
