@@ -497,17 +497,7 @@ fn why_not(one: Option<&&MoveRow>) -> &'static str {
 
 fn step_percents(row: &MoveRow) -> Option<StepPercents> {
     let (all, [unmap, flush, copy, remap, plain, rest]) = match (row.kernel_steps, row.steps) {
-        (Some(of), _) => (
-            of.all_ns(),
-            [
-                of.unmap_ns,
-                of.flush_ns,
-                of.copy_ns,
-                of.remap_ns,
-                of.plain_ns,
-                of.rest_ns,
-            ],
-        ),
+        (Some(of), _) => (of.all_ns(), of.in_order()),
         (None, Some(of)) => {
             let (copy, all) = (of.copy_ns + of.fill_ns, of.all_ns());
             let rest = all - of.unmap_ns - copy - of.remap_ns;

@@ -107,6 +107,12 @@ pub(crate) fn flushes_each_page(release: &str) -> bool {
     parse(release).is_some_and(|release| release < (6, 18, 0))
 }
 
+/// Whether /proc/PID/maps answers for single mappings.
+#[cfg(test)]
+pub(crate) fn answers_for_mappings(release: &str) -> bool {
+    parse(release).is_some_and(|release| release >= (6, 11, 0))
+}
+
 fn parse(release: &str) -> Option<Release> {
     let numbers = release
         .split(|c: char| !c.is_ascii_digit() && c != '.')

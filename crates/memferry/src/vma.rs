@@ -61,7 +61,7 @@ impl Vma {
     }
 
     /// The mapping at `addr`, or the next one above it, as the open file of a process's maps says; `None` if there is none.
-    pub(crate) fn query(maps: &File, addr: usize) -> io::Result<Option<Vma>> {
+    fn query(maps: &File, addr: usize) -> io::Result<Option<Vma>> {
         use raw::procmap_query_flags as flag;
         let mut name = [0u8; libc::PATH_MAX as usize];
         // SAFETY: a structure of numbers, of which 0 leaves out what is not asked for.
@@ -301,9 +301,10 @@ a000-b000 rw-s 00000000 00:06 9                          /dev/mem
         let mut ranges = [own.clone(), vdso..vdso + 1];
         ranges.sort_by_key(|range| range.start);
         let maps = Path::new("/proc/self/maps");
-        let Ok(answers) = queried(maps, &ranges) else {
-            return; // Before Linux 6.11 it does not.
-        };
+        if !crate::known_faults::answers_for_mappings(&crate::sys::process::kernel_release()) {
+            return;
+        }
+        let answers = queried(maps, &ranges).unwrap();
         let text = read(maps).unwrap();
         let meets = |vma: &Vma| {
             let overlaps =

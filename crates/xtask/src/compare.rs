@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the series costs where it can win nothing: while no migrator is active and no source of hot-page
-//! tracking is on, and where mtcopy, dcbm or their choice by itself gets a single folio. Instructions per migrated page and per page fault,
-//! against the same kernel without the series.
+//! tracking is on, and where mtcopy, dcbm or auto, which chooses between them, gets a single folio. Instructions per
+//! migrated page and per page fault, against the same kernel without the series.
 //! The engine that dcbm finds here copies in a thread, so that what it does is counted, too.
 //!
 //! Time says little about a percent on an emulated machine. But QEMU can let the guest's clock count

@@ -52,8 +52,8 @@
 #define PGHOT_SCAN_TRIES	10
 
 /*
- * While nothing is found the period doubles, up to four times; each time after so many walks, the
- * first time after two seconds: what a program uses next follows within less.
+ * After so many walks in a row that found nothing the period doubles, up to four times. Once would
+ * be too early: when all that is hot came up, a program may use other memory of a lower tier soon.
  */
 #define PGHOT_SCAN_IDLE		4
 #define PGHOT_SCAN_PATIENCE	8
@@ -75,7 +75,7 @@ struct pghot_scan {
 	u32 walk_start;		/* of all processes */
 	unsigned long found;	/* pages of lower tiers that this walk found accessed */
 	unsigned long cleared;	/* accessed bits of this process */
-	unsigned int idle;	/* walks in a row that found nothing, as far as they count */
+	unsigned int idle;	/* walks in a row that found nothing, until the period is longest */
 	unsigned int nr;
 	unsigned long pfns[MAX_PTRS_PER_PTE];	/* of the @nr accesses to record */
 };

@@ -366,9 +366,21 @@ pub struct KernelSteps {
 }
 
 impl KernelSteps {
+    /// The steps in their order: unmap, flush, copy, remap, plain copy, and the rest.
+    pub fn in_order(&self) -> [u64; 6] {
+        [
+            self.unmap_ns,
+            self.flush_ns,
+            self.copy_ns,
+            self.remap_ns,
+            self.plain_ns,
+            self.rest_ns,
+        ]
+    }
+
     /// All steps together.
     pub fn all_ns(&self) -> u64 {
-        self.unmap_ns + self.flush_ns + self.copy_ns + self.remap_ns + self.plain_ns + self.rest_ns
+        self.in_order().iter().sum()
     }
 
     /// The copy's part of the time; `None` where some was copied plainly.

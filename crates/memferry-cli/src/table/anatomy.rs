@@ -33,15 +33,7 @@ pub fn kernel(rows: &[MoveRow]) -> Option<Table> {
         let units = row.bytes as f64 / UNIT;
         let size = sized(row.folios, row.folio_bytes as u64);
         let mut cells = vec![format!("{size}, {}", series(row))];
-        let steps = [
-            of.unmap_ns,
-            of.flush_ns,
-            of.copy_ns,
-            of.remap_ns,
-            of.plain_ns,
-            of.rest_ns,
-        ];
-        cells.extend(steps.map(|ns| figure(ns as f64 / units)));
+        cells.extend(of.in_order().map(|ns| figure(ns as f64 / units)));
         let a_batch = |ns: u64| ns.checked_div(of.batches).map(time);
         cells.push(or_dash(a_batch(of.copy_ns)));
         // The kernel's own copy has no lanes.

@@ -120,7 +120,7 @@ impl Event {
 
     pub(crate) fn set(&self) {
         self.happened.store(1, Ordering::Release);
-        // It can fail for an address that is not mapped alone.
+        // It fails only for an address that is not mapped.
         let _ = futex::wake(&self.happened, futex::Flags::PRIVATE, i32::MAX as u32);
         if let Some(polled) = &self.polled {
             // The first time it cannot fail, and later ones add nothing.
@@ -148,12 +148,12 @@ impl Event {
     }
 }
 
-/// So far below its frame a move may use the stack: more than any migrator should need.
+/// How far below its frame a move may use the stack: more than any migrator should need.
 const REACH: usize = 4 << 20;
 
 /// The stack of the calling thread; of the first thread, whose stack has no end below, what a move may use of it.
 pub(crate) fn stack() -> io::Result<Range<usize>> {
-    /// Of the first thread. The C library reads it from the text of all mappings.
+    /// Start and end of the first thread's, which the C library reads from the text of all mappings.
     static KNOWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
     let local = 0u8;
     let here = (&raw const local).addr();
