@@ -17,7 +17,7 @@ use command::{done, memferry};
 use serde_json::Value;
 
 /// Pages without data files, with the reason.
-const WITHOUT_DATA: [(&str, &str); 4] = [
+const WITHOUT_DATA: [(&str, &str); 3] = [
     (
         "2026-11-22-lab-defaults.md",
         "guest tests and `cargo xtask compare` print these; no file was kept",
@@ -25,10 +25,6 @@ const WITHOUT_DATA: [(&str, &str); 4] = [
     (
         "2026-11-23-lab-hint-faults.md",
         "guest tests print these from the kernel's trace; no file was kept",
-    ),
-    (
-        "2026-11-23-lists.md",
-        "the example list_speed prints these; no file was kept",
     ),
     (
         "2026-11-24-lab-free-cost.md",

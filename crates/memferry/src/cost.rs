@@ -9,11 +9,15 @@ use crate::sys::memory::{self, Mapping};
 use crate::sys::page_size;
 use crate::sys::uffd::{FEATURE_MOVE, Uffd};
 use memferry_linux::numa;
+use memferry_linux::pagemap::{Pagemap, Region};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::Instant;
 
 const PAGES: usize = 64;
+
+/// Base pages of a piece of 16 KiB.
+const PIECE: usize = 4;
 
 /// Rounds beside a running thread that count.
 const ROUNDS: usize = 9;
@@ -33,13 +37,15 @@ pub struct MoveCost {
     pub between_nodes: Option<BetweenNodes>,
 }
 
-/// Nanoseconds for each base page that goes to another node, on one lane: each way's fastest of rounds that take both in turns.
+/// Nanoseconds for each base page that goes to another node, on one lane: each way's fastest of rounds that take all in turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BetweenNodes {
-    /// Allocate, move out, copy, move in, and free.
+    /// Allocate, look for pages, move out, copy, move in, and free.
     pub userfaultfd_ns: f64,
-    /// move_pages(2).
+    /// The same in pieces of 16 KiB, each looked for and moved by calls of its own.
+    pub userfaultfd_pieces_ns: f64,
+    /// move_pages(2), which takes the pages of many pieces in one call.
     pub move_pages_ns: f64,
 }
 
@@ -52,6 +58,11 @@ impl MoveCost {
     /// Whether move_pages(2) moves base pages between nodes faster than userfaultfd.
     pub fn favours_move_pages(&self) -> bool {
         (self.between_nodes).is_some_and(|cost| cost.move_pages_ns < cost.userfaultfd_ns)
+    }
+
+    /// The same of scattered pieces of a few pages.
+    pub fn favours_move_pages_for_pieces(&self) -> bool {
+        (self.between_nodes).is_some_and(|cost| cost.move_pages_ns < cost.userfaultfd_pieces_ns)
     }
 }
 
@@ -124,6 +135,7 @@ fn least(times: impl Iterator<Item = f64>) -> f64 {
 struct Bench {
     // Before the mappings: what it watches is let go before it is unmapped.
     uffd: ParentOnly<Uffd>,
+    pagemap: Pagemap,
     place: Mapping,
     staging: Mapping,
     copies: Mapping,
@@ -139,6 +151,7 @@ impl Bench {
         };
         let bench = Bench {
             uffd: ParentOnly::open(|| Uffd::open(FEATURE_MOVE))?,
+            pagemap: Pagemap::open()?,
             place: map()?,
             staging: map()?,
             copies: map()?,
@@ -152,8 +165,8 @@ impl Bench {
     fn measure(&self, nodes: &[u32], ticks: Option<&AtomicU64>) -> io::Result<MoveCost> {
         let (times, beside_a_thread) = rounds(ticks, || {
             let begun = Instant::now();
-            self.shift(&self.staging, &self.place)?;
-            self.shift(&self.place, &self.staging)?;
+            self.shift(&self.staging, &self.place, PAGES)?;
+            self.shift(&self.place, &self.staging, PAGES)?;
             Ok(begun.elapsed().as_nanos() as f64 / (2 * PAGES) as f64)
         })?;
         let uffdio_move_ns = least(times.into_iter());
@@ -169,34 +182,41 @@ impl Bench {
         })
     }
 
-    fn shift(&self, to: &Mapping, from: &Mapping) -> io::Result<()> {
-        // SAFETY: both mappings belong to this value, and nobody refers to their contents meanwhile.
-        let moved = unsafe { (self.uffd).move_pages(to.addr(), from.addr(), from.len()) };
-        moved.stopped.map_or(Ok(()), Err)
+    /// Moves all pages by calls for so many of them.
+    fn shift(&self, to: &Mapping, from: &Mapping, pages: usize) -> io::Result<()> {
+        let bytes = pages * page_size();
+        for at in (0..from.len()).step_by(bytes) {
+            // SAFETY: both mappings belong to this value, and nobody refers to their contents meanwhile.
+            let moved = unsafe { (self.uffd).move_pages(to.addr() + at, from.addr() + at, bytes) };
+            moved.stopped.map_or(Ok(()), Err)?;
+        }
+        Ok(())
     }
 
-    /// Both ways in each round, in turns, so that whatever else the machine does meets both; and first one, then the other, so
-    /// that each goes to either node.
+    /// All ways in each round, so that whatever else the machine does meets all of them. Three ways between two nodes: in the
+    /// next round each goes to the other node.
     fn between(&self, nodes: [u32; 2], ticks: Option<&AtomicU64>) -> io::Result<BetweenNodes> {
-        let per_page = |begun: Instant| begun.elapsed().as_nanos() as f64 / PAGES as f64;
         self.by_kernel(nodes[0])?;
-        let mut faults_first = false;
+        let mut there = true;
+        let mut timed = |way: &dyn Fn(u32) -> io::Result<()>| {
+            let begun = Instant::now();
+            way(nodes[usize::from(there)])?;
+            there = !there;
+            Ok::<_, io::Error>(begun.elapsed().as_nanos() as f64 / PAGES as f64)
+        };
         let (times, _) = rounds(ticks, || {
-            let mut ns = [0.0; 2];
-            faults_first = !faults_first;
-            for (by_faults, node) in [(faults_first, nodes[1]), (!faults_first, nodes[0])] {
-                let begun = Instant::now();
-                match by_faults {
-                    true => self.by_faults(node)?,
-                    false => self.by_kernel(node)?,
-                }
-                ns[usize::from(by_faults)] = per_page(begun);
-            }
-            Ok(ns)
+            Ok([
+                timed(&|node| self.by_faults(node, PAGES))?,
+                timed(&|node| self.by_faults(node, PIECE))?,
+                timed(&|node| self.by_kernel(node))?,
+            ])
         })?;
+        let [userfaultfd_ns, userfaultfd_pieces_ns, move_pages_ns] =
+            [0, 1, 2].map(|way| least(times.iter().map(|ns| ns[way])));
         Ok(BetweenNodes {
-            userfaultfd_ns: least(times.iter().map(|ns| ns[1])),
-            move_pages_ns: least(times.iter().map(|ns| ns[0])),
+            userfaultfd_ns,
+            userfaultfd_pieces_ns,
+            move_pages_ns,
         })
     }
 
@@ -212,11 +232,15 @@ impl Bench {
         }
     }
 
-    fn by_faults(&self, node: u32) -> io::Result<()> {
+    fn by_faults(&self, node: u32, pages: usize) -> io::Result<()> {
         let (at, bytes) = (self.copies.addr(), self.copies.len());
         numa::prefer(&(at..at + bytes), node)?;
         memory::populate(at, bytes)?;
-        self.shift(&self.staging, &self.place)?;
+        let piece = pages * page_size();
+        for at in (self.place.range()).step_by(piece) {
+            (self.pagemap).scan(at, at + piece, &mut [Region::default(); PIECE])?;
+        }
+        self.shift(&self.staging, &self.place, pages)?;
         // SAFETY: both hold 64 pages of this value, which no one else knows.
         unsafe {
             std::ptr::copy_nonoverlapping(
@@ -225,7 +249,7 @@ impl Bench {
                 bytes,
             );
         }
-        self.shift(&self.place, &self.copies)?;
+        self.shift(&self.place, &self.copies, pages)?;
         self.staging.empty()
     }
 }
@@ -263,21 +287,24 @@ mod tests {
 
     #[test]
     fn the_faster_way_is_favoured() {
-        let cost = |userfaultfd_ns, move_pages_ns| MoveCost {
-            uffdio_move_ns: 50.0,
-            beside_a_thread: true,
-            between_nodes: Some(BetweenNodes {
-                userfaultfd_ns,
-                move_pages_ns,
-            }),
+        let favours = |between_nodes| {
+            let cost = MoveCost {
+                uffdio_move_ns: 50.0,
+                beside_a_thread: true,
+                between_nodes,
+            };
+            let of_pieces = cost.favours_move_pages_for_pieces();
+            (cost.favours_move_pages(), of_pieces)
         };
-        assert!(cost(2000.0, 1500.0).favours_move_pages());
-        assert!(!cost(1500.0, 2000.0).favours_move_pages());
-        let alone = MoveCost {
-            between_nodes: None,
-            ..cost(2000.0, 1500.0)
+        let between = |move_pages_ns| BetweenNodes {
+            userfaultfd_ns: 1000.0,
+            userfaultfd_pieces_ns: 2000.0,
+            move_pages_ns,
         };
-        assert!(!alone.favours_move_pages());
+        assert_eq!(favours(Some(between(900.0))), (true, true));
+        assert_eq!(favours(Some(between(1500.0))), (false, true));
+        assert_eq!(favours(Some(between(2500.0))), (false, false));
+        assert_eq!(favours(None), (false, false));
     }
 
     #[test]
@@ -299,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_are_measured_alike() {
+    fn all_ways_are_measured_alike() {
         let bench = Bench::new().unwrap();
         // A machine with one node: move_pages(2) finds the pages there.
         let cost = bench.between([0, 0], None).unwrap();
@@ -307,6 +334,8 @@ mod tests {
             cost.move_pages_ns > 0.0 && cost.userfaultfd_ns > 0.0,
             "{cost:?}"
         );
+        // The same bytes by sixteen times the calls.
+        assert!(cost.userfaultfd_pieces_ns > cost.userfaultfd_ns, "{cost:?}");
         assert_eq!(least([3.0, 1.0, 1000.0].into_iter()), 1.0);
     }
 }

@@ -40,11 +40,19 @@ const STRETCH: usize = 1 << 30;
 /// 1.5; cold parts of 256 KiB gained by the second lane (examples/list_speed).
 const SCATTERED: usize = 128 << 10;
 
+/// Whether a list is of many small parts.
+fn are_scattered(parts: &[Range<usize>]) -> bool {
+    let bytes: usize = parts.iter().map(Range::len).sum();
+    parts.len() > 1 && bytes / parts.len() < SCATTERED
+}
+
 /// What the moves of one mover share; those under way keep it.
 pub(crate) struct Core {
     pub userfault: Option<Userfault>,
     /// What userfaultfd cannot move goes through move_pages(2).
     pub kernel_too: bool,
+    /// So do lists of scattered pieces, which it moves faster here.
+    pub pieces_by_kernel: bool,
     pub pool: PagePool,
     pub nodes: Vec<u32>,
     pub generation: u32,
@@ -89,6 +97,9 @@ impl Job {
         let mut parts = Ranges::default();
         parts.add_all(&self.ranges);
         let (parts, by_kernel) = match &self.core.userfault {
+            Some(_) if self.core.pieces_by_kernel && are_scattered(parts.as_slice()) => {
+                (Ranges::default(), parts)
+            }
             Some(_) if self.core.kernel_too => {
                 by_backend(&vma::all_mapped(Path::new(MAPS), parts.as_slice())?, &parts)
             }
@@ -140,12 +151,7 @@ impl Job {
             })
         };
         waiting.reverse();
-        let bytes: usize = parts.iter().map(Range::len).sum();
-        let lanes = if !alone && bytes / parts.len() < SCATTERED {
-            1
-        } else {
-            self.lanes
-        };
+        let lanes = if are_scattered(parts) { 1 } else { self.lanes };
         let mut failure = None;
         while let Some(stretch) = waiting.pop() {
             if !pace.as_ref().is_none_or(|pace| pace.wait(&self.cancel))

@@ -89,20 +89,19 @@ impl Mover {
             |topology| topology.nodes_with_memory().map(|n| n.id).collect(),
         );
         let several = nodes.len() > 1;
+        let auto = options.backend == Backend::Auto;
         let userfault = match options.backend {
             Backend::MovePages => Err("not asked for".to_owned()),
             Backend::Auto | Backend::Userfaultfd => open_userfault(),
         };
         let faulty = known_faults::refusal(release).filter(|_| !options.allow_faulty_kernel);
-        let userfault = match (
-            userfault.and_then(|open| faulty.map_or(Ok(open), Err)),
-            options.backend,
-        ) {
-            (Ok(_), Backend::Auto)
-                if cost::measured(&nodes).is_some_and(|cost| cost.favours_move_pages()) =>
-            {
-                None
-            }
+        let userfault = userfault.and_then(|open| faulty.map_or(Ok(open), Err));
+        let cost = match &userfault {
+            Ok(_) if auto => cost::measured(&nodes),
+            _ => None,
+        };
+        let userfault = match (userfault, options.backend) {
+            (Ok(_), _) if cost.is_some_and(|cost| cost.favours_move_pages()) => None,
             (Ok(userfault), _) => Some(userfault),
             (Err(_), Backend::Auto | Backend::MovePages) if several => None,
             (Err(why), _) => {
@@ -119,7 +118,8 @@ impl Mover {
         Ok(Mover {
             migrator: options.migrator.into(),
             core: Arc::new(Core {
-                kernel_too: options.backend == Backend::Auto && several,
+                kernel_too: auto && several,
+                pieces_by_kernel: cost.is_some_and(|cost| cost.favours_move_pages_for_pieces()),
                 userfault,
                 pool: PagePool::new(options.pool_bytes, several),
                 nodes,
@@ -135,7 +135,8 @@ impl Mover {
         &self.notes
     }
 
-    /// How this mover moves anonymous private memory: never [`Backend::Auto`].
+    /// How this mover moves ranges of anonymous private memory: never [`Backend::Auto`]. Lists of ranges below 128 KiB on
+    /// average go by whichever way is [faster for such](probe::MoveCost::favours_move_pages_for_pieces).
     pub fn backend(&self) -> Backend {
         if self.core.userfault.is_some() {
             Backend::Userfaultfd
@@ -520,6 +521,30 @@ mod tests {
         assert_eq!(moved.moved.bytes, page_size() as u64);
         // The file that says so is read in it, too.
         assert!(read < 512, "{read} bytes");
+    }
+
+    #[test]
+    fn lists_of_small_pieces_take_the_way_that_is_faster_for_them() {
+        let memory = Mapping::new(2 * SEGMENT, SEGMENT).unwrap();
+        sys::memory::populate(memory.addr(), memory.len()).unwrap();
+        let pieces: Vec<_> = (memory.range().step_by(64 << 10))
+            .map(|at| at..at + (16 << 10))
+            .collect();
+        let options = MoveOptions::default().relocate(true);
+        for by_kernel in [false, true] {
+            let mut mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
+            Arc::get_mut(&mut mover.core).unwrap().pieces_by_kernel = by_kernel;
+            let range = mover.move_range(memory.range(), 0, &options).unwrap();
+            assert_eq!(range.moved.bytes, memory.len() as u64);
+            let list = mover.move_pages(&pieces, 0, &options).unwrap().total;
+            // move_pages(2) leaves pages alone that are on the node.
+            let (moved, there) = (list.moved.bytes, list.already_there.bytes);
+            let bytes = pieces.len() as u64 * (16 << 10);
+            assert_eq!(
+                [moved, there],
+                if by_kernel { [0, bytes] } else { [bytes, 0] }
+            );
+        }
     }
 
     #[test]

@@ -124,6 +124,8 @@ pub struct MoveCost {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct BetweenNodes {
     pub userfaultfd_ns: f64,
+    /// In pieces of 16 KiB, each by system calls of its own.
+    pub userfaultfd_pieces_ns: f64,
     pub move_pages_ns: f64,
 }
 
@@ -136,6 +138,7 @@ impl Description {
             bound_gbps: cost.bound_gbps(),
             between_nodes: cost.between_nodes.map(|cost| BetweenNodes {
                 userfaultfd_ns: cost.userfaultfd_ns,
+                userfaultfd_pieces_ns: cost.userfaultfd_pieces_ns,
                 move_pages_ns: cost.move_pages_ns,
             }),
         });

@@ -224,6 +224,14 @@ fn move_cost(cost: &MoveCost) -> Table {
             taken(!kernel),
         ]);
         rows.push([
+            "in pieces of 16 KiB".to_owned(),
+            ns(between.userfaultfd_pieces_ns),
+            match between.move_pages_ns < between.userfaultfd_pieces_ns {
+                true => "lists of pieces go by move_pages(2)".to_owned(),
+                false => "lists of pieces go this way".to_owned(),
+            },
+        ]);
+        rows.push([
             "move_pages(2) there".to_owned(),
             ns(between.move_pages_ns),
             taken(kernel),

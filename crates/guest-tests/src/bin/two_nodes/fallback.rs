@@ -14,6 +14,11 @@ pub const CASES: &[Case] = &[
         auto_faster,
     ),
     (
+        "auto: the faster way for lists of small pieces",
+        Needs::Userfaultfd,
+        auto_pieces,
+    ),
+    (
         "auto: move_pages where UFFDIO_MOVE is missing or not permitted",
         Needs::MovePages,
         auto_move_pages,
@@ -90,6 +95,33 @@ fn auto_faster() {
         taken <= MARGIN * other,
         "{taken} s, {other} s the other way"
     );
+}
+
+fn auto_pieces() {
+    let cost = probe::move_cost(&Topology::read().unwrap()).unwrap();
+    let region = Region::on(0, 4 << 20);
+    let pieces: Vec<_> = (region.range().step_by(16 * PAGE))
+        .map(|at| at..at + 4 * PAGE)
+        .collect();
+    for backend in [Backend::Auto, Backend::Userfaultfd, Backend::MovePages] {
+        let mover = try_mover(backend).unwrap();
+        for to in [1, 0] {
+            let list = mover.move_pages(&pieces, to, &MoveOptions::default());
+            let total = list.unwrap().total;
+            assert_all_moved(&total, pieces.len() * 4 * PAGE, pieces.len() * 4);
+            let by_kernel = match backend {
+                Backend::Auto => cost.favours_move_pages() || cost.favours_move_pages_for_pieces(),
+                of => of == Backend::MovePages,
+            };
+            // move_pages(2) has no steps.
+            assert_eq!(
+                total.steps.unmap.is_zero(),
+                by_kernel,
+                "{backend:?}: {total:?}"
+            );
+        }
+    }
+    region.verify(0);
 }
 
 fn auto_move_pages() {
