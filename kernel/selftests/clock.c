@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The time. */
+/* The time, and times. */
 #include "clock.h"
+
+#include <stdlib.h>
 
 long long now_ns(clockid_t clock)
 {
@@ -13,4 +15,17 @@ long long now_ns(clockid_t clock)
 long long now_ms(void)
 {
 	return now_ns(CLOCK_MONOTONIC) / 1000000;
+}
+
+static int by_size(const void *one, const void *other)
+{
+	const double *a = one, *b = other;
+
+	return (*a > *b) - (*a < *b);
+}
+
+double median_of(double *values, int count)
+{
+	qsort(values, count, sizeof(*values), by_size);
+	return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The time. */
+/* The time, and times. */
 #ifndef _CLOCK_H
 #define _CLOCK_H
 
@@ -10,5 +10,8 @@ long long now_ns(clockid_t clock);
 
 /* Of CLOCK_MONOTONIC, in milliseconds. */
 long long now_ms(void);
+
+/* Sorts the values. */
+double median_of(double *values, int count);
 
 #endif /* _CLOCK_H */

@@ -719,19 +719,6 @@ static void time_demotion(int lru, unsigned int migrator, int round)
 	munmap(range.filler, range.filler_bytes);
 }
 
-static int by_size(const void *one, const void *other)
-{
-	const double *a = one, *b = other;
-
-	return (*a > *b) - (*a < *b);
-}
-
-static double median(double *values, int count)
-{
-	qsort(values, count, sizeof(*values), by_size);
-	return (values[(count - 1) / 2] + values[count / 2]) / 2;
-}
-
 static void time_all(int rounds)
 {
 	if (rounds < 1 || rounds > MAX_ROUNDS)
@@ -745,10 +732,10 @@ static void time_all(int rounds)
 			}
 	for (int lru = 0; lru < 2; lru++)
 		for (unsigned int f = 0; f < ARRAY_SIZE(figures); f++) {
-			double none = median(took[lru][f][0], rounds);
+			double none = median_of(took[lru][f][0], rounds);
 
 			for (unsigned int n = 0; n < ARRAY_SIZE(timed); n++) {
-				double *all = took[lru][f][n], middle = median(all, rounds);
+				double *all = took[lru][f][n], middle = median_of(all, rounds);
 
 				tap_note("%s LRU, %s, %s: %.1f ms (%.1f to %.1f), ratio %.2f",
 					 lru ? "classic" : "multi-generational", figures[f],

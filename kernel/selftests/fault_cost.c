@@ -20,13 +20,6 @@
 #define ROUNDS	9
 #define BYTES	(32UL << 20)
 
-static int compare(const void *a, const void *b)
-{
-	double left = *(const double *)a, right = *(const double *)b;
-
-	return (left > right) - (left < right);
-}
-
 /* Touches each folio of new memory once; ns for one of them. */
 static double round_ns(size_t folio)
 {
@@ -50,8 +43,7 @@ static double median_ns(size_t folio)
 	round_ns(folio);
 	for (int n = 0; n < ROUNDS; n++)
 		ns[n] = round_ns(folio);
-	qsort(ns, ROUNDS, sizeof(*ns), compare);
-	return ns[ROUNDS / 2];
+	return median_of(ns, ROUNDS);
 }
 
 int main(int argc, char **argv)
