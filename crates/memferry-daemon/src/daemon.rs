@@ -124,8 +124,12 @@ struct Daemon {
     watched: usize,
     began: Instant,
     rounds: u64,
-    /// Why the last reload failed.
+    /// What the last round took.
+    took: Duration,
+    /// Why the last reload failed, and how many did.
     refused: Option<String>,
+    refused_reloads: u64,
+    errors: u64,
     /// What failed since processes were looked for.
     trouble: Option<String>,
     stop: Arc<AtomicBool>,
@@ -163,7 +167,10 @@ impl Daemon {
             watched: 0,
             began: Instant::now(),
             rounds: 0,
+            took: Duration::ZERO,
             refused: None,
+            refused_reloads: 0,
+            errors: 0,
             trouble: None,
             stop,
             shared,
@@ -186,6 +193,7 @@ impl Daemon {
                 self.reload();
             }
             self.round();
+            self.took = began.elapsed();
             let _ = sd_notify::notify(&[NotifyState::Watchdog]);
             if self.options.once && self.rounds >= ONCE_ROUNDS {
                 break;
@@ -261,9 +269,11 @@ impl Daemon {
         let what = format!("the configuration stays as it was: {error}");
         tracing::error!("{what}");
         self.refused = Some(what);
+        self.refused_reloads += 1;
     }
 
     fn trouble(&mut self, what: &str) {
+        self.errors += 1;
         // Once, not in every round.
         if self.trouble.as_deref() != Some(what) {
             tracing::error!("{what}");
@@ -443,8 +453,9 @@ impl Daemon {
                 .map(|of| of.bytes)
                 .sum()
         };
-        let tier = |nodes: &[u32]| TierStatus {
+        let tier = |nodes: &[u32], size| TierStatus {
             nodes: nodes.to_vec(),
+            size,
             free: nodes.iter().map(|node| self.machine.free(*node)).sum(),
         };
         let groups = self
@@ -490,14 +501,22 @@ impl Daemon {
             act: self.acts(),
             seconds: self.began.elapsed().as_secs_f64(),
             rounds: self.rounds,
+            round_seconds: self.took.as_secs_f64(),
             cpu_seconds: own.unwrap_or(0.0),
+            resident: self
+                .knobs
+                .read("proc/self/statm")
+                .map_or(0, |statm| resident(&statm)),
             source: SourceStatus {
                 name: self.source.name().to_owned(),
                 why: self.why.clone(),
                 watched: self.watched as u64,
                 cpu_seconds: self.source.cpu_seconds(&self.knobs),
             },
-            tiers: vec![tier(&self.machine.top), tier(&self.machine.lower)],
+            tiers: vec![
+                tier(&self.machine.top, self.machine.top_bytes),
+                tier(&self.machine.lower, self.machine.lower_bytes),
+            ],
             bytes_per_second: rate,
             waste_rate: self.tiering.waste_rate().per_mille(),
             pressure_rate: self.brake.rate.per_mille(),
@@ -508,6 +527,9 @@ impl Daemon {
             kernel_promoted: kernel.map(|of| of.0),
             kernel_demoted: kernel.map(|of| of.1),
             trouble: self.refused.as_ref().or(self.trouble.as_ref()).cloned(),
+            reload_refused: self.refused.is_some(),
+            refused_reloads: self.refused_reloads,
+            errors: self.errors,
             groups: groups.map(group).collect(),
         }
     }
@@ -527,6 +549,13 @@ pub(crate) fn cpu_seconds(stat: &str) -> Option<f64> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// Resident bytes of a process by its /proc/PID/statm.
+fn resident(statm: &str) -> u64 {
+    let pages = statm.split_whitespace().nth(1);
+    let pages: u64 = pages.and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
 }
 
 #[cfg(test)]

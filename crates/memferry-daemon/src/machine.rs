@@ -23,6 +23,8 @@ pub struct Machine {
     pub lower: Vec<u32>,
     /// Bytes of the top tier.
     pub top_bytes: u64,
+    /// Bytes of all lower tiers.
+    pub lower_bytes: u64,
 }
 
 impl Machine {
@@ -41,10 +43,14 @@ impl Machine {
         if top.is_empty() || lower.is_empty() {
             return Err(DaemonError::OneTier);
         }
-        let bytes = top.iter().filter_map(|id| topology.node(*id));
+        let bytes = |ids: &[u32]| {
+            let nodes = ids.iter().filter_map(|id| topology.node(*id));
+            nodes.map(|node| node.memory_total_bytes).sum()
+        };
         Ok(Self {
             root: root.to_owned(),
-            top_bytes: bytes.map(|node| node.memory_total_bytes).sum(),
+            top_bytes: bytes(&top),
+            lower_bytes: bytes(&lower),
             top,
             lower,
         })

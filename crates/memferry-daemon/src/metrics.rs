@@ -16,7 +16,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::config::Listen;
 use crate::error::{DaemonError, file};
@@ -26,160 +26,222 @@ use crate::status::{GroupStatus, Status, TierStatus};
 pub(crate) type Shared = Arc<Mutex<Status>>;
 
 type Labels = Vec<(&'static str, String)>;
-type Amount = fn(&GroupStatus) -> u64;
 type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 type Counters = Family<Labels, Counter<f64, AtomicU64>>;
 
 /// A scraper that says nothing for so long is gone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The metrics of one answer.
+struct Sheet(Registry);
+
+impl Sheet {
+    fn gauges(&mut self, name: &str, help: &str, unit: &str, rows: Vec<(Labels, f64)>) {
+        let family = Gauges::default();
+        for (labels, value) in rows {
+            family.get_or_create(&labels).set(value);
+        }
+        self.register(name, help, unit, family);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, unit: &str, value: f64) {
+        self.gauges(name, help, unit, vec![(Labels::new(), value)]);
+    }
+
+    fn counters(&mut self, name: &str, help: &str, unit: &str, rows: Vec<(Labels, f64)>) {
+        let family = Counters::default();
+        for (labels, value) in rows {
+            family.get_or_create(&labels).inc_by(value);
+        }
+        self.register(name, help, unit, family);
+    }
+
+    fn register(&mut self, name: &str, help: &str, unit: &str, metric: impl Metric) {
+        match unit {
+            "" => self.0.register(name, help, metric),
+            unit => {
+                let unit = Unit::Other(unit.to_owned());
+                self.0.register_with_unit(name, help, unit, metric);
+            }
+        }
+    }
+}
+
+fn label(name: &'static str, value: &str) -> Labels {
+    vec![(name, value.to_owned())]
+}
+
 /// The metrics of a status as OpenMetrics.
 ///
 /// # Errors
 /// None that a string gives.
 pub fn text(status: &Status) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("memferry");
-    let group = |name: &str| vec![("group", name.to_owned())];
-    let gauges = |registry: &mut Registry, name: &str, help: &str, rows: Vec<(Labels, f64)>| {
-        let family = Gauges::default();
-        for (labels, value) in rows {
-            family.get_or_create(&labels).set(value);
-        }
-        registry.register_with_unit(name, help, Unit::Bytes, family);
-    };
-    let of = |get: fn(&GroupStatus) -> Option<u64>| {
-        let rows = status
-            .groups
-            .iter()
-            .filter_map(|of| Some((group(&of.name), get(of)? as f64)));
-        rows.collect::<Vec<_>>()
-    };
-    gauges(
-        &mut registry,
-        "group_resident",
-        "Memory that may move",
-        of(|of| Some(of.resident)),
-    );
-    gauges(
-        &mut registry,
-        "group_top",
-        "Memory in the top tier",
-        of(|of| Some(of.top)),
-    );
-    gauges(
-        &mut registry,
-        "group_hot",
-        "Memory seen in use",
-        of(|of| Some(of.hot)),
-    );
-    gauges(
-        &mut registry,
-        "group_share",
-        "Share of the top tier",
-        of(|of| Some(of.share)),
-    );
-    gauges(
-        &mut registry,
-        "group_protect",
-        "Protected of the top tier",
-        of(|of| Some(of.protect)),
-    );
-    gauges(
-        &mut registry,
-        "group_limit",
-        "Limit in the top tier",
-        of(|of| of.limit),
-    );
-    let free = |(tier, of): (usize, &TierStatus)| {
-        let name = if tier == 0 { "top" } else { "lower" };
-        (vec![("tier", name.to_owned())], of.free as f64)
-    };
-    gauges(
-        &mut registry,
-        "tier_free",
-        "Free memory",
-        status.tiers.iter().enumerate().map(free).collect(),
-    );
+    let mut sheet = Sheet(Registry::with_prefix("memferry"));
+    groups(&mut sheet, &status.groups);
+    machine(&mut sheet, status);
+    daemon(&mut sheet, status);
+    let mut text = String::new();
+    encode(&mut text, &sheet.0)?;
+    Ok(text)
+}
 
-    let moved = Counters::default();
-    let reasons: [(&str, &str, Amount); 3] = [
-        ("promoted", "up", |of| of.promoted),
-        ("demoted", "down", |of| of.demoted),
-        ("stayed", "none", |of| of.stayed),
+fn groups(sheet: &mut Sheet, groups: &[GroupStatus]) {
+    type Get = fn(&GroupStatus) -> Option<u64>;
+    let gauges: [(&str, &str, &str, Get); 7] = [
+        ("resident", "Memory that may move", "bytes", |of| {
+            Some(of.resident)
+        }),
+        ("top", "Memory in the top tier", "bytes", |of| Some(of.top)),
+        ("hot", "Memory seen in use", "bytes", |of| Some(of.hot)),
+        ("share", "Share of the top tier", "bytes", |of| {
+            Some(of.share)
+        }),
+        ("protect", "Protected of the top tier", "bytes", |of| {
+            Some(of.protect)
+        }),
+        ("limit", "Limit in the top tier", "bytes", |of| of.limit),
+        ("processes", "Processes", "", |of| Some(of.processes)),
     ];
-    for of in &status.groups {
-        for (outcome, direction, get) in reasons {
-            let mut labels = group(&of.name);
-            labels.extend([
-                ("outcome", outcome.to_owned()),
-                ("direction", direction.to_owned()),
-            ]);
-            moved.get_or_create(&labels).inc_by(get(of) as f64);
-        }
+    for (name, help, unit, get) in gauges {
+        let rows = groups
+            .iter()
+            .filter_map(|of| Some((label("group", &of.name), get(of)? as f64)));
+        sheet.gauges(&format!("group_{name}"), help, unit, rows.collect());
     }
-    registry.register_with_unit(
-        "moved",
-        "Memory that the daemon chose, by what became of it",
-        Unit::Bytes,
-        moved,
-    );
-    let lost = Counters::default();
-    for of in &status.groups {
+    let (mut moved, mut regretted) = (Vec::new(), Vec::new());
+    for of in groups {
+        for (outcome, direction, bytes) in [
+            ("promoted", "up", of.promoted),
+            ("demoted", "down", of.demoted),
+            ("stayed", "none", of.stayed),
+        ] {
+            let labels = [
+                label("group", &of.name),
+                label("outcome", outcome),
+                label("direction", direction),
+            ];
+            moved.push((labels.concat(), bytes as f64));
+        }
         for (reason, bytes) in [("waste", of.wasted), ("thrash", of.thrashed)] {
-            let mut labels = group(&of.name);
-            labels.push(("reason", reason.to_owned()));
-            lost.get_or_create(&labels).inc_by(bytes as f64);
+            let labels = [label("group", &of.name), label("reason", reason)];
+            regretted.push((labels.concat(), bytes as f64));
         }
     }
-    registry.register_with_unit("regretted", "Moves that did not pay", Unit::Bytes, lost);
-    let kernel = Counters::default();
-    for (direction, bytes) in [
+    let help = "Memory that the daemon chose, by what became of it";
+    sheet.counters("moved", help, "bytes", moved);
+    sheet.counters("regretted", "Moves that did not pay", "bytes", regretted);
+}
+
+fn machine(sheet: &mut Sheet, status: &Status) {
+    type Get = fn(&TierStatus) -> u64;
+    let gauges: [(&str, &str, Get); 2] = [
+        ("tier_free", "Free memory", |of| of.free),
+        ("tier_size", "Memory", |of| of.size),
+    ];
+    for (name, help, get) in gauges {
+        let row = |(tier, of): (usize, &TierStatus)| {
+            let name = if tier == 0 { "top" } else { "lower" };
+            (label("tier", name), get(of) as f64)
+        };
+        let rows = status.tiers.iter().enumerate().map(row).collect();
+        sheet.gauges(name, help, "bytes", rows);
+    }
+    let pressures = [
+        ("memory", status.memory_pressure),
+        ("cpu", status.cpu_pressure),
+    ];
+    let rows = pressures
+        .into_iter()
+        .filter_map(|(of, percent)| Some((label("resource", of), percent? / 100.0)));
+    let help = "Share of the last ten seconds in which somebody waited";
+    sheet.gauges("pressure", help, "ratio", rows.collect());
+    let kernel = [
         ("up", status.kernel_promoted),
         ("down", status.kernel_demoted),
-    ] {
-        if let Some(bytes) = bytes {
-            kernel
-                .get_or_create(&vec![("direction", direction.to_owned())])
-                .inc_by(bytes as f64);
-        }
-    }
-    registry.register_with_unit(
-        "kernel_moved",
-        "Memory that the kernel moved since boot",
-        Unit::Bytes,
-        kernel,
-    );
-    let cpu = Counters::default();
-    let source = status
-        .source
-        .cpu_seconds
-        .map(|seconds| (status.source.name.as_str(), seconds));
-    for (part, seconds) in [Some(("daemon", status.cpu_seconds)), source]
+    ];
+    let rows = kernel
         .into_iter()
-        .flatten()
-    {
-        cpu.get_or_create(&vec![("part", part.to_owned())])
-            .inc_by(seconds);
-    }
-    registry.register_with_unit(
-        "cpu",
-        "CPU time of the daemon and its source",
-        Unit::Seconds,
-        cpu,
+        .filter_map(|(direction, bytes)| Some((label("direction", direction), bytes? as f64)));
+    let help = "Memory that the kernel moved since boot";
+    sheet.counters("kernel_moved", help, "bytes", rows.collect());
+}
+
+fn daemon(sheet: &mut Sheet, status: &Status) {
+    let source = &status.source;
+    let help = "Whether pages move and settings change, or the daemon only watches";
+    sheet.gauge("act", help, "", f64::from(u8::from(status.act)));
+    let info = (label("source", &source.name), 1.0);
+    sheet.gauges("source_info", "What reports heat", "", vec![info]);
+    let help = "Processes that the source watches";
+    sheet.gauge("source_processes", help, "", source.watched as f64);
+    let of_source = source
+        .cpu_seconds
+        .map(|seconds| (label("part", &source.name), seconds));
+    let own = (label("part", "daemon"), status.cpu_seconds);
+    let rows = [own].into_iter().chain(of_source).collect();
+    let help = "CPU time of the daemon and its source";
+    sheet.counters("cpu", help, "seconds", rows);
+    let help = "Resident memory of the daemon";
+    sheet.gauge("daemon_resident", help, "bytes", status.resident as f64);
+    let rounds = vec![(Labels::new(), status.rounds as f64)];
+    sheet.counters("rounds", "Rounds", "", rounds);
+    sheet.gauge(
+        "round",
+        "What the last round took",
+        "seconds",
+        status.round_seconds,
     );
-    let rates = Gauges::default();
-    for (reason, per_mille) in [
+    let chosen = [("up", status.chosen_up), ("down", status.chosen_down)];
+    let rows = chosen.map(|(direction, bytes)| (label("direction", direction), bytes as f64));
+    let help = "Memory that the last round chose, moved or not";
+    sheet.gauges("chosen", help, "bytes", rows.to_vec());
+    let help = "What may go up in a second now";
+    sheet.gauge(
+        "promotion",
+        help,
+        "bytes_per_second",
+        status.bytes_per_second as f64,
+    );
+    let rates = [
         ("waste", status.waste_rate),
         ("pressure", status.pressure_rate),
-    ] {
-        rates
-            .get_or_create(&vec![("reason", reason.to_owned())])
-            .set(per_mille as f64 / 1000.0);
+    ];
+    let rows = rates.map(|(reason, rate)| (label("reason", reason), rate as f64 / 1000.0));
+    let help = "What brakes leave of the rate";
+    sheet.gauges("rate", help, "ratio", rows.to_vec());
+    let errors = [("reload", status.refused_reloads), ("round", status.errors)];
+    let rows = errors.map(|(reason, count)| (label("reason", reason), count as f64));
+    let help = "Configurations that were refused, and what failed in rounds";
+    sheet.counters("errors", help, "", rows.to_vec());
+    let help = "Whether the last reload was refused: the configuration before it holds";
+    let refused = f64::from(u8::from(status.reload_refused));
+    sheet.gauge("reload_refused", help, "", refused);
+}
+
+/// What a scraper says that takes OpenMetrics, as Prometheus does.
+const OPEN_METRICS: &str = "application/openmetrics-text";
+
+/// The same in Prometheus's older text format, which curl, promtool and older agents read: there the names of counters end in
+/// `_total` in comments too.
+fn plain(text: &str) -> String {
+    let counters: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .collect();
+    let mut plain = String::new();
+    for line in text.lines() {
+        let comment = line.strip_prefix("# ").map(|rest| rest.splitn(3, ' '));
+        let parts: Vec<&str> = comment.into_iter().flatten().collect();
+        match parts[..] {
+            ["UNIT", ..] | ["EOF"] => continue,
+            [what, name, rest] if counters.contains(&name) => {
+                plain += &format!("# {what} {name}_total {rest}");
+            }
+            _ => plain += line,
+        }
+        plain.push('\n');
     }
-    registry.register("rate_ratio", "What brakes leave of the rate", rates);
-    let mut text = String::new();
-    encode(&mut text, &registry)?;
-    Ok(text)
+    plain
 }
 
 /// Serves them from a thread of its own, as long as the process lives. Returns the address.
@@ -232,7 +294,7 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), DaemonError> {
 }
 
 fn answer(mut stream: impl Read + Write, shared: &Shared) -> io::Result<()> {
-    // The request ends with an empty line; what it says does not matter.
+    // The request ends with an empty line; only the form that it accepts matters.
     let (mut head, mut part) = (Vec::new(), [0; 512]);
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         match stream.read(&mut part)? {
@@ -246,7 +308,14 @@ fn answer(mut stream: impl Read + Write, shared: &Shared) -> io::Result<()> {
         .unwrap_or_else(PoisonError::into_inner)
         .clone();
     let body = text(&status).map_err(io::Error::other)?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let asked = String::from_utf8_lossy(&head).to_lowercase();
+    let (kind, body) = match asked.contains(OPEN_METRICS) {
+        true => (
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            body,
+        ),
+        false => ("text/plain; version=0.0.4; charset=utf-8", plain(&body)),
+    };
     write!(
         stream,
         "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
@@ -257,6 +326,7 @@ fn answer(mut stream: impl Read + Write, shared: &Shared) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::SourceStatus;
     use std::net::TcpStream;
     use std::os::unix::net::UnixStream;
 
@@ -270,16 +340,26 @@ mod tests {
             ..GroupStatus::default()
         };
         Status {
+            act: true,
             groups: vec![group],
             waste_rate: 500,
+            memory_pressure: Some(12.5),
+            reload_refused: true,
+            refused_reloads: 3,
+            rounds: 4,
+            round_seconds: 0.25,
+            chosen_down: 6,
+            source: SourceStatus {
+                name: "damon".to_owned(),
+                ..SourceStatus::default()
+            },
             ..Status::default()
         }
     }
 
-    fn ask(mut stream: impl Read + Write) -> String {
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-            .unwrap();
+    fn ask(mut stream: impl Read + Write, accept: &str) -> String {
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text
@@ -289,11 +369,15 @@ mod tests {
     fn metrics_are_served_on_both() {
         let shared: Shared = Arc::new(Mutex::new(status()));
         let address = serve(&Listen::Tcp("127.0.0.1:0".parse().unwrap()), shared.clone()).unwrap();
-        let over_tcp = ask(TcpStream::connect(address).unwrap());
+        let over_tcp = ask(
+            TcpStream::connect(&address).unwrap(),
+            "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+        );
+        let plain = ask(TcpStream::connect(&address).unwrap(), "*/*");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics");
         serve(&Listen::Unix(path.clone()), shared).unwrap();
-        let over_unix = ask(UnixStream::connect(path).unwrap());
+        let over_unix = ask(UnixStream::connect(path).unwrap(), OPEN_METRICS);
         // Labels come in any order.
         let sorted = |text: &str| {
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -308,9 +392,28 @@ mod tests {
             "memferry_moved_bytes_total{group=\"db\",outcome=\"promoted\",direction=\"up\"} 5.0",
             "memferry_regretted_bytes_total{group=\"db\",reason=\"waste\"} 2.0",
             "memferry_rate_ratio{reason=\"waste\"} 0.5",
+            "memferry_act 1.0",
+            "memferry_source_info{source=\"damon\"} 1.0",
+            "memferry_pressure_ratio{resource=\"memory\"} 0.125",
+            "memferry_reload_refused 1.0",
+            "memferry_errors_total{reason=\"reload\"} 3.0",
+            "memferry_rounds_total 4.0",
+            "memferry_round_seconds 0.25",
+            "memferry_chosen_bytes{direction=\"down\"} 6.0",
         ] {
             assert!(over_tcp.contains(line), "{line}: {over_tcp}");
         }
         assert!(over_tcp.ends_with("# EOF\n"));
+        for line in [
+            "Content-Type: text/plain; version=0.0.4",
+            "# HELP memferry_rounds_total Rounds.\n# TYPE memferry_rounds_total counter\nmemferry_rounds_total 4.0\n",
+            "# TYPE memferry_group_top_bytes gauge\nmemferry_group_top_bytes{group=\"db\"} 7.0\n",
+        ] {
+            assert!(plain.contains(line), "{line}: {plain}");
+        }
+        assert!(
+            !plain.contains("# UNIT") && !plain.contains("EOF"),
+            "{plain}"
+        );
     }
 }

@@ -27,7 +27,11 @@ pub struct Status {
     pub act: bool,
     pub seconds: f64,
     pub rounds: u64,
+    /// What the last round took, moves included.
+    pub round_seconds: f64,
     pub cpu_seconds: f64,
+    /// Resident memory of the daemon.
+    pub resident: u64,
     pub source: SourceStatus,
     /// The top tier, then all others together.
     pub tiers: Vec<TierStatus>,
@@ -48,6 +52,11 @@ pub struct Status {
     pub kernel_demoted: Option<u64>,
     /// Why the last reload, report or round failed; null if it did not.
     pub trouble: Option<String>,
+    /// Whether the last reload was refused: the configuration before it holds.
+    pub reload_refused: bool,
+    pub refused_reloads: u64,
+    /// Of the source, of settings and of files of status, each time.
+    pub errors: u64,
     pub groups: Vec<GroupStatus>,
 }
 
@@ -67,6 +76,7 @@ pub struct SourceStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TierStatus {
     pub nodes: Vec<u32>,
+    pub size: u64,
     pub free: u64,
 }
 

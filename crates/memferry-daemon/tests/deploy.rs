@@ -26,6 +26,8 @@ fn exposed() -> Exposed {
             ..SourceStatus::default()
         },
         tiers: vec![TierStatus::default(); 2],
+        memory_pressure: Some(1.0),
+        cpu_pressure: Some(1.0),
         kernel_promoted: Some(1),
         kernel_demoted: Some(1),
         groups: vec![GroupStatus {
