@@ -160,10 +160,12 @@ mod tests {
             tiers: vec![
                 TierStatus {
                     nodes: vec![0, 1],
+                    size: 4 << 30,
                     free: 1 << 20,
                 },
                 TierStatus {
                     nodes: vec![2],
+                    size: 4 << 30,
                     free: 5,
                 },
             ],
