@@ -9,9 +9,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use memferry::MoveError;
-use memferry::process::{Process, ProcessMove, Progress};
 use memferry_linux::numa;
 use memferry_linux::pagemap::Pages;
+use memferry_process::{Process, ProcessMove, Progress};
 
 use crate::machine::Machine;
 use crate::members;

@@ -176,7 +176,10 @@ impl MoveError {
 const PAGE_BYTES: usize = 4096;
 
 /// Refuses base pages of `page` bytes unless they are of 4 KiB: with larger ones a huge page is no segment of the pool.
-pub(crate) fn check_page_size(page: usize) -> Result<(), MoveError> {
+///
+/// # Errors
+/// [`MoveError::PageSize`].
+pub fn check_page_size(page: usize) -> Result<(), MoveError> {
     if page == PAGE_BYTES {
         Ok(())
     } else {

@@ -32,7 +32,6 @@ mod pace;
 mod pipeline;
 mod pool;
 pub mod probe;
-pub mod process;
 mod ranges;
 mod result;
 mod schedule;
@@ -46,6 +45,9 @@ mod vma;
 mod watch;
 mod workers;
 
+/// For the crates that move pages with [`move_pages`] and open no [`Mover`].
+#[doc(hidden)]
+pub use error::check_page_size;
 pub use error::{MoveError, Unmovable};
 pub use job::MoveHandle;
 pub use memferry_core::tracker as hotness;

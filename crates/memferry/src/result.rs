@@ -62,7 +62,8 @@ pub struct Count {
 }
 
 impl Count {
-    pub(crate) fn add(&mut self, folios: u64, bytes: u64) {
+    /// Counts so many more.
+    pub fn add(&mut self, folios: u64, bytes: u64) {
         self.folios += folios;
         self.bytes += bytes;
     }

@@ -2,7 +2,7 @@
 //! A move of a process's pages as `memferry move --json` writes it, schema `memferry-move/2`.
 
 use memferry::Count;
-use memferry::process::{Census, End, ProcessResult, Survey};
+use memferry_process::{Census, End, ProcessResult, Survey};
 use schemars::JsonSchema;
 use serde::Serialize;
 

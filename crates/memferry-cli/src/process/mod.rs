@@ -13,10 +13,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use memferry::MoveError;
-use memferry::process::{
-    End, Kinds, Process, ProcessMove, ProcessResult, Progress, Reason, Survey,
-};
 use memferry_linux::topology::Topology;
+use memferry_process::{End, Kinds, Process, ProcessMove, ProcessResult, Progress, Reason, Survey};
 
 use crate::cli::process::ProcessArgs;
 use crate::failure::{Failure, worst};

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The same move through move_pages(2): any process, any kernel, two nodes or more, in parallel callers.
 //!
-//! [`move_range`] moves a range and accounts for all of it; `part` makes its system calls.
+//! [`move_range`] moves a range and accounts for all of it; `part` makes its system calls. What is hidden here serves the crate
+//! `memferry-process`.
 
 mod part;
 
 use part::Call;
-pub(crate) use part::{Fate, NOWHERE, PART, Target};
+#[doc(hidden)]
+pub use part::{Fate, NOWHERE, PART, Target};
 
-use crate::error::{MoveError, check_page_size, check_range};
+use crate::error::{MoveError, Unmovable, check_page_size, check_range};
 use crate::options::MoveOptions;
 use crate::pace::Pace;
 use crate::result::{Account, ListResult, MoveResult, Outcome};
@@ -85,7 +87,7 @@ pub(crate) fn carry(
         folder: &folder,
         count: callers,
         cancel,
-        pace: bytes_per_second.map(Pace::new),
+        bytes_per_second,
         has_ended: &|| false,
     };
     let book = |fate: &Fate| {
@@ -105,32 +107,52 @@ pub(crate) fn carry(
         .map_err(|error| explain(error, node))
 }
 
+/// Addresses of a mapping, and why userfaultfd could not move it, if it could not.
+#[doc(hidden)]
+pub type Mapping = (Range<usize>, Option<Unmovable>);
+
+/// The mappings of the process with this folder below /proc, ascending.
+///
+/// # Errors
+/// They may not be read.
+#[doc(hidden)]
+pub fn mappings(process: &Path) -> Result<Vec<Mapping>, MoveError> {
+    let text = vma::read(&process.join("maps"))?;
+    let mappings = vma::parse(&text).map(|vma| (vma.range, vma.unmovable));
+    Ok(mappings.collect())
+}
+
 /// The threads that call for a process.
-pub(crate) struct Callers<'a> {
+#[doc(hidden)]
+pub struct Callers<'a> {
     pub target: Target,
     /// Of the process below /proc.
     pub folder: &'a Path,
     pub count: usize,
     pub cancel: &'a AtomicBool,
-    pub pace: Option<Pace>,
+    pub bytes_per_second: Option<u64>,
     /// Whether the process is known to have ended: its number may be another one's soon.
     pub has_ended: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Callers<'_> {
     /// Moves ranges that ascend and have no address in common, and tells `book` what became of their pages. `failed` is given
-    /// the parts of a call that failed, and says whether others are tried. Returns the first error, or whether nothing is left.
-    pub(crate) fn run(
+    /// the parts of a call that failed, and says whether others are tried. Returns whether nothing is left.
+    ///
+    /// # Errors
+    /// That of the first call that failed.
+    pub fn run(
         &self,
         ranges: &[Range<usize>],
         book: &(dyn Fn(&Fate) + Sync),
         failed: &(dyn Fn(&[Range<usize>]) -> bool + Sync),
     ) -> io::Result<bool> {
         let pagemap = Pagemap::with_scan(self.folder);
+        let pace = self.bytes_per_second.map(Pace::new);
         let (calls, failure) = (Mutex::new(Calls::of(ranges)), Mutex::new(None));
         let stopped = AtomicBool::new(false);
         let may_call = || {
-            let in_time = (self.pace.as_ref()).is_none_or(|pace| pace.wait(self.cancel));
+            let in_time = pace.as_ref().is_none_or(|pace| pace.wait(self.cancel));
             let over = self.cancel.load(Ordering::Relaxed) || stopped.load(Ordering::Relaxed);
             in_time && !over && !(self.has_ended)()
         };
@@ -155,7 +177,7 @@ impl Callers<'_> {
                         stopped.store(true, Ordering::Relaxed);
                     }
                 }
-                if let Some(pace) = &self.pace {
+                if let Some(pace) = &pace {
                     pace.pay(Instant::now(), moved);
                 }
             }
@@ -206,7 +228,11 @@ impl Calls<'_> {
 }
 
 /// Finds what would fail the call as a whole, by a call for a page that nobody has; gives the node as the kernel takes it.
-pub(crate) fn check_target(pid: i32, node: u32, shared: bool) -> Result<i32, MoveError> {
+///
+/// # Errors
+/// No such node or process, or not permitted.
+#[doc(hidden)]
+pub fn check_target(pid: i32, node: u32, shared: bool) -> Result<i32, MoveError> {
     let target = i32::try_from(node).unwrap_or(i32::MAX);
     let nowhere = usize::MAX - page_size() + 1;
     numa::move_pages(pid, &[nowhere], Some(&[target]), &mut [0], shared)
@@ -214,7 +240,9 @@ pub(crate) fn check_target(pid: i32, node: u32, shared: bool) -> Result<i32, Mov
         .map_err(|error| explain(error, node))
 }
 
-pub(crate) fn explain(error: io::Error, node: u32) -> MoveError {
+/// What an error of a call for that target node means.
+#[doc(hidden)]
+pub fn explain(error: io::Error, node: u32) -> MoveError {
     let hint = match errno(&error) {
         libc::ENODEV => {
             let why = "it is not there or has no memory";

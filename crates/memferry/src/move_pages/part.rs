@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Bytes of one system call, and a multiple of them its end: whole THPs, long enough to batch TLB flushes (512 base
 /// pages in Linux 6.12), short enough that the process is not held up for long.
-pub(crate) const PART: usize = SEGMENT;
+pub const PART: usize = SEGMENT;
 
 /// Looks at a page that seems to have gone meanwhile; 1 ms altogether.
 const LOOKS: u32 = 20;
@@ -22,23 +22,26 @@ const LOOKS: u32 = 20;
 const UNTOLD: i32 = i32::MIN;
 
 /// A node on which nothing lies.
-pub(crate) const NOWHERE: i32 = -1;
+pub const NOWHERE: i32 = -1;
 
 /// Which pages go where.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
+pub struct Target {
     /// 0: this process.
     pub pid: i32,
     /// Only pages of this node ([`NOWHERE`]: none at all); `None`: of all nodes.
     pub from: Option<i32>,
+    /// Whereto.
     pub node: i32,
     /// Also pages that other processes map (MPOL_MF_MOVE_ALL).
     pub shared: bool,
 }
 
 /// Neighbours that fared alike.
-pub(crate) struct Fate {
+pub struct Fate {
+    /// Of the first one.
     pub addr: usize,
+    /// Of all of them.
     pub bytes: usize,
     /// Bytes of each page or THP.
     pub folio: usize,
@@ -49,7 +52,8 @@ pub(crate) struct Fate {
 }
 
 impl Fate {
-    pub(crate) fn folios(&self) -> u64 {
+    /// How many they are.
+    pub fn folios(&self) -> u64 {
         self.bytes.div_ceil(self.folio) as u64
     }
 }

@@ -5,9 +5,8 @@
 use std::ops::Range;
 
 use super::Process;
-use crate::error::{MoveError, Unmovable};
-use crate::move_pages::PART;
-use crate::vma;
+use memferry::move_pages::{PART, mappings};
+use memferry::{MoveError, Unmovable};
 use memferry_linux::pagemap::Pages;
 
 /// Which mappings count.
@@ -38,35 +37,23 @@ impl Process {
     /// Not permitted (it takes the same user or CAP_SYS_PTRACE), or the process has no memory of its own: a kernel thread,
     /// or one that has ended.
     pub fn survey(&self, kinds: Kinds) -> Result<Survey, MoveError> {
-        let text = vma::read(&self.folder.join("maps"))?;
-        if text.is_empty() {
+        let mappings = mappings(&self.folder)?;
+        if mappings.is_empty() {
             return Err(MoveError::NoProcess {
                 pid: self.pid(),
                 why: "it has no memory of its own: it is a kernel thread, or it has ended",
                 hint: "give the number of a running program",
             });
         }
-        let failed = || {
-            MoveError::system(
-                "reading the process's pagemap",
-                "it needs the same user or CAP_SYS_PTRACE",
-            )
-        };
-        let pages = Pages::of(&self.folder).map_err(failed())?;
-        let mut survey = Survey::default();
-        for vma in vma::parse(&text) {
-            let wanted = match (vma.unmovable, kinds) {
-                (Some(Unmovable::Device), _) => false,
-                (None, _) | (Some(_), Kinds::All) => true,
-                (Some(_), Kinds::Anonymous) => false,
-            };
-            if wanted {
-                survey.mappings += 1;
-                let mut found = |run: Range<usize>| survey.add(&vma.range, run);
-                pages.each_run(&vma.range, &mut found).map_err(failed())?;
-            }
-        }
-        Ok(survey)
+        let wanted = mappings
+            .into_iter()
+            .filter(|(_, unmovable)| match unmovable {
+                None => true,
+                Some(Unmovable::Device) => false,
+                Some(_) => kinds == Kinds::All,
+            });
+        let ranges: Vec<_> = wanted.map(|(range, _)| range).collect();
+        self.survey_of(&ranges)
     }
 
     /// Finds its pages in ranges that ascend and have no address in common; each counts as a mapping. What is not mapped there
@@ -75,18 +62,17 @@ impl Process {
     /// # Errors
     /// Not permitted, or the process has ended.
     pub fn survey_of(&self, ranges: &[Range<usize>]) -> Result<Survey, MoveError> {
-        let failed = || {
-            MoveError::system(
-                "reading the process's pagemap",
-                "it needs the same user or CAP_SYS_PTRACE",
-            )
+        let failed = |source| MoveError::System {
+            call: "reading the process's pagemap",
+            hint: "it needs the same user or CAP_SYS_PTRACE",
+            source,
         };
-        let pages = Pages::of(&self.folder).map_err(failed())?;
+        let pages = Pages::of(&self.folder).map_err(failed)?;
         let mut survey = Survey::default();
         for range in ranges {
             survey.mappings += 1;
             let mut found = |run: Range<usize>| survey.add(range, run);
-            pages.each_run(range, &mut found).map_err(failed())?;
+            pages.each_run(range, &mut found).map_err(failed)?;
         }
         Ok(survey)
     }

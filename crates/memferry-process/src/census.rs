@@ -2,14 +2,12 @@
 //! On which nodes the pages of a process lie. It asks and moves nothing.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
 
 use super::{Process, Survey};
-use crate::error::MoveError;
-use crate::move_pages::{Fate, NOWHERE, Target, explain};
-use crate::result::Count;
-use crate::sync::Unpoisoned;
+use memferry::move_pages::{Fate, NOWHERE, Target, explain};
+use memferry::{Count, MoveError};
 
 /// Where pages lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +37,7 @@ impl Process {
         let census = Mutex::new(Census::default());
         let book = |fate: &Fate| {
             if let Ok(node) = u32::try_from(fate.status) {
-                let mut census = census.lock().unpoisoned();
+                let mut census = census.lock().unwrap_or_else(PoisonError::into_inner);
                 let count = census.nodes.entry(node).or_default();
                 count.add(fate.folios(), fate.bytes as u64);
             }
@@ -48,7 +46,7 @@ impl Process {
             Ok(false) | Err(_) if self.has_ended() => Err(self.gone()),
             Err(error) => Err(explain(error, 0)),
             // Also what was found until it was cancelled.
-            Ok(_) => Ok(census.into_inner().unpoisoned()),
+            Ok(_) => Ok(census.into_inner().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 }

@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::sys::page_size;
 use std::sync::atomic::AtomicBool;
 
 const PRESENT: u64 = 1 << 63;

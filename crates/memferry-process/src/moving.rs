@@ -2,15 +2,13 @@
 //! The move of a process's pages: parts of a survey, dealt to threads, paced, counted by what became of each page.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Process, Progress, Reason, Survey};
-use crate::error::MoveError;
-use crate::move_pages::{Fate, Target, check_target, explain};
-use crate::result::{Count, Outcome};
-use crate::sync::Unpoisoned;
+use memferry::move_pages::{Fate, Target, check_target, explain};
+use memferry::{Count, MoveError, Outcome};
 
 /// What is to be moved where.
 #[derive(Clone, Copy, Debug)]
@@ -116,9 +114,13 @@ impl Process {
         let target = self.target(options)?;
         let account = Mutex::new(ProcessResult::default());
         let limits = (cancel, options.bytes_per_second);
-        let book = |fate: &Fate| account.lock().unpoisoned().book(fate, progress);
+        let book = |fate: &Fate| {
+            let account = account.lock();
+            let mut account = account.unwrap_or_else(PoisonError::into_inner);
+            account.book(fate, progress);
+        };
         let ran = self.carry(survey, target, options.callers, limits, &book);
-        let mut result = account.into_inner().unpoisoned();
+        let mut result = account.into_inner().unwrap_or_else(PoisonError::into_inner);
         result.elapsed = started.elapsed();
         let looked = progress.looked_bytes.load(Ordering::Relaxed);
         result.end = match ran {

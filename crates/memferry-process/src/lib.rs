@@ -17,10 +17,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use crate::error::{MoveError, check_page_size};
-use crate::move_pages::{Callers, Fate, Target};
-use crate::pace::Pace;
-use crate::sys::page_size;
+use memferry::move_pages::{Callers, Fate, Target};
+use memferry::{MoveError, check_page_size, page_size};
 
 pub use census::Census;
 pub use moving::{End, ProcessMove, ProcessResult};
@@ -103,7 +101,7 @@ impl Process {
             folder: &self.folder,
             count: callers,
             cancel,
-            pace: bytes_per_second.map(Pace::new),
+            bytes_per_second,
             has_ended: &|| self.has_ended(),
         };
         by.run(&survey.parts, book, &|_| false)
