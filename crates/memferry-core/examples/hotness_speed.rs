@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How fast records are updated and swept on one core, and what tracking a TiB costs in real memory.
 //!
-//! `cargo run --release -p memferry --example hotness_speed [WORD]`, for figures with WORD in their names. Each figure is the best of several runs, as other work on the
+//! `cargo run --release -p memferry-core --example hotness_speed [WORD]`, for figures with WORD in their names. Each figure is the best of several runs, as other work on the
 //! machine only ever makes a run slower; the median is beside it.
 
 #![allow(
@@ -9,8 +9,8 @@
     reason = "a measurement that cannot be made is to stop"
 )]
 
-use memferry::hotness::{Histogram, Policy, SECTION_PAGES, Source, Tracker, TrackerOptions};
 use memferry_core::hotness::{Access, Record, Sweep};
+use memferry_core::tracker::{Histogram, Policy, SECTION_PAGES, Source, Tracker, TrackerOptions};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -19,6 +19,8 @@ const ACCESSES: usize = 1 << 21;
 /// Accesses of a millisecond of the tracked program's time, so that records change as often as in life.
 const PER_MS: usize = 1 << 16;
 const RUNS: usize = 15;
+/// Base page, bytes, of the machines that were measured.
+const PAGE: usize = 4096;
 
 /// Whether the figure's name has the word that the command line asks for; all have no word.
 fn wanted(what: &str) -> bool {
@@ -209,7 +211,7 @@ fn sweeps<R: Record>(mode: &str) {
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
-    pages * memferry::page_size() as u64
+    pages * PAGE as u64
 }
 
 /// Tracks `sections` with every page of the records in use.
@@ -219,7 +221,7 @@ fn memory<R: Record>(mode: &str, sections: u64) {
     }
     let before = resident();
     let tracker = Tracker::<R>::new(TrackerOptions::default(), 0);
-    let step = memferry::page_size() / size_of::<R>();
+    let step = PAGE / size_of::<R>();
     for page in (0..sections * SECTION_PAGES as u64).step_by(step) {
         tracker.record(page, Some(0), Source::Samples, 1).unwrap();
     }
