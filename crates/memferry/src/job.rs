@@ -169,10 +169,10 @@ impl Job {
             }
             let _heap = Heap::forbid();
             match watch(userfault, &watched) {
-                Ok((place, vmas)) => {
+                Ok((uffd, vmas)) => {
                     let parts = &parts[stretch.parts];
                     if let Err(error) =
-                        self.run_pipeline(userfault, &place, &vmas, parts, lanes, account)
+                        self.run_pipeline(userfault, &uffd, &vmas, parts, lanes, account)
                     {
                         failure.get_or_insert(error);
                     }
@@ -209,7 +209,7 @@ impl Job {
     fn run_pipeline(
         &self,
         userfault: &Userfault,
-        place: &Uffd,
+        uffd: &Uffd,
         vmas: &[Vma],
         parts: &[Range<usize>],
         lanes: usize,
@@ -228,10 +228,9 @@ impl Job {
             let chooser = self.migrator.chooser().filter(|_| lanes > 1);
             let plan = Plan {
                 kernel: &Live {
-                    place,
+                    uffd,
                     pagemap: &userfault.pagemap,
                 },
-                place,
                 pool: &self.core.pool,
                 account,
                 migrator: &*self.migrator,

@@ -315,11 +315,11 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kernel::PageTables;
     use super::*;
     use crate::ranges::Ranges;
     use crate::result::ListResult;
-    use memferry_linux::pagemap::SWAPPED;
+    use crate::sys::uffd::Uffd;
+    use memferry_linux::pagemap::{Pagemap, SWAPPED};
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::time::Duration;
@@ -357,7 +357,13 @@ mod tests {
     /// Page tables that exist nowhere, from `BASE` on.
     struct Tables(Vec<Page>);
 
-    impl PageTables for Tables {
+    impl Kernel for Tables {
+        fn uffd(&self) -> &Uffd {
+            unreachable!("a cursor watches nothing")
+        }
+        fn pagemap(&self) -> &Pagemap {
+            unreachable!("the tables exist nowhere")
+        }
         fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)> {
             let mut count = 0;
             for at in (start..end).step_by(4096) {

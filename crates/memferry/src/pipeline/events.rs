@@ -193,7 +193,7 @@ impl Pipeline<'_> {
             if kernel.release(block.start, SEGMENT).is_ok() {
                 if kernel.changing() {
                     // The mremap came in between.
-                    let _ = kernel.watch(block.start, SEGMENT);
+                    let _ = kernel.uffd().register(block.start, SEGMENT);
                 }
                 return;
             }

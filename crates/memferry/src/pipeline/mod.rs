@@ -31,7 +31,6 @@ use crate::steps::{Laps, Steps};
 use crate::sync::Unpoisoned;
 use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
-use crate::sys::uffd::Uffd;
 use crate::sys::{errno, page_size};
 use crate::vma::Vma;
 use batch::Batch;
@@ -58,8 +57,6 @@ const FILL_BYTES: usize = 512 << 10;
 /// What a pipeline needs and what was asked of it.
 pub(crate) struct Plan<'a> {
     pub kernel: &'a dyn Kernel,
-    /// Watches the range, and staging while pages move out to it.
-    pub place: &'a Uffd,
     pub pool: &'a PagePool,
     pub account: &'a Account,
     pub migrator: &'a dyn Migrator,

@@ -75,10 +75,8 @@ impl Pipeline<'_> {
     fn unmap_runs(&self, places: &Places, batch: &mut Batch, patient: bool, laps: &Laps) -> bool {
         let (kernel, account) = (self.plan.kernel, self.plan.account);
         let unit = batch.staged.class().unit();
-        let staging = self
-            .plan
-            .pool
-            .stage(self.plan.place, &batch.staged, self.plan.recycle);
+        let pool = self.plan.pool;
+        let staging = pool.stage(kernel.uffd(), &batch.staged, self.plan.recycle);
         laps.lap(|s| &mut s.register);
         while let Some(run) = batch.planned.last() {
             let (at, end) = (run.place, run.place + run.len);

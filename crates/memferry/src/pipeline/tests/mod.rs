@@ -15,7 +15,7 @@ use crate::auto::{Decision, Way};
 use crate::forkgate::Away;
 use crate::result::MoveResult;
 use crate::sys::memory::{self, Mapping};
-use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Message, Progress};
+use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Message, Progress, Uffd};
 use crate::vma::Vma;
 use memferry_core::choose::Choice;
 use memferry_linux::pagemap::{Pagemap, SWAPPED};
@@ -131,6 +131,12 @@ impl Faulty<'_> {
 }
 
 impl Kernel for Faulty<'_> {
+    fn uffd(&self) -> &Uffd {
+        self.live.uffd
+    }
+    fn pagemap(&self) -> &Pagemap {
+        self.live.pagemap
+    }
     unsafe fn unmap(&self, staging: usize, place: usize, len: usize) -> Progress {
         self.progress(Site::Unmap, place, len, |len| {
             // SAFETY: the caller's promise.
@@ -157,9 +163,6 @@ impl Kernel for Faulty<'_> {
         self.result(Site::Release, place..place + len)?;
         self.live.release(place, len)
     }
-    fn watch(&self, place: usize, len: usize) -> io::Result<()> {
-        self.live.watch(place, len)
-    }
     fn watches(&self, place: usize) -> io::Result<bool> {
         self.result(Site::Watches, place..place + PAGE)?;
         self.live.watches(place)
@@ -169,10 +172,6 @@ impl Kernel for Faulty<'_> {
         self.result(Site::Wake, place..place + len)?;
         self.live.wake(place, len)
     }
-    fn changing(&self) -> bool {
-        self.live.changing()
-    }
-
     fn pending(&self) -> bool {
         match self.fault(Site::Pending, 0..0) {
             Some(Fault::Errno(_)) => false,
@@ -523,11 +522,11 @@ impl Setup {
         hook: &Act<'_>,
     ) -> Ended {
         let range = memory.range();
-        let place = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
-        place.register(range.start, range.len()).unwrap();
+        let uffd = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
+        uffd.register(range.start, range.len()).unwrap();
         let faulty = Faulty {
             live: Live {
-                place: &place,
+                uffd: &uffd,
                 pagemap,
             },
             script: self.script.clone(),
@@ -564,7 +563,6 @@ impl Setup {
         };
         let plan = Plan {
             kernel: &faulty,
-            place: &place,
             pool,
             account: &account,
             migrator: &migrator,

@@ -2,18 +2,39 @@
 //! What a batch costs beside the kernel's work and the copy, by the size of the pool: a kernel and a migrator that do nothing.
 
 use super::*;
-use crate::pipeline::kernel::PageTables;
 
 const BASE: usize = 1 << 40;
 const LANES: usize = 16;
 const GIB: usize = 1 << 30;
 
-/// All pages of the range lie on one node.
-struct Idle {
+/// A kernel that moves nothing: all pages of the range lie on one node, and nobody waits or changes a mapping.
+struct Idle<'a> {
+    uffd: &'a Uffd,
     node: i32,
 }
 
-impl PageTables for Idle {
+impl Kernel for Idle<'_> {
+    fn uffd(&self) -> &Uffd {
+        self.uffd
+    }
+    fn pagemap(&self) -> &Pagemap {
+        unreachable!("the pages exist nowhere")
+    }
+    unsafe fn unmap(&self, _: usize, _: usize, len: usize) -> Progress {
+        Progress::all(len)
+    }
+    unsafe fn remap(&self, _: usize, _: usize, len: usize) -> Progress {
+        Progress::all(len)
+    }
+    fn release(&self, _: usize, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+    fn changing(&self) -> bool {
+        false
+    }
+    fn pending(&self) -> bool {
+        false
+    }
     fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)> {
         out[0] = Region {
             start: start as u64,
@@ -67,7 +88,7 @@ fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
     for piece in pieces {
         pool.put_full(piece);
     }
-    let place = Uffd::open(FEATURE_MOVE).unwrap();
+    let uffd = Uffd::open(FEATURE_MOVE).unwrap();
     let range = BASE..BASE + bytes;
     let parts = std::slice::from_ref(&range);
     let vmas = [Vma {
@@ -88,9 +109,9 @@ fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
         };
         let plan = Plan {
             kernel: &Idle {
+                uffd: &uffd,
                 node: 1 - to as i32,
             },
-            place: &place,
             pool: &pool,
             account: &account,
             migrator: &Idler,
