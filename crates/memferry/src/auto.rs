@@ -47,19 +47,13 @@ pub struct Decision {
     pub long: bool,
 }
 
-/// What chooses for a pipeline and calls its lanes.
+/// What chooses for a pipeline.
 pub trait Chooser: Sync {
     /// How to carry the next span, of at most `bytes` bytes, and how long it is.
     fn choose(&self, kind: Kind, bytes: usize) -> Decision;
 
     /// How long `decision.choice.bytes` took.
     fn learn(&self, kind: Kind, decision: &Decision, took: Duration);
-
-    /// As [`Migrator::run`](crate::Migrator::run), but of lane 0 and those that are called meanwhile.
-    fn run(&self, lane: &(dyn Fn(usize) + Sync));
-
-    /// Has all lanes below this number run.
-    fn call(&self, lanes: usize);
 }
 
 /// What spans of a kind took, of short moves or of long ones. Moves of several threads that meet here lose a sample or stay
@@ -158,9 +152,10 @@ impl Auto {
         };
         &classes[kind.class(long)]
     }
+}
 
-    /// How to carry the next span, of at most `bytes` bytes, and how long it is.
-    pub(crate) fn choose(&self, kind: Kind, bytes: usize) -> Decision {
+impl Chooser for Auto {
+    fn choose(&self, kind: Kind, bytes: usize) -> Decision {
         let long = bytes >= SPAN;
         let batch = Batch {
             bytes: bytes as u64,
@@ -182,8 +177,7 @@ impl Auto {
         Decision { way, choice, long }
     }
 
-    /// How long `decision.choice.bytes` took.
-    pub(crate) fn learn(&self, kind: Kind, decision: &Decision, took: Duration) {
+    fn learn(&self, kind: Kind, decision: &Decision, took: Duration) {
         if let Ok(mut known) = self.class(kind, decision.long).choose.try_lock() {
             known.learn(&decision.choice, took.as_nanos() as u64);
         }

@@ -259,10 +259,7 @@ impl Job {
                             pipeline.run_lane(lane);
                         }
                     };
-                    match self.migrator.chooser() {
-                        Some(chooser) => chooser.run(&lane),
-                        None => self.migrator.run(&lane),
-                    }
+                    self.migrator.run_called(&lane);
                 })),
             };
             let ran = begun.elapsed();

@@ -8,7 +8,7 @@
 //!
 //! A migrator knows nothing of page tables: `pipeline` unmaps and remaps.
 
-use crate::auto::{Auto, Chooser, Decision, Kind};
+use crate::auto::{Auto, Chooser};
 use crate::copy::{self, Routine};
 use crate::error::MoveError;
 use crate::options::setters;
@@ -17,7 +17,6 @@ use memferry_linux::affinity;
 use memferry_linux::topology::Topology;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::time::Duration;
 
 /// Copies batches for a [`Mover`](crate::Mover).
 ///
@@ -58,6 +57,16 @@ pub unsafe trait Migrator: Send + Sync {
     fn chooser(&self) -> Option<&dyn Chooser> {
         None
     }
+
+    /// As [`run`](Migrator::run); with a chooser of lane 0 and those that are called meanwhile.
+    #[doc(hidden)]
+    fn run_called(&self, lane: &(dyn Fn(usize) + Sync)) {
+        self.run(lane);
+    }
+
+    /// Has all lanes below this number take part in `run_called`.
+    #[doc(hidden)]
+    fn call(&self, _lanes: usize) {}
 }
 
 impl<M: Migrator + 'static> From<M> for Box<dyn Migrator> {
@@ -148,19 +157,9 @@ impl MtCopyOptions {
 /// Whole batches on several lanes.
 pub struct MtCopy {
     routine: Routine,
-    lanes: Lanes,
-}
-
-enum Lanes {
-    /// All carry every move.
-    Fixed(Workers),
-    Chosen(Chosen),
-}
-
-/// Lanes of which as many work as a chooser says.
-struct Chosen {
     workers: Workers,
-    auto: Auto,
+    /// Says how many of the lanes carry a move; `None`: all of them.
+    auto: Option<Auto>,
 }
 
 /// The CPUs that this thread may use.
@@ -213,21 +212,15 @@ impl MtCopy {
         ))?;
         let routine = options.routine.unwrap_or_else(copy::best);
         let as_others = options.placement == Placement::Spread && options.nice == 0;
-        let auto = match options.routine {
+        let auto = (options.lanes == 0).then(|| match options.routine {
             None if as_others => Auto::shared(lanes),
             routine => Auto::alone(lanes, routine),
-        };
-        let lanes = match options.lanes {
-            0 => Lanes::Chosen(Chosen { workers, auto }),
-            _ => Lanes::Fixed(workers),
-        };
-        Ok(MtCopy { routine, lanes })
-    }
-
-    fn workers(&self) -> &Workers {
-        match &self.lanes {
-            Lanes::Fixed(workers) | Lanes::Chosen(Chosen { workers, .. }) => workers,
-        }
+        });
+        Ok(MtCopy {
+            routine,
+            workers,
+            auto,
+        })
     }
 }
 
@@ -238,7 +231,7 @@ unsafe impl Migrator for MtCopy {
     }
 
     fn lanes(&self) -> usize {
-        self.workers().lanes()
+        self.workers.lanes()
     }
 
     unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
@@ -247,32 +240,20 @@ unsafe impl Migrator for MtCopy {
     }
 
     fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
-        self.workers().run(self.lanes(), lane);
+        self.workers.run(self.lanes(), lane);
     }
 
     fn own_memory(&self) -> Vec<Range<usize>> {
-        self.workers().stacks.clone()
+        self.workers.stacks.clone()
     }
 
     fn chooser(&self) -> Option<&dyn Chooser> {
-        match &self.lanes {
-            Lanes::Fixed(_) => None,
-            Lanes::Chosen(chosen) => Some(chosen),
-        }
-    }
-}
-
-impl Chooser for Chosen {
-    fn choose(&self, kind: Kind, bytes: usize) -> Decision {
-        self.auto.choose(kind, bytes)
+        self.auto.as_ref().map(|auto| auto as &dyn Chooser)
     }
 
-    fn learn(&self, kind: Kind, decision: &Decision, took: Duration) {
-        self.auto.learn(kind, decision, took);
-    }
-
-    fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
-        self.workers.run(1, lane);
+    fn run_called(&self, lane: &(dyn Fn(usize) + Sync)) {
+        let called = if self.auto.is_some() { 1 } else { self.lanes() };
+        self.workers.run(called, lane);
     }
 
     fn call(&self, lanes: usize) {

@@ -170,21 +170,21 @@ impl Pipeline<'_> {
     /// Tells the chooser, if there is one, of a batch that was cut.
     pub(super) fn begin_span(&self, kind: Kind, bytes: usize) {
         if let Some(spans) = &self.spans {
-            self.take_lanes(spans, spans.begin(kind, bytes));
+            self.take_lanes(spans.begin(kind, bytes));
         }
     }
 
     /// Tells the chooser, if there is one, of a batch that has ended.
     pub(super) fn settle_span(&self, batch: &Settled) {
         if let Some(spans) = &self.spans {
-            self.take_lanes(spans, spans.settle(batch));
+            self.take_lanes(spans.settle(batch));
         }
     }
 
-    fn take_lanes(&self, spans: &Spans<'_>, lanes: Option<usize>) {
+    fn take_lanes(&self, lanes: Option<usize>) {
         if let Some(lanes) = lanes {
             self.schedule.set_lanes(lanes);
-            spans.chooser.call(lanes);
+            self.plan.migrator.call(lanes);
         }
     }
 }

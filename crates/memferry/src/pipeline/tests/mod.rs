@@ -216,6 +216,9 @@ unsafe impl Migrator for Copier {
     fn lanes(&self) -> usize {
         self.lanes
     }
+    fn call(&self, lanes: usize) {
+        assert!(lanes <= self.lanes);
+    }
     unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
         let n = self.copies.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promise. A copy that fails has copied a part.
@@ -444,14 +447,6 @@ impl Chooser for Restless {
         let choice = decision.choice;
         let told = (choice.option as usize, kind, choice.bytes);
         self.learnt.lock().unwrap().push(told);
-    }
-
-    fn run(&self, _: &(dyn Fn(usize) + Sync)) {
-        unreachable!("the test has its own threads");
-    }
-
-    fn call(&self, lanes: usize) {
-        assert!(lanes <= self.lanes);
     }
 }
 
