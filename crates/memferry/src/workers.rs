@@ -10,7 +10,6 @@ use allocator_api2::boxed::Box;
 use memferry_linux::affinity;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr::NonNull;
 use std::sync::mpsc::channel;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -54,16 +53,10 @@ impl Shared {
     }
 }
 
-/// What the threads share; it stays until the last has ended.
-fn shared(at: NonNull<Shared>) -> &'static Shared {
-    // SAFETY: `Workers::start` made it, and `Workers::drop` frees it once no thread is left.
-    unsafe { at.as_ref() }
-}
-
 /// Lanes 1 to N-1; lane 0 is whoever calls [`Workers::run`].
 pub(crate) struct Workers {
     /// Outside of the heap: lanes are called while pages are away.
-    shared: NonNull<Shared>,
+    shared: Box<Shared, Pages>,
     workers: Vec<JoinHandle<()>>,
     /// Memory that the workers stand on.
     pub(crate) stacks: Vec<Range<usize>>,
@@ -78,7 +71,7 @@ impl Workers {
     /// A CPU that may not be used (a cpuset changed meanwhile) leaves that worker unpinned.
     pub(crate) fn start(cpus: &[u32], nice: i32) -> std::io::Result<Workers> {
         forkgate::install();
-        let made = Shared {
+        let shared = Shared {
             state: Mutex::new(State {
                 job: None,
                 round: 0,
@@ -91,16 +84,17 @@ impl Workers {
             done: Condvar::new(),
         };
         let mut workers = Workers {
-            shared: NonNull::from(Box::leak(Box::new_in(made, Pages))),
+            shared: Box::new_in(shared, Pages),
             workers: Vec::with_capacity(cpus.len()),
             stacks: Vec::new(),
             turn: Mutex::new(()),
             generation: sys::process::generation(),
         };
+        // SAFETY: it lies still until the threads, which alone have this, have ended: `drop` joins them.
+        let shared: &'static Shared = unsafe { &*std::ptr::from_ref(&*workers.shared) };
         let (tell, stacks) = channel();
         for (index, &cpu) in cpus.iter().enumerate() {
             let tell = tell.clone();
-            let shared = shared(workers.shared);
             let worker = std::thread::Builder::new()
                 .name(format!("ferry-lane{}", index + 1))
                 .stack_size(STACK_BYTES)
@@ -140,17 +134,16 @@ impl Workers {
         // reads it after it has counted itself out of `busy`.
         let job =
             JobPtr(unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(ptr) });
-        let shared = shared(self.shared);
-        let mut state = shared.lock();
+        let mut state = self.shared.lock();
         state.job = Some(job);
         state.round += 1;
         state.called = 1;
         drop(state);
         self.call(lanes);
         let mine = catch_unwind(AssertUnwindSafe(|| body(0)));
-        let mut state = shared.lock();
+        let mut state = self.shared.lock();
         while state.busy > 0 {
-            state = shared.done.wait(state).unpoisoned();
+            state = self.shared.done.wait(state).unpoisoned();
         }
         state.job = None;
         let theirs = state.panic.take();
@@ -163,21 +156,15 @@ impl Workers {
     /// Has all lanes below this number take part in the round that is under way. Of its lanes only: it does not end meanwhile.
     pub(crate) fn call(&self, lanes: usize) {
         let lanes = lanes.min(self.lanes());
-        let shared = shared(self.shared);
-        let mut state = shared.lock();
+        let mut state = self.shared.lock();
         if lanes > state.called {
             state.busy += lanes - state.called;
             state.called = lanes;
             drop(state);
-            shared.start.notify_all();
+            self.shared.start.notify_all();
         }
     }
 }
-
-// SAFETY: what it points to is Sync.
-unsafe impl Send for Workers {}
-// SAFETY: as above.
-unsafe impl Sync for Workers {}
 
 impl Drop for Workers {
     fn drop(&mut self) {
@@ -186,14 +173,11 @@ impl Drop for Workers {
             std::mem::forget(std::mem::take(&mut self.workers));
             return;
         }
-        let shared = shared(self.shared);
-        shared.lock().stop = true;
-        shared.start.notify_all();
+        self.shared.lock().stop = true;
+        self.shared.start.notify_all();
         for worker in self.workers.drain(..) {
             let _ = worker.join();
         }
-        // SAFETY: `start` took it from a box of this kind, and no thread is left that knows it.
-        drop(unsafe { Box::from_raw_in(self.shared.as_ptr(), Pages) });
     }
 }
 
