@@ -11,6 +11,7 @@ use crate::sys::list::{List, Pages};
 use crate::sys::process;
 use std::cell::UnsafeCell;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,7 +98,7 @@ pub(crate) fn is_open() -> bool {
 
 /// What watches memory of this process. A child that kept the descriptor would keep the watch alive when its parent
 /// closes it, and nobody would answer faults any more: no fork meets it open and unknown.
-pub(crate) struct ParentOnly<T: AsRawFd>(Option<T>);
+pub(crate) struct ParentOnly<T: AsRawFd>(ManuallyDrop<T>);
 
 impl<T: AsRawFd> ParentOnly<T> {
     /// Opens it; children close it.
@@ -105,7 +106,7 @@ impl<T: AsRawFd> ParentOnly<T> {
         let mut gate = gate();
         let value = open()?;
         gate.watching.push(value.as_raw_fd());
-        Ok(ParentOnly(Some(value)))
+        Ok(ParentOnly(ManuallyDrop::new(value)))
     }
 }
 
@@ -113,17 +114,17 @@ impl<T: AsRawFd> Deref for ParentOnly<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // It is empty in its own `drop` only.
-        self.0.as_ref().unwrap_or_else(|| unreachable!())
+        &self.0
     }
 }
 
 impl<T: AsRawFd> Drop for ParentOnly<T> {
     fn drop(&mut self) {
         let mut gate = gate();
-        let fd = self.0.as_ref().map(T::as_raw_fd);
-        gate.watching.retain(|known| Some(*known) != fd);
-        self.0 = None;
+        let fd = self.0.as_raw_fd();
+        gate.watching.retain(|known| *known != fd);
+        // SAFETY: nobody has it after this. No fork comes before it is closed.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
     }
 }
 
