@@ -103,9 +103,9 @@ fn look(
     stretch: &Range<usize>,
 ) -> Result<Option<List<Vma>>, (i32, MoveError)> {
     let mut vmas = vma::movable(Path::new(MAPS), stretch).map_err(|why| (why.errno(), why))?;
-    let mut pages = Nothing::new(userfault);
+    let mut locked_page = None;
     for vma in vmas.iter_mut().filter(|v| v.read && v.write && !v.exec) {
-        match watched(&mut pages, place, vma) {
+        match watched(userfault, &mut locked_page, place, vma) {
             Ok(Watched::Yes { locked }) => (vma.watched, vma.locked) = (true, locked),
             Ok(Watched::Empty) => {}
             Ok(Watched::No) => return Ok(None),
@@ -171,44 +171,33 @@ enum Watched {
 /// Whether `place` watches a mapping. One that came into the range after it was registered is not watched: pages that left
 /// it could not come back. It may also be elsewhere at this moment and come back later, as little watched as before, and
 /// nobody would tell: so only a page that is registered for sure speaks for its mapping.
-fn watched(pages: &mut Nothing<'_>, place: &Uffd, vma: &Vma) -> std::io::Result<Watched> {
+///
+/// `locked_page` is a locked page that is not there, made when a mapping asks for it, since it counts against RLIMIT_MEMLOCK.
+fn watched(
+    userfault: &Userfault,
+    locked_page: &mut Option<Mapping>,
+    place: &Uffd,
+    vma: &Vma,
+) -> std::io::Result<Watched> {
     let (start, end) = (vma.range.start, vma.range.end);
-    let Some(page) = pages.userfault.pagemap.first(start, end)? else {
+    let Some(page) = userfault.pagemap.first(start, end)? else {
         // To ask at a hole would leave a page table there, where a THP might have come.
         return Ok(Watched::Empty);
     };
     // The kernel compares the mappings' locks too: the page that it takes tells which the mapping has.
-    if place.is_registered(page, pages.userfault.nothing.addr())? {
+    if place.is_registered(page, userfault.nothing.addr())? {
         return Ok(Watched::Yes { locked: false });
     }
-    if sys::memory::any_locked() && place.is_registered(page, pages.locked()?)? {
-        return Ok(Watched::Yes { locked: true });
-    }
-    Ok(Watched::No)
-}
-
-/// Mapped pages that are not there, unlocked and locked. The locked one is made when a mapping asks for it, since it counts
-/// against RLIMIT_MEMLOCK.
-struct Nothing<'u> {
-    userfault: &'u Userfault,
-    locked: Option<Mapping>,
-}
-
-impl<'u> Nothing<'u> {
-    fn new(userfault: &'u Userfault) -> Nothing<'u> {
-        Nothing {
-            userfault,
-            locked: None,
-        }
-    }
-
-    fn locked(&mut self) -> std::io::Result<usize> {
-        let page = match self.locked.take() {
-            Some(page) => page,
+    if sys::memory::any_locked() {
+        let locked = match locked_page.take() {
+            Some(locked) => locked,
             None => empty_page(true)?,
         };
-        Ok(self.locked.insert(page).addr())
+        if place.is_registered(page, locked_page.insert(locked).addr())? {
+            return Ok(Watched::Yes { locked: true });
+        }
     }
+    Ok(Watched::No)
 }
 
 /// A mapped page that is not there.
@@ -268,9 +257,9 @@ mod tests {
 
     fn all_watched(place: &Uffd, vmas: &[Vma]) -> Vec<Watched> {
         let userfault = open_userfault().unwrap();
-        let mut pages = Nothing::new(&userfault);
+        let mut locked_page = None;
         vmas.iter()
-            .map(|vma| watched(&mut pages, place, vma).unwrap())
+            .map(|vma| watched(&userfault, &mut locked_page, place, vma).unwrap())
             .collect()
     }
 
