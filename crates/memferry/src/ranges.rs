@@ -1,8 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A set of addresses, as the ranges that it is made of.
+//! A set of addresses, as the ranges that it is made of; and what ranges have in common.
 
 use crate::sys::list::{List, Pages};
 use std::ops::Range;
+
+/// The addresses that both have; an empty range if there are none.
+pub(crate) fn common(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
+    one.start.max(other.start)..one.end.min(other.end)
+}
+
+/// Which of some items, whose ranges ascend and have no address in common, have an address of `range`.
+pub(crate) fn meeting<T>(
+    items: &[T],
+    of: impl Fn(&T) -> &Range<usize>,
+    range: &Range<usize>,
+) -> Range<usize> {
+    let first = items.partition_point(|item| of(item).end <= range.start);
+    let count = items[first..].partition_point(|item| of(item).start < range.end);
+    first..first + count
+}
 
 /// Ranges with space between each other, ascending: an owner that empties the same pages again and again adds none.
 pub(crate) struct Ranges {
@@ -62,10 +78,8 @@ impl Ranges {
 
     /// The first of them that has an address of `range`.
     pub(crate) fn meeting(&self, range: &Range<usize>) -> Option<Range<usize>> {
-        let first = self.list.partition_point(|r| r.end <= range.start);
-        self.list
-            .get(first)
-            .filter(|r| r.start < range.end)
+        self.list[meeting(&self.list, |r| r, range)]
+            .first()
             .cloned()
     }
 

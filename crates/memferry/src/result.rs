@@ -2,6 +2,7 @@
 //! What became of every page of a move.
 
 use crate::error::MoveError;
+use crate::ranges::{common, meeting};
 use crate::steps::Steps;
 use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
@@ -218,12 +219,9 @@ impl Account {
         let part = addr..addr + len;
         let mut books = self.lock();
         let Books { ranges, pages, .. } = &mut *books;
-        let first = ranges.partition_point(|account| account.range.end <= part.start);
-        for account in &mut ranges[first..] {
-            if account.range.start >= part.end {
-                break;
-            }
-            let own = account.range.start.max(part.start)..account.range.end.min(part.end);
+        let met = meeting(ranges, |account| &account.range, &part);
+        for account in &mut ranges[met] {
+            let own = common(&account.range, &part);
             let (folios, bytes) = (own.len().div_ceil(folio) as u64, own.len() as u64);
             account.result.count_mut(outcome).add(folios, bytes);
             self.booked.fetch_add(bytes, Ordering::Relaxed);

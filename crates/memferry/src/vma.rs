@@ -5,7 +5,8 @@
 //! mappings would wait for in each move, is read where it does not.
 
 use crate::error::{MoveError, Unmovable};
-use crate::sys::check;
+use crate::ranges::{self, common};
+use crate::sys;
 use crate::sys::list::{List, Pages, read_file};
 use linux_raw_sys::general as raw;
 use std::fs::File;
@@ -72,8 +73,9 @@ impl Vma {
         query.vma_name_size = name.len() as u32;
         query.vma_name_addr = name.as_mut_ptr().expose_provenance() as u64;
         // SAFETY: the kernel reads and writes one `procmap_query`, and at most as much of `name` as it is told.
-        match check(unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY.into(), &raw mut query) })
-        {
+        match sys::check(unsafe {
+            libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY.into(), &raw mut query)
+        }) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
             other => other?,
         };
@@ -127,8 +129,8 @@ fn hint(what: Unmovable) -> &'static str {
 /// # Errors
 /// When a part is unmapped or cannot be moved through userfaultfd; it names the first such part.
 pub(crate) fn movable(maps: &Path, range: &Range<usize>) -> Result<List<Vma>, MoveError> {
-    let met = meeting(maps, std::slice::from_ref(range))?;
-    cover(met.iter().cloned(), range, |vma| vma.unmovable)
+    let all = all_movable(maps, std::slice::from_ref(range))?;
+    Ok(cut(&all, range))
 }
 
 /// The mappings of this process that meet ascending ranges, whole and ascending, if what they have of `ranges` can be moved
@@ -147,9 +149,7 @@ fn all(
 ) -> Result<List<Vma>, MoveError> {
     let all = meeting(maps, ranges)?;
     for range in ranges {
-        let first = all.partition_point(|vma: &Vma| vma.range.end <= range.start);
-        let behind = first + all[first..].partition_point(|vma| vma.range.start < range.end);
-        cover(all[first..behind].iter().cloned(), range, &unmovable)?;
+        check(&all, range, &unmovable)?;
     }
     Ok(all)
 }
@@ -202,36 +202,45 @@ pub(crate) fn parse(text: &[u8]) -> impl Iterator<Item = Vma> {
     text.split(|&byte| byte == b'\n').filter_map(Vma::parse)
 }
 
-fn cover(
-    vmas: impl Iterator<Item = Vma>,
+/// Those of ascending mappings that meet `range`.
+fn met<'v>(vmas: &'v [Vma], range: &Range<usize>) -> &'v [Vma] {
+    &vmas[ranges::meeting(vmas, |vma| &vma.range, range)]
+}
+
+/// The same, cut to it.
+fn cut(vmas: &[Vma], range: &Range<usize>) -> List<Vma> {
+    let mut cut = List::new_in(Pages);
+    cut.extend(met(vmas, range).iter().map(|vma| Vma {
+        range: common(&vma.range, range),
+        ..vma.clone()
+    }));
+    cut
+}
+
+/// Refuses a range of which ascending mappings leave out or cannot move a part.
+fn check(
+    vmas: &[Vma],
     range: &Range<usize>,
     unmovable: impl Fn(&Vma) -> Option<Unmovable>,
-) -> Result<List<Vma>, MoveError> {
-    let refuse = |range: Range<usize>, what| MoveError::Unmovable {
-        range,
-        what,
-        hint: hint(what),
+) -> Result<(), MoveError> {
+    let refuse = |range: Range<usize>, what| {
+        let hint = hint(what);
+        Err(MoveError::Unmovable { range, what, hint })
     };
     let mut covered = range.start;
-    let mut found = List::new_in(Pages);
-    for mut vma in vmas {
-        if vma.range.end <= range.start || vma.range.start >= range.end {
-            continue;
-        }
-        vma.range = vma.range.start.max(range.start)..vma.range.end.min(range.end);
+    for vma in met(vmas, range) {
         if vma.range.start > covered {
-            return Err(refuse(covered..vma.range.start, Unmovable::Unmapped));
+            return refuse(covered..vma.range.start, Unmovable::Unmapped);
         }
-        if let Some(what) = unmovable(&vma) {
-            return Err(refuse(vma.range, what));
+        if let Some(what) = unmovable(vma) {
+            return refuse(common(&vma.range, range), what);
         }
         covered = vma.range.end;
-        found.push(vma);
     }
     if covered < range.end {
-        return Err(refuse(covered..range.end, Unmovable::Unmapped));
+        return refuse(covered..range.end, Unmovable::Unmapped);
     }
-    Ok(found)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -249,7 +258,8 @@ a000-b000 rw-s 00000000 00:06 9                          /dev/mem
 ";
 
     fn what(range: Range<usize>) -> (Range<usize>, Unmovable) {
-        match cover(parse(MAPS), &range, |vma| vma.unmovable) {
+        let vmas: Vec<Vma> = parse(MAPS).collect();
+        match check(&vmas, &range, |vma| vma.unmovable) {
             Err(MoveError::Unmovable { range, what, .. }) => (range, what),
             other => panic!("{other:?}"),
         }
@@ -268,7 +278,9 @@ a000-b000 rw-s 00000000 00:06 9                          /dev/mem
 
     #[test]
     fn anonymous_memory_is_cut_to_the_range() {
-        let vmas = cover(parse(MAPS), &(0x2000..0x4000), |vma| vma.unmovable).unwrap();
+        let (all, range): (Vec<Vma>, _) = (parse(MAPS).collect(), 0x2000..0x4000);
+        check(&all, &range, |vma| vma.unmovable).unwrap();
+        let vmas = cut(&all, &range);
         assert_eq!(
             vmas.iter().map(|v| v.range.clone()).collect::<Vec<_>>(),
             [0x2000..0x3000, 0x3000..0x4000]
