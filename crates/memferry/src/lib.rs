@@ -38,6 +38,7 @@ mod schedule;
 #[cfg(test)]
 mod schedule_tests;
 mod steps;
+mod stretches;
 mod sync;
 mod sys;
 mod tiering;

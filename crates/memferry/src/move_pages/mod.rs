@@ -14,6 +14,7 @@ use crate::error::{MoveError, Unmovable, check_page_size, check_range};
 use crate::options::MoveOptions;
 use crate::pace::Pace;
 use crate::result::{Account, ListResult, MoveResult, Outcome};
+use crate::stretches::Stretches;
 use crate::sync::Unpoisoned;
 use crate::sys::{errno, page_size};
 use crate::vma;
@@ -149,7 +150,8 @@ impl Callers<'_> {
     ) -> io::Result<bool> {
         let pagemap = Pagemap::with_scan(self.folder);
         let pace = self.bytes_per_second.map(Pace::new);
-        let (calls, failure) = (Mutex::new(Calls::of(ranges)), Mutex::new(None));
+        let calls = Stretches::new(ranges, PART, |_| true);
+        let (calls, failure) = (Mutex::new(calls), Mutex::new(None));
         let stopped = AtomicBool::new(false);
         let may_call = || {
             let in_time = pace.as_ref().is_none_or(|pace| pace.wait(self.cancel));
@@ -158,12 +160,12 @@ impl Callers<'_> {
         };
         let caller = || {
             let mut call = Call::new(self.target, pagemap.as_ref());
-            let mut parts = Vec::new();
             while may_call() {
-                let any = calls.lock().unpoisoned().next(&mut parts);
-                if !any {
+                let next = calls.lock().unpoisoned().next();
+                let Some(next) = next else {
                     return;
-                }
+                };
+                let parts: Vec<_> = next.of(ranges).collect();
                 let mut moved = 0;
                 let mut tell = |fate: Fate| {
                     if fate.outcome == Some(Outcome::Moved) {
@@ -189,41 +191,8 @@ impl Callers<'_> {
             }
             caller();
         });
-        let all = !calls.into_inner().unpoisoned().next(&mut Vec::new());
+        let all = calls.into_inner().unpoisoned().next().is_none();
         failure.into_inner().unpoisoned().map_or(Ok(all), Err)
-    }
-}
-
-/// What is left for calls to come.
-struct Calls<'a> {
-    ranges: &'a [Range<usize>],
-    at: usize,
-}
-
-impl Calls<'_> {
-    fn of(ranges: &[Range<usize>]) -> Calls<'_> {
-        let at = ranges.first().map_or(0, |range| range.start);
-        Calls { ranges, at }
-    }
-
-    /// What the next call is for: at most [`PART`] bytes, and no part with a multiple of it inside; false when there is no more.
-    fn next(&mut self, parts: &mut Vec<Range<usize>>) -> bool {
-        parts.clear();
-        let mut bytes = 0;
-        while let Some(range) = self.ranges.first() {
-            let at = self.at.max(range.start);
-            let end = ((at / PART + 1) * PART).min(range.end);
-            if bytes + (end - at) > PART {
-                break;
-            }
-            parts.push(at..end);
-            bytes += end - at;
-            self.at = end;
-            if end == range.end {
-                self.ranges = &self.ranges[1..];
-            }
-        }
-        !parts.is_empty()
     }
 }
 
@@ -257,41 +226,4 @@ pub fn explain(error: io::Error, node: u32) -> MoveError {
         _ => "a container's seccomp profile may forbid it",
     };
     MoveError::system("move_pages", hint)(error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn calls_cover_the_ranges_once_and_cut_no_huge_page(
-            ranges in prop::collection::vec((0usize..1500, 1usize..1500), 0..12),
-        ) {
-            let mut at = 0;
-            let ranges: Vec<_> = ranges.iter().map(|(gap, pages)| {
-                let start = at + gap * 4096;
-                at = start + pages * 4096;
-                start..at
-            }).collect();
-            let (mut calls, mut parts) = (Calls::of(&ranges), Vec::new());
-            let mut left = ranges.clone();
-            left.reverse();
-            while calls.next(&mut parts) {
-                prop_assert!(parts.iter().map(Range::len).sum::<usize>() <= PART);
-                for part in &parts {
-                    prop_assert_eq!(part.start / PART, (part.end - 1) / PART);
-                    let range = left.last_mut().expect("a range that is not covered");
-                    prop_assert_eq!(part.start, range.start);
-                    prop_assert!(part.end == range.end || part.end % PART == 0 && part.end < range.end);
-                    range.start = part.end;
-                    if range.start == range.end {
-                        left.pop();
-                    }
-                }
-            }
-            prop_assert!(left.is_empty());
-        }
-    }
 }
