@@ -192,7 +192,7 @@ impl Job {
                         libc::ENOMEM => Outcome::NoMemory,
                         _ => Outcome::Busy,
                     };
-                    account.book(outcome, watched.start, watched.len(), page_size());
+                    account.book(outcome, watched, page_size());
                     failure.get_or_insert(error);
                 }
             }
@@ -267,7 +267,7 @@ impl Job {
             emptied.iter().cloned().for_each(emptied::note);
             excluded = finished.excluded;
             if let Some(own) = own {
-                account.book(Outcome::Busy, range.start, range.len(), page_size());
+                account.book(Outcome::Busy, range, page_size());
                 let what = "lists of the mover";
                 failure.get_or_insert(MoveError::OwnMemory { range: own, what });
                 continue;

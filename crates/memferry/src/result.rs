@@ -215,8 +215,7 @@ impl Account {
     }
 
     /// Books folios of `folio` bytes, as far as they belong to a range.
-    pub(crate) fn book(&self, outcome: Outcome, addr: usize, len: usize, folio: usize) {
-        let part = addr..addr + len;
+    pub(crate) fn book(&self, outcome: Outcome, part: Range<usize>, folio: usize) {
         let mut books = self.lock();
         let Books { ranges, pages, .. } = &mut *books;
         let met = meeting(ranges, |account| &account.range, &part);
@@ -312,10 +311,11 @@ mod tests {
         let page = page_size();
         let range = BASE..BASE + 10 * page;
         let account = Account::new(std::slice::from_ref(&range), true, Arc::default());
-        account.book(Outcome::Moved, BASE + page, 3 * page, page);
+        account.book(Outcome::Moved, BASE + page..BASE + 4 * page, page);
         let (moved, busy) = (Some(Outcome::Moved), Some(Outcome::Busy));
-        account.book(Outcome::Busy, BASE + 4 * page, 4 * page, 4 * page);
-        account.book(Outcome::Busy, BASE + 4 * page, 0, page);
+        let thp = BASE + 4 * page..BASE + 8 * page;
+        account.book(Outcome::Busy, thp.clone(), thp.len());
+        account.book(Outcome::Busy, thp.start..thp.start, page);
         let result = account
             .close(Duration::from_secs(1), None)
             .unwrap()
@@ -364,7 +364,7 @@ mod tests {
         let booked = Arc::default();
         let ranges = [range(0, 2), range(2, 1), range(5, 2)];
         let account = Account::new(&ranges, true, Arc::clone(&booked));
-        account.book(Outcome::Moved, BASE + page, 5 * page, page);
+        account.book(Outcome::Moved, BASE + page..BASE + 6 * page, page);
         let ListResult { total, ranges } = account.close(Duration::ZERO, None).unwrap();
         let pages: Vec<_> = ranges.iter().map(|of| of.pages.clone().unwrap()).collect();
         let moved = Some(Outcome::Moved);

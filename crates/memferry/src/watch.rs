@@ -234,8 +234,7 @@ pub(crate) fn leave_cut_thps(
         let looked = pagemap.scan(part.start, part.end, &mut region);
         let is_cut = matches!(looked, Ok((1.., _))) && region[0].categories & (HUGE | ZERO) == HUGE;
         if is_cut {
-            let (start, len) = (part.start, part.len());
-            account.book(Outcome::Unsupported, start, len, page_size());
+            account.book(Outcome::Unsupported, part.clone(), page_size());
         }
         is_cut
     };

@@ -93,13 +93,13 @@ pub(crate) fn carry(
     };
     let book = |fate: &Fate| {
         if let Some(outcome) = fate.outcome {
-            account.book(outcome, fate.addr, fate.bytes, fate.folio);
+            account.book(outcome, fate.addr..fate.addr + fate.bytes, fate.folio);
         }
     };
     // The process has ended, or may not be looked at any more; so the other parts will fail fast.
     let failed = |parts: &[Range<usize>]| {
         for part in parts {
-            account.book(Outcome::Busy, part.start, part.len(), page_size());
+            account.book(Outcome::Busy, part.clone(), page_size());
         }
         true
     };

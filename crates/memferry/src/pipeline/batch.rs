@@ -78,8 +78,8 @@ impl Batch {
     /// Goes on after the first `len` bytes of the run that is next.
     pub(crate) fn skip(&mut self, len: usize) {
         if let Some(run) = self.planned.last_mut() {
-            run.skip(len);
-            if run.len == 0 {
+            run.start += len;
+            if run.start == run.end {
                 self.planned.pop();
             }
         }

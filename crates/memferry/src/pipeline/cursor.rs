@@ -18,21 +18,8 @@ const WINDOW: usize = 16 << 20;
 /// Pages whose node is asked for at a time.
 const NODES_AT_ONCE: usize = 512;
 
-/// A run of pages that are to be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    /// Address of the place.
-    pub place: usize,
-    pub len: usize,
-}
-
-impl Run {
-    /// Goes on after its first `len` bytes.
-    pub(crate) fn skip(&mut self, len: usize) {
-        self.place += len;
-        self.len -= len;
-    }
-}
+/// Places of pages that are to be moved.
+pub(crate) type Run = Range<usize>;
 
 /// What one batch is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,28 +118,25 @@ impl<'a> Cursor<'a> {
                 break;
             }
         }
-        let Some(&(kind, _)) = self.pending.get(self.taken) else {
+        let Some((kind, run)) = self.pending.get(self.taken) else {
             return Ok(None);
         };
+        let kind = *kind;
         let mut room = if kind.class.huge { SEGMENT } else { limit };
         // The kernel moves pages of one page table at a time, with a TLB flush for each: a run that would fill the batch ends
         // it at the end of the table. Scattered runs fill it across tables.
-        let run = self.pending[self.taken].1;
-        if run.len >= room {
-            room = room.min(SEGMENT - run.place % SEGMENT);
+        if run.len() >= room {
+            room = room.min(SEGMENT - run.start % SEGMENT);
         }
         while room > 0 {
             match self.pending.get_mut(self.taken) {
                 Some((next, run)) if *next == kind => {
-                    let len = run.len.min(room);
-                    runs.push(Run {
-                        place: run.place,
-                        len,
-                    });
+                    let len = run.len().min(room);
+                    runs.push(run.start..run.start + len);
                     room -= len;
                     self.pending_bytes -= len;
-                    run.skip(len);
-                    if run.len == 0 {
+                    run.start += len;
+                    if run.start == run.end {
                         self.taken += 1;
                     }
                 }
@@ -164,23 +148,17 @@ impl<'a> Cursor<'a> {
 
     /// Gives back the end of a batch, from its byte `keep` on.
     pub(crate) fn give_back(&mut self, kind: Kind, runs: &mut List<Run>, keep: usize) {
-        let mut bytes: usize = runs.iter().map(|r| r.len).sum();
+        let mut bytes: usize = runs.iter().map(Range::len).sum();
         while bytes > keep {
             let Some(mut run) = runs.pop() else { return };
-            bytes -= run.len;
+            bytes -= run.len();
             if bytes < keep {
-                let stays = keep - bytes;
-                runs.push(Run {
-                    place: run.place,
-                    len: stays,
-                });
-                run = Run {
-                    place: run.place + stays,
-                    len: run.len - stays,
-                };
+                let stays = run.start..run.start + (keep - bytes);
+                run.start = stays.end;
+                runs.push(stays);
                 bytes = keep;
             }
-            self.pending_bytes += run.len;
+            self.pending_bytes += run.len();
             match self.taken.checked_sub(1) {
                 Some(before) => {
                     self.pending[before] = (kind, run);
@@ -230,7 +208,7 @@ impl<'a> Cursor<'a> {
 
     /// Books base pages that do not leave their place.
     fn stays(&self, outcome: Outcome, from: usize, to: usize) {
-        self.account.book(outcome, from, to - from, page_size());
+        self.account.book(outcome, from..to, page_size());
     }
 
     /// Decides what becomes of a run of equal pages.
@@ -268,7 +246,7 @@ impl<'a> Cursor<'a> {
     fn plan(&mut self, class: PageClass, from: usize, to: usize) {
         let unit = class.unit();
         if !self.wanted.ask_nodes {
-            return self.plan_of_node(class, from, to - from);
+            return self.plan_of_node(class, from..to);
         }
         let mut at = from;
         while at < to {
@@ -281,16 +259,17 @@ impl<'a> Cursor<'a> {
                 status.fill(-crate::sys::errno(&error));
             }
             for index in 0..count {
-                let (addr, status) = (at + index * unit, self.status[index]);
+                let (start, status) = (at + index * unit, self.status[index]);
+                let page = start..start + unit;
                 if status < 0 {
                     let outcome = match -status {
                         libc::ENOENT | libc::EFAULT => Outcome::NotPresent,
                         _ => Outcome::Busy,
                     };
-                    self.account.book(outcome, addr, unit, unit);
+                    self.account.book(outcome, page, unit);
                 } else {
                     let node = status as u32;
-                    self.plan_of_node(PageClass { node, ..class }, addr, unit);
+                    self.plan_of_node(PageClass { node, ..class }, page);
                 }
             }
             at += count * unit;
@@ -298,17 +277,17 @@ impl<'a> Cursor<'a> {
     }
 
     /// Queues pages of one node, unless that is the target.
-    fn plan_of_node(&mut self, class: PageClass, place: usize, len: usize) {
+    fn plan_of_node(&mut self, class: PageClass, pages: Run) {
         if class.node == self.wanted.node && !self.wanted.relocate {
-            let (account, there) = (self.account, Outcome::AlreadyThere);
-            return account.book(there, place, len, class.unit());
+            let there = Outcome::AlreadyThere;
+            return self.account.book(there, pages, class.unit());
         }
         let mapping = self.vma;
         let kind = Kind { class, mapping };
-        self.pending_bytes += len;
+        self.pending_bytes += pages.len();
         match self.pending.last_mut() {
-            Some((last, run)) if *last == kind && run.place + run.len == place => run.len += len,
-            _ => self.pending.push((kind, Run { place, len })),
+            Some((last, run)) if *last == kind && run.end == pages.start => run.end = pages.end,
+            _ => self.pending.push((kind, pages)),
         }
     }
 }
@@ -491,22 +470,22 @@ mod tests {
                 cursor.next(limit, &mut runs).unwrap()
             } {
                 let (limit, keep) = *limits.next().unwrap();
-                let bytes: usize = runs.iter().map(|r| r.len).sum();
+                let bytes: usize = runs.iter().map(Range::len).sum();
                 prop_assert!(bytes > 0 && bytes <= SEGMENT);
                 if !kind.class.huge && limit % 3 == 0 {
                     // At least a page, or the walk would not end.
                     cursor.give_back(kind, &mut runs, (keep * 4096).clamp(4096, bytes));
-                    let kept: usize = runs.iter().map(|r| r.len).sum();
+                    let kept: usize = runs.iter().map(Range::len).sum();
                     prop_assert_eq!(kept, (keep * 4096).clamp(4096, bytes));
                 }
                 let mut of_batch = None;
                 for run in &runs {
-                    prop_assert!(!kind.class.huge || run.place % SEGMENT == 0 && run.len == SEGMENT);
-                    let inside = |v: &Vma| v.range.start <= run.place && run.place + run.len <= v.range.end && v.write && v.watched;
+                    prop_assert!(!kind.class.huge || run.start % SEGMENT == 0 && run.len() == SEGMENT);
+                    let inside = |v: &Vma| v.range.start <= run.start && run.end <= v.range.end && v.write && v.watched;
                     let mapping = vmas.iter().position(inside);
                     prop_assert!(mapping.is_some(), "a run crosses mappings");
                     prop_assert_eq!(*of_batch.get_or_insert(mapping), mapping, "a batch has two mappings");
-                    for at in (run.place..run.place + run.len).step_by(4096) {
+                    for at in run.clone().step_by(4096) {
                         let page = (at - BASE) / 4096;
                         taken[page] += 1;
                         prop_assert!(asked(page), "page {} was not asked for", page);
@@ -544,8 +523,8 @@ mod tests {
         let mut cursor = Cursor::new(&tables, &account, RELOCATE, &vmas, parts);
         let mut runs = List::new_in(Pages);
         cursor.next(SEGMENT, &mut runs).unwrap();
-        let (place, len) = (BASE + 4 * 4096, 6 * 4096);
-        assert_eq!(runs, [Run { place, len }]);
+        let run = &(BASE + 4 * 4096..BASE + 10 * 4096);
+        assert_eq!(*runs, *std::slice::from_ref(run));
         let result = account.close(Duration::ZERO, None).unwrap().total;
         assert_eq!(result.count(Outcome::Busy).bytes, 4 * 4096);
     }
@@ -568,9 +547,9 @@ mod tests {
             let mut cursor = Cursor::new(&tables, &account, RELOCATE, &vmas, parts);
             let (mut runs, mut batches) = (List::new_in(Pages), Vec::new());
             while (cursor.next(limit, &mut runs)).unwrap().is_some() {
-                let start = runs[0].place;
-                let end = runs.last().map(|run| run.place + run.len).unwrap();
-                let pages = runs.iter().map(|run| run.len / 4096).sum::<usize>();
+                let start = runs[0].start;
+                let end = runs.last().unwrap().end;
+                let pages = runs.iter().map(Range::len).sum::<usize>() / 4096;
                 batches.push((pages, start / SEGMENT != (end - 1) / SEGMENT));
             }
             batches
@@ -598,15 +577,12 @@ mod tests {
         let mut runs = List::new_in(Pages);
         let kind = cursor.next(3 * 4096, &mut runs).unwrap();
         cursor.give_back(kind.unwrap(), &mut runs, 4096);
-        let run = |first: usize, pages: usize| Run {
-            place: BASE + first * 4096,
-            len: pages * 4096,
-        };
-        assert_eq!(runs, [run(0, 1)]);
+        let kept = &(BASE..BASE + 4096);
+        assert_eq!(*runs, *std::slice::from_ref(kept));
         let again = cursor.next(SEGMENT, &mut runs).unwrap();
         assert_eq!(again, kind);
-        assert_eq!(runs.iter().map(|r| r.len).sum::<usize>(), 9 * 4096);
-        assert_eq!(runs[0].place, BASE + 4096);
+        assert_eq!(runs.iter().map(Range::len).sum::<usize>(), 9 * 4096);
+        assert_eq!(runs[0].start, BASE + 4096);
         assert!(cursor.next(SEGMENT, &mut runs).unwrap().is_none());
     }
 }

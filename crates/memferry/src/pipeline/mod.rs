@@ -266,7 +266,7 @@ impl<'a> Pipeline<'a> {
                     break;
                 }
             };
-            let bytes = runs.iter().map(|r| r.len).sum();
+            let bytes = runs.iter().map(Range::len).sum();
             let found = self.find_pages(kind.class, bytes);
             laps.lap(|s| &mut s.populate);
             match found {
@@ -298,7 +298,7 @@ impl<'a> Pipeline<'a> {
                 Err(_) => {
                     let (account, unit) = (self.plan.account, kind.class.unit());
                     for run in &runs {
-                        account.book(Outcome::NoMemory, run.place, run.len, unit);
+                        account.book(Outcome::NoMemory, run.clone(), unit);
                     }
                 }
             }

@@ -270,12 +270,13 @@ impl Pipeline<'_> {
         };
         if batch.dest.is_some() || outcome == Outcome::Moved || run.gone {
             let unit = batch.staged.class().unit().min(run.len);
-            return account.book(outcome, run.origin, run.len, unit);
+            return account.book(outcome, run.origin..run.origin + run.len, unit);
         }
         for at in (0..run.len).step_by(page) {
             let filled = batch.filled.has(run.offset + at);
             let outcome = if filled { Outcome::Moved } else { outcome };
-            account.book(outcome, run.origin + at, page, page);
+            let at = run.origin + at;
+            account.book(outcome, at..at + page, page);
         }
     }
 }

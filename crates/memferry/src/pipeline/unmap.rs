@@ -15,6 +15,7 @@ use crate::steps::Laps;
 use crate::sync::Unpoisoned;
 use crate::sys::errno;
 use memferry_core::GRANULE;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Refusals after which pages that the kernel keeps refusing stay where they are.
@@ -79,14 +80,14 @@ impl Pipeline<'_> {
         let staging = pool.stage(kernel.uffd(), &batch.staged, self.plan.recycle);
         laps.lap(|s| &mut s.register);
         while let Some(run) = batch.planned.last() {
-            let (at, end) = (run.place, run.place + run.len);
+            let Range { start: at, end } = *run;
             let mut stop = end;
             if let Some(excluded) = places.excluded.meeting(&(at..end)) {
                 // Places are multiples of their unit, but for the rest of a THP that was split under way.
                 stop = (excluded.start / unit * unit).max(at);
                 if stop == at {
                     stop = excluded.end.next_multiple_of(unit).min(end);
-                    account.book(Outcome::NotPresent, at, stop - at, unit);
+                    account.book(Outcome::NotPresent, at..stop, unit);
                     batch.skip(stop - at);
                     continue;
                 }
@@ -114,7 +115,7 @@ impl Pipeline<'_> {
             };
             // A THP that was split under way may have lost some of its pages already: the rest of it stays.
             let rest = (unit - at % unit).min(end - at);
-            account.book(outcome, at, rest, unit);
+            account.book(outcome, at..at + rest, unit);
             batch.skip(rest);
         }
         true
