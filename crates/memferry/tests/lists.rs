@@ -306,29 +306,7 @@ fn a_range_that_somebody_watches_stays_and_the_others_move() {
     let region = Region::filled(4 << 20, Kind::Base, 6);
     let list = pieces(&region, 4);
     let watched = list.iter().min_by_key(|range| range.start).unwrap().clone();
-    // SAFETY: a raw system call that makes a descriptor.
-    let other = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
-    assert!(other >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: a fresh descriptor.
-    let other = unsafe { OwnedFd::from_raw_fd(other as i32) };
-    // struct uffdio_api and struct uffdio_register of linux/userfaultfd.h.
-    let mut api = [0xaa_u64, 0, 0];
-    let mut register = [watched.start as u64, watched.len() as u64, 1, 0];
-    // SAFETY: the kernel's structures, large enough.
-    unsafe {
-        check(libc::ioctl(
-            other.as_raw_fd(),
-            0xc018_aa3f,
-            api.as_mut_ptr(),
-        ))
-        .unwrap();
-        check(libc::ioctl(
-            other.as_raw_fd(),
-            0xc020_aa00,
-            register.as_mut_ptr(),
-        ))
-        .unwrap();
-    }
+    let _other = watch(&watched);
     let result = mover("mtcopy").move_pages(&list, 0, &relocate()).unwrap();
     for (range, of) in list.iter().zip(&result.ranges) {
         let busy = if *range == watched { PIECE as u64 } else { 0 };

@@ -43,35 +43,17 @@ fn assert_unmovable(range: Range<usize>, watched: &Region, part: Range<usize>, w
     }
 }
 
-/// Maps something else over the middle of a filled region and returns that part.
-fn with_middle(
-    protection: libc::c_int,
-    flags: libc::c_int,
-    fd: libc::c_int,
-) -> (Region, Range<usize>) {
-    let region = Region::filled(4 << 20, Kind::Base, 1);
-    let part = region.addr + (1 << 20)..region.addr + (2 << 20);
+/// Maps something else over 2 MiB of a filled region and returns that part.
+fn with_middle(flags: libc::c_int, fd: libc::c_int) -> (Region, Range<usize>) {
+    let region = Region::filled(4 * HUGE, Kind::Base, 1);
+    let part = region.addr + HUGE..region.addr + 2 * HUGE;
+    let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_FIXED);
     // SAFETY: replaces a part of the test's own region.
-    let got = unsafe {
-        libc::mmap(
-            part.start as *mut _,
-            part.len(),
-            protection,
-            flags | libc::MAP_FIXED,
-            fd,
-            0,
-        )
-    };
-    assert_eq!(
-        got as usize,
-        part.start,
-        "{}",
-        std::io::Error::last_os_error()
-    );
+    let got = unsafe { libc::mmap(part.start as *mut _, HUGE, rights, flags, fd, 0) };
+    let error = std::io::Error::last_os_error();
+    assert_eq!(got as usize, part.start, "{error}");
     (region, part)
 }
-
-const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 #[test]
 fn unaligned_and_empty_ranges_are_bad() {
@@ -115,7 +97,7 @@ fn a_gap_is_named() {
 #[test]
 fn shared_anonymous_memory_is_named() {
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    let (region, part) = with_middle(READ_WRITE, flags, -1);
+    let (region, part) = with_middle(flags, -1);
     fill(part.start, part.len(), 2);
     // /dev/zero names it in maps.
     assert_unmovable(region.range(), &region, part.clone(), Unmovable::Shared);
@@ -127,14 +109,14 @@ fn memfd_is_named_by_how_it_is_mapped() {
     // SAFETY: a fresh descriptor.
     let fd = unsafe {
         let fd = libc::memfd_create(c"ferry".as_ptr(), libc::MFD_CLOEXEC);
-        check(libc::ftruncate(fd, 1 << 20)).unwrap();
+        check(libc::ftruncate(fd, HUGE as i64)).unwrap();
         OwnedFd::from_raw_fd(fd)
     };
     for (flags, what) in [
         (libc::MAP_SHARED, Unmovable::Shared),
         (libc::MAP_PRIVATE, Unmovable::File),
     ] {
-        let (region, part) = with_middle(READ_WRITE, flags, fd.as_raw_fd());
+        let (region, part) = with_middle(flags, fd.as_raw_fd());
         fill(part.start, part.len(), 3);
         assert_unmovable(region.range(), &region, part.clone(), what);
         assert_filled(part.start, part.len(), 3, "memfd");
@@ -144,8 +126,8 @@ fn memfd_is_named_by_how_it_is_mapped() {
 #[test]
 fn a_private_mapping_of_a_file_is_named() {
     let file = tempfile::tempfile().unwrap();
-    file.set_len(1 << 20).unwrap();
-    let (region, part) = with_middle(READ_WRITE, libc::MAP_PRIVATE, file.as_raw_fd());
+    file.set_len(HUGE as u64).unwrap();
+    let (region, part) = with_middle(libc::MAP_PRIVATE, file.as_raw_fd());
     fill(part.start, part.len(), 4);
     assert_unmovable(region.range(), &region, part.clone(), Unmovable::File);
     assert_filled(part.start, part.len(), 4, "the file's copy");
@@ -177,25 +159,7 @@ impl Drop for HugePages {
 fn hugetlb_pages_are_named() {
     let _pages = HugePages::at_least(2);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
-    let region = Region::filled(4 * HUGE, Kind::Base, 1);
-    let part = region.addr + HUGE..region.addr + 2 * HUGE;
-    // SAFETY: replaces a part of the test's own region.
-    let got = unsafe {
-        libc::mmap(
-            part.start as *mut _,
-            part.len(),
-            READ_WRITE,
-            flags | libc::MAP_FIXED,
-            -1,
-            0,
-        )
-    };
-    assert_eq!(
-        got as usize,
-        part.start,
-        "{}",
-        std::io::Error::last_os_error()
-    );
+    let (region, part) = with_middle(flags, -1);
     fill(part.start, part.len(), 5);
     assert_unmovable(region.range(), &region, part.clone(), Unmovable::Hugetlb);
     assert_filled(part.start, part.len(), 5, "hugetlb");
@@ -298,33 +262,6 @@ fn a_wrong_batch_size_is_named() {
         })
     ));
     assert_pages_stayed(&frames, &region.range(), "nothing moves");
-}
-
-/// A userfaultfd of the test's own that watches a range.
-fn watch(watched: &Range<usize>) -> OwnedFd {
-    const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
-    const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
-    // SAFETY: a fresh descriptor; the kernel reads and writes the two structures, which are laid out as `uffdio_api`
-    // and `uffdio_register`.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) as i32;
-        assert!(
-            fd >= 0,
-            "userfaultfd: {}; run as root",
-            std::io::Error::last_os_error()
-        );
-        let fd = OwnedFd::from_raw_fd(fd);
-        let mut api = [0xAAu64, 0, 0];
-        check(libc::ioctl(fd.as_raw_fd(), UFFDIO_API, api.as_mut_ptr())).unwrap();
-        let mut register = [watched.start as u64, watched.len() as u64, 1, 0];
-        check(libc::ioctl(
-            fd.as_raw_fd(),
-            UFFDIO_REGISTER,
-            register.as_mut_ptr(),
-        ))
-        .unwrap();
-        fd
-    }
 }
 
 #[test]

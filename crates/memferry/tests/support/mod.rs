@@ -17,6 +17,7 @@ use memferry::{
     SourcePages, default_lanes,
 };
 use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -536,9 +537,35 @@ pub fn wait(pid: libc::pid_t) -> i32 {
     }
 }
 
+/// A userfaultfd of the test's own that watches a range.
+pub fn watch(watched: &Range<usize>) -> OwnedFd {
+    const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+    const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+    // SAFETY: a fresh descriptor; the kernel reads and writes the two structures, which are laid out as `uffdio_api`
+    // and `uffdio_register`.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) as i32;
+        assert!(
+            fd >= 0,
+            "userfaultfd: {}; run as root",
+            std::io::Error::last_os_error()
+        );
+        let fd = OwnedFd::from_raw_fd(fd);
+        let mut api = [0xAAu64, 0, 0];
+        check(libc::ioctl(fd.as_raw_fd(), UFFDIO_API, api.as_mut_ptr())).unwrap();
+        let mut register = [watched.start as u64, watched.len() as u64, 1, 0];
+        check(libc::ioctl(
+            fd.as_raw_fd(),
+            UFFDIO_REGISTER,
+            register.as_mut_ptr(),
+        ))
+        .unwrap();
+        fd
+    }
+}
+
 /// A pipe: (read end, write end).
 pub fn pipe() -> (std::fs::File, std::fs::File) {
-    use std::os::fd::FromRawFd;
     let mut ends = [0; 2];
     // SAFETY: the kernel writes two descriptors, which are owned by the files from here on.
     unsafe {
