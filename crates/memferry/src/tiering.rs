@@ -464,19 +464,8 @@ impl State {
 
     /// The units of a tier with such heats, and these.
     fn find(&self, tier: Tier, now: u32, heats: (u32, u32)) -> Vec<(u32, usize)> {
-        let mut found = Vec::new();
-        let (mut space, mut from) = ([0; ASK], 0);
-        while from < self.records.len() {
-            let (count, next) =
-                u32::find(&self.records, from, &self.policy, now, heats, &mut space);
-            let units = space[..count].iter().map(|&unit| unit as usize);
-            let units = units.filter(|&unit| self.tiers[unit] == tier && self.may_move(unit));
-            found.extend(units.map(|unit| {
-                let heat = self.policy.heat(self.records[unit].view(now));
-                (heat, unit)
-            }));
-            from = next;
-        }
+        let mut found = self.policy.find(&self.records, now, heats);
+        found.retain(|&(_, unit)| self.tiers[unit] == tier && self.may_move(unit));
         found
     }
 

@@ -132,6 +132,18 @@ impl<R: Record> Policy<R> {
         sys::ferry_hot_heat(&self.params, view.eighths.into(), view.age.into())
     }
 
+    /// The records with a heat from the first to the last of `heats`, ascending: each one's heat and index.
+    pub fn find(&self, records: &[R], now: u32, heats: (u32, u32)) -> Vec<(u32, usize)> {
+        let (mut found, mut space, mut from) = (Vec::new(), [0; 512], 0);
+        while from < records.len() {
+            let count;
+            (count, from) = R::find(records, from, self, now, heats, &mut space);
+            let indices = space[..count].iter().map(|&index| index as usize);
+            found.extend(indices.map(|index| (self.heat(records[index].view(now)), index)));
+        }
+        found
+    }
+
     /// The threshold that fits `budget` pages: of those of at least `least_freq`, the hottest.
     pub fn cut(&self, histogram: &Histogram, least_freq: u32, budget: u64) -> Cut {
         let mut cut = Cut::default();

@@ -37,18 +37,8 @@ impl<R: Record> Store<R> {
 
     /// The pages with a heat in `heats`, with their heat, in no order that means anything.
     fn find(&self, core: &Core<R>, now: u32, heats: (u32, u32)) -> Vec<(u32, u32)> {
-        let mut found = Vec::new();
-        let mut space = [0; 512];
-        let mut from = 0;
-        while from < self.records.len() {
-            let (count, next) = R::find(&self.records, from, core, now, heats, &mut space);
-            found.extend(space[..count].iter().map(|&at| {
-                let at = at as usize;
-                (core.heat(self.records[at].view(now)), self.pages[at])
-            }));
-            from = next;
-        }
-        found
+        let found = core.find(&self.records, now, heats).into_iter();
+        found.map(|(heat, at)| (heat, self.pages[at])).collect()
     }
 }
 
