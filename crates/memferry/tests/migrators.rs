@@ -65,6 +65,8 @@ fn a_thp_whose_destination_was_split_stays_where_it_was() {
     for split_source in [false, true] {
         let region = Region::filled(LEN, Kind::Thp, 1);
         if split_source {
+            // Or khugepaged makes the block whole again at any moment.
+            advise(region.addr, LEN, libc::MADV_NOHUGEPAGE).unwrap();
             advise(region.addr + HUGE, PAGE, libc::MADV_DONTNEED).unwrap();
             fill(region.addr, LEN, 1);
         }
