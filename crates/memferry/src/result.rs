@@ -161,6 +161,8 @@ pub(crate) struct Account {
     books: Mutex<Books>,
     /// Bytes booked so far, for others to see.
     booked: Arc<AtomicU64>,
+    /// Those of them that have moved.
+    moved: AtomicU64,
 }
 
 struct Books {
@@ -211,6 +213,7 @@ impl Account {
                 ran: Duration::ZERO,
             }),
             booked,
+            moved: AtomicU64::new(0),
         }
     }
 
@@ -224,6 +227,9 @@ impl Account {
             let (folios, bytes) = (own.len().div_ceil(folio) as u64, own.len() as u64);
             account.result.count_mut(outcome).add(folios, bytes);
             self.booked.fetch_add(bytes, Ordering::Relaxed);
+            if outcome == Outcome::Moved {
+                self.moved.fetch_add(bytes, Ordering::Relaxed);
+            }
             if let Some(listed) = &account.pages {
                 let page = |addr: usize| listed.start + (addr - account.range.start) / page_size();
                 pages[page(own.start)..page(own.end)].fill(Some(outcome));
@@ -244,8 +250,7 @@ impl Account {
 
     /// Bytes that have moved so far.
     pub(crate) fn moved_bytes(&self) -> u64 {
-        let books = self.lock();
-        books.ranges.iter().map(|of| of.result.moved.bytes).sum()
+        self.moved.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
