@@ -138,7 +138,7 @@ impl Job {
                 own.add(memory);
             }
         })?;
-        let pace = self.options.bytes_per_second.map(Pace::new);
+        let pace = Pace::new(self.options.bytes_per_second);
         let most = most_at_a_time(self.options.bytes_per_second);
         // All of them or nothing; what a stretch is made of is looked at again when it is watched.
         let vmas = match alone && parts[0].len() <= STRETCH {
@@ -155,9 +155,7 @@ impl Job {
         let lanes = if are_scattered(parts) { 1 } else { self.lanes };
         let mut failure = None;
         while let Some(stretch) = waiting.pop() {
-            if !pace.as_ref().is_none_or(|pace| pace.wait(&self.cancel))
-                || self.cancel.load(Ordering::Relaxed)
-            {
+            if !pace.wait(&self.cancel) {
                 break;
             }
             let (first, before) = (stretch.range.start == parts[0].start, account.moved_bytes());
@@ -196,9 +194,7 @@ impl Job {
                     failure.get_or_insert(error);
                 }
             }
-            if let Some(pace) = &pace {
-                pace.pay(Instant::now(), account.moved_bytes() - before);
-            }
+            pace.pay(Instant::now(), account.moved_bytes() - before);
         }
         Ok(failure)
     }

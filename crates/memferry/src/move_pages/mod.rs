@@ -149,15 +149,12 @@ impl Callers<'_> {
         failed: &(dyn Fn(&[Range<usize>]) -> bool + Sync),
     ) -> io::Result<bool> {
         let pagemap = Pagemap::with_scan(self.folder);
-        let pace = self.bytes_per_second.map(Pace::new);
+        let pace = Pace::new(self.bytes_per_second);
         let calls = Stretches::new(ranges, PART, |_| true);
         let (calls, failure) = (Mutex::new(calls), Mutex::new(None));
         let stopped = AtomicBool::new(false);
-        let may_call = || {
-            let in_time = pace.as_ref().is_none_or(|pace| pace.wait(self.cancel));
-            let over = self.cancel.load(Ordering::Relaxed) || stopped.load(Ordering::Relaxed);
-            in_time && !over && !(self.has_ended)()
-        };
+        let may_call =
+            || pace.wait(self.cancel) && !stopped.load(Ordering::Relaxed) && !(self.has_ended)();
         let caller = || {
             let mut call = Call::new(self.target, pagemap.as_ref());
             while may_call() {
@@ -179,9 +176,7 @@ impl Callers<'_> {
                         stopped.store(true, Ordering::Relaxed);
                     }
                 }
-                if let Some(pace) = &pace {
-                    pace.pay(Instant::now(), moved);
-                }
+                pace.pay(Instant::now(), moved);
             }
         };
         std::thread::scope(|scope| {
