@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rounds over memory that exists nowhere: what is hot comes up, what is cold makes room, and what will not move is left alone.
+
+use super::*;
+use crate::result::MoveResult;
+use std::sync::Arc;
+
+const UNIT: usize = 16 << 10;
+const START: usize = 1 << 30;
+
+/// A machine that keeps a node per unit, -ENOENT for one that was never touched, and moves all but the `stuck`.
+#[derive(Clone, Default)]
+struct Fake {
+    nodes: Arc<Mutex<Vec<i32>>>,
+    stuck: Arc<Mutex<Vec<usize>>>,
+    asked: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Fake {
+    fn of(nodes: Vec<i32>) -> Fake {
+        Fake {
+            nodes: Arc::new(Mutex::new(nodes)),
+            ..Fake::default()
+        }
+    }
+
+    fn on(&self, node: i32) -> Vec<usize> {
+        let nodes = self.nodes.lock().unwrap();
+        (0..nodes.len())
+            .filter(|&unit| nodes[unit] == node)
+            .collect()
+    }
+}
+
+impl Places for Fake {
+    fn nodes(&self, pages: &[usize], status: &mut [i32]) -> io::Result<()> {
+        let nodes = self.nodes.lock().unwrap();
+        for (page, status) in pages.iter().zip(status) {
+            *status = nodes[(page - START) / UNIT];
+        }
+        Ok(())
+    }
+
+    fn carry(&self, ranges: &[Range<usize>], to: u32) -> Result<ListResult, MoveError> {
+        let mut nodes = self.nodes.lock().unwrap();
+        let mut result = ListResult::default();
+        for range in ranges {
+            assert_eq!(range.len(), UNIT);
+            let unit = (range.start - START) / UNIT;
+            self.asked.lock().unwrap().push(unit);
+            let mut of = MoveResult::default();
+            if self.stuck.lock().unwrap().contains(&unit) {
+                of.busy.add(4, UNIT as u64);
+            } else {
+                assert_ne!(nodes[unit], to as i32, "it lies there");
+                nodes[unit] = to as i32;
+                of.moved.add(4, UNIT as u64);
+            }
+            result.ranges.push(of);
+        }
+        Ok(result)
+    }
+}
+
+fn tiering(fake: &Fake, top_units: usize) -> Tiering {
+    let units = fake.nodes.lock().unwrap().len();
+    let options = TieringOptions::new(0, 1, top_units * UNIT);
+    Tiering::on(Box::new(fake.clone()), START..START + units * UNIT, options).unwrap()
+}
+
+/// Rounds, each after a use of these units.
+fn rounds(tiering: &Tiering, count: usize, used: impl Iterator<Item = usize> + Clone) -> Round {
+    let mut sum = Round::default();
+    for _ in 0..count {
+        used.clone()
+            .for_each(|unit| tiering.record(START + unit * UNIT + 5));
+        let round = tiering.round().unwrap();
+        sum.promoted_bytes += round.promoted_bytes;
+        sum.demoted_bytes += round.demoted_bytes;
+        sum.stayed_bytes += round.stayed_bytes;
+        sum.top_bytes = round.top_bytes;
+    }
+    sum
+}
+
+#[test]
+fn the_hot_units_come_up_and_what_is_cold_makes_room() {
+    // 100 units in the top tier, all cold, and the hot ones below.
+    let fake = Fake::of((0..1000).map(|unit| i32::from(unit >= 100)).collect());
+    let tiering = tiering(&fake, 100);
+    let hot = 500..600;
+    let sum = rounds(&tiering, 20, hot.clone());
+    assert_eq!(fake.on(0), hot.clone().collect::<Vec<_>>());
+    assert_eq!(sum.promoted_bytes, (100 * UNIT) as u64);
+    assert_eq!(sum.demoted_bytes, sum.promoted_bytes);
+    assert_eq!(sum.top_bytes, (100 * UNIT) as u64);
+    assert_eq!(
+        rounds(&tiering, 50, hot),
+        Round {
+            top_bytes: sum.top_bytes,
+            ..Round::default()
+        }
+    );
+}
+
+#[test]
+fn a_scan_of_all_memory_moves_nothing() {
+    let fake = Fake::of((0..1000).map(|unit| i32::from(unit >= 100)).collect());
+    let tiering = tiering(&fake, 100);
+    rounds(&tiering, 20, 0..100);
+    for first in (100..1000).step_by(100) {
+        rounds(&tiering, 1, (0..100).chain(first..first + 100));
+    }
+    assert_eq!(fake.on(0), (0..100).collect::<Vec<_>>());
+    assert!(fake.asked.lock().unwrap().is_empty());
+}
+
+#[test]
+fn free_space_is_filled_and_never_more() {
+    let fake = Fake::of(vec![1; 300]);
+    let tiering = tiering(&fake, 50);
+    rounds(&tiering, 30, 0..200);
+    assert_eq!(fake.on(0).len(), 50);
+    // Others have filled the tier beyond its share.
+    fake.nodes.lock().unwrap()[200..].fill(0);
+    rounds(&tiering, 3, 0..0);
+    assert_eq!(fake.on(0).len(), 50);
+}
+
+#[test]
+fn what_will_not_move_is_asked_less_and_less_and_holds_nobody_up() {
+    let fake = Fake::of((0..200).map(|unit| i32::from(unit >= 10)).collect());
+    *fake.stuck.lock().unwrap() = vec![100, 101, 102];
+    let tiering = tiering(&fake, 10);
+    let sum = rounds(&tiering, 200, 100..110);
+    let up = fake.on(0);
+    assert!((103..110).all(|unit| up.contains(&unit)), "{up:?}");
+    let asked = fake
+        .asked
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|unit| **unit == 100)
+        .count();
+    assert!((2..10).contains(&asked), "{asked} times in 200 rounds");
+    assert!(sum.stayed_bytes >= (3 * UNIT) as u64);
+    // It can move again.
+    fake.stuck.lock().unwrap().clear();
+    rounds(&tiering, 1100, 100..110);
+    assert!(fake.on(0).contains(&100));
+}
+
+#[test]
+fn new_memory_is_found_and_the_rate_holds() {
+    let fake = Fake::of(vec![-libc::ENOENT; 1000]);
+    let options = TieringOptions {
+        bytes_per_second: 1,
+        ..TieringOptions::new(0, 1, 500 * UNIT)
+    };
+    let range = START..START + 1000 * UNIT;
+    let slow = Tiering::on(Box::new(fake.clone()), range, options).unwrap();
+    let tiering = tiering(&fake, 500);
+    fake.nodes.lock().unwrap()[..400].fill(1);
+    assert_eq!(rounds(&slow, 10, 0..400).promoted_bytes, 0);
+    assert_eq!(
+        rounds(&tiering, 10, 0..400).promoted_bytes,
+        (400 * UNIT) as u64
+    );
+}
+
+#[test]
+fn what_is_outside_is_ignored_and_bad_options_are_refused() {
+    let fake = Fake::of(vec![1; 10]);
+    let tiering = tiering(&fake, 5);
+    for addr in [0, START - 1, START + 10 * UNIT, usize::MAX] {
+        tiering.record(addr);
+    }
+    assert_eq!(tiering.round().unwrap(), Round::default());
+    let refused = |options: TieringOptions| {
+        let range = START..START + 10 * UNIT;
+        Tiering::on(Box::new(fake.clone()), range, options)
+            .unwrap_err()
+            .to_string()
+    };
+    let good = TieringOptions::new(0, 1, UNIT);
+    for (options, why) in [
+        (
+            TieringOptions {
+                lower: 0,
+                ..good.clone()
+            },
+            "the same node",
+        ),
+        (
+            TieringOptions {
+                unit_bytes: 0,
+                ..good.clone()
+            },
+            "unit_bytes",
+        ),
+        (
+            TieringOptions {
+                unit_bytes: 5000,
+                ..good.clone()
+            },
+            "unit_bytes",
+        ),
+        (
+            TieringOptions {
+                unit_bytes: 3 * UNIT,
+                ..good.clone()
+            },
+            "unit_bytes",
+        ),
+        (
+            TieringOptions {
+                bytes_per_second: 0,
+                ..good.clone()
+            },
+            "bytes_per_second",
+        ),
+    ] {
+        let said = refused(options);
+        assert!(said.contains(why), "{said}");
+    }
+}
