@@ -267,7 +267,8 @@ impl State {
     }
 
     /// The most urgent task: what brings pages back comes first, what takes them away last; of each, the oldest batch. Looks at each
-    /// slot once.
+    /// slot once. A batch leaves only when all others that are away have a lane at work on each share: so no more are away than there
+    /// are lanes, and a lane that waits for the fork gate keeps no batch away that another could bring back.
     fn pick(&mut self) -> Option<Task> {
         // Slot and age of the oldest, or of the first that is free.
         let [mut copied, mut unclaimed, mut ready, mut free] = [None; 4];
