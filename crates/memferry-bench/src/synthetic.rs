@@ -43,13 +43,13 @@ pub fn file(bench: &str) -> BenchFile {
             version: "0.0.0-synthetic".to_owned(),
             date: "2026-11-21T12:00:00Z".to_owned(),
             arguments: vec!["bench".to_owned(), bench.to_owned()],
+            complete: true,
             ..Envelope::default()
         }
         .with(
             "sys/kernel/mm/transparent_hugepage/enabled",
             "always [madvise] never",
-        )
-        .complete(),
+        ),
         host: Host {
             cpu: "Synthetic CPU (invented for tests)".to_owned(),
             cpus: 2,

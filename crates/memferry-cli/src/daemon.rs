@@ -2,24 +2,49 @@
 //! `memferry daemon`: the library does it; this reads the options and writes the log to stderr, where the journal takes it.
 
 use memferry_daemon::{Config, DaemonError, Options};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::cli::daemon::{DaemonArgs, Only};
 use crate::failure::Failure;
+use crate::file::Content;
 use crate::output::Results;
 use crate::top::text;
+
+/// A configuration without a mistake.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DaemonCheckFile")]
+pub struct Right {
+    /// Its file.
+    config: String,
+    groups: usize,
+    /// Whether the daemon moves pages, or only watches.
+    act: bool,
+}
+
+impl Content for Right {
+    const SCHEMA: &'static str = "memferry-daemon-check/1";
+}
+
+impl Right {
+    fn line(&self) -> String {
+        let does = if self.act { "acts" } else { "only watches" };
+        format!("{}: {} groups, {does}\n", self.config, self.groups)
+    }
+}
 
 /// Runs the daemon, or checks its configuration.
 pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     if matches!(args.only, Some(Only::Check)) {
         let config = Config::read(&args.config)
             .map_err(|error| told("the configuration is not right", &error))?;
-        let does = if config.act { "acts" } else { "only watches" };
-        let line = format!(
-            "{}: {} groups, {does}",
-            args.config.display(),
-            config.groups.len()
-        );
-        return Results::open(&args.json, &[])?.write(&line, || line.clone() + "\n");
+        let right = Right {
+            config: args.config.display().to_string(),
+            groups: config.groups.len(),
+            act: config.act,
+        };
+        let results = Results::open(&args.json, &[])?;
+        return results.tell(&args.place.root, &right, || right.line());
     }
     let results = match args.once {
         true => Some(Results::open(&args.json, &[])?),
@@ -40,7 +65,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     let status =
         memferry_daemon::run(&options).map_err(|error| told("the daemon ended", &error))?;
     results.map_or(Ok(()), |results| {
-        results.write(&status, || text::page(&status, None, 0))
+        results.tell(&args.place.root, &status, || text::page(&status, None, 0))
     })
 }
 

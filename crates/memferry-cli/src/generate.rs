@@ -9,18 +9,21 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_markdown::{MarkdownOptions, help_markdown_command_custom};
 use memferry_daemon::Status;
+use memferry_linux::kernel::pghot::Heat;
 use schemars::{JsonSchema, schema_for};
 
 use crate::cli::{Cli, GenerateArgs, Generated};
+use crate::daemon::Right;
 use crate::doctor::description::Description as Findings;
 use crate::failure::Failure;
+use crate::file::File;
 use crate::kernel::description::{Changes, Status as KernelStatus};
-use crate::kernel::pghot::HeatFile;
-use crate::process::description::Description as MoveFile;
-use crate::replay::description::File as ReplayFile;
+use crate::process::description::Description as Move;
+use crate::replay::description::Description as Replays;
 use crate::schema::BenchFile;
-use crate::topology::description::Description;
-use crate::trace::description::Description as TraceFile;
+use crate::table::Table;
+use crate::topology::description::Description as Machine;
+use crate::trace::description::Description as Trace;
 
 /// A file that `--json` writes.
 #[derive(JsonSchema)]
@@ -28,15 +31,17 @@ use crate::trace::description::Description as TraceFile;
 #[expect(dead_code, reason = "the shape of files; none is made")]
 enum AnyFile<'a> {
     Bench(BenchFile),
-    Replay(ReplayFile<'a>),
-    Topology(Description),
-    Doctor(Findings),
-    Kernel(KernelStatus<'a>),
-    KernelSet(Changes<'a>),
-    Heat(HeatFile<'a>),
-    Trace(TraceFile),
-    Move(MoveFile),
-    Daemon(Status),
+    Replay(File<Replays<'a>>),
+    Topology(File<Machine>),
+    Doctor(File<Findings>),
+    Kernel(File<KernelStatus<'a>>),
+    KernelSet(File<Changes<'a>>),
+    Heat(File<Heat>),
+    Trace(File<Trace>),
+    Move(File<Move>),
+    Daemon(File<Status>),
+    DaemonCheck(File<Right>),
+    Published(File<Table>),
 }
 
 /// Writes the files into the folder that was named.

@@ -5,6 +5,7 @@ mod chart;
 mod cli;
 mod daemon;
 mod doctor;
+mod file;
 mod generate;
 mod html;
 mod kernel;
@@ -18,6 +19,7 @@ mod topology;
 mod trace;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use cli::{Cli, Command};
@@ -76,7 +78,7 @@ fn run() -> Result<(), Failure> {
 fn list(args: &ReproduceArgs) -> Result<(), Failure> {
     let table = table::reproduced::list();
     let text = || table::text::draw(&table, Ui::columns(), table::text::Align::Left);
-    Results::open(&args.json, &[])?.write(&table, text)
+    Results::open(&args.json, &[])?.tell(Path::new("/"), &table, text)
 }
 
 /// Runs a benchmark, then prints and saves what it measured, also if it stopped half-way.

@@ -18,6 +18,7 @@ use tempfile::TempPath;
 
 use crate::cli::{Cli, JsonArgs};
 use crate::failure::{Failure, worst};
+use crate::file::{Content, File};
 use crate::signals::Unfinished;
 
 /// Where a result goes that is text, JSON, or both.
@@ -39,6 +40,17 @@ impl Results {
                 .then(|| Target::open(stdout))
                 .transpose()?,
         })
+    }
+
+    /// Writes what a command tells of the machine below `root`.
+    pub fn tell(
+        self,
+        root: &Path,
+        content: &impl Content,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        let file = (self.json.as_ref()).map(|_| File::now(root, content));
+        self.write(&file, text)
     }
 
     /// Writes both; neither is missing because the other failed.

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use command::waiting::Waiting;
-use command::{done, has, memferry, status, stderr, stdout};
+use command::{check_head, done, has, memferry, status, stderr, stdout};
 use memferry_linux::affinity;
 use serde_json::Value;
 
@@ -41,19 +41,6 @@ fn bench(arguments: &str, folder: &Path) -> (String, Value) {
     let report = memferry(&[&["report"], &paths[..]].concat());
     assert_eq!(status(&report), 0, "{}", stderr(&report));
     (stdout(&output), json)
-}
-
-/// Every file says what wrote it, when and how, and that it is complete.
-fn check_head(file: &Value, arguments: &str) {
-    assert_eq!(file["version"], env!("CARGO_PKG_VERSION"));
-    let date = file["date"].as_str().expect("date");
-    let past = humantime::parse_rfc3339(date).expect("RFC 3339").elapsed();
-    assert!(past.is_ok_and(|past| past.as_secs() < 3600), "{date}");
-    let told: Vec<&str> = (file["arguments"].as_array().expect("arguments").iter())
-        .filter_map(Value::as_str)
-        .collect();
-    assert!(told.join(" ").starts_with(arguments), "{told:?}");
-    assert_eq!(file["complete"], true);
 }
 
 fn rows(file: &Value) -> &[Value] {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use command::waiting::Waiting;
-use command::{command, has, memferry, status, stderr, stdout};
+use command::{check_head, command, has, memferry, status, stderr, stdout};
 use serde_json::Value;
 
 const BALANCING: &str = "proc/sys/kernel/numa_balancing";
@@ -121,6 +121,7 @@ fn a_daemon_is_watched_and_ends_when_asked() {
         std::thread::sleep(Duration::from_millis(50));
     };
     assert_eq!(json["schema"], "memferry-daemon/1");
+    check_head(&json, "top --json");
     // Another tree than this machine's is only watched.
     assert_eq!(json["act"], false);
     assert_eq!(json["source"]["name"], "numa-balancing");

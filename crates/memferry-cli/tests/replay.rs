@@ -5,7 +5,7 @@ mod command;
 
 use std::path::{Path, PathBuf};
 
-use command::{has, memferry, status, stderr, stdout};
+use command::{has, memferry, status, stderr, stdout, without_head};
 use memferry_replay::event::Trace;
 use memferry_replay::synthetic;
 use memferry_replay::trace::{Header, write};
@@ -68,16 +68,11 @@ fn traces_and_policies_become_tables_json_and_a_page() {
         for row in value["rows"].as_array_mut().expect("rows") {
             row["tracker_ns_per_access"].take();
         }
-        // What differs from run to run and from machine to machine.
-        for field in ["version", "date", "arguments", "settings", "host"] {
-            let told = value[field].take();
-            assert!(!told.is_null(), "{field}");
-        }
-        value
+        assert!(value["host"].is_object(), "{value}");
+        without_head(value, "replay")
     };
     let value = read();
     assert_eq!(value["schema"], "memferry-replay/1");
-    assert_eq!(value["complete"], true);
     assert_eq!(value["rows"].as_array().map(Vec::len), Some(12));
     let row = &value["rows"][1];
     assert_eq!(

@@ -21,7 +21,7 @@ use crate::machine::Machine;
 use crate::members::{self, Member};
 use crate::metrics::{self, Shared};
 use crate::source::{self, Report, Source};
-use crate::status::{GroupStatus, STATUS_SCHEMA, SourceStatus, Status, TierStatus};
+use crate::status::{GroupStatus, SourceStatus, Status, TierStatus};
 use crate::tenants::{QUIET_ROUNDS, Rate, Tenant};
 use crate::tiering::{Move, ProcessId, Room, Tiering, Way};
 
@@ -496,7 +496,6 @@ impl Daemon {
             .read("proc/self/stat")
             .and_then(|stat| cpu_seconds(&stat));
         Status {
-            schema: STATUS_SCHEMA.to_owned(),
             pid: std::process::id(),
             act: self.acts(),
             seconds: self.began.elapsed().as_secs_f64(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the daemon does, as it leaves it in a file each round for `memferry top`, schema `memferry-daemon/1`.
+//! What the daemon does, as it leaves it in a file each round for `memferry top`.
 
 #![expect(missing_docs, reason = "fields whose names say it")]
 
@@ -13,15 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::{DaemonError, file};
 use crate::knobs::FOLDER;
 
-/// The value of [`Status::schema`].
-pub const STATUS_SCHEMA: &str = "memferry-daemon/1";
-
 /// Everything; bytes and seconds, since the daemon began where no more is said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DaemonFile")]
 pub struct Status {
-    #[schemars(extend("const" = STATUS_SCHEMA))]
-    pub schema: String,
     pub pid: u32,
     /// Whether it moves pages and changes settings, or only watches.
     pub act: bool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every file of a measurement says of itself: which memferry wrote it, when, how it was called, under which settings,
-//! and whether it is complete.
+//! What every file says of itself: which memferry wrote it, when, how it was called, under which settings, and whether it is
+//! complete.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -15,11 +15,12 @@ use serde::{Deserialize, Serialize};
 
 /// The head of a file. Files of before it have none of its fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(description = "")]
 pub struct Envelope {
-    /// The version of memferry that measured.
+    /// The version of memferry that wrote it.
     #[serde(default)]
     pub version: String,
-    /// When the measurement ended, UTC (RFC 3339); in files older than this field the day alone.
+    /// When it was written, UTC (RFC 3339); in files of benchmarks older than this field the day alone.
     #[serde(default)]
     pub date: String,
     /// The command line without the program's name.
@@ -28,7 +29,7 @@ pub struct Envelope {
     /// What the figures depend on: options as they came to be, and by their paths the kernel's files outside of the runs.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
-    /// Whether all cases and runs ended well.
+    /// Whether it has all that was asked for, and all cases and runs ended well.
     #[serde(default)]
     pub complete: bool,
 }
@@ -81,14 +82,6 @@ impl Envelope {
                 .collect(),
             settings,
             complete: false,
-        }
-    }
-
-    /// The same of a measurement that ended well.
-    pub fn complete(self) -> Self {
-        Self {
-            complete: true,
-            ..self
         }
     }
 

@@ -6,19 +6,12 @@ use serde::Serialize;
 
 use super::checks::CHECKS;
 use super::machine::Machine;
-use crate::schema::Envelope;
-
-/// The value of [`Description::schema`].
-pub const DOCTOR_SCHEMA: &str = "memferry-doctor/1";
+use crate::file::Content;
 
 /// All findings.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "DoctorFile")]
 pub struct Description {
-    #[schemars(extend("const" = DOCTOR_SCHEMA))]
-    pub schema: &'static str,
-    #[serde(flatten)]
-    pub envelope: Envelope,
     /// The release.
     pub kernel: String,
     /// The names of all checks, in the order of the findings.
@@ -58,12 +51,14 @@ impl Severity {
     }
 }
 
+impl Content for Description {
+    const SCHEMA: &'static str = "memferry-doctor/1";
+}
+
 impl Description {
     /// Runs all checks.
     pub fn new(machine: &Machine) -> Self {
         Self {
-            schema: DOCTOR_SCHEMA,
-            envelope: Envelope::now(machine.root()).complete(),
             kernel: machine.topology.kernel_interface.release.clone(),
             checks: CHECKS.map(|(name, _)| name).into(),
             findings: (CHECKS.into_iter())

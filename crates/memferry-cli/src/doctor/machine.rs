@@ -32,11 +32,6 @@ impl Machine {
         })
     }
 
-    /// The folder of `sys`, `proc` and `dev`.
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
     /// The text of a file, without white space at its ends.
     pub fn text(&self, file: &str) -> Option<String> {
         let text = fs::read_to_string(self.root.join(file)).ok()?;

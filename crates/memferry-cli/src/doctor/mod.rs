@@ -23,7 +23,7 @@ pub fn run(args: &ShownArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
     let machine = Machine::read(&args.place.root)?;
     let found = Description::new(&machine);
-    results.write(&found, || text(&found, Ui::columns()))?;
+    results.tell(&args.place.root, &found, || text(&found, Ui::columns()))?;
     match found.count(Severity::Wrong) {
         0 => Ok(()),
         _ => Err(Failure::Found),

@@ -9,7 +9,6 @@ use std::process::Command;
 use super::description::{Description, Finding};
 use super::machine::Machine;
 use super::text;
-use crate::schema::Envelope;
 
 /// Two tiers: node 0 with CPUs, and node 2, which is CXL memory that came through kmem. See [`change`] for the form.
 const TIERED: &str = "
@@ -146,10 +145,7 @@ fn tiered(changes: &str) -> tempfile::TempDir {
 }
 
 fn description(root: &Path) -> Description {
-    Description {
-        envelope: Envelope::default(),
-        ..Description::new(&Machine::read(root).expect("machine"))
-    }
+    Description::new(&Machine::read(root).expect("machine"))
 }
 
 fn findings(root: &Path, check: &str) -> Vec<Finding> {

@@ -9,21 +9,14 @@ use serde::Serialize;
 
 use super::persist::{Files, Persisted};
 use super::pghot::Tracking;
+use crate::file::Content;
 use crate::restore::{Left, Step};
-
-/// The value of [`Status::schema`].
-const STATUS_SCHEMA: &str = "memferry-kernel/3";
-
-/// The value of [`Changes::schema`].
-const SET_SCHEMA: &str = "memferry-kernel-set/1";
 
 /// What is known of the kernel's half. All from `migrators` to `quarantined_bytes` is null, and `statistics` empty, where nothing
 /// is available.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "KernelFile")]
 pub struct Status<'a> {
-    #[schemars(extend("const" = STATUS_SCHEMA))]
-    pub schema: &'static str,
     /// Its release.
     pub kernel: String,
     /// Whether it has /sys/kernel/mm/migration.
@@ -56,6 +49,10 @@ pub struct Status<'a> {
     pub left: Option<LeftBehind<'a>>,
 }
 
+impl Content for Status<'_> {
+    const SCHEMA: &'static str = "memferry-kernel/3";
+}
+
 /// What a benchmark changed and has not set back.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct LeftBehind<'a> {
@@ -85,7 +82,6 @@ impl<'a> Status<'a> {
     ) -> Self {
         let of = found.as_ref().ok();
         Self {
-            schema: STATUS_SCHEMA,
             kernel,
             available: found.is_ok(),
             why: found.as_ref().err().map(ToString::to_string),
@@ -121,12 +117,14 @@ impl<'a> Status<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "KernelSetFile")]
 pub struct Changes<'a> {
-    #[schemars(extend("const" = SET_SCHEMA))]
-    pub schema: &'static str,
     pub dry_run: bool,
     pub steps: Vec<Change<'a>>,
     /// What --persist writes, or --forget removes.
     pub files: Vec<Kept<'a>>,
+}
+
+impl Content for Changes<'_> {
+    const SCHEMA: &'static str = "memferry-kernel-set/1";
 }
 
 /// A file below /etc.
@@ -159,7 +157,6 @@ impl<'a> Changes<'a> {
             after,
         };
         Self {
-            schema: SET_SCHEMA,
             dry_run,
             steps: steps.map(change).collect(),
             files: files

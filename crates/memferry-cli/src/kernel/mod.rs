@@ -49,7 +49,7 @@ fn status(args: &ShownArgs) -> Result<(), Failure> {
         persisted,
         left.as_ref(),
     );
-    results.write(&status, || {
+    results.tell(&args.place.root, &status, || {
         let migration = match &now.migration {
             Ok(migration) => text::status(&release, migration, &learnt, Ui::columns()),
             Err(absence) => text::absence(&release, *absence, Ui::columns()),
@@ -111,7 +111,7 @@ fn write_changes<'a>(
     files: Option<&'a Files>,
 ) -> Result<(), Failure> {
     let changes = Changes::new(steps, files, args.dry_run);
-    results.write(&changes, || text::changes(&changes))
+    results.tell(&args.place.root, &changes, || text::changes(&changes))
 }
 
 fn read(root: &Path) -> Result<Interfaces, Failure> {

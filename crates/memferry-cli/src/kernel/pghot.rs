@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::cli::kernel::HeatArgs;
 use crate::failure::Failure;
+use crate::file::Content;
 use crate::output::Results;
 use crate::table::text::{Align, draw, paragraphs};
 use crate::table::{Table, counted, or_dash};
@@ -162,11 +163,9 @@ pub fn heat(args: &HeatArgs) -> Result<(), Failure> {
     };
     heat.sections
         .retain(|section| args.node.is_none_or(|node| node == section.node));
-    let file = HeatFile {
-        schema: HEAT_SCHEMA,
-        heat: &heat,
-    };
-    results.write(&file, || heat_text(heat.clone(), args.most, Ui::columns()))
+    results.tell(root, &heat, || {
+        heat_text(heat.clone(), args.most, Ui::columns())
+    })
 }
 
 /// Why there is no summary.
@@ -184,16 +183,8 @@ fn absent(args: &HeatArgs) -> Result<Failure, Failure> {
     })
 }
 
-/// The value of [`HeatFile::schema`].
-const HEAT_SCHEMA: &str = "memferry-heat/1";
-
-/// What `memferry kernel heat --json` writes.
-#[derive(Serialize, JsonSchema)]
-pub struct HeatFile<'a> {
-    #[schemars(extend("const" = HEAT_SCHEMA))]
-    schema: &'static str,
-    #[serde(flatten)]
-    heat: &'a Heat,
+impl Content for Heat {
+    const SCHEMA: &'static str = "memferry-heat/1";
 }
 
 fn heat_text(mut heat: Heat, most: usize, columns: usize) -> String {

@@ -8,16 +8,12 @@ use serde::Serialize;
 
 use super::cgroup::Cgroup;
 use crate::cli::process::ProcessArgs;
-
-/// The value of [`Description::schema`].
-const MOVE_SCHEMA: &str = "memferry-move/2";
+use crate::file::Content;
 
 /// A move, of all processes together; a page that two of them map counts twice.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "MoveFile")]
 pub struct Description {
-    #[schemars(extend("const" = MOVE_SCHEMA))]
-    pub schema: &'static str,
     /// Null with --pid.
     pub cgroup: Option<String>,
     /// Null: all nodes.
@@ -93,11 +89,18 @@ impl Pages {
     }
 }
 
+impl Content for Description {
+    const SCHEMA: &'static str = "memferry-move/2";
+
+    fn is_complete(&self) -> bool {
+        self.end.is_none()
+    }
+}
+
 impl Description {
     /// What is to be done, before it is.
     pub fn new(args: &ProcessArgs, cgroup: Option<&Cgroup>) -> Self {
         Self {
-            schema: MOVE_SCHEMA,
             cgroup: cgroup.map(|of| of.name.clone()),
             from: args.from,
             to: args.to,

@@ -8,6 +8,7 @@ pub mod description;
 mod text;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -125,7 +126,9 @@ fn one(
 }
 
 fn show(results: Results, description: &Description) -> Result<(), Failure> {
-    results.write(description, || text::account(description, Ui::columns()))
+    results.tell(Path::new("/"), description, || {
+        text::account(description, Ui::columns())
+    })
 }
 
 /// Moves on another thread and draws the bar on this one.

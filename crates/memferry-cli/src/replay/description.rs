@@ -4,33 +4,25 @@
 //! The machine and the figures are the library's types, which say what their fields are; so does docs/schema.json. Names stay as
 //! they are within version 1; new ones may come.
 
-use std::path::Path;
-
 use memferry_replay::machine::{Machine, NS_PER_ACCESS, SCALE};
 use memferry_replay::outcome::Outcome;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Case;
-use crate::schema::{Envelope, Host};
-use memferry_bench::host;
+use crate::file::Content;
 
-/// The value of [`File::schema`].
-const REPLAY_SCHEMA: &str = "memferry-replay/1";
-
-/// A file of replays.
+/// All replays.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ReplayFile")]
-pub struct File<'a> {
-    #[schemars(extend("const" = REPLAY_SCHEMA))]
-    schema: &'static str,
-    #[serde(flatten)]
-    envelope: Envelope,
-    /// Where they were made; null if that cannot be read.
-    host: Option<Host>,
+pub struct Description<'a> {
     /// What every trace was replayed on.
     machine: ReplayMachine,
     rows: Vec<ReplayRow<'a>>,
+}
+
+impl Content for Description<'_> {
+    const SCHEMA: &'static str = "memferry-replay/1";
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -55,8 +47,8 @@ struct ReplayRow<'a> {
     demoted_bytes: u64,
 }
 
-/// The file for these replays.
-pub fn file<'a>(cases: &'a [Case]) -> File<'a> {
+/// These replays.
+pub fn of<'a>(cases: &'a [Case]) -> Description<'a> {
     let machine = cases.first().map(|case| case.loaded.machine.clone());
     let row = |case: &'a Case<'a>, outcome: &'a Outcome| {
         let page_bytes = u64::from(case.loaded.trace.page_bytes);
@@ -70,10 +62,7 @@ pub fn file<'a>(cases: &'a [Case]) -> File<'a> {
         }
     };
     let rows = cases.iter();
-    File {
-        schema: REPLAY_SCHEMA,
-        envelope: Envelope::now(Path::new("/")).complete(),
-        host: (crate::topology::read().ok()).map(|of| host::describe(&of, None)),
+    Description {
         machine: ReplayMachine {
             machine: machine.unwrap_or_default(),
             scale: SCALE,

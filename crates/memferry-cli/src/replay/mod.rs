@@ -73,7 +73,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
         target.write(&page)
     };
     let drawn = html.map_or(Ok(()), save);
-    let shown = results.write(&description::file(&cases), || {
+    let shown = results.tell(Path::new("/"), &description::of(&cases), || {
         text::tables(&cases, Ui::columns())
     });
     worst([drawn, shown])

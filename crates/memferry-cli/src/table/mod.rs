@@ -13,14 +13,17 @@ pub mod text;
 
 use std::iter::once;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::file::Content;
 use crate::schema::{BenchFile, Ceiling, FromTo, MoveRow, Rows, StallRow};
 pub use crate::spread::{distinct, groups};
 use crate::units::{about, lanes, long, short, time};
 
 /// A table; the first column holds the rows' names.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TableFile")]
 pub struct Table {
     /// What the table shows.
     pub title: String,
@@ -30,6 +33,10 @@ pub struct Table {
     pub head: Vec<String>,
     /// The rows, each as long as the head.
     pub rows: Vec<Vec<String>>,
+}
+
+impl Content for Table {
+    const SCHEMA: &'static str = "memferry-table/1";
 }
 
 impl Table {

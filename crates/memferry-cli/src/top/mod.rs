@@ -13,10 +13,15 @@ use rustix::termios::{
 
 use crate::cli::daemon::TopArgs;
 use crate::failure::Failure;
+use crate::file::Content;
 use crate::output::Results;
 
 /// Rows and columns where the terminal does not say.
 const SIZE: (usize, usize) = (24, 80);
+
+impl Content for Status {
+    const SCHEMA: &'static str = "memferry-daemon/1";
+}
 
 /// Shows it.
 pub fn run(args: &TopArgs) -> Result<(), Failure> {
@@ -25,7 +30,7 @@ pub fn run(args: &TopArgs) -> Result<(), Failure> {
     if is_once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let results = Results::open(&args.shown.json, &[])?;
         let status = read(root)?;
-        return results.write(&status, || text::page(&status, None, 0));
+        return results.tell(root, &status, || text::page(&status, None, 0));
     }
     // Before the screen is changed.
     let mut status = read(root)?;

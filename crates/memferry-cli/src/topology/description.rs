@@ -4,8 +4,6 @@
 //! Nodes, tiers, caches, THPs, DMA channels and limits are the library's types, which say what their fields are; so does
 //! docs/schema.json. Names stay as they are within version 1; new ones may come. Sizes are bytes, GB is 1e9 bytes.
 
-use std::path::Path;
-
 use memferry_linux::topology::parse::Choice;
 use memferry_linux::topology::{
     CacheGroup, DmaChannel, Limits, Node, NumaBalancing, Thp, Tier, Topology,
@@ -13,19 +11,12 @@ use memferry_linux::topology::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::schema::Envelope;
-
-/// The value of [`Description::schema`].
-pub const TOPOLOGY_SCHEMA: &str = "memferry-topology/1";
+use crate::file::Content;
 
 /// All that is known of a machine.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "TopologyFile")]
 pub struct Description {
-    #[schemars(extend("const" = TOPOLOGY_SCHEMA))]
-    pub schema: &'static str,
-    #[serde(flatten)]
-    pub envelope: Envelope,
     pub machine: Machine,
     pub nodes: Vec<Node>,
     /// Fastest first.
@@ -49,6 +40,10 @@ pub struct Description {
     /// With --copy only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<Copies>,
+}
+
+impl Content for Description {
+    const SCHEMA: &'static str = "memferry-topology/1";
 }
 
 /// The machine as a whole.
@@ -146,8 +141,6 @@ impl Description {
         let (cpus, memory) = (topology.cpus, topology.memory);
         let interface = topology.kernel_interface;
         Self {
-            schema: TOPOLOGY_SCHEMA,
-            envelope: Envelope::now(Path::new("/")).complete(),
             machine: Machine {
                 cpu: cpus.model,
                 cpus: cpus.online.len(),

@@ -28,5 +28,7 @@ pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
         copy,
         ..Description::new(topology, abilities)
     };
-    results.write(&description, || text::machine(&description, Ui::columns()))
+    results.tell(&args.shown.place.root, &description, || {
+        text::machine(&description, Ui::columns())
+    })
 }

@@ -443,30 +443,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn json_has_the_documented_names() {
-        let json = serde_json::to_value(with_copies()).expect("JSON");
-        assert_eq!(json["schema"], "memferry-topology/1");
-        for pointer in [
-            "/machine/cpu",
-            "/machine/virtual",
-            "/machine/page_bytes",
-            "/nodes/2/distances/1/distance",
-            "/tiers/1/kernel_id",
-            "/cache_groups/0/bytes",
-            "/thp/sizes/0/mode",
-            "/numa_balancing/tiering",
-            "/abilities/1/why",
-            "/limits/max_map_count",
-            "/copy/rows/0/page_bytes",
-        ] {
-            assert!(
-                json.pointer(pointer).is_some_and(|value| !value.is_null()),
-                "{pointer}"
-            );
-        }
-        let without = serde_json::to_value(synthetic::machine()).expect("JSON");
-        assert!(without.get("copy").is_none());
-    }
 }

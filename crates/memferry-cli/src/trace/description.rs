@@ -9,15 +9,12 @@ use memferry_replay::trace::{Header, Totals};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The value of [`Description::schema`].
-const TRACE_SCHEMA: &str = "memferry-trace/1";
+use crate::file::Content;
 
 /// What a trace has in it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "TraceFile")]
 pub struct Description {
-    #[schemars(extend("const" = TRACE_SCHEMA))]
-    pub schema: &'static str,
     pub file: String,
     pub file_bytes: u64,
     #[serde(flatten)]
@@ -35,6 +32,10 @@ pub struct Description {
     pub bytes_per_access: f64,
 }
 
+impl Content for Description {
+    const SCHEMA: &'static str = "memferry-trace/1";
+}
+
 impl Description {
     /// Describes a trace that was read to its end; `counts` are the accesses of each page.
     pub fn new(
@@ -47,7 +48,6 @@ impl Description {
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let accesses = totals.accesses();
         Self {
-            schema: TRACE_SCHEMA,
             file: file.display().to_string(),
             file_bytes,
             header: header.clone(),

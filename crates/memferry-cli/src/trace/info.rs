@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memferry trace info`: reads all of a trace, which checks it, and says what is in it.
 
+use std::path::Path;
+
 use memferry_replay::trace::{Limits, ReadError, Reader};
 
 use crate::cli::trace::InfoArgs;
@@ -33,7 +35,7 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     }
     let (header, totals) = (reader.header().clone(), *reader.totals());
     let description = Description::new(&args.file, counted.bytes, &header, &totals, counts);
-    results.write(&description, || {
+    results.tell(Path::new("/"), &description, || {
         text::description(&description, Ui::columns())
     })
 }

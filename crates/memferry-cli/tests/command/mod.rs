@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 
+use serde_json::Value;
+
 /// The command with an environment that does not change its output.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memferry"));
@@ -59,6 +61,31 @@ pub fn done(output: &Output) -> String {
 #[track_caller]
 pub fn has(text: &str, part: &str) {
     assert!(text.contains(part), "{part}: {text}");
+}
+
+/// Every file of a finished command says what wrote it, when and how, and that it is complete.
+#[track_caller]
+pub fn check_head(file: &Value, arguments: &str) {
+    assert_eq!(file["version"], env!("CARGO_PKG_VERSION"));
+    let date = file["date"].as_str().expect("date");
+    let past = humantime::parse_rfc3339(date).expect("RFC 3339").elapsed();
+    assert!(past.is_ok_and(|past| past.as_secs() < 3600), "{date}");
+    let told: Vec<&str> = (file["arguments"].as_array().expect("arguments").iter())
+        .filter_map(Value::as_str)
+        .collect();
+    assert!(told.join(" ").starts_with(arguments), "{told:?}");
+    assert!(file["settings"].is_object(), "{file}");
+    assert_eq!(file["complete"], true);
+}
+
+/// The file without what differs from run to run and from machine to machine.
+#[track_caller]
+pub fn without_head(mut file: Value, arguments: &str) -> Value {
+    check_head(&file, arguments);
+    for field in ["version", "date", "arguments", "settings", "host"] {
+        file[field].take();
+    }
+    file
 }
 
 /// What it wrote to stdout.
