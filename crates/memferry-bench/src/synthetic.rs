@@ -1,14 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Synthetic benchmark files for the tests: plausible, measured by nobody.
 
+use crate::cpu_time::CpuTicks;
 use crate::promote::like::like;
 use crate::published::promotion::{Scale, scenario};
+use crate::schema::cache::CacheRow;
+use crate::schema::compaction::CompactionRow;
 use crate::schema::promote::{Like, PromoteRow};
+use crate::schema::reproduced::{
+    Cell, Compacted, CompactionCell, LanesCell, LeftOut, Measured, Reproduced, ShareCell,
+    StepPercents,
+};
 use crate::schema::{
     BenchFile, Ceiling, Envelope, FromTo, Host, MoveRow, Quantiles, Rows, StallRow,
 };
 
-/// The synthetic file of a benchmark: `move`, `count`, `promote` or `stall`.
+/// All names of [`file`].
+pub const FILES: [&str; 7] = [
+    "move",
+    "count",
+    "stall",
+    "cache",
+    "promote",
+    "compaction",
+    "reproduce",
+];
+
+/// The synthetic file of a benchmark.
 pub fn file(bench: &str) -> BenchFile {
     let ceiling = |page_bytes, lanes, gbps, gbps_sd| Ceiling {
         lanes,
@@ -25,6 +43,9 @@ pub fn file(bench: &str) -> BenchFile {
     let (rows, ceiling, like) = match bench {
         "move" => (Rows::Move(moves()), [base, huge].concat(), None),
         "count" => (Rows::Count(counts()), huge.to_vec(), None),
+        "cache" => (Rows::Cache(caches()), Vec::new(), None),
+        "compaction" => (Rows::Compaction(compactions()), Vec::new(), None),
+        "reproduce" => (Rows::Move(moves()), [base, huge].concat(), None),
         "promote" => {
             let rows = promotions();
             let like = liked(&rows);
@@ -65,7 +86,7 @@ pub fn file(bench: &str) -> BenchFile {
         ceiling,
         rows,
         like,
-        reproduces: None,
+        reproduces: (bench == "reproduce").then(reproduced),
         notes,
     };
     let mut rows = std::mem::replace(&mut file.rows, Rows::Stall(Vec::new()));
@@ -195,6 +216,130 @@ fn stalls() -> Vec<StallRow> {
         }
     };
     lines.into_iter().enumerate().map(line).collect()
+}
+
+/// Through the cache and past it.
+fn caches() -> Vec<CacheRow> {
+    let row = |(copy, bypasses_cache, gbps, lost): (&str, _, f64, f64)| CacheRow {
+        backend: "user".to_owned(),
+        migrator: "mtcopy".to_owned(),
+        copy: copy.to_owned(),
+        bypasses_cache,
+        lanes: 1,
+        folio_bytes: 4096,
+        bytes: 256 << 20,
+        working_set_bytes: 8 << 20,
+        cache_bytes: Some(32 << 20),
+        cpu: 1,
+        nodes: None,
+        runs: 2,
+        gbps,
+        gbps_sd: gbps / 64.0,
+        lost,
+        lost_sd: 0.01,
+        runs_lost: vec![lost - 0.01, lost + 0.01],
+        lost_copying: lost / 2.0,
+        alone_reads_per_s: 1.5e8,
+        verified_bytes: 512 << 20,
+    };
+    let rows = [("memcpy", false, 10.5, 0.4), ("nt64x2", true, 11.5, 0.125)];
+    rows.map(row).to_vec()
+}
+
+/// Without a migrator and with one, beside a thread that never sleeps.
+fn compactions() -> Vec<CompactionRow> {
+    let row = |(migrator, wall_ms, pages): (&str, f64, Option<u64>)| CompactionRow {
+        migrator: migrator.to_owned(),
+        load: "hog".to_owned(),
+        node: 2,
+        cpu: 1,
+        bytes: 512 << 20,
+        runs: 2,
+        wall_ms,
+        wall_ms_sd: 2.0,
+        runs_wall_ms: vec![wall_ms - 2.0, wall_ms + 2.0],
+        pages_migrated: 65_536,
+        migrator_pages: pages,
+        hog_iterations: Some(50_000_000),
+        cpu_ticks: CpuTicks {
+            user: 40,
+            system: 58,
+            idle: 2,
+        },
+        verified_bytes: 512 << 20,
+    };
+    let rows = [("none", 400.0, None), ("dcbm", 250.0, Some(60_000))];
+    rows.map(row).to_vec()
+}
+
+/// A table with a cell of each kind.
+fn reproduced() -> Reproduced {
+    let measured = |gbps: f64, times: f64| Measured {
+        gbps,
+        gbps_sd: Some(0.1),
+        of_baseline: Some(times),
+    };
+    let cell = |lanes, published, ours| Cell {
+        migrator: "mtcopy".to_owned(),
+        lanes,
+        folio_bytes: 4096,
+        folios: Some(512),
+        published,
+        ours,
+    };
+    let compacted = |wall_ms: f64| Compacted {
+        wall_ms,
+        of_baseline: Some(400.0 / wall_ms),
+        pages_migrated: 65_536,
+        by_migrator: Some(0.9),
+        hog_per_s: Some(2e8),
+        cpu_percent: [40.0, 58.0, 2.0],
+    };
+    Reproduced {
+        name: "synthetic-1".to_owned(),
+        posting: "nobody's".to_owned(),
+        system: "a machine invented for tests".to_owned(),
+        shows: "threads".to_owned(),
+        scale: 0.5,
+        line: "move --folio 4K".to_owned(),
+        baseline: Some("Linux as it is".to_owned()),
+        cells: vec![
+            cell(2, measured(4.0, 2.0), Some(measured(20.0, 2.5))),
+            cell(16, measured(20.0, 10.0), None),
+        ],
+        shares: vec![ShareCell {
+            folio_bytes: 4096,
+            folios: 512,
+            published_percent: "38-40".to_owned(),
+            ours_percent: Some(35.0),
+            why_not: None,
+            steps: vec![StepPercents {
+                migrator: "mtcopy".to_owned(),
+                unmap: 30.0,
+                flush: Some(5.0),
+                copy: Some(35.0),
+                remap: Some(20.0),
+                plain: None,
+                rest: 10.0,
+            }],
+            lanes: vec![LanesCell {
+                migrator: "mtcopy".to_owned(),
+                lanes: 2,
+                predicted: 1.25,
+                measured: 1.2,
+            }],
+        }],
+        compactions: vec![CompactionCell {
+            mode: "dcbm".to_owned(),
+            load: "hog".to_owned(),
+            published: compacted(200.0),
+            ours: Some(compacted(250.0)),
+        }],
+        left_out: vec![LeftOut {
+            what: "mtcopy, 16 lanes".to_owned(),
+            why: "this machine has 2 CPUs".to_owned(),
+        }],
+    }
 }
 
 /// Two runs of three modes in both scenarios. The second run takes a little longer.
@@ -334,19 +479,18 @@ fn liked(rows: &[PromoteRow]) -> Like {
 /// The schema's own test stands here, beside the files that it needs.
 #[test]
 fn a_file_that_is_written_again_is_the_same() {
-    for bench in ["move", "count", "stall", "promote"] {
+    for bench in FILES {
         let before: serde_json::Value = serde_json::from_str(&text(bench)).expect("JSON");
         let read: BenchFile = serde_json::from_str(&text(bench)).expect("file");
         let after = serde_json::to_value(read).expect("JSON");
         assert_eq!(before, after, "{bench}");
-        assert_eq!(after["bench"], bench);
     }
 }
 
 /// The fields of each kind of file and their order; a change is one of the schema.
 #[test]
 fn the_fields_of_a_file() {
-    for bench in ["move", "count", "stall", "promote"] {
+    for bench in FILES {
         let mut file = file(bench);
         file.ceiling.truncate(1);
         match &mut file.rows {

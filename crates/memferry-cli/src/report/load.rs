@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn all_benchmarks_are_read() {
-        for bench in ["move", "count", "stall", "promote"] {
+        for bench in synthetic::FILES {
             assert!(parse(&synthetic::text(bench)).is_ok(), "{bench}");
         }
     }

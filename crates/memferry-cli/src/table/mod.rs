@@ -384,41 +384,6 @@ mod tests {
     use crate::synthetic;
 
     #[test]
-    fn move_has_a_table_per_destination_with_the_ceiling_on_top() {
-        let tables = tables(&synthetic::file("move"));
-        let titles: Vec<&str> = tables.iter().map(|table| table.title.as_str()).collect();
-        assert_eq!(
-            titles,
-            [
-                "bench move, destination warm",
-                "bench move, destination cold"
-            ]
-        );
-        let warm = &tables[0];
-        assert_eq!(
-            warm.head,
-            [
-                "folio", "4K", "16K", "64K", "128K", "256K", "512K", "1M", "2M"
-            ]
-        );
-        let names: Vec<&str> = warm.rows.iter().map(|row| row[0].as_str()).collect();
-        assert_eq!(
-            names,
-            [
-                "ceiling, 1 lane",
-                "ceiling, 2 lanes",
-                "per-folio, 1 lane",
-                "batch, 1 lane",
-                "mtcopy, 1 lane",
-                "mtcopy, 2 lanes"
-            ]
-        );
-        assert!(warm.rows.iter().all(|row| row.len() == warm.head.len()));
-        let cell = &warm.rows[5][1];
-        assert!(cell.contains(" ±") && cell.ends_with('%'), "{cell}");
-    }
-
-    #[test]
     fn each_column_stands_under_the_ceiling_of_its_pages() {
         let mut file = synthetic::file("move");
         let two_lanes = |file: &BenchFile| -> Vec<String> {
@@ -444,22 +409,6 @@ mod tests {
         }
         let warm = &tables(&file)[0];
         assert_eq!(warm.rows[3][..2], ["batch, 1 lane", ""]);
-    }
-
-    #[test]
-    fn stall_names_every_quantile() {
-        let tables = tables(&synthetic::file("stall"));
-        assert_eq!(tables.len(), 1);
-        assert_eq!(tables[0].rows.len(), 6);
-        assert!(tables[0].head.contains(&"p99.9".to_owned()));
-    }
-
-    #[test]
-    fn the_machine_is_named() {
-        let line = machine(&synthetic::file("move"));
-        for part in ["Synthetic CPU", "2 CPUs", "1 memory node,", "KVM"] {
-            assert!(line.contains(part), "{line}");
-        }
     }
 
     #[test]

@@ -244,28 +244,6 @@ mod tests {
     }
 
     #[test]
-    fn every_scenario_has_what_it_achieved_and_what_it_took() {
-        let tables = tables(&rows());
-        let titles: Vec<&str> = tables.iter().map(|table| table.title.as_str()).collect();
-        assert_eq!(
-            titles,
-            [
-                "bench promote, scenario 1: 64 MiB of node 2 accessed by 1 thread on node 0",
-                "what it took, scenario 1",
-                "bench promote, scenario 2: 4 times 16 MiB of node 2 accessed by 1 thread on node 0, 1.6 GiB idle in the top tier",
-                "what it took, scenario 2"
-            ]
-        );
-        let names: Vec<&str> = tables[0].rows.iter().map(|row| row[0].as_str()).collect();
-        assert_eq!(names, ["none", "numab2", "pghot pgtscan, default"]);
-        assert!(
-            tables[0].caption.starts_with("2 runs;"),
-            "{}",
-            tables[0].caption
-        );
-    }
-
-    #[test]
     fn published_and_ours_stand_side_by_side() {
         let like = synthetic::file("promote").like.expect("like");
         let [results, rates] = &alike(&like)[..] else {
