@@ -5,12 +5,12 @@ mod command;
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 
-use command::waiting::Waiting;
+use command::waiting::{Waiting, terminal};
 use command::{check_head, done, has, memferry, status, stderr, stdout};
 use memferry_linux::affinity;
 use serde_json::Value;
@@ -360,13 +360,6 @@ fn the_kernels_moves_need_two_nodes() {
     }
 }
 
-/// Benchmarks that would take days.
-const ENDLESS: [&str; 3] = [
-    "bench move --runs 100000000 --total 4M --folio 4K,2M",
-    "bench count --runs 100000000 --folios 1,2",
-    "bench stall --rounds 1000000000 --total 4M",
-];
-
 /// What ended early says so by its status also if nobody reads the rest.
 #[test]
 fn an_interrupt_counts_without_a_reader() {
@@ -407,73 +400,6 @@ fn a_file_that_is_full_fails_and_the_tables_are_printed_all_the_same() {
     assert_eq!(status(&output), 1);
     has(&stderr(&output), "cannot write /dev/full");
     assert!(stdout(&output).contains("per-folio"), "{}", stdout(&output));
-}
-
-#[test]
-fn an_interrupt_ends_every_benchmark_with_status_130() {
-    for line in ENDLESS {
-        let mut child = Waiting(
-            command::command()
-                .args(line.split(' '))
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .expect("start"),
-        );
-        while !child.catches_interrupts() {
-            std::thread::yield_now();
-        }
-        child.interrupt();
-        let (mut out, mut told) = (String::new(), String::new());
-        let (stdout, stderr) = (child.0.stdout.take(), child.0.stderr.take());
-        stdout
-            .expect("stdout")
-            .read_to_string(&mut out)
-            .expect("read");
-        stderr
-            .expect("stderr")
-            .read_to_string(&mut told)
-            .expect("read");
-        assert_eq!(child.0.wait().expect("end").code(), Some(130), "{told}");
-        assert!(
-            told.contains("stopped") && told.contains("interrupted"),
-            "{told}"
-        );
-        // Either nothing was measured yet, or the table says that it is not whole.
-        assert_eq!(
-            told.contains("before anything"),
-            out.is_empty(),
-            "{out}{told}"
-        );
-        assert!(
-            out.is_empty() || out.contains("Stopped by the user"),
-            "{out}"
-        );
-    }
-}
-
-/// A terminal of 80 columns: the side that a person sees, and the side of the program.
-fn terminal() -> (File, OwnedFd) {
-    let (mut person, mut program) = (0, 0);
-    let size = libc::winsize {
-        ws_row: 24,
-        ws_col: 80,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    // SAFETY: two places for descriptors and a size; no name and no settings are asked for.
-    let result = unsafe {
-        libc::openpty(
-            &mut person,
-            &mut program,
-            std::ptr::null_mut(),
-            std::ptr::null(),
-            &size,
-        )
-    };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: both were opened just now and belong to nobody else.
-    unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) }
 }
 
 /// Interrupts an endless benchmark once its bar says that a case was measured; gives what the terminal shows.

@@ -5,8 +5,8 @@ mod command;
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
+use command::machine::tiered;
 use command::waiting::Waiting;
 use command::{check_head, command, has, memferry, status, stderr, stdout};
 use serde_json::Value;
@@ -19,45 +19,9 @@ fn put(root: &Path, file: &str, text: &str) {
     fs::write(path, text).expect("file");
 }
 
-fn machine() -> tempfile::TempDir {
-    let root = tempfile::tempdir().expect("folder");
-    let node = "sys/devices/system/node";
-    let tiers = "sys/devices/virtual/memory_tiering";
-    let memory = "Node 0 MemTotal: 1048576 kB\nNode 0 MemFree: 524288 kB\n";
-    for (file, text) in [
-        ("sys/devices/system/cpu/online", "0\n"),
-        (&format!("{node}/online"), "0-1\n"),
-        (&format!("{node}/has_memory"), "0-1\n"),
-        (&format!("{node}/node0/cpulist"), "0\n"),
-        (&format!("{node}/node1/cpulist"), "\n"),
-        (&format!("{node}/node0/distance"), "10 20\n"),
-        (&format!("{node}/node1/distance"), "20 10\n"),
-        (&format!("{node}/node0/meminfo"), memory),
-        (
-            &format!("{node}/node1/meminfo"),
-            &memory.replace("Node 0", "Node 1"),
-        ),
-        (&format!("{tiers}/memory_tier4/nodelist"), "0\n"),
-        (&format!("{tiers}/memory_tier22/nodelist"), "1\n"),
-        ("proc/cpuinfo", "\n"),
-        (
-            "proc/meminfo",
-            "MemTotal: 2097152 kB\nMemFree: 1048576 kB\nMemAvailable: 1048576 kB\n",
-        ),
-        ("proc/sys/kernel/osrelease", "6.12.0\n"),
-        ("proc/sys/vm/max_map_count", "65530\n"),
-        ("proc/sys/vm/overcommit_memory", "0\n"),
-        ("proc/vmstat", "pgpromote_success 1\n"),
-        (BALANCING, "1\n"),
-    ] {
-        put(root.path(), file, text);
-    }
-    root
-}
-
 #[test]
 fn a_wrong_configuration_is_told_with_its_line() {
-    let root = machine();
+    let root = tiered();
     let config = root.path().join("memferry.toml");
     let path = config.to_str().expect("path");
     let check = || memferry(&["daemon", "check", "--config", path]);
@@ -88,7 +52,7 @@ fn the_packaged_configuration_only_watches() {
 
 #[test]
 fn a_daemon_is_watched_and_ends_when_asked() {
-    let root = machine();
+    let root = tiered();
     put(
         root.path(),
         "memferry.toml",
@@ -107,19 +71,11 @@ fn a_daemon_is_watched_and_ends_when_asked() {
         .args(["daemon", "--root", folder, "--config"])
         .arg(config);
     let mut daemon = Waiting(daemon.spawn().expect("start"));
-    let began = Instant::now();
-    let json: Value = loop {
+    let json = daemon.until(|_| {
         let output = top("--json");
-        if status(&output) == 0 {
-            break serde_json::from_str(&stdout(&output)).expect("JSON");
-        }
-        assert!(
-            began.elapsed() < Duration::from_secs(60),
-            "{}",
-            stderr(&output)
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    };
+        (status(&output) == 0).then(|| stdout(&output))
+    });
+    let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["schema"], "memferry-daemon/1");
     check_head(&json, "top --json");
     // Another tree than this machine's is only watched.

@@ -5,16 +5,22 @@ mod command;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
-use command::machine::{FOLDER, KEPT, kernel, large, machine, put, sysctl, text, with_pghot};
-use command::waiting::{Waiting, cgroups, move_below, node, number};
+use command::machine::{
+    FOLDER, KEPT, kernel, large, machine, put, sysctl, text, tiered, with_pghot,
+};
+use command::waiting::{Waiting, cgroups, move_below, node, number, terminal};
 use command::{done, has, memferry, status, stderr, stdout, synthetic};
+use memferry_linux::affinity;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::pipe::fcntl_setpipe_size;
 use serde_json::Value;
 
 /// The folder of the project.
@@ -502,64 +508,157 @@ fn record_and_replay_a_trace() {
     assert!(folder.path().join("page.html").exists());
 }
 
-/// Each waits for what never comes or works without end. What can stop cleanly gives 130; the shell gives it for the rest.
+/// The command with its stdin and stderr in pipes, in a folder of its own, as a shell starts it at a terminal.
+fn interruptible(line: &str, folder: &Path) -> Waiting {
+    let mut command = command::command();
+    command
+        .current_dir(folder)
+        .env("PATH", "/usr/bin:/bin")
+        .args(words(line))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    // The tests may be a background job of a shell, where Ctrl-C is ignored.
+    // SAFETY: signal(2) may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+    Waiting(command.spawn().expect("start"))
+}
+
+/// Each works without end, or waits for what never comes. What can stop cleanly gives 130; the shell gives it for the rest.
+/// Here `bench promote` ends at once on one tier (bench.rs), and `bench compaction`, which fills a node, runs in the lab alone.
 #[test]
 fn interrupt_each() {
     let folder = tempfile::tempdir().expect("folder");
-    for (line, stops_cleanly) in [
-        ("bench move --runs 100000000 --total 4M --folio 4K", true),
-        ("bench count --runs 100000000 --folios 1", true),
-        ("bench stall --rounds 1000000000 --total 4M", true),
-        ("trace record -- /bin/cat", true),
-        ("trace import --format lackey -", false),
-        ("trace reduce - --window 8K", false),
-        ("trace info -", false),
-        ("replay -", false),
+    for line in [
+        "bench move --runs 100000000 --total 4M --folio 4K,2M",
+        "bench count --runs 100000000 --folios 1,2",
+        "bench stall --rounds 1000000000 --total 4M",
+        "bench cache --runs 100000000 --total 4M --working-set 1M",
+        "bench reproduce garg-v3-1b --backend user --scale 1/512 --runs 100000000",
+        "trace record -- /bin/cat",
+        "replay -",
     ] {
-        let mut child = command::command();
-        child
-            .current_dir(folder.path())
-            .env("PATH", "/usr/bin:/bin")
-            .args(words(line));
-        child
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        // The tests may be a background job of a shell, where Ctrl-C is ignored.
-        // SAFETY: signal(2) may be called between fork and exec.
-        unsafe {
-            child.pre_exec(|| {
-                libc::signal(libc::SIGINT, libc::SIG_DFL);
-                Ok(())
-            });
+        let is_alone = affinity::allowed().expect("affinity").len() < 2;
+        if is_alone && line.starts_with("bench cache") {
+            println!("not run: {line}: there is one CPU");
+            continue;
         }
-        let mut child = Waiting(child.spawn().expect("start"));
-        while stops_cleanly && !child.catches_interrupts() {
-            assert!(child.0.try_wait().expect("wait").is_none(), "{line} ended");
-            std::thread::yield_now();
+        let mut child = interruptible(line, folder.path());
+        child.until(|child| child.catches_interrupts().then_some(()));
+        child.interrupt();
+        let ended = child.ended();
+        let (out, told) = (stdout(&ended), stderr(&ended));
+        assert_eq!(ended.status.code(), Some(130), "{line}: {told}");
+        if line.starts_with("bench") {
+            assert!(told.contains("interrupted"), "{line}: {told}");
+            // Either nothing was measured yet, or the table says that it is not whole.
+            assert_eq!(
+                told.contains("before anything"),
+                out.is_empty(),
+                "{line}: {out}{told}"
+            );
+            assert!(
+                out.is_empty() || out.contains("Stopped by the user"),
+                "{line}: {out}"
+            );
         }
-        // Waiting would close it.
-        let _stdin = child.0.stdin.take();
-        let ended = loop {
-            child.interrupt();
-            if stops_cleanly {
-                break child.0.wait().expect("end");
-            }
-            // A signal that comes while its handler is being installed is lost.
-            std::thread::sleep(Duration::from_millis(50));
-            if let Some(ended) = child.0.try_wait().expect("wait") {
-                break ended;
-            }
-        };
-        let expected = match stops_cleanly {
-            true => (Some(130), None),
-            false => (None, Some(libc::SIGINT)),
-        };
-        assert_eq!((ended.code(), ended.signal()), expected, "{line}");
+    }
+    let lackey = " L 1000,8\n".repeat(PIPE);
+    let trace = fs::read(TRACE).expect("trace");
+    for (line, input) in [
+        ("trace import --format lackey -", lackey.as_bytes()),
+        ("trace reduce - --window 6553600", &trace[..]),
+        ("trace info -", &trace[..]),
+    ] {
+        let mut child = interruptible(line, folder.path());
+        let mut stdin = child.0.stdin.take().expect("stdin");
+        fcntl_setpipe_size(&stdin, PIPE).expect("pipe");
+        // Once twice of what the pipe holds is written, the command reads, and waits for the rest.
+        stdin.write_all(&input[..2 * PIPE]).expect(line);
+        child.interrupt();
+        let ended = child.ended();
+        assert_eq!(
+            ended.status.signal(),
+            Some(libc::SIGINT),
+            "{line}: {}",
+            stderr(&ended)
+        );
     }
     let left = fs::read_dir(folder.path()).expect("list");
     let left: Vec<_> = left.map(|of| of.expect("entry").file_name()).collect();
     assert!(left.iter().all(|name| name == "memferry.trace"), "{left:?}");
+}
+
+/// The least that a pipe holds.
+const PIPE: usize = 4096;
+
+/// It is interrupted while it reads which processes a cgroup has. What moves between nodes is interrupted where there are two.
+#[test]
+fn interrupt_a_move() {
+    let process = Waiting::new();
+    let root = cgroups(&[("some.slice", "")]);
+    let list = root.path().join("sys/fs/cgroup/some.slice/cgroup.procs");
+    fs::remove_file(&list).expect("remove");
+    mknodat(CWD, &list, FileType::Fifo, Mode::RWXU, 0).expect("FIFO");
+    let (node, below) = (node(), root.path().display());
+    let line = format!("move --cgroup some.slice --to {node} --root {below} --json");
+    let mut child = interruptible(&line, root.path());
+    // It can be opened as soon as the command reads it.
+    let mut list = child.until(|_| {
+        let mut options = File::options();
+        options.write(true).custom_flags(libc::O_NONBLOCK);
+        options.open(&list).ok()
+    });
+    child.interrupt();
+    writeln!(list, "{}", process.pid()).expect("write");
+    drop(list);
+    let ended = child.ended();
+    assert_eq!(ended.status.code(), Some(130), "{}", stderr(&ended));
+    has(&stderr(&ended), "interrupted");
+    let json: Value = serde_json::from_str(&stdout(&ended)).expect("JSON");
+    assert_eq!(
+        (&json["end"], &json["complete"]),
+        (&"interrupted".into(), &false.into())
+    );
+    assert_eq!(number(&json["left_bytes"]), number(&json["resident_bytes"]));
+}
+
+/// Both are meant to run until they are interrupted, so it is no failure.
+#[test]
+fn interrupt_daemon_and_top() {
+    let root = tiered();
+    let below = root.path().display();
+    let config = root.path().join("memferry.toml");
+    fs::write(&config, "").expect("file");
+    let line = format!("daemon --root {below} --config {}", config.display());
+    let mut daemon = interruptible(&line, root.path());
+    let top = format!("top --root {below}");
+    daemon.until(|_| (status(&memferry(&words(&top))) == 0).then_some(()));
+    let (mut person, program) = terminal();
+    let mut shown = command::command();
+    shown
+        .args(words(&top))
+        .stdin(program.try_clone().expect("clone"))
+        .stdout(program.try_clone().expect("clone"))
+        .stderr(program);
+    let mut shown = Waiting(shown.spawn().expect("start"));
+    let (mut seen, mut part) = (String::new(), [0; 4096]);
+    while !seen.contains("only watches") {
+        let count = person.read(&mut part).expect("page");
+        seen += &String::from_utf8_lossy(&part[..count]);
+    }
+    // Ctrl-C is a key to a page that takes all keys.
+    person.write_all(b"\x03").expect("key");
+    assert_eq!(shown.0.wait().expect("end").code(), Some(0), "{seen}");
+    daemon.interrupt();
+    let ended = daemon.ended();
+    assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
+    has(&stderr(&ended), "every setting is back");
 }
 
 #[test]
@@ -777,8 +876,10 @@ fn the_list_of_tasks_is_whole() {
         .filter_map(|text| text.split_once('(').map(|(name, _)| name))
         .filter(|name| *name != "the_list_of_tasks_is_whole")
         .collect();
-    let guest = Path::new(PROJECT).join("crates/guest-tests/src/bin/commands/process.rs");
-    let guest = fs::read_to_string(guest).expect("guest tests");
+    let guest = ["bench", "process", "promote"].map(|file| {
+        let path = format!("crates/guest-tests/src/bin/commands/{file}.rs");
+        fs::read_to_string(Path::new(PROJECT).join(path)).expect("guest tests")
+    });
     assert!(
         own.is_subset(&named),
         "not in the list: {:?}",
@@ -786,7 +887,7 @@ fn the_list_of_tasks_is_whole() {
     );
     for name in named.difference(&own) {
         assert!(
-            guest.contains(&format!("(\"{name}\",")),
+            guest.concat().contains(&format!("(\"{name}\",")),
             "no test is called {name}"
         );
     }

@@ -134,3 +134,42 @@ pub fn large(cpus: u32, release: &str) -> tempfile::TempDir {
     file("proc/sys/vm/overcommit_memory", "0\n");
     root
 }
+
+/// A machine with two tiers, which NUMA balancing serves.
+pub fn tiered() -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("folder");
+    let node = "sys/devices/system/node";
+    let tiers = "sys/devices/virtual/memory_tiering";
+    let memory = "Node 0 MemTotal: 1048576 kB\nNode 0 MemFree: 524288 kB\n";
+    for (file, text) in [
+        ("sys/devices/system/cpu/online", "0\n"),
+        (&format!("{node}/online"), "0-1\n"),
+        (&format!("{node}/has_memory"), "0-1\n"),
+        (&format!("{node}/node0/cpulist"), "0\n"),
+        (&format!("{node}/node1/cpulist"), "\n"),
+        (&format!("{node}/node0/distance"), "10 20\n"),
+        (&format!("{node}/node1/distance"), "20 10\n"),
+        (&format!("{node}/node0/meminfo"), memory),
+        (
+            &format!("{node}/node1/meminfo"),
+            &memory.replace("Node 0", "Node 1"),
+        ),
+        (&format!("{tiers}/memory_tier4/nodelist"), "0\n"),
+        (&format!("{tiers}/memory_tier22/nodelist"), "1\n"),
+        ("proc/cpuinfo", "\n"),
+        (
+            "proc/meminfo",
+            "MemTotal: 2097152 kB\nMemFree: 1048576 kB\nMemAvailable: 1048576 kB\n",
+        ),
+        ("proc/sys/kernel/osrelease", "6.12.0\n"),
+        ("proc/sys/vm/max_map_count", "65530\n"),
+        ("proc/sys/vm/overcommit_memory", "0\n"),
+        ("proc/vmstat", "pgpromote_success 1\n"),
+        ("proc/sys/kernel/numa_balancing", "1\n"),
+    ] {
+        let path = root.path().join(file);
+        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+        fs::write(path, text).expect("file");
+    }
+    root
+}

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes that are moved, and machines that say in which cgroups they are.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -33,6 +35,35 @@ impl Waiting {
         self.0.id().to_string()
     }
 
+    /// Waits until something is so that the child, which must not end before, brings about.
+    pub fn until<T>(&mut self, mut so: impl FnMut(&Self) -> Option<T>) -> T {
+        loop {
+            if let Some(value) = so(self) {
+                return value;
+            }
+            let ended = self.0.try_wait().expect("wait");
+            assert!(ended.is_none(), "it has ended: {ended:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Closes its stdin and waits for its end: its status, and what it wrote, little of each.
+    pub fn ended(&mut self) -> Output {
+        drop(self.0.stdin.take());
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let (out, told) = (self.0.stdout.take(), self.0.stderr.take());
+        out.expect("stdout").read_to_end(&mut stdout).expect("read");
+        told.expect("stderr")
+            .read_to_end(&mut stderr)
+            .expect("read");
+        let status = self.0.wait().expect("end");
+        Output {
+            status,
+            stdout,
+            stderr,
+        }
+    }
+
     /// Presses Ctrl-C.
     pub fn interrupt(&self) {
         let pid = i32::try_from(self.0.id()).expect("pid");
@@ -55,6 +86,30 @@ impl Drop for Waiting {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A terminal of 80 columns: the side that a person sees, and the side of the program.
+pub fn terminal() -> (File, OwnedFd) {
+    let (mut person, mut program) = (0, 0);
+    let size = libc::winsize {
+        ws_row: 24,
+        ws_col: 80,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: two places for descriptors and a size; no name and no settings are asked for.
+    let result = unsafe {
+        libc::openpty(
+            &mut person,
+            &mut program,
+            std::ptr::null_mut(),
+            std::ptr::null(),
+            &size,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: both were opened just now and belong to nobody else.
+    unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) }
 }
 
 /// The first node with memory.
