@@ -5,9 +5,10 @@
 
 use std::io::BufRead;
 
+use memferry_replay::Error;
 use memferry_replay::event::Clock;
 use memferry_replay::trace::source::{
-    ImportError, More, Recorder, Span, import_damon_within, import_perf, record_lackey,
+    More, Recorder, Span, import_damon_within, import_perf, record_lackey,
 };
 use memferry_replay::trace::{Cache, Header, Limits, MAGIC, Reader, read, write};
 
@@ -80,8 +81,7 @@ pub fn lackey(text: &[u8]) {
     let mut recorder = Recorder::new(Vec::new(), &header, Span::ALL).expect("header");
     match record_lackey(text, &mut recorder) {
         Ok(more) => assert_eq!(more, More::Yes),
-        Err(ImportError::Source(error)) => return told(error.line(), text),
-        Err(error) => panic!("{error}"),
+        Err(error) => return told(&error, text),
     }
     let (bytes, _) = recorder.finish().expect("finish");
     file(&bytes);
@@ -93,8 +93,7 @@ pub fn perf(text: &[u8]) {
     for only in [None, Some(1)] {
         match import_perf(text, Vec::new(), &header, only) {
             Ok((bytes, _, _)) => file(&bytes),
-            Err(ImportError::Source(error)) => told(error.line(), text),
-            Err(error) => panic!("{error}"),
+            Err(error) => told(&error, text),
         }
     }
 }
@@ -105,14 +104,14 @@ pub fn damon(text: &[u8]) {
     for only in [None, Some(0)] {
         match import_damon_within(text, Vec::new(), &header, only, LIMITS) {
             Ok((bytes, _)) => file(&bytes),
-            Err(ImportError::Source(error)) => told(error.line(), text),
-            Err(error) => panic!("{error}"),
+            Err(error) => told(&error, text),
         }
     }
 }
 
 /// An error names a line that is there.
-fn told(line: u64, text: &[u8]) {
+fn told(error: &Error, text: &[u8]) {
+    let line = error.at().unwrap_or_else(|| panic!("{error}"));
     let lines = text.lines().count() as u64;
     assert!((1..=lines.max(1)).contains(&line), "line {line} of {lines}");
 }

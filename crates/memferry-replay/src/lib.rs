@@ -4,6 +4,7 @@
 //! Reading order: `event` (what a trace is), `trace` (its file), `machine` (what it is replayed on), `truth` (what it says by
 //! itself) and `seen` (what the source shows of that), `tiers`, `policy`, `replay`, `outcome`.
 
+mod error;
 pub mod event;
 pub mod kswapd;
 pub mod machine;
@@ -17,3 +18,5 @@ pub mod synthetic;
 pub mod tiers;
 pub mod trace;
 pub mod truth;
+
+pub use error::Error;

@@ -7,6 +7,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::error::Error;
 use crate::event::{Clock, Event, Trace};
 
 /// Nanoseconds of a millisecond.
@@ -25,18 +26,6 @@ pub const SCALE: u64 = 1024;
 /// its caches.
 pub const NS_PER_ACCESS: u64 = 1;
 
-/// A top tier that holds no page of the trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a top tier of {bytes} bytes holds no page of {page_bytes} bytes; allowed: {page_bytes} bytes or more"
-)]
-pub struct NoPage {
-    /// What was given.
-    pub bytes: u64,
-    /// Bytes of the trace's pages.
-    pub page_bytes: u32,
-}
-
 /// How large the top tier is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Top {
@@ -48,14 +37,14 @@ pub enum Top {
 
 impl Top {
     /// Whole pages of the top tier for a trace, at least one.
-    pub fn pages(self, trace: &Trace) -> Result<u32, NoPage> {
+    pub fn pages(self, trace: &Trace) -> Result<u32, Error> {
         let page_bytes = trace.page_bytes;
         let pages = match self {
             Self::Share(thousandths) => {
                 (trace.pages.len() as u64 * u64::from(thousandths) / 1000).max(1)
             }
             Self::Bytes(bytes) => match bytes / u64::from(page_bytes) {
-                0 => return Err(NoPage { bytes, page_bytes }),
+                0 => return Err(Error::NoPage { bytes, page_bytes }),
                 pages => pages,
             },
         };
@@ -181,8 +170,8 @@ mod tests {
             let text = top.pages(&trace).expect_err("refused").to_string();
             assert!(text.contains("allowed: 4096 bytes"), "{text}");
         }
-        assert_eq!(Top::Share(1).pages(&trace), Ok(1));
-        assert_eq!(Top::Bytes(8192).pages(&trace), Ok(2));
+        assert_eq!(Top::Share(1).pages(&trace).ok(), Some(1));
+        assert_eq!(Top::Bytes(8192).pages(&trace).ok(), Some(2));
     }
 
     #[test]

@@ -6,9 +6,7 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use memferry_replay::event::Clock;
-use memferry_replay::trace::source::{
-    ImportError, Skipped, import_damon, import_lackey, import_perf,
-};
+use memferry_replay::trace::source::{Skipped, import_damon, import_lackey, import_perf};
 use memferry_replay::trace::{Header, Totals};
 
 use crate::cli::trace::{Format, ImportArgs};
@@ -83,14 +81,7 @@ fn import(
         Format::Damon => import_damon(text, out, &header, args.only)
             .map(|(out, totals)| (out, totals, Skipped::default())),
     };
-    made.map_err(|error| match error {
-        ImportError::Source(error) => Failure::new(
-            format!("no trace is made of {}", args.file.display()),
-            &error,
-            error.next(),
-        ),
-        ImportError::Write(error) => super::not_written(&args.output, error),
-    })
+    made.map_err(|error| super::failure(&args.file, &args.output, error))
 }
 
 fn open(path: &Path) -> Result<(Box<dyn Read>, u64), Failure> {

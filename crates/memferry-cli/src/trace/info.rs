@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use memferry_replay::trace::{Limits, ReadError, Reader};
+use memferry_replay::trace::{Limits, Reader};
 
 use crate::cli::trace::InfoArgs;
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ use super::{Counted, text};
 
 /// Prints what a trace has.
 pub fn run(args: &InfoArgs) -> Result<(), Failure> {
-    let failed = |error: ReadError| super::unreadable(&args.file, &error);
+    let failed = |error| super::failure(&args.file, &args.file, error);
     let results = Results::open(&args.json, std::slice::from_ref(&args.file))?;
     let mut counted = Counted::new(super::open(&args.file)?, drop);
     // It is read block by block: events need no memory.

@@ -15,7 +15,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use memferry_replay::trace::{ReadError, Totals, WriteError};
+use memferry_replay::Error;
+use memferry_replay::trace::Totals;
 
 use crate::cli::trace::Trace;
 use crate::failure::Failure;
@@ -38,7 +39,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
         return Ok(Box::new(io::stdin()));
     }
     let file = File::open(path)
-        .map_err(|source| unreadable(path, &ReadError::Io { offset: 0, source }))?;
+        .map_err(|source| failure(path, path, Error::Read { offset: 0, source }))?;
     Ok(Box::new(file))
 }
 
@@ -68,22 +69,22 @@ impl<F: Fn(u64)> Read for Counted<F> {
     }
 }
 
-/// The failure to read a trace.
-fn unreadable(path: &Path, error: &ReadError) -> Failure {
-    let what = format!("{} is no trace that can be read", path.display());
-    Failure::new(what, error, error.next())
-}
-
-/// The failure of a write to a trace file.
-fn not_written(path: &Path, error: WriteError) -> Failure {
-    match error {
-        WriteError::Io(error) => cannot_write(path, error),
-        error => Failure::new(
-            format!("{} is not written", path.display()),
-            error,
-            "see `memferry trace import --help` for what each format can give",
-        ),
-    }
+/// Why no trace was made from one file in the other.
+fn failure(from: &Path, to: &Path, error: Error) -> Failure {
+    let (from, out) = (from.display(), to.display());
+    let what = match error {
+        Error::Write(error) => return cannot_write(to, error),
+        Error::Header(_)
+        | Error::TimeGoesBack { .. }
+        | Error::NoAccess { .. }
+        | Error::TooManyPages => format!("{out} is not written"),
+        Error::Text { .. } | Error::Line { .. } | Error::Unusable { .. } => {
+            format!("no trace is made of {from}")
+        }
+        Error::Clock | Error::Window { .. } => format!("{from} is not reduced"),
+        _ => format!("{from} is no trace that can be read"),
+    };
+    Failure::new(what, &error, error.next())
 }
 
 /// Puts the trace in its place and says on stderr what is in it; stdout may be the traced command's, or the trace.

@@ -10,9 +10,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use memferry_replay::Error;
 use memferry_replay::event::Clock;
 use memferry_replay::trace::Header;
-use memferry_replay::trace::source::{ImportError, More, Recorder, record_lackey};
+use memferry_replay::trace::source::{More, Recorder, record_lackey};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::trace::RecordArgs;
@@ -43,8 +44,8 @@ pub fn run(args: &RecordArgs) -> Result<(), Failure> {
     let version = version()?;
     let out = Target::open(&args.output)?.stream();
     let header = header(args, &version);
-    let mut recorder = Recorder::new(out, &header, args.reduction.span())
-        .map_err(|error| super::not_written(&args.output, error))?;
+    let not_written = |error| super::failure(&args.output, &args.output, error);
+    let mut recorder = Recorder::new(out, &header, args.reduction.span()).map_err(not_written)?;
     let ui = Ui::quiet();
     ui.catch_interrupts()?;
     let (log, writing) = pipe::new().map_err(not_started)?;
@@ -59,17 +60,14 @@ pub fn run(args: &RecordArgs) -> Result<(), Failure> {
         Ok(ended) => ended.map_err(not_started)?,
         Err(panic) => std::panic::resume_unwind(panic),
     };
-    match recorded {
-        Err(ImportError::Write(error)) => return Err(super::not_written(&args.output, error)),
-        Err(ImportError::Source(error)) => {
-            return Err(Failure::new(
-                format!("no trace is written: {version} says what was not expected"),
-                &error,
-                "report this as a bug, with the version of valgrind",
-            ));
-        }
-        Ok(()) => {}
-    }
+    recorded.map_err(|error| match error {
+        Error::Text { .. } | Error::Line { .. } | Error::Unusable { .. } => Failure::new(
+            format!("no trace is written: {version} says what was not expected"),
+            &error,
+            "report this as a bug, with the version of valgrind",
+        ),
+        error => not_written(error),
+    })?;
     finish(args, &ui, recorder, ended, enough.into_inner())
 }
 
@@ -87,7 +85,7 @@ fn finish(
     }
     let (out, totals) = recorder
         .finish()
-        .map_err(|error| super::not_written(&args.output, error))?;
+        .map_err(|error| super::failure(&args.output, &args.output, error))?;
     super::commit(out, &args.output, &totals)?;
     let path = args.output.display();
     if enough {
@@ -139,11 +137,7 @@ fn nothing(args: &RecordArgs, command: &str, ended: ExitStatus) -> Failure {
 }
 
 /// Records until the log ends. Whatever happens, it reads on: the command would wait for its log to be read.
-fn follow(
-    log: Log,
-    recorder: &mut Recorder<Stream>,
-    enough: &AtomicBool,
-) -> Result<(), ImportError> {
+fn follow(log: Log, recorder: &mut Recorder<Stream>, enough: &AtomicBool) -> Result<(), Error> {
     let mut text = BufReader::with_capacity(BUFFER, log);
     let recorded = record_lackey(&mut text, recorder);
     if !matches!(recorded, Ok(More::Yes)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memferry trace reduce`: the same accesses in longer windows.
 
-use memferry_replay::trace::{Limits, Reader, ReduceError, reduce};
+use memferry_replay::trace::{Limits, Reader, reduce};
 
 use crate::cli::trace::ReduceArgs;
 use crate::failure::Failure;
@@ -14,16 +14,8 @@ pub fn run(args: &ReduceArgs) -> Result<(), Failure> {
         events: u64::MAX,
         ..Limits::default()
     };
-    let reader = Reader::new(super::open(&args.file)?, limits)
-        .map_err(|error| super::unreadable(&args.file, &error))?;
-    let (out, totals) = reduce(reader, out, args.window).map_err(|error| match error {
-        ReduceError::Read(error) => super::unreadable(&args.file, &error),
-        ReduceError::Write(error) => super::not_written(&args.output, error),
-        error => Failure::new(
-            format!("{} is not reduced", args.file.display()),
-            &error,
-            "give --window a multiple of the window that `memferry trace info` shows; only traces of lackey have one",
-        ),
-    })?;
+    let (out, totals) = Reader::new(super::open(&args.file)?, limits)
+        .and_then(|reader| reduce(reader, out, args.window))
+        .map_err(|error| super::failure(&args.file, &args.output, error))?;
     super::commit(out, &args.output, &totals)
 }

@@ -10,7 +10,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::error::ReadError;
+use crate::error::Error;
 
 /// The header.
 pub const HEADER: [u8; 4] = *b"HEAD";
@@ -59,29 +59,29 @@ impl<R: Read> Input<R> {
     }
 
     /// Reads so many bytes, or as many as there are: a length that is a lie costs no more than what the file has.
-    fn read(&mut self, most: usize) -> Result<Vec<u8>, ReadError> {
+    fn read(&mut self, most: usize) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         let read = self.from.by_ref().take(most as u64).read_to_end(&mut bytes);
         self.offset += bytes.len() as u64;
         let offset = self.offset;
-        read.map_err(|source| ReadError::Io { offset, source })?;
+        read.map_err(|source| Error::Read { offset, source })?;
         Ok(bytes)
     }
 
     /// Reads `N` bytes; `None` if there are fewer.
-    pub fn array<const N: usize>(&mut self) -> Result<Option<[u8; N]>, ReadError> {
+    pub fn array<const N: usize>(&mut self) -> Result<Option<[u8; N]>, Error> {
         Ok(self.read(N)?.try_into().ok())
     }
 
     /// Reads the next chunk.
-    pub fn chunk(&mut self) -> Result<Chunk, ReadError> {
+    pub fn chunk(&mut self) -> Result<Chunk, Error> {
         let offset = self.offset;
         let start: [u8; 8] = self.whole()?;
         let kind = [start[0], start[1], start[2], start[3]];
         let length = u32::from_le_bytes([start[4], start[5], start[6], start[7]]);
         if length > LONGEST {
             let what = "a part longer than any that memferry writes";
-            return Err(ReadError::Damaged { offset, what });
+            return Err(Error::Damaged { offset, what });
         }
         let contents = self.read(length as usize)?;
         if contents.len() < length as usize {
@@ -92,7 +92,7 @@ impl<R: Read> Input<R> {
         sum.update(&contents);
         if u32::from_le_bytes(self.whole()?) != sum.finalize() {
             let what = "its checksum does not match";
-            return Err(ReadError::Damaged { offset, what });
+            return Err(Error::Damaged { offset, what });
         }
         Ok(Chunk {
             kind,
@@ -102,21 +102,21 @@ impl<R: Read> Input<R> {
     }
 
     /// Checks that nothing follows.
-    pub fn end(&mut self) -> Result<(), ReadError> {
+    pub fn end(&mut self) -> Result<(), Error> {
         let offset = self.offset;
         let what = "bytes after the end of the trace";
         match self.read(1)?.is_empty() {
             true => Ok(()),
-            false => Err(ReadError::Damaged { offset, what }),
+            false => Err(Error::Damaged { offset, what }),
         }
     }
 
-    fn whole<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
+    fn whole<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         self.array()?.ok_or_else(|| self.truncated())
     }
 
-    fn truncated(&self) -> ReadError {
-        ReadError::Truncated {
+    fn truncated(&self) -> Error {
+        Error::Truncated {
             offset: self.offset,
         }
     }

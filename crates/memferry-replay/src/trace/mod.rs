@@ -17,7 +17,6 @@
 
 mod block;
 mod chunk;
-mod error;
 mod header;
 mod order;
 mod reader;
@@ -30,10 +29,9 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use error::{ReadError, WriteError};
 pub use header::{Cache, Header};
 pub use reader::{Limits, Reader, read};
-pub use reduce::{ReduceError, reduce};
+pub use reduce::reduce;
 pub use totals::Totals;
 pub use writer::{Writer, write};
 

@@ -5,11 +5,11 @@
 
 use std::io::Read;
 
+use crate::error::Error;
 use crate::event::{Event, Trace};
 
 use super::block::{self, Before};
 use super::chunk::{self, Input};
-use super::error::ReadError;
 use super::header::Header;
 use super::order::deal;
 use super::totals::Totals;
@@ -51,19 +51,19 @@ pub struct Reader<R> {
 
 impl<R: Read> Reader<R> {
     /// Reads the header.
-    pub fn new(from: R, limits: Limits) -> Result<Self, ReadError> {
+    pub fn new(from: R, limits: Limits) -> Result<Self, Error> {
         let mut input = Input::new(from);
         let magic: Option<[u8; MAGIC.len()]> = input.array()?;
         if magic != Some(MAGIC) {
-            return Err(ReadError::Foreign);
+            return Err(Error::Foreign);
         }
         let version = input.array()?.map(u16::from_le_bytes);
-        let version = version.ok_or(ReadError::Truncated { offset: 8 })?;
+        let version = version.ok_or(Error::Truncated { offset: 8 })?;
         if version != VERSION {
-            return Err(ReadError::Version { version });
+            return Err(Error::Version { version });
         }
         let first = input.chunk()?;
-        let damaged = |what| ReadError::Damaged {
+        let damaged = |what| Error::Damaged {
             offset: first.offset,
             what,
         };
@@ -101,13 +101,13 @@ impl<R: Read> Reader<R> {
     }
 
     /// Appends the next block's events in the order of the file; `false` after the last one, when the file has been found whole.
-    pub fn block(&mut self, events: &mut Vec<Event>) -> Result<bool, ReadError> {
+    pub fn block(&mut self, events: &mut Vec<Event>) -> Result<bool, Error> {
         if self.ended {
             return Ok(false);
         }
         let chunk = self.input.chunk()?;
         let offset = chunk.offset;
-        let damaged = |what| ReadError::Damaged { offset, what };
+        let damaged = |what| Error::Damaged { offset, what };
         match chunk.kind {
             chunk::EVENTS => {
                 let (first, place) = (events.len(), self.places.len());
@@ -142,7 +142,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads all of it into memory.
-    pub fn trace(mut self) -> Result<(Header, Trace, Totals), ReadError> {
+    pub fn trace(mut self) -> Result<(Header, Trace, Totals), Error> {
         let mut events = Vec::new();
         while self.block(&mut events)? {}
         // From the order in which they were met to the order of addresses.
@@ -171,7 +171,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// The numbers of all pages in the order of their addresses; no page may be there twice.
-    fn order(&self) -> Result<Vec<u32>, ReadError> {
+    fn order(&self) -> Result<Vec<u32>, Error> {
         let place = |number: u32| self.places[number as usize];
         let mut order: Vec<u32> = (0..self.places.len() as u32).collect();
         order.sort_unstable_by_key(|&number| place(number));
@@ -181,19 +181,19 @@ impl<R: Read> Reader<R> {
         };
         let number = twice[0].max(twice[1]) as usize;
         let block = self.blocks.partition_point(|&(first, _)| first <= number);
-        Err(ReadError::Damaged {
+        Err(Error::Damaged {
             offset: self.blocks[block - 1].1,
             what: "a page that was there before",
         })
     }
 
-    fn limit(&self, offset: u64) -> Result<(), ReadError> {
+    fn limit(&self, offset: u64) -> Result<(), Error> {
         for (count, limit, what) in [
             (self.totals.pages, self.limits.pages, "pages"),
             (self.totals.events, self.limits.events, "events"),
         ] {
             if count > limit {
-                return Err(ReadError::TooLarge {
+                return Err(Error::TooLarge {
                     offset,
                     limit,
                     what,
@@ -205,6 +205,6 @@ impl<R: Read> Reader<R> {
 }
 
 /// Reads a trace within [`Limits::default`].
-pub fn read(from: impl Read) -> Result<Trace, ReadError> {
+pub fn read(from: impl Read) -> Result<Trace, Error> {
     Ok(Reader::new(from, Limits::default())?.trace()?.1)
 }

@@ -3,50 +3,25 @@
 
 use std::io::{Read, Write};
 
-use thiserror::Error;
-
+use crate::error::Error;
 use crate::event::Clock;
 
 use super::source::Window;
-use super::{Header, ReadError, Reader, Totals, WriteError, Writer};
-
-/// Why a trace is not reduced.
-#[derive(Debug, Error)]
-pub enum ReduceError {
-    /// It cannot be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The result cannot be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    /// Its times are no counts of accesses.
-    #[error("windows are counted in accesses, and the trace has times in nanoseconds")]
-    Clock,
-    /// The windows that it has do not fit into the new ones.
-    #[error(
-        "windows of {window} accesses do not consist of whole windows of {has}, which the trace has"
-    )]
-    Window {
-        /// The new length.
-        window: u64,
-        /// The length in the trace.
-        has: u64,
-    },
-}
+use super::{Header, Reader, Totals, Writer};
 
 /// Writes what recording with this window would have written.
 pub fn reduce<W: Write>(
     mut from: Reader<impl Read>,
     out: W,
     window: u64,
-) -> Result<(W, Totals), ReduceError> {
+) -> Result<(W, Totals), Error> {
     let header = from.header().clone();
     if header.clock != Clock::Accesses {
-        return Err(ReduceError::Clock);
+        return Err(Error::Clock);
     }
     let has = header.window;
     if window == 0 || window % has.max(1) != 0 {
-        return Err(ReduceError::Window { window, has });
+        return Err(Error::Window { window, has });
     }
     let mut writer = Writer::new(out, &Header { window, ..header })?;
     let mut merged = Window::default();
@@ -65,7 +40,7 @@ pub fn reduce<W: Write>(
     }
     merged.write(&mut writer, start)?;
     let totals = *from.totals();
-    Ok(writer.finish(totals.end, totals.seen)?)
+    writer.finish(totals.end, totals.seen)
 }
 
 #[cfg(test)]
@@ -116,12 +91,12 @@ mod tests {
     fn windows_that_do_not_fit_are_refused() {
         for (has, window) in [(64, 32), (64, 100), (64, 0)] {
             let error = reduce(open(&recorded(has)), Vec::new(), window).expect_err("no multiple");
-            assert!(matches!(error, ReduceError::Window { .. }), "{error}");
+            assert!(matches!(error, Error::Window { .. }), "{error}");
         }
         let header = Header::new("", "", Clock::Nanoseconds);
         let writer = Writer::new(Vec::new(), &header).expect("header");
         let (bytes, _) = writer.finish(0, 0).expect("finish");
         let error = reduce(open(&bytes), Vec::new(), 64).expect_err("clock");
-        assert!(matches!(error, ReduceError::Clock), "{error}");
+        assert!(matches!(error, Error::Clock), "{error}");
     }
 }

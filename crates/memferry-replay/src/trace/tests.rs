@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::Error;
 use crate::event::{Clock, Event, Trace};
 
 /// A trace of these pages and events (time, page, reads, writes).
@@ -120,7 +121,7 @@ fn more_events_and_pages_than_a_block_come_back() {
     let error = Reader::new(&bytes[..], few).and_then(Reader::trace);
     let error = error.expect_err("limit");
     assert!(
-        matches!(error, ReadError::TooLarge { limit: 100_000, .. }),
+        matches!(error, Error::TooLarge { limit: 100_000, .. }),
         "{error}"
     );
     assert!(error.to_string().contains("100000 events"), "{error}");
@@ -156,14 +157,11 @@ fn a_file_that_ends_early_says_where() {
     for end in 0..bytes.len() {
         let error = read(&bytes[..end]).expect_err("truncated");
         match end {
-            0..8 => assert!(matches!(error, ReadError::Foreign), "{end}: {error}"),
-            8..10 => assert_eq!(error.offset(), 8, "{end}: {error}"),
+            0..8 => assert!(matches!(error, Error::Foreign), "{end}: {error}"),
+            8..10 => assert_eq!(error.at(), Some(8), "{end}: {error}"),
             _ => {
-                assert!(
-                    matches!(error, ReadError::Truncated { .. }),
-                    "{end}: {error}"
-                );
-                assert_eq!(error.offset(), end as u64, "{error}");
+                assert!(matches!(error, Error::Truncated { .. }), "{end}: {error}");
+                assert_eq!(error.at(), Some(end as u64), "{error}");
             }
         }
     }
@@ -177,7 +175,10 @@ fn every_changed_bit_is_found() {
             let mut bytes = good.clone();
             bytes[at] ^= 1 << bit;
             let error = read(&bytes[..]).expect_err("changed");
-            assert!(error.offset() <= at.max(good.len()) as u64, "{at}: {error}");
+            assert!(
+                error.at().expect("byte") <= at.max(good.len()) as u64,
+                "{at}: {error}"
+            );
             assert!(!error.next().is_empty());
         }
     }
@@ -188,13 +189,13 @@ fn a_byte_too_many_is_found() {
     let mut bytes = file(&small());
     bytes.push(0);
     let error = read(&bytes[..]).expect_err("longer");
-    assert_eq!(error.offset(), bytes.len() as u64 - 1, "{error}");
+    assert_eq!(error.at(), Some(bytes.len() as u64 - 1), "{error}");
 }
 
 #[test]
 fn other_formats_and_versions_are_named() {
     let error = read(&b"I  0401ab70,3\nI  0401ab73,5\n"[..]).expect_err("text");
-    assert!(matches!(error, ReadError::Foreign), "{error}");
+    assert!(matches!(error, Error::Foreign), "{error}");
     let mut newer = file(&small());
     newer[8] = 2;
     let error = read(&newer[..]).expect_err("newer");
@@ -211,11 +212,11 @@ fn what_is_not_sound_is_not_written() {
     writer.push(5, 1, 1, 0).expect("event");
     assert!(matches!(
         writer.push(4, 1, 1, 0),
-        Err(WriteError::TimeGoesBack { before: 5, .. })
+        Err(Error::TimeGoesBack { before: 5, .. })
     ));
     assert!(matches!(
         writer.push(5, 1, 0, 0),
-        Err(WriteError::NoAccess { event: 1 })
+        Err(Error::NoAccess { event: 1 })
     ));
     // What was refused left nothing behind.
     let (bytes, totals) = writer.finish(9, 100).expect("end");
@@ -249,7 +250,7 @@ fn a_page_met_twice_is_damage() {
     };
     chunk::write(&mut bytes, chunk::END, &totals.encode()).expect("end");
     let error = read(&bytes[..]).expect_err("twice");
-    assert_eq!(error.offset(), second, "{error}");
+    assert_eq!(error.at(), Some(second), "{error}");
 }
 
 #[test]

@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::io::Write;
 
+use crate::error::Error;
 use crate::event::{Event, Trace};
 
 use super::block::{self, Before, MOST};
 use super::chunk;
-use super::error::WriteError;
 use super::header::Header;
 use super::totals::Totals;
 use super::{MAGIC, VERSION};
@@ -25,8 +25,8 @@ pub struct Writer<W> {
 
 impl<W: Write> Writer<W> {
     /// Writes the header. `out` gets whole chunks of some hundred kilobytes and needs no buffer.
-    pub fn new(mut out: W, header: &Header) -> Result<Self, WriteError> {
-        header.check().map_err(WriteError::Header)?;
+    pub fn new(mut out: W, header: &Header) -> Result<Self, Error> {
+        header.check().map_err(Error::Header)?;
         out.write_all(&MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
         chunk::write(&mut out, chunk::HEADER, &header.encode())?;
@@ -41,14 +41,14 @@ impl<W: Write> Writer<W> {
     }
 
     /// Adds a page, by its virtual page number, that may have no events; [`Writer::push`] adds what it meets by itself.
-    pub fn add_page(&mut self, place: u64) -> Result<u32, WriteError> {
+    pub fn add_page(&mut self, place: u64) -> Result<u32, Error> {
         if let Some(&number) = self.numbers.get(&place) {
             return Ok(number);
         }
         let number = u32::try_from(self.numbers.len())
             .ok()
             .filter(|&number| number < u32::MAX)
-            .ok_or(WriteError::TooManyPages)?;
+            .ok_or(Error::TooManyPages)?;
         self.numbers.insert(place, number);
         self.places.push(place);
         self.totals.pages += 1;
@@ -64,23 +64,17 @@ impl<W: Write> Writer<W> {
     }
 
     /// Adds accesses to the page with this virtual page number.
-    pub fn push(
-        &mut self,
-        time: u64,
-        place: u64,
-        reads: u32,
-        writes: u32,
-    ) -> Result<(), WriteError> {
+    pub fn push(&mut self, time: u64, place: u64, reads: u32, writes: u32) -> Result<(), Error> {
         let (event, before) = (self.totals.events, self.totals.end);
         if time < before {
-            return Err(WriteError::TimeGoesBack {
+            return Err(Error::TimeGoesBack {
                 event,
                 time,
                 before,
             });
         }
         if reads == 0 && writes == 0 {
-            return Err(WriteError::NoAccess { event });
+            return Err(Error::NoAccess { event });
         }
         let event = Event {
             time,
@@ -103,7 +97,7 @@ impl<W: Write> Writer<W> {
 
     /// Writes the rest. `end` is when tracing ended, which may be after the last event; `seen` the accesses of the
     /// program meanwhile, also those that were left out, or 0 if that is not known.
-    pub fn finish(mut self, end: u64, seen: u64) -> Result<(W, Totals), WriteError> {
+    pub fn finish(mut self, end: u64, seen: u64) -> Result<(W, Totals), Error> {
         self.flush()?;
         self.totals.end = self.totals.end.max(end);
         self.totals.seen = seen;
@@ -112,7 +106,7 @@ impl<W: Write> Writer<W> {
         Ok((self.out, self.totals))
     }
 
-    fn flush(&mut self) -> Result<(), WriteError> {
+    fn flush(&mut self) -> Result<(), Error> {
         if self.places.is_empty() && self.events.is_empty() {
             return Ok(());
         }
@@ -128,7 +122,7 @@ impl<W: Write> Writer<W> {
 ///
 /// # Panics
 /// An event names a page that is not there.
-pub fn write<W: Write>(out: W, header: &Header, trace: &Trace) -> Result<W, WriteError> {
+pub fn write<W: Write>(out: W, header: &Header, trace: &Trace) -> Result<W, Error> {
     let header = Header {
         clock: trace.clock,
         page_bytes: trace.page_bytes,

@@ -16,9 +16,9 @@
 
 use std::io::{BufRead, Write};
 
+use crate::error::Error;
 use crate::trace::{Header, Limits, Totals, Writer};
 
-use super::error::{ImportError, SourceError};
 use super::lines::Lines;
 use super::stamp::{digits, hex, nanoseconds};
 
@@ -86,7 +86,7 @@ impl<R: BufRead> Damon<R> {
     }
 
     /// The next region; `None` at the end.
-    pub fn next_region(&mut self) -> Result<Option<Region>, SourceError> {
+    pub fn next_region(&mut self) -> Result<Option<Region>, Error> {
         while let Some(line) = self.lines.next_line()? {
             let said = said(&String::from_utf8_lossy(line))
                 .ok_or_else(|| self.lines.unexpected("record of DAMON", FORMS))?;
@@ -129,7 +129,7 @@ impl<R: BufRead> Damon<R> {
     }
 
     /// Whether a region of this target (or of the snapshot's) belongs to the trace; two targets do not fit one.
-    fn is_wanted(&mut self, said: Option<u64>) -> Result<bool, SourceError> {
+    fn is_wanted(&mut self, said: Option<u64>) -> Result<bool, Error> {
         let Some(target) = said.or(self.target) else {
             return Ok(true);
         };
@@ -250,7 +250,7 @@ pub fn import<W: Write>(
     out: W,
     header: &Header,
     only: Option<u64>,
-) -> Result<(W, Totals), ImportError> {
+) -> Result<(W, Totals), Error> {
     import_within(from, out, header, only, MOST)
 }
 
@@ -261,7 +261,7 @@ pub fn import_within<W: Write>(
     header: &Header,
     only: Option<u64>,
     most: Limits,
-) -> Result<(W, Totals), ImportError> {
+) -> Result<(W, Totals), Error> {
     let mut regions = Damon::new(from, only);
     let mut writer = Writer::new(out, header)?;
     let shift = header.page_bytes.trailing_zeros();
@@ -278,13 +278,13 @@ pub fn import_within<W: Write>(
                 header.page_bytes, most.pages, most.events
             );
             let next = "import with larger pages (--page 2M), or a shorter record";
-            return Err(regions.lines.unusable(why, next).into());
+            return Err(regions.lines.unusable(why, next));
         }
         for place in places {
             writer.push(region.time, place, region.accesses, 0)?;
         }
     }
-    Ok(writer.finish(0, 0)?)
+    writer.finish(0, 0)
 }
 
 #[cfg(test)]
@@ -293,7 +293,7 @@ mod tests {
     use crate::event::Clock;
     use crate::trace::read;
 
-    fn all(text: &str, only: Option<u64>) -> Result<Vec<Region>, SourceError> {
+    fn all(text: &str, only: Option<u64>) -> Result<Vec<Region>, Error> {
         let mut damon = Damon::new(text.as_bytes(), only);
         let mut regions = Vec::new();
         while let Some(region) = damon.next_region()? {
@@ -377,7 +377,7 @@ nr_regions: 1
     fn one_target_is_chosen_or_has_to_be() {
         let text = POINT.replacen("target_id=0", "target_id=7", 1);
         let error = all(&text, None).expect_err("two targets");
-        assert_eq!(error.line(), 3);
+        assert_eq!(error.at(), Some(3));
         assert!(error.next().contains("--only"), "{error}");
         assert_eq!(all(&text, Some(7)).expect("read").len(), 1);
     }
@@ -402,7 +402,7 @@ nr_regions: 1
             "heatmap: 00000",
         ] {
             let error = all(&format!("monitoring_start: 0 ns\n{line}\n"), None).expect_err(line);
-            assert_eq!(error.line(), 2, "{line}");
+            assert_eq!(error.at(), Some(2), "{line}");
         }
         let early = all("1000-2000(4 KiB): 1\n", None).expect_err("early");
         assert!(early.to_string().contains("monitoring_start"), "{early}");

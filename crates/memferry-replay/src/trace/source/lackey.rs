@@ -11,9 +11,9 @@
 
 use std::io::{BufRead, Write};
 
+use crate::error::Error;
 use crate::trace::{Header, Totals};
 
-use super::error::{ImportError, SourceError};
 use super::lines::Lines;
 use super::recorder::{More, Recorder, Span};
 use super::{Access, Kind};
@@ -23,7 +23,7 @@ const LARGEST: u32 = 16 << 10;
 
 /// The next access of lackey's text; `None` at the end. A last line that is not whole, as that of a valgrind that was killed,
 /// is left out.
-fn next_access<R: BufRead>(lines: &mut Lines<R>) -> Result<Option<Access>, SourceError> {
+fn next_access<R: BufRead>(lines: &mut Lines<R>) -> Result<Option<Access>, Error> {
     while let Some(line) = lines.next_line()? {
         if let Some(access) = access(line) {
             return Ok(Some(access));
@@ -87,10 +87,7 @@ fn is_remark(line: &[u8]) -> bool {
 }
 
 /// Records what lackey's text tells, to its end or until as many accesses as were asked for are recorded.
-pub fn record<W: Write>(
-    from: impl BufRead,
-    recorder: &mut Recorder<W>,
-) -> Result<More, ImportError> {
+pub fn record<W: Write>(from: impl BufRead, recorder: &mut Recorder<W>) -> Result<More, Error> {
     let mut lines = Lines::new(from);
     while let Some(access) = next_access(&mut lines)? {
         if recorder.record(access)? == More::No {
@@ -106,17 +103,17 @@ pub fn import<W: Write>(
     out: W,
     header: &Header,
     span: Span,
-) -> Result<(W, Totals), ImportError> {
+) -> Result<(W, Totals), Error> {
     let mut recorder = Recorder::new(out, header, span)?;
     record(from, &mut recorder)?;
-    Ok(recorder.finish()?)
+    recorder.finish()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn all(text: &str) -> Result<Vec<Access>, SourceError> {
+    fn all(text: &str) -> Result<Vec<Access>, Error> {
         let mut lines = Lines::new(text.as_bytes());
         let mut accesses = Vec::new();
         while let Some(access) = next_access(&mut lines)? {
@@ -178,7 +175,7 @@ I  0401ab73,5
         ] {
             let error = all(&format!("==1== \nI  04,1\n{line}\n L 1000,8\n"));
             let error = error.expect_err(line);
-            assert_eq!(error.line(), 3, "{error}");
+            assert_eq!(error.at(), Some(3), "{error}");
             assert!(error.to_string().contains(line), "{error}");
             assert!(error.next().contains("--log-file"), "{error}");
         }

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, ErrorKind};
 
-use super::error::SourceError;
+use crate::error::Error;
 
 /// Bytes of the longest line that is read. Command names, event names and symbols stay far below.
 const LONGEST: usize = 16 << 10;
@@ -31,7 +31,7 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line without its end; `None` after the last.
-    pub fn next_line(&mut self) -> Result<Option<&[u8]>, SourceError> {
+    pub fn next_line(&mut self) -> Result<Option<&[u8]>, Error> {
         self.line.clear();
         self.number += 1;
         loop {
@@ -40,7 +40,7 @@ impl<R: BufRead> Lines<R> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(source) => {
                     let line = self.number;
-                    return Err(SourceError::Io { line, source });
+                    return Err(Error::Text { line, source });
                 }
             };
             if found.is_empty() {
@@ -72,10 +72,10 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The error that this line is not what was `expected`.
-    pub fn unexpected(&self, expected: &'static str, next: &'static str) -> SourceError {
+    pub fn unexpected(&self, expected: &'static str, next: &'static str) -> Error {
         let text = String::from_utf8_lossy(&self.line);
         let shown = text.chars().take(SHOWN);
-        SourceError::Line {
+        Error::Line {
             line: self.number,
             expected,
             found: shown
@@ -86,8 +86,8 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The error that this line says something unusable.
-    pub fn unusable(&self, why: impl Into<String>, next: &'static str) -> SourceError {
-        SourceError::Unusable {
+    pub fn unusable(&self, why: impl Into<String>, next: &'static str) -> Error {
+        Error::Unusable {
             line: self.number,
             why: why.into(),
             next,
@@ -115,7 +115,7 @@ mod tests {
         let endless = std::io::BufReader::new(std::io::repeat(b'x'));
         let mut lines = Lines::new(endless);
         let error = lines.next_line().expect_err("too long");
-        assert_eq!(error.line(), 1);
+        assert_eq!(error.at(), Some(1));
         assert!(error.to_string().contains("16 KiB"), "{error}");
     }
 }

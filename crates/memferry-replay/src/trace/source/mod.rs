@@ -7,7 +7,6 @@
 
 mod cache;
 mod damon;
-mod error;
 mod lackey;
 mod lines;
 mod perf;
@@ -17,7 +16,6 @@ mod window;
 
 pub use cache::CacheModel;
 pub use damon::{Damon, Region, import as import_damon, import_within as import_damon_within};
-pub use error::{ImportError, SourceError};
 pub use lackey::{import as import_lackey, record as record_lackey};
 pub use perf::{Perf, Sample, Skipped, import as import_perf};
 pub use recorder::{More, Recorder, Span};

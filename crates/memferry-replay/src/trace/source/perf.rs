@@ -11,10 +11,10 @@
 
 use std::io::{BufRead, Write};
 
+use crate::error::Error;
 use crate::trace::{Header, Totals, Writer};
 
 use super::Kind;
-use super::error::{ImportError, SourceError};
 use super::lines::Lines;
 use super::stamp::{digits, hex, nanoseconds};
 
@@ -68,7 +68,7 @@ impl<R: BufRead> Perf<R> {
     }
 
     /// The next sample; `None` at the end.
-    pub fn next_sample(&mut self) -> Result<Option<Sample>, SourceError> {
+    pub fn next_sample(&mut self) -> Result<Option<Sample>, Error> {
         while let Some(line) = self.lines.next_line()? {
             let text = String::from_utf8_lossy(line);
             let Some(raw) = raw(&text) else {
@@ -115,7 +115,7 @@ impl<R: BufRead> Perf<R> {
     }
 
     /// Whether a sample of this process belongs to the trace; two processes do not fit one.
-    fn is_wanted(&mut self, process: Option<u64>) -> Result<bool, SourceError> {
+    fn is_wanted(&mut self, process: Option<u64>) -> Result<bool, Error> {
         match (self.only, process) {
             (Some(only), Some(process)) => Ok(only == process),
             (Some(_), None) => Err(self
@@ -214,7 +214,7 @@ pub fn import<W: Write>(
     out: W,
     header: &Header,
     only: Option<u64>,
-) -> Result<(W, Totals, Skipped), ImportError> {
+) -> Result<(W, Totals, Skipped), Error> {
     let mut samples = Perf::new(from, only);
     let mut writer = Writer::new(out, header)?;
     let shift = header.page_bytes.trailing_zeros();
@@ -231,7 +231,7 @@ pub fn import<W: Write>(
 mod tests {
     use super::*;
 
-    fn all(text: &str, only: Option<u64>) -> Result<(Vec<Sample>, Skipped), SourceError> {
+    fn all(text: &str, only: Option<u64>) -> Result<(Vec<Sample>, Skipped), Error> {
         let mut perf = Perf::new(text.as_bytes(), only);
         let mut samples = Vec::new();
         while let Some(sample) = perf.next_sample()? {
@@ -312,7 +312,7 @@ mod tests {
             }
         );
         let error = all(text, None).expect_err("two processes");
-        assert_eq!(error.line(), 3, "{error}");
+        assert_eq!(error.at(), Some(3), "{error}");
         assert!(error.next().contains("--only"), "{error}");
         let error = all("5.000001: 1000\n", Some(1)).expect_err("no process");
         assert!(error.next().contains("-F pid"), "{error}");
@@ -331,7 +331,7 @@ mod tests {
             "perf: no samples",
         ] {
             let error = all(&format!("1.000000: 1000\n{line}\n"), None).expect_err(line);
-            assert_eq!(error.line(), 2, "{line}");
+            assert_eq!(error.at(), Some(2), "{line}");
             assert!(error.next().contains("perf script -F"), "{error}");
         }
     }
@@ -339,6 +339,6 @@ mod tests {
     #[test]
     fn a_time_that_goes_back_is_told() {
         let error = all("5.000002: 1000\n5.000001: 1000\n", None).expect_err("back");
-        assert_eq!(error.line(), 2);
+        assert_eq!(error.at(), Some(2));
     }
 }

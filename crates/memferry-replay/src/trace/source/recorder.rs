@@ -4,7 +4,8 @@
 
 use std::io::Write;
 
-use crate::trace::{Header, Totals, WriteError, Writer};
+use crate::error::Error;
+use crate::trace::{Header, Totals, Writer};
 
 use super::cache::CacheModel;
 use super::window::Window;
@@ -56,7 +57,7 @@ pub struct Recorder<W> {
 
 impl<W: Write> Recorder<W> {
     /// Writes the header and makes ready. The header's `cache`, `window` and `instructions` say what is done.
-    pub fn new(out: W, header: &Header, span: Span) -> Result<Self, WriteError> {
+    pub fn new(out: W, header: &Header, span: Span) -> Result<Self, Error> {
         let writer = Writer::new(out, header)?;
         Ok(Self {
             writer,
@@ -73,7 +74,7 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Records an access.
-    pub fn record(&mut self, access: Access) -> Result<More, WriteError> {
+    pub fn record(&mut self, access: Access) -> Result<More, Error> {
         match access.kind {
             Kind::Instruction if !self.instructions => Ok(More::Yes),
             Kind::Instruction | Kind::Load => self.single(access, false),
@@ -91,12 +92,12 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Writes the rest.
-    pub fn finish(mut self) -> Result<(W, Totals), WriteError> {
+    pub fn finish(mut self) -> Result<(W, Totals), Error> {
         self.flush()?;
         self.writer.finish(self.seen, self.seen)
     }
 
-    fn single(&mut self, access: Access, is_write: bool) -> Result<More, WriteError> {
+    fn single(&mut self, access: Access, is_write: bool) -> Result<More, Error> {
         let last = access
             .address
             .saturating_add(u64::from(access.bytes.max(1)) - 1);
@@ -141,7 +142,7 @@ impl<W: Write> Recorder<W> {
         })
     }
 
-    fn flush(&mut self) -> Result<(), WriteError> {
+    fn flush(&mut self) -> Result<(), Error> {
         self.window.write(&mut self.writer, self.start)?;
         self.start = self.seen;
         Ok(())

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::io::Write;
 
-use crate::trace::{WriteError, Writer};
+use crate::error::Error;
+use crate::trace::Writer;
 
 /// Accesses to one page within a window.
 struct Merged {
@@ -47,7 +48,7 @@ impl Window {
     /// Writes what was counted as events of this time; the next window starts empty.
     ///
     /// They come by page number, new pages last, which get theirs by address: small steps from one to the next.
-    pub fn write<W: Write>(&mut self, writer: &mut Writer<W>, time: u64) -> Result<(), WriteError> {
+    pub fn write<W: Write>(&mut self, writer: &mut Writer<W>, time: u64) -> Result<(), Error> {
         self.at.clear();
         self.last = 0;
         self.merged.sort_unstable_by_key(|page| {
