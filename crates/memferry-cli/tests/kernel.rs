@@ -242,39 +242,6 @@ fn a_write_that_fails_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn wrong_usage_is_status_2() {
-    for (arguments, part) in [
-        (&["kernel"][..], "Usage"),
-        (&["kernel", "set"], "--migrator"),
-        (&["kernel", "set", "--reason", "demotion"], "REASON=CHOICE"),
-        (&["kernel", "set", "--reasons", "all"], "unexpected"),
-        (&["kernel", "set", "--mtcopy-lanes", "0"], "1..=64"),
-        (&["kernel", "set", "--mtcopy-lanes", "65"], "1..=64"),
-        (
-            &["kernel", "set", "--pghot-sources", "rumours"],
-            "hintfaults,hwhints,pgtscan",
-        ),
-        (&["kernel", "set", "--pghot-target", "1023"], "0..=1022"),
-        (&["kernel", "set", "--pghot-rate-limit", "0"], "1..=4194304"),
-        (
-            &["kernel", "set", "--pghot-rate-limit", "4194305"],
-            "1..=4194304",
-        ),
-        (&["kernel", "heat", "--most", "0"], "at least 1"),
-        (&["kernel", "set", "--max-batch-bytes", "4MB"], "64KiB"),
-        (&["kernel", "set", "--min-batch-bytes", "0"], "unexpected"),
-    ] {
-        let output = memferry(arguments);
-        assert_eq!(status(&output), 2, "{arguments:?}");
-        assert!(
-            stderr(&output).contains(part),
-            "{arguments:?}: {}",
-            stderr(&output)
-        );
-    }
-}
-
-#[test]
 fn status_says_whether_the_settings_come_back_at_boot() {
     let root = with_pghot();
     let shows = |persisted: &str, part: &str| {

@@ -89,29 +89,3 @@ fn what_cannot_be_moved_says_why() {
     let output = memferry(&["move", "--pid", &pid, "--from", "999", "--to", &node]);
     has(&stderr(&output), "no memory node 999");
 }
-
-#[test]
-fn wrong_usage_is_status_2() {
-    for (line, part) in [
-        ("move", "--pid"),
-        ("move --pid 1", "--to"),
-        ("move --pid 1 --unit x --to 1", "cannot be used with"),
-        ("move --cgroup / --unit x --to 1", "cannot be used with"),
-        ("move --pid 0 --to 1", "1.."),
-        ("move --pid x --to 1", "invalid"),
-        ("move --pid 1 --to 1 --from 1", "moves nothing"),
-        ("move --pid 1 --to -1", "unexpected"),
-        ("move --pid 1 --to 1 --callers 0", "at least 1"),
-        ("move --pid 1 --to 1 --rate 0", "larger than 0"),
-        ("move --pid 1 --to 1 --rate fast", "not a rate"),
-        (
-            "move --pid 1 --to 1 --all --anonymous",
-            "cannot be used with",
-        ),
-    ] {
-        let output = memferry(&line.split(' ').collect::<Vec<_>>());
-        assert_eq!(status(&output), 2, "{line}: {}", stderr(&output));
-        has(&stderr(&output), part);
-        assert_eq!(stdout(&output), "");
-    }
-}

@@ -98,27 +98,6 @@ fn traces_and_policies_become_tables_json_and_a_page() {
 }
 
 #[test]
-fn wrong_usage_is_told_what_is_allowed() {
-    for (arguments, part) in [
-        (&["replay"][..], "TRACE"),
-        (
-            &["replay", "x", "--policy", "best"],
-            "numab2, pghot-default",
-        ),
-        (&["replay", "x", "--top", "0%"], "0.1% to 100%"),
-        (&["replay", "x", "--top", "0"], "larger than 0"),
-    ] {
-        let output = memferry(arguments);
-        assert_eq!(status(&output), 2, "{arguments:?}");
-        assert!(
-            stderr(&output).contains(part),
-            "{arguments:?}: {}",
-            stderr(&output)
-        );
-    }
-}
-
-#[test]
 fn what_cannot_be_replayed_says_why_and_what_to_try() {
     let folder = tempfile::tempdir().expect("folder");
     let whole = file(folder.path(), "zipf.trace", &synthetic::zipf(30, 4000, 1));

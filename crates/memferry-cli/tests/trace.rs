@@ -454,61 +454,6 @@ fn without_o_tmpfile() -> std::io::Result<()> {
 }
 
 #[test]
-fn wrong_usage_says_what_is_accepted() {
-    for (arguments, part) in [
-        (&["trace"][..], "Usage"),
-        (&["trace", "record"], "<COMMAND>"),
-        (
-            &["trace", "record", "--cache", "3M", "x"],
-            "power of two from 4K to 1G",
-        ),
-        (
-            &["trace", "record", "--page", "1K", "x"],
-            "power of two from 4K to 1G",
-        ),
-        (&["trace", "record", "--window", "3G", "x"], "2147483648"),
-        (
-            &["trace", "record", "--max-accesses", "0", "x"],
-            "1 or more",
-        ),
-        (&["trace", "import", "x"], "--format"),
-        (
-            &["trace", "import", "--format", "gem5", "x"],
-            "lackey, perf, damon",
-        ),
-        (
-            &["trace", "import", "--format", "perf", "--window", "1", "x"],
-            "--format lackey",
-        ),
-        (
-            &["trace", "import", "--format", "lackey", "--only", "1", "x"],
-            "perf and damon",
-        ),
-        (
-            &[
-                "trace",
-                "import",
-                "--format",
-                "damon",
-                "--sampling",
-                "2",
-                "x",
-            ],
-            "--format perf",
-        ),
-        (&["trace", "info"], "<FILE>"),
-    ] {
-        let output = memferry(arguments);
-        assert_eq!(status(&output), 2, "{arguments:?}: {}", stderr(&output));
-        assert!(
-            stderr(&output).contains(part),
-            "{arguments:?}: {}",
-            stderr(&output)
-        );
-    }
-}
-
-#[test]
 fn the_traces_of_the_repository_are_whole() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
     let mut names = Vec::new();
