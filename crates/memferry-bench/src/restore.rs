@@ -280,13 +280,7 @@ mod tests {
     }
 
     fn machine() -> tempfile::TempDir {
-        let root = tempfile::tempdir().expect("folder");
-        for (file, text) in FILES.iter().zip(BEFORE) {
-            let path = root.path().join(file);
-            fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-            fs::write(path, text).expect("file");
-        }
-        root
+        crate::synthetic::machine(&[(FILES[0], BEFORE[0]), (FILES[1], BEFORE[1])])
     }
 
     fn change(root: &Path) -> Restore {

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the benchmarks take by default on machines of 1 to 1,024 CPUs, read from files that such machines would show.
 
-use std::fs;
-
 use memferry_linux::topology::Topology;
 
 use super::kernel;
 use super::promote::Place;
 use crate::args::{Bench, read};
+use crate::synthetic::put;
 
 /// A machine with so many CPUs, half of them on each of two fast nodes, and a slow node.
 fn machine(cpus: u32) -> Topology {
     let root = tempfile::tempdir().expect("folder");
-    let file = |path: &str, text: &str| {
-        let path = root.path().join(path);
-        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-        fs::write(path, text).expect("file");
-    };
+    let file = |path: &str, text: &str| put(root.path(), path, text);
     let list = |from: u32, to: u32| match from < to {
         true => format!("{from}-{}\n", to - 1),
         false => "\n".to_owned(),

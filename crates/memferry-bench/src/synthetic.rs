@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Synthetic benchmark files for the tests: plausible, measured by nobody.
+//! Synthetic benchmark files for the tests, plausible, measured by nobody, and invented machines: folders with files of the kernel.
+
+use std::fs;
+use std::path::Path;
 
 use crate::cpu_time::CpuTicks;
 use crate::promote::like::like;
@@ -103,6 +106,22 @@ pub fn file(bench: &str) -> BenchFile {
 /// The text of [`file`].
 pub fn text(bench: &str) -> String {
     serde_json::to_string_pretty(&file(bench)).expect("JSON")
+}
+
+/// Writes a file of an invented machine.
+pub fn put(root: &Path, file: &str, text: &str) {
+    let path = root.join(file);
+    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+    fs::write(path, text).expect("file");
+}
+
+/// An invented machine with these files.
+pub fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("folder");
+    files
+        .iter()
+        .for_each(|(file, text)| put(root.path(), file, text));
+    root
 }
 
 /// A row of one file size by the throughput of its runs; its share of the ceiling comes later.

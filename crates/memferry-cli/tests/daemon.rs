@@ -4,20 +4,14 @@
 mod command;
 
 use std::fs;
-use std::path::Path;
 
 use command::machine::tiered;
 use command::waiting::Waiting;
 use command::{check_head, command, has, memferry, status, stderr, stdout};
+use memferry_bench::synthetic::put;
 use serde_json::Value;
 
 const BALANCING: &str = "proc/sys/kernel/numa_balancing";
-
-fn put(root: &Path, file: &str, text: &str) {
-    let path = root.join(file);
-    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-    fs::write(path, text).expect("file");
-}
 
 #[test]
 fn a_wrong_configuration_is_told_with_its_line() {

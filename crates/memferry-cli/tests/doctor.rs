@@ -3,9 +3,8 @@
 
 mod command;
 
-use std::fs;
-
 use command::{memferry, status, stderr, stdout};
+use memferry_bench::synthetic;
 use serde_json::Value;
 
 #[test]
@@ -26,11 +25,7 @@ fn only_what_is_wrong_is_status_1() {
     let unreadable = doctor();
     assert_eq!(status(&unreadable), 1);
     assert!(stderr(&unreadable).contains("try: "), "{unreadable:?}");
-    let put = |file: &str, text: &str| {
-        let path = root.path().join(file);
-        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-        fs::write(path, text).expect("file");
-    };
+    let put = |file: &str, text: &str| synthetic::put(root.path(), file, text);
     for (file, text) in [
         ("sys/devices/system/cpu/online", "0\n"),
         ("proc/cpuinfo", "\n"),

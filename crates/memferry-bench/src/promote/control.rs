@@ -90,6 +90,7 @@ fn refused(path: &Path, text: &str, error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::synthetic::machine;
 
     fn place() -> Place {
         Place {
@@ -98,16 +99,6 @@ mod tests {
             top: vec![0, 1],
             cpus: vec![1],
         }
-    }
-
-    fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().expect("folder");
-        for (file, text) in files {
-            let path = root.path().join(file);
-            fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-            fs::write(path, text).expect("file");
-        }
-        root
     }
 
     fn mode(name: &'static str, source: Option<&'static str>) -> Mode {

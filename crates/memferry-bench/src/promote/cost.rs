@@ -126,12 +126,7 @@ fn ticks(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn put(root: &Path, file: &str, text: &str) {
-        let path = root.join(file);
-        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-        fs::write(path, text).expect("file");
-    }
+    use crate::synthetic::put;
 
     #[test]
     fn threads_are_told_apart_by_name_and_counted_exactly_where_that_is_possible() {

@@ -172,8 +172,10 @@ fn no_balancing(mode: &str) -> Missing {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::fs;
+
+    use super::*;
+    use crate::synthetic::{machine, put};
 
     fn args(line: &str) -> PromoteArgs {
         match crate::args::read(&format!("promote {line}")).expect("usage") {
@@ -184,11 +186,11 @@ mod tests {
 
     /// A stock kernel with NUMA balancing.
     fn stock() -> tempfile::TempDir {
-        let root = tempfile::tempdir().expect("folder");
-        put(root.path(), BALANCING, "0\n");
-        put(root.path(), "proc/vmstat", "pgpromote_success 0\n");
-        put(root.path(), DEMOTION, "false\n");
-        root
+        machine(&[
+            (BALANCING, "0\n"),
+            ("proc/vmstat", "pgpromote_success 0\n"),
+            (DEMOTION, "false\n"),
+        ])
     }
 
     fn with_pghot() -> tempfile::TempDir {
@@ -202,12 +204,6 @@ mod tests {
             put(root.path(), file, text);
         }
         root
-    }
-
-    fn put(root: &Path, file: &str, text: &str) {
-        let path = root.join(file);
-        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-        fs::write(path, text).expect("file");
     }
 
     fn chosen(root: &Path, line: &str) -> Result<(Vec<String>, Vec<String>), Failure> {

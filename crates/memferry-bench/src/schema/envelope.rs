@@ -98,11 +98,8 @@ mod tests {
 
     #[test]
     fn the_kernels_files_that_are_there_are_settings() {
-        let root = tempfile::tempdir().expect("folder");
         let file = "proc/sys/kernel/numa_balancing";
-        let path = root.path().join(file);
-        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-        fs::write(&path, "2\n").expect("file");
+        let root = crate::synthetic::machine(&[(file, "2\n")]);
         let envelope = Envelope::now(root.path()).with("seconds", 3);
         let names = [file, "seconds"];
         let settings: Vec<_> = (envelope.settings.iter())

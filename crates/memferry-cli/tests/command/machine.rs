@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
+use memferry_bench::synthetic;
+
 use super::memferry;
 
 /// The migrators' folder.
@@ -45,18 +47,13 @@ pub fn machine() -> tempfile::TempDir {
 
 /// A stock kernel.
 pub fn stock() -> tempfile::TempDir {
-    let root = tempfile::tempdir().expect("folder");
-    let release = root.path().join("proc/sys/kernel");
-    fs::create_dir_all(&release).expect("folder");
-    fs::write(release.join("osrelease"), "6.12.57\n").expect("file");
+    let root = synthetic::machine(&[("proc/sys/kernel/osrelease", "6.12.57\n")]);
     fs::create_dir_all(root.path().join("sys/kernel/mm")).expect("folder");
     root
 }
 
 pub fn put(root: &Path, file: &str, text: &str) {
-    let path = root.join(FOLDER).join(file);
-    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-    fs::write(path, text).expect("file");
+    synthetic::put(&root.join(FOLDER), file, text);
 }
 
 pub fn text(root: &Path, file: &str) -> String {
@@ -94,9 +91,7 @@ pub fn with_pghot() -> tempfile::TempDir {
              40 3 1 1 -1 0 0 1\n",
         ),
     ] {
-        let path = root.path().join(file);
-        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-        fs::write(path, text).expect("file");
+        synthetic::put(root.path(), file, text);
     }
     root
 }
@@ -108,40 +103,32 @@ pub fn sysctl(root: &Path, name: &str) -> String {
 
 /// A machine with so many CPUs on one node, and this kernel.
 pub fn large(cpus: u32, release: &str) -> tempfile::TempDir {
-    let root = tempfile::tempdir().expect("folder");
-    let file = |path: &str, text: &str| {
-        let path = root.path().join(path);
-        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-        fs::write(path, text).expect("file");
-    };
-    let (list, memory) = (format!("0-{}\n", cpus - 1), "MemTotal: 16777216 kB\n");
-    file("sys/devices/system/cpu/online", &list);
-    file("sys/devices/system/node/has_memory", "0\n");
-    file("sys/devices/system/node/node0/cpulist", &list);
-    file("sys/devices/system/node/node0/distance", "10\n");
+    let (list, node) = (format!("0-{}\n", cpus - 1), "sys/devices/system/node");
     let of_node = "Node 0 MemTotal: 16777216 kB\nNode 0 MemFree: 8388608 kB\n";
-    file("sys/devices/system/node/node0/meminfo", of_node);
-    file(
-        "proc/cpuinfo",
-        "processor\t: 0\nmodel name\t: Fake CPU 9000\n",
-    );
-    file(
-        "proc/meminfo",
-        &format!("{memory}MemFree: 8388608 kB\nMemAvailable: 8388608 kB\n"),
-    );
-    file("proc/sys/kernel/osrelease", &format!("{release}\n"));
-    file("proc/sys/vm/max_map_count", "65530\n");
-    file("proc/sys/vm/overcommit_memory", "0\n");
-    root
+    let memory = "MemTotal: 16777216 kB\nMemFree: 8388608 kB\nMemAvailable: 8388608 kB\n";
+    synthetic::machine(&[
+        ("sys/devices/system/cpu/online", &list),
+        (&format!("{node}/has_memory"), "0\n"),
+        (&format!("{node}/node0/cpulist"), &list),
+        (&format!("{node}/node0/distance"), "10\n"),
+        (&format!("{node}/node0/meminfo"), of_node),
+        (
+            "proc/cpuinfo",
+            "processor\t: 0\nmodel name\t: Fake CPU 9000\n",
+        ),
+        ("proc/meminfo", memory),
+        ("proc/sys/kernel/osrelease", &format!("{release}\n")),
+        ("proc/sys/vm/max_map_count", "65530\n"),
+        ("proc/sys/vm/overcommit_memory", "0\n"),
+    ])
 }
 
 /// A machine with two tiers, which NUMA balancing serves.
 pub fn tiered() -> tempfile::TempDir {
-    let root = tempfile::tempdir().expect("folder");
     let node = "sys/devices/system/node";
     let tiers = "sys/devices/virtual/memory_tiering";
     let memory = "Node 0 MemTotal: 1048576 kB\nNode 0 MemFree: 524288 kB\n";
-    for (file, text) in [
+    synthetic::machine(&[
         ("sys/devices/system/cpu/online", "0\n"),
         (&format!("{node}/online"), "0-1\n"),
         (&format!("{node}/has_memory"), "0-1\n"),
@@ -166,10 +153,5 @@ pub fn tiered() -> tempfile::TempDir {
         ("proc/sys/vm/overcommit_memory", "0\n"),
         ("proc/vmstat", "pgpromote_success 1\n"),
         ("proc/sys/kernel/numa_balancing", "1\n"),
-    ] {
-        let path = root.path().join(file);
-        fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-        fs::write(path, text).expect("file");
-    }
-    root
+    ])
 }
