@@ -79,8 +79,8 @@ impl Control {
         })
     }
 
-    /// DMA channels that dcbm gets of the most that these columns have, if that is less.
-    pub fn channels(&mut self, columns: &[(Means, usize)]) -> Result<Option<usize>, Failure> {
+    /// Leaves out columns with more lanes than dcbm gets DMA channels; says how many it gets, if there were such.
+    pub fn fit(&mut self, columns: &mut Vec<(Means, usize)>) -> Result<Option<usize>, Failure> {
         let of_dcbm = columns.iter().filter(|(means, _)| means.name() == DCBM);
         let Some(most) = of_dcbm.map(|(_, lanes)| *lanes).max() else {
             return Ok(None);
@@ -92,7 +92,9 @@ impl Control {
             .iter()
             .filter_map(|line| line.strip_suffix(": taken"));
         self.taken = names.map(str::to_owned).collect();
-        Ok((self.taken.len() < most).then_some(self.taken.len()))
+        let channels = self.taken.len();
+        columns.retain(|(means, lanes)| means.name() != DCBM || *lanes <= channels);
+        Ok((channels < most).then_some(channels))
     }
 
     /// Activates a migrator, with so many lanes if it has some, for the reasons that are measured.

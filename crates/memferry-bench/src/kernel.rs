@@ -59,14 +59,18 @@ pub fn of_none(case: &Case, runs: &[Run], all: &[(Case, Vec<Run>)]) -> Option<f6
 /// The rows that are not what their name says: the migrator left more than a tenth of the bytes to the plain copy. Calls of
 /// less than a huge page do not count: they can be too small for a migrator. Nor does auto, whose choice the plain copy is.
 pub fn not_copied(rows: &[MoveRow]) -> Option<String> {
-    let part = |row: &MoveRow| {
+    copied_by_others(rows, |row| {
         let share = row.copied_bytes? as f64 / (row.bytes * row.runs as u64) as f64;
         let folio = Size(row.folio_bytes as u64);
         let folios = row.folios.unwrap_or(row.bytes as usize / row.folio_bytes);
         let (migrator, lanes, percent) = (&row.migrator, row.lanes, share * 100.0);
         (share < 0.9 && row.folio_bytes * folios >= THP && migrator != AUTO)
             .then(|| format!("{migrator} x{lanes}, {folios} of {folio}: {percent:.0}%"))
-    };
+    })
+}
+
+/// What is said of rows that are not what their name says; `part` names such a row.
+pub fn copied_by_others<R>(rows: &[R], part: impl Fn(&R) -> Option<String>) -> Option<String> {
     let parts: Vec<String> = rows.iter().filter_map(part).collect();
     (!parts.is_empty()).then(|| {
         format!(
@@ -165,18 +169,21 @@ pub fn named(asked: &[MigratorName], registered: &[String]) -> Result<Vec<String
 
 /// Which migrators run with how many lanes; the kernel's `names` are those that are registered.
 pub fn columns(
-    args: &RunArgs,
+    asked: &[MigratorName],
     lanes: &[usize],
     names: &[String],
-) -> Result<Vec<(String, usize)>, Failure> {
-    let wanted = named(&args.migrator, names)?;
-    let most = lanes.iter().copied().max().unwrap_or(1);
-    let of = |name: String| match &*name {
-        MTCOPY | DCBM => lanes.iter().map(|&lanes| (name.clone(), lanes)).collect(),
-        AUTO => vec![(name, most)],
-        _ => vec![(name, 1)],
+) -> Result<Vec<(Means, usize)>, Failure> {
+    let most = [lanes.iter().copied().max().unwrap_or(1)];
+    let of = |name: String| {
+        let lanes = match &*name {
+            MTCOPY | DCBM => lanes,
+            AUTO => &most,
+            _ => &[1],
+        };
+        let means = Means::Kernel(name);
+        lanes.iter().map(move |&lanes| (means.clone(), lanes))
     };
-    Ok(wanted.into_iter().flat_map(of).collect())
+    Ok(named(asked, names)?.into_iter().flat_map(of).collect())
 }
 
 #[cfg(test)]
@@ -199,12 +206,12 @@ mod tests {
         };
         let names = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let all = columns(
-            &args.run,
+            &args.run.migrator,
             &[1, 2],
             &names(&["auto", "dcbm", "kernel", "mtcopy", "none"]),
         )
         .expect("all");
-        let all: Vec<(&str, usize)> = all.iter().map(|(name, lanes)| (&**name, *lanes)).collect();
+        let all: Vec<(&str, usize)> = all.iter().map(|(of, lanes)| (of.name(), *lanes)).collect();
         assert_eq!(
             all,
             [

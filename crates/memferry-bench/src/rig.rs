@@ -22,7 +22,7 @@ use super::nodes::{self, bring, missing};
 use super::region::{PAGE, Region, THP, in_parts};
 use super::rounds::{Case, Run, Stand};
 use super::three_pass::three_passes;
-use crate::args::{self, LanesOn, Migrator, Priority, RunArgs};
+use crate::args::{self, LanesOn, Migrator, MigratorName, Priority, RunArgs, user_migrators};
 use crate::failure::Failure;
 use crate::schema::FromTo;
 use crate::units::{Size, lanes};
@@ -67,6 +67,21 @@ impl Means {
             Self::Mover(_) | Self::ThreePass => "user",
         }
     }
+}
+
+/// The library's migrators that are asked for with their lanes; auto may take as many as the others have.
+pub fn columns(asked: &[MigratorName], lanes: &[usize]) -> Vec<(Means, usize)> {
+    let most = [lanes.iter().copied().max().unwrap_or(1)];
+    let of = |migrator: Migrator| {
+        let lanes = match migrator {
+            Migrator::Mtcopy => lanes,
+            Migrator::Auto => &most,
+            Migrator::PerFolio | Migrator::Batch => &[1],
+        };
+        let means = Means::Mover(migrator);
+        lanes.iter().map(move |&lanes| (means.clone(), lanes))
+    };
+    user_migrators(asked).into_iter().flat_map(of).collect()
 }
 
 /// Where destination pages come from, and what is moved.

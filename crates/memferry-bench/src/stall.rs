@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use memferry::{Batch, MoveHandle, MoveOptions, Mover, MoverOptions, SourcePages};
-use memferry_linux::kernel::{AUTO, DCBM, MTCOPY, NO_MIGRATOR};
+use memferry_linux::kernel::NO_MIGRATOR;
 use memferry_linux::topology::Topology;
 
 use super::between::{Control, Done};
@@ -21,8 +21,8 @@ use super::nodes::{self, bring, call_failed, missing, send};
 use super::region::{PAGE, Region, THP};
 use super::rig::{Means, bug, failed, new_mover, new_mtcopy, one_by_one};
 use super::throughput::routine;
-use super::{host, kernel};
-use crate::args::{Backend, LanesOn, Length, Migrator, StallArgs, user_migrators};
+use super::{host, kernel, rig};
+use crate::args::{Backend, LanesOn, Length, Migrator, StallArgs};
 use crate::failure::Failure;
 use crate::schema::{BenchFile, FromTo, Quantiles, Rows, StallRow};
 use crate::ui::Ui;
@@ -68,10 +68,12 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         notes.push(note);
     }
     let mut control = None;
-    let columns = match of_kernel {
+    let mut columns = match of_kernel {
         true => kernel_columns(args, &mut control)?,
-        false => user_columns(args),
+        false => rig::columns(args.migrators(), &args.lanes),
     };
+    // Its lanes are not fixed.
+    columns.retain(|(means, _)| !means.is_auto());
     let mut cells = Vec::new();
     for &folio in &args.folio {
         for (means, lanes) in &columns {
@@ -139,32 +141,14 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     crate::finish(file, args.quick, failure, restored, ui)
 }
 
-/// The library's migrators with their lanes.
-fn user_columns(args: &StallArgs) -> Vec<(Means, usize)> {
-    let of = |migrator: Migrator| {
-        let lanes = match migrator {
-            Migrator::Mtcopy => &args.lanes[..],
-            Migrator::Batch | Migrator::PerFolio => &[1],
-            // Its lanes are not fixed.
-            Migrator::Auto => &[],
-        };
-        lanes
-            .iter()
-            .map(move |&lanes| (Means::Mover(migrator), lanes))
-    };
-    let migrators = user_migrators(args.migrators()).into_iter();
-    migrators.flat_map(of).collect()
-}
-
 /// The kernel's migrators with their lanes, and what sets them; nothing can be set without the series.
 fn kernel_columns(
     args: &StallArgs,
     control: &mut Option<Control>,
 ) -> Result<Vec<(Means, usize)>, Failure> {
     let found = kernel::migration()?;
-    let mut names = kernel::named(args.migrators(), &kernel::registered(&found))?;
-    // Its lanes are not fixed.
-    names.retain(|name| name != AUTO);
+    let registered = kernel::registered(&found);
+    let mut columns = kernel::columns(args.migrators(), &args.lanes, &registered)?;
     if found.is_err() {
         if args.batch.iter().any(|&batch| batch != LARGEST) {
             return Err(Failure::new(
@@ -173,27 +157,16 @@ fn kernel_columns(
                 "leave out --batch",
             ));
         }
-        return Ok(vec![(Means::Kernel(NO_MIGRATOR.to_owned()), 1)]);
+        return Ok(columns);
     }
-    let of = |name: String| {
-        let has_lanes = name == MTCOPY || name == DCBM;
-        let lanes = if has_lanes { &args.lanes[..] } else { &[1] };
-        lanes
-            .iter()
-            .map(move |&lanes| (Means::Kernel(name.clone()), lanes))
-            .collect::<Vec<_>>()
-    };
-    let mut columns: Vec<(Means, usize)> = names.into_iter().flat_map(of).collect();
     let control = control.insert(Control::new(true, LanesOn::default())?);
-    if let Some(channels) = control.channels(&columns)? {
-        columns.retain(|(means, lanes)| means.name() != DCBM || *lanes <= channels);
-    }
+    control.fit(&mut columns)?;
     Ok(columns)
 }
 
 /// The rows that are not what their name says: the migrator left more than a tenth of the bytes to the plain copy.
 fn not_copied(rows: &[StallRow]) -> Option<String> {
-    let part = |row: &StallRow| {
+    kernel::copied_by_others(rows, |row: &StallRow| {
         let share = row.copied_bytes? as f64 / row.moved_bytes? as f64;
         let (migrator, lanes, percent) = (&row.migrator, row.lanes, share * 100.0);
         (share < 0.9).then(|| {
@@ -202,10 +175,6 @@ fn not_copied(rows: &[StallRow]) -> Option<String> {
                 Size(row.batch_bytes as u64)
             )
         })
-    };
-    let parts: Vec<String> = rows.iter().filter_map(part).collect();
-    (!parts.is_empty()).then(|| {
-        format!("The named migrator did not copy all bytes, the kernel copied the rest folio by folio: {}.", parts.join("; "))
     })
 }
 

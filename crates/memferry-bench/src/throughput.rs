@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memferry::copy::{self, Routine};
-use memferry_linux::kernel::{DCBM, NO_MIGRATOR};
+use memferry_linux::kernel::NO_MIGRATOR;
 use memferry_linux::topology::Topology;
 
 use super::between::{Between, Control};
@@ -16,10 +16,9 @@ use super::region::{PAGE, THP};
 use super::rig::{Means, Pages, Rig};
 use super::rounds::{Case, Rounds, Run, Stand, ceilings};
 use super::trace::Traced;
-use super::{host, kernel, nodes, three_pass};
+use super::{host, kernel, nodes, rig, three_pass};
 use crate::args::{
-    Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs, user_migrators,
-    value_name,
+    Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs, value_name,
 };
 use crate::failure::Failure;
 use crate::schema::{BenchFile, Ceiling, FromTo, MoveRow, Rows, Steps};
@@ -172,24 +171,18 @@ impl<'a> Bench<'a> {
         };
         if args.backend == Backend::User {
             bench.nodes = nodes::choose_or_within(topology, &args.nodes)?;
-            let lanes = args.lanes(usable);
-            for migrator in user_migrators(&args.migrator) {
-                let most = lanes.iter().copied().max().unwrap_or(1);
-                let lanes = match migrator {
-                    Migrator::Mtcopy => &lanes[..],
-                    Migrator::Auto => &[most],
-                    Migrator::PerFolio | Migrator::Batch => &[1],
-                };
-                let own = lanes.iter().map(|&lanes| (Means::Mover(migrator), lanes));
-                bench.columns.extend(own);
-            }
+            bench.columns = rig::columns(&args.migrator, &args.lanes(usable));
             bench.notes.extend(host::emulated_note(topology));
             return Ok(bench);
         }
         bench.nodes = Some(nodes::choose(topology, &args.nodes)?);
         let found = kernel::migration()?;
         let columns = match &found {
-            Ok(now) => kernel::columns(args, &kernel::lanes(args, usable), &now.migrators.names)?,
+            Ok(now) => kernel::columns(
+                &args.migrator,
+                &kernel::lanes(args, usable),
+                &now.migrators.names,
+            )?,
             Err(absence) => {
                 let other =
                     |name: &&MigratorName| !matches!(name, MigratorName::None | MigratorName::All);
@@ -200,18 +193,12 @@ impl<'a> Bench<'a> {
                         format!("{}; --migrator none measures it as it is", absence.hint()),
                     ));
                 }
-                vec![(NO_MIGRATOR.to_owned(), 1)]
+                vec![(Means::Kernel(NO_MIGRATOR.to_owned()), 1)]
             }
         };
-        let columns = columns.into_iter();
-        bench.columns = columns
-            .map(|(name, lanes)| (Means::Kernel(name), lanes))
-            .collect();
+        bench.columns = columns;
         let mut control = Control::new(found.is_ok(), args.lanes_on)?;
-        if let Some(channels) = control.channels(&bench.columns)? {
-            bench
-                .columns
-                .retain(|(means, lanes)| means.name() != DCBM || *lanes <= channels);
+        if let Some(channels) = control.fit(&mut bench.columns)? {
             bench.note(Some(format!(
                 "dcbm has {channels} DMA channels: there are no rows of more."
             )));
