@@ -5,13 +5,13 @@
 
 #[path = "../../memferry-c/tests/built/mod.rs"]
 mod built;
+mod command;
 
-use std::fs::File;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use built::{built, output, run};
+use command::waiting::terminal;
 
 /// What `packaging/install.sh` installs, for a C program that knows pkg-config alone.
 #[test]
@@ -149,16 +149,4 @@ fn packages_are_installed_with_consent_alone() {
             "{asked}"
         );
     }
-}
-
-/// A terminal: the person's side and the program's.
-fn terminal() -> (File, OwnedFd) {
-    let (mut person, mut program) = (-1, -1);
-    let null = std::ptr::null_mut();
-    // SAFETY: both numbers are written, and nothing else is asked for.
-    let opened =
-        unsafe { libc::openpty(&mut person, &mut program, null, null.cast(), null.cast()) };
-    assert_eq!(opened, 0);
-    // SAFETY: the call has just made them, and nobody else has them.
-    unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) }
 }

@@ -10,7 +10,7 @@ use super::picture::{Border, Heat, borders, course, heat};
 use super::text::{count, percent, table, title};
 use crate::chart::{Drawing, draw};
 use crate::html::{self, Fact, Head};
-use crate::table::Table;
+use crate::table::{Table, counted};
 
 #[derive(Serialize)]
 struct Page {
@@ -106,11 +106,7 @@ fn mean(cases: &[Case], kind: Kind) -> Option<f64> {
 }
 
 fn headline(cases: &[Case]) -> String {
-    let many = if cases.len() == 1 {
-        "1 replay".to_owned()
-    } else {
-        format!("{} replays", cases.len())
-    };
+    let many = counted(cases.len(), "replay");
     match (mean(cases, Kind::Ours), mean(cases, Kind::Oracle)) {
         (Some(ours), Some(oracle)) => format!(
             "The top tier serves {} of the accesses under ours, {} under the oracle that knows the trace ({many}).",

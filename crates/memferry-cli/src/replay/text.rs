@@ -5,8 +5,8 @@ use memferry_replay::outcome::Outcome;
 use memferry_replay::policy::Kind;
 
 use super::Case;
-use crate::table::Table;
 use crate::table::text::{Align, draw};
+use crate::table::{Table, or_dash};
 use crate::units::about;
 
 /// All cases below each other.
@@ -81,10 +81,8 @@ fn line(outcome: &Outcome, oracle: Option<&Outcome>) -> Vec<String> {
         account.demoted.to_string(),
         account.wasted.to_string(),
         account.returned.to_string(),
-        outcome
-            .convergence_accesses
-            .map_or_else(|| "-".to_owned(), count),
-        outcome.precision.map_or_else(|| "-".to_owned(), percent),
+        or_dash(outcome.convergence_accesses.map(count)),
+        or_dash(outcome.precision.map(percent)),
         percent(outcome.recall),
         about(outcome.tracker_bytes),
         format!("{:.2}", outcome.tracker_ns_per_access),

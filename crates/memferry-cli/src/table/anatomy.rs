@@ -42,17 +42,21 @@ pub fn kernel(rows: &[MoveRow]) -> Option<Table> {
         Some(cells)
     };
     let rows: Vec<Vec<String>> = rows.iter().filter_map(row).collect();
-    (!rows.is_empty()).then(|| Table {
-        title: "anatomy of the kernel's calls".to_owned(),
-        caption: "nanoseconds for each 4 KiB that moved, by tracepoints in a run that does not count; plain: flush, copy and remap by \
-                  Linux itself. The copy of a batch, and what of it is beside its longest lane: waking lanes, claiming DMA channels, \
-                  collecting results"
-            .to_owned(),
-        head: ["folios", "unmap", "flush", "copy", "remap", "plain", "rest", "a batch", "beside lanes"]
-            .map(str::to_owned)
-            .to_vec(),
-        rows,
-    })
+    let head = [
+        "folios",
+        "unmap",
+        "flush",
+        "copy",
+        "remap",
+        "plain",
+        "rest",
+        "a batch",
+        "beside lanes",
+    ];
+    let caption = "nanoseconds for each 4 KiB that moved, by tracepoints in a run that does not count; plain: flush, copy and remap by \
+                   Linux itself. The copy of a batch, and what of it is beside its longest lane: waking lanes, claiming DMA channels, \
+                   collecting results";
+    (!rows.is_empty()).then(|| Table::new("anatomy of the kernel's calls", caption, &head, rows))
 }
 
 fn one(title: String, rows: &[&MoveRow]) -> Table {

@@ -30,13 +30,16 @@ pub fn table(rows: &[CacheRow]) -> Table {
             between(row.nodes)
         )
     });
-    Table {
+    Table::new(
         title,
-        caption: "what the reading thread loses of its reads while pages move, and while the same bytes are copied with no page moved"
-            .to_owned(),
-        head: ["copy routine", "past caches", "GB/s", "lost, %", "lost to copies, %"]
-            .map(str::to_owned)
-            .to_vec(),
-        rows: rows.iter().map(line).collect(),
-    }
+        "what the reading thread loses of its reads while pages move, and while the same bytes are copied with no page moved",
+        &[
+            "copy routine",
+            "past caches",
+            "GB/s",
+            "lost, %",
+            "lost to copies, %",
+        ],
+        rows.iter().map(line).collect(),
+    )
 }

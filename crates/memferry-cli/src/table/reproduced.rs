@@ -108,23 +108,20 @@ fn figures(of: &Reproduced) -> Table {
 fn shares(of: &Reproduced) -> Vec<Table> {
     let case = |cell: &ShareCell| sized(Some(cell.folios), cell.folio_bytes);
     let percent = |of: Option<f64>| or_dash(of.map(|of| format!("{of:.0}")));
-    let beside = Table {
-        title: title(of),
-        caption: format!("{}. Percent of the time, of one lane", caption(of)),
-        head: ["folios", "published, %", "ours, %", "why not"]
-            .map(str::to_owned)
-            .to_vec(),
-        rows: (of.shares.iter())
-            .map(|cell| {
-                vec![
-                    case(cell),
-                    cell.published_percent.clone(),
-                    percent(cell.ours_percent),
-                    cell.why_not.clone().unwrap_or_default(),
-                ]
-            })
-            .collect(),
+    let row = |cell: &ShareCell| {
+        vec![
+            case(cell),
+            cell.published_percent.clone(),
+            percent(cell.ours_percent),
+            cell.why_not.clone().unwrap_or_default(),
+        ]
     };
+    let beside = Table::new(
+        title(of),
+        format!("{}. Percent of the time, of one lane", caption(of)),
+        &["folios", "published, %", "ours, %", "why not"],
+        of.shares.iter().map(row).collect(),
+    );
     let steps = of.shares.iter().flat_map(|cell| {
         cell.steps.iter().map(move |of| {
             vec![
@@ -138,16 +135,13 @@ fn shares(of: &Reproduced) -> Vec<Table> {
             ]
         })
     });
-    let steps = Table {
-        title: "where the time goes, percent".to_owned(),
-        caption: "of the kernel by tracepoints, which take time themselves, in a run that does not count; of the mover by its lanes. \
-                  plain: flush, copy and remap by Linux itself, which does not tell them apart"
-            .to_owned(),
-        head: ["folios", "unmap", "flush", "copy", "remap", "plain", "rest"]
-            .map(str::to_owned)
-            .to_vec(),
-        rows: steps.collect(),
-    };
+    let steps = Table::new(
+        "where the time goes, percent",
+        "of the kernel by tracepoints, which take time themselves, in a run that does not count; of the mover by its lanes. \
+         plain: flush, copy and remap by Linux itself, which does not tell them apart",
+        &["folios", "unmap", "flush", "copy", "remap", "plain", "rest"],
+        steps.collect(),
+    );
     let lanes_of = of.shares.iter().flat_map(|cell| {
         cell.lanes.iter().map(move |of| {
             vec![
@@ -157,14 +151,12 @@ fn shares(of: &Reproduced) -> Vec<Table> {
             ]
         })
     });
-    let lanes_of = Table {
-        title: "what lanes give".to_owned(),
-        caption: "multiples of the one lane: Amdahl's prediction from the copy's share, and what was measured".to_owned(),
-        head: ["folios", "predicted", "measured"]
-            .map(str::to_owned)
-            .to_vec(),
-        rows: lanes_of.collect(),
-    };
+    let lanes_of = Table::new(
+        "what lanes give",
+        "multiples of the one lane: Amdahl's prediction from the copy's share, and what was measured",
+        &["folios", "predicted", "measured"],
+        lanes_of.collect(),
+    );
     [beside, steps, lanes_of]
         .into_iter()
         .filter(|table| !table.rows.is_empty())
