@@ -56,6 +56,16 @@ impl CpuTicks {
     }
 }
 
+/// What the kernel counts of the calling thread.
+pub(crate) fn of_thread() -> libc::rusage {
+    // SAFETY: all zeros is a valid `rusage`, and the kernel writes one.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage
+    }
+}
+
 impl Sub for CpuTicks {
     type Output = Self;
 

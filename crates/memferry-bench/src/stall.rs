@@ -17,6 +17,7 @@ use memferry_linux::kernel::NO_MIGRATOR;
 use memferry_linux::topology::Topology;
 
 use super::between::{Control, Done};
+use super::cpu_time::of_thread;
 use super::nodes::{self, bring, call_failed, missing, send};
 use super::region::{PAGE, Region, THP};
 use super::rig::{Means, bug, failed, new_mover, new_mtcopy, one_by_one};
@@ -549,12 +550,7 @@ impl Counters {
 
 /// Page faults of the calling thread so far.
 fn page_faults() -> i64 {
-    // SAFETY: all zeros is a valid `rusage`, and the kernel writes one.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage
-    };
+    let usage = of_thread();
     usage.ru_minflt + usage.ru_majflt
 }
 

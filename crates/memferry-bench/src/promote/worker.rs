@@ -14,6 +14,7 @@ use super::access::Work;
 use super::place;
 use super::spec::{Message, Seen, Spec};
 use super::watch::Watch;
+use crate::cpu_time::of_thread;
 use crate::failure::Failure;
 use crate::region::{PAGE, Region};
 
@@ -378,13 +379,7 @@ fn look_from_elsewhere(cpus: &[u32]) {
 
 /// System time of the calling thread.
 fn system_time_us() -> u64 {
-    // SAFETY: an all-zero rusage is one of numbers, and the call writes it whole.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage
-    };
-    let time = usage.ru_stime;
+    let time = of_thread().ru_stime;
     (time.tv_sec * 1_000_000 + time.tv_usec) as u64
 }
 
