@@ -103,6 +103,22 @@ pub fn file(bench: &str) -> BenchFile {
     file
 }
 
+/// The rows of a file of moves.
+pub fn move_rows(file: &mut BenchFile) -> &mut Vec<MoveRow> {
+    match &mut file.rows {
+        Rows::Move(rows) | Rows::Count(rows) => rows,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The rows of a file of promotion.
+pub fn promote_rows(file: &mut BenchFile) -> &mut Vec<PromoteRow> {
+    match &mut file.rows {
+        Rows::Promote(rows) => rows,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The text of [`file`].
 pub fn text(bench: &str) -> String {
     serde_json::to_string_pretty(&file(bench)).expect("JSON")
@@ -362,7 +378,7 @@ fn reproduced() -> Reproduced {
 }
 
 /// Two runs of three modes in both scenarios. The second run takes a little longer.
-fn promotions() -> Vec<PromoteRow> {
+pub fn promotions() -> Vec<PromoteRow> {
     let mut rows = Vec::new();
     for run in 1..=2 {
         for scenario in 1..=2 {

@@ -138,13 +138,9 @@ fn rate(timeline: &[(f64, f64)]) -> Vec<(f64, f64)> {
 mod tests {
     use super::*;
     use crate::published::promotion::scenario;
-    use crate::schema::Rows;
-    use crate::synthetic;
 
     fn of(name: &str, number: u32) -> Like {
-        let Rows::Promote(mut rows) = synthetic::file("promote").rows else {
-            panic!("promote");
-        };
+        let mut rows = crate::synthetic::promotions();
         rows.retain(|row| row.scenario == number);
         let mut hintfaults = rows.clone();
         hintfaults.retain_mut(|row| {

@@ -298,14 +298,13 @@ mod tests {
     #[test]
     fn another_program_is_not_ours() {
         let mut file = synthetic::file("move");
-        if let Rows::Move(rows) = &mut file.rows {
-            let best = rows.iter().max_by_key(|row| row.lanes).cloned();
-            rows.extend(best.map(|row| MoveRow {
-                migrator: "three-pass".to_owned(),
-                gbps: 2.0 * row.gbps,
-                ..row
-            }));
-        }
+        let rows = synthetic::move_rows(&mut file);
+        let best = rows.iter().max_by_key(|row| row.lanes).cloned();
+        rows.extend(best.map(|row| MoveRow {
+            migrator: "three-pass".to_owned(),
+            gbps: 2.0 * row.gbps,
+            ..row
+        }));
         let charts = charts(std::iter::once(&file));
         let mut names = charts.iter().flat_map(|chart| &chart.series);
         assert!(!names.any(|series| series.name.contains("three-pass")));
@@ -315,11 +314,8 @@ mod tests {
     fn multiples_are_of_the_own_baseline() {
         let file = synthetic::file("move");
         let chart = &charts(std::iter::once(&file))[0];
-        let Rows::Move(rows) = &file.rows else {
-            panic!("move");
-        };
         let gbps = |migrator: &str, lanes: usize| {
-            let mut rows = rows.iter();
+            let mut rows = file.rows.moves().iter();
             rows.find(|row| (row.migrator.as_str(), row.lanes) == (migrator, lanes))
                 .map(|row| row.gbps)
                 .expect("row")
@@ -348,14 +344,13 @@ mod tests {
     fn of_kernel(release: &str, vanilla: bool) -> BenchFile {
         let mut file = synthetic::file("move");
         file.host.kernel = release.to_owned();
-        if let Rows::Move(rows) = &mut file.rows {
-            rows.retain(|row| row.destination == "cold" && row.migrator != "batch");
-            rows.retain(|row| !vanilla || row.migrator == "per-folio");
-            for row in rows {
-                row.backend = "kernel".to_owned();
-                if row.migrator == "per-folio" {
-                    row.migrator = "none".to_owned();
-                }
+        let rows = synthetic::move_rows(&mut file);
+        rows.retain(|row| row.destination == "cold" && row.migrator != "batch");
+        rows.retain(|row| !vanilla || row.migrator == "per-folio");
+        for row in rows {
+            row.backend = "kernel".to_owned();
+            if row.migrator == "per-folio" {
+                row.migrator = "none".to_owned();
             }
         }
         file
@@ -399,11 +394,10 @@ mod tests {
     #[test]
     fn a_row_that_others_copied_is_no_result() {
         let mut file = of_kernel("6.12.1-memferry", false);
-        if let Rows::Move(rows) = &mut file.rows {
-            rows.iter_mut()
-                .filter(|row| row.migrator == "mtcopy")
-                .for_each(|row| row.copied_bytes = Some(0));
-        }
+        let rows = synthetic::move_rows(&mut file);
+        rows.iter_mut()
+            .filter(|row| row.migrator == "mtcopy")
+            .for_each(|row| row.copied_bytes = Some(0));
         assert!(charts(std::iter::once(&file)).is_empty());
     }
 }

@@ -151,9 +151,8 @@ mod tests {
     #[test]
     fn columns_are_the_fields_in_their_order_without_lists() {
         let mut file = synthetic::file("count");
-        if let Rows::Count(rows) = &mut file.rows {
-            rows[1].of_none = Some(1.25);
-        }
+        let rows = synthetic::move_rows(&mut file);
+        rows[1].of_none = Some(1.25);
         let [rows, ceilings, _] = &tables("x.json", &file)[..] else {
             panic!("rows and ceilings");
         };

@@ -329,9 +329,8 @@ mod tests {
     #[test]
     fn one_lane_alone_is_no_chart_by_lanes() {
         let mut file = synthetic::file("move");
-        if let Rows::Move(rows) = &mut file.rows {
-            rows.retain(|row| row.lanes == 1);
-        }
+        let rows = synthetic::move_rows(&mut file);
+        rows.retain(|row| row.lanes == 1);
         assert_eq!(charts(&file).len(), 2);
     }
 
@@ -345,34 +344,29 @@ mod tests {
         };
         let before = by_lanes(&file);
         assert_eq!(before, ["Migrator mtcopy."; 2]);
-        if let Rows::Move(rows) = &mut file.rows {
-            let most = rows.iter().max_by_key(|row| row.lanes).cloned();
-            rows.extend(most.map(|row| MoveRow {
-                migrator: "three-pass".to_owned(),
-                ..row
-            }));
-        }
+        let rows = synthetic::move_rows(&mut file);
+        let most = rows.iter().max_by_key(|row| row.lanes).cloned();
+        rows.extend(most.map(|row| MoveRow {
+            migrator: "three-pass".to_owned(),
+            ..row
+        }));
         assert_eq!(by_lanes(&file), before);
     }
 
     #[test]
     fn many_lanes_leave_lines_that_can_be_told_apart() {
         let mut file = synthetic::file("move");
-        if let Rows::Move(rows) = &mut file.rows {
-            let row = rows[0].clone();
-            *rows = (1..=40)
-                .map(|lanes| MoveRow {
-                    lanes,
-                    migrator: "mtcopy".to_owned(),
-                    ..row.clone()
-                })
-                .collect();
-        }
+        let rows = synthetic::move_rows(&mut file);
+        let row = rows[0].clone();
+        *rows = (1..=40)
+            .map(|lanes| MoveRow {
+                lanes,
+                migrator: "mtcopy".to_owned(),
+                ..row.clone()
+            })
+            .collect();
         // One folio size is no chart by folio size, so look at its making.
-        let Rows::Move(rows) = &file.rows else {
-            panic!("move");
-        };
-        let rows: Vec<&MoveRow> = rows.iter().collect();
+        let rows: Vec<&MoveRow> = file.rows.moves().iter().collect();
         let chosen = choose(40);
         assert_eq!((chosen.len(), chosen[0], chosen[7]), (8, 0, 39));
         assert!(

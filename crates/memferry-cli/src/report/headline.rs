@@ -256,9 +256,8 @@ mod tests {
     #[test]
     fn without_a_baseline_nothing_is_claimed_over_it() {
         let mut file = synthetic::file("move");
-        if let Rows::Move(rows) = &mut file.rows {
-            rows.retain(|row| row.migrator == "batch");
-        }
+        let rows = synthetic::move_rows(&mut file);
+        rows.retain(|row| row.migrator == "batch");
         assert!(!sentence(std::iter::once(&file)).contains("one-by-one"));
         assert!(
             facts(std::iter::once(&file))
@@ -278,9 +277,8 @@ mod tests {
             emulated.contains("times as soon with pghot") && !emulated.contains(" s "),
             "{emulated}"
         );
-        if let Rows::Promote(rows) = &mut file.rows {
-            rows.retain(|row| row.mode != "numab2");
-        }
+        let rows = synthetic::promote_rows(&mut file);
+        rows.retain(|row| row.mode != "numab2");
         let alone = sentence(std::iter::once(&file));
         assert!(alone.starts_with("The top tier served"), "{alone}");
     }
@@ -288,10 +286,9 @@ mod tests {
     #[test]
     fn a_hot_set_that_never_arrived_has_its_share() {
         let mut file = synthetic::file("promote");
-        if let Rows::Promote(rows) = &mut file.rows {
-            for row in rows {
-                row.hot_in_top_95_s = None;
-            }
+        let rows = synthetic::promote_rows(&mut file);
+        for row in rows {
+            row.hot_in_top_95_s = None;
         }
         assert_eq!(
             sentence(std::iter::once(&file)),

@@ -239,10 +239,9 @@ mod tests {
     fn the_head_speaks_of_one_machine() {
         let mut other = loaded("move");
         other.file.host.cpu = "Another synthetic CPU".to_owned();
-        if let Rows::Move(rows) = &mut other.file.rows {
-            for row in rows {
-                row.gbps *= 10.0;
-            }
+        let rows = synthetic::move_rows(&mut other.file);
+        for row in rows {
+            row.gbps *= 10.0;
         }
         let (html, _) = render(&[loaded("move"), other]).expect("page");
         let (head, _) = html.split_once("</header>").expect("header");

@@ -121,19 +121,11 @@ fn mean(runs: &[Vec<(f64, f64)>], case: &str, unit: &str) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::Rows;
-    use crate::synthetic;
-
-    fn rows() -> Vec<PromoteRow> {
-        match synthetic::file("promote").rows {
-            Rows::Promote(rows) => rows,
-            other => panic!("{other:?}"),
-        }
-    }
+    use crate::synthetic::{self, promotions};
 
     #[test]
     fn every_scenario_has_both_charts_with_a_line_per_mode() {
-        let charts = charts(&rows());
+        let charts = charts(&promotions());
         let titles: Vec<&str> = charts.iter().map(|chart| chart.title.as_str()).collect();
         assert_eq!(
             titles,
@@ -178,7 +170,7 @@ mod tests {
 
     #[test]
     fn runs_that_stay_apart_have_bars() {
-        let mut rows = rows();
+        let mut rows = promotions();
         rows.retain(|row| row.scenario == 1 && row.mode == "numab2");
         rows[1]
             .hot_timeline

@@ -158,15 +158,12 @@ fn by_name(steps: &Steps) -> [(&'static str, u64); 11] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::Rows;
     use crate::synthetic;
 
     #[test]
     fn a_batch_of_the_kernel_has_what_its_lanes_do_not_take() {
         let mut file = synthetic::file("count");
-        let Rows::Count(rows) = &mut file.rows else {
-            panic!("count");
-        };
+        let rows = synthetic::move_rows(&mut file);
         assert!(kernel(rows).is_none(), "rows without steps");
         let pages = rows[0].bytes / 4096;
         rows[0].kernel_steps = Some(KernelSteps {
@@ -187,9 +184,7 @@ mod tests {
     #[test]
     fn steps_are_told_for_each_page_and_waiting_is_taken_off() {
         let mut file = synthetic::file("move");
-        let Rows::Move(rows) = &mut file.rows else {
-            panic!("move");
-        };
+        let rows = synthetic::move_rows(&mut file);
         assert!(tables(rows).is_empty(), "rows without steps");
         rows.retain(|row| row.lanes == 2 && row.folio_bytes == 4096);
         let row = &mut rows[0];

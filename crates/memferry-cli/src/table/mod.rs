@@ -404,9 +404,8 @@ mod tests {
     #[test]
     fn a_missing_cell_is_empty() {
         let mut file = synthetic::file("move");
-        if let Rows::Move(rows) = &mut file.rows {
-            rows.retain(|row| row.folio_bytes != 4096 || row.migrator != "batch");
-        }
+        let rows = synthetic::move_rows(&mut file);
+        rows.retain(|row| row.folio_bytes != 4096 || row.migrator != "batch");
         let warm = &tables(&file)[0];
         assert_eq!(warm.rows[3][..2], ["batch, 1 lane", ""]);
     }
@@ -414,16 +413,15 @@ mod tests {
     #[test]
     fn the_kernels_rows_have_their_ratio_and_the_time_of_a_call() {
         let mut file = synthetic::file("count");
-        if let Rows::Count(rows) = &mut file.rows {
-            rows.retain(|row| row.destination == "cold" && row.lanes == 1);
-            for row in rows {
-                row.backend = "kernel".to_owned();
-                row.nodes = Some(FromTo { from: 0, to: 1 });
-                row.call_ns = Some(1_200_000);
-                row.of_none = Some(if row.migrator == "mtcopy" { 1.834 } else { 1.0 });
-                if row.migrator == "per-folio" {
-                    row.migrator = "none".to_owned();
-                }
+        let rows = synthetic::move_rows(&mut file);
+        rows.retain(|row| row.destination == "cold" && row.lanes == 1);
+        for row in rows {
+            row.backend = "kernel".to_owned();
+            row.nodes = Some(FromTo { from: 0, to: 1 });
+            row.call_ns = Some(1_200_000);
+            row.of_none = Some(if row.migrator == "mtcopy" { 1.834 } else { 1.0 });
+            if row.migrator == "per-folio" {
+                row.migrator = "none".to_owned();
             }
         }
         let tables = tables(&file);

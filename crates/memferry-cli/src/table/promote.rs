@@ -233,15 +233,7 @@ fn cell(spread: Option<Spread>, runs: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::Rows;
-    use crate::synthetic;
-
-    fn rows() -> Vec<PromoteRow> {
-        match synthetic::file("promote").rows {
-            Rows::Promote(rows) => rows,
-            other => panic!("{other:?}"),
-        }
-    }
+    use crate::synthetic::{self, promotions};
 
     #[test]
     fn published_and_ours_stand_side_by_side() {
@@ -275,7 +267,7 @@ mod tests {
 
     #[test]
     fn published_figures_are_of_the_scenarios_that_were_run() {
-        let mut rows = rows();
+        let mut rows = promotions();
         assert_eq!(published(&rows).len(), 2);
         rows.retain(|row| row.scenario == 2);
         let tables = published(&rows);
@@ -289,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_figure_that_some_runs_lack_says_how_many_have_it() {
-        let mut rows = rows();
+        let mut rows = promotions();
         rows.retain(|row| row.scenario == 1 && row.mode == "numab2");
         assert_eq!(tables(&rows)[0].rows[0][2], "3.00 ±0.14 (±1.27)");
         rows[0].hot_in_top_95_s = None;
