@@ -3,7 +3,10 @@
 
 mod command;
 
-use command::waiting::{Waiting, cgroups, move_below, node, number};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use command::waiting::{Waiting, cgroups, for_others, move_below, node, number};
 use command::{done, has, memferry, status, stderr, stdout};
 use serde_json::Value;
 
@@ -69,6 +72,33 @@ fn a_cgroup_that_cannot_be_moved_says_why() {
         }
         assert_eq!(stdout(&output), "");
     }
+}
+
+/// Of a cgroup with a process of root and one of its own, who may look at the latter alone, sees that and is told of the other.
+#[test]
+fn a_process_that_cannot_be_moved_stops_no_other_of_its_cgroup() {
+    // SAFETY: no memory is touched.
+    if unsafe { libc::geteuid() } != 0 {
+        return println!("not run: only root has processes that another user may not touch");
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let (mine, theirs) = (Waiting::of(65534), Waiting::new());
+    let root = cgroups(&[("a.slice", &format!("{}\n{}\n", theirs.pid(), mine.pid()))]);
+    let program = for_others(folder.path(), root.path());
+    let line = format!("move --cgroup /a.slice --to {} --dry-run --json", node());
+    let output = Command::new(&program)
+        .args(line.split(' '))
+        .args(["--root", root.path().to_str().expect("path")])
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .expect("start");
+    assert_eq!(status(&output), 1, "{}", stderr(&output));
+    has(&stderr(&output), &theirs.pid());
+    let json: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let processes = json["processes"].as_array().expect("processes");
+    assert_eq!(processes.len(), 1, "{json}");
+    assert_eq!(processes[0]["pid"].to_string(), mine.pid());
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::process::{Command, Output, Stdio};
 use command::machine::{
     FOLDER, KEPT, kernel, large, machine, put, sysctl, text, tiered, with_pghot,
 };
-use command::waiting::{Waiting, cgroups, move_below, node, number, terminal};
+use command::waiting::{Waiting, cgroups, for_others, move_below, node, number, terminal};
 use command::{done, has, memferry, status, stderr, stdout, synthetic};
 use memferry_linux::affinity;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -770,20 +770,8 @@ fn have_no_rights() {
     }
     let process = Waiting::new();
     let root = machine();
-    // Another user may not be able to reach the folder that this was built in.
     let folder = tempfile::tempdir().expect("folder");
-    let program = folder.path().join("memferry");
-    // By a process of its own: a child that another test starts now would inherit the file open for writing, and no kernel
-    // starts such a program.
-    let copied = Command::new("cp")
-        .arg(env!("CARGO_BIN_EXE_memferry"))
-        .arg(&program)
-        .status();
-    assert!(copied.expect("cp").success());
-    for open in [folder.path(), root.path()] {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs::set_permissions(open, mode).expect("permissions");
-    }
+    let program = for_others(folder.path(), root.path());
     let below = root.path().to_str().expect("path");
     for (arguments, part) in [
         (

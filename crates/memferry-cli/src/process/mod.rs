@@ -50,21 +50,22 @@ pub fn run(args: &ProcessArgs) -> Result<(), Failure> {
         (None, None) => Ok(()),
     };
     // Pages that were not all found are not shown, and neither is nothing.
-    if done.is_err() && (args.dry_run || description.processes.is_empty()) {
+    if done.is_err() && (args.dry_run && ui.stopped() || description.processes.is_empty()) {
         return done;
     }
     let shown = show(results, &description);
     worst([done.and_then(|()| verdict(&description)), shown])
 }
 
-/// The processes of a cgroup, and those that it gains meanwhile.
+/// The processes of a cgroup, and those that it gains meanwhile. One that cannot be moved stops no other; the first such is the
+/// failure of all.
 fn all_of(
     args: &ProcessArgs,
     cgroup: &Cgroup,
     ui: &Ui,
     description: &mut Description,
 ) -> Result<(), Failure> {
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut failed) = (BTreeSet::new(), None);
     loop {
         let mut new = cgroup.processes()?;
         new.retain(|&pid| seen.insert(pid));
@@ -72,12 +73,18 @@ fn all_of(
             break;
         }
         for pid in new {
-            one(args, pid, ui, description)?;
+            if let Err(failure) = one(args, pid, ui, description) {
+                if ui.stopped() {
+                    return Err(failure);
+                }
+                failed.get_or_insert(failure);
+            }
         }
     }
-    match description.processes.is_empty() {
-        false => Ok(()),
-        true => Err(Failure::new(
+    match (failed, description.processes.is_empty()) {
+        (Some(failure), _) => Err(failure),
+        (None, false) => Ok(()),
+        (None, true) => Err(Failure::new(
             format!("there is nothing to move in the cgroup {}", cgroup.name),
             "it has no process with memory of its own",
             "see systemd-cgls for those that have some",

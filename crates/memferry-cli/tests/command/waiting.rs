@@ -4,7 +4,9 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -17,7 +19,16 @@ pub struct Waiting(pub Child);
 impl Waiting {
     /// A program that waits for its stdin to close.
     pub fn new() -> Waiting {
-        let mut child = Command::new("cat")
+        Waiting::start(&mut Command::new("cat"))
+    }
+
+    /// The same of another user; the test is root's.
+    pub fn of(user: u32) -> Waiting {
+        Waiting::start(Command::new("cat").uid(user).gid(user))
+    }
+
+    fn start(program: &mut Command) -> Waiting {
+        let mut child = program
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -136,6 +147,22 @@ pub fn cgroups(all: &[(&str, &str)]) -> tempfile::TempDir {
         fs::write(folder.join("cgroup.procs"), processes).expect("file");
     }
     root
+}
+
+/// A copy of the command for other users, who may not be able to reach the folder that it was built in; and what else they may read.
+pub fn for_others(folder: &Path, read: &Path) -> PathBuf {
+    let program = folder.join("memferry");
+    // By a process of its own: a child that another test starts now would inherit the file open for writing, and no kernel
+    // starts such a program.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_memferry"))
+        .arg(&program)
+        .status();
+    assert!(copied.expect("cp").success());
+    for open in [folder, read] {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o755)).expect("permissions");
+    }
+    program
 }
 
 /// Runs `memferry move` on such a machine.
