@@ -5,7 +5,6 @@
 //! `pipeline::span` measures; nothing here knows pages.
 
 use crate::copy::{self, Routine};
-use crate::pool::SEGMENT;
 use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
@@ -159,8 +158,8 @@ impl Chooser for Auto {
         let long = bytes >= SPAN;
         let batch = Batch {
             bytes: bytes as u64,
-            // The largest batch of the pipeline: a part of it cannot be measured by itself.
-            folio_bytes: SEGMENT as u64,
+            // A part cannot be measured by itself: after a change of lanes it ends with the batches of those before.
+            folio_bytes: SPAN as u64,
             cpus: 0,
             channels: 0,
             // Nothing is to be gained, and whoever moves single pages waits for each.
@@ -193,6 +192,7 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::SEGMENT;
 
     const WARM: Kind = Kind {
         huge: false,
@@ -290,6 +290,21 @@ mod tests {
         assert_eq!(other_than(1, &two_lanes(), page, 5000, FASTER), 0);
         let thp = (Kind { huge: true, ..WARM }, SEGMENT);
         assert!(other_than(1, &two_lanes(), thp, 5000, FASTER) >= 4000);
+    }
+
+    #[test]
+    fn what_is_tried_is_as_long_as_what_is_measured() {
+        let auto = two_lanes();
+        for bytes in [SPAN / 2, SPAN] {
+            let mut trials = 0;
+            for _ in 0..2000 {
+                let decision = auto.choose(WARM, bytes);
+                assert_eq!(decision.choice.bytes, bytes as u64);
+                trials += usize::from(decision.choice.trial);
+                auto.learn(WARM, &decision, Duration::from_micros(1500));
+            }
+            assert!(trials > 5, "{trials}");
+        }
     }
 
     #[test]

@@ -104,3 +104,16 @@ fn a_move_that_is_over_begins_no_further_span() {
         );
     }
 }
+
+#[test]
+fn spans_of_four_batches_are_measured_after_eight_lanes_too() {
+    let setup = Setup {
+        lanes: 8,
+        slots: 10,
+        batch_bytes: SEGMENT,
+        ..base_pages(64, 4 * SEGMENT)
+    };
+    let ended = setup.run_pipeline();
+    let spans = ended.learnt.len();
+    assert!(spans * 2 > ended.chosen, "{spans} of {}", ended.chosen);
+}
