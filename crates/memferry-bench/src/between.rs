@@ -79,9 +79,13 @@ impl Control {
         })
     }
 
-    /// Leaves out columns with more lanes than dcbm gets DMA channels; says how many it gets, if there were such.
-    pub fn fit(&mut self, columns: &mut Vec<(Means, usize)>) -> Result<Option<usize>, Failure> {
-        let of_dcbm = columns.iter().filter(|(means, _)| means.name() == DCBM);
+    /// Takes the DMA channels that these columns ask for, and drops the columns of more than dcbm gets; what was dropped.
+    pub fn fit_channels(
+        &mut self,
+        columns: &mut Vec<(Means, usize)>,
+    ) -> Result<Option<String>, Failure> {
+        let is_dcbm = |means: &Means| means.name() == DCBM;
+        let of_dcbm = columns.iter().filter(|(means, _)| is_dcbm(means));
         let Some(most) = of_dcbm.map(|(_, lanes)| *lanes).max() else {
             return Ok(None);
         };
@@ -93,8 +97,9 @@ impl Control {
             .filter_map(|line| line.strip_suffix(": taken"));
         self.taken = names.map(str::to_owned).collect();
         let channels = self.taken.len();
-        columns.retain(|(means, lanes)| means.name() != DCBM || *lanes <= channels);
-        Ok((channels < most).then_some(channels))
+        columns.retain(|(means, lanes)| !is_dcbm(means) || *lanes <= channels);
+        Ok((channels < most)
+            .then(|| format!("dcbm has {channels} DMA channels: there are no rows of more.")))
     }
 
     /// Activates a migrator, with so many lanes if it has some, for the reasons that are measured.

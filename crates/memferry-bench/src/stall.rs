@@ -64,13 +64,14 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         "stall_ns counts the accesses that met a page on its way, which is a page fault; access_ns counts all.".to_owned(),
     ];
     notes.extend(host::emulated_note(&topology));
-    if let Some(note) = host::changed_total(wanted, total) {
-        ui.warn(&note);
-        notes.push(note);
-    }
+    let mut say = |note: Option<String>| {
+        note.iter().for_each(|note| ui.warn(note));
+        notes.extend(note);
+    };
+    say(host::changed_total(wanted, total));
     let mut control = None;
     let mut columns = match of_kernel {
-        true => kernel_columns(args, &mut control)?,
+        true => kernel_columns(args, &mut control, &mut say)?,
         false => rig::columns(args.migrators(), &args.lanes),
     };
     // Its lanes are not fixed.
@@ -142,10 +143,11 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     crate::finish(file, args.quick, failure, restored, ui)
 }
 
-/// The kernel's migrators with their lanes, and what sets them; nothing can be set without the series.
+/// The kernel's migrators with their lanes, and what sets them; nothing can be set without the series. Says what is left out.
 fn kernel_columns(
     args: &StallArgs,
     control: &mut Option<Control>,
+    say: &mut dyn FnMut(Option<String>),
 ) -> Result<Vec<(Means, usize)>, Failure> {
     let found = kernel::migration()?;
     let registered = kernel::registered(&found);
@@ -161,7 +163,7 @@ fn kernel_columns(
         return Ok(columns);
     }
     let control = control.insert(Control::new(true, LanesOn::default())?);
-    control.fit(&mut columns)?;
+    say(control.fit_channels(&mut columns)?);
     Ok(columns)
 }
 

@@ -198,11 +198,8 @@ impl<'a> Bench<'a> {
         };
         bench.columns = columns;
         let mut control = Control::new(found.is_ok(), args.lanes_on)?;
-        if let Some(channels) = control.fit(&mut bench.columns)? {
-            bench.note(Some(format!(
-                "dcbm has {channels} DMA channels: there are no rows of more."
-            )));
-        }
+        let dropped = control.fit_channels(&mut bench.columns)?;
+        bench.note(dropped);
         bench.control = Some(control);
         bench.notes.push(match found {
             Ok(now) => format!(

@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     ("kernel_set_sets_dcbm", set),
     ("kernel_status_and_topology_show_dma_channels", shown),
     ("bench_move_with_dma_channels", moves),
+    ("bench_stall_says_which_rows_lack_dma_channels", stall),
 ];
 
 const DRIVER: &str = "faultdma";
@@ -111,5 +112,17 @@ fn moves() -> Result<(), String> {
         .collect();
     assert_eq!(lanes, [1, 2], "{json}");
     assert_eq!(counted("dcbm").1, before, "fallbacks: {json}");
+    Ok(())
+}
+
+fn stall() -> Result<(), String> {
+    let _engine = Engine::begin()?;
+    let line = "bench stall --quick --backend kernel --migrator dcbm --lanes 2,4 --batch 4M --total 4M --threads 1 --rounds 1";
+    let done = memferry(&format!("{line} --json")).gives(0);
+    let json = done.json();
+    assert_eq!(columns(&json), [("dcbm".to_owned(), 2)], "{json}");
+    let note = "dcbm has 2 DMA channels: there are no rows of more.";
+    assert!(json["notes"].to_string().contains(note), "{json}");
+    done.says(note);
     Ok(())
 }
