@@ -322,6 +322,7 @@ impl<'a> Bench<'a> {
                 let row = self.row(case, runs, &measured)?;
                 Some(MoveRow {
                     lanes_used: traced.lanes_used.or(row.lanes_used),
+                    helpers_ns: traced.helpers_ns,
                     kernel_steps: traced.steps,
                     ..row
                 })
@@ -385,6 +386,7 @@ impl<'a> Bench<'a> {
             }),
             declined_batches: runs.iter().map(|run| run.declined).sum(),
             lanes_used: lanes_that_copied(runs).filter(|_| case.means.is_auto()),
+            helpers_ns: None,
             kernel_steps: None,
             cpu_ticks: (runs.iter().filter_map(|run| run.cpu)).reduce(|mut sum, run| {
                 sum += run;

@@ -50,6 +50,8 @@ pub struct Trace {
 pub struct Traced {
     /// Lanes that copied for each batch; `None` if a migrator copied none.
     pub lanes_used: Option<f64>,
+    /// CPU time of the lanes of other threads than the calling one; `None` if a migrator copied none.
+    pub helpers_ns: Option<u64>,
     /// Where the time went; `None` where events are missing.
     pub steps: Option<KernelSteps>,
 }
@@ -103,8 +105,10 @@ impl Trace {
         let text = fs::read_to_string(self.folder.join("trace")).unwrap_or_default();
         // SAFETY: it has no arguments and touches no memory.
         let thread = unsafe { libc::gettid() };
+        let lanes_used = lanes(&text);
         Traced {
-            lanes_used: lanes(&text),
+            lanes_used,
+            helpers_ns: lanes_used.map(|_| helpers_ns(&text, thread)),
             steps: self
                 .has_steps
                 .then(|| steps(&text, thread, calls_ns))
@@ -175,6 +179,13 @@ fn lanes(trace: &str) -> Option<f64> {
     };
     let [lanes, batches] = [LANE_DONE, BATCH_DONE].map(copied);
     (batches > 0.0 && lanes > 0.0).then(|| lanes / batches)
+}
+
+/// The time of the lanes that are not of this thread. What waits for DMA channels is its own.
+fn helpers_ns(trace: &str, thread: i32) -> u64 {
+    let events = trace.lines().filter_map(Event::read);
+    let helpers = events.filter(|event| event.name == LANE_DONE && event.thread != thread);
+    helpers.filter_map(|event| event.field("ns")).sum()
 }
 
 /// Where a call is.
@@ -287,6 +298,7 @@ mod tests {
         };
         assert_eq!(found, expected);
         assert_eq!(lanes(TWO_BATCHES), Some(2.0));
+        assert_eq!(helpers_ns(TWO_BATCHES, 77), 90_010);
     }
 
     #[test]

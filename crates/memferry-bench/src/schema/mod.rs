@@ -254,6 +254,10 @@ pub struct MoveRow {
     /// for what has no lanes). Of `auto` with backend `user`: all bytes over those of the lane that copied most, mean over the runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lanes_used: Option<f64>,
+    /// CPU time of the threads that copied for the calling one, of the same run, nanoseconds (backend `kernel`; absent where no
+    /// migrator copied a batch). It is part of the system time of `cpu_ticks`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helpers_ns: Option<u64>,
     /// Where the time of the calls went, of the same run (backend `kernel`; absent where tracepoints are missing, or lost events).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_steps: Option<KernelSteps>,

@@ -173,6 +173,7 @@ fn runs(rows: &[&MoveRow]) -> Table {
         let mut cells = vec![
             format!("{size}, {}, {}", row.migrator, lanes(row.lanes)),
             or_dash(row.lanes_used.map(|used| format!("{used:.1}"))),
+            or_dash(row.helpers_ns.map(|ns| format!("{:.1}", ns as f64 / 1e6))),
             percent(row.copied_bytes.map(|copied| copied as f64 / all)),
             or_dash(row.declined_batches),
             format!("{user:.0}"),
@@ -185,6 +186,7 @@ fn runs(rows: &[&MoveRow]) -> Table {
     let head = [
         "folios",
         "lanes used",
+        "helpers, ms",
         "copied by it, %",
         "declined",
         "user, %",
@@ -194,7 +196,8 @@ fn runs(rows: &[&MoveRow]) -> Table {
     ];
     Table::new(
         "who copied, and the time of all CPUs",
-        "lanes used: of a batch, on average; declined: batches that the migrator refused; CPU time in ticks of 10 ms",
+        "lanes used: of a batch, on average; helpers: CPU time in one run of the threads that copied for the calling one; declined: \
+         batches that the migrator refused; CPU time in ticks of 10 ms",
         &head[..head.len() - usize::from(!busy)],
         rows.iter().map(row).collect(),
     )
