@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memferry bench --backend kernel`: rows, verified bytes, and a kernel that is set as it was before.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -142,9 +144,19 @@ fn huge() -> Result<(), String> {
         return Err("no transparent huge pages".to_owned());
     }
     let _enabled = Enabled::begin("enabled");
-    let json = bench("bench count --quick --backend kernel --folio 2M --folios 1,4 --runs 1");
+    let before = splits();
+    let json = bench("bench count --quick --backend kernel --folio 2M --folios 1,4 --runs 2");
     assert!(rows(&json).iter().all(|row| row["folio_bytes"] == 2 << 20));
+    assert_eq!(splits(), before, "all were moved whole");
     Ok(())
+}
+
+/// How many folios this kernel has split, by size.
+fn splits() -> BTreeMap<PathBuf, String> {
+    let folders = fs::read_dir("/sys/kernel/mm/transparent_hugepage").unwrap();
+    let files = folders.map(|entry| entry.unwrap().path().join("stats/split"));
+    let told = files.filter_map(|file| fs::read_to_string(&file).ok().map(|count| (file, count)));
+    told.collect()
 }
 
 fn mthp() -> Result<(), String> {
@@ -152,14 +164,22 @@ fn mthp() -> Result<(), String> {
     if !fs::exists(format!("/sys/kernel/mm/transparent_hugepage/{file}")).unwrap() {
         return Err("no folios of 64 KiB in this kernel".to_owned());
     }
-    let line = "bench move --quick --backend kernel --total 8M --folio 64K --runs 1";
+    let line = "bench move --quick --backend kernel --total 8M --folio 64K --runs 2";
     {
         let _disabled = Enabled::with(file, "never");
         memferry(line).gives(1).says("hugepages-64kB/enabled");
     }
     let _enabled = Enabled::begin(file);
+    let before = splits();
+    assert!(
+        before
+            .keys()
+            .any(|file| file.ends_with("hugepages-64kB/stats/split"))
+    );
     let json = bench(line);
     assert_eq!(rows(&json)[0]["folio_bytes"], 65536);
+    // Linux 6.12 splits those that move twice.
+    assert_eq!(splits(), before, "all were moved whole");
     Ok(())
 }
 
