@@ -277,6 +277,8 @@ void migrator_sysfs_remove(const struct migrator *migrator, struct kobject *kobj
 bool migrator_eligible(const struct migrator *migrator, struct folio *src, struct folio *dst);
 void migrator_place_cpus(struct migrator_cpus *cpus);
 bool migrator_may_have_helpers(struct task_struct *task, struct migrator_cpus *cpus);
+u64 migrator_auto_clock(void);
+bool migrator_auto_in_kthread(void);
 size_t migrator_auto_split(struct migrator_stage *stage, const struct migrator_policy *policy,
 			   struct migrator_batch *batch, size_t cpu_bytes, size_t bytes,
 			   const struct migrator_lanes *lanes, u64 times[2]);

@@ -7,6 +7,7 @@
  * afford no trial. The lock of a class is held while it decides and learns, not while a batch is
  * copied.
  */
+#include <kunit/static_stub.h>
 #include <kunit/visibility.h>
 #include <linux/log2.h>
 #include <linux/math64.h>
@@ -82,6 +83,18 @@ struct auto_decision {
 	struct migrator_lanes lanes;
 	bool measured;
 };
+
+VISIBLE_IF_KUNIT u64 migrator_auto_clock(void)
+{
+	KUNIT_STATIC_STUB_REDIRECT(migrator_auto_clock);
+	return ktime_get_ns();
+}
+
+VISIBLE_IF_KUNIT bool migrator_auto_in_kthread(void)
+{
+	KUNIT_STATIC_STUB_REDIRECT(migrator_auto_in_kthread);
+	return current->flags & PF_KTHREAD;
+}
 
 static unsigned int auto_add(struct ferry_choose_option *options, struct migrator_lanes *lanes,
 			     unsigned int nr, unsigned int cpus, unsigned int channels)
@@ -336,7 +349,7 @@ static bool auto_step(struct migrator_stage *stage, const struct migrator_policy
 		.folio_bytes = rounddown_pow_of_two(bytes / nr),
 		.channels = most.channels,
 		.urgent = BIT(stage->reason) & AUTO_URGENT_REASONS &&
-			  !(current->flags & PF_KTHREAD),
+			  !migrator_auto_in_kthread(),
 	};
 	if (most.cpus > 1)
 		decision.batch.cpus = auto_find_cpus(cpus->cpus, bytes, most.cpus,
@@ -348,10 +361,10 @@ static bool auto_step(struct migrator_stage *stage, const struct migrator_policy
 	/* Only trials are of a part. */
 	if (!decision.measured)
 		return false;
-	start = ktime_get_ns();
+	start = migrator_auto_clock();
 	bytes = auto_run(stage, policy, cpus, &decision, times);
 	if (bytes && !forced)
-		auto_learn(class, &decision, bytes, ktime_get_ns() - start, times);
+		auto_learn(class, &decision, bytes, migrator_auto_clock() - start, times);
 	return bytes;
 }
 

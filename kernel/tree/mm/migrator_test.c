@@ -3,6 +3,7 @@
  * KUnit tests of the registry of migrators, and of the stage that gives them folios. They have
  * a registry of their own: the live one, its settings and the static key stay as they are.
  */
+#include <kunit/static_stub.h>
 #include <kunit/test.h>
 #include <linux/completion.h>
 #include <linux/gfp.h>
@@ -642,25 +643,28 @@ static void test_only(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, __migrator_refuses_hugetlb(&registry, MR_DEMOTION));
 }
 
-/* Migrators of the three kinds that "auto" uses, and how long each takes. */
+/* Migrators of the three kinds that "auto" uses, and how long each takes by the test's clock. */
 static struct {
-	u64 plain_ns, cpus_ns, channels_ns;
+	u64 now, plain_ns, cpus_ns, channels_ns;
 	unsigned int plain, cpus, channels;
 	unsigned int started;
 	bool fail_start;
 } kinds;
 
+static u64 kinds_clock(void)
+{
+	return kinds.now;
+}
+
 static void kinds_copy(struct migrator_batch *batch, u64 ns)
 {
-	u64 end = ktime_get_ns() + ns;
 	unsigned int i;
 
 	for (i = 0; i < batch->nr; i++) {
 		folio_copy(batch->pairs[i].dst, batch->pairs[i].src);
 		migrator_batch_copied(batch, i);
 	}
-	while (ktime_get_ns() < end)
-		cpu_relax();
+	kinds.now += ns;
 }
 
 static int plain_copy(struct migrator_batch *batch)
@@ -756,6 +760,7 @@ static unsigned int auto_stage(struct kunit *test, unsigned int nr, enum migrate
 static void auto_begin(struct kunit *test)
 {
 	memset(&kinds, 0, sizeof(kinds));
+	kunit_activate_static_stub(test, migrator_auto_clock, kinds_clock);
 	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &plain_migrator), 0);
 	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &channels_migrator), 0);
 	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "auto"), 0);
@@ -820,6 +825,41 @@ static void test_auto_learns(struct kunit *test)
 	before = kinds.channels;
 	KUNIT_EXPECT_EQ(test, auto_stage(test, 1, MR_SYSCALL), 0);
 	KUNIT_EXPECT_EQ(test, kinds.channels, before);
+	auto_end(test);
+}
+
+static bool in_a_task(void)
+{
+	return false;
+}
+
+/* A task does not wait for a trial of the batch that it needs; a kernel thread may. */
+static void test_auto_urgent(struct kunit *test)
+{
+	static const enum migrate_reason urgent[] = {
+		MR_NUMA_MISPLACED, MR_COMPACTION, MR_CONTIG_RANGE, MR_LONGTERM_PIN,
+		MR_MEMORY_FAILURE,
+	};
+	unsigned int n;
+
+	auto_begin(test);
+	kinds.plain_ns = 3 * NSEC_PER_MSEC;
+	kinds.channels_ns = 10 * NSEC_PER_USEC;
+	kunit_activate_static_stub(test, migrator_auto_in_kthread, in_a_task);
+	for (n = 0; n < 1000; n++)
+		auto_stage(test, 1, urgent[n % ARRAY_SIZE(urgent)]);
+	KUNIT_EXPECT_EQ(test, kinds.channels, 0);
+	for (n = 0; n < 200 && !kinds.channels; n++)
+		auto_stage(test, 1, MR_SYSCALL);
+	KUNIT_EXPECT_GT_MSG(test, kinds.channels, 0, "the same class tries for others");
+
+	kunit_deactivate_static_stub(test, migrator_auto_in_kthread);
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "none"), 0);
+	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "auto"), 0);
+	kinds.channels = 0;
+	for (n = 0; n < 1000 && !kinds.channels; n++)
+		auto_stage(test, 1, MR_COMPACTION);
+	KUNIT_EXPECT_GT_MSG(test, kinds.channels, 0, "this test is a kernel thread");
 	auto_end(test);
 }
 
@@ -954,6 +994,7 @@ static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_only),
 	KUNIT_CASE(test_auto_opens),
 	KUNIT_CASE(test_auto_learns),
+	KUNIT_CASE(test_auto_urgent),
 	KUNIT_CASE(test_auto_split),
 	KUNIT_CASE(test_leave_in_flight),
 	{}
