@@ -352,6 +352,23 @@ void ferry_choose(struct ferry_choose *choose, const struct ferry_batch *batch,
 }
 
 /**
+ * ferry_choose_pass - the plain copy carries a batch, and its time is not taken
+ * @choose: its class
+ * @bytes: of the batch
+ *
+ * It took what such batches take, and pays for trials as one that is measured does.
+ */
+void ferry_choose_pass(struct ferry_choose *choose, uint64_t bytes)
+{
+	const struct ferry_choose_cost *plain =
+		&choose->costs[FERRY_CHOOSE_PLAIN][ferry_choose_size(bytes)];
+	uint64_t ns = ferry_choose_ns(plain->mean, bytes);
+
+	if (plain->samples >= SAMPLES_LEAST)
+		ferry_choose_account(choose, ns, ns);
+}
+
+/**
  * ferry_choose_learn - how long a batch took
  * @choose: its class
  * @choice: the answer that was followed; not if the option declined or failed

@@ -111,6 +111,27 @@ static void who_waits_gets_no_trial(void)
 	CHECK(choice.trial);
 }
 
+/* As the kernel does: of the plain batches one of eight is measured. */
+static void what_is_not_measured_pays_for_trials_too(void)
+{
+	static const uint64_t ns[] = { 1000000, 1300000, 1300000, 1300000, 1300000 };
+	struct ferry_batch batch = batch_of(4 * MIB);
+	uint32_t trials = 0, i;
+
+	ferry_choose_start(&choose, options, 5);
+	batch.folio_bytes = 2 * MIB;
+	for (i = 0; i < 64 * 450; i++) {
+		ferry_choose(&choose, &batch, &choice);
+		trials += choice.trial;
+		if (choice.option == FERRY_CHOOSE_PLAIN && i >= 512 && i % 8)
+			ferry_choose_pass(&choose, batch.bytes);
+		else
+			ferry_choose_learn(&choose, &choice,
+					   ns[choice.option] * choice.bytes / batch.bytes);
+	}
+	CHECK(trials >= 200);
+}
+
 static void parts_consist_of_folios(void)
 {
 	static const uint64_t ns[] = { 1000000, 9000000, 9000000, 9000000, 9000000 };
@@ -199,6 +220,7 @@ static const struct tap_test tests[] = {
 	TEST(plain_is_the_beginning),
 	TEST(what_is_faster_and_can_be_used_is_used),
 	TEST(who_waits_gets_no_trial),
+	TEST(what_is_not_measured_pays_for_trials_too),
 	TEST(parts_consist_of_folios),
 	TEST(both_sides_of_a_split_end_together),
 	TEST(any_numbers_are_taken),

@@ -123,6 +123,7 @@ void ferry_choose_start(struct ferry_choose *choose, const struct ferry_choose_o
 void ferry_choose(struct ferry_choose *choose, const struct ferry_batch *batch,
 		  struct ferry_choice *choice);
 uint32_t ferry_choose_size(uint64_t bytes);
+void ferry_choose_pass(struct ferry_choose *choose, uint64_t bytes);
 void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *choice,
 			uint64_t ns);
 void ferry_choose_learn_split(struct ferry_choose *choose, const struct ferry_choice *choice,

@@ -33,8 +33,8 @@
 #define AUTO_CHANNEL_START_NS	(100 * NSEC_PER_USEC)
 
 /*
- * Plain batches of a size that the stage copies itself, to measure them: the first ones, as trials
- * may cost a share of what was measured, and then one of so many. The move copies the others.
+ * Plain batches of a size that the stage copies itself, to measure them: the first ones, and then
+ * one of so many. The move copies the others.
  */
 #define AUTO_PLAIN_FIRST	512
 #define AUTO_PLAIN_EVERY	8
@@ -190,6 +190,8 @@ static void auto_decide(struct auto_class *class, enum migrate_reason reason,
 		class->plain[size]++;
 		decision->measured = choice->trial || class->plain[size] <= AUTO_PLAIN_FIRST ||
 				     !(class->plain[size] % AUTO_PLAIN_EVERY);
+		if (!decision->measured)
+			ferry_choose_pass(&class->choose, decision->batch.bytes);
 	}
 	spin_unlock(&class->lock);
 }
