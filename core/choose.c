@@ -242,7 +242,7 @@ static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_bat
 {
 	uint32_t plain = choose->costs[FERRY_CHOOSE_PLAIN][size].mean;
 	uint32_t used = choose->costs[choice->option][size].mean;
-	uint64_t part = batch->bytes, bytes = 0, extra = 0, worst, plain_ns, used_ns;
+	uint64_t part = batch->bytes, bytes = 0, extra = 0, most_ns = 0, worst, plain_ns, used_ns;
 	uint64_t most = TRIAL_MOST * ferry_choose_ns(used, part);
 	uint32_t untried = batch->folio_bytes > part / 8 ? UNTRIED_WHOLE : UNTRIED_PART;
 	uint32_t kind = choose->turn = !choose->turn, option, shift;
@@ -263,6 +263,7 @@ static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_bat
 		worst = ferry_choose_worst(choose, option, part, plain_ns * untried / 4);
 		if (worst <= plain_ns + choose->slack * SLACK_BATCHES) {
 			bytes = part;
+			most_ns = worst;
 			used_ns = ferry_choose_ns(used, part);
 			extra = worst > used_ns ? worst - used_ns : 0;
 			if (worst <= most)
@@ -275,7 +276,7 @@ static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_bat
 		choose->next += kind;
 		choose->since = 0;
 		*choice = (struct ferry_choice){
-			.bytes = bytes, .option = option, .trial = true,
+			.bytes = bytes, .most_ns = most_ns, .option = option, .trial = true,
 		};
 	}
 }
@@ -397,7 +398,16 @@ void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *
 	} else {
 		cost.streak = 0;
 	}
-	if (!cost.samples || cost.streak >= STREAK || cost.streak <= -STREAK) {
+	if (!cost.samples && choice->trial && ns > choice->most_ns) {
+		/*
+		 * The first time of an option wakes threads and fills caches. It counts as what was
+		 * assumed, which can be afforded again; the second one, if it is as far off, as it is.
+		 */
+		cost.mean = ferry_choose_cost(choice->most_ns, choice->bytes) / 5 * 4;
+		cost.spread = cost.mean / 4;
+		cost.samples = 1;
+		cost.streak = STREAK - 1;
+	} else if (!cost.samples || cost.streak >= STREAK || cost.streak <= -STREAK) {
 		cost.mean = (uint32_t)now;
 		cost.spread = cost.mean / 4;
 		cost.samples = 1;

@@ -132,6 +132,26 @@ static void what_is_not_measured_pays_for_trials_too(void)
 	CHECK(trials >= 200);
 }
 
+/* Ten times what it takes later, for a batch of one folio, of which no part can be tried. */
+static void a_first_time_that_is_dear_is_not_the_last(void)
+{
+	static const uint64_t ns[] = { 1000000, 700000, 1200000, 1200000, 1200000 };
+	struct ferry_batch batch = batch_of(2 * MIB);
+	bool seen[5] = { true };
+	uint32_t i;
+
+	ferry_choose_start(&choose, options, 5);
+	batch.folio_bytes = 2 * MIB;
+	for (i = 0; i < 64 * 200; i++) {
+		ferry_choose(&choose, &batch, &choice);
+		ferry_choose_learn(&choose, &choice,
+				   seen[choice.option] ? ns[choice.option] : 10 * ns[choice.option]);
+		seen[choice.option] = true;
+	}
+	batch.urgent = true;
+	CHECK(choice_of(batch) == 1);
+}
+
 static void parts_consist_of_folios(void)
 {
 	static const uint64_t ns[] = { 1000000, 9000000, 9000000, 9000000, 9000000 };
@@ -221,6 +241,7 @@ static const struct tap_test tests[] = {
 	TEST(what_is_faster_and_can_be_used_is_used),
 	TEST(who_waits_gets_no_trial),
 	TEST(what_is_not_measured_pays_for_trials_too),
+	TEST(a_first_time_that_is_dear_is_not_the_last),
 	TEST(parts_consist_of_folios),
 	TEST(both_sides_of_a_split_end_together),
 	TEST(any_numbers_are_taken),

@@ -108,12 +108,14 @@ struct ferry_batch {
  * struct ferry_choice - the answer
  * @bytes: the first so many bytes of the batch; the caller asks again for the rest
  * @cpu_bytes: how many of these CPU lanes copy in a split, while channels copy the others
+ * @most_ns: what a trial takes at most, as far as is known or assumed
  * @option: by which
  * @trial: another option is better as far as is known
  */
 struct ferry_choice {
 	uint64_t bytes;
 	uint64_t cpu_bytes;
+	uint64_t most_ns;
 	uint32_t option;
 	bool trial;
 };

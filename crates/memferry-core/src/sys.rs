@@ -253,6 +253,8 @@ pub struct Choice {
     pub bytes: u64,
     /// How many of these CPU lanes copy in a split, while channels copy the others.
     pub cpu_bytes: u64,
+    /// What a trial takes at most, as far as is known or assumed.
+    pub most_ns: u64,
     /// By which option; 0 is the plain copy.
     pub option: u32,
     /// Another option is better as far as is known.
