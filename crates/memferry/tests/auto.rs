@@ -8,20 +8,23 @@ mod support;
 use memferry::{MoveResult, Mover};
 use support::*;
 
-/// Many more than it takes until more lanes are tried: that is after 65 moves at the earliest.
+/// Many more than it takes until both lanes of a long move have copied.
 const MOST_MOVES: usize = 6400;
+
+/// No other lanes are tried before as many moves.
+const ALONE: usize = 64;
 
 fn lanes_that_copied(moved: &MoveResult) -> usize {
     let copied = moved.lanes.iter().filter(|lane| lane.copied_bytes > 0);
     copied.count()
 }
 
-/// Moves all of the region until two lanes have copied; how many moves one lane did alone.
-fn moves_until_two_lanes_copy(mover: &Mover, region: &Region, len: usize) -> usize {
+/// Moves all of the region until two lanes have copied, at most so often; how many moves one lane did alone.
+fn moves_of_one_lane(mover: &Mover, region: &Region, len: usize, most: usize) -> usize {
     // SAFETY: nothing of the region is spliced or sent.
     let keep = unsafe { memferry::SourcePages::keep() };
     let ask = relocate().source(keep);
-    for number in 0..MOST_MOVES {
+    for number in 0..most {
         let moved = mover.move_range(region.range(), 0, &ask).unwrap();
         assert_eq!(moved.moved.bytes, len as u64);
         let copied: u64 = moved.lanes.iter().map(|lane| lane.copied_bytes).sum();
@@ -30,7 +33,7 @@ fn moves_until_two_lanes_copy(mover: &Mover, region: &Region, len: usize) -> usi
             return number;
         }
     }
-    panic!("one lane copied all of {MOST_MOVES} moves");
+    most
 }
 
 #[test]
@@ -41,13 +44,16 @@ fn long_moves_begin_with_all_lanes_and_short_ones_with_one() {
     }
     let mover = mover("auto");
     for kind in KINDS {
-        for (len, alone) in [(64 << 20, 0), (4 << 20, 64)] {
-            let region = Region::filled(len, kind, 7);
-            let moves = moves_until_two_lanes_copy(&mover, &region, len);
-            // More only where the other lane gets no CPU for as long as a move lasts.
-            assert!(moves >= alone, "{kind:?}, {len} bytes: after {moves} moves");
-            assert_filled(region.addr, len, 7, "after two lanes");
-        }
+        let [long, short] = [64 << 20, 4 << 20];
+        let region = Region::filled(long, kind, 7);
+        // The other lane may get no CPU for as long as a move lasts.
+        let moves = moves_of_one_lane(&mover, &region, long, MOST_MOVES);
+        assert!(moves < MOST_MOVES, "{kind:?}: one lane copied all moves");
+        assert_filled(region.addr, long, 7, "after two lanes");
+        let region = Region::filled(short, kind, 9);
+        let moves = moves_of_one_lane(&mover, &region, short, ALONE);
+        assert_eq!(moves, ALONE, "{kind:?}: two lanes in a short move");
+        assert_filled(region.addr, short, 9, "after one lane");
     }
     heap::assert_heap_unasked();
 }
