@@ -580,6 +580,7 @@ mod tests {
             Choice,
             bytes,
             cpu_bytes,
+            most_ns,
             option,
             trial
         );
