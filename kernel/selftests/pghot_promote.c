@@ -15,6 +15,7 @@
 #include "pghot.h"
 #include "tap.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -101,16 +102,30 @@ static void fault_all(const struct memory *memory)
 		__atomic_fetch_or(memory->at + offset, 0, __ATOMIC_RELAXED);
 }
 
-/* What nobody writes to has to be used all the same. */
-static void use_until_moved(const struct memory *memory, size_t pages,
-			    void (*use)(const struct memory *memory))
+/*
+ * What nobody writes to has to be used all the same. Faults take it out of its place in turns; it
+ * stays mapped elsewhere, since the copies of a file's folio that nobody has mapped are not early.
+ */
+static void use_until_moved(const struct memory *memory, size_t pages, enum pghot_source source)
 {
 	long long end = now_ms() + PATIENCE_MS;
+	struct memory other = *memory;
 
+	if (source == PGHOT_HWHINT) {
+		other.at = mremap(memory->at, 0, memory->bytes, MREMAP_MAYMOVE);
+		if (other.at == MAP_FAILED)
+			tap_bail("no second place for what is shared: %s", strerror(errno));
+		read_all(&other);
+	}
 	while (pages_off(memory->at, memory->bytes, memory->node) < pages && now_ms() < end) {
-		use(memory);
+		if (source == PGHOT_HWHINT)
+			fault_all(memory);
+		else
+			read_all(memory);
 		usleep(1000);
 	}
+	if (other.at != memory->at)
+		munmap(other.at, memory->bytes);
 }
 
 static void check_counters(const char *what, size_t moved, long long promoted, long long success,
@@ -149,7 +164,7 @@ static void test(const struct kind *kind, enum pghot_source source, const char *
 	if (memory.content->nr_writers)
 		pghot_wait_moved(memory.at, BYTES, memory.node, pages, PATIENCE_MS);
 	else
-		use_until_moved(&memory, pages, source == PGHOT_HWHINT ? fault_all : read_all);
+		use_until_moved(&memory, pages, source);
 	content_stop_writers(memory.content);
 	pghot_stop();
 	visits = content_visits(memory.content);
