@@ -242,7 +242,8 @@ static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_bat
 {
 	uint32_t plain = choose->costs[FERRY_CHOOSE_PLAIN][size].mean;
 	uint32_t used = choose->costs[choice->option][size].mean;
-	uint64_t part = batch->bytes, bytes = 0, extra = 0, most_ns = 0, worst, plain_ns, used_ns;
+	uint64_t part = batch->bytes, bytes = 0, extra = 0, most_ns = 0;
+	uint64_t smaller, worst, plain_ns, used_ns;
 	uint64_t most = TRIAL_MOST * ferry_choose_ns(used, part);
 	uint32_t untried = batch->folio_bytes > part / 8 ? UNTRIED_WHOLE : UNTRIED_PART;
 	uint32_t kind = choose->turn = !choose->turn, option, shift;
@@ -258,10 +259,14 @@ static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_bat
 		return;
 	}
 	/* The rest of three quarters or more still has the size of the whole, and its option. */
-	for (shift = choice->option ? 2 : 1; part >> SIZE_SHIFT; shift++) {
+	for (shift = choice->option ? 2 : 1; part >> SIZE_SHIFT; shift++, part = smaller) {
+		smaller = batch->bytes >> shift & ~(batch->folio_bytes - 1);
 		plain_ns = ferry_choose_ns(plain, part);
 		worst = ferry_choose_worst(choose, option, part, plain_ns * untried / 4);
-		if (worst <= plain_ns + choose->slack * SLACK_BATCHES) {
+		/* What was too dear waits for its whole price, or it would never be seen again. */
+		if (worst <= plain_ns + choose->slack * SLACK_BATCHES ||
+		    (kind && !bytes && !(smaller >> SIZE_SHIFT) &&
+		     choose->costs[option][ferry_choose_size(part)].samples)) {
 			bytes = part;
 			most_ns = worst;
 			used_ns = ferry_choose_ns(used, part);
@@ -269,8 +274,9 @@ static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_bat
 			if (worst <= most)
 				break;
 		}
-		part = batch->bytes >> shift & ~(batch->folio_bytes - 1);
 	}
+	if (!bytes)
+		choose->next += kind;
 	if (bytes && extra <= bank) {
 		choose->bank[kind] = bank - extra;
 		choose->next += kind;
@@ -410,8 +416,9 @@ void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *
 	} else if (!cost.samples || cost.streak >= STREAK || cost.streak <= -STREAK) {
 		cost.mean = (uint32_t)now;
 		cost.spread = cost.mean / 4;
+		/* One that was dear twice needs no four others to be forgotten. */
+		cost.streak = cost.samples == 1 ? 1 - STREAK : 0;
 		cost.samples = 1;
-		cost.streak = 0;
 	} else {
 		if (cost.samples < SAMPLES_MAX)
 			cost.samples++;

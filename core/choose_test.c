@@ -132,24 +132,51 @@ static void what_is_not_measured_pays_for_trials_too(void)
 	CHECK(trials >= 200);
 }
 
-/* Ten times what it takes later, for a batch of one folio, of which no part can be tried. */
-static void a_first_time_that_is_dear_is_not_the_last(void)
+/*
+ * Batches of one folio, of which no part can be tried. The first @dear times of an option take ten
+ * times as long.
+ */
+static void learn_where_first_times_are_dear(uint32_t dear, uint32_t batches)
 {
 	static const uint64_t ns[] = { 1000000, 700000, 1200000, 1200000, 1200000 };
 	struct ferry_batch batch = batch_of(2 * MIB);
-	bool seen[5] = { true };
-	uint32_t i;
+	uint32_t seen[5] = { dear }, i;
 
 	ferry_choose_start(&choose, options, 5);
 	batch.folio_bytes = 2 * MIB;
-	for (i = 0; i < 64 * 200; i++) {
+	for (i = 0; i < batches; i++) {
 		ferry_choose(&choose, &batch, &choice);
 		ferry_choose_learn(&choose, &choice,
-				   seen[choice.option] ? ns[choice.option] : 10 * ns[choice.option]);
-		seen[choice.option] = true;
+				   ns[choice.option] * (seen[choice.option] < dear ? 10 : 1));
+		seen[choice.option]++;
 	}
 	batch.urgent = true;
 	CHECK(choice_of(batch) == 1);
+}
+
+static void a_first_time_that_is_dear_is_not_the_last(void)
+{
+	learn_where_first_times_are_dear(1, 64 * 200);
+}
+
+static void what_was_dear_twice_is_tried_again(void)
+{
+	learn_where_first_times_are_dear(2, 64 * 1000);
+}
+
+/* Its stated start-up is longer than any batch. */
+static void what_cannot_be_afforded_keeps_nothing_else_from_its_turn(void)
+{
+	static const struct ferry_choose_option dear[] = {
+		{ 0, 0, 0 }, { 1000000000, 1, 0 }, { 10000, 3, 0 },
+	};
+	static const uint64_t ns[] = { 1000000, 900000, 500000 };
+	struct ferry_batch batch = batch_of(4 * MIB);
+
+	ferry_choose_start(&choose, dear, 3);
+	run(batch, 64 * 200, ns);
+	batch.urgent = true;
+	CHECK(choice_of(batch) == 2);
 }
 
 static void parts_consist_of_folios(void)
@@ -242,6 +269,8 @@ static const struct tap_test tests[] = {
 	TEST(who_waits_gets_no_trial),
 	TEST(what_is_not_measured_pays_for_trials_too),
 	TEST(a_first_time_that_is_dear_is_not_the_last),
+	TEST(what_was_dear_twice_is_tried_again),
+	TEST(what_cannot_be_afforded_keeps_nothing_else_from_its_turn),
 	TEST(parts_consist_of_folios),
 	TEST(both_sides_of_a_split_end_together),
 	TEST(any_numbers_are_taken),
