@@ -76,8 +76,11 @@ pub fn run_reproduce(args: &ReproduceArgs, ui: &Ui) -> Result<BenchFile, Failure
 
 /// Two files of the same benchmark as one.
 fn joined(mut whole: BenchFile, next: BenchFile) -> BenchFile {
-    if let (Rows::Count(rows), Rows::Count(more)) = (&mut whole.rows, next.rows) {
-        rows.extend(more);
+    match (&mut whole.rows, next.rows) {
+        (Rows::Move(rows), Rows::Move(more)) | (Rows::Count(rows), Rows::Count(more)) => {
+            rows.extend(more);
+        }
+        _ => unreachable!("the lines of a table are of one benchmark, and only these have several"),
     }
     for ceiling in next.ceiling {
         let same = |of: &Ceiling| (of.lanes, of.page_bytes) == (ceiling.lanes, ceiling.page_bytes);
