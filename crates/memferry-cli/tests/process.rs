@@ -99,6 +99,8 @@ fn a_process_that_cannot_be_moved_stops_no_other_of_its_cgroup() {
     let processes = json["processes"].as_array().expect("processes");
     assert_eq!(processes.len(), 1, "{json}");
     assert_eq!(processes[0]["pid"].to_string(), mine.pid());
+    assert_eq!(json["refused"][0]["pid"].to_string(), theirs.pid());
+    assert_eq!(json["complete"], false);
 }
 
 #[test]

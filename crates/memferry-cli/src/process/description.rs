@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::cgroup::Cgroup;
 use crate::cli::process::ProcessArgs;
+use crate::failure::Failure;
 use crate::file::Content;
 
 /// A move, of all processes together; a page that two of them map counts twice.
@@ -21,6 +22,9 @@ pub struct Description {
     pub to: u32,
     pub dry_run: bool,
     pub processes: Vec<OneProcess>,
+    /// Those of the cgroup that could not be looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refused>,
     pub mappings: usize,
     pub resident_bytes: u64,
     /// With dry_run only.
@@ -53,6 +57,13 @@ pub struct OneProcess {
     pub moved_bytes: u64,
     pub stayed_bytes: u64,
     pub end: Option<&'static str>,
+}
+
+/// A process whose pages are not in the account.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Refused {
+    pub pid: u32,
+    pub why: String,
 }
 
 /// Pages on one node.
@@ -93,7 +104,7 @@ impl Content for Description {
     const SCHEMA: &'static str = "memferry-move/2";
 
     fn is_complete(&self) -> bool {
-        self.end.is_none()
+        self.end.is_none() && self.refused.is_empty()
     }
 }
 
@@ -106,6 +117,7 @@ impl Description {
             to: args.to,
             dry_run: args.dry_run,
             processes: Vec::new(),
+            refused: Vec::new(),
             mappings: 0,
             resident_bytes: 0,
             nodes: Vec::new(),
@@ -135,6 +147,15 @@ impl Description {
         });
         let last = self.processes.len() - 1;
         &mut self.processes[last]
+    }
+
+    /// Adds a process that is not in the account yet, and why it will not be.
+    pub fn refuse(&mut self, pid: u32, failure: &Failure) {
+        let is_known = self.processes.last().is_some_and(|last| last.pid == pid);
+        if let (Failure::Told(told), false) = (failure, is_known) {
+            let why = told.why.clone();
+            self.refused.push(Refused { pid, why });
+        }
     }
 
     /// Adds where the pages of a process lie.
@@ -184,7 +205,7 @@ impl Description {
         // A process of a cgroup may end; the others are moved all the same.
         let ended = self.cgroup.is_some() && matches!(result.end, Some(End::ProcessEnded));
         if !ended {
-            self.end = end;
+            self.end = self.end.or(end);
             self.left_bytes += result.left_bytes;
         }
         *self.seconds.get_or_insert(0.0) += result.elapsed.as_secs_f64();

@@ -77,6 +77,7 @@ fn all_of(
                 if ui.stopped() {
                     return Err(failure);
                 }
+                description.refuse(pid, &failure);
                 failed.get_or_insert(failure);
             }
         }

@@ -28,6 +28,9 @@ pub fn account(of: &Description, columns: usize) -> String {
     if of.processes.len() > 1 {
         text += &("\n".to_owned() + &draw(&processes(of), columns, Align::Left) + "\n");
     }
+    for one in &of.refused {
+        text += &format!("process {} is not in this account: {}\n", one.pid, one.why);
+    }
     if of.dry_run {
         return text + "\n" + &draw(&nodes(of), columns, Align::Left);
     }
