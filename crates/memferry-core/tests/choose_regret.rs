@@ -114,6 +114,45 @@ fn the_total_is_within_2_percent_of_the_best_option() {
     }
 }
 
+/// Lanes and channels that are up to twice as fast as each other, each up to eight times as fast as the plain copy; together they
+/// are faster than either.
+#[test]
+fn lanes_and_channels_together_are_found() {
+    for seed in 0..24 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let work = &WORK[[1, 3, 4, 6, 7][random.usize(0..5)]];
+        let gbps = log_uniform(&mut random, 1.0, 16.0);
+        let lanes = gbps * log_uniform(&mut random, 1.5, 8.0);
+        let channels = lanes * log_uniform(&mut random, 0.5, 2.0);
+        let side = |name: &str, cpus, channels, gbps| {
+            let option = ChooseOption {
+                start_ns: 15_000,
+                cpus,
+                channels,
+            };
+            Cost::line(name.into(), option, 10e3, gbps)
+        };
+        let mut machine = Machine {
+            name: "split".into(),
+            cpus: 3,
+            channels: 4,
+            costs: vec![
+                Cost::line("plain".into(), ChooseOption::default(), 500.0, gbps),
+                side("mtcopy 4", 3, 0, lanes),
+                side("dcbm 4", 0, 4, channels),
+            ],
+        };
+        machine.split([1, 2], lanes + channels);
+        let mut class = machine.class();
+        let all = machine.run(&mut class, work, 1 << 18, &mut random);
+        let learnt = machine.run(&mut class, work, 1 << 14, &mut random);
+        assert_eq!(learnt.best(), 3, "seed {seed}: {machine:?}");
+        let (worst, regret) = (all.worst(64), learnt.regret());
+        assert!(worst <= 1.02, "{worst} in seed {seed}, {}", work.name);
+        assert!(regret <= 1.02, "{regret} in seed {seed}, {}", work.name);
+    }
+}
+
 /// The regret after the costs of two options, `change` times apart, changed places.
 fn after_a_change(seed: u64, change: f64) -> f64 {
     let mut random = fastrand::Rng::with_seed(seed);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Machines to choose on: options with their true costs, made up or published; and how a class of work does on one.
 
-use memferry_core::choose::{Batch, Choose, ChooseOption};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use memferry_core::choose::{Batch, Choice, Choose, ChooseOption};
 
 /// The bytes of a huge page.
 pub const HUGE: u64 = 2 << 20;
@@ -14,6 +17,8 @@ pub struct Cost {
     pub option: ChooseOption,
     /// Bytes and time, by bytes; between two of them in a straight line, beyond them in proportion.
     pub points: Vec<(u64, f64)>,
+    /// Of CPU lanes and channels together: the options that each side costs alone. `points` are then what memory allows.
+    pub sides: Option<[usize; 2]>,
 }
 
 impl Cost {
@@ -24,6 +29,7 @@ impl Cost {
             name,
             option,
             points: vec![(0, start_ns), (far, start_ns + far as f64 / gbps)],
+            sides: None,
         }
     }
 
@@ -102,6 +108,63 @@ impl Run {
 }
 
 impl Machine {
+    /// Adds an option of the lanes of one and the channels of another at the same time.
+    pub fn split(&mut self, sides: [usize; 2], memory_gbps: f64) {
+        let [cpus, channels] = sides.map(|side| &self.costs[side]);
+        let option = ChooseOption {
+            start_ns: cpus.option.start_ns.max(channels.option.start_ns),
+            cpus: cpus.option.cpus,
+            channels: channels.option.channels,
+        };
+        let name = format!("{} and {}", cpus.name, channels.name);
+        let start_ns = cpus.points[0].1.min(channels.points[0].1);
+        self.costs.push(Cost {
+            sides: Some(sides),
+            ..Cost::line(name, option, start_ns, memory_gbps)
+        });
+    }
+
+    /// What both sides of a split truly take, or those without a part nothing.
+    fn sides(&self, sides: [usize; 2], cpu_bytes: u64, bytes: u64) -> [f64; 2] {
+        let ns = |side: usize, part| match part {
+            0 => 0.0,
+            part => self.costs[side].ns(part),
+        };
+        [ns(sides[0], cpu_bytes), ns(sides[1], bytes - cpu_bytes)]
+    }
+
+    /// The true time of a batch by one option; of a split at the best cut in 256ths, between two folios.
+    fn fixed(&self, option: usize, bytes: u64, folio_bytes: u64) -> f64 {
+        let cost = &self.costs[option];
+        let Some(sides) = cost.sides else {
+            return cost.ns(bytes);
+        };
+        let cuts = (0..=256).map(|part| {
+            let cut = (bytes * part / 256) & !(folio_bytes - 1);
+            let [cpus, channels] = self.sides(sides, cut, bytes);
+            cpus.max(channels)
+        });
+        cuts.fold(f64::INFINITY, f64::min).max(cost.ns(bytes))
+    }
+
+    /// The true time of what was chosen, which the class learns with noise.
+    fn carry(&self, class: &mut Choose, choice: &Choice, random: &mut fastrand::Rng) -> f64 {
+        let cost = &self.costs[choice.option as usize];
+        let Some(sides) = cost.sides else {
+            let ns = cost.ns(choice.bytes);
+            class.learn(choice, noisy(ns, random) as u64);
+            return ns;
+        };
+        let sides = self.sides(sides, choice.cpu_bytes, choice.bytes);
+        let memory = cost.ns(choice.bytes);
+        // What disturbs a batch disturbs both sides.
+        let noise = noisy(1.0, random);
+        let [cpus, channels] = sides.map(|ns| noise * ns.max(memory));
+        class.learn(choice, cpus.max(channels) as u64);
+        class.learn_split(choice, cpus as u64, channels as u64);
+        sides[0].max(sides[1]).max(memory)
+    }
+
     /// A class that knows nothing of this machine's costs.
     pub fn class(&self) -> Choose {
         let options: Vec<ChooseOption> = self.costs.iter().map(|cost| cost.option).collect();
@@ -120,8 +183,9 @@ impl Machine {
             fixed: vec![0.0; self.costs.len()],
             ..Run::default()
         };
-        for _ in 0..nr {
-            let total = work.bytes.draw(random);
+        let mut known: HashMap<u64, Vec<f64>> = HashMap::new();
+        for number in 0..nr {
+            let total = work.bytes.draw(number, random);
             let mut left = total;
             let mut chosen = 0.0;
             while left > 0 {
@@ -132,17 +196,21 @@ impl Machine {
                     channels: self.channels,
                     urgent: false,
                 });
-                let ns = self.costs[choice.option as usize].ns(choice.bytes);
-                class.learn(&choice, noisy(ns, random) as u64);
-                chosen += ns;
+                chosen += self.carry(class, &choice, random);
                 run.trials += u64::from(choice.trial);
                 run.away += u64::from(choice.option > 0 && !choice.trial);
                 left -= choice.bytes;
             }
+            let options = 0..self.costs.len();
+            let fixed = known.entry(total).or_insert_with(|| {
+                options
+                    .map(|option| self.fixed(option, total, work.folio_bytes))
+                    .collect()
+            });
             run.chosen.push(chosen);
-            run.plain.push(self.costs[0].ns(total));
-            for (sum, cost) in run.fixed.iter_mut().zip(&self.costs) {
-                *sum += cost.ns(total);
+            run.plain.push(fixed[0]);
+            for (sum, ns) in run.fixed.iter_mut().zip(fixed) {
+                *sum += *ns;
             }
         }
         run
@@ -169,12 +237,37 @@ pub enum Sizes {
     },
     /// 256 KiB to 64 MiB by doubling.
     Doubling,
+    /// What reached the copy stage in the lab's guest, in its order: base pages of one benchmark in `batches.csv`.
+    Recorded(&'static str),
+}
+
+/// The recorded batches of one benchmark, in bytes: compaction isolates 256 pages at a time while a migrator is active, and
+/// promotion and demotion 512.
+fn recorded(name: &'static str) -> &'static [u64] {
+    static ALL: LazyLock<HashMap<&str, Vec<u64>>> = LazyLock::new(|| {
+        let mut all = HashMap::<_, Vec<_>>::new();
+        for line in include_str!("batches.csv").lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            let [work, _, folios, times] = fields[..] else {
+                panic!("batches.csv: {line}");
+            };
+            let number = |field: &str| field.parse::<u64>().expect("a number in batches.csv");
+            let batches = std::iter::repeat_n(4096 * number(folios), number(times) as usize);
+            all.entry(work).or_default().extend(batches);
+        }
+        all
+    });
+    &ALL[name]
 }
 
 impl Sizes {
-    fn draw(self, random: &mut fastrand::Rng) -> u64 {
+    fn draw(self, number: usize, random: &mut fastrand::Rng) -> u64 {
         match self {
             Self::Same(bytes) => bytes,
+            Self::Recorded(name) => {
+                let all = recorded(name);
+                all[number % all.len()]
+            }
             Self::Mixed {
                 usual,
                 one_in,
@@ -192,11 +285,10 @@ impl Sizes {
     }
 }
 
-/// What reaches the copy stage of Linux 6.12 and the mover, by reason. Compaction migrates about 32 pages at a time, up to a
-/// whole pageblock; promotion takes 512 pages or a huge page; `move_pages` has no limit but `max_batch_bytes` (4 MiB) in
+/// What reaches the copy stage of Linux 6.12 and the mover, by reason. Without a migrator compaction isolates 32 pages at a time; promotion takes 512 pages or a huge page; `move_pages` has no limit but `max_batch_bytes` (4 MiB) in
 /// the kernel, and whole ranges of 64 MiB in userspace. Both: compaction
 /// and promotion in one class.
-pub const WORK: [Work; 6] = [
+pub const WORK: [Work; 8] = [
     Work {
         name: "compaction",
         folio_bytes: 4096,
@@ -246,5 +338,15 @@ pub const WORK: [Work; 6] = [
             least: 512,
             most: 512,
         },
+    },
+    Work {
+        name: "compaction, recorded",
+        folio_bytes: 4096,
+        bytes: Sizes::Recorded("compaction"),
+    },
+    Work {
+        name: "promotion, recorded",
+        folio_bytes: 4096,
+        bytes: Sizes::Recorded("promotion"),
     },
 ];

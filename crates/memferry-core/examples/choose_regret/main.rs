@@ -7,7 +7,7 @@
 mod machines;
 
 use machines::{Cost, Machine, WORK};
-use memferry_core::choose::ChooseOption;
+use memferry_core::choose::{CHOOSE_OPTIONS, ChooseOption};
 
 /// A made-up machine: `core_gbps` is what one CPU copies, `memory_gbps` what all can. A helper takes `wake_ns` to begin, a
 /// channel copies 8 GB/s, less what mapping each folio takes.
@@ -54,7 +54,7 @@ pub fn made_up(
             channel(nr),
         ));
     }
-    Machine {
+    let mut machine = Machine {
         name: format!(
             "{cpus} CPUs, {channels} channels, {core_gbps} of {memory_gbps} GB/s, wake {} us",
             wake_ns / 1e3
@@ -62,7 +62,16 @@ pub fn made_up(
         cpus: cpus - 1,
         channels,
         costs,
+    };
+    // As the kernel does: each number of lanes with all channels.
+    let all_channels = machine.costs.len() - 1;
+    for lanes in 1..all_channels {
+        let is_lanes = channels > 0 && machine.costs[lanes].option.cpus > 0;
+        if is_lanes && machine.costs.len() < CHOOSE_OPTIONS {
+            machine.split([lanes, all_channels], memory_gbps);
+        }
     }
+    machine
 }
 
 fn main() {
