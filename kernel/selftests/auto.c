@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * auto [measure ROUNDS]: several migrators at once. Each reason has its own, their modules stay
- * while they are chosen, "auto" tries what there is and tells what it learnt, and with "only" no
- * page is moved by another copy.
+ * auto [measure ROUNDS [LEARNING KIB]]: several migrators at once. Each reason has its own, their
+ * modules stay while they are chosen, "auto" tries what there is and tells what it learnt, and
+ * with "only" no page is moved by another copy.
  *
- * measure: what "auto" takes against the others, as ratios of times that are taken in turn.
+ * measure: what "auto" takes against the others, as ratios of times that are taken in turn. Of
+ * base pages of KIB alone after 4 * LEARNING moves.
  */
 #include "clock.h"
 #include "content.h"
@@ -221,7 +222,7 @@ static double move_ns(struct memory *memory, const char *migrator, unsigned int 
  * Medians of rounds of all in turn, after "auto" has learnt; a reason that nobody has keeps its
  * state. Only contents are asserted: what else the host does changes the ratios.
  */
-static void measure(const char *kind, size_t bytes, unsigned int rounds)
+static void measure(const char *kind, size_t bytes, unsigned int rounds, unsigned int learning)
 {
 	static const char *const names[] = { "none", "mtcopy", "dcbm", "auto" };
 	static double ns[ARRAY_SIZE(names)][MAX_ROUNDS];
@@ -232,7 +233,7 @@ static void measure(const char *kind, size_t bytes, unsigned int rounds)
 	char choice[64] = "unknown";
 
 	make(&memory, kind, bytes, 0);
-	for (unsigned int n = 0; n < LEARNING; n++)
+	for (unsigned int n = 0; n < learning; n++)
 		move_ns(&memory, "auto", &moves);
 	for (unsigned int n = 0; n < rounds; n++)
 		for (unsigned int k = 0; k < ARRAY_SIZE(names); k++) {
@@ -257,14 +258,10 @@ static void measure(const char *kind, size_t bytes, unsigned int rounds)
 
 static void measure_all(unsigned int rounds)
 {
-	if (rounds < 1 || rounds > MAX_ROUNDS)
-		tap_bail("1 to %d rounds", MAX_ROUNDS);
-	file_write_number(MIN_BATCH, MIN_BATCH_BYTES);
-	choose("none", "damon auto");
 	for (size_t bytes = 4 << 10; bytes <= BYTES; bytes *= bytes < 128 << 10 ? 32 : 2)
-		measure("anonymous", bytes, rounds);
+		measure("anonymous", bytes, rounds, LEARNING);
 	for (size_t bytes = HUGE_BYTES; bytes <= 8 * HUGE_BYTES; bytes *= 2)
-		measure("anonymous, 2048 KiB", bytes, rounds);
+		measure("anonymous, 2048 KiB", bytes, rounds, LEARNING);
 }
 
 int main(int argc, char **argv)
@@ -274,7 +271,16 @@ int main(int argc, char **argv)
 	if (mtcopy_load())
 		tap_bail("mtcopy cannot be loaded");
 	if (argc > 2 && !strcmp(argv[1], "measure")) {
-		measure_all(atoi(argv[2]));
+		int rounds = atoi(argv[2]);
+
+		if (rounds < 1 || rounds > MAX_ROUNDS)
+			tap_bail("1 to %d rounds", MAX_ROUNDS);
+		file_write_number(MIN_BATCH, MIN_BATCH_BYTES);
+		choose("none", "damon auto");
+		if (argc > 4)
+			measure("anonymous", atoi(argv[4]) * 1024UL, rounds, atoi(argv[3]));
+		else
+			measure_all(rounds);
 		return tap_done();
 	}
 	file_write("60000", FILE_WINDOW_MS);
