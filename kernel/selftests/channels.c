@@ -83,6 +83,10 @@ static void test_lanes(void)
 
 struct cost {
 	unsigned int maps_src, maps_dst;
+	/* Of all rounds. */
+	unsigned int rounds;
+	long long mappings, descriptors, round_bytes;
+	bool timed;
 	long long interrupts, bytes;
 	struct stats done;
 };
@@ -102,10 +106,28 @@ static long long interrupts_of(const char *interrupts)
 	return sum;
 }
 
+static void add_round(struct cost *cost, const struct trace_event *round)
+{
+	static const char *const times[] = { "map_ns", "submit_ns", "copy_ns", "unmap_ns" };
+
+	cost->rounds++;
+	cost->mappings += trace_field(round, "mappings");
+	cost->descriptors += trace_field(round, "descriptors");
+	cost->round_bytes += trace_field(round, "bytes");
+	for (unsigned int n = 0; n < ARRAY_SIZE(times); n++) {
+		long long ns = trace_field(round, times[n]);
+
+		cost->timed &= ns >= 0 && ns < SLACK_MS * 1000000LL;
+	}
+	cost->timed &= trace_field(round, "copy_ns") > 0;
+}
+
 static struct cost cost_of_batch(unsigned int lanes, const char *interrupts)
 {
-	static const char *const names[] = { "dma/dma_map_sg", NULL };
-	struct cost cost = { 0 };
+	static const char *const names[] = {
+		"dma/dma_map_sg", "migrator/migrator_channel_round", NULL,
+	};
+	struct cost cost = { .timed = true };
 	struct trace_event *events;
 	struct memory memory;
 	size_t nr, left;
@@ -119,6 +141,10 @@ static struct cost cost_of_batch(unsigned int lanes, const char *interrupts)
 	left = memory_move(&memory, node_at(1), 1);
 	nr = trace_stop(&events);
 	for (size_t n = 0; n < nr; n++) {
+		if (trace_is(&events[n], "migrator_channel_round")) {
+			add_round(&cost, &events[n]);
+			continue;
+		}
 		if (!interrupts && !strstr(events[n].fields, "faultdma"))
 			continue;
 		cost.maps_src += !!strstr(events[n].fields, "dir=TO_DEVICE");
@@ -143,6 +169,12 @@ static void test_cost(unsigned int lanes)
 	tap_ok(cost.done.folios && cost.maps_src == lanes && cost.maps_dst == lanes,
 	       "%u lanes: one mapping per channel and side", lanes);
 	tap_ok(cost.interrupts == lanes, "%u lanes: one interrupt per channel", lanes);
+	tap_note("%u lanes: %u rounds, %lld mappings, %lld descriptors", lanes, cost.rounds,
+		 cost.mappings, cost.descriptors);
+	tap_ok(cost.rounds == lanes && cost.timed && cost.round_bytes == (long long)BATCH &&
+	       cost.mappings == (long long)(BATCH / page_bytes()) &&
+	       cost.descriptors >= lanes && cost.descriptors <= cost.mappings,
+	       "%u lanes: the round of each channel is traced", lanes);
 	tap_ok(cost.bytes == (long long)BATCH && cost.done.bytes == (long long)BATCH &&
 	       !cost.done.fallbacks && !cost.done.declined,
 	       "%u lanes: no byte is copied by the CPU", lanes);

@@ -30,6 +30,7 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/migrator.h>
 EXPORT_TRACEPOINT_SYMBOL_GPL(migrator_lane_done);
+EXPORT_TRACEPOINT_SYMBOL_GPL(migrator_channel_round);
 
 /*
  * Page-cache folios can be written by holders of a reference who take neither lock nor mapping.

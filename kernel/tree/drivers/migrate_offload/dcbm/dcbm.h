@@ -101,6 +101,9 @@ struct dcbm_lane {
 	u64 finished_at;		/* ns; it has not told since; 0: has not finished */
 	size_t bytes;			/* copied */
 	u64 start;			/* ns; for the tracepoint */
+	u64 map_ns;			/* of the round, as the next two; for the tracepoint */
+	u64 mapped_at;			/* ns; 0 if it is not traced */
+	u64 issued_at;			/* ns; first descriptors given to the engine; 0: none yet */
 };
 
 /* What a batch needs besides its channels; kept from batch to batch. */

@@ -232,6 +232,8 @@ static void dcbm_submit(struct dcbm_lane *lane)
 	if (channel->submitted != before) {
 		dma_async_issue_pending(channel->chan);
 		lane->finished_at = 0;
+		if (lane->mapped_at && !lane->issued_at)
+			lane->issued_at = ktime_get_ns();
 	}
 }
 
@@ -274,6 +276,7 @@ static void dcbm_look(struct dcbm_batch *db, struct dcbm_lane *lane, u64 now)
 
 static void dcbm_round_start(struct dcbm_batch *db, struct dcbm_lane *lane)
 {
+	u64 start = trace_migrator_channel_round_enabled() ? ktime_get_ns() : 0;
 	struct dcbm_channel *channel = lane->channel;
 
 	dcbm_round_fill(db, lane);
@@ -294,6 +297,9 @@ static void dcbm_round_start(struct dcbm_batch *db, struct dcbm_lane *lane)
 	channel->asked = 0;
 	lane->running = true;
 	lane->finished_at = 0;
+	lane->issued_at = 0;
+	lane->mapped_at = start ? ktime_get_ns() : 0;
+	lane->map_ns = lane->mapped_at - start;
 }
 
 static bool dcbm_unanswered(struct dcbm_channel *channel)
@@ -316,17 +322,34 @@ static bool dcbm_round_close(struct dcbm_channel *channel, bool if_unanswered)
 	return close;
 }
 
+/* @bytes: what the lane had copied before the round. */
+static void dcbm_round_trace(struct dcbm_batch *db, struct dcbm_lane *lane, u64 unmap_ns,
+			     size_t bytes)
+{
+	struct dcbm_channel *channel = lane->channel;
+	/* It may have answered before the clock was read. */
+	u64 copy_ns = max(channel->answered_at, lane->issued_at) - lane->issued_at;
+
+	trace_migrator_channel_round(lane - db->lanes, channel->nr, channel->nr_descs,
+				     lane->bytes - bytes, lane->map_ns,
+				     lane->issued_at - lane->mapped_at, copy_ns, unmap_ns);
+}
+
 /* Counts for each pair what was copied of it. Entries and descriptors are cut anyhow. */
 static void dcbm_round_end(struct dcbm_batch *db, struct dcbm_lane *lane)
 {
 	struct dcbm_channel *channel = lane->channel;
 	struct dcbm_desc *desc = channel->descs;
 	u32 desc_left = desc->len, entry_left, len;
+	u64 unmap_ns = lane->issued_at ? ktime_get_ns() : 0;
+	size_t bytes = lane->bytes;
 	unsigned int i;
 
 	dcbm_round_close(channel, false);
 	db->answered = max(db->answered, channel->answered_at);
 	dcbm_round_unmap(channel);
+	if (lane->issued_at)
+		unmap_ns = ktime_get_ns() - unmap_ns;
 	for (i = 0; i < channel->nr; i++) {
 		for (entry_left = channel->src[i].length; entry_left; entry_left -= len) {
 			if (!desc_left)
@@ -339,6 +362,8 @@ static void dcbm_round_end(struct dcbm_batch *db, struct dcbm_lane *lane)
 			}
 		}
 	}
+	if (lane->issued_at)
+		dcbm_round_trace(db, lane, unmap_ns, bytes);
 	lane->running = false;
 	lane->no_descriptor = false;
 }

@@ -96,6 +96,46 @@ TRACE_EVENT(migrator_lane_done,
 		  __entry->lane, __entry->cpu, __entry->bytes, __entry->ns)
 );
 
+/*
+ * What a DMA channel did of its share of a batch in one round, which is what it has mapped at a
+ * time: entries mapped on each side, descriptors, and bytes that it copied. map_ns: to fill the
+ * tables, map them and cut descriptors; submit_ns: until the engine has been given the first of
+ * them; copy_ns: from there to its last answer.
+ */
+TRACE_EVENT(migrator_channel_round,
+
+	TP_PROTO(unsigned int lane, unsigned int mappings, unsigned int descriptors, size_t bytes,
+		 u64 map_ns, u64 submit_ns, u64 copy_ns, u64 unmap_ns),
+
+	TP_ARGS(lane, mappings, descriptors, bytes, map_ns, submit_ns, copy_ns, unmap_ns),
+
+	TP_STRUCT__entry(
+		__field(unsigned int, lane)
+		__field(unsigned int, mappings)
+		__field(unsigned int, descriptors)
+		__field(size_t, bytes)
+		__field(u64, map_ns)
+		__field(u64, submit_ns)
+		__field(u64, copy_ns)
+		__field(u64, unmap_ns)
+	),
+
+	TP_fast_assign(
+		__entry->lane = lane;
+		__entry->mappings = mappings;
+		__entry->descriptors = descriptors;
+		__entry->bytes = bytes;
+		__entry->map_ns = map_ns;
+		__entry->submit_ns = submit_ns;
+		__entry->copy_ns = copy_ns;
+		__entry->unmap_ns = unmap_ns;
+	),
+
+	TP_printk("lane=%u mappings=%u descriptors=%u bytes=%zu map_ns=%llu submit_ns=%llu copy_ns=%llu unmap_ns=%llu",
+		  __entry->lane, __entry->mappings, __entry->descriptors, __entry->bytes,
+		  __entry->map_ns, __entry->submit_ns, __entry->copy_ns, __entry->unmap_ns)
+);
+
 #endif /* _TRACE_MIGRATOR_H */
 
 #include <trace/define_trace.h>
