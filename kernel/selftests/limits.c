@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * limits: how large a batch gets, told by the trace events. Below min_batch_bytes nothing
- * goes to a migrator, no batch is above max_batch_bytes, mtcopy shares one 2 MiB folio among
- * its lanes, and events, statistics and what moved agree.
+ * goes to a migrator, no batch is above max_batch_bytes, and without gather none is above what
+ * Linux hands over; mtcopy shares one 2 MiB folio among its lanes, and events, statistics and
+ * what moved agree.
  */
 #include "batches.h"
 #include "files.h"
@@ -116,6 +117,23 @@ static void test_max(const char *migrator, const char *kind, long long max, size
 	limit_max(MAX_BATCH);
 }
 
+/* Linux itself hands over 512 pages at most. */
+static void test_gather(const char *migrator)
+{
+	const long long most = 512 * (long long)page_bytes();
+	struct batches seen;
+
+	limit_max(2 * most);
+	file_write("0", GATHER);
+	seen = traced_move("anonymous", 2 * most);
+	tap_ok(seen.started == 2 && seen.largest == most && seen.bytes == 2 * most,
+	       "%s: without gather no batch is larger than without a migrator", migrator);
+	file_write("1", GATHER);
+	seen = traced_move("anonymous", 2 * most);
+	tap_ok(seen.started == 1 && seen.largest == 2 * most, "%s: with gather it is", migrator);
+	limit_max(MAX_BATCH);
+}
+
 /* What a batch does not hold is copied in turns. */
 static void test_turns(const char *migrator)
 {
@@ -174,6 +192,7 @@ int main(void)
 		test_max(name, "anonymous, 2048 KiB", 2 << 20, 8 << 20);
 		test_max(name, "anonymous, 2048 KiB", 4 << 20, 8 << 20);
 		test_max(name, "anonymous, 2048 KiB", 64 << 20, 16 << 20);
+		test_gather(name);
 		test_turns(name);
 		if (!strcmp(name, "mtcopy"))
 			test_lanes();

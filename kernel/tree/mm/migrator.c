@@ -48,6 +48,10 @@ module_param_named(file_window_ms, migrator_file_window_ms, uint, 0644);
 static unsigned long migrator_min_bytes = SZ_256K;
 module_param_named(min_batch_bytes, migrator_min_bytes, ulong, 0644);
 
+/* 0: batches have no more pages than without a migrator. A parameter for experiments. */
+static bool migrator_gather = true;
+module_param_named(gather, migrator_gather, bool, 0644);
+
 struct migrator_registry migrator_registry;
 DEFINE_STATIC_KEY_FALSE(migrator_active_key);
 DEFINE_SRCU(migrator_srcu);
@@ -378,7 +382,7 @@ bool __migrator_refuses_hugetlb(struct migrator_registry *registry, enum migrate
 unsigned int __migrator_batch_pages(struct migrator_registry *registry,
 				    enum migrate_reason reason, unsigned int pages)
 {
-	if (!(READ_ONCE(registry->reasons) & BIT(reason)))
+	if (!READ_ONCE(migrator_gather) || !(READ_ONCE(registry->reasons) & BIT(reason)))
 		return pages;
 	return READ_ONCE(registry->max_bytes) >> PAGE_SHIFT;
 }
