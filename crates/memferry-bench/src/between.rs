@@ -17,6 +17,7 @@ use memferry_linux::kernel::{
 
 use super::busy::Spinners;
 use super::cpu_time::CpuTicks;
+use super::disk::{Disk, DiskLoad};
 use super::kernel::check_others;
 use super::nodes::{TRIES, bring, call_failed, map, missing, send};
 use super::region::{PAGE, Region, THP};
@@ -226,6 +227,7 @@ pub struct Between<'a> {
     threads: usize,
     control: &'a mut Control,
     busy: Option<Arc<Spinners>>,
+    disk: Option<Arc<Disk>>,
     /// How long auto moves before each of its cases is measured.
     learn: Duration,
 }
@@ -251,6 +253,7 @@ impl<'a> Between<'a> {
             threads,
             control,
             busy,
+            disk: None,
             learn: Duration::ZERO,
         };
         between.check_folios()?;
@@ -261,6 +264,11 @@ impl<'a> Between<'a> {
     /// Lets auto move for so long before it is measured.
     pub fn learning(self, learn: Duration) -> Self {
         Self { learn, ..self }
+    }
+
+    /// Repeats each run beside this disk.
+    pub fn beside(self, disk: Option<Arc<Disk>>) -> Self {
+        Self { disk, ..self }
     }
 
     /// Whether the kernel gave folios of the wanted size.
@@ -311,16 +319,19 @@ impl<'a> Between<'a> {
         self.check_folios()
     }
 
-    /// The timed calls; `None` when a page stayed where it was.
-    fn carry(&self, case: &Case, heads: &[usize]) -> Result<Option<Vec<u64>>, Failure> {
-        let mut times = Vec::with_capacity(case.calls);
-        for part in heads.chunks(case.folios) {
+    /// The timed calls.
+    fn carry(&self, case: &Case, heads: &[usize]) -> Result<Vec<u64>, Failure> {
+        let call = |part| {
             let took = send(part, self.nodes.to).map_err(|error| call_failed(&error))?;
-            times.push(took.as_nanos() as u64);
-        }
-        // All pages: the kernel may split a folio, of which the call names the first page.
+            Ok(took.as_nanos() as u64)
+        };
+        heads.chunks(case.folios).map(call).collect()
+    }
+
+    /// Whether all pages went: the kernel may split a folio, of which a call names the first page.
+    fn arrived(&self, heads: &[usize]) -> Result<bool, Failure> {
         let pages = Vec::from_iter(self.region.head(heads.len() * self.folio).step_by(PAGE));
-        Ok((missing(&pages, self.nodes.to)? == 0).then_some(times))
+        Ok(missing(&pages, self.nodes.to)? == 0)
     }
 }
 
@@ -340,16 +351,30 @@ impl Stand for Between<'_> {
             }
         }
         let trace = Trace::new(case.bytes(), self.folio);
-        self.measure(case, trace.as_ref())
+        self.measure(case, trace.as_ref(), None)
     }
 
     fn run(&mut self, case: &Case) -> Result<Run, Failure> {
-        self.measure(case, None)
+        let run = self.measure(case, None, None)?;
+        let Some(disk) = self.disk.clone() else {
+            return Ok(run);
+        };
+        let load = disk.start()?;
+        let beside = self.measure(case, None, Some(&load))?;
+        Ok(Run {
+            beside_disk: Some(load.run(&beside)?),
+            ..run
+        })
     }
 }
 
 impl Between<'_> {
-    fn measure(&mut self, case: &Case, trace: Option<&Trace>) -> Result<Run, Failure> {
+    fn measure(
+        &mut self,
+        case: &Case,
+        trace: Option<&Trace>,
+        disk: Option<&DiskLoad>,
+    ) -> Result<Run, Failure> {
         let (folios, bytes) = (case.folios * case.calls, case.bytes());
         let migrator = case.means.name();
         self.control.activate(migrator, Some(case.lanes))?;
@@ -358,22 +383,24 @@ impl Between<'_> {
             self.region.fill_head(bytes, self.threads);
             let before = Done::now()?;
             let (since, ticks) = (self.busy.as_ref().map(|busy| busy.since()), CpuTicks::now());
+            let disk_since = disk.map(DiskLoad::since);
             if let Some(trace) = trace {
                 trace.start();
             }
-            let times = self.carry(case, &heads)?;
+            let call_ns = self.carry(case, &heads)?;
             if let Some(trace) = trace {
                 trace.stop();
             }
             let cpu = CpuTicks::now() - ticks;
             let busy_lost = (self.busy.as_ref().zip(since)).map(|(busy, since)| busy.lost(&since));
-            let now = Done::now()?;
+            let disk_per_s = (disk.zip(disk_since)).map(|(disk, since)| disk.per_s(&since));
+            let (now, arrived) = (Done::now()?, self.arrived(&heads)?);
             let verified = self
                 .region
                 .check(bytes, self.threads)
                 .map_err(|at| bug(format!("byte {at} is not what was written before the move")))?;
             self.renew(&heads)?;
-            if let Some(call_ns) = times {
+            if arrived {
                 let total: u64 = call_ns.iter().sum();
                 let copied_by = now.copied(&before);
                 check_others(migrator, bytes, &copied_by)?;
@@ -385,6 +412,7 @@ impl Between<'_> {
                     declined: now.of(&before, migrator, |of| of.declined),
                     cpu: Some(cpu),
                     busy_lost,
+                    disk_per_s,
                     traced: trace.map_or_else(Traced::default, |trace| trace.read(total)),
                     call_ns,
                     ..Run::default()

@@ -12,6 +12,7 @@ mod busy;
 mod cache;
 mod compaction;
 pub mod cpu_time;
+mod disk;
 pub mod failure;
 pub mod host;
 mod kernel;

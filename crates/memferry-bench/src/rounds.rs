@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::cpu_time::CpuTicks;
+use super::disk::DiskRun;
 use super::region::PAGE;
 use super::rig::{Means, Pages};
 use super::trace::Traced;
@@ -77,6 +78,10 @@ pub struct Run {
     pub cpu: Option<CpuTicks>,
     /// The part of their work that busy threads did not do meanwhile.
     pub busy_lost: Option<f64>,
+    /// Bytes a second that the disk of `--disk` had meanwhile.
+    pub disk_per_s: Option<f64>,
+    /// The same case right after, beside that disk.
+    pub beside_disk: Option<DiskRun>,
     /// Time of each call of the kernel, nanoseconds.
     pub call_ns: Vec<u64>,
 }

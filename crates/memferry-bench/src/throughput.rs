@@ -12,6 +12,7 @@ use memferry_linux::topology::Topology;
 
 use super::between::{Between, Control};
 use super::busy::Spinners;
+use super::disk::{self, Disk};
 use super::region::{PAGE, THP};
 use super::rig::{Means, Pages, Rig};
 use super::rounds::{Case, Rounds, Run, Stand, ceilings};
@@ -140,6 +141,8 @@ struct Bench<'a> {
     control: Option<Control>,
     /// The threads of `--busy`.
     busy: Option<Arc<Spinners>>,
+    /// The file of `--disk`.
+    disk: Option<Arc<Disk>>,
     /// Whether the rows differ by the number of folios.
     counts: bool,
     ceilings: Vec<Ceiling>,
@@ -162,6 +165,7 @@ impl<'a> Bench<'a> {
             columns: Vec::new(),
             control: None,
             busy: (args.lanes_on.busy.then(Spinners::start).transpose()?).map(Arc::new),
+            disk: (args.disk.as_deref().map(Disk::new).transpose()?).map(Arc::new),
             counts: false,
             ceilings: Vec::new(),
             traced: Vec::new(),
@@ -324,6 +328,7 @@ impl<'a> Bench<'a> {
                     lanes_used: traced.lanes_used.or(row.lanes_used),
                     helpers_ns: traced.helpers_ns,
                     kernel_steps: traced.steps,
+                    dma_round: traced.dma_round,
                     ..row
                 })
             })
@@ -338,6 +343,7 @@ impl<'a> Bench<'a> {
             (Some(control), Some(nodes)) => {
                 let busy = self.busy.clone();
                 let between = Between::new(nodes, bytes, folio, routine, threads, control, busy)?;
+                let between = between.beside(self.disk.clone());
                 Box::new(between.learning(self.args.learn()))
             }
             _ => Box::new(Rig::new(
@@ -388,6 +394,8 @@ impl<'a> Bench<'a> {
             lanes_used: lanes_that_copied(runs).filter(|_| case.means.is_auto()),
             helpers_ns: None,
             kernel_steps: None,
+            dma_round: None,
+            beside_disk: disk::beside(runs),
             cpu_ticks: (runs.iter().filter_map(|run| run.cpu)).reduce(|mut sum, run| {
                 sum += run;
                 sum
@@ -422,10 +430,12 @@ impl<'a> Bench<'a> {
             file.envelope = file.envelope.with("batch_bytes", batch);
         }
         let on = self.args.lanes_on;
+        let disk = (self.args.disk.as_ref()).map(|folder| folder.display().to_string());
         let busy = on.busy.then(|| "a thread on each CPU".to_owned());
         for (name, value) in [
             ("dcbm_channels", channels.filter(|names| !names.is_empty())),
             ("busy", busy),
+            ("disk", disk),
             ("placement", on.placement.map(value_name)),
             ("priority", on.priority.map(value_name)),
             ("idle_only", on.idle_only.map(value_name)),

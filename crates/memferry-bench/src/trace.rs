@@ -9,19 +9,23 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::kernel::median;
 use crate::region::{PAGE, THP};
 use crate::schema::KernelSteps;
+use crate::schema::dma::DmaRound;
 
 /// Where traces of one's own are made.
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
 const LANE_DONE: &str = "migrator_lane_done";
 const BATCH_START: &str = "migrator_batch_start";
 const BATCH_DONE: &str = "migrator_batch_done";
-/// Of lanes and batches.
-const OF_THE_SERIES: [&str; 3] = [
+const CHANNEL_ROUND: &str = "migrator_channel_round";
+/// Of lanes, batches and DMA channels.
+const OF_THE_SERIES: [&str; 4] = [
     "migrator/migrator_lane_done",
     "migrator/migrator_batch_start",
     "migrator/migrator_batch_done",
+    "migrator/migrator_channel_round",
 ];
 /// Of each call, and of each THP.
 const OF_LINUX: [&str; 4] = [
@@ -54,14 +58,18 @@ pub struct Traced {
     pub helpers_ns: Option<u64>,
     /// Where the time went; `None` where events are missing.
     pub steps: Option<KernelSteps>,
+    /// Mean bytes of the batches that a migrator copied; `None` if it copied none.
+    pub batch_bytes: Option<u64>,
+    /// What DMA channels took; `None` if none copied.
+    pub dma_round: Option<DmaRound>,
 }
 
 impl Trace {
-    /// Makes one for `bytes` of folios of `folio` bytes; `None` where tracefs is not, or not for this user.
-    pub fn new(bytes: usize, folio: usize) -> Option<Self> {
+    /// Makes one of lanes and batches alone; `None` where tracefs is not, or not for this user.
+    pub fn of_batches() -> Option<Self> {
         let folder = Path::new(INSTANCES).join(format!("memferry-bench-{}", std::process::id()));
         fs::create_dir(&folder).ok()?;
-        let mut trace = Self {
+        let trace = Self {
             folder,
             has_steps: false,
         };
@@ -70,6 +78,12 @@ impl Trace {
             // Linux as it is has none of them.
             let _ = trace.enable(event);
         }
+        Some(trace)
+    }
+
+    /// The same with the steps of the calls, for `bytes` of folios of `folio` bytes.
+    pub fn new(bytes: usize, folio: usize) -> Option<Self> {
+        let mut trace = Self::of_batches()?;
         // Of one clock for all CPUs: a task moves between them.
         let of_calls = trace.write("trace_clock", "mono").is_some()
             && OF_LINUX.iter().all(|event| trace.enable(event).is_some());
@@ -92,7 +106,13 @@ impl Trace {
 
     /// Forgets what was traced, and traces from now on.
     pub fn start(&self) {
-        let _ = (self.write("trace", ""), self.write("tracing_on", "1"));
+        let _ = self.write("trace", "");
+        self.resume();
+    }
+
+    /// Traces from now on, again.
+    pub fn resume(&self) {
+        let _ = self.write("tracing_on", "1");
     }
 
     /// Traces no more.
@@ -113,6 +133,8 @@ impl Trace {
                 .has_steps
                 .then(|| steps(&text, thread, calls_ns))
                 .flatten(),
+            batch_bytes: batch_bytes(&text),
+            dma_round: dma_round(&text),
         }
     }
 
@@ -186,6 +208,34 @@ fn helpers_ns(trace: &str, thread: i32) -> u64 {
     let events = trace.lines().filter_map(Event::read);
     let helpers = events.filter(|event| event.name == LANE_DONE && event.thread != thread);
     helpers.filter_map(|event| event.field("ns")).sum()
+}
+
+fn batch_bytes(trace: &str) -> Option<u64> {
+    let done = trace.lines().filter_map(Event::read);
+    let done = done.filter(|event| event.name == BATCH_DONE);
+    let bytes = Vec::from_iter(done.filter_map(|event| event.field("bytes").filter(|&of| of > 0)));
+    bytes.iter().sum::<u64>().checked_div(bytes.len() as u64)
+}
+
+/// The median of each figure: a channel that was late once must not count.
+fn dma_round(trace: &str) -> Option<DmaRound> {
+    let rounds = trace.lines().filter_map(Event::read);
+    let rounds = Vec::from_iter(rounds.filter(|event| event.name == CHANNEL_ROUND));
+    let of = |field: &str| {
+        median(&mut Vec::from_iter(
+            rounds.iter().filter_map(|of| of.field(field)),
+        ))
+    };
+    Some(DmaRound {
+        rounds: rounds.len() as u64,
+        mappings: of("mappings")?,
+        descriptors: of("descriptors")?,
+        bytes: of("bytes")?,
+        map_ns: of("map_ns")?,
+        submit_ns: of("submit_ns")?,
+        copy_ns: of("copy_ns")?,
+        unmap_ns: of("unmap_ns")?,
+    })
 }
 
 /// Where a call is.
@@ -312,6 +362,30 @@ mod tests {
     }
 
     #[test]
+    fn the_median_round_of_dma_channels_is_told() {
+        let round = |ns: u64| {
+            format!(
+                "    memferry-77 [000] ..... 1.000001: migrator_channel_round: lane=0 mappings=512 descriptors=9 bytes=2097152 \
+                 map_ns={ns} submit_ns=2 copy_ns=3 unmap_ns=4\n"
+            )
+        };
+        let trace = [round(11), round(900), round(10)].concat();
+        let expected = DmaRound {
+            rounds: 3,
+            mappings: 512,
+            descriptors: 9,
+            bytes: 2 << 20,
+            map_ns: 11,
+            submit_ns: 2,
+            copy_ns: 3,
+            unmap_ns: 4,
+        };
+        assert_eq!(dma_round(&trace), Some(expected));
+        assert_eq!(expected.set_up_ns(), 17);
+        assert_eq!(dma_round(TWO_BATCHES), None);
+    }
+
+    #[test]
     fn the_plain_copy_of_linux_is_one_step_with_flush_and_remap() {
         let plain: Vec<&str> = (TWO_BATCHES.lines())
             .filter(|line| !line.contains("migrator_"))
@@ -336,6 +410,8 @@ mod tests {
     memferry-77 [000] ..... 1.000007: migrator_batch_done: migrator=mtcopy reason=syscall folios=0 bytes=0 ns=9 error=-16
 ";
         assert_eq!(lanes(trace), Some(1.5));
+        assert_eq!(batch_bytes(trace), Some(2 << 20));
+        assert_eq!(batch_bytes("# tracer: nop\n"), None);
         assert_eq!(lanes("# tracer: nop\n"), None);
     }
 }

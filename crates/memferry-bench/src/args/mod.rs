@@ -50,6 +50,9 @@ impl Bench {
             }
             Self::Count(args) => {
                 args.run.check()?;
+                if args.run.anatomy && args.run.backend == Backend::User {
+                    return Err("--anatomy of bench count is for --backend kernel".to_owned());
+                }
                 (args.run.batch.as_slice(), vec![args.folio])
             }
             Self::Stall(args) => {
@@ -84,7 +87,11 @@ impl Bench {
 
     /// Whether it is shown where the time of a page went.
     pub fn anatomy(&self) -> bool {
-        matches!(self, Self::Move(args) if args.anatomy)
+        match self {
+            Self::Move(args) => args.run.anatomy,
+            Self::Count(args) => args.run.anatomy,
+            _ => false,
+        }
     }
 }
 
@@ -97,9 +104,6 @@ pub struct MoveArgs {
     /// Folio sizes [default: 4K,16K,64K,128K,256K,512K,1M,2M]
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = folio_size)]
     pub folio: Vec<Size>,
-    /// Show where the time of a page goes, step by step; of the kernel as far as its tracepoints tell (as root)
-    #[arg(long)]
-    pub anatomy: bool,
     /// What `move` and `count` share.
     #[command(flatten)]
     pub run: RunArgs,
@@ -214,6 +218,14 @@ pub struct RunArgs {
     /// How mtcopy's lanes are placed, and beside what.
     #[command(flatten)]
     pub lanes_on: LanesOn,
+    /// Repeat each run of the kernel beside a thread that writes and reads a file in this folder past the page cache, and show what
+    /// both lose
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub disk: Option<PathBuf>,
+    /// Show where the time of a page goes, step by step; of the kernel as far as its tracepoints tell (as root); of count the
+    /// kernel alone
+    #[arg(long)]
+    pub anatomy: bool,
     /// Fewer cases, smaller moves: shows the shape in seconds, not for publication
     #[arg(long)]
     pub quick: bool,
@@ -288,6 +300,9 @@ impl RunArgs {
                 return Err(
                     "--idle-only is of the kernel's mtcopy: it is for --backend kernel".to_owned(),
                 );
+            }
+            if self.disk.is_some() {
+                return Err("--disk is for --backend kernel".to_owned());
             }
             return Ok(());
         }

@@ -5,6 +5,8 @@
 
 pub mod cache;
 pub mod compaction;
+pub mod disk;
+pub mod dma;
 mod envelope;
 pub mod promote;
 pub mod reproduced;
@@ -18,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use crate::cpu_time::CpuTicks;
 use cache::CacheRow;
 use compaction::CompactionRow;
+use disk::BesideDisk;
+use dma::DmaRound;
 pub use envelope::Envelope;
 use promote::{Like, PROMOTE_SCHEMA, PromoteRow};
 use reproduced::Reproduced;
@@ -261,6 +265,12 @@ pub struct MoveRow {
     /// Where the time of the calls went, of the same run (backend `kernel`; absent where tracepoints are missing, or lost events).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_steps: Option<KernelSteps>,
+    /// What a DMA channel took to set up, of the same run (backend `kernel`; absent where none copied).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dma_round: Option<DmaRound>,
+    /// The same beside a disk load (`--disk`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside_disk: Option<BesideDisk>,
     /// Time of all CPUs in the timed calls, over all runs (backend `kernel`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ticks: Option<CpuTicks>,

@@ -6,6 +6,8 @@
 pub mod anatomy;
 mod cache;
 mod compaction;
+mod disk;
+pub mod dma;
 pub mod promote;
 pub mod published;
 pub mod reproduced;
@@ -93,6 +95,7 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
     repeated
         .flat_map(|of| reproduced::tables(of, file.rows.moves()))
         .chain(own(file))
+        .chain(disk::table(file.rows.moves()))
         .collect()
 }
 

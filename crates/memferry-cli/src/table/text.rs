@@ -20,9 +20,13 @@ pub fn benchmark(file: &BenchFile, anatomy: bool, published: bool, columns: usiz
     let anatomy = match &file.rows {
         Rows::Move(rows) if anatomy => {
             let of_user = super::anatomy::tables(rows).into_iter();
-            of_user.chain(super::anatomy::kernel(rows)).collect()
+            let of_kernel = super::anatomy::kernel(rows).into_iter();
+            (of_user.chain(of_kernel).chain(super::dma::tables(rows))).collect()
         }
-        Rows::Count(rows) if anatomy => super::anatomy::kernel(rows).into_iter().collect(),
+        Rows::Count(rows) if anatomy => {
+            let of_kernel = super::anatomy::kernel(rows).into_iter();
+            of_kernel.chain(super::dma::tables(rows)).collect()
+        }
         _ => Vec::new(),
     };
     for table in tables(file).iter().chain(&anatomy) {

@@ -25,7 +25,7 @@ pub const CASES: &[Case] = &[
     ("bench_from_userspace_between_chosen_nodes", userspace),
 ];
 
-fn rows(json: &Value) -> &Vec<Value> {
+pub fn rows(json: &Value) -> &Vec<Value> {
     json["rows"].as_array().unwrap()
 }
 
@@ -326,6 +326,12 @@ fn refusals() -> Result<(), String> {
     memferry("bench move --backend kernel --destination warm")
         .gives(2)
         .says("--destination cold");
+    memferry("bench move --disk /tmp")
+        .gives(2)
+        .says("--backend kernel");
+    memferry("bench count --anatomy")
+        .gives(2)
+        .says("--backend kernel");
     memferry("bench move --migrator kernel")
         .gives(2)
         .says("--backend kernel");

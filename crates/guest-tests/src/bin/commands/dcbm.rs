@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::Case;
-use crate::bench::{bench, columns};
+use crate::bench::{bench, columns, rows};
 use crate::kernel::{AsBefore, FOLDER, counted, file, is_there};
 use crate::program::{memferry, number};
 
@@ -17,6 +17,8 @@ pub const CASES: &[Case] = &[
     ("kernel_status_and_topology_show_dma_channels", shown),
     ("bench_move_with_dma_channels", moves),
     ("bench_stall_says_which_rows_lack_dma_channels", stall),
+    ("bench_count_tells_what_dma_takes_to_set_up", set_up),
+    ("bench_move_beside_a_disk_tells_what_both_lose", beside_disk),
 ];
 
 const DRIVER: &str = "faultdma";
@@ -124,5 +126,96 @@ fn stall() -> Result<(), String> {
     let note = "dcbm has 2 DMA channels: there are no rows of more.";
     assert!(json["notes"].to_string().contains(note), "{json}");
     done.says(note);
+    Ok(())
+}
+
+fn set_up() -> Result<(), String> {
+    let _engine = Engine::begin()?;
+    let line = "bench count --quick --backend kernel --folio 4K --runs 1";
+    memferry(&format!(
+        "{line} --migrator dcbm --folios 64 --lanes 1 --anatomy"
+    ))
+    .gives(0)
+    .says("DMA set-up")
+    .says("first byte and answer");
+    let json = bench(&format!(
+        "{line} --migrator none,dcbm --folios 128,512 --lanes 1,2"
+    ));
+    for row in rows(&json) {
+        let round = &row["dma_round"];
+        if row["migrator"] == "none" {
+            assert!(round.is_null(), "{row}");
+            continue;
+        }
+        let pages = number(&row["folios"]) / number(&row["lanes"]);
+        assert_eq!(number(&round["mappings"]), pages, "{row}");
+        assert_eq!(number(&round["bytes"]), pages * 4096, "{row}");
+        let descriptors = number(&round["descriptors"]);
+        assert!((1..=pages).contains(&descriptors), "{row}");
+        assert!(
+            number(&round["rounds"]) > 0 && number(&round["copy_ns"]) > 0,
+            "{row}"
+        );
+        assert!(
+            number(&round["map_ns"]) > 0 && number(&round["submit_ns"]) > 0,
+            "{row}"
+        );
+    }
+    Ok(())
+}
+
+/// A disk in memory: ext4 on a loop device.
+struct Disk(&'static str);
+
+impl Disk {
+    fn begin() -> Result<Disk, String> {
+        let disk = Disk("/tmp/bench-disk");
+        fs::create_dir_all(disk.0).unwrap();
+        let image = format!("{}.img", disk.0);
+        fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        for line in [
+            format!("mke2fs -F {image}"),
+            format!("mount -t ext4 -o loop {image} {}", disk.0),
+        ] {
+            let words = Vec::from_iter(line.split(' '));
+            let status = Command::new(words[0]).args(&words[1..]).status();
+            if !status.is_ok_and(|status| status.success()) {
+                return Err(format!("no {line}"));
+            }
+        }
+        Ok(disk)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+        let _ = fs::remove_file(format!("{}.img", self.0));
+    }
+}
+
+fn beside_disk() -> Result<(), String> {
+    let _engine = Engine::begin()?;
+    let disk = Disk::begin()?;
+    let line =
+        "bench move --backend kernel --migrator none,dcbm --lanes 2 --total 4M --folio 4K --runs 2";
+    memferry(&format!("{line} --disk /tmp"))
+        .gives(1)
+        .says("tmpfs is no disk");
+    let json = bench(&format!("{line} --disk {}", disk.0));
+    for row in rows(&json) {
+        let beside = &row["beside_disk"];
+        assert_eq!(beside["verified_bytes"], row["verified_bytes"], "{row}");
+        assert_eq!(beside["runs_gbps"].as_array().unwrap().len(), 2, "{row}");
+        assert!(number(&beside["disk_verified_bytes"]) > 0, "{row}");
+        assert!(beside["disk_alone_gbps"].as_f64() > Some(0.0), "{row}");
+        if row["migrator"] == "dcbm" {
+            let share = number(&beside["copied_bytes"]) * 100 / number(&beside["verified_bytes"]);
+            assert!(share >= 90, "{share}%: {row}");
+        }
+    }
+    let done = memferry(&format!("{line} --disk {}", disk.0)).gives(0);
+    done.says("beside a disk");
+    assert_eq!(fs::read_dir(disk.0).unwrap().count(), 1, "lost+found alone");
     Ok(())
 }
