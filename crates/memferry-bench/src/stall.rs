@@ -22,6 +22,7 @@ use super::nodes::{self, bring, call_failed, missing, send};
 use super::region::{PAGE, Region, THP};
 use super::rig::{Means, bug, failed, new_mover, new_mtcopy, one_by_one};
 use super::throughput::routine;
+use super::trace::{Trace, Traced};
 use super::{host, kernel, rig};
 use crate::args::{Backend, LanesOn, Length, Migrator, StallArgs};
 use crate::failure::Failure;
@@ -76,7 +77,9 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     };
     // Its lanes are not fixed.
     columns.retain(|(means, _)| !means.is_auto());
+    let fits = |batch: &Size| !of_kernel || batch.0 <= total;
     let mut cells = Vec::new();
+    let mut larger = None;
     for &folio in &args.folio {
         for (means, lanes) in &columns {
             let batches = match means {
@@ -86,13 +89,17 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
                 Means::Kernel(name) if name == NO_MIGRATOR => vec![LARGEST],
                 _ => args.batches(folio),
             };
-            cells.extend(
-                batches
-                    .into_iter()
-                    .map(|batch| (folio, means, *lanes, batch)),
-            );
+            larger = larger.or(batches.iter().copied().find(|batch| !fits(batch)));
+            let batches = batches.into_iter().filter(fits);
+            cells.extend(batches.map(|batch| (folio, means, *lanes, batch)));
         }
     }
+    say(larger.map(|_| {
+        let total = Size(total);
+        format!(
+            "Larger batches than the {total} that move in a call are left out: --total is more."
+        )
+    }));
     let bar = ui.bar("bench stall", cells.len() as u64);
     let mut rows = Vec::new();
     let mut failure = None;
@@ -255,12 +262,15 @@ impl Cell<'_> {
         counters.check(&alone.seen, &region, self.threads)?;
         region.fill(self.threads);
         let mut moved = Moved::default();
+        let trace = mover.is_none().then(Trace::of_batches).flatten();
         let moving = self.while_working(counters, &mut |phase| {
             let mut round = 0;
             while !self.is_over(round, moved.counted, ui) {
                 round += 1;
                 match (&mut mover, self.nodes) {
-                    (None, Some(nodes)) => self.by_kernel(nodes, &region, phase, &mut moved),
+                    (None, Some(nodes)) => {
+                        self.by_kernel(nodes, &region, phase, &mut moved, trace.as_ref())
+                    }
                     (Some(mover), _) => {
                         self.by_mover(mover, &region, (target, round), phase, &mut moved, ui)
                     }
@@ -270,6 +280,7 @@ impl Cell<'_> {
             Ok(moved.counted)
         })?;
         let bytes = moved.bytes;
+        let traced = trace.map_or_else(Traced::default, |trace| trace.read(0));
         let verified = counters.check(&moving.seen, &region, self.threads)?;
         if bytes == 0 && ui.stopped() {
             return Ok(None);
@@ -298,6 +309,8 @@ impl Cell<'_> {
             threads: self.threads,
             moved_bytes: Some(bytes),
             copied_bytes: moved.copied,
+            lanes_used: traced.lanes_used,
+            mean_batch_bytes: traced.batch_bytes,
             gbps: bytes as f64 / moved.time.as_secs_f64() / 1e9,
             stall_ns: quantiles(&waited),
             access_ns: quantiles(&all),
@@ -382,14 +395,21 @@ impl Cell<'_> {
         region: &Region,
         phase: &AtomicU8,
         moved: &mut Moved,
+        trace: Option<&Trace>,
     ) -> Result<(), Failure> {
         let heads = Vec::from_iter(region.range().step_by(self.folio));
         let pages = Vec::from_iter(region.range().step_by(PAGE));
+        if let Some(trace) = trace {
+            trace.resume();
+        }
         let begun = Instant::now();
         let before = Done::now()?;
         let took = send(&heads, nodes.to).map_err(|error| call_failed(&error))?;
         phase.store(UNCOUNTED, Ordering::Relaxed);
         moved.counted += begun.elapsed();
+        if let Some(trace) = trace {
+            trace.stop();
+        }
         let (done, migrator) = (Done::now()?, self.means.name());
         let bytes = (pages.len() - missing(&pages, nodes.to)?) * PAGE;
         kernel::check_others(migrator, bytes, &done.copied(&before))?;

@@ -459,6 +459,12 @@ pub struct StallRow {
     /// Of these, bytes that the kernel's statistics say this migrator copied (backend `kernel`; absent for `none`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied_bytes: Option<u64>,
+    /// Lanes that copied a batch, mean (backend `kernel`; absent for `none`, and without tracefs).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lanes_used: Option<f64>,
+    /// Bytes of a batch that the migrator copied, mean (as `lanes_used`): less than `batch_bytes` where a call has no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_batch_bytes: Option<u64>,
     /// Mean throughput of the moves, GB/s.
     pub gbps: f64,
     /// Time an access waited, over the accesses that met a page on its way (that is the harsher count:

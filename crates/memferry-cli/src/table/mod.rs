@@ -338,6 +338,30 @@ fn stall(rows: &[StallRow]) -> Vec<Table> {
         )
     };
     let table = |((who, folio, threads, nodes), rows): (_, Vec<&StallRow>)| {
+        let mut head = vec![
+            "batch",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            "GB/s",
+            "waited",
+            "threads go on",
+        ];
+        let mut caption = "time that an access waited, over the accesses that met a page on its way; and how many accesses a second the \
+                           threads had, of what they have with nothing moving"
+            .to_owned();
+        let of_kernel = rows.iter().any(|row| row.mean_batch_bytes.is_some());
+        if of_kernel {
+            head.extend(["by it, %", "lanes", "batches"]);
+            caption +=
+                "; what the migrator copied, with how many lanes, in batches of which mean size";
+        }
+        let line = |row: &StallRow| {
+            let mut line = stall_line(row);
+            line.extend(of_kernel.then(|| who_copied(row)).into_iter().flatten());
+            line
+        };
         Table::new(
             format!(
                 "bench stall, {who}, folios of {}, {}{}",
@@ -345,22 +369,23 @@ fn stall(rows: &[StallRow]) -> Vec<Table> {
                 counted(threads, "application thread"),
                 between(nodes)
             ),
-            "time that an access waited, over the accesses that met a page on its way; and how many accesses a second the \
-             threads had, of what they have with nothing moving",
-            &[
-                "batch",
-                "p50",
-                "p99",
-                "p99.9",
-                "max",
-                "GB/s",
-                "waited",
-                "threads go on",
-            ],
-            rows.into_iter().map(stall_line).collect(),
+            caption,
+            &head,
+            rows.into_iter().map(line).collect(),
         )
     };
     groups(rows, case).into_iter().map(table).collect()
+}
+
+/// What of the bytes the kernel's migrator copied, with how many lanes, in batches of which size.
+fn who_copied(row: &StallRow) -> [String; 3] {
+    let by = row.copied_bytes.zip(row.moved_bytes);
+    let by = by.map(|(copied, moved)| copied as f64 / moved as f64);
+    [
+        percent(by),
+        or_dash(row.lanes_used.map(|lanes| format!("{lanes:.1}"))),
+        or_dash(row.mean_batch_bytes.map(about)),
+    ]
 }
 
 fn stall_line(row: &StallRow) -> Vec<String> {
@@ -452,6 +477,29 @@ mod tests {
             );
         }
         assert!(calls.rows[0][1].starts_with("1.2 ms"), "{calls:?}");
+    }
+
+    #[test]
+    fn stalls_of_the_kernel_tell_who_copied() {
+        let mut file = synthetic::file("stall");
+        assert_eq!(tables(&file)[0].head.len(), 8);
+        let Rows::Stall(rows) = &mut file.rows else {
+            panic!("stall");
+        };
+        rows.truncate(1);
+        rows[0] = StallRow {
+            backend: "kernel".to_owned(),
+            migrator: "dcbm".to_owned(),
+            moved_bytes: Some(200),
+            copied_bytes: Some(100),
+            lanes_used: Some(1.5),
+            mean_batch_bytes: Some(2 << 20),
+            ..rows[0].clone()
+        };
+        let [table] = &tables(&file)[..] else {
+            panic!("one table");
+        };
+        assert_eq!(table.rows[0][8..], ["50", "1.5", "2 MiB"]);
     }
 
     #[test]

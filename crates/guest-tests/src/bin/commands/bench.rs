@@ -248,6 +248,8 @@ fn stall() -> Result<(), String> {
             if row["migrator"] == "kernel" {
                 let share = number(&row["copied_bytes"]) * 100 / number(&row["moved_bytes"]);
                 assert!(share >= 90, "{share}%: {row}");
+                let (mean, most) = (&row["mean_batch_bytes"], number(&row["batch_bytes"]));
+                assert!((most / 2..=most).contains(&number(mean)), "{row}");
             }
         }
         let waits =

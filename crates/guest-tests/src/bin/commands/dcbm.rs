@@ -119,10 +119,26 @@ fn moves() -> Result<(), String> {
 
 fn stall() -> Result<(), String> {
     let _engine = Engine::begin()?;
-    let line = "bench stall --quick --backend kernel --migrator dcbm --lanes 2,4 --batch 4M --total 4M --threads 1 --rounds 1";
+    let line = "bench stall --quick --backend kernel --migrator dcbm --lanes 2,4 --batch 2M,4M,8M --total 4M --threads 1 --rounds 1";
     let done = memferry(&format!("{line} --json")).gives(0);
     let json = done.json();
     assert_eq!(columns(&json), [("dcbm".to_owned(), 2)], "{json}");
+    let batches = rows(&json).iter().map(|row| number(&row["batch_bytes"]));
+    assert_eq!(Vec::from_iter(batches), [2 << 20, 4 << 20], "{json}");
+    for row in rows(&json) {
+        let share = number(&row["copied_bytes"]) * 100 / number(&row["moved_bytes"]);
+        assert!(share >= 90, "{share}%: {row}");
+        assert_eq!(row["lanes_used"], 2.0, "{row}");
+        let mean = number(&row["mean_batch_bytes"]);
+        let most = number(&row["batch_bytes"]);
+        assert!(mean > most / 2 && mean <= most, "{row}");
+    }
+    assert!(
+        json["notes"]
+            .to_string()
+            .contains("Larger batches than the 4M"),
+        "{json}"
+    );
     let note = "dcbm has 2 DMA channels: there are no rows of more.";
     assert!(json["notes"].to_string().contains(note), "{json}");
     done.says(note);
