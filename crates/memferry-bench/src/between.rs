@@ -44,6 +44,11 @@ pub struct Control {
 const FILL: &str = "sys/module/mtcopy/parameters/fill";
 const HIGH_PRIORITY: &str = "sys/module/mtcopy/parameters/high_priority";
 const IDLE_ONLY: &str = "sys/module/mtcopy/parameters/idle_only";
+/// Those of batches.
+const GATHER: &str = "sys/module/migrator/parameters/gather";
+const MIN_BATCH_BYTES: &str = "sys/module/migrator/parameters/min_batch_bytes";
+/// What Linux isolates at once, COMPACT_CLUSTER_MAX.
+const CLUSTER_BYTES: usize = 32 * PAGE;
 
 impl Control {
     /// Nothing is changed yet.
@@ -58,6 +63,8 @@ impl Control {
             FILL,
             HIGH_PRIORITY,
             IDLE_ONLY,
+            GATHER,
+            MIN_BATCH_BYTES,
             "sys/kernel/mm/migration/reasons",
             "sys/kernel/mm/migration/migrator",
         ];
@@ -105,15 +112,12 @@ impl Control {
 
     /// Activates a migrator, with so many lanes if it has some, for the reasons that are measured.
     pub fn activate(&mut self, migrator: &str, lanes: Option<usize>) -> Result<(), Failure> {
-        let Some(before) = &mut self.before else {
+        if self.before.is_none() {
             return Ok(());
-        };
+        }
         if migrator == MTCOPY || migrator == AUTO {
             for (file, text) in std::mem::take(&mut self.parameters) {
-                before.begin()?;
-                fs::write(Path::new("/").join(file), text).map_err(|error| {
-                    Failure::new(format!("cannot set /{file}"), error, "be root")
-                })?;
+                self.parameter(file, text)?;
             }
         }
         let reasons = "syscall_or_cpuset default,compaction default".to_owned();
@@ -133,6 +137,21 @@ impl Control {
                 .map(|(setting, lanes)| (setting, lanes.to_string())),
         );
         self.set(&now, &wanted)
+    }
+
+    /// Lets callers hand over as much at once as a migrator takes, or no more than Linux does, which migrators then take, too.
+    pub fn gather(&mut self, on: bool) -> Result<(), Failure> {
+        self.parameter(GATHER, if on { "Y" } else { "N" })?;
+        self.parameter(MIN_BATCH_BYTES, &CLUSTER_BYTES.to_string())
+    }
+
+    fn parameter(&mut self, file: &str, text: &str) -> Result<(), Failure> {
+        let Some(before) = &mut self.before else {
+            return Ok(());
+        };
+        before.begin()?;
+        fs::write(Path::new("/").join(file), text)
+            .map_err(|error| Failure::new(format!("cannot set /{file}"), error, "be root"))
     }
 
     /// Sets the most bytes of a batch.

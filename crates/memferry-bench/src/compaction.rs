@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Instant;
 
 use memferry_linux::affinity;
+use memferry_linux::kernel::AUTO;
 use memferry_linux::topology::{Node, Topology};
 
 use super::between::{Control, Done};
@@ -18,6 +19,7 @@ use super::kernel::check_others;
 use super::pinned::PinnedThread;
 use super::region::{PAGE, Region, THP};
 use super::rig::bug;
+use super::trace::{Trace, Traced};
 use super::{host, kernel, nodes};
 use crate::args::compaction::{CompactionArgs, Load};
 use crate::args::{LanesOn, value_name};
@@ -34,8 +36,16 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
     let found = kernel::migration()?;
     let migrators = kernel::named(&args.migrator, &kernel::registered(&found))?;
     let mut control = Control::new(found.is_ok(), LanesOn::default())?;
-    let cases: Vec<(&str, Load)> = (args.loads().into_iter())
+    let cases: Vec<Case> = (args.loads().into_iter())
         .flat_map(|load| migrators.iter().map(move |name| (name.as_str(), load)))
+        .flat_map(|(migrator, load)| {
+            let gathers = args.gathers(migrator).into_iter();
+            gathers.map(move |gather| Case {
+                migrator,
+                load,
+                gather,
+            })
+        })
         .collect();
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); cases.len()];
     let bar = ui.bar("bench compaction", (cases.len() * args.runs()) as u64);
@@ -44,13 +54,14 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
     let mut measure = || {
         // One round more than is counted: the first finds memory as the boot left it.
         for round in 0..=args.runs() {
-            for ((migrator, load), runs) in cases.iter().zip(&mut runs) {
+            for (case, runs) in cases.iter().zip(&mut runs) {
                 if ui.stopped() {
                     return Ok(());
                 }
-                bar.now(&format!("{migrator}, {}", value_name(*load)));
-                control.activate(migrator, args.lanes)?;
-                let run = place.run(migrator, *load)?;
+                bar.now(&format!("{}, {}", case.migrator, value_name(case.load)));
+                control.activate(case.migrator, args.lanes)?;
+                case.gather.map_or(Ok(()), |on| control.gather(on))?;
+                let run = place.run(case)?;
                 if round > 0 {
                     runs.push(run);
                     bar.step();
@@ -72,10 +83,28 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
     let rows = cases.iter().zip(&runs);
     let mut notes: Vec<String> = host::emulated_note(&topology).into_iter().collect();
     notes.extend(place.note.clone());
-    let rows = rows.filter_map(|(case, runs)| row(*case, &place, runs));
+    let rows = Vec::from_iter(rows.filter_map(|(case, runs)| row(case, &place, runs)));
+    notes.extend(not_copied(&rows));
     let host = host::describe(&topology, None);
-    let file = BenchFile::new(host, Rows::Compaction(rows.collect()), notes);
+    let file = BenchFile::new(host, Rows::Compaction(rows), notes);
     crate::finish(file, args.quick, failure, restored, ui)
+}
+
+/// The rows that are not what their name says: the migrator left more than a tenth of the pages to the plain copy.
+fn not_copied(rows: &[CompactionRow]) -> Option<String> {
+    kernel::copied_by_others(rows, |row| {
+        let share = row.migrator_pages? as f64 / row.pages_migrated.max(1) as f64;
+        let (migrator, load, percent) = (&row.migrator, &row.load, share * 100.0);
+        (share < 0.9 && migrator != AUTO).then(|| format!("{migrator}, {load}: {percent:.0}%"))
+    })
+}
+
+/// What is measured: a row of the table.
+struct Case<'a> {
+    migrator: &'a str,
+    load: Load,
+    /// Whether larger batches are on; `None`: as it is set.
+    gather: Option<bool>,
 }
 
 /// Which node is compacted, by a thread on which CPU, with how much memory.
@@ -101,6 +130,7 @@ struct Run {
     copied: Option<u64>,
     hog: Option<u64>,
     cpu: CpuTicks,
+    traced: Traced,
     verified: u64,
 }
 
@@ -143,20 +173,23 @@ impl Place {
     }
 
     /// New memory, fragmented, compacted once.
-    fn run(&self, migrator: &str, load: Load) -> Result<Run, Failure> {
+    fn run(&self, case: &Case) -> Result<Run, Failure> {
+        let trace = Trace::of_batches();
         let mut region = nodes::map(Some(self.node), self.bytes, PAGE, self.threads)?;
         region.thin();
-        let hog = match load {
+        let hog = match case.load {
             Load::Idle => None,
             Load::Hog => Some(hog(self.cpu)?),
         };
         let before = Done::now()?;
+        trace.iter().for_each(Trace::resume);
         let compacted = thread::scope(|scope| {
             let thread = scope.spawn(|| self.compact(hog.as_ref()));
             thread
                 .join()
                 .unwrap_or_else(|_| Err(bug("the thread that compacts panicked")))
         })?;
+        trace.iter().for_each(Trace::stop);
         let now = Done::now()?;
         drop(hog);
         let verified = region.check_thinned(self.threads).map_err(|at| {
@@ -165,9 +198,10 @@ impl Place {
             ))
         })?;
         let migrated = compacted.pages as usize * PAGE;
-        check_others(migrator, migrated, &now.copied(&before))?;
+        check_others(case.migrator, migrated, &now.copied(&before))?;
         Ok(Run {
-            copied: now.of(&before, migrator, |of| of.bytes),
+            copied: now.of(&before, case.migrator, |of| of.bytes),
+            traced: trace.map_or_else(Traced::default, |trace| trace.read(0)),
             verified,
             ..compacted
         })
@@ -191,6 +225,7 @@ impl Place {
             hog: hog.zip(rounds).map(|(hog, before)| hog.done() - before),
             pages: migrated_pages() - pages,
             copied: None,
+            traced: Traced::default(),
             verified: 0,
         })
     }
@@ -216,16 +251,19 @@ fn hog(cpu: u32) -> Result<PinnedThread, Failure> {
     Ok(hog)
 }
 
-fn row((migrator, load): (&str, Load), place: &Place, runs: &[Run]) -> Option<CompactionRow> {
+fn row(case: &Case, place: &Place, runs: &[Run]) -> Option<CompactionRow> {
     let first = runs.first()?;
     let walls: Vec<f64> = runs.iter().map(|run| run.wall_ms).collect();
     let (wall_ms, wall_ms_sd) = mean_sd(&walls);
     let mut cpu = CpuTicks::default();
     runs.iter().for_each(|run| cpu += run.cpu);
     let mean = |of: &dyn Fn(&Run) -> u64| runs.iter().map(of).sum::<u64>() / runs.len() as u64;
+    let lanes = Vec::from_iter(runs.iter().filter_map(|run| run.traced.lanes_used));
+    let batch = first.traced.batch_bytes;
     Some(CompactionRow {
-        migrator: migrator.to_owned(),
-        load: value_name(load),
+        migrator: case.migrator.to_owned(),
+        load: value_name(case.load),
+        gather: case.gather,
         node: place.node,
         cpu: place.cpu,
         bytes: place.bytes as u64,
@@ -237,6 +275,8 @@ fn row((migrator, load): (&str, Load), place: &Place, runs: &[Run]) -> Option<Co
         migrator_pages: first
             .copied
             .map(|_| mean(&|run| run.copied.unwrap_or(0)) / PAGE as u64),
+        lanes_used: (!lanes.is_empty()).then(|| mean_sd(&lanes).0),
+        mean_batch_bytes: batch.map(|_| mean(&|run| run.traced.batch_bytes.unwrap_or(0))),
         hog_iterations: first.hog.map(|_| mean(&|run| run.hog.unwrap_or(0))),
         cpu_ticks: cpu,
         verified_bytes: runs.iter().map(|run| run.verified).sum(),

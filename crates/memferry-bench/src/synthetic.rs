@@ -286,6 +286,7 @@ fn compactions() -> Vec<CompactionRow> {
     let row = |(migrator, wall_ms, pages): (&str, f64, Option<u64>)| CompactionRow {
         migrator: migrator.to_owned(),
         load: "hog".to_owned(),
+        gather: None,
         node: 2,
         cpu: 1,
         bytes: 512 << 20,
@@ -295,6 +296,8 @@ fn compactions() -> Vec<CompactionRow> {
         runs_wall_ms: vec![wall_ms - 2.0, wall_ms + 2.0],
         pages_migrated: 65_536,
         migrator_pages: pages,
+        lanes_used: pages.map(|_| 2.0),
+        mean_batch_bytes: pages.map(|_| 1 << 20),
         hog_iterations: Some(50_000_000),
         cpu_ticks: CpuTicks {
             user: 40,

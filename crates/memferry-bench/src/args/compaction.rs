@@ -2,7 +2,9 @@
 //! The options of `memferry bench compaction`.
 
 use clap::{Args, ValueEnum};
+use memferry_linux::kernel::NO_MIGRATOR;
 
+use super::promote::Switch;
 use super::{MigratorName, OutputArgs, distinct};
 use crate::units::{Size, positive};
 
@@ -36,6 +38,16 @@ pub struct CompactionArgs {
     /// Lanes of mtcopy and dcbm [default: as they are set]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub lanes: Option<usize>,
+    /// Whether compaction isolates as much at once as a migrator takes, or 32 pages first, as Linux does. Migrators take 32 pages
+    /// meanwhile in both cases [default: as it is set]
+    #[arg(
+        long,
+        value_name = "on|off",
+        value_delimiter = ',',
+        value_enum,
+        hide_possible_values = true
+    )]
+    gather: Vec<Switch>,
     /// Runs of each case; the tables give mean and standard deviation [default: 5, --quick: 2]
     #[arg(long, value_name = "N", value_parser = positive)]
     runs: Option<usize>,
@@ -53,6 +65,17 @@ impl CompactionArgs {
         match self.load.is_empty() {
             true => vec![Load::Idle, Load::Hog],
             false => distinct(&self.load),
+        }
+    }
+
+    /// With larger batches, without, or as it is set; without a migrator there is nothing to set.
+    pub fn gathers(&self, migrator: &str) -> Vec<Option<bool>> {
+        match self.gather.is_empty() || migrator == NO_MIGRATOR {
+            true => vec![None],
+            false => (distinct(&self.gather)
+                .iter()
+                .map(|of| Some(*of == Switch::On)))
+            .collect(),
         }
     }
 

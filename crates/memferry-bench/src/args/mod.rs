@@ -691,6 +691,18 @@ mod tests {
     }
 
     #[test]
+    fn larger_batches_of_compaction_are_a_case_each_but_without_a_migrator() {
+        let gathers = |line, migrator| match read(line) {
+            Ok(Bench::Compaction(args)) => args.gathers(migrator),
+            other => panic!("{line}: {other:?}"),
+        };
+        let line = "compaction --gather on,off,on";
+        assert_eq!(gathers(line, "dcbm"), [Some(true), Some(false)]);
+        assert_eq!(gathers(line, "none"), [None]);
+        assert_eq!(gathers("compaction", "dcbm"), [None]);
+    }
+
+    #[test]
     fn json_may_lack_its_file() {
         let file = |line| read_move(line).output.json.json;
         assert_eq!(file("move --json"), Some("-".into()));

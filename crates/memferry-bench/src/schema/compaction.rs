@@ -13,6 +13,10 @@ pub struct CompactionRow {
     pub migrator: String,
     /// `idle`, or `hog`: a thread that never sleeps shared the CPU.
     pub load: String,
+    /// Whether compaction isolated as much at once as the migrator takes, or 32 pages first, as Linux does (`--gather`); absent where
+    /// it was not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gather: Option<bool>,
     /// The node that was compacted.
     pub node: u32,
     /// The CPU whose thread compacted it.
@@ -32,6 +36,12 @@ pub struct CompactionRow {
     /// Those that the migrator copied; absent for `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migrator_pages: Option<u64>,
+    /// Lanes that copied a batch, mean; absent for `none`, and without tracefs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lanes_used: Option<f64>,
+    /// Bytes of a batch that the migrator copied, mean (as `lanes_used`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_batch_bytes: Option<u64>,
     /// How far the hog came meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hog_iterations: Option<u64>,

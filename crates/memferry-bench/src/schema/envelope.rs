@@ -35,7 +35,7 @@ pub struct Envelope {
 }
 
 /// Files of the kernel whose text changes what a move or a promotion costs, below the root.
-const FILES: [&str; 24] = [
+const FILES: [&str; 25] = [
     "proc/sys/kernel/numa_balancing",
     "proc/sys/vm/pghot_enabled_sources",
     "proc/sys/vm/pghot_promote_rate_limit_MBps",
@@ -55,6 +55,7 @@ const FILES: [&str; 24] = [
     "sys/kernel/mm/numa/demotion_enabled",
     "sys/kernel/mm/transparent_hugepage/enabled",
     "sys/module/dcbm/parameters/slack_ms",
+    "sys/module/migrator/parameters/gather",
     "sys/module/migrator/parameters/min_batch_bytes",
     "sys/module/mtcopy/parameters/fill",
     "sys/module/mtcopy/parameters/high_priority",

@@ -18,15 +18,26 @@ pub fn table(rows: &[CompactionRow]) -> Table {
         )
     });
     let runs = first.map_or(0, |row| row.runs);
+    let gathers = rows.iter().any(|row| row.gather.is_some());
+    let mut head = [&["migrator, load", "ms"][..], &HEAD].concat();
+    if gathers {
+        head.extend(["lanes", "batches"]);
+    }
     let line = |row: &CompactionRow| {
         let all = row.pages_migrated.max(1) as f64;
         let by = row.migrator_pages.map(|pages| pages as f64 / all);
         let hog = (row.hog_iterations).map(|rounds| rounds as f64 * 1e3 / row.wall_ms);
         let mut line = vec![
-            format!("{}, {}", row.migrator, row.load),
+            format!("{}, {}{}", row.migrator, row.load, batches(row)),
             format!("{:.0} ±{:.0}", row.wall_ms, row.wall_ms_sd),
         ];
         line.extend(cells(row.pages_migrated, by, hog, row.cpu_ticks.percent()));
+        if gathers {
+            line.extend([
+                or_dash(row.lanes_used.map(|lanes| format!("{lanes:.1}"))),
+                or_dash(row.mean_batch_bytes.map(about)),
+            ]);
+        }
         line
     };
     Table::new(
@@ -35,9 +46,18 @@ pub fn table(rows: &[CompactionRow]) -> Table {
             "mean of {}; pages are base pages; the time is of that CPU; a hog is a thread on it that never sleeps",
             counted(runs, "run")
         ),
-        &[&["migrator, load", "ms"][..], &HEAD].concat(),
+        &head,
         rows.iter().map(line).collect(),
     )
+}
+
+/// Whether larger batches were on, where that was set.
+fn batches(row: &CompactionRow) -> &'static str {
+    match row.gather {
+        Some(true) => ", larger batches",
+        Some(false) => ", 32 pages first",
+        None => "",
+    }
 }
 
 /// A published row, and ours below it.
@@ -75,4 +95,30 @@ fn cells(pages: u64, by: Option<f64>, hog: Option<f64>, cpu: [f64; 3]) -> Vec<St
     let hog = or_dash(hog.map(|rounds| format!("{rounds:.3e}")));
     let cpu = cpu.map(|of| format!("{of:.0}"));
     [&[pages.to_string(), percent(by), hog][..], &cpu].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Rows;
+    use crate::synthetic;
+
+    #[test]
+    fn larger_batches_are_named_and_shown_where_they_were_set() {
+        let Rows::Compaction(mut rows) = synthetic::file("compaction").rows else {
+            panic!("compaction");
+        };
+        assert!(!table(&rows).head.contains(&"batches".to_owned()));
+        rows[1].gather = Some(false);
+        let found = table(&rows);
+        let [none, dcbm] = &found.rows[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(
+            (&none[0][..], &dcbm[0][..]),
+            ("none, hog", "dcbm, hog, 32 pages first")
+        );
+        assert_eq!(none[8..], ["–", "–"]);
+        assert_eq!(dcbm[8..], ["2.0", "1 MiB"]);
+    }
 }

@@ -90,9 +90,42 @@ fn compaction() -> Result<(), String> {
         // Half of the pages were kept, and half of these fill the holes of the others' blocks; CPUs keep some free ones.
         assert!(number(&row["pages_migrated"]) > bytes / 4096 / 8, "{row}");
     }
+    larger_batches()?;
     let mtcopy = of("mtcopy", "idle").unwrap();
     let share = number(&mtcopy["migrator_pages"]) as f64 / number(&mtcopy["pages_migrated"]) as f64;
     assert!(share > 0.9, "{mtcopy}");
+    Ok(())
+}
+
+/// With them and without, all is copied by the migrator.
+fn larger_batches() -> Result<(), String> {
+    let gather = "/sys/module/migrator/parameters/gather";
+    let line =
+        "bench compaction --runs 1 --migrator none,kernel --load idle --gather on,off --json";
+    let json = memferry(line).gives(0).json();
+    assert_eq!(fs::read_to_string(gather).unwrap().trim(), "Y");
+    let [none, on, off] = &json["rows"].as_array().unwrap()[..] else {
+        panic!("{json}");
+    };
+    assert!(
+        none["migrator"] == "none" && none["gather"].is_null(),
+        "{none}"
+    );
+    for (row, gather) in [(on, true), (off, false)] {
+        assert!(
+            row["migrator"] == "kernel" && row["gather"] == gather,
+            "{row}"
+        );
+        let (by, all) = (&row["migrator_pages"], &row["pages_migrated"]);
+        assert!(number(by) as f64 / number(all) as f64 > 0.9, "{row}");
+        assert_eq!(
+            number(&row["verified_bytes"]),
+            number(&row["bytes"]) / 2,
+            "{row}"
+        );
+    }
+    let mean = |row: &Value| number(&row["mean_batch_bytes"]);
+    assert!(mean(on) > mean(off), "{on} {off}");
     Ok(())
 }
 
