@@ -68,6 +68,8 @@ pub struct Group {
     pub units: Vec<String>,
     /// Processes by their names.
     pub processes: Vec<glob::Pattern>,
+    /// A file of names of cgroups, which somebody else keeps up to date.
+    pub cgroup_names_file: Option<PathBuf>,
     /// Of the top tier, kept for it.
     pub protect: Amount,
     /// Of the top tier, at most.
@@ -284,6 +286,8 @@ struct RawGroup {
     #[serde(default)]
     processes: Vec<Spanned<String>>,
     #[serde(default)]
+    cgroup_names_file: Option<Spanned<PathBuf>>,
+    #[serde(default)]
     protect: Option<Amount>,
     #[serde(default)]
     limit: Option<Spanned<Amount>>,
@@ -392,9 +396,19 @@ impl Group {
             );
             return Err((path.span(), what));
         }
-        if raw.cgroups.is_empty() && raw.units.is_empty() && raw.processes.is_empty() {
-            let what =
-                format!("the group {name:?} takes no process; give cgroups, units or processes");
+        let names_file = raw.cgroup_names_file;
+        if let Some(path) = names_file
+            .as_ref()
+            .filter(|path| !path.get_ref().is_absolute())
+        {
+            let what = format!("{:?} is no absolute path", path.get_ref());
+            return Err((path.span(), what));
+        }
+        let is_empty = raw.cgroups.is_empty() && raw.units.is_empty() && raw.processes.is_empty();
+        if is_empty && names_file.is_none() {
+            let what = format!(
+                "the group {name:?} takes no process; give cgroups, units, processes or cgroup_names_file"
+            );
             return Err((span, what));
         }
         let weight = raw.weight.as_ref().map_or(100, |weight| *weight.get_ref());
@@ -421,10 +435,26 @@ impl Group {
             cgroups: patterns(raw.cgroups)?,
             units: raw.units,
             processes: patterns(raw.processes)?,
+            cgroup_names_file: names_file.map(Spanned::into_inner),
             protect,
             limit: raw.limit.map(Spanned::into_inner),
             weight,
         })
+    }
+
+    /// The names in its file now, one a line. A file that is not there has none: whoever keeps it has not begun.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn cgroup_names(&self) -> Result<BTreeSet<String>, DaemonError> {
+        let Some(path) = &self.cgroup_names_file else {
+            return Ok(BTreeSet::new());
+        };
+        match fs::read_to_string(path) {
+            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+            Err(error) => Err(file(path, "read the names of cgroups")(error)),
+        }
     }
 }
 
@@ -454,6 +484,7 @@ weight = 300
 [[group]]
 name = "batch"
 processes = ["spark*"]
+cgroup_names_file = "/run/names/batch"
 limit = "64M"
 "#;
 
@@ -485,6 +516,10 @@ limit = "64M"
         assert_eq!(
             (batch.limit, batch.weight),
             (Some(Amount::Bytes(64 << 20)), 100)
+        );
+        assert_eq!(
+            (&db.cgroup_names_file, batch.cgroup_names_file.as_deref()),
+            (&None, Some(Path::new("/run/names/batch")))
         );
         assert_eq!(Amount::Percent(40).of(1000), 400);
     }
@@ -525,7 +560,7 @@ limit = "64M"
             (
                 "act = true\n\n[[group]]\nname = \"a\"\n",
                 3,
-                "give cgroups, units or processes",
+                "give cgroups, units, processes or cgroup_names_file",
             ),
             (
                 "[[group]]\nname = \"a b\"\nunits = [\"x\"]\n",
@@ -550,6 +585,11 @@ limit = "64M"
                 "begin with /",
             ),
             (&format!("{group}cgroups = [\"/a[\"]\n"), 4, "no pattern"),
+            (
+                &format!("{group}cgroup_names_file = \"names\"\n"),
+                4,
+                "no absolute path",
+            ),
             (
                 &format!(
                     "{group}protect = \"60%\"\n{}protect = \"60%\"\n",

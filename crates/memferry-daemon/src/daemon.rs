@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The daemon's rounds: processes are found, the source reports, the policy chooses, pages move, and the status says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -283,7 +283,17 @@ impl Daemon {
 
     fn find(&mut self) {
         self.trouble = None;
-        self.members = members::find(&self.options.root, &self.config.groups);
+        let read: Vec<_> = (self.config.groups.iter())
+            .map(crate::config::Group::cgroup_names)
+            .collect();
+        let mut names = Vec::with_capacity(read.len());
+        for of in read {
+            names.push(of.unwrap_or_else(|error| {
+                self.trouble(&error.to_string());
+                BTreeSet::new()
+            }));
+        }
+        self.members = members::find(&self.options.root, &self.config.groups, &names);
         let there: Vec<ProcessId> = self.members.iter().map(|of| of.process).collect();
         self.tiering.keep(|process| there.contains(&process));
         self.looks.retain(|process, _| there.contains(process));

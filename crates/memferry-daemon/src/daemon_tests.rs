@@ -189,3 +189,28 @@ fn a_bad_file_changes_nothing_and_a_good_one_is_taken() {
         ["1", "65536", "false"]
     );
 }
+
+#[test]
+fn names_of_cgroups_are_read_anew_and_a_bad_file_stops_no_other_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let group = |name: &str| {
+        let file = folder.path().join(name);
+        format!("[[group]]\nname = {name:?}\ncgroup_names_file = {file:?}\n")
+    };
+    let (_root, _, _, mut daemon) = machine(&(group("broken") + &group("pods")));
+    daemon.round();
+    assert!(daemon.members.is_empty() && daemon.trouble.is_none());
+    put(folder.path(), "broken/is", "a folder");
+    put(folder.path(), "pods", "x\na\n");
+    daemon.find();
+    let groups: Vec<usize> = daemon.members.iter().map(|of| of.group).collect();
+    assert_eq!(groups, [1]);
+    let trouble = daemon.trouble.clone().unwrap();
+    assert!(
+        trouble.contains("broken: cannot read the names of cgroups"),
+        "{trouble}"
+    );
+    put(folder.path(), "pods", "");
+    daemon.find();
+    assert!(daemon.members.is_empty());
+}

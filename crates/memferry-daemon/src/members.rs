@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which processes belong to which group, from /proc below a root folder. A process is of the first group that takes it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -35,24 +36,25 @@ pub fn start(root: &Path, pid: u32) -> Option<u64> {
         .ok()
 }
 
-/// The members of all groups, the largest first. This process is none, and those that end meanwhile are left out.
-pub fn find(root: &Path, groups: &[Group]) -> Vec<Member> {
+/// The members of all groups, the largest first; `names` has what each group's file of names says. This process is none, and
+/// those that end meanwhile are left out.
+pub fn find(root: &Path, groups: &[Group], names: &[BTreeSet<String>]) -> Vec<Member> {
     let Ok(entries) = fs::read_dir(root.join("proc")) else {
         return Vec::new();
     };
-    let names = entries
+    let files = entries
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok());
-    let pids = names.filter_map(|name| name.parse::<u32>().ok());
+    let pids = files.filter_map(|name| name.parse::<u32>().ok());
     let mut members: Vec<Member> = pids
         .filter(|pid| *pid != std::process::id())
-        .filter_map(|pid| member(root, groups, pid))
+        .filter_map(|pid| member(root, groups, names, pid))
         .collect();
     members.sort_by_key(|member| (std::cmp::Reverse(member.resident), member.process));
     members
 }
 
-fn member(root: &Path, groups: &[Group], pid: u32) -> Option<Member> {
+fn member(root: &Path, groups: &[Group], names: &[BTreeSet<String>], pid: u32) -> Option<Member> {
     let read = |file: &str| fs::read_to_string(root.join(format!("proc/{pid}/{file}"))).ok();
     let pages: u64 = read("statm")?.split_whitespace().nth(1)?.parse().ok()?;
     let resident = pages * rustix::param::page_size() as u64;
@@ -66,9 +68,8 @@ fn member(root: &Path, groups: &[Group], pid: u32) -> Option<Member> {
         .unwrap_or("/")
         .to_owned();
     let name = read("comm").unwrap_or_default();
-    let group = groups
-        .iter()
-        .position(|group| takes(group, &cgroup, name.trim_end_matches('\n')))?;
+    let group = (groups.iter().zip(names))
+        .position(|(group, names)| takes(group, names, &cgroup, name.trim_end_matches('\n')))?;
     let start = start(root, pid)?;
     Some(Member {
         process: ProcessId { pid, start },
@@ -78,7 +79,7 @@ fn member(root: &Path, groups: &[Group], pid: u32) -> Option<Member> {
     })
 }
 
-fn takes(group: &Group, cgroup: &str, name: &str) -> bool {
+fn takes(group: &Group, names: &BTreeSet<String>, cgroup: &str, name: &str) -> bool {
     // A pattern names a cgroup and all below it.
     let above = |pattern: &glob::Pattern| {
         let options = glob::MatchOptions {
@@ -97,6 +98,7 @@ fn takes(group: &Group, cgroup: &str, name: &str) -> bool {
             .units
             .iter()
             .any(|unit| cgroup.split('/').any(|part| part == unit))
+        || cgroup.split('/').any(|part| names.contains(part))
         || group.processes.iter().any(|pattern| pattern.matches(name))
 }
 
@@ -126,6 +128,14 @@ mod tests {
             (12, "/system.slice/redis.service", "redis", pages),
             (13, "/system.slice/redis.service", "small", 10),
             (14, "/other", "nobody", pages),
+            // As a container with a cgroup namespace sees another pod.
+            (
+                16,
+                "/../../kubepods-burstable-pod0a_1b.slice/cri-containerd-9.scope",
+                "spark",
+                pages,
+            ),
+            (17, "/../../kubepods-burstable-pod0a_1.slice", "x", pages),
         ] {
             put(
                 root.path(),
@@ -162,7 +172,13 @@ mod tests {
             processes = ["spark*", "postgres"]
         "#;
         let config = Config::parse(text, Path::new("x")).unwrap();
-        let found: Vec<_> = find(root.path(), &config.groups)
+        let pod = "kubepods-burstable-pod0a_1b.slice";
+        let names = [
+            BTreeSet::new(),
+            BTreeSet::from([pod.to_owned()]),
+            BTreeSet::new(),
+        ];
+        let found: Vec<_> = find(root.path(), &config.groups, &names)
             .into_iter()
             .map(|of| (of.process.pid, of.process.start, of.group, of.cgroup))
             .collect();
@@ -173,6 +189,12 @@ mod tests {
                 (11, 1100, 2, cgroup("/user.slice/user-1000.slice/a.scope")),
                 (10, 1000, 0, cgroup("/system.slice/postgresql@15.service/x")),
                 (12, 1200, 1, cgroup("/system.slice/redis.service")),
+                (
+                    16,
+                    1600,
+                    1,
+                    cgroup(&format!("/../../{pod}/cri-containerd-9.scope"))
+                ),
             ]
         );
     }
