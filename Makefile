@@ -12,7 +12,7 @@ LAB := $(CARGO) xtask lab
 GUESTS ?= 2
 SUITE := $(LAB) --guests $(GUESTS)
 
-.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench install uninstall deb test-deb setup setup-tests setup-deb setup-test-deb kernel-series kernel-check kernel-deb clean
+.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench install uninstall deb test-deb test-kubernetes setup setup-tests setup-deb setup-test-deb setup-test-kubernetes kernel-series kernel-check kernel-deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,6 +29,9 @@ setup-deb:
 
 setup-test-deb:
 	@ci/setup.sh deb test-deb
+
+setup-test-kubernetes:
+	@ci/setup.sh test-kubernetes
 
 demo: setup ## build, move real pages with every migrator, check every byte, leave a table and a report
 	$(CARGO) build --release --locked --package memferry-cli
@@ -61,7 +64,7 @@ lab-debug: setup ## the guest tests on both machines in kernels with all their c
 lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 	$(SUITE) --profile kcsan
 
-test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers, the oldest compiler
+test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers, the oldest compiler, the chart
 	# A thousand batches with every fault of a DMA engine, and two hundred with every pair: an hour or more.
 	$(LAB) --profile release --seconds 7200 -- 'modprobe dcbm trust=faultdma && ./faults alone 1000 && ./faults pairs 200'
 	# With CPUs to spare a migrator may decline nothing; helpers run where they shall; a writer for each CPU.
@@ -90,6 +93,7 @@ test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux witho
 	ci/oldest.sh
 	$(CARGO) xtask series --check
 	$(MAKE) test-deb
+	$(MAKE) test-kubernetes
 
 check: setup-tests ## formatting, lints, documentation, licences
 	ci/spdx.sh
@@ -118,6 +122,11 @@ deb: setup-deb ## Debian packages of the same, with unit and configuration of th
 
 test-deb: setup-test-deb deb ## lintian on them, the exposure of the unit, and dpkg installs, upgrades and purges them in a folder
 	packaging/test-deb.sh target/deb $(BUILT)
+
+test-kubernetes: setup-test-kubernetes ## the chart against the types of the API, and the program that tells the daemon which pods are in which group
+	$(CARGO) build --release --locked --package memferry-cli
+	@test -z "$$(gofmt -l deploy/kubernetes)" || { gofmt -d deploy/kubernetes; exit 1; }
+	cd deploy/kubernetes && go vet . && MEMFERRY=$(abspath $(MEMFERRY)) go test .
 
 kernel-series: setup ## the kernel series as mails, in target/kernel-series
 	$(CARGO) xtask series

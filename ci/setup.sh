@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# setup.sh [tests] [deb] [test-deb]: makes sure of cargo and a C compiler; for the tests, for Debian packages and for the tests
-# of those, of what they need, too. install.sh says when it installs what is missing.
+# setup.sh [tests] [deb] [test-deb] [test-kubernetes]: makes sure of cargo and a C compiler; for the tests, for Debian packages and
+# for the tests of those, and of the chart, of what they need, too. install.sh says when it installs what is missing.
 set -eu
 
 missing=
@@ -28,6 +28,13 @@ for what; do
             need pkg-config pkg-config
             # It stands for root.
             [ "$(id -u)" = 0 ] || need fakeroot fakeroot
+            ;;
+        test-kubernetes)
+            # Debian 13 has an older one than go.mod asks for.
+            if ! command -v go >/dev/null 2>&1; then
+                echo "missing: Go 1.26 or newer, from https://go.dev/dl; it fetches its modules itself" >&2
+                exit 1
+            fi
             ;;
     esac
 done

@@ -9,7 +9,7 @@ ours='MIT OR Apache-2.0'
 core='GPL-2.0-only OR MIT'
 wrong=0
 checked=0
-for file in $(git ls-files -co --exclude-standard -- core crates deploy examples ci fuzz kernel lab packaging traces | grep -E '\.(rs|c|h|S|sh|py|in|yml)$'); do
+for file in $(git ls-files -co --exclude-standard -- core crates deploy examples ci fuzz kernel lab packaging traces | grep -E '\.(rs|c|h|S|sh|py|in|yml|yaml|go|tpl)$'); do
     [ -f "$file" ] || continue
     case $file in
         core/*) want=$core ;;
