@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Alert rules and dashboard name only metrics, labels and values of labels that the daemon exposes. That the rules are right
+//! Alert rules, dashboard and docs/fleet.md name only metrics, labels and values of labels that the daemon exposes. That the rules are right
 //! is for promtool to say.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -162,6 +162,11 @@ fn rules_name_what_is_exposed_and_each_is_tested() {
             "{name} is not tested"
         );
     }
+}
+
+#[test]
+fn the_page_on_fleets_names_what_is_exposed() {
+    check("fleet.md", &read("../docs/fleet.md"));
 }
 
 #[test]
