@@ -96,9 +96,13 @@ grep -q '^act = true' "$config" || fail "the upgrade changed the configuration"
 dpkg --remove $names
 [ ! -e "$root/usr" ] || fail "these are left in usr: $(find "$root/usr")"
 grep -q '^act = true' "$config" || fail "removing them takes the configuration away"
+# What the daemon would have left.
+mkdir -p "$root/var/lib/memferry"
+echo '{}' >"$root/var/lib/memferry/history.jsonl"
 # shellcheck disable=SC2086
 dpkg --purge $names
 left=$(files)
 [ "$left" = "$before" ] || fail "these are left: $left"
 [ ! -e "$root/etc/memferry" ] || fail "/etc/memferry is left"
+[ ! -e "$root/var/lib/memferry" ] || fail "the history is left"
 echo "packages: installed, upgraded, removed and purged"

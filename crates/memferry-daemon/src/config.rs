@@ -25,6 +25,8 @@ pub struct Config {
     pub brakes: Brakes,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<Listen>,
+    /// Where the history is kept, if anywhere.
+    pub history: Option<HistoryPlace>,
     /// The tenants, in the order in which they take processes.
     pub groups: Vec<Group>,
 }
@@ -108,6 +110,42 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
+/// Where the history is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryPlace {
+    /// The newer part; the older one is beside it.
+    #[serde(deserialize_with = "absolute")]
+    pub file: PathBuf,
+    /// What both parts take at most.
+    #[serde(default = "history_bytes", deserialize_with = "bounded")]
+    pub bytes: u64,
+}
+
+/// A day of 16 groups at a record a minute is half of it.
+fn history_bytes() -> u64 {
+    16 << 20
+}
+
+fn absolute<'de, D: serde::Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+    let path = PathBuf::deserialize(from)?;
+    match path.is_absolute() && path.file_name().is_some() {
+        true => Ok(path),
+        false => Err(serde::de::Error::custom(format!(
+            "{path:?} is no place; give an absolute path as \"/var/lib/memferry/history.jsonl\""
+        ))),
+    }
+}
+
+fn bounded<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let bytes = NumberOrText::deserialize(from)?.bytes();
+    // Below, a few groups have a record an hour; above, it was meant otherwise.
+    let allowed = (1 << 20)..=(1 << 40);
+    bytes
+        .filter(|bytes| allowed.contains(bytes))
+        .ok_or_else(|| serde::de::Error::custom(format!("not a size; give 1M to 1T; {SIZE}")))
+}
+
 #[derive(Deserialize)]
 #[serde(
     untagged,
@@ -116,6 +154,16 @@ pub enum Listen {
 enum NumberOrText {
     Number(u64),
     Text(String),
+}
+
+impl NumberOrText {
+    /// The bytes, of what is no percentage.
+    fn bytes(&self) -> Option<u64> {
+        match self {
+            Self::Number(bytes) => Some(*bytes),
+            Self::Text(text) => size(text),
+        }
+    }
 }
 
 const SIZE: &str = "a size is bytes, or text with K, M, G or T (powers of 1024): \"64M\", \"1.5G\"";
@@ -164,10 +212,7 @@ impl TryFrom<NumberOrText> for Rate {
     type Error = String;
 
     fn try_from(raw: NumberOrText) -> Result<Self, String> {
-        let bytes = match &raw {
-            NumberOrText::Number(bytes) => Some(*bytes),
-            NumberOrText::Text(text) => size(text),
-        };
+        let bytes = raw.bytes();
         // The least lets a 2 MiB chunk go each second, the most is the pace's.
         let allowed = (2 << 20)..=memferry_core::pace::PACE_RATE_MAX;
         (bytes.filter(|bytes| allowed.contains(bytes)).map(Self))
@@ -240,6 +285,8 @@ struct File {
     brakes: RawBrakes,
     #[serde(default)]
     metrics: Option<Metrics>,
+    #[serde(default)]
+    history: Option<HistoryPlace>,
     #[serde(default, rename = "group")]
     groups: Vec<Spanned<RawGroup>>,
 }
@@ -355,6 +402,7 @@ impl Config {
                 waste: raw.brakes.waste.0 as u64,
             },
             metrics: raw.metrics.map(|metrics| metrics.listen),
+            history: raw.history,
             groups,
         })
     }
@@ -474,6 +522,10 @@ waste = 40.5
 [metrics]
 listen = "127.0.0.1:9464"
 
+[history]
+file = "/var/lib/memferry/history.jsonl"
+bytes = "2M"
+
 [[group]]
 name = "db"
 cgroups = ["/system.slice/postgres*"]
@@ -506,6 +558,9 @@ limit = "64M"
             config.metrics,
             Some(Listen::Tcp("127.0.0.1:9464".parse().unwrap()))
         );
+        let history = config.history.as_ref().unwrap();
+        assert_eq!(history.file, Path::new("/var/lib/memferry/history.jsonl"));
+        assert_eq!(history.bytes, 2 << 20);
         let [db, batch] = &config.groups[..] else {
             panic!("{config:?}")
         };
@@ -527,7 +582,8 @@ limit = "64M"
     #[test]
     fn nothing_acts_unless_told() {
         let config = parse("").unwrap();
-        assert!(!config.act && config.groups.is_empty() && config.metrics.is_none());
+        assert!(!config.act && config.groups.is_empty());
+        assert!(config.metrics.is_none() && config.history.is_none());
     }
 
     #[test]
@@ -556,6 +612,13 @@ limit = "64M"
                 "[metrics]\nlisten = \"here\"\n",
                 2,
                 "unix:/run/memferry/metrics",
+            ),
+            ("[history]\nfile = \"here\"\n", 2, "absolute path"),
+            ("[history]\nbytes = \"2M\"\n", 1, "missing field `file`"),
+            (
+                "[history]\nfile = \"/h\"\nbytes = \"64K\"\n",
+                3,
+                "give 1M to 1T",
             ),
             (
                 "act = true\n\n[[group]]\nname = \"a\"\n",

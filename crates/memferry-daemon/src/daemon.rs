@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use memferry::MoveError;
 use memferry_core::pace::{Pace, PaceParams};
@@ -16,6 +16,7 @@ use signal_hook::flag;
 use crate::config::{Amount, Config};
 use crate::error::{DaemonError, file};
 use crate::hands::{Hands, Kernel};
+use crate::history::History;
 use crate::knobs::Knobs;
 use crate::machine::Machine;
 use crate::members::{self, Member};
@@ -47,8 +48,10 @@ pub struct Options {
     pub root: PathBuf,
     /// Watches and chooses, whatever the configuration says.
     pub dry_run: bool,
-    /// Ends after a few rounds.
+    /// Ends after a few rounds, of which no history is kept.
     pub once: bool,
+    /// The head of a history, one line of JSON that tells of the machine below a root.
+    pub head: fn(&Path) -> String,
 }
 
 impl Options {
@@ -134,6 +137,8 @@ struct Daemon {
     trouble: Option<String>,
     stop: Arc<AtomicBool>,
     shared: Shared,
+    history: Option<History>,
+    history_errors: u64,
     /// Last: what comes back, comes back after everything else has gone.
     knobs: Knobs,
 }
@@ -174,6 +179,8 @@ impl Daemon {
             trouble: None,
             stop,
             shared,
+            history: history(options, &config),
+            history_errors: 0,
             config,
             machine,
             hands,
@@ -208,11 +215,7 @@ impl Daemon {
     }
 
     fn end(mut self) -> Result<Status, DaemonError> {
-        let status = self
-            .shared
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let status = self.last_record();
         Status::remove(&self.options.root);
         self.knobs.put_back()?;
         tracing::info!(rounds = self.rounds, "ended: every setting is back");
@@ -245,6 +248,10 @@ impl Daemon {
             self.rounds = self.rounds.next_multiple_of(FIND_ROUNDS);
         }
         self.pace = pace(&config);
+        if config.history != self.config.history {
+            self.last_record();
+            self.history = history(&self.options, &config);
+        }
         self.config = config;
         self.refused = None;
         tracing::info!("the configuration was read anew");
@@ -369,7 +376,25 @@ impl Daemon {
         if let Err(error) = status.write(&self.options.root) {
             self.trouble(&error.to_string());
         }
+        self.keep(&status, false);
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    /// Ends the history with the last status.
+    fn last_record(&mut self) -> Status {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = shared.clone();
+        drop(shared);
+        status.seconds = self.began.elapsed().as_secs_f64();
+        self.keep(&status, true);
+        status
+    }
+
+    fn keep(&mut self, status: &Status, is_last: bool) {
+        if let Some(history) = &mut self.history {
+            let failed = history.keep(status, SystemTime::now(), is_last);
+            self.history_errors += u64::from(failed);
+        }
     }
 
     fn claims(&self) -> Vec<Tenant> {
@@ -505,6 +530,7 @@ impl Daemon {
             .knobs
             .read("proc/self/stat")
             .and_then(|stat| cpu_seconds(&stat));
+        let unkept = self.history.as_ref().and_then(|of| of.trouble.as_ref());
         Status {
             pid: std::process::id(),
             act: self.acts(),
@@ -535,13 +561,24 @@ impl Daemon {
             chosen_down: chosen(Way::Down),
             kernel_promoted: kernel.map(|of| of.0),
             kernel_demoted: kernel.map(|of| of.1),
-            trouble: self.refused.as_ref().or(self.trouble.as_ref()).cloned(),
+            trouble: self
+                .refused
+                .as_ref()
+                .or(self.trouble.as_ref())
+                .or(unkept)
+                .cloned(),
             reload_refused: self.refused.is_some(),
             refused_reloads: self.refused_reloads,
             errors: self.errors,
+            history_errors: self.history_errors,
             groups: groups.map(group).collect(),
         }
     }
+}
+
+fn history(options: &Options, config: &Config) -> Option<History> {
+    let place = config.history.as_ref().filter(|_| !options.once)?;
+    Some(History::new(place, &options.root, options.head))
 }
 
 fn pace(config: &Config) -> Pace {

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Mutex;
 
 use super::*;
+use crate::history::Record;
 use crate::knobs::{BALANCING, BALANCING_RATE, DEMOTION};
 use crate::machine::tests::{put, tree};
 use crate::tiering::{CHUNK, Placed};
@@ -82,6 +83,7 @@ fn machine(config: &str) -> (tempfile::TempDir, Options, Fake, Daemon) {
         root: root.path().to_owned(),
         dry_run: false,
         once: false,
+        head: |root| format!("{{\"schema\":\"x\",\"root\":{root:?}}}"),
     };
     let (config, machine, fake) = (
         Config::read(&options.config).unwrap(),
@@ -213,4 +215,57 @@ fn names_of_cgroups_are_read_anew_and_a_bad_file_stops_no_other_group() {
     put(folder.path(), "pods", "");
     daemon.find();
     assert!(daemon.members.is_empty());
+
+fn records(root: &Path, file: &str) -> Vec<Record> {
+    let text = fs::read_to_string(root.join(file)).unwrap_or_default();
+    let records = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    records.collect()
+}
+
+#[test]
+fn the_history_follows_the_configuration_and_ends_with_the_daemon() {
+    let place = |file: &str| format!("{CONFIG}[history]\nfile = \"/var/lib/memferry/{file}\"\n");
+    let (root, _, _, mut daemon) = machine(&place("a"));
+    let [a, b] = ["var/lib/memferry/a", "var/lib/memferry/b"];
+    daemon.round();
+    daemon.round();
+    assert_eq!(records(root.path(), a).len(), 1, "one a minute");
+    assert!(text(root.path(), a).contains("\"schema\""));
+    // A file that is wrong changes nothing.
+    put(
+        root.path(),
+        "memferry.toml",
+        &place("../b").replace("file", "fail"),
+    );
+    daemon.reload();
+    daemon.round();
+    assert!(daemon.refused.is_some() && !root.path().join(b).exists());
+    put(root.path(), "memferry.toml", &place("b"));
+    daemon.reload();
+    daemon.round();
+    let kept = records(root.path(), a);
+    assert!(kept.len() == 2 && kept[0].next.is_some() && kept[1].next.is_none());
+    let rounds = Status::read(root.path()).unwrap().rounds;
+    assert_eq!(records(root.path(), b)[0].status.rounds, rounds);
+    daemon.end().unwrap();
+    assert_eq!(records(root.path(), b).last().unwrap().next, None);
+    assert_eq!(records(root.path(), a).len(), 2);
+}
+
+#[test]
+fn a_history_that_cannot_be_kept_stops_nothing_else() {
+    let config = format!("{CONFIG}[history]\nfile = \"/var/lib/memferry/a\"\n");
+    let (root, _, _, mut daemon) = machine(&config);
+    // A file where the folder belongs, as a file system that cannot be written to.
+    put(root.path(), "var/lib/memferry", "");
+    daemon.round();
+    daemon.round();
+    assert_eq!(text(root.path(), BALANCING), "3", "it acts");
+    let status = Status::read(root.path()).unwrap();
+    assert_eq!((status.history_errors, status.errors), (1, 0));
+    assert!(status.trouble.unwrap().contains("keep the history"));
+    daemon.end().unwrap();
+    assert_eq!(text(root.path(), BALANCING), "1");
 }

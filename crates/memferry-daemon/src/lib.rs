@@ -3,12 +3,13 @@
 //!
 //! The way is [`source`] (what is hot) -> [`tiering`] (what goes where, by the core's policy and the [`tenants`]' shares) ->
 //! [`hands`] (the library's moves), once per round of [`daemon`]. [`knobs`] holds every setting that is changed, [`status`] says
-//! what is done. All files are read below a root folder, which tests replace.
+//! what is done, [`history`] what was. All files are read below a root folder, which tests replace.
 
 pub mod config;
 pub mod daemon;
 mod error;
 pub mod hands;
+pub mod history;
 pub mod knobs;
 pub mod machine;
 pub mod members;

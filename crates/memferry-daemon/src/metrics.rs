@@ -209,9 +209,13 @@ fn daemon(sheet: &mut Sheet, status: &Status) {
     let rows = rates.map(|(reason, rate)| (label("reason", reason), rate as f64 / 1000.0));
     let help = "What brakes leave of the rate";
     sheet.gauges("rate", help, "ratio", rows.to_vec());
-    let errors = [("reload", status.refused_reloads), ("round", status.errors)];
+    let errors = [
+        ("reload", status.refused_reloads),
+        ("round", status.errors),
+        ("history", status.history_errors),
+    ];
     let rows = errors.map(|(reason, count)| (label("reason", reason), count as f64));
-    let help = "Configurations that were refused, and what failed in rounds";
+    let help = "Configurations that were refused, what failed in rounds, and records of the history that were not kept";
     sheet.counters("errors", help, "", rows.to_vec());
     let help = "Whether the last reload was refused: the configuration before it holds";
     let refused = f64::from(u8::from(status.reload_refused));

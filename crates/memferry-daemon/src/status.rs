@@ -45,13 +45,15 @@ pub struct Status {
     /// What the kernel moved since boot; null where the daemon does.
     pub kernel_promoted: Option<u64>,
     pub kernel_demoted: Option<u64>,
-    /// Why the last reload, report or round failed; null if it did not.
+    /// Why the last reload, report, round or record failed; null if it did not.
     pub trouble: Option<String>,
     /// Whether the last reload was refused: the configuration before it holds.
     pub reload_refused: bool,
     pub refused_reloads: u64,
     /// Of the source, of settings and of files of status, each time.
     pub errors: u64,
+    /// Records of the history that were not kept.
+    pub history_errors: u64,
     pub groups: Vec<GroupStatus>,
 }
 
