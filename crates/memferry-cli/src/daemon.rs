@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memferry daemon`: the library does it; this reads the options and writes the log to stderr, where the journal takes it.
 
+use std::path::Path;
+
 use memferry_daemon::{Config, DaemonError, Options};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::daemon::{DaemonArgs, Only};
 use crate::failure::Failure;
-use crate::file::Content;
+use crate::file::{Content, File};
 use crate::output::Results;
 use crate::top::text;
 
@@ -24,6 +26,26 @@ pub struct Right {
 
 impl Content for Right {
     const SCHEMA: &'static str = "memferry-daemon-check/1";
+}
+
+/// The head of a history, before the records of a daemon: which memferry writes it, when it began, and on which machine.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DaemonHistoryHead")]
+pub struct History {}
+
+impl Content for History {
+    const SCHEMA: &'static str = "memferry-history/1";
+
+    /// Records follow.
+    fn is_complete(&self) -> bool {
+        false
+    }
+}
+
+/// One line.
+fn head(root: &Path) -> String {
+    // A head of texts and numbers is always JSON.
+    serde_json::to_string(&File::now(root, History {})).unwrap_or_default()
 }
 
 impl Right {
@@ -61,6 +83,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
         root: args.place.root.clone(),
         dry_run: args.dry_run,
         once: args.once,
+        head,
     };
     let status =
         memferry_daemon::run(&options).map_err(|error| told("the daemon ended", &error))?;

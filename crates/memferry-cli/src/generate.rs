@@ -9,11 +9,12 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_markdown::{MarkdownOptions, help_markdown_command_custom};
 use memferry_daemon::Status;
+use memferry_daemon::history::Record;
 use memferry_linux::kernel::pghot::Heat;
 use schemars::{JsonSchema, schema_for};
 
 use crate::cli::{Cli, GenerateArgs, Generated};
-use crate::daemon::Right;
+use crate::daemon::{History, Right};
 use crate::doctor::description::Description as Findings;
 use crate::failure::Failure;
 use crate::file::File;
@@ -25,7 +26,7 @@ use crate::table::Table;
 use crate::topology::description::Description as Machine;
 use crate::trace::description::Description as Trace;
 
-/// A file that `--json` writes.
+/// A file that `--json` writes, or a line of the daemon's history.
 #[derive(JsonSchema)]
 #[schemars(untagged, title = "Files of memferry")]
 #[expect(dead_code, reason = "the shape of files; none is made")]
@@ -41,6 +42,8 @@ enum AnyFile<'a> {
     Move(File<Move>),
     Daemon(File<Status>),
     DaemonCheck(File<Right>),
+    History(File<History>),
+    Record(Record),
     Published(File<Table>),
 }
 

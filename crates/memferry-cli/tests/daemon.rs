@@ -7,7 +7,7 @@ use std::fs;
 
 use command::machine::tiered;
 use command::waiting::Waiting;
-use command::{check_head, command, has, memferry, status, stderr, stdout};
+use command::{check_head, command, has, memferry, status, stderr, stdout, synthetic};
 use memferry_bench::synthetic::put;
 use serde_json::Value;
 
@@ -87,4 +87,120 @@ fn a_daemon_is_watched_and_ends_when_asked() {
         "1\n"
     );
     assert_eq!(status(&top("--once")), 1, "its status goes with it");
+}
+
+/// A daemon that is killed, one that is asked to end, and what the report draws of both.
+#[test]
+fn a_report_is_drawn_of_what_daemons_did_killed_or_not() {
+    let root = tiered();
+    put(
+        root.path(),
+        "memferry.toml",
+        "[[group]]\nname = \"db\"\nunits = [\"x\"]\n[history]\nfile = \"/var/lib/memferry/history.jsonl\"\n",
+    );
+    let (folder, config) = (
+        root.path().to_str().expect("path"),
+        root.path().join("memferry.toml"),
+    );
+    let history = root.path().join("var/lib/memferry/history.jsonl");
+    let path = history.to_str().expect("path");
+    let lines = || {
+        let text = fs::read_to_string(&history).unwrap_or_default();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let start = || {
+        let mut daemon = command();
+        daemon
+            .args(["daemon", "--root", folder, "--config"])
+            .arg(&config);
+        Waiting(daemon.spawn().expect("start"))
+    };
+    let mut killed = start();
+    killed.until(|_| (lines().len() == 2).then_some(()));
+    killed.0.kill().expect("kill");
+    killed.0.wait().expect("wait");
+    let mut ended = start();
+    ended.until(|_| (lines().len() == 4).then_some(()));
+    ended.interrupt();
+    assert_eq!(ended.0.wait().expect("wait").code(), Some(0));
+    let lines: Vec<Value> = (lines().iter())
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let schemas = lines.iter().map(|line| line["schema"].as_str());
+    let head = Some("memferry-history/1");
+    assert_eq!(schemas.collect::<Vec<_>>(), [head, None, head, None, None]);
+    assert!(lines[0]["host"]["kernel"] == "6.12.0" && lines[0]["arguments"][0] == "daemon");
+    assert!(lines[3]["next"].is_number() && lines[4]["next"].is_null());
+    let text = memferry(&["report", "--text", path]);
+    assert_eq!(status(&text), 0, "{}", stderr(&text));
+    for part in [
+        "only watched",
+        "starts of the daemon",
+        "numa-balancing",
+        "db",
+    ] {
+        has(&stdout(&text), part);
+    }
+    let page = memferry(&["report", path, "-o", "-"]);
+    assert!(stdout(&page).starts_with("<!DOCTYPE html>"));
+    for part in ["Use of the tiers", "Groups in the top tier"] {
+        has(&stdout(&page), part);
+    }
+    // Cut as a kill cuts it, and of a version that is not known.
+    let whole = fs::read_to_string(&history).expect("file");
+    fs::write(&history, &whole[..whole.len() - 30]).expect("write");
+    assert_eq!(status(&memferry(&["report", "--text", path])), 0);
+    fs::write(&history, whole.replace("history/1", "history/9")).expect("write");
+    let newer = memferry(&["report", "--text", path]);
+    assert_eq!(status(&newer), 1);
+    has(&stderr(&newer), "memferry-history/9");
+    let mixed = synthetic("move");
+    let mixed = memferry(&["report", "--text", path, mixed.to_str().expect("path")]);
+    assert_eq!(status(&mixed), 1);
+    has(&stderr(&mixed), "give either of them alone");
+}
+
+/// A file system without space, of this test alone.
+#[test]
+fn a_full_disk_stops_the_history_and_not_the_daemon() {
+    let root = tiered();
+    let config = root.path().join("memferry.toml");
+    put(
+        root.path(),
+        "memferry.toml",
+        "[[group]]\nname = \"db\"\nunits = [\"x\"]\n[history]\nfile = \"/var/lib/history.jsonl\"\n",
+    );
+    let disk = root.path().join("var/lib");
+    fs::create_dir_all(&disk).expect("folder");
+    let folder = root.path().to_str().expect("path");
+    let script = format!(
+        "mount -t tmpfs -o size=4096 none {disk} && head -c 4096 /dev/zero >{disk}/x && exec {} daemon --root {folder} --config {}",
+        env!("CARGO_BIN_EXE_memferry"),
+        config.display(),
+        disk = disk.display(),
+    );
+    let mut unshare = std::process::Command::new("unshare");
+    let can = unshare.args(["--user", "--map-root-user", "--mount", "true"]);
+    if !can.status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no namespace can be made here");
+        return;
+    }
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
+    unshare.stderr(std::process::Stdio::piped());
+    let mut daemon = Waiting(unshare.spawn().expect("start"));
+    let trouble = daemon.until(|_| {
+        let top = memferry(&["top", "--json", "--root", folder]);
+        let status: Value = serde_json::from_str(&stdout(&top)).ok()?;
+        let is_later = status["rounds"].as_u64()? > 3;
+        is_later.then(|| (status["trouble"].clone(), status["history_errors"].clone()))
+    });
+    has(trouble.0.as_str().expect("trouble"), "No space left");
+    assert_eq!(trouble.1, 1);
+    daemon.interrupt();
+    assert_eq!(daemon.0.wait().expect("wait").code(), Some(0));
+    let mut told = String::new();
+    let stderr = daemon.0.stderr.as_mut().expect("stderr");
+    std::io::Read::read_to_string(stderr, &mut told).expect("read");
+    assert_eq!(told.matches("No space left").count(), 1, "{told}");
 }

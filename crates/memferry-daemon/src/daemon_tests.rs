@@ -215,6 +215,7 @@ fn names_of_cgroups_are_read_anew_and_a_bad_file_stops_no_other_group() {
     put(folder.path(), "pods", "");
     daemon.find();
     assert!(daemon.members.is_empty());
+}
 
 fn records(root: &Path, file: &str) -> Vec<Record> {
     let text = fs::read_to_string(root.join(file)).unwrap_or_default();

@@ -103,11 +103,11 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
     };
     let axis = |x: f64| match chart.x {
         X::Bytes | X::Count => x.log2(),
-        X::Even(_) => x,
+        X::Even(_) | X::Clock(_) => x,
     };
     let first = match chart.x {
         X::Bytes | X::Count => axis(*xs.first()?),
-        X::Even(_) => 0.0,
+        X::Even(_) | X::Clock(_) => 0.0,
     };
     let last = axis(*xs.last()?);
     let [left, right, top, bottom] = MARGIN;
@@ -138,6 +138,7 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
             X::Bytes => short(x as u64),
             X::Count => format!("{x:.0}"),
             X::Even(label) => label(x),
+            X::Clock(start) => clock(start + x),
         };
         if x_ticks
             .last()
@@ -175,6 +176,17 @@ pub fn draw(chart: &Chart) -> Option<Drawing> {
 
 /// Where the x axis has labels: at the points, or where these lie anywhere, at round values.
 fn labelled(x: X, xs: &[f64]) -> Vec<f64> {
+    if let (X::Clock(start), Some(&last)) = (x, xs.last()) {
+        let steps =
+            [1, 2, 5, 10, 30, 60, 120, 180, 360, 720].map(|minutes| f64::from(minutes * 60));
+        let step = steps.into_iter().find(|step| last / step <= 9.0);
+        let step = step.unwrap_or(86_400.0);
+        let first = (start / step).ceil() * step - start;
+        return (0..=(last / step) as usize)
+            .map(|at| first + at as f64 * step)
+            .filter(|at| *at <= last)
+            .collect();
+    }
     let (X::Even(_), Some(&last)) = (x, xs.last()) else {
         return xs.to_vec();
     };
@@ -188,6 +200,12 @@ fn labelled(x: X, xs: &[f64]) -> Vec<f64> {
     (0..=(last / step) as usize)
         .map(|at| (at as f64 * step * 10.0).round() / 10.0)
         .collect()
+}
+
+/// `21:30`, UTC.
+fn clock(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).round() as u64;
+    format!("{:02}:{:02}", minutes / 60 % 24, minutes % 60)
 }
 
 fn ticks(ticks: impl IntoIterator<Item = (f64, String)>) -> Vec<Tick> {
@@ -212,6 +230,10 @@ fn line(
     let mut path = String::new();
     let mut before = None;
     for point in &series.points {
+        if point.y.is_nan() {
+            before = None;
+            continue;
+        }
         let (x, y) = (x_at(point.x), y_at(point.y));
         path += &match (before, series.style) {
             (None, _) => format!("M{},{}", number(x), number(y)),
@@ -331,6 +353,21 @@ mod tests {
         assert!((at[1] - at[0] - (at[2] - at[1])).abs() < 0.2, "{at:?}");
         chart.series[0].points.retain(|point| point.x < 1.0);
         assert_eq!(labels(&draw(&chart).expect("point").x_ticks), ["0"]);
+    }
+
+    #[test]
+    fn a_clock_has_whole_steps_and_nothing_is_drawn_over_a_gap() {
+        // From 21:50 for an hour and a half.
+        let mut chart = chart(Y::Linear, &[(0.0, 1.0), (600.0, 2.0), (5400.0, 3.0)]);
+        chart.x = X::Clock(78_600.0);
+        chart.series[0].points.insert(2, Point::gap(900.0));
+        let drawing = draw(&chart).expect("points");
+        let labels_of_x = labels(&drawing.x_ticks);
+        assert_eq!((labels_of_x[0], labels_of_x[8]), ("21:50", "23:10"));
+        let line = &drawing.lines[0];
+        assert_eq!((line.path.matches('M').count(), line.marks.len()), (2, 3));
+        assert!(!line.path.contains("NaN"), "{}", line.path);
+        assert_eq!(labels(&drawing.y_ticks).last(), Some(&"3.5"));
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub enum X {
     Count,
     /// From zero in equal steps, with what a label says.
     Even(fn(f64) -> String),
+    /// Seconds since a moment, which is in seconds since 1970; labels are the time of day, UTC.
+    Clock(f64),
 }
 
 impl X {
@@ -99,6 +101,11 @@ impl Point {
     /// A point without an error bar.
     pub fn new(x: f64, y: f64, tip: String) -> Self {
         Self { x, y, sd: 0.0, tip }
+    }
+
+    /// Where nothing is known: the line ends before it and begins anew behind.
+    pub fn gap(x: f64) -> Self {
+        Self::new(x, f64::NAN, String::new())
     }
 }
 

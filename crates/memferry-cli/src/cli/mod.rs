@@ -113,7 +113,7 @@ pub struct ShownArgs {
 /// Options of `memferry report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Files that `memferry bench … --json=FILE` wrote
+    /// Files that `memferry bench … --json=FILE` wrote, or a daemon's history, of which the last day is drawn
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// The page to write; - is stdout

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memferry report`: one HTML page that needs nothing else, from one or several benchmark files.
+//! `memferry report`: one HTML page that needs nothing else, from one or several benchmark files, or from a daemon's
+//! history.
 //!
-//! The way is load -> figures and compare (which rows become which chart) -> page (HTML). Nothing is written unless every file was good.
+//! The way of the former is load -> figures and compare (which rows become which chart) -> page (HTML). Nothing is written unless every file was good.
 
 mod compare;
 mod data;
 mod figures;
 mod headline;
+mod history;
 mod load;
 mod page;
 mod promoted;
@@ -27,6 +29,28 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
         true => Target::open(Path::new("-"))?,
         false => Target::open_beside(&args.output, &args.files)?,
     };
+    let is_history: Vec<bool> = args
+        .files
+        .iter()
+        .map(|path| history::is_history(path))
+        .collect();
+    if is_history.contains(&true) {
+        if is_history.contains(&false) {
+            return Err(Failure::new(
+                "cannot draw these files on one page",
+                "some are histories of daemons, and some are not",
+                "give either of them alone",
+            ));
+        }
+        let days = (args.files.iter())
+            .map(|path| history::load(path))
+            .collect::<Result<Vec<_>, _>>()?;
+        if args.text {
+            let texts = days.iter().map(|day| history::text(day, Ui::columns()));
+            return target.write(&texts.collect::<Vec<_>>().join("\n"));
+        }
+        return write(args, target, history::render(&days));
+    }
     let loaded = (args.files.iter())
         .map(|path| load::load(path))
         .collect::<Result<Vec<_>, _>>()?;
@@ -37,7 +61,16 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
         let texts: Vec<String> = texts.collect();
         return target.write(&texts.join("\n"));
     }
-    let (html, charts) = page::render(&loaded).map_err(|error| {
+    write(args, target, page::render(&loaded))
+}
+
+/// Writes the page, and says so.
+fn write(
+    args: &ReportArgs,
+    target: Target,
+    page: Result<(String, usize), minijinja::Error>,
+) -> Result<(), Failure> {
+    let (html, charts) = page.map_err(|error| {
         Failure::new(
             "cannot make the page",
             format!("{error:#}"),

@@ -56,7 +56,7 @@ pub fn render(loaded: &[Loaded]) -> Result<(String, usize), minijinja::Error> {
     let machines = machines(files.clone());
     let first = machines.first().map(|machine| machine.name.clone());
     // The head names one machine, so its figures are that machine's.
-    let head = (files.clone()).filter(|file| Some(table::machine(file)) == first);
+    let head = (files.clone()).filter(|file| Some(table::machine(&file.host)) == first);
     let page = Page {
         head: Head {
             command: "report",
@@ -138,7 +138,7 @@ fn section(loaded: &Loaded, name_machine: bool) -> Section {
     };
     let mut source = loaded.name.clone();
     if name_machine {
-        source += &format!(" · {}", table::machine(&loaded.file));
+        source += &format!(" · {}", table::machine(&loaded.file.host));
     }
     Section {
         title,
@@ -155,7 +155,7 @@ fn section(loaded: &Loaded, name_machine: bool) -> Section {
 fn machines<'a>(files: impl Iterator<Item = &'a BenchFile>) -> Vec<Machine> {
     let mut machines: Vec<Machine> = Vec::new();
     for file in files {
-        let name = table::machine(file);
+        let name = table::machine(&file.host);
         let mut properties = properties(file);
         if let Some(known) = machines.iter_mut().find(|machine| machine.name == name) {
             // A later file adds what an earlier one did not measure, such as the copy routine. Ceilings of

@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::file::Content;
-use crate::schema::{BenchFile, Ceiling, FromTo, MoveRow, Rows, StallRow};
+use crate::schema::{BenchFile, Ceiling, FromTo, Host, MoveRow, Rows, StallRow};
 pub use crate::spread::{distinct, groups};
 use crate::units::{about, lanes, long, short, time};
 
@@ -136,8 +136,7 @@ pub const INCOMPLETE: &str =
     "NOT COMPLETE: cases or runs are missing, or the file does not say that none is.";
 
 /// The machine on one line.
-pub fn machine(file: &BenchFile) -> String {
-    let host = &file.host;
+pub fn machine(host: &Host) -> String {
     let mut parts = vec![
         host.cpu.clone(),
         counted(host.cpus, "CPU"),

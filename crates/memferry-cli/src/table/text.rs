@@ -13,7 +13,7 @@ const GAP: usize = 2;
 pub fn benchmark(file: &BenchFile, anatomy: bool, published: bool, columns: usize) -> String {
     let copy = file.host.copy.as_ref();
     let copy = copy.map_or_else(String::new, |copy| format!(", copy routine {copy}"));
-    let mut text = wrap(&(machine(file) + &copy), columns, "") + "\n\n";
+    let mut text = wrap(&(machine(&file.host) + &copy), columns, "") + "\n\n";
     if !file.envelope.complete {
         text += &(wrap(super::INCOMPLETE, columns, "") + "\n\n");
     }

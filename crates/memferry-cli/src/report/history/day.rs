@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The last day of a daemon's history: its records, what was done between them, and where none was kept.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use memferry_daemon::Status;
+use memferry_daemon::history::{Record, older};
+use memferry_daemon::status::GroupStatus;
+use serde::Deserialize;
+
+use crate::daemon::History;
+use crate::failure::Failure;
+use crate::file::Content;
+use crate::schema::Host;
+
+/// Seconds that are drawn.
+const DAY: f64 = 86_400.0;
+/// Seconds until the next record that the daemon means where it does not say.
+const EVERY: f64 = 60.0;
+/// A first line is some kilobytes.
+const LONGEST_HEAD: u64 = 1 << 20;
+
+/// What a daemon recorded.
+pub struct Day {
+    /// The file's name without its folder.
+    pub name: String,
+    pub host: Option<Host>,
+    pub steps: Vec<Step>,
+    pub gaps: Vec<Gap>,
+    /// Seconds since 1970 at which a daemon began.
+    pub starts: Vec<f64>,
+    /// Lines that a kill or a full disk cut.
+    pub cut: usize,
+}
+
+/// A record and what was done since the one before; times are seconds since 1970.
+pub struct Step {
+    pub from: f64,
+    pub at: f64,
+    /// Whether the line of records ends before it.
+    pub is_after_gap: bool,
+    /// Whether a daemon began with it.
+    pub is_start: bool,
+    pub status: Status,
+    pub done: Done,
+}
+
+impl Step {
+    /// Since when it is known how things went: not over a gap in the records of one daemon, although its totals are.
+    pub fn known_from(&self) -> f64 {
+        match self.is_after_gap && !self.is_start {
+            true => self.at,
+            false => self.from,
+        }
+    }
+
+    /// Seconds that it tells of.
+    pub fn seconds(&self) -> f64 {
+        self.at - self.known_from()
+    }
+}
+
+/// Bytes that moved and CPU time that it took.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Done {
+    pub groups: Vec<Moved>,
+    pub kernel_promoted: u64,
+    pub kernel_demoted: u64,
+    pub cpu_seconds: f64,
+    /// None where that cannot be told.
+    pub source_seconds: Option<f64>,
+}
+
+/// Of one group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Moved {
+    pub name: String,
+    pub promoted: u64,
+    pub demoted: u64,
+    pub stayed: u64,
+    pub wasted: u64,
+    pub thrashed: u64,
+}
+
+/// A time without records.
+pub struct Gap {
+    pub from: f64,
+    pub to: f64,
+    pub why: &'static str,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    schema: String,
+    host: Option<Host>,
+}
+
+/// Whether a file begins as a history does.
+pub fn is_history(path: &Path) -> bool {
+    let mut line = String::new();
+    let read = File::open(path).and_then(|file| {
+        let head = BufReader::new(file.take(LONGEST_HEAD));
+        head.take(LONGEST_HEAD).read_line(&mut line)
+    });
+    let head = serde_json::from_str::<Head>(&line);
+    read.is_ok() && head.is_ok_and(|head| head.schema.starts_with("memferry-history/"))
+}
+
+/// Reads the last day of a history, with its older part where that lies beside it.
+pub fn load(path: &Path) -> Result<Day, Failure> {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    let mut reader = Reader::default();
+    for part in [older(path), path.to_owned()] {
+        if part != path && !part.exists() {
+            continue;
+        }
+        let shown = part.display();
+        let refuse =
+            |why: String, next: &str| Failure::new(format!("cannot use {shown}"), why, next);
+        let file = File::open(&part)
+            .map_err(|error| refuse(error.to_string(), "give a file that may be read"))?;
+        let mut lines = BufReader::new(file);
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            let length = lines
+                .read_until(b'\n', &mut line)
+                .map_err(|error| refuse(error.to_string(), "give a daemon's history"))?;
+            if length == 0 {
+                break;
+            }
+            reader.take(&line).map_err(|why| {
+                let next = "draw it with the version of memferry that wrote it";
+                refuse(format!("line {number}: {why}"), next)
+            })?;
+        }
+    }
+    if reader.records.is_empty() {
+        let (what, why) = (
+            format!("cannot draw {}", path.display()),
+            "it has no record yet",
+        );
+        return Err(Failure::new(
+            what,
+            why,
+            "wait until the daemon has run for a minute",
+        ));
+    }
+    Ok(reader.day(name.to_string_lossy().into_owned()))
+}
+
+#[derive(Default)]
+struct Reader {
+    host: Option<Host>,
+    records: Vec<(f64, Record)>,
+    cut: usize,
+}
+
+impl Reader {
+    fn take(&mut self, line: &[u8]) -> Result<(), String> {
+        let Ok(value) = serde_json::from_slice::<serde_json::Value>(line) else {
+            // The daemon may be writing the last one now.
+            self.cut += usize::from(line.ends_with(b"\n"));
+            return Ok(());
+        };
+        if value.get("schema").is_some() {
+            let head: Head = serde_json::from_value(value).map_err(|error| error.to_string())?;
+            if head.schema != History::SCHEMA {
+                return Err(format!(
+                    "its schema is {:?}, not {:?}",
+                    head.schema,
+                    History::SCHEMA
+                ));
+            }
+            self.host = head.host;
+            return Ok(());
+        }
+        let record: Record = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        let at = humantime::parse_rfc3339(&record.date)
+            .ok()
+            .and_then(|at| at.duration_since(UNIX_EPOCH).ok())
+            .ok_or_else(|| format!("{:?} is no date", record.date))?;
+        self.records.push((at.as_secs_f64(), record));
+        Ok(())
+    }
+
+    fn day(self, name: String) -> Day {
+        let mut day = Day {
+            name,
+            host: self.host,
+            steps: Vec::new(),
+            gaps: Vec::new(),
+            starts: Vec::new(),
+            cut: self.cut,
+        };
+        let end = self.records.last().map_or(0.0, |record| record.0);
+        let mut before: Option<&(f64, Record)> = None;
+        for now in &self.records {
+            let (at, record) = now;
+            if *at >= end - DAY {
+                day.add(before, *at, record);
+            }
+            before = Some(now);
+        }
+        day
+    }
+}
+
+impl Day {
+    fn add(&mut self, before: Option<&(f64, Record)>, at: f64, record: &Record) {
+        let status = &record.status;
+        let same = before.filter(|(then, of)| {
+            of.status.pid == status.pid && of.status.seconds <= status.seconds && *then <= at
+        });
+        // What a daemon did before the first record that is left is in its totals, and not of this day.
+        let is_start = same.is_none() && (before.is_some() || status.seconds <= EVERY);
+        let from = match same {
+            Some((then, _)) => *then,
+            None if is_start => at - status.seconds,
+            None => at,
+        };
+        let mut is_after_gap = false;
+        if let Some((then, last)) = before {
+            let silent = if same.is_some() {
+                at - then
+            } else {
+                from - then
+            };
+            // Half as long again: a round may be late. Of a clock that was set back nothing is known.
+            is_after_gap = silent.abs() > 1.5 * last.next.unwrap_or(EVERY);
+            let why = match (same.is_some(), silent < 0.0, last.next) {
+                (_, true, _) => "the clock was set back",
+                (true, ..) => "the daemon ran and kept none: no space, or the machine slept",
+                (false, _, None) => "the daemon was stopped",
+                (false, _, Some(_)) => "the daemon was killed, or the machine went down",
+            };
+            if is_after_gap && !self.steps.is_empty() {
+                let (from, to) = (*then, if same.is_some() { at } else { from });
+                self.gaps.push(Gap { from, to, why });
+            }
+        }
+        if is_start {
+            self.starts.push(from);
+        }
+        let old = match (same, is_start) {
+            (Some((_, old)), _) => Some(&old.status),
+            (None, true) => None,
+            (None, false) => Some(status),
+        };
+        self.steps.push(Step {
+            from,
+            at,
+            is_after_gap,
+            is_start,
+            status: status.clone(),
+            done: Done::between(old, status),
+        });
+    }
+
+    /// From when to when, seconds since 1970.
+    pub fn span(&self) -> (f64, f64) {
+        let from = self.steps.iter().map(|step| step.from);
+        let to = self.steps.iter().map(|step| step.at);
+        (from.fold(f64::INFINITY, f64::min), to.fold(0.0, f64::max))
+    }
+
+    /// Seconds of the span without records.
+    pub fn missing(&self) -> f64 {
+        let gaps = self.gaps.iter().map(|gap| gap.to - gap.from);
+        gaps.filter(|seconds| *seconds > 0.0).sum()
+    }
+
+    /// Seconds that records tell of.
+    pub fn known(&self) -> f64 {
+        let (from, to) = self.span();
+        to - from - self.missing()
+    }
+
+    /// What is lacking, in a sentence.
+    pub fn incomplete(&self) -> Option<String> {
+        (!self.gaps.is_empty() || self.cut > 0).then(|| {
+            let missing = super::duration(self.missing());
+            match self.cut {
+                0 => format!("NOT COMPLETE: no record of {missing}."),
+                cut => format!("NOT COMPLETE: no record of {missing}; {cut} lines are cut off."),
+            }
+        })
+    }
+}
+
+/// What a total grew by; it begins anew where the configuration or the source changed.
+fn grown(now: u64, before: u64) -> u64 {
+    if now >= before { now - before } else { now }
+}
+
+fn grown_seconds(now: f64, before: f64) -> f64 {
+    if now >= before { now - before } else { now }
+}
+
+impl Done {
+    /// Since an older status of the same daemon, or since it began.
+    fn between(old: Option<&Status>, now: &Status) -> Self {
+        let group = |of: &GroupStatus| {
+            let old = old.and_then(|old| old.groups.iter().find(|old| old.name == of.name));
+            let since = |get: fn(&GroupStatus) -> u64| grown(get(of), old.map_or(0, get));
+            Moved {
+                name: of.name.clone(),
+                promoted: since(|of| of.promoted),
+                demoted: since(|of| of.demoted),
+                stayed: since(|of| of.stayed),
+                wasted: since(|of| of.wasted),
+                thrashed: since(|of| of.thrashed),
+            }
+        };
+        // The kernel's are since boot, so that a daemon's first says nothing.
+        let kernel = |get: fn(&Status) -> Option<u64>| {
+            get(now)
+                .zip(old.and_then(get))
+                .map_or(0, |(now, old)| grown(now, old))
+        };
+        let source = now.source.cpu_seconds.map(|seconds| {
+            let same = old.filter(|old| old.source.name == now.source.name);
+            grown_seconds(
+                seconds,
+                same.and_then(|old| old.source.cpu_seconds).unwrap_or(0.0),
+            )
+        });
+        Self {
+            groups: now.groups.iter().map(group).collect(),
+            kernel_promoted: kernel(|of| of.kernel_promoted),
+            kernel_demoted: kernel(|of| of.kernel_demoted),
+            cpu_seconds: grown_seconds(now.cpu_seconds, old.map_or(0.0, |old| old.cpu_seconds)),
+            source_seconds: source,
+        }
+    }
+
+    /// A sum over the groups.
+    pub fn sum(&self, get: fn(&Moved) -> u64) -> u64 {
+        self.groups.iter().map(get).sum()
+    }
+
+    /// Bytes that went up, by the daemon or the kernel.
+    pub fn up(&self) -> u64 {
+        self.sum(|of| of.promoted) + self.kernel_promoted
+    }
+
+    pub fn down(&self) -> u64 {
+        self.sum(|of| of.demoted) + self.kernel_demoted
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use memferry_daemon::status::{SourceStatus, TierStatus};
+
+    /// A record at so many minutes after the first, of a daemon that began at `began`.
+    pub fn record(pid: u32, began: u64, minute: u64, next: Option<f64>) -> Record {
+        let ran = minute - began;
+        let at = UNIX_EPOCH + std::time::Duration::from_secs(1_764_000_000 + minute * 60);
+        let group = |name: &str, protect: u64| GroupStatus {
+            name: name.to_owned(),
+            resident: 4 << 30,
+            top: 1 << 30,
+            hot: 2 << 30,
+            protect,
+            promoted: ran * (60 << 20),
+            demoted: ran * (30 << 20),
+            wasted: ran * (6 << 20),
+            thrashed: ran * (3 << 20),
+            ..GroupStatus::default()
+        };
+        let tier = |size, free| TierStatus {
+            size,
+            free,
+            ..TierStatus::default()
+        };
+        let status = Status {
+            pid,
+            act: true,
+            seconds: (ran * 60) as f64,
+            cpu_seconds: (ran * 60) as f64 / 100.0,
+            source: SourceStatus {
+                name: "damon".to_owned(),
+                cpu_seconds: Some((ran * 60) as f64 / 50.0),
+                ..SourceStatus::default()
+            },
+            tiers: vec![tier(8 << 30, 2 << 30), tier(16 << 30, 8 << 30)],
+            memory_pressure: Some(1.5),
+            cpu_pressure: Some(12.5),
+            waste_rate: 1000,
+            pressure_rate: 500,
+            groups: vec![group("db", 2 << 30), group("batch", 0)],
+            ..Status::default()
+        };
+        Record {
+            date: humantime::format_rfc3339_seconds(at).to_string(),
+            next,
+            status,
+        }
+    }
+
+    pub fn day(records: &[Record]) -> Day {
+        let mut reader = Reader::default();
+        for record in records {
+            let line = serde_json::to_string(record).expect("JSON");
+            reader.take(line.as_bytes()).expect("record");
+        }
+        reader.day("history.jsonl".to_owned())
+    }
+
+    const NEXT: Option<f64> = Some(60.0);
+
+    #[test]
+    fn totals_are_told_apart_by_daemon_and_gaps_by_their_reason() {
+        let mut late = record(2, 40, 140, NEXT);
+        late.status.groups[0].promoted = 7;
+        let records = [
+            record(1, 0, 0, NEXT),
+            record(1, 0, 1, NEXT),
+            // Killed, down for 8 minutes.
+            record(1, 10, 10, NEXT),
+            record(1, 10, 11, None),
+            // Stopped.
+            record(2, 40, 40, NEXT),
+            // Slept, and the groups were changed.
+            late,
+        ];
+        let day = day(&records);
+        let promoted = |at: usize| day.steps[at].done.groups[0].promoted;
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5].map(promoted),
+            [0, 60 << 20, 0, 60 << 20, 0, 7]
+        );
+        let gaps: Vec<(u64, &str)> = (day.gaps.iter())
+            .map(|gap| (((gap.to - gap.from) / 60.0) as u64, gap.why))
+            .collect();
+        assert_eq!(
+            gaps.iter().map(|gap| gap.0).collect::<Vec<_>>(),
+            [9, 29, 100]
+        );
+        for ((_, why), says) in gaps.iter().zip(["killed", "stopped", "slept"]) {
+            assert!(why.contains(says), "{why}");
+        }
+        assert_eq!((day.missing(), day.known()), (138.0 * 60.0, 2.0 * 60.0));
+        assert_eq!(day.starts.len(), 3);
+        assert!(day.incomplete().is_some_and(|text| text.contains("2h 18m")));
+    }
+
+    #[test]
+    fn what_is_older_than_a_day_is_only_the_start_of_the_first_step() {
+        let records: Vec<Record> = (0..2000).map(|minute| record(1, 0, minute, NEXT)).collect();
+        let day = day(&records);
+        assert_eq!(day.steps.len(), 1441);
+        assert!(
+            day.steps
+                .iter()
+                .all(|step| step.done.groups[0].promoted == 60 << 20)
+        );
+        assert!(day.incomplete().is_none() && day.starts.is_empty());
+    }
+
+    #[test]
+    fn a_daemon_whose_older_records_are_gone_has_done_nothing_before_the_first() {
+        let day = day(&[record(1, 0, 500, NEXT), record(1, 0, 501, NEXT)]);
+        assert_eq!(day.steps[0].done.up(), 0);
+        assert_eq!(day.steps[1].done.up(), 2 * (60 << 20));
+        assert_eq!(day.known(), 60.0);
+    }
+
+    #[test]
+    fn cut_lines_are_counted_but_for_the_last() {
+        let mut reader = Reader::default();
+        reader.take(b"{\"date\":\"2026\n").expect("cut");
+        reader.take(b"{\"date\":").expect("being written");
+        assert_eq!(reader.cut, 1);
+        for (line, says) in [
+            ("{\"schema\":\"memferry-history/2\"}", "memferry-history/2"),
+            ("{\"date\":\"x\"}", "missing field"),
+        ] {
+            let why = reader.take(line.as_bytes()).expect_err("refused");
+            assert!(why.contains(says), "{why}");
+        }
+    }
+}
