@@ -12,7 +12,7 @@ LAB := $(CARGO) xtask lab
 GUESTS ?= 2
 SUITE := $(LAB) --guests $(GUESTS)
 
-.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench install uninstall deb test-deb test-kubernetes setup setup-tests setup-deb setup-test-deb setup-test-kubernetes kernel-series kernel-check kernel-deb clean
+.PHONY: help demo test test-all lab lab-zcu102 lab-debug lab-kcsan check bench install uninstall deb test-deb test-kubernetes setup setup-tests setup-test-all setup-deb setup-test-deb setup-test-kubernetes kernel-series kernel-check kernel-deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -23,6 +23,9 @@ setup:
 
 setup-tests:
 	@ci/setup.sh tests
+
+setup-test-all:
+	@ci/setup.sh tests promtool
 
 setup-deb:
 	@ci/setup.sh deb
@@ -64,7 +67,7 @@ lab-debug: setup ## the guest tests on both machines in kernels with all their c
 lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 	$(SUITE) --profile kcsan
 
-test-all: check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers, the oldest compiler, the chart
+test-all: setup-test-all check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers, the oldest compiler, the chart
 	# A thousand batches with every fault of a DMA engine, and two hundred with every pair: an hour or more.
 	$(LAB) --profile release --seconds 7200 -- 'modprobe dcbm trust=faultdma && ./faults alone 1000 && ./faults pairs 200'
 	# With CPUs to spare a migrator may decline nothing; helpers run where they shall; a writer for each CPU.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# setup.sh [tests] [deb] [test-deb] [test-kubernetes]: makes sure of cargo and a C compiler; for the tests, for Debian packages and
-# for the tests of those, and of the chart, of what they need, too. install.sh says when it installs what is missing.
+# setup.sh [tests] [promtool] [deb] [test-deb] [test-kubernetes]: makes sure of cargo and a C compiler; for the tests, for Debian
+# packages and for the tests of those, and of the chart, of what they need, too. install.sh says when it installs what is missing.
 set -eu
 
 missing=
@@ -21,6 +21,8 @@ for what; do
             # They record what a command accesses.
             need valgrind 'valgrind libc6-dbg'
             ;;
+        # It checks the metrics and the rules.
+        promtool) need promtool prometheus ;;
         deb) need dpkg-shlibdeps dpkg-dev ;;
         test-deb)
             need lintian lintian

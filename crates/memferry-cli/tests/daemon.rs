@@ -4,6 +4,9 @@
 mod command;
 
 use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Output, Stdio};
 
 use command::machine::tiered;
 use command::waiting::Waiting;
@@ -179,15 +182,15 @@ fn a_full_disk_stops_the_history_and_not_the_daemon() {
         config.display(),
         disk = disk.display(),
     );
-    let mut unshare = std::process::Command::new("unshare");
+    let mut unshare = Command::new("unshare");
     let can = unshare.args(["--user", "--map-root-user", "--mount", "true"]);
     if !can.status().is_ok_and(|status| status.success()) {
         eprintln!("skipped: no namespace can be made here");
         return;
     }
-    let mut unshare = std::process::Command::new("unshare");
+    let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
-    unshare.stderr(std::process::Stdio::piped());
+    unshare.stderr(Stdio::piped());
     let mut daemon = Waiting(unshare.spawn().expect("start"));
     let trouble = daemon.until(|_| {
         let top = memferry(&["top", "--json", "--root", folder]);
@@ -201,6 +204,65 @@ fn a_full_disk_stops_the_history_and_not_the_daemon() {
     assert_eq!(daemon.0.wait().expect("wait").code(), Some(0));
     let mut told = String::new();
     let stderr = daemon.0.stderr.as_mut().expect("stderr");
-    std::io::Read::read_to_string(stderr, &mut told).expect("read");
+    stderr.read_to_string(&mut told).expect("read");
     assert_eq!(told.matches("No space left").count(), 1, "{told}");
+}
+
+/// Debian's package prometheus has it. `make test-all` installs it; elsewhere this needs none.
+fn promtool(arguments: &[&str], input: &str) -> Option<Output> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prometheus");
+    let mut promtool = Command::new("promtool");
+    promtool.args(arguments).current_dir(folder);
+    promtool.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let started = promtool.stderr(Stdio::piped()).spawn();
+    if started
+        .as_ref()
+        .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    {
+        eprintln!("skipped: there is no promtool");
+        return None;
+    }
+    let mut child = started.expect("start");
+    let mut stdin = child.stdin.take().expect("stdin");
+    stdin.write_all(input.as_bytes()).expect("write");
+    drop(stdin);
+    Some(child.wait_with_output().expect("wait"))
+}
+
+#[test]
+fn promtool_finds_no_fault_in_metrics_and_rules() {
+    let root = tiered();
+    let socket = root.path().join("metrics");
+    let config = format!(
+        "[[group]]\nname = \"db\"\nunits = [\"x\"]\n[metrics]\nlisten = \"unix:{}\"\n",
+        socket.display()
+    );
+    put(root.path(), "memferry.toml", &config);
+    let mut daemon = command();
+    daemon.args(["daemon", "--root"]).arg(root.path());
+    daemon
+        .arg("--config")
+        .arg(root.path().join("memferry.toml"));
+    let mut daemon = Waiting(daemon.spawn().expect("start"));
+    // The first round has been told of.
+    let text = daemon.until(|_| {
+        let mut stream = UnixStream::connect(&socket).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        text.contains("node=\"1\"").then_some(text)
+    });
+    let (_, metrics) = text.split_once("\r\n\r\n").expect("body");
+    for (arguments, input) in [
+        (&["check", "metrics"][..], metrics),
+        (&["check", "rules", "memferry.rules.yml"], ""),
+        (&["check", "config", "prometheus.yml"], ""),
+        (&["test", "rules", "memferry.rules.test.yml"], ""),
+    ] {
+        let Some(checked) = promtool(arguments, input) else {
+            return;
+        };
+        let told = stdout(&checked) + &stderr(&checked);
+        assert_eq!(status(&checked), 0, "{arguments:?}: {told}");
+    }
 }

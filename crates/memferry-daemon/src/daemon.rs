@@ -22,7 +22,7 @@ use crate::machine::Machine;
 use crate::members::{self, Member};
 use crate::metrics::{self, Shared};
 use crate::source::{self, Report, Source};
-use crate::status::{GroupStatus, SourceStatus, Status, TierStatus};
+use crate::status::{GroupStatus, NodeStatus, SourceStatus, Status, TierStatus};
 use crate::tenants::{QUIET_ROUNDS, Rate, Tenant};
 use crate::tiering::{Move, ProcessId, Room, Tiering, Way};
 
@@ -398,7 +398,7 @@ impl Daemon {
     }
 
     fn claims(&self) -> Vec<Tenant> {
-        let top = self.machine.top_bytes;
+        let top = self.machine.top_bytes();
         let claim = |group: &crate::config::Group| Tenant {
             protect: group.protect.of(top),
             limit: group.limit.map_or(u64::MAX, |limit: Amount| limit.of(top)),
@@ -488,10 +488,13 @@ impl Daemon {
                 .map(|of| of.bytes)
                 .sum()
         };
-        let tier = |nodes: &[u32], size| TierStatus {
-            nodes: nodes.to_vec(),
-            size,
-            free: nodes.iter().map(|node| self.machine.free(*node)).sum(),
+        let node = |id: &u32| NodeStatus {
+            node: *id,
+            size: self.machine.sizes.get(id).copied().unwrap_or(0),
+            free: self.machine.free(*id),
+        };
+        let tier = |nodes: &[u32]| TierStatus {
+            nodes: nodes.iter().map(node).collect(),
         };
         let groups = self
             .config
@@ -548,10 +551,7 @@ impl Daemon {
                 watched: self.watched as u64,
                 cpu_seconds: self.source.cpu_seconds(&self.knobs),
             },
-            tiers: vec![
-                tier(&self.machine.top, self.machine.top_bytes),
-                tier(&self.machine.lower, self.machine.lower_bytes),
-            ],
+            tiers: vec![tier(&self.machine.top), tier(&self.machine.lower)],
             bytes_per_second: rate,
             waste_rate: self.tiering.waste_rate().per_mille(),
             pressure_rate: self.brake.rate.per_mille(),

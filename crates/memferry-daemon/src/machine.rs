@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The machine's tiers, what is free of them, and how much programs wait. Files below a root folder; nothing is written.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -21,10 +22,8 @@ pub struct Machine {
     pub top: Vec<u32>,
     /// Nodes of all lower tiers.
     pub lower: Vec<u32>,
-    /// Bytes of the top tier.
-    pub top_bytes: u64,
-    /// Bytes of all lower tiers.
-    pub lower_bytes: u64,
+    /// Bytes of each node.
+    pub sizes: BTreeMap<u32, u64>,
 }
 
 impl Machine {
@@ -43,17 +42,21 @@ impl Machine {
         if top.is_empty() || lower.is_empty() {
             return Err(DaemonError::OneTier);
         }
-        let bytes = |ids: &[u32]| {
-            let nodes = ids.iter().filter_map(|id| topology.node(*id));
-            nodes.map(|node| node.memory_total_bytes).sum()
-        };
+        let size = |id: &u32| Some((*id, topology.node(*id)?.memory_total_bytes));
         Ok(Self {
             root: root.to_owned(),
-            top_bytes: bytes(&top),
-            lower_bytes: bytes(&lower),
+            sizes: top.iter().chain(&lower).filter_map(size).collect(),
             top,
             lower,
         })
+    }
+
+    /// Bytes of the top tier.
+    pub fn top_bytes(&self) -> u64 {
+        self.top
+            .iter()
+            .filter_map(|node| self.sizes.get(node))
+            .sum()
     }
 
     /// The text of a file that may be missing.
@@ -75,7 +78,7 @@ impl Machine {
     /// Bytes of the top tier that may be filled.
     pub fn room(&self) -> u64 {
         let free: u64 = self.top.iter().map(|node| self.free(*node)).sum();
-        free.saturating_sub(self.top_bytes / RESERVE)
+        free.saturating_sub(self.top_bytes() / RESERVE)
     }
 
     /// Of some nodes the one with the most free memory that a process may use.
@@ -153,7 +156,10 @@ pub(crate) mod tests {
         let root = tree();
         let machine = Machine::read(root.path()).unwrap();
         assert_eq!((&machine.top[..], &machine.lower[..]), (&[0][..], &[1][..]));
-        assert_eq!(machine.top_bytes, 1 << 30);
+        assert_eq!(
+            (machine.top_bytes(), machine.sizes[&1]),
+            (1 << 30, 512 << 20)
+        );
         assert_eq!(machine.room(), (512 << 20) - (16 << 20));
         assert_eq!(machine.emptiest(&[0, 1], &[1]), Some(1));
         assert_eq!(machine.emptiest(&[0], &[1]), None);

@@ -20,7 +20,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::config::Listen;
 use crate::error::{DaemonError, file};
-use crate::status::{GroupStatus, Status, TierStatus};
+use crate::status::{GroupStatus, NodeStatus, Status};
 
 /// What metrics are made from.
 pub(crate) type Shared = Arc<Mutex<Status>>;
@@ -133,18 +133,21 @@ fn groups(sheet: &mut Sheet, groups: &[GroupStatus]) {
 }
 
 fn machine(sheet: &mut Sheet, status: &Status) {
-    type Get = fn(&TierStatus) -> u64;
+    type Get = fn(&NodeStatus) -> u64;
     let gauges: [(&str, &str, Get); 2] = [
         ("tier_free", "Free memory", |of| of.free),
         ("tier_size", "Memory", |of| of.size),
     ];
     for (name, help, get) in gauges {
-        let row = |(tier, of): (usize, &TierStatus)| {
-            let name = if tier == 0 { "top" } else { "lower" };
-            (label("tier", name), get(of) as f64)
-        };
-        let rows = status.tiers.iter().enumerate().map(row).collect();
-        sheet.gauges(name, help, "bytes", rows);
+        let rows = ["top", "lower"].into_iter().zip(&status.tiers);
+        let rows = rows.flat_map(|(tier, of)| {
+            let labels =
+                |of: &NodeStatus| [label("tier", tier), label("node", &of.node.to_string())];
+            of.nodes
+                .iter()
+                .map(move |of| (labels(of).concat(), get(of) as f64))
+        });
+        sheet.gauges(name, help, "bytes", rows.collect());
     }
     let pressures = [
         ("memory", status.memory_pressure),

@@ -72,9 +72,27 @@ pub struct SourceStatus {
 /// Some nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TierStatus {
-    pub nodes: Vec<u32>,
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// A node's memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeStatus {
+    pub node: u32,
     pub size: u64,
     pub free: u64,
+}
+
+impl TierStatus {
+    /// Of all its nodes.
+    pub fn size(&self) -> u64 {
+        self.nodes.iter().map(|of| of.size).sum()
+    }
+
+    /// Of all its nodes.
+    pub fn free(&self) -> u64 {
+        self.nodes.iter().map(|of| of.free).sum()
+    }
 }
 
 /// A tenant. Only memory counts that may move.

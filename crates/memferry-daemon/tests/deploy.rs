@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use memferry_daemon::metrics;
-use memferry_daemon::status::{GroupStatus, SourceStatus, Status, TierStatus};
+use memferry_daemon::status::{GroupStatus, NodeStatus, SourceStatus, Status, TierStatus};
 use serde_json::Value;
 
 /// By sample and label, the label's values.
@@ -19,13 +19,20 @@ const TARGET: [&str; 2] = ["instance", "job"];
 
 /// A state in which every metric is there.
 fn exposed() -> Exposed {
+    let node = |node| NodeStatus {
+        node,
+        ..NodeStatus::default()
+    };
+    let tier = |first| TierStatus {
+        nodes: vec![node(first), node(first + 1)],
+    };
     let status = Status {
         source: SourceStatus {
             name: "damon".to_owned(),
             cpu_seconds: Some(1.0),
             ..SourceStatus::default()
         },
-        tiers: vec![TierStatus::default(); 2],
+        tiers: [0, 2].map(tier).into(),
         memory_pressure: Some(1.0),
         cpu_pressure: Some(1.0),
         kernel_promoted: Some(1),
@@ -111,8 +118,9 @@ fn check(file: &str, text: &str) {
             let values = known
                 .get(*label)
                 .unwrap_or_else(|| panic!("{file}: {name} has no label {label}"));
-            // Groups are named by the configuration.
-            for value in value.split('|').filter(|_| *label != "group") {
+            // Groups are named by the configuration, nodes numbered by the machine.
+            let is_fixed = !["group", "node"].contains(label);
+            for value in value.split('|').filter(|_| is_fixed) {
                 assert!(
                     values.contains(value),
                     "{file}: {label} of {name} is never {value}, but one of {values:?}"
@@ -170,14 +178,30 @@ fn the_page_on_fleets_names_what_is_exposed() {
 }
 
 #[test]
-fn the_dashboard_names_what_is_exposed_and_has_each_id_once() {
+fn the_dashboard_shows_what_is_exposed_and_has_each_id_once() {
     let dashboard: Value = serde_json::from_str(&read("grafana/memferry.json")).unwrap();
     let mut texts = Vec::new();
     strings(&dashboard, &mut texts);
-    check("memferry.json", &texts.join("\n"));
+    let text = texts.join("\n");
+    check("memferry.json", &text);
+    let shown: BTreeSet<&str> = selectors(&text).into_iter().map(|(name, _)| name).collect();
+    for name in exposed().keys() {
+        assert!(shown.contains(name.as_str()), "no panel shows {name}");
+    }
     let mut ids = BTreeSet::new();
+    let mut taken = BTreeMap::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         let id = panel["id"].as_u64().unwrap();
         assert!(ids.insert(id), "two panels have the id {id}");
+        let at = |of: &str| panel["gridPos"][of].as_u64().unwrap();
+        for x in at("x")..at("x") + at("w") {
+            for y in at("y")..at("y") + at("h") {
+                let other = taken.insert((x, y), id);
+                assert!(
+                    x < 24 && other.is_none(),
+                    "{id} lies on {other:?} or outside"
+                );
+            }
+        }
     }
 }

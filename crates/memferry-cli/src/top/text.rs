@@ -85,10 +85,11 @@ fn head(now: &Status, before: Option<&Status>) -> String {
     ];
     let tiers = now.tiers.iter().enumerate().map(|(index, tier)| {
         let name = if index == 0 { "top tier" } else { "lower" };
+        let nodes: Vec<u32> = tier.nodes.iter().map(|of| of.node).collect();
         format!(
             "{name}: node {}, {} free",
-            format_id_list(&tier.nodes),
-            about(tier.free)
+            format_id_list(&nodes),
+            about(tier.free())
         )
     });
     lines.push(tiers.collect::<Vec<_>>().join("; "));
@@ -135,7 +136,7 @@ fn head(now: &Status, before: Option<&Status>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memferry_daemon::status::{SourceStatus, TierStatus};
+    use memferry_daemon::status::{NodeStatus, SourceStatus, TierStatus};
 
     fn status(seconds: f64, promoted: u64) -> Status {
         let group = |name: &str, top, promoted| GroupStatus {
@@ -147,6 +148,15 @@ mod tests {
             promoted,
             ..GroupStatus::default()
         };
+        let tier = |nodes: &[u32]| TierStatus {
+            nodes: (nodes.iter())
+                .map(|node| NodeStatus {
+                    node: *node,
+                    size: 4 << 30,
+                    free: 1 << 20,
+                })
+                .collect(),
+        };
         Status {
             pid: 7,
             act: true,
@@ -157,18 +167,7 @@ mod tests {
                 cpu_seconds: Some(seconds / 50.0),
                 ..SourceStatus::default()
             },
-            tiers: vec![
-                TierStatus {
-                    nodes: vec![0, 1],
-                    size: 4 << 30,
-                    free: 1 << 20,
-                },
-                TierStatus {
-                    nodes: vec![2],
-                    size: 4 << 30,
-                    free: 5,
-                },
-            ],
+            tiers: vec![tier(&[0, 1]), tier(&[2])],
             groups: vec![
                 group("small", 1 << 20, promoted),
                 group("a-name-that-is-too-long", 2 << 20, promoted),

@@ -206,14 +206,14 @@ fn of_tier(status: &Status, bytes: u64) -> Option<f64> {
     let size = status
         .tiers
         .first()
-        .map(|tier| tier.size)
+        .map(TierStatus::size)
         .filter(|size| *size > 0)?;
     Some(bytes as f64 / size as f64 * 100.0)
 }
 
 fn used_percent(tier: &TierStatus) -> Option<f64> {
-    let used = tier.size.checked_sub(tier.free)?;
-    (tier.size > 0).then(|| used as f64 / tier.size as f64 * 100.0)
+    let used = tier.size().checked_sub(tier.free())?;
+    (tier.size() > 0).then(|| used as f64 / tier.size() as f64 * 100.0)
 }
 
 #[cfg(test)]

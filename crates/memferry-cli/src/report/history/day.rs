@@ -355,7 +355,7 @@ impl Done {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use memferry_daemon::status::{SourceStatus, TierStatus};
+    use memferry_daemon::status::{NodeStatus, SourceStatus, TierStatus};
 
     /// A record at so many minutes after the first, of a daemon that began at `began`.
     pub fn record(pid: u32, began: u64, minute: u64, next: Option<f64>) -> Record {
@@ -374,9 +374,11 @@ pub mod tests {
             ..GroupStatus::default()
         };
         let tier = |size, free| TierStatus {
-            size,
-            free,
-            ..TierStatus::default()
+            nodes: vec![NodeStatus {
+                node: 0,
+                size,
+                free,
+            }],
         };
         let status = Status {
             pid,
