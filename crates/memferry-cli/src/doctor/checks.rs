@@ -3,6 +3,8 @@
 //!
 //! A setting is looked at where it matters: those of tiering on machines with two tiers. Commands are for `sh` as root.
 
+use serde_json::Value;
+
 use super::description::{Finding, Severity};
 use super::machine::{CAP_SYS_NICE, CAP_SYS_PTRACE, Machine, nodes_text};
 
@@ -10,7 +12,7 @@ use super::machine::{CAP_SYS_NICE, CAP_SYS_PTRACE, Machine, nodes_text};
 pub type Check = fn(&Machine) -> Vec<Finding>;
 
 /// All checks by their names, which JSON has: how memory comes to tiers, what moves pages between them, who else does, rights.
-pub const CHECKS: [(&str, Check); 15] = [
+pub const CHECKS: [(&str, Check); 16] = [
     ("cxl", cxl),
     ("dax", dax),
     ("offline", offline),
@@ -23,6 +25,7 @@ pub const CHECKS: [(&str, Check); 15] = [
     ("thp", thp),
     ("interleave", interleave),
     ("damon", damon),
+    ("daemon", daemon),
     ("userfaultfd", userfaultfd),
     ("uffdio-move", uffdio_move),
     ("rights", rights),
@@ -382,6 +385,25 @@ fn damon(machine: &Machine) -> Vec<Finding> {
         );
     }
     found
+}
+
+/// A daemon that runs and says of itself that something fails: its configuration, its source, its history.
+fn daemon(machine: &Machine) -> Vec<Finding> {
+    let status = machine.text("run/memferry/status.json");
+    let status: Option<Value> = status.and_then(|text| serde_json::from_str(&text).ok());
+    let told = status.as_ref().and_then(|status| {
+        let pid = status["pid"].as_u64()?;
+        Some((pid, status["trouble"].as_str()?))
+    });
+    // A killed daemon leaves its file.
+    let runs = told.filter(|(pid, _)| machine.text(&format!("proc/{pid}/stat")).is_some());
+    let finding = |(pid, trouble)| {
+        note(
+            format!("memferry daemon (pid {pid}) has trouble"),
+            format!("{trouble}; docs/daemon.md says what goes on without it"),
+        )
+    };
+    runs.map(finding).into_iter().collect()
 }
 
 fn userfaultfd(machine: &Machine) -> Vec<Finding> {

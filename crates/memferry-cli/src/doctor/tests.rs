@@ -91,6 +91,7 @@ damon | note | damon_reclaim is on | echo N > /sys | sys/module/damon_reclaim/pa
 damon | note | damon_lru_sort is on | echo N > /sys | sys/module/damon_lru_sort/parameters/enabled = Y
 damon | note | kdamond 0 (pid 77) is on | | KDAMONDS/0/state = on | KDAMONDS/0/pid = 77
 damon | note | not known | sudo memferry doctor | KDAMONDS/nr_kdamonds = gone | KDAMONDS/nr_kdamonds/unreadable-folder =
+daemon | note | memferry daemon (pid 7) has trouble | | proc/7/stat = 7 | run/memferry/status.json = {\"pid\": 7, \"trouble\": \"no space\"}
 userfaultfd | note | this user may not use it | echo 1 > /proc/sys/vm/unprivileged_userfaultfd | proc/self/status = CapEff: 0000000000800000
 userfaultfd | note | has no userfaultfd | | proc/sys/vm/unprivileged_userfaultfd = gone
 uffdio-move | note | moves within a program are at risk | | proc/sys/kernel/osrelease = 7.1.0
@@ -101,6 +102,7 @@ rights | note | CAP_SYS_NICE missing | | proc/self/status = CapEff: 000000000008
 const FINE: &str = "
 proc/sys/kernel/numa_balancing = 0 | proc/sys/vm/pghot_enabled_sources = 4
 proc/sys/vm/unprivileged_userfaultfd = 1
+run/memferry/status.json = {\"pid\": 7, \"trouble\": \"of a daemon that was killed\"}
 sys/kernel/mm/lru_gen = gone | INTERLEAVE = gone | THP = gone | sys/kernel/mm/damon = gone | sys/bus = gone
 ";
 
@@ -209,5 +211,5 @@ fn the_json_and_the_text() {
     insta::assert_json_snapshot!("json", found);
     insta::assert_snapshot!("text", text(&found, 80));
     let nothing = text(&description(tiered("").path()), 80);
-    assert_eq!(nothing, "0 wrong, 0 notes; 15 of 15 checks found nothing\n");
+    assert_eq!(nothing, "0 wrong, 0 notes; 16 of 16 checks found nothing\n");
 }
