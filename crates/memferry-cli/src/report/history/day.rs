@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The last day of a daemon's history: its records, what was done between them, and where none was kept.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -155,7 +156,8 @@ pub fn load(path: &Path) -> Result<Day, Failure> {
 #[derive(Default)]
 struct Reader {
     host: Option<Host>,
-    records: Vec<(f64, Record)>,
+    /// Of the last day, and one before.
+    records: VecDeque<(f64, Record)>,
     cut: usize,
 }
 
@@ -183,7 +185,11 @@ impl Reader {
             .ok()
             .and_then(|at| at.duration_since(UNIX_EPOCH).ok())
             .ok_or_else(|| format!("{:?} is no date", record.date))?;
-        self.records.push((at.as_secs_f64(), record));
+        let at = at.as_secs_f64();
+        self.records.push_back((at, record));
+        while self.records.get(1).is_some_and(|next| next.0 < at - DAY) {
+            self.records.pop_front();
+        }
         Ok(())
     }
 
@@ -196,7 +202,7 @@ impl Reader {
             starts: Vec::new(),
             cut: self.cut,
         };
-        let end = self.records.last().map_or(0.0, |record| record.0);
+        let end = self.records.back().map_or(0.0, |record| record.0);
         let mut before: Option<&(f64, Record)> = None;
         for now in &self.records {
             let (at, record) = now;
