@@ -163,49 +163,74 @@ fn a_report_is_drawn_of_what_daemons_did_killed_or_not() {
     has(&stderr(&mixed), "give either of them alone");
 }
 
-/// A file system without space, of this test alone.
+/// File systems of this test alone, without space and read-only; a reload names a place that can be written to.
 #[test]
-fn a_full_disk_stops_the_history_and_not_the_daemon() {
-    let root = tiered();
-    let config = root.path().join("memferry.toml");
-    put(
-        root.path(),
-        "memferry.toml",
-        "[[group]]\nname = \"db\"\nunits = [\"x\"]\n[history]\nfile = \"/var/lib/history.jsonl\"\n",
-    );
-    let disk = root.path().join("var/lib");
-    fs::create_dir_all(&disk).expect("folder");
-    let folder = root.path().to_str().expect("path");
-    let script = format!(
-        "mount -t tmpfs -o size=4096 none {disk} && head -c 4096 /dev/zero >{disk}/x && exec {} daemon --root {folder} --config {}",
-        env!("CARGO_BIN_EXE_memferry"),
-        config.display(),
-        disk = disk.display(),
-    );
-    let mut unshare = Command::new("unshare");
-    let can = unshare.args(["--user", "--map-root-user", "--mount", "true"]);
+fn a_history_that_cannot_be_kept_stops_nothing_and_a_reload_mends_it() {
+    let mut can = Command::new("unshare");
+    can.args(["--user", "--map-root-user", "--mount", "true"]);
     if !can.status().is_ok_and(|status| status.success()) {
         eprintln!("skipped: no namespace can be made here");
         return;
     }
-    let mut unshare = Command::new("unshare");
-    unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
-    unshare.stderr(Stdio::piped());
-    let mut daemon = Waiting(unshare.spawn().expect("start"));
-    let trouble = daemon.until(|_| {
-        let top = memferry(&["top", "--json", "--root", folder]);
-        let status: Value = serde_json::from_str(&stdout(&top)).ok()?;
-        let is_later = status["rounds"].as_u64()? > 3;
-        is_later.then(|| (status["trouble"].clone(), status["history_errors"].clone()))
-    });
-    has(trouble.0.as_str().expect("trouble"), "No space left");
-    assert_eq!(trouble.1, 1);
-    daemon.interrupt();
-    assert_eq!(daemon.0.wait().expect("wait").code(), Some(0));
-    let mut told = String::new();
-    let stderr = daemon.0.stderr.as_mut().expect("stderr");
-    stderr.read_to_string(&mut told).expect("read");
-    assert_eq!(told.matches("No space left").count(), 1, "{told}");
+    for (mount, why) in [
+        (
+            "mount -t tmpfs -o size=4096 none $DISK && head -c 4096 /dev/zero >$DISK/x",
+            "No space left",
+        ),
+        ("mount -t tmpfs -o ro none $DISK", "Read-only file system"),
+    ] {
+        let root = tiered();
+        let place = |file: &str| {
+            format!("[[group]]\nname = \"db\"\nunits = [\"x\"]\n[history]\nfile = \"{file}\"\n")
+        };
+        put(
+            root.path(),
+            "memferry.toml",
+            &place("/var/lib/history.jsonl"),
+        );
+        let disk = root.path().join("var/lib");
+        fs::create_dir_all(&disk).expect("folder");
+        let mut daemon = Command::new("unshare");
+        let script =
+            format!("{mount} && exec $MEMFERRY daemon --root $ROOT --config $ROOT/memferry.toml");
+        daemon.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
+        daemon
+            .env("DISK", &disk)
+            .env("ROOT", root.path())
+            .env("MEMFERRY", env!("CARGO_BIN_EXE_memferry"));
+        daemon.stderr(Stdio::piped());
+        let mut daemon = Waiting(daemon.spawn().expect("start"));
+        let folder = root.path().to_str().expect("path");
+        let now = || {
+            let top = memferry(&["top", "--json", "--root", folder]);
+            serde_json::from_str::<Value>(&stdout(&top)).ok()
+        };
+        let met = daemon.until(|_| now().filter(|of| of["rounds"].as_u64() > Some(3)));
+        has(met["trouble"].as_str().expect("trouble"), why);
+        assert_eq!(
+            (&met["history_errors"], &met["errors"]),
+            (&1.into(), &0.into())
+        );
+        put(
+            root.path(),
+            "memferry.toml",
+            &place("/var/log/history.jsonl"),
+        );
+        daemon.signal(libc::SIGHUP);
+        daemon.until(|_| now().filter(|of| of["trouble"].is_null()));
+        daemon.interrupt();
+        assert_eq!(daemon.0.wait().expect("wait").code(), Some(0));
+        let kept = fs::read_to_string(root.path().join("var/log/history.jsonl"));
+        assert_eq!(
+            kept.expect("history").lines().count(),
+            3,
+            "a head, the first, the last"
+        );
+        let mut told = String::new();
+        let stderr = daemon.0.stderr.as_mut().expect("stderr");
+        stderr.read_to_string(&mut told).expect("read");
+        assert_eq!(told.matches(why).count(), 1, "{told}");
+    }
 }
 
 /// Debian's package prometheus has it. `make test-all` installs it; elsewhere this needs none.

@@ -77,9 +77,14 @@ impl Waiting {
 
     /// Presses Ctrl-C.
     pub fn interrupt(&self) {
+        self.signal(libc::SIGINT);
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, number: i32) {
         let pid = i32::try_from(self.0.id()).expect("pid");
         // SAFETY: the child is not waited for yet, so the number is still its own.
-        assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+        assert_eq!(unsafe { libc::kill(pid, number) }, 0);
     }
 
     /// Whether the child, which has not ended, handles SIGINT itself. SIGHUP is the last signal that it prepares for: when
