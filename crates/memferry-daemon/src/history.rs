@@ -7,7 +7,7 @@
 #![expect(missing_docs, reason = "fields whose names say it")]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -21,6 +21,8 @@ use crate::status::Status;
 
 /// Seconds between two records, unless a day of them is more than half the bytes.
 const EVERY: f64 = 60.0;
+/// How each head begins.
+const BEGIN: &str = "{\"schema\":\"";
 /// What is kept at least.
 const DAY: f64 = 86_400.0;
 
@@ -116,9 +118,35 @@ impl History {
         true
     }
 
+    /// What is there already is a history, or is left alone; of one with more bytes before, what is too large goes.
+    fn look(&self) -> io::Result<()> {
+        for path in [self.path.clone(), older(&self.path)] {
+            let Ok(about) = fs::metadata(&path) else {
+                continue;
+            };
+            let mut first = Vec::new();
+            // A pipe could be waited for.
+            if about.is_file() {
+                let mut begin = File::open(&path)?.take(BEGIN.len() as u64);
+                begin.read_to_end(&mut first)?;
+            }
+            if !about.is_file() || !BEGIN.as_bytes().starts_with(&first) {
+                let what = format!("{} is there and no history", path.display());
+                return Err(io::Error::other(what));
+            }
+            if about.len() > self.bytes / 2 {
+                fs::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
     fn add(&mut self, line: &str) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
+        }
+        if !self.is_begun {
+            self.look()?;
         }
         let (mut part, mut length) = open(&self.path)?;
         let make_head = || (self.head)(&self.root) + "\n";
@@ -159,11 +187,8 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
         .append(true)
         .create(true)
         .open(path)?;
-    let about = part.metadata()?;
-    match about.is_file() {
-        true => Ok((part, about.len())),
-        false => Err(io::Error::other("it is no regular file")),
-    }
+    let length = part.metadata()?.len();
+    Ok((part, length))
 }
 
 fn ends_whole(part: &File, length: u64) -> io::Result<bool> {
@@ -306,5 +331,25 @@ mod tests {
             lines(&older(&history.path)).1.len() + lines(&history.path).1.len(),
             1
         );
+    }
+
+    #[test]
+    fn fewer_bytes_hold_at_once_and_what_is_no_history_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let place = history(root.path(), 1 << 20);
+        fs::create_dir_all(place.path.parent().unwrap()).unwrap();
+        let large = BEGIN.to_owned() + &"x".repeat(600 << 10);
+        fs::write(older(&place.path), large).unwrap();
+        let mut small = history(root.path(), 1 << 20);
+        assert!(!small.keep(&status(1, 0.0), at(0.0), false));
+        assert!(!older(&place.path).exists() && lines(&place.path).1.len() == 1);
+        for path in [older(&place.path), place.path.clone()] {
+            fs::write(&path, "root:x:0:0").unwrap();
+            let mut other = history(root.path(), 1 << 20);
+            assert!(other.keep(&status(1, 0.0), at(0.0), false));
+            assert!(other.trouble.unwrap().contains("no history"));
+            assert_eq!(fs::read_to_string(&path).unwrap(), "root:x:0:0");
+            fs::remove_file(&path).unwrap();
+        }
     }
 }
