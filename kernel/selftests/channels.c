@@ -339,7 +339,8 @@ static void test_deadline(void)
 	dcbm_slack(0);
 	engine_set("hang_every", 1);
 	start = now_ms();
-	tap_ok(!memory_move(&memory, node_at(1), 1) && !memory_wrong(&memory, "deadline"),
+	/* Somebody else may hold a page for a moment. */
+	tap_ok(!memory_move(&memory, node_at(1), 3) && !memory_wrong(&memory, "deadline"),
 	       "no answer: the batch moves all the same");
 	took = now_ms() - start;
 	tap_note("%lld ms", took);
