@@ -11,6 +11,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
+use crate::base::Base;
 use crate::cache::{Key, make_folder, write_if_changed};
 use crate::command::{self, first_line};
 use crate::lab::Lab;
@@ -71,13 +72,13 @@ pub fn image(lab: &Lab, profile: Profile) -> Result<Image> {
         return packages::image(lab);
     }
     let series = if profile.has_series() {
-        Series::read(&lab.root)?
+        Series::read(&lab.root, &lab.base)?
     } else {
         Series::none()
     };
     let inputs = Inputs {
         series,
-        options: options(&lab.root, &lab.machine, profile)?,
+        options: options(&lab.root, &lab.base, &lab.machine, profile)?,
         modules: modules(&lab.root)?,
     };
     image_of(lab, profile, &inputs)
@@ -141,12 +142,13 @@ fn key(lab: &Lab, inputs: &Inputs) -> Result<String> {
 pub type Options = BTreeMap<String, String>;
 
 /// What the fragments of `machine` and `profile` ask for; later ones win.
-pub fn options(root: &Path, machine: &Machine, profile: Profile) -> Result<Options> {
+pub fn options(root: &Path, base: &Base, machine: &Machine, profile: Profile) -> Result<Options> {
     let mut options = Options::new();
     let names = machine.kernel.fragments.iter().map(String::as_str);
     for name in names.chain(profile.fragments().iter().copied()) {
         parse(&fragment(root, name)?, &mut options);
     }
+    parse(&base.options(root)?, &mut options);
     Ok(options)
 }
 

@@ -11,9 +11,9 @@ use crate::host::{self, Need};
 use crate::lab::Lab;
 use crate::lint::Lint;
 use crate::mail;
-use crate::mailbox::{self, Base, Sender};
+use crate::mailbox::{self, Originals, Sender};
 use crate::profile::Profile;
-use crate::tree::{Files, HOOKS, Series, Tree};
+use crate::tree::{Files, Series, Tree};
 use crate::ui::step;
 
 /// What the lints need besides what builds a kernel.
@@ -30,12 +30,17 @@ pub fn run(lab: &Lab, series: &Series, quick: bool) -> Result<bool> {
     {
         let tree = Tree::open(lab, "check")?;
         tree.set(&Series::none())?;
-        let base = Base::extract(&lab.source, series)?;
+        let base = Originals::extract(&lab.source, series)?;
         let sender = Sender::of(root);
         let output = tree.state.with_file_name("mails");
         let written = mailbox::write_mails(root, series, &base, &sender, &output)?;
         step!("checkpatch");
-        let findings = checkpatch::findings(root, &tree.linux, &written.mails, sender.signs)?;
+        let findings = checkpatch::findings(
+            &root.join(&series.hooks),
+            &tree.linux,
+            &written.mails,
+            sender.signs,
+        )?;
         let signed = if sender.signs {
             ""
         } else {
@@ -48,6 +53,7 @@ pub fn run(lab: &Lab, series: &Series, quick: bool) -> Result<bool> {
 
         let lint = Lint {
             root,
+            base: &lab.base,
             tree: &tree,
             machine: &lab.machine,
             series,
@@ -89,7 +95,7 @@ fn builds(lab: &Lab, series: &Series) -> Result<Vec<String>> {
             build::image(lab, Profile::Release)
         } else {
             let series = mail::first(series, count);
-            let mut options = build::options(&lab.root, &lab.machine, Profile::Vanilla)?;
+            let mut options = build::options(&lab.root, &lab.base, &lab.machine, Profile::Vanilla)?;
             build::parse(&known(&fragment, &series), &mut options);
             let inputs = Inputs {
                 series,
@@ -102,7 +108,7 @@ fn builds(lab: &Lab, series: &Series) -> Result<Vec<String>> {
             if command::interrupted() {
                 return Err(error);
             }
-            findings.push(format!("after {HOOKS}/{}: {error:#}", mail.name));
+            findings.push(format!("after {}/{}: {error:#}", series.hooks, mail.name));
         }
     }
     Ok(findings)

@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
-/// Where the exceptions are, in the checkout.
-const LIST: &str = "kernel/hooks/6.12/checkpatch.exceptions";
+/// The file of the exceptions, beside the mails.
+const LIST: &str = "checkpatch.exceptions";
 
 /// A complaint.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,10 +41,15 @@ impl Exception {
     }
 }
 
-/// What checkpatch of the source tree `linux` finds in `mails`. `signed` tells whether they are
-/// signed off.
-pub fn findings(root: &Path, linux: &Path, mails: &[PathBuf], signed: bool) -> Result<Vec<String>> {
-    let list = root.join(LIST);
+/// What checkpatch of the source tree `linux` finds in `mails`, but for the exceptions in the folder `hooks`. `signed`
+/// tells whether they are signed off.
+pub fn findings(
+    hooks: &Path,
+    linux: &Path,
+    mails: &[PathBuf],
+    signed: bool,
+) -> Result<Vec<String>> {
+    let list = hooks.join(LIST);
     let text = fs::read_to_string(&list)?;
     let exceptions = exceptions(&text)?;
     let mut used = vec![false; exceptions.len()];

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::profile::Profile;
-use crate::series;
+use crate::{base, series};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -14,7 +14,10 @@ use crate::series;
 pub struct Cli {
     #[command(subcommand)]
     pub task: Task,
-    /// Linux's source, instead of Debian's package linux-source-6.12
+    /// The Linux that the series is built on: a folder of kernel/hooks
+    #[arg(long, value_name = "NAME", default_value = base::DEFAULT, global = true)]
+    pub base: String,
+    /// Linux's source, instead of Debian's package of it
     #[arg(long, value_name = "TARBALL", global = true)]
     pub source: Option<PathBuf>,
     /// Show the steps also when stderr is not a terminal

@@ -5,11 +5,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
+use crate::base::{self, Base};
 use crate::build::{self, Options};
 use crate::cache::write_if_changed;
+use crate::cli::Usage;
 use crate::command;
 use crate::host::{self, Need};
 use crate::lab::Lab;
@@ -47,9 +49,15 @@ const QUICK: [&str; 8] = [
 ];
 
 /// Builds the packages from the checkout `root`; `quick` makes none and compiles only the series' objects.
-pub fn run(root: &Path, quick: bool, source: Option<&Path>) -> Result<bool> {
-    let series = Series::read(root)?;
-    let lab = Lab::open(root, Machine::read(root, MACHINE)?, source)?;
+pub fn run(root: &Path, quick: bool, base: Base, source: Option<&Path>) -> Result<bool> {
+    if base.name != base::DEFAULT {
+        bail!(Usage(format!(
+            "packages are made with Debian's configuration of Linux {}; leave out --base",
+            base::DEFAULT
+        )));
+    }
+    let series = Series::read(root, &base)?;
+    let lab = Lab::open(root, Machine::read(root, MACHINE)?, base, source)?;
     host::require(root, if quick { &NEEDS[5..] } else { &NEEDS })?;
     let mut unpack = Command::new("xz");
     unpack.args(["--decompress", "--stdout", CONFIG]);

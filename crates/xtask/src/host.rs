@@ -72,7 +72,7 @@ fn files_of(machine: &Machine) -> Vec<String> {
 }
 
 /// Makes sure of `needs`. Fails if one is missing and is not installed: the script of the checkout `root` has said why.
-pub fn require(root: &Path, needs: &[Need]) -> Result<()> {
+pub fn require(root: &Path, needs: &[(&str, &str)]) -> Result<()> {
     let mut missing: Vec<_> = needs
         .iter()
         .filter(|(file, _)| !has(file))

@@ -6,33 +6,37 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use crate::base::Base;
 use crate::cache::Cache;
 use crate::host;
 use crate::machine::Machine;
-use crate::source::{self, Source};
+use crate::source::Source;
 
 pub struct Lab {
     /// The checkout.
     pub root: PathBuf,
     pub machine: Machine,
+    pub base: Base,
     pub source: Source,
     pub cache: Cache,
 }
 
 impl Lab {
-    /// The lab of the checkout `root` for `machine`, with the tarball `source` or Debian's. Makes sure of what the host
-    /// needs.
-    pub fn open(root: &Path, machine: Machine, source: Option<&Path>) -> Result<Self> {
-        let mut needs = host::needs(&machine);
-        if source.is_none() {
-            needs.push(source::DEBIAN);
-        }
-        host::require(root, &needs)?;
+    /// The lab of the checkout `root` for `machine`, with the tarball `source` or Debian's of `base`. Makes sure of what
+    /// the host needs.
+    pub fn open(root: &Path, machine: Machine, base: Base, source: Option<&Path>) -> Result<Self> {
+        host::require(root, &host::needs(&machine))?;
+        let cache = Cache::open()?;
+        let tarball = match source {
+            Some(tarball) => tarball.to_owned(),
+            None => base.tarball(root, &cache)?,
+        };
         Ok(Self {
             root: root.to_owned(),
-            source: Source::find(source)?,
-            cache: Cache::open()?,
+            source: Source::find(tarball)?,
+            cache,
             machine,
+            base,
         })
     }
 }

@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
+use crate::base::Base;
 use crate::build;
 use crate::command;
 use crate::machine::Machine;
@@ -20,6 +21,7 @@ use crate::ui::step;
 /// The tree, and what it is built for.
 pub struct Lint<'a> {
     pub root: &'a Path,
+    pub base: &'a Base,
     pub tree: &'a Tree,
     pub machine: &'a Machine,
     pub series: &'a Series,
@@ -73,7 +75,7 @@ impl Lint<'_> {
     }
 
     fn configure(&self, profile: Profile) -> Result<()> {
-        let options = build::options(self.root, self.machine, profile)?;
+        let options = build::options(self.root, self.base, self.machine, profile)?;
         build::configure(self.tree, self.machine, &options)
     }
 

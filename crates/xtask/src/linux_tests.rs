@@ -45,7 +45,7 @@ pub fn build(lab: &Lab) -> Result<PathBuf> {
     }
     let work = tempfile::tempdir_in(&lab.cache.root)?;
     let linux = work.path().join("linux");
-    lab.source.unpack(&linux)?;
+    lab.source.unpack(&linux, &lab.base)?;
     step!("building Linux's own tests");
     make_folder(&kept, |out| {
         let mut make = Command::new("make");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A mail of the series: what its file of `HOOKS` says, and whether it would survive being one; and that every file
+//! A mail of the series: what its file of `kernel/hooks` says, and whether it would survive being one; and that every file
 //! that the series adds is in exactly one mail. Writing them out is for `mailbox`.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use crate::tree::{HOOKS, Series};
+use crate::tree::Series;
 
 /// The longest line that Linux's maintainers want in a log.
 const COLUMNS: usize = 75;
@@ -17,7 +17,7 @@ const COLUMNS: usize = 75;
 pub struct Mail {
     /// The `[PART]` of `series` that it belongs to, which is posted with a cover letter of its own.
     pub part: String,
-    /// Its file in `HOOKS`.
+    /// Its file in the folder of hooks.
     pub name: String,
     /// All of that file.
     pub file: String,
@@ -61,19 +61,19 @@ impl Mail {
     }
 
     /// Refuses what would not survive being a mail.
-    fn check_text(&self) -> Result<()> {
+    fn check_text(&self, hooks: &str) -> Result<()> {
         let name = &self.name;
         if self.subject.is_empty() {
-            bail!("{HOOKS}/{name}: the first line is empty; it must be the mail's subject");
+            bail!("{hooks}/{name}: the first line is empty; it must be the mail's subject");
         }
         if self.text.is_empty() {
-            bail!("{HOOKS}/{name}: a subject but no text; say below it why the change is wanted");
+            bail!("{hooks}/{name}: a subject but no text; say below it why the change is wanted");
         }
         for line in [self.subject.as_str()].into_iter().chain(self.text.lines()) {
             let columns = line.chars().count();
             if columns > COLUMNS {
                 bail!(
-                    "{HOOKS}/{name}: {columns} columns in the log, and {COLUMNS} are allowed: {line}"
+                    "{hooks}/{name}: {columns} columns in the log, and {COLUMNS} are allowed: {line}"
                 );
             }
             // `git am` takes these for the end of the log and the begin of the diff.
@@ -81,11 +81,11 @@ impl Mail {
                 .iter()
                 .any(|start| line.starts_with(start))
             {
-                bail!("{HOOKS}/{name}: part of a diff in the log: {line}");
+                bail!("{hooks}/{name}: part of a diff in the log: {line}");
             }
         }
         if self.diff.is_empty() && self.adds.is_empty() {
-            bail!("{HOOKS}/{name}: neither a diff nor an `Adds:` line; it changes nothing");
+            bail!("{hooks}/{name}: neither a diff nor an `Adds:` line; it changes nothing");
         }
         Ok(())
     }
@@ -94,21 +94,22 @@ impl Mail {
 /// Refuses a series that cannot be sent: each mail must survive being one, and every file that is added be in exactly
 /// one of them.
 pub fn check(series: &Series) -> Result<()> {
+    let hooks = &series.hooks;
     let mut owners: BTreeMap<&PathBuf, &str> = BTreeMap::new();
     for mail in &series.mails {
         let name = &mail.name;
-        mail.check_text()?;
+        mail.check_text(hooks)?;
         for path in &mail.adds {
             if !series.files.contains_key(path) {
                 bail!(
-                    "{HOOKS}/{name} adds {}, which neither kernel/tree nor the core has; \
+                    "{hooks}/{name} adds {}, which neither kernel/tree nor the core has; \
                      add the file or drop the line",
                     path.display()
                 );
             }
             if let Some(other) = owners.insert(path, name) {
                 bail!(
-                    "{HOOKS}/{name} adds {}, and so does {other}; leave it in one",
+                    "{hooks}/{name} adds {}, and so does {other}; leave it in one",
                     path.display()
                 );
             }
@@ -122,12 +123,12 @@ pub fn check(series: &Series) -> Result<()> {
         .collect();
     if !forgotten.is_empty() {
         bail!(
-            "no mail of {HOOKS} adds {}; write an `Adds:` line for it",
+            "no mail of {hooks} adds {}; write an `Adds:` line for it",
             forgotten.join(", ")
         );
     }
     if series.mails.is_empty() {
-        bail!("{HOOKS}/series names no mail");
+        bail!("{hooks}/series names no mail");
     }
     Ok(())
 }
@@ -140,6 +141,7 @@ pub fn first(series: &Series, count: usize) -> Series {
     Series {
         files: files.collect(),
         mails,
+        hooks: series.hooks.clone(),
     }
 }
 
@@ -148,6 +150,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::base::Base;
 
     const GOOD: &str = "mm: Do it\n\nBecause.\n\nAdds: mm/new.c\n\n--- a/mm/old.c\n+++ b/mm/old.c\n@@ -1 +1 @@\n-a\n+b\n";
 
@@ -227,6 +230,9 @@ mod tests {
     #[test]
     fn the_mails_of_this_checkout_are_complete() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        check(&Series::read(&root).unwrap()).unwrap();
+        for base in fs_err::read_dir(root.join("kernel/hooks")).unwrap() {
+            let name = base.unwrap().file_name().into_string().unwrap();
+            check(&Series::read(&root, &Base::read(&root, &name).unwrap()).unwrap()).unwrap();
+        }
     }
 }

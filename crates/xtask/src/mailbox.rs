@@ -14,7 +14,7 @@ use crate::cache::write_if_changed;
 use crate::command;
 use crate::mail::Mail;
 use crate::source::{self, Source};
-use crate::tree::{self, Files, HOOKS, Series};
+use crate::tree::{self, Files, Series};
 use crate::ui::step;
 
 /// Stands in hooks to MAINTAINERS for the one who sends the mails.
@@ -56,7 +56,7 @@ impl Sender {
 }
 
 /// Linux's own files that the mails change, as they are before.
-pub struct Base {
+pub struct Originals {
     files: Files,
     /// "6.12.117".
     version: String,
@@ -64,7 +64,7 @@ pub struct Base {
     origin: String,
 }
 
-impl Base {
+impl Originals {
     /// Takes what `series` changes out of `source`.
     pub fn extract(source: &Source, series: &Series) -> Result<Self> {
         let folder = tempfile::tempdir()?;
@@ -108,14 +108,14 @@ pub struct Written {
 pub fn write_mails(
     root: &Path,
     series: &Series,
-    base: &Base,
+    base: &Originals,
     sender: &Sender,
     output: &Path,
 ) -> Result<Written> {
     let git = Git {
         folder: tempfile::tempdir()?,
         sender,
-        date: date(root)?,
+        date: date(root, &series.hooks)?,
     };
     git.run(&["init", "--quiet", "--initial-branch=series"], "")?;
     for (path, content) in &base.files {
@@ -132,7 +132,7 @@ pub fn write_mails(
             git.commit(mail, series, base)?;
         }
         let name = &part[0].part;
-        let cover = root.join(HOOKS).join(format!("cover-{name}.txt"));
+        let cover = root.join(&series.hooks).join(format!("cover-{name}.txt"));
         let cover = fs::read_to_string(&cover)?;
         let mut list = git.format(&cover, part.len(), base, &output.join(name))?;
         written.covers.extend(list.drain(..1));
@@ -151,7 +151,7 @@ fn log(mail: &Mail, sender: &Sender) -> String {
 }
 
 /// When the series was last changed, in seconds since 1970: the mails' date.
-fn date(root: &Path) -> Result<String> {
+fn date(root: &Path, hooks: &str) -> Result<String> {
     if let Ok(given) = env::var("SOURCE_DATE_EPOCH") {
         return Ok(given);
     }
@@ -161,7 +161,7 @@ fn date(root: &Path) -> Result<String> {
         "-1",
         "--format=%ct",
         "--",
-        HOOKS,
+        hooks,
         "kernel/tree",
         "core",
     ]);
@@ -185,10 +185,10 @@ struct Git<'a> {
 
 impl Git<'_> {
     /// Commits what `mail` of `series` changes.
-    fn commit(&self, mail: &Mail, series: &Series, base: &Base) -> Result<()> {
+    fn commit(&self, mail: &Mail, series: &Series, base: &Originals) -> Result<()> {
         let sender = format!("+M:\t{} <{}>\n", self.sender.name, self.sender.address);
         let diff = mail.diff.replace(MAINTAINER, &sender);
-        tree::apply(self.folder.path(), mail, &diff, &base.version)?;
+        tree::apply(self.folder.path(), series, mail, &diff, &base.version)?;
         for path in &mail.adds {
             write_if_changed(&self.folder.path().join(path), &series.files[path])?;
         }
@@ -207,7 +207,7 @@ impl Git<'_> {
         &self,
         cover: &str,
         count: usize,
-        base: &Base,
+        base: &Originals,
         output: &Path,
     ) -> Result<Vec<PathBuf>> {
         let cover = format!(
@@ -287,7 +287,7 @@ mod tests {
     fn world() -> World {
         let root = tempfile::tempdir().unwrap();
         for part in ["one", "two"] {
-            let cover = root.path().join(HOOKS).join(format!("cover-{part}.txt"));
+            let cover = root.path().join("hooks").join(format!("cover-{part}.txt"));
             let text = format!("mm: Part {part}\n\nWhy it is wanted.\n");
             write_if_changed(&cover, text.as_bytes()).unwrap();
         }
@@ -306,6 +306,7 @@ mod tests {
         write_if_changed(&linux.path().join("linux/mm/old.c"), b"a\n").unwrap();
         write_if_changed(&linux.path().join("linux/MAINTAINERS"), b"NEW\n").unwrap();
         let mut series = Series::none();
+        series.hooks = "hooks".to_owned();
         for (part, name, text) in [
             ("one", "01-it.patch", HOOK),
             ("two", "02-own.patch", SECOND),
@@ -342,7 +343,7 @@ mod tests {
         pack.args([source.tarball.as_path(), Path::new("linux")]);
         command::output(&mut pack, "")?;
         mail::check(&world.series)?;
-        let base = Base::extract(&source, &world.series)?;
+        let base = Originals::extract(&source, &world.series)?;
         let sender = sender(signs);
         let root = world.root.path();
         let written = write_mails(root, &world.series, &base, &sender, output)?;

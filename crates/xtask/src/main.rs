@@ -2,6 +2,7 @@
 //! `cargo xtask`: builds kernels with the series, boots them in virtual machines and runs the
 //! guest tests. lab/README.md tells how to use it.
 
+mod base;
 mod build;
 mod busybox;
 mod cache;
@@ -44,6 +45,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use fs_err as fs;
 
+use base::Base;
 use cli::{Cli, LabArgs, Task, Usage};
 use guest::Programs;
 use lab::Lab;
@@ -75,23 +77,27 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<bool> {
     ui::show_steps(cli.verbose);
     let root = &checkout()?;
+    let base = Base::read(root, &cli.base)?;
     let source = cli.source.as_deref();
-    let lab = |machine: &str| Lab::open(root, Machine::read(root, machine)?, source);
     match cli.task {
         Task::Kernel { machine, profile } => {
-            let image = build::image(&lab(&machine)?, profile)?;
+            let machine = Machine::read(root, &machine)?;
+            let image = build::image(&Lab::open(root, machine, base, source)?, profile)?;
             println!("{}", image.kernel().display());
             Ok(true)
         }
-        Task::Lab(args) => tests(root, &args, source),
-        Task::Compare => compare::run(&lab(series::MACHINE)?),
-        Task::Series(args) => series::run(root, &args, source),
-        Task::Deb { quick } => deb::run(root, quick, source),
+        Task::Lab(args) => tests(root, &args, base, source),
+        Task::Compare => {
+            let machine = Machine::read(root, series::MACHINE)?;
+            compare::run(&Lab::open(root, machine, base, source)?)
+        }
+        Task::Series(args) => series::run(root, &args, base, source),
+        Task::Deb { quick } => deb::run(root, quick, base, source),
     }
 }
 
 /// Boots kernels for what `args` ask. Returns whether everything passed.
-fn tests(root: &Path, args: &LabArgs, source: Option<&Path>) -> Result<bool> {
+fn tests(root: &Path, args: &LabArgs, base: Base, source: Option<&Path>) -> Result<bool> {
     let mut machine = Machine::read(root, &args.machine)?;
     if let Some(words) = &args.append {
         machine.guest.append.push(' ');
@@ -118,7 +124,7 @@ fn tests(root: &Path, args: &LabArgs, source: Option<&Path>) -> Result<bool> {
     for profile in &args.profiles {
         chosen(root, args, &machine, *profile)?;
     }
-    let lab = Lab::open(root, machine, source)?;
+    let lab = Lab::open(root, machine, base, source)?;
     let mut good = true;
     for profile in &args.profiles {
         let image = build::image(&lab, *profile)?;

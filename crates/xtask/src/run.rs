@@ -80,7 +80,11 @@ impl Place {
     }
 
     fn folder(lab: &Lab, profile: Profile, ending: &str) -> PathBuf {
-        let name = format!("{}-{profile}{ending}", lab.machine.name);
+        let name = format!(
+            "{}-{profile}{}{ending}",
+            lab.machine.name,
+            lab.base.suffix()
+        );
         lab.root.join("target/lab").join(name)
     }
 }

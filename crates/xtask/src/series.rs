@@ -5,11 +5,12 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::base::Base;
 use crate::check;
 use crate::lab::Lab;
 use crate::machine::Machine;
 use crate::mail;
-use crate::mailbox::{self, Base, Sender};
+use crate::mailbox::{self, Originals, Sender};
 use crate::tree::Series;
 
 /// What the check builds, and Debian's packages are for.
@@ -26,18 +27,18 @@ pub struct Args {
 }
 
 /// Does what `args` ask in the checkout `root`. Returns whether all is well.
-pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
-    let series = Series::read(root)?;
+pub fn run(root: &Path, args: &Args, base: Base, source: Option<&Path>) -> Result<bool> {
+    let series = Series::read(root, &base)?;
     // Before anything that takes minutes.
     mail::check(&series)?;
-    let lab = Lab::open(root, Machine::read(root, MACHINE)?, source)?;
+    let lab = Lab::open(root, Machine::read(root, MACHINE)?, base, source)?;
     if args.check {
         return check::run(&lab, &series, args.quick);
     }
     let sender = Sender::of(root);
-    let base = Base::extract(&lab.source, &series)?;
-    let output = root.join("target/kernel-series");
-    let written = mailbox::write_mails(root, &series, &base, &sender, &output)?;
+    let originals = Originals::extract(&lab.source, &series)?;
+    let output = root.join(format!("target/kernel-series{}", lab.base.suffix()));
+    let written = mailbox::write_mails(root, &series, &originals, &sender, &output)?;
     for path in written.covers.iter().chain(&written.mails) {
         println!("{}", path.display());
     }

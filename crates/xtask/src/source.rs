@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Linux's source: finds Debian's tarball of 6.12, or has it installed, and unpacks it. Changing it is
-//! for `tree`.
+//! Linux's source: a tarball that is unpacked. Changing it is for `tree`.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use fs_err as fs;
 
+use crate::base::Base;
 use crate::cache::{Key, make_folder};
 use crate::command;
-use crate::host::Need;
 use crate::ui::step;
-
-/// The series is made for this Linux.
-const SERIES_VERSION: &str = "6.12";
-
-/// Debian's tarball of it.
-pub const DEBIAN: Need = ("/usr/src/linux-source-6.12.tar.xz", "linux-source-6.12");
 
 /// A tarball of Linux.
 pub struct Source {
@@ -28,9 +21,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The tarball `given`, or Debian's.
-    pub fn find(given: Option<&Path>) -> Result<Self> {
-        let tarball = given.unwrap_or(Path::new(DEBIAN.0)).to_owned();
+    pub fn find(tarball: PathBuf) -> Result<Self> {
         let meta = fs::metadata(&tarball)?;
         let mut key = Key::default();
         key.add(tarball.file_name().unwrap_or_default().as_encoded_bytes());
@@ -42,8 +33,8 @@ impl Source {
         })
     }
 
-    /// Unpacks it as `folder`, which must not exist, if it is a Linux that the series is made for.
-    pub fn unpack(&self, folder: &Path) -> Result<()> {
+    /// Unpacks it as `folder`, which must not exist, if it is a Linux that `base` is made for.
+    pub fn unpack(&self, folder: &Path, base: &Base) -> Result<()> {
         step!("unpacking {}", self.tarball.display());
         make_folder(folder, |part| {
             let mut unpack = Command::new("tar");
@@ -53,16 +44,7 @@ impl Source {
                 .arg("-C")
                 .arg(part);
             command::logged(&mut unpack, &folder.with_extension("log"), "unpack Linux")?;
-            let version = version(part)?;
-            if version != SERIES_VERSION && !version.starts_with(&format!("{SERIES_VERSION}.")) {
-                bail!(
-                    "{} is Linux {version}, and the series is made for {SERIES_VERSION}; install \
-                     {}, or name a tarball of {SERIES_VERSION} with --source",
-                    self.tarball.display(),
-                    DEBIAN.1
-                );
-            }
-            Ok(())
+            base.check(&version(part)?, &self.tarball)
         })
     }
 }
@@ -128,7 +110,9 @@ mod tests {
             id: "1".into(),
         };
         let tree = folder.path().join("cache/tree");
-        let error = source.unpack(&tree).unwrap_err().to_string();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let base = Base::read(&root, crate::base::DEFAULT).unwrap();
+        let error = source.unpack(&tree, &base).unwrap_err().to_string();
         assert!(
             error.contains("5.4.1") && error.contains("--source"),
             "{error}"

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
+use crate::base::Base;
 use crate::cache::{Key, Lock, write_if_changed};
 use crate::command;
 use crate::lab::Lab;
@@ -34,15 +35,14 @@ const CORE: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// The folder of the diffs to Linux's own files, named after the Linux that they are for.
-pub const HOOKS: &str = "kernel/hooks/6.12";
-
 /// What the series is made of, as files of the checkout.
 pub struct Series {
     /// In the order in which they apply: what they change in Linux's own files.
     pub mails: Vec<Mail>,
     /// Files that Linux gains: path in Linux, and content.
     pub files: Files,
+    /// The folder of the mails in the checkout.
+    pub hooks: String,
 }
 
 impl Series {
@@ -51,11 +51,13 @@ impl Series {
         Self {
             mails: Vec::new(),
             files: Files::new(),
+            hooks: String::new(),
         }
     }
 
-    /// Reads it from the checkout `root`.
-    pub fn read(root: &Path) -> Result<Self> {
+    /// Reads that for `base` from the checkout `root`.
+    pub fn read(root: &Path, base: &Base) -> Result<Self> {
+        let hooks = base.hooks();
         let mut files = files_in(&root.join("kernel/tree"))?;
         // The policy core, byte for byte, where the kernel keeps such things.
         for (folder, names) in CORE {
@@ -80,7 +82,7 @@ impl Series {
             }
         }
 
-        let folder = root.join(HOOKS);
+        let folder = root.join(&hooks);
         let list = folder.join("series");
         let list = fs::read_to_string(&list)?;
         let mut mails = Vec::new();
@@ -96,14 +98,18 @@ impl Series {
             {
                 name.clone_into(&mut part);
             } else if part.is_empty() {
-                bail!("{HOOKS}/series: {line} comes before the first [PART]");
+                bail!("{hooks}/series: {line} comes before the first [PART]");
             } else {
                 let path = folder.join(line);
                 let file = fs::read_to_string(&path)?;
                 mails.push(Mail::new(&part, line, file));
             }
         }
-        Ok(Self { mails, files })
+        Ok(Self {
+            mails,
+            files,
+            hooks,
+        })
     }
 
     /// Takes everything into `key`.
@@ -149,7 +155,7 @@ impl Tree {
         let folder = lab.cache.root.join("trees").join(name);
         let linux = folder.join("linux");
         if !linux.exists() {
-            lab.source.unpack(&linux)?;
+            lab.source.unpack(&linux, &lab.base)?;
         }
         Ok(Self {
             linux,
@@ -200,7 +206,7 @@ impl Tree {
         }
         let version = source::version(&self.linux)?;
         for mail in &series.mails {
-            apply(scratch.path(), mail, &mail.diff, &version)?;
+            apply(scratch.path(), series, mail, &mail.diff, &version)?;
         }
         for (path, content) in files_in(scratch.path())? {
             if wanted.contains_key(&path) {
@@ -233,17 +239,19 @@ impl Tree {
     }
 }
 
-/// Applies `diff`, that of `mail`, to the files of Linux `version` in `folder`. What surrounds a change must be as it was: a
+/// Applies `diff`, that of `mail` of `series`, to the files of Linux `version` in `folder`. What surrounds a change must be as it was: a
 /// hook for which it is not is for a person to look at.
-pub fn apply(folder: &Path, mail: &Mail, diff: &str, version: &str) -> Result<()> {
+pub fn apply(folder: &Path, series: &Series, mail: &Mail, diff: &str, version: &str) -> Result<()> {
     if diff.is_empty() {
         return Ok(());
     }
     let mut git = command::git(folder);
     git.args(["apply", "--whitespace=nowarn", "-"]);
     command::output(&mut git, diff).with_context(|| {
-        let name = &mail.name;
-        format!("{HOOKS}/{name} is not made for this Linux ({version}); try another 6.12.y with --source")
+        format!(
+            "{}/{} is not made for this Linux ({version}); try another release of it with --source",
+            series.hooks, mail.name
+        )
     })?;
     Ok(())
 }
