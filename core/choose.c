@@ -178,9 +178,10 @@ static uint32_t ferry_choose_least(const struct ferry_choose *choose, uint32_t o
 				   uint32_t size)
 {
 	const struct ferry_choose_cost *cost = choose->costs[option];
-	uint64_t start = (uint64_t)choose->options[option].start_ns << (COST_SHIFT - SIZE_SHIFT + 1);
+	uint64_t start = choose->options[option].start_ns;
 	uint32_t least = 0, low, i;
 
+	start <<= COST_SHIFT - SIZE_SHIFT + 1;
 	for (i = 0; i <= size; i++, cost++, start >>= 1) {
 		if (!cost->samples || cost->mean <= cost->margin)
 			continue;
@@ -407,7 +408,8 @@ void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *
 	if (!cost.samples && choice->trial && ns > choice->most_ns) {
 		/*
 		 * The first time of an option wakes threads and fills caches. It counts as what was
-		 * assumed, which can be afforded again; the second one, if it is as far off, as it is.
+		 * assumed, which can be afforded again; the second one, if it is as far off, as it
+		 * is.
 		 */
 		cost.mean = ferry_choose_cost(choice->most_ns, choice->bytes) / 5 * 4;
 		cost.spread = cost.mean / 4;
