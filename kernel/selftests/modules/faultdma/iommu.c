@@ -43,18 +43,18 @@ static bool faultdma_map(dma_addr_t addr, phys_addr_t phys, size_t bytes)
 	return true;
 }
 
-static dma_addr_t faultdma_map_page(struct device *dev, struct page *page, unsigned long offset,
-				    size_t size, enum dma_data_direction dir,
-				    unsigned long attrs)
+static dma_addr_t faultdma_map_phys(struct device *dev, phys_addr_t phys, size_t size,
+				    enum dma_data_direction dir, unsigned long attrs)
 {
+	size_t offset = offset_in_page(phys);
 	dma_addr_t addr = faultdma_reserve(offset + size);
 
-	if (!faultdma_map(addr, page_to_phys(page), offset + size))
+	if (!faultdma_map(addr, phys - offset, offset + size))
 		return DMA_MAPPING_ERROR;
 	return addr + offset;
 }
 
-static void faultdma_unmap_page(struct device *dev, dma_addr_t addr, size_t size,
+static void faultdma_unmap_phys(struct device *dev, dma_addr_t addr, size_t size,
 				enum dma_data_direction dir, unsigned long attrs)
 {
 	dma_addr_t at;
@@ -72,7 +72,7 @@ static void faultdma_unmap_sg(struct device *dev, struct scatterlist *sgl, int n
 	for_each_sg(sgl, sg, nents, i) {
 		if (!sg_dma_len(sg))
 			break;
-		faultdma_unmap_page(dev, sg_dma_address(sg), sg_dma_len(sg), dir, attrs);
+		faultdma_unmap_phys(dev, sg_dma_address(sg), sg_dma_len(sg), dir, attrs);
 	}
 }
 
@@ -113,10 +113,24 @@ static size_t faultdma_max_mapping_size(struct device *dev)
 	return faultdma_bounces ? SZ_256K : SIZE_MAX;
 }
 
+#ifdef FAULTDMA_MAPS_PAGES
+static dma_addr_t faultdma_map_page(struct device *dev, struct page *page, unsigned long offset,
+				    size_t size, enum dma_data_direction dir,
+				    unsigned long attrs)
+{
+	return faultdma_map_phys(dev, page_to_phys(page) + offset, size, dir, attrs);
+}
+#endif
+
 static const struct dma_map_ops faultdma_ops = {
 	.max_mapping_size = faultdma_max_mapping_size,
+#ifdef FAULTDMA_MAPS_PAGES
 	.map_page = faultdma_map_page,
-	.unmap_page = faultdma_unmap_page,
+	.unmap_page = faultdma_unmap_phys,
+#else
+	.map_phys = faultdma_map_phys,
+	.unmap_phys = faultdma_unmap_phys,
+#endif
 	.map_sg = faultdma_map_sg,
 	.unmap_sg = faultdma_unmap_sg,
 };
