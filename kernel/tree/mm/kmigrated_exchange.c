@@ -14,6 +14,7 @@
 
 #include "internal.h"
 #include "kmigrated.h"
+#include "page_alloc.h"
 
 /* A step moves at least a folio of the largest kind. */
 #define STEP_PAGES	((unsigned long)HPAGE_PMD_NR)
@@ -247,8 +248,8 @@ static void kmigrated_gather_free(struct kmigrated *k)
 static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned long most, u32 heat)
 {
 	struct kmigrated_cold cold = {
-		.nid = nid, .to = next_demotion_node(nid), .heat = heat, .most = most,
-		.folios = LIST_HEAD_INIT(cold.folios),
+		.nid = nid, .to = next_demotion_node(nid, &node_states[N_MEMORY]),
+		.heat = heat, .most = most, .folios = LIST_HEAD_INIT(cold.folios),
 	};
 	unsigned int moved = 0;
 	struct folio *folio;

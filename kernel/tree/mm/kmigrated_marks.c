@@ -122,6 +122,7 @@ void __pghot_folio_moved(struct folio *dst, struct folio *src)
 	if (!is_kmigrated(current))
 		return;
 	/* As NUMA balancing counts what it promotes, and reclaim what it demotes. */
+	rcu_read_lock();
 	if (to_top) {
 		mod_lruvec_state(mem_cgroup_lruvec(folio_memcg(src), folio_pgdat(dst)),
 				 PGPROMOTE_SUCCESS, pages);
@@ -129,4 +130,5 @@ void __pghot_folio_moved(struct folio *dst, struct folio *src)
 	} else {
 		mod_lruvec_state(folio_lruvec(src), PGDEMOTE_KSWAPD, pages);
 	}
+	rcu_read_unlock();
 }

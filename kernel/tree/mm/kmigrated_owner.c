@@ -73,7 +73,7 @@ static bool kmigrated_follow_vma(struct folio *folio, struct vm_area_struct *vma
 		mmap_read_unlock(vma->vm_mm);
 	}
 	/* A process that maps a file which others use as well does not own it. */
-	if (folio_test_anon(folio) || (mapped && !folio_likely_mapped_shared(folio)))
+	if (folio_test_anon(folio) || (mapped && !folio_maybe_mapped_shared(folio)))
 		kmigrated_follow_mm(owners->nodes, vma->vm_mm, !policy);
 	return !nodes_empty(*owners->nodes);
 }
@@ -106,11 +106,19 @@ bool kmigrated_allowed(struct folio *folio, nodemask_t *nodes)
 		.rmap_one = kmigrated_follow_vma,
 		.anon_lock = folio_lock_anon_vma_read,
 	};
+	struct mem_cgroup *memcg;
+	nodemask_t mems;
 
 	if (!folio_trylock(folio))
 		return false;
-	if (!mem_cgroup_disabled() && folio_memcg(folio))
-		cpuset_cgroup_mems(folio_memcg(folio)->css.cgroup, nodes);
+	/* The lock of the folio does not keep its memcg from being released. */
+	rcu_read_lock();
+	memcg = mem_cgroup_disabled() ? NULL : folio_memcg(folio);
+	if (memcg) {
+		cpuset_nodes_allowed(memcg->css.cgroup, &mems);
+		nodes_and(*nodes, *nodes, mems);
+	}
+	rcu_read_unlock();
 	owners.policy = kmigrated_follow_shmem(nodes, folio);
 	if (!nodes_empty(*nodes) && (folio_mapped(folio) || !folio_test_anon(folio)))
 		rmap_walk(folio, &walk);

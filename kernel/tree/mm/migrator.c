@@ -89,7 +89,7 @@ static bool migrator_folio_has_tags(struct folio *folio)
 static bool migrator_file_eligible(struct address_space *mapping, struct folio *src,
 				   struct folio *dst)
 {
-	if (!((unsigned long)dst->private & PAGE_WAS_MAPPED))
+	if (!(dst->migrate_info & FOLIO_WAS_MAPPED))
 		return false;
 	if (mapping_inaccessible(mapping))
 		return false;
@@ -119,7 +119,7 @@ VISIBLE_IF_KUNIT bool migrator_eligible(const struct migrator *migrator, struct 
 {
 	struct address_space *mapping;
 
-	if (__folio_test_movable(src) || folio_test_hugetlb(src))
+	if (page_has_movable_ops(&src->page) || folio_test_hugetlb(src))
 		return false;
 	if (folio_is_zone_device(src) || folio_is_zone_device(dst))
 		return false;
@@ -208,7 +208,7 @@ void migrator_stage_end(struct migrator_stage *stage, struct migrator_pool *pool
 			list_move_tail(&src->lru, stage->bad_src);
 			list_move_tail(&dst->lru, stage->bad_dst);
 		} else if (state & BIT(MIGRATOR_PAIR_COPIED)) {
-			dst->private = (void *)((unsigned long)dst->private | PAGE_WAS_COPIED);
+			dst->migrate_info |= FOLIO_WAS_COPIED;
 			bytes += folio_size(dst);
 			copied++;
 		}
@@ -249,10 +249,10 @@ static void migrator_stage_forget_files(struct migrator_stage *stage)
 	struct folio *src, *dst = list_first_entry(stage->dst_folios, struct folio, lru);
 
 	list_for_each_entry(src, stage->src_folios, lru) {
-		unsigned long state = (unsigned long)dst->private;
+		unsigned long state = dst->migrate_info;
 
-		if (state & PAGE_WAS_COPIED && !folio_test_anon(src)) {
-			dst->private = (void *)(state & ~PAGE_WAS_COPIED);
+		if (state & FOLIO_WAS_COPIED && !folio_test_anon(src)) {
+			dst->migrate_info = state & ~FOLIO_WAS_COPIED;
 			this_cpu_dec(counts->folios);
 			this_cpu_sub(counts->bytes, folio_size(dst));
 			this_cpu_inc(counts->fallbacks);
@@ -269,7 +269,7 @@ static void migrator_stage_refuse(struct migrator_stage *stage, struct migrator_
 
 	list_for_each_entry_safe(src, next, stage->src_folios, lru) {
 		next_dst = list_next_entry(dst, lru);
-		if (!((unsigned long)dst->private & PAGE_WAS_COPIED)) {
+		if (!(dst->migrate_info & FOLIO_WAS_COPIED)) {
 			list_move_tail(&src->lru, stage->bad_src);
 			list_move_tail(&dst->lru, stage->bad_dst);
 			this_cpu_inc(pool->entry->counts->refused);

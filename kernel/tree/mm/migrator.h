@@ -12,17 +12,17 @@
 #include <linux/page-flags.h>
 #include <linux/srcu.h>
 
-/* State of a destination folio in dst->private, in low bits of the source's anon_vma. */
+/* State of a destination folio in dst->migrate_info, in low bits of the source's anon_vma. */
 enum {
-	PAGE_WAS_MAPPED = BIT(0),
-	PAGE_WAS_MLOCKED = BIT(1),
-	PAGE_OLD_STATES = PAGE_WAS_MAPPED | PAGE_WAS_MLOCKED,
+	FOLIO_WAS_MAPPED = BIT(0),
+	FOLIO_WAS_MLOCKED = BIT(1),
+	FOLIO_OLD_STATES = FOLIO_WAS_MAPPED | FOLIO_WAS_MLOCKED,
 	/*
 	 * The migrator copied the content. migrate_folio_move() leaves this bit alone in
-	 * dst->private for __migrate_folio(), which takes it: a second attempt must copy,
+	 * dst->migrate_info for __migrate_folio(), which takes it: a second attempt must copy,
 	 * since the source was not left alone in between.
 	 */
-	PAGE_WAS_COPIED = BIT(2),
+	FOLIO_WAS_COPIED = BIT(2),
 };
 
 #ifdef CONFIG_MIGRATION_COPY_OFFLOAD
@@ -200,9 +200,9 @@ static inline unsigned int migrator_batch_pages(enum migrate_reason reason, unsi
  */
 static inline bool migrator_take_copied(struct folio *dst)
 {
-	if (!((unsigned long)dst->private & PAGE_WAS_COPIED) || folio_test_hugetlb(dst))
+	if (!(dst->migrate_info & FOLIO_WAS_COPIED) || folio_test_hugetlb(dst))
 		return false;
-	dst->private = NULL;
+	dst->migrate_info = 0;
 	return true;
 }
 

@@ -28,7 +28,7 @@ static void make_pair(struct kunit *test, struct test_pair *pair, unsigned int o
 	pair->dst = folio_alloc(GFP_KERNEL, order);
 	KUNIT_ASSERT_NOT_NULL(test, pair->src);
 	KUNIT_ASSERT_NOT_NULL(test, pair->dst);
-	pair->dst->private = (void *)PAGE_WAS_MAPPED;
+	pair->dst->migrate_info = FOLIO_WAS_MAPPED;
 	__folio_set_locked(pair->src);
 	__folio_set_locked(pair->dst);
 }
@@ -99,9 +99,9 @@ static void test_not_mapped(struct kunit *test)
 	make_pair(test, &pair, 0);
 	pair.dst->private = NULL;
 	KUNIT_EXPECT_FALSE(test, file_eligible(&pair, migrate_folio));
-	pair.dst->private = (void *)PAGE_WAS_MLOCKED;
+	pair.dst->migrate_info = FOLIO_WAS_MLOCKED;
 	KUNIT_EXPECT_FALSE(test, file_eligible(&pair, migrate_folio));
-	pair.dst->private = (void *)PAGE_WAS_MAPPED;
+	pair.dst->migrate_info = FOLIO_WAS_MAPPED;
 	KUNIT_EXPECT_TRUE(test, file_eligible(&pair, migrate_folio));
 	drop_pair(&pair);
 }
@@ -147,11 +147,10 @@ static void test_movable_ops(struct kunit *test)
 	struct test_pair pair;
 
 	make_pair(test, &pair, 0);
-	pair.src->mapping = (void *)PAGE_MAPPING_MOVABLE;
-	/* As if its references were no objection. */
-	folio_ref_inc(pair.src);
+	__SetPageOffline(&pair.src->page);
+	SetPageMovableOps(&pair.src->page);
 	KUNIT_EXPECT_FALSE(test, eligible(&pair));
-	folio_ref_dec(pair.src);
+	__ClearPageOffline(&pair.src->page);
 	pair.src->mapping = NULL;
 	drop_pair(&pair);
 }
@@ -193,7 +192,7 @@ static void test_second_attempt(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, mem_cgroup_charge(pair.src, NULL, GFP_KERNEL), 0);
 	memset(folio_address(pair.src), 1, PAGE_SIZE);
 	memset(folio_address(pair.dst), 2, PAGE_SIZE);
-	pair.dst->private = (void *)PAGE_WAS_COPIED;
+	pair.dst->migrate_info = FOLIO_WAS_COPIED;
 
 	folio_get(pair.src);
 	KUNIT_EXPECT_EQ(test, migrate_folio(NULL, pair.dst, pair.src, MIGRATE_SYNC), -EAGAIN);
@@ -213,7 +212,7 @@ static void test_first_attempt(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, mem_cgroup_charge(pair.src, NULL, GFP_KERNEL), 0);
 	memset(folio_address(pair.src), 1, PAGE_SIZE);
 	memset(folio_address(pair.dst), 2, PAGE_SIZE);
-	pair.dst->private = (void *)PAGE_WAS_COPIED;
+	pair.dst->migrate_info = FOLIO_WAS_COPIED;
 	KUNIT_EXPECT_EQ(test, migrate_folio(NULL, pair.dst, pair.src, MIGRATE_SYNC), 0);
 	expect_content(test, pair.dst, 2);
 	KUNIT_EXPECT_NULL(test, pair.dst->private);

@@ -258,8 +258,8 @@ static void test_reasons(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, registry.reasons, BIT(MR_DEMOTION));
 	KUNIT_EXPECT_EQ(test, registry.only, BIT(MR_DEMOTION));
 	KUNIT_EXPECT_EQ(test, seen.activations, 1);
-	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "all default,compaction none,"
-						   "demotion kunit only,damon kunit"), 0);
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry,
+			"all default,compaction none,demotion kunit only,damon kunit"), 0);
 	for (i = 0; i < ARRAY_SIZE(bad); i++)
 		KUNIT_EXPECT_EQ_MSG(test, migrator_set_reasons(&registry, bad[i]), -EINVAL, "%s",
 				    bad[i]);
@@ -306,7 +306,7 @@ static void test_several(struct kunit *test)
 }
 
 /* The state that unmapping leaves in a destination, which the mark must leave alone. */
-#define TEST_STATE	(0xabc0UL | PAGE_WAS_MLOCKED)
+#define TEST_STATE	(0xabc0UL | FOLIO_WAS_MLOCKED)
 
 /* Folios as migrate_pages_batch() holds them: locked, off the LRU, not mapped. */
 struct test_lists {
@@ -325,7 +325,7 @@ static void add_pair(struct kunit *test, struct test_lists *lists, unsigned int 
 	KUNIT_ASSERT_NOT_NULL(test, dst);
 	memset(folio_address(src), byte, folio_size(src));
 	/* Anonymous: what was copied counts however long a busy host made it take. */
-	src->mapping = (void *)PAGE_MAPPING_ANON;
+	src->mapping = (void *)FOLIO_MAPPING_ANON;
 	__folio_set_locked(src);
 	__folio_set_locked(dst);
 	dst->private = (void *)TEST_STATE;
@@ -336,11 +336,11 @@ static void add_pair(struct kunit *test, struct test_lists *lists, unsigned int 
 /* Whether the move of @dst would skip its copy; as __migrate_folio_extract() begins it. */
 static bool test_move_skips_copy(struct kunit *test, struct folio *dst)
 {
-	unsigned long state = (unsigned long)dst->private;
+	unsigned long state = dst->migrate_info;
 	bool skips;
 
-	KUNIT_EXPECT_EQ(test, state & ~PAGE_WAS_COPIED, TEST_STATE);
-	dst->private = (void *)(state & PAGE_WAS_COPIED);
+	KUNIT_EXPECT_EQ(test, state & ~FOLIO_WAS_COPIED, TEST_STATE);
+	dst->migrate_info = state & FOLIO_WAS_COPIED;
 	skips = migrator_take_copied(dst);
 	KUNIT_EXPECT_NULL(test, dst->private);
 	KUNIT_EXPECT_FALSE_MSG(test, migrator_take_copied(dst), "once only");
@@ -510,7 +510,7 @@ static void test_late(struct kunit *test)
 		add_pair(test, &lists, get_order(SZ_256K), 1);
 		add_pair(test, &lists, get_order(SZ_256K), 2);
 		list_for_each_entry(dst, &lists.dst, lru)
-			dst->private = (void *)(TEST_STATE | PAGE_WAS_MAPPED);
+			dst->migrate_info = TEST_STATE | FOLIO_WAS_MAPPED;
 		file = list_last_entry(&lists.src, struct folio, lru);
 		file->mapping = &mapping;
 		folio_ref_add(file, folio_nr_pages(file));
@@ -519,7 +519,7 @@ static void test_late(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, seen.last_nr, 2);
 		i = 0;
 		list_for_each_entry(dst, &lists.dst, lru) {
-			bool copied = (unsigned long)dst->private & PAGE_WAS_COPIED;
+			bool copied = dst->migrate_info & FOLIO_WAS_COPIED;
 
 			if (!i)
 				KUNIT_EXPECT_TRUE_MSG(test, copied, "anonymous, round %u", round);
@@ -542,10 +542,10 @@ static void test_hugetlb_private(struct kunit *test)
 	struct folio *dst = folio_alloc(GFP_KERNEL | __GFP_COMP, 2);
 
 	KUNIT_ASSERT_NOT_NULL(test, dst);
-	dst->private = (void *)PAGE_WAS_COPIED;
+	dst->migrate_info = FOLIO_WAS_COPIED;
 	__folio_set_hugetlb(dst);
 	KUNIT_EXPECT_FALSE(test, migrator_take_copied(dst));
-	KUNIT_EXPECT_PTR_EQ(test, dst->private, (void *)PAGE_WAS_COPIED);
+	KUNIT_EXPECT_PTR_EQ(test, dst->private, (void *)FOLIO_WAS_COPIED);
 	__folio_clear_hugetlb(dst);
 	dst->private = NULL;
 	folio_put(dst);

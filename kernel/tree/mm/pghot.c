@@ -178,15 +178,13 @@ int pghot_set_threshold(unsigned int threshold)
 
 /*
  * Which page has the record of @pfn: the first one of its folio. False for what never moves:
- * pages of devices, and what no LRU list has. Reads the flags without a check for tail pages,
- * as the folio may change at any time.
+ * pages of devices, and what no LRU list has. The folio may change at any time.
  */
 static bool pghot_record_pfn(unsigned long *pfn)
 {
 	struct page *page = compound_head(pfn_to_page(*pfn));
-	unsigned long flags = READ_ONCE(page->flags);
 
-	if (!(flags & BIT(PG_lru)) || is_zone_device_page(page))
+	if (!PageLRU(page) || is_zone_device_page(page))
 		return false;
 	*pfn = page_to_pfn(page);
 	return true;

@@ -31,6 +31,7 @@
 
 #include <asm/tlbflush.h>
 
+#include "internal.h"
 #include "pghot.h"
 
 /* The policy's numbers are made for four walks a second. */
@@ -114,7 +115,8 @@ static void pghot_scan_pte(struct pghot_scan *scan, struct vm_area_struct *vma,
 	if (!pte_present(entry) || (!pte_young(entry) && !mm_has_notifiers(vma->vm_mm)))
 		return;
 	folio = vm_normal_folio(vma, addr, entry);
-	if (folio && !folio_is_zone_device(folio) && ptep_clear_young_notify(vma, addr, pte))
+	if (folio && !folio_is_zone_device(folio) &&
+	    test_and_clear_young_ptes_notify(vma, addr, pte, 1))
 		pghot_scan_young(scan, folio);
 }
 
@@ -128,7 +130,8 @@ static void pghot_scan_huge(struct pghot_scan *scan, struct vm_area_struct *vma,
 	if (!pmd_present(entry) || (!pmd_young(entry) && !mm_has_notifiers(vma->vm_mm)))
 		return;
 	folio = vm_normal_folio_pmd(vma, addr, entry);
-	if (folio && !folio_is_zone_device(folio) && pmdp_clear_young_notify(vma, addr, pmd))
+	if (folio && !folio_is_zone_device(folio) &&
+	    pmdp_test_and_clear_young_notify(vma, addr, pmd))
 		pghot_scan_young(scan, folio);
 #endif
 }
@@ -259,7 +262,7 @@ static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *lead
 		return true;
 	__acquire(&thread->alloc_lock);
 	mm = thread->mm;
-	if (test_bit(MMF_PGHOT_NO_SCAN, &mm->flags)) {
+	if (mm_flags_test(MMF_PGHOT_NO_SCAN, mm)) {
 		task_unlock(thread);
 		return true;
 	}
