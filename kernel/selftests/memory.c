@@ -145,16 +145,23 @@ static const char *ext4(unsigned int block, int node)
 	return folder;
 }
 
+/* Read-ahead would make large folios, where the file system of the disk has them. */
+static void map_disk(struct memory *memory)
+{
+	map(memory, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd);
+	madvise(memory->at, memory->bytes, MADV_RANDOM);
+}
+
 static void make_ext4(struct memory *memory)
 {
 	make_file(memory, ext4(4096, memory->node));
-	map(memory, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd);
+	map_disk(memory);
 }
 
 static void make_ext4_small_blocks(struct memory *memory)
 {
 	make_file(memory, ext4(1024, memory->node));
-	map(memory, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd);
+	map_disk(memory);
 }
 
 /* Written pages of ext4 have buffer heads. */
@@ -182,7 +189,7 @@ static bool settle_clean(struct memory *memory)
 	if (munmap(memory->at, memory->bytes) || fsync(memory->fd) ||
 	    posix_fadvise(memory->fd, 0, 0, POSIX_FADV_DONTNEED) ||
 	    mmap(memory->at, memory->bytes, PROT_READ, MAP_SHARED | MAP_FIXED, memory->fd,
-		 0) == MAP_FAILED)
+		 0) == MAP_FAILED || madvise(memory->at, memory->bytes, MADV_RANDOM))
 		return false;
 	touch(memory);
 	found = pages_flagged(memory->at, memory->bytes, PAGE_PRIVATE);
@@ -374,7 +381,7 @@ static void make_block_device(struct memory *memory)
 	memory->fd = open(disk, O_RDWR | O_CLOEXEC);
 	if (memory->fd < 0)
 		tap_bail("%s: %s", disk, strerror(errno));
-	map(memory, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd);
+	map_disk(memory);
 }
 
 /* Those of the device itself get them when they are written out. */
