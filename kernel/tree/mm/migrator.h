@@ -27,6 +27,10 @@ enum {
 
 #ifdef CONFIG_MIGRATION_COPY_OFFLOAD
 
+/* Reasons that migrate_pages() is called for; later Linux has MR_NEVER behind them. */
+#define MIGRATOR_REASONS	(MR_DAMON + 1)
+static_assert(MR_TYPES <= MIGRATOR_REASONS + 1);
+
 struct kobject;
 struct seq_file;
 
@@ -116,7 +120,7 @@ struct migrator_lanes {
  * Never changed once it is published.
  */
 struct migrator_policy {
-	struct migrator_pool *pools[MR_TYPES];
+	struct migrator_pool *pools[MIGRATOR_REASONS];
 	unsigned int auto_reasons;
 	unsigned int only;
 	struct migrator_auto *automatic;
@@ -141,7 +145,7 @@ struct migrator_policy {
 struct migrator_registry {
 	struct mutex lock;
 	struct list_head entries;
-	struct migrator_choice choices[MR_TYPES + 1];
+	struct migrator_choice choices[MIGRATOR_REASONS + 1];
 	struct migrator_policy __rcu *policy;
 	struct migrator_auto *automatic;
 	unsigned int reasons;

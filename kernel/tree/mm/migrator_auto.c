@@ -68,8 +68,8 @@ struct auto_class {
 	struct migrator_lanes max;
 	u8 used[FERRY_CHOOSE_SIZES];
 	u32 plain[FERRY_CHOOSE_SIZES];
-	u64 seen[MR_TYPES][FERRY_CHOOSE_SIZES];
-	u64 seen_plain[MR_TYPES][FERRY_CHOOSE_SIZES];
+	u64 seen[MIGRATOR_REASONS][FERRY_CHOOSE_SIZES];
+	u64 seen_plain[MIGRATOR_REASONS][FERRY_CHOOSE_SIZES];
 };
 
 struct migrator_auto {
@@ -426,7 +426,7 @@ void migrator_auto_show(const struct migrator_policy *policy, struct seq_file *s
 	unsigned int reason, kind, size;
 
 	seq_puts(seq, "reason folio bytes batches plain choice gain\n");
-	for (reason = 0; policy && policy->auto_reasons && reason < MR_TYPES; reason++)
+	for (reason = 0; policy && policy->auto_reasons && reason < MIGRATOR_REASONS; reason++)
 		for (kind = 0; kind < AUTO_CLASSES; kind++)
 			for (size = 0; size < FERRY_CHOOSE_SIZES; size++)
 				auto_show_line(seq, policy, reason, kind, size);

@@ -153,14 +153,14 @@ static void migrator_put(const struct migrator *migrator)
 static const struct migrator_choice *migrator_choice_of(const struct migrator_choice *choices,
 							unsigned int reason)
 {
-	return &choices[choices[reason].kind == MIGRATOR_DEFAULT ? MR_TYPES : reason];
+	return &choices[choices[reason].kind == MIGRATOR_DEFAULT ? MIGRATOR_REASONS : reason];
 }
 
 static bool migrator_has_kind(const struct migrator_choice *choices, enum migrator_kind kind)
 {
 	unsigned int reason;
 
-	for (reason = 0; reason < MR_TYPES; reason++)
+	for (reason = 0; reason < MIGRATOR_REASONS; reason++)
 		if (migrator_choice_of(choices, reason)->kind == kind)
 			return true;
 	return false;
@@ -171,7 +171,7 @@ static bool migrator_is_named(const struct migrator_choice *choices,
 {
 	unsigned int reason;
 
-	for (reason = 0; reason < MR_TYPES; reason++)
+	for (reason = 0; reason < MIGRATOR_REASONS; reason++)
 		if (migrator_choice_of(choices, reason)->entry == entry)
 			return true;
 	return false;
@@ -275,7 +275,7 @@ static unsigned int migrator_fill_policy(struct migrator_registry *registry,
 	policy->plain = migrator_next_of_kind(registry, MIGRATOR_PLAIN);
 	policy->cpus = migrator_next_of_kind(registry, MIGRATOR_CPUS);
 	policy->channels = migrator_next_of_kind(registry, MIGRATOR_CHANNELS);
-	for (reason = 0; reason < MR_TYPES; reason++) {
+	for (reason = 0; reason < MIGRATOR_REASONS; reason++) {
 		const struct migrator_choice *choice = migrator_choice_of(choices, reason);
 
 		if (choice->kind == MIGRATOR_NAMED) {
@@ -389,12 +389,12 @@ static int migrator_parse_choice(struct migrator_registry *registry, const char 
 /* Chooses the default by name, or "none", or "auto". */
 int migrator_select(struct migrator_registry *registry, const char *name)
 {
-	struct migrator_choice choices[MR_TYPES + 1];
+	struct migrator_choice choices[MIGRATOR_REASONS + 1];
 	int error;
 
 	mutex_lock(&registry->lock);
 	memcpy(choices, registry->choices, sizeof(choices));
-	error = migrator_parse_choice(registry, name, &choices[MR_TYPES]);
+	error = migrator_parse_choice(registry, name, &choices[MIGRATOR_REASONS]);
 	if (!error)
 		error = migrator_change(registry, choices, registry->max_bytes);
 	mutex_unlock(&registry->lock);
@@ -419,7 +419,7 @@ static int migrator_parse_line(struct migrator_registry *registry, char *line,
 	}
 	if (!nr)
 		return 0;
-	reason = match_string(migrate_reason_names, MR_TYPES, words[0]);
+	reason = match_string(migrate_reason_names, MIGRATOR_REASONS, words[0]);
 	if (nr < 2 || (reason < 0 && strcmp(words[0], "all")))
 		return -EINVAL;
 	if (strcmp(words[1], "default") && migrator_parse_choice(registry, words[1], &choice))
@@ -427,7 +427,7 @@ static int migrator_parse_line(struct migrator_registry *registry, char *line,
 	choice.only = nr > 2;
 	if (choice.only && (strcmp(words[2], "only") || choice.kind != MIGRATOR_NAMED))
 		return -EINVAL;
-	for (i = 0; i < MR_TYPES; i++)
+	for (i = 0; i < MIGRATOR_REASONS; i++)
 		if (reason < 0 || i == reason)
 			choices[i] = choice;
 	return 1;
@@ -436,7 +436,7 @@ static int migrator_parse_line(struct migrator_registry *registry, char *line,
 /* Lines, or what commas separate; they change the reasons that they name. */
 int migrator_set_reasons(struct migrator_registry *registry, const char *text)
 {
-	struct migrator_choice choices[MR_TYPES + 1];
+	struct migrator_choice choices[MIGRATOR_REASONS + 1];
 	char *copy, *cursor, *line;
 	int parsed = 0, lines = 0, error;
 
@@ -486,7 +486,7 @@ ssize_t migrator_show_names(struct migrator_registry *registry, char *buf)
 	ssize_t len;
 
 	mutex_lock(&registry->lock);
-	chosen = migrator_choice_name(&registry->choices[MR_TYPES]);
+	chosen = migrator_choice_name(&registry->choices[MIGRATOR_REASONS]);
 	len = migrator_show_name(buf, 0, "none", chosen);
 	len += migrator_show_name(buf, len, "auto", chosen);
 	list_for_each_entry(entry, &registry->entries, list)
@@ -502,7 +502,7 @@ ssize_t migrator_show_reasons(struct migrator_registry *registry, char *buf)
 	ssize_t len = 0;
 
 	mutex_lock(&registry->lock);
-	for (reason = 0; reason < MR_TYPES; reason++) {
+	for (reason = 0; reason < MIGRATOR_REASONS; reason++) {
 		const struct migrator_choice *choice = &registry->choices[reason];
 
 		len += sysfs_emit_at(buf, len, "%s %s%s\n", migrate_reason_names[reason],
@@ -571,7 +571,7 @@ fail:
 
 void migrator_remove(struct migrator_registry *registry, const struct migrator *migrator)
 {
-	struct migrator_choice choices[MR_TYPES + 1];
+	struct migrator_choice choices[MIGRATOR_REASONS + 1];
 	struct migrator_entry *entry;
 	unsigned int i;
 
@@ -580,16 +580,16 @@ void migrator_remove(struct migrator_registry *registry, const struct migrator *
 	if (WARN_ON_ONCE(!entry || entry->migrator != migrator))
 		goto out;
 	entry->leaves = true;
-	for (i = 0; i <= MR_TYPES; i++) {
+	for (i = 0; i <= MIGRATOR_REASONS; i++) {
 		choices[i] = registry->choices[i];
 		if (choices[i].entry == entry)
 			choices[i] = (struct migrator_choice) {
-				.kind = i < MR_TYPES ? MIGRATOR_DEFAULT : MIGRATOR_NONE,
+				.kind = i < MIGRATOR_REASONS ? MIGRATOR_DEFAULT : MIGRATOR_NONE,
 			};
 	}
 	if (migrator_change(registry, choices, registry->max_bytes)) {
 		/* No memory for another policy: none at all needs none. */
-		for (i = 0; i <= MR_TYPES; i++)
+		for (i = 0; i <= MIGRATOR_REASONS; i++)
 			choices[i] = (struct migrator_choice) { .kind = MIGRATOR_NONE };
 		migrator_change(registry, choices, registry->max_bytes);
 	}
@@ -639,6 +639,6 @@ void migrator_registry_init(struct migrator_registry *registry)
 	memset(registry, 0, sizeof(*registry));
 	mutex_init(&registry->lock);
 	INIT_LIST_HEAD(&registry->entries);
-	registry->choices[MR_TYPES].kind = MIGRATOR_NONE;
+	registry->choices[MIGRATOR_REASONS].kind = MIGRATOR_NONE;
 	registry->max_bytes = max_t(size_t, MIGRATOR_MAX_BYTES, MIGRATOR_MAX_BYTES_LEAST);
 }

@@ -268,7 +268,7 @@ static void test_reasons(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, registry.reasons, BIT(MR_DEMOTION) | BIT(MR_DAMON));
 	KUNIT_EXPECT_EQ(test, migrator_select(&registry, "kunit"), 0);
 	KUNIT_EXPECT_EQ(test, registry.reasons,
-			GENMASK(MR_TYPES - 1, 0) & ~BIT(MR_COMPACTION));
+			GENMASK(MIGRATOR_REASONS - 1, 0) & ~BIT(MR_COMPACTION));
 	KUNIT_EXPECT_EQ_MSG(test, seen.activations, 1, "it was active already");
 }
 
@@ -296,7 +296,7 @@ static void test_several(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, migrator_set_reasons(&registry, "damon none,demotion kunit"),
 			-ENODEV);
 	seen.activate_error = 0;
-	KUNIT_EXPECT_EQ(test, registry.reasons, GENMASK(MR_TYPES - 1, 0));
+	KUNIT_EXPECT_EQ(test, registry.reasons, GENMASK(MIGRATOR_REASONS - 1, 0));
 
 	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "demotion kunit-other only"), 0);
 	migrator_remove(&registry, &other_migrator);
@@ -784,9 +784,9 @@ static void test_auto_opens(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &plain_migrator), 0);
 	KUNIT_EXPECT_EQ(test, registry.reasons, 0);
 	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &channels_migrator), 0);
-	KUNIT_EXPECT_EQ(test, registry.reasons, GENMASK(MR_TYPES - 1, 0));
+	KUNIT_EXPECT_EQ(test, registry.reasons, GENMASK(MIGRATOR_REASONS - 1, 0));
 	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "damon kunit,demotion none"), 0);
-	KUNIT_EXPECT_EQ(test, registry.reasons, GENMASK(MR_TYPES - 1, 0) & ~BIT(MR_DEMOTION));
+	KUNIT_EXPECT_EQ(test, registry.reasons, GENMASK(MIGRATOR_REASONS - 1, 0) & ~BIT(MR_DEMOTION));
 	KUNIT_EXPECT_EQ(test, seen.activations, 1);
 	migrator_remove(&registry, &channels_migrator);
 	KUNIT_EXPECT_EQ(test, registry.reasons, BIT(MR_DAMON));

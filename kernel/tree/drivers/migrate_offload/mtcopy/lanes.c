@@ -236,7 +236,7 @@ void mtcopy_lanes_exit(struct mtcopy_batch *mt)
  */
 int mtcopy_lanes_start(void)
 {
-	unsigned int flags = WQ_MEM_RECLAIM | WQ_CPU_INTENSIVE;
+	unsigned int flags = WQ_PERCPU | WQ_MEM_RECLAIM | WQ_CPU_INTENSIVE;
 
 	mtcopy_wq = alloc_workqueue("mtcopy", flags, 0);
 	if (!mtcopy_wq)
