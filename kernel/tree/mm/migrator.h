@@ -29,7 +29,7 @@ enum {
 
 /* Reasons that migrate_pages() is called for; later Linux has MR_NEVER behind them. */
 #define MIGRATOR_REASONS	(MR_DAMON + 1)
-static_assert(MR_TYPES <= MIGRATOR_REASONS + 1);
+static_assert(MR_TYPES - MIGRATOR_REASONS <= 1);
 
 struct kobject;
 struct seq_file;

@@ -786,7 +786,8 @@ static void test_auto_opens(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, migrator_add(&registry, &channels_migrator), 0);
 	KUNIT_EXPECT_EQ(test, registry.reasons, GENMASK(MIGRATOR_REASONS - 1, 0));
 	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "damon kunit,demotion none"), 0);
-	KUNIT_EXPECT_EQ(test, registry.reasons, GENMASK(MIGRATOR_REASONS - 1, 0) & ~BIT(MR_DEMOTION));
+	KUNIT_EXPECT_EQ(test, registry.reasons,
+			GENMASK(MIGRATOR_REASONS - 1, 0) & ~BIT(MR_DEMOTION));
 	KUNIT_EXPECT_EQ(test, seen.activations, 1);
 	migrator_remove(&registry, &channels_migrator);
 	KUNIT_EXPECT_EQ(test, registry.reasons, BIT(MR_DAMON));
