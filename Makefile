@@ -7,7 +7,10 @@ BENCH := target/bench
 MEMFERRY := target/release/memferry
 BUILT := $(MEMFERRY) target/release/libmemferry.so target/release/libmemferry.a
 export PREFIX DESTDIR LIBDIR
-LAB := $(CARGO) xtask lab
+# The Linux that the series is built on: a folder of kernel/hooks.
+BASE ?= 6.12
+XTASK := $(CARGO) xtask --base $(BASE)
+LAB := $(XTASK) lab
 # How many virtual machines share the tests, where they may run beside each other.
 GUESTS ?= 2
 SUITE := $(LAB) --guests $(GUESTS)
@@ -54,7 +57,7 @@ test: setup-tests ## all tests: the C core, the libraries, the command, then the
 
 lab: setup ## build Linux without and with the series, test both in virtual machines, compare and measure them
 	$(SUITE) --profile vanilla,release
-	$(CARGO) xtask compare
+	$(XTASK) compare
 	$(LAB) --profile release -- 'modprobe mtcopy && memferry bench move --backend kernel --quick'
 
 lab-zcu102: setup ## the same tests on arm64 with eight DMA channels, without and with the series
@@ -68,6 +71,8 @@ lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 	$(SUITE) --profile kcsan
 
 test-all: setup-test-all check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers, the oldest compiler, the chart
+	# The series for today's Linux.
+	$(CARGO) xtask lab --base mainline --guests $(GUESTS) --profile release
 	# A thousand batches with every fault of a DMA engine, and two hundred with every pair: an hour or more.
 	$(LAB) --profile release --seconds 7200 -- 'modprobe dcbm trust=faultdma && ./faults alone 1000 && ./faults pairs 200'
 	# With CPUs to spare a migrator may decline nothing; helpers run where they shall; a writer for each CPU.
@@ -94,7 +99,8 @@ test-all: setup-test-all check test lab lab-zcu102 lab-debug lab-kcsan ## the sa
 	ci/sanitize.sh thread
 	ci/sanitize.sh miri
 	ci/oldest.sh
-	$(CARGO) xtask series --check
+	$(MAKE) kernel-check
+	$(MAKE) kernel-check BASE=mainline
 	$(MAKE) test-deb
 	$(MAKE) test-kubernetes
 
@@ -132,10 +138,10 @@ test-kubernetes: setup-test-kubernetes ## the chart against the types of the API
 	cd deploy/kubernetes && go vet . && MEMFERRY=$(abspath $(MEMFERRY)) go test .
 
 kernel-series: setup ## the kernel series as mails, in target/kernel-series
-	$(CARGO) xtask series
+	$(XTASK) series
 
 kernel-check: setup-tests ## checkpatch, sparse and kernel-doc on the mails, and a kernel after each of them
-	$(CARGO) xtask series --check
+	$(XTASK) series --check
 
 kernel-deb: setup ## Debian packages of a kernel with the series, in target/kernel-deb (hours on few cores)
 	$(CARGO) xtask deb
