@@ -135,6 +135,8 @@ struct Daemon {
     errors: u64,
     /// What failed since processes were looked for.
     trouble: Option<String>,
+    /// What it was until processes were looked for the last time.
+    trouble_before: Option<String>,
     stop: Arc<AtomicBool>,
     shared: Shared,
     history: Option<History>,
@@ -177,6 +179,7 @@ impl Daemon {
             refused_reloads: 0,
             errors: 0,
             trouble: None,
+            trouble_before: None,
             stop,
             shared,
             history: history(options, &config),
@@ -281,15 +284,20 @@ impl Daemon {
 
     fn trouble(&mut self, what: &str) {
         self.errors += 1;
-        // Once, not in every round.
-        if self.trouble.as_deref() != Some(what) {
+        if self.is_new(what) {
             tracing::error!("{what}");
         }
         self.trouble = Some(what.to_owned());
     }
 
+    /// Whether it is to be logged: once, not as long as it lasts.
+    fn is_new(&self, what: &str) -> bool {
+        let known = [&self.trouble, &self.trouble_before];
+        known.iter().all(|known| known.as_deref() != Some(what))
+    }
+
     fn find(&mut self) {
-        self.trouble = None;
+        self.trouble_before = self.trouble.take();
         let read: Vec<_> = (self.config.groups.iter())
             .map(crate::config::Group::cgroup_names)
             .collect();

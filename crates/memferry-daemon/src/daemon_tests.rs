@@ -212,9 +212,16 @@ fn names_of_cgroups_are_read_anew_and_a_bad_file_stops_no_other_group() {
         trouble.contains("broken: cannot read the names of cgroups"),
         "{trouble}"
     );
+    // While it lasts it is logged once; mended and broken again, once more.
+    daemon.find();
+    assert!(!daemon.is_new(&trouble));
+    daemon.trouble = None;
+    assert!(!daemon.is_new(&trouble), "not at the next look");
+    fs::remove_dir_all(folder.path().join("broken")).unwrap();
     put(folder.path(), "pods", "");
     daemon.find();
-    assert!(daemon.members.is_empty());
+    daemon.find();
+    assert!(daemon.members.is_empty() && daemon.is_new(&trouble));
 }
 
 fn records(root: &Path, file: &str) -> Vec<Record> {
