@@ -117,9 +117,9 @@ static void add_round(struct cost *cost, const struct trace_event *round)
 	for (unsigned int n = 0; n < ARRAY_SIZE(times); n++) {
 		long long ns = trace_field(round, times[n]);
 
-		/* An engine may have answered before the clock is read: 0. */
 		cost->timed &= ns >= 0 && ns < SLACK_MS * 1000000LL;
 	}
+	cost->timed &= trace_field(round, "copy_ns") > 0;
 }
 
 static struct cost cost_of_batch(unsigned int lanes, const char *interrupts)

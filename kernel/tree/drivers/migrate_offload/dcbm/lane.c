@@ -230,10 +230,11 @@ static void dcbm_submit(struct dcbm_lane *lane)
 	while (channel->submitted < channel->nr_descs && dcbm_submit_one(lane))
 		;
 	if (channel->submitted != before) {
-		dma_async_issue_pending(channel->chan);
-		lane->finished_at = 0;
+		/* Read first: an engine may have answered when the call returns. */
 		if (lane->mapped_at && !lane->issued_at)
 			lane->issued_at = ktime_get_ns();
+		dma_async_issue_pending(channel->chan);
+		lane->finished_at = 0;
 	}
 }
 
@@ -327,7 +328,7 @@ static void dcbm_round_trace(struct dcbm_batch *db, struct dcbm_lane *lane, u64 
 			     size_t bytes)
 {
 	struct dcbm_channel *channel = lane->channel;
-	/* It may have answered before the clock was read. */
+	/* 0 if the engine has not answered, or took no descriptor. */
 	u64 copy_ns = max(channel->answered_at, lane->issued_at) - lane->issued_at;
 
 	trace_migrator_channel_round(lane - db->lanes, channel->nr, channel->nr_descs,
