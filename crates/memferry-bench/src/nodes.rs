@@ -79,6 +79,14 @@ pub fn fitting(wanted: u64, topology: &Topology, nodes: Option<FromTo>, copies: 
     whole_thps(whole.min(room))
 }
 
+/// The same for moves of THPs on one node: the kernel may take back the page cache's memory in pieces that are no THP.
+pub fn fitting_free(wanted: u64, topology: &Topology, copies: u64) -> u64 {
+    let free: u64 = (topology.nodes_with_memory())
+        .map(|node| node.memory_free_bytes)
+        .sum();
+    fitting(wanted.min(free / 2 / (copies + 1)), topology, None, copies)
+}
+
 /// So many bytes in whole THPs, one at least.
 pub fn whole_thps(bytes: u64) -> u64 {
     let thp = THP as u64;

@@ -3,8 +3,8 @@
 
 use memferry_linux::topology::Topology;
 
-use super::kernel;
 use super::promote::Place;
+use super::{kernel, nodes};
 use crate::args::{Bench, read};
 use crate::synthetic::put;
 
@@ -71,4 +71,14 @@ fn defaults_on_machines_of_any_size() {
         assert_eq!(place.clone().with_usable(one).cpus, one);
         assert_eq!(place.clone().with_usable(&online[half..]).cpus, place.cpus);
     }
+}
+
+#[test]
+fn thps_of_one_node_take_no_memory_of_the_page_cache() {
+    let mut topology = machine(2);
+    topology.memory.available_bytes = 1 << 40;
+    let all = nodes::fitting(8 << 30, &topology, None, 2);
+    assert_eq!(all, 8 << 30);
+    // Three nodes of 8 GiB that are free, of which three copies take half.
+    assert_eq!(nodes::fitting_free(8 << 30, &topology, 2), 4 << 30);
 }

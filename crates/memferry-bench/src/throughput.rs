@@ -87,7 +87,11 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         Backend::User => THP,
         Backend::Kernel => kernel::count_bytes(&topology),
     };
-    let total = bench.fitting(largest.saturating_mul(folio).max(usual) as u64);
+    let wanted = largest.saturating_mul(folio).max(usual) as u64;
+    let total = match bench.nodes {
+        None if folio == THP => nodes::fitting_free(wanted, &topology, COPIES) as usize,
+        _ => bench.fitting(wanted),
+    };
     let (room, asked) = (total / folio, counts.len());
     counts.retain(|&count| count <= room);
     if counts.is_empty() {
