@@ -266,7 +266,7 @@ static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_bat
 		worst = ferry_choose_worst(choose, option, part, plain_ns * untried / 4);
 		/* What was too dear waits for its whole price, or it would never be seen again. */
 		if (worst <= plain_ns + choose->slack * SLACK_BATCHES ||
-		    (kind && !bytes && !(smaller >> SIZE_SHIFT) &&
+		    (!bytes && !(smaller >> SIZE_SHIFT) &&
 		     choose->costs[option][ferry_choose_size(part)].samples)) {
 			bytes = part;
 			most_ns = worst;
@@ -415,12 +415,13 @@ void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *
 		cost.spread = cost.mean / 4;
 		cost.samples = 1;
 		cost.streak = STREAK - 1;
-	} else if (!cost.samples || cost.streak >= STREAK || cost.streak <= -STREAK) {
+	} else if (!cost.samples || cost.streak >= STREAK || cost.streak <= -STREAK ||
+		   (cost.streak < 0 && cost.samples < STREAK)) {
+		/* Of few samples the dear ones were preempted, or woke what had slept. */
 		cost.mean = (uint32_t)now;
 		cost.spread = cost.mean / 4;
-		/* One that was dear twice needs no four others to be forgotten. */
-		cost.streak = cost.samples == 1 ? 1 - STREAK : 0;
 		cost.samples = 1;
+		cost.streak = 0;
 	} else {
 		if (cost.samples < SAMPLES_MAX)
 			cost.samples++;

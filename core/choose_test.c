@@ -161,7 +161,7 @@ static void a_first_time_that_is_dear_is_not_the_last(void)
 
 static void what_was_dear_twice_is_tried_again(void)
 {
-	learn_where_first_times_are_dear(2, 64 * 1000);
+	learn_where_first_times_are_dear(2, 64 * 40);
 }
 
 /* Its stated start-up is longer than any batch. */

@@ -26,7 +26,7 @@
 #define CHANNELS	4
 #define BYTES		(4UL << 20)
 #define PATIENCE_MS	180000
-#define LEARNING	1000
+#define LEARNING		2500
 #define MAX_ROUNDS	99
 
 static void choose(const char *migrator, const char *reasons)
