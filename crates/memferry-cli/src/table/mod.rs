@@ -324,21 +324,10 @@ fn throughputs(
 }
 
 fn stall(rows: &[StallRow]) -> Vec<Table> {
-    let case = |row: &StallRow| {
-        let who = named(&row.backend, &row.migrator, row.lanes);
-        (
-            match row.backend.as_str() {
-                "kernel" => format!("move_pages(2), {who}"),
-                _ => who,
-            },
-            row.folio_bytes,
-            row.threads,
-            row.nodes,
-        )
-    };
-    let table = |((who, folio, threads, nodes), rows): (_, Vec<&StallRow>)| {
+    let case = |row: &StallRow| (row.backend.clone(), row.folio_bytes, row.threads, row.nodes);
+    let table = |((backend, folio, threads, nodes), rows): (_, Vec<&StallRow>)| {
         let mut head = vec![
-            "batch",
+            "migrator, batch",
             "p50",
             "p99",
             "p99.9",
@@ -350,7 +339,7 @@ fn stall(rows: &[StallRow]) -> Vec<Table> {
         let mut caption = "time that an access waited, over the accesses that met a page on its way; and how many accesses a second the \
                            threads had, of what they have with nothing moving"
             .to_owned();
-        let of_kernel = rows.iter().any(|row| row.mean_batch_bytes.is_some());
+        let of_kernel = backend == "kernel";
         if of_kernel {
             head.extend(["by it, %", "lanes", "batches"]);
             caption +=
@@ -363,7 +352,8 @@ fn stall(rows: &[StallRow]) -> Vec<Table> {
         };
         Table::new(
             format!(
-                "bench stall, {who}, folios of {}, {}{}",
+                "bench stall{}, folios of {}, {}{}",
+                if of_kernel { ", move_pages(2)" } else { "" },
                 long(folio as u64),
                 counted(threads, "application thread"),
                 between(nodes)
@@ -392,7 +382,11 @@ fn stall_line(row: &StallRow) -> Vec<String> {
     let share = row.stalled as f64 / row.accesses.max(1) as f64 * 100.0;
     let rates = row.accesses_per_s.zip(row.alone_accesses_per_s);
     vec![
-        short(row.batch_bytes as u64),
+        format!(
+            "{}, {}",
+            named(&row.backend, &row.migrator, row.lanes),
+            short(row.batch_bytes as u64)
+        ),
         time(of.p50),
         time(of.p99),
         time(of.p999),
