@@ -147,7 +147,6 @@ static uint32_t ferry_choose_best(const struct ferry_choose *choose,
 {
 	const struct ferry_choose_cost *cost;
 	uint32_t best = FERRY_CHOOSE_PLAIN, low = size > 2 ? size - 2 : 0, plain, least, k;
-	uint32_t nr_options = choose->nr_options;
 
 	cost = ferry_choose_known(choose, best, size, low, SAMPLES_LEAST);
 	if (!cost)
@@ -155,10 +154,8 @@ static uint32_t ferry_choose_best(const struct ferry_choose *choose,
 	plain = cost->mean;
 	least = plain + (plain >> USE_SHIFT);
 	least = least > cost->margin ? least - cost->margin : 0;
-	for (k = 1; k < nr_options; k++) {
-		cost = &choose->costs[k][size];
-		if (!cost->samples)
-			cost = ferry_choose_known(choose, k, size, low, 1);
+	for (k = 1; k < choose->nr_options; k++) {
+		cost = ferry_choose_known(choose, k, size, low, 1);
 		/* Few pass the first test, which keeps a decision short. */
 		if (cost && cost->mean + cost->margin < least && cost->mean < plain &&
 		    ferry_choose_usable(&choose->options[k], batch)) {
@@ -276,11 +273,10 @@ static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_bat
 				break;
 		}
 	}
-	if (!bytes)
+	if (!bytes || extra <= bank)
 		choose->next += kind;
 	if (bytes && extra <= bank) {
 		choose->bank[kind] = bank - extra;
-		choose->next += kind;
 		choose->since = 0;
 		*choice = (struct ferry_choice){
 			.bytes = bytes, .most_ns = most_ns, .option = option, .trial = true,
@@ -339,9 +335,8 @@ void ferry_choose_start(struct ferry_choose *choose, const struct ferry_choose_o
 void ferry_choose(struct ferry_choose *choose, const struct ferry_batch *batch,
 		  struct ferry_choice *choice)
 {
-	uint32_t size = ferry_choose_size(batch->bytes);
+	uint32_t size = ferry_choose_size(batch->bytes), share;
 	const struct ferry_choose_option *option;
-	uint32_t share;
 
 	*choice = (struct ferry_choice){
 		.bytes = batch->bytes, .option = ferry_choose_best(choose, batch, size),
