@@ -88,7 +88,9 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     let status =
         memferry_daemon::run(&options).map_err(|error| told("the daemon ended", &error))?;
     results.map_or(Ok(()), |results| {
-        results.tell(&args.place.root, &status, || text::page(&status, None, 0))
+        results.tell(&args.place.root, &status, || {
+            text::page(&status, None, &text::View::default())
+        })
     })
 }
 

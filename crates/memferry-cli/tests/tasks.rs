@@ -627,7 +627,8 @@ fn interrupt_daemon_and_top() {
     let root = tiered();
     let below = root.path().display();
     let config = root.path().join("memferry.toml");
-    fs::write(&config, "").expect("file");
+    let group = "[[group]]\nname = \"all\"\nprocesses = [\"*\"]\n";
+    fs::write(&config, group).expect("file");
     let line = format!("daemon --root {below} --config {}", config.display());
     let mut daemon = interruptible(&line, root.path());
     let top = format!("top --root {below}");
@@ -641,9 +642,13 @@ fn interrupt_daemon_and_top() {
         .stderr(program);
     let mut shown = Waiting(shown.spawn().expect("start"));
     let (mut seen, mut part) = (String::new(), [0; 4096]);
-    while !seen.contains("only watches") {
-        let count = person.read(&mut part).expect("page");
-        seen += &String::from_utf8_lossy(&part[..count]);
+    // An arrow moves the mark, and Enter opens the group.
+    for (keys, shows) in [("\x1b[B\r", "only watches"), ("", "protected: 0 bytes")] {
+        while !seen.contains(shows) {
+            let count = person.read(&mut part).expect("page");
+            seen += &String::from_utf8_lossy(&part[..count]);
+        }
+        person.write_all(keys.as_bytes()).expect("keys");
     }
     // Ctrl-C is a key to a page that takes all keys.
     person.write_all(b"\x03").expect("key");

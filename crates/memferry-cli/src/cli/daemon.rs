@@ -46,7 +46,9 @@ pub enum Only {
 
 /// Options of `memferry top`.
 #[derive(Debug, Args)]
-#[command(after_help = "Keys: q ends it, p pauses, s sorts by the next column.")]
+#[command(
+    after_help = "Keys: q ends it, p pauses, s sorts by the next column, j and k or arrows mark a group, Enter opens it."
+)]
 pub struct TopArgs {
     /// Print it once, with totals; the default where stdout is no terminal
     #[arg(long)]

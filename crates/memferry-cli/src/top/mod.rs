@@ -16,6 +16,8 @@ use crate::failure::Failure;
 use crate::file::Content;
 use crate::output::Results;
 
+use text::View;
+
 /// Rows and columns where the terminal does not say.
 const SIZE: (usize, usize) = (24, 80);
 
@@ -30,20 +32,30 @@ pub fn run(args: &TopArgs) -> Result<(), Failure> {
     if is_once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let results = Results::open(&args.shown.json, &[])?;
         let status = read(root)?;
-        return results.tell(root, &status, || text::page(&status, None, 0));
+        return results.tell(root, &status, || {
+            text::page(&status, None, &View::default())
+        });
     }
     // Before the screen is changed.
     let mut status = read(root)?;
     let screen = Screen::new().map_err(Failure::stdout)?;
-    let (mut before, mut sort, mut is_paused) = (None, 0, false);
+    let (mut before, mut is_paused) = (None, false);
+    let mut view = View {
+        marked: Some(0),
+        ..View::default()
+    };
     loop {
         screen
-            .draw(&text::page(&status, before.as_ref(), sort))
+            .draw(&text::page(&status, before.as_ref(), &view))
             .map_err(Failure::stdout)?;
+        let row = view.marked.unwrap_or(0);
         match screen.key() {
             Some(b'q' | 3) => return Ok(()),
             Some(b'p') => is_paused = !is_paused,
-            Some(b's') => sort += 1,
+            Some(b's') => view.sort += 1,
+            Some(b'k') => view.marked = Some(row.saturating_sub(1)),
+            Some(b'j') => view.marked = Some((row + 1).min(status.groups.len().saturating_sub(1))),
+            Some(b'\r' | b'\n') => view.is_open = !view.is_open,
             Some(_) => {}
             None if is_paused => {}
             None => before = Some(std::mem::replace(&mut status, read(root)?)),
@@ -96,10 +108,21 @@ impl Screen {
         io::stdout().flush()
     }
 
+    /// The next key; an arrow is `j` or `k`.
     fn key(&self) -> Option<u8> {
-        let mut key = [0];
-        let read = io::stdin().lock().read(&mut key);
-        (read.ok()? == 1).then_some(key[0])
+        let next = || {
+            let mut key = [0];
+            let read = io::stdin().lock().read(&mut key);
+            (read.ok()? == 1).then_some(key[0])
+        };
+        match next()? {
+            b'\x1b' => match (next(), next()) {
+                (Some(b'['), Some(b'A')) => Some(b'k'),
+                (Some(b'['), Some(b'B')) => Some(b'j'),
+                _ => Some(b'\x1b'),
+            },
+            key => Some(key),
+        }
     }
 }
 

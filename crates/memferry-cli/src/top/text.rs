@@ -27,11 +27,22 @@ const SUMS: [Column; 4] = [
     ("thrash", |of| of.thrashed),
 ];
 
-/// The page; with the status before it sums are per second. `sort` counts how often the next column was asked for.
-pub fn page(now: &Status, before: Option<&Status>, sort: usize) -> String {
+/// What the keys have set.
+#[derive(Default)]
+pub struct View {
+    /// How often the next column was asked for.
+    pub sort: usize,
+    /// The row of the marked group, if one can be marked.
+    pub marked: Option<usize>,
+    /// Whether the marked group is shown in full.
+    pub is_open: bool,
+}
+
+/// The page; with the status before it sums are per second.
+pub fn page(now: &Status, before: Option<&Status>, view: &View) -> String {
     let mut page = head(now, before);
     let columns: Vec<Column> = NOW.into_iter().chain(SUMS).collect();
-    let (sorted, key) = columns[(sort + 1) % columns.len()];
+    let (sorted, key) = columns[(view.sort + 1) % columns.len()];
     let per = if before.is_some() { "/s" } else { "" };
     page += &format!("{:<13}{:>3}", "group", "n");
     for (index, (name, _)) in columns.iter().enumerate() {
@@ -42,9 +53,11 @@ pub fn page(now: &Status, before: Option<&Status>, sort: usize) -> String {
     page += "\n";
     let mut groups: Vec<&GroupStatus> = now.groups.iter().collect();
     groups.sort_by_key(|group| Reverse(key(group)));
-    for group in groups {
+    let marked = (view.marked).map(|row| row.min(groups.len().saturating_sub(1)));
+    for (row, group) in groups.iter().enumerate() {
         let name: String = group.name.chars().take(12).collect();
-        page += &format!("{name:<13}{:>3}", group.processes);
+        let mark = if marked == Some(row) { '<' } else { ' ' };
+        page += &format!("{name:<12}{mark}{:>3}", group.processes);
         for (_, value) in NOW {
             page += &format!("{:>8}", short(value(group)));
         }
@@ -57,15 +70,59 @@ pub fn page(now: &Status, before: Option<&Status>, sort: usize) -> String {
         }
         page += "\n";
     }
+    let open = marked.filter(|_| view.is_open);
+    if let Some(group) = open.and_then(|row| groups.get(row)) {
+        page += &details(group);
+    }
     page
 }
 
-/// An amount in seven columns at most: `1.5 GiB`.
+/// A group in full; moves since the daemon began.
+fn details(of: &GroupStatus) -> String {
+    let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
+    format!(
+        "\n{}: {}, {}\n\
+         in the top tier: {} ({:.0}% of its memory); share {}\n\
+         protected: {}; limit: {}; thrash leaves {:.0}% of its rate\n\
+         in use: {} ({:.0}% of its memory)\n\
+         moved: {} up, {} down, {} would not move\n\
+         did not pay: {} that went up ({:.0}%), {} that went down ({:.0}%)\n",
+        of.name,
+        processes(of.processes),
+        about(of.resident),
+        about(of.top),
+        percent(of.top, of.resident),
+        about(of.share),
+        about(of.protect),
+        of.limit.map_or_else(|| "none".to_owned(), about),
+        of.rate as f64 / 10.0,
+        about(of.hot),
+        percent(of.hot, of.resident),
+        about(of.promoted),
+        about(of.demoted),
+        about(of.stayed),
+        about(of.wasted),
+        percent(of.wasted, of.promoted),
+        about(of.thrashed),
+        percent(of.thrashed, of.demoted),
+    )
+}
+
+/// An amount in seven columns at most, so that a space is before it: `1.5 GiB`, `37 MiB`.
 fn short(bytes: u64) -> String {
-    match bytes {
-        0 => "-".to_owned(),
-        _ => about(bytes).replace(" bytes", " B"),
+    if bytes == 0 {
+        return "-".to_owned();
     }
+    let text = about(bytes).replace(" bytes", " B");
+    match text.split_once('.') {
+        _ if text.len() <= 7 => text,
+        Some((whole, rest)) => format!("{whole}{}", &rest[1..]),
+        None => text.replace(' ', ""),
+    }
+}
+
+fn processes(count: u64) -> String {
+    format!("{count} process{}", if count == 1 { "" } else { "es" })
 }
 
 fn head(now: &Status, before: Option<&Status>) -> String {
@@ -79,8 +136,10 @@ fn head(now: &Status, before: Option<&Status>) -> String {
             now.pid
         ),
         format!(
-            "source {} ({}), {} processes",
-            source.name, source.why, source.watched
+            "source {} ({}), {}",
+            source.name,
+            source.why,
+            processes(source.watched)
         ),
     ];
     let tiers = now.tiers.iter().enumerate().map(|(index, tier)| {
@@ -178,7 +237,11 @@ mod tests {
 
     #[test]
     fn a_page_fits_80_by_24_and_sums_are_rates() {
-        let page = page(&status(12.0, 300 << 20), Some(&status(10.0, 100 << 20)), 0);
+        let page = page(
+            &status(12.0, 300 << 20),
+            Some(&status(10.0, 100 << 20)),
+            &View::default(),
+        );
         assert!(
             page.lines().all(|line| line.chars().count() <= 80),
             "{page}"
@@ -194,8 +257,46 @@ mod tests {
     }
 
     #[test]
+    fn no_amount_touches_its_neighbour() {
+        for (bytes, shown) in [
+            (0, "-"),
+            (1023, "1023 B"),
+            (38_900_000, "37 MiB"),
+            (1_600_000_000, "1.5 GiB"),
+            (1023 << 30, "1023GiB"),
+        ] {
+            assert_eq!(short(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn the_marked_group_opens() {
+        let now = status(12.0, 300 << 20);
+        let mut view = View {
+            marked: Some(7),
+            ..View::default()
+        };
+        let closed = page(&now, None, &view);
+        assert!(closed.contains("\nsmall       < 12"), "{closed}");
+        view.is_open = true;
+        let open = page(&now, None, &view);
+        assert!(
+            open.starts_with(&closed) && open.contains("\nsmall: 12 processes, 1023 GiB\n"),
+            "{open}"
+        );
+        assert!(
+            open.lines().all(|line| line.chars().count() <= 80) && open.lines().count() <= 24,
+            "{open}"
+        );
+    }
+
+    #[test]
     fn once_shows_totals_and_the_sorted_column() {
-        let page = page(&status(12.0, 300 << 20), None, 3);
+        let view = View {
+            sort: 3,
+            ..View::default()
+        };
+        let page = page(&status(12.0, 300 << 20), None, &view);
         assert!(
             page.contains("300 MiB") && page.contains("*up") && !page.contains("up/s"),
             "{page}"
