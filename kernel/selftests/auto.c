@@ -66,6 +66,8 @@ static void test_reasons(void)
 	size_t left;
 
 	choose("none", "syscall_or_cpuset dcbm\nmempolicy_mbind mtcopy");
+	/* Without an idle CPU mtcopy would decline. */
+	file_write("0", MTCOPY_PARAMS "/idle_only");
 	make(&memory, "anonymous", BYTES, 0);
 	dcbm = migrator_stats("dcbm");
 	mtcopy = migrator_stats("mtcopy");
@@ -81,6 +83,7 @@ static void test_reasons(void)
 		tap_note("mbind did not move all");
 	dcbm = migrator_since("dcbm", dcbm);
 	mtcopy = migrator_since("mtcopy", mtcopy);
+	file_write("1", MTCOPY_PARAMS "/idle_only");
 	tap_ok(mtcopy.bytes > 0 && !dcbm.bytes, "mbind has mtcopy alone");
 	tap_ok(!memory_wrong(&memory, "reasons"), "reasons: contents");
 	memory_drop(&memory);
