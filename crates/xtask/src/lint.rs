@@ -153,7 +153,7 @@ impl Lint<'_> {
             .output()
             .context("run perl; try: sudo apt-get install -y perl")?;
         let said = String::from_utf8_lossy(&output.stderr);
-        let findings: Vec<_> = warnings(&said).into_iter().map(|(_, line)| line).collect();
+        let findings = complaints(&said);
         if !output.status.success() && findings.is_empty() {
             bail!("kernel-doc ended with {}: {}", output.status, said.trim());
         }
@@ -192,6 +192,18 @@ fn warnings(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
+/// The warnings and errors of kernel-doc: `PATH:LINE: warning: TEXT`, and of that of later
+/// Linux, which is written in Python: `Warning: PATH:LINE TEXT`, with status 0.
+fn complaints(text: &str) -> Vec<String> {
+    text.lines()
+        .filter(|line| {
+            let line = line.to_lowercase();
+            line.contains("warning: ") || line.contains("error: ")
+        })
+        .map(str::to_owned)
+        .collect()
+}
+
 /// How often each is there.
 fn counted(text: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
@@ -212,6 +224,15 @@ mod tests {
             symbols("mm/a.o: migrate_pages T 18 2c\nmm/a.o: memcpy U\nmm/a.o: our_copy U\n");
         let new: Vec<_> = after.difference(&before).collect();
         assert_eq!(new, ["mm/a.o: our_copy U"]);
+    }
+
+    #[test]
+    fn kernel_doc_complains_in_two_forms() {
+        let text = "mm/a.c:8: warning: parameter 'b' not described in 'f'\n\
+                    Warning: mm/a.c:7 parameter 'b' not described in 'f'\n\
+                    Error: mm/b.c:1 Cannot read file\n\
+                    Info: mm/a.c:7 Scanning doc for function f\n";
+        assert_eq!(complaints(text).len(), 3);
     }
 
     #[test]
