@@ -28,7 +28,7 @@ static uint32_t ferry_hot_counted(const struct ferry_hot_params *params, uint32_
 }
 
 static uint8_t ferry_hot8_next(uint8_t record, const struct ferry_hot_params *params,
-				      uint32_t bucket, uint32_t weight, uint32_t random)
+			       uint32_t bucket, uint32_t weight, uint32_t random)
 {
 	uint32_t freq = record & FERRY_HOT8_FREQ, ready = record & FERRY_HOT8_READY;
 	uint32_t time = record >> FERRY_HOT8_TIME_SHIFT & FERRY_HOT8_TIME;
@@ -75,8 +75,8 @@ uint8_t ferry_hot8_access(uint8_t record, const struct ferry_hot_params *params,
 }
 
 static uint32_t ferry_hot32_next(uint32_t record, const struct ferry_hot_params *params,
-					uint32_t now, uint32_t weight, uint32_t random,
-					uint32_t node)
+				 uint32_t now, uint32_t weight, uint32_t random,
+				 uint32_t node)
 {
 	uint32_t freq = record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ;
 	uint32_t cooled = record >> FERRY_HOT32_COOLED_SHIFT & FERRY_HOT32_COOLED;

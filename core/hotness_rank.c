@@ -78,7 +78,7 @@ int ferry_hot_check(uint32_t format, const struct ferry_hot_params *params,
 	bool precise = format == FERRY_HOT_PRECISE;
 
 	if (!ferry_within(bad, FERRY_HOT_FORMAT, format, FERRY_HOT_DEFAULT,
-			      FERRY_HOT_PRECISE) ||
+			  FERRY_HOT_PRECISE) ||
 	    !ferry_within(bad, FERRY_HOT_WINDOW_MS, params->window_ms,
 			      precise ? WINDOW32_MIN : WINDOW8_MIN,
 			      precise ? WINDOW32_MAX : WINDOW8_MAX))

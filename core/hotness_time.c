@@ -25,7 +25,7 @@ static bool ferry_hot_late(const struct ferry_hot_params *params,
 
 /* True if records cool at this sweep. */
 static bool ferry_hot_cools(const struct ferry_hot_params *params,
-				   const struct ferry_hot_sweep *sweep)
+			    const struct ferry_hot_sweep *sweep)
 {
 	return params->cool_sweeps && sweep->number % params->cool_sweeps == 0;
 }
@@ -58,7 +58,7 @@ static uint32_t ferry_hot_idler(const struct ferry_hot_sweep *sweep, uint32_t id
 }
 
 static uint8_t ferry_hot8_swept(uint8_t record, const struct ferry_hot_params *params,
-			const struct ferry_hot_sweep *sweep)
+				const struct ferry_hot_sweep *sweep)
 {
 	uint32_t time = record >> FERRY_HOT8_TIME_SHIFT & FERRY_HOT8_TIME;
 	uint32_t freq = record & FERRY_HOT8_FREQ;
@@ -83,7 +83,7 @@ static uint8_t ferry_hot8_swept(uint8_t record, const struct ferry_hot_params *p
 }
 
 static uint32_t ferry_hot32_swept(uint32_t record, const struct ferry_hot_params *params,
-			  const struct ferry_hot_sweep *sweep)
+				  const struct ferry_hot_sweep *sweep)
 {
 	uint32_t freq = record >> FERRY_HOT32_FREQ_SHIFT & FERRY_HOT32_FREQ, eighths;
 	uint32_t idle = 0, kept = record & FERRY_HOT32_NODE;

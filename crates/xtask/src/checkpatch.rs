@@ -58,7 +58,7 @@ pub fn findings(
         let output = Command::new("perl")
             .arg(linux.join("scripts/checkpatch.pl"))
             .arg(format!("--root={}", linux.display()))
-            .args(["--terse", "--showfile", "--show-types", "--no-summary"])
+            .args(["--strict", "--terse", "--showfile", "--show-types", "--no-summary"])
             .args(["--color=never", "--patch"])
             .arg(mail)
             // It would read a .checkpatch.conf there.
@@ -127,7 +127,7 @@ fn exceptions(text: &str) -> Result<Vec<Exception>> {
 fn parse(text: &str) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for line in text.lines() {
-        let Some((place, rest)) = ["ERROR:", "WARNING:"]
+        let Some((place, rest)) = ["ERROR:", "WARNING:", "CHECK:"]
             .iter()
             .find_map(|level| line.split_once(level))
         else {
@@ -153,16 +153,18 @@ mod tests {
 
     const SAID: &str = "mm/migrator.c:12: WARNING:LONG_LINE: line length of 101 exceeds 100 columns\n\
                         :10: ERROR:MISSING_SIGN_OFF: Missing Signed-off-by: line(s)\n\
+                        mm/pghot.c:7: CHECK:SPACING: No space is necessary after a cast\n\
                         total: 1 errors\n";
 
     #[test]
     fn complaints_have_a_kind_and_a_place() {
         let complaints = parse(SAID);
-        assert_eq!(complaints.len(), 2);
+        assert_eq!(complaints.len(), 3);
         assert_eq!(complaints[0].kind, "LONG_LINE");
         assert_eq!(complaints[0].path, "mm/migrator.c");
         assert_eq!(complaints[1].kind, "MISSING_SIGN_OFF");
         assert_eq!(complaints[1].path, "");
+        assert_eq!(complaints[2].kind, "SPACING");
     }
 
     #[test]

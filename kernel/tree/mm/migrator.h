@@ -173,9 +173,9 @@ unsigned int __migrator_batch_pages(struct migrator_registry *registry,
  * @bad_src and @bad_dst. Returns whether nothing else may copy for this reason: all that is left on
  * the lists is copied then.
  */
-static inline bool migrator_copy_folios(struct list_head *src_folios,
-		struct list_head *dst_folios, struct list_head *bad_src,
-		struct list_head *bad_dst, enum migrate_mode mode, enum migrate_reason reason)
+static inline bool migrator_copy_folios(struct list_head *src_folios, struct list_head *dst_folios,
+					struct list_head *bad_src, struct list_head *bad_dst,
+					enum migrate_mode mode, enum migrate_reason reason)
 {
 	if (static_branch_unlikely(&migrator_active_key))
 		return __migrator_copy_folios(&migrator_registry, src_folios, dst_folios, bad_src,
@@ -290,9 +290,9 @@ size_t migrator_auto_split(struct migrator_stage *stage, const struct migrator_p
 
 #else
 
-static inline bool migrator_copy_folios(struct list_head *src_folios,
-		struct list_head *dst_folios, struct list_head *bad_src,
-		struct list_head *bad_dst, enum migrate_mode mode, enum migrate_reason reason)
+static inline bool migrator_copy_folios(struct list_head *src_folios, struct list_head *dst_folios,
+					struct list_head *bad_src, struct list_head *bad_dst,
+					enum migrate_mode mode, enum migrate_reason reason)
 {
 	return false;
 }

@@ -247,6 +247,8 @@ static void test_reasons(struct kunit *test)
 		"demotion kunit onl", "Demotion none", "all all", "compaction none\ndemotion",
 		"compaction kunit,nothing none",
 	};
+	static const char changed[] =
+		"all default,compaction none,demotion kunit only,damon kunit";
 	unsigned int i;
 
 	expect_reasons(test, "compaction default\n" FIRST_REASONS "numa_misplaced default\n"
@@ -258,8 +260,7 @@ static void test_reasons(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, registry.reasons, BIT(MR_DEMOTION));
 	KUNIT_EXPECT_EQ(test, registry.only, BIT(MR_DEMOTION));
 	KUNIT_EXPECT_EQ(test, seen.activations, 1);
-	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry,
-			"all default,compaction none,demotion kunit only,damon kunit"), 0);
+	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, changed), 0);
 	for (i = 0; i < ARRAY_SIZE(bad); i++)
 		KUNIT_EXPECT_EQ_MSG(test, migrator_set_reasons(&registry, bad[i]), -EINVAL, "%s",
 				    bad[i]);

@@ -368,7 +368,7 @@ static int pghot_scan_run(void *data)
 			pghot_scan_begin(scan);
 		}
 		pghot_stat_add(PGHOT_SCAN_US,
-			    div_u64(task_sched_runtime(current) - cpu, NSEC_PER_USEC));
+			       div_u64(task_sched_runtime(current) - cpu, NSEC_PER_USEC));
 		spent = pghot_now() - start;
 		period = PGHOT_SCAN_PERIOD_MS << scan->idle / PGHOT_SCAN_PATIENCE;
 		pghot_scan_sleep(spent < period ? period - spent : 1);

@@ -369,8 +369,9 @@ unsigned int dcbm_channels_claim(int nid, unsigned int want, struct dcbm_lane *l
 	do {
 		for (i = 0; i < DCBM_CHANNELS_MAX && nr < want; i++) {
 			struct dcbm_channel *channel = &dcbm_channels[i];
+			bool here = channel->nid == nid;
 
-			if ((channel->nid == nid) == near && dcbm_channel_claim(channel))
+			if (here == near && dcbm_channel_claim(channel))
 				lanes[nr++].channel = channel;
 		}
 		near = !near;
