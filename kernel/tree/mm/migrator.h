@@ -34,13 +34,6 @@ static_assert(MR_TYPES - MIGRATOR_REASONS <= 1);
 struct kobject;
 struct seq_file;
 
-/* Bytes of a huge page, up to 512 MiB with large base pages; without any: those of a batch. */
-#ifdef CONFIG_PGTABLE_HAS_HUGE_LEAVES
-#define MIGRATOR_HUGE_BYTES	((size_t)HPAGE_PMD_SIZE)
-#else
-#define MIGRATOR_HUGE_BYTES	((size_t)SZ_2M)
-#endif
-
 /* Batches of one migrator that can be copied at one time; a further one is copied plainly. */
 #define MIGRATOR_BATCHES	32
 

@@ -151,7 +151,7 @@ static unsigned int auto_class_of(size_t folio_bytes)
 {
 	if (folio_bytes < 2 * PAGE_SIZE)
 		return AUTO_BASE;
-	return folio_bytes < MIGRATOR_HUGE_BYTES / 2 ? AUTO_LARGE : AUTO_HUGE;
+	return folio_bytes < SZ_1M ? AUTO_LARGE : AUTO_HUGE;
 }
 
 /* Finds CPUs for a batch of @bytes and returns how many lanes it can have with the caller's. */

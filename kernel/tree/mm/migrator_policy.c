@@ -28,8 +28,8 @@
 /* Upper bound of max_batch_bytes: the largest batch of which figures were published, 512 THPs. */
 #define MIGRATOR_MAX_BYTES_LIMIT	SZ_1G
 
-/* A batch may always be one huge page. */
-#define MIGRATOR_MAX_BYTES_LEAST	max_t(size_t, SZ_2M, MIGRATOR_HUGE_BYTES)
+/* Lower bound: the batch of Linux itself with base pages of 4 KiB. A larger folio is a batch of its own. */
+#define MIGRATOR_MAX_BYTES_LEAST	SZ_2M
 
 /*
  * Folios that a batch holds at most; more are copied in turns. 32 batches of a migrator take about
@@ -518,7 +518,7 @@ int migrator_set_max_bytes(struct migrator_registry *registry, size_t bytes)
 	int error;
 
 	if (!PAGE_ALIGNED(bytes) || bytes < MIGRATOR_MAX_BYTES_LEAST ||
-	    bytes > max_t(size_t, MIGRATOR_MAX_BYTES_LIMIT, MIGRATOR_MAX_BYTES_LEAST))
+	    bytes > MIGRATOR_MAX_BYTES_LIMIT)
 		return -EINVAL;
 	mutex_lock(&registry->lock);
 	error = migrator_change(registry, registry->choices, bytes);
@@ -640,5 +640,5 @@ void migrator_registry_init(struct migrator_registry *registry)
 	mutex_init(&registry->lock);
 	INIT_LIST_HEAD(&registry->entries);
 	registry->choices[MIGRATOR_REASONS].kind = MIGRATOR_NONE;
-	registry->max_bytes = max_t(size_t, MIGRATOR_MAX_BYTES, MIGRATOR_MAX_BYTES_LEAST);
+	registry->max_bytes = MIGRATOR_MAX_BYTES;
 }

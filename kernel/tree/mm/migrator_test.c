@@ -219,7 +219,6 @@ static void test_limits(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, registry.max_bytes, 2 * max);
 	expect_names(test, "none auto [kunit]\n");
 	seen.fail_batch = 0;
-	/* What it is at first can be written back, whatever the size of huge pages. */
 	KUNIT_EXPECT_EQ(test, migrator_set_max_bytes(&registry, max), 0);
 }
 

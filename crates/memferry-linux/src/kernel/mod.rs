@@ -13,6 +13,7 @@ mod setting;
 #[cfg(test)]
 mod tests;
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use crate::topology::error::TopologyError;
@@ -54,8 +55,8 @@ pub const REASONS: [&str; 10] = [
     "damon",
 ];
 
-/// The largest `max_batch_bytes` that the interface takes, bytes: 1 GiB.
-pub const LARGEST_BATCH_BYTES: u64 = 1 << 30;
+/// What `max_batch_bytes` takes, bytes: whole pages from 2 MiB to 1 GiB.
+pub const BATCH_BYTES: RangeInclusive<u64> = 2 << 20..=1 << 30;
 
 /// The most lanes that `mtcopy/lanes` and `dcbm/lanes` take.
 pub const MOST_LANES: u64 = 64;
@@ -69,8 +70,6 @@ pub struct Migration {
     pub reasons: Vec<ReasonChoice>,
     /// Bytes that one batch unmaps at most.
     pub max_batch_bytes: u64,
-    /// The smallest `max_batch_bytes` that this kernel takes: what one page-table entry maps at most.
-    pub smallest_max_batch_bytes: u64,
     /// CPUs that copy a batch of `mtcopy` at most; `None` while the module is not loaded.
     pub lanes: Option<u64>,
     /// The settings of `dcbm`; `None` while the module is not loaded.
@@ -137,14 +136,6 @@ impl Migration {
             migrators,
             reasons: root.required(&file("reasons"), "the reasons", reason::lines)?,
             max_batch_bytes: number("max_batch_bytes", "the largest batch")?,
-            // PMD_SIZE; without THPs the kernel's default of 2 MiB.
-            smallest_max_batch_bytes: root
-                .optional(
-                    "sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
-                    "the huge page size in bytes",
-                    parse::number,
-                )?
-                .unwrap_or(2 << 20),
             lanes: root.optional(&file("mtcopy/lanes"), "mtcopy's lanes", parse::number)?,
             dcbm: match dcbm {
                 None => None,

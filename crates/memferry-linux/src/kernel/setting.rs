@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::pghot::{MOST_RATE_MBPS, Pghot, PghotAbsence, SYSCTLS};
 use super::reason::{self, ReasonChoice};
-use super::{Absence, FOLDER, LARGEST_BATCH_BYTES, MOST_LANES, Migration, REASONS, SettingError};
+use super::{Absence, BATCH_BYTES, FOLDER, MOST_LANES, Migration, REASONS, SettingError};
 use crate::topology::TopologyError;
 
 /// A setting: one file of /sys/kernel/mm/migration, or a sysctl of pghot.
@@ -186,13 +186,11 @@ impl Interfaces {
                 (within(1..=MOST_LANES), allowed)
             }
             Setting::MaxBatchBytes => {
-                let least = self.migration.as_ref();
-                let least = least.map_or(0, |of| of.smallest_max_batch_bytes);
-                let most = LARGEST_BATCH_BYTES.max(least);
                 let page = rustix::param::page_size() as u64;
                 let is_whole = number.is_some_and(|bytes| bytes % page == 0);
+                let (least, most) = (BATCH_BYTES.start(), BATCH_BYTES.end());
                 let allowed = format!("whole pages from {least} to {most} bytes");
-                (is_whole && within(least..=most), allowed)
+                (is_whole && within(BATCH_BYTES), allowed)
             }
             Setting::Reasons => {
                 let allowed = format!(

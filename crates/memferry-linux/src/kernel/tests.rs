@@ -68,7 +68,6 @@ fn every_setting_is_read() {
             .iter()
             .all(|of| of.choice == DEFAULT && !of.only)
     );
-    assert_eq!(now.smallest_max_batch_bytes, 2 << 20);
     assert_eq!((now.lanes, &now.dcbm), (Some(2), &None));
     let mtcopy = Statistics {
         migrator: MTCOPY.to_owned(),
@@ -158,27 +157,6 @@ fn a_kernel_without_it_says_why() {
     fs::write(&config, "CONFIG_A=y\nCONFIG_MIGRATION_COPY_OFFLOAD=y\n").unwrap();
     assert_eq!(absence(), Absence::Hidden);
     assert!(absence().hint().contains("container"));
-}
-
-#[test]
-fn a_huge_page_of_half_a_gigabyte_is_a_batch() {
-    let root = machine();
-    let mut now = Interfaces::read_from(root.path()).unwrap();
-    let migration = now.migration.as_mut().unwrap();
-    migration.smallest_max_batch_bytes = 512 << 20;
-    migration.max_batch_bytes = 512 << 20;
-    let plan = |bytes: u64| {
-        let wanted = [(Setting::MaxBatchBytes, bytes.to_string())];
-        Plan::new(root.path(), &now, &wanted).map(drop)
-    };
-    plan(512 << 20).unwrap();
-    for bytes in [64 << 20, (1 << 30) + rustix::param::page_size() as u64] {
-        let error = plan(bytes).unwrap_err();
-        assert!(
-            error.to_string().contains("from 536870912 to 1073741824"),
-            "{error}"
-        );
-    }
 }
 
 #[test]
