@@ -110,13 +110,13 @@ static void test_lies(const char *fault)
 	tap_ok(engine_stop(), "the engine can go");
 }
 
-/* A page holds whole lines, and how many more there are. */
+/* What is shown has whole lines, and how many more there are. */
 static void test_many(void)
 {
 	char page[8192], *last;
 	unsigned int lines = 0, more = 0;
 
-	if (module_load("faultdma", "channels=64 depth=16 align=16"))
+	if (module_load("faultdma", "channels=64 depth=16 align=17"))
 		tap_bail("no faultdma");
 	load();
 	tap_ok(file_write("dcbm", MIGRATION "/migrator") == -ENODEV, "64 channels are refused");
@@ -329,7 +329,7 @@ int main(int argc, char **argv)
 	test_refused("memcpy=0", "does not copy memory");
 	test_refused("slave=1", "kept for peripherals");
 	test_refused("mask_bits=26", "does not reach all memory");
-	test_refused("align=16", "needs more alignment than a page has");
+	test_refused("align=17", "needs more alignment than a page has");
 	test_refused("segment=2048", "copies less than a page at a time");
 	test_refused("driver=sf-pdma", "its driver reports failed copies as good");
 	trust = "";

@@ -408,10 +408,10 @@ static ssize_t lanes_store(struct kobject *kobj, struct kobj_attribute *attr, co
 	return nr < 0 ? nr : count;
 }
 
-/* Whole lines, and how many more there are. */
+/* Whole lines, up to 4 KiB whatever a page has, and how many more there are. */
 static int dcbm_cut(char *text, size_t len)
 {
-	const size_t space = PAGE_SIZE - 32;
+	const size_t space = SZ_4K - 32;
 	unsigned int lines = 0;
 
 	while (len > space) {
