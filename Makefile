@@ -63,8 +63,8 @@ lab: setup ## build Linux without and with the series, test both in virtual mach
 lab-tiering: setup ## the daemon with a workload in a virtual machine with a slow tier: what `memferry top` and the metrics show
 	$(LAB) --profile release --seconds 600 --programs lab/tiering -- tiering.sh
 
-lab-zcu102: setup ## the same tests on arm64 with eight DMA channels, without and with the series
-	$(SUITE) --machine zcu102 --profile vanilla,release
+lab-zcu102: setup ## the same tests on arm64 with eight DMA channels, without and with the series, and with large base pages
+	$(SUITE) --machine zcu102 --profile vanilla,release,release-64k
 
 lab-debug: setup ## the guest tests on both machines in kernels with all their checkers: slow
 	$(SUITE) --profile debug

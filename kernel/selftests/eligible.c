@@ -76,7 +76,7 @@ int main(int argc, char **argv)
 	nodes_with_memory();
 	for (name = migrator_next(NULL); name; name = migrator_next(name))
 		for (unsigned int n = 0; n < nr_kinds; n++)
-			if (!only || !strcmp(only, kinds[n].name))
+			if (kind_possible(&kinds[n]) && (!only || !strcmp(only, kinds[n].name)))
 				test(&kinds[n], name);
 	return tap_done();
 }

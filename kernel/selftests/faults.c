@@ -21,7 +21,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define BYTES		(256UL << 10)	/* a batch: four channels of 64 KiB */
+#define BYTES		(64 * page_bytes())	/* a batch: four channels of 16 pages */
 #define CHANNELS	4
 #define SHORT_MS	30	/* slack where channels hang */
 #define KEPT_BYTES	(12LL << 20)

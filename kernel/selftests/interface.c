@@ -72,7 +72,8 @@ static const struct setting files[] = {
 			{ "2097152", NULL },
 			{ "1073741824\n", "1073741824" },
 			{ "0x400000", "4194304" },
-			{ "2101248", NULL },
+			/* Base pages of 64 KiB and of 4 KiB have it. */
+			{ "2162688", NULL },
 			{ "4194304", NULL },
 		},
 		.bad = {

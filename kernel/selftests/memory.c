@@ -19,6 +19,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifndef MAP_HUGE_SHIFT
+#define MAP_HUGE_SHIFT	26
+#endif
+
 #define THP		"/sys/kernel/mm/transparent_hugepage"
 #define KSM		"/sys/kernel/mm/ksm"
 
@@ -340,7 +344,9 @@ static bool settle_merged(struct memory *memory)
 
 static void map_hugetlb(struct memory *memory)
 {
-	map(memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
+	/* With large base pages the default size is another one. */
+	map(memory, PROT_READ | PROT_WRITE,
+	    MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | 21 << MAP_HUGE_SHIFT, -1);
 }
 
 /* A pool where they are made, and one where they go. */
@@ -523,6 +529,12 @@ const struct kind *kind_named(const char *name)
 		if (!strcmp(kinds[n].name, name))
 			return &kinds[n];
 	tap_bail("no kind of memory is called '%s'", name);
+}
+
+bool kind_possible(const struct kind *kind)
+{
+	/* Linux makes no anonymous folios of two pages. */
+	return !kind->folio || kind->folio == page_bytes() || kind->folio >= 4 * page_bytes();
 }
 
 bool memory_make(struct memory *memory, const struct kind *kind, size_t bytes, int node,

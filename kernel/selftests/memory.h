@@ -61,6 +61,9 @@ extern const unsigned int nr_kinds;
 /* The kind of a name; bails out if there is none. */
 const struct kind *kind_named(const char *name);
 
+/* Whether its folios can be, with base pages of this size. */
+bool kind_possible(const struct kind *kind);
+
 /*
  * Makes @bytes of a kind on a node, for @writers writers. Returns false, after a note, if
  * the machine did not give it; then nothing is left.

@@ -279,7 +279,11 @@ int main(void)
 		test_injected("anonymous, 64 KiB", 100, -1);
 		test_injected("anonymous, 2048 KiB", 100, -1);
 		/* 2 MiB are copied in many parts; one that fails fails the folio. */
-		test_injected("anonymous, 2048 KiB", 100, 1);
+		if (page_bytes() == 4096)
+			test_injected("anonymous, 2048 KiB", 100, 1);
+		else
+			tap_skip("a copy fails once",
+				 "Linux 6.12 splits 2 MiB that no single entry maps before it tries again");
 	}
 	return tap_done();
 }

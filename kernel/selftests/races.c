@@ -183,7 +183,8 @@ static void test_device(const char *migrator)
 	memory_drop(&memory);
 }
 
-#define SLOT	(64UL << 10)
+/* Halves are whole pages. */
+#define SLOT	(128UL << 10)
 #define SLOTS	(BYTES / SLOT)
 
 static void fill_slot(uint64_t *slot, uint64_t with)
@@ -301,7 +302,7 @@ static void changes_of(bool huge, const char *migrator)
 	tap_note("%lu changes, %zu pages moved", changes, all_moved());
 	tap_ok(!wrong && all_moved(),
 	       "%s ranges unmapped, protected, discarded, forked and remapped, %s",
-	       huge ? "2 MiB" : "4 KiB", migrator);
+	       huge ? "2 MiB" : "base page", migrator);
 	munmap(at, BYTES);
 	munmap(spare, SLOT);
 }

@@ -82,6 +82,7 @@ fn run(cli: Cli) -> Result<bool> {
     match cli.task {
         Task::Kernel { machine, profile } => {
             let machine = Machine::read(root, &machine)?;
+            profile.require(&machine)?;
             let image = build::image(&Lab::open(root, machine, base, source)?, profile)?;
             println!("{}", image.kernel().display());
             Ok(true)
@@ -122,6 +123,7 @@ fn tests(root: &Path, args: &LabArgs, base: Base, source: Option<&Path>) -> Resu
     }
     // Before anything that takes minutes.
     for profile in &args.profiles {
+        profile.require(&machine)?;
         chosen(root, args, &machine, *profile)?;
     }
     let lab = Lab::open(root, machine, base, source)?;

@@ -283,9 +283,10 @@ impl Run<'_> {
             between: seconds(BETWEEN_SECONDS),
         };
         step!("booting {}", self.title());
-        let append = if kunit { "" } else { "kunit.enable=0" };
+        let kunit = if kunit { "" } else { "kunit.enable=0" };
+        let append = format!("{} {kunit}", self.profile.append());
         let kernel = self.image.kernel();
-        let qemu = Qemu::start(&self.lab.machine, accelerator, &kernel, &files, append)?;
+        let qemu = Qemu::start(&self.lab.machine, accelerator, &kernel, &files, &append)?;
         let results = self.folder("results");
         Session::new(&limits, log, &results, kind == Kind::Command).follow(qemu)
     }

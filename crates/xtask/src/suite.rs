@@ -29,6 +29,9 @@ pub struct Entry {
     /// All that its machine must have.
     #[serde(default)]
     needs: Vec<Feature>,
+    /// Whether it needs pages that are grouped by mobility: CMA gets none otherwise, and compaction finds no place for any.
+    #[serde(default)]
+    mobility: bool,
     /// Whether it takes long, and others guard the data.
     #[serde(default)]
     pub long: bool,
@@ -81,6 +84,9 @@ impl Entry {
                 .iter()
                 .map(|profile| format!("profile {profile}"));
             lacking.push(names.collect::<Vec<_>>().join(" or "));
+        }
+        if self.mobility && !profile.groups_by_mobility() {
+            lacking.push("pages grouped by mobility".to_owned());
         }
         let missing = self.needs.iter().filter(|feature| !has.contains(feature));
         lacking.extend(missing.map(|feature| format!("a machine with {}", name(feature))));
@@ -192,6 +198,7 @@ mod tests {
             ("a", 60, ""),
             ("b", 5, ", series = true"),
             ("c", 5, ", kernels = ['debug', 'kcsan']"),
+            ("d", 5, ", mobility = true"),
         ]);
         let runs = |profile| -> String {
             list.iter()
@@ -199,9 +206,10 @@ mod tests {
                 .map(|e| e.name.as_str())
                 .collect()
         };
-        assert_eq!(runs(Profile::Vanilla), "a");
-        assert_eq!(runs(Profile::Release), "ab");
-        assert_eq!(runs(Profile::Debug), "abc");
+        assert_eq!(runs(Profile::Vanilla), "ad");
+        assert_eq!(runs(Profile::Release), "abd");
+        assert_eq!(runs(Profile::Release64k), "ab");
+        assert_eq!(runs(Profile::Debug), "abcd");
         assert_eq!(list[0].command, "./a 1 2");
         assert_eq!(list[0].seconds, 60);
     }
