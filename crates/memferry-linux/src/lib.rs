@@ -2,12 +2,13 @@
 //! What Linux shows of a machine's memory, and what it lets be set: [`topology`] has nodes, tiers, CPUs and DMA channels,
 //! [`kernel`] the batch migration and hot-page tracking of the kernel series; both are files below a root folder, so that tests
 //! can hand in a tree of their own. [`numa`] has the system calls that place pages, [`affinity`] those that
-//! place threads, [`pagemap`] tells which pages of a process are there, [`process`] whether
+//! place threads, [`perf`] samples addresses, [`pagemap`] tells which pages of a process are there, [`process`] whether
 //! it is.
 
 pub mod affinity;
 pub mod kernel;
 pub mod numa;
 pub mod pagemap;
+pub mod perf;
 pub mod process;
 pub mod topology;

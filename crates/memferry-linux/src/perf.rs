@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! perf_event_open(2): samples of the addresses that one CPU accesses, whatever process it runs, in a ring that the kernel fills.
+//!
+//! The kernel allows it with CAP_PERFMON, or where kernel.perf_event_paranoid is 0 or less.
+
+use std::io;
+use std::mem::offset_of;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use perf_event_open_sys::{bindings as raw, ioctls};
+
+/// Bytes of a ring's records: 5461 samples. With its head page a ring takes less than the 516 KiB for each CPU that
+/// kernel.perf_event_mlock_kb allows by default.
+const DATA: usize = 128 << 10;
+
+/// What is sampled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The PMU, by its `type` in sysfs.
+    pub pmu: u32,
+    /// The event, in bits of the PMU.
+    pub config: u64,
+    /// More bits of it.
+    pub config1: u64,
+    /// The `config` of an event that has to lead the group, as `mem-loads-aux` of some PMUs.
+    pub leader: Option<u64>,
+    /// Whether the address must be that of the very instruction, as PEBS gives it.
+    pub precise: bool,
+    /// Leaves out what the kernel accesses; not every PMU can.
+    pub user_only: bool,
+}
+
+impl Event {
+    /// Page faults, with the addresses that faulted: the kernel's own event, which needs no PMU.
+    pub fn page_faults() -> Self {
+        Self {
+            pmu: raw::PERF_TYPE_SOFTWARE,
+            config: raw::PERF_COUNT_SW_PAGE_FAULTS.into(),
+            config1: 0,
+            leader: None,
+            precise: false,
+            user_only: false,
+        }
+    }
+
+    /// Without a period it only counts.
+    fn open(
+        &self,
+        config: u64,
+        period: u64,
+        cpu: u32,
+        leader: Option<&OwnedFd>,
+    ) -> io::Result<OwnedFd> {
+        let mut attr = raw::perf_event_attr {
+            type_: self.pmu,
+            size: size_of::<raw::perf_event_attr>() as u32,
+            config,
+            ..raw::perf_event_attr::default()
+        };
+        if period > 0 {
+            attr.sample_type = (raw::PERF_SAMPLE_TID | raw::PERF_SAMPLE_ADDR).into();
+            attr.sample_period = period;
+            attr.config1 = self.config1;
+            attr.set_precise_ip(if self.precise { 2 } else { 0 });
+        }
+        attr.set_exclude_kernel(self.user_only.into());
+        attr.set_exclude_hv(self.user_only.into());
+        let group = leader.map_or(-1, AsRawFd::as_raw_fd);
+        let flags = raw::PERF_FLAG_FD_CLOEXEC.into();
+        // SAFETY: the kernel reads `attr`, which says its size.
+        let fd = unsafe {
+            perf_event_open_sys::perf_event_open(&mut attr, -1, cpu as i32, group, flags)
+        };
+        match fd {
+            ..0 => Err(io::Error::last_os_error()),
+            // SAFETY: the descriptor is new.
+            _ => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        }
+    }
+}
+
+/// An access to memory of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The process, as this one's namespace numbers it.
+    pub pid: u32,
+    /// The address.
+    pub addr: usize,
+}
+
+/// What a ring held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Samples, those without an address of a program included.
+    pub samples: u64,
+    /// Samples for which the ring had no room.
+    pub lost: u64,
+    /// How often the kernel stopped the event until the next tick, since it came too often.
+    pub throttled: u64,
+    /// Whether something in it was no record: the rest was skipped.
+    pub malformed: bool,
+}
+
+/// The samples of one CPU, from when it is opened on. It takes a descriptor, or two if the event has a leader.
+#[derive(Debug)]
+pub struct Ring {
+    fd: OwnedFd,
+    _leader: Option<OwnedFd>,
+    /// The head page, before the records.
+    head: *mut u8,
+    page: usize,
+}
+
+impl Ring {
+    /// Samples one in `period` events of a CPU.
+    ///
+    /// # Errors
+    /// The kernel or the PMU does not allow it.
+    pub fn open(event: &Event, cpu: u32, period: u64) -> io::Result<Self> {
+        let leader = event.leader.map(|config| event.open(config, 0, cpu, None));
+        let leader = leader.transpose()?;
+        let fd = event.open(event.config, period, cpu, leader.as_ref())?;
+        let page = rustix::param::page_size();
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let head = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                page + DATA,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if head == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            fd,
+            _leader: leader,
+            head: head.cast(),
+            page,
+        })
+    }
+
+    /// From now on one in so many.
+    ///
+    /// # Errors
+    /// The PMU does not take that period.
+    pub fn set_period(&self, period: u64) -> io::Result<()> {
+        // SAFETY: the kernel reads the number, by its address.
+        let ret =
+            unsafe { ioctls::PERIOD(self.fd.as_raw_fd(), std::ptr::from_ref(&period) as u64) };
+        match ret {
+            ..0 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+
+    fn position(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: an aligned word of the head page, which this process and the kernel access atomically, as long as `self` is.
+        unsafe { AtomicU64::from_ptr(self.head.add(offset).cast()) }
+    }
+
+    /// Takes out what came since the last time.
+    pub fn drain(&mut self, each: impl FnMut(Sample)) -> Drained {
+        // Acquire: the records before `end` are written. Release: they are read before the kernel may write there.
+        let end = self.position(offset_of!(raw::perf_event_mmap_page, data_head));
+        let end = end.load(Ordering::Acquire);
+        let begin = self.position(offset_of!(raw::perf_event_mmap_page, data_tail));
+        let parts = parts(DATA, begin.load(Ordering::Relaxed), end);
+        let mut bytes = Vec::new();
+        for part in parts.iter().flatten() {
+            // SAFETY: the part lies within the records, and the kernel writes none of it until `data_tail` says so.
+            bytes.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(self.head.add(self.page + part.start), part.len())
+            });
+        }
+        begin.store(end, Ordering::Release);
+        let mut drained = read(&bytes, each);
+        drained.malformed |= parts.is_none();
+        drained
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: nothing refers to the mapping any more.
+        unsafe { libc::munmap(self.head.cast(), self.page + DATA) };
+    }
+}
+
+/// Where in a ring of `size` bytes the records between two positions lie, which count on without end; `None` if they are more than
+/// fit.
+fn parts(size: usize, begin: u64, end: u64) -> Option<[Range<usize>; 2]> {
+    let len = usize::try_from(end.wrapping_sub(begin)).ok()?;
+    if len > size {
+        return None;
+    }
+    let start = (begin % size as u64) as usize;
+    let first = len.min(size - start);
+    Some([start..start + first, 0..len - first])
+}
+
+fn word(record: &[u8], at: usize) -> Option<u64> {
+    let bytes = record.get(at..at + 8)?;
+    Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+/// Reads records: a type, flags, the length of all of it, and what the type says.
+fn read(mut bytes: &[u8], mut each: impl FnMut(Sample)) -> Drained {
+    let mut drained = Drained::default();
+    while !bytes.is_empty() {
+        let Some((record, rest)) = split(bytes) else {
+            drained.malformed = true;
+            break;
+        };
+        bytes = rest;
+        let (kind, fields) = record.split_at(8);
+        let is_whole = match u32::from_ne_bytes([kind[0], kind[1], kind[2], kind[3]]) {
+            raw::PERF_RECORD_SAMPLE => {
+                drained.samples += 1;
+                let pid = fields.first_chunk().map(|pid| u32::from_ne_bytes(*pid));
+                let addr = word(fields, 8);
+                if let (Some(pid), Some(addr @ 1..)) = (pid, addr) {
+                    // The upper half of addresses is the kernel's.
+                    if addr >> 63 == 0 {
+                        each(Sample {
+                            pid,
+                            addr: addr as usize,
+                        });
+                    }
+                }
+                addr.is_some()
+            }
+            raw::PERF_RECORD_LOST => add(&mut drained.lost, word(fields, 8)),
+            raw::PERF_RECORD_LOST_SAMPLES => add(&mut drained.lost, word(fields, 0)),
+            raw::PERF_RECORD_THROTTLE => add(&mut drained.throttled, Some(1)),
+            _ => true,
+        };
+        drained.malformed |= !is_whole;
+    }
+    drained
+}
+
+fn add(sum: &mut u64, more: Option<u64>) -> bool {
+    *sum = sum.saturating_add(more.unwrap_or(0));
+    more.is_some()
+}
+
+/// The first record, and what follows.
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let size = usize::from(u16::from_ne_bytes(bytes.get(6..8)?.try_into().ok()?));
+    (size >= 8).then(|| bytes.split_at_checked(size))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, fields: &[u64]) -> Vec<u8> {
+        let size = 8 + 8 * fields.len() as u16;
+        let mut bytes = kind.to_ne_bytes().to_vec();
+        bytes.extend(0_u16.to_ne_bytes());
+        bytes.extend(size.to_ne_bytes());
+        fields
+            .iter()
+            .for_each(|field| bytes.extend(field.to_ne_bytes()));
+        bytes
+    }
+
+    fn sample(pid: u32, addr: u64) -> Vec<u8> {
+        let mut ids = [pid.to_ne_bytes(), (pid + 1).to_ne_bytes()].concat();
+        let whole = record(raw::PERF_RECORD_SAMPLE, &[0, addr]);
+        ids.splice(0..0, whole[..8].to_vec());
+        ids.extend(&whole[16..]);
+        ids
+    }
+
+    fn all(bytes: &[u8]) -> (Vec<(u32, usize)>, Drained) {
+        let mut samples = Vec::new();
+        let drained = read(bytes, |of| samples.push((of.pid, of.addr)));
+        (samples, drained)
+    }
+
+    #[test]
+    fn samples_losses_and_throttling_are_read_and_the_rest_is_passed_over() {
+        let bytes = [
+            sample(7, 0x1000),
+            record(raw::PERF_RECORD_LOST, &[1, 40]),
+            record(raw::PERF_RECORD_THROTTLE, &[0, 0, 0]),
+            // A type that came later, a kernel's address, and an operation without one.
+            record(4711, &[1]),
+            sample(7, u64::MAX - 5),
+            sample(7, 0),
+            record(raw::PERF_RECORD_LOST_SAMPLES, &[2]),
+            sample(8, 0x2000),
+        ];
+        let (samples, drained) = all(&bytes.concat());
+        assert_eq!(samples, [(7, 0x1000), (8, 0x2000)]);
+        let expected = Drained {
+            samples: 4,
+            lost: 42,
+            throttled: 1,
+            malformed: false,
+        };
+        assert_eq!(drained, expected);
+    }
+
+    #[test]
+    fn what_is_no_record_ends_the_reading() {
+        let good = sample(7, 0x1000);
+        let short = [&good[..6], &4_u16.to_ne_bytes()[..]].concat();
+        let long = [&good[..6], &400_u16.to_ne_bytes()[..]].concat();
+        for bad in [short, long, good[..23].to_vec(), vec![1]] {
+            let (samples, drained) = all(&[good.clone(), bad, good.clone()].concat());
+            assert_eq!(samples[0], (7, 0x1000));
+            assert!(drained.malformed && samples.len() <= 2);
+        }
+        // One that is too short for its type is skipped alone.
+        let empty = record(raw::PERF_RECORD_SAMPLE, &[1]);
+        let (samples, drained) = all(&[empty, good].concat());
+        assert!(drained.malformed && samples.len() == 1);
+    }
+
+    #[test]
+    fn records_are_found_where_the_ring_begins_anew() {
+        assert_eq!(parts(64, 0, 24), Some([0..24, 0..0]));
+        assert_eq!(parts(64, 64 + 48, 64 + 72), Some([48..64, 0..8]));
+        assert_eq!(parts(64, 128, 192), Some([0..64, 0..0]));
+        assert_eq!(parts(64, 0, 65), None);
+        // Positions count on past their own end.
+        assert_eq!(parts(64, u64::MAX - 15, 8), Some([48..64, 0..8]));
+        let (first, second) = (sample(7, 0x1000), sample(8, 0x2000));
+        let mut ring = [0; 64];
+        for (at, byte) in first.iter().chain(&second).enumerate() {
+            ring[(40 + at) % 64] = *byte;
+        }
+        let found = parts(64, 40, 88).unwrap().map(|part| &ring[part]);
+        assert_eq!(all(&found.concat()).0, [(7, 0x1000), (8, 0x2000)]);
+    }
+
+    #[test]
+    fn the_kernel_reports_where_this_process_faults() {
+        let cpus = crate::topology::parse::id_list(
+            &std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap(),
+        );
+        let rings = cpus.unwrap().into_iter();
+        let rings = rings.map(|cpu| Ring::open(&Event::page_faults(), cpu, 1));
+        let mut rings = match rings.collect::<io::Result<Vec<Ring>>>() {
+            Ok(rings) => rings,
+            Err(error) => return println!("not run: page faults cannot be sampled: {error}"),
+        };
+        let page = rustix::param::page_size();
+        let memory = vec![0_u8; 64 * page];
+        let first = memory.as_ptr() as usize;
+        let touched = first.next_multiple_of(page);
+        // SAFETY: pages within the vector, which is all zeroes before and after.
+        let ret = unsafe { libc::madvise(touched as *mut _, 32 * page, libc::MADV_DONTNEED) };
+        assert_eq!(ret, 0);
+        for at in (touched..touched + 32 * page).step_by(page) {
+            // SAFETY: within the vector.
+            unsafe { (at as *const u8).read_volatile() };
+        }
+        let mut found = std::collections::BTreeSet::new();
+        for ring in &mut rings {
+            ring.set_period(2).unwrap();
+            let drained = ring.drain(|of| {
+                if of.pid == std::process::id() && (touched..touched + 32 * page).contains(&of.addr)
+                {
+                    found.insert(of.addr / page);
+                }
+            });
+            assert!(!drained.malformed);
+        }
+        assert_eq!(found.len(), 32);
+    }
+}
