@@ -35,13 +35,15 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceChoice {
-    /// pghot, else DAMON, else NUMA balancing.
+    /// pghot, else DAMON, else perf where the PMU samples addresses, else NUMA balancing.
     #[default]
     Auto,
     /// DAMON's sysfs.
     Damon,
     /// Hot-page tracking of the kernel series, supervised.
     Pghot,
+    /// Addresses that perf samples; page faults where the PMU samples none.
+    Perf,
     /// The kernel's mode 2, supervised.
     NumaBalancing,
 }

@@ -558,6 +558,7 @@ impl Daemon {
                 why: self.why.clone(),
                 watched: self.watched as u64,
                 cpu_seconds: self.source.cpu_seconds(&self.knobs),
+                samples: self.source.samples(),
             },
             tiers: vec![tier(&self.machine.top), tier(&self.machine.lower)],
             bytes_per_second: rate,

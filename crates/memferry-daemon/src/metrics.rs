@@ -180,6 +180,12 @@ fn daemon(sheet: &mut Sheet, status: &Status) {
     let of_source = source
         .cpu_seconds
         .map(|seconds| (label("part", &source.name), seconds));
+    let samples = source.samples.iter().flat_map(|of| {
+        let counts = [("taken", of.taken), ("lost", of.lost)];
+        counts.map(|(outcome, count)| (label("outcome", outcome), count as f64))
+    });
+    let help = "Samples of the source, of all processes";
+    sheet.counters("samples", help, "", samples.collect());
     let own = (label("part", "daemon"), status.cpu_seconds);
     let rows = [own].into_iter().chain(of_source).collect();
     let help = "CPU time of the daemon and its source";

@@ -67,6 +67,22 @@ pub struct SourceStatus {
     pub watched: u64,
     /// Null where that cannot be told.
     pub cpu_seconds: Option<f64>,
+    /// Null of a source that takes no samples.
+    pub samples: Option<SampleStatus>,
+}
+
+/// Samples of all CPUs, those of other processes included.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SampleStatus {
+    /// mem-loads, ibs_op or page-faults.
+    pub event: String,
+    /// One in so many events is sampled.
+    pub period: u64,
+    pub taken: u64,
+    /// For which the rings had no room.
+    pub lost: u64,
+    /// How often the kernel stopped them until the next tick.
+    pub throttled: u64,
 }
 
 /// Some nodes.

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use memferry_daemon::metrics;
-use memferry_daemon::status::{GroupStatus, NodeStatus, SourceStatus, Status, TierStatus};
+use memferry_daemon::status::{
+    GroupStatus, NodeStatus, SampleStatus, SourceStatus, Status, TierStatus,
+};
 use serde_json::Value;
 
 /// By sample and label, the label's values.
@@ -30,6 +32,7 @@ fn exposed() -> Exposed {
         source: SourceStatus {
             name: "damon".to_owned(),
             cpu_seconds: Some(1.0),
+            samples: Some(SampleStatus::default()),
             ..SourceStatus::default()
         },
         tiers: [0, 2].map(tier).into(),

@@ -387,23 +387,33 @@ fn damon(machine: &Machine) -> Vec<Finding> {
     found
 }
 
-/// A daemon that runs and says of itself that something fails: its configuration, its source, its history.
+/// A daemon that runs and says of itself that something fails: its configuration, its source, its history; or whose source is weak.
 fn daemon(machine: &Machine) -> Vec<Finding> {
     let status = machine.text("run/memferry/status.json");
     let status: Option<Value> = status.and_then(|text| serde_json::from_str(&text).ok());
-    let told = status.as_ref().and_then(|status| {
-        let pid = status["pid"].as_u64()?;
-        Some((pid, status["trouble"].as_str()?))
-    });
     // A killed daemon leaves its file.
-    let runs = told.filter(|(pid, _)| machine.text(&format!("proc/{pid}/stat")).is_some());
-    let finding = |(pid, trouble)| {
+    let runs = status.and_then(|status| {
+        let pid = status["pid"].as_u64()?;
+        machine.text(&format!("proc/{pid}/stat"))?;
+        Some((pid, status))
+    });
+    let Some((pid, status)) = runs else {
+        return Vec::new();
+    };
+    let trouble = status["trouble"].as_str().map(|trouble| {
         note(
             format!("memferry daemon (pid {pid}) has trouble"),
             format!("{trouble}; docs/daemon.md says what goes on without it"),
         )
-    };
-    runs.map(finding).into_iter().collect()
+    });
+    let is_weak = status["source"]["samples"]["event"] == "page-faults";
+    let weak = is_weak.then(|| {
+        note(
+            format!("memferry daemon (pid {pid}) samples only page faults"),
+            "memory that is in use and does not fault looks idle to it; take another source if there is one",
+        )
+    });
+    trouble.into_iter().chain(weak).collect()
 }
 
 fn userfaultfd(machine: &Machine) -> Vec<Finding> {

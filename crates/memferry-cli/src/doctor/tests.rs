@@ -92,6 +92,7 @@ damon | note | damon_lru_sort is on | echo N > /sys | sys/module/damon_lru_sort/
 damon | note | kdamond 0 (pid 77) is on | | KDAMONDS/0/state = on | KDAMONDS/0/pid = 77
 damon | note | not known | sudo memferry doctor | KDAMONDS/nr_kdamonds = gone | KDAMONDS/nr_kdamonds/unreadable-folder =
 daemon | note | memferry daemon (pid 7) has trouble | | proc/7/stat = 7 | run/memferry/status.json = {\"pid\": 7, \"trouble\": \"no space\"}
+daemon | note | samples only page faults | | proc/7/stat = 7 | run/memferry/status.json = {\"pid\": 7, \"source\": {\"samples\": {\"event\": \"page-faults\"}}}
 userfaultfd | note | this user may not use it | echo 1 > /proc/sys/vm/unprivileged_userfaultfd | proc/self/status = CapEff: 0000000000800000
 userfaultfd | note | has no userfaultfd | | proc/sys/vm/unprivileged_userfaultfd = gone
 uffdio-move | note | moves within a program are at risk | | proc/sys/kernel/osrelease = 7.1.0

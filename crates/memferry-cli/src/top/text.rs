@@ -177,6 +177,26 @@ fn head(now: &Status, before: Option<&Status>) -> String {
         about(now.chosen_down),
         percent(now.cpu_seconds - old.1)
     ));
+    if let Some(samples) = &source.samples {
+        let old = before.and_then(|before| before.source.samples.as_ref());
+        let (taken, lost) = old.map_or((0, 0), |old| (old.taken, old.lost));
+        let per = if before.is_some() { "/s" } else { "" };
+        let rate = |now: u64, old: u64| {
+            let more = now.saturating_sub(old) as f64;
+            if before.is_some() {
+                more / seconds
+            } else {
+                more
+            }
+        };
+        lines.push(format!(
+            "samples of {}: {:.0}{per}, {:.0}{per} lost; one in {}",
+            samples.event,
+            rate(samples.taken, taken),
+            rate(samples.lost, lost),
+            samples.period
+        ));
+    }
     if let (Some(up), Some(down)) = (now.kernel_promoted, now.kernel_demoted) {
         lines.push(format!(
             "the kernel moved since boot: {} up, {} down",
@@ -195,7 +215,7 @@ fn head(now: &Status, before: Option<&Status>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memferry_daemon::status::{NodeStatus, SourceStatus, TierStatus};
+    use memferry_daemon::status::{NodeStatus, SampleStatus, SourceStatus, TierStatus};
 
     fn status(seconds: f64, promoted: u64) -> Status {
         let group = |name: &str, top, promoted| GroupStatus {
@@ -224,6 +244,13 @@ mod tests {
             source: SourceStatus {
                 name: "damon".to_owned(),
                 cpu_seconds: Some(seconds / 50.0),
+                samples: Some(SampleStatus {
+                    event: "page-faults".to_owned(),
+                    period: 16,
+                    taken: promoted,
+                    lost: 7,
+                    ..SampleStatus::default()
+                }),
                 ..SourceStatus::default()
             },
             tiers: vec![tier(&[0, 1]), tier(&[2])],
@@ -249,6 +276,8 @@ mod tests {
         assert!(page.lines().count() <= 24);
         assert!(page.contains("up/s") && page.contains("100 MiB"), "{page}");
         assert!(page.contains("daemon 1.0%, source 2.0%"), "{page}");
+        let samples = "samples of page-faults: 104857600/s, 0/s lost; one in 16";
+        assert!(page.contains(samples), "{page}");
         let rows: Vec<&str> = page.lines().rev().take(2).collect();
         assert!(
             rows[0].starts_with("small ") && rows[1].starts_with("a-name-that- "),

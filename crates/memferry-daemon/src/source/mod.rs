@@ -4,11 +4,13 @@
 
 mod damon;
 mod kernel;
+mod perf;
 
 use crate::config::SourceChoice;
 use crate::error::DaemonError;
 use crate::knobs::Knobs;
 use crate::machine::Machine;
+use crate::status::SampleStatus;
 use crate::tiering::{ProcessId, Seen};
 
 pub use damon::foreign as foreign_damon;
@@ -55,6 +57,11 @@ pub trait Source {
 
     /// CPU seconds that it took so far, if that can be told.
     fn cpu_seconds(&self, knobs: &Knobs) -> Option<f64>;
+
+    /// The samples of a source that takes them.
+    fn samples(&self) -> Option<SampleStatus> {
+        None
+    }
 }
 
 /// Takes the source that is wanted, or the best that is there. Returns it and why it is the one. Nothing is set where `act` is
@@ -68,41 +75,53 @@ pub fn choose(
     knobs: &mut Knobs,
     act: bool,
 ) -> Result<(Box<dyn Source>, String), DaemonError> {
-    let pghot = kernel::pghot_absence(knobs);
-    let damon = damon::absence(machine, knobs);
-    let balancing = kernel::balancing_absence(knobs);
-    let no = |source_name, why: &Option<String>| DaemonError::NoSource {
-        source_name,
-        why: why.clone().unwrap_or_default(),
-    };
-    let chosen = match (choice, &pghot, &damon, &balancing) {
-        (SourceChoice::Pghot | SourceChoice::Auto, None, ..) => (
-            SourceChoice::Pghot,
-            "this kernel tracks hot pages itself".to_owned(),
-        ),
-        (SourceChoice::Pghot, ..) => return Err(no("pghot", &pghot)),
-        (SourceChoice::Damon, _, Some(_), _) => return Err(no("damon", &damon)),
-        (SourceChoice::Damon | SourceChoice::Auto, _, None, _) => {
-            (SourceChoice::Damon, "DAMON is there and free".to_owned())
+    let is_auto = choice == SourceChoice::Auto;
+    let wants = |of| is_auto || choice == of;
+    let reason = |why: &str| if is_auto { why } else { "it is configured" }.to_owned();
+    let no = |source_name, why| DaemonError::NoSource { source_name, why };
+    // Why those before it cannot be had.
+    let mut others = Vec::new();
+    if wants(SourceChoice::Pghot) {
+        match kernel::pghot_absence(knobs) {
+            None => {
+                let source = kernel::Kernel::pghot(knobs, act)?;
+                return Ok((
+                    Box::new(source),
+                    reason("this kernel tracks hot pages itself"),
+                ));
+            }
+            // Few kernels have it: no reason to name.
+            Some(_) if is_auto => {}
+            Some(why) => return Err(no("pghot", why)),
         }
-        (SourceChoice::NumaBalancing | SourceChoice::Auto, _, why, None) => {
-            let why = why.clone().unwrap_or_else(|| "it is configured".to_owned());
-            (SourceChoice::NumaBalancing, why)
+    }
+    if wants(SourceChoice::Damon) {
+        match damon::absence(machine, knobs) {
+            None => {
+                let source = damon::Damon::new(knobs)?;
+                return Ok((Box::new(source), reason("DAMON is there and free")));
+            }
+            Some(why) if is_auto => others.push(why),
+            Some(why) => return Err(no("damon", why)),
         }
-        (SourceChoice::NumaBalancing | SourceChoice::Auto, ..) => {
-            return Err(no("numa-balancing", &balancing));
+    }
+    if choice == SourceChoice::Perf {
+        let source = perf::Perf::new(&machine.root).map_err(|why| no("perf", why))?;
+        let why = source.what().to_owned();
+        return Ok((Box::new(source), why));
+    }
+    if let Some(sampled) = perf::hardware(&machine.root).filter(|_| is_auto) {
+        match perf::Perf::open(&machine.root, sampled) {
+            Ok(source) => {
+                others.push(source.what().to_owned());
+                return Ok((Box::new(source), others.join("; ")));
+            }
+            Err(why) => others.push(format!("perf: {why}")),
         }
-    };
-    let (source, why) = chosen;
-    let source: Box<dyn Source> = match source {
-        SourceChoice::Damon => Box::new(damon::Damon::new(knobs)?),
-        SourceChoice::Pghot => Box::new(kernel::Kernel::pghot(knobs, act)?),
-        _ => Box::new(kernel::Kernel::balancing(knobs, act)?),
-    };
-    let why = if choice == SourceChoice::Auto {
-        why
-    } else {
-        "it is configured".to_owned()
-    };
-    Ok((source, why))
+    }
+    if let Some(why) = kernel::balancing_absence(knobs) {
+        return Err(no("numa-balancing", why));
+    }
+    let source = kernel::Kernel::balancing(knobs, act)?;
+    Ok((Box::new(source), reason(&others.join("; "))))
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::Case;
 use crate::program::{command, memferry, number, signal};
 use crate::promote::need_tiers;
-use crate::victim::{HOT, PAGE, Victim};
+use crate::victim::{FAULTS, HOT, PAGE, Victim};
 
 pub const CASES: &[Case] = &[
     ("daemon_by_its_defaults_brings_hot_pages_up", defaults),
@@ -21,6 +21,7 @@ pub const CASES: &[Case] = &[
         "daemon_with_damon_brings_hot_pages_up_and_keeps_limits",
         damon,
     ),
+    ("daemon_with_perf_brings_pages_up_that_fault", page_faults),
     ("daemon_that_watches_moves_nothing", watches),
     ("daemon_that_was_killed_is_undone_by_the_next", killed),
     ("daemon_names_who_has_damon", foreign),
@@ -215,6 +216,52 @@ fn damon() -> Result<(), String> {
     daemon.end();
     hot.assert_whole();
     idle.assert_whole();
+    assert_eq!(settings(), before);
+    Ok(())
+}
+
+/// Whether this machine's PMU samples addresses, so that perf would not take page faults.
+fn samples_loads() -> bool {
+    ["cpu/events/mem-loads", "ibs_op/type"]
+        .iter()
+        .any(|file| fs::exists(format!("/sys/bus/event_source/devices/{file}")).unwrap())
+}
+
+fn perf(rest: &str) -> String {
+    format!(
+        "act = true\nsource = \"perf\"\n[[group]]\nname = \"faults\"\nprocesses = [\"{FAULTS}\"]\n{rest}"
+    )
+}
+
+/// A page of each MiB faults; the others of its chunk come along.
+fn page_faults() -> Result<(), String> {
+    need_tiers()?;
+    if samples_loads() {
+        return Err("this machine's PMU samples loads".to_owned());
+    }
+    let _quiet = Quiet::new();
+    let before = settings();
+    let (top, slow) = tiers();
+    let mut faults = Victim::free(BYTES, slow, FAULTS);
+    let mut hot = Victim::free(BYTES, slow, HOT);
+    let group = format!("[[group]]\nname = \"hot\"\nprocesses = [\"{HOT}\"]\n");
+    let mut daemon = Daemon::new(&perf(&group));
+    let status = daemon.wait("what faults is in the top tier", |_| {
+        on_top(&faults, &top) * 100 >= BYTES / PAGE * 95
+    });
+    let source = &status["source"];
+    println!("# {} rounds, {source}", status["rounds"]);
+    let samples = &source["samples"];
+    assert!(samples["event"] == "page-faults" && number(&samples["taken"]) > 0);
+    // The weak source does not see what is in use and does not fault, and is named as such.
+    assert_eq!(on_top(&hot, &top), 0);
+    memferry("top --once")
+        .gives(0)
+        .says("only page faults: what does not fault looks idle");
+    memferry("doctor").says("samples only page faults");
+    daemon.end();
+    faults.assert_whole();
+    hot.assert_whole();
     assert_eq!(settings(), before);
     Ok(())
 }

@@ -11,7 +11,12 @@ pub const SERVE: &str = "--victim";
 /// The name of a process that uses its memory.
 pub const HOT: &str = "victim-hot";
 
+/// The name of a process that faults on some of its pages all the time, and leaves the others alone.
+pub const FAULTS: &str = "victim-faults";
+
 pub const PAGE: usize = 4096;
+/// From one page that faults to the next.
+const STRIDE: usize = 1 << 20;
 const MPOL_BIND: libc::c_int = 2;
 
 /// The process, seen from outside.
@@ -59,7 +64,9 @@ impl Victim {
             addr,
             len,
         };
-        assert_eq!(victim.pages_on(node), len / PAGE);
+        // Those that fault are not mapped for a moment.
+        let faulting = if name == FAULTS { len / STRIDE } else { 0 };
+        assert!(victim.pages_on(node) + faulting >= len / PAGE);
         victim
     }
 
@@ -121,13 +128,18 @@ pub fn serve(arguments: &[&str]) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let (len, node): (usize, u32) = (len.parse().unwrap(), node.parse().unwrap());
+    // Pages of shared memory keep their bytes while nobody maps them.
+    let sharing = match *name {
+        FAULTS => libc::MAP_SHARED,
+        _ => libc::MAP_PRIVATE,
+    };
     // SAFETY: an anonymous mapping at an address of the kernel's choice overlaps nothing.
     let raw = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
             len,
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            sharing | libc::MAP_ANONYMOUS,
             -1,
             0,
         )
@@ -173,6 +185,18 @@ pub fn serve(arguments: &[&str]) -> ExitCode {
             for page in (0..len).step_by(PAGE).cycle() {
                 // SAFETY: inside the mapping, which nobody writes any more.
                 unsafe { ((start + page) as *const u64).read_volatile() };
+            }
+        });
+    }
+    if *name == FAULTS {
+        let start = raw as usize;
+        std::thread::spawn(move || {
+            for page in (0..len).step_by(STRIDE).cycle() {
+                // SAFETY: inside the mapping, whose pages stay in memory.
+                unsafe {
+                    libc::madvise((start + page) as *mut _, PAGE, libc::MADV_DONTNEED);
+                    ((start + page) as *const u64).read_volatile();
+                }
             }
         });
     }
