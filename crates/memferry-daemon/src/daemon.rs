@@ -21,6 +21,7 @@ use crate::knobs::Knobs;
 use crate::machine::Machine;
 use crate::members::{self, Member};
 use crate::metrics::{self, Shared};
+use crate::rights;
 use crate::source::{self, Report, Source};
 use crate::status::{GroupStatus, NodeStatus, SourceStatus, Status, TierStatus};
 use crate::tenants::{QUIET_ROUNDS, Rate, Tenant};
@@ -325,17 +326,28 @@ impl Daemon {
 
     fn look(&mut self) {
         let cost = LOOK_COST * u32::try_from(self.members.len()).unwrap_or(u32::MAX / LOOK_COST);
+        let mut denied = None;
         for member in &self.members {
             let began = Instant::now();
             let due = self.looks.get(&member.process);
             if due.is_some_and(|at| began < *at) {
                 continue;
             }
-            let places = self.hands.look(member.process).unwrap_or_default();
+            let places = self.hands.look(member.process).unwrap_or_else(|error| {
+                if error.kind() == std::io::ErrorKind::PermissionDenied {
+                    denied = Some((member.process.pid, error));
+                }
+                Vec::new()
+            });
             self.tiering.place(member.process, member.group, &places);
             let took = began.elapsed();
             let wait = LOOK_AGAIN.max(took.saturating_mul(cost));
             self.looks.insert(member.process, began + took + wait);
+        }
+        if let Some((pid, error)) = denied {
+            let needed = [rights::TRACE, rights::READ_FILES];
+            let error = rights::explain(&self.options.root, error, &needed);
+            self.trouble(&format!("process {pid} cannot be looked at: {error}"));
         }
     }
 
@@ -472,6 +484,7 @@ impl Daemon {
                 *over.entry(&member.cgroup).or_default() += of.bytes;
             }
         }
+        let mut denied = None;
         for (cgroup, bytes) in over {
             let bytes = bytes.min(rate / 2);
             // EAGAIN says that less could go.
@@ -480,6 +493,10 @@ impl Daemon {
                 &bytes.to_string(),
             );
             tracing::info!(cgroup, bytes, whole = done.is_ok(), "above its limit");
+            denied = denied.or(done.err().filter(DaemonError::is_denied));
+        }
+        if let Some(error) = denied {
+            self.trouble(&error.to_string());
         }
     }
 

@@ -61,6 +61,12 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
+    /// Whether the kernel refused for want of rights.
+    pub(crate) fn is_denied(&self) -> bool {
+        let denied = std::io::ErrorKind::PermissionDenied;
+        matches!(self, Self::File { error, .. } if error.kind() == denied)
+    }
+
     /// What to try.
     pub fn hint(&self) -> &'static str {
         match self {

@@ -10,6 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{DaemonError, file};
+use crate::rights;
 
 /// The daemon's folder, below the root.
 pub(crate) const FOLDER: &str = "run/memferry";
@@ -185,7 +186,14 @@ impl Knobs {
                 .open(&path)?
                 .write_all(text.as_bytes())
         };
-        write().map_err(file(&path, "write it"))
+        let needed = if name == BALANCING {
+            rights::ADMIN
+        } else {
+            rights::WRITE_FILES
+        };
+        write()
+            .map_err(|error| rights::explain(&self.root, error, &[needed]))
+            .map_err(file(&path, "write it"))
     }
 
     /// Puts everything back, the last change first. What somebody else has set meanwhile stays.

@@ -4,16 +4,18 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
-use std::process::Child;
+use std::os::unix::fs::chown;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::Case;
-use crate::program::{command, memferry, number, signal};
+use crate::program::{Done, command, memferry, number, signal};
 use crate::promote::need_tiers;
-use crate::victim::{FAULTS, HOT, PAGE, Victim};
+use crate::victim::{FAULTS, HOT, NOBODY, PAGE, Victim};
 
 pub const CASES: &[Case] = &[
     ("daemon_by_its_defaults_brings_hot_pages_up", defaults),
@@ -22,6 +24,10 @@ pub const CASES: &[Case] = &[
         damon,
     ),
     ("daemon_with_perf_brings_pages_up_that_fault", page_faults),
+    (
+        "daemon_with_few_rights_works_or_says_which_is_missing",
+        rights,
+    ),
     ("daemon_that_watches_moves_nothing", watches),
     ("daemon_that_was_killed_is_undone_by_the_next", killed),
     ("daemon_names_who_has_damon", foreign),
@@ -72,11 +78,13 @@ struct Daemon(Child);
 impl Daemon {
     fn new(config: &str) -> Daemon {
         fs::write(CONFIG, config).unwrap();
-        Daemon(
-            command(&format!("daemon --config {CONFIG}"))
-                .spawn()
-                .unwrap(),
-        )
+        Daemon(start().spawn().unwrap())
+    }
+
+    /// One with these capabilities alone.
+    fn limited(config: &str, rights: &'static [libc::c_ulong]) -> Daemon {
+        fs::write(CONFIG, config).unwrap();
+        Daemon(limit(&mut start(), rights).spawn().unwrap())
     }
 
     /// Waits until its status is so, and fails with what it said if that takes five minutes.
@@ -129,6 +137,30 @@ impl Drop for Daemon {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+fn start() -> Command {
+    command(&format!("daemon --config {CONFIG}"))
+}
+
+/// Bits of capability sets (include/uapi/linux/capability.h).
+const DAC_OVERRIDE: libc::c_ulong = 1;
+const DAC_READ_SEARCH: libc::c_ulong = 2;
+const SYS_PTRACE: libc::c_ulong = 19;
+const SYS_ADMIN: libc::c_ulong = 21;
+const PERFMON: libc::c_ulong = 38;
+
+/// The command as root that can have these capabilities alone, as a unit or a container starts it.
+fn limit<'a>(command: &'a mut Command, rights: &'static [libc::c_ulong]) -> &'a mut Command {
+    let drop = move || {
+        for right in (0..64).filter(|right| !rights.contains(right)) {
+            // SAFETY: no memory is touched. Numbers beyond the last capability are refused.
+            unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) };
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes system calls alone.
+    unsafe { command.pre_exec(drop) }
 }
 
 /// The nodes of the top tier, and one of the lowest.
@@ -263,6 +295,89 @@ fn page_faults() -> Result<(), String> {
     faults.assert_whole();
     hot.assert_whole();
     assert_eq!(settings(), before);
+    Ok(())
+}
+
+/// Processes of another user, as most are.
+fn rights() -> Result<(), String> {
+    need_tiers()?;
+    has_damon()?;
+    let _quiet = Quiet::new();
+    let before = settings();
+    let (top, slow) = tiers();
+    let mut hot = Victim::of_user(BYTES, slow, HOT, NOBODY);
+    let is_up = |victim: &Victim| on_top(victim, &top) * 100 >= BYTES / PAGE * 95;
+    let damon = format!("act = true\nsource = \"damon\"\n{GROUPS}");
+    for (rights, missing) in [
+        (&[DAC_READ_SEARCH][..], "without CAP_SYS_PTRACE"),
+        (&[SYS_PTRACE][..], "without CAP_DAC_READ_SEARCH"),
+    ] {
+        let mut daemon = Daemon::limited(&damon, rights);
+        let says = |status: &Value| status["trouble"].as_str().unwrap_or("").ends_with(missing);
+        daemon.wait(missing, says);
+        daemon.end();
+        assert_eq!(on_top(&hot, &top), 0);
+    }
+    let mut daemon = Daemon::limited(&damon, &[SYS_PTRACE, DAC_READ_SEARCH]);
+    daemon.wait("hot pages are up with two rights", |_| is_up(&hot));
+    daemon.end();
+    hot.assert_whole();
+
+    let once = |config: &str, rights| {
+        fs::write(CONFIG, config).unwrap();
+        let line = format!("daemon --config {CONFIG} --once");
+        Done::new(&line, limit(&mut command(&line), rights).output().unwrap())
+    };
+    let refused = |config: &str, rights| once(config, rights).gives(1);
+    let balancing = "act = true\nsource = \"numa-balancing\"\n";
+    refused(balancing, &[SYS_PTRACE, DAC_READ_SEARCH]).says("without CAP_SYS_ADMIN");
+    once(balancing, &[SYS_ADMIN]).gives(0);
+    demotes_of_nobody(&format!("{balancing}{GROUPS}"), top[0])?;
+
+    let paranoid = "/proc/sys/kernel/perf_event_paranoid";
+    let was = fs::read_to_string(paranoid).unwrap();
+    fs::write(paranoid, "2").unwrap();
+    refused(&perf(""), &[SYS_PTRACE, DAC_READ_SEARCH]).says("without CAP_PERFMON");
+    let mut faults = Victim::of_user(BYTES, slow, FAULTS, NOBODY);
+    let mut daemon = Daemon::limited(&perf(""), &[SYS_PTRACE, DAC_READ_SEARCH, PERFMON]);
+    if !samples_loads() {
+        daemon.wait("what faults is up with three rights", |_| is_up(&faults));
+    }
+    daemon.end();
+    fs::write(paranoid, was.trim()).unwrap();
+    faults.assert_whole();
+    assert_eq!(settings(), before);
+    Ok(())
+}
+
+/// A cgroup that another user owns, above its limit.
+fn demotes_of_nobody(config: &str, node: u32) -> Result<(), String> {
+    let cgroups = crate::process::cgroups()?;
+    fs::write(cgroups.join("cgroup.subtree_control"), "+memory").unwrap();
+    let cgroup = cgroups.join("nobody");
+    fs::create_dir_all(&cgroup).unwrap();
+    let reclaim = cgroup.join("memory.reclaim");
+    chown(&reclaim, Some(NOBODY), Some(NOBODY)).unwrap();
+    // Its memory is charged where it was when it came to be.
+    let join = |folder: &Path| fs::write(folder.join("cgroup.procs"), "0").unwrap();
+    join(&cgroup);
+    let mut idle = Victim::of_user(BYTES, node, "victim-idle", NOBODY);
+    join(cgroups);
+    for (rights, missing) in [
+        (&[SYS_PTRACE, DAC_READ_SEARCH, SYS_ADMIN][..], true),
+        (&[SYS_PTRACE, DAC_OVERRIDE, SYS_ADMIN][..], false),
+    ] {
+        let mut daemon = Daemon::limited(config, rights);
+        daemon.wait("it may not demote, or does", |status| {
+            let trouble = status["trouble"].as_str().unwrap_or("");
+            match missing {
+                true => trouble.ends_with("without CAP_DAC_OVERRIDE"),
+                false => idle.pages_on(node) * PAGE <= 32 << 20,
+            }
+        });
+        daemon.end();
+    }
+    idle.assert_whole();
     Ok(())
 }
 

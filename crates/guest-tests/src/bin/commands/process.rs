@@ -238,9 +238,8 @@ fn refusals() -> Result<(), String> {
     Ok(())
 }
 
-/// The cgroup of a unit, with a process in it and one below, and a process elsewhere.
-fn cgroup() -> Result<(), String> {
-    let (a, b) = two();
+/// Where cgroups of version 2 are mounted.
+pub fn cgroups() -> Result<&'static Path, String> {
     let mount = Path::new("/sys/fs/cgroup");
     if !mount.join("cgroup.procs").exists() {
         let (kind, at) = (c"cgroup2".as_ptr(), c"/sys/fs/cgroup".as_ptr());
@@ -251,6 +250,13 @@ fn cgroup() -> Result<(), String> {
             return Err(format!("no cgroup version 2: {error}"));
         }
     }
+    Ok(mount)
+}
+
+/// The cgroup of a unit, with a process in it and one below, and a process elsewhere.
+fn cgroup() -> Result<(), String> {
+    let (a, b) = two();
+    let mount = cgroups()?;
     let unit = mount.join("fleet.service");
     let folders = [unit.clone(), unit.join("below")];
     let mut victims = [a, a, a].map(|node| Victim::new(BYTES, node, false));

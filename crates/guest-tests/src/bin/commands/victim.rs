@@ -3,6 +3,7 @@
 //! others may move their pages, and may use them all the time.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
 /// The hidden argument: bytes, node, whether a child shares the memory, and a name or nothing follow.
@@ -13,6 +14,9 @@ pub const HOT: &str = "victim-hot";
 
 /// The name of a process that faults on some of its pages all the time, and leaves the others alone.
 pub const FAULTS: &str = "victim-faults";
+
+/// The user `nobody`.
+pub const NOBODY: u32 = 65534;
 
 pub const PAGE: usize = 4096;
 /// From one page that faults to the next.
@@ -31,15 +35,20 @@ pub struct Victim {
 impl Victim {
     /// One with `len` bytes of base pages on `node`; with `forked` a child of its maps them too.
     pub fn new(len: usize, node: u32, forked: bool) -> Victim {
-        Victim::named(len, node, forked, "")
+        Victim::named(len, node, forked, "", 0)
     }
 
     /// One without a policy, and with a name; all its pages are in use all the time if that is [`HOT`].
     pub fn free(len: usize, node: u32, name: &str) -> Victim {
-        Victim::named(len, node, false, name)
+        Victim::of_user(len, node, name, 0)
     }
 
-    fn named(len: usize, node: u32, forked: bool, name: &str) -> Victim {
+    /// The same of a user.
+    pub fn of_user(len: usize, node: u32, name: &str, user: u32) -> Victim {
+        Victim::named(len, node, false, name, user)
+    }
+
+    fn named(len: usize, node: u32, forked: bool, name: &str, user: u32) -> Victim {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 SERVE,
@@ -50,6 +59,7 @@ impl Victim {
             ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .uid(user)
             .spawn()
             .unwrap();
         let stdin = child.stdin.take().unwrap();
