@@ -29,6 +29,8 @@ use crate::tiering::{Move, ProcessId, Room, Tiering, Way};
 
 /// From round to round: DAMON's kdamond answers every 100 ms, and reading 500 regions takes some 5 ms.
 pub const ROUND: Duration = Duration::from_millis(500);
+/// Unused time of the pace that is saved up, ms: two rounds. Less, and the rate would be what is saved in each round.
+const SAVED_MS: u32 = 1000;
 /// Processes are looked for each so many rounds.
 const FIND_ROUNDS: u64 = 10;
 /// Moves end for the round after that, so that a round stays one.
@@ -610,6 +612,7 @@ fn history(options: &Options, config: &Config) -> Option<History> {
 fn pace(config: &Config) -> Pace {
     let params = PaceParams {
         rate: config.brakes.bytes_per_second,
+        burst_ms: SAVED_MS,
         ..PaceParams::default()
     };
     // The configuration allows what pace takes.

@@ -109,6 +109,22 @@ fn text(root: &Path, file: &str) -> String {
         .to_owned()
 }
 
+/// The pace once saved up a tenth of a second, of which a round that comes twice a second could take no more.
+#[test]
+fn the_configured_rate_is_reached_round_by_round() {
+    let text = format!("{CONFIG}[brakes]\nbytes_per_second = \"64M\"\n");
+    let config = Config::parse(&text, Path::new("x")).unwrap();
+    let mut pace = pace(&config);
+    let mut moved = 0;
+    for ms in (500..=10_000).step_by(ROUND.as_millis() as usize) {
+        let bytes = pace.budget(ms);
+        let reserved = pace.reserve(ms, bytes).unwrap();
+        pace.settle(reserved, bytes);
+        moved += bytes;
+    }
+    assert_eq!(moved, 640 << 20);
+}
+
 #[test]
 fn the_kernel_is_supervised_and_set_back() {
     let (root, _, fake, mut daemon) = machine(CONFIG);
