@@ -24,6 +24,9 @@ const SCHEMA: &str = "memferry-restore/1";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stored {
     schema: String,
+    /// The benchmark's process: a daemon that it starts may run beside it.
+    #[serde(default)]
+    pid: u32,
     arguments: Vec<String>,
     /// Files of the kernel below the root, with what they said before, in the order in which they are set back.
     before: Vec<(String, String)>,
@@ -109,6 +112,7 @@ impl Restore {
         let arguments = std::env::args_os().skip(1);
         let stored = Stored {
             schema: SCHEMA.to_owned(),
+            pid: std::process::id(),
             arguments: arguments
                 .map(|of| of.to_string_lossy().into_owned())
                 .collect(),

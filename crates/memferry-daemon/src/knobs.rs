@@ -61,11 +61,21 @@ fn is_ours(file: &str) -> bool {
     is_plain && (is_setting || below(KDAMONDS) || is_reclaim)
 }
 
+/// Whether settings are as a benchmark left them that is not this process's parent.
+fn is_foreign_benchmark(stored: &Path) -> bool {
+    let Ok(bytes) = fs::read(stored) else {
+        return stored.exists();
+    };
+    let pid = |stored: &serde_json::Value| stored["pid"].as_i64();
+    let of = serde_json::from_slice(&bytes).ok().as_ref().and_then(pid);
+    of != rustix::process::getppid().map(|pid| i64::from(pid.as_raw_nonzero().get()))
+}
+
 impl Knobs {
     /// Takes the lock of the daemons, and puts back what one changed that was killed.
     ///
     /// # Errors
-    /// Another daemon runs, a benchmark has changed settings, or a setting does not come back.
+    /// Another daemon runs, a benchmark has changed settings that did not start this daemon, or a setting does not come back.
     pub fn open(root: &Path) -> Result<Self, DaemonError> {
         let folder = root.join(FOLDER);
         fs::create_dir_all(&folder).map_err(file(&folder, "make the folder"))?;
@@ -83,7 +93,7 @@ impl Knobs {
             let who = format!("another daemon (pid {})", pid.trim());
             return Err(DaemonError::Taken { who });
         }
-        if folder.join("restore.json").exists() {
+        if is_foreign_benchmark(&folder.join("restore.json")) {
             let who = "a benchmark of memferry".to_owned();
             return Err(DaemonError::Taken { who });
         }
@@ -326,6 +336,11 @@ mod tests {
             Knobs::open(root.path()),
             Err(DaemonError::Taken { .. })
         ));
+        // The benchmark that started it.
+        let parent = rustix::process::getppid().unwrap().as_raw_nonzero();
+        let stored = format!("{{\"pid\":{parent}}}");
+        put(root.path(), "run/memferry/restore.json", &stored);
+        assert!(Knobs::open(root.path()).is_ok());
     }
 
     #[test]

@@ -13,6 +13,12 @@ use crate::error::DaemonError;
 /// finds less than those reclaims first.
 const RESERVE: u64 = 64;
 
+/// The text of a file below a root; `None` if it cannot be read.
+pub(crate) fn text(root: &Path, file: &str) -> Option<String> {
+    let text = fs::read_to_string(root.join(file)).ok()?;
+    Some(text.trim().to_owned())
+}
+
 /// A machine with two tiers or more.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -61,8 +67,7 @@ impl Machine {
 
     /// The text of a file that may be missing.
     pub fn text(&self, file: &str) -> Option<String> {
-        let text = fs::read_to_string(self.root.join(file)).ok()?;
-        Some(text.trim().to_owned())
+        text(&self.root, file)
     }
 
     /// Bytes that are free on a node; 0 if that cannot be told.

@@ -26,7 +26,8 @@ pub struct PromoteArgs {
     /// With --like: the part of the published sizes, at most 1 (0.01, 1/128) [default: 1]
     #[arg(long, value_name = "F", requires = "like")]
     scale: Option<Scale>,
-    /// 1: the top tier has room. 2: it is full and idle, and regions of the lower tier become hot one after another
+    /// 1: the top tier has room. 2: it is full and idle, and regions of the lower tier become hot one after another. 3: both tiers
+    /// are full and accessed evenly, so that no move gains anything
     #[arg(
         long,
         value_name = "LIST",
@@ -36,7 +37,7 @@ pub struct PromoteArgs {
         hide_possible_values = true
     )]
     scenario: Vec<Scenario>,
-    /// What promotes: none, numab2 (kernel.numa_balancing=2), pghot [default: all that this kernel has]
+    /// What promotes: none, numab2 (kernel.numa_balancing=2), pghot, daemon (`memferry daemon` with DAMON) [default: all that this kernel has]
     #[arg(
         long,
         value_name = "LIST",
@@ -179,14 +180,18 @@ pub enum Scenario {
     /// The top tier is full and idle
     #[value(name = "2")]
     Full,
+    /// Both tiers are full and accessed evenly
+    #[value(name = "3")]
+    Even,
 }
 
 impl Scenario {
-    /// Its published number.
+    /// Its number; the first two are the published ones.
     pub fn number(self) -> u32 {
         match self {
             Self::Room => 1,
             Self::Full => 2,
+            Self::Even => 3,
         }
     }
 }
@@ -200,6 +205,8 @@ pub enum ModeName {
     Numab2,
     /// Hot-page tracking
     Pghot,
+    /// The daemon with DAMON
+    Daemon,
 }
 
 /// What reports accesses to pghot.

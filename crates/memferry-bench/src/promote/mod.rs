@@ -8,6 +8,7 @@
 mod access;
 mod control;
 mod cost;
+mod daemon;
 pub(crate) mod like;
 mod mode;
 mod place;
@@ -142,8 +143,14 @@ impl Plan {
                 threads,
                 accesses: args.accesses.unwrap_or(0),
                 most_ms: None,
-                fill: scenario == Scenario::Full,
-                idle_bytes: args.like.map(|like| like.idle_bytes(args.scale())),
+                fill: scenario != Scenario::Room,
+                // What fills the top tier beside memory that is accessed evenly is locked: no move would gain anything.
+                idle_bytes: match scenario {
+                    Scenario::Even => Some(0),
+                    _ => args.like.map(|like| like.idle_bytes(args.scale())),
+                },
+                even: scenario == Scenario::Even,
+                by_daemon: false,
                 sample_ms: args.sample_ms,
             };
             scenarios.push((scenario, spec));

@@ -3,8 +3,10 @@
 
 use std::path::Path;
 
+use memferry_daemon::source::damon_absence;
 use memferry_linux::kernel::pghot::{Pghot, PghotAbsence, SOURCES};
 
+use super::daemon;
 use crate::args::promote::{ModeName, PromoteArgs, SourceName};
 use crate::failure::Failure;
 
@@ -24,19 +26,24 @@ pub const SCAN_SIZE: &str = "sys/kernel/debug/sched/numa_balancing/scan_size_mb"
 /// One way to promote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mode {
-    /// `none`, `numab2` or `pghot`.
+    /// `none`, `numab2`, `pghot` or `daemon`.
     pub name: &'static str,
-    /// Of pghot, what reports to it.
+    /// Of pghot and the daemon, what reports to it.
     pub source: Option<&'static str>,
     /// Of pghot, the format of its records.
     pub record: Option<String>,
 }
 
 impl Mode {
-    /// `none`, `numab2`, `pghot hintfaults`.
+    /// `none`, `numab2`, `pghot hintfaults`, `daemon damon`.
     pub fn title(&self) -> String {
         let source = self.source.map(|source| format!(" {source}"));
         self.name.to_owned() + &source.unwrap_or_default()
+    }
+
+    /// Whether the daemon promotes.
+    pub fn is_daemon(&self) -> bool {
+        self.name == "daemon"
     }
 
     /// Whether the accessing threads take hint faults for it.
@@ -87,6 +94,18 @@ pub fn choose(
             ModeName::None => modes.push(plain("none")),
             ModeName::Numab2 if balancing => modes.push(plain("numab2")),
             ModeName::Numab2 => missing.push(no_balancing("numab2")),
+            ModeName::Daemon => match damon_absence(root) {
+                None => modes.push(Mode {
+                    source: Some(daemon::SOURCE),
+                    ..plain("daemon")
+                }),
+                Some(why) => missing.push(Missing {
+                    mode: "daemon".to_owned(),
+                    why,
+                    next: "boot a kernel with CONFIG_DAMON_SYSFS=y, be root, and end what else uses DAMON"
+                        .to_owned(),
+                }),
+            },
             ModeName::Pghot => {
                 for source in args.sources() {
                     match of_source(source, pghot, balancing, args) {
@@ -218,7 +237,7 @@ mod tests {
         let root = stock();
         let (modes, missing) = chosen(root.path(), "").expect("modes");
         assert_eq!(modes, ["none", "numab2"]);
-        assert_eq!(missing.len(), 3, "{missing:?}");
+        assert_eq!(missing.len(), 4, "{missing:?}");
         assert!(missing[1].starts_with("pghot pgtscan: "), "{missing:?}");
         fs::remove_file(root.path().join(BALANCING)).expect("remove");
         let (modes, missing) = chosen(root.path(), "--mode none,numab2").expect("modes");
@@ -243,6 +262,21 @@ mod tests {
     }
 
     #[test]
+    fn the_daemon_is_a_mode_where_damon_is_there_and_free() {
+        let root = stock();
+        let (_, missing) = chosen(root.path(), "--mode none,daemon").expect("modes");
+        assert!(missing[0].contains("CONFIG_DAMON_SYSFS"), "{missing:?}");
+        let count = "sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
+        put(root.path(), count, "0\n");
+        let (modes, missing) = chosen(root.path(), "--mode none,daemon").expect("modes");
+        assert_eq!((modes[1].as_str(), missing.len()), ("daemon damon", 0));
+        put(root.path(), count, "1\n");
+        let (modes, missing) = chosen(root.path(), "--mode none,daemon").expect("modes");
+        assert_eq!(modes, ["none"]);
+        assert!(missing[0].contains("somebody else"), "{missing:?}");
+    }
+
+    #[test]
     fn a_scanner_that_cannot_be_scaled_is_told() {
         let root = stock();
         let told = need_scan_size(root.path()).expect_err("none").to_string();
@@ -263,7 +297,7 @@ mod tests {
             ["none", "numab2", "pghot hintfaults", "pghot pgtscan"]
         );
         assert!(
-            missing[0].contains("hwhints_event is not there"),
+            missing[0].contains("hwhints_event is not there") && missing[1].starts_with("daemon: "),
             "{missing:?}"
         );
         put(root.path(), EVENT, "none\n");

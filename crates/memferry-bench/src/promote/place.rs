@@ -165,7 +165,7 @@ impl Place {
         let below = self.below(topology);
         let (count, room) = match scenario {
             // Enough room in the top tier: twice what goes there.
-            Scenario::Room => (1, below.min(free(self.near) / 2)),
+            Scenario::Room | Scenario::Even => (1, below.min(free(self.near) / 2)),
             // Each region goes up in turn, and as much comes down.
             Scenario::Full => (args.regions(), below),
         };

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::control::Control;
 use super::cost::Cost;
+use super::daemon::{self, Daemon};
 use super::mode::Mode;
 use super::place::Place;
 use super::spec::{Message, Seen, Spec};
@@ -19,6 +20,9 @@ use crate::failure::Failure;
 use crate::schema::FromTo;
 use crate::schema::promote::PromoteRow;
 use crate::ui::Ui;
+
+/// The name of a run's process.
+pub const NAME: &str = "promote-run";
 
 /// How often it is looked whether the user wants to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -90,20 +94,32 @@ impl Bench<'_> {
 
     fn measure(&mut self, mode: &Mode, spec: &Spec) -> Result<Option<Measured>, Failure> {
         self.control.off()?;
-        let mut process = Process::start(spec)?;
+        let mut process = Process::start(&Spec {
+            by_daemon: mode.is_daemon(),
+            ..spec.clone()
+        })?;
         let Some(Message::Ready { filled, locked }) = process.hear(self.ui)? else {
             return self.ended_early();
+        };
+        let daemon = match mode.is_daemon() {
+            true => match Daemon::start(self.root, self.ui)? {
+                None => return Ok(None),
+                some => some,
+            },
+            false => None,
         };
         let before = Cost::read(self.root)?;
         self.control.on(mode)?;
         process.say()?;
         let heard = process.hear(self.ui);
         // Off before anything else: what is promoted now is not part of the run.
+        let daemon = daemon.map(Daemon::end);
         self.control.off()?;
         let Some(Message::Done(seen)) = heard? else {
             return self.ended_early();
         };
         let cost = Cost::read(self.root)?.since(&before);
+        let daemon = daemon.transpose()?;
         process.say()?;
         let Some(Message::Checked(verified)) = process.hear(self.ui)? else {
             return self.ended_early();
@@ -111,6 +127,7 @@ impl Bench<'_> {
         Ok(Some(Measured {
             seen: *seen,
             cost,
+            daemon,
             filled,
             locked,
             verified,
@@ -133,6 +150,8 @@ impl Bench<'_> {
 pub struct Measured {
     pub seen: Seen,
     pub cost: Cost,
+    /// What the daemon did, where it promotes.
+    pub daemon: Option<daemon::Done>,
     pub filled: u64,
     pub locked: u64,
     pub verified: u64,
@@ -147,7 +166,9 @@ fn row(
     measured: &Measured,
 ) -> PromoteRow {
     let Measured { seen, cost, .. } = measured;
-    let promoted = promoted_of(&cost.counters);
+    let promoted = (measured.daemon.as_ref())
+        .map_or_else(|| promoted_of(&cost.counters), |of| of.promoted_pages);
+    let of_daemon = measured.daemon.unwrap_or_default();
     let seen_hot: u64 = seen.regions.iter().map(|region| region.arrived_pages).sum();
     // Where a page stands for its neighbours, more can seem to arrive than the kernel promoted; it counts all it promotes.
     let hot = if promoted > 0 {
@@ -174,13 +195,13 @@ fn row(
         hot_in_top_95_s: reached.filter(|of| !of.is_empty()).map(mean),
         promoted_pages: promoted,
         promoted_hot_pages: hot,
-        demoted_pages: cost.demoted(),
+        demoted_pages: cost.demoted() + of_daemon.demoted_pages,
         top_share: seen.top_accesses / (seen.accesses.max(1)) as f64,
         // A page that came and went between two looks is in the kernel's count only, and so counts against precision.
         precision: (promoted.max(hot) > 0).then(|| hot as f64 / promoted.max(hot) as f64),
         recall: mean(seen.regions.iter().map(|region| region.share).collect()),
-        tracker_cpu_s: cost.tracker_s + faults,
-        migration_cpu_s: (mode.name != "numab2").then_some(cost.migration_s),
+        tracker_cpu_s: cost.tracker_s + faults + of_daemon.source_cpu_s,
+        migration_cpu_s: (mode.name != "numab2").then_some(cost.migration_s + of_daemon.cpu_s),
         demotion_cpu_s: cost.demotion_s,
         access_system_s: seen.system_s,
         hint_faults: cost.counter("numa_hint_faults"),
@@ -354,6 +375,7 @@ mod tests {
                 migration_s: 0.125,
                 demotion_s: 0.0,
             },
+            daemon: None,
             filled: 0,
             locked: 0,
             verified: 4096,
@@ -377,6 +399,8 @@ mod tests {
             most_ms: None,
             fill: true,
             idle_bytes: None,
+            even: false,
+            by_daemon: false,
             sample_ms: 100,
         };
         let place = Place {
@@ -432,6 +456,24 @@ mod tests {
         assert_eq!(cost("pghot", Some("hintfaults")), (0.75, Some(0.125)));
         assert_eq!(cost("numab2", None), (0.75, None));
         assert_eq!(cost("none", None), (0.25, Some(0.125)));
+    }
+
+    #[test]
+    fn what_the_daemon_moved_and_took_is_the_rows() {
+        let mut measured = measured(&[None], 0);
+        measured.daemon = Some(daemon::Done {
+            promoted_pages: 160,
+            demoted_pages: 60,
+            cpu_s: 0.5,
+            source_cpu_s: 1.0,
+        });
+        let row = of("daemon", Some("damon"), &measured);
+        assert_eq!((row.promoted_pages, row.demoted_pages), (160, 63));
+        assert_eq!(row.precision, Some(100.0 / 160.0));
+        assert_eq!(
+            (row.tracker_cpu_s, row.migration_cpu_s),
+            (1.25, Some(0.625))
+        );
     }
 
     #[test]

@@ -30,6 +30,10 @@ pub struct Spec {
     pub fill: bool,
     /// Of what fills it, the bytes that are idle; the rest is locked, as if the tier ended there. All, if not set.
     pub idle_bytes: Option<u64>,
+    /// Whether half of the hot memory lies in the top tier from the beginning.
+    pub even: bool,
+    /// Whether the daemon promotes, and counts what it promoted.
+    pub by_daemon: bool,
     /// How often it is looked where the pages are.
     pub sample_ms: u64,
 }

@@ -29,6 +29,8 @@ pub struct Watch<'a> {
     /// Pages that each of them stands for.
     stride: usize,
     top: &'a [u32],
+    /// Counts pages promoted so far.
+    promoted: fn() -> u64,
     in_top: Vec<bool>,
     status: Vec<i32>,
     /// Accesses to the region when it was looked at last.
@@ -38,7 +40,7 @@ pub struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     /// The region at `start`, with so many pages.
-    pub fn new(start: usize, pages: usize, top: &'a [u32]) -> Self {
+    pub fn new(start: usize, pages: usize, top: &'a [u32], promoted: fn() -> u64) -> Self {
         let stride = pages.div_ceil(MOST_LOOKED_AT).max(1);
         let pages: Vec<usize> = (0..pages)
             .step_by(stride)
@@ -50,6 +52,7 @@ impl<'a> Watch<'a> {
             pages,
             stride,
             top,
+            promoted,
             accesses: 0,
             seen: RegionSeen::default(),
         }
@@ -66,7 +69,7 @@ impl<'a> Watch<'a> {
     fn note(&self, started: Instant, book: &mut Seen) {
         let at = started.elapsed().as_secs_f64();
         book.hot.push((at, self.seen.share));
-        book.promoted.push((at, promoted()));
+        book.promoted.push((at, (self.promoted)()));
     }
 
     /// Looks, and gives the share in the top tier.
@@ -132,7 +135,7 @@ impl<'a> Watch<'a> {
 }
 
 /// The kernel's count of promoted pages.
-fn promoted() -> u64 {
+pub fn promoted() -> u64 {
     pghot::vmstat(Path::new("/")).map_or(0, |counters| promoted_of(&counters))
 }
 
@@ -151,7 +154,7 @@ mod tests {
     /// All memory of this machine is the top tier, or none is.
     fn watch(top: &[u32]) -> (Region, Watch<'_>) {
         let region = Region::new(2 << 20, false, 1).expect("memory");
-        let watch = Watch::new(region.range().start, 512, top);
+        let watch = Watch::new(region.range().start, 512, top, || 0);
         (region, watch)
     }
 

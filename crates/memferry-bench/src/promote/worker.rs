@@ -3,6 +3,7 @@
 //! afterwards. It changes no setting of the kernel.
 
 use std::io::{self, BufRead, Write};
+use std::ops::Range;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,9 +12,11 @@ use memferry_linux::{affinity, numa};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::access::Work;
+use super::daemon;
 use super::place;
+use super::run::NAME;
 use super::spec::{Message, Seen, Spec};
-use super::watch::Watch;
+use super::watch::{Watch, promoted};
 use crate::cpu_time::of_thread;
 use crate::failure::Failure;
 use crate::region::{PAGE, Region};
@@ -26,6 +29,8 @@ pub fn serve(spec: &str) -> Result<(), Failure> {
     // It ends with the command, whatever ends that, and is the first that the kernel takes when memory is short.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    // The daemon knows it by this name.
+    let _ = std::fs::write("/proc/self/comm", NAME);
     let spec: Spec = serde_json::from_str(spec).map_err(|error| {
         Failure::new(
             "not a run of bench promote",
@@ -93,7 +98,7 @@ impl Memory {
         let regions: Vec<Region> = (0..spec.regions).map(region).collect::<Result<_, _>>()?;
         drop(above);
         for region in &regions {
-            let away = elsewhere(region, &[spec.lower])?;
+            let away = elsewhere(&region.range(), &[spec.lower])?;
             if away > 0 {
                 return Err(Failure::new(
                     format!("cannot place the hot memory on node {}", spec.lower),
@@ -103,6 +108,9 @@ impl Memory {
                     ),
                     "free memory there (`memferry topology` shows it), or give a smaller --size",
                 ));
+            }
+            if spec.even {
+                bring_half_up(region, spec.top[0])?;
             }
         }
         let mut memory = Self {
@@ -221,7 +229,12 @@ impl Memory {
                 stores: &stored,
                 stop: &stop,
             };
-            let mut watch = Watch::new(work.start, work.pages, &spec.top);
+            let count = if spec.by_daemon {
+                daemon::promoted
+            } else {
+                promoted
+            };
+            let mut watch = Watch::new(work.start, work.pages, &spec.top, count);
             watch
                 .begin(started, &mut book)
                 .map_err(|error| cannot_look(&error))?;
@@ -354,9 +367,28 @@ fn lock(region: &Region) -> Result<(), Failure> {
     }
 }
 
-/// How many pages of a region are on none of these nodes.
-fn elsewhere(region: &Region, nodes: &[u32]) -> Result<usize, Failure> {
-    let pages: Vec<usize> = region.range().step_by(PAGE).collect();
+/// Moves the upper half of a region to a node.
+fn bring_half_up(region: &Region, node: u32) -> Result<(), Failure> {
+    let range = region.range();
+    let half = range.start + range.len() / PAGE / 2 * PAGE..range.end;
+    let pages: Vec<usize> = half.clone().step_by(PAGE).collect();
+    let mut status = vec![0; pages.len()];
+    let nodes = vec![node as i32; pages.len()];
+    numa::move_pages(0, &pages, Some(&nodes), &mut status, false)
+        .map_err(|error| cannot_look(&error))?;
+    match elsewhere(&half, &[node])? {
+        0 => Ok(()),
+        away => Err(Failure::new(
+            format!("cannot place half of the hot memory on node {node}"),
+            format!("{away} of {} pages did not go there", pages.len()),
+            "free memory there (`memferry topology` shows it), or give a smaller --size",
+        )),
+    }
+}
+
+/// How many pages of a range are on none of these nodes.
+fn elsewhere(range: &Range<usize>, nodes: &[u32]) -> Result<usize, Failure> {
+    let pages: Vec<usize> = range.clone().step_by(PAGE).collect();
     let mut status = vec![0; pages.len()];
     numa::move_pages(0, &pages, None, &mut status, false).map_err(|error| cannot_look(&error))?;
     let is_there = |&at: &i32| nodes.iter().any(|&node| at == node as i32);

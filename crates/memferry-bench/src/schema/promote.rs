@@ -14,11 +14,12 @@ pub const PROMOTE_SCHEMA: &str = "memferry-promote/1";
 /// One run of one case.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PromoteRow {
-    /// 1: the top tier has room; 2: it is full and idle, and regions of the lower tier become hot one after another.
+    /// 1: the top tier has room; 2: it is full and idle, and regions of the lower tier become hot one after another; 3: both tiers
+    /// are full and accessed evenly.
     pub scenario: u32,
-    /// `none`, `numab2` or `pghot`.
+    /// `none`, `numab2`, `pghot` or `daemon`.
     pub mode: String,
-    /// What reported accesses to pghot: `hintfaults`, `pgtscan` or `hwhints`.
+    /// What reported accesses to pghot (`hintfaults`, `pgtscan` or `hwhints`) or to the daemon (`damon`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// The format of pghot's records, `default` or `precise`.
@@ -32,11 +33,11 @@ pub struct PromoteRow {
     /// was never seen, of one region at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_in_top_95_s: Option<f64>,
-    /// Pages promoted meanwhile, by the kernel's count, of all processes.
+    /// Pages promoted meanwhile, by the kernel's count, of all processes; by the daemon's with `daemon`.
     pub promoted_pages: u64,
     /// Pages of the hot set that were seen to arrive in the top tier while they were hot.
     pub promoted_hot_pages: u64,
-    /// Pages demoted meanwhile, by the kernel's count.
+    /// Pages demoted meanwhile, by the kernel's count, and by the daemon's.
     pub demoted_pages: u64,
     /// Share of the accesses that the top tier served.
     pub top_share: f64,
@@ -47,7 +48,7 @@ pub struct PromoteRow {
     pub recall: f64,
     /// CPU time of what finds hot pages. See docs/measuring/promote.md.
     pub tracker_cpu_s: f64,
-    /// CPU time of `kmigrated`; absent where the accessing threads migrate themselves, which is in `tracker_cpu_s`.
+    /// CPU time of `kmigrated`, or of the daemon; absent where the accessing threads migrate themselves, which is in `tracker_cpu_s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration_cpu_s: Option<f64>,
     /// CPU time of `kswapd`, which demotes.

@@ -24,8 +24,8 @@ pub fn charts(rows: &[PromoteRow]) -> Vec<Chart> {
             Chart {
                 title: format!("Hot set in the top tier over time, scenario {scenario}"),
                 note: match scenario {
-                    1 => hot.note.clone(),
-                    _ => format!("Another region becomes hot again and again. {}", hot.note),
+                    2 => format!("Another region becomes hot again and again. {}", hot.note),
+                    _ => hot.note.clone(),
                 },
                 y: Y::Percent,
                 ..hot

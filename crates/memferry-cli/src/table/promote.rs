@@ -165,8 +165,8 @@ fn cost(scenario: u32, rows: &[&PromoteRow]) -> Table {
         ("in kernel, s", |row| Some(row.access_system_s)),
     ];
     let title = format!("what it took, scenario {scenario}");
-    let caption = "pages, and CPU seconds of a run: of what finds hot pages, of kmigrated, of kswapd, and of the accessing \
-                   threads while they were in the kernel; numab2 migrates there, and its tracker is that time";
+    let caption = "pages, and CPU seconds of a run: of what finds hot pages, of kmigrated or the daemon, of kswapd, and of the \
+                   accessing threads while they were in the kernel; numab2 migrates there, and its tracker is that time";
     spread(title, caption, rows, &columns)
 }
 

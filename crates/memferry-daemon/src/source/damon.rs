@@ -5,11 +5,12 @@
 //! The kdamond is the daemon's own, or there is none: writing `nr_kdamonds` would remove those of others.
 
 use std::fs;
+use std::path::Path;
 
 use super::{Report, Source};
 use crate::error::DaemonError;
 use crate::knobs::{KDAMONDS, Knobs};
-use crate::machine::Machine;
+use crate::machine::text;
 use crate::tiering::{ProcessId, Seen};
 
 /// Microseconds from sample to sample, and from report to report: DAMON's own defaults.
@@ -29,23 +30,20 @@ pub(super) struct Damon {
 }
 
 /// Who has DAMON, if anybody: kdamonds in its sysfs, or modules that want it alone.
-pub fn foreign(machine: &Machine) -> Option<String> {
-    let count: u32 = machine
-        .text(&format!("{KDAMONDS}/nr_kdamonds"))?
+fn foreign(root: &Path) -> Option<String> {
+    let count: u32 = text(root, &format!("{KDAMONDS}/nr_kdamonds"))?
         .parse()
         .ok()?;
-    let state = |number: u32| machine.text(&format!("{KDAMONDS}/{number}/state"));
+    let state = |number: u32| text(root, &format!("{KDAMONDS}/{number}/state"));
     if let Some(number) = (0..count).find(|number| state(*number).as_deref() == Some("on")) {
-        let pid = machine
-            .text(&format!("{KDAMONDS}/{number}/pid"))
-            .unwrap_or_default();
+        let pid = text(root, &format!("{KDAMONDS}/{number}/pid")).unwrap_or_default();
         return Some(format!("somebody else's kdamond {number} (pid {pid}) runs"));
     }
     if count > 0 {
         return Some(format!("somebody else has set up {count} kdamonds"));
     }
     let is_on = |module: &&str| {
-        let on = machine.text(&format!("sys/module/{module}/parameters/enabled"));
+        let on = text(root, &format!("sys/module/{module}/parameters/enabled"));
         matches!(on.as_deref(), Some("Y" | "1"))
     };
     let modules = ["damon_stat", "damon_reclaim", "damon_lru_sort"];
@@ -56,13 +54,13 @@ pub fn foreign(machine: &Machine) -> Option<String> {
 }
 
 /// Why DAMON cannot be had; `None` if it can.
-pub(super) fn absence(machine: &Machine, knobs: &Knobs) -> Option<String> {
-    match knobs.read(&format!("{KDAMONDS}/nr_kdamonds")) {
+pub fn absence(root: &Path) -> Option<String> {
+    match text(root, &format!("{KDAMONDS}/nr_kdamonds")) {
         None => Some(
             "this kernel has no DAMON in sysfs (CONFIG_DAMON_SYSFS), or it is for root only"
                 .to_owned(),
         ),
-        Some(_) => foreign(machine),
+        Some(_) => foreign(root),
     }
 }
 
@@ -225,6 +223,7 @@ fn regions(knobs: &Knobs, folder: &str) -> Vec<Seen> {
 mod tests {
     use super::*;
     use crate::config::SourceChoice;
+    use crate::machine::Machine;
     use crate::machine::tests::{put, tree};
     use crate::source::choose;
 
@@ -339,6 +338,6 @@ mod tests {
             "sys/module/damon_stat/parameters/enabled",
             "Y\n",
         );
-        assert_eq!(foreign(&machine).unwrap(), "damon_stat has DAMON");
+        assert_eq!(foreign(root.path()).unwrap(), "damon_stat has DAMON");
     }
 }

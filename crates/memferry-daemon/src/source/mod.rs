@@ -13,7 +13,7 @@ use crate::machine::Machine;
 use crate::status::SampleStatus;
 use crate::tiering::{ProcessId, Seen};
 
-pub use damon::foreign as foreign_damon;
+pub use damon::absence as damon_absence;
 
 /// What a source knows since the last time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub fn choose(
         }
     }
     if wants(SourceChoice::Damon) {
-        match damon::absence(machine, knobs) {
+        match damon::absence(&machine.root) {
             None => {
                 let source = damon::Damon::new(knobs)?;
                 return Ok((Box::new(source), reason("DAMON is there and free")));
