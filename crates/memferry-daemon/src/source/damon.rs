@@ -13,14 +13,17 @@ use crate::knobs::{KDAMONDS, Knobs};
 use crate::machine::text;
 use crate::tiering::{ProcessId, Seen};
 
-/// Microseconds from sample to sample, and from report to report: DAMON's own defaults.
-const SAMPLE_US: u32 = 5_000;
+/// Microseconds from sample to sample, and from report to report. DAMON's own 5,000 from sample to sample cost four times as much,
+/// and miss accesses by a TLB that is full: docs/results/2026-11-26-lab-daemon.md.
+const SAMPLE_US: u32 = 20_000;
 const AGGREGATE_US: u32 = 100_000;
 /// Microseconds until it looks again for what a process has mapped.
 const UPDATE_US: u32 = 1_000_000;
 /// Regions of all processes: reading one takes four files, some 10 us.
 const REGIONS: usize = 500;
-/// Processes that are watched at most: each takes ten regions at least.
+/// No region is larger than this part of all memory: what is hot of a larger one is rarely sampled, and takes idle neighbours along.
+const LEAST_REGIONS: usize = 100;
+/// Processes that are watched at most: each begins with as many regions as [`LEAST_REGIONS`].
 const PROCESSES: usize = 32;
 
 /// DAMON as a source.
@@ -101,7 +104,10 @@ impl Damon {
                 format!("{attributes}/intervals/update_us"),
                 UPDATE_US.to_string(),
             ),
-            (format!("{attributes}/nr_regions/min"), "10".to_owned()),
+            (
+                format!("{attributes}/nr_regions/min"),
+                LEAST_REGIONS.to_string(),
+            ),
             (format!("{attributes}/nr_regions/max"), REGIONS.to_string()),
             (format!("{context}/targets/nr_targets"), count.clone()),
             (format!("{context}/schemes/nr_schemes"), count),
@@ -114,12 +120,13 @@ impl Damon {
                 &process.pid.to_string(),
             );
             put(format!("{scheme}/action"), "stat");
-            for (field, most) in [
-                ("sz", "18446744073709551615"),
-                ("nr_accesses", "4294967295"),
-                ("age", "4294967295"),
+            // Idle regions are not named: each would take a folder in sysfs, and its reading.
+            for (field, least, most) in [
+                ("sz", "0", "18446744073709551615"),
+                ("nr_accesses", "1", "4294967295"),
+                ("age", "0", "4294967295"),
             ] {
-                put(format!("{scheme}/access_pattern/{field}/min"), "0");
+                put(format!("{scheme}/access_pattern/{field}/min"), least);
                 put(format!("{scheme}/access_pattern/{field}/max"), most);
             }
             // All but this process is filtered out.
@@ -264,7 +271,7 @@ mod tests {
             (&format!("{scheme}/filters/0/damon_target_idx"), ""),
             (&format!("{scheme}/tried_regions/0/start"), "4194304"),
             (&format!("{scheme}/tried_regions/0/end"), "8388608"),
-            (&format!("{scheme}/tried_regions/0/nr_accesses"), "13"),
+            (&format!("{scheme}/tried_regions/0/nr_accesses"), "3"),
         ] {
             put(root, &format!("{KDAMONDS}/0/{file}"), text);
         }
@@ -298,8 +305,8 @@ mod tests {
         assert_eq!(read("0/contexts/0/targets/0/pid_target"), "4711");
         let seen = Seen {
             range: 4 << 20..8 << 20,
-            accesses: 13,
-            of: 20,
+            accesses: 3,
+            of: 5,
         };
         assert_eq!(
             source.report(&mut knobs).unwrap(),
