@@ -32,7 +32,13 @@ pub const CASES: &[Case] = &[
     ("daemon_that_was_killed_is_undone_by_the_next", killed),
     ("daemon_names_who_has_damon", foreign),
     ("daemon_leaves_memory_with_a_policy", policy),
+    ("daemon_keeps_a_protection_beside_a_flood", flood),
+    ("daemon_is_killed_at_any_moment", || killed_often(10)),
+    ("bench_promote_with_the_daemon", bench),
 ];
+
+/// Cases that take long.
+pub const LONG: &[Case] = &[("daemon_is_killed_200_times", || killed_often(200))];
 
 const BYTES: usize = 64 << 20;
 const CONFIG: &str = "/tmp/memferry.toml";
@@ -477,5 +483,152 @@ fn policy() -> Result<(), String> {
     });
     bound.assert_whole_on(slow);
     daemon.end();
+    Ok(())
+}
+
+/// Bytes that are free on a node.
+fn free(node: u32) -> usize {
+    let file = format!("/sys/devices/system/node/node{node}/meminfo");
+    let text = fs::read_to_string(file).unwrap();
+    let line = text.lines().find(|line| line.contains("MemFree:")).unwrap();
+    let kib = line.split_whitespace().rev().nth(1).unwrap();
+    kib.parse::<usize>().unwrap() << 10
+}
+
+/// Others use all of the top tier, and more than that; the pages of the protected one come up and stay.
+fn flood() -> Result<(), String> {
+    const PROTECTED: usize = 128 << 20;
+    const FLOOD: &str = "victim-hot-more";
+    need_tiers()?;
+    has_damon()?;
+    let _quiet = Quiet::new();
+    let (top, slow) = tiers();
+    // What stays free, of which CMA's 64 MiB cannot be bound to, is less than all that want to come up.
+    let fill = |node: &u32| {
+        let bytes = free(*node) - (128 << 20);
+        Victim::free(bytes / (2 << 20) * (2 << 20), *node, FLOOD)
+    };
+    let mut others: Vec<Victim> = top.iter().map(fill).collect();
+    others.push(Victim::free(2 * PROTECTED, slow, FLOOD));
+    let mut hot = Victim::free(PROTECTED, slow, HOT);
+    let mut daemon = Daemon::new(&format!(
+        "act = true\nsource = \"damon\"\n[[group]]\nname = \"hot\"\nprocesses = [\"{HOT}\"]\nprotect = {PROTECTED}\n\n\
+         [[group]]\nname = \"flood\"\nprocesses = [\"{FLOOD}\"]\n"
+    ));
+    let part = |hot: &Victim| on_top(hot, &top) * 100 / (PROTECTED / PAGE);
+    let status = daemon.wait("the protected pages are up", |_| part(&hot) >= 95);
+    println!(
+        "# up after {} s, {} rounds",
+        status["seconds"], status["rounds"]
+    );
+    let until = number(&status["rounds"]) + 40;
+    let mut least = 100;
+    let status = daemon.wait("forty more rounds", |status| {
+        least = least.min(part(&hot));
+        number(&status["rounds"]) >= until
+    });
+    println!(
+        "# least part of the protected pages in the top tier: {least}%; the flood has {} of {} there",
+        group(&status, "flood")["top"],
+        group(&status, "flood")["resident"]
+    );
+    assert!(least >= 95, "{status:#}");
+    daemon.end();
+    hot.assert_whole();
+    others.iter_mut().for_each(Victim::assert_whole);
+    Ok(())
+}
+
+/// A start whose configuration is wrong puts back what a killed daemon changed, and does nothing else.
+fn killed_often(times: u64) -> Result<(), String> {
+    need_tiers()?;
+    let _quiet = Quiet::new();
+    let before = settings();
+    let (mut hot, mut idle, top) = two();
+    let source = has_damon().map_or("numa-balancing", |()| "damon");
+    let limited = |hot: &str| {
+        format!(
+            "act = true\nsource = \"{source}\"\n[[group]]\nname = \"hot\"\nprocesses = [\"{HOT}\"]\n{hot}\n\
+             [[group]]\nname = \"idle\"\nprocesses = [\"victim-idle\"]\nlimit = \"16M\"\n"
+        )
+    };
+    let (mut changed, mut moved, mut random) = (0, 0, 0x9e37_79b9_u64);
+    for time in 0..times {
+        let was = on_top(&hot, &top);
+        // Pages come up, or leave again; the daemon dies between its first instruction and its sixth round.
+        let mut daemon = Daemon::new(&limited(["", "limit = \"2M\""][time as usize % 2]));
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let (pid, rounds) = (u64::from(daemon.0.id()), (random >> 33) % 6);
+        if rounds > 0 {
+            daemon.wait("its rounds", |status| {
+                number(&status["pid"]) == pid && number(&status["rounds"]) >= rounds
+            });
+        }
+        std::thread::sleep(Duration::from_millis((random >> 40) % 500));
+        assert!(daemon.0.try_wait().unwrap().is_none(), "{}", daemon.told());
+        daemon.kill();
+        changed += u64::from(settings() != before);
+        moved += u64::from(on_top(&hot, &top) != was);
+        fs::write(CONFIG, "wrong").unwrap();
+        memferry(&format!("daemon --config {CONFIG}"))
+            .gives(1)
+            .says("memferry.toml:1");
+        assert_eq!(settings(), before, "after {time} kills");
+        if time % 10 == 9 {
+            hot.assert_whole();
+            idle.assert_whole();
+        }
+    }
+    println!(
+        "# {times} times killed: {changed} times with settings changed, {moved} times with pages moved"
+    );
+    assert!(changed * 2 > times && (moved > 0 || source != "damon"));
+    hot.assert_whole();
+    idle.assert_whole();
+    assert_eq!(settings(), before);
+    Ok(())
+}
+
+/// The bench starts the daemon by itself, and what it reports of it is what was seen.
+fn bench() -> Result<(), String> {
+    need_tiers()?;
+    has_damon()?;
+    let _quiet = Quiet::new();
+    let before = settings();
+    let line = "bench promote --scenario 1 --mode none,daemon --size 16M --runs 1 --json";
+    let json = memferry(&format!("{line} --seconds 60")).gives(0).json();
+    assert_eq!(settings(), before);
+    let rows = json["rows"].as_array().unwrap();
+    let [_, row] = &rows[..] else {
+        panic!("{json:#}")
+    };
+    assert_eq!(
+        (&row["mode"], &row["source"]),
+        (&"daemon".into(), &"damon".into())
+    );
+    assert_eq!(
+        number(&row["promoted_hot_pages"]),
+        number(&row["region_bytes"]) / PAGE as u64,
+        "{row}"
+    );
+    assert!(
+        number(&row["promoted_pages"]) >= number(&row["promoted_hot_pages"]),
+        "{row}"
+    );
+    assert!(row["hot_in_top_95_s"].is_number(), "{row}");
+    let ends = row["timeline"].as_array().unwrap().last().unwrap();
+    assert!(number(&ends[1]) > 0, "{row}");
+    for cost in ["tracker_cpu_s", "migration_cpu_s"] {
+        assert!(row[cost].as_f64().unwrap() > 0.0, "{row}");
+    }
+    // Somebody else's DAMON is not taken.
+    fs::write(KDAMONDS, "1").unwrap();
+    let done = memferry(&format!("{line} --accesses 1000"));
+    fs::write(KDAMONDS, "0").unwrap();
+    done.gives(0)
+        .says("Not available here: daemon; somebody else has set up 1 kdamonds");
+    assert_eq!(settings(), before);
     Ok(())
 }

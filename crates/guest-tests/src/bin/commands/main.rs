@@ -45,11 +45,17 @@ fn main() -> ExitCode {
         ["daemon"] => daemon::CASES.to_vec(),
         ["promote"] => promote::CASES.to_vec(),
         ["reproduce"] => reproduce::CASES.to_vec(),
-        names => [&most[..], daemon::CASES, promote::CASES, reproduce::CASES]
-            .concat()
-            .into_iter()
-            .filter(|(name, _)| names.contains(name))
-            .collect(),
+        names => [
+            &most[..],
+            daemon::CASES,
+            daemon::LONG,
+            promote::CASES,
+            reproduce::CASES,
+        ]
+        .concat()
+        .into_iter()
+        .filter(|(name, _)| names.contains(name))
+        .collect(),
     };
     run(&chosen)
 }

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 /// The hidden argument: bytes, node, whether a child shares the memory, and a name or nothing follow.
 pub const SERVE: &str = "--victim";
 
-/// The name of a process that uses its memory.
+/// The names of processes that use their memory begin so.
 pub const HOT: &str = "victim-hot";
 
 /// The name of a process that faults on some of its pages all the time, and leaves the others alone.
@@ -38,7 +38,7 @@ impl Victim {
         Victim::named(len, node, forked, "", 0)
     }
 
-    /// One without a policy, and with a name; all its pages are in use all the time if that is [`HOT`].
+    /// One without a policy, and with a name; all its pages are in use all the time if that begins with [`HOT`].
     pub fn free(len: usize, node: u32, name: &str) -> Victim {
         Victim::of_user(len, node, name, 0)
     }
@@ -189,7 +189,7 @@ pub fn serve(arguments: &[&str]) -> ExitCode {
             assert_eq!(libc::syscall(libc::SYS_mbind, raw, len, 0, none, 0, 0), 0);
         }
     }
-    if *name == HOT {
+    if name.starts_with(HOT) {
         let start = raw as usize;
         std::thread::spawn(move || {
             for page in (0..len).step_by(PAGE).cycle() {
