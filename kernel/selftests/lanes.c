@@ -287,7 +287,7 @@ static void test_nontemporal(const char *kind, size_t bytes)
 	size_t wrong = 0;
 
 	for (int try = 0; try < PATIENT_TRIES && best < 2; try++) {
-		/* New memory: Linux 6.12 splits folios of 64 KiB when they move a second time. */
+		/* New memory: Linux splits folios of 64 KiB when they move a second time. */
 		wrong += move_new(kind, bytes, 1, &seen);
 		whole &= seen.lane_bytes == (long long)bytes;
 		if (seen.lanes > best)

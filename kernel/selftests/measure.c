@@ -128,7 +128,7 @@ static void measure_round(const struct size *size, struct result *row, int round
 		for (int warm = 2; warm >= 0; warm--) {
 			/*
 			 * Memory of its own: what one migrator leaves behind is not the next one's, and
-			 * Linux 6.12 splits folios smaller than 2 MiB when they move a second time.
+			 * Linux splits folios smaller than 2 MiB when they move a second time.
 			 */
 			if (!memory_make(&memory, kind_named(size->kind), size->folio * size->folios,
 					 node_at(0), 0))

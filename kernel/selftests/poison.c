@@ -246,7 +246,7 @@ static void test_injected(const char *name, int per_cent, int times)
 		tap_ok(!error && left == BYTES / page_bytes(), "%s: no page moved", what);
 	else
 		tap_ok(!error && !left, "%s: every page moved", what);
-	/* Linux 6.12 splits folios of 64 KiB that were unmapped, also if they then stay. */
+	/* Linux splits folios of 64 KiB that were unmapped, also if they then stay. */
 	tap_ok(!wrong && (left || memory_folios(&memory) == folios), "%s: contents, whole folios",
 	       what);
 	tap_ok(right_stats(done, per_cent, times, folios),
