@@ -58,7 +58,13 @@ pub fn findings(
         let output = Command::new("perl")
             .arg(linux.join("scripts/checkpatch.pl"))
             .arg(format!("--root={}", linux.display()))
-            .args(["--strict", "--terse", "--showfile", "--show-types", "--no-summary"])
+            .args([
+                "--strict",
+                "--terse",
+                "--showfile",
+                "--show-types",
+                "--no-summary",
+            ])
             .args(["--color=never", "--patch"])
             .arg(mail)
             // It would read a .checkpatch.conf there.
