@@ -13,8 +13,7 @@ use crate::knobs::{KDAMONDS, Knobs};
 use crate::machine::text;
 use crate::tiering::{ProcessId, Seen};
 
-/// Microseconds from sample to sample, and from report to report. DAMON's own 5,000 from sample to sample cost four times as much,
-/// and miss accesses by a TLB that is full: docs/results/2026-11-26-lab-daemon.md.
+/// Microseconds from sample to sample, and from report to report. DAMON's own 5,000 from sample to sample cost four times as much.
 const SAMPLE_US: u32 = 20_000;
 const AGGREGATE_US: u32 = 100_000;
 /// Microseconds until it looks again for what a process has mapped.
