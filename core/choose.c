@@ -39,8 +39,12 @@
 #define SHARE_HALF	((uint32_t)128)
 #define SHARE_LEAST	((uint32_t)8)
 
-/* So many samples in a row on one side and far away: the cost has changed. */
+/*
+ * So many samples in a row that are far below, or far above, are a new cost. Those of one move may
+ * be dear together, where a helper's CPU was taken away.
+ */
 #define STREAK		4
+#define STREAK_DEAR	8
 
 /*
  * Shares of the time: an option that looks faster is used although it may be 1/128 above plain,
@@ -409,8 +413,8 @@ void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *
 		cost.mean = ferry_choose_cost(choice->most_ns, choice->bytes) / 5 * 4;
 		cost.spread = cost.mean / 4;
 		cost.samples = 1;
-		cost.streak = STREAK - 1;
-	} else if (!cost.samples || cost.streak >= STREAK || cost.streak <= -STREAK ||
+		cost.streak = STREAK_DEAR - 1;
+	} else if (!cost.samples || cost.streak >= STREAK_DEAR || cost.streak <= -STREAK ||
 		   (cost.streak < 0 && cost.samples < STREAK)) {
 		/* Of few samples the dear ones were preempted, or woke what had slept. */
 		cost.mean = (uint32_t)now;
