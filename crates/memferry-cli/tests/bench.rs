@@ -518,7 +518,7 @@ fn promote_refuses_a_machine_with_one_tier() {
 #[test]
 fn the_process_of_a_promotion_run_accounts_for_its_accesses() {
     let spec = r#"{"lower":0,"top":[0],"cpus":[0],"regions":2,"region_bytes":2097152,"threads":2,"accesses":5000,
-                   "most_ms":null,"fill":false,"sample_ms":1}"#;
+                   "most_ms":null,"fill":false,"even":false,"by_daemon":false,"sample_ms":1}"#;
     let mut child = command::command()
         .args(["promote-run", spec])
         .stdin(Stdio::piped())
@@ -556,7 +556,7 @@ fn the_process_of_a_promotion_run_accounts_for_its_accesses() {
 #[test]
 fn the_process_of_a_promotion_run_ends_with_the_command() {
     let spec = r#"{"lower":0,"top":[0],"cpus":[0],"regions":1,"region_bytes":2097152,"threads":1,"accesses":1,
-                   "most_ms":null,"fill":false,"sample_ms":1}"#;
+                   "most_ms":null,"fill":false,"even":false,"by_daemon":false,"sample_ms":1}"#;
     let output = command::command()
         .args(["promote-run", spec])
         .stdin(Stdio::null())
