@@ -11,7 +11,7 @@ listen = "127.0.0.1:9464"
 
 [[group]]
 name = "workload"
-processes = ["memferry"]
+processes = ["promote-run"]
 END
 cat /tmp/memferry.toml
 ip link set lo up

@@ -6,11 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use memferry_linux::topology::Topology;
+use memferry_linux::zones::above_watermarks;
 
 use crate::error::DaemonError;
 
-/// One part of so many of the top tier stays free: the kernel's watermarks are a part in a thousand, and an allocation that
-/// finds less than those reclaims first.
+/// One part of so many of a top node stays free, and no less than the kernel's high watermarks, which are more than that on a small
+/// one: below them moves fail, and kswapd takes what programs use.
 const RESERVE: u64 = 64;
 
 /// The text of a file below a root; `None` if it cannot be read.
@@ -82,8 +83,14 @@ impl Machine {
 
     /// Bytes of the top tier that may be filled.
     pub fn room(&self) -> u64 {
-        let free: u64 = self.top.iter().map(|node| self.free(*node)).sum();
-        free.saturating_sub(self.top_bytes() / RESERVE)
+        let zoneinfo = self.text("proc/zoneinfo");
+        let room = |node: &u32| {
+            let reserve = self.sizes.get(node).map_or(0, |size| size / RESERVE);
+            let room = self.free(*node).saturating_sub(reserve);
+            let above = (zoneinfo.as_deref()).map(|zoneinfo| above_watermarks(zoneinfo, *node));
+            room.min(above.unwrap_or(u64::MAX))
+        };
+        self.top.iter().map(room).sum()
     }
 
     /// Of some nodes the one with the most free memory that a process may use.
@@ -166,6 +173,10 @@ pub(crate) mod tests {
             (1 << 30, 512 << 20)
         );
         assert_eq!(machine.room(), (512 << 20) - (16 << 20));
+        // 300 MiB of the free 512 are above the watermarks.
+        let zones = "Node 0, zone Normal\n  pages free 131072\n        min 1\n        low 2\n        high 54272\n";
+        put(root.path(), "proc/zoneinfo", zones);
+        assert_eq!(machine.room(), 300 << 20);
         assert_eq!(machine.emptiest(&[0, 1], &[1]), Some(1));
         assert_eq!(machine.emptiest(&[0], &[1]), None);
         assert_eq!(machine.pressure("memory"), None);

@@ -3,7 +3,7 @@
 //! [`kernel`] the batch migration and hot-page tracking of the kernel series; both are files below a root folder, so that tests
 //! can hand in a tree of their own. [`numa`] has the system calls that place pages, [`affinity`] those that
 //! place threads, [`perf`] samples addresses, [`pagemap`] tells which pages of a process are there, [`process`] whether
-//! it is.
+//! it is, [`zones`] what nodes have free.
 
 pub mod affinity;
 pub mod kernel;
@@ -12,3 +12,4 @@ pub mod pagemap;
 pub mod perf;
 pub mod process;
 pub mod topology;
+pub mod zones;

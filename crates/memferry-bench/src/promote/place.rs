@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use memferry_linux::topology::{Node, Topology, parse};
+use memferry_linux::zones::{above_watermarks, number, zones};
 
 use crate::args::promote::{PromoteArgs, Scenario};
 use crate::failure::Failure;
@@ -232,20 +233,6 @@ fn zoneinfo() -> Result<String, Failure> {
     })
 }
 
-/// The zones of a node: each begins with `Node N, zone NAME`.
-fn zones(zoneinfo: &str, node: u32) -> impl Iterator<Item = &str> {
-    zoneinfo.split("Node ").filter(move |zone| {
-        let id = zone.split(',').next().unwrap_or_default().trim();
-        id.parse() == Ok(node)
-    })
-}
-
-/// A number among colons, commas and parentheses.
-fn number(word: &str) -> u64 {
-    let digits = word.trim_matches(|c: char| !c.is_ascii_digit());
-    digits.parse().unwrap_or(0)
-}
-
 /// How many pages of a node each CPU keeps to itself (its page sets, which do not count as free).
 fn pages_of_cpus(zoneinfo: &str, node: u32) -> BTreeMap<u32, u64> {
     let mut kept = BTreeMap::new();
@@ -264,25 +251,6 @@ fn pages_of_cpus(zoneinfo: &str, node: u32) -> BTreeMap<u32, u64> {
         }
     }
     kept
-}
-
-/// What of a node's zones is free above their high watermarks, bytes: with less, kswapd wakes up and makes room. What a zone
-/// keeps for allocations that fit into no other is not for memory of programs.
-fn above_watermarks(zoneinfo: &str, node: u32) -> u64 {
-    let pages = |zone: &str| -> u64 {
-        let (mut free, mut kept) = (0, 0);
-        for line in zone.lines() {
-            match line.split_whitespace().collect::<Vec<_>>()[..] {
-                ["pages", "free", count] => free = number(count),
-                ["high", count] => kept += number(count),
-                // The last one is for the zone that memory of programs asks for first.
-                ["protection:", .., last] => kept += number(last),
-                _ => {}
-            }
-        }
-        u64::saturating_sub(free, kept)
-    };
-    zones(zoneinfo, node).map(pages).sum::<u64>() * PAGE as u64
 }
 
 #[cfg(test)]

@@ -528,7 +528,8 @@ fn flood() -> Result<(), String> {
         number(&status["rounds"]) >= until
     });
     println!(
-        "# least part of the protected pages in the top tier: {least}%; the flood has {} of {} there",
+        "# part of the protected pages in the top tier: {least}% at the least, {}% at the end; the flood has {} of {} there",
+        part(&hot),
         group(&status, "flood")["top"],
         group(&status, "flood")["resident"]
     );
