@@ -284,3 +284,34 @@ fn all_at_once_keeps_what_nobody_changed() {
         }
     }
 }
+
+/// While the kernel migrates a page, for compaction here (as root), page tables have no page there.
+#[test]
+fn what_the_kernel_migrates_is_not_called_absent() {
+    const LEN: usize = 128 << 20;
+    for migrator in MIGRATORS {
+        let region = Region::filled(LEN, Kind::Base, 1);
+        // Every second page, so that there is much to compact.
+        for page in (region.addr..region.addr + LEN).step_by(2 * PAGE) {
+            advise(page, PAGE, libc::MADV_DONTNEED).unwrap();
+        }
+        let mover = mover(migrator);
+        let sum = while_moving(&mover, &region.range(), &relocate(), no_error, |moving| {
+            while moving.rounds() < 50 {
+                if is_root() {
+                    std::fs::write("/proc/sys/vm/compact_memory", "1").unwrap();
+                } else {
+                    moving.wait_rounds(1);
+                }
+            }
+        });
+        assert_eq!(
+            sum.of(Outcome::NotPresent),
+            sum.ok * LEN as u64 / 2,
+            "{migrator}: {sum:?}"
+        );
+        for page in (region.addr + PAGE..region.addr + LEN).step_by(2 * PAGE) {
+            assert_filled_part(&region, &(page..page + PAGE), migrator);
+        }
+    }
+}

@@ -9,14 +9,19 @@ use crate::result::{Account, Outcome};
 use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
 use crate::vma::Vma;
-use memferry_linux::pagemap::{HUGE, PRESENT, Region, ZERO};
+use memferry_linux::pagemap::{HUGE, PRESENT, Region, SWAPPED, ZERO};
 use std::io;
 use std::ops::Range;
+use std::time::Duration;
 
 /// Bytes that one look at the page tables covers: 20 us for 4 KiB pages, so that a lane is not held up.
 const WINDOW: usize = 16 << 20;
 /// Pages whose node is asked for at a time.
 const NODES_AT_ONCE: usize = 512;
+/// Looks for the node of a page that the kernel migrates; 1 ms altogether.
+const LOOKS: u32 = 20;
+/// Pages of a move for which that was too few, after which there is one look: the swap cache has them, and they stay there.
+const FUTILE: u32 = 8;
 
 /// Places of pages that are to be moved.
 pub(crate) type Run = Range<usize>;
@@ -59,6 +64,8 @@ pub(crate) struct Cursor<'a> {
     pending_bytes: usize,
     addresses: [usize; NODES_AT_ONCE],
     status: [i32; NODES_AT_ONCE],
+    /// Pages that had no node however often it was asked for.
+    futile: u32,
 }
 
 impl<'a> Cursor<'a> {
@@ -86,6 +93,7 @@ impl<'a> Cursor<'a> {
             pending_bytes: 0,
             addresses: [0; NODES_AT_ONCE],
             status: [0; NODES_AT_ONCE],
+            futile: 0,
         }
     }
 
@@ -195,7 +203,12 @@ impl<'a> Cursor<'a> {
             let from = (region.start as usize).max(self.at);
             let to = (region.end as usize).min(walked);
             self.stays(Outcome::NotPresent, self.at, from);
-            self.sort(vma, from, to, region.categories);
+            match region.categories & (SWAPPED | HUGE) {
+                SWAPPED => self.sort_swapped(vma, from, to),
+                // Only one that the kernel migrates: to move it now could crash the kernel (`known_faults`).
+                both if both & SWAPPED != 0 => self.account.book(Outcome::Busy, from..to, SEGMENT),
+                _ => self.sort(vma, from, to, region.categories),
+            }
             self.at = to;
         }
         self.stays(Outcome::NotPresent, self.at, walked);
@@ -209,6 +222,27 @@ impl<'a> Cursor<'a> {
     /// Books base pages that do not leave their place.
     fn stays(&self, outcome: Outcome, from: usize, to: usize) {
         self.account.book(outcome, from..to, page_size());
+    }
+
+    /// Tells base pages that the kernel migrates now from those that are swapped out: page tables have neither.
+    fn sort_swapped(&mut self, vma: &Vma, from: usize, to: usize) {
+        let mut pages = [0; NODES_AT_ONCE];
+        let mut at = from;
+        while at < to {
+            let count = ((to - at) / page_size()).min(NODES_AT_ONCE);
+            let pages = &mut pages[..count];
+            if self.kernel.residency(at, pages).is_err() {
+                // Its mapping is gone.
+                pages.fill(0);
+            }
+            for alike in pages.chunk_by(|a, b| (a ^ b) & 1 == 0) {
+                let end = at + alike.len() * page_size();
+                // UFFDIO_MOVE waits for the end of a migration.
+                let categories = if alike[0] & 1 == 0 { 0 } else { PRESENT };
+                self.sort(vma, at, end, categories);
+                at = end;
+            }
+        }
     }
 
     /// Decides what becomes of a run of equal pages.
@@ -259,7 +293,10 @@ impl<'a> Cursor<'a> {
                 status.fill(-crate::sys::errno(&error));
             }
             for index in 0..count {
-                let (start, status) = (at + index * unit, self.status[index]);
+                let (start, mut status) = (at + index * unit, self.status[index]);
+                if status == -libc::ENOENT {
+                    status = self.node_after_migration(start);
+                }
                 let page = start..start + unit;
                 if status < 0 {
                     let outcome = match -status {
@@ -274,6 +311,23 @@ impl<'a> Cursor<'a> {
             }
             at += count * unit;
         }
+    }
+
+    /// Node of a page that is on none, or -errno: -ENOENT of one that is not there, -EBUSY of one that still migrates.
+    fn node_after_migration(&mut self, page: usize) -> i32 {
+        let looks = if self.futile < FUTILE { LOOKS } else { 1 };
+        for _ in 0..looks {
+            let (mut resident, mut status) = ([0], [-libc::ENOENT]);
+            if self.kernel.residency(page, &mut resident).is_err() || resident[0] & 1 == 0 {
+                return -libc::ENOENT;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+            if self.kernel.nodes(&[page], &mut status).is_ok() && status[0] != -libc::ENOENT {
+                return status[0];
+            }
+        }
+        self.futile += 1;
+        -libc::EBUSY
     }
 
     /// Queues pages of one node, unless that is the target.
@@ -301,7 +355,7 @@ mod tests {
     use memferry_linux::pagemap::{Pagemap, SWAPPED};
     use proptest::prelude::*;
     use std::sync::Arc;
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     const BASE: usize = 1 << 40;
     const PAGES: usize = SEGMENT / 4096;
@@ -316,6 +370,10 @@ mod tests {
         Hole,
         Zero,
         Swapped,
+        /// A base page that the kernel migrates to this node: every third question for one finds it there.
+        Migrates(i32),
+        /// A THP that the kernel migrates.
+        HugeMigrates,
         /// A base page and what the kernel says of its node.
         Base(i32),
         Huge(i32),
@@ -326,15 +384,35 @@ mod tests {
             match self {
                 Page::Hole => 0,
                 Page::Zero => PRESENT | ZERO,
-                Page::Swapped => SWAPPED,
+                Page::Swapped | Page::Migrates(_) => SWAPPED,
+                Page::HugeMigrates => SWAPPED | HUGE,
                 Page::Base(_) => PRESENT,
                 Page::Huge(_) => PRESENT | HUGE,
             }
         }
     }
 
+    impl Page {
+        /// A base page that has no node was freed since the look at the page tables.
+        fn is_absent(self) -> bool {
+            matches!(self, Page::Hole | Page::Zero | Page::Swapped)
+                || self == Page::Base(-libc::ENOENT)
+        }
+    }
+
     /// Page tables that exist nowhere, from `BASE` on.
-    struct Tables(Vec<Page>);
+    struct Tables {
+        pages: Vec<Page>,
+        /// Questions for the node of one page.
+        asked: AtomicU32,
+    }
+
+    fn tables(pages: Vec<Page>) -> Tables {
+        Tables {
+            pages,
+            asked: AtomicU32::new(0),
+        }
+    }
 
     impl Kernel for Tables {
         fn uffd(&self) -> &Uffd {
@@ -346,7 +424,7 @@ mod tests {
         fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)> {
             let mut count = 0;
             for at in (start..end).step_by(4096) {
-                let categories = self.0[(at - BASE) / 4096].categories();
+                let categories = self.pages[(at - BASE) / 4096].categories();
                 if categories == 0 {
                     continue;
                 }
@@ -370,10 +448,23 @@ mod tests {
         }
         fn nodes(&self, pages: &[usize], status: &mut [i32]) -> io::Result<()> {
             for (page, status) in pages.iter().zip(status) {
-                *status = match self.0[(page - BASE) / 4096] {
+                *status = match self.pages[(page - BASE) / 4096] {
                     Page::Base(node) | Page::Huge(node) => node,
+                    Page::Migrates(node)
+                        if pages.len() == 1
+                            && self.asked.fetch_add(1, Ordering::Relaxed) % 3 == 2 =>
+                    {
+                        node
+                    }
                     _ => -libc::ENOENT,
                 };
+            }
+            Ok(())
+        }
+        fn residency(&self, start: usize, pages: &mut [u8]) -> io::Result<()> {
+            for (at, page) in ((start - BASE) / 4096..).zip(pages) {
+                // The other bits mean nothing.
+                *page = 0xa0 | u8::from(!self.pages[at].is_absent());
             }
             Ok(())
         }
@@ -402,6 +493,7 @@ mod tests {
             2 => Just(Page::Hole),
             1 => Just(Page::Zero),
             1 => Just(Page::Swapped),
+            1 => (0i32..2).prop_map(Page::Migrates),
         ];
         let runs = prop::collection::vec((page, 1usize..40), 1..60).prop_map(|runs| {
             let cycle = runs.iter().cycle();
@@ -424,6 +516,7 @@ mod tests {
             2 => runs,
             1 => sieve,
             2 => (0i32..2).prop_map(|node| vec![Page::Huge(node); PAGES]),
+            1 => Just(vec![Page::HugeMigrates; PAGES]),
         ]
     }
 
@@ -439,8 +532,8 @@ mod tests {
             limits in prop::collection::vec((1usize..PAGES + 1, 0usize..PAGES + 1), 1..20),
             holes in prop::collection::vec((any::<prop::sample::Index>(), 1usize..700), 0..8),
         ) {
-            let tables = Tables(segments.concat());
-            let (first, last) = (cuts.0, tables.0.len() - cuts.1);
+            let tables = tables(segments.concat());
+            let (first, last) = (cuts.0, tables.pages.len() - cuts.1);
             prop_assume!(first < last);
             let mut starts = vec![(first, (true, true))];
             starts.extend(borders.iter().map(|(at, kind)| (first + at.index(last - first), *kind)));
@@ -462,7 +555,7 @@ mod tests {
             let asked = |page: usize| parts.meeting(&(BASE + page * 4096..BASE + (page + 1) * 4096)).is_some();
             let account = Account::new(parts.as_slice(), true, Arc::default());
             let mut cursor = Cursor::new(&tables, &account, wanted, &vmas, parts.as_slice());
-            let mut taken = vec![0; tables.0.len()];
+            let mut taken = vec![0; tables.pages.len()];
             let mut runs = List::new_in(Pages);
             let mut limits = limits.iter().cycle();
             while let Some(kind) = {
@@ -489,8 +582,8 @@ mod tests {
                         let page = (at - BASE) / 4096;
                         taken[page] += 1;
                         prop_assert!(asked(page), "page {} was not asked for", page);
-                        let expected = match tables.0[page] {
-                            Page::Base(node) => (false, node),
+                        let expected = match tables.pages[page] {
+                            Page::Base(node) | Page::Migrates(node) => (false, node),
                             Page::Huge(node) => (true, node),
                             other => return Err(TestCaseError::fail(format!("{other:?} is no page"))),
                         };
@@ -508,6 +601,7 @@ mod tests {
             for (range, result) in parts.as_slice().iter().zip(ranges) {
                 for (page, told) in ((range.start - BASE) / 4096..).zip(result.pages.unwrap()) {
                     prop_assert_eq!(taken[page], usize::from(told.is_none()), "page {}", page);
+                    prop_assert!(tables.pages[page].is_absent() || told != Some(Outcome::NotPresent), "{:?} is not there", tables.pages[page]);
                 }
             }
         }
@@ -515,7 +609,7 @@ mod tests {
 
     #[test]
     fn pages_of_a_mapping_that_nobody_is_known_to_watch_stay() {
-        let tables = Tables(vec![Page::Base(1); 10]);
+        let tables = tables(vec![Page::Base(1); 10]);
         let vmas = [vma(0..4, (true, false)), vma(4..10, (true, true))];
         let range = BASE..BASE + 10 * 4096;
         let parts = std::slice::from_ref(&range);
@@ -539,7 +633,7 @@ mod tests {
                     Page::Base(1)
                 }
             };
-            let tables = Tables((1..=4 * PAGES).map(page).collect());
+            let tables = tables((1..=4 * PAGES).map(page).collect());
             let vmas = [vma(first..4 * PAGES, (true, true))];
             let range = vmas[0].range.clone();
             let parts = std::slice::from_ref(&range);
@@ -568,7 +662,7 @@ mod tests {
 
     #[test]
     fn what_is_given_back_comes_again() {
-        let tables = Tables(vec![Page::Base(1); 10]);
+        let tables = tables(vec![Page::Base(1); 10]);
         let vmas = [vma(0..10, (true, true))];
         let range = BASE..BASE + 10 * 4096;
         let parts = std::slice::from_ref(&range);

@@ -2,7 +2,7 @@
 //! What a pipeline asks of the kernel, behind one trait so that tests can make every call fail.
 
 use crate::sys::uffd::{Message, Progress, Uffd};
-use crate::sys::{errno, page_size};
+use crate::sys::{errno, memory, page_size};
 use memferry_linux::numa;
 use memferry_linux::pagemap::{Pagemap, Region};
 use std::io;
@@ -93,6 +93,12 @@ pub(crate) trait Kernel: Sync {
     /// Runs of present or swapped pages.
     fn scan(&self, start: usize, end: usize, out: &mut [Region]) -> io::Result<(usize, usize)> {
         self.pagemap().scan(start, end, out)
+    }
+
+    /// What mincore(2) says of each page from `start` on: of those that page tables call swapped, bit 0 tells the ones that the
+    /// kernel migrates now (or that the swap cache has).
+    fn residency(&self, start: usize, pages: &mut [u8]) -> io::Result<()> {
+        memory::residency(start, pages)
     }
 
     /// Node or -errno of each page.

@@ -78,6 +78,13 @@ impl Drop for Mapping {
     }
 }
 
+/// Asks mincore(2) about as many pages from `start` on as `pages` has room for.
+pub(crate) fn residency(start: usize, pages: &mut [u8]) -> io::Result<()> {
+    let bytes = pages.len() * page_size();
+    // SAFETY: the kernel writes one byte for each page, and only looks at these.
+    check(unsafe { libc::mincore(start as *mut libc::c_void, bytes, pages.as_mut_ptr()) }).map(drop)
+}
+
 /// mmap(2) of anonymous private memory, readable and writable.
 ///
 /// # Safety
