@@ -267,18 +267,29 @@ impl State {
     }
 
     /// The most urgent task: what brings pages back comes first, what takes them away last; of each, the oldest batch. Looks at each
-    /// slot once. A batch leaves only when all others that are away have a lane at work on each share: so no more are away than there
-    /// are lanes, and a lane that waits for the fork gate keeps no batch away that another could bring back.
+    /// slot once. A batch leaves only when all others that are away have a lane at work on each share; or, one beside it, on so many
+    /// shares that the other lanes have less than one each left: they would wait for the lane that unmaps, since that is one at a time.
+    /// So no more than that one are away above the number of lanes, and a lane that waits for the fork gate keeps no batch away that
+    /// another could bring back.
     fn pick(&mut self) -> Option<Task> {
         // Slot and age of the oldest, or of the first that is free.
         let [mut copied, mut unclaimed, mut ready, mut free] = [None; 4];
         let (mut unmapping, mut away, mut over, mut used) = (false, false, true, 0);
+        // Shares that no lane has, of batches of which one has some; and whether there are batches of which none has any.
+        let (mut left, mut untouched) = (0, false);
         for (index, slot) in self.slots.iter().enumerate() {
             away |= matches!(slot.step, Step::Copying { .. } | Step::Remapping);
             unmapping |= slot.step == Step::Unmapping;
             used += usize::from(slot.step != Step::Free);
             // What is only prepared when the pipeline is stopped stays where it is.
             over &= slot.step == Step::Free || self.stopped && slot.step == Step::Ready;
+            if let Step::Copying {
+                shares, claimed, ..
+            } = slot.step
+            {
+                left += shares - claimed;
+                untouched |= claimed == 0;
+            }
             let (oldest, age) = match slot.step {
                 Step::Copying { shares, done, .. } if done == shares => (&mut copied, slot.age),
                 Step::Copying {
@@ -296,14 +307,16 @@ impl State {
             self.slots[slot].step = Step::Remapping;
             return Some(Task::Remap { slot });
         }
-        if let Some((slot, _)) = unclaimed {
+        let ready = ready.filter(|_| !unmapping && !self.forking && !self.stopped);
+        let early = !untouched && left + 1 < self.lanes;
+        if let Some((slot, _)) = unclaimed.filter(|_| ready.is_none() || !early) {
             if let Step::Copying { claimed, .. } = &mut self.slots[slot].step {
                 let share = *claimed;
                 *claimed += 1;
                 return Some(Task::Copy { slot, share });
             }
         }
-        if let Some((slot, _)) = ready.filter(|_| !unmapping && !self.forking && !self.stopped) {
+        if let Some((slot, _)) = ready {
             self.slots[slot].step = Step::Unmapping;
             return Some(Task::Unmap { slot });
         }

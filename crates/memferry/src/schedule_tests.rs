@@ -38,6 +38,7 @@ fn pipeline(lanes: usize, slots: usize, batches: usize, shares: usize, fork: boo
         .map(|number| {
             let (schedule, log) = (Arc::clone(&schedule), Arc::clone(&log));
             let work = Work {
+                lanes,
                 slots,
                 batches,
                 shares,
@@ -60,6 +61,7 @@ fn pipeline(lanes: usize, slots: usize, batches: usize, shares: usize, fork: boo
 /// What the lanes of a model carry.
 #[derive(Clone, Copy)]
 struct Work {
+    lanes: usize,
     slots: usize,
     batches: usize,
     shares: usize,
@@ -68,6 +70,7 @@ struct Work {
 
 fn lane(number: usize, schedule: &Schedule, log: &Mutex<Log>, work: &Work) {
     let Work {
+        lanes,
         slots,
         batches,
         shares,
@@ -104,6 +107,7 @@ fn lane(number: usize, schedule: &Schedule, log: &Mutex<Log>, work: &Work) {
                     log.unmapping = false;
                     log.unmapped += 1;
                     log.away += 1;
+                    assert!(log.away <= lanes + 1, "{} batches are away", log.away);
                     log.copied[slot] = 0;
                 }
                 schedule.unmapped(slot, shares);
@@ -216,6 +220,7 @@ fn a_stopped_pipeline_brings_back_what_is_away() {
         let log = Arc::new(Mutex::new(Log::default()));
         let (theirs, book) = (Arc::clone(&schedule), Arc::clone(&log));
         let work = Work {
+            lanes: 2,
             slots: 3,
             batches: 50,
             shares: 2,
@@ -238,6 +243,7 @@ fn lanes_that_are_parked_and_called_again_carry_each_batch_once() {
         let schedule = Arc::new(Schedule::new(5, 1, 0));
         let log = Arc::new(Mutex::new(Log::default()));
         let work = Work {
+            lanes: 3,
             slots: 5,
             batches: 6,
             shares: 2,
