@@ -5,6 +5,7 @@
 //! `pipeline::span` measures; nothing here knows pages.
 
 use crate::copy::{self, Routine};
+use crate::pool::SEGMENT;
 use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
@@ -12,8 +13,10 @@ use memferry_core::choose::{Batch, CHOOSE_OPTIONS, Choice, Choose, ChooseOption}
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Bytes of a span: four batches of two lanes. The first one after a change of lanes still has the old ones in its time.
-pub(crate) const SPAN: usize = 8 << 20;
+/// Bytes of a span of up to so many lanes: as many batches as they have under way, and as many again.
+pub(crate) fn span(most: usize) -> usize {
+    2 * SEGMENT * most.max(2).next_power_of_two()
+}
 
 /// The most that calling further lanes takes: a sleeping thread of a virtual machine comes back within 50 us.
 const WAKE_NS: u32 = 50_000;
@@ -48,6 +51,9 @@ pub struct Decision {
 
 /// What chooses for a pipeline.
 pub trait Chooser: Sync {
+    /// Bytes of a span.
+    fn span(&self) -> usize;
+
     /// How to carry the next span, of at most `bytes` bytes, and how long it is.
     fn choose(&self, kind: Kind, bytes: usize) -> Decision;
 
@@ -127,7 +133,12 @@ fn routines() -> Vec<Routine> {
 }
 
 /// What chooses for the moves of one `MtCopy`.
-pub(crate) enum Auto {
+pub(crate) struct Auto {
+    most: usize,
+    classes: Classes,
+}
+
+enum Classes {
     Process(&'static [Class]),
     Own(List<Class>),
 }
@@ -135,31 +146,38 @@ pub(crate) enum Auto {
 impl Auto {
     /// Of up to `most` lanes, with the library's own settings.
     pub(crate) fn shared(most: usize) -> Auto {
-        Auto::Process(Class::of_process(most))
+        let classes = Classes::Process(Class::of_process(most));
+        Auto { most, classes }
     }
 
     /// With costs of its own, as its workers or its routine are not those of other movers.
     pub(crate) fn alone(most: usize, routine: Option<Routine>) -> Auto {
         let routines = routine.map_or_else(routines, |routine| vec![routine]);
-        Auto::Own(Class::of_lanes(most, &routines))
+        let classes = Classes::Own(Class::of_lanes(most, &routines));
+        Auto { most, classes }
     }
 
     fn class(&self, kind: Kind, long: bool) -> &Class {
-        let classes: &[Class] = match self {
-            Auto::Process(classes) => classes,
-            Auto::Own(classes) => classes,
+        let classes: &[Class] = match &self.classes {
+            Classes::Process(classes) => classes,
+            Classes::Own(classes) => classes,
         };
         &classes[kind.class(long)]
     }
 }
 
 impl Chooser for Auto {
+    fn span(&self) -> usize {
+        span(self.most)
+    }
+
     fn choose(&self, kind: Kind, bytes: usize) -> Decision {
-        let long = bytes >= SPAN;
+        let span = self.span();
+        let long = bytes >= span;
         let batch = Batch {
             bytes: bytes as u64,
             // A part cannot be measured by itself: after a change of lanes it ends with the batches of those before.
-            folio_bytes: SPAN as u64,
+            folio_bytes: span as u64,
             cpus: 0,
             channels: 0,
             // Nothing is to be gained, and whoever moves single pages waits for each.
@@ -192,8 +210,9 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::SEGMENT;
 
+    /// Of two lanes.
+    const SPAN: usize = 8 << 20;
     const WARM: Kind = Kind {
         huge: false,
         warm: true,
@@ -238,8 +257,9 @@ mod tests {
     fn short_moves_begin_with_one_lane_and_long_ones_with_all() {
         for most in [1, 2, 3, 8] {
             let auto = Auto::alone(most, None);
-            for bytes in [page_size(), 1 << 20, SPAN - 1, SPAN] {
-                let plain = if bytes < SPAN { 1 } else { most };
+            let span = auto.span();
+            for bytes in [page_size(), 1 << 20, span - 1, span] {
+                let plain = if bytes < span { 1 } else { most };
                 assert_eq!(auto.choose(WARM, bytes).way.lanes, plain);
                 assert_eq!(other_than(plain, &auto, (WARM, bytes), 64, FASTER), 0);
             }

@@ -6,7 +6,7 @@
 //! left its place later.
 
 use super::Pipeline;
-use crate::auto::{Chooser, Decision, Kind, SPAN};
+use crate::auto::{Chooser, Decision, Kind};
 use crate::sync::Unpoisoned;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,9 +37,7 @@ struct Span {
     number: u32,
     kind: Kind,
     decision: Decision,
-    /// Bytes whose batches ended in it.
-    passed: usize,
-    /// Those of them after `since`.
+    /// Bytes whose batches ended in it, after `since`.
     measured: usize,
     /// `None` until a batch ends that left its place in this span.
     since: Option<Instant>,
@@ -92,13 +90,14 @@ impl<'a> Spans<'a> {
         if state.now.is_some() {
             return None;
         }
+        let span = self.chooser.span();
         let (bytes, since) = match state.begun {
             // With what it takes to begin: small moves have little else.
             0 => {
                 let found = self.found.load(Ordering::Relaxed);
-                (bytes.saturating_add(found).min(SPAN), self.begun)
+                (bytes.saturating_add(found).min(span), self.begun)
             }
-            _ => (SPAN, Instant::now()),
+            _ => (span, Instant::now()),
         };
         let decision = self.chooser.choose(kind, bytes);
         state.begin(kind, decision, Some(since));
@@ -112,18 +111,16 @@ impl<'a> Spans<'a> {
         state.under_way -= 1;
         let now = state.now.as_mut()?;
         now.mixed |= batch.failed || batch.kind != now.kind;
-        now.passed += batch.bytes;
         match now.since {
             Some(_) => now.measured += batch.bytes,
             None if batch.span == now.number => now.since = Some(Instant::now()),
             None => {}
         }
-        if (now.passed as u64) < now.decision.choice.bytes {
+        if (now.measured as u64) < now.decision.choice.bytes {
             return None;
         }
         let end = Instant::now();
-        if let Some(since) = now.since.filter(|_| !now.mixed && now.measured > 0) {
-            // The first batches of it may lie before `since`; they took as long as the others.
+        if let Some(since) = now.since.filter(|_| !now.mixed) {
             let took =
                 (end - since).mul_f64(now.decision.choice.bytes as f64 / now.measured as f64);
             self.chooser.learn(now.kind, &now.decision, took);
@@ -133,7 +130,7 @@ impl<'a> Spans<'a> {
             state.now = None;
             return None;
         }
-        let decision = self.chooser.choose(batch.kind, SPAN);
+        let decision = self.chooser.choose(batch.kind, self.chooser.span());
         let way = decision.way;
         state.begin(batch.kind, decision, (way == before).then_some(end));
         (way.lanes != before.lanes).then_some(way.lanes)
@@ -142,10 +139,10 @@ impl<'a> Spans<'a> {
     /// All batches have ended. A move of less than a span is measured as a whole.
     pub(super) fn end(&self) {
         let state = self.state.lock().unpoisoned();
-        let whole = |now: &&Span| now.number == 0 && !now.mixed && now.passed > 0;
+        let whole = |now: &&Span| now.number == 0 && !now.mixed && now.measured > 0;
         if let Some(span) = state.now.as_ref().filter(whole) {
             let mut whole = span.decision;
-            whole.choice.bytes = span.passed as u64;
+            whole.choice.bytes = span.measured as u64;
             self.chooser.learn(span.kind, &whole, self.begun.elapsed());
         }
     }
@@ -157,7 +154,6 @@ impl State {
             number: self.begun,
             kind,
             decision,
-            passed: 0,
             measured: 0,
             since,
             mixed: false,
@@ -185,6 +181,78 @@ impl Pipeline<'_> {
         if let Some(lanes) = lanes {
             self.schedule.set_lanes(lanes);
             self.plan.migrator.call(lanes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auto::{Way, span};
+    use crate::copy;
+    use memferry_core::choose::Choice;
+    use std::collections::VecDeque;
+    use std::time::Duration;
+
+    /// Halves the lanes for every second span.
+    struct Alternating {
+        most: usize,
+        chosen: AtomicUsize,
+        learnt: AtomicUsize,
+    }
+
+    impl Chooser for Alternating {
+        fn span(&self) -> usize {
+            span(self.most)
+        }
+        fn choose(&self, _: Kind, bytes: usize) -> Decision {
+            let odd = self.chosen.fetch_add(1, Ordering::Relaxed) % 2;
+            let (lanes, routine) = (self.most >> odd, copy::memcpy());
+            let choice = Choice {
+                bytes: bytes as u64,
+                ..Choice::default()
+            };
+            Decision {
+                way: Way { lanes, routine },
+                choice,
+                long: true,
+            }
+        }
+        fn learn(&self, _: Kind, _: &Decision, _: Duration) {
+            self.learnt.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn every_span_is_measured_however_many_batches_are_under_way() {
+        let kind = Kind {
+            huge: false,
+            warm: false,
+        };
+        for most in [2, 4, 16, 64] {
+            let chooser = Alternating {
+                most,
+                chosen: AtomicUsize::new(0),
+                learnt: AtomicUsize::new(0),
+            };
+            let spans = Spans::new(&chooser);
+            let batch = 2 << 20;
+            spans.found.store(1 << 40, Ordering::Relaxed);
+            let mut away = VecDeque::new();
+            while chooser.chosen.load(Ordering::Relaxed) <= 20 {
+                spans.begin(kind, batch);
+                away.push_back(spans.carried().unwrap().span);
+                while away.len() > spans.carried().unwrap().lanes + 1 {
+                    spans.settle(&Settled {
+                        bytes: batch,
+                        kind,
+                        failed: false,
+                        span: away.pop_front().unwrap(),
+                    });
+                }
+            }
+            let learnt = chooser.learnt.load(Ordering::Relaxed);
+            assert_eq!(learnt, 20, "of 20 spans of {most} lanes");
         }
     }
 }

@@ -424,6 +424,10 @@ struct Restless {
 }
 
 impl Chooser for Restless {
+    fn span(&self) -> usize {
+        self.span
+    }
+
     fn choose(&self, _: Kind, bytes: usize) -> Decision {
         let mut spans = self.spans.lock().unwrap();
         let option = *spans as u32;
@@ -432,9 +436,8 @@ impl Chooser for Restless {
             lanes: 1 + option as usize % self.lanes,
             routine: crate::copy::memcpy(),
         };
-        let bytes = bytes.min(self.span) as u64;
         let choice = Choice {
-            bytes,
+            bytes: bytes as u64,
             option,
             ..Choice::default()
         };

@@ -83,14 +83,14 @@ fn a_span_with_a_batch_that_went_back_is_not_told() {
 
 #[test]
 fn after_a_change_of_lanes_only_what_left_its_place_later_is_measured() {
-    // Spans of a batch: the first batch of the new lanes starts the clock, and nothing is left to measure.
+    // 32 batches in spans of one: the first batch of the new lanes starts the clock, the next one is measured.
     let setup = Setup {
         lanes: 2,
         slots: 4,
         ..base_pages(4, 256 << 10)
     };
-    let learnt = setup.run_pipeline().learnt;
-    assert!(learnt.iter().all(|told| told.0 == 0), "{learnt:?}");
+    let learnt = setup.run_pipeline().learnt.len();
+    assert!((2..=16).contains(&learnt), "{learnt}");
 }
 
 #[test]
@@ -115,5 +115,5 @@ fn spans_of_four_batches_are_measured_after_eight_lanes_too() {
     };
     let ended = setup.run_pipeline();
     let spans = ended.learnt.len();
-    assert!(spans * 2 > ended.chosen, "{spans} of {}", ended.chosen);
+    assert!(spans + 1 >= ended.chosen, "{spans} of {}", ended.chosen);
 }
