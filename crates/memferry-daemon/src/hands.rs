@@ -3,6 +3,7 @@
 //! accesses to it wait. The owner's cpuset and policy are looked at before, and what is locked or pinned stays.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -18,8 +19,10 @@ use crate::members;
 use crate::owner::Owner;
 use crate::tiering::{CHUNK, Move, Placed, ProcessId, Way};
 
-/// What an owner said is asked again after that: numa_maps and smaps walk page tables, so it cannot be asked for each chunk.
+/// What an owner said is asked again after that, or after so many times what asking took: numa_maps and smaps walk the page tables of the
+/// whole process, about a second for 256 GiB of base pages.
 const OWNER_AGE: Duration = Duration::from_secs(5);
+const OWNER_COST: u32 = 100;
 /// Pages of a chunk whose nodes are asked for.
 const SAMPLES: usize = 8;
 /// Pages of one call that asks.
@@ -44,6 +47,7 @@ pub trait Hands {
 #[derive(Debug)]
 pub struct Kernel {
     machine: Machine,
+    /// With until when it holds.
     owners: HashMap<ProcessId, (Instant, Owner)>,
 }
 
@@ -56,19 +60,18 @@ impl Kernel {
         }
     }
 
-    fn owner(&mut self, process: ProcessId, most: Duration) -> io::Result<&Owner> {
-        self.owners
-            .retain(|_, (asked, _)| asked.elapsed() <= OWNER_AGE);
-        if self
-            .owners
-            .get(&process)
-            .is_none_or(|(asked, _)| asked.elapsed() > most)
-        {
-            let owner = Owner::read(&self.machine.root, process.pid)?;
-            self.owners.insert(process, (Instant::now(), owner));
+    fn owner(&mut self, process: ProcessId) -> io::Result<&Owner> {
+        self.owners.retain(|_, (until, _)| Instant::now() < *until);
+        match self.owners.entry(process) {
+            Entry::Occupied(known) => Ok(&known.into_mut().1),
+            Entry::Vacant(unknown) => {
+                let began = Instant::now();
+                let owner = Owner::read(&self.machine.root, process.pid)?;
+                let asked = Instant::now();
+                let until = asked + OWNER_AGE.max((asked - began) * OWNER_COST);
+                Ok(&unknown.insert((until, owner)).1)
+            }
         }
-        let known = self.owners.get(&process).map(|(_, owner)| owner);
-        known.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
@@ -117,10 +120,7 @@ fn samples(runs: &[Range<usize>]) -> Vec<usize> {
 impl Hands for Kernel {
     fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>> {
         let folder = self.machine.root.join(format!("proc/{}", process.pid));
-        let chunks = chunks(
-            &Pages::of(&folder)?,
-            &self.owner(process, OWNER_AGE)?.ranges,
-        )?;
+        let chunks = chunks(&Pages::of(&folder)?, &self.owner(process)?.ranges)?;
         let pages: Vec<Vec<usize>> = chunks.iter().map(|(_, runs)| samples(runs)).collect();
         let all: Vec<usize> = pages.iter().flatten().copied().collect();
         let mut nodes = vec![0; all.len()];
@@ -160,10 +160,7 @@ impl Hands for Kernel {
         if members::start(&self.machine.root, of.process.pid) != Some(of.process.start) {
             return Err(gone());
         }
-        let owner = self
-            .owner(of.process, OWNER_AGE)
-            .map_err(|_| gone())?
-            .clone();
+        let owner = self.owner(of.process).map_err(|_| gone())?.clone();
         let start = of.number * CHUNK;
         let survey = process.survey_of(&owner.within(&(start..start + CHUNK)))?;
         let (from, to) = match of.way {
