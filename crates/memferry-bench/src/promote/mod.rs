@@ -14,6 +14,7 @@ mod mode;
 mod place;
 mod run;
 mod spec;
+mod wakers;
 mod watch;
 mod worker;
 
@@ -37,6 +38,7 @@ use mode::{Missing, Mode, SCAN_SIZE};
 pub use place::Place;
 use run::Bench;
 use spec::Spec;
+use wakers::Wakers;
 pub use worker::serve as serve_promote;
 
 /// `bench promote`.
@@ -53,6 +55,11 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     for note in &plan.notes {
         ui.warn(note);
     }
+    let cpus = &plan.place.cpus;
+    let _wakers = topology
+        .is_emulated()
+        .then(|| Wakers::start(cpus))
+        .transpose()?;
     let mut bench = Bench {
         root: Path::new("/"),
         place: plan.place.clone(),
@@ -63,7 +70,10 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let failure = plan.measure(&mut bench, args, &mut rows).err();
     let restored = bench.control.restore();
     let mut notes = plan.notes;
-    notes.extend(host::emulated_note(&topology));
+    if let Some(note) = host::emulated_note(&topology) {
+        notes.push(note);
+        notes.push("Beside each accessing thread a process wakes 200 times a second, so that the emulated CPU drops its translations.".to_owned());
+    }
     let like = (args.like).map(|like| like::like(like, args.scale(), &rows));
     let mut file = BenchFile::new(host::describe(&topology, None), Rows::Promote(rows), notes);
     file.like = like;

@@ -16,6 +16,7 @@ use super::daemon;
 use super::place;
 use super::run::NAME;
 use super::spec::{Message, Seen, Spec};
+use super::wakers;
 use super::watch::{Watch, promoted};
 use crate::cpu_time::of_thread;
 use crate::failure::Failure;
@@ -24,8 +25,11 @@ use crate::region::{PAGE, Region};
 /// How often the top tier is looked at again, at most, after it was filled.
 const FILLS: usize = 8;
 
-/// Serves one run to the process at the other end of stdin and stdout.
+/// Serves one run to the process at the other end of stdin and stdout, or wakes often on a CPU.
 pub fn serve(spec: &str) -> Result<(), Failure> {
+    if let Some(cpu) = spec.strip_prefix(wakers::ARGUMENT) {
+        return wakers::wake_on(cpu);
+    }
     // It ends with the command, whatever ends that, and is the first that the kernel takes when memory is short.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");

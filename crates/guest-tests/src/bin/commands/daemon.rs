@@ -592,36 +592,11 @@ fn killed_often(times: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// A process for each CPU that never sleeps. An emulated CPU keeps translations that DAMON does not flush, and so hides the accesses
-/// of a thread that has it to itself; a switch to another process drops them.
-struct Spinners(Vec<Child>);
-
-impl Spinners {
-    fn new() -> Spinners {
-        let cpus = std::thread::available_parallelism().unwrap().get();
-        let spinner = |_| {
-            let mut shell = Command::new("sh");
-            shell.args(["-c", "while :; do :; done"]).spawn().unwrap()
-        };
-        Spinners((0..cpus).map(spinner).collect())
-    }
-}
-
-impl Drop for Spinners {
-    fn drop(&mut self) {
-        for spinner in &mut self.0 {
-            let _ = spinner.kill();
-            let _ = spinner.wait();
-        }
-    }
-}
-
 /// The bench starts the daemon by itself, and what it reports of it is what was seen.
 fn bench() -> Result<(), String> {
     need_tiers()?;
     has_damon()?;
     let _quiet = Quiet::new();
-    let _spinners = Spinners::new();
     let before = settings();
     let line = "bench promote --scenario 1 --mode none,daemon --size 16M --runs 1 --json";
     let json = memferry(&format!("{line} --seconds 30")).gives(0).json();
