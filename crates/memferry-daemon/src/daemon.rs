@@ -27,20 +27,20 @@ use crate::status::{GroupStatus, NodeStatus, SourceStatus, Status, TierStatus};
 use crate::tenants::{QUIET_ROUNDS, Rate, Tenant};
 use crate::tiering::{Move, ProcessId, Room, Tiering, Way};
 
-/// From round to round: DAMON's kdamond answers every 100 ms, and reading 500 regions takes some 5 ms.
-pub const ROUND: Duration = Duration::from_millis(500);
-/// Unused time of the pace that is saved up, ms: two rounds. Less, and the rate would be what is saved in each round.
+/// From round to round: DAMON's kdamond answers within 80 ms, and reading 500 regions takes some 5 ms.
+pub const ROUND: Duration = Duration::from_millis(200);
+/// Unused time of the pace that is saved up, ms: more than a late round takes. Less, and the rate would be what is saved in each round.
 const SAVED_MS: u32 = 1000;
 /// Processes are looked for each so many rounds.
-const FIND_ROUNDS: u64 = 10;
+const FIND_ROUNDS: u64 = 25;
 /// Moves end for the round after that, so that a round stays one.
-const MOVE_TIME: Duration = Duration::from_millis(400);
+const MOVE_TIME: Duration = Duration::from_millis(160);
 /// A process's pages are looked at again after that, or after so many times what the last look took, by the number of processes:
 /// all looks take a hundredth of a CPU.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 const LOOK_COST: u32 = 100;
 /// Rounds of `--once`: what it takes to see processes in use and choose.
-const ONCE_ROUNDS: u64 = 8;
+const ONCE_ROUNDS: u64 = 20;
 
 /// How the daemon is started.
 #[derive(Clone, Debug)]

@@ -70,9 +70,9 @@ pub struct Rate {
 /// So many halvings are nothing: a 64th of the budget would be less than a chunk a second.
 const OFF: u32 = 6;
 /// Rounds until a rate doubles again: 5 s, so that the effect of the last change is seen first.
-pub const QUIET_ROUNDS: u32 = 10;
+pub const QUIET_ROUNDS: u32 = 25;
 /// Rounds until a rate that became nothing is tried again: 2 minutes.
-pub const OFF_ROUNDS: u32 = 240;
+pub const OFF_ROUNDS: u32 = 600;
 
 impl Rate {
     /// Halves it.

@@ -18,17 +18,19 @@ use crate::tenants::{OFF_ROUNDS, QUIET_ROUNDS, Rate, Tenant, allowance, shares};
 /// Bytes of a chunk: what one call of the kernel moves, and a whole THP.
 pub const CHUNK: usize = 2 << 20;
 /// Milliseconds of the policy's clock from round to round, whatever the time: a round that is late makes nothing look old.
-const ROUND_MS: u32 = 250;
+const ROUND_MS: u32 = 100;
 /// A report stands for so many accesses at most: as many as lift a record to one below its largest frequency.
 const FULL_WEIGHT: u64 = 16;
 /// Reports in a row that must see a chunk in use before it goes up: one may be the end of a scan.
 const REPORTS: u8 = 2;
+/// Rounds after a promotion in which reports may tell of accesses before it.
+const LATE_ROUNDS: u32 = 3;
 /// Rounds in which a promoted chunk has to be seen in use again, else its move was waste: 10 s.
-const PAY_ROUNDS: u32 = 20;
+const PAY_ROUNDS: u32 = 50;
 /// Rounds for which a chunk stays where it was put, unless a limit wants it elsewhere: 2 s.
-const STAY_ROUNDS: u32 = 4;
-/// A chunk that would not move is left alone for so many rounds, then for twice as many, at most 2^8 times.
-const LEAVE_ALONE: u32 = 4;
+const STAY_ROUNDS: u32 = 10;
+/// A chunk that would not move is left alone for so many rounds, 2 s, then for twice as many, at most 2^8 times.
+const LEAVE_ALONE: u32 = 10;
 /// By so many heats the chunk that goes up is hotter than the one that makes room for it: frequencies are counted with chances,
 /// which differ by a level of 16.
 const MARGIN: u32 = 24;
@@ -166,10 +168,10 @@ impl Tiering {
     /// Knows nothing yet of so many tenants.
     pub fn new(tenants: usize) -> Self {
         let (params, rounds) = balance::defaults::<u32>();
-        // Reports say how often, so frequencies count logarithmically; a level cools off each second round.
+        // Reports say how often, so frequencies count logarithmically; a level cools off each second.
         let params = Params {
             step: 1,
-            cool_sweeps: 2,
+            cool_sweeps: 5,
             cost: 4,
             ..params
         };
@@ -383,8 +385,7 @@ impl Tiering {
                 }
                 let age = |since: u32| self.number - since;
                 match chunk.judged {
-                    // What its last reports saw was before the move.
-                    Some((since, Way::Up)) if age(since) <= 1 => {}
+                    Some((since, Way::Up)) if age(since) <= LATE_ROUNDS => {}
                     Some((since, Way::Up)) if in_use || age(since) > PAY_ROUNDS => {
                         chunk.judged = None;
                         self.judged.0 += 1;

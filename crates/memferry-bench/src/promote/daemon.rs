@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::region::PAGE;
 use crate::ui::Ui;
 
-/// How often its status is read: it changes twice a second.
+/// How often its status is read: it changes five times a second.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// What reports heat to it.

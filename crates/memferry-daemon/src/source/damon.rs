@@ -13,9 +13,9 @@ use crate::knobs::{KDAMONDS, Knobs};
 use crate::machine::text;
 use crate::tiering::{ProcessId, Seen};
 
-/// Microseconds from sample to sample, and from report to report. DAMON's own 5,000 from sample to sample cost four times as much.
-const SAMPLE_US: u32 = 20_000;
-const AGGREGATE_US: u32 = 100_000;
+/// Microseconds from sample to sample, and of what a report covers: a round. DAMON's own 5,000 from sample to sample cost eight times as much.
+const SAMPLE_US: u32 = 40_000;
+const AGGREGATE_US: u32 = 200_000;
 /// Microseconds until it looks again for what a process has mapped.
 const UPDATE_US: u32 = 1_000_000;
 /// Regions of all processes: reading one takes four files, some 10 us.
@@ -119,6 +119,11 @@ impl Damon {
                 &process.pid.to_string(),
             );
             put(format!("{scheme}/action"), "stat");
+            // The kernel answers at the next sample, not when it aggregates.
+            put(
+                format!("{scheme}/apply_interval_us"),
+                &SAMPLE_US.to_string(),
+            );
             // Idle regions are not named: each would take a folder in sysfs, and its reading.
             for (field, least, most) in [
                 ("sz", "0", "18446744073709551615"),
@@ -137,9 +142,12 @@ impl Damon {
                 &index.to_string(),
             );
         }
-        files
-            .iter()
-            .try_for_each(|(file, text)| knobs.write(file, text))?;
+        for (file, text) in &files {
+            // Linux before 6.7 answers when it aggregates.
+            if !file.ends_with("apply_interval_us") || knobs.read(file).is_some() {
+                knobs.write(file, text)?;
+            }
+        }
         let state = format!("{KDAMONDS}/0/state");
         knobs.keep(&state, "off")?;
         knobs.write(&state, "on")
@@ -258,6 +266,7 @@ mod tests {
             (&format!("{context}/targets/0/pid_target"), ""),
             (&format!("{context}/schemes/nr_schemes"), ""),
             (&format!("{scheme}/action"), ""),
+            (&format!("{scheme}/apply_interval_us"), ""),
             (&format!("{scheme}/access_pattern/sz/min"), ""),
             (&format!("{scheme}/access_pattern/sz/max"), ""),
             (&format!("{scheme}/access_pattern/nr_accesses/min"), ""),
