@@ -44,29 +44,35 @@ pub fn page(now: &Status, before: Option<&Status>, view: &View) -> String {
     let columns: Vec<Column> = NOW.into_iter().chain(SUMS).collect();
     let (sorted, key) = columns[(view.sort + 1) % columns.len()];
     let per = if before.is_some() { "/s" } else { "" };
-    page += &format!("{:<13}{:>3}", "group", "n");
+    page += &format!("{:<12}{:>3}", "group", "n");
     for (index, (name, _)) in columns.iter().enumerate() {
-        let mark = if *name == sorted { "*" } else { "" };
-        let per = if index < NOW.len() { "" } else { per };
-        page += &format!("{:>8}", format!("{mark}{name}{per}"));
+        // The last one is the longest, and a mark and a unit together are too long.
+        let width = if index + 1 < columns.len() { 8 } else { 9 };
+        let head = match (*name == sorted, index < NOW.len()) {
+            (true, _) => format!("*{name}"),
+            (false, true) => (*name).to_owned(),
+            (false, false) => format!("{name}{per}"),
+        };
+        page += &format!("{head:>width$}");
     }
     page += "\n";
     let mut groups: Vec<&GroupStatus> = now.groups.iter().collect();
     groups.sort_by_key(|group| Reverse(key(group)));
     let marked = (view.marked).map(|row| row.min(groups.len().saturating_sub(1)));
     for (row, group) in groups.iter().enumerate() {
-        let name: String = group.name.chars().take(12).collect();
+        let name: String = group.name.chars().take(11).collect();
         let mark = if marked == Some(row) { '<' } else { ' ' };
-        page += &format!("{name:<12}{mark}{:>3}", group.processes);
+        page += &format!("{name:<11}{mark}{:>3}", group.processes);
         for (_, value) in NOW {
             page += &format!("{:>8}", short(value(group)));
         }
         let old = before.and_then(|before| before.groups.iter().find(|old| old.name == group.name));
         let seconds = before.map_or(1.0, |before| (now.seconds - before.seconds).max(0.001));
-        for (_, value) in SUMS {
+        for (index, (_, value)) in SUMS.iter().enumerate() {
             let more = value(group).saturating_sub(old.map_or(0, value));
+            let width = if index + 1 < SUMS.len() { 8 } else { 9 };
             let rate = more as f64 / seconds;
-            page += &format!("{:>8}", short(rate as u64));
+            page += &format!("{:>width$}", short(rate as u64));
         }
         page += "\n";
     }
@@ -280,9 +286,23 @@ mod tests {
         assert!(page.contains(samples), "{page}");
         let rows: Vec<&str> = page.lines().rev().take(2).collect();
         assert!(
-            rows[0].starts_with("small ") && rows[1].starts_with("a-name-that- "),
+            rows[0].starts_with("small ") && rows[1].starts_with("a-name-that "),
             "{page}"
         );
+    }
+
+    #[test]
+    fn no_head_touches_its_neighbour_whichever_is_sorted_by() {
+        for sort in 0..NOW.len() + SUMS.len() {
+            let view = View {
+                sort,
+                ..View::default()
+            };
+            let page = page(&status(2.0, 2), Some(&status(1.0, 1)), &view);
+            let head = page.lines().find(|line| line.starts_with("group")).unwrap();
+            assert_eq!(head.split_whitespace().count(), 10, "{head}");
+            assert!(head.contains('*') && head.len() <= 80, "{head}");
+        }
     }
 
     #[test]
@@ -306,7 +326,7 @@ mod tests {
             ..View::default()
         };
         let closed = page(&now, None, &view);
-        assert!(closed.contains("\nsmall       < 12"), "{closed}");
+        assert!(closed.contains("\nsmall      < 12"), "{closed}");
         view.is_open = true;
         let open = page(&now, None, &view);
         assert!(
