@@ -60,7 +60,10 @@ bool pghot_precise(void);
  */
 void pghot_settle(void *at);
 
-/* From now on this thread and those that it makes run on the CPUs of a node. */
+/*
+ * From now on this thread and those that it makes run on the CPUs of a node. If they are never idle
+ * while another thread is to be in time, it is the last node: see lab/README.md, --steady-clock.
+ */
 void pghot_run_on(int node);
 
 /* Memory of a node, settled, with a content for @writers writers. Bails out if it is elsewhere. */

@@ -108,7 +108,7 @@ static void test_pace(enum pghot_source source)
 
 	/* Each node of the top tier has a pace of its own. */
 	sched_getaffinity(0, sizeof(all), &all);
-	pghot_run_on(node_at(0));
+	pghot_run_on(node_at(1));
 	file_write("1", PGHOT_RATE);
 	start = now_ms();
 	pghot_start(source);
@@ -174,7 +174,7 @@ static void test_hottest(enum pghot_source source)
 	went = promoted(hot);
 	pinned = 2 * PAGES - went - warm_went;
 	sched_getaffinity(0, sizeof(all), &all);
-	pghot_run_on(node_at(0));
+	pghot_run_on(node_at(1));
 	if (pthread_create(&user, NULL, use_seldom, warm))
 		tap_bail("no thread");
 	content_start_writers(hot);

@@ -135,7 +135,7 @@ static struct fragments fragment(int node)
 	file_write("never", DEFRAG);
 	bind_range(fragments.rest, node_bytes(node), MPOL_BIND, node, 0);
 	/* What a CPU keeps to itself it gives to nobody else. */
-	for (int cpu = 1; cpu >= 0; cpu--) {
+	for (int cpu = 0; cpu < 2; cpu++) {
 		pghot_run_on(node_at(cpu));
 		for (size_t n = 0; n < REST; n++)
 			fragments.rest[(cpu * REST + n) * HUGE_BYTES] = 1;
@@ -546,9 +546,9 @@ int main(void)
 	file_write("0", PROACTIVE);
 	if (!pghot_has(PGHOT_PGTSCAN))
 		tap_bail("this kernel does not scan page tables");
-	/* So that hot pages belong to the first node. */
-	pghot_run_on(node_at(0));
-	file_write_number(node_at(0), PGHOT_SYSCTL "target_nid");
+	/* So that hot pages belong to the second node. */
+	pghot_run_on(node_at(1));
+	file_write_number(node_at(1), PGHOT_SYSCTL "target_nid");
 	test_waits();
 	test_reused();
 	test_isolated();
