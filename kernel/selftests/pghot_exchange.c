@@ -36,6 +36,12 @@
 /* The cgroup of what fills the top tier. */
 #define NEIGHBOUR	"neighbour"
 
+/* The node whose CPU the tests keep busy comes first: it is the last one, see pghot_run_on(). */
+static int top_node(int n)
+{
+	return node_at(1 - n);
+}
+
 /* What fills a node and is then left alone: each page has its number in it. */
 struct filler {
 	unsigned char *at;
@@ -66,11 +72,11 @@ static void fill(struct filler *fillers, int nodes)
 	int quiet = 0;
 
 	for (int n = 0; n < nodes; n++)
-		fillers[n] = (struct filler) { map_anonymous(node_bytes(node_at(n)), false), 0 };
+		fillers[n] = (struct filler) { map_anonymous(node_bytes(top_node(n)), false), 0 };
 	while (quiet < 4) {
 		quiet++;
 		for (int n = 0; n < nodes; n++)
-			if (!fill_more(&fillers[n], node_at(n)))
+			if (!fill_more(&fillers[n], top_node(n)))
 				quiet = 0;
 		usleep(500000);
 	}
@@ -147,7 +153,7 @@ static void test_other_node(bool huge)
 {
 	size_t pages = 2 * PAGES;
 	struct content *hot = pghot_memory(node_slow(), 2 * HOT_BYTES, huge, 1);
-	struct content *busy = pghot_memory(node_at(0), BUSY_BYTES, false, 1);
+	struct content *busy = pghot_memory(top_node(0), BUSY_BYTES, false, 1);
 	long long demoted = pghot_counter("pghot_demoted");
 	struct filler filler;
 
@@ -161,15 +167,15 @@ static void test_other_node(bool huge)
 	pghot_stop();
 	demoted = pghot_counter("pghot_demoted") - demoted;
 	tap_note("other node, %s pages: %zu of %zu hot ones there, %zu up, demoted %lld",
-		 huge ? "huge" : "base", on(hot, node_at(1)), pages, up(hot), demoted);
-	tap_ok(up(hot) == pages && on(hot, node_at(1)) >= pages / 2,
+		 huge ? "huge" : "base", on(hot, top_node(1)), pages, up(hot), demoted);
+	tap_ok(up(hot) == pages && on(hot, top_node(1)) >= pages / 2,
 	       "what finds its node full goes to one of the same tier");
 	tap_ok(!demoted, "and nothing is demoted for it");
 	tap_ok(!content_wrong(hot, "hot") && !content_wrong(busy, "busy") && !filler_wrong(&filler),
 	       "other node: contents");
 	pghot_memory_drop(hot);
 	pghot_memory_drop(busy);
-	munmap(filler.at, node_bytes(node_at(0)));
+	munmap(filler.at, node_bytes(top_node(0)));
 }
 
 static void test_bound(void)
@@ -237,11 +243,11 @@ static void test_kept(struct content *hot, struct content *busy, const struct fi
 	tap_ok(!gone, "nor what memory.min does: %zu pages", gone);
 	file_write("0", "%s/" NEIGHBOUR "/memory.min", cgroup_root());
 	for (int n = 0; n < 2; n++)
-		bind_range(fillers[n].at, fillers[n].bytes, MPOL_BIND, node_at(n), 0);
+		bind_range(fillers[n].at, fillers[n].bytes, MPOL_BIND, top_node(n), 0);
 	gone = flood(hot, busy, fillers);
 	tap_ok(!gone, "nor what its mapping's policy keeps here: %zu pages", gone);
 	for (int n = 0; n < 2; n++)
-		bind_range(fillers[n].at, fillers[n].bytes, MPOL_DEFAULT, node_at(n), 0);
+		bind_range(fillers[n].at, fillers[n].bytes, MPOL_DEFAULT, top_node(n), 0);
 }
 
 /* Pages demoted by whomever, of all and of the neighbour's cgroup. */
@@ -275,7 +281,7 @@ static void test_protected(const char *lru, const char *enabled)
 		tap_bail("%s: this kernel has no choice of LRUs", lru);
 	cgroup_make(NEIGHBOUR);
 	cgroup_enter(NEIGHBOUR);
-	busy = pghot_memory(node_at(0), BUSY_BYTES, false, 1);
+	busy = pghot_memory(top_node(0), BUSY_BYTES, false, 1);
 	fill(fillers, 2);
 	cgroup_enter(NULL);
 	file_write("max", "%s/" NEIGHBOUR "/memory.low", cgroup_root());
@@ -297,7 +303,7 @@ static void test_protected(const char *lru, const char *enabled)
 	woken = pghot_counter("pageoutrun") - woken;
 	demotions(&demoted);
 	demoted -= before;
-	gone = went(fillers) + PAGES - on(busy, node_at(0));
+	gone = went(fillers) + PAGES - on(busy, top_node(0));
 	file_write("0", "%s/" NEIGHBOUR "/memory.low", cgroup_root());
 	tap_note("%s: %zu of %zu hot pages came, kswapd was woken %lld times", lru, up(hot),
 		 8 * PAGES, woken);
@@ -311,7 +317,7 @@ static void test_protected(const char *lru, const char *enabled)
 	pghot_memory_drop(hot);
 	pghot_memory_drop(busy);
 	for (int n = 0; n < 2; n++)
-		munmap(fillers[n].at, node_bytes(node_at(n)));
+		munmap(fillers[n].at, node_bytes(top_node(n)));
 }
 
 static void test_full(enum pghot_source source)
@@ -328,12 +334,12 @@ static void test_full(enum pghot_source source)
 	snprintf(what, sizeof(what), "by %s%s", pghot_sources[source],
 		 exchange ? "" : ", by kswapd");
 	hot = hot_memory(source);
-	busy = pghot_memory(node_at(0), BUSY_BYTES, false, 1);
+	busy = pghot_memory(top_node(0), BUSY_BYTES, false, 1);
 	cgroup_make(NEIGHBOUR);
 	cgroup_enter(NEIGHBOUR);
 	fill(fillers, 2);
 	cgroup_enter(NULL);
-	if (up(hot) || on(busy, node_at(0)) != PAGES)
+	if (up(hot) || on(busy, top_node(0)) != PAGES)
 		tap_bail("%s: memory is not where it should be", what);
 	exchanged = pghot_status("exchanged");
 	reclaimed = demotions(&charged);
@@ -341,18 +347,18 @@ static void test_full(enum pghot_source source)
 	wasted = pghot_counter("pghot_wasted");
 	woken = pghot_counter("pageoutrun");
 	for (int n = 0; n < 2; n++) {
-		long long unused = node_free_bytes(node_at(n)) / (long long)page_bytes(),
-			  kept = node_reserve_bytes(node_at(n)) / (long long)page_bytes();
+		long long unused = node_free_bytes(top_node(n)) / (long long)page_bytes(),
+			  kept = node_reserve_bytes(top_node(n)) / (long long)page_bytes();
 
 		tap_note("%s: node %d has %lld free pages, of which %lld are kept", what,
-			 node_at(n), unused, kept);
+			 top_node(n), unused, kept);
 		lacked += kept > unused ? kept - unused : 0;
 	}
 	pghot_start(source);
 	if (exchange)
 		test_kept(hot, busy, fillers);
 	use(hot, busy, PAGES * 9 / 10);
-	stayed = on(busy, node_at(0));
+	stayed = on(busy, top_node(0));
 	left = went(fillers);
 	pghot_stop();
 	exchanged = pghot_status("exchanged") - exchanged;
@@ -399,7 +405,7 @@ static void test_full(enum pghot_source source)
 	pghot_memory_drop(hot);
 	pghot_memory_drop(busy);
 	for (int n = 0; n < 2; n++)
-		munmap(fillers[n].at, node_bytes(node_at(n)));
+		munmap(fillers[n].at, node_bytes(top_node(n)));
 }
 
 /*
@@ -430,7 +436,7 @@ static bool touched_once(void)
 	       "touched once: contents");
 	pghot_memory_drop(hot);
 	for (int n = 0; n < 2; n++)
-		munmap(fillers[n].at, node_bytes(node_at(n)));
+		munmap(fillers[n].at, node_bytes(top_node(n)));
 	return came >= PAGES * 9 / 10 && ms < 1000;
 }
 
@@ -455,9 +461,9 @@ int main(int argc, char **argv)
 	/* CPUs are to keep little of what is freed to themselves: it would come back as room. */
 	file_restore_at_exit(KEPT);
 	file_write("1000000", KEPT);
-	/* So that hot pages belong to the first node. */
-	pghot_run_on(node_at(0));
-	file_write_number(node_at(0), PGHOT_SYSCTL "target_nid");
+	/* So that hot pages belong to the node that comes first here. */
+	pghot_run_on(top_node(0));
+	file_write_number(top_node(0), PGHOT_SYSCTL "target_nid");
 	/*
 	 * First, because Linux gives a node up where kswapd found nothing 16 times, as it may
 	 * below while it must not demote.
