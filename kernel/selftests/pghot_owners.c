@@ -340,6 +340,8 @@ static void test_neighbour(void)
 		}
 	}
 	wait_made(region, &rule);
+	/* Folios that a CPU has not put on an LRU list yet stay. */
+	pghot_settle(region->at);
 	pghot_start(PGHOT_HWHINT);
 	/* Its accesses come first. */
 	while (region->uses < 4 && now_ms() < end)
