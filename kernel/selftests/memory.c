@@ -149,11 +149,17 @@ static const char *ext4(unsigned int block, int node)
 	return folder;
 }
 
-/* Read-ahead would make large folios, where the file system of the disk has them. */
+/* Read-ahead and khugepaged would make large folios, where the file system of the disk has them. */
+static void keep_folios_small(const struct memory *memory)
+{
+	madvise(memory->at, memory->bytes, MADV_RANDOM);
+	madvise(memory->at, memory->bytes, MADV_NOHUGEPAGE);
+}
+
 static void map_disk(struct memory *memory)
 {
 	map(memory, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd);
-	madvise(memory->at, memory->bytes, MADV_RANDOM);
+	keep_folios_small(memory);
 }
 
 static void make_ext4(struct memory *memory)
@@ -193,8 +199,9 @@ static bool settle_clean(struct memory *memory)
 	if (munmap(memory->at, memory->bytes) || fsync(memory->fd) ||
 	    posix_fadvise(memory->fd, 0, 0, POSIX_FADV_DONTNEED) ||
 	    mmap(memory->at, memory->bytes, PROT_READ, MAP_SHARED | MAP_FIXED, memory->fd,
-		 0) == MAP_FAILED || madvise(memory->at, memory->bytes, MADV_RANDOM))
+		 0) == MAP_FAILED)
 		return false;
+	keep_folios_small(memory);
 	touch(memory);
 	found = pages_flagged(memory->at, memory->bytes, PAGE_PRIVATE);
 	if (found)
