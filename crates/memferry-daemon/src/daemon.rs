@@ -301,6 +301,7 @@ impl Daemon {
 
     fn find(&mut self) {
         self.trouble_before = self.trouble.take();
+        self.machine.look_at_watermarks();
         let read: Vec<_> = (self.config.groups.iter())
             .map(crate::config::Group::cgroup_names)
             .collect();

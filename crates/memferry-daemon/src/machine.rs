@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use memferry_linux::topology::Topology;
-use memferry_linux::zones::above_watermarks;
+use memferry_linux::zones::below_watermarks;
 
 use crate::error::DaemonError;
 
@@ -31,6 +31,8 @@ pub struct Machine {
     pub lower: Vec<u32>,
     /// Bytes of each node.
     pub sizes: BTreeMap<u32, u64>,
+    /// Free bytes of each top node that are not to be used.
+    kept: BTreeMap<u32, u64>,
 }
 
 impl Machine {
@@ -50,12 +52,15 @@ impl Machine {
             return Err(DaemonError::OneTier);
         }
         let size = |id: &u32| Some((*id, topology.node(*id)?.memory_total_bytes));
-        Ok(Self {
+        let mut machine = Self {
             root: root.to_owned(),
             sizes: top.iter().chain(&lower).filter_map(size).collect(),
             top,
             lower,
-        })
+            kept: BTreeMap::new(),
+        };
+        machine.look_at_watermarks();
+        Ok(machine)
     }
 
     /// Bytes of the top tier.
@@ -81,22 +86,31 @@ impl Machine {
         free.unwrap_or(0) << 10
     }
 
-    /// Bytes of the top tier that may be filled.
-    pub fn room(&self) -> u64 {
+    /// Notes what is not to be used, for [`Machine::room`]. The kernel writes a line for each CPU and zone to tell its watermarks.
+    pub fn look_at_watermarks(&mut self) {
         let zoneinfo = self.text("proc/zoneinfo");
-        let room = |node: &u32| {
+        let kept = |node: &u32| {
             let reserve = self.sizes.get(node).map_or(0, |size| size / RESERVE);
-            let room = self.free(*node).saturating_sub(reserve);
-            let above = (zoneinfo.as_deref()).map(|zoneinfo| above_watermarks(zoneinfo, *node));
-            room.min(above.unwrap_or(u64::MAX))
+            let watermarks = (zoneinfo.as_deref()).map_or(0, |text| below_watermarks(text, *node));
+            (*node, reserve.max(watermarks))
         };
-        self.top.iter().map(room).sum()
+        self.kept = self.top.iter().map(kept).collect();
     }
 
-    /// Of some nodes the one with the most free memory that a process may use.
+    /// Bytes of the top tier that may be filled.
+    pub fn room(&self) -> u64 {
+        self.top.iter().map(|node| self.room_of(*node)).sum()
+    }
+
+    fn room_of(&self, node: u32) -> u64 {
+        let kept = self.kept.get(&node).copied().unwrap_or(0);
+        self.free(node).saturating_sub(kept)
+    }
+
+    /// Of some nodes the one with the most room that a process may use.
     pub fn emptiest(&self, nodes: &[u32], allowed: &[u32]) -> Option<u32> {
         let nodes = nodes.iter().copied().filter(|node| allowed.contains(node));
-        nodes.max_by_key(|node| self.free(*node))
+        nodes.max_by_key(|node| self.room_of(*node))
     }
 
     /// Percent of the last ten seconds in which somebody waited for a resource (PSI); `None` on a kernel that does not tell.
@@ -166,7 +180,7 @@ pub(crate) mod tests {
     #[test]
     fn tiers_room_and_pressure_are_read() {
         let root = tree();
-        let machine = Machine::read(root.path()).unwrap();
+        let mut machine = Machine::read(root.path()).unwrap();
         assert_eq!((&machine.top[..], &machine.lower[..]), (&[0][..], &[1][..]));
         assert_eq!(
             (machine.top_bytes(), machine.sizes[&1]),
@@ -174,8 +188,9 @@ pub(crate) mod tests {
         );
         assert_eq!(machine.room(), (512 << 20) - (16 << 20));
         // 300 MiB of the free 512 are above the watermarks.
-        let zones = "Node 0, zone Normal\n  pages free 131072\n        min 1\n        low 2\n        high 54272\n";
+        let zones = "Node 0, zone Normal\n  pages free 131072\n        min 1\n        low 2\n        high 54272\n        managed 131072\n";
         put(root.path(), "proc/zoneinfo", zones);
+        machine.look_at_watermarks();
         assert_eq!(machine.room(), 300 << 20);
         assert_eq!(machine.emptiest(&[0, 1], &[1]), Some(1));
         assert_eq!(machine.emptiest(&[0], &[1]), None);

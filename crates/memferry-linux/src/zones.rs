@@ -15,21 +15,43 @@ pub fn number(word: &str) -> u64 {
     digits.parse().unwrap_or(0)
 }
 
-/// What of a node's zones is free above their high watermarks, bytes: with less, kswapd wakes up and makes room. What a zone
-/// keeps for allocations that fit into no other is not for memory of programs.
-pub fn above_watermarks(zoneinfo: &str, node: u32) -> u64 {
-    let pages = |zone: &str| -> u64 {
-        let (mut free, mut kept) = (0, 0);
-        for line in zone.lines() {
+/// Pages of a zone.
+#[derive(Default)]
+struct Zone {
+    free: u64,
+    managed: u64,
+    /// Its high watermark, and what it keeps for allocations that fit into no other: that is not for memory of programs.
+    kept: u64,
+}
+
+impl Zone {
+    fn of(text: &str) -> Zone {
+        let mut zone = Zone::default();
+        for line in text.lines() {
             match line.split_whitespace().collect::<Vec<_>>()[..] {
-                ["pages", "free", count] => free = number(count),
-                ["high", count] => kept += number(count),
+                ["pages", "free", count] => zone.free = number(count),
+                ["managed", count] => zone.managed = number(count),
+                ["high", count] => zone.kept += number(count),
                 // The last one is for the zone that memory of programs asks for first.
-                ["protection:", .., last] => kept += number(last),
+                ["protection:", .., last] => zone.kept += number(last),
                 _ => {}
             }
         }
-        u64::saturating_sub(free, kept)
-    };
-    zones(zoneinfo, node).map(pages).sum::<u64>() * rustix::param::page_size() as u64
+        zone
+    }
+}
+
+fn bytes(zoneinfo: &str, node: u32, pages: impl Fn(Zone) -> u64) -> u64 {
+    let zones = zones(zoneinfo, node).map(|text| pages(Zone::of(text)));
+    zones.sum::<u64>() * rustix::param::page_size() as u64
+}
+
+/// What of a node's zones is free above their high watermarks, bytes: with less, kswapd wakes up and makes room.
+pub fn above_watermarks(zoneinfo: &str, node: u32) -> u64 {
+    bytes(zoneinfo, node, |zone| zone.free.saturating_sub(zone.kept))
+}
+
+/// What of a node stays free for its high watermarks, bytes.
+pub fn below_watermarks(zoneinfo: &str, node: u32) -> u64 {
+    bytes(zoneinfo, node, |zone| zone.kept.min(zone.managed))
 }

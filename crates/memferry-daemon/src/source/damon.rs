@@ -4,8 +4,11 @@
 //!
 //! The kdamond is the daemon's own, or there is none: writing `nr_kdamonds` would remove those of others.
 
-use std::fs;
+use std::ffi::OsString;
+use std::fs::{self, File};
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, openat};
 
 use super::{Report, Source};
 use crate::error::DaemonError;
@@ -212,24 +215,31 @@ impl Source for Damon {
 }
 
 fn regions(knobs: &Knobs, folder: &str) -> Vec<Seen> {
-    let entries = fs::read_dir(knobs.root().join(folder))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let region = |name: String| {
-        let number = |file: &str| {
-            knobs
-                .read(&format!("{folder}/{name}/{file}"))?
-                .parse::<u64>()
-                .ok()
-        };
+    let folder = knobs.root().join(folder);
+    let (Ok(at), Ok(entries)) = (File::open(&folder), fs::read_dir(&folder)) else {
+        return Vec::new();
+    };
+    // Looked up from their folder on, and read at once: hundreds of files five times a second.
+    let number = |region: &Path, file: &str| -> Option<u64> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = openat(&at, region.join(file), flags, Mode::empty()).ok()?;
+        let mut text = [0; 24];
+        let length = rustix::io::read(file, &mut text).ok()?;
+        std::str::from_utf8(&text[..length])
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    };
+    let region = |name: OsString| {
+        let region = Path::new(&name);
         Some(Seen {
-            range: number("start")? as usize..number("end")? as usize,
-            accesses: number("nr_accesses")? as u32,
+            range: number(region, "start")? as usize..number(region, "end")? as usize,
+            accesses: number(region, "nr_accesses")? as u32,
             of: AGGREGATE_US / SAMPLE_US,
         })
     };
+    let names = entries.flatten().map(|entry| entry.file_name());
     names.filter_map(region).collect()
 }
 
