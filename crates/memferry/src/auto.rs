@@ -18,6 +18,9 @@ pub(crate) fn span(most: usize) -> usize {
     2 * SEGMENT * most.max(2).next_power_of_two()
 }
 
+/// Bytes from which on a move is a long one.
+const LONG: usize = 8 << 20;
+
 /// The most that calling further lanes takes: a sleeping thread of a virtual machine comes back within 50 us.
 const WAKE_NS: u32 = 50_000;
 
@@ -173,7 +176,7 @@ impl Chooser for Auto {
 
     fn choose(&self, kind: Kind, bytes: usize) -> Decision {
         let span = self.span();
-        let long = bytes >= span;
+        let long = bytes >= LONG;
         let batch = Batch {
             bytes: bytes as u64,
             // A part cannot be measured by itself: after a change of lanes it ends with the batches of those before.
@@ -211,8 +214,7 @@ impl Kind {
 mod tests {
     use super::*;
 
-    /// Of two lanes.
-    const SPAN: usize = 8 << 20;
+    const SPAN: usize = LONG;
     const WARM: Kind = Kind {
         huge: false,
         warm: true,
@@ -257,9 +259,8 @@ mod tests {
     fn short_moves_begin_with_one_lane_and_long_ones_with_all() {
         for most in [1, 2, 3, 8] {
             let auto = Auto::alone(most, None);
-            let span = auto.span();
-            for bytes in [page_size(), 1 << 20, span - 1, span] {
-                let plain = if bytes < span { 1 } else { most };
+            for bytes in [page_size(), 1 << 20, LONG - 1, LONG] {
+                let plain = if bytes < LONG { 1 } else { most };
                 assert_eq!(auto.choose(WARM, bytes).way.lanes, plain);
                 assert_eq!(other_than(plain, &auto, (WARM, bytes), 64, FASTER), 0);
             }

@@ -267,16 +267,16 @@ impl State {
     }
 
     /// The most urgent task: what brings pages back comes first, what takes them away last; of each, the oldest batch. Looks at each
-    /// slot once. A batch leaves only when all others that are away have a lane at work on each share; or, one beside it, on so many
-    /// shares that the other lanes have less than one each left: they would wait for the lane that unmaps, since that is one at a time.
-    /// So no more than that one are away above the number of lanes, and a lane that waits for the fork gate keeps no batch away that
-    /// another could bring back.
+    /// slot once. A batch leaves only when all others that are away have a lane at work on each share, or all but one, of which the
+    /// other lanes have less than a share each left: they would wait for the lane that unmaps, since that is one at a time. So each
+    /// that is away then has a lane, no more are away than there are lanes, and a lane that waits for the fork gate keeps no batch
+    /// away that another could bring back.
     fn pick(&mut self) -> Option<Task> {
         // Slot and age of the oldest, or of the first that is free.
         let [mut copied, mut unclaimed, mut ready, mut free] = [None; 4];
         let (mut unmapping, mut away, mut over, mut used) = (false, false, true, 0);
-        // Shares that no lane has, of batches of which one has some; and whether there are batches of which none has any.
-        let (mut left, mut untouched) = (0, false);
+        // Shares that no lane has, and the batches that they are of; whether a lane is at work on each of these.
+        let (mut left, mut waiting, mut worked) = (0, 0, true);
         for (index, slot) in self.slots.iter().enumerate() {
             away |= matches!(slot.step, Step::Copying { .. } | Step::Remapping);
             unmapping |= slot.step == Step::Unmapping;
@@ -284,11 +284,14 @@ impl State {
             // What is only prepared when the pipeline is stopped stays where it is.
             over &= slot.step == Step::Free || self.stopped && slot.step == Step::Ready;
             if let Step::Copying {
-                shares, claimed, ..
+                shares,
+                claimed,
+                done,
             } = slot.step
             {
                 left += shares - claimed;
-                untouched |= claimed == 0;
+                waiting += usize::from(claimed < shares);
+                worked &= claimed == shares || claimed > done;
             }
             let (oldest, age) = match slot.step {
                 Step::Copying { shares, done, .. } if done == shares => (&mut copied, slot.age),
@@ -308,7 +311,7 @@ impl State {
             return Some(Task::Remap { slot });
         }
         let ready = ready.filter(|_| !unmapping && !self.forking && !self.stopped);
-        let early = !untouched && left + 1 < self.lanes;
+        let early = waiting <= 1 && worked && left + 1 < self.lanes;
         if let Some((slot, _)) = unclaimed.filter(|_| ready.is_none() || !early) {
             if let Step::Copying { claimed, .. } = &mut self.slots[slot].step {
                 let share = *claimed;

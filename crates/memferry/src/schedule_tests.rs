@@ -107,7 +107,7 @@ fn lane(number: usize, schedule: &Schedule, log: &Mutex<Log>, work: &Work) {
                     log.unmapping = false;
                     log.unmapped += 1;
                     log.away += 1;
-                    assert!(log.away <= lanes + 1, "{} batches are away", log.away);
+                    assert!(log.away <= lanes, "{} batches are away", log.away);
                     log.copied[slot] = 0;
                 }
                 schedule.unmapped(slot, shares);

@@ -18,9 +18,9 @@ use std::time::Duration;
 const WINDOW: usize = 16 << 20;
 /// Pages whose node is asked for at a time.
 const NODES_AT_ONCE: usize = 512;
-/// Looks for the node of a page that the kernel migrates; 1 ms altogether.
+/// Looks for the node of a page that the kernel migrates; 2 ms altogether.
 const LOOKS: u32 = 20;
-/// Pages of a move for which that was too few, after which there is one look: the swap cache has them, and they stay there.
+/// Pages of a move for which that was too few, after which there is one look and no wait: the swap cache has them, and they stay there.
 const FUTILE: u32 = 8;
 
 /// Places of pages that are to be moved.
@@ -188,7 +188,9 @@ impl<'a> Cursor<'a> {
         let Some(vma) = vmas.get(self.vma) else {
             return Ok(false);
         };
-        let stop = vma.range.end.min(part.end).min(self.at + WINDOW);
+        // A window that ended within a THP would cut it.
+        let window = (self.at + WINDOW) / SEGMENT * SEGMENT;
+        let stop = vma.range.end.min(part.end).min(window);
         let mut regions = [Region::default(); 128];
         // The kernel allocates as many as it is given.
         let regions = &mut regions[..((stop - self.at) / page_size() + 1).min(128)];
@@ -224,7 +226,8 @@ impl<'a> Cursor<'a> {
         self.account.book(outcome, from..to, page_size());
     }
 
-    /// Tells base pages that the kernel migrates now from those that are swapped out: page tables have neither.
+    /// Tells base pages that the kernel migrates now from those that are swapped out: page tables have neither. Of the swap cache's
+    /// pages, too, mincore(2) says that they are in memory, but they have no node.
     fn sort_swapped(&mut self, vma: &Vma, from: usize, to: usize) {
         let mut pages = [0; NODES_AT_ONCE];
         let mut at = from;
@@ -237,10 +240,18 @@ impl<'a> Cursor<'a> {
             }
             for alike in pages.chunk_by(|a, b| (a ^ b) & 1 == 0) {
                 let end = at + alike.len() * page_size();
-                // UFFDIO_MOVE waits for the end of a migration.
-                let categories = if alike[0] & 1 == 0 { 0 } else { PRESENT };
-                self.sort(vma, at, end, categories);
-                at = end;
+                if alike[0] & 1 == 0 {
+                    self.stays(Outcome::NotPresent, at, end);
+                    at = end;
+                }
+                while at < end {
+                    let next = at + page_size();
+                    match self.node_after_migration(at) {
+                        0.. => self.sort(vma, at, next, PRESENT),
+                        errno => self.stays(no_node(errno), at, next),
+                    }
+                    at = next;
+                }
             }
         }
     }
@@ -299,11 +310,7 @@ impl<'a> Cursor<'a> {
                 }
                 let page = start..start + unit;
                 if status < 0 {
-                    let outcome = match -status {
-                        libc::ENOENT | libc::EFAULT => Outcome::NotPresent,
-                        _ => Outcome::Busy,
-                    };
-                    self.account.book(outcome, page, unit);
+                    self.account.book(no_node(status), page, unit);
                 } else {
                     let node = status as u32;
                     self.plan_of_node(PageClass { node, ..class }, page);
@@ -316,12 +323,14 @@ impl<'a> Cursor<'a> {
     /// Node of a page that is on none, or -errno: -ENOENT of one that is not there, -EBUSY of one that still migrates.
     fn node_after_migration(&mut self, page: usize) -> i32 {
         let looks = if self.futile < FUTILE { LOOKS } else { 1 };
-        for _ in 0..looks {
+        for look in 0..looks {
+            if look > 0 {
+                std::thread::sleep(Duration::from_micros(50));
+            }
             let (mut resident, mut status) = ([0], [-libc::ENOENT]);
             if self.kernel.residency(page, &mut resident).is_err() || resident[0] & 1 == 0 {
                 return -libc::ENOENT;
             }
-            std::thread::sleep(Duration::from_micros(50));
             if self.kernel.nodes(&[page], &mut status).is_ok() && status[0] != -libc::ENOENT {
                 return status[0];
             }
@@ -343,6 +352,14 @@ impl<'a> Cursor<'a> {
             Some((last, run)) if *last == kind && run.end == pages.start => run.end = pages.end,
             _ => self.pending.push((kind, pages)),
         }
+    }
+}
+
+/// What a page counts as that has this -errno in place of a node.
+fn no_node(errno: i32) -> Outcome {
+    match -errno {
+        libc::ENOENT | libc::EFAULT => Outcome::NotPresent,
+        _ => Outcome::Busy,
     }
 }
 
@@ -372,6 +389,8 @@ mod tests {
         Swapped,
         /// A base page that the kernel migrates to this node: every third question for one finds it there.
         Migrates(i32),
+        /// In the swap cache.
+        Cached,
         /// A THP that the kernel migrates.
         HugeMigrates,
         /// A base page and what the kernel says of its node.
@@ -384,7 +403,7 @@ mod tests {
             match self {
                 Page::Hole => 0,
                 Page::Zero => PRESENT | ZERO,
-                Page::Swapped | Page::Migrates(_) => SWAPPED,
+                Page::Swapped | Page::Cached | Page::Migrates(_) => SWAPPED,
                 Page::HugeMigrates => SWAPPED | HUGE,
                 Page::Base(_) => PRESENT,
                 Page::Huge(_) => PRESENT | HUGE,
@@ -450,11 +469,13 @@ mod tests {
             for (page, status) in pages.iter().zip(status) {
                 *status = match self.pages[(page - BASE) / 4096] {
                     Page::Base(node) | Page::Huge(node) => node,
-                    Page::Migrates(node)
-                        if pages.len() == 1
-                            && self.asked.fetch_add(1, Ordering::Relaxed) % 3 == 2 =>
-                    {
-                        node
+                    Page::Migrates(_) | Page::Cached if pages.len() > 1 => -libc::ENOENT,
+                    page @ (Page::Migrates(_) | Page::Cached) => {
+                        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+                        match page {
+                            Page::Migrates(node) if asked % 3 == 2 => node,
+                            _ => -libc::ENOENT,
+                        }
                     }
                     _ => -libc::ENOENT,
                 };
@@ -601,9 +622,36 @@ mod tests {
             for (range, result) in parts.as_slice().iter().zip(ranges) {
                 for (page, told) in ((range.start - BASE) / 4096..).zip(result.pages.unwrap()) {
                     prop_assert_eq!(taken[page], usize::from(told.is_none()), "page {}", page);
+                    let segment = (BASE + page * 4096) / SEGMENT * SEGMENT;
+                    let is_whole = |of: &Range<usize>| of.start <= segment && segment + SEGMENT <= of.end;
+                    let mapped = vmas.iter().any(|vma| is_whole(&vma.range) && vma.write && vma.watched);
+                    if matches!(tables.pages[page], Page::Huge(_)) && mapped && is_whole(range) {
+                        prop_assert!(told != Some(Outcome::Unsupported), "a THP was cut");
+                    }
                     prop_assert!(tables.pages[page].is_absent() || told != Some(Outcome::NotPresent), "{:?} is not there", tables.pages[page]);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn pages_of_the_swap_cache_are_waited_for_in_vain_a_few_times() {
+        for ask_nodes in [false, true] {
+            let tables = tables(vec![Page::Cached; 4 * PAGES]);
+            let vmas = [vma(0..4 * PAGES, (true, true))];
+            let parts = std::slice::from_ref(&vmas[0].range);
+            let account = Account::new(parts, false, Arc::default());
+            let wanted = Wanted {
+                ask_nodes,
+                ..RELOCATE
+            };
+            let mut cursor = Cursor::new(&tables, &account, wanted, &vmas, parts);
+            let mut runs = List::new_in(Pages);
+            assert!(cursor.next(SEGMENT, &mut runs).unwrap().is_none());
+            let asked = tables.asked.load(Ordering::Relaxed);
+            assert_eq!(asked, FUTILE * (LOOKS - 1) + 4 * PAGES as u32);
+            let result = account.close(Duration::ZERO, None).unwrap().total;
+            assert_eq!(result.busy.bytes, 4 * SEGMENT as u64);
         }
     }
 
