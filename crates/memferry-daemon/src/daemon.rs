@@ -33,7 +33,7 @@ pub const ROUND: Duration = Duration::from_millis(200);
 const SAVED_MS: u32 = 1000;
 /// Processes are looked for each so many rounds.
 const FIND_ROUNDS: u64 = 25;
-/// Moves end for the round after that, so that a round stays one.
+/// Moves end for the round after that: with what DAMON takes to answer, a round is late by some 60 ms at most.
 const MOVE_TIME: Duration = Duration::from_millis(160);
 /// A process's pages are looked at again after that, or after so many times what the last look took, by the number of processes:
 /// all looks take a hundredth of a CPU.
@@ -386,6 +386,7 @@ impl Daemon {
             free: self.machine.room(),
             budget: self.brake.rate.of(whole),
             waste: self.config.brakes.waste,
+            reports: self.source.reports(),
             kernel_moves: self.source.kernel_moves(),
         };
         let moves = self.tiering.decide(&claims, &room);

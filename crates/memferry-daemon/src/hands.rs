@@ -19,10 +19,11 @@ use crate::members;
 use crate::owner::Owner;
 use crate::tiering::{CHUNK, Move, Placed, ProcessId, Way};
 
-/// What an owner said is asked again after that, or after so many times what asking took: numa_maps and smaps walk the page tables of the
+/// What an owner said is asked again after that, or after so many times what asking took, a minute at most: numa_maps and smaps walk the page tables of the
 /// whole process, about a second for 256 GiB of base pages.
 const OWNER_AGE: Duration = Duration::from_secs(5);
 const OWNER_COST: u32 = 100;
+const MOST_OWNER_AGE: Duration = Duration::from_secs(60);
 /// Pages of a chunk whose nodes are asked for.
 const SAMPLES: usize = 8;
 /// Pages of one call that asks.
@@ -68,7 +69,8 @@ impl Kernel {
                 let began = Instant::now();
                 let owner = Owner::read(&self.machine.root, process.pid)?;
                 let asked = Instant::now();
-                let until = asked + OWNER_AGE.max((asked - began) * OWNER_COST);
+                let cost = (asked - began).saturating_mul(OWNER_COST);
+                let until = asked + cost.clamp(OWNER_AGE, MOST_OWNER_AGE);
                 Ok(&unknown.insert((until, owner)).1)
             }
         }

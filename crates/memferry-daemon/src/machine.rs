@@ -99,18 +99,15 @@ impl Machine {
 
     /// Bytes of the top tier that may be filled.
     pub fn room(&self) -> u64 {
-        self.top.iter().map(|node| self.room_of(*node)).sum()
+        let kept = |node: &u32| self.kept.get(node).copied().unwrap_or(0);
+        let room = |node: &u32| self.free(*node).saturating_sub(kept(node));
+        self.top.iter().map(room).sum()
     }
 
-    fn room_of(&self, node: u32) -> u64 {
-        let kept = self.kept.get(&node).copied().unwrap_or(0);
-        self.free(node).saturating_sub(kept)
-    }
-
-    /// Of some nodes the one with the most room that a process may use.
+    /// Of some nodes the one with the most free memory that a process may use.
     pub fn emptiest(&self, nodes: &[u32], allowed: &[u32]) -> Option<u32> {
         let nodes = nodes.iter().copied().filter(|node| allowed.contains(node));
-        nodes.max_by_key(|node| self.room_of(*node))
+        nodes.max_by_key(|node| self.free(*node))
     }
 
     /// Percent of the last ten seconds in which somebody waited for a resource (PSI); `None` on a kernel that does not tell.

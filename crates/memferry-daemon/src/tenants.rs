@@ -87,6 +87,11 @@ impl Rate {
         self.quiet = 0;
     }
 
+    /// Whether the last change was so long ago that its effect may be seen: 0.6 s.
+    pub fn may_halve(&self) -> bool {
+        self.halvings == 0 || self.quiet >= 3
+    }
+
     /// A round in which nothing was wrong; after so many it doubles, after [`OFF_ROUNDS`] if it was nothing.
     pub fn recover(&mut self, rounds: u32) {
         self.quiet = self.quiet.saturating_add(1);

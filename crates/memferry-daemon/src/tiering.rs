@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use memferry_core::balance::{self, Balance};
+use memferry_core::balance::{self, Balance, BalanceParams};
 use memferry_core::hotness::{Access, Bounces, Histogram, Params, Policy, Record, Sweep};
 
 use crate::tenants::{OFF_ROUNDS, QUIET_ROUNDS, Rate, Tenant, allowance, shares};
@@ -21,9 +21,7 @@ pub const CHUNK: usize = 2 << 20;
 const ROUND_MS: u32 = 100;
 /// A report stands for so many accesses at most: as many as lift a record to one below its largest frequency.
 const FULL_WEIGHT: u64 = 16;
-/// Reports in a row that must see a chunk in use before it goes up: one may be the end of a scan.
-const REPORTS: u8 = 2;
-/// Rounds after a promotion in which reports may tell of accesses before it.
+/// Rounds after a move in which reports may tell of accesses before it.
 const LATE_ROUNDS: u32 = 3;
 /// Rounds in which a promoted chunk has to be seen in use again, else its move was waste: 10 s.
 const PAY_ROUNDS: u32 = 50;
@@ -143,6 +141,8 @@ pub struct Room {
     pub budget: u64,
     /// Percent of promotions that may be waste.
     pub waste: u64,
+    /// Reports in a row that must see a chunk in use before it goes up.
+    pub reports: u8,
     /// The kernel moves: only what is above a limit goes down.
     pub kernel_moves: bool,
 }
@@ -168,6 +168,12 @@ impl Tiering {
     /// Knows nothing yet of so many tenants.
     pub fn new(tenants: usize) -> Self {
         let (params, rounds) = balance::defaults::<u32>();
+        // New pages of two seconds, and bounces of half a minute.
+        let rounds = BalanceParams {
+            rounds: 10,
+            bounce_rounds: 160,
+            ..rounds
+        };
         // Reports say how often, so frequencies count logarithmically; a level cools off each second.
         let params = Params {
             step: 1,
@@ -303,7 +309,7 @@ impl Tiering {
         }
         let budget = self.waste.of(room.budget);
         let born = std::mem::take(&mut self.born);
-        Round::new(self, now, room.free, budget).run(born, room.kernel_moves)
+        Round::new(self, now, room, budget).run(born, room.kernel_moves)
     }
 
     /// Tells what became of a move.
@@ -385,7 +391,7 @@ impl Tiering {
                 }
                 let age = |since: u32| self.number - since;
                 match chunk.judged {
-                    Some((since, Way::Up)) if age(since) <= LATE_ROUNDS => {}
+                    Some((since, _)) if age(since) <= LATE_ROUNDS => {}
                     Some((since, Way::Up)) if in_use || age(since) > PAY_ROUNDS => {
                         chunk.judged = None;
                         self.judged.0 += 1;
@@ -407,8 +413,8 @@ impl Tiering {
         }
         for (account, thrashed) in self.accounts.iter_mut().zip(thrashed) {
             match thrashed {
-                true => account.rate.halve(),
-                false => account.rate.recover(QUIET_ROUNDS),
+                true if account.rate.may_halve() => account.rate.halve(),
+                _ => account.rate.recover(QUIET_ROUNDS),
             }
         }
     }
@@ -461,7 +467,7 @@ struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    fn new(of: &'a mut Tiering, now: u32, free: u64, budget: u64) -> Self {
+    fn new(of: &'a mut Tiering, now: u32, room: &Room, budget: u64) -> Self {
         let policy = of.policy;
         let (mut cold, mut hot) = (Vec::new(), Vec::new());
         let (mut top, mut lower) = (Histogram::default(), Histogram::default());
@@ -484,7 +490,7 @@ impl<'a> Round<'a> {
                     u32::count(&[*record], now, &mut top);
                     cold.push(candidate(place.top));
                 }
-                let is_ready = u32::from(view.freq) >= threshold && chunk.seen >= REPORTS;
+                let is_ready = u32::from(view.freq) >= threshold && chunk.seen >= room.reports;
                 if place.top < place.resident && may_move && is_ready {
                     u32::count(&[*record], now, &mut lower);
                     hot.push(candidate(place.resident - place.top));
@@ -502,7 +508,7 @@ impl<'a> Round<'a> {
         let least = balance::idle(&policy);
         Self {
             of,
-            free,
+            free: room.free,
             budget,
             allowed,
             used,

@@ -37,6 +37,11 @@ pub trait Source {
     /// Whether the kernel moves pages, and not the daemon.
     fn kernel_moves(&self) -> bool;
 
+    /// Reports in a row that must see memory in use before it goes up: one may be the end of a scan.
+    fn reports(&self) -> u8 {
+        2
+    }
+
     /// These processes count from now on, the most important first. Returns how many of them it watches.
     ///
     /// # Errors

@@ -300,6 +300,11 @@ impl Source for Perf {
         false
     }
 
+    fn reports(&self) -> u8 {
+        // A single sample is in as many as it counts in.
+        REPORTS as u8 + 1
+    }
+
     fn watch(&mut self, knobs: &mut Knobs, processes: &[ProcessId]) -> Result<usize, DaemonError> {
         self.watched = processes.iter().map(|of| (of.pid, *of)).collect();
         // CPUs come and go.

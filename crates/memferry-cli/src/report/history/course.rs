@@ -138,7 +138,7 @@ pub fn charts(day: &Day) -> Vec<Chart> {
         ),
         chart(
             "Moves that did not pay",
-            "Waste: promoted, and not used again within ten seconds. Thrash: demoted, and in use a fifth of a second later.".to_owned(),
+            "Waste: promoted, and not used again within ten seconds. Thrash: demoted, and in use 0.8 s later.".to_owned(),
             Y::Linear,
             "MB/s",
             vec![

@@ -152,7 +152,7 @@ fn facts(day: &Day) -> Vec<Fact> {
         ),
         fact(
             percent(thrashed as f64, demoted as f64),
-            "of what the daemon demoted was in use a fifth of a second later",
+            "of what the daemon demoted was in use 0.8 s later",
         ),
         fact(
             percent(own + source.sum::<f64>(), seconds),
