@@ -74,6 +74,8 @@ lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 	$(SUITE) --profile kcsan
 
 test-all: setup-test-all check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers, the oldest compiler, the chart
+	# Prometheus scrapes the daemon for ten minutes.
+	$(CARGO) test --package memferry-cli --test daemon -- --ignored
 	# The series for today's Linux.
 	$(CARGO) xtask lab --base mainline --guests $(GUESTS) --profile release
 	# A thousand batches with every fault of a DMA engine, and two hundred with every pair: an hour or more.

@@ -5,8 +5,10 @@ mod command;
 
 use std::fs;
 use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use command::machine::tiered;
 use command::waiting::Waiting;
@@ -290,4 +292,76 @@ fn promtool_finds_no_fault_in_metrics_and_rules() {
         let told = stdout(&checked) + &stderr(&checked);
         assert_eq!(status(&checked), 0, "{arguments:?}: {told}");
     }
+}
+
+/// Prometheus itself, for ten minutes, while the configuration is read anew each two seconds with other groups.
+#[test]
+#[ignore = "ten minutes; `make test-all` runs it, with Debian's package prometheus"]
+fn prometheus_scrapes_while_groups_come_and_go() {
+    const SCRAPED: Duration = Duration::from_secs(600);
+    let root = tiered();
+    let free = || {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("port");
+        socket.local_addr().expect("address")
+    };
+    let (metrics, web) = (free(), free());
+    let groups = |first: u64| {
+        let group = |number| format!("[[group]]\nname = \"g{number}\"\nunits = [\"x{number}\"]\n");
+        let of: String = (first..first + 3).map(group).collect();
+        put(
+            root.path(),
+            "memferry.toml",
+            &format!("{of}[metrics]\nlisten = \"{metrics}\"\n"),
+        );
+    };
+    groups(0);
+    let mut daemon = command();
+    daemon.args(["daemon", "--root"]).arg(root.path());
+    daemon
+        .arg("--config")
+        .arg(root.path().join("memferry.toml"));
+    let mut daemon = Waiting(daemon.spawn().expect("start"));
+    let scrape = format!(
+        "global: {{scrape_interval: 1s, scrape_timeout: 900ms}}\nscrape_configs: [{{job_name: memferry, static_configs: [{{targets: [\"{metrics}\"]}}]}}]\n"
+    );
+    put(root.path(), "prometheus.yml", &scrape);
+    let mut prometheus = Command::new("prometheus");
+    let option = |name: &str, file: &str| format!("--{name}={}", root.path().join(file).display());
+    prometheus
+        .arg(option("config.file", "prometheus.yml"))
+        .arg(option("storage.tsdb.path", "prometheus"))
+        .arg(format!("--web.listen-address={web}"))
+        .stderr(Stdio::null());
+    let mut prometheus = Waiting(prometheus.spawn().expect("Debian's package prometheus"));
+    // The sum of what a query finds; none while it finds nothing.
+    let query = |what: &str| {
+        let mut stream = TcpStream::connect(web).ok()?;
+        let what = what.replace('[', "%5B").replace(']', "%5D");
+        let get = format!("GET /api/v1/query?query={what} HTTP/1.0\r\n\r\n");
+        stream.write_all(get.as_bytes()).ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let answer: Value = serde_json::from_str(text.split_once("\r\n\r\n")?.1).ok()?;
+        let found = answer["data"]["result"].as_array()?;
+        let value = |of: &Value| of["value"][1].as_str()?.parse::<f64>().ok();
+        let values: Option<Vec<f64>> = found.iter().map(value).collect();
+        values.filter(|of| !of.is_empty()).map(|of| of.iter().sum())
+    };
+    prometheus.until(|_| query("up").filter(|up| *up == 1.0));
+    let began = Instant::now();
+    let mut first = 0;
+    while began.elapsed() < SCRAPED {
+        first += 1;
+        groups(first % 7);
+        daemon.signal(libc::SIGHUP);
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    assert_eq!(query("min_over_time(up[9m])"), Some(1.0), "a scrape failed");
+    let scrapes = query("count_over_time(up[9m])").expect("scrapes");
+    assert!(scrapes > 400.0, "{scrapes} scrapes in nine minutes");
+    let seen = query("count(count_over_time(memferry_group_top_bytes[9m]))");
+    assert_eq!(seen, Some(9.0), "groups");
+    assert_eq!(query("memferry_reload_refused"), Some(0.0));
+    daemon.interrupt();
+    assert_eq!(daemon.0.wait().expect("wait").code(), Some(0));
 }
