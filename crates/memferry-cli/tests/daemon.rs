@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -256,6 +257,14 @@ fn promtool(arguments: &[&str], input: &str) -> Option<Output> {
     Some(child.wait_with_output().expect("wait"))
 }
 
+/// A daemon of this tree, with the configuration in it.
+fn started(root: &Path) -> Waiting {
+    let mut daemon = command();
+    daemon.args(["daemon", "--root"]).arg(root);
+    daemon.arg("--config").arg(root.join("memferry.toml"));
+    Waiting(daemon.spawn().expect("start"))
+}
+
 #[test]
 fn promtool_finds_no_fault_in_metrics_and_rules() {
     let root = tiered();
@@ -265,12 +274,7 @@ fn promtool_finds_no_fault_in_metrics_and_rules() {
         socket.display()
     );
     put(root.path(), "memferry.toml", &config);
-    let mut daemon = command();
-    daemon.args(["daemon", "--root"]).arg(root.path());
-    daemon
-        .arg("--config")
-        .arg(root.path().join("memferry.toml"));
-    let mut daemon = Waiting(daemon.spawn().expect("start"));
+    let mut daemon = started(root.path());
     // The first round has been told of.
     let text = daemon.until(|_| {
         let mut stream = UnixStream::connect(&socket).ok()?;
@@ -315,12 +319,7 @@ fn prometheus_scrapes_while_groups_come_and_go() {
         );
     };
     groups(0);
-    let mut daemon = command();
-    daemon.args(["daemon", "--root"]).arg(root.path());
-    daemon
-        .arg("--config")
-        .arg(root.path().join("memferry.toml"));
-    let mut daemon = Waiting(daemon.spawn().expect("start"));
+    let mut daemon = started(root.path());
     let scrape = format!(
         "global: {{scrape_interval: 1s, scrape_timeout: 900ms}}\nscrape_configs: [{{job_name: memferry, static_configs: [{{targets: [\"{metrics}\"]}}]}}]\n"
     );

@@ -27,7 +27,7 @@ use crate::status::{GroupStatus, NodeStatus, SourceStatus, Status, TierStatus};
 use crate::tenants::{QUIET_ROUNDS, Rate, Tenant};
 use crate::tiering::{Move, ProcessId, Room, Tiering, Way};
 
-/// From round to round: DAMON's kdamond answers within 80 ms, and reading 500 regions takes some 5 ms.
+/// From round to round: DAMON's kdamond answers within 80 ms, two samples.
 pub const ROUND: Duration = Duration::from_millis(200);
 /// Unused time of the pace that is saved up, ms: more than a late round takes. Less, and the rate would be what is saved in each round.
 const SAVED_MS: u32 = 1000;

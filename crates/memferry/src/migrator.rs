@@ -172,7 +172,7 @@ fn allowed_cpus() -> Result<Vec<u32>, MoveError> {
 
 impl MtCopy {
     /// Lanes and copy routine are chosen by measurement, for base pages and THPs, warm and cold ones: the moves themselves
-    /// are measured, in spans of 4 MiB for each lane. A move of less begins with one lane, a longer one with all, until fewer, more or another routine
+    /// are measured, in spans of 4 MiB for each lane. A move of less than 8 MiB begins with one lane, a longer one with all, until fewer, more or another routine
     /// are surely faster, which takes some GiB of moves of a kind; 1 span in 64 is a trial at most. Single base pages have one lane. Movers of a
     /// process with as many lanes learn together. The default.
     ///

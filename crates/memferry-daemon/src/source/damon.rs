@@ -21,7 +21,7 @@ const SAMPLE_US: u32 = 40_000;
 const AGGREGATE_US: u32 = 200_000;
 /// Microseconds until it looks again for what a process has mapped.
 const UPDATE_US: u32 = 1_000_000;
-/// Regions of all processes: reading one takes four files, some 10 us.
+/// Regions of all processes: reading one takes three files, some 50,000 instructions.
 const REGIONS: usize = 500;
 /// No region is larger than this part of all memory: what is hot of a larger one is rarely sampled, and takes idle neighbours along.
 const LEAST_REGIONS: usize = 100;

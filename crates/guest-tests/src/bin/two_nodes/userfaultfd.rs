@@ -98,8 +98,8 @@ pub fn recycling() -> MoveOptions {
     MoveOptions::default().source(source)
 }
 
-/// Attempts of a case that needs pages to stay where they are, and batches to end in their order: kcompactd moves some pages in the
-/// background after others have filled memory, and where a batch holds more free pages than it needs, the last one finds too few.
+/// Attempts of a case in which other pages may come back: kcompactd moves some in the background after others have filled memory, and
+/// a lane may find no free pages while the other holds what it is about to give back.
 const ATTEMPTS: usize = 10;
 
 fn there_and_back() {
