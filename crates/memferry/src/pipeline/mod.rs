@@ -271,9 +271,7 @@ impl<'a> Pipeline<'a> {
             laps.lap(|s| &mut s.populate);
             match found {
                 Ok((staged, dest, warm)) => {
-                    let keep = bytes
-                        .min(staged.len())
-                        .min(dest.as_ref().map_or(bytes, Piece::len));
+                    let keep = staged.len();
                     if keep < bytes {
                         let mut cursor = self.cursor.lock().unpoisoned();
                         cursor.give_back(kind, &mut runs, keep);
@@ -317,8 +315,8 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// A staging range and free pages for a batch of pages of a class, and whether the latter were there; both may be shorter than
-    /// asked, never for a THP.
+    /// A staging range and as many free pages for a batch of pages of a class, and whether the latter were there; both may be shorter
+    /// than asked, never for a THP. No lane holds free pages that it has no use for: others would find too few.
     fn find_pages(
         &self,
         from: PageClass,
@@ -326,14 +324,16 @@ impl<'a> Pipeline<'a> {
     ) -> std::io::Result<(Piece, Option<Piece>, bool)> {
         let pool = self.plan.pool;
         let node = self.plan.wanted.node;
-        let (dest, warm) = self.find_free(PageClass { node, ..from }, bytes)?;
-        let len = dest.as_ref().map_or(bytes, Piece::len);
-        match pool.take_empty(from, len, true) {
-            Ok(staged) => Ok((staged, dest, warm)),
+        let staged = pool.take_empty(from, bytes, true)?;
+        match self.find_free(PageClass { node, ..from }, staged.len()) {
+            Ok((dest, warm)) => {
+                let len = dest.as_ref().map_or(staged.len(), Piece::len);
+                let (staged, rest) = staged.cut(len);
+                pool.put_empty(rest);
+                Ok((staged, dest, warm))
+            }
             Err(error) => {
-                if let Some(dest) = dest {
-                    pool.put_full(dest);
-                }
+                pool.put_empty(staged);
                 Err(error)
             }
         }

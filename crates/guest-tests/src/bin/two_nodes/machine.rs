@@ -79,3 +79,12 @@ fn version() -> (u32, u32) {
         .map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
+
+/// Pages that the kernel has migrated since it booted; moves by userfaultfd are none.
+pub fn migrated_pages() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap();
+    let count = text
+        .lines()
+        .find_map(|line| line.strip_prefix("pgmigrate_success "));
+    count.unwrap().parse().unwrap()
+}

@@ -74,22 +74,34 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What a batch costs at least while `bytes` are moved to and fro, all source pages kept. One thread has the tasks of all
-/// lanes, so that nobody waits.
-fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
-    let pool = PagePool::new(2 * bytes, false);
-    let class = |node| PageClass {
+fn class(node: u32) -> PageClass {
+    PageClass {
         node,
         ..PageClass::default()
-    };
-    // As if the pages were there: nobody touches one.
+    }
+}
+
+/// A pool that may keep `limit` bytes and has `bytes` of node 1, as if the pages were there: nobody touches one.
+fn pool_with(bytes: usize, limit: usize) -> PagePool {
+    let pool = PagePool::new(limit, false);
     let take = |_| pool.take_empty(class(1), SEGMENT, false).unwrap();
     let pieces: Vec<_> = (0..bytes / SEGMENT).map(take).collect();
     for piece in pieces {
         pool.put_full(piece);
     }
+    pool
+}
+
+/// Moves a range between nodes 0 and 1 with the tasks of all lanes on so many threads, and keeps its source pages. Returns the
+/// batches and this thread's time.
+fn one_way(
+    pool: &PagePool,
+    range: Range<usize>,
+    to: u32,
+    batch_bytes: usize,
+    threads: usize,
+) -> (u64, Duration) {
     let uffd = Uffd::open(FEATURE_MOVE).unwrap();
-    let range = BASE..BASE + bytes;
     let parts = std::slice::from_ref(&range);
     let vmas = [Vma {
         range: range.clone(),
@@ -100,46 +112,75 @@ fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
         watched: true,
         unmovable: None,
     }];
-    let one_way = |to: u32| {
-        let account = Account::new(parts, false, Arc::default());
-        let wanted = Wanted {
-            node: to,
-            relocate: false,
-            ask_nodes: true,
-        };
-        let plan = Plan {
-            kernel: &Idle {
-                uffd: &uffd,
-                node: 1 - to as i32,
-            },
-            pool: &pool,
-            account: &account,
-            migrator: &Idler,
-            range: range.clone(),
-            vmas: &vmas,
-            parts,
-            excluded: &[],
-            batch_bytes,
-            lanes: LANES,
-            chooser: None,
-            batch_grows: false,
-            wanted,
-            recycle: true,
-            cancel: &AtomicBool::new(false),
-        };
-        let pipeline = Pipeline::new(plan, LANES + 2);
-        let begun = cpu_time();
-        pipeline.run_lane(0);
-        let took = cpu_time() - begun;
-        let steps = pipeline.finish().steps;
-        assert_eq!(account.moved_bytes(), bytes as u64);
-        assert_eq!(pool.kept_on(class(to)), 0);
-        took / steps[0].batches as u32
+    let account = Account::new(parts, false, Arc::default());
+    let wanted = Wanted {
+        node: to,
+        relocate: false,
+        ask_nodes: true,
     };
-    (0..rounds)
-        .map(|round| one_way(1 - round as u32 % 2))
-        .min()
-        .unwrap()
+    let plan = Plan {
+        kernel: &Idle {
+            uffd: &uffd,
+            node: 1 - to as i32,
+        },
+        pool,
+        account: &account,
+        migrator: &Idler,
+        range: range.clone(),
+        vmas: &vmas,
+        parts,
+        excluded: &[],
+        batch_bytes,
+        lanes: LANES,
+        chooser: None,
+        batch_grows: false,
+        wanted,
+        recycle: true,
+        cancel: &AtomicBool::new(false),
+    };
+    let pipeline = Pipeline::new(plan, LANES + 2);
+    let begun = cpu_time();
+    std::thread::scope(|scope| {
+        let pipeline = &pipeline;
+        for lane in 1..threads {
+            scope.spawn(move || pipeline.run_lane(lane));
+        }
+        pipeline.run_lane(0);
+    });
+    let took = cpu_time() - begun;
+    let steps = pipeline.finish().steps;
+    assert_eq!(account.moved_bytes(), range.len() as u64);
+    (steps.iter().map(|steps| steps.batches).sum(), took)
+}
+
+#[test]
+fn a_pool_as_large_as_a_range_takes_it_to_and_fro_without_another_page() {
+    const BYTES: usize = 16 << 20;
+    for start in [0, 5, 300].map(|page| BASE + page * PAGE) {
+        for round in 0..100 {
+            let pool = pool_with(BYTES, BYTES);
+            for to in [1, 0] {
+                one_way(&pool, start..start + BYTES, to, SEGMENT, 4);
+                let kept = [0, 1].map(|node| pool.kept_on(class(node)));
+                let mut wanted = [BYTES, 0];
+                wanted.rotate_left(1 - to as usize);
+                assert_eq!(kept, wanted, "start {start:x}, round {round}, to {to}");
+            }
+        }
+    }
+}
+
+/// What a batch costs at least while `bytes` are moved to and fro, all source pages kept. One thread has the tasks of all
+/// lanes, so that nobody waits.
+fn of_a_batch(bytes: usize, rounds: usize, batch_bytes: usize) -> Duration {
+    let pool = pool_with(bytes, 2 * bytes);
+    let there_or_back = |round: usize| {
+        let to = 1 - round as u32 % 2;
+        let (batches, took) = one_way(&pool, BASE..BASE + bytes, to, batch_bytes, 1);
+        assert_eq!(pool.kept_on(class(to)), 0);
+        took / batches as u32
+    };
+    (0..rounds).map(there_or_back).min().unwrap()
 }
 
 #[test]
