@@ -172,7 +172,11 @@ fn head(now: &Status, before: Option<&Status>) -> String {
         (of.seconds, of.cpu_seconds, of.source.cpu_seconds)
     });
     let seconds = (now.seconds - old.0).max(0.001);
-    let percent = |cpu: f64| format!("{:.1}%", cpu / seconds * 100.0);
+    // What starting takes is no share of a first second that is not over.
+    let percent = |cpu: f64| match before {
+        None if seconds < 1.0 => "-".to_owned(),
+        _ => format!("{:.1}%", cpu / seconds * 100.0),
+    };
     let of_source = source
         .cpu_seconds
         .zip(old.2)
@@ -282,6 +286,8 @@ mod tests {
         assert!(page.lines().count() <= 24);
         assert!(page.contains("up/s") && page.contains("100 MiB"), "{page}");
         assert!(page.contains("daemon 1.0%, source 2.0%"), "{page}");
+        let first = super::page(&status(0.1, 0), None, &View::default());
+        assert!(first.contains("daemon -, source -"), "{first}");
         let samples = "samples of page-faults: 104857600/s, 0/s lost; one in 16";
         assert!(page.contains(samples), "{page}");
         let rows: Vec<&str> = page.lines().rev().take(2).collect();

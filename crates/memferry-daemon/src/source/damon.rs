@@ -14,24 +14,26 @@ use super::{Report, Source};
 use crate::error::DaemonError;
 use crate::knobs::{KDAMONDS, Knobs};
 use crate::machine::text;
-use crate::tiering::{ProcessId, Seen};
+use crate::tiering::{CHUNK, ProcessId, Seen};
 
 /// Microseconds from sample to sample, and of what a report covers: a round. DAMON's own 5,000 from sample to sample cost eight times as much.
 const SAMPLE_US: u32 = 40_000;
 const AGGREGATE_US: u32 = 200_000;
 /// Microseconds until it looks again for what a process has mapped.
 const UPDATE_US: u32 = 1_000_000;
-/// Regions of all processes: reading one takes three files, some 50,000 instructions.
-const REGIONS: usize = 500;
+/// Regions of all processes at most, and where they have little memory: reading one takes three files, some 50,000 instructions.
+const REGIONS: [usize; 2] = [32, 512];
 /// No region is larger than this part of all memory: what is hot of a larger one is rarely sampled, and takes idle neighbours along.
-const LEAST_REGIONS: usize = 100;
-/// Processes that are watched at most: each begins with as many regions as [`LEAST_REGIONS`].
+const LEAST_PART: usize = 5;
+/// Processes that are watched at most: each begins with as many regions as all have at least.
 const PROCESSES: usize = 32;
 
 /// DAMON as a source.
 #[derive(Debug)]
 pub(super) struct Damon {
     watched: Vec<ProcessId>,
+    /// Regions at most.
+    regions: usize,
 }
 
 /// Who has DAMON, if anybody: kdamonds in its sysfs, or modules that want it alone.
@@ -77,6 +79,7 @@ impl Damon {
         knobs.write(&count, "1")?;
         Ok(Self {
             watched: Vec::new(),
+            regions: 0,
         })
     }
 
@@ -108,9 +111,12 @@ impl Damon {
             ),
             (
                 format!("{attributes}/nr_regions/min"),
-                LEAST_REGIONS.to_string(),
+                (self.regions / LEAST_PART).to_string(),
             ),
-            (format!("{attributes}/nr_regions/max"), REGIONS.to_string()),
+            (
+                format!("{attributes}/nr_regions/max"),
+                self.regions.to_string(),
+            ),
             (format!("{context}/targets/nr_targets"), count.clone()),
             (format!("{context}/schemes/nr_schemes"), count),
         ];
@@ -170,13 +176,16 @@ impl Source for Damon {
         let mut wanted = processes[..processes.len().min(PROCESSES)].to_vec();
         wanted.sort_unstable();
         let is_on = Self::is_on(knobs);
-        if wanted == self.watched && (is_on || wanted.is_empty()) {
+        let regions = regions_for(knobs, &wanted);
+        let suits = (regions..=2 * regions).contains(&self.regions);
+        if wanted == self.watched && (is_on && suits || wanted.is_empty()) {
             return Ok(wanted.len());
         }
         if is_on {
             knobs.write(&format!("{KDAMONDS}/0/state"), "off")?;
         }
         self.watched = wanted;
+        self.regions = regions;
         if !self.watched.is_empty() {
             self.begin(knobs)?;
         }
@@ -212,6 +221,18 @@ impl Source for Damon {
         let pid: u32 = knobs.read(&format!("{KDAMONDS}/0/pid"))?.parse().ok()?;
         crate::daemon::cpu_seconds(knobs.read(&format!("proc/{pid}/stat"))?.as_str())
     }
+}
+
+/// One for two chunks of the processes, rounded up to a power of two; what has ended since counts nothing.
+fn regions_for(knobs: &Knobs, processes: &[ProcessId]) -> usize {
+    let mapped = |process: &ProcessId| -> Option<usize> {
+        let sizes = knobs.read(&format!("proc/{}/statm", process.pid))?;
+        let pages: usize = sizes.split_whitespace().next()?.parse().ok()?;
+        pages.checked_mul(rustix::param::page_size())
+    };
+    let bytes: usize = processes.iter().filter_map(mapped).sum();
+    let [least, most] = REGIONS;
+    (bytes / CHUNK / 2).clamp(least, most).next_power_of_two()
 }
 
 fn regions(knobs: &Knobs, folder: &str) -> Vec<Seen> {
@@ -321,6 +342,31 @@ mod tests {
             ("1".into(), "on".into())
         );
         assert_eq!(read("0/contexts/0/targets/0/pid_target"), "4711");
+        let regions = |machine: &Machine| {
+            let file = |of| format!("{KDAMONDS}/0/contexts/0/monitoring_attrs/nr_regions/{of}");
+            ["min", "max"].map(|of| machine.text(&file(of)).unwrap())
+        };
+        assert_eq!(regions(&machine), ["6", "32"]);
+        // As it grows it has more; a little less memory changes nothing.
+        for (mebibytes, wanted) in [
+            (600, ["51", "256"]),
+            (500, ["51", "256"]),
+            (1 << 20, ["102", "512"]),
+            (200, ["12", "64"]),
+        ] {
+            let pages = (mebibytes << 20) / rustix::param::page_size();
+            put(
+                root.path(),
+                "proc/4711/statm",
+                &format!("{pages} 1 1 1 0 1 0\n"),
+            );
+            source.watch(&mut knobs, &[process]).unwrap();
+            assert_eq!(
+                (regions(&machine), read("0/state").as_str()),
+                (wanted.map(String::from), "on"),
+                "{mebibytes}"
+            );
+        }
         let seen = Seen {
             range: 4 << 20..8 << 20,
             accesses: 3,
