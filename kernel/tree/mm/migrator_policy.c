@@ -28,7 +28,7 @@
 /* Upper bound of max_batch_bytes: the largest batch of which figures were published, 512 THPs. */
 #define MIGRATOR_MAX_BYTES_LIMIT	SZ_1G
 
-/* Lower bound: the batch of Linux itself with base pages of 4 KiB. A larger folio is a batch of its own. */
+/* Lower bound: Linux's own batch with base pages of 4 KiB. A larger folio is a batch of its own. */
 #define MIGRATOR_MAX_BYTES_LEAST	SZ_2M
 
 /*
