@@ -52,14 +52,17 @@ static bool enough(const struct memory *memory, size_t visits, size_t moved)
 static bool move_about(struct memory *memory, long long ms, size_t *moved)
 {
 	size_t visits = content_visits(memory->content);
-	long long end = now_ms() + ms;
+	long long end = now_ms() + ms, patience;
 	bool all = true;
 
 	for (int n = 1; n <= 2; n++)
 		all &= move_all(memory, node_at(n), moved);
-	/* A writer's own copy of a page that was shared may already lie where it should go. */
-	for (int n = 3; now_ms() < end || (!enough(memory, visits, *moved) &&
-					   now_ms() < end + PATIENCE_MS); n++)
+	/*
+	 * A writer's own copy of a page that was shared may already lie where it should go. Patience
+	 * begins here: on a slow machine there and back alone may take longer.
+	 */
+	patience = now_ms() + PATIENCE_MS;
+	for (int n = 3; now_ms() < end || (!enough(memory, visits, *moved) && now_ms() < patience); n++)
 		memory_move_counting(memory, node_at(n), TRIES, moved);
 	return all;
 }
