@@ -134,8 +134,9 @@ deb: setup-deb ## Debian packages of the same, with unit and configuration of th
 	$(CARGO) build --release --locked --package memferry-cli --package memferry-c
 	packaging/deb.sh $(BUILT)
 
-test-deb: setup-test-deb deb ## lintian on them, the exposure of the unit, and dpkg installs, upgrades and purges them in a folder
+test-deb: setup-test-deb deb ## lintian on them, the exposure of the unit, dpkg installs, upgrades and purges them in a folder, and the unit runs in an emulated Debian 13
 	packaging/test-deb.sh target/deb $(BUILT)
+	packaging/test-unit.sh target/deb/memferry_*.deb
 
 test-kubernetes: setup-test-kubernetes ## the chart against the types of the API, and the program that tells the daemon which pods are in which group
 	$(CARGO) build --release --locked --package memferry-cli

@@ -27,6 +27,10 @@ for what; do
         test-deb)
             need lintian lintian
             need systemd-analyze systemd
+            # They boot Debian 13 with the package.
+            need mmdebstrap mmdebstrap
+            need cpio cpio
+            need qemu-system-x86_64 qemu-system-x86
             need pkg-config pkg-config
             # It stands for root.
             [ "$(id -u)" = 0 ] || need fakeroot fakeroot
