@@ -104,9 +104,9 @@ END
 # The kernel alone of its package: the machine has no disk.
 # shellcheck disable=SC2016 # what mmdebstrap's shell expands
 mmdebstrap --quiet --variant=minbase --include=systemd-sysv,dbus --components=main \
-    --customize-hook="copy-in $package $work/check $work/check.service /root" \
+    --customize-hook="copy-in $package $work/check $work/check.service /srv" \
     --customize-hook='chroot "$1" sh -ec "
-        cd /root
+        cd /srv
         apt-get install --yes --quiet --no-install-recommends ./*.deb
         apt-get download --quiet \$(apt-cache depends linux-image-amd64 | sed -n \"s/.*Depends: //p\")
         mkdir kernel
@@ -116,8 +116,8 @@ mmdebstrap --quiet --variant=minbase --include=systemd-sysv,dbus --components=ma
         mkdir -p /etc/systemd/system/multi-user.target.wants
         ln -s ../check.service /etc/systemd/system/multi-user.target.wants/
         ln -s /lib/systemd/systemd /init"' \
-    --customize-hook="copy-out /root/kernel $work" \
-    --customize-hook='rm -rf "$1"/root/* "$1"/var/lib/apt/lists "$1"/usr/share/doc "$1"/usr/share/locale' \
+    --customize-hook="copy-out /srv/kernel $work" \
+    --customize-hook='rm -rf "$1"/srv/* "$1"/var/lib/apt/lists "$1"/usr/share/doc "$1"/usr/share/locale' \
     trixie "$work/root.tar"
 mkdir "$work/root"
 tar --extract --directory "$work/root" --exclude './dev/*' --file "$work/root.tar"

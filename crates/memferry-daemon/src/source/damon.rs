@@ -23,7 +23,8 @@ const AGGREGATE_US: u32 = 200_000;
 const UPDATE_US: u32 = 1_000_000;
 /// Regions of all processes at most, and where they have little memory: reading one takes three files, some 50,000 instructions.
 const REGIONS: [usize; 2] = [32, 512];
-/// No region is larger than this part of all memory: what is hot of a larger one is rarely sampled, and takes idle neighbours along.
+/// So many of the most regions are one of the least, which bound how large one is: what is hot of a larger one is rarely sampled, and takes
+/// idle neighbours along.
 const LEAST_PART: usize = 5;
 /// Processes that are watched at most: each begins with as many regions as all have at least.
 const PROCESSES: usize = 32;
@@ -223,7 +224,7 @@ impl Source for Damon {
     }
 }
 
-/// One for two chunks of the processes, rounded up to a power of two; what has ended since counts nothing.
+/// Most regions: one for two chunks that the processes have mapped, rounded up to a power of two. What has ended since counts nothing.
 fn regions_for(knobs: &Knobs, processes: &[ProcessId]) -> usize {
     let mapped = |process: &ProcessId| -> Option<usize> {
         let sizes = knobs.read(&format!("proc/{}/statm", process.pid))?;
