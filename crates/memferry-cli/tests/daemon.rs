@@ -40,6 +40,9 @@ fn a_wrong_configuration_is_told_with_its_line() {
     );
     assert!(told.contains("try: "), "{told}");
     assert_eq!(status(&memferry(&["daemon", "chek"])), 2);
+    let missing = memferry(&["daemon", "check", "--config", "/nonexistent"]);
+    assert_eq!(status(&missing), 1);
+    has(&stderr(&missing), "try: look whether the path is right");
 }
 
 #[test]

@@ -71,6 +71,9 @@ impl DaemonError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Config { .. } => "mend that line; docs/daemon.md has every key",
+            Self::File { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+                "look whether the path is right; --config FILE names the configuration"
+            }
             Self::File { .. } | Self::NotRestored { .. } => {
                 "be root, with /sys and /run that can be written to"
             }
