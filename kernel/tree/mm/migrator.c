@@ -141,23 +141,22 @@ static bool migrator_stage_ended(const struct migrator_stage *stage)
 	return list_entry_is_head(stage->src, stage->src_folios, lru);
 }
 
-/* Bytes and number of eligible folios that are left, up to @enough bytes and @max_nr folios. */
-size_t migrator_stage_bytes(const struct migrator_stage *stage, const struct migrator *migrator,
-			    size_t enough, unsigned int max_nr, unsigned int *nr)
+/* Whether eligible folios of so many bytes are there: of any size if that is 0, but at least one. */
+static bool migrator_stage_has(const struct migrator_stage *stage, const struct migrator *migrator,
+			       size_t least)
 {
 	struct folio *src = stage->src, *dst = stage->dst;
 	size_t bytes = 0;
 
-	*nr = 0;
 	list_for_each_entry_from(src, stage->src_folios, lru) {
 		if (migrator_eligible(migrator, src, dst)) {
 			bytes += folio_size(src);
-			if (++*nr == max_nr || bytes >= enough)
-				break;
+			if (bytes >= least)
+				return true;
 		}
 		dst = list_next_entry(dst, lru);
 	}
-	return bytes;
+	return false;
 }
 
 /* Takes the next eligible folios into @batch: as many as it holds, or until @bytes are reached. */
@@ -284,9 +283,8 @@ static void migrator_stage_copy_all(struct migrator_stage *stage, struct migrato
 {
 	const struct migrator *migrator = pool->migrator;
 	struct migrator_batch *batch;
-	unsigned int nr;
 
-	if (migrator_stage_bytes(stage, migrator, min_bytes, UINT_MAX, &nr) < min_bytes || !nr)
+	if (!migrator_stage_has(stage, migrator, min_bytes))
 		return;
 	batch = migrator_claim_batch(pool);
 	if (!batch) {
@@ -321,6 +319,19 @@ static bool migrator_stage_run(struct migrator_stage *stage, const struct migrat
 	return only;
 }
 
+static bool migrator_list_is_small(struct list_head *folios, size_t min_bytes)
+{
+	struct folio *folio;
+	size_t bytes = 0;
+
+	list_for_each_entry(folio, folios, lru) {
+		bytes += folio_size(folio);
+		if (bytes >= min_bytes)
+			return false;
+	}
+	return true;
+}
+
 /*
  * Everything here is allowed to give up: the move then copies, as it does without a migrator. But
  * if true is returned, no folio without a copy is left on the lists.
@@ -332,16 +343,14 @@ bool __migrator_copy_folios(struct migrator_registry *registry, struct list_head
 {
 	size_t min_bytes = READ_ONCE(migrator_min_bytes);
 	const struct migrator_policy *policy;
-	struct folio *first;
 	bool only = false;
 	int srcu;
 
 	if (!(READ_ONCE(registry->reasons) & BIT(reason)) || list_empty(src_folios))
 		return false;
-	/* The most frequent call by far: one small folio, of a fault or a retry. */
-	first = list_first_entry(src_folios, struct folio, lru);
-	if (list_is_singular(src_folios) && folio_size(first) < min_bytes &&
-	    !(READ_ONCE(registry->only) & BIT(reason)))
+	/* The most frequent call by far: one small folio, of a fault or a retry, or a few. */
+	if (!(READ_ONCE(registry->only) & BIT(reason)) &&
+	    migrator_list_is_small(src_folios, min_bytes))
 		return false;
 
 	srcu = srcu_read_lock(&migrator_srcu);

@@ -234,8 +234,6 @@ struct migrator_stage {
 };
 
 /* migrator.c: the stage */
-size_t migrator_stage_bytes(const struct migrator_stage *stage, const struct migrator *migrator,
-			    size_t enough, unsigned int max_nr, unsigned int *nr);
 void migrator_stage_fill(struct migrator_stage *stage, const struct migrator *migrator,
 			 struct migrator_batch *batch, size_t bytes);
 void migrator_stage_begin(struct migrator_pool *pool, struct migrator_batch *batch);

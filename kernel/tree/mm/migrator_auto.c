@@ -324,6 +324,25 @@ static size_t auto_run(struct migrator_stage *stage, const struct migrator_polic
 	return bytes;
 }
 
+/*
+ * Bytes and number of the folios that are left, up to @max_nr. Those that are not eligible count:
+ * who finds out looks at each again, which is a hundredth of moving it, and most batches of a size
+ * for which the plain copy was chosen have no use for that.
+ */
+static size_t auto_left(const struct migrator_stage *stage, unsigned int max_nr, unsigned int *nr)
+{
+	struct folio *src = stage->src;
+	size_t bytes = 0;
+
+	*nr = 0;
+	list_for_each_entry_from(src, stage->src_folios, lru) {
+		bytes += folio_size(src);
+		if (++*nr == max_nr)
+			break;
+	}
+	return bytes;
+}
+
 /* Copies the next part. False if the move copies all that is left. */
 static bool auto_step(struct migrator_stage *stage, const struct migrator_policy *policy,
 		      struct migrator_batch *cpus, size_t min_bytes)
@@ -336,9 +355,8 @@ static bool auto_step(struct migrator_stage *stage, const struct migrator_policy
 	unsigned int nr;
 	size_t bytes;
 
-	bytes = migrator_stage_bytes(stage, policy->plain->migrator, SIZE_MAX,
-				     policy->plain->max_nr, &nr);
-	if (!nr || bytes < min_bytes)
+	bytes = auto_left(stage, policy->plain->max_nr, &nr);
+	if (bytes < min_bytes)
 		return false;
 	if (cpus)
 		most.cpus = min3(policy->cpus->migrator->lanes(), num_online_cpus(),
