@@ -77,6 +77,7 @@ kill -KILL "$killed"
 await sh -c "memferry top --json | grep '\"pid\":' | grep -qv '\"pid\": *$killed,'"
 journalctl --unit memferry --output cat | grep 'the last daemon was killed: its settings come back' || fail "nothing came back"
 systemctl stop memferry || fail "it does not stop"
+if journalctl --unit memferry --output cat | grep 'read from sysfs'; then fail "it does not use DAMON's tracepoint"; fi
 [ "$(settings)" = "$before" ] || fail "settings are not what they were: $(settings)"
 for source in numa-balancing perf; do
     sed -i "s/^source = .*/source = \"$source\"/" $config

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! perf_event_open(2): samples of the addresses that one CPU accesses, whatever process it runs, in a ring that the kernel fills.
+//! perf_event_open(2): samples of the addresses that one CPU accesses, whatever process it runs, or what a thread passes a tracepoint
+//! with, in a ring that the kernel fills.
 //!
-//! The kernel allows it with CAP_PERFMON, or where kernel.perf_event_paranoid is 0 or less.
+//! The kernel allows it with CAP_PERFMON, or where kernel.perf_event_paranoid is 0 or less (-1 for tracepoints).
 
+use std::ffi::CStr;
 use std::io;
 use std::mem::offset_of;
 use std::ops::Range;
@@ -45,14 +47,27 @@ impl Event {
         }
     }
 
+    /// What is passed to a tracepoint, by its `id` in tracefs.
+    pub fn tracepoint(id: u64) -> Self {
+        Self {
+            pmu: raw::PERF_TYPE_TRACEPOINT,
+            config: id,
+            ..Self::page_faults()
+        }
+    }
+
     /// Without a period it only counts.
     fn open(
         &self,
         config: u64,
         period: u64,
-        cpu: u32,
+        of: Of,
         leader: Option<&OwnedFd>,
     ) -> io::Result<OwnedFd> {
+        let sampled = match self.pmu {
+            raw::PERF_TYPE_TRACEPOINT => raw::PERF_SAMPLE_RAW,
+            _ => raw::PERF_SAMPLE_TID | raw::PERF_SAMPLE_ADDR,
+        };
         let mut attr = raw::perf_event_attr {
             type_: self.pmu,
             size: size_of::<raw::perf_event_attr>() as u32,
@@ -60,7 +75,7 @@ impl Event {
             ..raw::perf_event_attr::default()
         };
         if period > 0 {
-            attr.sample_type = (raw::PERF_SAMPLE_TID | raw::PERF_SAMPLE_ADDR).into();
+            attr.sample_type = sampled.into();
             attr.sample_period = period;
             attr.config1 = self.config1;
             attr.set_precise_ip(if self.precise { 2 } else { 0 });
@@ -69,16 +84,28 @@ impl Event {
         attr.set_exclude_hv(self.user_only.into());
         let group = leader.map_or(-1, AsRawFd::as_raw_fd);
         let flags = raw::PERF_FLAG_FD_CLOEXEC.into();
-        // SAFETY: the kernel reads `attr`, which says its size.
-        let fd = unsafe {
-            perf_event_open_sys::perf_event_open(&mut attr, -1, cpu as i32, group, flags)
+        let (thread, cpu) = match of {
+            Of::Cpu(cpu) => (-1, cpu as i32),
+            Of::Thread(thread) => (thread as i32, -1),
         };
+        // SAFETY: the kernel reads `attr`, which says its size.
+        let fd =
+            unsafe { perf_event_open_sys::perf_event_open(&mut attr, thread, cpu, group, flags) };
         match fd {
             ..0 => Err(io::Error::last_os_error()),
             // SAFETY: the descriptor is new.
             _ => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         }
     }
+}
+
+/// Whose events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Those of all that runs on a CPU.
+    Cpu(u32),
+    /// Those of one thread, by its number, on all CPUs.
+    Thread(u32),
 }
 
 /// An access to memory of a program.
@@ -103,7 +130,7 @@ pub struct Drained {
     pub malformed: bool,
 }
 
-/// The samples of one CPU, from when it is opened on. It takes a descriptor, or two if the event has a leader.
+/// The samples of a CPU or a thread, from when it is opened on. It takes a descriptor, or two if the event has a leader.
 #[derive(Debug)]
 pub struct Ring {
     fd: OwnedFd,
@@ -114,14 +141,14 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Samples one in `period` events of a CPU.
+    /// Samples one in `period` events.
     ///
     /// # Errors
     /// The kernel or the PMU does not allow it.
-    pub fn open(event: &Event, cpu: u32, period: u64) -> io::Result<Self> {
-        let leader = event.leader.map(|config| event.open(config, 0, cpu, None));
+    pub fn open(event: &Event, of: Of, period: u64) -> io::Result<Self> {
+        let leader = event.leader.map(|config| event.open(config, 0, of, None));
         let leader = leader.transpose()?;
-        let fd = event.open(event.config, period, cpu, leader.as_ref())?;
+        let fd = event.open(event.config, period, of, leader.as_ref())?;
         let page = rustix::param::page_size();
         // SAFETY: a new mapping at an address of the kernel's choice.
         let head = unsafe {
@@ -159,13 +186,35 @@ impl Ring {
         }
     }
 
+    /// From now on only what passes a filter, as tracefs has them: `nr_accesses > 0`.
+    ///
+    /// # Errors
+    /// It is none of the event's.
+    pub fn filter(&self, text: &CStr) -> io::Result<()> {
+        // SAFETY: the kernel reads a text that ends with a zero.
+        match unsafe { ioctls::SET_FILTER(self.fd.as_raw_fd(), text.as_ptr().cast_mut()) } {
+            ..0 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+
     fn position(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: an aligned word of the head page, which this process and the kernel access atomically, as long as `self` is.
         unsafe { AtomicU64::from_ptr(self.head.add(offset).cast()) }
     }
 
-    /// Takes out what came since the last time.
-    pub fn drain(&mut self, each: impl FnMut(Sample)) -> Drained {
+    /// Takes out the accesses that came since the last time.
+    pub fn drain(&mut self, mut each: impl FnMut(Sample)) -> Drained {
+        self.records(|fields| access(fields, &mut each))
+    }
+
+    /// Takes out what a tracepoint was passed since the last time: its fields, as tracefs describes them in its file `format`.
+    pub fn drain_raw(&mut self, mut each: impl FnMut(&[u8])) -> Drained {
+        self.records(|fields| raw_fields(fields).map(&mut each).is_some())
+    }
+
+    /// Samples come as their fields; whether they are whole is the answer.
+    fn records(&mut self, each: impl FnMut(&[u8]) -> bool) -> Drained {
         // Acquire: the records before `end` are written. Release: they are read before the kernel may write there.
         let end = self.position(offset_of!(raw::perf_event_mmap_page, data_head));
         let end = end.load(Ordering::Acquire);
@@ -209,8 +258,30 @@ fn word(record: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.try_into().ok()?))
 }
 
+/// An access, if it was to memory of a program; false if that is cut off.
+fn access(fields: &[u8], each: &mut impl FnMut(Sample)) -> bool {
+    let pid = fields.first_chunk().map(|pid| u32::from_ne_bytes(*pid));
+    let addr = word(fields, 8);
+    if let (Some(pid), Some(addr @ 1..)) = (pid, addr) {
+        // The upper half of addresses is the kernel's.
+        if addr >> 63 == 0 {
+            each(Sample {
+                pid,
+                addr: addr as usize,
+            });
+        }
+    }
+    addr.is_some()
+}
+
+/// A length, and so many bytes.
+fn raw_fields(fields: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = fields.split_first_chunk()?;
+    rest.get(..u32::from_ne_bytes(*length) as usize)
+}
+
 /// Reads records: a type, flags, the length of all of it, and what the type says.
-fn read(mut bytes: &[u8], mut each: impl FnMut(Sample)) -> Drained {
+fn read(mut bytes: &[u8], mut each: impl FnMut(&[u8]) -> bool) -> Drained {
     let mut drained = Drained::default();
     while !bytes.is_empty() {
         let Some((record, rest)) = split(bytes) else {
@@ -222,18 +293,7 @@ fn read(mut bytes: &[u8], mut each: impl FnMut(Sample)) -> Drained {
         let is_whole = match u32::from_ne_bytes([kind[0], kind[1], kind[2], kind[3]]) {
             raw::PERF_RECORD_SAMPLE => {
                 drained.samples += 1;
-                let pid = fields.first_chunk().map(|pid| u32::from_ne_bytes(*pid));
-                let addr = word(fields, 8);
-                if let (Some(pid), Some(addr @ 1..)) = (pid, addr) {
-                    // The upper half of addresses is the kernel's.
-                    if addr >> 63 == 0 {
-                        each(Sample {
-                            pid,
-                            addr: addr as usize,
-                        });
-                    }
-                }
-                addr.is_some()
+                each(fields)
             }
             raw::PERF_RECORD_LOST => add(&mut drained.lost, word(fields, 8)),
             raw::PERF_RECORD_LOST_SAMPLES => add(&mut drained.lost, word(fields, 0)),
@@ -281,7 +341,8 @@ mod tests {
 
     fn all(bytes: &[u8]) -> (Vec<(u32, usize)>, Drained) {
         let mut samples = Vec::new();
-        let drained = read(bytes, |of| samples.push((of.pid, of.addr)));
+        let mut push = |of: Sample| samples.push((of.pid, of.addr));
+        let drained = read(bytes, |fields| access(fields, &mut push));
         (samples, drained)
     }
 
@@ -326,6 +387,14 @@ mod tests {
     }
 
     #[test]
+    fn what_a_tracepoint_was_passed_is_as_long_as_it_says() {
+        let fields = [&3_u32.to_ne_bytes()[..], &[1, 2, 3, 0]].concat();
+        assert_eq!(raw_fields(&fields), Some(&[1, 2, 3][..]));
+        assert_eq!(raw_fields(&fields[..6]), None);
+        assert_eq!(raw_fields(&fields[..3]), None);
+    }
+
+    #[test]
     fn records_are_found_where_the_ring_begins_anew() {
         assert_eq!(parts(64, 0, 24), Some([0..24, 0..0]));
         assert_eq!(parts(64, 64 + 48, 64 + 72), Some([48..64, 0..8]));
@@ -348,7 +417,7 @@ mod tests {
             &std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap(),
         );
         let rings = cpus.unwrap().into_iter();
-        let rings = rings.map(|cpu| Ring::open(&Event::page_faults(), cpu, 1));
+        let rings = rings.map(|cpu| Ring::open(&Event::page_faults(), Of::Cpu(cpu), 1));
         let mut rings = match rings.collect::<io::Result<Vec<Ring>>>() {
             Ok(rings) => rings,
             Err(error) => return println!("not run: page faults cannot be sampled: {error}"),

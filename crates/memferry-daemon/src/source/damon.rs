@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! DAMON through sysfs: one kdamond that watches the address spaces of processes, with a scheme for each that does nothing but
-//! name the regions of its process.
+//! DAMON through sysfs: one kdamond that watches the address spaces of processes. It names their regions at its
+//! [tracepoint](super::aggregated); where that cannot be had, by a scheme for each process that does nothing else.
 //!
 //! The kdamond is the daemon's own, or there is none: writing `nr_kdamonds` would remove those of others.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, openat};
 
+use super::aggregated::{Aggregated, Tracepoint};
 use super::{Report, Source};
 use crate::error::DaemonError;
 use crate::knobs::{KDAMONDS, Knobs};
 use crate::machine::text;
+use crate::rights;
 use crate::tiering::{CHUNK, ProcessId, Seen};
 
 /// Microseconds from sample to sample, and of what a report covers: a round. DAMON's own 5,000 from sample to sample cost eight times as much.
@@ -21,7 +25,7 @@ const SAMPLE_US: u32 = 40_000;
 const AGGREGATE_US: u32 = 200_000;
 /// Microseconds until it looks again for what a process has mapped.
 const UPDATE_US: u32 = 1_000_000;
-/// Regions of all processes at most, and where they have little memory: reading one takes three files, some 50,000 instructions.
+/// Regions of all processes at most, and where they have little memory.
 const REGIONS: [usize; 2] = [32, 512];
 /// So many of the most regions are one of the least, which bound how large one is: what is hot of a larger one is rarely sampled, and takes
 /// idle neighbours along.
@@ -35,6 +39,9 @@ pub(super) struct Damon {
     watched: Vec<ProcessId>,
     /// Regions at most.
     regions: usize,
+    /// What names the regions, unless schemes do.
+    tracepoint: Option<Tracepoint>,
+    aggregated: Option<Aggregated>,
 }
 
 /// Who has DAMON, if anybody: kdamonds in its sysfs, or modules that want it alone.
@@ -78,10 +85,17 @@ impl Damon {
         let count = format!("{KDAMONDS}/nr_kdamonds");
         knobs.keep(&count, "0")?;
         knobs.write(&count, "1")?;
-        Ok(Self {
+        let mut damon = Self {
             watched: Vec::new(),
             regions: 0,
-        })
+            tracepoint: None,
+            aggregated: None,
+        };
+        // Another tree's number would be some tracepoint of this kernel.
+        if knobs.root() == Path::new("/") {
+            damon.tracepoint = Tracepoint::read(knobs.root()).map_err(without).ok();
+        }
+        Ok(damon)
     }
 
     fn is_on(knobs: &Knobs) -> bool {
@@ -91,66 +105,46 @@ impl Damon {
             .is_some_and(|state| state != "off")
     }
 
-    fn begin(&self, knobs: &mut Knobs) -> Result<(), DaemonError> {
+    fn begin(&mut self, knobs: &mut Knobs) -> Result<(), DaemonError> {
         let context = format!("{KDAMONDS}/0/contexts/0");
-        let count = self.watched.len().to_string();
         let attributes = format!("{context}/monitoring_attrs");
-        let mut files = vec![
-            (format!("{KDAMONDS}/0/contexts/nr_contexts"), "1".to_owned()),
-            (format!("{context}/operations"), "vaddr".to_owned()),
-            (
-                format!("{attributes}/intervals/sample_us"),
-                SAMPLE_US.to_string(),
-            ),
-            (
-                format!("{attributes}/intervals/aggr_us"),
-                AGGREGATE_US.to_string(),
-            ),
-            (
-                format!("{attributes}/intervals/update_us"),
-                UPDATE_US.to_string(),
-            ),
-            (
-                format!("{attributes}/nr_regions/min"),
-                (self.regions / LEAST_PART).to_string(),
-            ),
-            (
-                format!("{attributes}/nr_regions/max"),
-                self.regions.to_string(),
-            ),
-            (format!("{context}/targets/nr_targets"), count.clone()),
-            (format!("{context}/schemes/nr_schemes"), count),
-        ];
+        let count = self.watched.len();
+        let schemes = if self.tracepoint.is_some() { 0 } else { count };
+        let mut files = Vec::new();
+        let mut put = |file: String, text: &dyn ToString| files.push((file, text.to_string()));
+        put(format!("{KDAMONDS}/0/contexts/nr_contexts"), &1);
+        put(format!("{context}/operations"), &"vaddr");
+        put(format!("{attributes}/intervals/sample_us"), &SAMPLE_US);
+        put(format!("{attributes}/intervals/aggr_us"), &AGGREGATE_US);
+        put(format!("{attributes}/intervals/update_us"), &UPDATE_US);
+        let least = self.regions / LEAST_PART;
+        put(format!("{attributes}/nr_regions/min"), &least);
+        put(format!("{attributes}/nr_regions/max"), &self.regions);
+        put(format!("{context}/targets/nr_targets"), &count);
+        put(format!("{context}/schemes/nr_schemes"), &schemes);
         for (index, process) in self.watched.iter().enumerate() {
+            let target = format!("{context}/targets/{index}/pid_target");
+            put(target, &process.pid);
+        }
+        for index in 0..schemes {
             let scheme = format!("{context}/schemes/{index}");
-            let mut put = |file: String, text: &str| files.push((file, text.to_owned()));
-            put(
-                format!("{context}/targets/{index}/pid_target"),
-                &process.pid.to_string(),
-            );
-            put(format!("{scheme}/action"), "stat");
+            put(format!("{scheme}/action"), &"stat");
             // The kernel answers at the next sample, not when it aggregates.
-            put(
-                format!("{scheme}/apply_interval_us"),
-                &SAMPLE_US.to_string(),
-            );
+            put(format!("{scheme}/apply_interval_us"), &SAMPLE_US);
             // Idle regions are not named: each would take a folder in sysfs, and its reading.
             for (field, least, most) in [
-                ("sz", "0", "18446744073709551615"),
-                ("nr_accesses", "1", "4294967295"),
-                ("age", "0", "4294967295"),
+                ("sz", 0, u64::MAX),
+                ("nr_accesses", 1, u32::MAX.into()),
+                ("age", 0, u32::MAX.into()),
             ] {
-                put(format!("{scheme}/access_pattern/{field}/min"), least);
-                put(format!("{scheme}/access_pattern/{field}/max"), most);
+                put(format!("{scheme}/access_pattern/{field}/min"), &least);
+                put(format!("{scheme}/access_pattern/{field}/max"), &most);
             }
             // All but this process is filtered out.
-            put(format!("{scheme}/filters/nr_filters"), "1");
-            put(format!("{scheme}/filters/0/type"), "target");
-            put(format!("{scheme}/filters/0/matching"), "N");
-            put(
-                format!("{scheme}/filters/0/damon_target_idx"),
-                &index.to_string(),
-            );
+            put(format!("{scheme}/filters/nr_filters"), &1);
+            put(format!("{scheme}/filters/0/type"), &"target");
+            put(format!("{scheme}/filters/0/matching"), &"N");
+            put(format!("{scheme}/filters/0/damon_target_idx"), &index);
         }
         for (file, text) in &files {
             // Linux before 6.7 answers when it aggregates.
@@ -162,6 +156,35 @@ impl Damon {
         knobs.keep(&state, "off")?;
         knobs.write(&state, "on")
     }
+
+    /// Listens to the kdamond that just began.
+    fn listen(&mut self, knobs: &mut Knobs) -> Result<(), DaemonError> {
+        let Some(tracepoint) = &self.tracepoint else {
+            return Ok(());
+        };
+        let kdamond = kdamond(knobs).ok_or_else(|| io::Error::other("the kdamond has no number"));
+        match kdamond.and_then(|of| Aggregated::open(tracepoint, of)) {
+            Ok(aggregated) => self.aggregated = Some(aggregated),
+            Err(error) => {
+                without(rights::explain(knobs.root(), error, &[rights::SAMPLE]));
+                self.tracepoint = None;
+                knobs.write(&format!("{KDAMONDS}/0/state"), "off")?;
+                self.begin(knobs)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says why sysfs is read instead of the tracepoint.
+fn without(error: io::Error) {
+    tracing::info!(
+        "DAMON's regions are read from sysfs, which costs more: its tracepoint cannot be had: {error}"
+    );
+}
+
+fn kdamond(knobs: &Knobs) -> Option<u32> {
+    knobs.read(&format!("{KDAMONDS}/0/pid"))?.parse().ok()
 }
 
 impl Source for Damon {
@@ -187,8 +210,10 @@ impl Source for Damon {
         }
         self.watched = wanted;
         self.regions = regions;
+        self.aggregated = None;
         if !self.watched.is_empty() {
             self.begin(knobs)?;
+            self.listen(knobs)?;
         }
         Ok(self.watched.len())
     }
@@ -196,6 +221,13 @@ impl Source for Damon {
     fn report(&mut self, knobs: &mut Knobs) -> Result<Report, DaemonError> {
         if self.watched.is_empty() || !Self::is_on(knobs) {
             return Ok(Report::Accesses(Vec::new()));
+        }
+        let samples = AGGREGATE_US / SAMPLE_US;
+        if let Some(aggregated) = &mut self.aggregated {
+            let patience = Duration::from_micros((AGGREGATE_US + SAMPLE_US).into());
+            let report = aggregated.report(self.watched.len(), samples, patience);
+            let processes = self.watched.iter().copied();
+            return Ok(Report::Accesses(processes.zip(report).collect()));
         }
         // The kernel answers when the regions are there; all processes may have ended meanwhile.
         let state = format!("{KDAMONDS}/0/state");
@@ -219,7 +251,7 @@ impl Source for Damon {
     }
 
     fn cpu_seconds(&self, knobs: &Knobs) -> Option<f64> {
-        let pid: u32 = knobs.read(&format!("{KDAMONDS}/0/pid"))?.parse().ok()?;
+        let pid = kdamond(knobs)?;
         crate::daemon::cpu_seconds(knobs.read(&format!("proc/{pid}/stat"))?.as_str())
     }
 }

@@ -2,6 +2,7 @@
 //! What reports which memory is hot. Either the daemon gets reports and moves pages itself, or the kernel does both and the
 //! daemon sets its pace.
 
+mod aggregated;
 mod damon;
 mod kernel;
 mod perf;

@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use memferry_linux::perf::{Event, Ring};
+use memferry_linux::perf::{Event, Of, Ring};
 use memferry_linux::topology::parse::id_list;
 
 use super::{Report, Source};
@@ -204,7 +204,7 @@ impl Perf {
         self.rings.retain(|cpu, _| cpus.contains(cpu));
         for cpu in cpus {
             if !self.rings.contains_key(&cpu) {
-                let ring = Ring::open(&self.sampled.event, cpu, self.period)?;
+                let ring = Ring::open(&self.sampled.event, Of::Cpu(cpu), self.period)?;
                 self.rings.insert(cpu, ring);
             }
         }

@@ -125,11 +125,13 @@ impl Daemon {
         told
     }
 
-    /// Asks it to end, which it does with status 0.
-    fn end(mut self) {
+    /// Asks it to end, which it does with status 0. Returns what it told.
+    fn end(mut self) -> String {
         signal(self.0.id(), libc::SIGTERM);
         let ended = self.0.wait().unwrap();
-        assert!(ended.success(), "{ended}: {}", self.told());
+        let told = self.told();
+        assert!(ended.success(), "{ended}: {told}");
+        told
     }
 
     fn kill(mut self) {
@@ -251,12 +253,16 @@ fn damon() -> Result<(), String> {
     });
     assert_eq!(number(&group(&status, "hot")["demoted"]), 0, "{status:#}");
     memferry("top --once").gives(0).says("acts").says("damon");
-    daemon.end();
+    let told = daemon.end();
+    assert!(!told.contains(WITHOUT_TRACEPOINT), "{told}");
     hot.assert_whole();
     idle.assert_whole();
     assert_eq!(settings(), before);
     Ok(())
 }
+
+/// What a daemon tells that reads DAMON's regions one by one.
+const WITHOUT_TRACEPOINT: &str = "DAMON's regions are read from sysfs";
 
 /// Whether this machine's PMU samples addresses, so that perf would not take page faults.
 fn samples_loads() -> bool {
@@ -326,7 +332,12 @@ fn rights() -> Result<(), String> {
     }
     let mut daemon = Daemon::limited(&damon, &[SYS_PTRACE, DAC_READ_SEARCH]);
     daemon.wait("hot pages are up with two rights", |_| is_up(&hot));
-    daemon.end();
+    let told = daemon.end();
+    let line = told.lines().find(|line| line.contains(WITHOUT_TRACEPOINT));
+    assert!(
+        line.is_some_and(|line| line.contains("without CAP_PERFMON")),
+        "{told}"
+    );
     hot.assert_whole();
 
     let once = |config: &str, rights| {
