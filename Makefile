@@ -138,10 +138,11 @@ test-deb: setup-test-deb deb ## lintian on them, the exposure of the unit, dpkg 
 	packaging/test-deb.sh target/deb $(BUILT)
 	packaging/test-unit.sh target/deb/memferry_*.deb
 
-test-kubernetes: setup-test-kubernetes ## the chart against the types of the API, and the program that tells the daemon which pods are in which group
+test-kubernetes: setup-test-kubernetes ## the chart and Grafana's dashboard against the types of those who read them, and the program that tells the daemon which pods are in which group
 	$(CARGO) build --release --locked --package memferry-cli
-	@test -z "$$(gofmt -l deploy/kubernetes)" || { gofmt -d deploy/kubernetes; exit 1; }
+	@test -z "$$(gofmt -l deploy)" || { gofmt -d deploy; exit 1; }
 	cd deploy/kubernetes && go vet . && MEMFERRY=$(abspath $(MEMFERRY)) go test .
+	cd deploy/grafana && go vet . && go test .
 
 kernel-series: setup ## the kernel series as mails, in target/kernel-series
 	$(XTASK) series
