@@ -216,7 +216,9 @@ pub fn explain(error: io::Error, node: u32) -> MoveError {
             let why = "the cpuset of the process does not allow it";
             return MoveError::BadNode { node, why };
         }
-        libc::EPERM => "it needs the same user or CAP_SYS_NICE, and ptrace access to the process",
+        libc::EPERM => {
+            "it needs ptrace access to the process (the same user, or CAP_SYS_PTRACE), and CAP_SYS_NICE for pages that others map"
+        }
         libc::ESRCH => "the process is gone",
         _ => "a container's seccomp profile may forbid it",
     };
