@@ -294,7 +294,7 @@ int memferry_pending_finish(memferry_pending *pending, memferry_result *result);
 
 /**
  * Moves pages of any process to @node through move_pages(2), whatever the mover's backend, with as many parallel callers
- * as the mover has lanes. Needs the same user or CAP_SYS_NICE, and ptrace access to the process.
+ * as the mover has lanes. Needs ptrace access to the process: the same user, or CAP_SYS_PTRACE.
  *
  * @pid: the process; 0: this one.
  * @addr: start address in that process, a multiple of the base page. Parts that are not mapped count as not present.
