@@ -27,13 +27,13 @@ use crate::status::{GroupStatus, NodeStatus, SourceStatus, Status, TierStatus};
 use crate::tenants::{QUIET_ROUNDS, Rate, Tenant};
 use crate::tiering::{Move, ProcessId, Room, Tiering, Way};
 
-/// From round to round: DAMON's kdamond answers within 80 ms, two samples.
+/// From round to round: as long as what a report of DAMON covers, for which a round waits.
 pub const ROUND: Duration = Duration::from_millis(200);
 /// Unused time of the pace that is saved up, ms: more than a late round takes. Less, and the rate would be what is saved in each round.
 const SAVED_MS: u32 = 1000;
 /// Processes are looked for each so many rounds.
 const FIND_ROUNDS: u64 = 25;
-/// Moves end for the round after that: with what DAMON takes to answer, a round is late by some 60 ms at most.
+/// Moves end after that, so that the next report is not missed; sysfs answers 80 ms later, and a round is late by 60 ms at most.
 const MOVE_TIME: Duration = Duration::from_millis(160);
 /// A process's pages are looked at again after that, or after so many times what the last look took, by the number of processes:
 /// all looks take a hundredth of a CPU.
