@@ -26,7 +26,7 @@ use super::rounds::{Case, Run, Stand};
 use super::trace::{Trace, Traced};
 use crate::args::promote::Switch;
 use crate::args::{LanesOn, Placement, Priority};
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::restore::Restore;
 use crate::schema::FromTo;
 use crate::units::{Size, lanes};
@@ -150,8 +150,7 @@ impl Control {
             return Ok(());
         };
         before.begin()?;
-        fs::write(Path::new("/").join(file), text)
-            .map_err(|error| Failure::new(format!("cannot set /{file}"), error, "be root"))
+        fs::write(Path::new("/").join(file), text).or_fail(format!("cannot set /{file}"), "be root")
     }
 
     /// Sets the most bytes of a batch.
@@ -184,14 +183,13 @@ impl Control {
 const NOT_SET: &str = "the kernel's settings could not be set";
 
 fn interfaces() -> Result<Interfaces, Failure> {
-    Interfaces::read_from(Path::new("/"))
-        .map_err(|error| Failure::new(NOT_SET, &error, "see `memferry kernel status`"))
+    Interfaces::read_from(Path::new("/")).or_fail(NOT_SET, "see `memferry kernel status`")
 }
 
 fn migration(what: &str) -> Result<Migration, Failure> {
     let next = "see `memferry kernel status`";
     Migration::read()
-        .map_err(|error| Failure::new(what, &error, next))?
+        .or_fail(what, next)?
         .map_err(|absence| Failure::new(what, absence, next))
 }
 
@@ -204,7 +202,7 @@ impl Done {
             "the kernel's statistics could not be read",
             "see `memferry kernel status`",
         );
-        let found = Migration::read().map_err(|error| Failure::new(what, &error, next))?;
+        let found = Migration::read().or_fail(what, next)?;
         Ok(Self(
             found.map_or_else(|_| Vec::new(), |now| now.statistics),
         ))
@@ -341,7 +339,7 @@ impl<'a> Between<'a> {
     /// The timed calls.
     fn carry(&self, case: &Case, heads: &[usize]) -> Result<Vec<u64>, Failure> {
         let call = |part| {
-            let took = send(part, self.nodes.to).map_err(|error| call_failed(&error))?;
+            let took = send(part, self.nodes.to).map_err(call_failed)?;
             Ok(took.as_nanos() as u64)
         };
         heads.chunks(case.folios).map(call).collect()

@@ -63,7 +63,7 @@ pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         ui.warn(&note);
         notes.push(note);
     }
-    let before = affinity::allowed().map_err(|error| not_pinned(&error))?;
+    let before = affinity::allowed().map_err(not_pinned)?;
     let file = shared.keep_off().and_then(|()| {
         let reader = Reader::start(shared.reader, working_set)?;
         let bench = Bench {
@@ -90,7 +90,7 @@ pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     file
 }
 
-fn not_pinned(error: &std::io::Error) -> Failure {
+fn not_pinned(error: std::io::Error) -> Failure {
     Failure::new(
         "cannot keep threads on their CPUs",
         error,
@@ -109,7 +109,7 @@ struct Shared {
 
 impl Shared {
     fn choose(topology: &Topology, lanes: usize) -> Result<Self, Failure> {
-        let usable = affinity::allowed().map_err(|error| not_pinned(&error))?;
+        let usable = affinity::allowed().map_err(not_pinned)?;
         Self::of(&topology.cpus.cache_groups, &usable, lanes)
     }
 
@@ -142,7 +142,7 @@ impl Shared {
 
     /// Keeps this thread, and those that it starts, off the reader's CPU and out of other caches.
     fn keep_off(&self) -> Result<(), Failure> {
-        affinity::pin(&self.copiers).map_err(|error| not_pinned(&error))
+        affinity::pin(&self.copiers).map_err(not_pinned)
     }
 }
 
@@ -195,9 +195,7 @@ impl Bench<'_> {
         )?);
         let pool = Some(self.total + (64 << 20));
         let mut mover = new_mover(options, pool, self.args.allow_faulty_kernel)?;
-        mover
-            .prefill(target, PAGE, self.total)
-            .map_err(|error| failed(&error))?;
+        mover.prefill(target, PAGE, self.total).map_err(failed)?;
         if let Some(nodes) = self.nodes {
             bring(&Vec::from_iter(region.range().step_by(PAGE)), nodes.from)?;
         }
@@ -251,7 +249,7 @@ impl Bench<'_> {
     fn carry(&self, mover: &mut Mover, region: &Region, node: u32) -> Result<f64, Failure> {
         let result = mover
             .move_range(region.range(), node, &self.options())
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
         if result.moved.bytes != self.total as u64 {
             return Err(Failure::new(
                 format!("only {} of {} bytes moved", result.moved.bytes, self.total),
@@ -335,7 +333,7 @@ impl Reader {
             1000
         };
         let thread = PinnedThread::start("reader".to_owned(), cpu, read);
-        let thread = thread.map_err(|error| not_pinned(&error))?;
+        let thread = thread.map_err(not_pinned)?;
         Ok(Self { thread, lines })
     }
 

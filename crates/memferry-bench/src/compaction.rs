@@ -23,7 +23,7 @@ use super::trace::{Trace, Traced};
 use super::{host, kernel, nodes};
 use crate::args::compaction::{CompactionArgs, Load};
 use crate::args::{LanesOn, value_name};
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::schema::compaction::CompactionRow;
 use crate::schema::{BenchFile, Rows};
 use crate::spread::mean_sd;
@@ -149,8 +149,7 @@ impl Place {
                 "`memferry topology` shows the nodes",
             )
         })?;
-        let allowed = affinity::allowed()
-            .map_err(|error| Failure::new("cannot see this process's CPUs", error, "try again"))?;
+        let allowed = affinity::allowed().or_fail("cannot see this process's CPUs", "try again")?;
         let near = allowed.iter().find(|cpu| node.cpus.contains(cpu));
         let room = room(node);
         let wanted = args.total.map_or(room, |size| size.0);
@@ -243,7 +242,7 @@ fn migrated_pages() -> u64 {
 /// A thread that counts on one CPU until this value goes.
 fn hog(cpu: u32) -> Result<PinnedThread, Failure> {
     let hog = PinnedThread::start("hog".to_owned(), cpu, || 1)
-        .map_err(|error| Failure::new("cannot start the hog", error, "raise RLIMIT_NPROC"))?;
+        .or_fail("cannot start the hog", "raise RLIMIT_NPROC")?;
     // It shares the CPU from the first moment on.
     while hog.done() == 0 {
         thread::yield_now();

@@ -83,6 +83,18 @@ impl Failure {
     }
 }
 
+/// Says what was not done, and what to try, where the error is the reason.
+pub trait OrFail<T> {
+    /// The value, or the failure of this error.
+    fn or_fail(self, what: impl Into<String>, next: impl Into<String>) -> Result<T, Failure>;
+}
+
+impl<T, E: fmt::Display> OrFail<T> for Result<T, E> {
+    fn or_fail(self, what: impl Into<String>, next: impl Into<String>) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(what, error, next))
+    }
+}
+
 /// The result of several steps: a reader that has gone counts less than all else.
 pub fn worst<const N: usize>(results: [Result<(), Failure>; N]) -> Result<(), Failure> {
     let failures = results.into_iter().filter_map(Result::err);

@@ -7,7 +7,7 @@ use std::path::Path;
 use memferry_linux::topology::Topology;
 
 use super::region::PAGE;
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::schema::Host;
 use crate::units::Size;
 
@@ -18,13 +18,10 @@ pub fn read() -> Result<Topology, Failure> {
 
 /// Reads the topology below `root`, or says why it cannot be read.
 pub fn read_from(root: &Path) -> Result<Topology, Failure> {
-    Topology::read_from(root).map_err(|error| {
-        Failure::new(
-            "cannot read the machine's topology",
-            error,
-            "mount /proc and /sys in this container",
-        )
-    })
+    Topology::read_from(root).or_fail(
+        "cannot read the machine's topology",
+        "mount /proc and /sys in this container",
+    )
 }
 
 /// Reads the topology of a machine whose pages the benchmarks know, or says why it cannot be read.

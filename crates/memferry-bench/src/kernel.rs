@@ -11,7 +11,7 @@ use super::region::{PAGE, THP};
 use super::rig::Means;
 use super::rounds::{Case, Run};
 use crate::args::{MigratorName, RunArgs, value_name};
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::schema::MoveRow;
 use crate::units::Size;
 
@@ -133,8 +133,7 @@ pub fn lanes(args: &RunArgs, usable: usize) -> Vec<usize> {
 
 /// The kernel's migrators and their settings, or why it has none.
 pub fn migration() -> Result<Result<Migration, Absence>, Failure> {
-    Migration::read()
-        .map_err(|error| Failure::new("cannot read the kernel's settings", error, "try again"))
+    Migration::read().or_fail("cannot read the kernel's settings", "try again")
 }
 
 /// The migrators of this kernel; without the series Linux's own copy.

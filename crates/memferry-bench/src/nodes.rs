@@ -9,7 +9,7 @@ use memferry_linux::topology::{Node, Topology, parse};
 
 use super::region::{Region, THP};
 use crate::args::NodeArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::schema::FromTo;
 
 /// Tries to bring all pages to where they should be: a page may be held for a moment, and is not any more at the next try.
@@ -119,13 +119,10 @@ pub fn map(
             format!(" on node {node}"),
         ),
     };
-    region.map_err(|error| {
-        Failure::new(
-            format!("cannot map the benchmark's memory{where_to}"),
-            error,
-            "give a smaller --total",
-        )
-    })
+    region.or_fail(
+        format!("cannot map the benchmark's memory{where_to}"),
+        "give a smaller --total",
+    )
 }
 
 /// Moves the folios at these addresses to a node with one call, which may leave some; how long the call took.
@@ -139,7 +136,7 @@ pub fn send(heads: &[usize], node: u32) -> io::Result<Duration> {
 /// How many of the pages at these addresses are not on `node`.
 pub fn missing(heads: &[usize], node: u32) -> Result<usize, Failure> {
     let mut status = vec![0; heads.len()];
-    numa::move_pages(0, heads, None, &mut status, false).map_err(|error| call_failed(&error))?;
+    numa::move_pages(0, heads, None, &mut status, false).map_err(call_failed)?;
     Ok(status.iter().filter(|&&at| at != node as i32).count())
 }
 
@@ -150,7 +147,7 @@ pub fn bring(heads: &[usize], node: u32) -> Result<(), Failure> {
         if away == 0 {
             return Ok(());
         }
-        send(heads, node).map_err(|error| call_failed(&error))?;
+        send(heads, node).map_err(call_failed)?;
         away = missing(heads, node)?;
     }
     Err(Failure::new(
@@ -164,7 +161,7 @@ pub fn bring(heads: &[usize], node: u32) -> Result<(), Failure> {
 }
 
 /// The failure of the system call.
-pub fn call_failed(error: &io::Error) -> Failure {
+pub fn call_failed(error: io::Error) -> Failure {
     Failure::new(
         "move_pages(2) failed",
         error,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 
 /// The folder of the file, below the root.
 const FOLDER: &str = "run/memferry";
@@ -118,15 +118,12 @@ impl Restore {
                 .collect(),
             before,
         };
-        let file = store(&self.root, &stored).map_err(|error| {
-            Failure::new(
-                format!(
-                    "cannot store the kernel's settings in /{FOLDER}/{NAME}, so nothing is changed"
-                ),
-                error,
-                "be root, with a /run that can be written to",
-            )
-        })?;
+        let file = store(&self.root, &stored).or_fail(
+            format!(
+                "cannot store the kernel's settings in /{FOLDER}/{NAME}, so nothing is changed"
+            ),
+            "be root, with a /run that can be written to",
+        )?;
         self.stored = Some((file, stored));
         Ok(())
     }
@@ -192,13 +189,10 @@ pub fn set_back(root: &Path, steps: &[Step]) -> Result<(), Failure> {
     }
     match failure {
         Some(failure) => Err(failure),
-        None => fs::remove_file(root.join(FOLDER).join(NAME)).map_err(|error| {
-            Failure::new(
-                format!("the kernel's settings are back, but /{FOLDER}/{NAME} cannot be removed"),
-                error,
-                "remove it by hand",
-            )
-        }),
+        None => fs::remove_file(root.join(FOLDER).join(NAME)).or_fail(
+            format!("the kernel's settings are back, but /{FOLDER}/{NAME} cannot be removed"),
+            "remove it by hand",
+        ),
     }
 }
 

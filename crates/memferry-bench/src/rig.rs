@@ -23,7 +23,7 @@ use super::region::{PAGE, Region, THP, in_parts};
 use super::rounds::{Case, Run, Stand};
 use super::three_pass::three_passes;
 use crate::args::{self, LanesOn, Migrator, MigratorName, Priority, RunArgs, user_migrators};
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::schema::FromTo;
 use crate::units::{Size, lanes};
 
@@ -154,18 +154,15 @@ impl Rig {
         busy: Option<Arc<Spinners>>,
     ) -> Result<Rig, Failure> {
         let threads = host::usable_cpus(topology);
-        let unreadable = |error| {
-            Failure::new(
-                "cannot see which pages the memory is made of",
-                error,
-                "mount /proc in this container",
-            )
-        };
         let target = nodes::target(topology, nodes);
         let page = if huge { THP } else { PAGE };
         let region = nodes::map(nodes.map(|of| of.from), bytes, page, threads)?;
         let spare = nodes::map(nodes.map(|of| of.to), bytes, page, threads)?;
-        if !region.is_made_of(huge).map_err(unreadable)? {
+        let is_right = region.is_made_of(huge).or_fail(
+            "cannot see which pages the memory is made of",
+            "mount /proc in this container",
+        )?;
+        if !is_right {
             return Err(Failure::new(
                 if huge {
                     "the memory did not become THPs"
@@ -186,8 +183,7 @@ impl Rig {
         };
         let mut warm = mover(Some(bytes + (64 << 20)))?;
         warm.set_migrator(new_mtcopy(threads, routine, args.lanes_on)?);
-        warm.prefill(target, page, bytes)
-            .map_err(|error| failed(&error))?;
+        warm.prefill(target, page, bytes).map_err(failed)?;
         if let Some(nodes) = nodes {
             bring(&Vec::from_iter(region.range().step_by(page)), nodes.from)?;
         }
@@ -337,7 +333,7 @@ impl Rig {
                 Migrator::Auto => {
                     let mut options = mtcopy_options(self.lanes_on).most_lanes(case.lanes);
                     options.routine = self.routine_asked.then_some(self.routine);
-                    mover.set_migrator(MtCopy::new(options).map_err(|error| failed(&error))?);
+                    mover.set_migrator(MtCopy::new(options).map_err(failed)?);
                 }
             }
             self.current = warm.then_some((migrator, case.lanes));
@@ -358,7 +354,7 @@ impl Rig {
         let before = Memory::reset();
         let result = mover
             .move_range(range.clone(), node, &options)
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
         *extra_rss = before.growth();
         if result.moved.bytes != range.len() as u64 {
             return Err(Failure::new(
@@ -464,13 +460,13 @@ pub fn new_mover(
     options.pool_bytes = pool_bytes.unwrap_or(options.pool_bytes);
     options.backend = Backend::Userfaultfd;
     options.allow_faulty_kernel = allow_faulty_kernel;
-    Mover::new(options).map_err(|error| failed(&error))
+    Mover::new(options).map_err(failed)
 }
 
 /// A migrator with so many lanes.
 pub fn new_mtcopy(lanes: usize, routine: Routine, on: LanesOn) -> Result<MtCopy, Failure> {
     let options = mtcopy_options(on).lanes(lanes).routine(routine);
-    MtCopy::new(options).map_err(|error| failed(&error))
+    MtCopy::new(options).map_err(failed)
 }
 
 fn mtcopy_options(on: LanesOn) -> MtCopyOptions {
@@ -487,7 +483,7 @@ fn mtcopy_options(on: LanesOn) -> MtCopyOptions {
 }
 
 /// A move that was refused.
-pub fn failed(error: &memferry::MoveError) -> Failure {
+pub fn failed(error: memferry::MoveError) -> Failure {
     Failure::new(
         "the move was refused",
         error,

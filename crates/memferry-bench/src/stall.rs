@@ -244,9 +244,7 @@ impl Cell<'_> {
             _ => None,
         };
         if let Some(mover) = &mut mover {
-            mover
-                .prefill(target, pages, self.total)
-                .map_err(|error| failed(&error))?;
+            mover.prefill(target, pages, self.total).map_err(failed)?;
         }
         let counters = Counters {
             start: region.range().start,
@@ -404,7 +402,7 @@ impl Cell<'_> {
         }
         let begun = Instant::now();
         let before = Done::now()?;
-        let took = send(&heads, nodes.to).map_err(|error| call_failed(&error))?;
+        let took = send(&heads, nodes.to).map_err(call_failed)?;
         phase.store(UNCOUNTED, Ordering::Relaxed);
         moved.counted += begun.elapsed();
         if let Some(trace) = trace {
@@ -440,7 +438,7 @@ impl Cell<'_> {
         let begun = Instant::now();
         let handle = mover
             .move_range_async(region.range(), target, &options)
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
         // With many more threads than CPUs one move of the whole memory takes minutes.
         while !ended_within(&handle, LOOK) {
             let in_time = !self.is_over(round - 1, moved.counted + begun.elapsed(), ui);
@@ -448,7 +446,7 @@ impl Cell<'_> {
                 handle.cancel();
             }
         }
-        let result = handle.wait().map_err(|error| failed(&error))?;
+        let result = handle.wait().map_err(failed)?;
         moved.counted += begun.elapsed();
         moved.bytes += result.moved.bytes;
         moved.time += result.elapsed;
@@ -466,7 +464,7 @@ impl Cell<'_> {
         }
         mover
             .move_range(region.range(), nodes.from, &options)
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
         phase.store(COUNTED, Ordering::Relaxed);
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::signals;
 
 /// Columns of output that is not a terminal's: fits a mail, a log and a review page.
@@ -47,13 +47,10 @@ impl Ui {
     /// From here on the first Ctrl-C (SIGTERM, SIGHUP) asks the command to stop cleanly, see
     /// [`Ui::stopped`]; the second ends it at once.
     pub fn catch_interrupts(&self) -> Result<(), Failure> {
-        signals::stop_cleanly(&self.stop).map_err(|error| {
-            Failure::new(
-                "cannot prepare for Ctrl-C",
-                error,
-                "run the command outside of the sandbox that forbids sigaction(2)",
-            )
-        })
+        signals::stop_cleanly(&self.stop).or_fail(
+            "cannot prepare for Ctrl-C",
+            "run the command outside of the sandbox that forbids sigaction(2)",
+        )
     }
 
     /// Whether the user asked to stop; asked between two moves.

@@ -16,7 +16,7 @@ use schemars::{JsonSchema, schema_for};
 use crate::cli::{Cli, GenerateArgs, Generated};
 use crate::daemon::{History, Right};
 use crate::doctor::description::Description as Findings;
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::file::File;
 use crate::kernel::description::{Changes, Status as KernelStatus};
 use crate::process::description::Description as Move;
@@ -72,13 +72,10 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
             }
         }
     };
-    write().map_err(|error| {
-        Failure::new(
-            format!("cannot write into {}", args.out.display()),
-            error,
-            "name a folder that you may write to, with space left",
-        )
-    })
+    write().or_fail(
+        format!("cannot write into {}", args.out.display()),
+        "name a folder that you may write to, with space left",
+    )
 }
 
 /// The command line without its hidden commands, which completions would offer: a command cannot lose one, so

@@ -17,7 +17,7 @@ use serde::Serialize;
 use tempfile::TempPath;
 
 use crate::cli::{Cli, JsonArgs};
-use crate::failure::{Failure, worst};
+use crate::failure::{Failure, OrFail, worst};
 use crate::file::{Content, File};
 use crate::signals::Unfinished;
 
@@ -60,13 +60,8 @@ impl Results {
         text: impl FnOnce() -> String,
     ) -> Result<(), Failure> {
         let save = |target: Target| {
-            let json = serde_json::to_string_pretty(value).map_err(|error| {
-                Failure::new(
-                    "cannot write the result as JSON",
-                    error,
-                    "report this as a bug",
-                )
-            })?;
+            let json = serde_json::to_string_pretty(value)
+                .or_fail("cannot write the result as JSON", "report this as a bug")?;
             target.write(&(json + "\n"))
         };
         let saved = self.json.map_or(Ok(()), save);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use memferry_linux::kernel::pghot::{status, vmstat};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 
 /// Counters and CPU times at one moment.
 #[derive(Clone, Debug, Default)]
@@ -26,9 +26,8 @@ pub struct Cost {
 impl Cost {
     /// Reads what the kernel below `root` says now.
     pub fn read(root: &Path) -> Result<Self, Failure> {
-        let mut counters = vmstat(root).map_err(|error| {
-            Failure::new("cannot read the kernel's counters", error, "mount /proc")
-        })?;
+        let mut counters =
+            vmstat(root).or_fail("cannot read the kernel's counters", "mount /proc")?;
         let told = status(root).into_iter();
         counters.extend(
             told.filter_map(|(name, value)| Some((format!("pghot_{name}"), value.parse().ok()?))),

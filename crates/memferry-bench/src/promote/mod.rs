@@ -27,7 +27,7 @@ use rustix::process::geteuid;
 
 use super::host;
 use crate::args::promote::{PromoteArgs, Scenario};
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::published::promotion::Published;
 use crate::schema::promote::PromoteRow;
 use crate::schema::{BenchFile, Rows};
@@ -102,13 +102,10 @@ impl Plan {
         let usable = affinity::allowed().unwrap_or_default();
         let place = Place::choose(topology)?.with_usable(&usable);
         let root = Path::new("/");
-        let pghot = Pghot::read_from(root).map_err(|error| {
-            Failure::new(
-                "cannot read the settings of pghot",
-                error,
-                "run it as root, with /proc and /sys mounted",
-            )
-        })?;
+        let pghot = Pghot::read_from(root).or_fail(
+            "cannot read the settings of pghot",
+            "run it as root, with /proc and /sys mounted",
+        )?;
         let (modes, missing) = mode::choose(args, root, &pghot)?;
         let scan_mib = args.like.map(|like| like.scan_mib(args.scale()));
         if scan_mib.is_some() && modes.iter().any(Mode::has_hint_faults) {

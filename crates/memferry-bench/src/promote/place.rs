@@ -7,7 +7,7 @@ use memferry_linux::topology::{Node, Topology, parse};
 use memferry_linux::zones::{above_watermarks, number, zones};
 
 use crate::args::promote::{PromoteArgs, Scenario};
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::published::promotion::{Published, Scale};
 use crate::region::{PAGE, THP};
 use crate::units::{Size, about};
@@ -224,13 +224,10 @@ pub fn kept_by_cpus(node: u32) -> Result<BTreeMap<u32, usize>, Failure> {
 }
 
 fn zoneinfo() -> Result<String, Failure> {
-    std::fs::read_to_string("/proc/zoneinfo").map_err(|error| {
-        Failure::new(
-            "cannot read /proc/zoneinfo",
-            error,
-            "run it outside of the container that hides it",
-        )
-    })
+    std::fs::read_to_string("/proc/zoneinfo").or_fail(
+        "cannot read /proc/zoneinfo",
+        "run it outside of the container that hides it",
+    )
 }
 
 /// How many pages of a node each CPU keeps to itself (its page sets, which do not count as free).

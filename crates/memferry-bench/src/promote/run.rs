@@ -16,7 +16,7 @@ use super::place::Place;
 use super::spec::{Message, Seen, Spec};
 use super::watch::promoted_of;
 use crate::args::promote::Scenario;
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::schema::FromTo;
 use crate::schema::promote::PromoteRow;
 use crate::ui::Ui;
@@ -252,13 +252,8 @@ impl Process {
                 "run memferry from a file that is still there",
             )
         };
-        let spec = serde_json::to_string(spec).map_err(|error| {
-            Failure::new(
-                "cannot write the run as JSON",
-                error,
-                "report this as a bug",
-            )
-        })?;
+        let spec = serde_json::to_string(spec)
+            .or_fail("cannot write the run as JSON", "report this as a bug")?;
         let program = std::env::current_exe().map_err(failed)?;
         let mut child = Command::new(program)
             .args(["promote-run", &spec])

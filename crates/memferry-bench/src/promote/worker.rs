@@ -19,7 +19,7 @@ use super::spec::{Message, Seen, Spec};
 use super::wakers;
 use super::watch::{Watch, promoted};
 use crate::cpu_time::of_thread;
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::region::{PAGE, Region};
 
 /// How often the top tier is looked at again, at most, after it was filled.
@@ -35,13 +35,8 @@ pub fn serve(spec: &str) -> Result<(), Failure> {
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     // The daemon knows it by this name.
     let _ = std::fs::write("/proc/self/comm", NAME);
-    let spec: Spec = serde_json::from_str(spec).map_err(|error| {
-        Failure::new(
-            "not a run of bench promote",
-            error,
-            "run `memferry bench promote`",
-        )
-    })?;
+    let spec: Spec = serde_json::from_str(spec)
+        .or_fail("not a run of bench promote", "run `memferry bench promote`")?;
     match run(&spec) {
         Ok(()) => Ok(()),
         Err(Failure::Told(told)) => say(&Message::Failed([told.what, told.why, told.next])),
@@ -63,8 +58,8 @@ fn run(spec: &Spec) -> Result<(), Failure> {
 }
 
 fn say(message: &Message) -> Result<(), Failure> {
-    let line = serde_json::to_string(message)
-        .map_err(|error| Failure::new("cannot say it as JSON", error, "report this as a bug"))?;
+    let line =
+        serde_json::to_string(message).or_fail("cannot say it as JSON", "report this as a bug")?;
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")
         .and_then(|()| out.flush())
@@ -239,9 +234,7 @@ impl Memory {
                 promoted
             };
             let mut watch = Watch::new(work.start, work.pages, &spec.top, count);
-            watch
-                .begin(started, &mut book)
-                .map_err(|error| cannot_look(&error))?;
+            watch.begin(started, &mut book).map_err(cannot_look)?;
             let (seconds, system) = together(spec, &work, &mut watch, started, &mut book)?;
             book.seconds += seconds;
             book.system_s += system;
@@ -319,7 +312,7 @@ fn together(
         }
         followed
     })
-    .map_err(|error| cannot_look(&error))?;
+    .map_err(cannot_look)?;
     let seconds = |us: AtomicU64| us.into_inner() as f64 / 1e6;
     Ok((seconds(end_us), seconds(system_us)))
 }
@@ -328,24 +321,18 @@ fn together(
 fn on(node: u32, bytes: usize, threads: usize) -> Result<Region, Failure> {
     Region::on(node, bytes, PAGE, threads)
         .and_then(|region| numa::follow_task(&region.range()).map(|()| region))
-        .map_err(|error| {
-            Failure::new(
-                format!("cannot map {} MiB on node {node}", bytes >> 20),
-                error,
-                "free memory, or give a smaller --size",
-            )
-        })
+        .or_fail(
+            format!("cannot map {} MiB on node {node}", bytes >> 20),
+            "free memory, or give a smaller --size",
+        )
 }
 
 /// Addresses that new mappings stay below; no page is touched.
 fn reserve(bytes: usize) -> Result<Region, Failure> {
-    Region::map(bytes).map_err(|error| {
-        Failure::new(
-            format!("cannot reserve {} MiB of addresses", bytes >> 20),
-            error,
-            "raise the limit of virtual memory (ulimit -v)",
-        )
-    })
+    Region::map(bytes).or_fail(
+        format!("cannot reserve {} MiB of addresses", bytes >> 20),
+        "raise the limit of virtual memory (ulimit -v)",
+    )
 }
 
 /// Bytes of addresses that what fills the top tier needs.
@@ -378,8 +365,7 @@ fn bring_half_up(region: &Region, node: u32) -> Result<(), Failure> {
     let pages: Vec<usize> = half.clone().step_by(PAGE).collect();
     let mut status = vec![0; pages.len()];
     let nodes = vec![node as i32; pages.len()];
-    numa::move_pages(0, &pages, Some(&nodes), &mut status, false)
-        .map_err(|error| cannot_look(&error))?;
+    numa::move_pages(0, &pages, Some(&nodes), &mut status, false).map_err(cannot_look)?;
     match elsewhere(&half, &[node])? {
         0 => Ok(()),
         away => Err(Failure::new(
@@ -394,7 +380,7 @@ fn bring_half_up(region: &Region, node: u32) -> Result<(), Failure> {
 fn elsewhere(range: &Range<usize>, nodes: &[u32]) -> Result<usize, Failure> {
     let pages: Vec<usize> = range.clone().step_by(PAGE).collect();
     let mut status = vec![0; pages.len()];
-    numa::move_pages(0, &pages, None, &mut status, false).map_err(|error| cannot_look(&error))?;
+    numa::move_pages(0, &pages, None, &mut status, false).map_err(cannot_look)?;
     let is_there = |&at: &i32| nodes.iter().any(|&node| at == node as i32);
     Ok(status.iter().filter(|at| !is_there(at)).count())
 }
@@ -419,7 +405,7 @@ fn system_time_us() -> u64 {
     (time.tv_sec * 1_000_000 + time.tv_usec) as u64
 }
 
-fn cannot_look(error: &io::Error) -> Failure {
+fn cannot_look(error: io::Error) -> Failure {
     Failure::new(
         "cannot look where the pages are",
         error,

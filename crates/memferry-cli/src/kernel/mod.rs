@@ -33,9 +33,9 @@ pub fn run(command: &Kernel) -> Result<(), Failure> {
 
 fn status(args: &ShownArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
-    let release = Migration::release(&args.place.root).map_err(|error| unreadable(&error))?;
+    let release = Migration::release(&args.place.root).map_err(unreadable)?;
     let now = read(&args.place.root)?;
-    let learnt = Learnt::read_from(&args.place.root).map_err(|error| unreadable(&error))?;
+    let learnt = Learnt::read_from(&args.place.root).map_err(unreadable)?;
     let left = restore::left(&args.place.root)?;
     let tracked = pghot::Tracking::new(&now.pghot);
     let persisted = (now.migration.is_ok() || now.pghot.is_ok())
@@ -74,9 +74,9 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
         (_, true) => Some(Files::none(root)?),
         _ => None,
     };
-    let plan = Plan::new(root, &now, &wanted).map_err(|error| refused(&error))?;
+    let plan = Plan::new(root, &now, &wanted).map_err(refused)?;
     if !args.dry_run {
-        plan.apply().map_err(|error| refused(&error))?;
+        plan.apply().map_err(refused)?;
         files.as_ref().map_or(Ok(()), Files::write)?;
     }
     let steps = plan.steps.iter();
@@ -115,18 +115,18 @@ fn write_changes<'a>(
 }
 
 fn read(root: &Path) -> Result<Interfaces, Failure> {
-    Interfaces::read_from(root).map_err(|error| unreadable(&error))
+    Interfaces::read_from(root).map_err(unreadable)
 }
 
 /// What lets all settings come back at boot.
 fn kept(root: &Path, now: &Interfaces, wanted: &[(Setting, String)]) -> Result<Files, Failure> {
     match (&now.migration, &now.pghot) {
-        (Err(absence), Err(_)) => Err(refused(&(*absence).into())),
+        (Err(absence), Err(_)) => Err(refused((*absence).into())),
         _ => Files::of(root, now, wanted),
     }
 }
 
-fn unreadable(error: &TopologyError) -> Failure {
+fn unreadable(error: TopologyError) -> Failure {
     Failure::new(
         "cannot read the kernel's settings",
         error,
@@ -135,12 +135,12 @@ fn unreadable(error: &TopologyError) -> Failure {
 }
 
 /// A setting that could not be made.
-fn refused(error: &SettingError) -> Failure {
+fn refused(error: SettingError) -> Failure {
     let what = match error {
         SettingError::NoMigration(_) | SettingError::NoPghot(_) => {
             "there is nothing to set in this kernel"
         }
         _ => "the kernel's settings were not changed",
     };
-    Failure::new(what, error, error.hint())
+    Failure::new(what, &error, error.hint())
 }

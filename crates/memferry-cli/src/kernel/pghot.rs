@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::kernel::HeatArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::file::Content;
 use crate::output::Results;
 use crate::table::text::{Align, draw, paragraphs};
@@ -151,13 +151,10 @@ fn settings(of: &Pghot) -> Table {
 pub fn heat(args: &HeatArgs) -> Result<(), Failure> {
     let results = Results::open(&args.shown.json, &[])?;
     let root = &args.shown.place.root;
-    let read = Heat::read_from(root).map_err(|error| {
-        Failure::new(
-            "cannot read the heat of memory",
-            error,
-            "be root; if the text is not understood, use the memferry of this kernel's series",
-        )
-    })?;
+    let read = Heat::read_from(root).or_fail(
+        "cannot read the heat of memory",
+        "be root; if the text is not understood, use the memferry of this kernel's series",
+    )?;
     let Some(mut heat) = read else {
         return Err(absent(args)?);
     };
@@ -171,8 +168,7 @@ pub fn heat(args: &HeatArgs) -> Result<(), Failure> {
 /// Why there is no summary.
 fn absent(args: &HeatArgs) -> Result<Failure, Failure> {
     let what = "this kernel tells no heat of memory";
-    let pghot =
-        Pghot::read_from(&args.shown.place.root).map_err(|error| super::unreadable(&error))?;
+    let pghot = Pghot::read_from(&args.shown.place.root).map_err(super::unreadable)?;
     Ok(match pghot {
         Err(absence) => Failure::new(what, absence, absence.hint()),
         Ok(_) => Failure::new(

@@ -23,7 +23,7 @@ use memferry_replay::trace::{Limits, Reader};
 use memferry_replay::truth::Truth;
 
 use crate::cli::replay::ReplayArgs;
-use crate::failure::{Failure, worst};
+use crate::failure::{Failure, OrFail, worst};
 use crate::output::{Results, Target};
 use crate::ui::{Bar, Ui};
 
@@ -67,9 +67,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let loaded = load_all(args, &ui)?;
     let cases = replay_all(args, &loaded, &kinds, &ui)?;
     let save = |target: Target| {
-        let page = page::render(&cases).map_err(|error| {
-            Failure::new("cannot write the page", error, "report this as a bug")
-        })?;
+        let page = page::render(&cases).or_fail("cannot write the page", "report this as a bug")?;
         target.write(&page)
     };
     let drawn = html.map_or(Ok(()), save);

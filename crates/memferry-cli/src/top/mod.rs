@@ -12,7 +12,7 @@ use rustix::termios::{
 };
 
 use crate::cli::daemon::TopArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::file::Content;
 use crate::output::Results;
 
@@ -64,13 +64,10 @@ pub fn run(args: &TopArgs) -> Result<(), Failure> {
 }
 
 fn read(root: &Path) -> Result<Status, Failure> {
-    Status::read(root).map_err(|error| {
-        Failure::new(
-            "there is nothing to show",
-            error,
-            "start it: systemctl start memferry, or `memferry daemon`",
-        )
-    })
+    Status::read(root).or_fail(
+        "there is nothing to show",
+        "start it: systemctl start memferry, or `memferry daemon`",
+    )
 }
 
 /// The terminal, as it was when this goes.

@@ -8,7 +8,7 @@ use memferry_bench::region::Region;
 use memferry_linux::topology::Topology;
 
 use super::description::{Copies, CopyRoutine, CopyRow};
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::schema::THP_BYTES;
 use crate::table::counted;
 use crate::ui::Ui;
@@ -18,13 +18,10 @@ const RUNS: usize = 3;
 
 /// Measures all routines of this CPU.
 pub fn measure(topology: &Topology, ui: &Ui) -> Result<Copies, Failure> {
-    copy::requested().map_err(|error| {
-        Failure::new(
-            "unknown copy routine",
-            error,
-            "`memferry topology --copy` without the variable lists those of this machine",
-        )
-    })?;
+    copy::requested().or_fail(
+        "unknown copy routine",
+        "`memferry topology --copy` without the variable lists those of this machine",
+    )?;
     let buffer_bytes = buffer_bytes(topology);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if cpus > 1 { vec![1, cpus] } else { vec![1] };

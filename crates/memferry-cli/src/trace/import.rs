@@ -10,7 +10,7 @@ use memferry_replay::trace::source::{Skipped, import_damon, import_lackey, impor
 use memferry_replay::trace::{Header, Totals};
 
 use crate::cli::trace::{Format, ImportArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::output::{Stream, Target};
 use crate::ui::Ui;
 
@@ -93,13 +93,10 @@ fn open(path: &Path) -> Result<(Box<dyn Read>, u64), Failure> {
             false => Ok((file, found.len())),
         }
     };
-    let (file, bytes) = open().map_err(|error| {
-        Failure::new(
-            format!("cannot read {}", path.display()),
-            error,
-            "name a file that exists and that you may read, or - for stdin",
-        )
-    })?;
+    let (file, bytes) = open().or_fail(
+        format!("cannot read {}", path.display()),
+        "name a file that exists and that you may read, or - for stdin",
+    )?;
     Ok((Box::new(file), bytes))
 }
 
