@@ -13,72 +13,59 @@ use std::time::{Duration, Instant};
 
 use command::machine::tiered;
 use command::waiting::Waiting;
-use command::{check_head, command, has, memferry, status, stderr, stdout, synthetic};
+use command::{
+    check_head, command, done, fails, has, json, memferry, status, stderr, stdout, synthetic,
+};
 use memferry_bench::synthetic::put;
 use serde_json::Value;
 
 const BALANCING: &str = "proc/sys/kernel/numa_balancing";
 
+/// A group that needs no process.
+const GROUP: &str = "[[group]]\nname = \"db\"\nunits = [\"x\"]\n";
+
+fn configure(root: &Path, text: &str) {
+    put(root, "memferry.toml", text);
+}
+
+/// A daemon of this tree, with the configuration in it.
+fn started(root: &Path) -> Waiting {
+    let mut daemon = command();
+    daemon.args(["daemon", "--root"]).arg(root);
+    daemon.arg("--config").arg(root.join("memferry.toml"));
+    Waiting(daemon.spawn().expect("start"))
+}
+
 #[test]
 fn a_wrong_configuration_is_told_with_its_line() {
     let root = tiered();
-    let config = root.path().join("memferry.toml");
-    let path = config.to_str().expect("path");
-    let check = || memferry(&["daemon", "check", "--config", path]);
-    assert_eq!(status(&check()), 1, "it is missing");
-    put(
-        root.path(),
-        "memferry.toml",
-        "[brakes]\nwaste = 10\nhaste = 1\n",
-    );
-    let wrong = check();
-    assert_eq!(status(&wrong), 1);
-    let told = stderr(&wrong);
-    assert!(
-        told.contains("memferry.toml:3:") && told.contains("`waste`"),
-        "{told}"
-    );
-    assert!(told.contains("try: "), "{told}");
-    assert_eq!(status(&memferry(&["daemon", "chek"])), 2);
-    let missing = memferry(&["daemon", "check", "--config", "/nonexistent"]);
-    assert_eq!(status(&missing), 1);
-    has(&stderr(&missing), "try: look whether the path is right");
+    configure(root.path(), "[brakes]\nwaste = 10\nhaste = 1\n");
+    let below = root.path().display();
+    let wrong = memferry(&format!("daemon check --config {below}/memferry.toml"));
+    fails(&wrong, "memferry.toml:3: | `waste`");
+    assert_eq!(status(&memferry("daemon chek")), 2);
+    let missing = memferry("daemon check --config /nonexistent");
+    fails(&missing, "look whether the path is right");
 }
 
 #[test]
 fn the_packaged_configuration_only_watches() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/memferry.toml");
-    let output = memferry(&["daemon", "check", "--config", path]);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    has(&stdout(&output), "only watches");
+    let output = memferry(&format!("daemon check --config {path}"));
+    has(&done(&output), "only watches");
 }
 
 #[test]
 fn a_daemon_is_watched_and_ends_when_asked() {
     let root = tiered();
-    put(
-        root.path(),
-        "memferry.toml",
-        "act = true\n[[group]]\nname = \"db\"\nunits = [\"x\"]\n",
-    );
-    let (folder, config) = (
-        root.path().to_str().expect("path"),
-        root.path().join("memferry.toml"),
-    );
-    let top = |how: &str| memferry(&["top", how, "--root", folder]);
-    let nothing = top("--once");
-    assert_eq!(status(&nothing), 1);
-    has(&stderr(&nothing), "does it run?");
-    let mut daemon = command();
-    daemon
-        .args(["daemon", "--root", folder, "--config"])
-        .arg(config);
-    let mut daemon = Waiting(daemon.spawn().expect("start"));
+    configure(root.path(), &format!("act = true\n{GROUP}"));
+    let top = |how: &str| memferry(&format!("top {how} --root {}", root.path().display()));
+    fails(&top("--once"), "does it run?");
+    let mut daemon = started(root.path());
     let json = daemon.until(|_| {
         let output = top("--json");
-        (status(&output) == 0).then(|| stdout(&output))
+        (status(&output) == 0).then(|| json(&output))
     });
-    let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["schema"], "memferry-daemon/1");
     check_head(&json, "top --json");
     // Another tree than this machine's is only watched.
@@ -102,33 +89,19 @@ fn a_daemon_is_watched_and_ends_when_asked() {
 #[test]
 fn a_report_is_drawn_of_what_daemons_did_killed_or_not() {
     let root = tiered();
-    put(
-        root.path(),
-        "memferry.toml",
-        "[[group]]\nname = \"db\"\nunits = [\"x\"]\n[history]\nfile = \"/var/lib/memferry/history.jsonl\"\n",
-    );
-    let (folder, config) = (
-        root.path().to_str().expect("path"),
-        root.path().join("memferry.toml"),
-    );
+    let kept = format!("{GROUP}[history]\nfile = \"/var/lib/memferry/history.jsonl\"\n");
+    configure(root.path(), &kept);
     let history = root.path().join("var/lib/memferry/history.jsonl");
-    let path = history.to_str().expect("path");
+    let report = || memferry(&format!("report --text {}", history.display()));
     let lines = || {
         let text = fs::read_to_string(&history).unwrap_or_default();
         text.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    let start = || {
-        let mut daemon = command();
-        daemon
-            .args(["daemon", "--root", folder, "--config"])
-            .arg(&config);
-        Waiting(daemon.spawn().expect("start"))
-    };
-    let mut killed = start();
+    let mut killed = started(root.path());
     killed.until(|_| (lines().len() == 2).then_some(()));
     killed.0.kill().expect("kill");
     killed.0.wait().expect("wait");
-    let mut ended = start();
+    let mut ended = started(root.path());
     ended.until(|_| (lines().len() == 4).then_some(()));
     ended.interrupt();
     assert_eq!(ended.0.wait().expect("wait").code(), Some(0));
@@ -140,33 +113,22 @@ fn a_report_is_drawn_of_what_daemons_did_killed_or_not() {
     assert_eq!(schemas.collect::<Vec<_>>(), [head, None, head, None, None]);
     assert!(lines[0]["host"]["kernel"] == "6.12.0" && lines[0]["arguments"][0] == "daemon");
     assert!(lines[3]["next"].is_number() && lines[4]["next"].is_null());
-    let text = memferry(&["report", "--text", path]);
-    assert_eq!(status(&text), 0, "{}", stderr(&text));
-    for part in [
-        "only watched",
-        "starts of the daemon",
-        "numa-balancing",
-        "db",
-    ] {
-        has(&stdout(&text), part);
-    }
-    let page = memferry(&["report", path, "-o", "-"]);
-    assert!(stdout(&page).starts_with("<!DOCTYPE html>"));
-    for part in ["Use of the tiers", "Groups in the top tier"] {
-        has(&stdout(&page), part);
-    }
+    has(
+        &done(&report()),
+        "only watched | starts of the daemon | numa-balancing | db",
+    );
+    let page = stdout(&memferry(&format!("report {} -o -", history.display())));
+    assert!(page.starts_with("<!DOCTYPE html>"));
+    has(&page, "Use of the tiers | Groups in the top tier");
     // Cut as a kill cuts it, and of a version that is not known.
     let whole = fs::read_to_string(&history).expect("file");
     fs::write(&history, &whole[..whole.len() - 30]).expect("write");
-    assert_eq!(status(&memferry(&["report", "--text", path])), 0);
+    done(&report());
     fs::write(&history, whole.replace("history/1", "history/9")).expect("write");
-    let newer = memferry(&["report", "--text", path]);
-    assert_eq!(status(&newer), 1);
-    has(&stderr(&newer), "memferry-history/9");
-    let mixed = synthetic("move");
-    let mixed = memferry(&["report", "--text", path, mixed.to_str().expect("path")]);
-    assert_eq!(status(&mixed), 1);
-    has(&stderr(&mixed), "give either of them alone");
+    fails(&report(), "memferry-history/9");
+    let (history, file) = (history.display(), synthetic("move"));
+    let mixed = memferry(&format!("report --text {history} {}", file.display()));
+    fails(&mixed, "give either of them alone");
 }
 
 /// File systems of this test alone, without space and read-only; a reload names a place that can be written to.
@@ -186,14 +148,13 @@ fn a_history_that_cannot_be_kept_stops_nothing_and_a_reload_mends_it() {
         ("mount -t tmpfs -o ro none $DISK", "Read-only file system"),
     ] {
         let root = tiered();
-        let place = |file: &str| {
-            format!("[[group]]\nname = \"db\"\nunits = [\"x\"]\n[history]\nfile = \"{file}\"\n")
+        let keep_in = |file: &str| {
+            configure(
+                root.path(),
+                &format!("{GROUP}[history]\nfile = \"{file}\"\n"),
+            );
         };
-        put(
-            root.path(),
-            "memferry.toml",
-            &place("/var/lib/history.jsonl"),
-        );
+        keep_in("/var/lib/history.jsonl");
         let disk = root.path().join("var/lib");
         fs::create_dir_all(&disk).expect("folder");
         let mut daemon = Command::new("unshare");
@@ -206,9 +167,8 @@ fn a_history_that_cannot_be_kept_stops_nothing_and_a_reload_mends_it() {
             .env("MEMFERRY", env!("CARGO_BIN_EXE_memferry"));
         daemon.stderr(Stdio::piped());
         let mut daemon = Waiting(daemon.spawn().expect("start"));
-        let folder = root.path().to_str().expect("path");
         let now = || {
-            let top = memferry(&["top", "--json", "--root", folder]);
+            let top = memferry(&format!("top --json --root {}", root.path().display()));
             serde_json::from_str::<Value>(&stdout(&top)).ok()
         };
         let met = daemon.until(|_| now().filter(|of| of["rounds"].as_u64() > Some(3)));
@@ -217,11 +177,7 @@ fn a_history_that_cannot_be_kept_stops_nothing_and_a_reload_mends_it() {
             (&met["history_errors"], &met["errors"]),
             (&1.into(), &0.into())
         );
-        put(
-            root.path(),
-            "memferry.toml",
-            &place("/var/log/history.jsonl"),
-        );
+        keep_in("/var/log/history.jsonl");
         daemon.signal(libc::SIGHUP);
         daemon.until(|_| now().filter(|of| of["trouble"].is_null()));
         daemon.interrupt();
@@ -260,23 +216,12 @@ fn promtool(arguments: &[&str], input: &str) -> Option<Output> {
     Some(child.wait_with_output().expect("wait"))
 }
 
-/// A daemon of this tree, with the configuration in it.
-fn started(root: &Path) -> Waiting {
-    let mut daemon = command();
-    daemon.args(["daemon", "--root"]).arg(root);
-    daemon.arg("--config").arg(root.join("memferry.toml"));
-    Waiting(daemon.spawn().expect("start"))
-}
-
 #[test]
 fn promtool_finds_no_fault_in_metrics_and_rules() {
     let root = tiered();
     let socket = root.path().join("metrics");
-    let config = format!(
-        "[[group]]\nname = \"db\"\nunits = [\"x\"]\n[metrics]\nlisten = \"unix:{}\"\n",
-        socket.display()
-    );
-    put(root.path(), "memferry.toml", &config);
+    let listen = format!("[metrics]\nlisten = \"unix:{}\"\n", socket.display());
+    configure(root.path(), &(GROUP.to_owned() + &listen));
     let mut daemon = started(root.path());
     // The first round has been told of.
     let text = daemon.until(|_| {
@@ -315,9 +260,8 @@ fn prometheus_scrapes_while_groups_come_and_go() {
     let groups = |first: u64| {
         let group = |number| format!("[[group]]\nname = \"g{number}\"\nunits = [\"x{number}\"]\n");
         let of: String = (first..first + 3).map(group).collect();
-        put(
+        configure(
             root.path(),
-            "memferry.toml",
             &format!("{of}[metrics]\nlisten = \"{metrics}\"\n"),
         );
     };

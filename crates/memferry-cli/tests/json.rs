@@ -9,15 +9,8 @@ use std::path::Path;
 
 use command::machine::{large, with_pghot};
 use command::waiting::{Waiting, node};
-use command::{check_head, memferry, stderr, stdout, without_head};
+use command::{check_head, json, memferry, without_head};
 use serde_json::Value;
-
-/// Runs the command on this machine.
-fn json(line: &str) -> Value {
-    let output = memferry(&line.split(' ').collect::<Vec<_>>());
-    let told = stderr(&output);
-    serde_json::from_str(&stdout(&output)).unwrap_or_else(|error| panic!("{line}: {error}: {told}"))
-}
 
 /// All numbers are 0: they are the machine's.
 fn without_numbers(value: &mut Value) {
@@ -45,12 +38,12 @@ fn every_file_has_the_envelope_and_the_machine() {
             "packaging",
             concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging"),
         );
-        let file = json(&format!("{line} --root {below}"));
+        let file = json(&memferry(&format!("{line} --root {below}")));
         check_head(&file, &line);
         assert_eq!(file["host"]["cpu"], "Fake CPU 9000", "{line}");
         assert_eq!(file["settings"]["proc/sys/vm/swappiness"], "60", "{line}");
     }
-    let list = json("bench reproduce --list --json");
+    let list = json(&memferry("bench reproduce --list --json"));
     check_head(&list, "bench reproduce --list");
     assert!(list["rows"].as_array().is_some_and(|rows| rows.len() > 20));
 }
@@ -66,7 +59,8 @@ fn the_fields_of_what_the_kernel_tells() {
         ),
         ("kernel-heat", "kernel heat --node 3"),
     ] {
-        let file = json(&format!("{line} --json --root {}", root.path().display()));
+        let line_below = format!("{line} --json --root {}", root.path().display());
+        let file = json(&memferry(&line_below));
         insta::assert_json_snapshot!(name, without_head(file, line));
     }
 }
@@ -75,7 +69,7 @@ fn the_fields_of_what_the_kernel_tells() {
 fn the_fields_of_a_trace() {
     let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
     let line = format!("trace info --json {}/scan.trace", traces.display());
-    let mut file = without_head(json(&line), "trace info");
+    let mut file = without_head(json(&memferry(&line)), "trace info");
     let path = file["file"].take();
     assert!(
         path.as_str()
@@ -88,7 +82,7 @@ fn the_fields_of_a_trace() {
 fn the_fields_of_a_move() {
     let process = Waiting::new();
     let line = format!("move --pid {} --to {} --dry-run", process.pid(), node());
-    let mut file = without_head(json(&(line.clone() + " --json")), &line);
+    let mut file = without_head(json(&memferry(&(line.clone() + " --json"))), &line);
     file["nodes"].as_array_mut().expect("nodes").truncate(1);
     without_numbers(&mut file);
     insta::assert_json_snapshot!("move", file);

@@ -5,7 +5,7 @@ mod command;
 
 use std::path::{Path, PathBuf};
 
-use command::{has, memferry, status, stderr, stdout, without_head};
+use command::{done, fails, has, json, memferry, stderr, without_head, words};
 use memferry_replay::event::Trace;
 use memferry_replay::synthetic;
 use memferry_replay::trace::{Header, write};
@@ -22,42 +22,27 @@ fn file(folder: &Path, name: &str, trace: &Trace) -> PathBuf {
 #[test]
 fn traces_and_policies_become_tables_json_and_a_page() {
     let folder = tempfile::tempdir().expect("folder");
-    let zipf = file(
+    let below = folder.path().display();
+    file(
         folder.path(),
         "zipf.trace",
         &synthetic::zipf(300, 40_000, 1),
     );
-    let phases = file(
-        folder.path(),
-        "phases.trace",
-        &synthetic::phases(300, 40_000, 4, 1),
-    );
+    let phases = synthetic::phases(300, 40_000, 4, 1);
+    file(folder.path(), "phases.trace", &phases);
     let [json, html] = ["out.json", "out.html"].map(|name| folder.path().join(name));
-    let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
-    let arguments = [
-        "replay",
-        &path(&zipf),
-        &path(&phases),
-        &format!("--json={}", path(&json)),
-        "--html",
-        &path(&html),
-        "--policy",
-        "ours,numab2,oracle",
-        "--top",
-        "25%,400K",
-    ];
-    let output = memferry(&arguments);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let line = format!(
+        "replay {below}/zipf.trace {below}/phases.trace --json={} --html {} --policy ours,numab2,oracle --top 25%,400K",
+        json.display(),
+        html.display()
+    );
+    let output = memferry(&line);
+    let text = done(&output);
     assert_eq!(stderr(&output), "", "quiet in a pipe");
-    let text = stdout(&output);
-    for part in [
-        "zipf.trace, top tier 300 KiB of 1.2 MiB (25%)",
-        "phases.trace, top tier 400 KiB",
-        "numab2",
-        "oracle",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    has(
+        &text,
+        "zipf.trace, top tier 300 KiB of 1.2 MiB (25%) | phases.trace, top tier 400 KiB | numab2 | oracle",
+    );
     assert!(
         text.lines().all(|line| line.chars().count() <= 100),
         "{text}"
@@ -86,11 +71,9 @@ fn traces_and_policies_become_tables_json_and_a_page() {
         "{row}"
     );
     let page = std::fs::read_to_string(&html).expect("read");
-    assert!(
-        page.contains("Address by time") && page.ends_with("</html>"),
-        "{page}"
-    );
-    assert_eq!(status(&memferry(&arguments)), 0);
+    has(&page, "Address by time");
+    assert!(page.ends_with("</html>"), "{page}");
+    done(&memferry(&line));
     assert_eq!(read(), value, "the same figures again");
     let mut first = value;
     first["rows"].as_array_mut().expect("rows").truncate(1);
@@ -104,53 +87,16 @@ fn what_cannot_be_replayed_says_why_and_what_to_try() {
     let mut bytes = std::fs::read(&whole).expect("read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    let damaged = folder.path().join("damaged.trace");
-    std::fs::write(&damaged, bytes).expect("save");
-    let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    std::fs::write(folder.path().join("damaged.trace"), bytes).expect("save");
     for (arguments, part) in [
-        (vec!["replay".to_owned(), path(&damaged)], "byte"),
-        (
-            vec!["replay".to_owned(), path(&folder.path().join("none"))],
-            "cannot replay",
-        ),
-        (
-            vec![
-                "replay".to_owned(),
-                path(&whole),
-                "--top".into(),
-                "100".into(),
-            ],
-            "allowed: 4096 bytes or more",
-        ),
+        ("damaged.trace", "byte"),
+        ("none", "cannot replay"),
+        ("zipf.trace --top 100", "allowed: 4096 bytes or more"),
     ] {
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let output = memferry(&arguments);
-        let text = stderr(&output);
-        assert_eq!(status(&output), 1, "{arguments:?}: {text}");
-        assert!(
-            text.contains("why: ") && text.contains("try: ") && text.contains(part),
-            "{arguments:?}: {text}"
-        );
-    }
-}
-
-#[test]
-fn a_trace_is_never_replaced_by_what_comes_of_it() {
-    let folder = tempfile::tempdir().expect("folder");
-    let made = synthetic::zipf(300, 4000, 1);
-    let [first, second] = ["a.trace", "b.trace"].map(|name| file(folder.path(), name, &made));
-    let before = std::fs::read(&first).expect("read");
-    let [a, b] = [&first, &second].map(|path| path.to_str().expect("UTF-8"));
-    let json = format!("--json={a}");
-    for arguments in [
-        &["replay", &json, b, a][..],
-        &["replay", a, b, "--html", a],
-        &["replay", b, a, &json],
-    ] {
-        let output = memferry(arguments);
-        assert_eq!(status(&output), 2, "{arguments:?}");
-        has(&stderr(&output), "name another file");
-        assert_eq!(std::fs::read(&first).expect("read"), before);
+        let mut replay = command::command();
+        replay.current_dir(folder.path()).arg("replay");
+        let output = replay.args(words(arguments)).output().expect("start");
+        fails(&output, part);
     }
 }
 
@@ -158,14 +104,14 @@ fn a_trace_is_never_replaced_by_what_comes_of_it() {
 fn a_trace_behind_json_is_a_trace() {
     let folder = tempfile::tempdir().expect("folder");
     let made = synthetic::zipf(300, 4000, 1);
-    let [first, second] = ["a.trace", "b.trace"].map(|name| file(folder.path(), name, &made));
-    let before = std::fs::read(&first).expect("read");
-    let [a, b] = [&first, &second].map(|path| path.to_str().expect("UTF-8"));
-    let output = memferry(&["replay", "--policy", "lru", "--json", a, b]);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    assert_eq!(std::fs::read(&first).expect("read"), before);
-    let json: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let [a, b] = ["a.trace", "b.trace"].map(|name| file(folder.path(), name, &made));
+    let before = std::fs::read(&a).expect("read");
+    let (first, second) = (a.display(), b.display());
+    let json = json(&memferry(&format!(
+        "replay --policy lru --json {first} {second}"
+    )));
     assert_eq!(json["rows"].as_array().map(Vec::len), Some(4));
+    assert_eq!(std::fs::read(&a).expect("read"), before);
 }
 
 #[test]
@@ -177,6 +123,5 @@ fn a_trace_is_read_from_stdin() {
         .stdin(std::fs::File::open(path).expect("open"))
         .output()
         .expect("start");
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    assert!(stdout(&output).contains("lru"));
+    has(&done(&output), "lru");
 }

@@ -68,12 +68,10 @@ fn json(path: &Path) -> Value {
 
 /// What the command prints of a file.
 fn report(path: &Path) -> String {
-    done(&memferry(&[
-        "report",
-        "--text",
-        "--anatomy",
-        path.to_str().expect("UTF-8"),
-    ]))
+    done(&memferry(&format!(
+        "report --text --anatomy {}",
+        path.display()
+    )))
 }
 
 fn is_of_report(file: &Value) -> bool {

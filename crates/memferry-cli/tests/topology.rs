@@ -3,13 +3,11 @@
 
 mod command;
 
-use command::{memferry, status, stderr, stdout};
+use command::{fails, json, memferry, stdout};
 
 #[test]
 fn json_agrees_with_the_kernel() {
-    let output = memferry(&["topology", "--json"]);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    let json: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let json = json(&memferry("topology --json"));
     assert_eq!(json["schema"], "memferry-topology/1");
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("read");
     assert_eq!(json["limits"]["max_map_count"].to_string(), limit.trim());
@@ -38,11 +36,6 @@ fn an_unknown_copy_routine_is_told_before_anything_is_measured() {
         .env("MEMFERRY_COPY", "bad")
         .output()
         .expect("start");
-    assert_eq!(status(&output), 1);
+    fails(&output, "MEMFERRY_COPY=bad | memcpy");
     assert_eq!(stdout(&output), "");
-    let text = stderr(&output);
-    assert!(
-        text.contains("MEMFERRY_COPY=bad") && text.contains("memcpy"),
-        "{text}"
-    );
 }

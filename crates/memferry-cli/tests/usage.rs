@@ -4,11 +4,10 @@
 mod command;
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Output;
 
-use command::{done, memferry, status, stderr, stdout};
+use command::{done, fails, has, json, memferry, status, stderr, stdout, words};
 
 /// A recorded trace of the repository.
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/scan.trace");
@@ -32,22 +31,13 @@ fn without_stdout(arguments: &[&str]) -> Output {
 
 #[test]
 fn help_names_every_command_but_the_hidden_one() {
-    let output = memferry(&["--help"]);
+    let output = memferry("--help");
     assert_eq!(status(&output), 0);
     let text = stdout(&output);
-    for part in [
-        "topology",
-        "doctor",
-        "bench",
-        "move",
-        "kernel",
-        "trace",
-        "report",
-        "Exit status",
-        "4K, 64KiB",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    has(
+        &text,
+        "topology | doctor | bench | move | kernel | trace | report | Exit status | 4K, 64KiB",
+    );
     assert!(!text.contains("generate"), "{text}");
 }
 
@@ -56,42 +46,24 @@ fn help_of_a_benchmark_names_its_options_and_defaults() {
     for (bench, parts) in [
         (
             "move",
-            &[
-                "--total",
-                "1GiB, less on a small machine",
-                "4K,16K,64K",
-                "--published",
-                "--json",
-                "[default: 1M for each lane, 2M at most]",
-            ][..],
+            "--total | 1GiB, less on a small machine | 4K,16K,64K | --published | --json | [default: 1M for each lane, 2M at most]",
         ),
         (
             "count",
-            &["--folios", "1,8,16,32,64,256,512,2048", "[default: 2M]"],
+            "--folios | 1,8,16,32,64,256,512,2048 | [default: 2M]",
         ),
-        ("stall", &["--batch", "--threads", "--seconds", "--rounds"]),
+        ("stall", "--batch | --threads | --seconds | --rounds"),
         (
             "promote",
-            &[
-                "--scenario",
-                "none, numab2",
-                "--hwhints-event",
-                "as root",
-                "sets them back",
-            ],
+            "--scenario | none, numab2 | --hwhints-event | as root | sets them back",
         ),
     ] {
-        let output = memferry(&["bench", bench, "--help"]);
-        assert_eq!(status(&output), 0);
+        let text = done(&memferry(&format!("bench {bench} --help")));
         // Wrapping must not break what is looked for.
-        let text: Vec<String> = stdout(&output)
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect();
-        let text = text.join(" ");
-        for part in parts {
-            assert!(text.contains(part), "{bench}: {part}: {text}");
-        }
+        has(
+            &text.split_whitespace().collect::<Vec<_>>().join(" "),
+            parts,
+        );
     }
 }
 
@@ -138,6 +110,7 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         ("report x.json --published", "--text"),
         ("kernel", "Usage"),
         ("kernel set", "--migrator"),
+        ("kernel set --persist --forget", "cannot be used with"),
         ("kernel set --reason demotion", "REASON=CHOICE"),
         ("kernel set --reasons all", "unexpected"),
         ("kernel set --mtcopy-lanes 0", "1..=64"),
@@ -179,13 +152,9 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         ("trace info", "<FILE>"),
     ];
     for (line, part) in wrong {
-        let output = memferry(&line.split_terminator(' ').collect::<Vec<_>>());
+        let output = memferry(line);
         assert_eq!(status(&output), 2, "{line}: {}", stderr(&output));
-        assert!(
-            stderr(&output).contains(part),
-            "{line}: {}",
-            stderr(&output)
-        );
+        has(&stderr(&output), part);
         assert!(stdout(&output).is_empty(), "{line}");
     }
 }
@@ -193,31 +162,17 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
 /// What a published scenario says is not said twice.
 #[test]
 fn options_that_contradict_a_published_scenario_are_refused() {
-    for option in [
-        "--scenario=1",
-        "--size=1G",
-        "--regions=4",
-        "--threads=2",
-        "--demotion=on",
-        "--quick",
-    ] {
-        let output = memferry(&["bench", "promote", "--like", "pghot-v6-2", option]);
+    for option in words("--scenario=1 --size=1G --regions=4 --threads=2 --demotion=on --quick") {
+        let output = memferry(&format!("bench promote --like pghot-v6-2 {option}"));
         assert_eq!(status(&output), 2, "{option}");
-        let told = stderr(&output);
-        assert!(
-            told.contains("--like") && told.contains("cannot be used with"),
-            "{option}: {told}"
-        );
+        has(&stderr(&output), "--like | cannot be used with");
     }
 }
 
 #[test]
 fn a_benchmark_that_cannot_save_its_result_fails_before_it_measures() {
-    let output = memferry(&["bench", "move", "--json=/no/such/folder/x.json"]);
-    assert_eq!(status(&output), 1);
-    let text = stderr(&output);
-    assert!(text.contains("/no/such/folder/x.json"), "{text}");
-    assert!(text.contains("why: ") && text.contains("try: "), "{text}");
+    let output = memferry("bench move --json=/no/such/folder/x.json");
+    fails(&output, "/no/such/folder/x.json");
 }
 
 #[test]
@@ -238,27 +193,6 @@ fn text_is_as_wide_as_columns_says() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_failure() {
-    // Far more than a pipe holds, so that the writer meets the closed end.
-    let file = command::synthetic("move");
-    let files = vec![file.to_str().expect("path"); 200];
-    let mut child = command::command()
-        .args(["report", "--text", "--published"])
-        .args(files)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("start");
-    let mut first = [0; 16];
-    let mut reader = child.stdout.take().expect("stdout");
-    reader.read_exact(&mut first).expect("read");
-    drop(reader);
-    let output = child.wait_with_output().expect("end");
-    assert_eq!(status(&output), 0);
-    assert_eq!(stderr(&output), "");
-}
-
-#[test]
 fn a_closed_stdout_is_told() {
     let page = synthetic("move");
     for arguments in [
@@ -268,10 +202,7 @@ fn a_closed_stdout_is_told() {
         &["bench", "move"],
         &["report", &page, "-o", "-"],
     ] {
-        let output = without_stdout(arguments);
-        assert_eq!(status(&output), 1, "{arguments:?}");
-        let told = stderr(&output);
-        assert!(told.contains("stdout is closed"), "{arguments:?}: {told}");
+        fails(&without_stdout(arguments), "stdout is closed");
     }
 }
 
@@ -289,22 +220,19 @@ fn what_needs_no_stdout_works_without_it() {
 fn json_goes_to_stdout_or_beside_the_text_into_a_file() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("result.json");
-    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
-    for arguments in [
-        &["topology"][..],
-        &["kernel", "status"],
-        &["trace", "info", TRACE],
-        &["replay", TRACE, "--policy", "lru", "--top", "50%"],
+    for line in [
+        "topology".to_owned(),
+        "kernel status".to_owned(),
+        format!("trace info {TRACE}"),
+        format!("replay {TRACE} --policy lru --top 50%"),
     ] {
-        let alone = memferry(&[arguments, &["--json"]].concat());
-        let schema = parse(&stdout(&alone))["schema"].clone();
-        let both = format!("--json={}", path.display());
-        let output = memferry(&[arguments, &[&both]].concat());
-        assert_eq!(status(&output), 0, "{arguments:?}: {}", stderr(&output));
-        assert!(!stdout(&output).contains("\"schema\""), "{arguments:?}");
-        assert!(stdout(&output).lines().count() > 1, "{arguments:?}");
-        let file = parse(&fs::read_to_string(&path).expect("file"));
-        assert_eq!(file["schema"], schema, "{arguments:?}");
+        let alone = json(&memferry(&format!("{line} --json")));
+        let text = done(&memferry(&format!("{line} --json={}", path.display())));
+        assert!(!text.contains("\"schema\""), "{line}");
+        assert!(text.lines().count() > 1, "{line}");
+        let file = File::open(&path).expect("file");
+        let file: serde_json::Value = serde_json::from_reader(file).expect("JSON");
+        assert_eq!(file["schema"], alone["schema"], "{line}");
         fs::remove_file(&path).expect("remove");
     }
 }
@@ -317,14 +245,13 @@ fn no_command_writes_where_it_reads() {
     let run = |line: &str| {
         fs::copy(TRACE, &file).expect("copy");
         let output = command::command()
-            .args(line.split(' '))
+            .args(words(line))
             .current_dir(folder.path())
             .stdin(File::open(&file).expect("open"))
             .output()
             .expect("start");
         assert_eq!(status(&output), 2, "{line}: {}", stderr(&output));
-        let told = stderr(&output);
-        assert!(told.contains("name another file"), "{line}: {told}");
+        has(&stderr(&output), "name another file");
         let now = fs::read(&file).expect("read");
         assert!(now == fs::read(TRACE).expect("read"), "{line}");
     };
@@ -333,6 +260,9 @@ fn no_command_writes_where_it_reads() {
         "trace reduce - --window 6553600 -o a.trace",
         "trace import --format lackey - -o a.trace",
         "trace info a.trace --json=a.trace",
+        "report a.trace -o a.trace",
+        "replay b a.trace --json=a.trace",
+        "replay a.trace b --html a.trace",
         "replay - --json=a.trace",
         "replay - --html ./a.trace",
         "replay a.trace --json=b --html b",

@@ -61,10 +61,7 @@ pub fn text(root: &Path, file: &str) -> String {
 }
 
 pub fn kernel(root: &Path, line: &str) -> Output {
-    let mut arguments = vec!["kernel"];
-    arguments.extend(line.split(' '));
-    arguments.extend(["--root", root.to_str().expect("path")]);
-    memferry(&arguments)
+    memferry(&format!("kernel {line} --root {}", root.display()))
 }
 
 /// A kernel with pghot beside the migrators.

@@ -23,9 +23,14 @@ pub fn command() -> Command {
     command
 }
 
-/// Runs the command with these arguments.
-pub fn memferry(arguments: &[&str]) -> Output {
-    command().args(arguments).output().expect("start")
+/// The words of a line.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split_terminator(' ').collect()
+}
+
+/// Runs the command with the words of a line.
+pub fn memferry(line: &str) -> Output {
+    command().args(words(line)).output().expect("start")
 }
 
 /// A synthetic benchmark file, measured by nobody. It is written by the first test that asks for it.
@@ -57,10 +62,25 @@ pub fn done(output: &Output) -> String {
     stdout(output)
 }
 
-/// Checks that a part is in a text.
+/// What it wrote to stdout, which is JSON, whether it succeeded or not.
 #[track_caller]
-pub fn has(text: &str, part: &str) {
-    assert!(text.contains(part), "{part}: {text}");
+pub fn json(output: &Output) -> Value {
+    serde_json::from_str(&stdout(output)).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// It failed, said why and what to try, and these parts are in what it said.
+#[track_caller]
+pub fn fails(output: &Output, parts: &str) {
+    assert_eq!(status(output), 1, "{output:?}");
+    has(&stderr(output), &format!("why: | try: | {parts}"));
+}
+
+/// Checks that all parts are in a text; a `|` stands between them.
+#[track_caller]
+pub fn has(text: &str, parts: &str) {
+    for part in parts.split('|').map(str::trim) {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 /// Every file of a finished command says what wrote it, when and how, and that it is complete.

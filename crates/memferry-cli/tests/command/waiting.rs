@@ -172,6 +172,5 @@ pub fn for_others(folder: &Path, read: &Path) -> PathBuf {
 
 /// Runs `memferry move` on such a machine.
 pub fn move_below(root: &Path, line: &str) -> Output {
-    let root = ["--root", root.to_str().expect("path")];
-    memferry(&[&line.split(' ').collect::<Vec<_>>()[..], &root].concat())
+    memferry(&format!("{line} --root {}", root.display()))
 }
