@@ -6,42 +6,31 @@ use memferry_linux::topology::Topology;
 use super::promote::Place;
 use super::{kernel, nodes};
 use crate::args::{Bench, read};
-use crate::synthetic::put;
+use crate::synthetic::listed;
 
 /// A machine with so many CPUs, half of them on each of two fast nodes, and a slow node.
 fn machine(cpus: u32) -> Topology {
-    let root = tempfile::tempdir().expect("folder");
-    let file = |path: &str, text: &str| put(root.path(), path, text);
     let list = |from: u32, to: u32| match from < to {
-        true => format!("{from}-{}\n", to - 1),
-        false => "\n".to_owned(),
+        true => format!("{from}-{}", to - 1),
+        false => String::new(),
     };
-    let memory = "MemTotal: 16777216 kB\nMemFree: 8388608 kB\nMemAvailable: 8388608 kB\n";
-    file("sys/devices/system/cpu/online", &list(0, cpus));
-    file("sys/devices/system/node/has_memory", "0-2\n");
     let half = cpus.div_ceil(2);
-    for (node, cpus, distance) in [
-        (0, list(0, half), "10 20 30\n"),
-        (1, list(half, cpus), "20 10 40\n"),
-        (2, list(0, 0), "30 40 10\n"),
-    ] {
-        let folder = format!("sys/devices/system/node/node{node}");
-        file(&format!("{folder}/cpulist"), &cpus);
-        file(&format!("{folder}/distance"), distance);
-        let of_node = memory.lines().map(|line| format!("Node {node} {line}\n"));
-        file(&format!("{folder}/meminfo"), &of_node.collect::<String>());
-    }
-    let tiers = "sys/devices/virtual/memory_tiering/memory_tier";
-    file(&format!("{tiers}4/nodelist"), "0-1\n");
-    file(&format!("{tiers}22/nodelist"), "2\n");
-    file(
-        "proc/cpuinfo",
-        "processor\t: 0\nmodel name\t: Fake CPU 9000\n",
-    );
-    file("proc/meminfo", memory);
-    file("proc/sys/kernel/osrelease", "6.12.57\n");
-    file("proc/sys/vm/max_map_count", "65530\n");
-    file("proc/sys/vm/overcommit_memory", "0\n");
+    let (all, first, second) = (list(0, cpus), list(0, half), list(half, cpus));
+    let root = listed(&format!(
+        "sys/devices/system/cpu/online = {all}
+         NODES/has_memory = 0-2
+         NODES/node0/cpulist = {first}
+         NODES/node0/distance = 10 20 30
+         NODES/node0/meminfo = Node 0 MemTotal: 16777216 kB;Node 0 MemFree: 8388608 kB
+         NODES/node1/cpulist = {second}
+         NODES/node1/distance = 20 10 40
+         NODES/node1/meminfo = Node 1 MemTotal: 16777216 kB;Node 1 MemFree: 8388608 kB
+         NODES/node2/cpulist =
+         NODES/node2/distance = 30 40 10
+         NODES/node2/meminfo = Node 2 MemTotal: 16777216 kB;Node 2 MemFree: 8388608 kB
+         TIERS/memory_tier4/nodelist = 0-1
+         TIERS/memory_tier22/nodelist = 2"
+    ));
     Topology::read_from(root.path()).expect("machine")
 }
 

@@ -2,6 +2,7 @@
 //! Synthetic benchmark files for the tests, plausible, measured by nobody, and invented machines: folders with files of the kernel.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::cpu_time::CpuTicks;
@@ -138,6 +139,46 @@ pub fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         .iter()
         .for_each(|(file, text)| put(root.path(), file, text));
     root
+}
+
+/// The files without which no machine is read.
+const LEAST: &str = "
+sys/devices/system/cpu/online = 0
+proc/cpuinfo = processor : 0;model name : Fake CPU 9000
+proc/meminfo = MemTotal: 16777216 kB;MemFree: 8388608 kB;MemAvailable: 8388608 kB
+proc/sys/kernel/osrelease = 6.12.57
+proc/sys/vm/max_map_count = 65530
+proc/sys/vm/overcommit_memory = 0
+";
+
+/// An invented machine with these files and what every machine has. A line is a [`change`]; NODES and TIERS stand for their folders.
+pub fn listed(files: &str) -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("folder");
+    let files = files
+        .replace("NODES", "sys/devices/system/node")
+        .replace("TIERS", "sys/devices/virtual/memory_tiering");
+    let lines = LEAST.lines().chain(files.lines());
+    lines
+        .filter(|line| !line.trim().is_empty())
+        .for_each(|line| change(root.path(), line));
+    root
+}
+
+/// Does `PATH = TEXT`: a `;` stands for a new line, `->` makes a link, `gone` removes the file or folder.
+pub fn change(root: &Path, line: &str) {
+    let (path, text) = line.split_once('=').expect("PATH = TEXT");
+    let (path, text) = (root.join(path.trim()), text.trim().replace(';', "\n"));
+    if path.is_dir() {
+        fs::remove_dir_all(&path).expect("remove");
+    } else if path.is_symlink() || path.exists() {
+        fs::remove_file(&path).expect("remove");
+    }
+    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+    match text.strip_prefix("->") {
+        Some(target) => symlink(target, path).expect("link"),
+        None if text == "gone" => {}
+        None => fs::write(path, text + "\n").expect("file"),
+    }
 }
 
 /// A row of one file size by the throughput of its runs; its share of the ceiling comes later.

@@ -1,31 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The checks on made-up machines: one with nothing to find, and that one with one thing changed.
 
-use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
 use super::description::{Description, Finding};
 use super::machine::Machine;
 use super::text;
+use crate::synthetic::listed;
 
-/// Two tiers: node 0 with CPUs, and node 2, which is CXL memory that came through kmem. See [`change`] for the form.
+/// Two tiers: node 0 with CPUs, and node 2, which is CXL memory that came through kmem. See [`change`](crate::synthetic::change) for the form.
 const TIERED: &str = "
 sys/devices/system/cpu/online = 0-1
-proc/cpuinfo = processor : 0
-proc/meminfo = MemTotal: 64 kB;MemFree: 32 kB;MemAvailable: 32 kB
 proc/sys/kernel/osrelease = 7.2.0
-proc/sys/vm/max_map_count = 65530
-proc/sys/vm/overcommit_memory = 0
-sys/devices/system/node/node0/cpulist = 0-1
-sys/devices/system/node/node0/distance = 10 20
-sys/devices/system/node/node0/meminfo = Node 0 MemTotal: 32 kB;Node 0 MemFree: 16 kB
-sys/devices/system/node/node0/memory0/state = online
-sys/devices/system/node/node2/cpulist =
-sys/devices/system/node/node2/distance = 20 10
-sys/devices/system/node/node2/meminfo = Node 2 MemTotal: 32 kB;Node 2 MemFree: 16 kB
-sys/devices/system/node/node2/memory8/state = online
+NODES/node0/cpulist = 0-1
+NODES/node0/distance = 10 20
+NODES/node0/meminfo = Node 0 MemTotal: 32 kB;Node 0 MemFree: 16 kB
+NODES/node0/memory0/state = online
+NODES/node2/cpulist =
+NODES/node2/distance = 20 10
+NODES/node2/meminfo = Node 2 MemTotal: 32 kB;Node 2 MemFree: 16 kB
+NODES/node2/memory8/state = online
 TIERS/memory_tier4/nodelist = 0
 TIERS/memory_tier22/nodelist = 2
 sys/bus/cxl/devices/mem0/ram/size = 0x8000
@@ -64,8 +59,8 @@ cxl | wrong | the CXL device mem0 | cxl create-region -t ram -d decoder0.1 -m me
 cxl | wrong | the CXL device mem0 | | sys/bus/cxl/devices/region0 = gone | sys/bus/cxl/devices/decoder0.1 = gone
 dax | wrong | dax0.0 is held by device_dax | daxctl reconfigure-device --mode=system-ram dax0.0 | sys/bus/dax/devices/dax0.0/driver = ->../drivers/device_dax
 dax | wrong | dax0.0 has no driver | daxctl reconfigure-device --mode=system-ram dax0.0 | sys/bus/dax/devices/dax0.0/driver = gone
-offline | wrong | 1 of 2 memory blocks of node2 | node2/memory*/state | sys/devices/system/node/node2/memory9/state = offline
-offline | note | 1 of 2 memory blocks of node0 | node0/memory*/state | sys/devices/system/node/node0/memory1/state = offline
+offline | wrong | 1 of 2 memory blocks of node2 | node2/memory*/state | NODES/node2/memory9/state = offline
+offline | note | 1 of 2 memory blocks of node0 | node0/memory*/state | NODES/node0/memory1/state = offline
 tiers | wrong | node 2 without CPUs is in the top tier | | TIERS/memory_tier22 = gone | TIERS/memory_tier4/nodelist = 0,2 | sys/bus/cxl = gone
 tiers | wrong | node 2 without CPUs is in the top tier | | TIERS/memory_tier22 = gone | TIERS/memory_tier4/nodelist = 0,2 | sys/bus/dax = gone
 tiers | note | node 2 without CPUs is in the top tier | | TIERS/memory_tier22 = gone | TIERS/memory_tier4/nodelist = 0,2 | sys/bus = gone
@@ -108,43 +103,20 @@ sys/kernel/mm/lru_gen = gone | INTERLEAVE = gone | THP = gone | sys/kernel/mm/da
 ";
 
 /// One tier, with all that is wrong with two.
-const ONE_TIER: &str = "sys/bus = gone | TIERS = gone | sys/devices/system/node/node2 = gone \
-    | sys/devices/system/node/node0/distance = 10 | sys/kernel/mm/numa/demotion_enabled = false \
+const ONE_TIER: &str = "sys/bus = gone | TIERS = gone | NODES/node2 = gone \
+    | NODES/node0/distance = 10 | sys/kernel/mm/numa/demotion_enabled = false \
     | proc/sys/kernel/numa_balancing = 0 | proc/sys/kernel/numa_balancing_promote_rate_limit_MBps = 0 \
     | proc/sys/vm/zone_reclaim_mode = 1 | sys/kernel/mm/lru_gen/enabled = 0x0000 | THP/enabled = always madvise [never] \
     | INTERLEAVE/node0 = 1";
 
-/// Does `PATH = TEXT`: a `;` stands for a new line, `->` makes a link, `gone` removes the file or folder.
-fn change(root: &Path, line: &str) {
-    let (path, text) = line.split_once('=').expect("PATH = TEXT");
-    let (path, text) = (path.trim(), text.trim().replace(';', "\n"));
-    let path = path
-        .replace("TIERS", "sys/devices/virtual/memory_tiering")
+/// [`TIERED`] with changes, `|` between them.
+fn tiered(changes: &str) -> tempfile::TempDir {
+    let files = format!("{TIERED}\n{}", changes.replace('|', "\n"));
+    let files = files
         .replace("THP", "sys/kernel/mm/transparent_hugepage")
         .replace("INTERLEAVE", "sys/kernel/mm/mempolicy/weighted_interleave")
         .replace("KDAMONDS", "sys/kernel/mm/damon/admin/kdamonds");
-    let path = root.join(path);
-    if path.is_dir() {
-        fs::remove_dir_all(&path).expect("remove");
-    } else if path.is_symlink() || path.exists() {
-        fs::remove_file(&path).expect("remove");
-    }
-    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-    match text.strip_prefix("->") {
-        Some(target) => symlink(target, path).expect("link"),
-        None if text == "gone" => {}
-        None => fs::write(path, text + "\n").expect("file"),
-    }
-}
-
-/// [`TIERED`] with changes, `|` between them.
-fn tiered(changes: &str) -> tempfile::TempDir {
-    let root = tempfile::tempdir().expect("folder");
-    let lines = TIERED.lines().chain(changes.split('|'));
-    lines
-        .filter(|line| !line.trim().is_empty())
-        .for_each(|line| change(root.path(), line));
-    root
+    listed(&files)
 }
 
 fn description(root: &Path) -> Description {

@@ -27,27 +27,25 @@ pub const REASONS: &str = "compaction default\nmemory_failure default\nmemory_ho
 
 /// A kernel with the series; `kernel` and `mtcopy` are registered, nothing is active.
 pub fn machine() -> tempfile::TempDir {
-    let root = stock();
-    for (file, text) in [
-        ("migrator", "[none] auto kernel mtcopy\n"),
-        ("reasons", REASONS),
-        ("max_batch_bytes", "4194304\n"),
-        ("quarantined_bytes", "0\n"),
-        ("mtcopy/lanes", "2\n"),
-        ("stats/mtcopy/folios", "1536\n"),
-        ("stats/mtcopy/bytes", "6291456\n"),
-        ("stats/mtcopy/fallbacks", "1\n"),
-        ("stats/mtcopy/declined", "0\n"),
-        ("stats/mtcopy/refused", "5\n"),
-    ] {
-        put(root.path(), file, text);
-    }
+    let files = "
+MIGRATION/migrator = [none] auto kernel mtcopy
+MIGRATION/max_batch_bytes = 4194304
+MIGRATION/quarantined_bytes = 0
+MIGRATION/mtcopy/lanes = 2
+MIGRATION/stats/mtcopy/folios = 1536
+MIGRATION/stats/mtcopy/bytes = 6291456
+MIGRATION/stats/mtcopy/fallbacks = 1
+MIGRATION/stats/mtcopy/declined = 0
+MIGRATION/stats/mtcopy/refused = 5
+";
+    let root = synthetic::listed(&files.replace("MIGRATION", FOLDER));
+    put(root.path(), "reasons", REASONS);
     root
 }
 
 /// A stock kernel.
 pub fn stock() -> tempfile::TempDir {
-    let root = synthetic::machine(&[("proc/sys/kernel/osrelease", "6.12.57\n")]);
+    let root = synthetic::listed("");
     fs::create_dir_all(root.path().join("sys/kernel/mm")).expect("folder");
     root
 }
@@ -67,29 +65,22 @@ pub fn kernel(root: &Path, line: &str) -> Output {
 /// A kernel with pghot beside the migrators.
 pub fn with_pghot() -> tempfile::TempDir {
     let root = machine();
-    for (file, text) in [
-        ("proc/sys/vm/pghot_enabled_sources", "4\n"),
-        ("proc/sys/vm/pghot_target_nid", "0\n"),
-        ("proc/sys/vm/pghot_promote_rate_limit_MBps", "65536\n"),
-        (
-            "proc/vmstat",
-            "nr_free_pages 4\npgpromote_success 77\npghot_refused_pace 0\n",
-        ),
-        (
-            "sys/kernel/debug/pghot/status",
-            "format default\nrecord_bytes 262144\nexchanged 55\nbounced 0\n",
-        ),
-        ("sys/kernel/debug/pghot/window_ms", "3000\n"),
-        (
-            "sys/kernel/debug/pghot/heat",
-            "# section nid pages_known hot majority_node freq1 freq2 freq3\n\
-             20 2 100 3 0 97 2 1\n\
-             21 2 32768 16384 1 0 16384 16384\n\
-             40 3 1 1 -1 0 0 1\n",
-        ),
-    ] {
-        synthetic::put(root.path(), file, text);
-    }
+    let files = "
+proc/sys/vm/pghot_enabled_sources = 4
+proc/sys/vm/pghot_target_nid = 0
+proc/sys/vm/pghot_promote_rate_limit_MBps = 65536
+proc/vmstat = nr_free_pages 4;pgpromote_success 77;pghot_refused_pace 0
+sys/kernel/debug/pghot/status = format default;record_bytes 262144;exchanged 55;bounced 0
+sys/kernel/debug/pghot/window_ms = 3000
+";
+    let lines = files.lines().skip(1);
+    lines.for_each(|line| synthetic::change(root.path(), line));
+    let heat = "# section nid pages_known hot majority_node freq1 freq2 freq3
+20 2 100 3 0 97 2 1
+21 2 32768 16384 1 0 16384 16384
+40 3 1 1 -1 0 0 1
+";
+    synthetic::put(root.path(), "sys/kernel/debug/pghot/heat", heat);
     root
 }
 
@@ -100,55 +91,32 @@ pub fn sysctl(root: &Path, name: &str) -> String {
 
 /// A machine with so many CPUs on one node, and this kernel.
 pub fn large(cpus: u32, release: &str) -> tempfile::TempDir {
-    let (list, node) = (format!("0-{}\n", cpus - 1), "sys/devices/system/node");
-    let of_node = "Node 0 MemTotal: 16777216 kB\nNode 0 MemFree: 8388608 kB\n";
-    let memory = "MemTotal: 16777216 kB\nMemFree: 8388608 kB\nMemAvailable: 8388608 kB\n";
-    synthetic::machine(&[
-        ("sys/devices/system/cpu/online", &list),
-        (&format!("{node}/has_memory"), "0\n"),
-        (&format!("{node}/node0/cpulist"), &list),
-        (&format!("{node}/node0/distance"), "10\n"),
-        (&format!("{node}/node0/meminfo"), of_node),
-        (
-            "proc/cpuinfo",
-            "processor\t: 0\nmodel name\t: Fake CPU 9000\n",
-        ),
-        ("proc/meminfo", memory),
-        ("proc/sys/kernel/osrelease", &format!("{release}\n")),
-        ("proc/sys/vm/max_map_count", "65530\n"),
-        ("proc/sys/vm/overcommit_memory", "0\n"),
-    ])
+    let last = cpus - 1;
+    synthetic::listed(&format!(
+        "sys/devices/system/cpu/online = 0-{last}
+         proc/sys/kernel/osrelease = {release}
+         NODES/has_memory = 0
+         NODES/node0/cpulist = 0-{last}
+         NODES/node0/distance = 10
+         NODES/node0/meminfo = Node 0 MemTotal: 16777216 kB;Node 0 MemFree: 8388608 kB"
+    ))
 }
 
 /// A machine with two tiers, which NUMA balancing serves.
 pub fn tiered() -> tempfile::TempDir {
-    let node = "sys/devices/system/node";
-    let tiers = "sys/devices/virtual/memory_tiering";
-    let memory = "Node 0 MemTotal: 1048576 kB\nNode 0 MemFree: 524288 kB\n";
-    synthetic::machine(&[
-        ("sys/devices/system/cpu/online", "0\n"),
-        (&format!("{node}/online"), "0-1\n"),
-        (&format!("{node}/has_memory"), "0-1\n"),
-        (&format!("{node}/node0/cpulist"), "0\n"),
-        (&format!("{node}/node1/cpulist"), "\n"),
-        (&format!("{node}/node0/distance"), "10 20\n"),
-        (&format!("{node}/node1/distance"), "20 10\n"),
-        (&format!("{node}/node0/meminfo"), memory),
-        (
-            &format!("{node}/node1/meminfo"),
-            &memory.replace("Node 0", "Node 1"),
-        ),
-        (&format!("{tiers}/memory_tier4/nodelist"), "0\n"),
-        (&format!("{tiers}/memory_tier22/nodelist"), "1\n"),
-        ("proc/cpuinfo", "\n"),
-        (
-            "proc/meminfo",
-            "MemTotal: 2097152 kB\nMemFree: 1048576 kB\nMemAvailable: 1048576 kB\n",
-        ),
-        ("proc/sys/kernel/osrelease", "6.12.0\n"),
-        ("proc/sys/vm/max_map_count", "65530\n"),
-        ("proc/sys/vm/overcommit_memory", "0\n"),
-        ("proc/vmstat", "pgpromote_success 1\n"),
-        ("proc/sys/kernel/numa_balancing", "1\n"),
-    ])
+    synthetic::listed(
+        "proc/sys/kernel/osrelease = 6.12.0
+         proc/sys/kernel/numa_balancing = 1
+         proc/vmstat = pgpromote_success 1
+         NODES/online = 0-1
+         NODES/has_memory = 0-1
+         NODES/node0/cpulist = 0
+         NODES/node0/distance = 10 20
+         NODES/node0/meminfo = Node 0 MemTotal: 1048576 kB;Node 0 MemFree: 524288 kB
+         NODES/node1/cpulist =
+         NODES/node1/distance = 20 10
+         NODES/node1/meminfo = Node 1 MemTotal: 1048576 kB;Node 1 MemFree: 524288 kB
+         TIERS/memory_tier4/nodelist = 0
+         TIERS/memory_tier22/nodelist = 1",
+    )
 }
