@@ -172,30 +172,24 @@ pub fn call_failed(error: io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memferry_linux::topology::Distance;
+    use crate::synthetic::listed;
 
-    /// This machine with invented nodes: two with CPUs, and one without that is nearer to node 1.
+    /// Two nodes with CPUs, and one without that is nearer to node 1.
     fn three_nodes() -> Topology {
-        let mut topology = Topology::read().expect("topology");
-        let node = |id: u32, has_cpu, distances: [u32; 3]| Node {
-            id,
-            cpus: Vec::new(),
-            has_cpu,
-            has_memory: true,
-            memory_total_bytes: 1 << 30,
-            memory_free_bytes: 1 << 30,
-            distances: (0..3)
-                .zip(distances)
-                .map(|(node, distance)| Distance { node, distance })
-                .collect(),
-            tier: None,
-        };
-        topology.nodes = vec![
-            node(0, true, [10, 21, 24]),
-            node(1, true, [21, 10, 14]),
-            node(2, false, [24, 14, 10]),
-        ];
-        topology
+        let root = listed(
+            "NODES/has_memory = 0-2
+             NODES/node0/cpulist = 0
+             NODES/node0/distance = 10 21 24
+             NODES/node0/meminfo = Node 0 MemTotal: 1048576 kB;Node 0 MemFree: 1048576 kB
+             NODES/node1/cpulist = 1
+             NODES/node1/distance = 21 10 14
+             NODES/node1/meminfo = Node 1 MemTotal: 1048576 kB;Node 1 MemFree: 1048576 kB
+             NODES/node2/cpulist =
+             NODES/node2/distance = 24 14 10
+             NODES/node2/meminfo = Node 2 MemTotal: 1048576 kB;Node 2 MemFree: 1048576 kB
+             sys/devices/system/cpu/online = 0-1",
+        );
+        Topology::read_from(root.path()).expect("topology")
     }
 
     #[test]

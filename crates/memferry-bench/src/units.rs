@@ -268,26 +268,6 @@ mod tests {
     }
 
     #[test]
-    fn folios_are_powers_of_two() {
-        assert_eq!(folio_size("2M"), Ok(Size(2 << 20)));
-        assert!(folio_size("2K").is_err());
-        assert!(folio_size("12K").is_err());
-        let error = folio_size("4M").expect_err("too large");
-        assert!(error.contains("to 2M"), "{error}");
-    }
-
-    #[test]
-    fn batches_are_whole_pages_up_to_a_page_table() {
-        for text in ["4K", "100K", "2M"] {
-            assert!(batch_size(text).is_ok(), "{text}");
-        }
-        for (text, part) in [("2052K", "2M at most"), ("6000", "multiple of the 4K page")] {
-            let error = batch_size(text).expect_err(text);
-            assert!(error.contains(part), "{text}: {error}");
-        }
-    }
-
-    #[test]
     fn rates_are_decimal_and_limits_are_sizes() {
         for (text, bytes) in [
             ("100M/s", 100_000_000),

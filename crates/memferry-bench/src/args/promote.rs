@@ -162,6 +162,17 @@ impl PromoteArgs {
     }
 }
 
+#[cfg(test)]
+impl PromoteArgs {
+    /// What this line asks for.
+    pub fn read(line: &str) -> Self {
+        match super::read(&format!("promote {line}")).expect("usage") {
+            super::Bench::Promote(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// A setting that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {

@@ -101,28 +101,33 @@ mod tests {
         assert!((19_000..21_000).contains(&stores), "{stores}");
     }
 
-    #[test]
-    fn every_store_is_counted_in_the_memory() {
+    /// Makes the accesses of so many threads to a region; it, the accesses, and the stores among them.
+    fn accessed(threads: usize, accesses: u64, deadline: Option<Duration>) -> (Region, u64, u64) {
         let region = Region::new(2 << 20, false, 1).expect("memory");
         let (made, stores, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let work = Work {
             start: region.range().start,
             pages: 512,
             region: 0,
-            accesses: 50_000,
-            deadline: None,
+            accesses,
+            deadline,
             made: &made,
             stores: &stores,
             stop: &stop,
         };
         std::thread::scope(|scope| {
-            for thread in 0..2 {
+            for thread in 0..threads {
                 let work = &work;
                 scope.spawn(move || work.run(thread));
             }
         });
-        assert_eq!(made.load(Ordering::Relaxed), 100_000);
-        assert_eq!(region.added(2), Ok(stores.load(Ordering::Relaxed)));
+        (region, made.into_inner(), stores.into_inner())
+    }
+
+    #[test]
+    fn every_store_is_counted_in_the_memory() {
+        let (region, made, stores) = accessed(2, 50_000, None);
+        assert_eq!((made, region.added(2)), (100_000, Ok(stores)));
         // SAFETY: inside the region, which nobody uses now.
         unsafe { ((region.range().start + 8) as *mut u64).write(1) };
         assert_eq!(region.added(2), Err(8));
@@ -130,19 +135,7 @@ mod tests {
 
     #[test]
     fn a_deadline_ends_it() {
-        let region = Region::new(2 << 20, false, 1).expect("memory");
-        let (made, stores, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        let work = Work {
-            start: region.range().start,
-            pages: 512,
-            region: 0,
-            accesses: u64::MAX,
-            deadline: Some(Duration::from_millis(1)),
-            made: &made,
-            stores: &stores,
-            stop: &stop,
-        };
-        work.run(0);
-        assert!(made.load(Ordering::Relaxed) >= PART);
+        let (_, made, _) = accessed(1, u64::MAX, Some(Duration::from_millis(1)));
+        assert!(made >= PART);
     }
 }

@@ -125,37 +125,32 @@ fn ticks(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::put;
+    use crate::synthetic::{change, listed};
 
     #[test]
     fn threads_are_told_apart_by_name_and_counted_exactly_where_that_is_possible() {
-        let root = tempfile::tempdir().expect("folder");
-        put(
-            root.path(),
-            "proc/vmstat",
-            "pgpromote_success 5\nnr_free_pages 100\npgdemote_kswapd 1\npghot_demoted 3\n",
+        let root = listed(
+            "proc/vmstat = pgpromote_success 5;nr_free_pages 100;pgdemote_kswapd 1;pghot_demoted 3
+             sys/kernel/debug/pghot/status = format default;scan_us 500000
+             proc/40/comm = kmigrated/2
+             proc/40/schedstat = 2500000000 7 3
+             proc/41/comm = kswapd0
+             proc/41/stat = 41 (kswapd0) S 2 0 0 0 -1 1 0 0 0 0 30 70 0 0 20 0 1 0
+             proc/43/comm = bash
+             proc/43/schedstat = 900000000 7 3",
         );
-        let told = "sys/kernel/debug/pghot/status";
-        put(root.path(), told, "format default\nscan_us 500000\n");
-        put(root.path(), "proc/40/comm", "kmigrated/2\n");
-        put(root.path(), "proc/40/schedstat", "2500000000 7 3\n");
-        let stat = "41 (kswapd0) S 2 0 0 0 -1 1 0 0 0 0 30 70 0 0 20 0 1 0\n";
-        put(root.path(), "proc/41/comm", "kswapd0\n");
-        put(root.path(), "proc/41/stat", stat);
-        put(root.path(), "proc/43/comm", "bash\n");
-        put(root.path(), "proc/43/schedstat", "900000000 7 3\n");
         let before = Cost::read(root.path()).expect("cost");
         let times = [before.migration_s, before.demotion_s, before.tracker_s];
         for (time, expected) in times.iter().zip([2.5, 1.0, 0.5]) {
             assert!((time - expected).abs() < 1e-9, "{times:?}");
         }
-        put(
-            root.path(),
-            "proc/vmstat",
-            "pgpromote_success 12\nnr_free_pages 90\npgdemote_kswapd 4\npgdemote_direct 2\npghot_promoted 7\npghot_demoted 13\n",
-        );
-        put(root.path(), told, "format default\nscan_us 750000\n");
-        put(root.path(), "proc/40/schedstat", "3000000000 7 3\n");
+        for line in [
+            "proc/vmstat = pgpromote_success 12;nr_free_pages 90;pgdemote_kswapd 4;pgdemote_direct 2;pghot_promoted 7;pghot_demoted 13",
+            "sys/kernel/debug/pghot/status = format default;scan_us 750000",
+            "proc/40/schedstat = 3000000000 7 3",
+        ] {
+            change(root.path(), line);
+        }
         let rise = Cost::read(root.path()).expect("cost").since(&before);
         assert_eq!((rise.counter("pgpromote_success"), rise.demoted()), (7, 5));
         assert_eq!(rise.counter("nr_free_pages"), 0);
@@ -163,15 +158,8 @@ mod tests {
         assert!((rise.tracker_s - 0.25).abs() < 1e-9);
         let told: Vec<String> = rise.told().into_keys().collect();
         assert_eq!(
-            told,
-            [
-                "pgdemote_direct",
-                "pgdemote_kswapd",
-                "pghot_demoted",
-                "pghot_promoted",
-                "pghot_scan_us",
-                "pgpromote_success"
-            ]
+            told.join(" "),
+            "pgdemote_direct pgdemote_kswapd pghot_demoted pghot_promoted pghot_scan_us pgpromote_success"
         );
     }
 }

@@ -35,6 +35,15 @@ pub struct Mode {
 }
 
 impl Mode {
+    /// What nothing reports to.
+    pub const fn plain(name: &'static str) -> Self {
+        Self {
+            name,
+            source: None,
+            record: None,
+        }
+    }
+
     /// `none`, `numab2`, `pghot hintfaults`, `daemon damon`.
     pub fn title(&self) -> String {
         let source = self.source.map(|source| format!(" {source}"));
@@ -85,19 +94,14 @@ pub fn choose(
     let (mut modes, mut missing) = (Vec::new(), Vec::new());
     let balancing = root.join(BALANCING).exists();
     for wanted in args.modes() {
-        let plain = |name| Mode {
-            name,
-            source: None,
-            record: None,
-        };
         match wanted {
-            ModeName::None => modes.push(plain("none")),
-            ModeName::Numab2 if balancing => modes.push(plain("numab2")),
+            ModeName::None => modes.push(Mode::plain("none")),
+            ModeName::Numab2 if balancing => modes.push(Mode::plain("numab2")),
             ModeName::Numab2 => missing.push(no_balancing("numab2")),
             ModeName::Daemon => match damon_absence(root) {
                 None => modes.push(Mode {
                     source: Some(daemon::SOURCE),
-                    ..plain("daemon")
+                    ..Mode::plain("daemon")
                 }),
                 Some(why) => missing.push(Missing {
                     mode: "daemon".to_owned(),
@@ -196,13 +200,6 @@ mod tests {
     use super::*;
     use crate::synthetic::{machine, put};
 
-    fn args(line: &str) -> PromoteArgs {
-        match crate::args::read(&format!("promote {line}")).expect("usage") {
-            crate::args::Bench::Promote(args) => args,
-            other => panic!("{other:?}"),
-        }
-    }
-
     /// A stock kernel with NUMA balancing.
     fn stock() -> tempfile::TempDir {
         machine(&[
@@ -227,7 +224,7 @@ mod tests {
 
     fn chosen(root: &Path, line: &str) -> Result<(Vec<String>, Vec<String>), Failure> {
         let pghot = Pghot::read_from(root).expect("readable");
-        let (modes, missing) = choose(&args(line), root, &pghot)?;
+        let (modes, missing) = choose(&PromoteArgs::read(line), root, &pghot)?;
         let missing = missing.iter().map(|of| format!("{}: {}", of.mode, of.why));
         Ok((modes.iter().map(Mode::title).collect(), missing.collect()))
     }
@@ -307,7 +304,8 @@ mod tests {
         let (modes, missing) = chosen(root.path(), "--mode pghot").expect("modes");
         assert_eq!((modes.len(), missing.len()), (3, 0));
         let pghot = Pghot::read_from(root.path()).expect("readable");
-        let (modes, _) = choose(&args("--mode pghot"), root.path(), &pghot).expect("modes");
+        let (modes, _) =
+            choose(&PromoteArgs::read("--mode pghot"), root.path(), &pghot).expect("modes");
         assert!(
             modes
                 .iter()

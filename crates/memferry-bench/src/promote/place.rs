@@ -253,44 +253,29 @@ fn pages_of_cpus(zoneinfo: &str, node: u32) -> BTreeMap<u32, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memferry_linux::topology::{Distance, Tier};
-
-    fn args(line: &str) -> PromoteArgs {
-        match crate::args::read(&format!("promote {line}")).expect("usage") {
-            crate::args::Bench::Promote(args) => args,
-            other => panic!("{other:?}"),
-        }
-    }
+    use crate::synthetic::listed;
 
     /// Two nodes with CPUs and two slow ones, the second with more free memory and nearer to node 1.
     fn tiers() -> Topology {
-        let mut topology = Topology::read().expect("topology");
-        let node = |id: u32, has_cpu: bool, free: u64, distances: [u32; 4]| Node {
-            id,
-            cpus: if has_cpu { vec![id] } else { Vec::new() },
-            has_cpu,
-            has_memory: true,
-            memory_total_bytes: 2 << 30,
-            memory_free_bytes: free,
-            distances: (0..4)
-                .zip(distances)
-                .map(|(node, distance)| Distance { node, distance })
-                .collect(),
-            tier: Some(usize::from(!has_cpu)),
-        };
-        topology.nodes = vec![
-            node(0, true, 1 << 30, [10, 20, 20, 40]),
-            node(1, true, 1 << 30, [20, 10, 40, 20]),
-            node(2, false, 128 << 20, [20, 40, 10, 60]),
-            node(3, false, 1 << 30, [40, 20, 60, 10]),
-        ];
-        let tier = |id, nodes| Tier {
-            kernel_id: Some(id),
-            nodes,
-        };
-        topology.tiers = vec![tier(4, vec![0, 1]), tier(22, vec![2, 3])];
-        topology.cpus.hypervisor_name = None;
-        topology
+        let root = listed(
+            "NODES/has_memory = 0-3
+             NODES/node0/cpulist = 0
+             NODES/node0/distance = 10 20 20 40
+             NODES/node0/meminfo = Node 0 MemTotal: 2097152 kB;Node 0 MemFree: 1048576 kB
+             NODES/node1/cpulist = 1
+             NODES/node1/distance = 20 10 40 20
+             NODES/node1/meminfo = Node 1 MemTotal: 2097152 kB;Node 1 MemFree: 1048576 kB
+             NODES/node2/cpulist =
+             NODES/node2/distance = 20 40 10 60
+             NODES/node2/meminfo = Node 2 MemTotal: 2097152 kB;Node 2 MemFree: 131072 kB
+             NODES/node3/cpulist =
+             NODES/node3/distance = 40 20 60 10
+             NODES/node3/meminfo = Node 3 MemTotal: 2097152 kB;Node 3 MemFree: 1048576 kB
+             TIERS/memory_tier4/nodelist = 0-1
+             TIERS/memory_tier22/nodelist = 2-3
+             sys/devices/system/cpu/online = 0-1",
+        );
+        Topology::read_from(root.path()).expect("topology")
     }
 
     #[test]
@@ -321,7 +306,8 @@ mod tests {
     fn sizes_fit_and_what_was_asked_for_is_not_reduced() {
         let topology = tiers();
         let place = Place::choose(&topology).expect("tiers");
-        let of = |line: &str, scenario| place.regions(&topology, &args(line), scenario);
+        let of =
+            |line: &str, scenario| place.regions(&topology, &PromoteArgs::read(line), scenario);
         // Half of node 1's free memory.
         let (count, bytes, note) = of("", Scenario::Room).expect("fits");
         assert_eq!((count, bytes), (1, 512 << 20));

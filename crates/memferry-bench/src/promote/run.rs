@@ -66,11 +66,7 @@ impl Bench<'_> {
     /// What disturbs the machine makes it look slower than it is, and the runs would be too short. So it is measured
     /// until it gets no faster.
     pub fn rate(&mut self, spec: &Spec) -> Result<Option<f64>, Failure> {
-        let none = Mode {
-            name: "none",
-            source: None,
-            record: None,
-        };
+        let none = Mode::plain("none");
         let spec = Spec {
             accesses: u64::MAX,
             most_ms: Some(1000),
@@ -379,24 +375,14 @@ mod tests {
 
     fn of(name: &'static str, source: Option<&'static str>, measured: &Measured) -> PromoteRow {
         let mode = Mode {
-            name,
             source,
-            record: None,
+            ..Mode::plain(name)
         };
         let spec = Spec {
-            lower: 2,
-            top: vec![0],
-            cpus: vec![0],
             regions: 2,
             region_bytes: 2 << 20,
             threads: 1,
-            accesses: 500,
-            most_ms: None,
-            fill: true,
-            idle_bytes: None,
-            even: false,
-            by_daemon: false,
-            sample_ms: 100,
+            ..Spec::default()
         };
         let place = Place {
             lower: 2,

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 /// What a run does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// The node that the regions begin on.
     pub lower: u32,

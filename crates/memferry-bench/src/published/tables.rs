@@ -318,16 +318,6 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_postings_tables_and_each_is_found() {
-        let names: Vec<&str> = TABLES.iter().map(|table| table.name).collect();
-        assert_eq!(names.len(), 24);
-        for name in names {
-            assert_eq!(table(name).map(|table| table.name), Ok(name));
-        }
-        assert!(table("garg-v9").expect_err("unknown").contains("--list"));
-    }
-
-    #[test]
     fn ratios_are_to_linux_as_it_is_where_that_was_published() {
         let of = |name: &str, lanes: usize, folio: u64| {
             let table = table(name).expect("known");
