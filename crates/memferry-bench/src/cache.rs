@@ -75,9 +75,11 @@ pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             total: total as usize,
             reader,
         };
-        let mut cases: Vec<Case> = routines.into_iter().map(Case::new).collect();
+        let mut cases: Vec<(Routine, Vec<Run>)> =
+            routines.into_iter().map(|of| (of, Vec::new())).collect();
         let failure = bench.measure(&mut cases).err();
-        let rows = cases.iter().filter_map(|case| bench.row(case, working_set));
+        let measured = cases.iter().filter(|(_, runs)| !runs.is_empty());
+        let rows = measured.map(|(routine, runs)| bench.row(*routine, runs, working_set));
         let host = host::describe(&topology, None);
         let mut file = BenchFile::new(host, Rows::Cache(rows.collect()), notes);
         file.envelope = (file.envelope)
@@ -146,27 +148,13 @@ impl Shared {
     }
 }
 
-/// A copy routine, and what came of it.
-struct Case {
-    routine: Routine,
-    gbps: Vec<f64>,
-    lost: Vec<f64>,
-    lost_copying: Vec<f64>,
-    alone_per_s: Vec<f64>,
+/// What one run came to.
+struct Run {
+    gbps: f64,
+    lost: f64,
+    lost_copying: f64,
+    alone_per_s: f64,
     verified: u64,
-}
-
-impl Case {
-    fn new(routine: Routine) -> Self {
-        Self {
-            routine,
-            gbps: Vec::new(),
-            lost: Vec::new(),
-            lost_copying: Vec::new(),
-            alone_per_s: Vec::new(),
-            verified: 0,
-        }
-    }
 }
 
 struct Bench<'a> {
@@ -180,7 +168,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn measure(&self, cases: &mut [Case]) -> Result<(), Failure> {
+    fn measure(&self, cases: &mut [(Routine, Vec<Run>)]) -> Result<(), Failure> {
         let threads = self.shared.copiers.len();
         let runs = self.args.runs();
         let bar = self.ui.bar("bench cache", (cases.len() * runs) as u64);
@@ -201,16 +189,13 @@ impl Bench<'_> {
         }
         // One round more than is counted: the first warms page tables and the host's memory.
         for round in 0..=runs {
-            for case in &mut *cases {
+            for (routine, ran) in &mut *cases {
                 if self.ui.stopped() {
                     return Ok(());
                 }
-                bar.now(case.routine.name());
-                mover.set_migrator(new_mtcopy(
-                    self.args.lanes,
-                    case.routine,
-                    LanesOn::default(),
-                )?);
+                bar.now(routine.name());
+                let lanes = self.args.lanes;
+                mover.set_migrator(new_mtcopy(lanes, *routine, LanesOn::default())?);
                 region.fill(threads);
                 let alone = self.reader.alone();
                 let since = self.reader.since();
@@ -222,16 +207,18 @@ impl Bench<'_> {
                 self.back(&mut mover, &region, target)?;
                 let alone_again = self.reader.alone();
                 let since = self.reader.since();
-                ceiling(&region, &mut spare, case.routine, self.args.lanes);
+                ceiling(&region, &mut spare, *routine, lanes);
                 let copying = self.reader.per_s(&since);
                 if round == 0 {
                     continue;
                 }
-                case.gbps.push(gbps);
-                case.lost.push(1.0 - moving / alone);
-                case.lost_copying.push(1.0 - copying / alone_again);
-                case.alone_per_s.push((alone + alone_again) / 2.0);
-                case.verified += verified;
+                ran.push(Run {
+                    gbps,
+                    lost: 1.0 - moving / alone,
+                    lost_copying: 1.0 - copying / alone_again,
+                    alone_per_s: (alone + alone_again) / 2.0,
+                    verified,
+                });
                 bar.step();
             }
         }
@@ -272,17 +259,16 @@ impl Bench<'_> {
         self.carry(mover, region, nodes.from).map(drop)
     }
 
-    fn row(&self, case: &Case, working_set: u64) -> Option<CacheRow> {
-        if case.gbps.is_empty() {
-            return None;
-        }
-        let (gbps, gbps_sd) = mean_sd(&case.gbps);
-        let (lost, lost_sd) = mean_sd(&case.lost);
-        Some(CacheRow {
+    fn row(&self, routine: Routine, runs: &[Run], working_set: u64) -> CacheRow {
+        let each = |of: fn(&Run) -> f64| Vec::from_iter(runs.iter().map(of));
+        let runs_lost = each(|of| of.lost);
+        let (gbps, gbps_sd) = mean_sd(&each(|of| of.gbps));
+        let (lost, lost_sd) = mean_sd(&runs_lost);
+        CacheRow {
             backend: "user".to_owned(),
             migrator: "mtcopy".to_owned(),
-            copy: case.routine.name().to_owned(),
-            bypasses_cache: case.routine.bypasses_cache(),
+            copy: routine.name().to_owned(),
+            bypasses_cache: routine.bypasses_cache(),
             lanes: self.args.lanes,
             folio_bytes: PAGE,
             bytes: self.total as u64,
@@ -290,16 +276,16 @@ impl Bench<'_> {
             cache_bytes: self.shared.bytes,
             cpu: self.shared.reader,
             nodes: self.nodes,
-            runs: case.gbps.len(),
+            runs: runs.len(),
             gbps,
             gbps_sd,
             lost,
             lost_sd,
-            runs_lost: case.lost.clone(),
-            lost_copying: mean_sd(&case.lost_copying).0,
-            alone_reads_per_s: mean_sd(&case.alone_per_s).0,
-            verified_bytes: case.verified,
-        })
+            runs_lost,
+            lost_copying: mean_sd(&each(|of| of.lost_copying)).0,
+            alone_reads_per_s: mean_sd(&each(|of| of.alone_per_s)).0,
+            verified_bytes: runs.iter().map(|of| of.verified).sum(),
+        }
     }
 }
 

@@ -123,7 +123,7 @@ fn room(node: &Node) -> u64 {
 }
 
 /// What one compaction came to.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Run {
     wall_ms: f64,
     pages: u64,
@@ -223,9 +223,7 @@ impl Place {
             cpu: CpuTicks::of_cpu(self.cpu) - ticks,
             hog: hog.zip(rounds).map(|(hog, before)| hog.done() - before),
             pages: migrated_pages() - pages,
-            copied: None,
-            traced: Traced::default(),
-            verified: 0,
+            ..Run::default()
         })
     }
 }

@@ -263,15 +263,12 @@ impl<'a> Plan<'a> {
         };
         if load != "idle" {
             line += " --busy";
-            line += if self.args.backend == Backend::Kernel {
-                " --idle-only off"
-            } else {
-                ""
-            };
-            line += if load.contains("highpri") {
-                " --priority high"
-            } else {
-                " --priority normal"
+            if self.args.backend == Backend::Kernel {
+                line += " --idle-only off";
+            }
+            line += match load.contains("highpri") {
+                true => " --priority high",
+                false => " --priority normal",
             };
         }
         Ok(line)

@@ -52,14 +52,12 @@ pub fn mean_sd(values: &[f64]) -> (f64, f64) {
 }
 
 /// The values of `key`, each once, in order of first sight.
-pub fn distinct<'a, R, K: PartialEq>(rows: &[&'a R], key: impl Fn(&'a R) -> K) -> Vec<K> {
-    rows.iter().fold(Vec::new(), |mut keys, row| {
-        let key = key(row);
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-        keys
-    })
+pub fn distinct<'a, R: 'a, K: PartialEq>(
+    rows: impl IntoIterator<Item = &'a R>,
+    key: impl Fn(&'a R) -> K,
+) -> Vec<K> {
+    let groups = groups(rows, key).into_iter();
+    groups.map(|(key, _)| key).collect()
 }
 
 /// The rows of each value of `key`, in order of first sight.

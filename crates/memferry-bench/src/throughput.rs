@@ -21,7 +21,7 @@ use super::{host, kernel, nodes, rig, three_pass};
 use crate::args::{
     Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs, value_name,
 };
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::schema::{BenchFile, Ceiling, FromTo, MoveRow, Rows, Steps};
 use crate::spread::mean_sd;
 use crate::ui::Ui;
@@ -495,20 +495,10 @@ fn mean_steps(runs: &[Run], of: impl Fn(&Run) -> memferry::Steps) -> Steps {
 
 /// The copy routine of the ceiling and of batch and mtcopy.
 pub fn routine(name: Option<&str>) -> Result<Routine, Failure> {
-    let unknown = |error: &dyn std::fmt::Display| {
-        Failure::new(
-            "unknown copy routine",
-            error,
-            "`memferry topology --copy` lists those of this machine",
-        )
+    let found = match name {
+        Some(name) => copy::by_name(name).ok_or_else(|| format!("{name} is not one of this CPU's")),
+        None => (copy::requested().map(|_| copy::best())).map_err(|error| error.to_string()),
     };
-    match name {
-        Some(name) => {
-            copy::by_name(name).ok_or_else(|| unknown(&format!("{name} is not one of this CPU's")))
-        }
-        None => {
-            copy::requested().map_err(|error| unknown(&error))?;
-            Ok(copy::best())
-        }
-    }
+    let next = "`memferry topology --copy` lists those of this machine";
+    found.or_fail("unknown copy routine", next)
 }

@@ -624,12 +624,7 @@ pub enum Destination {
 
 /// `list` without its later duplicates.
 pub fn distinct<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
-    list.iter().fold(Vec::new(), |mut kept, item| {
-        if !kept.contains(item) {
-            kept.push(*item);
-        }
-        kept
-    })
+    crate::spread::distinct(list, |item| *item)
 }
 
 /// The benchmark that a command line asks for, which begins with its name.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::schema::{BenchFile, Rows};
-use crate::table::{Table, or_dash};
+use crate::table::{Table, distinct, or_dash};
 
 /// The whole content of a file: its rows, then its ceilings if it has any.
 pub fn tables(name: &str, file: &BenchFile) -> Vec<Table> {
@@ -70,12 +70,8 @@ fn fields(rows: &[impl Serialize]) -> Vec<Fields> {
 
 /// A column for each name, in the order of first sight.
 fn table(title: String, caption: &str, rows: &[Fields]) -> Table {
-    let mut head: Vec<&str> = Vec::new();
-    for (name, _) in rows.iter().flat_map(|row| &row.0) {
-        if !head.contains(&name.as_str()) {
-            head.push(name);
-        }
-    }
+    let names = rows.iter().flat_map(|row| &row.0);
+    let head = distinct(names, |(name, _)| name.as_str());
     let line = |Fields(row): &Fields| {
         let value = |name: &&str| row.iter().find(|(of, _)| of == name);
         let cell = |name| or_dash(value(name).map(|(_, value)| value));

@@ -67,7 +67,7 @@ impl Table {
         column_name: impl Fn(C) -> String,
         cell: impl Fn(&R) -> String,
     ) -> Self {
-        let mut columns = distinct(rows, &column);
+        let mut columns = distinct(rows, |row| column(row));
         columns.sort_unstable();
         let lines = groups(rows.iter().copied(), line).into_iter();
         Self {

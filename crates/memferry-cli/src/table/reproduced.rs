@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A published table with this machine's figures beside it, and how those came about.
 
-use super::{Table, compaction, distinct, or_dash, percent, sized, throughput};
+use super::{Table, compaction, groups, or_dash, percent, sized, throughput};
 use crate::published::tables::{TABLES, Table as Published, VANILLA};
 use crate::schema::MoveRow;
-use crate::schema::reproduced::{Cell, Measured, Reproduced, ShareCell};
+use crate::schema::reproduced::{Cell, LeftOut, Measured, Reproduced, ShareCell};
 use crate::units::lanes;
 
 /// All tables that can be named.
@@ -204,13 +204,11 @@ fn runs(rows: &[&MoveRow]) -> Table {
 }
 
 fn left_out(of: &Reproduced) -> Table {
-    let whats = of.left_out.iter().collect::<Vec<_>>();
-    let whys = distinct(&whats, |left| left.why.as_str());
-    let row = |why: &str| {
-        let same = whats.iter().filter(|left| left.why == why);
-        let what: Vec<&str> = same.map(|left| left.what.as_str()).collect();
+    let row = |(why, all): (&str, Vec<&LeftOut>)| {
+        let what: Vec<&str> = all.iter().map(|left| left.what.as_str()).collect();
         vec![what.join(", "), why.to_owned()]
     };
+    let whys = groups(&of.left_out, |left| left.why.as_str());
     Table::new(
         "left out",
         "what this machine cannot repeat",

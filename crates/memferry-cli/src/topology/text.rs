@@ -9,7 +9,7 @@ use memferry_linux::topology::{
 use super::description::{Capability, Copies, Description, MoveCost};
 use crate::schema::THP_BYTES;
 use crate::table::text::{Align, draw, paragraphs, wrap};
-use crate::table::{Table, counted, distinct, or_dash};
+use crate::table::{Table, counted, groups, or_dash};
 use crate::units::{about, short};
 
 /// The whole machine.
@@ -159,22 +159,13 @@ fn huge_pages(thp: &Thp) -> Table {
 
 /// A line for each driver and node, as a machine can have a hundred channels that are alike.
 fn dma_engines(of: &Description) -> Table {
-    let key = |channel: &DmaChannel| (channel.driver.clone(), channel.node);
-    let all: Vec<&DmaChannel> = of.dma_channels.iter().collect();
-    let line = |(driver, node): (Option<String>, Option<u32>)| {
-        let alike: Vec<_> = (all.iter())
-            .filter(|of| of.driver == driver && of.node == node)
-            .collect();
-        let used = alike.iter().filter(|channel| channel.in_use).count();
-        let channels = alike.len();
-        vec![
-            or_dash(driver),
-            or_dash(node),
-            channels.to_string(),
-            used.to_string(),
-        ]
+    let alike = groups(&of.dma_channels, |of| (of.driver.clone(), of.node));
+    let line = |((driver, node), channels): (_, Vec<&DmaChannel>)| {
+        let used = channels.iter().filter(|channel| channel.in_use).count();
+        let counts = [channels.len(), used].map(|count| count.to_string());
+        [vec![or_dash(driver), or_dash(node)], counts.to_vec()].concat()
     };
-    let rows = distinct(&all, key).into_iter().map(line).collect();
+    let rows = alike.into_iter().map(line).collect();
     Table::new(
         "DMA channels",
         "those that copy memory serve the kernel's migrator dcbm, which says which they are",

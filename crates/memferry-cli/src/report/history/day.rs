@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::ops::Sub;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
@@ -25,6 +26,7 @@ const EVERY: f64 = 60.0;
 const LONGEST_HEAD: u64 = 1 << 20;
 
 /// What a daemon recorded.
+#[derive(Default)]
 pub struct Day {
     /// The file's name without its folder.
     pub name: String,
@@ -140,13 +142,9 @@ pub fn load(path: &Path) -> Result<Day, Failure> {
         }
     }
     if reader.records.is_empty() {
-        let (what, why) = (
+        return Err(Failure::new(
             format!("cannot draw {}", path.display()),
             "it has no record yet",
-        );
-        return Err(Failure::new(
-            what,
-            why,
             "wait until the daemon has run for a minute",
         ));
     }
@@ -197,10 +195,8 @@ impl Reader {
         let mut day = Day {
             name,
             host: self.host,
-            steps: Vec::new(),
-            gaps: Vec::new(),
-            starts: Vec::new(),
             cut: self.cut,
+            ..Day::default()
         };
         let end = self.records.back().map_or(0.0, |record| record.0);
         let mut before: Option<&(f64, Record)> = None;
@@ -298,11 +294,7 @@ impl Day {
 }
 
 /// What a total grew by; it begins anew where the configuration or the source changed.
-fn grown(now: u64, before: u64) -> u64 {
-    if now >= before { now - before } else { now }
-}
-
-fn grown_seconds(now: f64, before: f64) -> f64 {
+fn grown<T: PartialOrd + Copy + Sub<Output = T>>(now: T, before: T) -> T {
     if now >= before { now - before } else { now }
 }
 
@@ -329,7 +321,7 @@ impl Done {
         };
         let source = now.source.cpu_seconds.map(|seconds| {
             let same = old.filter(|old| old.source.name == now.source.name);
-            grown_seconds(
+            grown(
                 seconds,
                 same.and_then(|old| old.source.cpu_seconds).unwrap_or(0.0),
             )
@@ -338,7 +330,7 @@ impl Done {
             groups: now.groups.iter().map(group).collect(),
             kernel_promoted: kernel(|of| of.kernel_promoted),
             kernel_demoted: kernel(|of| of.kernel_demoted),
-            cpu_seconds: grown_seconds(now.cpu_seconds, old.map_or(0.0, |old| old.cpu_seconds)),
+            cpu_seconds: grown(now.cpu_seconds, old.map_or(0.0, |old| old.cpu_seconds)),
             source_seconds: source,
         }
     }
