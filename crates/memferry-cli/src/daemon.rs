@@ -65,11 +65,11 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
             groups: config.groups.len(),
             act: config.act,
         };
-        let results = Results::open(&args.json, &[])?;
-        return results.tell(&args.place.root, &right, || right.line());
+        let results = Results::open(&args.shown.json, &[])?;
+        return results.tell(&args.shown.root, &right, || right.line());
     }
     let results = match args.once {
-        true => Some(Results::open(&args.json, &[])?),
+        true => Some(Results::open(&args.shown.json, &[])?),
         false => None,
     };
     let log = tracing_subscriber::fmt()
@@ -80,7 +80,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     log.without_time().init();
     let options = Options {
         config: args.config.clone(),
-        root: args.place.root.clone(),
+        root: args.shown.root.clone(),
         dry_run: args.dry_run,
         once: args.once,
         head,
@@ -88,7 +88,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     let status =
         memferry_daemon::run(&options).map_err(|error| told("the daemon ended", &error))?;
     results.map_or(Ok(()), |results| {
-        results.tell(&args.place.root, &status, || {
+        results.tell(&args.shown.root, &status, || {
             text::page(&status, None, &text::View::default())
         })
     })

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::{JsonArgs, PlaceArgs, ShownArgs};
+use super::ShownArgs;
 
 const DAEMON_HELP: &str = "\
 Without `act = true` in the configuration it only watches, and says what it would move. docs/daemon.md explains every key.\n\
@@ -29,12 +29,9 @@ pub struct DaemonArgs {
     /// End after four seconds, and print what `memferry top` shows
     #[arg(long)]
     pub once: bool,
-    /// How --once is shown.
+    /// What --once shows.
     #[command(flatten)]
-    pub json: JsonArgs,
-    /// Where to look for files.
-    #[command(flatten)]
-    pub place: PlaceArgs,
+    pub shown: ShownArgs,
 }
 
 /// A part of what the daemon does.

@@ -5,7 +5,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use memferry_linux::kernel::pghot::{MOST_RATE_MBPS, MOST_TARGET, source_mask};
 use memferry_linux::kernel::{MOST_LANES, Setting};
 
-use super::{JsonArgs, PlaceArgs, ShownArgs};
+use super::ShownArgs;
 use crate::units::{bytes_or_none, positive};
 
 /// What can be asked of the kernel's half.
@@ -100,12 +100,9 @@ pub struct SetArgs {
     /// Check everything, say what would be written, write nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// How it is shown.
+    /// What is shown.
     #[command(flatten)]
-    pub json: JsonArgs,
-    /// Where to look for files.
-    #[command(flatten)]
-    pub place: PlaceArgs,
+    pub shown: ShownArgs,
 }
 
 impl SetArgs {

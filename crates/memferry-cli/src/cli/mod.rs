@@ -91,23 +91,15 @@ pub struct TopologyArgs {
     pub shown: ShownArgs,
 }
 
-/// Where the kernel's files are.
-#[derive(Debug, Args)]
-pub struct PlaceArgs {
-    /// The folder that holds sys and proc
-    #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
-    pub root: PathBuf,
-}
-
 /// Options of what shows a machine.
 #[derive(Debug, Args)]
 pub struct ShownArgs {
     /// How it is shown.
     #[command(flatten)]
     pub json: JsonArgs,
-    /// Where to look for files.
-    #[command(flatten)]
-    pub place: PlaceArgs,
+    /// The folder that holds sys and proc
+    #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
 }
 
 /// Options of `memferry report`.

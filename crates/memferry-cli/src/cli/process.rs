@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{JsonArgs, PlaceArgs};
+use super::ShownArgs;
 use crate::units::{positive, rate};
 
 /// Which processes.
@@ -62,10 +62,7 @@ pub struct ProcessArgs {
     /// Say how many pages lie on which node, and move none
     #[arg(long)]
     pub dry_run: bool,
-    /// How it is shown.
+    /// What is shown, and where cgroups are.
     #[command(flatten)]
-    pub json: JsonArgs,
-    /// Where to look for cgroups.
-    #[command(flatten)]
-    pub place: PlaceArgs,
+    pub shown: ShownArgs,
 }

@@ -21,9 +21,9 @@ use machine::Machine;
 /// Checks the machine; [`Failure::Found`] if something is wrong with it.
 pub fn run(args: &ShownArgs) -> Result<(), Failure> {
     let results = Results::open(&args.json, &[])?;
-    let machine = Machine::read(&args.place.root)?;
+    let machine = Machine::read(&args.root)?;
     let found = Description::new(&machine);
-    results.tell(&args.place.root, &found, || text(&found, Ui::columns()))?;
+    results.tell(&args.root, &found, || text(&found, Ui::columns()))?;
     match found.count(Severity::Wrong) {
         0 => Ok(()),
         _ => Err(Failure::Found),

@@ -32,14 +32,14 @@ pub fn run(command: &Kernel) -> Result<(), Failure> {
 }
 
 fn status(args: &ShownArgs) -> Result<(), Failure> {
-    let results = Results::open(&args.json, &[])?;
-    let release = Migration::release(&args.place.root).map_err(unreadable)?;
-    let now = read(&args.place.root)?;
-    let learnt = Learnt::read_from(&args.place.root).map_err(unreadable)?;
-    let left = restore::left(&args.place.root)?;
+    let (results, root) = (Results::open(&args.json, &[])?, &args.root);
+    let release = Migration::release(root).map_err(unreadable)?;
+    let now = read(root)?;
+    let learnt = Learnt::read_from(root).map_err(unreadable)?;
+    let left = restore::left(root)?;
     let tracked = pghot::Tracking::new(&now.pghot);
     let persisted = (now.migration.is_ok() || now.pghot.is_ok())
-        .then(|| Files::persisted(&args.place.root, &now))
+        .then(|| Files::persisted(root, &now))
         .transpose()?;
     let status = Status::new(
         release.clone(),
@@ -49,7 +49,7 @@ fn status(args: &ShownArgs) -> Result<(), Failure> {
         persisted,
         left.as_ref(),
     );
-    results.tell(&args.place.root, &status, || {
+    results.tell(root, &status, || {
         let migration = match &now.migration {
             Ok(migration) => text::status(&release, migration, &learnt, Ui::columns()),
             Err(absence) => text::absence(&release, *absence, Ui::columns()),
@@ -62,11 +62,11 @@ fn status(args: &ShownArgs) -> Result<(), Failure> {
 }
 
 fn set(args: &SetArgs) -> Result<(), Failure> {
-    let results = Results::open(&args.json, &[])?;
+    let results = Results::open(&args.shown.json, &[])?;
     if args.restore {
         return set_back(args, results);
     }
-    let root = &args.place.root;
+    let root = &args.shown.root;
     let now = read(root)?;
     let wanted = args.wanted();
     let files = match (args.persist, args.forget) {
@@ -86,7 +86,7 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
 
 /// What a benchmark left that was killed.
 fn set_back(args: &SetArgs, results: Results) -> Result<(), Failure> {
-    let root = &args.place.root;
+    let root = &args.shown.root;
     let left = restore::left(root)?;
     if let Some(left) = left.as_ref().filter(|left| left.running) {
         return Err(Failure::new(
@@ -111,7 +111,7 @@ fn write_changes<'a>(
     files: Option<&'a Files>,
 ) -> Result<(), Failure> {
     let changes = Changes::new(steps, files, args.dry_run);
-    results.tell(&args.place.root, &changes, || text::changes(&changes))
+    results.tell(&args.shown.root, &changes, || text::changes(&changes))
 }
 
 fn read(root: &Path) -> Result<Interfaces, Failure> {

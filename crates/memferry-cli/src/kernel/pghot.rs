@@ -150,7 +150,7 @@ fn settings(of: &Pghot) -> Table {
 /// `memferry kernel heat`.
 pub fn heat(args: &HeatArgs) -> Result<(), Failure> {
     let results = Results::open(&args.shown.json, &[])?;
-    let root = &args.shown.place.root;
+    let root = &args.shown.root;
     let read = Heat::read_from(root).or_fail(
         "cannot read the heat of memory",
         "be root; if the text is not understood, use the memferry of this kernel's series",
@@ -168,7 +168,7 @@ pub fn heat(args: &HeatArgs) -> Result<(), Failure> {
 /// Why there is no summary.
 fn absent(args: &HeatArgs) -> Result<Failure, Failure> {
     let what = "this kernel tells no heat of memory";
-    let pghot = Pghot::read_from(&args.shown.place.root).map_err(super::unreadable)?;
+    let pghot = Pghot::read_from(&args.shown.root).map_err(super::unreadable)?;
     Ok(match pghot {
         Err(absence) => Failure::new(what, absence, absence.hint()),
         Ok(_) => Failure::new(

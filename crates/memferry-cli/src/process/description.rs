@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::file::Content;
 
 /// A move, of all processes together; a page that two of them map counts twice.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "MoveFile")]
 pub struct Description {
     /// Null with --pid.
@@ -116,18 +116,7 @@ impl Description {
             from: args.from,
             to: args.to,
             dry_run: args.dry_run,
-            processes: Vec::new(),
-            refused: Vec::new(),
-            mappings: 0,
-            resident_bytes: 0,
-            nodes: Vec::new(),
-            moved: Pages::default(),
-            already_there: Pages::default(),
-            elsewhere: Pages::default(),
-            stayed: Vec::new(),
-            end: None,
-            left_bytes: 0,
-            seconds: None,
+            ..Self::default()
         }
     }
 

@@ -30,12 +30,12 @@ const FRAME: Duration = Duration::from_millis(100);
 
 /// Moves the pages, or says where they lie.
 pub fn run(args: &ProcessArgs) -> Result<(), Failure> {
-    let results = Results::open(&args.json, &[])?;
+    let results = Results::open(&args.shown.json, &[])?;
     let topology = crate::topology::read()?;
     for node in args.from.iter().chain([&args.to]) {
         check_node(&topology, *node)?;
     }
-    let (root, target) = (&args.place.root, &args.target);
+    let (root, target) = (&args.shown.root, &args.target);
     let cgroup = match (&target.cgroup, &target.unit) {
         (Some(path), _) => Some(Cgroup::at(root, path)?),
         (None, Some(unit)) => Some(Cgroup::of_unit(root, unit)?),

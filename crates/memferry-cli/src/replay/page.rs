@@ -92,15 +92,11 @@ fn section(case: &Case, heat: usize) -> Section {
 
 /// The share of a policy, averaged over the cases that have it.
 fn mean(cases: &[Case], kind: Kind) -> Option<f64> {
-    let shares: Option<Vec<f64>> = cases
-        .iter()
-        .map(|case| {
-            case.outcomes
-                .iter()
-                .find(|outcome| outcome.policy == kind)
-                .map(|outcome| outcome.top_share)
-        })
-        .collect();
+    let share = |case: &Case| {
+        let mut outcomes = case.outcomes.iter();
+        outcomes.find(|of| of.policy == kind).map(|of| of.top_share)
+    };
+    let shares: Option<Vec<f64>> = cases.iter().map(share).collect();
     let shares = shares.filter(|shares| !shares.is_empty())?;
     Some(shares.iter().sum::<f64>() / shares.len() as f64)
 }

@@ -5,18 +5,16 @@ use memferry_replay::outcome::Outcome;
 use memferry_replay::policy::Kind;
 
 use super::Case;
-use crate::table::text::{Align, draw};
+use crate::table::text::{Align, draw, printable};
 use crate::table::{Table, or_dash};
 use crate::units::about;
 
 /// All cases below each other.
 pub fn tables(cases: &[Case], columns: usize) -> String {
-    let text: String = cases
+    let tables = cases
         .iter()
-        .map(|case| draw(&table(case), columns, Align::Right))
-        .collect();
-    // A trace's name is whatever its maker gave it.
-    text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
+        .map(|case| draw(&table(case), columns, Align::Right));
+    printable(&tables.collect::<String>())
 }
 
 /// The figures of a case.

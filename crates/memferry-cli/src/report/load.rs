@@ -151,36 +151,6 @@ mod tests {
     use super::*;
     use crate::synthetic;
 
-    fn why(text: &str) -> String {
-        parse(text).expect_err("refused").0
-    }
-
-    #[test]
-    fn all_benchmarks_are_read() {
-        for bench in synthetic::FILES {
-            assert!(parse(&synthetic::text(bench)).is_ok(), "{bench}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_benchmark_file_is_told_apart() {
-        assert!(why("memferry").contains("not JSON"));
-        assert!(why("").contains("not JSON"));
-        assert!(why("[1]").contains("no \"schema\""));
-        assert!(why(r#"{"schema":"memferry-replay/1"}"#).contains("memferry-replay/1"));
-        assert!(why(r#"{"schema":"memferry-bench/1"}"#).contains("does not fit"));
-    }
-
-    #[test]
-    fn a_newer_version_is_told_apart() {
-        let newer = synthetic::text("move").replace("memferry-bench/1", "memferry-bench/2");
-        let (why, next) = parse(&newer).expect_err("newer");
-        assert!(
-            why.contains("memferry-bench/2") && next.contains("version"),
-            "{why}; {next}"
-        );
-    }
-
     #[test]
     fn figures_that_no_axis_holds_are_refused() {
         let text = synthetic::text("move");

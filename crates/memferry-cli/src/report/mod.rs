@@ -15,10 +15,10 @@ mod promoted;
 mod reproduced;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::cli::ReportArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::output::Target;
 use crate::table::text::benchmark;
 use crate::ui::Ui;
@@ -29,54 +29,36 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
         true => Target::open(Path::new("-"))?,
         false => Target::open_beside(&args.output, &args.files)?,
     };
-    let is_history: Vec<bool> = args
-        .files
-        .iter()
-        .map(|path| history::is_history(path))
-        .collect();
-    if is_history.contains(&true) {
-        if is_history.contains(&false) {
-            return Err(Failure::new(
-                "cannot draw these files on one page",
-                "some are histories of daemons, and some are not",
-                "give either of them alone",
-            ));
-        }
-        let days = (args.files.iter())
-            .map(|path| history::load(path))
-            .collect::<Result<Vec<_>, _>>()?;
-        if args.text {
-            let texts = days.iter().map(|day| history::text(day, Ui::columns()));
-            return target.write(&texts.collect::<Vec<_>>().join("\n"));
-        }
-        return write(args, target, history::render(&days));
+    let is_history = |path: &&PathBuf| history::is_history(path);
+    let (histories, files): (Vec<_>, Vec<_>) = args.files.iter().partition(is_history);
+    if !histories.is_empty() && !files.is_empty() {
+        return Err(Failure::new(
+            "cannot draw these files on one page",
+            "some are histories of daemons, and some are not",
+            "give either of them alone",
+        ));
     }
-    let loaded = (args.files.iter())
+    let days = (histories.into_iter())
+        .map(|path| history::load(path))
+        .collect::<Result<Vec<_>, _>>()?;
+    let loaded = (files.into_iter())
         .map(|path| load::load(path))
         .collect::<Result<Vec<_>, _>>()?;
+    let columns = Ui::columns();
     if args.text {
-        let texts = loaded
+        let days = days.iter().map(|day| history::text(day, columns));
+        let files = loaded
             .iter()
-            .map(|loaded| benchmark(&loaded.file, args.anatomy, args.published, Ui::columns()));
-        let texts: Vec<String> = texts.collect();
-        return target.write(&texts.join("\n"));
+            .map(|of| benchmark(&of.file, args.anatomy, args.published, columns));
+        return target.write(&days.chain(files).collect::<Vec<_>>().join("\n"));
     }
-    write(args, target, page::render(&loaded))
-}
-
-/// Writes the page, and says so.
-fn write(
-    args: &ReportArgs,
-    target: Target,
-    page: Result<(String, usize), minijinja::Error>,
-) -> Result<(), Failure> {
-    let (html, charts) = page.map_err(|error| {
-        Failure::new(
-            "cannot make the page",
-            format!("{error:#}"),
-            "report this as a bug",
-        )
-    })?;
+    let page = match loaded.is_empty() {
+        true => history::render(&days),
+        false => page::render(&loaded),
+    };
+    let (html, charts) = page
+        .map_err(|error| format!("{error:#}"))
+        .or_fail("cannot make the page", "report this as a bug")?;
     target.write(&html)?;
     if args.output.as_os_str() != "-" {
         let page = args.output.display();

@@ -233,37 +233,7 @@ fn cell(spread: Option<Spread>, runs: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{self, promotions};
-
-    #[test]
-    fn published_and_ours_stand_side_by_side() {
-        let like = synthetic::file("promote").like.expect("like");
-        let [results, rates] = &alike(&like)[..] else {
-            panic!("two tables");
-        };
-        let line = |case: &str| {
-            let mut lines = results.rows.iter();
-            lines.find(|row| row[0] == case).expect(case).join(" ")
-        };
-        // Half the size: half the pages.
-        assert_eq!(line("numab2"), "numab2 104.2 2097152 1048576 9.2 16384");
-        assert_eq!(
-            line("pghot, default, no source"),
-            "pghot, default, no source 118.0 0 0 – –"
-        );
-        assert_eq!(
-            line("pghot hintfaults / numab2"),
-            "pghot hintfaults / numab2  1.0x 1.0x  2.0x"
-        );
-        assert_eq!(
-            rates.head[..3],
-            ["second", "numab2, published", "pghot, published"]
-        );
-        let at_32 = rates.rows.iter().find(|row| row[0] == "32").expect("32 s");
-        assert_eq!(at_32[1..4], ["32768", "32768", ""]);
-        assert_eq!(rates.rows.last().map(|row| &*row[0]), Some("64"));
-        assert_eq!(rates.rows[0].len(), rates.head.len());
-    }
+    use crate::synthetic::promotions;
 
     #[test]
     fn published_figures_are_of_the_scenarios_that_were_run() {

@@ -27,7 +27,7 @@ impl Content for Status {
 
 /// Shows it.
 pub fn run(args: &TopArgs) -> Result<(), Failure> {
-    let root = &args.shown.place.root;
+    let root = &args.shown.root;
     let is_once = args.once || args.shown.json.json.is_some();
     if is_once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let results = Results::open(&args.shown.json, &[])?;

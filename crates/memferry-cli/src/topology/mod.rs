@@ -19,7 +19,7 @@ use description::Description;
 /// Prints the machine.
 pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
     let results = Results::open(&args.shown.json, &[])?;
-    let topology = read_from(&args.shown.place.root)?;
+    let topology = read_from(&args.shown.root)?;
     let abilities = abilities::of(&topology);
     let copy = (args.copy)
         .then(|| copies::measure(&topology, &Ui::new()))
@@ -28,7 +28,7 @@ pub fn run(args: &TopologyArgs) -> Result<(), Failure> {
         copy,
         ..Description::new(topology, abilities)
     };
-    results.tell(&args.shown.place.root, &description, || {
+    results.tell(&args.shown.root, &description, || {
         text::machine(&description, Ui::columns())
     })
 }

@@ -14,8 +14,8 @@ pub use day::{Day, is_history, load};
 
 use crate::chart::{Drawing, draw};
 use crate::html::{self, Fact, Head};
-use crate::table::text::{self, Align, wrap};
-use crate::table::{self, Table, counted};
+use crate::table::text::{self, Align, printable, wrap};
+use crate::table::{self, Table, counted, groups};
 use crate::units::about;
 use day::{Done, Moved};
 
@@ -73,8 +73,7 @@ pub fn text(day: &Day, columns: usize) -> String {
     for table in tables(day) {
         text += &text::draw(&table, columns, Align::Right);
     }
-    // A file from elsewhere must not steer the terminal.
-    text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
+    printable(&text)
 }
 
 fn machine(day: &Day) -> String {
@@ -246,17 +245,11 @@ fn group(day: &Day, name: String) -> Vec<String> {
 fn daemon(day: &Day) -> Table {
     let (from, to) = day.span();
     let steps = || day.steps.iter();
-    let mut sources: Vec<(&str, f64)> = Vec::new();
-    for step in steps() {
-        let name = step.status.source.name.as_str();
-        match sources.iter_mut().find(|of| of.0 == name) {
-            Some(of) => of.1 += step.seconds(),
-            None => sources.push((name, step.seconds())),
-        }
-    }
-    let sources = sources
-        .iter()
-        .map(|(name, seconds)| format!("{name} for {}", duration(*seconds)));
+    let sources = groups(&day.steps, |step| step.status.source.name.as_str());
+    let sources = sources.into_iter().map(|(name, steps)| {
+        let seconds: f64 = steps.into_iter().map(day::Step::seconds).sum();
+        format!("{name} for {}", duration(seconds))
+    });
     let acted: f64 = steps()
         .filter(|step| step.status.act)
         .map(day::Step::seconds)
