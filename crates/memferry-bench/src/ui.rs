@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::termios::tcgetwinsize;
 
 use crate::failure::{Failure, OrFail};
 use crate::signals;
@@ -101,11 +102,9 @@ impl Ui {
     pub fn columns() -> usize {
         let asked = std::env::var("COLUMNS").ok();
         let asked = asked.and_then(|columns| columns.parse().ok());
-        let terminal = || {
-            let size = (io::stdout().is_terminal()).then(terminal_size::terminal_size);
-            size.flatten().map(|(width, _)| usize::from(width.0))
-        };
-        let columns = asked.filter(|columns| *columns > 0).or_else(terminal);
+        let terminal = || Some(usize::from(tcgetwinsize(io::stdout()).ok()?.ws_col));
+        let known = |columns: &usize| *columns > 0;
+        let columns = asked.filter(known).or_else(|| terminal().filter(known));
         columns.unwrap_or(COLUMNS_WITHOUT_TERMINAL).max(40)
     }
 }
