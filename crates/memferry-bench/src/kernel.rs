@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use memferry_linux::kernel::{AUTO, Absence, DCBM, MOST_LANES, MTCOPY, Migration, NO_MIGRATOR};
+use memferry_linux::kernel::{AUTO, Absence, MOST_LANES, Migration, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
 use super::region::{PAGE, THP};
-use super::rig::Means;
+use super::rig::{Means, with_lanes};
 use super::rounds::{Case, Run};
 use crate::args::{MigratorName, RunArgs, value_name};
 use crate::failure::{Failure, OrFail};
@@ -175,17 +175,8 @@ pub fn columns(
     lanes: &[usize],
     names: &[String],
 ) -> Result<Vec<(Means, usize)>, Failure> {
-    let most = [lanes.iter().copied().max().unwrap_or(1)];
-    let of = |name: String| {
-        let lanes = match &*name {
-            MTCOPY | DCBM => lanes,
-            AUTO => &most,
-            _ => &[1],
-        };
-        let means = Means::Kernel(name);
-        lanes.iter().map(move |&lanes| (means.clone(), lanes))
-    };
-    Ok(named(asked, names)?.into_iter().flat_map(of).collect())
+    let means = named(asked, names)?.into_iter().map(Means::Kernel);
+    Ok(means.flat_map(|means| with_lanes(means, lanes)).collect())
 }
 
 #[cfg(test)]

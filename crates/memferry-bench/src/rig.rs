@@ -13,7 +13,7 @@ use memferry::copy::Routine;
 use memferry::{
     Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, Placement, SourcePages,
 };
-use memferry_linux::kernel::AUTO;
+use memferry_linux::kernel::{AUTO, DCBM, MTCOPY};
 use memferry_linux::topology::Topology;
 
 use super::busy::Spinners;
@@ -69,19 +69,21 @@ impl Means {
     }
 }
 
-/// The library's migrators that are asked for with their lanes; auto may take as many as the others have.
+/// The library's migrators that are asked for, with their lanes.
 pub fn columns(asked: &[MigratorName], lanes: &[usize]) -> Vec<(Means, usize)> {
-    let most = [lanes.iter().copied().max().unwrap_or(1)];
-    let of = |migrator: Migrator| {
-        let lanes = match migrator {
-            Migrator::Mtcopy => lanes,
-            Migrator::Auto => &most,
-            Migrator::PerFolio | Migrator::Batch => &[1],
-        };
-        let means = Means::Mover(migrator);
-        lanes.iter().map(move |&lanes| (means.clone(), lanes))
+    let means = user_migrators(asked).into_iter().map(Means::Mover);
+    means.flat_map(|means| with_lanes(means, lanes)).collect()
+}
+
+/// Who moves, with each number of lanes that it can have; auto may take as many as the others have.
+pub fn with_lanes(means: Means, lanes: &[usize]) -> Vec<(Means, usize)> {
+    let lanes = match means.name() {
+        MTCOPY | DCBM => lanes.to_vec(),
+        AUTO => vec![lanes.iter().copied().max().unwrap_or(1)],
+        _ => vec![1],
     };
-    user_migrators(asked).into_iter().flat_map(of).collect()
+    let with = |lanes| (means.clone(), lanes);
+    lanes.into_iter().map(with).collect()
 }
 
 /// Where destination pages come from, and what is moved.

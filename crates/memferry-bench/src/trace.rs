@@ -21,12 +21,7 @@ const BATCH_START: &str = "migrator_batch_start";
 const BATCH_DONE: &str = "migrator_batch_done";
 const CHANNEL_ROUND: &str = "migrator_channel_round";
 /// Of lanes, batches and DMA channels.
-const OF_THE_SERIES: [&str; 4] = [
-    "migrator/migrator_lane_done",
-    "migrator/migrator_batch_start",
-    "migrator/migrator_batch_done",
-    "migrator/migrator_channel_round",
-];
+const OF_THE_SERIES: [&str; 4] = [LANE_DONE, BATCH_START, BATCH_DONE, CHANNEL_ROUND];
 /// Of each call, and of each THP.
 const OF_LINUX: [&str; 4] = [
     "migrate/mm_migrate_pages_start",
@@ -76,7 +71,7 @@ impl Trace {
         trace.write("tracing_on", "0")?;
         for event in OF_THE_SERIES {
             // Linux as it is has none of them.
-            let _ = trace.enable(event);
+            let _ = trace.enable(&format!("migrator/{event}"));
         }
         Some(trace)
     }

@@ -27,26 +27,16 @@ pub struct CompactionArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     load: Vec<Load>,
     /// What copies: none, kernel, mtcopy, dcbm [default: all that are registered]
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_enum,
-        default_value = "all"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    #[arg(default_value = "all")]
     pub migrator: Vec<MigratorName>,
     /// Lanes of mtcopy and dcbm [default: as they are set]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub lanes: Option<usize>,
     /// Whether compaction isolates as much at once as a migrator takes, or 32 pages first, as Linux does. Migrators take 32 pages
     /// meanwhile in both cases [default: as it is set]
-    #[arg(
-        long,
-        value_name = "on|off",
-        value_delimiter = ',',
-        value_enum,
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "on|off", value_delimiter = ',', value_enum)]
+    #[arg(hide_possible_values = true)]
     gather: Vec<Switch>,
     /// Runs of each case; the tables give mean and standard deviation [default: 5, --quick: 2]
     #[arg(long, value_name = "N", value_parser = positive)]

@@ -189,13 +189,8 @@ pub struct RunArgs {
     pub lanes: Vec<usize>,
     /// What copies: per-folio, batch (one lane each), mtcopy and auto here; none, kernel (one lane each), mtcopy, dcbm and auto in
     /// the kernel, which is set for the runs and set back afterwards (as root) [default: all]
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_enum,
-        default_value = "all"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    #[arg(default_value = "all")]
     pub migrator: Vec<MigratorName>,
     /// Seconds that auto moves before its rows are measured, for each kind of pages (and number of folios): until then it
     /// does not know what is fastest [default: 3, --quick: 1]

@@ -28,32 +28,16 @@ pub struct PromoteArgs {
     scale: Option<Scale>,
     /// 1: the top tier has room. 2: it is full and idle, and regions of the lower tier become hot one after another. 3: both tiers
     /// are full and accessed evenly, so that no move gains anything
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_enum,
-        default_value = "1,2",
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    #[arg(default_value = "1,2", hide_possible_values = true)]
     scenario: Vec<Scenario>,
     /// What promotes: none, numab2 (kernel.numa_balancing=2), pghot, daemon (`memferry daemon` with DAMON) [default: all that this kernel has]
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_enum,
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    #[arg(hide_possible_values = true)]
     mode: Vec<ModeName>,
     /// What reports accesses to pghot: hintfaults, pgtscan, hwhints [default: all that this machine has]
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_enum,
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    #[arg(hide_possible_values = true)]
     source: Vec<SourceName>,
     /// The event of the source hwhints, as debugfs pghot/hwhints_event takes it
     #[arg(long, value_name = "TYPE CONFIG PERIOD")]
@@ -79,13 +63,8 @@ pub struct PromoteArgs {
     #[arg(long, value_name = "N", value_parser = positive)]
     runs: Option<usize>,
     /// Whether reclaim demotes from a full top tier
-    #[arg(
-        long,
-        value_enum,
-        value_name = "on|off",
-        hide_possible_values = true,
-        default_value = "on"
-    )]
+    #[arg(long, value_enum, value_name = "on|off", default_value = "on")]
+    #[arg(hide_possible_values = true)]
     demotion: Switch,
     /// How often it is looked where the hot pages are
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60000))]

@@ -410,19 +410,26 @@ impl Steps {
         (all > 0).then(|| (self.copy_ns + self.fill_ns) as f64 / all as f64)
     }
 
+    /// The steps in their order, by name.
+    pub fn in_order(&self) -> [(&'static str, u64); 11] {
+        [
+            ("set up", self.set_up_ns),
+            ("scan", self.scan_ns),
+            ("populate", self.populate_ns),
+            ("register", self.register_ns),
+            ("unmap", self.unmap_ns),
+            ("copy", self.copy_ns),
+            ("fill", self.fill_ns),
+            ("remap", self.remap_ns),
+            ("give back", self.give_back_ns),
+            ("answer", self.answer_ns),
+            ("wait", self.wait_ns),
+        ]
+    }
+
     /// All steps together.
     pub fn all_ns(&self) -> u64 {
-        self.set_up_ns
-            + self.scan_ns
-            + self.populate_ns
-            + self.register_ns
-            + self.unmap_ns
-            + self.copy_ns
-            + self.fill_ns
-            + self.remap_ns
-            + self.give_back_ns
-            + self.answer_ns
-            + self.wait_ns
+        self.in_order().iter().map(|of| of.1).sum()
     }
 }
 

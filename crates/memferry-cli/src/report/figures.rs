@@ -273,12 +273,8 @@ fn tip(row: &MoveRow) -> String {
 
 /// How many different x values a chart's points have.
 fn distinct_x(chart: &Chart) -> usize {
-    let points: Vec<&Point> = chart
-        .series
-        .iter()
-        .flat_map(|series| &series.points)
-        .collect();
-    distinct(&points, |point| point.x.to_bits()).len()
+    let points = chart.series.iter().flat_map(|series| &series.points);
+    distinct(points, |point| point.x.to_bits()).len()
 }
 
 #[cfg(test)]

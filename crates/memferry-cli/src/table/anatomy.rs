@@ -64,8 +64,9 @@ fn one(title: String, rows: &[&MoveRow]) -> Table {
     head.extend(rows.iter().map(|row| series(row)));
     let units = |row: &MoveRow| row.bytes as f64 / UNIT;
     let mut body = Vec::new();
-    for (index, (name, _)) in by_name(&Steps::default()).iter().enumerate() {
-        let ns = |row: &MoveRow| by_name(&row.steps.unwrap_or_default())[index].1;
+    let steps = |row: &MoveRow| row.steps.unwrap_or_default();
+    for (index, (name, _)) in Steps::default().in_order().iter().enumerate() {
+        let ns = |row: &MoveRow| steps(row).in_order()[index].1;
         if rows.iter().all(|row| ns(row) == 0) {
             continue;
         }
@@ -78,9 +79,8 @@ fn one(title: String, rows: &[&MoveRow]) -> Table {
         line.extend(rows.iter().map(|row| cell(row)));
         body.push(line);
     };
-    let all = |row: &MoveRow| by_name(&row.steps.unwrap_or_default()).map(|of| of.1);
     sum("all steps", &|row| {
-        figure(all(row).iter().sum::<u64>() as f64 / units(row))
+        figure(steps(row).all_ns() as f64 / units(row))
     });
     // Lanes with unequal work, or one that the others wait for, show here.
     for (name, of) in [
@@ -91,12 +91,8 @@ fn one(title: String, rows: &[&MoveRow]) -> Table {
             between(row.lane_steps.iter().map(of), units(row))
         });
     }
-    sum("EAGAIN", &|row| {
-        row.steps.unwrap_or_default().eagains.to_string()
-    });
-    sum("other retries", &|row| {
-        row.steps.unwrap_or_default().retries.to_string()
-    });
+    sum("EAGAIN", &|row| steps(row).eagains.to_string());
+    sum("other retries", &|row| steps(row).retries.to_string());
     sum("GB/s", &|row| format!("{:.1}", row.gbps));
     sum("GB/s without waiting", &|row| {
         format!("{:.1}", without_waiting(row))
@@ -119,8 +115,7 @@ fn without_waiting(row: &MoveRow) -> f64 {
 
 /// Time of lanes that did something.
 fn worked(steps: &Steps) -> u64 {
-    let all: u64 = by_name(steps).iter().map(|of| of.1).sum();
-    all.saturating_sub(steps.set_up_ns + steps.wait_ns)
+    steps.all_ns() - steps.set_up_ns - steps.wait_ns
 }
 
 /// Least and most of the lanes, `120 to 140`; one figure where there is one lane.
@@ -137,22 +132,6 @@ fn figure(ns: f64) -> String {
         ns if ns >= 99.5 => format!("{ns:.0}"),
         ns => format!("{ns:.1}"),
     }
-}
-
-fn by_name(steps: &Steps) -> [(&'static str, u64); 11] {
-    [
-        ("set up", steps.set_up_ns),
-        ("scan", steps.scan_ns),
-        ("populate", steps.populate_ns),
-        ("register", steps.register_ns),
-        ("unmap", steps.unmap_ns),
-        ("copy", steps.copy_ns),
-        ("fill", steps.fill_ns),
-        ("remap", steps.remap_ns),
-        ("give back", steps.give_back_ns),
-        ("answer", steps.answer_ns),
-        ("wait", steps.wait_ns),
-    ]
 }
 
 #[cfg(test)]
