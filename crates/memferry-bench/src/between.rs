@@ -21,7 +21,7 @@ use super::disk::{Disk, DiskLoad};
 use super::kernel::check_others;
 use super::nodes::{TRIES, bring, call_failed, map, missing, send};
 use super::region::{PAGE, Region, THP};
-use super::rig::{Means, bug, ceiling};
+use super::rig::{Means, ceiling, verify};
 use super::rounds::{Case, Run, Stand};
 use super::trace::{Trace, Traced};
 use crate::args::promote::Switch;
@@ -401,21 +401,14 @@ impl Between<'_> {
             let before = Done::now()?;
             let (since, ticks) = (self.busy.as_ref().map(|busy| busy.since()), CpuTicks::now());
             let disk_since = disk.map(DiskLoad::since);
-            if let Some(trace) = trace {
-                trace.start();
-            }
+            trace.iter().for_each(|trace| trace.start());
             let call_ns = self.carry(case, &heads)?;
-            if let Some(trace) = trace {
-                trace.stop();
-            }
+            trace.iter().for_each(|trace| trace.stop());
             let cpu = CpuTicks::now() - ticks;
             let busy_lost = (self.busy.as_ref().zip(since)).map(|(busy, since)| busy.lost(&since));
             let disk_per_s = (disk.zip(disk_since)).map(|(disk, since)| disk.per_s(&since));
             let (now, arrived) = (Done::now()?, self.arrived(&heads)?);
-            let verified = self
-                .region
-                .check(bytes, self.threads)
-                .map_err(|at| bug(format!("byte {at} is not what was written before the move")))?;
+            let verified = verify(&self.region, bytes, self.threads)?;
             self.renew(&heads)?;
             if arrived {
                 let total: u64 = call_ns.iter().sum();

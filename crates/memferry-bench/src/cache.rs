@@ -18,7 +18,7 @@ use super::host;
 use super::nodes::{self, bring, missing};
 use super::pinned::{PinnedThread, Since};
 use super::region::{LINE, PAGE, Region};
-use super::rig::{bug, ceiling, failed, new_mover, new_mtcopy};
+use super::rig::{bug, ceiling, failed, new_mover, new_mtcopy, verify};
 use super::throughput::routine;
 use crate::args::LanesOn;
 use crate::args::cache::CacheArgs;
@@ -201,9 +201,7 @@ impl Bench<'_> {
                 let since = self.reader.since();
                 let gbps = self.carry(&mut mover, &region, target)?;
                 let moving = self.reader.per_s(&since);
-                let verified = region.check(self.total, threads).map_err(|at| {
-                    bug(format!("byte {at} is not what was written before the move"))
-                })?;
+                let verified = verify(&region, self.total, threads)?;
                 self.back(&mut mover, &region, target)?;
                 let alone_again = self.reader.alone();
                 let since = self.reader.since();

@@ -252,10 +252,7 @@ impl<'a> Plan<'a> {
             migrators.join(","),
             list(&lane_counts)
         );
-        line += match self.args.backend {
-            Backend::Kernel => " --backend kernel",
-            Backend::User => " --destination cold",
-        };
+        line += self.way();
         line += match bench {
             "topology-fill" => " --placement fill",
             "topology-spread" => " --placement spread",
@@ -272,6 +269,14 @@ impl<'a> Plan<'a> {
             };
         }
         Ok(line)
+    }
+
+    /// Who moves pages, and which.
+    fn way(&self) -> &'static str {
+        match self.args.backend {
+            Backend::Kernel => " --backend kernel",
+            Backend::User => " --destination cold",
+        }
     }
 
     /// One lane, whose steps are told, and more lanes beside it. The kernel also has Linux's own copy.
@@ -315,10 +320,7 @@ impl<'a> Plan<'a> {
                 list(&counts),
                 migrators.join(","),
                 list(&lanes),
-                match self.args.backend {
-                    Backend::User => " --destination cold",
-                    Backend::Kernel => " --backend kernel",
-                }
+                self.way()
             )
         };
         Ok(sizes.iter().map(line).collect())
@@ -393,12 +395,12 @@ impl<'a> Plan<'a> {
             scale: self.args.scale.0,
             line: self.lines.join(" and "),
             baseline: (!figures.is_empty()).then(|| {
-                if vanilla {
+                let baseline = if vanilla {
                     "Linux as it is"
                 } else {
                     "one lane"
-                }
-                .to_owned()
+                };
+                baseline.to_owned()
             }),
             cells: cells.collect(),
             shares: match self.table.experiment {

@@ -253,10 +253,7 @@ impl Stand for Rig {
         }) {
             return Err(bug("a page that counts as moved lies where it lay"));
         }
-        let verified = self
-            .region
-            .check(case.bytes(), self.threads)
-            .map_err(|at| bug(format!("byte {at} is not what was written before the move")))?;
+        let verified = verify(&self.region, case.bytes(), self.threads)?;
         if let Some(nodes) = self.nodes {
             let pages: Vec<usize> = self.range(case).step_by(PAGE).collect();
             let away = missing(&pages, nodes.to)?;
@@ -499,6 +496,12 @@ pub fn bug(why: impl std::fmt::Display) -> Failure {
         why,
         "report this with the machine's `memferry topology`",
     )
+}
+
+/// Compares what was moved with what was written before; gives the number of bytes.
+pub fn verify(region: &Region, bytes: usize, threads: usize) -> Result<u64, Failure> {
+    let wrong = |at| bug(format!("byte {at} is not what was written before the move"));
+    region.check(bytes, threads).map_err(wrong)
 }
 
 /// Resident memory by /proc/self/status.

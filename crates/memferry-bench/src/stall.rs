@@ -397,17 +397,13 @@ impl Cell<'_> {
     ) -> Result<(), Failure> {
         let heads = Vec::from_iter(region.range().step_by(self.folio));
         let pages = Vec::from_iter(region.range().step_by(PAGE));
-        if let Some(trace) = trace {
-            trace.resume();
-        }
+        trace.iter().for_each(|trace| trace.resume());
         let begun = Instant::now();
         let before = Done::now()?;
         let took = send(&heads, nodes.to).map_err(call_failed)?;
         phase.store(UNCOUNTED, Ordering::Relaxed);
         moved.counted += begun.elapsed();
-        if let Some(trace) = trace {
-            trace.stop();
-        }
+        trace.iter().for_each(|trace| trace.stop());
         let (done, migrator) = (Done::now()?, self.means.name());
         let bytes = (pages.len() - missing(&pages, nodes.to)?) * PAGE;
         kernel::check_others(migrator, bytes, &done.copied(&before))?;

@@ -292,6 +292,12 @@ fn identity(path: &Path) -> Option<Identity> {
     }
 }
 
+/// The file's name without its folder.
+pub fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
 /// The folder that a file is in.
 fn folder(path: &Path) -> &Path {
     match path.parent() {

@@ -246,29 +246,20 @@ impl Memory {
     /// Compares every byte with what it must be; gives their number.
     fn check(&self, stores: &[u64], threads: usize) -> Result<u64, Failure> {
         let mut bytes = 0;
+        let changed = |what: &'static str| {
+            move |at| lost(format!("byte {at} of {what} is not what was written"))
+        };
         for (region, &expected) in self.regions.iter().zip(stores) {
-            match region.added(threads) {
-                Ok(counted) if counted == expected => {}
-                Ok(counted) => {
-                    return Err(lost(format!(
-                        "{counted} of {expected} stores are in the memory"
-                    )));
-                }
-                Err(at) => {
-                    return Err(lost(format!(
-                        "byte {at} of a region is not what was written"
-                    )));
-                }
+            let counted = region.added(threads).map_err(changed("a region"))?;
+            if counted != expected {
+                let why = format!("{counted} of {expected} stores are in the memory");
+                return Err(lost(why));
             }
             bytes += region.range().len() as u64;
         }
         for region in &self.fill {
             let len = region.range().len();
-            bytes += (region.check(len, threads)).map_err(|at| {
-                lost(format!(
-                    "byte {at} of the idle memory is not what was written"
-                ))
-            })?;
+            bytes += (region.check(len, threads)).map_err(changed("the idle memory"))?;
         }
         Ok(bytes)
     }

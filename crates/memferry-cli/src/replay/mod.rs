@@ -24,7 +24,7 @@ use memferry_replay::truth::Truth;
 
 use crate::cli::replay::ReplayArgs;
 use crate::failure::{Failure, OrFail, worst};
-use crate::output::{Results, Target};
+use crate::output::{Results, Target, file_name};
 use crate::ui::{Bar, Ui};
 
 /// One trace with what is known of it.
@@ -88,7 +88,7 @@ fn refused(error: &dyn std::error::Error) -> Failure {
 fn load_all(args: &ReplayArgs, ui: &Ui) -> Result<Vec<Loaded>, Failure> {
     let bar = ui.bar("reading", args.traces.len() as u64);
     let load = |path: &PathBuf| {
-        bar.now(&name(path));
+        bar.now(&file_name(path));
         let loaded = load(path, args);
         bar.step();
         loaded
@@ -127,18 +127,11 @@ fn load(path: &Path, args: &ReplayArgs) -> Result<Loaded, Failure> {
         ..usual
     };
     Ok(Loaded {
-        file: name(path),
+        file: file_name(path),
         truth: Truth::of(&trace),
         trace,
         machine,
     })
-}
-
-fn name(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or(path.as_os_str())
-        .to_string_lossy()
-        .into_owned()
 }
 
 /// Deals the replays to threads.

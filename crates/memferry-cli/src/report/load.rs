@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::output::file_name;
 use crate::schema::promote::{PROMOTE_SCHEMA, PromoteRow};
 use crate::schema::{BENCH_SCHEMA, BenchFile, MoveRow, Rows};
 
@@ -50,9 +51,8 @@ pub fn load(path: &Path) -> Result<Loaded, Failure> {
     }
     let file = parse(&text)
         .map_err(|(why, next)| Failure::new(format!("cannot use {shown}"), why, next))?;
-    let name = path.file_name().unwrap_or(path.as_os_str());
     Ok(Loaded {
-        name: name.to_string_lossy().into_owned(),
+        name: file_name(path),
         file,
     })
 }

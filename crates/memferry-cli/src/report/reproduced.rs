@@ -8,14 +8,6 @@ use crate::table::reproduced::published_name;
 use crate::table::{folios_of, or_dash};
 use crate::units::lanes;
 
-/// What a figure is a multiple of.
-enum Over {
-    /// The table's baseline.
-    Baseline,
-    /// The line's own first figure, where the table is the baseline itself.
-    First,
-}
-
 /// Both lines of each migrator with its fewest and most lanes: the published one dashed, ours bold. None where nothing of the
 /// table was measured here.
 pub fn chart(of: &Reproduced) -> Option<Chart> {
@@ -25,57 +17,41 @@ pub fn chart(of: &Reproduced) -> Option<Chart> {
         return None;
     }
     let one = |multiple: Option<f64>| multiple.is_none_or(|of| (of - 1.0).abs() < f64::EPSILON);
-    let over = match of.cells.iter().all(|cell| one(cell.published.of_baseline)) {
-        true => Over::First,
-        false => Over::Baseline,
-    };
+    // Where the table is the baseline itself, figures are multiples of their line's first.
+    let over_first = of.cells.iter().all(|cell| one(cell.published.of_baseline));
     let counted = of.cells.iter().any(|cell| cell.folios.is_some());
     let ways = groups(&of.cells, |cell| (cell.migrator.as_str(), cell.lanes));
     let ends = ways.iter().filter(|((migrator, count), cells)| {
-        let same = ways
-            .iter()
-            .filter(|(way, _)| way.0 == *migrator)
-            .map(|(way, _)| way.1);
-        let has_ours = |lanes: usize| {
-            let way = ways.iter().find(|(way, _)| *way == (*migrator, lanes));
-            way.is_some_and(|(_, cells)| cells.iter().any(|cell| cell.ours.is_some()))
-        };
-        let (least, most) = (
-            same.clone().min(),
-            same.filter(|&lanes| has_ours(lanes)).max(),
-        );
+        let same = ways.iter().filter(|(way, _)| way.0 == *migrator);
+        let has_ours = |cells: &[&Cell]| cells.iter().any(|cell| cell.ours.is_some());
+        let here = same.clone().filter(|(_, cells)| has_ours(cells));
+        let least = same.map(|(way, _)| way.1).min();
+        let most = here.map(|(way, _)| way.1).max();
         let end = Some(*count) == least || Some(*count) == most;
         // A baseline is one in its own line.
-        end && (matches!(over, Over::First)
-            || cells.iter().any(|cell| !one(cell.published.of_baseline)))
+        end && (over_first || cells.iter().any(|cell| !one(cell.published.of_baseline)))
     });
     let lines = ends
         .take(STYLES)
         .enumerate()
         .flat_map(|(index, ((migrator, count), cells))| {
             let name = format!("{}, {}", published_name(migrator), lanes(*count));
-            let published = |cell: &Cell| Some(cell.published);
+            let line = |whose: &str, style, measured: fn(&Cell) -> Option<Measured>| {
+                let name = format!("{whose}: {name}");
+                let points = points(&name, cells, over_first, measured);
+                Series::new(name, style, points)
+            };
             [
-                line(
-                    format!("published: {name}"),
-                    Style::Dashed(index + 1),
-                    cells,
-                    &over,
-                    &published,
-                ),
-                line(
-                    format!("ours: {name}"),
-                    Style::Ours(index + 1),
-                    cells,
-                    &over,
-                    &|cell| cell.ours,
-                ),
+                line("published", Style::Dashed(index + 1), |cell| {
+                    Some(cell.published)
+                }),
+                line("ours", Style::Ours(index + 1), |cell| cell.ours),
             ]
         });
     let lines: Vec<Series> = lines.filter(|line| !line.points.is_empty()).collect();
-    let baseline = match over {
-        Over::Baseline => of.baseline.as_deref().unwrap_or("the baseline"),
-        Over::First => "its own first figure",
+    let baseline = match over_first {
+        false => of.baseline.as_deref().unwrap_or("the baseline"),
+        true => "its own first figure",
     };
     let axis = match counted {
         true => (X::Count, "folios in one move"),
@@ -91,37 +67,28 @@ pub fn chart(of: &Reproduced) -> Option<Chart> {
     })
 }
 
-fn line(
-    name: String,
-    style: Style,
+fn points(
+    name: &str,
     cells: &[&Cell],
-    over: &Over,
-    measured: &dyn Fn(&Cell) -> Option<Measured>,
-) -> Series {
-    let first = cells
-        .iter()
-        .find_map(|cell| measured(cell))
-        .map(|of| of.gbps);
-    let points: Vec<Point> = cells
-        .iter()
-        .filter_map(|cell| {
-            let of = measured(cell)?;
-            let times = match over {
-                Over::Baseline => of.of_baseline?,
-                Over::First => of.gbps / first?,
-            };
-            let x = cell
-                .folios
-                .map_or(cell.folio_bytes as f64, |folios| folios as f64);
-            let tip = format!(
-                "{times:.2} times, {:.2} GB/s, {name}, {}",
-                of.gbps,
-                folios_of(cell.folios, cell.folio_bytes)
-            );
-            Some(Point::new(x, times, tip))
-        })
-        .collect();
-    Series::new(name, style, points)
+    over_first: bool,
+    measured: fn(&Cell) -> Option<Measured>,
+) -> Vec<Point> {
+    let first = cells.iter().find_map(|cell| measured(cell));
+    let point = |cell: &&Cell| {
+        let of = measured(cell)?;
+        let times = match over_first {
+            false => of.of_baseline?,
+            true => of.gbps / first?.gbps,
+        };
+        let x = (cell.folios).map_or(cell.folio_bytes as f64, |folios| folios as f64);
+        let tip = format!(
+            "{times:.2} times, {:.2} GB/s, {name}, {}",
+            of.gbps,
+            folios_of(cell.folios, cell.folio_bytes)
+        );
+        Some(Point::new(x, times, tip))
+    };
+    cells.iter().filter_map(point).collect()
 }
 
 /// The published gain that is largest among those that were measured here, and what it is here.
@@ -178,16 +145,9 @@ mod tests {
     fn reproduced(cells: Vec<Cell>) -> Reproduced {
         Reproduced {
             name: "garg-v3-1b".to_owned(),
-            posting: "Garg V3".to_owned(),
-            system: "two sockets".to_owned(),
-            shows: "threads".to_owned(),
-            scale: 1.0,
-            line: "move".to_owned(),
             baseline: Some("Linux as it is".to_owned()),
             cells,
-            shares: Vec::new(),
-            compactions: Vec::new(),
-            left_out: Vec::new(),
+            ..Reproduced::default()
         }
     }
 

@@ -11,7 +11,7 @@ use memferry_replay::trace::{Header, Totals};
 
 use crate::cli::trace::{Format, ImportArgs};
 use crate::failure::{Failure, OrFail};
-use crate::output::{Stream, Target};
+use crate::output::{Stream, Target, file_name};
 use crate::ui::Ui;
 
 use super::Counted;
@@ -35,10 +35,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     let name = match &args.name {
         Some(name) => name.clone(),
         None if is_stdin => "stdin".to_owned(),
-        None => args.file.file_name().map_or_else(
-            || args.file.display().to_string(),
-            |name| name.to_string_lossy().into_owned(),
-        ),
+        None => file_name(&args.file),
     };
     let (out, totals, skipped) = import(args, name, text, out)?;
     drop(bar);

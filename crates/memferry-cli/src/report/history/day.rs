@@ -16,6 +16,7 @@ use serde::Deserialize;
 use crate::daemon::History;
 use crate::failure::Failure;
 use crate::file::Content;
+use crate::output::file_name;
 use crate::schema::Host;
 
 /// Seconds that are drawn.
@@ -114,7 +115,6 @@ pub fn is_history(path: &Path) -> bool {
 
 /// Reads the last day of a history, with its older part where that lies beside it.
 pub fn load(path: &Path) -> Result<Day, Failure> {
-    let name = path.file_name().unwrap_or(path.as_os_str());
     let mut reader = Reader::default();
     for part in [older(path), path.to_owned()] {
         if part != path && !part.exists() {
@@ -148,7 +148,7 @@ pub fn load(path: &Path) -> Result<Day, Failure> {
             "wait until the daemon has run for a minute",
         ));
     }
-    Ok(reader.day(name.to_string_lossy().into_owned()))
+    Ok(reader.day(file_name(path)))
 }
 
 #[derive(Default)]
