@@ -214,12 +214,8 @@ impl Region {
             {
                 inside = start < self.start + self.len && self.start < end;
             } else if let Some(value) = line.strip_prefix("AnonHugePages:").filter(|_| inside) {
-                kib += value
-                    .trim()
-                    .trim_end_matches(" kB")
-                    .trim()
-                    .parse::<usize>()
-                    .unwrap_or(0);
+                let value = value.trim_end_matches(" kB").trim();
+                kib += value.parse::<usize>().unwrap_or(0);
             }
         }
         Ok(kib << 10 == if huge { self.len } else { 0 })
@@ -228,34 +224,26 @@ impl Region {
     /// Physical page numbers, one per 2 MiB of the first `len` bytes; `None` without the privilege to see them.
     pub fn frames(&self, len: usize) -> Option<Vec<u64>> {
         let pagemap = File::open("/proc/self/pagemap").ok()?;
-        let frames: Option<Vec<u64>> = (0..len)
-            .step_by(THP)
-            .map(|at| {
-                let mut entry = [0; 8];
-                pagemap
-                    .read_exact_at(&mut entry, ((self.start + at) / PAGE * 8) as u64)
-                    .ok()?;
-                Some(u64::from_ne_bytes(entry) & ((1 << 55) - 1))
-            })
-            .collect();
+        let frame = |at| Some(self.frames_at(&pagemap, at, 1).ok()?[0]);
+        let frames: Option<Vec<u64>> = (0..len).step_by(THP).map(frame).collect();
         frames.filter(|frames| frames.iter().any(|&frame| frame != 0))
     }
-}
 
-impl Region {
+    /// Physical page numbers of so many pages from an offset; zeroes without the privilege to see them.
+    fn frames_at(&self, pagemap: &File, at: usize, pages: usize) -> io::Result<Vec<u64>> {
+        let mut entries = vec![0; pages * 8];
+        pagemap.read_exact_at(&mut entries, ((self.start + at) / PAGE * 8) as u64)?;
+        let frame = |entry: &[u8]| entry.try_into().map_or(0, u64::from_ne_bytes) & ((1 << 55) - 1);
+        Ok(entries.chunks_exact(8).map(frame).collect())
+    }
+
     /// The share of the region that lies in physically contiguous, aligned pieces of `folio` bytes, which is what folios of
     /// that size are; `None` without the privilege to see it.
     pub fn folios_of(&self, folio: usize) -> Option<f64> {
         let pagemap = File::open("/proc/self/pagemap").ok()?;
         let (pages, mut whole) = (folio / PAGE, 0);
-        let mut entries = vec![0; pages * 8];
         for at in (0..self.len).step_by(folio) {
-            let offset = ((self.start + at) / PAGE * 8) as u64;
-            pagemap.read_exact_at(&mut entries, offset).ok()?;
-            let entries = entries.chunks_exact(8);
-            let frames: Vec<u64> = entries
-                .map(|entry| entry.try_into().map_or(0, u64::from_ne_bytes) & ((1 << 55) - 1))
-                .collect();
+            let frames = self.frames_at(&pagemap, at, pages).ok()?;
             if frames[0] == 0 {
                 return None;
             }

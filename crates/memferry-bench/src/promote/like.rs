@@ -49,12 +49,10 @@ fn results(of: &Published, cases: &[Case]) -> Vec<LikeResult> {
             case,
         }
     };
-    let published = of.results().map(|row| {
-        let case = row.case();
-        let name = case.unwrap_or_else(|| format!("pghot, {}, no source", row.format));
-        result(name, Some((row.seconds(), row.pages_promoted)))
-    });
-    let mut results: Vec<LikeResult> = published.collect();
+    let published = of.results();
+    let mut results: Vec<LikeResult> = published
+        .map(|row| result(row.case(), Some((row.seconds(), row.pages_promoted))))
+        .collect();
     for (case, _) in cases {
         if results.iter().all(|known| known.case != *case) {
             results.push(result(case.clone(), None));

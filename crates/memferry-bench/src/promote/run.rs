@@ -48,17 +48,8 @@ impl Bench<'_> {
         round: usize,
         spec: &Spec,
     ) -> Result<Option<PromoteRow>, Failure> {
-        let Some(measured) = self.measure(mode, spec)? else {
-            return Ok(None);
-        };
-        Ok(Some(row(
-            scenario,
-            mode,
-            round,
-            spec,
-            &self.place,
-            &measured,
-        )))
+        let measured = self.measure(mode, spec)?;
+        Ok(measured.map(|of| row(scenario, mode, round, spec, &self.place, &of)))
     }
 
     /// How many accesses a thread makes in a second while nothing promotes; none if the user stopped it.
@@ -241,16 +232,13 @@ struct Process {
 
 impl Process {
     fn start(spec: &Spec) -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| {
-            Failure::new(
-                "cannot start the process of a run",
-                error,
-                "run memferry from a file that is still there",
-            )
-        };
+        let (failed, next) = (
+            "cannot start the process of a run",
+            "run memferry from a file that is still there",
+        );
         let spec = serde_json::to_string(spec)
             .or_fail("cannot write the run as JSON", "report this as a bug")?;
-        let program = std::env::current_exe().map_err(failed)?;
+        let program = std::env::current_exe().or_fail(failed, next)?;
         let mut child = Command::new(program)
             .args(["promote-run", &spec])
             .stdin(Stdio::piped())
@@ -258,19 +246,16 @@ impl Process {
             // A Ctrl-C of the terminal is for the command, which then ends this.
             .process_group(0)
             .spawn()
-            .map_err(failed)?;
-        let (heard, lines) = channel();
+            .or_fail(failed, next)?;
+        let (told, heard) = channel();
         if let Some(stdout) = child.stdout.take() {
             std::thread::spawn(move || {
                 let lines = BufReader::new(stdout).lines().map_while(Result::ok);
                 // The receiver goes when the run is over.
-                lines.map(|line| heard.send(line)).find(Result::is_err)
+                lines.map(|line| told.send(line)).find(Result::is_err)
             });
         }
-        Ok(Self {
-            child,
-            heard: lines,
-        })
+        Ok(Self { child, heard })
     }
 
     /// What it says next; none if the user stopped it.
@@ -301,22 +286,16 @@ impl Process {
 
     /// Lets it go on.
     fn say(&mut self) -> Result<(), Failure> {
-        let sent = self
-            .child
-            .stdin
-            .as_mut()
-            .map(|stdin| stdin.write_all(b"go\n"));
-        match sent {
+        let stdin = self.child.stdin.as_mut();
+        match stdin.map(|stdin| stdin.write_all(b"go\n")) {
             Some(Ok(())) => Ok(()),
             _ => Err(self.died()),
         }
     }
 
     fn died(&mut self) -> Failure {
-        let status = self
-            .child
-            .wait()
-            .map_or_else(|error| error.to_string(), |status| status.to_string());
+        let ended = self.child.wait();
+        let status = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
         Failure::new(
             "the process of a run ended early",
             status,

@@ -111,14 +111,14 @@ impl Outcome {
         self.time_us as f64 / 1e6
     }
 
-    /// The case here that it compares with, as [`PromoteRow::case`](crate::schema::promote::PromoteRow::case) names it. With no
-    /// source on there is no case of pghot.
-    pub fn case(&self) -> Option<String> {
+    /// The case here that it compares with, as [`PromoteRow::case`](crate::schema::promote::PromoteRow::case) names it; pghot with
+    /// no source on is none here.
+    pub fn case(&self) -> String {
         match (&*self.kernel, &*self.heat) {
-            ("vanilla", "none") => Some("none".to_owned()),
-            ("vanilla", "hintfaults") => Some("numab2".to_owned()),
-            ("pghot", "hintfaults") => Some(format!("pghot hintfaults, {}", self.format)),
-            _ => None,
+            ("vanilla", "none") => "none".to_owned(),
+            ("vanilla", "hintfaults") => "numab2".to_owned(),
+            ("pghot", "hintfaults") => format!("pghot hintfaults, {}", self.format),
+            _ => format!("pghot, {}, no source", self.format),
         }
     }
 }

@@ -93,14 +93,10 @@ const SHAPES: [&str; STYLES] = [
 
 /// Draws a chart; `None` if it has no point.
 pub fn draw(chart: &Chart) -> Option<Drawing> {
-    let xs: Vec<f64> = {
-        let mut xs: Vec<f64> = (chart.series.iter())
-            .flat_map(|series| series.points.iter().map(|point| point.x))
-            .collect();
-        xs.sort_by(f64::total_cmp);
-        xs.dedup();
-        xs
-    };
+    let points = chart.series.iter().flat_map(|series| &series.points);
+    let mut xs: Vec<f64> = points.map(|point| point.x).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
     let axis = |x: f64| match chart.x {
         X::Bytes | X::Count => x.log2(),
         X::Even(_) | X::Clock(_) => x,
@@ -292,13 +288,8 @@ fn describe(chart: &Chart) -> String {
             false => format!("{}: {}.", series.name, tips.join("; ")),
         }
     });
-    let lines: Vec<String> = lines.collect();
-    format!(
-        "{} against {}. {}",
-        chart.y_label,
-        chart.x_label,
-        lines.join(" ")
-    )
+    let lines = lines.collect::<Vec<_>>().join(" ");
+    format!("{} against {}. {lines}", chart.y_label, chart.x_label)
 }
 
 /// A coordinate, to a tenth.

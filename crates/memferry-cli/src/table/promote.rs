@@ -28,11 +28,8 @@ pub fn published(rows: &[PromoteRow]) -> Vec<Table> {
     let there = of.filter(|of| rows.iter().any(|row| row.scenario == of.scenario));
     let table = |of: &promotion::Published| {
         let line = |row: &promotion::Outcome| {
-            let case = row
-                .case()
-                .unwrap_or_else(|| format!("pghot, {}, no source", row.format));
             let seconds = format!("{:.1}", row.seconds());
-            vec![case, seconds, row.pages_promoted.to_string()]
+            vec![row.case(), seconds, row.pages_promoted.to_string()]
         };
         Table::new(
             format!("published: {}, scenario {}", of.source, of.scenario),

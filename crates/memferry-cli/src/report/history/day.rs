@@ -14,7 +14,7 @@ use memferry_daemon::status::GroupStatus;
 use serde::Deserialize;
 
 use crate::daemon::History;
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 use crate::file::Content;
 use crate::output::file_name;
 use crate::schema::Host;
@@ -120,25 +120,20 @@ pub fn load(path: &Path) -> Result<Day, Failure> {
         if part != path && !part.exists() {
             continue;
         }
-        let shown = part.display();
-        let refuse =
-            |why: String, next: &str| Failure::new(format!("cannot use {shown}"), why, next);
-        let file = File::open(&part)
-            .map_err(|error| refuse(error.to_string(), "give a file that may be read"))?;
+        let what = format!("cannot use {}", part.display());
+        let file = File::open(&part).or_fail(&what, "give a file that may be read")?;
         let mut lines = BufReader::new(file);
         let mut line = Vec::new();
         for number in 1.. {
             line.clear();
-            let length = lines
-                .read_until(b'\n', &mut line)
-                .map_err(|error| refuse(error.to_string(), "give a daemon's history"))?;
-            if length == 0 {
+            let length = lines.read_until(b'\n', &mut line);
+            if length.or_fail(&what, "give a daemon's history")? == 0 {
                 break;
             }
-            reader.take(&line).map_err(|why| {
-                let next = "draw it with the version of memferry that wrote it";
-                refuse(format!("line {number}: {why}"), next)
-            })?;
+            let taken = reader
+                .take(&line)
+                .map_err(|why| format!("line {number}: {why}"));
+            taken.or_fail(&what, "draw it with the version of memferry that wrote it")?;
         }
     }
     if reader.records.is_empty() {
