@@ -83,10 +83,7 @@ impl Place {
 
     /// Bytes of the lower node that may become hot.
     fn below(&self, topology: &Topology) -> u64 {
-        let free = topology
-            .node(self.lower)
-            .map_or(0, |node| node.memory_free_bytes);
-        free.saturating_sub(LEFT_BELOW) / 4 * 3
+        free(topology, self.lower).saturating_sub(LEFT_BELOW) / 4 * 3
     }
 
     /// The nodes of the top tier, those first whose CPUs access.
@@ -107,12 +104,8 @@ impl Place {
     ) -> Result<usize, Failure> {
         let below = self.below(topology);
         let near = room(self.near)? as u64;
-        let rooms: Vec<usize> = self
-            .top
-            .iter()
-            .map(|&node| room(node))
-            .collect::<Result<_, _>>()?;
-        let top = rooms.iter().sum::<usize>() as u64;
+        let rooms = self.top.iter().map(|&node| room(node));
+        let top = rooms.sum::<Result<usize, _>>()? as u64;
         let needs = |scale| {
             let hot = like.region_bytes(scale) * like.regions as u64;
             // The hot pages must find room, or none but that of idle ones.
@@ -130,7 +123,6 @@ impl Place {
             return Ok(like.region_bytes(scale) as usize);
         }
         let (hot, idle, above) = needs(scale);
-        let free = |node| topology.node(node).map_or(0, |of| of.memory_free_bytes);
         let nodes = parse::format_id_list(&self.top);
         let why = match hot {
             0 => "a region would be smaller than 2 MiB".to_owned(),
@@ -139,7 +131,7 @@ impl Place {
                  (nodes {nodes}), which has {}",
                 about(hot / 3 * 4 + LEFT_BELOW),
                 self.lower,
-                about(free(self.lower)),
+                about(free(topology, self.lower)),
                 about(idle.max(above)),
                 about(if idle > 0 { top } else { near }),
             ),
@@ -162,11 +154,10 @@ impl Place {
         args: &PromoteArgs,
         scenario: Scenario,
     ) -> Result<(usize, usize, Option<String>), Failure> {
-        let free = |id| topology.node(id).map_or(0, |node| node.memory_free_bytes);
         let below = self.below(topology);
         let (count, room) = match scenario {
             // Enough room in the top tier: twice what goes there.
-            Scenario::Room | Scenario::Even => (1, below.min(free(self.near) / 2)),
+            Scenario::Room | Scenario::Even => (1, below.min(free(topology, self.near) / 2)),
             // Each region goes up in turn, and as much comes down.
             Scenario::Full => (args.regions(), below),
         };
@@ -191,9 +182,9 @@ impl Place {
                     Size(region * count as u64),
                     Size(most * count as u64),
                     self.lower,
-                    about(free(self.lower)),
+                    about(free(topology, self.lower)),
                     self.near,
-                    about(free(self.near))
+                    about(free(topology, self.near))
                 ),
                 "give a smaller --size or fewer --regions, or end what uses the memory",
             ));
@@ -206,6 +197,11 @@ impl Place {
         );
         Ok((count, most as usize, Some(note)))
     }
+}
+
+/// Free bytes of a node.
+fn free(topology: &Topology, node: u32) -> u64 {
+    topology.node(node).map_or(0, |of| of.memory_free_bytes)
 }
 
 /// The bytes of a node that filling it takes: what is free, less what keeps the kernel from making room at once.

@@ -12,7 +12,7 @@ use crate::failure::{Failure, OrFail};
 use crate::file::Content;
 use crate::output::Results;
 use crate::table::text::{Align, draw, paragraphs};
-use crate::table::{Table, counted, or_dash};
+use crate::table::{Table, counted, or_dash, setting};
 use crate::ui::Ui;
 use crate::units::about;
 
@@ -116,28 +116,22 @@ fn settings(of: &Pghot) -> Table {
         names if names.is_empty() => "none".to_owned(),
         names => names.join(" "),
     };
-    let row =
-        |name: &str, value: String, meaning: &str| vec![name.to_owned(), value, meaning.to_owned()];
     let (target, limit) = (of.target_node.to_string(), of.rate_limit_mbps.to_string());
     let nowhere = "where pages go of which no better node is known";
     let mut rows = vec![
-        row("enabled_sources", sources, "what reports accesses"),
-        row("target_nid", target, nowhere),
-        row("promote_rate_limit_MBps", limit, "promoted at most"),
+        setting("enabled_sources", sources, "what reports accesses"),
+        setting("target_nid", target, nowhere),
+        setting("promote_rate_limit_MBps", limit, "promoted at most"),
     ];
     if let Some(format) = of.format() {
-        rows.push(row(
-            "format",
-            format.to_owned(),
-            "of the records, set at boot",
-        ));
+        rows.push(setting("format", format, "of the records, set at boot"));
     }
     if let Some(bytes) = of.record_bytes() {
-        rows.push(row("records", about(bytes), "memory that they take"));
+        rows.push(setting("records", about(bytes), "memory that they take"));
     }
     rows.extend(of.tuning.iter().map(|(name, text)| {
         let text = if text.is_empty() { "none" } else { text };
-        row(name, text.to_owned(), "debugfs")
+        setting(name, text, "debugfs")
     }));
     Table::new(
         "hot-page tracking",

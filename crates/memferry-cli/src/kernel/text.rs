@@ -9,8 +9,8 @@ use memferry_linux::kernel::{
 use super::description::{Change, Changes, Kept};
 use super::persist::Persisted;
 use crate::restore::Left;
-use crate::table::Table;
 use crate::table::text::{Align, draw, paragraphs, wrap};
+use crate::table::{Table, setting};
 use crate::units::{about, short};
 
 /// The settings and what was copied.
@@ -111,15 +111,16 @@ fn settings(of: &Migration) -> Table {
         false => name.clone(),
     };
     let migrators: Vec<String> = of.migrators.names.iter().map(name).collect();
-    let lanes = |name, lanes: Option<u64>, meaning| Some((name, lanes?.to_string(), meaning));
+    let lanes =
+        |name, lanes: Option<u64>, meaning| Some(setting(name, lanes?.to_string(), meaning));
     let dcbm = of.dcbm.as_ref().map(|dcbm| dcbm.lanes);
     let rows = [
-        Some((
+        Some(setting(
             "migrator",
             migrators.join(" "),
             "copies batches; none: folio by folio",
         )),
-        Some((
+        Some(setting(
             "max_batch_bytes",
             short(of.max_batch_bytes),
             "unmapped together at most",
@@ -131,14 +132,11 @@ fn settings(of: &Migration) -> Table {
         ),
         lanes("dcbm lanes", dcbm, "DMA channels of a batch at most"),
     ];
-    let row = |(name, value, meaning): (&str, String, &str)| {
-        vec![name.to_owned(), value, meaning.to_owned()]
-    };
     Table::new(
         "settings",
         "/sys/kernel/mm/migration; `memferry kernel set` changes them",
         &["setting", "value", "meaning"],
-        rows.into_iter().flatten().map(row).collect(),
+        rows.into_iter().flatten().collect(),
     )
 }
 

@@ -89,6 +89,11 @@ impl Table {
     }
 }
 
+/// A row of a table of settings: its name, its value, and what it means.
+pub fn setting(name: &str, value: impl Into<String>, meaning: &str) -> Vec<String> {
+    vec![name.to_owned(), value.into(), meaning.to_owned()]
+}
+
 /// The tables of a file, in reading order: the published one that it repeats comes first.
 pub fn tables(file: &BenchFile) -> Vec<Table> {
     let repeated = file.reproduces.iter();

@@ -9,7 +9,7 @@ use memferry_linux::topology::{
 use super::description::{Capability, Copies, Description, MoveCost};
 use crate::schema::THP_BYTES;
 use crate::table::text::{Align, draw, paragraphs, wrap};
-use crate::table::{Table, counted, groups, or_dash};
+use crate::table::{Table, counted, groups, or_dash, setting};
 use crate::units::{about, short};
 
 /// The whole machine.
@@ -177,11 +177,9 @@ fn dma_engines(of: &Description) -> Table {
 fn abilities(of: &Description, columns: usize) -> String {
     let line = |ability: &Capability| {
         let state = if ability.available { "yes" } else { "no" };
-        vec![
-            ability.name.to_owned(),
-            ability.purpose.to_owned(),
-            state.to_owned(),
-        ]
+        [ability.name, ability.purpose, state]
+            .map(str::to_owned)
+            .to_vec()
     };
     let table = Table::new(
         "what this kernel lets memferry do",
@@ -259,61 +257,58 @@ fn settings(of: &Description) -> Table {
     };
     let absent = || "absent".to_owned();
     let mut rows = vec![
-        (
+        setting(
             "vm.max_map_count",
             max_map_count.to_string(),
             "mappings of one process at most",
         ),
-        (
+        setting(
             "vm.unprivileged_userfaultfd",
             unprivileged_userfaultfd.map_or_else(absent, switch),
             "userfaultfd(2) for everyone",
         ),
-        (
+        setting(
             "vm.overcommit_memory",
             match overcommit_memory {
                 Overcommit::Heuristic => "heuristic",
                 Overcommit::Always => "always",
                 Overcommit::Never => "never",
-            }
-            .to_owned(),
+            },
             "what mappings may promise",
         ),
-        (
+        setting(
             "vm.nr_hugepages",
             nr_hugepages.map_or_else(absent, |count| count.to_string()),
             "hugetlb pages, set aside",
         ),
-        (
+        setting(
             "kernel.numa_balancing",
             of.numa_balancing.as_ref().map_or_else(absent, balancing),
             "placement can move pages back",
         ),
-        (
+        setting(
             "demotion_enabled",
             of.demotion.map_or_else(absent, switch),
             "reclaim demotes to slower tiers",
         ),
     ];
     rows.push(match &of.migrators {
-        Some(migrators) => (
+        Some(migrators) => setting(
             "kernel's migrator",
-            migrators.active.clone(),
+            &*migrators.active,
             "copies what the kernel migrates",
         ),
-        None => (
+        None => setting(
             "kernel's migrator",
-            "stock kernel".to_owned(),
+            "stock kernel",
             "see `memferry kernel status`",
         ),
     });
-    let rows = rows.into_iter();
     Table::new(
         "limits and settings",
         "files of /proc/sys, and of /sys/kernel/mm",
         &["name", "value", "meaning"],
-        rows.map(|(name, value, meaning)| vec![name.to_owned(), value, meaning.to_owned()])
-            .collect(),
+        rows,
     )
 }
 
