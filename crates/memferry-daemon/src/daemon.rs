@@ -83,8 +83,6 @@ pub fn run(options: &Options) -> Result<Status, DaemonError> {
     let machine = Machine::read(&options.root)?;
     let hands = Box::new(Kernel::new(&machine));
     let mut daemon = Daemon::new(options, config, machine, hands, knobs, stop)?;
-    // Nobody may wait for it.
-    let _ = sd_notify::notify(&[NotifyState::Ready]);
     daemon.rounds(&reload);
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     daemon.end()
@@ -207,7 +205,12 @@ impl Daemon {
             }
             self.round();
             self.took = began.elapsed();
-            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+            // Whoever started it may ask for its status now. Nobody may wait for it.
+            let state = match self.rounds {
+                1 => NotifyState::Ready,
+                _ => NotifyState::Watchdog,
+            };
+            let _ = sd_notify::notify(&[state]);
             if self.options.once && self.rounds >= ONCE_ROUNDS {
                 break;
             }
