@@ -147,7 +147,7 @@ test-kubernetes: setup-test-kubernetes ## the chart and Grafana's dashboard agai
 kernel-series: setup ## the kernel series as mails, in target/kernel-series
 	$(XTASK) series
 
-kernel-check: setup-tests ## checkpatch, sparse and kernel-doc on the mails, and a kernel after each of them
+kernel-check: setup-tests ## checkpatch, sparse, kernel-doc and htmldocs on the mails, and a kernel after each of them
 	$(XTASK) series --check
 
 kernel-deb: setup ## Debian packages of a kernel with the series, in target/kernel-deb (hours on few cores)

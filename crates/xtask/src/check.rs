@@ -17,7 +17,11 @@ use crate::tree::{Files, Series, Tree};
 use crate::ui::step;
 
 /// What the lints need besides what builds a kernel.
-const NEEDS: [Need; 1] = [("sparse", "sparse")];
+const NEEDS: [Need; 3] = [
+    ("sparse", "sparse"),
+    ("sphinx-build", "python3-sphinx"),
+    ("/usr/lib/python3/dist-packages/yaml", "python3-yaml"),
+];
 
 /// The fragment with the series' own options.
 const FRAGMENT: &str = "memferry";
@@ -59,7 +63,7 @@ pub fn run(lab: &Lab, series: &Series, quick: bool) -> Result<bool> {
             series,
         };
         good &= report(
-            "sparse, W=1, kernel-doc, and symbols with the options off",
+            "sparse, W=1, kernel-doc, htmldocs, and symbols with the options off",
             &lint.findings()?,
         );
     }

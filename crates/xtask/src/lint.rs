@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What compilers and Linux's checkers say of the series' code: gcc with W=1, sparse, kernel-doc.
+//! What compilers and Linux's checkers say of the series' code and pages: gcc with W=1, sparse, kernel-doc, Sphinx.
 //! And whether Linux's objects name nothing new where the series is configured out. All in a tree
 //! of its own, in which only the objects concerned are built.
 
@@ -39,6 +39,7 @@ impl Lint<'_> {
         let touched = self.objects(touched.iter())?;
         let before = counted(&self.build(&touched, "lint-before.log")?);
         let symbols = self.symbols(&touched)?;
+        let pages_before = counted(&self.pages("htmldocs-before.log")?);
 
         step!("the same code, with the series and configured out");
         self.tree.set(self.series)?;
@@ -54,8 +55,20 @@ impl Lint<'_> {
         let mut objects = self.objects(ours.iter().copied())?;
         objects.extend(touched);
         let text = self.build(&objects, "lint-after.log")?;
-        let mut old = before;
-        for (warning, line) in warnings(&text) {
+        findings.extend(self.new_warnings(before, &text));
+        findings.extend(self.new_warnings(pages_before, &self.pages("htmldocs-after.log")?));
+
+        step!("kernel-doc");
+        findings.extend(self.kernel_doc()?);
+        findings.sort();
+        findings.dedup();
+        Ok(findings)
+    }
+
+    /// The warnings in `text` about files of the series, or that it touches, which are not among the `old` ones.
+    fn new_warnings(&self, mut old: BTreeMap<String, usize>, text: &str) -> Vec<String> {
+        let mut new = Vec::new();
+        for (warning, line) in warnings(text) {
             let path = Path::new(warning.split(':').next().unwrap_or_default());
             let left = old.entry(warning.clone()).or_default();
             if *left > 0 {
@@ -63,15 +76,40 @@ impl Lint<'_> {
             } else if self.series.files.contains_key(path)
                 || self.series.hooked().iter().any(|other| other == path)
             {
-                findings.push(line);
+                new.push(line);
             }
         }
+        new
+    }
 
-        step!("kernel-doc");
-        findings.extend(self.kernel_doc()?);
-        findings.sort();
-        findings.dedup();
-        Ok(findings)
+    /// Makes HTML of the folders whose pages the series adds or touches. Returns what Sphinx says, in the form of gcc. What
+    /// refers to other folders is unknown to it, with the series and without.
+    fn pages(&self, log: &str) -> Result<String> {
+        step!("htmldocs");
+        let hooked = self.series.hooked();
+        let paths = self.series.files.keys().chain(&hooked);
+        let folders: BTreeSet<_> = paths
+            .filter(|path| path.extension().is_some_and(|end| end == "rst"))
+            .filter_map(|path| path.parent()?.strip_prefix("Documentation").ok()?.to_str())
+            .collect();
+        let folders: Vec<_> = folders.into_iter().collect();
+        let html = self.tree.state.join("html");
+        // Sphinx says nothing of pages that it need not make again.
+        let _ = fs::remove_dir_all(&html);
+        let targets = [
+            "htmldocs",
+            &format!("SPHINXDIRS={}", folders.join(" ")),
+            &format!("BUILDDIR={}", html.display()),
+        ];
+        build::make(
+            self.tree,
+            self.machine,
+            &targets,
+            log,
+            "make HTML of the pages",
+        )?;
+        let text = fs::read_to_string(self.tree.state.join(log))?;
+        Ok(page_warnings(&text, &self.tree.linux))
     }
 
     fn configure(&self, profile: Profile) -> Result<()> {
@@ -192,6 +230,18 @@ fn warnings(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
+/// Sphinx's log in the form of gcc's: paths in `linux`, `warning` and `error` in small letters. What a page takes out of
+/// comments is at the comment: `PAGE:LINE: ./FILE:LINE: WARNING: TEXT`.
+fn page_warnings(text: &str, linux: &Path) -> String {
+    let root = format!("{}/", linux.display());
+    text.replace(&root, "")
+        .replace(": WARNING: ", ": warning: ")
+        .replace(": ERROR: ", ": error: ")
+        .lines()
+        .map(|line| line.split_once(": ./").map_or(line, |(_, comment)| comment))
+        .fold(String::new(), |all, line| all + line + "\n")
+}
+
 /// The warnings and errors of kernel-doc: `PATH:LINE: warning: TEXT`, and of that of later
 /// Linux, which is written in Python: `Warning: PATH:LINE TEXT`, with status 0.
 fn complaints(text: &str) -> Vec<String> {
@@ -233,6 +283,22 @@ mod tests {
                     Error: mm/b.c:1 Cannot read file\n\
                     Info: mm/a.c:7 Scanning doc for function f\n";
         assert_eq!(complaints(text).len(), 3);
+    }
+
+    #[test]
+    fn sphinx_complains_of_pages_and_of_comments() {
+        let text = "/t/linux/Documentation/mm/a.rst:7: WARNING: unknown document: 'b'\n\
+                    /t/linux/Documentation/mm/a:120: ./mm/a.c:395: ERROR: Unexpected indentation.\n\
+                    WARNING: dot(1) not found\n";
+        let text = page_warnings(text, Path::new("/t/linux"));
+        let all: Vec<_> = warnings(&text).into_iter().map(|(of, _)| of).collect();
+        assert_eq!(
+            all,
+            [
+                "Documentation/mm/a.rst: warning: unknown document: 'b'",
+                "mm/a.c: error: Unexpected indentation."
+            ]
+        );
     }
 
     #[test]
