@@ -77,7 +77,9 @@ test-all: setup-test-all check test lab lab-zcu102 lab-debug lab-kcsan ## the sa
 	# Prometheus scrapes the daemon for ten minutes.
 	$(CARGO) test --package memferry-cli --test daemon -- --ignored
 	# The series for today's Linux.
-	$(CARGO) xtask lab --base mainline --guests $(GUESTS) --profile release
+	$(MAKE) lab lab-kcsan BASE=mainline
+	$(CARGO) xtask lab --base mainline --guests $(GUESTS) --profile debug
+	$(CARGO) xtask lab --base mainline --guests $(GUESTS) --machine zcu102
 	# A thousand batches with every fault of a DMA engine, and two hundred with every pair: an hour or more.
 	$(LAB) --profile release --seconds 7200 -- 'modprobe dcbm trust=faultdma && ./faults alone 1000 && ./faults pairs 200'
 	# With CPUs to spare a migrator may decline nothing; helpers run where they shall; a writer for each CPU.
