@@ -141,9 +141,9 @@ static bool migrator_stage_ended(const struct migrator_stage *stage)
 	return list_entry_is_head(stage->src, stage->src_folios, lru);
 }
 
-/* Whether eligible folios of so many bytes are there: of any size if that is 0, but at least one. */
-static bool migrator_stage_has(const struct migrator_stage *stage, const struct migrator *migrator,
-			       size_t least)
+/* Whether @least bytes are left in eligible folios; if that is 0, whether one folio is. */
+bool migrator_stage_has(const struct migrator_stage *stage, const struct migrator *migrator,
+			size_t least)
 {
 	struct folio *src = stage->src, *dst = stage->dst;
 	size_t bytes = 0;

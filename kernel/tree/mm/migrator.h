@@ -234,6 +234,8 @@ struct migrator_stage {
 };
 
 /* migrator.c: the stage */
+bool migrator_stage_has(const struct migrator_stage *stage, const struct migrator *migrator,
+			size_t least);
 void migrator_stage_fill(struct migrator_stage *stage, const struct migrator *migrator,
 			 struct migrator_batch *batch, size_t bytes);
 void migrator_stage_begin(struct migrator_pool *pool, struct migrator_batch *batch);

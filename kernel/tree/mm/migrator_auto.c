@@ -325,9 +325,8 @@ static size_t auto_run(struct migrator_stage *stage, const struct migrator_polic
 }
 
 /*
- * Bytes and number of the folios that are left, up to @max_nr. Those that are not eligible count:
- * who finds out looks at each again, which is a hundredth of moving it, and most batches of a size
- * for which the plain copy was chosen have no use for that.
+ * Bytes and number of the folios that are left, up to @max_nr, eligible or not: to look at each
+ * takes a hundredth of moving it, and only batches that are copied here need it.
  */
 static size_t auto_left(const struct migrator_stage *stage, unsigned int max_nr, unsigned int *nr)
 {
@@ -379,7 +378,7 @@ static bool auto_step(struct migrator_stage *stage, const struct migrator_policy
 	else
 		auto_decide(class, stage->reason, most, &decision);
 	/* Only trials are of a part. */
-	if (!decision.measured)
+	if (!decision.measured || !migrator_stage_has(stage, policy->plain->migrator, min_bytes))
 		return false;
 	start = migrator_auto_clock();
 	bytes = auto_run(stage, policy, cpus, &decision, times);

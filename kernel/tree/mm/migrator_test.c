@@ -829,6 +829,27 @@ static void test_auto_learns(struct kunit *test)
 	auto_end(test);
 }
 
+/* Small is what may be copied, not what is there: such a batch is left to the move. */
+static void test_auto_small(struct kunit *test)
+{
+	struct test_lists lists;
+	struct folio *held;
+
+	auto_begin(test);
+	init_lists(&lists);
+	add_pair(test, &lists, get_order(SZ_256K), 1);
+	add_pair(test, &lists, 0, 2);
+	held = list_first_entry(&lists.src, struct folio, lru);
+	folio_get(held);
+	KUNIT_EXPECT_FALSE(test, run_stage(&lists, MR_SYSCALL));
+	KUNIT_EXPECT_EQ(test, kinds.plain, 0);
+	folio_put(held);
+	KUNIT_EXPECT_FALSE(test, run_stage(&lists, MR_SYSCALL));
+	KUNIT_EXPECT_EQ(test, kinds.plain, 1);
+	drop_pairs(&lists);
+	auto_end(test);
+}
+
 static bool in_a_task(void)
 {
 	return false;
@@ -995,6 +1016,7 @@ static struct kunit_case migrator_test_cases[] = {
 	KUNIT_CASE(test_only),
 	KUNIT_CASE(test_auto_opens),
 	KUNIT_CASE(test_auto_learns),
+	KUNIT_CASE(test_auto_small),
 	KUNIT_CASE(test_auto_urgent),
 	KUNIT_CASE(test_auto_split),
 	KUNIT_CASE(test_leave_in_flight),
