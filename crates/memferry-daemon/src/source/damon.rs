@@ -105,7 +105,7 @@ impl Damon {
             .is_some_and(|state| state != "off")
     }
 
-    fn begin(&mut self, knobs: &mut Knobs) -> Result<(), DaemonError> {
+    fn begin(&self, knobs: &mut Knobs) -> Result<(), DaemonError> {
         let context = format!("{KDAMONDS}/0/contexts/0");
         let attributes = format!("{context}/monitoring_attrs");
         let count = self.watched.len();
