@@ -201,7 +201,18 @@ fn promotion(machine: &Machine) -> Vec<Finding> {
         return Vec::new();
     };
     let file = "proc/sys/kernel/numa_balancing";
-    let found = match machine.topology.kernel_interface.numa_balancing {
+    let mode = machine.topology.kernel_interface.numa_balancing;
+    if let Some((pid, _)) = running_daemon(machine).filter(|(_, status)| promotes(status)) {
+        let is_on = mode.is_some_and(|mode| mode.tiering || mode.placement);
+        let beside = note(
+            "kernel.numa_balancing is on",
+            format!(
+                "it moves pages of {slow} up beside memferry daemon (pid {pid}), whatever its groups are due"
+            ),
+        );
+        return is_on.then(|| beside.set(file, "0")).into_iter().collect();
+    }
+    let found = match mode {
         Some(mode) if mode.tiering => return Vec::new(),
         Some(mode) if mode.placement => note(
             "kernel.numa_balancing is 1",
@@ -366,7 +377,9 @@ fn damon(machine: &Machine) -> Vec<Finding> {
             found.push(note(format!("{module} is on"), why).set(&file, "N"));
         }
     }
-    for number in kdamonds(machine) {
+    let is_ours =
+        running_daemon(machine).is_some_and(|(_, status)| status["source"]["name"] == "damon");
+    for number in kdamonds(machine).iter().filter(|_| !is_ours) {
         let pid = machine.text(&format!("{KDAMONDS}/{number}/pid"));
         let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
         // No command: the kdamond belongs to somebody, who may need it.
@@ -387,17 +400,24 @@ fn damon(machine: &Machine) -> Vec<Finding> {
     found
 }
 
+/// The number and status of a daemon that runs: a killed one leaves its file.
+fn running_daemon(machine: &Machine) -> Option<(u64, Value)> {
+    let status = machine.text("run/memferry/status.json")?;
+    let status: Value = serde_json::from_str(&status).ok()?;
+    let pid = status["pid"].as_u64()?;
+    machine.text(&format!("proc/{pid}/stat"))?;
+    Some((pid, status))
+}
+
+/// Whether a daemon moves pages up itself, rather than let the kernel do so.
+fn promotes(status: &Value) -> bool {
+    let by_kernel = ["pghot", "numa-balancing"].map(Value::from);
+    status["act"] == true && !by_kernel.contains(&status["source"]["name"])
+}
+
 /// A daemon that runs and says of itself that something fails: its configuration, its source, its history; or whose source is weak.
 fn daemon(machine: &Machine) -> Vec<Finding> {
-    let status = machine.text("run/memferry/status.json");
-    let status: Option<Value> = status.and_then(|text| serde_json::from_str(&text).ok());
-    // A killed daemon leaves its file.
-    let runs = status.and_then(|status| {
-        let pid = status["pid"].as_u64()?;
-        machine.text(&format!("proc/{pid}/stat"))?;
-        Some((pid, status))
-    });
-    let Some((pid, status)) = runs else {
+    let Some((pid, status)) = running_daemon(machine) else {
         return Vec::new();
     };
     let trouble = status["trouble"].as_str().map(|trouble| {

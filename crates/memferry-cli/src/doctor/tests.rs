@@ -70,6 +70,10 @@ demotion | wrong | cannot demote | | sys/kernel/mm/numa/demotion_enabled = gone
 promotion | wrong | numa_balancing is 0 | echo 2 > /proc/sys/kernel/numa_balancing | proc/sys/kernel/numa_balancing = 0
 promotion | note | numa_balancing is 0 | echo 2 > /proc/sys/kernel/numa_balancing | proc/sys/kernel/numa_balancing = 0 | KDAMONDS/0/state = on
 promotion | note | numa_balancing is 1 | echo 2 > /proc/sys/kernel/numa_balancing | proc/sys/kernel/numa_balancing = 1
+promotion | note | numa_balancing is on | echo 0 > /proc/sys/kernel/numa_balancing | ACTING
+promotion | note | numa_balancing is on | echo 0 > /proc/sys/kernel/numa_balancing | ACTING | proc/sys/kernel/numa_balancing = 1
+promotion | wrong | numa_balancing is 0 | echo 2 > /proc/sys/kernel/numa_balancing \
+    | proc/7/stat = 7 | run/memferry/status.json = {\"pid\": 7, \"act\": false} | proc/sys/kernel/numa_balancing = 0
 promotion | wrong | has no NUMA balancing | | proc/sys/kernel/numa_balancing = gone
 promotion-rate | wrong | rate limit | echo 65536 > /proc | proc/sys/kernel/numa_balancing_promote_rate_limit_MBps = 0
 zone-reclaim | note | vm.zone_reclaim_mode | echo 0 > /proc | proc/sys/vm/zone_reclaim_mode = 1
@@ -94,13 +98,18 @@ uffdio-move | note | moves within a program are at risk | | proc/sys/kernel/osre
 rights | note | CAP_SYS_NICE missing | | proc/self/status = CapEff: 0000000000080000
 ";
 
-/// Changes of the machine that no check minds: pghot promotes, userfaultfd is everyone's, the kernel has less.
+/// Changes of the machine that no check minds: pghot or the daemon promotes, userfaultfd is everyone's, the kernel has less.
 const FINE: &str = "
+ACTING | proc/sys/kernel/numa_balancing = 0
 proc/sys/kernel/numa_balancing = 0 | proc/sys/vm/pghot_enabled_sources = 4
 proc/sys/vm/unprivileged_userfaultfd = 1
 run/memferry/status.json = {\"pid\": 7, \"trouble\": \"of a daemon that was killed\"}
 sys/kernel/mm/lru_gen = gone | INTERLEAVE = gone | THP = gone | sys/kernel/mm/damon = gone | sys/bus = gone
 ";
+
+/// The daemon moves pages, by DAMON.
+const ACTING: &str = "proc/7/stat = 7 | KDAMONDS/0/state = on \
+    | run/memferry/status.json = {\"pid\": 7, \"act\": true, \"source\": {\"name\": \"damon\"}}";
 
 /// One tier, with all that is wrong with two.
 const ONE_TIER: &str = "sys/bus = gone | TIERS = gone | NODES/node2 = gone \
@@ -111,7 +120,10 @@ const ONE_TIER: &str = "sys/bus = gone | TIERS = gone | NODES/node2 = gone \
 
 /// [`TIERED`] with changes, `|` between them.
 fn tiered(changes: &str) -> tempfile::TempDir {
-    let files = format!("{TIERED}\n{}", changes.replace('|', "\n"));
+    let files = format!(
+        "{TIERED}\n{}",
+        changes.replace("ACTING", ACTING).replace('|', "\n")
+    );
     let files = files
         .replace("THP", "sys/kernel/mm/transparent_hugepage")
         .replace("INTERLEAVE", "sys/kernel/mm/mempolicy/weighted_interleave")

@@ -414,6 +414,13 @@ mod tests {
             (read("nr_kdamonds"), read("0/state")),
             ("0".into(), "off".into())
         );
+        // Who else moves pages is said of a daemon that does.
+        put(root.path(), crate::knobs::BALANCING, "1\n");
+        for act in [true, false] {
+            let mut knobs = Knobs::open(root.path()).unwrap();
+            let (_, why) = choose(SourceChoice::Auto, &machine, &mut knobs, act).unwrap();
+            assert_eq!(why.contains("the kernel moves pages up as well"), act);
+        }
     }
 
     #[test]

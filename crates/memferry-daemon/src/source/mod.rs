@@ -9,7 +9,7 @@ mod perf;
 
 use crate::config::SourceChoice;
 use crate::error::DaemonError;
-use crate::knobs::Knobs;
+use crate::knobs::{BALANCING, Knobs};
 use crate::machine::Machine;
 use crate::status::SampleStatus;
 use crate::tiering::{ProcessId, Seen};
@@ -76,6 +76,20 @@ pub trait Source {
 /// # Errors
 /// The wanted one cannot be had.
 pub fn choose(
+    choice: SourceChoice,
+    machine: &Machine,
+    knobs: &mut Knobs,
+    act: bool,
+) -> Result<(Box<dyn Source>, String), DaemonError> {
+    let (source, mut why) = take(choice, machine, knobs, act)?;
+    let is_on = knobs.read(BALANCING).is_some_and(|mode| mode != "0");
+    if act && is_on && !source.kernel_moves() {
+        why.push_str("; kernel.numa_balancing is on, so the kernel moves pages up as well");
+    }
+    Ok((source, why))
+}
+
+fn take(
     choice: SourceChoice,
     machine: &Machine,
     knobs: &mut Knobs,
