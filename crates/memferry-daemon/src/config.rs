@@ -318,7 +318,7 @@ impl Default for RawBrakes {
         Self {
             bytes_per_second: Rate(256 << 20),
             memory_pressure: Percent(10.0),
-            cpu_pressure: Percent(90.0),
+            cpu_pressure: Percent(100.0),
             waste: Percent(50.0),
         }
     }

@@ -174,6 +174,17 @@ fn pressure_halves_the_rate_and_it_comes_back() {
     );
     (0..QUIET_ROUNDS).for_each(|_| daemon.round());
     assert_eq!(text(root.path(), BALANCING_RATE), "256");
+    // Some task always waits where there are more of them than CPUs: by default that brakes nothing.
+    put(
+        root.path(),
+        "proc/pressure/cpu",
+        "some avg10=99.99 avg60=0 avg300=0 total=0\n",
+    );
+    daemon.round();
+    assert_eq!(text(root.path(), BALANCING_RATE), "256");
+    daemon.config.brakes.cpu_pressure = 99.0;
+    daemon.round();
+    assert_eq!(text(root.path(), BALANCING_RATE), "128");
 }
 
 #[test]
