@@ -20,9 +20,12 @@ use crate::machine::text;
 use crate::rights;
 use crate::tiering::{CHUNK, ProcessId, Seen};
 
-/// Microseconds from sample to sample, and of what a report covers: a round. DAMON's own 5,000 from sample to sample cost eight times as much.
-const SAMPLE_US: u32 = 40_000;
+/// Microseconds of what a report covers: a round.
 const AGGREGATE_US: u32 = 200_000;
+/// Microseconds from sample to sample: DAMON's CPU time goes by their number. Every 40,000 found no more, and one in a report found it later.
+const SAMPLE_US: u32 = 100_000;
+/// The same where sysfs is read, which answers two samples later.
+const SYSFS_SAMPLE_US: u32 = 40_000;
 /// Microseconds until it looks again for what a process has mapped.
 const UPDATE_US: u32 = 1_000_000;
 /// Regions of all processes at most, and where they have little memory.
@@ -105,6 +108,13 @@ impl Damon {
             .is_some_and(|state| state != "off")
     }
 
+    fn sample_us(&self) -> u32 {
+        match self.tracepoint {
+            Some(_) => SAMPLE_US,
+            None => SYSFS_SAMPLE_US,
+        }
+    }
+
     fn begin(&self, knobs: &mut Knobs) -> Result<(), DaemonError> {
         let context = format!("{KDAMONDS}/0/contexts/0");
         let attributes = format!("{context}/monitoring_attrs");
@@ -114,7 +124,10 @@ impl Damon {
         let mut put = |file: String, text: &dyn ToString| files.push((file, text.to_string()));
         put(format!("{KDAMONDS}/0/contexts/nr_contexts"), &1);
         put(format!("{context}/operations"), &"vaddr");
-        put(format!("{attributes}/intervals/sample_us"), &SAMPLE_US);
+        put(
+            format!("{attributes}/intervals/sample_us"),
+            &self.sample_us(),
+        );
         put(format!("{attributes}/intervals/aggr_us"), &AGGREGATE_US);
         put(format!("{attributes}/intervals/update_us"), &UPDATE_US);
         let least = self.regions / LEAST_PART;
@@ -130,7 +143,7 @@ impl Damon {
             let scheme = format!("{context}/schemes/{index}");
             put(format!("{scheme}/action"), &"stat");
             // The kernel answers at the next sample, not when it aggregates.
-            put(format!("{scheme}/apply_interval_us"), &SAMPLE_US);
+            put(format!("{scheme}/apply_interval_us"), &SYSFS_SAMPLE_US);
             // Idle regions are not named: each would take a folder in sysfs, and its reading.
             for (field, least, most) in [
                 ("sz", 0, u64::MAX),
@@ -222,7 +235,7 @@ impl Source for Damon {
         if self.watched.is_empty() || !Self::is_on(knobs) {
             return Ok(Report::Accesses(Vec::new()));
         }
-        let samples = AGGREGATE_US / SAMPLE_US;
+        let samples = AGGREGATE_US / self.sample_us();
         if let Some(aggregated) = &mut self.aggregated {
             let patience = Duration::from_micros((AGGREGATE_US + SAMPLE_US).into());
             let report = aggregated.report(self.watched.len(), samples, patience);
@@ -239,7 +252,7 @@ impl Source for Damon {
         }
         let regions = |(index, process): (usize, &ProcessId)| {
             let folder = format!("{KDAMONDS}/0/contexts/0/schemes/{index}/tried_regions");
-            (*process, regions(knobs, &folder))
+            (*process, regions(knobs, &folder, samples))
         };
         Ok(Report::Accesses(
             self.watched.iter().enumerate().map(regions).collect(),
@@ -268,7 +281,7 @@ fn regions_for(knobs: &Knobs, processes: &[ProcessId]) -> usize {
     (bytes / CHUNK / 2).clamp(least, most).next_power_of_two()
 }
 
-fn regions(knobs: &Knobs, folder: &str) -> Vec<Seen> {
+fn regions(knobs: &Knobs, folder: &str, of: u32) -> Vec<Seen> {
     let folder = knobs.root().join(folder);
     let (Ok(at), Ok(entries)) = (File::open(&folder), fs::read_dir(&folder)) else {
         return Vec::new();
@@ -290,7 +303,7 @@ fn regions(knobs: &Knobs, folder: &str) -> Vec<Seen> {
         Some(Seen {
             range: number(region, "start")? as usize..number(region, "end")? as usize,
             accesses: number(region, "nr_accesses")? as u32,
-            of: AGGREGATE_US / SAMPLE_US,
+            of,
         })
     };
     let names = entries.flatten().map(|entry| entry.file_name());
