@@ -23,7 +23,6 @@
 #include <string.h>
 
 #define LEARNT		"/sys/kernel/debug/migration/auto"
-#define CHANNELS	4
 #define BYTES		(4UL << 20)
 #define PATIENCE_MS	180000
 #define LEARNING		2500

@@ -55,26 +55,10 @@ static struct size {
 
 static struct result {
 	bool there;
-	long long wall[ROUNDS_MAX], cpu[ROUNDS_MAX];
+	double wall[ROUNDS_MAX], cpu[ROUNDS_MAX];	/* ns */
 	long long copied;		/* bytes, by the migrator */
 	size_t verified, left;
 } results[NR_SIZES][NR_SETTINGS];
-
-static int by_value(const void *one, const void *other)
-{
-	const long long *a = one, *b = other;
-
-	return (*a > *b) - (*a < *b);
-}
-
-static long long median(const long long *values, int nr)
-{
-	long long sorted[ROUNDS_MAX];
-
-	memcpy(sorted, values, nr * sizeof(*values));
-	qsort(sorted, nr, sizeof(*sorted), by_value);
-	return sorted[nr / 2];
-}
 
 /* Chooses the migrator as users do: what it declines by default it declines here. */
 static bool choose(const struct setting *setting)
@@ -148,22 +132,22 @@ static void tell(FILE *file, int rounds)
 
 	fprintf(file, "{\"schema\":\"memferry-guest/1\",\"emulated\":true,\"rows\":[");
 	for (unsigned int z = 0; z < NR_SIZES; z++) {
-		long long none = median(results[z][0].wall, rounds);
+		double none = median_of(results[z][0].wall, rounds);
 
 		for (unsigned int s = 0; s < NR_SETTINGS; s++) {
-			const struct result *result = &results[z][s];
-			long long wall = median(result->wall, rounds);
-			long long cpu = median(result->cpu, rounds);
+			struct result *result = &results[z][s];
+			double wall = median_of(result->wall, rounds);
+			double cpu = median_of(result->cpu, rounds);
 
 			if (!result->there)
 				continue;
-			tap_note("%7zu B x %3u  %-7s %u lanes: %9lld ns, of none %5.2f, CPU %9lld ns, copied by it %3.0f %%",
+			tap_note("%7zu B x %3u  %-7s %u lanes: %9.0f ns, of none %5.2f, CPU %9.0f ns, copied by it %3.0f %%",
 				 sizes[z].folio, sizes[z].folios, settings[s].migrator,
-				 settings[s].lanes, wall, (double)none / wall, cpu,
+				 settings[s].lanes, wall, none / wall, cpu,
 				 result->copied * 100.0 / (sizes[z].folio * sizes[z].folios * rounds));
-			fprintf(file, "%s\n{\"migrator\":\"%s\",\"lanes\":%u,\"folio_bytes\":%zu,\"folios\":%u,\"runs\":%d,\"call_ns\":%lld,\"of_none\":%.3f,\"cpu_ns\":%lld,\"copied_bytes\":%lld,\"verified_bytes\":%zu}",
+			fprintf(file, "%s\n{\"migrator\":\"%s\",\"lanes\":%u,\"folio_bytes\":%zu,\"folios\":%u,\"runs\":%d,\"call_ns\":%.0f,\"of_none\":%.3f,\"cpu_ns\":%.0f,\"copied_bytes\":%lld,\"verified_bytes\":%zu}",
 				comma, settings[s].migrator, settings[s].lanes, sizes[z].folio,
-				sizes[z].folios, rounds, wall, (double)none / wall, cpu,
+				sizes[z].folios, rounds, wall, none / wall, cpu,
 				result->copied, result->verified);
 			comma = ",";
 		}

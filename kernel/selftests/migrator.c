@@ -11,12 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const migrate_reasons[NR_REASONS] = {
-	"compaction", "memory_failure", "memory_hotplug", "syscall_or_cpuset",
-	"mempolicy_mbind", "numa_misplaced", "contig_range", "longterm_pin", "demotion",
-	"damon",
-};
-
 static const char *const migrators[] = { "none", "kernel", "mtcopy", "dcbm" };
 #define NR_MIGRATORS	4
 

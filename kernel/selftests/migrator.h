@@ -31,10 +31,6 @@
 #define MIN_BATCH	262144
 #define MAX_BATCH	4194304
 
-/* The names of enum migrate_reason, in its order. */
-extern const char *const migrate_reasons[];
-#define NR_REASONS	10
-
 /* Whether this kernel has the interface. */
 bool migrator_kernel(void);
 

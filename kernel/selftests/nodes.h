@@ -12,7 +12,6 @@
 #define MAX_NODES	64
 
 #define MPOL_DEFAULT	0
-#define MPOL_PREFERRED	1
 #define MPOL_BIND	2
 #define MPOL_MF_STRICT		(1 << 0)
 #define MPOL_MF_MOVE		(1 << 1)

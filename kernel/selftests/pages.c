@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Readers of pagemap, kpageflags and kpagecount. */
+/* Readers of pagemap and kpageflags. */
 #include "pages.h"
 #include "nodes.h"
 #include "tap.h"
@@ -66,26 +66,12 @@ static uint64_t flags_of_frame(uint64_t frame)
 	return frame != NO_FRAME ? of_frame(open_once(&fd, "/proc/kpageflags"), frame) : 0;
 }
 
-uint64_t page_flags(const void *at)
-{
-	return flags_of_frame(page_frame(at));
-}
-
-int page_mappings(const void *at)
-{
-	uint64_t frame = page_frame(at);
-	static int fd;
-
-	return frame != NO_FRAME ? (int)of_frame(open_once(&fd, "/proc/kpagecount"), frame) :
-				   -1;
-}
-
 size_t pages_flagged(const void *at, size_t bytes, uint64_t flags)
 {
 	size_t found = 0;
 
 	for (size_t offset = 0; offset < bytes; offset += page_bytes())
-		found += (page_flags((const char *)at + offset) & flags) == flags;
+		found += (flags_of_frame(page_frame((const char *)at + offset)) & flags) == flags;
 	return found;
 }
 

@@ -248,13 +248,6 @@ static void test_batch(bool huge)
 	pghot_memory_drop(content);
 }
 
-static int compare(const void *a, const void *b)
-{
-	const double *left = a, *right = b;
-
-	return *left < *right ? -1 : *left > *right;
-}
-
 /* Notes how long the pages took from one step to another; returns how many took both. */
 static size_t note_step(double times[][STEPS], size_t pages, int from, int to)
 {
@@ -264,11 +257,13 @@ static size_t note_step(double times[][STEPS], size_t pages, int from, int to)
 	for (size_t n = 0; n < pages; n++)
 		if (times[n][from] && times[n][to] >= times[n][from])
 			took[nr++] = (times[n][to] - times[n][from]) * 1e6;
-	qsort(took, nr, sizeof(*took), compare);
-	if (nr)
+	if (nr) {
+		double median = median_of(took, nr);
+
 		tap_note("%s to %s: %zu pages, us: median %.0f, nine tenths %.0f, all %.0f",
-			 steps[from] + 6, steps[to] + 6, nr, took[nr / 2], took[nr * 9 / 10],
+			 steps[from] + 6, steps[to] + 6, nr, median, took[nr * 9 / 10],
 			 took[nr - 1]);
+	}
 	free(took);
 	return nr;
 }

@@ -42,18 +42,6 @@ static int set_sources(unsigned int mask)
 	return file_write_number(mask, SOURCES);
 }
 
-/*
- * New pages come to the LRU lists by batches of each CPU, and have no records before. Asking for
- * a page to move, here to where it is, ends all batches.
- */
-static void end_batches(void *at)
-{
-	int node = node_of(at), status;
-
-	if (move_pages(0, 1, &at, &node, &status, MPOL_MF_MOVE))
-		tap_bail("move_pages: %s", strerror(errno));
-}
-
 static struct reader {
 	pthread_t thread;
 	const volatile unsigned char *at;
@@ -172,7 +160,7 @@ static void test_scan(const char *name)
 		tap_ok(false, "%s: made on the slow node", name);
 		return;
 	}
-	end_batches(memory.at);
+	pghot_settle(memory.at);
 	folios = memory_folios_wanted(&memory);
 	reader_start(memory.at, memory.bytes);
 	set_sources(1 << PGHOT_PGTSCAN);
@@ -230,7 +218,7 @@ static void test_idle_tracking(void)
 	uint64_t touched, left;
 
 	memset(at, 1, BYTES);
-	end_batches(at);
+	pghot_settle(at);
 	touched = page_frame(at);
 	left = page_frame(at + page_bytes());
 	if (touched == NO_FRAME || !idle_mark(touched) || !idle_mark(left))
@@ -299,7 +287,7 @@ static void test_samples(void)
 	sched_getaffinity(0, sizeof(all), &all);
 	if (!memory_make(&memory, kind_named("memory file"), BYTES, node_slow(), 0))
 		tap_bail("no memory file on the slow node");
-	end_batches(memory.at);
+	pghot_settle(memory.at);
 	before = pghot_status("recorded_hwhints");
 	tap_ok(!file_write(PGHOT_FAULTS, PGHOT_EVENT) && !set_sources(1 << PGHOT_HWHINT),
 	       "minor faults are an event");

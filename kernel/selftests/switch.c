@@ -125,7 +125,6 @@ static void load(struct counts *counts)
 		counts->error = error, counts->strange++;
 	if (mtcopy_loaded() && rand() % 2) {
 		file_write_number(1 + rand() % 4, MIGRATION "/mtcopy/lanes");
-		file_write(rand() % 2 ? "high" : "normal", MTCOPY_PARAMS "/priority");
 		file_write(rand() % 2 ? "1" : "0", MTCOPY_PARAMS "/fill");
 		file_write(rand() % 2 ? "1" : "0", MTCOPY_PARAMS "/high_priority");
 		file_write(rand() % 2 ? "1" : "0", MTCOPY_PARAMS "/idle_only");
