@@ -15,6 +15,7 @@
 #include "modules.h"
 #include "nodes.h"
 #include "tap.h"
+#include "task.h"
 #include "trace.h"
 
 #include <errno.h>
@@ -375,8 +376,7 @@ static void test_unload(void)
 	engine_start("channels=2");
 	make(&memory, BATCH, 1);
 	content_start_writers(memory.content);
-	if (pthread_create(&mover, NULL, move_about, &memory))
-		tap_bail("no thread");
+	thread_start(&mover, move_about, &memory);
 	for (int n = 0; n < 30; n++) {
 		engine_start("");
 		engine_set("delay_us", 300);

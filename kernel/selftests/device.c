@@ -5,6 +5,7 @@
 #include "nodes.h"
 #include "ring.h"
 #include "tap.h"
+#include "task.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -75,8 +76,7 @@ void device_start(struct device *device, void *at, size_t bytes, bool pin_each)
 	device->file = memfd_create("device", MFD_CLOEXEC);
 	if (!pin_each)
 		device->error = ring_pin(device->ring, at, bytes);
-	if (pthread_create(&device->thread, NULL, device_run, device))
-		tap_bail("no thread for a device");
+	thread_start(&device->thread, device_run, device);
 }
 
 void device_wait(const struct device *device, unsigned long reads)

@@ -13,6 +13,7 @@
 #include "modules.h"
 #include "nodes.h"
 #include "tap.h"
+#include "task.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -300,10 +301,8 @@ static void test_pressure(void)
 		wrong += error && error != -ENOMEM;
 		wrong += dcbm_devices(TAKEN) != (error ? 0 : 4);
 	}
-	for (unsigned int n = 0; n < ARRAY_SIZE(others); n++) {
-		kill(others[n], SIGKILL);
-		waitpid(others[n], NULL, 0);
-	}
+	for (unsigned int n = 0; n < ARRAY_SIZE(others); n++)
+		child_kill(others[n]);
 	tap_note("active %u times, refused %u times", active, refused);
 	tap_ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL,
 	       "memory came to its end, and whoever took it was killed");

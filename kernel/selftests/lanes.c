@@ -12,15 +12,13 @@
 #include "migrator.h"
 #include "nodes.h"
 #include "tap.h"
+#include "task.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define TRIES		20
@@ -43,16 +41,6 @@
 
 enum { HERE, THERE };			/* CPUs: the task's, and the only other one */
 
-static void run_on(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		tap_bail("CPU %d cannot be used: %s", cpu, strerror(errno));
-}
-
 static void run_anywhere(void)
 {
 	cpu_set_t set;
@@ -64,52 +52,9 @@ static void run_anywhere(void)
 		tap_bail("CPUs cannot be used: %s", strerror(errno));
 }
 
-/*
- * Keeps the other CPU busy: for ever, or by real-time priority with @rest_us after HOG_MS. It is
- * there when this returns. Memory is made afterwards, because pages that two processes have do
- * not move.
- */
-static pid_t start_busy(unsigned int rest_us)
+static pid_t start_busy(void)
 {
-	struct sched_param priority = { .sched_priority = 1 };
-	char byte = 0;
-	int ends[2];
-	pid_t pid;
-
-	if (pipe(ends))
-		tap_bail("pipe: %s", strerror(errno));
-	pid = fork();
-	if (pid) {
-		close(ends[1]);
-		if (read(ends[0], &byte, 1) != 1)
-			tap_bail("the busy task did not start");
-		close(ends[0]);
-		return pid;
-	}
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	run_on(THERE);
-	if (rest_us && sched_setscheduler(0, SCHED_FIFO, &priority))
-		_exit(1);
-	if (write(ends[1], &byte, 1) != 1)
-		_exit(1);
-	for (;;) {
-		long long end = now_ms() + HOG_MS;
-
-		while (now_ms() < end)
-			;
-		if (rest_us)
-			usleep(rest_us);
-	}
-}
-
-static void stop_busy(pid_t pid)
-{
-	int status = 0;
-
-	if (waitpid(pid, &status, WNOHANG))
-		tap_bail("the busy task ended by itself");
-	kill(pid, SIGKILL);
-	waitpid(pid, &status, 0);
+	return busy_start(THERE, SCHED_OTHER, 0, 0);
 }
 
 static void make(struct memory *memory, const char *kind, size_t bytes)
@@ -185,13 +130,13 @@ static void test_idle_only(void)
 
 	file_write("1", MTCOPY_PARAMS "/idle_only");
 	tap_ok(most_lanes(PATIENT_TRIES, &done) == 2, "idle_only: an idle CPU helps");
-	busy = start_busy(0);
+	busy = start_busy();
 	tap_ok(!most_lanes(TRIES, &done) && done.declined == TRIES && !done.folios,
 	       "idle_only: without one every batch is declined");
 	file_write("0", MTCOPY_PARAMS "/idle_only");
 	tap_ok(most_lanes(TRIES, &done) && !done.declined,
 	       "not idle_only: a busy CPU is asked, and no batch is declined");
-	stop_busy(busy);
+	busy_stop(busy);
 }
 
 static void set_class(int policy, int nice)
@@ -214,7 +159,7 @@ static void test_classes(void)
 	set_class(SCHED_IDLE, 0);
 	tap_ok(!most_lanes(TRIES, &done) && done.declined == TRIES, "SCHED_IDLE: no helper");
 	set_class(SCHED_OTHER, 0);
-	busy = start_busy(0);
+	busy = start_busy();
 	set_class(SCHED_OTHER, -20);
 	tap_ok(most_lanes(PATIENT_TRIES, &done) == 2 && !done.declined,
 	       "nice -20: a busy CPU helps");
@@ -222,7 +167,7 @@ static void test_classes(void)
 	tap_ok(most_lanes(PATIENT_TRIES, &done) == 2 && !done.declined,
 	       "a real-time task: a busy CPU helps");
 	set_class(SCHED_OTHER, 0);
-	stop_busy(busy);
+	busy_stop(busy);
 	file_write("0", MTCOPY_PARAMS "/idle_only");
 }
 
@@ -242,7 +187,7 @@ static void test_cpuset(void)
 	lanes = most_lanes(TRIES, &done);
 	tap_ok(!lanes && done.declined == TRIES, "cpuset: no CPU outside of it helps");
 	cgroup_enter(NULL);
-	run_on(HERE);
+	run_on_cpu(HERE);
 }
 
 /* Whether all batches of a round ended in time, with a helper in some of them. */
@@ -268,11 +213,11 @@ static void test_hog(void)
 	pid_t hog;
 
 	file_write_number(16 << 20, MIGRATION "/max_batch_bytes");
-	hog = start_busy(3000);
+	hog = busy_start(THERE, SCHED_FIFO, HOG_MS, 3000);
 	make(&memory, "anonymous, 2048 KiB", 16 << 20);
 	for (int round = 0; !clean && round < HOG_ROUNDS; round++)
 		clean = hog_round(&memory);
-	stop_busy(hog);
+	busy_stop(hog);
 	tap_ok(clean, "no batch waits for a helper that lost its CPU");
 	tap_ok(!memory_wrong(&memory, "moved"), "contents when helpers lose their CPU");
 	memory_drop(&memory);
@@ -323,7 +268,7 @@ int main(void)
 	if (migrator_choose("mtcopy"))
 		tap_bail("mtcopy cannot be chosen");
 	migrator_eager();
-	run_on(HERE);
+	run_on_cpu(HERE);
 	test_idle_only();
 	test_classes();
 	test_cpuset();

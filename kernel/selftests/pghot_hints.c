@@ -13,14 +13,13 @@
 #include "pages.h"
 #include "pghot.h"
 #include "tap.h"
+#include "task.h"
 #include "trace.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define SCANS		"/sys/kernel/debug/sched/numa_balancing/"
@@ -158,8 +157,7 @@ static void test_shared(void)
 	pghot_start(PGHOT_HINTFAULT);
 	moved = pghot_wait_moved(at, BYTES, node_slow(), PAGES, PATIENCE_MS);
 	pghot_stop();
-	kill(reader, SIGKILL);
-	waitpid(reader, NULL, 0);
+	child_kill(reader);
 	tap_ok(moved == PAGES, "shmem that two processes share, one of them read-only: %zu of %zu",
 	       moved, PAGES);
 	tap_ok(!content_wrong(content, "shared"), "shmem: contents");
@@ -194,8 +192,7 @@ static void test_file(void)
 			break;
 	}
 	pghot_stop();
-	kill(reader, SIGKILL);
-	waitpid(reader, NULL, 0);
+	child_kill(reader);
 	tap_ok(moved == PAGES, "a file that two processes only read: %zu of %zu", moved, PAGES);
 	tap_ok(!memory_wrong(&memory, "file") && memory_drop(&memory), "file: contents");
 }
@@ -345,8 +342,9 @@ static void test_slept(void)
 	size_t left_out, moved;
 	int ends[2];
 
-	if (pipe(ends) || pthread_create(&sleeper, NULL, touch_after_sleep, &ends[0]))
-		tap_bail("no thread");
+	if (pipe(ends))
+		tap_bail("no pipe");
+	thread_start(&sleeper, touch_after_sleep, &ends[0]);
 	pghot_start(PGHOT_HINTFAULT);
 	trace_start(events);
 	wait_scans(SCANS_SEEN);

@@ -16,6 +16,7 @@
 #include "pghot.h"
 #include "ring.h"
 #include "tap.h"
+#include "task.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -175,8 +176,7 @@ static void test_hottest(enum pghot_source source)
 	pinned = 2 * PAGES - went - warm_went;
 	sched_getaffinity(0, sizeof(all), &all);
 	pghot_run_on(node_at(1));
-	if (pthread_create(&user, NULL, use_seldom, warm))
-		tap_bail("no thread");
+	thread_start(&user, use_seldom, warm);
 	content_start_writers(hot);
 	pghot_start(source);
 	known = wait_hot(pinned * 9 / 10, LLONG_MAX);
@@ -437,8 +437,7 @@ static void test_switch(enum pghot_source source, long long seconds)
 	pghot_start(source);
 	for (int n = 0; n < 2; n++) {
 		content_start_writers(movers[n].content);
-		if (pthread_create(&movers[n].thread, NULL, take_down, &movers[n]))
-			tap_bail("no thread");
+		thread_start(&movers[n].thread, take_down, &movers[n]);
 	}
 	start = now_ms();
 	end = start + seconds * 1000;

@@ -10,6 +10,7 @@
 #include "nodes.h"
 #include "pghot.h"
 #include "tap.h"
+#include "task.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +23,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define BYTES		(2UL << 20)
@@ -230,10 +230,8 @@ static bool is_ours(const struct rule *rule)
 
 static void end_region(struct region *region, const struct rule *rule)
 {
-	if (region->maker > 0) {
-		kill(region->maker, SIGKILL);
-		waitpid(region->maker, NULL, 0);
-	}
+	if (region->maker > 0)
+		child_kill(region->maker);
 	if (is_ours(rule))
 		munmap(region->at, BYTES);
 	if (region->faults > 0)
@@ -395,8 +393,7 @@ static void test_changing(void)
 
 	memset(changed, 1, CHANGED_BYTES);
 	start_region(&region, &rule, PGHOT_PGTSCAN);
-	if (pthread_create(&thread, NULL, change_mappings, changed))
-		tap_bail("no thread");
+	thread_start(&thread, change_mappings, changed);
 	pghot_start(PGHOT_PGTSCAN);
 	region.on[SLOW] = PAGES;
 	while (now_ms() < end) {

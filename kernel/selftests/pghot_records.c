@@ -16,6 +16,7 @@
 #include "pages.h"
 #include "pghot.h"
 #include "tap.h"
+#include "task.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,8 +64,7 @@ static void *read_on(void *unused)
 static void reader_start(const void *at, size_t bytes)
 {
 	reader = (struct reader){ .at = at, .bytes = bytes };
-	if (pthread_create(&reader.thread, NULL, read_on, NULL))
-		tap_bail("no thread");
+	thread_start(&reader.thread, read_on, NULL);
 }
 
 /* Faults again and again: each is a sample, so that accesses are recorded at any time. */
@@ -85,8 +85,7 @@ static void *fault_on(void *unused)
 static void fault_start(void)
 {
 	reader = (struct reader){ 0 };
-	if (pthread_create(&reader.thread, NULL, fault_on, NULL))
-		tap_bail("no thread");
+	thread_start(&reader.thread, fault_on, NULL);
 }
 
 static void reader_stop(void)
@@ -267,15 +266,6 @@ static void test_rest(void)
 	memory_drop(&memory);
 }
 
-static bool run_on(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	return !sched_setaffinity(0, sizeof(set), &set);
-}
-
 static void test_samples(void)
 {
 	long long pages = BYTES / page_bytes(), before, known;
@@ -292,7 +282,7 @@ static void test_samples(void)
 	tap_ok(!file_write(PGHOT_FAULTS, PGHOT_EVENT) && !set_sources(1 << PGHOT_HWHINT),
 	       "minor faults are an event");
 	/* The last CPU's node is not the configured target. */
-	run_on(sysconf(_SC_NPROCESSORS_ONLN) - 1);
+	run_on_cpu(sysconf(_SC_NPROCESSORS_ONLN) - 1);
 	at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
 	if (at == MAP_FAILED)
 		tap_bail("mmap: %s", strerror(errno));

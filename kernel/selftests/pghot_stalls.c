@@ -15,18 +15,17 @@
 #include "pghot.h"
 #include "ring.h"
 #include "tap.h"
+#include "task.h"
 #include "trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define BASE_BYTES	(8UL << 20)
@@ -381,8 +380,7 @@ static void test_held(void)
 	pthread_t user;
 
 	file_write("4", PGHOT_RATE);
-	if (pthread_create(&user, NULL, use_seldom, base))
-		tap_bail("no thread");
+	thread_start(&user, use_seldom, base);
 	content_start_writers(held);
 	pghot_start(PGHOT_PGTSCAN);
 	moved = pghot_wait_moved(base->at, BASE_BYTES, node_slow(), BASE_BYTES / page_bytes(),
@@ -526,8 +524,7 @@ static void test_isolated(void)
 	ring_free(ring);
 	pghot_memory_drop(pinned);
 	file_write("member", "%s/alone/cpuset.cpus.partition", cgroup_root());
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	child_kill(pid);
 	tap_ok(shared > 0 && isolated <= shared / 4,
 	       "a scan leaves an isolated CPU alone: %lu TLB shootdowns, of another %lu", isolated,
 	       shared);

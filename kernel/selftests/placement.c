@@ -14,16 +14,13 @@
 #include "migrator.h"
 #include "nodes.h"
 #include "tap.h"
+#include "task.h"
 #include "trace.h"
 
-#include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define CPUS		8
@@ -76,41 +73,10 @@ static void know_machine(void)
 	}
 }
 
-static void run_on(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		tap_bail("CPU %d cannot be used: %s", cpu, strerror(errno));
-}
-
-/*
- * Keeps a CPU busy from when this returns. SCHED_IDLE gives way to everybody at once. Memory is
- * made afterwards, because pages that two processes have do not move.
- */
+/* SCHED_IDLE gives way to everybody at once. */
 static void start_busy(int cpu, int policy)
 {
-	struct sched_param none = { 0 };
-	char byte = 0;
-	int ends[2];
-
-	if (pipe(ends))
-		tap_bail("pipe: %s", strerror(errno));
-	busy[cpu] = fork();
-	if (!busy[cpu]) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		run_on(cpu);
-		if (sched_setscheduler(0, policy, &none) || write(ends[1], &byte, 1) != 1)
-			_exit(1);
-		for (;;)
-			;
-	}
-	close(ends[1]);
-	if (read(ends[0], &byte, 1) != 1)
-		tap_bail("the busy task did not start");
-	close(ends[0]);
+	busy[cpu] = busy_start(cpu, policy, 0, 0);
 }
 
 static void start_all_busy(int policy)
@@ -123,12 +89,8 @@ static void start_all_busy(int policy)
 static void stop_busy(void)
 {
 	for (int cpu = 0; cpu < CPUS; cpu++) {
-		if (!busy[cpu])
-			continue;
-		if (waitpid(busy[cpu], NULL, WNOHANG))
-			tap_bail("the busy task of CPU %d ended by itself", cpu);
-		kill(busy[cpu], SIGKILL);
-		waitpid(busy[cpu], NULL, 0);
+		if (busy[cpu])
+			busy_stop(busy[cpu]);
 		busy[cpu] = 0;
 	}
 }
@@ -457,7 +419,7 @@ int main(int argc, char **argv)
 	if (migrator_choose("mtcopy"))
 		tap_bail("mtcopy cannot be chosen");
 	migrator_eager();
-	run_on(OWN);
+	run_on_cpu(OWN);
 	if (single) {
 		test_single();
 		return tap_done();

@@ -14,6 +14,7 @@
 #include "migrator.h"
 #include "nodes.h"
 #include "tap.h"
+#include "task.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -276,8 +277,7 @@ static void start_thread(struct move_thread *mover, unsigned int number, void *a
 	mover->number = number;
 	mover->at = at;
 	mover->folio = folio;
-	if (pthread_create(&mover->thread, NULL, run_mover, mover))
-		tap_bail("no thread");
+	thread_start(&mover->thread, run_mover, mover);
 }
 
 static void changes_of(bool huge, const char *migrator)
@@ -432,8 +432,7 @@ static void test_killed(const char *migrator)
 		pid_t pid = start_mover(killed % MOVERS, memory.at, 0);
 
 		usleep(1000 + rand() % 20000);
-		kill(pid, SIGKILL);
-		waitpid(pid, NULL, 0);
+		child_kill(pid);
 		killed++;
 	}
 	content_stop_writers(memory.content);

@@ -10,6 +10,7 @@
 #include "migrator.h"
 #include "nodes.h"
 #include "tap.h"
+#include "task.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -224,8 +225,7 @@ int main(int argc, char **argv)
 		tap_note("under this emulator nobody migrates while there is none, or first one");
 	for (unsigned int n = 0; n < MOVERS; n++) {
 		content_start_writers(movers[n].content);
-		if (pthread_create(&movers[n].thread, NULL, move, &movers[n]))
-			tap_bail("no thread");
+		thread_start(&movers[n].thread, move, &movers[n]);
 	}
 	switch_for(seconds, &counts, kernel);
 	stop = true;
