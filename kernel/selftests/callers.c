@@ -83,6 +83,11 @@ static size_t moved(const struct range *range)
 	return changed;
 }
 
+static size_t moved_percent(const struct range *range)
+{
+	return moved(range) * 100 / (range->bytes / page_bytes());
+}
+
 static void drop_filler(struct range *range)
 {
 	if (range->filler)
@@ -147,12 +152,9 @@ static bool make_cpuset(struct range *range)
 
 static void run_cpuset(struct range *range)
 {
-	long long end = now_ms() + PATIENCE_MS;
-
 	file_write_number(node_at(1), "%s/cpuset/cpuset.mems", cgroup_root());
 	/* The kernel does it in the background. */
-	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 90)
-		usleep(10000);
+	wait_until(moved_percent(range) >= 90, PATIENCE_MS, 10000);
 }
 
 struct place {
@@ -229,7 +231,7 @@ static void drop_low(struct range *range)
  */
 static void run_compaction(struct range *range)
 {
-	for (int try = 0; try < 20 && moved(range) * 10 < range->bytes / page_bytes() * 9; try++) {
+	for (int try = 0; try < 20 && moved_percent(range) < 90; try++) {
 		if (try)
 			usleep(100000);
 		file_write("1", "/sys/devices/system/node/node%d/compact", node_at(1));
@@ -252,8 +254,8 @@ static void run_demotion(struct range *range)
 	long long end = now_ms() + PATIENCE_MS;
 
 	/* Pages can be quicker than the writer, who pauses. */
-	while (now_ms() < end && (moved(range) * 100 < range->bytes / page_bytes() * 60 ||
-				  content_visits(range->content) == visits))
+	while (now_ms() < end &&
+	       (moved_percent(range) < 60 || content_visits(range->content) == visits))
 		file_write_number(range->bytes / 4, "%s/demotion/memory.reclaim", cgroup_root());
 }
 
@@ -266,11 +268,8 @@ static bool make_misplaced(struct range *range)
 
 static void run_misplaced(struct range *range)
 {
-	long long end = now_ms() + PATIENCE_MS;
-
 	file_write(node_slow() >= 0 ? "2" : "1", "/proc/sys/kernel/numa_balancing");
-	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
-		usleep(20000);
+	wait_until(moved_percent(range) >= 60, PATIENCE_MS, 20000);
 	file_write("0", "/proc/sys/kernel/numa_balancing");
 }
 
@@ -438,11 +437,8 @@ static void run_soft_offline(struct range *range)
 
 static void run_damon(struct range *range)
 {
-	long long end = now_ms() + PATIENCE_MS;
-
 	damon_start(range->frames, range->bytes / page_bytes(), node_at(1));
-	while (now_ms() < end && moved(range) * 100 < range->bytes / page_bytes() * 60)
-		usleep(20000);
+	wait_until(moved_percent(range) >= 60, PATIENCE_MS, 20000);
 	damon_stop();
 }
 
@@ -578,7 +574,6 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 	struct range range = { .bytes = BYTES };
 	struct stats done;
 	size_t pages = BYTES / page_bytes(), changed, wrong, visits;
-	long long end;
 	char what[96];
 
 	snprintf(what, sizeof(what), "%s, %s%s", caller->name, migrator,
@@ -601,9 +596,7 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 	visits = content_visits(range.content);
 	caller->run(&range);
 	/* Who met a page that was moving waits until that is over, and goes on. */
-	for (end = now_ms() + PATIENCE_MS;
-	     content_visits(range.content) == visits && now_ms() < end;)
-		usleep(1000);
+	wait_until(content_visits(range.content) > visits, PATIENCE_MS, 1000);
 	visits = content_visits(range.content) - visits;
 	content_stop_writers(range.content);
 	changed = moved(&range);

@@ -241,12 +241,7 @@ static void test_short_queue(bool unordered)
 
 static bool wait_late(long long copies)
 {
-	for (int try = 0; try < 500; try++) {
-		if (engine_count("late") >= copies)
-			return true;
-		usleep(20000);
-	}
-	return false;
+	return wait_until(engine_count("late") >= copies, 10000, 20000);
 }
 
 /* @fault: what one of two channels does with its share, to which it writes afterwards. */

@@ -190,11 +190,8 @@ static bool make_cpuset(struct range *range)
 /* The kernel does it in the background. */
 static void run_cpuset(struct range *range)
 {
-	long long end = now_ms() + PATIENCE_MS;
-
 	file_write_number(node_at(1), "%s/cpuset/cpuset.mems", cgroup_root());
-	while (moved(range) < 100 && now_ms() < end)
-		usleep(10000);
+	wait_until(moved(range) == 100, PATIENCE_MS, 10000);
 }
 
 /*
@@ -371,11 +368,8 @@ static void drop_cma(struct range *range)
 
 static void run_damon(struct range *range)
 {
-	long long end = now_ms() + PATIENCE_MS;
-
 	damon_start(range->frames, range->bytes / page_bytes(), node_at(1));
-	while (now_ms() < end && moved(range) < 70)
-		usleep(20000);
+	wait_until(moved(range) >= 70, PATIENCE_MS, 20000);
 	damon_stop();
 }
 

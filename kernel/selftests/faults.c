@@ -132,7 +132,6 @@ static unsigned int move_batches(const struct test *test, struct memory *memory,
 {
 	size_t pages = memory->bytes / page_bytes();
 	unsigned int n, copied = 0;
-	long long end;
 
 	*moved = 0;
 	*released = true;
@@ -147,8 +146,7 @@ static unsigned int move_batches(const struct test *test, struct memory *memory,
 		if (dcbm_devices("faultdma node -1: taken") > CHANNELS / 2)
 			continue;
 		/* Unbinding stops the engine, and some of its late writes are to come before. */
-		for (end = now_ms() + 4 * SHORT_MS; !all_came(test) && now_ms() < end;)
-			usleep(1000);
+		wait_until(all_came(test), 4 * SHORT_MS, 1000);
 		*released &= engine_rebind();
 	}
 	return copied < batches ? 0 : n;
@@ -241,16 +239,11 @@ static long long free_bytes(void)
  */
 static bool all_is_free(long long before)
 {
-	long long now = 0;
+	long long now;
+	bool enough = wait_until((now = free_bytes()) >= before - KEPT_BYTES, 10000, 200000);
 
-	for (int try = 0; try < 50; try++) {
-		now = free_bytes();
-		if (now >= before - KEPT_BYTES)
-			break;
-		usleep(200000);
-	}
 	tap_note("%lld KiB less are free than before", (before - now) >> 10);
-	return now >= before - KEPT_BYTES;
+	return enough;
 }
 
 /* Each fault of this kind of engine, and each pair of them, once. */

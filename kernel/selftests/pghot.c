@@ -196,11 +196,9 @@ void pghot_memory_drop(struct content *content)
 
 size_t pghot_wait_moved(const void *at, size_t bytes, int node, size_t pages, long long ms)
 {
-	long long end = now_ms() + ms;
 	size_t moved;
 
-	while ((moved = pages_off(at, bytes, node)) < pages && now_ms() < end)
-		usleep(20000);
+	wait_until((moved = pages_off(at, bytes, node)) >= pages, ms, 20000);
 	return moved;
 }
 

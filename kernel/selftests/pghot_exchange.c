@@ -208,17 +208,17 @@ static size_t went(const struct filler fillers[2])
 /* Many rounds in which hot pages want to come up; returns how many filler pages went. */
 static size_t flood(struct content *hot, struct content *busy, const struct filler fillers[2])
 {
-	long long rounds = pghot_status("wakeups") + 30, end = now_ms() + PATIENCE_MS,
-		  seen = pghot_counter("pghot_recorded") + 10 * (long long)PAGES;
+	long long rounds = pghot_status("wakeups") + 30;
+	long long seen = pghot_counter("pghot_recorded") + 10 * (long long)PAGES;
+	bool hot_found;
 
 	content_start_writers(hot);
 	content_start_writers(busy);
-	while ((pghot_status("wakeups") < rounds ||
-		pghot_counter("pghot_recorded") < seen) && now_ms() < end)
-		usleep(20000);
+	hot_found = wait_until(pghot_status("wakeups") >= rounds &&
+			       pghot_counter("pghot_recorded") >= seen, PATIENCE_MS, 20000);
 	content_stop_writers(hot);
 	content_stop_writers(busy);
-	if (now_ms() >= end)
+	if (!hot_found)
 		tap_bail("no page is found hot");
 	return went(fillers);
 }
@@ -272,9 +272,9 @@ static long long demotions(long long *charged)
 static void test_protected(const char *lru, const char *enabled)
 {
 	struct content *hot = pghot_memory(node_slow(), 8 * HOT_BYTES, false, 1), *busy;
-	long long refused = pghot_counter("pghot_refused_room"), end = now_ms() + PATIENCE_MS;
-	long long rounds, woken, before, demoted;
+	long long refused = pghot_counter("pghot_refused_room"), rounds, woken, before, demoted;
 	struct filler fillers[2];
+	bool hot_found;
 	size_t gone;
 
 	if (file_write(enabled, LRU_GEN))
@@ -290,15 +290,13 @@ static void test_protected(const char *lru, const char *enabled)
 	pghot_start(PGHOT_HINTFAULT);
 	content_start_writers(hot);
 	content_start_writers(busy);
-	while (pghot_counter("pghot_refused_room") == refused && now_ms() < end)
-		usleep(20000);
+	hot_found = wait_until(pghot_counter("pghot_refused_room") > refused, PATIENCE_MS, 20000);
 	rounds = pghot_status("wakeups") + 30;
-	while (pghot_status("wakeups") < rounds && now_ms() < end)
-		usleep(20000);
+	hot_found &= wait_until(pghot_status("wakeups") >= rounds, PATIENCE_MS, 20000);
 	content_stop_writers(hot);
 	content_stop_writers(busy);
 	pghot_stop();
-	if (now_ms() >= end)
+	if (!hot_found)
 		tap_bail("%s: no page is found hot", lru);
 	woken = pghot_counter("pageoutrun") - woken;
 	demotions(&demoted);
@@ -394,13 +392,9 @@ static void test_full(enum pghot_source source)
 		tap_ok(!exchanged && !demoted, "%s: nothing is exchanged", what);
 	}
 	/* Reclaim and compaction wait for what they believe to be in somebody's hands. */
-	for (int try = 0; try < 100; try++) {
-		isolated = pghot_counter("nr_isolated_anon") + pghot_counter("nr_isolated_file");
-		if (!isolated)
-			break;
-		/* For a moment some are. */
-		usleep(100000);
-	}
+	/* For a moment some are. */
+	wait_until(!(isolated = pghot_counter("nr_isolated_anon") +
+				pghot_counter("nr_isolated_file")), 10000, 100000);
 	tap_ok(!isolated, "%s: no page still counts as isolated (%lld do)", what, isolated);
 	pghot_memory_drop(hot);
 	pghot_memory_drop(busy);

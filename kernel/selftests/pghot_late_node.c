@@ -84,11 +84,7 @@ static bool set_blocks(const char *state)
 
 static bool sections_are(int node, long long wanted)
 {
-	long long end = now_ms() + PATIENCE_MS;
-
-	while (heat_of_node(node).sections != wanted && now_ms() < end)
-		usleep(20000);
-	return heat_of_node(node).sections == wanted;
+	return wait_until(heat_of_node(node).sections == wanted, PATIENCE_MS, 20000);
 }
 
 /* Whether pages there are seen by the scan of page tables. */

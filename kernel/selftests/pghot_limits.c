@@ -55,12 +55,9 @@ static size_t wait_promoted(const struct content *content, size_t pages)
 
 static long long wait_hot(long long least, long long most)
 {
-	long long end = now_ms() + PATIENCE_MS, hot;
+	long long hot;
 
-	do {
-		usleep(20000);
-		hot = heat_of_node(node_slow()).hot;
-	} while ((hot < least || hot > most) && now_ms() < end);
+	wait_until((hot = heat_of_node(node_slow()).hot) >= least && hot <= most, PATIENCE_MS, 20000);
 	return hot;
 }
 
@@ -302,8 +299,7 @@ static void test_freed(enum pghot_source source)
 {
 	struct content *content = use_slow(false);
 	struct ring *ring = ring_new();
-	long long before, hot, after, end;
-	long long pinned;
+	long long before, hot, after, pinned;
 
 	if (ring_pin(ring, content->at, BYTES))
 		tap_bail("no pins");
@@ -317,9 +313,7 @@ static void test_freed(enum pghot_source source)
 	pghot_memory_drop(content);
 	ring_unpin(ring);
 	ring_free(ring);
-	end = now_ms() + 5000;
-	while ((after = heat_of_node(node_slow()).known) > before + pinned / 8 && now_ms() < end)
-		usleep(20000);
+	wait_until((after = heat_of_node(node_slow()).known) <= before + pinned / 8, 5000, 20000);
 	pghot_stop();
 	tap_ok(hot >= pinned * 9 / 10 && after <= before + pinned / 8,
 	       "%s: nothing is known of freed pages: %lld were, then %lld hot, then %lld",
@@ -334,11 +328,10 @@ static long long group_number(const char *name, const char *file)
 /* What a group counted. Its CPUs bring it together every two seconds, or sooner if it is much. */
 static long long group_promoted(const char *name, long long expected)
 {
-	long long end = now_ms() + 5000, count;
+	long long count;
 
-	while ((count = cgroup_stat(name, "memory.stat", "pgpromote_success")) < expected &&
-	       now_ms() < end)
-		usleep(100000);
+	wait_until((count = cgroup_stat(name, "memory.stat", "pgpromote_success")) >= expected, 5000,
+		   100000);
 	return count;
 }
 

@@ -175,11 +175,7 @@ static void use_region(struct region *region, enum pghot_source source)
 
 static void wait_made(const struct region *region, const struct rule *rule)
 {
-	long long end = now_ms() + PATIENCE_MS;
-
-	while (!region->made && now_ms() < end)
-		usleep(1000);
-	if (!region->made)
+	if (!wait_until(region->made, PATIENCE_MS, 1000))
 		tap_bail("%s was not made", rule->name);
 }
 
@@ -342,8 +338,7 @@ static void test_neighbour(void)
 	pghot_settle(region->at);
 	pghot_start(PGHOT_HWHINT);
 	/* Its accesses come first. */
-	while (region->uses < 4 && now_ms() < end)
-		usleep(1000);
+	wait_until(region->uses >= 4, PATIENCE_MS, 1000);
 	while (moved < ours && now_ms() < end) {
 		madvise(region->at, BYTES, MADV_DONTNEED);
 		for (size_t n = 0; n < PAGES; n += OURS_EVERY)

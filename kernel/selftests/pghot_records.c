@@ -97,21 +97,16 @@ static void reader_stop(void)
 /* Waits until so many pages of a node are known; returns how many are. */
 static long long wait_known(int node, long long pages)
 {
-	long long end = now_ms() + PATIENCE_MS, known;
+	long long known;
 
-	while ((known = heat_of_node(node).known) < pages && now_ms() < end)
-		usleep(5000);
+	wait_until((known = heat_of_node(node).known) >= pages, PATIENCE_MS, 5000);
 	return known;
 }
 
 /* Soon: whoever promotes pages may be looking at the last ones. */
 static bool no_bytes(void)
 {
-	long long end = now_ms() + PATIENCE_MS;
-
-	while (pghot_status("record_bytes") && now_ms() < end)
-		usleep(20000);
-	return !pghot_status("record_bytes");
+	return wait_until(!pghot_status("record_bytes"), PATIENCE_MS, 20000);
 }
 
 static void test_record_memory(void)
@@ -391,11 +386,7 @@ static void test_toggle(long long seconds, bool balancing)
 
 static bool sections_are(int node, long long wanted)
 {
-	long long end = now_ms() + PATIENCE_MS;
-
-	while (heat_of_node(node).sections != wanted && now_ms() < end)
-		usleep(20000);
-	return heat_of_node(node).sections == wanted;
+	return wait_until(heat_of_node(node).sections == wanted, PATIENCE_MS, 20000);
 }
 
 /* The first page of a range that lies in a block: its frame, or NO_FRAME. */

@@ -185,11 +185,10 @@ static size_t mixed_up(const struct content *content, bool huge)
 
 static size_t wait_mixed_up(const struct content *content, bool huge)
 {
-	size_t pages = MIXED_BYTES / 2 / page_bytes(), moved;
+	size_t moved;
 
-	for (int left = PATIENCE_MS; (moved = mixed_up(content, huge)) < pages && left > 0;
-	     left -= 50)
-		usleep(50000);
+	wait_until((moved = mixed_up(content, huge)) == MIXED_BYTES / 2 / page_bytes(), PATIENCE_MS,
+		   50000);
 	return moved;
 }
 
@@ -307,8 +306,7 @@ static void test_waits(void)
 	content_start_writers(held);
 	trace_start(isolations);
 	pghot_start(PGHOT_PGTSCAN);
-	for (start = now_ms(); now_ms() < start + HELD_MS; )
-		usleep(20000);
+	usleep(HELD_MS * 1000);
 	check_waits(frame);
 	close(pipe);
 	start = now_ms();
