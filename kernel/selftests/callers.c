@@ -97,11 +97,8 @@ static void drop_filler(struct range *range)
 
 static bool make_on(struct range *range, int node)
 {
-	memory_policy(MPOL_BIND, node);
 	range->at = map_anonymous(range->bytes, false);
-	memset(range->at, 1, range->bytes);
-	memory_policy(MPOL_DEFAULT, 0);
-	return pages_on(range->at, range->bytes, node) == range->bytes / page_bytes();
+	return populate_on(node, range->at, range->bytes);
 }
 
 static bool make_first(struct range *range)
@@ -196,11 +193,9 @@ static bool make_low(struct range *range)
 	/* The gaps would stay on per-CPU lists, where compaction does not see them. */
 	file_write("1000000", PER_CPU_LISTS);
 	range->at = map_anonymous(range->bytes, false);
-	memory_policy(MPOL_BIND, node_at(1));
 	range->filler_bytes = count * page;
 	range->filler = map_anonymous(range->filler_bytes, false);
-	memset(range->filler, 1, range->filler_bytes);
-	memory_policy(MPOL_DEFAULT, 0);
+	populate_on(node_at(1), range->filler, range->filler_bytes);
 	for (size_t n = 0; n < count; n++) {
 		places[n].at = range->filler + n * page;
 		places[n].frame = page_frame(places[n].at);

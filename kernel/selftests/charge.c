@@ -97,14 +97,10 @@ static void read_times(struct times *times, int sign)
 /* In the group: moves memory and tells what it took. */
 static void measure(struct times *times)
 {
-	unsigned char *at;
+	unsigned char *at = map_anonymous(BYTES, true);
 
 	cgroup_enter(GROUP);
-	memory_policy(MPOL_BIND, node_at(0));
-	at = map_anonymous(BYTES, true);
-	for (size_t offset = 0; offset < BYTES; offset += page_bytes())
-		at[offset] = 1;
-	memory_policy(MPOL_DEFAULT, 0);
+	populate_on(node_at(0), at, BYTES);
 	read_times(times, -1);
 	for (int n = 1; n <= ROUNDS; n++)
 		if (move_range(at, BYTES, HUGE_BYTES, node_at(n % 2), MPOL_MF_MOVE, 5))

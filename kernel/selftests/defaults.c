@@ -131,11 +131,8 @@ static size_t moved(const struct range *range)
 static bool make_on(struct range *range, size_t bytes, int node, bool huge)
 {
 	range->bytes = bytes;
-	memory_policy(MPOL_BIND, node);
 	range->at = map_anonymous(bytes, huge);
-	memset(range->at, 1, bytes);
-	memory_policy(MPOL_DEFAULT, 0);
-	return pages_on(range->at, bytes, node) == bytes / page_bytes();
+	return populate_on(node, range->at, bytes);
 }
 
 static bool make_first(struct range *range)
@@ -388,8 +385,7 @@ static void run_promotion(struct range *range)
 
 	pghot_start(PGHOT_PGTSCAN);
 	while (moved(range) < 70 && now_ms() < end)
-		for (size_t n = 0; n < range->bytes; n += page_bytes())
-			(void)*(volatile unsigned char *)(range->at + n);
+		read_pages(range->at, range->bytes);
 	pghot_stop();
 }
 

@@ -123,13 +123,9 @@ static void test_swapped_pages(void)
 static void test_places(void)
 {
 	size_t pages = BYTES / page_bytes();
-	unsigned char *at;
+	unsigned char *at = map_anonymous(BYTES, false);
 
-	memory_policy(MPOL_BIND, node_at(0));
-	at = map_anonymous(BYTES, false);
-	memset(at, 1, BYTES);
-	memory_policy(MPOL_DEFAULT, 0);
-	tap_ok(pages_on(at, BYTES, node_at(0)) == pages && !pages_on(at, BYTES, node_at(1)),
+	tap_ok(populate_on(node_at(0), at, BYTES) && !pages_on(at, BYTES, node_at(1)),
 	       "pages are where they were made");
 	tap_ok(!move_range(at, BYTES / 2, 0, node_at(1), MPOL_MF_MOVE, 20) &&
 	       pages_on(at, BYTES, node_at(1)) == pages / 2,

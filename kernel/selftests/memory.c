@@ -69,6 +69,26 @@ void *map_anonymous(size_t bytes, bool huge)
 	return at;
 }
 
+bool populate_on(int node, void *at, size_t bytes)
+{
+	memory_policy(MPOL_BIND, node);
+	memset(at, 1, bytes);
+	memory_policy(MPOL_DEFAULT, 0);
+	return pages_on(at, bytes, node) == bytes / page_bytes();
+}
+
+void read_pages(const void *at, size_t bytes)
+{
+	for (size_t offset = 0; offset < bytes; offset += page_bytes())
+		(void)*((const volatile unsigned char *)at + offset);
+}
+
+void rewrite_pages(void *at, size_t bytes)
+{
+	for (size_t offset = 0; offset < bytes; offset += page_bytes())
+		__atomic_fetch_or((unsigned char *)at + offset, 0, __ATOMIC_RELAXED);
+}
+
 /* Folios of one size, of anonymous memory ("enabled") or shmem ("shmem_enabled"). */
 static void choose_folio(size_t folio, const char *enabled)
 {
@@ -185,12 +205,6 @@ static bool settle_buffers(struct memory *memory)
 	return found == pages;
 }
 
-static void touch(struct memory *memory)
-{
-	for (size_t offset = 0; offset < memory->bytes; offset += page_bytes())
-		(void)*(volatile unsigned char *)(memory->at + offset);
-}
-
 /* Written out, dropped, and read again: ext4 then makes no buffer heads. */
 static bool settle_clean(struct memory *memory)
 {
@@ -202,7 +216,7 @@ static bool settle_clean(struct memory *memory)
 		 0) == MAP_FAILED)
 		return false;
 	keep_folios_small(memory);
-	touch(memory);
+	read_pages(memory->at, memory->bytes);
 	found = pages_flagged(memory->at, memory->bytes, PAGE_PRIVATE);
 	if (found)
 		tap_note("%zu pages that were only read have buffer heads", found);
@@ -222,7 +236,7 @@ static bool settle_swapped(struct memory *memory)
 
 	for (int try = 0; try < 5; try++) {
 		madvise(memory->at, memory->bytes, MADV_PAGEOUT);
-		touch(memory);
+		read_pages(memory->at, memory->bytes);
 		found = pages_flagged(memory->at, memory->bytes, PAGE_SWAPCACHE);
 		if (found == pages)
 			return true;

@@ -96,4 +96,13 @@ void *map_anonymous(size_t bytes, bool huge);
 /* Reserves addresses aligned to 2 MiB. */
 void *reserve(size_t bytes);
 
+/* Writes to each byte of a range that has no pages yet; whether all of them are on the node then. */
+bool populate_on(int node, void *at, size_t bytes);
+
+/* Reads from each page of a range. */
+void read_pages(const void *at, size_t bytes);
+
+/* Writes to each page of a range what it holds: reads would map a file's neighbours without a fault. */
+void rewrite_pages(void *at, size_t bytes);
+
 #endif /* _MEMORY_H */

@@ -172,20 +172,21 @@ void pghot_run_on(int node)
 		tap_bail("node %d has no CPU for us", node);
 }
 
-struct content *pghot_memory(int node, size_t bytes, bool huge, unsigned int writers)
+struct content *pghot_content(int node, void *at, size_t bytes, unsigned int writers)
 {
-	void *at = map_anonymous(bytes, huge);
 	struct content *content;
 
-	memory_policy(MPOL_BIND, node);
-	memset(at, 1, bytes);
-	memory_policy(MPOL_DEFAULT, 0);
-	if (pages_on(at, bytes, node) != bytes / page_bytes())
+	if (!populate_on(node, at, bytes))
 		tap_bail("no room on node %d", node);
 	content = content_new(at, bytes, writers);
 	content_fill(content);
 	pghot_settle(at);
 	return content;
+}
+
+struct content *pghot_memory(int node, size_t bytes, bool huge, unsigned int writers)
+{
+	return pghot_content(node, map_anonymous(bytes, huge), bytes, writers);
 }
 
 void pghot_memory_drop(struct content *content)

@@ -68,6 +68,8 @@ void pghot_run_on(int node);
 
 /* Memory of a node, settled, with a content for @writers writers. Bails out if it is elsewhere. */
 struct content *pghot_memory(int node, size_t bytes, bool huge, unsigned int writers);
+/* The same in a mapping that has no pages yet. */
+struct content *pghot_content(int node, void *at, size_t bytes, unsigned int writers);
 void pghot_memory_drop(struct content *content);
 
 /*

@@ -106,19 +106,12 @@ static size_t up(const struct content *content)
 /* A sample is a fault, which shared memory has again and again. */
 static struct content *hot_memory(enum pghot_source source)
 {
-	struct content *content;
 	void *at;
 
 	if (source != PGHOT_HWHINT)
 		return pghot_memory(node_slow(), HOT_BYTES, false, 1);
 	at = mmap(NULL, HOT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	memory_policy(MPOL_BIND, node_slow());
-	memset(at, 1, HOT_BYTES);
-	memory_policy(MPOL_DEFAULT, 0);
-	content = content_new(at, HOT_BYTES, 0);
-	content_fill(content);
-	pghot_settle(at);
-	return content;
+	return pghot_content(node_slow(), at, HOT_BYTES, 0);
 }
 
 static void fault_until_up(struct content *hot, size_t pages)
@@ -127,8 +120,7 @@ static void fault_until_up(struct content *hot, size_t pages)
 
 	while (up(hot) < pages && now_ms() < end) {
 		madvise(hot->at, hot->bytes, MADV_DONTNEED);
-		for (size_t offset = 0; offset < hot->bytes; offset += page_bytes())
-			__atomic_fetch_or(hot->at + offset, 0, __ATOMIC_RELAXED);
+		rewrite_pages(hot->at, hot->bytes);
 	}
 }
 
@@ -419,8 +411,7 @@ static bool touched_once(void)
 	/* Scans come by the CPU time that this takes. */
 	while (pghot_counter("numa_pte_updates") < marked && now_ms() < end)
 		;
-	for (size_t offset = 0; offset < HOT_BYTES; offset += page_bytes())
-		(void)*(volatile unsigned char *)(hot->at + offset);
+	read_pages(hot->at, HOT_BYTES);
 	ms = now_ms();
 	came = pghot_wait_moved(hot->at, HOT_BYTES, node_slow(), PAGES * 9 / 10, 6000);
 	ms = now_ms() - ms;

@@ -40,17 +40,6 @@ static const char *const steps[STEPS] = {
 	"pghot_reported", "pghot_chosen", "pghot_isolated", "pghot_moved",
 };
 
-static void touch_bytes(unsigned char *at, size_t bytes)
-{
-	for (size_t offset = 0; offset < bytes; offset += page_bytes())
-		(void)*(volatile unsigned char *)(at + offset);
-}
-
-static void touch(unsigned char *at)
-{
-	touch_bytes(at, BYTES);
-}
-
 /* How often all memory of this process was scanned. */
 static long long scans(void)
 {
@@ -111,7 +100,7 @@ static void test_one_access(void)
 		moved = pages_off(content->at, BYTES, node_slow());
 		recorded = pghot_counter("pghot_recorded");
 		start = now_ms();
-		touch(content->at);
+		read_pages(content->at, BYTES);
 		recorded = pghot_counter("pghot_recorded") - recorded;
 		all &= recorded >= (long long)(PAGES - moved);
 		usleep(1500000);
@@ -138,21 +127,14 @@ static void test_shared(void)
 {
 	unsigned char *at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 				 -1, 0);
-	struct content *content;
+	struct content *content = pghot_content(node_slow(), at, BYTES, 0);
+	pid_t reader = fork();
 	size_t moved;
-	pid_t reader;
 
-	memory_policy(MPOL_BIND, node_slow());
-	memset(at, 1, BYTES);
-	memory_policy(MPOL_DEFAULT, 0);
-	content = content_new(at, BYTES, 0);
-	content_fill(content);
-	pghot_settle(at);
-	reader = fork();
 	if (!reader) {
 		mprotect(at, BYTES, PROT_READ);
 		for (;;)
-			touch(at);
+			read_pages(at, BYTES);
 	}
 	pghot_start(PGHOT_HINTFAULT);
 	moved = pghot_wait_moved(at, BYTES, node_slow(), PAGES, PATIENCE_MS);
@@ -177,16 +159,16 @@ static void test_file(void)
 	at = mmap(memory.at, BYTES, PROT_READ, MAP_PRIVATE | MAP_FIXED, memory.fd, 0);
 	if (at == MAP_FAILED)
 		tap_bail("the file cannot be mapped");
-	touch(at);
+	read_pages(at, BYTES);
 	reader = fork();
 	if (!reader) {
-		touch(at);
+		read_pages(at, BYTES);
 		pause();
 	}
 	pghot_settle(at);
 	pghot_start(PGHOT_HINTFAULT);
 	for (long long end = now_ms() + PATIENCE_MS; now_ms() < end; ) {
-		touch(at);
+		read_pages(at, BYTES);
 		moved = pages_off(at, BYTES, node_slow());
 		if (moved == PAGES)
 			break;
@@ -233,7 +215,7 @@ static void test_batch(bool huge)
 	pghot_start(PGHOT_HINTFAULT);
 	wait_scans(2);
 	trace_start(events);
-	touch_bytes(content->at, bytes);
+	read_pages(content->at, bytes);
 	nr = trace_stop(&trace);
 	pghot_stop();
 	ready = faults_until_woken(trace, nr);
@@ -281,7 +263,7 @@ static void test_steps(void)
 	pghot_start(PGHOT_HINTFAULT);
 	wait_scans(2);
 	trace_start(events);
-	touch_bytes(content->at, bytes);
+	read_pages(content->at, bytes);
 	moved = pghot_wait_moved(content->at, bytes, node_slow(), pages, PATIENCE_MS);
 	nr = trace_stop(&event);
 	pghot_stop();
@@ -329,7 +311,7 @@ static void *touch_after_sleep(void *pipe_fd)
 
 	/* The content's address comes when it is time. */
 	if (read(*(int *)pipe_fd, &content, sizeof(content)) == sizeof(content))
-		touch(content->at);
+		read_pages(content->at, BYTES);
 	return NULL;
 }
 

@@ -91,21 +91,17 @@ static bool sections_are(int node, long long wanted)
 static bool pages_are_seen(int node)
 {
 	long long end = now_ms() + PATIENCE_MS;
-	volatile unsigned char *at = map_anonymous(BYTES, false);
+	void *at = map_anonymous(BYTES, false);
 	bool seen;
 
-	/* What stays bound is not tracked. */
-	memory_policy(MPOL_BIND, node);
-	memset((void *)at, 1, BYTES);
-	memory_policy(MPOL_DEFAULT, 0);
+	populate_on(node, at, BYTES);
 	do {
-		for (size_t n = 0; n < BYTES; n += page_bytes())
-			at[n] = 1;
+		rewrite_pages(at, BYTES);
 		usleep(10000);
 		seen = heat_of_node(node).known;
 	} while (!seen && now_ms() < end);
 	/* The records of freed pages are cleared. */
-	munmap((void *)at, BYTES);
+	munmap(at, BYTES);
 	return seen;
 }
 

@@ -149,8 +149,7 @@ static void *use_seldom(void *argument)
 	const struct content *content = argument;
 
 	while (!stop) {
-		for (size_t offset = 0; offset < BYTES; offset += page_bytes())
-			(void)*(const volatile unsigned char *)(content->at + offset);
+		read_pages(content->at, BYTES);
 		usleep(SELDOM_US);
 	}
 	return NULL;
@@ -246,8 +245,7 @@ static void test_pins(enum pghot_source source)
 static void use(const unsigned char *at, size_t bytes, long long ms)
 {
 	for (long long end = now_ms() + ms; now_ms() < end; usleep(10000))
-		for (size_t offset = 0; offset < bytes; offset += page_bytes())
-			(void)*(const volatile unsigned char *)(at + offset);
+		read_pages(at, bytes);
 }
 
 /*

@@ -165,8 +165,7 @@ static void use_region(struct region *region, enum pghot_source source)
 		expect_writes(region);
 	else if (source == PGHOT_HWHINT)
 		madvise(region->at, BYTES, MADV_DONTNEED);
-	for (size_t offset = 0; offset < BYTES; offset += page_bytes())
-		__atomic_fetch_or(region->at + offset, 0, __ATOMIC_RELAXED);
+	rewrite_pages(region->at, BYTES);
 	if (region->uses++ % 8)
 		return;
 	for (int n = 0; n < 3; n++)
@@ -320,9 +319,7 @@ static void test_neighbour(void)
 		cgroup_make(GROUP "-neighbour");
 		cgroup_enter(GROUP "-neighbour");
 		pghot_run_on(node_number[OTHER]);
-		memory_policy(MPOL_BIND, node_number[SLOW]);
-		memset(region->at, 1, BYTES);
-		memory_policy(MPOL_DEFAULT, 0);
+		populate_on(node_number[SLOW], region->at, BYTES);
 		region->made = true;
 		for (;;) {
 			madvise(region->at, BYTES, MADV_DONTNEED);

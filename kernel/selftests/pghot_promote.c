@@ -88,20 +88,6 @@ static bool stays_whole(const struct kind *kind)
 	return !kind->folio || kind->folio == HUGE_BYTES;
 }
 
-static void read_all(const struct memory *memory)
-{
-	for (size_t offset = 0; offset < memory->bytes; offset += page_bytes())
-		(void)*(volatile unsigned char *)(memory->at + offset);
-}
-
-/* Stores, which change nothing: reads would map the neighbours without a fault. */
-static void fault_all(const struct memory *memory)
-{
-	madvise(memory->at, memory->bytes, MADV_DONTNEED);
-	for (size_t offset = 0; offset < memory->bytes; offset += page_bytes())
-		__atomic_fetch_or(memory->at + offset, 0, __ATOMIC_RELAXED);
-}
-
 /*
  * What nobody writes to has to be used all the same. Faults take it out of its place in turns; it
  * stays mapped elsewhere, since the copies of a file's folio that nobody has mapped are not early.
@@ -109,23 +95,25 @@ static void fault_all(const struct memory *memory)
 static void use_until_moved(const struct memory *memory, size_t pages, enum pghot_source source)
 {
 	long long end = now_ms() + PATIENCE_MS;
-	struct memory other = *memory;
+	void *other = NULL;
 
 	if (source == PGHOT_HWHINT) {
-		other.at = mremap(memory->at, 0, memory->bytes, MREMAP_MAYMOVE);
-		if (other.at == MAP_FAILED)
+		other = mremap(memory->at, 0, memory->bytes, MREMAP_MAYMOVE);
+		if (other == MAP_FAILED)
 			tap_bail("no second place for what is shared: %s", strerror(errno));
-		read_all(&other);
+		read_pages(other, memory->bytes);
 	}
 	while (pages_off(memory->at, memory->bytes, memory->node) < pages && now_ms() < end) {
-		if (source == PGHOT_HWHINT)
-			fault_all(memory);
-		else
-			read_all(memory);
+		if (other) {
+			madvise(memory->at, memory->bytes, MADV_DONTNEED);
+			rewrite_pages(memory->at, memory->bytes);
+		} else {
+			read_pages(memory->at, memory->bytes);
+		}
 		usleep(1000);
 	}
-	if (other.at != memory->at)
-		munmap(other.at, memory->bytes);
+	if (other)
+		munmap(other, memory->bytes);
 }
 
 static void check_counters(const char *what, size_t moved, long long promoted, long long success,

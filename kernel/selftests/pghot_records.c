@@ -45,7 +45,7 @@ static int set_sources(unsigned int mask)
 
 static struct reader {
 	pthread_t thread;
-	const volatile unsigned char *at;
+	const void *at;
 	size_t bytes;
 	volatile bool stop;
 } reader;
@@ -54,8 +54,7 @@ static void *read_on(void *unused)
 {
 	(void)unused;
 	while (!reader.stop) {
-		for (size_t n = 0; n < reader.bytes; n += page_bytes())
-			(void)reader.at[n];
+		read_pages(reader.at, reader.bytes);
 		usleep(5000);
 	}
 	return NULL;
@@ -75,7 +74,7 @@ static void *fault_on(void *unused)
 
 	(void)unused;
 	while (!reader.stop) {
-		__atomic_fetch_or(at, 0, __ATOMIC_RELAXED);
+		rewrite_pages(at, page_bytes());
 		madvise(at, page_bytes(), MADV_DONTNEED);
 	}
 	munmap(at, page_bytes());
@@ -281,9 +280,7 @@ static void test_samples(void)
 	at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
 	if (at == MAP_FAILED)
 		tap_bail("mmap: %s", strerror(errno));
-	/* Stores, which change nothing: reads would map the neighbours without a fault. */
-	for (size_t n = 0; n < BYTES; n += page_bytes())
-		__atomic_fetch_or(at + n, 0, __ATOMIC_RELAXED);
+	rewrite_pages(at, BYTES);
 	heat = heat_of_frame(page_frame(at));
 	known = heat_of_node(node_slow()).known;
 	before = pghot_status("recorded_hwhints") - before;
@@ -293,8 +290,7 @@ static void test_samples(void)
 	set_sources(0);
 	before = pghot_status("recorded_hwhints");
 	madvise(at, BYTES, MADV_DONTNEED);
-	for (size_t n = 0; n < BYTES; n += page_bytes())
-		__atomic_fetch_or(at + n, 0, __ATOMIC_RELAXED);
+	rewrite_pages(at, BYTES);
 	tap_ok(pghot_status("recorded_hwhints") == before, "no sample without the source");
 	file_write("\n", PGHOT_EVENT);
 	munmap(at, BYTES);

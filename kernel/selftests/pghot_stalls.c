@@ -157,19 +157,10 @@ static bool is_huge_piece(size_t offset)
 static struct content *mixed_memory(void)
 {
 	unsigned char *at = map_anonymous(MIXED_BYTES, false);
-	struct content *content;
 
 	for (size_t offset = HUGE_BYTES; offset < MIXED_BYTES; offset += 2 * HUGE_BYTES)
 		madvise(at + offset, HUGE_BYTES, MADV_HUGEPAGE);
-	memory_policy(MPOL_BIND, node_slow());
-	memset(at, 1, MIXED_BYTES);
-	memory_policy(MPOL_DEFAULT, 0);
-	if (pages_on(at, MIXED_BYTES, node_slow()) != MIXED_BYTES / page_bytes())
-		tap_bail("no room on node %d", node_slow());
-	content = content_new(at, MIXED_BYTES, 2);
-	content_fill(content);
-	pghot_settle(at);
-	return content;
+	return pghot_content(node_slow(), at, MIXED_BYTES, 2);
 }
 
 /* Base pages of mixed memory that came up, and those of huge pieces. */
@@ -262,8 +253,7 @@ static void *use_seldom(void *argument)
 	const struct content *content = argument;
 
 	while (!stop) {
-		for (size_t offset = 0; offset < content->bytes; offset += page_bytes())
-			(void)*(const volatile unsigned char *)(content->at + offset);
+		read_pages(content->at, content->bytes);
 		usleep(SELDOM_US);
 	}
 	return NULL;

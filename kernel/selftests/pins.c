@@ -137,11 +137,10 @@ static void test_pipe(const char *migrator)
 	uint64_t frames[16], after[16];
 	int ends[2];
 
-	memory_policy(MPOL_BIND, node_at(0));
 	at = map_anonymous(bytes, false);
+	populate_on(node_at(0), at, bytes);
 	content = content_new(at, bytes, 0);
 	content_fill(content);
-	memory_policy(MPOL_DEFAULT, 0);
 	range.iov_base = at;
 	if (pipe(ends) || fcntl(ends[1], F_SETPIPE_SZ, bytes) < 0 ||
 	    vmsplice(ends[1], &range, 1, 0) != (ssize_t)bytes)

@@ -53,12 +53,6 @@ static void begin(void)
 	memset(shared, 0, sizeof(*shared));
 }
 
-static void touch(const volatile unsigned char *at)
-{
-	for (size_t offset = 0; offset < BYTES; offset += page_bytes())
-		(void)at[offset];
-}
-
 /* Moves a range from node to node until told to stop. */
 static void move_on(unsigned int mover, void *at, size_t folio)
 {
@@ -81,7 +75,7 @@ static pid_t start_mover(unsigned int mover, void *at, size_t folio)
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	/* A child has no page tables of shared mappings yet. */
-	touch(at);
+	read_pages(at, BYTES);
 	move_on(mover, at, folio);
 	_exit(0);
 }
@@ -350,7 +344,7 @@ static void truncated(const char *kind, const char *migrator)
 	for (; rounds < 2 || goes_on(start); rounds++) {
 		wrong += truncate_once(memory.fd, (uint64_t)(rounds + 1) << 32);
 		/* What is not mapped does not move. */
-		touch(memory.at);
+		read_pages(memory.at, BYTES);
 	}
 	shared->stop = true;
 	for (int n = 0; n < 2; n++)
@@ -384,7 +378,7 @@ static void move_with_signals(void *at)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	sigaction(SIGALRM, &action, NULL);
 	on_alarm(SIGALRM);
-	touch(at);
+	read_pages(at, BYTES);
 	move_on(0, at, 0);
 	_exit(0);
 }
