@@ -235,8 +235,7 @@ static void run_compaction(struct range *range)
 
 static bool make_demotable(struct range *range)
 {
-	file_restore_at_exit("/sys/kernel/mm/numa/demotion_enabled");
-	if (node_slow() < 0 || file_write("1", "/sys/kernel/mm/numa/demotion_enabled"))
+	if (node_slow() < 0 || file_set("1", "/sys/kernel/mm/numa/demotion_enabled"))
 		return false;
 	cgroup_make("demotion");
 	cgroup_enter("demotion");
@@ -257,13 +256,12 @@ static void run_demotion(struct range *range)
 /* From slower memory to its users; where all memory is as fast, from the node where they are not. */
 static bool make_misplaced(struct range *range)
 {
-	file_restore_at_exit("/proc/sys/kernel/numa_balancing");
 	return node_slow() >= 0 ? make_slow(range) : make_on(range, node_at(1));
 }
 
 static void run_misplaced(struct range *range)
 {
-	file_write(node_slow() >= 0 ? "2" : "1", "/proc/sys/kernel/numa_balancing");
+	file_set(node_slow() >= 0 ? "2" : "1", "/proc/sys/kernel/numa_balancing");
 	wait_until(moved_percent(range) >= 60, PATIENCE_MS, 20000);
 	file_write("0", "/proc/sys/kernel/numa_balancing");
 }

@@ -32,8 +32,7 @@ void delay_start(const char *migrator, unsigned int ms)
 		return;
 	if (!prepared) {
 		/* The jumps of optimized probes are what emulators patch badly. */
-		file_restore_at_exit(OPTIMIZATION);
-		file_write("0", OPTIMIZATION);
+		file_set("0", OPTIMIZATION);
 		atexit(stop_at_exit);
 		prepared = true;
 	}

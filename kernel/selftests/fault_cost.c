@@ -54,8 +54,7 @@ int main(int argc, char **argv)
 	tap_start();
 	if (!file)
 		tap_bail("%s: %s", argc > 1 ? argv[1] : "no file", strerror(argc > 1 ? errno : EINVAL));
-	file_restore_at_exit("/sys/kernel/mm/transparent_hugepage/enabled");
-	file_write("madvise", "/sys/kernel/mm/transparent_hugepage/enabled");
+	file_set("madvise", "/sys/kernel/mm/transparent_hugepage/enabled");
 	fprintf(file, "{\"rows\": [");
 	for (unsigned int n = 0; n < ARRAY_SIZE(folios); n++) {
 		double ns = median_ns(folios[n]);

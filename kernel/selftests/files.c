@@ -196,12 +196,10 @@ static void restore(void)
 		write_bytes(one->text, strlen(one->text), one->path);
 }
 
-void file_restore_at_exit(const char *path, ...)
+static void remember(const char *name)
 {
 	struct saved *one;
 	char *open, *close;
-
-	FORMAT(path);
 
 	for (one = saved; one; one = one->next)
 		if (!strcmp(one->path, name))
@@ -223,4 +221,19 @@ void file_restore_at_exit(const char *path, ...)
 		atexit(restore);
 	one->next = saved;
 	saved = one;
+}
+
+void file_restore_at_exit(const char *path, ...)
+{
+	FORMAT(path);
+
+	remember(name);
+}
+
+int file_set(const char *text, const char *path, ...)
+{
+	FORMAT(path);
+
+	remember(name);
+	return write_bytes(text, strlen(text), name);
 }

@@ -43,4 +43,7 @@ int mount_once(const char *type, const char *where);
 /* Remembers what a file holds, and writes it back when the program ends by returning. */
 __printf(1, 2) void file_restore_at_exit(const char *path, ...);
 
+/* The same, and writes @text until then. Returns 0 or -errno. */
+__printf(2, 3) int file_set(const char *text, const char *path, ...);
+
 #endif /* _FILES_H */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The kinds of memory that migrate. */
 #include "memory.h"
+#include "clock.h"
 #include "disk.h"
 #include "files.h"
 #include "nodes.h"
@@ -96,9 +97,8 @@ static void choose_folio(size_t folio, const char *enabled)
 	for (size_t kib = 16; kib <= HUGE_BYTES >> 10; kib *= 2) {
 		if (!file_exists(THP "/hugepages-%zukB/%s", kib, enabled))
 			continue;
-		file_restore_at_exit(THP "/hugepages-%zukB/%s", kib, enabled);
-		file_write(kib << 10 == folio ? "always" : "never",
-			   THP "/hugepages-%zukB/%s", kib, enabled);
+		file_set(kib << 10 == folio ? "always" : "never", THP "/hugepages-%zukB/%s", kib,
+			 enabled);
 	}
 }
 
@@ -343,18 +343,10 @@ static bool settle_merged(struct memory *memory)
 		tap_note("MADV_MERGEABLE: %s", strerror(errno));
 		return false;
 	}
-	file_restore_at_exit(KSM "/run");
-	file_restore_at_exit(KSM "/pages_to_scan");
-	file_restore_at_exit(KSM "/sleep_millisecs");
-	file_write("10000", KSM "/pages_to_scan");
-	file_write("1", KSM "/sleep_millisecs");
-	file_write("1", KSM "/run");
-	for (int ms = 0; ms < PATIENCE_MS; ms += 20) {
-		found = merged(memory);
-		if (found == pages)
-			break;
-		usleep(20000);
-	}
+	file_set("10000", KSM "/pages_to_scan");
+	file_set("1", KSM "/sleep_millisecs");
+	file_set("1", KSM "/run");
+	wait_until((found = merged(memory)) == pages, PATIENCE_MS, 20000);
 	file_write("0", KSM "/run");
 	if (found != pages)
 		tap_note("%zu of %zu pages were merged", found, pages);

@@ -70,6 +70,12 @@ void pghot_start(enum pghot_source source)
 		tap_bail("source %s: %s", pghot_sources[source], strerror(-error));
 }
 
+void pghot_scan_often(void)
+{
+	file_set("100", PGHOT_SCANS "scan_delay_ms");
+	file_set("100", PGHOT_SCANS "scan_period_min_ms");
+}
+
 /* Whether a thread waits as kmigrated does between its rounds, and nowhere else. */
 static bool waits(int pid)
 {

@@ -17,6 +17,7 @@ struct content;
 #define PGHOT_EVENT	PGHOT_DEBUGFS "/hwhints_event"
 #define PGHOT_THRESHOLD	PGHOT_DEBUGFS "/freq_threshold"
 #define PGHOT_WINDOW	PGHOT_DEBUGFS "/window_ms"
+#define PGHOT_SCANS	"/sys/kernel/debug/sched/numa_balancing/"
 #define PGHOT_RATE	PGHOT_SYSCTL "promote_rate_limit_MBps"
 
 /* Minor faults, each of them: their samples come when the page is mapped. */
@@ -77,6 +78,9 @@ void pghot_memory_drop(struct content *content);
  * passed. Returns how many do.
  */
 size_t pghot_wait_moved(const void *at, size_t bytes, int node, size_t pages, long long ms);
+
+/* Until the program ends each process is scanned for hint faults after 100 ms of its time, and later less often. */
+void pghot_scan_often(void);
 
 /* The process that promotes the pages of a node, or -1. */
 int pghot_kmigrated(int node);

@@ -32,7 +32,6 @@
 #define KEPT		"/proc/sys/vm/percpu_pagelist_high_fraction"
 #define DEMOTION	"/sys/kernel/mm/numa/demotion_enabled"
 #define LRU_GEN		"/sys/kernel/mm/lru_gen/enabled"
-#define SCANS		"/sys/kernel/debug/sched/numa_balancing"
 /* The cgroup of what fills the top tier. */
 #define NEIGHBOUR	"neighbour"
 
@@ -442,10 +441,8 @@ int main(int argc, char **argv)
 	tap_start();
 	nodes_with_memory();
 	pghot_init();
-	file_restore_at_exit(DEMOTION);
 	/* CPUs are to keep little of what is freed to themselves: it would come back as room. */
-	file_restore_at_exit(KEPT);
-	file_write("1000000", KEPT);
+	file_set("1000000", KEPT);
 	/* So that hot pages belong to the node that comes first here. */
 	pghot_run_on(top_node(0));
 	file_write_number(top_node(0), PGHOT_SYSCTL "target_nid");
@@ -453,13 +450,9 @@ int main(int argc, char **argv)
 	 * First, because Linux gives a node up where kswapd found nothing 16 times, as it may
 	 * below while it must not demote.
 	 */
-	file_write("1", DEMOTION);
+	file_set("1", DEMOTION);
 	file_restore_at_exit(LRU_GEN);
-	/* Each process is scanned for faults after this much of its time. */
-	file_restore_at_exit(SCANS "/scan_delay_ms");
-	file_restore_at_exit(SCANS "/scan_period_min_ms");
-	file_write("100", SCANS "/scan_delay_ms");
-	file_write("100", SCANS "/scan_period_min_ms");
+	pghot_scan_often();
 	if (!strcmp(what, "once") || !strcmp(what, "rules"))
 		test_touched_once();
 	if (!strcmp(what, "rules")) {

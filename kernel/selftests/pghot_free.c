@@ -39,8 +39,7 @@ int main(void)
 
 	tap_start();
 	pghot_init();
-	file_restore_at_exit("/sys/kernel/mm/transparent_hugepage/enabled");
-	file_write("never", "/sys/kernel/mm/transparent_hugepage/enabled");
+	file_set("never", "/sys/kernel/mm/transparent_hugepage/enabled");
 	round_ns();
 	for (int n = 0; n < ROUNDS; n++) {
 		off[n] = round_ns();

@@ -22,7 +22,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define SCANS		"/sys/kernel/debug/sched/numa_balancing/"
 #define BYTES		(4UL << 20)
 #define PAGES		(BYTES / page_bytes())
 #define PATIENCE_MS	60000
@@ -347,20 +346,14 @@ static void test_slept(void)
 
 int main(void)
 {
-	static const char *const quick[] = { "scan_delay_ms", "scan_period_min_ms",
-					     "scan_period_max_ms" };
-
 	tap_start();
 	nodes_with_memory();
 	pghot_init();
-	for (unsigned int n = 0; n < ARRAY_SIZE(quick); n++) {
-		file_restore_at_exit(SCANS "%s", quick[n]);
-		file_write("100", SCANS "%s", quick[n]);
-	}
+	pghot_scan_often();
+	file_set("100", PGHOT_SCANS "scan_period_max_ms");
 	/* Each node of the top tier has a pace of its own. */
 	pghot_run_on(node_at(0));
-	file_restore_at_exit(SCANS "hot_threshold_ms");
-	file_write("1", SCANS "hot_threshold_ms");
+	file_set("1", PGHOT_SCANS "hot_threshold_ms");
 	test_window();
 	test_one_access();
 	test_batch(false);

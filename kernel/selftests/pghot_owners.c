@@ -29,7 +29,6 @@
 #define PAGES		(BYTES / page_bytes())
 #define PATIENCE_MS	120000
 #define GROUP		"owner"
-#define SCANS		"/sys/kernel/debug/sched/numa_balancing"
 /* To change the protection of so much takes a while, with the lock of the address space held. */
 #define CHANGED_BYTES	(16UL << 20)
 
@@ -424,11 +423,7 @@ int main(void)
 	/* All accesses come from the first node. */
 	pghot_run_on(node_number[NEAR]);
 	file_write_number(node_number[NEAR], PGHOT_SYSCTL "target_nid");
-	/* Each process is scanned for faults after this much of its time. */
-	file_restore_at_exit(SCANS "/scan_delay_ms");
-	file_restore_at_exit(SCANS "/scan_period_min_ms");
-	file_write("100", SCANS "/scan_delay_ms");
-	file_write("100", SCANS "/scan_period_min_ms");
+	pghot_scan_often();
 	for (int source = 0; source < PGHOT_SOURCES; source++)
 		if (pghot_has(source))
 			test(source);

@@ -32,9 +32,6 @@
 #define BITMAP	"/sys/kernel/mm/page_idle/bitmap"
 #define BYTES	(4UL << 20)
 
-/* In ms: how often NUMA balancing makes a process take hint faults. */
-#define FAULT_SCANS	"/sys/kernel/debug/sched/numa_balancing/scan_"
-
 /* Longer than any walk is apart in this test, in ms. */
 #define PATIENCE_MS	10000
 
@@ -325,17 +322,6 @@ static int change_sources(void)
 	return error ?: file_write(rand() % 2 ? PGHOT_FAULTS : "\n", PGHOT_EVENT);
 }
 
-/* Scans that are a second apart at least would find few sources on for long enough. */
-static void scan_often(void)
-{
-	static const char *const names[] = { "delay_ms", "period_min_ms", "period_max_ms" };
-
-	for (unsigned int n = 0; n < ARRAY_SIZE(names); n++) {
-		file_restore_at_exit(FAULT_SCANS "%s", names[n]);
-		file_write("100", FAULT_SCANS "%s", names[n]);
-	}
-}
-
 static void test_toggle(long long seconds, bool balancing)
 {
 	const char *what = balancing ? "sources change, with hint faults" : "sources change";
@@ -348,7 +334,9 @@ static void test_toggle(long long seconds, bool balancing)
 	int error = 0;
 
 	if (balancing) {
-		scan_often();
+		/* Scans that are a second apart at least would find few sources on for long enough. */
+		pghot_scan_often();
+		file_set("100", PGHOT_SCANS "scan_period_max_ms");
 		if (file_write("2", NUMA_BALANCING))
 			tap_bail("no NUMA balancing");
 	}

@@ -130,8 +130,7 @@ static struct fragments fragment(int node)
 
 	fragments.pipe = hold(at, bytes, HOLD_BYTES);
 	munmap(at, node_bytes(node));
-	file_restore_at_exit(DEFRAG);
-	file_write("never", DEFRAG);
+	file_set("never", DEFRAG);
 	bind_range(fragments.rest, node_bytes(node), MPOL_BIND, node, 0);
 	/* What a CPU keeps to itself it gives to nobody else. */
 	for (int cpu = 0; cpu < 2; cpu++) {
@@ -430,8 +429,7 @@ static void test_demotion(void)
 
 	for (int n = 0; n < 2; n++)
 		fillers[n] = fill(node_at(n), true, 0, &bytes);
-	file_restore_at_exit(DEMOTION);
-	file_write("1", DEMOTION);
+	file_set("1", DEMOTION);
 	demoted = pghot_counter("pghot_demoted");
 	trace_start(events);
 	pghot_start(PGHOT_PGTSCAN);
@@ -524,11 +522,9 @@ int main(void)
 	nodes_with_memory();
 	pghot_init();
 	/* CPUs are to keep little of what is freed to themselves, huge pages neither. */
-	file_restore_at_exit(KEPT);
-	file_write("1000000", KEPT);
+	file_set("1000000", KEPT);
 	/* Blocks are not to come back by themselves. */
-	file_restore_at_exit(PROACTIVE);
-	file_write("0", PROACTIVE);
+	file_set("0", PROACTIVE);
 	if (!pghot_has(PGHOT_PGTSCAN))
 		tap_bail("this kernel does not scan page tables");
 	/* So that hot pages belong to the second node. */
