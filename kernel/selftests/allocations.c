@@ -87,8 +87,7 @@ static bool try_move(const char *kind, struct counts *counts)
 	struct memory memory;
 	size_t nr, left;
 
-	if (!memory_make(&memory, kind_named(kind), BYTES, node_at(0), 0))
-		tap_bail("%s cannot be made", kind);
+	memory_need(&memory, kind, BYTES, node_at(0), 0);
 	trace_start(names);
 	left = memory_move(&memory, node_at(1), 1);
 	nr = trace_stop(&events);

@@ -38,12 +38,6 @@ static void choose(const char *migrator, const char *reasons)
 		tap_bail("%s, %s: %s", migrator, reasons, strerror(-error));
 }
 
-static void make(struct memory *memory, const char *kind, size_t bytes, unsigned int writers)
-{
-	if (!memory_make(memory, kind_named(kind), bytes, node_at(0), writers))
-		tap_bail("%s cannot be made", kind);
-}
-
 static void test_pinned(void)
 {
 	choose("auto", "all default");
@@ -67,7 +61,7 @@ static void test_reasons(void)
 	choose("none", "syscall_or_cpuset dcbm\nmempolicy_mbind mtcopy");
 	/* Without an idle CPU mtcopy would decline. */
 	file_write("0", MTCOPY_PARAMS "/idle_only");
-	make(&memory, "anonymous", BYTES, 0);
+	memory_need(&memory, "anonymous", BYTES, node_at(0), 0);
 	dcbm = migrator_stats("dcbm");
 	mtcopy = migrator_stats("mtcopy");
 	left = memory_move(&memory, node_at(1), 3);
@@ -150,7 +144,7 @@ static void test_only(void)
 	{
 		struct memory memory;
 
-		make(&memory, "anonymous", page_bytes(), 0);
+		memory_need(&memory, "anonymous", page_bytes(), node_at(0), 0);
 		memory_move_counting(&memory, node_at(1), 3, &moved);
 		memory_drop(&memory);
 	}
@@ -188,7 +182,7 @@ static void test_learns(void)
 	/* All that was learnt before is forgotten. */
 	choose("none", "all default");
 	choose("auto", "all default");
-	make(&memory, "anonymous", BYTES, 0);
+	memory_need(&memory, "anonymous", BYTES, node_at(0), 0);
 	do {
 		memory_move(&memory, node_at(++moves), 1);
 		tried = migrator_since("dcbm", dcbm).bytes + migrator_since("mtcopy", mtcopy).bytes;
@@ -234,7 +228,7 @@ static void measure(const char *kind, size_t bytes, unsigned int rounds, unsigne
 	unsigned int moves = 0;
 	char choice[64] = "unknown";
 
-	make(&memory, kind, bytes, 0);
+	memory_need(&memory, kind, bytes, node_at(0), 0);
 	for (unsigned int n = 0; n < learning; n++)
 		move_ns(&memory, "auto", &moves);
 	for (unsigned int n = 0; n < rounds; n++)

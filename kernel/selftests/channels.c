@@ -30,12 +30,6 @@
 #define TAKEN	"faultdma node -1: taken"
 #define RETIRED	"faultdma node -1: retired"
 
-static void make(struct memory *memory, size_t bytes, unsigned int writers)
-{
-	if (!memory_make(memory, kind_named("anonymous"), bytes, node_at(0), writers))
-		tap_bail("no memory");
-}
-
 static void setting(const char *file, long long value)
 {
 	int error = file_write_number(value, DCBM "/%s", file);
@@ -52,7 +46,7 @@ static unsigned int migrate_once(unsigned int lanes, struct stats *done)
 	unsigned int seen = 0;
 	size_t left;
 
-	make(&memory, BATCH, 0);
+	memory_need(&memory, "anonymous", BATCH, node_at(0), 0);
 	setting("lanes", lanes);
 	*done = migrator_stats("dcbm");
 	trace_start(names);
@@ -133,7 +127,7 @@ static struct cost cost_of_batch(unsigned int lanes, const char *interrupts)
 	struct memory memory;
 	size_t nr, left;
 
-	make(&memory, BATCH, 0);
+	memory_need(&memory, "anonymous", BATCH, node_at(0), 0);
 	setting("lanes", lanes);
 	cost.interrupts = interrupts_of(interrupts);
 	cost.bytes = interrupts ? 0 : engine_count("bytes");
@@ -252,7 +246,7 @@ static void test_retired(const char *fault)
 	size_t left, wrong;
 
 	engine_start("channels=2");
-	make(&memory, BATCH, 1);
+	memory_need(&memory, "anonymous", BATCH, node_at(0), 1);
 	/* Enough for the other channel. */
 	dcbm_slack(2000);
 	engine_set_one(0, "late_ms", 6000);
@@ -302,7 +296,7 @@ static void test_no_channel(void)
 	struct stats done;
 
 	engine_start("channels=2");
-	make(&memory, BATCH, 0);
+	memory_need(&memory, "anonymous", BATCH, node_at(0), 0);
 	/* Time for both channels to be given their shares. */
 	dcbm_slack(2000);
 	engine_set("hang_every", 1);
@@ -331,7 +325,7 @@ static void test_deadline(void)
 	long long start, took;
 
 	engine_start("channels=2");
-	make(&memory, BATCH, 0);
+	memory_need(&memory, "anonymous", BATCH, node_at(0), 0);
 	dcbm_slack(0);
 	engine_set("hang_every", 1);
 	start = now_ms();
@@ -369,7 +363,7 @@ static void test_unload(void)
 	size_t wrong;
 
 	engine_start("channels=2");
-	make(&memory, BATCH, 1);
+	memory_need(&memory, "anonymous", BATCH, node_at(0), 1);
 	content_start_writers(memory.content);
 	thread_start(&mover, move_about, &memory);
 	for (int n = 0; n < 30; n++) {
@@ -403,7 +397,7 @@ static void test_iommu(void)
 		return;
 	}
 	engine_start("");
-	make(&memory, BATCH, 0);
+	memory_need(&memory, "anonymous", BATCH, node_at(0), 0);
 	done = migrator_stats("dcbm");
 	left = memory_move(&memory, node_at(1), 1);
 	done = migrator_since("dcbm", done);

@@ -87,10 +87,8 @@ static void test(const struct kind *kind, enum content_way way, const char *migr
 	bool twins, all;
 
 	snprintf(what, sizeof(what), "%s%s, %s", kind->name, ways[way], migrator);
-	if (!memory_make(&memory, kind, BYTES, node_at(0), nr_writers())) {
-		tap_ok(false, "%s: cannot be made", what);
+	if (!memory_test(&memory, kind, BYTES, node_at(0), nr_writers()))
 		return;
-	}
 	memory.content->way = way;
 	memory.content->fd = memory.fd;
 	before = migrator_stats(migrator);

@@ -47,8 +47,7 @@ static bool copies(void)
 	struct stats done;
 	size_t wrong;
 
-	if (!memory_make(&memory, kind_named("anonymous"), BATCH, node_at(0), 0))
-		tap_bail("no memory");
+	memory_need(&memory, "anonymous", BATCH, node_at(0), 0);
 	file_write("0", MIN_BATCH_BYTES);
 	done = migrator_stats("dcbm");
 	wrong = memory_move(&memory, node_at(1), 1);
@@ -99,8 +98,7 @@ static void test_lies(const char *fault)
 	struct stats done;
 
 	engine_start("");
-	if (!memory_make(&memory, kind_named("anonymous"), BATCH, node_at(0), 0))
-		tap_bail("no memory");
+	memory_need(&memory, "anonymous", BATCH, node_at(0), 0);
 	engine_set(fault, 3);
 	done = migrator_stats("dcbm");
 	memory_move(&memory, node_at(1), 1);

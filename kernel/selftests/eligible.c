@@ -35,10 +35,8 @@ static void test(const struct kind *kind, const char *migrator)
 	bool twins;
 
 	snprintf(what, sizeof(what), "%s, %s", kind->name, migrator);
-	if (!memory_make(&memory, kind, BYTES, node_at(0), 0)) {
-		tap_ok(false, "%s: cannot be made", what);
+	if (!memory_test(&memory, kind, BYTES, node_at(0), 0))
 		return;
-	}
 	wanted = memory_folios_wanted(&memory);
 	views = BYTES / memory.content->bytes;
 	before = migrator_stats(migrator);

@@ -181,8 +181,7 @@ static void test(const struct fault *fault, const struct fault *other, unsigned 
 	long long copied;
 	bool released;
 
-	if (!memory_make(&memory, kind_named("anonymous"), BYTES, node_at(0), 1))
-		tap_bail("no memory");
+	memory_need(&memory, "anonymous", BYTES, node_at(0), 1);
 	for (unsigned int n = 0; n < test.nr; n++)
 		test.injections[n].count = count_of(&test.injections[n]);
 	copied = engine_count("bytes");

@@ -153,8 +153,7 @@ static void test_stats(void)
 
 		migrator_choose(names[m]);
 		migrator_eager();
-		if (!memory_make(&memory, kind_named("anonymous"), HUGE_BYTES, node_at(0), 0))
-			tap_bail("no memory");
+		memory_need(&memory, "anonymous", HUGE_BYTES, node_at(0), 0);
 		before = migrator_stats(names[m]);
 		memory_move(&memory, node_at(1), 10);
 		stats = migrator_since(names[m], before);

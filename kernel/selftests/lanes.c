@@ -57,12 +57,6 @@ static pid_t start_busy(void)
 	return busy_start(THERE, SCHED_OTHER, 0, 0);
 }
 
-static void make(struct memory *memory, const char *kind, size_t bytes)
-{
-	if (!memory_make(memory, kind_named(kind), bytes, node_at(0), 0))
-		tap_bail("%s cannot be made", kind);
-}
-
 /*
  * Moves new memory to and fro, as often as said, and tells of the last move alone. Returns wrong
  * words.
@@ -74,7 +68,7 @@ static size_t move_new(const char *kind, size_t bytes, int moves, struct batches
 
 	for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
 		left = 0;
-		make(&memory, kind, bytes);
+		memory_need(&memory, kind, bytes, node_at(0), 0);
 		for (int n = 1; !left && n <= moves; n++)
 			left = batches_move(&memory, node_at(n % 2), seen);
 		wrong += memory_wrong(&memory, "moved");
@@ -99,7 +93,7 @@ static bool try_lanes(int tries, unsigned int *best, struct stats *done)
 
 	*best = 0;
 	for (int try = 1; !left && try <= tries && *best < 2; try++) {
-		make(&memory, "anonymous, 2048 KiB", HUGE_BYTES);
+		memory_need(&memory, "anonymous, 2048 KiB", HUGE_BYTES, node_at(0), 0);
 		left = batches_move(&memory, node_at(1), &seen);
 		if (seen.lanes > *best)
 			*best = seen.lanes;
@@ -214,7 +208,7 @@ static void test_hog(void)
 
 	file_write_number(16 << 20, MIGRATION "/max_batch_bytes");
 	hog = busy_start(THERE, SCHED_FIFO, HOG_MS, 3000);
-	make(&memory, "anonymous, 2048 KiB", 16 << 20);
+	memory_need(&memory, "anonymous, 2048 KiB", 16 << 20, node_at(0), 0);
 	for (int round = 0; !clean && round < HOG_ROUNDS; round++)
 		clean = hog_round(&memory);
 	busy_stop(hog);

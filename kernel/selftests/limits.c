@@ -31,8 +31,7 @@ static struct batches counted_move(const char *migrator, const char *kind, size_
 	size_t left, wrong;
 
 	for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-		if (!memory_make(&memory, kind_named(kind), bytes, node_at(0), 0))
-			tap_bail("%s cannot be made", kind);
+		memory_need(&memory, kind, bytes, node_at(0), 0);
 		before = migrator_stats(migrator);
 		left = batches_move(&memory, node_at(1), &seen);
 		*done = migrator_since(migrator, before);

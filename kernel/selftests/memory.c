@@ -581,6 +581,20 @@ bool memory_make(struct memory *memory, const struct kind *kind, size_t bytes, i
 	return false;
 }
 
+bool memory_test(struct memory *memory, const struct kind *kind, size_t bytes, int node,
+		 unsigned int writers)
+{
+	return memory_make(memory, kind, bytes, node, writers) ||
+	       tap_ok(false, "%s: cannot be made", kind->name);
+}
+
+void memory_need(struct memory *memory, const char *kind, size_t bytes, int node,
+		 unsigned int writers)
+{
+	if (!memory_make(memory, kind_named(kind), bytes, node, writers))
+		tap_bail("%s cannot be made", kind);
+}
+
 bool memory_drop(struct memory *memory)
 {
 	bool good = !memory->kind->drop || memory->kind->drop(memory);

@@ -71,6 +71,14 @@ bool kind_possible(const struct kind *kind);
 bool memory_make(struct memory *memory, const struct kind *kind, size_t bytes, int node,
 		 unsigned int writers);
 
+/* The same, and a test that failed if it returns false. */
+bool memory_test(struct memory *memory, const struct kind *kind, size_t bytes, int node,
+		 unsigned int writers);
+
+/* Bails out unless there is @bytes of the kind of this name on a node. */
+void memory_need(struct memory *memory, const char *kind, size_t bytes, int node,
+		 unsigned int writers);
+
 /* Unmaps it. Returns false if someone who shared it found something wrong. */
 bool memory_drop(struct memory *memory);
 

@@ -153,8 +153,7 @@ static void test_file(void)
 	pid_t reader;
 	void *at;
 
-	if (!memory_make(&memory, kind_named("ext4 file, read"), BYTES, node_slow(), 0))
-		tap_bail("no file on the slow node");
+	memory_need(&memory, "ext4 file, read", BYTES, node_slow(), 0);
 	at = mmap(memory.at, BYTES, PROT_READ, MAP_PRIVATE | MAP_FIXED, memory.fd, 0);
 	if (at == MAP_FAILED)
 		tap_bail("the file cannot be mapped");

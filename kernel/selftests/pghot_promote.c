@@ -138,10 +138,8 @@ static void test(const struct kind *kind, enum pghot_source source, const char *
 	bool twins;
 
 	snprintf(what, sizeof(what), "%s, by %s, %s", kind->name, pghot_sources[source], migrator);
-	if (!memory_make(&memory, kind, BYTES, node_slow(), writers)) {
-		tap_ok(false, "%s: cannot be made", what);
+	if (!memory_test(&memory, kind, BYTES, node_slow(), writers))
 		return;
-	}
 	pghot_settle(memory.at);
 	promoted = pghot_counter("pghot_promoted");
 	success = pghot_counter("pgpromote_success");
@@ -210,8 +208,7 @@ static void test_sampled_target(int user, int configured)
 	snprintf(what, sizeof(what), "used on node %d, %s, few on node %d, which is configured",
 		 user, precise ? "precise" : "default", configured);
 	file_write_number(configured, PGHOT_SYSCTL "target_nid");
-	if (!memory_make(&memory, kind_named("memory file"), BYTES, node_slow(), 0))
-		tap_bail("no memory file on the slow node");
+	memory_need(&memory, "memory file", BYTES, node_slow(), 0);
 	pghot_settle(memory.at);
 	madvise(memory.at, BYTES, MADV_DONTNEED);
 	pghot_start(PGHOT_HWHINT);

@@ -146,10 +146,8 @@ static void test_scan(const char *name)
 	struct memory memory;
 
 	/* Enough folios that those of others, a handful, cannot stand for them. */
-	if (!memory_make(&memory, kind_named(name), bytes, node_slow(), 0)) {
-		tap_ok(false, "%s: made on the slow node", name);
+	if (!memory_test(&memory, kind_named(name), bytes, node_slow(), 0))
 		return;
-	}
 	pghot_settle(memory.at);
 	folios = memory_folios_wanted(&memory);
 	reader_start(memory.at, memory.bytes);
@@ -238,8 +236,7 @@ static void test_rest(void)
 
 	/* More than goes by that pace, so that there is slow memory in use. */
 	hesitate();
-	if (!memory_make(&memory, kind_named("anonymous"), 4 * BYTES, node_slow(), 0))
-		tap_bail("no memory on the slow node");
+	memory_need(&memory, "anonymous", 4 * BYTES, node_slow(), 0);
 	set_sources(1 << PGHOT_PGTSCAN);
 	reader_start(memory.at, memory.bytes);
 	busy = scanned_in(2000);
@@ -266,8 +263,7 @@ static void test_samples(void)
 	cpu_set_t all;
 
 	sched_getaffinity(0, sizeof(all), &all);
-	if (!memory_make(&memory, kind_named("memory file"), BYTES, node_slow(), 0))
-		tap_bail("no memory file on the slow node");
+	memory_need(&memory, "memory file", BYTES, node_slow(), 0);
 	pghot_settle(memory.at);
 	before = pghot_status("recorded_hwhints");
 	tap_ok(!file_write(PGHOT_FAULTS, PGHOT_EVENT) && !set_sources(1 << PGHOT_HWHINT),

@@ -50,10 +50,8 @@ static void test_registered(const char *name, const char *migrator)
 	struct device device;
 	uint64_t *frames;
 
-	if (!memory_make(&memory, kind_named(name), BYTES, node_at(0), 0)) {
-		tap_ok(false, "%s, %s: cannot be made", name, migrator);
+	if (!memory_test(&memory, kind_named(name), BYTES, node_at(0), 0))
 		return;
-	}
 	/* The content is that of the others. */
 	memory.content->at += PINNED;
 	memory.content->bytes -= PINNED;
@@ -101,10 +99,8 @@ static void test_short_pins(const char *name, size_t bytes, const char *migrator
 	unsigned long reads;
 	size_t moved = 0;
 
-	if (!memory_make(&memory, kind_named(name), bytes, node_at(0), 0)) {
-		tap_ok(false, "%s, %s: cannot be made", name, migrator);
+	if (!memory_test(&memory, kind_named(name), bytes, node_at(0), 0))
 		return;
-	}
 	before = migrator_stats(migrator);
 	delay_start(migrator, DELAY_MS);
 	device_start(&device, memory.at, memory.bytes, true);

@@ -107,12 +107,6 @@ static void set_lanes(unsigned int lanes)
 		tap_bail("mtcopy/lanes does not take %u", lanes);
 }
 
-static void make(struct memory *memory, const char *kind, size_t bytes)
-{
-	if (!memory_make(memory, kind_named(kind), bytes, node_at(0), 0))
-		tap_bail("%s cannot be made", kind);
-}
-
 static void drop(struct memory *memory, const char *what)
 {
 	tap_ok(!memory_wrong(memory, what), "%s: contents", what);
@@ -186,7 +180,7 @@ static void test_order(bool fill)
 
 	set("fill", fill ? "1" : "0");
 	set_lanes(5);
-	make(&memory, "anonymous", 4 << 20);
+	memory_need(&memory, "anonymous", 4 << 20, node_at(0), 0);
 	for (int round = 0; round < ROUNDS && pairs < PAIRS; round++) {
 		unsigned int nr = move_round(&memory, batches);
 
@@ -227,7 +221,7 @@ static void test_lanes(const char *kind, size_t bytes, unsigned int lanes)
 
 	snprintf(what, sizeof(what), "%s, %u lanes", kind, lanes);
 	set_lanes(lanes);
-	make(&memory, kind, bytes);
+	memory_need(&memory, kind, bytes, node_at(0), 0);
 	for (int round = 0; round < ROUNDS && seen != all; round++) {
 		nr = move_round(&memory, batches);
 		for (struct lanes *done = batches; done < batches + nr; done++) {
@@ -265,7 +259,7 @@ static void test_idle_only(unsigned int nr_busy)
 	for (int cpu = 0; cpu < CPUS; cpu++)
 		if (cpu != OWN && !busy[cpu])
 			idle |= 1U << cpu;
-	make(&memory, "anonymous", 4 << 20);
+	memory_need(&memory, "anonymous", 4 << 20, node_at(0), 0);
 	for (int round = 0; round < (idle ? ROUNDS : 1) && (!idle || seen != idle); round++) {
 		nr = move_round(&memory, batches);
 		for (struct lanes *lanes = batches; lanes < batches + nr; lanes++)
@@ -330,7 +324,7 @@ static void test_priority(void)
 	struct memory memory;
 
 	set_lanes(CPUS);
-	make(&memory, "anonymous", 4 << 20);
+	memory_need(&memory, "anonymous", 4 << 20, node_at(0), 0);
 	for (int round = 0; round < PRIORITY_ROUNDS; round++)
 		for (int high = 0; high < 2; high++)
 			add_round(&memory, high, &help[high]);
@@ -391,7 +385,7 @@ static void test_single(void)
 	struct stats before = migrator_stats("mtcopy"), done;
 	struct memory memory;
 
-	make(&memory, "anonymous, 2048 KiB", HUGE_BYTES);
+	memory_need(&memory, "anonymous, 2048 KiB", HUGE_BYTES, node_at(0), 0);
 	for (int round = 0; round < SINGLE_ROUNDS; round++)
 		for (unsigned int n = 0; n < ARRAY_SIZE(lanes); n++)
 			ns[n] += single_ns(&memory, lanes[n]);

@@ -71,10 +71,8 @@ static void test_poison(const char *name, const char *migrator)
 	size_t wrong;
 	int error;
 
-	if (!memory_make(&memory, kind_named(name), BYTES, node_at(0), 0)) {
-		tap_ok(false, "%s, %s: cannot be made", name, migrator);
+	if (!memory_test(&memory, kind_named(name), BYTES, node_at(0), 0))
 		return;
-	}
 	before = content_new(memory.at, middle, 1);
 	after = content_new(memory.at + middle + page, BYTES - middle - page, 1);
 	content_fill(before);
@@ -100,11 +98,7 @@ static void test_poison(const char *name, const char *migrator)
 		tap_ok(done.folios > 0, "%s, %s: copied by the migrator", name, migrator);
 	content_free(before);
 	content_free(after);
-	/* The file behind it cannot be read at that page. */
-	munmap(memory.at, memory.bytes);
-	if (memory.fd >= 0)
-		close(memory.fd);
-	content_free(memory.content);
+	memory_drop(&memory);
 }
 
 #define BADPAGE		"/sys/module/badpage/parameters"
@@ -135,10 +129,8 @@ static void test_machine_check(const char *name, const char *migrator)
 		tap_skip(name, "no copy of this architecture survives a machine check");
 		return;
 	}
-	if (!memory_make(&memory, kind_named(name), BYTES, node_at(0), 0)) {
-		tap_ok(false, "%s, %s: cannot be made", name, migrator);
+	if (!memory_test(&memory, kind_named(name), BYTES, node_at(0), 0))
 		return;
-	}
 	folio = bad / memory.folio * memory.folio;
 	before = content_new(memory.at, folio, 0);
 	after = content_new(memory.at + folio + memory.folio, BYTES - folio - memory.folio, 0);
@@ -169,10 +161,7 @@ static void test_machine_check(const char *name, const char *migrator)
 		tap_ok(done.fallbacks == 1, "%s, %s: it is counted once", name, migrator);
 	content_free(before);
 	content_free(after);
-	munmap(memory.at, memory.bytes);
-	if (memory.fd >= 0)
-		close(memory.fd);
-	content_free(memory.content);
+	memory_drop(&memory);
 }
 
 /* So many copies fail at most, -1: no limit. */
@@ -222,10 +211,8 @@ static void test_injected(const char *name, int per_cent, int times)
 
 	snprintf(what, sizeof(what), "%s, %d%% of copies fail%s", name, per_cent,
 		 times == 1 ? " once" : "");
-	if (!memory_make(&memory, kind_named(name), BYTES, node_at(0), 0)) {
-		tap_ok(false, "%s: cannot be made", what);
+	if (!memory_test(&memory, kind_named(name), BYTES, node_at(0), 0))
 		return;
-	}
 	folios = memory_folios_wanted(&memory);
 	/* fail_function counts down without a lock: two lanes at once could both be the one. */
 	if (times == 1)

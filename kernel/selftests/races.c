@@ -110,15 +110,15 @@ static void let_move(void)
 		usleep(10000);
 }
 
-static bool movers_of(const char *kind, const char *migrator)
+static void movers_of(const char *kind, const char *migrator)
 {
 	bool good = true;
 	pid_t pids[MOVERS];
 	struct memory memory;
 	size_t wrong;
 
-	if (!memory_make(&memory, kind_named(kind), BYTES, node_at(0), 2))
-		return tap_ok(false, "%s, %s: cannot be made", kind, migrator);
+	if (!memory_test(&memory, kind_named(kind), BYTES, node_at(0), 2))
+		return;
 	begin();
 	for (int n = 0; n < MOVERS; n++)
 		pids[n] = start_mover(n, memory.at, memory.folio);
@@ -135,8 +135,8 @@ static bool movers_of(const char *kind, const char *migrator)
 	}
 	tap_note("%s: the movers saw %zu, %zu and %zu pages where they wanted them", kind,
 		 shared->moved[0], shared->moved[1], shared->moved[2]);
-	return tap_ok(good && all_moved() && !wrong, "%s, moved by %d processes at a time, %s", kind,
-		      MOVERS, migrator);
+	tap_ok(good && all_moved() && !wrong, "%s, moved by %d processes at a time, %s", kind,
+	       MOVERS, migrator);
 }
 
 static void test_movers(const char *migrator)
@@ -155,10 +155,8 @@ static void test_device(const char *migrator)
 	struct device device;
 	bool good = true;
 
-	if (!memory_make(&memory, kind_named("memory file"), BYTES, node_at(0), 0)) {
-		tap_ok(false, "memory for a device, %s: cannot be made", migrator);
+	if (!memory_test(&memory, kind_named("memory file"), BYTES, node_at(0), 0))
 		return;
-	}
 	begin();
 	for (int n = 0; n < MOVERS; n++)
 		pids[n] = start_mover(n, memory.at, memory.folio);
@@ -333,10 +331,8 @@ static void truncated(const char *kind, const char *migrator)
 	unsigned long rounds = 0;
 	size_t wrong = 0;
 
-	if (!memory_make(&memory, kind_named(kind), BYTES, node_at(0), 0)) {
-		tap_ok(false, "%s, %s: cannot be made", kind, migrator);
+	if (!memory_test(&memory, kind_named(kind), BYTES, node_at(0), 0))
 		return;
-	}
 	begin();
 	for (int n = 0; n < 2; n++)
 		start_thread(&movers[n], n, memory.at, memory.folio);
@@ -390,10 +386,8 @@ static void test_signals(const char *migrator)
 	pid_t pid;
 	bool good;
 
-	if (!memory_make(&memory, kind_named("shared anonymous"), BYTES, node_at(0), 1)) {
-		tap_ok(false, "memory for signals, %s: cannot be made", migrator);
+	if (!memory_test(&memory, kind_named("shared anonymous"), BYTES, node_at(0), 1))
 		return;
-	}
 	begin();
 	content_start_writers(memory.content);
 	pid = fork();
@@ -415,10 +409,8 @@ static void test_killed(const char *migrator)
 	unsigned int killed = 0;
 	size_t wrong, left;
 
-	if (!memory_make(&memory, kind_named("shared anonymous"), BYTES, node_at(0), 1)) {
-		tap_ok(false, "memory for the killed, %s: cannot be made", migrator);
+	if (!memory_test(&memory, kind_named("shared anonymous"), BYTES, node_at(0), 1))
 		return;
-	}
 	begin();
 	content_start_writers(memory.content);
 	end = now_ms() + duration_ms;
@@ -449,10 +441,8 @@ static void test_exit(const char *migrator)
 	unsigned int exits = 0;
 	bool good = true;
 
-	if (!memory_make(&memory, kind_named("anonymous"), BYTES, node_at(0), 0)) {
-		tap_ok(false, "memory for exits, %s: cannot be made", migrator);
+	if (!memory_test(&memory, kind_named("anonymous"), BYTES, node_at(0), 0))
 		return;
-	}
 	for (size_t n = 0; n < pages; n++)
 		list[n] = memory.at + n * page_bytes();
 	for (; exits < 5 || now_ms() < end; exits++) {

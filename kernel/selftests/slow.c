@@ -42,8 +42,7 @@ static void start(struct memory *memory, const char *parameters, unsigned int sl
 {
 	engine_start(parameters);
 	dcbm_slack(slack_ms);
-	if (!memory_make(memory, kind_named("anonymous"), BATCH, node_at(0), 0))
-		tap_bail("no memory");
+	memory_need(memory, "anonymous", BATCH, node_at(0), 0);
 }
 
 static bool none_retired(void)
