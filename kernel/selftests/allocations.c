@@ -13,7 +13,6 @@
 #include "tap.h"
 #include "trace.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

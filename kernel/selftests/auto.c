@@ -17,7 +17,6 @@
 #include "nodes.h"
 #include "tap.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,25 +29,21 @@
 
 static void choose(const char *migrator, const char *reasons)
 {
-	int error = file_write(reasons, MIGRATION "/reasons");
-
-	if (!error)
-		error = file_write(migrator, MIGRATION "/migrator");
-	if (error)
-		tap_bail("%s, %s: %s", migrator, reasons, strerror(-error));
+	file_need(reasons, MIGRATION "/reasons");
+	file_need(migrator, MIGRATION "/migrator");
 }
 
 static void test_pinned(void)
 {
 	choose("auto", "all default");
-	tap_ok(mtcopy_unload() < 0 && mtcopy_loaded(), "auto: mtcopy cannot be unloaded");
+	tap_ok(module_unload("mtcopy") < 0 && mtcopy_loaded(), "auto: mtcopy cannot be unloaded");
 	tap_ok(module_unload("dcbm") < 0 && module_loaded("dcbm"), "auto: nor can dcbm");
 	choose("none", "demotion mtcopy");
-	tap_ok(mtcopy_unload() < 0 && mtcopy_loaded(), "for one reason: mtcopy cannot be unloaded");
+	tap_ok(module_unload("mtcopy") < 0 && mtcopy_loaded(), "for one reason: mtcopy cannot be unloaded");
 	choose("none", "all default");
-	tap_ok(!mtcopy_unload() && !mtcopy_loaded(), "for none it can");
+	tap_ok(!module_unload("mtcopy") && !mtcopy_loaded(), "for none it can");
 	choose("auto", "all default");
-	tap_ok(!mtcopy_load() && mtcopy_unload() < 0, "auto takes on what comes");
+	tap_ok(!module_load("mtcopy", "") && module_unload("mtcopy") < 0, "auto takes on what comes");
 }
 
 /* Moves by move_pages(2) and by mbind(2); what each migrator copied of it. */
@@ -206,8 +201,7 @@ static double move_ns(struct memory *memory, const char *migrator, unsigned int 
 {
 	long long begin;
 
-	if (file_write(migrator, MIGRATION "/migrator"))
-		tap_bail("%s cannot be chosen", migrator);
+	file_need(migrator, MIGRATION "/migrator");
 	begin = now_ns(CLOCK_MONOTONIC);
 	for (int n = 0; n < 4; n++)
 		memory_move(memory, node_at(++*moves), 1);
@@ -264,7 +258,7 @@ int main(int argc, char **argv)
 {
 	engine_test();
 	engine_start("channels=4");
-	if (mtcopy_load())
+	if (module_load("mtcopy", ""))
 		tap_bail("mtcopy cannot be loaded");
 	if (argc > 2 && !strcmp(argv[1], "measure")) {
 		int rounds = atoi(argv[2]);

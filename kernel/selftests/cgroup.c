@@ -14,8 +14,7 @@ static void enable(const char *group)
 	static const char *const controllers[] = { "+cpu", "+cpuset", "+memory" };
 
 	for (int n = 0; n < 3; n++)
-		if (file_write(controllers[n], "%s/cgroup.subtree_control", group))
-			tap_bail("%s has no controller %s", group, controllers[n] + 1);
+		file_need(controllers[n], "%s/cgroup.subtree_control", group);
 }
 
 const char *cgroup_root(void)
@@ -51,12 +50,7 @@ void cgroup_make(const char *name)
 
 void cgroup_enter(const char *name)
 {
-	int error;
-
-	error = name ? file_write("0", "%s/%s/cgroup.procs", cgroup_root(), name)
-		     : file_write("0", "%s/cgroup.procs", cgroup_root());
-	if (error)
-		tap_bail("cgroup %s cannot be entered: %s", name ? name : "/", strerror(-error));
+	file_need("0", "%s/%s/cgroup.procs", cgroup_root(), name ? name : ".");
 }
 
 long long cgroup_stat(const char *name, const char *file, const char *field)

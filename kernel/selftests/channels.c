@@ -18,7 +18,6 @@
 #include "task.h"
 #include "trace.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,14 +29,6 @@
 #define TAKEN	"faultdma node -1: taken"
 #define RETIRED	"faultdma node -1: retired"
 
-static void setting(const char *file, long long value)
-{
-	int error = file_write_number(value, DCBM "/%s", file);
-
-	if (error)
-		tap_bail("dcbm/%s: %s", file, strerror(-error));
-}
-
 static unsigned int migrate_once(unsigned int lanes, struct stats *done)
 {
 	static const char *const names[] = { "migrator/migrator_lane_done", NULL };
@@ -47,7 +38,7 @@ static unsigned int migrate_once(unsigned int lanes, struct stats *done)
 	size_t left;
 
 	memory_need(&memory, "anonymous", BATCH, node_at(0), 0);
-	setting("lanes", lanes);
+	file_need_number(lanes, DCBM "/lanes");
 	*done = migrator_stats("dcbm");
 	trace_start(names);
 	left = memory_move(&memory, node_at(1), 1);
@@ -128,7 +119,7 @@ static struct cost cost_of_batch(unsigned int lanes, const char *interrupts)
 	size_t nr, left;
 
 	memory_need(&memory, "anonymous", BATCH, node_at(0), 0);
-	setting("lanes", lanes);
+	file_need_number(lanes, DCBM "/lanes");
 	cost.interrupts = interrupts_of(interrupts);
 	cost.bytes = interrupts ? 0 : engine_count("bytes");
 	cost.done = migrator_stats("dcbm");
@@ -190,14 +181,10 @@ static void test_costs(void)
  */
 static void test_own_engine(unsigned int channels, const char *interrupts, unsigned int queue)
 {
-	int error = module_load("dcbm", MIGRATOR_TRUST);
-
-	if (!error)
-		error = file_write("dcbm", MIGRATION "/migrator");
-	if (error)
-		tap_bail("dcbm with the machine's own channels: %s", strerror(-error));
+	module_need("dcbm", MIGRATOR_TRUST);
+	file_need("dcbm", MIGRATION "/migrator");
 	dcbm_slack(SLACK_MS);
-	setting("lanes", channels);
+	file_need_number(channels, DCBM "/lanes");
 	tap_ok(dcbm_devices(": taken") == channels, "own engine: %u of %u channels are taken",
 	       dcbm_devices(": taken"), channels);
 	for (unsigned int lanes = 1; lanes <= channels; lanes *= 2) {

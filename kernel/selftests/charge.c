@@ -152,8 +152,7 @@ int main(void)
 	atexit(migrator_defaults);
 	cgroup_make(GROUP);
 	cgroup_make(OTHER);
-	if (migrator_choose("mtcopy"))
-		tap_bail("mtcopy cannot be chosen");
+	migrator_need("mtcopy");
 	migrator_eager();
 	/* A helper that is slow to come, as in a debug kernel, finds something left to do. */
 	file_write_number(BYTES, MIGRATION "/max_batch_bytes");

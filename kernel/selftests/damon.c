@@ -6,17 +6,8 @@
 #include "pages.h"
 #include "tap.h"
 
-#include <string.h>
 
 #define DAMON		"/sys/kernel/mm/damon/admin/kdamonds"
-
-static void damon_set(const char *text, const char *file)
-{
-	int error = file_write(text, DAMON "/%s", file);
-
-	if (error)
-		tap_bail("damon: %s: %s", file, strerror(-error));
-}
 
 void damon_start(const uint64_t *frames, size_t nr, int nid)
 {
@@ -43,15 +34,15 @@ void damon_start(const uint64_t *frames, size_t nr, int nid)
 			last = frames[n];
 	}
 	for (unsigned int n = 0; n < ARRAY_SIZE(settings); n++)
-		damon_set(settings[n][0], settings[n][1]);
+		file_need(settings[n][0], DAMON "/%s", settings[n][1]);
 	file_write_number(nid, DAMON "/0/contexts/0/schemes/0/target_nid");
 	file_write_number(first * page_bytes(), DAMON "/0/contexts/0/targets/0/regions/0/start");
 	file_write_number((last + 1) * page_bytes(), DAMON "/0/contexts/0/targets/0/regions/0/end");
-	damon_set("on", "0/state");
+	file_need("on", DAMON "/0/state");
 }
 
 void damon_stop(void)
 {
-	damon_set("off", "0/state");
+	file_need("off", DAMON "/0/state");
 	file_write("0", DAMON "/nr_kdamonds");
 }

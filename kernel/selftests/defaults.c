@@ -716,8 +716,7 @@ static void time_all(int rounds)
 	for (int round = 0; round < rounds; round++)
 		for (int lru = 0; lru < 2; lru++)
 			for (unsigned int n = 0; n < ARRAY_SIZE(timed); n++) {
-				if (migrator_choose(timed[n]))
-					tap_bail("migrator %s cannot be chosen", timed[n]);
+				migrator_need(timed[n]);
 				time_demotion(lru, n, round);
 			}
 	for (int lru = 0; lru < 2; lru++)

@@ -7,7 +7,6 @@
 #include "modules.h"
 #include "tap.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,8 +24,6 @@ static void stop_at_exit(void)
 void delay_start(const char *migrator, unsigned int ms)
 {
 	static bool prepared;
-	char parameters[64];
-	int error;
 
 	if (!migrator_copies(migrator))
 		return;
@@ -36,11 +33,8 @@ void delay_start(const char *migrator, unsigned int ms)
 		atexit(stop_at_exit);
 		prepared = true;
 	}
-	snprintf(parameters, sizeof(parameters), "function=%s%s_copy ms=%u",
-		 strcmp(migrator, "kernel") ? "" : "migrator_", migrator, ms);
-	error = module_load("movedelay", parameters);
-	if (error)
-		tap_bail("movedelay %s: %s", parameters, strerror(-error));
+	module_need("movedelay", "function=%s%s_copy ms=%u",
+		    strcmp(migrator, "kernel") ? "" : "migrator_", migrator, ms);
 }
 
 unsigned int delay_stop(void)

@@ -33,10 +33,7 @@ static const char *trust = MIGRATOR_TRUST;
 
 static void load(void)
 {
-	int error = module_load("dcbm", trust);
-
-	if (error)
-		tap_bail("dcbm: %s", strerror(-error));
+	module_need("dcbm", "%s", trust);
 	dcbm_slack(SLACK_MS);
 }
 
@@ -115,8 +112,7 @@ static void test_many(void)
 	char page[8192], *last;
 	unsigned int lines = 0, more = 0;
 
-	if (module_load("faultdma", "channels=64 depth=16 align=17"))
-		tap_bail("no faultdma");
+	module_need("faultdma", "channels=64 depth=16 align=17");
 	load();
 	tap_ok(file_write("dcbm", MIGRATION "/migrator") == -ENODEV, "64 channels are refused");
 	if (file_read(page, sizeof(page), DCBM "/devices"))
@@ -140,15 +136,10 @@ static void dmatest_ends(void)
 /* Somebody else has channels: what is left is taken, and what comes free. */
 static void test_taken_by_others(void)
 {
-	int error;
-
-	if (module_load("faultdma", "channels=4"))
-		tap_bail("no faultdma");
+	module_need("faultdma", "channels=4");
 	load();
 	/* It takes one channel more than it is told, and keeps them when it has finished. */
-	error = module_load("dmatest", "max_channels=1 iterations=500 test_buf_size=4096 run=1");
-	if (error)
-		tap_bail("dmatest: %s", strerror(-error));
+	module_need("dmatest", "max_channels=1 iterations=500 test_buf_size=4096 run=1");
 	engine_start("");
 	tap_ok(dcbm_devices("refused, in use by others") == 2 && dcbm_devices(": taken") >= 2,
 	       "dmatest has two channels");
@@ -162,14 +153,9 @@ static void test_taken_by_others(void)
 /* All of them, before dcbm sees any. */
 static void test_none_free(void)
 {
-	int error;
-
-	if (module_load("faultdma", "channels=2"))
-		tap_bail("no faultdma");
+	module_need("faultdma", "channels=2");
 	load();
-	error = module_load("dmatest", "max_channels=0 iterations=500 test_buf_size=4096 run=1");
-	if (error)
-		tap_bail("dmatest: %s", strerror(-error));
+	module_need("dmatest", "max_channels=0 iterations=500 test_buf_size=4096 run=1");
 	tap_ok(file_write("dcbm", MIGRATION "/migrator") == -ENODEV &&
 	       dcbm_devices("no DMA channel of this machine is free") == 1,
 	       "others have all channels: devices says so");
@@ -192,12 +178,13 @@ static int choose_without(const char *function, unsigned int nth)
 	int error;
 
 	snprintf(failure, sizeof(failure), "%#lx", -(unsigned long)ENOMEM);
-	if (mount_once("debugfs", "/sys/kernel/debug") ||
-	    file_write(function, INJECT "/inject") ||
-	    file_write(failure, INJECT "/%s/retval", function) ||
-	    file_write("100", INJECT "/probability") || file_write("1", INJECT "/times") ||
-	    file_write_number(nth, INJECT "/interval") || file_write("0", INJECT "/verbose"))
-		tap_bail("fail_function does not take %s", function);
+	mount_once("debugfs", "/sys/kernel/debug");
+	file_need(function, INJECT "/inject");
+	file_need(failure, INJECT "/%s/retval", function);
+	file_need("100", INJECT "/probability");
+	file_need("1", INJECT "/times");
+	file_need_number(nth, INJECT "/interval");
+	file_need("0", INJECT "/verbose");
 	error = file_write("dcbm", MIGRATION "/migrator");
 	file_write("", INJECT "/inject");
 	return error;
@@ -213,8 +200,7 @@ static void test_no_memory(void)
 		for (unsigned int nth = 1; nth <= 2; nth++) {
 			int error;
 
-			if (file_write("none", MIGRATION "/migrator"))
-				tap_bail("no migrator cannot be chosen");
+			file_need("none", MIGRATION "/migrator");
 			error = choose_without(functions[i], nth);
 			tap_ok(error == -ENOMEM, "%s fails at number %u: dcbm is refused",
 			       functions[i], nth);
@@ -274,12 +260,10 @@ static void test_pressure(void)
 		tap_skip("all memory is taken", "kmemleak ends with the first record it has no memory for");
 		return;
 	}
-	if (module_load("faultdma", "channels=4"))
-		tap_bail("no faultdma");
+	module_need("faultdma", "channels=4");
 	load();
 	/* See emulator.h: compaction migrates meanwhile, so it is never without a migrator. */
-	if (file_write("kernel", MIGRATION "/migrator"))
-		tap_bail("no migrator kernel");
+	file_need("kernel", MIGRATION "/migrator");
 	/* Until the memory of the first victim is free, Linux may choose another one. */
 	for (unsigned int n = 0; n < ARRAY_SIZE(others); n++) {
 		others[n] = victim("900");

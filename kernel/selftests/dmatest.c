@@ -105,30 +105,20 @@ static bool all_ended(int count)
 	return true;
 }
 
-static void set(const char *parameter, const char *value)
-{
-	int error = file_write(value, DMATEST "/%s", parameter);
-
-	if (error)
-		tap_bail("dmatest does not take %s=%s: %s", parameter, value, strerror(-error));
-}
-
 static void test_copies(int count, unsigned int copies)
 {
-	char number[16];
 	int log;
 
-	snprintf(number, sizeof(number), "%u", copies);
-	set("test_buf_size", BUFFER);
-	set("timeout", TIMEOUT_MS);
-	set("iterations", number);
+	file_need(BUFFER, DMATEST "/test_buf_size");
+	file_need(TIMEOUT_MS, DMATEST "/timeout");
+	file_need_number(copies, DMATEST "/iterations");
 	for (int n = 0; n < count; n++)
-		set("channel", channels[n].name);
+		file_need(channels[n].name, DMATEST "/channel");
 	tap_ok(in_use(count) == count, "dmatest takes all channels at once");
 	log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (log < 0 || lseek(log, 0, SEEK_END) < 0)
 		tap_bail("no /dev/kmsg");
-	set("run", "1");
+	file_need("1", DMATEST "/run");
 	/* dmatest's own way to wait ends at once if no thread of it has begun yet. */
 	for (int try = 0; try < PATIENCE_MS / 10 && !all_ended(count); try++) {
 		usleep(10000);
@@ -139,7 +129,7 @@ static void test_copies(int count, unsigned int copies)
 		       "%s: %u copies, %u failures", channels[n].name, channels[n].copies,
 		       channels[n].failures);
 	close(log);
-	set("run", "0");
+	file_need("0", DMATEST "/run");
 }
 
 int main(int argc, char **argv)

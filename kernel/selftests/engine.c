@@ -97,18 +97,12 @@ void engine_test(void)
 
 void engine_start(const char *parameters)
 {
-	int error = module_load("faultdma", parameters);
-
-	if (error)
-		tap_bail("faultdma %s: %s", parameters, strerror(-error));
+	module_need("faultdma", "%s", parameters);
 	if (mount_once("debugfs", DEBUG))
 		tap_bail("no debugfs");
-	error = migrator_choose("dcbm");
-	if (error)
-		tap_bail("dcbm with faultdma %s: %s", parameters, strerror(-error));
+	migrator_need("dcbm");
 	dcbm_slack(SLACK_MS);
-	if (file_write("0", MIN_BATCH_BYTES))
-		tap_bail("no " MIN_BATCH_BYTES);
+	file_need("0", MIN_BATCH_BYTES);
 }
 
 bool engine_stop(void)
@@ -130,10 +124,7 @@ bool engine_stop(void)
 
 void engine_set_one(unsigned int channel, const char *fault, unsigned int value)
 {
-	int error = file_write_number(value, ENGINE "/%u/%s", channel, fault);
-
-	if (error)
-		tap_bail("faultdma/%u/%s: %s", channel, fault, strerror(-error));
+	file_need_number(value, ENGINE "/%u/%s", channel, fault);
 }
 
 void engine_set(const char *fault, unsigned int value)
@@ -153,11 +144,10 @@ bool engine_rebind(void)
 	long long lanes = file_number(DCBM "/lanes");
 	bool released;
 
-	if (file_write("faultdma", DRIVER "/unbind"))
-		tap_bail("faultdma cannot be unbound");
+	file_need("faultdma", DRIVER "/unbind");
 	released = !quarantined_bytes() && !dcbm_devices("faultdma");
-	if (file_write("faultdma", DRIVER "/bind") || file_write_number(lanes, DCBM "/lanes"))
-		tap_bail("faultdma cannot be bound again");
+	file_need("faultdma", DRIVER "/bind");
+	file_need_number(lanes, DCBM "/lanes");
 	return released;
 }
 
@@ -193,10 +183,7 @@ unsigned int dcbm_devices(const char *text)
 
 void dcbm_slack(unsigned int ms)
 {
-	int error = file_write_number(ms, "/sys/module/dcbm/parameters/slack_ms");
-
-	if (error)
-		tap_bail("slack_ms: %s", strerror(-error));
+	file_need_number(ms, "/sys/module/dcbm/parameters/slack_ms");
 }
 
 long long quarantined_bytes(void)

@@ -12,6 +12,7 @@
 #include "files.h"
 #include "memory.h"
 #include "migrator.h"
+#include "modules.h"
 #include "nodes.h"
 #include "tap.h"
 
@@ -221,9 +222,10 @@ static void start(bool unordered)
 	file_write_number(CHANNELS, DCBM "/lanes");
 	tap_ok(dcbm_devices("faultdma node -1: taken") == CHANNELS,
 	       "%s engine: its channels are taken", unordered ? "unordered" : "ordered");
-	if (hybrid && (mtcopy_load() || file_write("204", AUTO_LANES) ||
-		       file_write("auto", MIGRATION "/migrator")))
-		tap_bail("auto cannot be chosen");
+	if (hybrid) {
+		file_need("204", AUTO_LANES);
+		migrator_need("auto");
+	}
 }
 
 static long long free_bytes(void)
@@ -284,7 +286,7 @@ int main(int argc, char **argv)
 	hybrid = argc > 1 && !strcmp(argv[1], "hybrid");
 	engine_test();
 	/* The writers keep all CPUs busy; who outranks them has helpers all the same. */
-	if (hybrid && (mtcopy_load() || setpriority(PRIO_PROCESS, 0, -20)))
+	if (hybrid && (module_load("mtcopy", "") || setpriority(PRIO_PROCESS, 0, -20)))
 		tap_bail("no helpers");
 	mtcopy = migrator_stats(hybrid ? "mtcopy" : "none");
 	test_engine(false, pairs, batches);

@@ -116,6 +116,31 @@ int file_write_number(long long number, const char *path, ...)
 	return write_bytes(text, strlen(text), name);
 }
 
+static void need(const char *text, const char *name)
+{
+	int error = write_bytes(text, strlen(text), name);
+
+	if (error)
+		tap_bail("%s does not take '%s': %s", name, text, strerror(-error));
+}
+
+void file_need(const char *text, const char *path, ...)
+{
+	FORMAT(path);
+
+	need(text, name);
+}
+
+void file_need_number(long long number, const char *path, ...)
+{
+	char text[32];
+
+	FORMAT(path);
+
+	snprintf(text, sizeof(text), "%lld", number);
+	need(text, name);
+}
+
 bool file_exists(const char *path, ...)
 {
 	FORMAT(path);

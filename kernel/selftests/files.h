@@ -29,6 +29,10 @@ __printf(1, 2) long long file_number(const char *path, ...);
 /* Writes a number. Returns 0 or -errno. */
 __printf(2, 3) int file_write_number(long long number, const char *path, ...);
 
+/* Write, or bail out: what is written must be taken. */
+__printf(2, 3) void file_need(const char *text, const char *path, ...);
+__printf(2, 3) void file_need_number(long long number, const char *path, ...);
+
 __printf(1, 2) bool file_exists(const char *path, ...);
 
 /* The number after @name in a file of "name value" lines, such as /proc/vmstat. */

@@ -337,10 +337,9 @@ int main(int argc, char **argv)
 	migrator_needed();
 	atexit(migrator_defaults);
 	test_boot_values();
-	if (mtcopy_load())
+	if (module_load("mtcopy", ""))
 		tap_bail("mtcopy cannot be loaded");
-	if (module_load("dcbm", MIGRATOR_TRUST))
-		tap_bail("dcbm cannot be loaded");
+	module_need("dcbm", MIGRATOR_TRUST);
 	settings_test(&settings);
 	test_stats();
 	test_permissions();

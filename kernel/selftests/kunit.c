@@ -6,7 +6,6 @@
 #include "files.h"
 #include "tap.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

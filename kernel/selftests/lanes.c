@@ -169,14 +169,11 @@ static void test_cpuset(void)
 {
 	struct stats done;
 	unsigned int lanes;
-	int error;
 
 	tap_ok(most_lanes(PATIENT_TRIES, &done) == 2, "affinity: a task bound to one CPU has a helper");
 	run_anywhere();
 	cgroup_make(GROUP);
-	error = file_write_number(HERE, "%s/" GROUP "/cpuset.cpus", cgroup_root());
-	if (error)
-		tap_bail("cpuset.cpus: %s", strerror(-error));
+	file_need_number(HERE, "%s/" GROUP "/cpuset.cpus", cgroup_root());
 	cgroup_enter(GROUP);
 	lanes = most_lanes(TRIES, &done);
 	tap_ok(!lanes && done.declined == TRIES, "cpuset: no CPU outside of it helps");
@@ -259,8 +256,7 @@ int main(void)
 	if (sysconf(_SC_NPROCESSORS_ONLN) != 2)
 		tap_bail("this test knows machines with two CPUs only");
 	atexit(migrator_defaults);
-	if (migrator_choose("mtcopy"))
-		tap_bail("mtcopy cannot be chosen");
+	migrator_need("mtcopy");
 	migrator_eager();
 	run_on_cpu(HERE);
 	test_idle_only();

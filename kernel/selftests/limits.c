@@ -12,7 +12,6 @@
 #include "nodes.h"
 #include "tap.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /*
@@ -20,6 +19,8 @@
  * not move. New memory moves then, at most so often.
  */
 #define ATTEMPTS	5
+
+#define MAX_BATCH_BYTES	MIGRATION "/max_batch_bytes"
 
 /* What the events and the statistics of @migrator say of one move. */
 static struct batches counted_move(const char *migrator, const char *kind, size_t bytes,
@@ -53,23 +54,11 @@ static struct batches traced_move(const char *kind, size_t bytes)
 	return counted_move("none", kind, bytes, &done);
 }
 
-static void limit_min(long long bytes)
-{
-	if (file_write_number(bytes, MIN_BATCH_BYTES))
-		tap_bail(MIN_BATCH_BYTES " does not take %lld", bytes);
-}
-
-static void limit_max(long long bytes)
-{
-	if (file_write_number(bytes, MIGRATION "/max_batch_bytes"))
-		tap_bail("max_batch_bytes does not take %lld", bytes);
-}
-
 static void test_min(const char *migrator)
 {
 	struct batches seen;
 
-	limit_min(1 << 20);
+	file_need_number(1 << 20, MIN_BATCH_BYTES);
 	seen = traced_move("anonymous", (1 << 20) - page_bytes());
 	tap_ok(!seen.started && !seen.finished,
 	       "%s: a page less than min_batch_bytes is no batch", migrator);
@@ -79,7 +68,7 @@ static void test_min(const char *migrator)
 	seen = traced_move("ext4 file, written", 2 << 20);
 	tap_ok(!seen.started, "%s: what may not be copied does not count", migrator);
 
-	limit_min(MIN_BATCH);
+	file_need_number(MIN_BATCH, MIN_BATCH_BYTES);
 	seen = traced_move("anonymous", page_bytes());
 	tap_ok(!seen.started, "%s: by default a single page is no batch", migrator);
 	seen = traced_move("anonymous, 64 KiB", 64 << 10);
@@ -87,7 +76,7 @@ static void test_min(const char *migrator)
 	seen = traced_move("anonymous, 2048 KiB", HUGE_BYTES);
 	tap_ok(seen.started == 1 && seen.folios == 1 && seen.bytes == (long long)HUGE_BYTES,
 	       "%s: a single folio of 2 MiB is one", migrator);
-	limit_min(0);
+	file_need_number(0, MIN_BATCH_BYTES);
 	seen = traced_move("anonymous", page_bytes());
 	tap_ok(seen.started == 1 && seen.folios == 1, "%s: with 0 a single page is one", migrator);
 }
@@ -98,7 +87,7 @@ static void test_max(const char *migrator, const char *kind, long long max, size
 	struct stats done;
 	unsigned int least = (bytes + max - 1) / max;
 
-	limit_max(max);
+	file_need_number(max, MAX_BATCH_BYTES);
 	seen = counted_move(migrator, kind, bytes, &done);
 	tap_note("%s, %s, max %lld: %u batches, largest %lld, smallest %lld, %u lanes", migrator,
 		 kind, max, seen.started, seen.largest, seen.smallest, seen.lanes);
@@ -113,7 +102,7 @@ static void test_max(const char *migrator, const char *kind, long long max, size
 	if (!strcmp(migrator, "mtcopy"))
 		tap_ok(seen.lane_bytes == seen.bytes, "%s, %s: the lanes' bytes add up", migrator,
 		       kind);
-	limit_max(MAX_BATCH);
+	file_need_number(MAX_BATCH, MAX_BATCH_BYTES);
 }
 
 /* Linux itself hands over the pages of a THP at most. */
@@ -126,7 +115,7 @@ static void test_gather(const char *migrator)
 		tap_skip("gather", "a batch of Linux itself has %lld MiB", most >> 20);
 		return;
 	}
-	limit_max(2 * most);
+	file_need_number(2 * most, MAX_BATCH_BYTES);
 	file_write("0", GATHER);
 	seen = traced_move("anonymous", 2 * most);
 	tap_ok(seen.started == 2 && seen.largest == most && seen.bytes == 2 * most,
@@ -134,7 +123,7 @@ static void test_gather(const char *migrator)
 	file_write("1", GATHER);
 	seen = traced_move("anonymous", 2 * most);
 	tap_ok(seen.started == 1 && seen.largest == 2 * most, "%s: with gather it is", migrator);
-	limit_max(MAX_BATCH);
+	file_need_number(MAX_BATCH, MAX_BATCH_BYTES);
 }
 
 /* What a batch does not hold is copied in turns. */
@@ -144,13 +133,13 @@ static void test_turns(const char *migrator)
 	struct batches seen;
 	struct stats done;
 
-	limit_max(1 << 30);
+	file_need_number(1 << 30, MAX_BATCH_BYTES);
 	seen = counted_move(migrator, "anonymous", bytes, &done);
 	tap_ok(seen.started == 2 && seen.largest == (long long)most && seen.finished == 2,
 	       "%s: the batch of %zu bytes is copied in two turns", migrator, bytes);
 	tap_ok(seen.bytes == (long long)bytes && done.bytes == seen.bytes && !done.fallbacks,
 	       "%s: in turns, all of it is copied", migrator);
-	limit_max(MAX_BATCH);
+	file_need_number(MAX_BATCH, MAX_BATCH_BYTES);
 }
 
 static void test_lanes(void)

@@ -35,16 +35,6 @@ bool mtcopy_loaded(void)
 	return module_loaded("mtcopy") && file_exists(MIGRATION "/mtcopy");
 }
 
-int mtcopy_load(void)
-{
-	return module_load("mtcopy", "");
-}
-
-int mtcopy_unload(void)
-{
-	return module_unload("mtcopy");
-}
-
 /* A machine without an engine gets one that is made of threads. */
 static int choose_dcbm(void)
 {
@@ -66,30 +56,31 @@ int migrator_choose(const char *name)
 	if (automatic || !strcmp(name, "dcbm"))
 		error = choose_dcbm();
 	if (!error && (automatic || !strcmp(name, "mtcopy")))
-		error = mtcopy_load();
+		error = module_load("mtcopy", "");
 	return error ? error : file_write(name, MIGRATION "/migrator");
 }
 
-static void must(int error, const char *what)
+void migrator_need(const char *name)
 {
+	int error = migrator_choose(name);
+
 	if (error)
-		tap_bail("%s: %s", what, strerror(-error));
+		tap_bail("migrator %s cannot be chosen: %s", name, strerror(-error));
 }
 
 void migrator_eager(void)
 {
 	if (!migrator_kernel())
 		return;
-	must(file_write("0", MIN_BATCH_BYTES), MIN_BATCH_BYTES);
+	file_need("0", MIN_BATCH_BYTES);
 	/* An emulated machine copies slowly, and may stand still. */
-	must(file_write("60000", FILE_WINDOW_MS), FILE_WINDOW_MS);
-	must(file_write("all default", MIGRATION "/reasons"), "reasons");
+	file_need("60000", FILE_WINDOW_MS);
+	file_need("all default", MIGRATION "/reasons");
 	if (!mtcopy_loaded())
 		return;
 	/* A guest that is busy with writers has no idle CPU: helpers run all the same. */
-	must(file_write_number(sysconf(_SC_NPROCESSORS_ONLN), MIGRATION "/mtcopy/lanes"),
-	     "mtcopy/lanes");
-	must(file_write("0", MTCOPY_PARAMS "/idle_only"), "idle_only");
+	file_need_number(sysconf(_SC_NPROCESSORS_ONLN), MIGRATION "/mtcopy/lanes");
+	file_need("0", MTCOPY_PARAMS "/idle_only");
 }
 
 void migrator_defaults(void)
@@ -103,7 +94,7 @@ void migrator_defaults(void)
 	file_write("10", FILE_WINDOW_MS);
 	file_write_number(MAX_BATCH, MIGRATION "/max_batch_bytes");
 	/* Their settings go with them. */
-	mtcopy_unload();
+	module_unload("mtcopy");
 	module_unload("dcbm");
 	module_unload("faultdma");
 }

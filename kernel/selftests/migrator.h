@@ -43,6 +43,9 @@ const char *migrator_next(const char *previous);
 /* Chooses one, or "auto", loading the modules, and for dcbm an engine if there is none. 0 or -errno. */
 int migrator_choose(const char *name);
 
+/* The same, or bails out. */
+void migrator_need(const char *name);
+
 /* Whether a name stands for something that copies batches: not "none", not "vanilla". */
 bool migrator_copies(const char *name);
 
@@ -52,9 +55,7 @@ void migrator_defaults(void);
 /* Every folio of every reason is offered to the migrator, and helpers run at once. */
 void migrator_eager(void);
 
-/* Loads and unloads the module of mtcopy; 0 or -errno. Loading what is loaded is no error. */
-int mtcopy_load(void);
-int mtcopy_unload(void);
+/* Whether the module of mtcopy is loaded, and its settings are there. */
 bool mtcopy_loaded(void);
 
 /* What a migrator did. */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,20 @@ int module_load(const char *name, const char *parameters)
 	if (error && run(modprobe))
 		run(busybox);
 	return module_loaded(name) ? 0 : error ? error : -ENOENT;
+}
+
+void module_need(const char *name, const char *parameters, ...)
+{
+	char text[128];
+	va_list args;
+	int error;
+
+	va_start(args, parameters);
+	vsnprintf(text, sizeof(text), parameters, args);
+	va_end(args);
+	error = module_load(name, text);
+	if (error)
+		tap_bail("module %s %s: %s", name, text, strerror(-error));
 }
 
 int module_unload(const char *name)

@@ -8,6 +8,8 @@
 #ifndef _MODULES_H
 #define _MODULES_H
 
+#include "tap.h"
+
 #include <stdbool.h>
 
 /*
@@ -15,6 +17,9 @@
  * Loading what is loaded is no error.
  */
 int module_load(const char *name, const char *parameters);
+
+/* Loads one, with parameters in the form of printf(3), or bails out. */
+__printf(2, 3) void module_need(const char *name, const char *parameters, ...);
 
 /* 0 or -errno; does not wait for its users. */
 int module_unload(const char *name);

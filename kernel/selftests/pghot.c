@@ -60,14 +60,11 @@ bool pghot_has(enum pghot_source source)
 
 void pghot_start(enum pghot_source source)
 {
-	int error = file_write_number(1 << source, PGHOT_SYSCTL "enabled_sources");
-
-	if (!error && source == PGHOT_HINTFAULT)
-		error = file_write("2", NUMA_BALANCING);
-	else if (!error && source == PGHOT_HWHINT)
-		error = file_write(PGHOT_FAULTS, PGHOT_EVENT);
-	if (error)
-		tap_bail("source %s: %s", pghot_sources[source], strerror(-error));
+	file_need_number(1 << source, PGHOT_SYSCTL "enabled_sources");
+	if (source == PGHOT_HINTFAULT)
+		file_need("2", NUMA_BALANCING);
+	else if (source == PGHOT_HWHINT)
+		file_need(PGHOT_FAULTS, PGHOT_EVENT);
 }
 
 void pghot_scan_often(void)
@@ -105,19 +102,13 @@ static bool rounds_end(long long ms)
 
 void pghot_stop(void)
 {
-	int error;
-
 	/* See emulator.h: what folios pass when they move is patched. */
 	if (emulator_patches_badly())
 		rounds_end(GAP_MS);
-	error = file_write("0", NUMA_BALANCING);
-
-	if (!error)
-		error = file_write("0", PGHOT_SYSCTL "enabled_sources");
-	if (!error && file_exists(PGHOT_EVENT))
-		error = file_write("\n", PGHOT_EVENT);
-	if (error)
-		tap_bail("sources cannot be turned off: %s", strerror(-error));
+	file_need("0", NUMA_BALANCING);
+	file_need("0", PGHOT_SYSCTL "enabled_sources");
+	if (file_exists(PGHOT_EVENT))
+		file_need("\n", PGHOT_EVENT);
 	/* A page is where it goes a moment before it is counted. */
 	if (!rounds_end(ROUND_MS))
 		tap_bail("kmigrated does not end its round");
@@ -128,8 +119,7 @@ long long pghot_counter(const char *name)
 	long long count;
 
 	/* CPUs keep what they counted of nodes to themselves for a while. */
-	if (file_write("1", "/proc/sys/vm/stat_refresh"))
-		tap_bail("the counters cannot be brought up to date");
+	file_need("1", "/proc/sys/vm/stat_refresh");
 	count = file_field("/proc/vmstat", name);
 	if (count < 0)
 		tap_bail("no counter %s", name);

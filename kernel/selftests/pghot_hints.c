@@ -16,7 +16,6 @@
 #include "task.h"
 #include "trace.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -154,8 +154,7 @@ static void test_side_by_side(int late)
 	int threads[2];
 
 	pghot_stop();
-	if (migrator_choose("kernel"))
-		tap_bail("migrator kernel");
+	migrator_need("kernel");
 	for (int n = 0; n < 2; n++)
 		contents[n] = pghot_memory(nodes[n], BYTES, false, 1);
 	delay_start("kernel", DELAY_MS);

@@ -12,6 +12,7 @@
 #include "heat.h"
 #include "memory.h"
 #include "migrator.h"
+#include "modules.h"
 #include "nodes.h"
 #include "pghot.h"
 #include "ring.h"
@@ -421,8 +422,7 @@ static void test_switch(enum pghot_source source, long long seconds)
 	for (int n = 0; n < 3; n++) {
 		static const char *const names[] = { "mtcopy", "dcbm", "kernel" };
 
-		if (migrator_choose(names[n]))
-			tap_bail("migrator %s cannot be chosen", names[n]);
+		migrator_need(names[n]);
 	}
 	migrator_eager();
 	pghot_start(source);
@@ -440,7 +440,7 @@ static void test_switch(enum pghot_source source, long long seconds)
 		chosen++;
 		usleep(rand() % 200000);
 		if (strcmp(name, "mtcopy"))
-			mtcopy_unload();
+			module_unload("mtcopy");
 	}
 	stop = true;
 	for (int n = 0; n < 2; n++) {

@@ -22,7 +22,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -333,8 +332,7 @@ static void test_toggle(long long seconds, bool balancing)
 		/* Scans that are a second apart at least would find few sources on for long enough. */
 		pghot_scan_often();
 		file_set("100", PGHOT_SCANS "scan_period_max_ms");
-		if (file_write("2", NUMA_BALANCING))
-			tap_bail("no NUMA balancing");
+		file_need("2", NUMA_BALANCING);
 	}
 	content = load_start();
 	while (!error && ((now = now_ms()) < end ||
@@ -412,8 +410,7 @@ static void test_hotplug(void)
 
 	/* Promotion leaves most of it where it is for longer than a round takes. */
 	hesitate();
-	if (file_write(PGHOT_FAULTS, PGHOT_EVENT))
-		tap_bail("minor faults are no event");
+	file_need(PGHOT_FAULTS, PGHOT_EVENT);
 	set_sources(1 << PGHOT_PGTSCAN | 1 << PGHOT_HWHINT);
 	fault_start();
 	if (!block_make_movable(&block, &node))

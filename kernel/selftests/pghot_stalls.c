@@ -21,7 +21,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -493,8 +492,7 @@ static void test_isolated(void)
 
 	cgroup_make("alone");
 	file_read(text, sizeof(text), "/sys/devices/system/node/node%d/cpulist", node_at(1));
-	if (file_write(text, "%s/alone/cpuset.cpus", cgroup_root()))
-		tap_bail("no cpuset of CPU %s", text);
+	file_need(text, "%s/alone/cpuset.cpus", cgroup_root());
 	pid = use_alone();
 	content_start_writers(pinned);
 	pghot_start(PGHOT_PGTSCAN);

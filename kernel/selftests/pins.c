@@ -18,7 +18,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

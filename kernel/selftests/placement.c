@@ -95,18 +95,6 @@ static void stop_busy(void)
 	}
 }
 
-static void set(const char *parameter, const char *value)
-{
-	if (file_write(value, MTCOPY_PARAMS "/%s", parameter))
-		tap_bail("%s does not take %s", parameter, value);
-}
-
-static void set_lanes(unsigned int lanes)
-{
-	if (file_write_number(lanes, MIGRATION "/mtcopy/lanes"))
-		tap_bail("mtcopy/lanes does not take %u", lanes);
-}
-
 static void drop(struct memory *memory, const char *what)
 {
 	tap_ok(!memory_wrong(memory, what), "%s: contents", what);
@@ -178,8 +166,8 @@ static void test_order(bool fill)
 	struct lanes batches[ROUND];
 	struct memory memory;
 
-	set("fill", fill ? "1" : "0");
-	set_lanes(5);
+	file_need(fill ? "1" : "0", MTCOPY_PARAMS "/fill");
+	file_need_number(5, MIGRATION "/mtcopy/lanes");
 	memory_need(&memory, "anonymous", 4 << 20, node_at(0), 0);
 	for (int round = 0; round < ROUNDS && pairs < PAIRS; round++) {
 		unsigned int nr = move_round(&memory, batches);
@@ -207,7 +195,7 @@ static void test_order(bool fill)
 	tap_ok(pairs >= PAIRS && same == (fill ? pairs : 0), "%s: a helper and the next have %s",
 	       what, fill ? "one cache" : "a cache each");
 	drop(&memory, what);
-	set("fill", "0");
+	file_need("0", MTCOPY_PARAMS "/fill");
 }
 
 /* Each of so many lanes has a part in a batch, and all parts are the batch. */
@@ -220,7 +208,7 @@ static void test_lanes(const char *kind, size_t bytes, unsigned int lanes)
 	bool whole = true, apart = true;
 
 	snprintf(what, sizeof(what), "%s, %u lanes", kind, lanes);
-	set_lanes(lanes);
+	file_need_number(lanes, MIGRATION "/mtcopy/lanes");
 	memory_need(&memory, kind, bytes, node_at(0), 0);
 	for (int round = 0; round < ROUNDS && seen != all; round++) {
 		nr = move_round(&memory, batches);
@@ -303,7 +291,7 @@ static void add_round(struct memory *memory, bool high, struct help *help)
 	struct lanes batches[ROUND];
 	unsigned int nr;
 
-	set("high_priority", high ? "1" : "0");
+	file_need(high ? "1" : "0", MTCOPY_PARAMS "/high_priority");
 	nr = move_round(memory, batches);
 	for (struct lanes *lanes = batches; lanes < batches + nr; lanes++) {
 		help->total += lanes->total;
@@ -323,12 +311,12 @@ static void test_priority(void)
 	struct help help[2] = { 0 };
 	struct memory memory;
 
-	set_lanes(CPUS);
+	file_need_number(CPUS, MIGRATION "/mtcopy/lanes");
 	memory_need(&memory, "anonymous", 4 << 20, node_at(0), 0);
 	for (int round = 0; round < PRIORITY_ROUNDS; round++)
 		for (int high = 0; high < 2; high++)
 			add_round(&memory, high, &help[high]);
-	set("high_priority", "0");
+	file_need("0", MTCOPY_PARAMS "/high_priority");
 	for (int high = 0; high < 2; high++) {
 		tap_note("%s priority: helpers copied %lld of %lld MiB",
 			 high ? "high" : "normal", help[high].bytes >> 20, help[high].total >> 20);
@@ -354,8 +342,8 @@ static void test_busy(void)
 
 static void test_idle(void)
 {
-	set("idle_only", "1");
-	set_lanes(CPUS);
+	file_need("1", MTCOPY_PARAMS "/idle_only");
+	file_need_number(CPUS, MIGRATION "/mtcopy/lanes");
 	for (unsigned int nr = 0; nr <= CPUS; nr++) {
 		/* From the last CPU to the first, so that this task's own is the last. */
 		if (nr)
@@ -363,14 +351,14 @@ static void test_idle(void)
 		test_idle_only(nr);
 	}
 	stop_busy();
-	set("idle_only", "0");
+	file_need("0", MTCOPY_PARAMS "/idle_only");
 }
 
 static long long single_ns(struct memory *memory, unsigned int lanes)
 {
 	long long start;
 
-	set_lanes(lanes);
+	file_need_number(lanes, MIGRATION "/mtcopy/lanes");
 	start = now_ns(CLOCK_MONOTONIC);
 	for (int n = 1; n <= SINGLE_MOVES; n++)
 		if (memory_move(memory, node_at(n % 2), 1))
@@ -410,8 +398,7 @@ int main(int argc, char **argv)
 	migrator_needed();
 	know_machine();
 	atexit(migrator_defaults);
-	if (migrator_choose("mtcopy"))
-		tap_bail("mtcopy cannot be chosen");
+	migrator_need("mtcopy");
 	migrator_eager();
 	run_on_cpu(OWN);
 	if (single) {

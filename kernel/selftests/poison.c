@@ -122,7 +122,6 @@ static void test_machine_check(const char *name, const char *migrator)
 	struct stats stats, done;
 	long long reads, reports;
 	struct memory memory;
-	char parameters[32];
 	int error;
 
 	if (!COPIES_SURVIVE) {
@@ -136,10 +135,7 @@ static void test_machine_check(const char *name, const char *migrator)
 	after = content_new(memory.at + folio + memory.folio, BYTES - folio - memory.folio, 0);
 	content_fill(before);
 	content_fill(after);
-	snprintf(parameters, sizeof(parameters), "pfn=%" PRIu64, page_frame(memory.at + bad));
-	error = module_load("badpage", parameters);
-	if (error)
-		tap_bail("badpage %s: %s", parameters, strerror(-error));
+	module_need("badpage", "pfn=%" PRIu64, page_frame(memory.at + bad));
 	if (migrator_copies(migrator))
 		file_write_number(MIN_BATCH, MIN_BATCH_BYTES);
 	stats = migrator_stats(migrator);

@@ -13,7 +13,6 @@
 #include "tap.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #define BATCH		(2UL << 20)	/* 512 base pages */
 #define CHANNELS	2

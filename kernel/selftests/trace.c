@@ -36,8 +36,7 @@ static void make_instance(void)
 	atexit(remove_instance);
 	file_write_number(BUFFER_KIB, "%s/buffer_size_kb", instance);
 	/* One order over all CPUs. */
-	if (file_write("global", "%s/trace_clock", instance))
-		tap_bail("no trace clock");
+	file_need("global", "%s/trace_clock", instance);
 	file_write("0", "%s/options/irq-info", instance);
 	file_write("0", "%s/options/overwrite", instance);
 }
@@ -61,8 +60,7 @@ void trace_start(const char *const *events)
 	file_write("0", "%s/tracing_on", instance);
 	file_write("0", "%s/events/enable", instance);
 	for (; *events; events++)
-		if (file_write("1", "%s/events/%s/enable", instance, *events))
-			tap_bail("there is no trace event %s", *events);
+		file_need("1", "%s/events/%s/enable", instance, *events);
 	empty();
 	file_write("1", "%s/tracing_on", instance);
 }

@@ -34,13 +34,7 @@
 
 static void writer_start(int fd)
 {
-	char parameters[64];
-	int error;
-
-	snprintf(parameters, sizeof(parameters), "function=__migrator_copy_folios fd=%d", fd);
-	error = module_load("unlockedwriter", parameters);
-	if (error)
-		tap_bail("unlockedwriter %s: %s", parameters, strerror(-error));
+	module_need("unlockedwriter", "function=__migrator_copy_folios fd=%d", fd);
 }
 
 /* How often the writer added 1 to the first word of a page. */
