@@ -35,9 +35,19 @@ impl Profile {
         self != Self::Vanilla
     }
 
-    /// Whether KUnit's tests run while it boots.
-    pub fn has_kunit(self) -> bool {
-        self.has_series() && self != Self::Debian
+    /// The suites of KUnit that must run while it boots.
+    pub fn suites(self) -> &'static [&'static str] {
+        match self {
+            Self::Vanilla | Self::Debian => &[],
+            _ => &[
+                "migrator",
+                "migrator-folios",
+                "migrator-cpus",
+                "memferry-hotness",
+                "memferry-pace",
+                "memferry-balance",
+            ],
+        }
     }
 
     /// The configuration fragments that it adds to the machine's.

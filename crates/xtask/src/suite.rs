@@ -38,9 +38,6 @@ pub struct Entry {
     /// Whether what it checks depends on time, so that a busy host would fail it.
     #[serde(default)]
     steady_clock: bool,
-    /// Whether it reads what the kernel's own unit tests said at boot: other guests boot without them.
-    #[serde(default)]
-    pub kunit: bool,
     /// Whether every guest runs it, after all others.
     #[serde(skip)]
     everywhere: bool,

@@ -128,8 +128,9 @@ impl Verdict {
         verdict
     }
 
-    /// The verdict on the KUnit tests that the kernel ran while it booted; none if it ran none.
-    pub fn kunit(boot: &Boot) -> Option<Self> {
+    /// The verdict on the KUnit tests that the kernel ran while it booted, the `suites` among them; none if there are none of
+    /// either.
+    pub fn kunit(boot: &Boot, suites: &[&str]) -> Option<Self> {
         let lines: Vec<_> = boot
             .console
             .iter()
@@ -137,7 +138,7 @@ impl Verdict {
             .collect();
         let tap = Tap::read(&lines);
         let planned: usize = tap.plans.iter().sum();
-        if planned + tap.results() == 0 {
+        if planned + tap.results() + suites.len() == 0 {
             return None;
         }
         let mut reasons: Vec<_> = tap
@@ -152,6 +153,13 @@ impl Verdict {
                 .filter(|line| line.starts_with("not ok"))
                 .map(str::to_owned),
         );
+        for suite in suites {
+            let name = format!(" {suite}");
+            let mut good = lines.iter().filter(|line| line.starts_with("ok "));
+            if !good.any(|line| line.ends_with(&name)) {
+                reasons.push(format!("the suite{name} did not pass"));
+            }
+        }
         if planned != tap.results() {
             reasons.push(format!("{planned} suites planned, {} ended", tap.results()));
         }
@@ -368,16 +376,19 @@ mod tests {
     fn kunit_results_on_the_console_count() {
         let good = "[    0.5] KTAP version 1\n[    0.5] 1..1\n[    0.5]     KTAP version 1\n\
             [    0.5]     1..1\n[    0.5]     ok 1 case\n[    0.5] ok 1 migrator";
-        assert!(!Verdict::kunit(&boot(good)).unwrap().is_failure());
+        let kunit = |console: &str| Verdict::kunit(&boot(console), &["migrator"]).unwrap();
+        assert!(!kunit(good).is_failure());
         let bad = good.replace("ok 1", "not ok 1");
-        assert!(Verdict::kunit(&boot(&bad)).unwrap().is_failure());
+        assert!(kunit(&bad).is_failure());
         let cut = good.replace("[    0.5] ok 1 migrator", "");
-        assert!(Verdict::kunit(&boot(&cut)).unwrap().is_failure());
+        assert!(kunit(&cut).is_failure());
+        assert!(kunit(&good.replace("migrator", "other")).is_failure());
         for none in [
             "[    0.5] Linux",
             "[    0.5] KTAP version 1\n[    0.5] 1..0",
         ] {
-            assert!(Verdict::kunit(&boot(none)).is_none());
+            assert!(Verdict::kunit(&boot(none), &[]).is_none());
+            assert!(kunit(none).is_failure());
         }
     }
 }
