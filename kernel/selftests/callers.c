@@ -635,7 +635,6 @@ int main(int argc, char **argv)
 {
 	tap_start();
 	nodes_with_memory();
-	mount_once("debugfs", "/sys/kernel/debug");
 	if (argc < 2)
 		tap_bail("say which callers");
 	for (int n = 1; n < argc; n++) {

@@ -22,7 +22,6 @@ bool cma_find(struct cma_area *area)
 	DIR *folder;
 
 	area->base = area->count = -1;
-	mount_once("debugfs", "/sys/kernel/debug");
 	folder = opendir(CMA);
 	while (folder && (entry = readdir(folder)))
 		if (entry->d_name[0] != '.') {

@@ -3,6 +3,7 @@
 #include "content.h"
 #include "nodes.h"
 #include "tap.h"
+#include "task.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -74,6 +75,7 @@ struct content *content_new(void *at, size_t bytes, unsigned int writers)
 	content->seed = ++seed * 1000 + getpid() % 1000;
 	content->nr_writers = writers;
 	for (unsigned int n = 0; n < writers; n++) {
+		content->writers[n].content = content;
 		content->writers[n].number = n;
 		content->writers[n].stride = strides[n];
 	}
@@ -215,32 +217,19 @@ void content_write(struct content *content, unsigned int number)
 	}
 }
 
-struct start {
-	struct content *content;
-	unsigned int number;
-};
-
 static void *writer_thread(void *argument)
 {
-	struct start start = *(struct start *)argument;
+	struct writer *writer = argument;
 
-	free(argument);
-	content_write(start.content, start.number);
+	content_write(writer->content, writer->number);
 	return NULL;
 }
 
 void content_start_writers(struct content *content)
 {
 	for (unsigned int n = 0; n < content->nr_writers; n++) {
-		struct start *start = malloc(sizeof(*start));
-
-		if (!start)
-			tap_bail("no memory for a writer");
-		start->content = content;
-		start->number = n;
 		content->writers[n].stop = 0;
-		if (pthread_create(&content->threads[n], NULL, writer_thread, start))
-			tap_bail("no thread for a writer");
+		thread_start(&content->threads[n], writer_thread, &content->writers[n]);
 	}
 	/* On a busy machine a thread may come late. */
 	for (unsigned int n = 0; n < content->nr_writers; n++)

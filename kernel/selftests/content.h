@@ -22,8 +22,11 @@
 #define CONTENT_WRITERS		8
 #define CONTENT_HOT_PER_PAGE	16
 
+struct content;
+
 /* One writer. Only its own thread or process changes it, until it ended. */
 struct writer {
+	struct content *content;
 	unsigned int number;
 	unsigned int stride;
 	volatile uint32_t generation;	/* being written now */

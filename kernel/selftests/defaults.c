@@ -24,6 +24,7 @@
 #include "pghot.h"
 #include "ring.h"
 #include "tap.h"
+#include "task.h"
 #include "trace.h"
 
 #include <stdio.h>
@@ -575,19 +576,6 @@ static void add_event(struct bytes *bytes, const struct trace_event *event)
 	}
 }
 
-/* 0 for NULL. */
-static int pid_of(const char *task)
-{
-	char text[32];
-
-	for (int pid = 1; task && pid < PIDS; pid++)
-		if (!file_read(text, sizeof(text), "/proc/%d/comm", pid) && !strcmp(text, task))
-			return pid;
-	if (task)
-		tap_bail("there is no %s", task);
-	return 0;
-}
-
 static struct bytes count_stop(const char *reason, int pid, double *longest_stall)
 {
 	struct bytes bytes = { 0 };
@@ -625,9 +613,12 @@ static double share(long long part, long long whole)
 static bool migrate(const struct caller *caller, const char *what, struct bytes *sum)
 {
 	struct range range = { 0 };
+	pid_t pid = caller->task ? task_named(caller->task) : 0;
 	struct bytes bytes;
 	double stall = 0;
 
+	if (pid < 0)
+		tap_bail("there is no %s", caller->task);
 	if (!make(caller, &range)) {
 		tap_ok(false, "%s: the memory is not there", what);
 		drop(caller, &range);
@@ -635,7 +626,7 @@ static bool migrate(const struct caller *caller, const char *what, struct bytes 
 	}
 	count_start();
 	caller->run(&range);
-	bytes = count_stop(caller->reason, pid_of(caller->task), &stall);
+	bytes = count_stop(caller->reason, pid, &stall);
 	tap_note("%s: %lld KiB migrated, offered %.3f, declined %.3f, copied %.3f", what,
 		 bytes.migrated >> 10, share(bytes.offered, bytes.migrated),
 		 share(bytes.declined, bytes.migrated), share(bytes.copied, bytes.migrated));

@@ -144,8 +144,6 @@ static void test_races(void)
 
 	if (!file_exists("/sys/module/kcsan"))
 		return;
-	if (mount_once("debugfs", "/sys/kernel/debug"))
-		tap_bail("no debugfs");
 	before = file_field(KCSAN, "setup_watchpoints");
 	at = map_anonymous(8 * BYTES, false);
 	memset(at, 1, 8 * BYTES);

@@ -178,7 +178,6 @@ static int choose_without(const char *function, unsigned int nth)
 	int error;
 
 	snprintf(failure, sizeof(failure), "%#lx", -(unsigned long)ENOMEM);
-	mount_once("debugfs", "/sys/kernel/debug");
 	file_need(function, INJECT "/inject");
 	file_need(failure, INJECT "/%s/retval", function);
 	file_need("100", INJECT "/probability");
@@ -254,8 +253,6 @@ static void test_pressure(void)
 	int status = 0, error;
 	pid_t child;
 
-	if (mount_once("debugfs", "/sys/kernel/debug"))
-		tap_bail("no debugfs");
 	if (file_exists("/sys/kernel/debug/kmemleak")) {
 		tap_skip("all memory is taken", "kmemleak ends with the first record it has no memory for");
 		return;

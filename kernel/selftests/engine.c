@@ -98,8 +98,6 @@ void engine_test(void)
 void engine_start(const char *parameters)
 {
 	module_need("faultdma", "%s", parameters);
-	if (mount_once("debugfs", DEBUG))
-		tap_bail("no debugfs");
 	migrator_need("dcbm");
 	dcbm_slack(SLACK_MS);
 	file_need("0", MIN_BATCH_BYTES);

@@ -8,8 +8,8 @@
 #include "memory.h"
 #include "nodes.h"
 #include "tap.h"
+#include "task.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -37,7 +37,6 @@ static const char *const settings[] = {
 
 void pghot_init(void)
 {
-	mount_once("debugfs", "/sys/kernel/debug");
 	if (!file_exists(PGHOT_SYSCTL "enabled_sources"))
 		tap_bail("this kernel tracks no hot pages");
 	if (node_slow() < 0)
@@ -201,17 +200,8 @@ size_t pghot_wait_moved(const void *at, size_t bytes, int node, size_t pages, lo
 
 int pghot_kmigrated(int node)
 {
-	DIR *folder = opendir("/proc");
-	struct dirent *entry;
-	char name[32], text[32];
-	int pid = -1;
+	char name[32];
 
 	snprintf(name, sizeof(name), "kmigrated%d", node);
-	while (folder && (entry = readdir(folder)))
-		if (!file_read(text, sizeof(text), "/proc/%s/comm", entry->d_name) &&
-		    !strcmp(text, name))
-			pid = atoi(entry->d_name);
-	if (folder)
-		closedir(folder);
-	return pid;
+	return task_named(name);
 }

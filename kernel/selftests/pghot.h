@@ -29,8 +29,7 @@ enum pghot_source { PGHOT_HINTFAULT, PGHOT_HWHINT, PGHOT_PGTSCAN, PGHOT_SOURCES 
 extern const char *const pghot_sources[PGHOT_SOURCES];
 
 /*
- * Mounts debugfs, remembers every setting for when the program ends, and leaves all sources
- * off. Bails out if this kernel or this machine has nothing to track.
+ * Remembers every setting for when the program ends, and leaves all sources off. Bails out if this kernel or this machine has nothing to track.
  */
 void pghot_init(void);
 

@@ -211,25 +211,12 @@ static void test_alias(void)
 	file_write("65536", "%s", limits[0]);
 }
 
-static int tiers(void)
-{
-	DIR *folder = opendir(TIERS);
-	struct dirent *entry;
-	int nr = 0;
-
-	while (folder && (entry = readdir(folder)))
-		nr += !strncmp(entry->d_name, "memory_tier", 11);
-	if (folder)
-		closedir(folder);
-	return nr;
-}
-
 static void test_one_tier(void)
 {
 	struct content *content;
 	size_t pages;
 
-	if (tiers() != 1 || node_slow() < 0)
+	if (files_in(TIERS, "memory_tier") != 1 || node_slow() < 0)
 		tap_bail("this test is for a node without CPUs in the tier of all others");
 	pghot_init();
 	content = pghot_memory(node_slow(), ONE_TIER_BYTES, false, 1);
@@ -267,7 +254,6 @@ int main(int argc, char **argv)
 	}
 	if (nodes_with_memory() != 3 || node_slow() != 2)
 		tap_bail("this test is for three nodes of which the last one is slow");
-	mount_once("debugfs", "/sys/kernel/debug");
 	test_boot_values();
 	pghot_init();
 	test_counters();

@@ -144,26 +144,13 @@ static void test_pace(enum pghot_source source)
 	sched_setaffinity(0, sizeof(all), &all);
 }
 
-/* Uses memory so seldom that it is hot, and less so than what is used all the time. */
-static void *use_seldom(void *argument)
-{
-	const struct content *content = argument;
-
-	while (!stop) {
-		read_pages(content->at, BYTES);
-		usleep(SELDOM_US);
-	}
-	return NULL;
-}
-
 /* More is hot than the pace lets go: what is used most goes first. Pins hold all until it is known. */
 static void test_hottest(enum pghot_source source)
 {
-	struct content *warm = use_slow(false), *hot = use_slow(false);
+	struct content *warm = pghot_memory(node_slow(), BYTES, false, 1), *hot = use_slow(false);
 	struct ring *rings[2] = { ring_new(), ring_new() };
 	size_t pinned, went, warm_went;
 	long long known;
-	pthread_t user;
 	cpu_set_t all;
 
 	if (ring_pin(rings[0], warm->at, BYTES) || ring_pin(rings[1], hot->at, BYTES))
@@ -173,7 +160,8 @@ static void test_hottest(enum pghot_source source)
 	pinned = 2 * PAGES - went - warm_went;
 	sched_getaffinity(0, sizeof(all), &all);
 	pghot_run_on(node_at(1));
-	thread_start(&user, use_seldom, warm);
+	warm->pause_us = SELDOM_US;
+	content_start_writers(warm);
 	content_start_writers(hot);
 	pghot_start(source);
 	known = wait_hot(pinned * 9 / 10, LLONG_MAX);
@@ -187,11 +175,9 @@ static void test_hottest(enum pghot_source source)
 	warm_went = promoted(warm) - warm_went;
 	file_write("65536", PGHOT_RATE);
 	wait_promoted(warm, PAGES);
-	stop = true;
-	pthread_join(user, NULL);
+	content_stop_writers(warm);
 	content_stop_writers(hot);
 	pghot_stop();
-	stop = false;
 	tap_note("%s: %lld of %zu pages were hot; %zu of the hottest went, and %zu others",
 		 pghot_sources[source], known, pinned, went, warm_went);
 	tap_ok(known >= (long long)pinned * 9 / 10, "%s: two kinds of memory are hot",

@@ -64,8 +64,6 @@ static const char *const events[] = {
 
 static const char *const isolations[] = { "pghot/pghot_isolated", NULL };
 
-static volatile bool stop;
-
 static size_t up(const struct content *content)
 {
 	return pages_off(content->at, content->bytes, node_slow());
@@ -245,18 +243,6 @@ static void test_fragmented(void)
 	pghot_memory_drop(content);
 }
 
-/* Uses memory so seldom that it is hot, and less so than what is used all the time. */
-static void *use_seldom(void *argument)
-{
-	const struct content *content = argument;
-
-	while (!stop) {
-		read_pages(content->at, content->bytes);
-		usleep(SELDOM_US);
-	}
-	return NULL;
-}
-
 /* The folio of a page frame fails whenever it is tried, and waits for 1, 2, 4, 8 and 16 rounds. */
 static void check_waits(uint64_t frame)
 {
@@ -360,13 +346,13 @@ static void test_reused(void)
 static void test_held(void)
 {
 	struct content *held = pghot_memory(node_slow(), 8 * HUGE_BYTES, true, 2);
-	struct content *base = pghot_memory(node_slow(), BASE_BYTES, false, 0);
+	struct content *base = pghot_memory(node_slow(), BASE_BYTES, false, 1);
 	int pipe = hold(held->at, held->bytes, HUGE_BYTES);
 	size_t pages = held->bytes / page_bytes(), moved;
-	pthread_t user;
 
 	file_write("4", PGHOT_RATE);
-	thread_start(&user, use_seldom, base);
+	base->pause_us = SELDOM_US;
+	content_start_writers(base);
 	content_start_writers(held);
 	pghot_start(PGHOT_PGTSCAN);
 	moved = pghot_wait_moved(base->at, BASE_BYTES, node_slow(), BASE_BYTES / page_bytes(),
@@ -377,8 +363,7 @@ static void test_held(void)
 	close(pipe);
 	file_write("65536", PGHOT_RATE);
 	moved = pghot_wait_moved(held->at, held->bytes, node_slow(), pages, PATIENCE_MS);
-	stop = true;
-	pthread_join(user, NULL);
+	content_stop_writers(base);
 	content_stop_writers(held);
 	pghot_stop();
 	tap_ok(moved == pages, "held: and huge ones once they are let go (%zu pages)", moved);

@@ -244,7 +244,6 @@ int main(void)
 
 	tap_start();
 	nodes_with_memory();
-	mount_once("debugfs", "/sys/kernel/debug");
 	catch_bus_errors();
 	for (name = migrator_next(NULL); name; name = migrator_next(name)) {
 		for (int n = 0; n < 2; n++)

@@ -2,11 +2,14 @@
 /* Threads, processes and CPUs. */
 #include "task.h"
 #include "clock.h"
+#include "files.h"
 #include "tap.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -63,6 +66,22 @@ void busy_stop(pid_t pid)
 	if (waitpid(pid, NULL, WNOHANG))
 		tap_bail("the busy task ended by itself");
 	child_kill(pid);
+}
+
+pid_t task_named(const char *name)
+{
+	DIR *folder = opendir("/proc");
+	struct dirent *entry;
+	char text[32];
+	pid_t pid = -1;
+
+	while (folder && (entry = readdir(folder)))
+		if (!file_read(text, sizeof(text), "/proc/%s/comm", entry->d_name) &&
+		    !strcmp(text, name))
+			pid = atoi(entry->d_name);
+	if (folder)
+		closedir(folder);
+	return pid;
 }
 
 void child_kill(pid_t pid)

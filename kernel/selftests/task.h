@@ -26,6 +26,9 @@ pid_t busy_start(int cpu, int policy, unsigned int busy_ms, unsigned int rest_us
 /* Bails out if it ended by itself. */
 void busy_stop(pid_t pid);
 
+/* The process with this name, or -1. */
+pid_t task_named(const char *name);
+
 /* Kills a child and waits for its end. */
 void child_kill(pid_t pid);
 

@@ -28,8 +28,6 @@ static void make_instance(void)
 {
 	if (instance[0])
 		return;
-	if (mount_once("tracefs", TRACING))
-		tap_bail("no tracefs");
 	snprintf(instance, sizeof(instance), TRACING "/instances/selftests-%d", getpid());
 	if (mkdir(instance, 0755))
 		tap_bail("%s: %s", instance, strerror(errno));

@@ -194,7 +194,6 @@ int main(int argc, char **argv)
 
 	tap_start();
 	nodes_with_memory();
-	mount_once("debugfs", "/sys/kernel/debug");
 	if (argc < 2)
 		tap_bail("say which tests");
 	file_restore_at_exit(POOL);
