@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use fs_err as fs;
 use serde::Deserialize;
 
+use crate::apt;
 use crate::cache::{Cache, make_folder};
 use crate::cli::Usage;
 use crate::command;
@@ -145,37 +146,11 @@ fn fetch(package: &str, suite: &str, folder: &Path) -> Result<()> {
     make_folder(folder, |part| {
         let list = part.join("sources.list");
         fs::write(&list, format!("deb {mirror} {suite} main\n"))?;
-        fs::create_dir_all(part.join("lists/partial"))?;
-        fs::create_dir_all(part.join("archives/partial"))?;
-        let option = |name: &str, value: &Path| format!("{name}={}", value.display());
-        let apt = |words: &[&str]| {
-            let mut apt = Command::new("apt-get");
-            apt.args(["-o", &option("Dir::Etc::sourcelist", &list)])
-                .args(["-o", "Dir::Etc::sourceparts=-"])
-                .args(["-o", &option("Dir::State::lists", &part.join("lists"))])
-                .args(["-o", &option("Dir::Cache", part)])
-                .args(["-o", "APT::Sandbox::User=root"])
-                .args(words)
-                .current_dir(part);
-            command::logged(&mut apt, &log, words[0])
-        };
-        apt(&["update"])?;
-        apt(&["download", package])?;
-        let mut debs = Vec::new();
-        for entry in fs::read_dir(part)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|ending| ending == "deb") {
-                debs.push(path);
-            }
-        }
-        let [deb] = debs.as_slice() else {
-            bail!("apt-get download {package} left {} packages", debs.len());
-        };
-        let mut unpack = Command::new("dpkg-deb");
-        unpack.arg("-x").arg(deb).arg(part);
-        command::logged(&mut unpack, &log, "unpack it")?;
-        fs::remove_file(deb)?;
-        Ok(())
+        let options = [
+            format!("--option=Dir::Etc::sourcelist={}", list.display()),
+            "--option=Dir::Etc::sourceparts=-".to_owned(),
+        ];
+        apt::unpack(package, &options, part, &log)
     })
 }
 

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The static busybox of a guest. For the host's architecture it is Debian's package, installed;
-//! for another one that architecture's package is fetched and unpacked into the cache, with a state
-//! of apt of its own, so that nobody need be root and the host's list of architectures stays as it is.
+//! for another one that architecture's package is fetched and unpacked into the cache.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
+use crate::apt;
 use crate::cache::Cache;
-use crate::command;
 use crate::host::{BUSYBOX, has};
 use crate::machine::Machine;
-use crate::tree::files_ending;
 use crate::ui::step;
 
 /// Where Debian's package has it, which is called the same for every architecture.
@@ -44,69 +41,21 @@ pub fn find(cache: &Cache, machine: &Machine) -> Result<PathBuf> {
     let folder = kept.parent().context("a folder in the cache")?;
     fs::create_dir_all(folder)?;
     let work = tempfile::tempdir_in(folder)?;
-    fetch(work.path(), arch, &folder.join("fetch.log")).with_context(|| {
+    let options = ["Architecture", "Architectures"].map(|of| format!("--option=APT::{of}={arch}"));
+    apt::unpack(PACKAGE, &options, work.path(), &folder.join("fetch.log")).with_context(|| {
         format!(
             "fetch {PACKAGE} for {arch}, or put one at {}",
             kept.display()
         )
     })?;
-    let found = work.path().join("unpacked").join(&PLACE[1..]);
-    fs::rename(&found, &kept)?;
+    fs::rename(work.path().join(&PLACE[1..]), &kept)?;
     Ok(kept)
-}
-
-/// Unpacks the package for `arch` as `unpacked` in `work`.
-fn fetch(work: &Path, arch: &str, log: &Path) -> Result<()> {
-    for part in ["lists/partial", "cache/archives/partial"] {
-        fs::create_dir_all(work.join(part))?;
-    }
-    for task in [&["update", "-qq"][..], &["download", "-qq", PACKAGE]] {
-        command::logged(
-            Command::new("apt-get")
-                .args(options(work, arch))
-                .args([
-                    "--option=Acquire::Retries=5",
-                    "--option=DPkg::Lock::Timeout=600",
-                ])
-                .args(task)
-                .current_dir(work),
-            log,
-            "fetch a package",
-        )?;
-    }
-    let package = files_ending(work, "deb")?.pop();
-    let package = package.context("apt-get left no package")?;
-    command::logged(
-        Command::new("dpkg-deb")
-            .arg("-x")
-            .arg(package)
-            .arg(work.join("unpacked")),
-        log,
-        "unpack a package",
-    )
-}
-
-/// What makes apt-get work for `arch` in the folder `work` alone. Sources, keys and proxies stay
-/// those of the host.
-fn options(work: &Path, arch: &str) -> Vec<String> {
-    let work = work.display();
-    [
-        format!("APT::Architecture={arch}"),
-        format!("APT::Architectures={arch}"),
-        format!("Dir::State={work}"),
-        format!("Dir::State::Lists={work}/lists"),
-        "Dir::State::status=/dev/null".to_owned(),
-        format!("Dir::Cache={work}/cache"),
-        "Acquire::Languages=none".to_owned(),
-        // As root, apt would become a user who may not write here.
-        "APT::Sandbox::User=".to_owned(),
-    ]
-    .map(|option| format!("--option={option}"))
-    .to_vec()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn machine(name: &str) -> Machine {
@@ -133,16 +82,5 @@ mod tests {
         fs::create_dir_all(kept.parent().unwrap()).unwrap();
         fs::write(&kept, "x").unwrap();
         assert_eq!(find(&cache, &machine("zcu102")).unwrap(), kept);
-    }
-
-    #[test]
-    fn apt_works_in_one_folder() {
-        let options = options(Path::new("/w"), "arm64");
-        for option in ["APT::Architecture=arm64", "Dir::State::Lists=/w/lists"] {
-            assert!(
-                options.contains(&format!("--option={option}")),
-                "{options:?}"
-            );
-        }
     }
 }

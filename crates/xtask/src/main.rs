@@ -2,6 +2,7 @@
 //! `cargo xtask`: builds kernels with the series, boots them in virtual machines and runs the
 //! guest tests. lab/README.md tells how to use it.
 
+mod apt;
 mod base;
 mod build;
 mod busybox;
