@@ -6,7 +6,6 @@
 
 mod error;
 pub mod event;
-pub mod kswapd;
 pub mod machine;
 pub mod outcome;
 pub mod policy;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where each page lies, its accessed bit, and the account of what moved.
 //!
-//! It keeps every page in one tier and the top tier within its capacity; which page moves, policies decide.
+//! It keeps every page in one tier and the top tier within its capacity; which page moves, policies decide, or
+//! [`Tiers::reclaim`] for them.
+
+use std::collections::VecDeque;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -49,6 +52,10 @@ pub struct Tiers {
     young: Vec<bool>,
     capacity: u32,
     used: u32,
+    /// Pages that came to the top tier, the oldest at the front; one that left it may be among them.
+    queue: VecDeque<u32>,
+    /// By page, whether it is in the queue.
+    is_queued: Vec<bool>,
     /// Accesses since the last promotion, of pages that are up because of one.
     since: Vec<Option<u64>>,
     was_promoted: Vec<bool>,
@@ -68,6 +75,8 @@ impl Tiers {
             young: vec![false; pages],
             capacity,
             used: 0,
+            queue: VecDeque::new(),
+            is_queued: vec![false; pages],
             since: vec![None; pages],
             was_promoted: vec![false; pages],
             pays_after,
@@ -152,6 +161,26 @@ impl Tiers {
         true
     }
 
+    /// Demotes as kswapd does when demotion is enabled: from the old end, with a second chance for pages whose accessed bit is
+    /// set and no knowledge of what waits below, until the free space reaches the promotion watermark.
+    pub fn reclaim(&mut self) {
+        // In the second round no bit is left to save a page.
+        for _ in 0..2 * self.queue.len() {
+            if self.free() >= promotion_watermark(self.capacity) {
+                break;
+            }
+            let Some(page) = self.queue.pop_front() else {
+                break;
+            };
+            self.is_queued[page as usize] = false;
+            if self.take_accessed(page) {
+                self.enqueue(page);
+            } else {
+                self.demote(page);
+            }
+        }
+    }
+
     /// Counts a hint fault.
     pub fn fault(&mut self) {
         self.account.faults += 1;
@@ -189,7 +218,14 @@ impl Tiers {
         }
     }
 
+    fn enqueue(&mut self, page: u32) {
+        if !std::mem::replace(&mut self.is_queued[page as usize], true) {
+            self.queue.push_back(page);
+        }
+    }
+
     fn enter(&mut self, page: u32) {
+        self.enqueue(page);
         self.used += 1;
         let band = self.band(page);
         self.in_band[band] += 1;
@@ -199,6 +235,12 @@ impl Tiers {
     fn band(&self, page: u32) -> usize {
         band(page, self.place.len())
     }
+}
+
+/// Pages that kswapd keeps free for promotions: 4/1000 of a zone with the kernel's default `watermark_scale_factor`
+/// (a step of 1/1000 each for low, high and promotion, and about as much for the minimum).
+pub fn promotion_watermark(capacity: u32) -> u32 {
+    (capacity / 250).max(1)
 }
 
 /// The band of addresses that a page belongs to, among so many pages.
@@ -243,5 +285,34 @@ mod tests {
             ),
             (2, 2, 1, 1)
         );
+    }
+
+    #[test]
+    fn accessed_pages_get_a_second_chance() {
+        let mut tiers = Tiers::new(3, 3, 1);
+        for page in 0..3 {
+            tiers.allocate(page, Tier::Top);
+        }
+        tiers.touch(0, 1);
+        tiers.reclaim();
+        assert_eq!(
+            [0, 1, 2].map(|page| tiers.tier(page)),
+            [Some(Tier::Top), Some(Tier::Low), Some(Tier::Top)]
+        );
+        assert!(!tiers.take_accessed(0), "the chance is used up");
+    }
+
+    #[test]
+    fn one_page_goes_even_if_all_are_accessed() {
+        let mut tiers = Tiers::new(3, 3, 1);
+        for page in 0..3 {
+            tiers.allocate(page, Tier::Top);
+            tiers.touch(page, 1);
+        }
+        tiers.reclaim();
+        assert_eq!(tiers.tier(0), Some(Tier::Low));
+        assert_eq!(tiers.free(), 1);
+        assert!(tiers.promote(0));
+        assert_eq!(tiers.queue.len(), 3);
     }
 }

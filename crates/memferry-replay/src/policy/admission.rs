@@ -3,8 +3,8 @@
 //! and a rate limit. Linux 6.12, kernel/sched/fair.c, should_numa_migrate_memory() and what it calls.
 
 use super::Site;
-use crate::kswapd::promotion_watermark;
 use crate::machine::{MS, SECOND};
+use crate::tiers::promotion_watermark;
 
 /// `promote_rate_limit_MBps`, both systems' default.
 const RATE_LIMIT_MBPS: u64 = 65536;

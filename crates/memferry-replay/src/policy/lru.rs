@@ -5,7 +5,6 @@
 //! The walk has the pace of NUMA balancing's scan: it reads as many entries a second.
 
 use super::{Policy, Site};
-use crate::kswapd::Kswapd;
 use crate::machine::SECOND;
 use crate::tiers::{Tier, Tiers};
 
@@ -19,7 +18,6 @@ pub(super) struct Lru {
     next_page: u32,
     next_walk: u64,
     walk_pages: u32,
-    kswapd: Kswapd,
 }
 
 impl Lru {
@@ -29,18 +27,11 @@ impl Lru {
             next_page: 0,
             next_walk: SECOND,
             walk_pages: site.base.pages(WALK_BYTES, site.page_bytes),
-            kswapd: Kswapd::new(site.pages, site.capacity),
         }
     }
 }
 
 impl Policy for Lru {
-    fn allocated(&mut self, page: u32, tier: Tier) {
-        if tier == Tier::Top {
-            self.kswapd.insert(page);
-        }
-    }
-
     fn next_wake(&self) -> u64 {
         self.next_walk
     }
@@ -59,11 +50,10 @@ impl Policy for Lru {
                 continue;
             }
             if tiers.free() == 0 {
-                self.kswapd.run(tiers);
+                tiers.reclaim();
             }
             if tiers.promote(page) {
                 self.referenced[page as usize] = false;
-                self.kswapd.insert(page);
             }
         }
     }
@@ -78,8 +68,7 @@ mod tests {
         let mut policy = Lru::new(Site::synthetic(4, 1));
         let mut tiers = Tiers::new(4, 1, 1);
         for page in 0..4 {
-            let tier = tiers.allocate(page, Tier::Top);
-            policy.allocated(page, tier);
+            tiers.allocate(page, Tier::Top);
         }
         for walk in 1..=2 {
             assert_eq!(tiers.tier(2), Some(Tier::Low));

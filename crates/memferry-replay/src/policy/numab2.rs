@@ -7,7 +7,6 @@
 use super::admission::Admission;
 use super::hint_faults::HintFaults;
 use super::{Policy, Site};
-use crate::kswapd::Kswapd;
 use crate::machine::MS;
 use crate::tiers::{Tier, Tiers};
 
@@ -18,7 +17,6 @@ const HOT_THRESHOLD: u64 = 1000 * MS;
 pub(super) struct Numab2 {
     faults: HintFaults,
     admission: Admission,
-    kswapd: Kswapd,
 }
 
 impl Numab2 {
@@ -26,18 +24,11 @@ impl Numab2 {
         Self {
             faults: HintFaults::new(site),
             admission: Admission::new(site, HOT_THRESHOLD),
-            kswapd: Kswapd::new(site.pages, site.capacity),
         }
     }
 }
 
 impl Policy for Numab2 {
-    fn allocated(&mut self, page: u32, tier: Tier) {
-        if tier == Tier::Top {
-            self.kswapd.insert(page);
-        }
-    }
-
     fn access(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
         let Some(marked) = self.faults.fault(page, tiers) else {
             return;
@@ -47,11 +38,9 @@ impl Policy for Numab2 {
         {
             return;
         }
-        if tiers.promote(page) {
-            self.kswapd.insert(page);
-        } else {
+        if !tiers.promote(page) {
             // No room: this page is refused, and kswapd makes room for the next.
-            self.kswapd.run(tiers);
+            tiers.reclaim();
         }
     }
 
@@ -75,8 +64,7 @@ mod tests {
         let mut tiers = Tiers::new(10, 3, 1);
         for page in 0..10 {
             let wanted = if page < 2 { Tier::Top } else { Tier::Low };
-            let tier = tiers.allocate(page, wanted);
-            policy.allocated(page, tier);
+            tiers.allocate(page, wanted);
         }
         policy.wake(SECOND, &mut tiers);
         (policy, tiers)

@@ -12,7 +12,6 @@
 use super::admission::Admission;
 use super::hint_faults::HintFaults;
 use super::{Policy, Site};
-use crate::kswapd::Kswapd;
 use crate::machine::MS;
 use crate::tiers::{Tier, Tiers};
 
@@ -97,7 +96,6 @@ pub(super) struct Pghot {
     /// The source, if hint faults are.
     faults: Option<HintFaults>,
     admission: Admission,
-    kswapd: Kswapd,
 }
 
 impl Pghot {
@@ -112,7 +110,6 @@ impl Pghot {
             next_migration: SLEEP,
             faults: tunables.by_faults.then(|| HintFaults::new(site)),
             admission: Admission::new(site, tunables.window_ms * MS),
-            kswapd: Kswapd::new(site.pages, site.capacity),
         }
     }
 
@@ -132,21 +129,13 @@ impl Pghot {
         if !self.admission.admit(now, age, tiers.free()) {
             return;
         }
-        if tiers.promote(page) {
-            self.kswapd.insert(page);
-        } else {
-            self.kswapd.run(tiers);
+        if !tiers.promote(page) {
+            tiers.reclaim();
         }
     }
 }
 
 impl Policy for Pghot {
-    fn allocated(&mut self, page: u32, tier: Tier) {
-        if tier == Tier::Top {
-            self.kswapd.insert(page);
-        }
-    }
-
     fn access(&mut self, page: u32, now: u64, tiers: &mut Tiers) {
         let faults = self.faults.as_mut();
         if faults.is_some_and(|faults| faults.fault(page, tiers).is_some()) {
@@ -220,7 +209,7 @@ mod tests {
     use super::*;
 
     fn rig(tunables: Tunables, capacity: u32) -> (Pghot, Tiers) {
-        let mut policy = Pghot::new(Site::synthetic(100, capacity), tunables);
+        let policy = Pghot::new(Site::synthetic(100, capacity), tunables);
         let mut tiers = Tiers::new(100, capacity, 1);
         // All above is taken, and in use.
         for page in 0..100 {
@@ -229,8 +218,7 @@ mod tests {
             } else {
                 Tier::Top
             };
-            let tier = tiers.allocate(page, wanted);
-            policy.allocated(page, tier);
+            tiers.allocate(page, wanted);
             tiers.touch(page, 1);
         }
         (policy, tiers)
