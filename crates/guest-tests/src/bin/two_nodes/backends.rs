@@ -4,106 +4,40 @@
 use crate::memory::{
     PAGE, Region, THP, allocate_on, assert_accounted, assert_all_moved, fill_node, summary,
 };
-use crate::{Case, Needs, machine};
+use crate::{Needs, machine};
 use memferry::{
     Backend, Batch, MoveError, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, Outcome,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub const CASES: &[Case] = &[
-    ("userfaultfd: mixed range", Needs::Userfaultfd, || {
-        mixed(Backend::Userfaultfd)
+type Check = fn(Backend);
+
+/// What both backends must pass.
+pub const BOTH: &[(&str, Check)] = &[
+    ("mixed range", mixed),
+    ("a list of ranges", list),
+    ("memory bound to another node", bound),
+    ("the target is full", |backend| full(backend, false)),
+    ("the target is full, THPs", |backend| full(backend, true)),
+    ("a node without CPUs", no_cpu),
+    ("writers lose nothing", |backend| writers(backend, false)),
+    ("writers lose nothing, THPs", |backend| {
+        writers(backend, true)
     }),
-    ("move_pages: mixed range", Needs::MovePages, || {
-        mixed(Backend::MovePages)
-    }),
-    ("userfaultfd: a list of ranges", Needs::Userfaultfd, || {
-        list(Backend::Userfaultfd)
-    }),
-    ("move_pages: a list of ranges", Needs::MovePages, || {
-        list(Backend::MovePages)
-    }),
+    ("nodes that cannot be", bad_node),
+    ("cancelled before it began", cancelled),
+];
+
+pub const CASES: &[(&str, Needs, fn())] = &[
     (
         "auto: anonymous, hugetlb, memfd and file memory in one list",
         Needs::MovePages,
         each_mapping,
     ),
     (
-        "userfaultfd: memory bound to another node",
-        Needs::Userfaultfd,
-        || bound(Backend::Userfaultfd),
-    ),
-    (
-        "move_pages: memory bound to another node",
-        Needs::MovePages,
-        || bound(Backend::MovePages),
-    ),
-    (
-        "userfaultfd: the target is full",
-        Needs::Userfaultfd,
-        || full(Backend::Userfaultfd, false),
-    ),
-    (
-        "userfaultfd: the target is full, THPs",
-        Needs::Userfaultfd,
-        || full(Backend::Userfaultfd, true),
-    ),
-    (
         "userfaultfd: prefill of a full node",
         Needs::Userfaultfd,
         full_prefill,
-    ),
-    ("move_pages: the target is full", Needs::MovePages, || {
-        full(Backend::MovePages, false)
-    }),
-    (
-        "move_pages: the target is full, THPs",
-        Needs::MovePages,
-        || full(Backend::MovePages, true),
-    ),
-    (
-        "userfaultfd: a node without CPUs",
-        Needs::Userfaultfd,
-        || no_cpu(Backend::Userfaultfd),
-    ),
-    ("move_pages: a node without CPUs", Needs::MovePages, || {
-        no_cpu(Backend::MovePages)
-    }),
-    (
-        "userfaultfd: writers lose nothing",
-        Needs::Userfaultfd,
-        || writers(Backend::Userfaultfd, false),
-    ),
-    (
-        "userfaultfd: writers lose nothing, THPs",
-        Needs::Userfaultfd,
-        || writers(Backend::Userfaultfd, true),
-    ),
-    ("move_pages: writers lose nothing", Needs::MovePages, || {
-        writers(Backend::MovePages, false)
-    }),
-    (
-        "move_pages: writers lose nothing, THPs",
-        Needs::MovePages,
-        || writers(Backend::MovePages, true),
-    ),
-    (
-        "userfaultfd: nodes that cannot be",
-        Needs::Userfaultfd,
-        || bad_node(Backend::Userfaultfd),
-    ),
-    ("move_pages: nodes that cannot be", Needs::MovePages, || {
-        bad_node(Backend::MovePages)
-    }),
-    (
-        "userfaultfd: cancelled before it began",
-        Needs::Userfaultfd,
-        || cancelled(Backend::Userfaultfd),
-    ),
-    (
-        "move_pages: cancelled before it began",
-        Needs::MovePages,
-        || cancelled(Backend::MovePages),
     ),
 ];
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which backend a mover takes, with and without userfaultfd.
 
+use crate::Needs;
 use crate::memory::{PAGE, Region, assert_all_moved};
-use crate::{Case, Needs};
 use memferry::{Backend, Batch, MoveError, MoveOptions, Mover, MoverOptions, move_pages, probe};
 use memferry_linux::topology::Topology;
 use std::ffi::CString;
 
-pub const CASES: &[Case] = &[
+pub const CASES: &[(&str, Needs, fn())] = &[
     (
         "auto: the faster way where userfaultfd works",
         Needs::Userfaultfd,

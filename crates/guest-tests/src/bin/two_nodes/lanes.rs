@@ -2,7 +2,7 @@
 //! On which CPUs the helpers of a move run: those of the caller's node first, there by cache.
 
 use crate::memory::{Region, THP, assert_all_moved};
-use crate::{Case, Needs, machine};
+use crate::{Needs, machine};
 use memferry::{
     Backend, Migrator, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, Placement,
 };
@@ -13,7 +13,7 @@ use std::fs;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-pub const CASES: &[Case] = &[
+pub const CASES: &[(&str, Needs, fn())] = &[
     (
         "mtcopy: where helpers run, spread",
         Needs::Userfaultfd,

@@ -15,6 +15,7 @@ mod memory;
 mod move_pages;
 mod userfaultfd;
 
+use memferry::Backend;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -28,8 +29,12 @@ pub enum Needs {
     Userfaultfd,
 }
 
-/// A check: its name, what it needs, what it does. It fails by panicking.
-pub type Case = (&'static str, Needs, fn());
+/// A check. It fails by panicking.
+struct Case {
+    name: String,
+    needs: Needs,
+    run: Box<dyn Fn()>,
+}
 
 /// A case that takes longer hangs: the slowest takes 10 s on an emulated machine, and ten times that where its host is busy.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -38,14 +43,40 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const INSIDE: &str = "--inside";
 
 fn cases() -> Vec<Case> {
-    [
-        userfaultfd::CASES,
-        move_pages::CASES,
-        backends::CASES,
-        fallback::CASES,
-        lanes::CASES,
-    ]
-    .concat()
+    let mut cases = Vec::new();
+    let mut add = |name, needs, run| cases.push(Case { name, needs, run });
+    for (backend, by, needs, own) in [
+        (
+            Backend::Userfaultfd,
+            "userfaultfd",
+            Needs::Userfaultfd,
+            userfaultfd::CASES,
+        ),
+        (
+            Backend::MovePages,
+            "move_pages",
+            Needs::MovePages,
+            move_pages::CASES,
+        ),
+    ] {
+        for &(name, run) in own {
+            add(format!("{by}: {name}"), needs, Box::new(run) as Box<_>);
+        }
+        for &(name, run) in backends::BOTH {
+            add(
+                format!("{by}: {name}"),
+                needs,
+                Box::new(move || run(backend)),
+            );
+        }
+    }
+    for &(name, needs, run) in [backends::CASES, fallback::CASES, lanes::CASES]
+        .concat()
+        .iter()
+    {
+        add(name.to_owned(), needs, Box::new(run));
+    }
+    cases
 }
 
 fn main() -> ExitCode {
@@ -53,15 +84,14 @@ fn main() -> ExitCode {
     let all = cases();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [INSIDE, name] => {
-            let (_, _, case) = all.iter().find(|c| c.0 == name).unwrap();
-            case();
+            (all.iter().find(|case| case.name == name).unwrap().run)();
             ExitCode::SUCCESS
         }
         [move_pages::SERVE, bytes] => move_pages::serve(bytes.parse().unwrap()),
         ref names => {
             let chosen: Vec<Case> = all
                 .into_iter()
-                .filter(|c| names.is_empty() || names.contains(&c.0))
+                .filter(|case| names.is_empty() || names.contains(&case.name.as_str()))
                 .collect();
             run(&chosen)
         }
@@ -91,9 +121,9 @@ fn run(cases: &[Case]) -> ExitCode {
     );
     let _balancing = machine::NoBalancing::begin();
     let mut failed = 0;
-    for (index, &(name, needs, _)) in cases.iter().enumerate() {
+    for (index, Case { name, needs, .. }) in cases.iter().enumerate() {
         let number = index + 1;
-        if needs == Needs::Userfaultfd && !can_uffd {
+        if *needs == Needs::Userfaultfd && !can_uffd {
             println!("ok {number} - {name} # SKIP this kernel has no UFFDIO_MOVE");
             continue;
         }

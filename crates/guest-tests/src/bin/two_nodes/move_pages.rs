@@ -2,79 +2,27 @@
 //! The move_pages backend: callers, processes, and pages that one call gives up on.
 
 use crate::backends::on_target;
+use crate::machine;
 use crate::memory::{PAGE, Region, THP, assert_accounted, assert_all_moved, nodes_of, summary};
-use crate::{Case, Needs, machine};
 use memferry::{Backend, MoveError, MoveOptions, Outcome, Unmovable, move_pages};
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
-pub const CASES: &[Case] = &[
-    (
-        "move_pages: own process, one and two callers",
-        Needs::MovePages,
-        own_process,
-    ),
-    (
-        "move_pages: another process",
-        Needs::MovePages,
-        other_process,
-    ),
-    (
-        "move_pages: THPs stay THPs and count once",
-        Needs::MovePages,
-        huge,
-    ),
-    (
-        "move_pages: a THP at the edges of the range",
-        Needs::MovePages,
-        huge_edges,
-    ),
-    (
-        "move_pages: busy pages leave the others alone",
-        Needs::MovePages,
-        busy,
-    ),
-    (
-        "move_pages: a busy THP leaves the others alone",
-        Needs::MovePages,
-        busy_huge,
-    ),
-    (
-        "move_pages: pages shared after fork are busy",
-        Needs::MovePages,
-        shared_after_fork,
-    ),
-    (
-        "move_pages: relocate says that pages stay",
-        Needs::MovePages,
-        relocate,
-    ),
-    (
-        "move_pages: ranges that cannot be",
-        Needs::MovePages,
-        bad_ranges,
-    ),
-    (
-        "move_pages: processes that cannot be",
-        Needs::MovePages,
-        bad_process,
-    ),
-    (
-        "move_pages: shared and file memory moves too",
-        Needs::MovePages,
-        shared_memory,
-    ),
-    (
-        "move_pages: hugetlb memory moves too",
-        Needs::MovePages,
-        hugetlb,
-    ),
-    (
-        "move_pages: prefill takes nothing",
-        Needs::MovePages,
-        prefill,
-    ),
+pub const CASES: &[(&str, fn())] = &[
+    ("own process, one and two callers", own_process),
+    ("another process", other_process),
+    ("THPs stay THPs and count once", huge),
+    ("a THP at the edges of the range", huge_edges),
+    ("busy pages leave the others alone", busy),
+    ("a busy THP leaves the others alone", busy_huge),
+    ("pages shared after fork are busy", shared_after_fork),
+    ("relocate says that pages stay", relocate),
+    ("ranges that cannot be", bad_ranges),
+    ("processes that cannot be", bad_process),
+    ("shared and file memory moves too", shared_memory),
+    ("hugetlb memory moves too", hugetlb),
+    ("prefill takes nothing", prefill),
 ];
 
 /// The hidden argument of the process whose pages are moved from outside.

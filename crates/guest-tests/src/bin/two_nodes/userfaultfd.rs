@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The userfaultfd backend between nodes: cold, warm and prefilled pools, base pages and THPs.
 
+use crate::machine;
 use crate::memory::{PAGE, Region, THP, assert_all_moved, resident_on, summary};
-use crate::{Case, Needs, machine};
 use memferry::{
     Backend, Batch, Migrator, MoveError, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions,
     SourcePages,
@@ -11,63 +11,22 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-pub const CASES: &[Case] = &[
+pub const CASES: &[(&str, fn())] = &[
+    ("there and back, recycled pages", there_and_back),
+    ("cold pages come from the target", cold),
+    ("prefilled pages lie on their node", prefilled),
+    ("prefill ends at any pool limit", odd_pool_limits),
+    ("THPs stay THPs, there and back", huge),
+    ("prefilled THPs are THPs", huge_prefilled),
+    ("THPs and base pages in one range", huge_and_base),
     (
-        "userfaultfd: there and back, recycled pages",
-        Needs::Userfaultfd,
-        there_and_back,
-    ),
-    (
-        "userfaultfd: cold pages come from the target",
-        Needs::Userfaultfd,
-        cold,
-    ),
-    (
-        "userfaultfd: prefilled pages lie on their node",
-        Needs::Userfaultfd,
-        prefilled,
-    ),
-    (
-        "userfaultfd: prefill ends at any pool limit",
-        Needs::Userfaultfd,
-        odd_pool_limits,
-    ),
-    (
-        "userfaultfd: THPs stay THPs, there and back",
-        Needs::Userfaultfd,
-        huge,
-    ),
-    (
-        "userfaultfd: prefilled THPs are THPs",
-        Needs::Userfaultfd,
-        huge_prefilled,
-    ),
-    (
-        "userfaultfd: THPs and base pages in one range",
-        Needs::Userfaultfd,
-        huge_and_base,
-    ),
-    (
-        "userfaultfd: recycled pages of two sources keep their nodes",
-        Needs::Userfaultfd,
+        "recycled pages of two sources keep their nodes",
         two_sources,
     ),
-    (
-        "userfaultfd: relocate moves what is there already",
-        Needs::Userfaultfd,
-        relocate,
-    ),
-    ("userfaultfd: locked memory", Needs::Userfaultfd, locked),
-    (
-        "userfaultfd: a refused move ends nobody's watch",
-        Needs::Userfaultfd,
-        watched_by_another,
-    ),
-    (
-        "userfaultfd: a THP that cannot be split loses nothing",
-        Needs::Userfaultfd,
-        spliced,
-    ),
+    ("relocate moves what is there already", relocate),
+    ("locked memory", locked),
+    ("a refused move ends nobody's watch", watched_by_another),
+    ("a THP that cannot be split loses nothing", spliced),
 ];
 
 /// Every migrator, with as many lanes as it has here.
