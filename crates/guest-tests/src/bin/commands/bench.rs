@@ -140,10 +140,11 @@ fn count() -> Result<(), String> {
 }
 
 fn huge() -> Result<(), String> {
-    if !fs::exists("/sys/kernel/mm/transparent_hugepage/enabled").unwrap() {
+    let file = PathBuf::from(THP).join("enabled");
+    if !file.exists() {
         return Err("no transparent huge pages".to_owned());
     }
-    let _enabled = Enabled::begin("enabled");
+    let _enabled = Enabled::set([file], "madvise");
     let before = splits();
     let json = bench("bench count --quick --backend kernel --folio 2M --folios 1,4 --runs 2");
     assert!(rows(&json).iter().all(|row| row["folio_bytes"] == 2 << 20));
@@ -153,23 +154,23 @@ fn huge() -> Result<(), String> {
 
 /// How many folios this kernel has split, by size.
 fn splits() -> BTreeMap<PathBuf, String> {
-    let folders = fs::read_dir("/sys/kernel/mm/transparent_hugepage").unwrap();
+    let folders = fs::read_dir(THP).unwrap();
     let files = folders.map(|entry| entry.unwrap().path().join("stats/split"));
     let told = files.filter_map(|file| fs::read_to_string(&file).ok().map(|count| (file, count)));
     told.collect()
 }
 
 fn mthp() -> Result<(), String> {
-    let file = "hugepages-64kB/enabled";
-    if !fs::exists(format!("/sys/kernel/mm/transparent_hugepage/{file}")).unwrap() {
+    let file = PathBuf::from(THP).join("hugepages-64kB/enabled");
+    if !file.exists() {
         return Err("no folios of 64 KiB in this kernel".to_owned());
     }
     let line = "bench move --quick --backend kernel --total 8M --folio 64K --runs 2";
     {
-        let _disabled = Enabled::with(file, "never");
+        let _disabled = Enabled::set([file.clone()], "never");
         memferry(line).gives(1).says("hugepages-64kB/enabled");
     }
-    let _enabled = Enabled::begin(file);
+    let _enabled = Enabled::set([file], "madvise");
     let before = splits();
     assert!(
         before
@@ -183,29 +184,29 @@ fn mthp() -> Result<(), String> {
     Ok(())
 }
 
-/// A setting of transparent huge pages, as before when the value goes.
-struct Enabled {
-    path: String,
-    before: String,
-}
+/// Where transparent huge pages are set.
+pub const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// Settings of transparent huge pages, as before when the value goes.
+pub struct Enabled(Vec<(PathBuf, String)>);
 
 impl Enabled {
-    fn begin(file: &str) -> Enabled {
-        Enabled::with(file, "madvise")
-    }
-
-    fn with(file: &str, mode: &str) -> Enabled {
-        let path = format!("/sys/kernel/mm/transparent_hugepage/{file}");
-        let text = fs::read_to_string(&path).unwrap();
-        let before = text.split(['[', ']']).nth(1).unwrap().to_owned();
-        fs::write(&path, mode).unwrap();
-        Enabled { path, before }
+    /// Sets all these files to one mode.
+    pub fn set(files: impl IntoIterator<Item = PathBuf>, mode: &str) -> Enabled {
+        let set = |path: PathBuf| {
+            let text = fs::read_to_string(&path).unwrap();
+            fs::write(&path, mode).unwrap();
+            (path, text.split(['[', ']']).nth(1).unwrap().to_owned())
+        };
+        Enabled(files.into_iter().map(set).collect())
     }
 }
 
 impl Drop for Enabled {
     fn drop(&mut self) {
-        let _ = fs::write(&self.path, &self.before);
+        for (path, before) in &self.0 {
+            let _ = fs::write(path, before);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::Case;
+use crate::bench::{Enabled, THP};
 use crate::dcbm::Engine;
 use crate::program::{memferry, number};
 use crate::promote::need_tiers;
@@ -27,32 +28,10 @@ fn parameters() -> Vec<String> {
 }
 
 /// Lets mappings have folios of every size that this kernel knows, while the value lives.
-struct AllFolios(Vec<(PathBuf, String)>);
-
-impl AllFolios {
-    fn begin() -> Self {
-        let folders = fs::read_dir("/sys/kernel/mm/transparent_hugepage").unwrap();
-        let files = folders.map(|entry| entry.unwrap().path().join("enabled"));
-        let there = files.filter(|file| file.is_file());
-        let before: Vec<(PathBuf, String)> = there
-            .map(|file| {
-                let text = fs::read_to_string(&file).unwrap();
-                let (_, rest) = text.split_once('[').unwrap();
-                let chosen = rest.split_once(']').unwrap().0.to_owned();
-                fs::write(&file, "madvise").unwrap();
-                (file, chosen)
-            })
-            .collect();
-        Self(before)
-    }
-}
-
-impl Drop for AllFolios {
-    fn drop(&mut self) {
-        for (file, before) in &self.0 {
-            let _ = fs::write(file, before);
-        }
-    }
+fn all_folios() -> Enabled {
+    let folders = fs::read_dir(THP).unwrap();
+    let files = folders.map(|entry| entry.unwrap().path().join("enabled"));
+    Enabled::set(files.filter(|file| file.is_file()), "madvise")
 }
 
 /// Loads mtcopy, which stays, and lets it take CPUs that are not idle: an emulated one is seldom.
@@ -133,7 +112,7 @@ fn all() -> Result<(), String> {
     need_tiers()?;
     load_mtcopy()?;
     let _engine = Engine::begin()?;
-    let _folios = AllFolios::begin();
+    let _folios = all_folios();
     let before = parameters();
     let list = memferry("bench reproduce --list --json").gives(0).json();
     let names: Vec<&str> = list["rows"]

@@ -165,23 +165,14 @@ fn list(backend: Backend) {
 /// file that it has changed pages of.
 fn each_mapping() {
     let bytes = 4 << 20;
-    for node in [0, 1] {
-        let pages =
-            format!("/sys/devices/system/node/node{node}/hugepages/hugepages-2048kB/nr_hugepages");
-        std::fs::write(pages, "2").unwrap();
-    }
-    allocate_on(Some(0));
+    machine::reserve_hugetlb();
     let kinds = [
         Region::with_flags(bytes, 0),
         Region::with_flags(bytes, libc::MAP_HUGETLB),
         Region::memfd(bytes),
         Region::file(bytes),
     ];
-    for region in &kinds {
-        region.fill(2);
-        region.assert_on(0);
-    }
-    allocate_on(None);
+    kinds.iter().for_each(|region| region.fill_on(0, 2));
     let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
     println!("# anonymous memory goes by {:?}", mover.backend());
     let list: Vec<_> = kinds.iter().map(Region::range).collect();
@@ -292,12 +283,7 @@ fn no_cpu(backend: Backend) {
     let region = Region::on(0, bytes);
     let mover = mover(backend, 2, bytes);
     for to in [node, 0, node, 1] {
-        let result = mover
-            .move_range(region.range(), to, &MoveOptions::default())
-            .unwrap();
-        assert_all_moved(&result, bytes, bytes / PAGE);
-        region.assert_on(to);
-        region.verify(0);
+        region.assert_moves(&mover, to, &MoveOptions::default(), bytes / PAGE, 0);
     }
 }
 

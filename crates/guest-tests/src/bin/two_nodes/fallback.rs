@@ -131,12 +131,7 @@ fn auto_move_pages() {
         let bytes = 4 << 20;
         let region = Region::on(0, bytes);
         for to in [1, 0] {
-            let result = mover
-                .move_range(region.range(), to, &MoveOptions::default())
-                .unwrap();
-            assert_all_moved(&result, bytes, bytes / PAGE);
-            region.assert_on(to);
-            region.verify(0);
+            region.assert_moves(&mover, to, &MoveOptions::default(), bytes / PAGE, 0);
         }
     });
 }

@@ -22,6 +22,15 @@ pub fn last_node() -> u32 {
     *nodes().last().unwrap()
 }
 
+/// Two hugetlb pages on each of the first two nodes.
+pub fn reserve_hugetlb() {
+    for node in [0, 1] {
+        let file =
+            format!("/sys/devices/system/node/node{node}/hugepages/hugepages-2048kB/nr_hugepages");
+        fs::write(file, "2").unwrap();
+    }
+}
+
 /// Keeps the kernel from moving pages by itself while it lives, where it does.
 pub struct NoBalancing(Option<String>);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory to move, with contents that tell where each page belongs, and looks at it that do not use the library.
 
-use memferry::MoveResult;
+use memferry::{MoveOptions, MoveResult, Mover};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -99,22 +99,39 @@ impl Region {
     /// Base pages on one node.
     pub fn on(node: u32, len: usize) -> Region {
         let region = Region::new(len, false);
-        allocate_on(Some(node));
-        region.fill(0);
-        allocate_on(None);
-        assert!(region.nodes().iter().all(|&n| n == node as i32));
+        region.fill_on(node, 0);
         region
     }
 
     /// THPs on one node.
     pub fn huge_on(node: u32, len: usize) -> Region {
         let region = Region::new(len, true);
-        allocate_on(Some(node));
-        region.fill(0);
-        allocate_on(None);
-        assert!(region.nodes().iter().all(|&n| n == node as i32));
+        region.fill_on(node, 0);
         assert_eq!(region.thp_bytes(), len, "the kernel gave no THPs");
         region
+    }
+
+    /// Writes every word, the first time, to pages of one node.
+    pub fn fill_on(&self, node: u32, salt: u64) {
+        allocate_on(Some(node));
+        self.fill(salt);
+        allocate_on(None);
+        self.assert_on(node);
+    }
+
+    /// All of it goes to a node, in so many folios, and every word is what [`Region::fill`] wrote.
+    pub fn assert_moves(
+        &self,
+        mover: &Mover,
+        to: u32,
+        options: &MoveOptions,
+        folios: usize,
+        salt: u64,
+    ) {
+        let result = mover.move_range(self.range(), to, options).unwrap();
+        assert_all_moved(&result, self.len, folios);
+        self.assert_on(to);
+        self.verify(salt);
     }
 
     pub fn range(&self) -> Range<usize> {

@@ -432,14 +432,12 @@ fn bad_process() {
 
 fn shared_memory() {
     let bytes = 4 << 20;
-    crate::memory::allocate_on(Some(0));
     let kinds = [
         Region::with_flags(bytes, libc::MAP_SHARED),
         Region::memfd(bytes),
         Region::file(bytes),
     ];
-    kinds.iter().for_each(|region| region.fill(5));
-    crate::memory::allocate_on(None);
+    kinds.iter().for_each(|region| region.fill_on(0, 5));
     for region in &kinds {
         let options = MoveOptions::default();
         let result = move_pages::move_range(0, region.range(), 1, 2, &options).unwrap();
@@ -451,16 +449,9 @@ fn shared_memory() {
 
 fn hugetlb() {
     let bytes = 4 << 20;
-    for node in [0, 1] {
-        let file =
-            format!("/sys/devices/system/node/node{node}/hugepages/hugepages-2048kB/nr_hugepages");
-        std::fs::write(file, "2").unwrap();
-    }
+    machine::reserve_hugetlb();
     let region = Region::with_flags(bytes, libc::MAP_HUGETLB);
-    crate::memory::allocate_on(Some(0));
-    region.fill(4);
-    crate::memory::allocate_on(None);
-    region.assert_on(0);
+    region.fill_on(0, 4);
     let result = move_pages::move_range(0, region.range(), 1, 1, &MoveOptions::default()).unwrap();
     assert_all_moved(&result, bytes, bytes / THP * thp_folios());
     region.assert_on(1);

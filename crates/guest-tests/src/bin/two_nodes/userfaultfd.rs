@@ -81,10 +81,7 @@ fn is_recycled(mover: &Mover) -> bool {
     for round in 0..4u64 {
         region.fill(round);
         let to = if round % 2 == 0 { 1 } else { 0 };
-        let result = mover.move_range(region.range(), to, &recycling()).unwrap();
-        assert_all_moved(&result, bytes, bytes / PAGE);
-        region.assert_on(to);
-        region.verify(round);
+        region.assert_moves(mover, to, &recycling(), bytes / PAGE, round);
         assert!(
             mover.pool_bytes() <= bytes,
             "{name}: {}",
@@ -108,12 +105,7 @@ fn cold() {
         let mover = mover(migrator, 0);
         for (round, to) in [(1, 1), (2, machine::last_node()), (3, 0)] {
             region.fill(round);
-            let result = mover
-                .move_range(region.range(), to, &MoveOptions::default())
-                .unwrap();
-            assert_all_moved(&result, bytes, bytes / PAGE);
-            region.assert_on(to);
-            region.verify(round);
+            region.assert_moves(&mover, to, &MoveOptions::default(), bytes / PAGE, round);
             assert_eq!(mover.pool_bytes(), 0);
         }
     }
@@ -134,12 +126,7 @@ fn prefilled() {
             "node {node} gave {taken} bytes"
         );
         let before = resident_on(node);
-        let result = mover
-            .move_range(region.range(), node, &MoveOptions::default())
-            .unwrap();
-        assert_all_moved(&result, bytes, bytes / PAGE);
-        region.assert_on(node);
-        region.verify(0);
+        region.assert_moves(&mover, node, &MoveOptions::default(), bytes / PAGE, 0);
         assert_eq!(mover.pool_bytes(), 0, "the move did not use the free pages");
         let taken = resident_on(node).saturating_sub(before);
         assert!(
@@ -173,11 +160,8 @@ fn huge() {
         for round in 0..4u64 {
             region.fill(round);
             let to = if round % 2 == 0 { 1 } else { 0 };
-            let result = mover.move_range(region.range(), to, &options).unwrap();
-            assert_all_moved(&result, bytes, bytes / THP);
+            region.assert_moves(&mover, to, &options, bytes / THP, round);
             assert_eq!(region.thp_bytes(), bytes, "a THP was split");
-            region.assert_on(to);
-            region.verify(round);
         }
     }
 }
@@ -254,10 +238,7 @@ fn two_sources() {
     }
     assert_eq!(mover.pool_bytes(), 2 * bytes);
     for (region, to) in [(&a, last), (&b, 0)] {
-        let result = mover.move_range(region.range(), to, &recycling()).unwrap();
-        assert_all_moved(&result, bytes, bytes / PAGE);
-        region.assert_on(to);
-        region.verify(0);
+        region.assert_moves(&mover, to, &recycling(), bytes / PAGE, 0);
     }
 }
 
@@ -277,10 +258,7 @@ fn relocate() {
         );
         let before = region.frames();
         let options = MoveOptions::default().relocate(true);
-        let result = mover.move_range(region.range(), 1, &options).unwrap();
-        assert_all_moved(&result, bytes, bytes / unit);
-        region.assert_on(1);
-        region.verify(0);
+        region.assert_moves(&mover, 1, &options, bytes / unit, 0);
         let same = before
             .iter()
             .zip(region.frames())
@@ -300,10 +278,7 @@ fn locked() {
         assert_eq!(ret, 0, "mlock: {}", std::io::Error::last_os_error());
         let mover = mover(migrator, bytes);
         for to in [1, 0] {
-            let result = mover.move_range(region.range(), to, &recycling()).unwrap();
-            assert_all_moved(&result, bytes, bytes / PAGE);
-            region.assert_on(to);
-            region.verify(0);
+            region.assert_moves(&mover, to, &recycling(), bytes / PAGE, 0);
         }
     }
 }
