@@ -106,8 +106,7 @@ pub struct Qemu {
     /// What the kernel's command line says only then.
     #[serde(default)]
     pub tcg_append: String,
-    /// Arguments for an emulation whose clock counts instructions; none if there is no such use.
-    #[serde(default)]
+    /// Arguments for an emulation whose clock counts instructions.
     pub counting: Vec<String>,
     /// How long it may take until the first process runs, under emulation.
     pub boot_seconds: u64,
@@ -150,13 +149,6 @@ impl Machine {
         let tree = &mut machine.qemu.device_tree;
         *tree = tree.take().map(|file| folder.join(file));
         Ok(machine)
-    }
-}
-
-impl Qemu {
-    /// Whether it can be emulated with a clock that counts instructions.
-    pub fn counts(&self) -> bool {
-        !self.counting.is_empty()
     }
 }
 

@@ -105,12 +105,6 @@ fn tests(root: &Path, args: &LabArgs, base: Base, source: Option<&Path>) -> Resu
         machine.guest.append.push(' ');
         machine.guest.append.push_str(words);
     }
-    if args.steady_clock && !machine.qemu.counts() {
-        bail!(Usage(format!(
-            "--steady-clock: lab/{0}.toml has no qemu.counting; x86_64 has",
-            machine.name
-        )));
-    }
     if args.self_test {
         machine.guest.append.push_str(self_test::APPEND);
     }

@@ -118,7 +118,7 @@ impl Run<'_> {
             .iter()
             .filter(|entry| lacks(entry).is_none())
             .collect();
-        let counting = self.accelerator == Accelerator::Tcg && self.lab.machine.qemu.counts();
+        let counting = self.accelerator == Accelerator::Tcg;
         let shares = suite::deal(&fit, self.guests, counting);
         let next = AtomicUsize::new(0);
         let work = || -> Result<Vec<_>> {
