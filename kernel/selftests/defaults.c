@@ -27,10 +27,15 @@
 #include "task.h"
 #include "trace.h"
 
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB		(1UL << 20)
@@ -53,6 +58,7 @@ struct range {
 	int block;
 	struct cma_area area;
 	struct ring *ring;
+	pid_t locker;
 };
 
 /**
@@ -272,14 +278,62 @@ static bool make_full(struct range *range, const char *lru_gen)
 		       -HUGE_BYTES, node_at(0), false);
 }
 
+static int lock_file(const char *path, const struct stat *stat, int type, struct FTW *place)
+{
+	void *at;
+	int fd;
+
+	(void)place;
+	if (type != FTW_F || !S_ISREG(stat->st_mode) || !stat->st_size)
+		return 0;
+	fd = open(path, O_RDONLY);
+	at = mmap(NULL, stat->st_size, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	return at == MAP_FAILED || mlock(at, stat->st_size);
+}
+
+/*
+ * Another process locks the guest's files, or kswapd would demote them, too: page cache that
+ * nobody maps is left to the plain copy.
+ */
+static bool lock_files(struct range *range)
+{
+	int ends[2];
+	bool locked;
+	char byte = 0;
+
+	if (pipe(ends))
+		return false;
+	range->locker = fork();
+	if (!range->locker) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (nftw("/", lock_file, 16, FTW_PHYS | FTW_MOUNT) || write(ends[1], &byte, 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(ends[1]);
+	locked = read(ends[0], &byte, 1) == 1;
+	close(ends[0]);
+	return locked;
+}
+
+static void unlock_files(struct range *range)
+{
+	if (range->locker <= 0)
+		return;
+	kill(range->locker, SIGKILL);
+	waitpid(range->locker, NULL, 0);
+}
+
 static bool make_full_mglru(struct range *range)
 {
-	return make_full(range, "y");
+	return lock_files(range) && make_full(range, "y");
 }
 
 static bool make_full_classic(struct range *range)
 {
-	return make_full(range, "n");
+	return lock_files(range) && make_full(range, "n");
 }
 
 static void push(struct range *range, size_t bytes)
@@ -494,6 +548,7 @@ static const struct caller callers[] = {
 		.task = "kswapd0",
 		.make = make_full_mglru,
 		.run = run_pressure,
+		.drop = unlock_files,
 	},
 	{
 		.name = "kswapd-classic",
@@ -503,6 +558,7 @@ static const struct caller callers[] = {
 		.task = "kswapd0",
 		.make = make_full_classic,
 		.run = run_pressure,
+		.drop = unlock_files,
 	},
 	{
 		.name = "damon",
