@@ -6,6 +6,7 @@
  * what moved agree.
  */
 #include "batches.h"
+#include "engine.h"
 #include "files.h"
 #include "memory.h"
 #include "migrator.h"
@@ -135,6 +136,8 @@ static void test_turns(const char *migrator)
 
 	file_need_number(1 << 30, MAX_BATCH_BYTES);
 	seen = counted_move(migrator, "anonymous", bytes, &done);
+	tap_note("%s, in turns: %lld bytes in events, %lld in statistics, %lld fallbacks", migrator,
+		 seen.bytes, done.bytes, done.fallbacks);
 	tap_ok(seen.started == 2 && seen.largest == (long long)most && seen.finished == 2,
 	       "%s: the batch of %zu bytes is copied in two turns", migrator, bytes);
 	tap_ok(seen.bytes == (long long)bytes && done.bytes == seen.bytes && !done.fallbacks,
@@ -176,6 +179,9 @@ int main(void)
 			tap_ok(!seen.started && !seen.finished, "none: no batch");
 			continue;
 		}
+		/* No engine fails here, so however slow the machine is, dcbm waits for it. */
+		if (!strcmp(name, "dcbm"))
+			dcbm_slack(600000);
 		test_min(name);
 		test_max(name, "anonymous", 2 << 20, 8 << 20);
 		test_max(name, "anonymous", 4 << 20, 8 << 20);
