@@ -21,7 +21,7 @@ static int device_pin(struct device *device, void *into, size_t size)
 {
 	int error;
 
-	while ((error = ring_pin(device->ring, into, size)) == ENOMEM && !device->stop) {
+	while ((error = ring_pin(device->ring, into, size)) == -ENOMEM && !device->stop) {
 		device->refused++;
 		usleep(1000);
 	}
@@ -39,7 +39,7 @@ static void device_read(struct device *device, size_t page, unsigned long round)
 		device->error = errno;
 	if (device->pin_each && !device->error)
 		device->error = device_pin(device, into, size);
-	if (device->stop && device->error == ENOMEM) {
+	if (device->stop && device->error == -ENOMEM) {
 		device->error = 0;
 		return;
 	}
