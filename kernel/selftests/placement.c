@@ -26,7 +26,7 @@
 #define CPUS		8
 #define OWN		0	/* the CPU of this task */
 #define ROUND		20	/* moves that are traced together: to switch a trace point patches code */
-#define ROUNDS		20	/* at most, until all that shall be seen was */
+#define ROUNDS		60	/* at most, until all that shall be seen was */
 #define PAIRS		20	/* of helpers in one batch, for fill and for spread */
 #define HIGH_NICE	-20
 #define PRIORITY_ROUNDS	4
