@@ -35,7 +35,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB		(1UL << 20)
@@ -322,8 +321,7 @@ static void unlock_files(struct range *range)
 {
 	if (range->locker <= 0)
 		return;
-	kill(range->locker, SIGKILL);
-	waitpid(range->locker, NULL, 0);
+	child_kill(range->locker);
 }
 
 static bool make_full_mglru(struct range *range)

@@ -351,8 +351,12 @@ fn interleave(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// The kdamonds of DAMON's sysfs that run.
+/// The kdamonds of DAMON's sysfs that run, but the daemon's.
 fn kdamonds(machine: &Machine) -> Vec<String> {
+    // The daemon takes DAMON only where nobody else has it.
+    if running_daemon(machine).is_some_and(|(_, status)| status["source"]["name"] == "damon") {
+        return Vec::new();
+    }
     let is_on = |number: &String| {
         let state = machine.text(&format!("{KDAMONDS}/{number}/state"));
         state.as_deref() == Some("on")
@@ -377,9 +381,7 @@ fn damon(machine: &Machine) -> Vec<Finding> {
             found.push(note(format!("{module} is on"), why).set(&file, "N"));
         }
     }
-    let is_ours =
-        running_daemon(machine).is_some_and(|(_, status)| status["source"]["name"] == "damon");
-    for number in kdamonds(machine).iter().filter(|_| !is_ours) {
+    for number in kdamonds(machine) {
         let pid = machine.text(&format!("{KDAMONDS}/{number}/pid"));
         let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
         // No command: the kdamond belongs to somebody, who may need it.

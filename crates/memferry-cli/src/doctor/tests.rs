@@ -73,7 +73,8 @@ promotion | note | numa_balancing is 1 | echo 2 > /proc/sys/kernel/numa_balancin
 promotion | note | numa_balancing is on | echo 0 > /proc/sys/kernel/numa_balancing | ACTING
 promotion | note | numa_balancing is on | echo 0 > /proc/sys/kernel/numa_balancing | ACTING | proc/sys/kernel/numa_balancing = 1
 promotion | wrong | numa_balancing is 0 | echo 2 > /proc/sys/kernel/numa_balancing \
-    | proc/7/stat = 7 | run/memferry/status.json = {\"pid\": 7, \"act\": false} | proc/sys/kernel/numa_balancing = 0
+    | proc/7/stat = 7 | KDAMONDS/0/state = on | proc/sys/kernel/numa_balancing = 0 \
+    | run/memferry/status.json = {\"pid\": 7, \"act\": false, \"source\": {\"name\": \"damon\"}}
 promotion | wrong | has no NUMA balancing | | proc/sys/kernel/numa_balancing = gone
 promotion-rate | wrong | rate limit | echo 65536 > /proc | proc/sys/kernel/numa_balancing_promote_rate_limit_MBps = 0
 zone-reclaim | note | vm.zone_reclaim_mode | echo 0 > /proc | proc/sys/vm/zone_reclaim_mode = 1

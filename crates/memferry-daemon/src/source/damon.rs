@@ -22,7 +22,8 @@ use crate::tiering::{CHUNK, ProcessId, Seen};
 
 /// Microseconds of what a report covers: a round.
 const AGGREGATE_US: u32 = 200_000;
-/// Microseconds from sample to sample: DAMON's CPU time goes by their number. Every 40,000 found no more, and one in a report found it later.
+/// Microseconds from sample to sample. DAMON's CPU time is proportional to the number of samples. With 40,000 hot memory was found no sooner,
+/// with one sample in a report later.
 const SAMPLE_US: u32 = 100_000;
 /// The same where sysfs is read, which answers two samples later.
 const SYSFS_SAMPLE_US: u32 = 40_000;
@@ -388,6 +389,9 @@ mod tests {
             ("1".into(), "on".into())
         );
         assert_eq!(read("0/contexts/0/targets/0/pid_target"), "4711");
+        // Of another tree sysfs is read.
+        let sample = "0/contexts/0/monitoring_attrs/intervals/sample_us";
+        assert_eq!(read(sample), SYSFS_SAMPLE_US.to_string());
         let regions = |machine: &Machine| {
             let file = |of| format!("{KDAMONDS}/0/contexts/0/monitoring_attrs/nr_regions/{of}");
             ["min", "max"].map(|of| machine.text(&file(of)).unwrap())
@@ -432,7 +436,7 @@ mod tests {
         for act in [true, false] {
             let mut knobs = Knobs::open(root.path()).unwrap();
             let (_, why) = choose(SourceChoice::Auto, &machine, &mut knobs, act).unwrap();
-            assert_eq!(why.contains("the kernel moves pages up as well"), act);
+            assert_eq!(why.contains("NUMA balancing is on, too"), act);
         }
     }
 

@@ -84,7 +84,7 @@ pub fn choose(
     let (source, mut why) = take(choice, machine, knobs, act)?;
     let is_on = knobs.read(BALANCING).is_some_and(|mode| mode != "0");
     if act && is_on && !source.kernel_moves() {
-        why.push_str("; kernel.numa_balancing is on, so the kernel moves pages up as well");
+        why.push_str("; NUMA balancing is on, too");
     }
     Ok((source, why))
 }
