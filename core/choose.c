@@ -347,9 +347,17 @@ void ferry_choose(struct ferry_choose *choose, const struct ferry_batch *batch,
 	};
 	choose->since++;
 	/* One more, as the rest of a batch that was tried in part counts, too. */
-	if (choose->since > FERRY_CHOOSE_TRIAL && !batch->urgent &&
-	    choose->costs[FERRY_CHOOSE_PLAIN][size].samples >= SAMPLES_LEAST)
-		ferry_choose_try(choose, batch, size, choice);
+	if (choose->since > FERRY_CHOOSE_TRIAL && !batch->urgent) {
+		if (choose->costs[FERRY_CHOOSE_PLAIN][size].samples >= SAMPLES_LEAST) {
+			ferry_choose_try(choose, batch, size, choice);
+		} else if (choice->option != FERRY_CHOOSE_PLAIN) {
+			/* A smaller size chose, so that plain, which prices trials, was not used. */
+			choose->since = 0;
+			choice->option = FERRY_CHOOSE_PLAIN;
+			choice->most_ns = NS_MAX;
+			choice->trial = true;
+		}
+	}
 	option = &choose->options[choice->option];
 	if (option->cpus && option->channels) {
 		share = choose->costs[choice->option][ferry_choose_size(choice->bytes)].cpu_share;

@@ -164,6 +164,25 @@ static void what_was_dear_twice_is_tried_again(void)
 	learn_where_first_times_are_dear(2, 64 * 40);
 }
 
+/* A choice that a smaller size made is no better founded here than there: other options are tried. */
+static void what_a_smaller_size_chose_is_questioned(void)
+{
+	static const uint64_t small[] = { 1000000, 2000000, 2000000, 800000, 2000000 };
+	static const uint64_t large[] = { 2000000, 1200000, 4000000, 2200000, 4000000 };
+	struct ferry_batch batch = batch_of(2 * MIB);
+
+	ferry_choose_start(&choose, options, 5);
+	batch.folio_bytes = 2 * MIB;
+	run(batch, 64 * 100, small);
+	batch.bytes = 4 * MIB;
+	batch.urgent = true;
+	CHECK(choice_of(batch) == 3);
+	batch.urgent = false;
+	run(batch, 64 * 100, large);
+	batch.urgent = true;
+	CHECK(choice_of(batch) == 1);
+}
+
 /* Its stated start-up is longer than any batch. */
 static void what_cannot_be_afforded_keeps_nothing_else_from_its_turn(void)
 {
@@ -270,6 +289,7 @@ static const struct tap_test tests[] = {
 	TEST(what_is_not_measured_pays_for_trials_too),
 	TEST(a_first_time_that_is_dear_is_not_the_last),
 	TEST(what_was_dear_twice_is_tried_again),
+	TEST(what_a_smaller_size_chose_is_questioned),
 	TEST(what_cannot_be_afforded_keeps_nothing_else_from_its_turn),
 	TEST(parts_consist_of_folios),
 	TEST(both_sides_of_a_split_end_together),
