@@ -150,8 +150,8 @@ enum Way {
 
 /// The page is in memory (bit 63 of an entry of /proc/PID/pagemap).
 const ENTRY_PRESENT: u64 = 1 << 63;
-/// Entries read at once: 256 KiB, for 128 MiB of addresses.
-const ENTRIES: usize = 32 << 10;
+/// Addresses that one call looks at: it keeps the process from mapping and unmapping meanwhile.
+const AT_ONCE: usize = 128 << 20;
 
 impl Pages {
     /// Those of the process with this folder below /proc.
@@ -165,7 +165,8 @@ impl Pages {
         }))
     }
 
-    /// Hands on the runs of present pages in `range`, ascending; the shared zero page is none where the kernel tells it apart.
+    /// Hands on the runs of present pages in `range`, ascending; the shared zero page is none where the kernel tells it apart. A
+    /// long run may come in parts.
     ///
     /// # Errors
     /// The process may not be looked at any more.
@@ -189,7 +190,8 @@ fn scan(
     let mut regions = vec![Region::default(); 512];
     let mut at = range.start;
     while at < range.end {
-        let (count, end) = pagemap.scan(at, range.end, &mut regions)?;
+        let stop = range.end.min((at / AT_ONCE + 1) * AT_ONCE);
+        let (count, end) = pagemap.scan(at, stop, &mut regions)?;
         for region in &regions[..count] {
             if region.categories & (PRESENT | ZERO) == PRESENT {
                 found(region.start as usize..region.end as usize);
@@ -206,10 +208,10 @@ fn scan(
 
 fn read(file: &File, range: &Range<usize>, found: &mut dyn FnMut(Range<usize>)) -> io::Result<()> {
     let page = rustix::param::page_size();
-    let mut bytes = vec![0; ENTRIES * 8];
+    let mut bytes = vec![0; AT_ONCE / page * 8];
     let mut at = range.start;
     while at < range.end {
-        let wanted = ((range.end - at) / page).min(ENTRIES) * 8;
+        let wanted = (range.end - at).min(AT_ONCE) / page * 8;
         let got = file.read_at(&mut bytes[..wanted], (at / page * 8) as u64)? / 8;
         // The process has ended, or the range lies beyond its addresses.
         if got == 0 {
@@ -236,4 +238,45 @@ fn read(file: &File, range: &Range<usize>, found: &mut dyn FnMut(Range<usize>)) 
         at += got * page;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Across the borders of calls, in both ways, each page is found once.
+    #[test]
+    fn runs_over_several_calls_are_whole() {
+        let page = rustix::param::page_size();
+        let len = 4 * AT_ONCE;
+        // SAFETY: a new mapping, of which only pages within it are written, and which is unmapped at the end.
+        let start = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            let at = libc::mmap(std::ptr::null_mut(), len, rights, flags, -1, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            libc::madvise(at, len, libc::MADV_NOHUGEPAGE);
+            at as usize
+        };
+        let border = start.next_multiple_of(AT_ONCE) + AT_ONCE;
+        let mut wanted = vec![start, start + len - page];
+        wanted.extend((0..8).map(|index| border - 4 * page + index * page));
+        wanted.push(border + AT_ONCE);
+        for at in &wanted {
+            // SAFETY: within the mapping.
+            unsafe { (*at as *mut u8).write_volatile(1) };
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        let process = Path::new("/proc/self");
+        let read = Way::Read(File::open(process.join("pagemap")).unwrap());
+        for pages in [Pages::of(process).unwrap(), Pages(read)] {
+            let mut found = Vec::new();
+            let mut add = |run: Range<usize>| found.extend(run.step_by(page));
+            pages.each_run(&(start..start + len), &mut add).unwrap();
+            assert_eq!(found, wanted, "{pages:?}");
+        }
+        // SAFETY: the mapping from above, of which no reference is left.
+        unsafe { libc::munmap(start as *mut libc::c_void, len) };
+    }
 }
