@@ -3,9 +3,9 @@
 //! accesses to it wait. The owner's cpuset and policy are looked at before, and what is locked or pinned stays.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,16 @@ use memferry_process::{Process, ProcessMove, Progress};
 
 use crate::machine::Machine;
 use crate::members;
-use crate::owner::Owner;
+use crate::owner::{self, Owner};
 use crate::tiering::{CHUNK, Move, Placed, ProcessId, Way};
 
-/// What an owner said is asked again after that, or after so many times what asking took, a minute at most: numa_maps and smaps walk the page tables of the
-/// whole process, about a second for 256 GiB of base pages.
+/// Whether the owner has other mappings, or more locked, is looked at after that.
 const OWNER_AGE: Duration = Duration::from_secs(5);
-const OWNER_COST: u32 = 100;
-const MOST_OWNER_AGE: Duration = Duration::from_secs(60);
+/// Then it is asked again after so many times what asking took, two seconds or more for 256 GiB of base pages; and if nothing seems to
+/// have changed, after so many times, ten minutes at most: the policy of a whole mapping changes without a trace.
+const CHANGED_COST: u32 = 100;
+const SAME_COST: u32 = 1000;
+const MOST_OWNER_AGE: Duration = Duration::from_secs(600);
 /// Pages of a chunk whose nodes are asked for.
 const SAMPLES: usize = 8;
 /// Pages of one call that asks.
@@ -48,8 +50,17 @@ pub trait Hands {
 #[derive(Debug)]
 pub struct Kernel {
     machine: Machine,
-    /// With until when it holds.
-    owners: HashMap<ProcessId, (Instant, Owner)>,
+    owners: HashMap<ProcessId, Known>,
+}
+
+/// What an owner said.
+#[derive(Debug)]
+struct Known {
+    owner: Owner,
+    mark: u64,
+    /// When its mark is to be looked at, and when it is asked again, if that is the same.
+    look: Instant,
+    end: Instant,
 }
 
 impl Kernel {
@@ -62,18 +73,39 @@ impl Kernel {
     }
 
     fn owner(&mut self, process: ProcessId) -> io::Result<&Owner> {
-        self.owners.retain(|_, (until, _)| Instant::now() < *until);
-        match self.owners.entry(process) {
-            Entry::Occupied(known) => Ok(&known.into_mut().1),
-            Entry::Vacant(unknown) => {
-                let began = Instant::now();
-                let owner = Owner::read(&self.machine.root, process.pid)?;
-                let asked = Instant::now();
-                let cost = (asked - began).saturating_mul(OWNER_COST);
-                let until = asked + cost.clamp(OWNER_AGE, MOST_OWNER_AGE);
-                Ok(&unknown.insert((until, owner)).1)
+        let now = Instant::now();
+        self.owners.retain(|_, known| now < known.end);
+        let root = &self.machine.root;
+        if self.owners.get(&process).is_none_or(|known| now >= known.look) {
+            // Before it is asked: what changes meanwhile is seen the next time.
+            let mark = owner::mark(root, process.pid)?;
+            match self.owners.get_mut(&process) {
+                Some(known) if known.mark == mark => known.look = now + OWNER_AGE,
+                _ => {
+                    let known = Known::ask(root, process, mark)?;
+                    self.owners.insert(process, known);
+                }
             }
         }
+        Ok(&self.owners[&process].owner)
+    }
+}
+
+impl Known {
+    fn ask(root: &Path, process: ProcessId, mark: u64) -> io::Result<Self> {
+        let began = Instant::now();
+        let owner = Owner::read(root, process.pid)?;
+        let asked = Instant::now();
+        let after = |times| {
+            let cost = (asked - began).saturating_mul(times);
+            asked + cost.clamp(OWNER_AGE, MOST_OWNER_AGE)
+        };
+        Ok(Self {
+            owner,
+            mark,
+            look: after(CHANGED_COST),
+            end: after(SAME_COST),
+        })
     }
 }
 
@@ -187,6 +219,7 @@ impl Hands for Kernel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::tests::{put, tree};
 
     #[test]
     fn samples_are_even_and_within_the_runs() {
@@ -196,6 +229,37 @@ mod tests {
         let runs = [0..12 * page, 100 * page..104 * page];
         let found: Vec<usize> = samples(&runs).iter().map(|at| at / page).collect();
         assert_eq!(found, [0, 2, 4, 6, 8, 10, 100, 102]);
+    }
+
+    #[test]
+    fn an_owner_with_other_mappings_is_asked_again() {
+        let root = tree();
+        let file = |name: &str, text: &str| put(root.path(), &format!("proc/7/{name}"), text);
+        file("status", "VmLck:\t0 kB\nMems_allowed_list:\t0-1\n");
+        let one = "00001000-00003000 rw-p 00000000 00:00 0\n";
+        file("maps", one);
+        file("numa_maps", "00001000 default anon=1\n");
+        let mut hands = Kernel::new(&Machine::read(root.path()).unwrap());
+        let process = ProcessId { pid: 7, start: 1 };
+        let mut ranges = |is_due: bool| {
+            if let Some(known) = hands.owners.get_mut(&process).filter(|_| is_due) {
+                known.look = Instant::now();
+            }
+            hands.owner(process).unwrap().ranges.clone()
+        };
+        assert_eq!(ranges(false), std::slice::from_ref(&(0x1000..0x3000)));
+        file("maps", &format!("{one}00005000-00006000 rw-p 00000000 00:00 0\n"));
+        file("numa_maps", "00001000 bind:0 anon=1\n00005000 default anon=1\n");
+        assert_eq!(ranges(false), std::slice::from_ref(&(0x1000..0x3000)));
+        assert_eq!(ranges(true), std::slice::from_ref(&(0x5000..0x6000)));
+        // What leaves no trace in the mappings is not asked for each time.
+        file("numa_maps", "00001000 default anon=1\n00005000 default anon=1\n");
+        assert_eq!(ranges(true), std::slice::from_ref(&(0x5000..0x6000)));
+        file("status", "VmLck:\t4 kB\nMems_allowed_list:\t0-1\n");
+        file("smaps", "00001000-00003000 rw-p 00000000 00:00 0\nVmFlags: rd wr lo\n");
+        assert_eq!(ranges(true), std::slice::from_ref(&(0x5000..0x6000)));
+        file("status", "VmLck:\t0 kB\nMems_allowed_list:\t0-1\n");
+        assert_eq!(ranges(true), [0x1000..0x3000, 0x5000..0x6000]);
     }
 
     #[test]

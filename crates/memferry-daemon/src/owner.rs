@@ -4,11 +4,38 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 
 use memferry_linux::topology::parse::id_list;
+
+const NODES: &str = "Mems_allowed_list:";
+const LOCKED: &str = "VmLck:";
+
+fn read(root: &Path, pid: u32, file: &str) -> io::Result<String> {
+    let bytes = fs::read(root.join(format!("proc/{pid}/{file}")))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = status.lines();
+    lines.find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// Another number once a mapping came, went or changed its length, more or less is locked, or the cpuset allows other nodes. No page
+/// tables are walked for it.
+///
+/// # Errors
+/// The process has ended, or may not be looked at.
+pub fn mark(root: &Path, pid: u32) -> io::Result<u64> {
+    let status = read(root, pid, "status")?;
+    let fields = [NODES, LOCKED].map(|name| field(&status, name));
+    let mut hasher = DefaultHasher::new();
+    (fields, read(root, pid, "maps")?).hash(&mut hasher);
+    Ok(hasher.finish())
+}
 
 /// What may be done with a process's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,25 +47,16 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Reads it.
+    /// Reads it: numa_maps, and smaps if something is locked, walk all page tables of the process, 20 ms each for 2 GiB of base pages.
     ///
     /// # Errors
     /// The process has ended, or may not be looked at.
     pub fn read(root: &Path, pid: u32) -> io::Result<Self> {
-        let read = |file: &str| {
-            let bytes = fs::read(root.join(format!("proc/{pid}/{file}")))?;
-            Ok::<_, io::Error>(String::from_utf8_lossy(&bytes).into_owned())
-        };
+        let read = |file: &str| read(root, pid, file);
         let status = read("status")?;
-        let field = |name: &str| {
-            status
-                .lines()
-                .find_map(|line| line.strip_prefix(name))
-                .map(str::trim)
-        };
-        let nodes = field("Mems_allowed_list:").and_then(|list| id_list(list).ok());
+        let nodes = field(&status, NODES).and_then(|list| id_list(list).ok());
         let policies = policies(&read("numa_maps")?);
-        let is_locked = field("VmLck:").is_some_and(|size| !size.starts_with("0 "));
+        let is_locked = field(&status, LOCKED).is_some_and(|size| !size.starts_with("0 "));
         let locked = if is_locked {
             locked(&read("smaps")?)
         } else {
