@@ -46,6 +46,9 @@
 #define STREAK		4
 #define STREAK_DEAR	8
 
+/* So many first times of an option may be dearer than was assumed. */
+#define ASSUMED_MOST	2
+
 /*
  * Shares of the time: an option that looks faster is used although it may be 1/128 above plain,
  * or gains of 2 % would be lost in the noise. A trial may cost as much as leaves 64 batches
@@ -402,6 +405,9 @@ void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *
 	int32_t now = (int32_t)ferry_choose_cost(ns, choice->bytes);
 	int32_t error = now - (int32_t)cost.mean, distance;
 	int32_t far = (int32_t)(2 * cost.spread + cost.mean / 16);
+	/* Its times that were assumed so far; a measured cost of one sample has no streak. */
+	int32_t assumed = cost.samples ? cost.streak : 0;
+	bool is_new = !cost.samples || (cost.samples == 1 && assumed > 0);
 
 	if (error > far) {
 		cost.streak = cost.streak > 0 ? cost.streak + 1 : 1;
@@ -412,17 +418,16 @@ void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *
 	} else {
 		cost.streak = 0;
 	}
-	if (!cost.samples && choice->trial && ns > choice->most_ns) {
+	if (is_new && assumed < ASSUMED_MOST && choice->trial && ns > choice->most_ns) {
 		/*
-		 * The first time of an option wakes threads and fills caches. It counts as what was
-		 * assumed, which can be afforded again; the second one, if it is as far off, as it
-		 * is.
+		 * The first times of an option wake threads and fill caches. They count as what was
+		 * assumed, which can be afforded again; the next one counts as it is.
 		 */
 		cost.mean = ferry_choose_cost(choice->most_ns, choice->bytes) / 5 * 4;
 		cost.spread = cost.mean / 4;
 		cost.samples = 1;
-		cost.streak = STREAK_DEAR - 1;
-	} else if (!cost.samples || cost.streak >= STREAK_DEAR || cost.streak <= -STREAK ||
+		cost.streak = (int8_t)(assumed + 1);
+	} else if (is_new || cost.streak >= STREAK_DEAR || cost.streak <= -STREAK ||
 		   (cost.streak < 0 && cost.samples < STREAK)) {
 		/* Of few samples the dear ones were preempted, or woke what had slept. */
 		cost.mean = (uint32_t)now;

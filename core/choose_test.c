@@ -161,7 +161,8 @@ static void a_first_time_that_is_dear_is_not_the_last(void)
 
 static void what_was_dear_twice_is_tried_again(void)
 {
-	learn_where_first_times_are_dear(2, 64 * 40);
+	learn_where_first_times_are_dear(2, 64 * 20);
+	learn_where_first_times_are_dear(3, 64 * 40);
 }
 
 /* A choice that a smaller size made is no better founded here than there: other options are tried. */
