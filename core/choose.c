@@ -315,20 +315,11 @@ static void ferry_choose_account(struct ferry_choose *choose, uint64_t plain_ns,
 void ferry_choose_start(struct ferry_choose *choose, const struct ferry_choose_option *options,
 			uint32_t nr_options)
 {
-	uint32_t k, size;
+	uint32_t k;
 
-	choose->slack = 0;
-	choose->bank[0] = 0;
-	choose->bank[1] = 0;
-	choose->nr_options = nr_options;
-	choose->since = 0;
-	choose->turn = 0;
-	choose->next = 0;
-	for (k = 0; k < nr_options; k++) {
+	*choose = (struct ferry_choose){ .nr_options = nr_options };
+	for (k = 0; k < nr_options; k++)
 		choose->options[k] = options[k];
-		for (size = 0; size < FERRY_CHOOSE_SIZES; size++)
-			choose->costs[k][size] = (struct ferry_choose_cost){ .samples = 0 };
-	}
 }
 
 /**
