@@ -76,7 +76,8 @@ impl Kernel {
         let now = Instant::now();
         self.owners.retain(|_, known| now < known.end);
         let root = &self.machine.root;
-        if self.owners.get(&process).is_none_or(|known| now >= known.look) {
+        let known = self.owners.get(&process);
+        if known.is_none_or(|known| now >= known.look) {
             // Before it is asked: what changes meanwhile is seen the next time.
             let mark = owner::mark(root, process.pid)?;
             match self.owners.get_mut(&process) {
@@ -248,15 +249,27 @@ mod tests {
             hands.owner(process).unwrap().ranges.clone()
         };
         assert_eq!(ranges(false), std::slice::from_ref(&(0x1000..0x3000)));
-        file("maps", &format!("{one}00005000-00006000 rw-p 00000000 00:00 0\n"));
-        file("numa_maps", "00001000 bind:0 anon=1\n00005000 default anon=1\n");
+        file(
+            "maps",
+            &format!("{one}00005000-00006000 rw-p 00000000 00:00 0\n"),
+        );
+        file(
+            "numa_maps",
+            "00001000 bind:0 anon=1\n00005000 default anon=1\n",
+        );
         assert_eq!(ranges(false), std::slice::from_ref(&(0x1000..0x3000)));
         assert_eq!(ranges(true), std::slice::from_ref(&(0x5000..0x6000)));
         // What leaves no trace in the mappings is not asked for each time.
-        file("numa_maps", "00001000 default anon=1\n00005000 default anon=1\n");
+        file(
+            "numa_maps",
+            "00001000 default anon=1\n00005000 default anon=1\n",
+        );
         assert_eq!(ranges(true), std::slice::from_ref(&(0x5000..0x6000)));
         file("status", "VmLck:\t4 kB\nMems_allowed_list:\t0-1\n");
-        file("smaps", "00001000-00003000 rw-p 00000000 00:00 0\nVmFlags: rd wr lo\n");
+        file(
+            "smaps",
+            "00001000-00003000 rw-p 00000000 00:00 0\nVmFlags: rd wr lo\n",
+        );
         assert_eq!(ranges(true), std::slice::from_ref(&(0x5000..0x6000)));
         file("status", "VmLck:\t0 kB\nMems_allowed_list:\t0-1\n");
         assert_eq!(ranges(true), [0x1000..0x3000, 0x5000..0x6000]);

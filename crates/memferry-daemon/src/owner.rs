@@ -21,7 +21,9 @@ fn read(root: &Path, pid: u32, file: &str) -> io::Result<String> {
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = status.lines();
-    lines.find_map(|line| line.strip_prefix(name)).map(str::trim)
+    lines
+        .find_map(|line| line.strip_prefix(name))
+        .map(str::trim)
 }
 
 /// Another number once a mapping came, went or changed its length, more or less is locked, or the cpuset allows other nodes. No page
