@@ -396,7 +396,7 @@ void ferry_choose_learn(struct ferry_choose *choose, const struct ferry_choice *
 	int32_t now = (int32_t)ferry_choose_cost(ns, choice->bytes);
 	int32_t error = now - (int32_t)cost.mean, distance;
 	int32_t far = (int32_t)(2 * cost.spread + cost.mean / 16);
-	/* Its times that were assumed so far; a measured cost of one sample has no streak. */
+	/* Times that counted as assumed; a measured cost of one sample has no streak. */
 	int32_t assumed = cost.samples ? cost.streak : 0;
 	bool is_new = !cost.samples || (cost.samples == 1 && assumed > 0);
 

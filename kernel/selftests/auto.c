@@ -252,9 +252,11 @@ static void warm(void)
 {
 	for (int n = 0; n < nodes_with_memory(); n++) {
 		int node = node_at(n);
-		size_t bytes = node_free_bytes(node) - 4 * node_reserve_bytes(node);
+		long long bytes = node_free_bytes(node) - 4 * node_reserve_bytes(node);
 		void *at;
 
+		if (bytes < (long long)HUGE_BYTES)
+			continue;
 		bytes -= bytes % HUGE_BYTES;
 		at = map_anonymous(bytes, true);
 		if (!populate_on(node, at, bytes))
@@ -273,8 +275,10 @@ static void measure_all(unsigned int rounds)
 
 int main(int argc, char **argv)
 {
+	bool measuring = argc > 2 && !strcmp(argv[1], "measure");
+
 	/* The machine's own engine is measured, if it has one. */
-	if (argc > 2 && !strcmp(argv[1], "measure") && file_exists("/sys/class/dma/dma0chan0")) {
+	if (measuring && file_exists("/sys/class/dma/dma0chan0")) {
 		tap_start();
 		nodes_with_memory();
 		migrator_needed();
@@ -286,7 +290,7 @@ int main(int argc, char **argv)
 	}
 	if (module_load("mtcopy", ""))
 		tap_bail("mtcopy cannot be loaded");
-	if (argc > 2 && !strcmp(argv[1], "measure")) {
+	if (measuring) {
 		int rounds = atoi(argv[2]);
 
 		if (rounds < 1 || rounds > MAX_ROUNDS)

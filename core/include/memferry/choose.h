@@ -54,7 +54,8 @@ struct ferry_choose_option {
  * @spread: moving mean of the distance from @mean
  * @margin: three standard errors of @mean
  * @samples: how many, up to a limit; 0 if nothing is known
- * @streak: samples in a row that lay far above (or, if negative, below) @mean
+ * @streak: samples in a row that lay far above (or, if negative, below) @mean; above 0 with one
+ *	sample, so many times that were dearer than assumed, and @mean is what was assumed
  * @cpu_share: part of the CPU lanes in a split, in 256ths; 0 if never measured
  */
 struct ferry_choose_cost {

@@ -19,11 +19,11 @@ use crate::members;
 use crate::owner::{self, Owner};
 use crate::tiering::{CHUNK, Move, Placed, ProcessId, Way};
 
-/// Whether the owner has other mappings, or more locked, is looked at after that.
+/// Mappings and locked bytes of an owner are compared after that.
 const OWNER_AGE: Duration = Duration::from_secs(5);
-/// Then it is asked again after so many times what asking took, two seconds or more for 256 GiB of base pages; and if nothing seems to
-/// have changed, after so many times, ten minutes at most: the policy of a whole mapping changes without a trace.
+/// Where they changed, it is asked again once so many times what asking took have passed, so that asking takes a hundredth of a CPU.
 const CHANGED_COST: u32 = 100;
+/// The same where they did not: the policy of a whole mapping changes without a trace.
 const SAME_COST: u32 = 1000;
 const MOST_OWNER_AGE: Duration = Duration::from_secs(600);
 /// Pages of a chunk whose nodes are asked for.

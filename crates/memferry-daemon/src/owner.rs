@@ -49,7 +49,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Reads it: numa_maps, and smaps if something is locked, walk all page tables of the process, 20 ms each for 2 GiB of base pages.
+    /// Reads it: numa_maps, and smaps if something is locked, walk all page tables of the process.
     ///
     /// # Errors
     /// The process has ended, or may not be looked at.
