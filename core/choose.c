@@ -201,25 +201,6 @@ static uint32_t ferry_choose_least(const struct ferry_choose *choose, uint32_t o
 	return least;
 }
 
-/* The usable option other than @used with the lowest lower bound, if that is below @used. */
-static uint32_t ferry_choose_promising(const struct ferry_choose *choose,
-				       const struct ferry_batch *batch, uint32_t size,
-				       uint32_t used)
-{
-	uint32_t best = used, least = choose->costs[used][size].mean, low, k;
-
-	for (k = 0; k < choose->nr_options; k++) {
-		if (k == used || !ferry_choose_usable(&choose->options[k], batch))
-			continue;
-		low = ferry_choose_least(choose, k, size);
-		if (low < least) {
-			least = low;
-			best = k;
-		}
-	}
-	return best;
-}
-
 /*
  * The most that @option takes for @bytes: no more per byte than a smaller size takes, and
  * @untried_ns beside its start-up if no such size is known.
@@ -239,56 +220,76 @@ static uint64_t ferry_choose_worst(const struct ferry_choose *choose, uint32_t o
 }
 
 /*
- * Makes @choice a trial if one can be afforded: in turns of the option that may be better, and
- * of one after the other, so that changes are found. Each kind saves up for itself.
+ * Makes @trial one of @option in place of @used: by the whole batch or, if 64 batches cannot afford
+ * that, by a part; of no bytes if there is none. Returns how much longer it may take.
  */
-static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_batch *batch,
-			     uint32_t size, struct ferry_choice *choice)
+static uint64_t ferry_choose_price(const struct ferry_choose *choose,
+				   const struct ferry_batch *batch, uint32_t size, uint32_t used,
+				   uint32_t option, struct ferry_choice *trial)
 {
 	uint32_t plain = choose->costs[FERRY_CHOOSE_PLAIN][size].mean;
-	uint32_t used = choose->costs[choice->option][size].mean;
-	uint64_t part = batch->bytes, bytes = 0, extra = 0, most_ns = 0;
-	uint64_t smaller, worst, plain_ns, used_ns;
-	uint64_t most = TRIAL_MOST * ferry_choose_ns(used, part);
-	uint32_t untried = batch->folio_bytes > part / 8 ? UNTRIED_WHOLE : UNTRIED_PART;
-	uint32_t kind = choose->turn = !choose->turn, option, shift;
-	uint64_t bank = choose->bank[kind];
+	uint32_t mean = choose->costs[used][size].mean;
+	uint32_t untried = batch->folio_bytes > batch->bytes / 8 ? UNTRIED_WHOLE : UNTRIED_PART;
+	uint64_t most = TRIAL_MOST * ferry_choose_ns(mean, batch->bytes);
+	uint64_t part = batch->bytes, smaller, worst, plain_ns, used_ns;
+	uint32_t shift;
 
-	/* If it can't be afforded the other kind is asked 16 batches later. */
-	choose->since = FERRY_CHOOSE_TRIAL - 16;
-	option = kind ? choose->next : ferry_choose_promising(choose, batch, size, choice->option);
-	if (option >= choose->nr_options || option == choice->option ||
-	    !ferry_choose_usable(&choose->options[option], batch)) {
-		if (kind)
-			choose->next = option + 1 < choose->nr_options ? option + 1 : 0;
-		return;
-	}
+	*trial = (struct ferry_choice){ .option = option, .trial = true };
 	/* The rest of three quarters or more still has the size of the whole, and its option. */
-	for (shift = choice->option ? 2 : 1; part >> SIZE_SHIFT; shift++, part = smaller) {
+	for (shift = used ? 2 : 1; part >> SIZE_SHIFT; shift++, part = smaller) {
 		smaller = batch->bytes >> shift & ~(batch->folio_bytes - 1);
 		plain_ns = ferry_choose_ns(plain, part);
 		worst = ferry_choose_worst(choose, option, part, plain_ns * untried / 4);
 		/* What was too dear waits for its whole price, or it would never be seen again. */
 		if (worst <= plain_ns + choose->slack * SLACK_BATCHES ||
-		    (!bytes && !(smaller >> SIZE_SHIFT) &&
+		    (!trial->bytes && !(smaller >> SIZE_SHIFT) &&
 		     choose->costs[option][ferry_choose_size(part)].samples)) {
-			bytes = part;
-			most_ns = worst;
-			used_ns = ferry_choose_ns(used, part);
-			extra = worst > used_ns ? worst - used_ns : 0;
+			trial->bytes = part;
+			trial->most_ns = worst;
 			if (worst <= most)
 				break;
 		}
 	}
-	if (!bytes || extra <= bank)
-		choose->next += kind;
-	if (bytes && extra <= bank) {
-		choose->bank[kind] = bank - extra;
-		choose->since = 0;
-		*choice = (struct ferry_choice){
-			.bytes = bytes, .most_ns = most_ns, .option = option, .trial = true,
-		};
+	used_ns = ferry_choose_ns(mean, trial->bytes);
+	return trial->most_ns > used_ns ? trial->most_ns - used_ns : 0;
+}
+
+/*
+ * Makes @choice a trial if one can be afforded: in turns of the option that may be better, which is
+ * the one with the lowest lower bound if that is below what is used, and of one after the other, so
+ * that changes are found. Each kind saves up for itself. Of the first kind an option that waits for
+ * its price keeps no other one from being tried.
+ */
+static void ferry_choose_try(struct ferry_choose *choose, const struct ferry_batch *batch,
+			     uint32_t size, struct ferry_choice *choice)
+{
+	uint32_t kind = choose->turn = !choose->turn, option = kind ? choose->next : 0;
+	uint32_t used = choice->option, least = choose->costs[used][size].mean, low, k;
+	struct ferry_choice trial;
+	uint64_t extra, price = 0;
+
+	/* If none can be afforded the other kind is asked 16 batches later. */
+	choose->since = FERRY_CHOOSE_TRIAL - 16;
+	for (k = 0; k < choose->nr_options; k++, option++) {
+		option = option < choose->nr_options ? option : 0;
+		if (option == used || !ferry_choose_usable(&choose->options[option], batch))
+			continue;
+		low = kind ? 0 : ferry_choose_least(choose, option, size);
+		if (low >= least)
+			continue;
+		extra = ferry_choose_price(choose, batch, size, used, option, &trial);
+		if (trial.bytes && extra <= choose->bank[kind]) {
+			least = low;
+			price = extra;
+			*choice = trial;
+			choose->since = 0;
+		}
+		if (kind) {
+			choose->next = option + (extra <= choose->bank[kind]);
+			break;
+		}
 	}
+	choose->bank[kind] -= price;
 }
 
 /* Counts a batch that costs @plain_ns or, by the option in use, @used_ns. */
