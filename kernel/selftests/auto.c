@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * auto [measure ROUNDS [LEARNING KIB]]: several migrators at once. Each reason has its own, their
+ * auto [measure ROUNDS [LEARNING KIB [huge]]]: several migrators at once. Each reason has its own, their
  * modules stay while they are chosen, "auto" tries what there is and tells what it learnt, and
  * with "only" no page is moved by another copy.
  *
  * measure: what "auto" takes against the others, as ratios of times that are taken in turn. Of
- * base pages of KIB alone after 4 * LEARNING moves.
+ * base pages of KIB, or of THPs, alone after 4 * LEARNING moves.
  */
 #include "clock.h"
 #include "content.h"
@@ -299,7 +299,8 @@ int main(int argc, char **argv)
 		choose("none", "damon auto");
 		warm();
 		if (argc > 4)
-			measure("anonymous", atoi(argv[4]) * 1024UL, rounds, atoi(argv[3]));
+			measure(argc > 5 ? "anonymous, 2048 KiB" : "anonymous",
+				atoi(argv[4]) * 1024UL, rounds, atoi(argv[3]));
 		else
 			measure_all(rounds);
 		return tap_done();
