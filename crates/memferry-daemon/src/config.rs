@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -49,16 +49,34 @@ pub enum SourceChoice {
 }
 
 /// What slows the daemon down.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Brakes {
     /// Bytes promoted per second at most.
+    #[serde(deserialize_with = "rate")]
     pub bytes_per_second: u64,
     /// PSI of memory, some avg10 in percent, above which rates halve.
+    #[serde(deserialize_with = "percent")]
     pub memory_pressure: f64,
     /// The same of the CPUs.
+    #[serde(deserialize_with = "percent")]
     pub cpu_pressure: f64,
     /// Percent of the promoted bytes that were not used again, above which the rate halves.
+    #[serde(deserialize_with = "whole_percent")]
     pub waste: u64,
+}
+
+impl Default for Brakes {
+    /// The kernel moves some GB/s on one CPU: a tenth of it. A tenth of the time is what a program notices of stalls by memory.
+    /// A CPU that is waited for all the time is busy, not overloaded. A page that is used again half the time still gains.
+    fn default() -> Self {
+        Self {
+            bytes_per_second: 256 << 20,
+            memory_pressure: 10.0,
+            cpu_pressure: 100.0,
+            waste: 50,
+        }
+    }
 }
 
 /// A tenant.
@@ -140,12 +158,28 @@ fn absolute<'de, D: serde::Deserializer<'de>>(from: D) -> Result<PathBuf, D::Err
 }
 
 fn bounded<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let bytes = NumberOrText::deserialize(from)?.bytes();
     // Below, a few groups have a record an hour; above, it was meant otherwise.
-    let allowed = (1 << 20)..=(1 << 40);
+    bytes_in(from, (1 << 20)..=(1 << 40), "a size; give 1M to 1T")
+}
+
+/// A rate that pace takes; the least lets a 2 MiB chunk go each second.
+fn rate<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let allowed = (2 << 20)..=memferry_core::pace::PACE_RATE_MAX;
+    bytes_in(from, allowed, "a rate; give 2M to 4T bytes per second")
+}
+
+fn bytes_in<'de, D: serde::Deserializer<'de>>(
+    from: D,
+    allowed: RangeInclusive<u64>,
+    what: &str,
+) -> Result<u64, D::Error> {
+    let bytes = match NumberOrText::deserialize(from)? {
+        NumberOrText::Number(bytes) => Some(bytes),
+        NumberOrText::Text(text) => size(&text),
+    };
     bytes
         .filter(|bytes| allowed.contains(bytes))
-        .ok_or_else(|| serde::de::Error::custom(format!("not a size; give 1M to 1T; {SIZE}")))
+        .ok_or_else(|| serde::de::Error::custom(format!("not {what}; {SIZE}")))
 }
 
 #[derive(Deserialize)]
@@ -156,16 +190,6 @@ fn bounded<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
 enum NumberOrText {
     Number(u64),
     Text(String),
-}
-
-impl NumberOrText {
-    /// The bytes, of what is no percentage.
-    fn bytes(&self) -> Option<u64> {
-        match self {
-            Self::Number(bytes) => Some(*bytes),
-            Self::Text(text) => size(text),
-        }
-    }
 }
 
 const SIZE: &str = "a size is bytes, or text with K, M, G or T (powers of 1024): \"64M\", \"1.5G\"";
@@ -205,23 +229,6 @@ impl TryFrom<NumberOrText> for Amount {
     }
 }
 
-/// A rate that pace takes.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(try_from = "NumberOrText")]
-struct Rate(u64);
-
-impl TryFrom<NumberOrText> for Rate {
-    type Error = String;
-
-    fn try_from(raw: NumberOrText) -> Result<Self, String> {
-        let bytes = raw.bytes();
-        // The least lets a 2 MiB chunk go each second, the most is the pace's.
-        let allowed = (2 << 20)..=memferry_core::pace::PACE_RATE_MAX;
-        (bytes.filter(|bytes| allowed.contains(bytes)).map(Self))
-            .ok_or_else(|| format!("not a rate; give 2M to 4T bytes per second; {SIZE}"))
-    }
-}
-
 impl TryFrom<String> for Listen {
     type Error = String;
 
@@ -244,22 +251,6 @@ impl TryFrom<String> for Listen {
     }
 }
 
-/// A number of percent in a range.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(try_from = "f64")]
-struct Percent(f64);
-
-impl TryFrom<f64> for Percent {
-    type Error = String;
-
-    fn try_from(number: f64) -> Result<Self, String> {
-        match number {
-            0.1..=100.0 => Ok(Self(number)),
-            _ => Err(format!("{number} is not from 0.1 to 100")),
-        }
-    }
-}
-
 /// Integers are percentages as well.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a number from 0.1 to 100")]
@@ -268,28 +259,32 @@ enum Number {
     Broken(f64),
 }
 
-fn percent<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Percent, D::Error> {
+fn percent<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let number = match Number::deserialize(from)? {
         Number::Whole(number) => f64::from(number),
         Number::Broken(number) => number,
     };
-    Percent::try_from(number).map_err(serde::de::Error::custom)
+    match number {
+        0.1..=100.0 => Ok(number),
+        _ => Err(serde::de::Error::custom(format!(
+            "{number} is not from 0.1 to 100"
+        ))),
+    }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+fn whole_percent<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    percent(from).map(|number| number as u64)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct File {
-    #[serde(default)]
     act: bool,
-    #[serde(default)]
     source: SourceChoice,
-    #[serde(default)]
-    brakes: RawBrakes,
-    #[serde(default)]
+    brakes: Brakes,
     metrics: Option<Metrics>,
-    #[serde(default)]
     history: Option<HistoryPlace>,
-    #[serde(default, rename = "group")]
+    #[serde(rename = "group")]
     groups: Vec<Spanned<RawGroup>>,
 }
 
@@ -297,31 +292,6 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Metrics {
     listen: Listen,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawBrakes {
-    bytes_per_second: Rate,
-    #[serde(deserialize_with = "percent")]
-    memory_pressure: Percent,
-    #[serde(deserialize_with = "percent")]
-    cpu_pressure: Percent,
-    #[serde(deserialize_with = "percent")]
-    waste: Percent,
-}
-
-impl Default for RawBrakes {
-    /// The kernel moves some GB/s on one CPU: a tenth of it. A tenth of the time is what a program notices of stalls by memory.
-    /// A CPU that is waited for all the time is busy, not overloaded. A page that is used again half the time still gains.
-    fn default() -> Self {
-        Self {
-            bytes_per_second: Rate(256 << 20),
-            memory_pressure: Percent(10.0),
-            cpu_pressure: Percent(100.0),
-            waste: Percent(50.0),
-        }
-    }
 }
 
 #[derive(Deserialize)]
@@ -334,13 +304,9 @@ struct RawGroup {
     units: Vec<String>,
     #[serde(default)]
     processes: Vec<Spanned<String>>,
-    #[serde(default)]
     cgroup_names_file: Option<Spanned<PathBuf>>,
-    #[serde(default)]
     protect: Option<Amount>,
-    #[serde(default)]
     limit: Option<Spanned<Amount>>,
-    #[serde(default)]
     weight: Option<Spanned<u32>>,
 }
 
@@ -397,12 +363,7 @@ impl Config {
         Ok(Self {
             act: raw.act,
             source: raw.source,
-            brakes: Brakes {
-                bytes_per_second: raw.brakes.bytes_per_second.0,
-                memory_pressure: raw.brakes.memory_pressure.0,
-                cpu_pressure: raw.brakes.cpu_pressure.0,
-                waste: raw.brakes.waste.0 as u64,
-            },
+            brakes: raw.brakes,
             metrics: raw.metrics.map(|metrics| metrics.listen),
             history: raw.history,
             groups,
