@@ -206,10 +206,6 @@ impl Source for Damon {
         "damon"
     }
 
-    fn kernel_moves(&self) -> bool {
-        false
-    }
-
     fn watch(&mut self, knobs: &mut Knobs, processes: &[ProcessId]) -> Result<usize, DaemonError> {
         let mut wanted = processes[..processes.len().min(PROCESSES)].to_vec();
         wanted.sort_unstable();
@@ -258,10 +254,6 @@ impl Source for Damon {
         Ok(Report::Accesses(
             self.watched.iter().enumerate().map(regions).collect(),
         ))
-    }
-
-    fn pace(&mut self, _: &mut Knobs, _: u64) -> Result<(), DaemonError> {
-        Ok(())
     }
 
     fn cpu_seconds(&self, knobs: &Knobs) -> Option<f64> {

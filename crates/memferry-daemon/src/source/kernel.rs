@@ -110,10 +110,6 @@ impl Source for Kernel {
             false => Ok(()),
         }
     }
-
-    fn cpu_seconds(&self, _: &Knobs) -> Option<f64> {
-        None
-    }
 }
 
 #[cfg(test)]

@@ -36,7 +36,9 @@ pub trait Source {
     fn name(&self) -> &'static str;
 
     /// Whether the kernel moves pages, and not the daemon.
-    fn kernel_moves(&self) -> bool;
+    fn kernel_moves(&self) -> bool {
+        false
+    }
 
     /// Reports in a row that must see memory in use before it goes up: one may be the end of a scan.
     fn reports(&self) -> u8 {
@@ -59,10 +61,14 @@ pub trait Source {
     ///
     /// # Errors
     /// The kernel refuses.
-    fn pace(&mut self, knobs: &mut Knobs, bytes_per_second: u64) -> Result<(), DaemonError>;
+    fn pace(&mut self, _knobs: &mut Knobs, _bytes_per_second: u64) -> Result<(), DaemonError> {
+        Ok(())
+    }
 
     /// CPU seconds that it took so far, if that can be told.
-    fn cpu_seconds(&self, knobs: &Knobs) -> Option<f64>;
+    fn cpu_seconds(&self, _knobs: &Knobs) -> Option<f64> {
+        None
+    }
 
     /// The samples of a source that takes them.
     fn samples(&self) -> Option<SampleStatus> {

@@ -296,10 +296,6 @@ impl Source for Perf {
         "perf"
     }
 
-    fn kernel_moves(&self) -> bool {
-        false
-    }
-
     fn reports(&self) -> u8 {
         // A single sample is in as many as it counts in.
         REPORTS as u8 + 1
@@ -360,10 +356,6 @@ impl Source for Perf {
         Ok(Report::Accesses(
             reports.into_iter().filter_map(of).collect(),
         ))
-    }
-
-    fn pace(&mut self, _: &mut Knobs, _: u64) -> Result<(), DaemonError> {
-        Ok(())
     }
 
     fn cpu_seconds(&self, _: &Knobs) -> Option<f64> {
