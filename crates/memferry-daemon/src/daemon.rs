@@ -18,7 +18,7 @@ use crate::error::{DaemonError, file};
 use crate::hands::{Hands, Kernel};
 use crate::history::History;
 use crate::knobs::Knobs;
-use crate::machine::Machine;
+use crate::machine::{Machine, bytes_of};
 use crate::members::{self, Member};
 use crate::metrics::{self, Shared};
 use crate::rights;
@@ -573,10 +573,7 @@ impl Daemon {
             rounds: self.rounds,
             round_seconds: self.took.as_secs_f64(),
             cpu_seconds: own.unwrap_or(0.0),
-            resident: self
-                .knobs
-                .read("proc/self/statm")
-                .map_or(0, |statm| resident(&statm)),
+            resident: bytes_of(&self.options.root, "self", 1).unwrap_or(0),
             source: SourceStatus {
                 name: self.source.name().to_owned(),
                 why: self.why.clone(),
@@ -629,13 +626,6 @@ pub(crate) fn cpu_seconds(stat: &str) -> Option<f64> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
-}
-
-/// Resident bytes of a process by its /proc/PID/statm.
-fn resident(statm: &str) -> u64 {
-    let pages = statm.split_whitespace().nth(1);
-    let pages: u64 = pages.and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    pages * rustix::param::page_size() as u64
 }
 
 #[cfg(test)]

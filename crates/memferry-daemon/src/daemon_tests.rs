@@ -103,10 +103,7 @@ fn machine(config: &str) -> (tempfile::TempDir, Options, Fake, Daemon) {
 }
 
 fn text(root: &Path, file: &str) -> String {
-    fs::read_to_string(root.join(file))
-        .unwrap()
-        .trim()
-        .to_owned()
+    crate::machine::text(root, file).unwrap()
 }
 
 /// The pace once saved up less than comes in a round, so that a round could take no more.

@@ -10,6 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{DaemonError, file};
+use crate::machine::text;
 use crate::rights;
 
 /// The daemon's folder, below the root.
@@ -134,8 +135,7 @@ impl Knobs {
 
     /// What a setting says; `None` where there is none.
     pub fn read(&self, file: &str) -> Option<String> {
-        let text = fs::read_to_string(self.root.join(file)).ok()?;
-        Some(text.trim().to_owned())
+        text(&self.root, file)
     }
 
     /// Stores that a file comes back to `before`, whatever it will say then.
@@ -270,10 +270,7 @@ mod tests {
     use crate::machine::tests::put;
 
     fn read(root: &Path, file: &str) -> String {
-        fs::read_to_string(root.join(file))
-            .unwrap()
-            .trim()
-            .to_owned()
+        text(root, file).unwrap()
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! The machine's tiers, what is free of them, and how much programs wait. Files below a root folder; nothing is written.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,13 @@ const RESERVE: u64 = 64;
 pub(crate) fn text(root: &Path, file: &str) -> Option<String> {
     let text = fs::read_to_string(root.join(file)).ok()?;
     Some(text.trim().to_owned())
+}
+
+/// Bytes that a process has by the number at `field` of its /proc/PID/statm: 0 is what it has mapped, 1 what is in memory.
+pub(crate) fn bytes_of(root: &Path, pid: impl Display, field: usize) -> Option<u64> {
+    let text = text(root, &format!("proc/{pid}/statm"))?;
+    let pages: u64 = text.split_whitespace().nth(field)?.parse().ok()?;
+    pages.checked_mul(rustix::param::page_size() as u64)
 }
 
 /// A machine with two tiers or more.

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::config::Group;
+use crate::machine::{bytes_of, text};
 use crate::tiering::ProcessId;
 
 /// Processes with less memory are left alone: what they could gain is less than it costs to watch them.
@@ -26,14 +27,10 @@ pub struct Member {
 
 /// When a process started, in clock ticks from boot; `None` if it has ended.
 pub fn start(root: &Path, pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(root.join(format!("proc/{pid}/stat"))).ok()?;
+    let stat = text(root, &format!("proc/{pid}/stat"))?;
     // The name, in parentheses, may hold anything.
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()
+    let fields = stat.rsplit_once(')')?.1;
+    fields.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// The members of all groups, the largest first; `names` has what each group's file of names says. This process is none, and
@@ -56,8 +53,7 @@ pub fn find(root: &Path, groups: &[Group], names: &[BTreeSet<String>]) -> Vec<Me
 
 fn member(root: &Path, groups: &[Group], names: &[BTreeSet<String>], pid: u32) -> Option<Member> {
     let read = |file: &str| fs::read_to_string(root.join(format!("proc/{pid}/{file}"))).ok();
-    let pages: u64 = read("statm")?.split_whitespace().nth(1)?.parse().ok()?;
-    let resident = pages * rustix::param::page_size() as u64;
+    let resident = bytes_of(root, pid, 1)?;
     if resident < LEAST_RESIDENT {
         return None;
     }

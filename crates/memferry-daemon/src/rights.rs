@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Capabilities that this process lacks, for messages: what the kernel refuses, it refuses without a reason.
 
-use std::fs;
 use std::io;
 use std::path::Path;
+
+use crate::machine::text;
 
 /// A bit of `CapEff` (include/uapi/linux/capability.h), its name, and a bit that gives the same and more.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +23,7 @@ pub const SAMPLE: Right = Right(38, "CAP_PERFMON", 21);
 
 /// Of some rights those that this process lacks, as text; `None` if it has all, or that is not known.
 pub fn missing(root: &Path, wanted: &[Right]) -> Option<String> {
-    let status = fs::read_to_string(root.join("proc/self/status")).ok()?;
+    let status = text(root, "proc/self/status")?;
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))?;

@@ -16,7 +16,7 @@ use super::aggregated::{Aggregated, Tracepoint};
 use super::{Report, Source};
 use crate::error::DaemonError;
 use crate::knobs::{KDAMONDS, Knobs};
-use crate::machine::text;
+use crate::machine::{bytes_of, text};
 use crate::rights;
 use crate::tiering::{CHUNK, ProcessId, Seen};
 
@@ -264,14 +264,12 @@ impl Source for Damon {
 
 /// Most regions: one for two chunks that the processes have mapped, rounded up to a power of two. What has ended since counts nothing.
 fn regions_for(knobs: &Knobs, processes: &[ProcessId]) -> usize {
-    let mapped = |process: &ProcessId| -> Option<usize> {
-        let sizes = knobs.read(&format!("proc/{}/statm", process.pid))?;
-        let pages: usize = sizes.split_whitespace().next()?.parse().ok()?;
-        pages.checked_mul(rustix::param::page_size())
-    };
-    let bytes: usize = processes.iter().filter_map(mapped).sum();
+    let mapped = |process: &ProcessId| bytes_of(knobs.root(), process.pid, 0);
+    let bytes: u64 = processes.iter().filter_map(mapped).sum();
     let [least, most] = REGIONS;
-    (bytes / CHUNK / 2).clamp(least, most).next_power_of_two()
+    (bytes as usize / CHUNK / 2)
+        .clamp(least, most)
+        .next_power_of_two()
 }
 
 fn regions(knobs: &Knobs, folder: &str, of: u32) -> Vec<Seen> {

@@ -16,6 +16,7 @@ use memferry_linux::topology::parse::id_list;
 use super::{Report, Source};
 use crate::error::DaemonError;
 use crate::knobs::Knobs;
+use crate::machine::text;
 use crate::rights;
 use crate::status::SampleStatus;
 use crate::tiering::{CHUNK, ProcessId, Seen};
@@ -62,11 +63,6 @@ fn page_faults() -> Sampled {
 pub(super) fn hardware(root: &Path) -> Option<Sampled> {
     let devices = root.join(DEVICES);
     pebs(&devices.join("cpu")).or_else(|| ibs(&devices.join("ibs_op")))
-}
-
-fn text(device: &Path, file: &str) -> Option<String> {
-    let text = fs::read_to_string(device.join(file)).ok()?;
-    Some(text.trim().to_owned())
 }
 
 fn pebs(device: &Path) -> Option<Sampled> {
@@ -243,12 +239,9 @@ fn period(now: u64, taken: Duration, most: Duration) -> u64 {
 
 /// What a sample may cost, by the kernel's own bound: it takes fewer where they cost more.
 fn sample_cost(root: &Path) -> Duration {
-    let number = |file: &str| -> Option<f64> {
-        let text = fs::read_to_string(root.join("proc/sys/kernel").join(file)).ok()?;
-        text.trim().parse().ok()
-    };
-    let percent = number("perf_cpu_time_max_percent");
-    let cost = percent.zip(number("perf_event_max_sample_rate"));
+    let number = |file: &str| -> Option<f64> { text(root, file)?.parse().ok() };
+    let percent = number("proc/sys/kernel/perf_cpu_time_max_percent");
+    let cost = percent.zip(number("proc/sys/kernel/perf_event_max_sample_rate"));
     // 0 and 100 switch the bound off.
     let cost = cost.filter(|(percent, rate)| (1.0..100.0).contains(percent) && *rate >= 1.0);
     cost.map_or(SAMPLE_COST, |(percent, rate)| {
@@ -258,8 +251,8 @@ fn sample_cost(root: &Path) -> Duration {
 
 /// Why the kernel refuses, and what to try.
 fn refused(root: &Path, event: &str, error: &io::Error) -> String {
-    let paranoid = fs::read_to_string(root.join("proc/sys/kernel/perf_event_paranoid"));
-    let paranoid: i32 = paranoid.map_or(2, |text| text.trim().parse().unwrap_or(2));
+    let paranoid = text(root, "proc/sys/kernel/perf_event_paranoid");
+    let paranoid: i32 = paranoid.map_or(2, |text| text.parse().unwrap_or(2));
     let try_this = match error.raw_os_error() {
         // Debian's kernels take 3 for `CAP_SYS_ADMIN only`.
         Some(libc::EACCES | libc::EPERM) if paranoid > 2 => {
