@@ -4,6 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -70,6 +71,15 @@ fn is_foreign_benchmark(stored: &Path) -> bool {
     let pid = |stored: &serde_json::Value| stored["pid"].as_i64();
     let of = serde_json::from_slice(&bytes).ok().as_ref().and_then(pid);
     of != rustix::process::getppid().map(|pid| i64::from(pid.as_raw_nonzero().get()))
+}
+
+/// Replaces a file of the daemon's folder as a whole, by a value as JSON.
+pub(crate) fn replace(path: &Path, value: &impl Serialize, mode: u32) -> io::Result<()> {
+    let mut whole = tempfile::Builder::new()
+        .permissions(PermissionsExt::from_mode(mode))
+        .tempfile_in(path.parent().unwrap_or(path))?;
+    whole.write_all(&serde_json::to_vec(value)?)?;
+    whole.persist(path).map(drop).map_err(|error| error.error)
 }
 
 impl Knobs {
@@ -156,15 +166,8 @@ impl Knobs {
             Some(known) => known.after = change.after,
             None => self.changes.push(change),
         }
-        let path = self.path();
-        let store = || {
-            let mut whole = tempfile::NamedTempFile::new_in(self.root.join(FOLDER))?;
-            whole.write_all(&serde_json::to_vec(&self.changes)?)?;
-            whole.persist(&path).map_err(|error| error.error)
-        };
-        store()
-            .map(drop)
-            .map_err(file(&path, "store what is changed"))
+        let stored = replace(&self.path(), &self.changes, 0o600);
+        stored.map_err(file(self.path(), "store what is changed"))
     }
 
     /// Sets a setting, which comes back later. One that says so already is left alone.

@@ -4,14 +4,14 @@
 #![expect(missing_docs, reason = "fields whose names say it")]
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{DaemonError, file};
-use crate::knobs::FOLDER;
+use crate::knobs::{FOLDER, replace};
 
 /// Everything; bytes and seconds, since the daemon began where no more is said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -157,17 +157,8 @@ impl Status {
 
     /// Replaces the file.
     pub(crate) fn write(&self, root: &Path) -> Result<(), DaemonError> {
-        let path = path(root);
-        let write = || {
-            let mut whole = tempfile::Builder::new()
-                .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-                .tempfile_in(root.join(FOLDER))?;
-            whole.write_all(&serde_json::to_vec(self)?)?;
-            whole.persist(&path).map_err(|error| error.error)
-        };
-        write()
-            .map(drop)
-            .map_err(file(&path, "write what the daemon does"))
+        let written = replace(&path(root), self, 0o644);
+        written.map_err(file(path(root), "write what the daemon does"))
     }
 
     /// Removes it: the daemon has ended.
