@@ -551,86 +551,66 @@ limit = "64M"
 
     #[test]
     fn what_is_wrong_is_told_with_its_line_and_what_is_allowed() {
-        let group = "[[group]]\nname = \"a\"\nprocesses = [\"x\"]\n";
-        for (text, line, says) in [
-            (
-                "act = true\nactt = 1\n",
-                2,
-                "expected one of `act`, `source`",
-            ),
-            ("\nsource = \"dammon\"\n", 2, "`damon`"),
-            ("act = 1\n", 1, "expected a boolean"),
-            (
-                "[brakes]\nbytes_per_second = \"fast\"\n",
-                2,
-                "give 2M to 4T",
-            ),
-            ("[brakes]\nwaste = 101\n", 2, "from 0.1 to 100"),
-            (
-                "[metrics]\nlisten = \"0.0.0.0:1\"\n",
-                2,
-                "reached from outside",
-            ),
-            (
-                "[metrics]\nlisten = \"here\"\n",
-                2,
-                "unix:/run/memferry/metrics",
-            ),
-            ("[history]\nfile = \"here\"\n", 2, "absolute path"),
-            ("[history]\nbytes = \"2M\"\n", 1, "missing field `file`"),
-            (
-                "[history]\nfile = \"/h\"\nbytes = \"64K\"\n",
-                3,
-                "give 1M to 1T",
-            ),
-            (
-                "act = true\n\n[[group]]\nname = \"a\"\n",
-                3,
-                "give cgroups, units, processes or cgroup_names_file",
-            ),
-            (
-                "[[group]]\nname = \"a b\"\nunits = [\"x\"]\n",
-                2,
-                "letters, digits",
-            ),
-            (&format!("{group}weight = 0\n"), 4, "from 1 to 10000"),
-            (
-                &format!("{group}protect = \"140%\"\n"),
-                4,
-                "\"0%\" to \"100%\"",
-            ),
-            (
-                &format!("{group}protect = \"2G\"\nlimit = \"1G\"\n"),
-                5,
-                "at least",
-            ),
-            (&format!("{group}{group}"), 5, "already"),
-            (
-                &format!("{group}cgroups = [\"system.slice\"]\n"),
-                4,
-                "begin with /",
-            ),
-            (&format!("{group}cgroups = [\"/a[\"]\n"), 4, "no pattern"),
-            (
-                &format!("{group}cgroup_names_file = \"names\"\n"),
-                4,
-                "no absolute path",
-            ),
-            (
-                &format!(
-                    "{group}protect = \"60%\"\n{}protect = \"60%\"\n",
-                    group.replace("\"a\"", "\"b\"")
-                ),
-                5,
-                "100%",
-            ),
-            ("act = true\n\"", 2, ""),
-        ] {
+        let assert_told = |text: &str, line: usize, says: &str| {
             let DaemonError::Config { line: at, what, .. } = parse(text).unwrap_err() else {
                 panic!()
             };
             assert_eq!(at, line, "{text}: {what}");
             assert!(what.contains(says), "{text}: {what}");
+        };
+        let one = "[[group]]\nname = \"a\"\nprocesses = [\"x\"]\n";
+        let history = "[history]\nfile = \"/h\"\n";
+        let half = format!("{one}protect = \"60%\"\n{}", one.replace("\"a\"", "\"b\""));
+        // The line behind the others is the wrong one.
+        for (before, wrong, says) in [
+            (
+                "act = true\n",
+                "actt = 1",
+                "expected one of `act`, `source`",
+            ),
+            ("\n", "source = \"dammon\"", "`damon`"),
+            ("", "act = 1", "expected a boolean"),
+            ("act = true\n", "\"", ""),
+            ("[brakes]\n", "bytes_per_second = \"fast\"", "give 2M to 4T"),
+            ("[brakes]\n", "waste = 101", "from 0.1 to 100"),
+            ("[metrics]\n", "listen = \"0.0.0.0:1\"", "from outside"),
+            (
+                "[metrics]\n",
+                "listen = \"here\"",
+                "unix:/run/memferry/metrics",
+            ),
+            ("[history]\n", "file = \"here\"", "absolute path"),
+            (history, "bytes = \"64K\"", "give 1M to 1T"),
+            (one, "weight = 0", "from 1 to 10000"),
+            (one, "protect = \"140%\"", "\"0%\" to \"100%\""),
+            (one, "cgroups = [\"system.slice\"]", "begin with /"),
+            (one, "cgroups = [\"/a[\"]", "no pattern"),
+            (one, "cgroup_names_file = \"names\"", "no absolute path"),
+            (
+                &format!("{one}protect = \"2G\"\n"),
+                "limit = \"1G\"",
+                "at least",
+            ),
+        ] {
+            let line = before.matches('\n').count() + 1;
+            assert_told(&format!("{before}{wrong}\n"), line, says);
+        }
+        for (text, line, says) in [
+            ("[history]\nbytes = \"2M\"", 1, "missing field `file`"),
+            (
+                "act = true\n\n[[group]]\nname = \"a\"",
+                3,
+                "give cgroups, units, processes or cgroup_names_file",
+            ),
+            (
+                "[[group]]\nname = \"a b\"\nunits = [\"x\"]",
+                2,
+                "letters, digits",
+            ),
+            (&format!("{one}{one}"), 5, "already"),
+            (&format!("{half}protect = \"60%\""), 5, "100%"),
+        ] {
+            assert_told(text, line, says);
         }
     }
 

@@ -61,23 +61,22 @@ const CONFIG: &str =
 fn machine(config: &str) -> (tempfile::TempDir, Options, Fake, Daemon) {
     let root = tree();
     let pages = (CHUNKS * CHUNK) >> rustix::param::page_size().trailing_zeros();
-    put(root.path(), "proc/20/statm", &format!("1 {pages} 0\n"));
-    put(root.path(), "proc/20/cgroup", "0::/a\n");
-    put(root.path(), "proc/20/comm", "p20\n");
-    put(
-        root.path(),
-        "proc/20/stat",
-        &format!("20 (p20) S {}900 0\n", "0 ".repeat(18)),
-    );
     for (file, text) in [
+        ("proc/20/statm", &*format!("1 {pages} 0\n")),
+        ("proc/20/cgroup", "0::/a\n"),
+        ("proc/20/comm", "p20\n"),
+        (
+            "proc/20/stat",
+            &format!("20 (p20) S {}900 0\n", "0 ".repeat(18)),
+        ),
         (BALANCING, "1"),
         (BALANCING_RATE, "65536"),
         (DEMOTION, "false"),
+        ("sys/fs/cgroup/a/memory.reclaim", ""),
+        ("memferry.toml", config),
     ] {
         put(root.path(), file, text);
     }
-    put(root.path(), "sys/fs/cgroup/a/memory.reclaim", "");
-    put(root.path(), "memferry.toml", config);
     let options = Options {
         config: root.path().join("memferry.toml"),
         root: root.path().to_owned(),
@@ -104,6 +103,17 @@ fn machine(config: &str) -> (tempfile::TempDir, Options, Fake, Daemon) {
 
 fn text(root: &Path, file: &str) -> String {
     crate::machine::text(root, file).unwrap()
+}
+
+/// What the daemon sets of the kernel that moves.
+fn settings(root: &Path) -> [String; 3] {
+    [BALANCING, BALANCING_RATE, DEMOTION].map(|file| text(root, file))
+}
+
+/// Gives the daemon another configuration.
+fn configure(daemon: &mut Daemon, config: &str) {
+    fs::write(&daemon.options.config, config).unwrap();
+    daemon.reload();
 }
 
 /// The pace once saved up less than comes in a round, so that a round could take no more.
@@ -147,36 +157,25 @@ fn the_kernel_is_supervised_and_set_back() {
         (64 << 20, Some(32 << 20))
     );
     daemon.end().unwrap();
-    assert_eq!(
-        [BALANCING, BALANCING_RATE, DEMOTION].map(|file| text(root.path(), file)),
-        ["1", "65536", "false"]
-    );
+    assert_eq!(settings(root.path()), ["1", "65536", "false"]);
     assert!(Status::read(root.path()).is_err());
 }
 
 #[test]
 fn pressure_halves_the_rate_and_it_comes_back() {
     let (root, _, _, mut daemon) = machine(CONFIG);
-    put(
-        root.path(),
-        "proc/pressure/memory",
-        "some avg10=50.00 avg60=0 avg300=0 total=0\n",
-    );
+    let press = |resource: &str, percent: &str| {
+        let text = format!("some avg10={percent} avg60=0 avg300=0 total=0\n");
+        put(root.path(), &format!("proc/pressure/{resource}"), &text);
+    };
+    press("memory", "50.00");
     daemon.round();
     assert_eq!(text(root.path(), BALANCING_RATE), "128");
-    put(
-        root.path(),
-        "proc/pressure/memory",
-        "some avg10=0.00 avg60=0 avg300=0 total=0\n",
-    );
+    press("memory", "0.00");
     (0..QUIET_ROUNDS).for_each(|_| daemon.round());
     assert_eq!(text(root.path(), BALANCING_RATE), "256");
     // Some task always waits where there are more of them than CPUs: by default that brakes nothing.
-    put(
-        root.path(),
-        "proc/pressure/cpu",
-        "some avg10=99.99 avg60=0 avg300=0 total=0\n",
-    );
+    press("cpu", "99.99");
     daemon.round();
     assert_eq!(text(root.path(), BALANCING_RATE), "256");
     daemon.config.brakes.cpu_pressure = 99.0;
@@ -189,34 +188,20 @@ fn a_bad_file_changes_nothing_and_a_good_one_is_taken() {
     let (root, _, _, mut daemon) = machine(CONFIG);
     daemon.round();
     let before = daemon.config.clone();
-    put(root.path(), "memferry.toml", "act = true\nactt = false\n");
-    daemon.reload();
+    configure(&mut daemon, "act = true\nactt = false\n");
     assert_eq!(daemon.config, before);
     assert!(daemon.refused.as_ref().unwrap().contains("memferry.toml:2"));
     // A source that cannot be had is not taken either.
-    put(
-        root.path(),
-        "memferry.toml",
-        &format!("source = \"damon\"\n{CONFIG}"),
-    );
-    daemon.reload();
+    configure(&mut daemon, &format!("source = \"damon\"\n{CONFIG}"));
     assert_eq!(
         (&daemon.config, daemon.source.name()),
         (&before, "numa-balancing")
     );
     assert_eq!(text(root.path(), BALANCING), "3");
     // What only watches sets everything back.
-    put(
-        root.path(),
-        "memferry.toml",
-        &CONFIG.replace("true", "false"),
-    );
-    daemon.reload();
+    configure(&mut daemon, &CONFIG.replace("true", "false"));
     assert!(!daemon.config.act && daemon.refused.is_none());
-    assert_eq!(
-        [BALANCING, BALANCING_RATE, DEMOTION].map(|file| text(root.path(), file)),
-        ["1", "65536", "false"]
-    );
+    assert_eq!(settings(root.path()), ["1", "65536", "false"]);
 }
 
 #[test]
@@ -269,16 +254,10 @@ fn the_history_follows_the_configuration_and_ends_with_the_daemon() {
     assert_eq!(records(root.path(), a).len(), 1, "one a minute");
     assert!(text(root.path(), a).contains("\"schema\""));
     // A file that is wrong changes nothing.
-    put(
-        root.path(),
-        "memferry.toml",
-        &place("../b").replace("file", "fail"),
-    );
-    daemon.reload();
+    configure(&mut daemon, &place("../b").replace("file", "fail"));
     daemon.round();
     assert!(daemon.refused.is_some() && !root.path().join(b).exists());
-    put(root.path(), "memferry.toml", &place("b"));
-    daemon.reload();
+    configure(&mut daemon, &place("b"));
     daemon.round();
     let kept = records(root.path(), a);
     assert!(kept.len() == 2 && kept[0].next.is_some() && kept[1].next.is_none());

@@ -108,52 +108,30 @@ mod tests {
     fn a_process_is_of_the_first_group_that_takes_it() {
         let root = tempfile::tempdir().unwrap();
         let pages = 64 << 20 >> rustix::param::page_size().trailing_zeros();
+        let (postgres, scope) = (
+            "/system.slice/postgresql@15.service/x",
+            "/user.slice/user-1000.slice/a.scope",
+        );
+        // As a container with a cgroup namespace sees another pod.
+        let pod = "/../../kubepods-burstable-pod0a_1b.slice/cri-containerd-9.scope";
         for (pid, cgroup, name, pages) in [
-            (
-                10,
-                "/system.slice/postgresql@15.service/x",
-                "postgres",
-                pages,
-            ),
-            (
-                11,
-                "/user.slice/user-1000.slice/a.scope",
-                "spark) R 1",
-                pages * 2,
-            ),
+            (10, postgres, "postgres", pages),
+            (11, scope, "spark) R 1", pages * 2),
             (12, "/system.slice/redis.service", "redis", pages),
             (13, "/system.slice/redis.service", "small", 10),
             (14, "/other", "nobody", pages),
-            // As a container with a cgroup namespace sees another pod.
-            (
-                16,
-                "/../../kubepods-burstable-pod0a_1b.slice/cri-containerd-9.scope",
-                "spark",
-                pages,
-            ),
+            (16, pod, "spark", pages),
             (17, "/../../kubepods-burstable-pod0a_1.slice", "x", pages),
         ] {
-            put(
-                root.path(),
-                &format!("proc/{pid}/statm"),
-                &format!("9 {pages} 1 0 0 0 0\n"),
-            );
-            put(
-                root.path(),
-                &format!("proc/{pid}/cgroup"),
-                &format!("1:cpuset:/old\n0::{cgroup}\n"),
-            );
-            put(
-                root.path(),
-                &format!("proc/{pid}/comm"),
-                &format!("{name}\n"),
-            );
             let zeroes = "0 ".repeat(18);
-            put(
-                root.path(),
-                &format!("proc/{pid}/stat"),
-                &format!("{pid} ({name}) S {zeroes}{} 0 0\n", pid * 100),
-            );
+            for (file, text) in [
+                ("statm", format!("9 {pages} 1 0 0 0 0\n")),
+                ("cgroup", format!("1:cpuset:/old\n0::{cgroup}\n")),
+                ("comm", format!("{name}\n")),
+                ("stat", format!("{pid} ({name}) S {zeroes}{pid}00 0 0\n")),
+            ] {
+                put(root.path(), &format!("proc/{pid}/{file}"), &text);
+            }
         }
         put(root.path(), "proc/15/comm", "half gone\n");
         let text = r#"
@@ -168,29 +146,19 @@ mod tests {
             processes = ["spark*", "postgres"]
         "#;
         let config = Config::parse(text, Path::new("x")).unwrap();
-        let pod = "kubepods-burstable-pod0a_1b.slice";
-        let names = [
-            BTreeSet::new(),
-            BTreeSet::from([pod.to_owned()]),
-            BTreeSet::new(),
-        ];
-        let found: Vec<_> = find(root.path(), &config.groups, &names)
-            .into_iter()
-            .map(|of| (of.process.pid, of.process.start, of.group, of.cgroup))
+        let mut names = vec![BTreeSet::new(); 3];
+        names[1].insert("kubepods-burstable-pod0a_1b.slice".to_owned());
+        let found = find(root.path(), &config.groups, &names);
+        let found: Vec<_> = (found.iter())
+            .map(|of| (of.process.pid, of.process.start, of.group, &*of.cgroup))
             .collect();
-        let cgroup = |text: &str| text.to_owned();
         assert_eq!(
             found,
             [
-                (11, 1100, 2, cgroup("/user.slice/user-1000.slice/a.scope")),
-                (10, 1000, 0, cgroup("/system.slice/postgresql@15.service/x")),
-                (12, 1200, 1, cgroup("/system.slice/redis.service")),
-                (
-                    16,
-                    1600,
-                    1,
-                    cgroup(&format!("/../../{pod}/cri-containerd-9.scope"))
-                ),
+                (11, 1100, 2, scope),
+                (10, 1000, 0, postgres),
+                (12, 1200, 1, "/system.slice/redis.service"),
+                (16, 1600, 1, pod),
             ]
         );
     }

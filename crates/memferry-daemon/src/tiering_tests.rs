@@ -5,7 +5,6 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-const MIB: u64 = 1 << 20;
 const CHUNK_BYTES: u64 = CHUNK as u64;
 
 /// The truth: where each chunk is and how often it is used, in thousandths of the samples.
@@ -23,6 +22,16 @@ fn process(group: usize) -> ProcessId {
     ProcessId {
         pid: group as u32 + 1,
         start: 7,
+    }
+}
+
+fn room(free: u64, budget: u64) -> Room {
+    Room {
+        free,
+        budget,
+        waste: 50,
+        reports: 2,
+        kernel_moves: false,
     }
 }
 
@@ -87,19 +96,10 @@ impl Machine {
             self.tiering.place(process(group), group, &places);
             self.tiering.seen(process(group), &report);
         }
-        let room = Room {
-            free: self.capacity - self.all_used(),
-            budget: self.budget,
-            waste: 50,
-            reports: 2,
-            kernel_moves: false,
-        };
+        let room = room(self.capacity - self.all_used(), self.budget);
         let moves = self.tiering.decide(&self.claims, &room);
-        let up: u64 = moves
-            .iter()
-            .filter(|of| of.way == Way::Up)
-            .map(|of| of.bytes)
-            .sum();
+        let up = moves.iter().filter(|of| of.way == Way::Up);
+        let up: u64 = up.map(|of| of.bytes).sum();
         assert!(up <= self.budget, "{up} of {}", self.budget);
         let mut free = room.free;
         for of in &moves {
@@ -269,13 +269,7 @@ fn a_chunk_that_would_not_move_is_left_alone_for_longer_each_time() {
             of: 20,
         };
         machine.tiering.seen(process(0), &[seen]);
-        let room = Room {
-            free: 64 * MIB,
-            budget: 64 * MIB,
-            waste: 50,
-            reports: 2,
-            kernel_moves: false,
-        };
+        let room = room(64 << 20, 64 << 20);
         for of in machine.tiering.decide(&machine.claims, &room) {
             asked.push(round);
             machine.tiering.done(&of, 0, of.bytes);

@@ -312,44 +312,39 @@ mod tests {
     /// The files that a kernel makes for one kdamond with one process.
     pub(crate) fn damon(root: &std::path::Path) {
         put(root, &format!("{KDAMONDS}/nr_kdamonds"), "0");
-        let context = "contexts/0";
-        let scheme = format!("{context}/schemes/0");
+        let kdamond = format!("{KDAMONDS}/0");
+        for (folder, files) in [
+            ("", "state pid contexts/nr_contexts"),
+            (
+                "contexts/0",
+                "operations targets/nr_targets targets/0/pid_target schemes/nr_schemes",
+            ),
+            (
+                "contexts/0/monitoring_attrs",
+                "intervals/sample_us intervals/aggr_us intervals/update_us nr_regions/min nr_regions/max",
+            ),
+            ("contexts/0/schemes/0", "action apply_interval_us"),
+            (
+                "contexts/0/schemes/0/access_pattern",
+                "sz/min sz/max nr_accesses/min nr_accesses/max age/min age/max",
+            ),
+            (
+                "contexts/0/schemes/0/filters",
+                "nr_filters 0/type 0/matching 0/damon_target_idx",
+            ),
+        ] {
+            for file in files.split(' ') {
+                put(root, &format!("{kdamond}/{folder}/{file}"), "");
+            }
+        }
         for (file, text) in [
             ("state", "off"),
             ("pid", "-1"),
-            ("contexts/nr_contexts", "0"),
-            (&format!("{context}/operations"), ""),
-            (
-                &format!("{context}/monitoring_attrs/intervals/sample_us"),
-                "",
-            ),
-            (&format!("{context}/monitoring_attrs/intervals/aggr_us"), ""),
-            (
-                &format!("{context}/monitoring_attrs/intervals/update_us"),
-                "",
-            ),
-            (&format!("{context}/monitoring_attrs/nr_regions/min"), ""),
-            (&format!("{context}/monitoring_attrs/nr_regions/max"), ""),
-            (&format!("{context}/targets/nr_targets"), ""),
-            (&format!("{context}/targets/0/pid_target"), ""),
-            (&format!("{context}/schemes/nr_schemes"), ""),
-            (&format!("{scheme}/action"), ""),
-            (&format!("{scheme}/apply_interval_us"), ""),
-            (&format!("{scheme}/access_pattern/sz/min"), ""),
-            (&format!("{scheme}/access_pattern/sz/max"), ""),
-            (&format!("{scheme}/access_pattern/nr_accesses/min"), ""),
-            (&format!("{scheme}/access_pattern/nr_accesses/max"), ""),
-            (&format!("{scheme}/access_pattern/age/min"), ""),
-            (&format!("{scheme}/access_pattern/age/max"), ""),
-            (&format!("{scheme}/filters/nr_filters"), ""),
-            (&format!("{scheme}/filters/0/type"), ""),
-            (&format!("{scheme}/filters/0/matching"), ""),
-            (&format!("{scheme}/filters/0/damon_target_idx"), ""),
-            (&format!("{scheme}/tried_regions/0/start"), "4194304"),
-            (&format!("{scheme}/tried_regions/0/end"), "8388608"),
-            (&format!("{scheme}/tried_regions/0/nr_accesses"), "3"),
+            ("contexts/0/schemes/0/tried_regions/0/start", "4194304"),
+            ("contexts/0/schemes/0/tried_regions/0/end", "8388608"),
+            ("contexts/0/schemes/0/tried_regions/0/nr_accesses", "3"),
         ] {
-            put(root, &format!("{KDAMONDS}/0/{file}"), text);
+            put(root, &format!("{kdamond}/{file}"), text);
         }
     }
 
@@ -395,11 +390,8 @@ mod tests {
             (200, ["12", "64"]),
         ] {
             let pages = (mebibytes << 20) / rustix::param::page_size();
-            put(
-                root.path(),
-                "proc/4711/statm",
-                &format!("{pages} 1 1 1 0 1 0\n"),
-            );
+            let statm = format!("{pages} 1 1 1 0 1 0\n");
+            put(root.path(), "proc/4711/statm", &statm);
             source.watch(&mut knobs, &[process]).unwrap();
             assert_eq!(
                 (regions(&machine), read("0/state").as_str()),
@@ -451,11 +443,8 @@ mod tests {
             "{why}"
         );
         put(root.path(), &format!("{KDAMONDS}/nr_kdamonds"), "0");
-        put(
-            root.path(),
-            "sys/module/damon_stat/parameters/enabled",
-            "Y\n",
-        );
+        let module = "sys/module/damon_stat/parameters/enabled";
+        put(root.path(), module, "Y\n");
         assert_eq!(foreign(root.path()).unwrap(), "damon_stat has DAMON");
     }
 }

@@ -120,30 +120,42 @@ mod tests {
     use crate::machine::tests::{put, tree};
     use crate::source::choose;
 
-    #[test]
-    fn balancing_is_switched_on_paced_and_set_back() {
+    /// A machine with these settings.
+    fn with(settings: &[(&str, &str)]) -> (tempfile::TempDir, Machine, Knobs) {
         let root = tree();
-        for (file, text) in [
-            (BALANCING, "1"),
-            (BALANCING_RATE, "65536"),
-            (DEMOTION, "false"),
-        ] {
+        for (file, text) in settings {
             put(root.path(), file, text);
         }
+        let machine = Machine::read(root.path()).unwrap();
+        let knobs = Knobs::open(root.path()).unwrap();
+        (root, machine, knobs)
+    }
+
+    fn assert_are(machine: &Machine, settings: &[(&str, &str)]) {
+        for (file, text) in settings {
+            assert_eq!(machine.text(file).unwrap(), *text, "{file}");
+        }
+    }
+
+    #[test]
+    fn balancing_is_switched_on_paced_and_set_back() {
+        let settings = |[mode, rate, demotion]: [&'static str; 3]| {
+            [
+                (BALANCING, mode),
+                (BALANCING_RATE, rate),
+                (DEMOTION, demotion),
+            ]
+        };
+        let before = settings(["1", "65536", "false"]);
+        let (root, machine, mut knobs) = with(&before);
         put(
             root.path(),
             "proc/vmstat",
             "pgpromote_success 3\npgpromote_candidate 9\npgdemote_kswapd 1\npgdemote_direct 1\n",
         );
-        let machine = Machine::read(root.path()).unwrap();
-        let read = |file| machine.text(file).unwrap();
-        let mut knobs = Knobs::open(root.path()).unwrap();
         let (mut source, _) = choose(SourceChoice::Auto, &machine, &mut knobs, true).unwrap();
         source.pace(&mut knobs, 100 << 20).unwrap();
-        assert_eq!(
-            [read(BALANCING), read(BALANCING_RATE), read(DEMOTION)],
-            ["3", "100", "true"]
-        );
+        assert_are(&machine, &settings(["3", "100", "true"]));
         let page = rustix::param::page_size() as u64;
         let report = source.report(&mut knobs).unwrap();
         assert_eq!(
@@ -154,35 +166,21 @@ mod tests {
             }
         );
         drop(knobs);
-        assert_eq!(
-            [read(BALANCING), read(BALANCING_RATE), read(DEMOTION)],
-            ["1", "65536", "false"]
-        );
+        assert_are(&machine, &before);
     }
 
     #[test]
     fn who_only_watches_sets_nothing() {
-        let root = tree();
-        for (file, text) in [
+        let settings = [
             (BALANCING, "0"),
             (PGHOT, "0"),
             (PGHOT_RATE, "9"),
             (DEMOTION, "false"),
-        ] {
-            put(root.path(), file, text);
-        }
-        let machine = Machine::read(root.path()).unwrap();
-        let mut knobs = Knobs::open(root.path()).unwrap();
+        ];
+        let (_root, machine, mut knobs) = with(&settings);
         let (mut source, _) = choose(SourceChoice::Auto, &machine, &mut knobs, false).unwrap();
         assert_eq!(source.name(), "pghot");
         source.pace(&mut knobs, 100 << 20).unwrap();
-        for (file, text) in [
-            (BALANCING, "0"),
-            (PGHOT, "0"),
-            (PGHOT_RATE, "9"),
-            (DEMOTION, "false"),
-        ] {
-            assert_eq!(machine.text(file).unwrap(), text, "{file}");
-        }
+        assert_are(&machine, &settings);
     }
 }

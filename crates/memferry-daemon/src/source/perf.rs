@@ -502,22 +502,12 @@ mod tests {
         assert_eq!(next(12, 0), 3);
         let root = tree();
         assert_eq!(sample_cost(root.path()), SAMPLE_COST);
-        put(
-            root.path(),
-            "proc/sys/kernel/perf_cpu_time_max_percent",
-            "25\n",
-        );
-        put(
-            root.path(),
-            "proc/sys/kernel/perf_event_max_sample_rate",
-            "50000\n",
-        );
+        let set =
+            |name: &str, text: &str| put(root.path(), &format!("proc/sys/kernel/{name}"), text);
+        set("perf_cpu_time_max_percent", "25\n");
+        set("perf_event_max_sample_rate", "50000\n");
         assert_eq!(sample_cost(root.path()), Duration::from_micros(5));
-        put(
-            root.path(),
-            "proc/sys/kernel/perf_cpu_time_max_percent",
-            "0\n",
-        );
+        set("perf_cpu_time_max_percent", "0\n");
         assert_eq!(sample_cost(root.path()), SAMPLE_COST);
     }
 }
