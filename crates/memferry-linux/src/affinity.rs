@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! On which CPUs a thread runs, and how politely. `cpu_set_t` ends at CPU 1,023, the kernel's masks do not.
 
+use crate::check;
 use std::io;
 
 /// CPUs in one word of a mask.
@@ -8,13 +9,6 @@ const WORD_CPUS: usize = libc::c_ulong::BITS as usize;
 
 /// No kernel has this many CPUs.
 const MOST_CPUS: usize = 1 << 20;
-
-fn check(ret: libc::c_int) -> io::Result<()> {
-    match ret {
-        ..0 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
-}
 
 /// The mask of these CPUs.
 fn mask(cpus: &[u32]) -> Vec<libc::c_ulong> {
@@ -42,6 +36,7 @@ pub fn current() -> u32 {
 pub fn set_nice(nice: i32) -> io::Result<()> {
     // SAFETY: no memory is touched; gettid names the calling thread.
     check(unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, nice) })
+        .map(drop)
 }
 
 /// Lets the calling thread run on these CPUs alone.
@@ -52,6 +47,7 @@ pub fn pin(cpus: &[u32]) -> io::Result<()> {
     let mask = mask(cpus);
     // SAFETY: the kernel reads the mask, which is as long as it is told; 0 names the calling thread.
     check(unsafe { libc::sched_setaffinity(0, size_of_val(&*mask), mask.as_ptr().cast()) })
+        .map(drop)
 }
 
 /// CPUs that the calling thread may run on, ascending.
@@ -74,7 +70,7 @@ pub fn allowed() -> io::Result<Vec<u32>> {
                 mask.resize(mask.len() * 2, 0);
             }
             Err(error) => return Err(error),
-            Ok(()) => break,
+            Ok(_) => break,
         }
     }
     let is_set = |cpu: &usize| mask[cpu / WORD_CPUS] >> (cpu % WORD_CPUS) & 1 == 1;

@@ -13,3 +13,11 @@ pub mod perf;
 pub mod process;
 pub mod topology;
 pub mod zones;
+
+/// What a system call returned, or why it failed.
+fn check<T: Default + PartialOrd>(ret: T) -> std::io::Result<T> {
+    match ret < T::default() {
+        true => Err(std::io::Error::last_os_error()),
+        false => Ok(ret),
+    }
+}

@@ -2,6 +2,7 @@
 //! mbind(2), get_mempolicy(2) and move_pages(2): where pages come from, lie and go. Contents never change, and nothing here
 //! allocates.
 
+use crate::check;
 use linux_raw_sys::mempolicy as raw;
 use std::io;
 use std::ops::Range;
@@ -9,13 +10,6 @@ use std::ops::Range;
 /// Nodes a mask can name: the kernel's largest MAX_NUMNODES (1 << CONFIG_NODES_SHIFT, at most 10).
 const MAX_NODES: usize = 1024;
 const BITS: usize = usize::BITS as usize;
-
-fn check(ret: libc::c_long) -> io::Result<libc::c_long> {
-    match ret {
-        ..0 => Err(io::Error::last_os_error()),
-        _ => Ok(ret),
-    }
-}
 
 /// A node mask as the kernel reads it.
 struct NodeMask([usize; MAX_NODES / BITS]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! /proc/PID/pagemap: a read-only look at page tables, by PAGEMAP_SCAN (Linux 6.7) or page by page.
 
+use crate::check;
 use linux_raw_sys::general as raw;
 use std::fs::File;
 use std::io;
@@ -112,10 +113,7 @@ impl Pagemap {
         };
         // SAFETY: the kernel reads and writes one `pm_scan_arg` and writes at most `vec_len` regions to `out`.
         let runs = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) };
-        match usize::try_from(runs) {
-            Ok(runs) => Ok((runs, arg.walk_end as usize)),
-            Err(_) => Err(io::Error::last_os_error()),
-        }
+        Ok((check(runs)? as usize, arg.walk_end as usize))
     }
 
     /// Whether the range is one PMD-mapped huge page, or several.

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use perf_event_open_sys::{bindings as raw, ioctls};
 
+use crate::check;
+
 /// Bytes of a ring's records: 5461 samples. With its head page a ring takes less than the 516 KiB for each CPU that
 /// kernel.perf_event_mlock_kb allows by default.
 const DATA: usize = 128 << 10;
@@ -91,11 +93,8 @@ impl Event {
         // SAFETY: the kernel reads `attr`, which says its size.
         let fd =
             unsafe { perf_event_open_sys::perf_event_open(&mut attr, thread, cpu, group, flags) };
-        match fd {
-            ..0 => Err(io::Error::last_os_error()),
-            // SAFETY: the descriptor is new.
-            _ => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        }
+        // SAFETY: the descriptor is new.
+        check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
 
@@ -178,12 +177,8 @@ impl Ring {
     /// The PMU does not take that period.
     pub fn set_period(&self, period: u64) -> io::Result<()> {
         // SAFETY: the kernel reads the number, by its address.
-        let ret =
-            unsafe { ioctls::PERIOD(self.fd.as_raw_fd(), std::ptr::from_ref(&period) as u64) };
-        match ret {
-            ..0 => Err(io::Error::last_os_error()),
-            _ => Ok(()),
-        }
+        check(unsafe { ioctls::PERIOD(self.fd.as_raw_fd(), std::ptr::from_ref(&period) as u64) })
+            .map(drop)
     }
 
     /// From now on only what passes a filter, as tracefs has them: `nr_accesses > 0`.
@@ -192,10 +187,8 @@ impl Ring {
     /// It is none of the event's.
     pub fn filter(&self, text: &CStr) -> io::Result<()> {
         // SAFETY: the kernel reads a text that ends with a zero.
-        match unsafe { ioctls::SET_FILTER(self.fd.as_raw_fd(), text.as_ptr().cast_mut()) } {
-            ..0 => Err(io::Error::last_os_error()),
-            _ => Ok(()),
-        }
+        check(unsafe { ioctls::SET_FILTER(self.fd.as_raw_fd(), text.as_ptr().cast_mut()) })
+            .map(drop)
     }
 
     fn position(&self, offset: usize) -> &AtomicU64 {
