@@ -49,16 +49,11 @@ impl Absence {
 }
 
 /// The option's name, as a configuration writes it.
-const OPTION: &str = "CONFIG_MIGRATION_COPY_OFFLOAD";
-
-/// Finds the reason why /sys/kernel/mm/migration is not there.
-pub(super) fn find(root: &Root<'_>) -> Absence {
-    of_option(root, OPTION)
-}
+pub(super) const OPTION: &str = "CONFIG_MIGRATION_COPY_OFFLOAD";
 
 /// Finds the reason why what the option `option` brings is not there. An unreadable file counts as absent: it is only told,
 /// not acted on.
-pub(super) fn of_option(root: &Root<'_>, option: &str) -> Absence {
+pub(super) fn find(root: &Root<'_>, option: &str) -> Absence {
     if !root.exists("sys/kernel/mm") {
         return Absence::NoSysfs;
     }

@@ -127,7 +127,7 @@ impl Migration {
         let file = |name: &str| format!("{FOLDER}/{name}");
         let Some(migrators) = root.optional(&file("migrator"), "the migrators", parse::choice)?
         else {
-            return Ok(Err(absence::find(root)));
+            return Ok(Err(absence::find(root, absence::OPTION)));
         };
         let number = |name: &str, expected| root.required(&file(name), expected, parse::number);
         let lines = |text: &str| Ok(text.lines().map(str::to_owned).collect());

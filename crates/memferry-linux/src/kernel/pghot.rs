@@ -98,7 +98,7 @@ impl Pghot {
         let sysctl = |name: &str| format!("{SYSCTLS}/pghot_{name}");
         let file = sysctl("enabled_sources");
         let Some(sources) = root.optional(&file, "the sources that are on", parse::number)? else {
-            return Ok(Err(PghotAbsence(absence::of_option(root, OPTION))));
+            return Ok(Err(PghotAbsence(absence::find(root, OPTION))));
         };
         Ok(Ok(Self {
             sources,
