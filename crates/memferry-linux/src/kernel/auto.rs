@@ -113,6 +113,7 @@ impl Learnt {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::put_below;
     use super::*;
 
     #[test]
@@ -122,11 +123,7 @@ mod tests {
         assert_eq!(read().unwrap(), Err(NotTold::NoDebugfs));
         fs::create_dir_all(root.path().join(DEBUGFS).join("sched")).unwrap();
         assert_eq!(read().unwrap(), Err(NotTold::NoFile));
-        let put = |text: &str| {
-            let path = root.path().join(FILE);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let put = |text: &str| put_below(root.path(), FILE, text);
         let head = "reason folio bytes batches plain choice gain\n";
         put(head);
         assert_eq!(read().unwrap(), Ok(Vec::new()));

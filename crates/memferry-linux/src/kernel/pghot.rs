@@ -303,6 +303,7 @@ impl Heat {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::put_below;
     use super::*;
     use std::fs;
 
@@ -327,9 +328,7 @@ mod tests {
                 "# section nid pages_known hot majority_node freq1 freq2\n12 2 40 3 0 37 3\n13 2 0 0 -1 0 0\n",
             ),
         ] {
-            let path = root.path().join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+            put_below(root.path(), file, text);
         }
         root
     }
@@ -371,9 +370,7 @@ mod tests {
         };
         fs::create_dir_all(root.path().join("sys/kernel/mm")).unwrap();
         assert!(why().contains("not to be found"), "{}", why());
-        fs::create_dir_all(root.path().join("proc/sys/kernel")).unwrap();
-        fs::write(root.path().join("proc/sys/kernel/osrelease"), "6.12.1\n").unwrap();
-        fs::create_dir_all(root.path().join("boot")).unwrap();
+        put_below(root.path(), "proc/sys/kernel/osrelease", "6.12.1\n");
         for (line, part) in [
             ("# CONFIG_PGHOT is not set\n", "build it again"),
             ("CONFIG_PGHOT=y\n", "not shown here"),
@@ -382,7 +379,7 @@ mod tests {
                 "does not have Memferry's pghot",
             ),
         ] {
-            fs::write(root.path().join("boot/config-6.12.1"), line).unwrap();
+            put_below(root.path(), "boot/config-6.12.1", line);
             assert!(why().contains(part), "{line}: {}", why());
         }
     }

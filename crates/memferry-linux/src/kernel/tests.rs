@@ -31,7 +31,12 @@ fn machine() -> tempfile::TempDir {
 }
 
 fn put(root: &Path, file: &str, text: &str) {
-    let path = root.join(FOLDER).join(file);
+    put_below(&root.join(FOLDER), file, text);
+}
+
+/// Writes a file below a folder.
+pub(super) fn put_below(folder: &Path, file: &str, text: &str) {
+    let path = folder.join(file);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
 }
@@ -137,25 +142,21 @@ fn a_kernel_without_it_says_why() {
     assert_eq!(absence(), Absence::NoSysfs);
     fs::create_dir_all(root.path().join("sys/kernel/mm")).unwrap();
     assert_eq!(absence(), Absence::Unknown);
-    fs::create_dir_all(root.path().join("proc/sys/kernel")).unwrap();
-    fs::create_dir_all(root.path().join("boot")).unwrap();
-    fs::write(root.path().join("proc/sys/kernel/osrelease"), "6.12.1\n").unwrap();
+    put_below(root.path(), "proc/sys/kernel/osrelease", "6.12.1\n");
     assert_eq!(absence(), Absence::Unknown);
-    let config = root.path().join("boot/config-6.12.1");
-    fs::write(&config, "CONFIG_MIGRATION=y\n").unwrap();
-    assert_eq!(absence(), Absence::NoSeries);
-    fs::write(&config, "# CONFIG_MIGRATION_COPY_OFFLOAD is not set\n").unwrap();
-    assert_eq!(absence(), Absence::OptionOff);
-    for other in [
-        "CONFIG_MIGRATION_COPY_OFFLOAD_X=y\n",
-        "CONFIG_NO_MIGRATION_COPY_OFFLOAD=y\n",
-        "# for CONFIG_MIGRATION_COPY_OFFLOAD\n",
+    let off = "# CONFIG_MIGRATION_COPY_OFFLOAD is not set\n";
+    let on = "CONFIG_A=y\nCONFIG_MIGRATION_COPY_OFFLOAD=y\n";
+    for (config, why) in [
+        ("CONFIG_MIGRATION=y\n", Absence::NoSeries),
+        (off, Absence::OptionOff),
+        ("CONFIG_MIGRATION_COPY_OFFLOAD_X=y\n", Absence::NoSeries),
+        ("CONFIG_NO_MIGRATION_COPY_OFFLOAD=y\n", Absence::NoSeries),
+        ("# for CONFIG_MIGRATION_COPY_OFFLOAD\n", Absence::NoSeries),
+        (on, Absence::Hidden),
     ] {
-        fs::write(&config, other).unwrap();
-        assert_eq!(absence(), Absence::NoSeries, "{other}");
+        put_below(root.path(), "boot/config-6.12.1", config);
+        assert_eq!(absence(), why, "{config}");
     }
-    fs::write(&config, "CONFIG_A=y\nCONFIG_MIGRATION_COPY_OFFLOAD=y\n").unwrap();
-    assert_eq!(absence(), Absence::Hidden);
     assert!(absence().hint().contains("container"));
 }
 
@@ -298,10 +299,9 @@ fn what_cannot_be_undone_is_named() {
     let error = plan
         .apply_with(&mut |_, _| {
             left -= 1;
-            if left > 0 {
-                Ok(())
-            } else {
-                Err(io::Error::from_raw_os_error(libc::EIO))
+            match left {
+                1.. => Ok(()),
+                _ => Err(io::Error::from_raw_os_error(libc::EIO)),
             }
         })
         .unwrap_err();

@@ -9,177 +9,125 @@ use super::super::Topology;
 use super::assert_consistent;
 use super::fixture::Machine;
 
-/// Path, broken text, line in the message, what the message must say was expected.
-const BROKEN: &[(&str, &str, Option<usize>, &str)] = &[
+/// Files of a folder, their broken texts, and what the message must say was expected.
+type Broken = (
+    &'static str,
+    &'static [(&'static str, &'static str, &'static str)],
+);
+
+const BROKEN: &[Broken] = &[
     (
-        "sys/devices/system/cpu/online",
-        "0-4294967295\n",
-        None,
-        "a list of ids up to 65535",
+        "sys/devices/system/cpu",
+        &[
+            ("online", "0-4294967295\n", "a list of ids up to 65535"),
+            ("online", "\n", "at least one online CPU"),
+        ],
     ),
     (
-        "sys/devices/system/cpu/online",
-        "\n",
-        None,
-        "at least one online CPU",
+        "sys/devices/system/cpu/cpu0/cache/index3",
+        &[
+            ("shared_cpu_list", "0-x\n", "a list of ids"),
+            ("size", "large\n", "a size in bytes such as 36864K"),
+            ("level", "top\n", "a cache level such as 3"),
+            ("type", "Victim\n", "Data, Instruction or Unified"),
+        ],
     ),
     (
-        "sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list",
-        "0-x\n",
-        None,
-        "a list of ids",
+        "sys/devices/system/node",
+        &[
+            ("has_memory", "all\n", "a list of ids"),
+            ("node1/cpulist", "4..7\n", "a list of ids"),
+            (
+                "node1/distance",
+                "21 10\n",
+                "3 distances, one for each of the nodes 0-2",
+            ),
+            ("node1/distance", "near far 10\n", "distances such as 10 21"),
+            (
+                "node1/meminfo",
+                "Node 0 MemTotal: 1 kB\n",
+                ":1: expected Node 1 MemTotal: NUMBER kB",
+            ),
+            ("node1/meminfo", "", "a line Node 1 MemTotal: NUMBER kB"),
+        ],
     ),
     (
-        "sys/devices/system/cpu/cpu0/cache/index3/size",
-        "large\n",
-        None,
-        "a size in bytes such as 36864K",
+        "sys/devices/virtual/memory_tiering/memory_tier22",
+        &[("nodelist", "cxl\n", "a list of ids")],
     ),
     (
-        "sys/devices/system/cpu/cpu0/cache/index3/level",
-        "top\n",
-        None,
-        "a cache level such as 3",
+        "sys/kernel/mm",
+        &[
+            ("numa/demotion_enabled", "maybe\n", "true, false, 1 or 0"),
+            (
+                "migration/migrator",
+                "kernel mtcopy\n",
+                "exactly one in brackets",
+            ),
+        ],
     ),
     (
-        "sys/devices/system/cpu/cpu0/cache/index3/type",
-        "Victim\n",
-        None,
-        "Data, Instruction or Unified",
+        "sys/kernel/mm/transparent_hugepage",
+        &[
+            ("enabled", "[always] [never]\n", "exactly one in brackets"),
+            ("defrag", "\n", "exactly one in brackets"),
+            ("hpage_pmd_size", "2M\n", "a non-negative number"),
+            (
+                "hugepages-64kB/enabled",
+                "inherit\n",
+                "exactly one in brackets",
+            ),
+        ],
     ),
     (
-        "sys/devices/system/node/has_memory",
-        "all\n",
-        None,
-        "a list of ids",
+        "proc",
+        &[
+            (
+                "meminfo",
+                "MemTotal: 1 kB\nMemFree: none\n",
+                ":2: expected MemFree: NUMBER kB",
+            ),
+            (
+                "meminfo",
+                "MemTotal: 1 kB\nMemFree: 1 kB\n",
+                "a line MemAvailable: NUMBER kB",
+            ),
+        ],
     ),
     (
-        "sys/devices/system/node/node1/cpulist",
-        "4..7\n",
-        None,
-        "a list of ids",
-    ),
-    (
-        "sys/devices/system/node/node1/distance",
-        "21 10\n",
-        None,
-        "3 distances, one for each of the nodes 0-2",
-    ),
-    (
-        "sys/devices/system/node/node1/distance",
-        "near far 10\n",
-        None,
-        "distances such as 10 21",
-    ),
-    (
-        "sys/devices/system/node/node1/meminfo",
-        "Node 0 MemTotal: 1 kB\n",
-        Some(1),
-        "Node 1 MemTotal: NUMBER kB",
-    ),
-    (
-        "sys/devices/system/node/node1/meminfo",
-        "",
-        None,
-        "a line Node 1 MemTotal: NUMBER kB",
-    ),
-    (
-        "sys/devices/virtual/memory_tiering/memory_tier22/nodelist",
-        "cxl\n",
-        None,
-        "a list of ids",
-    ),
-    (
-        "sys/kernel/mm/numa/demotion_enabled",
-        "maybe\n",
-        None,
-        "true, false, 1 or 0",
-    ),
-    (
-        "sys/kernel/mm/migration/migrator",
-        "kernel mtcopy\n",
-        None,
-        "exactly one in brackets",
-    ),
-    (
-        "sys/kernel/mm/transparent_hugepage/enabled",
-        "[always] [never]\n",
-        None,
-        "exactly one in brackets",
-    ),
-    (
-        "sys/kernel/mm/transparent_hugepage/defrag",
-        "\n",
-        None,
-        "exactly one in brackets",
-    ),
-    (
-        "sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
-        "2M\n",
-        None,
-        "a non-negative number",
-    ),
-    (
-        "sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled",
-        "inherit\n",
-        None,
-        "exactly one in brackets",
-    ),
-    (
-        "proc/meminfo",
-        "MemTotal: 1 kB\nMemFree: none\n",
-        Some(2),
-        "MemFree: NUMBER kB",
-    ),
-    (
-        "proc/meminfo",
-        "MemTotal: 1 kB\nMemFree: 1 kB\n",
-        None,
-        "a line MemAvailable: NUMBER kB",
-    ),
-    ("proc/sys/kernel/osrelease", "\n", None, "a line of text"),
-    (
-        "proc/sys/kernel/numa_balancing",
-        "on\n",
-        None,
-        "a non-negative number",
-    ),
-    (
-        "proc/sys/vm/max_map_count",
-        "-1\n",
-        None,
-        "a non-negative number",
-    ),
-    ("proc/sys/vm/overcommit_memory", "3\n", None, "0, 1 or 2"),
-    (
-        "proc/sys/vm/nr_hugepages",
-        "x\n",
-        None,
-        "a non-negative number",
-    ),
-    (
-        "proc/sys/vm/unprivileged_userfaultfd",
-        "2\n",
-        None,
-        "true, false, 1 or 0",
+        "proc/sys",
+        &[
+            ("kernel/osrelease", "\n", "a line of text"),
+            ("kernel/numa_balancing", "on\n", "a non-negative number"),
+            ("vm/max_map_count", "-1\n", "a non-negative number"),
+            ("vm/overcommit_memory", "3\n", "0, 1 or 2"),
+            ("vm/nr_hugepages", "x\n", "a non-negative number"),
+            ("vm/unprivileged_userfaultfd", "2\n", "true, false, 1 or 0"),
+        ],
     ),
 ];
 
 #[test]
 fn broken_files_are_named_with_what_was_expected() {
-    for &(path, text, line, expected) in BROKEN {
-        let machine = Machine::two_sockets_and_cxl().file(path, text);
-        let error = machine.read().expect_err(path);
-        assert_eq!(error.path(), machine.root().join(path));
-        let message = error.to_string();
-        let place = match line {
-            Some(line) => format!("{path}:{line}: expected "),
-            None => format!("{path}: expected "),
-        };
-        assert!(
-            message.contains(&place) && message.contains(expected) && message.contains(", found "),
-            "{message}"
-        );
+    for (folder, files) in BROKEN {
+        for (file, text, expected) in *files {
+            let path = format!("{folder}/{file}");
+            let machine = Machine::two_sockets_and_cxl().file(&path, text);
+            let error = machine.read().expect_err(&path);
+            assert_eq!(error.path(), machine.root().join(&path));
+            // A line of several is told with its number.
+            let place = match expected.starts_with(':') {
+                true => format!("{path}{expected}"),
+                false => format!("{path}: expected "),
+            };
+            let message = error.to_string();
+            assert!(
+                message.contains(&place)
+                    && message.contains(expected)
+                    && message.contains(", found "),
+                "{message}"
+            );
+        }
     }
 }
 

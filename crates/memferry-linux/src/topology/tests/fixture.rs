@@ -90,29 +90,25 @@ impl Machine {
     /// THP on request, its sizes never but for 2 MiB, which inherits.
     pub(super) fn thp(self) -> Self {
         let folder = "sys/kernel/mm/transparent_hugepage";
-        self.file(&format!("{folder}/enabled"), "always [madvise] never\n")
-            .file(
-                &format!("{folder}/defrag"),
-                "always defer [defer+madvise] madvise never\n",
-            )
-            .file(&format!("{folder}/hpage_pmd_size"), "2097152\n")
-            .file(&format!("{folder}/khugepaged/defrag"), "1\n")
-            .file(
-                &format!("{folder}/hugepages-2048kB/enabled"),
+        let files = [
+            ("enabled", "always [madvise] never\n"),
+            ("defrag", "always defer [defer+madvise] madvise never\n"),
+            ("hpage_pmd_size", "2097152\n"),
+            ("khugepaged/defrag", "1\n"),
+            (
+                "hugepages-2048kB/enabled",
                 "always [inherit] madvise never\n",
-            )
-            .file(
-                &format!("{folder}/hugepages-64kB/enabled"),
-                "always inherit madvise [never]\n",
-            )
-            .file(
-                &format!("{folder}/hugepages-16kB/enabled"),
-                "[always] inherit madvise never\n",
-            )
-            .file(
-                &format!("{folder}/hugepages-8kB/shmem_enabled"),
+            ),
+            ("hugepages-64kB/enabled", "always inherit madvise [never]\n"),
+            ("hugepages-16kB/enabled", "[always] inherit madvise never\n"),
+            (
+                "hugepages-8kB/shmem_enabled",
                 "always inherit within_size advise [never]\n",
-            )
+            ),
+        ];
+        files.into_iter().fold(self, |machine, (file, text)| {
+            machine.file(&format!("{folder}/{file}"), text)
+        })
     }
 
     /// A small virtual machine: one node, two CPUs, one L3.

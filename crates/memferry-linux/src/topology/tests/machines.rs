@@ -21,6 +21,16 @@ fn groups(machine: &Topology) -> Vec<&[u32]> {
         .collect()
 }
 
+fn tiers(machine: &Topology) -> Vec<(Option<u32>, &[u32])> {
+    let tiers = machine.tiers.iter();
+    tiers.map(|of| (of.kernel_id, &of.nodes[..])).collect()
+}
+
+fn hypervisor(machine: &Topology) -> (Option<bool>, Option<&str>) {
+    let cpus = &machine.cpus;
+    (cpus.hypervisor, cpus.hypervisor_name.as_deref())
+}
+
 #[test]
 fn threads_of_a_core_are_told() {
     let machine = Machine::virtual_machine();
@@ -41,13 +51,7 @@ fn a_small_virtual_machine() {
         (4 * GIB, 3 * GIB)
     );
     assert_eq!(node.distance_to(0), Some(10));
-    assert_eq!(
-        machine.tiers,
-        [Tier {
-            kernel_id: Some(4),
-            nodes: vec![0]
-        }]
-    );
+    assert_eq!(tiers(&machine), [(Some(4), &[0][..])]);
     let l3 = CacheGroup {
         cpus: vec![0, 1],
         size_bytes: Some(266_240 << 10),
@@ -56,13 +60,7 @@ fn a_small_virtual_machine() {
     };
     assert_eq!(machine.cpus.cache_groups, [l3]);
     assert_eq!(machine.cpus.model.as_deref(), Some("Fake CPU 9000"));
-    assert_eq!(
-        (
-            machine.cpus.hypervisor,
-            machine.cpus.hypervisor_name.as_deref()
-        ),
-        (Some(true), Some("QEMU"))
-    );
+    assert_eq!(hypervisor(&machine), (Some(true), Some("QEMU")));
     assert_eq!(
         (machine.memory.total_bytes, machine.memory.available_bytes),
         (16 * GIB, 14 * GIB)
@@ -90,65 +88,29 @@ fn a_small_virtual_machine() {
 fn two_sockets_with_cxl_in_a_slower_tier() {
     let machine = Machine::two_sockets_and_cxl().read().unwrap();
     assert_consistent(&machine);
-    let fast = Tier {
-        kernel_id: Some(4),
-        nodes: vec![0, 1],
-    };
-    let slow = Tier {
-        kernel_id: Some(22),
-        nodes: vec![2],
-    };
-    assert_eq!(machine.tiers, [fast, slow], "fastest first");
-    assert_eq!(
-        (
-            tier_of_node(&machine, 1),
-            tier_of_node(&machine, 2),
-            tier_of_node(&machine, 3)
-        ),
-        (Some(0), Some(1), None)
-    );
+    let fastest_first = [(Some(4), &[0, 1][..]), (Some(22), &[2])];
+    assert_eq!(tiers(&machine), fastest_first);
+    let of_nodes = [1, 2, 3].map(|node| tier_of_node(&machine, node));
+    assert_eq!(of_nodes, [Some(0), Some(1), None]);
     let cxl = machine.node(2).unwrap();
     assert!(cxl.has_memory && !cxl.has_cpu && cxl.cpus.is_empty());
     assert_eq!(cxl.memory_total_bytes, 32 * GIB);
-    assert_eq!(
-        (cxl.distance_to(0), cxl.distance_to(1), cxl.distance_to(2)),
-        (Some(14), Some(24), Some(10))
-    );
+    let distances = [0, 1, 2].map(|node| cxl.distance_to(node));
+    assert_eq!(distances, [14, 24, 10].map(Some));
     assert_eq!(node_of_cpu(&machine, 5), Some(1));
     assert_eq!(node_of_cpu(&machine, 8), None);
     assert_eq!(groups(&machine), [&[0, 1], &[2, 3], &[4, 5], &[6, 7]]);
-    assert!(
-        machine
-            .cpus
-            .cache_groups
-            .iter()
-            .all(|g| g.size_bytes == Some(36 << 20) && g.level == Some(3))
-    );
-    assert_eq!(
-        machine
-            .cpus
-            .cache_groups
-            .iter()
-            .map(|g| g.node)
-            .collect::<Vec<_>>(),
-        [Some(0), Some(0), Some(1), Some(1)]
-    );
+    let caches = machine.cpus.cache_groups.iter();
+    let caches: Vec<_> = caches.map(|g| (g.size_bytes, g.level, g.node)).collect();
+    let on = |node| (Some(36 << 20), Some(3), Some(node));
+    assert_eq!(caches, [0, 0, 1, 1].map(on));
     assert_eq!(machine.demotion_enabled, Some(true));
-    let migrators = machine.kernel_interface.migrators.unwrap();
+    let migrators = machine.kernel_interface.migrators.as_ref().unwrap();
     assert_eq!((migrators.names.len(), &*migrators.active), (3, "mtcopy"));
-    let balancing = machine.kernel_interface.numa_balancing;
-    assert_eq!(
-        balancing,
-        Some(NumaBalancing {
-            placement: false,
-            tiering: true
-        })
-    );
-    assert_eq!(
-        (machine.cpus.hypervisor, machine.cpus.hypervisor_name),
-        (Some(false), None),
-        "a vendor is no hypervisor"
-    );
+    let balancing = machine.kernel_interface.numa_balancing.unwrap();
+    assert!(!balancing.placement && balancing.tiering);
+    // A vendor is no hypervisor.
+    assert_eq!(hypervisor(&machine), (Some(false), None));
 }
 
 #[test]
@@ -169,28 +131,15 @@ fn no_numa_and_no_thp() {
         tier: Some(0),
     };
     assert_eq!(machine.nodes, [node]);
-    assert_eq!(
-        machine.tiers,
-        [Tier {
-            kernel_id: None,
-            nodes: vec![0]
-        }]
-    );
+    assert_eq!(tiers(&machine), [(None, &[0][..])]);
     assert_eq!((machine.thp, machine.demotion_enabled), (None, None));
+    let limits = machine.limits;
     assert_eq!(
-        (
-            machine.limits.unprivileged_userfaultfd,
-            machine.limits.nr_hugepages
-        ),
+        (limits.unprivileged_userfaultfd, limits.nr_hugepages),
         (None, None)
     );
-    assert_eq!(
-        (
-            machine.kernel_interface.numa_balancing,
-            machine.kernel_interface.migrators
-        ),
-        (None, None)
-    );
+    let kernel = machine.kernel_interface;
+    assert_eq!((kernel.numa_balancing, kernel.migrators), (None, None));
 }
 
 #[test]
@@ -209,22 +158,9 @@ fn offline_cpus_and_sparse_nodes() {
     assert_eq!(machine.node(4).unwrap().cpus, [6], "CPU 7 is not online");
     assert_eq!(machine.node(0).unwrap().distance_to(4), Some(20));
     assert_eq!(node_of_cpu(&machine, 6), Some(4));
-    assert_eq!(
-        (
-            node_of_cpu(&machine, 2),
-            node_of_cpu(&machine, 7),
-            machine.node(1)
-        ),
-        (None, None, None)
-    );
-    assert_eq!(
-        machine.tiers,
-        [Tier {
-            kernel_id: None,
-            nodes: vec![0, 4]
-        }],
-        "no tier folder: one tier"
-    );
+    let offline = [2, 7].map(|cpu| node_of_cpu(&machine, cpu));
+    assert_eq!((offline, machine.node(1)), ([None, None], None));
+    assert_eq!(tiers(&machine), [(None, &[0, 4][..])], "no tier folder");
 }
 
 #[test]
@@ -243,21 +179,10 @@ fn nodes_without_memory_are_in_no_tier() {
     ] {
         let machine = machine.read().unwrap();
         assert_consistent(&machine);
-        assert_eq!(
-            machine
-                .nodes_with_memory()
-                .map(|node| node.id)
-                .collect::<Vec<_>>(),
-            [0]
-        );
-        assert_eq!(
-            (
-                machine.tiers.len(),
-                tier_of_node(&machine, 0),
-                tier_of_node(&machine, 1)
-            ),
-            (1, Some(0), None)
-        );
+        let nodes: Vec<u32> = machine.nodes_with_memory().map(|node| node.id).collect();
+        assert_eq!((nodes, machine.tiers.len()), (vec![0], 1));
+        let of_nodes = [0, 1].map(|node| tier_of_node(&machine, node));
+        assert_eq!(of_nodes, [Some(0), None]);
     }
 }
 
@@ -372,13 +297,7 @@ fn xen_names_itself() {
         .file("sys/hypervisor/type", "xen\n")
         .read()
         .unwrap();
-    assert_eq!(
-        (
-            machine.cpus.hypervisor,
-            machine.cpus.hypervisor_name.as_deref()
-        ),
-        (Some(true), Some("xen"))
-    );
+    assert_eq!(hypervisor(&machine), (Some(true), Some("xen")));
 }
 
 #[test]

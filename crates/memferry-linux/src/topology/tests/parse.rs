@@ -128,53 +128,32 @@ fn meminfo_of_machine_and_node() {
         (Some(1), "Node 3 MemTotal: NUMBER kB")
     );
     assert_eq!(meminfo(machine, Some(4)).unwrap_err().line, Some(1));
-    assert_eq!(
-        meminfo("MemTotal: 4 kB\nMemFree: x kB\n", None)
-            .unwrap_err()
-            .line,
-        Some(2)
-    );
-    assert_eq!(
-        meminfo("MemTotal: 4 MB\nMemFree: 1 kB\n", None)
-            .unwrap_err()
-            .line,
-        Some(1)
-    );
-    assert_eq!(
-        meminfo("MemTotal: 99999999999999999 kB\n", None)
-            .unwrap_err()
-            .line,
-        Some(1)
-    );
-    assert_eq!(meminfo("MemTotal: 4 kB\n", None).unwrap_err().line, None);
+    for (text, line) in [
+        ("MemTotal: 4 kB\nMemFree: x kB\n", Some(2)),
+        ("MemTotal: 4 MB\nMemFree: 1 kB\n", Some(1)),
+        ("MemTotal: 99999999999999999 kB\n", Some(1)),
+        ("MemTotal: 4 kB\n", None),
+    ] {
+        assert_eq!(meminfo(text, None).unwrap_err().line, line, "{text}");
+    }
 }
 
 #[test]
 fn cpuinfo_of_x86_and_arm64() {
-    let x86 =
-        cpuinfo("processor: 0\nmodel name\t: A  B\nflags\t: fpu hypervisor\n\nmodel name: other\n");
-    assert_eq!(
-        x86,
-        CpuInfo {
-            model: Some("A  B".into()),
-            hypervisor: Some(true)
-        }
-    );
-    assert_eq!(
-        cpuinfo("flags: fpu hypervisor_like\n").hypervisor,
-        Some(false)
-    );
-    let arm = cpuinfo(
-        "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU part\t: 0xd03\n",
-    );
-    assert_eq!(
-        arm,
-        CpuInfo {
-            model: Some("implementer 0x41 part 0xd03".into()),
-            hypervisor: None
-        }
-    );
-    assert_eq!(cpuinfo(""), CpuInfo::default());
+    let x86 = "processor: 0\nmodel name\t: A  B\nflags\t: fpu hypervisor\n\nmodel name: other\n";
+    let arm = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU part\t: 0xd03\n";
+    for (text, model, hypervisor) in [
+        (x86, Some("A  B"), Some(true)),
+        ("flags: fpu hypervisor_like\n", None, Some(false)),
+        (arm, Some("implementer 0x41 part 0xd03"), None),
+        ("", None, None),
+    ] {
+        let info = cpuinfo(text);
+        assert_eq!(
+            (info.model.as_deref(), info.hypervisor),
+            (model, hypervisor)
+        );
+    }
 }
 
 #[test]
