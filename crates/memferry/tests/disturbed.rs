@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{MoveError, Outcome, Unmovable};
+use memferry::{MoveError, Outcome};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::part::*;
 use support::*;
@@ -48,16 +48,7 @@ fn pages_thrown_away_and_written_at_once_keep_the_write() {
 
 #[test]
 fn a_part_that_was_unmapped_stays_unmapped() {
-    let gap = |error: &MoveError| {
-        matches!(
-            error,
-            MoveError::Unmovable {
-                what: Unmovable::Unmapped,
-                ..
-            }
-        )
-    };
-    for_each(gap, |moving, region, what| {
+    for_each(is_gap, |moving, region, what| {
         let (addr, len) = part(region);
         for time in 0..TIMES {
             // SAFETY: the region is the test's own.
@@ -69,7 +60,7 @@ fn a_part_that_was_unmapped_stays_unmapped() {
             if time % 4 == 0 {
                 moving.wait_rounds(1);
             }
-            map_fixed(addr, len, libc::PROT_READ | libc::PROT_WRITE);
+            map_fixed(addr, len);
             assert_zero(addr, len, what);
             fill(addr, len, time + 2);
             if time % 4 == 1 {
@@ -85,7 +76,7 @@ fn a_new_mapping_over_a_part_keeps_its_contents() {
     for_each(no_error, |moving, region, what| {
         let (addr, len) = part(region);
         for time in 0..TIMES {
-            map_fixed(addr, len, libc::PROT_READ | libc::PROT_WRITE);
+            map_fixed(addr, len);
             assert_zero(addr, len, what);
             fill(addr, len, time + 2);
             if time % 4 == 0 {
@@ -100,11 +91,11 @@ fn a_new_mapping_over_a_part_keeps_its_contents() {
 fn small_new_mappings_keep_their_contents() {
     for_each(no_error, |_, region, what| {
         let (addr, len) = part(region);
-        map_fixed(addr, len, libc::PROT_READ | libc::PROT_WRITE);
+        map_fixed(addr, len);
         fill(addr, len, 1);
         for time in 0..TIMES * 50 {
             let page = addr + (time as usize * 7919 % (len / PAGE)) * PAGE;
-            map_fixed(page, PAGE, libc::PROT_READ | libc::PROT_WRITE);
+            map_fixed(page, PAGE);
             for line in (page..page + PAGE).step_by(64) {
                 assert_eq!(load(line), 0, "{what}: time {time}");
                 store(line, time + 1);
@@ -122,12 +113,12 @@ fn a_part_that_becomes_read_only_and_back_keeps_its_contents() {
         let (addr, len) = part(region);
         for time in 0..TIMES {
             protect(addr, len, libc::PROT_READ);
-            assert_filled_part(region, &(addr..addr + len), what);
+            assert_part(region, &(addr..addr + len), 1, what);
             if time % 4 == 0 {
                 moving.wait_rounds(1);
             }
             protect(addr, len, libc::PROT_READ | libc::PROT_WRITE);
-            assert_filled_part(region, &(addr..addr + len), what);
+            assert_part(region, &(addr..addr + len), 1, what);
             for page in (addr..addr + len).step_by(PAGE) {
                 store(page, load(page));
             }
@@ -143,17 +134,7 @@ fn pages_that_mremap_puts_over_a_part_win() {
             let other = Region::new(LEN, Kind::Base);
             let from = other.addr + PART.start;
             fill(from, len, time + 2);
-            // SAFETY: both ranges are the test's own.
-            let got = unsafe {
-                libc::mremap(
-                    from as *mut _,
-                    len,
-                    len,
-                    libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
-                    addr as *mut libc::c_void,
-                )
-            };
-            assert_eq!(got as usize, addr, "{what}: mremap");
+            remap(from, addr, len);
             assert_filled(addr, len, time + 2, what);
             if time % 4 == 0 {
                 moving.wait_rounds(1);
@@ -171,13 +152,13 @@ fn a_part_that_is_locked_meanwhile_keeps_its_contents() {
             // SAFETY: locking changes no contents.
             check(unsafe { libc::mlock(addr as *const _, len) })
                 .expect("root, or a RLIMIT_MEMLOCK above 3 MiB");
-            assert_filled_part(region, &(addr..addr + len), what);
+            assert_part(region, &(addr..addr + len), 1, what);
             if time % 4 == 0 {
                 moving.wait_rounds(1);
             }
             // SAFETY: unlocking changes no contents.
             check(unsafe { libc::munlock(addr as *const _, len) }).unwrap();
-            assert_filled_part(region, &(addr..addr + len), what);
+            assert_part(region, &(addr..addr + len), 1, what);
         }
     });
 }
@@ -200,7 +181,7 @@ fn advice_on_parts_changes_nothing() {
                 // MADV_COLLAPSE may find no memory or pages away.
                 let _ = advise(addr, len, advice);
             }
-            assert_filled_part(region, &(addr..addr + len), &format!("{what}: {time}"));
+            assert_part(region, &(addr..addr + len), 1, &format!("{what}: {time}"));
         }
     });
 }
@@ -231,7 +212,7 @@ fn all_at_once_keeps_what_nobody_changed() {
             let replaced = scope.spawn(|| {
                 while !stop.load(Ordering::Acquire) {
                     for page in pages(2) {
-                        map_fixed(page, PAGE, libc::PROT_READ | libc::PROT_WRITE);
+                        map_fixed(page, PAGE);
                         assert_eq!(load(page + 8), 0, "{migrator}: replaced");
                         store(page + 8, 6);
                         assert_eq!(load(page + 8), 6, "{migrator}: written again");
@@ -274,12 +255,7 @@ fn all_at_once_keeps_what_nobody_changed() {
         });
         for thread in [1, 3, 4, 5, 6, 7] {
             for page in pages(thread) {
-                let first = (page - region.addr) / 8;
-                assert!(
-                    (0..PAGE / 8).all(|i| load(page + 8 * i) == word(1, first + i)),
-                    "{migrator}: page {}",
-                    first * 8 / PAGE
-                );
+                assert_part(&region, &(page..page + PAGE), 1, migrator);
             }
         }
     }
@@ -311,7 +287,7 @@ fn what_the_kernel_migrates_is_not_called_absent() {
             "{migrator}: {sum:?}"
         );
         for page in (region.addr + PAGE..region.addr + LEN).step_by(2 * PAGE) {
-            assert_filled_part(&region, &(page..page + PAGE), migrator);
+            assert_part(&region, &(page..page + PAGE), 1, migrator);
         }
     }
 }

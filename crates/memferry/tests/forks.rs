@@ -82,12 +82,9 @@ fn pages_shared_with_a_child_stay_and_are_busy() {
                 store(page, load(page));
             }
             let frames = pfns(&region.range());
-            let result = move_all(&mover, &region.range(), &relocate());
-            assert_eq!(result.moved.bytes, region.len as u64, "{what}: {result:?}");
+            move_whole(&mover, &region.range(), &relocate(), &what);
             assert_pages_changed(&frames, &region.range(), &what);
-            for page in (half.end..half.end + HUGE).step_by(8) {
-                assert_eq!(load(page), word(1, (page - region.addr) / 8), "{what}");
-            }
+            assert_part(&region, &(half.end..half.end + HUGE), 1, &what);
         }
     }
 }
@@ -169,14 +166,7 @@ fn fork_during_moves(migrator: &str, kind: Kind, forks: usize) {
 /// All but the first word of each page is as it was filled.
 fn assert_canaries(region: &Region, what: &str) {
     for page in region.range().step_by(PAGE) {
-        for at in (page + 8..page + PAGE).step_by(8) {
-            let (index, found) = ((at - region.addr) / 8, load(at));
-            assert!(
-                found == word(3, index),
-                "{what}: page {} holds {found:#x}",
-                (page - region.addr) / PAGE
-            );
-        }
+        assert_part(region, &(page + 8..page + PAGE), 3, what);
     }
 }
 

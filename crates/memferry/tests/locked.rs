@@ -37,11 +37,7 @@ fn locked_range_moves(test: &str, flags: libc::c_uint) {
                 for source in both_sources() {
                     let frames = pfns(&region.range());
                     let options = relocate().source(source);
-                    let result = move_all(&mover, &region.range(), &options);
-                    assert_eq!(
-                        result.moved.bytes, region.len as u64,
-                        "{migrator}, {kind:?}: {result:?}"
-                    );
+                    move_whole(&mover, &region.range(), &options, migrator);
                     assert_pages_changed(&frames, &region.range(), migrator);
                     assert_filled(region.addr, region.len, 5, migrator);
                     assert!(
@@ -159,11 +155,7 @@ fn neighbouring_mappings_of_other_flags_all_move() {
             };
             advise(part.0, part.1, libc::MADV_DONTDUMP).unwrap();
             let frames = pfns(&region.range());
-            let result = move_all(&mover(migrator), &region.range(), &relocate());
-            assert_eq!(
-                result.moved.bytes, region.len as u64,
-                "{migrator}, {kind:?}: {result:?}"
-            );
+            move_whole(&mover(migrator), &region.range(), &relocate(), migrator);
             assert_pages_changed(&frames, &region.range(), migrator);
             assert_filled(region.addr, region.len, 8, migrator);
         }
@@ -176,11 +168,7 @@ fn a_locked_part_moves_with_its_neighbours() {
         let region = Region::filled(4 << 20, Kind::Base, 9);
         lock_part(region.addr + 300 * PAGE, 200 * PAGE);
         let frames = pfns(&region.range());
-        let result = move_all(&mover(migrator), &region.range(), &relocate());
-        assert_eq!(
-            result.moved.bytes, region.len as u64,
-            "{migrator}: {result:?}"
-        );
+        move_whole(&mover(migrator), &region.range(), &relocate(), migrator);
         assert_pages_changed(&frames, &region.range(), migrator);
         assert_filled(region.addr, region.len, 9, migrator);
         assert!(
@@ -323,7 +311,7 @@ fn a_mapping_that_came_while_the_part_before_it_moved_is_left_alone() {
         || {
             for when in [When::Watched, When::Away] {
                 let region = move_disturbed(when, |second| {
-                    map_fixed(second, HUGE, libc::PROT_READ | libc::PROT_WRITE);
+                    map_fixed(second, HUGE);
                     // Or the kernel would refuse to move its pages to where those of the locked one went.
                     lock_part(second, HUGE);
                     fill(second, HUGE, 7);
@@ -348,10 +336,7 @@ fn a_locked_mapping_that_grows_elsewhere_hangs_nobody() {
                 *told.lock().unwrap() = at as usize;
             });
             let at = *came.lock().unwrap();
-            let words = HUGE / 8;
-            for index in 0..words {
-                assert_eq!(load(at + 8 * index), word(1, words + index), "{when:?}");
-            }
+            assert_words(at, HUGE, 1, HUGE / 8, &format!("{when:?}"));
             assert_zero(at + HUGE, HUGE, "what was added");
             // What lies at the old addresses by now is not the region's.
             std::mem::forget(region);

@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{Batch, Migrator, Mover, MoverOptions, Outcome};
+use memferry::{Migrator, Mover, MoverOptions, Outcome};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,22 +44,7 @@ unsafe impl Migrator for Raises {
     }
 }
 
-/// Splits every THP that it copies to, as the kernel's shrinker of underused THPs does where memory is short.
-struct Splits(Batch);
-
-// SAFETY: everything is copied when `copy` returns.
-unsafe impl Migrator for Splits {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
-        advise(dst as usize, PAGE, libc::MADV_DONTNEED).unwrap();
-        // SAFETY: the caller's promise.
-        unsafe { self.0.copy(src, dst, len) };
-    }
-}
-
+/// THPs that are copied to are split, as the kernel's shrinker of underused THPs does where memory is short.
 #[test]
 fn a_thp_whose_destination_was_split_stays_where_it_was() {
     for split_source in [false, true] {
@@ -71,7 +56,8 @@ fn a_thp_whose_destination_was_split_stays_where_it_was() {
             fill(region.addr, LEN, 1);
         }
         let whole = thp_bytes(&region.range());
-        let mover = Mover::new(MoverOptions::new(Splits(Batch::default()))).unwrap();
+        let split = AtCopy(|dst| advise(dst, PAGE, libc::MADV_DONTNEED).unwrap());
+        let mover = Mover::new(MoverOptions::new(split)).unwrap();
         let options = relocate().list_pages(true);
         for _ in 0..3 {
             let result = move_all(&mover, &region.range(), &options);
@@ -250,8 +236,7 @@ fn a_copy_that_panics_leaves_its_batch_in_place() {
             }
 
             // The mover goes on as if nothing had happened.
-            let result = move_all(&mover, &region.range(), &relocate());
-            assert_eq!(result.moved.bytes, LEN as u64, "{what}: {result:?}");
+            move_whole(&mover, &region.range(), &relocate(), &what);
             assert_filled(region.addr, LEN, 1, &what);
         }
     }
@@ -306,9 +291,7 @@ fn copies_that_panic_now_and_then_lose_nothing_that_is_written() {
                     "{what}: {sum:?}"
                 );
                 for page in region.range().step_by(PAGE) {
-                    for at in (page + 8..page + PAGE).step_by(8) {
-                        assert_eq!(load(at), word(1, (at - region.addr) / 8), "{what}");
-                    }
+                    assert_part(&region, &(page + 8..page + PAGE), 1, &what);
                 }
             }
         }
@@ -341,8 +324,7 @@ fn a_migrator_with_threads_of_its_own_moves_everything() {
                 for source in both_sources() {
                     let frames = pfns(&region.range());
                     let options = relocate().source(source).batch_bytes(batch_bytes);
-                    let result = move_all(&mover, &region.range(), &options);
-                    assert_eq!(result.moved.bytes, LEN as u64, "{what}: {result:?}");
+                    move_whole(&mover, &region.range(), &options, &what);
                     assert_pages_changed(&frames, &region.range(), &what);
                     assert_filled(region.addr, LEN, 1, &what);
                 }
@@ -383,9 +365,9 @@ fn a_panic_of_run_is_passed_on_with_every_page_in_place() {
         assert_filled(region.addr, LEN, 1, "after the panic");
     }
     mover.set_migrator(memferry::Batch::default());
-    let result = move_all(&mover, &region.range(), &relocate());
-    assert_eq!(result.moved.bytes, LEN as u64, "{result:?}");
-    assert_filled(region.addr, LEN, 1, "with another migrator");
+    let what = "with another migrator";
+    move_whole(&mover, &region.range(), &relocate(), what);
+    assert_filled(region.addr, LEN, 1, what);
 }
 
 #[test]
@@ -396,8 +378,7 @@ fn a_paced_move_takes_its_time_and_can_be_cancelled() {
         |bytes_per_second, cancel| relocate().bytes_per_second(bytes_per_second).cancel(cancel);
     for migrator in MIGRATORS {
         let mover = mover(migrator);
-        let result = move_all(&mover, &region.range(), &paced(64 << 20, None));
-        assert_eq!(result.moved.bytes, PACED as u64, "{migrator}");
+        let result = move_whole(&mover, &region.range(), &paced(64 << 20, None), migrator);
         // The last part of 2 MiB is not waited for.
         let least = std::time::Duration::from_millis(14 * 1000 / 64);
         assert!(result.elapsed >= least, "{migrator}: {:?}", result.elapsed);

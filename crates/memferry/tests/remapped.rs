@@ -8,58 +8,29 @@
 
 mod support;
 
-use memferry::{MoveError, Unmovable};
 use support::part::*;
 use support::*;
 
 #[test]
 fn contents_follow_mremap_and_come_back() {
-    let gap = |error: &MoveError| {
-        matches!(
-            error,
-            MoveError::Unmovable {
-                what: Unmovable::Unmapped,
-                ..
-            }
-        )
-    };
-    for_each(gap, |moving, region, what| {
+    for_each(is_gap, |moving, region, what| {
         let (addr, len) = part(region);
         let other = Region::new(LEN, Kind::Base);
-        let remap = |from: usize, to: usize| {
-            // SAFETY: both ranges are the test's own.
-            let got = unsafe {
-                libc::mremap(
-                    from as *mut _,
-                    len,
-                    len,
-                    libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
-                    to as *mut libc::c_void,
-                )
-            };
-            assert_eq!(got as usize, to, "{what}: mremap");
-        };
         // The contents of the whole region, looked at in the part, wherever that lies.
         let assert_follows = |at: usize, time: u64| {
-            for byte in (0..len).step_by(8) {
-                let found = load(at + byte);
-                let wanted = word(1, (PART.start + byte) / 8);
-                assert!(
-                    found == wanted,
-                    "{what}: time {time}: byte {byte:#x} of the part is {found:#x}"
-                );
-            }
+            let what = format!("{what}: time {time}");
+            assert_words(at, len, 1, PART.start / 8, &what);
         };
         for time in 0..TIMES {
             // Same offset in its 2 MiB block, so that THPs can move whole.
             let to = other.addr + PART.start;
-            remap(addr, to);
+            remap(addr, to, len);
             assert_follows(to, time);
             if time % 4 == 0 {
                 moving.wait_rounds(1);
                 assert_follows(to, time);
             }
-            remap(to, addr);
+            remap(to, addr, len);
             assert_follows(addr, time);
             if time % 4 == 1 {
                 moving.wait_rounds(1);

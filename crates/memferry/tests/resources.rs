@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{Migrator, MoveError, Mover, MoverOptions, Outcome};
+use memferry::{MoveError, Mover, MoverOptions, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use support::*;
@@ -44,11 +44,7 @@ fn without_address_space_pages_stay_and_are_counted() {
                     "{migrator}, {kind:?}: {result:?}"
                 );
                 assert_pages_stayed(&frames, &region.range(), migrator);
-                let result = move_all(&mover, &region.range(), &relocate());
-                assert_eq!(
-                    result.moved.bytes, region.len as u64,
-                    "{migrator}: with room"
-                );
+                move_whole(&mover, &region.range(), &relocate(), "with room");
                 assert_filled(region.addr, region.len, 1, migrator);
             }
         }
@@ -106,8 +102,7 @@ fn a_pool_without_room_still_moves_everything() {
                     for _ in 0..3 {
                         let frames = pfns(&region.range());
                         let options = relocate().source(source);
-                        let result = move_all(&mover, &region.range(), &options);
-                        assert_eq!(result.moved.bytes, region.len as u64, "{what}: {result:?}");
+                        move_whole(&mover, &region.range(), &options, &what);
                         assert!(mover.pool_bytes() <= pool_bytes, "{what}");
                         assert_pages_changed(&frames, &region.range(), &what);
                         assert_filled(region.addr, region.len, 1, &what);
@@ -144,8 +139,7 @@ fn the_pool_is_trimmed_to_what_is_asked() {
     assert!(mover.pool_bytes() <= 5 << 20, "{}", mover.pool_bytes());
     let region = Region::filled(8 << 20, Kind::Base, 1);
     let options = relocate().source(both_sources()[1]);
-    let result = move_all(&mover, &region.range(), &options);
-    assert_eq!(result.moved.bytes, region.len as u64, "{result:?}");
+    move_whole(&mover, &region.range(), &options, "trimmed");
     mover.trim_pool(0);
     assert_eq!(mover.pool_bytes(), 0);
     assert_filled(region.addr, region.len, 1, "trimmed");
@@ -216,8 +210,7 @@ fn a_move_needs_little_memory_beside_the_pool() {
                             if round >= 3 && samples.load(Ordering::Relaxed) > 3 {
                                 break;
                             }
-                            let result = move_all(&mover, &region.range(), &options);
-                            assert_eq!(result.moved.bytes, LEN as u64, "{what}: {result:?}");
+                            move_whole(&mover, &region.range(), &options, &what);
                         }
                     });
                     let extra = most.load(Ordering::Relaxed).saturating_sub(before);
@@ -246,12 +239,7 @@ fn two_movers_move_neighbouring_ranges_at_once() {
                     let mover = mover("mtcopy");
                     for round in 0..60 {
                         let options = relocate().source(both_sources()[round % 2]);
-                        let result = move_all(&mover, &half, &options);
-                        assert_eq!(
-                            result.moved.bytes,
-                            half.len() as u64,
-                            "{kind:?}: {result:?}"
-                        );
+                        move_whole(&mover, &half, &options, "a half");
                     }
                 });
             }
@@ -260,44 +248,28 @@ fn two_movers_move_neighbouring_ranges_at_once() {
     }
 }
 
-/// Copies with memcpy, and holds each copy up until it is let go.
-struct Held {
-    copying: Arc<AtomicBool>,
-    let_go: Arc<AtomicBool>,
-}
-
-// SAFETY: memcpy has copied everything when it returns.
-unsafe impl Migrator for Held {
-    fn name(&self) -> &'static str {
-        "held"
-    }
-
-    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
-        self.copying.store(true, Ordering::Release);
-        while !self.let_go.load(Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-        // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
-    }
-}
-
 #[test]
 fn of_two_movers_of_one_range_one_is_refused_at_a_time() {
     let region = Region::filled(4 << 20, Kind::Base, 1);
     let watched = |error: &MoveError| matches!(error, MoveError::Watched { .. });
 
-    let (copying, let_go) = (Arc::default(), Arc::default());
-    let held = Held {
-        copying: Arc::clone(&copying),
-        let_go: Arc::clone(&let_go),
-    };
+    // Begun copies are held up until they are let go.
+    let flags = Arc::new([const { AtomicBool::new(false) }; 2]);
+    let [copying, let_go] = &*flags;
+    let of_copies = Arc::clone(&flags);
+    let held = AtCopy(move |_| {
+        let [copying, let_go] = &*of_copies;
+        copying.store(true, Ordering::Release);
+        while !let_go.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    });
     let (one, two) = (Mover::new(MoverOptions::new(held)).unwrap(), mover("batch"));
     // Copies are the migrator's where there are free pages.
     one.prefill(0, PAGE, region.len).unwrap();
     std::thread::scope(|scope| {
-        let moved = scope.spawn(|| move_all(&one, &region.range(), &relocate()));
-        let _raise = Raise(&let_go);
+        let moved = scope.spawn(|| move_whole(&one, &region.range(), &relocate(), "held"));
+        let _raise = Raise(let_go);
         while !copying.load(Ordering::Acquire) {
             assert!(!moved.is_finished(), "it has moved without a copy");
             std::thread::yield_now();
@@ -308,12 +280,11 @@ fn of_two_movers_of_one_range_one_is_refused_at_a_time() {
             "{refused:?}"
         );
         let_go.store(true, Ordering::Release);
-        let result = moved.join().unwrap();
-        assert_eq!(result.moved.bytes, region.len as u64, "{result:?}");
+        moved.join().unwrap();
     });
-    let result = move_all(&two, &region.range(), &relocate());
-    assert_eq!(result.moved.bytes, region.len as u64, "{result:?}");
-    assert_filled(region.addr, region.len, 1, "one after the other");
+    let what = "one after the other";
+    move_whole(&two, &region.range(), &relocate(), what);
+    assert_filled(region.addr, region.len, 1, what);
 
     let one = mover("mtcopy");
     let sum = while_moving(&one, &region.range(), &relocate(), watched, |_| {

@@ -5,7 +5,7 @@
 
 mod support;
 
-use memferry::{Backend, Migrator, Mover, MoverOptions};
+use memferry::{Backend, Mover, MoverOptions};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,24 +23,6 @@ extern "C" fn read_all(_: libc::c_int) {
     READS.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Sends a signal to the thread that asked for the move, at each copy.
-struct Signals(libc::pthread_t);
-
-// SAFETY: memcpy has copied everything when `copy` returns.
-unsafe impl Migrator for Signals {
-    fn name(&self) -> &'static str {
-        "signals"
-    }
-
-    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: the thread lives: it waits for the move. The rest is the caller's promise.
-        unsafe {
-            libc::pthread_kill(self.0, libc::SIGUSR1);
-            std::ptr::copy_nonoverlapping(src, dst, len);
-        }
-    }
-}
-
 #[test]
 fn a_handler_of_the_caller_may_touch_what_moves() {
     in_own_process("a_handler_of_the_caller_may_touch_what_moves", || {
@@ -52,8 +34,11 @@ fn a_handler_of_the_caller_may_touch_what_moves() {
             libc::alarm(300);
             libc::pthread_self()
         };
-        let mover =
-            Mover::new(MoverOptions::new(Signals(own)).backend(Backend::Userfaultfd)).unwrap();
+        let signal = AtCopy(move |_| {
+            // SAFETY: the thread that asked for the move lives: it waits for it.
+            unsafe { libc::pthread_kill(own, libc::SIGUSR1) };
+        });
+        let mover = Mover::new(MoverOptions::new(signal).backend(Backend::Userfaultfd)).unwrap();
         // On the calling thread, and on another.
         for len in [64 << 10, 8 << 20] {
             let region = Region::filled(len, Kind::Base, 1);
@@ -72,23 +57,6 @@ fn a_handler_of_the_caller_may_touch_what_moves() {
     });
 }
 
-/// Copies when it is let.
-struct Held(Arc<Mutex<()>>, Arc<AtomicBool>);
-
-// SAFETY: memcpy has copied everything when `copy` returns.
-unsafe impl Migrator for Held {
-    fn name(&self) -> &'static str {
-        "held"
-    }
-
-    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
-        self.1.store(true, Ordering::Release);
-        let _let = self.0.lock().unwrap();
-        // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
-    }
-}
-
 /// Whether a descriptor becomes readable in so many milliseconds; -1: whenever.
 fn readable(of: &impl AsFd, ms: i32) -> bool {
     let mut poll = libc::pollfd {
@@ -105,11 +73,12 @@ fn a_move_that_nobody_waits_for_tells_how_far_it_is_and_can_be_cancelled() {
     const LEN: usize = 8 << 20;
     for cancels in [false, true] {
         let (hold, began) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
-        let mover = Mover::new(
-            MoverOptions::new(Held(Arc::clone(&hold), Arc::clone(&began)))
-                .backend(Backend::Userfaultfd),
-        )
-        .unwrap();
+        let (let_go, at_copy) = (Arc::clone(&hold), Arc::clone(&began));
+        let held = AtCopy(move |_| {
+            at_copy.store(true, Ordering::Release);
+            drop(let_go.lock().unwrap());
+        });
+        let mover = Mover::new(MoverOptions::new(held).backend(Backend::Userfaultfd)).unwrap();
         let region = Region::filled(LEN, Kind::Base, 1);
         assert_eq!(mover.prefill(0, PAGE, LEN).unwrap(), LEN);
         let options = relocate().batch_bytes(64 << 10);

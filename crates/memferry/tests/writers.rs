@@ -105,9 +105,8 @@ fn storm(migrator: &str, batch_bytes: usize, range: &Range<usize>, pages: &[usiz
             passes[index % WRITERS],
             "{migrator}: plain counts of page {index}"
         );
-        let canaries = (CANARY / 8..PAGE / 8)
-            .find(|&word_index| load(page + 8 * word_index) != word(page as u64, word_index));
-        assert_eq!(canaries, None, "contents of page {index}");
+        let what = format!("contents of page {index}");
+        assert_words(page + CANARY, PAGE - CANARY, page as u64, CANARY / 8, &what);
     }
     assert!(passes.iter().all(|p| *p > 0), "every writer wrote");
 }

@@ -13,8 +13,8 @@ pub mod heap;
 pub mod part;
 
 use memferry::{
-    Batch, MoveError, MoveOptions, MoveResult, Mover, MoverOptions, MtCopy, MtCopyOptions, Outcome,
-    SourcePages, default_lanes,
+    Batch, Migrator, MoveError, MoveOptions, MoveResult, Mover, MoverOptions, MtCopy,
+    MtCopyOptions, Outcome, SourcePages, default_lanes,
 };
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -60,23 +60,15 @@ impl Region {
         let start = NEXT.fetch_add(padded, Ordering::Relaxed);
         // SAFETY: a new mapping that replaces nothing.
         let base = unsafe {
-            libc::mmap(
-                start as *mut _,
-                padded,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE
-                    | libc::MAP_ANONYMOUS
-                    | libc::MAP_NORESERVE
-                    | libc::MAP_FIXED_NOREPLACE,
-                -1,
-                0,
-            )
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            let flags = flags | libc::MAP_FIXED_NOREPLACE;
+            libc::mmap(start as *mut _, padded, libc::PROT_NONE, flags, -1, 0)
         };
         assert_eq!(base as usize, start, "mmap of {padded} bytes");
         let outer = start..start + padded;
         let addr = start + HUGE;
         let region = Region { addr, len, outer };
-        map_fixed(addr, len, libc::PROT_READ | libc::PROT_WRITE);
+        map_fixed(addr, len);
         let advice = match kind {
             Kind::Base => libc::MADV_NOHUGEPAGE,
             Kind::Thp => libc::MADV_HUGEPAGE,
@@ -116,18 +108,11 @@ impl Drop for Region {
 }
 
 /// Replaces what is mapped at `addr` by untouched anonymous private memory.
-pub fn map_fixed(addr: usize, len: usize, prot: libc::c_int) {
+pub fn map_fixed(addr: usize, len: usize) {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     // SAFETY: the tests pass ranges of a `Region` of theirs.
-    let got = unsafe {
-        libc::mmap(
-            addr as *mut _,
-            len,
-            prot,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
+    let got = unsafe { libc::mmap(addr as *mut _, len, prot, flags, -1, 0) };
     assert_eq!(got as usize, addr, "mmap with MAP_FIXED");
 }
 
@@ -194,11 +179,23 @@ pub fn first_wrong(addr: usize, len: usize, seed: u64) -> Option<(usize, u64)> {
 
 /// Asserts contents `seed`.
 pub fn assert_filled(addr: usize, len: usize, seed: u64, what: &str) {
-    if let Some((index, found)) = first_wrong(addr, len, seed) {
-        panic!(
-            "{what}: word {index} (page {}) is {found:#x}, not {:#x}",
-            index * 8 / PAGE,
-            word(seed, index)
+    assert_words(addr, len, seed, 0, what);
+}
+
+/// Asserts contents `seed` of the region in a part of it.
+pub fn assert_part(region: &Region, part: &Range<usize>, seed: u64, what: &str) {
+    let first = (part.start - region.addr) / 8;
+    assert_words(part.start, part.len(), seed, first, what);
+}
+
+/// Asserts contents `seed` from their word `first` on.
+pub fn assert_words(addr: usize, len: usize, seed: u64, first: usize, what: &str) {
+    for index in first..first + len / 8 {
+        let (found, wanted) = (load(addr + 8 * (index - first)), word(seed, index));
+        let page = index * 8 / PAGE;
+        assert!(
+            found == wanted,
+            "{what}: word {index} (page {page}) is {found:#x}, not {wanted:#x}"
         );
     }
 }
@@ -382,6 +379,34 @@ pub fn move_all(mover: &Mover, range: &Range<usize>, options: &MoveOptions) -> M
         assert_eq!(result.cancelled_bytes, 0, "all was looked at: {result:?}");
     }
     result
+}
+
+/// Moves a whole region and asserts that every page of it has moved.
+pub fn move_whole(
+    mover: &Mover,
+    range: &Range<usize>,
+    options: &MoveOptions,
+    what: &str,
+) -> MoveResult {
+    let result = move_all(mover, range, options);
+    assert_eq!(result.moved.bytes, range.len() as u64, "{what}: {result:?}");
+    result
+}
+
+/// Copies with memcpy after a call with the address that it copies to.
+pub struct AtCopy<F>(pub F);
+
+// SAFETY: memcpy has copied everything when `copy` returns.
+unsafe impl<F: Fn(usize) + Send + Sync> Migrator for AtCopy<F> {
+    fn name(&self) -> &'static str {
+        "at-copy"
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        (self.0)(dst as usize);
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
+    }
 }
 
 /// Raises a flag when dropped, so that a failing assertion ends the other threads too.

@@ -2,7 +2,7 @@
 //! The frame of the tests in which another thread changes a part of a range while the range is moved.
 
 use super::*;
-use memferry::{MoveError, Outcome};
+use memferry::{MoveError, Outcome, Unmovable};
 
 /// Bytes of the region.
 pub const LEN: usize = 8 << 20;
@@ -29,8 +29,8 @@ pub fn for_each(
                 assert!(sum.of(Outcome::Moved) > 0, "{what}: {sum:?}");
                 let before = region.addr..region.addr + PART.start;
                 let after = region.addr + PART.end..region.addr + region.len;
-                assert_filled_part(&region, &before, &what);
-                assert_filled_part(&region, &after, &what);
+                assert_part(&region, &before, 1, &what);
+                assert_part(&region, &after, 1, &what);
             }
         }
     }
@@ -41,14 +41,16 @@ pub fn part(region: &Region) -> (usize, usize) {
     (region.addr + PART.start, PART.len())
 }
 
-/// Contents 1 of the whole region, looked at in a part.
-pub fn assert_filled_part(region: &Region, range: &std::ops::Range<usize>, what: &str) {
-    for at in range.clone().step_by(8) {
-        let (index, found) = ((at - region.addr) / 8, load(at));
-        assert!(
-            found == word(1, index),
-            "{what}: word {index} (page {}) is {found:#x}",
-            index * 8 / PAGE
-        );
-    }
+/// Whether a move met the gap that a part leaves which was unmapped or went elsewhere.
+pub fn is_gap(error: &MoveError) -> bool {
+    let unmapped = Unmovable::Unmapped;
+    matches!(error, MoveError::Unmovable { what, .. } if *what == unmapped)
+}
+
+/// Puts the pages of one range over another one with mremap(2).
+pub fn remap(from: usize, to: usize, len: usize) {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the tests pass ranges of a `Region` of theirs.
+    let got = unsafe { libc::mremap(from as *mut _, len, len, flags, to as *mut libc::c_void) };
+    assert_eq!(got as usize, to, "mremap");
 }
