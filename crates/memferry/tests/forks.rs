@@ -174,15 +174,9 @@ fn assert_canaries(region: &Region, what: &str) {
 fn a_child_forked_during_moves_sees_every_page() {
     let _alone = alone();
     for migrator in MIGRATORS {
-        fork_during_moves(migrator, Kind::Base, 100);
-    }
-}
-
-#[test]
-fn a_child_forked_during_moves_sees_every_thp() {
-    let _alone = alone();
-    for migrator in MIGRATORS {
-        fork_during_moves(migrator, Kind::Thp, 100);
+        for kind in KINDS {
+            fork_during_moves(migrator, kind, 100);
+        }
     }
 }
 

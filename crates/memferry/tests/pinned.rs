@@ -184,8 +184,12 @@ impl Drop for Ring {
     }
 }
 
-fn pinned_stay(kind: Kind) {
-    for migrator in MIGRATORS {
+#[test]
+fn pinned_pages_stay_and_the_device_writes_where_the_application_reads() {
+    for (migrator, kind) in MIGRATORS
+        .into_iter()
+        .flat_map(|of| KINDS.map(|kind| (of, kind)))
+    {
         for source in both_sources() {
             let what = format!("{migrator}, {kind:?}, {source:?}");
             let region = Region::filled(3 * HUGE, kind, 1);
@@ -242,16 +246,6 @@ fn pinned_stay(kind: Kind) {
             assert_filled(region.addr, region.len, 2, &what);
         }
     }
-}
-
-#[test]
-fn pinned_pages_stay_and_the_device_writes_where_the_application_reads() {
-    pinned_stay(Kind::Base);
-}
-
-#[test]
-fn a_pinned_thp_stays_and_the_device_writes_where_the_application_reads() {
-    pinned_stay(Kind::Thp);
 }
 
 #[test]

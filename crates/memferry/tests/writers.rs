@@ -143,34 +143,21 @@ fn thps(migrator: &str, batch_bytes: usize) {
     );
 }
 
+/// Migrators and bytes of their batches; 0: the default.
+const WAYS: [(&str, usize); 3] = [("batch", PAGE), ("batch", 0), ("mtcopy", 0)];
+
 #[test]
-fn one_page_at_a_time_loses_no_count_in_base_pages() {
-    base_pages("batch", PAGE);
+fn no_count_is_lost_in_base_pages() {
+    for (migrator, batch_bytes) in WAYS {
+        base_pages(migrator, batch_bytes);
+    }
 }
 
 #[test]
-fn one_page_at_a_time_loses_no_count_in_thps() {
-    thps("batch", PAGE);
-}
-
-#[test]
-fn batch_loses_no_count_in_base_pages() {
-    base_pages("batch", 0);
-}
-
-#[test]
-fn batch_loses_no_count_in_thps() {
-    thps("batch", 0);
-}
-
-#[test]
-fn mtcopy_loses_no_count_in_base_pages() {
-    base_pages("mtcopy", 0);
-}
-
-#[test]
-fn mtcopy_loses_no_count_in_thps() {
-    thps("mtcopy", 0);
+fn no_count_is_lost_in_thps() {
+    for (migrator, batch_bytes) in WAYS {
+        thps(migrator, batch_bytes);
+    }
 }
 
 #[test]
