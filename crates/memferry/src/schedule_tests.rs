@@ -32,24 +32,14 @@ struct Log {
 /// Runs `batches` batches of `shares` shares over `lanes` lanes and `slots` slots, and asserts that each step of
 /// each batch happened once, in order; one unmap is refused as if someone forked.
 fn pipeline(lanes: usize, slots: usize, batches: usize, shares: usize, fork: bool) {
-    let schedule = Arc::new(Schedule::new(slots, lanes, 0));
-    let log = Arc::new(Mutex::new(Log::default()));
-    let threads: Vec<_> = (0..lanes)
-        .map(|number| {
-            let (schedule, log) = (Arc::clone(&schedule), Arc::clone(&log));
-            let work = Work {
-                lanes,
-                slots,
-                batches,
-                shares,
-                fork,
-            };
-            shuttle::thread::spawn(move || lane(number, &schedule, &log, &work))
-        })
-        .collect();
-    for thread in threads {
-        thread.join().unwrap();
-    }
+    let work = Work {
+        lanes,
+        slots,
+        batches,
+        shares,
+        fork,
+    };
+    let log = carry(lanes, work, None);
     let log = log.lock().unwrap();
     assert_eq!(
         (log.prepared, log.unmapped, log.remapped, log.away),
@@ -68,20 +58,32 @@ struct Work {
     fork: bool,
 }
 
-fn lane(number: usize, schedule: &Schedule, log: &Mutex<Log>, work: &Work) {
-    let Work {
-        lanes,
-        slots,
-        batches,
-        shares,
-        fork,
-    } = *work;
+/// Carries the work with so many of its lanes at first, while a thread beside them does something to the schedule.
+fn carry(lanes: usize, work: Work, beside: Option<fn(&Schedule)>) -> Arc<Mutex<Log>> {
+    let schedule = Arc::new(Schedule::new(work.slots, lanes, 0));
+    let log = Arc::new(Mutex::new(Log::default()));
+    let lane = |number| {
+        let (schedule, log) = (Arc::clone(&schedule), Arc::clone(&log));
+        shuttle::thread::spawn(move || lane(number, &schedule, &log, work))
+    };
+    let mut threads: Vec<_> = (0..work.lanes).map(lane).collect();
+    threads.extend(beside.map(|beside| {
+        let schedule = Arc::clone(&schedule);
+        shuttle::thread::spawn(move || beside(&schedule))
+    }));
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    log
+}
+
+fn lane(number: usize, schedule: &Schedule, log: &Mutex<Log>, work: Work) {
     loop {
         match schedule.next(number) {
             Task::Prepare { slot, epoch } => {
                 let mut log = log.lock().unwrap();
-                log.copied.resize(slots, 0);
-                if log.prepared == batches {
+                log.copied.resize(work.slots, 0);
+                if log.prepared == work.batches {
                     drop(log);
                     schedule.exhausted(slot, epoch);
                 } else {
@@ -93,7 +95,7 @@ fn lane(number: usize, schedule: &Schedule, log: &Mutex<Log>, work: &Work) {
             Task::Unmap { slot } => {
                 {
                     let mut log = log.lock().unwrap();
-                    if fork && !log.refused {
+                    if work.fork && !log.refused {
                         log.refused = true;
                         drop(log);
                         schedule.unmap_refused(slot);
@@ -107,20 +109,20 @@ fn lane(number: usize, schedule: &Schedule, log: &Mutex<Log>, work: &Work) {
                     log.unmapping = false;
                     log.unmapped += 1;
                     log.away += 1;
-                    assert!(log.away <= lanes, "{} batches are away", log.away);
+                    assert!(log.away <= work.lanes, "{} batches are away", log.away);
                     log.copied[slot] = 0;
                 }
-                schedule.unmapped(slot, shares);
+                schedule.unmapped(slot, work.shares);
             }
             Task::Copy { slot, share } => {
-                assert!(share < shares);
+                assert!(share < work.shares);
                 log.lock().unwrap().copied[slot] += 1;
                 schedule.copied(slot);
             }
             Task::Remap { slot } => {
                 let mut log = log.lock().unwrap();
                 assert_eq!(
-                    log.copied[slot], shares,
+                    log.copied[slot], work.shares,
                     "remapped before all shares were copied"
                 );
                 log.remapped += 1;
@@ -216,9 +218,6 @@ fn what_a_lane_gives_back_is_carried_too() {
 #[test]
 fn a_stopped_pipeline_brings_back_what_is_away() {
     let body = || {
-        let schedule = Arc::new(Schedule::new(3, 2, 0));
-        let log = Arc::new(Mutex::new(Log::default()));
-        let (theirs, book) = (Arc::clone(&schedule), Arc::clone(&log));
         let work = Work {
             lanes: 2,
             slots: 3,
@@ -226,10 +225,7 @@ fn a_stopped_pipeline_brings_back_what_is_away() {
             shares: 2,
             fork: false,
         };
-        let worker = shuttle::thread::spawn(move || lane(1, &theirs, &book, &work));
-        schedule.stop();
-        lane(0, &schedule, &log, &work);
-        worker.join().unwrap();
+        let log = carry(2, work, Some(Schedule::stop));
         let log = log.lock().unwrap();
         assert_eq!((log.unmapped, log.away), (log.remapped, 0));
     };
@@ -240,8 +236,6 @@ fn a_stopped_pipeline_brings_back_what_is_away() {
 #[test]
 fn lanes_that_are_parked_and_called_again_carry_each_batch_once() {
     let body = || {
-        let schedule = Arc::new(Schedule::new(5, 1, 0));
-        let log = Arc::new(Mutex::new(Log::default()));
         let work = Work {
             lanes: 3,
             slots: 5,
@@ -249,20 +243,12 @@ fn lanes_that_are_parked_and_called_again_carry_each_batch_once() {
             shares: 2,
             fork: false,
         };
-        let mut threads: Vec<_> = (0..3)
-            .map(|number| {
-                let (schedule, log) = (Arc::clone(&schedule), Arc::clone(&log));
-                shuttle::thread::spawn(move || lane(number, &schedule, &log, &work))
-            })
-            .collect();
-        threads.push(shuttle::thread::spawn(move || {
+        let come_and_go = |schedule: &Schedule| {
             for lanes in [3, 1, 2, 1] {
                 schedule.set_lanes(lanes);
             }
-        }));
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        };
+        let log = carry(1, work, Some(come_and_go));
         let log = log.lock().unwrap();
         assert_eq!(
             (log.prepared, log.unmapped, log.remapped, log.away),
