@@ -263,8 +263,7 @@ mod tests {
     }
 
     fn mappings_of(memory: &Mapping) -> List<Vma> {
-        let range = memory.addr()..memory.addr() + memory.len();
-        vma::movable(Path::new(MAPS), &range).unwrap()
+        vma::movable(Path::new(MAPS), &memory.range()).unwrap()
     }
 
     #[test]
@@ -287,18 +286,7 @@ mod tests {
         sys::memory::populate(memory.addr(), memory.len()).unwrap();
         let (vmas, gone) = (mappings_of(&memory), memory.addr());
         let elsewhere = Mapping::new(memory.len(), SEGMENT).unwrap();
-        // DONTUNMAP keeps other threads from mapping something there, which would not be empty.
-        // SAFETY: both ranges are the test's own.
-        let moved = unsafe {
-            libc::mremap(
-                gone as *mut libc::c_void,
-                memory.len(),
-                memory.len(),
-                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP,
-                elsewhere.addr() as *mut libc::c_void,
-            )
-        };
-        assert_eq!(moved as usize, elsewhere.addr());
+        sys::memory::remap(&memory.range(), elsewhere.addr());
         let nothing = empty_page(false).unwrap();
         assert!(!place.is_registered(gone, nothing.addr()).unwrap());
         assert_eq!(all_watched(&place, &vmas), [Watched::Empty]);

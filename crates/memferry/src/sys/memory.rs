@@ -114,6 +114,16 @@ pub(crate) unsafe fn map_anew(addr: usize, len: usize) -> io::Result<()> {
     dont_fork(addr, len)
 }
 
+/// Takes `from` to `to`, both a test's own. DONTUNMAP keeps other threads from mapping something there.
+#[cfg(test)]
+pub(crate) fn remap(from: &Range<usize>, to: usize) {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    let (start, len, target) = (from.start as *mut _, from.len(), to as *mut libc::c_void);
+    // SAFETY: both ranges are the test's own.
+    let moved = unsafe { libc::mremap(start, len, len, flags, target) };
+    assert_eq!(moved as usize, to);
+}
+
 /// madvise(2) on a range.
 ///
 /// # Safety

@@ -2,6 +2,7 @@
 //! Owners that drop, replace and remap parts of the range while pages are away, and what the kernel tells of it.
 
 use super::*;
+use crate::sys::memory::remap;
 
 /// A thread that the end of the pipeline has let go.
 #[derive(Default)]
@@ -43,10 +44,16 @@ fn hold_up(
 }
 
 /// Replaces pages by a new mapping that holds `byte`.
-fn replace(range: Range<usize>, byte: u8) {
-    map_nothing(&range);
+fn replace(range: &Range<usize>, byte: u8) {
+    map_nothing(range);
     // SAFETY: the new mapping is the test's own.
     unsafe { std::ptr::write_bytes(range.start as *mut u8, byte, range.len()) };
+}
+
+/// Throws pages away.
+fn throw_away(range: &Range<usize>) {
+    // SAFETY: the range is the test's own.
+    unsafe { memory::discard(range.start, range.len()).unwrap() };
 }
 
 /// Asserts that each page holds `byte`, and is there.
@@ -67,31 +74,9 @@ fn assert_holds(range: Range<usize>, byte: u8) {
     assert!(bytes.iter().all(|b| *b == byte));
 }
 
-#[test]
-fn a_mapping_that_replaces_a_part_of_the_range_is_left_alone() {
-    for site in [Site::Unmap, Site::Remap] {
-        for n in 0..4 {
-            for ask_nodes in [false, true] {
-                let setup = Setup {
-                    segments: vec![Filled::Pages, Filled::Pages],
-                    dropped: 10..900,
-                    ask_nodes,
-                    ..Setup::default()
-                };
-                setup.run_and_check(
-                    &|memory| {
-                        let range = memory.pages(&setup.dropped);
-                        meanwhile(site, n, move || replace(range, 0xAB))
-                    },
-                    &|memory| assert_holds(memory.pages(&setup.dropped), 0xAB),
-                );
-            }
-        }
-    }
-}
-
-#[test]
-fn a_mapping_at_addresses_that_mremap_left_is_left_alone() {
+/// Lets an owner do something to a part of the range, and to as much memory elsewhere, at each of the first calls that take pages
+/// out or bring them back.
+fn at_each_call(act: fn(&Range<usize>, usize), check: impl Fn(&Memory, &Range<usize>, usize)) {
     for site in [Site::Unmap, Site::Remap] {
         for n in 0..4 {
             for ask_nodes in [false, true] {
@@ -106,19 +91,35 @@ fn a_mapping_at_addresses_that_mremap_left_is_left_alone() {
                 setup.run_and_check(
                     &|memory| {
                         let range = memory.pages(&setup.dropped);
-                        meanwhile(site, n, move || {
-                            remap(&range, to);
-                            replace(range, 0xCD);
-                        })
+                        meanwhile(site, n, move || act(&range, to))
                     },
-                    &|memory| {
-                        assert_holds(memory.pages(&setup.dropped), 0xCD);
-                        assert_came(memory, &setup.dropped, to);
-                    },
+                    &|memory| check(memory, &setup.dropped, to),
                 );
             }
         }
     }
+}
+
+#[test]
+fn a_mapping_that_replaces_a_part_of_the_range_is_left_alone() {
+    at_each_call(
+        |range, _| replace(range, 0xAB),
+        |memory, pages, _| assert_holds(memory.pages(pages), 0xAB),
+    );
+}
+
+#[test]
+fn a_mapping_at_addresses_that_mremap_left_is_left_alone() {
+    at_each_call(
+        |range, to| {
+            remap(range, to);
+            replace(range, 0xCD);
+        },
+        |memory, pages, to| {
+            assert_holds(memory.pages(pages), 0xCD);
+            assert_came(memory, pages, to);
+        },
+    );
 }
 
 #[test]
@@ -134,10 +135,7 @@ fn pages_that_their_owner_drops_stay_dropped_and_waiters_are_woken() {
             let ended = setup.run_and_check(
                 &|memory| {
                     let range = memory.pages(&setup.dropped);
-                    meanwhile(site, n, move || {
-                        // SAFETY: the range is the test's own.
-                        unsafe { memory::discard(range.start, range.len()).unwrap() };
-                    })
+                    meanwhile(site, n, move || throw_away(&range))
                 },
                 &|memory| {
                     let Range { start, end } = memory.pages(&setup.dropped);
@@ -170,10 +168,7 @@ fn pages_that_leave_after_a_neighbour_was_dropped_come_back() {
             };
             let ended = setup.run_with(&|memory| {
                 let range = memory.pages(&setup.dropped);
-                meanwhile(Site::Unmap, 1, move || {
-                    // SAFETY: the range is the test's own.
-                    unsafe { memory::discard(range.start, range.len()).unwrap() };
-                })
+                meanwhile(Site::Unmap, 1, move || throw_away(&range))
             });
             let moved = ended.result.count(Outcome::Moved).bytes as usize;
             assert_eq!(moved, SEGMENT - setup.dropped.len() * PAGE);
@@ -224,21 +219,6 @@ fn word_of_an_unmapping_that_failed_or_came_late_loses_nothing() {
     }
 }
 
-/// Takes `from` to `to`. DONTUNMAP keeps other threads from mapping something there.
-fn remap(from: &Range<usize>, to: usize) {
-    // SAFETY: both ranges are the test's own.
-    let moved = unsafe {
-        libc::mremap(
-            from.start as *mut libc::c_void,
-            from.len(),
-            from.len(),
-            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP,
-            to as *mut libc::c_void,
-        )
-    };
-    assert_eq!(moved as usize, to);
-}
-
 /// Asserts that the contents of some pages of `memory` are at `at`.
 fn assert_came(memory: &Memory, pages: &Range<usize>, at: usize) {
     let bytes = &memory.bytes[pages.start * PAGE..pages.end * PAGE];
@@ -265,15 +245,9 @@ fn remapped_and_told(
     Box::new(move |kernel, site, number, range| {
         remapped(kernel, site, number, range);
         if site == back && number == 0 {
-            first.store(
-                *kernel
-                    .calls
-                    .lock()
-                    .unwrap()
-                    .get(&Site::Messages)
-                    .unwrap_or(&0),
-                Ordering::Relaxed,
-            );
+            let calls = kernel.calls.lock().unwrap();
+            let looks = calls.get(&Site::Messages).copied();
+            first.store(looks.unwrap_or(0), Ordering::Relaxed);
         }
         if site == Site::Messages && number == first.load(Ordering::Relaxed).saturating_add(n) {
             kernel.stale.lock().unwrap().push(message);
@@ -388,17 +362,10 @@ fn a_mapping_that_another_userfaultfd_watches_gets_no_page() {
 
 /// Replaces pages by an untouched mapping.
 fn map_nothing(range: &Range<usize>) {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     // SAFETY: the range is the test's own memory, and nothing else refers to it.
-    let addr = unsafe {
-        libc::mmap(
-            range.start as *mut libc::c_void,
-            range.len(),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
-            -1,
-            0,
-        )
-    };
+    let addr = unsafe { libc::mmap(range.start as *mut _, range.len(), prot, flags, -1, 0) };
     assert_eq!(addr as usize, range.start);
 }
 
@@ -413,15 +380,11 @@ fn a_place_in_doubt_that_became_read_only_is_filled() {
             ..Setup::default()
         };
         setup.run_with(&|memory| {
-            let range = memory.range();
-            Box::new(move |kernel: &Faulty<'_>, at, number, _| {
+            let Range { start, end } = memory.range();
+            let unmapped = tell(back, 0, Message::Unmap { start, end });
+            Box::new(move |kernel: &Faulty<'_>, at, number, range| {
+                unmapped(kernel, at, number, range);
                 if at == back && number == 0 {
-                    let Range { start, end } = range;
-                    kernel
-                        .stale
-                        .lock()
-                        .unwrap()
-                        .push(Message::Unmap { start, end });
                     // SAFETY: the range is the test's own.
                     let done =
                         unsafe { libc::mprotect(start as *mut _, end - start, libc::PROT_READ) };
