@@ -220,20 +220,12 @@ unsafe impl Migrator for Copier {
         assert!(lanes <= self.lanes);
     }
     unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
-        let n = self.copies.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise. A copy that fails has copied a part.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                src,
-                dst,
-                if self.panics.contains(&n) {
-                    len / 2
-                } else {
-                    len
-                },
-            );
-        }
-        if self.panics.contains(&n) {
+        let fails = (self.panics).contains(&self.copies.fetch_add(1, Ordering::Relaxed));
+        // A copy that fails has copied a part.
+        let copied = if fails { len / 2 } else { len };
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(src, dst, copied) };
+        if fails {
             // Without the hook's message.
             std::panic::resume_unwind(Box::new("the copy fails"));
         }
@@ -306,7 +298,7 @@ impl Memory {
     }
 
     fn range(&self) -> Range<usize> {
-        self.mapping.addr()..self.mapping.addr() + self.mapping.len()
+        self.mapping.range()
     }
 
     fn vmas(&self) -> crate::sys::list::List<Vma> {
@@ -413,6 +405,16 @@ struct Ended {
     learnt: Vec<(usize, Kind, u64)>,
     /// How many spans it was asked about.
     chosen: usize,
+}
+
+impl Ended {
+    /// Asserts that all pages of the range were moved, or were not there.
+    fn assert_all_moved(&self, setup: &Setup) {
+        let (moved, absent) = (self.result.moved, self.result.not_present);
+        let bytes = (moved.bytes + absent.bytes) as usize;
+        let all = setup.segments.len() * SEGMENT;
+        assert_eq!(bytes, all, "{setup:?} {:?}", self.result);
+    }
 }
 
 /// A chooser that goes through all numbers of lanes, and copies with memcpy.
@@ -602,13 +604,7 @@ impl Setup {
             .unwrap()
             .into_range();
         let booked: u64 = Outcome::ALL.iter().map(|o| result.count(*o).bytes).sum();
-        let looked_at = result
-            .pages
-            .as_ref()
-            .unwrap()
-            .iter()
-            .filter(|told| told.is_some())
-            .count();
+        let looked_at = result.pages.iter().flatten().flatten().count();
         assert_eq!(booked as usize, looked_at * PAGE, "pages are booked twice");
         Ended {
             chosen: *restless.spans.lock().unwrap(),

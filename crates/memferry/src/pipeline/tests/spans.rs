@@ -21,14 +21,7 @@ fn every_byte_comes_back_while_lanes_come_and_go() {
                     slots: lanes + 2,
                     ..Setup::default()
                 };
-                let ended = setup.run_pipeline();
-                let (moved, absent) = (ended.result.moved, ended.result.not_present);
-                assert_eq!(
-                    (moved.bytes + absent.bytes) as usize,
-                    3 * SEGMENT,
-                    "{setup:?} {:?}",
-                    ended.result
-                );
+                setup.run_pipeline().assert_all_moved(&setup);
             }
         }
     }
