@@ -69,10 +69,7 @@ mod tests {
         let (start, half) = (memory.addr(), SEGMENT / 2);
         memory::advise_thps(start, SEGMENT, false).unwrap();
         let moved = || {
-            let options = MoveOptions {
-                relocate: true,
-                ..MoveOptions::default()
-            };
+            let options = MoveOptions::default().relocate(true);
             let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
             let moved = mover
                 .move_range(start..start + SEGMENT, 0, &options)

@@ -394,11 +394,7 @@ mod tests {
     #[test]
     fn mtcopy_runs_as_many_lanes_as_asked() {
         let cpus = affinity::allowed().unwrap().len();
-        let migrator = MtCopy::new(MtCopyOptions {
-            lanes: cpus,
-            ..Default::default()
-        })
-        .unwrap();
+        let migrator = MtCopy::new(MtCopyOptions::default().lanes(cpus)).unwrap();
         assert_eq!(migrator.lanes(), cpus);
         let ran = AtomicUsize::new(0);
         migrator.run(&|lane| {
@@ -427,12 +423,8 @@ mod tests {
     #[test]
     fn more_lanes_than_cpus_are_refused() {
         let lanes = affinity::allowed().unwrap().len() + 1;
-        let refused = MtCopy::new(MtCopyOptions {
-            lanes,
-            ..Default::default()
-        })
-        .err()
-        .unwrap();
+        let refused = MtCopy::new(MtCopyOptions::default().lanes(lanes));
+        let refused = refused.err().unwrap();
         assert!(
             refused.to_string().contains(&format!("lanes is {lanes}")),
             "{refused}"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Moves ranges of the own process to a node, through userfaultfd where that works, else through move_pages(2).
 //!
-//! The order of a call: check the range, register it, let the migrator's lanes run the pipeline, close the account. The
-//! policy of what to move is not here.
+//! What a move does is in `job`; the policy of what to move is not here.
 
 use crate::cost;
 use crate::error::{MoveError, check_page_size, check_range, move_pages_verdict};
@@ -427,10 +426,7 @@ mod tests {
     #[test]
     fn a_batch_is_whole_pages_up_to_a_segment() {
         let bytes = |batch_bytes, migrator: &dyn Migrator| {
-            let options = MoveOptions {
-                batch_bytes,
-                ..MoveOptions::default()
-            };
+            let options = MoveOptions::default().batch_bytes(batch_bytes);
             super::batch_bytes(&options, migrator)
         };
         let batch = Batch::default();
@@ -463,10 +459,7 @@ mod tests {
     #[test]
     fn larger_base_pages_are_refused_whatever_the_backend() {
         for backend in [Backend::Auto, Backend::Userfaultfd, Backend::MovePages] {
-            let options = MoverOptions {
-                backend,
-                ..MoverOptions::new(Batch::default())
-            };
+            let options = MoverOptions::new(Batch::default()).backend(backend);
             let refused = Mover::on("6.18.0", 64 << 10, options).unwrap_err();
             assert_eq!(refused.errno(), libc::EOPNOTSUPP);
             let said = refused.to_string();
@@ -485,7 +478,7 @@ mod tests {
         let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
         let other = Uffd::open(FEATURE_MOVE).unwrap();
         other.register(half, SEGMENT).unwrap();
-        let range = memory.addr()..memory.addr() + 2 * SEGMENT;
+        let range = memory.range();
         let refused = mover.move_range(range.clone(), 0, &MoveOptions::default());
         assert!(
             matches!(&refused, Err(MoveError::Watched { range: told }) if *told == range),
@@ -510,10 +503,7 @@ mod tests {
         let memory = Mapping::new(page_size(), page_size()).unwrap();
         sys::memory::populate(memory.addr(), memory.len()).unwrap();
         let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
-        let options = MoveOptions {
-            relocate: true,
-            ..MoveOptions::default()
-        };
+        let options = MoveOptions::default().relocate(true);
         mover.move_range(memory.range(), 0, &options).unwrap();
         let before = bytes_read();
         let moved = mover.move_range(memory.range(), 0, &options).unwrap();

@@ -153,10 +153,7 @@ fn what_will_not_move_is_asked_less_and_less_and_holds_nobody_up() {
 #[test]
 fn new_memory_is_found_and_the_rate_holds() {
     let fake = Fake::of(vec![-libc::ENOENT; 1000]);
-    let options = TieringOptions {
-        bytes_per_second: 1,
-        ..TieringOptions::new(0, 1, 500 * UNIT)
-    };
+    let options = TieringOptions::new(0, 1, 500 * UNIT).bytes_per_second(1);
     let range = START..START + 1000 * UNIT;
     let slow = Tiering::on(Box::new(fake.clone()), range, options).unwrap();
     let tiering = tiering(&fake, 500);
@@ -182,43 +179,13 @@ fn what_is_outside_is_ignored_and_bad_options_are_refused() {
             .unwrap_err()
             .to_string()
     };
-    let good = TieringOptions::new(0, 1, UNIT);
+    let good = || TieringOptions::new(0, 1, UNIT);
     for (options, why) in [
-        (
-            TieringOptions {
-                lower: 0,
-                ..good.clone()
-            },
-            "the same node",
-        ),
-        (
-            TieringOptions {
-                unit_bytes: 0,
-                ..good.clone()
-            },
-            "unit_bytes",
-        ),
-        (
-            TieringOptions {
-                unit_bytes: 5000,
-                ..good.clone()
-            },
-            "unit_bytes",
-        ),
-        (
-            TieringOptions {
-                unit_bytes: 3 * UNIT,
-                ..good.clone()
-            },
-            "unit_bytes",
-        ),
-        (
-            TieringOptions {
-                bytes_per_second: 0,
-                ..good.clone()
-            },
-            "bytes_per_second",
-        ),
+        (TieringOptions::new(0, 0, UNIT), "the same node"),
+        (good().unit_bytes(0), "unit_bytes"),
+        (good().unit_bytes(5000), "unit_bytes"),
+        (good().unit_bytes(3 * UNIT), "unit_bytes"),
+        (good().bytes_per_second(0), "bytes_per_second"),
     ] {
         let said = refused(options);
         assert!(said.contains(why), "{said}");
