@@ -150,21 +150,18 @@ impl Knobs {
 
     /// Stores that a file comes back to `before`, whatever it will say then.
     pub fn keep(&mut self, file: &str, before: &str) -> Result<(), DaemonError> {
-        self.note(Change {
-            file: file.to_owned(),
-            before: before.to_owned(),
-            after: None,
-        })
+        self.note(file, before, None)
     }
 
-    fn note(&mut self, change: Change) -> Result<(), DaemonError> {
-        match self
-            .changes
-            .iter_mut()
-            .find(|known| known.file == change.file)
-        {
-            Some(known) => known.after = change.after,
-            None => self.changes.push(change),
+    fn note(&mut self, name: &str, before: &str, after: Option<&str>) -> Result<(), DaemonError> {
+        let after = after.map(str::to_owned);
+        match self.changes.iter_mut().find(|known| known.file == name) {
+            Some(known) => known.after = after,
+            None => self.changes.push(Change {
+                file: name.to_owned(),
+                before: before.to_owned(),
+                after,
+            }),
         }
         let stored = replace(&self.path(), &self.changes, 0o600);
         stored.map_err(file(self.path(), "store what is changed"))
@@ -176,12 +173,7 @@ impl Knobs {
         if now == text {
             return Ok(());
         }
-        let after = Some(text.to_owned());
-        self.note(Change {
-            file: file.to_owned(),
-            before: now,
-            after,
-        })?;
+        self.note(file, &now, Some(text))?;
         self.write(file, text)
     }
 
