@@ -44,10 +44,9 @@ fn a_survey_has_each_part_with_pages_once() {
     if page != 4096 {
         return println!("not run: the invented addresses are of 4 KiB pages");
     }
-    let present: Vec<usize> = [
+    let present = [
         0x400, 0x401, 0x4ff, 0x500, 0x5ff, 0x600, 0x601, 0x9ff, 0xb00, 0xc00, 0xd00,
-    ]
-    .to_vec();
+    ];
     let (_proc, process) = invented(MAPS, &present);
     let survey = process.survey(Kinds::All).unwrap();
     // Neither the kernel's own page nor the device counts.
@@ -124,15 +123,20 @@ fn waiting() -> Child {
 
 fn options(to: u32) -> ProcessMove {
     ProcessMove {
-        from: None,
-        to,
         callers: 2,
-        bytes_per_second: None,
-        shared: false,
+        ..ProcessMove::new(to)
     }
 }
 
 static NEVER: AtomicBool = AtomicBool::new(false);
+
+fn moved(
+    process: &Process,
+    survey: &Survey,
+    options: &ProcessMove,
+) -> Result<ProcessResult, MoveError> {
+    process.move_pages(survey, options, &Progress::default(), &NEVER)
+}
 
 #[test]
 fn every_page_of_a_running_process_is_counted() {
@@ -161,9 +165,7 @@ fn every_page_of_a_running_process_is_counted() {
         from: Some(node + 1000),
         ..options(node)
     };
-    let result = process
-        .move_pages(&survey, &from_nowhere, &Progress::default(), &NEVER)
-        .unwrap();
+    let result = moved(&process, &survey, &from_nowhere).unwrap();
     assert_eq!(result.moved.bytes, 0);
     drop(child.stdin.take());
     child.wait().unwrap();
@@ -180,9 +182,7 @@ fn a_process_that_ends_is_told() {
     assert!(process.has_ended());
     for error in [
         process.census(&survey, 1, &NEVER).unwrap_err(),
-        process
-            .move_pages(&survey, &options(0), &Progress::default(), &NEVER)
-            .unwrap_err(),
+        moved(&process, &survey, &options(0)).unwrap_err(),
     ] {
         assert_eq!(error.errno(), libc::ESRCH, "{error}");
     }
@@ -207,9 +207,7 @@ fn a_cancelled_move_says_what_it_left() {
 fn a_node_that_is_not_there_is_told() {
     let process = Process::open(std::process::id()).unwrap();
     let survey = process.survey(Kinds::Anonymous).unwrap();
-    let error = process
-        .move_pages(&survey, &options(1000), &Progress::default(), &NEVER)
-        .unwrap_err();
+    let error = moved(&process, &survey, &options(1000)).unwrap_err();
     assert!(
         matches!(error, MoveError::BadNode { node: 1000, .. }),
         "{error}"
