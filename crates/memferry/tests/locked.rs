@@ -128,16 +128,9 @@ fn writable_parts_move_around_read_only_ones() {
             (region.len - 103 * PAGE) as u64,
             "{migrator}: {result:?}"
         );
-        if let (Some(before), Some(after)) = (frames, pfns(&region.range())) {
-            for page in 0..region.len / PAGE {
-                let stays = (37..137).contains(&page) || (900..903).contains(&page);
-                assert_eq!(
-                    before[page] == after[page],
-                    stays,
-                    "{migrator}: page {page}"
-                );
-            }
-        }
+        assert_stay(&frames, &region.range(), migrator, |page| {
+            (37..137).contains(&page) || (900..903).contains(&page)
+        });
         protect(last, 3 * PAGE, libc::PROT_READ);
         assert_filled(region.addr, region.len, 7, migrator);
     }
@@ -192,15 +185,9 @@ fn a_range_that_cuts_thps_leaves_them_whole() {
         );
         assert_eq!(result.moved.folios, 2, "{migrator}: {result:?}");
         assert_eq!(result.unsupported.bytes, (HUGE / 2 + HUGE / 4) as u64);
-        if let (Some(before), Some(after)) = (frames, pfns(&region.range())) {
-            let block = HUGE / PAGE;
-            assert_eq!(before[..block], after[..block], "{migrator}: the first THP");
-            assert_eq!(
-                before[3 * block..],
-                after[3 * block..],
-                "{migrator}: the last THP"
-            );
-        }
+        // The first THP and the last one.
+        let is_cut = |page: usize| [0, 3].contains(&(page * PAGE / HUGE));
+        assert_stay(&frames, &region.range(), migrator, is_cut);
         assert_eq!(
             thp_bytes(&region.range()),
             region.len,

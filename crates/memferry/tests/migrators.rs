@@ -225,12 +225,8 @@ fn a_copy_that_panics_leaves_its_batch_in_place() {
             assert_eq!(result.moved.bytes + result.busy.bytes, LEN as u64, "{what}");
             assert_filled(region.addr, LEN, 1, &what);
             let pages = result.pages.unwrap();
-            if let (Some(before), Some(after)) = (frames, pfns(&region.range())) {
-                for (page, &told) in pages.iter().enumerate() {
-                    let stayed = before[page] == after[page];
-                    assert_eq!(stayed, told == Some(Outcome::Busy), "{what}: page {page}");
-                }
-            }
+            let is_busy = |page: usize| pages[page] == Some(Outcome::Busy);
+            assert_stay(&frames, &region.range(), &what, is_busy);
             if kind == Kind::Thp {
                 assert_eq!(thp_bytes(&region.range()), LEN, "{what}: THPs stay THPs");
             }

@@ -267,6 +267,20 @@ pub fn assert_pages_changed(before: &Option<Vec<u64>>, range: &Range<usize>, wha
     }
 }
 
+/// Asserts that those pages lie where they lay that `stays` says, and no others. Without root nothing can be seen.
+pub fn assert_stay(
+    before: &Option<Vec<u64>>,
+    range: &Range<usize>,
+    what: &str,
+    stays: impl Fn(usize) -> bool,
+) {
+    if let (Some(before), Some(after)) = (before, pfns(range)) {
+        for (page, (old, new)) in before.iter().zip(&after).enumerate() {
+            assert_eq!(old == new, stays(page), "{what}: page {page}");
+        }
+    }
+}
+
 /// Asserts that no page lies elsewhere now. Without root nothing can be seen.
 pub fn assert_pages_stayed(before: &Option<Vec<u64>>, range: &Range<usize>, what: &str) {
     assert_eq!(before, &pfns(range), "{what}: frames");
