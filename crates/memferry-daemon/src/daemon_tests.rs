@@ -20,38 +20,29 @@ const CHUNKS: usize = 32;
 impl Hands for Fake {
     fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>> {
         let mut places = self.0.lock().unwrap();
-        let place = |number| Placed {
-            number,
-            resident: CHUNK as u64,
-            top: if *places
-                .entry((process.pid, number))
-                .or_insert(process.pid == 20)
-            {
-                CHUNK as u64
-            } else {
-                0
-            },
+        let place = |number| {
+            let place = places.entry((process.pid, number));
+            Placed {
+                number,
+                resident: CHUNK as u64,
+                top: CHUNK as u64 * u64::from(*place.or_insert(process.pid == 20)),
+            }
         };
         Ok((0..CHUNKS).map(place).collect())
     }
 
     fn carry(&mut self, of: &Move, _: &AtomicBool) -> Result<(u64, u64), MoveError> {
-        self.0
-            .lock()
-            .unwrap()
-            .insert((of.process.pid, of.number), of.way == Way::Up);
+        let mut places = self.0.lock().unwrap();
+        places.insert((of.process.pid, of.number), of.way == Way::Up);
         Ok((of.bytes, 0))
     }
 }
 
 impl Fake {
     fn top(&self, pid: u32) -> usize {
-        self.0
-            .lock()
-            .unwrap()
-            .iter()
-            .filter(|(key, top)| key.0 == pid && **top)
-            .count()
+        let places = self.0.lock().unwrap();
+        let on_top = places.iter().filter(|(key, top)| key.0 == pid && **top);
+        on_top.count()
     }
 }
 

@@ -111,10 +111,8 @@ fn take(
         match kernel::pghot_absence(knobs) {
             None => {
                 let source = kernel::Kernel::pghot(knobs, act)?;
-                return Ok((
-                    Box::new(source),
-                    reason("this kernel tracks hot pages itself"),
-                ));
+                let why = reason("this kernel tracks hot pages itself");
+                return Ok((Box::new(source), why));
             }
             // Few kernels have it: no reason to name.
             Some(_) if is_auto => {}
