@@ -23,9 +23,7 @@ fn pages_that_were_thrown_away_stay_away() {
                 assert_zero(addr, len, what);
             }
             fill(addr, len, time + 2);
-            if time % 4 == 1 {
-                moving.wait_rounds(1);
-            }
+            moving.wait_each_fourth(time, 1);
             assert_filled(addr, len, time + 2, what);
         }
     });
@@ -57,15 +55,11 @@ fn a_part_that_was_unmapped_stays_unmapped() {
             // SAFETY: the kernel writes one byte.
             let mapped = unsafe { libc::mincore(addr as *mut _, PAGE, &raw mut vector) };
             assert_eq!(mapped, -1, "{what}: nothing is mapped there");
-            if time % 4 == 0 {
-                moving.wait_rounds(1);
-            }
+            moving.wait_each_fourth(time, 0);
             map_fixed(addr, len);
             assert_zero(addr, len, what);
             fill(addr, len, time + 2);
-            if time % 4 == 1 {
-                moving.wait_rounds(1);
-            }
+            moving.wait_each_fourth(time, 1);
             assert_filled(addr, len, time + 2, what);
         }
     });
@@ -79,9 +73,7 @@ fn a_new_mapping_over_a_part_keeps_its_contents() {
             map_fixed(addr, len);
             assert_zero(addr, len, what);
             fill(addr, len, time + 2);
-            if time % 4 == 0 {
-                moving.wait_rounds(1);
-            }
+            moving.wait_each_fourth(time, 0);
             assert_filled(addr, len, time + 2, what);
         }
     });
@@ -114,9 +106,7 @@ fn a_part_that_becomes_read_only_and_back_keeps_its_contents() {
         for time in 0..TIMES {
             protect(addr, len, libc::PROT_READ);
             assert_part(region, &(addr..addr + len), 1, what);
-            if time % 4 == 0 {
-                moving.wait_rounds(1);
-            }
+            moving.wait_each_fourth(time, 0);
             protect(addr, len, libc::PROT_READ | libc::PROT_WRITE);
             assert_part(region, &(addr..addr + len), 1, what);
             for page in (addr..addr + len).step_by(PAGE) {
@@ -153,9 +143,7 @@ fn a_part_that_is_locked_meanwhile_keeps_its_contents() {
             check(unsafe { libc::mlock(addr as *const _, len) })
                 .expect("root, or a RLIMIT_MEMLOCK above 3 MiB");
             assert_part(region, &(addr..addr + len), 1, what);
-            if time % 4 == 0 {
-                moving.wait_rounds(1);
-            }
+            moving.wait_each_fourth(time, 0);
             // SAFETY: unlocking changes no contents.
             check(unsafe { libc::munlock(addr as *const _, len) }).unwrap();
             assert_part(region, &(addr..addr + len), 1, what);

@@ -184,6 +184,11 @@ impl Drop for Ring {
     }
 }
 
+fn byte(addr: usize) -> u8 {
+    // SAFETY: a mapped byte.
+    unsafe { std::ptr::read_volatile(addr as *const u8) }
+}
+
 #[test]
 fn pinned_pages_stay_and_the_device_writes_where_the_application_reads() {
     for (migrator, kind) in MIGRATORS
@@ -228,10 +233,8 @@ fn pinned_pages_stay_and_the_device_writes_where_the_application_reads() {
                 write.write_all(&text).unwrap();
                 let at = pinned + 3 * PAGE + 500;
                 assert_eq!(ring.read_fixed(&read, at, 1000), 1000, "{what}");
-                for byte in at..at + 1000 {
-                    // SAFETY: a mapped byte.
-                    let found = unsafe { std::ptr::read_volatile(byte as *const u8) };
-                    assert_eq!(found, round as u8 + 1, "{what}: round {round}");
+                for at in at..at + 1000 {
+                    assert_eq!(byte(at), round as u8 + 1, "{what}: round {round}");
                 }
             }
             fill(region.addr, region.len, 2);
@@ -260,10 +263,8 @@ fn pages_pinned_during_moves_are_written_where_the_application_reads() {
                 let (read, mut write) = pipe();
                 write.write_all(&[time as u8; PAGE]).unwrap();
                 assert_eq!(ring.read_fixed(&read, at, PAGE as u32), PAGE as i32);
-                for byte in (at..at + PAGE).step_by(64) {
-                    // SAFETY: a mapped byte.
-                    let found = unsafe { std::ptr::read_volatile(byte as *const u8) };
-                    assert_eq!(found, time as u8, "{migrator}: time {time}");
+                for at in (at..at + PAGE).step_by(64) {
+                    assert_eq!(byte(at), time as u8, "{migrator}: time {time}");
                 }
             }
         });

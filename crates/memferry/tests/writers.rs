@@ -43,14 +43,14 @@ fn write(pages: &[usize], own: impl Fn(usize) -> bool, stop: &AtomicBool) -> u64
     }
 }
 
-/// Makes `pages` of `range` exist, all but the `holes`, with no count in them.
-fn prepare(range: &Range<usize>, pages: &[usize], holes: u64) {
+/// Makes `pages` of `range` exist, with no count in them; the others are holes.
+fn prepare(range: &Range<usize>, pages: &[usize]) {
     for &page in pages {
         fill(page, PAGE, page as u64);
         store(page + SHARED, 0);
         store(page + OWNED, 0);
     }
-    assert_eq!(present_bytes(range), range.len() as u64 - holes);
+    assert_eq!(present_bytes(range), (pages.len() * PAGE) as u64);
 }
 
 /// Moves `range`, of which `pages` were prepared, beside writers.
@@ -121,8 +121,7 @@ fn base_pages(migrator: &str, batch_bytes: usize) {
         .filter(|(index, _)| index % 7 != 3)
         .map(|(_, page)| page)
         .collect();
-    let holes = (region.len - pages.len() * PAGE) as u64;
-    prepare(&region.range(), &pages, holes);
+    prepare(&region.range(), &pages);
     storm(migrator, batch_bytes, &region.range(), &pages);
 }
 
@@ -134,7 +133,7 @@ fn thps(migrator: &str, batch_bytes: usize) {
         .step_by(PAGE)
         .filter(|page| (page - region.addr) / HUGE != 1)
         .collect();
-    prepare(&region.range(), &pages, HUGE as u64);
+    prepare(&region.range(), &pages);
     storm(migrator, batch_bytes, &region.range(), &pages);
     assert_eq!(
         thp_bytes(&region.range()),
@@ -172,8 +171,7 @@ fn a_mixed_range_loses_no_count() {
             .step_by(PAGE)
             .filter(|page| (page - region.addr) / HUGE != 1 || (page - middle) % (3 * PAGE) == 0)
             .collect();
-        let holes = (region.len - pages.len() * PAGE) as u64;
-        prepare(&region.range(), &pages, holes);
+        prepare(&region.range(), &pages);
         // From here on khugepaged may fill the holes.
         advise(middle, HUGE, libc::MADV_HUGEPAGE).unwrap();
         storm(migrator, 0, &region.range(), &pages);

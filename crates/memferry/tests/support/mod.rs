@@ -444,6 +444,13 @@ impl Moving<'_> {
         self.rounds.load(Ordering::Acquire)
     }
 
+    /// Lets a move come between two disturbances each fourth time, from the `first` on.
+    pub fn wait_each_fourth(&self, time: u64, first: u64) {
+        if time % 4 == first {
+            self.wait_rounds(1);
+        }
+    }
+
     /// Waits until `count` more calls have begun and ended.
     pub fn wait_rounds(&self, count: u64) {
         // The call under way may have begun before.
