@@ -10,7 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -29,7 +29,7 @@ type Labels = Vec<(&'static str, String)>;
 type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 type Counters = Family<Labels, Counter<f64, AtomicU64>>;
 
-/// A scraper that says nothing for so long is gone.
+/// A scraper that says nothing, or has not asked, for so long is gone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The metrics of one answer.
@@ -308,11 +308,11 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), DaemonError> {
 
 fn answer(mut stream: impl Read + Write, shared: &Shared) -> io::Result<()> {
     // The request ends with an empty line; only the form that it accepts matters.
-    let (mut head, mut part) = (Vec::new(), [0; 512]);
+    let (mut head, mut part, came) = (Vec::new(), [0; 512], Instant::now());
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         match stream.read(&mut part)? {
             0 => return Ok(()),
-            _ if head.len() > 8 << 10 => return Ok(()),
+            _ if head.len() > 8 << 10 || came.elapsed() > PATIENCE => return Ok(()),
             got => head.extend_from_slice(&part[..got]),
         }
     }
@@ -376,6 +376,35 @@ mod tests {
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text
+    }
+
+    /// Says a byte now and then.
+    struct Slow(u32);
+
+    impl Read for Slow {
+        fn read(&mut self, part: &mut [u8]) -> io::Result<usize> {
+            std::thread::sleep(PATIENCE / 20);
+            self.0 += 1;
+            part[0] = b'x';
+            Ok(usize::from(self.0 < 100))
+        }
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+            Ok(part.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_asks_slowly_keeps_nobody_else_waiting() {
+        let mut slow = Slow(0);
+        answer(&mut slow, &Arc::new(Mutex::new(status()))).unwrap();
+        assert!(slow.0 <= 21, "{} bytes were waited for", slow.0);
     }
 
     #[test]
