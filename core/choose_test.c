@@ -191,7 +191,8 @@ static void what_a_smaller_size_chose_is_questioned(void)
 static void what_cannot_be_afforded_keeps_nothing_else_from_its_turn(void)
 {
 	static const struct ferry_choose_option dear[] = {
-		{ 0, 0, 0 }, { 1000000000, 1, 0 }, { 10000, 3, 0 }, { 10000, 0, 1 }, { 10000, 0, 2 },
+		{ 0, 0, 0 }, { 1000000000, 1, 0 }, { 10000, 3, 0 }, { 10000, 0, 1 },
+		{ 10000, 0, 2 },
 	};
 	static const uint64_t ns[] = { 1000000, 900000, 800000, 3000000, 3000000 };
 	struct ferry_batch batch = batch_of(2 * MIB);
