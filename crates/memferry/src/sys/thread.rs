@@ -53,11 +53,13 @@ pub struct Quiet {
 impl Quiet {
     /// Until it is dropped, on this thread.
     pub fn begin() -> Quiet {
+        // Signals first: a handler that left by longjmp in between would leave the cancellation off.
+        let signals = block_signals().ok();
         let mut cancel = 0;
         // SAFETY: it writes one int and changes this thread only.
         unsafe { pthread_setcancelstate(1, &raw mut cancel) };
         Quiet {
-            signals: block_signals().ok(),
+            signals,
             cancel,
             _here: std::marker::PhantomData,
         }
