@@ -258,8 +258,8 @@ static void check_waits(uint64_t frame)
 		if (tries++) {
 			ms = (trace[n].seconds - last) * 1000;
 			tap_note("waits: tried again after %lld ms", ms);
-			/* The try before may have come late in its round. */
-			good &= ms >= least - ROUND_MS / 4 && ms < least + LATE_MS;
+			/* The kernel counts whole milliseconds from the failure on. */
+			good &= ms >= least - 1 && ms < least + LATE_MS;
 			least *= 2;
 		}
 		last = trace[n].seconds;

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <dlfcn.h>
 #include <memferry.h>
 #include <pthread.h>
 #include <sched.h>
@@ -107,6 +108,25 @@ static const struct { const char *name; int (*call)(void); } calls[] = {
 	{ "memferry_new()", make },
 };
 #define CALLS (sizeof(calls) / sizeof(*calls))
+
+static int (*real_sigmask)(int, const sigset_t *, sigset_t *);
+static atomic_int exposed;
+
+/*
+ * The library's calls come here. A handler may leave by longjmp until signals are blocked, so cancellation must be on until then.
+ */
+int pthread_sigmask(int change, const sigset_t *set, sigset_t *before)
+{
+	int state;
+
+	/* The first call comes before any signal: nobody may leave dlsym() by longjmp. */
+	if (!real_sigmask)
+		*(void **)&real_sigmask = dlsym(RTLD_NEXT, "pthread_sigmask");
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+	exposed += change == SIG_BLOCK && state != PTHREAD_CANCEL_ENABLE;
+	pthread_setcancelstate(state, NULL);
+	return real_sigmask(change, set, before);
+}
 
 static sigjmp_buf out;
 static volatile sig_atomic_t in_move;
@@ -233,6 +253,7 @@ int main(void)
 			cancelled(n);
 	}
 	memferry_free(mover);
+	CHECK(exposed == 0);
 	printf("1..%d\n", tests);
 	return failures ? 1 : 0;
 }
