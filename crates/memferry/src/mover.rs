@@ -157,12 +157,12 @@ impl Mover {
     /// Moves the pages of `range` to node `to` and tells what became of each. Other threads may use the memory all the
     /// while; who touches a page on its way waits for it.
     ///
+    /// Ranges above 2 MiB are moved on a thread of the move's own, while the caller sleeps: the caller's signal handlers run
+    /// meanwhile, and may touch the range. Up to 2 MiB signals wait, about a millisecond. pthread_cancel(3) waits for the end.
+    ///
     /// # Errors
     /// When nothing was moved: a range that is unaligned, not mapped as a whole, or not anonymous private memory; a node
     /// without memory; a system that does not allow it. Trouble with single pages is in the result instead.
-    ///
-    /// Ranges above 2 MiB are moved on a thread of its own, while this one sleeps: its signal handlers run meanwhile, and
-    /// may touch the range. Up to 2 MiB its signals wait, about a millisecond. pthread_cancel(3) waits for the end.
     ///
     /// # Panics
     /// Passes on a panic of the migrator's `run`; all pages are in place then.
