@@ -10,8 +10,11 @@ use std::mem::offset_of;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use perf_event_open_sys::{bindings as raw, ioctls};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::check;
 
@@ -66,9 +69,9 @@ impl Event {
         of: Of,
         leader: Option<&OwnedFd>,
     ) -> io::Result<OwnedFd> {
-        let sampled = match self.pmu {
-            raw::PERF_TYPE_TRACEPOINT => raw::PERF_SAMPLE_RAW,
-            _ => raw::PERF_SAMPLE_TID | raw::PERF_SAMPLE_ADDR,
+        let (sampled, wakeup_events) = match self.pmu {
+            raw::PERF_TYPE_TRACEPOINT => (raw::PERF_SAMPLE_RAW, 1),
+            _ => (raw::PERF_SAMPLE_TID | raw::PERF_SAMPLE_ADDR, 0),
         };
         let mut attr = raw::perf_event_attr {
             type_: self.pmu,
@@ -80,6 +83,7 @@ impl Event {
             attr.sample_type = sampled.into();
             attr.sample_period = period;
             attr.config1 = self.config1;
+            attr.__bindgen_anon_2.wakeup_events = wakeup_events;
             attr.set_precise_ip(if self.precise { 2 } else { 0 });
         }
         attr.set_exclude_kernel(self.user_only.into());
@@ -189,6 +193,16 @@ impl Ring {
         // SAFETY: the kernel reads a text that ends with a zero.
         check(unsafe { ioctls::SET_FILTER(self.fd.as_raw_fd(), text.as_ptr().cast_mut()) })
             .map(drop)
+    }
+
+    /// Waits for a record of a tracepoint, so long at most; false if none came, or none can come as the thread ended. True also after
+    /// a signal, and for a record that was taken out before the wait.
+    pub fn wait(&self, at_most: Duration) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        match poll(&mut fds, Timespec::try_from(at_most).ok().as_ref()) {
+            Ok(_) => fds[0].revents().contains(PollFlags::IN),
+            Err(error) => error == Errno::INTR,
+        }
     }
 
     fn position(&self, offset: usize) -> &AtomicU64 {

@@ -15,8 +15,6 @@ use crate::tiering::Seen;
 const FOLDER: &str = "sys/kernel/tracing/events/damon/damon_aggregated";
 /// After that the rest of a report is looked for, until nothing more came: regions are named in one go, some microseconds each.
 const NEXT_REGION: Duration = Duration::from_millis(1);
-/// After that a report is looked for that is not there yet. Rounds and reports take equally long, so few looks are in vain.
-const NEXT_LOOK: Duration = Duration::from_millis(10);
 
 /// The tracepoint, and where its fields lie in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,14 +114,12 @@ impl Aggregated {
                     add(&mut report[target], seen);
                 }
             });
-            let wait = match (drained.samples, is_there) {
-                (0, true) => return report,
-                (0, false) if began.elapsed() > patience => return report,
-                (0, false) => NEXT_LOOK,
-                _ => NEXT_REGION,
-            };
-            is_there |= drained.samples > 0;
-            std::thread::sleep(wait);
+            if drained.samples > 0 {
+                is_there = true;
+                std::thread::sleep(NEXT_REGION);
+            } else if is_there || !self.ring.wait(patience.saturating_sub(began.elapsed())) {
+                return report;
+            }
         }
     }
 }

@@ -125,6 +125,15 @@ impl Daemon {
         told
     }
 
+    /// How often the thread of its rounds has slept.
+    fn sleeps(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let count = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse().unwrap()
+    }
+
     /// Asks it to end, which it does with status 0. Returns what it told.
     fn end(mut self) -> String {
         signal(self.0.id(), libc::SIGTERM);
@@ -253,6 +262,14 @@ fn damon() -> Result<(), String> {
     });
     assert_eq!(number(&group(&status, "hot")["demoted"]), 0, "{status:#}");
     memferry("top --once").gives(0).says("acts").says("damon");
+    // It sleeps until DAMON reports.
+    let (round, began) = (number(&status["rounds"]), daemon.sleeps());
+    let status = daemon.wait("twenty more rounds", |status| {
+        number(&status["rounds"]) >= round + 20
+    });
+    let (rounds, sleeps) = (number(&status["rounds"]) - round, daemon.sleeps() - began);
+    println!("# it slept {sleeps} times in {rounds} rounds");
+    assert!(sleeps <= 5 * rounds, "{sleeps} times in {rounds} rounds");
     let told = daemon.end();
     assert!(!told.contains(WITHOUT_TRACEPOINT), "{told}");
     hot.assert_whole();
