@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * placement [single]: eight CPUs in two nodes, two last-level caches each. mtcopy's helpers run
- * where fill says, on the destination's node first, never on a busy CPU with idle_only, and at the
- * priority that was asked for; one to eight lanes share a batch and a single folio. Each helper's
- * CPU is what the trace event of its lane says.
+ * where fill says, on the destination's node first, in the caller's cpuset, never on an isolated
+ * CPU or a busy one with idle_only, and at the priority that was asked for; one to eight lanes
+ * share a batch and a single folio. Each helper's CPU is what the trace event of its lane says.
  *
  * single: more lanes take no longer for a folio of 2 MiB. For a clock that counts instructions: it
  * adds up those of all CPUs, so what lanes gain does not count, and what they cost does.
  */
+#include "cgroup.h"
 #include "clock.h"
 #include "files.h"
 #include "memory.h"
@@ -235,11 +236,27 @@ static void test_lanes(const char *kind, size_t bytes, unsigned int lanes)
 	drop(&memory, what);
 }
 
+/* Moves memory until all CPUs of a mask have helped, and some rounds at most. Returns which did. */
+static unsigned int helping_cpus(struct memory *memory, unsigned int expected)
+{
+	unsigned int seen = 0, nr;
+	struct lanes batches[ROUND];
+
+	for (int round = 0; round < (expected ? ROUNDS : 1) && (!expected || seen != expected);
+	     round++) {
+		nr = move_round(memory, batches);
+		for (struct lanes *lanes = batches; lanes < batches + nr; lanes++)
+			for (int lane = 1; lane < CPUS; lane++)
+				if (lanes->cpu[lane] >= 0)
+					seen |= 1U << lanes->cpu[lane];
+	}
+	return seen;
+}
+
 static void test_idle_only(unsigned int nr_busy)
 {
 	struct stats before = migrator_stats("mtcopy"), done;
-	unsigned int idle = 0, seen = 0, nr;
-	struct lanes batches[ROUND];
+	unsigned int idle = 0, seen;
 	struct memory memory;
 	char what[64];
 
@@ -248,13 +265,7 @@ static void test_idle_only(unsigned int nr_busy)
 		if (cpu != OWN && !busy[cpu])
 			idle |= 1U << cpu;
 	memory_need(&memory, "anonymous", 4 << 20, node_at(0), 0);
-	for (int round = 0; round < (idle ? ROUNDS : 1) && (!idle || seen != idle); round++) {
-		nr = move_round(&memory, batches);
-		for (struct lanes *lanes = batches; lanes < batches + nr; lanes++)
-			for (int lane = 1; lane < CPUS; lane++)
-				if (lanes->cpu[lane] >= 0)
-					seen |= 1U << lanes->cpu[lane];
-	}
+	seen = helping_cpus(&memory, idle);
 	done = migrator_since("mtcopy", before);
 	tap_note("%s: CPUs %#x of %#x helped, %lld folios copied, %lld batches declined", what, seen,
 		 idle, done.folios, done.declined);
@@ -262,6 +273,30 @@ static void test_idle_only(unsigned int nr_busy)
 	if (!idle)
 		tap_ok(!done.folios && done.declined >= ROUND, "%s: every batch is declined", what);
 	drop(&memory, what);
+}
+
+/* A task in a cpuset has helpers on its CPUs, and none once they are isolated. */
+static void test_isolated(void)
+{
+	struct memory memory;
+	unsigned int seen;
+
+	file_need_number(CPUS, MIGRATION "/mtcopy/lanes");
+	memory_need(&memory, "anonymous", 4 << 20, node_at(0), 0);
+	cgroup_make("few");
+	file_need("0,4-5", "%s/few/cpuset.cpus", cgroup_root());
+	cgroup_enter("few");
+	for (int isolated = 0; isolated < 2; isolated++) {
+		const char *partition = isolated ? "isolated" : "root";
+
+		file_need(partition, "%s/few/cpuset.cpus.partition", cgroup_root());
+		seen = helping_cpus(&memory, isolated ? 0 : 1U << 4 | 1U << 5);
+		tap_ok(seen == (isolated ? 0 : 1U << 4 | 1U << 5),
+		       "cpuset partition %s: CPUs %#x help", partition, seen);
+	}
+	file_need("member", "%s/few/cpuset.cpus.partition", cgroup_root());
+	cgroup_enter(NULL);
+	drop(&memory, "isolated");
 }
 
 static int nice_of(pid_t pid)
@@ -409,6 +444,7 @@ int main(int argc, char **argv)
 		test_lanes("anonymous", 4 << 20, lanes);
 		test_lanes("anonymous, 2048 KiB", HUGE_BYTES, lanes);
 	}
+	test_isolated();
 	test_busy();
 	test_idle();
 	return tap_done();

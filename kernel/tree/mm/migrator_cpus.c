@@ -11,6 +11,7 @@
 #include <linux/kernel_stat.h>
 #include <linux/migrator.h>
 #include <linux/nodemask.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/sched/cputime.h>
 #include <linux/sched/isolation.h>
@@ -128,6 +129,8 @@ void migrator_choose_cpus(struct migrator_cpus *cpus, int nid)
 		cpuset_cpus_allowed(current, &cpus->allowed);
 	cpumask_and(&cpus->allowed, &cpus->allowed, cpu_online_mask);
 	cpus->nr_seen = 0;
+	/* A change of cpuset partitions frees the mask of isolated CPUs after a grace period. */
+	rcu_read_lock();
 	while (!nodes_empty(left)) {
 		nearest = NUMA_NO_NODE;
 		for_each_node_mask(node, left)
@@ -149,6 +152,7 @@ void migrator_choose_cpus(struct migrator_cpus *cpus, int nid)
 			break;
 	}
 place:
+	rcu_read_unlock();
 	migrator_place_cpus(cpus);
 }
 EXPORT_SYMBOL_GPL(migrator_choose_cpus);

@@ -243,6 +243,8 @@ static bool pghot_scan_may_flush(struct mm_struct *mm)
 {
 	int cpu;
 
+	/* A change of cpuset partitions frees the mask of isolated CPUs after a grace period. */
+	guard(rcu)();
 	for_each_cpu(cpu, mm_cpumask(mm))
 		if (cpu_is_isolated(cpu))
 			return false;
