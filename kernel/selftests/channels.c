@@ -330,6 +330,36 @@ static void test_deadline(void)
 	tap_ok(engine_stop(), "the engine can go");
 }
 
+/* A task that loses its CPU while it gives the engine a batch leaves no time until the deadline. */
+static void test_late_task(void)
+{
+	char parameters[64];
+	struct memory memory;
+	struct stats done;
+	size_t left;
+
+	/* A descriptor for each page. */
+	snprintf(parameters, sizeof(parameters), "channels=1 segment=%zu", page_bytes());
+	engine_start(parameters);
+	memory_need(&memory, "anonymous", 64 * page_bytes(), node_at(0), 0);
+	/* Less than the task takes for 64 descriptors, and more than the engine. */
+	dcbm_slack(200);
+	engine_set("prep_ms", 10);
+	engine_set("delay_us", 200);
+	done = migrator_stats("dcbm");
+	left = memory_move(&memory, node_at(1), 1);
+	done = migrator_since("dcbm", done);
+	tap_ok(dcbm_devices(TAKEN) == 1 && !quarantined_bytes(),
+	       "a late task: its channel is not retired");
+	tap_ok(!left && done.bytes == (long long)memory.bytes && !done.fallbacks &&
+	       !memory_wrong(&memory, "late task"), "a late task: the engine copies all");
+	dcbm_slack(SLACK_MS);
+	engine_heal();
+	tap_ok(engine_rebind(), "a late task: nothing is in quarantine");
+	memory_drop(&memory);
+	tap_ok(engine_stop(), "the engine can go");
+}
+
 static volatile bool stop;
 
 static void *move_about(void *argument)
@@ -423,6 +453,7 @@ int main(int argc, char **argv)
 	test_retired("abort_every");
 	test_no_channel();
 	test_deadline();
+	test_late_task();
 	test_unload();
 	test_iommu();
 	return tap_done();

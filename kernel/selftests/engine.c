@@ -22,7 +22,7 @@
 static const char *const faults[] = {
 	"delay_us", "shuffle", "error_every", "false_every", "half_every", "abort_every",
 	"hang_every", "late_ms", "late_answer", "silent_every", "tell_after_us", "prep_every",
-	"submit_every", "depth", "give_back_ms",
+	"submit_every", "depth", "give_back_ms", "prep_ms",
 };
 
 /* Devices that were taken from their drivers. */

@@ -3,6 +3,7 @@
  * The engine as clients of DMA see it, and the module.
  */
 #include <linux/debugfs.h>
+#include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
@@ -135,8 +136,11 @@ static struct dma_async_tx_descriptor *faultdma_prep(struct dma_chan *chan, dma_
 {
 	struct faultdma_channel *channel = faultdma_channel_of(chan);
 	struct faultdma_desc *desc;
+	u32 ms = READ_ONCE(channel->control->prep_ms);
 	unsigned long flags;
 
+	if (ms)
+		msleep(ms);
 	spin_lock_irqsave(&channel->lock, flags);
 	desc = faultdma_take(channel);
 	spin_unlock_irqrestore(&channel->lock, flags);
@@ -356,6 +360,7 @@ static void faultdma_files(struct faultdma_control *control, struct dentry *dir)
 	FAULTDMA_FAULT(silent_every);
 	FAULTDMA_FAULT(tell_after_us);
 	FAULTDMA_FAULT(prep_every);
+	FAULTDMA_FAULT(prep_ms);
 	FAULTDMA_FAULT(submit_every);
 	FAULTDMA_FAULT(depth);
 	FAULTDMA_FAULT(give_back_ms);

@@ -32,6 +32,7 @@ struct faultdma_control {
 	u32 silent_every;	/* interrupts that do not come */
 	u32 tell_after_us;	/* until the interrupt comes; the status tells at once */
 	u32 prep_every;		/* requests for a descriptor that are refused */
+	u32 prep_ms;		/* of each: its client loses the CPU so long */
 	u32 submit_every;	/* descriptors that are not accepted */
 	u32 depth;		/* descriptors that it has, if fewer than the parameter says */
 	u32 give_back_ms;	/* for which a descriptor that was answered cannot be had */

@@ -98,6 +98,7 @@ struct dcbm_lane {
 	size_t left;			/* bytes that are not in a round yet */
 	bool running;			/* a round has begun and not ended */
 	bool no_descriptor;		/* although the engine has answered all */
+	u64 answer_by;			/* ns; for what the engine was given last */
 	u64 finished_at;		/* ns; it has not told since; 0: has not finished */
 	size_t bytes;			/* copied */
 	u64 start;			/* ns; for the tracepoint */
@@ -113,7 +114,8 @@ struct dcbm_batch {
 	struct completion wake;		/* a channel has something to tell */
 	u64 started;			/* ns */
 	u64 answered;			/* ns; the last answer of a channel */
-	u64 deadline;			/* ns */
+	u64 time;			/* ns; what its bytes may take */
+	u64 deadline;			/* ns; from then on channels are given nothing */
 	u64 silence;			/* ns from finished_at until an interrupt counts as lost */
 	unsigned int nr_lanes;
 	struct dcbm_lane lanes[DCBM_CHANNELS_MAX];

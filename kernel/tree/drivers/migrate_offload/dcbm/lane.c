@@ -222,7 +222,7 @@ static bool dcbm_submit_one(struct dcbm_lane *lane)
 	return true;
 }
 
-static void dcbm_submit(struct dcbm_lane *lane)
+static void dcbm_submit(struct dcbm_batch *db, struct dcbm_lane *lane)
 {
 	struct dcbm_channel *channel = lane->channel;
 	unsigned int before = channel->submitted;
@@ -234,6 +234,8 @@ static void dcbm_submit(struct dcbm_lane *lane)
 		if (lane->mapped_at && !lane->issued_at)
 			lane->issued_at = ktime_get_ns();
 		dma_async_issue_pending(channel->chan);
+		/* Not the deadline: this task may have lost its CPU before the engine began. */
+		lane->answer_by = ktime_get_ns() + db->time;
 		lane->finished_at = 0;
 	}
 }
@@ -432,10 +434,10 @@ bool dcbm_lane_step(struct dcbm_batch *db, struct dcbm_lane *lane)
 			continue;
 		}
 		if (!late)
-			dcbm_submit(lane);
+			dcbm_submit(db, lane);
 		dcbm_look(db, lane, now);
 		if (dcbm_unanswered(channel)) {
-			if (!late && !READ_ONCE(channel->aborted))
+			if (now <= lane->answer_by && !READ_ONCE(channel->aborted))
 				return true;
 			/* Unless all answers have come just now. */
 			dcbm_retire(db, lane);

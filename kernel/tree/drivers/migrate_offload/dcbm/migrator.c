@@ -94,11 +94,10 @@ static void dcbm_share(struct dcbm_batch *db)
 
 static void dcbm_set_deadline(struct dcbm_batch *db)
 {
-	u64 ns = db->batch->bytes * DCBM_NS_PER_BYTE + DCBM_LATENCY_NS +
-		 READ_ONCE(dcbm_slack_ms) * (u64)NSEC_PER_MSEC;
-
-	db->deadline = ktime_get_ns() + ns;
-	db->silence = ns / DCBM_SILENCE_PART;
+	db->time = db->batch->bytes * DCBM_NS_PER_BYTE + DCBM_LATENCY_NS +
+		   READ_ONCE(dcbm_slack_ms) * (u64)NSEC_PER_MSEC;
+	db->deadline = ktime_get_ns() + db->time;
+	db->silence = db->time / DCBM_SILENCE_PART;
 }
 
 /* Returns when no channel works for the batch any more. */
