@@ -219,13 +219,15 @@ void mtcopy_lanes_init(struct mtcopy_batch *mt)
 	}
 }
 
-/* Waits until no work looks at the lanes of a batch that is not copied any more. */
-void mtcopy_lanes_exit(struct mtcopy_batch *mt)
+/*
+ * Waits until no work looks at the lanes of a batch that is not copied any more. One that found its
+ * lane taken may still run on a workqueue while the lane was offered on the other one since, which
+ * is the only one that cancel_work_sync() would wait for.
+ */
+void mtcopy_lanes_exit(void)
 {
-	unsigned int i;
-
-	for (i = 0; i < MTCOPY_LANES_MAX; i++)
-		cancel_work_sync(&mt->lanes[i].work);
+	flush_workqueue(mtcopy_wq);
+	flush_workqueue(mtcopy_wq_high);
 }
 
 /*

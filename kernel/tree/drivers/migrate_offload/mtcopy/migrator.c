@@ -78,8 +78,7 @@ static void mtcopy_exit_batch(struct migrator_batch *batch)
 {
 	struct mtcopy_batch *mt = batch->private;
 
-	if (mt->lanes)
-		mtcopy_lanes_exit(mt);
+	mtcopy_lanes_exit();
 	kvfree(mt->lanes);
 	kvfree(mt->begins);
 }

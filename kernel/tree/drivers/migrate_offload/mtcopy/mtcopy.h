@@ -92,7 +92,7 @@ struct mtcopy_batch {
 int mtcopy_lanes_start(void);
 void mtcopy_lanes_stop(void);
 void mtcopy_lanes_init(struct mtcopy_batch *mt);
-void mtcopy_lanes_exit(struct mtcopy_batch *mt);
+void mtcopy_lanes_exit(void);
 void mtcopy_lanes_copy(struct mtcopy_batch *mt, bool high);
 
 /* copy.c */
