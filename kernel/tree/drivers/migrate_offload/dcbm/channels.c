@@ -66,9 +66,23 @@ static const char *dcbm_objection(struct dma_chan *chan)
 	return dcbm_engine_objection(dev);
 }
 
-static bool dcbm_take_filter(struct dma_chan *chan, void *unused)
+/*
+ * Leaves the device of the channel locked, so that its driver cannot be unbound, and free the
+ * channel, before it is published. If that is under way, or the device is locked for another
+ * reason, the channel is left alone.
+ */
+static bool dcbm_take_filter(struct dma_chan *chan, void *param)
 {
-	return !dcbm_objection(chan);
+	struct device **locked = param;
+
+	/* The channel that was to be taken before could not be. */
+	if (*locked)
+		device_unlock(*locked);
+	*locked = NULL;
+	if (dcbm_objection(chan) || !device_trylock(chan->device->dev))
+		return false;
+	*locked = chan->device->dev;
+	return true;
 }
 
 static int dcbm_note_refused(struct device *dev, void *unused)
@@ -162,47 +176,42 @@ static void dcbm_channel_describe(struct dcbm_channel *channel)
 	channel->gave_none = false;
 }
 
-/*
- * Its driver cannot be unbound while the device is locked. If that is under way, or the device
- * is locked for another reason, the channel is left alone.
- */
 static int dcbm_channel_publish(struct dcbm_channel *channel)
 {
 	const struct bus_type *bus = channel->dev->bus;
-	int error;
+	int error = bus_register_notifier(bus, &channel->nb);
 
-	if (!device_trylock(channel->dev))
-		return -ENODEV;
-	error = bus_register_notifier(bus, &channel->nb);
 	if (!error) {
 		channel->bus = bus;
 		/* Pairs with the barrier in dcbm_channel_claim(). */
 		smp_store_release(&channel->state, DCBM_READY);
 	}
-	device_unlock(channel->dev);
 	return error;
 }
 
 /* Takes one more channel. -ENODEV if there is none. */
 static int dcbm_channel_take(struct dcbm_channel *channel)
 {
+	struct device *locked = NULL;
 	dma_cap_mask_t memcpy;
-	int error;
+	int error = -ENODEV;
 
 	dma_cap_zero(memcpy);
 	dma_cap_set(DMA_MEMCPY, memcpy);
-	channel->chan = dma_request_channel(memcpy, dcbm_take_filter, NULL);
-	if (!channel->chan)
-		return -ENODEV;
-	dcbm_channel_describe(channel);
-	error = dcbm_channel_alloc(channel);
-	if (!error)
-		error = dcbm_channel_publish(channel);
-	if (error) {
-		dma_release_channel(channel->chan);
-		channel->chan = NULL;
-		dcbm_channel_free(channel);
+	channel->chan = dma_request_channel(memcpy, dcbm_take_filter, &locked);
+	if (channel->chan) {
+		dcbm_channel_describe(channel);
+		error = dcbm_channel_alloc(channel);
+		if (!error)
+			error = dcbm_channel_publish(channel);
+		if (error) {
+			dma_release_channel(channel->chan);
+			channel->chan = NULL;
+			dcbm_channel_free(channel);
+		}
 	}
+	if (locked)
+		device_unlock(locked);
 	return error;
 }
 
