@@ -100,8 +100,9 @@ static void mtcopy_lane_copy_pages(struct mtcopy_lane *lane, u32 from, u32 to)
 /* Between two granules: the caller lets others run, a helper leaves the rest to others. */
 static bool mtcopy_lane_goes_on(const struct mtcopy_lane *lane)
 {
+	/* A task that was woken asks lazily, and the tick that insists is milliseconds away. */
 	if (lane->index)
-		return !need_resched();
+		return !need_resched() && !test_thread_flag(TIF_NEED_RESCHED_LAZY);
 	cond_resched();
 	return true;
 }
