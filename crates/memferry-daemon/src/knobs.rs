@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -97,6 +97,8 @@ impl Knobs {
             .write(true)
             .create(true)
             .truncate(false)
+            // Who may read a file may lock it.
+            .mode(0o600)
             .open(&path))
         .map_err(file(&path, "open the lock"))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -354,5 +356,13 @@ mod tests {
         put(root.path(), "sys/fs/cgroup/a/memory.reclaim", "");
         knobs.write("sys/fs/cgroup/a/memory.reclaim", "2M").unwrap();
         assert!(knobs.write(BALANCING, "1").is_err(), "no file is made");
+    }
+
+    #[test]
+    fn no_other_user_can_take_the_lock() {
+        let root = tempfile::tempdir().unwrap();
+        let _knobs = Knobs::open(root.path()).unwrap();
+        let lock = fs::metadata(root.path().join(FOLDER).join(LOCK)).unwrap();
+        assert_eq!(lock.permissions().mode() & 0o077, 0);
     }
 }
