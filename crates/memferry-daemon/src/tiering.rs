@@ -565,23 +565,25 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// Takes the coldest chunk that fits, if there is one.
-    fn coldest(&mut self, fits: impl Fn(&Self, &Candidate) -> bool) -> Option<Candidate> {
-        let at = (0..self.cold.len())
-            .rev()
-            .find(|at| fits(self, &self.cold[*at]))?;
-        Some(self.cold.remove(at))
+    /// Each chunk that `goes` says goes down. The coldest is asked about first, and all once: there may be a million.
+    fn send_down(&mut self, mut goes: impl FnMut(&Self, &Candidate) -> bool) {
+        let mut stay = Vec::new();
+        while let Some(of) = self.cold.pop() {
+            match goes(self, &of) {
+                true => self.down(of),
+                false => stay.push(of),
+            }
+        }
+        stay.reverse();
+        self.cold = stay;
     }
 
     /// What a tenant has above its limit goes down.
     fn limits(&mut self) {
-        for group in 0..self.used.len() {
-            while self.used[group] > self.account(group).tenant.limit {
-                let Some(of) = self.coldest(|_, of| of.group == group) else {
-                    break;
-                };
-                self.down(of);
-            }
+        let is_above =
+            |round: &Self, group: usize| round.used[group] > round.account(group).tenant.limit;
+        if (0..self.used.len()).any(|group| is_above(self, group)) {
+            self.send_down(|round, of| is_above(round, of.group));
         }
     }
 
@@ -595,13 +597,14 @@ impl<'a> Round<'a> {
             .room(born / chunk, capacity, self.free / chunk)
             * chunk;
         for above_share in [true, false] {
-            while short > 0 {
-                let Some(of) = self.coldest(|round, of| round.is_spare(of, above_share)) else {
-                    break;
-                };
-                short = short.saturating_sub(of.bytes);
-                self.down(of);
+            if short == 0 {
+                break;
             }
+            self.send_down(|round, of| {
+                let goes = short > 0 && round.is_spare(of, above_share);
+                short = short.saturating_sub(if goes { of.bytes } else { 0 });
+                goes
+            });
         }
     }
 

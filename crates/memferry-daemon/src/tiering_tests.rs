@@ -188,6 +188,32 @@ fn a_limit_holds_from_the_first_round() {
     assert_eq!(machine.used(0), 10 * CHUNK_BYTES);
 }
 
+/// With a search of all chunks for each that goes, this took more than a minute.
+#[test]
+fn a_terabyte_beyond_its_limit_is_chosen_at_once() {
+    const CHUNKS: usize = 1 << 18;
+    let claim = |limit| Tenant {
+        limit,
+        weight: 100,
+        ..Tenant::default()
+    };
+    let mut tiering = Tiering::new(2);
+    let places: Vec<Placed> = (0..CHUNKS)
+        .map(|number| Placed {
+            number,
+            resident: CHUNK_BYTES,
+            top: CHUNK_BYTES,
+        })
+        .collect();
+    // Of equals, those of the process with the larger number are looked at first.
+    (0..2).for_each(|group| tiering.place(process(group), group, &places));
+    let began = std::time::Instant::now();
+    let moves = tiering.decide(&[claim(0), claim(u64::MAX)], &room(0, 0));
+    assert_eq!(moves.len(), CHUNKS);
+    assert!(moves.iter().all(|of| of.process == process(0)));
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+}
+
 /// Each chunk is used in two reports, then never again: as a scan.
 #[test]
 fn promotions_that_do_not_pay_end() {
