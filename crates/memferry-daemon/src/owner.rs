@@ -14,7 +14,8 @@ use memferry_linux::topology::parse::id_list;
 const NODES: &str = "Mems_allowed_list:";
 const LOCKED: &str = "VmLck:";
 
-fn read(root: &Path, pid: u32, file: &str) -> io::Result<String> {
+/// A file of a process; what of it is not UTF-8, such as a name that the kernel has cut within a character, is replaced.
+pub(crate) fn read(root: &Path, pid: u32, file: &str) -> io::Result<String> {
     let bytes = fs::read(root.join(format!("proc/{pid}/{file}")))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -94,7 +95,7 @@ fn addresses(text: &str) -> Option<Range<usize>> {
     Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
 }
 
-/// The range of a line of maps, but for memory of devices, of the kernel's own, and of hugetlbfs.
+/// The range of a line of maps, but for memory of devices and of the kernel's own.
 fn movable(line: &str) -> Option<Range<usize>> {
     let mut words = line.split_whitespace();
     let range = addresses(words.next()?)?;
@@ -103,18 +104,18 @@ fn movable(line: &str) -> Option<Range<usize>> {
         && !["/dev/zero", "/dev/shm"]
             .iter()
             .any(|of| name.starts_with(of));
-    let is_other = name.starts_with("[v")
-        || name.starts_with("[uprobes")
-        || name.starts_with("/anon_hugepage");
+    let is_other = name.starts_with("[v") || name.starts_with("[uprobes");
     (!is_device && !is_other).then_some(range)
 }
 
-/// The policy of each mapping, by its start. It is that of the task where the mapping has none of its own.
+/// The policy of each mapping, by its start, but for those of hugetlbfs, whose names may be any. It is that of the task where the
+/// mapping has none of its own.
 fn policies(numa_maps: &str) -> BTreeMap<usize, String> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         let start = usize::from_str_radix(words.next()?, 16).ok()?;
-        Some((start, words.next()?.to_owned()))
+        let policy = words.next()?.to_owned();
+        words.all(|word| word != "huge").then_some((start, policy))
     };
     numa_maps.lines().filter_map(line).collect()
 }
@@ -154,12 +155,16 @@ mod tests {
              00005000-00006000 rw-p 00000000 00:00 0\n\
              00007000-00008000 rw-s 00000000 00:06 9 /dev/mem\n\
              00009000-0000a000 r--p 00000000 00:00 0 [vvar]\n\
-             0000b000-0000c000 rw-p 00000000 00:00 0\n",
+             0000b000-0000c000 rw-p 00000000 00:00 0\n\
+             00200000-00400000 rw-s 00000000 00:10 3 /memfd:guest-memory (deleted)\n\
+             00400000-00600000 rw-s 00000000 00:10 4 /mnt/huge/rtemap_0\n",
         );
         put(
             "numa_maps",
             "00001000 default heap anon=2 N0=2\n00003000 bind:0 anon=1\n00005000 default anon=1\n\
-             00007000 default\n00009000 default\n",
+             00007000 default\n00009000 default\n\
+             00200000 default file=/memfd:guest-memory\\040(deleted) huge dirty=1 N0=1 kernelpagesize_kB=2048\n\
+             00400000 default file=/mnt/huge/rtemap_0 huge\n",
         );
         let owner = Owner::read(root.path(), 7).unwrap();
         assert_eq!(owner.nodes, [0, 2]);
