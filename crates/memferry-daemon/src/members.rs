@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::config::Group;
-use crate::machine::{bytes_of, text};
+use crate::machine::bytes_of;
+use crate::owner;
 use crate::tiering::ProcessId;
 
 /// Processes with less memory are left alone: what they could gain is less than it costs to watch them.
@@ -27,8 +28,8 @@ pub struct Member {
 
 /// When a process started, in clock ticks from boot; `None` if it has ended.
 pub fn start(root: &Path, pid: u32) -> Option<u64> {
-    let stat = text(root, &format!("proc/{pid}/stat"))?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may hold anything, and what is not UTF-8.
+    let stat = owner::read(root, pid, "stat").ok()?;
     let fields = stat.rsplit_once(')')?.1;
     fields.split_whitespace().nth(19)?.parse().ok()
 }
@@ -52,7 +53,7 @@ pub fn find(root: &Path, groups: &[Group], names: &[BTreeSet<String>]) -> Vec<Me
 }
 
 fn member(root: &Path, groups: &[Group], names: &[BTreeSet<String>], pid: u32) -> Option<Member> {
-    let read = |file: &str| fs::read_to_string(root.join(format!("proc/{pid}/{file}"))).ok();
+    let read = |file: &str| owner::read(root, pid, file);
     let resident = bytes_of(root, pid, 1)?;
     if resident < LEAST_RESIDENT {
         return None;
@@ -89,12 +90,10 @@ fn takes(group: &Group, names: &BTreeSet<String>, cgroup: &str, name: &str) -> b
         let mut paths = ends.map(|end| if end == 0 { "/" } else { &cgroup[..end] });
         paths.any(|path| pattern.matches_with(path, options))
     };
+    // Each path begins with an empty part, which an empty line of a file of names would match.
+    let mut parts = cgroup.split('/').filter(|part| !part.is_empty());
     group.cgroups.iter().any(above)
-        || group
-            .units
-            .iter()
-            .any(|unit| cgroup.split('/').any(|part| part == unit))
-        || cgroup.split('/').any(|part| names.contains(part))
+        || parts.any(|part| names.contains(part) || group.units.iter().any(|unit| unit == part))
         || group.processes.iter().any(|pattern| pattern.matches(name))
 }
 
@@ -161,5 +160,37 @@ mod tests {
                 (16, 1600, 1, pod),
             ]
         );
+    }
+
+    fn group(keys: &str) -> Vec<Group> {
+        let text = format!("[[group]]\nname = \"a\"\n{keys}\n");
+        Config::parse(&text, Path::new("x")).unwrap().groups
+    }
+
+    #[test]
+    fn an_empty_name_takes_no_process() {
+        let group = &group("units = [\"\"]")[0];
+        let names = BTreeSet::from([String::new()]);
+        assert!(!takes(group, &names, "/system.slice/x.service", "x"));
+        assert!(!takes(group, &names, "/", "x"));
+    }
+
+    #[test]
+    fn a_process_whose_name_is_cut_within_a_character_is_found() {
+        let root = tempfile::tempdir().unwrap();
+        let name = b"gro\xc3\x9fe-datenb\xc3";
+        put(root.path(), "proc/7/statm", "9 999999 1 0 0 0 0\n");
+        put(root.path(), "proc/7/cgroup", "0::/db\n");
+        let mut stat = b"7 (".to_vec();
+        stat.extend(name);
+        stat.extend(format!(") S {}700 0 0\n", "0 ".repeat(18)).bytes());
+        for (file, bytes) in [("comm", &name[..]), ("stat", &stat)] {
+            fs::write(root.path().join(format!("proc/7/{file}")), bytes).unwrap();
+        }
+        for keys in ["cgroups = [\"/db\"]", "processes = [\"gro\u{df}e-*\"]"] {
+            let found = find(root.path(), &group(keys), &[BTreeSet::new()]);
+            assert_eq!(found.len(), 1, "{keys}");
+            assert_eq!(found[0].process.start, 700);
+        }
     }
 }
