@@ -240,7 +240,15 @@ impl Job {
                 recycle: self.options.source.keep,
                 cancel: &self.cancel,
             };
-            let pipeline = Pipeline::new(plan, slots_for(lanes));
+            let pipeline = match Pipeline::new(plan, slots_for(lanes)) {
+                Ok(pipeline) => pipeline,
+                Err(error) => {
+                    account.book(Outcome::NoMemory, range, page_size());
+                    let hint = "raise the limit of address space (ulimit -v), or free memory";
+                    failure.get_or_insert_with(|| MoveError::system("mmap", hint)(error));
+                    continue;
+                }
+            };
             // A large list may have come to lie there since, where the program had unmapped something.
             let own = sys::list::own_memory().find_map(|list| within(&list, &range));
             let begun = Instant::now();

@@ -208,7 +208,7 @@ impl MtCopy {
         let order = place(candidates, own, options.placement, lanes - 1);
         let workers = Workers::start(&order, options.nice).map_err(MoveError::system(
             "starting a lane's thread",
-            "raise RLIMIT_NPROC or ask for fewer lanes",
+            "raise RLIMIT_NPROC or RLIMIT_AS, or ask for fewer lanes",
         ))?;
         let routine = options.routine.unwrap_or_else(copy::best);
         let as_others = options.placement == Placement::Spread && options.nice == 0;

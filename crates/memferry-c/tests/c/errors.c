@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -458,6 +459,27 @@ static void two_threads(memferry_mover *mover)
 	CHECK(strstr(memferry_last_error(), "mover is null") != NULL);
 }
 
+/* No mapping can be made: the move fails, and the process goes on. */
+static void without_address_space(memferry_mover *mover)
+{
+	size_t bytes = (size_t)32 << 20;
+	unsigned char *memory = map(bytes, MAP_PRIVATE);
+	memferry_move_options how = { .size = sizeof how, .flags = MEMFERRY_RELOCATE };
+	struct rlimit limit, none;
+
+	CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+	none = limit;
+	none.rlim_cur = page;
+	CHECK(setrlimit(RLIMIT_AS, &none) == 0);
+	int code = memferry_move(mover, memory, bytes, 0, &how, NULL);
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+	if (memferry_backend(mover) == MEMFERRY_USERFAULTFD)
+		FAILS(code, -ENOMEM, "address space");
+	CHECK(memferry_move(mover, memory, bytes, 0, &how, NULL) == 0);
+	CHECK(intact(memory, bytes));
+	munmap(memory, bytes);
+}
+
 /* A child has its memory, but not its parent's movers. */
 static void fork_child(memferry_mover *mover)
 {
@@ -519,6 +541,7 @@ int main(void)
 		lists(mover);
 		started(mover);
 		two_threads(mover);
+		without_address_space(mover);
 		fork_child(mover);
 		memferry_free(mover);
 	}

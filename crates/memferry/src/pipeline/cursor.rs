@@ -99,10 +99,14 @@ impl<'a> Cursor<'a> {
 
     /// Makes room for all that can be pending while so many batches are on their way: what a look finds, page by page, beside a
     /// batch that was not enough, and what the others give back.
-    pub(crate) fn reserve(&mut self, slots: usize) {
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(crate) fn reserve(&mut self, slots: usize) -> io::Result<()> {
         let bytes = WINDOW + (slots + 1) * SEGMENT;
         let pages = bytes.min(self.end - self.at) / page_size();
-        self.pending.reserve_exact(pages + slots);
+        let reserved = self.pending.try_reserve_exact(pages + slots);
+        reserved.map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))
     }
 
     #[cfg(test)]

@@ -39,6 +39,7 @@ use events::Places;
 use memferry_core::{GRANULE, share};
 use memferry_linux::pagemap::{HUGE, Region};
 use span::Spans;
+use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -143,10 +144,13 @@ fn end_process() -> ! {
 
 impl<'a> Pipeline<'a> {
     /// A pipeline of `slots` batches at a time.
-    pub(crate) fn new(plan: Plan<'a>, slots: usize) -> Pipeline<'a> {
+    ///
+    /// # Errors
+    /// There is no memory for its longest list, which under a limit of address space comes to nothing first.
+    pub(crate) fn new(plan: Plan<'a>, slots: usize) -> io::Result<Pipeline<'a>> {
         let (kernel, account) = (plan.kernel, plan.account);
         let mut cursor = Cursor::new(kernel, account, plan.wanted, plan.vmas, plan.parts);
-        cursor.reserve(slots);
+        cursor.reserve(slots)?;
         let spins = if plan.lanes > 1 { SPINS } else { 0 };
         let spans = plan.chooser.map(Spans::new);
         let lanes = if spans.is_some() { 1 } else { plan.lanes };
@@ -154,7 +158,7 @@ impl<'a> Pipeline<'a> {
         batches.resize_with(slots, || RwLock::new(Batch::new()));
         let mut steps = List::with_capacity_in(plan.lanes, Pages);
         steps.resize(plan.lanes, Steps::default());
-        Pipeline {
+        Ok(Pipeline {
             schedule: Schedule::new(slots, lanes, spins),
             batches,
             cursor: Mutex::new(cursor),
@@ -164,7 +168,7 @@ impl<'a> Pipeline<'a> {
             steps: Mutex::new(steps),
             inside: AtomicUsize::new(0),
             plan,
-        }
+        })
     }
 
     /// The share of one lane below the plan's number; returns when no batch is left or away. A panic in it, other than of the migrator's copy, ends

@@ -578,7 +578,7 @@ impl Setup {
             recycle: self.recycle,
             cancel,
         };
-        let pipeline = Pipeline::new(plan, self.slots);
+        let pipeline = Pipeline::new(plan, self.slots).unwrap();
         let room = pipeline.cursor.lock().unwrap().room();
         std::thread::scope(|scope| {
             let pipeline = &pipeline;

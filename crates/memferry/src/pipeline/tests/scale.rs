@@ -138,7 +138,7 @@ fn one_way(
         recycle: true,
         cancel: &AtomicBool::new(false),
     };
-    let pipeline = Pipeline::new(plan, LANES + 2);
+    let pipeline = Pipeline::new(plan, LANES + 2).unwrap();
     let begun = cpu_time();
     std::thread::scope(|scope| {
         let pipeline = &pipeline;
