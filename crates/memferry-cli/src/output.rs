@@ -10,13 +10,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::CommandFactory;
-use clap::error::ErrorKind;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde::Serialize;
 use tempfile::TempPath;
 
-use crate::cli::{Cli, JsonArgs};
+use crate::cli::{JsonArgs, wrong};
 use crate::failure::{Failure, OrFail, worst};
 use crate::file::{Content, File};
 use crate::signals::Unfinished;
@@ -208,14 +206,11 @@ impl Target {
         let own = to_file.then(|| identity(path)).flatten();
         let same = |other: &&PathBuf| own.is_some() && own == identity(other);
         match others.iter().find(same) {
-            Some(other) => Err(Failure::Usage(Cli::command().error(
-                ErrorKind::ValueValidation,
-                format!(
-                    "{} and {} are one file; name another file to write",
-                    path.display(),
-                    other.display()
-                ),
-            ))),
+            Some(other) => Err(Failure::Usage(wrong(&format!(
+                "{} and {} are one file; name another file to write",
+                path.display(),
+                other.display()
+            )))),
             None => Self::open(path),
         }
     }

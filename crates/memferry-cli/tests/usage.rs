@@ -77,6 +77,7 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         ("bench move --total 1GB", "64KiB"),
         ("bench move --folio 4K,5K", "power of two"),
         ("bench move --lanes 0", "at least 1"),
+        ("daemon --json", "--once"),
         ("bench move --migrator dma", "per-folio, batch, mtcopy"),
         ("bench move --destination hot", "warm, unaligned, cold, default, both, all"),
         ("bench move --folio 4M", "from 4K to 2M"),
@@ -158,6 +159,8 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         assert_eq!(status(&output), 2, "{line}: {}", stderr(&output));
         has(&stderr(&output), part);
         assert!(stdout(&output).is_empty(), "{line}");
+        let usage_of_all = stderr(&output).contains("Usage: memferry <COMMAND>");
+        assert!(!usage_of_all || !line.contains(' '), "{line}");
     }
 }
 

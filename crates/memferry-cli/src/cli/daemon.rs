@@ -34,6 +34,16 @@ pub struct DaemonArgs {
     pub shown: ShownArgs,
 }
 
+impl DaemonArgs {
+    /// Checks what clap cannot check alone.
+    pub fn check(&self) -> Result<(), String> {
+        match self.shown.json.json.is_some() && !self.once && self.only.is_none() {
+            true => Err("--json is for --once and check; `memferry top --json` shows what a daemon does that runs".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
 /// A part of what the daemon does.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Only {

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use memferry_bench::args::Bench;
 pub use memferry_bench::args::JsonArgs;
 
@@ -158,16 +158,23 @@ impl Cli {
                  {0}",
                 args.to
             )),
+            Command::Daemon(args) => args.check(),
             _ => Ok(()),
         }
-        .map_err(|why| Self::command().error(ErrorKind::ValueValidation, why))?;
+        .map_err(|why| wrong(&why))?;
         Ok(cli)
     }
+}
+
+/// Wrong usage that clap alone does not see; without the line `Usage:`, for which the command would have to be named.
+pub fn wrong(why: &str) -> clap::Error {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{why}\n"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     #[test]
     fn the_definitions_hold_together() {
