@@ -543,6 +543,17 @@ limit = "64M"
     }
 
     #[test]
+    fn what_is_no_file_of_text_is_no_matter_of_rights() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes = folder.path().join("bytes");
+        fs::write(&bytes, [0xff]).unwrap();
+        for path in [folder.path(), &bytes, &folder.path().join("none")] {
+            let hint = Config::read(path).unwrap_err().hint();
+            assert!(hint.contains("--config"), "{hint}");
+        }
+    }
+
+    #[test]
     fn nothing_acts_unless_told() {
         let config = parse("").unwrap();
         assert!(!config.act && config.groups.is_empty());

@@ -71,7 +71,7 @@ impl DaemonError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Config { .. } => "mend that line; docs/daemon.md has every key",
-            Self::File { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+            Self::File { error, .. } if is_no_text(error.kind()) => {
                 "look whether the path is right; --config FILE names the configuration"
             }
             Self::File { .. } | Self::NotRestored { .. } => {
@@ -87,6 +87,12 @@ impl DaemonError {
             }
         }
     }
+}
+
+/// There is no file of text.
+fn is_no_text(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{InvalidData, IsADirectory, NotFound};
+    matches!(kind, NotFound | IsADirectory | InvalidData)
 }
 
 /// Ties an error to a path.
