@@ -273,6 +273,13 @@ impl Mover {
             ranges.push(range);
         }
         self.check_node(to)?;
+        if options.bytes_per_second == Some(0) {
+            return Err(MoveError::BadOption {
+                name: "bytes_per_second",
+                value: 0,
+                why: "the move would never end; None is no limit".to_owned(),
+            });
+        }
         let batch_bytes = batch_bytes(options, &*self.migrator)?;
         let lanes = self.migrator.lanes();
         if lanes == 0 {

@@ -62,7 +62,7 @@ pub struct MoveOptions {
     pub cancel: Option<Arc<AtomicBool>>,
     /// What becomes of the source pages.
     pub source: SourcePages,
-    /// Bytes moved per second at most. Between its parts, of 10 ms each but no less than 2 MiB, nothing is watched and no page
+    /// Bytes moved per second at most; 0 is refused. Between its parts, of 10 ms each but no less than 2 MiB, nothing is watched and no page
     /// is away.
     pub bytes_per_second: Option<u64>,
 }

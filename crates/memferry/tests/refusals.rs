@@ -265,6 +265,22 @@ fn a_wrong_batch_size_is_named() {
 }
 
 #[test]
+fn a_rate_of_nothing_is_named() {
+    let region = Region::filled(1 << 20, Kind::Base, 1);
+    let frames = pfns(&region.range());
+    for migrator in MIGRATORS {
+        let moved = mover(migrator).move_range(region.range(), 0, &relocate().bytes_per_second(0));
+        match moved {
+            Err(MoveError::BadOption { name, value, .. }) => {
+                assert_eq!((name, value), ("bytes_per_second", 0));
+            }
+            other => panic!("{migrator}: {other:?}"),
+        }
+    }
+    assert_pages_stayed(&frames, &region.range(), "nothing moves");
+}
+
+#[test]
 fn a_range_that_another_userfaultfd_watches_is_refused() {
     let region = Region::filled(1 << 20, Kind::Base, 1);
     let watcher = watch(&region.range());
