@@ -4,9 +4,9 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +31,8 @@ type Counters = Family<Labels, Counter<f64, AtomicU64>>;
 
 /// A scraper that says nothing, or has not asked, for so long is gone.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// After that a scraper is accepted that could not be.
+const NEXT_ACCEPT: Duration = Duration::from_millis(100);
 
 /// The metrics of one answer.
 struct Sheet(Registry);
@@ -267,13 +269,11 @@ pub(crate) fn serve(listen: &Listen, shared: Shared) -> Result<String, DaemonErr
                 .local_addr()
                 .map_err(file(failed(), "listen there"))?;
             spawn(move || {
-                for stream in listener.incoming().flatten() {
-                    let times = stream
-                        .set_read_timeout(Some(PATIENCE))
-                        .and(stream.set_write_timeout(Some(PATIENCE)));
-                    // A scraper that has gone asks again.
-                    let _ = times.and_then(|()| answer(stream, &shared));
-                }
+                let limit = |stream: &TcpStream| {
+                    (stream.set_read_timeout(Some(PATIENCE)))
+                        .and(stream.set_write_timeout(Some(PATIENCE)))
+                };
+                each(listener.incoming(), limit, &shared);
             })?;
             Ok(address.to_string())
         }
@@ -286,12 +286,11 @@ pub(crate) fn serve(listen: &Listen, shared: Shared) -> Result<String, DaemonErr
             fs::set_permissions(path, fs::Permissions::from_mode(0o660))
                 .map_err(file(path, "listen there"))?;
             spawn(move || {
-                for stream in listener.incoming().flatten() {
-                    let times = stream
-                        .set_read_timeout(Some(PATIENCE))
-                        .and(stream.set_write_timeout(Some(PATIENCE)));
-                    let _ = times.and_then(|()| answer(stream, &shared));
-                }
+                let limit = |stream: &UnixStream| {
+                    (stream.set_read_timeout(Some(PATIENCE)))
+                        .and(stream.set_write_timeout(Some(PATIENCE)))
+                };
+                each(listener.incoming(), limit, &shared);
             })?;
             Ok(format!("unix:{}", path.display()))
         }
@@ -304,6 +303,23 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), DaemonError> {
         .spawn(work)
         .map(drop)
         .map_err(file("metrics", "start the thread"))
+}
+
+/// Answers one scraper after the other. One that has gone asks again.
+fn each<S: Read + Write>(
+    streams: impl Iterator<Item = io::Result<S>>,
+    limit: impl Fn(&S) -> io::Result<()>,
+    shared: &Shared,
+) {
+    for stream in streams {
+        match stream {
+            Ok(stream) => {
+                let _ = limit(&stream).and_then(|()| answer(stream, shared));
+            }
+            // Without a descriptor the scraper stays in the queue, and the next call fails as well.
+            Err(_) => std::thread::sleep(NEXT_ACCEPT),
+        }
+    }
 }
 
 fn answer(mut stream: impl Read + Write, shared: &Shared) -> io::Result<()> {
@@ -340,8 +356,6 @@ fn answer(mut stream: impl Read + Write, shared: &Shared) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::status::SourceStatus;
-    use std::net::TcpStream;
-    use std::os::unix::net::UnixStream;
 
     fn status() -> Status {
         let group = GroupStatus {
@@ -405,6 +419,14 @@ mod tests {
         let mut slow = Slow(0);
         answer(&mut slow, &Arc::new(Mutex::new(status()))).unwrap();
         assert!(slow.0 <= 21, "{} bytes were waited for", slow.0);
+    }
+
+    #[test]
+    fn a_process_without_descriptors_does_not_spin() {
+        let none = (0..3).map(|_| Err::<Slow, _>(io::Error::other("too many open files")));
+        let began = Instant::now();
+        each(none, |_| Ok(()), &Arc::new(Mutex::new(status())));
+        assert!(began.elapsed() >= 3 * NEXT_ACCEPT);
     }
 
     #[test]
