@@ -343,8 +343,8 @@ static void test_late_task(void)
 	engine_start(parameters);
 	memory_need(&memory, "anonymous", 64 * page_bytes(), node_at(0), 0);
 	/* Less than the task takes for 64 descriptors, and more than the engine. */
-	dcbm_slack(200);
-	engine_set("prep_ms", 10);
+	dcbm_slack(1000);
+	engine_set("prep_ms", 40);
 	engine_set("delay_us", 200);
 	done = migrator_stats("dcbm");
 	left = memory_move(&memory, node_at(1), 1);
