@@ -346,7 +346,7 @@ void ferry_choose(struct ferry_choose *choose, const struct ferry_batch *batch,
 		if (choose->costs[FERRY_CHOOSE_PLAIN][size].samples >= SAMPLES_LEAST) {
 			ferry_choose_try(choose, batch, size, choice);
 		} else if (choice->option != FERRY_CHOOSE_PLAIN) {
-			/* A smaller size chose, so that plain, which prices trials, was not used. */
+			/* A smaller size chose: plain, which prices trials, was not used. */
 			choose->since = 0;
 			choice->option = FERRY_CHOOSE_PLAIN;
 			choice->most_ns = NS_MAX;
