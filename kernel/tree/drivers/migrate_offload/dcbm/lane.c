@@ -271,7 +271,7 @@ static void dcbm_look(struct dcbm_batch *db, struct dcbm_lane *lane, u64 now)
 	}
 	if (!lane->finished_at)
 		lane->finished_at = now;
-	if (now <= db->deadline && now - lane->finished_at <= db->silence)
+	if (now <= lane->answer_by && now - lane->finished_at <= db->silence)
 		return;
 	for (i = 0; i < channel->submitted; i++)
 		dcbm_settle(channel, &channel->descs[i], DCBM_FAILED);
