@@ -236,20 +236,19 @@ static void test_lanes(const char *kind, size_t bytes, unsigned int lanes)
 	drop(&memory, what);
 }
 
-/* Moves memory until all CPUs of a mask have helped, and some rounds at most. Returns which did. */
+/* Moves memory until the CPUs of a mask have helped, and no other, or ROUNDS. Returns which did. */
 static unsigned int helping_cpus(struct memory *memory, unsigned int expected)
 {
-	unsigned int seen = 0, nr;
+	unsigned int seen = 0, rounds = 0, nr;
 	struct lanes batches[ROUND];
 
-	for (int round = 0; round < (expected ? ROUNDS : 1) && (!expected || seen != expected);
-	     round++) {
+	do {
 		nr = move_round(memory, batches);
 		for (struct lanes *lanes = batches; lanes < batches + nr; lanes++)
 			for (int lane = 1; lane < CPUS; lane++)
 				if (lanes->cpu[lane] >= 0)
 					seen |= 1U << lanes->cpu[lane];
-	}
+	} while (seen != expected && ++rounds < ROUNDS);
 	return seen;
 }
 
@@ -278,8 +277,8 @@ static void test_idle_only(unsigned int nr_busy)
 /* A task in a cpuset has helpers on its CPUs, and none once they are isolated. */
 static void test_isolated(void)
 {
+	unsigned int seen, expected;
 	struct memory memory;
-	unsigned int seen;
 
 	file_need_number(CPUS, MIGRATION "/mtcopy/lanes");
 	memory_need(&memory, "anonymous", 4 << 20, node_at(0), 0);
@@ -290,9 +289,9 @@ static void test_isolated(void)
 		const char *partition = isolated ? "isolated" : "root";
 
 		file_need(partition, "%s/few/cpuset.cpus.partition", cgroup_root());
-		seen = helping_cpus(&memory, isolated ? 0 : 1U << 4 | 1U << 5);
-		tap_ok(seen == (isolated ? 0 : 1U << 4 | 1U << 5),
-		       "cpuset partition %s: CPUs %#x help", partition, seen);
+		expected = isolated ? 0 : 1U << 4 | 1U << 5;
+		seen = helping_cpus(&memory, expected);
+		tap_ok(seen == expected, "cpuset partition %s: CPUs %#x help", partition, seen);
 	}
 	file_need("member", "%s/few/cpuset.cpus.partition", cgroup_root());
 	cgroup_enter(NULL);

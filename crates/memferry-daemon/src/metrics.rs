@@ -31,7 +31,7 @@ type Counters = Family<Labels, Counter<f64, AtomicU64>>;
 
 /// A scraper that says nothing, or has not asked, for so long is gone.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// After that a scraper is accepted that could not be.
+/// Between two tries to accept a scraper: they fail while the process has no descriptor left.
 const NEXT_ACCEPT: Duration = Duration::from_millis(100);
 
 /// The metrics of one answer.
@@ -273,7 +273,7 @@ pub(crate) fn serve(listen: &Listen, shared: Shared) -> Result<String, DaemonErr
                     (stream.set_read_timeout(Some(PATIENCE)))
                         .and(stream.set_write_timeout(Some(PATIENCE)))
                 };
-                each(listener.incoming(), limit, &shared);
+                answer_each(listener.incoming(), limit, &shared);
             })?;
             Ok(address.to_string())
         }
@@ -290,7 +290,7 @@ pub(crate) fn serve(listen: &Listen, shared: Shared) -> Result<String, DaemonErr
                     (stream.set_read_timeout(Some(PATIENCE)))
                         .and(stream.set_write_timeout(Some(PATIENCE)))
                 };
-                each(listener.incoming(), limit, &shared);
+                answer_each(listener.incoming(), limit, &shared);
             })?;
             Ok(format!("unix:{}", path.display()))
         }
@@ -306,7 +306,7 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), DaemonError> {
 }
 
 /// Answers one scraper after the other. One that has gone asks again.
-fn each<S: Read + Write>(
+fn answer_each<S: Read + Write>(
     streams: impl Iterator<Item = io::Result<S>>,
     limit: impl Fn(&S) -> io::Result<()>,
     shared: &Shared,
@@ -425,7 +425,7 @@ mod tests {
     fn a_process_without_descriptors_does_not_spin() {
         let none = (0..3).map(|_| Err::<Slow, _>(io::Error::other("too many open files")));
         let began = Instant::now();
-        each(none, |_| Ok(()), &Arc::new(Mutex::new(status())));
+        answer_each(none, |_| Ok(()), &Arc::new(Mutex::new(status())));
         assert!(began.elapsed() >= 3 * NEXT_ACCEPT);
     }
 

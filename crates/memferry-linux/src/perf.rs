@@ -195,8 +195,8 @@ impl Ring {
             .map(drop)
     }
 
-    /// Waits for a record of a tracepoint, so long at most; false if none came, or none can come as the thread ended. True also after
-    /// a signal, and for a record that was taken out before the wait.
+    /// Waits for a record of a tracepoint. True also after a signal, and for a record that was taken out already; false once the time
+    /// has passed or the thread has ended.
     pub fn wait(&self, at_most: Duration) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         match poll(&mut fds, Timespec::try_from(at_most).ok().as_ref()) {
