@@ -39,6 +39,16 @@ struct Change {
     before: String,
     /// `None` if whatever it says now is the daemon's.
     after: Option<String>,
+    /// What the daemon had set before `after`: a write that fails, or a daemon killed before it, leaves that.
+    #[serde(default)]
+    earlier: Option<String>,
+}
+
+impl Change {
+    fn is_daemons(&self, now: &str) -> bool {
+        let after = self.after.as_deref();
+        after.is_none_or(|after| after == now) || self.earlier.as_deref() == Some(now)
+    }
 }
 
 /// Settings that come back.
@@ -155,14 +165,21 @@ impl Knobs {
         self.note(file, before, None)
     }
 
-    fn note(&mut self, name: &str, before: &str, after: Option<&str>) -> Result<(), DaemonError> {
+    /// Stores that a file that says `now` will say `after`.
+    fn note(&mut self, name: &str, now: &str, after: Option<&str>) -> Result<(), DaemonError> {
         let after = after.map(str::to_owned);
         match self.changes.iter_mut().find(|known| known.file == name) {
-            Some(known) => known.after = after,
+            Some(known) => {
+                if known.is_daemons(now) {
+                    known.earlier = Some(now.to_owned());
+                }
+                known.after = after;
+            }
             None => self.changes.push(Change {
                 file: name.to_owned(),
-                before: before.to_owned(),
+                before: now.to_owned(),
                 after,
+                earlier: None,
             }),
         }
         let stored = replace(&self.path(), &self.changes, 0o600);
@@ -217,7 +234,7 @@ impl Knobs {
             if now == change.before {
                 continue;
             }
-            if change.after.as_ref().is_some_and(|after| *after != now) {
+            if !change.is_daemons(&now) {
                 tracing::warn!(
                     file = change.file,
                     now,
@@ -301,6 +318,20 @@ mod tests {
         fs::write(root.path().join(FOLDER).join(STATE), stored).unwrap();
         assert_eq!(read(root.path(), BALANCING), "2");
         drop(Knobs::open(root.path()).unwrap());
+        assert_eq!(read(root.path(), BALANCING), "1");
+    }
+
+    #[test]
+    fn a_setting_that_could_not_be_set_again_comes_back() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), BALANCING, "1\n");
+        let mut knobs = Knobs::open(root.path()).unwrap();
+        knobs.set(BALANCING, "2").unwrap();
+        // Stored, but never written: an error, or SIGKILL.
+        for after in ["3", "4"] {
+            knobs.note(BALANCING, "2", Some(after)).unwrap();
+        }
+        drop(knobs);
         assert_eq!(read(root.path(), BALANCING), "1");
     }
 
