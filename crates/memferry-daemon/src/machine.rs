@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memferry_linux::topology::Topology;
+use memferry_linux::topology::{Tier, Topology};
 use memferry_linux::zones::below_watermarks;
 
 use crate::error::DaemonError;
@@ -33,10 +33,12 @@ pub(crate) fn bytes_of(root: &Path, pid: impl Display, field: usize) -> Option<u
 pub struct Machine {
     /// The folder of `sys`, `proc` and `run`.
     pub root: PathBuf,
-    /// Nodes of the top tier.
+    /// Nodes of Linux's top tier; where none is slower, those of the fastest one.
     pub top: Vec<u32>,
     /// Nodes of all lower tiers.
     pub lower: Vec<u32>,
+    /// Whether the kernel promotes from the lower tiers.
+    pub kernel_promotes: bool,
     /// Bytes of each node.
     pub sizes: BTreeMap<u32, u64>,
     /// Free bytes of each top node that are not to be used.
@@ -50,12 +52,25 @@ impl Machine {
     /// Files are missing, or there is one tier.
     pub fn read(root: &Path) -> Result<Self, DaemonError> {
         let topology = Topology::read_from(root)?;
-        let mut tiers = topology.tiers.iter();
-        let top = tiers
-            .next()
-            .map(|tier| tier.nodes.clone())
-            .unwrap_or_default();
-        let lower: Vec<u32> = tiers.flat_map(|tier| tier.nodes.clone()).collect();
+        let kernel_promotes = topology.tiers.len() > topology.top_tiers();
+        let fastest = if kernel_promotes {
+            topology.top_tiers()
+        } else {
+            1
+        };
+        let nodes = |tier: &Tier| tier.nodes.clone();
+        let top: Vec<u32> = topology
+            .tiers
+            .iter()
+            .take(fastest)
+            .flat_map(nodes)
+            .collect();
+        let lower: Vec<u32> = topology
+            .tiers
+            .iter()
+            .skip(fastest)
+            .flat_map(nodes)
+            .collect();
         if top.is_empty() || lower.is_empty() {
             return Err(DaemonError::OneTier);
         }
@@ -65,6 +80,7 @@ impl Machine {
             sizes: top.iter().chain(&lower).filter_map(size).collect(),
             top,
             lower,
+            kernel_promotes,
             kept: BTreeMap::new(),
         };
         machine.look_at_watermarks();
@@ -180,6 +196,41 @@ pub(crate) mod tests {
         let path = root.join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn memory_faster_than_that_of_the_cpus_is_in_the_top_tier_if_other_is_slower() {
+        let root = tree();
+        let tiers = "sys/devices/virtual/memory_tiering";
+        // Node 1 is HBM, and node 2 joins below.
+        fs::remove_dir_all(root.path().join(format!("{tiers}/memory_tier22"))).unwrap();
+        put(
+            root.path(),
+            &format!("{tiers}/memory_tier2/nodelist"),
+            "1\n",
+        );
+        let tiers_now = || {
+            let machine = Machine::read(root.path()).unwrap();
+            (machine.top, machine.lower, machine.kernel_promotes)
+        };
+        assert_eq!(tiers_now(), (vec![1], vec![0], false));
+        for (node, distances) in [(0, "10 20 30"), (1, "20 10 40"), (2, "30 40 10")] {
+            let file = format!("sys/devices/system/node/node{node}/distance");
+            put(root.path(), &file, distances);
+        }
+        for (file, text) in [
+            ("sys/devices/system/node/online", "0-2\n"),
+            ("sys/devices/system/node/has_memory", "0-2\n"),
+            ("sys/devices/system/node/node2/cpulist", "\n"),
+            (
+                "sys/devices/system/node/node2/meminfo",
+                "Node 2 MemTotal: 4 kB\nNode 2 MemFree: 4 kB\n",
+            ),
+            (&format!("{tiers}/memory_tier22/nodelist"), "2\n"),
+        ] {
+            put(root.path(), file, text);
+        }
+        assert_eq!(tiers_now(), (vec![1, 0], vec![2], true));
     }
 
     #[test]

@@ -31,20 +31,21 @@ pub struct Place {
 }
 
 impl Place {
-    /// The tier below the top one, there the node with the most free memory, and the CPUs that are nearest to it.
+    /// The tier below Linux's top one, there the node with the most free memory, and the CPUs that are nearest to it.
     pub fn choose(topology: &Topology) -> Result<Self, Failure> {
-        let in_tier = |tier| {
+        let below = topology.top_tiers();
+        let in_tiers = |tiers: std::ops::Range<usize>| {
             let nodes = topology.nodes_with_memory();
-            nodes.filter(move |node| node.tier == Some(tier))
+            nodes.filter(move |node| node.tier.is_some_and(|tier| tiers.contains(&tier)))
         };
-        let lower =
-            in_tier(1).max_by_key(|node| (node.memory_free_bytes, std::cmp::Reverse(node.id)));
+        let lower = in_tiers(below..below + 1)
+            .max_by_key(|node| (node.memory_free_bytes, std::cmp::Reverse(node.id)));
         let Some(lower) = lower else {
             let nodes: Vec<u32> = topology.nodes_with_memory().map(|node| node.id).collect();
             return Err(Failure::new(
                 "cannot measure promotion here",
                 format!(
-                    "it moves pages between tiers of memory, and all memory of this machine is one tier, {} {}",
+                    "it moves pages to the tiers of memory that have CPUs and faster ones, and this machine has no slower one: {} {}",
                     if nodes.len() == 1 { "node" } else { "nodes" },
                     parse::format_id_list(&nodes)
                 ),
@@ -53,7 +54,7 @@ impl Place {
             ));
         };
         let distance = |node: &Node| node.distance_to(lower.id).unwrap_or(u32::MAX);
-        let near = in_tier(0)
+        let near = in_tiers(0..below)
             .filter(|node| node.has_cpu)
             .min_by_key(|node| (distance(node), node.id));
         let Some(near) = near else {
@@ -66,7 +67,7 @@ impl Place {
         Ok(Self {
             lower: lower.id,
             near: near.id,
-            top: in_tier(0).map(|node| node.id).collect(),
+            top: in_tiers(0..below).map(|node| node.id).collect(),
             cpus: near.cpus.clone(),
         })
     }
@@ -287,13 +288,24 @@ mod tests {
     }
 
     #[test]
+    fn memory_faster_than_that_of_cpus_is_in_the_top_tier() {
+        let mut topology = tiers();
+        for node in &mut topology.nodes {
+            // Node 2 is HBM.
+            node.tier = Some([1, 1, 0, 2][node.id as usize]);
+        }
+        let place = Place::choose(&topology).expect("tiers");
+        assert_eq!((place.lower, place.near, place.top), (3, 1, vec![0, 1, 2]));
+    }
+
+    #[test]
     fn one_tier_is_told_with_what_to_try() {
         let mut topology = tiers();
         for node in &mut topology.nodes {
             node.tier = Some(0);
         }
         let error = Place::choose(&topology).expect_err("one tier").to_string();
-        for part in ["one tier, nodes 0-3", "try: ", "memferry topology"] {
+        for part in ["no slower one: nodes 0-3", "try: ", "memferry topology"] {
             assert!(error.contains(part), "{error}");
         }
     }

@@ -152,16 +152,17 @@ fn offline(machine: &Machine) -> Vec<Finding> {
 /// Memory without CPUs that counts as fast as that beside them.
 fn tiers(machine: &Machine) -> Vec<Finding> {
     let topology = &machine.topology;
+    let of_cpus = topology.top_tiers() - 1;
     let nodes = topology.nodes_with_memory();
     let (near, far): (Vec<_>, Vec<_>) = nodes
-        .filter(|node| node.tier == Some(0))
+        .filter(|node| node.tier == Some(of_cpus))
         .partition(|node| node.has_cpu);
     if near.is_empty() || far.is_empty() {
         return Vec::new();
     }
     let ids: Vec<u32> = far.iter().map(|node| node.id).collect();
     let nodes = nodes_text(&ids);
-    if topology.tiers[0].kernel_id.is_none() {
+    if topology.tiers[of_cpus].kernel_id.is_none() {
         return vec![note(
             format!("this kernel names no memory tiers, and {nodes} without CPUs is there"),
             "nothing is demoted to it or promoted from it; Linux has tiers since 6.1",

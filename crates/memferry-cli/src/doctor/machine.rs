@@ -87,9 +87,9 @@ impl Machine {
         set.is_none_or(|set| set >> bit & 1 == 1)
     }
 
-    /// The nodes below the top tier, as text; `None` with one tier.
+    /// The nodes below Linux's top tier, as text; `None` if there are none.
     pub fn slow_nodes(&self) -> Option<String> {
-        let slow = self.topology.tiers.iter().skip(1);
+        let slow = self.topology.tiers.iter().skip(self.topology.top_tiers());
         let mut nodes: Vec<u32> = slow.flat_map(|tier| tier.nodes.clone()).collect();
         nodes.sort_unstable();
         (!nodes.is_empty()).then(|| nodes_text(&nodes))

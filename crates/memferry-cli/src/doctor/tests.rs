@@ -119,6 +119,11 @@ const ONE_TIER: &str = "sys/bus = gone | TIERS = gone | NODES/node2 = gone \
     | proc/sys/vm/zone_reclaim_mode = 1 | sys/kernel/mm/lru_gen/enabled = 0x0000 | THP/enabled = always madvise [never] \
     | INTERLEAVE/node0 = 1";
 
+/// Node 2 is HBM, faster than the memory of the CPUs: the kernel neither demotes nor promotes here.
+const HBM: &str = "sys/bus = gone | TIERS/memory_tier22 = gone | TIERS/memory_tier2/nodelist = 2 \
+    | sys/kernel/mm/numa/demotion_enabled = false | proc/sys/kernel/numa_balancing = 0 \
+    | proc/sys/vm/zone_reclaim_mode = 1 | sys/kernel/mm/lru_gen/enabled = 0x0000";
+
 /// [`TIERED`] with changes, `|` between them.
 fn tiered(changes: &str) -> tempfile::TempDir {
     let files = format!(
@@ -175,7 +180,7 @@ fn each_finding_has_a_machine_and_its_command_ends_it() {
 
 #[test]
 fn what_is_fine_or_a_choice_is_no_finding() {
-    for changes in FINE.lines().chain([ONE_TIER]) {
+    for changes in FINE.lines().chain([ONE_TIER, HBM]) {
         let found = description(tiered(changes).path()).findings;
         assert!(found.is_empty(), "{changes}: {found:?}");
     }

@@ -5,6 +5,7 @@
 use super::{Report, Source};
 use crate::error::DaemonError;
 use crate::knobs::{BALANCING, BALANCING_RATE, DEMOTION, Knobs, PGHOT, PGHOT_RATE};
+use crate::machine::Machine;
 use crate::tiering::ProcessId;
 
 /// Bit of pghot's source that walks page tables.
@@ -22,15 +23,24 @@ pub(super) struct Kernel {
 }
 
 /// Why pghot cannot be had; `None` if it can.
-pub(super) fn pghot_absence(knobs: &Knobs) -> Option<String> {
-    let is_there = knobs.read(PGHOT).is_some();
-    (!is_there).then(|| "this kernel has no pghot".to_owned())
+pub(super) fn pghot_absence(machine: &Machine, knobs: &Knobs) -> Option<String> {
+    match knobs.read(PGHOT) {
+        None => Some("this kernel has no pghot".to_owned()),
+        Some(_) => no_slow_memory(machine),
+    }
 }
 
 /// The same of NUMA balancing.
-pub(super) fn balancing_absence(knobs: &Knobs) -> Option<String> {
-    let is_there = knobs.read(BALANCING).is_some();
-    (!is_there).then(|| "this kernel has no NUMA balancing (CONFIG_NUMA_BALANCING)".to_owned())
+pub(super) fn balancing_absence(machine: &Machine, knobs: &Knobs) -> Option<String> {
+    match knobs.read(BALANCING) {
+        None => Some("this kernel has no NUMA balancing (CONFIG_NUMA_BALANCING)".to_owned()),
+        Some(_) => no_slow_memory(machine),
+    }
+}
+
+fn no_slow_memory(machine: &Machine) -> Option<String> {
+    let why = "the kernel promotes nothing here: no memory is slower than that of the CPUs";
+    (!machine.kernel_promotes).then(|| why.to_owned())
 }
 
 impl Kernel {
@@ -167,6 +177,22 @@ mod tests {
         );
         drop(knobs);
         assert_are(&machine, &before);
+    }
+
+    #[test]
+    fn the_kernel_is_no_source_where_it_promotes_nothing() {
+        let (_root, mut machine, mut knobs) = with(&[(BALANCING, "1"), (PGHOT, "0")]);
+        machine.kernel_promotes = false;
+        for choice in [
+            SourceChoice::Auto,
+            SourceChoice::Pghot,
+            SourceChoice::NumaBalancing,
+        ] {
+            let refused = choose(choice, &machine, &mut knobs, true);
+            let why = refused.err().unwrap().to_string();
+            assert!(why.contains("no memory is slower"), "{why}");
+        }
+        assert_are(&machine, &[(BALANCING, "1"), (PGHOT, "0")]);
     }
 
     #[test]

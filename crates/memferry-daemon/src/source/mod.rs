@@ -108,7 +108,7 @@ fn take(
     // Why those before it cannot be had.
     let mut others = Vec::new();
     if wants(SourceChoice::Pghot) {
-        match kernel::pghot_absence(knobs) {
+        match kernel::pghot_absence(machine, knobs) {
             None => {
                 let source = kernel::Kernel::pghot(knobs, act)?;
                 let why = reason("this kernel tracks hot pages itself");
@@ -143,7 +143,7 @@ fn take(
             Err(why) => others.push(format!("perf: {why}")),
         }
     }
-    if let Some(why) = kernel::balancing_absence(knobs) {
+    if let Some(why) = kernel::balancing_absence(machine, knobs) {
         return Err(no("numa-balancing", why));
     }
     let source = kernel::Kernel::balancing(knobs, act)?;

@@ -100,6 +100,14 @@ impl Topology {
         self.nodes.iter().filter(|node| node.has_memory)
     }
 
+    /// How many tiers, from the fastest on, are Linux's top tier: those up to the slowest that has CPUs, so HBM beside DRAM is in it
+    /// (`establish_demotion_targets()` in mm/memory-tiers.c). The kernel promotes from the others, if there are any.
+    pub fn top_tiers(&self) -> usize {
+        let with_cpus = self.nodes.iter().filter(|node| node.has_cpu);
+        let slowest = with_cpus.filter_map(|node| node.tier).max();
+        slowest.map_or(1, |tier| tier + 1)
+    }
+
     /// Whether an emulator runs this machine's instructions (QEMU's TCG), by its processor's name or by what CPUID says of the
     /// hypervisor. Times there are good for ratios only. Elsewhere than on x86 only a name that says so is found.
     pub fn is_emulated(&self) -> bool {
