@@ -217,7 +217,7 @@ fn command(
             Accelerator::Tcg => &machine.qemu.tcg,
             Accelerator::Counting => &machine.qemu.counting,
         })
-        .args(["-display", "none", "-nodefaults", "-no-reboot", "-kernel"])
+        .args(["-display", "none", "-no-reboot", "-kernel"])
         .arg(kernel)
         .arg("-initrd")
         .arg(packed)
