@@ -16,7 +16,7 @@ pub fn of(topology: &Topology) -> Vec<Capability> {
     let migrators = match &topology.kernel_interface.migrators {
         Some(_) => Ok(()),
         None => Err(
-            "stock kernel; Memferry's series for Linux 6.12 adds it (`memferry kernel status`)"
+            "stock kernel; Memferry's series for Linux 6.12 and 7.3 adds it (`memferry kernel status`)"
                 .to_owned(),
         ),
     };
