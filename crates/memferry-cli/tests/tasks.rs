@@ -221,6 +221,9 @@ fn undo_what_a_killed_benchmark_set() {
     let shown = json(&kernel(root.path(), "status --json"));
     assert_eq!(shown["left"]["running"], false);
     assert_eq!(shown["left"]["steps"].as_array().map(Vec::len), Some(2));
+    for line in ["set --persist", "set --migrator none"] {
+        fails(&kernel(root.path(), line), "set --restore");
+    }
     let both = kernel(root.path(), "set --restore --migrator none");
     assert_eq!(status(&both), 2);
     let tried = stdout(&kernel(root.path(), "set --restore --dry-run"));

@@ -17,7 +17,7 @@ use crate::cli::ShownArgs;
 use crate::cli::kernel::{Kernel, SetArgs};
 use crate::failure::Failure;
 use crate::output::Results;
-use crate::restore;
+use crate::restore::{self, Restore};
 use crate::ui::Ui;
 use description::{Changes, Status};
 use persist::Files;
@@ -67,6 +67,10 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
         return set_back(args, results);
     }
     let root = &args.shown.root;
+    if !args.dry_run && !args.forget {
+        // What a benchmark has set is not to be kept, and its end takes back what is set meanwhile.
+        Restore::new(root, &[])?;
+    }
     let now = read(root)?;
     let wanted = args.wanted();
     let files = match (args.persist, args.forget) {
