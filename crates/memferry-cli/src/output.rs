@@ -6,6 +6,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -187,10 +188,12 @@ impl Target {
         // A link stays a link: what it points to is replaced.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let failed = |error: io::Error| cannot_write(&path, error);
-        let kind = match fs::metadata(&path) {
-            Ok(found) if found.is_dir() => {
-                return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
-            }
+        let found = fs::metadata(&path);
+        let ends_in_slash = || path.as_os_str().as_bytes().ends_with(b"/");
+        if (found.as_ref()).map_or_else(|_| ends_in_slash(), fs::Metadata::is_dir) {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
+        let kind = match found {
             Ok(found) if !found.is_file() => {
                 Kind::Special(OpenOptions::new().write(true).open(&path).map_err(failed)?)
             }

@@ -133,7 +133,8 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         ("move --pid x --to 1", "invalid"),
         ("move --pid 1 --to 1 --from 1", "moves nothing"),
         ("move --pid 1 --to -1", "unexpected"),
-        ("move --pid 1 --to 1 --callers 0", "at least 1"),
+        ("move --pid 1 --to 1 --callers 0", "1..=1024"),
+        ("move --pid 1 --to 1 --callers 100000", "1..=1024"),
         ("move --pid 1 --to 1 --rate 0", "larger than 0"),
         ("move --pid 1 --to 1 --rate fast", "not a rate"),
         ("move --pid 1 --to 1 --all --anonymous", "cannot be used with"),
@@ -176,8 +177,10 @@ fn options_that_contradict_a_published_scenario_are_refused() {
 
 #[test]
 fn a_benchmark_that_cannot_save_its_result_fails_before_it_measures() {
-    let output = memferry("bench move --json=/no/such/folder/x.json");
-    fails(&output, "/no/such/folder/x.json");
+    for path in ["/no/such/folder/x.json", "no-such-folder/"] {
+        let output = memferry(&format!("bench move --json={path}"));
+        fails(&output, path);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::ShownArgs;
-use crate::units::{positive, rate};
+use crate::units::rate;
 
 /// Which processes.
 #[derive(Debug, Args)]
@@ -47,9 +47,9 @@ pub struct ProcessArgs {
     /// The node to move them to
     #[arg(long, value_name = "N")]
     pub to: u32,
-    /// Threads that call the kernel, each for its own part of the memory
-    #[arg(long, value_name = "K", value_parser = positive, default_value = "1")]
-    pub callers: usize,
+    /// Threads that call the kernel, each for its own part of the memory, at most 1024
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=1024), default_value = "1")]
+    pub callers: u16,
     /// Move no more than so many bytes per second: 100M, 1.5G/s (powers of 1000, as the GB/s that are printed), 64MiB
     #[arg(long, value_name = "BYTES/s", value_parser = rate)]
     pub rate: Option<u64>,

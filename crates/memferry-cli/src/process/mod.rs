@@ -113,7 +113,7 @@ fn one(
     let cannot = |error| refused(pid, &error);
     if args.dry_run {
         let census = process
-            .census(&survey, args.callers, ui.stop())
+            .census(&survey, args.callers.into(), ui.stop())
             .map_err(cannot)?;
         if ui.stopped() {
             return Err(Failure::new(
@@ -148,7 +148,7 @@ fn carry(
 ) -> Result<ProcessResult, MoveError> {
     let mut options = ProcessMove::new(args.to);
     options.from = args.from;
-    options.callers = args.callers;
+    options.callers = args.callers.into();
     options.bytes_per_second = args.rate;
     options.shared = args.all;
     let progress = Progress::default();
