@@ -7,7 +7,6 @@
 #include "blocks.h"
 #include "cgroup.h"
 #include "clock.h"
-#include "cma.h"
 #include "content.h"
 #include "damon.h"
 #include "files.h"
@@ -15,6 +14,7 @@
 #include "migrator.h"
 #include "nodes.h"
 #include "pages.h"
+#include "range.h"
 #include "ring.h"
 #include "tap.h"
 
@@ -27,7 +27,6 @@
 #include <unistd.h>
 
 #define BYTES		(4UL << 20)
-#define PER_CPU_LISTS	"/proc/sys/vm/percpu_pagelist_high_fraction"
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
@@ -38,19 +37,6 @@
 
 /* How long the kernel may take to come round to it. */
 #define PATIENCE_MS	40000
-
-/* What moves in one pass. */
-struct range {
-	unsigned char *at;
-	size_t bytes;
-	struct content *content;
-	uint64_t *frames;		/* before */
-	unsigned char *filler;
-	size_t filler_bytes;
-	int block;
-	struct cma_area area;
-	struct ring *ring;
-};
 
 /**
  * struct caller - who migrates
@@ -71,34 +57,9 @@ struct caller {
 	void (*drop)(struct range *range);
 };
 
-static size_t moved(const struct range *range)
-{
-	size_t changed = 0;
-
-	for (size_t n = 0; n < range->bytes / page_bytes(); n++) {
-		uint64_t frame = page_frame(range->at + n * page_bytes());
-
-		changed += frame != NO_FRAME && frame != range->frames[n];
-	}
-	return changed;
-}
-
-static size_t moved_percent(const struct range *range)
-{
-	return moved(range) * 100 / (range->bytes / page_bytes());
-}
-
-static void drop_filler(struct range *range)
-{
-	if (range->filler)
-		munmap(range->filler, range->filler_bytes);
-	range->filler = NULL;
-}
-
 static bool make_on(struct range *range, int node)
 {
-	range->at = map_anonymous(range->bytes, false);
-	return populate_on(node, range->at, range->bytes);
+	return range_make(range, BYTES, node, false);
 }
 
 static bool make_first(struct range *range)
@@ -133,17 +94,9 @@ static void run_migrate_pages(struct range *range)
 			break;
 }
 
-static void leave_group(struct range *range)
-{
-	(void)range;
-	cgroup_enter(NULL);
-}
-
 static bool make_cpuset(struct range *range)
 {
-	cgroup_make("cpuset");
-	cgroup_enter("cpuset");
-	file_write_number(node_at(0), "%s/cpuset/cpuset.mems", cgroup_root());
+	range_enter_cpuset();
 	return make_first(range);
 }
 
@@ -151,7 +104,7 @@ static void run_cpuset(struct range *range)
 {
 	file_write_number(node_at(1), "%s/cpuset/cpuset.mems", cgroup_root());
 	/* The kernel does it in the background. */
-	wait_until(moved_percent(range) >= 90, PATIENCE_MS, 10000);
+	wait_until(range_moved_percent(range) >= 90, PATIENCE_MS, 10000);
 }
 
 struct place {
@@ -216,7 +169,7 @@ static bool make_low(struct range *range)
 
 static void drop_low(struct range *range)
 {
-	drop_filler(range);
+	range_drop_filler(range);
 	file_write("0", PER_CPU_LISTS);
 }
 
@@ -226,7 +179,7 @@ static void drop_low(struct range *range)
  */
 static void run_compaction(struct range *range)
 {
-	for (int try = 0; try < 20 && moved_percent(range) < 90; try++) {
+	for (int try = 0; try < 20 && range_moved_percent(range) < 90; try++) {
 		if (try)
 			usleep(100000);
 		file_write("1", "/sys/devices/system/node/node%d/compact", node_at(1));
@@ -249,7 +202,7 @@ static void run_demotion(struct range *range)
 
 	/* Pages can be quicker than the writer, who pauses. */
 	while (now_ms() < end &&
-	       (moved_percent(range) < 60 || content_visits(range->content) == visits))
+	       (range_moved_percent(range) < 60 || content_visits(range->content) == visits))
 		file_write_number(range->bytes / 4, "%s/demotion/memory.reclaim", cgroup_root());
 }
 
@@ -262,7 +215,7 @@ static bool make_misplaced(struct range *range)
 static void run_misplaced(struct range *range)
 {
 	file_set(node_slow() >= 0 ? "2" : "1", "/proc/sys/kernel/numa_balancing");
-	wait_until(moved_percent(range) >= 60, PATIENCE_MS, 20000);
+	wait_until(range_moved_percent(range) >= 60, PATIENCE_MS, 20000);
 	file_write("0", "/proc/sys/kernel/numa_balancing");
 }
 
@@ -279,10 +232,7 @@ static bool make_block(struct range *range)
 {
 	int node;
 
-	range->block = -1;
-	if (!block_make_movable(&range->block, &node))
-		return false;
-	if (!make_on(range, node))
+	if (!block_make_movable(&range->block, &node) || !make_on(range, node))
 		return false;
 	tap_note("%zu of %zu pages lie in memory block %d of node %d",
 		 in_block(range, range->block), range->bytes / page_bytes(), range->block, node);
@@ -300,14 +250,6 @@ static void run_offline(struct range *range)
 	       range->block);
 }
 
-static void drop_block(struct range *range)
-{
-	if (range->block < 0)
-		return;
-	munmap(range->at, range->bytes);
-	block_make_normal(range->block);
-}
-
 static void run_pin(struct range *range)
 {
 	int error = -EAGAIN;
@@ -320,13 +262,6 @@ static void run_pin(struct range *range)
 		error = ring_pin(range->ring, range->at, range->bytes);
 	}
 	tap_ok(!error, "pages in movable memory can be pinned for long");
-}
-
-static void drop_pin(struct range *range)
-{
-	if (range->ring)
-		ring_free(range->ring);
-	drop_block(range);
 }
 
 static size_t in_cma(const struct range *range)
@@ -395,7 +330,7 @@ static void run_cma(struct range *range)
 {
 	bool taken;
 
-	drop_filler(range);
+	range_drop_filler(range);
 	taken = cma_take(&range->area);
 	tap_ok(taken && !in_cma(range), "nothing is left in CMA area '%s'", range->area.name);
 }
@@ -409,7 +344,7 @@ static void drop_cma(struct range *range)
 /* The kernel lends CMA's pages to nobody for long. */
 static void run_pin_cma(struct range *range)
 {
-	drop_filler(range);
+	range_drop_filler(range);
 	run_pin(range);
 	tap_ok(!in_cma(range), "nothing pinned is left in CMA area '%s'", range->area.name);
 }
@@ -424,127 +359,40 @@ static void drop_pin_cma(struct range *range)
 static void run_soft_offline(struct range *range)
 {
 	/* One page: what is taken off line does not come back. */
-	for (int try = 0; try < 10 && !moved(range); try++)
+	for (int try = 0; try < 10 && !range_moved(range); try++)
 		madvise(range->at, page_bytes(), MADV_SOFT_OFFLINE);
 }
 
 static void run_damon(struct range *range)
 {
 	damon_start(range->frames, range->bytes / page_bytes(), node_at(1));
-	wait_until(moved_percent(range) >= 60, PATIENCE_MS, 20000);
+	wait_until(range_moved_percent(range) >= 60, PATIENCE_MS, 20000);
 	damon_stop();
 }
 
 static const struct caller callers[] = {
-	{
-		.name = "move_pages",
-		.reason = "syscall_or_cpuset",
-		.least = 100,
-		.writers = 2,
-		.run = run_move_pages,
-	},
-	{
-		.name = "migrate_pages",
-		.reason = "syscall_or_cpuset",
-		.least = 90,
-		.writers = 2,
-		.run = run_migrate_pages,
-	},
-	{
-		.name = "cpuset",
-		.reason = "syscall_or_cpuset",
-		.least = 80,
-		.writers = 2,
-		.make = make_cpuset,
-		.run = run_cpuset,
-		.drop = leave_group,
-	},
-	{
-		.name = "mbind",
-		.reason = "mempolicy_mbind",
-		.least = 90,
-		.writers = 2,
-		.run = run_mbind,
-	},
-	{
-		.name = "compaction",
-		.reason = "compaction",
-		.least = 50,
-		.writers = 2,
-		.make = make_low,
-		.run = run_compaction,
-		.drop = drop_low,
-	},
-	{
-		.name = "soft-offline",
-		.reason = "memory_failure",
-		.writers = 2,
-		.run = run_soft_offline,
-	},
-	{
-		.name = "hotplug",
-		.reason = "memory_hotplug",
-		.least = 100,
-		.writers = 2,
-		.make = make_block,
-		.run = run_offline,
-		.drop = drop_block,
-	},
-	{
-		.name = "pin",
-		.reason = "longterm_pin",
-		.least = 100,
-		.writers = 1,
-		.pause_us = 1000,
-		.make = make_block,
-		.run = run_pin,
-		.drop = drop_pin,
-	},
-	{
-		.name = "cma",
-		.reason = "contig_range",
-		.least = 25,
-		.writers = 2,
-		.make = make_cma,
-		.run = run_cma,
-		.drop = drop_cma,
-	},
-	{
-		.name = "pin-cma",
-		.reason = "longterm_pin",
-		.least = 25,
-		.writers = 1,
-		.pause_us = 1000,
-		.make = make_cma,
-		.run = run_pin_cma,
-		.drop = drop_pin_cma,
-	},
-	{
-		.name = "demotion",
-		.reason = "demotion",
-		.least = 50,
-		.writers = 1,
-		.pause_us = 100000,
-		.make = make_demotable,
-		.run = run_demotion,
-		.drop = leave_group,
-	},
-	{
-		.name = "promotion",
-		.reason = "numa_misplaced",
-		.least = 50,
-		.writers = 2,
-		.make = make_misplaced,
-		.run = run_misplaced,
-	},
-	{
-		.name = "damon",
-		.reason = "damon",
-		.least = 50,
-		.writers = 1,
-		.pause_us = 1000,
-		.run = run_damon,
-	},
+	{ "move_pages", "syscall_or_cpuset", .least = 100, .writers = 2, .run = run_move_pages },
+	{ "migrate_pages", "syscall_or_cpuset", .least = 90, .writers = 2,
+	  .run = run_migrate_pages },
+	{ "cpuset", "syscall_or_cpuset", .least = 80, .writers = 2, .make = make_cpuset,
+	  .run = run_cpuset, .drop = range_leave_group },
+	{ "mbind", "mempolicy_mbind", .least = 90, .writers = 2, .run = run_mbind },
+	{ "compaction", "compaction", .least = 50, .writers = 2, .make = make_low,
+	  .run = run_compaction, .drop = drop_low },
+	{ "soft-offline", "memory_failure", .writers = 2, .run = run_soft_offline },
+	{ "hotplug", "memory_hotplug", .least = 100, .writers = 2, .make = make_block,
+	  .run = run_offline, .drop = range_drop_block },
+	{ "pin", "longterm_pin", .least = 100, .writers = 1, .pause_us = 1000,
+	  .make = make_block, .run = run_pin, .drop = range_drop_pin },
+	{ "cma", "contig_range", .least = 25, .writers = 2, .make = make_cma, .run = run_cma,
+	  .drop = drop_cma },
+	{ "pin-cma", "longterm_pin", .least = 25, .writers = 1, .pause_us = 1000,
+	  .make = make_cma, .run = run_pin_cma, .drop = drop_pin_cma },
+	{ "demotion", "demotion", .least = 50, .writers = 1, .pause_us = 100000,
+	  .make = make_demotable, .run = run_demotion, .drop = range_leave_group },
+	{ "promotion", "numa_misplaced", .least = 50, .writers = 2, .make = make_misplaced,
+	  .run = run_misplaced },
+	{ "damon", "damon", .least = 50, .writers = 1, .pause_us = 1000, .run = run_damon },
 };
 
 #define NR_CALLERS	ARRAY_SIZE(callers)
@@ -563,7 +411,7 @@ static void choose_reasons(const char *reason, bool allowed)
 
 static void test(const struct caller *caller, const char *migrator, bool allowed)
 {
-	struct range range = { .bytes = BYTES };
+	struct range range = { .bytes = BYTES, .block = -1 };
 	struct stats done;
 	size_t pages = BYTES / page_bytes(), changed, wrong, visits;
 	char what[96];
@@ -577,8 +425,7 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 	range.content = content_new(range.at, range.bytes, caller->writers);
 	range.content->pause_us = caller->pause_us;
 	content_fill(range.content);
-	range.frames = calloc(pages, sizeof(*range.frames));
-	page_frames(range.at, range.bytes, range.frames);
+	range_remember(&range);
 	choose_reasons(caller->reason, allowed);
 	done = migrator_stats(migrator);
 	content_start_writers(range.content);
@@ -591,7 +438,7 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 	wait_until(content_visits(range.content) > visits, PATIENCE_MS, 1000);
 	visits = content_visits(range.content) - visits;
 	content_stop_writers(range.content);
-	changed = moved(&range);
+	changed = range_moved(&range);
 	done = migrator_since(migrator, done);
 	wrong = content_wrong(range.content, what);
 	tap_note("%s: %zu of %zu pages moved; folios %lld, fallbacks %lld, declined %lld",
@@ -602,13 +449,11 @@ static void test(const struct caller *caller, const char *migrator, bool allowed
 	if (migrator_copies(migrator))
 		tap_ok(!done.folios != allowed, "%s: %scopied by the migrator", what,
 		       allowed ? "" : "not ");
-	free(range.frames);
 	content_free(range.content);
 drop:
 	if (caller->drop)
 		caller->drop(&range);
-	if (range.at)
-		munmap(range.at, range.bytes);
+	range_drop(&range);
 }
 
 static void test_all(const struct caller *caller)

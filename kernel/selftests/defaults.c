@@ -14,7 +14,6 @@
 #include "blocks.h"
 #include "cgroup.h"
 #include "clock.h"
-#include "cma.h"
 #include "damon.h"
 #include "files.h"
 #include "memory.h"
@@ -22,6 +21,7 @@
 #include "nodes.h"
 #include "pages.h"
 #include "pghot.h"
+#include "range.h"
 #include "ring.h"
 #include "tap.h"
 #include "task.h"
@@ -40,25 +40,11 @@
 #define MIB		(1UL << 20)
 #define ROUNDS		12
 #define PIDS		4096
-#define PER_CPU_LISTS	"/proc/sys/vm/percpu_pagelist_high_fraction"
 #define DEMOTION	"/sys/kernel/mm/numa/demotion_enabled"
 #define LRU_GEN		"/sys/kernel/mm/lru_gen/enabled"
 
 /* How long the kernel may take to come round to it. */
 #define PATIENCE_MS	60000
-
-/* Base pages; those without a frame are not there and stay so. */
-struct range {
-	unsigned char *at;
-	size_t bytes;
-	uint64_t *frames;		/* before the migration */
-	unsigned char *filler;
-	size_t filler_bytes;
-	int block;
-	struct cma_area area;
-	struct ring *ring;
-	pid_t locker;
-};
 
 /**
  * struct caller - who migrates
@@ -114,41 +100,14 @@ static size_t wrong(const struct range *range)
 	return found;
 }
 
-static size_t pages(const struct range *range)
-{
-	size_t there = 0;
-
-	for (size_t n = 0; n < range->bytes / page_bytes(); n++)
-		there += range->frames[n] != NO_FRAME;
-	return there;
-}
-
-/* Per cent of the pages that have another frame. */
-static size_t moved(const struct range *range)
-{
-	size_t changed = 0;
-
-	for (size_t n = 0; n < range->bytes / page_bytes(); n++)
-		changed += range->frames[n] != NO_FRAME &&
-			   range->frames[n] != page_frame(range->at + n * page_bytes());
-	return changed * 100 / pages(range);
-}
-
-static bool make_on(struct range *range, size_t bytes, int node, bool huge)
-{
-	range->bytes = bytes;
-	range->at = map_anonymous(bytes, huge);
-	return populate_on(node, range->at, bytes);
-}
-
 static bool make_first(struct range *range)
 {
-	return make_on(range, 64 * MIB, node_at(0), false);
+	return range_make(range, 64 * MIB, node_at(0), false);
 }
 
 static bool make_huge(struct range *range)
 {
-	return make_on(range, 16 * MIB, node_at(0), true) &&
+	return range_make(range, 16 * MIB, node_at(0), true) &&
 	       folios_of_size(range->at, range->bytes, HUGE_BYTES) == range->bytes / HUGE_BYTES;
 }
 
@@ -176,17 +135,9 @@ static void run_mbind(struct range *range)
 	bind_range(range->at, range->bytes, MPOL_BIND, node_at(1), MPOL_MF_MOVE);
 }
 
-static void leave_group(struct range *range)
-{
-	(void)range;
-	cgroup_enter(NULL);
-}
-
 static bool make_cpuset(struct range *range)
 {
-	cgroup_make("cpuset");
-	cgroup_enter("cpuset");
-	file_write_number(node_at(0), "%s/cpuset/cpuset.mems", cgroup_root());
+	range_enter_cpuset();
 	return make_first(range);
 }
 
@@ -194,7 +145,7 @@ static bool make_cpuset(struct range *range)
 static void run_cpuset(struct range *range)
 {
 	file_write_number(node_at(1), "%s/cpuset/cpuset.mems", cgroup_root());
-	wait_until(moved(range) == 100, PATIENCE_MS, 10000);
+	wait_until(range_moved_percent(range) == 100, PATIENCE_MS, 10000);
 }
 
 /*
@@ -210,7 +161,7 @@ static bool make_half_empty(struct range *range)
 	/* The gaps would stay on per-CPU lists, where compaction does not see them. */
 	file_write("1000000", PER_CPU_LISTS);
 	/* Page tables come from there as well, but not from its CMA areas. */
-	if (node < 0 || !make_on(range, node_free_bytes(node) / 4 * 3 & -HUGE_BYTES, node, false))
+	if (node < 0 || !range_make(range, node_free_bytes(node) / 4 * 3 & -HUGE_BYTES, node, false))
 		return false;
 	nr = range->bytes / page_bytes();
 	frames = calloc(nr, sizeof(*frames));
@@ -230,7 +181,7 @@ static void run_compaction(struct range *range)
 
 	do {
 		file_write("1", "/sys/devices/system/node/node%d/compact", node_slow());
-	} while (moved(range) < 5 && now_ms() < end);
+	} while (range_moved_percent(range) < 5 && now_ms() < end);
 }
 
 static void drop_half_empty(struct range *range)
@@ -245,7 +196,7 @@ static bool make_demotable(struct range *range, const char *lru_gen, size_t byte
 		return false;
 	cgroup_make("demotion");
 	cgroup_enter("demotion");
-	return make_on(range, bytes, node_at(0), false);
+	return range_make(range, bytes, node_at(0), false);
 }
 
 static bool make_demotable_mglru(struct range *range)
@@ -263,7 +214,7 @@ static void run_demotion(struct range *range)
 	long long end = now_ms() + PATIENCE_MS;
 	size_t done;
 
-	while ((done = moved(range)) < 70 && now_ms() < end)
+	while ((done = range_moved_percent(range)) < 70 && now_ms() < end)
 		file_write_number(range->bytes / 100 * (75 - done),
 				  "%s/demotion/memory.reclaim", cgroup_root());
 }
@@ -273,8 +224,8 @@ static bool make_full(struct range *range, const char *lru_gen)
 {
 	if (node_slow() < 0 || file_write("1", DEMOTION) || file_write(lru_gen, LRU_GEN))
 		return false;
-	return make_on(range, (node_free_bytes(node_at(0)) - node_reserve_bytes(node_at(0))) &
-		       -HUGE_BYTES, node_at(0), false);
+	return range_make(range, (node_free_bytes(node_at(0)) - node_reserve_bytes(node_at(0))) &
+			  -HUGE_BYTES, node_at(0), false);
 }
 
 static int lock_file(const char *path, const struct stat *stat, int type, struct FTW *place)
@@ -295,7 +246,9 @@ static int lock_file(const char *path, const struct stat *stat, int type, struct
  * Another process locks the guest's files, or kswapd would demote them, too: page cache that
  * nobody maps is left to the plain copy.
  */
-static bool lock_files(struct range *range)
+static pid_t locker;
+
+static bool lock_files(void)
 {
 	int ends[2];
 	bool locked;
@@ -303,8 +256,8 @@ static bool lock_files(struct range *range)
 
 	if (pipe(ends))
 		return false;
-	range->locker = fork();
-	if (!range->locker) {
+	locker = fork();
+	if (!locker) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (nftw("/", lock_file, 16, FTW_PHYS | FTW_MOUNT) || write(ends[1], &byte, 1) != 1)
 			_exit(1);
@@ -319,19 +272,20 @@ static bool lock_files(struct range *range)
 
 static void unlock_files(struct range *range)
 {
-	if (range->locker <= 0)
-		return;
-	child_kill(range->locker);
+	(void)range;
+	if (locker > 0)
+		child_kill(locker);
+	locker = 0;
 }
 
 static bool make_full_mglru(struct range *range)
 {
-	return lock_files(range) && make_full(range, "y");
+	return lock_files() && make_full(range, "y");
 }
 
 static bool make_full_classic(struct range *range)
 {
-	return lock_files(range) && make_full(range, "n");
+	return lock_files() && make_full(range, "n");
 }
 
 static void push(struct range *range, size_t bytes)
@@ -355,10 +309,8 @@ static bool make_block(struct range *range)
 {
 	int node;
 
-	range->block = -1;
-	if (!block_make_movable(&range->block, &node))
-		return false;
-	return make_on(range, block_bytes() / 2, node, false);
+	return block_make_movable(&range->block, &node) &&
+	       range_make(range, block_bytes() / 2, node, false);
 }
 
 static void run_offline(struct range *range)
@@ -367,26 +319,10 @@ static void run_offline(struct range *range)
 		;
 }
 
-static void drop_block(struct range *range)
-{
-	if (range->at)
-		munmap(range->at, range->bytes);
-	range->at = NULL;
-	if (range->block >= 0)
-		block_make_normal(range->block);
-}
-
 static void run_pin(struct range *range)
 {
 	range->ring = ring_new();
 	ring_pin(range->ring, range->at, 32 * MIB);
-}
-
-static void drop_pin(struct range *range)
-{
-	if (range->ring)
-		ring_free(range->ring);
-	drop_block(range);
 }
 
 static bool make_cma(struct range *range)
@@ -419,14 +355,14 @@ static void drop_cma(struct range *range)
 static void run_damon(struct range *range)
 {
 	damon_start(range->frames, range->bytes / page_bytes(), node_at(1));
-	wait_until(moved(range) >= 70, PATIENCE_MS, 20000);
+	wait_until(range_moved_percent(range) >= 70, PATIENCE_MS, 20000);
 	damon_stop();
 }
 
 /* Where no files of the guest lie among the pages. */
 static bool make_slow(struct range *range)
 {
-	if (node_slow() < 0 || !make_on(range, 64 * MIB, node_slow(), false))
+	if (node_slow() < 0 || !range_make(range, 64 * MIB, node_slow(), false))
 		return false;
 	pghot_settle(range->at);
 	return true;
@@ -437,165 +373,55 @@ static void run_promotion(struct range *range)
 	long long end = now_ms() + PATIENCE_MS;
 
 	pghot_start(PGHOT_PGTSCAN);
-	while (moved(range) < 70 && now_ms() < end)
+	while (range_moved_percent(range) < 70 && now_ms() < end)
 		read_pages(range->at, range->bytes);
 	pghot_stop();
 }
 
 static const struct caller callers[] = {
-	{
-		.name = "move_pages",
-		.reason = "syscall_or_cpuset",
-		.share = 95,
-		.least = 16,
-		.make = make_first,
-		.run = run_move_pages,
-	},
-	{
-		.name = "move_pages-huge",
-		.reason = "syscall_or_cpuset",
-		.share = 95,
-		.least = 16,
-		.make = make_huge,
-		.run = run_move_huge,
-	},
-	{
-		.name = "migrate_pages",
-		.reason = "syscall_or_cpuset",
-		.share = 95,
-		.least = 16,
-		.make = make_first,
-		.run = run_migrate_pages,
-	},
-	{
-		.name = "cpuset",
-		.reason = "syscall_or_cpuset",
-		.share = 95,
-		.least = 16,
-		.make = make_cpuset,
-		.run = run_cpuset,
-		.drop = leave_group,
-	},
-	{
-		.name = "mbind",
-		.reason = "mempolicy_mbind",
-		.share = 95,
-		.least = 16,
-		.make = make_first,
-		.run = run_mbind,
-	},
-	{
-		.name = "compaction",
-		.reason = "compaction",
-		.share = 95,
-		.least = 8,
-		.make = make_half_empty,
-		.run = run_compaction,
-		.drop = drop_half_empty,
-	},
-	{
-		.name = "offline",
-		.reason = "memory_hotplug",
-		.share = 95,
-		.least = 32,
-		.make = make_block,
-		.run = run_offline,
-		.drop = drop_block,
-	},
-	{
-		.name = "pin",
-		.reason = "longterm_pin",
-		.share = 95,
-		.least = 8,
-		.make = make_block,
-		.run = run_pin,
-		.drop = drop_pin,
-	},
-	{
-		.name = "cma",
-		.reason = "contig_range",
-		.share = 95,
-		.least = 8,
-		.make = make_cma,
-		.run = run_cma,
-		.drop = drop_cma,
-	},
-	{
-		.name = "demotion",
-		.reason = "demotion",
-		.share = 90,
-		.least = 80,
-		.make = make_demotable_mglru,
-		.run = run_demotion,
-		.drop = leave_group,
-	},
-	{
-		.name = "demotion-classic",
-		.reason = "demotion",
-		.share = 90,
-		.least = 80,
-		.make = make_demotable_classic,
-		.run = run_demotion,
-		.drop = leave_group,
-	},
-	{
-		.name = "kswapd",
-		.reason = "demotion",
-		.share = 90,
-		.least = 8,
-		.task = "kswapd0",
-		.make = make_full_mglru,
-		.run = run_pressure,
-		.drop = unlock_files,
-	},
-	{
-		.name = "kswapd-classic",
-		.reason = "demotion",
-		.share = 90,
-		.least = 8,
-		.task = "kswapd0",
-		.make = make_full_classic,
-		.run = run_pressure,
-		.drop = unlock_files,
-	},
-	{
-		.name = "damon",
-		.reason = "damon",
-		.share = 95,
-		.least = 16,
-		.make = make_slow,
-		.run = run_damon,
-	},
-	{
-		.name = "promotion",
-		.reason = "numa_misplaced",
-		.share = 90,
-		.least = 16,
-		.task = "kmigrated2",
-		.make = make_slow,
-		.run = run_promotion,
-	},
+	{ "move_pages", "syscall_or_cpuset", .share = 95, .least = 16, .make = make_first,
+	  .run = run_move_pages },
+	{ "move_pages-huge", "syscall_or_cpuset", .share = 95, .least = 16, .make = make_huge,
+	  .run = run_move_huge },
+	{ "migrate_pages", "syscall_or_cpuset", .share = 95, .least = 16, .make = make_first,
+	  .run = run_migrate_pages },
+	{ "cpuset", "syscall_or_cpuset", .share = 95, .least = 16, .make = make_cpuset,
+	  .run = run_cpuset, .drop = range_leave_group },
+	{ "mbind", "mempolicy_mbind", .share = 95, .least = 16, .make = make_first,
+	  .run = run_mbind },
+	{ "compaction", "compaction", .share = 95, .least = 8, .make = make_half_empty,
+	  .run = run_compaction, .drop = drop_half_empty },
+	{ "offline", "memory_hotplug", .share = 95, .least = 32, .make = make_block,
+	  .run = run_offline, .drop = range_drop_block },
+	{ "pin", "longterm_pin", .share = 95, .least = 8, .make = make_block, .run = run_pin,
+	  .drop = range_drop_pin },
+	{ "cma", "contig_range", .share = 95, .least = 8, .make = make_cma, .run = run_cma,
+	  .drop = drop_cma },
+	{ "demotion", "demotion", .share = 90, .least = 80, .make = make_demotable_mglru,
+	  .run = run_demotion, .drop = range_leave_group },
+	{ "demotion-classic", "demotion", .share = 90, .least = 80,
+	  .make = make_demotable_classic, .run = run_demotion, .drop = range_leave_group },
+	{ "kswapd", "demotion", .share = 90, .least = 8, .task = "kswapd0",
+	  .make = make_full_mglru, .run = run_pressure, .drop = unlock_files },
+	{ "kswapd-classic", "demotion", .share = 90, .least = 8, .task = "kswapd0",
+	  .make = make_full_classic, .run = run_pressure, .drop = unlock_files },
+	{ "damon", "damon", .share = 95, .least = 16, .make = make_slow, .run = run_damon },
+	{ "promotion", "numa_misplaced", .share = 90, .least = 16, .task = "kmigrated2",
+	  .make = make_slow, .run = run_promotion },
 };
 
 static void drop(const struct caller *caller, struct range *range)
 {
 	if (caller->drop)
 		caller->drop(range);
-	if (range->at)
-		munmap(range->at, range->bytes);
-	if (range->filler)
-		munmap(range->filler, range->filler_bytes);
-	free(range->frames);
+	range_drop(range);
 }
 
 static bool make(const struct caller *caller, struct range *range)
 {
 	if (!caller->make(range))
 		return false;
-	range->frames = calloc(range->bytes / page_bytes(), sizeof(*range->frames));
-	if (!range->frames)
-		tap_bail("no memory for the frames of %zu bytes", range->bytes);
-	page_frames(range->at, range->bytes, range->frames);
+	range_remember(range);
 	fill(range);
 	return true;
 }
@@ -666,7 +492,7 @@ static double share(long long part, long long whole)
 /* One round. False, after a failed test, if the memory is not there. */
 static bool migrate(const struct caller *caller, const char *what, struct bytes *sum)
 {
-	struct range range = { 0 };
+	struct range range = { .block = -1 };
 	pid_t pid = caller->task ? task_named(caller->task) : 0;
 	struct bytes bytes;
 	double stall = 0;
