@@ -479,144 +479,42 @@ mod tests {
         size_of::<F>() as u64
     }
 
-    macro_rules! structure {
-        ($rows:ident, $c:literal, $rust:ty, $($field:ident),*) => {
-            $rows.push(($c.into(), 0, size_of::<$rust>() as u64, align_of::<$rust>() as u64));
-            $($rows.push((
-                concat!($c, ".", stringify!($field)).into(),
-                offset_of!($rust, $field) as u64,
-                size_of_field(|s: &$rust| &s.$field),
-                0,
-            ));)*
+    macro_rules! structures {
+        ($($c:literal = $rust:ident: $($field:ident),*;)*) => {
+            vec![$(
+                ($c.into(), 0, size_of::<$rust>() as u64, align_of::<$rust>() as u64),
+                $((
+                    concat!($c, ".", stringify!($field)).into(),
+                    offset_of!($rust, $field) as u64,
+                    size_of_field(|s: &$rust| &s.$field),
+                    0,
+                ),)*
+            )*]
         };
     }
 
     #[test]
     fn declarations_equal_the_c_headers() {
-        let mut rows: Vec<Row> = Vec::new();
-        structure!(
-            rows,
-            "ferry_hot_params",
-            Params,
-            window_ms,
-            threshold,
-            recall,
-            step,
-            sweep_ms,
-            cool_sweeps,
-            freq_shift,
-            cost,
-            damp
-        );
-        structure!(rows, "ferry_bad", BadParam, field, least, most);
-        structure!(
-            rows,
-            "ferry_hot_view",
-            View,
-            freq,
-            eighths,
-            age,
-            ready,
-            node
-        );
-        structure!(rows, "ferry_hot_sweep", Sweep, now, last, number);
-        structure!(rows, "ferry_hot_histogram", Histogram, pages);
-        structure!(rows, "ferry_hot_cut", Cut, heat, above, room);
-        structure!(
-            rows,
-            "ferry_balance_params",
-            BalanceParams,
-            rounds,
-            fade_shift,
-            most_shift,
-            bounce_rounds
-        );
-        structure!(rows, "ferry_balance", BalanceState, room);
-        structure!(
-            rows,
-            "ferry_choose_option",
-            ChooseOption,
-            start_ns,
-            cpus,
-            channels
-        );
-        structure!(
-            rows,
-            "ferry_choose_cost",
-            ChooseCost,
-            mean,
-            spread,
-            margin,
-            samples,
-            streak,
-            cpu_share
-        );
-        structure!(
-            rows,
-            "ferry_choose",
-            ChooseState,
-            slack,
-            bank,
-            nr_options,
-            since,
-            turn,
-            next,
-            options,
-            costs
-        );
-        structure!(
-            rows,
-            "ferry_batch",
-            Batch,
-            bytes,
-            folio_bytes,
-            cpus,
-            channels,
-            urgent
-        );
-        structure!(
-            rows,
-            "ferry_choice",
-            Choice,
-            bytes,
-            cpu_bytes,
-            most_ns,
-            option,
-            trial
-        );
-        structure!(
-            rows,
-            "ferry_hot_exchange",
-            Exchange,
-            pages,
-            hot,
-            hot_room,
-            cold,
-            cold_room
-        );
-        structure!(
-            rows,
-            "ferry_pace_params",
-            PaceParams,
-            rate,
-            burst_ms,
-            window_ms,
-            reference_ms
-        );
-        structure!(
-            rows,
-            "ferry_pace",
-            PaceState,
-            tokens,
-            depth,
-            per_ms,
-            candidates,
-            per_ms_rest,
-            carry,
-            refilled,
-            window_start,
-            threshold_ms
-        );
+        let mut rows: Vec<Row> = structures! {
+            "ferry_hot_params" = Params: window_ms, threshold, recall, step, sweep_ms, cool_sweeps,
+                freq_shift, cost, damp;
+            "ferry_bad" = BadParam: field, least, most;
+            "ferry_hot_view" = View: freq, eighths, age, ready, node;
+            "ferry_hot_sweep" = Sweep: now, last, number;
+            "ferry_hot_histogram" = Histogram: pages;
+            "ferry_hot_cut" = Cut: heat, above, room;
+            "ferry_balance_params" = BalanceParams: rounds, fade_shift, most_shift, bounce_rounds;
+            "ferry_balance" = BalanceState: room;
+            "ferry_choose_option" = ChooseOption: start_ns, cpus, channels;
+            "ferry_choose_cost" = ChooseCost: mean, spread, margin, samples, streak, cpu_share;
+            "ferry_choose" = ChooseState: slack, bank, nr_options, since, turn, next, options, costs;
+            "ferry_batch" = Batch: bytes, folio_bytes, cpus, channels, urgent;
+            "ferry_choice" = Choice: bytes, cpu_bytes, most_ns, option, trial;
+            "ferry_hot_exchange" = Exchange: pages, hot, hot_room, cold, cold_room;
+            "ferry_pace_params" = PaceParams: rate, burst_ms, window_ms, reference_ms;
+            "ferry_pace" = PaceState: tokens, depth, per_ms, candidates, per_ms_rest, carry, refilled,
+                window_start, threshold_ms;
+        };
         for (name, value) in [
             ("FERRY_SHARE_GRANULE", crate::GRANULE as u64),
             ("FERRY_CHOOSE_OPTIONS", CHOOSE_OPTIONS as u64),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One record and many: the two formats behind one trait.
 
-use super::{Histogram, Params, Policy, Sweep};
+use super::{Histogram, Policy, Sweep};
 use crate::sys::{self, NO_NODE};
 use std::fmt::Debug;
 
@@ -132,249 +132,123 @@ pub trait Record: sealed::Sealed + Copy + Default + Eq + Debug + Send + Sync + '
     ) -> (usize, usize);
 }
 
-type FindPass<R> = unsafe extern "C" fn(
-    *const R,
-    usize,
-    &mut usize,
-    &Params,
-    u32,
-    u32,
-    u32,
-    *mut u32,
-    usize,
-) -> usize;
-
-/// [`Record::find`] by the core's function for that format.
-fn find<R: Record>(
-    pass: FindPass<R>,
-    records: &[R],
-    mut from: usize,
-    policy: &Policy<R>,
-    now: u32,
-    heats: (u32, u32),
-    found: &mut [u32],
-) -> (usize, usize) {
-    // SAFETY: pointers and lengths are of two slices, one of them borrowed mutably.
-    let n = unsafe {
-        pass(
-            records.as_ptr(),
-            records.len(),
-            &mut from,
-            policy.params(),
-            now,
-            heats.0,
-            heats.1,
-            found.as_mut_ptr(),
-            found.len(),
-        )
-    };
-    (n, from)
-}
-
 /// Milliseconds of a time bucket of default mode, as a power of two.
 const BUCKET_SHIFT: u32 = 7;
 
-/// Records of default mode that the core counts in one call, in 32 bits.
+/// Records that the core sweeps or counts in one call: those of default mode in 32 bits.
 const PART: usize = 1 << 30;
 
-impl Record for u8 {
-    const FORMAT: u32 = sys::FORMAT_DEFAULT;
+/// A format by the core's functions for it, and what the core does not have for both.
+macro_rules! record {
+    ($record:ty, $format:ident, $aged:ident, $view:ident, $age_ms:ident, $claim:ident, $unclaim:ident, $sweep:ident,
+     $count:ident, $find:ident, $($own:tt)*) => {
+        impl Record for $record {
+            const FORMAT: u32 = sys::$format;
+            $($own)*
+
+            #[inline]
+            fn bits(self) -> u64 {
+                self.into()
+            }
+
+            #[inline]
+            fn from_bits(bits: u64) -> Self {
+                bits as $record
+            }
+
+            fn aged(self, policy: &Policy<Self>, sweep: &Sweep) -> Self {
+                sys::$aged(self, policy.params(), sweep)
+            }
+
+            fn view(self, now: u32) -> View {
+                sys::$view(self, now).into()
+            }
+
+            fn age_ms(self, now: u32) -> Option<u32> {
+                Some(sys::$age_ms(self, now)).filter(|&age| age != u32::MAX)
+            }
+
+            fn ready(self) -> bool {
+                self >> (Self::BITS - 1) != 0
+            }
+
+            fn claimed(self) -> Self {
+                sys::$claim(self)
+            }
+
+            fn unclaimed(self) -> Self {
+                sys::$unclaim(self)
+            }
+
+            fn sweep(records: &mut [Self], policy: &Policy<Self>, sweep: &Sweep, histogram: &mut Histogram) -> usize {
+                let pass = |part: &mut [Self]| {
+                    let params = policy.params();
+                    // SAFETY: pointer and length are of one slice that is borrowed mutably; the length fits 32 bits.
+                    unsafe { sys::$sweep(part.as_mut_ptr(), part.len(), params, sweep, histogram) }
+                };
+                records.chunks_mut(PART).map(pass).sum()
+            }
+
+            fn count(records: &[Self], now: u32, histogram: &mut Histogram) {
+                for part in records.chunks(PART) {
+                    // SAFETY: pointer and length are of one slice; the length fits 32 bits.
+                    unsafe { sys::$count(part.as_ptr(), part.len(), now, histogram) }
+                }
+            }
+
+            fn find(
+                records: &[Self],
+                mut from: usize,
+                policy: &Policy<Self>,
+                now: u32,
+                (least, most): (u32, u32),
+                found: &mut [u32],
+            ) -> (usize, usize) {
+                let (first, len, params) = (records.as_ptr(), records.len(), policy.params());
+                let (space, room) = (found.as_mut_ptr(), found.len());
+                // SAFETY: pointers and lengths are of two slices, one of them borrowed mutably.
+                let n = unsafe { sys::$find(first, len, &mut from, params, now, least, most, space, room) };
+                (n, from)
+            }
+        }
+    };
+}
+
+record! {
+    u8, FORMAT_DEFAULT, ferry_hot8_aged, ferry_hot8_view, ferry_hot8_age_ms, ferry_hot8_claim, ferry_hot8_unclaim,
+    ferry_hot8_sweep, ferry_hot8_count, ferry_hot8_find,
+
     const FREQ_MAX: u32 = 3;
 
     #[inline]
-    fn bits(self) -> u64 {
-        self.into()
-    }
-
-    #[inline]
-    fn from_bits(bits: u64) -> u8 {
-        bits as u8
-    }
-
-    #[inline]
     fn accessed(self, policy: &Policy<u8>, access: &Access) -> u8 {
-        sys::ferry_hot8_access(
-            self,
-            policy.params(),
-            access.now,
-            access.weight,
-            access.random,
-        )
+        let Access { now, weight, random, .. } = *access;
+        sys::ferry_hot8_access(self, policy.params(), now, weight, random)
     }
 
     #[inline]
     fn settled(self, now: u32, _: Option<u16>) -> bool {
         self == (0x83 | (now >> BUCKET_SHIFT & 31) << 2) as u8
     }
-
-    fn aged(self, policy: &Policy<u8>, sweep: &Sweep) -> u8 {
-        sys::ferry_hot8_aged(self, policy.params(), sweep)
-    }
-
-    fn view(self, now: u32) -> View {
-        sys::ferry_hot8_view(self, now).into()
-    }
-
-    fn age_ms(self, now: u32) -> Option<u32> {
-        Some(sys::ferry_hot8_age_ms(self, now)).filter(|&age| age != u32::MAX)
-    }
-
-    fn ready(self) -> bool {
-        self & 0x80 != 0
-    }
-
-    fn claimed(self) -> u8 {
-        sys::ferry_hot8_claim(self)
-    }
-
-    fn unclaimed(self) -> u8 {
-        sys::ferry_hot8_unclaim(self)
-    }
-
-    fn sweep(
-        records: &mut [u8],
-        policy: &Policy<u8>,
-        sweep: &Sweep,
-        histogram: &mut Histogram,
-    ) -> usize {
-        let pass = |records: &mut [u8]| {
-            // SAFETY: pointer and length are of one slice that is borrowed mutably; the length fits 32 bits.
-            unsafe {
-                sys::ferry_hot8_sweep(
-                    records.as_mut_ptr(),
-                    records.len(),
-                    policy.params(),
-                    sweep,
-                    histogram,
-                )
-            }
-        };
-        records.chunks_mut(PART).map(pass).sum()
-    }
-
-    fn count(records: &[u8], now: u32, histogram: &mut Histogram) {
-        for part in records.chunks(PART) {
-            // SAFETY: pointer and length are of one slice; the length fits 32 bits.
-            unsafe { sys::ferry_hot8_count(part.as_ptr(), part.len(), now, histogram) }
-        }
-    }
-
-    fn find(
-        records: &[u8],
-        from: usize,
-        policy: &Policy<u8>,
-        now: u32,
-        heats: (u32, u32),
-        found: &mut [u32],
-    ) -> (usize, usize) {
-        find(
-            sys::ferry_hot8_find,
-            records,
-            from,
-            policy,
-            now,
-            heats,
-            found,
-        )
-    }
 }
 
-impl Record for u32 {
-    const FORMAT: u32 = sys::FORMAT_PRECISE;
+record! {
+    u32, FORMAT_PRECISE, ferry_hot32_aged, ferry_hot32_view, ferry_hot32_age_ms, ferry_hot32_claim, ferry_hot32_unclaim,
+    ferry_hot32_sweep, ferry_hot32_count, ferry_hot32_find,
+
     const FREQ_MAX: u32 = 7;
 
     #[inline]
-    fn bits(self) -> u64 {
-        self.into()
-    }
-
-    #[inline]
-    fn from_bits(bits: u64) -> u32 {
-        bits as u32
-    }
-
-    #[inline]
     fn accessed(self, policy: &Policy<u32>, access: &Access) -> u32 {
-        sys::ferry_hot32_access(
-            self,
-            policy.params(),
-            access.now,
-            access.weight,
-            access.random,
-            access.node.map_or(NO_NODE, u32::from),
-        )
+        let Access { now, weight, random, node } = *access;
+        let node = node.map_or(NO_NODE, u32::from);
+        sys::ferry_hot32_access(self, policy.params(), now, weight, random, node)
     }
 
     #[inline]
     fn settled(self, now: u32, node: Option<u16>) -> bool {
         let node = node.map_or(self & NO_NODE, u32::from);
         self == 1 << 31 | (now & 0x3fff) << 13 | Self::FREQ_MAX << 10 | node
-    }
-
-    fn aged(self, policy: &Policy<u32>, sweep: &Sweep) -> u32 {
-        sys::ferry_hot32_aged(self, policy.params(), sweep)
-    }
-
-    fn view(self, now: u32) -> View {
-        sys::ferry_hot32_view(self, now).into()
-    }
-
-    fn age_ms(self, now: u32) -> Option<u32> {
-        Some(sys::ferry_hot32_age_ms(self, now)).filter(|&age| age != u32::MAX)
-    }
-
-    fn ready(self) -> bool {
-        self >> 31 != 0
-    }
-
-    fn claimed(self) -> u32 {
-        sys::ferry_hot32_claim(self)
-    }
-
-    fn unclaimed(self) -> u32 {
-        sys::ferry_hot32_unclaim(self)
-    }
-
-    fn sweep(
-        records: &mut [u32],
-        policy: &Policy<u32>,
-        sweep: &Sweep,
-        histogram: &mut Histogram,
-    ) -> usize {
-        // SAFETY: pointer and length are of one slice that is borrowed mutably.
-        unsafe {
-            sys::ferry_hot32_sweep(
-                records.as_mut_ptr(),
-                records.len(),
-                policy.params(),
-                sweep,
-                histogram,
-            )
-        }
-    }
-
-    fn count(records: &[u32], now: u32, histogram: &mut Histogram) {
-        // SAFETY: pointer and length are of one slice.
-        unsafe { sys::ferry_hot32_count(records.as_ptr(), records.len(), now, histogram) }
-    }
-
-    fn find(
-        records: &[u32],
-        from: usize,
-        policy: &Policy<u32>,
-        now: u32,
-        heats: (u32, u32),
-        found: &mut [u32],
-    ) -> (usize, usize) {
-        find(
-            sys::ferry_hot32_find,
-            records,
-            from,
-            policy,
-            now,
-            heats,
-            found,
-        )
     }
 }
 
