@@ -41,23 +41,27 @@ const PRECISE: Format = Format {
 };
 
 /// What the model knows of a page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Page {
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    freq: u32,
+    /// Eighths of an access that cooled off.
+    off: u32,
+    node: Option<u16>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    /// All else is 0, too.
+    #[default]
     Unknown,
     Seen {
-        freq: u32,
-        /// Eighths of an access that cooled off.
-        off: u32,
         /// In units, since the beginning of the world.
         time: u64,
         ready: bool,
-        node: Option<u16>,
     },
     Idle {
-        freq: u32,
-        off: u32,
         class: u32,
-        node: Option<u16>,
     },
 }
 
@@ -70,32 +74,23 @@ impl Page {
 
     fn accessed(&self, format: &Format, params: &Params, now: u64, access: &Access) -> Page {
         if access.weight == 0 {
-            return self.clone();
+            return *self;
         }
-        // What outlives the window.
-        let recalled = |freq: u32, off: u32| match freq > params.recall {
-            true => (params.recall, 0),
-            false => (freq, off),
-        };
-        let ((mut freq, mut off), mut ready, mut node) = match *self {
-            Page::Unknown => ((0, 0), false, None),
-            Page::Idle {
-                freq, off, node, ..
-            } => (recalled(freq, off), false, node),
-            Page::Seen {
-                freq,
-                off,
-                time,
-                ready,
-                node,
-            } => {
-                if Self::in_window(format, params, time, now) {
-                    ((freq, off), ready, node)
-                } else {
-                    (recalled(freq, off), false, node)
-                }
+        let Page {
+            mut freq,
+            mut off,
+            mut node,
+            state,
+        } = *self;
+        let mut ready = false;
+        match state {
+            State::Seen { time, ready: was } if Self::in_window(format, params, time, now) => {
+                ready = was
             }
-        };
+            // What outlives the window.
+            _ if freq > params.recall => (freq, off) = (params.recall, 0),
+            _ => {}
+        }
         if freq == format.freq_max {
             off = 0;
         }
@@ -122,114 +117,71 @@ impl Page {
         if let Some(known) = access.node.filter(|&node| node < 1023) {
             node = Some(known);
         }
-        Page::Seen {
+        Page {
             freq,
             off,
-            time: now / format.unit,
-            ready,
             node: node.filter(|_| format.keeps_node),
+            state: State::Seen {
+                time: now / format.unit,
+                ready,
+            },
         }
     }
 
     fn aged(&self, format: &Format, params: &Params, now: u64, last: u64, number: u32) -> Page {
-        let cools = params.cool_sweeps != 0 && number % params.cool_sweeps == 0;
-        let cooled = |freq: u32, off: u32| {
-            if !cools {
-                return (freq, off);
+        let mut page = *self;
+        page.state = match self.state {
+            State::Unknown => return *self,
+            State::Seen { time, .. } => {
+                let late = now - last > u64::from(params.sweep_ms);
+                match late || !Self::in_window(format, params, time, now) {
+                    true => State::Idle { class: 1 },
+                    false => self.state,
+                }
             }
-            let has = 8 * freq - off;
+            State::Idle { class } => {
+                let leaves = number % 2_u32.pow(class - 1) == 0;
+                let class = class + u32::from(leaves);
+                if class > format.idle_max {
+                    return Page::default();
+                }
+                State::Idle { class }
+            }
+        };
+        if params.cool_sweeps != 0 && number % params.cool_sweeps == 0 {
+            let has = 8 * self.freq - self.off;
             let left = match format.eighths && params.step == 0 {
                 true => (has - has.div_ceil(8)).max(1),
                 false if has > 8 => has - 8,
                 false => has,
             };
-            (left.div_ceil(8), (8 - left % 8) % 8)
-        };
-        match *self {
-            Page::Unknown => Page::Unknown,
-            Page::Seen {
-                freq,
-                off,
-                time,
-                ready,
-                node,
-            } => {
-                let (freq, off) = cooled(freq, off);
-                let late = now - last > u64::from(params.sweep_ms);
-                if late || !Self::in_window(format, params, time, now) {
-                    Page::Idle {
-                        freq,
-                        off,
-                        class: 1,
-                        node,
-                    }
-                } else {
-                    Page::Seen {
-                        freq,
-                        off,
-                        time,
-                        ready,
-                        node,
-                    }
-                }
-            }
-            Page::Idle {
-                freq,
-                off,
-                class,
-                node,
-            } => {
-                let (freq, off) = cooled(freq, off);
-                let leaves = number % 2_u32.pow(class - 1) == 0;
-                let class = class + u32::from(leaves);
-                if class > format.idle_max {
-                    return Page::Unknown;
-                }
-                Page::Idle {
-                    freq,
-                    off,
-                    class,
-                    node,
-                }
-            }
+            (page.freq, page.off) = (left.div_ceil(8), (8 - left % 8) % 8);
         }
+        page
     }
 
     fn claim(&mut self, claimed: bool) {
-        if let Page::Seen { ready, .. } = self {
+        if let State::Seen { ready, .. } = &mut self.state {
             *ready = !claimed;
         }
     }
 
     /// Frequency, the same in eighths, age class, ready, node.
     fn view(&self, format: &Format, now: u64) -> (u8, u8, u8, bool, Option<u16>) {
-        match *self {
-            Page::Unknown => (0, 0, 15, false, None),
-            Page::Seen {
-                freq,
-                off,
-                time,
-                ready,
-                node,
-            } => {
+        let (age, ready) = match self.state {
+            State::Unknown => (15, false),
+            State::Seen { time, ready } => {
                 let units = (now / format.unit).saturating_sub(time);
-                let age = units / format.class;
-                (freq as u8, (8 * freq - off) as u8, age as u8, ready, node)
+                ((units / format.class) as u32, ready)
             }
-            Page::Idle {
-                freq,
-                off,
-                class,
-                node,
-            } => {
-                // Default mode has every second age class.
-                let age = match format.eighths {
-                    true => (3 + class).min(15),
-                    false => 4 + (class - 1) / 2 * 2,
-                };
-                (freq as u8, (8 * freq - off) as u8, age as u8, false, node)
-            }
-        }
+            // Default mode has every second age class.
+            State::Idle { class } => match format.eighths {
+                true => ((3 + class).min(15), false),
+                false => (4 + (class - 1) / 2 * 2, false),
+            },
+        };
+        let eighths = 8 * self.freq - self.off;
+        (self.freq as u8, eighths as u8, age as u8, ready, self.node)
     }
 }
 
@@ -239,9 +191,8 @@ enum Step {
         page: usize,
         /// Milliseconds before now: another CPU's clock reading.
         behind: u64,
-        weight: u32,
-        random: u32,
-        node: Option<u16>,
+        /// Its time is set when it happens.
+        access: Access,
     },
     Wait(u64),
     /// Waits until the sweep is due, less so much, or more.
@@ -257,12 +208,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let weight = prop_oneof![8 => Just(1), 1 => 0..5_u32, 1 => any::<u32>()];
     let node = prop::option::of(0..1030_u16);
     let access = (0..PAGES, 0..100_u64, weight, any::<u32>(), node).prop_map(
-        |(page, behind, weight, random, node)| Step::Access {
-            page,
-            behind,
-            weight,
-            random,
-            node,
+        |(page, behind, weight, random, node)| {
+            let access = Access {
+                now: 0,
+                weight,
+                random,
+                node,
+            };
+            Step::Access {
+                page,
+                behind,
+                access,
+            }
         },
     );
     let step = prop_oneof![
@@ -309,7 +266,7 @@ fn params<R: Record>() -> impl Strategy<Value = Params> {
 fn agree<R: Record>(format: &Format, params: Params, start: u64, steps: &[Step]) {
     let policy = Policy::<R>::new(params).unwrap();
     let mut records = [R::default(); PAGES];
-    let mut pages: [Page; PAGES] = std::array::from_fn(|_| Page::Unknown);
+    let mut pages = [Page::default(); PAGES];
     // What is seen before the first sweep is as old as the world at most.
     let (mut now, mut last, mut number) = (start, start, 0);
     for step in steps {
@@ -321,16 +278,12 @@ fn agree<R: Record>(format: &Format, params: Params, start: u64, steps: &[Step])
             Step::Access {
                 page,
                 behind,
-                weight,
-                random,
-                node,
+                access,
             } => {
                 let then = (now - behind).max(last);
                 let access = Access {
                     now: then as u32,
-                    weight,
-                    random,
-                    node,
+                    ..access
                 };
                 records[page] = records[page].accessed(&policy, &access);
                 pages[page] = pages[page].accessed(format, &params, then, &access);
@@ -368,7 +321,7 @@ fn agree<R: Record>(format: &Format, params: Params, start: u64, steps: &[Step])
             }
             Step::Forget(page) => {
                 records[page] = R::default();
-                pages[page] = Page::Unknown;
+                pages[page] = Page::default();
             }
         }
         for (record, page) in records.iter().zip(&pages) {
@@ -380,9 +333,8 @@ fn agree<R: Record>(format: &Format, params: Params, start: u64, steps: &[Step])
                 "{page:?} after {step:?} at {now}"
             );
             assert_eq!(record.ready(), view.ready);
-            if let Page::Seen { time, .. } = page {
-                let most =
-                    (now / format.unit).saturating_sub(*time) * format.unit + format.unit - 1;
+            if let State::Seen { time, .. } = page.state {
+                let most = (now / format.unit).saturating_sub(time) * format.unit + format.unit - 1;
                 assert_eq!(record.age_ms(now as u32), Some(most as u32));
             } else {
                 assert_eq!(record.age_ms(now as u32), None);
