@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Synthetic benchmark files for the tests, plausible, measured by nobody, and invented machines: folders with files of the kernel.
+//! Synthetic benchmark files for the tests, plausible, measured by nobody, and invented machines.
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
+pub use memferry_linux::invented::{change, listed, machine, put};
 
 use crate::cpu_time::CpuTicks;
 use crate::promote::like::like;
@@ -123,62 +121,6 @@ pub fn promote_rows(file: &mut BenchFile) -> &mut Vec<PromoteRow> {
 /// The text of [`file`].
 pub fn text(bench: &str) -> String {
     serde_json::to_string_pretty(&file(bench)).expect("JSON")
-}
-
-/// Writes a file of an invented machine.
-pub fn put(root: &Path, file: &str, text: &str) {
-    let path = root.join(file);
-    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-    fs::write(path, text).expect("file");
-}
-
-/// An invented machine with these files.
-pub fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let root = tempfile::tempdir().expect("folder");
-    files
-        .iter()
-        .for_each(|(file, text)| put(root.path(), file, text));
-    root
-}
-
-/// The files without which no machine is read.
-const LEAST: &str = "
-sys/devices/system/cpu/online = 0
-proc/cpuinfo = processor : 0;model name : Fake CPU 9000
-proc/meminfo = MemTotal: 16777216 kB;MemFree: 8388608 kB;MemAvailable: 8388608 kB
-proc/sys/kernel/osrelease = 6.12.57
-proc/sys/vm/max_map_count = 65530
-proc/sys/vm/overcommit_memory = 0
-";
-
-/// An invented machine with these files and what every machine has. A line is a [`change`]; NODES and TIERS stand for their folders.
-pub fn listed(files: &str) -> tempfile::TempDir {
-    let root = tempfile::tempdir().expect("folder");
-    let files = files
-        .replace("NODES", "sys/devices/system/node")
-        .replace("TIERS", "sys/devices/virtual/memory_tiering");
-    let lines = LEAST.lines().chain(files.lines());
-    lines
-        .filter(|line| !line.trim().is_empty())
-        .for_each(|line| change(root.path(), line));
-    root
-}
-
-/// Does `PATH = TEXT`: a `;` stands for a new line, `->` makes a link, `gone` removes the file or folder.
-pub fn change(root: &Path, line: &str) {
-    let (path, text) = line.split_once('=').expect("PATH = TEXT");
-    let (path, text) = (root.join(path.trim()), text.trim().replace(';', "\n"));
-    if path.is_dir() {
-        fs::remove_dir_all(&path).expect("remove");
-    } else if path.is_symlink() || path.exists() {
-        fs::remove_file(&path).expect("remove");
-    }
-    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
-    match text.strip_prefix("->") {
-        Some(target) => symlink(target, path).expect("link"),
-        None if text == "gone" => {}
-        None => fs::write(path, text + "\n").expect("file"),
-    }
 }
 
 /// A row of one file size by the throughput of its runs; its share of the ceiling comes later.

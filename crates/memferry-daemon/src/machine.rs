@@ -147,55 +147,27 @@ impl Machine {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    pub(crate) use memferry_linux::invented::put;
+    use memferry_linux::invented::{change, listed};
+
     use super::*;
 
     /// A tree of a machine with one CPU, a top node 0 of 1 GiB and a lower node 1 of 512 MiB.
     pub(crate) fn tree() -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        let node = |id: u32, total: u64, free: u64| {
-            format!(
-                "Node {id} MemTotal: {total} kB\nNode {id} MemFree: {free} kB\nNode {id} MemUsed: 0 kB\n"
-            )
-        };
-        let tiers = "sys/devices/virtual/memory_tiering";
-        for (file, text) in [
-            ("sys/devices/system/cpu/online", "0\n"),
-            ("sys/devices/system/node/online", "0-1\n"),
-            ("sys/devices/system/node/has_memory", "0-1\n"),
-            ("sys/devices/system/node/has_cpu", "0\n"),
-            ("sys/devices/system/node/node0/cpulist", "0\n"),
-            ("sys/devices/system/node/node1/cpulist", "\n"),
-            ("sys/devices/system/node/node0/distance", "10 20\n"),
-            ("sys/devices/system/node/node1/distance", "20 10\n"),
-            (
-                "sys/devices/system/node/node0/meminfo",
-                &node(0, 1 << 20, 1 << 19),
-            ),
-            (
-                "sys/devices/system/node/node1/meminfo",
-                &node(1, 1 << 19, 1 << 18),
-            ),
-            (&format!("{tiers}/memory_tier4/nodelist"), "0\n"),
-            (&format!("{tiers}/memory_tier22/nodelist"), "1\n"),
-            ("proc/cpuinfo", "\n"),
-            (
-                "proc/meminfo",
-                "MemTotal: 1572864 kB\nMemFree: 786432 kB\nMemAvailable: 786432 kB\n",
-            ),
-            ("proc/sys/kernel/osrelease", "6.12.0\n"),
-            ("proc/sys/vm/max_map_count", "65530\n"),
-            ("proc/sys/vm/overcommit_memory", "0\n"),
-            ("proc/vmstat", "pgpromote_success 0\n"),
-        ] {
-            put(root.path(), file, text);
-        }
-        root
-    }
-
-    pub(crate) fn put(root: &Path, file: &str, text: &str) {
-        let path = root.join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        listed(
+            "proc/vmstat = pgpromote_success 0
+             NODES/online = 0-1
+             NODES/has_memory = 0-1
+             NODES/has_cpu = 0
+             NODES/node0/cpulist = 0
+             NODES/node1/cpulist =
+             NODES/node0/distance = 10 20
+             NODES/node1/distance = 20 10
+             NODES/node0/meminfo = Node 0 MemTotal: 1048576 kB;Node 0 MemFree: 524288 kB;Node 0 MemUsed: 0 kB
+             NODES/node1/meminfo = Node 1 MemTotal: 524288 kB;Node 1 MemFree: 262144 kB;Node 1 MemUsed: 0 kB
+             TIERS/memory_tier4/nodelist = 0
+             TIERS/memory_tier22/nodelist = 1",
+        )
     }
 
     #[test]
@@ -260,7 +232,7 @@ pub(crate) mod tests {
     fn a_machine_with_one_tier_is_refused() {
         let root = tree();
         let tiers = "sys/devices/virtual/memory_tiering";
-        fs::remove_dir_all(root.path().join(tiers)).unwrap();
+        change(root.path(), &format!("{tiers}/memory_tier22 = gone"));
         put(
             root.path(),
             &format!("{tiers}/memory_tier4/nodelist"),

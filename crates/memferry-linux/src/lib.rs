@@ -6,6 +6,8 @@
 //! it is, [`zones`] what nodes have free.
 
 pub mod affinity;
+#[cfg(any(test, feature = "invented"))]
+pub mod invented;
 pub mod kernel;
 pub mod numa;
 pub mod pagemap;

@@ -113,7 +113,6 @@ impl Learnt {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::put_below;
     use super::*;
 
     #[test]
@@ -123,7 +122,7 @@ mod tests {
         assert_eq!(read().unwrap(), Err(NotTold::NoDebugfs));
         fs::create_dir_all(root.path().join(DEBUGFS).join("sched")).unwrap();
         assert_eq!(read().unwrap(), Err(NotTold::NoFile));
-        let put = |text: &str| put_below(root.path(), FILE, text);
+        let put = |text: &str| crate::invented::put(root.path(), FILE, text);
         let head = "reason folio bytes batches plain choice gain\n";
         put(head);
         assert_eq!(read().unwrap(), Ok(Vec::new()));

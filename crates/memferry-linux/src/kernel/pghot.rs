@@ -303,33 +303,23 @@ impl Heat {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::put_below;
     use super::*;
+    use crate::invented::{changes, put};
     use std::fs;
 
     fn machine() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
-        for (file, text) in [
-            ("proc/sys/vm/pghot_enabled_sources", "5\n"),
-            ("proc/sys/vm/pghot_target_nid", "-1\n"),
-            ("proc/sys/vm/pghot_promote_rate_limit_MBps", "65536\n"),
-            (
-                "proc/vmstat",
-                "nr_free_pages 9\npgpromote_success 7\npghot_promoted 6\n",
-            ),
-            (
-                "sys/kernel/debug/pghot/status",
-                "format default\nrecord_bytes 131072\nexchanged 5\n",
-            ),
-            ("sys/kernel/debug/pghot/freq_threshold", "2\n"),
-            ("sys/kernel/debug/pghot/window_ms", "3000\n"),
-            (
-                "sys/kernel/debug/pghot/heat",
-                "# section nid pages_known hot majority_node freq1 freq2\n12 2 40 3 0 37 3\n13 2 0 0 -1 0 0\n",
-            ),
-        ] {
-            put_below(root.path(), file, text);
-        }
+        let files = "
+proc/sys/vm/pghot_enabled_sources = 5
+proc/sys/vm/pghot_target_nid = -1
+proc/sys/vm/pghot_promote_rate_limit_MBps = 65536
+proc/vmstat = nr_free_pages 9;pgpromote_success 7;pghot_promoted 6
+sys/kernel/debug/pghot/status = format default;record_bytes 131072;exchanged 5
+sys/kernel/debug/pghot/freq_threshold = 2
+sys/kernel/debug/pghot/window_ms = 3000
+sys/kernel/debug/pghot/heat = # section nid pages_known hot majority_node freq1 freq2;12 2 40 3 0 37 3;13 2 0 0 -1 0 0
+";
+        changes(root.path(), files);
         root
     }
 
@@ -370,7 +360,7 @@ mod tests {
         };
         fs::create_dir_all(root.path().join("sys/kernel/mm")).unwrap();
         assert!(why().contains("not to be found"), "{}", why());
-        put_below(root.path(), "proc/sys/kernel/osrelease", "6.12.1\n");
+        put(root.path(), "proc/sys/kernel/osrelease", "6.12.1\n");
         for (line, part) in [
             ("# CONFIG_PGHOT is not set\n", "build it again"),
             ("CONFIG_PGHOT=y\n", "not shown here"),
@@ -379,7 +369,7 @@ mod tests {
                 "does not have Memferry's pghot",
             ),
         ] {
-            put_below(root.path(), "boot/config-6.12.1", line);
+            put(root.path(), "boot/config-6.12.1", line);
             assert!(why().contains(part), "{line}: {}", why());
         }
     }

@@ -6,39 +6,33 @@ use std::io;
 use std::path::Path;
 
 use super::*;
+use crate::invented::{self, changes};
 
 /// A machine with the series: `kernel` and `mtcopy` registered, the kernel's defaults.
 fn machine() -> tempfile::TempDir {
+    let files = "
+MIGRATION/migrator = [none] auto kernel mtcopy
+MIGRATION/max_batch_bytes = 4194304
+MIGRATION/quarantined_bytes = 0
+MIGRATION/mtcopy/lanes = 2
+MIGRATION/stats/mtcopy/folios = 7
+MIGRATION/stats/mtcopy/bytes = 28672
+MIGRATION/stats/mtcopy/fallbacks = 1
+MIGRATION/stats/mtcopy/declined = 2
+MIGRATION/stats/mtcopy/refused = 3
+";
+    let kernel = files.replace("stats/mtcopy", "stats/kernel");
     let root = tempfile::tempdir().unwrap();
-    let reasons = REASONS.map(|reason| format!("{reason} default\n")).concat();
-    for (file, text) in [
-        ("migrator", "[none] auto kernel mtcopy\n"),
-        ("reasons", &reasons),
-        ("max_batch_bytes", "4194304\n"),
-        ("quarantined_bytes", "0\n"),
-        ("mtcopy/lanes", "2\n"),
-    ] {
-        put(root.path(), file, text);
+    for files in [files, &kernel] {
+        changes(root.path(), &files.replace("MIGRATION", FOLDER));
     }
-    for (migrator, counts) in [("kernel", [0, 0, 0, 0, 0]), ("mtcopy", [7, 28672, 1, 2, 3])] {
-        let names = ["folios", "bytes", "fallbacks", "declined", "refused"];
-        for (name, count) in names.into_iter().zip(counts) {
-            let file = format!("stats/{migrator}/{name}");
-            put(root.path(), &file, &format!("{count}\n"));
-        }
-    }
+    let reasons = REASONS.map(|reason| format!("{reason} default\n"));
+    put(root.path(), "reasons", &reasons.concat());
     root
 }
 
 fn put(root: &Path, file: &str, text: &str) {
-    put_below(&root.join(FOLDER), file, text);
-}
-
-/// Writes a file below a folder.
-pub(super) fn put_below(folder: &Path, file: &str, text: &str) {
-    let path = folder.join(file);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
+    invented::put(&root.join(FOLDER), file, text);
 }
 
 fn text(root: &Path, file: &str) -> String {
@@ -142,7 +136,7 @@ fn a_kernel_without_it_says_why() {
     assert_eq!(absence(), Absence::NoSysfs);
     fs::create_dir_all(root.path().join("sys/kernel/mm")).unwrap();
     assert_eq!(absence(), Absence::Unknown);
-    put_below(root.path(), "proc/sys/kernel/osrelease", "6.12.1\n");
+    invented::put(root.path(), "proc/sys/kernel/osrelease", "6.12.1\n");
     assert_eq!(absence(), Absence::Unknown);
     let off = "# CONFIG_MIGRATION_COPY_OFFLOAD is not set\n";
     let on = "CONFIG_A=y\nCONFIG_MIGRATION_COPY_OFFLOAD=y\n";
@@ -154,7 +148,7 @@ fn a_kernel_without_it_says_why() {
         ("# for CONFIG_MIGRATION_COPY_OFFLOAD\n", Absence::NoSeries),
         (on, Absence::Hidden),
     ] {
-        put_below(root.path(), "boot/config-6.12.1", config);
+        invented::put(root.path(), "boot/config-6.12.1", config);
         assert_eq!(absence(), why, "{config}");
     }
     assert!(absence().hint().contains("container"));

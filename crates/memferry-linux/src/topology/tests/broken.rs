@@ -8,125 +8,60 @@ use proptest::prelude::*;
 use super::super::Topology;
 use super::assert_consistent;
 use super::fixture::Machine;
+use crate::invented::{NODES, TIERS};
 
-/// Files of a folder, their broken texts, and what the message must say was expected.
-type Broken = (
-    &'static str,
-    &'static [(&'static str, &'static str, &'static str)],
-);
-
-const BROKEN: &[Broken] = &[
-    (
-        "sys/devices/system/cpu",
-        &[
-            ("online", "0-4294967295\n", "a list of ids up to 65535"),
-            ("online", "\n", "at least one online CPU"),
-        ],
-    ),
-    (
-        "sys/devices/system/cpu/cpu0/cache/index3",
-        &[
-            ("shared_cpu_list", "0-x\n", "a list of ids"),
-            ("size", "large\n", "a size in bytes such as 36864K"),
-            ("level", "top\n", "a cache level such as 3"),
-            ("type", "Victim\n", "Data, Instruction or Unified"),
-        ],
-    ),
-    (
-        "sys/devices/system/node",
-        &[
-            ("has_memory", "all\n", "a list of ids"),
-            ("node1/cpulist", "4..7\n", "a list of ids"),
-            (
-                "node1/distance",
-                "21 10\n",
-                "3 distances, one for each of the nodes 0-2",
-            ),
-            ("node1/distance", "near far 10\n", "distances such as 10 21"),
-            (
-                "node1/meminfo",
-                "Node 0 MemTotal: 1 kB\n",
-                ":1: expected Node 1 MemTotal: NUMBER kB",
-            ),
-            ("node1/meminfo", "", "a line Node 1 MemTotal: NUMBER kB"),
-        ],
-    ),
-    (
-        "sys/devices/virtual/memory_tiering/memory_tier22",
-        &[("nodelist", "cxl\n", "a list of ids")],
-    ),
-    (
-        "sys/kernel/mm",
-        &[
-            ("numa/demotion_enabled", "maybe\n", "true, false, 1 or 0"),
-            (
-                "migration/migrator",
-                "kernel mtcopy\n",
-                "exactly one in brackets",
-            ),
-        ],
-    ),
-    (
-        "sys/kernel/mm/transparent_hugepage",
-        &[
-            ("enabled", "[always] [never]\n", "exactly one in brackets"),
-            ("defrag", "\n", "exactly one in brackets"),
-            ("hpage_pmd_size", "2M\n", "a non-negative number"),
-            (
-                "hugepages-64kB/enabled",
-                "inherit\n",
-                "exactly one in brackets",
-            ),
-        ],
-    ),
-    (
-        "proc",
-        &[
-            (
-                "meminfo",
-                "MemTotal: 1 kB\nMemFree: none\n",
-                ":2: expected MemFree: NUMBER kB",
-            ),
-            (
-                "meminfo",
-                "MemTotal: 1 kB\nMemFree: 1 kB\n",
-                "a line MemAvailable: NUMBER kB",
-            ),
-        ],
-    ),
-    (
-        "proc/sys",
-        &[
-            ("kernel/osrelease", "\n", "a line of text"),
-            ("kernel/numa_balancing", "on\n", "a non-negative number"),
-            ("vm/max_map_count", "-1\n", "a non-negative number"),
-            ("vm/overcommit_memory", "3\n", "0, 1 or 2"),
-            ("vm/nr_hugepages", "x\n", "a non-negative number"),
-            ("vm/unprivileged_userfaultfd", "2\n", "true, false, 1 or 0"),
-        ],
-    ),
-];
+/// A file with its broken text, and what the message must say was expected.
+const BROKEN: &str = "
+sys/devices/system/cpu/online = 0-4294967295 | a list of ids up to 65535
+sys/devices/system/cpu/online = | at least one online CPU
+L3/shared_cpu_list = 0-x | a list of ids
+L3/size = large | a size in bytes such as 36864K
+L3/level = top | a cache level such as 3
+L3/type = Victim | Data, Instruction or Unified
+NODES/has_memory = all | a list of ids
+NODES/node1/cpulist = 4..7 | a list of ids
+NODES/node1/distance = 21 10 | 3 distances, one for each of the nodes 0-2
+NODES/node1/distance = near far 10 | distances such as 10 21
+NODES/node1/meminfo = Node 0 MemTotal: 1 kB | :1: expected Node 1 MemTotal: NUMBER kB
+NODES/node1/meminfo = | a line Node 1 MemTotal: NUMBER kB
+TIERS/memory_tier22/nodelist = cxl | a list of ids
+sys/kernel/mm/numa/demotion_enabled = maybe | true, false, 1 or 0
+sys/kernel/mm/migration/migrator = kernel mtcopy | exactly one in brackets
+THP/enabled = [always] [never] | exactly one in brackets
+THP/defrag = | exactly one in brackets
+THP/hpage_pmd_size = 2M | a non-negative number
+THP/hugepages-64kB/enabled = inherit | exactly one in brackets
+proc/meminfo = MemTotal: 1 kB;MemFree: none | :2: expected MemFree: NUMBER kB
+proc/meminfo = MemTotal: 1 kB;MemFree: 1 kB | a line MemAvailable: NUMBER kB
+proc/sys/kernel/osrelease = | a line of text
+proc/sys/kernel/numa_balancing = on | a non-negative number
+proc/sys/vm/max_map_count = -1 | a non-negative number
+proc/sys/vm/overcommit_memory = 3 | 0, 1 or 2
+proc/sys/vm/nr_hugepages = x | a non-negative number
+proc/sys/vm/unprivileged_userfaultfd = 2 | true, false, 1 or 0
+";
 
 #[test]
 fn broken_files_are_named_with_what_was_expected() {
-    for (folder, files) in BROKEN {
-        for (file, text, expected) in *files {
-            let path = format!("{folder}/{file}");
-            let machine = Machine::two_sockets_and_cxl().file(&path, text);
-            let error = machine.read().expect_err(&path);
-            assert_eq!(error.path(), machine.root().join(&path));
-            // A line of several is told with its number.
-            let place = match expected.starts_with(':') {
-                true => format!("{path}{expected}"),
-                false => format!("{path}: expected "),
-            };
-            let message = error.to_string();
-            assert!(
-                message.contains(&place)
-                    && message.contains(expected)
-                    && message.contains(", found "),
-                "{message}"
-            );
+    let broken = BROKEN
+        .replace("L3", "sys/devices/system/cpu/cpu0/cache/index3")
+        .replace("THP", "sys/kernel/mm/transparent_hugepage")
+        .replace("NODES", NODES)
+        .replace("TIERS", TIERS);
+    for line in broken.lines().skip(1) {
+        let (file, expected) = line.split_once(" | ").unwrap();
+        let path = file.split_once(" =").unwrap().0;
+        let machine = Machine::two_sockets_and_cxl().with(file);
+        let error = machine.read().expect_err(path);
+        assert_eq!(error.path(), machine.root().join(path));
+        // A line of several is told with its number.
+        let place = match expected.starts_with(':') {
+            true => format!("{path}{expected}"),
+            false => format!("{path}: expected "),
+        };
+        let message = error.to_string();
+        for part in [&*place, expected, ", found "] {
+            assert!(message.contains(part), "{message}");
         }
     }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Builds fake machines for tests: trees of sysfs and procfs files in a folder that goes with the value.
-//! Texts are laid out as kernels write them, trailing newlines and blanks included.
+//! Texts are laid out as kernels write them, trailing newlines and blanks included; lists of files as `invented` reads them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::super::{Topology, TopologyError};
+use crate::invented::{changes, listed, put};
 
 /// A fake machine under construction.
 pub(super) struct Machine(tempfile::TempDir);
@@ -13,32 +14,32 @@ pub(super) struct Machine(tempfile::TempDir);
 impl Machine {
     /// What every kernel has: the CPUs of the list `online`, 16 GiB of memory, no NUMA, no THP, no caches.
     pub(super) fn new(online: &str) -> Self {
-        Self(tempfile::tempdir().unwrap())
-            .file("sys/devices/system/cpu/online", format!("{online}\n"))
-            .file("proc/cpuinfo", "processor\t: 0\nmodel name\t: Fake CPU 9000\nflags\t\t: fpu sse2\n\nprocessor\t: 1\n")
-            .file("proc/meminfo", meminfo("", 16 << 20, 12 << 20, "MemAvailable:   14680064 kB\n"))
-            .file("proc/sys/kernel/osrelease", "6.12.57\n")
-            .file("proc/sys/vm/max_map_count", "65530\n")
-            .file("proc/sys/vm/overcommit_memory", "0\n")
+        Self(listed(&format!(
+            "sys/devices/system/cpu/online = {online}
+             proc/cpuinfo = processor\t: 0;model name\t: Fake CPU 9000;flags\t\t: fpu sse2;;processor\t: 1
+             proc/meminfo = MemTotal:       16777216 kB;MemFree:        12582912 kB;MemAvailable:   14680064 kB;Active(anon): 1 kB"
+        )))
     }
 
     /// Writes one file.
-    pub(super) fn file(self, path: &str, text: impl AsRef<[u8]>) -> Self {
-        let path = self.root().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+    pub(super) fn file(self, path: &str, text: impl AsRef<str>) -> Self {
+        put(self.root(), path, text.as_ref());
+        self
+    }
+
+    /// Does the changes of a list.
+    pub(super) fn with(self, files: &str) -> Self {
+        changes(self.root(), files);
         self
     }
 
     /// A DMA channel with a driver, a node and a number of users.
     pub(super) fn dma_channel(self, name: &str, driver: &str, node: &str, users: u32) -> Self {
-        let folder = format!("sys/class/dma/{name}");
-        let machine = self
-            .file(&format!("{folder}/in_use"), format!("{users}\n"))
-            .file(&format!("{folder}/device/numa_node"), format!("{node}\n"));
-        let link = machine.root().join(folder).join("device/driver");
-        std::os::unix::fs::symlink(format!("../../bus/platform/drivers/{driver}"), link).unwrap();
-        machine
+        self.with(&format!(
+            "sys/class/dma/{name}/in_use = {users}
+             sys/class/dma/{name}/device/numa_node = {node}
+             sys/class/dma/{name}/device/driver = ->../../bus/platform/drivers/{driver}"
+        ))
     }
 
     /// Removes one file.
@@ -49,21 +50,16 @@ impl Machine {
 
     /// A node with `total` and `free` KiB.
     pub(super) fn node(self, id: u32, cpus: &str, total: u64, free: u64, distance: &str) -> Self {
-        let folder = format!("sys/devices/system/node/node{id}");
-        self.file(&format!("{folder}/cpulist"), format!("{cpus}\n"))
-            .file(&format!("{folder}/distance"), format!("{distance}\n"))
-            .file(
-                &format!("{folder}/meminfo"),
-                meminfo(&format!("Node {id} "), total, free, ""),
-            )
+        self.with(&format!(
+            "NODES/node{id}/cpulist = {cpus}
+             NODES/node{id}/distance = {distance}
+             NODES/node{id}/meminfo = Node {id} MemTotal: {total:8} kB;Node {id} MemFree: {free:8} kB;Node {id} HugePages_Total: 0"
+        ))
     }
 
     /// A tier.
     pub(super) fn tier(self, number: u32, nodes: &str) -> Self {
-        self.file(
-            &format!("sys/devices/virtual/memory_tiering/memory_tier{number}/nodelist"),
-            format!("{nodes}\n"),
-        )
+        self.with(&format!("TIERS/memory_tier{number}/nodelist = {nodes}"))
     }
 
     /// The CPU's own L1 and L2, and an L3 shared with the CPUs of a list.
@@ -76,59 +72,49 @@ impl Machine {
     }
 
     /// One cache: level, type, size, shared_cpu_list.
-    pub(super) fn cache(mut self, cpu: u32, index: u32, texts: [&str; 4]) -> Self {
+    pub(super) fn cache(self, cpu: u32, index: u32, texts: [&str; 4]) -> Self {
         let folder = format!("sys/devices/system/cpu/cpu{cpu}/cache/index{index}");
-        for (name, text) in ["level", "type", "size", "shared_cpu_list"]
-            .into_iter()
-            .zip(texts)
-        {
-            self = self.file(&format!("{folder}/{name}"), format!("{text}\n"));
-        }
-        self
+        let [level, kind, size, shared] = texts;
+        self.with(&format!(
+            "{folder}/level = {level}
+             {folder}/type = {kind}
+             {folder}/size = {size}
+             {folder}/shared_cpu_list = {shared}"
+        ))
     }
 
     /// THP on request, its sizes never but for 2 MiB, which inherits.
     pub(super) fn thp(self) -> Self {
-        let folder = "sys/kernel/mm/transparent_hugepage";
-        let files = [
-            ("enabled", "always [madvise] never\n"),
-            ("defrag", "always defer [defer+madvise] madvise never\n"),
-            ("hpage_pmd_size", "2097152\n"),
-            ("khugepaged/defrag", "1\n"),
-            (
-                "hugepages-2048kB/enabled",
-                "always [inherit] madvise never\n",
-            ),
-            ("hugepages-64kB/enabled", "always inherit madvise [never]\n"),
-            ("hugepages-16kB/enabled", "[always] inherit madvise never\n"),
-            (
-                "hugepages-8kB/shmem_enabled",
-                "always inherit within_size advise [never]\n",
-            ),
-        ];
-        files.into_iter().fold(self, |machine, (file, text)| {
-            machine.file(&format!("{folder}/{file}"), text)
-        })
+        let files = "
+THP/enabled = always [madvise] never
+THP/defrag = always defer [defer+madvise] madvise never
+THP/hpage_pmd_size = 2097152
+THP/khugepaged/defrag = 1
+THP/hugepages-2048kB/enabled = always [inherit] madvise never
+THP/hugepages-64kB/enabled = always inherit madvise [never]
+THP/hugepages-16kB/enabled = [always] inherit madvise never
+THP/hugepages-8kB/shmem_enabled = always inherit within_size advise [never]
+";
+        self.with(&files.replace("THP", "sys/kernel/mm/transparent_hugepage"))
     }
 
     /// A small virtual machine: one node, two CPUs, one L3.
     pub(super) fn virtual_machine() -> Self {
         Self::new("0-1")
             .node(0, "0-1", 4 << 20, 3 << 20, "10")
-            .file("sys/devices/system/node/has_memory", "0\n")
             .tier(4, "0")
             .caches(0, "266240K", "0-1")
             .caches(1, "266240K", "0-1")
             .thp()
-            .file("sys/kernel/mm/numa/demotion_enabled", "false\n")
-            .file(
-                "proc/cpuinfo",
-                "processor\t: 0\nmodel name\t: Fake CPU 9000\nflags\t\t: fpu hypervisor sse2\n",
+            .with(
+                "NODES/has_memory = 0
+                 sys/kernel/mm/numa/demotion_enabled = false
+                 proc/cpuinfo = processor\t: 0;model name\t: Fake CPU 9000;flags\t\t: fpu hypervisor sse2
+                 sys/class/dmi/id/sys_vendor = QEMU
+                 proc/sys/vm/unprivileged_userfaultfd = 0
+                 proc/sys/vm/nr_hugepages = 7
+                 proc/sys/kernel/numa_balancing = 0",
             )
-            .file("sys/class/dmi/id/sys_vendor", "QEMU\n")
-            .file("proc/sys/vm/unprivileged_userfaultfd", "0\n")
-            .file("proc/sys/vm/nr_hugepages", "7\n")
-            .file("proc/sys/kernel/numa_balancing", "0\n")
     }
 
     /// Two sockets of four CPUs with two L3 each, and CXL memory without CPUs in a slower tier; our kernel.
@@ -137,14 +123,16 @@ impl Machine {
             .node(0, "0-3", 8 << 20, 1 << 20, "10 21 14")
             .node(1, "4-7", 8 << 20, 2 << 20, "21 10 24")
             .node(2, "", 32 << 20, 31 << 20, "14 24 10")
-            .file("sys/devices/system/node/has_memory", "0-2\n")
             .tier(22, "2")
             .tier(4, "0-1")
             .thp()
-            .file("sys/kernel/mm/numa/demotion_enabled", "true\n")
-            .file("sys/kernel/mm/migration/migrator", "kernel [mtcopy] dcbm\n")
-            .file("sys/class/dmi/id/sys_vendor", "Maker of servers\n")
-            .file("proc/sys/kernel/numa_balancing", "2\n");
+            .with(
+                "NODES/has_memory = 0-2
+                 sys/kernel/mm/numa/demotion_enabled = true
+                 sys/kernel/mm/migration/migrator = kernel [mtcopy] dcbm
+                 sys/class/dmi/id/sys_vendor = Maker of servers
+                 proc/sys/kernel/numa_balancing = 2",
+            );
         for cpu in 0..8 {
             let first = cpu / 2 * 2;
             machine = machine.caches(cpu, "36864K", &format!("{first}-{}", first + 1));
@@ -179,11 +167,4 @@ impl Machine {
         files.sort();
         files
     }
-}
-
-fn meminfo(prefix: &str, total: u64, free: u64, more: &str) -> String {
-    format!(
-        "{prefix}MemTotal:       {total:8} kB\n{prefix}MemFree:        {free:8} kB\n{more}\
-         {prefix}Active(anon):       1528 kB\n{prefix}HugePages_Total:     0\n"
-    )
 }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Invented machines for tests: folders with the files that a kernel would show.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+/// The folder of the nodes.
+pub const NODES: &str = "sys/devices/system/node";
+/// The folder of the tiers.
+pub const TIERS: &str = "sys/devices/virtual/memory_tiering";
+
+/// Writes a file of an invented machine.
+pub fn put(root: &Path, file: &str, text: &str) {
+    let path = root.join(file);
+    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+    fs::write(path, text).expect("file");
+}
+
+/// An invented machine with these files.
+pub fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("folder");
+    files
+        .iter()
+        .for_each(|(file, text)| put(root.path(), file, text));
+    root
+}
+
+/// The files without which no machine is read.
+const LEAST: &str = "
+sys/devices/system/cpu/online = 0
+proc/cpuinfo = processor : 0;model name : Fake CPU 9000
+proc/meminfo = MemTotal: 16777216 kB;MemFree: 8388608 kB;MemAvailable: 8388608 kB
+proc/sys/kernel/osrelease = 6.12.57
+proc/sys/vm/max_map_count = 65530
+proc/sys/vm/overcommit_memory = 0
+";
+
+/// An invented machine with these files and what every machine has. See [`changes`].
+pub fn listed(files: &str) -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("folder");
+    changes(root.path(), LEAST);
+    changes(root.path(), files);
+    root
+}
+
+/// Does every [`change`] of a list; NODES and TIERS stand for their folders.
+pub fn changes(root: &Path, files: &str) {
+    let files = files.replace("NODES", NODES).replace("TIERS", TIERS);
+    let lines = files.lines().filter(|line| !line.trim().is_empty());
+    lines.for_each(|line| change(root, line));
+}
+
+/// Does `PATH = TEXT`: a `;` stands for a new line, `->` makes a link, `gone` removes the file or folder.
+pub fn change(root: &Path, line: &str) {
+    let (path, text) = line.split_once('=').expect("PATH = TEXT");
+    let (path, text) = (root.join(path.trim()), text.trim().replace(';', "\n"));
+    if path.is_dir() {
+        fs::remove_dir_all(&path).expect("remove");
+    } else if path.is_symlink() || path.exists() {
+        fs::remove_file(&path).expect("remove");
+    }
+    fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+    match text.strip_prefix("->") {
+        Some(target) => symlink(target, path).expect("link"),
+        None if text == "gone" => {}
+        None => fs::write(path, text + "\n").expect("file"),
+    }
+}
