@@ -73,58 +73,27 @@ const SANITIZERS: &[&str] = &[
     "-fno-omit-frame-pointer",
 ];
 
+/// The test program of each part, and what it is linked with.
+const PARTS: [(&str, &[&str]); 5] = [
+    ("share_test", &["share"]),
+    ("hotness_test", &["hotness", "hotness_rank", "hotness_time"]),
+    ("pace_test", &["pace"]),
+    ("choose_test", &["choose"]),
+    ("balance_test", &["balance", "hotness_rank", "hotness_time"]),
+];
+
 #[test]
-fn share_passes_its_c_tests() {
-    passes("share_test", &["share"], &[]);
+fn each_part_passes_its_c_tests() {
+    for (test, sources) in PARTS {
+        passes(test, sources, &[]);
+    }
 }
 
 #[test]
-fn share_passes_its_c_tests_under_sanitizers() {
-    passes("share_test", &["share"], SANITIZERS);
-}
-
-const HOTNESS: &[&str] = &["hotness", "hotness_rank", "hotness_time"];
-
-#[test]
-fn hotness_passes_its_c_tests() {
-    passes("hotness_test", HOTNESS, &[]);
-}
-
-#[test]
-fn hotness_passes_its_c_tests_under_sanitizers() {
-    passes("hotness_test", HOTNESS, SANITIZERS);
-}
-
-#[test]
-fn pace_passes_its_c_tests() {
-    passes("pace_test", &["pace"], &[]);
-}
-
-#[test]
-fn pace_passes_its_c_tests_under_sanitizers() {
-    passes("pace_test", &["pace"], SANITIZERS);
-}
-
-#[test]
-fn choose_passes_its_c_tests() {
-    passes("choose_test", &["choose"], &[]);
-}
-
-#[test]
-fn choose_passes_its_c_tests_under_sanitizers() {
-    passes("choose_test", &["choose"], SANITIZERS);
-}
-
-const BALANCE: &[&str] = &["balance", "hotness_rank", "hotness_time"];
-
-#[test]
-fn balance_passes_its_c_tests() {
-    passes("balance_test", BALANCE, &[]);
-}
-
-#[test]
-fn balance_passes_its_c_tests_under_sanitizers() {
-    passes("balance_test", BALANCE, SANITIZERS);
+fn each_part_passes_its_c_tests_under_sanitizers() {
+    for (test, sources) in PARTS {
+        passes(test, sources, SANITIZERS);
+    }
 }
 
 /// The whole core, linked to one object, has no undefined symbol: no C library, no memcpy,
@@ -140,15 +109,9 @@ fn the_core_is_freestanding() {
     files.sort();
     assert!(files.len() >= 2, "{files:?}");
 
-    let words: &[&str] = if cfg!(target_arch = "x86_64") {
-        &["-m64", "-m32"]
-    } else {
-        &[]
-    };
-    let words = if words.is_empty() {
-        vec![None]
-    } else {
-        words.iter().map(Some).collect()
+    let words: &[Option<&str>] = match cfg!(target_arch = "x86_64") {
+        true => &[Some("-m64"), Some("-m32")],
+        false => &[None],
     };
     for word in words {
         for level in ["-O0", "-O2", "-O3", "-Os"] {

@@ -37,49 +37,30 @@ fn false_recent<R: Record>(policy: &Policy<R>, start: u64, phase: u64, most: u64
     wrong
 }
 
-/// Every age up to ten times the range of the time field, the access at every millisecond of a bucket.
-#[test]
-fn no_age_looks_recent_in_default_mode() {
-    let params = Params {
-        recall: 0,
-        ..Params::of::<u8>()
-    };
-    for window_ms in [256, 1000, 3000, 3712] {
+/// The access at `step` times each of some offsets, with the first sweep as early and as late as allowed and in between.
+fn no_age_looks_recent<R: Record>(windows: [u32; 4], offsets: u64, step: u64, most: u64) {
+    for window_ms in windows {
         let widest = Params {
+            recall: 0,
             window_ms,
             sweep_ms: u32::MAX,
-            ..params
+            ..Params::of::<R>()
         };
-        let sweep_ms = Policy::<u8>::new(widest).unwrap_err().most as u32;
-        let policy = Policy::<u8>::new(Params { sweep_ms, ..widest }).unwrap();
-        for offset in 0..128 {
-            let phase = 1 + offset * u64::from(sweep_ms - 1) / 127;
-            let start = (1 << 32) - 20_000 + offset;
-            assert_eq!(false_recent(&policy, start, phase, 40_960), 0);
+        let sweep_ms = Policy::<R>::new(widest).unwrap_err().most as u32;
+        let policy = Policy::<R>::new(Params { sweep_ms, ..widest }).unwrap();
+        for offset in 0..offsets {
+            let phase = 1 + offset * u64::from(sweep_ms - 1) / (offsets - 1);
+            let start = (1 << 32) - most / 2 + step * offset;
+            assert_eq!(false_recent(&policy, start, phase, most), 0);
         }
     }
 }
 
+/// Every age up to ten times the range of the time field, in default mode with the access at every millisecond of a bucket.
 #[test]
-fn no_age_looks_recent_in_precision_mode() {
-    let params = Params {
-        recall: 0,
-        ..Params::of::<u32>()
-    };
-    for window_ms in [16, 1000, 5000, 15_000] {
-        let widest = Params {
-            window_ms,
-            sweep_ms: u32::MAX,
-            ..params
-        };
-        let sweep_ms = Policy::<u32>::new(widest).unwrap_err().most as u32;
-        let policy = Policy::<u32>::new(Params { sweep_ms, ..widest }).unwrap();
-        for offset in 0..16 {
-            let phase = 1 + offset * u64::from(sweep_ms - 1) / 15;
-            let start = (1 << 32) - 80_000 + 1031 * offset;
-            assert_eq!(false_recent(&policy, start, phase, 163_840), 0);
-        }
-    }
+fn no_age_looks_recent_in_either_mode() {
+    no_age_looks_recent::<u8>([256, 1000, 3000, 3712], 128, 1, 40_960);
+    no_age_looks_recent::<u32>([16, 1000, 5000, 15_000], 16, 1031, 163_840);
 }
 
 /// With time modulo its range alone an age of which only the rest is known is recent by chance: 73% and 31% of them. The

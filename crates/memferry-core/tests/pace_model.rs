@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use memferry_core::hotness::ParamError;
 use memferry_core::pace::{PACE_RATE_MAX, Pace, PaceParams};
 use proptest::prelude::*;
 
@@ -137,41 +136,16 @@ proptest! {
 
 #[test]
 fn numbers_out_of_range_are_named() {
-    let error = |params| Pace::new(params, 0).unwrap_err();
-    let good = PaceParams::default();
-    assert_eq!(
-        error(PaceParams { rate: 0, ..good }),
-        ParamError {
-            field: "rate",
-            value: 0,
-            least: 1,
-            most: PACE_RATE_MAX
-        }
-    );
-    let burst = error(PaceParams {
-        burst_ms: 60_001,
-        ..good
-    });
-    assert_eq!(
-        burst.to_string(),
-        "burst_ms is 60001: it must be from 1 to 60000"
-    );
-    for (params, field) in [
-        (
-            PaceParams {
-                window_ms: 0,
-                ..good
-            },
-            "window_ms",
-        ),
-        (
-            PaceParams {
-                reference_ms: 7,
-                ..good
-            },
-            "reference_ms",
-        ),
-    ] {
-        assert_eq!(error(params).field, field);
+    let (good, most) = (PaceParams::default(), PACE_RATE_MAX);
+    #[rustfmt::skip]
+    let wrong = [
+        (PaceParams { rate: 0, ..good }, format!("rate is 0: it must be from 1 to {most}")),
+        (PaceParams { burst_ms: 60_001, ..good }, "burst_ms is 60001: it must be from 1 to 60000".to_owned()),
+        (PaceParams { window_ms: 0, ..good }, "window_ms is 0: ".to_owned()),
+        (PaceParams { reference_ms: 7, ..good }, "reference_ms is 7: ".to_owned()),
+    ];
+    for (params, told) in wrong {
+        let error = Pace::new(params, 0).unwrap_err().to_string();
+        assert!(error.starts_with(&told), "{error}");
     }
 }
