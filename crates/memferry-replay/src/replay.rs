@@ -28,8 +28,24 @@ pub fn replay(
     Ok(run.map(|run| Outcome::of(trace, truth, machine, top_pages, kind, &run)))
 }
 
-/// Events between two calls of `done`.
-const TOLD_EVERY: usize = 1 << 16;
+/// Events, walks and wakes between two calls of `done`: between two events there can be days of walks.
+const TOLD_EVERY: u64 = 1 << 12;
+
+/// Asks `done` from time to time whether to go on.
+struct Asked<'a> {
+    done: &'a mut dyn FnMut(usize) -> bool,
+    event: usize,
+    rounds: u64,
+}
+
+impl Asked<'_> {
+    /// `None` to stop.
+    fn round(&mut self) -> Option<()> {
+        let goes_on = self.rounds % TOLD_EVERY != 0 || (self.done)(self.event);
+        self.rounds += 1;
+        goes_on.then_some(())
+    }
+}
 
 /// Runs `policy` over a trace; nothing if it was stopped.
 pub(crate) fn drive(
@@ -49,10 +65,14 @@ pub(crate) fn drive(
     let mut watch = Watch::new();
     let walk_ns = machine.walk_ns();
     let mut next_walk = walk_ns;
+    let mut asked = Asked {
+        done,
+        event: 0,
+        rounds: 0,
+    };
     for (index, event) in trace.events.iter().enumerate() {
-        if index % TOLD_EVERY == 0 && !done(index) {
-            return None;
-        }
+        asked.event = index;
+        asked.round()?;
         let count = accesses(event);
         let slice = slicer.next(count);
         if slice != current {
@@ -69,8 +89,9 @@ pub(crate) fn drive(
         }
         let now = base.at(event);
         while policy.samples() && next_walk <= now {
+            asked.round()?;
             // What the policy does at the same time sees the walk's reports.
-            wake_until(policy, next_walk - 1, tiers, &mut watch);
+            wake_until(policy, next_walk - 1, tiers, &mut watch, &mut asked)?;
             let mut walks = false;
             watch.time(|| walks = policy.walks(tiers));
             if walks {
@@ -79,7 +100,7 @@ pub(crate) fn drive(
             }
             next_walk += walk_ns;
         }
-        wake_until(policy, now, tiers, &mut watch);
+        wake_until(policy, now, tiers, &mut watch, &mut asked)?;
         if tiers.tier(event.page).is_none() {
             let wanted = policy.place(event.page, tiers);
             let tier = tiers.allocate(event.page, wanted);
@@ -109,12 +130,20 @@ pub(crate) fn drive(
     Some(run)
 }
 
-/// Lets a policy do what it has to do up to some time.
-fn wake_until(policy: &mut dyn Policy, now: u64, tiers: &mut Tiers, watch: &mut Watch) {
+/// Lets a policy do what it has to do up to some time; `None` to stop.
+fn wake_until(
+    policy: &mut dyn Policy,
+    now: u64,
+    tiers: &mut Tiers,
+    watch: &mut Watch,
+    asked: &mut Asked<'_>,
+) -> Option<()> {
     while policy.next_wake() <= now {
+        asked.round()?;
         let at = policy.next_wake();
         watch.time(|| policy.wake(at, tiers));
     }
+    Some(())
 }
 
 /// Reports the pages that were accessed since the last walk, in address order.

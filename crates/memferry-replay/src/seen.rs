@@ -21,16 +21,21 @@ pub(crate) fn seen(trace: &Trace, machine: &Machine) -> Truth {
     let mut slices = vec![Vec::new(); SLICES];
     let mut born = vec![SLICES as u16; pages];
     let mut young = vec![false; pages];
+    let mut any_young = false;
     let mut current = 0;
     for event in &trace.events {
         let count = accesses(event);
         let slice = slicer.next(count);
         // What a walk finds was accessed before it: it belongs to the slice that ends.
-        while next_walk <= base.at(event) {
-            for (young, count) in young.iter_mut().zip(&mut reports) {
-                *count += u64::from(std::mem::take(young));
+        let now = base.at(event);
+        if next_walk <= now {
+            // The walks after the first find nothing.
+            if std::mem::take(&mut any_young) {
+                for (young, count) in young.iter_mut().zip(&mut reports) {
+                    *count += u64::from(std::mem::take(young));
+                }
             }
-            next_walk += walk_ns;
+            next_walk += ((now - next_walk) / walk_ns + 1) * walk_ns;
         }
         if slice != current {
             slices[current] = take_all(&mut reports);
@@ -40,6 +45,7 @@ pub(crate) fn seen(trace: &Trace, machine: &Machine) -> Truth {
         let first = born[page] == SLICES as u16;
         born[page] = born[page].min(slice as u16);
         young[page] |= count > 0;
+        any_young |= count > 0;
         reports[page] += sampler.take(count).max(u64::from(first));
     }
     slices[current] = take_all(&mut reports);

@@ -144,20 +144,24 @@ fn a_trace_with_a_clock_is_replayed_in_its_own_time() {
 
 #[test]
 fn a_replay_can_be_stopped() {
-    let trace = synthetic::zipf(60, 200_000, 1);
-    let truth = Truth::of(&trace);
-    let mut calls = 0;
-    let mut stop = |_| {
-        calls += 1;
-        calls < 2
-    };
-    let outcome = replay(
-        &trace,
-        &truth,
-        &Machine::default(),
-        15,
-        Kind::Lru,
-        &mut stop,
-    );
-    assert_eq!(outcome, Ok(None));
+    let long = synthetic::zipf(60, 200_000, 1);
+    // Its machine was suspended for 300 years.
+    let mut suspended = synthetic::zipf(60, 10, 1);
+    suspended.clock = Clock::Nanoseconds;
+    suspended.events.last_mut().expect("events").time = 1 << 63;
+    for (trace, kind) in [
+        (&long, Kind::Lru),
+        (&suspended, Kind::Ours),
+        (&suspended, Kind::Numab2),
+    ] {
+        let truth = Truth::of(trace);
+        let mut calls = 0;
+        let mut stop = |_| {
+            calls += 1;
+            calls < 2
+        };
+        let outcome = replay(trace, &truth, &Machine::default(), 15, kind, &mut stop);
+        assert_eq!(outcome, Ok(None), "{kind}");
+    }
+    run(&suspended, &Machine::default(), 15, Kind::OracleSampled);
 }
