@@ -19,7 +19,7 @@ use command::machine::{
 use command::waiting::{Waiting, cgroups, for_others, move_below, node, number, terminal};
 use command::{done, fails, has, json, memferry, status, stderr, stdout, synthetic, words};
 use memferry_linux::affinity;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, FileType, Mode, inotify, mknodat};
 use rustix::pipe::fcntl_setpipe_size;
 use serde_json::Value;
 
@@ -562,6 +562,28 @@ fn interrupt_a_move() {
         (&"interrupted".into(), &false.into())
     );
     assert_eq!(number(&json["left_bytes"]), number(&json["resident_bytes"]));
+}
+
+/// Each look at its processes finds another one, as while a shell's loop runs.
+#[test]
+fn move_a_cgroup_that_gains_processes_without_end() {
+    let root = cgroups(&[("some.slice", "")]);
+    let list = root.path().join("sys/fs/cgroup/some.slice/cgroup.procs");
+    fs::remove_file(&list).expect("remove");
+    mknodat(CWD, &list, FileType::Fifo, Mode::RWXU, 0).expect("FIFO");
+    let looked = inotify::init(inotify::CreateFlags::CLOEXEC).expect("inotify");
+    inotify::add_watch(&looked, &list, inotify::WatchFlags::CLOSE_NOWRITE).expect("watch");
+    std::thread::spawn(move || {
+        for pid in 4_194_304.. {
+            let mut list = File::options().write(true).open(&list).expect("list");
+            writeln!(list, "{pid}").expect("write");
+            drop(list);
+            // One event of 16 bytes, and the name: until the reader has closed it.
+            rustix::io::read(&looked, &mut [0; 256]).expect("event");
+        }
+    });
+    let line = format!("move --cgroup some.slice --to {}", node());
+    fails(&move_below(root.path(), &line), "again and again");
 }
 
 /// Both are meant to run until they are interrupted, so it is no failure.

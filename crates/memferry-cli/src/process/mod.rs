@@ -57,6 +57,9 @@ pub fn run(args: &ProcessArgs) -> Result<(), Failure> {
     worst([done.and_then(|()| verdict(&description)), shown])
 }
 
+/// Looks at a cgroup for processes. A build or a shell's loop gains some as long as it runs.
+const LOOKS: usize = 16;
+
 /// The processes of a cgroup, and those that it gains meanwhile. One that cannot be moved stops no other; the first such is the
 /// failure of all.
 fn all_of(
@@ -66,10 +69,18 @@ fn all_of(
     description: &mut Description,
 ) -> Result<(), Failure> {
     let (mut seen, mut failed) = (BTreeSet::new(), None);
-    loop {
+    for look in 0.. {
         let mut new = cgroup.processes()?;
         new.retain(|&pid| seen.insert(pid));
         if new.is_empty() {
+            break;
+        }
+        if look == LOOKS {
+            failed.get_or_insert(Failure::new(
+                format!("the cgroup {} gains processes again and again", cgroup.name),
+                format!("{LOOKS} looks in a row found new ones; those of the last are not moved"),
+                "run it again, or freeze the cgroup meanwhile (cgroup.freeze)",
+            ));
             break;
         }
         for pid in new {
