@@ -31,10 +31,13 @@ struct Variant {
     /// The other one's name.
     like: String,
     /// More arguments of QEMU, behind the other one's: of an option given twice QEMU takes the last.
+    #[serde(default)]
     args: Vec<String>,
     /// The same under emulation alone.
     #[serde(default)]
     emulated: Vec<String>,
+    /// In place of the other one's.
+    device_tree: Option<PathBuf>,
     /// What tests may need of it, beside what the other one has.
     #[serde(default)]
     has: Vec<Feature>,
@@ -132,11 +135,15 @@ impl Machine {
                 args,
                 tcg,
                 counting,
+                device_tree,
                 ..
             } = &mut machine.qemu;
             args.extend(variant.args);
             for emulation in [tcg, counting] {
                 emulation.extend(variant.emulated.iter().cloned());
+            }
+            if let Some(file) = variant.device_tree {
+                *device_tree = Some(folder.join(file));
             }
             return Ok(machine);
         }
