@@ -33,6 +33,7 @@ pub mod spread;
 mod stall;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;
+mod threads;
 mod three_pass;
 mod throughput;
 mod trace;

@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::threads;
+
 /// A PMD-mapped THP on x86 and on arm64 with 4 KiB pages.
 pub const THP: usize = crate::schema::THP_BYTES;
 /// A base page where the benchmarks run; checked against the topology before anything is mapped.
@@ -279,6 +281,7 @@ fn word(at: usize, salt: u64) -> u64 {
 }
 
 /// Runs `work` over `0..len` in parts of whole pages, on `threads` threads that all get some of a small `len`.
+/// Threads that can be started do the parts of those that cannot.
 pub fn in_parts(len: usize, threads: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
     let part = (len.div_ceil(threads).next_multiple_of(PAGE)).min(PART);
     let next = AtomicU64::new(0);
@@ -292,8 +295,9 @@ pub fn in_parts(len: usize, threads: usize, work: &(dyn Fn(Range<usize>) + Sync)
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(worker);
+        let others = threads::have_room(threads).map_or(0, |()| threads - 1);
+        for _ in 0..others {
+            let _ = std::thread::Builder::new().spawn_scoped(scope, worker);
         }
         worker();
     });

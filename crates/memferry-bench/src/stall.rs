@@ -7,7 +7,6 @@
 //! max_batch_bytes.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,7 +22,7 @@ use super::region::{PAGE, Region, THP};
 use super::rig::{Means, bug, failed, new_mover, new_mtcopy, one_by_one};
 use super::throughput::routine;
 use super::trace::{Trace, Traced};
-use super::{host, kernel, rig};
+use super::{host, kernel, rig, threads};
 use crate::args::{Backend, LanesOn, Length, Migrator, StallArgs};
 use crate::failure::Failure;
 use crate::schema::{BenchFile, FromTo, Quantiles, Rows, StallRow};
@@ -334,36 +333,20 @@ impl Cell<'_> {
         counters: Counters,
         act: &mut dyn FnMut(&AtomicU8) -> Result<Duration, Failure>,
     ) -> Result<Worked, Failure> {
-        let (phase, ready) = (AtomicU8::new(COUNTED), Barrier::new(self.threads + 1));
-        let (acted, seen) = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.threads)
-                .map(|thread| {
-                    let (phase, ready) = (&phase, &ready);
-                    scope.spawn(move || {
-                        let mut seen = Seen::new(counters.pages);
-                        ready.wait();
-                        seen.work(counters, thread, phase);
-                        seen
-                    })
-                })
-                .collect();
-            ready.wait();
+        let phase = AtomicU8::new(COUNTED);
+        let work = |thread, mut seen: Seen| {
+            seen.work(counters, thread, &phase);
+            seen
+        };
+        let act = || {
             let acted = act(&phase);
             phase.store(ENDED, Ordering::Relaxed);
-            let seen: Vec<Seen> = workers
-                .into_iter()
-                .filter_map(|worker| worker.join().ok())
-                .collect();
-            (acted, seen)
-        });
+            acted
+        };
+        let (acted, seen) =
+            threads::together(self.threads, || Seen::new(counters.pages), work, act)
+                .map_err(threads::not_started(self.threads))?;
         let time = acted?;
-        if seen.len() != self.threads {
-            return Err(Failure::new(
-                "an application thread died",
-                "it panicked",
-                "report this",
-            ));
-        }
         Ok(Worked { seen, time })
     }
 

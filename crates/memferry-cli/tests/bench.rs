@@ -291,6 +291,29 @@ fn a_total_that_is_not_what_was_asked_for_is_told_at_once() {
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
 }
 
+/// Those that had started waited for the others for ever.
+#[test]
+fn threads_that_cannot_be_started_are_told() {
+    let spec = r#"{"lower":0,"top":[0],"cpus":[0],"regions":1,"region_bytes":2097152,"threads":4096,"accesses":1,
+                   "most_ms":null,"fill":false,"even":false,"by_daemon":false,"sample_ms":1}"#;
+    let stall = command::words("bench stall --threads 1024 --total 8M --seconds 1 --batch 64K");
+    for (line, threads) in [(&stall[..], 1024), (&["promote-run", spec], 4096)] {
+        let lines = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).expect("lines");
+        let output = std::process::Command::new("sh")
+            .args(["-c", r#"ulimit -v 1500000 && exec "$0" "$@""#])
+            .arg(command::command().get_program())
+            .args(line)
+            .stdin(lines)
+            .output()
+            .expect("start");
+        let said = stdout(&output) + &stderr(&output);
+        has(
+            &said,
+            &format!("cannot start {threads} threads | ulimit -v"),
+        );
+    }
+}
+
 #[test]
 fn an_unknown_copy_routine_is_told_before_anything_moves() {
     for bench in ["move", "count", "stall"] {

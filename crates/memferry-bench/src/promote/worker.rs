@@ -4,7 +4,6 @@
 
 use std::io::{self, BufRead, Write};
 use std::ops::Range;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,6 +20,7 @@ use super::watch::{Watch, promoted};
 use crate::cpu_time::of_thread;
 use crate::failure::{Failure, OrFail};
 use crate::region::{PAGE, Region};
+use crate::threads;
 
 /// How often the top tier is looked at again, at most, after it was filled.
 const FILLS: usize = 8;
@@ -273,37 +273,31 @@ fn together(
     started: Instant,
     book: &mut Seen,
 ) -> Result<(f64, f64), Failure> {
-    let begin = Barrier::new(spec.threads + 1);
     let (done, running) = (AtomicBool::new(false), AtomicU64::new(spec.threads as u64));
     let system_us = AtomicU64::new(0);
     let end_us = AtomicU64::new(0);
     let watcher = std::thread::current();
-    std::thread::scope(|scope| {
-        for thread in 0..spec.threads {
-            let (begin, done, running) = (&begin, &done, &running);
-            let (system_us, end_us, watcher) = (&system_us, &end_us, &watcher);
-            scope.spawn(move || {
-                pin(&spec.cpus);
-                begin.wait();
-                let from = Instant::now();
-                work.run(thread);
-                end_us.fetch_max(from.elapsed().as_micros() as u64, Ordering::Relaxed);
-                system_us.fetch_add(system_time_us(), Ordering::Relaxed);
-                if running.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    done.store(true, Ordering::Release);
-                    watcher.unpark();
-                }
-            });
+    let access = |thread, ()| {
+        let from = Instant::now();
+        work.run(thread);
+        end_us.fetch_max(from.elapsed().as_micros() as u64, Ordering::Relaxed);
+        system_us.fetch_add(system_time_us(), Ordering::Relaxed);
+        if running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            done.store(true, Ordering::Release);
+            watcher.unpark();
         }
-        begin.wait();
+    };
+    let follow = || {
         let period = Duration::from_millis(spec.sample_ms);
         let followed = watch.follow(period, work.made, &done, started, book);
         if followed.is_err() {
             work.stop.store(true, Ordering::Relaxed);
         }
         followed
-    })
-    .map_err(cannot_look)?;
+    };
+    let (followed, _) = threads::together(spec.threads, || pin(&spec.cpus), access, follow)
+        .map_err(threads::not_started(spec.threads))?;
+    followed.map_err(cannot_look)?;
     let seconds = |us: AtomicU64| us.into_inner() as f64 / 1e6;
     Ok((seconds(end_us), seconds(system_us)))
 }
