@@ -353,7 +353,7 @@ impl<'a> Between<'a> {
 }
 
 impl Stand for Between<'_> {
-    fn copy(&mut self, lanes: usize) -> f64 {
+    fn copy(&mut self, lanes: usize) -> Result<f64, Failure> {
         ceiling(&self.region, &mut self.spare, self.routine, lanes)
     }
 

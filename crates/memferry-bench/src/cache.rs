@@ -205,7 +205,7 @@ impl Bench<'_> {
                 self.back(&mut mover, &region, target)?;
                 let alone_again = self.reader.alone();
                 let since = self.reader.since();
-                ceiling(&region, &mut spare, *routine, lanes);
+                ceiling(&region, &mut spare, *routine, lanes)?;
                 let copying = self.reader.per_s(&since);
                 if round == 0 {
                     continue;

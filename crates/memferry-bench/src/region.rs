@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use super::threads;
 
@@ -280,27 +281,81 @@ fn word(at: usize, salt: u64) -> u64 {
     (at as u64 ^ salt << 48).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Runs `work` over `0..len` in parts of whole pages, on `threads` threads that all get some of a small `len`.
-/// Threads that can be started do the parts of those that cannot.
-pub fn in_parts(len: usize, threads: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
-    let part = (len.div_ceil(threads).next_multiple_of(PAGE)).min(PART);
-    let next = AtomicU64::new(0);
-    let worker = || {
+/// Parts of whole pages of a length, which threads take one after the other.
+struct Parts {
+    len: usize,
+    size: usize,
+    next: AtomicU64,
+}
+
+impl Parts {
+    /// So many threads all get some of a small `len`.
+    fn new(len: usize, threads: usize) -> Self {
+        Self {
+            len,
+            size: (len.div_ceil(threads).next_multiple_of(PAGE)).min(PART),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    fn each(&self, work: &(dyn Fn(Range<usize>) + Sync)) {
         loop {
-            let at = next.fetch_add(part as u64, Ordering::Relaxed) as usize;
-            if at >= len {
+            let at = self.next.fetch_add(self.size as u64, Ordering::Relaxed) as usize;
+            if at >= self.len {
                 return;
             }
-            work(at..(at + part).min(len));
+            work(at..(at + self.size).min(self.len));
         }
-    };
+    }
+}
+
+/// Runs `work` over `0..len` in parts of whole pages on `threads` threads. Threads that can be started do the parts of those
+/// that cannot.
+pub fn in_parts(len: usize, threads: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
+    let parts = &Parts::new(len, threads);
     std::thread::scope(|scope| {
         let others = threads::have_room(threads).map_or(0, |()| threads - 1);
         for _ in 0..others {
-            let _ = std::thread::Builder::new().spawn_scoped(scope, worker);
+            let _ = std::thread::Builder::new().spawn_scoped(scope, || parts.each(work));
         }
-        worker();
+        parts.each(work);
     });
+}
+
+/// The same on as many threads as that; the time from when all of them run until the last part is done.
+///
+/// # Errors
+/// A thread cannot be started.
+pub fn timed_in_parts(
+    len: usize,
+    threads: usize,
+    work: &(dyn Fn(Range<usize>) + Sync),
+) -> io::Result<Duration> {
+    let parts = Parts::new(len, threads);
+    let (missing, begun) = (AtomicUsize::new(threads - 1), AtomicBool::new(false));
+    let end = || {
+        parts.each(work);
+        Instant::now()
+    };
+    let other = |_, ()| {
+        missing.fetch_sub(1, Ordering::AcqRel);
+        // A thread that sleeps begins late.
+        while !begun.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        end()
+    };
+    let own = || {
+        while missing.load(Ordering::Acquire) > 0 {
+            std::thread::yield_now();
+        }
+        let started = Instant::now();
+        begun.store(true, Ordering::Release);
+        (started, end())
+    };
+    let ((started, own), others) = threads::together(threads - 1, || (), other, own)?;
+    let last = others.into_iter().fold(own, Instant::max);
+    Ok(last - started)
 }
 
 #[cfg(test)]
@@ -333,6 +388,18 @@ mod tests {
         // SAFETY: inside the region, and nobody else uses it.
         unsafe { *byte ^= 1 };
         assert_eq!(region.check_thinned(1), Err(6 * PAGE));
+    }
+
+    #[test]
+    fn as_many_threads_as_asked_for_share_a_timed_copy() {
+        let all = std::sync::Barrier::new(32);
+        let seen = AtomicUsize::new(0);
+        let work = |part: Range<usize>| {
+            all.wait();
+            seen.fetch_add(part.len(), Ordering::Relaxed);
+        };
+        timed_in_parts(32 * PAGE, 32, &work).expect("threads");
+        assert_eq!(seen.into_inner(), 32 * PAGE);
     }
 
     #[test]

@@ -19,8 +19,9 @@ use memferry_linux::topology::Topology;
 use super::busy::Spinners;
 use super::host;
 use super::nodes::{self, bring, missing};
-use super::region::{PAGE, Region, THP, in_parts};
+use super::region::{PAGE, Region, THP, timed_in_parts};
 use super::rounds::{Case, Run, Stand};
+use super::threads::not_started;
 use super::three_pass::three_passes;
 use crate::args::{self, LanesOn, Migrator, MigratorName, Priority, RunArgs, user_migrators};
 use crate::failure::{Failure, OrFail};
@@ -213,7 +214,7 @@ impl Rig {
 }
 
 impl Stand for Rig {
-    fn copy(&mut self, lanes: usize) -> f64 {
+    fn copy(&mut self, lanes: usize) -> Result<f64, Failure> {
         ceiling(&self.region, &mut self.spare, self.routine, lanes)
     }
 
@@ -389,10 +390,8 @@ impl Rig {
         if !case.pages.is_warm() {
             self.spare.clear();
         }
-        let started = Instant::now();
-        three_passes(&self.region, &empty, &self.spare, self.routine, case.lanes)
+        let elapsed = three_passes(&self.region, &empty, &self.spare, self.routine, case.lanes)
             .map_err(failed)?;
-        let elapsed = started.elapsed();
         // The ceiling's pages are in the region now, and those of the region in its place.
         self.empty = Some(std::mem::replace(&mut self.spare, empty));
         Ok(Moved {
@@ -420,15 +419,23 @@ impl Rig {
     }
 }
 
-/// Copies all of `from` to `to`, which is as large, with `lanes` threads; GB/s.
-pub fn ceiling(from: &Region, to: &mut Region, routine: Routine, lanes: usize) -> f64 {
+/// Copies all of `from` to `to`, which is as large, with `lanes` threads; GB/s. As the workers of a migrator, the threads run
+/// before.
+///
+/// # Errors
+/// A thread cannot be started.
+pub fn ceiling(
+    from: &Region,
+    to: &mut Region,
+    routine: Routine,
+    lanes: usize,
+) -> Result<f64, Failure> {
     let (src, dst, bytes) = (
         from.range().start,
         to.range().start,
         from.range().len().min(to.range().len()),
     );
-    let started = Instant::now();
-    in_parts(bytes, lanes, &|part: Range<usize>| {
+    let copied = timed_in_parts(bytes, lanes, &|part: Range<usize>| {
         let end = part.end;
         for at in part.step_by(SHARE) {
             let len = SHARE.min(end - at);
@@ -436,7 +443,8 @@ pub fn ceiling(from: &Region, to: &mut Region, routine: Routine, lanes: usize) -
             unsafe { routine.copy((src + at) as *const u8, (dst + at) as *mut u8, len) };
         }
     });
-    bytes as f64 / started.elapsed().as_secs_f64() / 1e9
+    let took = copied.map_err(not_started(lanes))?;
+    Ok(bytes as f64 / took.as_secs_f64() / 1e9)
 }
 
 /// The most bytes of which auto learns together: a span of the library.

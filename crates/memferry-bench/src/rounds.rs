@@ -89,7 +89,7 @@ pub struct Run {
 /// Memory that can be moved and copied.
 pub trait Stand {
     /// Copies the same bytes with `lanes` threads and moves no page; GB/s.
-    fn copy(&mut self, lanes: usize) -> f64;
+    fn copy(&mut self, lanes: usize) -> Result<f64, Failure>;
 
     /// One run: new contents, the timed move, every byte checked.
     fn run(&mut self, case: &Case) -> Result<Run, Failure>;
@@ -136,7 +136,7 @@ impl Rounds {
                 if ui.stopped() {
                     return Ok(());
                 }
-                let gbps = stand.copy(*lanes);
+                let gbps = stand.copy(*lanes)?;
                 copied.extend((round > 0).then_some(gbps));
             }
             let kept = self.ran.iter_mut().zip(&mut self.traced);

@@ -6,11 +6,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use linux_raw_sys::general as raw;
 use memferry::copy::Routine;
 
-use super::region::{PAGE, Region, THP, in_parts};
+use super::region::{PAGE, Region, THP, timed_in_parts};
 
 /// `_IOWR(0xAA, nr, T)` of the kernel's asm-generic/ioctl.h.
 const fn iowr<T>(nr: u32) -> libc::c_ulong {
@@ -23,40 +24,45 @@ const MOVE: libc::c_ulong = iowr::<raw::uffdio_move>(raw::_UFFDIO_MOVE);
 
 /// Copies the pages of `region` into those of `copies` by `threads`, and puts these into their place. `empty` gets the
 /// pages that were there; without `copies` there (cold), it allocates them while it copies. Closing its descriptor ends
-/// the watch of both.
+/// the watch of both. Gives the time without that in which threads start: a program may have them already.
 pub fn three_passes(
     region: &Region,
     empty: &Region,
     copies: &Region,
     routine: Routine,
     threads: usize,
-) -> io::Result<()> {
+) -> io::Result<Duration> {
     let bytes = region.range().len();
     let [place, out, into] = [region, empty, copies].map(|of| of.range().start);
+    let begun = Instant::now();
     let faults = Userfaultfd::open()?;
     faults.watch(place, bytes)?;
     faults.watch(out, bytes)?;
-    each(bytes, threads, |at, len| {
+    let mut took = begun.elapsed();
+    took += each(bytes, threads, |at, len| {
         faults.carry(out + at, place + at, len)
     })?;
-    each(bytes, threads, |at, len| {
+    took += each(bytes, threads, |at, len| {
         // SAFETY: both regions are `bytes` long, parts are disjoint, and nobody else uses either.
         unsafe { routine.copy((out + at) as *const u8, (into + at) as *mut u8, len) };
         Ok(())
     })?;
-    each(bytes, threads, |at, len| {
+    took += each(bytes, threads, |at, len| {
         faults.carry(place + at, into + at, len)
-    })
+    })?;
+    let begun = Instant::now();
+    drop(faults);
+    Ok(took + begun.elapsed())
 }
 
-/// Does `work` for every 2 MiB by `threads`; the first failure.
+/// Does `work` for every 2 MiB by `threads`; the time, or a failure.
 fn each(
     bytes: usize,
     threads: usize,
     work: impl Fn(usize, usize) -> io::Result<()> + Sync,
-) -> io::Result<()> {
+) -> io::Result<Duration> {
     let failed = Mutex::new(Ok(()));
-    in_parts(bytes, threads, &|part| {
+    let took = timed_in_parts(bytes, threads, &|part| {
         for at in part.clone().step_by(THP) {
             if let Err(error) = work(at, THP.min(part.end - at)) {
                 *failed
@@ -65,10 +71,10 @@ fn each(
                 return;
             }
         }
-    });
-    failed
-        .into_inner()
+    })?;
+    (failed.into_inner())
         .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .map(|()| took)
 }
 
 /// Whether this process may, by a system call that containers often refuse.

@@ -48,7 +48,7 @@ pub fn measure(topology: &Topology, ui: &Ui) -> Result<Copies, Failure> {
             // Routines take turns, so that drift of the machine hits all alike.
             for _ in 0..RUNS {
                 for (routine, speeds) in available().iter().zip(&mut speeds) {
-                    speeds.push(ceiling(&from, &mut to, *routine, threads));
+                    speeds.push(ceiling(&from, &mut to, *routine, threads)?);
                 }
             }
             rows.extend(available().iter().zip(speeds).map(|(routine, mut gbps)| {
