@@ -5,6 +5,7 @@
 use memferry::copy::{self, available};
 use memferry_bench::ceiling;
 use memferry_bench::region::Region;
+use memferry_linux::affinity;
 use memferry_linux::topology::Topology;
 
 use super::description::{Copies, CopyRoutine, CopyRow};
@@ -22,7 +23,8 @@ pub fn measure(topology: &Topology, ui: &Ui) -> Result<Copies, Failure> {
         "unknown copy routine",
         "`memferry topology --copy` without the variable lists those of this machine",
     )?;
-    let buffer_bytes = buffer_bytes(topology);
+    let usable = affinity::allowed().unwrap_or_else(|_| topology.cpus.online.clone());
+    let buffer_bytes = buffer_bytes(topology, &usable);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if cpus > 1 { vec![1, cpus] } else { vec![1] };
     let kinds = [
@@ -79,12 +81,13 @@ pub fn measure(topology: &Topology, ui: &Ui) -> Result<Copies, Failure> {
     })
 }
 
-/// Bytes of the source, and again of the destination: together they are twice the largest cache, but never more than a
-/// quarter of the free memory, and not so much that the measurement takes longer than some seconds.
-fn buffer_bytes(topology: &Topology) -> u64 {
-    let caches = topology.cpus.cache_groups.iter();
-    let largest = caches.filter_map(|group| group.size_bytes).max();
-    let wanted = largest.unwrap_or(0).clamp(64 << 20, 512 << 20);
+/// Bytes of the source, and again of the destination: together they are twice the last-level caches of the usable CPUs, but
+/// never more than a quarter of the free memory, and not so much that the measurement takes longer than some seconds.
+fn buffer_bytes(topology: &Topology, usable: &[u32]) -> u64 {
+    let mut caches = topology.cpus.cache_groups.clone();
+    caches.retain(|group| group.cpus.iter().any(|cpu| usable.contains(cpu)));
+    let all: u64 = caches.iter().filter_map(|group| group.size_bytes).sum();
+    let wanted = all.clamp(64 << 20, 2 << 30);
     let room = topology.memory.available_bytes / 8;
     (wanted.min(room) / THP_BYTES as u64).max(1) * THP_BYTES as u64
 }
@@ -92,20 +95,28 @@ fn buffer_bytes(topology: &Topology) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memferry_linux::topology::CacheGroup;
 
     #[test]
     fn the_buffers_outgrow_the_cache_and_fit_in_memory() {
         let mut topology = Topology::read().expect("topology");
-        topology.memory.available_bytes = 64 << 30;
-        for (cache, expected) in [(Some(1 << 20), 64), (Some(105 << 20), 104), (None, 64)] {
-            for group in &mut topology.cpus.cache_groups {
-                group.size_bytes = cache;
-            }
-            assert_eq!(buffer_bytes(&topology), expected << 20, "{cache:?}");
-        }
-        topology.memory.available_bytes = 128 << 20;
-        assert_eq!(buffer_bytes(&topology), 16 << 20);
-        topology.memory.available_bytes = 0;
-        assert_eq!(buffer_bytes(&topology), 2 << 20);
+        let group = topology.cpus.cache_groups[0].clone();
+        let mut bytes = |cache: Option<u64>, caches: u32, available: u64| {
+            let group = |cpu| CacheGroup {
+                cpus: vec![cpu],
+                size_bytes: cache,
+                ..group.clone()
+            };
+            // The last one is of a CPU that this process may not use.
+            topology.cpus.cache_groups = (0..=caches).map(group).collect();
+            topology.memory.available_bytes = available;
+            buffer_bytes(&topology, &Vec::from_iter(0..caches)) >> 20
+        };
+        assert_eq!(bytes(Some(1 << 20), 1, 64 << 30), 64);
+        assert_eq!(bytes(Some(105 << 20), 1, 64 << 30), 104);
+        assert_eq!(bytes(Some(32 << 20), 16, 64 << 30), 512);
+        assert_eq!(bytes(None, 1, 64 << 30), 64);
+        assert_eq!(bytes(Some(32 << 20), 16, 128 << 20), 16);
+        assert_eq!(bytes(None, 1, 0), 2);
     }
 }
