@@ -176,7 +176,8 @@ pub fn columns(
     names: &[String],
 ) -> Result<Vec<(Means, usize)>, Failure> {
     let means = named(asked, names)?.into_iter().map(Means::Kernel);
-    Ok(means.flat_map(|means| with_lanes(means, lanes)).collect())
+    let why = format!("the kernel's migrators have {MOST_LANES} at most");
+    with_lanes(means, lanes, MOST_LANES as usize, &why)
 }
 
 #[cfg(test)]

@@ -70,14 +70,43 @@ impl Means {
     }
 }
 
-/// The library's migrators that are asked for, with their lanes.
-pub fn columns(asked: &[MigratorName], lanes: &[usize]) -> Vec<(Means, usize)> {
+/// The library's migrators that are asked for, with their lanes, each of which needs one of the `cpus`.
+///
+/// # Errors
+/// More lanes than that.
+pub fn columns(
+    asked: &[MigratorName],
+    lanes: &[usize],
+    cpus: usize,
+) -> Result<Vec<(Means, usize)>, Failure> {
     let means = user_migrators(asked).into_iter().map(Means::Mover);
-    means.flat_map(|means| with_lanes(means, lanes)).collect()
+    let why = format!("this process may use {cpus} CPUs, and a lane needs one for itself");
+    with_lanes(means, lanes, cpus, &why)
 }
 
-/// Who moves, with each number of lanes that it can have; auto may take as many as the others have.
-pub fn with_lanes(means: Means, lanes: &[usize]) -> Vec<(Means, usize)> {
+/// Who moves, each with all numbers of lanes that it can have; auto may take as many as the others have.
+///
+/// # Errors
+/// More than `most` lanes, and why there are no more.
+pub fn with_lanes(
+    means: impl Iterator<Item = Means>,
+    lanes: &[usize],
+    most: usize,
+    why: &str,
+) -> Result<Vec<(Means, usize)>, Failure> {
+    let columns = means.flat_map(|means| each_with_lanes(means, lanes));
+    let columns: Vec<(Means, usize)> = columns.collect();
+    match columns.iter().find(|(_, lanes)| *lanes > most) {
+        Some((means, lanes)) => Err(Failure::new(
+            format!("{} cannot have {lanes} lanes here", means.name()),
+            why,
+            format!("give --lanes up to {most}"),
+        )),
+        None => Ok(columns),
+    }
+}
+
+fn each_with_lanes(means: Means, lanes: &[usize]) -> Vec<(Means, usize)> {
     let lanes = match means.name() {
         MTCOPY | DCBM => lanes.to_vec(),
         AUTO => vec![lanes.iter().copied().max().unwrap_or(1)],

@@ -47,6 +47,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// `bench stall`.
 pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let topology = host::topology()?;
+    let cpus = host::usable_cpus(&topology);
     let routine = routine(args.copy.as_deref())?;
     let of_kernel = args.backend == Backend::Kernel;
     let usual = match of_kernel && topology.is_emulated() {
@@ -72,7 +73,7 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let mut control = None;
     let mut columns = match of_kernel {
         true => kernel_columns(args, &mut control, &mut say)?,
-        false => rig::columns(args.migrators(), &args.lanes),
+        false => rig::columns(args.migrators(), &args.lanes, cpus)?,
     };
     // Its lanes are not fixed.
     columns.retain(|(means, _)| !means.is_auto());
@@ -123,7 +124,7 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             means,
             lanes,
             batch: batch.0 as usize,
-            threads: args.threads(host::usable_cpus(&topology), lanes),
+            threads: args.threads(cpus, lanes),
             length: args.length(),
             allow_faulty_kernel: args.allow_faulty_kernel,
         };

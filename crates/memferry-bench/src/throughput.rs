@@ -179,7 +179,7 @@ impl<'a> Bench<'a> {
         };
         if args.backend == Backend::User {
             bench.nodes = nodes::choose_or_within(topology, &args.nodes)?;
-            bench.columns = rig::columns(&args.migrator, &args.lanes(usable));
+            bench.columns = rig::columns(&args.migrator, &args.lanes(usable), usable)?;
             bench.notes.extend(host::emulated_note(topology));
             return Ok(bench);
         }

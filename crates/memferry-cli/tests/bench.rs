@@ -291,6 +291,18 @@ fn a_total_that_is_not_what_was_asked_for_is_told_at_once() {
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
 }
 
+#[test]
+fn a_lane_too_many_is_refused_before_memory_is_filled() {
+    let cpus = affinity::allowed().expect("CPUs").len();
+    for bench in ["move", "count", "stall"] {
+        let output = memferry(&format!("bench {bench} --migrator mtcopy --lanes 1,5000"));
+        let told =
+            format!("mtcopy cannot have 5000 lanes here | {cpus} CPUs | --lanes up to {cpus}");
+        fails(&output, &told);
+        assert_eq!(stdout(&output), "", "nothing was measured");
+    }
+}
+
 /// Those that had started waited for the others for ever.
 #[test]
 fn threads_that_cannot_be_started_are_told() {
