@@ -60,10 +60,9 @@ pub fn of_none(case: &Case, runs: &[Run], all: &[(Case, Vec<Run>)]) -> Option<f6
 /// less than a huge page do not count: they can be too small for a migrator. Nor does auto, whose choice the plain copy is.
 pub fn not_copied(rows: &[MoveRow]) -> Option<String> {
     copied_by_others(rows, |row| {
-        let all = (row.bytes * row.runs as u64) as f64;
         let beside = row.beside_disk.as_ref().and_then(|of| of.copied_bytes);
         let copied = row.copied_bytes?;
-        let share = beside.map_or(copied, |beside| beside.min(copied)) as f64 / all;
+        let share = beside.map_or(copied, |beside| beside.min(copied)) as f64 / row.bytes_of_runs();
         let folio = Size(row.folio_bytes as u64);
         let folios = row.folios.unwrap_or(row.bytes as usize / row.folio_bytes);
         let (migrator, lanes, percent) = (&row.migrator, row.lanes, share * 100.0);
@@ -283,6 +282,11 @@ mod tests {
             row("auto", 512, Some(two_mib)),
         ];
         assert_eq!(not_copied(&good), None);
+        let large = MoveRow {
+            bytes: u64::MAX,
+            ..row("mtcopy", 512, Some(0))
+        };
+        assert!(!large.is_by_name());
         let told = not_copied(&[row("mtcopy", 512, Some(two_mib))]).expect("told");
         assert!(told.contains("mtcopy x2, 512 of 4K: 50%"), "{told}");
     }

@@ -305,14 +305,18 @@ impl MoveRow {
         self.migrator == "per-folio" || self.is_kernels() && self.migrator == "none"
     }
 
+    /// Bytes of all runs. Another's file may have any numbers, whose product is larger than a u64.
+    pub fn bytes_of_runs(&self) -> f64 {
+        self.bytes as f64 * self.runs as f64
+    }
+
     /// Whether the migrator that it names copied nine tenths of its bytes; of `auto` the plain copy is a choice.
     pub fn is_by_name(&self) -> bool {
         if self.migrator == "auto" {
             return true;
         }
-        let all = (self.bytes * self.runs as u64) as f64;
         self.copied_bytes
-            .is_none_or(|copied| copied as f64 >= BY_NAME * all)
+            .is_none_or(|copied| copied as f64 >= BY_NAME * self.bytes_of_runs())
     }
 }
 

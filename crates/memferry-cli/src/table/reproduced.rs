@@ -167,14 +167,13 @@ fn shares(of: &Reproduced) -> Vec<Table> {
 fn runs(rows: &[&MoveRow]) -> Table {
     let busy = rows.iter().any(|row| row.busy_lost.is_some());
     let row = |row: &&MoveRow| {
-        let all = (row.bytes * row.runs as u64) as f64;
         let [user, system, idle] = row.cpu_ticks.unwrap_or_default().percent();
         let size = sized(row.folios, row.folio_bytes as u64);
         let mut cells = vec![
             format!("{size}, {}, {}", row.migrator, lanes(row.lanes)),
             or_dash(row.lanes_used.map(|used| format!("{used:.1}"))),
             or_dash(row.helpers_ns.map(|ns| format!("{:.1}", ns as f64 / 1e6))),
-            percent(row.copied_bytes.map(|copied| copied as f64 / all)),
+            percent((row.copied_bytes).map(|copied| copied as f64 / row.bytes_of_runs())),
             or_dash(row.declined_batches),
             format!("{user:.0}"),
             format!("{system:.0}"),
