@@ -27,6 +27,7 @@ use crate::schema::cache::CacheRow;
 use crate::schema::{BenchFile, FromTo, Rows};
 use crate::spread::mean_sd;
 use crate::ui::Ui;
+use crate::units::Size;
 
 /// How long the thread reads alone before each move.
 const ALONE: Duration = Duration::from_millis(100);
@@ -55,6 +56,17 @@ pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             ));
         }
     };
+    let room = topology.memory.available_bytes / 4;
+    if working_set > room {
+        return Err(Failure::new(
+            format!("a working set of {} has no room", Size(working_set)),
+            format!(
+                "a quarter of the memory that is available is {}",
+                Size(room >> 20 << 20)
+            ),
+            "give a smaller --working-set, or free memory",
+        ));
+    }
     let nodes = nodes::choose_or_within(&topology, &args.nodes)?;
     let wanted = args.wanted_total();
     let total = nodes::fitting(wanted, &topology, nodes, 2);

@@ -224,6 +224,8 @@ fn cache_has_a_verified_row_for_each_copy_routine() {
         let refused = memferry("bench cache --quick --total 4M");
         return fails(&refused, "do not fit a cache");
     }
+    let refused = memferry("bench cache --quick --total 4M --working-set 65536T");
+    fails(&refused, "working set of 65536T has no room | --working-set");
     let folder = tempfile::tempdir().expect("folder");
     let (text, file) = bench("cache --total 4M --runs 2 --working-set 1M", folder.path());
     let routines = memferry::copy::available();
