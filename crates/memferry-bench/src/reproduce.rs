@@ -10,7 +10,7 @@ use crate::args::{self, Backend};
 use crate::failure::Failure;
 use crate::published::Figure;
 use crate::published::tables::{self, Experiment, Table};
-use crate::region::PAGE;
+use crate::region::{PAGE, THP};
 use crate::schema::compaction::CompactionRow;
 use crate::schema::reproduced::{
     Cell, Compacted, CompactionCell, LanesCell, LeftOut, Measured, Reproduced, ShareCell,
@@ -242,9 +242,8 @@ impl<'a> Plan<'a> {
                 format!("count --folio {} --folios {}", folios[0], list(&counts))
             }
             _ => {
-                let total = ((1u64 << 30) as f64 * self.args.scale.0) as u64;
-                let total = total.next_multiple_of(2 << 20);
-                format!("move --folio {} --total {}", list(&folios), Size(total))
+                let total = self.scaled((1 << 30) as f64);
+                format!("move --folio {} --total {total}", list(&folios))
             }
         };
         line += &format!(
@@ -349,9 +348,14 @@ impl<'a> Plan<'a> {
             .iter()
             .map(|of| of.pages_migrated)
             .max();
-        let total = pages.unwrap_or(0) as f64 * 2.0 * PAGE as f64 * self.args.scale.0;
-        let total = Size((total as u64).next_multiple_of(2 << 20));
+        let total = self.scaled(pages.unwrap_or(0) as f64 * 2.0 * PAGE as f64);
         Ok(format!("compaction --total {total} --migrator {migrators}"))
+    }
+
+    /// That part of so many bytes which --scale asks for, in whole THPs, one at least.
+    fn scaled(&self, bytes: f64) -> Size {
+        let part = (bytes * self.args.scale.0) as u64;
+        Size(part.max(1).next_multiple_of(THP as u64))
     }
 
     fn impossible(&self) -> Failure {
@@ -656,6 +660,22 @@ mod tests {
             refused.to_string().contains("leave out --seconds"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn a_tiny_scale_leaves_a_benchmark() {
+        for table in tables::TABLES {
+            for backend in ["user", "kernel"] {
+                let line = format!("reproduce {} --scale 1e-15 --backend {backend}", table.name);
+                let Ok(args::Bench::Reproduce(args)) = args::read(&line) else {
+                    panic!("{line}");
+                };
+                // What this machine cannot have at all is refused.
+                for line in Plan::new(table, &args).map_or_else(|_| Vec::new(), |of| of.lines) {
+                    assert!(args::read(&line).is_ok(), "{line}");
+                }
+            }
+        }
     }
 
     #[test]
