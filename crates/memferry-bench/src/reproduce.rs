@@ -157,7 +157,6 @@ impl<'a> Plan<'a> {
         let option = match (self.args.backend, nodes.from.or(nodes.to)) {
             (Backend::User, _) => "--backend user",
             (_, Some(_)) => "--from and --to",
-            (Backend::Kernel, None) if self.args.allow_faulty_kernel => "--allow-faulty-kernel",
             (Backend::Kernel, None) => return Ok(()),
         };
         Err(Failure::new(

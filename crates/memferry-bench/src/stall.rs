@@ -23,7 +23,7 @@ use super::rig::{Means, bug, failed, new_mover, new_mtcopy, one_by_one};
 use super::throughput::routine;
 use super::trace::{Trace, Traced};
 use super::{host, kernel, rig, threads};
-use crate::args::{Backend, LanesOn, Length, Migrator, StallArgs};
+use crate::args::{Backend, LanesOn, Length, Migrator, StallArgs, distinct};
 use crate::failure::Failure;
 use crate::schema::{BenchFile, FromTo, Quantiles, Rows, StallRow};
 use crate::ui::Ui;
@@ -73,14 +73,14 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let mut control = None;
     let mut columns = match of_kernel {
         true => kernel_columns(args, &mut control, &mut say)?,
-        false => rig::columns(args.migrators(), &args.lanes, cpus)?,
+        false => rig::columns(args.migrators(), &distinct(&args.lanes), cpus)?,
     };
     // Its lanes are not fixed.
     columns.retain(|(means, _)| !means.is_auto());
     let fits = |batch: &Size| !of_kernel || batch.0 <= total;
     let mut cells = Vec::new();
     let mut larger = None;
-    for &folio in &args.folio {
+    for folio in distinct(&args.folio) {
         for (means, lanes) in &columns {
             let batches = match means {
                 // Its batch is the folio, whatever the list says.
@@ -158,7 +158,7 @@ fn kernel_columns(
 ) -> Result<Vec<(Means, usize)>, Failure> {
     let found = kernel::migration()?;
     let registered = kernel::registered(&found);
-    let mut columns = kernel::columns(args.migrators(), &args.lanes, &registered)?;
+    let mut columns = kernel::columns(args.migrators(), &distinct(&args.lanes), &registered)?;
     if found.is_err() {
         if args.batch.iter().any(|&batch| batch != LARGEST) {
             return Err(Failure::new(

@@ -196,7 +196,7 @@ fn count_gives_a_row_for_every_number_of_folios() {
 fn stall_loses_no_write_and_counts_every_access() {
     let folder = tempfile::tempdir().expect("folder");
     let (text, file) = bench(
-        "stall --rounds 3 --total 4M --migrator per-folio,mtcopy --folio 4K,2M",
+        "stall --rounds 3 --total 4M --migrator per-folio,mtcopy --folio 4K,2M,4K --lanes 1,1",
         folder.path(),
     );
     // per-folio has one batch, its folio; mtcopy has those from 64 KiB to 2 MiB that hold a folio.
@@ -225,7 +225,10 @@ fn cache_has_a_verified_row_for_each_copy_routine() {
         return fails(&refused, "do not fit a cache");
     }
     let refused = memferry("bench cache --quick --total 4M --working-set 65536T");
-    fails(&refused, "working set of 65536T has no room | --working-set");
+    fails(
+        &refused,
+        "working set of 65536T has no room | --working-set",
+    );
     let folder = tempfile::tempdir().expect("folder");
     let (text, file) = bench("cache --total 4M --runs 2 --working-set 1M", folder.path());
     let routines = memferry::copy::available();

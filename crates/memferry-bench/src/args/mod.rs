@@ -60,7 +60,9 @@ impl Bench {
                 (args.batch.as_slice(), args.folio.clone())
             }
             Self::Cache(args) => return args.nodes.check(),
-            Self::Compaction(_) | Self::Promote(_) | Self::Reproduce(_) => return Ok(()),
+            Self::Promote(args) => return args.check(),
+            Self::Reproduce(args) => return check_faulty(args.backend, args.allow_faulty_kernel),
+            Self::Compaction(_) => return Ok(()),
         };
         match (batches.iter().min(), folios.iter().max()) {
             (Some(batch), Some(folio)) if batch < folio => Err(format!(
@@ -290,6 +292,11 @@ impl RunArgs {
     pub fn check(&self) -> Result<(), String> {
         self.nodes.check()?;
         check_migrators(self.backend, &self.migrator)?;
+        check_faulty(self.backend, self.allow_faulty_kernel)?;
+        let autos = [MigratorName::Auto, MigratorName::All];
+        if self.learn.is_some() && !self.migrator.iter().any(|name| autos.contains(name)) {
+            return Err("--learn is of auto: give --migrator auto".to_owned());
+        }
         if self.backend == Backend::User {
             if self.lanes_on.idle_only.is_some() {
                 return Err(
@@ -432,6 +439,7 @@ impl StallArgs {
             return Err(why.to_owned());
         }
         check_migrators(self.backend, &self.migrator)?;
+        check_faulty(self.backend, self.allow_faulty_kernel)?;
         if self.backend == Backend::User {
             return self.batch.iter().try_for_each(|&size| small_batch(size));
         }
@@ -572,6 +580,14 @@ fn check_migrators(backend: Backend, names: &[MigratorName]) -> Result<(), Strin
     match names.iter().find(|name| others.contains(name)) {
         Some(name) => Err(format!("{} is {why}", value_name(*name))),
         None => Ok(()),
+    }
+}
+
+/// Refuses what is of userfaultfd alone.
+fn check_faulty(backend: Backend, allow_faulty_kernel: bool) -> Result<(), String> {
+    match allow_faulty_kernel && backend == Backend::Kernel {
+        true => Err("--allow-faulty-kernel is of userfaultfd: it is for --backend user".to_owned()),
+        false => Ok(()),
     }
 }
 

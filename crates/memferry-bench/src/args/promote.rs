@@ -78,6 +78,17 @@ pub struct PromoteArgs {
 }
 
 impl PromoteArgs {
+    /// What goes together on the command line, and what does not.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if !self.source.is_empty() && !self.modes().contains(&ModeName::Pghot) {
+            return Err("--source is of pghot: give --mode pghot".to_owned());
+        }
+        if self.regions.is_some() && !self.scenarios().contains(&Scenario::Full) {
+            return Err("--regions is of scenario 2: give --scenario 2".to_owned());
+        }
+        Ok(())
+    }
+
     /// The scenarios, each once.
     pub fn scenarios(&self) -> Vec<Scenario> {
         match self.like {
