@@ -273,7 +273,8 @@ impl<'a> Between<'a> {
             disk: None,
             learn: Duration::ZERO,
         };
-        between.check_folios()?;
+        check_folios(&between.region, folio, nodes.from)?;
+        check_folios(&between.spare, folio, nodes.to)?;
         bring(&between.heads(bytes / folio), nodes.from)?;
         Ok(between)
     }
@@ -286,37 +287,6 @@ impl<'a> Between<'a> {
     /// Repeats each run beside this disk.
     pub fn beside(self, disk: Option<Arc<Disk>>) -> Self {
         Self { disk, ..self }
-    }
-
-    /// Whether the kernel gave folios of the wanted size.
-    fn check_folios(&self) -> Result<(), Failure> {
-        let given = match self.folio {
-            PAGE | THP => self.region.is_made_of(self.folio == THP).unwrap_or(true),
-            // A single page may be elsewhere, of a kernel short of memory.
-            folio => self
-                .region
-                .folios_of(folio)
-                .is_none_or(|share| share > 0.99),
-        };
-        if given {
-            return Ok(());
-        }
-        let size = Size(self.folio as u64);
-        let file = match self.folio {
-            PAGE | THP => "/sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
-            folio => format!(
-                "/sys/kernel/mm/transparent_hugepage/hugepages-{}kB/enabled",
-                folio >> 10
-            ),
-        };
-        Err(Failure::new(
-            format!("the memory is not made of folios of {size}"),
-            format!(
-                "the kernel does not give them, or node {} is too fragmented",
-                self.nodes.from
-            ),
-            format!("set {file} to madvise, or leave {size} out of --folio"),
-        ))
     }
 
     /// The addresses of the first folios.
@@ -333,7 +303,7 @@ impl<'a> Between<'a> {
         }
         let bytes = self.region.range().len();
         self.region = map(Some(self.nodes.from), bytes, self.folio, self.threads)?;
-        self.check_folios()
+        check_folios(&self.region, self.folio, self.nodes.from)
     }
 
     /// The timed calls.
@@ -350,6 +320,31 @@ impl<'a> Between<'a> {
         let pages = Vec::from_iter(self.region.head(heads.len() * self.folio).step_by(PAGE));
         Ok(missing(&pages, self.nodes.to)? == 0)
     }
+}
+
+/// Whether the kernel gave folios of the wanted size.
+fn check_folios(region: &Region, folio: usize, node: u32) -> Result<(), Failure> {
+    let given = match folio {
+        PAGE | THP => region.is_made_of(folio == THP).unwrap_or(true),
+        // A single page may be elsewhere, of a kernel short of memory.
+        folio => region.folios_of(folio).is_none_or(|share| share > 0.99),
+    };
+    if given {
+        return Ok(());
+    }
+    let size = Size(folio as u64);
+    let file = match folio {
+        PAGE | THP => "/sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
+        folio => format!(
+            "/sys/kernel/mm/transparent_hugepage/hugepages-{}kB/enabled",
+            folio >> 10
+        ),
+    };
+    Err(Failure::new(
+        format!("the memory on node {node} is not made of folios of {size}"),
+        "the kernel does not give them, or the node is too fragmented",
+        format!("set {file} to madvise, or leave {size} out of --folio"),
+    ))
 }
 
 impl Stand for Between<'_> {
@@ -443,5 +438,18 @@ impl Between<'_> {
                 self.nodes.to
             ),
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_other_folios_is_refused_with_its_node() {
+        let region = Region::new(THP, false, 1).expect("region");
+        assert!(check_folios(&region, PAGE, 3).is_ok());
+        let told = check_folios(&region, THP, 3).expect_err("base pages");
+        assert!(told.to_string().contains("on node 3"), "{told}");
     }
 }

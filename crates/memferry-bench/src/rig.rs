@@ -190,25 +190,8 @@ impl Rig {
         let page = if huge { THP } else { PAGE };
         let region = nodes::map(nodes.map(|of| of.from), bytes, page, threads)?;
         let spare = nodes::map(nodes.map(|of| of.to), bytes, page, threads)?;
-        let is_right = region.is_made_of(huge).or_fail(
-            "cannot see which pages the memory is made of",
-            "mount /proc in this container",
-        )?;
-        if !is_right {
-            return Err(Failure::new(
-                if huge {
-                    "the memory did not become THPs"
-                } else {
-                    "the memory became THPs against advice"
-                },
-                "transparent huge pages are off, or memory is too fragmented",
-                if huge {
-                    "set /sys/kernel/mm/transparent_hugepage/enabled to madvise, or leave 2M out of --folio"
-                } else {
-                    "set /sys/kernel/mm/transparent_hugepage/enabled to madvise"
-                },
-            ));
-        }
+        check_pages(&region, huge, nodes.map(|of| of.from))?;
+        check_pages(&spare, huge, nodes.map(|of| of.to))?;
         let mover = |pool_bytes: Option<usize>| {
             let options = MoverOptions::new(Batch::with_routine(routine));
             new_mover(options, pool_bytes, args.allow_faulty_kernel)
@@ -302,6 +285,31 @@ impl Stand for Rig {
             ..Run::default()
         })
     }
+}
+
+/// Whether memory has pages of the wanted size: the ceiling's other half counts as much as what moves.
+fn check_pages(region: &Region, huge: bool, node: Option<u32>) -> Result<(), Failure> {
+    let is_right = region.is_made_of(huge).or_fail(
+        "cannot see which pages the memory is made of",
+        "mount /proc in this container",
+    )?;
+    if is_right {
+        return Ok(());
+    }
+    let on = node.map_or_else(String::new, |node| format!(" on node {node}"));
+    Err(Failure::new(
+        if huge {
+            format!("the memory{on} did not become THPs")
+        } else {
+            format!("the memory{on} became THPs against advice")
+        },
+        "transparent huge pages are off, or memory is too fragmented",
+        if huge {
+            "set /sys/kernel/mm/transparent_hugepage/enabled to madvise, or leave 2M out of --folio"
+        } else {
+            "set /sys/kernel/mm/transparent_hugepage/enabled to madvise"
+        },
+    ))
 }
 
 /// What a timed move took.
