@@ -324,12 +324,13 @@ impl<'a> Between<'a> {
 
 /// Whether the kernel gave folios of the wanted size.
 fn check_folios(region: &Region, folio: usize, node: u32) -> Result<(), Failure> {
-    let given = match folio {
-        PAGE | THP => region.is_made_of(folio == THP).unwrap_or(true),
-        // A single page may be elsewhere, of a kernel short of memory.
-        folio => region.folios_of(folio).is_none_or(|share| share > 0.99),
+    let share = match folio {
+        PAGE | THP => None,
+        // THPs look as contiguous.
+        folio => region.folios_of(folio),
     };
-    if given {
+    // A single page may be elsewhere, of a kernel short of memory.
+    if region.is_made_of(folio == THP).unwrap_or(true) && share.is_none_or(|share| share > 0.99) {
         return Ok(());
     }
     let size = Size(folio as u64);

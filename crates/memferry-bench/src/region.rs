@@ -20,6 +20,8 @@ pub const PAGE: usize = 4096;
 pub const LINE: usize = 64;
 /// More than any run counts in one line, and less than the difference between the words of two places.
 const MOST_COUNTED: u64 = 1 << 40;
+/// Mappings that memory is cut into at a time: a quarter of what a process may have (vm.max_map_count by default).
+const PIECES: usize = 1 << 14;
 /// What one thread fills or checks at a time.
 const PART: usize = 8 << 20;
 
@@ -61,20 +63,31 @@ impl Region {
         unsafe { (region.start as *mut u8).write_volatile(0) };
         region.advise(0..len, libc::MADV_DONTNEED);
         region.advise(0..len, libc::MADV_HUGEPAGE);
-        for piece in (0..len).step_by(2 * folio) {
-            region.advise(piece..piece + folio, libc::MADV_DONTDUMP);
+        for start in (0..len).step_by(PIECES * folio) {
+            let span = start..len.min(start + PIECES * folio);
+            for piece in span.clone().step_by(2 * folio) {
+                region.try_advise(piece..piece + folio, libc::MADV_DONTDUMP)?;
+            }
+            region.touch(&span, threads);
+            region.advise(span, libc::MADV_DODUMP);
         }
         region.fill(threads);
-        region.advise(0..len, libc::MADV_DODUMP);
         Ok(region)
     }
 
     /// Advice that keeps contents, or empties a region that holds none yet. A kernel without THP refuses some of it and has
     /// only base pages, which `is_made_of` and `folios_of` find out.
     fn advise(&self, part: Range<usize>, advice: libc::c_int) {
+        let _ = self.try_advise(part, advice);
+    }
+
+    fn try_advise(&self, part: Range<usize>, advice: libc::c_int) -> io::Result<()> {
         let start = (self.start + part.start) as *mut libc::c_void;
         // SAFETY: the range is this value's own.
-        unsafe { libc::madvise(start, part.len(), advice) };
+        match unsafe { libc::madvise(start, part.len(), advice) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Maps `len` bytes (a multiple of 2 MiB) and touches none.
@@ -123,6 +136,17 @@ impl Region {
     /// The first `len` bytes.
     pub fn head(&self, len: usize) -> Range<usize> {
         self.start..self.start + len.min(self.len)
+    }
+
+    /// Has a part touched for the first time.
+    fn touch(&self, span: &Range<usize>, threads: usize) {
+        let start = self.start + span.start;
+        in_parts(span.len(), threads, &|part| {
+            for at in part.step_by(PAGE) {
+                // SAFETY: `at` lies in the mapping, whose contents nobody knows yet, and parts are disjoint.
+                unsafe { ((start + at) as *mut u64).write(0) };
+            }
+        });
     }
 
     /// Writes new words everywhere; no page holds what any page held before.
