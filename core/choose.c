@@ -52,12 +52,14 @@
 /*
  * Shares of the time: an option that looks faster is used although it may be 1/128 above plain,
  * or gains of 2 % would be lost in the noise. A trial may cost as much as leaves 64 batches
- * 5/256 above plain; 50 of them, as sizes vary. Trials of options that may be better may cost
- * 1/64 of all time, and those that look for changes 1/256.
+ * 5/256 above plain; 50 of them, as sizes vary, but all for a batch that cannot be divided: what
+ * starts in 100 us is tried for a huge page that takes 208 us, not only from 440 us on. Trials of
+ * options that may be better may cost 1/64 of all time, and those that look for changes 1/256.
  */
 #define USE_SHIFT	7
 #define SLACK_SHARE	5
 #define SLACK_BATCHES	50
+#define SLACK_WHOLE	63
 #define BANK_SHIFT	6
 
 /* A smaller part is tried if this one may take so many times what the whole takes now. */
@@ -231,6 +233,7 @@ static uint64_t ferry_choose_price(const struct ferry_choose *choose,
 	uint32_t mean = choose->costs[used][size].mean;
 	uint32_t untried = batch->folio_bytes > batch->bytes / 8 ? UNTRIED_WHOLE : UNTRIED_PART;
 	uint64_t most = TRIAL_MOST * ferry_choose_ns(mean, batch->bytes);
+	uint32_t batches = untried == UNTRIED_WHOLE ? SLACK_WHOLE : SLACK_BATCHES;
 	uint64_t part = batch->bytes, smaller, worst, plain_ns, used_ns;
 	uint32_t shift;
 
@@ -241,7 +244,7 @@ static uint64_t ferry_choose_price(const struct ferry_choose *choose,
 		plain_ns = ferry_choose_ns(plain, part);
 		worst = ferry_choose_worst(choose, option, part, plain_ns * untried / 4);
 		/* What was too dear waits for its whole price, or it would never be seen again. */
-		if (worst <= plain_ns + choose->slack * SLACK_BATCHES ||
+		if (worst <= plain_ns + choose->slack * batches ||
 		    (!trial->bytes && !(smaller >> SIZE_SHIFT) &&
 		     choose->costs[option][ferry_choose_size(part)].samples)) {
 			trial->bytes = part;

@@ -70,6 +70,29 @@ fn any_64_batches_stay_within_2_percent_of_plain() {
     }
 }
 
+/// A huge page of 300 us, and an engine that copies four times as fast but may take 100 us to start.
+#[test]
+fn what_starts_slowly_is_found_for_single_huge_pages() {
+    let engine = ChooseOption {
+        start_ns: 100_000,
+        ..ChooseOption::default()
+    };
+    let machine = Machine {
+        name: "engine".into(),
+        cpus: 0,
+        channels: 0,
+        costs: vec![
+            Cost::line("plain".into(), ChooseOption::default(), 500.0, 7.0),
+            Cost::line("engine".into(), engine, 40_000.0, 28.0),
+        ],
+    };
+    let work = WORK.iter().find(|work| work.folio_bytes == HUGE).unwrap();
+    let mut random = fastrand::Rng::with_seed(1);
+    let run = machine.run(&mut machine.class(), work, 10_000, &mut random);
+    assert!(run.away > 8_000, "{} batches", run.away);
+    assert!(run.worst(64) <= 1.02);
+}
+
 /// Options that are 2 to 6 % slower look faster every now and then, by noise of 20 %.
 #[test]
 fn noise_is_no_reason_to_leave_plain() {
