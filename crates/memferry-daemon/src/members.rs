@@ -11,7 +11,7 @@ use crate::owner;
 use crate::tiering::ProcessId;
 
 /// Processes with less memory are left alone: what they could gain is less than it costs to watch them.
-const LEAST_RESIDENT: u64 = 16 << 20;
+pub const LEAST_RESIDENT: u64 = 16 << 20;
 
 /// A process of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]

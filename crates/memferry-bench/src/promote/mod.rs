@@ -106,12 +106,12 @@ impl Plan {
             "cannot read the settings of pghot",
             "run it as root, with /proc and /sys mounted",
         )?;
-        let (modes, missing) = mode::choose(args, root, &pghot)?;
+        let (mut modes, mut missing) = mode::choose(args, root, &pghot)?;
         let scan_mib = args.like.map(|like| like.scan_mib(args.scale()));
         if scan_mib.is_some() && modes.iter().any(Mode::has_hint_faults) {
             mode::need_scan_size(root)?;
         }
-        let mut notes = not_available(&missing);
+        let mut notes = Vec::new();
         if let Some(format) = pghot.as_ref().ok().and_then(Pghot::format) {
             notes.push(format!(
                 "The records of pghot have the format {format}, which is fixed at boot: pghot={} on the kernel's command line \
@@ -160,8 +160,13 @@ impl Plan {
                 by_daemon: false,
                 sample_ms: args.sample_ms,
             };
+            if !spec.fill {
+                let bytes = (regions * region_bytes) as u64;
+                mode::fit_daemon(bytes, &mut modes, &mut missing)?;
+            }
             scenarios.push((scenario, spec));
         }
+        notes.extend(not_available(&missing));
         Ok(Self {
             place,
             modes,

@@ -3,12 +3,14 @@
 
 use std::path::Path;
 
+use memferry_daemon::members::LEAST_RESIDENT;
 use memferry_daemon::source::damon_absence;
 use memferry_linux::kernel::pghot::{Pghot, PghotAbsence, SOURCES};
 
 use super::daemon;
 use crate::args::promote::{ModeName, PromoteArgs, SourceName};
 use crate::failure::Failure;
+use crate::units::about;
 
 /// What NUMA balancing does.
 pub const BALANCING: &str = "proc/sys/kernel/numa_balancing";
@@ -120,14 +122,40 @@ pub fn choose(
             }
         }
     }
-    let Some(first) = missing.first().filter(|_| modes.is_empty()) else {
-        return Ok((modes, missing));
-    };
-    Err(Failure::new(
-        format!("cannot measure {}", first.mode),
-        &first.why,
-        format!("{}; --mode none,numab2 runs on most kernels", first.next),
-    ))
+    need_one(&modes, &missing)?;
+    Ok((modes, missing))
+}
+
+fn need_one(modes: &[Mode], missing: &[Missing]) -> Result<(), Failure> {
+    match missing.first().filter(|_| modes.is_empty()) {
+        Some(first) => Err(Failure::new(
+            format!("cannot measure {}", first.mode),
+            &first.why,
+            format!("{}; --mode none,numab2 runs on most kernels", first.next),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Leaves out the daemon if it would leave a process of so many bytes alone.
+pub fn fit_daemon(
+    bytes: u64,
+    modes: &mut Vec<Mode>,
+    missing: &mut Vec<Missing>,
+) -> Result<(), Failure> {
+    if bytes >= LEAST_RESIDENT || !modes.iter().any(Mode::is_daemon) {
+        return Ok(());
+    }
+    modes.retain(|mode| !mode.is_daemon());
+    missing.push(Missing {
+        mode: "daemon".to_owned(),
+        why: format!(
+            "it leaves processes of less than {} alone",
+            about(LEAST_RESIDENT)
+        ),
+        next: "give a larger --size, or a larger --scale".to_owned(),
+    });
+    need_one(modes, missing)
 }
 
 fn of_source(
@@ -227,6 +255,21 @@ mod tests {
         let (modes, missing) = choose(&PromoteArgs::read(line), root, &pghot)?;
         let missing = missing.iter().map(|of| format!("{}: {}", of.mode, of.why));
         Ok((modes.iter().map(Mode::title).collect(), missing.collect()))
+    }
+
+    #[test]
+    fn a_process_that_the_daemon_leaves_alone_is_not_measured_with_it() {
+        let daemon = Mode {
+            source: Some(daemon::SOURCE),
+            ..Mode::plain("daemon")
+        };
+        let (mut modes, mut missing) = (vec![Mode::plain("none"), daemon.clone()], Vec::new());
+        fit_daemon(16 << 20, &mut modes, &mut missing).expect("modes");
+        assert_eq!((modes.len(), missing.len()), (2, 0));
+        fit_daemon((16 << 20) - 1, &mut modes, &mut missing).expect("none is left");
+        assert_eq!((modes.len(), &missing[0].mode[..]), (1, "daemon"));
+        let alone = fit_daemon(1, &mut vec![daemon], &mut Vec::new()).expect_err("none is left");
+        assert!(alone.to_string().contains("16 MiB"), "{alone}");
     }
 
     #[test]
