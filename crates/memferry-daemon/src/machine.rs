@@ -58,19 +58,10 @@ impl Machine {
         } else {
             1
         };
-        let nodes = |tier: &Tier| tier.nodes.clone();
-        let top: Vec<u32> = topology
-            .tiers
-            .iter()
-            .take(fastest)
-            .flat_map(nodes)
-            .collect();
-        let lower: Vec<u32> = topology
-            .tiers
-            .iter()
-            .skip(fastest)
-            .flat_map(nodes)
-            .collect();
+        let (top, lower) = topology.tiers.split_at(fastest.min(topology.tiers.len()));
+        let nodes =
+            |tiers: &[Tier]| Vec::from_iter(tiers.iter().flat_map(|tier| tier.nodes.clone()));
+        let (top, lower) = (nodes(top), nodes(lower));
         if top.is_empty() || lower.is_empty() {
             return Err(DaemonError::OneTier);
         }
@@ -148,7 +139,7 @@ impl Machine {
 #[cfg(test)]
 pub(crate) mod tests {
     pub(crate) use memferry_linux::invented::put;
-    use memferry_linux::invented::{change, listed};
+    use memferry_linux::invented::{change, changes, listed};
 
     use super::*;
 
@@ -173,35 +164,24 @@ pub(crate) mod tests {
     #[test]
     fn memory_faster_than_that_of_the_cpus_is_in_the_top_tier_if_other_is_slower() {
         let root = tree();
-        let tiers = "sys/devices/virtual/memory_tiering";
-        // Node 1 is HBM, and node 2 joins below.
-        fs::remove_dir_all(root.path().join(format!("{tiers}/memory_tier22"))).unwrap();
-        put(
-            root.path(),
-            &format!("{tiers}/memory_tier2/nodelist"),
-            "1\n",
-        );
         let tiers_now = || {
             let machine = Machine::read(root.path()).unwrap();
             (machine.top, machine.lower, machine.kernel_promotes)
         };
+        // Node 1 is HBM, and node 2 joins below.
+        let hbm = "TIERS/memory_tier22 = gone
+             TIERS/memory_tier2/nodelist = 1";
+        changes(root.path(), hbm);
         assert_eq!(tiers_now(), (vec![1], vec![0], false));
-        for (node, distances) in [(0, "10 20 30"), (1, "20 10 40"), (2, "30 40 10")] {
-            let file = format!("sys/devices/system/node/node{node}/distance");
-            put(root.path(), &file, distances);
-        }
-        for (file, text) in [
-            ("sys/devices/system/node/online", "0-2\n"),
-            ("sys/devices/system/node/has_memory", "0-2\n"),
-            ("sys/devices/system/node/node2/cpulist", "\n"),
-            (
-                "sys/devices/system/node/node2/meminfo",
-                "Node 2 MemTotal: 4 kB\nNode 2 MemFree: 4 kB\n",
-            ),
-            (&format!("{tiers}/memory_tier22/nodelist"), "2\n"),
-        ] {
-            put(root.path(), file, text);
-        }
+        let joins = "NODES/online = 0-2
+             NODES/has_memory = 0-2
+             NODES/node0/distance = 10 20 30
+             NODES/node1/distance = 20 10 40
+             NODES/node2/distance = 30 40 10
+             NODES/node2/cpulist =
+             NODES/node2/meminfo = Node 2 MemTotal: 4 kB;Node 2 MemFree: 4 kB
+             TIERS/memory_tier22/nodelist = 2";
+        changes(root.path(), joins);
         assert_eq!(tiers_now(), (vec![1, 0], vec![2], true));
     }
 
