@@ -43,6 +43,17 @@ pub struct Way {
     pub routine: Routine,
 }
 
+/// What a span's time tells of.
+#[derive(Clone, Copy)]
+pub enum Sample {
+    /// The class was in use by another thread: nothing.
+    Lost,
+    /// The choice of lanes, of this routine if they race.
+    Chosen(usize),
+    /// The span of this number in a race.
+    Raced(u32),
+}
+
 /// How a span is carried.
 #[derive(Clone, Copy)]
 pub struct Decision {
@@ -50,6 +61,7 @@ pub struct Decision {
     pub choice: Choice,
     /// Of a move of at least a span.
     pub long: bool,
+    pub of: Sample,
 }
 
 /// What chooses for a pipeline.
@@ -67,14 +79,22 @@ pub trait Chooser: Sync {
 /// What spans of a kind took, of short moves or of long ones. Moves of several threads that meet here lose a sample or stay
 /// with the plain way: a lock would hold up pages that are away, and a child of fork might wait for it for ever.
 pub(crate) struct Class {
-    /// The first one is the plain way.
+    /// Each routine with all numbers of lanes. The first one is the plain way.
     ways: List<Way>,
-    choose: Mutex<Choose>,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    /// The routines race, and have choices of their own; else all ways are options of one.
+    race: Option<Race>,
+    choose: List<Choose>,
+    /// The option that was chosen last, if not for a trial.
+    option: u32,
 }
 
 impl Class {
     /// Nothing is known yet of these lanes with these routines. The first of both are the plain way.
-    fn new(lanes: &[usize], routines: &[Routine]) -> Class {
+    fn new(lanes: &[usize], routines: &[Routine], race: bool) -> Class {
         let mut ways = List::new_in(Pages);
         for &routine in routines {
             ways.extend(lanes.iter().map(|&lanes| Way { lanes, routine }));
@@ -85,20 +105,33 @@ impl Class {
                 ..ChooseOption::default()
             })
             .collect();
-        let choose = Mutex::new(Choose::new(&options));
-        Class { ways, choose }
+        let race = (race && routines.len() == 2).then(Race::default);
+        let choices = 1 + usize::from(race.is_some());
+        let mut choose = List::with_capacity_in(choices, Pages);
+        choose.resize(choices, Choose::new(&options[..ways.len() / choices]));
+        let known = Mutex::new(Known {
+            race,
+            choose,
+            option: 0,
+        });
+        Class { ways, known }
     }
 
     /// One for each [`Kind::class`]. Short moves begin with one lane: waking another may take longer than they do. Long ones
-    /// begin with all. THPs to cold places begin with memcpy: the kernel has just zeroed the destination, in the caches.
+    /// begin with all. For THPs to cold places memcpy may be twice as fast, as the kernel has just zeroed the destination, in
+    /// the caches: short moves begin with it, and in long ones the routines race.
     fn of_lanes(most: usize, routines: &[Routine]) -> List<Class> {
         let (up, down) = (counts(most), counts(most).into_iter().rev().collect());
         let cached: Vec<Routine> = routines.iter().rev().copied().collect();
         let mut classes = List::with_capacity_in(2 * KINDS, Pages);
-        for lanes in [up, down] {
-            for routines in [routines, routines, &cached, routines] {
-                classes.push(Class::new(&lanes, routines));
-            }
+        for (lanes, for_cold_thps, race) in [(up, &cached[..], false), (down, routines, true)] {
+            let class = |routines, race| Class::new(&lanes, routines, race);
+            classes.extend([
+                class(routines, false),
+                class(routines, false),
+                class(for_cold_thps, race),
+                class(routines, false),
+            ]);
         }
         classes
     }
@@ -191,15 +224,104 @@ impl Chooser for Auto {
             ..Choice::default()
         };
         let class = self.class(kind, long);
-        let known = class.choose.try_lock();
-        let choice = known.map_or(plain, |mut known| known.choose(&batch));
-        let way = class.ways[choice.option as usize];
-        Decision { way, choice, long }
+        let mut decision = Decision {
+            way: class.ways[0],
+            choice: plain,
+            long,
+            of: Sample::Lost,
+        };
+        let Ok(mut known) = class.known.try_lock() else {
+            return decision;
+        };
+        let (routine, raced) = match &mut known.race {
+            Some(race) => race.begin(),
+            None => (0, None),
+        };
+        if let Some(span) = raced {
+            decision.of = Sample::Raced(span);
+            decision.choice.option = known.option;
+        } else {
+            decision.of = Sample::Chosen(routine);
+            decision.choice = known.choose[routine].choose(&batch);
+            if !decision.choice.trial {
+                known.option = decision.choice.option;
+            }
+        }
+        let first = routine * class.ways.len() / known.choose.len();
+        decision.way = class.ways[first + decision.choice.option as usize];
+        decision
     }
 
     fn learn(&self, kind: Kind, decision: &Decision, took: Duration) {
-        if let Ok(mut known) = self.class(kind, decision.long).choose.try_lock() {
-            known.learn(&decision.choice, took.as_nanos() as u64);
+        let class = self.class(kind, decision.long);
+        let Ok(mut known) = class.known.try_lock() else {
+            return;
+        };
+        let (choice, ns) = (&decision.choice, took.as_nanos() as u64);
+        match (decision.of, &mut known.race) {
+            (Sample::Chosen(routine), _) => known.choose[routine].learn(choice, ns),
+            (Sample::Raced(span), Some(race)) => race.learn(span, ns as f64 / choice.bytes as f64),
+            _ => {}
+        }
+    }
+}
+
+/// Whether the second of two routines is far faster than the first. They take turns, with the lanes that are in use, and
+/// medians count: a host may take a CPU away for a turn. Who copies through the caches leaves writing back to the spans
+/// after, which do not count.
+#[derive(Default)]
+struct Race {
+    /// Spans begun.
+    spans: u32,
+    /// Of each routine: spans of this race that count, and their times per byte, in ns.
+    took: [(usize, [f64; Race::COUNTED]); 2],
+    /// The routine that is used between races.
+    winner: usize,
+}
+
+impl Race {
+    const TURN: u32 = 8;
+    /// How many spans of a turn do not count.
+    const CARRIED_OVER: u32 = 4;
+    const SPANS: u32 = 8 * Race::TURN;
+    const COUNTED: usize =
+        (Race::SPANS / 2 / Race::TURN * (Race::TURN - Race::CARRIED_OVER)) as usize;
+    /// A race begins every so many spans, as hosts change.
+    const EVERY: u32 = 4096;
+    /// The second routine wins if the first one takes so many times as long: less is noise, or not worth the caches.
+    const CLEAR: f64 = 1.25;
+
+    /// The routine of the next span, and the span's number in its race; `None` between races.
+    fn begin(&mut self) -> (usize, Option<u32>) {
+        let span = self.spans % Race::EVERY;
+        self.spans = self.spans.wrapping_add(1);
+        if span == 0 {
+            self.took = Default::default();
+        }
+        if span == Race::SPANS {
+            let [first, second] = self.took.each_mut().map(|(count, took)| {
+                let took = &mut took[..*count];
+                took.sort_unstable_by(f64::total_cmp);
+                took.get(took.len() / 2).copied()
+            });
+            let clear = |(first, second)| first > second * Race::CLEAR;
+            self.winner = usize::from(first.zip(second).is_some_and(clear));
+        }
+        match span < Race::SPANS {
+            true => (Race::routine(span), Some(span)),
+            false => (self.winner, None),
+        }
+    }
+
+    fn routine(span: u32) -> usize {
+        (span / Race::TURN) as usize % 2
+    }
+
+    fn learn(&mut self, span: u32, ns_per_byte: f64) {
+        let (count, took) = &mut self.took[Race::routine(span)];
+        if span % Race::TURN >= Race::CARRIED_OVER && *count < Race::COUNTED {
+            took[*count] = ns_per_byte;
+            *count += 1;
         }
     }
 }
@@ -218,6 +340,10 @@ mod tests {
     const WARM: Kind = Kind {
         huge: false,
         warm: true,
+    };
+    const COLD_THPS: Kind = Kind {
+        huge: true,
+        warm: false,
     };
 
     /// `count` times `bytes` of a kind, which take these times by lanes, ns; how many had other than `plain` lanes.
@@ -268,17 +394,73 @@ mod tests {
     }
 
     #[test]
-    fn thps_to_cold_places_begin_with_memcpy_and_all_others_go_around_the_caches() {
+    fn short_moves_of_thps_to_cold_places_begin_with_memcpy_and_all_others_go_around_the_caches() {
         for (huge, warm) in [(false, false), (false, true), (true, false), (true, true)] {
             let (kind, best) = (Kind { huge, warm }, *routines().first().unwrap());
-            let through = if huge && !warm { copy::memcpy() } else { best };
             for bytes in [SPAN / 2, SPAN] {
+                let cached = kind == COLD_THPS && bytes < SPAN;
+                let begins_with = if cached { copy::memcpy() } else { best };
                 let way = Auto::alone(2, None).choose(kind, bytes).way;
-                assert_eq!(way.routine, through, "{kind:?}");
+                assert_eq!(way.routine, begins_with, "{kind:?}");
             }
             let asked = Auto::alone(2, Some(best)).choose(kind, SPAN).way;
             assert_eq!(asked.routine, best);
         }
+    }
+
+    /// Spans of THPs to cold places, of which `ns` has the time by number and routine; which of them memcpy carried.
+    fn raced(spans: u32, ns: impl Fn(u32, bool) -> u64) -> Vec<u32> {
+        let auto = Auto::alone(2, None);
+        let cached = (0..spans).filter(|&span| {
+            let decision = auto.choose(COLD_THPS, SPAN);
+            let cached = decision.way.routine == copy::memcpy();
+            // One lane takes longer: that nobody chooses.
+            let lanes = 3 - decision.way.lanes as u64;
+            let took = Duration::from_nanos(lanes * ns(span, cached));
+            auto.learn(COLD_THPS, &decision, took);
+            cached
+        });
+        cached.collect()
+    }
+
+    const RACE: u32 = Race::SPANS;
+
+    #[test]
+    fn the_caches_are_used_for_cold_thps_where_that_is_far_faster() {
+        let twice = raced(1000, |_, cached| if cached { 400_000 } else { 800_000 });
+        assert_eq!(twice.len() as u32, RACE / 2 + 1000 - RACE);
+        let little = raced(1000, |_, cached| if cached { 700_000 } else { 800_000 });
+        assert_eq!(little.len() as u32, RACE / 2);
+    }
+
+    #[test]
+    fn a_race_is_not_won_by_a_cpu_that_is_taken_away_nor_by_what_others_write_back() {
+        for lost in 0..RACE / Race::TURN {
+            let slow = |span| span / Race::TURN == lost;
+            let times = |span: u32, _| if slow(span) { 8_000_000 } else { 800_000 };
+            assert_eq!(raced(1000, times).len() as u32, RACE / 2, "turn {lost}");
+        }
+        // What memcpy left is written back in the first spans after it.
+        let times = |span: u32, cached: bool| match (cached, span % Race::TURN) {
+            (true, 0..4) => 400_000,
+            (false, 0..4) => 1_600_000,
+            _ => 800_000,
+        };
+        assert_eq!(raced(1000, times).len() as u32, RACE / 2);
+    }
+
+    #[test]
+    fn a_later_race_finds_a_change() {
+        let changed = 2 * RACE;
+        let times = |span, cached| match cached == (span < changed) {
+            true => 400_000,
+            false => 800_000,
+        };
+        let cached = raced(Race::EVERY + changed, times);
+        let between = (cached.iter()).filter(|&span| (RACE..Race::EVERY).contains(span));
+        assert_eq!(between.count() as u32, Race::EVERY - RACE);
+        let after = cached.iter().filter(|&&span| span >= Race::EVERY + RACE);
+        assert_eq!(after.count(), 0);
     }
 
     #[test]

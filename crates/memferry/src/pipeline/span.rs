@@ -188,7 +188,7 @@ impl Pipeline<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auto::{Way, span};
+    use crate::auto::{Sample, Way, span};
     use crate::copy;
     use memferry_core::choose::Choice;
     use std::collections::VecDeque;
@@ -216,6 +216,7 @@ mod tests {
                 way: Way { lanes, routine },
                 choice,
                 long: true,
+                of: Sample::Lost,
             }
         }
         fn learn(&self, _: Kind, _: &Decision, _: Duration) {

@@ -11,7 +11,7 @@ mod scale;
 mod spans;
 
 use super::*;
-use crate::auto::{Decision, Way};
+use crate::auto::{Decision, Sample, Way};
 use crate::forkgate::Away;
 use crate::result::MoveResult;
 use crate::sys::memory::{self, Mapping};
@@ -444,7 +444,12 @@ impl Chooser for Restless {
             ..Choice::default()
         };
         let long = false;
-        Decision { way, choice, long }
+        Decision {
+            way,
+            choice,
+            long,
+            of: Sample::Lost,
+        }
     }
 
     fn learn(&self, kind: Kind, decision: &Decision, took: Duration) {
