@@ -115,9 +115,11 @@ void __pghot_folio_moved(struct folio *dst, struct folio *src)
 		return;
 	trace_pghot_moved(folio_pfn(src), folio_pfn(dst), folio_nid(dst));
 	pghot_carry(folio_pfn(src), folio_pfn(dst));
-	if (!from_top && to_top)
+	if (from_top == to_top)
+		return;
+	if (to_top)
 		kmigrated_mark_promoted(dst, pghot_now() / MSEC_PER_SEC);
-	else if (from_top && !to_top)
+	else
 		kmigrated_mark_demoted(dst, pghot_now() / MSEC_PER_SEC);
 	if (!is_kmigrated(current))
 		return;
