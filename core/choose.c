@@ -233,9 +233,8 @@ static uint64_t ferry_choose_price(const struct ferry_choose *choose,
 	uint32_t mean = choose->costs[used][size].mean;
 	uint32_t untried = batch->folio_bytes > batch->bytes / 8 ? UNTRIED_WHOLE : UNTRIED_PART;
 	uint64_t most = TRIAL_MOST * ferry_choose_ns(mean, batch->bytes);
-	uint32_t batches = untried == UNTRIED_WHOLE ? SLACK_WHOLE : SLACK_BATCHES;
+	uint32_t shift, batches = untried == UNTRIED_WHOLE ? SLACK_WHOLE : SLACK_BATCHES;
 	uint64_t part = batch->bytes, smaller, worst, plain_ns, used_ns;
-	uint32_t shift;
 
 	*trial = (struct ferry_choice){ .option = option, .trial = true };
 	/* The rest of three quarters or more still has the size of the whole, and its option. */

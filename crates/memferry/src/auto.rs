@@ -267,7 +267,7 @@ impl Chooser for Auto {
 }
 
 /// Whether the second of two routines is far faster than the first. They take turns, with the lanes that are in use, and
-/// medians count: a host may take a CPU away for a turn. Who copies through the caches leaves writing back to the spans
+/// medians count: a host may take a CPU away for a turn. Who copies through the caches may leave writing back to the spans
 /// after, which do not count.
 #[derive(Default)]
 struct Race {
@@ -281,7 +281,7 @@ struct Race {
 
 impl Race {
     const TURN: u32 = 8;
-    /// How many spans of a turn do not count.
+    /// The first spans of a turn do not count.
     const CARRIED_OVER: u32 = 4;
     const SPANS: u32 = 8 * Race::TURN;
     const COUNTED: usize =
