@@ -20,7 +20,7 @@ use super::pinned::PinnedThread;
 use super::region::{PAGE, Region, THP};
 use super::rig::bug;
 use super::trace::{Trace, Traced};
-use super::{host, kernel, nodes};
+use super::{host, kernel, nodes, threads};
 use crate::args::compaction::{CompactionArgs, Load};
 use crate::args::{LanesOn, value_name};
 use crate::failure::{Failure, OrFail};
@@ -182,12 +182,7 @@ impl Place {
         };
         let before = Done::now()?;
         trace.iter().for_each(Trace::resume);
-        let compacted = thread::scope(|scope| {
-            let thread = scope.spawn(|| self.compact(hog.as_ref()));
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(bug("the thread that compacts panicked")))
-        })?;
+        let compacted = threads::alone(|| self.compact(hog.as_ref()))?;
         trace.iter().for_each(Trace::stop);
         let now = Done::now()?;
         drop(hog);

@@ -87,11 +87,23 @@ pub fn together<P, T: Send, A>(
     })
 }
 
+/// Does work on a thread of its own, for which it may set what a thread has: its CPUs.
+pub fn alone<T: Send>(work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
+    thread::scope(|scope| {
+        let started = thread::Builder::new().spawn_scoped(scope, work);
+        let ended = started.map_err(not_started(1))?.join();
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 /// The failure of threads that cannot be started.
 pub fn not_started(count: usize) -> impl FnOnce(io::Error) -> Failure {
     move |error| {
         Failure::new(
-            format!("cannot start {count} threads"),
+            match count {
+                1 => "cannot start a thread".to_owned(),
+                _ => format!("cannot start {count} threads"),
+            },
             error,
             "give fewer --threads or --lanes, or raise the limits: pids.max of the cgroup, ulimit -u, ulimit -v",
         )

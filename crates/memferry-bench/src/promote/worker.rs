@@ -135,7 +135,7 @@ impl Memory {
                 let take = || {
                     affinity::pin(&[cpu]).map_or(Ok(()), |()| self.take(node, kept, 1, &mut idle))
                 };
-                std::thread::scope(|scope| scope.spawn(take).join()).expect("no panic")?;
+                threads::alone(take)?;
             }
         }
         // What others freed meanwhile.

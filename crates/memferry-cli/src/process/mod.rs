@@ -164,24 +164,28 @@ fn carry(
     options.shared = args.all;
     let progress = Progress::default();
     let bar = ui.bytes_bar(&format!("move {}", process.pid()), survey.resident_bytes);
-    let (done, waiting) = channel();
+    let (moves, ended) = channel::<()>();
+    let work = || process.move_pages(survey, &options, &progress, ui.stop());
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // The receiver lives until this thread has sent.
-            let _ = done.send(process.move_pages(survey, &options, &progress, ui.stop()));
-        });
-        loop {
-            match waiting.recv_timeout(FRAME) {
-                Ok(result) => return result,
-                Err(RecvTimeoutError::Timeout) => {
-                    bar.at(progress.looked_bytes.load(Ordering::Relaxed));
-                    let moved = progress.moved_bytes.load(Ordering::Relaxed);
-                    bar.now(&format!("{} moved", about(moved)));
-                }
-                // The thread panicked, which the scope passes on.
-                Err(RecvTimeoutError::Disconnected) => unreachable!("the sender outlives the loop"),
-            }
+        let moving = std::thread::Builder::new()
+            .spawn_scoped(scope, move || {
+                let _moves = moves;
+                work()
+            })
+            .map_err(|source| MoveError::System {
+                call: "starting a thread",
+                hint: "see the limits of threads: ulimit -u, and pids.max of the cgroup",
+                source,
+            })?;
+        // Nothing is ever sent: the thread's end closes the channel.
+        while ended.recv_timeout(FRAME) == Err(RecvTimeoutError::Timeout) {
+            bar.at(progress.looked_bytes.load(Ordering::Relaxed));
+            let moved = progress.moved_bytes.load(Ordering::Relaxed);
+            bar.now(&format!("{} moved", about(moved)));
         }
+        moving
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 

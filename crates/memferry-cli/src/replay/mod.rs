@@ -155,17 +155,22 @@ fn replay_all<'a>(
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let quit = AtomicBool::new(false);
     let (done, results) = channel();
-    std::thread::scope(|scope| {
-        for _ in 0..cpus.min(jobs.len()) {
-            let (done, workers, quit) = (done.clone(), &workers, &quit);
-            scope.spawn(move || {
-                while let Some((index, outcome)) = workers.one(quit) {
-                    quit.fetch_or(outcome.is_err(), Ordering::Relaxed);
-                    // The receiver outlives the threads.
-                    let _ = done.send((index, outcome));
-                }
-            });
+    let work = || {
+        while let Some((index, outcome)) = workers.one(&quit) {
+            quit.fetch_or(outcome.is_err(), Ordering::Relaxed);
+            // The receiver outlives the threads.
+            let _ = done.send((index, outcome));
         }
+    };
+    std::thread::scope(|scope| {
+        let mut others = 1..cpus.min(jobs.len());
+        // Where no more threads may start, those that run do all.
+        others.all(|_| {
+            std::thread::Builder::new()
+                .spawn_scoped(scope, work)
+                .is_ok()
+        });
+        work();
     });
     drop(done);
     let mut outcomes = vec![None; jobs.len()];
