@@ -539,12 +539,14 @@ fn flood() -> Result<(), String> {
     let _quiet = Quiet::new();
     let (top, slow) = tiers();
     // What stays free, of which CMA's 64 MiB cannot be bound to, is less than all that want to come up.
-    let fill = |node: &u32| {
-        let bytes = free(*node) - (128 << 20);
-        Victim::free(bytes / (2 << 20) * (2 << 20), *node, FLOOD)
+    let fill = |node: u32, left: usize, most: usize| {
+        let bytes = (free(node) - left).min(most);
+        Victim::free(bytes / (2 << 20) * (2 << 20), node, FLOOD)
     };
-    let mut others: Vec<Victim> = top.iter().map(fill).collect();
-    others.push(Victim::free(2 * PROTECTED, slow, FLOOD));
+    let fill_top = |&node: &u32| fill(node, 128 << 20, usize::MAX);
+    let mut others: Vec<Victim> = top.iter().map(fill_top).collect();
+    // With all checkers the kernel itself has a quarter of the slow node.
+    others.push(fill(slow, PROTECTED + (64 << 20), 2 * PROTECTED));
     let mut hot = Victim::free(PROTECTED, slow, HOT);
     let mut daemon = Daemon::new(&format!(
         "act = true\nsource = \"damon\"\n[[group]]\nname = \"hot\"\nprocesses = [\"{HOT}\"]\nprotect = {PROTECTED}\n\n\
