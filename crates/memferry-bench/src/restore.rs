@@ -83,6 +83,7 @@ impl Restore {
                 ),
             });
         }
+        unless_daemon(root, |changed| files.contains(&changed))?;
         Ok(Self {
             root: root.to_owned(),
             files,
@@ -141,6 +142,22 @@ impl Drop for Restore {
     fn drop(&mut self) {
         // Whoever wants to hear of a failure calls `bring_back`.
         let _ = self.bring_back();
+    }
+}
+
+/// Refuses settings that a daemon has changed: they come back at its end, so they are not what was before.
+///
+/// # Errors
+/// A daemon has changed one of those that are meant.
+pub fn unless_daemon(root: &Path, is_meant: impl Fn(&str) -> bool) -> Result<(), Failure> {
+    let changed = memferry_daemon::knobs::changed(root);
+    match changed.iter().find(|file| is_meant(file)) {
+        None => Ok(()),
+        Some(file) => Err(Failure::new(
+            format!("memferry daemon has changed /{file}"),
+            "it sets it back when it ends",
+            "systemctl stop memferry; if it was killed, `memferry daemon --once --dry-run`",
+        )),
     }
 }
 

@@ -75,6 +75,8 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     let log = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_target(false)
+        // They would be told on stderr as well, and a full disk behind it would end the daemon.
+        .log_internal_errors(false)
         .with_ansi(false);
     // The journal has the time of each line.
     log.without_time().init();

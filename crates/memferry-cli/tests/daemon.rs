@@ -83,6 +83,28 @@ fn a_daemon_is_watched_and_ends_when_asked() {
         "1\n"
     );
     assert_eq!(status(&top("--once")), 1, "its status goes with it");
+    let mut daemon = started(root.path());
+    daemon.until(|_| (status(&top("--once")) == 0).then_some(()));
+    daemon.0.kill().expect("kill");
+    daemon.0.wait().expect("wait");
+    fails(
+        &top("--once"),
+        "has ended | `memferry daemon --once --dry-run`",
+    );
+}
+
+#[test]
+fn a_log_that_cannot_be_written_ends_nothing() {
+    let root = tiered();
+    configure(root.path(), GROUP);
+    let mut daemon = command();
+    daemon.args(["daemon", "--once", "--root"]).arg(root.path());
+    daemon
+        .arg("--config")
+        .arg(root.path().join("memferry.toml"));
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    daemon.stderr(full.expect("/dev/full"));
+    has(&done(&daemon.output().expect("start")), "only watches");
 }
 
 /// A daemon that is killed, one that is asked to end, and what the report draws of both.

@@ -145,6 +145,15 @@ fn status_says_whether_the_settings_come_back_at_boot() {
     };
     let set = |line: &str| drop(done(&kernel(root.path(), line)));
     shows("no", "not persisted: ");
+    // A daemon's are not kept.
+    let daemons =
+        "[{\"file\": \"proc/sys/vm/pghot_enabled_sources\", \"before\": \"0\", \"after\": \"4\"}]";
+    memferry_bench::synthetic::put(root.path(), "run/memferry/daemon.json", daemons);
+    fails(
+        &kernel(root.path(), "set --persist"),
+        "memferry daemon has changed | systemctl stop",
+    );
+    fs::remove_file(root.path().join("run/memferry/daemon.json")).expect("remove");
     set("set --persist");
     shows("yes", "persisted: the settings come back");
     set("set --mtcopy-lanes 4");

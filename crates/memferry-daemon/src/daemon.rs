@@ -121,8 +121,10 @@ struct Daemon {
     why: String,
     tiering: Tiering,
     members: Vec<Member>,
-    /// When a process's pages are to be looked at again.
-    looks: BTreeMap<ProcessId, Instant>,
+    /// When a process's pages were looked at, and when they are to be again.
+    looks: BTreeMap<ProcessId, (Instant, Instant)>,
+    /// When memory of a cgroup was reclaimed.
+    reclaimed: BTreeMap<String, Instant>,
     pace: Pace,
     brake: Brake,
     watched: usize,
@@ -170,6 +172,7 @@ impl Daemon {
             tiering: Tiering::new(config.groups.len()),
             members: Vec::new(),
             looks: BTreeMap::new(),
+            reclaimed: BTreeMap::new(),
             pace: pace(&config),
             brake: Brake::default(),
             watched: 0,
@@ -319,6 +322,8 @@ impl Daemon {
         let there: Vec<ProcessId> = self.members.iter().map(|of| of.process).collect();
         self.tiering.keep(|process| there.contains(&process));
         self.looks.retain(|process, _| there.contains(process));
+        let is_there = |cgroup: &String| self.members.iter().any(|of| of.cgroup == *cgroup);
+        self.reclaimed.retain(|cgroup, _| is_there(cgroup));
         self.watch();
     }
 
@@ -332,12 +337,16 @@ impl Daemon {
 
     fn look(&mut self) {
         let cost = LOOK_COST * u32::try_from(self.members.len()).unwrap_or(u32::MAX / LOOK_COST);
-        let mut denied = None;
+        let (mut denied, round) = (None, Instant::now());
         for member in &self.members {
             let began = Instant::now();
             let due = self.looks.get(&member.process);
-            if due.is_some_and(|at| began < *at) {
+            if due.is_some_and(|(_, due)| began < *due) {
                 continue;
+            }
+            // The next round goes on.
+            if self.stop.load(Ordering::Relaxed) || began - round > ROUND {
+                break;
             }
             let places = self.hands.look(member.process).unwrap_or_else(|error| {
                 if error.kind() == std::io::ErrorKind::PermissionDenied {
@@ -348,7 +357,8 @@ impl Daemon {
             self.tiering.place(member.process, member.group, &places);
             let took = began.elapsed();
             let wait = LOOK_AGAIN.max(took.saturating_mul(cost));
-            self.looks.insert(member.process, began + took + wait);
+            let due = began + took + wait;
+            self.looks.insert(member.process, (began, due));
         }
         if let Some((pid, error)) = denied {
             let needed = [rights::TRACE, rights::READ_FILES];
@@ -470,7 +480,7 @@ impl Daemon {
         }
         self.pace.settle(reserved, up);
         if up + down > 0 {
-            tracing::info!(up, down, "moved");
+            tracing::debug!(up, down, "moved");
         }
     }
 
@@ -491,18 +501,25 @@ impl Daemon {
                 *over.entry(&member.cgroup).or_default() += of.bytes;
             }
         }
-        let mut denied = None;
+        // What has gone is known once all its processes were looked at again.
+        over.retain(|cgroup, _| {
+            let mut members = self.members.iter().filter(|of| of.cgroup == *cgroup);
+            let looked = |of: &Member| self.looks.get(&of.process).map(|(at, _)| *at);
+            let last = self.reclaimed.get(*cgroup).copied();
+            last.is_none() || members.all(|of| looked(of) > last)
+        });
+        let mut failed = None;
         for (cgroup, bytes) in over {
             let bytes = bytes.min(rate / 2);
-            // EAGAIN says that less could go.
             let done = self.knobs.write(
                 &format!("sys/fs/cgroup{cgroup}/memory.reclaim"),
                 &bytes.to_string(),
             );
-            tracing::info!(cgroup, bytes, whole = done.is_ok(), "above its limit");
-            denied = denied.or(done.err().filter(DaemonError::is_denied));
+            tracing::debug!(cgroup, bytes, whole = done.is_ok(), "above its limit");
+            self.reclaimed.insert(cgroup.to_owned(), Instant::now());
+            failed = failed.or(done.err().filter(|error| !error.is_partial()));
         }
-        if let Some(error) = denied {
+        if let Some(error) = failed {
             self.trouble(&error.to_string());
         }
     }

@@ -46,6 +46,7 @@ impl Fake {
     }
 }
 
+const RECLAIM: &str = "sys/fs/cgroup/a/memory.reclaim";
 const CONFIG: &str =
     "act = true\n[[group]]\nname = \"all\"\nprocesses = [\"p20\"]\nlimit = \"32M\"\n";
 
@@ -63,7 +64,7 @@ fn machine(config: &str) -> (tempfile::TempDir, Options, Fake, Daemon) {
         (BALANCING, "1"),
         (BALANCING_RATE, "65536"),
         (DEMOTION, "false"),
-        ("sys/fs/cgroup/a/memory.reclaim", ""),
+        (RECLAIM, ""),
         ("memferry.toml", config),
     ] {
         put(root.path(), file, text);
@@ -133,10 +134,7 @@ fn the_kernel_is_supervised_and_set_back() {
     assert_eq!(text(root.path(), BALANCING), "3");
     assert_eq!(text(root.path(), BALANCING_RATE), "256");
     // 32 MiB are above the limit: the kernel is asked to demote them, and the daemon moves nothing.
-    assert_eq!(
-        text(root.path(), "sys/fs/cgroup/a/memory.reclaim"),
-        (32 << 20).to_string()
-    );
+    assert_eq!(text(root.path(), RECLAIM), (32 << 20).to_string());
     assert_eq!(fake.top(20), CHUNKS);
     let status = Status::read(root.path()).unwrap();
     assert_eq!(
@@ -147,9 +145,35 @@ fn the_kernel_is_supervised_and_set_back() {
         (status.groups[0].top, status.groups[0].limit),
         (64 << 20, Some(32 << 20))
     );
+    // The same is not asked for again before the processes were looked at.
+    put(root.path(), RECLAIM, "");
+    daemon.round();
+    assert_eq!(text(root.path(), RECLAIM), "");
+    daemon.looks.clear();
+    daemon.round();
+    assert_eq!(text(root.path(), RECLAIM), (32 << 20).to_string());
+    // A cgroup without the file is above its limit for good, which somebody has to know.
+    assert_eq!(daemon.trouble, None);
+    fs::remove_file(root.path().join(RECLAIM)).unwrap();
+    daemon.looks.clear();
+    daemon.round();
+    assert!(daemon.trouble.as_ref().unwrap().contains(RECLAIM));
     daemon.end().unwrap();
     assert_eq!(settings(root.path()), ["1", "65536", "false"]);
     assert!(Status::read(root.path()).is_err());
+}
+
+/// Looks at large processes take seconds, in which a stop must be heard.
+#[test]
+fn a_stop_ends_the_looks() {
+    let (_root, _, _, mut daemon) = machine(CONFIG);
+    daemon.find();
+    daemon.stop.store(true, Ordering::Relaxed);
+    daemon.look();
+    assert!(daemon.looks.is_empty());
+    daemon.stop.store(false, Ordering::Relaxed);
+    daemon.look();
+    assert_eq!(daemon.looks.len(), 1);
 }
 
 #[test]

@@ -61,10 +61,10 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// Whether the kernel refused for want of rights.
-    pub(crate) fn is_denied(&self) -> bool {
-        let denied = std::io::ErrorKind::PermissionDenied;
-        matches!(self, Self::File { error, .. } if error.kind() == denied)
+    /// Whether the kernel did less than it was asked for, by EAGAIN.
+    pub(crate) fn is_partial(&self) -> bool {
+        let less = std::io::ErrorKind::WouldBlock;
+        matches!(self, Self::File { error, .. } if error.kind() == less)
     }
 
     /// What to try.

@@ -155,9 +155,28 @@ fn samples(runs: &[Range<usize>]) -> Vec<usize> {
 impl Hands for Kernel {
     fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>> {
         let folder = self.machine.root.join(format!("proc/{}", process.pid));
-        let chunks = chunks(&Pages::of(&folder)?, &self.owner(process)?.ranges)?;
-        let pages: Vec<Vec<usize>> = chunks.iter().map(|(_, runs)| samples(runs)).collect();
-        let all: Vec<usize> = pages.iter().flatten().copied().collect();
+        let of = Pages::of(&folder)?;
+        let chunks = chunks(&of, &self.owner(process)?.ranges)?;
+        let (mut places, mut all) = (Vec::with_capacity(chunks.len()), Vec::new());
+        for (number, runs) in chunks {
+            let (sampled, before) = (samples(&runs), all.len());
+            for at in &sampled {
+                // What others map as well does not move, and would count for each of them.
+                if of.is_exclusive(*at)? {
+                    all.push(*at);
+                }
+            }
+            let (bytes, own) = (
+                runs.iter().map(Range::len).sum::<usize>(),
+                all.len() - before,
+            );
+            let place = Placed {
+                number,
+                resident: (bytes * own / sampled.len().max(1)) as u64,
+                top: 0,
+            };
+            places.push((place, own));
+        }
         let mut nodes = vec![0; all.len()];
         for (pages, nodes) in all.chunks(ASK).zip(nodes.chunks_mut(ASK)) {
             let pid = i32::try_from(process.pid).unwrap_or(i32::MAX);
@@ -166,22 +185,20 @@ impl Hands for Kernel {
         let mut nodes = nodes.into_iter();
         let is_top =
             |node: &i32| u32::try_from(*node).is_ok_and(|node| self.machine.top.contains(&node));
-        let place = |((number, runs), pages): (&(usize, Vec<Range<usize>>), &Vec<usize>)| {
-            let resident: u64 = runs.iter().map(|run| run.len() as u64).sum();
-            // A page that has gone meanwhile, or is none of the process's own, lies nowhere.
-            let known: Vec<i32> = nodes
-                .by_ref()
-                .take(pages.len())
+        let place = |(place, own): (Placed, usize)| {
+            // A page that has gone meanwhile lies nowhere.
+            let known: Vec<i32> = (nodes.by_ref().take(own))
                 .filter(|node| *node >= 0)
                 .collect();
             let top = known.iter().filter(|node| is_top(node)).count() as u64;
+            let resident = if known.is_empty() { 0 } else { place.resident };
             Placed {
-                number: *number,
-                resident: if known.is_empty() { 0 } else { resident },
+                resident,
                 top: resident * top / known.len().max(1) as u64,
+                ..place
             }
         };
-        Ok(chunks.iter().zip(&pages).map(place).collect())
+        Ok(places.into_iter().map(place).collect())
     }
 
     fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<(u64, u64), MoveError> {
@@ -191,7 +208,7 @@ impl Hands for Kernel {
             why: "it has ended, or its owner cannot be asked",
             hint: "nothing: it is looked for again",
         };
-        // Opened before it is compared, so that the number cannot become another process's in between.
+        // Opened before it is compared: what has the number now is the process that was seen, or it is gone.
         if members::start(&self.machine.root, of.process.pid) != Some(of.process.start) {
             return Err(gone());
         }
@@ -221,6 +238,8 @@ impl Hands for Kernel {
 mod tests {
     use super::*;
     use crate::machine::tests::{put, tree};
+    use std::fs;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn samples_are_even_and_within_the_runs() {
@@ -273,6 +292,48 @@ mod tests {
         assert_eq!(ranges(true), std::slice::from_ref(&(0x5000..0x6000)));
         file("status", "VmLck:\t0 kB\nMems_allowed_list:\t0-1\n");
         assert_eq!(ranges(true), [0x1000..0x3000, 0x5000..0x6000]);
+    }
+
+    /// Of pages that are mapped twice none moves; they would count twice.
+    #[test]
+    fn what_is_mapped_twice_does_not_count() {
+        let root = tree();
+        let pid = std::process::id();
+        let (own, proc) = (format!("/proc/{pid}"), root.path().join("proc"));
+        fs::create_dir_all(&proc).unwrap();
+        std::os::unix::fs::symlink(&own, proc.join(pid.to_string())).unwrap();
+        let file = rustix::fs::memfd_create("shared", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 3 * CHUNK as u64).unwrap();
+        let map = || {
+            // SAFETY: a new mapping of three chunks.
+            unsafe {
+                let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+                let at = libc::mmap(
+                    std::ptr::null_mut(),
+                    3 * CHUNK,
+                    rights,
+                    flags,
+                    file.as_raw_fd(),
+                    0,
+                );
+                assert_ne!(at, libc::MAP_FAILED);
+                std::slice::from_raw_parts_mut(at.cast::<u8>(), 3 * CHUNK)
+            }
+        };
+        let resident = |at: &[u8]| {
+            let mut hands = Kernel::new(&Machine::read(root.path()).unwrap());
+            let whole = (at.as_ptr() as usize).div_ceil(CHUNK);
+            let process = ProcessId { pid, start: 0 };
+            let found = hands.look(process).unwrap();
+            let place = found.iter().find(|place| place.number == whole);
+            place.map_or(0, |place| place.resident)
+        };
+        let first = map();
+        first.fill(1);
+        assert_eq!(resident(first), CHUNK as u64);
+        let second = map();
+        second.iter_mut().step_by(4096).for_each(|byte| *byte = 2);
+        assert_eq!((resident(first), resident(second)), (0, 0));
     }
 
     #[test]

@@ -92,6 +92,13 @@ pub(crate) fn replace(path: &Path, value: &impl Serialize, mode: u32) -> io::Res
     whole.persist(path).map(drop).map_err(|error| error.error)
 }
 
+/// Settings that a daemon has changed and not set back: files below the root. Root alone may read which.
+pub fn changed(root: &Path) -> Vec<String> {
+    let stored = fs::read(root.join(FOLDER).join(STATE)).unwrap_or_default();
+    let changes: Vec<Change> = serde_json::from_slice(&stored).unwrap_or_default();
+    changes.into_iter().map(|change| change.file).collect()
+}
+
 impl Knobs {
     /// Takes the lock of the daemons, and puts back what one changed that was killed.
     ///
@@ -165,6 +172,17 @@ impl Knobs {
         self.note(file, before, None)
     }
 
+    /// Leaves what is in a folder as it is: somebody else has taken it.
+    pub fn forget(&mut self, folder: &str) -> Result<(), DaemonError> {
+        self.changes.retain(|known| !known.file.starts_with(folder));
+        self.store()
+    }
+
+    fn store(&self) -> Result<(), DaemonError> {
+        let stored = replace(&self.path(), &self.changes, 0o600);
+        stored.map_err(file(self.path(), "store what is changed"))
+    }
+
     /// Stores that a file that says `now` will say `after`.
     fn note(&mut self, name: &str, now: &str, after: Option<&str>) -> Result<(), DaemonError> {
         let after = after.map(str::to_owned);
@@ -182,8 +200,7 @@ impl Knobs {
                 earlier: None,
             }),
         }
-        let stored = replace(&self.path(), &self.changes, 0o600);
-        stored.map_err(file(self.path(), "store what is changed"))
+        self.store()
     }
 
     /// Sets a setting, which comes back later. One that says so already is left alone.

@@ -7,6 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -153,6 +155,12 @@ impl Status {
             fs::read(&path).map_err(file(&path, "read what the daemon does; does it run?"))?;
         let parsed = serde_json::from_slice(&bytes).map_err(io::Error::from);
         parsed.map_err(file(&path, "understand what the daemon does"))
+    }
+
+    /// Whether the daemon that wrote it is still there. One that was killed has left its last status.
+    pub fn is_of_a_process(&self) -> bool {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
     }
 
     /// Replaces the file.

@@ -148,6 +148,8 @@ enum Way {
 
 /// The page is in memory (bit 63 of an entry of /proc/PID/pagemap).
 const ENTRY_PRESENT: u64 = 1 << 63;
+/// It is mapped once, by this process (bit 56).
+const ENTRY_EXCLUSIVE: u64 = 1 << 56;
 /// Addresses that one call looks at: it keeps the process from mapping and unmapping meanwhile.
 const AT_ONCE: usize = 128 << 20;
 
@@ -177,6 +179,18 @@ impl Pages {
             Way::Scan(pagemap) => scan(pagemap, range, found),
             Way::Read(file) => read(file, range, found),
         }
+    }
+
+    /// Whether the page at an address is in memory, and nobody else maps it.
+    ///
+    /// # Errors
+    /// The process may not be looked at any more.
+    pub fn is_exclusive(&self, at: usize) -> io::Result<bool> {
+        let (Way::Scan(Pagemap { file }) | Way::Read(file)) = &self.0;
+        let mut entry = [0; 8];
+        let got = file.read_at(&mut entry, (at / rustix::param::page_size() * 8) as u64)?;
+        let bits = ENTRY_PRESENT | ENTRY_EXCLUSIVE;
+        Ok(got == entry.len() && u64::from_ne_bytes(entry) & bits == bits)
     }
 }
 

@@ -23,7 +23,7 @@ pub struct DaemonArgs {
     /// The configuration
     #[arg(long, value_name = "FILE", default_value = "/etc/memferry/memferry.toml", value_hint = ValueHint::FilePath)]
     pub config: PathBuf,
-    /// Watch and choose, and move and set nothing, whatever the configuration says
+    /// Watch (with DAMON, by a kdamond) and choose, and move and set nothing else, whatever the configuration says
     #[arg(long)]
     pub dry_run: bool,
     /// End after four seconds, and print what `memferry top` shows

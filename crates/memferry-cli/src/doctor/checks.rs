@@ -219,7 +219,8 @@ fn promotion(machine: &Machine) -> Vec<Finding> {
             "kernel.numa_balancing is 1",
             format!("pages of {slow} that became hot come to the top tier only while it has room"),
         )
-        .set(file, "2"),
+        // Bits: 1 places pages by their threads' nodes, 2 promotes.
+        .set(file, "3"),
         Some(_) if !kdamonds(machine).is_empty() => note(
             "kernel.numa_balancing is 0",
             format!("pages of {slow} that became hot stay there unless the running kdamond promotes them"),

@@ -69,7 +69,7 @@ demotion | wrong | demotion is off | echo 1 > /sys/kernel/mm/numa/demotion_enabl
 demotion | wrong | cannot demote | | sys/kernel/mm/numa/demotion_enabled = gone
 promotion | wrong | numa_balancing is 0 | echo 2 > /proc/sys/kernel/numa_balancing | proc/sys/kernel/numa_balancing = 0
 promotion | note | numa_balancing is 0 | echo 2 > /proc/sys/kernel/numa_balancing | proc/sys/kernel/numa_balancing = 0 | KDAMONDS/0/state = on
-promotion | note | numa_balancing is 1 | echo 2 > /proc/sys/kernel/numa_balancing | proc/sys/kernel/numa_balancing = 1
+promotion | note | numa_balancing is 1 | echo 3 > /proc/sys/kernel/numa_balancing | proc/sys/kernel/numa_balancing = 1
 promotion | note | numa_balancing is on | echo 0 > /proc/sys/kernel/numa_balancing | ACTING
 promotion | note | numa_balancing is on | echo 0 > /proc/sys/kernel/numa_balancing | ACTING | proc/sys/kernel/numa_balancing = 1
 promotion | wrong | numa_balancing is 0 | echo 2 > /proc/sys/kernel/numa_balancing \

@@ -71,6 +71,9 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
         // What a benchmark has set is not to be kept, and its end takes back what is set meanwhile.
         Restore::new(root, &[])?;
     }
+    if args.persist && !args.dry_run {
+        restore::unless_daemon(root, |changed| changed.contains("pghot"))?;
+    }
     let now = read(root)?;
     let wanted = args.wanted();
     let files = match (args.persist, args.forget) {

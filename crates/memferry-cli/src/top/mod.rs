@@ -64,10 +64,18 @@ pub fn run(args: &TopArgs) -> Result<(), Failure> {
 }
 
 fn read(root: &Path) -> Result<Status, Failure> {
-    Status::read(root).or_fail(
+    let status = Status::read(root).or_fail(
         "there is nothing to show",
         "start it: systemctl start memferry, or `memferry daemon`",
-    )
+    )?;
+    match status.is_of_a_process() {
+        true => Ok(status),
+        false => Err(Failure::new(
+            format!("memferry daemon, pid {}, has ended", status.pid),
+            "it was killed, so the settings are as it left them",
+            "start it again, or `memferry daemon --once --dry-run` to set them back alone",
+        )),
+    }
 }
 
 /// The terminal, as it was when this goes.

@@ -46,6 +46,10 @@ pub(super) struct Damon {
     /// What names the regions, unless schemes do.
     tracepoint: Option<Tracepoint>,
     aggregated: Option<Aggregated>,
+    /// Number of the kdamond that was begun last.
+    own: Option<u32>,
+    /// CPU seconds of those before it.
+    spent: f64,
 }
 
 /// Who has DAMON, if anybody: kdamonds in its sysfs, or modules that want it alone.
@@ -86,10 +90,10 @@ pub fn absence(root: &Path) -> Option<String> {
 impl Damon {
     /// Takes a kdamond, which watches nothing yet.
     pub(super) fn new(knobs: &mut Knobs) -> Result<Self, DaemonError> {
-        let count = format!("{KDAMONDS}/nr_kdamonds");
-        knobs.keep(&count, "0")?;
-        knobs.write(&count, "1")?;
+        Self::take(knobs)?;
         let mut damon = Self {
+            own: None,
+            spent: 0.0,
             watched: Vec::new(),
             regions: 0,
             tracepoint: None,
@@ -102,7 +106,18 @@ impl Damon {
         Ok(damon)
     }
 
-    fn is_on(knobs: &Knobs) -> bool {
+    fn take(knobs: &mut Knobs) -> Result<(), DaemonError> {
+        let count = format!("{KDAMONDS}/nr_kdamonds");
+        knobs.keep(&count, "0")?;
+        knobs.write(&count, "1")
+    }
+
+    /// Whether a kdamond runs, and it is the daemon's. While none of its processes is there, somebody else may begin one.
+    fn is_on(&self, knobs: &Knobs) -> bool {
+        Self::any_is_on(knobs) && kdamond(knobs) == self.own
+    }
+
+    fn any_is_on(knobs: &Knobs) -> bool {
         // In between, the file of a tree for tests says what was written last.
         knobs
             .read(&format!("{KDAMONDS}/0/state"))
@@ -116,7 +131,8 @@ impl Damon {
         }
     }
 
-    fn begin(&self, knobs: &mut Knobs) -> Result<(), DaemonError> {
+    fn begin(&mut self, knobs: &mut Knobs) -> Result<(), DaemonError> {
+        Self::take(knobs)?;
         let context = format!("{KDAMONDS}/0/contexts/0");
         let attributes = format!("{context}/monitoring_attrs");
         let count = self.watched.len();
@@ -168,7 +184,15 @@ impl Damon {
         }
         let state = format!("{KDAMONDS}/0/state");
         knobs.keep(&state, "off")?;
-        knobs.write(&state, "on")
+        knobs.write(&state, "on")?;
+        self.own = kdamond(knobs);
+        Ok(())
+    }
+
+    /// Ends the kdamond; the next one's CPU time begins at nothing.
+    fn end(&mut self, knobs: &Knobs) -> Result<(), DaemonError> {
+        self.spent = self.cpu_seconds(knobs).unwrap_or(self.spent);
+        knobs.write(&format!("{KDAMONDS}/0/state"), "off")
     }
 
     /// Listens to the kdamond that just began.
@@ -182,7 +206,7 @@ impl Damon {
             Err(error) => {
                 without(rights::explain(knobs.root(), error, &[rights::SAMPLE]));
                 self.tracepoint = None;
-                knobs.write(&format!("{KDAMONDS}/0/state"), "off")?;
+                self.end(knobs)?;
                 self.begin(knobs)?;
             }
         }
@@ -197,6 +221,7 @@ fn without(error: io::Error) {
     );
 }
 
+/// The number of the thread, if one runs.
 fn kdamond(knobs: &Knobs) -> Option<u32> {
     knobs.read(&format!("{KDAMONDS}/0/pid"))?.parse().ok()
 }
@@ -209,14 +234,19 @@ impl Source for Damon {
     fn watch(&mut self, knobs: &mut Knobs, processes: &[ProcessId]) -> Result<usize, DaemonError> {
         let mut wanted = processes[..processes.len().min(PROCESSES)].to_vec();
         wanted.sort_unstable();
-        let is_on = Self::is_on(knobs);
+        let is_on = self.is_on(knobs);
+        if !is_on && Self::any_is_on(knobs) {
+            knobs.forget(KDAMONDS)?;
+            let who = "another user of DAMON".to_owned();
+            return Err(DaemonError::Taken { who });
+        }
         let regions = regions_for(knobs, &wanted);
         let suits = (regions..=2 * regions).contains(&self.regions);
         if wanted == self.watched && (is_on && suits || wanted.is_empty()) {
             return Ok(wanted.len());
         }
         if is_on {
-            knobs.write(&format!("{KDAMONDS}/0/state"), "off")?;
+            self.end(knobs)?;
         }
         self.watched = wanted;
         self.regions = regions;
@@ -229,7 +259,7 @@ impl Source for Damon {
     }
 
     fn report(&mut self, knobs: &mut Knobs) -> Result<Report, DaemonError> {
-        if self.watched.is_empty() || !Self::is_on(knobs) {
+        if self.watched.is_empty() || !self.is_on(knobs) {
             return Ok(Report::Accesses(Vec::new()));
         }
         let samples = AGGREGATE_US / self.sample_us();
@@ -242,7 +272,7 @@ impl Source for Damon {
         // The kernel answers when the regions are there; all processes may have ended meanwhile.
         let state = format!("{KDAMONDS}/0/state");
         if let Err(error) = knobs.write(&state, "update_schemes_tried_regions") {
-            return match Self::is_on(knobs) {
+            return match self.is_on(knobs) {
                 true => Err(error),
                 false => Ok(Report::Accesses(Vec::new())),
             };
@@ -257,8 +287,9 @@ impl Source for Damon {
     }
 
     fn cpu_seconds(&self, knobs: &Knobs) -> Option<f64> {
-        let pid = kdamond(knobs)?;
-        crate::daemon::cpu_seconds(knobs.read(&format!("proc/{pid}/stat"))?.as_str())
+        let pid = kdamond(knobs).filter(|pid| self.own == Some(*pid))?;
+        let stat = knobs.read(&format!("proc/{pid}/stat"))?;
+        Some(self.spent + crate::daemon::cpu_seconds(&stat)?)
     }
 }
 
@@ -408,11 +439,43 @@ mod tests {
             source.report(&mut knobs).unwrap(),
             Report::Accesses(vec![(process, vec![seen])])
         );
+        // The CPU time of kdamonds adds up.
+        let taken = |pid: u32, ticks: u64| {
+            put(root.path(), &format!("{KDAMONDS}/0/pid"), &pid.to_string());
+            let stat = format!("{pid} (kdamond.0) S {}{ticks} 0\n", "0 ".repeat(10));
+            put(root.path(), &format!("proc/{pid}/stat"), &stat);
+        };
+        let second = rustix::param::clock_ticks_per_second();
+        put(root.path(), &format!("{KDAMONDS}/0/state"), "off");
+        taken(90, 2 * second);
+        source.watch(&mut knobs, &[process]).unwrap();
+        assert_eq!(source.cpu_seconds(&knobs), Some(2.0));
+        source.watch(&mut knobs, &[]).unwrap();
+        taken(91, 3 * second);
+        source.watch(&mut knobs, &[process]).unwrap();
+        assert_eq!(source.cpu_seconds(&knobs), Some(5.0));
         drop(knobs);
         assert_eq!(
             (read("nr_kdamonds"), read("0/state")),
             ("0".into(), "off".into())
         );
+        // One that somebody else began while nothing was watched stays.
+        let mut knobs = Knobs::open(root.path()).unwrap();
+        let (mut source, _) = choose(SourceChoice::Damon, &machine, &mut knobs, false).unwrap();
+        put(root.path(), &format!("{KDAMONDS}/0/state"), "on");
+        taken(92, 0);
+        let told = source
+            .watch(&mut knobs, &[process])
+            .unwrap_err()
+            .to_string();
+        assert!(told.contains("another user of DAMON"), "{told}");
+        drop(knobs);
+        assert_eq!(
+            (read("nr_kdamonds"), read("0/state")),
+            ("1".into(), "on".into())
+        );
+        put(root.path(), &format!("{KDAMONDS}/0/state"), "off");
+        put(root.path(), &format!("{KDAMONDS}/nr_kdamonds"), "0");
         // Who else moves pages is said of a daemon that does.
         put(root.path(), crate::knobs::BALANCING, "1\n");
         for act in [true, false] {
