@@ -13,6 +13,7 @@
 #include <linux/memferry/balance.h>
 #include <linux/memferry/pace.h>
 #include <linux/memory-tiers.h>
+#include <linux/mm_inline.h>
 #include <linux/mmzone.h>
 #include <linux/nodemask.h>
 #include <linux/sched.h>
@@ -222,6 +223,12 @@ void kmigrated_choose(struct kmigrated *k, u32 least, u64 border_room);
 unsigned long kmigrated_flush(struct kmigrated *k);
 unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most);
 struct folio *kmigrated_folio(unsigned long pfn, int nid);
+
+/* Page cache that is yet to be written moves neither way: NUMA balancing leaves it, too. */
+static inline bool kmigrated_is_dirty(struct folio *folio)
+{
+	return folio_is_file_lru(folio) && folio_test_dirty(folio);
+}
 
 /* kmigrated_owner.c */
 bool kmigrated_allowed(struct folio *folio, nodemask_t *nodes);

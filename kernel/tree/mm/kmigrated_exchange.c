@@ -17,7 +17,7 @@
 #include "page_alloc.h"
 
 /* A step moves at least a folio of the largest kind. */
-#define STEP_PAGES	((unsigned long)HPAGE_PMD_NR)
+#define STEP_PAGES	(PMD_SIZE >> PAGE_SHIFT)
 
 /*
  * Pages of which nothing is known are cold, but many of them are no pages that could move:
@@ -66,10 +66,8 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 static bool kmigrated_may_leave(struct folio *folio)
 {
 	if (folio_test_unevictable(folio) || folio_test_mlocked(folio) ||
-	    folio_test_writeback(folio) || folio_test_hugetlb(folio) ||
+	    folio_test_writeback(folio) || kmigrated_is_dirty(folio) ||
 	    folio_maybe_dma_pinned(folio))
-		return false;
-	if (folio_is_file_lru(folio) && folio_test_dirty(folio))
 		return false;
 	return folio_mapped(folio) || (!folio_test_active(folio) && !folio_test_referenced(folio));
 }

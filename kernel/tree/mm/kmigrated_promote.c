@@ -297,7 +297,7 @@ struct folio *kmigrated_folio(unsigned long pfn, int nid)
 	rcu_read_unlock();
 	if (!folio)
 		return NULL;
-	if (folio_test_lru(folio) && folio_nid(folio) == nid && !folio_is_zone_device(folio))
+	if (folio_test_lru(folio) && folio_nid(folio) == nid)
 		return folio;
 	folio_put(folio);
 	return NULL;
@@ -491,6 +491,10 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, u3
 	/* Migration would unmap it before it finds that it may not move. */
 	if (folio_maybe_dma_pinned(folio)) {
 		kmigrated_fail(k, folio, PGHOT_FAILED_PINNED);
+		return 0;
+	}
+	if (kmigrated_is_dirty(folio)) {
+		kmigrated_fail(k, folio, PGHOT_FAILED_BUSY);
 		return 0;
 	}
 	if (pages > most)

@@ -175,7 +175,6 @@ struct kobject *migrator_sysfs_add(const struct migrator *migrator,
 	if (!error && migrator->group)
 		error = sysfs_create_group(migrator_kobj, migrator->group);
 	if (error) {
-		kobject_del(&dir->kobj);
 		kobject_put(&dir->kobj);
 		return ERR_PTR(error);
 	}

@@ -184,7 +184,7 @@ static bool pghot_record_pfn(unsigned long *pfn)
 {
 	struct page *page = compound_head(pfn_to_page(*pfn));
 
-	if (!PageLRU(page) || is_zone_device_page(page))
+	if (!PageLRU(page))
 		return false;
 	*pfn = page_to_pfn(page);
 	return true;

@@ -264,7 +264,7 @@ static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *lead
 		return true;
 	__acquire(&thread->alloc_lock);
 	mm = thread->mm;
-	if (mm_flags_test(MMF_PGHOT_NO_SCAN, mm)) {
+	if (mm_flags_test(MMF_PGHOT_NO_SCAN, mm) || !pghot_scan_may_flush(mm)) {
 		task_unlock(thread);
 		return true;
 	}
@@ -280,9 +280,9 @@ static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *lead
 	}
 	/*
 	 * A CPU that has the translation does not set the bit again. Of all pages it would be
-	 * the hottest ones that then look idle. Isolated CPUs may keep theirs, as with reclaim.
+	 * the hottest ones that then look idle.
 	 */
-	if (scan->cleared && pghot_scan_may_flush(mm))
+	if (scan->cleared)
 		flush_tlb_mm(mm);
 	/* The last user's exit is not ours to do. */
 	mmput_async(mm);
