@@ -61,14 +61,14 @@ pub(crate) fn watch(
         // Then the kernel has registered nothing, and before Linux 6.17 it would end somebody else's watch.
         let refused = registered
             .as_ref()
-            .is_err_and(|e| matches!(errno(e), libc::EBUSY | libc::EINVAL));
+            .is_err_and(|e| matches!(errno(e), libc::EBUSY | libc::EINVAL | libc::EPERM));
         let looked = match registered {
             Err(error) if errno(&error) == libc::EBUSY => {
                 let range = stretch.clone();
                 Err((libc::EBUSY, MoveError::Watched { range }))
             }
-            // The mappings tell the reason, if it is not over.
-            Err(error) if errno(&error) == libc::EINVAL => {
+            // The mappings tell the reason, if it is not over. EPERM: one that nobody may write to is shared.
+            Err(error) if matches!(errno(&error), libc::EINVAL | libc::EPERM) => {
                 look(userfault, &place, stretch).map(|_| None)
             }
             Err(error) => Err(fail("UFFDIO_REGISTER", "check vm.max_map_count")(error)),

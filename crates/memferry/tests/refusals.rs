@@ -45,9 +45,17 @@ fn assert_unmovable(range: Range<usize>, watched: &Region, part: Range<usize>, w
 
 /// Maps something else over 2 MiB of a filled region and returns that part.
 fn with_middle(flags: libc::c_int, fd: libc::c_int) -> (Region, Range<usize>) {
+    with_middle_of(libc::PROT_READ | libc::PROT_WRITE, flags, fd)
+}
+
+fn with_middle_of(
+    rights: libc::c_int,
+    flags: libc::c_int,
+    fd: libc::c_int,
+) -> (Region, Range<usize>) {
     let region = Region::filled(4 * HUGE, Kind::Base, 1);
     let part = region.addr + HUGE..region.addr + 2 * HUGE;
-    let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_FIXED);
+    let flags = flags | libc::MAP_FIXED;
     // SAFETY: replaces a part of the test's own region.
     let got = unsafe { libc::mmap(part.start as *mut _, HUGE, rights, flags, fd, 0) };
     let error = std::io::Error::last_os_error();
@@ -121,6 +129,19 @@ fn memfd_is_named_by_how_it_is_mapped() {
         assert_unmovable(region.range(), &region, part.clone(), what);
         assert_filled(part.start, part.len(), 3, "memfd");
     }
+}
+
+#[test]
+fn a_memfd_that_nobody_may_write_to_is_named() {
+    // SAFETY: a fresh descriptor.
+    let fd = unsafe {
+        let fd = libc::memfd_create(c"ferry".as_ptr(), libc::MFD_ALLOW_SEALING);
+        check(libc::ftruncate(fd, HUGE as i64)).unwrap();
+        check(libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_WRITE)).unwrap();
+        OwnedFd::from_raw_fd(fd)
+    };
+    let (region, part) = with_middle_of(libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd());
+    assert_unmovable(region.range(), &region, part, Unmovable::Shared);
 }
 
 #[test]

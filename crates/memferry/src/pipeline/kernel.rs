@@ -65,7 +65,8 @@ pub(crate) trait Kernel: Sync {
                 Err(error) if errno(&error) == libc::EBUSY => Ok(false),
                 Err(error) => Err(error),
             },
-            Err(error) if errno(&error) == libc::EINVAL => Ok(false),
+            // EPERM: a shared mapping that nobody may write to. What is watched is anonymous and private.
+            Err(error) if matches!(errno(&error), libc::EINVAL | libc::EPERM) => Ok(false),
             Err(error) => Err(error),
         }
     }

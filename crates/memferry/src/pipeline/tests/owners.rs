@@ -360,6 +360,33 @@ fn a_mapping_that_another_userfaultfd_watches_gets_no_page() {
     }
 }
 
+/// Replaces pages by a mapping of a file in memory that can never be written to.
+fn map_read_only_file(range: &Range<usize>) {
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+    // SAFETY: the range is the test's own memory, and nothing else refers to it.
+    unsafe {
+        let file = libc::memfd_create(c"ferry".as_ptr(), libc::MFD_ALLOW_SEALING);
+        assert_eq!(libc::ftruncate(file, range.len() as i64), 0);
+        assert_eq!(libc::fcntl(file, libc::F_ADD_SEALS, libc::F_SEAL_WRITE), 0);
+        let (place, len) = (range.start as *mut _, range.len());
+        let addr = libc::mmap(place, len, libc::PROT_READ, flags, file, 0);
+        assert_eq!(addr as usize, range.start);
+        libc::close(file);
+    }
+}
+
+#[test]
+fn a_mapping_that_userfaultfd_refuses_gets_no_page() {
+    at_each_call(
+        |range, _| map_read_only_file(range),
+        |memory, pages, _| {
+            let range = memory.pages(pages);
+            let there = Pagemap::open().unwrap().first(range.start, range.end);
+            assert_eq!(there.unwrap(), None, "a page in a file's mapping");
+        },
+    );
+}
+
 /// Replaces pages by an untouched mapping.
 fn map_nothing(range: &Range<usize>) {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
