@@ -261,9 +261,6 @@ impl Mover {
         to: u32,
         options: &MoveOptions,
     ) -> Result<Job, MoveError> {
-        if self.core.generation != sys::process::generation() {
-            return Err(MoveError::OtherProcess);
-        }
         let mut ranges: List<Range<usize>> = List::with_capacity_in(ascending.len(), Pages);
         for range in ascending {
             check_range(&range)?;
@@ -367,8 +364,17 @@ impl Mover {
         }
     }
 
-    /// Refuses nodes that can take no page of this process.
+    /// Refuses to work in a child of fork, whose memory is another.
+    fn check_process(&self) -> Result<(), MoveError> {
+        match self.core.generation == sys::process::generation() {
+            true => Ok(()),
+            false => Err(MoveError::OtherProcess),
+        }
+    }
+
+    /// Refuses nodes that can take no page of this process, and all of them in a child of fork.
     pub(crate) fn check_node(&self, node: u32) -> Result<(), MoveError> {
+        self.check_process()?;
         let why = if !self.core.nodes.contains(&node) {
             "it is not there or has no memory"
         } else if self.core.nodes.len() > 1 && !memferry_linux::numa::is_allowed(node) {
@@ -384,9 +390,12 @@ impl Mover {
         self.core.pool.kept()
     }
 
-    /// Gives free pages back to the kernel until at most `bytes` are kept.
+    /// Gives free pages back to the kernel until at most `bytes` are kept; does nothing in a child of fork, where other memory
+    /// may lie at their addresses.
     pub fn trim_pool(&self, bytes: usize) {
-        self.core.pool.trim(bytes);
+        if self.check_process().is_ok() {
+            self.core.pool.trim(bytes);
+        }
     }
 }
 

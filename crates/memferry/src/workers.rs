@@ -122,11 +122,15 @@ impl Workers {
     }
 
     /// Calls `body(lane)` once on each lane below `lanes`, at least lane 0, and on those that are called meanwhile, and returns
-    /// when all are done. Rounds of several threads wait for each other.
+    /// when all are done. Rounds of several threads wait for each other. In a child of fork, which has no workers, the caller is
+    /// one lane after the other.
     ///
     /// # Panics
     /// Passes on the first panic of a lane, after all lanes have ended.
     pub(crate) fn run(&self, lanes: usize, body: &Body<'_>) {
+        if self.is_inherited() {
+            return (0..lanes.clamp(1, self.lanes())).for_each(body);
+        }
         // A panic of an earlier round was passed on to its caller; the workers are sound.
         let _turn = self.turn.lock().unpoisoned();
         let ptr: *const Body<'_> = body;
@@ -153,8 +157,16 @@ impl Workers {
         }
     }
 
+    /// Whether this is a child's copy: the workers stayed in the parent, and any of them may have held a lock at the fork.
+    fn is_inherited(&self) -> bool {
+        self.generation != sys::process::generation()
+    }
+
     /// Has all lanes below this number take part in the round that is under way. Of its lanes only: it does not end meanwhile.
     pub(crate) fn call(&self, lanes: usize) {
+        if self.is_inherited() {
+            return;
+        }
         let lanes = lanes.min(self.lanes());
         let mut state = self.shared.lock();
         if lanes > state.called {
@@ -168,8 +180,8 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        if self.generation != sys::process::generation() {
-            // The workers stayed in the parent: joining them would wait for ever.
+        if self.is_inherited() {
+            // Joining them would wait for ever.
             std::mem::forget(std::mem::take(&mut self.workers));
             return;
         }
@@ -268,6 +280,21 @@ mod tests {
         assert!(forkgate::tests::in_child(|| {
             drop(workers.take());
             true
+        }));
+    }
+
+    #[test]
+    fn in_a_child_the_caller_runs_every_lane_once() {
+        let workers = Workers::start(&[0, 0], 0).unwrap();
+        assert!(forkgate::tests::in_child(|| {
+            // SAFETY: ends the child if it waits for workers that are not there.
+            unsafe { libc::alarm(20) };
+            let ran = [const { AtomicUsize::new(0) }; 3];
+            workers.run(3, &|lane| {
+                ran[lane].fetch_add(1, Ordering::Relaxed);
+                workers.call(3);
+            });
+            ran.iter().all(|ran| ran.load(Ordering::Relaxed) == 1)
         }));
     }
 

@@ -239,9 +239,19 @@ fn the_parents_mover_refuses_to_work_in_the_child() {
     let region = Region::filled(1 << 20, Kind::Base, 1);
     let mover = mover("batch");
     let range = region.range();
-    let child = fork(|| match mover.move_range(range.clone(), 0, &relocate()) {
-        Err(MoveError::OtherProcess) => 0,
-        _ => 1,
+    assert_ne!(mover.prefill(0, PAGE, 1 << 20).unwrap(), 0);
+    let kept = mover.pool_bytes();
+    let child = fork(|| {
+        let moved = mover.move_range(range.clone(), 0, &relocate());
+        let filled = mover.prefill(0, PAGE, 2 << 20);
+        // The child may have something else where the parent's free pages are.
+        mover.trim_pool(0);
+        match (moved, filled) {
+            (Err(MoveError::OtherProcess), Err(MoveError::OtherProcess)) => {
+                i32::from(mover.pool_bytes() != kept)
+            }
+            _ => 2,
+        }
     });
     assert_eq!(wait(child), 0);
     let result = move_all(&mover, &range, &relocate());
