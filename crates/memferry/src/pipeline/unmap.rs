@@ -7,8 +7,9 @@
 
 use super::batch::Batch;
 use super::events::Places;
-use super::span::Spans;
+use super::span::{Settled, Spans};
 use super::{Pipeline, release_pieces};
+use crate::auto::Kind;
 use crate::forkgate::Away;
 use crate::result::Outcome;
 use crate::steps::Laps;
@@ -49,9 +50,20 @@ impl Pipeline<'_> {
         let mut guard = self.write(slot);
         let batch = &mut *guard;
         if batch.away.bytes() == 0 {
+            let huge = batch.staged.class().huge;
+            let settled = Settled {
+                bytes: 0,
+                kind: Kind {
+                    huge,
+                    warm: batch.warm,
+                },
+                failed: true,
+                span: batch.span,
+            };
             release_pieces(self.plan.pool, batch);
             drop(guard);
             drop(gate);
+            self.settle_span(&settled);
             self.schedule.free(slot);
             return;
         }

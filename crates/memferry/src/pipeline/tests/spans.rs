@@ -99,6 +99,24 @@ fn a_move_that_is_over_begins_no_further_span() {
 }
 
 #[test]
+fn a_batch_of_which_nothing_leaves_has_ended() {
+    // All pages of the first of eight batches stay, and the others fill a span.
+    let batch = 256 << 10;
+    let setup = Setup {
+        script: vec![inject(
+            Site::Unmap,
+            0,
+            batch / PAGE,
+            Fault::Errno(libc::EBUSY),
+        )],
+        ..base_pages(1, SEGMENT - batch)
+    };
+    let ended = setup.run_pipeline();
+    assert_eq!(ended.result.busy.bytes, batch as u64);
+    assert_eq!(ended.chosen, 1);
+}
+
+#[test]
 fn spans_of_four_batches_are_measured_after_eight_lanes_too() {
     let setup = Setup {
         lanes: 8,
