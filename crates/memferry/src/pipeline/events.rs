@@ -218,12 +218,10 @@ impl Pipeline<'_> {
     /// nothing comes back before it has told; no page belongs there yet.
     fn kernels_own(&self, addr: usize, thread: u32) -> Option<Range<usize>> {
         let added = match thread::system_call(thread) {
-            Some((libc::SYS_mremap, [_, old, new, ..])) => added_by_mremap(old, new),
+            Some((libc::SYS_mremap, [from, old, new, ..])) => added_by_mremap(addr, from, old, new),
             _ => None,
         };
-        // It begins with the first page.
-        let bytes = added.or_else(|| self.nothing_is_away().then(page_size))?;
-        Some(addr..addr.checked_add(bytes)?)
+        added.or_else(|| self.nothing_is_away().then(|| addr..addr + page_size()))
     }
 
     fn nothing_is_away(&self) -> bool {
@@ -243,12 +241,18 @@ impl Pipeline<'_> {
     }
 }
 
-/// What mremap adds to a mapping, in whole pages as the kernel counts them; `None` if nothing.
-fn added_by_mremap(old: usize, new: usize) -> Option<usize> {
+/// What an mremap of the mapping at `from` has yet to fill of what it adds, when it fills `addr`; `None` if it adds nothing. The
+/// kernel counts whole pages.
+fn added_by_mremap(addr: usize, from: usize, old: usize, new: usize) -> Option<Range<usize>> {
     let pages = |len: usize| len.checked_next_multiple_of(page_size());
-    pages(new)?
-        .checked_sub(pages(old)?)
-        .filter(|added| *added > 0)
+    let (old, new) = (pages(old)?, pages(new)?);
+    let added = new.checked_sub(old).filter(|added| *added > 0)?;
+    // A mapping that grows where it is may be filled in part; one that went elsewhere is met at the first new page.
+    let grown = from.checked_add(old)?..from.checked_add(new)?;
+    match grown.contains(&addr) {
+        true => Some(addr..grown.end),
+        false => Some(addr..addr.checked_add(added)?),
+    }
 }
 
 #[cfg(test)]
@@ -273,6 +277,7 @@ mod tests {
     #[test]
     fn what_mremap_adds_is_whole_pages() {
         let page = page_size();
+        let (from, to) = (SEGMENT, 2 * SEGMENT);
         for (old, new, added) in [
             (page, 3 * page, Some(2 * page)),
             (3 * page + 1, 5 * page, Some(page)),
@@ -281,7 +286,22 @@ mod tests {
             (2 * page, page, None),
             (page, usize::MAX, None),
         ] {
-            assert_eq!(added_by_mremap(old, new), added, "{old} to {new}");
+            let filled = added.map(|added| to..to + added);
+            assert_eq!(
+                added_by_mremap(to, from, old, new),
+                filled,
+                "{old} to {new}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_mapping_that_grows_in_place_is_not_filled_past_its_end() {
+        let (page, from) = (page_size(), SEGMENT);
+        let end = from + 7 * page;
+        for addr in (from + 3 * page..end).step_by(page) {
+            let filled = added_by_mremap(addr, from, 3 * page, 7 * page);
+            assert_eq!(filled, Some(addr..end));
         }
     }
 }
