@@ -6,7 +6,7 @@
 
 use crate::copy::{self, Routine};
 use crate::pool::SEGMENT;
-use crate::sync::Unpoisoned;
+use crate::sync::MadeOnce;
 use crate::sys::list::{List, Pages};
 use crate::sys::page_size;
 use memferry_core::choose::{Batch, CHOOSE_OPTIONS, Choice, Choose, ChooseOption};
@@ -139,15 +139,27 @@ impl Class {
     /// What this process has learnt with up to `most` lanes and the library's own settings. Its movers share it: they run on
     /// the same CPUs, and one that lives for a single move would learn nothing.
     fn of_process(most: usize) -> &'static [Class] {
-        static CLASSES: Mutex<Vec<(usize, &[Class])>> = Mutex::new(Vec::new());
-        let mut known = CLASSES.lock().unpoisoned();
-        if let Some((_, classes)) = known.iter().find(|(lanes, _)| *lanes == most) {
-            return classes;
+        static FIRST: MadeOnce<OfProcess> = MadeOnce::new();
+        let mut place = &FIRST;
+        loop {
+            let made = place.get(|| OfProcess {
+                most,
+                classes: Class::of_lanes(most, &routines()),
+                next: MadeOnce::new(),
+            });
+            if made.most == most {
+                return &made.classes;
+            }
+            place = &made.next;
         }
-        let classes = Class::of_lanes(most, &routines()).leak();
-        known.push((most, classes));
-        classes
     }
+}
+
+/// What a process has learnt with up to `most` lanes; the next one is of another number.
+struct OfProcess {
+    most: usize,
+    classes: List<Class>,
+    next: MadeOnce<OfProcess>,
 }
 
 /// 1, 2, 4 … below `most`, and that: so few that there is room for two routines.

@@ -5,13 +5,14 @@
 //! most where other CPUs run threads of the process. So a thread runs on another CPU meanwhile, if there is one.
 
 use crate::forkgate::ParentOnly;
+use crate::sync::MadeOnce;
 use crate::sys::memory::{self, Mapping};
 use crate::sys::page_size;
 use crate::sys::uffd::{FEATURE_MOVE, Uffd};
 use memferry_linux::numa;
 use memferry_linux::pagemap::{Pagemap, Region};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 const PAGES: usize = 64;
@@ -67,17 +68,9 @@ impl MoveCost {
 }
 
 /// The cost on this kernel, measured by the first call; `None` where UFFDIO_MOVE does not work. `nodes` have memory.
-///
-/// No lock: a child of fork may ask while a thread that is not there was measuring. Of two threads that both measure, one leaks
-/// its answer.
 pub(crate) fn measured(nodes: &[u32]) -> Option<MoveCost> {
-    static COST: AtomicPtr<Option<MoveCost>> = AtomicPtr::new(std::ptr::null_mut());
-    if COST.load(Ordering::Acquire).is_null() {
-        let cost = Box::into_raw(Box::new(measure(nodes).ok()));
-        COST.store(cost, Ordering::Release);
-    }
-    // SAFETY: what was stored is never freed and never changed.
-    unsafe { *COST.load(Ordering::Acquire) }
+    static COST: MadeOnce<Option<MoveCost>> = MadeOnce::new();
+    *COST.get(|| measure(nodes).ok())
 }
 
 fn measure(nodes: &[u32]) -> io::Result<MoveCost> {

@@ -3,7 +3,7 @@
 //! the environment names.
 
 use super::{ROUTINE_VARIABLE, Routine, available, by_name, memcpy};
-use std::sync::OnceLock;
+use crate::sync::MadeOnce;
 use std::time::{Duration, Instant};
 
 /// Size of the probe's source and destination, in bytes.
@@ -75,8 +75,8 @@ pub(super) fn parse(name: &str) -> Result<Option<Routine>, Unavailable> {
 ///
 /// A name that is not available is ignored here; [`requested`] reports it.
 pub fn best() -> Routine {
-    static BEST: OnceLock<Routine> = OnceLock::new();
-    *BEST.get_or_init(|| requested().ok().flatten().unwrap_or_else(winner))
+    static BEST: MadeOnce<Routine> = MadeOnce::new();
+    *BEST.get(|| requested().ok().flatten().unwrap_or_else(winner))
 }
 
 /// Times the candidates on memory that is in no cache.

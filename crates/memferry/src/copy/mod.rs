@@ -35,8 +35,7 @@ mod x86_64;
 #[cfg(test)]
 mod tests;
 
-use std::sync::OnceLock;
-
+use crate::sync::MadeOnce;
 pub use best::{Unavailable, best, requested};
 
 /// The environment variable that names the routine [`best`] must return.
@@ -99,8 +98,8 @@ impl Eq for Routine {}
 /// The routines that this CPU can run: `memcpy` first, then in rising order of preference among those that
 /// a measurement finds equal.
 pub fn available() -> &'static [Routine] {
-    static AVAILABLE: OnceLock<Vec<Routine>> = OnceLock::new();
-    AVAILABLE.get_or_init(|| {
+    static AVAILABLE: MadeOnce<Vec<Routine>> = MadeOnce::new();
+    AVAILABLE.get(|| {
         let mut routines = vec![memcpy()];
         #[cfg(target_arch = "x86_64")]
         routines.extend(x86_64::detected());
