@@ -173,8 +173,9 @@ impl Job {
                         failure.get_or_insert(error);
                     }
                 }
-                // It may be for what lies between them.
-                Err(_) if stretch.parts.len() > 1 => {
+                // It may be for what lies between them. But for mappings that keep changing, or seem to, all patience was had: it
+                // would be had for each part again.
+                Err((errno, _)) if stretch.parts.len() > 1 && errno != libc::EAGAIN => {
                     waiting.extend(stretch.parts.rev().filter_map(|part| {
                         within(&parts[part], &watched).map(|range| Stretch {
                             bytes: range.len(),
