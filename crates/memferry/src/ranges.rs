@@ -2,6 +2,7 @@
 //! A set of addresses, as the ranges that it is made of; and what ranges have in common.
 
 use crate::sys::list::{List, Pages};
+use std::io;
 use std::ops::Range;
 
 /// The addresses that both have; an empty range if there are none.
@@ -28,26 +29,35 @@ pub(crate) struct Ranges {
 
 impl Default for Ranges {
     fn default() -> Ranges {
-        Ranges::with_room(0)
+        Ranges {
+            list: List::new_in(Pages),
+            most: usize::MAX,
+        }
     }
 }
 
 impl Ranges {
     /// An empty set that is not allocated for until it has more ranges than that.
-    pub(crate) fn with_room(ranges: usize) -> Ranges {
-        Ranges {
-            list: List::with_capacity_in(ranges, Pages),
-            most: usize::MAX,
-        }
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(crate) fn with_room(ranges: usize) -> io::Result<Ranges> {
+        let mut set = Ranges::default();
+        let reserved = set.list.try_reserve_exact(ranges);
+        reserved.map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(set)
     }
 
     /// An empty set of so many ranges at most, at least 1, in memory that it has from the start: with one more it also takes in what
     /// lies between the two that are nearest to each other.
-    pub(crate) fn at_most(ranges: usize) -> Ranges {
-        Ranges {
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(crate) fn at_most(ranges: usize) -> io::Result<Ranges> {
+        Ok(Ranges {
             most: ranges,
-            ..Ranges::with_room(ranges + 1)
-        }
+            ..Ranges::with_room(ranges + 1)?
+        })
     }
 
     pub(crate) fn add(&mut self, range: Range<usize>) {
@@ -125,7 +135,7 @@ mod tests {
             added in prop::collection::vec((0usize..1000, 1usize..12), 1..60),
             most in 1usize..8,
         ) {
-            let (mut ranges, mut exact) = (Ranges::at_most(most), Ranges::default());
+            let (mut ranges, mut exact) = (Ranges::at_most(most).unwrap(), Ranges::default());
             let room = ranges.room();
             for (start, len) in added {
                 exact.add(start..start + len);

@@ -13,6 +13,7 @@ use crate::sys::uffd::Message;
 use crate::sys::{errno, page_size, thread};
 use crate::watch::release_around;
 use memferry_linux::pagemap::Region;
+use std::io;
 use std::ops::Range;
 
 /// How often messages are read before a lane goes on with its work.
@@ -38,16 +39,19 @@ pub(super) struct Places {
 impl Places {
     /// Leaves `excluded` alone from the start. Each of `pages` may get a mapping of its own, and go away with it, without a list
     /// that grows.
-    pub(super) fn new(excluded: &[Range<usize>], pages: usize) -> Places {
+    ///
+    /// # Errors
+    /// There is no memory for the lists.
+    pub(super) fn new(excluded: &[Range<usize>], pages: usize) -> io::Result<Places> {
         let mut places = Places {
-            excluded: Ranges::at_most(APART),
-            emptied: Ranges::at_most(APART),
-            taken: Ranges::with_room(pages),
-            left: Ranges::with_room(pages),
+            excluded: Ranges::at_most(APART)?,
+            emptied: Ranges::at_most(APART)?,
+            taken: Ranges::with_room(pages)?,
+            left: Ranges::with_room(pages)?,
             arriving: false,
         };
         places.excluded.add_all(excluded);
-        places
+        Ok(places)
     }
 
     /// A mapping left `range`: what appears there is another one, which nobody watches.
@@ -262,7 +266,7 @@ mod tests {
     #[test]
     fn every_page_may_leave_on_its_own_without_a_list_that_grows() {
         const PAGES: usize = 2000;
-        let mut places = Places::new(&[], PAGES);
+        let mut places = Places::new(&[], PAGES).unwrap();
         let room = |places: &Places| (places.left.room(), places.taken.room());
         let before = room(&places);
         for page in 0..PAGES {
@@ -272,6 +276,12 @@ mod tests {
         }
         assert_eq!(places.left.as_slice().len(), PAGES);
         assert_eq!(room(&places), before);
+    }
+
+    #[test]
+    fn a_range_for_whose_lists_there_is_no_memory_is_an_error() {
+        let refused = Places::new(&[], usize::MAX / page_size()).err().unwrap();
+        assert_eq!(errno(&refused), libc::ENOMEM);
     }
 
     #[test]

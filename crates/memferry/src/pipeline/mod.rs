@@ -146,11 +146,12 @@ impl<'a> Pipeline<'a> {
     /// A pipeline of `slots` batches at a time.
     ///
     /// # Errors
-    /// There is no memory for its longest list, which under a limit of address space comes to nothing first.
+    /// There is no memory for its longest lists, which under a limit of address space come to nothing first.
     pub(crate) fn new(plan: Plan<'a>, slots: usize) -> io::Result<Pipeline<'a>> {
         let (kernel, account) = (plan.kernel, plan.account);
         let mut cursor = Cursor::new(kernel, account, plan.wanted, plan.vmas, plan.parts);
         cursor.reserve(slots)?;
+        let places = Places::new(plan.excluded, plan.range.len() / page_size())?;
         let spins = if plan.lanes > 1 { SPINS } else { 0 };
         let spans = plan.chooser.map(Spans::new);
         let lanes = if spans.is_some() { 1 } else { plan.lanes };
@@ -162,7 +163,7 @@ impl<'a> Pipeline<'a> {
             schedule: Schedule::new(slots, lanes, spins),
             batches,
             cursor: Mutex::new(cursor),
-            places: RwLock::new(Places::new(plan.excluded, plan.range.len() / page_size())),
+            places: RwLock::new(places),
             spans,
             error: Mutex::new(None),
             steps: Mutex::new(steps),
