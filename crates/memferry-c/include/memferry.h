@@ -29,8 +29,8 @@
  * millisecond in a move of up to 2 MiB, and as long as it takes in memferry_new(), memferry_prefill() and memferry_move_pid(),
  * the last of which another thread may end early by memferry_cancel(). memferry_move() and memferry_move_list() of more than 2 MiB, and
  * memferry_pending_finish(), sleep while the pages move: the thread's handlers run meanwhile, may touch the memory, and may
- * leave by siglongjmp(), when the move goes on, @result is not written, and the thread's cancellation stays disabled. A
- * handler that runs at the end of any call may leave it, too.
+ * leave by siglongjmp(), when the move goes on, @result is not written, and the thread's cancellation, where it is asynchronous,
+ * stays disabled. A handler that runs at the end of any call may leave it, too.
  *
  * fork. A mover belongs to the process that made it. In a child calls for it return -ESRCH, only memferry_cancel() does
  * not look, and memferry_free() does nothing; make a new one there. While a move is under way fork() waits until no page
@@ -297,10 +297,11 @@ int memferry_pending_finish(memferry_pending *pending, memferry_result *result);
  * as the mover has lanes. Needs ptrace access to the process: the same user, or CAP_SYS_PTRACE.
  *
  * @pid: the process; 0: this one.
- * @addr: start address in that process, a multiple of the base page. Parts that are not mapped count as not present.
+ * @addr: start address in that process, a multiple of the base page.
  * @len, @node, @options, @result: as for memferry_move().
  *
- * Returns 0; -EINVAL and -E2BIG as memferry_move(); -ESRCH when there is no such process, and in a child of fork; -EPERM
+ * Returns 0; -EINVAL and -E2BIG as memferry_move(); -EFAULT when a part is not mapped, and -EOPNOTSUPP when one is memory of a
+ * device or of the kernel, both before any page moves; -ESRCH when there is no such process, and in a child of fork; -EPERM
  * or -EACCES when it is not permitted; -ENODEV when the node is not there or not in the process's cpuset; or another
  * error of move_pages(2). Pages may have been moved before it failed.
  */
@@ -338,7 +339,8 @@ int memferry_trim(memferry_mover *mover, uint64_t bytes);
 
 /**
  * What was wrong with the last call of this thread that failed, why, and what to try; "" before the first. It belongs
- * to the library and stays until the thread's next failing call, or its end. Calls that succeed leave it alone.
+ * to the library and stays until the thread's next failing call, or its end. Calls that succeed leave it alone, but for a move
+ * that returns 0 with an error in its result: then it tells of that.
  */
 const char *memferry_last_error(void);
 
