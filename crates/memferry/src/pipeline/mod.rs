@@ -303,6 +303,13 @@ impl<'a> Pipeline<'a> {
                     for run in &runs {
                         account.book(Outcome::NoMemory, run.clone(), unit);
                     }
+                    // Where the node is full this goes on to the end of the range, and no lane comes to answer after a remap.
+                    self.serve_messages();
+                    laps.lap(|s| &mut s.answer);
+                    if self.plan.cancel.load(Ordering::Relaxed) {
+                        self.schedule.stop();
+                        break;
+                    }
                 }
             }
         }

@@ -64,6 +64,9 @@ impl Pipeline<'_> {
             drop(guard);
             drop(gate);
             self.settle_span(&settled);
+            // Where nothing leaves no lane comes to answer after a remap.
+            self.serve_messages();
+            laps.lap(|s| &mut s.answer);
             self.schedule.free(slot);
             return;
         }

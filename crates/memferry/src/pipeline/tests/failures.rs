@@ -315,6 +315,50 @@ fn a_cancelled_move_ends_with_every_page_in_place() {
     }
 }
 
+/// A pipeline none of whose THPs or base pages leaves, and the call at which the second batch is refused.
+fn nothing_leaves() -> [(Setup, Site, usize); 2] {
+    let all = |site, first, errno| {
+        let script = vec![inject(site, first, usize::MAX / 2, Fault::Errno(errno))];
+        Setup {
+            script,
+            stale: vec![0],
+            ..Setup::default()
+        }
+    };
+    // The first look finds all, the others are for THPs where copies would go: two for each.
+    let full = Setup {
+        segments: vec![Filled::Huge; 4],
+        ..all(Site::Scan, 1, libc::ENOMEM)
+    };
+    let refused = Setup {
+        segments: vec![Filled::Pages],
+        ..all(Site::Unmap, 0, libc::EBUSY)
+    };
+    let batch = refused.batch_bytes / PAGE;
+    [(full, Site::Scan, 3), (refused, Site::Unmap, batch)]
+}
+
+#[test]
+fn messages_are_answered_and_a_move_can_be_cancelled_while_nothing_leaves() {
+    for (setup, site, second) in nothing_leaves() {
+        let [cancel, read, in_time] = [const { AtomicBool::new(false) }; 3];
+        let hook = |_: &Memory| -> Hook<'_> {
+            let (cancel, read, in_time) = (&cancel, &read, &in_time);
+            Box::new(move |_: &Faulty<'_>, at, number, _| {
+                read.fetch_or(at == Site::Messages, Ordering::Relaxed);
+                if at == site && number == second {
+                    in_time.store(read.load(Ordering::Relaxed), Ordering::Relaxed);
+                    cancel.store(true, Ordering::Relaxed);
+                }
+            })
+        };
+        let ended = setup.run_until(&cancel, &hook, &|_| {});
+        assert!(in_time.into_inner(), "{site:?}");
+        assert_ne!(ended.result.cancelled_bytes, 0, "{site:?}");
+        assert_eq!(ended.result.moved.bytes, 0);
+    }
+}
+
 fn any_fault() -> impl Strategy<Value = Fault> {
     prop_oneof![
         3 => prop::sample::select(&ERRNOS[..]).prop_map(Fault::Errno),
