@@ -69,6 +69,8 @@ impl Region {
                 region.try_advise(piece..piece + folio, libc::MADV_DONTDUMP)?;
             }
             region.touch(&span, threads);
+            // Grown together it would be khugepaged's to make THPs of.
+            region.advise(span.clone(), libc::MADV_NOHUGEPAGE);
             region.advise(span, libc::MADV_DODUMP);
         }
         region.fill(threads);
