@@ -226,26 +226,29 @@ fn interrupt() -> Result<(), String> {
     Ok(())
 }
 
-/// The process that this one started.
-fn only_child(parent: u32) -> u32 {
-    let is_child = |pid: &u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+/// The process of the run of this benchmark, which beside it has some that only wake.
+fn run_of(parent: u32) -> u32 {
+    let is_run = |pid: &u32| {
+        let read =
+            |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let stat = read("stat");
         // Behind the name, in brackets: state and parent.
         let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
-        behind.split_whitespace().nth(1) == Some(parent.to_string().as_str())
+        let of = behind.split_whitespace().nth(1);
+        of == Some(parent.to_string().as_str()) && !read("cmdline").contains("wake-on-")
     };
     let names = fs::read_dir("/proc")
         .unwrap()
         .map(|entry| entry.unwrap().file_name());
     let mut pids = names.filter_map(|name| name.to_str()?.parse().ok());
-    pids.find(is_child).unwrap()
+    pids.find(is_run).unwrap()
 }
 
 fn killed() -> Result<(), String> {
     need_tiers()?;
     let before = settings();
     let child = begun(LONG);
-    let run = only_child(child.id());
+    let run = run_of(child.id());
     signal(run, libc::SIGKILL);
     let done = Done::new(LONG, child.wait_with_output().unwrap());
     done.gives(1)
