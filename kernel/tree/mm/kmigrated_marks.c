@@ -121,7 +121,7 @@ void __pghot_folio_moved(struct folio *dst, struct folio *src)
 		kmigrated_mark_promoted(dst, pghot_now() / MSEC_PER_SEC);
 	else
 		kmigrated_mark_demoted(dst, pghot_now() / MSEC_PER_SEC);
-	/* Direct reclaim and compaction, which an allocation of kmigrated's may start, count their own. */
+	/* Reclaim and compaction that an allocation of kmigrated's starts count their own. */
 	if (!is_kmigrated(current) || current->flags & PF_MEMALLOC)
 		return;
 	/* As NUMA balancing counts what it promotes, and reclaim what it demotes. */
