@@ -69,7 +69,7 @@ impl Region {
                 region.try_advise(piece..piece + folio, libc::MADV_DONTDUMP)?;
             }
             region.touch(&span, threads);
-            // Grown together it would be khugepaged's to make THPs of.
+            // Of pieces that have grown together khugepaged may make larger folios.
             region.advise(span.clone(), libc::MADV_NOHUGEPAGE);
             region.advise(span, libc::MADV_DODUMP);
         }

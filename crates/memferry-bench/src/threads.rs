@@ -87,7 +87,7 @@ pub fn together<P, T: Send, A>(
     })
 }
 
-/// Does work on a thread of its own, for which it may set what a thread has: its CPUs.
+/// Does work on a thread of its own, so that it may pin itself and leave the caller's CPUs alone.
 pub fn alone<T: Send>(work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
     thread::scope(|scope| {
         let started = thread::Builder::new().spawn_scoped(scope, work);

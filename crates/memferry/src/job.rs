@@ -173,8 +173,8 @@ impl Job {
                         failure.get_or_insert(error);
                     }
                 }
-                // It may be for what lies between them. But for mappings that keep changing, or seem to, all patience was had: it
-                // would be had for each part again.
+                // What lies between the parts may be the reason, so each is tried alone. Not after EAGAIN, which comes when patience with
+                // changing mappings is over: each part would wait as long again.
                 Err((errno, _)) if stretch.parts.len() > 1 && errno != libc::EAGAIN => {
                     waiting.extend(stretch.parts.rev().filter_map(|part| {
                         within(&parts[part], &watched).map(|range| Stretch {

@@ -106,6 +106,7 @@ impl Damon {
         Ok(damon)
     }
 
+    /// Has a kdamond set up that is off. Whoever had DAMON meanwhile may have left another number of them.
     fn take(knobs: &mut Knobs) -> Result<(), DaemonError> {
         let count = format!("{KDAMONDS}/nr_kdamonds");
         knobs.keep(&count, "0")?;
