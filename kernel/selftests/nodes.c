@@ -172,8 +172,11 @@ int memory_policy(int mode, int node)
 
 int bind_range(void *at, size_t bytes, int mode, int node, unsigned int flags)
 {
-	unsigned long mask = mode == MPOL_DEFAULT ? 0 : 1UL << node;
+	return bind_range_to(at, bytes, mode, mode == MPOL_DEFAULT ? 0 : 1UL << node, flags);
+}
 
+int bind_range_to(void *at, size_t bytes, int mode, unsigned long mask, unsigned int flags)
+{
 	if (syscall(SYS_mbind, at, bytes, mode, mask ? &mask : NULL,
 		    mask ? sizeof(mask) * 8 + 1 : 0, flags))
 		return -errno;

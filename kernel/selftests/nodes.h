@@ -57,6 +57,8 @@ int memory_policy(int mode, int node);
 
 /* mbind(2) of a range to one node. 0 or -errno. */
 int bind_range(void *at, size_t bytes, int mode, int node, unsigned int flags);
+/* To nodes as mbind() takes them, a bit each. */
+int bind_range_to(void *at, size_t bytes, int mode, unsigned long mask, unsigned int flags);
 
 /**
  * move_range - move every page of a range to a node with move_pages(2)

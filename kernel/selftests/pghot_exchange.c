@@ -170,6 +170,31 @@ static void test_other_node(bool huge)
 	munmap(filler.at, node_bytes(top_node(0)));
 }
 
+/* The hot pages may use one node of the top tier, which is full, while the other one is free. */
+static void test_one_node(void)
+{
+	struct content *hot = pghot_memory(node_slow(), HOT_BYTES, false, 1);
+	struct content *busy = pghot_memory(top_node(0), BUSY_BYTES, false, 1);
+	unsigned long nodes = 1UL << top_node(0) | 1UL << node_slow();
+	struct filler filler;
+
+	fill(&filler, 1);
+	bind_range_to(hot->at, HOT_BYTES, MPOL_BIND, nodes, 0);
+	pghot_start(PGHOT_PGTSCAN);
+	use(hot, busy, PAGES);
+	pghot_stop();
+	tap_ok(on(hot, top_node(0)) == PAGES,
+	       "what may use a full node alone changes places there: %zu of %zu pages",
+	       on(hot, top_node(0)), PAGES);
+	tap_ok(on(busy, top_node(0)) == PAGES, "and what is in use there stays: %zu pages",
+	       on(busy, top_node(0)));
+	tap_ok(!content_wrong(hot, "hot") && !content_wrong(busy, "busy") && !filler_wrong(&filler),
+	       "one node: contents");
+	pghot_memory_drop(hot);
+	pghot_memory_drop(busy);
+	munmap(filler.at, node_bytes(top_node(0)));
+}
+
 static void test_bound(void)
 {
 	struct content *hot = pghot_memory(node_slow(), HOT_BYTES, false, 1);
@@ -505,6 +530,7 @@ int main(int argc, char **argv)
 		test_bound();
 		test_other_node(false);
 		test_other_node(true);
+		test_one_node();
 		test_full(PGHOT_PGTSCAN);
 	}
 	return tap_done();
