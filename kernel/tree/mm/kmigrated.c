@@ -235,7 +235,8 @@ static void kmigrated_round(struct kmigrated *k)
 	k->room_made = atomic_read(&kmigrated_room_made);
 
 	moved = kmigrated_move(k);
-	k->more = moved >= KMIGRATED_CHOSEN / 2;
+	/* Half of what an exchange brings at most: the pace is for both directions. */
+	k->more = moved >= KMIGRATED_CHOSEN / 4;
 }
 
 static bool kmigrated_has_work(const struct kmigrated *k)

@@ -214,6 +214,7 @@ static inline void kmigrated_counted(struct kmigrated_count *counted, u32 began)
 void kmigrated_open(struct kmigrated *k);
 void kmigrated_know_room(int nid);
 u64 kmigrated_free(void);
+long kmigrated_room(int nid);
 u64 kmigrated_budget(struct kmigrated *k);
 bool kmigrated_reserve(struct kmigrated_target *target, u32 now, unsigned long pages,
 		       u64 *reserved);
@@ -236,6 +237,7 @@ void kmigrated_know_protection(void);
 bool kmigrated_protected(struct folio *folio);
 
 /* kmigrated_exchange.c */
+bool kmigrated_has_free(void);
 void kmigrated_know_top(struct kmigrated *k, bool due);
 void kmigrated_make_room(struct kmigrated *k, unsigned long born);
 bool kmigrated_exchange_room(struct kmigrated *k, int nid, long pages, unsigned long *moved);

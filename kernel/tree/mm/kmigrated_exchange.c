@@ -216,6 +216,23 @@ static struct folio *kmigrated_alloc_lower(struct folio *src, unsigned long nid)
 	return __folio_alloc(gfp, folio_order(src), nid, &nodes);
 }
 
+/*
+ * Where cold pages go: as kswapd demotes, or for an exchange, which would else fill the nearest
+ * node from all the others, to the node that the hot ones leave, once it has room.
+ */
+static int kmigrated_lower_node(const struct kmigrated *k, int nid)
+{
+	if (k->exchanging && kmigrated_room(k->nid) >= (long)STEP_PAGES)
+		return k->nid;
+	return next_demotion_node(nid, &node_states[N_MEMORY]);
+}
+
+/* What is free anywhere in the tier is for the next hot pages, whatever their node. */
+bool kmigrated_has_free(void)
+{
+	return kmigrated_free() >= kmigrated_top.balance.room + STEP_PAGES;
+}
+
 /* Counts the room of the top tier anew: others free and take pages as well. */
 static void kmigrated_know_rooms(void)
 {
@@ -246,8 +263,7 @@ static void kmigrated_gather_free(struct kmigrated *k)
 static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned long most, u32 heat)
 {
 	struct kmigrated_cold cold = {
-		.nid = nid, .to = next_demotion_node(nid, &node_states[N_MEMORY]),
-		.heat = heat, .most = most, .folios = LIST_HEAD_INIT(cold.folios),
+		.nid = nid, .to = kmigrated_lower_node(k, nid), .heat = heat, .most = most, .folios = LIST_HEAD_INIT(cold.folios),
 	};
 	unsigned int moved = 0;
 	struct folio *folio;
@@ -348,10 +364,10 @@ bool kmigrated_exchange_room(struct kmigrated *k, int nid, long pages, unsigned 
 
 /*
  * Lets the hottest pages below change places with the coldest above. Each node for itself: that
- * another one has cold pages makes no room on this one. But what is free anywhere in the tier is
- * for the next hot pages, whatever their node, and nothing goes down meanwhile. Pages are chosen
- * once, for the node with the lowest border; each has its own as the bar. Returns how many base
- * pages came up.
+ * another one has cold pages makes no room on this one. But while there is free memory anywhere,
+ * nothing goes down but for pages that may use no node that has it: some found no room. Pages are
+ * chosen once, for the node with the lowest border; each has its own as the bar. Returns how many
+ * base pages came up.
  */
 unsigned long kmigrated_exchange(struct kmigrated *k)
 {
@@ -360,7 +376,7 @@ unsigned long kmigrated_exchange(struct kmigrated *k)
 	unsigned long most, came;
 	int nid;
 
-	if (kmigrated_free() >= kmigrated_top.balance.room + STEP_PAGES)
+	if (nodes_empty(k->full) && kmigrated_has_free())
 		return 0;
 	/* The pace counts both directions. */
 	most = kmigrated_budget(k) / 2;

@@ -24,7 +24,7 @@
  * lacks, as a negative number: pages come there first. Lower zones keep more from such pages
  * than they have.
  */
-static long kmigrated_room(int nid)
+long kmigrated_room(int nid)
 {
 	long room = 0, lack = 0, pages;
 	struct zone *zone;
@@ -440,6 +440,7 @@ static bool kmigrated_isolate(struct kmigrated *k, struct folio *folio, int nid,
 static int kmigrated_target_nid(struct kmigrated *k, struct folio *folio)
 {
 	int user = pghot_target(folio_pfn(folio)), best = NUMA_NO_NODE, nid, cost, least = INT_MAX;
+	bool room_first = !k->exchanging || kmigrated_has_free();
 	nodemask_t nodes = NODE_MASK_NONE;
 
 	for_each_top_node(nid)
@@ -452,7 +453,7 @@ static int kmigrated_target_nid(struct kmigrated *k, struct folio *folio)
 		kmigrated_fail(k, folio, PGHOT_FAILED_OWNER);
 	for_each_node_mask(nid, nodes) {
 		cost = node_distance(user, nid);
-		if (!k->exchanging && kmigrated_target_room(nid) < (long)folio_nr_pages(folio))
+		if (room_first && kmigrated_target_room(nid) < (long)folio_nr_pages(folio))
 			cost += U8_MAX;
 		if (cost < least) {
 			least = cost;
