@@ -316,6 +316,14 @@ const MOST_WEIGHT: u32 = 10_000;
 type Located<T> = Result<T, (Range<usize>, String)>;
 
 impl Config {
+    /// Whether groups get parts of the top tier that the kernel would not give them, which moves by heat alone.
+    pub fn divides(&self) -> bool {
+        let protects = |of: &Group| !matches!(of.protect, Amount::Bytes(0) | Amount::Percent(0));
+        let mut weights = self.groups.iter().map(|of| of.weight);
+        let first = weights.next();
+        self.groups.iter().any(protects) || weights.any(|weight| Some(weight) != first)
+    }
+
     /// Reads a file.
     ///
     /// # Errors

@@ -158,7 +158,7 @@ impl Daemon {
         stop: Arc<AtomicBool>,
     ) -> Result<Self, DaemonError> {
         let acts = options.may_act() && config.act;
-        let (source, why) = source::choose(config.source, &machine, &mut knobs, acts)?;
+        let (source, why) = source::choose(&config, &machine, &mut knobs, acts)?;
         let shared = Shared::default();
         if let Some(listen) = &config.metrics {
             let at = metrics::serve(listen, Arc::clone(&shared))?;
@@ -243,7 +243,8 @@ impl Daemon {
         if config.metrics != self.config.metrics {
             tracing::warn!("metrics keep their place until the daemon is started again");
         }
-        if config.source != self.config.source || config.act != self.config.act {
+        let source = |of: &Config| (of.source, of.act, of.divides());
+        if source(&config) != source(&self.config) {
             if let Err(error) = self.take_source(&config) {
                 self.refuse(&error);
                 let old = self.config.clone();
@@ -272,8 +273,7 @@ impl Daemon {
     fn take_source(&mut self, config: &Config) -> Result<(), DaemonError> {
         self.knobs.put_back()?;
         let acts = self.options.may_act() && config.act;
-        (self.source, self.why) =
-            source::choose(config.source, &self.machine, &mut self.knobs, acts)?;
+        (self.source, self.why) = source::choose(config, &self.machine, &mut self.knobs, acts)?;
         tracing::info!(
             source = self.source.name(),
             why = self.why,

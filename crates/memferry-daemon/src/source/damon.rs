@@ -238,7 +238,7 @@ impl Source for Damon {
         let is_on = self.is_on(knobs);
         if !is_on && Self::any_is_on(knobs) {
             knobs.forget(KDAMONDS)?;
-            let who = "another user of DAMON".to_owned();
+            let who = "another user of DAMON came".to_owned();
             return Err(DaemonError::Taken { who });
         }
         let regions = regions_for(knobs, &wanted);
@@ -334,12 +334,12 @@ fn regions(knobs: &Knobs, folder: &str, of: u32) -> Vec<Seen> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::config::SourceChoice;
     use crate::machine::Machine;
     use crate::machine::tests::{put, tree};
-    use crate::source::choose;
+    use crate::source::tests::choose;
 
     /// The files that a kernel makes for one kdamond with one process.
     pub(crate) fn damon(root: &std::path::Path) {

@@ -128,7 +128,7 @@ mod tests {
     use crate::config::SourceChoice;
     use crate::machine::Machine;
     use crate::machine::tests::{put, tree};
-    use crate::source::choose;
+    use crate::source::tests::choose;
 
     /// A machine with these settings.
     fn with(settings: &[(&str, &str)]) -> (tempfile::TempDir, Machine, Knobs) {

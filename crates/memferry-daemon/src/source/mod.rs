@@ -7,7 +7,7 @@ mod damon;
 mod kernel;
 mod perf;
 
-use crate::config::SourceChoice;
+use crate::config::{Config, SourceChoice};
 use crate::error::DaemonError;
 use crate::knobs::{BALANCING, Knobs};
 use crate::machine::Machine;
@@ -76,18 +76,21 @@ pub trait Source {
     }
 }
 
-/// Takes the source that is wanted, or the best that is there. Returns it and why it is the one. Nothing is set where `act` is
-/// false, but DAMON, which has no other way to watch.
+/// Takes the source that is wanted, or the best that is there: where groups divide the tier, one with which the daemon moves.
+/// Returns it and why it is the one. Nothing is set where `act` is false, but DAMON, which has no other way to watch.
 ///
 /// # Errors
 /// The wanted one cannot be had.
 pub fn choose(
-    choice: SourceChoice,
+    config: &Config,
     machine: &Machine,
     knobs: &mut Knobs,
     act: bool,
 ) -> Result<(Box<dyn Source>, String), DaemonError> {
-    let (source, mut why) = take(choice, machine, knobs, act)?;
+    let (source, mut why) = take(config, machine, knobs, act)?;
+    if config.divides() && source.kernel_moves() {
+        why.push_str("; the kernel moves, so protections and weights have no effect");
+    }
     let is_on = knobs.read(BALANCING).is_some_and(|mode| mode != "0");
     if act && is_on && !source.kernel_moves() {
         why.push_str("; NUMA balancing is on, too");
@@ -96,28 +99,30 @@ pub fn choose(
 }
 
 fn take(
-    choice: SourceChoice,
+    config: &Config,
     machine: &Machine,
     knobs: &mut Knobs,
     act: bool,
 ) -> Result<(Box<dyn Source>, String), DaemonError> {
+    let choice = config.source;
     let is_auto = choice == SourceChoice::Auto;
     let wants = |of| is_auto || choice == of;
     let reason = |why: &str| if is_auto { why } else { "it is configured" }.to_owned();
     let no = |source_name, why| DaemonError::NoSource { source_name, why };
     // Why those before it cannot be had.
     let mut others = Vec::new();
-    if wants(SourceChoice::Pghot) {
-        match kernel::pghot_absence(machine, knobs) {
-            None => {
-                let source = kernel::Kernel::pghot(knobs, act)?;
-                let why = reason("this kernel tracks hot pages itself");
-                return Ok((Box::new(source), why));
-            }
-            // Few kernels have it: no reason to name.
-            Some(_) if is_auto => {}
-            Some(why) => return Err(no("pghot", why)),
+    let pghot = |knobs: &mut Knobs, why: String| {
+        let source: Box<dyn Source> = Box::new(kernel::Kernel::pghot(knobs, act)?);
+        Ok((source, why))
+    };
+    let pghot_absence = kernel::pghot_absence(machine, knobs);
+    match &pghot_absence {
+        None if choice == SourceChoice::Pghot || is_auto && !config.divides() => {
+            return pghot(knobs, reason("this kernel tracks hot pages itself"));
         }
+        Some(why) if choice == SourceChoice::Pghot => return Err(no("pghot", why.clone())),
+        // Few kernels have it: no reason to name.
+        _ => {}
     }
     if wants(SourceChoice::Damon) {
         match damon::absence(&machine.root) {
@@ -143,9 +148,67 @@ fn take(
             Err(why) => others.push(format!("perf: {why}")),
         }
     }
+    if is_auto && pghot_absence.is_none() {
+        return pghot(knobs, others.join("; "));
+    }
     if let Some(why) = kernel::balancing_absence(machine, knobs) {
         return Err(no("numa-balancing", why));
     }
     let source = kernel::Kernel::balancing(knobs, act)?;
     Ok((Box::new(source), reason(&others.join("; "))))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::machine::tests::{put, tree};
+
+    /// A configuration that wants a source, and may divide the tier.
+    pub(crate) fn config(source: SourceChoice, group: &str) -> Config {
+        let text = format!("[[group]]\nname = \"a\"\nprocesses = [\"a\"]\n{group}\n");
+        let config = Config::parse(&text, Path::new("")).unwrap();
+        Config { source, ..config }
+    }
+
+    /// As [`choose`], where nothing is divided.
+    pub(crate) fn choose(
+        source: SourceChoice,
+        machine: &Machine,
+        knobs: &mut Knobs,
+        act: bool,
+    ) -> Result<(Box<dyn Source>, String), DaemonError> {
+        super::choose(&config(source, ""), machine, knobs, act)
+    }
+
+    #[test]
+    fn where_the_tier_is_divided_the_daemon_moves_if_it_can() {
+        let root = tree();
+        put(root.path(), "proc/sys/vm/pghot_enabled_sources", "0");
+        let machine = Machine::read(root.path()).unwrap();
+        let taken = |source, group| {
+            let mut knobs = Knobs::open(root.path()).unwrap();
+            let config = config(source, group);
+            let (source, why) = super::choose(&config, &machine, &mut knobs, false).unwrap();
+            (source.name(), why.contains("no effect"))
+        };
+        let other = "[[group]]\nname = \"b\"\nprocesses = [\"b\"]\nweight = 200";
+        // Without DAMON the kernel's tracking is all there is.
+        for group in ["protect = \"40%\"", other] {
+            assert_eq!(taken(SourceChoice::Auto, group), ("pghot", true));
+        }
+        damon::tests::damon(root.path());
+        for group in ["protect = \"40%\"", other] {
+            assert_eq!(taken(SourceChoice::Auto, group), ("damon", false));
+            assert_eq!(taken(SourceChoice::Pghot, group), ("pghot", true));
+        }
+        for group in ["", "protect = 0", "weight = 200", "limit = \"40%\""] {
+            assert_eq!(
+                taken(SourceChoice::Auto, group),
+                ("pghot", false),
+                "{group}"
+            );
+        }
+    }
 }

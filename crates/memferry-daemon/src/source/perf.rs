@@ -368,7 +368,7 @@ mod tests {
     use crate::config::SourceChoice;
     use crate::machine::Machine;
     use crate::machine::tests::{put, tree};
-    use crate::source::choose;
+    use crate::source::tests::choose;
 
     fn files(root: &Path, device: &str, files: &[(&str, &str)]) {
         for (file, text) in files {
