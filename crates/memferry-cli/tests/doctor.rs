@@ -21,7 +21,7 @@ fn this_machine_is_checked() {
 fn only_what_is_wrong_is_status_1() {
     let root = synthetic::listed("proc/sys/kernel/osrelease = 7.2.0");
     let doctor = || memferry(&format!("doctor --root {}", root.path().display()));
-    has(&done(&doctor()), "0 wrong, 1 note;");
+    has(&done(&doctor()), "0 wrong, 2 notes;");
     synthetic::change(root.path(), "sys/bus/dax/devices/dax0.0/size = 32768");
     let wrong = doctor();
     assert_eq!(status(&wrong), 1, "{wrong:?}");

@@ -35,9 +35,9 @@ pub enum DaemonError {
     #[error("this machine has one memory tier: nothing can go up or down")]
     OneTier,
     /// Another daemon, or a benchmark, changes the same settings.
-    #[error("{who} has changed settings of this kernel")]
+    #[error("{who}: one program at a time changes this kernel's settings")]
     Taken {
-        /// Who.
+        /// Who does what.
         who: String,
     },
     /// The source that the configuration names cannot be had.
@@ -80,7 +80,7 @@ impl DaemonError {
             Self::Topology(_) => "mount /proc and /sys in this container",
             Self::OneTier => "`memferry doctor` says why slower memory is not seen as such",
             Self::Taken { .. } => {
-                "end it first; `memferry kernel status` shows what benchmarks left behind"
+                "end it first: `systemctl stop memferry` ends a daemon; `memferry kernel status` shows what benchmarks left behind"
             }
             Self::NoSource { .. } => {
                 "set source = \"auto\" to take what there is, or free the named one"

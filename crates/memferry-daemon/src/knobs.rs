@@ -120,11 +120,11 @@ impl Knobs {
         .map_err(file(&path, "open the lock"))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             let pid = fs::read_to_string(&path).unwrap_or_default();
-            let who = format!("another daemon (pid {})", pid.trim());
+            let who = format!("another daemon (pid {}) runs", pid.trim());
             return Err(DaemonError::Taken { who });
         }
         if is_foreign_benchmark(&folder.join("restore.json")) {
-            let who = "a benchmark of memferry".to_owned();
+            let who = "a benchmark of memferry runs, or was killed".to_owned();
             return Err(DaemonError::Taken { who });
         }
         let write = lock

@@ -149,7 +149,7 @@ fn offline(machine: &Machine) -> Vec<Finding> {
         .collect()
 }
 
-/// Memory without CPUs that counts as fast as that beside them.
+/// Memory without CPUs that counts as fast as that beside them, and that there is no other.
 fn tiers(machine: &Machine) -> Vec<Finding> {
     let topology = &machine.topology;
     let of_cpus = topology.top_tiers() - 1;
@@ -157,6 +157,12 @@ fn tiers(machine: &Machine) -> Vec<Finding> {
     let (near, far): (Vec<_>, Vec<_>) = nodes
         .filter(|node| node.tier == Some(of_cpus))
         .partition(|node| node.has_cpu);
+    if far.is_empty() && topology.tiers.len() == 1 {
+        return vec![note(
+            "all memory is in one tier",
+            "nothing is promoted or demoted; CXL memory is a slower tier once a region and the driver kmem make a node of it",
+        )];
+    }
     if near.is_empty() || far.is_empty() {
         return Vec::new();
     }
@@ -221,14 +227,14 @@ fn promotion(machine: &Machine) -> Vec<Finding> {
         )
         // Bits: 1 places pages by their threads' nodes, 2 promotes.
         .set(file, "3"),
-        Some(_) if !kdamonds(machine).is_empty() => note(
+        Some(_) if kdamonds(machine).iter().any(|of| is(machine, of, "on")) => note(
             "kernel.numa_balancing is 0",
             format!("pages of {slow} that became hot stay there unless the running kdamond promotes them"),
         )
         .set(file, "2"),
         Some(_) => wrong(
             "kernel.numa_balancing is 0",
-            format!("pages of {slow} that became hot stay there"),
+            format!("pages of {slow} that became hot stay there, unless memferry daemon acts, which wants it off"),
         )
         .set(file, "2"),
         None => wrong(
@@ -353,18 +359,20 @@ fn interleave(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// The kdamonds of DAMON's sysfs that run, but the daemon's.
+/// The kdamonds of DAMON's sysfs, but the daemon's.
 fn kdamonds(machine: &Machine) -> Vec<String> {
     // The daemon takes DAMON only where nobody else has it.
     if running_daemon(machine).is_some_and(|(_, status)| status["source"]["name"] == "damon") {
         return Vec::new();
     }
-    let is_on = |number: &String| {
-        let state = machine.text(&format!("{KDAMONDS}/{number}/state"));
-        state.as_deref() == Some("on")
-    };
-    let all = machine.entries(KDAMONDS, "").into_iter();
-    all.filter(is_on).collect()
+    machine.entries(KDAMONDS, "")
+}
+
+fn is(machine: &Machine, kdamond: &str, state: &str) -> bool {
+    machine
+        .text(&format!("{KDAMONDS}/{kdamond}/state"))
+        .as_deref()
+        == Some(state)
 }
 
 fn damon(machine: &Machine) -> Vec<Finding> {
@@ -383,7 +391,15 @@ fn damon(machine: &Machine) -> Vec<Finding> {
             found.push(note(format!("{module} is on"), why).set(&file, "N"));
         }
     }
-    for number in kdamonds(machine) {
+    let count = format!("{KDAMONDS}/nr_kdamonds");
+    let kdamonds = kdamonds(machine);
+    let set_up = machine.number(&count).filter(|_| !kdamonds.is_empty());
+    if set_up > Some(0) && kdamonds.iter().all(|number| is(machine, number, "off")) {
+        let what = format!("of {} kdamonds set up none is on", kdamonds.len());
+        let why = "memferry daemon leaves DAMON to whoever did so; the command is for where nobody needs them";
+        found.push(note(what, why).set(&count, "0"));
+    }
+    for number in kdamonds.iter().filter(|number| is(machine, number, "on")) {
         let pid = machine.text(&format!("{KDAMONDS}/{number}/pid"));
         let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
         // No command: the kdamond belongs to somebody, who may need it.
@@ -392,7 +408,19 @@ fn damon(machine: &Machine) -> Vec<Finding> {
             "somebody uses DAMON: a second user of its sysfs would replace those settings",
         ));
     }
-    if machine.is_hidden(&format!("{KDAMONDS}/nr_kdamonds")) {
+    let pghot = machine.number("proc/sys/vm/pghot_enabled_sources");
+    let is_hidden = machine.is_hidden(&count);
+    if machine.slow_nodes().is_some()
+        && pghot.is_none()
+        && machine.number(&count).is_none()
+        && !is_hidden
+    {
+        found.push(note(
+            "this kernel has no DAMON in sysfs (CONFIG_DAMON_SYSFS)",
+            "memferry daemon finds hot pages by it, else by what perf samples",
+        ));
+    }
+    if is_hidden {
         found.push(
             note(
                 "who uses DAMON is not known",

@@ -42,7 +42,7 @@ impl Absence {
             }
             Absence::OptionOff => "build it again with CONFIG_MIGRATION_COPY_OFFLOAD=y",
             Absence::NoSeries | Absence::Unknown => {
-                "boot a Linux 6.12 with Memferry's series and CONFIG_MIGRATION_COPY_OFFLOAD=y"
+                "boot a Linux 6.12 or 7.3 with Memferry's series and CONFIG_MIGRATION_COPY_OFFLOAD=y"
             }
         }
     }

@@ -81,7 +81,7 @@ impl PghotAbsence {
             Absence::Hidden => "look outside of this container, which may hide /proc/sys",
             Absence::OptionOff => "build it again with CONFIG_PGHOT=y",
             Absence::NoSeries | Absence::Unknown => {
-                "boot a Linux 6.12 with Memferry's series and CONFIG_PGHOT=y"
+                "boot a Linux 6.12 or 7.3 with Memferry's series and CONFIG_PGHOT=y"
             }
         }
     }
