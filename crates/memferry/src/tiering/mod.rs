@@ -214,6 +214,8 @@ impl Tiering {
         let (params, rounds) = balance::defaults::<u32>();
         let pace = PaceParams {
             rate: options.bytes_per_second.min(PACE_RATE_MAX),
+            // What two rounds may move is not lost if the second one is late.
+            burst_ms: 2 * ROUND_MS,
             ..PaceParams::default()
         };
         let rate = |error: memferry_core::hotness::ParamError| {
@@ -286,13 +288,16 @@ impl Tiering {
         }
         let unit = self.options.unit_bytes as u64;
         let ms = u64::try_from(state.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let budget = state.pace.budget(ms) / unit;
+        // A unit that is more than the rate ever saves goes when all is saved.
+        let saved = (state.pace.budget(ms) / unit).max(1);
         let mut round = Round::default();
-        if let Some(reserved) = state.pace.reserve(ms, budget * unit) {
-            let done = self.choose(state, now, born, budget, &mut round);
+        let reserved = state.pace.reserve(ms, saved * unit);
+        let budget = reserved.as_ref().map_or(0, |_| saved);
+        let done = self.choose(state, now, born, budget, &mut round);
+        if let Some(reserved) = reserved {
             state.pace.settle(reserved, round.promoted_bytes);
-            done?;
         }
+        done?;
         round.top_bytes = state.count(Tier::Top) * unit;
         Ok(round)
     }
@@ -453,13 +458,16 @@ impl State {
         self.tiers.iter().filter(|of| **of == tier).count() as u64
     }
 
+    /// The units of a tier that may move. Others would take the place of those that a decision finds.
     fn histogram(&self, tier: Tier, now: u32) -> Histogram {
         let mut histogram = Histogram::default();
         let mut some = Vec::with_capacity(ASK);
-        for (records, tiers) in self.records.chunks(ASK).zip(self.tiers.chunks(ASK)) {
+        let mut units = 0..self.records.len();
+        while !units.is_empty() {
+            let of_tier = (units.by_ref().take(ASK))
+                .filter(|&unit| self.tiers[unit] == tier && self.may_move(unit));
             some.clear();
-            let of_tier = records.iter().zip(tiers).filter(|(_, of)| **of == tier);
-            some.extend(of_tier.map(|(record, _)| *record));
+            some.extend(of_tier.map(|unit| self.records[unit]));
             u32::count(&some, now, &mut histogram);
         }
         histogram
