@@ -130,7 +130,7 @@ install: setup ## the command, man pages, completions and the library for C unde
 	packaging/install.sh install $(BUILT)
 
 uninstall: ## takes away what `make install` put there
-	packaging/install.sh uninstall $(BUILT)
+	packaging/install.sh uninstall
 
 deb: setup-deb ## Debian packages of the same, with unit and configuration of the daemon, in target/deb
 	$(CARGO) build --release --locked --package memferry-cli --package memferry-c

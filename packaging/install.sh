@@ -1,19 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# install.sh install|uninstall COMMAND SHARED ARCHIVE: puts what cargo built into place, or takes it away: the command, its man
-# pages and completions, and for C programs the header, the libraries and the pkg-config file.
+# install.sh install COMMAND SHARED ARCHIVE, install.sh uninstall: puts what cargo built into place, or takes it away: the
+# command, its manual pages, documents and completions, and for C programs the header, the libraries and the pkg-config file.
 #
 # PREFIX (/usr/local) is where it will be found, LIBDIR (PREFIX/lib) where libraries are; DESTDIR goes before both, for
 # packagers. Nothing else is touched.
 set -eu
 
-usage() {
-    echo "usage: install.sh install|uninstall COMMAND SHARED ARCHIVE" >&2
-    exit 2
-}
-[ $# = 4 ] || usage
-action=$1 command=$2 shared=$3 archive=$4
-case $action in install | uninstall) ;; *) usage ;; esac
+case $#${1-} in
+    4install | 1uninstall) ;;
+    *) echo "usage: install.sh install COMMAND SHARED ARCHIVE, or install.sh uninstall" >&2; exit 2 ;;
+esac
+action=$1 command=${2-} shared=${3-} archive=${4-}
 
 prefix=${PREFIX:-/usr/local}
 libdir=${LIBDIR:-$prefix/lib}
@@ -22,14 +20,19 @@ case $prefix$libdir in
     /*) ;;
     *) echo "PREFIX is $prefix and LIBDIR $libdir; give absolute paths" >&2; exit 2 ;;
 esac
-header=$(dirname "$0")/../crates/memferry-c/include/memferry.h
+source=$(dirname "$0")/..
+header=$source/crates/memferry-c/include/memferry.h
 version=$(sed -n 's/^#define MEMFERRY_VERSION "\(.*\)"$/\1/p' "$header")
 abi=${version%%.*}
 
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
-"$command" generate man --out "$made/man"
-"$command" generate completions --out "$made/completions"
+man=$root$prefix/share/man/man1
+if [ "$action" = install ]; then
+    man=$made/man
+    "$command" generate man --out "$man"
+    "$command" generate completions --out "$made/completions"
+fi
 cat >"$made/memferry.pc" <<END
 prefix=$prefix
 libdir=$libdir
@@ -59,8 +62,12 @@ symlink() { # TARGET PATH
 }
 
 place 755 "$command" "$prefix/bin/memferry"
-for page in "$made"/man/*; do
+for page in "$man"/memferry.1 "$man"/memferry-*.1; do
     place 644 "$page" "$prefix/share/man/man1/${page##*/}"
+done
+# The command names them as docs/daemon.md.
+for page in "$source"/docs/*.md; do
+    place 644 "$page" "$prefix/share/doc/memferry/docs/${page##*/}"
 done
 place 644 "$made/completions/memferry.bash" "$prefix/share/bash-completion/completions/memferry"
 place 644 "$made/completions/_memferry" "$prefix/share/zsh/site-functions/_memferry"

@@ -26,10 +26,13 @@ fn an_installed_library_is_found_by_pkg_config_and_runs() {
             .env("PREFIX", prefix)
             .env_remove("DESTDIR")
             .env_remove("LIBDIR");
-        script.args([action, env!("CARGO_BIN_EXE_memferry")]);
-        run(script.args(&libraries))
+        script.arg(action);
+        script
     };
-    script("install");
+    let mut install = script("install");
+    run(install.arg(env!("CARGO_BIN_EXE_memferry")).args(&libraries));
+    // The command's errors and help name it.
+    assert!(prefix.join("share/doc/memferry/docs/daemon.md").is_file());
     let asked = |options: &[&str]| {
         let mut ask = Command::new("pkg-config");
         ask.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
@@ -68,7 +71,7 @@ fn an_installed_library_is_found_by_pkg_config_and_runs() {
         .arg("--version")
         .output();
     assert!(installed.unwrap().status.success());
-    script("uninstall");
+    run(&mut script("uninstall"));
     let mut left = run(Command::new("find").arg(prefix).args(["!", "-type", "d"]))
         .lines()
         .map(|path| path.rsplit('/').next().unwrap().to_owned())
