@@ -134,7 +134,7 @@ pub struct GroupStatus {
     pub stayed: u64,
     /// Was promoted, and not used again within ten seconds.
     pub wasted: u64,
-    /// Was demoted, and seen in use by the next report.
+    /// Was demoted, and seen in use 0.8 seconds later.
     pub thrashed: u64,
     /// Thousandths of its rate that thrash leaves.
     pub rate: u64,
