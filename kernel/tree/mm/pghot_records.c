@@ -64,6 +64,7 @@ static int pghot_add_section(unsigned long nr, int nid)
 	refcount_set(&section->ref, 1);
 	section->nid = nid;
 	section->start_pfn = section_nr_to_pfn(nr);
+	section->swept = pghot_now();
 	/* Records are read for every access: better not on the node that is slow. */
 	section->records = kvzalloc_node(pghot_section_bytes(), GFP_KERNEL, pghot_target_nid());
 	if (!section->records) {
@@ -291,12 +292,15 @@ bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
 			pghot_put_section(section);
 			break;
 		}
-		/* Of a large node the last records are counted later. */
+		/* Of a large node the last records are counted later, as they were the last time. */
 		of.sweep.now = pghot_now();
-		if (sweep)
+		of.sweep.last = section->swept;
+		if (sweep) {
+			section->swept = of.sweep.now;
 			pghot_sweep_section(section, &of);
-		else
+		} else {
 			pghot_count_records(section, &of);
+		}
 		cond_resched();
 	}
 	kfree(of.chunk);
