@@ -4,6 +4,7 @@
 use std::cmp::Ordering;
 use std::path::Path;
 
+use memferry_linux::cgroup;
 use memferry_linux::topology::Topology;
 
 use super::region::PAGE;
@@ -24,9 +25,12 @@ pub fn read_from(root: &Path) -> Result<Topology, Failure> {
     )
 }
 
-/// Reads the topology of a machine whose pages the benchmarks know, or says why it cannot be read.
+/// Reads the topology of a machine whose pages the benchmarks know, or says why it cannot be read. Available is what this process may
+/// take: its cgroups can leave it less than the machine has.
 pub fn topology() -> Result<Topology, Failure> {
-    let topology = read()?;
+    let mut topology = read()?;
+    let room = cgroup::memory_room(Path::new("/")).unwrap_or(u64::MAX);
+    topology.memory.available_bytes = topology.memory.available_bytes.min(room);
     let page = topology.memory.page_bytes;
     if page != PAGE as u64 {
         return Err(Failure::new(
@@ -82,7 +86,7 @@ pub fn emulated_note(topology: &Topology) -> Option<String> {
 pub fn changed_total(wanted: u64, total: u64) -> Option<String> {
     let why = match total.cmp(&wanted) {
         Ordering::Equal => return None,
-        Ordering::Less => "this machine has no room for more",
+        Ordering::Less => "this machine, or the cgroup, has no room for more",
         Ordering::Greater => "it is moved in whole THPs",
     };
     Some(format!(

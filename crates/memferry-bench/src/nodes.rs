@@ -69,10 +69,9 @@ pub fn choose_or_within(topology: &Topology, args: &NodeArgs) -> Result<Option<F
 /// `copies` and one in the machine, and half of what is free left to others.
 pub fn fitting(wanted: u64, topology: &Topology, nodes: Option<FromTo>, copies: u64) -> u64 {
     let free = |id| topology.node(id).map_or(0, |node| node.memory_free_bytes);
-    let room = match nodes {
-        Some(nodes) => (free(nodes.from) / 2).min(free(nodes.to) / 2 / copies),
-        None => topology.memory.available_bytes / 2 / (copies + 1),
-    };
+    let on_nodes = nodes.map(|of| (free(of.from) / 2).min(free(of.to) / 2 / copies));
+    let room =
+        (topology.memory.available_bytes / 2 / (copies + 1)).min(on_nodes.unwrap_or(u64::MAX));
     let whole = wanted
         .checked_next_multiple_of(THP as u64)
         .unwrap_or(u64::MAX);
@@ -245,6 +244,9 @@ mod tests {
         assert_eq!(fitting(1 << 30, &topology, nodes, 2), 256 << 20);
         topology.nodes[0].memory_free_bytes = 16 << 20;
         assert_eq!(fitting(1 << 30, &topology, nodes, 2), 8 << 20);
+        // Of a cgroup, which has less than the nodes.
+        topology.memory.available_bytes = 24 << 20;
+        assert_eq!(fitting(1 << 30, &topology, nodes, 2), 4 << 20);
     }
 
     #[test]
