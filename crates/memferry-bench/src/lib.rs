@@ -78,8 +78,18 @@ fn finish(
     if let (Some(_), Err(of_restore)) = (&failure, &restored) {
         ui.warn(&of_restore.to_string());
     }
-    let failure = failure.or(restored.err());
     let empty = file.rows.is_empty();
+    let failure = failure.or(restored.err()).or_else(|| {
+        // The notes say what was left out.
+        let nothing = || {
+            Failure::new(
+                "nothing was measured",
+                file.notes.join(" "),
+                "ask for what this machine has",
+            )
+        };
+        (empty && !ui.stopped()).then(nothing)
+    });
     if quick {
         let note = "A --quick run: it shows the shape and is not for publication.";
         file.notes.push(note.to_owned());
@@ -109,4 +119,23 @@ fn finish(
     } else {
         failure.with_partial(file)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::Rows;
+
+    #[test]
+    fn a_benchmark_without_a_row_fails_with_its_notes() {
+        let whole = synthetic::file("move");
+        let note = "dcbm has 8 DMA channels: there are no rows of more.";
+        let rows = Rows::Move(Vec::new());
+        let empty = BenchFile::new(whole.host.clone(), rows, vec![note.to_owned()]);
+        let ended = |file| finish(file, false, None, Ok(()), &Ui::quiet());
+        let failure = ended(empty).expect_err("no row").to_string();
+        assert!(failure.contains("nothing was measured"), "{failure}");
+        assert!(failure.contains(note), "{failure}");
+        assert!(ended(whole).expect("rows").envelope.complete);
+    }
 }
