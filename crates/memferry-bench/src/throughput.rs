@@ -236,7 +236,7 @@ impl<'a> Bench<'a> {
 
     /// The cases of these sizes: bytes of a folio, folios of a move, moves of a run.
     fn cases(
-        &self,
+        &mut self,
         destination: Destination,
         baselines: bool,
         sizes: &[(usize, usize, usize)],
@@ -247,6 +247,10 @@ impl<'a> Bench<'a> {
         };
         let most = self.columns.iter().map(|column| column.1).max();
         let mut cases = Vec::new();
+        if kinds.contains(&Pages::Unaligned) && sizes.iter().any(|of| (of.0, of.1) == (PAGE, 1)) {
+            let note = "An unaligned range begins a page later: of one page there is none.";
+            self.notes.push(note.to_owned());
+        }
         for &pages in kinds {
             // The rows that only stand beside others have no baselines.
             let beside = matches!(pages, Pages::Unaligned | Pages::Default);
@@ -261,9 +265,9 @@ impl<'a> Bench<'a> {
             }
             for &(folio, folios, calls) in sizes {
                 let fits = |means: &Means| match means {
-                    // A THP that the range cuts does not move.
+                    // A THP that the range cuts does not move, and of one page nothing is left.
                     Means::Mover(_) | Means::Kernel(_) => {
-                        pages != Pages::Unaligned || folio == PAGE
+                        pages != Pages::Unaligned || folio == PAGE && folios > 1
                     }
                     // What moves single folios by itself has the sizes that the kernel has.
                     Means::ThreePass | Means::MovePages => [PAGE, THP].contains(&folio),

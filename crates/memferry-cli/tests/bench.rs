@@ -192,6 +192,24 @@ fn count_gives_a_row_for_every_number_of_folios() {
     }
 }
 
+/// Its range was empty, and the move refused.
+#[test]
+fn an_unaligned_range_of_one_page_is_left_out() {
+    let folder = tempfile::tempdir().expect("folder");
+    let line = "count --quick --runs 1 --folio 4K --destination unaligned --lanes 1 --folios";
+    let (text, file) = bench(&format!("{line} 1,2"), folder.path());
+    let counts: Vec<u64> = rows(&file)
+        .iter()
+        .map(|row| number(&row["folios"]))
+        .collect();
+    assert_eq!(counts, [2, 2], "mtcopy and auto");
+    has(&text, "of one page there is none");
+    fails(
+        &memferry(&format!("bench {line} 1")),
+        "nothing was measured | of one page there is none",
+    );
+}
+
 #[test]
 fn stall_loses_no_write_and_counts_every_access() {
     let folder = tempfile::tempdir().expect("folder");
