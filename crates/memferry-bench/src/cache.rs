@@ -348,12 +348,7 @@ impl Reader {
         while self.thread.done() < enough {
             thread::sleep(Duration::from_millis(1));
         }
-        let since = self.since();
-        // A thread that got no CPU in that time has no rate.
-        while since.at.elapsed() < ALONE || self.thread.done() == since.done {
-            thread::sleep(Duration::from_millis(1));
-        }
-        self.per_s(&since)
+        self.thread.per_s(ALONE, || false)
     }
 
     /// Whether its data is as it was.

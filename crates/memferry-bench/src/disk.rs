@@ -21,7 +21,7 @@ use crate::spread::mean_sd;
 const BLOCK: usize = 64 << 10;
 /// Blocks of the file.
 const BLOCKS: u64 = 256;
-/// How long the disk works with nothing beside it, to know what it can do.
+/// How long the disk works with nothing beside it, at least, to know what it can do.
 const ALONE: Duration = Duration::from_millis(100);
 /// `f_type` of tmpfs in statfs(2).
 const TMPFS: i64 = 0x0102_1994;
@@ -131,9 +131,9 @@ impl Disk {
         while load.thread.done() == 0 && load.failed.get().is_none() {
             thread::yield_now();
         }
-        let since = load.since();
-        thread::sleep(ALONE);
-        load.alone_per_s = load.per_s(&since);
+        // Of a disk that failed, `run` says so.
+        let failed = || load.failed.get().is_some();
+        load.alone_per_s = load.thread.per_s(ALONE, failed);
         Ok(load)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use memferry_linux::affinity;
 
@@ -63,6 +63,16 @@ impl PinnedThread {
     pub fn done(&self) -> u64 {
         self.shared.done.load(Ordering::Relaxed)
     }
+
+    /// How much it does in a second, over so long at least, and until it has done something: 0 would be no rate to compare with. 0
+    /// if that ends it before.
+    pub fn per_s(&self, least: Duration, ends: impl Fn() -> bool) -> f64 {
+        let since = Since::now(self.done());
+        while (since.at.elapsed() < least || self.done() == since.done) && !ends() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        since.per_s(self.done())
+    }
 }
 
 impl Drop for PinnedThread {
@@ -92,5 +102,24 @@ impl Since {
     pub fn per_s(&self, done: u64) -> f64 {
         let more = done - self.done;
         more as f64 / self.at.elapsed().as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a disk that takes longer for a block than it is looked at.
+    #[test]
+    fn a_thread_whose_round_takes_long_has_a_rate() {
+        let cpu = affinity::allowed().expect("CPUs")[0];
+        let round = || {
+            thread::sleep(Duration::from_millis(20));
+            1
+        };
+        let slow = PinnedThread::start("slow".to_owned(), cpu, round).expect("thread");
+        let rate = slow.per_s(Duration::ZERO, || false);
+        assert!(rate > 0.0 && rate <= 50.0, "{rate}");
+        assert_eq!(slow.per_s(Duration::MAX, || true), 0.0);
     }
 }
