@@ -29,6 +29,7 @@ use crate::args::{LanesOn, Placement, Priority};
 use crate::failure::{Failure, OrFail};
 use crate::restore::Restore;
 use crate::schema::FromTo;
+use crate::ui::Ui;
 use crate::units::{Size, lanes};
 
 /// The active migrator and the lanes, set back when this value goes; `None` on a stock kernel, where nothing can be set.
@@ -353,11 +354,11 @@ impl Stand for Between<'_> {
         ceiling(&self.region, &mut self.spare, self.routine, lanes)
     }
 
-    fn first(&mut self, case: &Case) -> Result<Run, Failure> {
+    fn first(&mut self, case: &Case, ui: &Ui) -> Result<Run, Failure> {
         if case.means.is_auto() {
             self.control.activate(case.means.name(), Some(case.lanes))?;
             let until = Instant::now() + self.learn;
-            while Instant::now() < until {
+            while Instant::now() < until && !ui.stopped() {
                 let heads = self.heads(case.folios * case.calls);
                 self.carry(case, &heads)?;
                 self.renew(&heads)?;

@@ -26,6 +26,7 @@ use super::three_pass::three_passes;
 use crate::args::{self, LanesOn, Migrator, MigratorName, Priority, RunArgs, user_migrators};
 use crate::failure::{Failure, OrFail};
 use crate::schema::FromTo;
+use crate::ui::Ui;
 use crate::units::{Size, lanes};
 
 /// Who moves.
@@ -230,7 +231,7 @@ impl Stand for Rig {
         ceiling(&self.region, &mut self.spare, self.routine, lanes)
     }
 
-    fn first(&mut self, case: &Case) -> Result<Run, Failure> {
+    fn first(&mut self, case: &Case, ui: &Ui) -> Result<Run, Failure> {
         // Larger moves are learnt of in spans of this size.
         let kind = (
             case.pages,
@@ -239,7 +240,7 @@ impl Stand for Rig {
         if case.means.is_auto() && !self.learnt.contains(&kind) {
             self.learnt.push(kind);
             let until = Instant::now() + self.learn;
-            while Instant::now() < until {
+            while Instant::now() < until && !ui.stopped() {
                 self.by_mover(case, Migrator::Auto, self.target, &mut 0)?;
                 self.back(case)?;
             }

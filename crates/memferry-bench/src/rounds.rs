@@ -94,10 +94,9 @@ pub trait Stand {
     /// One run: new contents, the timed move, every byte checked.
     fn run(&mut self, case: &Case) -> Result<Run, Failure>;
 
-    /// The first run of a case, which does not count: it may look closer at what happens.
-    fn first(&mut self, case: &Case) -> Result<Run, Failure> {
-        self.run(case)
-    }
+    /// The first run of a case, which does not count: it may look closer at what happens, and what it does before ends when the user
+    /// stops it.
+    fn first(&mut self, case: &Case, ui: &Ui) -> Result<Run, Failure>;
 }
 
 /// The runs of all cases on one rig.
@@ -155,7 +154,7 @@ impl Rounds {
                     case.means.name()
                 ));
                 if round == 0 {
-                    *traced = stand.first(case)?.traced;
+                    *traced = stand.first(case, ui)?.traced;
                 } else {
                     ran.push(stand.run(case)?);
                     bar.step();

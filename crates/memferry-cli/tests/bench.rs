@@ -408,23 +408,47 @@ fn a_file_that_is_full_fails_and_the_tables_are_printed_all_the_same() {
 
 /// Interrupts an endless benchmark once its bar says that a case was measured; gives what the terminal shows.
 fn interrupted_when_measured(child: &Waiting, person: &mut File) -> String {
+    interrupted_when(child, person, |text| {
+        // Some digit but 0 of so many done: a case was measured.
+        text.match_indices("/200000000").any(|(at, _)| {
+            text[..at].ends_with(|c: char| c.is_ascii_digit()) && !text[..at].ends_with(" 0")
+        })
+    })
+}
+
+/// Interrupts a benchmark once the terminal shows what is waited for; gives what it shows in the end.
+fn interrupted_when(child: &Waiting, person: &mut File, shows: impl Fn(&str) -> bool) -> String {
     let mut seen = Vec::new();
     let mut interrupted = false;
     let mut part = [0; 4096];
     // At the end of the program's side Linux gives EIO.
     while let Ok(count @ 1..) = person.read(&mut part) {
         seen.extend_from_slice(&part[..count]);
-        let text = String::from_utf8_lossy(&seen);
-        // Some digit but 0 of so many done: a case was measured.
-        let measured = text.match_indices("/200000000").any(|(at, _)| {
-            text[..at].ends_with(|c: char| c.is_ascii_digit()) && !text[..at].ends_with(" 0")
-        });
-        if measured && !interrupted {
+        if !interrupted && shows(&String::from_utf8_lossy(&seen)) {
             interrupted = true;
             child.interrupt();
         }
     }
     String::from_utf8_lossy(&seen).into_owned()
+}
+
+/// It moved for the whole time that --learn gives it.
+#[test]
+fn an_interrupt_ends_what_auto_learns() {
+    let (mut person, program) = terminal();
+    let mut child = Waiting({
+        let mut command = command::command();
+        command
+            .args("bench move --learn 3600 --migrator auto --total 4M --folio 4K".split(' '))
+            .env("TERM", "xterm-256color")
+            .stdout(program.try_clone().expect("clone"))
+            .stderr(program);
+        // The command, which holds the program's side, goes with this block: the last one is the child's.
+        command.spawn().expect("start")
+    });
+    let told = interrupted_when(&child, &mut person, |text| text.contains("auto x"));
+    assert_eq!(child.0.wait().expect("end").code(), Some(130), "{told}");
+    has(&told, "stopped before anything was measured");
 }
 
 #[test]
