@@ -252,13 +252,11 @@ impl Stand for Rig {
         self.region.fill(self.threads);
         let frames = self.region.frames(case.bytes());
         let mut extra_rss = 0;
-        let since = self.busy.as_ref().map(|busy| busy.since());
         let moved = match &case.means {
             &Means::Mover(migrator) => self.by_mover(case, migrator, self.target, &mut extra_rss),
             Means::ThreePass => self.in_three_passes(case),
             Means::MovePages | Means::Kernel(_) => self.by_kernel(case),
         }?;
-        let busy_lost = (self.busy.as_ref().zip(since)).map(|(busy, since)| busy.lost(&since));
         if frames.is_some_and(|old| {
             let new = self.region.frames(case.bytes()).unwrap_or_default();
             // The page where an unaligned range would begin stays.
@@ -282,7 +280,7 @@ impl Stand for Rig {
             extra_rss,
             steps: moved.steps,
             lanes: moved.lanes,
-            busy_lost,
+            busy_lost: moved.busy_lost,
             ..Run::default()
         })
     }
@@ -319,6 +317,8 @@ struct Moved {
     elapsed: Duration,
     steps: memferry::Steps,
     lanes: Vec<memferry::Steps>,
+    /// Of the threads of `--busy`, see [`Spinners::lost`].
+    busy_lost: Option<f64>,
 }
 
 impl Rig {
@@ -390,9 +390,9 @@ impl Rig {
             .relocate(self.nodes.is_none())
             .source(source);
         let before = Memory::reset();
-        let result = mover
-            .move_range(range.clone(), node, &options)
-            .map_err(failed)?;
+        let work = || mover.move_range(range.clone(), node, &options);
+        let (result, busy_lost) = beside(self.busy.as_deref(), work);
+        let result = result.map_err(failed)?;
         *extra_rss = before.growth();
         if result.moved.bytes != range.len() as u64 {
             return Err(Failure::new(
@@ -413,6 +413,7 @@ impl Rig {
             elapsed: result.elapsed,
             steps: result.steps,
             lanes: result.lanes,
+            busy_lost,
         })
     }
 
@@ -428,12 +429,14 @@ impl Rig {
         if !case.pages.is_warm() {
             self.spare.clear();
         }
-        let elapsed = three_passes(&self.region, &empty, &self.spare, self.routine, case.lanes)
-            .map_err(failed)?;
+        let work = || three_passes(&self.region, &empty, &self.spare, self.routine, case.lanes);
+        let (elapsed, busy_lost) = beside(self.busy.as_deref(), work);
+        let elapsed = elapsed.map_err(failed)?;
         // The ceiling's pages are in the region now, and those of the region in its place.
         self.empty = Some(std::mem::replace(&mut self.spare, empty));
         Ok(Moved {
             elapsed,
+            busy_lost,
             ..Moved::default()
         })
     }
@@ -444,17 +447,27 @@ impl Rig {
             let next = "free memory on the target node, or give a smaller --total";
             Failure::new("move_pages(2) did not move all pages", why, next)
         };
-        let elapsed =
-            nodes::send(&heads, self.target).map_err(|error| not_moved(error.to_string()))?;
+        let work = || nodes::send(&heads, self.target);
+        let (elapsed, busy_lost) = beside(self.busy.as_deref(), work);
+        let elapsed = elapsed.map_err(|error| not_moved(error.to_string()))?;
         let stayed = missing(&heads, self.target)?;
         if stayed > 0 {
             return Err(not_moved(format!("{stayed} of {} pages stay", heads.len())));
         }
         Ok(Moved {
             elapsed,
+            busy_lost,
             ..Moved::default()
         })
     }
+}
+
+/// Does what is measured, and nothing else, while it is counted what the threads of `--busy` lose.
+fn beside<T>(busy: Option<&Spinners>, work: impl FnOnce() -> T) -> (T, Option<f64>) {
+    let since = busy.map(Spinners::since);
+    let done = work();
+    let lost = busy.zip(since).map(|(busy, since)| busy.lost(&since));
+    (done, lost)
 }
 
 /// Copies all of `from` to `to`, which is as large, with `lanes` threads; GB/s. As the workers of a migrator, the threads run
