@@ -296,15 +296,23 @@ impl<'a> Between<'a> {
         range.step_by(self.folio).collect()
     }
 
-    /// Makes the next run find its memory as this one did. Linux 6.12 splits folios between 4 KiB and 2 MiB when they migrate
-    /// again (docs/kernel.md, Limits), so these are mapped anew.
+    /// Makes the next run find its memory as this one did: what is not of whole folios any more is mapped anew. Linux 6.12 splits
+    /// those between 4 KiB and 2 MiB whenever they migrate again (docs/kernel.md, Limits), and a THP where the target has none free.
     fn renew(&mut self, heads: &[usize]) -> Result<(), Failure> {
-        if self.folio == PAGE || self.folio == THP {
-            return bring(heads, self.nodes.from);
+        if [PAGE, THP].contains(&self.folio) && self.is_whole() {
+            bring(heads, self.nodes.from)?;
+            if self.is_whole() {
+                return Ok(());
+            }
         }
         let bytes = self.region.range().len();
         self.region = map(Some(self.nodes.from), bytes, self.folio, self.threads)?;
         check_folios(&self.region, self.folio, self.nodes.from)
+    }
+
+    /// Whether the kernel has split no THP.
+    fn is_whole(&self) -> bool {
+        self.folio != THP || self.region.is_made_of(true).unwrap_or(true)
     }
 
     /// The timed calls.
@@ -392,6 +400,7 @@ impl Between<'_> {
         let (folios, bytes) = (case.folios * case.calls, case.bytes());
         let migrator = case.means.name();
         self.control.activate(migrator, Some(case.lanes))?;
+        let mut split = 0;
         for _ in 0..TRIES {
             let heads = self.heads(folios);
             self.region.fill_head(bytes, self.threads);
@@ -404,10 +413,11 @@ impl Between<'_> {
             let cpu = CpuTicks::now() - ticks;
             let busy_lost = (self.busy.as_ref().zip(since)).map(|(busy, since)| busy.lost(&since));
             let disk_per_s = (disk.zip(disk_since)).map(|(disk, since)| disk.per_s(&since));
-            let (now, arrived) = (Done::now()?, self.arrived(&heads)?);
+            let (now, arrived, whole) = (Done::now()?, self.arrived(&heads)?, self.is_whole());
             let verified = verify(&self.region, bytes, self.threads)?;
             self.renew(&heads)?;
-            if arrived {
+            split += usize::from(!whole);
+            if arrived && whole {
                 let total: u64 = call_ns.iter().sum();
                 let copied_by = now.copied(&before);
                 check_others(migrator, bytes, &copied_by)?;
@@ -420,6 +430,7 @@ impl Between<'_> {
                     cpu: Some(cpu),
                     busy_lost,
                     disk_per_s,
+                    split,
                     traced: trace.map_or_else(Traced::default, |trace| trace.read(total)),
                     call_ns,
                     ..Run::default()
@@ -434,7 +445,7 @@ impl Between<'_> {
                 case.means.name(),
                 lanes(case.lanes)
             ),
-            format!("in {TRIES} tries the kernel never moved all of them"),
+            format!("in {TRIES} tries the kernel never moved all of them whole"),
             format!(
                 "free memory on node {}, or give a smaller --total",
                 self.nodes.to

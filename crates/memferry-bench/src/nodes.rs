@@ -139,7 +139,8 @@ pub fn missing(heads: &[usize], node: u32) -> Result<usize, Failure> {
     Ok(status.iter().filter(|&&at| at != node as i32).count())
 }
 
-/// Brings the folios at these addresses to a node, outside of any time.
+/// Brings the folios at these addresses to a node, outside of any time. A folio that may have been split needs the addresses of all
+/// its pages.
 pub fn bring(heads: &[usize], node: u32) -> Result<(), Failure> {
     let mut away = missing(heads, node)?;
     for _ in 0..TRIES {

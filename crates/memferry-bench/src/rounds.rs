@@ -82,6 +82,8 @@ pub struct Run {
     pub disk_per_s: Option<f64>,
     /// The same case right after, beside that disk.
     pub beside_disk: Option<DiskRun>,
+    /// Tries before it in which the kernel split THPs, and which do not count.
+    pub split: usize,
     /// Time of each call of the kernel, nanoseconds.
     pub call_ns: Vec<u64>,
 }

@@ -395,7 +395,8 @@ impl Cell<'_> {
         moved.copied = copied.map(|bytes| moved.copied.unwrap_or(0) + bytes);
         moved.bytes += bytes as u64;
         moved.time += took;
-        bring(&heads, nodes.from)?;
+        // Of a THP that the kernel has split, the first page alone would come back.
+        bring(&pages, nodes.from)?;
         phase.store(COUNTED, Ordering::Relaxed);
         Ok(())
     }

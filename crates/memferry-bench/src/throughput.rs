@@ -342,6 +342,16 @@ impl<'a> Bench<'a> {
             })
             .collect();
         self.note(kernel::not_copied(&self.rows));
+        let split: usize = measured
+            .iter()
+            .flat_map(|(_, runs)| runs)
+            .map(|run| run.split)
+            .sum();
+        self.note((split > 0).then(|| {
+            format!(
+                "The kernel split THPs while they moved: such runs were repeated, {split} in all."
+            )
+        }));
     }
 
     /// Memory of folios of this size.
