@@ -15,20 +15,44 @@ use crate::schema::FromTo;
 /// Tries to bring all pages to where they should be: a page may be held for a moment, and is not any more at the next try.
 pub const TRIES: usize = 10;
 
-/// Chooses the nodes, or says why there are not two.
+/// Chooses the nodes among those that the cpuset leaves to this process, or says why there are not two.
 pub fn choose(topology: &Topology, args: &NodeArgs) -> Result<FromTo, Failure> {
-    let nodes: Vec<&Node> = topology.nodes_with_memory().collect();
+    choose_of(topology, args, numa::is_allowed)
+}
+
+fn choose_of(
+    topology: &Topology,
+    args: &NodeArgs,
+    is_allowed: fn(u32) -> bool,
+) -> Result<FromTo, Failure> {
+    let with_memory: Vec<u32> = topology.nodes_with_memory().map(|node| node.id).collect();
+    let nodes = Vec::from_iter(allowed(topology, is_allowed));
     let ids: Vec<u32> = nodes.iter().map(|node| node.id).collect();
-    let listed = parse::format_id_list(&ids);
+    let (all, listed) = (
+        parse::format_id_list(&with_memory),
+        parse::format_id_list(&ids),
+    );
     let mut asked = args.from.iter().chain(&args.to);
-    if let Some(&other) = asked.find(|node| !ids.contains(node)) {
+    if let Some(&other) = asked.find(|node| !with_memory.contains(node)) {
         return Err(Failure::new(
             match topology.node(other) {
                 Some(_) => format!("node {other} has no memory"),
                 None => format!("there is no memory node {other}"),
             },
-            format!("the nodes with memory are {listed}"),
+            format!("the nodes with memory are {all}"),
             "give one of those; `memferry topology` shows them",
+        ));
+    }
+    let mut asked = args.from.iter().chain(&args.to);
+    let forbidden = asked.find(|node| !ids.contains(node));
+    if forbidden.is_some() || nodes.len() < 2 && with_memory.len() > 1 {
+        return Err(Failure::new(
+            match forbidden {
+                Some(node) => format!("this process may not use node {node}"),
+                None => "cannot measure moves between nodes here".to_owned(),
+            },
+            format!("of the memory nodes {all} its cpuset has {listed}"),
+            "run it in a cpuset with the nodes in cpuset.mems",
         ));
     }
     if nodes.len() < 2 {
@@ -56,13 +80,27 @@ pub fn choose(topology: &Topology, args: &NodeArgs) -> Result<FromTo, Failure> {
     }
 }
 
-/// The same for userfaultfd; `None`: the machine has one node, and pages move within it.
+/// The same for userfaultfd; `None`: this process has one node, and pages move within it.
 pub fn choose_or_within(topology: &Topology, args: &NodeArgs) -> Result<Option<FromTo>, Failure> {
-    let within = topology.nodes_with_memory().count() < 2;
+    choose_or_within_of(topology, args, numa::is_allowed)
+}
+
+fn choose_or_within_of(
+    topology: &Topology,
+    args: &NodeArgs,
+    is_allowed: fn(u32) -> bool,
+) -> Result<Option<FromTo>, Failure> {
+    let within = allowed(topology, is_allowed).count() < 2;
     match within && args.from.is_none() && args.to.is_none() {
         true => Ok(None),
-        false => choose(topology, args).map(Some),
+        false => choose_of(topology, args, is_allowed).map(Some),
     }
+}
+
+/// The nodes with memory that this process may use.
+fn allowed(topology: &Topology, is_allowed: fn(u32) -> bool) -> impl Iterator<Item = &Node> {
+    let nodes = topology.nodes_with_memory();
+    nodes.filter(move |node| is_allowed(node.id))
 }
 
 /// `wanted` bytes in whole THPs, or as many as there is room for: one copy on the first node and `copies` on the second, or
@@ -94,13 +132,8 @@ pub fn whole_thps(bytes: u64) -> u64 {
 
 /// Where pages go to: to the second node, or of one node to that.
 pub fn target(topology: &Topology, nodes: Option<FromTo>) -> u32 {
-    let first = || {
-        topology
-            .nodes_with_memory()
-            .next()
-            .map_or(0, |node| node.id)
-    };
-    nodes.map_or_else(first, |nodes| nodes.to)
+    let first = || allowed(topology, numa::is_allowed).next();
+    nodes.map_or_else(|| first().map_or(0, |node| node.id), |nodes| nodes.to)
 }
 
 /// Maps and fills memory of folios of this size on a node, or where the threads that fill it run.
@@ -196,7 +229,7 @@ mod tests {
     fn the_nearest_nodes_are_chosen_among_those_asked_for() {
         let topology = three_nodes();
         let choose = |from, to| {
-            let chosen = choose(&topology, &NodeArgs { from, to }).expect("nodes");
+            let chosen = choose_of(&topology, &NodeArgs { from, to }, |_| true).expect("nodes");
             (chosen.from, chosen.to)
         };
         assert_eq!(choose(None, None), (1, 2));
@@ -215,8 +248,8 @@ mod tests {
         });
         let refused = |topology: &Topology, from, to| {
             let args = NodeArgs { from, to };
-            let (one, other) = (choose(topology, &args), choose_or_within(topology, &args));
-            assert!(other.is_err());
+            let one = choose_of(topology, &args, |_| true);
+            assert!(choose_or_within_of(topology, &args, |_| true).is_err());
             one.expect_err("refused").to_string()
         };
         for (from, to, what) in [
@@ -228,13 +261,34 @@ mod tests {
             assert!(error.contains(what) && error.contains("0-2"), "{error}");
         }
         topology.nodes.truncate(1);
-        let within = choose_or_within(&topology, &NodeArgs::default());
+        let within = choose_or_within_of(&topology, &NodeArgs::default(), |_| true);
         assert_eq!(within.expect("within the node"), None);
         let error = refused(&topology, Some(0), None);
         assert!(
             error.contains("one memory node") && error.contains("numa=fake"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn nodes_outside_of_the_cpuset_are_not_chosen() {
+        let topology = three_nodes();
+        let any = NodeArgs::default();
+        let chosen = choose_of(&topology, &any, |node| node != 2).expect("nodes");
+        assert_eq!((chosen.from, chosen.to), (0, 1));
+        let args = NodeArgs {
+            from: Some(2),
+            to: None,
+        };
+        let refused = choose_or_within_of(&topology, &args, |node| node != 2);
+        let told = refused.expect_err("node 2").to_string();
+        assert!(told.contains("may not use node 2"), "{told}");
+        assert!(told.contains("its cpuset has 0-1"), "{told}");
+        let one = |node| node == 1;
+        let told = choose_of(&topology, &any, one).expect_err("one node");
+        assert!(told.to_string().contains("its cpuset has 1"), "{told}");
+        let within = choose_or_within_of(&topology, &any, one);
+        assert_eq!(within.expect("within the node"), None);
     }
 
     #[test]
