@@ -34,7 +34,7 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
     let topology = host::topology()?;
     let place = Place::new(&topology, args)?;
     let found = kernel::migration()?;
-    let migrators = kernel::named(&args.migrator, &kernel::registered(&found))?;
+    let migrators = kernel::named(&args.migrator, kernel::names(&found))?;
     let mut control = Control::new(found.is_ok(), LanesOn::default())?;
     let cases: Vec<Case> = (args.loads().into_iter())
         .flat_map(|load| migrators.iter().map(move |name| (name.as_str(), load)))

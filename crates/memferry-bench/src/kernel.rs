@@ -135,16 +135,16 @@ pub fn migration() -> Result<Result<Migration, Absence>, Failure> {
     Migration::read().or_fail("cannot read the kernel's settings", "try again")
 }
 
-/// The migrators of this kernel; without the series Linux's own copy.
-pub fn registered(found: &Result<Migration, Absence>) -> Vec<String> {
-    found.as_ref().map_or_else(
-        |_| vec![NO_MIGRATOR.to_owned()],
-        |now| now.migrators.names.clone(),
-    )
-}
-
-/// The migrators that are asked for, the baseline first; `registered` are those of the kernel.
-pub fn named(asked: &[MigratorName], registered: &[String]) -> Result<Vec<String>, Failure> {
+/// The migrators that are asked for, the baseline first, of those that `found` has; without the series there is Linux's own copy.
+///
+/// # Errors
+/// One of them is not registered, or the kernel has none.
+pub fn named(
+    asked: &[MigratorName],
+    found: Result<&[String], Absence>,
+) -> Result<Vec<String>, Failure> {
+    let stock = [NO_MIGRATOR.to_owned()];
+    let registered = found.unwrap_or(&stock);
     let mut wanted: Vec<String> = Vec::new();
     for name in asked {
         let named = match name {
@@ -153,11 +153,7 @@ pub fn named(asked: &[MigratorName], registered: &[String]) -> Result<Vec<String
         };
         for name in named {
             if !registered.contains(&name) {
-                return Err(Failure::new(
-                    format!("no migrator {name} is registered in this kernel"),
-                    format!("there are {}", registered.join(", ")),
-                    format!("load it: modprobe {name}"),
-                ));
+                return Err(not_registered(&name, found));
             }
             if !wanted.contains(&name) {
                 wanted.push(name);
@@ -168,13 +164,34 @@ pub fn named(asked: &[MigratorName], registered: &[String]) -> Result<Vec<String
     Ok(wanted)
 }
 
-/// Which migrators run with how many lanes; the kernel's `names` are those that are registered.
+fn not_registered(name: &str, found: Result<&[String], Absence>) -> Failure {
+    match found {
+        Ok(registered) => Failure::new(
+            format!("no migrator {name} is registered in this kernel"),
+            format!("there are {}", registered.join(", ")),
+            format!("load it: modprobe {name}"),
+        ),
+        Err(absence) => Failure::new(
+            format!("this kernel has no migrator {name}"),
+            absence,
+            format!("{}; --migrator none measures it as it is", absence.hint()),
+        ),
+    }
+}
+
+/// The names of the migrators, or why there are none.
+pub fn names(found: &Result<Migration, Absence>) -> Result<&[String], Absence> {
+    let names = found.as_ref().map(|now| &now.migrators.names[..]);
+    names.map_err(|absence| *absence)
+}
+
+/// Which migrators run with how many lanes, of those that `found` has.
 pub fn columns(
     asked: &[MigratorName],
     lanes: &[usize],
-    names: &[String],
+    found: Result<&[String], Absence>,
 ) -> Result<Vec<(Means, usize)>, Failure> {
-    let means = named(asked, names)?.into_iter().map(Means::Kernel);
+    let means = named(asked, found)?.into_iter().map(Means::Kernel);
     let why = format!("the kernel's migrators have {MOST_LANES} at most");
     with_lanes(means, lanes, MOST_LANES as usize, &why)
 }
@@ -201,7 +218,7 @@ mod tests {
         let all = columns(
             &args.run.migrator,
             &[1, 2],
-            &names(&["auto", "dcbm", "kernel", "mtcopy", "none"]),
+            Ok(&names(&["auto", "dcbm", "kernel", "mtcopy", "none"])),
         )
         .expect("all");
         let all: Vec<(&str, usize)> = all.iter().map(|(of, lanes)| (of.name(), *lanes)).collect();
@@ -217,6 +234,23 @@ mod tests {
                 ("mtcopy", 2)
             ]
         );
+    }
+
+    #[test]
+    fn a_migrator_of_a_stock_kernel_is_no_module_to_load() {
+        let told = |found| {
+            let refused = named(&[MigratorName::All, MigratorName::Dcbm], found);
+            refused.expect_err("no dcbm").to_string()
+        };
+        let stock = told(Err(Absence::NoSeries));
+        assert!(
+            stock.contains("stock kernel") && !stock.contains("modprobe"),
+            "{stock}"
+        );
+        let none = [NO_MIGRATOR.to_owned()];
+        assert!(told(Ok(&none)).contains("modprobe dcbm"));
+        let all = named(&[MigratorName::All], Err(Absence::NoSeries)).expect("Linux's own");
+        assert_eq!(all, none);
     }
 
     #[test]

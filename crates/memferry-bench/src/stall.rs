@@ -157,8 +157,8 @@ fn kernel_columns(
     say: &mut dyn FnMut(Option<String>),
 ) -> Result<Vec<(Means, usize)>, Failure> {
     let found = kernel::migration()?;
-    let registered = kernel::registered(&found);
-    let mut columns = kernel::columns(args.migrators(), &distinct(&args.lanes), &registered)?;
+    let names = kernel::names(&found);
+    let mut columns = kernel::columns(args.migrators(), &distinct(&args.lanes), names)?;
     if found.is_err() {
         if args.batch.iter().any(|&batch| batch != LARGEST) {
             return Err(Failure::new(

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memferry::copy::{self, Routine};
-use memferry_linux::kernel::NO_MIGRATOR;
 use memferry_linux::topology::Topology;
 
 use super::between::{Between, Control};
@@ -185,26 +184,8 @@ impl<'a> Bench<'a> {
         }
         bench.nodes = Some(nodes::choose(topology, &args.nodes)?);
         let found = kernel::migration()?;
-        let columns = match &found {
-            Ok(now) => kernel::columns(
-                &args.migrator,
-                &kernel::lanes(args, usable),
-                &now.migrators.names,
-            )?,
-            Err(absence) => {
-                let other =
-                    |name: &&MigratorName| !matches!(name, MigratorName::None | MigratorName::All);
-                if let Some(name) = args.migrator.iter().find(other) {
-                    return Err(Failure::new(
-                        format!("this kernel has no migrator {}", value_name(*name)),
-                        absence,
-                        format!("{}; --migrator none measures it as it is", absence.hint()),
-                    ));
-                }
-                vec![(Means::Kernel(NO_MIGRATOR.to_owned()), 1)]
-            }
-        };
-        bench.columns = columns;
+        let lanes = kernel::lanes(args, usable);
+        bench.columns = kernel::columns(&args.migrator, &lanes, kernel::names(&found))?;
         let mut control = Control::new(found.is_ok(), args.lanes_on)?;
         let dropped = control.fit_channels(&mut bench.columns)?;
         bench.note(dropped);

@@ -97,6 +97,7 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         ("bench stall --from 2 --to 2", "nothing moves"),
         ("bench stall --migrator none", "the kernel's"),
         ("bench move --backend kernel --migrator batch", "no migrator of the kernel"),
+        ("bench compaction --migrator per-folio", "no migrator of the kernel"),
         ("bench count --backend kernel --destination warm", "only --destination cold"),
         ("bench move --backend kernel --batch 2M", "--max-batch-bytes"),
         ("bench move --backend kernel --from 1 --to 1", "nothing moves"),

@@ -62,7 +62,7 @@ impl Bench {
             Self::Cache(args) => return args.nodes.check(),
             Self::Promote(args) => return args.check(),
             Self::Reproduce(args) => return check_faulty(args.backend, args.allow_faulty_kernel),
-            Self::Compaction(_) => return Ok(()),
+            Self::Compaction(args) => return check_migrators(Backend::Kernel, &args.migrator),
         };
         match (batches.iter().min(), folios.iter().max()) {
             (Some(batch), Some(folio)) if batch < folio => Err(format!(
@@ -574,7 +574,7 @@ fn check_migrators(backend: Backend, names: &[MigratorName]) -> Result<(), Strin
         ),
         Backend::Kernel => (
             &[MigratorName::PerFolio, MigratorName::Batch][..],
-            "no migrator of the kernel; with --backend kernel there are none, kernel, mtcopy, dcbm, auto and all",
+            "no migrator of the kernel, which has none, kernel, mtcopy, dcbm, auto and all",
         ),
     };
     match names.iter().find(|name| others.contains(name)) {
