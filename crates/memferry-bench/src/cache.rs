@@ -71,6 +71,7 @@ pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let wanted = args.wanted_total();
     let total = nodes::fitting(wanted, &topology, nodes, 2);
     let mut notes: Vec<String> = host::emulated_note(&topology).into_iter().collect();
+    notes.extend(host::quota_note(&topology));
     if let Some(note) = host::changed_total(wanted, total) {
         ui.warn(&note);
         notes.push(note);

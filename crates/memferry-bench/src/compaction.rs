@@ -82,6 +82,7 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
     let restored = control.restore();
     let rows = cases.iter().zip(&runs);
     let mut notes: Vec<String> = host::emulated_note(&topology).into_iter().collect();
+    notes.extend(host::quota_note(&topology));
     notes.extend(place.note.clone());
     let rows = Vec::from_iter(rows.filter_map(|(case, runs)| row(case, &place, runs)));
     notes.extend(not_copied(&rows));

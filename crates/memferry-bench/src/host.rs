@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 use std::path::Path;
+use std::thread;
 
 use memferry_linux::cgroup;
 use memferry_linux::topology::Topology;
@@ -42,9 +43,30 @@ pub fn topology() -> Result<Topology, Failure> {
     Ok(topology)
 }
 
-/// How many CPUs the benchmark's threads have: taskset, cgroups and containers can leave it fewer than are online.
+/// How many CPUs the benchmark's threads may run on: taskset and cpusets can leave it fewer than are online.
 pub fn usable_cpus(topology: &Topology) -> usize {
     memferry_linux::affinity::allowed().map_or(topology.cpus.online.len(), |cpus| cpus.len())
+}
+
+/// As many of them as its cgroups give it the time of, as the library counts them. Threads on more are stopped by the kernel for the
+/// rest of each period.
+pub fn cpus_in_quota(topology: &Topology) -> usize {
+    let usable = usable_cpus(topology);
+    thread::available_parallelism().map_or(usable, |of| of.get().min(usable))
+}
+
+/// What a reader must know of figures under a quota.
+pub fn quota_note(topology: &Topology) -> Option<String> {
+    of_quota(usable_cpus(topology), cpus_in_quota(topology))
+}
+
+fn of_quota(usable: usize, in_quota: usize) -> Option<String> {
+    (in_quota < usable).then(|| {
+        format!(
+            "The quota of the cgroup (cpu.max) is the time of {in_quota} CPUs of the {usable} that this process may run on: what runs \
+             on more is stopped for the rest of each period."
+        )
+    })
 }
 
 /// Describes the machine. `copy` is the copy routine that the lanes use, if they copy.
@@ -99,6 +121,13 @@ pub fn changed_total(wanted: u64, total: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quota_of_fewer_cpus_is_told() {
+        assert_eq!(of_quota(4, 4), None);
+        let text = of_quota(16, 2).expect("quota");
+        assert!(text.contains("2 CPUs of the 16"), "{text}");
+    }
 
     #[test]
     fn a_changed_total_has_its_reason() {

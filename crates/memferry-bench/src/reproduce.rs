@@ -591,7 +591,7 @@ impl Machine {
         let migrators = kernel::migration()?.map_or_else(|_| Vec::new(), |now| now.migrators.names);
         Ok(Self {
             backend,
-            cpus: host::usable_cpus(&topology),
+            cpus: host::cpus_in_quota(&topology),
             migrators,
             folios: match backend {
                 Backend::Kernel => kernel::given_folios(&topology, false),

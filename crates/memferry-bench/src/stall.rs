@@ -69,6 +69,7 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         note.iter().for_each(|note| ui.warn(note));
         notes.extend(note);
     };
+    say(host::quota_note(&topology));
     say(host::changed_total(wanted, total));
     let mut control = None;
     let mut columns = match of_kernel {
@@ -124,7 +125,7 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             means,
             lanes,
             batch: batch.0 as usize,
-            threads: args.threads(cpus, lanes),
+            threads: args.threads(host::cpus_in_quota(&topology), lanes),
             length: args.length(),
             allow_faulty_kernel: args.allow_faulty_kernel,
         };

@@ -159,6 +159,7 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn new(topology: &'a Topology, args: &'a RunArgs, ui: &'a Ui) -> Result<Self, Failure> {
         let usable = host::usable_cpus(topology);
+        let in_quota = host::cpus_in_quota(topology);
         let mut bench = Self {
             topology,
             args,
@@ -176,15 +177,16 @@ impl<'a> Bench<'a> {
             notes: Vec::new(),
             failure: None,
         };
+        bench.note(host::quota_note(topology));
         if args.backend == Backend::User {
             bench.nodes = nodes::choose_or_within(topology, &args.nodes)?;
-            bench.columns = rig::columns(&args.migrator, &args.lanes(usable), usable)?;
+            bench.columns = rig::columns(&args.migrator, &args.lanes(in_quota), usable)?;
             bench.notes.extend(host::emulated_note(topology));
             return Ok(bench);
         }
         bench.nodes = Some(nodes::choose(topology, &args.nodes)?);
         let found = kernel::migration()?;
-        let lanes = kernel::lanes(args, usable);
+        let lanes = kernel::lanes(args, in_quota);
         bench.columns = kernel::columns(&args.migrator, &lanes, kernel::names(&found))?;
         let mut control = Control::new(found.is_ok(), args.lanes_on)?;
         let dropped = control.fit_channels(&mut bench.columns)?;

@@ -70,6 +70,7 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let failure = plan.measure(&mut bench, args, &mut rows).err();
     let restored = bench.control.restore();
     let mut notes = plan.notes;
+    notes.extend(host::quota_note(&topology));
     if let Some(note) = host::emulated_note(&topology) {
         notes.push(note);
         notes.push("Beside each accessing thread a process wakes 200 times a second, so that the emulated CPU drops its translations.".to_owned());
