@@ -13,6 +13,7 @@ use memferry::copy::Routine;
 use memferry::{
     Backend, Batch, MoveOptions, Mover, MoverOptions, MtCopy, MtCopyOptions, Placement, SourcePages,
 };
+use memferry_linux::affinity;
 use memferry_linux::kernel::{AUTO, DCBM, MTCOPY};
 use memferry_linux::topology::Topology;
 
@@ -21,7 +22,7 @@ use super::host;
 use super::nodes::{self, bring, missing};
 use super::region::{PAGE, Region, THP, timed_in_parts};
 use super::rounds::{Case, Run, Stand};
-use super::threads::not_started;
+use super::threads::{self, not_started};
 use super::three_pass::three_passes;
 use crate::args::{self, LanesOn, Migrator, MigratorName, Priority, RunArgs, user_migrators};
 use crate::failure::{Failure, OrFail};
@@ -540,6 +541,22 @@ fn mtcopy_options(on: LanesOn) -> MtCopyOptions {
     MtCopyOptions::default().placement(placement).nice(nice)
 }
 
+/// Whether lanes can have the priority high, of which the library says nothing when they do not get it.
+///
+/// # Errors
+/// This process may not raise priorities.
+pub fn check_high_priority() -> Result<(), Failure> {
+    // Of a thread of its own: a raised priority stays.
+    threads::alone(|| {
+        let raised =
+            affinity::set_nice(-20).map_err(|error| format!("it needs CAP_SYS_NICE: {error}"));
+        raised.or_fail(
+            "lanes cannot have the priority high here",
+            "run it as root or with that capability, or leave out --priority high",
+        )
+    })
+}
+
 /// A move that was refused.
 pub fn failed(error: memferry::MoveError) -> Failure {
     Failure::new(
@@ -585,4 +602,24 @@ fn status(field: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(field));
     let kib = value.and_then(|v| v.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kib.unwrap_or(0) << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+    use super::*;
+
+    #[test]
+    fn a_priority_that_lanes_would_not_get_is_refused() {
+        // The capabilities are this thread's alone.
+        let told = threads::alone(|| {
+            let mut sets = capabilities(None).expect("capabilities");
+            sets.effective.remove(CapabilitySet::SYS_NICE);
+            set_capabilities(None, sets).expect("one less");
+            Ok(check_high_priority().map_err(|failure| failure.to_string()))
+        });
+        let told = told.expect("thread").expect_err("refused");
+        assert!(told.contains("needs CAP_SYS_NICE"), "{told}");
+    }
 }

@@ -18,7 +18,8 @@ use super::rounds::{Case, Rounds, Run, Stand, ceilings};
 use super::trace::Traced;
 use super::{host, kernel, nodes, rig, three_pass};
 use crate::args::{
-    Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, RunArgs, value_name,
+    Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, Priority, RunArgs,
+    value_name,
 };
 use crate::failure::{Failure, OrFail};
 use crate::schema::{BenchFile, Ceiling, FromTo, MoveRow, Rows, Steps};
@@ -179,6 +180,9 @@ impl<'a> Bench<'a> {
         };
         bench.note(host::quota_note(topology));
         if args.backend == Backend::User {
+            if args.lanes_on.priority == Some(Priority::High) {
+                rig::check_high_priority()?;
+            }
             bench.nodes = nodes::choose_or_within(topology, &args.nodes)?;
             bench.columns = rig::columns(&args.migrator, &args.lanes(in_quota), usable)?;
             bench.notes.extend(host::emulated_note(topology));
