@@ -557,6 +557,15 @@ pub fn check_high_priority() -> Result<(), Failure> {
     })
 }
 
+/// What a reader must know of other folios than those that the mover has.
+pub fn base_pages_note(mut folios: impl Iterator<Item = usize>) -> Option<String> {
+    folios.any(|folio| folio != PAGE && folio != THP).then(|| {
+        "Folio sizes between 4 KiB and 2 MiB are made of base pages here: per-folio moves so many at a time, batch and \
+         mtcopy move whole batches whatever the folio size."
+            .to_owned()
+    })
+}
+
 /// A move that was refused.
 pub fn failed(error: memferry::MoveError) -> Failure {
     Failure::new(

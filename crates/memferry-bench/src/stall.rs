@@ -65,6 +65,10 @@ pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         "stall_ns counts the accesses that met a page on its way, which is a page fault; access_ns counts all.".to_owned(),
     ];
     notes.extend(host::emulated_note(&topology));
+    if !of_kernel {
+        let folios = args.folio.iter().map(|size| size.0 as usize);
+        notes.extend(rig::base_pages_note(folios));
+    }
     let mut say = |note: Option<String>| {
         note.iter().for_each(|note| ui.warn(note));
         notes.extend(note);

@@ -60,13 +60,6 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         };
         bench.notes.push(note.to_owned());
     }
-    if !of_kernel && folios.iter().any(|&folio| folio != PAGE && folio != THP) {
-        bench.notes.push(
-            "Folio sizes between 4 KiB and 2 MiB are made of base pages here: per-folio moves so many at a time, batch and \
-             mtcopy move whole batches whatever the folio size."
-                .to_owned(),
-        );
-    }
     let sizes: Vec<_> = (folios.iter())
         .map(|&folio| (folio, total / folio, 1))
         .collect();
@@ -234,6 +227,10 @@ impl<'a> Bench<'a> {
         };
         let most = self.columns.iter().map(|column| column.1).max();
         let mut cases = Vec::new();
+        if self.args.backend == Backend::User {
+            let folios = sizes.iter().map(|of| of.0);
+            self.notes.extend(rig::base_pages_note(folios));
+        }
         if kinds.contains(&Pages::Unaligned) && sizes.iter().any(|of| (of.0, of.1) == (PAGE, 1)) {
             let note = "An unaligned range begins a page later: of one page there is none.";
             self.notes.push(note.to_owned());

@@ -189,6 +189,11 @@ fn count_gives_a_row_for_every_number_of_folios() {
             );
         }
         has(&text, "destination warm");
+        assert_eq!(
+            text.contains("made of base pages"),
+            folio == "64K",
+            "{text}"
+        );
     }
 }
 
@@ -217,6 +222,7 @@ fn stall_loses_no_write_and_counts_every_access() {
         "stall --rounds 3 --total 4M --migrator per-folio,mtcopy --folio 4K,2M,4K --lanes 1,1",
         folder.path(),
     );
+    assert!(!text.contains("made of base pages"), "{text}");
     // per-folio has one batch, its folio; mtcopy has those from 64 KiB to 2 MiB that hold a folio.
     assert_eq!(rows(&file).len(), 1 + 6 + 1 + 1, "{file}");
     for row in rows(&file) {
@@ -291,9 +297,11 @@ fn a_process_with_one_cpu_of_several_measures_with_that_one() {
     for arguments in [
         "move --quick --total 2M --runs 1 --folio 4K",
         "count --quick --runs 1 --folios 1 --folio 64K",
-        "stall --quick --rounds 1 --total 2M --batch 64K",
+        "stall --quick --rounds 1 --total 2M --batch 64K --folio 64K",
     ] {
-        let (_, file) = bench(arguments, folder.path());
+        let (text, file) = bench(arguments, folder.path());
+        let other_folios = arguments.contains("--folio 64K");
+        assert_eq!(text.contains("made of base pages"), other_folios, "{text}");
         for row in rows(&file) {
             assert_eq!(number(&row["lanes"]), 1, "{row}");
         }
