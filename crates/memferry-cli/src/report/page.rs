@@ -61,7 +61,7 @@ pub fn render(loaded: &[Loaded]) -> Result<(String, usize), minijinja::Error> {
         head: Head {
             command: "report",
             version: env!("CARGO_PKG_VERSION"),
-            headline: sentence(head.clone()),
+            headline: headline(head.clone()),
             facts: facts(head),
             machine: first.clone().unwrap_or_default(),
         },
@@ -91,10 +91,12 @@ fn incomplete(loaded: &[Loaded]) -> Option<(&'static str, String)> {
     (!names.is_empty()).then(|| (table::INCOMPLETE, names.join(", ")))
 }
 
-/// A file that repeats a published table speaks of that.
-fn headline(file: &BenchFile) -> String {
-    let repeated = file.reproduces.as_ref().and_then(reproduced::sentence);
-    repeated.unwrap_or_else(|| sentence(std::iter::once(file)))
+/// If the first file repeats a published table, the sentence is of that.
+fn headline<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> String {
+    let first = files.clone().next();
+    let repeated = first.and_then(|file| file.reproduces.as_ref());
+    let repeated = repeated.and_then(reproduced::sentence);
+    repeated.unwrap_or_else(|| sentence(files))
 }
 
 fn drawings(charts: Vec<Chart>) -> Vec<Drawing> {
@@ -142,7 +144,7 @@ fn section(loaded: &Loaded, name_machine: bool) -> Section {
     }
     Section {
         title,
-        headline: headline(&loaded.file),
+        headline: headline(std::iter::once(&loaded.file)),
         intro,
         source,
         charts: drawings(figures::charts(&loaded.file)),
@@ -247,6 +249,16 @@ mod tests {
         let (head, _) = html.split_once("</header>").expect("header");
         assert!(
             !head.contains("Another") && head.contains("24.1 GB"),
+            "{head}"
+        );
+    }
+
+    #[test]
+    fn a_published_table_that_is_repeated_speaks_in_the_head() {
+        let (html, _) = render(&[loaded("reproduce")]).expect("page");
+        let (head, _) = html.split_once("</header>").expect("header");
+        assert!(
+            head.contains("synthetic-1: the copy is 35% of moving"),
             "{head}"
         );
     }
