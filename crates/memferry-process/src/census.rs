@@ -43,7 +43,7 @@ impl Process {
             }
         };
         match self.carry(survey, target, callers, (cancel, None), &book) {
-            Ok(false) | Err(_) if self.has_ended() => Err(self.gone()),
+            Ok(false) | Err(_) if self.is_gone() => Err(self.gone()),
             Err(error) => Err(explain(error, 0)),
             // Also what was found until it was cancelled.
             Ok(_) => Ok(census.into_inner().unwrap_or_else(PoisonError::into_inner)),

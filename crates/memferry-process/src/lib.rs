@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use memferry::move_pages::{Callers, Fate, Target};
+use memferry::move_pages::{Callers, Fate, Target, mappings};
 use memferry::{MoveError, check_page_size, page_size};
 
 pub use census::Census;
@@ -105,6 +105,19 @@ impl Process {
             has_ended: &|| self.has_ended(),
         };
         by.run(&survey.parts, book, &|_| false)
+    }
+
+    /// Why a call failed: as it says, unless the process has ended meanwhile. The kernel has many an errno for that.
+    fn failed(&self, error: MoveError) -> MoveError {
+        match self.is_gone() {
+            true => self.gone(),
+            false => error,
+        }
+    }
+
+    /// Whether it has ended, or is about to: a process that exits loses its memory first, and a large one takes a while over it.
+    fn is_gone(&self) -> bool {
+        self.has_ended() || mappings(&self.folder).is_ok_and(|all| all.is_empty())
     }
 
     /// It ended before anything was done.

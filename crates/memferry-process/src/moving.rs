@@ -111,7 +111,7 @@ impl Process {
         cancel: &AtomicBool,
     ) -> Result<ProcessResult, MoveError> {
         let started = Instant::now();
-        let target = self.target(options)?;
+        let target = self.target(options).map_err(|error| self.failed(error))?;
         let account = Mutex::new(ProcessResult::default());
         let limits = (cancel, options.bytes_per_second);
         let book = |fate: &Fate| {
@@ -126,7 +126,7 @@ impl Process {
         result.end = match ran {
             // Whatever comes after the last part changes nothing.
             Ok(true) => None,
-            _ if self.has_ended() => Some(End::ProcessEnded),
+            _ if self.is_gone() => Some(End::ProcessEnded),
             Err(error) => Some(End::Failed(explain(error, options.to))),
             Ok(false) => Some(End::Cancelled),
         };

@@ -37,7 +37,7 @@ impl Process {
     /// Not permitted (it takes the same user or CAP_SYS_PTRACE), or the process has no memory of its own: a kernel thread,
     /// or one that has ended.
     pub fn survey(&self, kinds: Kinds) -> Result<Survey, MoveError> {
-        let mappings = mappings(&self.folder)?;
+        let mappings = mappings(&self.folder).map_err(|error| self.failed(error))?;
         if mappings.is_empty() {
             return Err(MoveError::NoProcess {
                 pid: self.pid(),
@@ -62,10 +62,12 @@ impl Process {
     /// # Errors
     /// Not permitted, or the process has ended.
     pub fn survey_of(&self, ranges: &[Range<usize>]) -> Result<Survey, MoveError> {
-        let failed = |source| MoveError::System {
-            call: "reading the process's pagemap",
-            hint: "it needs the same user or CAP_SYS_PTRACE",
-            source,
+        let failed = |source| {
+            self.failed(MoveError::System {
+                call: "reading the process's pagemap",
+                hint: "it needs the same user or CAP_SYS_PTRACE",
+                source,
+            })
         };
         let pages = Pages::of(&self.folder).map_err(failed)?;
         let mut survey = Survey::default();

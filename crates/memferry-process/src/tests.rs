@@ -178,14 +178,26 @@ fn a_process_that_ends_is_told() {
     let survey = process.survey(Kinds::All).unwrap();
     assert!(!process.has_ended());
     child.kill().unwrap();
+    let is_told = || {
+        assert!(process.has_ended());
+        for error in [
+            process.survey(Kinds::All).unwrap_err(),
+            process.survey_of(&[0..1 << 40]).unwrap_err(),
+            process.census(&survey, 1, &NEVER).unwrap_err(),
+            moved(&process, &survey, &options(0)).unwrap_err(),
+        ] {
+            assert!(matches!(error, MoveError::NoProcess { .. }), "{error}");
+        }
+    };
+    // A zombie: its parent has not asked for its status.
+    let (of, options) = (child.id(), libc::WEXITED | libc::WNOWAIT);
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: the information is written to its place.
+    let waited = unsafe { libc::waitid(libc::P_PID, of, info.as_mut_ptr(), options) };
+    assert_eq!(waited, 0);
+    is_told();
     child.wait().unwrap();
-    assert!(process.has_ended());
-    for error in [
-        process.census(&survey, 1, &NEVER).unwrap_err(),
-        moved(&process, &survey, &options(0)).unwrap_err(),
-    ] {
-        assert_eq!(error.errno(), libc::ESRCH, "{error}");
-    }
+    is_told();
 }
 
 #[test]

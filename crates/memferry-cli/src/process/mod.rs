@@ -104,7 +104,7 @@ fn all_of(
     }
 }
 
-/// One process. That one of a cgroup has ended, or is a kernel thread, is no failure.
+/// One process. That one of a cgroup has ended, before or meanwhile, or is a kernel thread, is no failure.
 fn one(
     args: &ProcessArgs,
     pid: u32,
@@ -116,16 +116,20 @@ fn one(
         true => Kinds::Anonymous,
         false => Kinds::All,
     };
+    let cannot = |error| match error {
+        MoveError::NoProcess { .. } if !is_alone => Ok(()),
+        error => Err(refused(pid, &error)),
+    };
     let found = Process::open(pid).and_then(|process| Ok((process.survey(kinds)?, process)));
     let (survey, process) = match found {
-        Err(MoveError::NoProcess { .. }) if !is_alone => return Ok(()),
-        other => other.map_err(|error| refused(pid, &error))?,
+        Ok(found) => found,
+        Err(error) => return cannot(error),
     };
-    let cannot = |error| refused(pid, &error);
     if args.dry_run {
-        let census = process
-            .census(&survey, args.callers.into(), ui.stop())
-            .map_err(cannot)?;
+        let census = match process.census(&survey, args.callers.into(), ui.stop()) {
+            Ok(census) => census,
+            Err(error) => return cannot(error),
+        };
         if ui.stopped() {
             return Err(Failure::new(
                 "stopped before all pages were found",
@@ -136,7 +140,10 @@ fn one(
         description.count(pid, &survey, &census);
         return Ok(());
     }
-    let result = carry(args, &process, &survey, ui).map_err(cannot)?;
+    let result = match carry(args, &process, &survey, ui) {
+        Ok(result) => result,
+        Err(error) => return cannot(error),
+    };
     description.account(pid, &survey, &result);
     match (ended_early(pid, &survey, &result), &result.end) {
         (_, Some(End::ProcessEnded)) if !is_alone => Ok(()),
