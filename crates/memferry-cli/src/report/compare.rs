@@ -5,9 +5,10 @@
 //! here puts them on one axis with ours; they are in the tables of the page.
 
 use super::figures::is_baseline;
+use super::load::Loaded;
 use crate::chart::{Chart, Point, STYLES, Series, Style, X};
 use crate::published::{Figure, idle};
-use crate::schema::{BenchFile, MoveRow, Rows};
+use crate::schema::{BenchFile, Host, MoveRow, Rows};
 use crate::spread::groups;
 use crate::table::{folios_of, series};
 use crate::units::{lanes, long};
@@ -15,7 +16,7 @@ use crate::units::{lanes, long};
 /// One system's throughput in the terms that ours and the published ones share.
 #[derive(Clone)]
 struct Case {
-    /// `ours, warm`, of the kernel `ours, Linux RELEASE`, or the source without its date.
+    /// `ours, warm`, of the kernel `ours, Linux RELEASE`, with the file's name where there are several; or the source without its date.
     who: String,
     ours: bool,
     migrator: String,
@@ -28,9 +29,9 @@ struct Case {
 }
 
 /// The charts of multiples; empty if no file has a figure to compare.
-pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Chart> {
-    let moves = cases("move", files.clone());
-    let mut counts = cases("count", files.clone());
+pub fn charts(loaded: &[Loaded]) -> Vec<Chart> {
+    let moves = cases("move", loaded);
+    let mut counts = cases("count", loaded);
     // The folio size that all of them have.
     counts.retain(|case| case.folio_bytes == 2 << 20);
     let mut charts = Vec::new();
@@ -41,7 +42,7 @@ pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Cha
             title: "Over its own one-by-one way, by folio size".to_owned(),
             note: format!(
                 "Each with its most lanes, divided by the way that moves one folio after the other \
-                 on the same machine (published: the unpatched kernel; ours: per-folio, of the kernel vanilla or none). {}",
+                 on the same machine (published: the unpatched kernel; ours: per-folio, of the kernel vanilla or none).{}",
                 chart.note
             ),
             ..chart
@@ -59,50 +60,45 @@ pub fn charts<'a>(files: impl Iterator<Item = &'a BenchFile> + Clone) -> Vec<Cha
         charts.push(Chart {
             title: "Over its own one-by-one way, by number of 2 MiB folios".to_owned(),
             note: format!(
-                "Each with its most lanes, divided by the one-by-one way for as many folios. {}",
+                "Each with its most lanes, divided by the one-by-one way for as many folios.{}",
                 chart.note
             ),
             ..chart
         });
     }
     charts.retain(|chart| chart.series.iter().any(is_ours));
-    charts.extend(kernels(files));
+    charts.extend(kernels(loaded));
     charts
 }
 
 /// The kernels of one machine beside each other, in its GB/s: of each file Linux's own copy, and each migrator with its most lanes.
-fn kernels<'a>(files: impl Iterator<Item = &'a BenchFile>) -> Option<Chart> {
-    let of_kernel = |file: &'a BenchFile| match &file.rows {
-        Rows::Move(rows) if rows.iter().any(MoveRow::is_kernels) => Some((file, rows)),
+fn kernels(loaded: &[Loaded]) -> Option<Chart> {
+    let of_kernel = loaded.iter().filter_map(|of| match &of.file.rows {
+        Rows::Move(rows) if rows.iter().any(MoveRow::is_kernels) => Some((of, rows)),
         _ => None,
-    };
-    let files: Vec<(&BenchFile, &Vec<MoveRow>)> = files.filter_map(of_kernel).collect();
-    let (first, _) = files.first()?;
-    let same =
-        |file: &BenchFile| (&file.host.cpu, file.host.cpus) == (&first.host.cpu, first.host.cpus);
-    let several = files
-        .iter()
-        .any(|(file, _)| same(file) && file.host.kernel != first.host.kernel);
+    });
+    let files: Vec<(&Loaded, &Vec<MoveRow>)> = of_kernel.collect();
+    let first = &files.first()?.0.file;
+    let (alike, others): (Vec<_>, Vec<_>) =
+        (files.iter()).partition(|(of, _)| is_alike(&of.file, first));
+    let several = (alike.iter()).any(|(of, _)| of.file.host.kernel != first.host.kernel);
     if !several {
         return None;
     }
-    let lines = files
-        .iter()
-        .filter(|(file, _)| same(file))
-        .flat_map(|(file, rows)| {
-            let by_name = rows
-                .iter()
-                .filter(|row| row.is_kernels() && row.is_by_name());
-            let most = |migrator: &str| {
-                rows.iter()
-                    .filter(|row| row.migrator == migrator)
-                    .map(|row| row.lanes)
-                    .max()
-            };
-            let shown = by_name.filter(|row| most(&row.migrator) == Some(row.lanes));
-            let named = |(name, rows)| (format!("{}: {name}", file.host.kernel), rows);
-            groups(shown, series).into_iter().map(named)
-        });
+    let lines = alike.iter().flat_map(|(of, rows)| {
+        let by_name = rows
+            .iter()
+            .filter(|row| row.is_kernels() && row.is_by_name());
+        let most = |migrator: &str| {
+            rows.iter()
+                .filter(|row| row.migrator == migrator)
+                .map(|row| row.lanes)
+                .max()
+        };
+        let shown = by_name.filter(|row| most(&row.migrator) == Some(row.lanes));
+        let named = |(name, rows)| (format!("{}: {name}", of.file.host.kernel), rows);
+        groups(shown, series).into_iter().map(named)
+    });
     let line = |(index, (name, rows)): (usize, (String, Vec<&MoveRow>))| {
         let style = match rows.iter().all(|row| row.is_one_by_one()) {
             true => Style::Dashed(index),
@@ -115,26 +111,72 @@ fn kernels<'a>(files: impl Iterator<Item = &'a BenchFile>) -> Option<Chart> {
         });
         Series::new(name.clone(), style, points)
     };
-    let lines = lines.take(STYLES).enumerate().map(line);
-    Some(Chart {
-        title: "Kernels beside each other, by folio size".to_owned(),
-        note:
-            "Measured on one machine. Dashed: Linux's own copy, vanilla or with no migrator chosen."
-                .to_owned(),
-        ..Chart::new((X::Bytes, "folio size"), "GB/s", lines)
-    })
+    let lines = lines.enumerate().map(line);
+    let mut chart = Chart::new((X::Bytes, "folio size"), "GB/s", lines);
+    chart.title = "Kernels beside each other, by folio size".to_owned();
+    chart.note = "Measured on one machine under the same settings. Dashed: Linux's own copy, vanilla or with no migrator \
+                  chosen."
+        .to_owned();
+    limit(&mut chart);
+    if !others.is_empty() {
+        let names: Vec<&str> = others.iter().map(|(of, _)| of.name.as_str()).collect();
+        chart.note += &format!(
+            " Of another machine or under other settings, so not here: {}.",
+            names.join(", ")
+        );
+    }
+    Some(chart)
+}
+
+/// Settings that change the figures of any kernel. Files have them where they were given or could be read.
+const SETTINGS: [&str; 5] = ["busy", "disk", "placement", "priority", "usable_cpus"];
+
+/// Whether both files are of one machine and one set of settings; the kernels may differ.
+fn is_alike(one: &BenchFile, other: &BenchFile) -> bool {
+    // The copy routine is that which was fastest in a short measurement.
+    let machine = |host: &Host| {
+        let Host {
+            cpu,
+            cpus,
+            kernel: _,
+            nodes,
+            page_size,
+            thp_bytes,
+            memory_bytes: _,
+            hypervisor,
+            emulated,
+            copy: _,
+        } = host.clone();
+        let sizes = (cpus, nodes, page_size, thp_bytes);
+        (cpu, sizes, hypervisor, emulated)
+    };
+    // Kernels keep different parts of a memory for themselves (crashkernel=, the page array); a DIMM is more than that.
+    let [memory, of_other] = [one, other].map(|of| of.host.memory_bytes);
+    let setting = |file: &BenchFile, name| file.envelope.settings.get(name).cloned();
+    machine(&one.host) == machine(&other.host)
+        && memory.abs_diff(of_other) <= memory / 32
+        && (SETTINGS.iter()).all(|name| setting(one, *name) == setting(other, *name))
+}
+
+/// Keeps as many lines as there are styles, and has the note say how many are left out.
+fn limit(chart: &mut Chart) {
+    let left_out = chart.series.len().saturating_sub(STYLES);
+    chart.series.truncate(STYLES);
+    if left_out > 0 {
+        chart.note += &format!(" {left_out} more are only in the tables.");
+    }
 }
 
 fn is_ours(series: &Series) -> bool {
     matches!(series.style, Style::Ours(_))
 }
 
-/// The cases of the file with this place among those of its benchmark.
-fn ours(index: usize, file: &BenchFile, rows: &[MoveRow]) -> impl Iterator<Item = Case> {
-    let kernel = &file.host.kernel;
-    let which = match index {
-        0 => "ours".to_owned(),
-        _ => format!("ours {}", index + 1),
+/// The cases of a file, which is named if it is one of several of its benchmark.
+fn ours(of: &Loaded, rows: &[MoveRow], several: bool) -> impl Iterator<Item = Case> {
+    let kernel = &of.file.host.kernel;
+    let which = match several {
+        false => "ours".to_owned(),
+        true => format!("ours, {}", of.name),
     };
     let by_name = rows
         .iter()
@@ -170,13 +212,15 @@ fn case(figure: &Figure) -> Case {
 }
 
 /// The cases of a benchmark, ours and the published ones.
-fn cases<'a>(bench: &str, files: impl Iterator<Item = &'a BenchFile>) -> Vec<Case> {
-    let of_bench = files.filter_map(|file| match (&file.rows, bench) {
-        (Rows::Move(rows), "move") | (Rows::Count(rows), "count") => Some((file, rows)),
+fn cases(bench: &str, loaded: &[Loaded]) -> Vec<Case> {
+    let of_bench = loaded.iter().filter_map(|of| match (&of.file.rows, bench) {
+        (Rows::Move(rows), "move") | (Rows::Count(rows), "count") => Some((of, rows)),
         _ => None,
     });
-    (of_bench.enumerate())
-        .flat_map(|(index, (file, rows))| ours(index, file, rows))
+    let of_bench = Vec::from_iter(of_bench);
+    let several = of_bench.len() > 1;
+    (of_bench.into_iter())
+        .flat_map(|(of, rows)| ours(of, rows, several))
         .chain(idle(bench).into_iter().flatten().map(case))
         .collect()
 }
@@ -226,7 +270,7 @@ fn over_one_lane(cases: &[Case], size: u64) -> Chart {
     });
     let chart = multiples((X::Count, "lanes"), lines);
     Chart {
-        note: format!("Divided by the same migrator with one lane. {}", chart.note),
+        note: format!("Divided by the same migrator with one lane.{}", chart.note),
         ..chart
     }
 }
@@ -254,11 +298,7 @@ fn multiples(axis: (X, &'static str), lines: impl Iterator<Item = (String, Vec<P
             Series::new(name, style, points)
         });
     let mut chart = Chart::new(axis, "times", series);
-    let left_out = chart.series.len().saturating_sub(STYLES);
-    chart.series.truncate(STYLES);
-    if left_out > 0 {
-        chart.note = format!("{left_out} more are only in the tables.");
-    }
+    limit(&mut chart);
     chart
 }
 
@@ -267,10 +307,20 @@ mod tests {
     use super::*;
     use crate::synthetic;
 
+    fn named(name: &str, file: BenchFile) -> Loaded {
+        Loaded {
+            name: name.to_owned(),
+            file,
+        }
+    }
+
+    fn of_bench(bench: &str) -> Loaded {
+        named(&format!("{bench}.json"), synthetic::file(bench))
+    }
+
     #[test]
     fn ours_stands_first_and_bold_beside_every_source_with_a_baseline() {
-        let files = [synthetic::file("move"), synthetic::file("count")];
-        let charts = charts(files.iter());
+        let charts = charts(&[of_bench("move"), of_bench("count")]);
         assert_eq!(charts.len(), 4);
         for chart in &charts {
             assert!(is_ours(&chart.series[0]), "{}", chart.title);
@@ -297,25 +347,25 @@ mod tests {
 
     #[test]
     fn another_program_is_not_ours() {
-        let mut file = synthetic::file("move");
-        let rows = synthetic::move_rows(&mut file);
+        let mut of = of_bench("move");
+        let rows = synthetic::move_rows(&mut of.file);
         let best = rows.iter().max_by_key(|row| row.lanes).cloned();
         rows.extend(best.map(|row| MoveRow {
             migrator: "three-pass".to_owned(),
             gbps: 2.0 * row.gbps,
             ..row
         }));
-        let charts = charts(std::iter::once(&file));
+        let charts = charts(&[of]);
         let mut names = charts.iter().flat_map(|chart| &chart.series);
         assert!(!names.any(|series| series.name.contains("three-pass")));
     }
 
     #[test]
     fn multiples_are_of_the_own_baseline() {
-        let file = synthetic::file("move");
-        let chart = &charts(std::iter::once(&file))[0];
+        let of = [of_bench("move")];
+        let chart = &charts(&of)[0];
         let gbps = |migrator: &str, lanes: usize| {
-            let mut rows = file.rows.moves().iter();
+            let mut rows = of[0].file.rows.moves().iter();
             rows.find(|row| (row.migrator.as_str(), row.lanes) == (migrator, lanes))
                 .map(|row| row.gbps)
                 .expect("row")
@@ -326,8 +376,7 @@ mod tests {
 
     #[test]
     fn one_lane_is_one_in_every_line() {
-        let file = synthetic::file("move");
-        for chart in &charts(std::iter::once(&file))[1..] {
+        for chart in &charts(&[of_bench("move")])[1..] {
             for series in &chart.series {
                 assert!((series.points[0].y - 1.0).abs() < 1e-9, "{}", series.name);
             }
@@ -336,12 +385,11 @@ mod tests {
 
     #[test]
     fn without_ours_there_is_nothing_to_compare() {
-        let file = synthetic::file("stall");
-        assert!(charts(std::iter::once(&file)).is_empty());
+        assert!(charts(&[of_bench("stall")]).is_empty());
     }
 
     /// A file of the kernel: Linux's own copy, and mtcopy unless it is vanilla.
-    fn of_kernel(release: &str, vanilla: bool) -> BenchFile {
+    fn of_kernel(release: &str, vanilla: bool) -> Loaded {
         let mut file = synthetic::file("move");
         file.host.kernel = release.to_owned();
         let rows = synthetic::move_rows(&mut file);
@@ -353,7 +401,16 @@ mod tests {
                 row.migrator = "none".to_owned();
             }
         }
-        file
+        named(&format!("{release}.json"), file)
+    }
+
+    fn names(chart: &Chart) -> Vec<&str> {
+        chart.series.iter().map(|of| of.name.as_str()).collect()
+    }
+
+    fn beside_each_other(files: &[Loaded]) -> Option<Chart> {
+        let mut charts = charts(files).into_iter();
+        charts.find(|chart| chart.title.starts_with("Kernels"))
     }
 
     #[test]
@@ -362,42 +419,69 @@ mod tests {
             of_kernel("6.12.1", true),
             of_kernel("6.12.1-memferry", false),
         ];
-        let drawn = charts(files.iter());
-        let names = |at: usize| -> Vec<&str> {
-            drawn[at].series.iter().map(|of| of.name.as_str()).collect()
-        };
         assert_eq!(
-            names(0)[0],
-            "ours 2, Linux 6.12.1-memferry: mtcopy, 2 lanes"
+            names(&charts(&files)[0])[0],
+            "ours, 6.12.1-memferry.json, Linux 6.12.1-memferry: mtcopy, 2 lanes"
         );
-        let last = drawn.len() - 1;
+        let beside = beside_each_other(&files).expect("chart");
         assert_eq!(
-            drawn[last].title,
-            "Kernels beside each other, by folio size"
-        );
-        assert_eq!(
-            names(last),
+            names(&beside),
             [
                 "6.12.1: vanilla or none, 1 lane",
                 "6.12.1-memferry: vanilla or none, 1 lane",
                 "6.12.1-memferry: mtcopy, 2 lanes"
             ]
         );
-        let alone = charts(files[1..].iter());
+        assert!(beside_each_other(&files[1..]).is_none());
+    }
+
+    #[test]
+    fn another_machine_and_other_settings_are_not_on_the_axis_of_kernels() {
+        let ways: [fn(&mut BenchFile); 5] = [
+            |of| of.host.memory_bytes *= 2,
+            |of| of.host.nodes += 1,
+            |of| of.host.emulated = true,
+            |of| of.envelope = of.envelope.clone().with("busy", "a thread on each CPU"),
+            |of| of.envelope = of.envelope.clone().with("usable_cpus", "0"),
+        ];
+        for change in ways {
+            let mut files = [of_kernel("6.12.1", true), of_kernel("6.13.1", false)];
+            change(&mut files[1].file);
+            assert!(beside_each_other(&files).is_none());
+        }
+        let mut files = ["6.12.1", "6.13.1", "6.14.1"].map(|of| of_kernel(of, false));
+        // What a kernel leaves of the memory and what it measured.
+        files[1].file.host.memory_bytes -= 1 << 20;
+        files[1].file.host.copy = None;
+        files[2].file.host.memory_bytes *= 2;
+        let chart = beside_each_other(&files).expect("chart");
+        assert_eq!(chart.series.len(), 4);
         assert!(
-            alone
-                .iter()
-                .all(|chart| !chart.title.starts_with("Kernels"))
+            chart.note.ends_with("not here: 6.14.1.json."),
+            "{}",
+            chart.note
+        );
+    }
+
+    #[test]
+    fn lines_that_are_left_out_are_counted() {
+        let files = [12, 13, 14, 15, 16].map(|of| of_kernel(&format!("6.{of}.1"), false));
+        let chart = beside_each_other(&files).expect("chart");
+        assert_eq!(chart.series.len(), STYLES);
+        assert!(
+            chart.note.ends_with(" 2 more are only in the tables."),
+            "{}",
+            chart.note
         );
     }
 
     #[test]
     fn a_row_that_others_copied_is_no_result() {
-        let mut file = of_kernel("6.12.1-memferry", false);
-        let rows = synthetic::move_rows(&mut file);
+        let mut of = of_kernel("6.12.1-memferry", false);
+        let rows = synthetic::move_rows(&mut of.file);
         rows.iter_mut()
             .filter(|row| row.migrator == "mtcopy")
             .for_each(|row| row.copied_bytes = Some(0));
-        assert!(charts(std::iter::once(&file)).is_empty());
+        assert!(charts(&[of]).is_empty());
     }
 }

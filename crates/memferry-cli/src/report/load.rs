@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -21,14 +21,28 @@ const MAKE_ONE: &str =
 
 /// A benchmark file and where it came from.
 pub struct Loaded {
-    /// The file's name without its folder.
+    /// The file's name without its folder, its path as given where another file of the report has the same name.
     pub name: String,
     /// What it holds, checked.
     pub file: BenchFile,
 }
 
-/// Reads one file.
-pub fn load(path: &Path) -> Result<Loaded, Failure> {
+/// Reads the files of a report.
+pub fn load(paths: &[&PathBuf]) -> Result<Vec<Loaded>, Failure> {
+    let names: Vec<String> = paths.iter().map(|path| file_name(path)).collect();
+    let named = |(path, name): (&&PathBuf, &String)| {
+        let same = names.iter().filter(|of| *of == name).count();
+        let name = match same {
+            1 => name.clone(),
+            _ => path.display().to_string(),
+        };
+        let file = read(path)?;
+        Ok(Loaded { name, file })
+    };
+    paths.iter().zip(&names).map(named).collect()
+}
+
+fn read(path: &Path) -> Result<BenchFile, Failure> {
     let shown = path.display();
     let mut text = String::new();
     File::open(path)
@@ -49,12 +63,7 @@ pub fn load(path: &Path) -> Result<Loaded, Failure> {
             MAKE_ONE,
         ));
     }
-    let file = parse(&text)
-        .map_err(|(why, next)| Failure::new(format!("cannot use {shown}"), why, next))?;
-    Ok(Loaded {
-        name: file_name(path),
-        file,
-    })
+    parse(&text).map_err(|(why, next)| Failure::new(format!("cannot use {shown}"), why, next))
 }
 
 /// Why a text is refused, and what to try.
@@ -150,6 +159,20 @@ fn check_rows<R>(rows: &[R], is_sound: impl Fn(&R) -> bool) -> Result<(), String
 mod tests {
     use super::*;
     use crate::synthetic;
+
+    #[test]
+    fn files_of_one_name_are_told_apart() {
+        let folder = tempfile::tempdir().expect("folder");
+        let paths = ["a/move.json", "b/move.json", "count.json"].map(|of| folder.path().join(of));
+        for path in &paths {
+            std::fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+            std::fs::write(path, synthetic::text("move")).expect("write");
+        }
+        let loaded = load(&paths.each_ref()).expect("files");
+        let names: Vec<&str> = loaded.iter().map(|of| of.name.as_str()).collect();
+        let shown = |at: usize| paths[at].to_str().expect("path");
+        assert_eq!(names, [shown(0), shown(1), "count.json"]);
+    }
 
     #[test]
     fn figures_that_no_axis_holds_are_refused() {

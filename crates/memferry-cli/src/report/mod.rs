@@ -41,9 +41,7 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     let days = (histories.into_iter())
         .map(|path| history::load(path))
         .collect::<Result<Vec<_>, _>>()?;
-    let loaded = (files.into_iter())
-        .map(|path| load::load(path))
-        .collect::<Result<Vec<_>, _>>()?;
+    let loaded = load::load(&files)?;
     let columns = Ui::columns();
     if args.text {
         let days = days.iter().map(|day| history::text(day, columns));

@@ -69,7 +69,7 @@ pub fn render(loaded: &[Loaded]) -> Result<(String, usize), minijinja::Error> {
         sections: (loaded.iter())
             .map(|loaded| section(loaded, machines.len() > 1))
             .collect(),
-        multiples: drawings(compare::charts(files.clone())),
+        multiples: drawings(compare::charts(loaded)),
         machines,
         data: (loaded.iter())
             .flat_map(|loaded| data::tables(&loaded.name, &loaded.file))
