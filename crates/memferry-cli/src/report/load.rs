@@ -17,7 +17,7 @@ const LARGEST_BYTES: u64 = 64 << 20;
 
 /// How to make a file that can be read.
 const MAKE_ONE: &str =
-    "give a file that `memferry bench move|count|stall|cache|promote --json=FILE` wrote";
+    "give a file that `memferry bench … --json=FILE` wrote, or the history of a daemon";
 
 /// A benchmark file and where it came from.
 pub struct Loaded {
