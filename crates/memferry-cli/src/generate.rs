@@ -63,19 +63,22 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
                 let schema = serde_json::to_string_pretty(&schema_for!(AnyFile<'_>))?;
                 fs::write(args.out.join("schema.json"), schema + "\n")
             }
-            Generated::Markdown => {
-                let title = "The commands, as `memferry generate markdown` writes them";
-                let options = MarkdownOptions::new();
-                let options = options.title(title.to_owned()).show_footer(false);
-                let page = help_markdown_command_custom(&offered(), &options);
-                fs::write(args.out.join("command.md"), page)
-            }
+            Generated::Markdown => fs::write(args.out.join("command.md"), markdown()),
         }
     };
     write().or_fail(
         format!("cannot write into {}", args.out.display()),
         "name a folder that you may write to, with space left",
     )
+}
+
+/// All commands as one page. clap_markdown writes `--json <FILE>` where the help has `--json[=<FILE>]`.
+fn markdown() -> String {
+    let title = "The commands, as `memferry generate markdown` writes them";
+    let options = MarkdownOptions::new();
+    let options = options.title(title.to_owned()).show_footer(false);
+    let page = help_markdown_command_custom(&offered(), &options);
+    page.replace("`--json <FILE>`", "`--json[=<FILE>]`")
 }
 
 /// The command line without its hidden commands, which completions would offer: a command cannot lose one, so
@@ -86,6 +89,7 @@ fn offered() -> Command {
     let mut offered = Command::new("memferry")
         .version(env!("CARGO_PKG_VERSION"))
         .disable_help_subcommand(true)
+        .subcommand_required(true)
         .arg_required_else_help(true)
         .args(all.get_arguments())
         .subcommands(shown);

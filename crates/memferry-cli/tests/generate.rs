@@ -70,6 +70,17 @@ fn the_published_page_of_commands_has_all_options() {
 }
 
 #[test]
+fn the_page_of_commands_writes_options_as_the_help_does() {
+    let page = include_str!("../../../docs/command.md");
+    let count = |part: &str| page.matches(part).count();
+    assert!(count("* `--json[=<FILE>]` — ") > 10 && count("--json <FILE>") == 0);
+    has(page, "**Usage:** `memferry <COMMAND>`");
+    let help = done(&memferry("topology --help"));
+    has(&help, "--json[=<FILE>]");
+    has(&done(&memferry("--help")), "Usage: memferry <COMMAND>");
+}
+
+#[test]
 fn a_folder_that_cannot_be_made_is_told() {
     fails(
         &memferry("generate man --out /dev/null/man"),
