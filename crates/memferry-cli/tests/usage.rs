@@ -78,6 +78,7 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         ("bench move --folio 4K,5K", "power of two"),
         ("bench move --lanes 0", "at least 1"),
         ("daemon --json", "--once"),
+        ("doctor --json x.json", "write --json=x.json"),
         ("bench move --migrator dma", "per-folio, batch, mtcopy"),
         ("bench move --destination hot", "warm, unaligned, cold, default, both, all"),
         ("bench move --folio 4M", "from 4K to 2M"),

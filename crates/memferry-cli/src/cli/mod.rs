@@ -3,9 +3,10 @@
 //!
 //! It says what can be asked for; what the benchmarks take is in `memferry_bench::args`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use memferry_bench::args::Bench;
 pub use memferry_bench::args::JsonArgs;
@@ -148,8 +149,9 @@ pub enum Generated {
 
 impl Cli {
     /// Reads the command line; what clap cannot check alone is checked here.
-    pub fn read(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
-        let cli = Self::try_parse_from(args)?;
+    pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let args = Vec::from_iter(args);
+        let cli = Self::try_parse_from(&args).map_err(|error| with_file_of_json(error, &args))?;
         match &cli.command {
             Command::Bench(bench) => bench.check(),
             Command::Trace(Trace::Import(args)) => args.check(),
@@ -164,6 +166,20 @@ impl Cli {
         .map_err(|why| wrong(&why))?;
         Ok(cli)
     }
+}
+
+/// Says how `--json` takes the file, where that stands after a space as if it were an argument.
+fn with_file_of_json(mut error: clap::Error, args: &[OsString]) -> clap::Error {
+    let Some(ContextValue::String(unexpected)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    let is_file = |two: &[OsString]| two[0] == "--json" && two[1] == *unexpected.as_str();
+    if error.kind() == ErrorKind::UnknownArgument && args.windows(2).any(is_file) {
+        let advice = format!("write --json={unexpected}");
+        let advice = ContextValue::StyledStrs(vec![advice.into()]);
+        error.insert(ContextKind::Suggested, advice);
+    }
+    error
 }
 
 /// Wrong usage that clap alone does not see; without the line `Usage:`, for which the command would have to be named.
