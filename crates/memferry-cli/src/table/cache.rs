@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `bench cache` as a table.
 
-use super::{Table, between, throughput};
+use super::{Table, between, runs, throughput, with_sd};
 use crate::schema::cache::CacheRow;
 use crate::units::{lanes, long};
 
@@ -13,7 +13,7 @@ pub fn table(rows: &[CacheRow]) -> Table {
             row.copy.clone(),
             if row.bypasses_cache { "yes" } else { "no" }.to_owned(),
             throughput(row.gbps, row.gbps_sd),
-            format!("{} ±{}", percent(row.lost), percent(row.lost_sd)),
+            with_sd(row.lost * 100.0, row.lost_sd * 100.0, 1),
             percent(row.lost_copying),
         ]
     };
@@ -32,7 +32,11 @@ pub fn table(rows: &[CacheRow]) -> Table {
     });
     Table::new(
         title,
-        "what the reading thread loses of its reads while pages move, and while the same bytes are copied with no page moved",
+        format!(
+            "{}; what the reading thread loses of its reads while pages move, and while the same bytes are copied with no page \
+             moved",
+            runs(rows.iter().map(|row| row.runs))
+        ),
         &[
             "copy routine",
             "past caches",

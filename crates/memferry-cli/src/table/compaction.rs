@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows of `bench compaction` as a table, and the published ones beside ours.
 
-use super::{Table, counted, or_dash, percent};
+use super::{Table, or_dash, percent, runs, with_sd};
 use crate::schema::compaction::CompactionRow;
 use crate::schema::reproduced::{Compacted, CompactionCell};
 use crate::units::about;
@@ -17,7 +17,6 @@ pub fn table(rows: &[CompactionRow]) -> Table {
             row.cpu
         )
     });
-    let runs = first.map_or(0, |row| row.runs);
     let gathers = rows.iter().any(|row| row.gather.is_some());
     let mut head = [&["migrator, load", "ms"][..], &HEAD].concat();
     if gathers {
@@ -29,7 +28,7 @@ pub fn table(rows: &[CompactionRow]) -> Table {
         let hog = (row.hog_iterations).map(|rounds| rounds as f64 * 1e3 / row.wall_ms);
         let mut line = vec![
             format!("{}, {}{}", row.migrator, row.load, batches(row)),
-            format!("{:.0} ±{:.0}", row.wall_ms, row.wall_ms_sd),
+            with_sd(row.wall_ms, row.wall_ms_sd, 0),
         ];
         line.extend(cells(row.pages_migrated, by, hog, row.cpu_ticks.percent()));
         if gathers {
@@ -44,7 +43,7 @@ pub fn table(rows: &[CompactionRow]) -> Table {
         format!("bench compaction{place}"),
         format!(
             "mean of {}; pages are base pages; the time is of that CPU; a hog is a thread on it that never sleeps",
-            counted(runs, "run")
+            runs(rows.iter().map(|row| row.runs))
         ),
         &head,
         rows.iter().map(line).collect(),

@@ -72,8 +72,8 @@ mod tests {
         let found = table(&[row]).expect("table");
         let expected = [
             "4K, dcbm, 2 lanes",
-            "4.0 ±0.0",
-            "3.0 ±0.0",
+            "4.0",
+            "3.0",
             "25",
             "100",
             "1.000",

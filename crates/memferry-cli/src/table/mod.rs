@@ -196,6 +196,23 @@ pub fn pages(ceiling: &Ceiling) -> &'static str {
     }
 }
 
+/// A mean with its standard deviation; that of one run is 0 in files, and is not shown.
+fn with_sd(mean: f64, sd: f64, digits: usize) -> String {
+    match sd > 0.0 {
+        true => format!("{mean:.digits$} ±{sd:.digits$}"),
+        false => format!("{mean:.digits$}"),
+    }
+}
+
+/// How many runs rows have: `5 runs`, `3 to 5 runs` where it ended early.
+fn runs(of: impl Iterator<Item = usize> + Clone) -> String {
+    let (least, most) = (of.clone().min().unwrap_or(0), of.max().unwrap_or(0));
+    match least == most {
+        true => counted(most, "run"),
+        false => format!("{least} to {}", counted(most, "run")),
+    }
+}
+
 /// A throughput with its deviation: `17.9 ±0.3`, `0.24 ±0.01`, `0.013 ±0.002`.
 pub fn throughput(gbps: f64, sd: f64) -> String {
     let digits = match gbps {
@@ -203,7 +220,7 @@ pub fn throughput(gbps: f64, sd: f64) -> String {
         gbps if gbps >= 0.0995 => 2,
         _ => 3,
     };
-    format!("{gbps:.digits$} ±{sd:.digits$}")
+    with_sd(gbps, sd, digits)
 }
 
 /// Where pages come from and go to: for a title.
@@ -316,9 +333,11 @@ fn throughputs(
             .collect()
     });
     table.rows.splice(0..0, ceilings);
-    "GB/s, mean ± standard deviation of the runs, and the share of the ceiling with as many lanes and the same pages: THPs \
-     for folios of 2 MiB, base pages below"
-        .clone_into(&mut table.caption);
+    table.caption = format!(
+        "{}; GB/s, mean ± standard deviation, and the share of the ceiling with as many lanes and the same pages: THPs \
+         for folios of 2 MiB, base pages below",
+        runs(rows.iter().map(|row| row.runs))
+    );
     if rows.iter().any(|row| of_none(row).is_some()) {
         table.caption += "; then how many times faster than migrator none in the same rounds";
     }
@@ -498,6 +517,30 @@ mod tests {
             panic!("one table");
         };
         assert_eq!(table.rows[0][8..], ["50", "1.5", "2 MiB"]);
+    }
+
+    #[test]
+    fn one_run_has_no_deviation_and_captions_count_runs() {
+        let mut file = synthetic::file("move");
+        assert!(tables(&file)[0].caption.starts_with("5 runs; "));
+        let row = &mut synthetic::move_rows(&mut file)[0];
+        (row.runs, row.gbps_sd) = (1, 0.0);
+        let first = &tables(&file)[0];
+        assert!(
+            first.caption.starts_with("1 to 5 runs; "),
+            "{}",
+            first.caption
+        );
+        assert_eq!(first.rows[2][..2], ["per-folio, 1 lane", "1.4 11%"]);
+        let mut file = synthetic::file("cache");
+        let Rows::Cache(rows) = &mut file.rows else {
+            panic!("cache");
+        };
+        rows.truncate(1);
+        (rows[0].runs, rows[0].gbps_sd, rows[0].lost_sd) = (1, 0.0, 0.0);
+        let table = &tables(&file)[0];
+        assert!(table.caption.starts_with("1 run; "), "{}", table.caption);
+        assert_eq!(table.rows[0][2..4], ["10.5", "40.0"]);
     }
 
     #[test]
