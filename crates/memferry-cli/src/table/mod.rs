@@ -107,9 +107,13 @@ pub fn tables(file: &BenchFile) -> Vec<Table> {
 fn own(file: &BenchFile) -> Vec<Table> {
     match &file.rows {
         Rows::Move(rows) => by_destination(rows)
-            .map(|(destination, rows)| Table {
-                title: format!("bench move, {}", of_pages(destination, &rows)),
-                ..throughputs(file, "folio", &rows, |row| row.folio_bytes as u64, short)
+            .flat_map(|(destination, rows)| {
+                let size = |row: &MoveRow| row.folio_bytes as u64;
+                let table = Table {
+                    title: format!("bench move, {}", of_pages(destination, &rows)),
+                    ..throughputs(file, "folio", &rows, size, short)
+                };
+                once(table).chain(busy("folio", &rows, size, short))
             })
             .collect(),
         Rows::Count(rows) => groups(rows, |row| (row.destination.as_str(), row.folio_bytes))
@@ -123,7 +127,8 @@ fn own(file: &BenchFile) -> Vec<Table> {
                     ),
                     ..throughputs(file, "folios", &rows, folios, |count| count.to_string())
                 };
-                once(table).chain(calls(&rows))
+                let busy = busy("folios", &rows, folios, |count| count.to_string());
+                once(table).chain(calls(&rows)).chain(busy)
             })
             .collect(),
         Rows::Stall(rows) => stall(rows),
@@ -347,6 +352,22 @@ fn throughputs(
     table
 }
 
+/// What the threads of `--busy` lost, where rows have it.
+fn busy(
+    corner: &str,
+    rows: &[&MoveRow],
+    column: impl Fn(&MoveRow) -> u64,
+    column_name: impl Fn(u64) -> String,
+) -> Option<Table> {
+    let cell = |row: &MoveRow| percent(row.busy_lost);
+    let is_known = rows.iter().any(|row| row.busy_lost.is_some());
+    is_known.then(|| Table {
+        title: "what busy threads lost, %".to_owned(),
+        caption: "of what a computing thread on each CPU does while nothing moves".to_owned(),
+        ..Table::pivot(corner, rows, series, column, column_name, cell)
+    })
+}
+
 fn stall(rows: &[StallRow]) -> Vec<Table> {
     let case = |row: &StallRow| (row.backend.clone(), row.folio_bytes, row.threads, row.nodes);
     let table = |((backend, folio, threads, nodes), rows): (_, Vec<&StallRow>)| {
@@ -541,6 +562,21 @@ mod tests {
         let table = &tables(&file)[0];
         assert!(table.caption.starts_with("1 run; "), "{}", table.caption);
         assert_eq!(table.rows[0][2..4], ["10.5", "40.0"]);
+    }
+
+    #[test]
+    fn what_busy_threads_lost_is_shown_wherever_it_is_known() {
+        for bench in ["move", "count"] {
+            let mut file = synthetic::file(bench);
+            let without = tables(&file).len();
+            let rows = synthetic::move_rows(&mut file);
+            rows.iter_mut().for_each(|row| row.busy_lost = Some(0.25));
+            let tables = tables(&file);
+            assert_eq!(tables.len(), without + 2, "{bench}, warm and cold");
+            let busy = tables.iter().find(|table| table.title.contains("busy"));
+            let busy = busy.expect("table");
+            assert_eq!(busy.rows[3][..2], ["mtcopy, 2 lanes", "25"], "{bench}");
+        }
     }
 
     #[test]

@@ -165,11 +165,10 @@ fn shares(of: &Reproduced) -> Vec<Table> {
 
 /// Who really copied, and what it took.
 fn runs(rows: &[&MoveRow]) -> Table {
-    let busy = rows.iter().any(|row| row.busy_lost.is_some());
     let row = |row: &&MoveRow| {
         let [user, system, idle] = row.cpu_ticks.unwrap_or_default().percent();
         let size = sized(row.folios, row.folio_bytes as u64);
-        let mut cells = vec![
+        vec![
             format!("{size}, {}, {}", row.migrator, lanes(row.lanes)),
             or_dash(row.lanes_used.map(|used| format!("{used:.1}"))),
             or_dash(row.helpers_ns.map(|ns| format!("{:.1}", ns as f64 / 1e6))),
@@ -178,9 +177,7 @@ fn runs(rows: &[&MoveRow]) -> Table {
             format!("{user:.0}"),
             format!("{system:.0}"),
             format!("{idle:.0}"),
-        ];
-        cells.extend(busy.then(|| percent(row.busy_lost)));
-        cells
+        ]
     };
     let head = [
         "folios",
@@ -191,13 +188,12 @@ fn runs(rows: &[&MoveRow]) -> Table {
         "user, %",
         "system, %",
         "idle, %",
-        "busy threads lost, %",
     ];
     Table::new(
         "who copied, and the time of all CPUs",
         "lanes used: of a batch, on average; helpers: CPU time in one run of the threads that copied for the calling one; declined: \
          batches that the migrator refused; CPU time in ticks of 10 ms",
-        &head[..head.len() - usize::from(!busy)],
+        &head,
         rows.iter().map(row).collect(),
     )
 }
