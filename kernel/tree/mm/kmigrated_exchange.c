@@ -263,7 +263,8 @@ static void kmigrated_gather_free(struct kmigrated *k)
 static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned long most, u32 heat)
 {
 	struct kmigrated_cold cold = {
-		.nid = nid, .to = kmigrated_lower_node(k, nid), .heat = heat, .most = most, .folios = LIST_HEAD_INIT(cold.folios),
+		.nid = nid, .to = kmigrated_lower_node(k, nid), .heat = heat, .most = most,
+		.folios = LIST_HEAD_INIT(cold.folios),
 	};
 	unsigned int moved = 0;
 	struct folio *folio;

@@ -292,7 +292,7 @@ bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
 			pghot_put_section(section);
 			break;
 		}
-		/* Of a large node the last records are counted later, as they were the last time. */
+		/* Of a large node the last records are counted later, as they were last time. */
 		of.sweep.now = pghot_now();
 		of.sweep.last = section->swept;
 		if (sweep) {
