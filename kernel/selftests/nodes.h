@@ -13,6 +13,8 @@
 
 #define MPOL_DEFAULT	0
 #define MPOL_BIND	2
+#define MPOL_INTERLEAVE	3
+#define MPOL_F_NUMA_BALANCING	(1 << 13)
 #define MPOL_MF_STRICT		(1 << 0)
 #define MPOL_MF_MOVE		(1 << 1)
 #define MPOL_MF_MOVE_ALL	(1 << 2)

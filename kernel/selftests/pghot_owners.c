@@ -32,12 +32,6 @@
 /* To change the protection of so much takes a while, with the lock of the address space held. */
 #define CHANGED_BYTES	(16UL << 20)
 
-#ifndef MPOL_INTERLEAVE
-#define MPOL_INTERLEAVE		3
-#endif
-#ifndef MPOL_F_NUMA_BALANCING
-#define MPOL_F_NUMA_BALANCING	(1 << 13)
-#endif
 #ifndef UFFD_FEATURE_WP_ASYNC
 #define UFFD_FEATURE_WP_ASYNC	(1 << 15)
 #endif
