@@ -287,7 +287,6 @@ static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned lon
 	drain_local_pages(NULL);
 	migrate_enable();
 	kmigrated_settle(nid, reserved, moved);
-	count_vm_events(PGHOT_DEMOTED, moved);
 	kmigrated_know_room(nid);
 	return moved;
 }

@@ -125,6 +125,7 @@ void __pghot_folio_moved(struct folio *dst, struct folio *src)
 	if (!is_kmigrated(current) || current->flags & PF_MEMALLOC)
 		return;
 	/* As NUMA balancing counts what it promotes, and reclaim what it demotes. */
+	count_vm_events(to_top ? PGHOT_PROMOTED : PGHOT_DEMOTED, pages);
 	rcu_read_lock();
 	if (to_top) {
 		mod_lruvec_state(mem_cgroup_lruvec(folio_memcg(src), folio_pgdat(dst)),

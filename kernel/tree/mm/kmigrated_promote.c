@@ -332,7 +332,6 @@ static unsigned long kmigrated_flush_batch(struct kmigrated *k, struct kmigrated
 		/* Drain this CPU's LRU cache: the sources do not see folios there. */
 		lru_add_drain();
 	}
-	count_vm_events(PGHOT_PROMOTED, moved);
 	k->pages -= batch->pages;
 	batch->pages = 0;
 	batch->reserved = 0;
