@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 
 use memferry_core::balance::{self, Balance};
 use memferry_core::hotness::{
-    Access, Bounces, HEATS, Histogram, ParamError, Policy as Core, Record, Sweep,
+    Access, Bounces, HEATS, Histogram, IDLE_AGE, ParamError, Policy as Core, Record, Sweep,
 };
 use memferry_core::pace::{Pace, PaceParams};
 
@@ -161,6 +161,7 @@ impl<R: Record> Ours<R> {
         let (mut top, mut low) = (Histogram::default(), Histogram::default());
         R::sweep(&mut self.top.records, &self.core, &self.sweep, &mut top);
         R::sweep(&mut self.low.records, &self.core, &self.sweep, &mut low);
+        leave_out_idle(&mut low);
         if self.sweep.number % self.balance.params().bounce_rounds == 0 {
             self.bounces.age();
         }
@@ -184,6 +185,18 @@ impl<R: Record> Ours<R> {
         }
     }
 
+    /// The pages of the lower tier that may go up, as `kmigrated_choose()` has them: in use, and at the threshold. The hottest
+    /// first, and where heat is equal the lower address.
+    fn hottest(&self, now: u32, least: u32) -> Vec<(u32, u32)> {
+        let mut found = self.low.find(&self.core, now, (least, HEATS - 1));
+        found.retain(|&(_, page)| {
+            let view = self.low.records[self.place[page as usize] as usize].view(now);
+            u32::from(view.freq) >= self.core.params().threshold && usize::from(view.age) < IDLE_AGE
+        });
+        found.sort_unstable_by_key(|&(heat, page)| (Reverse(heat), page));
+        found
+    }
+
     /// Promotes the hottest pages that fit the free space; says how many went.
     fn fill(&mut self, now: u32, low: &Histogram, budget: u64, tiers: &mut Tiers) -> u64 {
         let free = tiers.free().into();
@@ -191,11 +204,10 @@ impl<R: Record> Ours<R> {
         if room == 0 {
             return 0;
         }
-        let mut found = self.low.find(&self.core, now, (cut.heat, HEATS - 1));
-        hottest_first(&mut found);
-        let chosen = found.iter().take((cut.above + cut.room) as usize);
+        let found = self.hottest(now, cut.heat).into_iter();
+        let chosen = found.take((cut.above + cut.room) as usize);
         chosen
-            .filter(|&&(_, page)| self.promote(page, tiers))
+            .filter(|&(_, page)| self.promote(page, tiers))
             .count() as u64
     }
 
@@ -212,8 +224,7 @@ impl<R: Record> Ours<R> {
         if border.pages == 0 {
             return 0;
         }
-        let mut hot = self.low.find(&self.core, now, (border.hot, HEATS - 1));
-        hottest_first(&mut hot);
+        let hot = self.hottest(now, border.hot);
         let mut cold = self.top.find(&self.core, now, (0, border.cold));
         cold.sort_unstable();
         let mut pairs = 0;
@@ -236,9 +247,11 @@ impl<R: Record> Ours<R> {
     }
 }
 
-/// The hottest first, and where heat is equal the lower address.
-fn hottest_first(found: &mut [(u32, u32)]) {
-    found.sort_unstable_by_key(|&(heat, page)| (Reverse(heat), page));
+/// Idle pages take no place from pages in use, however hot they were, as `kmigrated_know_lower()` has it.
+fn leave_out_idle(low: &mut Histogram) {
+    for ages in &mut low.pages {
+        ages[IDLE_AGE..].fill(0);
+    }
 }
 
 impl<R: Record> Policy for Ours<R> {
@@ -298,6 +311,7 @@ impl<R: Record> Policy for Ours<R> {
             (top, low) = (Histogram::default(), Histogram::default());
             R::count(&self.top.records, ms as u32, &mut top);
             R::count(&self.low.records, ms as u32, &mut low);
+            leave_out_idle(&mut low);
         }
         moved += self.swap(ms as u32, &top, &low, budget - moved, tiers);
         self.pace.settle(reserved, moved * self.page_bytes);
@@ -397,6 +411,32 @@ mod tests {
         policy.wake(250 * MS, &mut tiers);
         assert_eq!(tiers.close().promoted, 1, "one page's room");
         assert_eq!(tiers.tier(4), Some(Tier::Low));
+    }
+
+    #[test]
+    fn free_room_is_for_pages_in_use_that_reached_the_threshold() {
+        // All that lie below fit above.
+        let rig = || {
+            let (mut policy, mut tiers) = rig_of(10, 8, 4);
+            (0..4).for_each(|page| policy.demote(page, &mut tiers));
+            policy.born = 0;
+            (policy, tiers)
+        };
+        let (mut policy, mut tiers) = rig();
+        policy.report(1, 200 * MS, &mut tiers);
+        (0..2).for_each(|_| policy.report(2, 200 * MS, &mut tiers));
+        policy.wake(250 * MS, &mut tiers);
+        let up = |tiers: &Tiers| [0, 1, 2, 3].map(|page| tiers.tier(page) == Some(Tier::Top));
+        assert_eq!(up(&tiers), [false, false, true, false]);
+
+        // Hot, but a while ago.
+        let (mut policy, mut tiers) = rig();
+        (0..7).for_each(|_| policy.report(2, 200 * MS, &mut tiers));
+        for now in (250..1500).step_by(250) {
+            policy.age(now);
+        }
+        policy.wake(1500 * MS, &mut tiers);
+        assert_eq!(up(&tiers), [false; 4]);
     }
 
     #[test]
