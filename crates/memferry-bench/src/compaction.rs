@@ -61,7 +61,7 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
                 bar.now(&format!("{}, {}", case.migrator, value_name(case.load)));
                 control.activate(case.migrator, args.lanes)?;
                 case.gather.map_or(Ok(()), |on| control.gather(on))?;
-                let run = place.run(case)?;
+                let run = place.run(case, filler.as_ref())?;
                 if round > 0 {
                     runs.push(run);
                     bar.step();
@@ -91,10 +91,12 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
     crate::finish(file, args.quick, failure, restored, ui)
 }
 
-/// The rows that are not what their name says: the migrator left more than a tenth of the pages to the plain copy.
+/// The rows that are not what their name says: the migrator left more than a tenth of the pages to the plain copy. Pages of others
+/// do not count where ours are known: there may be many that no migrator is offered.
 fn not_copied(rows: &[CompactionRow]) -> Option<String> {
     kernel::copied_by_others(rows, |row| {
-        let share = row.migrator_pages? as f64 / row.pages_migrated.max(1) as f64;
+        let pages = row.own_pages.unwrap_or(row.pages_migrated);
+        let share = row.migrator_pages? as f64 / pages.max(1) as f64;
         let (migrator, load, percent) = (&row.migrator, &row.load, share * 100.0);
         (share < 0.9 && migrator != AUTO).then(|| format!("{migrator}, {load}: {percent:.0}%"))
     })
@@ -128,6 +130,7 @@ fn room(node: &Node) -> u64 {
 struct Run {
     wall_ms: f64,
     pages: u64,
+    own: Option<u64>,
     copied: Option<u64>,
     hog: Option<u64>,
     cpu: CpuTicks,
@@ -173,7 +176,7 @@ impl Place {
     }
 
     /// New memory, fragmented, compacted once.
-    fn run(&self, case: &Case) -> Result<Run, Failure> {
+    fn run(&self, case: &Case, filler: Option<&Region>) -> Result<Run, Failure> {
         let trace = Trace::of_batches();
         let mut region = nodes::map(Some(self.node), self.bytes, PAGE, self.threads)?;
         region.thin();
@@ -181,12 +184,23 @@ impl Place {
             Load::Idle => None,
             Load::Hog => Some(hog(self.cpu)?),
         };
+        let frames = || -> Option<Vec<u64>> {
+            let own = std::iter::once(&region).chain(filler);
+            let frames: Option<Vec<_>> = own.map(Region::page_frames).collect();
+            Some(frames?.concat())
+        };
+        let old = frames();
         let before = Done::now()?;
         trace.iter().for_each(Trace::resume);
         let compacted = threads::alone(|| self.compact(hog.as_ref()))?;
         trace.iter().for_each(Trace::stop);
         let now = Done::now()?;
         drop(hog);
+        let is_elsewhere = |(old, new): &(u64, u64)| *old != 0 && *new != 0 && old != new;
+        let moved = |(old, new): (Vec<u64>, Vec<u64>)| {
+            old.into_iter().zip(new).filter(is_elsewhere).count() as u64
+        };
+        let own = old.zip(frames()).map(moved);
         let verified = region.check_thinned(self.threads).map_err(|at| {
             bug(format!(
                 "byte {at} is not what was written before the compaction"
@@ -195,6 +209,7 @@ impl Place {
         let migrated = compacted.pages as usize * PAGE;
         check_others(case.migrator, migrated, &now.copied(&before))?;
         Ok(Run {
+            own,
             copied: now.of(&before, case.migrator, |of| of.bytes),
             traced: trace.map_or_else(Traced::default, |trace| trace.read(0)),
             verified,
@@ -265,6 +280,7 @@ fn row(case: &Case, place: &Place, runs: &[Run]) -> Option<CompactionRow> {
         wall_ms_sd,
         runs_wall_ms: walls,
         pages_migrated: mean(&|run| run.pages),
+        own_pages: (first.own).map(|_| mean(&|run| run.own.unwrap_or(0))),
         migrator_pages: first
             .copied
             .map(|_| mean(&|run| run.copied.unwrap_or(0)) / PAGE as u64),

@@ -258,6 +258,16 @@ impl Region {
         frames.filter(|frames| frames.iter().any(|&frame| frame != 0))
     }
 
+    /// The physical number of each page, 0 for those that are not there; `None` without the privilege to see them.
+    pub fn page_frames(&self) -> Option<Vec<u64>> {
+        let pagemap = File::open("/proc/self/pagemap").ok()?;
+        let mut frames = Vec::with_capacity(self.len / PAGE);
+        for at in (0..self.len).step_by(THP) {
+            frames.extend(self.frames_at(&pagemap, at, THP / PAGE).ok()?);
+        }
+        frames.iter().any(|&frame| frame != 0).then_some(frames)
+    }
+
     /// Physical page numbers of so many pages from an offset; zeroes without the privilege to see them.
     fn frames_at(&self, pagemap: &File, at: usize, pages: usize) -> io::Result<Vec<u64>> {
         let mut entries = vec![0; pages * 8];

@@ -278,6 +278,7 @@ fn compactions() -> Vec<CompactionRow> {
         wall_ms_sd: 2.0,
         runs_wall_ms: vec![wall_ms - 2.0, wall_ms + 2.0],
         pages_migrated: 65_536,
+        own_pages: Some(64_000),
         migrator_pages: pages,
         lanes_used: pages.map(|_| 2.0),
         mean_batch_bytes: pages.map(|_| 1 << 20),

@@ -33,6 +33,10 @@ pub struct CompactionRow {
     pub runs_wall_ms: Vec<f64>,
     /// Base pages that Linux migrated meanwhile.
     pub pages_migrated: u64,
+    /// Pages of the benchmark's own memory that lie elsewhere afterwards; absent without the privilege to see where pages lie. Linux
+    /// also migrates page cache that no process has mapped, which no migrator is offered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_pages: Option<u64>,
     /// Those that the migrator copied; absent for `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migrator_pages: Option<u64>,
