@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 
-use command::waiting::{Waiting, terminal, with_signals};
+use command::waiting::{Waiting, terminal};
 use command::{check_head, done, fails, has, json, memferry, status, stderr, stdout};
 use memferry_linux::affinity;
 use serde_json::Value;
@@ -475,7 +475,6 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
             .env("TERM", "xterm-256color")
             .stdout(program.try_clone().expect("clone"))
             .stderr(program);
-        with_signals(&mut command, libc::SIG_DFL);
         // The command, which holds the program's side, goes with this block: the last one is the child's.
         command.spawn().expect("start")
     });

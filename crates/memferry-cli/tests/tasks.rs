@@ -16,9 +16,7 @@ use std::process::{Command, Stdio};
 use command::machine::{
     FOLDER, KEPT, kernel, large, machine, put, sysctl, text, tiered, with_pghot,
 };
-use command::waiting::{
-    Waiting, cgroups, for_others, move_below, node, number, terminal, with_signals,
-};
+use command::waiting::{Waiting, cgroups, for_others, move_below, node, number, terminal};
 use command::{done, fails, has, json, memferry, status, stderr, stdout, synthetic, words};
 use memferry_linux::affinity;
 use rustix::fs::{CWD, FileType, Mode, inotify, mknodat};
@@ -456,7 +454,14 @@ fn interruptible(line: &str, folder: &Path) -> Waiting {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    with_signals(&mut command, libc::SIG_DFL);
+    // The tests may be a background job of a shell, where Ctrl-C is ignored.
+    // SAFETY: signal(2) may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     Waiting(command.spawn().expect("start"))
 }
 

@@ -104,19 +104,6 @@ impl Drop for Waiting {
     }
 }
 
-/// What the child does about signals is not what the tests do: those may run under nohup, or as a background job of a shell.
-pub fn with_signals(command: &mut Command, action: libc::sighandler_t) {
-    // SAFETY: signal(2) may be called between fork and exec.
-    unsafe {
-        command.pre_exec(move || {
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                libc::signal(signal, action);
-            }
-            Ok(())
-        });
-    }
-}
-
 /// A terminal of 80 columns: the side that a person sees, and the side of the program.
 pub fn terminal() -> (File, OwnedFd) {
     let (mut person, mut program) = (0, 0);
