@@ -55,8 +55,7 @@ impl Spinners {
         Since::now(self.rounds())
     }
 
-    /// The part of what the threads do alone that they have not done since then; below 0 where they did more, by chance, which must
-    /// not be left out of a mean.
+    /// The part of what the threads do alone that they have not done since then. Noise can make it negative, and a mean needs that.
     pub fn lost(&self, since: &Since) -> f64 {
         1.0 - since.per_s(self.rounds()) / self.alone_per_s
     }

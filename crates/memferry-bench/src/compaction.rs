@@ -91,8 +91,8 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
     crate::finish(file, args.quick, failure, restored, ui)
 }
 
-/// The rows that are not what their name says: the migrator left more than a tenth of the pages to the plain copy. Pages of others
-/// do not count where ours are known: there may be many that no migrator is offered.
+/// The rows that are not what their name says: the migrator left more than a tenth of the pages to the plain copy. Of the benchmark's
+/// own pages where these are known: no migrator is offered page cache that no process has mapped.
 fn not_copied(rows: &[CompactionRow]) -> Option<String> {
     kernel::copied_by_others(rows, |row| {
         let pages = row.own_pages.unwrap_or(row.pages_migrated);

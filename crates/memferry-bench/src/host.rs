@@ -48,8 +48,8 @@ pub fn usable_cpus(topology: &Topology) -> usize {
     memferry_linux::affinity::allowed().map_or(topology.cpus.online.len(), |cpus| cpus.len())
 }
 
-/// As many of them as its cgroups give it the time of, as the library counts them. Threads on more are stopped by the kernel for the
-/// rest of each period.
+/// The same, but no more than the CPU quota of its cgroups (`cpu.max`), rounded down: the kernel stops threads beyond that for the rest
+/// of each period.
 pub fn cpus_in_quota(topology: &Topology) -> usize {
     let usable = usable_cpus(topology);
     thread::available_parallelism().map_or(usable, |of| of.get().min(usable))
@@ -63,8 +63,8 @@ pub fn quota_note(topology: &Topology) -> Option<String> {
 fn of_quota(usable: usize, in_quota: usize) -> Option<String> {
     (in_quota < usable).then(|| {
         format!(
-            "The quota of the cgroup (cpu.max) is the time of {in_quota} CPUs of the {usable} that this process may run on: what runs \
-             on more is stopped for the rest of each period."
+            "The cgroup's CPU quota (cpu.max) is {in_quota} of the {usable} CPUs that this process may run on: the kernel stops \
+             threads beyond that for the rest of each period."
         )
     })
 }
@@ -126,7 +126,7 @@ mod tests {
     fn a_quota_of_fewer_cpus_is_told() {
         assert_eq!(of_quota(4, 4), None);
         let text = of_quota(16, 2).expect("quota");
-        assert!(text.contains("2 CPUs of the 16"), "{text}");
+        assert!(text.contains("2 of the 16 CPUs"), "{text}");
     }
 
     #[test]

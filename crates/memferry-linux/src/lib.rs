@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What Linux shows of a machine's memory, and what it lets be set: [`topology`] has nodes, tiers, CPUs and DMA channels,
 //! [`kernel`] the batch migration and hot-page tracking of the kernel series; both are files below a root folder, so that tests
-//! can hand in a tree of their own. [`cgroup`] tells what memory this process may have. [`numa`] has the system calls that place pages, [`affinity`] those that
-//! place threads, [`perf`] samples addresses, [`pagemap`] tells which pages of a process are there, [`process`] whether
+//! can hand in a tree of their own. [`cgroup`] tells what memory this process may have. [`numa`] has the system calls that place
+//! pages, [`affinity`] those that place threads, [`perf`] samples addresses, [`pagemap`] tells which pages of a process are there, [`process`] whether
 //! it is, [`zones`] what nodes have free.
 
 pub mod affinity;

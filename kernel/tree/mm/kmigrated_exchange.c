@@ -217,8 +217,9 @@ static struct folio *kmigrated_alloc_lower(struct folio *src, unsigned long nid)
 }
 
 /*
- * Where cold pages go: as kswapd demotes, or for an exchange, which would else fill the nearest
- * node from all the others, to the node that the hot ones leave, once it has room.
+ * The node that cold pages are demoted to: the next demotion target, as for kswapd. An exchange
+ * takes the node that the hot pages leave, if that has room: with one target for all lower nodes,
+ * exchanges would fill that target.
  */
 static int kmigrated_lower_node(const struct kmigrated *k, int nid)
 {
@@ -227,7 +228,7 @@ static int kmigrated_lower_node(const struct kmigrated *k, int nid)
 	return next_demotion_node(nid, &node_states[N_MEMORY]);
 }
 
-/* What is free anywhere in the tier is for the next hot pages, whatever their node. */
+/* Whether the tier has free memory for hot pages, beyond what is kept for new ones. */
 bool kmigrated_has_free(void)
 {
 	return kmigrated_free() >= kmigrated_top.balance.room + STEP_PAGES;
@@ -364,10 +365,10 @@ bool kmigrated_exchange_room(struct kmigrated *k, int nid, long pages, unsigned 
 
 /*
  * Lets the hottest pages below change places with the coldest above. Each node for itself: that
- * another one has cold pages makes no room on this one. But while there is free memory anywhere,
- * nothing goes down but for pages that may use no node that has it: some found no room. Pages are
- * chosen once, for the node with the lowest border; each has its own as the bar. Returns how many
- * base pages came up.
+ * another one has cold pages makes no room on this one. While the tier has free memory, nothing
+ * goes down unless a hot page found none on the nodes that it may use (k->full). Pages are chosen
+ * once, for the node with the lowest border; each has its own as the bar. Returns how many base
+ * pages came up.
  */
 unsigned long kmigrated_exchange(struct kmigrated *k)
 {

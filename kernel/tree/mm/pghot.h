@@ -60,7 +60,7 @@ struct pghot_section {
 	unsigned long hot;	/* the last sweep or an access since found a ready page */
 	unsigned long start_pfn;
 	void *records;		/* u8 each, or u32 if pghot_precise */
-	u32 swept;		/* when the last time, ms */
+	u32 swept;		/* time of the last sweep, ms */
 	struct rcu_head rcu;
 };
 

@@ -292,7 +292,7 @@ bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
 			pghot_put_section(section);
 			break;
 		}
-		/* Of a large node the last records are counted later, as they were last time. */
+		/* A sweep of a large node takes a while: each section has its own times. */
 		of.sweep.now = pghot_now();
 		of.sweep.last = section->swept;
 		if (sweep) {

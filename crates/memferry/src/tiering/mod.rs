@@ -288,7 +288,7 @@ impl Tiering {
         }
         let unit = self.options.unit_bytes as u64;
         let ms = u64::try_from(state.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        // A unit that is more than the rate ever saves goes when all is saved.
+        // A unit larger than the bucket goes when the bucket is full.
         let saved = (state.pace.budget(ms) / unit).max(1);
         let mut round = Round::default();
         let reserved = state.pace.reserve(ms, saved * unit);
@@ -458,7 +458,7 @@ impl State {
         self.tiers.iter().filter(|of| **of == tier).count() as u64
     }
 
-    /// The units of a tier that may move. Others would take the place of those that a decision finds.
+    /// Counts the units of a tier that may move: only these can be chosen.
     fn histogram(&self, tier: Tier, now: u32) -> Histogram {
         let mut histogram = Histogram::default();
         let mut some = Vec::with_capacity(ASK);
