@@ -38,7 +38,7 @@ pub fn interrupted() -> Option<u8> {
 /// From here on the first signal sets `stop`, and does not end the command.
 pub fn stop_cleanly(stop: &Arc<AtomicBool>) -> io::Result<()> {
     STOPS.store(true, Ordering::Relaxed);
-    for signal in ENDING {
+    for signal in not_ignored() {
         flag::register(signal, Arc::clone(stop))?;
         watch(signal)?;
     }
@@ -76,6 +76,11 @@ fn handle(signal: i32) {
     let _ = emulate_default_handler(signal);
 }
 
+/// What ends the command, but for signals that it was started to ignore.
+fn not_ignored() -> impl Iterator<Item = i32> {
+    ENDING.into_iter().filter(|signal| !is_ignored(*signal))
+}
+
 /// Whether the command was started with this signal ignored, as by nohup.
 fn is_ignored(signal: i32) -> bool {
     let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
@@ -92,10 +97,8 @@ pub struct Unfinished(Option<&'static AtomicPtr<c_char>>);
 impl Unfinished {
     /// For the file of this name.
     pub fn new(name: &Path) -> io::Result<Self> {
-        for signal in ENDING {
-            if !is_ignored(signal) {
-                watch(signal)?;
-            }
+        for signal in not_ignored() {
+            watch(signal)?;
         }
         let name = CString::new(name.as_os_str().as_bytes())?.into_raw();
         let null = ptr::null_mut();

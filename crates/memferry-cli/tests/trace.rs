@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 
 use command::waiting::Waiting;
-use command::{done, fails, has, json, memferry, status, stderr, stdout, words};
+use command::{done, fails, has, json, memferry, status, stderr, stdout, with_signals, words};
 
 /// Runs `memferry trace` in a folder of its own; what it names without a path is there.
 fn trace(folder: &Path, line: &str) -> Output {
@@ -163,6 +163,38 @@ fn an_interrupt_leaves_a_whole_trace() {
     assert_eq!(status(&output), 130, "{}", stderr(&output));
     has(&stderr(&output), "interrupted");
     assert!(info(&folder.path().join("memferry.trace"))["events"].as_u64() > Some(0));
+}
+
+/// As nohup and shells start background jobs.
+#[test]
+fn signals_that_were_ignored_stay_ignored() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut record = command::command();
+    record
+        .current_dir(folder.path())
+        .args([
+            "trace",
+            "record",
+            "--",
+            "/bin/sh",
+            "-c",
+            "echo ready; read line",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    with_signals(&mut record, libc::SIG_IGN);
+    let mut child = Waiting(record.spawn().expect("start"));
+    let mut ready = [0; 6];
+    let stdout = child.0.stdout.as_mut().expect("stdout");
+    stdout.read_exact(&mut ready).expect("read");
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+        child.signal(signal);
+    }
+    let stdin = child.0.stdin.as_mut().expect("stdin");
+    stdin.write_all(b"\n").expect("write");
+    let output = child.ended();
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub mod waiting;
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +21,21 @@ use serde_json::Value;
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memferry"));
     command.env_clear();
+    with_signals(&mut command, libc::SIG_DFL);
     command
+}
+
+/// What the child does about signals is not what the tests do: those may run under nohup, or as a background job of a shell.
+pub fn with_signals(command: &mut Command, action: libc::sighandler_t) {
+    // SAFETY: signal(2) may be called between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::signal(signal, action);
+            }
+            Ok(())
+        });
+    }
 }
 
 /// The words of a line.
