@@ -454,14 +454,6 @@ fn interruptible(line: &str, folder: &Path) -> Waiting {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // The tests may be a background job of a shell, where Ctrl-C is ignored.
-    // SAFETY: signal(2) may be called between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            Ok(())
-        });
-    }
     Waiting(command.spawn().expect("start"))
 }
 
