@@ -91,6 +91,7 @@ fn what_cannot_be_replayed_says_why_and_what_to_try() {
     for (arguments, part) in [
         ("damaged.trace", "byte"),
         ("none", "cannot replay"),
+        ("zipf.trace --json none.json", "--json=none.json"),
         ("zipf.trace --top 100", "allowed: 4096 bytes or more"),
     ] {
         let mut replay = command::command();

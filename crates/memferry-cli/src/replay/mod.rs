@@ -98,11 +98,13 @@ fn load_all(args: &ReplayArgs, ui: &Ui) -> Result<Vec<Loaded>, Failure> {
 
 fn load(path: &Path, args: &ReplayArgs) -> Result<Loaded, Failure> {
     let failed = |why: String| {
-        Failure::new(
-            format!("cannot replay {}", path.display()),
-            why,
-            "give files that `memferry trace` wrote, whole and unchanged",
-        )
+        let advice = match path.extension() {
+            Some(extension) if extension == "json" => {
+                format!("for results in this file: --json={}", path.display())
+            }
+            _ => "give files that `memferry trace` wrote, whole and unchanged".to_owned(),
+        };
+        Failure::new(format!("cannot replay {}", path.display()), why, advice)
     };
     let input: Box<dyn Read> = match path.as_os_str() == "-" {
         true => Box::new(io::stdin()),
