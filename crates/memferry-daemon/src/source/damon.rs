@@ -479,10 +479,14 @@ pub(super) mod tests {
         put(root.path(), &format!("{KDAMONDS}/nr_kdamonds"), "0");
         // Who else moves pages is said of a daemon that does.
         put(root.path(), crate::knobs::BALANCING, "1\n");
+        put(root.path(), crate::knobs::PGHOT, "4\n");
         for act in [true, false] {
             let mut knobs = Knobs::open(root.path()).unwrap();
-            let (_, why) = choose(SourceChoice::Auto, &machine, &mut knobs, act).unwrap();
-            assert_eq!(why.contains("NUMA balancing is on, too"), act);
+            let (_, why) = choose(SourceChoice::Damon, &machine, &mut knobs, act).unwrap();
+            assert_eq!(
+                why.ends_with("; NUMA balancing is on, too; pghot is on, too"),
+                act
+            );
         }
     }
 

@@ -9,7 +9,7 @@ mod perf;
 
 use crate::config::{Config, SourceChoice};
 use crate::error::DaemonError;
-use crate::knobs::{BALANCING, Knobs};
+use crate::knobs::{BALANCING, Knobs, PGHOT};
 use crate::machine::Machine;
 use crate::status::SampleStatus;
 use crate::tiering::{ProcessId, Seen};
@@ -91,9 +91,13 @@ pub fn choose(
     if config.divides() && source.kernel_moves() {
         why.push_str("; the kernel moves, so protections and weights have no effect");
     }
-    let is_on = knobs.read(BALANCING).is_some_and(|mode| mode != "0");
-    if act && is_on && !source.kernel_moves() {
-        why.push_str("; NUMA balancing is on, too");
+    for (setting, name) in [(BALANCING, "NUMA balancing"), (PGHOT, "pghot")] {
+        let is_on = knobs.read(setting).is_some_and(|mode| mode != "0");
+        if act && is_on && !source.kernel_moves() {
+            why.push_str("; ");
+            why.push_str(name);
+            why.push_str(" is on, too");
+        }
     }
     Ok((source, why))
 }
