@@ -65,15 +65,20 @@ place 755 "$command" "$prefix/bin/memferry"
 for page in "$man"/memferry.1 "$man"/memferry-*.1; do
     place 644 "$page" "$prefix/share/man/man1/${page##*/}"
 done
-# The command names them as docs/daemon.md.
-for page in "$source"/docs/*.md; do
-    place 644 "$page" "$prefix/share/doc/memferry/docs/${page##*/}"
-done
+# The command names them as docs/daemon.md. Those of another version may have other names.
+docs=$prefix/share/doc/memferry/docs
+rm -rf "$root$docs"
+if [ "$action" = install ]; then
+    (cd "$source/docs" && find . -name '*.md') | while read -r page; do
+        place 644 "$source/docs/$page" "$docs/$page"
+    done
+fi
 place 644 "$made/completions/memferry.bash" "$prefix/share/bash-completion/completions/memferry"
 place 644 "$made/completions/_memferry" "$prefix/share/zsh/site-functions/_memferry"
 place 644 "$made/completions/memferry.fish" "$prefix/share/fish/vendor_completions.d/memferry.fish"
 place 644 "$header" "$prefix/include/memferry.h"
 place 755 "$shared" "$libdir/libmemferry.so.$version"
+[ "$action" = install ] || rm -f "$root$libdir"/libmemferry.so.*
 symlink "libmemferry.so.$version" "$libdir/libmemferry.so.$abi"
 symlink "libmemferry.so.$abi" "$libdir/libmemferry.so"
 place 644 "$archive" "$libdir/libmemferry.a"

@@ -83,6 +83,8 @@ fn install_and_uninstall() {
         "share/bash-completion/completions/memferry",
         "share/zsh/site-functions/_memferry",
         "share/fish/vendor_completions.d/memferry.fish",
+        "share/doc/memferry/docs/daemon.md",
+        "share/doc/memferry/docs/measuring/promote.md",
     ];
     let is_there = |file: &&str| stage.path().join("usr").join(file).exists();
     make("install");
@@ -91,8 +93,13 @@ fn install_and_uninstall() {
         .arg("--version")
         .output();
     assert_eq!(status(&version.expect("start")), 0);
+    // What an older version had, and this one has not.
+    let older = ["lib/libmemferry.so.0.0.1", "share/doc/memferry/docs/older.md"];
+    for file in older {
+        fs::write(stage.path().join("usr").join(file), "").expect("file");
+    }
     make("uninstall");
-    assert!(!placed.iter().any(is_there));
+    assert!(!placed.iter().chain(&older).any(is_there));
 }
 
 #[test]
