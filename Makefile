@@ -4,8 +4,10 @@
 CARGO ?= cargo
 DEMO := target/demo
 BENCH := target/bench
-MEMFERRY := target/release/memferry
-BUILT := $(MEMFERRY) target/release/libmemferry.so target/release/libmemferry.a
+# Where cargo puts what it builds.
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
+MEMFERRY := $(RELEASE)/memferry
+BUILT := $(MEMFERRY) $(RELEASE)/libmemferry.so $(RELEASE)/libmemferry.a
 export PREFIX DESTDIR LIBDIR
 # The Linux that the series is built on: a folder of kernel/hooks.
 BASE ?= 6.12
