@@ -348,6 +348,8 @@ impl Daemon {
             if self.stop.load(Ordering::Relaxed) || began - round > ROUND {
                 break;
             }
+            // A look at very large processes takes long.
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
             let places = self.hands.look(member.process).unwrap_or_else(|error| {
                 if error.kind() == std::io::ErrorKind::PermissionDenied {
                     denied = Some((member.process.pid, error));
