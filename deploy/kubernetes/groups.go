@@ -18,16 +18,13 @@ import (
 const (
 	// groupAnnotation names the group of a pod, before any selector does.
 	groupAnnotation = "memferry/group"
-	// mirrorAnnotation has the UID by which kubelet knows a static pod: that of its mirror in the API is another one.
+	// mirrorAnnotation has the UID by which kubelet knows a static pod. Whoever may create pods may write it, and could name those
+	// of the control plane, so it is not believed.
 	mirrorAnnotation = "kubernetes.io/config.mirror"
 )
 
-// A UID is a part of the names of cgroups, so nothing else is taken for one. Kubelet makes that of a static pod, an MD5 sum, which
-// no pod of the API has: whoever writes the annotation of a mirror pod cannot name another pod.
-var (
-	podUID    = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-	staticUID = regexp.MustCompile(`^[0-9a-f]{32}$`)
-)
+// A UID is a part of the names of cgroups, so nothing else is taken for one.
+var podUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // group is one of the daemon's groups, and which pods are in it.
 type group struct {
@@ -93,11 +90,11 @@ func groupOf(groups []group, pod *metav1.PartialObjectMetadata) (name, wrong str
 // cgroupNames returns the names that the pod's cgroup can have: with the systemd driver of kubelet, of each QoS class, and with
 // the cgroupfs driver. A UID is in one of them only, so the driver and the class need not be known.
 func cgroupNames(pod *metav1.PartialObjectMetadata) (names []string, wrong string) {
-	uid, shape := string(pod.UID), podUID
-	if static, ok := pod.Annotations[mirrorAnnotation]; ok {
-		uid, shape = static, staticUID
+	if _, ok := pod.Annotations[mirrorAnnotation]; ok {
+		return nil, "it is a static pod, whose cgroup nothing tells that could be believed: it is in no group; name its processes"
 	}
-	if !shape.MatchString(uid) {
+	uid := string(pod.UID)
+	if !podUID.MatchString(uid) {
 		return nil, fmt.Sprintf("%q is no UID of a pod, so its cgroup is not known: it is in no group", uid)
 	}
 	// In the name of a slice "-" separates the slices above it.

@@ -62,35 +62,32 @@ func TestAnnotationThenLabelsSayTheGroup(t *testing.T) {
 }
 
 func TestNamesOfBothDriversAndEachClass(t *testing.T) {
-	hash := "00112233445566778899aabbccddeeff"
 	for _, test := range []struct {
-		uid, mirror string
-		names       []string
+		uid   string
+		names []string
 	}{
-		{uid, "", []string{
+		{uid, []string{
 			"kubepods-pod0a1b2c3d_0000_1111_2222_333344445555.slice",
 			"kubepods-burstable-pod0a1b2c3d_0000_1111_2222_333344445555.slice",
 			"kubepods-besteffort-pod0a1b2c3d_0000_1111_2222_333344445555.slice",
 			"pod0a1b2c3d-0000-1111-2222-333344445555",
 		}},
-		// A static pod.
-		{uid, hash, []string{
-			"kubepods-pod" + hash + ".slice", "kubepods-burstable-pod" + hash + ".slice",
-			"kubepods-besteffort-pod" + hash + ".slice", "pod" + hash,
-		}},
-		// Nobody names another pod, or a cgroup of the node.
-		{uid, "11111111-0000-1111-2222-333344445555", nil},
-		{uid, "x\nsystem.slice", nil},
-		{"", "", nil},
+		// As kubelet makes those of static pods.
+		{"00112233445566778899aabbccddeeff", nil},
+		{"x\nsystem.slice", nil},
+		{"", nil},
 	} {
-		annotations := map[string]string{}
-		if test.mirror != "" {
-			annotations[mirrorAnnotation] = test.mirror
-		}
-		names, wrong := cgroupNames(pod("a", test.uid, nil, annotations))
+		names, wrong := cgroupNames(pod("a", test.uid, nil, nil))
 		if strings.Join(names, " ") != strings.Join(test.names, " ") || (wrong == "") != (test.names != nil) {
 			t.Errorf("%+v: %q, %q", test, names, wrong)
 		}
+	}
+}
+
+func TestNobodyNamesAStaticPod(t *testing.T) {
+	mirror := map[string]string{mirrorAnnotation: "00112233445566778899aabbccddeeff"}
+	if names, wrong := cgroupNames(pod("a", uid, nil, mirror)); names != nil || wrong == "" {
+		t.Errorf("%q, %q", names, wrong)
 	}
 }
 
