@@ -48,6 +48,8 @@ const IDLE_ONLY: &str = "sys/module/mtcopy/parameters/idle_only";
 /// Those of batches.
 const GATHER: &str = "sys/module/migrator/parameters/gather";
 const MIN_BATCH_BYTES: &str = "sys/module/migrator/parameters/min_batch_bytes";
+/// How eagerly kcompactd compacts of its own accord; 0: not at all.
+const PROACTIVENESS: &str = "proc/sys/vm/compaction_proactiveness";
 /// What Linux isolates at once, COMPACT_CLUSTER_MAX.
 const CLUSTER_BYTES: usize = 32 * PAGE;
 
@@ -66,6 +68,7 @@ impl Control {
             IDLE_ONLY,
             GATHER,
             MIN_BATCH_BYTES,
+            PROACTIVENESS,
             "sys/kernel/mm/migration/reasons",
             "sys/kernel/mm/migration/migrator",
         ];
@@ -144,6 +147,11 @@ impl Control {
     pub fn gather(&mut self, on: bool) -> Result<(), Failure> {
         self.parameter(GATHER, if on { "Y" } else { "N" })?;
         self.parameter(MIN_BATCH_BYTES, &CLUSTER_BYTES.to_string())
+    }
+
+    /// Keeps kcompactd from compacting beside: each would find the DMA channels taken by the other.
+    pub fn compact_alone(&mut self) -> Result<(), Failure> {
+        self.parameter(PROACTIVENESS, "0")
     }
 
     fn parameter(&mut self, file: &str, text: &str) -> Result<(), Failure> {

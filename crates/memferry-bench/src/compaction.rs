@@ -52,6 +52,7 @@ pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failu
     bar.now("filling the node");
     let filler = place.fill(&topology)?;
     let mut measure = || {
+        control.compact_alone()?;
         // One round more than is counted: the first finds memory as the boot left it.
         for round in 0..=args.runs() {
             for (case, runs) in cases.iter().zip(&mut runs) {

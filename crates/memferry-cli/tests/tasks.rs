@@ -94,7 +94,10 @@ fn install_and_uninstall() {
         .output();
     assert_eq!(status(&version.expect("start")), 0);
     // What an older version had, and this one has not.
-    let older = ["lib/libmemferry.so.0.0.1", "share/doc/memferry/docs/older.md"];
+    let older = [
+        "lib/libmemferry.so.0.0.1",
+        "share/doc/memferry/docs/older.md",
+    ];
     for file in older {
         fs::write(stage.path().join("usr").join(file), "").expect("file");
     }

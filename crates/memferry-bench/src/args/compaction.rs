@@ -11,8 +11,8 @@ use crate::units::{Size, positive};
 /// Options of `memferry bench compaction`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Run it as root: it writes to the node's file `compact`, sets the kernel's migrator, and sets it back. It fills the \
-                  node but for a sixteenth, and compaction moves movable pages of all its processes."
+    after_help = "Run it as root: it writes to the node's file `compact`, sets the kernel's migrator and \
+                  vm.compaction_proactiveness, and sets them back. It fills the node but for a sixteenth, and compaction moves movable pages of all its processes."
 )]
 pub struct CompactionArgs {
     /// Bytes of base pages, of which every second one is given back before; the rest of the node is filled. Linux does not see

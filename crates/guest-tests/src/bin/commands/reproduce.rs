@@ -45,7 +45,10 @@ fn load_mtcopy() -> Result<(), String> {
 
 fn compaction() -> Result<(), String> {
     load_mtcopy()?;
+    let proactiveness = || fs::read_to_string("/proc/sys/vm/compaction_proactiveness").unwrap();
+    let before = proactiveness();
     let json = memferry("bench compaction --runs 1 --json").gives(0).json();
+    assert!(before != "0\n" && proactiveness() == before, "{before}");
     assert_eq!(
         (&json["bench"], &json["complete"]),
         (&"compaction".into(), &true.into())
