@@ -23,7 +23,8 @@
  * that is null, misaligned or out of range, and -EIO for an error in the library itself.
  *
  * Threads. Every function may be called from any thread at any time, but memferry_free() only as the last call for
- * its mover. Moves of one mover wait for each other. Movers are independent of each other.
+ * its mover, and memferry_pending_finish() as the last for its move. Moves of one mover wait for each other. Movers are
+ * independent of each other.
  *
  * Signals. In every call but memferry_cancel() the thread's signals wait for its end, and so does pthread_cancel(): about a
  * millisecond in a move of up to 2 MiB, and as long as it takes in memferry_new(), memferry_prefill() and memferry_move_pid(),
@@ -289,6 +290,12 @@ int memferry_pending_cancel(memferry_pending *pending);
  * Waits until the move is over, writes its account to @result (null when it is not wanted) and to the `status` of its options,
  * and releases it. Returns as memferry_move(). A child of fork gets -ESRCH, and a @result of a wrong size is refused: both
  * release nothing.
+ *
+ * It is the last call for its move. Until the move is over memferry_pending_progress(), memferry_pending_fd() and
+ * memferry_pending_cancel() may run while it waits, also in a handler of the waiting thread; then the move is gone. A program
+ * whose other threads cannot know when that is waits by poll(2) for the descriptor, and finishes after their last call. A
+ * handler that leaves it by siglongjmp() while it waits releases nothing, and the move is to be finished by another call; one that
+ * leaves it at its end finds the move released, and @result written unless the move failed.
  */
 int memferry_pending_finish(memferry_pending *pending, memferry_result *result);
 

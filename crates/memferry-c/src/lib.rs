@@ -742,16 +742,16 @@ pub unsafe extern "C" fn memferry_pending_finish(
             // SAFETY: the caller's promise.
             unsafe { check_size(result, "memferry_result")? };
         }
-        // SAFETY: the caller's promise; nobody uses it from here on.
+        // Other calls may use it while this one sleeps, and a handler may leave by longjmp and finish it later.
+        // SAFETY: the caller's promise.
+        unsafe { pending(moving)? }.handle.wait_until_over(quiet);
+        // SAFETY: a box of memferry_move_start(), which nobody uses from here on (caller).
         let Pending {
             handle,
             request,
             node,
             ..
-        } = *unsafe {
-            pending(moving)?;
-            Box::from_raw(moving)
-        };
+        } = *unsafe { Box::from_raw(moving) };
         let done = handle.wait_in(quiet)?.into_range();
         let request = Request { result, ..request };
         // SAFETY: the caller's promise, and the range is the request's.

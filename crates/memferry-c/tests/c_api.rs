@@ -177,7 +177,7 @@ fn a_caller_may_leave_a_move_by_longjmp_and_by_cancellation() {
         return;
     }
     let tap = run(&mut command);
-    assert!(tap.ends_with("1..124\n"), "{tap}");
+    assert!(tap.ends_with("1..154\n"), "{tap}");
 }
 
 #[test]

@@ -408,10 +408,17 @@ impl MoveHandle {
         self.wait_in(&Quiet::begin()).map(ListResult::into_range)
     }
 
+    /// Sleeps until the move is over, with the signals and the cancellation that were on before `quiet`. Who leaves it by longjmp
+    /// may wait again.
+    #[doc(hidden)]
+    pub fn wait_until_over(&self, quiet: &Quiet) {
+        self.end.over.wait(quiet);
+    }
+
     /// [`wait`](MoveHandle::wait) of a thread that is quiet but for the time that it sleeps.
     #[doc(hidden)]
     pub fn wait_in(self, quiet: &Quiet) -> Result<ListResult, MoveError> {
-        self.end.over.wait(quiet);
+        self.wait_until_over(quiet);
         let result = self.end.result.lock();
         match result.unpoisoned().take() {
             Some(Ok(result)) => result,
