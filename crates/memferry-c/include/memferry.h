@@ -28,9 +28,9 @@
  *
  * Signals. In every call but memferry_cancel() the thread's signals wait for its end, and so does pthread_cancel(): about a
  * millisecond in a move of up to 2 MiB, and as long as it takes in memferry_new(), memferry_prefill() and memferry_move_pid(),
- * the last of which another thread may end early by memferry_cancel(). memferry_move() and memferry_move_list() of more than 2 MiB, and
- * memferry_pending_finish(), sleep while the pages move: the thread's handlers run meanwhile, may touch the memory, and may
- * leave by siglongjmp(), when the move goes on, @result is not written, and the thread's cancellation, where it is asynchronous,
+ * the last of which another thread may end early by memferry_cancel(). memferry_move() and memferry_move_list() of more than 2 MiB or
+ * with a rate, and memferry_pending_finish(), sleep while the pages move: the thread's handlers run meanwhile, may touch the memory, and
+ * may leave by siglongjmp(), when the move goes on, @result is not written, and the thread's cancellation, where it is asynchronous,
  * stays disabled. A handler that runs at the end of any call may leave it, too.
  *
  * fork. A mover belongs to the process that made it. In a child calls for it return -ESRCH, only memferry_cancel() does

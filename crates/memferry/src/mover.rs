@@ -157,8 +157,9 @@ impl Mover {
     /// Moves the pages of `range` to node `to` and tells what became of each. Other threads may use the memory all the
     /// while; who touches a page on its way waits for it.
     ///
-    /// Ranges above 2 MiB are moved on a thread of the move's own, while the caller sleeps: the caller's signal handlers run
-    /// meanwhile, and may touch the range. Up to 2 MiB signals wait, about a millisecond. pthread_cancel(3) waits for the end.
+    /// Ranges above 2 MiB, and those that move at a rate, are moved on a thread of the move's own, while the caller sleeps: the
+    /// caller's signal handlers run meanwhile, and may touch the range. In other moves signals wait, about a millisecond.
+    /// pthread_cancel(3) waits for the end.
     ///
     /// # Errors
     /// When nothing was moved: a range that is unaligned, not mapped as a whole, or not anonymous private memory; a node
@@ -215,7 +216,9 @@ impl Mover {
         if job.ranges.is_empty() {
             return Ok(ListResult::default());
         }
-        let done = if job.bytes() > ON_THE_CALLER || self.core.is_busy() {
+        // With a rate it sleeps between its parts, for as long as the rate says.
+        let is_short = job.bytes() <= ON_THE_CALLER && options.bytes_per_second.is_none();
+        let done = if !is_short || self.core.is_busy() {
             let job = Arc::new(job);
             match MoveHandle::start(&job, false) {
                 Some(handle) => {

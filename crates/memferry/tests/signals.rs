@@ -8,7 +8,7 @@ mod support;
 use memferry::{Backend, Mover, MoverOptions};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use support::*;
 
 /// Address and length of what the handler reads, and how often it has.
@@ -53,6 +53,49 @@ fn a_handler_of_the_caller_may_touch_what_moves() {
             assert_eq!(moved.moved.bytes as usize, len, "{moved:?}");
             assert!(READS.load(Ordering::Acquire) > before);
             assert_filled(region.addr, len, 1, "after the signals");
+        }
+    });
+}
+
+/// What ends the move.
+static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+extern "C" fn stop(_: libc::c_int) {
+    if let Some(stop) = STOP.get() {
+        stop.store(true, Ordering::Release);
+    }
+}
+
+/// At a byte a second the second part would wait for hours: the handler alone ends the move, or the alarm the test.
+#[test]
+fn a_handler_of_the_caller_runs_while_a_short_move_waits_for_its_rate() {
+    const LEN: usize = 64 << 10;
+    let name = "a_handler_of_the_caller_runs_while_a_short_move_waits_for_its_rate";
+    in_own_process(name, || {
+        let flag = STOP.get_or_init(Arc::default);
+        // SAFETY: the handler stores a flag.
+        let own = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = stop as *const () as usize;
+            libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
+            libc::alarm(60);
+            libc::pthread_self()
+        };
+        let signal = AtCopy(move |_| {
+            // SAFETY: the thread that asked for the move lives: it waits for it.
+            unsafe { libc::pthread_kill(own, libc::SIGUSR1) };
+        });
+        let mover = Mover::new(MoverOptions::new(signal).backend(Backend::Userfaultfd)).unwrap();
+        let regions = [1, 2].map(|seed| Region::filled(LEN, Kind::Base, seed));
+        assert_eq!(mover.prefill(0, PAGE, LEN).unwrap(), LEN);
+        let options = relocate().batch_bytes(LEN).bytes_per_second(1_u64);
+        let options = options.cancel(Arc::clone(flag));
+        let ranges = regions.each_ref().map(Region::range);
+        let moved = mover.move_pages(&ranges, 0, &options).unwrap().total;
+        assert!(moved.moved.bytes > 0, "{moved:?}");
+        assert!(moved.cancelled_bytes >= LEN as u64, "{moved:?}");
+        for (region, seed) in regions.iter().zip([1, 2]) {
+            assert_filled(region.addr, LEN, seed, "after the signal");
         }
     });
 }
