@@ -45,8 +45,11 @@ int main(void)
 	for (size_t i = 0; i < BYTES / sizeof *memory; i++)
 		memory[i] = word(i);
 
+	/* move_pages(2), the other backend, leaves alone what lies on the node. */
+	memferry_options setup = { .size = sizeof setup };
+	setup.backend = MEMFERRY_USERFAULTFD;
 	memferry_mover *mover;
-	int code = memferry_new(NULL, &mover);
+	int code = memferry_new(&setup, &mover);
 	if (code < 0)
 		return failed("cannot set up a mover", code);
 

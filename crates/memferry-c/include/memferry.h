@@ -194,7 +194,8 @@ typedef struct memferry_result {
  *
  * Returns 0; -EINVAL for options that are out of range or do not go together, more lanes than CPUs among them; -E2BIG
  * for options of a later version of this header; -ENOSYS where neither backend works: memferry_last_error() then says
- * of each why, and what would enable it; or the error of the system call that failed.
+ * of each why, and what would enable it; -EOPNOTSUPP on a kernel whose base pages are not of 4 KiB; or the error of the system
+ * call that failed.
  */
 int memferry_new(const memferry_options *options, memferry_mover **mover);
 

@@ -91,10 +91,10 @@ fn program(source: &Path, test: &str, linked: Linked) -> Command {
     command
 }
 
-/// Why pages cannot be moved here, in the Rust library's words; `None` where they can.
+/// Why pages cannot be moved to others of their node here, in the Rust library's words; `None` where they can.
 fn no_backend() -> Option<String> {
     let options = memferry::MoverOptions::new(memferry::Batch::default());
-    memferry::Mover::new(options)
+    memferry::Mover::new(options.backend(memferry::Backend::Userfaultfd))
         .err()
         .map(|error| error.to_string())
 }

@@ -268,8 +268,8 @@ static int check(int holds, const char *what)
 
 int main(void)
 {
-	/* Without a number a mover begins with one lane. */
-	memferry_options options = { .size = sizeof options, .lanes = 2 };
+	/* Without a number a mover begins with one lane; move_pages(2) leaves alone what lies on the node. */
+	memferry_options options = { .size = sizeof options, .lanes = 2, .backend = MEMFERRY_USERFAULTFD };
 	pthread_t threads[WORKERS], movers[MOVERS];
 	int failures = 0;
 
