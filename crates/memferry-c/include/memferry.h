@@ -78,7 +78,8 @@ enum {
 /** How pages are moved: memferry_options.backend. */
 enum {
 	/** userfaultfd where it works, else move_pages(2); between two nodes or more the one that moves base pages faster, as
-	 *  memferry_new() measures once in a process. The default. */
+	 *  memferry_new() measures once in a process. There what userfaultfd cannot move (shared memory, of files, of hugetlbfs) goes
+	 *  through move_pages(2), and so do lists of pieces below 128 KiB on average where that is faster for them. The default. */
 	MEMFERRY_AUTO = 0,
 	/** userfaultfd's UFFDIO_MOVE: Linux 6.8. */
 	MEMFERRY_USERFAULTFD = 1,
@@ -132,7 +133,7 @@ typedef struct memferry_options {
  */
 #define MEMFERRY_KEEP_SOURCE_PAGES UINT64_C(2)
 
-/** How one move is done. The move_pages backend ignores batch_bytes and flags. */
+/** How one move is done. move_pages(2), also where MEMFERRY_AUTO takes it, ignores batch_bytes and flags. */
 typedef struct memferry_move_options {
 	/** sizeof(memferry_move_options). */
 	size_t size;
@@ -206,7 +207,8 @@ int memferry_new(const memferry_options *options, memferry_mover **mover);
 void memferry_free(memferry_mover *mover);
 
 /**
- * How the mover moves pages: MEMFERRY_USERFAULTFD or MEMFERRY_MOVE_PAGES. Returns -ESRCH in a child of fork.
+ * How the mover moves ranges of anonymous private memory: MEMFERRY_USERFAULTFD or MEMFERRY_MOVE_PAGES. With MEMFERRY_AUTO a
+ * mover of the first may move other memory, and lists of small pieces, through the second. Returns -ESRCH in a child of fork.
  */
 int memferry_backend(const memferry_mover *mover);
 
@@ -214,8 +216,8 @@ int memferry_backend(const memferry_mover *mover);
  * Moves the pages of this process at @addr to @node. Other threads may use the memory all the while; who touches a page
  * on its way waits for it. Whatever happens, each page ends mapped, with its data, at its address.
  *
- * @addr, @len: start and length in bytes, multiples of the base page, mapped as a whole; with userfaultfd anonymous
- *              private memory.
+ * @addr, @len: start and length in bytes, multiples of the base page, mapped as a whole; with MEMFERRY_USERFAULTFD, and with
+ *              MEMFERRY_AUTO on a machine of one node, anonymous private memory.
  * @node: number of a node that has memory.
  * @options: null for the defaults.
  * @result: where to write the account; null when it is not wanted.
@@ -226,11 +228,12 @@ int memferry_backend(const memferry_mover *mover);
  *
  * Trouble with single pages is no error but counted in the result. Returns 0; -EINVAL for a bad range or option or a
  * `status` that is too short; -E2BIG for a structure of a later version of this header; -EFAULT for a range with an
- * unmapped part; -EOPNOTSUPP for memory that is shared, of a file, of hugetlbfs or of a device; -EDEADLK for memory
- * that the move itself needs, such as the calling thread's stack; -EBUSY for a range that another userfaultfd watches;
- * -ENODEV for a node that is not there or has no memory; -ESRCH in a child of fork; or the error of the system call
- * that failed. When it fails @result and `status` are not written. A range above 1 GiB or of several mappings is
- * registered part by part: where a later part fails after an earlier one moved, the call returns 0, with the error in the result.
+ * unmapped part; -EOPNOTSUPP for memory of a device, and, where userfaultfd alone moves, for memory that is shared, of a
+ * file or of hugetlbfs; -EDEADLK for memory that the move itself needs, such as the calling thread's stack; -EBUSY for a
+ * range that another userfaultfd watches; -ENODEV for a node that is not there or has no memory; -ESRCH in a child of
+ * fork; or the error of the system call that failed. When it fails @result and `status` are not written. A range above
+ * 1 GiB or of several mappings is registered part by part: where a later part fails after an earlier one moved, the call
+ * returns 0, with the error in the result.
  */
 int memferry_move(memferry_mover *mover, void *addr, size_t len, int node, const memferry_move_options *options,
 		  memferry_result *result);
@@ -330,7 +333,7 @@ int memferry_cancel(memferry_mover *mover, int on);
 
 /**
  * Allocates free pages ahead of moves to @node, on all lanes, until @bytes of that page size are kept or the pool's limit
- * is reached.
+ * is reached. A mover of MEMFERRY_MOVE_PAGES (memferry_backend()) keeps none: it allocates nothing, returns 0, and *@kept is 0.
  *
  * @page_bytes: the base page or 2 MiB.
  * @kept: where to write the bytes of that page size that are kept now; null when it is not wanted.
