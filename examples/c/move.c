@@ -75,6 +75,8 @@ int main(void)
 	print_count("busy", result.busy);
 	print_count("no memory", result.no_memory);
 	print_count("unsupported", result.unsupported);
+	if (result.error)
+		failed("a part of the range", result.error);
 	size_t arrived = 0;
 	for (size_t i = 0; i < pages; i++)
 		arrived += status[i] == NODE;

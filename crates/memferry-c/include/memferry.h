@@ -314,7 +314,7 @@ int memferry_pending_finish(memferry_pending *pending, memferry_result *result);
  * Returns 0; -EINVAL and -E2BIG as memferry_move(); -EFAULT when a part is not mapped, and -EOPNOTSUPP when one is memory of a
  * device or of the kernel, both before any page moves; -ESRCH when there is no such process, and in a child of fork; -EPERM
  * or -EACCES when it is not permitted; -ENODEV when the node is not there or not in the process's cpuset; or another
- * error of move_pages(2). Pages may have been moved before it failed.
+ * error of move_pages(2). If pages have moved all the same it returns 0, with the error in the result alone.
  */
 int memferry_move_pid(memferry_mover *mover, int pid, uint64_t addr, uint64_t len, int node,
 		      const memferry_move_options *options, memferry_result *result);
