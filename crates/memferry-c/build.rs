@@ -3,7 +3,8 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmemferry.so.0,-z,nodelete");
+    let major = env!("CARGO_PKG_VERSION_MAJOR");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmemferry.so.{major},-z,nodelete");
     // The tests compile C programs for the same machine.
     let target = std::env::var("TARGET").expect("cargo names the target");
     println!("cargo::rustc-env=MEMFERRY_TARGET={target}");

@@ -13,6 +13,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
+const SONAME: &str = concat!("libmemferry.so.", env!("CARGO_PKG_VERSION_MAJOR"));
 
 /// The libraries under test.
 struct Libraries {
@@ -83,7 +84,7 @@ fn program(source: &Path, test: &str, linked: Linked) -> Command {
     let mut command = Command::new(program);
     if let Linked::Shared = linked {
         // Its soname is what the loader looks for; an installation has the same link.
-        let soname = built.join("libmemferry.so.0");
+        let soname = built.join(SONAME);
         let _ = std::fs::remove_file(&soname);
         std::os::unix::fs::symlink(&libraries().shared, &soname).unwrap();
         command.env("LD_LIBRARY_PATH", &built);
@@ -255,6 +256,6 @@ fn the_header_declares_what_the_library_exports() {
 #[test]
 fn the_shared_library_is_named_and_stays_loaded() {
     let dynamic = run(Command::new("readelf").arg("-d").arg(&libraries().shared));
-    assert!(dynamic.contains("[libmemferry.so.0]"), "{dynamic}");
+    assert!(dynamic.contains(&format!("[{SONAME}]")), "{dynamic}");
     assert!(dynamic.contains("NODELETE"), "{dynamic}");
 }
