@@ -20,6 +20,9 @@ const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 /// Whether the command stops by itself after the first signal.
 static STOPS: AtomicBool = AtomicBool::new(false);
 
+/// Whether signals end the command at all.
+static END: AtomicBool = AtomicBool::new(true);
+
 /// The first signal; 0: none came.
 static SIGNAL: AtomicUsize = AtomicUsize::new(0);
 
@@ -47,6 +50,11 @@ pub fn stop_cleanly(stop: &Arc<AtomicBool>) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether signals end the command; not while other handlers let it end by itself.
+pub fn end_the_command(end: bool) {
+    END.store(end, Ordering::Relaxed);
+}
+
 fn watch(signal: i32) -> io::Result<()> {
     let mut handled = HANDLED
         .lock()
@@ -60,6 +68,9 @@ fn watch(signal: i32) -> io::Result<()> {
 }
 
 fn handle(signal: i32) {
+    if !END.load(Ordering::Relaxed) {
+        return;
+    }
     let first =
         || SIGNAL.compare_exchange(0, signal as usize, Ordering::Relaxed, Ordering::Relaxed);
     if STOPS.load(Ordering::Relaxed) && first().is_ok() {

@@ -11,6 +11,7 @@ use crate::cli::daemon::{DaemonArgs, Only};
 use crate::failure::Failure;
 use crate::file::{Content, File};
 use crate::output::Results;
+use crate::signals;
 use crate::top::text;
 
 /// A configuration without a mistake.
@@ -68,6 +69,8 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
         let results = Results::open(&args.shown.json, &[])?;
         return results.tell(&args.shown.root, &right, || right.line());
     }
+    // The daemon handles signals itself: its settings come back before it ends.
+    signals::end_the_command(false);
     let results = match args.once {
         true => Some(Results::open(&args.shown.json, &[])?),
         false => None,
@@ -89,6 +92,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     };
     let status =
         memferry_daemon::run(&options).map_err(|error| told("the daemon ended", &error))?;
+    signals::end_the_command(true);
     results.map_or(Ok(()), |results| {
         results.tell(&args.shown.root, &status, || {
             text::page(&status, None, &text::View::default())

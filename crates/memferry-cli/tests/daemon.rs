@@ -15,6 +15,7 @@ use command::machine::tiered;
 use command::waiting::Waiting;
 use command::{
     check_head, command, done, fails, has, json, memferry, status, stderr, stdout, synthetic,
+    without_o_tmpfile,
 };
 use memferry_bench::synthetic::put;
 use serde_json::Value;
@@ -28,12 +29,16 @@ fn configure(root: &Path, text: &str) {
     put(root, "memferry.toml", text);
 }
 
-/// A daemon of this tree, with the configuration in it.
-fn started(root: &Path) -> Waiting {
+/// The command of a daemon of this tree, with the configuration in it.
+fn daemon(root: &Path) -> Command {
     let mut daemon = command();
     daemon.args(["daemon", "--root"]).arg(root);
     daemon.arg("--config").arg(root.join("memferry.toml"));
-    Waiting(daemon.spawn().expect("start"))
+    daemon
+}
+
+fn started(root: &Path) -> Waiting {
+    Waiting(daemon(root).spawn().expect("start"))
 }
 
 #[test]
@@ -97,14 +102,32 @@ fn a_daemon_is_watched_and_ends_when_asked() {
 fn a_log_that_cannot_be_written_ends_nothing() {
     let root = tiered();
     configure(root.path(), GROUP);
-    let mut daemon = command();
-    daemon.args(["daemon", "--once", "--root"]).arg(root.path());
-    daemon
-        .arg("--config")
-        .arg(root.path().join("memferry.toml"));
+    let mut daemon = daemon(root.path());
     let full = fs::OpenOptions::new().write(true).open("/dev/full");
-    daemon.stderr(full.expect("/dev/full"));
+    daemon.arg("--once").stderr(full.expect("/dev/full"));
     has(&done(&daemon.output().expect("start")), "only watches");
+}
+
+/// Files have names while they are written where the file system has no O_TMPFILE.
+#[test]
+fn a_daemon_that_writes_a_named_file_ends_in_order_when_asked() {
+    let root = tiered();
+    configure(root.path(), GROUP);
+    let file = root.path().join("status.json");
+    let mut once = daemon(root.path());
+    once.arg("--once").arg(format!("--json={}", file.display()));
+    without_o_tmpfile(&mut once);
+    let mut once = Waiting(once.spawn().expect("start"));
+    let top = format!("top --once --root {}", root.path().display());
+    once.until(|_| (status(&memferry(&top)) == 0).then_some(()));
+    // A reload, then the end.
+    once.signal(libc::SIGHUP);
+    once.signal(libc::SIGTERM);
+    assert_eq!(once.0.wait().expect("wait").code(), Some(0));
+    assert_eq!(status(&memferry(&top)), 1, "its status goes with it");
+    let text = fs::read_to_string(&file).expect("file");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(json["schema"], "memferry-daemon/1");
 }
 
 /// A daemon that is killed, one that is asked to end, and what the report draws of both.

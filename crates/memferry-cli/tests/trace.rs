@@ -5,12 +5,15 @@ mod command;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
 use command::waiting::Waiting;
-use command::{done, fails, has, json, memferry, status, stderr, stdout, with_signals, words};
+use command::{
+    done, fails, has, json, memferry, status, stderr, stdout, with_signals, without_o_tmpfile,
+    words,
+};
 
 /// Runs `memferry trace` in a folder of its own; what it names without a path is there.
 fn trace(folder: &Path, line: &str) -> Output {
@@ -344,48 +347,12 @@ fn a_signal_leaves_no_temporary_file() {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    // SAFETY: prctl(2) alone, and memory of this frame.
-    unsafe { import.pre_exec(without_o_tmpfile) };
+    without_o_tmpfile(&mut import);
     let mut child = Waiting(import.spawn().expect("start"));
     child.until(|_| (names() > 0).then_some(()));
     child.signal(libc::SIGTERM);
     let ended = child.0.wait().expect("end");
     assert_eq!((ended.signal(), names()), (Some(libc::SIGTERM), 0));
-}
-
-/// Makes openat(2) with O_TMPFILE fail as on a file system that has none.
-fn without_o_tmpfile() -> std::io::Result<()> {
-    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const IS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
-    const ANSWER: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    const FLAGS: u32 = libc::O_TMPFILE as u32;
-    let step = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-    // Offsets of struct seccomp_data: nr, and the low half of args[2].
-    let mut steps = [
-        step(LOAD, 0, 0, 0),
-        step(IS, libc::SYS_openat as u32, 0, 4),
-        step(LOAD, 32, 0, 0),
-        step(AND, FLAGS, 0, 0),
-        step(IS, FLAGS, 0, 1),
-        step(
-            ANSWER,
-            libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32,
-            0,
-            0,
-        ),
-        step(ANSWER, libc::SECCOMP_RET_ALLOW, 0, 0),
-    ];
-    let program = libc::sock_fprog {
-        len: steps.len() as u16,
-        filter: steps.as_mut_ptr(),
-    };
-    // SAFETY: both take numbers, and the program lives until the call returns.
-    let set = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
-    };
-    set.then_some(()).ok_or_else(std::io::Error::last_os_error)
 }
 
 #[test]
