@@ -2,25 +2,14 @@
 //! The plain program that a pipeline must not be below: it moves all pages out, copies them, and moves all copies in, in
 //! three passes of as many threads. Nobody may fork, unmap or touch the pages meanwhile, and it holds them twice.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use linux_raw_sys::general as raw;
 use memferry::copy::Routine;
+use memferry::{FEATURE_MOVE, Uffd};
 
-use super::region::{PAGE, Region, THP, timed_in_parts};
-
-/// `_IOWR(0xAA, nr, T)` of the kernel's asm-generic/ioctl.h.
-const fn iowr<T>(nr: u32) -> libc::c_ulong {
-    ((3u32 << 30) | ((size_of::<T>() as u32) << 16) | (0xAA << 8) | nr) as libc::c_ulong
-}
-
-const API: libc::c_ulong = iowr::<raw::uffdio_api>(raw::_UFFDIO_API);
-const REGISTER: libc::c_ulong = iowr::<raw::uffdio_register>(raw::_UFFDIO_REGISTER);
-const MOVE: libc::c_ulong = iowr::<raw::uffdio_move>(raw::_UFFDIO_MOVE);
+use super::region::{Region, THP, timed_in_parts};
 
 /// Copies the pages of `region` into those of `copies` by `threads`, and puts these into their place. `empty` gets the
 /// pages that were there; without `copies` there (cold), it allocates them while it copies. Closing its descriptor ends
@@ -35,12 +24,12 @@ pub fn three_passes(
     let bytes = region.range().len();
     let [place, out, into] = [region, empty, copies].map(|of| of.range().start);
     let begun = Instant::now();
-    let faults = Userfaultfd::open()?;
-    faults.watch(place, bytes)?;
-    faults.watch(out, bytes)?;
+    let faults = Uffd::open(FEATURE_MOVE)?;
+    faults.register(place, bytes)?;
+    faults.register(out, bytes)?;
     let mut took = begun.elapsed();
     took += each(bytes, threads, |at, len| {
-        faults.carry(out + at, place + at, len)
+        carry(&faults, out + at, place + at, len)
     })?;
     took += each(bytes, threads, |at, len| {
         // SAFETY: both regions are `bytes` long, parts are disjoint, and nobody else uses either.
@@ -48,7 +37,7 @@ pub fn three_passes(
         Ok(())
     })?;
     took += each(bytes, threads, |at, len| {
-        faults.carry(place + at, into + at, len)
+        carry(&faults, place + at, into + at, len)
     })?;
     let begun = Instant::now();
     drop(faults);
@@ -77,76 +66,21 @@ fn each(
         .map(|()| took)
 }
 
-/// Whether this process may, by a system call that containers often refuse.
-pub fn is_allowed() -> bool {
-    Userfaultfd::open().is_ok()
-}
-
-/// The kernel touches no page of it while it is watched, so no privilege is needed.
-const FLAGS: libc::c_int =
-    libc::O_CLOEXEC | libc::O_NONBLOCK | raw::UFFD_USER_MODE_ONLY as libc::c_int;
-
-struct Userfaultfd(File);
-
-impl Userfaultfd {
-    fn open() -> io::Result<Self> {
-        // SAFETY: the call takes flags by value and returns a new descriptor.
-        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, FLAGS) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a fresh descriptor that nothing else owns.
-        let faults = Self(unsafe { File::from_raw_fd(fd as i32) });
-        let mut api = raw::uffdio_api {
-            api: 0xAA,
-            features: raw::UFFD_FEATURE_MOVE.into(),
-            ioctls: 0,
-        };
-        faults.ask(API, &mut api)?;
-        Ok(faults)
-    }
-
-    fn watch(&self, start: usize, len: usize) -> io::Result<()> {
-        let mut range = raw::uffdio_register {
-            range: raw::uffdio_range {
-                start: start as u64,
-                len: len as u64,
-            },
-            mode: raw::UFFDIO_REGISTER_MODE_MISSING.into(),
-            ioctls: 0,
-        };
-        self.ask(REGISTER, &mut range)
-    }
-
-    /// Moves the pages at `from` to the empty, watched range at `to`.
-    fn carry(&self, to: usize, from: usize, len: usize) -> io::Result<()> {
-        let mut done = 0;
-        while done < len {
-            let mut part = raw::uffdio_move {
-                dst: (to + done) as u64,
-                src: (from + done) as u64,
-                len: (len - done) as u64,
-                mode: 0,
-                move_: 0,
-            };
-            match self.ask(MOVE, &mut part) {
-                Ok(()) => return Ok(()),
-                Err(_) if part.move_ >= PAGE as i64 => done += part.move_ as usize,
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                Err(error) => return Err(error),
+/// Moves the pages at `from` to the empty, registered range at `to`.
+fn carry(faults: &Uffd, to: usize, from: usize, len: usize) -> io::Result<()> {
+    let mut done = 0;
+    while done < len {
+        // SAFETY: nobody touches either range before `three_passes` is done.
+        let part = unsafe { faults.move_pages(to + done, from + done, len - done) };
+        done += part.done;
+        match part.stopped {
+            Some(error) if part.done == 0 && error.kind() != io::ErrorKind::WouldBlock => {
+                return Err(error);
             }
-        }
-        Ok(())
-    }
-
-    fn ask<T>(&self, request: libc::c_ulong, argument: &mut T) -> io::Result<()> {
-        // SAFETY: the request is made for this structure, which the kernel reads and writes. No page is lost: moves
-        // change page tables of the caller's regions alone.
-        match unsafe { libc::ioctl(self.0.as_raw_fd(), request, std::ptr::from_mut(argument)) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
+            _ => {}
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::region::{PAGE, THP};
 use super::rig::{Means, Pages, Rig};
 use super::rounds::{Case, Rounds, Run, Stand, ceilings};
 use super::trace::Traced;
-use super::{host, kernel, nodes, rig, three_pass};
+use super::{host, kernel, nodes, rig};
 use crate::args::{
     Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, Priority, RunArgs,
     value_name,
@@ -47,15 +47,12 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         && args.destination() == Destination::All
         && args.run.migrator.contains(&MigratorName::All);
     if baselines {
-        let note = match (bench.nodes, three_pass::is_allowed()) {
-            (Some(_), _) => {
+        let note = match bench.nodes {
+            Some(_) => {
                 "move_pages is one call of move_pages(2) for all pages, by this kernel as it is."
             }
-            (None, true) => {
+            None => {
                 "three-pass is a plain program that moves all pages out, copies them and moves them in, in three passes."
-            }
-            (None, false) => {
-                "There is no three-pass row: this process may not call userfaultfd(2)."
             }
         };
         bench.notes.push(note.to_owned());
@@ -244,7 +241,7 @@ impl<'a> Bench<'a> {
             columns.retain(|(means, _)| !beside || !stands_alone(means));
             if baselines && self.nodes.is_some() && pages == Pages::Cold {
                 columns.push((Means::MovePages, 1));
-            } else if baselines && self.nodes.is_none() && !beside && three_pass::is_allowed() {
+            } else if baselines && self.nodes.is_none() && !beside {
                 columns.push((Means::ThreePass, most.unwrap_or(1)));
             }
             for &(folio, folios, calls) in sizes {

@@ -65,4 +65,7 @@ pub use sys::process::generation as fork_generation;
 /// For the C interface, whose frames a handler must not leave while they have something in hand.
 #[doc(hidden)]
 pub use sys::thread::Quiet;
+/// For the benchmark's plain program, which moves pages without a [`Mover`].
+#[doc(hidden)]
+pub use sys::uffd::{FEATURE_MOVE, Progress, Uffd};
 pub use tiering::{Round, Tiering, TieringOptions};

@@ -37,7 +37,7 @@ const _: () =
 const MOVE_MODE_ALLOW_SRC_HOLES: u64 = 1 << 1;
 
 /// UFFD_FEATURE_MOVE, Linux 6.8.
-pub(crate) const FEATURE_MOVE: u64 = raw::UFFD_FEATURE_MOVE as u64;
+pub const FEATURE_MOVE: u64 = raw::UFFD_FEATURE_MOVE as u64;
 /// mremap, munmap (also by MAP_FIXED) and MADV_DONTNEED of a registered range are reported, and whoever does it waits
 /// until the report was read; faults are reported with the thread.
 pub(crate) const FEATURE_EVENTS: u64 = (raw::UFFD_FEATURE_EVENT_REMAP
@@ -47,7 +47,7 @@ pub(crate) const FEATURE_EVENTS: u64 = (raw::UFFD_FEATURE_EVENT_REMAP
 
 /// How much of a range was done before the call stopped.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     /// Bytes that are done, from the start of the range.
     pub done: usize,
     /// Why it stopped; `None` when the whole range is done.
@@ -100,14 +100,14 @@ pub(crate) enum Message {
 
 /// A userfaultfd of this process.
 #[derive(Debug)]
-pub(crate) struct Uffd {
+pub struct Uffd {
     file: File,
 }
 
 impl Uffd {
     /// Opens one that also sees faults of the kernel (a `read(2)` into a page on its way must wait, not fail), and
     /// agrees on `features`.
-    pub(crate) fn open(features: u64) -> io::Result<Uffd> {
+    pub fn open(features: u64) -> io::Result<Uffd> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         let file = match File::options()
             .read(true)
@@ -137,7 +137,7 @@ impl Uffd {
     }
 
     /// Faults on missing pages of the range wait for this descriptor from now on.
-    pub(crate) fn register(&self, addr: usize, len: usize) -> io::Result<()> {
+    pub fn register(&self, addr: usize, len: usize) -> io::Result<()> {
         let mut arg = raw::uffdio_register {
             range: range(addr, len),
             mode: u64::from(raw::UFFDIO_REGISTER_MODE_MISSING),
@@ -165,7 +165,7 @@ impl Uffd {
     ///
     /// # Safety
     /// Nobody refers to the contents at `src`, or waits until they are back: a userfaultfd watches it.
-    pub(crate) unsafe fn move_pages(&self, dst: usize, src: usize, len: usize) -> Progress {
+    pub unsafe fn move_pages(&self, dst: usize, src: usize, len: usize) -> Progress {
         self.move_with(dst, src, len, 0)
     }
 
