@@ -200,6 +200,7 @@ pub fn columns(
 mod tests {
     use super::*;
     use crate::rig::Pages;
+    use crate::synthetic::listed;
 
     #[test]
     fn the_median_of_few_calls() {
@@ -242,14 +243,18 @@ mod tests {
             let refused = named(&[MigratorName::All, MigratorName::Dcbm], found);
             refused.expect_err("no dcbm").to_string()
         };
-        let stock = told(Err(Absence::NoSeries));
+        let root = listed("sys/kernel/mm/x =");
+        let absence = Migration::read_from(root.path())
+            .expect("files")
+            .expect_err("stock");
+        let stock = told(Err(absence));
         assert!(
             stock.contains("stock kernel") && !stock.contains("modprobe"),
             "{stock}"
         );
         let none = [NO_MIGRATOR.to_owned()];
         assert!(told(Ok(&none)).contains("modprobe dcbm"));
-        let all = named(&[MigratorName::All], Err(Absence::NoSeries)).expect("Linux's own");
+        let all = named(&[MigratorName::All], Err(absence)).expect("Linux's own");
         assert_eq!(all, none);
     }
 

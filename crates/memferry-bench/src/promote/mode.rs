@@ -5,7 +5,8 @@ use std::path::Path;
 
 use memferry_daemon::members::LEAST_RESIDENT;
 use memferry_daemon::source::damon_absence;
-use memferry_linux::kernel::pghot::{Pghot, PghotAbsence, SOURCES};
+use memferry_linux::kernel::Absence;
+use memferry_linux::kernel::pghot::{Pghot, SOURCES};
 
 use super::daemon;
 use crate::args::promote::{ModeName, PromoteArgs, SourceName};
@@ -91,7 +92,7 @@ pub struct Missing {
 pub fn choose(
     args: &PromoteArgs,
     root: &Path,
-    pghot: &Result<Pghot, PghotAbsence>,
+    pghot: &Result<Pghot, Absence>,
 ) -> Result<(Vec<Mode>, Vec<Missing>), Failure> {
     let (mut modes, mut missing) = (Vec::new(), Vec::new());
     let balancing = root.join(BALANCING).exists();
@@ -160,7 +161,7 @@ pub fn fit_daemon(
 
 fn of_source(
     source: SourceName,
-    pghot: &Result<Pghot, PghotAbsence>,
+    pghot: &Result<Pghot, Absence>,
     balancing: bool,
     args: &PromoteArgs,
 ) -> Result<Mode, Missing> {
@@ -169,7 +170,7 @@ fn of_source(
     let pghot = pghot.as_ref().map_err(|absence| Missing {
         mode: title.clone(),
         why: absence.to_string(),
-        next: absence.hint().to_owned(),
+        next: absence.hint(),
     })?;
     if source == SourceName::Hintfaults && !balancing {
         return Err(no_balancing(&title));

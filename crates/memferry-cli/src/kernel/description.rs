@@ -24,7 +24,7 @@ pub struct Status<'a> {
     /// Null if available; else the reason.
     pub why: Option<String>,
     /// Null if available; else what to do.
-    pub next: Option<&'static str>,
+    pub next: Option<String>,
     /// The active one is "none" where nothing copies batches.
     pub migrators: Option<&'a Choice>,
     /// What copies for each reason.

@@ -144,9 +144,7 @@ fn unreadable(error: TopologyError) -> Failure {
 /// A setting that could not be made.
 fn refused(error: SettingError) -> Failure {
     let what = match error {
-        SettingError::NoMigration(_) | SettingError::NoPghot(_) => {
-            "there is nothing to set in this kernel"
-        }
+        SettingError::Absent(_) => "there is nothing to set in this kernel",
         _ => "the kernel's settings were not changed",
     };
     Failure::new(what, &error, error.hint())

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use memferry_linux::kernel::pghot::{Heat, Pghot, PghotAbsence, SECTION_PAGES, SectionHeat};
+use memferry_linux::kernel::Absence;
+use memferry_linux::kernel::pghot::{Heat, Pghot, SECTION_PAGES, SectionHeat};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -23,7 +24,7 @@ pub struct Tracking {
     /// Null if available; else the reason.
     why: Option<String>,
     /// Null if available; else what to do.
-    next: Option<&'static str>,
+    next: Option<String>,
     sources: Vec<String>,
     target_node: Option<i64>,
     rate_limit_mbps: Option<u64>,
@@ -40,7 +41,7 @@ pub struct Tracking {
 
 impl Tracking {
     /// The tracking, or why there is none.
-    pub fn new(found: &Result<Pghot, PghotAbsence>) -> Self {
+    pub fn new(found: &Result<Pghot, Absence>) -> Self {
         match found {
             Err(absence) => Self {
                 why: Some(absence.to_string()),
@@ -65,7 +66,7 @@ impl Tracking {
 }
 
 /// The part of `memferry kernel status`.
-pub fn text(found: &Result<Pghot, PghotAbsence>, columns: usize) -> String {
+pub fn text(found: &Result<Pghot, Absence>, columns: usize) -> String {
     let of = match found {
         Ok(of) => of,
         Err(absence) => {

@@ -29,6 +29,9 @@ pub use setting::{Interfaces, Plan, Setting, Step};
 /// The folder of the interface, below the root.
 pub(crate) const FOLDER: &str = "sys/kernel/mm/migration";
 
+/// What brings it.
+const OPTION: &str = "CONFIG_MIGRATION_COPY_OFFLOAD";
+
 /// The name in `migrator` that stands for no migrator: pages are copied one by one, as in kernels without the interface.
 pub const NO_MIGRATOR: &str = "none";
 
@@ -127,7 +130,7 @@ impl Migration {
         let file = |name: &str| format!("{FOLDER}/{name}");
         let Some(migrators) = root.optional(&file("migrator"), "the migrators", parse::choice)?
         else {
-            return Ok(Err(absence::find(root, absence::OPTION)));
+            return Ok(Err(Absence::find(root, OPTION, FOLDER)));
         };
         let number = |name: &str, expected| root.required(&file(name), expected, parse::number);
         let lines = |text: &str| Ok(text.lines().map(str::to_owned).collect());

@@ -4,16 +4,17 @@
 //! `setting` changes the sysctls. Debugfs is for root, and need not be mounted: what cannot be read there is left out.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 
-use super::absence::{self, Absence};
+use super::Absence;
 use crate::topology::error::{ParseError, TopologyError};
 use crate::topology::files::Root;
 use crate::topology::parse;
 
 /// The folder of the sysctls, below the root.
 pub(super) const SYSCTLS: &str = "proc/sys/vm";
+
+const SOURCES_FILE: &str = "proc/sys/vm/pghot_enabled_sources";
 
 /// The folder of debugfs, below the root.
 const DEBUGFS: &str = "sys/kernel/debug/pghot";
@@ -47,58 +48,18 @@ pub struct Pghot {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Why a kernel has no hot-page tracking.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PghotAbsence(Absence);
-
-/// The option's name, as a configuration writes it.
-const OPTION: &str = "CONFIG_PGHOT";
-
-impl std::error::Error for PghotAbsence {}
-
-impl fmt::Display for PghotAbsence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Absence::NoSysfs => f.write_str("sysfs is not mounted here"),
-            Absence::NoSeries => f.write_str("this kernel does not have Memferry's pghot"),
-            Absence::OptionOff => f.write_str("this kernel was built without CONFIG_PGHOT"),
-            Absence::Hidden => f.write_str(
-                "this kernel was built with CONFIG_PGHOT, but /proc/sys/vm/pghot_enabled_sources is not shown here",
-            ),
-            Absence::Unknown => f.write_str(
-                "this kernel does not have Memferry's pghot, or was built without CONFIG_PGHOT (its configuration is not \
-                 to be found)",
-            ),
-        }
-    }
-}
-
-impl PghotAbsence {
-    /// What to do about it.
-    pub fn hint(self) -> &'static str {
-        match self.0 {
-            Absence::NoSysfs => "mount sysfs on /sys",
-            Absence::Hidden => "look outside of this container, which may hide /proc/sys",
-            Absence::OptionOff => "build it again with CONFIG_PGHOT=y",
-            Absence::NoSeries | Absence::Unknown => {
-                "boot a Linux 6.12 or 7.3 with Memferry's series and CONFIG_PGHOT=y"
-            }
-        }
-    }
-}
-
 impl Pghot {
     /// Reads the interface of the machine whose `sys` and `proc` lie in the folder `root`; the inner `Err` says why its
     /// kernel has none.
     ///
     /// # Errors
     /// A file is unreadable or not as documented.
-    pub fn read_from(root: &Path) -> Result<Result<Self, PghotAbsence>, TopologyError> {
+    pub fn read_from(root: &Path) -> Result<Result<Self, Absence>, TopologyError> {
         let root = &Root(root);
         let sysctl = |name: &str| format!("{SYSCTLS}/pghot_{name}");
-        let file = sysctl("enabled_sources");
-        let Some(sources) = root.optional(&file, "the sources that are on", parse::number)? else {
-            return Ok(Err(PghotAbsence(absence::find(root, OPTION))));
+        let expected = "the sources that are on";
+        let Some(sources) = root.optional(SOURCES_FILE, expected, parse::number)? else {
+            return Ok(Err(Absence::find(root, "CONFIG_PGHOT", SOURCES_FILE)));
         };
         Ok(Ok(Self {
             sources,
@@ -366,7 +327,7 @@ sys/kernel/debug/pghot/heat = # section nid pages_known hot majority_node freq1 
             ("CONFIG_PGHOT=y\n", "not shown here"),
             (
                 "CONFIG_MIGRATION_COPY_OFFLOAD=y\n",
-                "does not have Memferry's pghot",
+                "does not know CONFIG_PGHOT",
             ),
         ] {
             put(root.path(), "boot/config-6.12.1", line);

@@ -5,19 +5,15 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::pghot::PghotAbsence;
 use super::{Absence, DCBM};
 
 /// A setting that was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// The kernel has no batch migration.
+    /// The kernel has no batch migration, or no hot-page tracking.
     #[error(transparent)]
-    NoMigration(#[from] Absence),
-    /// It has no hot-page tracking.
-    #[error(transparent)]
-    NoPghot(#[from] PghotAbsence),
+    Absent(#[from] Absence),
     /// No migrator of that name is registered.
     #[error("no migrator {name} is registered; there are {}", known.join(", "))]
     NoMigrator {
@@ -69,8 +65,7 @@ impl SettingError {
     /// What to try.
     pub fn hint(&self) -> String {
         match self {
-            Self::NoMigration(absence) => absence.hint().to_owned(),
-            Self::NoPghot(absence) => absence.hint().to_owned(),
+            Self::Absent(absence) => absence.hint(),
             Self::NoMigrator { name, .. } => {
                 format!("if {name} is a module, load it: modprobe {name}")
             }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::pghot::{MOST_RATE_MBPS, Pghot, PghotAbsence, SYSCTLS};
+use super::pghot::{MOST_RATE_MBPS, Pghot, SYSCTLS};
 use super::reason::{self, ReasonChoice};
 use super::{Absence, BATCH_BYTES, FOLDER, MOST_LANES, Migration, REASONS, SettingError};
 use crate::topology::TopologyError;
@@ -70,7 +70,7 @@ pub struct Interfaces {
     /// Batch migration, or why there is none.
     pub migration: Result<Migration, Absence>,
     /// Hot-page tracking, or why there is none.
-    pub pghot: Result<Pghot, PghotAbsence>,
+    pub pghot: Result<Pghot, Absence>,
 }
 
 impl Interfaces {
@@ -116,8 +116,7 @@ impl Interfaces {
     /// The kernel does not have the setting, or would refuse the value, as far as that can be known.
     fn step(&self, setting: Setting, value: &str) -> Result<Step, SettingError> {
         let before = match (setting.is_of_pghot(), &self.pghot, &self.migration) {
-            (true, Err(why), _) => return Err((*why).into()),
-            (false, _, Err(why)) => return Err((*why).into()),
+            (true, Err(why), _) | (false, _, Err(why)) => return Err((*why).into()),
             _ => self.value(setting),
         };
         let names = self.migration.as_ref();

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use super::absence::Why;
 use super::*;
 use crate::invented::{self, changes};
 
@@ -133,23 +134,23 @@ fn a_text_that_the_kernel_does_not_write_names_its_file() {
 fn a_kernel_without_it_says_why() {
     let root = tempfile::tempdir().unwrap();
     let absence = || Migration::read_from(root.path()).unwrap().unwrap_err();
-    assert_eq!(absence(), Absence::NoSysfs);
+    assert_eq!(absence().why, Why::NoSysfs);
     fs::create_dir_all(root.path().join("sys/kernel/mm")).unwrap();
-    assert_eq!(absence(), Absence::Unknown);
+    assert_eq!(absence().why, Why::Unknown);
     invented::put(root.path(), "proc/sys/kernel/osrelease", "6.12.1\n");
-    assert_eq!(absence(), Absence::Unknown);
+    assert_eq!(absence().why, Why::Unknown);
     let off = "# CONFIG_MIGRATION_COPY_OFFLOAD is not set\n";
     let on = "CONFIG_A=y\nCONFIG_MIGRATION_COPY_OFFLOAD=y\n";
     for (config, why) in [
-        ("CONFIG_MIGRATION=y\n", Absence::NoSeries),
-        (off, Absence::OptionOff),
-        ("CONFIG_MIGRATION_COPY_OFFLOAD_X=y\n", Absence::NoSeries),
-        ("CONFIG_NO_MIGRATION_COPY_OFFLOAD=y\n", Absence::NoSeries),
-        ("# for CONFIG_MIGRATION_COPY_OFFLOAD\n", Absence::NoSeries),
-        (on, Absence::Hidden),
+        ("CONFIG_MIGRATION=y\n", Why::NoSeries),
+        (off, Why::OptionOff),
+        ("CONFIG_MIGRATION_COPY_OFFLOAD_X=y\n", Why::NoSeries),
+        ("CONFIG_NO_MIGRATION_COPY_OFFLOAD=y\n", Why::NoSeries),
+        ("# for CONFIG_MIGRATION_COPY_OFFLOAD\n", Why::NoSeries),
+        (on, Why::Hidden),
     ] {
         invented::put(root.path(), "boot/config-6.12.1", config);
-        assert_eq!(absence(), why, "{config}");
+        assert_eq!(absence().why, why, "{config}");
     }
     assert!(absence().hint().contains("container"));
 }
