@@ -5,13 +5,11 @@ mod command;
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 
 use command::waiting::{Waiting, terminal};
-use command::{check_head, done, fails, has, json, memferry, status, stderr, stdout};
+use command::{check_head, done, fails, has, json, memferry, status, stderr, stdout, words};
 use memferry_linux::affinity;
 use serde_json::Value;
 
@@ -373,36 +371,39 @@ fn an_unknown_copy_routine_is_told_before_anything_moves() {
     }
 }
 
+/// Starts the command at a terminal; gives the side that a person sees. Its stdout may be elsewhere.
+fn at_terminal(line: &str, stdout: Option<Stdio>) -> (Waiting, File) {
+    let (person, program) = terminal();
+    let stdout = stdout.unwrap_or_else(|| program.try_clone().expect("clone").into());
+    let mut command = command::command();
+    command
+        .args(words(line))
+        .env("TERM", "xterm-256color")
+        .stdout(stdout)
+        .stderr(program);
+    // The command, which holds the program's side, goes with this call: the last one is the child's.
+    (Waiting(command.spawn().expect("start")), person)
+}
+
+const ENDLESS: &str =
+    "bench move --runs 100000000 --total 4M --folio 4K --migrator batch --lanes 1";
+
 /// What ended early says so by its status also if nobody reads the rest.
 #[test]
 fn an_interrupt_counts_without_a_reader() {
-    for json in [None, Some("--json"), Some("--json=/dev/full")] {
-        let (mut person, program) = terminal();
-        let mut child = Waiting({
-            let mut command = command::command();
-            command
-                .args("bench move --runs 100000000 --total 4M --folio 4K --lanes 1".split(' '))
-                .args(["--migrator", "batch"])
-                .args(json)
-                .env("TERM", "xterm-256color")
-                .stdout(Stdio::piped())
-                .stderr(program);
-            // The command, which holds the program's side, goes with this block: the last one is the child's.
-            command.spawn().expect("start")
-        });
+    for json in ["", " --json", " --json=/dev/full"] {
+        let line = format!("{ENDLESS}{json}");
+        let (mut child, mut person) = at_terminal(&line, Some(Stdio::piped()));
         drop(child.0.stdout.take());
         let told = interrupted_when_measured(&child, &mut person);
         assert_eq!(
             child.0.wait().expect("end").code(),
             Some(130),
-            "{json:?}: {told}"
+            "{json}: {told}"
         );
-        assert!(told.contains("stopped half-way"), "{json:?}: {told}");
-        assert_eq!(
-            told.contains("/dev/full"),
-            json.is_some_and(|of| of != "--json"),
-            "{told}"
-        );
+        assert!(told.contains("stopped half-way"), "{json}: {told}");
+        let full = "/dev/full";
+        assert_eq!(told.contains(full), json.contains(full), "{told}");
     }
 }
 
@@ -443,17 +444,8 @@ fn interrupted_when(child: &Waiting, person: &mut File, shows: impl Fn(&str) -> 
 /// It moved for the whole time that --learn gives it.
 #[test]
 fn an_interrupt_ends_what_auto_learns() {
-    let (mut person, program) = terminal();
-    let mut child = Waiting({
-        let mut command = command::command();
-        command
-            .args("bench move --learn 3600 --migrator auto --total 4M --folio 4K".split(' '))
-            .env("TERM", "xterm-256color")
-            .stdout(program.try_clone().expect("clone"))
-            .stderr(program);
-        // The command, which holds the program's side, goes with this block: the last one is the child's.
-        command.spawn().expect("start")
-    });
+    let line = "bench move --learn 3600 --migrator auto --total 4M --folio 4K";
+    let (mut child, mut person) = at_terminal(line, None);
     let told = interrupted_when(&child, &mut person, |text| text.contains("auto x"));
     assert_eq!(child.0.wait().expect("end").code(), Some(130), "{told}");
     has(&told, "stopped before anything was measured");
@@ -463,21 +455,8 @@ fn an_interrupt_ends_what_auto_learns() {
 fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("half.json");
-    let (mut person, program) = terminal();
-    let mut child = Waiting({
-        let mut command = command::command();
-        command
-            .args(
-                "bench move --runs 100000000 --total 4M --folio 4K --migrator batch --lanes 1"
-                    .split(' '),
-            )
-            .arg(format!("--json={}", path.display()))
-            .env("TERM", "xterm-256color")
-            .stdout(program.try_clone().expect("clone"))
-            .stderr(program);
-        // The command, which holds the program's side, goes with this block: the last one is the child's.
-        command.spawn().expect("start")
-    });
+    let line = format!("{ENDLESS} --json={}", path.display());
+    let (mut child, mut person) = at_terminal(&line, None);
     let text = interrupted_when_measured(&child, &mut person);
     assert_eq!(child.0.wait().expect("end").code(), Some(130), "{text}");
     has(&text, "bench move | batch x1, 1024 of 4K");
@@ -496,24 +475,6 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
     let half: Value =
         serde_json::from_str(&fs::read_to_string(&path).expect("file")).expect("JSON");
     assert_eq!(half["complete"], false);
-}
-
-#[test]
-fn a_reader_that_leaves_is_no_failure_and_the_file_is_written() {
-    let folder = tempfile::tempdir().expect("folder");
-    let path = folder.path().join("result.json");
-    let (reader, writer) = UnixStream::pair().expect("pair");
-    drop(reader);
-    let output = command::command()
-        .args("bench count --quick --runs 1 --folios 1 --destination warm".split(' '))
-        .arg(format!("--json={}", path.display()))
-        .stdout(OwnedFd::from(writer))
-        .stderr(Stdio::piped())
-        .output()
-        .expect("run");
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    assert_eq!(stderr(&output), "");
-    has(&fs::read_to_string(path).expect("file"), "memferry-bench/1");
 }
 
 /// The process of a run, as `bench promote` uses it, on one node: it places, accesses and compares memory, and says so.

@@ -664,6 +664,9 @@ fn fill_the_disk() {
 fn close_the_pipe() {
     let page = synthetic("move");
     let page = page.display();
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("result.json");
+    let bench = "bench count --quick --runs 1 --folios 1 --destination warm";
     for line in [
         "--help".to_owned(),
         "topology".to_owned(),
@@ -674,6 +677,7 @@ fn close_the_pipe() {
         format!("trace info {TRACE}"),
         format!("trace reduce {TRACE} --window 6553600 -o -"),
         format!("replay {TRACE} --policy lru --top 50%"),
+        format!("{bench} --json={}", file.display()),
     ] {
         let (reader, writer) = UnixStream::pair().expect("pair");
         drop(reader);
@@ -685,6 +689,7 @@ fn close_the_pipe() {
             .expect("start");
         assert_eq!((status(&output), &*stderr(&output)), (0, ""), "{line}");
     }
+    has(&fs::read_to_string(file).expect("file"), "memferry-bench/1");
 }
 
 #[test]

@@ -146,21 +146,29 @@ fn an_endless_command_ends_with_the_accesses_that_were_asked_for() {
     assert_eq!(info(&folder.path().join("memferry.trace"))["seen"], 100_000);
 }
 
-#[test]
-fn an_interrupt_leaves_a_whole_trace() {
-    let folder = tempfile::tempdir().expect("folder");
+/// A shell that is being recorded and has begun; the recording's signals have this action.
+fn recorded(folder: &Path, script: &str, action: libc::sighandler_t) -> Waiting {
     let mut record = command::command();
     record
-        .current_dir(folder.path())
+        .current_dir(folder)
         .args(["trace", "record", "--", "/bin/sh", "-c"])
-        .arg("echo ready; while :; do :; done")
+        .arg(format!("echo ready; {script}"))
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    with_signals(&mut record, action);
     let mut child = Waiting(record.spawn().expect("start"));
     let mut ready = [0; 6];
     let stdout = child.0.stdout.as_mut().expect("stdout");
     stdout.read_exact(&mut ready).expect("read");
     assert_eq!(&ready, b"ready\n");
+    child
+}
+
+#[test]
+fn an_interrupt_leaves_a_whole_trace() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut child = recorded(folder.path(), "while :; do :; done", libc::SIG_DFL);
     child.interrupt();
     let output = child.ended();
     assert_eq!(status(&output), 130, "{}", stderr(&output));
@@ -172,25 +180,7 @@ fn an_interrupt_leaves_a_whole_trace() {
 #[test]
 fn signals_that_were_ignored_stay_ignored() {
     let folder = tempfile::tempdir().expect("folder");
-    let mut record = command::command();
-    record
-        .current_dir(folder.path())
-        .args([
-            "trace",
-            "record",
-            "--",
-            "/bin/sh",
-            "-c",
-            "echo ready; read line",
-        ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    with_signals(&mut record, libc::SIG_IGN);
-    let mut child = Waiting(record.spawn().expect("start"));
-    let mut ready = [0; 6];
-    let stdout = child.0.stdout.as_mut().expect("stdout");
-    stdout.read_exact(&mut ready).expect("read");
+    let mut child = recorded(folder.path(), "read line", libc::SIG_IGN);
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
         child.signal(signal);
     }
