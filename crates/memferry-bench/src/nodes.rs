@@ -189,7 +189,7 @@ pub fn bring(heads: &[usize], node: u32) -> Result<(), Failure> {
             heads.len()
         ),
         "the node is full, or something holds them",
-        "free memory there (`memferry topology` shows it), or give a smaller --total",
+        "free memory there (`memferry topology` shows it), or give a smaller --total or --size",
     ))
 }
 

@@ -3,7 +3,6 @@
 //! afterwards. It changes no setting of the kernel.
 
 use std::io::{self, BufRead, Write};
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use super::wakers;
 use super::watch::{Watch, promoted};
 use crate::cpu_time::of_thread;
 use crate::failure::{Failure, OrFail};
+use crate::nodes::{bring, call_failed};
 use crate::region::{PAGE, Region};
 use crate::threads;
 
@@ -97,19 +97,10 @@ impl Memory {
         let regions: Vec<Region> = (0..spec.regions).map(region).collect::<Result<_, _>>()?;
         drop(above);
         for region in &regions {
-            let away = elsewhere(&region.range(), &[spec.lower])?;
-            if away > 0 {
-                return Err(Failure::new(
-                    format!("cannot place the hot memory on node {}", spec.lower),
-                    format!(
-                        "{away} of {} pages came from other nodes",
-                        region.range().len() / PAGE
-                    ),
-                    "free memory there (`memferry topology` shows it), or give a smaller --size",
-                ));
-            }
+            let pages = Vec::from_iter(region.range().step_by(PAGE));
+            bring(&pages, spec.lower)?;
             if spec.even {
-                bring_half_up(region, spec.top[0])?;
+                bring(&pages[pages.len() / 2..], spec.top[0])?;
             }
         }
         let mut memory = Self {
@@ -234,7 +225,7 @@ impl Memory {
                 promoted
             };
             let mut watch = Watch::new(work.start, work.pages, &spec.top, count);
-            watch.begin(started, &mut book).map_err(cannot_look)?;
+            watch.begin(started, &mut book).map_err(call_failed)?;
             let (seconds, system) = together(spec, &work, &mut watch, started, &mut book)?;
             book.seconds += seconds;
             book.system_s += system;
@@ -297,7 +288,7 @@ fn together(
     };
     let (followed, _) = threads::together(spec.threads, || pin(&spec.cpus), access, follow)
         .map_err(threads::not_started(spec.threads))?;
-    followed.map_err(cannot_look)?;
+    followed.map_err(call_failed)?;
     let seconds = |us: AtomicU64| us.into_inner() as f64 / 1e6;
     Ok((seconds(end_us), seconds(system_us)))
 }
@@ -343,33 +334,6 @@ fn lock(region: &Region) -> Result<(), Failure> {
     }
 }
 
-/// Moves the upper half of a region to a node.
-fn bring_half_up(region: &Region, node: u32) -> Result<(), Failure> {
-    let range = region.range();
-    let half = range.start + range.len() / PAGE / 2 * PAGE..range.end;
-    let pages: Vec<usize> = half.clone().step_by(PAGE).collect();
-    let mut status = vec![0; pages.len()];
-    let nodes = vec![node as i32; pages.len()];
-    numa::move_pages(0, &pages, Some(&nodes), &mut status, false).map_err(cannot_look)?;
-    match elsewhere(&half, &[node])? {
-        0 => Ok(()),
-        away => Err(Failure::new(
-            format!("cannot place half of the hot memory on node {node}"),
-            format!("{away} of {} pages did not go there", pages.len()),
-            "free memory there (`memferry topology` shows it), or give a smaller --size",
-        )),
-    }
-}
-
-/// How many pages of a range are on none of these nodes.
-fn elsewhere(range: &Range<usize>, nodes: &[u32]) -> Result<usize, Failure> {
-    let pages: Vec<usize> = range.clone().step_by(PAGE).collect();
-    let mut status = vec![0; pages.len()];
-    numa::move_pages(0, &pages, None, &mut status, false).map_err(cannot_look)?;
-    let is_there = |&at: &i32| nodes.iter().any(|&node| at == node as i32);
-    Ok(status.iter().filter(|at| !is_there(at)).count())
-}
-
 /// The calling thread runs on these CPUs. Without the permission it runs where it may.
 fn pin(cpus: &[u32]) {
     let _ = affinity::pin(cpus);
@@ -388,14 +352,6 @@ fn look_from_elsewhere(cpus: &[u32]) {
 fn system_time_us() -> u64 {
     let time = of_thread().ru_stime;
     (time.tv_sec * 1_000_000 + time.tv_usec) as u64
-}
-
-fn cannot_look(error: io::Error) -> Failure {
-    Failure::new(
-        "cannot look where the pages are",
-        error,
-        "a container's seccomp profile may forbid move_pages(2); `memferry topology` says what works",
-    )
 }
 
 fn lost(why: String) -> Failure {
