@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Synthetic benchmark files for the tests, plausible, measured by nobody, and invented machines.
 
-pub use memferry_linux::invented::{change, listed, machine, put};
+pub use memferry_linux::invented::{MIGRATION, change, listed, machine, migrators, put};
 
 use crate::cpu_time::CpuTicks;
 use crate::promote::like::like;

@@ -5,10 +5,15 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use crate::kernel::{FOLDER, REASONS};
+
 /// The folder of the nodes.
 pub const NODES: &str = "sys/devices/system/node";
 /// The folder of the tiers.
 pub const TIERS: &str = "sys/devices/virtual/memory_tiering";
+
+/// The folder of the migrators.
+pub const MIGRATION: &str = FOLDER;
 
 /// Writes a file of an invented machine.
 pub fn put(root: &Path, file: &str, text: &str) {
@@ -41,6 +46,34 @@ pub fn listed(files: &str) -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("folder");
     changes(root.path(), LEAST);
     changes(root.path(), files);
+    root
+}
+
+/// A machine with the kernel's series: `kernel` and `mtcopy` are registered, nothing is active.
+pub fn migrators() -> tempfile::TempDir {
+    let files = "
+MIGRATION/migrator = [none] auto kernel mtcopy
+MIGRATION/max_batch_bytes = 4194304
+MIGRATION/quarantined_bytes = 0
+MIGRATION/mtcopy/lanes = 2
+MIGRATION/stats/kernel/folios = 0
+MIGRATION/stats/kernel/bytes = 0
+MIGRATION/stats/kernel/fallbacks = 0
+MIGRATION/stats/kernel/declined = 0
+MIGRATION/stats/kernel/refused = 0
+MIGRATION/stats/mtcopy/folios = 1536
+MIGRATION/stats/mtcopy/bytes = 6291456
+MIGRATION/stats/mtcopy/fallbacks = 1
+MIGRATION/stats/mtcopy/declined = 2
+MIGRATION/stats/mtcopy/refused = 5
+";
+    let root = listed(&files.replace("MIGRATION", MIGRATION));
+    let reasons = REASONS.map(|reason| format!("{reason} default\n"));
+    put(
+        root.path(),
+        &format!("{MIGRATION}/reasons"),
+        &reasons.concat(),
+    );
     root
 }
 

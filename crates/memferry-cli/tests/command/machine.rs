@@ -6,11 +6,9 @@ use std::path::Path;
 use std::process::Output;
 
 use memferry_bench::synthetic;
+pub use memferry_bench::synthetic::{MIGRATION as FOLDER, migrators as machine};
 
 use super::memferry;
-
-/// The migrators' folder.
-pub const FOLDER: &str = "sys/kernel/mm/migration";
 
 /// What `kernel set --persist` writes.
 pub const KEPT: [&str; 4] = [
@@ -19,29 +17,6 @@ pub const KEPT: [&str; 4] = [
     "etc/tmpfiles.d/memferry.conf",
     "etc/systemd/system/systemd-tmpfiles-setup.service.d/memferry.conf",
 ];
-
-/// What the kernel says of them at first.
-pub const REASONS: &str = "compaction default\nmemory_failure default\nmemory_hotplug default\nsyscall_or_cpuset default\n\
-                           mempolicy_mbind default\nnuma_misplaced default\ncontig_range default\nlongterm_pin default\n\
-                           demotion default\ndamon default\n";
-
-/// A kernel with the series; `kernel` and `mtcopy` are registered, nothing is active.
-pub fn machine() -> tempfile::TempDir {
-    let files = "
-MIGRATION/migrator = [none] auto kernel mtcopy
-MIGRATION/max_batch_bytes = 4194304
-MIGRATION/quarantined_bytes = 0
-MIGRATION/mtcopy/lanes = 2
-MIGRATION/stats/mtcopy/folios = 1536
-MIGRATION/stats/mtcopy/bytes = 6291456
-MIGRATION/stats/mtcopy/fallbacks = 1
-MIGRATION/stats/mtcopy/declined = 0
-MIGRATION/stats/mtcopy/refused = 5
-";
-    let root = synthetic::listed(&files.replace("MIGRATION", FOLDER));
-    put(root.path(), "reasons", REASONS);
-    root
-}
 
 /// A stock kernel.
 pub fn stock() -> tempfile::TempDir {

@@ -7,30 +7,7 @@ use std::path::Path;
 
 use super::absence::Why;
 use super::*;
-use crate::invented::{self, changes};
-
-/// A machine with the series: `kernel` and `mtcopy` registered, the kernel's defaults.
-fn machine() -> tempfile::TempDir {
-    let files = "
-MIGRATION/migrator = [none] auto kernel mtcopy
-MIGRATION/max_batch_bytes = 4194304
-MIGRATION/quarantined_bytes = 0
-MIGRATION/mtcopy/lanes = 2
-MIGRATION/stats/mtcopy/folios = 7
-MIGRATION/stats/mtcopy/bytes = 28672
-MIGRATION/stats/mtcopy/fallbacks = 1
-MIGRATION/stats/mtcopy/declined = 2
-MIGRATION/stats/mtcopy/refused = 3
-";
-    let kernel = files.replace("stats/mtcopy", "stats/kernel");
-    let root = tempfile::tempdir().unwrap();
-    for files in [files, &kernel] {
-        changes(root.path(), &files.replace("MIGRATION", FOLDER));
-    }
-    let reasons = REASONS.map(|reason| format!("{reason} default\n"));
-    put(root.path(), "reasons", &reasons.concat());
-    root
-}
+use crate::invented::{self, migrators as machine};
 
 fn put(root: &Path, file: &str, text: &str) {
     invented::put(&root.join(FOLDER), file, text);
@@ -71,11 +48,11 @@ fn every_setting_is_read() {
     assert_eq!((now.lanes, &now.dcbm), (Some(2), &None));
     let mtcopy = Statistics {
         migrator: MTCOPY.to_owned(),
-        folios: 7,
-        bytes: 28672,
+        folios: 1536,
+        bytes: 6_291_456,
         fallbacks: 1,
         declined: 2,
-        refused: 3,
+        refused: 5,
     };
     assert_eq!((now.statistics.len(), &now.statistics[1]), (2, &mtcopy));
 }
