@@ -4,9 +4,10 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::config::Listen;
 use crate::error::{DaemonError, file};
@@ -268,13 +270,7 @@ pub(crate) fn serve(listen: &Listen, shared: Shared) -> Result<String, DaemonErr
             let address = listener
                 .local_addr()
                 .map_err(file(failed(), "listen there"))?;
-            spawn(move || {
-                let limit = |stream: &TcpStream| {
-                    (stream.set_read_timeout(Some(PATIENCE)))
-                        .and(stream.set_write_timeout(Some(PATIENCE)))
-                };
-                answer_each(listener.incoming(), limit, &shared);
-            })?;
+            spawn(move || answer_each(listener.incoming(), &shared))?;
             Ok(address.to_string())
         }
         Listen::Unix(path) => {
@@ -285,13 +281,7 @@ pub(crate) fn serve(listen: &Listen, shared: Shared) -> Result<String, DaemonErr
             let listener = UnixListener::bind(path).map_err(file(path, "listen there"))?;
             fs::set_permissions(path, fs::Permissions::from_mode(0o660))
                 .map_err(file(path, "listen there"))?;
-            spawn(move || {
-                let limit = |stream: &UnixStream| {
-                    (stream.set_read_timeout(Some(PATIENCE)))
-                        .and(stream.set_write_timeout(Some(PATIENCE)))
-                };
-                answer_each(listener.incoming(), limit, &shared);
-            })?;
+            spawn(move || answer_each(listener.incoming(), &shared))?;
             Ok(format!("unix:{}", path.display()))
         }
     }
@@ -306,15 +296,18 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), DaemonError> {
 }
 
 /// Answers one scraper after the other. One that has gone asks again.
-fn answer_each<S: Read + Write>(
+fn answer_each<S: Read + Write + AsFd>(
     streams: impl Iterator<Item = io::Result<S>>,
-    limit: impl Fn(&S) -> io::Result<()>,
     shared: &Shared,
 ) {
     for stream in streams {
         match stream {
             Ok(stream) => {
-                let _ = limit(&stream).and_then(|()| answer(stream, shared));
+                let limit = |way| set_socket_timeout(&stream, way, Some(PATIENCE));
+                let limited = limit(Timeout::Recv).and_then(|()| limit(Timeout::Send));
+                let _ = limited
+                    .map_err(io::Error::from)
+                    .and_then(|()| answer(stream, shared));
             }
             // Without a descriptor the scraper stays in the queue, and the next call fails as well.
             Err(_) => std::thread::sleep(NEXT_ACCEPT),
@@ -354,6 +347,9 @@ fn answer(mut stream: impl Read + Write, shared: &Shared) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpStream;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
     use crate::status::SourceStatus;
 
@@ -423,9 +419,9 @@ mod tests {
 
     #[test]
     fn a_process_without_descriptors_does_not_spin() {
-        let none = (0..3).map(|_| Err::<Slow, _>(io::Error::other("too many open files")));
+        let none = (0..3).map(|_| Err::<UnixStream, _>(io::Error::other("too many open files")));
         let began = Instant::now();
-        answer_each(none, |_| Ok(()), &Arc::new(Mutex::new(status())));
+        answer_each(none, &Arc::new(Mutex::new(status())));
         assert!(began.elapsed() >= 3 * NEXT_ACCEPT);
     }
 
