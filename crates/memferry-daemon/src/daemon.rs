@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use memferry::MoveError;
 use memferry_core::pace::{Pace, PaceParams};
+use memferry_linux::process::cpu_seconds;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -638,13 +639,6 @@ fn pace(config: &Config) -> Pace {
     };
     // The configuration allows what pace takes.
     Pace::new(params, 0).unwrap_or_else(|_| unreachable!("rates are checked when they are read"))
-}
-
-/// CPU time of a process by its /proc/PID/stat.
-pub(crate) fn cpu_seconds(stat: &str) -> Option<f64> {
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 #[cfg(test)]

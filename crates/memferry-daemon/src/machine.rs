@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use memferry_linux::topology::parse::meminfo;
 use memferry_linux::topology::{Tier, Topology};
 use memferry_linux::zones::below_watermarks;
 
@@ -94,11 +95,8 @@ impl Machine {
     /// Bytes that are free on a node; 0 if that cannot be told.
     pub fn free(&self, node: u32) -> u64 {
         let text = self.text(&format!("sys/devices/system/node/node{node}/meminfo"));
-        let free = text.as_deref().and_then(|text| {
-            let line = text.lines().find(|line| line.contains("MemFree:"))?;
-            line.split_whitespace().rev().nth(1)?.parse::<u64>().ok()
-        });
-        free.unwrap_or(0) << 10
+        let read = text.and_then(|text| meminfo(&text, Some(node)).ok());
+        read.map_or(0, |of| of.free_bytes)
     }
 
     /// Notes what is not to be used, for [`Machine::room`]. The kernel writes a line for each CPU and zone to tell its watermarks.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Another process by a descriptor (pidfd_open, Linux 5.3), which never names a later process of the same number.
+//! Another process: by a descriptor (pidfd_open, Linux 5.3), which never names a later process of the same number, and by what
+//! /proc says of it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -23,4 +24,12 @@ pub fn open(pid: i32) -> io::Result<OwnedFd> {
 pub fn has_ended(process: &OwnedFd) -> io::Result<bool> {
     let mut fds = [PollFd::new(process, PollFlags::IN)];
     Ok(poll(&mut fds, Some(&Timespec::default()))? > 0)
+}
+
+/// User and system time of a process by its /proc/PID/stat.
+pub fn cpu_seconds(stat: &str) -> Option<f64> {
+    // The name stands in brackets and can hold anything.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use memferry_linux::kernel::pghot::{status, vmstat};
+use memferry_linux::process::cpu_seconds;
 
 use crate::failure::{Failure, OrFail};
 
@@ -105,21 +106,10 @@ fn threads(root: &Path) -> Vec<(String, f64)> {
         let exact = fs::read_to_string(folder.join("schedstat")).ok();
         let seconds = exact
             .and_then(|text| Some(text.split(' ').next()?.parse::<u64>().ok()? as f64 / 1e9))
-            .or_else(|| {
-                Some(ticks(&fs::read_to_string(folder.join("stat")).ok()?)? as f64 / 100.0)
-            })?;
+            .or_else(|| cpu_seconds(&fs::read_to_string(folder.join("stat")).ok()?))?;
         Some((name.to_owned(), seconds))
     };
     folders.filter_map(thread).collect()
-}
-
-/// User and system time of a /proc/PID/stat, in ticks (USER_HZ is 100 on all architectures that Linux's NUMA runs on).
-fn ticks(stat: &str) -> Option<u64> {
-    // The name stands in brackets and can hold anything.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let field = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    Some(field(11)? + field(12)?)
 }
 
 #[cfg(test)]

@@ -290,7 +290,7 @@ impl Source for Damon {
     fn cpu_seconds(&self, knobs: &Knobs) -> Option<f64> {
         let pid = kdamond(knobs).filter(|pid| self.own == Some(*pid))?;
         let stat = knobs.read(&format!("proc/{pid}/stat"))?;
-        Some(self.spent + crate::daemon::cpu_seconds(&stat)?)
+        Some(self.spent + memferry_linux::process::cpu_seconds(&stat)?)
     }
 }
 
