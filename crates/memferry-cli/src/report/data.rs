@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fields of every row as a table, in the file's own words and order, for those who check or recompute.
 
-use std::fmt;
-
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde::{Deserialize, Serialize};
+use indexmap::IndexMap;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::schema::{BenchFile, Rows};
@@ -56,71 +54,45 @@ fn settings(name: &str, file: &BenchFile) -> Table {
 }
 
 /// Names and values of a row. A field of the field `a` is `a/b`; lists have none.
-#[derive(Default)]
-struct Fields(Vec<(String, String)>);
+type Fields = IndexMap<String, String>;
 
 fn fields(rows: &[impl Serialize]) -> Vec<Fields> {
     let read = |row| {
-        // Nothing that was read from JSON fails to be JSON again.
+        // Nothing that was read from JSON fails to be JSON again. A `Value` would have it in the order of the alphabet.
         let text = serde_json::to_string(row).unwrap_or_default();
-        serde_json::from_str(&text).unwrap_or_default()
+        let row: IndexMap<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+        let mut fields = Fields::new();
+        for (name, value) in row {
+            add(&mut fields, name, value);
+        }
+        fields
     };
     rows.iter().map(read).collect()
 }
 
+fn add(fields: &mut Fields, name: String, value: Value) {
+    let text = match value {
+        Value::Object(inner) => {
+            for (of, value) in inner {
+                add(fields, format!("{name}/{of}"), value);
+            }
+            return;
+        }
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(number) => format!("{number:.3}"),
+            None => number.to_string(),
+        },
+        Value::String(text) => text,
+        _ => return,
+    };
+    fields.insert(name, text);
+}
+
 /// A column for each name, in the order of first sight.
 fn table(title: String, caption: &str, rows: &[Fields]) -> Table {
-    let names = rows.iter().flat_map(|row| &row.0);
-    let head = distinct(names, |(name, _)| name.as_str());
-    let line = |Fields(row): &Fields| {
-        let value = |name: &&str| row.iter().find(|(of, _)| of == name);
-        let cell = |name| or_dash(value(name).map(|(_, value)| value));
-        head.iter().map(cell).collect()
-    };
+    let head = distinct(rows.iter().flat_map(Fields::keys), |name| name.as_str());
+    let line = |row: &Fields| head.iter().map(|name| or_dash(row.get(*name))).collect();
     Table::new(title, caption, &head, rows.iter().map(line).collect())
-}
-
-impl Fields {
-    fn add(&mut self, name: String, value: Value) {
-        let text = match value {
-            Value::Object(inner) => {
-                for (of, value) in inner {
-                    self.add(format!("{name}/{of}"), value);
-                }
-                return;
-            }
-            Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-                Some(number) => format!("{number:.3}"),
-                None => number.to_string(),
-            },
-            Value::String(text) => text,
-            _ => return,
-        };
-        self.0.push((name, text));
-    }
-}
-
-/// By hand, as [`Value`] has fields in the order of the alphabet.
-impl<'de> Deserialize<'de> for Fields {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Fields;
-
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("a row")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
-                let mut fields = Fields::default();
-                while let Some((name, value)) = map.next_entry()? {
-                    fields.add(name, value);
-                }
-                Ok(fields)
-            }
-        }
-        from.deserialize_map(InOrder)
-    }
 }
 
 #[cfg(test)]
