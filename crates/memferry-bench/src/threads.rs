@@ -2,7 +2,7 @@
 //! Threads that begin at one moment. If one of them cannot be started, none begins.
 
 use std::io;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock, mpsc};
 use std::thread;
 
 use super::failure::Failure;
@@ -14,39 +14,6 @@ const ROOM: usize = 4 << 20;
 /// Whether there is address space for so many threads: one that starts without it ends the process.
 pub fn have_room(count: usize) -> io::Result<()> {
     Region::map(count * ROOM).map(drop)
-}
-
-/// A barrier that can be called off.
-struct Start {
-    /// How many are not there yet; `None`: called off.
-    missing: Mutex<Option<usize>>,
-    changed: Condvar,
-}
-
-impl Start {
-    fn set(&self, change: impl FnOnce(&mut Option<usize>)) -> bool {
-        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut missing);
-        if missing.is_none_or(|missing| missing == 0) {
-            self.changed.notify_all();
-        }
-        let waits = |missing: &mut Option<usize>| missing.is_some_and(|missing| missing > 0);
-        let missing = self.changed.wait_while(missing, waits);
-        missing.unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
-    /// Waits until all are there; false: called off.
-    fn wait(&self) -> bool {
-        self.set(|missing| {
-            if let Some(missing) = missing {
-                *missing -= 1;
-            }
-        })
-    }
-
-    fn call_off(&self) {
-        self.set(|missing| *missing = None);
-    }
 }
 
 /// Starts `count` threads, which prepare, wait until all have, and work; the caller does `meanwhile` from then on. Gives what that
@@ -61,22 +28,29 @@ pub fn together<P, T: Send, A>(
     meanwhile: impl FnOnce() -> A,
 ) -> io::Result<(A, Vec<T>)> {
     have_room(count)?;
-    let start = Start {
-        missing: Mutex::new(Some(count + 1)),
-        changed: Condvar::new(),
-    };
-    let (start, prepare, work) = (&start, &prepare, &work);
+    // Whether threads work: those that have prepared wait for the lock. It is still closed if one of them does not come.
+    let gate = RwLock::new(false);
+    let (gate, prepare, work) = (&gate, &prepare, &work);
     thread::scope(|scope| {
+        let mut opened = gate.write().unwrap_or_else(PoisonError::into_inner);
+        let (ready, all_ready) = mpsc::channel();
         let mut threads = Vec::new();
         for number in 0..count {
+            let ready = ready.clone();
             let run = move || {
                 let prepared = prepare();
-                start.wait().then(|| work(number, prepared))
+                let _ = ready.send(());
+                drop(ready);
+                let is_open = *gate.read().unwrap_or_else(PoisonError::into_inner);
+                is_open.then(|| work(number, prepared))
             };
-            let started = thread::Builder::new().spawn_scoped(scope, run);
-            threads.push(started.inspect_err(|_| start.call_off())?);
+            threads.push(thread::Builder::new().spawn_scoped(scope, run)?);
         }
-        start.wait();
+        drop(ready);
+        // The channel ends once each thread has sent or panicked.
+        assert_eq!(all_ready.iter().count(), count, "a thread has panicked");
+        *opened = true;
+        drop(opened);
         let acted = meanwhile();
         let ended = threads.into_iter().map(|thread| thread.join());
         let all: thread::Result<Option<Vec<T>>> = ended.collect();
@@ -127,17 +101,10 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_wait_end_when_the_start_is_called_off() {
-        let start = Start {
-            missing: Mutex::new(Some(3)),
-            changed: Condvar::new(),
-        };
-        thread::scope(|scope| {
-            let waiting = [scope.spawn(|| start.wait()), scope.spawn(|| start.wait())];
-            start.call_off();
-            for thread in waiting {
-                assert!(!thread.join().expect("no panic"));
-            }
-        });
+    #[should_panic(expected = "a thread has panicked")]
+    fn nobody_waits_for_a_thread_that_panicked() {
+        let number = AtomicUsize::new(0);
+        let prepare = || assert_ne!(number.fetch_add(1, Ordering::Relaxed), 1, "on purpose");
+        let _ = together(3, prepare, |_, ()| (), || ());
     }
 }
