@@ -181,13 +181,14 @@ static void test(const struct kind *kind, enum pghot_source source, const char *
 #define SECTION		(128UL << 20)
 
 /*
- * Marks the pages of sections that have enough others to outvote whoever used the section before.
- * Now and then one comes from a section of its own.
+ * Marks the pages of sections that have enough others to outvote whoever used the section before;
+ * all where records know their node. Now and then a page comes from a section of its own.
  */
 static void find_among_many(const unsigned char *at, bool *among)
 {
 	size_t pages = BYTES / page_bytes(), n, other, beside;
 	uint64_t frames[BYTES / 4096];
+	bool precise = pghot_precise();
 
 	page_frames(at, BYTES, frames);
 	for (n = 0; n < pages; n++)
@@ -195,7 +196,7 @@ static void find_among_many(const unsigned char *at, bool *among)
 	for (n = 0; n < pages; n++) {
 		for (other = 0, beside = 0; other < pages; other++)
 			beside += frames[other] == frames[n];
-		among[n] = pghot_precise() || beside >= pages / 8;
+		among[n] = precise || beside >= pages / 8;
 	}
 }
 

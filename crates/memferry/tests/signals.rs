@@ -23,21 +23,26 @@ extern "C" fn read_all(_: libc::c_int) {
     READS.fetch_add(1, Ordering::AcqRel);
 }
 
+/// Sends this thread a signal at each copy. A caller that waits for itself is ended by the alarm.
+fn signals_to_this_thread(handler: extern "C" fn(libc::c_int)) -> impl Fn(usize) + Send + Sync {
+    // SAFETY: the handlers read mapped memory, count, and store a flag.
+    let own = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
+        libc::alarm(300);
+        libc::pthread_self()
+    };
+    move |_| {
+        // SAFETY: the thread that asked for the move lives: it waits for it.
+        unsafe { libc::pthread_kill(own, libc::SIGUSR1) };
+    }
+}
+
 #[test]
 fn a_handler_of_the_caller_may_touch_what_moves() {
     in_own_process("a_handler_of_the_caller_may_touch_what_moves", || {
-        // SAFETY: the handler reads mapped memory and counts. A caller that waits for itself is ended by the alarm.
-        let own = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = read_all as *const () as usize;
-            libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
-            libc::alarm(300);
-            libc::pthread_self()
-        };
-        let signal = AtCopy(move |_| {
-            // SAFETY: the thread that asked for the move lives: it waits for it.
-            unsafe { libc::pthread_kill(own, libc::SIGUSR1) };
-        });
+        let signal = AtCopy(signals_to_this_thread(read_all));
         let mover = Mover::new(MoverOptions::new(signal).backend(Backend::Userfaultfd)).unwrap();
         // On the calling thread, and on another.
         for len in [64 << 10, 8 << 20] {
@@ -73,18 +78,7 @@ fn a_handler_of_the_caller_runs_while_a_short_move_waits_for_its_rate() {
     let name = "a_handler_of_the_caller_runs_while_a_short_move_waits_for_its_rate";
     in_own_process(name, || {
         let flag = STOP.get_or_init(Arc::default);
-        // SAFETY: the handler stores a flag.
-        let own = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = stop as *const () as usize;
-            libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
-            libc::alarm(60);
-            libc::pthread_self()
-        };
-        let signal = AtCopy(move |_| {
-            // SAFETY: the thread that asked for the move lives: it waits for it.
-            unsafe { libc::pthread_kill(own, libc::SIGUSR1) };
-        });
+        let signal = AtCopy(signals_to_this_thread(stop));
         let mover = Mover::new(MoverOptions::new(signal).backend(Backend::Userfaultfd)).unwrap();
         let regions = [1, 2].map(|seed| Region::filled(LEN, Kind::Base, seed));
         assert_eq!(mover.prefill(0, PAGE, LEN).unwrap(), LEN);
