@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a result goes: stdout, or a file that is replaced whole or not at all.
 //!
-//! A file is written without a name and then put in its place, so that a failure leaves the old one, and nothing else.
+//! A file is written beside its place and then put there, so that a failure leaves the old one, and nothing else.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde::Serialize;
 use tempfile::TempPath;
 
@@ -102,37 +100,34 @@ enum Kind {
     Whole(Whole),
 }
 
-/// A file that is not in its place yet. It has no name, where the file system can do that, so that not even a killed
-/// process leaves it.
+/// A file that is not in its place yet. It goes away when it is dropped, and when a signal ends the command.
 struct Whole {
     file: fs::File,
-    folder: PathBuf,
-    name: Option<(TempPath, Unfinished)>,
+    name: TempPath,
+    _unfinished: Unfinished,
 }
 
 impl Whole {
     /// A new file that will replace `path`, in the same folder.
     fn new(path: &Path) -> io::Result<Self> {
-        let folder = folder(path);
+        let mut options = OpenOptions::new();
         // As any new file: the umask decides.
-        let mode = Mode::from_raw_mode(0o666);
-        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        let (file, name) = match rustix::fs::openat(CWD, folder, flags, mode) {
-            Ok(file) => (file.into(), None),
-            Err(_) => {
-                let mut options = OpenOptions::new();
-                options.write(true).create_new(true).mode(0o666);
-                let (file, name) = named(folder, |name| options.open(name))?;
-                (file, Some(name))
-            }
+        options.write(true).create_new(true).mode(0o666);
+        let make = |name: &Path| {
+            // Before the file is there: a signal in between would leave it.
+            let unfinished = Unfinished::new(name)?;
+            Ok((options.open(name)?, unfinished))
         };
+        let mut builder = tempfile::Builder::new();
+        let made = builder.prefix(".memferry-").make_in(folder(path), make)?;
+        let ((file, unfinished), name) = made.into_parts();
         if let Ok(old) = fs::metadata(path) {
             file.set_permissions(old.permissions())?;
         }
         Ok(Self {
             file,
-            folder: folder.to_owned(),
             name,
+            _unfinished: unfinished,
         })
     }
 
@@ -140,37 +135,9 @@ impl Whole {
     fn commit(self, path: &Path) -> io::Result<u64> {
         self.file.sync_all()?;
         let bytes = self.file.metadata()?.len();
-        let name = match self.name {
-            Some(name) => name,
-            None => {
-                let ours = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-                let link = |name: &Path| {
-                    let follow = AtFlags::SYMLINK_FOLLOW;
-                    rustix::fs::linkat(CWD, &ours, CWD, name, follow).map_err(io::Error::from)
-                };
-                named(&self.folder, link)?.1
-            }
-        };
-        name.0.persist(path).map_err(|error| error.error)?;
+        self.name.persist(path).map_err(|error| error.error)?;
         Ok(bytes)
     }
-}
-
-/// Makes a file with a new name, which goes away when it is dropped, and when a signal ends the command.
-fn named<T>(
-    folder: &Path,
-    mut make: impl FnMut(&Path) -> io::Result<T>,
-) -> io::Result<(T, (TempPath, Unfinished))> {
-    let make = |name: &Path| {
-        // Before the file is there: a signal in between would leave it.
-        let unfinished = Unfinished::new(name)?;
-        make(name).map(|made| (made, unfinished))
-    };
-    let made = tempfile::Builder::new()
-        .prefix(".memferry-")
-        .make_in(folder, make)?;
-    let ((made, unfinished), name) = made.into_parts();
-    Ok((made, (name, unfinished)))
 }
 
 impl Target {
@@ -352,19 +319,6 @@ mod tests {
         target.write("new").expect("write");
         assert!(fs::symlink_metadata(&link).expect("stat").is_symlink());
         assert_eq!(fs::read_to_string(&real).expect("read"), "new");
-    }
-
-    #[test]
-    fn an_unwritten_target_has_no_name() {
-        let folder = tempfile::tempdir().expect("folder");
-        let flags = OFlags::TMPFILE | OFlags::WRONLY;
-        if let Err(error) = rustix::fs::open(folder.path(), flags, Mode::empty()) {
-            return println!("not run: files here have names ({error})");
-        }
-        let target = Target::open(&folder.path().join("result.json")).expect("open");
-        assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 0);
-        target.write("whole").expect("write");
-        assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 1);
     }
 
     #[test]

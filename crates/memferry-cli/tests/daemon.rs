@@ -15,7 +15,6 @@ use command::machine::tiered;
 use command::waiting::Waiting;
 use command::{
     check_head, command, done, fails, has, json, memferry, status, stderr, stdout, synthetic,
-    without_o_tmpfile,
 };
 use memferry_bench::synthetic::put;
 use serde_json::Value;
@@ -108,15 +107,13 @@ fn a_log_that_cannot_be_written_ends_nothing() {
     has(&done(&daemon.output().expect("start")), "only watches");
 }
 
-/// Files have names while they are written where the file system has no O_TMPFILE.
 #[test]
-fn a_daemon_that_writes_a_named_file_ends_in_order_when_asked() {
+fn a_daemon_that_writes_a_file_ends_in_order_when_asked() {
     let root = tiered();
     configure(root.path(), GROUP);
     let file = root.path().join("status.json");
     let mut once = daemon(root.path());
     once.arg("--once").arg(format!("--json={}", file.display()));
-    without_o_tmpfile(&mut once);
     let mut once = Waiting(once.spawn().expect("start"));
     let top = format!("top --once --root {}", root.path().display());
     once.until(|_| (status(&memferry(&top)) == 0).then_some(()));

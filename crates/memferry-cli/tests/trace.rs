@@ -10,10 +10,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 
 use command::waiting::Waiting;
-use command::{
-    done, fails, has, json, memferry, status, stderr, stdout, with_signals, without_o_tmpfile,
-    words,
-};
+use command::{done, fails, has, json, memferry, status, stderr, stdout, with_signals, words};
 
 /// Runs `memferry trace` in a folder of its own; what it names without a path is there.
 fn trace(folder: &Path, line: &str) -> Output {
@@ -325,7 +322,6 @@ fn a_trace_is_reduced_into_another() {
     assert_eq!(info(&path)["events"], 40, "the trace itself stays");
 }
 
-/// Files have names while they are written where the file system has no O_TMPFILE.
 #[test]
 fn a_signal_leaves_no_temporary_file() {
     let folder = tempfile::tempdir().expect("folder");
@@ -337,7 +333,6 @@ fn a_signal_leaves_no_temporary_file() {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    without_o_tmpfile(&mut import);
     let mut child = Waiting(import.spawn().expect("start"));
     child.until(|_| (names() > 0).then_some(()));
     child.signal(libc::SIGTERM);

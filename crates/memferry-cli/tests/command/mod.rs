@@ -38,46 +38,6 @@ pub fn with_signals(command: &mut Command, action: libc::sighandler_t) {
     }
 }
 
-/// Makes openat(2) with O_TMPFILE fail in the child, as on a file system that has none.
-pub fn without_o_tmpfile(command: &mut Command) {
-    // SAFETY: prctl(2) alone, and memory of its frame.
-    unsafe { command.pre_exec(refuse_o_tmpfile) };
-}
-
-fn refuse_o_tmpfile() -> std::io::Result<()> {
-    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const IS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
-    const ANSWER: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    const FLAGS: u32 = libc::O_TMPFILE as u32;
-    let step = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-    // Offsets of struct seccomp_data: nr, and the low half of args[2].
-    let mut steps = [
-        step(LOAD, 0, 0, 0),
-        step(IS, libc::SYS_openat as u32, 0, 4),
-        step(LOAD, 32, 0, 0),
-        step(AND, FLAGS, 0, 0),
-        step(IS, FLAGS, 0, 1),
-        step(
-            ANSWER,
-            libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32,
-            0,
-            0,
-        ),
-        step(ANSWER, libc::SECCOMP_RET_ALLOW, 0, 0),
-    ];
-    let program = libc::sock_fprog {
-        len: steps.len() as u16,
-        filter: steps.as_mut_ptr(),
-    };
-    // SAFETY: both take numbers, and the program lives until the call returns.
-    let set = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
-    };
-    set.then_some(()).ok_or_else(std::io::Error::last_os_error)
-}
-
 /// The words of a line.
 pub fn words(line: &str) -> Vec<&str> {
     line.split_terminator(' ').collect()
