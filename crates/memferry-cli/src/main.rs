@@ -87,11 +87,11 @@ fn measure(bench: &Bench) -> Result<(), Failure> {
         Bench::Reproduce(args) if args.list => return list(args),
         _ => {}
     }
+    let ui = Ui::new();
+    ui.catch_interrupts()?;
     // A file that cannot be written is told before the minutes of measuring.
     let (json, published) = bench.output();
     let results = Results::open(json, &[])?;
-    let ui = Ui::new();
-    ui.catch_interrupts()?;
     let (file, failure) = match memferry_bench::run(bench, &ui) {
         Ok(file) => (Some(file), None),
         Err(mut failure) => (failure.take_partial(), Some(failure)),

@@ -30,6 +30,8 @@ const FRAME: Duration = Duration::from_millis(100);
 
 /// Moves the pages, or says where they lie.
 pub fn run(args: &ProcessArgs) -> Result<(), Failure> {
+    let ui = Ui::new();
+    ui.catch_interrupts()?;
     let results = Results::open(&args.shown.json, &[])?;
     let topology = crate::topology::read()?;
     for node in args.from.iter().chain([&args.to]) {
@@ -41,8 +43,6 @@ pub fn run(args: &ProcessArgs) -> Result<(), Failure> {
         (None, Some(unit)) => Some(Cgroup::of_unit(root, unit)?),
         (None, None) => None,
     };
-    let ui = Ui::new();
-    ui.catch_interrupts()?;
     let mut description = Description::new(args, cgroup.as_ref());
     let done = match (&cgroup, target.pid) {
         (Some(cgroup), _) => all_of(args, cgroup, &ui, &mut description),

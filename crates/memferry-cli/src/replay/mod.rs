@@ -53,6 +53,8 @@ struct Job {
 
 /// Replays the traces and shows what came of it.
 pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
+    let ui = Ui::new();
+    ui.catch_interrupts()?;
     // A file that cannot be written is told before the work.
     let results = Results::open(&args.json, &args.traces)?;
     let others: Vec<PathBuf> = (args.traces.iter().chain(args.json.file()))
@@ -61,8 +63,6 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let html = (args.html.as_deref())
         .map(|path| Target::open_beside(path, &others))
         .transpose()?;
-    let ui = Ui::new();
-    ui.catch_interrupts()?;
     let kinds = args.kinds();
     let loaded = load_all(args, &ui)?;
     let cases = replay_all(args, &loaded, &kinds, &ui)?;

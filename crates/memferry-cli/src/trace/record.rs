@@ -42,12 +42,12 @@ pub fn run(args: &RecordArgs) -> Result<(), Failure> {
         ));
     }
     let version = version()?;
+    let ui = Ui::quiet();
+    ui.catch_interrupts()?;
     let out = Target::open(&args.output)?.stream();
     let header = header(args, &version);
     let not_written = |error| super::failure(&args.output, &args.output, error);
     let mut recorder = Recorder::new(out, &header, args.reduction.span()).map_err(not_written)?;
-    let ui = Ui::quiet();
-    ui.catch_interrupts()?;
     let (log, writing) = pipe::new().map_err(not_started)?;
     let child = start(args, &writing)?;
     let enough = AtomicBool::new(false);
