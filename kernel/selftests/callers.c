@@ -179,11 +179,8 @@ static void drop_low(struct range *range)
  */
 static void run_compaction(struct range *range)
 {
-	for (int try = 0; try < 20 && range_moved_percent(range) < 90; try++) {
-		if (try)
-			usleep(100000);
-		file_write("1", "/sys/devices/system/node/node%d/compact", node_at(1));
-	}
+	wait_until((file_write("1", "/sys/devices/system/node/node%d/compact", node_at(1)),
+		    range_moved_percent(range) >= 90), PATIENCE_MS, 100000);
 }
 
 static bool make_demotable(struct range *range)

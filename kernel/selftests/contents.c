@@ -18,7 +18,7 @@
 #define TRIES		20
 
 /* How long a page may be busy, and a writer without a CPU, on a machine that stands still. */
-#define PATIENCE_MS	10000
+#define PATIENCE_MS	60000
 
 static unsigned int nr_writers(void)
 {

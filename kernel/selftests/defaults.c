@@ -369,7 +369,7 @@ static bool make_slow(struct range *range)
 {
 	if (node_slow() < 0 || !range_make(range, 64 * MIB, node_slow(), false))
 		return false;
-	pghot_settle(range->at);
+	pages_settle(range->at);
 	return true;
 }
 

@@ -31,7 +31,7 @@
 #define STALL_NS	(HOG_MS * 1000000LL * 2 / 3)
 #define HOG_SECONDS	15
 /* A host that is busy itself may keep a batch waiting as long as the hog would, now and then. */
-#define HOG_ROUNDS	3
+#define HOG_ROUNDS	10
 
 /*
  * The kernel takes single pages off their lists for a moment, for compaction, and then they do

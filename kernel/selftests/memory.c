@@ -32,7 +32,7 @@
 #endif
 
 /* Waits of this many milliseconds at most, for what the kernel does by itself. */
-#define PATIENCE_MS	10000
+#define PATIENCE_MS	60000
 
 void *reserve(size_t bytes)
 {
@@ -235,6 +235,7 @@ static bool settle_swapped(struct memory *memory)
 	size_t pages = memory->bytes / page_bytes(), found = 0;
 
 	for (int try = 0; try < 5; try++) {
+		pages_settle(memory->at);
 		madvise(memory->at, memory->bytes, MADV_PAGEOUT);
 		read_pages(memory->at, memory->bytes);
 		found = pages_flagged(memory->at, memory->bytes, PAGE_SWAPCACHE);

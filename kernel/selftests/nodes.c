@@ -235,6 +235,15 @@ size_t pages_off(const void *at, size_t bytes, int node)
 	return count_pages(at, bytes, node, false);
 }
 
+void pages_settle(void *at)
+{
+	int node = node_of(at), status;
+
+	/* Moves nothing, but comes to all CPUs before. */
+	if (node < 0 || move_pages(0, 1, &at, &node, &status, MPOL_MF_MOVE) || status != node)
+		tap_bail("move_pages(2) did not look at a page");
+}
+
 size_t move_range_counting(void *at, size_t bytes, size_t folio, int node, int flags, int tries,
 			   size_t *moved)
 {

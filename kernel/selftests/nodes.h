@@ -54,6 +54,12 @@ size_t pages_off(const void *at, size_t bytes, int node);
  */
 void nodes_of(const void *at, size_t bytes, int *nodes);
 
+/*
+ * Pages that were touched last wait on a CPU for their LRU list, where nothing isolates them;
+ * after this all pages are on one. @at is any page of ours.
+ */
+void pages_settle(void *at);
+
 /* Where this task's new pages go from now on; MPOL_DEFAULT for anywhere. 0 or -errno. */
 int memory_policy(int mode, int node);
 

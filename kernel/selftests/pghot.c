@@ -143,15 +143,6 @@ bool pghot_precise(void)
 	return strstr(text, "format precise");
 }
 
-void pghot_settle(void *at)
-{
-	int node = node_of(at), status;
-
-	/* Moves nothing, but comes to all CPUs before. */
-	if (node < 0 || move_pages(0, 1, &at, &node, &status, MPOL_MF_MOVE) || status != node)
-		tap_bail("move_pages(2) did not look at a page");
-}
-
 void pghot_run_on(int node)
 {
 	char text[64] = "";
@@ -175,7 +166,7 @@ struct content *pghot_content(int node, void *at, size_t bytes, unsigned int wri
 		tap_bail("no room on node %d", node);
 	content = content_new(at, bytes, writers);
 	content_fill(content);
-	pghot_settle(at);
+	pages_settle(at);
 	return content;
 }
 

@@ -55,12 +55,6 @@ long long pghot_status(const char *name);
 bool pghot_precise(void);
 
 /*
- * Pages that were touched last wait on a CPU for their LRU list, where no source sees them;
- * after this all pages are on one. @at is any page of ours.
- */
-void pghot_settle(void *at);
-
-/*
  * From now on this thread and those that it makes run on the CPUs of a node. If they are never idle
  * while another thread is to be in time, it is the last node: see lab/README.md, --steady-clock.
  */

@@ -81,7 +81,7 @@ static void fill(struct filler *fillers, int nodes)
 		usleep(500000);
 	}
 	for (int n = 0; n < nodes; n++)
-		pghot_settle(fillers[n].at);
+		pages_settle(fillers[n].at);
 }
 
 static size_t filler_wrong(const struct filler *filler)

@@ -162,7 +162,7 @@ static void test_file(void)
 		read_pages(at, BYTES);
 		pause();
 	}
-	pghot_settle(at);
+	pages_settle(at);
 	pghot_start(PGHOT_HINTFAULT);
 	for (long long end = now_ms() + PATIENCE_MS; now_ms() < end; ) {
 		read_pages(at, BYTES);

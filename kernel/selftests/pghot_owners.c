@@ -143,7 +143,7 @@ static void make_region(struct region *region, const struct rule *rule)
 	memory_policy(rule->task_mode, node_number[SLOW]);
 	if (rule->mode && syscall(SYS_mbind, region->at, BYTES, rule->mode, &bits, 64, 0))
 		tap_bail("%s: mbind: %s", rule->name, strerror(errno));
-	pghot_settle(region->at);
+	pages_settle(region->at);
 	if (pages_on(region->at, BYTES, node_number[SLOW]) != PAGES)
 		tap_bail("%s is not on the slow node", rule->name);
 	if (rule->anonymous)
@@ -325,7 +325,7 @@ static void test_neighbour(void)
 	}
 	wait_made(region, &rule);
 	/* Folios that a CPU has not put on an LRU list yet stay. */
-	pghot_settle(region->at);
+	pages_settle(region->at);
 	pghot_start(PGHOT_HWHINT);
 	/* Its accesses come first. */
 	wait_until(region->uses >= 4, PATIENCE_MS, 1000);

@@ -147,7 +147,7 @@ static void test_scan(const char *name)
 	/* Enough folios that those of others, a handful, cannot stand for them. */
 	if (!memory_test(&memory, kind_named(name), bytes, node_slow(), 0))
 		return;
-	pghot_settle(memory.at);
+	pages_settle(memory.at);
 	folios = memory_folios_wanted(&memory);
 	reader_start(memory.at, memory.bytes);
 	set_sources(1 << PGHOT_PGTSCAN);
@@ -205,7 +205,7 @@ static void test_idle_tracking(void)
 	uint64_t touched, left;
 
 	memset(at, 1, BYTES);
-	pghot_settle(at);
+	pages_settle(at);
 	touched = page_frame(at);
 	left = page_frame(at + page_bytes());
 	if (touched == NO_FRAME || !idle_mark(touched) || !idle_mark(left))
@@ -263,7 +263,7 @@ static void test_samples(void)
 
 	sched_getaffinity(0, sizeof(all), &all);
 	memory_need(&memory, "memory file", BYTES, node_slow(), 0);
-	pghot_settle(memory.at);
+	pages_settle(memory.at);
 	before = pghot_status("recorded_hwhints");
 	tap_ok(!file_write(PGHOT_FAULTS, PGHOT_EVENT) && !set_sources(1 << PGHOT_HWHINT),
 	       "minor faults are an event");

@@ -109,7 +109,7 @@ static unsigned char *fill(int node, bool huge, long long spare, size_t *bytes)
 	}
 	/* What stays bound may not be demoted. */
 	bind_range(at, node_bytes(node), MPOL_DEFAULT, 0, 0);
-	pghot_settle(at);
+	pages_settle(at);
 	return at;
 }
 

@@ -327,8 +327,11 @@ mod tests {
             cost.move_pages_ns > 0.0 && cost.userfaultfd_ns > 0.0,
             "{cost:?}"
         );
-        // The same bytes by sixteen times the calls.
-        assert!(cost.userfaultfd_pieces_ns > cost.userfaultfd_ns, "{cost:?}");
+        // The same bytes by sixteen times the calls. Other tests' threads disturb either way now and then.
+        let costs = || (0..20).map(|_| bench.between([0, 0], None).unwrap());
+        let whole = least(costs().map(|cost| cost.userfaultfd_ns));
+        let pieces = least(costs().map(|cost| cost.userfaultfd_pieces_ns));
+        assert!(pieces > whole, "{pieces} {whole}");
         assert_eq!(least([3.0, 1.0, 1000.0].into_iter()), 1.0);
     }
 }

@@ -276,13 +276,14 @@ static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 no
 	if (pfn - section->start_pfn >= PAGES_PER_SECTION)
 		return false;
 	record = pghot_record_in(section, pfn);
+	/* Before the page is ready: kmigrated may take it at once. */
+	pghot_vote(section, pfn, node);
 	/* Each access counts (params->step is 0), so no random number is drawn. */
 	new = pghot_record_change(record, old, pghot_precise ?
 				  ferry_hot32_access(old, params, now, weight, 0, node) :
 				  ferry_hot8_access(old, params, now, weight, 0));
 	ready = pghot_is_ready(new);
 	trace_pghot_reported(pfn, node, src, ready);
-	pghot_vote(section, pfn, node);
 	if (ready && !node_is_toptier(section->nid))
 		pghot_kick(section, pfn, src, !pghot_is_ready(old));
 	return true;
