@@ -235,6 +235,7 @@ static bool settle_swapped(struct memory *memory)
 	size_t pages = memory->bytes / page_bytes(), found = 0;
 
 	for (int try = 0; try < 5; try++) {
+		/* What waits on another CPU for its list is not paged out. */
 		pages_settle(memory->at);
 		madvise(memory->at, memory->bytes, MADV_PAGEOUT);
 		read_pages(memory->at, memory->bytes);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a result goes: stdout, or a file that is replaced whole or not at all.
 //!
-//! A file is written beside its place and then put there, so that a failure leaves the old one, and nothing else.
+//! A file is written beside its place and then put there, so that a failure leaves the old one, and nothing else
+//! (but SIGKILL, which may leave a `.memferry-` file).
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
