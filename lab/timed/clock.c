@@ -253,25 +253,30 @@ void clock_look(unsigned int cpu, void *data)
 	}
 }
 
+void clock_exact(unsigned int cpu, void *data)
+{
+	(void)data;
+	wait_for_others(cpu, advance(cpu));
+}
+
 /*
- * A loop that does nothing but read the clock until some time passes in steps of up to SPIN_STEP_PS once it has read it SPIN_READS
- * times: the kernel's delays at boot would take a minute of the host.
+ * A loop that does nothing but read the clock until some time passes in steps of SPIN_STEP_PS once it has read it SPIN_READS times:
+ * the kernel's delays at boot would take a minute of the host.
  */
 enum { SPIN_READS = 1000, SPIN_INSTRUCTIONS = 64 };
 static const uint64_t SPIN_STEP_PS = 1000000;
 
-void clock_exact(unsigned int cpu, void *data)
+void clock_read(unsigned int cpu, void *data)
 {
 	struct clock *clock = &clocks[cpu];
 	struct score *score = cpus[cpu].score;
 
-	(void)data;
 	if (score->instructions - clock->read_at > SPIN_INSTRUCTIONS)
 		clock->reads = 0;
 	else if (++clock->reads > SPIN_READS)
 		score->spent += SPIN_STEP_PS;
 	clock->read_at = score->instructions;
-	wait_for_others(cpu, advance(cpu));
+	clock_exact(cpu, data);
 }
 
 static uint64_t own_ps(void)

@@ -40,7 +40,7 @@ typedef struct {
 } qemu_plugin_u64;
 
 enum { CB_NO_REGS, CB_R_REGS };
-enum { INLINE_ADD_U64, INLINE_STORE_U64 };
+enum { INLINE_ADD_U64 };
 /* Unsigned comparisons of the entry with a constant. */
 enum { COND_GE = 7 };
 enum { MEM_R = 1, MEM_W };
@@ -66,8 +66,6 @@ void qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(struct qemu_plugin_tb *tb
 void qemu_plugin_register_vcpu_tb_exec_cond_cb(struct qemu_plugin_tb *tb, vcpu_cb cb, int flags, int cond, qemu_plugin_u64 entry,
 					       uint64_t value, void *data);
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn, vcpu_cb cb, int flags, void *data);
-void qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(struct qemu_plugin_insn *insn, int op, qemu_plugin_u64 entry,
-							 uint64_t value);
 void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *insn, vcpu_mem_cb cb, int flags, int rw, void *data);
 struct qemu_plugin_hwaddr *qemu_plugin_get_hwaddr(qemu_plugin_meminfo_t info, uint64_t address);
 bool qemu_plugin_hwaddr_is_io(const struct qemu_plugin_hwaddr *address);
