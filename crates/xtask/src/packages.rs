@@ -12,12 +12,14 @@ use crate::build::{self, Image, copy};
 use crate::cache::{Key, make_folder};
 use crate::command;
 use crate::lab::Lab;
-use crate::series::MACHINE;
 use crate::tree::{Tree, files_below, files_ending};
 use crate::ui::step;
 
 /// Where a checkout has the packages.
 pub const FOLDER: &str = "target/kernel-deb";
+
+/// What they are for.
+const ARCH: &str = "x86_64";
 
 /// The folders and modules that a guest gets: the series', and what the tests' disks need. All of Debian's are 400 MiB.
 const MODULES: [&str; 9] = [
@@ -35,8 +37,8 @@ const MODULES: [&str; 9] = [
 /// The kernel of the packages that the checkout `root` has, from the cache if it was there before.
 pub fn image(lab: &Lab) -> Result<Image> {
     let (root, machine) = (&lab.root, &lab.machine);
-    if machine.name != MACHINE {
-        bail!("profile debian is for machine {MACHINE}: there are no packages for others");
+    if machine.kernel.arch != ARCH {
+        bail!("profile debian is for {ARCH}: there are no packages for others");
     }
     let sources = build::modules(root)?;
     let (kernel, headers) = find(&root.join(FOLDER))?;
