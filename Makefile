@@ -17,7 +17,7 @@ LAB := $(XTASK) lab
 GUESTS ?= 2
 SUITE := $(LAB) --guests $(GUESTS)
 
-.PHONY: help demo test test-all lab lab-tiering lab-zcu102 lab-debug lab-kcsan check bench install uninstall deb test-deb test-kubernetes setup setup-tests setup-test-all setup-deb setup-test-deb setup-test-kubernetes kernel-series kernel-check kernel-deb clean
+.PHONY: help demo test test-all lab lab-tiering lab-timed lab-zcu102 lab-debug lab-kcsan check bench install uninstall deb test-deb test-kubernetes setup setup-tests setup-test-all setup-deb setup-test-deb setup-test-kubernetes kernel-series kernel-check kernel-deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -64,6 +64,9 @@ lab: setup ## build Linux without and with the series, test both in virtual mach
 
 lab-tiering: setup ## the daemon with a workload in a virtual machine with a slow tier: what `memferry top` and the metrics show
 	$(LAB) --profile release --seconds 600 --programs lab/tiering -- tiering.sh
+
+lab-timed: setup ## the tests of the model by which the memory of a virtual machine takes time
+	$(LAB) --machine timed
 
 lab-zcu102: setup ## the same tests on arm64 with eight DMA channels, without and with the series, and with large base pages
 	$(SUITE) --machine zcu102 --profile vanilla,release,release-64k

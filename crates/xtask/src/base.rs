@@ -3,7 +3,6 @@
 //! is for `source`.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
@@ -12,7 +11,6 @@ use serde::Deserialize;
 use crate::apt;
 use crate::cache::{Cache, make_folder};
 use crate::cli::Usage;
-use crate::command;
 use crate::host;
 use crate::ui::step;
 
@@ -131,17 +129,11 @@ impl Base {
 /// Unpacks Debian's `package` of `suite` in `folder`, with a list of suites of its own: the host's stays as it is.
 fn fetch(package: &str, suite: &str, folder: &Path) -> Result<()> {
     step!("fetching {package} of {suite}");
-    let mut mirrors = Command::new("apt-get");
-    mirrors.args(["indextargets", "--format", "$(REPO_URI)"]);
-    mirrors.args(["Created-By: Packages", "Origin: Debian", "Label: Debian"]);
-    let mirror = command::first_line(&mut mirrors)
-        .ok()
-        .filter(|uri| !uri.is_empty())
-        .with_context(|| {
-            format!(
-                "apt-get knows no mirror of Debian, which has {package} in {suite}; name a tarball with --source"
-            )
-        })?;
+    let mirror = apt::mirror().with_context(|| {
+        format!(
+            "apt-get knows no mirror of Debian, which has {package} in {suite}; name a tarball with --source"
+        )
+    })?;
     let log = folder.with_file_name(format!("{package}.log"));
     make_folder(folder, |part| {
         let list = part.join("sources.list");

@@ -90,6 +90,10 @@ pub struct LabArgs {
     /// More of the guest's kernel command line
     #[arg(long, value_name = "WORDS")]
     pub append: Option<String>,
+    /// Replace a parameter of the table `[timed]` of a timed machine, as in latency_ps=100000,250000/250000,100000: a comma
+    /// between integers, / between rows; can be repeated
+    #[arg(long = "set", value_name = "NAME=VALUES")]
+    pub sets: Vec<String>,
     /// Put the static programs of this folder into the guest, before all others in PATH
     #[arg(long, value_name = "FOLDER")]
     pub programs: Option<PathBuf>,
@@ -97,7 +101,7 @@ pub struct LabArgs {
     /// executes no breakpoint that is gone
     #[arg(long)]
     pub steady_clock: bool,
-    /// How long COMMAND may take on a release kernel
+    /// How long COMMAND may take on a release kernel, by the host's clock
     #[arg(long, value_name = "N", default_value_t = 600)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..1_000_000))]
     pub seconds: u64,

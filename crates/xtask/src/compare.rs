@@ -84,6 +84,7 @@ pub fn run(lab: &Lab) -> Result<bool> {
             image: build::image(lab, profile)?,
             programs: programs.clone(),
             accelerator: Accelerator::Counting,
+            model: None,
             patience: 1,
             guests: 1,
             short: false,

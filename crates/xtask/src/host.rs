@@ -56,7 +56,11 @@ pub fn needs(machine: &Machine) -> Vec<Need> {
 
 /// The files that `machine` needs and others do not.
 fn files_of(machine: &Machine) -> Vec<String> {
-    let mut files = vec![machine.qemu.program.clone()];
+    let mut files = Vec::new();
+    // The QEMU of a timed machine is for `emulator`.
+    if machine.timed.is_none() {
+        files.push(machine.qemu.program.clone());
+    }
     if machine.guest.debian_arch.is_none() {
         files.push(BUSYBOX.0.to_owned());
     }

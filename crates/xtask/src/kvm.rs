@@ -25,9 +25,12 @@ use crate::ui::step;
 /// How long a guest may take to its first process with KVM: it needs one or two seconds.
 const BOOT: Duration = Duration::from_secs(20);
 
-/// KVM if it works, else emulation.
+/// KVM if it works, else emulation; of a timed machine its own.
 pub fn accelerator(lab: &Lab, image: &Image, programs: &Programs) -> Result<Accelerator> {
     let machine = &lab.machine;
+    if machine.timed.is_some() {
+        return Ok(Accelerator::Timed);
+    }
     let device = OpenOptions::new().read(true).write(true).open("/dev/kvm");
     if machine.qemu.kvm.is_empty() || device.is_err() {
         return Ok(Accelerator::Tcg);
@@ -60,7 +63,7 @@ pub fn accelerator(lab: &Lab, image: &Image, programs: &Programs) -> Result<Acce
 
 /// Whether a guest runs its first process with KVM.
 fn boots(machine: &Machine, image: &Image, files: &[u8]) -> Result<bool> {
-    let Ok(qemu) = Qemu::start(machine, Accelerator::Kvm, &image.kernel(), files, "") else {
+    let Ok(qemu) = Qemu::start(machine, Accelerator::Kvm, None, &image.kernel(), files, "") else {
         return Ok(false);
     };
     let limits = Limits {

@@ -10,6 +10,7 @@ use fs_err as fs;
 use serde::Deserialize;
 
 use crate::cli::Usage;
+use crate::timed::Timed;
 use crate::tree::files_ending;
 
 /// One machine.
@@ -22,6 +23,8 @@ pub struct Machine {
     pub kernel: Kernel,
     pub guest: Guest,
     pub qemu: Qemu,
+    /// How its memory takes time, if it does.
+    pub timed: Option<Timed>,
 }
 
 /// A file that describes a machine by another one.
@@ -73,6 +76,8 @@ pub enum Feature {
     DmaChannels,
     /// Two nodes of four CPUs, two last-level caches each.
     FourCaches,
+    /// Memory that takes time, by a model.
+    Timed,
 }
 
 /// What runs in it.
@@ -83,7 +88,7 @@ pub struct Guest {
     pub debian_arch: Option<String>,
     /// None where Rust programs cannot be built for it.
     pub rust_target: Option<String>,
-    /// What tests may need of it; `rust` goes with `rust_target`.
+    /// What tests may need of it; `rust` goes with `rust_target`, and `timed` with the table `[timed]`.
     #[serde(default)]
     pub has: Vec<Feature>,
     /// Serial ports: for the kernel's messages, and for what tests print and leave.
@@ -105,12 +110,20 @@ pub struct Qemu {
     /// Arguments for hardware virtualisation; none where the architectures differ.
     #[serde(default)]
     pub kvm: Vec<String>,
+    /// Arguments for emulation; a timed machine has those of `timed` alone.
+    #[serde(default)]
     pub tcg: Vec<String>,
     /// What the kernel's command line says only then.
     #[serde(default)]
     pub tcg_append: String,
     /// Arguments for an emulation whose clock counts instructions.
+    #[serde(default)]
     pub counting: Vec<String>,
+    /// Arguments for an emulation whose clock is modelled, and what the kernel's command line says then.
+    #[serde(default)]
+    pub timed: Vec<String>,
+    #[serde(default)]
+    pub timed_append: String,
     /// How long it may take until the first process runs, under emulation.
     pub boot_seconds: u64,
 }
@@ -135,11 +148,12 @@ impl Machine {
                 args,
                 tcg,
                 counting,
+                timed,
                 device_tree,
                 ..
             } = &mut machine.qemu;
             args.extend(variant.args);
-            for emulation in [tcg, counting] {
+            for emulation in [tcg, counting, timed] {
                 emulation.extend(variant.emulated.iter().cloned());
             }
             if let Some(file) = variant.device_tree {
@@ -153,9 +167,35 @@ impl Machine {
         if machine.guest.rust_target.is_some() {
             machine.guest.has.push(Feature::Rust);
         }
+        if let Some(timed) = &machine.timed {
+            timed
+                .check()
+                .with_context(|| format!("{}", path.display()))?;
+            machine.guest.has.push(Feature::Timed);
+        }
         let tree = &mut machine.qemu.device_tree;
         *tree = tree.take().map(|file| folder.join(file));
         Ok(machine)
+    }
+
+    /// Replaces parameters of `[timed]` by `sets`, each NAME=VALUES.
+    pub fn set(&mut self, sets: &[String]) -> Result<()> {
+        if sets.is_empty() {
+            return Ok(());
+        }
+        let Some(timed) = &mut self.timed else {
+            bail!(Usage(format!(
+                "--set is for machines whose memory takes time, and {} is none; try --machine timed",
+                self.name
+            )));
+        };
+        for text in sets {
+            timed.set(text)?;
+        }
+        timed
+            .check()
+            .map_err(|error| Usage(format!("--set: {error}")))?;
+        Ok(())
     }
 }
 
@@ -176,8 +216,40 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for name in names(&root.join("lab")).unwrap() {
             let machine = Machine::read(&root, &name).unwrap();
-            let tree = machine.qemu.device_tree;
-            assert!(tree.is_none_or(|file| file.is_file()), "{name}");
+            let qemu = machine.qemu;
+            assert!(qemu.device_tree.is_none_or(|file| file.is_file()), "{name}");
+            let emulation = if machine.timed.is_some() {
+                vec![qemu.timed]
+            } else {
+                vec![qemu.tcg, qemu.counting]
+            };
+            assert!(emulation.iter().all(|words| !words.is_empty()), "{name}");
+        }
+    }
+
+    #[test]
+    fn timed_machines_say_the_same_of_their_cpus_twice() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for name in names(&root.join("lab")).unwrap() {
+            let Machine { qemu, timed, .. } = Machine::read(&root, &name).unwrap();
+            let Some(timed) = timed else { continue };
+            let at = qemu.args.iter().position(|word| word == "-smp").unwrap();
+            let smp = qemu.args[at + 1].clone() + ",";
+            let lines = timed.lines();
+            let values = |name: &str| -> Vec<u64> {
+                let line = lines.lines().find(|line| line.starts_with(name)).unwrap();
+                line.split(' ')
+                    .skip(1)
+                    .map(|value| value.parse().unwrap())
+                    .collect()
+            };
+            let cpus = values("cpus ")[0];
+            let sockets = values("cpu_node ").into_iter().max().unwrap() + 1;
+            assert!(smp.starts_with(&format!("{cpus},")), "{name}: {smp}");
+            assert!(
+                smp.contains(&format!(",sockets={sockets},")),
+                "{name}: {smp}"
+            );
         }
     }
 

@@ -13,6 +13,7 @@ mod cli;
 mod command;
 mod compare;
 mod deb;
+mod emulator;
 mod guest;
 mod host;
 mod kvm;
@@ -22,6 +23,7 @@ mod linux_tests;
 mod machine;
 mod mail;
 mod mailbox;
+mod model;
 mod packages;
 mod profile;
 mod qemu;
@@ -34,6 +36,7 @@ mod source;
 mod splat;
 mod suite;
 mod tap;
+mod timed;
 mod tree;
 mod ui;
 mod verdict;
@@ -50,7 +53,8 @@ use base::Base;
 use cli::{Cli, LabArgs, Task, Usage};
 use guest::Programs;
 use lab::Lab;
-use machine::Machine;
+use machine::{Feature, Machine};
+use model::Model;
 use profile::Profile;
 use qemu::Accelerator;
 use run::{Kind, Place, Run};
@@ -105,6 +109,13 @@ fn tests(root: &Path, args: &LabArgs, base: Base, source: Option<&Path>) -> Resu
         machine.guest.append.push(' ');
         machine.guest.append.push_str(words);
     }
+    machine.set(&args.sets)?;
+    if args.steady_clock && machine.timed.is_some() {
+        bail!(Usage(format!(
+            "--steady-clock: the clock of {} follows modelled time already; leave the option out",
+            machine.name
+        )));
+    }
     if args.self_test {
         machine.guest.append.push_str(self_test::APPEND);
     }
@@ -122,6 +133,7 @@ fn tests(root: &Path, args: &LabArgs, base: Base, source: Option<&Path>) -> Resu
         chosen(root, args, &machine, *profile)?;
     }
     let lab = Lab::open(root, machine, base, source)?;
+    let model = Model::find(&lab)?;
     let mut good = true;
     for profile in &args.profiles {
         let image = build::image(&lab, *profile)?;
@@ -144,6 +156,7 @@ fn tests(root: &Path, args: &LabArgs, base: Base, source: Option<&Path>) -> Resu
             } else {
                 kvm::accelerator(&lab, &image, &programs)?
             },
+            model: model.as_ref(),
             image,
             programs,
             patience: args.patience,
@@ -165,7 +178,7 @@ fn place(lab: &Lab, args: &LabArgs, profile: Profile) -> Result<Place> {
         Place::take_free(lab, profile, "-shell")
     } else if !args.command.is_empty() {
         Place::take_free(lab, profile, "-command")
-    } else if args.append.is_some() {
+    } else if args.append.is_some() || !args.sets.is_empty() {
         Place::take(lab, profile, "-appended")
     } else {
         Place::take(lab, profile, "")
@@ -225,6 +238,13 @@ fn chosen(root: &Path, args: &LabArgs, machine: &Machine, profile: Profile) -> R
             "no test {name}; there are: {}",
             names.join(", ")
         )));
+    }
+    if args.tests.is_empty() && !args.linux_tests && machine.timed.is_some() {
+        // The others take long there, and find nothing that they do not find on other machines.
+        entries.retain(|entry| entry.needs(Feature::Timed));
+        if entries.is_empty() {
+            bail!("{list} has no test that needs a timed machine");
+        }
     }
     entries.retain(|entry| args.tests.is_empty() || args.tests.contains(&entry.name));
     if !args.tests.is_empty() {

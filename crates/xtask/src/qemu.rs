@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::command;
 use crate::machine::Machine;
+use crate::model::{Memory, Timing};
 
 /// How long QEMU may take to start, on a machine busy with other things.
 const START: Duration = Duration::from_secs(60);
@@ -27,6 +28,8 @@ pub enum Accelerator {
     Tcg,
     /// Emulation by one thread, with a clock that counts instructions.
     Counting,
+    /// Emulation with a clock that follows modelled time.
+    Timed,
 }
 
 impl Accelerator {
@@ -36,6 +39,8 @@ impl Accelerator {
             Self::Kvm | Self::Tcg => 1,
             // One thread emulates all CPUs.
             Self::Counting => 3,
+            // The model looks at every access.
+            Self::Timed => 4,
         }
     }
 }
@@ -64,10 +69,12 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// Boots `kernel` with the `file_system` and these words on its command line, and no one at the console.
+    /// Boots `kernel` with the `file_system` and these words on its command line, and no one at the console. A timed
+    /// machine has a `timing`.
     pub fn start(
         machine: &Machine,
         accelerator: Accelerator,
+        timing: Option<&Timing>,
         kernel: &Path,
         file_system: &[u8],
         append: &str,
@@ -76,21 +83,24 @@ impl Qemu {
         let socket = folder.path().join("wire");
         let listener = UnixListener::bind(&socket).context("make a socket for QEMU")?;
         let append = format!("lab.wire={} {append}", machine.guest.wire);
-        let mut child = command(
+        let (mut command, memory) = command(
             machine,
             accelerator,
+            timing,
             kernel,
             file_system,
             folder.path(),
             &append,
-        )?
-        .args(["-serial", "stdio", "-serial", "chardev:wire", "-chardev"])
-        .arg(format!("socket,id=wire,path={}", socket.display()))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("run {}", machine.qemu.program))?;
+        )?;
+        let mut child = command
+            .args(["-serial", "stdio", "-serial", "chardev:wire", "-chardev"])
+            .arg(format!("socket,id=wire,path={}", socket.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("run {}", machine.qemu.program))?;
+        drop(memory);
 
         let (sender, lines) = mpsc::channel();
         let console = child.stdout.take().context("QEMU's output")?;
@@ -165,39 +175,57 @@ impl Drop for Qemu {
 pub fn interactive(
     machine: &Machine,
     accelerator: Accelerator,
+    timing: Option<&Timing>,
     kernel: &Path,
     file_system: &[u8],
 ) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    command(machine, accelerator, kernel, file_system, folder.path(), "")?
+    let (mut command, _memory) = command(
+        machine,
+        accelerator,
+        timing,
+        kernel,
+        file_system,
+        folder.path(),
+        "",
+    )?;
+    command
         .args(["-serial", "mon:stdio", "-serial", "null"])
         .status()
         .with_context(|| format!("run {}", machine.qemu.program))?;
     Ok(())
 }
 
-/// QEMU's command line, without its serial ports.
+/// QEMU's command line, without its serial ports, and the memory of a timed machine, to be kept until QEMU runs.
 fn command(
     machine: &Machine,
     accelerator: Accelerator,
+    timing: Option<&Timing>,
     kernel: &Path,
     file_system: &[u8],
     folder: &Path,
     append: &str,
-) -> Result<Command> {
+) -> Result<(Command, Option<Memory>)> {
     let packed = folder.join("initramfs.cpio");
     fs::write(&packed, file_system)?;
     // An oops ends the machine: a test after it would prove nothing. A warning does not: it is
     // found on the console.
     let emulated = match accelerator {
         Accelerator::Tcg => machine.qemu.tcg_append.as_str(),
+        Accelerator::Timed => machine.qemu.timed_append.as_str(),
         Accelerator::Kvm | Accelerator::Counting => "",
     };
     let append = format!(
         "console={} panic=-1 oops=panic loglevel=7 printk.devkmsg=on {} {emulated} {append}",
         machine.guest.console, machine.guest.append
     );
-    let mut command = Command::new(&machine.qemu.program);
+    let (mut command, memory) = match (&machine.timed, timing) {
+        (Some(timed), Some(timing)) => {
+            let memory = Memory::new(timed)?;
+            (timing.command(timed, &memory, folder)?, Some(memory))
+        }
+        _ => (Command::new(&machine.qemu.program), None),
+    };
     if let Some(source) = &machine.qemu.device_tree {
         let blob = folder.join("machine.dtb");
         command::logged(
@@ -216,13 +244,14 @@ fn command(
             Accelerator::Kvm => &machine.qemu.kvm,
             Accelerator::Tcg => &machine.qemu.tcg,
             Accelerator::Counting => &machine.qemu.counting,
+            Accelerator::Timed => &machine.qemu.timed,
         })
         .args(["-display", "none", "-no-reboot", "-kernel"])
         .arg(kernel)
         .arg("-initrd")
         .arg(packed)
         .args(["-append", &append]);
-    Ok(command)
+    Ok((command, memory))
 }
 
 /// Sends the lines of `from` until it ends.

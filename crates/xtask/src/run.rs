@@ -17,6 +17,7 @@ use crate::build::Image;
 use crate::cache::Lock;
 use crate::guest::{self, Programs};
 use crate::lab::Lab;
+use crate::model::{Model, Timing};
 use crate::profile::Profile;
 use crate::qemu::{self, Accelerator, Qemu};
 use crate::report;
@@ -43,6 +44,8 @@ pub struct Run<'a> {
     pub image: Image,
     pub programs: Programs,
     pub accelerator: Accelerator,
+    /// Of a timed machine.
+    pub model: Option<&'a Model>,
     /// Multiplies every time limit.
     pub patience: u64,
     /// How many guests share the tests, at the same time.
@@ -173,7 +176,7 @@ impl Run<'_> {
         };
         let mut log = File::create(folder.join(log))?;
         // They take a minute under emulation. One guest shows that they pass.
-        let kunit = kind == Kind::Tests && guest == 1;
+        let kunit = kind == Kind::Tests && guest == 1 && self.model.is_none();
         let mut left: Vec<_> = share.entries.iter().collect();
         let mut verdicts = Vec::new();
         let mut boots = Vec::new();
@@ -184,7 +187,12 @@ impl Run<'_> {
         let mut stale_boots = 0;
         while !left.is_empty() && booted <= REBOOTS + again.len() + stale_boots {
             booted += 1;
-            let boot = self.boot(accelerator, &left, kind, kunit, &mut log)?;
+            let truth = match (guest, booted) {
+                (1, 1) => "truth.json".to_owned(),
+                _ => format!("truth-{guest}-{booted}.json"),
+            };
+            let timing = self.timing(&truth);
+            let boot = self.boot(accelerator, timing, &left, kind, kunit, &mut log)?;
             for test in &boot.tests {
                 let printed: String = test.output.iter().map(|line| format!("{line}\n")).collect();
                 let lost = attempts(&again, &test.name);
@@ -239,9 +247,17 @@ impl Run<'_> {
         qemu::interactive(
             &self.lab.machine,
             self.accelerator,
+            self.timing("truth.json").as_ref(),
             &self.image.kernel(),
             &files,
         )
+    }
+
+    /// How time passes in a boot that leaves the model's totals as `truth` among the results.
+    fn timing(&self, truth: &str) -> Option<Timing<'_>> {
+        let model = self.model?;
+        let truth = self.folder("results").join(truth);
+        Some(Timing { model, truth })
     }
 
     /// Where `part` of what a run leaves is.
@@ -255,6 +271,7 @@ impl Run<'_> {
             Accelerator::Kvm => "KVM",
             Accelerator::Tcg => "emulated",
             Accelerator::Counting => "emulated, counting instructions",
+            Accelerator::Timed => "emulated, modelled time",
         };
         format!(
             "{}, {}: Linux {}, {how}",
@@ -265,6 +282,7 @@ impl Run<'_> {
     fn boot(
         &self,
         accelerator: Accelerator,
+        timing: Option<Timing>,
         entries: &[&Entry],
         kind: Kind,
         kunit: bool,
@@ -285,7 +303,15 @@ impl Run<'_> {
         let kunit = if kunit { "" } else { "kunit.enable=0" };
         let append = format!("{} {kunit}", self.profile.append());
         let kernel = self.image.kernel();
-        let qemu = Qemu::start(&self.lab.machine, accelerator, &kernel, &files, &append)?;
+        let machine = &self.lab.machine;
+        let qemu = Qemu::start(
+            machine,
+            accelerator,
+            timing.as_ref(),
+            &kernel,
+            &files,
+            &append,
+        )?;
         let results = self.folder("results");
         Session::new(&limits, log, &results, kind == Kind::Command).follow(qemu)
     }

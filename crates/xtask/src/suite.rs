@@ -69,6 +69,11 @@ impl Entry {
         }
     }
 
+    /// Whether its machine must have `feature`.
+    pub fn needs(&self, feature: Feature) -> bool {
+        self.needs.contains(&feature)
+    }
+
     /// Why it cannot run on a kernel of `profile` in a machine that `has` so much, or None if it can.
     pub fn lacks(&self, profile: Profile, has: &[Feature]) -> Option<String> {
         let mut lacking = Vec::new();
