@@ -29,7 +29,7 @@ const MODULES: &str = "kernel/selftests/modules";
 const RECIPE: &[u8] = b"1";
 
 /// A finished kernel.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Image {
     /// Holds the files below.
     pub folder: PathBuf,
@@ -71,17 +71,30 @@ pub fn image(lab: &Lab, profile: Profile) -> Result<Image> {
     if profile == Profile::Debian {
         return packages::image(lab);
     }
+    image_of(lab, profile, &inputs(lab, profile)?)
+}
+
+/// What the cache calls the kernel of `profile`, whether it is built or not.
+pub fn name(lab: &Lab, profile: Profile) -> Result<String> {
+    if profile == Profile::Debian {
+        let folder = packages::image(lab)?.folder;
+        let name = folder.file_name().context("a folder in the cache")?;
+        return Ok(name.to_string_lossy().into_owned());
+    }
+    key(lab, &inputs(lab, profile)?)
+}
+
+fn inputs(lab: &Lab, profile: Profile) -> Result<Inputs> {
     let series = if profile.has_series() {
         Series::read(&lab.root, &lab.base)?
     } else {
         Series::none()
     };
-    let inputs = Inputs {
+    Ok(Inputs {
         series,
         options: options(&lab.root, &lab.base, &lab.machine, profile)?,
         modules: modules(&lab.root)?,
-    };
-    image_of(lab, profile, &inputs)
+    })
 }
 
 /// Builds a kernel from `inputs` in the tree of `profile`, or takes it from the cache.

@@ -7,6 +7,8 @@
 //!                              /lab        its state: originals of changed files, logs
 //! images/KEY/                              finished: image, config, modules/
 //! probes/                                  whether KVM works here
+//! qemu/SUITE/                              Debian's QEMU for timed machines, unpacked
+//! timed/KEY/                               the plugin with their model
 //! ```
 
 use std::env;

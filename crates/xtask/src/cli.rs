@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::profile::Profile;
-use crate::{base, series};
+use crate::{base, matrix, series};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -38,6 +38,8 @@ pub enum Task {
     },
     /// Build a kernel, boot it in a virtual machine and run the guest tests, or a command
     Lab(LabArgs),
+    /// Run what is missing of the benchmarks of lab/timed/matrix.toml, on machines whose memory takes time; each says its own --base
+    Timed(matrix::Args),
     /// Count the instructions that a migrated page takes while no migrator is active, with the
     /// series and without
     Compare,

@@ -14,6 +14,7 @@ mod command;
 mod compare;
 mod deb;
 mod emulator;
+mod gains;
 mod guest;
 mod host;
 mod kvm;
@@ -23,6 +24,7 @@ mod linux_tests;
 mod machine;
 mod mail;
 mod mailbox;
+mod matrix;
 mod model;
 mod packages;
 mod profile;
@@ -93,6 +95,7 @@ fn run(cli: Cli) -> Result<bool> {
             Ok(true)
         }
         Task::Lab(args) => tests(root, &args, base, source),
+        Task::Timed(args) => matrix::run(root, &args, source),
         Task::Compare => {
             let machine = Machine::read(root, series::MACHINE)?;
             compare::run(&Lab::open(root, machine, base, source)?)

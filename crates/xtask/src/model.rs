@@ -95,7 +95,7 @@ impl Memory {
 }
 
 /// Names what the sources of the checkout `root` and the compiler make.
-fn key(root: &Path) -> Result<String> {
+pub fn key(root: &Path) -> Result<String> {
     let mut key = Key::default();
     for path in sources(root, "c")?.iter().chain(&sources(root, "h")?) {
         let name = path.file_name().context("a file")?;
