@@ -17,6 +17,14 @@ long long now_ms(void)
 	return now_ns(CLOCK_MONOTONIC) / 1000000;
 }
 
+void sleep_until(long long ns)
+{
+	struct timespec at = { ns / 1000000000LL, ns % 1000000000LL };
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL))
+		;
+}
+
 static int by_size(const void *one, const void *other)
 {
 	const double *a = one, *b = other;

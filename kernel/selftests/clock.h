@@ -13,6 +13,9 @@ long long now_ns(clockid_t clock);
 /* Of CLOCK_MONOTONIC, in milliseconds. */
 long long now_ms(void);
 
+/* Of CLOCK_MONOTONIC. */
+void sleep_until(long long ns);
+
 /* Looks each @us whether @condition holds, for @ms at most. Whether it did at last. */
 #define wait_until(condition, ms, us)						\
 ({										\
