@@ -7,7 +7,6 @@
 #include "tap.h"
 
 #include <errno.h>
-#include <immintrin.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -200,25 +199,4 @@ void timed_counts(const void *at, size_t pages, uint32_t *counts)
 {
 	if (!call(COUNTS, (uintptr_t)at, pages, (uintptr_t)counts))
 		tap_bail("the machine does not tell misses per page");
-}
-
-uint64_t timed_cycles(void)
-{
-	_mm_lfence();
-	return __builtin_ia32_rdtsc();
-}
-
-void timed_pause(void)
-{
-	_mm_pause();
-}
-
-void timed_store_past_caches(uint64_t *at, uint64_t value)
-{
-	_mm_stream_si64((long long *)at, value);
-}
-
-void timed_store_fence(void)
-{
-	_mm_sfence();
 }

@@ -6,6 +6,7 @@
 #ifndef _TIMED_H
 #define _TIMED_H
 
+#include <immintrin.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -77,13 +78,27 @@ void timed_watch(const void *at, size_t bytes);
 void timed_counts(const void *at, size_t pages, uint32_t *counts);
 
 /* The time stamp counter, after all loads before it. */
-uint64_t timed_cycles(void);
+static inline uint64_t timed_cycles(void)
+{
+	_mm_lfence();
+	return __builtin_ia32_rdtsc();
+}
 
 /* For loops that wait: the CPU looks at the line anew. */
-void timed_pause(void);
+static inline void timed_pause(void)
+{
+	_mm_pause();
+}
 
 /* Stores that do not fetch the line. */
-void timed_store_past_caches(uint64_t *at, uint64_t value);
-void timed_store_fence(void);
+static inline void timed_store_past_caches(uint64_t *at, uint64_t value)
+{
+	_mm_stream_si64((long long *)at, value);
+}
+
+static inline void timed_store_fence(void)
+{
+	_mm_sfence();
+}
 
 #endif /* _TIMED_H */

@@ -118,28 +118,32 @@ static void *touch_all(void *argument)
 	return NULL;
 }
 
-/* Reads or writes those words of the bitmap that hold bits of ours: others cost time. */
+/*
+ * Reads or writes those words of the bitmap that hold bits of ours: others cost time. sysfs takes
+ * a page at a time.
+ */
 static void bitmap(int flags, uint64_t *bits)
 {
 	int fd = open(BITMAP, flags | O_CLOEXEC);
+	size_t most = page_bytes() / sizeof(*bits);
 
 	if (fd < 0)
 		tap_bail("%s: %s: the kernel needs CONFIG_IDLE_PAGE_TRACKING", BITMAP, strerror(errno));
 	for (uint64_t word = 0, end; word < words; word = end) {
+		off_t at = (first_word + word) * sizeof(*bits);
 		size_t bytes;
 		ssize_t done;
 
-		for (end = word; end < words && mine[end]; end++)
+		for (end = word; end < words && end < word + most && mine[end]; end++)
 			;
 		bytes = (end - word) * sizeof(*bits);
 		if (!bytes) {
 			end = word + 1;
 			continue;
 		}
-		done = flags == O_RDONLY ? pread(fd, bits + word, bytes, (first_word + word) * sizeof(*bits)) :
-					   pwrite(fd, bits + word, bytes, (first_word + word) * sizeof(*bits));
+		done = flags == O_RDONLY ? pread(fd, bits + word, bytes, at) : pwrite(fd, bits + word, bytes, at);
 		if (done != (ssize_t)bytes)
-			tap_bail("%s: %zd of %zu bytes", BITMAP, done, bytes);
+			tap_bail("%s: %zd of %zu bytes at %lld", BITMAP, done, bytes, (long long)at);
 	}
 	close(fd);
 }

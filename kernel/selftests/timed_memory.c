@@ -74,7 +74,7 @@ static void chain_measure(struct chain *chain, size_t loads, size_t rest, struct
 	timed_end(span);
 }
 
-static void test_latency(struct chain *chain, int cpu, int node, const char *kind)
+static void test_latency(struct chain *chain, int cpu, int node)
 {
 	bool overlap = timed_value("overlap", 0);
 	size_t loads = overlap ? LOADS_APART : LOADS;
@@ -84,13 +84,14 @@ static void test_latency(struct chain *chain, int cpu, int node, const char *kin
 	run_on_cpu(cpu);
 	chain_measure(chain, loads, rest, &span);
 	figure_near(load_ns(&span, cpu, loads), timed_latency_ns(cpu, node), TOLERANCE, "ns",
-		    "CPU %d, node %d, %s: a load", cpu, node, kind);
+		    "CPU %d, node %d: a load", cpu, node);
 	figure_near(span.truth.cpu[cpu].misses[node], loads, MISSES_TOLERANCE, "lines",
-		    "CPU %d, node %d, %s: misses", cpu, node, kind);
+		    "CPU %d, node %d: misses", cpu, node);
 	if (!overlap)
 		return;
 	chain_measure(chain, LOADS, 0, &span);
-	figure_note(load_ns(&span, cpu, LOADS), "ns", "CPU %d, node %d, %s: a load that overlaps others", cpu, node, kind);
+	figure_note(load_ns(&span, cpu, LOADS), "ns", "CPU %d, node %d: a load that overlaps others",
+		    cpu, node);
 }
 
 static void note_base_pages(struct chain *chain, int cpu, int node)
@@ -114,13 +115,7 @@ static void test_memory(void)
 		chain_make(&chain, chain_bytes(), LINE_BYTES, node, true);
 		for (int from = 0; from < nodes; from++)
 			if (timed_cpu_of(from) >= 0)
-				test_latency(&chain, timed_cpu_of(from), node, "any line");
-		chain_drop(&chain);
-
-		chain_make(&chain, chain_bytes(), page_bytes(), node, true);
-		for (int from = 0; from < nodes; from++)
-			if (timed_cpu_of(from) >= 0)
-				test_latency(&chain, timed_cpu_of(from), node, "a line a page");
+				test_latency(&chain, timed_cpu_of(from), node);
 		chain_drop(&chain);
 
 		chain_make(&chain, chain_bytes(), LINE_BYTES, node, false);

@@ -63,6 +63,7 @@ static void store_past_caches(uint64_t *to, const uint64_t *from, size_t lines)
 {
 	(void)from;
 	for (; lines--; to += 8)
+#pragma GCC unroll 8
 		for (int n = 0; n < 8; n++)
 			timed_store_past_caches(to + n, 1);
 	timed_store_fence();
@@ -73,6 +74,7 @@ static void copy_words(uint64_t *to, const uint64_t *from, size_t lines)
 	volatile uint64_t *at = to;
 
 	for (; lines--; at += 8, from += 8)
+#pragma GCC unroll 8
 		for (int n = 0; n < 8; n++)
 			at[n] = from[n];
 }
@@ -80,6 +82,7 @@ static void copy_words(uint64_t *to, const uint64_t *from, size_t lines)
 static void copy_past_caches(uint64_t *to, const uint64_t *from, size_t lines)
 {
 	for (; lines--; to += 8, from += 8)
+#pragma GCC unroll 8
 		for (int n = 0; n < 8; n++)
 			timed_store_past_caches(to + n, from[n]);
 	timed_store_fence();
