@@ -275,7 +275,7 @@ static bool continues_stream(struct cpu *cpu, uint32_t line)
 }
 
 /* A line comes from its node. */
-static uint64_t fetch(struct cpu *cpu, uint32_t line, uint64_t address)
+static uint64_t fetch(struct cpu *cpu, uint32_t line, bool stream, uint64_t address)
 {
 	const struct parameters *p = &parameters;
 	uint64_t offset = (uint64_t)line << LINE_SHIFT, latency, wait;
@@ -284,7 +284,7 @@ static uint64_t fetch(struct cpu *cpu, uint32_t line, uint64_t address)
 	latency = p->latency_ps[cpu->node][node];
 	wait = queue(cpu, node);
 	cpu->misses[node]++;
-	if (continues_stream(cpu, line)) {
+	if (stream) {
 		call_missed(cpu, address, 1);
 		return latency / p->stream_lines + wait;
 	}
@@ -332,7 +332,7 @@ static uint64_t beyond(struct cpu *cpu, uint32_t line, bool store, bool held, ui
 	atomic_flag *guard = &locks[(set - group->tags) / group->ways % LOCKS];
 	uint64_t *entry = &directory[(line * 0x9e3779b1u >> 4 ^ line) % DIRECTORY];
 	uint64_t own = 1ull << cpu->index, others, cost = 0;
-	bool came = false, there;
+	bool came = false, there, stream = !held && continues_stream(cpu, line);
 	uint32_t out = 0;
 
 	/* Under one lock per entry of the shared cache; an entry of the directory that two lines share may be lost. */
@@ -359,7 +359,7 @@ static uint64_t beyond(struct cpu *cpu, uint32_t line, bool store, bool held, ui
 		cost = p->from_other_cpu_ps;
 		cpu->from_other_cpu++;
 	} else if (there) {
-		cost = p->shared_hit_ps;
+		cost = stream ? p->shared_hit_ps / p->lines_under_way : p->shared_hit_ps;
 		cpu->shared_hits++;
 	}
 	if (!there)
@@ -368,7 +368,7 @@ static uint64_t beyond(struct cpu *cpu, uint32_t line, bool store, bool held, ui
 	if (out & MODIFIED)
 		write_back(cpu, (out & ~MODIFIED) - 1);
 	if (!came && !there)
-		cost = fetch(cpu, line, address);
+		cost = fetch(cpu, line, stream, address);
 	return cost;
 }
 

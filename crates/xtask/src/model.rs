@@ -23,8 +23,17 @@ use crate::ui::step;
 const SOURCES: &str = "lab/timed";
 
 const COMPILER: &str = "gcc";
-const FLAGS: [&str; 7] = [
-    "-O2", "-shared", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror",
+/// What is preloaded must not stand in the way of other names.
+const FLAGS: [&str; 9] = [
+    "-std=gnu11",
+    "-O2",
+    "-shared",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
 ];
 
 /// QEMU and its plugin.
