@@ -20,6 +20,7 @@ use crate::cache::Lock;
 use crate::command;
 use crate::lab::Lab;
 use crate::suite::Entry;
+use crate::timed::Timed;
 use crate::tree::files_below;
 use crate::ui::step;
 
@@ -30,6 +31,8 @@ pub struct Programs {
     /// What each holds, and where the guest has it.
     folders: Vec<(PathBuf, &'static str)>,
     files: Vec<PathBuf>,
+    /// The parameters of a timed machine, for the tests of its model.
+    parameters: Option<String>,
 }
 
 impl Programs {
@@ -84,6 +87,7 @@ impl Programs {
             busybox,
             folders: vec![(tests, "tests")],
             files,
+            parameters: machine.timed.as_ref().map(Timed::lines),
         })
     }
 
@@ -98,6 +102,7 @@ impl Programs {
             busybox: self.busybox.clone(),
             folders: Vec::new(),
             files: Vec::new(),
+            parameters: None,
         }
     }
 }
@@ -135,6 +140,9 @@ pub fn file_system(
     for path in &programs.files {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         archive.add(&format!("tests/{name}"), PROGRAM, fs::read(path)?);
+    }
+    if let Some(parameters) = &programs.parameters {
+        archive.add("lab/timed.conf", FILE, parameters.clone().into());
     }
     let job: String = entries
         .iter()

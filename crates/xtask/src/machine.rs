@@ -44,6 +44,9 @@ struct Variant {
     /// What tests may need of it, beside what the other one has.
     #[serde(default)]
     has: Vec<Feature>,
+    /// Parameters of a timed machine in place of the other one's.
+    #[serde(default)]
+    timed: Timed,
 }
 
 /// How its kernel is built.
@@ -158,6 +161,12 @@ impl Machine {
             }
             if let Some(file) = variant.device_tree {
                 *device_tree = Some(folder.join(file));
+            }
+            if let Some(timed) = &mut machine.timed {
+                timed.replace(variant.timed);
+                timed
+                    .check()
+                    .with_context(|| format!("{}", path.display()))?;
             }
             return Ok(machine);
         }

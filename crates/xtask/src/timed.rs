@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::cli::Usage;
 
 /// Parameters by name.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub struct Timed(BTreeMap<String, Value>);
 
@@ -74,6 +74,11 @@ impl Timed {
             bail!("{NODE_BYTES}: {bytes} is not a multiple of {MIB}");
         }
         Ok(())
+    }
+
+    /// Replaces parameters by those of `others`.
+    pub fn replace(&mut self, others: Self) {
+        self.0.extend(others.0);
     }
 
     /// Replaces a parameter by that of `text`, NAME=VALUES.
