@@ -323,52 +323,63 @@ static void displaced(struct cpu *cpu, uint32_t tag)
 		write_back(cpu, line);
 }
 
-/* A line that the CPU's own caches lack, or lack the right to write. Returns the cost. */
-static uint64_t beyond(struct cpu *cpu, uint32_t line, bool store, bool held, uint64_t address)
+/*
+ * A line that the CPU's own caches lack, or lack the right to write: takes it from the others and puts it into its own. Returns the
+ * cost. `held`: the own caches have it.
+ *
+ * The directory's entry and the own tags change under one lock, by the line: else two CPUs could both hold it to write.
+ */
+static uint64_t obtain(struct cpu *cpu, uint32_t line, bool store, bool held, uint64_t address)
 {
 	const struct parameters *p = &parameters;
 	struct cache *group = &shared[cpu->group];
-	_Atomic uint32_t *set = set_of(group, line, true);
+	_Atomic uint32_t *set = set_of(group, line, true), *first = set_of(&cpu->l1, line, false);
+	_Atomic uint32_t *second = set_of(&cpu->private, line, false);
 	atomic_flag *guard = &locks[(set - group->tags) / group->ways % LOCKS];
 	uint64_t *entry = &directory[(line * 0x9e3779b1u >> 4 ^ line) % DIRECTORY];
 	uint64_t own = 1ull << cpu->index, others, cost = 0;
+	uint32_t tag = (line + 1) | (store ? MODIFIED : 0), out_shared = 0, out_private = 0;
 	bool came = false, there, stream = !held && continues_stream(cpu, line);
-	uint32_t out = 0;
 
-	/* Under one lock per entry of the shared cache; an entry of the directory that two lines share may be lost. */
 	lock(guard);
 	others = *entry >> 16 == line ? *entry & 0xffff & ~own : 0;
 	for (uint64_t rest = others; rest; rest &= rest - 1) {
 		struct cpu *other = &cpus[__builtin_ctzll(rest)];
-		uint32_t tag = take(&other->private, line, store) | take(&other->l1, line, store);
+		uint32_t had = take(&other->private, line, store) | take(&other->l1, line, store);
 
 		/* To write a line takes it from all that have it; to read it, only from one that wrote it. */
-		came |= store ? tag != 0 : (tag & MODIFIED) != 0;
+		came |= store ? had != 0 : (had & MODIFIED) != 0;
 	}
 	*entry = (uint64_t)line << 16 | own | (store ? 0 : others);
 	for (unsigned int other = 0; store && other < MAX_CPUS && shared[other].tags; other++) {
 		if (other != cpu->group)
 			take_from(&shared[other], set_of(&shared[other], line, true), line, true);
 	}
-	if (held && !came) {
-		unlock(guard);
-		return 0;
-	}
 	there = find(group, set, line);
+	if (!there && (!held || came))
+		out_shared = insert(group, set, (line + 1) | (came ? MODIFIED : 0));
+	if (find(&cpu->private, second, line))
+		put(second, 0, tag);
+	else
+		out_private = insert(&cpu->private, second, tag);
+	if (find(&cpu->l1, first, line))
+		put(first, 0, tag);
+	else
+		insert(&cpu->l1, first, tag);
+	unlock(guard);
+
+	if (out_shared & MODIFIED)
+		write_back(cpu, (out_shared & ~MODIFIED) - 1);
+	displaced(cpu, out_private);
 	if (came) {
 		cost = p->from_other_cpu_ps;
 		cpu->from_other_cpu++;
-	} else if (there) {
+	} else if (!held && there) {
 		cost = stream ? p->shared_hit_ps / p->lines_under_way : p->shared_hit_ps;
 		cpu->shared_hits++;
-	}
-	if (!there)
-		out = insert(group, set, (line + 1) | (came ? MODIFIED : 0));
-	unlock(guard);
-	if (out & MODIFIED)
-		write_back(cpu, (out & ~MODIFIED) - 1);
-	if (!came && !there)
+	} else if (!held) {
 		cost = fetch(cpu, line, stream, address);
+	}
 	return cost;
 }
 
@@ -376,36 +387,19 @@ static uint64_t beyond(struct cpu *cpu, uint32_t line, bool store, bool held, ui
 static uint64_t access_line(struct cpu *cpu, uint32_t line, bool store, uint64_t address)
 {
 	_Atomic uint32_t *first = set_of(&cpu->l1, line, false), *second;
-	uint32_t tag = find(&cpu->l1, first, line), wanted = (line + 1) | (store ? MODIFIED : 0);
-	uint64_t cost;
+	uint32_t tag = find(&cpu->l1, first, line);
 
-	if (tag && (!store || tag & MODIFIED))
-		return 0;
+	if (tag)
+		return !store || tag & MODIFIED ? 0 : obtain(cpu, line, true, true, address);
 	second = set_of(&cpu->private, line, false);
-	if (tag) {
-		/* The first store to a line that others may have. */
-		cost = beyond(cpu, line, true, true, address);
-		put(first, 0, wanted);
-		if (find(&cpu->private, second, line))
-			put(second, 0, wanted);
-		return cost;
-	}
 	tag = find(&cpu->private, second, line);
-	if (tag) {
-		cpu->private_hits++;
-		cost = parameters.private_hit_ps;
-		if (store && !(tag & MODIFIED)) {
-			cost += beyond(cpu, line, true, true, address);
-			put(second, 0, wanted);
-			tag = wanted;
-		}
-		insert(&cpu->l1, first, tag);
-		return cost;
-	}
-	cost = beyond(cpu, line, store, false, address);
-	displaced(cpu, insert(&cpu->private, second, wanted));
-	insert(&cpu->l1, first, wanted);
-	return cost;
+	if (!tag)
+		return obtain(cpu, line, store, false, address);
+	cpu->private_hits++;
+	if (store && !(tag & MODIFIED))
+		return parameters.private_hit_ps + obtain(cpu, line, true, true, address);
+	insert(&cpu->l1, first, tag);
+	return parameters.private_hit_ps;
 }
 
 /* Translation. */
