@@ -36,6 +36,7 @@ pub mod synthetic;
 mod threads;
 mod three_pass;
 mod throughput;
+mod timed;
 mod trace;
 pub mod ui;
 pub mod units;

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ const PIECES: usize = 1 << 14;
 /// What one thread fills or checks at a time.
 const PART: usize = 8 << 20;
 
-/// Anonymous private memory of one page size.
+/// Memory of one page size: anonymous and private, but for [`Region::of_file`].
 pub struct Region {
     start: usize,
     len: usize,
@@ -95,17 +96,10 @@ impl Region {
     /// Maps `len` bytes (a multiple of 2 MiB) and touches none.
     pub fn map(len: usize) -> io::Result<Region> {
         let padded = len + THP;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: an anonymous mapping at an address of the kernel's choice overlaps nothing.
-        let raw = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                padded,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
+        let raw = unsafe { libc::mmap(std::ptr::null_mut(), padded, access, flags, -1, 0) };
         if raw == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -116,6 +110,48 @@ impl Region {
             salt: 0,
             mapping,
         })
+    }
+
+    /// Maps the first `len` bytes (a multiple of 2 MiB) of a file that holds no less, shared with all who map it, and touches none.
+    pub fn of_file(file: &File, len: usize) -> io::Result<Region> {
+        let region = Region::map(len)?;
+        region.map_file(file, libc::PROT_READ | libc::PROT_WRITE)?;
+        Ok(region)
+    }
+
+    /// Maps the same file at the same place again, to be read only. The file is open for reading only.
+    pub fn reopen(&self, file: &File) -> io::Result<()> {
+        self.map_file(file, libc::PROT_READ)?;
+        for page in self.range().step_by(PAGE) {
+            // SAFETY: inside of the mapping. Volatile: the page must be mapped, so that move_pages(2) knows it.
+            unsafe { (page as *const u8).read_volatile() };
+        }
+        Ok(())
+    }
+
+    fn map_file(&self, file: &File, access: libc::c_int) -> io::Result<()> {
+        let (start, flags) = (
+            self.start as *mut libc::c_void,
+            libc::MAP_SHARED | libc::MAP_FIXED,
+        );
+        // SAFETY: the range is this value's own, and what was mapped there is not used any more.
+        let raw = unsafe { libc::mmap(start, self.len, access, flags, file.as_raw_fd(), 0) };
+        match raw == libc::MAP_FAILED {
+            true => Err(io::Error::last_os_error()),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes `len` bytes (a multiple of 2 MiB) of base pages on a node that stay there; nothing is written to them.
+    pub fn locked(node: u32, len: usize) -> io::Result<Region> {
+        let region = Region::map(len)?;
+        memferry_linux::numa::prefer(&region.range(), node)?;
+        region.advise(0..len, libc::MADV_NOHUGEPAGE);
+        // SAFETY: the range is mapped; locking takes its pages and changes neither contents nor addresses.
+        match unsafe { libc::mlock(region.start as *const libc::c_void, len) } {
+            0 => Ok(region),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Maps as many bytes for pages of the same size and touches none.
@@ -222,10 +258,16 @@ impl Region {
         word(at, self.salt)
     }
 
-    /// The word that starts a cache line may have been counted up since [`Region::fill`]: gives the sum of all counts, or the
+    /// The first `words` of each cache line may have been counted up since [`Region::fill`]: gives the sum of all counts, or the
     /// offset of the first word that is neither what was written nor a count above it.
-    pub fn added(&self, threads: usize) -> Result<u64, usize> {
-        let most = |at: usize| Some(if at % LINE == 0 { MOST_COUNTED } else { 0 });
+    pub fn added(&self, words: usize, threads: usize) -> Result<u64, usize> {
+        let most = |at: usize| {
+            Some(if at % LINE < 8 * words {
+                MOST_COUNTED
+            } else {
+                0
+            })
+        };
         self.scan(self.len, threads, most)
     }
 

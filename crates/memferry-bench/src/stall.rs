@@ -620,7 +620,7 @@ fn touched_histogram() -> Histogram<u64> {
     all
 }
 
-fn quantiles(histogram: &Histogram<u64>) -> Quantiles {
+pub fn quantiles(histogram: &Histogram<u64>) -> Quantiles {
     if histogram.is_empty() {
         return Quantiles::default();
     }

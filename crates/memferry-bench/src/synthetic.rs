@@ -8,6 +8,7 @@ use crate::promote::like::like;
 use crate::published::promotion::{Scale, scenario};
 use crate::schema::cache::CacheRow;
 use crate::schema::compaction::CompactionRow;
+use crate::schema::gain::{GainRow, Phase, Truth};
 use crate::schema::promote::{Like, PromoteRow};
 use crate::schema::reproduced::{
     Cell, Compacted, CompactionCell, LanesCell, LeftOut, Measured, Reproduced, ShareCell,
@@ -18,12 +19,13 @@ use crate::schema::{
 };
 
 /// All names of [`file`].
-pub const FILES: [&str; 7] = [
+pub const FILES: [&str; 8] = [
     "move",
     "count",
     "stall",
     "cache",
     "promote",
+    "gain",
     "compaction",
     "reproduce",
 ];
@@ -53,8 +55,10 @@ pub fn file(bench: &str) -> BenchFile {
             let like = liked(&rows);
             (Rows::Promote(rows), Vec::new(), Some(like))
         }
+        "gain" => (Rows::Gain(gains()), Vec::new(), None),
         _ => (Rows::Stall(stalls()), Vec::new(), None),
     };
+    let tiers = ["promote", "gain"].contains(&bench);
     let mut notes = vec!["Synthetic: these figures were invented for the tests.".to_owned()];
     if bench == "count" {
         let left_out = "2048 folios did not fit in memory and were left out.";
@@ -77,13 +81,13 @@ pub fn file(bench: &str) -> BenchFile {
             cpu: "Synthetic CPU (invented for tests)".to_owned(),
             cpus: 2,
             kernel: "6.12.0-synthetic".to_owned(),
-            nodes: if bench == "promote" { 3 } else { 1 },
+            nodes: if tiers { 3 } else { 1 },
             page_size: 4096,
             thp_bytes: 2 << 20,
             memory_bytes: 8_385_540_096,
             hypervisor: Some("KVM".to_owned()),
             emulated: false,
-            copy: (bench != "promote").then(|| "nt64x2".to_owned()),
+            copy: (!tiers).then(|| "nt64x2".to_owned()),
         },
         ceiling,
         rows,
@@ -498,6 +502,101 @@ fn liked(rows: &[PromoteRow]) -> Like {
     }
 }
 
+/// Two runs of some modes with `zipf`, and one of `hotset`, in whose second half NUMA balancing is too late.
+pub fn gains() -> Vec<GainRow> {
+    let mut rows = Vec::new();
+    for run in 1..=2 {
+        let slower = (run - 1) as f64;
+        for (mode, ns, promoted) in [
+            ("none", 150.0, 0),
+            ("dram", 60.0, 0),
+            ("fill", 130.0, 0),
+            ("numab2", 110.0, 50_000),
+            ("pghot", 95.0, 70_000),
+            ("oracle", 70.0, 0),
+        ] {
+            rows.push(gain("zipf", run, mode, &[ns + slower], promoted));
+        }
+    }
+    for (mode, halves, promoted) in [
+        ("none", [200.0, 200.0], 0),
+        ("numab2", [140.0, 210.0], 30_000),
+        ("oracle", [80.0, 80.0], 0),
+    ] {
+        rows.push(gain("hotset", 1, mode, &halves, promoted));
+    }
+    rows
+}
+
+fn gain(workload: &str, run: usize, mode: &str, phases: &[f64], promoted: u64) -> GainRow {
+    let ns = phases.iter().sum::<f64>() / phases.len() as f64;
+    let (worst, best) = if workload == "zipf" {
+        (150.0, 70.0)
+    } else {
+        (200.0, 80.0)
+    };
+    let slower = (run - 1) as f64;
+    let of = |ns: f64| Some((worst + slower - ns) / (worst - best));
+    let phase = |&ns: &f64| Phase {
+        ns_per_op: ns,
+        quarters_ns: [ns; 4],
+        gain_run: of(ns),
+        gain_last: of(ns),
+        until_80_s: (promoted > 0).then_some(4.5),
+        until_80_pages: (promoted > 0).then_some(promoted / 2),
+    };
+    let is_oracle = mode == "oracle";
+    let operations = (30e9 / ns) as u64;
+    let above_fill = (workload == "zipf").then(|| (130.0 + slower - ns) / 60.0);
+    GainRow {
+        workload: workload.to_owned(),
+        skew: (workload == "zipf").then_some(0.99),
+        memory: "base".to_owned(),
+        start: "slow".to_owned(),
+        mode: mode.to_owned(),
+        source: (mode == "pghot").then(|| "hintfaults".to_owned()),
+        record: (mode == "pghot").then(|| "default".to_owned()),
+        run,
+        seed: run as u64,
+        threads: 1,
+        bytes: 1 << 30,
+        room_bytes: 384 << 20,
+        locked_bytes: 900 << 20,
+        nodes: FromTo { from: 2, to: 0 },
+        seconds: 30.0,
+        operations,
+        busy_ns: 30_000_000_000,
+        ns_per_op: ns,
+        ns_last: ns,
+        gain_run: of(ns),
+        gain_last: of(ns),
+        above_fill_run: above_fill,
+        above_fill_last: above_fill,
+        phases: phases.iter().map(phase).collect(),
+        promoted_pages: promoted,
+        stayed_pages: promoted / 2,
+        churn: (promoted > 0).then_some(2.0),
+        top_share: 0.75,
+        pages_in_top: 90_000,
+        oracle_by: is_oracle.then(|| "misses".to_owned()),
+        placed_pages: is_oracle.then_some(98_304),
+        kept_pages: is_oracle.then_some(98_304),
+        migration_cpu_s: (mode != "numab2").then_some(0.5),
+        verified_bytes: 1 << 30,
+        truth: Some(Truth {
+            cpus: 2,
+            time_ns: 30_000_000_000,
+            misses: vec![10_000_000, 0, 5_000_000],
+            written_back_bytes: vec![64_000_000, 0, 32_000_000],
+            ..Truth::default()
+        }),
+        timeline: (1..=30)
+            .map(|at| (f64::from(at), ns, promoted * at as u64 / 30, 0.75))
+            .collect(),
+        ..GainRow::default()
+    }
+}
+
 /// The schema's own test stands here, beside the files that it needs.
 #[test]
 fn a_file_that_is_written_again_is_the_same() {
@@ -523,6 +622,11 @@ fn the_fields_of_a_file() {
             Rows::Stall(rows) => rows.truncate(1),
             Rows::Cache(rows) => rows.truncate(1),
             Rows::Compaction(rows) => rows.truncate(1),
+            Rows::Gain(rows) => {
+                rows.retain(|row| row.mode == "oracle");
+                rows.truncate(1);
+                rows[0].timeline.truncate(2);
+            }
             Rows::Promote(rows) => {
                 rows.truncate(1);
                 rows[0].timeline.truncate(2);

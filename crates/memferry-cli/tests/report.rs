@@ -18,7 +18,7 @@ fn report(files: &[&Path], page: &Path) -> std::process::Output {
 fn page() -> String {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("report.html");
-    let files = ["move", "count", "stall", "promote"].map(synthetic);
+    let files = ["move", "count", "stall", "promote", "gain"].map(synthetic);
     let files: Vec<&Path> = files.iter().map(AsRef::as_ref).collect();
     let output = report(&files, &path);
     assert_eq!(done(&output), "");
@@ -75,6 +75,10 @@ fn the_page_says_what_was_measured() {
     has(
         &page,
         "Pages promoted per second, pghot-v6-1 | pghot pgtscan, default",
+    );
+    has(
+        &page,
+        "What programs gain | Time of an operation, zipf | halves, hotset",
     );
 }
 

@@ -76,7 +76,9 @@ fn report(path: &Path) -> String {
 
 fn is_of_report(file: &Value) -> bool {
     let schema = file["schema"].as_str().expect("schema");
-    schema.starts_with("memferry-bench/") || schema.starts_with("memferry-promote/")
+    ["memferry-bench/", "memferry-promote/", "memferry-gain/"]
+        .iter()
+        .any(|of| schema.starts_with(of))
 }
 
 #[test]

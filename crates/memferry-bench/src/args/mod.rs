@@ -5,6 +5,7 @@ pub mod cache;
 pub mod compaction;
 pub mod promote;
 pub mod reproduce;
+pub mod workload;
 
 use std::path::PathBuf;
 

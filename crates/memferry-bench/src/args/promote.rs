@@ -3,6 +3,7 @@
 
 use clap::{Args, ValueEnum};
 
+use super::workload::WorkloadArgs;
 use super::{OutputArgs, distinct};
 use crate::published::promotion::{self, Published, Scale};
 use crate::units::{Size, positive};
@@ -31,7 +32,9 @@ pub struct PromoteArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     #[arg(default_value = "1,2", hide_possible_values = true)]
     scenario: Vec<Scenario>,
-    /// What promotes: none, numab2 (kernel.numa_balancing=2), pghot, daemon (`memferry daemon` with DAMON) [default: all that this kernel has]
+    /// What promotes: none, numab2 (kernel.numa_balancing=2), pghot, daemon (`memferry daemon` with DAMON). With --workload also
+    /// the baselines dram (all in the top tier), fill (random pages in the room) and oracle (the best ones) [default: all that this
+    /// kernel has]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     #[arg(hide_possible_values = true)]
     mode: Vec<ModeName>,
@@ -42,24 +45,25 @@ pub struct PromoteArgs {
     /// The event of the source hwhints, as debugfs pghot/hwhints_event takes it
     #[arg(long, value_name = "TYPE CONFIG PERIOD")]
     pub hwhints_event: Option<String>,
-    /// Bytes of the lower tier that become hot, all regions together [default: 8GiB, --quick: 512MiB, emulated: 64MiB, less
-    /// on a small machine]
+    /// Bytes of the lower tier that become hot, all regions together, or that a workload accesses [default: 8GiB, --workload: 1GiB,
+    /// --quick: 512MiB, emulated: 64MiB, less on a small machine]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Size>,
     /// Scenario 2: regions that become hot one after another [default: 8, --quick: 4]
     #[arg(long, value_name = "N", value_parser = positive)]
     regions: Option<usize>,
-    /// Threads that access [default: the CPUs of the top tier's node that is nearest to the lower tier]
+    /// Threads that access [default: the CPUs of the top tier's node that is nearest to the lower tier, --workload: 1]
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     pub threads: Option<usize>,
     /// Accesses of one thread to one region [default: what takes --seconds while nothing promotes]
     #[arg(long, value_name = "N", conflicts_with = "seconds",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub accesses: Option<u64>,
-    /// How long the accesses of a run take about [default: 60, --quick: 12, --like: as published]
+    /// How long the accesses of a run take about, of a workload exactly [default: 60, --quick: 12, --like: as published]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub seconds: Option<u64>,
-    /// Runs of each case; the tables give mean, standard deviation and confidence [default: 10, --quick: 2, --like: as published]
+    /// Runs of each case; the tables give mean, standard deviation and confidence [default: 10, --workload: 3, --quick: 2, --like: as
+    /// published]
     #[arg(long, value_name = "N", value_parser = positive)]
     runs: Option<usize>,
     /// Whether reclaim demotes from a full top tier
@@ -72,6 +76,9 @@ pub struct PromoteArgs {
     /// Fewer and shorter runs: shows the shape in minutes, not for publication
     #[arg(long)]
     pub quick: bool,
+    /// Workloads in place of scenarios.
+    #[command(flatten)]
+    pub of_workload: WorkloadArgs,
     /// Where the result goes.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -86,7 +93,17 @@ impl PromoteArgs {
         if self.regions.is_some() && !self.scenarios().contains(&Scenario::Full) {
             return Err("--regions is of scenario 2: give --scenario 2".to_owned());
         }
+        let baseline = self.mode.iter().find(|mode| mode.is_baseline());
+        if let (Some(_), false) = (baseline, self.is_of_workloads()) {
+            let told = "--mode dram, fill and oracle are of workloads: give --workload zipf";
+            return Err(told.to_owned());
+        }
         Ok(())
+    }
+
+    /// Whether workloads are measured, and no scenario.
+    pub fn is_of_workloads(&self) -> bool {
+        !self.of_workload.workloads().is_empty()
     }
 
     /// The scenarios, each once.
@@ -111,7 +128,14 @@ impl PromoteArgs {
     /// What promotes, the baselines first.
     pub fn modes(&self) -> Vec<ModeName> {
         let mut modes = ModeName::value_variants().to_vec();
-        modes.retain(|mode| self.mode.is_empty() || self.mode.contains(mode));
+        modes.retain(|mode| match self.mode.is_empty() {
+            true => self.is_of_workloads() || !mode.is_baseline(),
+            // The oracle places the pages that `none` misses.
+            false if *mode == ModeName::None => {
+                self.mode.contains(mode) || self.mode.contains(&ModeName::Oracle)
+            }
+            false => self.mode.contains(mode),
+        });
         modes
     }
 
@@ -141,6 +165,7 @@ impl PromoteArgs {
         let usual = match self.like {
             Some(like) => like.runs,
             None if self.quick => 2,
+            None if self.is_of_workloads() => 3,
             None => 10,
         };
         self.runs.unwrap_or(usual)
@@ -208,6 +233,19 @@ pub enum ModeName {
     Pghot,
     /// The daemon with DAMON
     Daemon,
+    /// All pages in the top tier
+    Dram,
+    /// Random pages in the room of the top tier
+    Fill,
+    /// The best pages in the room of the top tier
+    Oracle,
+}
+
+impl ModeName {
+    /// Whether pages are placed before the accesses, and stay.
+    fn is_baseline(self) -> bool {
+        matches!(self, Self::Dram | Self::Fill | Self::Oracle)
+    }
 }
 
 /// What reports accesses to pghot.

@@ -127,10 +127,10 @@ mod tests {
     #[test]
     fn every_store_is_counted_in_the_memory() {
         let (region, made, stores) = accessed(2, 50_000, None);
-        assert_eq!((made, region.added(2)), (100_000, Ok(stores)));
+        assert_eq!((made, region.added(1, 2)), (100_000, Ok(stores)));
         // SAFETY: inside the region, which nobody uses now.
         unsafe { ((region.range().start + 8) as *mut u64).write(1) };
-        assert_eq!(region.added(2), Err(8));
+        assert_eq!(region.added(1, 2), Err(8));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `bench promote`: how soon and how rightly hot pages of the lower tier come to the top tier, in two scenarios, with each
-//! way of promotion that this kernel has.
+//! `bench promote`: how soon and how rightly hot pages of the lower tier come to the top tier, in scenarios, with each way of
+//! promotion that this kernel has; in `workload`, what programs gain by that.
 //!
 //! The way is place (nodes and sizes) -> mode (what is switched on) -> run (one process each: worker, with access and watch)
 //! -> rows. `control` sets the kernel and sets it back.
@@ -9,6 +9,7 @@ mod access;
 mod control;
 mod cost;
 mod daemon;
+mod filling;
 pub(crate) mod like;
 mod mode;
 mod place;
@@ -17,6 +18,7 @@ mod spec;
 mod wakers;
 mod watch;
 mod worker;
+mod workload;
 
 use std::path::Path;
 
@@ -32,6 +34,7 @@ use crate::published::promotion::Published;
 use crate::schema::promote::PromoteRow;
 use crate::schema::{BenchFile, Rows};
 use crate::spread::groups;
+use crate::timed;
 use crate::ui::{Bar, Ui};
 use control::Control;
 use mode::{Missing, Mode, SCAN_SIZE};
@@ -44,47 +47,85 @@ pub use worker::serve as serve_promote;
 /// `bench promote`.
 pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let topology = host::topology()?;
+    if args.is_of_workloads() {
+        return workload::run(args, &topology, ui);
+    }
     let plan = Plan::new(&topology, args)?;
-    if !geteuid().is_root() {
-        return Err(Failure::new(
-            "cannot measure promotion as this user",
-            "it sets kernel.numa_balancing and other settings of the kernel, and sets them back",
-            "run it as root",
-        ));
-    }
-    for note in &plan.notes {
-        ui.warn(note);
-    }
-    let cpus = &plan.place.cpus;
-    let _wakers = topology
-        .is_emulated()
-        .then(|| Wakers::start(cpus))
-        .transpose()?;
-    let mut bench = Bench {
-        root: Path::new("/"),
-        place: plan.place.clone(),
-        control: Control::new(Path::new("/"))?,
-        ui,
-    };
+    let mut machine = Machine::start(&topology, &plan.place, &plan.notes, ui)?;
     let mut rows = Vec::new();
-    let failure = plan.measure(&mut bench, args, &mut rows).err();
-    let restored = bench.control.restore();
-    let mut notes = plan.notes;
-    notes.extend(host::quota_note(&topology));
-    if let Some(note) = host::emulated_note(&topology) {
-        notes.push(note);
-        notes.push("Beside each accessing thread a process wakes 200 times a second, so that the emulated CPU drops its translations.".to_owned());
+    let failure = plan.measure(&mut machine.bench, args, &mut rows).err();
+    machine.finish(args, failure, Rows::Promote(rows), plan.notes)
+}
+
+/// The machine while it is measured.
+struct Machine<'a> {
+    topology: &'a Topology,
+    wakers: Option<Wakers>,
+    bench: Bench<'a>,
+}
+
+impl<'a> Machine<'a> {
+    fn start(
+        topology: &'a Topology,
+        place: &Place,
+        notes: &[String],
+        ui: &'a Ui,
+    ) -> Result<Self, Failure> {
+        if !geteuid().is_root() {
+            return Err(Failure::new(
+                "cannot measure promotion as this user",
+                "it sets kernel.numa_balancing and other settings of the kernel, and sets them back",
+                "run it as root",
+            ));
+        }
+        for note in notes {
+            ui.warn(note);
+        }
+        // A timed machine has a TLB of the size that real ones have.
+        let needs_wakers = topology.is_emulated() && !timed::is_here();
+        Ok(Self {
+            topology,
+            wakers: needs_wakers
+                .then(|| Wakers::start(&place.cpus))
+                .transpose()?,
+            bench: Bench {
+                root: Path::new("/"),
+                place: place.clone(),
+                control: Control::new(Path::new("/"))?,
+                ui,
+            },
+        })
     }
-    let like = (args.like).map(|like| like::like(like, args.scale(), &rows));
-    let mut file = BenchFile::new(host::describe(&topology, None), Rows::Promote(rows), notes);
-    file.like = like;
-    file.envelope = (file.envelope)
-        .with("demotion", args.demotes())
-        .with("sample_ms", args.sample_ms);
-    if let Some(event) = &args.hwhints_event {
-        file.envelope = file.envelope.with("hwhints_event", event);
+
+    /// Sets everything back, and makes the file.
+    fn finish(
+        self,
+        args: &PromoteArgs,
+        failure: Option<Failure>,
+        rows: Rows,
+        mut notes: Vec<String>,
+    ) -> Result<BenchFile, Failure> {
+        let ui = self.bench.ui;
+        let restored = self.bench.control.restore();
+        notes.extend(host::quota_note(self.topology));
+        notes.extend(timed::note(self.topology).or_else(|| host::emulated_note(self.topology)));
+        if self.wakers.is_some() {
+            notes.push("Beside each accessing thread a process wakes 200 times a second, so that the emulated CPU drops its translations.".to_owned());
+        }
+        let like = match (&rows, args.like) {
+            (Rows::Promote(rows), Some(like)) => Some(like::like(like, args.scale(), rows)),
+            _ => None,
+        };
+        let mut file = BenchFile::new(host::describe(self.topology, None), rows, notes);
+        file.like = like;
+        file.envelope = (file.envelope)
+            .with("demotion", args.demotes())
+            .with("sample_ms", args.sample_ms);
+        if let Some(event) = &args.hwhints_event {
+            file.envelope = file.envelope.with("hwhints_event", event);
+        }
+        crate::finish(file, args.quick, failure, restored, ui)
     }
-    crate::finish(file, args.quick, failure, restored, ui)
 }
 
 /// What is measured here.

@@ -29,7 +29,7 @@ pub const SCAN_SIZE: &str = "sys/kernel/debug/sched/numa_balancing/scan_size_mb"
 /// One way to promote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mode {
-    /// `none`, `numab2`, `pghot` or `daemon`.
+    /// `none`, `numab2`, `pghot` or `daemon`; of workloads also `dram`, `fill` or `oracle`.
     pub name: &'static str,
     /// Of pghot and the daemon, what reports to it.
     pub source: Option<&'static str>,
@@ -99,6 +99,9 @@ pub fn choose(
     for wanted in args.modes() {
         match wanted {
             ModeName::None => modes.push(Mode::plain("none")),
+            ModeName::Dram => modes.push(Mode::plain("dram")),
+            ModeName::Fill => modes.push(Mode::plain("fill")),
+            ModeName::Oracle => modes.push(Mode::plain("oracle")),
             ModeName::Numab2 if balancing => modes.push(Mode::plain("numab2")),
             ModeName::Numab2 => missing.push(no_balancing("numab2")),
             ModeName::Daemon => match damon_absence(root) {
@@ -127,7 +130,8 @@ pub fn choose(
     Ok((modes, missing))
 }
 
-fn need_one(modes: &[Mode], missing: &[Missing]) -> Result<(), Failure> {
+/// Refuses to measure nothing.
+pub fn need_one(modes: &[Mode], missing: &[Missing]) -> Result<(), Failure> {
     match missing.first().filter(|_| modes.is_empty()) {
         Some(first) => Err(Failure::new(
             format!("cannot measure {}", first.mode),

@@ -13,7 +13,7 @@ use crate::region::{PAGE, THP};
 use crate::units::{Size, about};
 
 /// Free memory of the lower tier that stays for demoted pages and for other programs.
-const LEFT_BELOW: u64 = 64 << 20;
+pub const LEFT_BELOW: u64 = 64 << 20;
 /// Free memory of a filled node beyond its high watermark, so that filling it wakes nobody who makes room again.
 const LEFT_ABOVE: u64 = 8 << 20;
 
@@ -78,6 +78,21 @@ impl Place {
         let left: Vec<u32> = cpus.filter(|cpu| usable.contains(cpu)).collect();
         if !left.is_empty() {
             self.cpus = left;
+        }
+        self
+    }
+
+    /// With more threads than `near` has CPUs, also those of the other nodes of the top tier, nearest first, until there are enough.
+    pub fn with_cpus_for(mut self, topology: &Topology, threads: usize, usable: &[u32]) -> Self {
+        let mut others: Vec<&Node> = (topology.nodes_with_memory())
+            .filter(|node| self.top.contains(&node.id) && node.id != self.near)
+            .collect();
+        others.sort_by_key(|node| node.distance_to(self.near).unwrap_or(u32::MAX));
+        let is_usable = |cpu: &&u32| usable.is_empty() || usable.contains(cpu);
+        for node in others {
+            let left = threads.saturating_sub(self.cpus.iter().filter(is_usable).count());
+            let more = node.cpus.iter().filter(is_usable).take(left);
+            self.cpus.extend(more);
         }
         self
     }
@@ -201,7 +216,7 @@ impl Place {
 }
 
 /// Free bytes of a node.
-fn free(topology: &Topology, node: u32) -> u64 {
+pub fn free(topology: &Topology, node: u32) -> u64 {
     topology.node(node).map_or(0, |of| of.memory_free_bytes)
 }
 
@@ -285,6 +300,17 @@ mod tests {
             cpus: vec![1],
         };
         assert_eq!(place, expected);
+    }
+
+    #[test]
+    fn more_threads_than_near_cpus_take_others_of_the_top_tier() {
+        let place = Place::choose(&tiers()).expect("tiers");
+        let cpus = |threads, usable: &[u32]| {
+            let place = place.clone();
+            place.with_cpus_for(&tiers(), threads, usable).cpus
+        };
+        assert_eq!((cpus(1, &[]), cpus(2, &[])), (vec![1], vec![1, 0]));
+        assert_eq!((cpus(3, &[0, 1]), cpus(3, &[1])), (vec![1, 0], vec![1]));
     }
 
     #[test]

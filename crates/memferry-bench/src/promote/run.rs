@@ -13,7 +13,7 @@ use super::cost::Cost;
 use super::daemon::{self, Daemon};
 use super::mode::Mode;
 use super::place::Place;
-use super::spec::{Message, Seen, Spec};
+use super::spec::{Job, Message, Seen, Spec};
 use super::watch::promoted_of;
 use crate::args::promote::Scenario;
 use crate::failure::{Failure, OrFail};
@@ -79,12 +79,28 @@ impl Bench<'_> {
         Ok(Some(fastest))
     }
 
-    fn measure(&mut self, mode: &Mode, spec: &Spec) -> Result<Option<Measured>, Failure> {
-        self.control.off()?;
-        let mut process = Process::start(&Spec {
+    fn measure(&mut self, mode: &Mode, spec: &Spec) -> Result<Option<Measured<Seen>>, Failure> {
+        let job = Job::Scenario(Spec {
             by_daemon: mode.is_daemon(),
             ..spec.clone()
-        })?;
+        });
+        let seen = |message| match message {
+            Message::Done(seen) => Some(*seen),
+            _ => None,
+        };
+        self.drive(mode, &job, seen)
+    }
+
+    /// Has a process do its accesses while a mode is on, and compare its memory; none if the user stopped it. `seen` takes what it says
+    /// of the accesses.
+    pub fn drive<T>(
+        &mut self,
+        mode: &Mode,
+        job: &Job,
+        seen: impl Fn(Message) -> Option<T>,
+    ) -> Result<Option<Measured<T>>, Failure> {
+        self.control.off()?;
+        let mut process = Process::start(job)?;
         let Some(Message::Ready { filled, locked }) = process.hear(self.ui)? else {
             return self.ended_early();
         };
@@ -102,7 +118,7 @@ impl Bench<'_> {
         // Off before anything else: what is promoted now is not part of the run.
         let daemon = daemon.map(Daemon::end);
         self.control.off()?;
-        let Some(Message::Done(seen)) = heard? else {
+        let Some(seen) = heard?.and_then(seen) else {
             return self.ended_early();
         };
         let cost = Cost::read(self.root)?.since(&before);
@@ -112,7 +128,7 @@ impl Bench<'_> {
             return self.ended_early();
         };
         Ok(Some(Measured {
-            seen: *seen,
+            seen,
             cost,
             daemon,
             filled,
@@ -121,7 +137,7 @@ impl Bench<'_> {
         }))
     }
 
-    fn ended_early(&self) -> Result<Option<Measured>, Failure> {
+    fn ended_early<T>(&self) -> Result<Option<Measured<T>>, Failure> {
         match self.ui.stopped() {
             true => Ok(None),
             false => Err(Failure::new(
@@ -134,8 +150,9 @@ impl Bench<'_> {
 }
 
 /// What one run came to.
-pub struct Measured {
-    pub seen: Seen,
+pub struct Measured<T> {
+    /// What its process saw.
+    pub seen: T,
     pub cost: Cost,
     /// What the daemon did, where it promotes.
     pub daemon: Option<daemon::Done>,
@@ -144,18 +161,45 @@ pub struct Measured {
     pub verified: u64,
 }
 
+impl<T> Measured<T> {
+    /// Pages promoted: by the daemon's count where that promotes.
+    pub fn promoted(&self) -> u64 {
+        let of_kernel = || promoted_of(&self.cost.counters);
+        (self.daemon.as_ref()).map_or_else(of_kernel, |of| of.promoted_pages)
+    }
+
+    /// Pages demoted, by the kernel and by the daemon.
+    pub fn demoted(&self) -> u64 {
+        self.cost.demoted() + self.daemon.unwrap_or_default().demoted_pages
+    }
+
+    /// CPU seconds of what finds hot pages: with hint faults those that the accessing threads spent in the kernel, too.
+    pub fn tracker_s(&self, mode: &Mode, system_s: f64) -> f64 {
+        let faults = if mode.has_hint_faults() {
+            system_s
+        } else {
+            0.0
+        };
+        self.cost.tracker_s + faults + self.daemon.unwrap_or_default().source_cpu_s
+    }
+
+    /// CPU seconds of what migrates; not known where the accessing threads do that.
+    pub fn migration_s(&self, mode: &Mode) -> Option<f64> {
+        let all = self.cost.migration_s + self.daemon.unwrap_or_default().cpu_s;
+        (mode.name != "numab2").then_some(all)
+    }
+}
+
 fn row(
     scenario: Scenario,
     mode: &Mode,
     round: usize,
     spec: &Spec,
     place: &Place,
-    measured: &Measured,
+    measured: &Measured<Seen>,
 ) -> PromoteRow {
     let Measured { seen, cost, .. } = measured;
-    let promoted = (measured.daemon.as_ref())
-        .map_or_else(|| promoted_of(&cost.counters), |of| of.promoted_pages);
-    let of_daemon = measured.daemon.unwrap_or_default();
+    let promoted = measured.promoted();
     let seen_hot: u64 = seen.regions.iter().map(|region| region.arrived_pages).sum();
     // Where a page stands for its neighbours, more can seem to arrive than the kernel promoted; it counts all it promotes.
     let hot = if promoted > 0 {
@@ -166,11 +210,6 @@ fn row(
     let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
     // One region that never arrives leaves the time without a value: a mean of the others would flatter it.
     let reached: Option<Vec<f64>> = seen.regions.iter().map(|region| region.reached_s).collect();
-    let faults = if mode.has_hint_faults() {
-        seen.system_s
-    } else {
-        0.0
-    };
     let first = seen.promoted.first().map_or(0, |&(_, count)| count);
     PromoteRow {
         scenario: scenario.number(),
@@ -182,13 +221,13 @@ fn row(
         hot_in_top_95_s: reached.filter(|of| !of.is_empty()).map(mean),
         promoted_pages: promoted,
         promoted_hot_pages: hot,
-        demoted_pages: cost.demoted() + of_daemon.demoted_pages,
+        demoted_pages: measured.demoted(),
         top_share: seen.top_accesses / (seen.accesses.max(1)) as f64,
         // A page that came and went between two looks is in the kernel's count only, and so counts against precision.
         precision: (promoted.max(hot) > 0).then(|| hot as f64 / promoted.max(hot) as f64),
         recall: mean(seen.regions.iter().map(|region| region.share).collect()),
-        tracker_cpu_s: cost.tracker_s + faults + of_daemon.source_cpu_s,
-        migration_cpu_s: (mode.name != "numab2").then_some(cost.migration_s + of_daemon.cpu_s),
+        tracker_cpu_s: measured.tracker_s(mode, seen.system_s),
+        migration_cpu_s: measured.migration_s(mode),
         demotion_cpu_s: cost.demotion_s,
         access_system_s: seen.system_s,
         hint_faults: cost.counter("numa_hint_faults"),
@@ -212,7 +251,7 @@ fn row(
 }
 
 /// Points of a timeline: more show nothing more.
-const POINTS: usize = 240;
+pub const POINTS: usize = 240;
 
 /// Some of the points, evenly, with the first and the last.
 fn thin<T, U>(points: &[T], make: impl Fn(&T) -> U) -> Vec<U> {
@@ -231,12 +270,12 @@ struct Process {
 }
 
 impl Process {
-    fn start(spec: &Spec) -> Result<Self, Failure> {
+    fn start(job: &Job) -> Result<Self, Failure> {
         let (failed, next) = (
             "cannot start the process of a run",
             "run memferry from a file that is still there",
         );
-        let spec = serde_json::to_string(spec)
+        let spec = serde_json::to_string(job)
             .or_fail("cannot write the run as JSON", "report this as a bug")?;
         let program = std::env::current_exe().or_fail(failed, next)?;
         let mut child = Command::new(program)
@@ -317,7 +356,7 @@ mod tests {
     use super::*;
     use crate::promote::spec::RegionSeen;
 
-    fn measured(reached: &[Option<f64>], promoted: u64) -> Measured {
+    fn measured(reached: &[Option<f64>], promoted: u64) -> Measured<Seen> {
         let region = |&reached_s: &Option<f64>| RegionSeen {
             reached_s,
             arrived_pages: 100,
@@ -352,7 +391,11 @@ mod tests {
         }
     }
 
-    fn of(name: &'static str, source: Option<&'static str>, measured: &Measured) -> PromoteRow {
+    fn of(
+        name: &'static str,
+        source: Option<&'static str>,
+        measured: &Measured<Seen>,
+    ) -> PromoteRow {
         let mode = Mode {
             source,
             ..Mode::plain(name)

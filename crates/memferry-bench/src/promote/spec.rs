@@ -7,7 +7,19 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a run does.
+use super::workload::spec::{WorkSeen, WorkSpec};
+
+/// What a process is started for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Job {
+    /// A run of a workload.
+    Workload(WorkSpec),
+    /// A run of a scenario.
+    Scenario(Spec),
+}
+
+/// What a run of a scenario does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// The node that the regions begin on.
@@ -51,6 +63,8 @@ pub enum Message {
     },
     /// The accesses are made.
     Done(Box<Seen>),
+    /// Those of a workload are made.
+    Worked(Box<WorkSeen>),
     /// So many bytes were compared with what they must be.
     Checked(u64),
     /// It cannot: what, why, what to try.

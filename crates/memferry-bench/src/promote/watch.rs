@@ -22,17 +22,89 @@ const REST: u32 = 4;
 /// The share of a hot set from which on it counts as arrived.
 const ARRIVED: f64 = 0.95;
 
-/// What is known of the region that is hot.
-pub struct Watch<'a> {
-    /// The pages that are looked at.
-    pages: Vec<usize>,
-    /// Pages that each of them stands for.
-    stride: usize,
+/// Some pages, and which of them were in the top tier at the last look.
+pub struct Pages<'a> {
+    addresses: Vec<usize>,
     top: &'a [u32],
-    /// Counts pages promoted so far.
-    promoted: fn() -> u64,
     in_top: Vec<bool>,
     status: Vec<i32>,
+}
+
+impl<'a> Pages<'a> {
+    /// None was seen yet.
+    pub fn new(addresses: Vec<usize>, top: &'a [u32]) -> Self {
+        Self {
+            in_top: vec![false; addresses.len()],
+            status: vec![0; addresses.len()],
+            addresses,
+            top,
+        }
+    }
+
+    /// Every n-th page of so many, and n: no more than `most`.
+    pub fn even(start: usize, pages: usize, most: usize, top: &'a [u32]) -> (Self, usize) {
+        let stride = pages.div_ceil(most).max(1);
+        let of = (0..pages).step_by(stride).map(|page| start + page * PAGE);
+        (Self::new(of.collect(), top), stride)
+    }
+
+    /// Looks; `changed` gets the place of each page that is in the other tier than before, and whether that is the top one.
+    pub fn look(&mut self, mut changed: impl FnMut(usize, bool)) -> std::io::Result<()> {
+        numa::move_pages(0, &self.addresses, None, &mut self.status, false)?;
+        for (place, (was, &status)) in self.in_top.iter_mut().zip(&self.status).enumerate() {
+            // A negative status is a page on its way: it is where it was.
+            let is = match u32::try_from(status) {
+                Ok(node) => self.top.contains(&node),
+                Err(_) => *was,
+            };
+            if is != *was {
+                changed(place, is);
+            }
+            *was = is;
+        }
+        Ok(())
+    }
+
+    /// How many of them were in the top tier.
+    pub fn in_top(&self) -> usize {
+        self.in_top.iter().filter(|&&is| is).count()
+    }
+
+    /// The share that was there.
+    pub fn share(&self) -> f64 {
+        self.in_top() as f64 / self.in_top.len().max(1) as f64
+    }
+}
+
+/// Acts every `period` until `done`, and a last time after that, as `act` is told. It acts a fifth of the time at most.
+pub fn every(
+    period: Duration,
+    done: &AtomicBool,
+    mut act: impl FnMut(bool) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let mut next = Instant::now();
+    loop {
+        // Read first: what comes after the last access is not lost.
+        let last = done.load(Ordering::Acquire);
+        let began = Instant::now();
+        act(last)?;
+        if last {
+            return Ok(());
+        }
+        next = (next + period).max(Instant::now() + began.elapsed() * REST);
+        while !done.load(Ordering::Acquire) && Instant::now() < next {
+            std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+/// What is known of the region that is hot.
+pub struct Watch<'a> {
+    pages: Pages<'a>,
+    /// Pages that each of those stands for.
+    stride: usize,
+    /// Counts pages promoted so far.
+    promoted: fn() -> u64,
     /// Accesses to the region when it was looked at last.
     accesses: u64,
     seen: RegionSeen,
@@ -41,17 +113,10 @@ pub struct Watch<'a> {
 impl<'a> Watch<'a> {
     /// The region at `start`, with so many pages.
     pub fn new(start: usize, pages: usize, top: &'a [u32], promoted: fn() -> u64) -> Self {
-        let stride = pages.div_ceil(MOST_LOOKED_AT).max(1);
-        let pages: Vec<usize> = (0..pages)
-            .step_by(stride)
-            .map(|page| start + page * PAGE)
-            .collect();
+        let (pages, stride) = Pages::even(start, pages, MOST_LOOKED_AT, top);
         Self {
-            in_top: vec![false; pages.len()],
-            status: vec![0; pages.len()],
             pages,
             stride,
-            top,
             promoted,
             accesses: 0,
             seen: RegionSeen::default(),
@@ -74,20 +139,10 @@ impl<'a> Watch<'a> {
 
     /// Looks, and gives the share in the top tier.
     fn look(&mut self) -> std::io::Result<f64> {
-        numa::move_pages(0, &self.pages, None, &mut self.status, false)?;
         let mut arrived = 0;
-        for (was, &status) in self.in_top.iter_mut().zip(&self.status) {
-            // A negative status is a page on its way: it is where it was.
-            let is = match u32::try_from(status) {
-                Ok(node) => self.top.contains(&node),
-                Err(_) => *was,
-            };
-            arrived += u64::from(is && !*was);
-            *was = is;
-        }
+        self.pages.look(|_, is| arrived += u64::from(is))?;
         self.seen.arrived_pages += arrived * self.stride as u64;
-        let there = self.in_top.iter().filter(|&&is| is).count();
-        self.seen.share = there as f64 / self.pages.len() as f64;
+        self.seen.share = self.pages.share();
         Ok(self.seen.share)
     }
 
@@ -113,24 +168,16 @@ impl<'a> Watch<'a> {
         book: &mut Seen,
     ) -> std::io::Result<()> {
         let from = Instant::now();
-        let mut next = from;
-        loop {
-            // Read first: what comes after the last access is not lost.
-            let last = done.load(Ordering::Acquire);
-            let looked = Instant::now();
+        every(period, done, |last| {
             let top = self.attribute(made.load(Ordering::Relaxed), from.elapsed())?;
             book.top_accesses += top;
             self.note(started, book);
             if last {
                 book.accesses += self.accesses;
                 book.regions.push(std::mem::take(&mut self.seen));
-                return Ok(());
             }
-            next = (next + period).max(Instant::now() + looked.elapsed() * REST);
-            while !done.load(Ordering::Acquire) && Instant::now() < next {
-                std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
-            }
-        }
+            Ok(())
+        })
     }
 }
 

@@ -6,24 +6,22 @@ use std::io::{self, BufRead, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memferry_linux::{affinity, numa};
+use memferry_linux::affinity;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::access::Work;
 use super::daemon;
-use super::place;
+use super::filling::{Filling, Want, on, reserve};
 use super::run::NAME;
-use super::spec::{Message, Seen, Spec};
+use super::spec::{Job, Message, Seen, Spec};
 use super::wakers;
 use super::watch::{Watch, promoted};
+use super::workload::process;
 use crate::cpu_time::of_thread;
 use crate::failure::{Failure, OrFail};
 use crate::nodes::{bring, call_failed};
 use crate::region::{PAGE, Region};
 use crate::threads;
-
-/// How often the top tier is looked at again, at most, after it was filled.
-const FILLS: usize = 8;
 
 /// Serves one run to the process at the other end of stdin and stdout, or wakes often on a CPU.
 pub fn serve(spec: &str) -> Result<(), Failure> {
@@ -35,9 +33,13 @@ pub fn serve(spec: &str) -> Result<(), Failure> {
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     // The daemon knows it by this name.
     let _ = std::fs::write("/proc/self/comm", NAME);
-    let spec: Spec = serde_json::from_str(spec)
+    let job: Job = serde_json::from_str(spec)
         .or_fail("not a run of bench promote", "run `memferry bench promote`")?;
-    match run(&spec) {
+    let ran = match &job {
+        Job::Workload(spec) => process::run(spec),
+        Job::Scenario(spec) => run(spec),
+    };
+    match ran {
         Ok(()) => Ok(()),
         Err(Failure::Told(told)) => say(&Message::Failed([told.what, told.why, told.next])),
         Err(other) => Err(other),
@@ -47,8 +49,8 @@ pub fn serve(spec: &str) -> Result<(), Failure> {
 fn run(spec: &Spec) -> Result<(), Failure> {
     let memory = Memory::new(spec)?;
     say(&Message::Ready {
-        filled: memory.filled(),
-        locked: memory.locked,
+        filled: memory.filling.bytes(),
+        locked: memory.filling.locked_bytes(),
     })?;
     await_word()?;
     let (seen, stores) = memory.access(spec)?;
@@ -57,7 +59,7 @@ fn run(spec: &Spec) -> Result<(), Failure> {
     say(&Message::Checked(memory.check(&stores, spec.threads)?))
 }
 
-fn say(message: &Message) -> Result<(), Failure> {
+pub fn say(message: &Message) -> Result<(), Failure> {
     let line =
         serde_json::to_string(message).or_fail("cannot say it as JSON", "report this as a bug")?;
     let mut out = io::stdout().lock();
@@ -67,7 +69,7 @@ fn say(message: &Message) -> Result<(), Failure> {
 }
 
 /// Waits for a line; the command that has gone is told as a broken pipe.
-fn await_word() -> Result<(), Failure> {
+pub fn await_word() -> Result<(), Failure> {
     let mut line = String::new();
     match io::stdin().lock().read_line(&mut line) {
         Ok(0) | Err(_) => Err(Failure::BrokenPipe),
@@ -79,20 +81,14 @@ fn await_word() -> Result<(), Failure> {
 struct Memory {
     regions: Vec<Region>,
     /// What fills the top tier.
-    fill: Vec<Region>,
-    /// Bytes of it that cannot be demoted.
-    locked: u64,
+    filling: Filling,
 }
 
 impl Memory {
     /// Puts the regions on the lower node, and fills the top tier if that is wanted.
     fn new(spec: &Spec) -> Result<Self, Failure> {
         let threads = spec.threads;
-        // NUMA balancing scans from the lowest address on: the hot memory, not the idle one, comes first.
-        let above = match spec.fill {
-            true => Some(reserve(room_above(spec)?)?),
-            false => None,
-        };
+        let above = spec.fill.then(|| reserve(&spec.top)).transpose()?;
         let region = |_| on(spec.lower, spec.region_bytes, threads);
         let regions: Vec<Region> = (0..spec.regions).map(region).collect::<Result<_, _>>()?;
         drop(above);
@@ -103,101 +99,18 @@ impl Memory {
                 bring(&pages[pages.len() / 2..], spec.top[0])?;
             }
         }
-        let mut memory = Self {
-            regions,
-            fill: Vec::new(),
-            locked: 0,
-        };
+        let mut filling = Filling::default();
         if spec.fill {
-            memory.fill(spec)?;
-            memory.check_fill(spec)?;
+            let want = Want {
+                top: &spec.top,
+                threads,
+                idle_bytes: spec.idle_bytes,
+                left_bytes: 0,
+            };
+            filling = Filling::new(&want)?;
+            filling.check_full(&want, spec.region_bytes.max(64 << 20))?;
         }
-        Ok(memory)
-    }
-
-    /// Fills the top tier with idle memory, and what is left of it with locked memory, which nothing demotes.
-    fn fill(&mut self, spec: &Spec) -> Result<(), Failure> {
-        let mut idle = spec.idle_bytes.map_or(usize::MAX, |bytes| bytes as usize);
-        self.take_free(spec, &mut idle)?;
-        // What a CPU has freed it keeps to itself, up to an eighth of a zone: it has to take that itself.
-        for &node in &spec.top {
-            for (cpu, kept) in place::kept_by_cpus(node)? {
-                // A CPU that is not allowed keeps what it has.
-                let take = || {
-                    affinity::pin(&[cpu]).map_or(Ok(()), |()| self.take(node, kept, 1, &mut idle))
-                };
-                threads::alone(take)?;
-            }
-        }
-        // What others freed meanwhile.
-        for _ in 0..FILLS {
-            if self.take_free(spec, &mut idle)? == 0 {
-                break;
-            }
-        }
-        match spec.idle_bytes {
-            Some(_) if idle > 0 => Err(Failure::new(
-                "cannot fill the top tier",
-                format!("{} MiB of idle memory found no room", idle >> 20),
-                "end what uses the memory, or give a smaller --scale",
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// Takes what is free in the top tier; gives how many bytes that was.
-    fn take_free(&mut self, spec: &Spec, idle: &mut usize) -> Result<usize, Failure> {
-        let mut taken = 0;
-        for &node in &spec.top {
-            let free = place::room_to_fill(node)?;
-            self.take(node, free, spec.threads, idle)?;
-            taken += free;
-        }
-        Ok(taken)
-    }
-
-    /// Takes memory of a node: what is still to be idle of it, and locks the rest.
-    fn take(
-        &mut self,
-        node: u32,
-        bytes: usize,
-        threads: usize,
-        idle: &mut usize,
-    ) -> Result<(), Failure> {
-        let unlocked = bytes.min(*idle);
-        if unlocked > 0 {
-            self.fill.push(on(node, unlocked, threads)?);
-        }
-        if bytes > unlocked {
-            let region = on(node, bytes - unlocked, threads)?;
-            lock(&region)?;
-            self.locked += region.range().len() as u64;
-            self.fill.push(region);
-        }
-        *idle -= unlocked;
-        Ok(())
-    }
-
-    /// Whether the top tier is as full as it was to be: what others freed meanwhile would be room for promotion.
-    fn check_fill(&self, spec: &Spec) -> Result<(), Failure> {
-        for &node in &spec.top {
-            let left = place::room_to_fill(node)?;
-            if left > spec.region_bytes.max(64 << 20) {
-                return Err(Failure::new(
-                    format!("cannot fill node {node} of the top tier"),
-                    format!("{} MiB are free that were to be filled", left >> 20),
-                    "end what frees memory meanwhile, or run --scenario 1 alone",
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn filled(&self) -> u64 {
-        self.fill
-            .iter()
-            .map(|region| region.range().len() as u64)
-            .sum()
+        Ok(Self { regions, filling })
     }
 
     /// Makes all accesses; gives what was seen, and the stores to each region.
@@ -241,18 +154,15 @@ impl Memory {
             move |at| lost(format!("byte {at} of {what} is not what was written"))
         };
         for (region, &expected) in self.regions.iter().zip(stores) {
-            let counted = region.added(threads).map_err(changed("a region"))?;
+            let counted = region.added(1, threads).map_err(changed("a region"))?;
             if counted != expected {
                 let why = format!("{counted} of {expected} stores are in the memory");
                 return Err(lost(why));
             }
             bytes += region.range().len() as u64;
         }
-        for region in &self.fill {
-            let len = region.range().len();
-            bytes += (region.check(len, threads)).map_err(changed("the idle memory"))?;
-        }
-        Ok(bytes)
+        let idle = self.filling.check(threads);
+        Ok(bytes + idle.map_err(changed("the idle memory"))?)
     }
 }
 
@@ -293,54 +203,13 @@ fn together(
     Ok((seconds(end_us), seconds(system_us)))
 }
 
-/// Memory of base pages on a node, which the kernel may move as any other afterwards.
-fn on(node: u32, bytes: usize, threads: usize) -> Result<Region, Failure> {
-    Region::on(node, bytes, PAGE, threads)
-        .and_then(|region| numa::follow_task(&region.range()).map(|()| region))
-        .or_fail(
-            format!("cannot map {} MiB on node {node}", bytes >> 20),
-            "free memory, or give a smaller --size",
-        )
-}
-
-/// Addresses that new mappings stay below; no page is touched.
-fn reserve(bytes: usize) -> Result<Region, Failure> {
-    Region::map(bytes).or_fail(
-        format!("cannot reserve {} MiB of addresses", bytes >> 20),
-        "raise the limit of virtual memory (ulimit -v)",
-    )
-}
-
-/// Bytes of addresses that what fills the top tier needs.
-fn room_above(spec: &Spec) -> Result<usize, Failure> {
-    let mut room = 64 << 20;
-    for &node in &spec.top {
-        room += place::room_to_fill(node)?;
-        room += place::kept_by_cpus(node)?.values().sum::<usize>();
-    }
-    Ok(room)
-}
-
-fn lock(region: &Region) -> Result<(), Failure> {
-    let range = region.range();
-    // SAFETY: the range is mapped; locking changes neither contents nor addresses.
-    match unsafe { libc::mlock(range.start as *const libc::c_void, range.len()) } {
-        0 => Ok(()),
-        _ => Err(Failure::new(
-            format!("cannot lock {} MiB", range.len() >> 20),
-            io::Error::last_os_error(),
-            "be root, with CAP_IPC_LOCK",
-        )),
-    }
-}
-
 /// The calling thread runs on these CPUs. Without the permission it runs where it may.
-fn pin(cpus: &[u32]) {
+pub fn pin(cpus: &[u32]) {
     let _ = affinity::pin(cpus);
 }
 
 /// Who looks leaves the CPUs of those who access, if this process may use others.
-fn look_from_elsewhere(cpus: &[u32]) {
+pub fn look_from_elsewhere(cpus: &[u32]) {
     let mut others = affinity::allowed().unwrap_or_default();
     others.retain(|cpu| !cpus.contains(cpu));
     if !others.is_empty() {
@@ -349,12 +218,12 @@ fn look_from_elsewhere(cpus: &[u32]) {
 }
 
 /// System time of the calling thread.
-fn system_time_us() -> u64 {
+pub fn system_time_us() -> u64 {
     let time = of_thread().ru_stime;
     (time.tv_sec * 1_000_000 + time.tv_usec) as u64
 }
 
-fn lost(why: String) -> Failure {
+pub fn lost(why: String) -> Failure {
     Failure::new(
         "memory was changed while its pages were promoted and demoted",
         why,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The benchmark file, schema `memferry-bench/1` (of `bench promote` `memferry-promote/1`): what `--json` writes and `memferry report` reads.
+//! The benchmark file, schema `memferry-bench/1` (of `bench promote` `memferry-promote/1` and, of its workloads, `memferry-gain/1`): what `--json` writes and `memferry report` reads.
 //!
 //! GB is 1e9 bytes, times are nanoseconds. It only describes the file; `bench` fills it.
 
@@ -8,6 +8,7 @@ pub mod compaction;
 pub mod disk;
 pub mod dma;
 mod envelope;
+pub mod gain;
 pub mod promote;
 pub mod reproduced;
 
@@ -23,6 +24,7 @@ use compaction::CompactionRow;
 use disk::BesideDisk;
 use dma::DmaRound;
 pub use envelope::Envelope;
+use gain::{GAIN_SCHEMA, GainRow};
 use promote::{Like, PROMOTE_SCHEMA, PromoteRow};
 use reproduced::Reproduced;
 
@@ -36,7 +38,7 @@ pub const THP_BYTES: usize = 2 << 20;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct BenchFile {
     /// [`BENCH_SCHEMA`], or that of the rows.
-    #[schemars(extend("enum" = [BENCH_SCHEMA, PROMOTE_SCHEMA]))]
+    #[schemars(extend("enum" = [BENCH_SCHEMA, PROMOTE_SCHEMA, GAIN_SCHEMA]))]
     pub schema: String,
     /// What wrote it, when and how, and whether it is complete.
     #[serde(flatten)]
@@ -74,6 +76,8 @@ pub enum Rows {
     Cache(Vec<CacheRow>),
     /// `bench promote`: how soon hot pages come to the top tier.
     Promote(Vec<PromoteRow>),
+    /// `bench promote --workload`: what promotion gains for a workload, of what the best placement does.
+    Gain(Vec<GainRow>),
     /// `bench compaction`: how long the kernel takes to compact a node.
     Compaction(Vec<CompactionRow>),
 }
@@ -83,6 +87,7 @@ impl Rows {
     pub fn schema(&self) -> &'static str {
         match self {
             Self::Promote(_) => PROMOTE_SCHEMA,
+            Self::Gain(_) => GAIN_SCHEMA,
             _ => BENCH_SCHEMA,
         }
     }
@@ -104,6 +109,7 @@ impl Rows {
             Self::Stall(rows) => rows.iter().map(|of| of.verified_bytes).collect(),
             Self::Cache(rows) => rows.iter().map(|of| of.verified_bytes).collect(),
             Self::Promote(rows) => rows.iter().map(|of| of.verified_bytes).collect(),
+            Self::Gain(rows) => rows.iter().map(|of| of.verified_bytes).collect(),
             Self::Compaction(rows) => rows.iter().map(|of| of.verified_bytes).collect(),
         }
     }
@@ -112,6 +118,13 @@ impl Rows {
     pub fn is_empty(&self) -> bool {
         self.verified_bytes().is_empty()
     }
+}
+
+/// The name of a mode with what reports to it and the format of its records: `numab2`, `pghot hintfaults, default`.
+fn case(mode: &str, source: Option<&str>, record: Option<&str>) -> String {
+    let source = source.map(|source| format!(" {source}"));
+    let record = record.map(|record| format!(", {record}"));
+    mode.to_owned() + &source.unwrap_or_default() + &record.unwrap_or_default()
 }
 
 /// The machine that was measured.

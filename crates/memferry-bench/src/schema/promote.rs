@@ -91,9 +91,7 @@ fn is_zero(bytes: &u64) -> bool {
 impl PromoteRow {
     /// The name of its case: `numab2`, `pghot hintfaults, default`.
     pub fn case(&self) -> String {
-        let source = self.source.as_ref().map(|source| format!(" {source}"));
-        let record = self.record.as_ref().map(|record| format!(", {record}"));
-        self.mode.clone() + &source.unwrap_or_default() + &record.unwrap_or_default()
+        super::case(&self.mode, self.source.as_deref(), self.record.as_deref())
     }
 }
 

@@ -15,6 +15,7 @@ pub fn tables(name: &str, file: &BenchFile) -> Vec<Table> {
         Rows::Stall(rows) => fields(rows),
         Rows::Cache(rows) => fields(rows),
         Rows::Promote(rows) => fields(rows),
+        Rows::Gain(rows) => fields(rows),
         Rows::Compaction(rows) => fields(rows),
     };
     let rows = table(

@@ -48,6 +48,7 @@ fn of_rows(file: &BenchFile) -> Vec<Chart> {
         Rows::Stall(rows) => stall(rows),
         // Few rows of unlike figures are a table, no chart.
         Rows::Cache(_) | Rows::Compaction(_) => Vec::new(),
+        Rows::Gain(rows) => super::gained::charts(rows),
         Rows::Promote(rows) => {
             let rates = file.like.as_ref().map(super::promoted::rates);
             super::promoted::charts(rows)

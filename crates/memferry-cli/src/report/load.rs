@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::output::file_name;
+use crate::schema::gain::{GAIN_SCHEMA, GainRow};
 use crate::schema::promote::{PROMOTE_SCHEMA, PromoteRow};
 use crate::schema::{BENCH_SCHEMA, BenchFile, MoveRow, Rows};
 
@@ -78,11 +79,11 @@ fn parse(text: &str) -> Result<BenchFile, Refusal> {
             "it is JSON, but no benchmark file: it has no \"schema\"".to_owned(),
         ));
     };
-    if ![BENCH_SCHEMA, PROMOTE_SCHEMA].contains(&schema) {
+    if ![BENCH_SCHEMA, PROMOTE_SCHEMA, GAIN_SCHEMA].contains(&schema) {
         let why = format!(
-            "its schema is {schema:?}; this memferry draws {BENCH_SCHEMA:?} and {PROMOTE_SCHEMA:?}"
+            "its schema is {schema:?}; this memferry draws {BENCH_SCHEMA:?}, {PROMOTE_SCHEMA:?} and {GAIN_SCHEMA:?}"
         );
-        let versions = ["memferry-bench/", "memferry-promote/"];
+        let versions = ["memferry-bench/", "memferry-promote/", "memferry-gain/"];
         let next = if versions.iter().any(|of| schema.starts_with(of)) {
             "draw it with the version of memferry that wrote it, or measure again with this one"
         } else {
@@ -120,7 +121,17 @@ fn check(file: &BenchFile) -> Result<(), String> {
             && shares.iter().all(|share| (0.0..=1.0).contains(share))
             && times.all(sound)
     };
+    let gain_row = |row: &GainRow| {
+        let mut points = row.timeline.iter();
+        row.threads > 0
+            && positive(row.seconds)
+            && positive(row.ns_per_op)
+            && positive(row.ns_last)
+            && (0.0..=1.0).contains(&row.top_share)
+            && points.all(|of| of.0.is_finite() && of.0 >= 0.0 && positive(of.1))
+    };
     match &file.rows {
+        Rows::Gain(rows) => check_rows(rows, gain_row),
         Rows::Move(rows) => check_rows(rows, move_row),
         Rows::Count(rows) => check_rows(rows, |row| move_row(row) && row.folios.is_some()),
         Rows::Stall(rows) => check_rows(rows, |row| {

@@ -7,6 +7,7 @@
 mod compare;
 mod data;
 mod figures;
+mod gained;
 mod headline;
 mod history;
 mod load;

@@ -132,6 +132,11 @@ fn section(loaded: &Loaded, name_machine: bool) -> Section {
             "Base pages fill blocks of 2 MiB, every second page is given back, and one thread has the kernel compact the node: \
              how long that takes, what of it a migrator copies, and what a program loses that shares the CPU.",
         ),
+        Rows::Gain(_) => (
+            "What programs gain",
+            "Threads do what programs do, on more memory than the top tier has room for. The gain is the time that an operation takes \
+             less than with no promotion, over the same of the best placement in that room. Every mode makes the same accesses.",
+        ),
         Rows::Promote(_) => (
             "Promoting hot pages",
             "Threads access pages of a slow tier at random. Where the pages lie is looked up while they do, so it is known \

@@ -96,7 +96,7 @@ fn chart(
 }
 
 /// The mean of some runs at even times, up to the end of the shortest.
-fn mean(runs: &[Vec<(f64, f64)>], case: &str, unit: &str) -> Vec<Point> {
+pub fn mean(runs: &[Vec<(f64, f64)>], case: &str, unit: &str) -> Vec<Point> {
     let ends = runs
         .iter()
         .filter_map(|run| run.last())

@@ -8,6 +8,7 @@ mod cache;
 mod compaction;
 mod disk;
 pub mod dma;
+pub mod gain;
 pub mod promote;
 pub mod published;
 pub mod reproduced;
@@ -134,6 +135,7 @@ fn own(file: &BenchFile) -> Vec<Table> {
         Rows::Stall(rows) => stall(rows),
         Rows::Cache(rows) => vec![cache::table(rows)],
         Rows::Compaction(rows) => vec![compaction::table(rows)],
+        Rows::Gain(rows) => gain::tables(rows),
         Rows::Promote(rows) => {
             let alike = file.like.iter().flat_map(promote::alike);
             promote::tables(rows).into_iter().chain(alike).collect()

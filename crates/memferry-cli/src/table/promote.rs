@@ -131,7 +131,7 @@ fn rates(like: &Like) -> Table {
 }
 
 /// A figure of a run, if it has it.
-type Figure = fn(&PromoteRow) -> Option<f64>;
+pub type Figure<R = PromoteRow> = fn(&R) -> Option<f64>;
 
 fn achieved(scenario: u32, rows: &[&PromoteRow]) -> Table {
     let columns: [(&str, Figure); 5] = [
@@ -148,7 +148,7 @@ fn achieved(scenario: u32, rows: &[&PromoteRow]) -> Table {
          precision: promoted pages that were hot; recall: hot pages in the top tier at the end",
         counted(distinct(rows, |row| row.run).len(), "run")
     );
-    spread(title, &caption, rows, &columns)
+    spread(title, &caption, rows, PromoteRow::case, &columns)
 }
 
 fn cost(scenario: u32, rows: &[&PromoteRow]) -> Table {
@@ -164,7 +164,7 @@ fn cost(scenario: u32, rows: &[&PromoteRow]) -> Table {
     let title = format!("what it took, scenario {scenario}");
     let caption = "pages, and CPU seconds of a run: of what finds hot pages, of kmigrated or the daemon, of kswapd, and of the \
                    accessing threads while they were in the kernel; numab2 migrates there, and its tracker is that time";
-    spread(title, caption, rows, &columns)
+    spread(title, caption, rows, PromoteRow::case, &columns)
 }
 
 /// What happens in a scenario: `64 MiB on node 2, 1 thread on node 0`.
@@ -188,15 +188,22 @@ fn what(rows: &[&PromoteRow]) -> String {
     )
 }
 
-fn spread(title: String, caption: &str, rows: &[&PromoteRow], columns: &[(&str, Figure)]) -> Table {
-    let line = |(case, rows): (String, Vec<&PromoteRow>)| {
+/// A table of runs, a line for each case.
+pub fn spread<R>(
+    title: String,
+    caption: &str,
+    rows: &[&R],
+    case: impl Fn(&R) -> String,
+    columns: &[(&str, Figure<R>)],
+) -> Table {
+    let line = |(case, rows): (String, Vec<&R>)| {
         let cells = columns.iter().map(|(_, figure)| {
             let values: Vec<f64> = rows.iter().filter_map(|row| figure(row)).collect();
             cell(Spread::of(&values), rows.len())
         });
         once(case).chain(cells).collect()
     };
-    let cases = groups(rows.iter().copied(), |row| row.case()).into_iter();
+    let cases = groups(rows.iter().copied(), case).into_iter();
     let head = columns.iter().map(|(name, _)| *name);
     let head: Vec<&str> = once("mode").chain(head).collect();
     Table::new(title, caption, &head, cases.map(line).collect())

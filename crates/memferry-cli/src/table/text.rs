@@ -58,6 +58,9 @@ fn published_text(file: &BenchFile, columns: usize) -> String {
             return "No published series gives the time that an access waits.\n\n".to_owned();
         }
         Rows::Promote(rows) => super::promote::published(rows),
+        Rows::Gain(_) => {
+            return "No published series has these workloads.\n\n".to_owned();
+        }
         Rows::Compaction(_) => {
             return "`memferry bench reproduce garg-v4-compaction` has the published figures.\n\n"
                 .to_owned();
