@@ -516,6 +516,48 @@ fn the_process_of_a_promotion_run_accounts_for_its_accesses() {
     assert_eq!(lines[2]["checked"], 4 << 20);
 }
 
+/// The same of a workload: its operations go on for the time that was asked for, and every byte is compared.
+#[test]
+fn the_process_of_a_workload_accounts_for_its_operations() {
+    for (workload, memory) in [("hotset", "shared"), ("chase", "base"), ("served", "file")] {
+        let rate = if workload == "served" { "1000" } else { "null" };
+        let spec = format!(
+            r#"{{"workload":"{workload}","skew":0.99,"rate":{rate},"memory":"{memory}","bytes":16777216,"room":null,"placing":"random",
+                "misses":null,"seed":1,"seconds":0.2,"lower":0,"top":[0],"cpus":[0],"threads":2,"by_daemon":false,"sample_ms":20}}"#
+        );
+        let mut child = command::command()
+            .args(["promote-run", &spec])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start");
+        std::io::Write::write_all(&mut child.stdin.take().expect("stdin"), b"go\ngo\n")
+            .expect("write");
+        let said = done(&child.wait_with_output().expect("end"));
+        let lines: Vec<Value> = (said.lines())
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
+        let seen = &lines[1]["worked"];
+        let phases = seen["phases"].as_array().expect("phases");
+        assert_eq!(phases.len(), if workload == "hotset" { 2 } else { 1 });
+        for phase in phases {
+            let last = phase.as_array().expect("samples").last().expect("a sample");
+            let (operations, ns) = (number(&last["operations"]), number(&last["busy_ns"]));
+            assert!(operations > 100 && ns > 0, "{workload}: {last}");
+            if workload == "served" {
+                // 200 of each thread, fewer if this machine stands still.
+                assert!(
+                    operations <= 400 && number(&seen["latency"][0]["max"]) > 0,
+                    "{last}"
+                );
+            }
+        }
+        assert_eq!(seen["top_share"], 1.0, "all memory is the top tier here");
+        assert_eq!(seen["pages_in_top"], 4096, "{workload}");
+        assert_eq!(lines[2]["checked"], 16 << 20, "{workload}");
+    }
+}
+
 #[test]
 fn the_process_of_a_promotion_run_ends_with_the_command() {
     let spec = r#"{"lower":0,"top":[0],"cpus":[0],"regions":1,"region_bytes":2097152,"threads":1,"accesses":1,

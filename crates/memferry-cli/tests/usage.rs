@@ -55,7 +55,7 @@ fn help_of_a_benchmark_names_its_options_and_defaults() {
         ("stall", "--batch | --threads | --seconds | --rounds"),
         (
             "promote",
-            "--scenario | none, numab2 | --hwhints-event | as root | sets them back",
+            "--scenario | none, numab2 | --hwhints-event | as root | sets them back | --workload | oracle | [default: 0.99]",
         ),
     ] {
         let text = done(&memferry(&format!("bench {bench} --help")));
@@ -116,6 +116,10 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         ("bench promote --seconds 3 --accesses 9", "cannot be used with"),
         ("bench promote --like pghot-v5-1", "pghot-v6-1, pghot-v6-2"),
         ("bench promote --scale 1/128", "--like <NAME>"),
+        ("bench promote --mode oracle", "--workload zipf"),
+        ("bench promote --skew 2", "--workload <LIST>"),
+        ("bench promote --workload zipf --skew 9", "between 0 and 4"),
+        ("bench promote --workload zipf --scenario 1", "cannot be used with"),
         ("bench promote --like pghot-v6-1 --scale 2", "at most 1"),
         ("bench reproduce garg-v9", "--list"),
         ("report", "<FILE>"),

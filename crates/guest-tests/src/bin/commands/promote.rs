@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     ("bench_promote_fills_the_top_tier", full),
     ("bench_promote_with_pghot", tracked),
     ("bench_promote_repeats_published_scenarios", like),
+    ("bench_promote_places_what_a_workload_needs_most", workloads),
     ("bench_promote_sets_back_at_an_interrupt", interrupt),
     ("bench_promote_sets_back_when_its_process_is_killed", killed),
     ("bench_promote_refuses_what_it_cannot_do", refusals),
@@ -76,8 +77,8 @@ fn file(line: &str) -> Value {
         let hot = number(&row["region_bytes"]) * number(&row["regions"]);
         assert_eq!(
             number(&row["verified_bytes"]),
-            hot + number(&row["fill_bytes"]),
-            "{row}"
+            hot + number(&row["fill_bytes"]) - row["locked_bytes"].as_u64().unwrap_or(0),
+            "what is locked stays where it is: {row}"
         );
         for share in ["top_share", "recall"] {
             assert!((0.0..=1.0).contains(&row[share].as_f64().unwrap()), "{row}");
@@ -129,6 +130,39 @@ fn full() -> Result<(), String> {
         (&2.into(), &(4 << 20).into())
     );
     assert!(number(&rows[0]["fill_bytes"]) >= 256 << 20, "{}", rows[0]);
+    Ok(())
+}
+
+/// Where pages are placed, the top tier serves the accesses to them, and the best pages more than random ones.
+fn workloads() -> Result<(), String> {
+    need_tiers()?;
+    let line = "--workload zipf,hotset --size 64M --seconds 2 --runs 1 --mode none,fill,oracle";
+    let before = settings();
+    let json = memferry(&format!("bench promote {line} --json"))
+        .gives(0)
+        .json();
+    assert_eq!(settings(), before, "the settings are as before");
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    let figure = |row: &Value, name: &str| row[name].as_f64().unwrap();
+    for rows in rows.chunks(3) {
+        for row in rows {
+            assert_eq!(row["verified_bytes"], 64 << 20, "{row}");
+            assert!(figure(row, "ns_per_op") > 0.0, "{row}");
+        }
+        let [none, fill, oracle] = ["none", "fill", "oracle"].map(|mode| of(rows, mode));
+        assert_eq!(
+            (&none["pages_in_top"], &none["top_share"]),
+            (&0.into(), &0.0.into())
+        );
+        assert_eq!(fill["pages_in_top"], 24 << 8, "3/8 of the pages: {fill}");
+        assert!((figure(fill, "top_share") - 0.375).abs() < 0.15, "{fill}");
+        assert!(figure(oracle, "top_share") > 0.6, "{oracle}");
+        for row in [fill, oracle] {
+            let (placed, kept) = (number(&row["placed_pages"]), number(&row["kept_pages"]));
+            assert!(placed >= 6000 && kept >= placed / 100 * 99, "{row}");
+        }
+    }
     Ok(())
 }
 
