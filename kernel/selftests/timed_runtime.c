@@ -23,7 +23,7 @@
 
 struct times {
 	double busy, total;		/* ns, by the plugin */
-	double thread_clock, usage, schedstat;
+	double thread_clock, usage;
 };
 
 static struct chain chain;
@@ -45,13 +45,6 @@ static double usage_ns(void)
 }
 
 /* 0 if this kernel has no such file. Its first number is the run time. */
-static double schedstat_ns(void)
-{
-	long long ns = file_number("/proc/self/task/%ld/schedstat", syscall(SYS_gettid));
-
-	return ns > 0 ? ns : 0;
-}
-
 /*
  * What is read around the plugin's counts holds the reading, too: some 20 us of 30 ms at 1%.
  */
@@ -67,7 +60,6 @@ static void *job_run(void *argument)
 	/* A period that does not count: the CPU's idle state settles. */
 	sleep_until(now_ns(CLOCK_MONOTONIC) + PERIOD_NS);
 	times->usage = -usage_ns();
-	times->schedstat = -schedstat_ns();
 	timed_begin(&span);
 	times->thread_clock = -now_ns(CLOCK_THREAD_CPUTIME_ID);
 	next = now_ns(CLOCK_MONOTONIC);
@@ -79,7 +71,6 @@ static void *job_run(void *argument)
 	}
 	times->thread_clock += now_ns(CLOCK_THREAD_CPUTIME_ID);
 	timed_end(&span);
-	times->schedstat += schedstat_ns();
 	times->usage += usage_ns();
 	times->busy = span.truth.cpu[job->cpu].busy_ns;
 	times->total = span.truth.cpu[job->cpu].time_ns;
@@ -104,10 +95,6 @@ static void test(int percent, double kernel_ns)
 	figure_note(times.busy / times.total * 100, "%", "busy %d%%: of its CPU, by the plugin", percent);
 	figure_near(times.thread_clock, busy, TOLERANCE, "ns", "busy %d%%: CLOCK_THREAD_CPUTIME_ID", percent);
 	figure_near(times.usage, busy, TOLERANCE, "ns", "busy %d%%: getrusage", percent);
-	if (times.schedstat > 0)
-		figure_near(times.schedstat, busy, TOLERANCE, "ns", "busy %d%%: schedstat", percent);
-	else
-		tap_skip("schedstat", "busy %d%%: this kernel is built without CONFIG_SCHED_INFO", percent);
 }
 
 int main(void)

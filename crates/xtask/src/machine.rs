@@ -242,7 +242,7 @@ mod tests {
         for name in names(&root.join("lab")).unwrap() {
             let Machine { qemu, timed, .. } = Machine::read(&root, &name).unwrap();
             let Some(timed) = timed else { continue };
-            let at = qemu.args.iter().position(|word| word == "-smp").unwrap();
+            let at = qemu.args.iter().rposition(|word| word == "-smp").unwrap();
             let smp = qemu.args[at + 1].clone() + ",";
             let lines = timed.lines();
             let values = |name: &str| -> Vec<u64> {
