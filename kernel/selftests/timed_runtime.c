@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-/* What issue 43 asks for. */
+/* Beyond it a quota or a scanner's share would be off by more than their own steps. */
 #define TOLERANCE	0.02
 
 #define PERIOD_NS	10000000LL
@@ -44,7 +44,6 @@ static double usage_ns(void)
 	       (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e3;
 }
 
-/* 0 if this kernel has no such file. Its first number is the run time. */
 /*
  * What is read around the plugin's counts holds the reading, too: some 20 us of 30 ms at 1%.
  */
