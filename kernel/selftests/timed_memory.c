@@ -11,7 +11,7 @@
 #include "task.h"
 #include "timed.h"
 
-/* What issue 43 asks for. */
+/* Of the parameters: 30% is what rankings have to bear. */
 #define TOLERANCE	0.05
 
 /* Of loads that shall miss, and of lines that the kernel's own interrupts fetch beside. */

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-/* What issue 43 asks for. */
+/* Of the parameters: 30% is what rankings have to bear. */
 #define TOLERANCE	0.05
 
 /* Interrupts and waiting at the gates fetch lines, too. */

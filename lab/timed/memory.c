@@ -26,7 +26,7 @@ static atomic_flag locks[LOCKS];
 static struct cache shared[MAX_CPUS];
 
 /* Which CPUs may have a line: line << 16 | CPUs. A line that another displaced here is nobody's. */
-enum { DIRECTORY = 1 << 20 };
+enum { DIRECTORY = 1 << 18 };
 static uint64_t *directory;
 
 /* A tag's flag: the line was written and is in no other CPU's cache; in a shared cache: it has to be written back. */
