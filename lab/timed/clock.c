@@ -48,8 +48,8 @@ struct clock {
 	/* Between the callbacks idle and resume. */
 	_Atomic bool idle;
 	uint64_t idle_since, halted;
-	/* The last time that the CPU read its clock, in instructions, and how often it did so in a tight loop. */
-	uint64_t read_at, reads;
+	/* When the CPU last read its clock or paused, in instructions, and how often it did so in a tight loop. */
+	uint64_t spun_at, spins;
 } __attribute__((aligned(128)));
 
 static struct clock clocks[MAX_CPUS];
@@ -253,30 +253,25 @@ void clock_look(unsigned int cpu, void *data)
 	}
 }
 
-void clock_exact(unsigned int cpu, void *data)
-{
-	(void)data;
-	wait_for_others(cpu, advance(cpu));
-}
-
 /*
- * A loop that does nothing but read the clock until some time passes in steps of SPIN_STEP_PS once it has read it SPIN_READS times:
- * the kernel's delays at boot would take a minute of the host.
+ * A loop that does nothing but read the clock or pause passes in steps of SPIN_STEP_PS once it has done so SPINS times: the kernel's
+ * delays at boot would take a minute of the host, and each step of a CPU that waits needs all the others.
  */
-enum { SPIN_READS = 1000, SPIN_INSTRUCTIONS = 64 };
-static const uint64_t SPIN_STEP_PS = 1000000;
+enum { SPINS = 1000, SPIN_INSTRUCTIONS = 64 };
+static const uint64_t SPIN_STEP_PS = 500000;
 
-void clock_read(unsigned int cpu, void *data)
+void clock_exact(unsigned int cpu, void *data)
 {
 	struct clock *clock = &clocks[cpu];
 	struct score *score = cpus[cpu].score;
 
-	if (score->instructions - clock->read_at > SPIN_INSTRUCTIONS)
-		clock->reads = 0;
-	else if (++clock->reads > SPIN_READS)
+	(void)data;
+	if (score->instructions - clock->spun_at > SPIN_INSTRUCTIONS)
+		clock->spins = 0;
+	else if (++clock->spins > SPINS)
 		score->spent += SPIN_STEP_PS;
-	clock->read_at = score->instructions;
-	clock_exact(cpu, data);
+	clock->spun_at = score->instructions;
+	wait_for_others(cpu, advance(cpu));
 }
 
 static uint64_t own_ps(void)

@@ -108,10 +108,8 @@ void *memory_at(struct cpu *cpu, uint64_t address);
 void clock_start(void);
 void clock_end(void);
 void clock_look(unsigned int cpu, void *data);
-/* The CPU waits until no other is behind. */
+/* The CPU waits until no other is behind: before it reads its clock, and in loops that wait for another. */
 void clock_exact(unsigned int cpu, void *data);
-/* The same before it reads its clock: no other has read a later one. */
-void clock_read(unsigned int cpu, void *data);
 void clock_idle(qemu_plugin_id_t id, unsigned int cpu);
 void clock_resume(qemu_plugin_id_t id, unsigned int cpu);
 uint64_t clock_of(unsigned int cpu);

@@ -147,7 +147,7 @@ static uint64_t special(struct qemu_plugin_insn *insn, const struct decoded *d)
 	case 0x30:	/* wrmsr */
 		return p->wrmsr_ps;
 	case 0x31:	/* rdtsc */
-		qemu_plugin_register_vcpu_insn_exec_cb(insn, clock_read, CB_NO_REGS, NULL);
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, clock_exact, CB_NO_REGS, NULL);
 		return p->rdtsc_ps;
 	case 0x22:	/* mov to a control register */
 		if ((modrm >> 3 & 7) == 3 && qemu_plugin_insn_vaddr(insn) >> 63) {
@@ -159,7 +159,7 @@ static uint64_t special(struct qemu_plugin_insn *insn, const struct decoded *d)
 		return p->cr3_ps;
 	case 0x01:
 		if (modrm == 0xf9) {	/* rdtscp */
-			qemu_plugin_register_vcpu_insn_exec_cb(insn, clock_read, CB_NO_REGS, NULL);
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, clock_exact, CB_NO_REGS, NULL);
 			return p->rdtsc_ps;
 		}
 		if (modrm >> 6 != 3 && (modrm >> 3 & 7) == 7) {	/* invlpg */
