@@ -78,7 +78,7 @@ lab-debug: setup ## the guest tests on both machines in kernels with all their c
 lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 	$(SUITE) --profile kcsan
 
-test-all: setup-test-all check test lab lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers, the oldest compiler, the chart
+test-all: setup-test-all check test lab lab-timed lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers, the oldest compiler, the chart
 	# Prometheus scrapes the daemon for ten minutes.
 	$(CARGO) test --package memferry-cli --test daemon -- --ignored
 	# The series for today's Linux.
@@ -96,6 +96,9 @@ test-all: setup-test-all check test lab lab-zcu102 lab-debug lab-kcsan ## the sa
 	$(LAB) --profile release --append swiotlb=force -- 'modprobe faultdma && ./devices bounce'
 	# Every kind of memory with every source and every migrator; the same with records of four bytes.
 	$(LAB) --profile release -- './pghot_promote all'
+	# Misses of the timed machine's model that overlap; eight CPUs of two sockets there.
+	$(LAB) --machine timed --set overlap=1
+	$(LAB) --machine timed-sockets --patience 3 --test timed-clocks --test timed-runtime
 	# No tier is slower than another.
 	$(LAB) --profile release --append numa=nohmat -- './pghot_interface one-tier'
 	# What the scan of page tables does to reclaim: a count of pages that needs many rounds.
