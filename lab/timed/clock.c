@@ -48,8 +48,8 @@ struct clock {
 	/* Between the callbacks idle and resume. */
 	_Atomic bool idle;
 	uint64_t idle_since, halted;
-	/* When the CPU last read its clock or paused, in instructions, and how often it did so in a tight loop. */
-	uint64_t spun_at, spins;
+	/* When the CPU last read its clock or paused, in instructions and lines from other CPUs, and how often it did so in a tight loop. */
+	uint64_t spun_at, came, spins;
 } __attribute__((aligned(128)));
 
 static struct clock clocks[MAX_CPUS];
@@ -266,11 +266,13 @@ void clock_exact(unsigned int cpu, void *data)
 	struct score *score = cpus[cpu].score;
 
 	(void)data;
-	if (score->instructions - clock->spun_at > SPIN_INSTRUCTIONS)
+	/* A line of another CPU may end the wait. */
+	if (score->instructions - clock->spun_at > SPIN_INSTRUCTIONS || clock->came != cpus[cpu].from_other_cpu)
 		clock->spins = 0;
 	else if (++clock->spins > SPINS)
 		score->spent += SPIN_STEP_PS;
 	clock->spun_at = score->instructions;
+	clock->came = cpus[cpu].from_other_cpu;
 	wait_for_others(cpu, advance(cpu));
 }
 

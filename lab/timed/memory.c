@@ -25,10 +25,6 @@ enum { LOCKS = 4096 };
 static atomic_flag locks[LOCKS];
 static struct cache shared[MAX_CPUS];
 
-/* Which CPUs may have a line: line << 16 | CPUs. A line that another displaced here is nobody's. */
-enum { DIRECTORY = 1 << 18 };
-static uint64_t *directory;
-
 /* A tag's flag: the line was written and is in no other CPU's cache; in a shared cache: it has to be written back. */
 static const uint32_t MODIFIED = 1u << 31;
 
@@ -78,7 +74,6 @@ void memory_start(void)
 {
 	const struct parameters *p = &parameters;
 
-	directory = memory(DIRECTORY * sizeof(*directory));
 	for (unsigned int node = 0; node < p->nodes; node++) {
 		node_at[node] = mmap(NULL, p->node_bytes[node], PROT_READ | PROT_WRITE, MAP_SHARED, p->node_fd[node], 0);
 		if (node_at[node] == MAP_FAILED) {
@@ -207,23 +202,31 @@ static uint32_t insert(const struct cache *cache, _Atomic uint32_t *set, uint32_
 	return last;
 }
 
-/* Takes a line from a set, or its CPU's right to write it. Another thread may use the set now: an entry may then survive once. */
-static uint32_t take_from(const struct cache *cache, _Atomic uint32_t *set, uint32_t line, bool whole)
+/* Takes a line from a set, or only the right to write it. Returns the tag that was there, or 0. */
+static uint32_t take(const struct cache *cache, _Atomic uint32_t *set, uint32_t line, bool whole)
 {
 	for (unsigned int way = 0; way < cache->ways; way++) {
 		uint32_t tag = tag_at(set, way);
 
 		if ((tag & ~MODIFIED) == line + 1) {
-			atomic_compare_exchange_strong(&set[way], &tag, whole ? 0 : line + 1);
+			put(set, way, whole ? 0 : line + 1);
 			return tag;
 		}
 	}
 	return 0;
 }
 
-static uint32_t take(const struct cache *cache, uint32_t line, bool whole)
+/* The same from a CPU's caches, which its lock guards. What the first level has the second has, too. */
+static uint32_t take_from_cpu(struct cpu *cpu, uint32_t line, bool whole)
 {
-	return take_from(cache, set_of(cache, line, false), line, whole);
+	uint32_t tag;
+
+	lock(&cpu->caches);
+	tag = take(&cpu->private, set_of(&cpu->private, line, false), line, whole);
+	if (tag)
+		tag |= take(&cpu->l1, set_of(&cpu->l1, line, false), line, whole);
+	unlock(&cpu->caches);
+	return tag;
 }
 
 /* Memory nodes. */
@@ -300,106 +303,122 @@ static uint64_t fetch(struct cpu *cpu, uint32_t line, bool stream, uint64_t addr
 	return latency + wait;
 }
 
-/* A CPU's own caches displaced a line. */
-static void displaced(struct cpu *cpu, uint32_t tag)
+/* A line's lock: of its set in the shared caches, which all have as many. Taken before the lock of a CPU's caches. */
+static atomic_flag *lock_of(const struct cache *group, const _Atomic uint32_t *set)
+{
+	return &locks[(set - group->tags) / group->ways % LOCKS];
+}
+
+/* The CPU's own caches displaced a line that it had written. */
+static void displaced(struct cpu *cpu, uint32_t line)
 {
 	struct cache *group = &shared[cpu->group];
-	uint32_t line = (tag & ~MODIFIED) - 1;
-	_Atomic uint32_t *set;
+	_Atomic uint32_t *set = set_of(group, line, true);
 	uint32_t there;
 
-	if (!tag)
-		return;
-	there = take(&cpu->l1, line, true);
-	if (!((tag | there) & MODIFIED))
-		return;
-	set = set_of(group, line, true);
-	lock(&locks[(set - group->tags) / group->ways % LOCKS]);
+	lock(lock_of(group, set));
 	there = find(group, set, line);
 	if (there)
 		put(set, 0, there | MODIFIED);
-	unlock(&locks[(set - group->tags) / group->ways % LOCKS]);
+	unlock(lock_of(group, set));
 	if (!there)
 		write_back(cpu, line);
+}
+
+/* Puts the tag of a line into the CPU's own caches. Returns the tag that the second level displaced. */
+static uint32_t keep(struct cpu *cpu, uint32_t line, uint32_t tag)
+{
+	_Atomic uint32_t *first = set_of(&cpu->l1, line, false), *second = set_of(&cpu->private, line, false);
+	uint32_t out = 0;
+
+	lock(&cpu->caches);
+	if (find(&cpu->private, second, line))
+		put(second, 0, tag);
+	else
+		out = insert(&cpu->private, second, tag);
+	if (out)
+		out |= take(&cpu->l1, set_of(&cpu->l1, (out & ~MODIFIED) - 1, false), (out & ~MODIFIED) - 1, true);
+	if (find(&cpu->l1, first, line))
+		put(first, 0, tag);
+	else
+		insert(&cpu->l1, first, tag);
+	unlock(&cpu->caches);
+	return out;
 }
 
 /*
  * A line that the CPU's own caches lack, or lack the right to write: takes it from the others and puts it into its own. Returns the
  * cost. `held`: the own caches have it.
  *
- * The directory's entry and the own tags change under one lock, by the line: else two CPUs could both hold it to write.
+ * All of it is under the line's lock: else two CPUs could both hold it to write.
  */
 static uint64_t obtain(struct cpu *cpu, uint32_t line, bool store, bool held, uint64_t address)
 {
 	const struct parameters *p = &parameters;
 	struct cache *group = &shared[cpu->group];
-	_Atomic uint32_t *set = set_of(group, line, true), *first = set_of(&cpu->l1, line, false);
-	_Atomic uint32_t *second = set_of(&cpu->private, line, false);
-	atomic_flag *guard = &locks[(set - group->tags) / group->ways % LOCKS];
-	uint64_t *entry = &directory[(line * 0x9e3779b1u >> 4 ^ line) % DIRECTORY];
-	uint64_t own = 1ull << cpu->index, others, cost = 0;
-	uint32_t tag = (line + 1) | (store ? MODIFIED : 0), out_shared = 0, out_private = 0;
+	_Atomic uint32_t *set = set_of(group, line, true);
 	bool came = false, there, stream = !held && continues_stream(cpu, line);
+	uint32_t out_shared = 0, out_private;
 
-	lock(guard);
-	others = *entry >> 16 == line ? *entry & 0xffff & ~own : 0;
-	for (uint64_t rest = others; rest; rest &= rest - 1) {
-		struct cpu *other = &cpus[__builtin_ctzll(rest)];
-		uint32_t had = take(&other->private, line, store) | take(&other->l1, line, store);
+	lock(lock_of(group, set));
+	for (unsigned int at = 0; at < p->cpus; at++) {
+		uint32_t had;
 
+		if (at == cpu->index || !cpus[at].score)
+			continue;
+		had = take_from_cpu(&cpus[at], line, store);
 		/* To write a line takes it from all that have it; to read it, only from one that wrote it. */
 		came |= store ? had != 0 : (had & MODIFIED) != 0;
 	}
-	*entry = (uint64_t)line << 16 | own | (store ? 0 : others);
 	for (unsigned int other = 0; store && other < MAX_CPUS && shared[other].tags; other++) {
 		if (other != cpu->group)
-			take_from(&shared[other], set_of(&shared[other], line, true), line, true);
+			take(&shared[other], set_of(&shared[other], line, true), line, true);
 	}
 	there = find(group, set, line);
 	if (!there && (!held || came))
 		out_shared = insert(group, set, (line + 1) | (came ? MODIFIED : 0));
-	if (find(&cpu->private, second, line))
-		put(second, 0, tag);
-	else
-		out_private = insert(&cpu->private, second, tag);
-	if (find(&cpu->l1, first, line))
-		put(first, 0, tag);
-	else
-		insert(&cpu->l1, first, tag);
-	unlock(guard);
+	out_private = keep(cpu, line, (line + 1) | (store ? MODIFIED : 0));
+	unlock(lock_of(group, set));
 
 	if (out_shared & MODIFIED)
 		write_back(cpu, (out_shared & ~MODIFIED) - 1);
-	displaced(cpu, out_private);
+	if (out_private & MODIFIED)
+		displaced(cpu, (out_private & ~MODIFIED) - 1);
 	if (came) {
-		cost = p->from_other_cpu_ps;
 		cpu->from_other_cpu++;
-	} else if (!held && there) {
-		cost = stream ? p->shared_hit_ps / p->lines_under_way : p->shared_hit_ps;
-		cpu->shared_hits++;
-	} else if (!held) {
-		cost = fetch(cpu, line, stream, address);
+		return p->from_other_cpu_ps;
 	}
-	return cost;
+	if (held)
+		return 0;
+	if (!there)
+		return fetch(cpu, line, stream, address);
+	cpu->shared_hits++;
+	return stream ? p->shared_hit_ps / p->lines_under_way : p->shared_hit_ps;
 }
 
 /* The CPU loads or stores in a line; `address` is for who counts misses. */
 static uint64_t access_line(struct cpu *cpu, uint32_t line, bool store, uint64_t address)
 {
-	_Atomic uint32_t *first = set_of(&cpu->l1, line, false), *second;
-	uint32_t tag = find(&cpu->l1, first, line);
+	_Atomic uint32_t *first = set_of(&cpu->l1, line, false);
+	uint32_t wanted = (line + 1) | (store ? MODIFIED : 0), tag = tag_at(first, 0);
 
-	if (tag)
+	/* Without the lock: other CPUs only take from the tag. */
+	if (tag == wanted || tag == (wanted | MODIFIED))
+		return 0;
+	lock(&cpu->caches);
+	tag = find(&cpu->l1, first, line);
+	if (tag) {
+		unlock(&cpu->caches);
 		return !store || tag & MODIFIED ? 0 : obtain(cpu, line, true, true, address);
-	second = set_of(&cpu->private, line, false);
-	tag = find(&cpu->private, second, line);
+	}
+	tag = find(&cpu->private, set_of(&cpu->private, line, false), line);
+	if (tag && (!store || tag & MODIFIED))
+		insert(&cpu->l1, first, tag);
+	unlock(&cpu->caches);
 	if (!tag)
 		return obtain(cpu, line, store, false, address);
 	cpu->private_hits++;
-	if (store && !(tag & MODIFIED))
-		return parameters.private_hit_ps + obtain(cpu, line, true, true, address);
-	insert(&cpu->l1, first, tag);
-	return parameters.private_hit_ps;
+	return parameters.private_hit_ps + (!store || tag & MODIFIED ? 0 : obtain(cpu, line, true, true, address));
 }
 
 /* Translation. */
@@ -638,8 +657,7 @@ void memory_nontemporal(unsigned int index, qemu_plugin_meminfo_t info, uint64_t
 	cpu->nontemporal_line = address >> LINE_SHIFT;
 	line = line_of(cpu, info, address, &cost);
 	if (line != ~0u) {
-		take(&cpu->l1, line, true);
-		take(&cpu->private, line, true);
+		take_from_cpu(cpu, line, true);
 		offset = (uint64_t)line << LINE_SHIFT;
 		node = node_of(&offset);
 		cost += parameters.latency_ps[cpu->node][node] / parameters.stream_lines + queue(cpu, node);

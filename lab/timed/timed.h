@@ -62,15 +62,17 @@ struct tlb_entry {
 };
 
 struct cache {
-	/* sets x ways, most recently used first; a tag is the line + 1, with MODIFIED. 0: empty. */
+	/* sets x ways, most recently used first; a tag is the line + 1, with MODIFIED. 0: empty. A set changes under a lock. */
 	_Atomic uint32_t *tags;
 	uint32_t sets, ways;
 };
 
 enum { STREAMS = 16, NEAR_PAGES = 64, TABLES = 32 };
 
-/* A CPU; its own thread alone writes it, but for the tags, from which other CPUs take lines. */
+/* A CPU; its own thread alone writes it, but for its caches, from which other CPUs take lines. */
 struct cpu {
+	/* Guards l1 and private. */
+	atomic_flag caches;
 	struct score *score;
 	unsigned int index, node, group;
 	uint64_t cr3;
