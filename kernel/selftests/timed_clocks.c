@@ -37,6 +37,9 @@
 #define WAKE_NS		1000000LL
 #define WAKE_P99_NS	100000.0
 
+/* What a CPU may spend between two looks at the others' clocks: clock.c of the model says why. */
+#define LONGEST_BLOCK_NS	100000.0
+
 /* The busy thread looks that often whether it shall end: each 250 us at 250 ns a load. */
 #define BUSY_LOADS	1000
 
@@ -101,12 +104,10 @@ static void test_skew(void)
 	struct timed_truth truth;
 
 	timed_totals(&truth);
-	/* A CPU looks each quantum_ps, and the other may have looked as long ago. */
-	figure_within(truth.greatest_skew_ns, 0, timed_ns("skew_ps") + 2 * timed_ns("quantum_ps"), "ns",
-		      "CPUs' clocks apart at most, since boot");
+	figure_note(truth.greatest_skew_ns, "ns", "CPUs' clocks apart at most before one waited, since boot");
 	figure_within(truth.skew_violations, 0, 0, "times", "CPUs' clocks further apart than the bound");
 	figure_within(truth.waits_given_up, 0, 0, "times", "a CPU gave up waiting for another");
-	figure_note(truth.greatest_lateness_ns, "ns", "timers late at most");
+	figure_within(truth.greatest_lateness_ns, 0, timed_ns("skew_ps") + LONGEST_BLOCK_NS, "ns", "timers late at most");
 }
 
 /* The guest's clock, its TSC and the plugin's time count the same seconds. */

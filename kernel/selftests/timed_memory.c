@@ -105,6 +105,13 @@ static void note_base_pages(struct chain *chain, int cpu, int node)
 		    "CPU %d, node %d, base pages: TLB misses", cpu, node);
 }
 
+/* A chain in memory alone: what this CPU wrote last would come from its caches. */
+static void chain_make_cold(struct chain *chain, int node, bool huge)
+{
+	chain_make(chain, chain_bytes(), LINE_BYTES, node, huge);
+	chain_run(chain, 2 * timed_value("shared_bytes", 0) / LINE_BYTES, 0);
+}
+
 /* One CPU of each node that has some, to memory of each node. */
 static void test_memory(void)
 {
@@ -112,13 +119,13 @@ static void test_memory(void)
 	struct chain chain;
 
 	for (int node = 0; node < nodes; node++) {
-		chain_make(&chain, chain_bytes(), LINE_BYTES, node, true);
+		chain_make_cold(&chain, node, true);
 		for (int from = 0; from < nodes; from++)
 			if (timed_cpu_of(from) >= 0)
 				test_latency(&chain, timed_cpu_of(from), node);
 		chain_drop(&chain);
 
-		chain_make(&chain, chain_bytes(), LINE_BYTES, node, false);
+		chain_make_cold(&chain, node, false);
 		for (int from = 0; from < nodes; from++)
 			if (timed_cpu_of(from) >= 0)
 				note_base_pages(&chain, timed_cpu_of(from), node);

@@ -70,7 +70,7 @@ static uint64_t counts(struct cpu *cpu, uint64_t start, uint64_t pages, uint64_t
 {
 	uint64_t first = (start - watched.start) >> PAGE_SHIFT;
 
-	if (start < watched.start || first + pages > watched.bytes >> PAGE_SHIFT)
+	if (start < watched.start || first > watched.bytes >> PAGE_SHIFT || pages > (watched.bytes >> PAGE_SHIFT) - first)
 		return 0;
 	for (uint64_t page = 0; page < pages; page++) {
 		uint32_t count = atomic_exchange(&watched.counts[first + page], 0);

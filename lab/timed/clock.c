@@ -47,7 +47,9 @@ struct clock {
 	_Atomic(pthread_cond_t *) sleeps_at;
 	/* Between the callbacks idle and resume. */
 	_Atomic bool idle;
-	uint64_t idle_since, halted;
+	/* When the CPU was halted, and for how long in all; booked by whoever makes it run. */
+	uint64_t idle_since;
+	_Atomic uint64_t halted;
 	/* When the CPU last read its clock or paused, in instructions and lines from other CPUs, and how often it did so in a tight loop. */
 	uint64_t spun_at, came, spins;
 } __attribute__((aligned(128)));
@@ -184,34 +186,77 @@ static bool all_reached(unsigned int own, uint64_t floor)
 	return atomic_load(&main_state) != WORKS || atomic_load(&main_since) >= floor;
 }
 
-/* A host that gives a thread no time for half a minute, or a cycle of waits that the rules above exclude. */
-static const uint64_t PATIENCE_NS = 30000000000ull;
+/*
+ * A cycle of waits that the rules above exclude. It is counted in sleeps, so that a host that stands still does not count: each lasts
+ * a millisecond at least unless a clock moves.
+ */
+enum { PATIENCE = 60000 };
+
+static uint64_t all_clocks(void)
+{
+	uint64_t sum = atomic_load(&main_since);
+
+	for (unsigned int cpu = 0; cpu < parameters.cpus; cpu++)
+		sum += atomic_load(&clocks[cpu].ps);
+	return sum;
+}
 
 /* Waits until no running CPU, and not the main thread at work, is behind `floor`. */
 static void wait_for_others(unsigned int own, uint64_t floor)
 {
 	const struct timespec soon = { .tv_nsec = 1000000 };
-	uint64_t began;
+	uint64_t clocks_then = 0;
+	int slept = 0;
 
 	for (int spin = 0; spin < 500; spin++) {
 		if (all_reached(own, floor))
 			return;
 		__builtin_ia32_pause();
 	}
-	began = real_ns();
 	atomic_fetch_add(&waiters, 1);
 	for (;;) {
 		uint32_t seen = atomic_load(&progress);
+		uint64_t clocks_now = all_clocks();
 
 		if (all_reached(own, floor))
 			break;
-		syscall(SYS_futex, &progress, FUTEX_WAIT_PRIVATE, seen, &soon, NULL, 0);
-		if (real_ns() - began > PATIENCE_NS) {
+		slept = clocks_now == clocks_then ? slept + 1 : 0;
+		clocks_then = clocks_now;
+		if (slept > PATIENCE) {
 			atomic_fetch_add(&given_up, 1);
 			break;
 		}
+		syscall(SYS_futex, &progress, FUTEX_WAIT_PRIVATE, seen, &soon, NULL, 0);
 	}
 	atomic_fetch_sub(&waiters, 1);
+}
+
+/* Firmware copies the kernel by single instructions that take milliseconds. */
+static bool all_have_kernel(void)
+{
+	for (unsigned int cpu = 0; cpu < parameters.cpus; cpu++) {
+		if (!cpus[cpu].cr3)
+			return false;
+	}
+	return true;
+}
+
+/* A block of 512 instructions, QEMU's longest, of which each second one misses in the farthest memory. */
+static const uint64_t LONGEST_BLOCK_PS = 100000000;
+
+/* The CPU runs, if it was halted, from this time on. */
+static void runs_from(struct clock *clock, uint64_t ps)
+{
+	int halted = HALTED;
+
+	/* BLOCKED meanwhile: nobody waits for its clock until it is right. */
+	if (!atomic_compare_exchange_strong(&clock->state, &halted, BLOCKED))
+		return;
+	raise_to(&clock->ps, ps);
+	ps = atomic_load(&clock->ps);
+	atomic_fetch_add(&clock->halted, ps - clock->idle_since);
+	clock->idle_since = ps;
+	atomic_store(&clock->state, RUNNING);
 }
 
 /* Moves the CPU's clock by what its code has spent. */
@@ -227,30 +272,33 @@ static uint64_t advance(unsigned int cpu)
 	atomic_store(&clock->ps, ps);
 	if (atomic_load_explicit(&clock->state, memory_order_relaxed) != RUNNING) {
 		/* The first instruction of all. */
-		uint64_t time = now();
-
-		if (time > ps)
-			atomic_store(&clock->ps, ps = time);
-		atomic_store(&clock->state, RUNNING);
+		runs_from(clock, now());
+		ps = atomic_load(&clock->ps);
 	}
 	tell_waiters();
 	wake_main_if_due();
 	return ps;
 }
 
+/* How far the CPU is ahead of another before it waits; what it spends between two looks has no bound but that of one block. */
+static void note_skew(uint64_t ps)
+{
+	uint64_t others = least();
+
+	if (others >= ps)
+		return;
+	raise_to(&greatest_skew, ps - others);
+	if (ps - others > parameters.skew_ps + 2 * parameters.quantum_ps + LONGEST_BLOCK_PS)
+		atomic_fetch_add(&skew_violations, all_have_kernel());
+}
+
 void clock_look(unsigned int cpu, void *data)
 {
-	uint64_t ps = advance(cpu), others;
+	uint64_t ps = advance(cpu);
 
 	(void)data;
+	note_skew(ps);
 	wait_for_others(cpu, ps > parameters.skew_ps ? ps - parameters.skew_ps : 0);
-	others = least();
-	if (others < ps) {
-		raise_to(&greatest_skew, ps - others);
-		/* What a CPU spends between two looks is beyond the bound. */
-		if (ps - others > parameters.skew_ps + 2 * parameters.quantum_ps)
-			atomic_fetch_add(&skew_violations, 1);
-	}
 }
 
 /*
@@ -295,7 +343,7 @@ uint64_t clock_of(unsigned int cpu)
 
 uint64_t clock_halted(unsigned int cpu)
 {
-	return clocks[cpu].halted;
+	return atomic_load(&clocks[cpu].halted);
 }
 
 struct clock_account clock_account(void)
@@ -319,12 +367,8 @@ void clock_resume(qemu_plugin_id_t id, unsigned int cpu)
 
 	(void)id;
 	my_cpu = cpu;
-	if (atomic_load(&clock->state) != RUNNING) {
-		raise_to(&clock->ps, now());
-		atomic_store(&clock->state, RUNNING);
-	}
+	runs_from(clock, now());
 	atomic_store(&clock->idle, false);
-	clock->halted += atomic_load(&clock->ps) - clock->idle_since;
 	cpus[cpu].score->spent += parameters.wake_ps;
 }
 
@@ -333,12 +377,9 @@ static void wake_sleeper(pthread_cond_t *cond)
 {
 	for (unsigned int cpu = 0; cpu < parameters.cpus; cpu++) {
 		struct clock *clock = &clocks[cpu];
-		int halted = HALTED;
 
-		if (atomic_load(&clock->sleeps_at) != cond || atomic_load(&clock->state) != HALTED)
-			continue;
-		raise_to(&clock->ps, my_cpu >= 0 ? own_ps() : is_main ? main_now : now());
-		atomic_compare_exchange_strong(&clock->state, &halted, RUNNING);
+		if (atomic_load(&clock->sleeps_at) == cond)
+			runs_from(clock, my_cpu >= 0 ? own_ps() : is_main ? main_now : now());
 	}
 }
 
@@ -417,15 +458,6 @@ EXPORT ssize_t write(int fd, const void *from, size_t bytes)
 	return result;
 }
 
-static bool all_have_kernel(void)
-{
-	for (unsigned int cpu = 0; cpu < parameters.cpus; cpu++) {
-		if (!cpus[cpu].cr3)
-			return false;
-	}
-	return true;
-}
-
 static int real_poll(struct pollfd *fds, nfds_t count, const struct timespec *wait)
 {
 	struct timespec copy = wait ? *wait : (struct timespec){ 0 };
@@ -491,7 +523,6 @@ EXPORT int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *wait, 
 	ready = poll_until(fds, count, due);
 	error = errno;
 	time = now();
-	/* Firmware copies the kernel by single instructions that take milliseconds. */
 	if (due != NEVER && !ready && time > due && all_have_kernel())
 		raise_to(&greatest_lateness, time - due);
 	main_now = time;

@@ -116,6 +116,7 @@ void memory_flush(struct cpu *cpu, bool global)
 		cpu->global_generation += 2;
 	memset(cpu->near, 0, sizeof(cpu->near));
 	cpu->score->line = ~0ull;
+	cpu->nontemporal_line = ~0ull;
 	cpu->tlb_flushes++;
 }
 
@@ -358,7 +359,7 @@ static uint64_t obtain(struct cpu *cpu, uint32_t line, bool store, bool held, ui
 	struct cache *group = &shared[cpu->group];
 	_Atomic uint32_t *set = set_of(group, line, true);
 	bool came = false, there, stream = !held && continues_stream(cpu, line);
-	uint32_t out_shared = 0, out_private;
+	uint32_t there_tag, out_shared = 0, out_private;
 
 	lock(lock_of(group, set));
 	for (unsigned int at = 0; at < p->cpus; at++) {
@@ -370,12 +371,17 @@ static uint64_t obtain(struct cpu *cpu, uint32_t line, bool store, bool held, ui
 		/* To write a line takes it from all that have it; to read it, only from one that wrote it. */
 		came |= store ? had != 0 : (had & MODIFIED) != 0;
 	}
-	for (unsigned int other = 0; store && other < MAX_CPUS && shared[other].tags; other++) {
-		if (other != cpu->group)
-			take(&shared[other], set_of(&shared[other], line, true), line, true);
+	for (unsigned int other = 0; other < MAX_CPUS; other++) {
+		/* What it had not written back goes with the line. */
+		if (other != cpu->group && shared[other].tags)
+			came |= (take(&shared[other], set_of(&shared[other], line, true), line, store) & MODIFIED) != 0;
 	}
-	there = find(group, set, line);
-	if (!there && (!held || came))
+	there_tag = find(group, set, line);
+	there = there_tag;
+	/* What the other CPU had written is written back from here. */
+	if (there && came)
+		put(set, 0, there_tag | MODIFIED);
+	else if (!there && (!held || came))
 		out_shared = insert(group, set, (line + 1) | (came ? MODIFIED : 0));
 	out_private = keep(cpu, line, (line + 1) | (store ? MODIFIED : 0));
 	unlock(lock_of(group, set));
@@ -423,7 +429,7 @@ static uint64_t access_line(struct cpu *cpu, uint32_t line, bool store, uint64_t
 
 /* Translation. */
 
-enum { PRESENT = 1, ACCESSED = 1 << 5, LARGE = 1 << 7, GLOBAL = 1 << 8 };
+enum { PRESENT = 1, WRITABLE = 2, USER = 4, ACCESSED = 1 << 5, LARGE = 1 << 7, GLOBAL = 1 << 8 };
 static const uint64_t TABLE = 0x000ffffffffff000ull;
 
 static uint64_t entry_of(struct cpu *cpu, uint64_t table, uint64_t address, unsigned int shift, _Atomic uint64_t **at, uint64_t *cost)
@@ -443,17 +449,19 @@ struct page {
 	uint64_t physical;
 	unsigned int shift;
 	bool global;
+	/* By a program: all levels allow it. */
+	bool writable;
 };
 
 /* Walks the page tables. With `cost` as a CPU does: it is charged and the accessed bit set. */
 static bool walk(struct cpu *cpu, uint64_t address, struct page *page, uint64_t *cost)
 {
 	struct tlb_entry *known = &cpu->tables[address >> 21 & (TABLES - 1)];
-	uint64_t table = cpu->cr3 & TABLE, entry;
+	uint64_t table = cpu->cr3 & TABLE, entry, rights = WRITABLE | USER;
 	_Atomic uint64_t *at;
 	unsigned int shift = 39;
 
-	if (known->generation == cpu->table_generation && known->page == address >> 21) {
+	if (cost && known->generation == cpu->table_generation && known->page == address >> 21) {
 		table = known->to;
 		shift = 12;
 	}
@@ -461,10 +469,11 @@ static bool walk(struct cpu *cpu, uint64_t address, struct page *page, uint64_t 
 		entry = entry_of(cpu, table, address, shift, &at, cost);
 		if (!(entry & PRESENT))
 			return false;
+		rights &= entry;
 		if (shift == 12 || (shift <= 30 && entry & LARGE))
 			break;
 		table = entry & TABLE;
-		if (shift == 21)
+		if (cost && shift == 21)
 			*known = (struct tlb_entry){ address >> 21, table, cpu->table_generation };
 	}
 	if (cost && !(entry & ACCESSED)) {
@@ -476,6 +485,7 @@ static bool walk(struct cpu *cpu, uint64_t address, struct page *page, uint64_t 
 	page->shift = shift;
 	page->physical = entry & TABLE & ~((1ull << shift) - 1);
 	page->global = entry & GLOBAL;
+	page->writable = rights == (WRITABLE | USER);
 	return true;
 }
 
@@ -491,7 +501,7 @@ static bool valid(const struct cpu *cpu, const struct tlb_entry *entry)
 	return entry->generation == cpu->generation || entry->generation == cpu->global_generation;
 }
 
-/* The entry for the page in its set, as the first; or the last to be replaced, which then is the first. */
+/* The entry for the page, which becomes the first of its set. */
 static bool tlb_find(struct cpu *cpu, struct tlb_entry *tlb, uint64_t page, struct tlb_entry **entry)
 {
 	struct tlb_entry *set = tlb_set(tlb, page), found;
@@ -582,7 +592,7 @@ void *memory_at(struct cpu *cpu, uint64_t address)
 	struct page page;
 	uint64_t physical;
 
-	if (!cpu->cr3 || !walk(cpu, address, &page, NULL))
+	if (!cpu->cr3 || !walk(cpu, address, &page, NULL) || !page.writable)
 		return NULL;
 	physical = page.physical + (address & ((1ull << page.shift) - 1));
 	return host_of(physical);
@@ -642,6 +652,25 @@ void memory_store(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t address
 	charge(&cpus[cpu], info, address, true);
 }
 
+/* No cache has the line any more. */
+static void take_from_all(uint32_t line)
+{
+	for (unsigned int at = 0; at < MAX_CPUS; at++) {
+		_Atomic uint32_t *set;
+
+		if (!shared[at].tags)
+			continue;
+		set = set_of(&shared[at], line, true);
+		lock(lock_of(&shared[at], set));
+		for (unsigned int other = 0; other < parameters.cpus; other++) {
+			if (cpus[other].score && cpus[other].group == at)
+				take_from_cpu(&cpus[other], line, true);
+		}
+		take(&shared[at], set, line, true);
+		unlock(lock_of(&shared[at], set));
+	}
+}
+
 /* A store around the caches: a line goes to its node, and as many are under way as in a stream. */
 void memory_nontemporal(unsigned int index, qemu_plugin_meminfo_t info, uint64_t address, void *data)
 {
@@ -657,7 +686,7 @@ void memory_nontemporal(unsigned int index, qemu_plugin_meminfo_t info, uint64_t
 	cpu->nontemporal_line = address >> LINE_SHIFT;
 	line = line_of(cpu, info, address, &cost);
 	if (line != ~0u) {
-		take_from_cpu(cpu, line, true);
+		take_from_all(line);
 		offset = (uint64_t)line << LINE_SHIFT;
 		node = node_of(&offset);
 		cost += parameters.latency_ps[cpu->node][node] / parameters.stream_lines + queue(cpu, node);

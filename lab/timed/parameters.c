@@ -56,6 +56,8 @@ static int numbers(char *text, uint64_t *to, unsigned int most)
 	return text[strspn(text, " \t")] ? -1 : (int)count;
 }
 
+static const uint64_t MOST_BYTES = 127ull << 30;
+
 static bool power_of_two(uint64_t value)
 {
 	return value && !(value & (value - 1));
@@ -64,6 +66,7 @@ static bool power_of_two(uint64_t value)
 static const char *check(const bool *seen, unsigned int latency_rows)
 {
 	const struct parameters *p = &parameters;
+	uint64_t bytes = 0;
 
 	for (unsigned int at = 0; at < NAME_COUNT; at++) {
 		if (!seen[at]) {
@@ -80,9 +83,15 @@ static const char *check(const bool *seen, unsigned int latency_rows)
 			return "latency_ps must have a row for each node with CPUs";
 	}
 	if (!power_of_two(p->tlb_ways) || !power_of_two(p->tlb_entries / p->tlb_ways) || !p->instruction_ps || !p->quantum_ps ||
-	    !p->stream_lines || !p->lines_under_way)
+	    !p->stream_lines || !p->lines_under_way || !p->l1_ways || !p->private_ways || !p->shared_ways)
 		return "tlb_entries / tlb_ways must be a power of two, and times and lines more than 0";
-	return NULL;
+	for (unsigned int node = 0; node < p->nodes; node++) {
+		bytes += p->node_bytes[node];
+		if (!p->node_mb_per_s[node])
+			return "node_mb_per_s must be more than 0";
+	}
+	/* A tag of a cache is a line's number and one bit. */
+	return bytes > MOST_BYTES ? "node_bytes are more than 127 GiB" : NULL;
 }
 
 const char *parameters_read(const char *path)

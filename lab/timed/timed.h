@@ -103,7 +103,10 @@ void memory_store(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t address
 void memory_nontemporal(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t address, void *data);
 void memory_flush(struct cpu *cpu, bool global);
 void memory_flush_page(struct cpu *cpu, uint64_t address);
-/* The host's address of the guest's virtual address, or NULL: nothing is charged. Valid up to the end of the page. */
+/*
+ * The host's address of what the guest's program may write at this virtual address, or NULL: nothing is charged. Valid up to the end
+ * of the page.
+ */
 void *memory_at(struct cpu *cpu, uint64_t address);
 
 /* clock.c */

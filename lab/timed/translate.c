@@ -4,6 +4,7 @@
  * to memory and for each instruction that changes the TLB or reads the clock.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "timed.h"
@@ -38,11 +39,16 @@ void registers_find(struct cpu *cpu)
 
 uint64_t register_value(struct cpu *cpu, unsigned int number)
 {
-	uint64_t value = 0;
+	uint64_t value;
 
 	g_byte_array_set_size(cpu->bytes, 0);
-	if (cpu->registers[number] && qemu_plugin_read_register(cpu->registers[number], cpu->bytes) == sizeof(value))
-		memcpy(&value, cpu->bytes->data, sizeof(value));
+	/* A result other than the size is of a later interface: without cr3 there would be no TLB. */
+	if (!cpu->registers[number] || !qemu_plugin_read_register(cpu->registers[number], cpu->bytes) ||
+	    cpu->bytes->len != sizeof(value)) {
+		fprintf(stderr, "timed: this QEMU does not tell the register %s\n", REGISTERS[number]);
+		abort();
+	}
+	memcpy(&value, cpu->bytes->data, sizeof(value));
 	return value;
 }
 
@@ -131,7 +137,8 @@ static uint64_t special(struct qemu_plugin_insn *insn, const struct decoded *d)
 		return p->exception_ps;
 	if ((code[0] >= 0xe4 && code[0] <= 0xe7) || (code[0] >= 0xec && code[0] <= 0xef))
 		return p->port_ps;
-	if (d->lock || code[0] == 0x86 || code[0] == 0x87)
+	/* xchg with memory has no prefix. */
+	if (d->lock || ((code[0] & 0xfe) == 0x86 && code[1] >> 6 != 3))
 		return p->atomic_ps;
 	if (code[0] != 0x0f)
 		return 0;
@@ -208,10 +215,11 @@ static void starts(qemu_plugin_id_t id, unsigned int index)
 	struct cpu *cpu = &cpus[index];
 
 	(void)id;
-	cpu->score = qemu_plugin_scoreboard_find(scores, index);
-	cpu->score->line = ~0ull;
 	memory_cpu(cpu);
 	registers_find(cpu);
+	/* From now on other CPUs look into its caches. */
+	cpu->score = qemu_plugin_scoreboard_find(scores, index);
+	cpu->score->line = ~0ull;
 }
 
 static void ends(qemu_plugin_id_t id, void *data)

@@ -16,7 +16,7 @@ use fs_err as fs;
 
 use crate::build::Image;
 use crate::busybox;
-use crate::cache::Lock;
+use crate::cache::{Key, Lock};
 use crate::command;
 use crate::lab::Lab;
 use crate::suite::Entry;
@@ -94,6 +94,15 @@ impl Programs {
     /// Adds what is in `folder`, as `place` of the guest.
     pub fn add(&mut self, folder: PathBuf, place: &'static str) {
         self.folders.push((folder, place));
+    }
+
+    /// Names what the Rust programs are.
+    pub fn key(&self) -> Result<String> {
+        let mut key = Key::default();
+        for path in &self.files {
+            key.add(&fs::read(path)?);
+        }
+        Ok(key.name())
     }
 
     /// Only busybox, for a boot that shows that the machine works.

@@ -108,7 +108,8 @@ pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
         let base = Base::read(root, &matrix.base)?;
         let mut lab = Lab::open(root, machine, base, source)?;
         if args.list || args.report {
-            let kept = kept(&mut lab, &matrix)?;
+            let programs = Programs::build(&lab)?;
+            let kept = kept(&mut lab, &matrix, &programs.key()?)?;
             print!(
                 "{}",
                 if args.list {
@@ -143,7 +144,7 @@ fn chosen(root: &Path, names: &[String]) -> Result<Vec<Matrix>> {
 }
 
 /// Each cell, and the path of its file, which is there once the cell is finished.
-fn kept(lab: &mut Lab, matrix: &Matrix) -> Result<Vec<(Cell, PathBuf)>> {
+fn kept(lab: &mut Lab, matrix: &Matrix, programs: &str) -> Result<Vec<(Cell, PathBuf)>> {
     let kernel = build::name(lab, matrix.profile)?;
     let plugin = model::key(&lab.root)?;
     let folder = lab.root.join("target/timed").join(&matrix.name);
@@ -157,6 +158,8 @@ fn kept(lab: &mut Lab, matrix: &Matrix) -> Result<Vec<(Cell, PathBuf)>> {
         for part in [
             &kernel,
             &plugin,
+            programs,
+            &lab.machine.qemu.timed_append,
             &parameters.unwrap_or_default(),
             &cell.command,
         ] {
@@ -236,7 +239,7 @@ impl Matrix {
         let model = Model::find(lab)?.context("a timed machine")?;
         let image = build::image(lab, self.profile)?;
         let programs = Programs::build(lab)?;
-        let kept = kept(lab, self)?;
+        let kept = kept(lab, self, &programs.key()?)?;
         let parameters = lab.machine.timed.clone();
         let mut good = true;
         for (number, (cell, path)) in (1..).zip(&kept) {
@@ -309,11 +312,20 @@ impl Cell {
             "sets": self.sets,
             "parameters": run.lab.machine.timed.as_ref().map(|timed| timed.lines()),
             "command": self.command,
-            // Absent where the guest was lost once.
-            "truth": read("truth.json").ok(),
+            "truth": sound(read("truth.json")?)?,
             "result": read(RESULT)?,
         }))
     }
+}
+
+/// The model's totals, if what was measured may be used.
+fn sound(truth: Value) -> Result<Value> {
+    for name in ["waits_given_up", "skew_violations"] {
+        if truth[name].as_u64() != Some(0) {
+            bail!("the model counted {name}: {}; run it again", truth[name]);
+        }
+    }
+    Ok(truth)
 }
 
 fn why(verdict: &Verdict) -> String {

@@ -138,7 +138,7 @@ fn build(cache: &Cache, root: &Path) -> Result<PathBuf> {
     make_folder(&folder, |part| {
         let mut compiler = Command::new(COMPILER);
         compiler.args(FLAGS).arg("-o").arg(part.join("timed.so"));
-        compiler.args(&sources).args(["-lm", "-ldl"]);
+        compiler.args(&sources).arg("-ldl");
         command::logged(&mut compiler, &log, &format!("build {SOURCES}"))
     })?;
     Ok(plugin)
