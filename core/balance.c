@@ -129,3 +129,62 @@ uint32_t ferry_balance_bar(const struct ferry_hot_params *hot, uint32_t heat, ui
 {
 	return heat + hot->damp * bounces;
 }
+
+/* Pages in use that reached the threshold. */
+static uint64_t ferry_balance_hot(const struct ferry_hot_params *hot,
+				  const struct ferry_hot_histogram *histogram)
+{
+	uint32_t eighths, age;
+	uint64_t pages = 0;
+
+	for (eighths = 8 * hot->threshold - 7; eighths < FERRY_HOT_EIGHTHS; eighths++)
+		for (age = 0; age < FERRY_HOT_IDLE_AGE; age++)
+			pages += histogram->pages[eighths][age];
+	return pages;
+}
+
+/* Pages that were found accessed, and then no longer. */
+static uint64_t ferry_balance_cooled(const struct ferry_hot_histogram *histogram)
+{
+	uint32_t eighths, age;
+	uint64_t pages = 0;
+
+	for (eighths = 1; eighths < FERRY_HOT_EIGHTHS; eighths++)
+		for (age = FERRY_HOT_IDLE_AGE; age < FERRY_HOT_AGES; age++)
+			pages += histogram->pages[eighths][age];
+	return pages;
+}
+
+/**
+ * ferry_balance_look - after what time accessed bits should be looked at
+ * @hot: the records' numbers
+ * @top: the pages of the top tier
+ * @lower: the pages of the lower tier that may move
+ * @free: pages of the top tier that are free for them
+ * @came: pages that came up in the last second
+ * @halvings: how often the time is halved now, up to FERRY_BALANCE_HALVINGS_MAX
+ *
+ * A page accessed r times a second is found accessed with a chance of 1 - exp(-r t) after the
+ * time t. Where all are found, none ranks above another; so the time is right when it tells
+ * apart what fits the top tier from what does not: when about as many hot pages wait below as
+ * there are places for them above. Halving it changes their ratio a hundredfold where accesses
+ * follow Zipf's law, hence the wide band. Pages of the top tier that never were found accessed
+ * are no places: those that could leave show in @came.
+ *
+ * Context: not before records had time to follow the last change: a second.
+ * Return: how often it should be halved: one more or less than now, or the same.
+ */
+uint32_t ferry_balance_look(const struct ferry_hot_params *hot,
+			    const struct ferry_hot_histogram *top,
+			    const struct ferry_hot_histogram *lower, uint64_t free, uint64_t came,
+			    uint32_t halvings)
+{
+	uint64_t waiting = ferry_balance_hot(hot, lower);
+	uint64_t places = free + ferry_balance_cooled(top);
+
+	if (waiting > 32 * (places + came) && waiting > ferry_balance_hot(hot, top) / 32)
+		return ferry_hot_least(halvings + 1, FERRY_BALANCE_HALVINGS_MAX);
+	if (halvings && waiting < places)
+		return halvings - 1;
+	return halvings;
+}

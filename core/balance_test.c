@@ -111,6 +111,37 @@ static void each_bounce_raises_the_bar(void)
 	CHECK(ferry_balance_bar(&hot, 50, 3) == 50 + 3 * hot.damp && hot.damp > 0);
 }
 
+static void looks_come_sooner_while_more_pages_wait_than_find_a_place(void)
+{
+	static struct ferry_hot_histogram top, lower;
+
+	ferry_balance_defaults(FERRY_HOT_DEFAULT, &hot, &params);
+	/* All that is seen is accessed, above and below; what is not seen above may be locked. */
+	top.pages[24][0] = 1000;
+	top.pages[0][FERRY_HOT_AGES - 1] = 100000;
+	lower.pages[24][0] = 2000;
+	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 0, 0) == 1);
+	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 0, FERRY_BALANCE_HALVINGS_MAX) ==
+	      FERRY_BALANCE_HALVINGS_MAX);
+	/* What is free takes them, or they come up, or idle pages make room. */
+	CHECK(ferry_balance_look(&hot, &top, &lower, 100, 0, 2) == 2);
+	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 100, 2) == 2);
+	top.pages[8][FERRY_HOT_IDLE_AGE] = 100;
+	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 0, 2) == 2);
+	/* More places than pages that want one: also cooler ones shall be seen. */
+	top.pages[8][FERRY_HOT_IDLE_AGE] = 2001;
+	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 0, 2) == 1);
+	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 0, 0) == 0);
+	/* A few are not worth it. */
+	lower.pages[24][0] = 20;
+	top.pages[8][FERRY_HOT_IDLE_AGE] = 0;
+	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 0, 1) == 1);
+	/* Idle pages wait for nothing, however hot they were. */
+	lower.pages[24][0] = 0;
+	lower.pages[24][FERRY_HOT_IDLE_AGE] = 2000;
+	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 0, 1) == 1);
+}
+
 static const struct tap_test tests[] = {
 	TEST(defaults_are_sound),
 	TEST(room_is_for_the_new_pages_of_some_rounds),
@@ -119,6 +150,7 @@ static const struct tap_test tests[] = {
 	TEST(free_space_beyond_the_room_goes_to_the_hottest),
 	TEST(a_page_in_use_makes_no_room),
 	TEST(each_bounce_raises_the_bar),
+	TEST(looks_come_sooner_while_more_pages_wait_than_find_a_place),
 };
 
 TAP_SUITE(balance, tests)

@@ -4,6 +4,8 @@
  * idle pages leave the top tier so that new ones find room, which pages of the lower tier take
  * what is free beyond that, and which exchange places.
  *
+ * For a source that tests accessed bits it also says after what time it should look at them.
+ *
  * Decides only by numbers: the caller finds the pages by their heat, moves them, and keeps
  * to the pace (pace.h). The order is: age the records (hotness.h), room, fill, exchange.
  */
@@ -11,6 +13,9 @@
 #define MEMFERRY_BALANCE_H
 
 #include "hotness.h"
+
+/* How often the time between clearing an accessed bit and looking at it is halved at most. */
+#define FERRY_BALANCE_HALVINGS_MAX	((uint32_t)5)
 
 /**
  * struct ferry_balance_params - how much room is kept for new pages
@@ -45,5 +50,9 @@ uint64_t ferry_balance_fill(const struct ferry_balance *balance,
 			    const struct ferry_hot_histogram *lower, uint64_t free,
 			    uint64_t budget, struct ferry_hot_cut *cut);
 uint32_t ferry_balance_bar(const struct ferry_hot_params *hot, uint32_t heat, uint32_t bounces);
+uint32_t ferry_balance_look(const struct ferry_hot_params *hot,
+			    const struct ferry_hot_histogram *top,
+			    const struct ferry_hot_histogram *lower, uint64_t free, uint64_t came,
+			    uint32_t halvings);
 
 #endif /* MEMFERRY_BALANCE_H */

@@ -181,6 +181,7 @@ static void kmigrated_keep_top(struct kmigrated *k)
 	if (due) {
 		kmigrated_make_room(k, kmigrated_top.born);
 		kmigrated_top.born = 0;
+		kmigrated_fit_looks(k);
 	}
 }
 
@@ -192,6 +193,7 @@ static unsigned long kmigrated_move(struct kmigrated *k)
 
 	k->now = pghot_now();
 	k->looks = KMIGRATED_LOOKS;
+	k->unknown_looks = KMIGRATED_UNKNOWN_LOOKS;
 	/* While a walk takes longer than the window, what is in use looks idle between two. */
 	k->exchange = IS_ENABLED(CONFIG_PGHOT_PGTSCAN) && numa_demotion_enabled &&
 		      pghot_source_on(PGHOT_PGTSCAN) &&

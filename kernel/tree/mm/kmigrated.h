@@ -37,6 +37,9 @@ struct task_struct;
  */
 #define KMIGRATED_LOOKS		(4 * KMIGRATED_CHOSEN)
 
+/* And of those of which next to none could leave, lately. */
+#define KMIGRATED_UNKNOWN_LOOKS	(KMIGRATED_LOOKS / 32)
+
 /*
  * The most base pages that move in one go, a gigabyte: some 100 ms, in which the records must
  * not grow old.
@@ -96,6 +99,7 @@ struct kmigrated {
 	unsigned int nr_chosen;
 	u32 failed_until;		/* when the last of them may be tried again, ms */
 	unsigned int looks;		/* records of the top tier to look at in this round */
+	unsigned int unknown_looks;	/* those of pages that may hardly ever leave */
 	bool exchange;			/* pages of the top tier have records, and may leave */
 	bool exchanging;		/* they leave now, for those that come */
 	unsigned long went;		/* base pages that left for those */
@@ -122,6 +126,7 @@ struct kmigrated_target {
 	bool bypass;			/* so much is free that neither of the two counts */
 	/* in kmigrated_top.turn */
 	unsigned long cold_pfn;		/* where the search for cold pages goes on */
+	unsigned long unknown_pfn;	/* and that among pages of which nothing is known */
 	unsigned long unknown_seen;	/* pages without a record that it looked at lately */
 	unsigned long unknown_usable;	/* those of them that could be demoted */
 	struct ferry_hot_histogram known;	/* of its records */
@@ -146,6 +151,8 @@ struct kmigrated_top {
 	u32 asked;			/* when @used was counted, ms */
 	u32 marks_aged;			/* when marks were aged last, ms */
 	u32 gathered;			/* when what CPUs keep was given back last, ms */
+	u32 looked;			/* when the time of looks was judged last, ms */
+	unsigned long came;		/* base pages that an exchange brought up since */
 };
 
 extern struct kmigrated_top kmigrated_top;
@@ -239,6 +246,7 @@ bool kmigrated_protected(struct folio *folio);
 /* kmigrated_exchange.c */
 bool kmigrated_has_free(void);
 void kmigrated_know_top(struct kmigrated *k, bool due);
+void kmigrated_fit_looks(struct kmigrated *k);
 void kmigrated_make_room(struct kmigrated *k, unsigned long born);
 bool kmigrated_exchange_room(struct kmigrated *k, int nid, long pages, unsigned long *moved);
 unsigned long kmigrated_exchange(struct kmigrated *k);

@@ -16,6 +16,9 @@
 #include "kmigrated.h"
 #include "page_alloc.h"
 
+/* Of pages of which nothing is known so few may leave that a search for them costs more than it brings. */
+#define RARELY		64
+
 /* A step moves at least a folio of the largest kind. */
 #define STEP_PAGES	(PMD_SIZE >> PAGE_SHIFT)
 
@@ -57,6 +60,38 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 	if (due && !whole)
 		sweep->now = sweep->last;
 	kmigrated_counted(&kmigrated_top.counted, began);
+}
+
+/* Records need so long to follow a change of what an access is: four walks. */
+#define LOOKS_MS	MSEC_PER_SEC
+
+/*
+ * Lets walks look sooner or later after they cleared the bits. The pages of this thread's node stand
+ * for those of all lower nodes.
+ */
+void kmigrated_fit_looks(struct kmigrated *k)
+{
+	unsigned int halvings = pghot_looks_sooner(), fitting;
+	struct ferry_hot_histogram *top;
+	u64 free = kmigrated_free(), kept = kmigrated_top.balance.room;
+	int nid, i, age;
+
+	if (!IS_ENABLED(CONFIG_PGHOT_PGTSCAN) || k->now - kmigrated_top.looked < LOOKS_MS)
+		return;
+	top = kzalloc(sizeof(*top), GFP_KERNEL);
+	if (!top)
+		return;
+	for_each_top_node(nid)
+		for (i = 0; i < FERRY_HOT_EIGHTHS; i++)
+			for (age = 0; age < FERRY_HOT_AGES; age++)
+				top->pages[i][age] +=
+					kmigrated_top.targets[nid].known.pages[i][age];
+	fitting = ferry_balance_look(&k->hot, top, &k->lower, free - min(free, kept),
+				     kmigrated_top.came, halvings);
+	kfree(top);
+	WRITE_ONCE(pghot_scan_halvings, fitting);
+	kmigrated_top.looked = k->now;
+	kmigrated_top.came = 0;
 }
 
 /*
@@ -102,6 +137,9 @@ static bool kmigrated_in_use(struct folio *folio)
 		.anon_lock = folio_lock_anon_vma_read,
 	};
 
+	/* Most of what a short look found idle is accessed until the next one: that does not make it hot. */
+	if (pghot_looks_sooner())
+		return false;
 	if (!folio_trylock(folio))
 		return true;
 	if (folio_mapped(folio))
@@ -116,7 +154,8 @@ static bool kmigrated_in_use(struct folio *folio)
 struct kmigrated_cold {
 	int nid;
 	int to;				/* where they go */
-	u32 heat;			/* of at most this heat */
+	u32 least, heat;		/* of at least and at most these heats */
+	unsigned long *from;		/* where it goes on */
 	unsigned long most;		/* base pages wanted */
 	unsigned long got;		/* isolated; more if the last folio is large */
 	struct list_head folios;
@@ -152,18 +191,18 @@ static void kmigrated_saw_unknown(struct kmigrated_target *target, bool usable)
 	}
 }
 
-/* Looks through a section from target->cold_pfn on. */
+/* Looks through a section from *cold->from on. */
 static void kmigrated_cold_of(struct kmigrated *k, struct kmigrated_cold *cold,
 			      struct pghot_section *section)
 {
 	struct kmigrated_target *target = &kmigrated_top.targets[section->nid];
-	size_t from = target->cold_pfn - section->start_pfn, nr, i;
+	size_t from = *cold->from - section->start_pfn, nr, i;
 	unsigned long pfn, pages;
 	u32 found[32];
 
 	while (from < PAGES_PER_SECTION && cold->got < cold->most && k->looks &&
 	       !kmigrated_should_stop()) {
-		nr = pghot_find(section, &from, &k->hot, k->now, 0, cold->heat, found,
+		nr = pghot_find(section, &from, &k->hot, k->now, cold->least, cold->heat, found,
 				ARRAY_SIZE(found));
 		for (i = 0; i < nr && cold->got < cold->most; i++) {
 			pfn = section->start_pfn + found[i];
@@ -174,31 +213,61 @@ static void kmigrated_cold_of(struct kmigrated *k, struct kmigrated_cold *cold,
 				kmigrated_saw_unknown(target, pages);
 		}
 		/* Those that were found and not looked at come first the next time. */
-		target->cold_pfn = section->start_pfn + (i < nr ? found[i] : from);
+		*cold->from = section->start_pfn + (i < nr ? found[i] : from);
 		cond_resched();
 	}
 }
 
 /* Isolates pages of a node; goes on where it stopped, and once around. */
-static void kmigrated_find_cold(struct kmigrated *k, struct kmigrated_cold *cold)
+static void kmigrated_find_cold_from(struct kmigrated *k, struct kmigrated_cold *cold,
+				     unsigned long *from)
 {
-	struct kmigrated_target *target = &kmigrated_top.targets[cold->nid];
 	struct pghot_section *section;
 	unsigned int rounds;
 
-	for (rounds = 0; rounds < 2; rounds++) {
+	cold->from = from;
+	for (rounds = 0; rounds < 2 && cold->got < cold->most && k->looks; rounds++) {
 		for_each_pghot_section(section, cold->nid) {
-			if (section->start_pfn + PAGES_PER_SECTION <= target->cold_pfn)
+			if (section->start_pfn + PAGES_PER_SECTION <= *from)
 				continue;
-			target->cold_pfn = max(target->cold_pfn, section->start_pfn);
+			*from = max(*from, section->start_pfn);
 			kmigrated_cold_of(k, cold, section);
 			if (cold->got >= cold->most || !k->looks) {
 				pghot_put_section(section);
 				return;
 			}
 		}
-		target->cold_pfn = 0;
+		*from = 0;
 	}
+}
+
+/*
+ * Isolates pages of a node: such that were in use and are idle now; then such of which nothing is
+ * known. Most of these may never move, where much memory is locked or the kernel's: then fewer of
+ * them are looked at.
+ */
+static void kmigrated_find_cold(struct kmigrated *k, struct kmigrated_cold *cold)
+{
+	struct kmigrated_target *target = &kmigrated_top.targets[cold->nid];
+	unsigned int looks;
+	u32 heat = cold->heat;
+
+	cold->least = 1;
+	if (heat)
+		kmigrated_find_cold_from(k, cold, &target->cold_pfn);
+	looks = k->looks;
+	if (target->unknown_usable < target->unknown_seen / RARELY)
+		k->looks = min(k->looks, k->unknown_looks);
+	looks -= k->looks;
+	cold->least = 0;
+	cold->heat = 0;
+	if (cold->got < cold->most && k->looks) {
+		k->unknown_looks -= min(k->unknown_looks, k->looks);
+		kmigrated_find_cold_from(k, cold, &target->unknown_pfn);
+		k->unknown_looks += k->looks;
+	}
+	k->looks += looks;
+	cold->heat = heat;
 }
 
 /*
@@ -404,5 +473,6 @@ unsigned long kmigrated_exchange(struct kmigrated *k)
 	came = kmigrated_promote(k, most);
 	k->exchanging = false;
 	pghot_stat_add(PGHOT_EXCHANGED, min(came, k->went));
+	kmigrated_top.came += came;
 	return came;
 }

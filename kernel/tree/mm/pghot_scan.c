@@ -7,6 +7,10 @@
  *
  * A walk finds a page accessed if it was since the last walk. It marks the folio as young, as idle
  * page tracking and DAMON do, so that these and reclaim still see the access.
+ *
+ * While more pages are found accessed than fit the top tier, and so none ranks above another, a walk
+ * looks sooner: it clears the bits of some memory, waits for a part of the period, and looks which
+ * are set again.
  */
 #include <linux/delay.h>
 #include <linux/freezer.h>
@@ -37,7 +41,7 @@
 /* The policy's numbers are made for four walks a second. */
 #define PGHOT_SCAN_PERIOD_MS	250U
 
-/* Pages a second: at some 10 ns a page a walk takes at most 4% of a CPU. */
+/* Pages a second: at some 10 ns a page a walk takes at most 4% of a CPU. One that looks sooner sees each twice. */
 #define PGHOT_SCAN_RATE		(4UL << 20)
 
 /* Under one hold of mmap_lock: 8192 small pages, some 100 us. */
@@ -69,10 +73,13 @@ struct pghot_scan {
 	unsigned long left;	/* pages that may be looked at before the next sleep */
 	int nid;		/* that all threads of the process run on, or NUMA_NO_NODE */
 	u32 now;		/* when the walk of the process began */
+	bool clears;		/* only clears accessed bits, for a look that follows */
+	bool sooner;		/* is such a look: all bits were cleared before */
 	struct folio *last;	/* of the last page that was recorded */
 	nodemask_t lower;	/* nodes of lower tiers */
 	bool task_moves;	/* the policy and cpuset of the process let its pages move up */
 	bool moves;		/* and so does that of the mapping */
+	bool locked;		/* the mapping keeps its pages from leaving the top tier */
 	u32 walk_start;		/* of all processes */
 	unsigned long found;	/* pages of lower tiers that this walk found accessed */
 	unsigned long cleared;	/* accessed bits of this process */
@@ -82,27 +89,34 @@ struct pghot_scan {
 };
 
 u32 pghot_scan_walk_ms;
+unsigned int pghot_scan_halvings;
 
 /* One thread, one state. Under the lock of pghot_set_sources() while it starts and stops. */
 static struct task_struct *pghot_scan_task;
 static struct pghot_scan pghot_scan_state;
 
-/* Takes note of a folio whose accessed bit was set, and now is not. */
+/* Takes note of a folio whose accessed bit was set; it no longer is but after a look that came sooner. */
 static void pghot_scan_young(struct pghot_scan *scan, struct folio *folio)
 {
-	scan->cleared++;
-	/* Reclaim and idle page tracking must not take it for idle. */
-	folio_clear_idle(folio);
-	folio_set_young(folio);
+	if (!scan->sooner) {
+		scan->cleared++;
+		/* Reclaim and idle page tracking must not take it for idle. */
+		folio_clear_idle(folio);
+		folio_set_young(folio);
+	}
+	if (scan->clears)
+		return;
 	/* The pages of a large folio have one record, and are one access of this walk. */
 	if (folio == scan->last)
 		return;
 	scan->last = folio;
-	if (node_isset(folio_nid(folio), scan->lower)) {
-		if (!scan->moves)
-			return;
+	/* What cannot move would fill the ranking: neither a candidate nor a place for one. */
+	if (!scan->moves)
+		return;
+	if (node_isset(folio_nid(folio), scan->lower))
 		scan->found++;
-	}
+	else if (scan->locked)
+		return;
 	scan->pfns[scan->nr++] = folio_pfn(folio);
 }
 
@@ -115,8 +129,10 @@ static void pghot_scan_pte(struct pghot_scan *scan, struct vm_area_struct *vma,
 	if (!pte_present(entry) || (!pte_young(entry) && !mm_has_notifiers(vma->vm_mm)))
 		return;
 	folio = vm_normal_folio(vma, addr, entry);
-	if (folio && !folio_is_zone_device(folio) &&
-	    test_and_clear_young_ptes_notify(vma, addr, pte, 1))
+	if (!folio || folio_is_zone_device(folio))
+		return;
+	if (scan->sooner ? pte_young(entry) || mmu_notifier_test_young(vma->vm_mm, addr) :
+			   test_and_clear_young_ptes_notify(vma, addr, pte, 1))
 		pghot_scan_young(scan, folio);
 }
 
@@ -130,8 +146,10 @@ static void pghot_scan_huge(struct pghot_scan *scan, struct vm_area_struct *vma,
 	if (!pmd_present(entry) || (!pmd_young(entry) && !mm_has_notifiers(vma->vm_mm)))
 		return;
 	folio = vm_normal_folio_pmd(vma, addr, entry);
-	if (folio && !folio_is_zone_device(folio) &&
-	    pmdp_test_and_clear_young_notify(vma, addr, pmd))
+	if (!folio || folio_is_zone_device(folio))
+		return;
+	if (scan->sooner ? pmd_young(entry) || mmu_notifier_test_young(vma->vm_mm, addr) :
+			   pmdp_test_and_clear_young_notify(vma, addr, pmd))
 		pghot_scan_young(scan, folio);
 #endif
 }
@@ -212,6 +230,7 @@ static bool pghot_scan_piece(struct pghot_scan *scan, struct mm_struct *mm)
 	/* Not what cannot move anyway; of devices' memory, a walk would split the mapping. */
 	if (vma_migratable(vma) && !is_vm_hugetlb_page(vma)) {
 		scan->moves = scan->task_moves && vma_policy_mof(vma);
+		scan->locked = vma->vm_flags & VM_LOCKED;
 		scan->addr = max(scan->addr, vma->vm_start);
 		end = min(end, ALIGN_DOWN(scan->addr, PGHOT_SCAN_BYTES) + PGHOT_SCAN_BYTES);
 		walk_page_range(mm, scan->addr, end, &pghot_scan_ops, scan);
@@ -344,12 +363,32 @@ static void pghot_scan_sleep(unsigned int ms)
 	try_to_freeze();
 }
 
+/*
+ * Clears the bits of the memory that comes next, so much that it takes a small part of the time until
+ * the look, and goes back to where it began.
+ */
+static void pghot_scan_clear(struct pghot_scan *scan, unsigned int look_ms)
+{
+	unsigned long addr = scan->addr;
+	pid_t pid = scan->pid;
+
+	scan->clears = true;
+	pghot_scan_go_on(scan);
+	scan->clears = false;
+	scan->pid = pid;
+	scan->addr = addr;
+	pghot_scan_sleep(look_ms);
+	scan->sooner = true;
+}
+
 static int pghot_scan_run(void *data)
 {
 	struct pghot_scan *scan = data;
-	unsigned int period, spent;
+	unsigned int period, spent, halvings, look_ms;
 	u64 cpu;
-	u32 start;
+	unsigned long pages;
+	u32 start, began = pghot_now();
+	bool done;
 
 	set_freezable();
 	pghot_scan_begin(scan);
@@ -360,10 +399,18 @@ static int pghot_scan_run(void *data)
 			pghot_scan_begin(scan);
 			continue;
 		}
-		scan->left = PGHOT_SCAN_RATE / (MSEC_PER_SEC / PGHOT_SCAN_PERIOD_MS);
+		halvings = READ_ONCE(pghot_scan_halvings);
+		look_ms = PGHOT_SCAN_PERIOD_MS >> halvings;
+		pages = PGHOT_SCAN_RATE / MSEC_PER_SEC * look_ms >> !!halvings;
 		start = pghot_now();
 		cpu = task_sched_runtime(current);
-		if (pghot_scan_go_on(scan)) {
+		scan->left = pages;
+		scan->sooner = false;
+		if (halvings)
+			pghot_scan_clear(scan, look_ms);
+		scan->left = pages;
+		done = pghot_scan_go_on(scan);
+		if (done) {
 			WRITE_ONCE(pghot_scan_walk_ms, pghot_now() - scan->walk_start);
 			scan->idle = scan->found ? 0 : min(scan->idle + 1, PGHOT_SCAN_IDLE *
 									   PGHOT_SCAN_PATIENCE);
@@ -371,9 +418,13 @@ static int pghot_scan_run(void *data)
 		}
 		pghot_stat_add(PGHOT_SCAN_US,
 			       div_u64(task_sched_runtime(current) - cpu, NSEC_PER_USEC));
-		spent = pghot_now() - start;
+		/* The rest of a walk that looks sooner comes at once: it has slept. */
+		if (halvings && !done)
+			continue;
+		spent = pghot_now() - (halvings ? began : start);
 		period = PGHOT_SCAN_PERIOD_MS << scan->idle / PGHOT_SCAN_PATIENCE;
 		pghot_scan_sleep(spent < period ? period - spent : 1);
+		began = pghot_now();
 	}
 	return 0;
 }
@@ -384,6 +435,7 @@ int pghot_scan_start(void)
 
 	memset(&pghot_scan_state, 0, sizeof(pghot_scan_state));
 	WRITE_ONCE(pghot_scan_walk_ms, 0);
+	WRITE_ONCE(pghot_scan_halvings, 0);
 	task = kthread_run(pghot_scan_run, &pghot_scan_state, "pghot_scan");
 	if (IS_ERR(task))
 		return PTR_ERR(task);

@@ -140,6 +140,7 @@ static int pghot_status_show(struct seq_file *file, void *unused)
 
 	seq_printf(file, "format %s\n", pghot_precise ? "precise" : "default");
 	seq_printf(file, "record_bytes %ld\n", atomic_long_read(&pghot_record_memory));
+	seq_printf(file, "looks_sooner %u\n", pghot_looks_sooner());
 	for (stat = 0; stat < PGHOT_STATS; stat++) {
 		unsigned long sum = 0;
 
