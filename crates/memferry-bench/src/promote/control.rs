@@ -182,7 +182,10 @@ mod tests {
         put(root.path(), BALANCING, "1\n");
         control.off().expect("off");
         // As a benchmark leaves it that is killed.
-        std::mem::forget(damos::Damos::start(root.path(), &damos::tests::place()).expect("start"));
+        std::mem::forget(
+            damos::Damos::start(root.path(), &damos::tests::place(), damos::TUNERS[0])
+                .expect("start"),
+        );
         let stored = crate::restore::left(root.path())
             .expect("readable")
             .expect("left");

@@ -41,6 +41,10 @@ const QUOTA_MS: u32 = 1000;
 /// mem_tier.sh: of the top node 0.5% are to be free, and 99.7% are to be used.
 const FREE_BP: u32 = 50;
 const USED_BP: u32 = 9970;
+/// How DAMON comes from the goal to the quota. `consist` begins with a byte and goes up by the part of the goal that is missing, once a second;
+/// `temporal` takes the whole quota until the goal is reached, and nothing then. mem_tier.sh leaves it at `consist`, which is all that Linux
+/// before 7.1 has.
+pub const TUNERS: [&str; 2] = ["consist", "temporal"];
 /// How often the promoting kdamond brings its counts up to date in sysfs.
 const REFRESH_MS: u32 = 100;
 
@@ -87,7 +91,7 @@ fn schemes(place: &Place) -> [Scheme; 2] {
 }
 
 /// All files of both kdamonds, but for their states.
-fn setup(place: &Place, zoneinfo: &str) -> Setup {
+fn setup(place: &Place, tuner: &str, zoneinfo: &str) -> Setup {
     let mut setup = Setup::default();
     setup.put(COUNT.to_owned(), 2);
     for of in schemes(place) {
@@ -117,6 +121,9 @@ fn setup(place: &Place, zoneinfo: &str) -> Setup {
         setup.put(format!("{quotas}/reset_interval_ms"), QUOTA_MS);
         for weight in ["sz", "nr_accesses", "age"] {
             setup.put(format!("{quotas}/weights/{weight}_permil"), 1);
+        }
+        if tuner != TUNERS[0] {
+            setup.put(format!("{quotas}/goal_tuner"), tuner);
         }
         setup.put(format!("{quotas}/goals/nr_goals"), 1);
         let (metric, value) = of.goal;
@@ -149,28 +156,33 @@ fn state(kdamond: usize) -> String {
 ///
 /// # Errors
 /// See [`Restore::new`].
-pub fn absence(root: &Path, place: &Place) -> Result<Option<(String, String)>, Failure> {
+pub fn absence(
+    root: &Path,
+    place: &Place,
+    tuner: &str,
+) -> Result<Option<(String, String)>, Failure> {
     if let Some(why) = damon_absence(root) {
         let next = "boot Linux 6.17 or newer with CONFIG_DAMON_SYSFS=y and CONFIG_DAMON_PADDR=y, be root, and end what else uses DAMON";
         return Ok(Some((why, next.to_owned())));
     }
     let mut restore = Restore::new(root, &[COUNT])?;
     restore.begin()?;
-    let refused = set_up(root, place).err();
+    let refused = set_up(root, place, tuner).err();
     restore.bring_back()?;
     Ok(refused.map(|(file, error)| {
         let why = format!("this kernel's DAMON does not tier: /{file}: {error}");
-        let next = "boot Linux 6.17 or newer with CONFIG_DAMON_PADDR=y".to_owned();
+        let since = if tuner == TUNERS[0] { "6.17" } else { "7.1" };
+        let next = format!("boot Linux {since} or newer with CONFIG_DAMON_PADDR=y");
         (why, next)
     }))
 }
 
 /// Writes the whole setup; the file that was refused, and why.
-fn set_up(root: &Path, place: &Place) -> Result<(), (String, io::Error)> {
+fn set_up(root: &Path, place: &Place, tuner: &str) -> Result<(), (String, io::Error)> {
     const ZONES: &str = "proc/zoneinfo";
     let zoneinfo = std::fs::read_to_string(root.join(ZONES));
     let zoneinfo = zoneinfo.map_err(|error| (ZONES.to_owned(), error))?;
-    for (file, text) in setup(place, &zoneinfo).files {
+    for (file, text) in setup(place, tuner, &zoneinfo).files {
         let told = |error| io::Error::other(format!("{text:?} was refused: {error}"));
         write(root, &file, &text).map_err(|error| (file, told(error)))?;
     }
@@ -213,7 +225,7 @@ pub struct Damos {
 
 impl Damos {
     /// Switches it on.
-    pub fn start(root: &Path, place: &Place) -> Result<Self, Failure> {
+    pub fn start(root: &Path, place: &Place, tuner: &str) -> Result<Self, Failure> {
         let failed = |why: String| {
             let next = "end what else uses DAMON (`memferry doctor` names it), or run other modes";
             Failure::new("cannot begin DAMON's tiering", why, next)
@@ -225,7 +237,7 @@ impl Damos {
             root: root.to_owned(),
         };
         let refused = |(file, error)| failed(format!("/{file}: {error}"));
-        set_up(root, place).map_err(refused)?;
+        set_up(root, place, tuner).map_err(refused)?;
         for kdamond in [DEMOTING, PROMOTING] {
             let state = state(kdamond);
             write(root, &state, "on").map_err(|error| refused((state, error)))?;
@@ -301,7 +313,7 @@ pub mod tests {
     /// A kernel with all that is written. Files of a folder do not come and go as the kernel's do.
     pub fn kernel() -> tempfile::TempDir {
         let root = machine(&[("proc/zoneinfo", ZONES)]);
-        for (file, _) in setup(&place(), ZONES).files {
+        for (file, _) in setup(&place(), TUNERS[1], ZONES).files {
             put(root.path(), &file, "");
         }
         for (file, before) in made() {
@@ -334,12 +346,12 @@ pub mod tests {
     fn both_kdamonds_are_told_what_the_sample_tells_them_and_all_comes_back() {
         let root = kernel();
         let root = root.path();
-        assert_eq!(absence(root, &place()).expect("settings"), None);
+        assert_eq!(absence(root, &place(), TUNERS[0]).expect("settings"), None);
         assert_eq!(
             (said(root, "nr_kdamonds"), said(root, "0/state")),
             ("0".to_owned(), "off".to_owned())
         );
-        let damos = Damos::start(root, &place()).expect("start");
+        let damos = Damos::start(root, &place(), TUNERS[0]).expect("start");
         assert_eq!(said(root, "nr_kdamonds"), "2");
         for (kdamond, expected) in [
             (
@@ -372,7 +384,10 @@ pub mod tests {
             let told = files.map(|file| said(root, &format!("{kdamond}/{file}")));
             assert_eq!(told.join(" "), expected);
         }
-        assert!(Damos::start(root, &place()).is_err(), "it is taken");
+        assert!(
+            Damos::start(root, &place(), TUNERS[0]).is_err(),
+            "it is taken"
+        );
         let done = damos.end().expect("end");
         assert_eq!((done.promoted_pages, done.demoted_pages), (4, 3));
         assert!((done.source_cpu_s - 3.0).abs() < 1e-9 && done.cpu_s == 0.0);
@@ -386,15 +401,22 @@ pub mod tests {
         let root = kernel();
         let goal = format!("{KDAMONDS}/0/contexts/0/schemes/0/quotas/goals/0/nid");
         std::fs::remove_file(root.path().join(&goal)).expect("remove");
-        let (why, next) = absence(root.path(), &place())
+        let (why, next) = absence(root.path(), &place(), TUNERS[0])
             .expect("settings")
             .expect("absent");
         assert!(why.contains(&goal) && next.contains("6.17"), "{why} {next}");
         assert_eq!(said(root.path(), "nr_kdamonds"), "0");
-        assert!(Damos::start(root.path(), &place()).is_err());
+        assert!(Damos::start(root.path(), &place(), TUNERS[0]).is_err());
         assert_eq!(said(root.path(), "nr_kdamonds"), "0");
+        put(root.path(), &goal, "");
+        let of = |tuner| absence(root.path(), &place(), tuner).expect("settings");
+        assert_eq!(of(TUNERS[1]), None);
+        let file = format!("{KDAMONDS}/1/contexts/0/schemes/0/quotas/goal_tuner");
+        assert_eq!(read(root.path(), &file), Some(TUNERS[1].to_owned()));
+        std::fs::remove_file(root.path().join(&file)).expect("remove");
+        assert!(of(TUNERS[0]).is_none() && of(TUNERS[1]).is_some_and(|of| of.1.contains("7.1")));
         put(root.path(), COUNT, "1");
-        let (why, _) = absence(root.path(), &place())
+        let (why, _) = absence(root.path(), &place(), TUNERS[0])
             .expect("settings")
             .expect("absent");
         assert!(why.contains("somebody else"), "{why}");
@@ -404,7 +426,7 @@ pub mod tests {
     #[test]
     fn what_is_not_ended_is_off_when_it_goes() {
         let root = kernel();
-        drop(Damos::start(root.path(), &place()).expect("start"));
+        drop(Damos::start(root.path(), &place(), TUNERS[0]).expect("start"));
         for (file, before) in made() {
             assert_eq!(read(root.path(), &file), Some(before), "{file}");
         }

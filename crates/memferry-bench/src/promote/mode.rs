@@ -35,7 +35,7 @@ pub const SCAN_SIZE: &str = "sys/kernel/debug/sched/numa_balancing/scan_size_mb"
 pub struct Mode {
     /// `none`, `numab2`, `pghot`, `daemon` or `damos`; of workloads also `dram`, `fill` or `oracle`.
     pub name: &'static str,
-    /// Of pghot and the daemon, what reports to it.
+    /// Of pghot and the daemon, what reports to it; of damos, how its quota is tuned.
     pub source: Option<&'static str>,
     /// Of pghot, the format of its records.
     pub record: Option<String>,
@@ -135,14 +135,22 @@ pub fn choose(
                         .to_owned(),
                 }),
             },
-            ModeName::Damos => match damos::absence(root, place)? {
-                None => modes.push(Mode::plain("damos")),
-                Some((why, next)) => missing.push(Missing {
-                    mode: "damos".to_owned(),
-                    why,
-                    next,
-                }),
-            },
+            ModeName::Damos => {
+                for tuner in damos::TUNERS {
+                    let mode = Mode {
+                        source: Some(tuner),
+                        ..Mode::plain("damos")
+                    };
+                    match damos::absence(root, place, tuner)? {
+                        None => modes.push(mode),
+                        Some((why, next)) => missing.push(Missing {
+                            mode: mode.title(),
+                            why,
+                            next,
+                        }),
+                    }
+                }
+            }
             ModeName::Pghot => {
                 for source in args.sources() {
                     match of_source(source, pghot, balancing, args) {
@@ -322,7 +330,7 @@ mod tests {
         let root = stock();
         let (modes, missing) = chosen(root.path(), "").expect("modes");
         assert_eq!(modes, ["none", "numab2"]);
-        assert_eq!(missing.len(), 5, "{missing:?}");
+        assert_eq!(missing.len(), 6, "{missing:?}");
         assert!(missing[1].starts_with("pghot pgtscan: "), "{missing:?}");
         fs::remove_file(root.path().join(BALANCING)).expect("remove");
         let (modes, missing) = chosen(root.path(), "--mode none,numab2").expect("modes");
@@ -364,11 +372,14 @@ mod tests {
     #[test]
     fn damons_own_tiering_is_a_mode_where_the_kernel_takes_it() {
         let (modes, missing) = chosen(kernel().path(), "--mode none,damos").expect("modes");
-        assert_eq!((modes.join(" ").as_str(), missing.len()), ("none damos", 0));
+        assert_eq!(
+            (modes.join(" ").as_str(), missing.len()),
+            ("none damos consist damos temporal", 0)
+        );
         let (modes, missing) = chosen(stock().path(), "--mode none,damos").expect("modes");
         assert_eq!(modes, ["none"]);
         assert!(
-            missing[0].starts_with("damos: ") && missing[0].contains("CONFIG_DAMON_SYSFS"),
+            missing[1].starts_with("damos temporal: ") && missing[0].contains("CONFIG_DAMON_SYSFS"),
             "{missing:?}"
         );
     }

@@ -67,7 +67,11 @@ impl Mover {
             Counter::Daemon => {
                 Daemon::start(root, ui)?.map(|daemon| Self::Daemon(Box::new(daemon)))
             }
-            Counter::Damos => Some(Self::Damos(Damos::start(root, place)?)),
+            Counter::Damos => Some(Self::Damos(Damos::start(
+                root,
+                place,
+                mode.source.unwrap_or(damos::TUNERS[0]),
+            )?)),
         })
     }
 

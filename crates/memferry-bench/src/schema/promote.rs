@@ -19,7 +19,8 @@ pub struct PromoteRow {
     pub scenario: u32,
     /// `none`, `numab2`, `pghot`, `daemon` or `damos`.
     pub mode: String,
-    /// What reported accesses to pghot (`hintfaults`, `pgtscan` or `hwhints`) or to the daemon (`damon`).
+    /// What reported accesses to pghot (`hintfaults`, `pgtscan` or `hwhints`) or to the daemon (`damon`); of `damos`, how its
+    /// quota is tuned (`consist`, `temporal`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// The format of pghot's records, `default` or `precise`.

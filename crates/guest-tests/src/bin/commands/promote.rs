@@ -246,7 +246,11 @@ fn damos() -> Result<(), String> {
         return Err(note.to_string());
     }
     let rows = bench(&format!("{line} --seconds 60"));
-    let row = of(&rows, "damos");
+    // The other tuner begins with a byte a second.
+    let is_quick = |row: &&Value| row["source"] == "temporal";
+    let Some(row) = rows.iter().find(is_quick) else {
+        return Err("DAMON of this kernel has one tuner, which begins slowly".to_owned());
+    };
     assert!(number(&row["promoted_pages"]) > 0, "{row}");
     assert!(row["tracker_cpu_s"].as_f64().unwrap() > 0.0, "{row}");
     assert!(row["migration_cpu_s"].is_null(), "{row}");
