@@ -249,24 +249,21 @@ static void kmigrated_find_cold_from(struct kmigrated *k, struct kmigrated_cold 
 static void kmigrated_find_cold(struct kmigrated *k, struct kmigrated_cold *cold)
 {
 	struct kmigrated_target *target = &kmigrated_top.targets[cold->nid];
-	unsigned int looks;
+	unsigned int spared = 0, before;
 	u32 heat = cold->heat;
 
 	cold->least = 1;
 	if (heat)
 		kmigrated_find_cold_from(k, cold, &target->cold_pfn);
-	looks = k->looks;
-	if (target->unknown_usable < target->unknown_seen / RARELY)
-		k->looks = min(k->looks, k->unknown_looks);
-	looks -= k->looks;
 	cold->least = 0;
 	cold->heat = 0;
-	if (cold->got < cold->most && k->looks) {
-		k->unknown_looks -= min(k->unknown_looks, k->looks);
-		kmigrated_find_cold_from(k, cold, &target->unknown_pfn);
-		k->unknown_looks += k->looks;
-	}
-	k->looks += looks;
+	if (target->unknown_usable < target->unknown_seen / RARELY)
+		spared = k->looks - min(k->looks, k->unknown_looks);
+	k->looks -= spared;
+	before = k->looks;
+	kmigrated_find_cold_from(k, cold, &target->unknown_pfn);
+	k->unknown_looks -= min(k->unknown_looks, before - k->looks);
+	k->looks += spared;
 	cold->heat = heat;
 }
 
