@@ -167,8 +167,8 @@ static uint64_t ferry_balance_cooled(const struct ferry_hot_histogram *histogram
  * A page accessed r times a second is found accessed with a chance of 1 - exp(-r t) after the
  * time t. Where all are found, none ranks above another; so the time is right when it tells
  * apart what fits the top tier from what does not: when about as many hot pages wait below as
- * there are places for them above. Halving it changes their ratio a hundredfold where accesses
- * follow Zipf's law, hence the wide band. Pages of the top tier that never were found accessed
+ * there are places for them above. Halving it changes their ratio tenfold and more, hence the wide
+ * band. Pages of the top tier that never were found accessed
  * are no places: those that could leave show in @came.
  *
  * Context: not before records had time to follow the last change: a second.
@@ -182,9 +182,9 @@ uint32_t ferry_balance_look(const struct ferry_hot_params *hot,
 	uint64_t waiting = ferry_balance_hot(hot, lower);
 	uint64_t places = free + ferry_balance_cooled(top);
 
-	if (waiting > 32 * (places + came) && waiting > ferry_balance_hot(hot, top) / 32)
+	if (waiting > 4 * (places + came) && waiting > ferry_balance_hot(hot, top) / 32)
 		return ferry_hot_least(halvings + 1, FERRY_BALANCE_HALVINGS_MAX);
-	if (halvings && waiting < places)
+	if (halvings && 4 * waiting < places)
 		return halvings - 1;
 	return halvings;
 }

@@ -124,12 +124,12 @@ static void looks_come_sooner_while_more_pages_wait_than_find_a_place(void)
 	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 0, FERRY_BALANCE_HALVINGS_MAX) ==
 	      FERRY_BALANCE_HALVINGS_MAX);
 	/* What is free takes them, or they come up, or idle pages make room. */
-	CHECK(ferry_balance_look(&hot, &top, &lower, 100, 0, 2) == 2);
-	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 100, 2) == 2);
-	top.pages[8][FERRY_HOT_IDLE_AGE] = 100;
+	CHECK(ferry_balance_look(&hot, &top, &lower, 500, 0, 2) == 2);
+	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 500, 2) == 2);
+	top.pages[8][FERRY_HOT_IDLE_AGE] = 500;
 	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 0, 2) == 2);
 	/* More places than pages that want one: also cooler ones shall be seen. */
-	top.pages[8][FERRY_HOT_IDLE_AGE] = 2001;
+	top.pages[8][FERRY_HOT_IDLE_AGE] = 8001;
 	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 0, 2) == 1);
 	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 0, 0) == 0);
 	/* A few are not worth it. */
