@@ -100,7 +100,7 @@ mod tests {
             top: vec![0],
             cpus: vec![0],
             threads: 1,
-            counter: crate::promote::mover::Counter::default(),
+            by_daemon: false,
             sample_ms: 100,
         }
     }

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::args::workload::{Memory, Workload};
-use crate::promote::mover::Counter;
 use crate::schema::Quantiles;
 use crate::schema::gain::Truth;
 
@@ -36,8 +35,8 @@ pub struct WorkSpec {
     /// The CPUs of the accessing threads.
     pub cpus: Vec<u32>,
     pub threads: usize,
-    /// Who counts what is promoted.
-    pub counter: Counter,
+    /// Whether the daemon promotes, and counts what it promoted.
+    pub by_daemon: bool,
     /// How often it is looked where the pages are.
     pub sample_ms: u64,
 }
