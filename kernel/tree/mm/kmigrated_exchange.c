@@ -16,7 +16,10 @@
 #include "kmigrated.h"
 #include "page_alloc.h"
 
-/* Of pages of which nothing is known so few may leave that a search for them costs more than it brings. */
+/*
+ * Where fewer than one in so many of the pages of which nothing is known may leave, a search for
+ * them costs more than it brings.
+ */
 #define RARELY		64
 
 /* A step moves at least a folio of the largest kind. */
@@ -66,8 +69,8 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 #define LOOKS_MS	MSEC_PER_SEC
 
 /*
- * Lets walks look sooner or later after they cleared the bits. The pages of this thread's node stand
- * for those of all lower nodes.
+ * Lets walks look sooner or later after they cleared the bits. The pages of this thread's node
+ * stand for those of all lower nodes.
  */
 void kmigrated_fit_looks(struct kmigrated *k)
 {
@@ -137,7 +140,7 @@ static bool kmigrated_in_use(struct folio *folio)
 		.anon_lock = folio_lock_anon_vma_read,
 	};
 
-	/* Most of what a short look found idle is accessed until the next one: that does not make it hot. */
+	/* Most of what a short look found idle is accessed until the next one, hot or not. */
 	if (pghot_looks_sooner())
 		return false;
 	if (!folio_trylock(folio))

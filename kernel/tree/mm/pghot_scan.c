@@ -8,9 +8,9 @@
  * A walk finds a page accessed if it was since the last walk. It marks the folio as young, as idle
  * page tracking and DAMON do, so that these and reclaim still see the access.
  *
- * While more pages are found accessed than fit the top tier, and so none ranks above another, a walk
- * looks sooner: it clears the bits of some memory, waits for a part of the period, and looks which
- * are set again.
+ * While more pages are found accessed than fit the top tier, and so none ranks above another, a
+ * walk looks sooner: it clears the bits of some memory, waits for a part of the period, and looks
+ * which are set again.
  */
 #include <linux/delay.h>
 #include <linux/freezer.h>
@@ -41,7 +41,10 @@
 /* The policy's numbers are made for four walks a second. */
 #define PGHOT_SCAN_PERIOD_MS	250U
 
-/* Pages a second: at some 10 ns a page a walk takes at most 4% of a CPU. One that looks sooner sees each twice. */
+/*
+ * Pages a second: at some 10 ns a page a walk takes at most 4% of a CPU. One that looks sooner sees
+ * each page twice.
+ */
 #define PGHOT_SCAN_RATE		(4UL << 20)
 
 /* Under one hold of mmap_lock: 8192 small pages, some 100 us. */
@@ -95,7 +98,7 @@ unsigned int pghot_scan_halvings;
 static struct task_struct *pghot_scan_task;
 static struct pghot_scan pghot_scan_state;
 
-/* Takes note of a folio whose accessed bit was set; it no longer is but after a look that came sooner. */
+/* Takes note of a folio whose accessed bit was set, and now is not, unless the look came sooner. */
 static void pghot_scan_young(struct pghot_scan *scan, struct folio *folio)
 {
 	if (!scan->sooner) {
@@ -364,8 +367,8 @@ static void pghot_scan_sleep(unsigned int ms)
 }
 
 /*
- * Clears the bits of the memory that comes next, so much that it takes a small part of the time until
- * the look, and goes back to where it began.
+ * Clears the bits of the memory that comes next, so much that it takes a small part of the time
+ * until the look, and goes back to where it began.
  */
 static void pghot_scan_clear(struct pghot_scan *scan, unsigned int look_ms)
 {
