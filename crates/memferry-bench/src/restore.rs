@@ -58,6 +58,8 @@ pub struct Left {
 pub struct Restore {
     root: PathBuf,
     files: &'static [&'static str],
+    /// Files that are made before they are changed, with what they say when they come back.
+    made: Vec<(String, String)>,
     /// The locked file and what it holds; `None` while nothing is changed.
     stored: Option<(File, Stored)>,
 }
@@ -87,8 +89,14 @@ impl Restore {
         Ok(Self {
             root: root.to_owned(),
             files,
+            made: Vec::new(),
             stored: None,
         })
+    }
+
+    /// Files that are not there yet or say so now, with what they say when they come back, in this order, before the others.
+    pub fn will_be_made(&mut self, made: Vec<(String, String)>) {
+        self.made = made;
     }
 
     /// Stores what the files say now; to be called before a change, and without effect after the first time.
@@ -96,7 +104,7 @@ impl Restore {
         if self.stored.is_some() {
             return Ok(());
         }
-        let mut before = Vec::new();
+        let mut before = self.made.clone();
         for file in self.files {
             match read(&self.root, file) {
                 Ok(text) => before.push(((*file).to_owned(), text)),
@@ -315,6 +323,23 @@ mod tests {
         assert!(left(root.path()).expect("readable").is_none());
         drop(change(root.path()));
         assert_eq!(read(root.path(), FILES[0]).expect("file"), "1");
+    }
+
+    #[test]
+    fn what_is_made_meanwhile_comes_back_before_the_rest() {
+        let root = machine();
+        let made = ["on", "2"].map(|of| format!("sys/made/{of}"));
+        let mut restore = Restore::new(root.path(), FILES).expect("nothing is left");
+        restore.will_be_made(made.iter().map(|of| (of.clone(), "0".to_owned())).collect());
+        restore.begin().expect("stored");
+        fs::write(root.path().join(FILES[0]), "2\n").expect("file");
+        crate::synthetic::put(root.path(), &made[1], "2");
+        let of = left(root.path()).expect("readable").expect("left");
+        let files: Vec<&str> = of.steps.iter().map(|step| step.file.as_str()).collect();
+        assert_eq!(files, [made[1].as_str(), FILES[0]]);
+        restore.bring_back().expect("back");
+        assert_eq!(read(root.path(), &made[1]).expect("file"), "0");
+        assert!(!root.path().join(&made[0]).exists(), "no file is made");
     }
 
     #[test]

@@ -336,7 +336,7 @@ fn a_lane_too_many_is_refused_before_memory_is_filled() {
 #[test]
 fn threads_that_cannot_be_started_are_told() {
     let spec = r#"{"lower":0,"top":[0],"cpus":[0],"regions":1,"region_bytes":2097152,"threads":4096,"accesses":1,
-                   "most_ms":null,"fill":false,"even":false,"by_daemon":false,"sample_ms":1}"#;
+                   "most_ms":null,"fill":false,"even":false,"counter":"kernel","sample_ms":1}"#;
     let stall = command::words("bench stall --threads 1024 --total 8M --seconds 1 --batch 64K");
     for (line, threads) in [(&stall[..], 1024), (&["promote-run", spec], 4096)] {
         let lines = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).expect("lines");
@@ -481,7 +481,7 @@ fn a_terminal_shows_progress_and_keeps_what_was_measured_before_an_interrupt() {
 #[test]
 fn the_process_of_a_promotion_run_accounts_for_its_accesses() {
     let spec = r#"{"lower":0,"top":[0],"cpus":[0],"regions":2,"region_bytes":2097152,"threads":2,"accesses":5000,
-                   "most_ms":null,"fill":false,"even":false,"by_daemon":false,"sample_ms":1}"#;
+                   "most_ms":null,"fill":false,"even":false,"counter":"kernel","sample_ms":1}"#;
     let mut child = command::command()
         .args(["promote-run", spec])
         .stdin(Stdio::piped())
@@ -523,7 +523,7 @@ fn the_process_of_a_workload_accounts_for_its_operations() {
         let rate = if workload == "served" { "1000" } else { "null" };
         let spec = format!(
             r#"{{"workload":"{workload}","skew":0.99,"rate":{rate},"memory":"{memory}","bytes":16777216,"room":null,"placing":"random",
-                "misses":null,"seed":1,"seconds":0.2,"lower":0,"top":[0],"cpus":[0],"threads":2,"by_daemon":false,"sample_ms":20}}"#
+                "misses":null,"seed":1,"seconds":0.2,"lower":0,"top":[0],"cpus":[0],"threads":2,"counter":"kernel","sample_ms":20}}"#
         );
         let mut child = command::command()
             .args(["promote-run", &spec])
@@ -561,7 +561,7 @@ fn the_process_of_a_workload_accounts_for_its_operations() {
 #[test]
 fn the_process_of_a_promotion_run_ends_with_the_command() {
     let spec = r#"{"lower":0,"top":[0],"cpus":[0],"regions":1,"region_bytes":2097152,"threads":1,"accesses":1,
-                   "most_ms":null,"fill":false,"even":false,"by_daemon":false,"sample_ms":1}"#;
+                   "most_ms":null,"fill":false,"even":false,"counter":"kernel","sample_ms":1}"#;
     let output = command::command()
         .args(["promote-run", spec])
         .stdin(Stdio::null())

@@ -29,8 +29,7 @@ pub const DEMOTION: &str = "sys/kernel/mm/numa/demotion_enabled";
 pub const PGHOT: &str = "proc/sys/vm/pghot_enabled_sources";
 /// MiB per second that pghot promotes at most.
 pub const PGHOT_RATE: &str = "proc/sys/vm/pghot_promote_rate_limit_MBps";
-/// DAMON's sysfs.
-pub const KDAMONDS: &str = "sys/kernel/mm/damon/admin/kdamonds";
+pub use memferry_linux::damon::KDAMONDS;
 
 /// One setting as it was and as the daemon left it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

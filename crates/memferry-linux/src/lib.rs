@@ -3,10 +3,11 @@
 //! [`kernel`] the batch migration and hot-page tracking of the kernel series; both are files below a root folder, so that tests
 //! can hand in a tree of their own. [`cgroup`] tells what memory this process may have. [`numa`] has the system calls that place
 //! pages, [`affinity`] those that place threads, [`perf`] samples addresses, [`pagemap`] tells which pages of a process are there, [`process`] whether
-//! it is, [`zones`] what nodes have free.
+//! it is, [`zones`] what nodes have free, [`damon`] what to write for DAMON.
 
 pub mod affinity;
 pub mod cgroup;
+pub mod damon;
 #[cfg(any(test, feature = "invented"))]
 pub mod invented;
 pub mod kernel;

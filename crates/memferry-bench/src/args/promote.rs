@@ -12,7 +12,7 @@ use crate::units::{Size, positive};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Run it as root on a machine that nobody else uses: it sets kernel.numa_balancing, \
-                  numa/demotion_enabled and vm.pghot_*, and sets them back, also after a failure or Ctrl-C. \
+                  numa/demotion_enabled, vm.pghot_*, lru_gen/enabled and DAMON, and sets them back, also after a failure or Ctrl-C. \
                   Scenario 2 fills the top tier."
 )]
 pub struct PromoteArgs {
@@ -32,7 +32,8 @@ pub struct PromoteArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     #[arg(default_value = "1,2", hide_possible_values = true)]
     scenario: Vec<Scenario>,
-    /// What promotes: none, numab2 (kernel.numa_balancing=2), pghot, daemon (`memferry daemon` with DAMON). With --workload also
+    /// What promotes: none, numab2 (kernel.numa_balancing=2), pghot, daemon (`memferry daemon` with DAMON), damos
+    /// (DAMON by itself). With --workload also
     /// the baselines dram (all in the top tier), fill (random pages in the room) and oracle (the best ones) [default: all that this
     /// kernel has]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
@@ -70,6 +71,10 @@ pub struct PromoteArgs {
     #[arg(long, value_enum, value_name = "on|off", default_value = "on")]
     #[arg(hide_possible_values = true)]
     demotion: Switch,
+    /// Whether the multi-generational LRU is on [default: as it is set]
+    #[arg(long, value_enum, value_name = "on|off")]
+    #[arg(hide_possible_values = true)]
+    pub mglru: Option<Switch>,
     /// How often it is looked where the hot pages are
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60000))]
     pub sample_ms: u64,
@@ -233,6 +238,8 @@ pub enum ModeName {
     Pghot,
     /// The daemon with DAMON
     Daemon,
+    /// DAMON by itself: schemes that migrate between the tiers
+    Damos,
     /// All pages in the top tier
     Dram,
     /// Random pages in the room of the top tier

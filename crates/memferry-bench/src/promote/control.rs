@@ -4,8 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::mode::{BALANCING, DEMOTION, ENABLED, EVENT, Mode, SCAN_SIZE, TARGET};
+use super::damos;
+use super::mode::{BALANCING, DEMOTION, ENABLED, EVENT, MGLRU, Mode, SCAN_SIZE, TARGET};
 use super::place::Place;
+use crate::args::promote::{PromoteArgs, Switch};
 use crate::failure::Failure;
 use crate::restore::Restore;
 
@@ -16,30 +18,36 @@ pub struct Control {
 }
 
 impl Control {
-    /// Nothing is changed yet below `root`.
+    /// Nothing is changed yet below `root`; these modes are to be run.
     ///
     /// # Errors
     /// See [`Restore::new`].
-    pub fn new(root: &Path) -> Result<Self, Failure> {
+    pub fn new(root: &Path, modes: &[Mode]) -> Result<Self, Failure> {
         // What promotes comes last: before it, what it uses.
-        const FILES: &[&str] = &[SCAN_SIZE, EVENT, TARGET, DEMOTION, ENABLED, BALANCING];
+        const FILES: &[&str] = &[
+            SCAN_SIZE, EVENT, TARGET, MGLRU, DEMOTION, ENABLED, BALANCING,
+        ];
+        let mut before = Restore::new(root, FILES)?;
+        if modes.iter().any(Mode::is_damos) {
+            before.will_be_made(damos::made());
+        }
         Ok(Self {
             root: root.to_owned(),
-            before: Restore::new(root, FILES)?,
+            before,
         })
     }
 
-    /// Sets what all runs share: nothing promotes, reclaim demotes as `demotion` says, pghot knows target and event.
-    pub fn prepare(
-        &mut self,
-        place: &Place,
-        demotion: bool,
-        event: Option<&str>,
-    ) -> Result<(), Failure> {
+    /// Sets what all runs share: nothing promotes, reclaim demotes and keeps generations as it is told, pghot knows target and event.
+    pub fn prepare(&mut self, place: &Place, args: &PromoteArgs) -> Result<(), Failure> {
         self.off()?;
-        self.set(DEMOTION, if demotion { "true" } else { "false" })?;
+        self.set(DEMOTION, if args.demotes() { "true" } else { "false" })?;
+        match args.mglru {
+            Some(Switch::On) => self.set(MGLRU, "y")?,
+            Some(Switch::Off) => self.set(MGLRU, "n")?,
+            None => {}
+        }
         self.set(TARGET, &place.near.to_string())?;
-        match event {
+        match args.hwhints_event.as_deref() {
             Some(event) => self.set(EVENT, event),
             None => Ok(()),
         }
@@ -90,7 +98,7 @@ fn refused(path: &Path, text: &str, error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::machine;
+    use crate::synthetic::{machine, put};
 
     fn place() -> Place {
         Place {
@@ -108,12 +116,13 @@ mod tests {
         }
     }
 
-    const BEFORE: [(&str, &str); 5] = [
+    const BEFORE: [(&str, &str); 6] = [
         (BALANCING, "1\n"),
         (DEMOTION, "false\n"),
         (ENABLED, "4\n"),
         (TARGET, "0\n"),
         (EVENT, "none\n"),
+        (MGLRU, "0x0007\n"),
     ];
 
     fn texts(root: &Path) -> Vec<String> {
@@ -124,13 +133,13 @@ mod tests {
     #[test]
     fn every_mode_sets_its_files_and_all_come_back() {
         let root = machine(&BEFORE);
-        let mut control = Control::new(root.path()).expect("nothing is left");
-        control
-            .prepare(&place(), true, Some("1 2 3"))
-            .expect("prepare");
+        let mut control = Control::new(root.path(), &[]).expect("nothing is left");
+        let mut args = PromoteArgs::read("--mglru off");
+        args.hwhints_event = Some("1 2 3".to_owned());
+        control.prepare(&place(), &args).expect("prepare");
         assert_eq!(
             texts(root.path()),
-            ["0\n", "true\n", "0\n", "1\n", "1 2 3\n"]
+            ["0\n", "true\n", "0\n", "1\n", "1 2 3\n", "n\n"]
         );
         for (of, balancing, enabled) in [
             (mode("none", None), "0\n", "0\n"),
@@ -151,8 +160,10 @@ mod tests {
     #[test]
     fn a_kernel_without_pghot_has_fewer_files() {
         let root = machine(&BEFORE[..2]);
-        let mut control = Control::new(root.path()).expect("nothing is left");
-        control.prepare(&place(), true, None).expect("prepare");
+        let mut control = Control::new(root.path(), &[]).expect("nothing is left");
+        control
+            .prepare(&place(), &PromoteArgs::read(""))
+            .expect("prepare");
         control.on(&mode("numab2", None)).expect("on");
         control.restore().expect("restore");
         let text = fs::read_to_string(root.path().join(BALANCING)).expect("file");
@@ -161,10 +172,38 @@ mod tests {
     }
 
     #[test]
+    fn damon_is_set_back_where_it_is_a_mode() {
+        let root = damos::tests::kernel();
+        let modes = [Mode::plain("damos")];
+        let mut control = Control::new(root.path(), &modes).expect("nothing is left");
+        control
+            .set(BALANCING, "0")
+            .expect("it is not there: nothing is stored");
+        put(root.path(), BALANCING, "1\n");
+        control.off().expect("off");
+        // As a benchmark leaves it that is killed.
+        std::mem::forget(
+            damos::Damos::start(root.path(), &damos::tests::place(), damos::TUNERS[0])
+                .expect("start"),
+        );
+        let stored = crate::restore::left(root.path())
+            .expect("readable")
+            .expect("left");
+        assert_eq!(stored.steps.len(), 4, "{:?}", stored.steps);
+        control.restore().expect("restore");
+        for (file, before) in damos::made() {
+            let text = fs::read_to_string(root.path().join(&file)).expect("file");
+            assert_eq!(text.trim(), before, "{file}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_set_back_is_named() {
         let root = machine(&BEFORE);
-        let mut control = Control::new(root.path()).expect("nothing is left");
-        control.prepare(&place(), true, None).expect("prepare");
+        let mut control = Control::new(root.path(), &[]).expect("nothing is left");
+        control
+            .prepare(&place(), &PromoteArgs::read(""))
+            .expect("prepare");
         let gone = root.path().join(DEMOTION);
         fs::remove_file(&gone).expect("remove");
         fs::create_dir(&gone).expect("folder");

@@ -102,14 +102,17 @@ fn threads(root: &Path) -> Vec<(String, f64)> {
         if !wanted.iter().any(|of| name.starts_with(of)) {
             return None;
         }
-        // To the nanosecond where the kernel keeps such accounts, else in ticks of 10 ms.
-        let exact = fs::read_to_string(folder.join("schedstat")).ok();
-        let seconds = exact
-            .and_then(|text| Some(text.split(' ').next()?.parse::<u64>().ok()? as f64 / 1e9))
-            .or_else(|| cpu_seconds(&fs::read_to_string(folder.join("stat")).ok()?))?;
-        Some((name.to_owned(), seconds))
+        Some((name.to_owned(), thread_seconds(&folder)?))
     };
     folders.filter_map(thread).collect()
+}
+
+/// CPU seconds of the thread with this folder in /proc: to the nanosecond where the kernel keeps such accounts, else in ticks of 10 ms.
+pub fn thread_seconds(folder: &Path) -> Option<f64> {
+    let exact = fs::read_to_string(folder.join("schedstat")).ok();
+    exact
+        .and_then(|text| Some(text.split(' ').next()?.parse::<u64>().ok()? as f64 / 1e9))
+        .or_else(|| cpu_seconds(&fs::read_to_string(folder.join("stat")).ok()?))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use memferry_daemon::history::Record;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use tempfile::TempDir;
 
+use super::mover::Done;
 use super::run::NAME;
 use crate::failure::Failure;
 use crate::region::PAGE;
@@ -31,17 +32,6 @@ pub struct Daemon {
     folder: TempDir,
     /// What it had done when it began to watch the run.
     before: Status,
-}
-
-/// What it did during a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Done {
-    /// Pages that it moved up and down.
-    pub promoted_pages: u64,
-    pub demoted_pages: u64,
-    /// CPU seconds of its own, and of its source.
-    pub cpu_s: f64,
-    pub source_cpu_s: f64,
 }
 
 impl Daemon {

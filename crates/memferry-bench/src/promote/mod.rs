@@ -9,9 +9,11 @@ mod access;
 mod control;
 mod cost;
 mod daemon;
+mod damos;
 mod filling;
 pub(crate) mod like;
 mod mode;
+mod mover;
 mod place;
 mod run;
 mod spec;
@@ -28,7 +30,7 @@ use memferry_linux::topology::Topology;
 use rustix::process::geteuid;
 
 use super::host;
-use crate::args::promote::{PromoteArgs, Scenario};
+use crate::args::promote::{PromoteArgs, Scenario, Switch};
 use crate::failure::{Failure, OrFail};
 use crate::published::promotion::Published;
 use crate::schema::promote::PromoteRow;
@@ -51,7 +53,7 @@ pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         return workload::run(args, &topology, ui);
     }
     let plan = Plan::new(&topology, args)?;
-    let mut machine = Machine::start(&topology, &plan.place, &plan.notes, ui)?;
+    let mut machine = Machine::start(&topology, &plan.place, &plan.modes, &plan.notes, ui)?;
     let mut rows = Vec::new();
     let failure = plan.measure(&mut machine.bench, args, &mut rows).err();
     machine.finish(args, failure, Rows::Promote(rows), plan.notes)
@@ -68,6 +70,7 @@ impl<'a> Machine<'a> {
     fn start(
         topology: &'a Topology,
         place: &Place,
+        modes: &[Mode],
         notes: &[String],
         ui: &'a Ui,
     ) -> Result<Self, Failure> {
@@ -91,7 +94,7 @@ impl<'a> Machine<'a> {
             bench: Bench {
                 root: Path::new("/"),
                 place: place.clone(),
-                control: Control::new(Path::new("/"))?,
+                control: Control::new(Path::new("/"), modes)?,
                 ui,
             },
         })
@@ -121,6 +124,10 @@ impl<'a> Machine<'a> {
         file.envelope = (file.envelope)
             .with("demotion", args.demotes())
             .with("sample_ms", args.sample_ms);
+        if let Some(mglru) = args.mglru {
+            let is_on = mglru == Switch::On;
+            file.envelope = file.envelope.with("mglru", is_on);
+        }
         if let Some(event) = &args.hwhints_event {
             file.envelope = file.envelope.with("hwhints_event", event);
         }
@@ -148,7 +155,8 @@ impl Plan {
             "cannot read the settings of pghot",
             "run it as root, with /proc and /sys mounted",
         )?;
-        let (mut modes, mut missing) = mode::choose(args, root, &pghot)?;
+        let (mut modes, mut missing) = mode::choose(args, root, &place, &pghot)?;
+        mode::need_mglru(args, root)?;
         let scan_mib = args.like.map(|like| like.scan_mib(args.scale()));
         if scan_mib.is_some() && modes.iter().any(Mode::has_hint_faults) {
             mode::need_scan_size(root)?;
@@ -199,7 +207,7 @@ impl Plan {
                     _ => args.like.map(|like| like.idle_bytes(args.scale())),
                 },
                 even: scenario == Scenario::Even,
-                by_daemon: false,
+                counter: mover::Counter::default(),
                 sample_ms: args.sample_ms,
             };
             if !spec.fill {
@@ -227,9 +235,7 @@ impl Plan {
     ) -> Result<(), Failure> {
         let steps = self.scenarios.len() * self.modes.len() * args.runs();
         let bar = bench.ui.bar("bench promote", steps as u64);
-        bench
-            .control
-            .prepare(&self.place, args.demotes(), args.hwhints_event.as_deref())?;
+        bench.control.prepare(&self.place, args)?;
         if let Some(mib) = self.scan_mib {
             bench.control.set(SCAN_SIZE, &mib.to_string())?;
         }

@@ -8,7 +8,9 @@ use memferry_daemon::source::damon_absence;
 use memferry_linux::kernel::Absence;
 use memferry_linux::kernel::pghot::{Pghot, SOURCES};
 
-use super::daemon;
+use super::mover::Counter;
+use super::place::Place;
+use super::{daemon, damos};
 use crate::args::promote::{ModeName, PromoteArgs, SourceName};
 use crate::failure::Failure;
 use crate::units::about;
@@ -21,6 +23,8 @@ pub const DEMOTION: &str = "sys/kernel/mm/numa/demotion_enabled";
 pub const ENABLED: &str = "proc/sys/vm/pghot_enabled_sources";
 /// Where pghot promotes to if it knows nothing better.
 pub const TARGET: &str = "proc/sys/vm/pghot_target_nid";
+/// Which parts of the multi-generational LRU are on.
+pub const MGLRU: &str = "sys/kernel/mm/lru_gen/enabled";
 /// The event of the source hwhints.
 pub const EVENT: &str = "sys/kernel/debug/pghot/hwhints_event";
 /// MiB that NUMA balancing scans at a time, once a second while it finds enough.
@@ -29,9 +33,9 @@ pub const SCAN_SIZE: &str = "sys/kernel/debug/sched/numa_balancing/scan_size_mb"
 /// One way to promote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mode {
-    /// `none`, `numab2`, `pghot` or `daemon`; of workloads also `dram`, `fill` or `oracle`.
+    /// `none`, `numab2`, `pghot`, `daemon` or `damos`; of workloads also `dram`, `fill` or `oracle`.
     pub name: &'static str,
-    /// Of pghot and the daemon, what reports to it.
+    /// Of pghot and the daemon, what reports to it; of damos, how its quota is tuned.
     pub source: Option<&'static str>,
     /// Of pghot, the format of its records.
     pub record: Option<String>,
@@ -55,7 +59,21 @@ impl Mode {
 
     /// Whether the daemon promotes.
     pub fn is_daemon(&self) -> bool {
-        self.name == "daemon"
+        self.counter() == Counter::Daemon
+    }
+
+    /// Whether DAMON promotes by itself.
+    pub fn is_damos(&self) -> bool {
+        self.counter() == Counter::Damos
+    }
+
+    /// Who counts what it promotes.
+    pub fn counter(&self) -> Counter {
+        match self.name {
+            "daemon" => Counter::Daemon,
+            "damos" => Counter::Damos,
+            _ => Counter::Kernel,
+        }
     }
 
     /// Whether the accessing threads take hint faults for it.
@@ -92,6 +110,7 @@ pub struct Missing {
 pub fn choose(
     args: &PromoteArgs,
     root: &Path,
+    place: &Place,
     pghot: &Result<Pghot, Absence>,
 ) -> Result<(Vec<Mode>, Vec<Missing>), Failure> {
     let (mut modes, mut missing) = (Vec::new(), Vec::new());
@@ -116,6 +135,22 @@ pub fn choose(
                         .to_owned(),
                 }),
             },
+            ModeName::Damos => {
+                for tuner in damos::TUNERS {
+                    let mode = Mode {
+                        source: Some(tuner),
+                        ..Mode::plain("damos")
+                    };
+                    match damos::absence(root, place, tuner)? {
+                        None => modes.push(mode),
+                        Some((why, next)) => missing.push(Missing {
+                            mode: mode.title(),
+                            why,
+                            next,
+                        }),
+                    }
+                }
+            }
             ModeName::Pghot => {
                 for source in args.sources() {
                     match of_source(source, pghot, balancing, args) {
@@ -218,6 +253,18 @@ pub fn need_scan_size(root: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Whether the multi-generational LRU can be set, if it is to be.
+pub fn need_mglru(args: &PromoteArgs, root: &Path) -> Result<(), Failure> {
+    match args.mglru {
+        Some(_) if !root.join(MGLRU).exists() => Err(Failure::new(
+            "cannot set the multi-generational LRU",
+            format!("/{MGLRU} is not there"),
+            "boot a kernel with CONFIG_LRU_GEN=y, or leave out --mglru",
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn no_balancing(mode: &str) -> Missing {
     Missing {
         mode: mode.to_owned(),
@@ -231,6 +278,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::promote::damos::tests::{kernel, place};
     use crate::synthetic::{machine, put};
 
     /// A stock kernel with NUMA balancing.
@@ -257,7 +305,7 @@ mod tests {
 
     fn chosen(root: &Path, line: &str) -> Result<(Vec<String>, Vec<String>), Failure> {
         let pghot = Pghot::read_from(root).expect("readable");
-        let (modes, missing) = choose(&PromoteArgs::read(line), root, &pghot)?;
+        let (modes, missing) = choose(&PromoteArgs::read(line), root, &place(), &pghot)?;
         let missing = missing.iter().map(|of| format!("{}: {}", of.mode, of.why));
         Ok((modes.iter().map(Mode::title).collect(), missing.collect()))
     }
@@ -282,7 +330,7 @@ mod tests {
         let root = stock();
         let (modes, missing) = chosen(root.path(), "").expect("modes");
         assert_eq!(modes, ["none", "numab2"]);
-        assert_eq!(missing.len(), 4, "{missing:?}");
+        assert_eq!(missing.len(), 6, "{missing:?}");
         assert!(missing[1].starts_with("pghot pgtscan: "), "{missing:?}");
         fs::remove_file(root.path().join(BALANCING)).expect("remove");
         let (modes, missing) = chosen(root.path(), "--mode none,numab2").expect("modes");
@@ -322,6 +370,34 @@ mod tests {
     }
 
     #[test]
+    fn damons_own_tiering_is_a_mode_where_the_kernel_takes_it() {
+        let (modes, missing) = chosen(kernel().path(), "--mode none,damos").expect("modes");
+        assert_eq!(
+            (modes.join(" ").as_str(), missing.len()),
+            ("none damos consist damos temporal", 0)
+        );
+        let (modes, missing) = chosen(stock().path(), "--mode none,damos").expect("modes");
+        assert_eq!(modes, ["none"]);
+        assert!(
+            missing[1].starts_with("damos temporal: ") && missing[0].contains("CONFIG_DAMON_SYSFS"),
+            "{missing:?}"
+        );
+    }
+
+    #[test]
+    fn a_kernel_without_the_multi_generational_lru_is_told() {
+        let root = stock();
+        let args = |line| PromoteArgs::read(line);
+        assert!(need_mglru(&args(""), root.path()).is_ok());
+        let told = need_mglru(&args("--mglru off"), root.path())
+            .expect_err("none")
+            .to_string();
+        assert!(told.contains("CONFIG_LRU_GEN"), "{told}");
+        put(root.path(), MGLRU, "0x0007\n");
+        assert!(need_mglru(&args("--mglru off"), root.path()).is_ok());
+    }
+
+    #[test]
     fn a_scanner_that_cannot_be_scaled_is_told() {
         let root = stock();
         let told = need_scan_size(root.path()).expect_err("none").to_string();
@@ -352,8 +428,13 @@ mod tests {
         let (modes, missing) = chosen(root.path(), "--mode pghot").expect("modes");
         assert_eq!((modes.len(), missing.len()), (3, 0));
         let pghot = Pghot::read_from(root.path()).expect("readable");
-        let (modes, _) =
-            choose(&PromoteArgs::read("--mode pghot"), root.path(), &pghot).expect("modes");
+        let (modes, _) = choose(
+            &PromoteArgs::read("--mode pghot"),
+            root.path(),
+            &place(),
+            &pghot,
+        )
+        .expect("modes");
         assert!(
             modes
                 .iter()

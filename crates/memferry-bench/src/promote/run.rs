@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::control::Control;
 use super::cost::Cost;
-use super::daemon::{self, Daemon};
 use super::mode::Mode;
+use super::mover::{Done, Mover};
 use super::place::Place;
 use super::spec::{Job, Message, Seen, Spec};
 use super::watch::promoted_of;
@@ -81,7 +81,7 @@ impl Bench<'_> {
 
     fn measure(&mut self, mode: &Mode, spec: &Spec) -> Result<Option<Measured<Seen>>, Failure> {
         let job = Job::Scenario(Spec {
-            by_daemon: mode.is_daemon(),
+            counter: mode.counter(),
             ..spec.clone()
         });
         let seen = |message| match message {
@@ -104,25 +104,21 @@ impl Bench<'_> {
         let Some(Message::Ready { filled, locked }) = process.hear(self.ui)? else {
             return self.ended_early();
         };
-        let daemon = match mode.is_daemon() {
-            true => match Daemon::start(self.root, self.ui)? {
-                None => return Ok(None),
-                some => some,
-            },
-            false => None,
+        let Some(mover) = Mover::start(mode, self.root, &self.place, self.ui)? else {
+            return Ok(None);
         };
         let before = Cost::read(self.root)?;
         self.control.on(mode)?;
         process.say()?;
         let heard = process.hear(self.ui);
         // Off before anything else: what is promoted now is not part of the run.
-        let daemon = daemon.map(Daemon::end);
+        let moved = mover.end();
         self.control.off()?;
         let Some(seen) = heard?.and_then(seen) else {
             return self.ended_early();
         };
         let cost = Cost::read(self.root)?.since(&before);
-        let daemon = daemon.transpose()?;
+        let moved = moved?;
         process.say()?;
         let Some(Message::Checked(verified)) = process.hear(self.ui)? else {
             return self.ended_early();
@@ -130,7 +126,7 @@ impl Bench<'_> {
         Ok(Some(Measured {
             seen,
             cost,
-            daemon,
+            moved,
             filled,
             locked,
             verified,
@@ -154,23 +150,23 @@ pub struct Measured<T> {
     /// What its process saw.
     pub seen: T,
     pub cost: Cost,
-    /// What the daemon did, where it promotes.
-    pub daemon: Option<daemon::Done>,
+    /// What the daemon or DAMON did, where it promotes.
+    pub moved: Option<Done>,
     pub filled: u64,
     pub locked: u64,
     pub verified: u64,
 }
 
 impl<T> Measured<T> {
-    /// Pages promoted: by the daemon's count where that promotes.
+    /// Pages promoted: by the count of the daemon or of DAMON where that promotes.
     pub fn promoted(&self) -> u64 {
         let of_kernel = || promoted_of(&self.cost.counters);
-        (self.daemon.as_ref()).map_or_else(of_kernel, |of| of.promoted_pages)
+        (self.moved.as_ref()).map_or_else(of_kernel, |of| of.promoted_pages)
     }
 
-    /// Pages demoted, by the kernel and by the daemon.
+    /// Pages demoted, by reclaim and by the daemon or DAMON.
     pub fn demoted(&self) -> u64 {
-        self.cost.demoted() + self.daemon.unwrap_or_default().demoted_pages
+        self.cost.demoted() + self.moved.unwrap_or_default().demoted_pages
     }
 
     /// CPU seconds of what finds hot pages: with hint faults those that the accessing threads spent in the kernel, too.
@@ -180,13 +176,13 @@ impl<T> Measured<T> {
         } else {
             0.0
         };
-        self.cost.tracker_s + faults + self.daemon.unwrap_or_default().source_cpu_s
+        self.cost.tracker_s + faults + self.moved.unwrap_or_default().source_cpu_s
     }
 
-    /// CPU seconds of what migrates; not known where the accessing threads do that.
+    /// CPU seconds of what migrates; not known where the accessing threads do that, or what finds hot pages.
     pub fn migration_s(&self, mode: &Mode) -> Option<f64> {
-        let all = self.cost.migration_s + self.daemon.unwrap_or_default().cpu_s;
-        (mode.name != "numab2").then_some(all)
+        let all = self.cost.migration_s + self.moved.unwrap_or_default().cpu_s;
+        (!["numab2", "damos"].contains(&mode.name)).then_some(all)
     }
 }
 
@@ -384,7 +380,7 @@ mod tests {
                 migration_s: 0.125,
                 demotion_s: 0.0,
             },
-            daemon: None,
+            moved: None,
             filled: 0,
             locked: 0,
             verified: 4096,
@@ -464,7 +460,7 @@ mod tests {
     #[test]
     fn what_the_daemon_moved_and_took_is_the_rows() {
         let mut measured = measured(&[None], 0);
-        measured.daemon = Some(daemon::Done {
+        measured.moved = Some(Done {
             promoted_pages: 160,
             demoted_pages: 60,
             cpu_s: 0.5,

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::mover::Counter;
 use super::workload::spec::{WorkSeen, WorkSpec};
 
 /// What a process is started for.
@@ -44,8 +45,8 @@ pub struct Spec {
     pub idle_bytes: Option<u64>,
     /// Whether half of the hot memory lies in the top tier from the beginning.
     pub even: bool,
-    /// Whether the daemon promotes, and counts what it promoted.
-    pub by_daemon: bool,
+    /// Who counts what is promoted.
+    pub counter: Counter,
     /// How often it is looked where the pages are.
     pub sample_ms: u64,
 }

@@ -10,12 +10,11 @@ use memferry_linux::affinity;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::access::Work;
-use super::daemon;
 use super::filling::{Filling, Want, on, reserve};
 use super::run::NAME;
 use super::spec::{Job, Message, Seen, Spec};
 use super::wakers;
-use super::watch::{Watch, promoted};
+use super::watch::Watch;
 use super::workload::process;
 use crate::cpu_time::of_thread;
 use crate::failure::{Failure, OrFail};
@@ -132,11 +131,7 @@ impl Memory {
                 stores: &stored,
                 stop: &stop,
             };
-            let count = if spec.by_daemon {
-                daemon::promoted
-            } else {
-                promoted
-            };
+            let count = spec.counter.promoted();
             let mut watch = Watch::new(work.start, work.pages, &spec.top, count);
             watch.begin(started, &mut book).map_err(call_failed)?;
             let (seconds, system) = together(spec, &work, &mut watch, started, &mut book)?;

@@ -35,7 +35,7 @@ pub struct Envelope {
 }
 
 /// Files of the kernel whose text changes what a move or a promotion costs, below the root.
-const FILES: [&str; 25] = [
+const FILES: [&str; 26] = [
     "proc/sys/kernel/numa_balancing",
     "proc/sys/vm/pghot_enabled_sources",
     "proc/sys/vm/pghot_promote_rate_limit_MBps",
@@ -47,6 +47,7 @@ const FILES: [&str; 25] = [
     "sys/kernel/debug/pghot/freq_threshold",
     "sys/kernel/debug/pghot/window_ms",
     "sys/kernel/debug/sched/numa_balancing/scan_size_mb",
+    "sys/kernel/mm/lru_gen/enabled",
     "sys/kernel/mm/migration/dcbm/lanes",
     "sys/kernel/mm/migration/max_batch_bytes",
     "sys/kernel/mm/migration/migrator",

@@ -27,9 +27,9 @@ pub struct GainRow {
     pub memory: String,
     /// Where the pages begin: `slow` or `spread`.
     pub start: String,
-    /// What promotes: `none`, `numab2`, `pghot` or `daemon`; or a baseline: `dram`, `fill` or `oracle`.
+    /// What promotes: `none`, `numab2`, `pghot`, `daemon` or `damos`; or a baseline: `dram`, `fill` or `oracle`.
     pub mode: String,
-    /// What reported accesses to pghot (`hintfaults`, `pgtscan` or `hwhints`) or to the daemon (`damon`).
+    /// What reported accesses to pghot (`hintfaults`, `pgtscan` or `hwhints`) or to the daemon (`damon`); of `damos`, how its quota is tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// The format of pghot's records, `default` or `precise`.

@@ -17,9 +17,10 @@ pub struct PromoteRow {
     /// 1: the top tier has room; 2: it is full and idle, and regions of the lower tier become hot one after another; 3: both tiers
     /// are full and accessed evenly.
     pub scenario: u32,
-    /// `none`, `numab2`, `pghot` or `daemon`.
+    /// `none`, `numab2`, `pghot`, `daemon` or `damos`.
     pub mode: String,
-    /// What reported accesses to pghot (`hintfaults`, `pgtscan` or `hwhints`) or to the daemon (`damon`).
+    /// What reported accesses to pghot (`hintfaults`, `pgtscan` or `hwhints`) or to the daemon (`damon`); of `damos`, how its
+    /// quota is tuned (`consist`, `temporal`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// The format of pghot's records, `default` or `precise`.
@@ -33,11 +34,11 @@ pub struct PromoteRow {
     /// was never seen, of one region at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_in_top_95_s: Option<f64>,
-    /// Pages promoted meanwhile, by the kernel's count, of all processes; by the daemon's with `daemon`.
+    /// Pages promoted meanwhile, by the kernel's count, of all processes; by the daemon's with `daemon`, by DAMON's with `damos`.
     pub promoted_pages: u64,
     /// Pages of the hot set that were seen to arrive in the top tier while they were hot.
     pub promoted_hot_pages: u64,
-    /// Pages demoted meanwhile, by the kernel's count, and by the daemon's.
+    /// Pages demoted meanwhile, by the kernel's count, and by the daemon's or DAMON's.
     pub demoted_pages: u64,
     /// Share of the accesses that the top tier served.
     pub top_share: f64,

@@ -10,6 +10,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use memferry_linux::damon::{Context, Setup};
 use rustix::fs::{Mode, OFlags, openat};
 
 use super::aggregated::{Aggregated, Tracepoint};
@@ -134,50 +135,34 @@ impl Damon {
 
     fn begin(&mut self, knobs: &mut Knobs) -> Result<(), DaemonError> {
         Self::take(knobs)?;
-        let context = format!("{KDAMONDS}/0/contexts/0");
-        let attributes = format!("{context}/monitoring_attrs");
         let count = self.watched.len();
         let schemes = if self.tracepoint.is_some() { 0 } else { count };
-        let mut files = Vec::new();
-        let mut put = |file: String, text: &dyn ToString| files.push((file, text.to_string()));
-        put(format!("{KDAMONDS}/0/contexts/nr_contexts"), &1);
-        put(format!("{context}/operations"), &"vaddr");
-        put(
-            format!("{attributes}/intervals/sample_us"),
-            &self.sample_us(),
+        let mut setup = Setup::default();
+        let context = setup.context(
+            0,
+            &Context {
+                operations: "vaddr",
+                intervals_us: [self.sample_us(), AGGREGATE_US, UPDATE_US],
+                regions: [self.regions / LEAST_PART, self.regions],
+                targets: count,
+                schemes,
+            },
         );
-        put(format!("{attributes}/intervals/aggr_us"), &AGGREGATE_US);
-        put(format!("{attributes}/intervals/update_us"), &UPDATE_US);
-        let least = self.regions / LEAST_PART;
-        put(format!("{attributes}/nr_regions/min"), &least);
-        put(format!("{attributes}/nr_regions/max"), &self.regions);
-        put(format!("{context}/targets/nr_targets"), &count);
-        put(format!("{context}/schemes/nr_schemes"), &schemes);
         for (index, process) in self.watched.iter().enumerate() {
             let target = format!("{context}/targets/{index}/pid_target");
-            put(target, &process.pid);
+            setup.put(target, process.pid);
         }
         for index in 0..schemes {
-            let scheme = format!("{context}/schemes/{index}");
-            put(format!("{scheme}/action"), &"stat");
-            // The kernel answers at the next sample, not when it aggregates.
-            put(format!("{scheme}/apply_interval_us"), &SYSFS_SAMPLE_US);
-            // Idle regions are not named: each would take a folder in sysfs, and its reading.
-            for (field, least, most) in [
-                ("sz", 0, u64::MAX),
-                ("nr_accesses", 1, u32::MAX.into()),
-                ("age", 0, u32::MAX.into()),
-            ] {
-                put(format!("{scheme}/access_pattern/{field}/min"), &least);
-                put(format!("{scheme}/access_pattern/{field}/max"), &most);
-            }
+            // The kernel answers at the next sample, not when it aggregates. Idle regions are not named: each would take a folder in
+            // sysfs, and its reading.
+            let scheme = setup.scheme(&context, index, "stat", SYSFS_SAMPLE_US, 1..=u32::MAX);
             // All but this process is filtered out.
-            put(format!("{scheme}/filters/nr_filters"), &1);
-            put(format!("{scheme}/filters/0/type"), &"target");
-            put(format!("{scheme}/filters/0/matching"), &"N");
-            put(format!("{scheme}/filters/0/damon_target_idx"), &index);
+            setup.put(format!("{scheme}/filters/nr_filters"), 1);
+            setup.put(format!("{scheme}/filters/0/type"), "target");
+            setup.put(format!("{scheme}/filters/0/matching"), "N");
+            setup.put(format!("{scheme}/filters/0/damon_target_idx"), index);
         }
-        for (file, text) in &files {
+        for (file, text) in &setup.files {
             // Linux before 6.7 answers when it aggregates.
             if !file.ends_with("apply_interval_us") || knobs.read(file).is_some() {
                 knobs.write(file, text)?;

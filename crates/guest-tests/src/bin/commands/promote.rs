@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     ("bench_promote_of_none_and_numab2", baselines),
     ("bench_promote_fills_the_top_tier", full),
     ("bench_promote_with_pghot", tracked),
+    ("bench_promote_with_damon_by_itself", damos),
     ("bench_promote_repeats_published_scenarios", like),
     ("bench_promote_places_what_a_workload_needs_most", workloads),
     ("bench_promote_sets_back_at_an_interrupt", interrupt),
@@ -25,12 +26,14 @@ pub const CASES: &[Case] = &[
 ];
 
 /// What the benchmark may set.
-const FILES: [&str; 5] = [
+const FILES: [&str; 7] = [
     "/proc/sys/kernel/numa_balancing",
     "/sys/kernel/mm/numa/demotion_enabled",
     "/proc/sys/vm/pghot_enabled_sources",
     "/proc/sys/vm/pghot_target_nid",
     "/sys/kernel/debug/sched/numa_balancing/scan_size_mb",
+    "/sys/kernel/mm/lru_gen/enabled",
+    "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds",
 ];
 
 fn settings() -> Vec<Option<String>> {
@@ -233,10 +236,47 @@ fn tracked() -> Result<(), String> {
     Ok(())
 }
 
-/// The benchmark, when it has switched something on.
-fn begun(line: &str) -> std::process::Child {
+/// DAMON's own tiering promotes, counts that, and leaves nothing, however the benchmark ends.
+fn damos() -> Result<(), String> {
+    need_tiers()?;
+    let line = "--scenario 1 --mode none,damos --size 16M --mglru off --runs 1";
+    let json = file(&format!("{line} --accesses 1000"));
+    let mut notes = json["notes"].as_array().unwrap().iter();
+    if let Some(note) = notes.find(|note| note.as_str().unwrap().contains("here: damos")) {
+        return Err(note.to_string());
+    }
+    let rows = bench(&format!("{line} --seconds 60"));
+    // The other tuner begins with a byte a second.
+    let is_quick = |row: &&Value| row["source"] == "temporal";
+    let Some(row) = rows.iter().find(is_quick) else {
+        return Err("DAMON of this kernel has one tuner, which begins slowly".to_owned());
+    };
+    assert!(number(&row["promoted_pages"]) > 0, "{row}");
+    assert!(row["tracker_cpu_s"].as_f64().unwrap() > 0.0, "{row}");
+    assert!(row["migration_cpu_s"].is_null(), "{row}");
+
+    let before = settings();
+    let long = "bench promote --scenario 1 --mode damos --mglru off --size 4M --seconds 600 --json";
+    let state = "/sys/kernel/mm/damon/admin/kdamonds/1/state";
+    let child = begun(long, state, "on");
+    signal(child.id(), libc::SIGINT);
+    let done = Done::new(long, child.wait_with_output().unwrap());
+    done.gives(130).says("stopped before anything was measured");
+    assert_eq!(settings(), before);
+
+    let mut child = begun(long, state, "on");
+    signal(child.id(), libc::SIGKILL);
+    child.wait().unwrap();
+    assert_ne!(settings(), before);
+    memferry("kernel set --restore").gives(0);
+    assert_eq!(settings(), before);
+    Ok(())
+}
+
+/// The benchmark, when it has switched something on: the file says so then.
+fn begun(line: &str, file: &str, text: &str) -> std::process::Child {
     let mut child = command(line).spawn().unwrap();
-    while fs::read_to_string(FILES[0]).unwrap().trim() != "2" {
+    while fs::read_to_string(file).unwrap_or_default().trim() != text {
         assert!(
             child.try_wait().unwrap().is_none(),
             "it ended before it began"
@@ -252,7 +292,7 @@ const LONG: &str =
 fn interrupt() -> Result<(), String> {
     need_tiers()?;
     let before = settings();
-    let child = begun(LONG);
+    let child = begun(LONG, FILES[0], "2");
     signal(child.id(), libc::SIGINT);
     let done = Done::new(LONG, child.wait_with_output().unwrap());
     done.gives(130).says("stopped before anything was measured");
@@ -281,7 +321,7 @@ fn run_of(parent: u32) -> u32 {
 fn killed() -> Result<(), String> {
     need_tiers()?;
     let before = settings();
-    let child = begun(LONG);
+    let child = begun(LONG, FILES[0], "2");
     let run = run_of(child.id());
     signal(run, libc::SIGKILL);
     let done = Done::new(LONG, child.wait_with_output().unwrap());

@@ -15,8 +15,7 @@ use super::pattern::Pattern;
 use super::spec::{Placing, WorkSeen, WorkSpec};
 use crate::failure::{Failure, OrFail};
 use crate::nodes::call_failed;
-use crate::promote::daemon;
-use crate::promote::watch::{every, promoted};
+use crate::promote::watch::every;
 use crate::schema::gain::Truth;
 use crate::timed;
 
@@ -83,10 +82,7 @@ impl<'a> Follow<'a> {
 
     /// Follows the threads to their end. After a failure it lets them pass at once.
     pub fn all(mut self, load: &Load, gate: &Gate) -> Result<WorkSeen, Failure> {
-        let count = match self.spec.by_daemon {
-            true => daemon::promoted,
-            false => promoted,
-        };
+        let count = self.spec.counter.promoted();
         let (range, spec) = (self.memory.range(), self.spec);
         let mut looks = Looks::new(range.start, range.len(), &spec.top, count);
         if self.misses.is_some() {

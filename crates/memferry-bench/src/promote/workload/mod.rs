@@ -46,7 +46,7 @@ type Round = Vec<(GainRow, Vec<Vec<Sample>>)>;
 /// All workloads.
 pub fn run(args: &PromoteArgs, topology: &Topology, ui: &Ui) -> Result<BenchFile, Failure> {
     let plan = Plan::new(topology, args)?;
-    let mut machine = Machine::start(topology, &plan.place, &plan.notes, ui)?;
+    let mut machine = Machine::start(topology, &plan.place, &plan.modes, &plan.notes, ui)?;
     let mut rounds = Vec::new();
     let failure = plan.measure(&mut machine.bench, args, &mut rounds).err();
     let rows = rounds.into_iter().flatten().map(|of| of.0).collect();
@@ -76,7 +76,8 @@ impl Plan {
             "cannot read the settings of pghot",
             "run it as root, with /proc and /sys mounted",
         )?;
-        let (mut modes, mut missing) = mode::choose(args, root, &pghot)?;
+        let (mut modes, mut missing) = mode::choose(args, root, &place, &pghot)?;
+        mode::need_mglru(args, root)?;
         let is_timed = timed::is_here();
         let tops = place.top.iter().map(|&node| place::room_to_fill(node));
         let top: usize = tops.sum::<Result<_, _>>()?;
@@ -133,9 +134,7 @@ impl Plan {
         let workloads = args.of_workload.workloads();
         let steps = workloads.len() * self.modes.len() * args.runs();
         let bar = bench.ui.bar("bench promote", steps as u64);
-        bench
-            .control
-            .prepare(&self.place, args.demotes(), args.hwhints_event.as_deref())?;
+        bench.control.prepare(&self.place, args)?;
         let folder = tempfile::tempdir().or_fail(
             "cannot make a folder for temporary files",
             "have a /tmp that can be written to, or set TMPDIR",
@@ -202,7 +201,7 @@ impl Plan {
             top: self.place.top_near_first(),
             cpus: self.place.cpus.clone(),
             threads: args.threads.unwrap_or(1),
-            by_daemon: mode.is_daemon(),
+            counter: mode.counter(),
             sample_ms: args.sample_ms,
         }
     }

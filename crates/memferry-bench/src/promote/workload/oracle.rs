@@ -100,7 +100,7 @@ mod tests {
             top: vec![0],
             cpus: vec![0],
             threads: 1,
-            by_daemon: false,
+            counter: crate::promote::mover::Counter::default(),
             sample_ms: 100,
         }
     }

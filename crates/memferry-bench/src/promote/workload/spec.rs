@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::args::workload::{Memory, Workload};
+use crate::promote::mover::Counter;
 use crate::schema::Quantiles;
 use crate::schema::gain::Truth;
 
@@ -35,8 +36,8 @@ pub struct WorkSpec {
     /// The CPUs of the accessing threads.
     pub cpus: Vec<u32>,
     pub threads: usize,
-    /// Whether the daemon promotes, and counts what it promoted.
-    pub by_daemon: bool,
+    /// Who counts what is promoted.
+    pub counter: Counter,
     /// How often it is looked where the pages are.
     pub sample_ms: u64,
 }
