@@ -105,7 +105,7 @@ impl Bench<'_> {
             return self.ended_early();
         };
         let daemon = match mode.is_daemon() {
-            true => match Daemon::start(self.root, self.ui)? {
+            true => match Daemon::start(self.root, job.process(), self.ui)? {
                 None => return Ok(None),
                 some => some,
             },
