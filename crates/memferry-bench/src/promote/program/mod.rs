@@ -35,7 +35,7 @@ use crate::ui::Ui;
 use crate::units::{Size, about};
 use spec::{ProgramSeen, ProgramSpec, Room};
 
-/// Bytes of all values unless told: a tenth of the machine's caches or less fits, and a run of the timed machine loads them in seconds.
+/// Bytes of all values unless told: several times the caches of a timed machine, which stores them in a few seconds of its time.
 const USUAL: u64 = 160 << 20;
 /// Keys have eight digits.
 const MOST_KEYS: u64 = 100_000_000;
