@@ -12,24 +12,29 @@
 enum command { HELLO = 1, WATCH, COUNTS, TRUTH };
 enum { INTERFACE = 1, ANSWER = 7 };
 
-/* The pages whose misses are counted: of one process, which is known by its page tables. */
+/*
+ * The pages whose misses are counted: virtual ones of one process, which is known by its page tables, or physical ones, whoever
+ * accesses them.
+ */
 static struct {
 	_Atomic uint64_t start, bytes;
 	uint64_t cr3;
+	bool physical;
 	_Atomic uint32_t *counts;
 } watched;
 static const uint64_t MOST_WATCHED = 1ull << 40;
 
-void call_missed(struct cpu *cpu, uint64_t address, uint32_t weight)
+void call_missed(struct cpu *cpu, uint64_t address, uint64_t physical, uint32_t weight)
 {
-	uint64_t at = address - atomic_load_explicit(&watched.start, memory_order_relaxed);
+	uint64_t bytes = atomic_load_explicit(&watched.bytes, memory_order_acquire);
+	uint64_t at = (watched.physical ? physical : address) - atomic_load_explicit(&watched.start, memory_order_relaxed);
 
-	if (at < atomic_load_explicit(&watched.bytes, memory_order_acquire) && cpu->cr3 == watched.cr3)
+	if (at < bytes && (watched.physical || cpu->cr3 == watched.cr3))
 		atomic_fetch_add_explicit(&watched.counts[at >> PAGE_SHIFT], weight, memory_order_relaxed);
 }
 
 /* Old counts are not freed: another CPU may be counting in them. They are as large as a thousandth of the memory. */
-static uint64_t watch(struct cpu *cpu, uint64_t start, uint64_t bytes)
+static uint64_t watch(struct cpu *cpu, uint64_t start, uint64_t bytes, bool physical)
 {
 	_Atomic uint32_t *counts;
 
@@ -42,6 +47,7 @@ static uint64_t watch(struct cpu *cpu, uint64_t start, uint64_t bytes)
 	if (!counts)
 		return 0;
 	watched.cr3 = cpu->cr3;
+	watched.physical = physical;
 	watched.counts = counts;
 	atomic_store(&watched.start, start);
 	atomic_store(&watched.bytes, bytes);
@@ -139,7 +145,7 @@ void call(unsigned int index, void *data)
 		block[ANSWER] = INTERFACE;
 		break;
 	case WATCH:
-		block[ANSWER] = watch(cpu, block[1], block[2]);
+		block[ANSWER] = watch(cpu, block[1], block[2], block[3]);
 		break;
 	case COUNTS:
 		block[ANSWER] = counts(cpu, block[1], block[2], block[3]);

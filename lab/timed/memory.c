@@ -130,6 +130,11 @@ static uint64_t offset_of(uint64_t physical)
 	return ~0ull;
 }
 
+static uint64_t address_of(uint64_t offset)
+{
+	return offset < low_bytes ? offset : offset - low_bytes + HIGH;
+}
+
 static unsigned int node_of(uint64_t *offset)
 {
 	unsigned int node = 0;
@@ -282,17 +287,17 @@ static bool continues_stream(struct cpu *cpu, uint32_t line)
 static uint64_t fetch(struct cpu *cpu, uint32_t line, bool stream, uint64_t address)
 {
 	const struct parameters *p = &parameters;
-	uint64_t offset = (uint64_t)line << LINE_SHIFT, latency, wait;
+	uint64_t offset = (uint64_t)line << LINE_SHIFT, physical = address_of(offset), latency, wait;
 	unsigned int node = node_of(&offset);
 
 	latency = p->latency_ps[cpu->node][node];
 	wait = queue(cpu, node);
 	cpu->misses[node]++;
 	if (stream) {
-		call_missed(cpu, address, 1);
+		call_missed(cpu, address, physical, 1);
 		return latency / p->stream_lines + wait;
 	}
-	call_missed(cpu, address, p->stream_lines);
+	call_missed(cpu, address, physical, p->stream_lines);
 	if (p->overlap) {
 		if (cpu->group_lines < p->lines_under_way && cpu->score->instructions - cpu->group_start < p->window_instructions) {
 			cpu->group_lines++;

@@ -131,8 +131,8 @@ void registers_find(struct cpu *cpu);
 
 /* call.c */
 void call(unsigned int cpu, void *data);
-/* A line came from memory for this address; it counts so much. */
-void call_missed(struct cpu *cpu, uint64_t address, uint32_t weight);
+/* A line came from memory for this virtual address; it counts so much. */
+void call_missed(struct cpu *cpu, uint64_t address, uint64_t physical, uint32_t weight);
 void call_write_truth(void);
 
 #endif

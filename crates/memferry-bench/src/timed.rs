@@ -25,6 +25,8 @@ enum Command {
 
 /// Words that the totals of a machine fit into, such as 256 CPUs with 8 nodes.
 const MOST_WORDS: usize = 1 << 13;
+/// No timed machine has as much memory. Its counts take a thousandth of that, where they are not 0.
+const MOST_MEMORY: u64 = 1 << 36;
 /// How often a call is made that the machine does not answer.
 const TRIES: usize = 5;
 
@@ -69,7 +71,12 @@ pub fn watch(range: &Range<usize>) {
     call(Command::Watch, [range.start as u64, range.len() as u64, 0]);
 }
 
-/// The misses of each page of a range that is watched, since the last time.
+/// Counts the misses of each frame of memory from now on, from 0, whoever accesses it.
+pub fn watch_frames() {
+    call(Command::Watch, [0, MOST_MEMORY, 1]);
+}
+
+/// The misses of each page of a range that is watched, since the last time; of frames the range is that of their physical addresses.
 ///
 /// # Errors
 /// The buffer cannot be locked, or the machine does not answer.

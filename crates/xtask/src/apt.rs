@@ -62,6 +62,24 @@ pub fn unpack_with_missing(
     unpack_all(&archives, package, folder, log)
 }
 
+/// Unpacks `package` in `folder`, together with all packages that it depends on, as if the host had installed none.
+pub fn unpack_with_all(package: &str, folder: &Path, log: &Path) -> Result<()> {
+    let work = work()?;
+    let work = work.path();
+    get(work, &[], &["update", "-qq"], package, log)?;
+    let install = [
+        "install",
+        "-qq",
+        "--yes",
+        "--download-only",
+        "--no-install-recommends",
+        package,
+    ];
+    get(work, &[], &install, package, log)?;
+    let archives = files_ending(&work.join("cache/archives"), "deb")?;
+    unpack_all(&archives, package, folder, log)
+}
+
 /// The mirror of Debian that the host's apt uses.
 pub fn mirror() -> Option<String> {
     targets(&["Origin: Debian", "Label: Debian"])

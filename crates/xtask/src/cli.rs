@@ -40,6 +40,8 @@ pub enum Task {
     Lab(LabArgs),
     /// Run what is missing of the benchmarks of lab/timed/matrix.toml, on machines whose memory takes time; each says its own --base
     Timed(matrix::Args),
+    /// Measure programs of Debian on a machine whose memory takes time, and print what each way of promotion gains
+    Programs(matrix::ProgramArgs),
     /// Count the instructions that a migrated page takes while no migrator is active, with the
     /// series and without
     Compare,

@@ -13,12 +13,15 @@ const T_975: [f64; 20] = [
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
 ];
 
-/// Values of rows by name, in the order of the table's columns.
-const COLUMNS: [(&str, &[&str]); 4] = [
+/// Values of rows by their path, in the order of the table's columns.
+const COLUMNS: [(&str, &[&str]); 7] = [
     ("ns per operation", &["ns_per_op"]),
     ("in the last quarter", &["ns_last", "ns_per_op_last"]),
     ("gain", &["gain_run"]),
     ("gain in the last quarter", &["gain_last"]),
+    ("operations/s", &["operations_per_s"]),
+    ("p50, ns", &["latency_ns/p50"]),
+    ("p99, ns", &["latency_ns/p99"]),
 ];
 
 /// What the runs of a case have for each column.
@@ -44,7 +47,9 @@ impl Gains {
             let case = (parameters.to_owned(), workload.to_owned(), mode.join(" "));
             let samples = self.cases.entry(case).or_default();
             for (column, (_, names)) in samples.iter_mut().zip(COLUMNS) {
-                let value = names.iter().find_map(|name| row.get(*name)?.as_f64());
+                let value = names
+                    .iter()
+                    .find_map(|name| row.pointer(&format!("/{name}"))?.as_f64());
                 column.extend(value);
             }
         }
@@ -60,7 +65,7 @@ impl Gains {
             column.set_cell_alignment(CellAlignment::Right);
         }
         for ((parameters, workload, mode), samples) in &self.cases {
-            let [ns, ns_last, gain, gain_last] = samples;
+            let [ns, ns_last, gain, gain_last, rate, p50, p99] = samples;
             table.add_row([
                 parameters.clone(),
                 workload.clone(),
@@ -70,6 +75,9 @@ impl Gains {
                 mean(ns_last, 1),
                 mean(gain, 2),
                 mean(gain_last, 2),
+                mean(rate, 0),
+                mean(p50, 0),
+                mean(p99, 0),
             ]);
         }
         table

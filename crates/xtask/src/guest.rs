@@ -31,6 +31,8 @@ pub struct Programs {
     /// What each holds, and where the guest has it.
     folders: Vec<(PathBuf, &'static str)>,
     files: Vec<PathBuf>,
+    /// Files of others, and where the guest has them.
+    others: Vec<(PathBuf, String)>,
     /// The parameters of a timed machine, for the tests of its model.
     parameters: Option<String>,
 }
@@ -87,6 +89,7 @@ impl Programs {
             busybox,
             folders: vec![(tests, "tests")],
             files,
+            others: Vec::new(),
             parameters: machine.timed.as_ref().map(Timed::lines),
         })
     }
@@ -96,10 +99,15 @@ impl Programs {
         self.folders.push((folder, place));
     }
 
-    /// Names what the Rust programs are.
+    /// Adds files, each with its place in the guest.
+    pub fn add_files(&mut self, files: Vec<(PathBuf, String)>) {
+        self.others.extend(files);
+    }
+
+    /// Names what the Rust programs and the files of others are.
     pub fn key(&self) -> Result<String> {
         let mut key = Key::default();
-        for path in &self.files {
+        for path in self.files.iter().chain(self.others.iter().map(|of| &of.0)) {
             key.add(&fs::read(path)?);
         }
         Ok(key.name())
@@ -111,6 +119,7 @@ impl Programs {
             busybox: self.busybox.clone(),
             folders: Vec::new(),
             files: Vec::new(),
+            others: Vec::new(),
             parameters: None,
         }
     }
@@ -149,6 +158,9 @@ pub fn file_system(
     for path in &programs.files {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         archive.add(&format!("tests/{name}"), PROGRAM, fs::read(path)?);
+    }
+    for (path, place) in &programs.others {
+        archive.add(place, PROGRAM, fs::read(path)?);
     }
     if let Some(parameters) = &programs.parameters {
         archive.add("lab/timed.conf", FILE, parameters.clone().into());

@@ -13,6 +13,7 @@ mod cli;
 mod command;
 mod compare;
 mod deb;
+mod debian;
 mod emulator;
 mod gains;
 mod guest;
@@ -96,6 +97,7 @@ fn run(cli: Cli) -> Result<bool> {
         }
         Task::Lab(args) => tests(root, &args, base, source),
         Task::Timed(args) => matrix::run(root, &args, source),
+        Task::Programs(args) => matrix::run_programs(root, &args, source),
         Task::Compare => {
             let machine = Machine::read(root, series::MACHINE)?;
             compare::run(&Lab::open(root, machine, base, source)?)

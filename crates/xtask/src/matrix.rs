@@ -14,6 +14,7 @@ use crate::build;
 use crate::cache::{Key, Lock};
 use crate::cli::Usage;
 use crate::command::interrupted;
+use crate::debian;
 use crate::gains::Gains;
 use crate::guest::Programs;
 use crate::lab::Lab;
@@ -49,6 +50,23 @@ pub struct Args {
     patience: u64,
 }
 
+#[derive(clap::Args)]
+pub struct ProgramArgs {
+    /// These programs only: redis, memcached, sqlite
+    #[arg(long = "program", value_name = "LIST", value_delimiter = ',')]
+    programs: Vec<String>,
+    /// What kind of kernel: one with the series, Linux as it is, or Debian's configuration with the series
+    #[arg(long, value_enum)]
+    profile: Option<Profile>,
+    /// Multiply all time limits, on a machine busy with other things
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..1000))]
+    patience: u64,
+}
+
+/// The name of the matrix of `cargo xtask programs`.
+const PROGRAMS: &str = "programs";
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct List {
@@ -68,6 +86,9 @@ struct Matrix {
     workloads: Vec<String>,
     modes: Vec<String>,
     seeds: Vec<u64>,
+    /// Programs of Debian that guests have, as PACKAGE:PROGRAM.
+    #[serde(default)]
+    debian: Vec<String>,
     /// Parameters of the model that are replaced, as --set takes them.
     #[serde(default = "as_they_are")]
     sets: Vec<Vec<String>>,
@@ -105,10 +126,9 @@ pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
                 machine.name
             );
         }
-        let base = Base::read(root, &matrix.base)?;
-        let mut lab = Lab::open(root, machine, base, source)?;
+        let mut lab = matrix.lab(root, machine, source)?;
         if args.list || args.report {
-            let programs = Programs::build(&lab)?;
+            let programs = matrix.programs(&lab)?;
             let kept = kept(&mut lab, &matrix, &programs.key()?)?;
             print!(
                 "{}",
@@ -121,6 +141,22 @@ pub fn run(root: &Path, args: &Args, source: Option<&Path>) -> Result<bool> {
         } else {
             good &= matrix.run(&mut lab, args.patience)?;
         }
+    }
+    Ok(good)
+}
+
+/// Runs what is missing of the programs that `args` name, and prints what all of them came to. Returns whether none failed.
+pub fn run_programs(root: &Path, args: &ProgramArgs, source: Option<&Path>) -> Result<bool> {
+    let mut good = true;
+    for mut matrix in chosen(root, &[PROGRAMS.to_owned()])? {
+        matrix.take(&args.programs)?;
+        matrix.profile = args.profile.unwrap_or(matrix.profile);
+        let machine = Machine::read(root, &matrix.machine)?;
+        matrix.profile.require(&machine)?;
+        let mut lab = matrix.lab(root, machine, source)?;
+        good &= matrix.run(&mut lab, args.patience)?;
+        let key = matrix.programs(&lab)?.key()?;
+        print!("{}", report(&kept(&mut lab, &matrix, &key)?)?);
     }
     Ok(good)
 }
@@ -210,6 +246,39 @@ fn report(kept: &[(Cell, PathBuf)]) -> Result<String> {
 }
 
 impl Matrix {
+    /// The lab of its machine.
+    fn lab(&self, root: &Path, machine: Machine, source: Option<&Path>) -> Result<Lab> {
+        Lab::open(root, machine, Base::read(root, &self.base)?, source)
+    }
+
+    /// What its guests have.
+    fn programs(&self, lab: &Lab) -> Result<Programs> {
+        let mut programs = Programs::build(lab)?;
+        if !self.debian.is_empty() {
+            let files = debian::files(&lab.cache, &self.debian)?;
+            step!(
+                "programs of Debian: {} files, {:.1} MB of the guest's memory",
+                files.len(),
+                debian::bytes(&files)? as f64 / 1e6
+            );
+            programs.add_files(files);
+        }
+        Ok(programs)
+    }
+
+    /// Leaves the workloads of these names, all if there is none.
+    fn take(&mut self, names: &[String]) -> Result<()> {
+        if let Some(name) = names.iter().find(|name| !self.workloads.contains(name)) {
+            bail!(Usage(format!(
+                "no program {name}; there are: {}",
+                self.workloads.join(", ")
+            )));
+        }
+        self.workloads
+            .retain(|name| names.is_empty() || names.contains(name));
+        Ok(())
+    }
+
     /// Every combination, with all seeds of one before the next.
     fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
@@ -238,7 +307,7 @@ impl Matrix {
     fn run(&self, lab: &mut Lab, patience: u64) -> Result<bool> {
         let model = Model::find(lab)?.context("a timed machine")?;
         let image = build::image(lab, self.profile)?;
-        let programs = Programs::build(lab)?;
+        let programs = self.programs(lab)?;
         let kept = kept(lab, self, &programs.key()?)?;
         let parameters = lab.machine.timed.clone();
         let mut good = true;

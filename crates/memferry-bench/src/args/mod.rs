@@ -3,6 +3,7 @@
 
 pub mod cache;
 pub mod compaction;
+pub mod program;
 pub mod promote;
 pub mod reproduce;
 pub mod workload;

@@ -108,7 +108,7 @@ impl PromoteArgs {
 
     /// Whether workloads are measured, and no scenario.
     pub fn is_of_workloads(&self) -> bool {
-        !self.of_workload.workloads().is_empty()
+        !self.of_workload.workloads().is_empty() || !self.of_workload.programs().is_empty()
     }
 
     /// The scenarios, each once.

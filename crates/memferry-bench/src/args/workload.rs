@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::distinct;
+use super::program::Program;
 use crate::units::Size;
 
 /// What `--workload` names, and what belongs to it.
@@ -13,11 +14,17 @@ pub struct WorkloadArgs {
     /// What programs do, and what of the best placement's speed each mode brings them: zipf (flat out), served (zipf operations
     /// at a fixed rate), hotset (2 MiB pieces, others from half time on), chase (a tree), stream, uniform
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
-    #[arg(hide_possible_values = true)]
+    #[arg(hide_possible_values = true, group = "of_gain")]
     #[arg(conflicts_with_all = ["scenario", "like", "regions", "accesses"])]
     workload: Vec<Workload>,
-    /// With --workload zipf and served: the exponent of Zipf's law
-    #[arg(long, value_name = "S", requires = "workload", default_value_t = 0.99, value_parser = skew)]
+    /// Programs that must be installed, under a client on another CPU: redis, memcached, sqlite. The size is that of their values
+    /// [default: 160MiB]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    #[arg(hide_possible_values = true, group = "of_gain")]
+    #[arg(conflicts_with_all = ["workload", "scenario", "like", "regions", "accesses", "threads"])]
+    program: Vec<Program>,
+    /// With --workload zipf and served, and --program: the exponent of Zipf's law
+    #[arg(long, value_name = "S", requires = "of_gain", default_value_t = 0.99, value_parser = skew)]
     pub skew: f64,
     /// With --workload served: operations a second of each thread
     #[arg(
@@ -33,19 +40,24 @@ pub struct WorkloadArgs {
     #[arg(long, value_name = "KIND", requires = "workload", value_enum, default_value_t = Memory::Base)]
     #[arg(hide_possible_values = true)]
     pub memory: Memory,
-    /// With --workload: bytes of the top tier that are to be had; the rest is locked [default: 3/8 of the size]
-    #[arg(long, value_name = "SIZE", requires = "workload")]
+    /// With --workload or --program: bytes of the top tier that are to be had; the rest is locked [default: 3/8 of the size]
+    #[arg(long, value_name = "SIZE", requires = "of_gain")]
     pub room: Option<Size>,
     /// With --workload: whether all pages begin in the lower tier (slow), or random ones in the room of the top tier (spread)
     #[arg(long, value_name = "PLACE", requires = "workload", value_enum, default_value_t = Start::Slow)]
     #[arg(hide_possible_values = true)]
     pub start: Start,
-    /// With --workload: what the accesses are made from; each further run takes the next number
-    #[arg(long, value_name = "N", requires = "workload", default_value_t = 1)]
+    /// With --workload or --program: what the accesses are made from; each further run takes the next number
+    #[arg(long, value_name = "N", requires = "of_gain", default_value_t = 1)]
     pub seed: u64,
 }
 
 impl WorkloadArgs {
+    /// The programs, each once.
+    pub fn programs(&self) -> Vec<Program> {
+        distinct(&self.program)
+    }
+
     /// The workloads, each once.
     pub fn workloads(&self) -> Vec<Workload> {
         distinct(&self.workload)

@@ -14,7 +14,6 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 use tempfile::TempDir;
 
 use super::mover::Done;
-use super::run::NAME;
 use crate::failure::Failure;
 use crate::region::PAGE;
 use crate::ui::Ui;
@@ -35,8 +34,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it, and waits until it watches the process of a run; none if the user stopped it.
-    pub fn start(root: &Path, ui: &Ui) -> Result<Option<Self>, Failure> {
+    /// Starts it, and waits until it watches the process of this name; none if the user stopped it.
+    pub fn start(root: &Path, process: &str, ui: &Ui) -> Result<Option<Self>, Failure> {
         let failed = |error: std::io::Error| {
             Failure::new(
                 "cannot start memferry daemon",
@@ -49,7 +48,7 @@ impl Daemon {
         let history = at("history.jsonl");
         // The rest is as a user has it who says nothing; the history tells the last totals.
         let config = format!(
-            "act = true\nsource = \"{SOURCE}\"\n[history]\nfile = \"{}\"\n[[group]]\nname = \"run\"\nprocesses = [\"{NAME}\"]\n",
+            "act = true\nsource = \"{SOURCE}\"\n[history]\nfile = \"{}\"\n[[group]]\nname = \"run\"\nprocesses = [\"{process}\"]\n",
             history.display()
         );
         fs::write(at("config.toml"), config).map_err(failed)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `bench promote`: how soon and how rightly hot pages of the lower tier come to the top tier, in scenarios, with each way of
-//! promotion that this kernel has; in `workload`, what programs gain by that.
+//! promotion that this kernel has; in `workload` and `program`, what programs gain by that.
 //!
 //! The way is place (nodes and sizes) -> mode (what is switched on) -> run (one process each: worker, with access and watch)
 //! -> rows. `control` sets the kernel and sets it back.
@@ -15,6 +15,7 @@ pub(crate) mod like;
 mod mode;
 mod mover;
 mod place;
+mod program;
 mod run;
 mod spec;
 mod wakers;
@@ -49,6 +50,9 @@ pub use worker::serve as serve_promote;
 /// `bench promote`.
 pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
     let topology = host::topology()?;
+    if !args.of_workload.programs().is_empty() {
+        return program::run(args, &topology, ui);
+    }
     if args.is_of_workloads() {
         return workload::run(args, &topology, ui);
     }

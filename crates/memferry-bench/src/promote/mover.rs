@@ -55,17 +55,18 @@ pub struct Done {
 }
 
 impl Mover {
-    /// Starts it; none if the user stopped it.
+    /// Starts it, for the process of this name; none if the user stopped it.
     pub fn start(
         mode: &Mode,
         root: &Path,
+        process: &str,
         place: &Place,
         ui: &Ui,
     ) -> Result<Option<Self>, Failure> {
         Ok(match mode.counter() {
             Counter::Kernel => Some(Self::Kernel),
             Counter::Daemon => {
-                Daemon::start(root, ui)?.map(|daemon| Self::Daemon(Box::new(daemon)))
+                Daemon::start(root, process, ui)?.map(|daemon| Self::Daemon(Box::new(daemon)))
             }
             Counter::Damos => Some(Self::Damos(Damos::start(
                 root,

@@ -104,7 +104,8 @@ impl Bench<'_> {
         let Some(Message::Ready { filled, locked }) = process.hear(self.ui)? else {
             return self.ended_early();
         };
-        let Some(mover) = Mover::start(mode, self.root, &self.place, self.ui)? else {
+        let process_name = job.process();
+        let Some(mover) = Mover::start(mode, self.root, process_name, &self.place, self.ui)? else {
             return Ok(None);
         };
         let before = Cost::read(self.root)?;

@@ -8,16 +8,31 @@
 use serde::{Deserialize, Serialize};
 
 use super::mover::Counter;
+use super::program::server::file_name;
+use super::program::spec::{ProgramSeen, ProgramSpec};
+use super::run::NAME;
 use super::workload::spec::{WorkSeen, WorkSpec};
 
 /// What a process is started for.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Job {
+    /// A run of a program.
+    Program(ProgramSpec),
     /// A run of a workload.
     Workload(WorkSpec),
     /// A run of a scenario.
     Scenario(Spec),
+}
+
+impl Job {
+    /// The name of the process whose pages are promoted.
+    pub fn process(&self) -> &'static str {
+        match self {
+            Self::Program(spec) => file_name(spec.program),
+            Self::Workload(_) | Self::Scenario(_) => NAME,
+        }
+    }
 }
 
 /// What a run of a scenario does.
@@ -66,6 +81,8 @@ pub enum Message {
     Done(Box<Seen>),
     /// Those of a workload are made.
     Worked(Box<WorkSeen>),
+    /// A program has answered.
+    Answered(Box<ProgramSeen>),
     /// So many bytes were compared with what they must be.
     Checked(u64),
     /// It cannot: what, why, what to try.

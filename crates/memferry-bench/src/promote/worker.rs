@@ -11,6 +11,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::access::Work;
 use super::filling::{Filling, Want, on, reserve};
+use super::program;
 use super::run::NAME;
 use super::spec::{Job, Message, Seen, Spec};
 use super::wakers;
@@ -35,6 +36,7 @@ pub fn serve(spec: &str) -> Result<(), Failure> {
     let job: Job = serde_json::from_str(spec)
         .or_fail("not a run of bench promote", "run `memferry bench promote`")?;
     let ran = match &job {
+        Job::Program(spec) => program::process::run(spec),
         Job::Workload(spec) => process::run(spec),
         Job::Scenario(spec) => run(spec),
     };

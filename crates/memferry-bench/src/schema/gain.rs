@@ -15,7 +15,7 @@ pub const GAIN_SCHEMA: &str = "memferry-gain/1";
 /// One run of one workload in one mode.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GainRow {
-    /// `zipf`, `served`, `hotset`, `chase`, `stream` or `uniform`.
+    /// `zipf`, `served`, `hotset`, `chase`, `stream` or `uniform`; or a program: `redis`, `memcached` or `sqlite`.
     pub workload: String,
     /// Of `zipf` and `served`, the exponent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,7 +23,7 @@ pub struct GainRow {
     /// Of `served`, operations a second of one thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
-    /// `base`, `thp`, `shared` or `file`.
+    /// `base`, `thp`, `shared` or `file`; `program`: what a program allocates.
     pub memory: String,
     /// Where the pages begin: `slow` or `spread`.
     pub start: String,
@@ -53,8 +53,11 @@ pub struct GainRow {
     pub seconds: f64,
     /// Operations of all threads.
     pub operations: u64,
-    /// Time that the threads spent in operations, all together.
+    /// Time that the threads spent in operations, all together; of a program the time that its threads ran.
     pub busy_ns: u64,
+    /// Of a program, operations in a second of `seconds`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operations_per_s: Option<f64>,
     /// `busy_ns` over `operations`.
     pub ns_per_op: f64,
     /// The same in the last quarter, of `hotset` in the last quarter of each half.
@@ -74,7 +77,7 @@ pub struct GainRow {
     pub above_fill_last: Option<f64>,
     /// Both halves of `hotset`; of the others the whole run.
     pub phases: Vec<Phase>,
-    /// Of `served`, from the time that an operation was to begin at to its end.
+    /// Of `served`, from the time that an operation was to begin at to its end; of a program, from a request to its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Quantiles>,
     /// The same in the last quarter, of each half.
@@ -89,7 +92,7 @@ pub struct GainRow {
     /// Pages promoted until ten seconds before the end, over `stayed_pages`; absent where none stayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub churn: Option<f64>,
-    /// Share of the accesses whose page was in the top tier.
+    /// Share of the accesses whose page was in the top tier; of a program, of the lines that a timed machine fetched.
     pub top_share: f64,
     /// Pages in the top tier at the end.
     pub pages_in_top: u64,

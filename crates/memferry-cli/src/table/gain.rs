@@ -71,7 +71,7 @@ fn phases(workload: &str, rows: &[&GainRow]) -> Table {
 }
 
 fn latency(workload: &str, rows: &[&GainRow]) -> Table {
-    let columns: [(&str, Figure); 6] = [
+    let mut columns: Vec<(&str, Figure)> = vec![
         ("p50, us", |row| Some(row.latency_ns?.p50 as f64 / 1e3)),
         ("p99", |row| Some(row.latency_ns?.p99 as f64 / 1e3)),
         ("p99.9", |row| Some(row.latency_ns?.p999 as f64 / 1e3)),
@@ -86,6 +86,11 @@ fn latency(workload: &str, rows: &[&GainRow]) -> Table {
         }),
     ];
     let title = format!("latency, {workload}");
+    if rows.iter().any(|row| row.operations_per_s.is_some()) {
+        columns.insert(0, ("operations/s", |row| row.operations_per_s));
+        let caption = "from a request to its answer, in the whole run and in its last quarter, with requests always under way";
+        return spread(title, caption, rows, GainRow::case, &columns);
+    }
     let caption = "from the time that an operation was to begin at to its end, in the whole run and in its last quarter";
     spread(title, caption, rows, GainRow::case, &columns)
 }
@@ -120,6 +125,7 @@ fn what(rows: &[&GainRow]) -> String {
         "thp" => "THPs",
         "shared" => "shared memory",
         "file" => "a mapped file",
+        "program" => "a program's own memory",
         other => other,
     };
     let spread = if row.start == "spread" {

@@ -5,7 +5,7 @@
 //! and lets `load` make the operations of `pattern` while `follow` `looks`.
 
 mod follow;
-mod gain;
+pub mod gain;
 mod load;
 mod looks;
 mod memory;
@@ -15,7 +15,7 @@ pub mod process;
 mod row;
 mod size;
 pub mod spec;
-mod zipf;
+pub mod zipf;
 
 use std::path::Path;
 
@@ -37,11 +37,12 @@ use crate::schema::gain::GainRow;
 use crate::schema::{BenchFile, Rows};
 use crate::timed;
 use crate::ui::Ui;
+pub use row::timeline;
 use size::Sizes;
 use spec::{Placing, Sample, WorkSpec};
 
 /// The rows of a round, each with what was seen in its phases.
-type Round = Vec<(GainRow, Vec<Vec<Sample>>)>;
+pub type Round = Vec<(GainRow, Vec<Vec<Sample>>)>;
 
 /// All workloads.
 pub fn run(args: &PromoteArgs, topology: &Topology, ui: &Ui) -> Result<BenchFile, Failure> {
@@ -108,12 +109,7 @@ impl Plan {
             leave_out("fill", why, "give --start slow", &mut modes, &mut missing);
         }
         mode::need_one(&modes, &missing)?;
-        modes.sort_by_key(|mode| match mode.name {
-            "none" => 0,
-            "dram" | "fill" => 1,
-            "oracle" => 3,
-            _ => 2,
-        });
+        sort(&mut modes);
         notes.extend(not_available(&missing));
         Ok(Self {
             place,
@@ -209,14 +205,24 @@ impl Plan {
 
 /// The room of the oracle: no mode of its round had more. Modes can have more than `room`, since reclaim demotes what other programs left
 /// idle in the top tier.
-fn room_of_best(room: u64, round: &Round) -> u64 {
+pub fn room_of_best(room: u64, round: &Round) -> u64 {
     let others = round.iter().filter(|of| of.0.mode != "dram");
     let most = others.map(|of| of.0.pages_in_top).max().unwrap_or(0);
     room.max(most * PAGE as u64)
 }
 
+/// `none` first, then the baselines, the oracle last.
+pub fn sort(modes: &mut [Mode]) {
+    modes.sort_by_key(|mode| match mode.name {
+        "none" => 0,
+        "dram" | "fill" => 1,
+        "oracle" => 3,
+        _ => 2,
+    });
+}
+
 /// The modes of a round: `none`, whose misses the oracle places, is first, and the oracle last; the others take turns.
-fn turns(modes: &[Mode], round: usize) -> Vec<&Mode> {
+pub fn turns(modes: &[Mode], round: usize) -> Vec<&Mode> {
     let is = |name: &'static str| move |mode: &&Mode| mode.name == name;
     let first = modes.iter().filter(is("none"));
     let last = modes.iter().filter(is("oracle"));
@@ -230,7 +236,13 @@ fn turns(modes: &[Mode], round: usize) -> Vec<&Mode> {
 }
 
 /// Leaves out a baseline that cannot be.
-fn leave_out(name: &str, why: &str, next: &str, modes: &mut Vec<Mode>, missing: &mut Vec<Missing>) {
+pub fn leave_out(
+    name: &str,
+    why: &str,
+    next: &str,
+    modes: &mut Vec<Mode>,
+    missing: &mut Vec<Missing>,
+) {
     if modes.iter().any(|mode| mode.name == name) {
         modes.retain(|mode| mode.name != name);
         missing.push(Missing {

@@ -71,7 +71,7 @@ pub fn row(
 }
 
 /// Points of all phases, one after the other, each with the time of an operation since the point before.
-fn timeline(phases: &[Vec<Sample>]) -> Vec<(f64, f64, u64, f64)> {
+pub fn timeline(phases: &[Vec<Sample>]) -> Vec<(f64, f64, u64, f64)> {
     let all: usize = phases.iter().map(Vec::len).sum();
     let step = all.div_ceil(POINTS).max(1);
     let promoted = phases.iter().flatten().map(|of| of.promoted);
