@@ -4,12 +4,24 @@
 use memferry_linux::{affinity, numa};
 
 use super::place;
+use super::workload::spec::Placing;
 use crate::failure::{Failure, OrFail};
 use crate::region::{PAGE, Region};
 use crate::threads;
 
 /// How often the top tier is looked at again, at most, after it was filled.
 const FILLS: usize = 8;
+
+/// What stays free beside the pages that the oracle places, in bytes: other programs take some meanwhile, and nothing is promoted into it.
+const BESIDE_ORACLE: u64 = 32 << 20;
+
+/// Bytes of the top tier that stay free for a workload that has so much room.
+pub fn left_for(placing: Placing, room: u64) -> u64 {
+    match placing {
+        Placing::Best(_) => room + BESIDE_ORACLE,
+        _ => room,
+    }
+}
 
 /// Memory of the top tier that nothing accesses.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use super::client::Client;
 use super::server::{Page, Server, file_name};
 use super::spec::{ProgramSeen, ProgramSpec, Room};
 use crate::failure::{Failure, OrFail};
-use crate::promote::filling::{Filling, Want};
+use crate::promote::filling::{Filling, Want, left_for};
 use crate::promote::place::room_to_fill;
 use crate::promote::spec::Message;
 use crate::promote::worker::{await_word, look_from_elsewhere, say};
@@ -57,7 +57,7 @@ pub fn run(spec: &ProgramSpec) -> Result<(), Failure> {
             top: &spec.top,
             threads: 1,
             idle_bytes: Some(0),
-            left_bytes: room,
+            left_bytes: left_for(spec.placing, room),
         };
         filling = Filling::new(&want)?;
         filling.check_full(&want, FREED)?;

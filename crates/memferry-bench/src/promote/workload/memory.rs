@@ -13,7 +13,7 @@ use super::spec::WorkSpec;
 use crate::args::workload::Memory;
 use crate::failure::{Failure, OrFail};
 use crate::nodes::{bring, call_failed};
-use crate::promote::filling::{Filling, Want, on, reserve};
+use crate::promote::filling::{Filling, Want, left_for, on, reserve};
 use crate::promote::place::room_to_fill;
 use crate::promote::watch::Pages;
 use crate::promote::worker::lost;
@@ -70,7 +70,7 @@ impl WorkMemory {
                 top: &spec.top,
                 threads,
                 idle_bytes: Some(0),
-                left_bytes: room,
+                left_bytes: left_for(spec.placing, room),
             };
             memory.filling = Filling::new(&want)?;
             memory.filling.check_full(&want, FREED)?;
