@@ -267,9 +267,15 @@ static void write_back(struct cpu *cpu, uint32_t line)
 	cpu->written[node]++;
 }
 
-/* Whether the line continues a stream, which then has it under way already. */
-static bool continues_stream(struct cpu *cpu, uint32_t line)
+/*
+ * Whether the line at an address continues a stream, which then has it under way already. Streams go on across pages by their
+ * addresses, not by where the pages lie: prefetchers of today's cores fetch the next page of a stream, and misses of its first
+ * lines overlap with those before.
+ */
+static bool continues_stream(struct cpu *cpu, uint64_t address)
 {
+	uint64_t line = address >> LINE_SHIFT;
+
 	for (unsigned int at = 0; at < STREAMS; at++) {
 		if (cpu->stream_next[at] == line) {
 			cpu->stream_next[at] = line + 1;
@@ -363,7 +369,7 @@ static uint64_t obtain(struct cpu *cpu, uint32_t line, bool store, bool held, ui
 	const struct parameters *p = &parameters;
 	struct cache *group = &shared[cpu->group];
 	_Atomic uint32_t *set = set_of(group, line, true);
-	bool came = false, there, stream = !held && continues_stream(cpu, line);
+	bool came = false, there, stream = !held && address && continues_stream(cpu, address);
 	uint32_t there_tag, out_shared = 0, out_private;
 
 	lock(lock_of(group, set));
@@ -407,7 +413,7 @@ static uint64_t obtain(struct cpu *cpu, uint32_t line, bool store, bool held, ui
 	return stream ? p->shared_hit_ps / p->lines_under_way : p->shared_hit_ps;
 }
 
-/* The CPU loads or stores in a line; `address` is for who counts misses. */
+/* The CPU loads or stores in a line; `address` is for streams and who counts misses, 0 for a page table's line. */
 static uint64_t access_line(struct cpu *cpu, uint32_t line, bool store, uint64_t address)
 {
 	_Atomic uint32_t *first = set_of(&cpu->l1, line, false);
