@@ -33,6 +33,7 @@
 
 /* Longer than any walk is apart in this test, in ms. */
 #define PATIENCE_MS	10000
+#define KNOWN_MS	(6 * PATIENCE_MS)
 
 static int set_sources(unsigned int mask)
 {
@@ -290,6 +291,51 @@ static void test_samples(void)
 	tap_ok(memory_drop(&memory), "the file is as it was");
 }
 
+#define RANKED_BYTES	(4 * BYTES)
+#define SELDOM_MS	400
+
+/*
+ * Reads one memory all the time and one now and then, until hint faults found the pages of both some
+ * times. Whether the frequencies tell them apart: a host that stands still may hide it.
+ */
+static bool faults_rank(const void *often, const void *seldom)
+{
+	long long pages = RANKED_BYTES / page_bytes(), end = now_ms() + KNOWN_MS, next;
+	long long enough = pghot_status("recorded_hintfaults") + 8 * pages, less = 0;
+	int most = pghot_precise() ? 7 : 3;
+	struct heat heat;
+
+	while (pghot_status("recorded_hintfaults") < enough && now_ms() < end) {
+		read_pages(seldom, RANKED_BYTES);
+		for (next = now_ms() + SELDOM_MS; now_ms() < next; )
+			read_pages(often, RANKED_BYTES);
+	}
+	heat = heat_of_node(node_slow());
+	for (int freq = 2; freq < most; freq++)
+		less += heat.by_freq[freq];
+	tap_note("of two times %lld pages %lld have the largest frequency, %lld less", pages,
+		 heat.by_freq[most], less);
+	return heat.by_freq[most] >= pages / 2 && less >= pages / 3;
+}
+
+static void test_faults(void)
+{
+	struct content *often = pghot_memory(node_slow(), RANKED_BYTES, false, 0);
+	struct content *seldom = pghot_memory(node_slow(), RANKED_BYTES, false, 0);
+	bool ranked = false;
+
+	file_write("2", PGHOT_THRESHOLD);
+	pghot_scan_often();
+	pghot_start(PGHOT_HINTFAULT);
+	for (int try = 0; try < 5 && !ranked; try++)
+		ranked = faults_rank(often->at, seldom->at);
+	tap_ok(ranked, "the time until the fault ranks pages");
+	pghot_stop();
+	pghot_memory_drop(often);
+	pghot_memory_drop(seldom);
+	hesitate();
+}
+
 /* Without a policy of its own, with which it would be nobody's to promote. */
 static struct content *load_start(void)
 {
@@ -381,7 +427,6 @@ static uint64_t frame_in_block(const void *at, int block)
 
 /* Of what is used; kernels with checkers walk so slowly that much of it is promoted meanwhile. */
 #define KNOWN_PAGES	((long long)(BYTES / page_bytes()) / 8)
-#define KNOWN_MS	(6 * PATIENCE_MS)
 
 /*
  * Brings what is used back to a node, where memory for movable pages is taken first, and waits
@@ -467,6 +512,7 @@ int main(int argc, char **argv)
 	for (unsigned int n = 0; n < ARRAY_SIZE(kinds_seen); n++)
 		test_scan(kinds_seen[n]);
 	test_samples();
+	test_faults();
 	test_idle_tracking();
 	test_rest();
 	test_toggle(seconds, false);
