@@ -41,8 +41,8 @@ void ferry_balance_defaults(uint32_t format, struct ferry_hot_params *hot,
 	*params = (struct ferry_balance_params){
 		/* A second's new pages. */
 		.rounds = 4,
-		/* A half in 5 s: given away sooner, it has to be made again for the next burst. */
-		.fade_shift = 5,
+		/* A half in 1.3 s: what a burst of 2 GiB made is not kept from hot pages for long. */
+		.fade_shift = 3,
 		.most_shift = 2,
 		/* 16 s, a multiple of the time in which a page's frequency is forgotten. */
 		.bounce_rounds = 64,
@@ -161,7 +161,7 @@ static uint64_t ferry_balance_cooled(const struct ferry_hot_histogram *histogram
  * @top: the pages of the top tier
  * @lower: the pages of the lower tier that may move
  * @free: pages of the top tier that are free for them
- * @came: pages that came up in the last second
+ * @came: pages that came up since it was judged last
  * @halvings: how often the time is halved now, up to FERRY_BALANCE_HALVINGS_MAX
  *
  * A page accessed r times a second is found accessed with a chance of 1 - exp(-r t) after the
@@ -171,7 +171,7 @@ static uint64_t ferry_balance_cooled(const struct ferry_hot_histogram *histogram
  * band. Pages of the top tier that never were found accessed
  * are no places: those that could leave show in @came.
  *
- * Context: not before records had time to follow the last change: a second.
+ * Context: not before records had time to follow the last change: two walks.
  * Return: how often it should be halved: one more or less than now, or the same.
  */
 uint32_t ferry_balance_look(const struct ferry_hot_params *hot,

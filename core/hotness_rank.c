@@ -270,6 +270,26 @@ void ferry_hot_exchange(const struct ferry_hot_params *params,
 	}
 }
 
+/**
+ * ferry_hot_coldest - how hot a page may be to leave for a hotter one
+ * @params: as ferry_hot_check() accepts them
+ * @hot: the heat of that one
+ *
+ * struct ferry_hot_exchange says how hot the coldest pages are, as many as are exchanged. Where
+ * some of those cannot be moved, others up to this heat are as good a bargain.
+ *
+ * Return: the most heat whose worth is less by more than the cost; 0 if none is.
+ */
+uint32_t ferry_hot_coldest(const struct ferry_hot_params *params, uint32_t hot)
+{
+	uint64_t cost = (uint64_t)params->cost << WORTH_SHIFT, worth = ferry_hot_worth(params, hot);
+	uint32_t cold = ferry_hot_least(hot, FERRY_HOT_HEATS - 1);
+
+	while (cold && worth <= ferry_hot_worth(params, cold) + cost)
+		cold--;
+	return cold;
+}
+
 static bool ferry_hot8_is_wanted(const uint32_t wanted[8], uint8_t record)
 {
 	return wanted[record >> 5] >> (record & 31) & 1;

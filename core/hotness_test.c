@@ -558,6 +558,13 @@ static void an_exchange_is_as_good_as_pairing_pages(void)
 		CHECK(exchange.pages == pairs);
 		if (!pairs)
 			continue;
+		/* The next hotter one would be no bargain for the least hot one that comes. */
+		cold = ferry_hot_coldest(&params, exchange.hot);
+		CHECK(cold >= exchange.cold && cold < exchange.hot);
+		CHECK(ferry_hot_worth(&params, exchange.hot) >
+		      ferry_hot_worth(&params, cold) + 256 * (uint64_t)params.cost);
+		CHECK(ferry_hot_worth(&params, exchange.hot) <=
+		      ferry_hot_worth(&params, cold + 1) + 256 * (uint64_t)params.cost);
 		heats_of(&histogram, 0, colds);
 		heats_of(&other, params.threshold, hots);
 		pairs = exchange.hot_room;

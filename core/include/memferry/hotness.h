@@ -250,6 +250,7 @@ void ferry_hot_exchange(const struct ferry_hot_params *params,
 			const struct ferry_hot_histogram *top,
 			const struct ferry_hot_histogram *lower, uint64_t budget,
 			struct ferry_hot_exchange *exchange);
+uint32_t ferry_hot_coldest(const struct ferry_hot_params *params, uint32_t hot);
 
 /* The node that most accesses of a section come from: 10 bits of node, 6 of count */
 uint16_t ferry_hot_majority(uint16_t majority, uint32_t node);
