@@ -71,7 +71,7 @@ static void kmigrated_know_lower(struct kmigrated *k, bool due)
 	if (due)
 		kmigrated_next_sweep(&k->sweep, k->now);
 	/* A sweep that ends early counts as left out: the next one is that late. */
-	if (!pghot_know_node(k->nid, due ? &k->sweep : NULL, &k->lower) && due)
+	if (!pghot_know_node(k->nid, due ? &k->sweep : NULL, &k->chunk, &k->lower) && due)
 		k->sweep.now = k->sweep.last;
 	kmigrated_counted(&k->counted, began);
 	/* A record from the future looks old, and counting a large node takes a while. */
@@ -128,12 +128,17 @@ static void kmigrated_forget(struct kmigrated *k)
 	up(&kmigrated_top.turn);
 }
 
-/* Lets kswapd demote where hot pages found no room, and cold ones cannot be told. */
+/*
+ * Lets kswapd demote where hot pages found no room, if no source sees what is cold. Not in place of
+ * an exchange that may not be: pages would leave by second chance, and come again.
+ */
 static void kmigrated_wake_kswapd(struct kmigrated *k)
 {
 	struct zone *zone;
 	int nid;
 
+	if (k->sees_cold)
+		return;
 	k->lacks_room |= !nodes_empty(k->full);
 	for_each_node_mask(nid, k->full)
 		for_each_zone_of(zone, nid)
@@ -153,7 +158,7 @@ static unsigned long kmigrated_fill(struct kmigrated *k)
 	wanted = min3(k->hot_pages, free, (u64)KMIGRATED_CHOSEN);
 	if (budget < wanted)
 		count_vm_events(PGHOT_REFUSED_PACE, wanted - budget);
-	if (!k->exchange)
+	if (!k->sees_cold)
 		free = U64_MAX;
 	if (!ferry_balance_fill(&balance, &k->hot, &k->lower, free, budget, &cut))
 		return 0;
@@ -193,10 +198,9 @@ static unsigned long kmigrated_move(struct kmigrated *k)
 
 	k->now = pghot_now();
 	k->looks = KMIGRATED_LOOKS;
-	k->unknown_looks = KMIGRATED_UNKNOWN_LOOKS;
+	k->sees_cold = IS_ENABLED(CONFIG_PGHOT_PGTSCAN) && pghot_source_on(PGHOT_PGTSCAN);
 	/* While a walk takes longer than the window, what is in use looks idle between two. */
-	k->exchange = IS_ENABLED(CONFIG_PGHOT_PGTSCAN) && numa_demotion_enabled &&
-		      pghot_source_on(PGHOT_PGTSCAN) &&
+	k->exchange = k->sees_cold && numa_demotion_enabled &&
 		      READ_ONCE(pghot_scan_walk_ms) <= k->hot.window_ms;
 	nodes_clear(k->full);
 	kmigrated_open(k);

@@ -37,8 +37,8 @@ struct task_struct;
  */
 #define KMIGRATED_LOOKS		(4 * KMIGRATED_CHOSEN)
 
-/* And of those of which next to none could leave, lately. */
-#define KMIGRATED_UNKNOWN_LOOKS	(KMIGRATED_LOOKS / 32)
+/* Pages of a node that tell which share of those without a record could leave, each quarter second. */
+#define KMIGRATED_SAMPLES	256
 
 /*
  * The most base pages that move in one go, a gigabyte: some 100 ms, in which the records must
@@ -99,8 +99,8 @@ struct kmigrated {
 	unsigned int nr_chosen;
 	u32 failed_until;		/* when the last of them may be tried again, ms */
 	unsigned int looks;		/* records of the top tier to look at in this round */
-	unsigned int unknown_looks;	/* those of pages that may hardly ever leave */
-	bool exchange;			/* pages of the top tier have records, and may leave */
+	bool sees_cold;			/* pages of the top tier have records */
+	bool exchange;			/* and may leave */
 	bool exchanging;		/* they leave now, for those that come */
 	unsigned long went;		/* base pages that left for those */
 	nodemask_t full;		/* where a page found no room */
@@ -109,6 +109,7 @@ struct kmigrated {
 	int room_made;			/* of kmigrated_room_made when that round began */
 	unsigned long border;		/* pages of the border's heat when they were chosen last */
 	unsigned long turn;		/* how many of them had their turn */
+	struct pghot_chunk chunk;	/* of the records that are being swept */
 	struct kmigrated_batch batches[KMIGRATED_BATCHES];
 	unsigned long pages;		/* in all batches */
 	struct kmigrated_chosen chosen[KMIGRATED_CHOSEN];	/* the hottest first */
@@ -127,7 +128,7 @@ struct kmigrated_target {
 	/* in kmigrated_top.turn */
 	unsigned long cold_pfn;		/* where the search for cold pages goes on */
 	unsigned long unknown_pfn;	/* and that among pages of which nothing is known */
-	unsigned long unknown_seen;	/* pages without a record that it looked at lately */
+	unsigned long unknown_seen;	/* pages without a record in samples, lately */
 	unsigned long unknown_usable;	/* those of them that could be demoted */
 	struct ferry_hot_histogram known;	/* of its records */
 	struct ferry_hot_exchange border;	/* between pages that change places and others */
@@ -249,6 +250,7 @@ void kmigrated_know_top(struct kmigrated *k, bool due);
 void kmigrated_fit_looks(struct kmigrated *k);
 void kmigrated_make_room(struct kmigrated *k, unsigned long born);
 bool kmigrated_exchange_room(struct kmigrated *k, int nid, long pages, unsigned long *moved);
+bool kmigrated_exchange_ended(const struct kmigrated *k);
 unsigned long kmigrated_exchange(struct kmigrated *k);
 
 /* kmigrated_marks.c */

@@ -9,6 +9,7 @@
 #include <linux/migrate.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
+#include <linux/random.h>
 #include <linux/rmap.h>
 #include <linux/sched.h>
 
@@ -17,26 +18,53 @@
 #include "page_alloc.h"
 
 /*
- * Where fewer than one in so many of the pages of which nothing is known may leave, a search for
- * them costs more than it brings.
+ * Pages of a section that are looked at before all of it is: where none of those may leave, hardly
+ * any other may.
  */
-#define RARELY		64
+#define SAMPLES		64UL
 
 /* A step moves at least a folio of the largest kind. */
 #define STEP_PAGES	(PMD_SIZE >> PAGE_SHIFT)
 
 /*
- * Pages of which nothing is known are cold, but many of them are no pages that could move:
- * free, of the kernel, the rest of a large folio. The search for cold pages knows their share.
+ * Whether a folio may leave the top tier: only processes use it, and they did not ask to keep it.
+ * Unmapped folios have no accessed bits, only marks of read() and write().
  */
-static u64 kmigrated_unknown(const struct kmigrated_target *target, int nid, u64 unknown)
+static bool kmigrated_may_leave(struct folio *folio)
 {
-	u64 free = sum_zone_node_page_state(nid, NR_FREE_PAGES);
-	u64 used = unknown - min(unknown, free);
+	if (folio_test_unevictable(folio) || folio_test_mlocked(folio) ||
+	    folio_test_writeback(folio) || kmigrated_is_dirty(folio) ||
+	    folio_maybe_dma_pinned(folio))
+		return false;
+	return folio_mapped(folio) || (!folio_test_active(folio) && !folio_test_referenced(folio));
+}
 
-	if (target->unknown_seen <= KMIGRATED_LOOKS / 4)
-		return used;
-	return min(used, div64_u64(unknown * target->unknown_usable, target->unknown_seen));
+/*
+ * Pages of which nothing is known are cold, but many of them are no pages that could move: free, of
+ * the kernel, locked, the rest of a large folio. A sample tells their share.
+ */
+static u64 kmigrated_unknown(struct kmigrated_target *target, int nid, u64 unknown)
+{
+	unsigned long pfn, i;
+	struct folio *folio;
+
+	for (i = 0; i < KMIGRATED_SAMPLES; i++) {
+		pfn = node_start_pfn(nid) + get_random_long() % node_spanned_pages(nid);
+		if (!pfn_to_online_page(pfn) || pghot_look(pfn, pghot_now()).freq)
+			continue;
+		target->unknown_seen++;
+		folio = kmigrated_folio(pfn, nid);
+		if (!folio)
+			continue;
+		target->unknown_usable += kmigrated_may_leave(folio);
+		folio_put(folio);
+	}
+	/* Half of what was seen before counts with what is seen now. */
+	if (target->unknown_seen > 8 * KMIGRATED_SAMPLES) {
+		target->unknown_seen /= 2;
+		target->unknown_usable /= 2;
+	}
+	return div64_u64(unknown * target->unknown_usable, max(target->unknown_seen, 1UL));
 }
 
 /* Ages the records of the top tier, if that is due, and counts them. */
@@ -56,7 +84,7 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 		kmigrated_next_sweep(sweep, k->now);
 	for_each_top_node(nid) {
 		target = &kmigrated_top.targets[nid];
-		whole &= pghot_know_node(nid, due ? sweep : NULL, &target->known);
+		whole &= pghot_know_node(nid, due ? sweep : NULL, &k->chunk, &target->known);
 		unknown = &target->known.pages[0][FERRY_HOT_AGES - 1];
 		*unknown = kmigrated_unknown(target, nid, *unknown);
 	}
@@ -65,8 +93,8 @@ void kmigrated_know_top(struct kmigrated *k, bool due)
 	kmigrated_counted(&kmigrated_top.counted, began);
 }
 
-/* Records need so long to follow a change of what an access is: four walks. */
-#define LOOKS_MS	MSEC_PER_SEC
+/* Records need so long to follow a change of what an access is: two walks. */
+#define LOOKS_MS	(2 * PGHOT_ROUND_MS)
 
 /*
  * Lets walks look sooner or later after they cleared the bits. The pages of this thread's node
@@ -95,19 +123,6 @@ void kmigrated_fit_looks(struct kmigrated *k)
 	WRITE_ONCE(pghot_scan_halvings, fitting);
 	kmigrated_top.looked = k->now;
 	kmigrated_top.came = 0;
-}
-
-/*
- * Whether a folio may leave the top tier: only processes use it, and they did not ask to keep it.
- * Unmapped folios have no accessed bits, only marks of read() and write().
- */
-static bool kmigrated_may_leave(struct folio *folio)
-{
-	if (folio_test_unevictable(folio) || folio_test_mlocked(folio) ||
-	    folio_test_writeback(folio) || kmigrated_is_dirty(folio) ||
-	    folio_maybe_dma_pinned(folio))
-		return false;
-	return folio_mapped(folio) || (!folio_test_active(folio) && !folio_test_referenced(folio));
 }
 
 static bool kmigrated_young_one(struct folio *folio, struct vm_area_struct *vma,
@@ -183,37 +198,42 @@ static unsigned long kmigrated_isolate_cold(unsigned long pfn, struct kmigrated_
 	return pages;
 }
 
-static void kmigrated_saw_unknown(struct kmigrated_target *target, bool usable)
+/* Whether pages of a section of which nothing is known may leave: takes some of them. */
+static bool kmigrated_sample_cold(struct kmigrated *k, struct kmigrated_cold *cold,
+				  const struct pghot_section *section)
 {
-	target->unknown_seen++;
-	target->unknown_usable += usable;
-	/* Half of what was seen before counts with what is seen now. */
-	if (target->unknown_seen > 2 * KMIGRATED_LOOKS) {
-		target->unknown_seen /= 2;
-		target->unknown_usable /= 2;
+	unsigned long step = PAGES_PER_SECTION / SAMPLES, pfn, got = 0, i;
+	/* Others each time. */
+	unsigned long first = section->start_pfn + k->now % step;
+
+	for (i = 0; i < SAMPLES && k->looks; i++, k->looks--) {
+		pfn = first + i * step;
+		if (!pghot_look(pfn, k->now).freq)
+			got += kmigrated_isolate_cold(pfn, cold);
 	}
+	cold->got += got;
+	return got;
 }
 
 /* Looks through a section from *cold->from on. */
 static void kmigrated_cold_of(struct kmigrated *k, struct kmigrated_cold *cold,
 			      struct pghot_section *section)
 {
-	struct kmigrated_target *target = &kmigrated_top.targets[section->nid];
 	size_t from = *cold->from - section->start_pfn, nr, i;
-	unsigned long pfn, pages;
 	u32 found[32];
 
+	if (!cold->heat && !from && !kmigrated_sample_cold(k, cold, section)) {
+		if (k->looks)
+			*cold->from += PAGES_PER_SECTION;
+		return;
+	}
 	while (from < PAGES_PER_SECTION && cold->got < cold->most && k->looks &&
 	       !kmigrated_should_stop()) {
 		nr = pghot_find(section, &from, &k->hot, k->now, cold->least, cold->heat, found,
 				ARRAY_SIZE(found));
 		for (i = 0; i < nr && cold->got < cold->most; i++) {
-			pfn = section->start_pfn + found[i];
-			pages = kmigrated_isolate_cold(pfn, cold);
-			cold->got += pages;
+			cold->got += kmigrated_isolate_cold(section->start_pfn + found[i], cold);
 			k->looks -= k->looks > 0;
-			if (!pghot_look(pfn, k->now).freq)
-				kmigrated_saw_unknown(target, pages);
 		}
 		/* Those that were found and not looked at come first the next time. */
 		*cold->from = section->start_pfn + (i < nr ? found[i] : from);
@@ -246,13 +266,11 @@ static void kmigrated_find_cold_from(struct kmigrated *k, struct kmigrated_cold 
 
 /*
  * Isolates pages of a node: such that were in use and are idle now; then such of which nothing is
- * known. Most of these may never move, where much memory is locked or the kernel's: then fewer of
- * them are looked at.
+ * known, many of which may never move.
  */
 static void kmigrated_find_cold(struct kmigrated *k, struct kmigrated_cold *cold)
 {
 	struct kmigrated_target *target = &kmigrated_top.targets[cold->nid];
-	unsigned int spared = 0, before;
 	u32 heat = cold->heat;
 
 	cold->least = 1;
@@ -260,13 +278,7 @@ static void kmigrated_find_cold(struct kmigrated *k, struct kmigrated_cold *cold
 		kmigrated_find_cold_from(k, cold, &target->cold_pfn);
 	cold->least = 0;
 	cold->heat = 0;
-	if (target->unknown_usable < target->unknown_seen / RARELY)
-		spared = k->looks - min(k->looks, k->unknown_looks);
-	k->looks -= spared;
-	before = k->looks;
 	kmigrated_find_cold_from(k, cold, &target->unknown_pfn);
-	k->unknown_looks -= min(k->unknown_looks, before - k->looks);
-	k->looks += spared;
 	cold->heat = heat;
 }
 
@@ -423,13 +435,25 @@ bool kmigrated_exchange_room(struct kmigrated *k, int nid, long pages, unsigned 
 		*moved += kmigrated_flush(k);
 	while (kmigrated_spare(nid) < pages && !node_isset(nid, k->full)) {
 		went = target->made < (long)STEP_PAGES ?
-		       kmigrated_demote(k, nid, STEP_PAGES, target->border.cold) : 0;
+		       kmigrated_demote(k, nid, STEP_PAGES,
+					ferry_hot_coldest(&k->hot, target->border.hot)) : 0;
 		target->made += went;
 		k->went += went;
 		if (!went || kmigrated_should_stop())
 			node_set(nid, k->full);
 	}
 	return kmigrated_spare(nid) >= pages;
+}
+
+/* Whether no node has room for a hot folio any more, nor makes some in this round. */
+bool kmigrated_exchange_ended(const struct kmigrated *k)
+{
+	int nid;
+
+	for_each_top_node(nid)
+		if (!node_isset(nid, k->full) || kmigrated_spare(nid) > 0)
+			return false;
+	return true;
 }
 
 /*

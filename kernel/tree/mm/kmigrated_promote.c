@@ -71,7 +71,8 @@ static void kmigrated_pace(struct kmigrated *k, struct kmigrated_target *target)
 	ferry_pace_defaults(&params);
 	params.rate = min((u64)READ_ONCE(sysctl_numa_balancing_promote_rate_limit) << 20,
 			  FERRY_PACE_RATE_MAX);
-	params.reference_ms = k->hot.window_ms;
+	/* Accesses wait up to two rounds for their turn. */
+	params.reference_ms = min(k->hot.window_ms, PGHOT_RECENT_MS + 2 * PGHOT_ROUND_MS);
 	/* Tokens of two rounds are not lost if the second one is late. */
 	params.burst_ms = 2 * PGHOT_ROUND_MS;
 	if (target->paced && params.rate == target->params.rate &&
@@ -463,17 +464,64 @@ static int kmigrated_target_nid(struct kmigrated *k, struct folio *folio)
 }
 
 /*
+ * Whether the last access to a folio is as recent as the pace of a node asks for: a later one than
+ * the begin of the round, as sources go on meanwhile.
+ */
+static bool kmigrated_is_recent(const struct folio *folio, int nid)
+{
+	struct kmigrated_target *target = &kmigrated_top.targets[nid];
+
+	return READ_ONCE(target->bypass) || pghot_age_ms(folio_pfn(folio), pghot_now()) <
+					    max(READ_ONCE(target->recent_ms), KMIGRATED_RECENT_MS);
+}
+
+static bool kmigrated_is_recent_anywhere(const struct folio *folio)
+{
+	int nid;
+
+	for_each_top_node(nid)
+		if (kmigrated_is_recent(folio, nid))
+			return true;
+	return false;
+}
+
+/* Whether what costs little to see keeps a chosen folio from moving now. */
+static bool kmigrated_must_wait(struct kmigrated *k, struct folio *folio, unsigned long most)
+{
+	if (folio_nr_pages(folio) > most)
+		return true;
+	/* Migration would unmap it before it finds that it may not move. */
+	if (folio_maybe_dma_pinned(folio)) {
+		kmigrated_fail(k, folio, PGHOT_FAILED_PINNED);
+		return true;
+	}
+	if (kmigrated_is_dirty(folio)) {
+		kmigrated_fail(k, folio, PGHOT_FAILED_BUSY);
+		return true;
+	}
+	if (!kmigrated_is_recent_anywhere(folio)) {
+		count_vm_events(PGHOT_REFUSED_LATENCY, 1);
+		return true;
+	}
+	return false;
+}
+
+/*
  * Puts a chosen folio into a batch if it may move now, and has no more than @most base pages.
  * Returns how many had to move before.
  */
 static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, u32 heat,
 				    unsigned long most)
 {
-	int nid = kmigrated_target_nid(k, folio);
 	unsigned long moved = 0, pages = folio_nr_pages(folio);
 	struct kmigrated_target *target;
 	u64 reserved = 0;
+	int nid;
 
+	if (kmigrated_must_wait(k, folio, most))
+		return 0;
+	/* Its owners are looked up by all mappings: last. */
+	nid = kmigrated_target_nid(k, folio);
 	if (nid == NUMA_NO_NODE)
 		return 0;
 	target = &kmigrated_top.targets[nid];
@@ -482,23 +530,10 @@ static unsigned long kmigrated_take(struct kmigrated *k, struct folio *folio, u3
 	    (!target->border.pages || heat < ferry_balance_bar(&k->hot, target->border.hot,
 							       kmigrated_bounces(folio))))
 		return 0;
-	/* Not since the round began: sources go on meanwhile. */
-	if (!READ_ONCE(target->bypass) && pghot_age_ms(folio_pfn(folio), pghot_now()) >=
-					  max(READ_ONCE(target->recent_ms), KMIGRATED_RECENT_MS)) {
+	if (!kmigrated_is_recent(folio, nid)) {
 		count_vm_events(PGHOT_REFUSED_LATENCY, 1);
 		return 0;
 	}
-	/* Migration would unmap it before it finds that it may not move. */
-	if (folio_maybe_dma_pinned(folio)) {
-		kmigrated_fail(k, folio, PGHOT_FAILED_PINNED);
-		return 0;
-	}
-	if (kmigrated_is_dirty(folio)) {
-		kmigrated_fail(k, folio, PGHOT_FAILED_BUSY);
-		return 0;
-	}
-	if (pages > most)
-		return 0;
 	if (k->exchanging) {
 		if (!kmigrated_exchange_room(k, nid, pages, &moved))
 			return moved;
@@ -533,6 +568,9 @@ unsigned long kmigrated_promote(struct kmigrated *k, unsigned long most)
 		folio_put(folio);
 		/* One full node is enough to wake kswapd. */
 		if (!k->exchanging && !nodes_empty(k->full) && !kmigrated_free())
+			break;
+		/* Each page behind would only have its owners looked up. */
+		if (k->exchanging && kmigrated_exchange_ended(k))
 			break;
 	}
 	return moved + kmigrated_flush(k);

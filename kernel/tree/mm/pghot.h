@@ -16,6 +16,9 @@
 /* How often records are swept; ferry_balance_defaults() is made for it. */
 #define PGHOT_ROUND_MS		250U
 
+/* An access so long ago is recent, while the pace is not used up: NUMA balancing's hot_threshold_ms. */
+#define PGHOT_RECENT_MS		1000U
+
 /* How often kmigrated looks for work: a page waits half of it, and an empty look costs some us. */
 #define PGHOT_SLEEP_MS		100U
 
@@ -118,6 +121,16 @@ static inline bool pghot_record_replace(void *record, u32 *old, u32 new)
 	__new;									\
 })
 
+/* Records are swept in copies of this size, as sources write them at any time. */
+#define PGHOT_CHUNK_BYTES	(PAGES_PER_SECTION < 4096 ? PAGES_PER_SECTION : 4096UL)
+#define PGHOT_CHUNK_WORDS	(PGHOT_CHUNK_BYTES / sizeof(u64))
+
+/* Records as they were, and as they are after the sweep. */
+struct pghot_chunk {
+	u64 before[PGHOT_CHUNK_WORDS];
+	u64 after[PGHOT_CHUNK_WORDS];
+};
+
 /* pghot.c: sources, policy, one page */
 extern struct ferry_balance_params pghot_balance_params;
 unsigned int pghot_sources(void);
@@ -148,7 +161,7 @@ struct pghot_section *pghot_next_section(int nid, struct pghot_section *section)
 void pghot_put_section(struct pghot_section *section);
 u64 pghot_hot_pages(const struct ferry_hot_histogram *histogram, u32 threshold);
 bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
-		     struct ferry_hot_histogram *histogram);
+		     struct pghot_chunk *chunk, struct ferry_hot_histogram *histogram);
 size_t pghot_find(const struct pghot_section *section, size_t *from,
 		  const struct ferry_hot_params *params, u32 now, u32 least_heat, u32 most_heat,
 		  u32 *found, size_t space);

@@ -154,16 +154,6 @@ struct pghot_section *pghot_next_section(int nid, struct pghot_section *section)
 	return next;
 }
 
-/* Records are swept in copies of this size, as sources write them at any time. */
-#define PGHOT_CHUNK_BYTES	(PAGES_PER_SECTION < 4096 ? PAGES_PER_SECTION : 4096UL)
-#define PGHOT_CHUNK_WORDS	(PGHOT_CHUNK_BYTES / sizeof(u64))
-
-/* Records as they were, and as they are after the sweep. */
-struct pghot_chunk {
-	u64 before[PGHOT_CHUNK_WORDS];
-	u64 after[PGHOT_CHUNK_WORDS];
-};
-
 /* Counts records, after aging them if the sweep has a number. */
 struct pghot_sweep {
 	struct ferry_hot_params params;
@@ -273,20 +263,19 @@ void pghot_count_section(const struct pghot_section *section, u32 now,
 /*
  * Counts the pages of a node, after @sweep aged them if there is one. No node may be swept twice
  * with the same number, nor by two at a time. Accesses that are recorded meanwhile are not lost.
- * Returns false if the thread has to stop before it is through.
+ * @chunk is the caller's, for as long as this takes: a sweep that is left out for want of memory
+ * makes the next one late, which then trusts no record. Returns false if the thread has to stop before it is through.
  */
 bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
-		     struct ferry_hot_histogram *histogram)
+		     struct pghot_chunk *chunk, struct ferry_hot_histogram *histogram)
 {
-	struct pghot_sweep of = { .histogram = histogram };
+	struct pghot_sweep of = { .chunk = chunk, .histogram = histogram };
 	struct pghot_section *section;
 
 	memset(histogram, 0, sizeof(*histogram));
 	of.params = pghot_get_params();
 	if (sweep)
 		of.sweep = *sweep;
-	/* A sweep that is left out makes the next one late, which then trusts no record. */
-	of.chunk = kmalloc(sizeof(*of.chunk), GFP_KERNEL | __GFP_NOFAIL);
 	for_each_pghot_section(section, nid) {
 		if (kthread_should_stop()) {
 			pghot_put_section(section);
@@ -303,7 +292,6 @@ bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
 		}
 		cond_resched();
 	}
-	kfree(of.chunk);
 	return !section;
 }
 

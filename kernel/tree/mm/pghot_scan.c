@@ -47,7 +47,10 @@
  */
 #define PGHOT_SCAN_RATE		(4UL << 20)
 
-/* Under one hold of mmap_lock: 8192 small pages, some 100 us. */
+/*
+ * Under one hold of mmap_lock: 8192 small pages, some 100 us. Of a virtual machine a part of it, by
+ * what its pages cost.
+ */
 #define PGHOT_SCAN_BYTES	(32UL << 20)
 
 /* Cost of a piece itself, in pages: some address spaces are large and empty. */
@@ -58,6 +61,9 @@
 
 /* How often it asks for the lock of an address space that others change. */
 #define PGHOT_SCAN_TRIES	10
+
+/* So many pieces in a row are skipped for want of the lock, then the rest of the process. */
+#define PGHOT_SCAN_SKIPS	8
 
 /*
  * After so many walks in a row that found nothing the period doubles, up to four times. Once would
@@ -80,6 +86,7 @@ struct pghot_scan {
 	bool sooner;		/* is such a look: all bits were cleared before */
 	struct folio *last;	/* of the last page that was recorded */
 	nodemask_t lower;	/* nodes of lower tiers */
+	unsigned int skipped;	/* pieces in a row whose lock was not to be had */
 	bool task_moves;	/* the policy and cpuset of the process let its pages move up */
 	bool moves;		/* and so does that of the mapping */
 	bool locked;		/* the mapping keeps its pages from leaving the top tier */
@@ -212,17 +219,31 @@ static bool pghot_scan_lock(struct mm_struct *mm)
 	return false;
 }
 
+/* The end of the piece that an address lies in. */
+static unsigned long pghot_scan_end(struct mm_struct *mm, unsigned long addr)
+{
+	unsigned long bytes = PGHOT_SCAN_BYTES;
+
+	if (mm_has_notifiers(mm))
+		bytes /= PGHOT_SCAN_GUEST;
+	return ALIGN_DOWN(addr, bytes) + bytes;
+}
+
 /*
- * Walks the next piece of an address space. Returns false at its end, and if its lock is not to
- * be had; the next walk comes soon.
+ * Walks the next piece of an address space, or skips it if the lock is not to be had. Returns
+ * false at the end, and if others keep the lock: the next walk comes soon.
  */
 static bool pghot_scan_piece(struct pghot_scan *scan, struct mm_struct *mm)
 {
 	struct vm_area_struct *vma;
 	unsigned long end;
 
-	if (!pghot_scan_lock(mm))
-		return false;
+	if (!pghot_scan_lock(mm)) {
+		scan->left -= min(scan->left, PGHOT_SCAN_PIECE);
+		scan->addr = pghot_scan_end(mm, scan->addr);
+		return ++scan->skipped < PGHOT_SCAN_SKIPS;
+	}
+	scan->skipped = 0;
 	vma = find_vma(mm, scan->addr);
 	if (!vma) {
 		mmap_read_unlock(mm);
@@ -235,7 +256,7 @@ static bool pghot_scan_piece(struct pghot_scan *scan, struct mm_struct *mm)
 		scan->moves = scan->task_moves && vma_policy_mof(vma);
 		scan->locked = vma->vm_flags & VM_LOCKED;
 		scan->addr = max(scan->addr, vma->vm_start);
-		end = min(end, ALIGN_DOWN(scan->addr, PGHOT_SCAN_BYTES) + PGHOT_SCAN_BYTES);
+		end = min(end, pghot_scan_end(mm, scan->addr));
 		walk_page_range(mm, scan->addr, end, &pghot_scan_ops, scan);
 	}
 	scan->addr = end;
@@ -296,6 +317,7 @@ static bool pghot_scan_process(struct pghot_scan *scan, struct task_struct *lead
 
 	scan->now = pghot_now();
 	scan->cleared = 0;
+	scan->skipped = 0;
 	while (more && scan->left && !kthread_should_stop()) {
 		more = pghot_scan_piece(scan, mm);
 		cond_resched();
