@@ -198,27 +198,45 @@ static unsigned long kmigrated_isolate_cold(unsigned long pfn, struct kmigrated_
 	return pages;
 }
 
+/* The first page frame of the compound page that @pfn is of, and the one behind it: a hint. */
+static void kmigrated_compound(unsigned long pfn, unsigned long *begin, unsigned long *end)
+{
+	struct page *page;
+
+	*begin = pfn;
+	*end = pfn + 1;
+	/* Memory that goes offline keeps its struct pages until RCU readers are through. */
+	rcu_read_lock();
+	page = pfn_to_online_page(pfn);
+	if (page) {
+		page = compound_head(page);
+		*begin = page_to_pfn(page);
+		*end = max(*end, *begin + min(compound_nr(page), PAGES_PER_SECTION));
+	}
+	rcu_read_unlock();
+}
+
 /* Whether pages of a section of which nothing is known may leave: takes some of them. */
 static bool kmigrated_sample_cold(struct kmigrated *k, struct kmigrated_cold *cold,
 				  const struct pghot_section *section)
 {
-	unsigned long step = PAGES_PER_SECTION / SAMPLES, pfn, got = 0, i;
+	unsigned long step = PAGES_PER_SECTION / SAMPLES, begin, end, got = cold->got, i;
 	/* Others each time. */
 	unsigned long first = section->start_pfn + k->now % step;
 
-	for (i = 0; i < SAMPLES && k->looks; i++, k->looks--) {
-		pfn = first + i * step;
-		if (!pghot_look(pfn, k->now).freq)
-			got += kmigrated_isolate_cold(pfn, cold);
+	for (i = 0; i < SAMPLES && cold->got < cold->most && k->looks; i++, k->looks--) {
+		kmigrated_compound(first + i * step, &begin, &end);
+		if (!pghot_look(begin, k->now).freq)
+			cold->got += kmigrated_isolate_cold(begin, cold);
 	}
-	cold->got += got;
-	return got;
+	return cold->got > got;
 }
 
 /* Looks through a section from *cold->from on. */
 static void kmigrated_cold_of(struct kmigrated *k, struct kmigrated_cold *cold,
 			      struct pghot_section *section)
 {
+	unsigned long pfn, begin, end = *cold->from;
 	size_t from = *cold->from - section->start_pfn, nr, i;
 	u32 found[32];
 
@@ -232,11 +250,18 @@ static void kmigrated_cold_of(struct kmigrated *k, struct kmigrated_cold *cold,
 		nr = pghot_find(section, &from, &k->hot, k->now, cold->least, cold->heat, found,
 				ARRAY_SIZE(found));
 		for (i = 0; i < nr && cold->got < cold->most; i++) {
-			cold->got += kmigrated_isolate_cold(section->start_pfn + found[i], cold);
+			pfn = section->start_pfn + found[i];
+			/* One look for a compound page, whether it is a folio that moves or not. */
+			if (pfn < end)
+				continue;
+			kmigrated_compound(pfn, &begin, &end);
+			cold->got += kmigrated_isolate_cold(pfn, cold);
 			k->looks -= k->looks > 0;
 		}
 		/* Those that were found and not looked at come first the next time. */
-		*cold->from = section->start_pfn + (i < nr ? found[i] : from);
+		pfn = section->start_pfn + (i < nr ? found[i] : from);
+		from = min(max(pfn, end) - section->start_pfn, PAGES_PER_SECTION);
+		*cold->from = section->start_pfn + from;
 		cond_resched();
 	}
 }
