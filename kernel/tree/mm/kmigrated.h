@@ -37,7 +37,7 @@ struct task_struct;
  */
 #define KMIGRATED_LOOKS		(4 * KMIGRATED_CHOSEN)
 
-/* Pages of a node that tell which share of those without a record could leave, each quarter second. */
+/* Pages of a node that are looked at, each round, for the share of those that could leave. */
 #define KMIGRATED_SAMPLES	256
 
 /*

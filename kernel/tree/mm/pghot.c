@@ -277,8 +277,8 @@ static u32 pghot_fault_weight(const struct ferry_hot_params *params, u32 latency
 }
 
 /*
- * Returns whether there is a record. @weight stands for accesses beside those that it has; or, if it
- * is @all, for what is known of the page. Under RCU.
+ * Returns whether there is a record. @weight stands for accesses beside those that it has; or, if
+ * @all, for what is known of the page. Under RCU.
  */
 static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 now, u32 weight,
 			 bool all)

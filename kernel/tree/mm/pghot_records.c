@@ -264,7 +264,8 @@ void pghot_count_section(const struct pghot_section *section, u32 now,
  * Counts the pages of a node, after @sweep aged them if there is one. No node may be swept twice
  * with the same number, nor by two at a time. Accesses that are recorded meanwhile are not lost.
  * @chunk is the caller's, for as long as this takes: a sweep that is left out for want of memory
- * makes the next one late, which then trusts no record. Returns false if the thread has to stop before it is through.
+ * makes the next one late, which then trusts no record. Returns false if the thread has to stop
+ * before it is through.
  */
 bool pghot_know_node(int nid, const struct ferry_hot_sweep *sweep,
 		     struct pghot_chunk *chunk, struct ferry_hot_histogram *histogram)
