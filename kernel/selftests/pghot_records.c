@@ -517,6 +517,7 @@ int main(int argc, char **argv)
 	tap_start();
 	pghot_init();
 	if (argc > 1 && !strcmp(argv[1], "ranks")) {
+		hesitate();
 		test_faults();
 		return tap_done();
 	}
