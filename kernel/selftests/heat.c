@@ -20,22 +20,18 @@ static struct heat heat_of(long long section, int node)
 	if (!file)
 		tap_bail(PGHOT_DEBUGFS "/heat: %s", strerror(errno));
 	while (fgets(line, sizeof(line), file)) {
-		long long number, nid, known, hot, majority, freqs[7] = { 0 };
+		long long number, nid, known, hot, majority;
 
 		if (line[0] == '#')
 			continue;
-		/* Three frequencies, or seven. */
-		if (sscanf(line, "%lld %lld %lld %lld %lld %lld %lld %lld %lld %lld %lld %lld",
-			   &number, &nid, &known, &hot, &majority, &freqs[0], &freqs[1], &freqs[2],
-			   &freqs[3], &freqs[4], &freqs[5], &freqs[6]) < 8)
+		if (sscanf(line, "%lld %lld %lld %lld %lld", &number, &nid, &known, &hot,
+			   &majority) != 5)
 			tap_bail("heat has a line '%s'", line);
 		if ((section >= 0 && number != section) || (node >= 0 && nid != node))
 			continue;
 		heat.sections++;
 		heat.known += known;
 		heat.hot += hot;
-		for (int n = 0; n < 7; n++)
-			heat.by_freq[n + 1] += freqs[n];
 		if (majority >= 0)
 			heat.majority = majority;
 	}

@@ -16,14 +16,12 @@
  * @known: pages of which something is known
  * @hot: pages at the threshold or above it, and accessed lately
  * @majority: the node that accesses one of them most, or -1
- * @by_freq: known pages by frequency
  */
 struct heat {
 	long long sections;
 	long long known;
 	long long hot;
 	long long majority;
-	long long by_freq[8];
 };
 
 /* Of the section of a page frame; of a node; of all (-1). Bail out if it cannot be read. */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * pghot_records [SECONDS | ranks]: records exist while they are wanted, take no more memory than
+ * pghot_records [SECONDS]: records exist while they are wanted, take no more memory than
  * promised, and follow memory that goes off line and comes back; scans of page tables see
  * every kind of memory and hide nothing from others; samples of a counter find their page;
- * sources come and go under load. "ranks": the time until a hint fault ranks its page, and no more.
+ * sources come and go under load.
  */
 #include "blocks.h"
 #include "clock.h"
@@ -33,7 +33,6 @@
 
 /* Longer than any walk is apart in this test, in ms. */
 #define PATIENCE_MS	10000
-#define KNOWN_MS	(6 * PATIENCE_MS)
 
 static int set_sources(unsigned int mask)
 {
@@ -291,60 +290,6 @@ static void test_samples(void)
 	tap_ok(memory_drop(&memory), "the file is as it was");
 }
 
-/*
- * Little enough that kernels with checkers take a part of its faults within 125 ms, and enough that
- * the slowest pace leaves most of it.
- */
-#define OFTEN_BYTES	(BYTES / 2 * 3)
-#define SELDOM_BYTES	(4 * BYTES)
-#define SELDOM_MS	400
-
-/*
- * Reads one memory all the time and one now and then, until hint faults found the pages of both some
- * times. Whether there are pages of either kind: if each fault counted the same, all that faulted
- * twice would have the largest frequency. A host that stands still may hide it.
- */
-static bool faults_rank(void *often, void *seldom)
-{
-	long long end = now_ms() + KNOWN_MS, next, less = 0;
-	long long enough = pghot_status("recorded_hintfaults") + 3 * SELDOM_BYTES / page_bytes();
-	int most = pghot_precise() ? 7 : 3;
-	struct heat heat;
-
-	move_range(often, OFTEN_BYTES, 0, node_slow(), MPOL_MF_MOVE, 1);
-	move_range(seldom, SELDOM_BYTES, 0, node_slow(), MPOL_MF_MOVE, 1);
-	while (pghot_status("recorded_hintfaults") < enough && now_ms() < end) {
-		read_pages(seldom, SELDOM_BYTES);
-		for (next = now_ms() + SELDOM_MS; now_ms() < next; )
-			read_pages(often, OFTEN_BYTES);
-	}
-	heat = heat_of_node(node_slow());
-	for (int freq = 2; freq < most; freq++)
-		less += heat.by_freq[freq];
-	tap_note("of %lu and %lu pages %lld have the largest frequency, %lld less",
-		 OFTEN_BYTES / page_bytes(), SELDOM_BYTES / page_bytes(), heat.by_freq[most], less);
-	return heat.by_freq[most] >= (long long)(OFTEN_BYTES / page_bytes() / 8) &&
-	       less >= (long long)(SELDOM_BYTES / page_bytes() / 4);
-}
-
-static void test_faults(void)
-{
-	struct content *often = pghot_memory(node_slow(), OFTEN_BYTES, false, 0);
-	struct content *seldom = pghot_memory(node_slow(), SELDOM_BYTES, false, 0);
-	bool ranked = false;
-
-	file_write("2", PGHOT_THRESHOLD);
-	pghot_scan_often();
-	pghot_start(PGHOT_HINTFAULT);
-	for (int try = 0; try < 5 && !ranked; try++)
-		ranked = faults_rank(often->at, seldom->at);
-	tap_ok(ranked, "the time until the fault ranks pages");
-	pghot_stop();
-	pghot_memory_drop(often);
-	pghot_memory_drop(seldom);
-	hesitate();
-}
-
 /* Without a policy of its own, with which it would be nobody's to promote. */
 static struct content *load_start(void)
 {
@@ -436,6 +381,7 @@ static uint64_t frame_in_block(const void *at, int block)
 
 /* Of what is used; kernels with checkers walk so slowly that much of it is promoted meanwhile. */
 #define KNOWN_PAGES	((long long)(BYTES / page_bytes()) / 8)
+#define KNOWN_MS	(6 * PATIENCE_MS)
 
 /*
  * Brings what is used back to a node, where memory for movable pages is taken first, and waits
@@ -516,11 +462,6 @@ int main(int argc, char **argv)
 
 	tap_start();
 	pghot_init();
-	if (argc > 1 && !strcmp(argv[1], "ranks")) {
-		hesitate();
-		test_faults();
-		return tap_done();
-	}
 	test_record_memory();
 	hesitate();
 	for (unsigned int n = 0; n < ARRAY_SIZE(kinds_seen); n++)

@@ -71,8 +71,7 @@ static void kmigrated_pace(struct kmigrated *k, struct kmigrated_target *target)
 	ferry_pace_defaults(&params);
 	params.rate = min((u64)READ_ONCE(sysctl_numa_balancing_promote_rate_limit) << 20,
 			  FERRY_PACE_RATE_MAX);
-	/* Accesses wait up to two rounds for their turn. */
-	params.reference_ms = min(k->hot.window_ms, PGHOT_RECENT_MS + 2 * PGHOT_ROUND_MS);
+	params.reference_ms = k->hot.window_ms;
 	/* Tokens of two rounds are not lost if the second one is late. */
 	params.burst_ms = 2 * PGHOT_ROUND_MS;
 	if (target->paced && params.rate == target->params.rate &&

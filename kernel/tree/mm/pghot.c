@@ -32,16 +32,15 @@ struct static_key_false pghot_source_keys[PGHOT_SRC_MAX] = {
 };
 
 /*
- * The sources of this kernel. A report stands for @weight accesses: a sample for many, so that it
- * reaches the threshold, and a fault for what pghot_fault_weight() says. Hint faults need no start:
- * NUMA balancing takes them.
+ * The sources of this kernel. A report stands for @weight accesses: a fault or a sample for many,
+ * so that it reaches the threshold. Hint faults need no start: NUMA balancing takes them.
  */
 static const struct {
 	u32 weight;
 	int (*start)(void);
 	void (*stop)(void);
 } pghot_source[PGHOT_SRC_MAX] = {
-	[PGHOT_HINTFAULT] = { 1 },
+	[PGHOT_HINTFAULT] = { 2 },
 #ifdef CONFIG_PGHOT_HWHINTS
 	[PGHOT_HWHINT] = { 2, pghot_perf_start, pghot_perf_stop },
 #endif
@@ -262,30 +261,12 @@ static void pghot_kick(struct pghot_section *section, unsigned long pfn, enum pg
 	}
 }
 
-/*
- * The frequency that the time from a scan to the fault stands for: the threshold, and more if it is
- * a fraction of what is recent. With more levels the fractions are finer.
- */
-static u32 pghot_fault_weight(const struct ferry_hot_params *params, u32 latency_ms)
-{
-	u32 most = pghot_precise ? FERRY_HOT32_FREQ_MAX : FERRY_HOT8_FREQ_MAX;
-	u32 shift = pghot_precise ? 1 : 3, weight = params->threshold, limit;
-
-	for (limit = PGHOT_RECENT_MS >> shift; weight < most && latency_ms < limit; weight++)
-		limit >>= shift;
-	return weight;
-}
-
-/*
- * Returns whether there is a record. @weight stands for accesses beside those that it has; or, if
- * @all, for what is known of the page. Under RCU.
- */
-static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 now, u32 weight,
-			 bool all)
+/* Returns whether there is a record. Under RCU. */
+static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 now)
 {
 	const struct ferry_hot_params *params = rcu_dereference(pghot_params);
 	struct pghot_section *section = pghot_section_of(pfn);
-	u32 old, new;
+	u32 weight = pghot_source[src].weight, old, new;
 	void *record;
 	bool ready;
 
@@ -299,8 +280,8 @@ static bool pghot_record(unsigned long pfn, u32 node, enum pghot_src src, u32 no
 	pghot_vote(section, pfn, node);
 	/* Each access counts (params->step is 0), so no random number is drawn. */
 	new = pghot_record_change(record, old, pghot_precise ?
-				  ferry_hot32_access(all ? 0 : old, params, now, weight, 0, node) :
-				  ferry_hot8_access(all ? 0 : old, params, now, weight, 0));
+				  ferry_hot32_access(old, params, now, weight, 0, node) :
+				  ferry_hot8_access(old, params, now, weight, 0));
 	ready = pghot_is_ready(new);
 	trace_pghot_reported(pfn, node, src, ready);
 	if (ready && !node_is_toptier(section->nid))
@@ -319,8 +300,7 @@ void pghot_record_accesses(const unsigned long *pfns, unsigned int nr, int nid,
 		return;
 	rcu_read_lock();
 	for (i = 0; i < nr; i++)
-		recorded += pghot_record(pfns[i], node, src, now_ms, pghot_source[src].weight,
-					 false);
+		recorded += pghot_record(pfns[i], node, src, now_ms);
 	rcu_read_unlock();
 	if (recorded) {
 		count_vm_events(PGHOT_RECORDED, recorded);
@@ -342,51 +322,6 @@ void pghot_record_accesses(const unsigned long *pfns, unsigned int nr, int nid,
 void pghot_record_access(unsigned long pfn, int nid, enum pghot_src src, u32 now_ms)
 {
 	pghot_record_accesses(&pfn, 1, nid, src, now_ms);
-}
-
-/**
- * pghot_fault_latency - how long ago NUMA balancing unmapped what a hint fault maps back
- * @folio: the folio, which pghot promotes and NUMA balancing does not
- *
- * Context: with the lock of the page table.
- * Return: milliseconds; a while of many seconds looks shorter.
- */
-u32 pghot_fault_latency(struct folio *folio)
-{
-	int now = jiffies_to_msecs(jiffies);
-
-	return (now - folio_xchg_access_time(folio, now)) & PAGE_ACCESS_TIME_MASK;
-}
-
-/**
- * pghot_record_fault - record a hint fault
- * @pfn: the page, or any page of its folio
- * @nid: node whose CPU took it
- * @latency_ms: pghot_fault_latency()
- *
- * The fault tells by itself how often the page is used. Only where page tables are scanned, too, it
- * counts beside what that found. It is as old as its latency, at most half of the window: a page
- * that is rarely used takes room that is plentiful, and no other.
- */
-void pghot_record_fault(unsigned long pfn, int nid, u32 latency_ms)
-{
-	u32 node = nid < 0 || nid >= FERRY_HOT_NO_NODE ? FERRY_HOT_NO_NODE : nid;
-	const struct ferry_hot_params *params;
-	bool recorded;
-
-	if (!static_key_enabled(&pghot_source_keys[PGHOT_HINTFAULT]))
-		return;
-	rcu_read_lock();
-	params = rcu_dereference(pghot_params);
-	recorded = pghot_record(pfn, node, PGHOT_HINTFAULT,
-				pghot_now() - min(latency_ms, params->window_ms / 2),
-				pghot_fault_weight(params, latency_ms),
-				!pghot_source_on(PGHOT_PGTSCAN));
-	rcu_read_unlock();
-	if (!recorded)
-		return;
-	count_vm_event(PGHOT_RECORDED);
-	pghot_stat_add(PGHOT_HINTFAULT, 1);
 }
 
 /* 0 if it has none: nothing is known. */

@@ -16,9 +16,6 @@
 /* How often records are swept; ferry_balance_defaults() is made for it. */
 #define PGHOT_ROUND_MS		250U
 
-/* Accesses so long ago are recent while the pace is not used up: as NUMA balancing's threshold. */
-#define PGHOT_RECENT_MS		1000U
-
 /* How often kmigrated looks for work: a page waits half of it, and an empty look costs some us. */
 #define PGHOT_SLEEP_MS		100U
 

@@ -30,8 +30,6 @@ extern struct static_key_false pghot_source_keys[PGHOT_SRC_MAX];
 void pghot_record_access(unsigned long pfn, int nid, enum pghot_src src, u32 now_ms);
 void pghot_record_accesses(const unsigned long *pfns, unsigned int nr, int nid,
 			   enum pghot_src src, u32 now_ms);
-u32 pghot_fault_latency(struct folio *folio);
-void pghot_record_fault(unsigned long pfn, int nid, u32 latency_ms);
 u32 pghot_now(void);
 void pghot_tiers_changed(void);
 void __pghot_forget(const struct page *page);
@@ -57,8 +55,6 @@ static inline void pghot_record_access(unsigned long pfn, int nid, enum pghot_sr
 {
 }
 
-static inline u32 pghot_fault_latency(struct folio *folio) { return 0; }
-static inline void pghot_record_fault(unsigned long pfn, int nid, u32 latency_ms) { }
 static inline u32 pghot_now(void) { return 0; }
 static inline void pghot_tiers_changed(void) { }
 static inline bool pghot_source_on(enum pghot_src src) { return false; }
